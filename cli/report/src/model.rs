@@ -1,0 +1,170 @@
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One run. The field names are the JSON report's and do not change.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// Which machine ran it: `sim`, `linux` or `qemu`.
+    pub machine: String,
+    /// What was asked of the machine.
+    pub config: Config,
+    /// The seed of every random choice.
+    pub seed: u64,
+    /// Length of the run in machine time.
+    pub duration_ns: u64,
+    /// How often a CPU chose what to run next.
+    pub decisions: u64,
+    /// How long the run took in real time; the only field that differs between two equal runs.
+    pub wall_ns: u64,
+    /// Digest of the decision sequence, as 16 hexadecimal digits.
+    pub digest: String,
+    /// One row per CPU.
+    pub cpus: Vec<CpuReport>,
+    /// One row per thread instance.
+    pub threads: Vec<ThreadReport>,
+    /// The permanent counters.
+    pub telemetry: Telemetry,
+    /// What ran when, if asked for, ordered by start and CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Vec<ScheduleEntry>>,
+}
+
+/// The machine's configuration.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Config {
+    /// The workload file.
+    pub workload: String,
+    /// `eevdf` or `wfq`.
+    pub policy: String,
+    /// The best-effort quantum.
+    pub quantum_ns: u64,
+    /// The scheduler tick's period.
+    pub tick_ns: u64,
+}
+
+/// One CPU's row.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CpuReport {
+    /// CPU number.
+    pub id: u32,
+    /// Time charged to threads. Busy and idle time add up to the duration.
+    pub busy_ns: u64,
+    /// Time with nothing to run.
+    pub idle_ns: u64,
+    /// Scheduler ticks taken.
+    pub ticks: u64,
+    /// Ticks that tickless idle made unnecessary.
+    pub ticks_suppressed: u64,
+    /// Reschedules received from other CPUs.
+    pub reschedules: u64,
+    /// Timer interrupts of every kind.
+    pub timer_interrupts: u64,
+    /// Threads this CPU stole from others.
+    pub steals: u64,
+    /// Greatest number of threads queued here at once.
+    pub queue_depth_max: u64,
+}
+
+/// One thread's row.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ThreadReport {
+    /// Instance name.
+    pub name: String,
+    /// Weight at the end.
+    pub weight: u16,
+    /// CPU time received.
+    pub runtime_ns: u64,
+    /// CPU time that the fluid schedule of its queues owed it.
+    pub entitled_ns: u64,
+    /// Time spent runnable but not running.
+    pub ready_ns: u64,
+    /// Time spent blocked, from its start to its end.
+    pub blocked_ns: u64,
+    /// How often it was woken.
+    pub wakeups: u64,
+    /// From wakeup to running.
+    pub wake_latency_ns: WakeLatency,
+    /// Greatest distance, either way, between the service it had and the service it was owed.
+    pub lag_max_ns: u64,
+    /// How often it was stopped while it could have gone on.
+    pub preemptions: u64,
+    /// How often it blocked by itself.
+    pub voluntary_blocks: u64,
+    /// How often it was queued on another CPU than the one it last ran on.
+    pub migrations: u64,
+    /// How often it became the running thread of a CPU in place of another thread or of idle.
+    pub switches: u64,
+    /// Periods of its `every` steps that it did not meet.
+    pub misses: u64,
+    /// Steps that ended by timeout.
+    pub timeouts: u64,
+    /// Steps that were refused, for example a timed wait beyond the quota.
+    pub refusals: u64,
+}
+
+/// Quantiles of the wake latency, in nanoseconds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct WakeLatency {
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Greatest, exact.
+    pub max: u64,
+}
+
+/// The permanent counters, by name. Maps are keyed by CPU number, or by CPU number and label (`"0,idle"`).
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Telemetry {
+    /// Scheduler ticks per CPU.
+    pub scheduler_tick_count: BTreeMap<String, u64>,
+    /// Ticks suppressed, per CPU and mode.
+    pub ticks_suppressed: BTreeMap<String, u64>,
+    /// Entries into a tickless state, per CPU and kind.
+    pub nohz_enter_count: BTreeMap<String, u64>,
+    /// Exits from it, per CPU and reason.
+    pub nohz_exit_count: BTreeMap<String, u64>,
+    /// One-shots that fired after the deadline they were armed for.
+    pub oneshot_deadline_miss_count: u64,
+    /// Time that ring pollers were busy.
+    pub sqpoll_busy_ns: u64,
+    /// How often a ring poller slept.
+    pub sqpoll_sleep_count: u64,
+    /// Requests whose deadline had passed.
+    pub deadline_expired_count: u64,
+    /// Scheduling contexts that ran out.
+    pub budget_exhausted_count: u64,
+    /// Realtime work beyond its grant.
+    pub realtime_overrun_count: u64,
+    /// Deepest donation stack.
+    pub donation_depth_max: u64,
+    /// Housekeeping work moved off isolated CPUs.
+    pub housekeeping_offload_count: u64,
+    /// Greatest queue depth on any CPU.
+    pub queue_depth_max: u64,
+    /// Threads stolen.
+    pub steals: u64,
+    /// Direct handoffs taken.
+    pub handoffs: u64,
+    /// Reschedules sent.
+    pub reschedules_sent: u64,
+    /// Reschedules not sent because one was already pending.
+    pub reschedules_pending: u64,
+    /// Reschedules lost by fault injection.
+    pub reschedules_lost: u64,
+}
+
+/// One interval in which a thread held a CPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct ScheduleEntry {
+    /// CPU number.
+    pub cpu: u32,
+    /// Instance name.
+    pub thread: String,
+    /// Start.
+    pub start_ns: u64,
+    /// End.
+    pub end_ns: u64,
+    /// Why it ended: `preempted`, `yielded`, `blocked`, `exited` or `end` (the run ended).
+    pub reason: String,
+}

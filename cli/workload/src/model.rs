@@ -1,0 +1,218 @@
+use mainspring_abi::{CpuSet, LatencyClass, Nanos, Policy, Weight};
+
+/// How many thread instances one workload may have.
+pub const MAX_THREADS: usize = 4_000_000;
+
+/// A checked workload: names are resolved to indices, durations to nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// The machine to run on.
+    pub machine: Machine,
+    /// What the machine's own work costs in virtual time. Only the simulator reads it.
+    pub costs: Costs,
+    /// What goes wrong, by seed. Only the simulator reads it.
+    pub faults: Faults,
+    /// Kernel-resident networking, if the machine has any.
+    pub network: Option<Network>,
+    /// The names of the processes; threads refer to them by index.
+    pub processes: Vec<String>,
+    /// The names of the endpoints; steps refer to them by index.
+    pub endpoints: Vec<String>,
+    /// The thread tables in the order of the file, one per `[[thread]]`, not per instance.
+    pub threads: Vec<ThreadSpec>,
+}
+
+/// `[machine]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// How many CPUs, 1 to 4096. Default 1.
+    pub cpus: usize,
+    /// Best-effort policy. Default EEVDF.
+    pub policy: Policy,
+    /// The unit of best-effort service. Default 3 ms.
+    pub quantum: Nanos,
+    /// The period of the scheduler tick. Default 10 ms.
+    pub tick: Nanos,
+    /// How long the run takes. Default 1 s.
+    pub duration: Nanos,
+    /// How many timed waits may be pending in the whole system; default: as many as there are thread instances.
+    pub waiters: usize,
+    /// How many timed waits one process may have pending; default as `waiters`.
+    pub waiters_per_process: usize,
+}
+
+/// `[costs]`: each is zero unless set.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Costs {
+    /// Switching from one thread to another; delays the thread that comes.
+    pub switch: Nanos,
+    /// Taking any timer or device interrupt; delays the thread that was interrupted.
+    pub interrupt: Nanos,
+    /// From sending a reschedule to its arrival on the other CPU.
+    pub ipi: Nanos,
+    /// Cold caches after a move to another CPU; delays the thread that moved.
+    pub migration: Nanos,
+    /// The work of one scheduler tick, on top of the interrupt.
+    pub tick: Nanos,
+}
+
+/// `[faults]`: each is off unless set. Rates are probabilities in parts per million of the occasions named.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// A reschedule arrives late by up to `late_reschedule_by`: parts per million of reschedules sent.
+    pub late_reschedule_ppm: u32,
+    /// See `late_reschedule_ppm`.
+    pub late_reschedule_by: Nanos,
+    /// A reschedule is lost: parts per million of reschedules sent.
+    pub lost_reschedule_ppm: u32,
+    /// A timer fires late by up to `late_timer_by`: parts per million of timer interrupts.
+    pub late_timer_ppm: u32,
+    /// See `late_timer_ppm`.
+    pub late_timer_by: Nanos,
+    /// A CPU stalls (takes no interrupt and makes no progress) for up to `stall_for`: parts per million of timer
+    /// interrupts.
+    pub stall_ppm: u32,
+    /// See `stall_ppm`.
+    pub stall_for: Nanos,
+    /// Every sleeping or parked thread is woken at once, about every this long. Zero: never.
+    pub burst_every: Nanos,
+    /// A random thread exits, about every this long. Zero: never.
+    pub exit_every: Nanos,
+}
+
+/// `[network]`: a network stack that the scheduler polls.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Network {
+    /// The CPU that polls. Default 0.
+    pub cpu: usize,
+    /// How often there is something to do.
+    pub every: Nanos,
+    /// How long one poll takes. Default 0.
+    pub work: Nanos,
+    /// The longest that one poll may take; work beyond it waits for the next poll. Default 50 us.
+    pub budget: Nanos,
+    /// Whether the stack tells its next deadline. If not, its CPU stays ForcedPeriodic. Default true.
+    pub clock: bool,
+}
+
+/// `[[thread]]`: `count` instances of one program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThreadSpec {
+    /// The name; instances are `name` if `count` is absent, else `name.0`, `name.1` and so on.
+    pub name: String,
+    /// How many instances; `None` when the file does not say, which means one, with the bare name.
+    pub count: Option<u32>,
+    /// Index into [`Workload::processes`]. Default: a process of the thread's own name.
+    pub process: usize,
+    /// Best-effort weight. Default 64.
+    pub weight: Weight,
+    /// Latency class. Default normal.
+    pub latency: LatencyClass,
+    /// The service it asks for at a time; `None` leaves it to the latency class.
+    pub request: Option<Nanos>,
+    /// The CPUs it may use; `None` means all. Never empty, never beyond the machine.
+    pub cpus: Option<CpuSet>,
+    /// When it joins. Default at time 0.
+    pub start: Start,
+    /// What it does, from first to last and then again.
+    pub program: Vec<Step>,
+    /// How often the program runs before the thread ends by itself; `None` for ever.
+    pub times: Option<u64>,
+}
+
+impl ThreadSpec {
+    /// How many instances the table makes.
+    #[must_use]
+    pub fn instances(&self) -> usize {
+        self.count.unwrap_or(1) as usize
+    }
+
+    /// The name of instance `n`.
+    #[must_use]
+    pub fn instance_name(&self, n: usize) -> String {
+        match self.count {
+            None => self.name.clone(),
+            Some(_) => format!("{}.{n}", self.name),
+        }
+    }
+}
+
+/// When a thread joins.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Start {
+    /// By itself at a time, or a seeded time within a span (drawn for each instance).
+    At(Span),
+    /// When another thread's `spawn` step makes it. At most `count` instances live at once.
+    Spawned,
+}
+
+/// A duration: fixed when both ends are equal, else seeded, uniform, both ends included, drawn at each use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The shortest.
+    pub min: Nanos,
+    /// The longest.
+    pub max: Nanos,
+}
+
+/// One step of a program.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// `run 300us`, `run 1ms..4ms`: computes for that much CPU time.
+    Run(Span),
+    /// `run forever`.
+    RunForever,
+    /// `sleep 16ms`.
+    Sleep(Span),
+    /// `every 20ms`: sleeps until the next multiple of the period since the thread's own start; counts a miss for
+    /// each multiple that passed since the one it last waited for.
+    Every(Nanos),
+    /// `yield`.
+    Yield,
+    /// `park`, `park 5ms`: blocks until unparked, or until the timeout.
+    Park {
+        /// At most this long.
+        timeout: Option<Span>,
+    },
+    /// `unpark NAME`: an unpark of a thread that is not parked is remembered, once.
+    Unpark(ThreadTarget),
+    /// `call NAME`, `call NAME 5ms`: sends a request to an endpoint and blocks for its reply, or until the timeout.
+    Call {
+        /// Index into [`Workload::endpoints`].
+        endpoint: usize,
+        /// At most this long.
+        timeout: Option<Span>,
+    },
+    /// `recv NAME`, `recv NAME 5ms`: takes a request from an endpoint, blocking for one.
+    Recv {
+        /// Index into [`Workload::endpoints`].
+        endpoint: usize,
+        /// At most this long.
+        timeout: Option<Span>,
+    },
+    /// `reply`: answers the request taken last.
+    Reply,
+    /// `spawn NAME`: starts one instance of a thread table whose `start` is `"spawn"`.
+    Spawn(usize),
+    /// `join NAME`, `join NAME 5ms`: blocks until the named thread has ended; for a spawned table, until the
+    /// instance that this thread spawned last has.
+    Join {
+        /// Who must end.
+        target: ThreadTarget,
+        /// At most this long.
+        timeout: Option<Span>,
+    },
+    /// `weight 128`: sets its own weight.
+    Weight(Weight),
+    /// `exit`.
+    Exit,
+}
+
+/// A thread that a step names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadTarget {
+    /// Index into [`Workload::threads`].
+    pub thread: usize,
+    /// Which instance (`batch.3`); `None` for all of the table's (`batch`).
+    pub instance: Option<u32>,
+}

@@ -1,0 +1,16 @@
+//! What every Mainspring machine agrees on: identities, units and sets, as newtypes with checked constructors.
+//!
+//! Nothing here schedules. A value of one of these types is valid by construction, so code that takes one never
+//! checks it again. What comes from outside (a workload file, a ring, a capability call) enters through a
+//! constructor that can refuse, and the refusal says what would have been accepted.
+#![no_std]
+
+mod cpu_set;
+mod ids;
+mod policy;
+mod time;
+
+pub use cpu_set::{CpuSet, MaskError};
+pub use ids::{CpuId, CpuIdError, MAX_CPUS, ProcessId, ThreadRef};
+pub use policy::{LatencyClass, Policy, Weight, WeightError};
+pub use time::Nanos;
