@@ -1,8 +1,24 @@
 //! What a run reports, on every machine: the data, and how it is shown.
 //!
-//! [`Report`] is the documented, stable JSON. A machine fills it in; this crate turns it into the text table, the
-//! self-contained HTML page and the Perfetto trace.
+//! [`Report`] is the documented, stable JSON. A machine fills it in; this crate turns it into
+//!
+//! - [`text`], a table for a terminal,
+//! - [`json`] and [`json_to`], the report for programs,
+//! - [`perfetto`], a trace that opens in the Perfetto UI,
+//! - [`html`], one self-contained page with the timeline and the tables.
+//!
+//! Every function here is a pure function of the report: the same report gives the same bytes.
 
+mod html;
+mod json;
 mod model;
+mod names;
+mod perfetto;
+mod text;
+mod units;
 
+pub use html::{SCHEDULE_LIMIT, html, html_with_limit};
+pub use json::{json, json_to};
 pub use model::{Config, CpuReport, Report, ScheduleEntry, Telemetry, ThreadReport, WakeLatency};
+pub use perfetto::{NoSchedule, perfetto};
+pub use text::{FOLD_ABOVE, SUMMARISE_ABOVE, TextStyle, text};

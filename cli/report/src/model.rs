@@ -1,8 +1,13 @@
-use serde::Serialize;
+//! The report's data: what a machine fills in, and what the JSON report holds, field for field.
+//!
+//! The field names are the JSON's and stable: `tests/json.rs` freezes them. New fields may be added; a reader
+//! ignores what it does not know.
+
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// One run. The field names are the JSON report's and do not change.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Which machine ran it: `sim`, `linux` or `qemu`.
     pub machine: String,
@@ -25,12 +30,12 @@ pub struct Report {
     /// The permanent counters.
     pub telemetry: Telemetry,
     /// What ran when, if asked for, ordered by start and CPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Vec<ScheduleEntry>>,
 }
 
 /// The machine's configuration.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
     /// The workload file.
     pub workload: String,
@@ -43,7 +48,7 @@ pub struct Config {
 }
 
 /// One CPU's row.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuReport {
     /// CPU number.
     pub id: u32,
@@ -66,7 +71,7 @@ pub struct CpuReport {
 }
 
 /// One thread's row.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadReport {
     /// Instance name.
     pub name: String,
@@ -103,7 +108,7 @@ pub struct ThreadReport {
 }
 
 /// Quantiles of the wake latency, in nanoseconds.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakeLatency {
     /// Median.
     pub p50: u64,
@@ -114,7 +119,7 @@ pub struct WakeLatency {
 }
 
 /// The permanent counters, by name. Maps are keyed by CPU number, or by CPU number and label (`"0,idle"`).
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Telemetry {
     /// Scheduler ticks per CPU.
     pub scheduler_tick_count: BTreeMap<String, u64>,
@@ -155,7 +160,7 @@ pub struct Telemetry {
 }
 
 /// One interval in which a thread held a CPU.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduleEntry {
     /// CPU number.
     pub cpu: u32,

@@ -3,9 +3,80 @@
 //! A file is TOML; [`parse`] turns it into a [`Workload`] whose every name is resolved and whose every number has
 //! been checked, or says where the file is wrong and what to write instead. Nothing is guessed: an unknown key or
 //! step is an error, not a default.
+//!
+//! ```
+//! let text = r#"
+//!     [[thread]]
+//!     name = "editor"
+//!     program = ["run 300us", "slep 16ms"]
+//! "#;
+//! let errors = mainspring_workload::parse("editor.toml", text).unwrap_err();
+//! assert!(errors.to_string().starts_with("editor.toml:4:30: unknown step \"slep 16ms\""));
+//! assert!(errors.to_string().ends_with("help: did you mean \"sleep 16ms\"?"));
+//! ```
+//!
+//! The stages, each a module: `document` (TOML to tables with known keys), `value` (a TOML value to a number or
+//! duration within limits), `sections` and `thread` (tables to fields), `step` (a step's text), `program` and
+//! `names` (names to indices), `progress` (time must pass) and `check` (the whole).
 
+mod check;
+mod cpus;
+mod decimal;
+mod document;
+mod duration;
+mod error;
 mod model;
+mod names;
+mod program;
+mod progress;
+mod sections;
+mod source;
+mod step;
+mod suggest;
+mod thread;
+mod value;
 
+pub use cpus::CpuError;
+pub use document::{DocumentError, Slip};
+pub use duration::DurationError;
+pub use error::{Error, Errors, LoadError, Problem};
 pub use model::{
     Costs, Faults, MAX_THREADS, Machine, Network, Span, Start, Step, ThreadSpec, ThreadTarget, Workload,
 };
+pub use names::NameError;
+pub use program::ProgramError;
+pub use step::StepError;
+pub use value::{Kind, ValueError};
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// A workload file may have this many bytes; 100,000 different threads fit.
+pub const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// Reads a workload from the text of a file. `name` is what errors call the file.
+pub fn parse(name: &str, text: &str) -> Result<Workload, Errors> {
+    let mut report = error::Report::new(source::Source::new(name, text));
+    let workload =
+        document::read_toml(text, &mut report).and_then(|root| check::workload(&root, &mut report));
+    report.finish(workload)
+}
+
+/// Reads a workload file.
+pub fn load(path: impl AsRef<Path>) -> Result<Workload, LoadError> {
+    let path = path.as_ref();
+    let unreadable = |cause| LoadError::Read { path: path.into(), cause };
+    let mut bytes = Vec::new();
+    // A limit on what is read, not on what the file system says: a pipe has no length.
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(LoadError::TooLarge { path: path.into(), limit: MAX_FILE_BYTES });
+    }
+    let text = std::str::from_utf8(&bytes).map_err(|error| {
+        let good = bytes.iter().take(error.valid_up_to());
+        LoadError::NotText { path: path.into(), line: 1 + good.filter(|byte| **byte == b'\n').count() }
+    })?;
+    parse(&path.display().to_string(), text).map_err(LoadError::Invalid)
+}

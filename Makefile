@@ -1,0 +1,182 @@
+# `make` lists the targets. `make run` and `make test` do all of their own set-up.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.SILENT:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+CARGO ?= cargo
+OUT := $(or $(CARGO_TARGET_DIR),target)
+MAINSPRING = $(CARGO) run --quiet --release --locked --package mainspring-cli --
+CONFORMANCE = $(CARGO) run --quiet --locked --package mainspring-conformance --
+
+# What the build calls, and the Debian package that has it: command:package.
+BUILD_NEEDS := cc:build-essential git:git
+BENCH_NEEDS := valgrind:valgrind
+
+# Packages that measure rather than test: linted, never run by `make test`.
+NOT_TESTED := mainspring-bench-core
+
+LINT_PHASES := fmt-check clippy doc licences advisories
+TEST_PHASES := $(LINT_PHASES) unit conformance-summary
+
+# Installs the packages of $(1) whose command is missing; asks nothing of the network when none is.
+define install-missing
+missing=()
+for need in $(1); do
+    command -v "$${need%%:*}" >/dev/null || missing+=("$${need#*:}")
+done
+if (( $${#missing[@]} )); then
+    sudo=()
+    if (( $$(id -u) )); then sudo=(sudo); fi
+    for tool in apt-get "$${sudo[@]}"; do
+        command -v "$$tool" >/dev/null && continue
+        echo "setup: please install $${missing[*]}; there is no $$tool here to do it with" >&2
+        exit 1
+    done
+    echo "setup: installing $${missing[*]}"
+    "$${sudo[@]}" apt-get update -qq
+    "$${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$${missing[@]}"
+fi
+endef
+
+# Makes each target of $(1) in turn, and says how long each took. The first failure ends it.
+define run-phases
+times=()
+for phase in $(1); do
+    printf '\n==> make %s\n' "$$phase"
+    began=$$SECONDS
+    $(MAKE) "$$phase" || { echo "$@: failed at \`make $$phase\`" >&2; exit 1; }
+    times+=("$$(printf '%-22s %4d s' "$$phase" $$(( SECONDS - began )))")
+done
+printf '\n%s: all passed\n' "$@"
+printf '  %s\n' "$${times[@]}"
+printf '  %-22s %4d s\n' total "$$SECONDS"
+endef
+
+##@ Start here
+
+.PHONY: help
+help: ## List all targets
+	awk -F ':.*## ' '
+	    /^##@ / { printf "%s%s\n", (n++ ? "\n" : ""), substr($$0, 5) }
+	    /^[a-z-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: run
+run: build ## Run the tour workload on the simulator: report, and a timeline as a web page
+	mkdir -p "$(OUT)"
+	$(MAINSPRING) run workloads/tour.toml --html "$(OUT)/tour.html"
+	printf '\nTimeline: file://%s\n' "$$(realpath "$(OUT)/tour.html")"
+
+.PHONY: test
+test: setup ## Check everything: lint, all tests, conformance
+	$(call run-phases,$(TEST_PHASES))
+
+##@ Build
+
+.PHONY: setup
+setup: ## Install what the build needs, if anything is missing
+	if ! command -v $(CARGO) >/dev/null; then
+	    echo "setup: no cargo on the PATH; install stable Rust first, see https://rustup.rs" >&2
+	    exit 1
+	fi
+	$(call install-missing,$(BUILD_NEEDS))
+	$(CARGO) fetch --quiet --locked
+
+.PHONY: build
+build: setup ## Build the mainspring command, optimised
+	$(CARGO) build --release --locked --package mainspring-cli
+
+.PHONY: install
+install: setup ## Install the mainspring command (PREFIX=dir: into dir/bin)
+	$(CARGO) install --locked --path cli $(if $(PREFIX),--root "$(PREFIX)")
+
+.PHONY: completions
+completions: build ## Write completions for bash, zsh and fish
+	mkdir -p "$(OUT)/completions"
+	$(MAINSPRING) completions bash > "$(OUT)/completions/mainspring.bash"
+	$(MAINSPRING) completions zsh > "$(OUT)/completions/_mainspring"
+	$(MAINSPRING) completions fish > "$(OUT)/completions/mainspring.fish"
+	echo "Completions: $$(realpath "$(OUT)/completions")"
+
+.PHONY: clean
+clean: ## Remove all build output
+	$(CARGO) clean
+
+##@ Check
+
+.PHONY: lint
+lint: setup ## Format, clippy, documentation, licences, advisories
+	$(call run-phases,$(LINT_PHASES))
+
+.PHONY: fmt
+fmt: ## Format all code in place
+	$(CARGO) fmt --all
+
+.PHONY: fmt-check
+fmt-check: ## Fail on code that rustfmt would change
+	$(CARGO) fmt --all --check
+
+.PHONY: clippy
+clippy: ## Clippy on all targets, warnings are errors
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+.PHONY: doc
+doc: ## Build the API documentation, warnings are errors
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --workspace
+
+.PHONY: licences
+licences: ## Check the licences of all third-party packages against deny.toml
+	$(CONFORMANCE) licences
+
+.PHONY: advisories
+advisories: ## Ask cargo-deny for known vulnerabilities, where it is installed
+	if ! command -v cargo-deny >/dev/null; then
+	    echo "advisories: not checked, cargo-deny is not installed (cargo install --locked cargo-deny)"
+	elif $(CARGO) deny --locked fetch db >/dev/null 2>&1; then
+	    $(CARGO) deny --locked check
+	else
+	    echo "advisories: not checked, their database cannot be fetched; checking the rest"
+	    $(CARGO) deny --locked --offline check bans licenses sources
+	fi
+
+.PHONY: unit
+unit: ## Run all tests of the workspace, documentation tests included
+	$(CARGO) test --locked --workspace $(NOT_TESTED:%=--exclude %) --no-run
+	$(CARGO) test --locked --workspace $(NOT_TESTED:%=--exclude %) --quiet
+
+.PHONY: conformance
+conformance: ## Which requirements have a citing test (ARGS="--part core --group 14 --missing")
+	$(CONFORMANCE) report $(ARGS)
+
+.PHONY: conformance-summary
+conformance-summary:
+	$(CONFORMANCE) report --summary
+
+##@ Measure
+
+.PHONY: setup-valgrind
+setup-valgrind: setup ## Install valgrind, if it is missing
+	$(call install-missing,$(BENCH_NEEDS))
+
+.PHONY: bench-core
+bench-core: setup-valgrind ## Instructions per scheduling decision, from 10 to 1,000,000 threads
+	$(CARGO) run --release --locked --package mainspring-bench-core
+
+.PHONY: bench-sim
+bench-sim: build ## Simulated decisions per second, and the largest machine
+	mkdir -p "$(OUT)/bench-sim"
+	for name in speed huge; do
+	    json="$(OUT)/bench-sim/$$name.json"
+	    $(MAINSPRING) run "workloads/$$name.toml" --report json > "$$json"
+	    awk -v name="$$name" -v RS='[,{]' -F ':' '
+	        /"decisions"/ && decisions == "" { decisions = $$2 + 0 }
+	        /"wall_ns"/ && wall_ns == "" { wall_ns = $$2 + 0 }
+	        END {
+	            if (wall_ns + 0 == 0) { print "bench-sim: no wall_ns in the report" > "/dev/stderr"; exit 1 }
+	            printf "%-6s %12d decisions in %7.3f s: %6.2f million per second\n",
+	                name, decisions, wall_ns / 1e9, decisions * 1e3 / wall_ns
+	        }' "$$json"
+	done

@@ -1,0 +1,323 @@
+// The page: facts, notes, legend, tables, and the keys that move all of it.
+
+const byId = (id) => document.getElementById(id);
+const state = { selected: -1, query: "" };
+const order = report.threads.map((_, i) => i).sort((a, b) => report.threads[b].runtime_ns - report.threads[a].runtime_ns);
+for (let i = report.threads.length; i < threadCount; i++) order.push(i);
+let base = threadColours();
+
+function showFacts() {
+  const { config } = report;
+  byId("title").append(config.workload || "Mainspring", element("span", {}, ` on ${report.machine}`));
+  const facts = [
+    ["policy", config.policy], ["quantum", instant(config.quantum_ns)], ["tick", instant(config.tick_ns)],
+    ["duration", instant(report.duration_ns)], ["CPUs", count(report.cpus.length)], ["threads", count(report.threads.length)],
+    ["decisions", count(report.decisions)], ["decided in", duration(report.wall_ns)],
+    ["decisions/s", rate(report.decisions, report.wall_ns)], ["seed", report.seed], ["digest", report.digest, "mono"],
+  ];
+  for (const [name, value, kind] of facts) {
+    byId("facts").append(element("div", {}, element("dt", {}, name), element("dd", { class: kind || "" }, value)));
+  }
+}
+
+function note(text, kind = "") {
+  byId("notes").append(element("li", { class: kind }, text));
+}
+
+function showNotes() {
+  const list = (title, kind, size, show) => {
+    const found = report.threads.filter((t) => size(t) > 0).sort((a, b) => size(b) - size(a));
+    if (!found.length) return;
+    const named = found.slice(0, 4).map((t) => `${t.name} ${show(t)}`).join(", ");
+    note(`${title}: ${named}${found.length > 4 ? `, and ${count(found.length - 4)} more` : ""}`, kind);
+  };
+  const quantum = report.config.quantum_ns;
+  list("Missed periods", "bad", (t) => t.misses, (t) => count(t.misses));
+  list("Refused steps", "bad", (t) => t.refusals, (t) => count(t.refusals));
+  list(`|lag| beyond one quantum (${instant(quantum)})`, "", (t) => quantum && t.lag_max_ns > quantum ? t.lag_max_ns : 0, (t) => duration(t.lag_max_ns));
+  const total = report.intervals_total;
+  if (total === null) note("The run kept no schedule, so there is no timeline.");
+  else if (total === 0) note("Nothing ran, so the timeline is empty.");
+  else if (report.intervals < total) {
+    const last = intervals.end[report.intervals - 1];
+    note(`The timeline holds the first ${count(report.intervals)} of ${count(total)} intervals, up to ${duration(last)}; the tables cover the whole run.`);
+  }
+}
+
+function threadTable() {
+  const whole = Math.max(report.duration_ns, 1);
+  const scale = report.threads.reduce((most, t) => Math.max(most, t.runtime_ns, t.entitled_ns), 0);
+  const time = (title, value, extra) => ({ title, value, show: (t) => duration(value(t)), kind: (t) => value(t) ? "" : "zero", ...extra });
+  const latency = (name) => ({
+    title: `wake ${name}`, about: "from wakeup to running", value: (t) => t.wakeups ? t.wake_latency_ns[name] : -1,
+    show: (t) => t.wakeups ? duration(t.wake_latency_ns[name]) : "–", kind: (t) => t.wakeups ? "" : "zero",
+  });
+  const columns = [
+    { title: "thread", left: true, value: (t) => t.name, show: (t) => [swatch(t.number), t.name] },
+    { title: "weight", value: (t) => t.weight },
+    { title: "share %", about: "of one CPU", value: (t) => t.runtime_ns, show: (t) => percent(t.runtime_ns / whole) },
+    { title: "owed %", about: "of one CPU", value: (t) => t.entitled_ns, show: (t) => percent(t.entitled_ns / whole) },
+    { title: "share against owed", left: true, about: "the mark is what was owed; sorts by the difference",
+      value: (t) => t.runtime_ns - t.entitled_ns, show: (t) => meter(t.runtime_ns, t.entitled_ns, scale) },
+    time("ready", (t) => t.ready_ns), time("blocked", (t) => t.blocked_ns),
+    latency("p50"), latency("p99"), latency("max"),
+    time("|lag|", (t) => t.lag_max_ns, { kind: (t) => report.config.quantum_ns && t.lag_max_ns > report.config.quantum_ns ? "warn" : "" }),
+    { title: "preempt", value: (t) => t.preemptions }, { title: "migrate", value: (t) => t.migrations },
+    { title: "misses", value: (t) => t.misses, kind: (t) => t.misses ? "bad" : "zero" },
+  ];
+  const rows = report.threads.map((thread, number) => ({ ...thread, number }));
+  return new Table(byId("threads"), columns, rows, { onRow: toggle, rowKey: (t) => t.number });
+}
+
+function cpuTable() {
+  const load = (cpu) => cpu.busy_ns / Math.max(cpu.busy_ns + cpu.idle_ns, 1);
+  return new Table(byId("cpus"), [
+    { title: "cpu", left: true, value: (c) => c.id, show: (c) => String(c.id), kind: () => "" },
+    { title: "busy %", value: load, show: (c) => percent(load(c)) },
+    { title: "load", left: true, value: load, show: (c) => meter(load(c), undefined, 1) },
+    { title: "busy", value: (c) => c.busy_ns, show: (c) => duration(c.busy_ns) },
+    { title: "idle", value: (c) => c.idle_ns, show: (c) => duration(c.idle_ns) },
+    { title: "ticks", value: (c) => c.ticks }, { title: "suppressed", value: (c) => c.ticks_suppressed },
+    { title: "reschedules", value: (c) => c.reschedules }, { title: "steals", value: (c) => c.steals },
+    { title: "timer interrupts", value: (c) => c.timer_interrupts }, { title: "queue max", value: (c) => c.queue_depth_max },
+  ], report.cpus);
+}
+
+// Counters that are kept per CPU are summed; what stands behind the comma of a key is the label.
+function telemetryTable() {
+  const rows = Object.entries(report.telemetry).map(([name, value]) => {
+    if (typeof value === "number") return { name, total: value, detail: "" };
+    const labels = new Map();
+    let total = 0;
+    for (const [key, n] of Object.entries(value)) {
+      const label = key.includes(",") ? key.slice(key.indexOf(",") + 1) : "";
+      labels.set(label, (labels.get(label) || 0) + n);
+      total += n;
+    }
+    labels.delete("");
+    return { name, total, detail: [...labels].map(([label, n]) => `${label} ${count(n)}`).join(", ") };
+  });
+  return new Table(byId("telemetry"), [
+    { title: "counter", left: true, value: (r) => r.name, show: (r) => r.name },
+    { title: "value", value: (r) => r.total },
+    { title: "by label", left: true, wide: true, value: (r) => r.detail, show: (r) => r.detail },
+  ], rows.filter((row) => row.total > 0));
+}
+
+function swatch(thread) {
+  const made = element("i");
+  made.style.background = css(base[thread]);
+  return made;
+}
+
+// How many threads share a name but for the instance number.
+const instances = new Map();
+for (const name of report.names) instances.set(stem(name), (instances.get(stem(name)) || 0) + 1);
+
+function threadChip(thread) {
+  const chip = element("button", { "aria-pressed": String(thread === state.selected) }, swatch(thread), report.names[thread]);
+  chip.addEventListener("click", () => toggle(thread));
+  return chip;
+}
+
+function groupChip(group, thread) {
+  const chip = element("button", { title: "Filter to these" }, swatch(thread), `${group}.* (×${count(instances.get(group))})`);
+  chip.addEventListener("click", () => {
+    byId("search").value = `${group}.`;
+    filter(`${group}.`);
+  });
+  return chip;
+}
+
+// The busiest threads that match the filter, large groups as one unless filtered; a filter finds the others.
+function showLegend() {
+  const LISTED = 60, FOLD_ABOVE = 12, match = matches(), folded = new Set();
+  const found = order.filter((thread) => {
+    const group = stem(report.names[thread]);
+    if (match || instances.get(group) <= FOLD_ABOVE || thread === state.selected) return !match || match[thread];
+    return !folded.has(group) && folded.add(group);
+  });
+  const chips = found.slice(0, LISTED).map((thread) => {
+    const group = stem(report.names[thread]);
+    return !match && folded.has(group) && thread !== state.selected ? groupChip(group, thread) : threadChip(thread);
+  });
+  if (found.length > LISTED) chips.push(element("span", { class: "quiet" }, `and ${count(found.length - LISTED)} more; filter to find them`));
+  if (!found.length && threadCount) chips.push(element("span", { class: "quiet" }, "No thread matches."));
+  byId("legend").replaceChildren(...chips);
+}
+
+let matched = { query: "", threads: null };
+
+// Which threads the filter keeps; null if it is empty. The same object as long as the query is the same.
+function matches() {
+  if (matched.query !== state.query) {
+    const wanted = state.query.toLowerCase().split(/\s+/).filter(Boolean);
+    const keeps = (name) => wanted.some((word) => name.toLowerCase().includes(word));
+    matched = { query: state.query, threads: wanted.length ? Uint8Array.from(report.names, (name) => keeps(name) ? 1 : 0) : null };
+  }
+  return matched.threads;
+}
+
+function paint() {
+  const match = matches(), lane = variable("--lane"), ink = variable("--ink"), dark = darkScheme.matches;
+  const lit = (thread) => state.selected >= 0 ? thread === state.selected : !match || match[thread] === 1;
+  const fill = new Uint32Array(threadCount), edge = new Uint32Array(threadCount);
+  for (let thread = 0; thread < threadCount; thread++) {
+    const colour = lit(thread) ? base[thread] : mix(base[thread], lane, 0.8);
+    fill[thread] = packed(colour);
+    edge[thread] = packed(mix(colour, dark ? [0, 0, 0] : lane, dark ? 0.35 : 0.55));
+  }
+  timeline.paint({
+    base, fill, edge, lane: packed(lane), panel: packed(variable("--panel")),
+    ink: css(ink), quiet: css(variable("--quiet")), line: css(variable("--line")), accent: css(variable("--accent")),
+    debt: css(variable("--debt")), load: css(mix(variable("--accent"), variable("--panel"), 0.45)),
+    grid: dark ? "rgb(255 255 255 / .07)" : "rgb(0 0 0 / .07)", shade: dark ? "rgb(0 0 0 / .55)" : "rgb(120 120 115 / .2)",
+    text: (thread) => lit(thread) ? "rgb(0 0 0 / .82)" : css(variable("--quiet")),
+  }, state.selected, match);
+}
+
+function select(thread) {
+  state.selected = thread;
+  timeline.cursor = timeline.cursor !== undefined && intervals.thread[timeline.cursor] === thread ? timeline.cursor : undefined;
+  tables.threads.select(thread);
+  showLegend();
+  paint();
+}
+
+function toggle(thread) {
+  select(thread === state.selected ? -1 : thread);
+}
+
+function filter(query) {
+  state.query = query.trim();
+  const match = matches();
+  tables.threads.filter(match ? (thread) => match[thread.number] : null);
+  showLegend();
+  paint();
+}
+
+function rows(pairs) {
+  return element("dl", {}, ...pairs.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
+}
+
+function describe(found) {
+  if (found.interval === undefined) {
+    const parts = found.parts.slice(0, 5).map(([thread, ns]) => [report.names[thread], `${percent(ns / found.scale)} %`]);
+    return [element("b", {}, `${found.lane}: ${count(found.count)} intervals here`), rows([["at", duration(found.left)], ...parts])];
+  }
+  const i = found.interval, thread = intervals.thread[i];
+  return [
+    element("b", {}, swatch(thread), report.names[thread]),
+    rows([
+      ["CPU", String(intervals.cpu[i])], ["from", instant(intervals.start[i])], ["to", instant(intervals.end[i])],
+      ["length", instant(intervals.end[i] - intervals.start[i])], ["then", report.reasons[intervals.reason[i]] || "?"],
+    ]),
+  ];
+}
+
+function showTip(found, x, y) {
+  const tip = byId("tip");
+  tip.hidden = !found;
+  if (!found) return;
+  tip.replaceChildren(...describe(found));
+  const { width, height } = tip.getBoundingClientRect();
+  const left = x + 16 + width > innerWidth ? x - width - 12 : x + 16;
+  const top = y + 18 + height > innerHeight ? y - height - 12 : y + 18;
+  tip.style.transform = `translate(${Math.max(4, left)}px, ${Math.max(4, top)}px)`;
+}
+
+// The next or previous interval of the highlighted thread, from the cursor or else from the middle.
+function step(direction) {
+  if (state.selected < 0 || !intervals.length) return;
+  const { lanes } = timeline.modes.thread || (timeline.modes.thread = {
+    names: report.names, lanes: sortIntoLanes(intervals.thread, threadCount),
+  });
+  const first = lanes.first[state.selected], last = lanes.first[state.selected + 1];
+  if (first === last) return;
+  const from = timeline.cursor === undefined ? (timeline.from + timeline.to) / 2 : intervals.start[timeline.cursor];
+  let at = firstStartingAt(lanes, first, last, from);
+  if (direction < 0) at--;
+  else if (timeline.cursor !== undefined) at++;
+  const i = lanes.order[Math.min(Math.max(at, first), last - 1)];
+  timeline.reveal(i);
+  byId("said").textContent = `${report.names[intervals.thread[i]]} on CPU ${intervals.cpu[i]}, from ${instant(intervals.start[i])} for ${instant(intervals.end[i] - intervals.start[i])}, then ${report.reasons[intervals.reason[i]]}`;
+  requestAnimationFrame(() => {
+    const box = timeline.canvas.getBoundingClientRect();
+    const x = box.left + timeline.gutter + (intervals.end[i] - timeline.from) / timeline.scale;
+    showTip({ interval: i }, Math.min(x, box.right - 260), box.top + timeline.axis + 8);
+  });
+}
+
+function setMode(mode) {
+  byId("by-cpu").setAttribute("aria-pressed", String(mode === "cpu"));
+  byId("by-thread").setAttribute("aria-pressed", String(mode === "thread"));
+  timeline.scroller.scrollTop = 0;
+  timeline.setMode(mode);
+}
+
+const keys = {
+  "+": () => timeline.zoom(0.6), "=": () => timeline.zoom(0.6), "-": () => timeline.zoom(1 / 0.6), "_": () => timeline.zoom(1 / 0.6),
+  ArrowLeft: (event) => timeline.pan(event.shiftKey ? -1 : -0.15), ArrowRight: (event) => timeline.pan(event.shiftKey ? 1 : 0.15),
+  f: () => timeline.fit(), n: () => step(1), p: () => step(-1),
+  t: () => setMode(timeline.mode === "cpu" ? "thread" : "cpu"),
+  "/": () => byId("search").focus(),
+  Escape: () => {
+    byId("help").open = false;
+    showTip();
+    select(-1);
+  },
+};
+// Only with the timeline in focus: elsewhere they scroll the page.
+const laneKeys = {
+  ArrowUp: () => timeline.scroller.scrollBy(0, -timeline.laneHeight), ArrowDown: () => timeline.scroller.scrollBy(0, timeline.laneHeight),
+};
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target === byId("search")) {
+    if (event.key === "Escape") {
+      byId("search").value = "";
+      filter("");
+      byId("search").blur();
+    }
+    return;
+  }
+  const action = keys[event.key] || (event.target === timeline.canvas && laneKeys[event.key]);
+  if (!action) return;
+  event.preventDefault();
+  action(event);
+}
+
+function wire() {
+  byId("by-cpu").addEventListener("click", () => setMode("cpu"));
+  byId("by-thread").addEventListener("click", () => setMode("thread"));
+  byId("zoom-in").addEventListener("click", () => timeline.zoom(0.6));
+  byId("zoom-out").addEventListener("click", () => timeline.zoom(1 / 0.6));
+  byId("fit").addEventListener("click", () => timeline.fit());
+  byId("search").addEventListener("input", (event) => filter(event.target.value));
+  addEventListener("keydown", onKey);
+  darkScheme.addEventListener("change", () => {
+    base = threadColours();
+    tables.threads.fill();
+    showLegend();
+    paint();
+  });
+}
+
+showFacts();
+showNotes();
+const tables = { threads: threadTable(), cpus: cpuTable(), telemetry: telemetryTable() };
+byId("timeline").classList.toggle("empty", !intervals.length);
+const timeline = new Timeline(byId("timeline"), {
+  onPick: toggle,
+  onHover: (found, event) => showTip(found, event?.clientX, event?.clientY),
+  onWindow: (from, to) => {
+    // Rounded to what the eye can tell apart at this zoom.
+    const grain = 10 ** Math.max(0, Math.floor(Math.log10(to - from)) - 2);
+    const near = (time) => instant(Math.round(time / grain) * grain);
+    byId("window").textContent = `${near(from)} – ${near(to)}  (${duration(Math.round(to - from))})`;
+  },
+});
+wire();
+showLegend();
+paint();

@@ -1,0 +1,409 @@
+// The timeline: a window of time over lanes, with an overview above it.
+//
+// Owns what is visible (window, lanes, scroll position) and the pointer. What is highlighted comes from outside
+// through `paint`; what the user picks goes outside through `onPick`.
+
+class Timeline {
+  constructor(element, { onPick, onHover, onWindow }) {
+    this.canvas = element.querySelector("#lanes");
+    this.overview = element.querySelector("#overview");
+    this.scroller = element.querySelector("#scroller");
+    this.spacer = element.querySelector("#spacer");
+    Object.assign(this, { onPick, onHover, onWindow });
+    let span = report.duration_ns;
+    for (let i = 0; i < intervals.length; i++) if (intervals.end[i] > span) span = intervals.end[i];
+    this.span = Math.max(span, 1);
+    this.from = 0;
+    this.to = this.span;
+    this.modes = {};
+    this.match = null;
+    this.selected = -1;
+    this.setMode("cpu");
+    this.listen();
+  }
+
+  // Lanes by CPU or by thread; each is sorted when first asked for.
+  setMode(mode) {
+    this.mode = mode;
+    if (!this.modes[mode]) {
+      const names = mode === "cpu" ? cpuLaneNames() : report.names;
+      this.modes[mode] = { names, lanes: sortIntoLanes(mode === "cpu" ? intervals.cpu : intervals.thread, names.length) };
+    }
+    ({ names: this.names, lanes: this.lanes } = this.modes[mode]);
+    this.chooseLanes();
+  }
+
+  // In the view by thread a filter hides lanes; in the view by CPU it only dims intervals.
+  chooseLanes() {
+    const all = this.names.map((_, lane) => lane);
+    this.shown = this.mode === "thread" && this.match ? all.filter((lane) => this.match[lane]) : all;
+    this.layout();
+  }
+
+  layout() {
+    const room = Math.max(220, innerHeight * 0.62 - 30);
+    this.axis = 26;
+    this.laneHeight = Math.max(this.mode === "cpu" ? 16 : 18, Math.min(46, Math.floor(room / Math.max(this.shown.length, 1))));
+    this.gutter = this.measureGutter();
+    const content = this.axis + this.shown.length * this.laneHeight + 6;
+    this.height = Math.max(64, Math.min(content, Math.floor(innerHeight * 0.62) - 2));
+    this.spacer.style.height = `${Math.max(0, content - this.height)}px`;
+    this.canvas.style.height = `${this.height}px`;
+    this.ratio = devicePixelRatio || 1;
+    this.width = this.canvas.clientWidth;
+    this.canvas.width = Math.round(this.width * this.ratio);
+    this.canvas.height = Math.round(this.height * this.ratio);
+    this.overview.width = Math.round(this.overview.clientWidth * this.ratio);
+    this.overview.height = Math.round(this.overview.clientHeight * this.ratio);
+    this.load = null;
+    this.draw();
+  }
+
+  measureGutter() {
+    const context = this.canvas.getContext("2d");
+    context.font = this.font(12);
+    let longest = "";
+    for (const lane of this.shown) if (this.names[lane].length > longest.length) longest = this.names[lane];
+    return Math.min(220, Math.ceil(context.measureText(longest).width) + 22);
+  }
+
+  font(size) {
+    return `${size}px ${getComputedStyle(document.body).fontFamily}`;
+  }
+
+  // Takes the colours: fill, edge and text per thread, and who is highlighted.
+  paint(colours, selected, match) {
+    const filtered = match !== this.match;
+    Object.assign(this, { colours, selected, match });
+    this.load = null;
+    if (filtered && this.mode === "thread") this.chooseLanes(); else this.draw();
+  }
+
+  draw() {
+    if (this.scheduled || !this.colours) return;
+    this.scheduled = true;
+    requestAnimationFrame(() => {
+      this.scheduled = false;
+      this.drawLanes();
+      this.drawOverview();
+      this.onWindow(this.from, this.to);
+    });
+  }
+
+  // Nanoseconds per CSS pixel.
+  get scale() {
+    return (this.to - this.from) / Math.max(this.width - this.gutter, 1);
+  }
+
+  drawLanes() {
+    const { ratio } = this, context = this.canvas.getContext("2d");
+    const gutter = Math.round(this.gutter * ratio), top = Math.round(this.axis * ratio);
+    const width = this.canvas.width - gutter, height = this.canvas.height - top;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    if (width <= 0 || height <= 0) return;
+    const image = context.createImageData(width, height);
+    const pixels = new Uint32Array(image.data.buffer);
+    pixels.fill(this.colours.panel);
+    const view = { from: this.from, scale: this.scale / ratio }, labels = [];
+    for (const { lane, y } of this.visibleLanes()) {
+      const from = Math.round((y - this.axis + 2) * ratio), to = Math.round((y - this.axis + this.laneHeight - 1) * ratio);
+      this.drawOneLane({ pixels, stride: width, width, height }, lane, Math.max(from, 0), Math.min(to, height), view, labels);
+    }
+    context.putImageData(image, gutter, top);
+    context.scale(ratio, ratio);
+    this.drawLabels(context, labels);
+    this.drawNames(context);
+    this.drawAxis(context);
+    this.drawMarks(context);
+  }
+
+  drawOneLane(buffer, lane, top, bottom, view, labels) {
+    if (bottom <= top) return;
+    const end = Math.min(buffer.width, Math.ceil((this.span - view.from) / view.scale));
+    for (let y = top; y < bottom; y++) buffer.pixels.fill(this.colours.lane, y * buffer.stride, y * buffer.stride + Math.max(end, 0));
+    const target = { ...buffer, top, height: bottom - top };
+    const boxes = drawLane(target, this.lanes, lane, view, this.colours.fill, this.colours.edge, 34 * this.ratio);
+    for (const { i, from, to } of boxes) {
+      labels.push({ i, x: this.gutter + from / this.ratio, width: (to - from) / this.ratio, y: this.axis + (top + bottom) / 2 / this.ratio });
+    }
+  }
+
+  *visibleLanes() {
+    const scrolled = this.scroller.scrollTop;
+    const first = Math.max(0, Math.floor(scrolled / this.laneHeight));
+    for (let row = first; row < this.shown.length; row++) {
+      const y = this.axis + row * this.laneHeight - scrolled;
+      if (y > this.height) return;
+      yield { lane: this.shown[row], row, y };
+    }
+  }
+
+  drawLabels(context, labels) {
+    context.font = this.font(11.5);
+    context.textBaseline = "middle";
+    for (const { i, x, y, width } of labels) {
+      if (this.laneHeight < 15) break;
+      const text = this.mode === "cpu" ? report.names[intervals.thread[i]] : `CPU ${intervals.cpu[i]}`;
+      const room = width - 8, wanted = context.measureText(text).width;
+      // A name cut short is still a name, but three letters of it are noise.
+      if (wanted > room && room < 40) continue;
+      context.fillStyle = this.colours.text(intervals.thread[i]);
+      context.fillText(wanted > room ? `${text.slice(0, Math.floor(text.length * room / wanted) - 1)}…` : text, x + 5, y + 0.5);
+    }
+  }
+
+  drawNames(context) {
+    context.font = this.font(12);
+    context.textBaseline = "middle";
+    context.save();
+    context.beginPath();
+    context.rect(0, this.axis, this.gutter - 6, this.height);
+    context.clip();
+    for (const { lane, y } of this.visibleLanes()) {
+      const isThread = this.mode === "thread", middle = y + this.laneHeight / 2 + 0.5;
+      if (isThread) {
+        context.fillStyle = css(this.colours.base[lane]);
+        context.fillRect(8, middle - 5.5, 4, 10);
+      }
+      context.fillStyle = isThread && this.selected >= 0 && lane !== this.selected ? this.colours.quiet : this.colours.ink;
+      context.fillText(this.names[lane], isThread ? 17 : 10, middle);
+    }
+    context.restore();
+  }
+
+  drawAxis(context) {
+    const { gutter, width, axis, from, to } = this;
+    const step = niceStep(to - from, (width - gutter) / 115), format = axisFormat(to, step);
+    context.fillStyle = this.colours.line;
+    context.fillRect(0, axis - 1, width, 1);
+    context.font = this.font(11.5);
+    context.textBaseline = "middle";
+    for (let tick = Math.ceil(from / step) * step; tick <= to; tick += step) {
+      const x = Math.round(gutter + (tick - from) / this.scale);
+      context.fillStyle = this.colours.grid;
+      context.fillRect(x, axis - 6, 1, this.height);
+      context.fillStyle = this.colours.quiet;
+      if (x + 30 < width) context.fillText(format(tick), x + 4, axis / 2);
+    }
+  }
+
+  drawMarks(context) {
+    context.fillStyle = context.strokeStyle = this.colours.accent;
+    if (this.marking) {
+      const [a, b] = this.marking.map((time) => this.gutter + (time - this.from) / this.scale);
+      context.globalAlpha = 0.22;
+      context.fillRect(Math.min(a, b), 0, Math.abs(b - a), this.height);
+      context.globalAlpha = 1;
+    }
+    if (this.cursor !== undefined) {
+      const lane = this.mode === "cpu" ? intervals.cpu[this.cursor] : intervals.thread[this.cursor];
+      const row = this.shown.indexOf(lane), y = this.axis + row * this.laneHeight - this.scroller.scrollTop;
+      const x = this.gutter + (intervals.start[this.cursor] - this.from) / this.scale;
+      const width = Math.max(3, (intervals.end[this.cursor] - intervals.start[this.cursor]) / this.scale);
+      context.lineWidth = 2;
+      if (row >= 0 && y >= this.axis) context.strokeRect(x - 1, y + 1, width + 2, this.laneHeight - 1);
+    }
+  }
+
+  // How busy the machine was over the whole run, and the part of it that the highlighted threads had.
+  measureLoad() {
+    const buckets = Math.max(1, this.overview.width), width = this.span / buckets;
+    const all = new Float64Array(buckets), part = new Float64Array(buckets);
+    const { start, end, thread } = intervals;
+    for (let i = 0; i < intervals.length; i++) {
+      const marked = this.selected >= 0 ? this.selected === thread[i] : this.match && this.match[thread[i]];
+      let bucket = Math.min(buckets - 1, Math.floor(start[i] / width));
+      for (let time = start[i]; time < end[i] && bucket < buckets; bucket++) {
+        const stop = Math.min(end[i], (bucket + 1) * width);
+        if (stop > time) {
+          all[bucket] += stop - time;
+          if (marked) part[bucket] += stop - time;
+          time = stop;
+        }
+      }
+    }
+    const capacity = width * Math.max(1, report.cpus.length);
+    return { all, part, capacity };
+  }
+
+  drawOverview() {
+    const { width, height } = this.overview, context = this.overview.getContext("2d");
+    this.load = this.load || this.measureLoad();
+    context.clearRect(0, 0, width, height);
+    const bars = (sums, colour) => {
+      context.fillStyle = colour;
+      context.beginPath();
+      for (let x = 0; x < sums.length; x++) {
+        const tall = Math.min(1, sums[x] / this.load.capacity) * (height - 2);
+        if (tall > 0) context.rect(x, height - tall, 1, tall);
+      }
+      context.fill();
+    };
+    const some = this.selected >= 0 || this.match;
+    bars(this.load.all, some ? this.colours.debt : this.colours.load);
+    if (some) bars(this.load.part, this.selected >= 0 ? css(this.colours.base[this.selected]) : this.colours.load);
+    const from = this.from / this.span * width, to = this.to / this.span * width;
+    if (to - from < width - 1) {
+      context.fillStyle = this.colours.shade;
+      context.fillRect(0, 0, from, height);
+      context.fillRect(to, 0, width - to, height);
+      context.fillStyle = this.colours.accent;
+      context.fillRect(Math.min(from, width - 2), 0, 2, height);
+      context.fillRect(Math.max(to - 2, from), 0, 2, height);
+    }
+  }
+
+  show(from, to) {
+    const least = Math.min(20, this.span); // Nanoseconds; closer there is nothing to see.
+    const length = Math.min(Math.max(to - from, least), this.span);
+    this.from = Math.min(Math.max(0, from + (to - from - length) / 2), this.span - length);
+    this.to = this.from + length;
+    this.draw();
+  }
+
+  fit() {
+    this.show(0, this.span);
+  }
+
+  zoom(factor, at = (this.from + this.to) / 2) {
+    this.show(at - (at - this.from) * factor, at + (this.to - at) * factor);
+  }
+
+  pan(fraction) {
+    const by = (this.to - this.from) * fraction;
+    this.show(this.from + by, this.to + by);
+  }
+
+  timeAt(x) {
+    return this.from + (x - this.gutter) * this.scale;
+  }
+
+  laneAt(y) {
+    const row = Math.floor((y - this.axis + this.scroller.scrollTop) / this.laneHeight);
+    return y < this.axis ? undefined : this.shown[row];
+  }
+
+  // What is under the pointer: one interval, or the threads that share a column of pixels.
+  find(x, y) {
+    const lane = this.laneAt(y);
+    if (lane === undefined || x < this.gutter) return undefined;
+    const { lanes } = this, left = this.timeAt(x), right = left + this.scale;
+    const from = firstEndingAfter(lanes, lanes.first[lane], lanes.first[lane + 1], left);
+    const to = firstStartingAt(lanes, from, lanes.first[lane + 1], right);
+    if (to - from < 1) return undefined;
+    if (to - from === 1) return { interval: lanes.order[from] };
+    const parts = shares(lanes, from, to, left, right).sort((a, b) => b[1] - a[1]);
+    return { lane: this.names[lane], count: to - from, parts, scale: this.scale, left };
+  }
+
+  // Shows an interval that was reached by key: in the window, not too small, and its lane in sight.
+  reveal(i) {
+    this.cursor = i;
+    const start = intervals.start[i], length = intervals.end[i] - start, span = this.to - this.from;
+    if (length < span / 200) this.show(start - length * 20, start + length * 21);
+    else if (start < this.from || start + length > this.to) this.show(start - span / 3, start + span * 2 / 3);
+    const lane = this.mode === "cpu" ? intervals.cpu[i] : intervals.thread[i];
+    const y = this.shown.indexOf(lane) * this.laneHeight;
+    const { scrollTop } = this.scroller, room = this.height - this.axis - this.laneHeight;
+    if (y < scrollTop || y > scrollTop + room) this.scroller.scrollTop = y - room / 2;
+    this.draw();
+  }
+
+  listen() {
+    const { canvas } = this;
+    this.scroller.addEventListener("scroll", () => this.draw());
+    canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    canvas.addEventListener("pointerdown", (event) => this.press(event));
+    canvas.addEventListener("pointermove", (event) => {
+      if (!event.buttons) this.onHover(this.find(event.offsetX, event.offsetY), event);
+    });
+    canvas.addEventListener("pointerleave", () => this.onHover(undefined));
+    canvas.addEventListener("dblclick", (event) => {
+      const found = this.find(event.offsetX, event.offsetY);
+      if (!found) return;
+      if (found.interval === undefined) return this.zoom(0.25, this.timeAt(event.offsetX));
+      const { start, end } = intervals, length = end[found.interval] - start[found.interval];
+      this.show(start[found.interval] - length / 4, end[found.interval] + length / 4);
+    });
+    this.overview.addEventListener("pointerdown", (event) => this.pressOverview(event));
+    new ResizeObserver(() => {
+      if (this.width !== canvas.clientWidth) this.layout();
+    }).observe(canvas);
+    addEventListener("resize", () => this.layout());
+  }
+
+  wheel(event) {
+    const lines = event.deltaMode === 1 ? 16 : 1;
+    if (event.offsetX < this.gutter) return; // The scroller takes it.
+    event.preventDefault();
+    const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
+    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.pan(sideways * lines / (this.width - this.gutter));
+    else this.zoom(Math.exp(Math.max(-120, Math.min(120, event.deltaY * lines)) * 0.0022), this.timeAt(event.offsetX));
+    this.onHover(undefined);
+  }
+
+  // Drag to move, drag on the axis or with shift to mark and zoom, press without moving to pick.
+  press(event) {
+    if (event.button !== 0) return;
+    const { canvas } = this, marks = event.shiftKey || event.offsetY < this.axis;
+    const began = { x: event.clientX, y: event.clientY, from: this.from, to: this.to, scroll: this.scroller.scrollTop };
+    const origin = this.timeAt(event.offsetX), box = canvas.getBoundingClientRect();
+    let moved = false;
+    canvas.setPointerCapture(event.pointerId);
+    this.onHover(undefined);
+    const move = (now) => {
+      const dx = now.clientX - began.x, dy = now.clientY - began.y;
+      moved = moved || Math.hypot(dx, dy) > 4;
+      if (!moved) return;
+      canvas.classList.toggle("dragging", !marks);
+      if (marks) {
+        this.marking = [origin, Math.min(Math.max(this.timeAt(now.clientX - box.left), this.from), this.to)];
+        this.draw();
+      } else {
+        this.scroller.scrollTop = began.scroll - dy;
+        this.show(began.from - dx * this.scale, began.to - dx * this.scale);
+      }
+    };
+    const done = (now) => {
+      canvas.removeEventListener("pointermove", move);
+      canvas.classList.remove("dragging");
+      const { marking } = this;
+      this.marking = undefined;
+      if (marking) this.show(Math.min(...marking), Math.max(...marking));
+      else if (!moved && now.type === "pointerup") this.pick(event);
+    };
+    canvas.addEventListener("pointermove", move);
+    for (const kind of ["pointerup", "pointercancel"]) canvas.addEventListener(kind, done, { once: true });
+  }
+
+  pick(event) {
+    if (this.mode === "thread" && event.offsetX < this.gutter) return this.onPick(this.laneAt(event.offsetY) ?? -1);
+    const found = this.find(event.offsetX, event.offsetY);
+    if (!found) return this.onPick(-1);
+    this.cursor = found.interval;
+    return this.onPick(found.interval === undefined ? found.parts[0][0] : intervals.thread[found.interval]);
+  }
+
+  // In the overview: drag the window, or mark a new one outside it.
+  pressOverview(event) {
+    const { overview } = this, box = overview.getBoundingClientRect();
+    const time = (now) => Math.min(Math.max((now.clientX - box.left) / box.width, 0), 1) * this.span;
+    const origin = time(event), length = this.to - this.from;
+    const inside = origin >= this.from && origin <= this.to && length < this.span * 0.999;
+    const { from } = this;
+    overview.setPointerCapture(event.pointerId);
+    const move = (now) => {
+      const at = time(now);
+      if (inside) this.show(from + at - origin, from + at - origin + length);
+      else if (Math.abs(at - origin) > this.span / 500) this.show(Math.min(at, origin), Math.max(at, origin));
+    };
+    const done = (now) => {
+      overview.removeEventListener("pointermove", move);
+      const click = Math.abs(time(now) - origin) <= this.span / 500;
+      if (click && !inside && length < this.span * 0.999) this.show(origin - length / 2, origin + length / 2);
+    };
+    overview.addEventListener("pointermove", move);
+    overview.addEventListener("pointerup", done, { once: true });
+  }
+}

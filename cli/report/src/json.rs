@@ -1,0 +1,24 @@
+//! The JSON report: [`Report`] through serde, nothing added and nothing renamed.
+
+use crate::Report;
+use std::io::{self, BufWriter, Write};
+
+/// The report as pretty-printed JSON that ends in a newline. The fields are described in this crate's README.
+#[must_use]
+pub fn json(report: &Report) -> String {
+    // Only a map with keys that are not strings, or a failing writer, can make this fail: we have neither.
+    let mut text = serde_json::to_string_pretty(report).expect("a report holds only JSON types");
+    text.push('\n');
+    text
+}
+
+/// As [`json`], but written to `out` as it is made: a schedule of millions of entries is never held as text.
+///
+/// # Errors
+/// When `out` fails.
+pub fn json_to(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let mut out = BufWriter::new(out);
+    serde_json::to_writer_pretty(&mut out, report)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}

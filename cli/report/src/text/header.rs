@@ -1,0 +1,42 @@
+//! The first lines: what ran, on what, and how fast.
+
+use super::style::{TextStyle, Tone};
+use crate::Report;
+use crate::units::{count, duration, rate};
+use mainspring_abi::Nanos;
+
+pub(super) fn render(report: &Report, style: TextStyle) -> String {
+    let config = &report.config;
+    let mut out = String::new();
+    let workload = style.fit(&config.workload, style.columns.saturating_sub(20).max(12));
+    style.paint(&mut out, Tone::Strong, &workload);
+    style.paint(&mut out, Tone::Dim, " on ");
+    style.paint(&mut out, Tone::Strong, &style.fit(&report.machine, 16));
+    out.push('\n');
+    let asked = [
+        style.fit(&config.policy, 16),
+        format!("quantum {}", Nanos::new(config.quantum_ns)),
+        format!("tick {}", Nanos::new(config.tick_ns)),
+        format!("seed {}", report.seed),
+    ];
+    let got = [
+        format!(
+            "{} on {} CPU{}",
+            Nanos::new(report.duration_ns),
+            report.cpus.len(),
+            plural(report.cpus.len())
+        ),
+        format!("{} thread{}", count(report.threads.len() as u64), plural(report.threads.len())),
+        format!("{} decisions in {}", count(report.decisions), duration(report.wall_ns)),
+        rate(report.decisions, report.wall_ns),
+        format!("digest {}", style.fit(&report.digest, 16)),
+    ];
+    for facts in [&asked[..], &got[..]] {
+        style.wrap_items(&mut out, Tone::Plain, facts.iter().map(String::as_str), style.dot(), 0);
+    }
+    out
+}
+
+fn plural(n: usize) -> &'static str {
+    if n == 1 { "" } else { "s" }
+}

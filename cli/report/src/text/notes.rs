@@ -1,0 +1,53 @@
+//! What deserves attention, in words: colour alone would tell a pipe, and some readers, nothing.
+
+use super::style::{TextStyle, Tone};
+use crate::units::{count, duration};
+use crate::{Report, ThreadReport};
+use mainspring_abi::Nanos;
+
+/// More than this many of one kind are counted, not listed.
+const LISTED: usize = 4;
+
+pub(super) fn render(report: &Report, style: TextStyle) -> String {
+    let mut out = String::new();
+    let quantum_ns = report.config.quantum_ns;
+    list(&mut out, style, Tone::Bad, "missed periods", &report.threads, |t| {
+        (t.misses > 0).then(|| (t.misses, count(t.misses)))
+    });
+    list(&mut out, style, Tone::Bad, "refused steps", &report.threads, |t| {
+        (t.refusals > 0).then(|| (t.refusals, count(t.refusals)))
+    });
+    let title = format!("|lag| beyond one quantum ({})", Nanos::new(quantum_ns));
+    list(&mut out, style, Tone::Warn, &title, &report.threads, |t| {
+        let beyond = quantum_ns > 0 && t.lag_max_ns > quantum_ns;
+        beyond.then(|| (t.lag_max_ns, duration(t.lag_max_ns)))
+    });
+    out
+}
+
+/// One line per kind: the worst threads by name, and how many more there are.
+fn list(
+    out: &mut String,
+    style: TextStyle,
+    tone: Tone,
+    title: &str,
+    threads: &[ThreadReport],
+    of: impl Fn(&ThreadReport) -> Option<(u64, String)>,
+) {
+    let mut found: Vec<(u64, String, &str)> =
+        threads.iter().filter_map(|t| of(t).map(|(size, shown)| (size, shown, t.name.as_str()))).collect();
+    if found.is_empty() {
+        return;
+    }
+    // Stable: of equally bad ones the first in the file is named first.
+    found.sort_by_key(|&(size, ..)| std::cmp::Reverse(size));
+    let mut named: Vec<String> = found
+        .iter()
+        .take(LISTED)
+        .map(|(_, shown, name)| format!("{} {shown}", style.fit(name, 32)))
+        .collect();
+    if found.len() > LISTED {
+        named.push(format!("and {} more", count((found.len() - LISTED) as u64)));
+    }
+    style.wrap(out, tone, &format!("! {title}: {}", named.join(", ")), 2);
+}

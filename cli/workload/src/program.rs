@@ -1,0 +1,199 @@
+//! Programs: their steps with names resolved, and what can be said of one program by itself.
+
+use crate::error::{Report, Reported, clipped};
+use crate::names::{Interner, Names};
+use crate::source::At;
+use crate::step::RawStep;
+use crate::thread::RawThread;
+use crate::{Step, ThreadTarget};
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Range;
+
+/// Why a program cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProgramError {
+    /// No step at all.
+    Empty,
+    /// A step behind one that never ends or never returns.
+    Unreachable {
+        /// That one.
+        after: &'static str,
+    },
+    /// `reply` in a program that never receives.
+    ReplyWithoutRecv,
+    /// `join` on the thread that joins.
+    JoinsItself,
+    /// `join` on a spawned thread that this program does not spawn.
+    JoinsUnspawned {
+        /// Its name.
+        name: String,
+    },
+    /// A round that takes no time, repeated for ever at one instant.
+    Spins,
+    /// A round that waits only for threads which wait for it, none of which takes time.
+    SpinsTogether,
+}
+
+impl fmt::Display for ProgramError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the program is empty"),
+            Self::Unreachable { after } => write!(f, "this step is never reached: it stands after {after:?}"),
+            Self::ReplyWithoutRecv => f.write_str("reply in a program that receives nothing"),
+            Self::JoinsItself => f.write_str("a thread cannot wait for its own end"),
+            Self::JoinsUnspawned { name } => write!(f, "join of {name:?}, which this program does not spawn"),
+            Self::Spins => f.write_str("the program repeats without taking time, so time would stand still"),
+            Self::SpinsTogether => {
+                f.write_str("the program and those that wake it take no time, so time would stand still")
+            }
+        }
+    }
+}
+
+impl ProgramError {
+    /// What to write instead.
+    #[must_use]
+    pub fn help(&self) -> String {
+        match self {
+            Self::Empty => "add a step, such as program = [\"run forever\"]".into(),
+            Self::Unreachable { after } => format!("remove it, or move it before {after:?}"),
+            Self::ReplyWithoutRecv => "add \"recv ENDPOINT\" before it".into(),
+            Self::JoinsItself => "name another thread, or write \"exit\" to end this one".into(),
+            Self::JoinsUnspawned { name } => format!("add \"spawn {name}\" before it"),
+            Self::Spins => "add a run step, such as \"run 10us\", or end the program with times = N".into(),
+            Self::SpinsTogether => "add a run step, such as \"run 10us\", to one of them".into(),
+        }
+    }
+}
+
+/// A program whose names are resolved, as far as it can be read.
+pub(crate) struct Program {
+    pub steps: Vec<At<Step>>,
+    /// The tables that it spawns.
+    pub spawned: HashSet<usize>,
+    /// Whether it ends its thread by itself.
+    pub exits: bool,
+    /// What kept a step from being read, if any was.
+    pub failed: Option<Reported>,
+}
+
+impl Program {
+    /// Resolves the names of a program.
+    pub fn resolve(
+        thread: &RawThread<'_>,
+        names: &Names<'_, '_>,
+        endpoints: &mut Interner,
+        report: &mut Report<'_>,
+    ) -> Self {
+        let mut program = Self { steps: Vec::new(), spawned: HashSet::new(), exits: false, failed: None };
+        match &thread.program {
+            Err(reported) => program.failed = Some(*reported),
+            Ok(steps) => {
+                for step in steps {
+                    let resolved = step.as_ref().map_err(|reported| *reported).and_then(|step| {
+                        let value = resolve(&step.value, names, endpoints, report)?;
+                        Ok(At { value, at: step.at.clone() })
+                    });
+                    match resolved {
+                        Ok(step) => program.push(step),
+                        Err(reported) => program.failed = Some(reported),
+                    }
+                }
+            }
+        }
+        program
+    }
+
+    fn push(&mut self, step: At<Step>) {
+        match step.value {
+            Step::Spawn(table) => {
+                self.spawned.insert(table);
+            }
+            Step::Exit => self.exits = true,
+            _ => {}
+        }
+        self.steps.push(step);
+    }
+
+    /// From the first step to the last.
+    pub fn at(&self) -> Range<usize> {
+        match (self.steps.first(), self.steps.last()) {
+            (Some(first), Some(last)) => first.at.start..last.at.end,
+            _ => 0..0,
+        }
+    }
+
+    /// Reports what is wrong with the program of table `own` by itself.
+    pub fn check(&self, own: usize, threads: &[RawThread<'_>], report: &mut Report<'_>) {
+        self.check_reachable(report);
+        if self.failed.is_some() {
+            return;
+        }
+        let receives = self.steps.iter().any(|step| matches!(step.value, Step::Recv { .. }));
+        for step in &self.steps {
+            match step.value {
+                Step::Reply if !receives => {
+                    report.push(&step.at, ProgramError::ReplyWithoutRecv);
+                }
+                Step::Join { target, .. } => {
+                    if let Some(error) = self.join_error(own, target, threads) {
+                        report.push(&step.at, error);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn check_reachable(&self, report: &mut Report<'_>) {
+        for pair in self.steps.windows(2) {
+            let after = match pair[0].value {
+                Step::RunForever => "run forever",
+                Step::Exit => "exit",
+                _ => continue,
+            };
+            report.push(&pair[1].at, ProgramError::Unreachable { after });
+        }
+    }
+
+    /// A spawned table is joined by whoever spawned the instance, so a table may join what it spawns of itself.
+    fn join_error(
+        &self,
+        own: usize,
+        target: ThreadTarget,
+        threads: &[RawThread<'_>],
+    ) -> Option<ProgramError> {
+        let joined = threads.get(target.thread)?;
+        if self.spawned.contains(&target.thread) {
+            None
+        } else if target.thread == own {
+            Some(ProgramError::JoinsItself)
+        } else if joined.is_spawned() && target.instance.is_none() {
+            let name = joined.name.as_ref().ok()?;
+            Some(ProgramError::JoinsUnspawned { name: clipped(name.value) })
+        } else {
+            None
+        }
+    }
+}
+
+fn resolve(
+    raw: &RawStep<'_>,
+    names: &Names<'_, '_>,
+    endpoints: &mut Interner,
+    report: &mut Report<'_>,
+) -> Result<Step, Reported> {
+    Ok(match raw {
+        RawStep::Plain(step) => step.clone(),
+        RawStep::Unpark(name) => Step::Unpark(names.target(name, report)?),
+        RawStep::Call(name, timeout) => {
+            Step::Call { endpoint: endpoints.number(name.value), timeout: *timeout }
+        }
+        RawStep::Recv(name, timeout) => {
+            Step::Recv { endpoint: endpoints.number(name.value), timeout: *timeout }
+        }
+        RawStep::Spawn(name) => Step::Spawn(names.spawnable(name, report)?),
+        RawStep::Join(name, timeout) => Step::Join { target: names.target(name, report)?, timeout: *timeout },
+    })
+}

@@ -1,0 +1,169 @@
+//! Looking on: what a checker, a report or an explanation needs to see. Changes nothing.
+
+use super::{Cpu, Seat, SeatError, Slot, State};
+use crate::entity::Entity;
+use crate::fair::Tag;
+use crate::telemetry::Telemetry;
+use crate::virtual_time::{Lag, VirtualTime};
+use alloc::vec::Vec;
+use mainspring_abi::{CpuId, LatencyClass, Nanos, ThreadRef, Weight};
+
+/// One thread on a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadView {
+    /// Who.
+    pub thread: ThreadRef,
+    /// Where it sits.
+    pub seat: Seat,
+    /// What it does.
+    pub state: State,
+    /// Its weight as last set.
+    pub weight: Weight,
+    /// Its latency class.
+    pub class: LatencyClass,
+    /// What it is owed at the CPU's last event.
+    pub lag: Lag,
+    /// Its tags, if it is queued, or would have if it were requeued now, if it is running.
+    pub tag: Option<Tag>,
+    /// When its timed wait ends.
+    pub deadline: Option<Nanos>,
+}
+
+impl Cpu {
+    /// Which CPU this is.
+    #[must_use]
+    pub fn id(&self) -> CpuId {
+        self.config.cpu
+    }
+
+    /// The running thread's seat.
+    #[must_use]
+    #[inline]
+    pub fn current(&self) -> Option<Seat> {
+        self.current.map(|slot| self.seat_of(slot))
+    }
+
+    /// The scheduling state of the thread at `seat`.
+    pub fn entity(&self, seat: Seat) -> Result<&Entity, SeatError> {
+        Ok(&self.occupant(seat)?.entity)
+    }
+
+    /// What the thread at `seat` is doing.
+    pub fn state(&self, seat: Seat) -> Result<State, SeatError> {
+        Ok(self.occupant(seat)?.state)
+    }
+
+    /// What the thread at `seat` is owed, as of this CPU's last event; the interval in progress, if it runs, counts
+    /// up to `now`.
+    pub fn lag(&self, now: Nanos, seat: Seat) -> Result<Lag, SeatError> {
+        self.occupant(seat)?;
+        let ran = if self.current == Some(seat.slot) { now - self.since } else { Nanos::ZERO };
+        Ok(self.fair.lag_after(seat.slot, ran))
+    }
+
+    /// How many threads are queued, the direct target included.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.fair.queued() as usize + usize::from(self.direct.is_some())
+    }
+
+    /// How many threads sit here, asleep ones included.
+    #[must_use]
+    pub fn occupied(&self) -> usize {
+        self.occupied
+    }
+
+    /// Sum of the weights of everybody who competes here.
+    #[must_use]
+    pub fn load(&self) -> u64 {
+        self.fair.load()
+    }
+
+    /// The fluid schedule's clock, as of the last event.
+    #[must_use]
+    pub fn virtual_clock(&self) -> VirtualTime {
+        self.fair.clock()
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
+    /// Time with nothing to run, up to `now`.
+    #[must_use]
+    pub fn idle_time(&self, now: Nanos) -> Nanos {
+        if self.current.is_some() { self.idle_total } else { self.idle_total + (now - self.since) }
+    }
+
+    /// Time charged to threads so far; the interval in progress is not.
+    #[must_use]
+    pub fn charged_time(&self) -> Nanos {
+        self.charged_total
+    }
+
+    /// When the running interval, or idle time, began.
+    #[must_use]
+    pub fn since(&self) -> Nanos {
+        self.since
+    }
+
+    /// Queued threads in the order of their tags. Allocates: for onlookers only.
+    #[must_use]
+    pub fn queue(&self) -> Vec<ThreadView> {
+        self.fair.in_order().into_iter().map(|slot| self.view(slot)).collect()
+    }
+
+    /// Every thread that sits here. Allocates: for onlookers only.
+    #[must_use]
+    pub fn threads(&self) -> Vec<ThreadView> {
+        let taken = |slot: &u32| matches!(self.slots[*slot as usize], Slot::Taken(_));
+        (0..self.slots.len() as u32).filter(taken).map(|slot| self.view(slot)).collect()
+    }
+
+    /// Whether the clock has reached `start`, so that a request with that start may be chosen.
+    #[must_use]
+    pub fn is_eligible(&self, start: VirtualTime) -> bool {
+        self.fair.has_reached(start)
+    }
+
+    /// Checks the queue's own structure; `Err` says what does not hold. Slow.
+    pub fn verify(&self) -> Result<(), &'static str> {
+        self.fair.verify()?;
+        let states: Vec<State> = self.threads().into_iter().map(|view| view.state).collect();
+        let count = |wanted: State| states.iter().filter(|state| **state == wanted).count();
+        if count(State::Running) != usize::from(self.current.is_some()) {
+            return Err("running threads miscounted");
+        }
+        if count(State::Direct) != usize::from(self.direct.is_some()) {
+            return Err("direct target miscounted");
+        }
+        if count(State::Queued) != self.fair.queued() as usize {
+            return Err("queued threads miscounted");
+        }
+        if count(State::Held) != self.held || states.len() != self.occupied {
+            return Err("seats miscounted");
+        }
+        Ok(())
+    }
+
+    fn view(&self, slot: u32) -> ThreadView {
+        let occupant = self.at(slot);
+        let tag = match occupant.state {
+            State::Queued => Some(self.fair.queued_tag(slot)),
+            State::Running | State::Direct => Some(self.fair.tag(slot, &self.ask_of(slot), Nanos::ZERO)),
+            State::Held | State::Asleep(_) => None,
+        };
+        ThreadView {
+            thread: occupant.entity.thread,
+            seat: self.seat_of(slot),
+            state: occupant.state,
+            weight: occupant.entity.weight,
+            class: occupant.entity.class,
+            lag: self.fair.lag(slot),
+            tag,
+            deadline: self.waits.key(slot).map(|due| due.deadline),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The scheduler of one CPU.
+//!
+//! Conserved, between any two events:
+//! * Each thread here sits in exactly one seat and is in exactly one [`State`]; at most one is running, and at most
+//!   one is the direct target.
+//! * Time is charged when a running interval ends and at no other time. What was charged here, plus idle time, plus
+//!   the interval in progress, is the time since the CPU began.
+//! * A timed wait holds its permit; the event that ends the wait hands it back.
+//! * A CPU with something queued has a timer due no later than the end of the running thread's request.
+
+mod dispatch;
+mod inspect;
+mod timer;
+mod transfer;
+mod wakeup;
+
+pub use dispatch::{Decision, Dispatch, Stop};
+pub use inspect::ThreadView;
+pub use timer::{Expired, IdleTick, TimerOutcome};
+pub use transfer::{AcceptError, Refused, Removed, Via};
+pub use wakeup::{Handoff, Woken};
+
+use crate::entity::Entity;
+use crate::fair::{Ask, FairQueue, class_request};
+use crate::heap::SeatHeap;
+use crate::telemetry::Telemetry;
+use crate::tick::Tick;
+use crate::waiter::{Due, WaitKind, WaitPermit};
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+use core::fmt;
+use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ThreadRef, Weight};
+
+/// How a CPU schedules.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which CPU.
+    pub cpu: CpuId,
+    /// Best-effort policy.
+    pub policy: Policy,
+    /// The unit of best-effort service.
+    pub quantum: Nanos,
+    /// The tick's period.
+    pub tick: Nanos,
+    /// Seeds the balance of the queue's tree; no decision depends on it.
+    pub shape: u64,
+}
+
+impl Config {
+    /// The defaults: a quantum of 3 ms and a tick of 10 ms.
+    #[must_use]
+    pub fn new(cpu: CpuId, policy: Policy) -> Self {
+        Self {
+            cpu,
+            policy,
+            quantum: Nanos::from_millis(3),
+            tick: Nanos::from_millis(10),
+            shape: 0x9E37_79B9_7F4A_7C15 ^ cpu.index() as u64,
+        }
+    }
+}
+
+/// Where a thread sits on a CPU. It names the thread too, so a stale seat is noticed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Seat {
+    pub(crate) slot: u32,
+    pub(crate) thread: ThreadRef,
+}
+
+impl Seat {
+    /// Who sits there.
+    #[must_use]
+    pub fn thread(self) -> ThreadRef {
+        self.thread
+    }
+
+    /// The seat's number on its CPU.
+    #[must_use]
+    pub fn slot(self) -> u32 {
+        self.slot
+    }
+
+    /// A seat by its numbers, as a record names it. Whoever uses it is told if nobody such sits there.
+    #[must_use]
+    pub fn from_parts(slot: u32, thread: ThreadRef) -> Self {
+        Self { slot, thread }
+    }
+}
+
+/// What a thread on this CPU is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// It has the CPU.
+    Running,
+    /// It waits for the CPU.
+    Queued,
+    /// It waits for the CPU as the target of a direct handoff.
+    Direct,
+    /// It keeps its place but may not be chosen until released.
+    Held,
+    /// It waits for something else.
+    Asleep(WaitKind),
+}
+
+/// A seat that could not be used as asked; nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SeatError {
+    /// That thread does not sit there: it has ended or moved.
+    Stale,
+    /// The thread is in another state than the operation needs.
+    WrongState(State),
+}
+
+impl fmt::Display for SeatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stale => f.write_str("the thread does not sit there any more; look its seat up again"),
+            Self::WrongState(state) => write!(f, "the thread is {state:?}, which does not allow that"),
+        }
+    }
+}
+
+impl core::error::Error for SeatError {}
+
+/// No memory for the seats asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not enough memory to reserve the seats; admit fewer threads")
+    }
+}
+
+impl core::error::Error for NoRoom {}
+
+impl From<TryReserveError> for NoRoom {
+    fn from(_: TryReserveError) -> Self {
+        Self
+    }
+}
+
+#[derive(Debug)]
+struct Occupant {
+    entity: Entity,
+    state: State,
+    permit: Option<WaitPermit>,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Vacant { next: Option<u32> },
+    Taken(Occupant),
+}
+
+/// The scheduler of one CPU.
+#[derive(Debug)]
+pub struct Cpu {
+    config: Config,
+    slots: Vec<Slot>,
+    vacant: Option<u32>,
+    capacity: usize,
+    occupied: usize,
+    fair: FairQueue,
+    waits: SeatHeap<Due>,
+    tick: Tick,
+    current: Option<u32>,
+    direct: Option<u32>,
+    held: usize,
+    /// When the running interval, or idle time, began.
+    since: Nanos,
+    /// When the running thread's request ends.
+    slice_end: Nanos,
+    resched_wanted: bool,
+    idle_total: Nanos,
+    charged_total: Nanos,
+    telemetry: Telemetry,
+}
+
+impl Cpu {
+    /// A CPU that is idle since time zero and has no seats.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            fair: FairQueue::new(config.policy, config.shape),
+            tick: Tick::new(config.tick),
+            config,
+            slots: Vec::new(),
+            vacant: None,
+            capacity: 0,
+            occupied: 0,
+            waits: SeatHeap::new(),
+            current: None,
+            direct: None,
+            held: 0,
+            since: Nanos::ZERO,
+            slice_end: Nanos::MAX,
+            resched_wanted: false,
+            idle_total: Nanos::ZERO,
+            charged_total: Nanos::ZERO,
+            telemetry: Telemetry::default(),
+        }
+    }
+
+    /// Sets seats for `threads` threads aside: the number of threads that may ever be here at once, which with
+    /// stealing is all there are. The only method that allocates.
+    pub fn reserve(&mut self, threads: usize) -> Result<(), NoRoom> {
+        if threads >= u32::MAX as usize {
+            return Err(NoRoom);
+        }
+        self.slots.try_reserve_exact(threads.saturating_sub(self.slots.len()))?;
+        self.fair.reserve(threads)?;
+        self.waits.reserve(threads)?;
+        self.capacity = self.capacity.max(threads);
+        Ok(())
+    }
+
+    /// Sets the weight of the thread at `seat`. It counts from the next time the thread is queued.
+    pub fn set_weight(&mut self, seat: Seat, weight: Weight) -> Result<(), SeatError> {
+        self.occupant_mut(seat)?.entity.weight = weight;
+        Ok(())
+    }
+
+    /// Sets the latency class of the thread at `seat`. It counts from the next time the thread is queued.
+    pub fn set_class(&mut self, seat: Seat, class: LatencyClass) -> Result<(), SeatError> {
+        self.occupant_mut(seat)?.entity.class = class;
+        Ok(())
+    }
+
+    fn occupant(&self, seat: Seat) -> Result<&Occupant, SeatError> {
+        match self.slots.get(seat.slot as usize) {
+            Some(Slot::Taken(occupant)) if occupant.entity.thread == seat.thread => Ok(occupant),
+            _ => Err(SeatError::Stale),
+        }
+    }
+
+    fn occupant_mut(&mut self, seat: Seat) -> Result<&mut Occupant, SeatError> {
+        match self.slots.get_mut(seat.slot as usize) {
+            Some(Slot::Taken(occupant)) if occupant.entity.thread == seat.thread => Ok(occupant),
+            _ => Err(SeatError::Stale),
+        }
+    }
+
+    /// The occupant of a slot that this CPU's own tables name, which therefore is taken.
+    #[inline]
+    fn at(&self, slot: u32) -> &Occupant {
+        match &self.slots[slot as usize] {
+            Slot::Taken(occupant) => occupant,
+            Slot::Vacant { .. } => unreachable!("slot {slot} is named by a table but vacant"),
+        }
+    }
+
+    #[inline]
+    fn at_mut(&mut self, slot: u32) -> &mut Occupant {
+        match &mut self.slots[slot as usize] {
+            Slot::Taken(occupant) => occupant,
+            Slot::Vacant { .. } => unreachable!("slot {slot} is named by a table but vacant"),
+        }
+    }
+
+    fn seat_of(&self, slot: u32) -> Seat {
+        Seat { slot, thread: self.at(slot).entity.thread }
+    }
+
+    #[inline]
+    fn request_of(&self, entity: &Entity) -> Nanos {
+        entity.request.unwrap_or_else(|| class_request(entity.class, self.config.quantum))
+    }
+
+    #[inline]
+    fn ask_of(&self, slot: u32) -> Ask {
+        let entity = &self.at(slot).entity;
+        Ask {
+            request: self.request_of(entity),
+            used: entity.used,
+            thread_index: entity.thread.index(),
+            reach: entity.affinity.folded(),
+        }
+    }
+
+    /// Whether somebody waits for the CPU that the running thread has.
+    #[inline]
+    fn contended(&self) -> bool {
+        self.fair.queued() != 0 || self.direct.is_some()
+    }
+}

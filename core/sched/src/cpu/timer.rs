@@ -1,0 +1,139 @@
+//! Timer interrupts, timed waits that end, and the tick in idle.
+
+use super::{Cpu, Seat, State};
+use crate::cpu::Woken;
+use crate::telemetry::NohzExit;
+use crate::tick::{HOUSEKEEPING_FLOOR, IdleConditions, KeepTicking, NetworkNeed, TickMode};
+use crate::waiter::WaitKind;
+use mainspring_abi::{Nanos, ThreadRef};
+
+/// What a timer interrupt was for. Timed waits come separately, one at a time, from [`Cpu::expire`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct TimerOutcome {
+    /// It was a scheduler tick.
+    pub ticked: bool,
+    /// The running thread's request is over and somebody else is ready.
+    pub reschedule: bool,
+}
+
+/// A timed wait ended by its deadline.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Expired {
+    /// Who waited.
+    pub thread: ThreadRef,
+    /// Where it sits.
+    pub seat: Seat,
+    /// What it waited for in vain.
+    pub kind: WaitKind,
+    /// When it was due.
+    pub deadline: Nanos,
+    /// It is ready now.
+    pub woken: Woken,
+}
+
+/// What happens to the tick of a CPU that goes idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum IdleTick {
+    /// No tick; one timer interrupt at this time.
+    Suppressed {
+        /// When.
+        wake_at: Nanos,
+    },
+    /// The tick goes on, for this reason.
+    Kept(KeepTicking),
+}
+
+impl Cpu {
+    /// When the next timer interrupt must come: the next tick or idle one-shot, the next timed wait, or the end of
+    /// the running thread's request if somebody else is ready. Read it after each event.
+    #[must_use]
+    #[inline]
+    pub fn next_timer(&self) -> Nanos {
+        let wait = self.waits.peek().map_or(Nanos::MAX, |(due, _)| due.deadline);
+        let slice = if self.contended() && self.current.is_some() { self.slice_end } else { Nanos::MAX };
+        self.tick.due().min(wait).min(slice)
+    }
+
+    /// When the next timed wait here ends.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.waits.peek().map(|(due, _)| due.deadline)
+    }
+
+    /// A timer interrupt came. Call [`Cpu::expire`] until it returns `None`, then reschedule if wanted.
+    pub fn timer(&mut self, now: Nanos) -> TimerOutcome {
+        self.telemetry.timer_interrupts += 1;
+        self.telemetry.oneshot_deadline_misses += u64::from(now > self.next_timer());
+        let ticked = self.tick.interrupt(now, &mut self.telemetry);
+        if self.current.is_some() && self.contended() && self.slice_end <= now {
+            self.resched_wanted = true;
+        }
+        TimerOutcome { ticked, reschedule: self.resched_wanted }
+    }
+
+    /// Ends one timed wait that is due.
+    pub fn expire(&mut self, now: Nanos) -> Option<Expired> {
+        let &(due, slot) = self.waits.peek()?;
+        if due.deadline > now {
+            return None;
+        }
+        let State::Asleep(kind) = self.at(slot).state else { unreachable!("only sleepers wait") };
+        self.telemetry.timeouts += 1;
+        let seat = self.seat_of(slot);
+        let permit = self.end_wait(now, slot);
+        let reschedule = self.publish(now, slot);
+        let woken = Woken { reschedule, permit };
+        Some(Expired { thread: seat.thread, seat, kind, deadline: due.deadline, woken })
+    }
+
+    /// Another CPU asks this one to look at its queue.
+    pub fn reschedule_received(&mut self, now: Nanos) {
+        self.telemetry.reschedules += 1;
+        self.tick.restore(now, NohzExit::Reschedule, &mut self.telemetry);
+        self.resched_wanted |= self.current.is_none();
+    }
+
+    /// Nothing can run here and nothing could be stolen. Decides what becomes of the tick; call it again after each
+    /// interrupt that finds nothing to run.
+    pub fn enter_idle(&mut self, now: Nanos, conditions: &IdleConditions) -> IdleTick {
+        if let Some(reason) = self.keep_ticking(conditions) {
+            self.tick.force(now, reason, &mut self.telemetry);
+            return IdleTick::Kept(reason);
+        }
+        let poll = match conditions.network {
+            NetworkNeed::PollAt(at) => at,
+            NetworkNeed::Inactive | NetworkNeed::EveryTick => Nanos::MAX,
+        };
+        let wake_at = (now + HOUSEKEEPING_FLOOR).min(poll).min(self.next_deadline().unwrap_or(Nanos::MAX));
+        self.tick.suppress(now, wake_at, &mut self.telemetry);
+        IdleTick::Suppressed { wake_at }
+    }
+
+    /// What the tick does at present.
+    #[must_use]
+    pub fn tick_mode(&self) -> TickMode {
+        self.tick.mode()
+    }
+
+    /// Whether an event since the last decision asks for another.
+    #[must_use]
+    pub fn reschedule_wanted(&self) -> bool {
+        self.resched_wanted
+    }
+
+    fn keep_ticking(&self, conditions: &IdleConditions) -> Option<KeepTicking> {
+        if self.current.is_some() || self.fair.queued() != 0 {
+            return Some(KeepTicking::RunnableWork);
+        }
+        if self.direct.is_some() {
+            return Some(KeepTicking::DirectTarget);
+        }
+        if self.held != 0 {
+            return Some(KeepTicking::RetryWindow);
+        }
+        conditions.keep_ticking()
+    }
+}

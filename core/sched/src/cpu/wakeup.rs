@@ -1,0 +1,147 @@
+//! A thread becomes ready, or is kept from running.
+
+use super::{Cpu, Occupant, Seat, SeatError, State};
+use crate::entity::Entity;
+use crate::waiter::WaitPermit;
+use mainspring_abi::{LatencyClass, Nanos};
+
+/// A thread became ready on this CPU.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Woken {
+    /// Whether this CPU should reschedule: it is idle, or the thread is to run before the one that runs.
+    pub reschedule: bool,
+    /// The permit of the timed wait that ended, to be given back.
+    pub permit: Option<WaitPermit>,
+}
+
+/// How a direct handoff went.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Handoff {
+    /// The thread is the direct target: it runs when the running thread stops by itself, if it may.
+    Direct(Option<WaitPermit>),
+    /// There was a direct target already; the thread is queued like any other.
+    Queued(Woken),
+}
+
+impl Cpu {
+    /// What the thread at `seat` waited for has come.
+    pub fn wake(&mut self, now: Nanos, seat: Seat) -> Result<Woken, SeatError> {
+        self.asleep(seat)?;
+        let permit = self.end_wait(now, seat.slot);
+        let reschedule = self.publish(now, seat.slot);
+        Ok(Woken { reschedule, permit })
+    }
+
+    /// What the thread at `seat` waited for has come from the running thread, which is about to wait itself.
+    pub fn hand_off(&mut self, now: Nanos, seat: Seat) -> Result<Handoff, SeatError> {
+        self.asleep(seat)?;
+        let permit = self.end_wait(now, seat.slot);
+        if self.publish_direct(now, seat.slot) {
+            return Ok(Handoff::Direct(permit));
+        }
+        let reschedule = self.publish(now, seat.slot);
+        Ok(Handoff::Queued(Woken { reschedule, permit }))
+    }
+
+    /// The queued thread at `seat` may not be chosen until released. It keeps its place, and hides nobody behind it.
+    pub fn hold(&mut self, now: Nanos, seat: Seat) -> Result<(), SeatError> {
+        match self.occupant(seat)?.state {
+            State::Queued => {}
+            other => return Err(SeatError::WrongState(other)),
+        }
+        self.fair.advance(now);
+        self.fair.dequeue(seat.slot);
+        let lag = self.fair.leave(seat.slot, false);
+        let occupant = self.at_mut(seat.slot);
+        occupant.entity.lag = lag;
+        occupant.state = State::Held;
+        self.held += 1;
+        Ok(())
+    }
+
+    /// The held thread at `seat` may be chosen again.
+    pub fn release(&mut self, now: Nanos, seat: Seat) -> Result<Woken, SeatError> {
+        match self.occupant(seat)?.state {
+            State::Held => {}
+            other => return Err(SeatError::WrongState(other)),
+        }
+        self.fair.advance(now);
+        self.held -= 1;
+        let Entity { lag, weight, .. } = self.at(seat.slot).entity;
+        self.fair.join(seat.slot, lag, weight);
+        let reschedule = self.publish(now, seat.slot);
+        Ok(Woken { reschedule, permit: None })
+    }
+
+    fn asleep(&self, seat: Seat) -> Result<(), SeatError> {
+        match self.occupant(seat)?.state {
+            State::Asleep(_) => Ok(()),
+            other => Err(SeatError::WrongState(other)),
+        }
+    }
+
+    /// Ends the wait of `slot`: it competes again, but is not queued yet.
+    pub(super) fn end_wait(&mut self, now: Nanos, slot: u32) -> Option<WaitPermit> {
+        self.fair.advance(now);
+        self.waits.remove(slot);
+        let Occupant { entity, permit, .. } = self.at_mut(slot);
+        let (weight, permit) = (entity.weight, permit.take());
+        self.fair.wake(slot, weight);
+        permit
+    }
+
+    /// Queues `slot`, which competes but is not queued; whether this CPU should reschedule.
+    pub(super) fn publish(&mut self, now: Nanos, slot: u32) -> bool {
+        self.begin_contention(now);
+        let occupant = self.at_mut(slot);
+        occupant.state = State::Queued;
+        occupant.entity.runnable_since.get_or_insert(now);
+        self.enqueue(slot);
+        let reschedule = match self.current {
+            None => true,
+            Some(current) => self.preempts(now, slot, current),
+        };
+        self.resched_wanted |= reschedule;
+        reschedule
+    }
+
+    /// Makes `slot` the direct target, unless there is one; whether it is.
+    pub(super) fn publish_direct(&mut self, now: Nanos, slot: u32) -> bool {
+        if self.direct.is_some() {
+            return false;
+        }
+        self.begin_contention(now);
+        let occupant = self.at_mut(slot);
+        occupant.state = State::Direct;
+        occupant.entity.runnable_since.get_or_insert(now);
+        self.direct = Some(slot);
+        self.resched_wanted |= self.current.is_none();
+        true
+    }
+
+    /// Somebody is about to wait for the CPU. Requests that the running thread has completed undisturbed meanwhile
+    /// are behind it; the one in progress ends at the next multiple.
+    fn begin_contention(&mut self, now: Nanos) {
+        let Some(current) = self.current else { return };
+        if self.slice_end < now {
+            let request = self.request_of(&self.at(current).entity).get();
+            let missed = (now - self.slice_end).get().div_ceil(request);
+            self.slice_end += Nanos::new(missed.saturating_mul(request));
+        }
+    }
+
+    /// Whether the queued `slot` should take the CPU from `current` at once.
+    fn preempts(&self, now: Nanos, slot: u32, current: u32) -> bool {
+        if self.at(slot).entity.class == LatencyClass::Batch {
+            return false;
+        }
+        let ran = now - self.since;
+        let mut ask = self.ask_of(current);
+        ask.used = Nanos::new((ask.used + ran).get() % ask.request.get());
+        let running = self.fair.tag(current, &ask, ran);
+        let waiting = self.fair.queued_tag(slot);
+        self.fair.has_reached(waiting.start) && waiting.deadline.is_before(running.deadline)
+    }
+}

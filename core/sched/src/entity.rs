@@ -1,0 +1,141 @@
+//! A thread as the scheduler sees it.
+//!
+//! An [`Entity`] is neither `Clone` nor `Copy`: it is the thread's scheduling state, and whoever holds the value
+//! owns the thread. A CPU holds it while the thread runs, waits or sleeps there; a transfer moves it out of one CPU
+//! before it can be given to the next. So a thread has one owner by construction, not by a check.
+
+use crate::account::Account;
+use crate::virtual_time::Lag;
+use alloc::sync::Arc;
+use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
+
+/// Where a thread may run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Affinity {
+    /// On every CPU.
+    Any,
+    /// On these only. Shared, so that moving the thread copies no set.
+    Only(Arc<CpuSet>),
+}
+
+impl Affinity {
+    /// Whether `cpu` is allowed.
+    #[must_use]
+    pub fn allows(&self, cpu: CpuId) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Only(cpus) => cpus.contains(cpu),
+        }
+    }
+
+    /// The allowed CPUs folded onto 64 bits, `None` if all are.
+    pub(crate) fn folded(&self) -> Option<u64> {
+        match self {
+            Self::Any => None,
+            Self::Only(cpus) => Some(cpus.folded()),
+        }
+    }
+}
+
+/// What a thread asks for when it is admitted.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Its identity.
+    pub thread: ThreadRef,
+    /// Whose quotas it counts against.
+    pub process: ProcessId,
+    /// Its share.
+    pub weight: Weight,
+    /// How soon it wants service.
+    pub class: LatencyClass,
+    /// How much service it asks for at a time; `None` leaves that to the class.
+    pub request: Option<Nanos>,
+    /// Where it may run.
+    pub affinity: Affinity,
+}
+
+/// A thread's scheduling state, owned by whoever holds it.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "dropping an entity loses its thread"]
+pub struct Entity {
+    pub(crate) thread: ThreadRef,
+    pub(crate) process: ProcessId,
+    pub(crate) weight: Weight,
+    pub(crate) class: LatencyClass,
+    pub(crate) last_cpu: Option<CpuId>,
+    pub(crate) request: Option<Nanos>,
+    pub(crate) affinity: Affinity,
+    /// Service already had of the request in progress.
+    pub(crate) used: Nanos,
+    /// Service owed, while no queue holds the thread.
+    pub(crate) lag: Lag,
+    pub(crate) runnable_since: Option<Nanos>,
+    pub(crate) account: Account,
+}
+
+impl Entity {
+    /// A thread that has never run.
+    pub fn new(spec: Spec) -> Self {
+        Self {
+            thread: spec.thread,
+            process: spec.process,
+            weight: spec.weight,
+            class: spec.class,
+            request: spec.request,
+            affinity: spec.affinity,
+            last_cpu: None,
+            used: Nanos::ZERO,
+            lag: Lag::ZERO,
+            runnable_since: None,
+            account: Account::default(),
+        }
+    }
+
+    /// Whose state this is.
+    #[must_use]
+    pub fn thread(&self) -> ThreadRef {
+        self.thread
+    }
+
+    /// Whose quotas it counts against.
+    #[must_use]
+    pub fn process(&self) -> ProcessId {
+        self.process
+    }
+
+    /// Its share, as last set.
+    #[must_use]
+    pub fn weight(&self) -> Weight {
+        self.weight
+    }
+
+    /// How soon it wants service.
+    #[must_use]
+    pub fn class(&self) -> LatencyClass {
+        self.class
+    }
+
+    /// Where it may run.
+    #[must_use]
+    pub fn affinity(&self) -> &Affinity {
+        &self.affinity
+    }
+
+    /// What it has used.
+    #[must_use]
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// The CPU it last ran on.
+    #[must_use]
+    pub fn last_cpu(&self) -> Option<CpuId> {
+        self.last_cpu
+    }
+
+    /// The service it was owed when it left its last queue.
+    #[must_use]
+    pub fn lag(&self) -> Lag {
+        self.lag
+    }
+}

@@ -1,0 +1,185 @@
+//! Rows, citations and exceptions joined: what is covered, what is excused, what is wrong.
+//!
+//! A row is in exactly one [`State`], unless a problem says otherwise.
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::fmt;
+
+use crate::citations::Citation;
+use crate::exceptions::Exception;
+use crate::requirements::{Group, Requirements, Row};
+
+/// How a row stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State<'a> {
+    /// A test cites it.
+    Cited,
+    /// No test cites it, for this reason.
+    Excused(&'a str),
+    /// No test cites it, and nobody says why.
+    Open,
+}
+
+/// What makes the audit fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// A test cites an id that no row has.
+    UnknownCitation(Citation),
+    /// An exception names an id that no row has.
+    UnknownException { at: String, id: String },
+    /// An exception names a row that a test cites.
+    CitedException { at: String, id: String, cited_at: String },
+    /// Two exceptions name one row.
+    RepeatedException { at: String, id: String },
+    /// An exception gives no reason.
+    EmptyReason { at: String, id: String },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::UnknownCitation(Citation { id, file, line }) => {
+                write!(f, "{file}:{line}: unknown id {id}")
+            }
+            Problem::UnknownException { at, id } => write!(f, "{at}: unknown id {id}"),
+            Problem::CitedException { at, id, cited_at } => {
+                write!(f, "{at}: {id} is cited by {cited_at}; remove the exception")
+            }
+            Problem::RepeatedException { at, id } => write!(f, "{at}: {id} has an exception already"),
+            Problem::EmptyReason { at, id } => write!(f, "{at}: the exception for {id} gives no reason"),
+        }
+    }
+}
+
+/// The joined view that reports are made from.
+#[derive(Debug)]
+pub struct Audit {
+    /// All headings, in file order.
+    pub groups: Vec<Group>,
+    /// All rows, in file order.
+    pub rows: Vec<Row>,
+    /// What must be mended; empty when all is well.
+    pub problems: Vec<Problem>,
+    first_citation: BTreeMap<String, String>,
+    reasons: BTreeMap<String, String>,
+}
+
+impl Audit {
+    /// Joins the three inputs; `exceptions_file` is for messages.
+    pub fn new(
+        requirements: Requirements,
+        exceptions: Vec<Exception>,
+        citations: Vec<Citation>,
+        exceptions_file: &str,
+    ) -> Audit {
+        let Requirements { groups, rows } = requirements;
+        let mut audit = Audit {
+            groups,
+            rows,
+            problems: Vec::new(),
+            first_citation: BTreeMap::new(),
+            reasons: BTreeMap::new(),
+        };
+        audit.take_citations(citations);
+        for exception in exceptions {
+            let at = format!("{exceptions_file}:{}", exception.line);
+            audit.take_exception(exception, at);
+        }
+        audit
+    }
+
+    /// How a row stands.
+    pub fn state(&self, row: &Row) -> State<'_> {
+        if self.first_citation.contains_key(&row.id) {
+            State::Cited
+        } else if let Some(reason) = self.reasons.get(&row.id) {
+            State::Excused(reason)
+        } else {
+            State::Open
+        }
+    }
+
+    fn take_citations(&mut self, citations: Vec<Citation>) {
+        let known: BTreeSet<&str> = self.rows.iter().map(|row| row.id.as_str()).collect();
+        for citation in citations {
+            if known.contains(citation.id.as_str()) {
+                let at = format!("{}:{}", citation.file, citation.line);
+                self.first_citation.entry(citation.id).or_insert(at);
+            } else {
+                self.problems.push(Problem::UnknownCitation(citation));
+            }
+        }
+    }
+
+    fn take_exception(&mut self, exception: Exception, at: String) {
+        let Exception { id, reason, .. } = exception;
+        if !self.rows.iter().any(|row| row.id == id) {
+            self.problems.push(Problem::UnknownException { at, id });
+        } else if let Some(cited_at) = self.first_citation.get(&id) {
+            self.problems.push(Problem::CitedException { at, id, cited_at: cited_at.clone() });
+        } else if reason.is_empty() {
+            self.problems.push(Problem::EmptyReason { at, id });
+        } else {
+            match self.reasons.entry(id) {
+                Entry::Vacant(entry) => {
+                    entry.insert(reason);
+                }
+                Entry::Occupied(entry) => {
+                    self.problems.push(Problem::RepeatedException { at, id: entry.key().clone() });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::requirements::Level;
+
+    fn audit(exceptions: &[(&str, &str)], citations: &[&str]) -> Audit {
+        let rows = ["A:1", "A:2", "A:3"].map(|id| Row {
+            id: id.into(),
+            parts: vec!["core".into()],
+            level: Level::Must,
+            text: "Yes.".into(),
+            group: 1,
+        });
+        let requirements = Requirements { groups: Vec::new(), rows: rows.into() };
+        let exception =
+            |&(id, reason): &(&str, &str)| Exception { id: id.into(), reason: reason.into(), line: 4 };
+        let citation = |&id: &&str| Citation { id: id.into(), file: "tests/a.rs".into(), line: 9 };
+        let exceptions = exceptions.iter().map(exception).collect();
+        Audit::new(requirements, exceptions, citations.iter().map(citation).collect(), "e.toml")
+    }
+
+    fn problems(audit: &Audit) -> Vec<String> {
+        audit.problems.iter().map(Problem::to_string).collect()
+    }
+
+    #[test]
+    fn each_row_is_cited_excused_or_open() {
+        let audit = audit(&[("A:2", "no board")], &["A:1", "A:1"]);
+        let states: Vec<_> = audit.rows.iter().map(|row| audit.state(row)).collect();
+        assert_eq!(states, [State::Cited, State::Excused("no board"), State::Open]);
+        assert_eq!(audit.problems, []);
+    }
+
+    #[test]
+    fn an_unknown_citation_is_named_with_its_place() {
+        assert_eq!(problems(&audit(&[], &["A:9"])), ["tests/a.rs:9: unknown id A:9"]);
+    }
+
+    #[test]
+    fn exceptions_must_be_known_uncited_unique_and_reasoned() {
+        let audit = audit(&[("A:9", "x"), ("A:1", "x"), ("A:2", ""), ("A:3", "x"), ("A:3", "y")], &["A:1"]);
+        let expected = [
+            "e.toml:4: unknown id A:9",
+            "e.toml:4: A:1 is cited by tests/a.rs:9; remove the exception",
+            "e.toml:4: the exception for A:2 gives no reason",
+            "e.toml:4: A:3 has an exception already",
+        ];
+        assert_eq!(problems(&audit), expected);
+    }
+}

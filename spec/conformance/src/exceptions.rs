@@ -1,0 +1,79 @@
+//! The rows that are knowingly without a test, each with its reason.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::error::Error;
+use crate::requirements::line_of;
+
+/// A row that has no citing test, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exception {
+    /// The row.
+    pub id: String,
+    /// Why it has no test.
+    pub reason: String,
+    /// Where it stands in the file.
+    pub line: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    exception: Vec<RawException>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawException {
+    id: Spanned<String>,
+    reason: String,
+}
+
+/// Reads the project's exceptions; a project without the file has none.
+pub fn load(root: &Path, name: &str) -> Result<Vec<Exception>, Error> {
+    let path = root.join(name);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => parse(&text, Path::new(name)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(Error::Io { path, source }),
+    }
+}
+
+/// Reads exceptions from text; `path` is for messages.
+pub fn parse(text: &str, path: &Path) -> Result<Vec<Exception>, Error> {
+    let file: File = toml::from_str(text).map_err(|source| Error::Toml { path: path.to_owned(), source })?;
+    let exceptions = file.exception.into_iter().map(|raw| Exception {
+        line: line_of(text, raw.id.span().start),
+        id: raw.id.into_inner(),
+        reason: raw.reason.trim().to_owned(),
+    });
+    Ok(exceptions.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exception_knows_its_line() {
+        let text = "# none yet\n\n[[exception]]\nid = \"A:1\"\nreason = \" needs a board \"\n";
+        let found = parse(text, Path::new("e.toml")).unwrap();
+        assert_eq!(found, [Exception { id: "A:1".into(), reason: "needs a board".into(), line: 4 }]);
+    }
+
+    #[test]
+    fn a_file_of_comments_has_no_exceptions() {
+        assert_eq!(parse("# nothing\n", Path::new("e.toml")).unwrap(), []);
+    }
+
+    #[test]
+    fn an_exception_without_reason_is_refused() {
+        let error = parse("[[exception]]\nid = \"A:1\"\n", Path::new("e.toml")).unwrap_err();
+        assert!(error.to_string().contains("reason"));
+    }
+}
