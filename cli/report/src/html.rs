@@ -17,13 +17,16 @@ pub const SCHEDULE_LIMIT: usize = 2_000_000;
 const PAGE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/page.css");
 /// In the order of their dependence; they share one scope.
-const SCRIPTS: [&str; 7] = [
+const SCRIPTS: [&str; 10] = [
     include_str!("html/units.js"),
     include_str!("html/data.js"),
     include_str!("html/colour.js"),
     include_str!("html/lanes.js"),
+    include_str!("html/overview.js"),
+    include_str!("html/pointer.js"),
     include_str!("html/timeline.js"),
     include_str!("html/tables.js"),
+    include_str!("html/facts.js"),
     include_str!("html/page.js"),
 ];
 

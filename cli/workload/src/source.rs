@@ -67,12 +67,13 @@ impl<'s> Source<'s> {
     pub fn locate(&self, at: &Range<usize>) -> Place {
         let line = self.line_of(at.start);
         let start = self.line_starts.get(line - 1).copied().unwrap_or(0);
-        let content = self.text.get(start..).and_then(|rest| rest.lines().next()).unwrap_or("");
+        let end = self.line_starts.get(line).copied().unwrap_or(self.text.len());
+        let content = self.text.get(start..end).unwrap_or("").trim_end_matches(['\r', '\n']);
         let chars_before = |end: usize| {
             content.char_indices().take_while(|(offset, _)| start + offset < end.max(start)).count()
         };
         let (from, to) = (chars_before(at.start), chars_before(at.end));
-        let skipped = if content.chars().count() <= WINDOW { 0 } else { from.saturating_sub(WINDOW / 2) };
+        let skipped = if content.chars().nth(WINDOW).is_none() { 0 } else { from.saturating_sub(WINDOW / 2) };
         let shown: String = content.chars().skip(skipped).take(WINDOW).map(printable).collect();
         let width = to.saturating_sub(from).min((skipped + WINDOW).saturating_sub(from)).max(1);
         Place { line, column: from + 1, shown, indent: from - skipped, width }

@@ -2,7 +2,6 @@
 
 use crate::error::{Report, Reported, clipped, did_you_mean};
 use crate::source::At;
-use crate::suggest::nearest;
 use crate::value::{fixed_in, name_in, out_of_range, span_in};
 use crate::{Span, Step};
 use mainspring_abi::{Nanos, Weight};
@@ -139,7 +138,8 @@ pub(crate) fn step<'d>(text: At<&'d str>, report: &mut Report<'_>) -> Result<Raw
         return Err(report.push(&words.text.at, StepError::Empty));
     };
     let Some(verb) = VERBS.iter().find(|verb| verb.name == first) else {
-        return Err(words.refuse(0, unknown(words.text.value, first), report));
+        let error = unknown(words.text.value, first, report);
+        return Err(words.refuse(0, error, report));
     };
     let given = words.parts.len() - 1;
     if given < verb.least {
@@ -157,10 +157,10 @@ pub(crate) fn step<'d>(text: At<&'d str>, report: &mut Report<'_>) -> Result<Raw
     (verb.read)(&words, report)
 }
 
-fn unknown(text: &str, first: &str) -> StepError {
+fn unknown(text: &str, first: &str, report: &Report<'_>) -> StepError {
     let rest = text.trim_start().strip_prefix(first).unwrap_or("");
     let mistyped =
-        || nearest(first, VERBS.iter().map(|verb| verb.name)).map(|meant| format!("{meant}{rest}"));
+        || report.guess(first, VERBS.iter().map(|verb| verb.name)).map(|meant| format!("{meant}{rest}"));
     // "sleep3ms": the blank is missing.
     let glued = || {
         let verb = VERBS.iter().find(|verb| verb.most > 0 && first.starts_with(verb.name))?;

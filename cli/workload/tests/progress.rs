@@ -55,6 +55,15 @@ struct Live {
     waiting_for_reply: bool,
     replied: bool,
     owes: Option<usize>,
+    /// In a step that takes time.
+    busy: bool,
+    ended: bool,
+}
+
+impl Live {
+    fn is_active(&self) -> bool {
+        !self.busy && !self.ended
+    }
 }
 
 /// What became of one step.
@@ -72,7 +81,12 @@ struct Instant<'w> {
 }
 
 impl Instant<'_> {
+    /// Starts one more instance, unless as many live as may.
     fn start(&mut self, table: usize) {
+        let living = self.threads.iter().filter(|thread| thread.table == table && !thread.ended).count();
+        if living == self.workload.threads[table].instances() {
+            return;
+        }
         self.threads.push(Live {
             table,
             step: 0,
@@ -81,32 +95,29 @@ impl Instant<'_> {
             waiting_for_reply: false,
             replied: false,
             owes: None,
+            busy: false,
+            ended: false,
         });
     }
 
     /// Runs until nobody can go on without time passing; `false` if that does not happen within `limit` steps.
-    fn comes_to_rest(&mut self, mut limit: usize) -> bool {
-        let mut runnable = true;
-        let mut done: Vec<bool> = Vec::new();
-        while runnable {
-            runnable = false;
-            done.resize(self.threads.len(), false);
-            for n in 0..done.len() {
-                if done[n] {
-                    continue;
-                }
-                match self.step(n) {
-                    Outcome::Done => runnable = true,
-                    Outcome::Blocked => {}
-                    Outcome::TakesTime | Outcome::Ended => done[n] = true,
-                }
-                limit -= 1;
-                if limit == 0 {
-                    return false;
-                }
+    fn comes_to_rest(&mut self, limit: usize) -> bool {
+        let mut steps = 0;
+        loop {
+            let active: Vec<usize> =
+                (0..self.threads.len()).filter(|n| self.threads[*n].is_active()).collect();
+            let mut moved = false;
+            for n in active {
+                let outcome = self.step(n);
+                moved |= matches!(outcome, Outcome::Done);
+                self.threads[n].busy |= matches!(outcome, Outcome::TakesTime);
+                self.threads[n].ended |= matches!(outcome, Outcome::Ended);
+                steps += 1;
+            }
+            if !moved || steps > limit {
+                return !moved;
             }
         }
-        true
     }
 
     fn step(&mut self, n: usize) -> Outcome {
@@ -116,11 +127,7 @@ impl Instant<'_> {
             Step::Run(span) | Step::Sleep(span) if !span.max.is_zero() => return Outcome::TakesTime,
             Step::RunForever | Step::Every(_) => return Outcome::TakesTime,
             Step::Exit => return Outcome::Ended,
-            Step::Park { .. } => {
-                if !std::mem::take(&mut self.threads[n].permit) {
-                    return Outcome::Blocked;
-                }
-            }
+            Step::Park { .. } if !std::mem::take(&mut self.threads[n].permit) => return Outcome::Blocked,
             Step::Unpark(target) => {
                 for thread in self.threads.iter_mut().filter(|thread| thread.table == target.thread) {
                     thread.permit = true;

@@ -41,6 +41,7 @@ mod account;
 mod cpu;
 mod entity;
 mod fair;
+pub mod flight;
 mod heap;
 mod steal;
 mod telemetry;

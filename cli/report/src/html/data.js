@@ -58,11 +58,19 @@ function sortIntoLanes(key, lanes) {
   return { count: lanes, first, order, busy };
 }
 
-function cpuLaneNames() {
-  let last = -1;
-  for (const cpu of report.cpus) last = Math.max(last, cpu.id);
-  for (let i = 0; i < intervals.length; i++) if (intervals.cpu[i] > last) last = intervals.cpu[i];
-  return Array.from({ length: last + 1 }, (_, cpu) => `CPU ${cpu}`);
+// Which lane a CPU has: CPUs in order of their number, which need not be without gaps.
+const cpuLane = new Map();
+{
+  const ids = new Set(report.cpus.map((cpu) => cpu.id));
+  for (let i = 0; i < intervals.length; i++) ids.add(intervals.cpu[i]);
+  for (const id of [...ids].sort((a, b) => a - b)) cpuLane.set(id, cpuLane.size);
+}
+
+// The lanes of a view: by "cpu" or by "thread".
+function makeLanes(mode) {
+  if (mode === "thread") return { names: report.names, lanes: sortIntoLanes(intervals.thread, threadCount) };
+  const key = intervals.cpu.map((id) => cpuLane.get(id));
+  return { names: [...cpuLane.keys()].map((id) => `CPU ${id}`), lanes: sortIntoLanes(key, cpuLane.size) };
 }
 
 // The first position in order[from..to) whose interval ends after `time`.

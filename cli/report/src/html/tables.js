@@ -1,6 +1,7 @@
 // Sortable tables. Rows beyond a first page are made only when asked for: a report may have 100,000 threads.
 
 const FIRST_ROWS = 100;
+const byId = (id) => document.getElementById(id);
 
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);

@@ -1,7 +1,7 @@
 // The timeline: a window of time over lanes, with an overview above it.
 //
-// Owns what is visible (window, lanes, scroll position) and the pointer. What is highlighted comes from outside
-// through `paint`; what the user picks goes outside through `onPick`.
+// Owns what is visible: window, lanes, scroll position. What is highlighted comes from outside through `paint`;
+// what the user picks goes outside through `onPick`. The pointer is handled in pointer.js.
 
 class Timeline {
   constructor(element, { onPick, onHover, onWindow }) {
@@ -19,16 +19,13 @@ class Timeline {
     this.match = null;
     this.selected = -1;
     this.setMode("cpu");
-    this.listen();
+    listen(this);
   }
 
   // Lanes by CPU or by thread; each is sorted when first asked for.
   setMode(mode) {
     this.mode = mode;
-    if (!this.modes[mode]) {
-      const names = mode === "cpu" ? cpuLaneNames() : report.names;
-      this.modes[mode] = { names, lanes: sortIntoLanes(mode === "cpu" ? intervals.cpu : intervals.thread, names.length) };
-    }
+    this.modes[mode] = this.modes[mode] || makeLanes(mode);
     ({ names: this.names, lanes: this.lanes } = this.modes[mode]);
     this.chooseLanes();
   }
@@ -85,7 +82,7 @@ class Timeline {
     requestAnimationFrame(() => {
       this.scheduled = false;
       this.drawLanes();
-      this.drawOverview();
+      drawOverview(this);
       this.onWindow(this.from, this.to);
     });
   }
@@ -197,60 +194,11 @@ class Timeline {
       context.globalAlpha = 1;
     }
     if (this.cursor !== undefined) {
-      const lane = this.mode === "cpu" ? intervals.cpu[this.cursor] : intervals.thread[this.cursor];
-      const row = this.shown.indexOf(lane), y = this.axis + row * this.laneHeight - this.scroller.scrollTop;
+      const row = this.rowOf(this.cursor), y = this.axis + row * this.laneHeight - this.scroller.scrollTop;
       const x = this.gutter + (intervals.start[this.cursor] - this.from) / this.scale;
       const width = Math.max(3, (intervals.end[this.cursor] - intervals.start[this.cursor]) / this.scale);
       context.lineWidth = 2;
       if (row >= 0 && y >= this.axis) context.strokeRect(x - 1, y + 1, width + 2, this.laneHeight - 1);
-    }
-  }
-
-  // How busy the machine was over the whole run, and the part of it that the highlighted threads had.
-  measureLoad() {
-    const buckets = Math.max(1, this.overview.width), width = this.span / buckets;
-    const all = new Float64Array(buckets), part = new Float64Array(buckets);
-    const { start, end, thread } = intervals;
-    for (let i = 0; i < intervals.length; i++) {
-      const marked = this.selected >= 0 ? this.selected === thread[i] : this.match && this.match[thread[i]];
-      let bucket = Math.min(buckets - 1, Math.floor(start[i] / width));
-      for (let time = start[i]; time < end[i] && bucket < buckets; bucket++) {
-        const stop = Math.min(end[i], (bucket + 1) * width);
-        if (stop > time) {
-          all[bucket] += stop - time;
-          if (marked) part[bucket] += stop - time;
-          time = stop;
-        }
-      }
-    }
-    const capacity = width * Math.max(1, report.cpus.length);
-    return { all, part, capacity };
-  }
-
-  drawOverview() {
-    const { width, height } = this.overview, context = this.overview.getContext("2d");
-    this.load = this.load || this.measureLoad();
-    context.clearRect(0, 0, width, height);
-    const bars = (sums, colour) => {
-      context.fillStyle = colour;
-      context.beginPath();
-      for (let x = 0; x < sums.length; x++) {
-        const tall = Math.min(1, sums[x] / this.load.capacity) * (height - 2);
-        if (tall > 0) context.rect(x, height - tall, 1, tall);
-      }
-      context.fill();
-    };
-    const some = this.selected >= 0 || this.match;
-    bars(this.load.all, some ? this.colours.debt : this.colours.load);
-    if (some) bars(this.load.part, this.selected >= 0 ? css(this.colours.base[this.selected]) : this.colours.load);
-    const from = this.from / this.span * width, to = this.to / this.span * width;
-    if (to - from < width - 1) {
-      context.fillStyle = this.colours.shade;
-      context.fillRect(0, 0, from, height);
-      context.fillRect(to, 0, width - to, height);
-      context.fillStyle = this.colours.accent;
-      context.fillRect(Math.min(from, width - 2), 0, 2, height);
-      context.fillRect(Math.max(to - 2, from), 0, 2, height);
     }
   }
 
@@ -279,6 +227,11 @@ class Timeline {
     return this.from + (x - this.gutter) * this.scale;
   }
 
+  // The row that shows an interval; -1 if a filter hides it.
+  rowOf(i) {
+    return this.shown.indexOf(this.mode === "cpu" ? cpuLane.get(intervals.cpu[i]) : intervals.thread[i]);
+  }
+
   laneAt(y) {
     const row = Math.floor((y - this.axis + this.scroller.scrollTop) / this.laneHeight);
     return y < this.axis ? undefined : this.shown[row];
@@ -303,107 +256,9 @@ class Timeline {
     const start = intervals.start[i], length = intervals.end[i] - start, span = this.to - this.from;
     if (length < span / 200) this.show(start - length * 20, start + length * 21);
     else if (start < this.from || start + length > this.to) this.show(start - span / 3, start + span * 2 / 3);
-    const lane = this.mode === "cpu" ? intervals.cpu[i] : intervals.thread[i];
-    const y = this.shown.indexOf(lane) * this.laneHeight;
+    const y = this.rowOf(i) * this.laneHeight;
     const { scrollTop } = this.scroller, room = this.height - this.axis - this.laneHeight;
     if (y < scrollTop || y > scrollTop + room) this.scroller.scrollTop = y - room / 2;
     this.draw();
-  }
-
-  listen() {
-    const { canvas } = this;
-    this.scroller.addEventListener("scroll", () => this.draw());
-    canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
-    canvas.addEventListener("pointerdown", (event) => this.press(event));
-    canvas.addEventListener("pointermove", (event) => {
-      if (!event.buttons) this.onHover(this.find(event.offsetX, event.offsetY), event);
-    });
-    canvas.addEventListener("pointerleave", () => this.onHover(undefined));
-    canvas.addEventListener("dblclick", (event) => {
-      const found = this.find(event.offsetX, event.offsetY);
-      if (!found) return;
-      if (found.interval === undefined) return this.zoom(0.25, this.timeAt(event.offsetX));
-      const { start, end } = intervals, length = end[found.interval] - start[found.interval];
-      this.show(start[found.interval] - length / 4, end[found.interval] + length / 4);
-    });
-    this.overview.addEventListener("pointerdown", (event) => this.pressOverview(event));
-    new ResizeObserver(() => {
-      if (this.width !== canvas.clientWidth) this.layout();
-    }).observe(canvas);
-    addEventListener("resize", () => this.layout());
-  }
-
-  wheel(event) {
-    const lines = event.deltaMode === 1 ? 16 : 1;
-    if (event.offsetX < this.gutter) return; // The scroller takes it.
-    event.preventDefault();
-    const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
-    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.pan(sideways * lines / (this.width - this.gutter));
-    else this.zoom(Math.exp(Math.max(-120, Math.min(120, event.deltaY * lines)) * 0.0022), this.timeAt(event.offsetX));
-    this.onHover(undefined);
-  }
-
-  // Drag to move, drag on the axis or with shift to mark and zoom, press without moving to pick.
-  press(event) {
-    if (event.button !== 0) return;
-    const { canvas } = this, marks = event.shiftKey || event.offsetY < this.axis;
-    const began = { x: event.clientX, y: event.clientY, from: this.from, to: this.to, scroll: this.scroller.scrollTop };
-    const origin = this.timeAt(event.offsetX), box = canvas.getBoundingClientRect();
-    let moved = false;
-    canvas.setPointerCapture(event.pointerId);
-    this.onHover(undefined);
-    const move = (now) => {
-      const dx = now.clientX - began.x, dy = now.clientY - began.y;
-      moved = moved || Math.hypot(dx, dy) > 4;
-      if (!moved) return;
-      canvas.classList.toggle("dragging", !marks);
-      if (marks) {
-        this.marking = [origin, Math.min(Math.max(this.timeAt(now.clientX - box.left), this.from), this.to)];
-        this.draw();
-      } else {
-        this.scroller.scrollTop = began.scroll - dy;
-        this.show(began.from - dx * this.scale, began.to - dx * this.scale);
-      }
-    };
-    const done = (now) => {
-      canvas.removeEventListener("pointermove", move);
-      canvas.classList.remove("dragging");
-      const { marking } = this;
-      this.marking = undefined;
-      if (marking) this.show(Math.min(...marking), Math.max(...marking));
-      else if (!moved && now.type === "pointerup") this.pick(event);
-    };
-    canvas.addEventListener("pointermove", move);
-    for (const kind of ["pointerup", "pointercancel"]) canvas.addEventListener(kind, done, { once: true });
-  }
-
-  pick(event) {
-    if (this.mode === "thread" && event.offsetX < this.gutter) return this.onPick(this.laneAt(event.offsetY) ?? -1);
-    const found = this.find(event.offsetX, event.offsetY);
-    if (!found) return this.onPick(-1);
-    this.cursor = found.interval;
-    return this.onPick(found.interval === undefined ? found.parts[0][0] : intervals.thread[found.interval]);
-  }
-
-  // In the overview: drag the window, or mark a new one outside it.
-  pressOverview(event) {
-    const { overview } = this, box = overview.getBoundingClientRect();
-    const time = (now) => Math.min(Math.max((now.clientX - box.left) / box.width, 0), 1) * this.span;
-    const origin = time(event), length = this.to - this.from;
-    const inside = origin >= this.from && origin <= this.to && length < this.span * 0.999;
-    const { from } = this;
-    overview.setPointerCapture(event.pointerId);
-    const move = (now) => {
-      const at = time(now);
-      if (inside) this.show(from + at - origin, from + at - origin + length);
-      else if (Math.abs(at - origin) > this.span / 500) this.show(Math.min(at, origin), Math.max(at, origin));
-    };
-    const done = (now) => {
-      overview.removeEventListener("pointermove", move);
-      const click = Math.abs(time(now) - origin) <= this.span / 500;
-      if (click && !inside && length < this.span * 0.999) this.show(origin - length / 2, origin + length / 2);
-    };
-    overview.addEventListener("pointermove", move);
-    overview.addEventListener("pointerup", done, { once: true });
   }
 }

@@ -61,6 +61,13 @@ impl Cpu {
         Ok(self.fair.lag_after(seat.slot, ran))
     }
 
+    /// What the thread at `seat` is owed at `now`. Brings the clock up to date, which the next event at `now` would do
+    /// anyway, so no later decision depends on whether somebody looked.
+    pub fn lag_now(&mut self, now: Nanos, seat: Seat) -> Result<Lag, SeatError> {
+        self.fair.advance(now);
+        self.lag(now, seat)
+    }
+
     /// How many threads are queued, the direct target included.
     #[must_use]
     pub fn queued(&self) -> usize {

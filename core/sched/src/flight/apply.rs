@@ -1,0 +1,61 @@
+//! Gives a recorded event to a CPU.
+
+use super::{Event, Outcome};
+use crate::cpu::{Cpu, Stop};
+use core::fmt;
+use mainspring_abi::Nanos;
+
+/// An event that cannot happen to a CPU in that state: the record is not this CPU's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Impossible {
+    /// It speaks of a running thread, and none runs; or the reverse.
+    Running,
+    /// Time goes back.
+    Time,
+}
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "the record disagrees with the CPU about what is running",
+            Self::Time => "the record's time goes back",
+        })
+    }
+}
+
+impl core::error::Error for Impossible {}
+
+impl Cpu {
+    /// Does what `event` says, as the method of that name would. What leaves the CPU is dropped: an arrival is
+    /// recorded by value where it arrives.
+    pub fn apply(&mut self, now: Nanos, event: Event) -> Result<Outcome, Impossible> {
+        if now < self.since() {
+            return Err(Impossible::Time);
+        }
+        Ok(match event {
+            Event::Accept(entity, via) => (&self.accept(now, entity, via)).into(),
+            Event::Resched(stop) => {
+                if (stop == Stop::Nothing) != self.current().is_none() {
+                    return Err(Impossible::Running);
+                }
+                self.resched(now, stop).into()
+            }
+            Event::ExitCurrent => (&self.exit_current(now)).into(),
+            Event::Wake(seat) => (&self.wake(now, seat)).into(),
+            Event::HandOff(seat) => (&self.hand_off(now, seat)).into(),
+            Event::Hold(seat) => (&self.hold(now, seat)).into(),
+            Event::Release(seat) => (&self.release(now, seat)).into(),
+            Event::Remove(seat) => (&self.remove(now, seat)).into(),
+            Event::Give(thief) => (&self.give(now, thief)).into(),
+            Event::Timer => self.timer(now).into(),
+            Event::Expire => (&self.expire(now)).into(),
+            Event::RescheduleReceived => {
+                self.reschedule_received(now);
+                Outcome::Done
+            }
+            Event::EnterIdle(conditions) => self.enter_idle(now, &conditions).into(),
+            Event::SetWeight(seat, weight) => (&self.set_weight(seat, weight)).into(),
+            Event::SetClass(seat, class) => (&self.set_class(seat, class)).into(),
+        })
+    }
+}

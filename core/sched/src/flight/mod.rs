@@ -1,0 +1,171 @@
+//! The flight record: every input of a CPU's scheduler, and what came of it.
+//!
+//! All inputs are events and a [`Cpu`] is a function of them, so the events alone reproduce every decision. Each
+//! record also holds the outcome, so that a replay can say which decision was the first to differ. A thread that
+//! arrives is recorded by value; therefore each CPU's records replay on their own, in their own order, and no order
+//! between CPUs has to be known.
+//!
+//! This module only turns events and outcomes into bytes and back. Where the bytes go is the machine's business.
+
+mod apply;
+mod bytes;
+mod decode;
+mod encode;
+
+pub use apply::Impossible;
+pub use bytes::{DecodeError, Reader, Writer};
+pub use decode::read_record;
+pub use encode::{MAX_RECORD, write_record};
+
+use crate::cpu::{
+    Decision, Expired, Handoff, IdleTick, Refused, Removed, Seat, SeatError, Stop, TimerOutcome, Via, Woken,
+};
+use crate::entity::Entity;
+use crate::tick::IdleConditions;
+use crate::virtual_time::Lag;
+use mainspring_abi::{CpuId, LatencyClass, Nanos, ThreadRef, Weight};
+
+/// What happened to a CPU.
+#[derive(Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each variant is the method of `Cpu` of the same name")]
+pub enum Event {
+    Accept(Entity, Via),
+    Resched(Stop),
+    ExitCurrent,
+    Wake(Seat),
+    HandOff(Seat),
+    Hold(Seat),
+    Release(Seat),
+    Remove(Seat),
+    Give(CpuId),
+    Timer,
+    Expire,
+    RescheduleReceived,
+    EnterIdle(IdleConditions),
+    SetWeight(Seat, Weight),
+    SetClass(Seat, LatencyClass),
+}
+
+/// An event that is about to be given to a CPU.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "each variant is the method of `Cpu` of the same name")]
+pub enum EventRef<'a> {
+    Accept(&'a Entity, Via),
+    Resched(&'a Stop),
+    ExitCurrent,
+    Wake(Seat),
+    HandOff(Seat),
+    Hold(Seat),
+    Release(Seat),
+    Remove(Seat),
+    Give(CpuId),
+    Timer,
+    Expire,
+    RescheduleReceived,
+    EnterIdle(&'a IdleConditions),
+    SetWeight(Seat, Weight),
+    SetClass(Seat, LatencyClass),
+}
+
+/// What a CPU answered, without the values that move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The thread sits there; whether the CPU should reschedule.
+    Seated(u32, bool),
+    /// It was not accepted.
+    Refused,
+    /// What to run.
+    Decided(Decision),
+    /// The thread that left, and what it is owed; or nobody.
+    Left(Option<(ThreadRef, Lag)>),
+    /// The thread is ready; whether the CPU should reschedule, and whether a permit came back.
+    Ready(bool, bool),
+    /// The thread is the direct target; whether a permit came back.
+    Direct(bool),
+    /// The seat could not be used as asked.
+    BadSeat,
+    /// What the timer was for.
+    Timer(TimerOutcome),
+    /// The thread whose wait ended and when it was due; or nobody. Whether the CPU should reschedule.
+    Expired(Option<(Seat, Nanos)>, bool),
+    /// What becomes of the tick.
+    Idle(IdleTick),
+    /// Done; there is nothing to tell.
+    Done,
+}
+
+impl From<&Result<(Seat, Woken), Refused>> for Outcome {
+    fn from(result: &Result<(Seat, Woken), Refused>) -> Self {
+        match result {
+            Ok((seat, woken)) => Self::Seated(seat.slot, woken.reschedule),
+            Err(_) => Self::Refused,
+        }
+    }
+}
+
+impl From<Decision> for Outcome {
+    fn from(decision: Decision) -> Self {
+        Self::Decided(decision)
+    }
+}
+
+impl From<&Option<Entity>> for Outcome {
+    fn from(entity: &Option<Entity>) -> Self {
+        Self::Left(entity.as_ref().map(|entity| (entity.thread, entity.lag)))
+    }
+}
+
+impl From<&Result<Woken, SeatError>> for Outcome {
+    fn from(result: &Result<Woken, SeatError>) -> Self {
+        match result {
+            Ok(woken) => Self::Ready(woken.reschedule, woken.permit.is_some()),
+            Err(_) => Self::BadSeat,
+        }
+    }
+}
+
+impl From<&Result<Handoff, SeatError>> for Outcome {
+    fn from(result: &Result<Handoff, SeatError>) -> Self {
+        match result {
+            Ok(Handoff::Direct(permit)) => Self::Direct(permit.is_some()),
+            Ok(Handoff::Queued(woken)) => Self::Ready(woken.reschedule, woken.permit.is_some()),
+            Err(_) => Self::BadSeat,
+        }
+    }
+}
+
+impl From<&Result<(), SeatError>> for Outcome {
+    fn from(result: &Result<(), SeatError>) -> Self {
+        if result.is_ok() { Self::Done } else { Self::BadSeat }
+    }
+}
+
+impl From<&Result<Removed, SeatError>> for Outcome {
+    fn from(result: &Result<Removed, SeatError>) -> Self {
+        match result {
+            Ok(removed) => Self::Left(Some((removed.entity.thread, removed.entity.lag))),
+            Err(_) => Self::BadSeat,
+        }
+    }
+}
+
+impl From<TimerOutcome> for Outcome {
+    fn from(outcome: TimerOutcome) -> Self {
+        Self::Timer(outcome)
+    }
+}
+
+impl From<&Option<Expired>> for Outcome {
+    fn from(expired: &Option<Expired>) -> Self {
+        match expired {
+            Some(one) => Self::Expired(Some((one.seat, one.deadline)), one.woken.reschedule),
+            None => Self::Expired(None, false),
+        }
+    }
+}
+
+impl From<IdleTick> for Outcome {
+    fn from(tick: IdleTick) -> Self {
+        Self::Idle(tick)
+    }
+}
