@@ -1,2 +1,44 @@
-//! Placeholder
-fn main() {}
+//! `mainspring`: runs workload files, and replays and explains what was recorded.
+//!
+//! Each command is a module with one function, which prints its result and returns a [`Failure`] otherwise. Nothing
+//! but [`output`] touches the terminal, and nothing but `main` decides the exit code.
+
+mod args;
+mod check;
+mod completions;
+mod explain;
+mod failure;
+mod input;
+mod outfile;
+mod output;
+mod progress;
+mod replay;
+mod run;
+
+use args::{Cli, Command};
+use clap::Parser;
+use failure::Failure;
+use output::Output;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let Cli { command, color, quiet } = Cli::parse();
+    let output = Output::new(color, quiet);
+    match execute(&command, output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output.complain(&failure);
+            failure.exit_code()
+        }
+    }
+}
+
+fn execute(command: &Command, output: Output) -> Result<(), Failure> {
+    match command {
+        Command::Run(args) => run::run(args, output),
+        Command::Check(args) => check::check(args, output),
+        Command::Replay(args) => replay::replay(args, output),
+        Command::Explain(args) => explain::explain(args, output),
+        Command::Completions(args) => completions::completions(args, output),
+    }
+}

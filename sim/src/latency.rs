@@ -14,14 +14,12 @@ const DIGITS: u8 = 2;
 pub(crate) struct Latencies {
     few: Vec<u64>,
     many: Option<Histogram<u32>>,
-    count: u64,
     max: u64,
 }
 
 impl Latencies {
     pub(crate) fn record(&mut self, latency: Nanos) {
         let latency = latency.get();
-        self.count += 1;
         self.max = self.max.max(latency);
         if let Some(histogram) = &mut self.many {
             histogram.saturating_record(latency);
@@ -41,10 +39,6 @@ impl Latencies {
         }
         self.few = Vec::new();
         self.many = Some(histogram);
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.count
     }
 
     pub(crate) fn summary(&mut self) -> WakeLatency {

@@ -63,6 +63,11 @@ pub fn parse(name: &str, text: &str) -> Result<Workload, Errors> {
     report.finish(workload)
 }
 
+/// Reads one duration as workload files write it: `300us`, `1.5ms`.
+pub fn parse_duration(text: &str) -> Result<mainspring_abi::Nanos, DurationError> {
+    duration::duration(text)
+}
+
 /// Reads a workload file.
 pub fn load(path: impl AsRef<Path>) -> Result<Workload, LoadError> {
     let path = path.as_ref();

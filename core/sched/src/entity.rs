@@ -133,6 +133,12 @@ impl Entity {
         self.last_cpu
     }
 
+    /// Since when it has been ready without running.
+    #[must_use]
+    pub fn ready_since(&self) -> Option<Nanos> {
+        self.runnable_since
+    }
+
     /// The service it was owed when it left its last queue.
     #[must_use]
     pub fn lag(&self) -> Lag {

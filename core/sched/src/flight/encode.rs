@@ -11,8 +11,8 @@ use mainspring_abi::{CpuId, LatencyClass, MAX_CPUS, Nanos};
 /// No record is longer: a thread's state with the largest CPU mask.
 pub const MAX_RECORD: usize = 256 + MAX_CPUS / 8;
 
-/// Writes one record of what happened on `cpu`, `elapsed` after the record before.
-pub fn write_record(w: &mut Writer<'_>, cpu: CpuId, elapsed: Nanos, event: EventRef<'_>, outcome: Outcome) {
+/// Writes the first half of a record: what is about to happen on `cpu`, `elapsed` after the record before.
+pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, elapsed: Nanos, event: EventRef<'_>) {
     w.byte(kind(&event));
     w.number(cpu.index() as u64);
     w.number(elapsed.get());
@@ -39,7 +39,6 @@ pub fn write_record(w: &mut Writer<'_>, cpu: CpuId, elapsed: Nanos, event: Event
         }
         EventRef::ExitCurrent | EventRef::Timer | EventRef::Expire | EventRef::RescheduleReceived => {}
     }
-    write_outcome(w, outcome);
 }
 
 fn kind(event: &EventRef<'_>) -> u8 {
@@ -163,7 +162,8 @@ fn optional(w: &mut Writer<'_>, value: Option<u64>) {
     w.number(value.map_or(0, |value| value.saturating_add(1)));
 }
 
-fn write_outcome(w: &mut Writer<'_>, outcome: Outcome) {
+/// Writes the second half of a record: what came of it.
+pub fn write_outcome(w: &mut Writer<'_>, outcome: Outcome) {
     match outcome {
         Outcome::Seated(slot, reschedule) => {
             w.byte(2 + u8::from(reschedule));

@@ -15,7 +15,7 @@ mod encode;
 pub use apply::Impossible;
 pub use bytes::{DecodeError, Reader, Writer};
 pub use decode::read_record;
-pub use encode::{MAX_RECORD, write_record};
+pub use encode::{MAX_RECORD, write_event, write_outcome};
 
 use crate::cpu::{
     Decision, Expired, Handoff, IdleTick, Refused, Removed, Seat, SeatError, Stop, TimerOutcome, Via, Woken,

@@ -1,0 +1,239 @@
+//! What can be asked of the program. The comments here are the help that people read.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use mainspring_abi::Nanos;
+use mainspring_workload::{DurationError, parse_duration};
+use std::fmt;
+use std::path::PathBuf;
+
+/// Headings of the help.
+const COMMON: &str = "Common options";
+const FILES: &str = "Files to write";
+
+const EXAMPLES: &str = "\
+Examples:
+  mainspring run workloads/tour.toml                     the report, in the terminal
+  mainspring run workloads/tour.toml --html tour.html    and the timeline, as a web page
+  mainspring run workloads/tour.toml --record tour.msr   and the record of every decision
+  mainspring replay tour.msr                             make the same decisions again
+  mainspring explain tour.msr --thread editor --at 12.5ms
+
+Exit codes:
+  0  all went well
+  1  a replayed decision differs, or a run broke a rule of the scheduler
+  2  wrong usage or a bad file, or a file that cannot be read or written";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  mainspring run workloads/tour.toml --seed 7
+  mainspring run workloads/tour.toml --html tour.html --trace tour.json
+  mainspring run workloads/tour.toml --report json --schedule > tour-report.json
+  sed 's/eevdf/wfq/' workloads/tour.toml | mainspring run -";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  mainspring check workloads/*.toml";
+
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  mainspring run workloads/tour.toml --record tour.msr
+  mainspring replay tour.msr";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  mainspring run workloads/tour.toml --record tour.msr
+  mainspring explain tour.msr --thread editor --at 12.5ms
+  mainspring explain tour.msr --thread batch.2 --at 300us";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  mainspring completions bash > ~/.local/share/bash-completion/completions/mainspring
+  mainspring completions zsh > ~/.zfunc/_mainspring
+  mainspring completions fish > ~/.config/fish/completions/mainspring.fish";
+
+/// CPU time as a capability: runs workload files on the scheduler and reports who got how much, when and why.
+#[derive(Debug, Parser)]
+#[command(name = "mainspring", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// When to use colour; `auto` means on a terminal, unless NO_COLOR is set.
+    #[arg(long, global = true, help_heading = COMMON)]
+    #[arg(value_enum, value_name = "WHEN", default_value_t = ColorWhen::Auto)]
+    pub color: ColorWhen,
+
+    /// Print results and errors only: no progress bar, and no word about files written.
+    #[arg(short, long, global = true, help_heading = COMMON)]
+    pub quiet: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a workload file and report what happened.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Check workload files without running them, and list all that is wrong.
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
+    /// Make the decisions of a recorded run again, and stop at the first that differs.
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(ReplayArgs),
+    /// Say why a thread of a recorded run ran, or did not run, at some time.
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
+    /// Print the completion script of a shell.
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+}
+
+/// `mainspring run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The workload file, or `-` for standard input.
+    pub file: PathBuf,
+
+    /// The machine to run on; `sim` is the simulator.
+    #[arg(long, value_enum, value_name = "MACHINE", default_value_t = Machine::Sim)]
+    pub on: Machine,
+
+    /// Where all chance comes from: the same file and seed make the same decisions.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+
+    /// The report's form: a table for people, or JSON for programs.
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = ReportForm::Text)]
+    pub report: ReportForm,
+
+    /// Put the schedule into the JSON report: what ran where, from when to when.
+    #[arg(long)]
+    pub schedule: bool,
+
+    /// Show every thread instance and every CPU in the text report, however many there are.
+    #[arg(long)]
+    pub expand: bool,
+
+    /// Write the schedule as a trace that the Perfetto UI (ui.perfetto.dev) opens.
+    #[arg(long, value_name = "OUT", value_parser = out_path, help_heading = FILES)]
+    pub trace: Option<PathBuf>,
+
+    /// Write a web page with the timeline and the tables; it needs no network.
+    #[arg(long, value_name = "OUT", value_parser = out_path, help_heading = FILES)]
+    pub html: Option<PathBuf>,
+
+    /// Write the flight record (.msr), for `mainspring replay` and `mainspring explain`.
+    #[arg(long, value_name = "OUT", value_parser = out_path, help_heading = FILES)]
+    pub record: Option<PathBuf>,
+}
+
+/// `mainspring check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The workload files, or `-` for standard input.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
+/// `mainspring replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// The flight record, or `-` for standard input.
+    #[arg(value_name = "FILE.msr")]
+    pub record: PathBuf,
+}
+
+/// `mainspring explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The flight record, or `-` for standard input.
+    #[arg(value_name = "FILE.msr")]
+    pub record: PathBuf,
+
+    /// The thread, by the name of its instance: `editor`, or `batch.2` where the file has a `count`.
+    #[arg(long, value_name = "NAME")]
+    pub thread: String,
+
+    /// The time since the run began, such as 12.5ms.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub at: Nanos,
+}
+
+/// `mainspring completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+// The variants of these have no help of their own: with it, clap would give every option a paragraph.
+
+/// What a workload can run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Machine {
+    Sim,
+}
+
+/// What the report looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ReportForm {
+    Text,
+    Json,
+}
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ColorWhen {
+    Auto,
+    Always,
+    Never,
+}
+
+/// Why a value on the command line is none.
+#[derive(Debug)]
+enum BadValue {
+    Time(DurationError),
+    StandardOutput,
+    NoPath,
+}
+
+impl fmt::Display for BadValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Time(error) => write!(f, "{error}; {}", error.help()),
+            Self::StandardOutput => {
+                f.write_str("standard output is for the report; name a file (`./-` for one of that name)")
+            }
+            Self::NoPath => f.write_str("name the file to write"),
+        }
+    }
+}
+
+impl std::error::Error for BadValue {}
+
+fn time(text: &str) -> Result<Nanos, BadValue> {
+    parse_duration(text).map_err(BadValue::Time)
+}
+
+fn out_path(text: &str) -> Result<PathBuf, BadValue> {
+    match text {
+        "" => Err(BadValue::NoPath),
+        "-" => Err(BadValue::StandardOutput),
+        path => Ok(path.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_of_the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,26 @@
+//! `mainspring check`.
+
+use crate::args::CheckArgs;
+use crate::failure::Failure;
+use crate::input;
+use crate::output::Output;
+use mainspring_workload::{ThreadSpec, Workload};
+
+/// Checks every file, then tells all that is wrong with any of them.
+pub fn check(args: &CheckArgs, output: Output) -> Result<(), Failure> {
+    let mut bad = Vec::new();
+    for path in &args.files {
+        match input::workload(path) {
+            Ok(workload) => output.line(format_args!("{}: {}", input::name(path), summary(&workload)))?,
+            Err(error) => bad.push(error),
+        }
+    }
+    if bad.is_empty() { Ok(()) } else { Err(Failure::Load(bad)) }
+}
+
+fn summary(workload: &Workload) -> String {
+    let threads: usize = workload.threads.iter().map(ThreadSpec::instances).sum();
+    let cpus = workload.machine.cpus;
+    let plural = |n: usize| if n == 1 { "" } else { "s" };
+    format!("ok, {threads} thread{} on {cpus} CPU{}", plural(threads), plural(cpus))
+}

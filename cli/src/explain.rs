@@ -1,0 +1,15 @@
+//! `mainspring explain`.
+
+use crate::args::ExplainArgs;
+use crate::failure::Failure;
+use crate::input;
+use crate::output::Output;
+
+/// Says why a thread ran or did not.
+pub fn explain(args: &ExplainArgs, output: Output) -> Result<(), Failure> {
+    let record = input::record(&args.record)?;
+    match mainspring_sim::explain::explain(record.bytes, &args.thread, args.at) {
+        Ok(explanation) => output.line(explanation),
+        Err(error) => Err(Failure::Explain { name: input::name(&args.record), error }),
+    }
+}

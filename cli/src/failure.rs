@@ -1,0 +1,134 @@
+//! Everything that can go wrong, and what the program's caller learns from it: a message that begins with the file
+//! concerned and ends with what to do, and an exit code.
+
+use mainspring_sim::RunError;
+use mainspring_sim::explain::ExplainError;
+use mainspring_sim::replay::ReplayError;
+use mainspring_workload::LoadError;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::{fmt, io};
+
+/// Why the program did not do what was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// Workload files that are no workloads. Never empty.
+    Load(Vec<LoadError>),
+    /// An output path names a file that has another part to play.
+    Taken {
+        /// The option that named it.
+        option: &'static str,
+        /// The path as given.
+        path: PathBuf,
+        /// What the file is already.
+        by: &'static str,
+    },
+    /// An output file cannot be written.
+    Write {
+        /// The path as given.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Standard output cannot be written.
+    Print(io::Error),
+    /// The run ended early.
+    Run {
+        /// The workload, as errors call it.
+        name: String,
+        /// The seed of the run.
+        seed: u64,
+        /// Why.
+        error: RunError,
+    },
+    /// A flight record cannot be opened.
+    Open {
+        /// The path as given.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// A flight record does not replay.
+    Replay {
+        /// The record, as errors call it.
+        name: String,
+        /// Why.
+        error: ReplayError,
+    },
+    /// A flight record does not answer the question.
+    Explain {
+        /// The record, as errors call it.
+        name: String,
+        /// Why.
+        error: ExplainError,
+    },
+}
+
+impl Failure {
+    /// What the shell gets: 1 if the scheduler is to blame, 2 if the input or the system is.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Run { error: RunError::Violation { .. }, .. } => ExitCode::from(1),
+            Self::Replay { error, .. } if error.is_difference() => ExitCode::from(1),
+            _ => ExitCode::from(2),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load(errors) => {
+                let mut gap = "";
+                errors.iter().try_for_each(|error| {
+                    write!(f, "{gap}{error}")?;
+                    gap = "\n\n";
+                    Ok(())
+                })
+            }
+            Self::Taken { option, path, by } => {
+                let path = path.display();
+                write!(f, "{path}: is {by}, which {option} would overwrite\nhelp: give {option} another path")
+            }
+            Self::Write { path, cause } => {
+                write!(f, "{}: cannot write: {cause}\nhelp: {}", path.display(), write_help(cause))
+            }
+            Self::Print(cause) => write!(f, "standard output: cannot write: {cause}"),
+            Self::Run { name, error: error @ RunError::Violation { .. }, seed } => write!(
+                f,
+                "{name}: {error}\nhelp: this is a fault of the scheduler, please report it; the same file with \
+                 --seed {seed} shows it again"
+            ),
+            Self::Run { name, error, .. } => write!(f, "{name}: {error}"),
+            Self::Open { path, cause } => write!(
+                f,
+                "{}: {cause}\nhelp: give the path of a flight record, which `mainspring run FILE --record OUT` writes",
+                path.display()
+            ),
+            Self::Replay { name, error } => write!(f, "{name}: {error}"),
+            Self::Explain { name, error } => write!(f, "{name}: {error}"),
+        }
+    }
+}
+
+fn write_help(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::NotFound => "make its directory first",
+        io::ErrorKind::IsADirectory => "give the path of a file in it",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room, or give a path elsewhere",
+        _ => "give a path that you may write",
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Load(errors) => errors.first().map(|error| error as _),
+            Self::Taken { .. } => None,
+            Self::Write { cause, .. } | Self::Print(cause) | Self::Open { cause, .. } => Some(cause),
+            Self::Run { error, .. } => Some(error),
+            Self::Replay { error, .. } => Some(error),
+            Self::Explain { error, .. } => Some(error),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `mainspring run`.
+//!
+//! Whatever can be refused is refused before the run: the workload is read, and every output file is opened. What
+//! comes after a run of minutes can then hardly fail.
+
+use crate::args::{Machine, ReportForm, RunArgs};
+use crate::failure::Failure;
+use crate::input;
+use crate::outfile::{OutFile, Target};
+use crate::output::Output;
+use crate::progress::Progress;
+use mainspring_abi::Nanos;
+use mainspring_report::{Report, html, json_to, perfetto, text};
+use mainspring_sim::{Options, RunError};
+use mainspring_workload::Workload;
+use std::fs;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Runs a workload, writes the files that were asked for, and prints the report.
+pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
+    let workload = input::workload(&args.file).map_err(|error| Failure::Load(vec![error]))?;
+    let mut files = Files::open(args)?;
+    let mut report = match args.on {
+        Machine::Sim => simulate(args, &workload, files.record.as_mut(), output)?,
+    };
+    let written = files.write(&report)?;
+    if !args.schedule {
+        report.schedule = None;
+    }
+    // The report may fail (standard output is a full disk), and the files are there all the same.
+    let printed = print(args, &report, output);
+    for path in written {
+        output.note(format_args!("wrote {}", path.display()));
+    }
+    printed
+}
+
+fn simulate(
+    args: &RunArgs,
+    workload: &Workload,
+    record: Option<&mut OutFile>,
+    output: Output,
+) -> Result<Report, Failure> {
+    let name = input::name(&args.file);
+    let end = workload.machine.duration;
+    let mut progress = Progress::new("simulating", end.get(), output);
+    let mut record = record.map(|file| (file.given().to_path_buf(), BufWriter::new(file.writer())));
+    let report = mainspring_sim::run(
+        &name,
+        workload,
+        Options {
+            seed: args.seed,
+            schedule: args.schedule || args.trace.is_some() || args.html.is_some(),
+            record: record.as_mut().map(|(_, writer)| Box::new(writer) as Box<dyn Write + '_>),
+            progress: Some(Box::new(|now: Nanos| progress.at(now.get(), || format!("{now} of {end}")))),
+            ..Options::default()
+        },
+    );
+    drop(progress);
+    let flushed = record
+        .map_or(Ok(()), |(path, mut writer)| writer.flush().map_err(|cause| Failure::Write { path, cause }));
+    match report {
+        Ok(report) => flushed.map(|()| report),
+        Err(RunError::Record(cause)) => {
+            Err(Failure::Write { path: args.record.clone().unwrap_or_default(), cause })
+        }
+        Err(error) => Err(Failure::Run { name, seed: args.seed, error }),
+    }
+}
+
+fn print(args: &RunArgs, report: &Report, output: Output) -> Result<(), Failure> {
+    match args.report {
+        ReportForm::Json => output.write(|stdout| json_to(report, stdout)),
+        ReportForm::Text => {
+            if args.schedule {
+                output.note(
+                    "note: the text report has no room for the schedule; add `--report json` to see it",
+                );
+            }
+            let style = output.text_style(args.expand);
+            output.write(|stdout| stdout.write_all(text(report, style).as_bytes()))
+        }
+    }
+}
+
+/// The files to write, each open.
+struct Files {
+    trace: Option<OutFile>,
+    html: Option<OutFile>,
+    record: Option<OutFile>,
+}
+
+impl Files {
+    /// Opens those that were asked for, unless two of them, or one and the input, are the same file.
+    fn open(args: &RunArgs) -> Result<Self, Failure> {
+        let mut taken = Vec::new();
+        taken.extend(regular(input::on_disk(&args.file)).map(|path| (path, "the workload")));
+        taken.extend(regular(Path::new("/dev/stdout")).map(|path| (path, "where the report goes")));
+        let mut resolve = |option, given: Option<&PathBuf>| -> Result<Option<Target>, Failure> {
+            let Some(given) = given else { return Ok(None) };
+            let target = Target::resolve(given)?;
+            if let Some(file) = target.file() {
+                if let Some((_, by)) = taken.iter().find(|(path, _)| path == file) {
+                    return Err(Failure::Taken { option, path: given.clone(), by });
+                }
+                taken.push((file.to_path_buf(), "already the file of another option"));
+            }
+            Ok(Some(target))
+        };
+        let record = resolve("--record", args.record.as_ref())?;
+        let trace = resolve("--trace", args.trace.as_ref())?;
+        let html = resolve("--html", args.html.as_ref())?;
+        let open = |target: Option<Target>| target.map(Target::open).transpose();
+        Ok(Self { trace: open(trace)?, html: open(html)?, record: open(record)? })
+    }
+
+    /// Writes them all, and returns their paths. The record was written during the run.
+    fn write(self, report: &Report) -> Result<Vec<PathBuf>, Failure> {
+        let record = self.record.map(OutFile::finish);
+        let trace = self.trace.map(|file| file.write(|out| perfetto(report, out)));
+        let html = self.html.map(|file| file.write(|out| html(report, out)));
+        [record, trace, html].into_iter().flatten().collect()
+    }
+}
+
+/// The resolved path, if there is a regular file.
+fn regular(path: &Path) -> Option<PathBuf> {
+    fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    fs::canonicalize(path).ok()
+}

@@ -1,0 +1,379 @@
+//! What happens on one CPU: work done, reschedules, timers, and the decisions that follow.
+
+use super::Machine;
+use super::program::Progress;
+use super::thread::{FOREVER, Stats};
+use crate::RunError;
+use mainspring_abi::Nanos;
+use mainspring_report::ScheduleEntry;
+use mainspring_sched::{
+    Decision, Dispatch, Entity, IdleConditions, Offer, Stop, Via, WaitKind, choose_victim,
+};
+
+/// How many steps a CPU may take at one instant before that counts as a standstill.
+const STANDSTILL: u32 = 100_000;
+
+impl Machine<'_> {
+    /// Handles the earliest thing that CPU `cpu` has to do at this instant.
+    pub(super) fn cpu_event(&mut self, cpu: usize) {
+        self.touch(cpu);
+        let lane = &self.lanes[cpu];
+        if lane.done_at <= self.now {
+            self.work_done(cpu);
+        } else if lane.ipi_at <= self.now {
+            self.reschedule_arrived(cpu);
+        } else if lane.net_at <= self.now {
+            self.poll_network(cpu);
+        } else {
+            self.timer_fired(cpu);
+        }
+    }
+
+    fn work_done(&mut self, cpu: usize) {
+        self.lanes[cpu].done_at = Nanos::MAX;
+        if let Some(thread) = self.lanes[cpu].running {
+            self.threads[thread as usize].remaining = Nanos::ZERO;
+        }
+        self.carry_on(cpu);
+    }
+
+    fn reschedule_arrived(&mut self, cpu: usize) {
+        self.lanes[cpu].ipi_at = Nanos::MAX;
+        self.lanes[cpu].ipi_pending = false;
+        self.core_reschedule_received(cpu);
+        self.interrupt(cpu, self.workload.costs.interrupt);
+        self.reconsider(cpu);
+    }
+
+    fn timer_fired(&mut self, cpu: usize) {
+        if self.delay_timer(cpu) {
+            return;
+        }
+        // A lost reschedule is made up for here.
+        self.lanes[cpu].ipi_pending = self.lanes[cpu].ipi_at != Nanos::MAX;
+        let outcome = self.core_timer(cpu);
+        let tick_cost = if outcome.ticked { self.workload.costs.tick } else { Nanos::ZERO };
+        self.interrupt(cpu, self.workload.costs.interrupt + tick_cost);
+        while let Some(expired) = self.core_expire(cpu) {
+            let thread = expired.thread.index() as usize;
+            self.threads[thread].stats.timeouts += u64::from(expired.kind != WaitKind::Sleep);
+            self.note_woken(thread, expired.woken.permit);
+            self.kick(cpu, expired.woken.reschedule, thread, Some(cpu));
+        }
+        if outcome.ticked {
+            self.poll_network_on_tick(cpu);
+        }
+        self.stall(cpu);
+        self.reconsider(cpu);
+    }
+
+    /// Takes `cost` from whatever CPU `cpu` is doing.
+    pub(super) fn interrupt(&mut self, cpu: usize, cost: Nanos) {
+        if cost.is_zero() || self.lanes[cpu].running.is_none() {
+            return;
+        }
+        self.pause(cpu);
+        let lane = &mut self.lanes[cpu];
+        lane.work_from = lane.work_from.max(self.now) + cost;
+        self.expect_done(cpu);
+    }
+
+    /// Books the work that the running thread has done so far.
+    fn pause(&mut self, cpu: usize) {
+        let lane = &mut self.lanes[cpu];
+        let Some(thread) = lane.running else { return };
+        let thread = &mut self.threads[thread as usize];
+        if thread.remaining != FOREVER {
+            thread.remaining = thread.remaining - (self.now - lane.work_from);
+        }
+        lane.work_from = lane.work_from.max(self.now);
+    }
+
+    /// When the running thread's step will be done, if nothing comes between.
+    fn expect_done(&mut self, cpu: usize) {
+        let lane = &mut self.lanes[cpu];
+        lane.done_at = match lane.running {
+            Some(thread) => match self.threads[thread as usize].remaining {
+                FOREVER => Nanos::MAX,
+                remaining => lane.work_from + remaining,
+            },
+            None => Nanos::MAX,
+        };
+        self.touch(cpu);
+    }
+
+    /// After an interrupt: another decision, if one is wanted or the CPU is idle.
+    pub(super) fn reconsider(&mut self, cpu: usize) {
+        if self.lanes[cpu].running.is_none() {
+            self.look_for_work(cpu);
+            self.carry_on(cpu);
+        } else if self.cores[cpu].reschedule_wanted() {
+            self.decide(cpu, Stop::Preempted);
+            self.carry_on(cpu);
+        }
+    }
+
+    /// Lets the running thread go on, and the next one, until one has work to do or the CPU is idle.
+    pub(super) fn carry_on(&mut self, cpu: usize) {
+        while let Some(thread) = self.lanes[cpu].running {
+            if self.lanes[cpu].done_at != Nanos::MAX && self.lanes[cpu].done_at > self.now {
+                return;
+            }
+            if self.stands_still(cpu, thread) {
+                return;
+            }
+            match self.execute(cpu, thread as usize) {
+                Progress::Compute => {
+                    self.lanes[cpu].work_from = self.lanes[cpu].work_from.max(self.now);
+                    self.expect_done(cpu);
+                    if !self.cores[cpu].reschedule_wanted() {
+                        return;
+                    }
+                    self.decide(cpu, Stop::Preempted);
+                }
+                Progress::Stop(stop) => self.decide(cpu, stop),
+                Progress::Exit => self.exit(cpu),
+            }
+        }
+    }
+
+    fn stands_still(&mut self, cpu: usize, thread: u32) -> bool {
+        let lane = &mut self.lanes[cpu];
+        if lane.standstill_at != self.now {
+            lane.standstill_at = self.now;
+            lane.standstill = 0;
+        }
+        lane.standstill += 1;
+        if lane.standstill < STANDSTILL {
+            return false;
+        }
+        let thread = self.thread_name(thread as usize);
+        self.trouble.get_or_insert(RunError::Standstill { at: self.now, thread });
+        true
+    }
+
+    /// The running thread of `cpu` ends.
+    pub(super) fn exit(&mut self, cpu: usize) {
+        let Some(thread) = self.lanes[cpu].running else { return };
+        self.sample_lag(cpu, thread);
+        self.end_segment(cpu, "exited");
+        let Some(entity) = self.core_exit_current(cpu) else { return };
+        self.bury(thread as usize, &entity);
+        self.lanes[cpu].running = None;
+        self.lanes[cpu].done_at = Nanos::MAX;
+        self.mark_idle(cpu, true);
+        self.decide(cpu, Stop::Nothing);
+    }
+
+    /// The running thread stops as `stop` says, and another is chosen.
+    pub(super) fn decide(&mut self, cpu: usize, stop: Stop) {
+        let before = self.lanes[cpu].running;
+        let reason = match &stop {
+            Stop::Nothing => "",
+            Stop::Preempted => "preempted",
+            Stop::Yielded => "yielded",
+            Stop::Blocked(..) => "blocked",
+        };
+        if let Some(thread) = before {
+            self.pause(cpu);
+            self.sample_lag(cpu, thread);
+        }
+        let decision = self.core_resched(cpu, stop);
+        self.carry_out(cpu, before, reason, decision);
+    }
+
+    fn carry_out(&mut self, cpu: usize, before: Option<u32>, reason: &'static str, decision: Decision) {
+        match decision {
+            Decision::Run(run) => {
+                if before.is_some() && run.switched {
+                    self.end_segment(cpu, reason);
+                }
+                self.begin(cpu, run);
+                self.share_leftovers(cpu, before);
+            }
+            Decision::Idle => {
+                if before.is_some() {
+                    self.end_segment(cpu, reason);
+                }
+                self.lanes[cpu].running = None;
+                self.lanes[cpu].done_at = Nanos::MAX;
+                self.mark_idle(cpu, true);
+                if !self.steal(cpu) {
+                    self.go_idle(cpu);
+                }
+            }
+        }
+    }
+
+    /// An idle CPU looks into its own queue, then into the others'.
+    fn look_for_work(&mut self, cpu: usize) {
+        if self.cores[cpu].queued() > 0 {
+            self.decide(cpu, Stop::Nothing);
+        } else if !self.steal(cpu) {
+            self.go_idle(cpu);
+        }
+    }
+
+    fn go_idle(&mut self, cpu: usize) {
+        let conditions = IdleConditions { network: self.network_need(cpu), ..IdleConditions::default() };
+        let _tick = self.core_enter_idle(cpu, &conditions);
+    }
+
+    /// Takes the most overdue thread that this CPU may run from another CPU, and runs it.
+    fn steal(&mut self, cpu: usize) -> bool {
+        if self.idle_count == self.cores.len() {
+            return false;
+        }
+        self.refresh_offers();
+        let thief = self.cpu_id(cpu);
+        let cores = &self.cores;
+        let victim = choose_victim(thief, &self.offers, |victim| cores[victim.index()].bound_due_in(thief));
+        let Some(victim) = victim else { return false };
+        let Some(entity) = self.core_give(victim.index(), thief) else { return false };
+        let thread = entity.thread().index() as usize;
+        match self.core_accept(cpu, entity, Via::Steal) {
+            Ok((seat, _)) => {
+                self.threads[thread].home = Some((cpu, seat));
+                self.threads[thread].moved = true;
+                self.decide(cpu, Stop::Nothing);
+                true
+            }
+            Err(refused) => {
+                debug_assert!(false, "{refused}");
+                false
+            }
+        }
+    }
+
+    fn refresh_offers(&mut self) {
+        for (cpu, lane) in self.lanes.iter_mut().enumerate() {
+            if lane.touched || lane.offer_stale {
+                lane.offer_stale = false;
+                self.offers[cpu] = self.cores[cpu].offer();
+            }
+        }
+    }
+
+    /// Threads are still queued here while other CPUs have nothing to do: tells one of them.
+    fn share_leftovers(&mut self, cpu: usize, before: Option<u32>) {
+        if self.idle_count == 0 || self.cores[cpu].queued() == 0 {
+            return;
+        }
+        if let Some(thread) = before
+            && self.threads[thread as usize].wait.is_none()
+        {
+            self.kick(cpu, false, thread as usize, Some(cpu));
+        }
+    }
+
+    /// `run` has CPU `cpu` from now on.
+    fn begin(&mut self, cpu: usize, run: Dispatch) {
+        let index = run.thread.index();
+        self.mark_idle(cpu, false);
+        let costs = &self.workload.costs;
+        let lane = &mut self.lanes[cpu];
+        let thread = &mut self.threads[index as usize];
+        let mut overhead = Nanos::ZERO;
+        if run.switched {
+            lane.segment_start = self.now;
+            overhead += costs.switch;
+        }
+        if std::mem::take(&mut thread.moved) {
+            overhead += costs.migration;
+        }
+        if let Some(woken_at) = thread.woken_at.take() {
+            thread.stats.latencies.record(self.now - woken_at);
+        }
+        lane.running = Some(index);
+        lane.work_from = if run.switched { self.now + overhead } else { lane.work_from.max(self.now) };
+        self.expect_done(cpu);
+        self.sample_lag(cpu, index);
+    }
+
+    /// A thread's lag only grows while it waits and only shrinks while it runs, so its extremes are where it starts
+    /// and stops.
+    fn sample_lag(&mut self, cpu: usize, thread: u32) {
+        let Some((_, seat)) = self.threads[thread as usize].home else { return };
+        if let Ok(lag) = self.cores[cpu].lag_now(self.now, seat) {
+            let Stats { lag_max, .. } = &mut self.threads[thread as usize].stats;
+            *lag_max = (*lag_max).max(lag.magnitude());
+        }
+    }
+
+    fn mark_idle(&mut self, cpu: usize, idle: bool) {
+        let id = self.cpu_id(cpu);
+        if self.idle.contains(id) == idle {
+            return;
+        }
+        if idle {
+            self.idle.insert(id);
+            self.idle_count += 1;
+        } else {
+            self.idle.remove(id);
+            self.idle_count -= 1;
+        }
+    }
+
+    /// The interval in which CPU `cpu` had its running thread is over.
+    pub(super) fn end_segment(&mut self, cpu: usize, reason: &str) {
+        let Some(thread) = self.lanes[cpu].running else { return };
+        if self.schedule.is_none() {
+            return;
+        }
+        let entry = ScheduleEntry {
+            cpu: cpu as u32,
+            thread: self.thread_name(thread as usize),
+            start_ns: self.lanes[cpu].segment_start.get(),
+            end_ns: self.now.get(),
+            reason: reason.to_owned(),
+        };
+        if let Some(schedule) = &mut self.schedule
+            && entry.start_ns < entry.end_ns
+        {
+            schedule.push(entry);
+        }
+    }
+
+    pub(super) fn thread_name(&self, index: usize) -> String {
+        let spec = self.threads[index].spec;
+        self.workload.threads[spec].instance_name(index - self.bases[spec])
+    }
+
+    /// Books the end of a life and wakes those who waited for it.
+    pub(super) fn bury(&mut self, index: usize, entity: &Entity) {
+        self.book_life(index, entity, entity.lag().as_nanos(), Nanos::ZERO);
+        let thread = &mut self.threads[index];
+        thread.home = None;
+        thread.wait = None;
+        thread.serving.clear();
+        if let Some(next) = thread.identity.successor() {
+            thread.identity = next;
+        }
+        for waiter in std::mem::take(&mut thread.joiners) {
+            if self.threads[waiter.thread as usize].is_waiting(waiter, WaitKind::Join) {
+                self.wake_thread(waiter.thread as usize, None);
+            }
+        }
+    }
+
+    /// Adds what a life used to its instance's statistics. `ready` is the part of its ready time that its account
+    /// does not hold yet.
+    pub(super) fn book_life(&mut self, index: usize, entity: &Entity, lag_ns: i64, ready: Nanos) {
+        let now = self.now;
+        let thread = &mut self.threads[index];
+        let (account, stats) = (entity.account(), &mut thread.stats);
+        stats.runtime_ns += account.runtime().get();
+        stats.entitled_ns += account.runtime().get().saturating_add_signed(lag_ns);
+        stats.ready_ns += (account.runnable_accumulated() + ready).get();
+        stats.alive_ns += (now - thread.start).get();
+        stats.preemptions += account.preemptions();
+        stats.voluntary_blocks += account.voluntary_blocks();
+        stats.migrations += account.migrations();
+        stats.switches += account.switches();
+        stats.weight = entity.weight().get();
+    }
+
+    pub(super) fn no_offers(cpus: usize) -> Vec<Offer> {
+        vec![Offer::NONE; cpus]
+    }
+}

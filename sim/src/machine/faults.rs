@@ -1,0 +1,67 @@
+//! What goes wrong, by seed: late timers, stalled CPUs, bursts of wakeups, threads that die.
+
+use super::Machine;
+use mainspring_abi::Nanos;
+use mainspring_sched::WaitKind;
+
+impl Machine<'_> {
+    /// Whether the timer interrupt that is due on `cpu` comes later instead. It is late once, then comes.
+    pub(super) fn delay_timer(&mut self, cpu: usize) -> bool {
+        let lane = &mut self.lanes[cpu];
+        if std::mem::take(&mut lane.timer_late) > Nanos::ZERO {
+            return false;
+        }
+        let faults = &self.workload.faults;
+        if !lane.random.chance(faults.late_timer_ppm) {
+            return false;
+        }
+        lane.timer_late = self.now + lane.random.up_to(faults.late_timer_by);
+        true
+    }
+
+    /// Perhaps stalls `cpu`: no interrupt is taken and no work is done for a while.
+    pub(super) fn stall(&mut self, cpu: usize) {
+        let faults = &self.workload.faults;
+        let lane = &mut self.lanes[cpu];
+        if !lane.random.chance(faults.stall_ppm) {
+            return;
+        }
+        let length = lane.random.up_to(faults.stall_for);
+        lane.stalled_until = self.now + length;
+        self.interrupt(cpu, length);
+    }
+
+    /// Wakes every sleeping or parked thread at once.
+    pub(super) fn burst(&mut self) {
+        for thread in 0..self.threads.len() {
+            if matches!(self.threads[thread].wait, Some(WaitKind::Sleep | WaitKind::Park)) {
+                self.wake_thread(thread, None);
+            }
+        }
+        let every = self.workload.faults.burst_every;
+        self.next_burst = self.now + self.random.around(every);
+    }
+
+    /// Ends a random thread, wherever it is.
+    pub(super) fn kill_one(&mut self) {
+        let every = self.workload.faults.exit_every;
+        self.next_exit = self.now + self.random.around(every);
+        let first = self.random.below(self.threads.len().max(1) as u64) as usize;
+        let order = (first..self.threads.len()).chain(0..first);
+        let Some(victim) = order.into_iter().find(|index| self.threads[*index].home.is_some()) else { return };
+        self.kill(victim);
+    }
+
+    fn kill(&mut self, victim: usize) {
+        let Some((cpu, seat)) = self.threads[victim].home else { return };
+        if self.lanes[cpu].running == Some(victim as u32) {
+            self.exit(cpu);
+            self.carry_on(cpu);
+        } else if let Ok(removed) = self.core_remove(cpu, seat) {
+            if let Some(permit) = removed.permit {
+                self.quota.give_back(permit);
+            }
+            self.bury(victim, &removed.entity);
+        }
+    }
+}

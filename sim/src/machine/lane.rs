@@ -1,0 +1,60 @@
+//! One virtual CPU, apart from its scheduler: what it is in the middle of, and what will interrupt it.
+
+use crate::random::Random;
+use mainspring_abi::Nanos;
+
+#[derive(Debug)]
+pub(super) struct Lane {
+    /// The thread that has the CPU.
+    pub running: Option<u32>,
+    /// When it got it.
+    pub segment_start: Nanos,
+    /// From when on its time counts as its own work; before that it is overhead.
+    pub work_from: Nanos,
+    /// When its work is done.
+    pub done_at: Nanos,
+    /// When the timer is armed for.
+    pub timer_at: Nanos,
+    /// The timer does not fire before this, by fault.
+    pub timer_late: Nanos,
+    /// When a reschedule arrives.
+    pub ipi_at: Nanos,
+    /// Whether a reschedule has been sent and not been noticed.
+    pub ipi_pending: bool,
+    /// When the network wants to be polled here.
+    pub net_at: Nanos,
+    /// Nothing happens here before this, by fault.
+    pub stalled_until: Nanos,
+    /// Consecutive steps at the present instant.
+    pub standstill: u32,
+    pub standstill_at: Nanos,
+    pub touched: bool,
+    pub offer_stale: bool,
+    pub random: Random,
+}
+
+impl Lane {
+    pub(super) fn new(random: Random) -> Self {
+        Self {
+            running: None,
+            segment_start: Nanos::ZERO,
+            work_from: Nanos::ZERO,
+            done_at: Nanos::MAX,
+            timer_at: Nanos::MAX,
+            timer_late: Nanos::ZERO,
+            ipi_at: Nanos::MAX,
+            ipi_pending: false,
+            net_at: Nanos::MAX,
+            stalled_until: Nanos::ZERO,
+            standstill: 0,
+            standstill_at: Nanos::ZERO,
+            touched: false,
+            offer_stale: true,
+            random,
+        }
+    }
+
+    pub(super) fn next_event(&self) -> Nanos {
+        self.timer_at.min(self.done_at).min(self.ipi_at).min(self.net_at).max(self.stalled_until)
+    }
+}

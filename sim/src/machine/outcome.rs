@@ -1,0 +1,156 @@
+//! The end of a run: books closed, report written.
+
+use super::Machine;
+use crate::RunError;
+use mainspring_abi::{Nanos, Policy};
+use mainspring_report::{Config, CpuReport, Report, Telemetry, ThreadReport};
+use mainspring_sched::{NohzExit, State};
+use std::time::Instant;
+
+impl Machine<'_> {
+    pub(super) fn finish(mut self, name: &str, started: Instant) -> Result<Report, RunError> {
+        for cpu in 0..self.cores.len() {
+            self.end_segment(cpu, "end");
+        }
+        if let Some(recorder) = self.recorder.take() {
+            recorder.close(self.now, &self.digest.to_string()).map_err(RunError::Record)?;
+        }
+        if let Some(mut watch) = self.watch.take() {
+            watch.end(self.now, &self.cores).map_err(|(cpu, what)| RunError::Violation {
+                at: self.now,
+                cpu: cpu.index(),
+                what,
+            })?;
+        }
+        let cpus = self.cpu_reports();
+        self.book_survivors();
+        let threads = self.thread_reports();
+        let telemetry = self.telemetry();
+        let machine = &self.workload.machine;
+        if let Some(schedule) = &mut self.schedule {
+            schedule.sort_by_key(|entry| (entry.start_ns, entry.cpu));
+        }
+        Ok(Report {
+            machine: "sim".to_owned(),
+            config: Config {
+                workload: name.to_owned(),
+                policy: match machine.policy {
+                    Policy::Eevdf => "eevdf".to_owned(),
+                    Policy::Wfq => "wfq".to_owned(),
+                },
+                quantum_ns: machine.quantum.get(),
+                tick_ns: machine.tick.get(),
+            },
+            seed: self.seed,
+            duration_ns: machine.duration.get(),
+            decisions: self.decisions,
+            digest: self.digest.to_string(),
+            cpus,
+            threads,
+            telemetry,
+            schedule: self.schedule.take(),
+            wall_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        })
+    }
+
+    fn cpu_reports(&self) -> Vec<CpuReport> {
+        let report = |(id, core): (usize, &mainspring_sched::Cpu)| {
+            let counters = core.telemetry();
+            let idle = core.idle_time(self.now);
+            CpuReport {
+                id: id as u32,
+                busy_ns: (self.now - idle).get(),
+                idle_ns: idle.get(),
+                ticks: counters.ticks,
+                ticks_suppressed: counters.ticks_suppressed_idle,
+                reschedules: counters.reschedules,
+                timer_interrupts: counters.timer_interrupts,
+                steals: counters.steals,
+                queue_depth_max: counters.queue_depth_max,
+            }
+        };
+        self.cores.iter().enumerate().map(report).collect()
+    }
+
+    /// Threads that still live are booked as if they ended now. Their cores have been closed: what they run or wait
+    /// beyond the last charge is added here.
+    fn book_survivors(&mut self) {
+        for index in 0..self.threads.len() {
+            let Some((cpu, seat)) = self.threads[index].home else { continue };
+            let running = self.lanes[cpu].running == Some(index as u32);
+            if running && let Some(entity) = self.cores[cpu].exit_current(self.now) {
+                let lag = entity.lag();
+                self.threads[index].stats.lag_max = self.threads[index].stats.lag_max.max(lag.magnitude());
+                self.book_life(index, &entity, lag.as_nanos(), Nanos::ZERO);
+                continue;
+            }
+            let asleep = matches!(self.cores[cpu].state(seat), Ok(State::Asleep(_)));
+            let Ok(removed) = self.cores[cpu].remove(self.now, seat) else { continue };
+            let entity = removed.entity;
+            let lag = entity.lag();
+            if !asleep {
+                let stats = &mut self.threads[index].stats;
+                stats.lag_max = stats.lag_max.max(lag.magnitude());
+            }
+            let ready = entity.ready_since().map_or(Nanos::ZERO, |since| self.now - since);
+            self.book_life(index, &entity, lag.as_nanos(), ready);
+        }
+    }
+
+    fn thread_reports(&mut self) -> Vec<ThreadReport> {
+        let names: Vec<String> = (0..self.threads.len()).map(|index| self.thread_name(index)).collect();
+        let report = |(name, thread): (String, &mut super::thread::Thread)| {
+            let stats = &mut thread.stats;
+            ThreadReport {
+                name,
+                weight: stats.weight,
+                runtime_ns: stats.runtime_ns,
+                entitled_ns: stats.entitled_ns,
+                ready_ns: stats.ready_ns,
+                blocked_ns: stats.alive_ns.saturating_sub(stats.runtime_ns + stats.ready_ns),
+                wakeups: stats.wakeups,
+                wake_latency_ns: stats.latencies.summary(),
+                lag_max_ns: stats.lag_max.get(),
+                preemptions: stats.preemptions,
+                voluntary_blocks: stats.voluntary_blocks,
+                migrations: stats.migrations,
+                switches: stats.switches,
+                misses: stats.misses,
+                timeouts: stats.timeouts,
+                refusals: stats.refusals,
+            }
+        };
+        names.into_iter().zip(self.threads.iter_mut()).map(report).collect()
+    }
+
+    fn telemetry(&self) -> Telemetry {
+        let mut telemetry = Telemetry {
+            reschedules_sent: self.sent.sent,
+            reschedules_pending: self.sent.pending,
+            reschedules_lost: self.sent.lost,
+            ..Telemetry::default()
+        };
+        for (cpu, core) in self.cores.iter().enumerate() {
+            let counters = core.telemetry();
+            telemetry.scheduler_tick_count.insert(cpu.to_string(), counters.ticks);
+            telemetry.ticks_suppressed.insert(format!("{cpu},idle"), counters.ticks_suppressed_idle);
+            telemetry.nohz_enter_count.insert(format!("{cpu},idle"), counters.nohz_enter_idle);
+            for reason in NohzExit::ALL {
+                let count = counters.nohz_exits[reason as usize];
+                telemetry.nohz_exit_count.insert(format!("{cpu},{}", reason.label()), count);
+            }
+            telemetry.oneshot_deadline_miss_count += counters.oneshot_deadline_misses;
+            telemetry.sqpoll_busy_ns += counters.sqpoll_busy_ns;
+            telemetry.sqpoll_sleep_count += counters.sqpoll_sleeps;
+            telemetry.deadline_expired_count += counters.deadlines_expired;
+            telemetry.budget_exhausted_count += counters.budgets_exhausted;
+            telemetry.realtime_overrun_count += counters.realtime_overruns;
+            telemetry.donation_depth_max = telemetry.donation_depth_max.max(counters.donation_depth_max);
+            telemetry.housekeeping_offload_count += counters.housekeeping_offloads;
+            telemetry.queue_depth_max = telemetry.queue_depth_max.max(counters.queue_depth_max);
+            telemetry.steals += counters.steals;
+            telemetry.handoffs += counters.handoffs;
+        }
+        telemetry
+    }
+}

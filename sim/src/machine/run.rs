@@ -1,0 +1,261 @@
+//! Setting a machine up, and the loop that lets its time pass.
+
+use super::lane::Lane;
+use super::network::Nic;
+use super::thread::{Endpoint, Stats, Thread};
+use super::{Machine, ReschedulesSent};
+use crate::digest::Digest;
+use crate::earliest::Earliest;
+use crate::random::{Random, Stream};
+use crate::record::{Header, Recorder};
+use crate::{Options, RunError};
+use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
+use mainspring_report::Report;
+use mainspring_sched::{Affinity, Config, Cpu, Entity, Spec, WaitQuota};
+use mainspring_workload::{Start, Workload};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// How often progress is told.
+const PROGRESS_STEPS: u64 = 1_000;
+
+pub(crate) fn run(name: &str, workload: &Workload, mut options: Options<'_>) -> Result<Report, RunError> {
+    let started = Instant::now();
+    let mut progress = options.progress.take();
+    let mut machine = Machine::new(name, workload, options)?;
+    machine.enter_idle_everywhere();
+    let duration = workload.machine.duration;
+    let step = Nanos::new((duration.get() / PROGRESS_STEPS).max(1));
+    let mut tell_at = step;
+    while let Some(now) = machine.advance(duration) {
+        if let Some(error) = machine.trouble.take() {
+            return Err(error);
+        }
+        if now >= tell_at {
+            tell_at = now + step;
+            if let Some(tell) = &mut progress {
+                tell(now);
+            }
+        }
+    }
+    machine.now = duration;
+    machine.finish(name, started)
+}
+
+impl<'a> Machine<'a> {
+    fn new(name: &str, workload: &'a Workload, options: Options<'a>) -> Result<Self, RunError> {
+        let cpus = workload.machine.cpus;
+        let seed = options.seed;
+        let (threads, bases) = instances(workload, seed);
+        let cores = cores(workload, threads.len())?;
+        let mut machine = Self {
+            workload,
+            seed,
+            now: Nanos::ZERO,
+            idle: CpuSet::first(cpus),
+            idle_count: cpus,
+            offers: Self::no_offers(cpus),
+            lanes: (0..cpus).map(|cpu| Lane::new(Random::new(seed, Stream::Cpu(cpu)))).collect(),
+            earliest: Earliest::new(cpus),
+            placement: Earliest::new(cpus),
+            placed_weight: vec![0; cpus],
+            touched: Vec::new(),
+            endpoints: workload.endpoints.iter().map(|_| Endpoint::default()).collect(),
+            quota: quota(workload),
+            starts: Vec::new(),
+            next_burst: Nanos::MAX,
+            next_exit: Nanos::MAX,
+            random: Random::new(seed, Stream::Machine),
+            nic: workload.network.as_ref().map(Nic::new),
+            recorder: None,
+            watch: options.watch,
+            trouble: None,
+            schedule: options.schedule.then(Vec::new),
+            decisions: 0,
+            digest: Digest::new(),
+            sent: ReschedulesSent::default(),
+            cores,
+            threads,
+            bases,
+        };
+        for cpu in 0..cpus {
+            machine.placement.set(cpu, Nanos::ZERO);
+        }
+        machine.plan_starts();
+        machine.plan_faults();
+        if let Some(out) = options.record {
+            let header = machine.header(name, seed);
+            machine.recorder = Some(Recorder::new(out, &header).map_err(RunError::Record)?);
+        }
+        Ok(machine)
+    }
+
+    fn header(&self, name: &str, seed: u64) -> Header {
+        let machine = &self.workload.machine;
+        Header {
+            workload: name.to_owned(),
+            seed,
+            cpus: machine.cpus,
+            seats: self.threads.len(),
+            policy: machine.policy,
+            quantum: machine.quantum,
+            tick: machine.tick,
+            threads: (0..self.threads.len()).map(|index| self.thread_name(index)).collect(),
+        }
+    }
+
+    fn plan_starts(&mut self) {
+        for index in 0..self.threads.len() {
+            if let Start::At(span) = self.workload.threads[self.threads[index].spec].start {
+                let at = self.threads[index].random.draw(span);
+                self.starts.push((at, index as u32));
+            }
+        }
+        self.starts.sort_unstable_by(|a, b| b.cmp(a));
+    }
+
+    fn plan_faults(&mut self) {
+        let faults = &self.workload.faults;
+        if !faults.burst_every.is_zero() {
+            self.next_burst = self.random.around(faults.burst_every);
+        }
+        if !faults.exit_every.is_zero() {
+            self.next_exit = self.random.around(faults.exit_every);
+        }
+        if let Some(network) = &self.workload.network
+            && network.clock
+        {
+            self.lanes[network.cpu].net_at = network.every;
+        }
+    }
+
+    fn enter_idle_everywhere(&mut self) {
+        for cpu in 0..self.cores.len() {
+            self.reconsider(cpu);
+        }
+        self.settle();
+    }
+
+    /// Handles the next thing that happens, if it happens before `end`; when.
+    fn advance(&mut self, end: Nanos) -> Option<Nanos> {
+        let (cpu_at, cpu) = self.earliest.get();
+        let start_at = self.starts.last().map_or(Nanos::MAX, |(at, _)| *at);
+        let outside = start_at.min(self.next_burst).min(self.next_exit);
+        let next = cpu_at.min(outside);
+        if next >= end {
+            return None;
+        }
+        self.now = next;
+        if cpu_at < outside {
+            self.cpu_event(cpu);
+        } else if start_at == next {
+            self.start_next();
+        } else if self.next_burst == next {
+            self.burst();
+        } else {
+            self.kill_one();
+        }
+        self.settle();
+        Some(next)
+    }
+
+    fn start_next(&mut self) {
+        let Some((_, index)) = self.starts.pop() else { return };
+        let index = index as usize;
+        let weight = u64::from(self.workload.threads[self.threads[index].spec].weight.get());
+        let cpu = match &self.threads[index].affinity {
+            Affinity::Any => self.placement.get().1,
+            Affinity::Only(cpus) => {
+                cpus.iter().map(CpuId::index).min_by_key(|cpu| self.placed_weight[*cpu]).unwrap_or(0)
+            }
+        };
+        self.placed_weight[cpu] += weight;
+        self.placement.set(cpu, Nanos::new(self.placed_weight[cpu]));
+        self.admit(index, cpu, None);
+    }
+
+    /// A fresh thread in instance `index`.
+    pub(super) fn new_life(&mut self, index: usize) -> Entity {
+        let now = self.now;
+        let thread = &mut self.threads[index];
+        let spec = &self.workload.threads[thread.spec];
+        thread.start = now;
+        thread.pc = 0;
+        thread.rounds = 0;
+        thread.remaining = Nanos::ZERO;
+        thread.moved = false;
+        thread.wait = None;
+        thread.unpark_pending = false;
+        thread.periods = 0;
+        thread.spawned.clear();
+        thread.woken_at = None;
+        thread.stats.weight = spec.weight.get();
+        Entity::new(Spec {
+            thread: thread.identity,
+            process: thread.process,
+            weight: spec.weight,
+            class: spec.latency,
+            request: spec.request,
+            affinity: thread.affinity.clone(),
+        })
+    }
+}
+
+fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
+    let mut threads = Vec::new();
+    let mut bases = Vec::new();
+    for (table, spec) in workload.threads.iter().enumerate() {
+        bases.push(threads.len());
+        let affinity = spec.cpus.map_or(Affinity::Any, |cpus| Affinity::Only(Arc::new(cpus)));
+        for _ in 0..spec.instances() {
+            let index = threads.len();
+            threads.push(Thread {
+                spec: table,
+                process: ProcessId::new(spec.process as u32),
+                affinity: affinity.clone(),
+                random: Random::new(seed, Stream::Thread(index)),
+                identity: ThreadRef::new(index as u32, 0),
+                home: None,
+                start: Nanos::ZERO,
+                pc: 0,
+                rounds: 0,
+                remaining: Nanos::ZERO,
+                moved: false,
+                wait: None,
+                wait_number: 0,
+                unpark_pending: false,
+                periods: 0,
+                serving: Vec::new(),
+                joiners: Vec::new(),
+                spawned: Vec::new(),
+                woken_at: None,
+                stats: Stats { weight: spec.weight.get(), ..Stats::default() },
+            });
+        }
+    }
+    (threads, bases)
+}
+
+fn cores(workload: &Workload, threads: usize) -> Result<Vec<Cpu>, RunError> {
+    let machine = &workload.machine;
+    let mut cores = Vec::with_capacity(machine.cpus);
+    for index in 0..machine.cpus {
+        let no_room = || RunError::NoRoom { cpus: machine.cpus, threads };
+        let cpu = CpuId::new(index).map_err(|_| no_room())?;
+        let config = Config {
+            quantum: machine.quantum,
+            tick: machine.tick,
+            ..Config::new(cpu, machine.policy)
+        };
+        let mut core = Cpu::new(config);
+        core.reserve(threads).map_err(|_| no_room())?;
+        cores.push(core);
+    }
+    Ok(cores)
+}
+
+fn quota(workload: &Workload) -> WaitQuota {
+    let limit = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let machine = &workload.machine;
+    WaitQuota::new(limit(machine.waiters), limit(machine.waiters_per_process), workload.processes.len())
+}

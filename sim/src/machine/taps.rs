@@ -1,0 +1,136 @@
+//! The only way to a scheduler core: each call is announced, made, and concluded, so that it is recorded and shown.
+
+use super::Machine;
+use crate::RunError;
+use mainspring_abi::{CpuId, Weight};
+use mainspring_sched::flight::{EventRef, Outcome};
+use mainspring_sched::{
+    Decision, Entity, Expired, Handoff, IdleConditions, IdleTick, Refused, Removed, Seat, SeatError, Stop,
+    TimerOutcome, Via, Woken,
+};
+
+impl Machine<'_> {
+    #[inline]
+    fn announce(&mut self, cpu: usize, event: EventRef<'_>) {
+        self.touch(cpu);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.begin(self.now, self.cores[cpu].id(), event);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.before(self.now, &self.cores[cpu], event);
+        }
+    }
+
+    #[inline]
+    fn conclude(&mut self, cpu: usize, outcome: Outcome) {
+        if let Some(recorder) = &mut self.recorder
+            && let Err(error) = recorder.finish(outcome)
+        {
+            self.trouble.get_or_insert(RunError::Record(error));
+        }
+        if let Some(watch) = &mut self.watch
+            && let Err(what) = watch.after(self.now, &self.cores[cpu], outcome)
+        {
+            self.trouble.get_or_insert(RunError::Violation { at: self.now, cpu, what });
+        }
+    }
+
+    #[inline]
+    pub(super) fn core_resched(&mut self, cpu: usize, stop: Stop) -> Decision {
+        self.announce(cpu, EventRef::Resched(&stop));
+        let decision = self.cores[cpu].resched(self.now, stop);
+        let thread = match decision {
+            Decision::Run(run) => Some(run.thread.index()),
+            Decision::Idle => None,
+        };
+        self.decisions += 1;
+        self.digest.decision(self.now.get(), cpu, thread);
+        self.conclude(cpu, decision.into());
+        decision
+    }
+
+    pub(super) fn core_accept(
+        &mut self,
+        cpu: usize,
+        entity: Entity,
+        via: Via,
+    ) -> Result<(Seat, Woken), Refused> {
+        self.announce(cpu, EventRef::Accept(&entity, via));
+        let result = self.cores[cpu].accept(self.now, entity, via);
+        self.conclude(cpu, (&result).into());
+        result
+    }
+
+    pub(super) fn core_exit_current(&mut self, cpu: usize) -> Option<Entity> {
+        self.announce(cpu, EventRef::ExitCurrent);
+        let left = self.cores[cpu].exit_current(self.now);
+        self.conclude(cpu, (&left).into());
+        left
+    }
+
+    pub(super) fn core_wake(&mut self, cpu: usize, seat: Seat) -> Result<Woken, SeatError> {
+        self.announce(cpu, EventRef::Wake(seat));
+        let woken = self.cores[cpu].wake(self.now, seat);
+        self.conclude(cpu, (&woken).into());
+        woken
+    }
+
+    pub(super) fn core_hand_off(&mut self, cpu: usize, seat: Seat) -> Result<Handoff, SeatError> {
+        self.announce(cpu, EventRef::HandOff(seat));
+        let handed = self.cores[cpu].hand_off(self.now, seat);
+        self.conclude(cpu, (&handed).into());
+        handed
+    }
+
+    pub(super) fn core_remove(&mut self, cpu: usize, seat: Seat) -> Result<Removed, SeatError> {
+        self.announce(cpu, EventRef::Remove(seat));
+        let removed = self.cores[cpu].remove(self.now, seat);
+        self.conclude(cpu, (&removed).into());
+        removed
+    }
+
+    pub(super) fn core_give(&mut self, cpu: usize, thief: CpuId) -> Option<Entity> {
+        self.announce(cpu, EventRef::Give(thief));
+        let given = self.cores[cpu].give(self.now, thief);
+        self.conclude(cpu, (&given).into());
+        given
+    }
+
+    pub(super) fn core_timer(&mut self, cpu: usize) -> TimerOutcome {
+        self.announce(cpu, EventRef::Timer);
+        let outcome = self.cores[cpu].timer(self.now);
+        self.conclude(cpu, outcome.into());
+        outcome
+    }
+
+    /// Ends one timed wait, if one is due.
+    pub(super) fn core_expire(&mut self, cpu: usize) -> Option<Expired> {
+        if self.cores[cpu].next_deadline().is_none_or(|deadline| deadline > self.now) {
+            return None;
+        }
+        self.announce(cpu, EventRef::Expire);
+        let expired = self.cores[cpu].expire(self.now);
+        self.conclude(cpu, (&expired).into());
+        expired
+    }
+
+    pub(super) fn core_reschedule_received(&mut self, cpu: usize) {
+        self.announce(cpu, EventRef::RescheduleReceived);
+        self.cores[cpu].reschedule_received(self.now);
+        self.conclude(cpu, Outcome::Done);
+    }
+
+    pub(super) fn core_enter_idle(&mut self, cpu: usize, conditions: &IdleConditions) -> IdleTick {
+        self.announce(cpu, EventRef::EnterIdle(conditions));
+        let tick = self.cores[cpu].enter_idle(self.now, conditions);
+        self.conclude(cpu, tick.into());
+        tick
+    }
+
+    pub(super) fn core_set_weight(&mut self, cpu: usize, seat: Seat, weight: Weight) -> Result<(), SeatError> {
+        self.announce(cpu, EventRef::SetWeight(seat, weight));
+        let set = self.cores[cpu].set_weight(seat, weight);
+        self.conclude(cpu, (&set).into());
+        set
+    }
+}

@@ -1,0 +1,86 @@
+//! A scripted thread and the endpoints it talks through.
+
+use crate::latency::Latencies;
+use crate::random::Random;
+use mainspring_abi::{Nanos, ProcessId, ThreadRef};
+use mainspring_sched::{Affinity, Seat, WaitKind};
+use std::collections::VecDeque;
+
+/// Work that never ends.
+pub(super) const FOREVER: Nanos = Nanos::MAX;
+
+/// A wait in progress, named so that whoever wants to end it can tell whether it still goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WaitId {
+    pub thread: u32,
+    pub number: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub spec: usize,
+    pub process: ProcessId,
+    pub affinity: Affinity,
+    pub random: Random,
+    /// The present or, if it is not alive, the next occupant of this instance.
+    pub identity: ThreadRef,
+    /// Where it sits, while it lives.
+    pub home: Option<(usize, Seat)>,
+    pub start: Nanos,
+    pub pc: usize,
+    pub rounds: u64,
+    /// CPU time that its present step still needs.
+    pub remaining: Nanos,
+    /// Moved since it last ran.
+    pub moved: bool,
+    pub wait: Option<WaitKind>,
+    pub wait_number: u64,
+    pub unpark_pending: bool,
+    /// Multiples of its `every` period that it has waited for.
+    pub periods: u64,
+    /// Calls taken and not answered yet.
+    pub serving: Vec<WaitId>,
+    pub joiners: Vec<WaitId>,
+    /// The instance it spawned last, of each table it spawns.
+    pub spawned: Vec<(usize, ThreadRef)>,
+    pub woken_at: Option<Nanos>,
+    pub stats: Stats,
+}
+
+/// What is reported of an instance, over all its lives.
+#[derive(Debug, Default)]
+pub(super) struct Stats {
+    pub weight: u16,
+    pub alive_ns: u64,
+    pub ready_ns: u64,
+    pub lag_max: Nanos,
+    pub entitled_ns: u64,
+    pub runtime_ns: u64,
+    pub preemptions: u64,
+    pub voluntary_blocks: u64,
+    pub migrations: u64,
+    pub switches: u64,
+    pub latencies: Latencies,
+    pub wakeups: u64,
+    pub misses: u64,
+    pub timeouts: u64,
+    pub refusals: u64,
+}
+
+impl Thread {
+    pub(super) fn wait_id(&self) -> WaitId {
+        WaitId { thread: self.identity.index(), number: self.wait_number }
+    }
+
+    /// Whether the wait named `id` still goes on, as one of `kind`.
+    pub(super) fn is_waiting(&self, id: WaitId, kind: WaitKind) -> bool {
+        self.wait == Some(kind) && self.wait_number == id.number
+    }
+}
+
+/// Calls that nobody has taken, and receivers that nobody has called; one of the two is empty.
+#[derive(Debug, Default)]
+pub(super) struct Endpoint {
+    pub calls: VecDeque<WaitId>,
+    pub receivers: VecDeque<WaitId>,
+}

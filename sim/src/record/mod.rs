@@ -1,0 +1,61 @@
+//! The flight record file (`.msr`).
+//!
+//! ```text
+//! magic    8 bytes   "MSRECORD"
+//! version  u16       the reader refuses what is newer than it knows
+//! header   block     the machine: workload name, seed, CPUs, seats, policy, quantum, tick, thread names
+//! records  blocks    whole records of `mainspring_sched::flight`, never split over two blocks
+//! end      block     the word "end", number of records, last time, digest of the decisions
+//!
+//! block = length u32, CRC-32 of the payload u32, payload
+//! ```
+//!
+//! Integers are little-endian. A file without its end block is truncated, one whose checksum fails is damaged, and
+//! both are refused: a replay never works on half a story.
+
+mod read;
+mod write;
+
+pub use read::{Item, RecordError, RecordReader};
+pub use write::Recorder;
+
+use mainspring_abi::{Nanos, Policy};
+
+const MAGIC: [u8; 8] = *b"MSRECORD";
+const VERSION: u16 = 1;
+const END: &[u8; 3] = b"end";
+
+/// No block is longer; what claims to be is damaged.
+const MAX_BLOCK: usize = 64 << 20;
+
+/// The machine that a record is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The workload file.
+    pub workload: String,
+    /// The seed of the run.
+    pub seed: u64,
+    /// How many CPUs.
+    pub cpus: usize,
+    /// How many seats each CPU reserved.
+    pub seats: usize,
+    /// Best-effort policy.
+    pub policy: Policy,
+    /// Best-effort quantum.
+    pub quantum: Nanos,
+    /// Tick period.
+    pub tick: Nanos,
+    /// Names of the threads, by index.
+    pub threads: Vec<String>,
+}
+
+/// What the end block says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trailer {
+    /// How many records there are.
+    pub records: u64,
+    /// When the run ended.
+    pub end: Nanos,
+    /// Digest of the decisions.
+    pub digest: String,
+}

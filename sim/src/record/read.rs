@@ -1,0 +1,277 @@
+use super::{END, Header, MAGIC, MAX_BLOCK, Trailer, VERSION};
+use mainspring_abi::{CpuId, Nanos, Policy};
+use mainspring_sched::flight::{DecodeError, Event, Outcome, Reader, read_record};
+use std::fmt;
+use std::io::{self, Read};
+
+/// Why a file is not a flight record that can be used.
+#[derive(Debug)]
+pub enum RecordError {
+    /// It could not be read.
+    Io(io::Error),
+    /// It does not begin as a record does.
+    NotARecord,
+    /// It was written by a newer version.
+    Newer {
+        /// The file's version.
+        version: u16,
+    },
+    /// It ends before its end block.
+    Truncated {
+        /// How many records came before.
+        after: u64,
+    },
+    /// A block's checksum does not fit.
+    Damaged {
+        /// Which block, from 0, the header.
+        block: u64,
+    },
+    /// A block's checksum fits, but it makes no sense.
+    Malformed {
+        /// Which block.
+        block: u64,
+        /// What is wrong.
+        what: Malformed,
+    },
+}
+
+/// What is wrong with a block whose checksum fits.
+#[derive(Debug)]
+pub enum Malformed {
+    /// A record could not be decoded.
+    Record(DecodeError),
+    /// The header could not be decoded.
+    Header,
+    /// The end block could not be decoded, or counts other records than there are.
+    End,
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "cannot read the flight record: {error}"),
+            Self::NotARecord => {
+                f.write_str("not a flight record; make one with `mainspring run FILE --record OUT.msr`")
+            }
+            Self::Newer { version } => write!(
+                f,
+                "flight record of version {version}, newer than {VERSION}, the newest known here; \
+                 use the mainspring that wrote it"
+            ),
+            Self::Truncated { after } => {
+                write!(f, "flight record cut short after {after} events; record the run again")
+            }
+            Self::Damaged { block } => {
+                write!(f, "flight record damaged: the checksum of block {block} does not fit; get it again")
+            }
+            Self::Malformed { block, what } => {
+                write!(f, "flight record malformed in block {block}: ")?;
+                match what {
+                    Malformed::Record(error) => write!(f, "{error}"),
+                    Malformed::Header => f.write_str("no usable header"),
+                    Malformed::End => f.write_str("its end does not fit its contents"),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+impl From<io::Error> for RecordError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// The next thing in a record.
+#[derive(Debug)]
+pub enum Item {
+    /// Something happened.
+    Record {
+        /// When.
+        now: Nanos,
+        /// Where.
+        cpu: CpuId,
+        /// What.
+        event: Event,
+        /// What came of it.
+        outcome: Outcome,
+    },
+    /// The record is complete.
+    End(Trailer),
+}
+
+/// Reads a flight record, block by block.
+#[derive(Debug)]
+pub struct RecordReader<R> {
+    input: R,
+    header: Header,
+    block: Vec<u8>,
+    at: usize,
+    blocks: u64,
+    records: u64,
+    now: Nanos,
+    bytes: u64,
+}
+
+impl<R: Read> RecordReader<R> {
+    /// Opens a record and reads its header.
+    pub fn new(mut input: R) -> Result<Self, RecordError> {
+        let mut start = [0; 10];
+        if !fill(&mut input, &mut start)? || start[..8] != MAGIC {
+            return Err(RecordError::NotARecord);
+        }
+        let version = u16::from_le_bytes([start[8], start[9]]);
+        if version > VERSION {
+            return Err(RecordError::Newer { version });
+        }
+        if version == 0 {
+            return Err(RecordError::NotARecord);
+        }
+        let header = Header {
+            workload: String::new(),
+            seed: 0,
+            cpus: 0,
+            seats: 0,
+            policy: Policy::Eevdf,
+            quantum: Nanos::ZERO,
+            tick: Nanos::ZERO,
+            threads: Vec::new(),
+        };
+        let mut reader = Self {
+            input,
+            header,
+            block: Vec::new(),
+            at: 0,
+            blocks: 0,
+            records: 0,
+            now: Nanos::ZERO,
+            bytes: start.len() as u64,
+        };
+        reader.next_block()?;
+        reader.header = parse_header(&reader.block)
+            .ok_or(RecordError::Malformed { block: 0, what: Malformed::Header })?;
+        reader.at = reader.block.len();
+        Ok(reader)
+    }
+
+    /// The machine that the record is of.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// How many bytes have been read.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The next record, or the end.
+    pub fn next_item(&mut self) -> Result<Item, RecordError> {
+        if self.at == self.block.len() {
+            self.next_block()?;
+            if self.block.starts_with(END) {
+                return self.end();
+            }
+        }
+        let mut reader = Reader::new(&self.block[self.at..]);
+        let (cpu, elapsed, event, outcome) = read_record(&mut reader).map_err(|error| {
+            RecordError::Malformed { block: self.blocks - 1, what: Malformed::Record(error) }
+        })?;
+        self.at += reader.position();
+        self.now += elapsed;
+        self.records += 1;
+        Ok(Item::Record { now: self.now, cpu, event, outcome })
+    }
+
+    /// The end block does not fit what came before it.
+    pub(crate) fn bad_end(&self) -> RecordError {
+        RecordError::Malformed { block: self.blocks - 1, what: Malformed::End }
+    }
+
+    fn end(&mut self) -> Result<Item, RecordError> {
+        let mut fields = Fields { bytes: &self.block[END.len()..] };
+        let trailer = (|| {
+            Some(Trailer { records: fields.number()?, end: Nanos::new(fields.number()?), digest: fields.text()? })
+        })()
+        .ok_or_else(|| self.bad_end())?;
+        if trailer.records != self.records {
+            return Err(self.bad_end());
+        }
+        Ok(Item::End(trailer))
+    }
+
+    fn next_block(&mut self) -> Result<(), RecordError> {
+        let mut head = [0; 8];
+        if !fill(&mut self.input, &mut head)? {
+            return Err(RecordError::Truncated { after: self.records });
+        }
+        let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let checksum = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        if length > MAX_BLOCK || length == 0 {
+            return Err(RecordError::Damaged { block: self.blocks });
+        }
+        self.block.clear();
+        let read = self.input.by_ref().take(length as u64).read_to_end(&mut self.block)?;
+        if read < length {
+            return Err(RecordError::Truncated { after: self.records });
+        }
+        if crc32fast::hash(&self.block) != checksum {
+            return Err(RecordError::Damaged { block: self.blocks });
+        }
+        self.at = 0;
+        self.blocks += 1;
+        self.bytes += (head.len() + length) as u64;
+        Ok(())
+    }
+}
+
+/// Fills `buffer`; `false` if the input ends first.
+fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
+    match input.read_exact(buffer) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+struct Fields<'a> {
+    bytes: &'a [u8],
+}
+
+impl Fields<'_> {
+    fn number(&mut self) -> Option<u64> {
+        let (head, rest) = self.bytes.split_first_chunk()?;
+        self.bytes = rest;
+        Some(u64::from_le_bytes(*head))
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let (head, rest) = self.bytes.split_first_chunk()?;
+        let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*head) as usize)?;
+        self.bytes = rest;
+        String::from_utf8(text.to_vec()).ok()
+    }
+}
+
+fn parse_header(block: &[u8]) -> Option<Header> {
+    let mut fields = Fields { bytes: block };
+    let workload = fields.text()?;
+    let seed = fields.number()?;
+    let cpus = usize::try_from(fields.number()?).ok()?;
+    let seats = usize::try_from(fields.number()?).ok()?;
+    let policy = match fields.number()? {
+        0 => Policy::Eevdf,
+        1 => Policy::Wfq,
+        _ => return None,
+    };
+    let quantum = Nanos::new(fields.number()?);
+    let tick = Nanos::new(fields.number()?);
+    let count = fields.number()?;
+    let mut threads = Vec::new();
+    for _ in 0..count {
+        threads.push(fields.text()?);
+    }
+    let usable = (1..=mainspring_abi::MAX_CPUS).contains(&cpus) && !quantum.is_zero() && !tick.is_zero();
+    usable.then_some(Header { workload, seed, cpus, seats, policy, quantum, tick, threads })
+}

@@ -1,0 +1,246 @@
+//! Replay: a recorded run's events, given to fresh CPUs, must give the recorded decisions.
+
+use crate::digest::Digest;
+use crate::record::{Header, Item, RecordError, RecordReader, Trailer};
+use mainspring_abi::{CpuId, Nanos};
+use mainspring_sched::flight::{Event, Impossible, Outcome};
+use mainspring_sched::{Config, Cpu, Decision};
+use std::fmt;
+use std::io::Read;
+
+/// A record that replays.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// How many events there were.
+    pub events: u64,
+    /// How many of them were decisions.
+    pub decisions: u64,
+    /// Digest of the replayed outcomes.
+    pub digest: String,
+    /// The workload file that was recorded.
+    pub workload: String,
+}
+
+/// Why a record does not replay.
+#[derive(Debug)]
+pub enum ReplayError {
+    /// It is no usable record.
+    Record(RecordError),
+    /// The machine it describes does not fit in memory.
+    NoRoom,
+    /// An event names a CPU that the machine does not have.
+    NoSuchCpu {
+        /// Which.
+        cpu: CpuId,
+    },
+    /// An event cannot have happened.
+    Impossible {
+        /// Which event, from 0.
+        number: u64,
+        /// When.
+        now: Nanos,
+        /// Where.
+        cpu: CpuId,
+        /// Why not.
+        why: Impossible,
+    },
+    /// The first decision that differs.
+    Differs(Box<Difference>),
+}
+
+/// Where replay and record part.
+#[derive(Debug)]
+pub struct Difference {
+    /// Which event, from 0.
+    pub number: u64,
+    /// When.
+    pub now: Nanos,
+    /// Where.
+    pub cpu: CpuId,
+    /// What happened.
+    pub event: String,
+    /// What the record says came of it.
+    pub recorded: String,
+    /// What comes of it now.
+    pub replayed: String,
+}
+
+impl ReplayError {
+    /// Whether the record is sound but decides otherwise.
+    #[must_use]
+    pub fn is_difference(&self) -> bool {
+        matches!(self, Self::Differs(_) | Self::Impossible { .. })
+    }
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Record(error) => error.fmt(f),
+            Self::NoRoom => f.write_str("no memory for the recorded machine"),
+            Self::NoSuchCpu { cpu } => write!(f, "the record has events of CPU {cpu}, which its machine lacks"),
+            Self::Impossible { number, now, cpu, why } => {
+                write!(f, "event {number} at {now} on CPU {cpu} cannot have happened: {why}")
+            }
+            Self::Differs(at) => write!(
+                f,
+                "event {} at {} on CPU {} differs: {}\n  recorded: {}\n  replayed: {}",
+                at.number, at.now, at.cpu, at.event, at.recorded, at.replayed
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {}
+
+impl From<RecordError> for ReplayError {
+    fn from(error: RecordError) -> Self {
+        Self::Record(error)
+    }
+}
+
+/// A record being replayed.
+pub(crate) struct Replay<R> {
+    reader: RecordReader<R>,
+    pub cpus: Vec<Cpu>,
+    events: u64,
+    decisions: u64,
+    digest: Digest,
+    /// Read, but not replayed yet.
+    next: Option<Item>,
+}
+
+impl<R: Read> Replay<R> {
+    pub(crate) fn new(input: R) -> Result<Self, ReplayError> {
+        let reader = RecordReader::new(input)?;
+        let cpus = machine(reader.header())?;
+        Ok(Self { reader, cpus, events: 0, decisions: 0, digest: Digest::new(), next: None })
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        self.reader.header()
+    }
+
+    /// When the next event happened; `None` at the end.
+    pub(crate) fn peek_time(&mut self) -> Result<Option<Nanos>, ReplayError> {
+        if self.next.is_none() {
+            self.next = Some(self.reader.next_item()?);
+        }
+        Ok(match &self.next {
+            Some(Item::Record { now, .. }) => Some(*now),
+            _ => None,
+        })
+    }
+
+    /// When the run ended, once the end has been seen.
+    pub(crate) fn ended_at(&self) -> Option<Nanos> {
+        match &self.next {
+            Some(Item::End(trailer)) => Some(trailer.end),
+            _ => None,
+        }
+    }
+
+    /// Replays one event; at the end, what the end says.
+    pub(crate) fn step(&mut self) -> Result<Option<Trailer>, ReplayError> {
+        let item = match self.next.take() {
+            Some(item) => item,
+            None => self.reader.next_item()?,
+        };
+        let (now, cpu, event, recorded) = match item {
+            Item::End(trailer) => return Ok(Some(trailer)),
+            Item::Record { now, cpu, event, outcome } => (now, cpu, event, outcome),
+        };
+        let number = self.events;
+        self.events += 1;
+        let core = self.cpus.get_mut(cpu.index()).ok_or(ReplayError::NoSuchCpu { cpu })?;
+        let said = Description::of(&event);
+        let replayed =
+            core.apply(now, event).map_err(|why| ReplayError::Impossible { number, now, cpu, why })?;
+        if replayed != recorded {
+            let (event, recorded, replayed) =
+                (said.to_string(), format!("{recorded:?}"), format!("{replayed:?}"));
+            let difference = Difference { number, now, cpu, event, recorded, replayed };
+            return Err(ReplayError::Differs(Box::new(difference)));
+        }
+        if let Outcome::Decided(decision) = replayed {
+            self.decisions += 1;
+            let thread = match decision {
+                Decision::Run(run) => Some(run.thread.index()),
+                Decision::Idle => None,
+            };
+            self.digest.decision(now.get(), cpu.index(), thread);
+        }
+        Ok(None)
+    }
+}
+
+/// What an event was, kept while the event itself is spent.
+struct Description(&'static str, Option<String>);
+
+impl Description {
+    fn of(event: &Event) -> Self {
+        match event {
+            Event::Accept(entity, via) => Self("accept", Some(format!("{:?} by {via:?}", entity.thread()))),
+            Event::Resched(_) => Self("resched", None),
+            Event::ExitCurrent => Self("exit of the running thread", None),
+            Event::Wake(seat) => Self("wake", Some(format!("{:?}", seat.thread()))),
+            Event::HandOff(seat) => Self("handoff", Some(format!("{:?}", seat.thread()))),
+            Event::Hold(seat) => Self("hold", Some(format!("{:?}", seat.thread()))),
+            Event::Release(seat) => Self("release", Some(format!("{:?}", seat.thread()))),
+            Event::Remove(seat) => Self("remove", Some(format!("{:?}", seat.thread()))),
+            Event::Give(thief) => Self("give", Some(format!("to {thief:?}"))),
+            Event::Timer => Self("timer", None),
+            Event::Expire => Self("expire", None),
+            Event::RescheduleReceived => Self("reschedule", None),
+            Event::EnterIdle(_) => Self("idle", None),
+            Event::SetWeight(seat, weight) => {
+                Self("weight", Some(format!("{:?} to {}", seat.thread(), weight.get())))
+            }
+            Event::SetClass(seat, class) => Self("class", Some(format!("{:?} to {class:?}", seat.thread()))),
+        }
+    }
+}
+
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)?;
+        self.1.as_ref().map_or(Ok(()), |detail| write!(f, " {detail}"))
+    }
+}
+
+fn machine(header: &Header) -> Result<Vec<Cpu>, ReplayError> {
+    let mut cpus = Vec::new();
+    for index in 0..header.cpus {
+        let id = CpuId::new(index).map_err(|_| ReplayError::NoRoom)?;
+        let config = Config { quantum: header.quantum, tick: header.tick, ..Config::new(id, header.policy) };
+        let mut cpu = Cpu::new(config);
+        cpu.reserve(header.seats).map_err(|_| ReplayError::NoRoom)?;
+        cpus.push(cpu);
+    }
+    Ok(cpus)
+}
+
+/// Replays a whole record. `progress` is told how many bytes have been read.
+pub fn replay(input: impl Read, progress: &mut dyn FnMut(u64)) -> Result<Replayed, ReplayError> {
+    let mut replay = Replay::new(input)?;
+    let mut told = 0;
+    let trailer = loop {
+        if let Some(trailer) = replay.step()? {
+            break trailer;
+        }
+        let read = replay.reader.bytes_read();
+        if read != told {
+            told = read;
+            progress(read);
+        }
+    };
+    if trailer.digest != replay.digest.to_string() {
+        return Err(replay.reader.bad_end().into());
+    }
+    Ok(Replayed {
+        events: replay.events,
+        decisions: replay.decisions,
+        digest: replay.digest.to_string(),
+        workload: replay.header().workload.clone(),
+    })
+}
