@@ -1,5 +1,6 @@
 //! What can be asked of the program. The comments here are the help that people read.
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use mainspring_abi::Nanos;
@@ -118,15 +119,15 @@ pub struct RunArgs {
     pub expand: bool,
 
     /// Write the schedule as a trace that the Perfetto UI (ui.perfetto.dev) opens.
-    #[arg(long, value_name = "OUT", value_parser = out_path, help_heading = FILES)]
+    #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
     pub trace: Option<PathBuf>,
 
     /// Write a web page with the timeline and the tables; it needs no network.
-    #[arg(long, value_name = "OUT", value_parser = out_path, help_heading = FILES)]
+    #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
     pub html: Option<PathBuf>,
 
     /// Write the flight record (.msr), for `mainspring replay` and `mainspring explain`.
-    #[arg(long, value_name = "OUT", value_parser = out_path, help_heading = FILES)]
+    #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
     pub record: Option<PathBuf>,
 }
 
@@ -198,7 +199,6 @@ pub enum ColorWhen {
 enum BadValue {
     Time(DurationError),
     StandardOutput,
-    NoPath,
 }
 
 impl fmt::Display for BadValue {
@@ -208,7 +208,6 @@ impl fmt::Display for BadValue {
             Self::StandardOutput => {
                 f.write_str("standard output is for the report; name a file (`./-` for one of that name)")
             }
-            Self::NoPath => f.write_str("name the file to write"),
         }
     }
 }
@@ -219,12 +218,11 @@ fn time(text: &str) -> Result<Nanos, BadValue> {
     parse_duration(text).map_err(BadValue::Time)
 }
 
-fn out_path(text: &str) -> Result<PathBuf, BadValue> {
-    match text {
-        "" => Err(BadValue::NoPath),
-        "-" => Err(BadValue::StandardOutput),
-        path => Ok(path.into()),
-    }
+fn out_path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path.to_str() {
+        Some("-") => Err(BadValue::StandardOutput),
+        _ => Ok(path),
+    })
 }
 
 #[cfg(test)]

@@ -69,7 +69,11 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Run { error: RunError::Violation { .. }, .. } => ExitCode::from(1),
-            Self::Replay { error, .. } if error.is_difference() => ExitCode::from(1),
+            Self::Replay { error, .. } | Self::Explain { error: ExplainError::Replay(error), .. }
+                if error.is_difference() =>
+            {
+                ExitCode::from(1)
+            }
             _ => ExitCode::from(2),
         }
     }
@@ -104,6 +108,11 @@ impl fmt::Display for Failure {
                 f,
                 "{}: {cause}\nhelp: give the path of a flight record, which `mainspring run FILE --record OUT` writes",
                 path.display()
+            ),
+            Self::Replay { name, error } if error.is_difference() => write!(
+                f,
+                "{name}: {error}\nhelp: the scheduler that recorded this decided otherwise; replay with the same \
+                 version, or look for what changed"
             ),
             Self::Replay { name, error } => write!(f, "{name}: {error}"),
             Self::Explain { name, error } => write!(f, "{name}: {error}"),

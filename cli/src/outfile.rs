@@ -119,11 +119,6 @@ struct Pending {
 }
 
 impl OutFile {
-    /// The path as the user gave it.
-    pub fn given(&self) -> &Path {
-        &self.given
-    }
-
     /// Where to write.
     pub fn writer(&mut self) -> &mut File {
         &mut self.file

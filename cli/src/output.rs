@@ -20,6 +20,15 @@ pub struct Output {
     quiet: bool,
 }
 
+/// How a progress bar is to look.
+#[derive(Clone, Copy, Debug)]
+pub struct BarStyle {
+    /// Whether to use ANSI colours.
+    pub colour: bool,
+    /// Whether to draw with line characters rather than with ASCII.
+    pub unicode: bool,
+}
+
 impl Output {
     /// As the options, the environment and the terminal say.
     pub fn new(when: ColorWhen, quiet: bool) -> Self {
@@ -47,9 +56,10 @@ impl Output {
         }
     }
 
-    /// Whether a progress bar would be seen and is wanted, and then whether in colour.
-    pub fn progress_colour(self) -> Option<bool> {
-        (!self.quiet && io::stderr().is_terminal()).then_some(self.colour_stderr)
+    /// How a progress bar is to look, if it is wanted and would be seen.
+    pub fn bar_style(self) -> Option<BarStyle> {
+        let wanted = !self.quiet && io::stderr().is_terminal();
+        wanted.then(|| BarStyle { colour: self.colour_stderr, unicode: locale_has_unicode() })
     }
 
     /// Writes a result to standard output.

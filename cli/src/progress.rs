@@ -1,6 +1,6 @@
 //! The progress bar of what takes long.
 
-use crate::output::Output;
+use crate::output::{BarStyle, Output};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
 
@@ -13,21 +13,21 @@ pub struct Progress {
     what: &'static str,
     end: u64,
     began: Instant,
-    colour: Option<bool>,
+    style: Option<BarStyle>,
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
     /// Begins `what`, which is done at `end`.
     pub fn new(what: &'static str, end: u64, output: Output) -> Self {
-        Self { what, end, began: Instant::now(), colour: output.progress_colour(), bar: None }
+        Self { what, end, began: Instant::now(), style: output.bar_style(), bar: None }
     }
 
     /// It has come to `at`; `shown` says so in words.
     pub fn at(&mut self, at: u64, shown: impl FnOnce() -> String) {
-        let Some(colour) = self.colour else { return };
+        let Some(style) = self.style else { return };
         if self.bar.is_none() && self.began.elapsed() >= PATIENCE {
-            self.bar = Some(bar(self.what, self.end, self.began, colour));
+            self.bar = Some(bar(self.what, self.end, self.began, style));
         }
         if let Some(bar) = &self.bar {
             bar.set_message(shown());
@@ -44,16 +44,17 @@ impl Drop for Progress {
     }
 }
 
-fn bar(what: &'static str, end: u64, began: Instant, colour: bool) -> ProgressBar {
-    let template = if colour {
+fn bar(what: &'static str, end: u64, began: Instant, style: BarStyle) -> ProgressBar {
+    let template = if style.colour {
         "{prefix:.bold} {bar:40.cyan/dim} {percent:>3}%  {msg}, {eta} left"
     } else {
         "{prefix} {bar:40} {percent:>3}%  {msg}, {eta} left"
     };
-    let bar = ProgressBar::with_draw_target(Some(end), ProgressDrawTarget::stderr());
+    let chars = if style.unicode { "━╸─" } else { "=> " };
     // The template is ours and correct; were it not, the bar would look plainer.
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.set_style(style.progress_chars("━╸━"));
-    bar.set_prefix(what);
-    bar.with_elapsed(began.elapsed())
+    let look = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::with_draw_target(Some(end), ProgressDrawTarget::stderr())
+        .with_style(look.progress_chars(chars))
+        .with_prefix(what)
+        .with_elapsed(began.elapsed())
 }

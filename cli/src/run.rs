@@ -45,28 +45,27 @@ fn simulate(
     let name = input::name(&args.file);
     let end = workload.machine.duration;
     let mut progress = Progress::new("simulating", end.get(), output);
-    let mut record = record.map(|file| (file.given().to_path_buf(), BufWriter::new(file.writer())));
+    let mut record = record.map(|file| BufWriter::new(file.writer()));
     let report = mainspring_sim::run(
         &name,
         workload,
         Options {
             seed: args.seed,
             schedule: args.schedule || args.trace.is_some() || args.html.is_some(),
-            record: record.as_mut().map(|(_, writer)| Box::new(writer) as Box<dyn Write + '_>),
+            record: record.as_mut().map(|writer| Box::new(writer) as Box<dyn Write + '_>),
             progress: Some(Box::new(|now: Nanos| progress.at(now.get(), || format!("{now} of {end}")))),
             ..Options::default()
         },
     );
     drop(progress);
-    let flushed = record
-        .map_or(Ok(()), |(path, mut writer)| writer.flush().map_err(|cause| Failure::Write { path, cause }));
-    match report {
-        Ok(report) => flushed.map(|()| report),
-        Err(RunError::Record(cause)) => {
-            Err(Failure::Write { path: args.record.clone().unwrap_or_default(), cause })
-        }
-        Err(error) => Err(Failure::Run { name, seed: args.seed, error }),
-    }
+    let report = report.and_then(|report| {
+        record.map_or(Ok(()), |mut writer| writer.flush()).map_err(RunError::Record)?;
+        Ok(report)
+    });
+    report.map_err(|error| match (error, &args.record) {
+        (RunError::Record(cause), Some(path)) => Failure::Write { path: path.clone(), cause },
+        (error, _) => Failure::Run { name, seed: args.seed, error },
+    })
 }
 
 fn print(args: &RunArgs, report: &Report, output: Output) -> Result<(), Failure> {

@@ -160,7 +160,11 @@ impl Place {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(place) = &self.place else {
-            return write!(f, "{} at {}: not alive; it had not started yet, or had ended", self.thread, self.at);
+            return write!(
+                f,
+                "{} at {}: not alive; it had not started yet, or had ended",
+                self.thread, self.at
+            );
         };
         write!(f, "{} at {} on CPU {}: ", self.thread, self.at, place.cpu)?;
         match place.view.view.state {

@@ -4,14 +4,15 @@
 //! workload says. Every input of the core goes through one place, where it can be recorded and watched: see
 //! [`record`] for the file, [`watch`] for the checkers.
 
+mod board;
 mod digest;
-mod earliest;
 pub mod explain;
 mod latency;
 mod machine;
 mod random;
 pub mod record;
 pub mod replay;
+mod tournament;
 pub mod watch;
 
 use mainspring_abi::Nanos;
@@ -37,7 +38,10 @@ pub struct Options<'a> {
 
 impl fmt::Debug for Options<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").field("seed", &self.seed).field("schedule", &self.schedule).finish_non_exhaustive()
+        f.debug_struct("Options")
+            .field("seed", &self.seed)
+            .field("schedule", &self.schedule)
+            .finish_non_exhaustive()
     }
 }
 

@@ -78,7 +78,9 @@ impl fmt::Display for ReplayError {
         match self {
             Self::Record(error) => error.fmt(f),
             Self::NoRoom => f.write_str("no memory for the recorded machine"),
-            Self::NoSuchCpu { cpu } => write!(f, "the record has events of CPU {cpu}, which its machine lacks"),
+            Self::NoSuchCpu { cpu } => {
+                write!(f, "the record has events of CPU {cpu}, which its machine lacks")
+            }
             Self::Impossible { number, now, cpu, why } => {
                 write!(f, "event {number} at {now} on CPU {cpu} cannot have happened: {why}")
             }

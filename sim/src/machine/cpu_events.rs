@@ -6,9 +6,7 @@ use super::thread::{FOREVER, Stats};
 use crate::RunError;
 use mainspring_abi::Nanos;
 use mainspring_report::ScheduleEntry;
-use mainspring_sched::{
-    Decision, Dispatch, Entity, IdleConditions, Offer, Stop, Via, WaitKind, choose_victim,
-};
+use mainspring_sched::{Decision, Dispatch, Entity, IdleConditions, Stop, Via, WaitKind};
 
 /// How many steps a CPU may take at one instant before that counts as a standstill.
 const STANDSTILL: u32 = 100_000;
@@ -40,6 +38,7 @@ impl Machine<'_> {
     fn reschedule_arrived(&mut self, cpu: usize) {
         self.lanes[cpu].ipi_at = Nanos::MAX;
         self.lanes[cpu].ipi_pending = false;
+        self.mark_askable(cpu);
         self.core_reschedule_received(cpu);
         self.interrupt(cpu, self.workload.costs.interrupt);
         self.reconsider(cpu);
@@ -51,6 +50,7 @@ impl Machine<'_> {
         }
         // A lost reschedule is made up for here.
         self.lanes[cpu].ipi_pending = self.lanes[cpu].ipi_at != Nanos::MAX;
+        self.mark_askable(cpu);
         let outcome = self.core_timer(cpu);
         let tick_cost = if outcome.ticked { self.workload.costs.tick } else { Nanos::ZERO };
         self.interrupt(cpu, self.workload.costs.interrupt + tick_cost);
@@ -224,11 +224,8 @@ impl Machine<'_> {
         if self.idle_count == self.cores.len() {
             return false;
         }
-        self.refresh_offers();
         let thief = self.cpu_id(cpu);
-        let cores = &self.cores;
-        let victim = choose_victim(thief, &self.offers, |victim| cores[victim.index()].bound_due_in(thief));
-        let Some(victim) = victim else { return false };
+        let Some(victim) = self.board.victim(thief, &self.cores) else { return false };
         let Some(entity) = self.core_give(victim.index(), thief) else { return false };
         let thread = entity.thread().index() as usize;
         match self.core_accept(cpu, entity, Via::Steal) {
@@ -245,18 +242,9 @@ impl Machine<'_> {
         }
     }
 
-    fn refresh_offers(&mut self) {
-        for (cpu, lane) in self.lanes.iter_mut().enumerate() {
-            if lane.touched || lane.offer_stale {
-                lane.offer_stale = false;
-                self.offers[cpu] = self.cores[cpu].offer();
-            }
-        }
-    }
-
     /// Threads are still queued here while other CPUs have nothing to do: tells one of them.
     fn share_leftovers(&mut self, cpu: usize, before: Option<u32>) {
-        if self.idle_count == 0 || self.cores[cpu].queued() == 0 {
+        if self.askable_count == 0 || self.cores[cpu].queued() == 0 {
             return;
         }
         if let Some(thread) = before
@@ -300,17 +288,29 @@ impl Machine<'_> {
         }
     }
 
+    /// CPU `cpu` has become idle, or has stopped being so.
     fn mark_idle(&mut self, cpu: usize, idle: bool) {
-        let id = self.cpu_id(cpu);
-        if self.idle.contains(id) == idle {
+        if self.lanes[cpu].idle == idle {
             return;
         }
-        if idle {
-            self.idle.insert(id);
-            self.idle_count += 1;
+        self.lanes[cpu].idle = idle;
+        self.idle_count = if idle { self.idle_count + 1 } else { self.idle_count - 1 };
+        self.mark_askable(cpu);
+    }
+
+    /// Keeps account of whether `cpu` is idle and has not been asked to reschedule.
+    pub(super) fn mark_askable(&mut self, cpu: usize) {
+        let askable = self.lanes[cpu].idle && !self.lanes[cpu].ipi_pending;
+        let id = self.cpu_id(cpu);
+        if self.askable.contains(id) == askable {
+            return;
+        }
+        if askable {
+            self.askable.insert(id);
+            self.askable_count += 1;
         } else {
-            self.idle.remove(id);
-            self.idle_count -= 1;
+            self.askable.remove(id);
+            self.askable_count -= 1;
         }
     }
 
@@ -371,9 +371,5 @@ impl Machine<'_> {
         stats.migrations += account.migrations();
         stats.switches += account.switches();
         stats.weight = entity.weight().get();
-    }
-
-    pub(super) fn no_offers(cpus: usize) -> Vec<Offer> {
-        vec![Offer::NONE; cpus]
     }
 }

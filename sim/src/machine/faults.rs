@@ -48,7 +48,9 @@ impl Machine<'_> {
         self.next_exit = self.now + self.random.around(every);
         let first = self.random.below(self.threads.len().max(1) as u64) as usize;
         let order = (first..self.threads.len()).chain(0..first);
-        let Some(victim) = order.into_iter().find(|index| self.threads[*index].home.is_some()) else { return };
+        let Some(victim) = order.into_iter().find(|index| self.threads[*index].home.is_some()) else {
+            return;
+        };
         self.kill(victim);
     }
 

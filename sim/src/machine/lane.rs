@@ -28,8 +28,8 @@ pub(super) struct Lane {
     /// Consecutive steps at the present instant.
     pub standstill: u32,
     pub standstill_at: Nanos,
+    pub idle: bool,
     pub touched: bool,
-    pub offer_stale: bool,
     pub random: Random,
 }
 
@@ -48,8 +48,8 @@ impl Lane {
             stalled_until: Nanos::ZERO,
             standstill: 0,
             standstill_at: Nanos::ZERO,
+            idle: true,
             touched: false,
-            offer_stale: true,
             random,
         }
     }

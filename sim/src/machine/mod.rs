@@ -17,16 +17,17 @@ mod wakeups;
 
 pub(crate) use run::run;
 
+use crate::RunError;
+use crate::board::Board;
 use crate::digest::Digest;
-use crate::earliest::Earliest;
 use crate::random::Random;
 use crate::record::Recorder;
+use crate::tournament::Tournament;
 use crate::watch::Watch;
-use crate::RunError;
 use lane::Lane;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
 use mainspring_report::ScheduleEntry;
-use mainspring_sched::{Cpu, Offer, WaitQuota};
+use mainspring_sched::{Cpu, WaitQuota};
 use mainspring_workload::Workload;
 use network::Nic;
 use thread::{Endpoint, Thread};
@@ -38,12 +39,15 @@ struct Machine<'a> {
     now: Nanos,
     cores: Vec<Cpu>,
     lanes: Vec<Lane>,
-    earliest: Earliest,
+    /// When each CPU next has something to do.
+    agenda: Tournament<Nanos>,
     /// CPUs touched by the event in progress.
     touched: Vec<u32>,
-    idle: CpuSet,
+    /// Idle CPUs that have no reschedule pending.
+    askable: CpuSet,
+    askable_count: usize,
     idle_count: usize,
-    offers: Vec<Offer>,
+    board: Board,
     threads: Vec<Thread>,
     /// First instance of each thread table.
     bases: Vec<usize>,
@@ -52,7 +56,7 @@ struct Machine<'a> {
     /// Instances that start by themselves, latest first.
     starts: Vec<(Nanos, u32)>,
     /// Where threads that start by themselves go: the least weight admitted so far.
-    placement: Earliest,
+    placement: Tournament<u64>,
     placed_weight: Vec<u64>,
     next_burst: Nanos,
     next_exit: Nanos,
@@ -94,10 +98,9 @@ impl Machine<'_> {
             let cpu = cpu as usize;
             let lane = &mut self.lanes[cpu];
             lane.touched = false;
-            lane.offer_stale = true;
             lane.timer_at = self.cores[cpu].next_timer().max(lane.timer_late);
             let next = lane.next_event();
-            self.earliest.set(cpu, next);
+            self.agenda.set(cpu, next);
         }
     }
 }

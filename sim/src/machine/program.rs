@@ -1,7 +1,7 @@
 //! What a running thread does next: its program, step by step, until it needs CPU time or stops.
 
-use super::thread::{FOREVER, Thread};
 use super::Machine;
+use super::thread::{FOREVER, Thread};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
 use mainspring_sched::{QuotaError, Stop, Timeout, Via, WaitKind};
 use mainspring_workload::{Span, Step, ThreadTarget};
@@ -108,7 +108,11 @@ impl Machine<'_> {
             None => None,
             Some(deadline) => match self.quota.take(self.threads[thread].process) {
                 Ok(permit) => Some(Timeout { deadline, permit }),
-                Err(QuotaError::Process { .. } | QuotaError::System { .. } | QuotaError::UnknownProcess { .. }) => {
+                Err(
+                    QuotaError::Process { .. }
+                    | QuotaError::System { .. }
+                    | QuotaError::UnknownProcess { .. },
+                ) => {
                     self.threads[thread].stats.refusals += 1;
                     return Done::Next;
                 }

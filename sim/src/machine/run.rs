@@ -4,10 +4,11 @@ use super::lane::Lane;
 use super::network::Nic;
 use super::thread::{Endpoint, Stats, Thread};
 use super::{Machine, ReschedulesSent};
+use crate::board::Board;
 use crate::digest::Digest;
-use crate::earliest::Earliest;
 use crate::random::{Random, Stream};
 use crate::record::{Header, Recorder};
+use crate::tournament::Tournament;
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
 use mainspring_report::Report;
@@ -52,12 +53,13 @@ impl<'a> Machine<'a> {
             workload,
             seed,
             now: Nanos::ZERO,
-            idle: CpuSet::first(cpus),
+            askable: CpuSet::first(cpus),
+            askable_count: cpus,
             idle_count: cpus,
-            offers: Self::no_offers(cpus),
+            board: Board::new(cpus),
             lanes: (0..cpus).map(|cpu| Lane::new(Random::new(seed, Stream::Cpu(cpu)))).collect(),
-            earliest: Earliest::new(cpus),
-            placement: Earliest::new(cpus),
+            agenda: Tournament::new(cpus, Nanos::MAX, Nanos::MAX),
+            placement: Tournament::new(cpus, 0, u64::MAX),
             placed_weight: vec![0; cpus],
             touched: Vec::new(),
             endpoints: workload.endpoints.iter().map(|_| Endpoint::default()).collect(),
@@ -78,9 +80,6 @@ impl<'a> Machine<'a> {
             threads,
             bases,
         };
-        for cpu in 0..cpus {
-            machine.placement.set(cpu, Nanos::ZERO);
-        }
         machine.plan_starts();
         machine.plan_faults();
         if let Some(out) = options.record {
@@ -138,7 +137,7 @@ impl<'a> Machine<'a> {
 
     /// Handles the next thing that happens, if it happens before `end`; when.
     fn advance(&mut self, end: Nanos) -> Option<Nanos> {
-        let (cpu_at, cpu) = self.earliest.get();
+        let (cpu_at, cpu) = self.agenda.first();
         let start_at = self.starts.last().map_or(Nanos::MAX, |(at, _)| *at);
         let outside = start_at.min(self.next_burst).min(self.next_exit);
         let next = cpu_at.min(outside);
@@ -164,13 +163,13 @@ impl<'a> Machine<'a> {
         let index = index as usize;
         let weight = u64::from(self.workload.threads[self.threads[index].spec].weight.get());
         let cpu = match &self.threads[index].affinity {
-            Affinity::Any => self.placement.get().1,
+            Affinity::Any => self.placement.first().1,
             Affinity::Only(cpus) => {
                 cpus.iter().map(CpuId::index).min_by_key(|cpu| self.placed_weight[*cpu]).unwrap_or(0)
             }
         };
         self.placed_weight[cpu] += weight;
-        self.placement.set(cpu, Nanos::new(self.placed_weight[cpu]));
+        self.placement.set(cpu, self.placed_weight[cpu]);
         self.admit(index, cpu, None);
     }
 
@@ -242,11 +241,8 @@ fn cores(workload: &Workload, threads: usize) -> Result<Vec<Cpu>, RunError> {
     for index in 0..machine.cpus {
         let no_room = || RunError::NoRoom { cpus: machine.cpus, threads };
         let cpu = CpuId::new(index).map_err(|_| no_room())?;
-        let config = Config {
-            quantum: machine.quantum,
-            tick: machine.tick,
-            ..Config::new(cpu, machine.policy)
-        };
+        let config =
+            Config { quantum: machine.quantum, tick: machine.tick, ..Config::new(cpu, machine.policy) };
         let mut core = Cpu::new(config);
         core.reserve(threads).map_err(|_| no_room())?;
         cores.push(core);

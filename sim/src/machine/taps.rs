@@ -13,6 +13,7 @@ impl Machine<'_> {
     #[inline]
     fn announce(&mut self, cpu: usize, event: EventRef<'_>) {
         self.touch(cpu);
+        self.board.touch(cpu);
         if let Some(recorder) = &mut self.recorder {
             recorder.begin(self.now, self.cores[cpu].id(), event);
         }
@@ -127,7 +128,12 @@ impl Machine<'_> {
         tick
     }
 
-    pub(super) fn core_set_weight(&mut self, cpu: usize, seat: Seat, weight: Weight) -> Result<(), SeatError> {
+    pub(super) fn core_set_weight(
+        &mut self,
+        cpu: usize,
+        seat: Seat,
+        weight: Weight,
+    ) -> Result<(), SeatError> {
         self.announce(cpu, EventRef::SetWeight(seat, weight));
         let set = self.cores[cpu].set_weight(seat, weight);
         self.conclude(cpu, (&set).into());

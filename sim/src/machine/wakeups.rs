@@ -61,15 +61,15 @@ impl Machine<'_> {
         if home_wants && from == Some(home) {
             return;
         }
-        if !home_wants && self.idle_count == 0 {
+        if home_wants && self.send_reschedule(home) || self.askable_count == 0 {
             return;
         }
-        let affinity = self.threads[thread].affinity.clone();
-        let idle = self.idle;
-        for cpu in probe_order(self.cpu_id(home), home_wants, &idle, &affinity) {
-            if self.send_reschedule(cpu.index()) {
-                return;
-            }
+        let chosen = {
+            let affinity = &self.threads[thread].affinity;
+            probe_order(self.cpu_id(home), false, &self.askable, affinity).next()
+        };
+        if let Some(cpu) = chosen {
+            self.send_reschedule(cpu.index());
         }
     }
 
@@ -83,6 +83,8 @@ impl Machine<'_> {
         let faults = &self.workload.faults;
         let lane = &mut self.lanes[cpu];
         lane.ipi_pending = true;
+        self.mark_askable(cpu);
+        let lane = &mut self.lanes[cpu];
         if lane.random.chance(faults.lost_reschedule_ppm) {
             // The sender cannot know. The next timer interrupt there finds the work.
             self.sent.lost += 1;

@@ -192,7 +192,11 @@ impl<R: Read> RecordReader<R> {
     fn end(&mut self) -> Result<Item, RecordError> {
         let mut fields = Fields { bytes: &self.block[END.len()..] };
         let trailer = (|| {
-            Some(Trailer { records: fields.number()?, end: Nanos::new(fields.number()?), digest: fields.text()? })
+            Some(Trailer {
+                records: fields.number()?,
+                end: Nanos::new(fields.number()?),
+                digest: fields.text()?,
+            })
         })()
         .ok_or_else(|| self.bad_end())?;
         if trailer.records != self.records {

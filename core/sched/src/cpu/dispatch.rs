@@ -38,7 +38,7 @@ pub struct Dispatch {
     pub thread: ThreadRef,
     /// Whether it takes over from another thread or from idle.
     pub switched: bool,
-    /// When its request ends. Matters only while somebody else is ready; [`Cpu::next_timer`] knows.
+    /// When its request, or this quantum of it, ends. Matters only while somebody else is ready; [`Cpu::next_timer`] knows.
     pub slice_end: Nanos,
 }
 
@@ -209,7 +209,7 @@ impl Cpu {
         };
         self.tick.restore(now, NohzExit::Dispatch, &mut self.telemetry);
         let switched = before != Some(slot);
-        let cpu = self.config.cpu;
+        let (cpu, quantum) = (self.config.cpu, self.config.quantum);
         let request = self.request_of(&self.at(slot).entity);
         let occupant = self.at_mut(slot);
         occupant.state = State::Running;
@@ -220,7 +220,9 @@ impl Cpu {
         entity.account.switches += u64::from(switched);
         entity.last_cpu = Some(cpu);
         let thread = entity.thread;
-        let slice_end = (now + (request - entity.used)).min(slice_cap);
+        // A long request is served a quantum at a time.
+        let slice = (request - entity.used).min(quantum);
+        let slice_end = (now + slice).min(slice_cap);
         self.current = Some(slot);
         self.slice_end = slice_end;
         Decision::Run(Dispatch { seat: Seat { slot, thread }, thread, switched, slice_end })

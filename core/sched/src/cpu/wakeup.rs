@@ -126,9 +126,9 @@ impl Cpu {
     fn begin_contention(&mut self, now: Nanos) {
         let Some(current) = self.current else { return };
         if self.slice_end < now {
-            let request = self.request_of(&self.at(current).entity).get();
-            let missed = (now - self.slice_end).get().div_ceil(request);
-            self.slice_end += Nanos::new(missed.saturating_mul(request));
+            let slice = self.request_of(&self.at(current).entity).min(self.config.quantum).get();
+            let missed = (now - self.slice_end).get().div_ceil(slice);
+            self.slice_end += Nanos::new(missed.saturating_mul(slice));
         }
     }
 

@@ -67,10 +67,9 @@ fn outcome(r: &mut Reader<'_>) -> Read<Outcome> {
         code @ 10..=13 => Outcome::Ready((code - 10) & 1 == 1, (code - 10) & 2 == 2),
         code @ 14..=15 => Outcome::Direct(code == 15),
         16 => Outcome::BadSeat,
-        code @ 17..=20 => Outcome::Timer(TimerOutcome {
-            ticked: (code - 17) & 1 == 1,
-            reschedule: (code - 17) & 2 == 2,
-        }),
+        code @ 17..=20 => {
+            Outcome::Timer(TimerOutcome { ticked: (code - 17) & 1 == 1, reschedule: (code - 17) & 2 == 2 })
+        }
         21 => Outcome::Expired(None, false),
         code @ 22..=23 => {
             let seat = seat(r)?;
@@ -209,7 +208,19 @@ fn entity(r: &mut Reader<'_>) -> Read<Entity> {
     let lag = Lag::from_units(r.signed("lag")?);
     let runnable_since = optional(r, "ready time")?.map(Nanos::new);
     let account = account(r)?;
-    Ok(Entity { thread, process, weight, class, last_cpu, request, affinity, used, lag, runnable_since, account })
+    Ok(Entity {
+        thread,
+        process,
+        weight,
+        class,
+        last_cpu,
+        request,
+        affinity,
+        used,
+        lag,
+        runnable_since,
+        account,
+    })
 }
 
 fn account(r: &mut Reader<'_>) -> Read<Account> {
