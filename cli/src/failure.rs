@@ -65,16 +65,21 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// What the shell gets: 1 if the scheduler is to blame, 2 if the input or the system is.
+    /// What the shell gets.
     pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.status())
+    }
+
+    /// 1 if the scheduler is to blame, 2 if the input or the system is.
+    fn status(&self) -> u8 {
         match self {
-            Self::Run { error: RunError::Violation { .. }, .. } => ExitCode::from(1),
+            Self::Run { error: RunError::Violation { .. }, .. } => 1,
             Self::Replay { error, .. } | Self::Explain { error: ExplainError::Replay(error), .. }
                 if error.is_difference() =>
             {
-                ExitCode::from(1)
+                1
             }
-            _ => ExitCode::from(2),
+            _ => 2,
         }
     }
 }
@@ -109,11 +114,15 @@ impl fmt::Display for Failure {
                 "{}: {cause}\nhelp: give the path of a flight record, which `mainspring run FILE --record OUT` writes",
                 path.display()
             ),
-            Self::Replay { name, error } if error.is_difference() => write!(
-                f,
-                "{name}: {error}\nhelp: the scheduler that recorded this decided otherwise; replay with the same \
-                 version, or look for what changed"
-            ),
+            Self::Replay { name, error } | Self::Explain { name, error: ExplainError::Replay(error) }
+                if error.is_difference() =>
+            {
+                write!(
+                    f,
+                    "{name}: {error}\nhelp: the scheduler that recorded this decided otherwise; replay with the \
+                     same version, or look for what changed"
+                )
+            }
             Self::Replay { name, error } => write!(f, "{name}: {error}"),
             Self::Explain { name, error } => write!(f, "{name}: {error}"),
         }
@@ -124,6 +133,7 @@ fn write_help(cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::NotFound => "make its directory first",
         io::ErrorKind::IsADirectory => "give the path of a file in it",
+        io::ErrorKind::BrokenPipe => "let its reader read to the end",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room, or give a path elsewhere",
         _ => "give a path that you may write",
     }
@@ -139,5 +149,29 @@ impl std::error::Error for Failure {
             Self::Replay { error, .. } => Some(error),
             Self::Explain { error, .. } => Some(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainspring_abi::Nanos;
+
+    #[test]
+    fn a_violation_is_the_schedulers_fault_and_tells_how_to_see_it_again() {
+        let violation = RunError::Violation { at: Nanos::from_millis(3), cpu: 1, what: "two owners".into() };
+        let failure = Failure::Run { name: "w.toml".into(), seed: 42, error: violation };
+        assert_eq!(failure.status(), 1);
+        let told = failure.to_string();
+        assert!(told.starts_with("w.toml: at 3ms on CPU 1: two owners\nhelp: "), "{told}");
+        assert!(told.contains("--seed 42"), "{told}");
+    }
+
+    #[test]
+    fn a_workload_that_cannot_run_is_not() {
+        let error = RunError::NoRoom { cpus: 4096, threads: 1 };
+        assert_eq!(Failure::Run { name: "w.toml".into(), seed: 0, error }.status(), 2);
+        let error = RunError::Standstill { at: Nanos::ZERO, thread: "a".into() };
+        assert_eq!(Failure::Run { name: "w.toml".into(), seed: 0, error }.status(), 2);
     }
 }

@@ -1,6 +1,9 @@
 //! Where input comes from: a file, or standard input where the path is `-`.
 
 use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::Progress;
+use indicatif::HumanBytes;
 use mainspring_workload::{LoadError, MAX_FILE_BYTES, Workload, load, parse};
 use std::fs::File;
 use std::io::{self, Read};
@@ -43,18 +46,17 @@ pub fn workload(path: &Path) -> Result<Workload, LoadError> {
     parse(STDIN_NAME, text).map_err(LoadError::Invalid)
 }
 
-/// The bytes of a flight record.
+/// The bytes of a flight record. Reading them shows how far it has come.
 pub struct Record {
-    /// Reads them.
-    pub bytes: Box<dyn Read>,
-    /// How many there are, if that is known before the end.
-    pub length: Option<u64>,
+    bytes: Box<dyn Read>,
+    bytes_read: u64,
+    progress: Option<Progress>,
 }
 
-/// Opens a flight record.
-pub fn record(path: &Path) -> Result<Record, Failure> {
+/// Opens a flight record, for `what`.
+pub fn record(path: &Path, what: &'static str, output: Output) -> Result<Record, Failure> {
     if is_stdin(path) {
-        return Ok(Record { bytes: Box::new(io::stdin().lock()), length: None });
+        return Ok(Record { bytes: Box::new(io::stdin().lock()), bytes_read: 0, progress: None });
     }
     let unreadable = |cause| Failure::Open { path: path.into(), cause };
     let file = File::open(path).map_err(unreadable)?;
@@ -62,6 +64,17 @@ pub fn record(path: &Path) -> Result<Record, Failure> {
     if metadata.is_dir() {
         return Err(unreadable(io::ErrorKind::IsADirectory.into()));
     }
-    let length = metadata.is_file().then_some(metadata.len());
-    Ok(Record { bytes: Box::new(file), length })
+    let progress = metadata.is_file().then(|| Progress::new(what, metadata.len(), output));
+    Ok(Record { bytes: Box::new(file), bytes_read: 0, progress })
+}
+
+impl Read for Record {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.bytes.read(buffer)?;
+        self.bytes_read += count as u64;
+        if let Some(progress) = &mut self.progress {
+            progress.at(self.bytes_read, || HumanBytes(self.bytes_read).to_string());
+        }
+        Ok(count)
+    }
 }

@@ -45,6 +45,8 @@ fn simulate(
     let name = input::name(&args.file);
     let end = workload.machine.duration;
     let mut progress = Progress::new("simulating", end.get(), output);
+    // A thousandth of the run is fine enough to look at.
+    let rounded = |now: Nanos| Nanos::new(now.get() - now.get() % (end.get() / 1_000).max(1));
     let mut record = record.map(|file| BufWriter::new(file.writer()));
     let report = mainspring_sim::run(
         &name,
@@ -53,7 +55,9 @@ fn simulate(
             seed: args.seed,
             schedule: args.schedule || args.trace.is_some() || args.html.is_some(),
             record: record.as_mut().map(|writer| Box::new(writer) as Box<dyn Write + '_>),
-            progress: Some(Box::new(|now: Nanos| progress.at(now.get(), || format!("{now} of {end}")))),
+            progress: Some(Box::new(|now: Nanos| {
+                progress.at(now.get(), || format!("{} of {end}", rounded(now)));
+            })),
             ..Options::default()
         },
     );

@@ -1,6 +1,6 @@
 //! Runs this program under callgrind and reads the count.
 
-use mainspring_abi::Policy;
+use crate::load::Case;
 use std::fmt;
 use std::process::Command;
 
@@ -28,18 +28,16 @@ impl fmt::Display for Error {
 }
 
 /// Instructions of the counted part.
-pub fn instructions(policy: Policy, threads: u32) -> Result<u64, Error> {
+pub fn instructions(case: Case, threads: u32) -> Result<u64, Error> {
     let program = std::env::current_exe().map_err(Error::Start)?;
     let out = std::env::temp_dir().join(format!("mainspring-bench-{}-{threads}", std::process::id()));
-    let name = match policy {
-        Policy::Eevdf => "eevdf",
-        Policy::Wfq => "wfq",
-    };
     let result = Command::new("valgrind")
         .args(["--tool=callgrind", "--collect-atstart=no", "--toggle-collect=counted"])
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(program)
-        .args(["measure", name, &threads.to_string()])
+        .arg("measure")
+        .args(case.names())
+        .arg(threads.to_string())
         .output()
         .map_err(Error::Start)?;
     if !result.status.success() {

@@ -32,6 +32,37 @@ fn a_record_replays_to_the_same_decisions() {
 }
 
 #[test]
+fn a_decision_that_differs_is_named() {
+    let folder = recorded("differs");
+    folder.write("wfq.msr", with_other_policy(folder.read("w.msr")));
+    for args in ["replay wfq.msr", "explain wfq.msr --thread hog --at 90ms"] {
+        let ran = folder.run(args);
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert_eq!(ran.stdout, "");
+        for word in ["wfq.msr: event ", " on CPU ", "recorded: ", "replayed: "] {
+            assert!(ran.stderr.contains(word), "no {word:?} in:\n{}", ran.stderr);
+        }
+    }
+}
+
+/// A sound record, but one that says WFQ made decisions that EEVDF made. The first block begins after the magic and
+/// the version, and holds the workload's name and then 64-bit words, of which the fourth is the policy.
+fn with_other_policy(mut record: Vec<u8>) -> Vec<u8> {
+    const BLOCK: usize = 10;
+    let word = |at: usize, record: &[u8]| -> usize {
+        let bytes = record[at..at + 4].try_into().expect("four bytes");
+        u32::from_le_bytes(bytes) as usize
+    };
+    let payload = BLOCK + 8;
+    let policy = payload + 4 + word(payload, &record) + 3 * 8;
+    assert_eq!(record[policy], 0, "the record is of EEVDF");
+    record[policy] = 1;
+    let checksum = crc32fast::hash(&record[payload..payload + word(BLOCK, &record)]);
+    record[BLOCK + 4..payload].copy_from_slice(&checksum.to_le_bytes());
+    record
+}
+
+#[test]
 fn recording_changes_no_decision() {
     let folder = recorded("recording");
     let digest = |args: &str| folder.run(args).ok().json()["digest"].clone();

@@ -32,6 +32,20 @@ fn the_json_report_has_the_documented_keys() {
     assert_eq!(names, ["hog", "editor", "batch.0", "batch.1"]);
 }
 
+//= TICK:telemetry
+#[test]
+fn the_twelve_permanent_counters_are_in_the_json_report_by_name() {
+    let folder = Folder::with_workload("telemetry");
+    let telemetry = folder.run("run w.toml --report json").ok().json()["telemetry"].clone();
+    has_keys(
+        &telemetry,
+        "scheduler_tick_count ticks_suppressed nohz_enter_count nohz_exit_count oneshot_deadline_miss_count \
+         sqpoll_busy_ns sqpoll_sleep_count deadline_expired_count budget_exhausted_count realtime_overrun_count \
+         donation_depth_max housekeeping_offload_count",
+    );
+    assert!(telemetry["scheduler_tick_count"]["0"].as_u64().is_some_and(|ticks| ticks > 0), "{telemetry}");
+}
+
 #[test]
 fn the_json_report_has_a_schedule_only_if_asked_for() {
     let folder = Folder::with_workload("json-schedule");

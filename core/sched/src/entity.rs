@@ -5,6 +5,7 @@
 //! before it can be given to the next. So a thread has one owner by construction, not by a check.
 
 use crate::account::Account;
+use crate::fair::class_request;
 use crate::virtual_time::Lag;
 use alloc::sync::Arc;
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
@@ -89,6 +90,14 @@ impl Entity {
             runnable_since: None,
             account: Account::default(),
         }
+    }
+
+    /// The service it asks for at a time on a CPU with that quantum. What it has used of a longer request is more
+    /// than one of these: the whole ones are behind it.
+    pub(crate) fn settle_request(&mut self, quantum: Nanos) -> Nanos {
+        let request = self.request.unwrap_or_else(|| class_request(self.class, quantum));
+        self.used = Nanos::new(self.used.get() % request.get());
+        request
     }
 
     /// Whose state this is.

@@ -21,12 +21,17 @@
 //! Tags (start and deadline) are derived from position, weight and request at each enqueue and never kept beyond it.
 //! Ties: earlier deadline, then later start, then lower thread index.
 
+mod lanes;
+pub(crate) mod row;
+
 use crate::heap::{HeapKey, SeatHeap};
-use crate::tree::{Key, Nodes, Tree};
+use crate::tree::{Nodes, Tree};
 use crate::virtual_time::{Lag, UNITS_AT_WEIGHT_ONE, VirtualTime, span};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
+use lanes::Lanes;
 use mainspring_abi::{LatencyClass, Nanos, Policy, Weight};
+use row::{Key, Place, Row};
 
 /// The longest service that a thread may ask for at a time.
 pub const MAX_REQUEST: Nanos = Nanos::from_secs(10);
@@ -71,25 +76,16 @@ pub struct Tag {
     pub deadline: VirtualTime,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
-    Out,
-    Open,
-    Bound,
-}
-
-#[derive(Clone, Debug)]
-struct Standing {
-    position: VirtualTime,
-    /// The weight it competes with; its thread may have asked for another since.
-    weight: Weight,
-    place: Place,
-}
-
 impl HeapKey for VirtualTime {
     fn is_before(&self, other: &Self) -> bool {
         (*self).is_before(*other)
     }
+}
+
+/// When the request in progress started, of which the thread has `used` some.
+#[inline]
+fn started(row: &Row, used: Nanos) -> VirtualTime {
+    if used.is_zero() { row.position } else { row.position.minus(span(used, row.weight)) }
 }
 
 #[derive(Debug)]
@@ -102,9 +98,12 @@ pub(crate) struct FairQueue {
     load: u64,
     debtor_load: u64,
     queued: u32,
-    standings: Vec<Standing>,
+    /// How many of them in one of the trees.
+    queued_in_trees: u32,
     nodes: Nodes,
-    /// Threads that may run anywhere.
+    /// Threads that may run anywhere, if their span has a lane.
+    lanes: Lanes,
+    /// Threads that may run anywhere, of spans without a lane.
     open: Tree<false>,
     /// Threads that may run on some CPUs only.
     bound: Tree<true>,
@@ -124,8 +123,9 @@ impl FairQueue {
             load: 0,
             debtor_load: 0,
             queued: 0,
-            standings: Vec::new(),
+            queued_in_trees: 0,
             nodes: Nodes::default(),
+            lanes: Lanes::new(),
             open: Tree::new(),
             bound: Tree::new(),
             debtors: SeatHeap::new(),
@@ -139,7 +139,6 @@ impl FairQueue {
     }
 
     pub(crate) fn reserve(&mut self, seats: usize) -> Result<(), TryReserveError> {
-        self.standings.try_reserve_exact(seats.saturating_sub(self.standings.len()))?;
         self.nodes.reserve(seats)?;
         self.debtors.reserve(seats)
     }
@@ -165,7 +164,7 @@ impl FairQueue {
             return;
         }
         self.at = now;
-        if self.debtors.peek().is_none() && elapsed.get() < 1 << 36 && self.load != 0 {
+        if self.debtor_load | elapsed.get() >> 36 == 0 && self.load != 0 {
             let service = elapsed.get() * UNITS_AT_WEIGHT_ONE + self.remainder;
             self.clock = self.clock.plus(service / self.load);
             self.remainder = service % self.load;
@@ -174,6 +173,7 @@ impl FairQueue {
         }
     }
 
+    #[inline(never)]
     fn advance_past_debtors(&mut self, elapsed: Nanos) {
         let mut service =
             u128::from(elapsed.get()) * u128::from(UNITS_AT_WEIGHT_ONE) + u128::from(self.remainder);
@@ -198,7 +198,7 @@ impl FairQueue {
 
     fn retire(&mut self, seat: u32) {
         self.debtors.remove(seat);
-        let weight = self.standings[seat as usize].weight;
+        let weight = self.nodes.rows[seat].weight;
         self.debtor_load -= u64::from(weight.get());
         self.unload(weight);
     }
@@ -218,12 +218,7 @@ impl FairQueue {
     pub(crate) fn join(&mut self, seat: u32, lag: Lag, weight: Weight) {
         let alone = self.load == self.debtor_load;
         let lag = if alone { lag.debt_only() } else { lag };
-        let standing = Standing { position: lag.position(self.clock, weight), weight, place: Place::Out };
-        while self.standings.len() <= seat as usize {
-            self.standings.push(standing.clone());
-            self.nodes.push();
-        }
-        self.standings[seat as usize] = standing;
+        self.nodes.put(seat, Row::new(lag.position(self.clock, weight), weight));
         self.add_load(weight);
     }
 
@@ -231,7 +226,7 @@ impl FairQueue {
     pub(crate) fn leave(&mut self, seat: u32, asleep: bool) -> Lag {
         let lag = self.lag(seat);
         if !asleep {
-            self.unload(self.standings[seat as usize].weight);
+            self.unload(self.nodes.rows[seat].weight);
             lag
         } else if self.debtors.contains(seat) {
             self.retire(seat);
@@ -243,7 +238,7 @@ impl FairQueue {
 
     /// `seat` stops competing for now: credit is gone, debt stays until it is even.
     pub(crate) fn sleep(&mut self, seat: u32) {
-        let Standing { position, weight, .. } = self.standings[seat as usize];
+        let Row { position, weight, .. } = self.nodes.rows[seat];
         if self.clock.is_before(position) {
             self.debtor_load += u64::from(weight.get());
             self.debtors.insert(seat, position);
@@ -256,140 +251,191 @@ impl FairQueue {
     pub(crate) fn wake(&mut self, seat: u32, weight: Weight) {
         if self.debtors.contains(seat) {
             self.retire(seat);
-            self.standings[seat as usize].position = self.standings[seat as usize].position.later(self.clock);
-            if weight != self.standings[seat as usize].weight {
-                self.standings[seat as usize].position = self.lag(seat).position(self.clock, weight);
+            self.nodes.rows[seat].position = self.nodes.rows[seat].position.later(self.clock);
+            if weight != self.nodes.rows[seat].weight {
+                self.nodes.rows[seat].position = self.lag(seat).position(self.clock, weight);
             }
         } else {
-            self.standings[seat as usize].position = self.clock;
+            self.nodes.rows[seat].position = self.clock;
         }
-        self.standings[seat as usize].weight = weight;
+        self.nodes.rows[seat].weight = weight;
         self.add_load(weight);
     }
 
     /// `seat` goes on under `weight`: a debt stays what it is in nanoseconds, a credit is given up.
+    #[inline(never)]
     pub(crate) fn reweigh(&mut self, seat: u32, weight: Weight) {
-        let old = self.standings[seat as usize].weight;
+        let old = self.nodes.rows[seat].weight;
         if old == weight {
             return;
         }
-        self.standings[seat as usize].position = self.lag(seat).debt_only().position(self.clock, weight);
-        self.standings[seat as usize].weight = weight;
+        self.nodes.rows[seat].position = self.lag(seat).debt_only().position(self.clock, weight);
+        self.nodes.rows[seat].weight = weight;
         self.load += u64::from(weight.get());
         self.unload(old);
     }
 
     /// `seat` gives up what it is owed, if anything.
     pub(crate) fn forfeit(&mut self, seat: u32) {
-        let standing = &mut self.standings[seat as usize];
-        standing.position = standing.position.later(self.clock);
+        let row = &mut self.nodes.rows[seat];
+        row.position = row.position.later(self.clock);
     }
 
     /// Moves `seat` along by the service it had; how far.
     #[inline]
     pub(crate) fn charge(&mut self, seat: u32, ran: Nanos) -> u64 {
-        let standing = &mut self.standings[seat as usize];
-        let moved = span(ran, standing.weight);
-        standing.position = standing.position.plus(moved);
+        let row = &mut self.nodes.rows[seat];
+        let moved = span(ran, row.weight);
+        row.position = row.position.plus(moved);
         moved
     }
 
     /// What `seat` is owed.
     pub(crate) fn lag(&self, seat: u32) -> Lag {
-        let standing = &self.standings[seat as usize];
-        Lag::between(self.clock, standing.position, standing.weight)
+        let row = &self.nodes.rows[seat];
+        Lag::between(self.clock, row.position, row.weight)
     }
 
     /// What `seat` is owed if it has run for `ran` since it was last charged.
     pub(crate) fn lag_after(&self, seat: u32, ran: Nanos) -> Lag {
-        let standing = &self.standings[seat as usize];
-        let position = standing.position.plus(span(ran, standing.weight));
-        Lag::between(self.clock, position, standing.weight)
+        let row = &self.nodes.rows[seat];
+        let position = row.position.plus(span(ran, row.weight));
+        Lag::between(self.clock, position, row.weight)
     }
 
     /// The tags that `seat` would be queued with.
-    #[inline]
     pub(crate) fn tag(&self, seat: u32, ask: &Ask, ran: Nanos) -> Tag {
-        let standing = &self.standings[seat as usize];
-        let mut start = standing.position;
-        if !ran.is_zero() {
-            start = start.plus(span(ran, standing.weight));
-        }
-        if !ask.used.is_zero() {
-            start = start.minus(span(ask.used, standing.weight));
-        }
-        Tag { start, deadline: start.plus(span(ask.request, standing.weight)) }
+        let row = &self.nodes.rows[seat];
+        let start = started(row, ask.used).plus(span(ran, row.weight));
+        Tag { start, deadline: start.plus(span(ask.request, row.weight)) }
     }
 
     /// The tags that `seat` is queued with.
     pub(crate) fn queued_tag(&self, seat: u32) -> Tag {
-        let key = self.nodes.key(seat);
-        Tag { start: key.start, deadline: key.deadline }
+        let row = &self.nodes.rows[seat];
+        Tag { start: row.start, deadline: row.deadline }
+    }
+
+    /// The weight that `seat` competes with.
+    #[inline]
+    pub(crate) fn weight(&self, seat: u32) -> Weight {
+        self.nodes.rows[seat].weight
+    }
+
+    pub(crate) fn enqueue(&mut self, seat: u32, ask: &Ask) {
+        let Tag { start, deadline } = self.tag(seat, ask, Nanos::ZERO);
+        let key = Key { deadline, start, thread_index: ask.thread_index };
+        self.enqueue_under(seat, key, ask.reach);
+    }
+
+    /// Queues `seat`, which may run anywhere and has just been charged for `ran`, moving it by `moved`.
+    #[inline]
+    pub(crate) fn enqueue_charged(&mut self, seat: u32, ask: &Ask, ran: Nanos, moved: u64) {
+        let row = &self.nodes.rows[seat];
+        let start = started(row, ask.used);
+        // Mostly it ran for just its request, and the division is done.
+        let length = if ran == ask.request { moved } else { span(ask.request, row.weight) };
+        let key = Key { deadline: start.plus(length), start, thread_index: ask.thread_index };
+        self.enqueue_under(seat, key, None);
     }
 
     #[inline]
-    pub(crate) fn enqueue(&mut self, seat: u32, ask: &Ask) {
-        let tag = self.tag(seat, ask, Nanos::ZERO);
-        debug_assert!(!tag.deadline.is_before(self.standings[seat as usize].position), "due in the past");
-        debug_assert_eq!(self.standings[seat as usize].place, Place::Out, "queued twice");
-        let key = Key { deadline: tag.deadline, start: tag.start, thread_index: ask.thread_index };
+    fn enqueue_under(&mut self, seat: u32, key: Key, reach: Option<u64>) {
+        debug_assert_eq!(self.nodes.rows[seat].place, Place::Out, "queued twice");
+        debug_assert!(!key.deadline.is_before(self.nodes.rows[seat].position), "due in the past");
         let priority = self.draw();
         self.queued += 1;
-        match ask.reach {
-            None => {
-                self.standings[seat as usize].place = Place::Open;
-                self.open.insert(&mut self.nodes, seat, key, 0, priority);
-            }
-            Some(reach) => {
-                self.standings[seat as usize].place = Place::Bound;
-                self.bound.insert(&mut self.nodes, seat, key, reach, priority);
-            }
+        if reach.is_some() || !self.lanes.insert(&mut self.nodes.rows, seat, &key, priority) {
+            self.enqueue_in_tree(seat, key, reach, priority);
+        }
+    }
+
+    #[inline(never)]
+    fn enqueue_in_tree(&mut self, seat: u32, key: Key, reach: Option<u64>, priority: u32) {
+        self.queued_in_trees += 1;
+        if let Some(reach) = reach {
+            self.nodes.rows[seat].place = Place::Bound;
+            self.bound.insert(&mut self.nodes, seat, key, reach, priority);
+        } else {
+            self.nodes.rows[seat].place = Place::Open;
+            self.open.insert(&mut self.nodes, seat, key, 0, priority);
         }
     }
 
     pub(crate) fn dequeue(&mut self, seat: u32) {
         self.queued -= 1;
-        match core::mem::replace(&mut self.standings[seat as usize].place, Place::Out) {
-            Place::Open => self.open.remove(&mut self.nodes, seat),
-            Place::Bound => self.bound.remove(&mut self.nodes, seat),
-            Place::Out => debug_assert!(false, "not queued"),
+        if self.nodes.rows[seat].place == Place::Lane {
+            self.lanes.remove(&mut self.nodes.rows, seat);
+        } else {
+            self.dequeue_from_tree(seat);
         }
     }
 
-    /// The thread to run next. Moves the clock if everybody queued is ahead of it.
+    #[inline(never)]
+    fn dequeue_from_tree(&mut self, seat: u32) {
+        self.queued_in_trees -= 1;
+        match core::mem::replace(&mut self.nodes.rows[seat].place, Place::Out) {
+            Place::Open => self.open.remove(&mut self.nodes, seat),
+            Place::Bound => self.bound.remove(&mut self.nodes, seat),
+            Place::Lane | Place::Out => debug_assert!(false, "not in a tree"),
+        }
+    }
+
+    /// Takes the thread to run next out. Moves the clock if everybody queued is ahead of it.
     #[inline]
-    pub(crate) fn choose(&mut self) -> Option<u32> {
-        if self.queued == 0 {
-            return None;
+    pub(crate) fn take_next(&mut self) -> Option<u32> {
+        if self.queued_in_trees != 0 {
+            return self.take_next_of_all();
         }
-        if let Some(seat) = self.first_eligible() {
-            return Some(seat);
-        }
-        let earliest = match (self.open.earliest_start(&self.nodes), self.bound.earliest_start(&self.nodes)) {
-            (Some(a), Some(b)) => a.earlier(b),
-            (a, b) => a.or(b)?,
+        let reached = self.reached();
+        let taken = match self.policy {
+            Policy::Eevdf => self.lanes.take_first_started(&mut self.nodes.rows, reached),
+            Policy::Wfq => self.lanes.take_first(&mut self.nodes.rows),
         };
-        self.clock = earliest;
+        if taken.is_none() {
+            return self.take_next_of_all();
+        }
+        self.queued -= 1;
+        taken
+    }
+
+    #[inline(never)]
+    fn take_next_of_all(&mut self) -> Option<u32> {
+        let seat = self.first_eligible().or_else(|| self.first_after_jump())?;
+        self.dequeue(seat);
+        Some(seat)
+    }
+
+    #[cold]
+    fn first_after_jump(&mut self) -> Option<u32> {
+        let starts = [
+            self.lanes.earliest_start(),
+            self.open.earliest_start(&self.nodes),
+            self.bound.earliest_start(&self.nodes),
+        ];
+        self.clock = starts.into_iter().flatten().reduce(VirtualTime::earlier)?;
         self.remainder = 0;
         self.first_eligible()
     }
 
     /// The first queued thread whose start has come; under WFQ the first of all.
-    #[inline]
     pub(crate) fn first_eligible(&self) -> Option<u32> {
-        if self.policy == Policy::Wfq {
-            return self.first();
-        }
-        let reached = self.clock.plus(GRACE_UNITS);
-        let open = self.open.first_started(&self.nodes, reached);
-        if self.bound.is_empty() {
-            return open;
-        }
-        self.sooner(open, self.bound.first_started(&self.nodes, reached))
+        let reached = self.reached();
+        let [lane, open, bound] = match self.policy {
+            Policy::Eevdf => [
+                self.lanes.first_started(reached),
+                self.open.first_started(&self.nodes, reached),
+                self.bound.first_started(&self.nodes, reached),
+            ],
+            Policy::Wfq => [self.lanes.first(), self.open.first(&self.nodes), self.bound.first(&self.nodes)],
+        };
+        self.sooner(self.sooner(lane, open), bound)
     }
 
-    fn first(&self) -> Option<u32> {
-        self.sooner(self.open.first(&self.nodes), self.bound.first(&self.nodes))
+    /// The latest start that counts as come.
+    #[inline]
+    fn reached(&self) -> VirtualTime {
+        self.clock.plus(GRACE_UNITS)
     }
 
     fn sooner(&self, a: Option<u32>, b: Option<u32>) -> Option<u32> {
@@ -402,17 +448,17 @@ impl FairQueue {
 
     /// Whether `a` stands before `b` in the queue's order.
     pub(crate) fn precedes(&self, a: u32, b: u32) -> bool {
-        self.nodes.key(a).is_before(self.nodes.key(b))
+        self.nodes.rows[a].key().is_before(&self.nodes.rows[b].key())
     }
 
     /// Whether the clock has reached `start`; under WFQ everything has.
     pub(crate) fn has_reached(&self, start: VirtualTime) -> bool {
-        self.policy == Policy::Wfq || !self.clock.plus(GRACE_UNITS).is_before(start)
+        self.policy == Policy::Wfq || !self.reached().is_before(start)
     }
 
     /// The first queued thread that may run anywhere, for a thief.
     pub(crate) fn first_open(&self) -> Option<u32> {
-        self.open.first(&self.nodes)
+        self.sooner(self.lanes.first(), self.open.first(&self.nodes))
     }
 
     /// The first queued thread that is bound to some CPUs and that `accept` takes, for a thief.
@@ -428,6 +474,7 @@ impl FairQueue {
     /// All queued seats in the queue's order, for those who look on.
     pub(crate) fn in_order(&self) -> Vec<u32> {
         let mut seats = Vec::new();
+        self.lanes.visit(&self.nodes.rows, &mut |seat| seats.push(seat));
         self.open.in_order(&self.nodes, &mut |seat| seats.push(seat));
         self.bound.in_order(&self.nodes, &mut |seat| seats.push(seat));
         seats.sort_by(|a, b| {
@@ -438,16 +485,23 @@ impl FairQueue {
 
     /// Checks what the header promises of the trees; `Err` says what does not hold.
     pub(crate) fn verify(&self) -> Result<(), &'static str> {
-        let counted = self.open.verify(&self.nodes)? + self.bound.verify(&self.nodes)?;
-        if counted == self.queued as usize { Ok(()) } else { Err("queued threads miscounted") }
+        let in_trees = self.open.verify(&self.nodes)? + self.bound.verify(&self.nodes)?;
+        let in_lanes = self.lanes.verify(&self.nodes.rows)?;
+        let counted = (in_lanes + in_trees, in_trees);
+        if counted == (self.queued as usize, self.queued_in_trees as usize) {
+            Ok(())
+        } else {
+            Err("queued threads miscounted")
+        }
     }
 
-    /// Xorshift64*: enough for a tree's balance.
+    /// The upper half of a linear congruential generator: enough for a treap's balance.
     #[inline]
     fn draw(&mut self) -> u32 {
-        self.shape ^= self.shape >> 12;
-        self.shape ^= self.shape << 25;
-        self.shape ^= self.shape >> 27;
-        (self.shape.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) as u32
+        self.shape = self.shape.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        (self.shape >> 32) as u32
     }
 }
+
+#[cfg(test)]
+mod tests;

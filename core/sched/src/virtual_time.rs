@@ -27,6 +27,8 @@ const _: () = assert!(MAX_REQUEST.get() < NARROW_SERVICE);
 pub struct VirtualTime(pub(crate) u64);
 
 impl VirtualTime {
+    pub(crate) const ZERO: Self = Self(0);
+
     /// Signed distance from `other` to `self`, in fixed-point units.
     #[must_use]
     pub const fn since(self, other: Self) -> i64 {

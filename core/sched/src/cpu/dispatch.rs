@@ -1,7 +1,7 @@
 //! Charge, requeue, choose: one decision.
 
-use super::{Cpu, Seat, State};
-use crate::entity::Entity;
+use super::{Cpu, Seat, State, taken};
+use crate::entity::{Affinity, Entity};
 use crate::telemetry::NohzExit;
 use crate::waiter::{Due, Timeout, WaitKind};
 use mainspring_abi::{Nanos, ThreadRef};
@@ -38,7 +38,8 @@ pub struct Dispatch {
     pub thread: ThreadRef,
     /// Whether it takes over from another thread or from idle.
     pub switched: bool,
-    /// When its request, or this quantum of it, ends. Matters only while somebody else is ready; [`Cpu::next_timer`] knows.
+    /// When its request, or this quantum of it, ends. Matters only while somebody else is ready; [`Cpu::next_timer`]
+    /// knows.
     pub slice_end: Nanos,
 }
 
@@ -51,6 +52,11 @@ enum DirectRule {
     /// For the rest of the slice of the thread that stops. So a pair that hands the CPU to and fro gets no more,
     /// between two choices from the queue, than one of them alone.
     Until(Nanos),
+}
+
+#[cold]
+fn nothing_was_running(stop: &Stop) -> ! {
+    panic!("nothing was running that could stop as {stop:?}")
 }
 
 struct Choice {
@@ -67,13 +73,58 @@ impl Cpu {
     #[inline]
     pub fn resched(&mut self, now: Nanos, stop: Stop) -> Decision {
         self.resched_wanted = false;
+        match stop {
+            Stop::Preempted => self.preempt(now),
+            stop => self.stop_otherwise(now, stop),
+        }
+    }
+
+    /// The running thread goes back into the queue and the first one is taken out: nearly every decision there is, so
+    /// the usual case is one straight piece of code that looks into each table once per thread.
+    #[inline]
+    fn preempt(&mut self, now: Nanos) -> Decision {
         self.fair.advance(now);
-        let before = self.current.take();
-        let Some(slot) = before else {
-            assert_eq!(stop, Stop::Nothing, "nothing was running");
-            let choice = self.choose(DirectRule::Free);
-            return self.dispatch(now, None, choice);
-        };
+        let Some(slot) = self.current else { nothing_was_running(&Stop::Preempted) };
+        let occupant = taken(&mut self.slots, slot);
+        let unusual = self.direct.is_some()
+            || occupant.entity.affinity != Affinity::Any
+            || occupant.entity.weight != self.fair.weight(slot);
+        if unusual {
+            return self.stop_running(now, slot, Stop::Preempted);
+        }
+        let ran = now - self.since;
+        self.since = now;
+        self.charged_total += ran;
+        let moved = self.fair.charge(slot, ran);
+        occupant.entity.account.charge(ran, moved);
+        // Counted while the account is at hand, and taken back below if nobody was better.
+        occupant.entity.account.preemptions += 1;
+        occupant.use_up(ran);
+        occupant.wait_for_cpu(now);
+        self.fair.enqueue_charged(slot, &occupant.ask_to_run(None), ran, moved);
+        self.note_queue_depth();
+        let Some(next) = self.fair.take_next() else { unreachable!("the thread that stopped is queued") };
+        if next == slot {
+            taken(&mut self.slots, slot).entity.account.preemptions -= 1;
+        }
+        self.run(now, next, next != slot, Nanos::MAX)
+    }
+
+    #[inline(never)]
+    fn stop_otherwise(&mut self, now: Nanos, stop: Stop) -> Decision {
+        self.fair.advance(now);
+        match (self.current, stop) {
+            (Some(slot), stop) => self.stop_running(now, slot, stop),
+            (None, Stop::Nothing) => {
+                let choice = self.choose(DirectRule::Free);
+                self.dispatch(now, None, choice)
+            }
+            (None, stop) => nothing_was_running(&stop),
+        }
+    }
+
+    #[inline(never)]
+    fn stop_running(&mut self, now: Nanos, slot: u32, stop: Stop) -> Decision {
         self.charge(now, slot);
         let rest = if self.slice_end > now { DirectRule::Until(self.slice_end) } else { DirectRule::Refuse };
         let choice = match stop {
@@ -92,7 +143,7 @@ impl Cpu {
                 self.choose(rest)
             }
         };
-        self.dispatch(now, before, choice)
+        self.dispatch(now, Some(slot), choice)
     }
 
     /// The running thread ends. Its state goes to the caller; call [`Cpu::resched`] with [`Stop::Nothing`] next.
@@ -106,37 +157,32 @@ impl Cpu {
         Some(occupant.entity)
     }
 
-    /// The only place where running time is charged.
-    #[inline]
     fn charge(&mut self, now: Nanos, slot: u32) {
         let ran = now - self.since;
         self.since = now;
         self.charged_total += ran;
         let moved = self.fair.charge(slot, ran);
-        let request = self.request_of(&self.at(slot).entity);
-        let entity = &mut self.at_mut(slot).entity;
-        entity.account.charge(ran, moved);
-        entity.used += ran;
-        if entity.used >= request {
-            // Requests follow each other without a gap; a thread that nobody stopped may have had several.
-            entity.used = Nanos::new(entity.used.get() % request.get());
-        }
+        let occupant = self.at_mut(slot);
+        occupant.entity.account.charge(ran, moved);
+        occupant.use_up(ran);
     }
 
-    #[inline]
     fn requeue(&mut self, now: Nanos, slot: u32) {
         let occupant = self.at_mut(slot);
-        occupant.state = State::Queued;
-        occupant.entity.runnable_since = Some(now);
+        occupant.wait_for_cpu(now);
         let weight = occupant.entity.weight;
         self.fair.reweigh(slot, weight);
         self.enqueue(slot);
     }
 
-    #[inline]
     pub(super) fn enqueue(&mut self, slot: u32) {
         let ask = self.ask_of(slot);
         self.fair.enqueue(slot, &ask);
+        self.note_queue_depth();
+    }
+
+    #[inline]
+    fn note_queue_depth(&mut self) {
         self.telemetry.queue_depth_max = self.telemetry.queue_depth_max.max(u64::from(self.fair.queued()));
     }
 
@@ -153,13 +199,11 @@ impl Cpu {
         }
     }
 
-    #[inline]
     fn choose(&mut self, rule: DirectRule) -> Option<Choice> {
         if let Some(choice) = self.choose_direct(rule) {
             return Some(choice);
         }
-        let slot = self.fair.choose()?;
-        self.fair.dequeue(slot);
+        let slot = self.fair.take_next()?;
         Some(Choice { slot, slice_cap: Nanos::MAX })
     }
 
@@ -176,7 +220,6 @@ impl Cpu {
         choice.or_else(|| self.choose(DirectRule::Refuse))
     }
 
-    #[inline]
     fn choose_direct(&mut self, rule: DirectRule) -> Option<Choice> {
         let slot = self.direct.take()?;
         let ask = self.ask_of(slot);
@@ -197,31 +240,27 @@ impl Cpu {
         None
     }
 
-    #[inline]
     fn dispatch(&mut self, now: Nanos, before: Option<u32>, choice: Option<Choice>) -> Decision {
         if before.is_none() {
             self.idle_total += now - self.since;
+            self.since = now;
         }
-        self.since = now;
         let Some(Choice { slot, slice_cap }) = choice else {
+            self.current = None;
             self.slice_end = Nanos::MAX;
             return Decision::Idle;
         };
+        self.run(now, slot, before != Some(slot), slice_cap)
+    }
+
+    #[inline]
+    fn run(&mut self, now: Nanos, slot: u32, switched: bool, slice_cap: Nanos) -> Decision {
         self.tick.restore(now, NohzExit::Dispatch, &mut self.telemetry);
-        let switched = before != Some(slot);
-        let (cpu, quantum) = (self.config.cpu, self.config.quantum);
-        let request = self.request_of(&self.at(slot).entity);
-        let occupant = self.at_mut(slot);
-        occupant.state = State::Running;
-        let entity = &mut occupant.entity;
-        let ready_for = entity.runnable_since.take().map_or(Nanos::ZERO, |since| now - since);
-        entity.account.runnable_accumulated += ready_for;
-        entity.account.last_started = now;
-        entity.account.switches += u64::from(switched);
-        entity.last_cpu = Some(cpu);
-        let thread = entity.thread;
+        let occupant = taken(&mut self.slots, slot);
+        occupant.begin_to_run(now, self.config.cpu, switched);
+        let thread = occupant.entity.thread;
         // A long request is served a quantum at a time.
-        let slice = (request - entity.used).min(quantum);
+        let slice = (occupant.request - occupant.entity.used).min(self.config.quantum);
         let slice_end = (now + slice).min(slice_cap);
         self.current = Some(slot);
         self.slice_end = slice_end;

@@ -21,7 +21,7 @@ pub use transfer::{AcceptError, Refused, Removed, Via};
 pub use wakeup::{Handoff, Woken};
 
 use crate::entity::Entity;
-use crate::fair::{Ask, FairQueue, class_request};
+use crate::fair::{Ask, FairQueue};
 use crate::heap::SeatHeap;
 use crate::telemetry::Telemetry;
 use crate::tick::Tick;
@@ -143,14 +143,76 @@ impl From<TryReserveError> for NoRoom {
 #[derive(Debug)]
 struct Occupant {
     entity: Entity,
+    /// The service it asks for at a time, by its own wish or its class.
+    request: Nanos,
     state: State,
     permit: Option<WaitPermit>,
+}
+
+impl Occupant {
+    fn new(mut entity: Entity, quantum: Nanos) -> Self {
+        Self { request: entity.settle_request(quantum), entity, state: State::Queued, permit: None }
+    }
+
+    /// Counts `ran` against the request in progress.
+    #[inline]
+    fn use_up(&mut self, ran: Nanos) {
+        let used = self.entity.used + ran;
+        self.entity.used = if used < self.request { used } else { self.past_requests(used - self.request) };
+    }
+
+    /// Requests follow each other without a gap; a thread that nobody stopped may have had several.
+    #[inline]
+    fn past_requests(&self, used: Nanos) -> Nanos {
+        if used < self.request { used } else { Nanos::new(used.get() % self.request.get()) }
+    }
+
+    #[inline]
+    fn wait_for_cpu(&mut self, now: Nanos) {
+        self.state = State::Queued;
+        self.entity.runnable_since = Some(now);
+    }
+
+    #[inline]
+    fn begin_to_run(&mut self, now: Nanos, cpu: CpuId, switched: bool) {
+        self.state = State::Running;
+        let entity = &mut self.entity;
+        let ready_for = entity.runnable_since.take().map_or(Nanos::ZERO, |since| now - since);
+        entity.account.runnable_accumulated += ready_for;
+        entity.account.last_started = now;
+        entity.account.switches += u64::from(switched);
+        entity.last_cpu = Some(cpu);
+    }
+
+    fn ask(&self) -> Ask {
+        self.ask_to_run(self.entity.affinity.folded())
+    }
+
+    #[inline]
+    fn ask_to_run(&self, reach: Option<u64>) -> Ask {
+        let Entity { used, thread, .. } = &self.entity;
+        Ask { request: self.request, used: *used, thread_index: thread.index(), reach }
+    }
 }
 
 #[derive(Debug)]
 enum Slot {
     Vacant { next: Option<u32> },
     Taken(Occupant),
+}
+
+/// The occupant of a slot that its CPU's own tables name, which therefore is taken.
+#[inline]
+fn taken(slots: &mut [Slot], slot: u32) -> &mut Occupant {
+    match &mut slots[slot as usize] {
+        Slot::Taken(occupant) => occupant,
+        Slot::Vacant { .. } => vacant(slot),
+    }
+}
+
+#[cold]
+fn vacant(slot: u32) -> ! {
+    unreachable!("slot {slot} is named by a table but vacant")
 }
 
 /// The scheduler of one CPU.
@@ -223,7 +285,10 @@ impl Cpu {
 
     /// Sets the latency class of the thread at `seat`. It counts from the next time the thread is queued.
     pub fn set_class(&mut self, seat: Seat, class: LatencyClass) -> Result<(), SeatError> {
-        self.occupant_mut(seat)?.entity.class = class;
+        let quantum = self.config.quantum;
+        let occupant = self.occupant_mut(seat)?;
+        occupant.entity.class = class;
+        occupant.request = occupant.entity.settle_request(quantum);
         Ok(())
     }
 
@@ -241,41 +306,26 @@ impl Cpu {
         }
     }
 
-    /// The occupant of a slot that this CPU's own tables name, which therefore is taken.
+    /// See [`taken`].
     #[inline]
     fn at(&self, slot: u32) -> &Occupant {
         match &self.slots[slot as usize] {
             Slot::Taken(occupant) => occupant,
-            Slot::Vacant { .. } => unreachable!("slot {slot} is named by a table but vacant"),
+            Slot::Vacant { .. } => vacant(slot),
         }
     }
 
     #[inline]
     fn at_mut(&mut self, slot: u32) -> &mut Occupant {
-        match &mut self.slots[slot as usize] {
-            Slot::Taken(occupant) => occupant,
-            Slot::Vacant { .. } => unreachable!("slot {slot} is named by a table but vacant"),
-        }
+        taken(&mut self.slots, slot)
     }
 
     fn seat_of(&self, slot: u32) -> Seat {
         Seat { slot, thread: self.at(slot).entity.thread }
     }
 
-    #[inline]
-    fn request_of(&self, entity: &Entity) -> Nanos {
-        entity.request.unwrap_or_else(|| class_request(entity.class, self.config.quantum))
-    }
-
-    #[inline]
     fn ask_of(&self, slot: u32) -> Ask {
-        let entity = &self.at(slot).entity;
-        Ask {
-            request: self.request_of(entity),
-            used: entity.used,
-            thread_index: entity.thread.index(),
-            reach: entity.affinity.folded(),
-        }
+        self.at(slot).ask()
     }
 
     /// Whether somebody waits for the CPU that the running thread has.

@@ -182,7 +182,7 @@ impl Cpu {
         entity.account.migrations += u64::from(moved || via == Via::Steal);
         self.telemetry.steals += u64::from(via == Via::Steal);
         self.occupied += 1;
-        let occupant = Slot::Taken(Occupant { entity, state: State::Queued, permit: None });
+        let occupant = Slot::Taken(Occupant::new(entity, self.config.quantum));
         match self.vacant {
             Some(slot) => {
                 if let Slot::Vacant { next } = self.slots[slot as usize] {

@@ -126,7 +126,7 @@ impl Cpu {
     fn begin_contention(&mut self, now: Nanos) {
         let Some(current) = self.current else { return };
         if self.slice_end < now {
-            let slice = self.request_of(&self.at(current).entity).min(self.config.quantum).get();
+            let slice = self.at(current).request.min(self.config.quantum).get();
             let missed = (now - self.slice_end).get().div_ceil(slice);
             self.slice_end += Nanos::new(missed.saturating_mul(slice));
         }

@@ -1,0 +1,218 @@
+//! One seat's part in the fair queue: where its thread stands, the tags it is queued with, and its links.
+//!
+//! All of it is one cache line, so that queueing a thread touches one line of its own and one of each neighbour. A
+//! row is in at most one of the queue's structures at a time, and `place` says in which; they share its links.
+
+use crate::virtual_time::VirtualTime;
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+use mainspring_abi::Weight;
+
+/// No seat.
+pub(crate) const NIL: u32 = u32::MAX;
+
+pub(crate) const LEFT: usize = 0;
+pub(crate) const RIGHT: usize = 1;
+
+/// Which structure holds a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// None.
+    Out,
+    /// The lane that the row names.
+    Lane,
+    /// The tree of threads that may run anywhere but found no lane.
+    Open,
+    /// The tree of threads that may run on some CPUs only.
+    Bound,
+}
+
+/// What orders a queued thread: earlier deadline, then later start, then lower thread index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Key {
+    pub deadline: VirtualTime,
+    pub start: VirtualTime,
+    pub thread_index: u32,
+}
+
+impl Key {
+    #[inline]
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        let sooner = self.deadline.since(other.deadline);
+        if sooner != 0 {
+            return sooner < 0;
+        }
+        let started = self.start.since(other.start);
+        if started != 0 { started > 0 } else { self.thread_index < other.thread_index }
+    }
+}
+
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+pub(crate) struct Row {
+    /// Where its service puts the thread on the virtual scale.
+    pub position: VirtualTime,
+    pub deadline: VirtualTime,
+    pub start: VirtualTime,
+    /// Earliest start in each part below, in a tree.
+    pub earliest: [VirtualTime; 2],
+    pub parent: u32,
+    pub child: [u32; 2],
+    /// A parent's is at least its children's.
+    pub priority: u32,
+    pub thread_index: u32,
+    /// The weight it competes with; its thread may have asked for another since.
+    pub weight: Weight,
+    pub place: Place,
+    /// The lane it is in, or was last.
+    pub lane: u8,
+}
+
+const _: () = assert!(size_of::<Row>() == 64);
+
+impl Row {
+    /// A row that is not queued.
+    pub(crate) const fn new(position: VirtualTime, weight: Weight) -> Self {
+        Self {
+            position,
+            deadline: position,
+            start: position,
+            earliest: [position; 2],
+            parent: NIL,
+            child: [NIL; 2],
+            priority: 0,
+            thread_index: 0,
+            weight,
+            place: Place::Out,
+            lane: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> Key {
+        Key { deadline: self.deadline, start: self.start, thread_index: self.thread_index }
+    }
+
+    /// Whether it stands before `key`, which has the same span, so that equal deadlines are equal starts.
+    #[inline]
+    pub(crate) fn is_before_in_lane(&self, key: &Key) -> bool {
+        let sooner = self.deadline.since(key.deadline);
+        sooner < 0 || (sooner == 0 && self.thread_index < key.thread_index)
+    }
+
+    #[inline]
+    pub(crate) fn tag(&mut self, key: &Key, priority: u32) {
+        self.deadline = key.deadline;
+        self.start = key.start;
+        self.thread_index = key.thread_index;
+        self.priority = priority;
+    }
+}
+
+/// The rows of all seats of one CPU, by seat.
+#[derive(Debug, Default)]
+pub(crate) struct Rows(Vec<Row>);
+
+impl Rows {
+    pub(crate) fn reserve(&mut self, seats: usize) -> Result<(), TryReserveError> {
+        self.0.try_reserve_exact(seats.saturating_sub(self.0.len()))
+    }
+
+    /// Puts `row` at `seat`, within what was reserved.
+    pub(crate) fn put(&mut self, seat: u32, row: Row) {
+        while self.0.len() <= seat as usize {
+            self.0.push(row.clone());
+        }
+        self[seat] = row;
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, seat: u32) -> Option<&Row> {
+        self.0.get(seat as usize)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, seat: u32) -> Option<&mut Row> {
+        self.0.get_mut(seat as usize)
+    }
+
+    /// On which side of `parent` the row hangs.
+    #[inline]
+    pub(crate) fn side_of(&self, parent: u32, seat: u32) -> usize {
+        self.get(parent).map_or(LEFT, |above| usize::from(above.child[RIGHT] == seat))
+    }
+
+    /// The outermost row of the part at `at`, on `side`.
+    #[inline]
+    pub(crate) fn outermost(&self, mut at: u32, side: usize) -> u32 {
+        while self[at].child[side] != NIL {
+            at = self[at].child[side];
+        }
+        at
+    }
+
+    /// The next row in order, towards `side`; [`NIL`] after the last.
+    #[inline]
+    pub(crate) fn neighbour(&self, seat: u32, side: usize) -> u32 {
+        let below = self[seat].child[side];
+        if below != NIL {
+            return self.outermost(below, 1 - side);
+        }
+        let (mut at, mut above) = (seat, self[seat].parent);
+        while above != NIL && self[above].child[side] == at {
+            (at, above) = (above, self[above].parent);
+        }
+        above
+    }
+
+    /// All rows of the part at `root` in order, for those who look on.
+    pub(crate) fn in_order(&self, root: u32, visit: &mut impl FnMut(u32)) {
+        if root == NIL {
+            return;
+        }
+        let (mut at, last) = (self.outermost(root, LEFT), self.outermost(root, RIGHT));
+        visit(at);
+        while at != last {
+            at = self.neighbour(at, RIGHT);
+            visit(at);
+        }
+    }
+
+    /// Checks links, order and priorities of the part at `root`; its rows in order.
+    pub(crate) fn verify(&self, root: u32) -> Result<Vec<u32>, &'static str> {
+        let mut seats = Vec::new();
+        self.in_order(root, &mut |seat| seats.push(seat));
+        if seats.windows(2).any(|pair| !self[pair[0]].key().is_before(&self[pair[1]].key())) {
+            return Err("queue out of order");
+        }
+        for &seat in &seats {
+            let row = &self[seat];
+            let below = row.child.iter().filter_map(|child| self.get(*child));
+            for child in below {
+                if child.parent != seat {
+                    return Err("child names another parent");
+                }
+                if child.priority > row.priority {
+                    return Err("child outranks parent");
+                }
+            }
+        }
+        Ok(seats)
+    }
+}
+
+impl Index<u32> for Rows {
+    type Output = Row;
+    #[inline]
+    fn index(&self, seat: u32) -> &Row {
+        &self.0[seat as usize]
+    }
+}
+
+impl IndexMut<u32> for Rows {
+    #[inline]
+    fn index_mut(&mut self, seat: u32) -> &mut Row {
+        &mut self.0[seat as usize]
+    }
+}

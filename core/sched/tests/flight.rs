@@ -1,0 +1,148 @@
+//! The flight record's bytes: what was written is what is read, and what nobody wrote is refused.
+
+mod rig;
+
+use mainspring_abi::{LatencyClass, Nanos, Policy, ThreadRef};
+use mainspring_sched::flight::{
+    DecodeError, Event, EventRef, MAX_RECORD, Outcome, Reader, Writer, read_record, write_event,
+    write_outcome,
+};
+use mainspring_sched::{
+    Decision, IdleConditions, IdleTick, KeepTicking, NetworkNeed, Seat, Stop, Timeout, TimerOutcome, Via,
+    WaitKind, WaitQuota,
+};
+use rig::{Rig, cpu_id, entity, ms, only, spec, us, weight};
+
+fn bytes(event: EventRef<'_>, outcome: Outcome) -> Vec<u8> {
+    let mut buffer = [0; MAX_RECORD];
+    let mut writer = Writer::new(&mut buffer);
+    write_event(&mut writer, cpu_id(4095), ms(3), event);
+    write_outcome(&mut writer, outcome);
+    let length = writer.len().expect("no record is longer than the longest");
+    buffer[..length].to_vec()
+}
+
+fn timeout() -> Timeout {
+    let permit = WaitQuota::new(1, 1, 1).take(mainspring_abi::ProcessId::new(0)).expect("one is left");
+    Timeout { deadline: ms(77), permit }
+}
+
+/// An event of every kind, as it is announced and as it is read back.
+fn events() -> Vec<(Vec<u8>, Event)> {
+    let seat = Seat::from_parts(300, ThreadRef::new(70_000, 9));
+    let conditions = IdleConditions {
+        network: NetworkNeed::PollAt(ms(5)),
+        ring_service: true,
+        stable_clock: false,
+        ..IdleConditions::default()
+    };
+    let mut bound = spec(5);
+    bound.affinity = only(&[0, 63, 64, 4095]);
+    bound.request = Some(us(700));
+    let bound = || mainspring_sched::Entity::new(bound.clone());
+    let stop = |stop: Stop| (bytes(EventRef::Resched(&stop), Outcome::Done), Event::Resched(stop));
+    let at = |event: EventRef<'_>| bytes(event, Outcome::Done);
+    vec![
+        (at(EventRef::Accept(&bound(), Via::Steal)), Event::Accept(bound(), Via::Steal)),
+        (at(EventRef::Accept(&entity(1), Via::Admit)), Event::Accept(entity(1), Via::Admit)),
+        stop(Stop::Nothing),
+        stop(Stop::Preempted),
+        stop(Stop::Yielded),
+        stop(Stop::Blocked(WaitKind::Join, None)),
+        stop(Stop::Blocked(WaitKind::Ring, Some(timeout()))),
+        (at(EventRef::ExitCurrent), Event::ExitCurrent),
+        (at(EventRef::Wake(seat)), Event::Wake(seat)),
+        (at(EventRef::HandOff(seat)), Event::HandOff(seat)),
+        (at(EventRef::Hold(seat)), Event::Hold(seat)),
+        (at(EventRef::Release(seat)), Event::Release(seat)),
+        (at(EventRef::Remove(seat)), Event::Remove(seat)),
+        (at(EventRef::Give(cpu_id(17))), Event::Give(cpu_id(17))),
+        (at(EventRef::Timer), Event::Timer),
+        (at(EventRef::Expire), Event::Expire),
+        (at(EventRef::RescheduleReceived), Event::RescheduleReceived),
+        (at(EventRef::EnterIdle(&conditions)), Event::EnterIdle(conditions)),
+        (at(EventRef::SetWeight(seat, weight(9))), Event::SetWeight(seat, weight(9))),
+        (at(EventRef::SetClass(seat, LatencyClass::Batch)), Event::SetClass(seat, LatencyClass::Batch)),
+    ]
+}
+
+#[test]
+fn every_event_is_read_back_as_it_was() {
+    for (bytes, event) in events() {
+        let mut reader = Reader::new(&bytes);
+        let read = read_record(&mut reader);
+        assert_eq!(read, Ok((cpu_id(4095), ms(3), event, Outcome::Done)));
+        assert!(reader.is_empty());
+    }
+}
+
+#[test]
+fn every_outcome_is_read_back_as_it_was() {
+    let seat = Seat::from_parts(7, ThreadRef::new(3, 1));
+    let mut rig = Rig::new(Policy::Eevdf);
+    rig.thread(64);
+    let run = rig.cpu.resched(us(5), Stop::Nothing);
+    assert!(matches!(run, Decision::Run(_)));
+    let lag = rig.cpu.exit_current(ms(9)).expect("it runs").lag();
+    let mut outcomes = vec![
+        Outcome::Refused,
+        Outcome::Decided(Decision::Idle),
+        Outcome::Decided(run),
+        Outcome::Left(None),
+        Outcome::Left(Some((seat.thread(), lag))),
+        Outcome::BadSeat,
+        Outcome::Expired(None, false),
+        Outcome::Idle(IdleTick::Suppressed { wake_at: ms(100) }),
+        Outcome::Done,
+    ];
+    for a in [false, true] {
+        outcomes.extend([
+            Outcome::Seated(70_000, a),
+            Outcome::Direct(a),
+            Outcome::Expired(Some((seat, ms(1))), a),
+        ]);
+        for b in [false, true] {
+            let timer = TimerOutcome { ticked: a, reschedule: b };
+            outcomes.extend([Outcome::Ready(a, b), Outcome::Timer(timer)]);
+        }
+    }
+    outcomes.extend(KeepTicking::ALL.map(|reason| Outcome::Idle(IdleTick::Kept(reason))));
+    for outcome in outcomes {
+        let bytes = bytes(EventRef::Timer, outcome);
+        let read = read_record(&mut Reader::new(&bytes));
+        assert_eq!(read, Ok((cpu_id(4095), ms(3), Event::Timer, outcome)));
+    }
+}
+
+#[test]
+fn a_record_cut_anywhere_is_refused() {
+    for (bytes, _) in events() {
+        for length in 0..bytes.len() {
+            assert_eq!(read_record(&mut Reader::new(&bytes[..length])), Err(DecodeError::Truncated));
+        }
+    }
+}
+
+#[test]
+fn any_bytes_are_refused_or_read_and_never_believed_beyond_their_range() {
+    let mut state = 7u64;
+    let mut draw = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let samples = events();
+    for _ in 0..200_000 {
+        let mut bytes = samples[draw() as usize % samples.len()].0.clone();
+        for _ in 0..1 + draw() % 3 {
+            let at = draw() as usize % bytes.len();
+            bytes[at] = draw() as u8;
+        }
+        // Whatever is read can be given to a CPU, which refuses what makes no sense.
+        if let Ok((_, elapsed, event, _)) = read_record(&mut Reader::new(&bytes)) {
+            let mut rig = Rig::on(17, Policy::Eevdf);
+            let _ = rig.cpu.apply(Nanos::new(elapsed.get() >> 8), event);
+        }
+    }
+}
