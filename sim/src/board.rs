@@ -10,7 +10,8 @@ use mainspring_sched::{Cpu, Offer, choose_victim};
 #[derive(Debug)]
 pub(crate) struct Board {
     offers: Vec<Offer>,
-    due: Tournament<i64>,
+    /// Relative deadline and CPU, the most overdue first.
+    due: Tournament<(i64, u32)>,
     stale: Vec<u32>,
     is_stale: Vec<bool>,
     /// How many CPUs have bound threads to give.
@@ -21,7 +22,7 @@ impl Board {
     pub(crate) fn new(cpus: usize) -> Self {
         Self {
             offers: vec![Offer::NONE; cpus],
-            due: Tournament::new(cpus, Offer::NOTHING, Offer::NOTHING),
+            due: Tournament::new(cpus, (Offer::NOTHING, u32::MAX)),
             stale: Vec::new(),
             is_stale: vec![false; cpus],
             bound: 0,
@@ -44,7 +45,7 @@ impl Board {
         }
         let (due_in, cpu) = self.due.first();
         // A thief has nothing queued, so it never finds itself here.
-        (due_in != Offer::NOTHING && cpu != thief.index()).then(|| cores[cpu].id())
+        (due_in != Offer::NOTHING && cpu as usize != thief.index()).then(|| cores[cpu as usize].id())
     }
 
     fn refresh(&mut self, cores: &[Cpu]) {
@@ -55,7 +56,7 @@ impl Board {
             self.bound += usize::from(offer.bound_reach != 0);
             self.bound -= usize::from(self.offers[cpu].bound_reach != 0);
             self.offers[cpu] = offer;
-            self.due.set(cpu, offer.due_in);
+            self.due.set(cpu, (offer.due_in, cpu as u32));
         }
     }
 }

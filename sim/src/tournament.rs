@@ -1,51 +1,55 @@
-//! A tournament over all CPUs: whose key is smallest, ties to the lower CPU.
+//! A tournament over all CPUs: the smallest of their keys is at hand.
 //!
-//! Conserved: every inner node holds the smaller of its two children, so the root is the smallest of all.
+//! Conserved: every inner node holds the smaller of its two children, so the root is the smallest of all. A key that
+//! ends in its CPU's number says whose it is, and gives ties to the lower CPU: see [`keyed`] and [`owner`].
+
+/// Bits that hold a CPU's number.
+const CPU_BITS: u32 = mainspring_abi::MAX_CPUS.trailing_zeros();
+
+/// `value` as the key of `cpu`. Values beyond 2^51 count as one and the same: a simulated time is far below.
+pub(crate) fn keyed(value: u64, cpu: usize) -> u64 {
+    value.min((1 << (63 - CPU_BITS)) - 1) << CPU_BITS | cpu as u64
+}
+
+/// Whose key it is, and its value.
+pub(crate) fn owner(key: u64) -> (u64, usize) {
+    (key >> CPU_BITS, (key & ((1 << CPU_BITS) - 1)) as usize)
+}
 
 #[derive(Debug)]
 pub(crate) struct Tournament<K> {
     leaves: usize,
-    /// Winner (key, CPU) of each node; node 1 is the root, and leaf c is at `leaves + c`.
-    nodes: Vec<(K, u32)>,
+    /// Smallest key below each node; node 1 is the root, and leaf c is at `leaves + c`.
+    nodes: Vec<K>,
 }
 
 impl<K: Ord + Copy> Tournament<K> {
-    /// All CPUs start with `key`; seats that no CPU has keep `last`, which no CPU's key may exceed.
-    pub(crate) fn new(cpus: usize, key: K, last: K) -> Self {
+    /// `cpus` keys, all of which are `last` at first, and none of which may exceed it.
+    pub(crate) fn new(cpus: usize, last: K) -> Self {
         let leaves = cpus.next_power_of_two();
-        let mut nodes = vec![(last, u32::MAX); 2 * leaves];
-        for (cpu, node) in nodes[leaves..].iter_mut().enumerate() {
-            *node = (if cpu < cpus { key } else { last }, cpu as u32);
-        }
-        for at in (1..leaves).rev() {
-            nodes[at] = nodes[2 * at].min(nodes[2 * at + 1]);
-        }
-        Self { leaves, nodes }
+        Self { leaves, nodes: vec![last; 2 * leaves] }
     }
 
     /// The key of `cpu` is `key` from now on.
     #[inline]
     pub(crate) fn set(&mut self, cpu: usize, key: K) {
         let mut at = self.leaves + cpu;
-        if self.nodes[at].0 == key {
-            return;
-        }
-        self.nodes[at].0 = key;
+        let mut winner = key;
         while at > 1 {
+            self.nodes[at] = winner;
+            winner = winner.min(self.nodes[at ^ 1]);
             at /= 2;
-            let (left, right) = (self.nodes[2 * at], self.nodes[2 * at + 1]);
-            let winner = if right.0 < left.0 { right } else { left };
             if self.nodes[at] == winner {
                 return;
             }
-            self.nodes[at] = winner;
         }
+        self.nodes[1] = winner;
     }
 
-    /// The smallest key and whose it is.
-    pub(crate) fn first(&self) -> (K, usize) {
-        let (key, cpu) = self.nodes[1];
-        (key, cpu as usize)
+    /// The smallest key.
+    #[inline]
+    pub(crate) fn first(&self) -> K {
+        self.nodes[1]
     }
 }
 
@@ -55,16 +59,18 @@ mod tests {
 
     #[test]
     fn the_smallest_wins_and_ties_go_to_the_lower_cpu() {
-        let mut tournament = Tournament::new(5, 9, 9);
-        let mut keys = [9u64; 5];
-        let mut state = 1u64;
-        for _ in 0..10_000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let (cpu, key) = ((state >> 33) as usize % 5, (state >> 40) % 7);
-            tournament.set(cpu, key);
-            keys[cpu] = key;
-            let expected = (0..5).min_by_key(|cpu| (keys[*cpu], *cpu)).map(|cpu| (keys[cpu], cpu));
-            assert_eq!(Some(tournament.first()), expected);
+        for cpus in [1, 5, 64] {
+            let mut tournament = Tournament::new(cpus, u64::MAX);
+            let mut values = vec![u64::MAX; cpus];
+            let mut state = 1u64;
+            for _ in 0..10_000 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let (cpu, value) = ((state >> 33) as usize % cpus, (state >> 40) % 7);
+                tournament.set(cpu, keyed(value, cpu));
+                values[cpu] = value;
+                let expected = (0..cpus).map(|cpu| (values[cpu], cpu)).min();
+                assert_eq!(Some(owner(tournament.first())), expected);
+            }
         }
     }
 }

@@ -20,13 +20,17 @@
 //!
 //! Tags (start and deadline) are derived from position, weight and request at each enqueue and never kept beyond it.
 //! Ties: earlier deadline, then later start, then lower thread index.
+//!
+//! Queued threads stand in *lanes*, one per length of request, where the usual decision costs the same however many
+//! there are. Threads that no lane is left for, or that are bound to some CPUs, stand in a tree each instead, where it
+//! costs O(log n) expected. Who runs is the same either way: the first in order of all that may start.
 
 mod lanes;
 pub(crate) mod row;
 
 use crate::heap::{HeapKey, SeatHeap};
 use crate::tree::{Nodes, Tree};
-use crate::virtual_time::{Lag, UNITS_AT_WEIGHT_ONE, VirtualTime, span};
+use crate::virtual_time::{Lag, NARROW_BITS, UNITS_AT_WEIGHT_ONE, VirtualTime, span};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use lanes::Lanes;
@@ -113,7 +117,7 @@ pub(crate) struct FairQueue {
 }
 
 impl FairQueue {
-    /// An empty queue. `shape` seeds the tree's balance and nothing else.
+    /// An empty queue. `shape` seeds the balance of lanes and trees, and nothing else.
     pub(crate) fn new(policy: Policy, shape: u64) -> Self {
         Self {
             policy,
@@ -164,7 +168,7 @@ impl FairQueue {
             return;
         }
         self.at = now;
-        if self.debtor_load | elapsed.get() >> 36 == 0 && self.load != 0 {
+        if self.debtor_load | elapsed.get() >> NARROW_BITS == 0 && self.load != 0 {
             let service = elapsed.get() * UNITS_AT_WEIGHT_ONE + self.remainder;
             self.clock = self.clock.plus(service / self.load);
             self.remainder = service % self.load;
@@ -173,6 +177,7 @@ impl FairQueue {
         }
     }
 
+    /// The general case: debtors come even on the way, nobody competes, or minutes have passed.
     #[inline(never)]
     fn advance_past_debtors(&mut self, elapsed: Nanos) {
         let mut service =
@@ -191,9 +196,15 @@ impl FairQueue {
             self.remainder = 0;
             return;
         }
-        let load = u128::from(self.load);
-        self.clock = self.clock.plus((service / load) as u64);
-        self.remainder = (service % load) as u64;
+        let (moved, remainder) = match u64::try_from(service) {
+            Ok(service) => (service / self.load, service % self.load),
+            Err(_) => {
+                let load = u128::from(self.load);
+                ((service / load) as u64, (service % load) as u64)
+            }
+        };
+        self.clock = self.clock.plus(moved);
+        self.remainder = remainder;
     }
 
     fn retire(&mut self, seat: u32) {
@@ -224,16 +235,15 @@ impl FairQueue {
 
     /// Ends `seat`'s competition, asleep or awake but not queued; what it is owed or owes goes with it.
     pub(crate) fn leave(&mut self, seat: u32, asleep: bool) -> Lag {
-        let lag = self.lag(seat);
         if !asleep {
             self.unload(self.nodes.rows[seat].weight);
-            lag
-        } else if self.debtors.contains(seat) {
-            self.retire(seat);
-            lag.debt_only()
-        } else {
-            Lag::ZERO
+            return self.lag(seat);
         }
+        let lag = self.lag_asleep(seat);
+        if self.debtors.contains(seat) {
+            self.retire(seat);
+        }
+        lag
     }
 
     /// `seat` stops competing for now: credit is gone, debt stays until it is even.
@@ -294,6 +304,11 @@ impl FairQueue {
     pub(crate) fn lag(&self, seat: u32) -> Lag {
         let row = &self.nodes.rows[seat];
         Lag::between(self.clock, row.position, row.weight)
+    }
+
+    /// What `seat`, which sleeps, will be owed when it wakes: its debt, as far as it is not repaid yet.
+    pub(crate) fn lag_asleep(&self, seat: u32) -> Lag {
+        if self.debtors.contains(seat) { self.lag(seat).debt_only() } else { Lag::ZERO }
     }
 
     /// What `seat` is owed if it has run for `ran` since it was last charged.

@@ -104,3 +104,81 @@ impl<K: HeapKey> SeatHeap<K> {
         self.place[self.heap[b].1 as usize] = b as u32;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::virtual_time::VirtualTime;
+    use proptest::prelude::*;
+
+    const SEATS: u32 = 40;
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Insert { seat: u32, distance: u64 },
+        Remove { seat: u32 },
+        RemoveFirst,
+    }
+
+    fn an_op() -> impl Strategy<Value = Op> {
+        // Few distances, so that keys are often equal.
+        let distance = prop_oneof![0u64..4, 0u64..1 << 40];
+        prop_oneof![
+            3 => (0..SEATS, distance).prop_map(|(seat, distance)| Op::Insert { seat, distance }),
+            1 => (0..SEATS).prop_map(|seat| Op::Remove { seat }),
+            2 => Just(Op::RemoveFirst),
+        ]
+    }
+
+    fn check(heap: &SeatHeap<VirtualTime>, list: &[(VirtualTime, u32)]) {
+        let first = list.iter().map(|(key, _)| *key).reduce(VirtualTime::earlier);
+        assert_eq!(heap.peek().map(|(key, _)| *key), first);
+        for seat in 0..SEATS {
+            let listed = list.iter().find(|(_, listed)| *listed == seat).map(|(key, _)| *key);
+            assert_eq!(heap.key(seat), listed);
+            assert_eq!(heap.contains(seat), listed.is_some());
+        }
+        for (at, (key, seat)) in heap.heap.iter().enumerate() {
+            assert_eq!(heap.place[*seat as usize], at as u32);
+            assert!(
+                at == 0 || !key.is_before(&heap.heap[(at - 1) / 2].0),
+                "seat {seat} precedes what is above it"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_heap_finds_what_a_search_of_a_list_finds(ops in prop::collection::vec(an_op(), 1..300)) {
+            let mut heap = SeatHeap::new();
+            heap.reserve(SEATS as usize).expect("a few seats fit");
+            let room = (heap.heap.capacity(), heap.place.capacity());
+            let mut list: Vec<(VirtualTime, u32)> = Vec::new();
+            for op in ops {
+                match op {
+                    Op::Insert { seat, distance } if !heap.contains(seat) => {
+                        // Keys on both sides of the wrap.
+                        let key = VirtualTime(u64::MAX - 2).plus(distance);
+                        heap.insert(seat, key);
+                        list.push((key, seat));
+                    }
+                    Op::Insert { .. } => {}
+                    Op::Remove { seat } => {
+                        assert_eq!(heap.remove(seat), list.iter().any(|(_, listed)| *listed == seat));
+                        list.retain(|(_, listed)| *listed != seat);
+                    }
+                    Op::RemoveFirst => {
+                        if let Some(&(_, seat)) = heap.peek() {
+                            assert!(heap.remove(seat));
+                            list.retain(|(_, listed)| *listed != seat);
+                        }
+                    }
+                }
+                check(&heap, &list);
+            }
+            assert_eq!((heap.heap.capacity(), heap.place.capacity()), room);
+        }
+    }
+}

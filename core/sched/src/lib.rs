@@ -53,8 +53,8 @@ mod wake;
 
 pub use account::Account;
 pub use cpu::{
-    AcceptError, Config, Cpu, Decision, Dispatch, Expired, Handoff, IdleTick, NoRoom, Refused, Removed, Seat,
-    SeatError, State, Stop, ThreadView, TimerOutcome, Via, Woken,
+    AcceptError, Config, Cpu, Decision, Dispatch, Expired, Handoff, IdleTick, NoRoom, PolicyCap, PolicyError,
+    Refused, Removed, Seat, SeatError, Snapshot, State, Stop, ThreadView, TimerOutcome, Via, Woken,
 };
 pub use entity::{Affinity, Entity, Spec};
 pub use fair::{DEBTORS_RETIRED_PER_EVENT, MAX_REQUEST, Tag, class_request};

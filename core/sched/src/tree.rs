@@ -1,9 +1,9 @@
 //! A treap of queued threads, ordered by virtual deadline, that finds the first *eligible* one in O(log n).
 //!
-//! Order is total: earlier deadline, then later start, then lower thread index. Each node also knows the earliest
-//! start in its left and in its right part, so the search for the first node whose start has come never backs up.
-//! Nodes live in one table per CPU, indexed by seat; a node is in at most one tree. Priorities are drawn at each
-//! insertion from a generator that no thread can observe, so nobody can aim for a deep tree.
+//! It takes any mixture of starts and deadlines. Each node also knows the earliest start in its left and in its right
+//! part, so the search for the first node whose start has come never backs up. Nodes are the queue's rows; a row is
+//! in at most one tree. Priorities are drawn at each insertion from a generator that no thread can observe, so nobody
+//! can aim for a deep tree.
 //!
 //! Conserved: in-order traversal is sorted, a parent's priority is at least its children's, and `earliest` and
 //! `reach` summarise exactly the part below. [`Tree::verify`] checks all of it, by other means.

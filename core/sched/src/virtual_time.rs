@@ -17,8 +17,12 @@ pub const FRACTION_BITS: u32 = 20;
 /// Virtual units that one nanosecond adds to a thread of weight 1.
 pub(crate) const UNITS_AT_WEIGHT_ONE: u64 = (Weight::REFERENCE.get() as u64) << FRACTION_BITS;
 
-/// Service times this factor stays below 2^63, so 64-bit division is exact for it.
-const NARROW_SERVICE: u64 = 1 << 36;
+/// Service below two to this many nanoseconds, times [`UNITS_AT_WEIGHT_ONE`], stays below 2^62, so that 64-bit
+/// division does.
+pub(crate) const NARROW_BITS: u32 = 36;
+const NARROW_SERVICE: u64 = 1 << NARROW_BITS;
+
+const _: () = assert!(UNITS_AT_WEIGHT_ONE << NARROW_BITS <= 1 << 62);
 
 const _: () = assert!(MAX_REQUEST.get() < NARROW_SERVICE);
 
@@ -63,6 +67,7 @@ impl VirtualTime {
 }
 
 /// How far `service` moves a thread of `weight` along the virtual scale.
+#[inline]
 pub(crate) fn span(service: Nanos, weight: Weight) -> u64 {
     let weight = u64::from(weight.get());
     if service.get() < NARROW_SERVICE {

@@ -55,6 +55,8 @@ impl WaitPermit {
 pub struct Timeout {
     /// Absolute time.
     pub deadline: Nanos,
+    /// Handed back when it ends by itself: whatever the waiter needs to know its wait again.
+    pub user_data: u64,
     /// Leave to wait.
     pub permit: WaitPermit,
 }

@@ -18,13 +18,13 @@ fn bytes(event: EventRef<'_>, outcome: Outcome) -> Vec<u8> {
     let mut writer = Writer::new(&mut buffer);
     write_event(&mut writer, cpu_id(4095), ms(3), event);
     write_outcome(&mut writer, outcome);
-    let length = writer.len().expect("no record is longer than the longest");
+    let length = writer.written().expect("no record is longer than the longest");
     buffer[..length].to_vec()
 }
 
 fn timeout() -> Timeout {
     let permit = WaitQuota::new(1, 1, 1).take(mainspring_abi::ProcessId::new(0)).expect("one is left");
-    Timeout { deadline: ms(77), permit }
+    Timeout { deadline: ms(77), user_data: u64::MAX, permit }
 }
 
 /// An event of every kind, as it is announced and as it is read back.

@@ -15,7 +15,7 @@ fn every_kind_of_wait_ends_at_its_deadline_or_by_a_wake_and_gives_its_permit_bac
             let seat = rig.thread(64);
             rig.start();
             let permit = rig.quota.take(ProcessId::new(0)).expect("ample");
-            let timeout = Timeout { deadline: ms(7), permit };
+            let timeout = Timeout { deadline: ms(7), user_data: 41, permit };
             assert_eq!(rig.resched(Stop::Blocked(kind, Some(timeout))), None);
             assert_eq!(rig.cpu.state(seat), Ok(State::Asleep(kind)));
             assert_eq!(rig.cpu.next_deadline(), Some(ms(7)));
@@ -27,6 +27,7 @@ fn every_kind_of_wait_ends_at_its_deadline_or_by_a_wake_and_gives_its_permit_bac
                 rig.now = ms(7);
                 let expired = rig.cpu.expire(rig.now).expect("due");
                 assert_eq!((expired.thread, expired.kind, expired.deadline), (seat.thread(), kind, ms(7)));
+                assert_eq!(expired.user_data, 41, "what came with the wait comes back");
                 expired.woken.permit
             };
             rig.quota.give_back(permit.expect("a timed wait has a permit"));

@@ -22,7 +22,7 @@ use crate::board::Board;
 use crate::digest::Digest;
 use crate::random::Random;
 use crate::record::Recorder;
-use crate::tournament::Tournament;
+use crate::tournament::{Tournament, keyed};
 use crate::watch::Watch;
 use lane::Lane;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
@@ -40,7 +40,7 @@ struct Machine<'a> {
     cores: Vec<Cpu>,
     lanes: Vec<Lane>,
     /// When each CPU next has something to do.
-    agenda: Tournament<Nanos>,
+    agenda: Tournament<u64>,
     /// CPUs touched by the event in progress.
     touched: Vec<u32>,
     /// Idle CPUs that have no reschedule pending.
@@ -100,7 +100,7 @@ impl Machine<'_> {
             lane.touched = false;
             lane.timer_at = self.cores[cpu].next_timer().max(lane.timer_late);
             let next = lane.next_event();
-            self.agenda.set(cpu, next);
+            self.agenda.set(cpu, keyed(next.get(), cpu));
         }
     }
 }

@@ -107,7 +107,7 @@ impl Machine<'_> {
         let timeout = match deadline {
             None => None,
             Some(deadline) => match self.quota.take(self.threads[thread].process) {
-                Ok(permit) => Some(Timeout { deadline, permit }),
+                Ok(permit) => Some(Timeout { deadline, user_data: self.threads[thread].wait_number, permit }),
                 Err(
                     QuotaError::Process { .. }
                     | QuotaError::System { .. }

@@ -8,7 +8,7 @@ use crate::board::Board;
 use crate::digest::Digest;
 use crate::random::{Random, Stream};
 use crate::record::{Header, Recorder};
-use crate::tournament::Tournament;
+use crate::tournament::{Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
 use mainspring_report::Report;
@@ -58,8 +58,8 @@ impl<'a> Machine<'a> {
             idle_count: cpus,
             board: Board::new(cpus),
             lanes: (0..cpus).map(|cpu| Lane::new(Random::new(seed, Stream::Cpu(cpu)))).collect(),
-            agenda: Tournament::new(cpus, Nanos::MAX, Nanos::MAX),
-            placement: Tournament::new(cpus, 0, u64::MAX),
+            agenda: Tournament::new(cpus, u64::MAX),
+            placement: Tournament::new(cpus, u64::MAX),
             placed_weight: vec![0; cpus],
             touched: Vec::new(),
             endpoints: workload.endpoints.iter().map(|_| Endpoint::default()).collect(),
@@ -80,6 +80,9 @@ impl<'a> Machine<'a> {
             threads,
             bases,
         };
+        for cpu in 0..cpus {
+            machine.placement.set(cpu, keyed(0, cpu));
+        }
         machine.plan_starts();
         machine.plan_faults();
         if let Some(out) = options.record {
@@ -137,7 +140,8 @@ impl<'a> Machine<'a> {
 
     /// Handles the next thing that happens, if it happens before `end`; when.
     fn advance(&mut self, end: Nanos) -> Option<Nanos> {
-        let (cpu_at, cpu) = self.agenda.first();
+        let (cpu_at, cpu) = owner(self.agenda.first());
+        let cpu_at = Nanos::new(cpu_at);
         let start_at = self.starts.last().map_or(Nanos::MAX, |(at, _)| *at);
         let outside = start_at.min(self.next_burst).min(self.next_exit);
         let next = cpu_at.min(outside);
@@ -163,13 +167,13 @@ impl<'a> Machine<'a> {
         let index = index as usize;
         let weight = u64::from(self.workload.threads[self.threads[index].spec].weight.get());
         let cpu = match &self.threads[index].affinity {
-            Affinity::Any => self.placement.first().1,
+            Affinity::Any => owner(self.placement.first()).1,
             Affinity::Only(cpus) => {
                 cpus.iter().map(CpuId::index).min_by_key(|cpu| self.placed_weight[*cpu]).unwrap_or(0)
             }
         };
         self.placed_weight[cpu] += weight;
-        self.placement.set(cpu, self.placed_weight[cpu]);
+        self.placement.set(cpu, keyed(self.placed_weight[cpu], cpu));
         self.admit(index, cpu, None);
     }
 

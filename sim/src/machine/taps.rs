@@ -10,7 +10,7 @@ use mainspring_sched::{
 };
 
 impl Machine<'_> {
-    #[inline]
+    #[inline(always)]
     fn announce(&mut self, cpu: usize, event: EventRef<'_>) {
         self.touch(cpu);
         self.board.touch(cpu);
@@ -22,7 +22,7 @@ impl Machine<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn conclude(&mut self, cpu: usize, outcome: Outcome) {
         if let Some(recorder) = &mut self.recorder
             && let Err(error) = recorder.finish(outcome)

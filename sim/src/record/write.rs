@@ -67,7 +67,7 @@ impl<'a> Recorder<'a> {
         self.block.resize(start + MAX_RECORD, 0);
         let mut writer = Writer::new(&mut self.block[start..]);
         write(&mut writer);
-        let length = writer.len().unwrap_or(MAX_RECORD);
+        let length = writer.written().unwrap_or(MAX_RECORD);
         self.block.truncate(start + length);
     }
 

@@ -44,6 +44,7 @@ pub struct Dispatch {
 }
 
 /// Whether the target of a direct handoff may go first.
+#[derive(Clone, Copy)]
 enum DirectRule {
     /// The slice it could have had a part of is over; the queue decides.
     Refuse,
@@ -54,11 +55,20 @@ enum DirectRule {
     Until(Nanos),
 }
 
+/// Ends the running interval that began at `since`; its length. The only place where time becomes charged time.
+#[inline]
+fn end_interval(since: &mut Nanos, charged_total: &mut Nanos, now: Nanos) -> Nanos {
+    let ran = now - core::mem::replace(since, now);
+    *charged_total += ran;
+    ran
+}
+
 #[cold]
 fn nothing_was_running(stop: &Stop) -> ! {
     panic!("nothing was running that could stop as {stop:?}")
 }
 
+#[derive(Clone, Copy)]
 struct Choice {
     slot: u32,
     slice_cap: Nanos,
@@ -92,14 +102,11 @@ impl Cpu {
         if unusual {
             return self.stop_running(now, slot, Stop::Preempted);
         }
-        let ran = now - self.since;
-        self.since = now;
-        self.charged_total += ran;
+        let ran = end_interval(&mut self.since, &mut self.charged_total, now);
         let moved = self.fair.charge(slot, ran);
-        occupant.entity.account.charge(ran, moved);
+        occupant.charge(ran, moved);
         // Counted while the account is at hand, and taken back below if nobody was better.
         occupant.entity.account.preemptions += 1;
-        occupant.use_up(ran);
         occupant.wait_for_cpu(now);
         self.fair.enqueue_charged(slot, &occupant.ask_to_run(None), ran, moved);
         self.note_queue_depth();
@@ -124,7 +131,7 @@ impl Cpu {
     }
 
     #[inline(never)]
-    fn stop_running(&mut self, now: Nanos, slot: u32, stop: Stop) -> Decision {
+    pub(super) fn stop_running(&mut self, now: Nanos, slot: u32, stop: Stop) -> Decision {
         self.charge(now, slot);
         let rest = if self.slice_end > now { DirectRule::Until(self.slice_end) } else { DirectRule::Refuse };
         let choice = match stop {
@@ -132,7 +139,7 @@ impl Cpu {
             Stop::Preempted => {
                 self.requeue(now, slot);
                 let choice = self.choose(DirectRule::Refuse);
-                if choice.as_ref().is_none_or(|next| next.slot != slot) {
+                if choice.is_none_or(|next| next.slot != slot) {
                     self.at_mut(slot).entity.account.preemptions += 1;
                 }
                 choice
@@ -158,13 +165,9 @@ impl Cpu {
     }
 
     fn charge(&mut self, now: Nanos, slot: u32) {
-        let ran = now - self.since;
-        self.since = now;
-        self.charged_total += ran;
+        let ran = end_interval(&mut self.since, &mut self.charged_total, now);
         let moved = self.fair.charge(slot, ran);
-        let occupant = self.at_mut(slot);
-        occupant.entity.account.charge(ran, moved);
-        occupant.use_up(ran);
+        self.at_mut(slot).charge(ran, moved);
     }
 
     fn requeue(&mut self, now: Nanos, slot: u32) {
@@ -192,8 +195,9 @@ impl Cpu {
         occupant.state = State::Asleep(kind);
         occupant.entity.used = Nanos::ZERO;
         occupant.entity.account.voluntary_blocks += 1;
-        if let Some(Timeout { deadline, permit }) = timeout {
+        if let Some(Timeout { deadline, user_data, permit }) = timeout {
             occupant.permit = Some(permit);
+            occupant.user_data = user_data;
             let thread_index = occupant.entity.thread.index();
             self.waits.insert(slot, Due { deadline, thread_index });
         }

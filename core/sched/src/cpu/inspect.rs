@@ -56,7 +56,11 @@ impl Cpu {
     /// What the thread at `seat` is owed, as of this CPU's last event; the interval in progress, if it runs, counts
     /// up to `now`.
     pub fn lag(&self, now: Nanos, seat: Seat) -> Result<Lag, SeatError> {
-        self.occupant(seat)?;
+        match self.occupant(seat)?.state {
+            State::Asleep(_) => return Ok(self.fair.lag_asleep(seat.slot)),
+            State::Held => return Ok(self.at(seat.slot).entity.lag),
+            State::Running | State::Queued | State::Direct => {}
+        }
         let ran = if self.current == Some(seat.slot) { now - self.since } else { Nanos::ZERO };
         Ok(self.fair.lag_after(seat.slot, ran))
     }
@@ -168,7 +172,11 @@ impl Cpu {
             state: occupant.state,
             weight: occupant.entity.weight,
             class: occupant.entity.class,
-            lag: self.fair.lag(slot),
+            lag: match occupant.state {
+                State::Asleep(_) => self.fair.lag_asleep(slot),
+                State::Held => occupant.entity.lag,
+                State::Running | State::Queued | State::Direct => self.fair.lag(slot),
+            },
             tag,
             deadline: self.waits.key(slot).map(|due| due.deadline),
         }

@@ -10,12 +10,14 @@
 
 mod dispatch;
 mod inspect;
+mod policy;
 mod timer;
 mod transfer;
 mod wakeup;
 
 pub use dispatch::{Decision, Dispatch, Stop};
 pub use inspect::ThreadView;
+pub use policy::{PolicyCap, PolicyError, Snapshot};
 pub use timer::{Expired, IdleTick, TimerOutcome};
 pub use transfer::{AcceptError, Refused, Removed, Via};
 pub use wakeup::{Handoff, Woken};
@@ -147,16 +149,25 @@ struct Occupant {
     request: Nanos,
     state: State,
     permit: Option<WaitPermit>,
+    /// Given with a timed wait, and handed back when its time is over.
+    user_data: u64,
 }
 
 impl Occupant {
     fn new(mut entity: Entity, quantum: Nanos) -> Self {
-        Self { request: entity.settle_request(quantum), entity, state: State::Queued, permit: None }
+        Self {
+            request: entity.settle_request(quantum),
+            entity,
+            state: State::Queued,
+            permit: None,
+            user_data: 0,
+        }
     }
 
-    /// Counts `ran` against the request in progress.
+    /// Charges an interval of `ran`, which moved the thread by `moved`, to the account and to the request in progress.
     #[inline]
-    fn use_up(&mut self, ran: Nanos) {
+    fn charge(&mut self, ran: Nanos, moved: u64) {
+        self.entity.account.charge(ran, moved);
         let used = self.entity.used + ran;
         self.entity.used = if used < self.request { used } else { self.past_requests(used - self.request) };
     }
@@ -334,3 +345,6 @@ impl Cpu {
         self.fair.queued() != 0 || self.direct.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests;

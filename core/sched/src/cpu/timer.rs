@@ -29,6 +29,8 @@ pub struct Expired {
     pub kind: WaitKind,
     /// When it was due.
     pub deadline: Nanos,
+    /// What came with the wait.
+    pub user_data: u64,
     /// It is ready now.
     pub woken: Woken,
 }
@@ -82,11 +84,11 @@ impl Cpu {
         }
         let State::Asleep(kind) = self.at(slot).state else { unreachable!("only sleepers wait") };
         self.telemetry.timeouts += 1;
-        let seat = self.seat_of(slot);
+        let (seat, user_data) = (self.seat_of(slot), self.at(slot).user_data);
         let permit = self.end_wait(now, slot);
         let reschedule = self.publish(now, slot);
         let woken = Woken { reschedule, permit };
-        Some(Expired { thread: seat.thread, seat, kind, deadline: due.deadline, woken })
+        Some(Expired { thread: seat.thread, seat, kind, deadline: due.deadline, user_data, woken })
     }
 
     /// Another CPU asks this one to look at its queue.

@@ -79,6 +79,7 @@ pub struct Removed {
 
 impl Cpu {
     /// Gives `entity` a seat here and makes it ready.
+    #[expect(clippy::result_large_err, reason = "the thread itself comes back, and boxing it would allocate")]
     pub fn accept(&mut self, now: Nanos, entity: Entity, via: Via) -> Result<(Seat, Woken), Refused> {
         if let Err(why) = self.may_accept(&entity) {
             return Err(Refused { why, entity });

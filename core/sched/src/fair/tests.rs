@@ -10,7 +10,7 @@ use std::vec;
 const SEATS: u32 = 80;
 
 /// Close enough to the end of the scale for a run to go past it.
-const NEAR_THE_WRAP: VirtualTime = VirtualTime(u64::MAX - (1 << 38));
+const NEAR_THE_WRAP: VirtualTime = VirtualTime(u64::MAX - (1 << 34));
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -82,7 +82,7 @@ impl Pair {
     }
 
     fn note(&mut self, seat: u32) {
-        let cpus = self.wishes[seat as usize].as_ref().and_then(|(_, cpus)| cpus.clone());
+        let cpus = self.wishes[seat as usize].as_ref().and_then(|(_, cpus)| *cpus);
         let tag = self.queue.queued_tag(seat);
         self.list.push(Listed { seat, tag, thread_index: Self::thread_index(seat), cpus });
     }
@@ -361,6 +361,23 @@ fn equal_tags_go_by_thread_index_in_a_lane_and_between_lane_and_tree() {
     assert_eq!(queue.in_order(), [1, 3, 2, 0]);
     let taken: Vec<_> = core::iter::from_fn(|| queue.take_next()).collect();
     assert_eq!(taken, [1, 3, 2, 0]);
+}
+
+#[test]
+fn equal_deadlines_go_to_the_later_start_across_lanes() {
+    let (long, short) = (Nanos::from_millis(3), Nanos::new(750_000));
+    for order in [[0, 1], [1, 0]] {
+        let mut queue = queue_of(&[64, 64]);
+        // Ahead by just what it asks for less.
+        queue.charge(1, long - short);
+        for seat in order {
+            queue.enqueue(seat, &ask(seat, if seat == 0 { long } else { short }));
+        }
+        assert_eq!(queue.queued_tag(0).deadline, queue.queued_tag(1).deadline);
+        assert_eq!(queue.in_order(), [1, 0]);
+        queue.verify().expect("the structure holds");
+        assert_eq!(queue.first_open(), Some(1));
+    }
 }
 
 /// The short way that full requests take in [`FairQueue::enqueue_charged`] gives the tags of the long one.

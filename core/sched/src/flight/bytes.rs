@@ -34,7 +34,7 @@ impl fmt::Display for DecodeError {
 impl core::error::Error for DecodeError {}
 
 /// Writes into a buffer that is large enough for one record; what does not fit is dropped and noticed by
-/// [`Writer::len`] being `None`.
+/// [`Writer::written`] being `None`.
 #[derive(Debug)]
 pub struct Writer<'a> {
     buffer: &'a mut [u8],
@@ -49,7 +49,7 @@ impl<'a> Writer<'a> {
 
     /// How many bytes were written, if all fitted.
     #[must_use]
-    pub fn len(&self) -> Option<usize> {
+    pub fn written(&self) -> Option<usize> {
         (self.at <= self.buffer.len()).then_some(self.at)
     }
 
@@ -164,6 +164,6 @@ mod tests {
         let mut buffer = [0; 2];
         let mut writer = Writer::new(&mut buffer);
         writer.number(u64::MAX);
-        assert_eq!(writer.len(), None);
+        assert_eq!(writer.written(), None);
     }
 }

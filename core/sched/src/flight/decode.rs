@@ -140,8 +140,9 @@ fn stop(r: &mut Reader<'_>) -> Read<Stop> {
         4 => {
             let kind = wait_kind(r)?;
             let deadline = Nanos::new(r.number("deadline")?);
+            let user_data = r.number("user data")?;
             let permit = WaitPermit::from_record(ProcessId::new(r.small("process")?));
-            Stop::Blocked(kind, Some(Timeout { deadline, permit }))
+            Stop::Blocked(kind, Some(Timeout { deadline, user_data, permit }))
         }
         code => return unknown("stop", code),
     })

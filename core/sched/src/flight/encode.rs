@@ -100,6 +100,7 @@ fn stop(w: &mut Writer<'_>, why: &Stop) {
             w.byte(4);
             w.byte(wait_code(*kind));
             w.number(timeout.deadline.get());
+            w.number(timeout.user_data);
             w.number(u64::from(timeout.permit.process().get()));
         }
     }

@@ -101,7 +101,7 @@ impl Rig {
     pub fn sleep(&mut self, length: Nanos) -> Option<Seat> {
         let permit = self.quota.take(ProcessId::new(0)).expect("the rig's quota is ample");
         let deadline = self.now + length;
-        self.resched(Stop::Blocked(WaitKind::Sleep, Some(Timeout { deadline, permit })))
+        self.resched(Stop::Blocked(WaitKind::Sleep, Some(Timeout { deadline, user_data: 0, permit })))
     }
 
     /// Runs the CPU for `length`, rescheduling whenever its timer says so; what ran, slice by slice.
