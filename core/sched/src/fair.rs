@@ -10,13 +10,14 @@
 //!   but may be ahead by its weight times the longest request of any competitor per weight.
 //!
 //! Conserved:
-//! * `load` is the sum of the weights of all competitors: queued, running, and asleep in debt.
-//! * Debt outlives everything: a thread that stops while it is ahead stays a competitor of the fluid schedule
-//!   until the clock has caught up with it, so sleeping, moving or changing weight wipes nothing out.
+//! * `load` is the sum of the weights of all competitors: queued, running, and in debt, asleep or gone.
+//! * Debt outlives everything: a thread that stops while it is ahead stays a competitor of the fluid schedule until
+//!   the clock has caught up with it, so sleeping, ending, moving or changing weight wipes nothing out.
 //! * Credit does not: a thread that sleeps, yields or changes its weight while it is owed gives up what it was owed.
 //!   Otherwise many threads could hoard credit and claim it at once, and no bound would hold for the others.
 //! * The clock never goes back. It stands still while nobody competes, and jumps to the earliest start when
-//!   everybody queued is ahead, so the CPU is never idle with work queued.
+//!   everybody queued, or the only one who runs, is ahead of it: the CPU is never idle with work queued, and what
+//!   nobody else wants is given, not lent.
 //!
 //! Tags (start and deadline) are derived from position, weight and request at each enqueue and never kept beyond it.
 //! Ties: earlier deadline, then later start, then lower thread index.
@@ -25,6 +26,7 @@
 //! there are. Threads that no lane is left for, or that are bound to some CPUs, stand in a tree each instead, where it
 //! costs O(log n) expected. Who runs is the same either way: the first in order of all that may start.
 
+mod estate;
 mod lanes;
 pub(crate) mod row;
 
@@ -33,6 +35,7 @@ use crate::tree::{Nodes, Tree};
 use crate::virtual_time::{Lag, NARROW_BITS, UNITS_AT_WEIGHT_ONE, VirtualTime, span};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
+use estate::{Debt, Estate};
 use lanes::Lanes;
 use mainspring_abi::{LatencyClass, Nanos, Policy, Weight};
 use row::{Key, Place, Row};
@@ -113,6 +116,8 @@ pub(crate) struct FairQueue {
     bound: Tree<true>,
     /// Sleepers that still compete, by the clock time at which they are even.
     debtors: SeatHeap<VirtualTime>,
+    /// Debts of threads that have left.
+    estate: Estate,
     shape: u64,
 }
 
@@ -133,6 +138,7 @@ impl FairQueue {
             open: Tree::new(),
             bound: Tree::new(),
             debtors: SeatHeap::new(),
+            estate: Estate::default(),
             shape: shape | 1,
         }
     }
@@ -144,6 +150,7 @@ impl FairQueue {
 
     pub(crate) fn reserve(&mut self, seats: usize) -> Result<(), TryReserveError> {
         self.nodes.reserve(seats)?;
+        self.estate.reserve(seats)?;
         self.debtors.reserve(seats)
     }
 
@@ -183,14 +190,14 @@ impl FairQueue {
         let mut service =
             u128::from(elapsed.get()) * u128::from(UNITS_AT_WEIGHT_ONE) + u128::from(self.remainder);
         for _ in 0..DEBTORS_RETIRED_PER_EVENT {
-            let Some(&(even, seat)) = self.debtors.peek() else { break };
+            let Some((even, whose)) = self.next_even() else { break };
             let needed = even.since(self.clock).max(0) as u128 * u128::from(self.load);
             if service < needed {
                 break;
             }
             service -= needed;
             self.clock = self.clock.later(even);
-            self.retire(seat);
+            self.retire(whose);
         }
         if self.load == 0 {
             self.remainder = 0;
@@ -207,9 +214,33 @@ impl FairQueue {
         self.remainder = remainder;
     }
 
-    fn retire(&mut self, seat: u32) {
-        self.debtors.remove(seat);
-        let weight = self.nodes.rows[seat].weight;
+    /// The debt that is even first, and whose it is: a sleeper's, or that of one who has left.
+    fn next_even(&self) -> Option<(VirtualTime, Option<u32>)> {
+        let asleep = self.debtors.peek().map(|(even, seat)| (*even, Some(*seat)));
+        let left = self.estate.first().map(|debt| (debt.even, None));
+        match (asleep, left) {
+            (Some(a), Some(b)) if b.0.is_before(a.0) => Some(b),
+            (Some(a), _) => Some(a),
+            (None, b) => b,
+        }
+    }
+
+    fn retire(&mut self, whose: Option<u32>) {
+        let weight = match whose {
+            Some(seat) => {
+                self.debtors.remove(seat);
+                self.nodes.rows[seat].weight
+            }
+            None => match self.estate.pop() {
+                Some(debt) => debt.weight,
+                None => return,
+            },
+        };
+        self.forgive(weight);
+    }
+
+    /// A debtor's weight competes no longer.
+    fn forgive(&mut self, weight: Weight) {
         self.debtor_load -= u64::from(weight.get());
         self.unload(weight);
     }
@@ -233,15 +264,21 @@ impl FairQueue {
         self.add_load(weight);
     }
 
-    /// Ends `seat`'s competition, asleep or awake but not queued; what it is owed or owes goes with it.
+    /// `seat` leaves, asleep or awake but not queued, with what it is owed or owes. A debt stays behind as well: its
+    /// competitors here have been made to wait, whether or not the thread waits elsewhere in turn.
     pub(crate) fn leave(&mut self, seat: u32, asleep: bool) -> Lag {
-        if !asleep {
-            self.unload(self.nodes.rows[seat].weight);
-            return self.lag(seat);
-        }
-        let lag = self.lag_asleep(seat);
-        if self.debtors.contains(seat) {
-            self.retire(seat);
+        let Row { position, weight, .. } = self.nodes.rows[seat];
+        let lag = if asleep { self.lag_asleep(seat) } else { self.lag(seat) };
+        let counted = asleep && self.debtors.remove(seat);
+        if self.clock.is_before(position) && (counted || !asleep) {
+            self.debtor_load += if counted { 0 } else { u64::from(weight.get()) };
+            if let Some(forgiven) = self.estate.push(Debt { even: position, weight }) {
+                self.forgive(forgiven.weight);
+            }
+        } else if counted {
+            self.forgive(weight);
+        } else if !asleep {
+            self.unload(weight);
         }
         lag
     }
@@ -260,7 +297,7 @@ impl FairQueue {
     /// `seat` competes again, with `weight`.
     pub(crate) fn wake(&mut self, seat: u32, weight: Weight) {
         if self.debtors.contains(seat) {
-            self.retire(seat);
+            self.retire(Some(seat));
             self.nodes.rows[seat].position = self.nodes.rows[seat].position.later(self.clock);
             if weight != self.nodes.rows[seat].weight {
                 self.nodes.rows[seat].position = self.lag(seat).position(self.clock, weight);
@@ -283,6 +320,13 @@ impl FairQueue {
         self.nodes.rows[seat].weight = weight;
         self.load += u64::from(weight.get());
         self.unload(old);
+    }
+
+    /// `seat` gets back the credit it had when it was held.
+    pub(crate) fn restore_credit(&mut self, seat: u32, lag: Lag) {
+        if lag > Lag::ZERO && self.load != self.debtor_load + u64::from(self.nodes.rows[seat].weight.get()) {
+            self.nodes.rows[seat].position = lag.position(self.clock, self.nodes.rows[seat].weight);
+        }
     }
 
     /// `seat` gives up what it is owed, if anything.
@@ -407,30 +451,61 @@ impl FairQueue {
             Policy::Eevdf => self.lanes.take_first_started(&mut self.nodes.rows, reached),
             Policy::Wfq => self.lanes.take_first(&mut self.nodes.rows),
         };
-        if taken.is_none() {
-            return self.take_next_of_all();
-        }
+        let Some(seat) = taken else { return self.take_next_of_all() };
         self.queued -= 1;
+        if reached.is_before(self.nodes.rows[seat].start) {
+            self.pull_clock(seat);
+        }
         taken
     }
 
     #[inline(never)]
     fn take_next_of_all(&mut self) -> Option<u32> {
-        let seat = self.first_eligible().or_else(|| self.first_after_jump())?;
+        let seat = match self.first_eligible() {
+            Some(seat) => seat,
+            None => {
+                self.jump_to(self.earliest_start()?);
+                self.first_eligible()?
+            }
+        };
         self.dequeue(seat);
+        if self.reached().is_before(self.nodes.rows[seat].start) {
+            self.pull_clock(seat);
+        }
         Some(seat)
     }
 
+    /// `seat` was taken although its start has not come, as WFQ does. If nobody's has, the clock is behind them all.
     #[cold]
-    fn first_after_jump(&mut self) -> Option<u32> {
+    fn pull_clock(&mut self, seat: u32) {
+        let start = self.nodes.rows[seat].start;
+        let earliest = self.earliest_start().map_or(start, |other| other.earlier(start));
+        if self.reached().is_before(earliest) {
+            self.jump_to(earliest);
+        }
+    }
+
+    /// `seat` runs, and nobody is queued: the clock is at least where its request in progress began. `ask` and `ran`
+    /// are as in [`FairQueue::tag`].
+    pub(crate) fn catch_up(&mut self, seat: u32, ask: &Ask, ran: Nanos) {
+        let start = self.tag(seat, ask, ran).start;
+        if self.reached().is_before(start) {
+            self.jump_to(start);
+        }
+    }
+
+    fn jump_to(&mut self, start: VirtualTime) {
+        self.clock = start;
+        self.remainder = 0;
+    }
+
+    fn earliest_start(&self) -> Option<VirtualTime> {
         let starts = [
             self.lanes.earliest_start(),
             self.open.earliest_start(&self.nodes),
             self.bound.earliest_start(&self.nodes),
         ];
-        self.clock = starts.into_iter().flatten().reduce(VirtualTime::earlier)?;
-        self.remainder = 0;
-        self.first_eligible()
+        starts.into_iter().flatten().reduce(VirtualTime::earlier)
     }
 
     /// The first queued thread whose start has come; under WFQ the first of all.

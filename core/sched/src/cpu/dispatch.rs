@@ -93,7 +93,7 @@ impl Cpu {
     /// the usual case is one straight piece of code that looks into each table once per thread.
     #[inline]
     fn preempt(&mut self, now: Nanos) -> Decision {
-        self.fair.advance(now);
+        self.bring_clock_up(now);
         let Some(slot) = self.current else { nothing_was_running(&Stop::Preempted) };
         let occupant = taken(&mut self.slots, slot);
         let unusual = self.direct.is_some()
@@ -119,7 +119,7 @@ impl Cpu {
 
     #[inline(never)]
     fn stop_otherwise(&mut self, now: Nanos, stop: Stop) -> Decision {
-        self.fair.advance(now);
+        self.bring_clock_up(now);
         match (self.current, stop) {
             (Some(slot), stop) => self.stop_running(now, slot, stop),
             (None, Stop::Nothing) => {
@@ -155,7 +155,7 @@ impl Cpu {
 
     /// The running thread ends. Its state goes to the caller; call [`Cpu::resched`] with [`Stop::Nothing`] next.
     pub fn exit_current(&mut self, now: Nanos) -> Option<Entity> {
-        self.fair.advance(now);
+        self.bring_clock_up(now);
         let slot = self.current.take()?;
         self.charge(now, slot);
         let lag = self.fair.leave(slot, false);

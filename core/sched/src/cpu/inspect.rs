@@ -58,7 +58,7 @@ impl Cpu {
     pub fn lag(&self, now: Nanos, seat: Seat) -> Result<Lag, SeatError> {
         match self.occupant(seat)?.state {
             State::Asleep(_) => return Ok(self.fair.lag_asleep(seat.slot)),
-            State::Held => return Ok(self.at(seat.slot).entity.lag),
+            State::Held => return Ok(self.lag_held(seat.slot)),
             State::Running | State::Queued | State::Direct => {}
         }
         let ran = if self.current == Some(seat.slot) { now - self.since } else { Nanos::ZERO };
@@ -68,7 +68,7 @@ impl Cpu {
     /// What the thread at `seat` is owed at `now`. Brings the clock up to date, which the next event at `now` would do
     /// anyway, so no later decision depends on whether somebody looked.
     pub fn lag_now(&mut self, now: Nanos, seat: Seat) -> Result<Lag, SeatError> {
-        self.fair.advance(now);
+        self.bring_clock_up(now);
         self.lag(now, seat)
     }
 
@@ -159,6 +159,11 @@ impl Cpu {
         Ok(())
     }
 
+    /// A held thread's credit waits for it; its debt is being repaid meanwhile.
+    fn lag_held(&self, slot: u32) -> Lag {
+        self.at(slot).entity.lag.max(self.fair.lag_asleep(slot))
+    }
+
     fn view(&self, slot: u32) -> ThreadView {
         let occupant = self.at(slot);
         let tag = match occupant.state {
@@ -174,7 +179,7 @@ impl Cpu {
             class: occupant.entity.class,
             lag: match occupant.state {
                 State::Asleep(_) => self.fair.lag_asleep(slot),
-                State::Held => occupant.entity.lag,
+                State::Held => self.lag_held(slot),
                 State::Running | State::Queued | State::Direct => self.fair.lag(slot),
             },
             tag,

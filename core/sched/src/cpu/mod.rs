@@ -339,6 +339,21 @@ impl Cpu {
         self.at(slot).ask()
     }
 
+    /// Lets the fluid schedule run until `now`. A thread that runs with nobody waiting goes from request to request
+    /// without a decision, and the clock must not fall behind the request it is at: what it gets then is nobody's.
+    #[inline]
+    fn bring_clock_up(&mut self, now: Nanos) {
+        self.fair.advance(now);
+        if let Some(slot) = self.current
+            && !self.contended()
+        {
+            let ran = now - self.since;
+            let mut ask = self.ask_of(slot);
+            ask.used = Nanos::new((ask.used + ran).get() % ask.request.get());
+            self.fair.catch_up(slot, &ask, ran);
+        }
+    }
+
     /// Whether somebody waits for the CPU that the running thread has.
     #[inline]
     fn contended(&self) -> bool {

@@ -84,7 +84,7 @@ impl Cpu {
         if let Err(why) = self.may_accept(&entity) {
             return Err(Refused { why, entity });
         }
-        self.fair.advance(now);
+        self.bring_clock_up(now);
         let (thread, lag, weight) = (entity.thread, entity.lag, entity.weight);
         let slot = self.settle(entity, via);
         self.fair.join(slot, lag, weight);
@@ -95,7 +95,7 @@ impl Cpu {
 
     /// Gives `thief` the most overdue queued thread that it may run.
     pub fn give(&mut self, now: Nanos, thief: CpuId) -> Option<Entity> {
-        self.fair.advance(now);
+        self.bring_clock_up(now);
         let slot = self.first_for(thief)?;
         self.fair.dequeue(slot);
         let lag = self.fair.leave(slot, false);
@@ -107,22 +107,18 @@ impl Cpu {
     /// Takes the thread at `seat` out, whatever it waits for. A running thread ends by [`Cpu::exit_current`].
     pub fn remove(&mut self, now: Nanos, seat: Seat) -> Result<Removed, SeatError> {
         let state = self.occupant(seat)?.state;
-        self.fair.advance(now);
+        self.bring_clock_up(now);
         let slot = seat.slot;
         match state {
             State::Running => return Err(SeatError::WrongState(state)),
             State::Queued => self.fair.dequeue(slot),
             State::Direct => self.direct = None,
-            State::Held => {
-                self.held -= 1;
-                let Occupant { entity, permit, .. } = self.vacate(slot);
-                return Ok(Removed { entity, permit });
-            }
+            State::Held => self.held -= 1,
             State::Asleep(_) => {
                 self.waits.remove(slot);
             }
         }
-        let lag = self.fair.leave(slot, matches!(state, State::Asleep(_)));
+        let lag = self.fair.leave(slot, matches!(state, State::Asleep(_) | State::Held));
         let Occupant { mut entity, permit, .. } = self.vacate(slot);
         entity.lag = lag;
         Ok(Removed { entity, permit })

@@ -51,9 +51,10 @@ impl Cpu {
             State::Queued => {}
             other => return Err(SeatError::WrongState(other)),
         }
-        self.fair.advance(now);
+        self.bring_clock_up(now);
         self.fair.dequeue(seat.slot);
-        let lag = self.fair.leave(seat.slot, false);
+        let lag = self.fair.lag(seat.slot);
+        self.fair.sleep(seat.slot);
         let occupant = self.at_mut(seat.slot);
         occupant.entity.lag = lag;
         occupant.state = State::Held;
@@ -67,10 +68,11 @@ impl Cpu {
             State::Held => {}
             other => return Err(SeatError::WrongState(other)),
         }
-        self.fair.advance(now);
+        self.bring_clock_up(now);
         self.held -= 1;
         let Entity { lag, weight, .. } = self.at(seat.slot).entity;
-        self.fair.join(seat.slot, lag, weight);
+        self.fair.wake(seat.slot, weight);
+        self.fair.restore_credit(seat.slot, lag);
         let reschedule = self.publish(now, seat.slot);
         Ok(Woken { reschedule, permit: None })
     }
@@ -84,7 +86,7 @@ impl Cpu {
 
     /// Ends the wait of `slot`: it competes again, but is not queued yet.
     pub(super) fn end_wait(&mut self, now: Nanos, slot: u32) -> Option<WaitPermit> {
-        self.fair.advance(now);
+        self.bring_clock_up(now);
         self.waits.remove(slot);
         let Occupant { entity, permit, .. } = self.at_mut(slot);
         let (weight, permit) = (entity.weight, permit.take());

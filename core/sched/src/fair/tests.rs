@@ -139,16 +139,14 @@ impl Pair {
     fn run(&mut self, wait: Nanos, ran: Nanos) {
         self.now += wait;
         self.queue.advance(self.now);
-        let eligible = self.first_listed(|listed| self.queue.has_reached(listed.tag.start));
-        let (expected, clock) = match eligible {
-            Some(seat) => (Some(seat), self.queue.clock()),
-            None => {
-                let starts = self.list.iter().map(|listed| listed.tag.start);
-                let clock = starts.reduce(VirtualTime::earlier).unwrap_or(self.queue.clock());
-                let reached = clock.plus(GRACE_UNITS);
-                (self.first_listed(|listed| !reached.is_before(listed.tag.start)), clock)
-            }
-        };
+        let mut clock = self.queue.clock();
+        let earliest = self.list.iter().map(|listed| listed.tag.start).reduce(VirtualTime::earlier);
+        if let Some(earliest) = earliest.filter(|earliest| clock.plus(GRACE_UNITS).is_before(*earliest)) {
+            clock = earliest;
+        }
+        let any = self.queue.policy == Policy::Wfq;
+        let reached = clock.plus(GRACE_UNITS);
+        let expected = self.first_listed(|listed| any || !reached.is_before(listed.tag.start));
         let taken = self.queue.take_next();
         assert_eq!(taken, expected);
         assert_eq!(self.queue.clock(), clock);
