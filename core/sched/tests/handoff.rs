@@ -64,22 +64,35 @@ fn a_second_target_is_queued() {
 
 //= ARCH:inv.direct-ipc ARCH:direct-ipc
 #[test]
-fn a_target_that_has_had_its_share_waits_in_the_queue() {
+fn a_target_ahead_of_its_share_gets_what_is_left_of_its_own_request() {
     let mut rig = Rig::new(Policy::Eevdf);
     let server = rig.thread(8);
     assert_eq!(rig.start(), Some(server));
     let (hog, caller) = (rig.thread(64), rig.thread(64));
     rig.pass(ms(3)).block();
     assert_eq!(rig.cpu.current(), Some(hog));
-    rig.pass(us(100)).preempt();
-    while rig.cpu.current() != Some(caller) {
-        rig.pass(us(100)).preempt();
-    }
+    rig.pass(ms(3)).preempt();
+    assert_eq!(rig.cpu.current(), Some(caller));
+    let lag = rig.cpu.lag_now(rig.now, server).expect("live").magnitude();
+    assert!(lag > ms(2), "the server owes nearly its whole request");
+    let _ = rig.cpu.hand_off(rig.now, server).expect("asleep");
+    let Decision::Run(run) = rig.cpu.resched(rig.now, Stop::Blocked(WaitKind::Call, None)) else {
+        panic!("the server is ready")
+    };
+    assert_eq!((run.seat, run.slice_end), (server, rig.now + (ms(3) - lag)));
+    assert_eq!(rig.cpu.state(hog), Ok(State::Queued));
+}
+
+//= ARCH:direct-ipc
+#[test]
+fn a_target_without_a_slice_to_run_on_is_queued() {
+    let (mut rig, hog, caller, server) = rig(Policy::Eevdf);
+    rig.pass(ms(3));
     let _ = rig.cpu.hand_off(rig.now, server).expect("asleep");
     let next = rig.resched(Stop::Blocked(WaitKind::Call, None));
-    assert_eq!(next, Some(hog), "the server is ahead of its share; the hog is owed");
-    assert_eq!(rig.cpu.telemetry().handoffs_queued, 1);
-    assert_eq!(rig.cpu.state(server), Ok(State::Queued));
+    assert_ne!(next, Some(caller));
+    assert_eq!(rig.cpu.telemetry().handoffs_queued, 1, "the caller's slice was over when it called");
+    assert!([Some(hog), Some(server)].contains(&next), "the queue has decided");
 }
 
 //= ARCH:inv.direct-ipc ARCH:inv.exit-clean

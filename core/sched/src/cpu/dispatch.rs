@@ -123,7 +123,7 @@ impl Cpu {
         match (self.current, stop) {
             (Some(slot), stop) => self.stop_running(now, slot, stop),
             (None, Stop::Nothing) => {
-                let choice = self.choose(DirectRule::Free);
+                let choice = self.choose(now, DirectRule::Free);
                 self.dispatch(now, None, choice)
             }
             (None, stop) => nothing_was_running(&stop),
@@ -138,7 +138,7 @@ impl Cpu {
             Stop::Nothing => panic!("{:?} was running", self.at(slot).entity.thread),
             Stop::Preempted => {
                 self.requeue(now, slot);
-                let choice = self.choose(DirectRule::Refuse);
+                let choice = self.choose(now, DirectRule::Refuse);
                 if choice.is_none_or(|next| next.slot != slot) {
                     self.at_mut(slot).entity.account.preemptions += 1;
                 }
@@ -147,7 +147,7 @@ impl Cpu {
             Stop::Yielded => self.choose_before(now, slot, rest),
             Stop::Blocked(kind, timeout) => {
                 self.fall_asleep(slot, kind, timeout);
-                self.choose(rest)
+                self.choose(now, rest)
             }
         };
         self.dispatch(now, Some(slot), choice)
@@ -203,8 +203,8 @@ impl Cpu {
         }
     }
 
-    fn choose(&mut self, rule: DirectRule) -> Option<Choice> {
-        if let Some(choice) = self.choose_direct(rule) {
+    fn choose(&mut self, now: Nanos, rule: DirectRule) -> Option<Choice> {
+        if let Some(choice) = self.choose_direct(now, rule) {
             return Some(choice);
         }
         let slot = self.fair.take_next()?;
@@ -215,33 +215,42 @@ impl Cpu {
     fn choose_before(&mut self, now: Nanos, slot: u32, rule: DirectRule) -> Option<Choice> {
         self.fair.forfeit(slot);
         self.at_mut(slot).entity.used = Nanos::ZERO;
-        let choice = self.choose_direct(rule).or_else(|| {
+        let choice = self.choose_direct(now, rule).or_else(|| {
             let other = self.fair.first_eligible()?;
             self.fair.dequeue(other);
             Some(Choice { slot: other, slice_cap: Nanos::MAX })
         });
         self.requeue(now, slot);
-        choice.or_else(|| self.choose(DirectRule::Refuse))
+        choice.or_else(|| self.choose(now, DirectRule::Refuse))
     }
 
-    fn choose_direct(&mut self, rule: DirectRule) -> Option<Choice> {
+    /// The direct target, if it may go first. A preference, not a privilege: it runs on the rest of the slice that it
+    /// was handed, and no further ahead of its share than one request of its own would take it.
+    fn choose_direct(&mut self, now: Nanos, rule: DirectRule) -> Option<Choice> {
         let slot = self.direct.take()?;
-        let ask = self.ask_of(slot);
-        let slice_cap = match rule {
-            DirectRule::Refuse => None,
-            DirectRule::Free => Some(Nanos::MAX),
-            DirectRule::Until(end) => Some(end),
+        let handed = match rule {
+            DirectRule::Refuse => Nanos::ZERO,
+            DirectRule::Free => Nanos::MAX,
+            DirectRule::Until(end) => end - now,
         };
-        // A preference, not a privilege: who could not be chosen from the queue is not chosen here.
-        let owed = self.fair.has_reached(self.fair.tag(slot, &ask, Nanos::ZERO).start);
-        if let Some(slice_cap) = slice_cap.filter(|_| owed) {
+        let slice = handed.min(self.left_of_request(slot));
+        if !slice.is_zero() {
             self.telemetry.handoffs += 1;
-            return Some(Choice { slot, slice_cap });
+            return Some(Choice { slot, slice_cap: now + slice });
         }
         self.telemetry.handoffs_queued += 1;
         self.at_mut(slot).state = State::Queued;
         self.enqueue(slot);
         None
+    }
+
+    /// How long `slot` may run without a choice from the queue: as if it resumed the request during which it blocked.
+    fn left_of_request(&self, slot: u32) -> Nanos {
+        let ask = self.ask_of(slot);
+        if self.fair.has_reached(self.fair.tag(slot, &ask, Nanos::ZERO).start) {
+            return ask.request;
+        }
+        ask.request - self.fair.lag(slot).magnitude()
     }
 
     fn dispatch(&mut self, now: Nanos, before: Option<u32>, choice: Option<Choice>) -> Decision {
