@@ -120,18 +120,19 @@ pub fn explain(input: impl Read, thread: &str, at: Nanos) -> Result<Explanation,
         return Err(ExplainError::AfterEnd { end });
     }
     let policy = replay.header().policy;
-    let place = replay.cpus.iter().find_map(|cpu| Place::of(cpu, policy, index as u32, &names));
+    let place = replay.cpus.iter_mut().find_map(|cpu| Place::of(cpu, at, policy, index as u32, &names));
     Ok(Explanation { thread: thread.to_owned(), at, place })
 }
 
 impl Place {
-    fn of(cpu: &Cpu, policy: Policy, index: u32, names: &[String]) -> Option<Self> {
+    fn of(cpu: &mut Cpu, at: Nanos, policy: Policy, index: u32, names: &[String]) -> Option<Self> {
+        let threads = cpu.threads_at(at);
+        let cpu = &*cpu;
         let candidate = |view: ThreadView| Candidate {
             name: names.get(view.thread.index() as usize).cloned().unwrap_or_default(),
             eligible: view.tag.is_some_and(|tag| cpu.is_eligible(tag.start)),
             view,
         };
-        let threads = cpu.threads();
         let view = candidate(threads.iter().find(|view| view.thread.index() == index)?.clone());
         let running = threads.iter().find(|other| other.state == State::Running);
         let queue: Vec<Candidate> = cpu.queue().into_iter().map(candidate).collect();

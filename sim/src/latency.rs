@@ -1,52 +1,53 @@
-//! Wake latencies of one thread: every sample while there are few, a histogram once there are many. A machine may
-//! have a hundred thousand threads, most of which wake now and then.
+//! Wake latencies of one thread: a histogram, filled in batches. A machine may have a hundred thousand threads, most
+//! of which wake now and then, and touching a histogram at each wakeup would cost more than the wakeup.
 
 use hdrhistogram::Histogram;
 use mainspring_abi::Nanos;
 use mainspring_report::WakeLatency;
 
-const FEW: usize = 64;
+const BATCH: usize = 64;
 
 /// Two significant digits: a quantile is exact to one percent.
 const DIGITS: u8 = 2;
 
 #[derive(Debug, Default)]
 pub(crate) struct Latencies {
-    few: Vec<u64>,
-    many: Option<Histogram<u32>>,
+    /// Not in the histogram yet. While there is none, these are all the samples.
+    batch: Vec<u64>,
+    histogram: Option<Histogram<u32>>,
     max: u64,
 }
 
 impl Latencies {
     pub(crate) fn record(&mut self, latency: Nanos) {
-        let latency = latency.get();
-        self.max = self.max.max(latency);
-        if let Some(histogram) = &mut self.many {
-            // The histogram grows as needed; only a counter that is full is left as it is.
-            let _ = histogram.record(latency);
-        } else {
-            self.few.push(latency);
-            if self.few.len() == FEW {
-                self.spill();
+        self.max = self.max.max(latency.get());
+        self.batch.push(latency.get());
+        if self.batch.len() == BATCH {
+            self.file_batch();
+        }
+    }
+
+    fn file_batch(&mut self) {
+        if self.histogram.is_none() {
+            // Only an invalid number of digits is refused.
+            self.histogram = Histogram::new(DIGITS).ok();
+        }
+        if let Some(histogram) = &mut self.histogram {
+            for latency in self.batch.drain(..) {
+                // The histogram grows as needed; only a counter that is full is left as it is.
+                let _ = histogram.record(latency);
             }
         }
     }
 
-    fn spill(&mut self) {
-        // Only an invalid number of digits is refused.
-        let Ok(mut histogram) = Histogram::new(DIGITS) else { return };
-        for latency in self.few.drain(..) {
-            let _ = histogram.record(latency);
-        }
-        self.few = Vec::new();
-        self.many = Some(histogram);
-    }
-
     pub(crate) fn summary(&mut self) -> WakeLatency {
-        let (p50, p99) = match &self.many {
+        if self.histogram.is_some() {
+            self.file_batch();
+        }
+        let (p50, p99) = match &self.histogram {
             Some(histogram) => (histogram.value_at_quantile(0.5), histogram.value_at_quantile(0.99)),
             None => {
-                self.few.sort_unstable();
+                self.batch.sort_unstable();
                 (self.rank(50), self.rank(99))
             }
         };
@@ -54,8 +55,8 @@ impl Latencies {
     }
 
     fn rank(&self, percent: usize) -> u64 {
-        let rank = (self.few.len() * percent).div_ceil(100).max(1);
-        self.few.get(rank - 1).copied().unwrap_or(0)
+        let rank = (self.batch.len() * percent).div_ceil(100).max(1);
+        self.batch.get(rank - 1).copied().unwrap_or(0)
     }
 }
 

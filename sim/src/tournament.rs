@@ -34,6 +34,9 @@ impl<K: Ord + Copy> Tournament<K> {
     #[inline]
     pub(crate) fn set(&mut self, cpu: usize, key: K) {
         let mut at = self.leaves + cpu;
+        if self.nodes[at] == key {
+            return;
+        }
         let mut winner = key;
         while at > 1 {
             self.nodes[at] = winner;

@@ -151,6 +151,8 @@ pub struct Telemetry {
     pub steals: u64,
     /// Direct handoffs taken.
     pub handoffs: u64,
+    /// Direct handoffs whose target had to queue instead.
+    pub handoffs_queued: u64,
     /// Reschedules sent.
     pub reschedules_sent: u64,
     /// Reschedules not sent because one was already pending.

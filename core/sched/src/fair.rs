@@ -485,10 +485,8 @@ impl FairQueue {
         }
     }
 
-    /// `seat` runs, and nobody is queued: the clock is at least where its request in progress began. `ask` and `ran`
-    /// are as in [`FairQueue::tag`].
-    pub(crate) fn catch_up(&mut self, seat: u32, ask: &Ask, ran: Nanos) {
-        let start = self.tag(seat, ask, ran).start;
+    /// Nobody is queued, and whoever runs is at a request that began at `start`: the clock is there at least.
+    pub(crate) fn catch_up(&mut self, start: VirtualTime) {
         if self.reached().is_before(start) {
             self.jump_to(start);
         }

@@ -57,6 +57,9 @@ impl Machine<'_> {
         while let Some(expired) = self.core_expire(cpu) {
             let thread = expired.thread.index() as usize;
             self.threads[thread].stats.timeouts += u64::from(expired.kind != WaitKind::Sleep);
+            if expired.kind == WaitKind::Join {
+                self.give_up_join(thread);
+            }
             self.note_woken(thread, expired.woken.permit);
             self.kick(cpu, expired.woken.reschedule, thread, Some(cpu));
         }

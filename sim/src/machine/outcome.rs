@@ -150,6 +150,7 @@ impl Machine<'_> {
             telemetry.queue_depth_max = telemetry.queue_depth_max.max(counters.queue_depth_max);
             telemetry.steals += counters.steals;
             telemetry.handoffs += counters.handoffs;
+            telemetry.handoffs_queued += counters.handoffs_queued;
         }
         telemetry
     }

@@ -245,21 +245,36 @@ impl Machine<'_> {
         }
     }
 
+    /// Waits for one of the instances that have not ended; the step is taken again until all have.
     fn join(&mut self, thread: usize, target: ThreadTarget, timeout: Option<Span>) -> Done {
         let spawned = self.threads[thread].spawned.iter().find(|(table, _)| *table == target.thread);
         let awaited = match spawned {
             Some((_, child)) => self.alive(*child).then_some(child.index() as usize),
             None => self.targets(target).find(|index| !self.has_ended(*index)),
         };
-        let Some(awaited) = awaited else { return Done::Next };
-        let deadline = self.deadline(thread, timeout);
+        let Some(awaited) = awaited else {
+            self.threads[thread].join_deadline = None;
+            return Done::Next;
+        };
+        let deadline = match self.threads[thread].join_deadline {
+            Some(deadline) => Some(deadline),
+            None => self.deadline(thread, timeout),
+        };
         self.begin_wait(thread);
         let blocked = self.block(thread, WaitKind::Join, deadline);
         if matches!(blocked, Done::Stay(_)) {
+            self.threads[thread].join_deadline = deadline;
+            self.threads[thread].pc -= 1;
             let id = self.threads[thread].wait_id();
             self.threads[awaited].joiners.push(id);
         }
         blocked
+    }
+
+    /// The `join` that `thread` is at has timed out: it goes on with the next step.
+    pub(super) fn give_up_join(&mut self, thread: usize) {
+        self.threads[thread].join_deadline = None;
+        self.threads[thread].pc += 1;
     }
 
     fn alive(&self, thread: ThreadRef) -> bool {

@@ -190,6 +190,7 @@ impl<'a> Machine<'a> {
         thread.wait = None;
         thread.unpark_pending = false;
         thread.periods = 0;
+        thread.join_deadline = None;
         thread.spawned.clear();
         thread.woken_at = None;
         thread.stats.weight = spec.weight.get();
@@ -230,6 +231,7 @@ fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
                 periods: 0,
                 serving: Vec::new(),
                 joiners: Vec::new(),
+                join_deadline: None,
                 spawned: Vec::new(),
                 woken_at: None,
                 stats: Stats { weight: spec.weight.get(), ..Stats::default() },

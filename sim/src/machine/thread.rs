@@ -41,6 +41,8 @@ pub(super) struct Thread {
     /// Calls taken and not answered yet.
     pub serving: Vec<WaitId>,
     pub joiners: Vec<WaitId>,
+    /// When its `join` in progress gives up, kept while it waits for one instance after the other.
+    pub join_deadline: Option<Nanos>,
     /// The instance it spawned last, of each table it spawns.
     pub spawned: Vec<(usize, ThreadRef)>,
     pub woken_at: Option<Nanos>,

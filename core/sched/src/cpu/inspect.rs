@@ -133,6 +133,19 @@ impl Cpu {
         (0..self.slots.len() as u32).filter(taken).map(|slot| self.view(slot)).collect()
     }
 
+    /// Every thread that sits here, as it stands at `now`: the clock is brought up to date, and what the running thread
+    /// has had so far counts. Allocates: for onlookers only.
+    pub fn threads_at(&mut self, now: Nanos) -> Vec<ThreadView> {
+        self.bring_clock_up(now);
+        let ran = now - self.since;
+        let mut threads = self.threads();
+        for view in threads.iter_mut().filter(|view| view.state == State::Running) {
+            view.lag = self.fair.lag_after(view.seat.slot, ran);
+            view.tag = Some(self.running_tag(view.seat.slot, ran));
+        }
+        threads
+    }
+
     /// Whether the clock has reached `start`, so that a request with that start may be chosen.
     #[must_use]
     pub fn is_eligible(&self, start: VirtualTime) -> bool {

@@ -23,7 +23,7 @@ pub use transfer::{AcceptError, Refused, Removed, Via};
 pub use wakeup::{Handoff, Woken};
 
 use crate::entity::Entity;
-use crate::fair::{Ask, FairQueue};
+use crate::fair::{Ask, FairQueue, Tag};
 use crate::heap::SeatHeap;
 use crate::telemetry::Telemetry;
 use crate::tick::Tick;
@@ -347,11 +347,16 @@ impl Cpu {
         if let Some(slot) = self.current
             && !self.contended()
         {
-            let ran = now - self.since;
-            let mut ask = self.ask_of(slot);
-            ask.used = Nanos::new((ask.used + ran).get() % ask.request.get());
-            self.fair.catch_up(slot, &ask, ran);
+            let start = self.running_tag(slot, now - self.since).start;
+            self.fair.catch_up(start);
         }
+    }
+
+    /// The tags of the request that the running `slot` is at, `ran` after it was last charged.
+    fn running_tag(&self, slot: u32, ran: Nanos) -> Tag {
+        let mut ask = self.ask_of(slot);
+        ask.used = Nanos::new((ask.used + ran).get() % ask.request.get());
+        self.fair.tag(slot, &ask, ran)
     }
 
     /// Whether somebody waits for the CPU that the running thread has.

@@ -139,10 +139,7 @@ impl Cpu {
         if self.at(slot).entity.class == LatencyClass::Batch {
             return false;
         }
-        let ran = now - self.since;
-        let mut ask = self.ask_of(current);
-        ask.used = Nanos::new((ask.used + ran).get() % ask.request.get());
-        let running = self.fair.tag(current, &ask, ran);
+        let running = self.running_tag(current, now - self.since);
         let waiting = self.fair.queued_tag(slot);
         self.fair.has_reached(waiting.start) && waiting.deadline.is_before(running.deadline)
     }
