@@ -5,6 +5,7 @@
 //! [`record`] for the file, [`watch`] for the checkers.
 
 mod board;
+pub mod check;
 mod digest;
 pub mod explain;
 mod latency;

@@ -539,7 +539,19 @@ impl FairQueue {
         self.nodes.rows[a].key().is_before(&self.nodes.rows[b].key())
     }
 
-    /// Whether the clock has reached `start`; under WFQ everything has.
+    /// The first queued thread, taken out, if its start has come: somebody who is owed service, under either policy.
+    pub(crate) fn take_next_if_owed(&mut self) -> Option<u32> {
+        let seat = self.first_eligible().filter(|seat| self.has_started(self.nodes.rows[*seat].start))?;
+        self.dequeue(seat);
+        Some(seat)
+    }
+
+    /// Whether the clock has come to `start`.
+    pub(crate) fn has_started(&self, start: VirtualTime) -> bool {
+        !self.reached().is_before(start)
+    }
+
+    /// Whether a request with that start may be chosen: once it has started, and under WFQ at any time.
     pub(crate) fn has_reached(&self, start: VirtualTime) -> bool {
         self.policy == Policy::Wfq || !self.reached().is_before(start)
     }

@@ -257,6 +257,12 @@ impl Machine<'_> {
             return Done::Next;
         };
         let deadline = match self.threads[thread].join_deadline {
+            // One instance ended at the last moment, and there is no time left for the next.
+            Some(deadline) if deadline <= self.now => {
+                self.threads[thread].join_deadline = None;
+                self.threads[thread].stats.timeouts += 1;
+                return Done::Next;
+            }
             Some(deadline) => Some(deadline),
             None => self.deadline(thread, timeout),
         };

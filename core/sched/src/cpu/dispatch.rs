@@ -216,9 +216,8 @@ impl Cpu {
         self.fair.forfeit(slot);
         self.at_mut(slot).entity.used = Nanos::ZERO;
         let choice = self.choose_direct(now, rule).or_else(|| {
-            let other = self.fair.first_eligible()?;
-            self.fair.dequeue(other);
-            Some(Choice { slot: other, slice_cap: Nanos::MAX })
+            let slot = self.fair.take_next_if_owed()?;
+            Some(Choice { slot, slice_cap: Nanos::MAX })
         });
         self.requeue(now, slot);
         choice.or_else(|| self.choose(now, DirectRule::Refuse))
@@ -247,7 +246,7 @@ impl Cpu {
     /// How long `slot` may run without a choice from the queue: as if it resumed the request during which it blocked.
     fn left_of_request(&self, slot: u32) -> Nanos {
         let ask = self.ask_of(slot);
-        if self.fair.has_reached(self.fair.tag(slot, &ask, Nanos::ZERO).start) {
+        if self.fair.has_started(self.fair.tag(slot, &ask, Nanos::ZERO).start) {
             return ask.request;
         }
         ask.request - self.fair.lag(slot).magnitude()
@@ -277,6 +276,10 @@ impl Cpu {
         let slice_end = (now + slice).min(slice_cap);
         self.current = Some(slot);
         self.slice_end = slice_end;
+        if !self.contended() {
+            let start = self.running_tag(slot, Nanos::ZERO).start;
+            self.fair.catch_up(start);
+        }
         Decision::Run(Dispatch { seat: Seat { slot, thread }, thread, switched, slice_end })
     }
 }

@@ -1,0 +1,275 @@
+//! Who is where: kept from events and outcomes alone.
+//!
+//! A live thread is on one CPU in one state, or between two CPUs. The book refuses what cannot be: a thread that
+//! arrives while it is somewhere, runs while it runs elsewhere, or comes back after its end.
+
+use super::ensure;
+use super::fact::{Fact, Seen, Why};
+use mainspring_abi::{Nanos, ThreadRef};
+use mainspring_sched::flight::Outcome;
+use mainspring_sched::{Decision, Seat, State, Via};
+use std::collections::BTreeSet;
+
+/// Where a thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// On a CPU, in a seat.
+    On {
+        /// Which CPU.
+        cpu: usize,
+        /// Which seat.
+        slot: u32,
+        /// Doing what.
+        state: State,
+    },
+    /// Taken out of one CPU and not accepted by another; `owed` if it must be.
+    Between {
+        /// A thief asked for it.
+        owed: bool,
+    },
+    /// It has ended.
+    Ended,
+}
+
+/// A thread that the book knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// Who.
+    pub thread: ThreadRef,
+    /// Where.
+    pub at: Whereabouts,
+    /// When its timed wait ends.
+    pub deadline: Option<Nanos>,
+}
+
+/// A CPU as the book sees it.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// Who runs.
+    pub running: Option<ThreadRef>,
+    /// The target of a direct handoff.
+    pub direct: Option<ThreadRef>,
+    /// How many wait in the queue; the direct target does not.
+    pub queued: usize,
+    /// How many are held.
+    pub held: usize,
+    /// How many seats are taken.
+    pub seated: usize,
+    /// Pending timed waits: when they are due, and whose they are.
+    pub waits: BTreeSet<(Nanos, u32)>,
+}
+
+/// All threads and CPUs.
+#[derive(Clone, Debug)]
+pub struct Book {
+    threads: Vec<Option<Known>>,
+    pages: Vec<Page>,
+}
+
+impl Book {
+    /// A machine without threads.
+    #[must_use]
+    pub fn new(cpus: usize) -> Self {
+        Self { threads: Vec::new(), pages: vec![Page::default(); cpus] }
+    }
+
+    /// CPU number `cpu`.
+    #[must_use]
+    pub fn page(&self, cpu: usize) -> &Page {
+        &self.pages[cpu]
+    }
+
+    /// What is known of `thread`.
+    #[must_use]
+    pub fn find(&self, thread: ThreadRef) -> Option<&Known> {
+        self.threads.get(thread.index() as usize)?.as_ref().filter(|known| known.thread == thread)
+    }
+
+    /// Everybody on CPU number `cpu`, with seat and state.
+    pub fn on(&self, cpu: usize) -> impl Iterator<Item = (ThreadRef, u32, State)> {
+        self.threads.iter().flatten().filter_map(move |known| match known.at {
+            Whereabouts::On { cpu: at, slot, state } if at == cpu => Some((known.thread, slot, state)),
+            _ => None,
+        })
+    }
+
+    /// The state of the thread at `seat` of `cpu`, if it sits there.
+    #[must_use]
+    pub fn seated(&self, cpu: usize, seat: Seat) -> Option<State> {
+        match self.find(seat.thread())?.at {
+            Whereabouts::On { cpu: at, slot, state } if at == cpu && slot == seat.slot() => Some(state),
+            _ => None,
+        }
+    }
+
+    /// Writes `fact` down.
+    pub fn note(&mut self, fact: &Fact) -> Result<(), String> {
+        let cpu = fact.cpu;
+        match (&fact.seen, fact.outcome) {
+            (Seen::Accept(arrival), Outcome::Seated(slot, _)) => {
+                let direct = arrival.via == Via::HandOff && self.pages[cpu].direct.is_none();
+                let state = if direct { State::Direct } else { State::Queued };
+                self.arrive(cpu, slot, arrival.thread, state)
+            }
+            (Seen::Resched(why), Outcome::Decided(decision)) => self.decided(cpu, *why, decision),
+            (Seen::ExitCurrent, Outcome::Left(left)) => {
+                let running = self.pages[cpu].running;
+                ensure(left.map(|(thread, _)| thread) == running, || {
+                    format!("{running:?} runs, {left:?} ended")
+                })?;
+                running.map_or(Ok(()), |thread| self.depart(cpu, thread, Whereabouts::Ended))
+            }
+            (Seen::Wake(seat) | Seen::Release(seat) | Seen::HandOff(seat), Outcome::Ready(..)) => {
+                self.set(cpu, seat.thread(), State::Queued)
+            }
+            (Seen::HandOff(seat), Outcome::Direct(_)) => self.set(cpu, seat.thread(), State::Direct),
+            (Seen::Hold(seat), Outcome::Done) => self.set(cpu, seat.thread(), State::Held),
+            (Seen::Expire, Outcome::Expired(Some((seat, _)), _)) => {
+                self.set(cpu, seat.thread(), State::Queued)
+            }
+            (Seen::Remove(seat), Outcome::Left(Some((thread, _)))) => {
+                ensure(seat.thread() == thread, || {
+                    format!("{thread:?} was removed from the seat of another")
+                })?;
+                self.depart(cpu, thread, Whereabouts::Between { owed: false })
+            }
+            (Seen::Give(_), Outcome::Left(Some((thread, _)))) => {
+                self.depart(cpu, thread, Whereabouts::Between { owed: true })
+            }
+            (Seen::Accept(_), Outcome::Refused)
+            | (Seen::Give(_), Outcome::Left(None))
+            | (Seen::Expire, Outcome::Expired(None, _))
+            | (Seen::Timer, Outcome::Timer(_))
+            | (Seen::EnterIdle(_), Outcome::Idle(_))
+            | (Seen::RescheduleReceived | Seen::SetWeight(..) | Seen::SetClass(..), Outcome::Done) => Ok(()),
+            (seen, Outcome::BadSeat) if seen.seat().is_some() => Ok(()),
+            _ => Err("an outcome that the event cannot have".to_owned()),
+        }
+    }
+
+    /// The run is over: whoever was given away must have arrived.
+    pub fn end(&self) -> Result<(), String> {
+        let lost = |known: &&Known| known.at == Whereabouts::Between { owed: true };
+        match self.threads.iter().flatten().find(lost) {
+            Some(known) => Err(format!("{:?} was stolen and never arrived", known.thread)),
+            None => Ok(()),
+        }
+    }
+
+    fn arrive(&mut self, cpu: usize, slot: u32, thread: ThreadRef, state: State) -> Result<(), String> {
+        let index = thread.index() as usize;
+        if self.threads.len() <= index {
+            self.threads.resize(index + 1, None);
+        }
+        if let Some(known) = &self.threads[index] {
+            let same = known.thread == thread && matches!(known.at, Whereabouts::Between { .. });
+            let reborn = known.thread.generation() < thread.generation()
+                && matches!(known.at, Whereabouts::Between { owed: false } | Whereabouts::Ended);
+            ensure(same || reborn, || {
+                format!("{thread:?} arrived while {:?} is {:?}", known.thread, known.at)
+            })?;
+        }
+        self.threads[index] =
+            Some(Known { thread, at: Whereabouts::On { cpu, slot, state }, deadline: None });
+        self.pages[cpu].seated += 1;
+        self.count(cpu, thread, state, true);
+        Ok(())
+    }
+
+    fn depart(&mut self, cpu: usize, thread: ThreadRef, to: Whereabouts) -> Result<(), String> {
+        let state = self.state_on(cpu, thread)?;
+        self.count(cpu, thread, state, false);
+        self.pages[cpu].seated -= 1;
+        let known = self.known(thread)?;
+        known.at = to;
+        known.deadline = None;
+        Ok(())
+    }
+
+    fn decided(&mut self, cpu: usize, why: Why, decision: Decision) -> Result<(), String> {
+        let before = self.pages[cpu].running;
+        ensure(before.is_none() == (why == Why::Nothing), || {
+            format!("{before:?} runs, yet the stop is {why:?}")
+        })?;
+        if let Some(direct) = self.pages[cpu].direct {
+            self.set(cpu, direct, State::Queued)?;
+        }
+        if let Some(thread) = before {
+            match why {
+                Why::Blocked(kind, deadline) => {
+                    self.known(thread)?.deadline = deadline;
+                    self.set(cpu, thread, State::Asleep(kind))?;
+                }
+                _ => self.set(cpu, thread, State::Queued)?,
+            }
+        }
+        match decision {
+            Decision::Run(run) => {
+                let state = self.state_on(cpu, run.thread)?;
+                ensure(state == State::Queued, || format!("{:?} was chosen while {state:?}", run.thread))?;
+                ensure(run.switched == (before != Some(run.thread)), || "a switch miscalled".to_owned())?;
+                self.set(cpu, run.thread, State::Running)
+            }
+            Decision::Idle => {
+                let queued = self.pages[cpu].queued;
+                ensure(queued == 0, || format!("idle with {queued} threads queued"))
+            }
+        }
+    }
+
+    fn known(&mut self, thread: ThreadRef) -> Result<&mut Known, String> {
+        let slot = self.threads.get_mut(thread.index() as usize).and_then(Option::as_mut);
+        slot.filter(|known| known.thread == thread).ok_or_else(|| format!("{thread:?} does not exist"))
+    }
+
+    fn state_on(&mut self, cpu: usize, thread: ThreadRef) -> Result<State, String> {
+        match self.known(thread)?.at {
+            Whereabouts::On { cpu: at, state, .. } if at == cpu => Ok(state),
+            other => Err(format!("{thread:?} is {other:?}, not on CPU {cpu}")),
+        }
+    }
+
+    fn set(&mut self, cpu: usize, thread: ThreadRef, to: State) -> Result<(), String> {
+        let from = self.state_on(cpu, thread)?;
+        let right = match to {
+            State::Running => from == State::Queued,
+            State::Queued => true,
+            State::Direct => matches!(from, State::Asleep(_)) && self.pages[cpu].direct.is_none(),
+            State::Held => from == State::Queued,
+            State::Asleep(_) => from == State::Running,
+        };
+        ensure(right && from != to, || format!("{thread:?} went from {from:?} to {to:?}"))?;
+        self.count(cpu, thread, from, false);
+        self.count(cpu, thread, to, true);
+        let known = self.known(thread)?;
+        if let Whereabouts::On { state, .. } = &mut known.at {
+            *state = to;
+        }
+        if !matches!(to, State::Asleep(_)) {
+            known.deadline = None;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, cpu: usize, thread: ThreadRef, state: State, enters: bool) {
+        let deadline = self.find(thread).and_then(|known| known.deadline);
+        let page = &mut self.pages[cpu];
+        let change = |count: &mut usize| *count = count.wrapping_add_signed(if enters { 1 } else { -1 });
+        match state {
+            State::Running => page.running = enters.then_some(thread),
+            State::Direct => page.direct = enters.then_some(thread),
+            State::Queued => change(&mut page.queued),
+            State::Held => change(&mut page.held),
+            State::Asleep(_) => {
+                if let Some(deadline) = deadline {
+                    let entry = (deadline, thread.index());
+                    if enters {
+                        page.waits.insert(entry);
+                    } else {
+                        page.waits.remove(&entry);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,593 @@
+//! The reference scheduler: an exact fluid schedule beside the core, which knows every thread's lag and says at each
+//! decision which choices are right.
+//!
+//! The clock jumps to the earliest start when everybody queued, or the only one who runs, is ahead of it.
+//!
+//! Where two tags differ by less than the core can tell apart, either choice is right.
+
+use super::book::Book;
+use super::fact::{Arrival, Fact, Seen, Why};
+use super::fluid::{Fluid, span};
+use super::reference::Preference;
+use super::{Number, Setting, ensure};
+use mainspring_abi::{LatencyClass, ThreadRef};
+use mainspring_sched::flight::Outcome;
+use mainspring_sched::{Affinity, Cpu, Decision, Lag, State, Via};
+
+/// Tags closer than one part in this many of a nanosecond, of virtual time or of service if that is longer, may go
+/// either way: the core rounds each change of its clock to 2^-20 and lets a request start 2^-10 early.
+const BLUR: u64 = 256;
+
+/// The weight at which virtual time passes as fast as real time.
+const REFERENCE: u64 = 64;
+
+/// Units of [`Number::units`] in a nanosecond.
+pub(super) const UNITS: i128 = 1 << 20;
+
+/// What to demand of lags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Nothing.
+    None,
+    /// EEVDF: less than one quantum, either way.
+    Quantum,
+    /// EEVDF with direct handoffs: less than two quanta, either way.
+    Handoffs,
+    /// WFQ: owed at most one quantum; ahead at most by its weight times the longest request per weight of anybody.
+    Wfq,
+}
+
+/// A queued thread's tags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tag<N> {
+    pub(super) start: N,
+    pub(super) deadline: N,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Competitor<N> {
+    thread: ThreadRef,
+    pub(super) class: LatencyClass,
+    pub(super) affinity: Affinity,
+    /// As last set.
+    weight: u64,
+    greatest_weight: u64,
+    /// Service already had of the request in progress.
+    pub(super) used: u64,
+    /// While it is queued.
+    pub(super) tag: Option<Tag<N>>,
+    /// What it is owed while it is on no queue.
+    carried: N,
+}
+
+/// One CPU.
+#[derive(Clone, Debug)]
+pub(super) struct Place<N> {
+    pub(super) fluid: Fluid<N>,
+    since: u64,
+    slice_end: u64,
+    direct: Option<u32>,
+    /// Whether a sleeper is, or at this instant was, so nearly even that the core may count it otherwise.
+    doubtful: bool,
+}
+
+/// All CPUs and threads.
+#[derive(Debug)]
+pub struct Fairness<N> {
+    pub(super) setting: Setting,
+    pub(super) places: Vec<Place<N>>,
+    threads: Vec<Option<Competitor<N>>>,
+    /// The longest request per weight that anybody has had, as virtual time.
+    longest: N,
+    pub(super) blur: N,
+    /// Greatest lag seen, owed and ahead, in units.
+    extremes: (i128, i128),
+    decisions: u64,
+}
+
+impl<N: Number> Fairness<N> {
+    /// An empty machine.
+    #[must_use]
+    pub fn new(setting: &Setting) -> Self {
+        let place = Place {
+            fluid: Fluid::new(setting.threads()),
+            since: 0,
+            slice_end: u64::MAX,
+            direct: None,
+            doubtful: false,
+        };
+        Self {
+            places: vec![place; setting.cpus],
+            threads: vec![None; setting.threads()],
+            setting: setting.clone(),
+            longest: N::whole(0),
+            blur: N::whole(1).scaled(1, BLUR),
+            extremes: (0, 0),
+            decisions: 0,
+        }
+    }
+
+    /// How many decisions were judged.
+    #[must_use]
+    pub fn decisions(&self) -> u64 {
+        self.decisions
+    }
+
+    /// The greatest lag that anybody had, owed and ahead, in units of 2^-20 ns.
+    #[must_use]
+    pub fn extremes(&self) -> (i128, i128) {
+        self.extremes
+    }
+
+    /// The exact virtual time of CPU number `cpu`, in units of 2^-20 ns.
+    #[must_use]
+    pub fn clock_units(&self, cpu: usize) -> i128 {
+        self.places[cpu].fluid.clock.units()
+    }
+
+    /// Lets the exact schedule follow `fact` and judges its outcome; `book` is as it was before.
+    pub fn follow(&mut self, book: &Book, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
+        let (now, at) = (fact.now.get(), fact.cpu);
+        if let (Seen::Give(thief), Outcome::Left(left)) = (&fact.seen, fact.outcome) {
+            self.judge_victim(book, at, thief.index(), left.is_some())?;
+        }
+        match (&fact.seen, fact.outcome) {
+            (Seen::SetWeight(seat, weight), Outcome::Done) => {
+                let competitor = self.competitor_mut(seat.thread().index());
+                competitor.weight = u64::from(weight.get());
+                competitor.greatest_weight = competitor.greatest_weight.max(competitor.weight);
+                return Ok(());
+            }
+            (Seen::SetClass(seat, class), Outcome::Done) => {
+                self.competitor_mut(seat.thread().index()).class = *class;
+                return Ok(());
+            }
+            (_, Outcome::BadSeat | Outcome::Refused)
+            | (Seen::Timer | Seen::RescheduleReceived | Seen::EnterIdle(_), _)
+            | (Seen::Expire, Outcome::Expired(None, _)) => return Ok(()),
+            _ => {}
+        }
+        if self.places[at].fluid.advance(now) {
+            self.places[at].doubtful = false;
+            self.doubt(at);
+        }
+        self.catch_up(book, at, now);
+        self.within_bounds(book, at, now)?;
+        match (&fact.seen, fact.outcome) {
+            (Seen::Accept(arrival), Outcome::Seated(_, reschedule)) => {
+                self.arrive(book, at, now, arrival, reschedule)
+            }
+            (Seen::Resched(why), Outcome::Decided(decision)) => self.decide(book, at, now, *why, decision),
+            (Seen::ExitCurrent, Outcome::Left(Some((thread, lag)))) => {
+                self.charge(at, now, thread.index());
+                let exact = self.leave(at, thread.index());
+                self.agrees(thread, &exact, lag)
+            }
+            (Seen::Wake(seat), Outcome::Ready(reschedule, _)) => {
+                self.wake(at, seat.thread().index());
+                self.publish(book, at, now, seat.thread().index(), reschedule)
+            }
+            (Seen::Expire, Outcome::Expired(Some((seat, _)), reschedule)) => {
+                self.wake(at, seat.thread().index());
+                self.publish(book, at, now, seat.thread().index(), reschedule)
+            }
+            (Seen::HandOff(seat), Outcome::Ready(reschedule, _)) => {
+                ensure(self.places[at].direct.is_some(), || "a handoff was queued needlessly".to_owned())?;
+                self.wake(at, seat.thread().index());
+                self.publish(book, at, now, seat.thread().index(), reschedule)
+            }
+            (Seen::HandOff(seat), Outcome::Direct(_)) => {
+                self.wake(at, seat.thread().index());
+                self.contend(book, at, now);
+                self.places[at].direct = Some(seat.thread().index());
+                Ok(())
+            }
+            (Seen::Hold(seat), Outcome::Done) => {
+                let index = seat.thread().index();
+                let carried = self.leave(at, index);
+                let competitor = self.competitor_mut(index);
+                competitor.tag = None;
+                competitor.carried = carried;
+                Ok(())
+            }
+            (Seen::Release(seat), Outcome::Ready(reschedule, _)) => {
+                let index = seat.thread().index();
+                self.join(at, index);
+                self.publish(book, at, now, index, reschedule)
+            }
+            (Seen::Remove(_), Outcome::Left(Some((thread, lag)))) => self.remove(book, at, thread, lag),
+            (Seen::Give(thief), Outcome::Left(left)) => self.give(book, at, thief.index(), left),
+            _ => Ok(()),
+        }?;
+        self.within_bounds(book, at, now)?;
+        self.same_load(at, cpu.load())
+    }
+
+    /// Compares all lags and tags of a CPU with the exact ones; `book` is as it is now.
+    pub fn compare(&self, book: &Book, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
+        let place = &self.places[fact.cpu];
+        for view in cpu.threads() {
+            let index = view.thread.index();
+            if !matches!(view.state, State::Running | State::Queued | State::Direct) {
+                continue;
+            }
+            let running = book.page(fact.cpu).running == Some(view.thread);
+            let ran = if running { fact.now.get() - place.since } else { 0 };
+            let lag = cpu.lag(fact.now, view.seat).map_err(|error| error.to_string())?;
+            self.agrees(view.thread, &place.fluid.lag(index, ran), lag)?;
+            let (Some(tag), Some(exact)) = (view.tag, &self.competitor(index).tag) else { continue };
+            let clock = cpu.virtual_clock();
+            for (name, told, exact) in [
+                ("start", tag.start.since(clock), &exact.start),
+                ("deadline", tag.deadline.since(clock), &exact.deadline),
+            ] {
+                let exact = exact.minus(&place.fluid.clock).units();
+                ensure((i128::from(told) - exact).abs() <= self.blur.units(), || {
+                    format!("{:?}: {name} {told} units after the clock, exactly {exact}", view.thread)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn competitor(&self, index: u32) -> &Competitor<N> {
+        self.threads[index as usize].as_ref().expect("the book knows it")
+    }
+
+    fn competitor_mut(&mut self, index: u32) -> &mut Competitor<N> {
+        self.threads[index as usize].as_mut().expect("the book knows it")
+    }
+
+    pub(super) fn request(&self, index: u32) -> u64 {
+        self.setting.request(index, self.competitor(index).class)
+    }
+
+    fn arrive(
+        &mut self,
+        book: &Book,
+        at: usize,
+        now: u64,
+        arrival: &Arrival,
+        reschedule: bool,
+    ) -> Result<(), String> {
+        let index = arrival.thread.index();
+        let known = self.threads[index as usize].as_ref().filter(|known| known.thread == arrival.thread);
+        match known {
+            Some(known) => {
+                let carried = known.carried.units();
+                let off = (i128::from(arrival.lag_ns) * UNITS - carried).abs();
+                ensure(off <= 2 * UNITS, || {
+                    format!(
+                        "{:?} arrived with a lag of {}ns, exactly {carried} units",
+                        arrival.thread, arrival.lag_ns
+                    )
+                })?;
+            }
+            None => {
+                let weight = u64::from(arrival.weight.get());
+                self.threads[index as usize] = Some(Competitor {
+                    thread: arrival.thread,
+                    class: arrival.class,
+                    affinity: arrival.affinity.clone(),
+                    weight,
+                    greatest_weight: weight,
+                    used: 0,
+                    tag: None,
+                    carried: N::whole(0),
+                });
+            }
+        }
+        self.join(at, index);
+        if arrival.via == Via::HandOff && self.places[at].direct.is_none() {
+            ensure(!reschedule, || "a direct target asked for a reschedule".to_owned())?;
+            self.contend(book, at, now);
+            self.places[at].direct = Some(index);
+            return Ok(());
+        }
+        self.publish(book, at, now, index, reschedule)
+    }
+
+    fn join(&mut self, at: usize, index: u32) {
+        let competitor = self.competitor(index);
+        let (carried, weight) = (competitor.carried.clone(), competitor.weight);
+        self.places[at].fluid.join(index, carried, weight);
+    }
+
+    fn leave(&mut self, at: usize, index: u32) -> N {
+        let place = &mut self.places[at];
+        let ahead = place.fluid.standing(index).position.minus(&place.fluid.clock);
+        place.doubtful |= ahead <= self.blur && N::whole(0).minus(&ahead) <= self.blur;
+        place.fluid.leave(index)
+    }
+
+    fn wake(&mut self, at: usize, index: u32) {
+        let weight = self.competitor(index).weight;
+        self.places[at].fluid.wake(index, weight);
+    }
+
+    fn remove(&mut self, book: &Book, at: usize, thread: ThreadRef, lag: Lag) -> Result<(), String> {
+        let index = thread.index();
+        let held = book.on(at).any(|(one, _, state)| one == thread && state == State::Held);
+        let carried = if held { self.competitor(index).carried.clone() } else { self.leave(at, index) };
+        if self.places[at].direct == Some(index) {
+            self.places[at].direct = None;
+        }
+        self.agrees(thread, &carried, lag)?;
+        let competitor = self.competitor_mut(index);
+        competitor.carried = carried;
+        competitor.tag = None;
+        Ok(())
+    }
+
+    /// The most overdue thread that the thief may run goes.
+    fn give(
+        &mut self,
+        book: &Book,
+        at: usize,
+        thief: usize,
+        left: Option<(ThreadRef, Lag)>,
+    ) -> Result<(), String> {
+        let best = self.most_overdue(book, at, thief);
+        let Some((thread, lag)) = left else {
+            return ensure(best.is_none(), || format!("{best:?} was not given to CPU {thief}"));
+        };
+        let index = thread.index();
+        let tag = self.competitor(index).tag.clone().ok_or("a thread was given that was not queued")?;
+        ensure(self.may_run(index, thief), || {
+            format!("{thread:?} was given to CPU {thief} against its mask")
+        })?;
+        if let Some((due, other)) = best {
+            ensure(!self.surely_before(&due, &tag.deadline), || {
+                format!("{thread:?} was given though t{other} is more overdue")
+            })?;
+        }
+        let carried = self.leave(at, index);
+        self.agrees(thread, &carried, lag)?;
+        let competitor = self.competitor_mut(index);
+        competitor.carried = carried;
+        competitor.tag = None;
+        Ok(())
+    }
+
+    fn charge(&mut self, at: usize, now: u64, index: u32) {
+        let ran = now - std::mem::replace(&mut self.places[at].since, now);
+        self.places[at].fluid.charge(index, ran);
+        let request = self.request(index);
+        let competitor = self.competitor_mut(index);
+        competitor.used = (competitor.used + ran) % request;
+    }
+
+    /// The tags that thread number `index` would have, had it been queued after running for `ran`.
+    fn tag_after(&self, at: usize, index: u32, ran: u64) -> Tag<N> {
+        let standing = self.places[at].fluid.standing(index);
+        let request = self.request(index);
+        let used = (self.competitor(index).used + ran) % request;
+        let position = standing.position.plus(&span(ran, standing.weight));
+        let start = position.minus(&span(used, standing.weight));
+        let deadline = start.plus(&span(request, standing.weight));
+        Tag { start, deadline }
+    }
+
+    /// Nobody lends to a thread that runs with nobody waiting: the clock is at least where its request began.
+    fn catch_up(&mut self, book: &Book, at: usize, now: u64) {
+        let page = book.page(at);
+        let Some(running) = page.running.filter(|_| page.queued == 0 && page.direct.is_none()) else {
+            return;
+        };
+        let start = self.tag_after(at, running.index(), now - self.places[at].since).start;
+        let fluid = &mut self.places[at].fluid;
+        fluid.clock = fluid.clock.clone().max(start);
+    }
+
+    /// The tags of a thread that is about to be queued.
+    pub(super) fn tag(&self, at: usize, index: u32) -> Tag<N> {
+        self.tag_after(at, index, 0)
+    }
+
+    pub(super) fn enqueue(&mut self, at: usize, index: u32) {
+        let tag = self.tag(at, index);
+        let length = tag.deadline.minus(&tag.start);
+        let weight = self.places[at].fluid.standing(index).weight;
+        let blur = N::whole(1).scaled(REFERENCE.max(weight), weight).scaled(1, BLUR);
+        self.blur = self.blur.clone().max(blur);
+        self.longest = self.longest.clone().max(length);
+        self.competitor_mut(index).tag = Some(tag);
+    }
+
+    /// Somebody is about to wait for the CPU: the slice in progress ends at the next multiple.
+    fn contend(&mut self, book: &Book, at: usize, now: u64) {
+        let Some(running) = book.page(at).running else { return };
+        let slice = self.request(running.index()).min(self.setting.quantum.get());
+        let place = &mut self.places[at];
+        while place.slice_end < now {
+            place.slice_end += slice * (now - place.slice_end).div_ceil(slice);
+        }
+    }
+
+    fn publish(
+        &mut self,
+        book: &Book,
+        at: usize,
+        now: u64,
+        index: u32,
+        reschedule: bool,
+    ) -> Result<(), String> {
+        self.contend(book, at, now);
+        self.enqueue(at, index);
+        let Some(running) = book.page(at).running else {
+            return ensure(reschedule, || "an idle CPU was not asked to reschedule".to_owned());
+        };
+        let competitor = self.competitor(index);
+        let waiting = competitor.tag.clone().ok_or("just queued")?;
+        if competitor.class == LatencyClass::Batch {
+            return ensure(!reschedule, || "a batch thread preempted".to_owned());
+        }
+        let place = &self.places[at];
+        let deadline = self.tag_after(at, running.index(), now - place.since).deadline;
+        let clock = &place.fluid.clock;
+        if reschedule {
+            let eligible = !self.surely_later(&waiting.start, clock);
+            ensure(eligible && !self.surely_before(&deadline, &waiting.deadline), || {
+                format!(
+                    "t{index} preempts {running:?}, which is due sooner: {waiting:?} {deadline:?} at {clock:?}"
+                )
+            })
+        } else {
+            let eligible = self.surely_eligible(&waiting.start, clock);
+            ensure(!(eligible && self.surely_before(&waiting.deadline, &deadline)), || {
+                format!("t{index} is due before {running:?} and does not preempt: {waiting:?} {deadline:?}")
+            })
+        }
+    }
+
+    fn decide(
+        &mut self,
+        book: &Book,
+        at: usize,
+        now: u64,
+        why: Why,
+        decision: Decision,
+    ) -> Result<(), String> {
+        self.decisions += 1;
+        let before = book.page(at).running.map(ThreadRef::index);
+        if let Some(index) = before {
+            self.charge(at, now, index);
+        }
+        let rest = if self.places[at].slice_end > now {
+            Preference::Until(self.places[at].slice_end)
+        } else {
+            Preference::None
+        };
+        let preference = match why {
+            Why::Nothing => Preference::Free,
+            Why::Preempted => Preference::None,
+            Why::Yielded | Why::Blocked(..) => rest,
+        };
+        if let Some(index) = before {
+            self.stop(at, index, why);
+        }
+        let chosen = match decision {
+            Decision::Run(run) => Some(run),
+            Decision::Idle => None,
+        };
+        let direct = self.places[at].direct.take();
+        let yielder = before.filter(|_| why == Why::Yielded);
+        let cap = self.choose(
+            book,
+            at,
+            now,
+            yielder,
+            (direct, preference),
+            chosen.as_ref().map(|run| run.thread.index()),
+        )?;
+        if let Some(index) = yielder {
+            self.requeue(at, index);
+        }
+        self.places[at].since = now;
+        self.places[at].slice_end = u64::MAX;
+        let Some(run) = chosen else { return Ok(()) };
+        self.competitor_mut(run.thread.index()).tag = None;
+        self.places[at].slice_end = run.slice_end.get();
+        self.judge_slice(now, &run, cap)?;
+        let waited_for = book.on(at).any(|(thread, ..)| self.competitor(thread.index()).tag.is_some());
+        if !waited_for {
+            let start = self.tag(at, run.thread.index()).start;
+            let fluid = &mut self.places[at].fluid;
+            fluid.clock = fluid.clock.clone().max(start);
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, at: usize, index: u32, why: Why) {
+        match why {
+            Why::Nothing => {}
+            Why::Preempted => self.requeue(at, index),
+            Why::Yielded => {
+                self.places[at].fluid.forfeit(index);
+                self.competitor_mut(index).used = 0;
+            }
+            Why::Blocked(..) => {
+                self.places[at].fluid.sleep(index);
+                self.competitor_mut(index).used = 0;
+                self.doubt(at);
+            }
+        }
+    }
+
+    pub(super) fn requeue(&mut self, at: usize, index: u32) {
+        if self.competitor(index).tag.is_some() {
+            return;
+        }
+        let weight = self.competitor(index).weight;
+        self.places[at].fluid.reweigh(index, weight);
+        self.enqueue(at, index);
+    }
+
+    fn agrees(&self, thread: ThreadRef, exact: &N, told: Lag) -> Result<(), String> {
+        let weight = i128::from(self.competitor(thread.index()).greatest_weight);
+        // One nanosecond is lost when the core tells its lag in whole ones.
+        let slack =
+            UNITS + UNITS * weight / i128::from(REFERENCE) / i128::from(BLUR) + UNITS / i128::from(BLUR);
+        let exact = exact.units();
+        ensure((i128::from(told.as_nanos()) * UNITS - exact).abs() <= slack, || {
+            format!(
+                "{thread:?} has a lag of {}ns, exactly {:.3}ns",
+                told.as_nanos(),
+                exact as f64 / UNITS as f64
+            )
+        })
+    }
+
+    /// Everybody on CPU `at` is within bounds at `now`, which the fluid schedule has reached.
+    fn within_bounds(&mut self, book: &Book, at: usize, now: u64) -> Result<(), String> {
+        let place = &self.places[at];
+        let running = book.page(at).running.map(ThreadRef::index);
+        let (mut most, mut least) = self.extremes;
+        let quantum = N::whole(i128::from(self.setting.quantum.get()));
+        for (index, standing) in place.fluid.members().filter(|(_, one)| one.competes) {
+            let ran = if running == Some(index) && standing.awake { now - place.since } else { 0 };
+            let mut lag = place.fluid.lag(index, ran);
+            if !standing.awake {
+                // A debtor whom the clock has overtaken owes nothing and is owed nothing.
+                lag = lag.min(N::whole(0));
+            }
+            let units = lag.units();
+            (most, least) = (most.max(units), least.min(units));
+            let limits = match self.setting.bound {
+                Bound::None => continue,
+                Bound::Quantum => (quantum.clone(), quantum.clone()),
+                Bound::Handoffs => (quantum.scaled(2, 1), quantum.scaled(2, 1)),
+                Bound::Wfq => {
+                    let greatest = self.competitor(index).greatest_weight;
+                    (quantum.clone(), self.longest.scaled(greatest, REFERENCE))
+                }
+            };
+            let loose = self.setting.bound == Bound::Wfq;
+            let ahead = N::whole(0).minus(&lag);
+            let within =
+                if loose { lag <= limits.0 && ahead <= limits.1 } else { lag < limits.0 && ahead < limits.1 };
+            ensure(within, || {
+                let limits = (limits.0.shown(), limits.1.shown());
+                format!("t{index} has a lag of {}, beyond {limits:?}; running: {running:?}", lag.shown())
+            })?;
+        }
+        self.extremes = (most, least);
+        Ok(())
+    }
+
+    /// Notes whether somebody on CPU `at` is just about even.
+    fn doubt(&mut self, at: usize) {
+        let fluid = &self.places[at].fluid;
+        let even = |ahead: N| ahead <= self.blur && N::whole(0).minus(&ahead) <= self.blur;
+        let doubtful = fluid.absent().any(|position| even(position.minus(&fluid.clock)));
+        self.places[at].doubtful |= doubtful;
+    }
+
+    /// The core's load is the fluid schedule's, unless somebody is just about even.
+    fn same_load(&mut self, at: usize, told: u64) -> Result<(), String> {
+        self.doubt(at);
+        let place = &self.places[at];
+        let exact = place.fluid.load();
+        ensure(place.doubtful || told == exact, || format!("load {told}, exactly {exact}"))
+    }
+}

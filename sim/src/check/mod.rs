@@ -1,0 +1,163 @@
+//! Checkers: what must hold after every event, seen from outside.
+//!
+//! They share no code with the core. A [`Book`] is kept from events and outcomes alone; the checkers
+//! compare it, and their own arithmetic, with what the CPU says of itself:
+//!
+//! * [`ownership`]: a live thread has one owner, and a stale seat no effect.
+//! * [`account`]: time is conserved to the nanosecond, and charged to whom it belongs.
+//! * [`order`]: the queue stands in the order of its tags.
+//! * [`timers`]: a timer is always armed for what is due, and nothing due is missed.
+//! * [`fairness`]: an exact fluid schedule ([`fluid`]) runs beside the core; lags agree with it, stay within their
+//!   bounds, and every choice is one that the exact schedule allows (`reference`).
+//!
+//! All of it is [`Checks`], a [`Watch`]. The costly parts look at every thread of a CPU at each event on small
+//! machines, and now and then on large ones.
+
+pub mod account;
+pub mod book;
+pub mod fact;
+pub mod fairness;
+pub mod fluid;
+pub mod number;
+pub mod order;
+pub mod ownership;
+mod reference;
+pub mod setting;
+pub mod timers;
+
+pub use fairness::Bound;
+pub use number::{Number, Wide};
+pub use setting::Setting;
+
+use crate::watch::Watch;
+use account::Accounts;
+use book::Book;
+use fact::{Fact, Seen};
+use fairness::Fairness;
+use mainspring_abi::{CpuId, Nanos};
+use mainspring_sched::Cpu;
+use mainspring_sched::flight::{EventRef, Outcome};
+use mainspring_workload::Workload;
+use timers::Timers;
+
+/// With at most this many threads everything is looked at after every event.
+const SMALL: usize = 64;
+
+/// With more threads than this no exact schedule is kept: it takes time in proportion to the threads of a CPU.
+const FAIRNESS_LIMIT: usize = 512;
+
+/// On machines that are not small, everything is looked at once in so many events.
+const SELDOM: u64 = 4_096;
+
+/// All checkers at once; `N` is the arithmetic of the exact schedule.
+#[derive(Debug)]
+pub struct Checks<N> {
+    setting: Setting,
+    pending: Option<Seen>,
+    events: u64,
+    /// Something was wrong: the books are not to be trusted any more, and the run is about to end.
+    failed: bool,
+    book: Book,
+    accounts: Accounts,
+    timers: Timers,
+    fairness: Option<Fairness<N>>,
+}
+
+/// All checkers for a run of `workload`, with no bound on lag.
+#[must_use]
+pub fn all(workload: &Workload) -> Checks<Wide> {
+    Checks::new(Setting::of(workload))
+}
+
+impl<N: Number> Checks<N> {
+    /// All checkers for a machine.
+    #[must_use]
+    pub fn new(setting: Setting) -> Self {
+        Self {
+            pending: None,
+            events: 0,
+            failed: false,
+            book: Book::new(setting.cpus),
+            accounts: Accounts::new(setting.cpus),
+            timers: Timers::new(setting.cpus),
+            fairness: (setting.threads() <= FAIRNESS_LIMIT).then(|| Fairness::new(&setting)),
+            setting,
+        }
+    }
+
+    /// How many events were seen.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The exact schedule, unless the machine is too large for one.
+    #[must_use]
+    pub fn fairness(&self) -> Option<&Fairness<N>> {
+        self.fairness.as_ref()
+    }
+
+    fn thorough(&self) -> bool {
+        self.setting.threads() <= SMALL || self.events.is_multiple_of(SELDOM)
+    }
+
+    fn check(&mut self, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
+        let all = self.thorough();
+        // Those that judge by what was before go first, then the book is brought up to date.
+        self.timers.before(&self.setting, &self.book, fact)?;
+        self.accounts.before(&self.book, fact)?;
+        if let Some(fairness) = &mut self.fairness {
+            fairness.follow(&self.book, cpu, fact)?;
+        }
+        self.book.note(fact)?;
+        ownership::check(&self.book, cpu, fact, all)?;
+        self.accounts.after(&self.book, cpu, fact, all)?;
+        self.timers.after(&self.setting, &self.book, cpu, fact)?;
+        if all {
+            order::check(cpu)?;
+            if let Some(fairness) = &self.fairness {
+                fairness.compare(&self.book, cpu, fact)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<N: Number> Watch for Checks<N> {
+    fn before(&mut self, _now: Nanos, _cpu: &Cpu, event: EventRef<'_>) {
+        self.pending = Some(Seen::of(event));
+    }
+
+    fn after(&mut self, now: Nanos, cpu: &Cpu, outcome: Outcome) -> Result<(), String> {
+        self.events += 1;
+        let seen = self.pending.take().ok_or("an outcome without an event")?;
+        if self.failed {
+            return Ok(());
+        }
+        let fact = Fact { now, cpu: cpu.id().index(), seen, outcome };
+        let checked = self.check(cpu, &fact);
+        self.failed = checked.is_err();
+        checked.map_err(|what| format!("{what}\n  after {fact:?}"))
+    }
+
+    fn end(&mut self, now: Nanos, cpus: &[Cpu]) -> Result<(), (CpuId, String)> {
+        if self.failed {
+            return Ok(());
+        }
+        self.book.end().map_err(|what| (CpuId::BOOT, what))?;
+        for cpu in cpus {
+            let whole = || {
+                account::conserved(&self.book, cpu, now)?;
+                order::check(cpu)?;
+                ownership::everybody(&self.book, cpu)
+            };
+            whole().map_err(|what| (cpu.id(), what))?;
+        }
+        Ok(())
+    }
+}
+
+/// `Err` with a message unless `holds`.
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
+}

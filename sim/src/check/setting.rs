@@ -1,0 +1,74 @@
+//! What a checker must know of a machine beforehand: what the events themselves do not tell.
+
+use super::Bound;
+use mainspring_abi::{LatencyClass, Nanos, Policy};
+use mainspring_workload::{Faults, Workload};
+
+/// A machine to be watched.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// How many CPUs.
+    pub cpus: usize,
+    /// Best-effort policy.
+    pub policy: Policy,
+    /// Best-effort quantum.
+    pub quantum: Nanos,
+    /// Tick period.
+    pub tick: Nanos,
+    /// The request of each thread, by index; `None` leaves it to the class.
+    pub requests: Vec<Option<Nanos>>,
+    /// Whether interrupts come when they are due.
+    pub punctual: bool,
+    /// What to demand of lags.
+    pub bound: Bound,
+    /// Whether choices must follow the exact schedule to the last digit. Only for loads on which the core does not
+    /// round.
+    pub strict: bool,
+}
+
+impl Setting {
+    /// The setting of a run of `workload`, with no bound on lag.
+    #[must_use]
+    pub fn of(workload: &Workload) -> Self {
+        let machine = &workload.machine;
+        let requests = workload
+            .threads
+            .iter()
+            .flat_map(|spec| std::iter::repeat_n(spec.request, spec.instances()))
+            .collect();
+        let Faults { late_timer_ppm, stall_ppm, .. } = workload.faults;
+        Self {
+            cpus: machine.cpus,
+            policy: machine.policy,
+            quantum: machine.quantum,
+            tick: machine.tick,
+            requests,
+            punctual: late_timer_ppm == 0 && stall_ppm == 0,
+            bound: Bound::None,
+            strict: false,
+        }
+    }
+
+    /// The same, with a bound on lag.
+    #[must_use]
+    pub fn with_bound(self, bound: Bound) -> Self {
+        Self { bound, ..self }
+    }
+
+    /// How many threads there may be.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// What thread number `index` asks for at a time while it is of `class`.
+    #[must_use]
+    pub fn request(&self, index: u32, class: LatencyClass) -> u64 {
+        let quantum = self.quantum.get();
+        match (self.requests.get(index as usize).copied().flatten(), class) {
+            (Some(request), _) => request.get(),
+            (None, LatencyClass::Interactive) => (quantum / 4).max(1),
+            (None, LatencyClass::Normal | LatencyClass::Batch) => quantum,
+        }
+    }
+}

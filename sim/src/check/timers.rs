@@ -1,0 +1,136 @@
+//! A timer is always armed for what is due next, nothing ends before its time, and on a machine whose interrupts are
+//! punctual nothing ends after it.
+
+use super::book::Book;
+use super::fact::{Fact, Seen, Why};
+use super::{Setting, ensure};
+use mainspring_abi::Nanos;
+use mainspring_sched::flight::Outcome;
+use mainspring_sched::{Cpu, Decision, IdleConditions, IdleTick, KeepTicking, NetworkNeed, TickMode};
+
+/// The longest that an idle CPU goes without a timer interrupt.
+const FLOOR: Nanos = Nanos::from_millis(100);
+
+/// What timers are for, per CPU.
+#[derive(Debug)]
+pub struct Timers {
+    /// When the tickless state in progress must end.
+    idle_until: Vec<Nanos>,
+    /// When the running thread's slice ends, as the last decision said.
+    slice_end: Vec<Nanos>,
+}
+
+impl Timers {
+    /// Nothing armed yet.
+    #[must_use]
+    pub fn new(cpus: usize) -> Self {
+        Self { idle_until: vec![Nanos::MAX; cpus], slice_end: vec![Nanos::MAX; cpus] }
+    }
+
+    /// Checks what `fact` says of timed waits and of the tick; `book` is as it was before.
+    pub fn before(&mut self, setting: &Setting, book: &Book, fact: &Fact) -> Result<(), String> {
+        let (now, page) = (fact.now, book.page(fact.cpu));
+        match (&fact.seen, fact.outcome) {
+            (Seen::Expire, Outcome::Expired(Some((seat, deadline)), _)) => {
+                let first = page.waits.first().copied();
+                ensure(first == Some((deadline, seat.thread().index())), || {
+                    format!("{seat:?} was woken, due at {deadline}; the first is {first:?}")
+                })?;
+                ensure(deadline <= now, || format!("a wait until {deadline} ended early"))?;
+                ensure(!setting.punctual || deadline == now, || format!("a wait until {deadline} ended late"))
+            }
+            (Seen::Expire, Outcome::Expired(None, _)) => {
+                let due = page.waits.first().filter(|(deadline, _)| *deadline <= now);
+                ensure(due.is_none(), || format!("{due:?} is due and was not woken"))
+            }
+            (Seen::Resched(Why::Blocked(_, Some(deadline))), _) => {
+                ensure(!setting.punctual || *deadline > now, || {
+                    format!("a wait until {deadline} began after it")
+                })
+            }
+            (Seen::EnterIdle(conditions), Outcome::Idle(tick)) => {
+                let right = idle_tick(book, fact, conditions);
+                ensure(tick == right, || format!("the idle tick became {tick:?} instead of {right:?}"))?;
+                if let IdleTick::Suppressed { wake_at } = tick {
+                    self.idle_until[fact.cpu] = wake_at;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the timer of `cpu` is armed for everything that is due.
+    pub fn after(&mut self, setting: &Setting, book: &Book, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
+        let (now, page) = (fact.now, book.page(fact.cpu));
+        let armed = cpu.next_timer();
+        let first = page.waits.first().map(|(deadline, _)| *deadline);
+        ensure(cpu.next_deadline() == first, || {
+            format!("the next wait ends at {:?}, by the book {first:?}", cpu.next_deadline())
+        })?;
+        ensure(first.is_none_or(|deadline| armed <= deadline), || {
+            format!("armed for {armed}, after the wait that ends at {first:?}")
+        })?;
+        if let Outcome::Decided(Decision::Run(run)) = fact.outcome {
+            self.slice_end[fact.cpu] = run.slice_end;
+            ensure(run.slice_end > now, || format!("a slice that ended at {}", run.slice_end))?;
+        }
+        self.tick(setting, cpu, fact, armed)?;
+        if page.running.is_none() {
+            return Ok(());
+        }
+        let contended = page.queued > 0 || page.direct.is_some();
+        // Slices that ended while nobody waited are behind the thread; the one in progress is at most one quantum.
+        let limit = self.slice_end[fact.cpu].max(now + setting.quantum);
+        ensure(!contended || armed <= limit, || {
+            format!("somebody waits, the slice ends by {limit}, and the timer is armed for {armed}")
+        })
+    }
+
+    fn tick(&self, setting: &Setting, cpu: &Cpu, fact: &Fact, armed: Nanos) -> Result<(), String> {
+        let now = fact.now;
+        let next_tick = Nanos::new((now.get() / setting.tick.get() + 1) * setting.tick.get());
+        match cpu.tick_mode() {
+            TickMode::TicklessIdle { wake_at } => {
+                ensure(cpu.current().is_none(), || "a thread runs without a tick".to_owned())?;
+                let until = self.idle_until[fact.cpu];
+                ensure(wake_at == until && armed <= until, || {
+                    format!("tickless until {wake_at}, armed for {armed}, decided {until}")
+                })?;
+                ensure(!setting.punctual || armed <= now + FLOOR, || format!("armed for {armed} only"))
+            }
+            TickMode::Periodic | TickMode::ForcedPeriodic(_) => {
+                ensure(armed <= next_tick, || format!("the tick at {next_tick} is not armed but {armed}"))?;
+                let forced = matches!(cpu.tick_mode(), TickMode::ForcedPeriodic(_));
+                ensure(!forced || cpu.current().is_none(), || "a thread runs on a forced tick".to_owned())
+            }
+        }
+    }
+}
+
+/// What the rules make of the tick of a CPU that goes idle.
+fn idle_tick(book: &Book, fact: &Fact, conditions: &IdleConditions) -> IdleTick {
+    let page = book.page(fact.cpu);
+    let reasons = [
+        (page.running.is_some() || page.queued > 0, KeepTicking::RunnableWork),
+        (page.direct.is_some(), KeepTicking::DirectTarget),
+        (page.held > 0, KeepTicking::RetryWindow),
+        (conditions.deferred_completions, KeepTicking::DeferredCompletions),
+        (conditions.ring_service, KeepTicking::RingService),
+        (!conditions.oneshot, KeepTicking::NoOneShot),
+        (!conditions.idle_context, KeepTicking::NoIdleContext),
+        (conditions.network == NetworkNeed::EveryTick, KeepTicking::NetworkPolling),
+        (conditions.nohz_lease, KeepTicking::NohzLease),
+        (!conditions.stable_clock, KeepTicking::TickClocksource),
+        (conditions.polled_waiter, KeepTicking::PolledWaiter),
+    ];
+    if let Some((_, reason)) = reasons.into_iter().find(|(holds, _)| *holds) {
+        return IdleTick::Kept(reason);
+    }
+    let wait = page.waits.first().map_or(Nanos::MAX, |(deadline, _)| *deadline);
+    let poll = match conditions.network {
+        NetworkNeed::PollAt(at) => at,
+        NetworkNeed::Inactive | NetworkNeed::EveryTick => Nanos::MAX,
+    };
+    IdleTick::Suppressed { wake_at: (fact.now + FLOOR).min(wait).min(poll) }
+}

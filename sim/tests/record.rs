@@ -1,0 +1,245 @@
+//! Flight records: what is damaged is refused, what differs is named, and what happened is explained.
+
+mod common;
+
+use common::{checked, workload};
+use mainspring_abi::Nanos;
+use mainspring_sched::flight::{Event, EventRef, Outcome};
+use mainspring_sched::{Decision, State};
+use mainspring_sim::check::Bound;
+use mainspring_sim::explain::{ExplainError, Explanation, explain};
+use mainspring_sim::record::{Item, RecordError, RecordReader, Recorder};
+use mainspring_sim::replay::{ReplayError, replay};
+
+/// A run that has some of everything and is short.
+const SMALL: &str = r#"
+    [machine]
+    cpus = 2
+    duration = "12ms"
+    [[thread]]
+    name = "hog"
+    program = ["run forever"]
+    [[thread]]
+    name = "napper"
+    cpus = [0]
+    program = ["run 500us", "sleep 2ms"]
+    [[thread]]
+    name = "pinned"
+    cpus = [0]
+    program = ["run forever"]
+    [[thread]]
+    name = "late"
+    start = "5ms"
+    program = ["park"]
+"#;
+
+fn record() -> Vec<u8> {
+    checked(&workload(SMALL), 7, Bound::None).record
+}
+
+fn replayed(bytes: &[u8]) -> Result<String, ReplayError> {
+    replay(bytes, &mut |_| {}).map(|replayed| replayed.digest)
+}
+
+#[test]
+fn every_flipped_byte_is_noticed() {
+    let good = record();
+    assert!(replayed(&good).is_ok());
+    for at in 0..good.len() {
+        for flip in [0x01, 0x80, 0xFF] {
+            let mut bad = good.clone();
+            bad[at] ^= flip;
+            let Err(ReplayError::Record(error)) = replayed(&bad) else {
+                panic!("byte {at} xor {flip:#x} was not noticed");
+            };
+            let right = match at {
+                0..8 => matches!(error, RecordError::NotARecord),
+                8..10 => matches!(error, RecordError::Newer { .. } | RecordError::NotARecord),
+                _ => matches!(error, RecordError::Damaged { .. } | RecordError::Truncated { .. }),
+            };
+            assert!(right, "byte {at} xor {flip:#x}: {error:?}");
+        }
+    }
+}
+
+#[test]
+fn every_truncation_is_noticed() {
+    let good = record();
+    for length in 0..good.len() {
+        let Err(ReplayError::Record(error)) = replayed(&good[..length]) else {
+            panic!("a record cut to {length} bytes was accepted");
+        };
+        let right = if length < 10 {
+            matches!(error, RecordError::NotARecord)
+        } else {
+            matches!(error, RecordError::Truncated { .. })
+        };
+        assert!(right, "{length}: {error:?}");
+    }
+}
+
+#[test]
+fn newer_and_foreign_files_are_refused_by_name() {
+    let mut newer = record();
+    newer[8..10].copy_from_slice(&999u16.to_le_bytes());
+    let error = replayed(&newer).expect_err("it is newer");
+    assert!(matches!(error, ReplayError::Record(RecordError::Newer { version: 999 })), "{error:?}");
+    assert!(error.to_string().contains("version 999"), "{error}");
+    for foreign in [&b""[..], b"[machine]\ncpus = 2\n", b"\x7fELF\x02\x01\x01\0\0\0\0\0", &[0; 64]] {
+        let error = replayed(foreign).expect_err("it is no record");
+        assert!(matches!(error, ReplayError::Record(RecordError::NotARecord)), "{error:?}");
+        assert!(error.to_string().contains("mainspring run FILE --record"), "{error}");
+    }
+}
+
+/// The event as it is given to a recorder.
+fn borrowed(event: &Event) -> EventRef<'_> {
+    match event {
+        Event::Accept(entity, via) => EventRef::Accept(entity, *via),
+        Event::Resched(stop) => EventRef::Resched(stop),
+        Event::ExitCurrent => EventRef::ExitCurrent,
+        Event::Wake(seat) => EventRef::Wake(*seat),
+        Event::HandOff(seat) => EventRef::HandOff(*seat),
+        Event::Hold(seat) => EventRef::Hold(*seat),
+        Event::Release(seat) => EventRef::Release(*seat),
+        Event::Remove(seat) => EventRef::Remove(*seat),
+        Event::Give(thief) => EventRef::Give(*thief),
+        Event::Timer => EventRef::Timer,
+        Event::Expire => EventRef::Expire,
+        Event::RescheduleReceived => EventRef::RescheduleReceived,
+        Event::EnterIdle(conditions) => EventRef::EnterIdle(conditions),
+        Event::SetWeight(seat, weight) => EventRef::SetWeight(*seat, *weight),
+        Event::SetClass(seat, class) => EventRef::SetClass(*seat, *class),
+    }
+}
+
+/// Writes `bytes` again, with `alter` free to change each outcome, and with checksums that fit.
+fn rewritten(bytes: &[u8], mut alter: impl FnMut(u64, &mut Outcome)) -> Vec<u8> {
+    let mut reader = RecordReader::new(bytes).expect("a sound record");
+    let mut out = Vec::new();
+    let mut recorder = Recorder::new(Box::new(&mut out), reader.header()).expect("memory takes it");
+    for number in 0.. {
+        match reader.next_item().expect("a sound record") {
+            Item::Record { now, cpu, event, mut outcome } => {
+                alter(number, &mut outcome);
+                recorder.begin(now, cpu, borrowed(&event));
+                recorder.finish(outcome).expect("memory takes it");
+            }
+            Item::End(trailer) => {
+                recorder.close(trailer.end, &trailer.digest).expect("memory takes it");
+                return out;
+            }
+        }
+    }
+    unreachable!("a record ends")
+}
+
+#[test]
+fn a_record_written_again_is_the_same_to_the_byte() {
+    let good = record();
+    assert!(rewritten(&good, |_, _| {}) == good);
+}
+
+#[test]
+fn the_first_decision_that_differs_is_named() {
+    let good = record();
+    let mut decisions = Vec::new();
+    rewritten(&good, |number, outcome| {
+        if matches!(outcome, Outcome::Decided(Decision::Run(_))) {
+            decisions.push(number);
+        }
+    });
+    assert!(decisions.len() > 5);
+    for wrong in decisions {
+        let bad = rewritten(&good, |number, outcome| {
+            if number == wrong {
+                *outcome = Outcome::Decided(Decision::Idle);
+            }
+        });
+        let Err(error) = replayed(&bad) else { panic!("decision {wrong} was altered and nobody noticed") };
+        assert!(error.is_difference());
+        let ReplayError::Differs(at) = error else { panic!("{error:?}") };
+        assert_eq!(at.number, wrong);
+        assert!(at.recorded.contains("Idle") && at.replayed.contains("Run"), "{at:?}");
+    }
+}
+
+fn explained(thread: &str, us: u64) -> Explanation {
+    explain(record().as_slice(), thread, Nanos::from_micros(us)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn a_running_thread_is_explained_as_running() {
+    // Alone on CPU 1, once it has been stolen or placed there.
+    let explanation = explained("hog", 11_500);
+    let place = explanation.place.as_ref().expect("it lives");
+    assert_eq!(place.view.view.state, State::Running);
+    assert!(place.running_since.is_some());
+    assert!(explanation.to_string().contains("running"), "{explanation}");
+}
+
+#[test]
+fn the_interval_in_progress_counts_in_what_a_running_thread_is_owed() {
+    let text = r#"
+        [machine]
+        duration = "9ms"
+        [[thread]]
+        name = "first"
+        program = ["run forever"]
+        [[thread]]
+        name = "second"
+        start = "5ms"
+        program = ["run forever"]
+    "#;
+    let record = checked(&workload(text), 7, Bound::Quantum).record;
+    let explanation = explain(record.as_slice(), "first", Nanos::from_micros(5_500)).expect("it lives");
+    let place = explanation.place.as_ref().expect("it lives");
+    assert_eq!(place.view.view.state, State::Running);
+    // It has had all of the CPU so far, so nobody owes it anything.
+    let said = explanation.to_string();
+    assert!(!said.contains("; owed"), "{said}");
+}
+
+#[test]
+fn a_sleeper_is_explained_with_when_it_wakes() {
+    let sleepy = (1..120).map(|tenth| explained("napper", tenth * 100)).find(|explanation| {
+        explanation.place.as_ref().is_some_and(|place| matches!(place.view.view.state, State::Asleep(_)))
+    });
+    let sleepy = sleepy.expect("it sleeps most of the time");
+    let place = sleepy.place.as_ref().expect("it lives");
+    let wakes = place.view.view.deadline.expect("it sleeps for a time");
+    assert!(wakes > sleepy.at && wakes - sleepy.at <= Nanos::from_millis(2), "{sleepy}");
+    assert!(sleepy.to_string().contains("blocked (sleep) until"), "{sleepy}");
+}
+
+#[test]
+fn a_waiting_thread_is_explained_with_who_runs_instead() {
+    let waiting = (1..120)
+        .flat_map(|tenth| ["napper", "pinned"].map(|name| explained(name, tenth * 100)))
+        .find(|explanation| {
+            explanation.place.as_ref().is_some_and(|place| place.view.view.state == State::Queued)
+        });
+    let waiting = waiting.expect("two threads share CPU 0");
+    let place = waiting.place.as_ref().expect("it lives");
+    let running = place.running.as_ref().expect("somebody has the CPU");
+    assert_ne!(running.name, waiting.thread);
+    let text = waiting.to_string();
+    assert!(text.contains("ready, waiting for the CPU") && text.contains(&running.name), "{text}");
+}
+
+#[test]
+fn a_thread_that_does_not_live_yet_is_said_to_be_dead_or_unborn() {
+    assert!(explained("late", 4_000).place.is_none());
+    let later = explained("late", 11_500).to_string();
+    assert!(later.contains("blocked (park) until somebody wakes it"), "{later}");
+}
+
+#[test]
+fn questions_that_have_no_answer_say_why() {
+    let bytes = record();
+    let unknown = explain(bytes.as_slice(), "nobody", Nanos::ZERO).expect_err("nobody has that name");
+    assert!(matches!(unknown, ExplainError::NoSuchThread { total: 4, .. }), "{unknown:?}");
+    assert!(unknown.to_string().contains("hog, napper, pinned, late"), "{unknown}");
+    let after = explain(bytes.as_slice(), "hog", Nanos::from_secs(1)).expect_err("the run was over");
+    assert!(matches!(after, ExplainError::AfterEnd { .. }), "{after:?}");
+}
