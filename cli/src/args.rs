@@ -114,6 +114,11 @@ pub struct RunArgs {
     #[arg(long)]
     pub schedule: bool,
 
+    /// Check every event against independent books and an exact fluid schedule, and stop at the first that is wrong.
+    /// Slow; debug builds always do it.
+    #[arg(long)]
+    pub verify: bool,
+
     /// Show every thread instance and every CPU in the text report, however many there are.
     #[arg(long)]
     pub expand: bool,

@@ -11,7 +11,8 @@ use crate::output::Output;
 use crate::progress::Progress;
 use mainspring_abi::Nanos;
 use mainspring_report::{Report, html, json_to, perfetto, text};
-use mainspring_sim::{Options, RunError};
+use mainspring_sim::watch::Watch;
+use mainspring_sim::{Options, RunError, check};
 use mainspring_workload::Workload;
 use std::fs;
 use std::io::{BufWriter, Write};
@@ -48,6 +49,7 @@ fn simulate(
     // A thousandth of the run is fine enough to look at.
     let rounded = |now: Nanos| Nanos::new(now.get() - now.get() % (end.get() / 1_000).max(1));
     let mut record = record.map(|file| BufWriter::new(file.writer()));
+    let verify = args.verify || cfg!(debug_assertions);
     let report = mainspring_sim::run(
         &name,
         workload,
@@ -58,7 +60,7 @@ fn simulate(
             progress: Some(Box::new(|now: Nanos| {
                 progress.at(now.get(), || format!("{} of {end}", rounded(now)));
             })),
-            ..Options::default()
+            watch: verify.then(|| Box::new(check::all(workload)) as Box<dyn Watch>),
         },
     );
     drop(progress);

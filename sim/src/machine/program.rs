@@ -143,7 +143,7 @@ impl Machine<'_> {
         let now = self.now;
         let Thread { start, periods, stats, .. } = &mut self.threads[thread];
         let passed = (now - *start).get() / period.get();
-        let on_time = (now - *start).get() % period.get() == 0;
+        let on_time = (now - *start).get().is_multiple_of(period.get());
         // The multiple that is just now is met, not missed.
         let behind = if on_time { passed.saturating_sub(1) } else { passed };
         if behind > *periods {

@@ -50,6 +50,7 @@ impl Machine<'_> {
         decision
     }
 
+    #[expect(clippy::result_large_err, reason = "a refusal gives the thread back, by value")]
     pub(super) fn core_accept(
         &mut self,
         cpu: usize,

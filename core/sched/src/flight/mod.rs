@@ -1,6 +1,6 @@
 //! The flight record: every input of a CPU's scheduler, and what came of it.
 //!
-//! All inputs are events and a [`Cpu`] is a function of them, so the events alone reproduce every decision. Each
+//! All inputs are events and a [`Cpu`](crate::Cpu) is a function of them, so the events alone reproduce every decision. Each
 //! record also holds the outcome, so that a replay can say which decision was the first to differ. A thread that
 //! arrives is recorded by value; therefore each CPU's records replay on their own, in their own order, and no order
 //! between CPUs has to be known.
