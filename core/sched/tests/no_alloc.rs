@@ -16,7 +16,7 @@ fn the_counter_counts() {
     assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1);
 }
 
-//= ARCH:inv.no-alloc EVO:hot-path EVO:S1.exit-bounded TICK:L1.waiter-bound ARCH:queue.reserve
+//= ARCH:inv.no-alloc EVO:hot-path ARCH:measure.operator EVO:S1.exit-bounded TICK:L1.waiter-bound ARCH:queue.reserve
 #[test]
 fn no_path_after_admission_allocates() {
     for policy in [Policy::Eevdf, Policy::Wfq] {
@@ -83,7 +83,7 @@ fn step(home: &mut Rig, other: &mut Rig, seats: &[mainspring_sched::Seat], round
             home.quota.give_back(permit);
         }
     });
-    let _ = home.cpu.offer();
+    let _ = (home.cpu.offer(), home.cpu.queued(), home.cpu.load(), home.cpu.telemetry());
     if home.cpu.current().is_none() {
         let _ = home.cpu.enter_idle(home.now, &IdleConditions::default());
     }
