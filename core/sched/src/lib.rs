@@ -38,6 +38,8 @@
 extern crate alloc;
 
 mod account;
+pub mod admission;
+pub mod context;
 mod cpu;
 mod entity;
 mod fair;

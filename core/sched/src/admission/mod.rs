@@ -1,0 +1,17 @@
+//! Admission: will every deadline hold?
+//!
+//! A set of sporadic tasks on one CPU, scheduled by earliest deadline first, meets all its deadlines if and only if no
+//! interval from the moment all are released together holds more work that is due in it than time: the exact
+//! processor-demand test (Baruah, Rosier and Howell 1990), walked backwards in few steps (Zhang and Burns 2009).
+//! Utilization and density are never the verdict, only a quick acceptance: a total density of at most one is
+//! sufficient, not necessary. Several CPUs are partitioned first and tested one by one.
+//!
+//! The answer fails closed: what cannot be decided within the bound on steps is refused, and says so.
+
+mod demand;
+mod partition;
+mod response;
+
+pub use demand::{Denial, Task, Verdict, demand, judge};
+pub use partition::{Assignment, PartitionError, partition};
+pub use response::worst_response;

@@ -1,0 +1,123 @@
+//! Worst-case response times under earliest deadline first (Spuri 1996).
+
+use super::demand::Task;
+use mainspring_abi::Nanos;
+
+/// How many fixed-point steps are taken before the answer is left open.
+const MAX_STEPS: u32 = 1_000_000;
+
+/// The longest time from release to completion of task `index`, if `tasks` share one CPU. `None` if the CPU is
+/// overloaded or the answer takes too many steps.
+#[must_use]
+pub fn worst_response(tasks: &[Task], index: usize) -> Option<Nanos> {
+    let own = tasks.get(index)?;
+    let busy = busy_period(tasks)?;
+    let mut worst = own.cost.get();
+    let mut steps = 0;
+    // The worst release is one at which some task's deadline coincides with the task's own.
+    for other in tasks {
+        let mut due = other.deadline.get();
+        while due < busy + own.deadline.get() {
+            if let Some(release) = due.checked_sub(own.deadline.get()) {
+                worst = worst.max(response_at(tasks, index, release, &mut steps)?);
+            }
+            due += other.period.get();
+        }
+    }
+    Some(Nanos::new(worst))
+}
+
+/// The response of task `index` released `release` into a busy period that begins with all others.
+fn response_at(tasks: &[Task], index: usize, release: u64, steps: &mut u32) -> Option<u64> {
+    let own = &tasks[index];
+    let due = release + own.deadline.get();
+    let own_work = (1 + release / own.period.get()) * own.cost.get();
+    let mut length = own_work;
+    loop {
+        *steps += 1;
+        if *steps > MAX_STEPS {
+            return None;
+        }
+        let others = tasks.iter().enumerate().filter(|(other, task)| *other != index && task.deadline.get() <= due);
+        let work = |task: &Task| {
+            let released = length.div_ceil(task.period.get());
+            let due_before = 1 + (due - task.deadline.get()) / task.period.get();
+            released.min(due_before) * task.cost.get()
+        };
+        let next = own_work + others.map(|(_, task)| work(task)).sum::<u64>();
+        if next == length {
+            return Some(length.saturating_sub(release).max(own.cost.get()));
+        }
+        length = next;
+    }
+}
+
+fn busy_period(tasks: &[Task]) -> Option<u64> {
+    let mut length: u64 = tasks.iter().map(|task| task.cost.get()).sum();
+    for _ in 0..MAX_STEPS {
+        let released = |task: &Task| length.div_ceil(task.period.get()).checked_mul(task.cost.get());
+        let next = tasks.iter().map(released).sum::<Option<u64>>()?;
+        if next == length {
+            return Some(length);
+        }
+        length = next;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    fn task(cost: u64, deadline: u64, period: u64) -> Task {
+        Task { cost: Nanos::new(cost), deadline: Nanos::new(deadline), period: Nanos::new(period) }
+    }
+
+    #[test]
+    fn the_published_pair_responds_in_time() {
+        let tasks = [task(50, 50, 100), task(10, 100, 100)];
+        assert_eq!(worst_response(&tasks, 0), Some(Nanos::new(50)));
+        assert_eq!(worst_response(&tasks, 1), Some(Nanos::new(60)));
+    }
+
+    /// Runs the set, released together and as often as it may, slot by slot, by earliest deadline; the longest
+    /// response of each task. A lower bound on the worst case, which other release patterns may exceed.
+    fn simulated(tasks: &[Task], horizon: u64) -> Vec<u64> {
+        let mut left: Vec<Vec<(u64, u64)>> = alloc::vec![Vec::new(); tasks.len()];
+        let mut worst = alloc::vec![0; tasks.len()];
+        for now in 0..horizon {
+            for (task, jobs) in tasks.iter().zip(&mut left) {
+                if now % task.period.get() == 0 {
+                    jobs.push((now, task.cost.get()));
+                }
+            }
+            let due = |index: usize| left[index].first().map(|(at, _)| at + tasks[index].deadline.get());
+            let Some(next) = (0..tasks.len()).filter(|i| due(*i).is_some()).min_by_key(|i| due(*i)) else {
+                continue;
+            };
+            left[next][0].1 -= 1;
+            if left[next][0].1 == 0 {
+                let (at, _) = left[next].remove(0);
+                worst[next] = worst[next].max(now + 1 - at);
+            }
+        }
+        worst
+    }
+
+    proptest! {
+        #[test]
+        fn no_run_takes_longer_than_the_worst_case(
+            tasks in prop::collection::vec((1u64..4, 4u64..12, prop::sample::select(alloc::vec![12u64, 15, 20])), 1..5)
+        ) {
+            let tasks: Vec<Task> = tasks.into_iter().map(|(c, d, t)| task(c, d, t)).collect();
+            prop_assume!(matches!(crate::admission::judge(&tasks), crate::admission::Verdict::Admitted { .. }));
+            for (index, seen) in simulated(&tasks, 240).into_iter().enumerate() {
+                let worst = worst_response(&tasks, index).expect("not overloaded");
+                prop_assert!(Nanos::new(seen) <= worst, "task {} took {}, worst {}", index, seen, worst);
+                prop_assert!(worst <= tasks[index].deadline);
+            }
+        }
+    }
+}
