@@ -5,7 +5,11 @@ use hdrhistogram::Histogram;
 use mainspring_abi::Nanos;
 use mainspring_report::WakeLatency;
 
-const BATCH: usize = 64;
+/// Up to this many samples are kept as they are, and the quantiles are exact.
+const FEW: usize = 64;
+
+/// How many samples go into the histogram at a time: enough to be worth fetching it.
+const BATCH: usize = 256;
 
 /// Two significant digits: a quantile is exact to one percent.
 const DIGITS: u8 = 2;
@@ -14,7 +18,7 @@ const DIGITS: u8 = 2;
 pub(crate) struct Latencies {
     /// Not in the histogram yet. While there is none, these are all the samples.
     batch: Vec<u64>,
-    histogram: Option<Histogram<u32>>,
+    histogram: Option<Box<Histogram<u32>>>,
     max: u64,
 }
 
@@ -22,7 +26,8 @@ impl Latencies {
     pub(crate) fn record(&mut self, latency: Nanos) {
         self.max = self.max.max(latency.get());
         self.batch.push(latency.get());
-        if self.batch.len() == BATCH {
+        let most = if self.histogram.is_some() { BATCH } else { FEW };
+        if self.batch.len() == most {
             self.file_batch();
         }
     }
@@ -30,7 +35,7 @@ impl Latencies {
     fn file_batch(&mut self) {
         if self.histogram.is_none() {
             // Only an invalid number of digits is refused.
-            self.histogram = Histogram::new(DIGITS).ok();
+            self.histogram = Histogram::new(DIGITS).ok().map(Box::new);
         }
         if let Some(histogram) = &mut self.histogram {
             for latency in self.batch.drain(..) {
@@ -66,7 +71,7 @@ mod tests {
 
     #[test]
     fn quantiles_agree_with_the_sorted_samples_for_few_and_for_many() {
-        for count in [1u64, 10, 63, 64, 65, 5_000] {
+        for count in [1u64, 10, 63, 64, 65, 319, 320, 321, 5_000] {
             let mut latencies = Latencies::default();
             let mut samples: Vec<u64> = (0..count).map(|n| n * n * 7_919 % 1_000_003).collect();
             for sample in &samples {

@@ -1,7 +1,10 @@
 //! A tournament over all CPUs: the smallest of their keys is at hand.
 //!
-//! Conserved: every inner node holds the smaller of its two children, so the root is the smallest of all. A key that
-//! ends in its CPU's number says whose it is, and gives ties to the lower CPU: see [`keyed`] and [`owner`].
+//! Conserved: every inner node holds the smallest of its children, so the root is the smallest of all. A key that ends
+//! in its CPU's number says whose it is, and gives ties to the lower CPU: see [`keyed`] and [`owner`].
+//!
+//! Siblings lie side by side in a group, of which one cache line holds two: four to a group halve the levels of a
+//! binary tree, and the smallest of four is found without a branch.
 
 /// Bits that hold a CPU's number.
 const CPU_BITS: u32 = mainspring_abi::MAX_CPUS.trailing_zeros();
@@ -16,43 +19,53 @@ pub(crate) fn owner(key: u64) -> (u64, usize) {
     (key >> CPU_BITS, (key & ((1 << CPU_BITS) - 1)) as usize)
 }
 
+/// How many siblings compete in a group.
+const FAN: usize = 4;
+
 #[derive(Debug)]
 pub(crate) struct Tournament<K> {
+    /// The root's children first; what competes for the place n of group g is group `FAN * g + 1 + n`.
+    groups: Vec<[K; FAN]>,
+    /// The first group whose members are the CPUs' own keys.
     leaves: usize,
-    /// Smallest key below each node; node 1 is the root, and leaf c is at `leaves + c`.
-    nodes: Vec<K>,
+    first: K,
 }
 
 impl<K: Ord + Copy> Tournament<K> {
     /// `cpus` keys, all of which are `last` at first, and none of which may exceed it.
     pub(crate) fn new(cpus: usize, last: K) -> Self {
-        let leaves = cpus.next_power_of_two();
-        Self { leaves, nodes: vec![last; 2 * leaves] }
+        let (mut leaves, mut width) = (0, 1);
+        while width * FAN < cpus {
+            leaves += width;
+            width *= FAN;
+        }
+        Self { groups: vec![[last; FAN]; leaves + width], leaves, first: last }
     }
 
     /// The key of `cpu` is `key` from now on.
     #[inline]
     pub(crate) fn set(&mut self, cpu: usize, key: K) {
-        let mut at = self.leaves + cpu;
-        if self.nodes[at] == key {
-            return;
-        }
-        let mut winner = key;
-        while at > 1 {
-            self.nodes[at] = winner;
-            winner = winner.min(self.nodes[at ^ 1]);
-            at /= 2;
-            if self.nodes[at] == winner {
+        let (mut at, mut place, mut winner) = (self.leaves + cpu / FAN, cpu % FAN, key);
+        loop {
+            let group = &mut self.groups[at];
+            if group[place] == winner {
                 return;
             }
+            group[place] = winner;
+            let [a, b, c, d] = *group;
+            winner = a.min(b).min(c.min(d));
+            if at == 0 {
+                self.first = winner;
+                return;
+            }
+            (at, place) = ((at - 1) / FAN, (at - 1) % FAN);
         }
-        self.nodes[1] = winner;
     }
 
     /// The smallest key.
     #[inline]
     pub(crate) fn first(&self) -> K {
-        self.nodes[1]
+        self.first
     }
 }
 
@@ -62,7 +75,7 @@ mod tests {
 
     #[test]
     fn the_smallest_wins_and_ties_go_to_the_lower_cpu() {
-        for cpus in [1, 5, 64] {
+        for cpus in [1, 5, 64, 65] {
             let mut tournament = Tournament::new(cpus, u64::MAX);
             let mut values = vec![u64::MAX; cpus];
             let mut state = 1u64;

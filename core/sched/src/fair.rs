@@ -95,30 +95,34 @@ fn started(row: &Row, used: Nanos) -> VirtualTime {
     if used.is_zero() { row.position } else { row.position.minus(span(used, row.weight)) }
 }
 
+// In this order, what every event needs comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct FairQueue {
-    policy: Policy,
     clock: VirtualTime,
     /// Part of a unit that the clock owes, in units times load.
     remainder: u64,
     at: Nanos,
     load: u64,
     debtor_load: u64,
+    /// When the first debt is even; says nothing while there is none.
+    first_even: VirtualTime,
     queued: u32,
     /// How many of them in one of the trees.
     queued_in_trees: u32,
+    shape: u64,
+    policy: Policy,
     nodes: Nodes,
-    /// Threads that may run anywhere, if their span has a lane.
-    lanes: Lanes,
-    /// Threads that may run anywhere, of spans without a lane.
-    open: Tree<false>,
-    /// Threads that may run on some CPUs only.
-    bound: Tree<true>,
     /// Sleepers that still compete, by the clock time at which they are even.
     debtors: SeatHeap<VirtualTime>,
     /// Debts of threads that have left.
     estate: Estate,
-    shape: u64,
+    /// Threads that may run anywhere, of spans without a lane.
+    open: Tree<false>,
+    /// Threads that may run on some CPUs only.
+    bound: Tree<true>,
+    /// Threads that may run anywhere, if their span has a lane.
+    lanes: Lanes,
 }
 
 impl FairQueue {
@@ -131,6 +135,7 @@ impl FairQueue {
             at: Nanos::ZERO,
             load: 0,
             debtor_load: 0,
+            first_even: VirtualTime::ZERO,
             queued: 0,
             queued_in_trees: 0,
             nodes: Nodes::default(),
@@ -154,6 +159,11 @@ impl FairQueue {
         self.debtors.reserve(seats)
     }
 
+    /// Whether a thread that leaves would make an older debt give way to its own.
+    pub(crate) fn is_full_of_debts(&self) -> bool {
+        self.estate.is_full()
+    }
+
     /// How many threads are queued.
     pub(crate) fn queued(&self) -> u32 {
         self.queued
@@ -170,18 +180,25 @@ impl FairQueue {
     /// Lets the fluid schedule run until `now`.
     #[inline]
     pub(crate) fn advance(&mut self, now: Nanos) {
-        let elapsed = now - self.at;
-        if elapsed.is_zero() {
-            return;
+        if self.at < now {
+            self.advance_by(now - self.at);
         }
-        self.at = now;
-        if self.debtor_load | elapsed.get() >> NARROW_BITS == 0 && self.load != 0 {
+    }
+
+    #[inline(never)]
+    fn advance_by(&mut self, elapsed: Nanos) {
+        self.at += elapsed;
+        if elapsed.get() >> NARROW_BITS == 0 && self.load != 0 {
             let service = elapsed.get() * UNITS_AT_WEIGHT_ONE + self.remainder;
-            self.clock = self.clock.plus(service / self.load);
-            self.remainder = service % self.load;
-        } else {
-            self.advance_past_debtors(elapsed);
+            let moved = service / self.load;
+            let distance = self.first_even.since(self.clock).max(0) as u64;
+            if self.debtor_load == 0 || moved < distance {
+                self.clock = self.clock.plus(moved);
+                self.remainder = service % self.load;
+                return;
+            }
         }
+        self.advance_past_debtors(elapsed);
     }
 
     /// The general case: debtors come even on the way, nobody competes, or minutes have passed.
@@ -225,10 +242,11 @@ impl FairQueue {
         }
     }
 
+    /// The debt that is even first, which is `whose`, is even.
     fn retire(&mut self, whose: Option<u32>) {
         let weight = match whose {
             Some(seat) => {
-                self.debtors.remove(seat);
+                self.debtors.remove_first();
                 self.nodes.rows[seat].weight
             }
             None => match self.estate.pop() {
@@ -239,10 +257,17 @@ impl FairQueue {
         self.forgive(weight);
     }
 
-    /// A debtor's weight competes no longer.
+    /// A debtor's weight competes no longer; its debt has been taken out.
     fn forgive(&mut self, weight: Weight) {
         self.debtor_load -= u64::from(weight.get());
         self.unload(weight);
+        self.find_first_even();
+    }
+
+    fn find_first_even(&mut self) {
+        if let Some((even, _)) = self.next_even() {
+            self.first_even = even;
+        }
     }
 
     fn add_load(&mut self, weight: Weight) {
@@ -275,6 +300,7 @@ impl FairQueue {
             if let Some(forgiven) = self.estate.push(Debt { even: position, weight }) {
                 self.forgive(forgiven.weight);
             }
+            self.find_first_even();
         } else if counted {
             self.forgive(weight);
         } else if !asleep {
@@ -284,20 +310,23 @@ impl FairQueue {
     }
 
     /// `seat` stops competing for now: credit is gone, debt stays until it is even.
+    #[inline]
     pub(crate) fn sleep(&mut self, seat: u32) {
         let Row { position, weight, .. } = self.nodes.rows[seat];
         if self.clock.is_before(position) {
             self.debtor_load += u64::from(weight.get());
             self.debtors.insert(seat, position);
+            self.find_first_even();
         } else {
             self.unload(weight);
         }
     }
 
     /// `seat` competes again, with `weight`.
+    #[inline]
     pub(crate) fn wake(&mut self, seat: u32, weight: Weight) {
-        if self.debtors.contains(seat) {
-            self.retire(Some(seat));
+        if self.debtors.remove(seat) {
+            self.forgive(self.nodes.rows[seat].weight);
             self.nodes.rows[seat].position = self.nodes.rows[seat].position.later(self.clock);
             if weight != self.nodes.rows[seat].weight {
                 self.nodes.rows[seat].position = self.lag(seat).position(self.clock, weight);
@@ -356,17 +385,23 @@ impl FairQueue {
     }
 
     /// What `seat` is owed if it has run for `ran` since it was last charged.
+    #[inline(always)]
     pub(crate) fn lag_after(&self, seat: u32, ran: Nanos) -> Lag {
+        if ran.is_zero() {
+            return self.lag(seat);
+        }
         let row = &self.nodes.rows[seat];
         let position = row.position.plus(span(ran, row.weight));
         Lag::between(self.clock, position, row.weight)
     }
 
-    /// The tags that `seat` would be queued with.
-    pub(crate) fn tag(&self, seat: u32, ask: &Ask, ran: Nanos) -> Tag {
+    /// The tags of a request that `seat` has used some of, as if it had been charged for `ran` more.
+    #[inline(always)]
+    pub(crate) fn tag(&self, seat: u32, request: Nanos, used: Nanos, ran: Nanos) -> Tag {
         let row = &self.nodes.rows[seat];
-        let start = started(row, ask.used).plus(span(ran, row.weight));
-        Tag { start, deadline: start.plus(span(ask.request, row.weight)) }
+        // Whoever is at the first request since it was queued has used just what it ran.
+        let start = if used == ran { row.position } else { started(row, used).plus(span(ran, row.weight)) };
+        Tag { start, deadline: start.plus(span(request, row.weight)) }
     }
 
     /// The tags that `seat` is queued with.
@@ -381,10 +416,13 @@ impl FairQueue {
         self.nodes.rows[seat].weight
     }
 
-    pub(crate) fn enqueue(&mut self, seat: u32, ask: &Ask) {
-        let Tag { start, deadline } = self.tag(seat, ask, Nanos::ZERO);
-        let key = Key { deadline, start, thread_index: ask.thread_index };
+    /// Queues `seat`; the tags it got.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, seat: u32, ask: &Ask) -> Tag {
+        let tag = self.tag(seat, ask.request, ask.used, Nanos::ZERO);
+        let key = Key { deadline: tag.deadline, start: tag.start, thread_index: ask.thread_index };
         self.enqueue_under(seat, key, ask.reach);
+        tag
     }
 
     /// Queues `seat`, which may run anywhere and has just been charged for `ran`, moving it by `moved`.
@@ -453,7 +491,7 @@ impl FairQueue {
         };
         let Some(seat) = taken else { return self.take_next_of_all() };
         self.queued -= 1;
-        if reached.is_before(self.nodes.rows[seat].start) {
+        if reached.is_before(self.nodes.rows[seat].start) && self.lanes.first_started(reached).is_none() {
             self.pull_clock(seat);
         }
         taken
@@ -583,8 +621,11 @@ impl FairQueue {
         seats
     }
 
-    /// Checks what the header promises of the trees; `Err` says what does not hold.
+    /// Checks debts, and what the header promises of the trees; `Err` says what does not hold.
     pub(crate) fn verify(&self) -> Result<(), &'static str> {
+        if self.next_even().is_some_and(|(even, _)| even != self.first_even) {
+            return Err("the first debt is not the one that is even first");
+        }
         let in_trees = self.open.verify(&self.nodes)? + self.bound.verify(&self.nodes)?;
         let in_lanes = self.lanes.verify(&self.nodes.rows)?;
         let counted = (in_lanes + in_trees, in_trees);

@@ -50,58 +50,77 @@ impl<K: HeapKey> SeatHeap<K> {
         while self.place.len() <= seat as usize {
             self.place.push(ABSENT);
         }
-        self.heap.push((key, seat));
-        self.place[seat as usize] = self.heap.len() as u32 - 1;
-        self.rise(self.heap.len() - 1);
+        let entry = (key, seat);
+        self.heap.push(entry);
+        self.rise(self.heap.len() - 1, entry);
     }
 
     /// Takes `seat` out; whether it was there.
     pub(crate) fn remove(&mut self, seat: u32) -> bool {
-        if !self.contains(seat) {
+        let Some(place) = self.place.get_mut(seat as usize) else { return false };
+        let at = core::mem::replace(place, ABSENT);
+        if at == ABSENT {
             return false;
         }
-        let at = self.place[seat as usize] as usize;
-        self.place[seat as usize] = ABSENT;
-        self.heap.swap_remove(at);
-        if at < self.heap.len() {
-            self.place[self.heap[at].1 as usize] = at as u32;
-            self.rise(at);
-            self.sink(at);
-        }
+        self.fill(at as usize);
         true
     }
 
-    fn rise(&mut self, mut at: usize) {
+    /// Takes the seat with the smallest key out.
+    pub(crate) fn remove_first(&mut self) {
+        if let Some(&(_, seat)) = self.heap.first() {
+            self.place[seat as usize] = ABSENT;
+            self.fill(0);
+        }
+    }
+
+    /// What stands at `at` has gone: the last entry takes its place, and goes where it belongs from there.
+    fn fill(&mut self, at: usize) {
+        let Some(last) = self.heap.pop() else { return };
+        if at == self.heap.len() {
+            return;
+        }
+        if at > 0 && last.0.is_before(&self.heap[(at - 1) / 2].0) {
+            self.rise(at, last);
+        } else {
+            self.sink(at, last);
+        }
+    }
+
+    /// Puts `entry` at `at`, or further up; those it passes come down.
+    fn rise(&mut self, mut at: usize, entry: (K, u32)) {
         while at > 0 {
-            let above = (at - 1) / 2;
-            if !self.heap[at].0.is_before(&self.heap[above].0) {
-                return;
+            let above = self.heap[(at - 1) / 2];
+            if !entry.0.is_before(&above.0) {
+                break;
             }
-            self.swap(at, above);
-            at = above;
+            self.put(at, above);
+            at = (at - 1) / 2;
         }
+        self.put(at, entry);
     }
 
-    fn sink(&mut self, mut at: usize) {
-        loop {
-            let mut least = at;
-            for below in [2 * at + 1, 2 * at + 2] {
-                if below < self.heap.len() && self.heap[below].0.is_before(&self.heap[least].0) {
-                    least = below;
-                }
+    /// Puts `entry` at `at`, or further down; those it passes come up.
+    fn sink(&mut self, mut at: usize, entry: (K, u32)) {
+        while let Some(left) = self.heap.get(2 * at + 1) {
+            let mut below = 2 * at + 1;
+            if let Some(right) = self.heap.get(below + 1) {
+                below += usize::from(right.0.is_before(&left.0));
             }
-            if least == at {
-                return;
+            let least = self.heap[below];
+            if !least.0.is_before(&entry.0) {
+                break;
             }
-            self.swap(at, least);
-            at = least;
+            self.put(at, least);
+            at = below;
         }
+        self.put(at, entry);
     }
 
-    fn swap(&mut self, a: usize, b: usize) {
-        self.heap.swap(a, b);
-        self.place[self.heap[a].1 as usize] = a as u32;
-        self.place[self.heap[b].1 as usize] = b as u32;
+    #[inline]
+    fn put(&mut self, at: usize, entry: (K, u32)) {
+        self.heap[at] = entry;
+        self.place[entry.1 as usize] = at as u32;
     }
 }
 
@@ -170,10 +189,9 @@ mod tests {
                         list.retain(|(_, listed)| *listed != seat);
                     }
                     Op::RemoveFirst => {
-                        if let Some(&(_, seat)) = heap.peek() {
-                            assert!(heap.remove(seat));
-                            list.retain(|(_, listed)| *listed != seat);
-                        }
+                        let first = heap.peek().map(|(_, seat)| *seat);
+                        heap.remove_first();
+                        list.retain(|(_, listed)| Some(*listed) != first);
                     }
                 }
                 check(&heap, &list);

@@ -97,8 +97,13 @@ impl Lag {
     }
 
     /// The lag of a thread of `weight` that stands at `position` while its queue's clock shows `clock`.
+    #[inline]
     pub(crate) fn between(clock: VirtualTime, position: VirtualTime, weight: Weight) -> Self {
-        let service = i128::from(clock.since(position)) * i128::from(weight.get());
+        let (distance, weight) = (clock.since(position), i64::from(weight.get()));
+        if let Some(service) = distance.checked_mul(weight) {
+            return Self(service / i64::from(Weight::REFERENCE.get()));
+        }
+        let service = i128::from(distance) * i128::from(weight);
         Self((service / i128::from(Weight::REFERENCE.get())) as i64)
     }
 

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::program::Progress;
-use super::thread::{FOREVER, Stats};
+use super::thread::FOREVER;
 use crate::RunError;
 use mainspring_abi::Nanos;
 use mainspring_report::ScheduleEntry;
@@ -14,10 +14,12 @@ const STANDSTILL: u32 = 100_000;
 impl Machine<'_> {
     /// Handles the earliest thing that CPU `cpu` has to do at this instant.
     pub(super) fn cpu_event(&mut self, cpu: usize) {
-        self.touch(cpu);
+        self.acting = Some(cpu);
         let lane = &self.lanes[cpu];
         if lane.done_at <= self.now {
             self.work_done(cpu);
+        } else if lane.begin_at <= self.now {
+            self.begin_to_compute(cpu);
         } else if lane.ipi_at <= self.now {
             self.reschedule_arrived(cpu);
         } else if lane.net_at <= self.now {
@@ -48,15 +50,20 @@ impl Machine<'_> {
         if self.delay_timer(cpu) {
             return;
         }
-        // A lost reschedule is made up for here.
-        self.lanes[cpu].ipi_pending = self.lanes[cpu].ipi_at != Nanos::MAX;
-        self.mark_askable(cpu);
+        let lane = &mut self.lanes[cpu];
+        if lane.ipi_pending && lane.ipi_at == Nanos::MAX {
+            // A lost reschedule is made up for here.
+            lane.ipi_pending = false;
+            self.mark_askable(cpu);
+        }
         let outcome = self.core_timer(cpu);
         let tick_cost = if outcome.ticked { self.workload.costs.tick } else { Nanos::ZERO };
         self.interrupt(cpu, self.workload.costs.interrupt + tick_cost);
         while let Some(expired) = self.core_expire(cpu) {
             let thread = expired.thread.index() as usize;
-            self.threads[thread].stats.timeouts += u64::from(expired.kind != WaitKind::Sleep);
+            if expired.kind != WaitKind::Sleep {
+                self.threads[thread].stats.timeouts += 1;
+            }
             if expired.kind == WaitKind::Join {
                 self.give_up_join(thread);
             }
@@ -89,10 +96,12 @@ impl Machine<'_> {
         if thread.remaining != FOREVER {
             thread.remaining = thread.remaining - (self.now - lane.work_from);
         }
+        thread.ahead &= self.now < lane.work_from;
         lane.work_from = lane.work_from.max(self.now);
     }
 
     /// When the running thread's step will be done, if nothing comes between.
+    #[inline]
     fn expect_done(&mut self, cpu: usize) {
         let lane = &mut self.lanes[cpu];
         lane.done_at = match lane.running {
@@ -272,23 +281,25 @@ impl Machine<'_> {
         if std::mem::take(&mut thread.moved) {
             overhead += costs.migration;
         }
-        if let Some(woken_at) = thread.woken_at.take() {
-            thread.stats.latencies.record(self.now - woken_at);
-        }
         lane.running = Some(index);
         lane.work_from = if run.switched { self.now + overhead } else { lane.work_from.max(self.now) };
+        let undecided = lane.work_from > self.now && thread.remaining.is_zero();
+        if let Some(woken_at) = thread.woken_at.take() {
+            self.note_latency(index, self.now - woken_at);
+        }
+        if undecided {
+            self.think_ahead(index as usize);
+        }
         self.expect_done(cpu);
         self.sample_lag(cpu, index);
     }
 
-    /// A thread's lag only grows while it waits and only shrinks while it runs, so its extremes are where it starts
-    /// and stops.
+    /// Looks at the lag of `thread`, which runs on `cpu`. It only grows while a thread waits and only shrinks while it
+    /// runs, so its extremes are where the thread starts and stops.
     fn sample_lag(&mut self, cpu: usize, thread: u32) {
-        let Some((_, seat)) = self.threads[thread as usize].home else { return };
-        if let Ok(lag) = self.cores[cpu].lag_now(self.now, seat) {
-            let Stats { lag_max, .. } = &mut self.threads[thread as usize].stats;
-            *lag_max = (*lag_max).max(lag.magnitude());
-        }
+        let Some(lag) = self.cores[cpu].current_lag(self.now) else { return };
+        let thread = &mut self.threads[thread as usize];
+        thread.lag_max = thread.lag_max.max(lag.magnitude());
     }
 
     /// CPU `cpu` has become idle, or has stopped being so.
@@ -318,11 +329,15 @@ impl Machine<'_> {
     }
 
     /// The interval in which CPU `cpu` had its running thread is over.
+    #[inline]
     pub(super) fn end_segment(&mut self, cpu: usize, reason: &str) {
-        let Some(thread) = self.lanes[cpu].running else { return };
-        if self.schedule.is_none() {
-            return;
+        if self.schedule.is_some() {
+            self.list_segment(cpu, reason);
         }
+    }
+
+    fn list_segment(&mut self, cpu: usize, reason: &str) {
+        let Some(thread) = self.lanes[cpu].running else { return };
         let entry = ScheduleEntry {
             cpu: cpu as u32,
             thread: self.thread_name(thread as usize),

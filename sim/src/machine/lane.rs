@@ -4,6 +4,7 @@ use crate::random::Random;
 use mainspring_abi::Nanos;
 
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Lane {
     /// The thread that has the CPU.
     pub running: Option<u32>,
@@ -11,6 +12,8 @@ pub(super) struct Lane {
     pub segment_start: Nanos,
     /// From when on its time counts as its own work; before that it is overhead.
     pub work_from: Nanos,
+    /// When it begins its work, if that matters.
+    pub begin_at: Nanos,
     /// When its work is done.
     pub done_at: Nanos,
     /// When the timer is armed for.
@@ -39,6 +42,7 @@ impl Lane {
             running: None,
             segment_start: Nanos::ZERO,
             work_from: Nanos::ZERO,
+            begin_at: Nanos::MAX,
             done_at: Nanos::MAX,
             timer_at: Nanos::MAX,
             timer_late: Nanos::ZERO,
@@ -55,6 +59,7 @@ impl Lane {
     }
 
     pub(super) fn next_event(&self) -> Nanos {
-        self.timer_at.min(self.done_at).min(self.ipi_at).min(self.net_at).max(self.stalled_until)
+        let work = self.begin_at.min(self.done_at);
+        self.timer_at.min(work).min(self.ipi_at).min(self.net_at).max(self.stalled_until)
     }
 }

@@ -6,6 +6,7 @@
 
 mod cpu_events;
 mod faults;
+mod foresight;
 mod lane;
 mod network;
 mod outcome;
@@ -41,7 +42,13 @@ struct Machine<'a> {
     lanes: Vec<Lane>,
     /// When each CPU next has something to do.
     agenda: Tournament<u64>,
-    /// CPUs touched by the event in progress.
+    /// The latest event of a CPU, by time and then by CPU: everything before it has happened.
+    turn: u64,
+    /// Whether threads take steps before their time.
+    foresight: bool,
+    /// The CPU whose event is in progress, if it is one's.
+    acting: Option<usize>,
+    /// Other CPUs touched by the event in progress.
     touched: Vec<u32>,
     /// Idle CPUs that have no reschedule pending.
     askable: CpuSet,
@@ -62,14 +69,22 @@ struct Machine<'a> {
     next_exit: Nanos,
     random: Random,
     nic: Option<Nic>,
+    /// Whether anybody records or looks on.
+    observed: bool,
     recorder: Option<Recorder<'a>>,
     watch: Option<Box<dyn Watch + 'a>>,
     trouble: Option<RunError>,
     schedule: Option<Vec<ScheduleEntry>>,
+    /// Wake latencies that their threads have not been told yet.
+    latencies: Vec<(u32, Nanos)>,
     decisions: u64,
     digest: Digest,
     sent: ReschedulesSent,
 }
+
+/// A thread's statistics are far from what a decision has at hand. Latencies are noted in passing and told many at a
+/// time, so that the trips to all those threads overlap.
+const LATENCIES_AT_A_TIME: usize = 4096;
 
 #[derive(Debug, Default)]
 struct ReschedulesSent {
@@ -83,24 +98,56 @@ impl Machine<'_> {
         self.cores[cpu].id()
     }
 
+    #[inline]
+    fn note_latency(&mut self, thread: u32, latency: Nanos) {
+        if self.latencies.len() == LATENCIES_AT_A_TIME {
+            self.file_latencies();
+        }
+        self.latencies.push((thread, latency));
+    }
+
+    fn file_latencies(&mut self) {
+        for (thread, latency) in self.latencies.drain(..) {
+            self.threads[thread as usize].stats.latencies.record(latency);
+        }
+    }
+
     /// The event in progress has changed something about `cpu`.
+    #[inline]
     fn touch(&mut self, cpu: usize) {
-        let lane = &mut self.lanes[cpu];
-        if !lane.touched {
-            lane.touched = true;
+        // The acting CPU is settled anyway, and nearly every event touches no other.
+        if self.acting != Some(cpu) {
+            self.touch_another(cpu);
+        }
+    }
+
+    fn touch_another(&mut self, cpu: usize) {
+        if !std::mem::replace(&mut self.lanes[cpu].touched, true) {
             self.touched.push(cpu as u32);
         }
     }
 
     /// After an event: every CPU it touched says when it next has something to do.
+    #[inline]
     fn settle(&mut self) {
+        if let Some(cpu) = self.acting.take() {
+            self.settle_one(cpu);
+        }
         while let Some(cpu) = self.touched.pop() {
             let cpu = cpu as usize;
-            let lane = &mut self.lanes[cpu];
-            lane.touched = false;
-            lane.timer_at = self.cores[cpu].next_timer().max(lane.timer_late);
-            let next = lane.next_event();
-            self.agenda.set(cpu, keyed(next.get(), cpu));
+            self.lanes[cpu].touched = false;
+            self.settle_one(cpu);
         }
+    }
+
+    fn settle_one(&mut self, cpu: usize) {
+        let core = &self.cores[cpu];
+        let (timer, wanted) = (core.next_timer(), core.reschedule_wanted());
+        let begin_at = if wanted { self.beginning(cpu) } else { Nanos::MAX };
+        let lane = &mut self.lanes[cpu];
+        lane.begin_at = begin_at;
+        lane.timer_at = timer.max(lane.timer_late);
+        let next = lane.next_event();
+        self.agenda.set(cpu, keyed(next.get(), cpu));
     }
 }

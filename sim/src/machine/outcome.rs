@@ -24,6 +24,7 @@ impl Machine<'_> {
         }
         let cpus = self.cpu_reports();
         self.book_survivors();
+        self.file_latencies();
         let threads = self.thread_reports();
         let telemetry = self.telemetry();
         let machine = &self.workload.machine;
@@ -77,10 +78,11 @@ impl Machine<'_> {
     fn book_survivors(&mut self) {
         for index in 0..self.threads.len() {
             let Some((cpu, seat)) = self.threads[index].home else { continue };
+            self.make_room(cpu);
             let running = self.lanes[cpu].running == Some(index as u32);
             if running && let Some(entity) = self.cores[cpu].exit_current(self.now) {
                 let lag = entity.lag();
-                self.threads[index].stats.lag_max = self.threads[index].stats.lag_max.max(lag.magnitude());
+                self.threads[index].lag_max = self.threads[index].lag_max.max(lag.magnitude());
                 self.book_life(index, &entity, lag.as_nanos(), Nanos::ZERO);
                 continue;
             }
@@ -89,8 +91,7 @@ impl Machine<'_> {
             let entity = removed.entity;
             let lag = entity.lag();
             if !asleep {
-                let stats = &mut self.threads[index].stats;
-                stats.lag_max = stats.lag_max.max(lag.magnitude());
+                self.threads[index].lag_max = self.threads[index].lag_max.max(lag.magnitude());
             }
             let ready = entity.ready_since().map_or(Nanos::ZERO, |since| self.now - since);
             self.book_life(index, &entity, lag.as_nanos(), ready);
@@ -108,9 +109,9 @@ impl Machine<'_> {
                 entitled_ns: stats.entitled_ns,
                 ready_ns: stats.ready_ns,
                 blocked_ns: stats.alive_ns.saturating_sub(stats.runtime_ns + stats.ready_ns),
-                wakeups: stats.wakeups,
+                wakeups: thread.wakeups,
                 wake_latency_ns: stats.latencies.summary(),
-                lag_max_ns: stats.lag_max.get(),
+                lag_max_ns: thread.lag_max.get(),
                 preemptions: stats.preemptions,
                 voluntary_blocks: stats.voluntary_blocks,
                 migrations: stats.migrations,

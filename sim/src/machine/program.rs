@@ -268,12 +268,14 @@ impl Machine<'_> {
         };
         self.begin_wait(thread);
         let blocked = self.block(thread, WaitKind::Join, deadline);
-        if matches!(blocked, Done::Stay(_)) {
-            self.threads[thread].join_deadline = deadline;
-            self.threads[thread].pc -= 1;
-            let id = self.threads[thread].wait_id();
-            self.threads[awaited].joiners.push(id);
+        if matches!(blocked, Done::Next) {
+            self.threads[thread].join_deadline = None;
+            return blocked;
         }
+        self.threads[thread].join_deadline = deadline;
+        self.threads[thread].pc -= 1;
+        let id = self.threads[thread].wait_id();
+        self.threads[awaited].joiners.push(id);
         blocked
     }
 

@@ -3,7 +3,7 @@
 use super::lane::Lane;
 use super::network::Nic;
 use super::thread::{Endpoint, Stats, Thread};
-use super::{Machine, ReschedulesSent};
+use super::{LATENCIES_AT_A_TIME, Machine, ReschedulesSent, foresight};
 use crate::board::Board;
 use crate::digest::Digest;
 use crate::random::{Random, Stream};
@@ -16,6 +16,9 @@ use mainspring_sched::{Affinity, Config, Cpu, Entity, Spec, WaitQuota};
 use mainspring_workload::{Start, Workload};
 use std::sync::Arc;
 use std::time::Instant;
+
+/// The fewest seats that a CPU has to begin with.
+const FIRST_SEATS: usize = 16;
 
 /// How often progress is told.
 const PROGRESS_STEPS: u64 = 1_000;
@@ -59,8 +62,11 @@ impl<'a> Machine<'a> {
             board: Board::new(cpus),
             lanes: (0..cpus).map(|cpu| Lane::new(Random::new(seed, Stream::Cpu(cpu)))).collect(),
             agenda: Tournament::new(cpus, u64::MAX),
+            turn: 0,
+            foresight: foresight::is_safe(&workload.faults),
             placement: Tournament::new(cpus, u64::MAX),
             placed_weight: vec![0; cpus],
+            acting: None,
             touched: Vec::new(),
             endpoints: workload.endpoints.iter().map(|_| Endpoint::default()).collect(),
             quota: quota(workload),
@@ -69,10 +75,12 @@ impl<'a> Machine<'a> {
             next_exit: Nanos::MAX,
             random: Random::new(seed, Stream::Machine),
             nic: workload.network.as_ref().map(Nic::new),
+            observed: options.record.is_some() || options.watch.is_some(),
             recorder: None,
             watch: options.watch,
             trouble: None,
             schedule: options.schedule.then(Vec::new),
+            latencies: Vec::with_capacity(LATENCIES_AT_A_TIME),
             decisions: 0,
             digest: Digest::new(),
             sent: ReschedulesSent::default(),
@@ -140,7 +148,8 @@ impl<'a> Machine<'a> {
 
     /// Handles the next thing that happens, if it happens before `end`; when.
     fn advance(&mut self, end: Nanos) -> Option<Nanos> {
-        let (cpu_at, cpu) = owner(self.agenda.first());
+        let turn = self.agenda.first();
+        let (cpu_at, cpu) = owner(turn);
         let cpu_at = Nanos::new(cpu_at);
         let start_at = self.starts.last().map_or(Nanos::MAX, |(at, _)| *at);
         let outside = start_at.min(self.next_burst).min(self.next_exit);
@@ -150,6 +159,7 @@ impl<'a> Machine<'a> {
         }
         self.now = next;
         if cpu_at < outside {
+            self.turn = self.turn.max(turn);
             self.cpu_event(cpu);
         } else if start_at == next {
             self.start_next();
@@ -186,6 +196,7 @@ impl<'a> Machine<'a> {
         thread.pc = 0;
         thread.rounds = 0;
         thread.remaining = Nanos::ZERO;
+        thread.ahead = false;
         thread.moved = false;
         thread.wait = None;
         thread.unpark_pending = false;
@@ -224,6 +235,7 @@ fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
                 pc: 0,
                 rounds: 0,
                 remaining: Nanos::ZERO,
+                ahead: false,
                 moved: false,
                 wait: None,
                 wait_number: 0,
@@ -234,7 +246,9 @@ fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
                 join_deadline: None,
                 spawned: Vec::new(),
                 woken_at: None,
-                stats: Stats { weight: spec.weight.get(), ..Stats::default() },
+                wakeups: 0,
+                lag_max: Nanos::ZERO,
+                stats: Box::new(Stats { weight: spec.weight.get(), ..Stats::default() }),
             });
         }
     }
@@ -243,6 +257,8 @@ fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
 
 fn cores(workload: &Workload, threads: usize) -> Result<Vec<Cpu>, RunError> {
     let machine = &workload.machine;
+    // Twice its share of the threads is what a CPU may well need.
+    let seats = FIRST_SEATS.max(2 * threads / machine.cpus);
     let mut cores = Vec::with_capacity(machine.cpus);
     for index in 0..machine.cpus {
         let no_room = || RunError::NoRoom { cpus: machine.cpus, threads };
@@ -250,7 +266,7 @@ fn cores(workload: &Workload, threads: usize) -> Result<Vec<Cpu>, RunError> {
         let config =
             Config { quantum: machine.quantum, tick: machine.tick, ..Config::new(cpu, machine.policy) };
         let mut core = Cpu::new(config);
-        core.reserve(threads).map_err(|_| no_room())?;
+        core.reserve(threads.min(seats)).map_err(|_| no_room())?;
         cores.push(core);
     }
     Ok(cores)

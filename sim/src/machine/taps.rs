@@ -14,6 +14,20 @@ impl Machine<'_> {
     fn announce(&mut self, cpu: usize, event: EventRef<'_>) {
         self.touch(cpu);
         self.board.touch(cpu);
+        if self.observed {
+            self.show_event(cpu, event);
+        }
+    }
+
+    #[inline(always)]
+    fn conclude(&mut self, cpu: usize, outcome: impl Into<Outcome>) {
+        if self.observed {
+            self.show_outcome(cpu, outcome.into());
+        }
+    }
+
+    #[inline(never)]
+    fn show_event(&mut self, cpu: usize, event: EventRef<'_>) {
         if let Some(recorder) = &mut self.recorder {
             recorder.begin(self.now, self.cores[cpu].id(), event);
         }
@@ -22,8 +36,8 @@ impl Machine<'_> {
         }
     }
 
-    #[inline(always)]
-    fn conclude(&mut self, cpu: usize, outcome: Outcome) {
+    #[inline(never)]
+    fn show_outcome(&mut self, cpu: usize, outcome: Outcome) {
         if let Some(recorder) = &mut self.recorder
             && let Err(error) = recorder.finish(outcome)
         {
@@ -33,6 +47,19 @@ impl Machine<'_> {
             && let Err(what) = watch.after(self.now, &self.cores[cpu], outcome)
         {
             self.trouble.get_or_insert(RunError::Violation { at: self.now, cpu, what });
+        }
+    }
+
+    /// Before a thread comes to `cpu` or leaves it. Seats for all threads at once would do too, but hardly any CPU ever
+    /// needs more than a few, and the tables of many CPUs stay close together if they are small.
+    pub(super) fn make_room(&mut self, cpu: usize) {
+        let (core, threads) = (&mut self.cores[cpu], self.threads.len());
+        if core.has_room() || core.capacity() >= threads {
+            return;
+        }
+        if core.reserve(threads.min(2 * core.capacity())).is_err() {
+            let cpus = self.cores.len();
+            self.trouble.get_or_insert(RunError::NoRoom { cpus, threads });
         }
     }
 
@@ -46,7 +73,7 @@ impl Machine<'_> {
         };
         self.decisions += 1;
         self.digest.decision(self.now.get(), cpu, thread);
-        self.conclude(cpu, decision.into());
+        self.conclude(cpu, decision);
         decision
     }
 
@@ -57,51 +84,55 @@ impl Machine<'_> {
         entity: Entity,
         via: Via,
     ) -> Result<(Seat, Woken), Refused> {
+        self.make_room(cpu);
         self.announce(cpu, EventRef::Accept(&entity, via));
         let result = self.cores[cpu].accept(self.now, entity, via);
-        self.conclude(cpu, (&result).into());
+        self.conclude(cpu, &result);
         result
     }
 
     pub(super) fn core_exit_current(&mut self, cpu: usize) -> Option<Entity> {
+        self.make_room(cpu);
         self.announce(cpu, EventRef::ExitCurrent);
         let left = self.cores[cpu].exit_current(self.now);
-        self.conclude(cpu, (&left).into());
+        self.conclude(cpu, &left);
         left
     }
 
     pub(super) fn core_wake(&mut self, cpu: usize, seat: Seat) -> Result<Woken, SeatError> {
         self.announce(cpu, EventRef::Wake(seat));
         let woken = self.cores[cpu].wake(self.now, seat);
-        self.conclude(cpu, (&woken).into());
+        self.conclude(cpu, &woken);
         woken
     }
 
     pub(super) fn core_hand_off(&mut self, cpu: usize, seat: Seat) -> Result<Handoff, SeatError> {
         self.announce(cpu, EventRef::HandOff(seat));
         let handed = self.cores[cpu].hand_off(self.now, seat);
-        self.conclude(cpu, (&handed).into());
+        self.conclude(cpu, &handed);
         handed
     }
 
     pub(super) fn core_remove(&mut self, cpu: usize, seat: Seat) -> Result<Removed, SeatError> {
+        self.make_room(cpu);
         self.announce(cpu, EventRef::Remove(seat));
         let removed = self.cores[cpu].remove(self.now, seat);
-        self.conclude(cpu, (&removed).into());
+        self.conclude(cpu, &removed);
         removed
     }
 
     pub(super) fn core_give(&mut self, cpu: usize, thief: CpuId) -> Option<Entity> {
+        self.make_room(cpu);
         self.announce(cpu, EventRef::Give(thief));
         let given = self.cores[cpu].give(self.now, thief);
-        self.conclude(cpu, (&given).into());
+        self.conclude(cpu, &given);
         given
     }
 
     pub(super) fn core_timer(&mut self, cpu: usize) -> TimerOutcome {
         self.announce(cpu, EventRef::Timer);
         let outcome = self.cores[cpu].timer(self.now);
-        self.conclude(cpu, outcome.into());
+        self.conclude(cpu, outcome);
         outcome
     }
 
@@ -112,7 +143,7 @@ impl Machine<'_> {
         }
         self.announce(cpu, EventRef::Expire);
         let expired = self.cores[cpu].expire(self.now);
-        self.conclude(cpu, (&expired).into());
+        self.conclude(cpu, &expired);
         expired
     }
 
@@ -125,7 +156,7 @@ impl Machine<'_> {
     pub(super) fn core_enter_idle(&mut self, cpu: usize, conditions: &IdleConditions) -> IdleTick {
         self.announce(cpu, EventRef::EnterIdle(conditions));
         let tick = self.cores[cpu].enter_idle(self.now, conditions);
-        self.conclude(cpu, tick.into());
+        self.conclude(cpu, tick);
         tick
     }
 
@@ -137,7 +168,7 @@ impl Machine<'_> {
     ) -> Result<(), SeatError> {
         self.announce(cpu, EventRef::SetWeight(seat, weight));
         let set = self.cores[cpu].set_weight(seat, weight);
-        self.conclude(cpu, (&set).into());
+        self.conclude(cpu, &set);
         set
     }
 }

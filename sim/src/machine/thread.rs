@@ -16,28 +16,37 @@ pub(super) struct WaitId {
     pub number: u64,
 }
 
+/// In this order: what nearly every event needs comes first, in neighbouring cache lines. There may be a hundred
+/// thousand of these, and then fetching them is what an event costs.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Thread {
     pub spec: usize,
-    pub process: ProcessId,
-    pub affinity: Affinity,
-    pub random: Random,
-    /// The present or, if it is not alive, the next occupant of this instance.
-    pub identity: ThreadRef,
-    /// Where it sits, while it lives.
-    pub home: Option<(usize, Seat)>,
-    pub start: Nanos,
     pub pc: usize,
     pub rounds: u64,
     /// CPU time that its present step still needs.
     pub remaining: Nanos,
+    /// Knows what `remaining` is before the time to begin: see [`super::foresight`].
+    pub ahead: bool,
     /// Moved since it last ran.
     pub moved: bool,
-    pub wait: Option<WaitKind>,
-    pub wait_number: u64,
     pub unpark_pending: bool,
+    pub wait: Option<WaitKind>,
+    pub process: ProcessId,
+    pub wait_number: u64,
+    pub woken_at: Option<Nanos>,
+    pub wakeups: u64,
+    /// The furthest from its share that it has been.
+    pub lag_max: Nanos,
+    pub random: Random,
+    /// Where it sits, while it lives.
+    pub home: Option<(usize, Seat)>,
+    /// The present or, if it is not alive, the next occupant of this instance.
+    pub identity: ThreadRef,
+    pub start: Nanos,
     /// Multiples of its `every` period that it has waited for.
     pub periods: u64,
+    pub affinity: Affinity,
     /// Calls taken and not answered yet.
     pub serving: Vec<WaitId>,
     pub joiners: Vec<WaitId>,
@@ -45,17 +54,15 @@ pub(super) struct Thread {
     pub join_deadline: Option<Nanos>,
     /// The instance it spawned last, of each table it spawns.
     pub spawned: Vec<(usize, ThreadRef)>,
-    pub woken_at: Option<Nanos>,
-    pub stats: Stats,
+    pub stats: Box<Stats>,
 }
 
-/// What is reported of an instance, over all its lives.
+/// What is reported of an instance, over all its lives, and seldom changes.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
     pub weight: u16,
     pub alive_ns: u64,
     pub ready_ns: u64,
-    pub lag_max: Nanos,
     pub entitled_ns: u64,
     pub runtime_ns: u64,
     pub preemptions: u64,
@@ -63,7 +70,6 @@ pub(super) struct Stats {
     pub migrations: u64,
     pub switches: u64,
     pub latencies: Latencies,
-    pub wakeups: u64,
     pub misses: u64,
     pub timeouts: u64,
     pub refusals: u64,

@@ -52,7 +52,7 @@ impl Machine<'_> {
         let thread = &mut self.threads[thread];
         thread.wait = None;
         thread.woken_at = Some(self.now);
-        thread.stats.wakeups += 1;
+        thread.wakeups += 1;
     }
 
     /// `thread` is ready on `home`: disturbs the first CPU that should know and has not been told. CPU `from` looks

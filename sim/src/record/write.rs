@@ -9,7 +9,9 @@ const BLOCK: usize = 256 << 10;
 /// Writes a flight record.
 pub struct Recorder<'a> {
     out: Box<dyn Write + 'a>,
+    /// The block being filled: its first `len` bytes count. Kept at full length, so that no byte is cleared twice.
     block: Vec<u8>,
+    len: usize,
     last: Nanos,
     records: u64,
 }
@@ -25,11 +27,11 @@ impl<'a> Recorder<'a> {
     pub fn new(mut out: Box<dyn Write + 'a>, header: &Header) -> io::Result<Self> {
         out.write_all(&MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
-        let mut recorder =
-            Self { out, block: Vec::with_capacity(BLOCK + 2 * MAX_RECORD), last: Nanos::ZERO, records: 0 };
-        recorder.header(header);
-        recorder.flush()?;
-        Ok(recorder)
+        let mut start = Vec::new();
+        write_header(&mut start, header);
+        write_block(&mut out, &start)?;
+        let block = vec![0; BLOCK + 2 * MAX_RECORD];
+        Ok(Self { out, block, len: 0, last: Nanos::ZERO, records: 0 })
     }
 
     /// `event` is about to happen on `cpu`.
@@ -45,63 +47,67 @@ impl<'a> Recorder<'a> {
     #[inline]
     pub fn finish(&mut self, outcome: Outcome) -> io::Result<()> {
         self.append(|writer| write_outcome(writer, outcome));
-        if self.block.len() >= BLOCK { self.flush() } else { Ok(()) }
+        if self.len >= BLOCK { self.flush() } else { Ok(()) }
     }
 
     /// Ends the record.
     pub fn close(mut self, now: Nanos, digest: &str) -> io::Result<()> {
-        if !self.block.is_empty() {
+        if self.len > 0 {
             self.flush()?;
         }
-        self.block.extend_from_slice(END);
-        self.block.extend_from_slice(&self.records.to_le_bytes());
-        self.block.extend_from_slice(&now.get().to_le_bytes());
-        self.text(digest);
-        self.flush()?;
+        let mut end = END.to_vec();
+        end.extend_from_slice(&self.records.to_le_bytes());
+        end.extend_from_slice(&now.get().to_le_bytes());
+        write_text(&mut end, digest);
+        write_block(&mut self.out, &end)?;
         self.out.flush()
     }
 
     #[inline]
     fn append(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
-        let start = self.block.len();
-        self.block.resize(start + MAX_RECORD, 0);
-        let mut writer = Writer::new(&mut self.block[start..]);
-        write(&mut writer);
-        let length = writer.written().unwrap_or(MAX_RECORD);
-        self.block.truncate(start + length);
-    }
-
-    fn header(&mut self, header: &Header) {
-        self.text(&header.workload);
-        for number in [
-            header.seed,
-            header.cpus as u64,
-            header.seats as u64,
-            match header.policy {
-                Policy::Eevdf => 0,
-                Policy::Wfq => 1,
-            },
-            header.quantum.get(),
-            header.tick.get(),
-            header.threads.len() as u64,
-        ] {
-            self.block.extend_from_slice(&number.to_le_bytes());
+        // A block is flushed long before its end, so there is always room for a record.
+        if let Some(room) = self.block[self.len..].first_chunk_mut() {
+            let mut writer = Writer::new(room);
+            write(&mut writer);
+            self.len += writer.written();
         }
-        for name in &header.threads {
-            self.text(name);
-        }
-    }
-
-    fn text(&mut self, text: &str) {
-        self.block.extend_from_slice(&(text.len() as u32).to_le_bytes());
-        self.block.extend_from_slice(text.as_bytes());
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.write_all(&(self.block.len() as u32).to_le_bytes())?;
-        self.out.write_all(&crc32fast::hash(&self.block).to_le_bytes())?;
-        self.out.write_all(&self.block)?;
-        self.block.clear();
+        write_block(&mut self.out, &self.block[..self.len])?;
+        self.len = 0;
         Ok(())
     }
+}
+
+fn write_block(out: &mut dyn Write, block: &[u8]) -> io::Result<()> {
+    out.write_all(&(block.len() as u32).to_le_bytes())?;
+    out.write_all(&crc32fast::hash(block).to_le_bytes())?;
+    out.write_all(block)
+}
+
+fn write_header(block: &mut Vec<u8>, header: &Header) {
+    write_text(block, &header.workload);
+    for number in [
+        header.seed,
+        header.cpus as u64,
+        header.seats as u64,
+        match header.policy {
+            Policy::Eevdf => 0,
+            Policy::Wfq => 1,
+        },
+        header.quantum.get(),
+        header.tick.get(),
+        header.threads.len() as u64,
+    ] {
+        block.extend_from_slice(&number.to_le_bytes());
+    }
+    for name in &header.threads {
+        write_text(block, name);
+    }
+}
+
+fn write_text(block: &mut Vec<u8>, text: &str) {
+    block.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    block.extend_from_slice(text.as_bytes());
 }

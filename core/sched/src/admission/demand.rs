@@ -42,13 +42,18 @@ impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed { task } => {
-                write!(f, "task {task} needs a cost above zero and at most its deadline, which is at most its period")
+                write!(
+                    f,
+                    "task {task} needs a cost above zero and at most its deadline, which is at most its period"
+                )
             }
             Self::Overload => f.write_str("more CPU time is asked for than there is"),
             Self::Demand { interval, due } => {
                 write!(f, "{due} is due within {interval} of a common release: more than fits")
             }
-            Self::Undecided => f.write_str("the exact test took too many steps to decide; simplify the periods"),
+            Self::Undecided => {
+                f.write_str("the exact test took too many steps to decide; simplify the periods")
+            }
         }
     }
 }
@@ -121,9 +126,8 @@ fn overloaded(tasks: &[Task]) -> bool {
 fn busy_period(tasks: &[Task]) -> Option<Nanos> {
     let mut length: u128 = tasks.iter().map(|task| u128::from(task.cost.get())).sum();
     for _ in 0..MAX_STEPS {
-        let released = |task: &Task| {
-            length.div_ceil(u128::from(task.period.get())) * u128::from(task.cost.get())
-        };
+        let released =
+            |task: &Task| length.div_ceil(u128::from(task.period.get())) * u128::from(task.cost.get());
         let next: u128 = tasks.iter().map(released).sum();
         if next == length {
             return u64::try_from(length).ok().map(Nanos::new);
@@ -234,7 +238,8 @@ mod tests {
             }
             a
         };
-        let hyperperiod = tasks.iter().fold(1, |all, task| all / gcd(all, task.period.get()) * task.period.get());
+        let hyperperiod =
+            tasks.iter().fold(1, |all, task| all / gcd(all, task.period.get()) * task.period.get());
         let load: u64 = tasks.iter().map(|task| hyperperiod / task.period.get() * task.cost.get()).sum();
         load <= hyperperiod
             && (1..=2 * hyperperiod).all(|length| demand(tasks, Nanos::new(length)) <= Nanos::new(length))

@@ -38,7 +38,8 @@ fn response_at(tasks: &[Task], index: usize, release: u64, steps: &mut u32) -> O
         if *steps > MAX_STEPS {
             return None;
         }
-        let others = tasks.iter().enumerate().filter(|(other, task)| *other != index && task.deadline.get() <= due);
+        let others =
+            tasks.iter().enumerate().filter(|(other, task)| *other != index && task.deadline.get() <= due);
         let work = |task: &Task| {
             let released = length.div_ceil(task.period.get());
             let due_before = 1 + (due - task.deadline.get()) / task.period.get();

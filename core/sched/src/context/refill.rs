@@ -188,7 +188,11 @@ mod tests {
         list.charge(ns(3));
         list.resume(ns(20));
         list.charge(ns(3));
-        assert_eq!(refills(&list), [(23, 4), (117, 6)], "3 at 100 and 3 at 120 are usable in one piece from 117");
+        assert_eq!(
+            refills(&list),
+            [(23, 4), (117, 6)],
+            "3 at 100 and 3 at 120 are usable in one piece from 117"
+        );
     }
 
     #[test]
@@ -197,7 +201,11 @@ mod tests {
         list.charge(ns(10));
         assert_eq!(refills(&list), [(100, 10)]);
         list.charge(ns(4));
-        assert_eq!(refills(&list), [(194, 10)], "6 are put off so far that the 4 used come back right behind them");
+        assert_eq!(
+            refills(&list),
+            [(194, 10)],
+            "6 are put off so far that the 4 used come back right behind them"
+        );
     }
 
     /// A run that uses up what it may, when it may, and pauses at random.

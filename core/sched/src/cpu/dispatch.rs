@@ -164,6 +164,7 @@ impl Cpu {
         Some(occupant.entity)
     }
 
+    #[inline(always)]
     fn charge(&mut self, now: Nanos, slot: u32) {
         let ran = end_interval(&mut self.since, &mut self.charged_total, now);
         let moved = self.fair.charge(slot, ran);
@@ -179,16 +180,17 @@ impl Cpu {
     }
 
     pub(super) fn enqueue(&mut self, slot: u32) {
-        let ask = self.ask_of(slot);
+        let ask = self.at(slot).ask();
         self.fair.enqueue(slot, &ask);
         self.note_queue_depth();
     }
 
     #[inline]
-    fn note_queue_depth(&mut self) {
+    pub(super) fn note_queue_depth(&mut self) {
         self.telemetry.queue_depth_max = self.telemetry.queue_depth_max.max(u64::from(self.fair.queued()));
     }
 
+    #[inline(always)]
     fn fall_asleep(&mut self, slot: u32, kind: WaitKind, timeout: Option<Timeout>) {
         self.fair.sleep(slot);
         let occupant = self.at_mut(slot);
@@ -203,8 +205,11 @@ impl Cpu {
         }
     }
 
+    #[inline(always)]
     fn choose(&mut self, now: Nanos, rule: DirectRule) -> Option<Choice> {
-        if let Some(choice) = self.choose_direct(now, rule) {
+        if self.direct.is_some()
+            && let Some(choice) = self.choose_direct(now, rule)
+        {
             return Some(choice);
         }
         let slot = self.fair.take_next()?;
@@ -245,13 +250,14 @@ impl Cpu {
 
     /// How long `slot` may run without a choice from the queue: as if it resumed the request during which it blocked.
     fn left_of_request(&self, slot: u32) -> Nanos {
-        let ask = self.ask_of(slot);
-        if self.fair.has_started(self.fair.tag(slot, &ask, Nanos::ZERO).start) {
-            return ask.request;
+        let request = self.at(slot).request;
+        if self.fair.has_started(self.tag_if_queued(slot).start) {
+            return request;
         }
-        ask.request - self.fair.lag(slot).magnitude()
+        request - self.fair.lag(slot).magnitude()
     }
 
+    #[inline(always)]
     fn dispatch(&mut self, now: Nanos, before: Option<u32>, choice: Option<Choice>) -> Decision {
         if before.is_none() {
             self.idle_total += now - self.since;
@@ -265,7 +271,7 @@ impl Cpu {
         self.run(now, slot, before != Some(slot), slice_cap)
     }
 
-    #[inline]
+    #[inline(always)]
     fn run(&mut self, now: Nanos, slot: u32, switched: bool, slice_cap: Nanos) -> Decision {
         self.tick.restore(now, NohzExit::Dispatch, &mut self.telemetry);
         let occupant = taken(&mut self.slots, slot);

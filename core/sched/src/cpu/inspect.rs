@@ -72,6 +72,14 @@ impl Cpu {
         self.lag(now, seat)
     }
 
+    /// What the running thread is owed at `now`. Brings the clock up to date, as [`Cpu::lag_now`] does.
+    #[inline]
+    pub fn current_lag(&mut self, now: Nanos) -> Option<Lag> {
+        let slot = self.current?;
+        self.bring_clock_up(now);
+        Some(self.fair.lag_after(slot, now - self.since))
+    }
+
     /// How many threads are queued, the direct target included.
     #[must_use]
     pub fn queued(&self) -> usize {
@@ -181,7 +189,7 @@ impl Cpu {
         let occupant = self.at(slot);
         let tag = match occupant.state {
             State::Queued => Some(self.fair.queued_tag(slot)),
-            State::Running | State::Direct => Some(self.fair.tag(slot, &self.ask_of(slot), Nanos::ZERO)),
+            State::Running | State::Direct => Some(self.tag_if_queued(slot)),
             State::Held | State::Asleep(_) => None,
         };
         ThreadView {

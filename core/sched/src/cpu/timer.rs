@@ -1,6 +1,6 @@
 //! Timer interrupts, timed waits that end, and the tick in idle.
 
-use super::{Cpu, Seat, State};
+use super::{Cpu, Occupant, Seat, State};
 use crate::cpu::Woken;
 use crate::telemetry::NohzExit;
 use crate::tick::{HOUSEKEEPING_FLOOR, IdleConditions, KeepTicking, NetworkNeed, TickMode};
@@ -68,7 +68,9 @@ impl Cpu {
     /// A timer interrupt came. Call [`Cpu::expire`] until it returns `None`, then reschedule if wanted.
     pub fn timer(&mut self, now: Nanos) -> TimerOutcome {
         self.telemetry.timer_interrupts += 1;
-        self.telemetry.oneshot_deadline_misses += u64::from(now > self.next_timer());
+        if now > self.next_timer() {
+            self.telemetry.oneshot_deadline_misses += 1;
+        }
         let ticked = self.tick.interrupt(now, &mut self.telemetry);
         if self.current.is_some() && self.contended() && self.slice_end <= now {
             self.resched_wanted = true;
@@ -82,13 +84,15 @@ impl Cpu {
         if due.deadline > now {
             return None;
         }
-        let State::Asleep(kind) = self.at(slot).state else { unreachable!("only sleepers wait") };
+        let Occupant { state, user_data, entity, .. } = self.at(slot);
+        let State::Asleep(kind) = *state else { unreachable!("only sleepers wait") };
+        let (thread, user_data) = (entity.thread, *user_data);
         self.telemetry.timeouts += 1;
-        let (seat, user_data) = (self.seat_of(slot), self.at(slot).user_data);
-        let permit = self.end_wait(now, slot);
+        self.waits.remove_first();
+        let permit = self.compete_again(now, slot);
         let reschedule = self.publish(now, slot);
-        let woken = Woken { reschedule, permit };
-        Some(Expired { thread: seat.thread, seat, kind, deadline: due.deadline, user_data, woken })
+        let (seat, woken) = (Seat { slot, thread }, Woken { reschedule, permit });
+        Some(Expired { thread, seat, kind, deadline: due.deadline, user_data, woken })
     }
 
     /// Another CPU asks this one to look at its queue.

@@ -1,7 +1,8 @@
 //! A thread becomes ready, or is kept from running.
 
-use super::{Cpu, Occupant, Seat, SeatError, State};
+use super::{Cpu, Occupant, Seat, SeatError, State, taken};
 use crate::entity::Entity;
+use crate::fair::Tag;
 use crate::waiter::WaitPermit;
 use mainspring_abi::{LatencyClass, Nanos};
 
@@ -86,24 +87,31 @@ impl Cpu {
 
     /// Ends the wait of `slot`: it competes again, but is not queued yet.
     pub(super) fn end_wait(&mut self, now: Nanos, slot: u32) -> Option<WaitPermit> {
-        self.bring_clock_up(now);
         self.waits.remove(slot);
-        let Occupant { entity, permit, .. } = self.at_mut(slot);
-        let (weight, permit) = (entity.weight, permit.take());
-        self.fair.wake(slot, weight);
-        permit
+        self.compete_again(now, slot)
+    }
+
+    /// `slot` sleeps no longer, and no timed wait is pending for it.
+    #[inline(always)]
+    pub(super) fn compete_again(&mut self, now: Nanos, slot: u32) -> Option<WaitPermit> {
+        self.bring_clock_up(now);
+        let Occupant { entity, permit, .. } = taken(&mut self.slots, slot);
+        self.fair.wake(slot, entity.weight);
+        permit.take()
     }
 
     /// Queues `slot`, which competes but is not queued; whether this CPU should reschedule.
     pub(super) fn publish(&mut self, now: Nanos, slot: u32) -> bool {
         self.begin_contention(now);
-        let occupant = self.at_mut(slot);
+        let occupant = taken(&mut self.slots, slot);
         occupant.state = State::Queued;
         occupant.entity.runnable_since.get_or_insert(now);
-        self.enqueue(slot);
+        let patient = occupant.entity.class == LatencyClass::Batch;
+        let tag = self.fair.enqueue(slot, &occupant.ask());
+        self.note_queue_depth();
         let reschedule = match self.current {
             None => true,
-            Some(current) => self.preempts(now, slot, current),
+            Some(current) => !patient && self.preempts(now, tag, current),
         };
         self.resched_wanted |= reschedule;
         reschedule
@@ -125,6 +133,7 @@ impl Cpu {
 
     /// Somebody is about to wait for the CPU. Requests that the running thread has completed undisturbed meanwhile
     /// are behind it; the one in progress ends at the next multiple.
+    #[inline]
     fn begin_contention(&mut self, now: Nanos) {
         let Some(current) = self.current else { return };
         if self.slice_end < now {
@@ -134,13 +143,10 @@ impl Cpu {
         }
     }
 
-    /// Whether the queued `slot` should take the CPU from `current` at once.
-    fn preempts(&self, now: Nanos, slot: u32, current: u32) -> bool {
-        if self.at(slot).entity.class == LatencyClass::Batch {
-            return false;
-        }
-        let running = self.running_tag(current, now - self.since);
-        let waiting = self.fair.queued_tag(slot);
-        self.fair.has_reached(waiting.start) && waiting.deadline.is_before(running.deadline)
+    /// Whether a queued thread with the tags `waiting` should take the CPU from `current` at once.
+    #[inline]
+    fn preempts(&self, now: Nanos, waiting: Tag, current: u32) -> bool {
+        self.fair.has_reached(waiting.start)
+            && waiting.deadline.is_before(self.running_tag(current, now - self.since).deadline)
     }
 }

@@ -32,13 +32,17 @@ impl Estate {
         Ok(())
     }
 
+    pub(super) fn is_full(&self) -> bool {
+        self.heap.len() >= self.room
+    }
+
     pub(super) fn first(&self) -> Option<Debt> {
         self.heap.first().copied()
     }
 
     /// Adds `debt`; the one that had to give way, if any.
     pub(super) fn push(&mut self, debt: Debt) -> Option<Debt> {
-        let gone = if self.heap.len() >= self.room { self.pop() } else { None };
+        let gone = if self.is_full() { self.pop() } else { None };
         self.heap.push(debt);
         let mut at = self.heap.len() - 1;
         while at > 0 && self.heap[at].even.is_before(self.heap[(at - 1) / 2].even) {

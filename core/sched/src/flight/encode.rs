@@ -6,12 +6,10 @@ use crate::cpu::{Decision, IdleTick, Seat, Stop, Via};
 use crate::entity::{Affinity, Entity};
 use crate::tick::{IdleConditions, KeepTicking, NetworkNeed};
 use crate::waiter::WaitKind;
-use mainspring_abi::{CpuId, LatencyClass, MAX_CPUS, Nanos};
-
-/// No record is longer: a thread's state with the largest CPU mask.
-pub const MAX_RECORD: usize = 256 + MAX_CPUS / 8;
+use mainspring_abi::{CpuId, LatencyClass, Nanos};
 
 /// Writes the first half of a record: what is about to happen on `cpu`, `elapsed` after the record before.
+#[inline]
 pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, elapsed: Nanos, event: EventRef<'_>) {
     w.byte(kind(&event));
     w.number(cpu.index() as u64);
@@ -81,6 +79,7 @@ fn wait_code(kind: WaitKind) -> u8 {
     WaitKind::ALL.iter().position(|one| *one == kind).map_or(u8::MAX, |code| code as u8)
 }
 
+#[inline]
 fn seat(w: &mut Writer<'_>, seat: Seat) {
     w.number(u64::from(seat.slot));
     w.number(u64::from(seat.thread.index()));
@@ -164,6 +163,7 @@ fn optional(w: &mut Writer<'_>, value: Option<u64>) {
 }
 
 /// Writes the second half of a record: what came of it.
+#[inline]
 pub fn write_outcome(w: &mut Writer<'_>, outcome: Outcome) {
     match outcome {
         Outcome::Seated(slot, reschedule) => {

@@ -13,9 +13,9 @@ mod decode;
 mod encode;
 
 pub use apply::Impossible;
-pub use bytes::{DecodeError, Reader, Writer};
+pub use bytes::{DecodeError, MAX_RECORD, Reader, Writer};
 pub use decode::read_record;
-pub use encode::{MAX_RECORD, write_event, write_outcome};
+pub use encode::{write_event, write_outcome};
 
 use crate::cpu::{
     Decision, Expired, Handoff, IdleTick, Refused, Removed, Seat, SeatError, Stop, TimerOutcome, Via, Woken,
