@@ -17,10 +17,10 @@ BUILD_NEEDS := cc:build-essential git:git
 BENCH_NEEDS := valgrind:valgrind
 
 # Packages that measure rather than test: linted, never run by `make test`.
-NOT_TESTED := mainspring-bench-core
+NOT_TESTED := mainspring-bench-core mainspring-bench-ring
 
 LINT_PHASES := fmt-check clippy doc licences advisories
-TEST_PHASES := $(LINT_PHASES) unit conformance-summary
+TEST_PHASES := $(LINT_PHASES) unit loom conformance-summary
 
 # Installs the packages of $(1) whose command is missing; asks nothing of the network when none is.
 define install-missing
@@ -147,6 +147,17 @@ unit: ## Run all tests of the workspace, documentation tests included
 	$(CARGO) test --locked --workspace $(NOT_TESTED:%=--exclude %) --no-run
 	$(CARGO) test --locked --workspace $(NOT_TESTED:%=--exclude %) --quiet
 
+.PHONY: loom
+loom: ## Model-check the rings' wake protocol and ownership, mutants included
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$(OUT)/loom" \
+	    $(CARGO) test --locked --release --package mainspring-ring --test loom --quiet
+
+.PHONY: fuzz-ring-valgrind
+fuzz-ring-valgrind: setup-valgrind ## The rings' hostile-peer fuzzer under valgrind
+	bin="$$($(CARGO) test --locked --package mainspring-ring --test fuzz --no-run --message-format json |
+	    awk -F '"' '/"name":"fuzz"/ { for (i = 1; i < NF; i++) if ($$i == "executable") print $$(i + 2) }')"
+	valgrind --quiet --error-exitcode=9 "$$bin" --test-threads 1
+
 .PHONY: conformance
 conformance: ## Which requirements have a citing test (ARGS="--part core --group 14 --missing")
 	$(CONFORMANCE) report $(ARGS)
@@ -180,3 +191,7 @@ bench-sim: build ## Simulated decisions per second, and the largest machine
 	                name, decisions, wall_ns / 1e9, decisions * 1e3 / wall_ns
 	        }' "$$json"
 	done
+
+.PHONY: bench-ring
+bench-ring: setup ## No-op requests through our rings beside io_uring: rate and round trip
+	$(CARGO) run --release --locked --package mainspring-bench-ring

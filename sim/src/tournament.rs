@@ -3,8 +3,8 @@
 //! Conserved: every inner node holds the smallest of its children, so the root is the smallest of all. A key that ends
 //! in its CPU's number says whose it is, and gives ties to the lower CPU: see [`keyed`] and [`owner`].
 //!
-//! Siblings lie side by side in a group, of which one cache line holds two: four to a group halve the levels of a
-//! binary tree, and the smallest of four is found without a branch.
+//! Siblings lie side by side in a group, which is a cache line: eight to a group leave a third of the levels of a
+//! binary tree, and the smallest of eight is found without a branch.
 
 /// Bits that hold a CPU's number.
 const CPU_BITS: u32 = mainspring_abi::MAX_CPUS.trailing_zeros();
@@ -20,7 +20,7 @@ pub(crate) fn owner(key: u64) -> (u64, usize) {
 }
 
 /// How many siblings compete in a group.
-const FAN: usize = 4;
+const FAN: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct Tournament<K> {
@@ -52,8 +52,8 @@ impl<K: Ord + Copy> Tournament<K> {
                 return;
             }
             group[place] = winner;
-            let [a, b, c, d] = *group;
-            winner = a.min(b).min(c.min(d));
+            let [a, b, c, d, e, f, g, h] = *group;
+            winner = a.min(b).min(c.min(d)).min(e.min(f).min(g.min(h)));
             if at == 0 {
                 self.first = winner;
                 return;

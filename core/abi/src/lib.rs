@@ -8,6 +8,7 @@
 mod cpu_set;
 mod ids;
 mod policy;
+pub mod ring;
 mod time;
 
 pub use cpu_set::{CpuSet, MaskError};

@@ -374,6 +374,7 @@ impl FairQueue {
     }
 
     /// What `seat` is owed.
+    #[inline]
     pub(crate) fn lag(&self, seat: u32) -> Lag {
         let row = &self.nodes.rows[seat];
         Lag::between(self.clock, row.position, row.weight)

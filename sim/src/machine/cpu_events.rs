@@ -6,7 +6,7 @@ use super::thread::FOREVER;
 use crate::RunError;
 use mainspring_abi::Nanos;
 use mainspring_report::ScheduleEntry;
-use mainspring_sched::{Decision, Dispatch, Entity, IdleConditions, Stop, Via, WaitKind};
+use mainspring_sched::{Decision, Dispatch, Entity, IdleConditions, Lag, Stop, Via, WaitKind};
 
 /// How many steps a CPU may take at one instant before that counts as a standstill.
 const STANDSTILL: u32 = 100_000;
@@ -167,7 +167,7 @@ impl Machine<'_> {
     /// The running thread of `cpu` ends.
     pub(super) fn exit(&mut self, cpu: usize) {
         let Some(thread) = self.lanes[cpu].running else { return };
-        self.sample_lag(cpu, thread);
+        self.sample_lag_now(cpu, thread);
         self.end_segment(cpu, "exited");
         let Some(entity) = self.core_exit_current(cpu) else { return };
         self.bury(thread as usize, &entity);
@@ -188,7 +188,7 @@ impl Machine<'_> {
         };
         if let Some(thread) = before {
             self.pause(cpu);
-            self.sample_lag(cpu, thread);
+            self.sample_lag_now(cpu, thread);
         }
         let decision = self.core_resched(cpu, stop);
         self.carry_out(cpu, before, reason, decision);
@@ -291,13 +291,21 @@ impl Machine<'_> {
             self.think_ahead(index as usize);
         }
         self.expect_done(cpu);
-        self.sample_lag(cpu, index);
+        self.sample_lag(index, self.cores[cpu].charged_lag());
     }
 
-    /// Looks at the lag of `thread`, which runs on `cpu`. It only grows while a thread waits and only shrinks while it
-    /// runs, so its extremes are where the thread starts and stops.
-    fn sample_lag(&mut self, cpu: usize, thread: u32) {
-        let Some(lag) = self.cores[cpu].current_lag(self.now) else { return };
+    /// `thread`, which has `cpu`, is about to stop: looks at its lag.
+    #[inline]
+    fn sample_lag_now(&mut self, cpu: usize, thread: u32) {
+        let lag = self.cores[cpu].current_lag(self.now);
+        self.sample_lag(thread, lag);
+    }
+
+    /// A thread's lag only grows while it waits and only shrinks while it runs, so its extremes are where it starts
+    /// and stops.
+    #[inline]
+    fn sample_lag(&mut self, thread: u32, lag: Option<Lag>) {
+        let Some(lag) = lag else { return };
         let thread = &mut self.threads[thread as usize];
         thread.lag_max = thread.lag_max.max(lag.magnitude());
     }

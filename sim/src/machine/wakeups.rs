@@ -57,6 +57,7 @@ impl Machine<'_> {
 
     /// `thread` is ready on `home`: disturbs the first CPU that should know and has not been told. CPU `from` looks
     /// after itself.
+    #[inline]
     pub(super) fn kick(&mut self, home: usize, home_wants: bool, thread: usize, from: Option<usize>) {
         if home_wants && from == Some(home) {
             return;
@@ -64,6 +65,11 @@ impl Machine<'_> {
         if home_wants && self.send_reschedule(home) || self.askable_count == 0 {
             return;
         }
+        self.kick_idle(home, thread);
+    }
+
+    /// `thread` is ready on `home`, which is busy: disturbs an idle CPU that may run it.
+    fn kick_idle(&mut self, home: usize, thread: usize) {
         let chosen = {
             let affinity = &self.threads[thread].affinity;
             probe_order(self.cpu_id(home), false, &self.askable, affinity).next()

@@ -80,6 +80,13 @@ impl Cpu {
         Some(self.fair.lag_after(slot, now - self.since))
     }
 
+    /// What the running thread was owed when it was last charged or chosen.
+    #[must_use]
+    #[inline]
+    pub fn charged_lag(&self) -> Option<Lag> {
+        Some(self.fair.lag(self.current?))
+    }
+
     /// How many threads are queued, the direct target included.
     #[must_use]
     pub fn queued(&self) -> usize {
