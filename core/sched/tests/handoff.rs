@@ -52,14 +52,20 @@ fn the_target_gets_the_rest_of_the_callers_slice_and_no_more() {
 //= ARCH:direct-ipc ARCH:inv.direct-ipc
 #[test]
 fn a_second_target_is_queued() {
-    let (mut rig, _, _, server) = rig(Policy::Eevdf);
-    let second = rig.thread(64);
+    let mut rig = Rig::new(Policy::Eevdf);
+    let (first, second) = (rig.thread(64), rig.thread(64));
+    rig.start();
+    rig.block();
+    assert_eq!(rig.block(), None, "both wait");
+    rig.pass(ms(10));
+    let caller = rig.thread(64);
+    assert_eq!(rig.start(), Some(caller));
+    assert_eq!(rig.cpu.hand_off(rig.now, first), Ok(Handoff::Direct(None)));
+    assert_eq!(rig.cpu.hand_off(rig.now, first).err(), Some(SeatError::WrongState(State::Direct)));
+    assert!(matches!(rig.cpu.hand_off(rig.now, second), Ok(Handoff::Queued(_))));
+    assert_eq!((rig.cpu.state(first), rig.cpu.state(second)), (Ok(State::Direct), Ok(State::Queued)));
     rig.pass(us(10));
-    // Another blocked thread: the second one, once it has run and parked.
-    rig.cpu.hold(rig.now, second).expect("queued");
-    let _ = rig.cpu.hand_off(rig.now, server).expect("asleep");
-    assert_eq!(rig.cpu.hand_off(rig.now, server).err(), Some(SeatError::WrongState(State::Direct)));
-    assert_eq!(rig.cpu.hand_off(rig.now, second).err(), Some(SeatError::WrongState(State::Held)));
+    assert_eq!(rig.resched(Stop::Blocked(WaitKind::Call, None)), Some(first), "the first goes first");
 }
 
 //= ARCH:inv.direct-ipc ARCH:direct-ipc

@@ -74,15 +74,17 @@ pub enum Verdict {
     Denied(Denial),
 }
 
-/// The work that is released and due within `interval` of a common release of all tasks.
+/// The work that is released and due within `interval` of a common release of all tasks. A task without a period is
+/// released once.
 #[must_use]
 pub fn demand(tasks: &[Task], interval: Nanos) -> Nanos {
     let of = |task: &Task| {
         if interval < task.deadline {
             return 0;
         }
-        let releases = (interval - task.deadline).get() / task.period.get() + 1;
-        u128::from(releases) * u128::from(task.cost.get())
+        let again = (interval - task.deadline).get().checked_div(task.period.get()).unwrap_or(0);
+        let releases = u128::from(again) + 1;
+        releases * u128::from(task.cost.get())
     };
     narrow(tasks.iter().map(of).sum())
 }
@@ -103,7 +105,7 @@ pub fn judge(tasks: &[Task]) -> Verdict {
     walk_back(tasks, horizon)
 }
 
-fn well_formed(task: &Task) -> bool {
+pub(super) fn well_formed(task: &Task) -> bool {
     !task.cost.is_zero() && task.cost <= task.deadline && task.deadline <= task.period
 }
 
@@ -123,7 +125,7 @@ fn overloaded(tasks: &[Task]) -> bool {
 
 /// The longest time that the CPU can be busy without a pause, if all tasks are released together as often as they
 /// may. No deadline is missed later than its end.
-fn busy_period(tasks: &[Task]) -> Option<Nanos> {
+pub(super) fn busy_period(tasks: &[Task]) -> Option<Nanos> {
     let mut length: u128 = tasks.iter().map(|task| u128::from(task.cost.get())).sum();
     for _ in 0..MAX_STEPS {
         let released =
@@ -131,6 +133,9 @@ fn busy_period(tasks: &[Task]) -> Option<Nanos> {
         let next: u128 = tasks.iter().map(released).sum();
         if next == length {
             return u64::try_from(length).ok().map(Nanos::new);
+        }
+        if next > u128::from(u64::MAX) {
+            return None;
         }
         length = next;
     }

@@ -1,17 +1,20 @@
 //! Worst-case response times under earliest deadline first (Spuri 1996).
 
-use super::demand::Task;
+use super::demand::{Task, busy_period, well_formed};
 use mainspring_abi::Nanos;
 
 /// How many fixed-point steps are taken before the answer is left open.
 const MAX_STEPS: u32 = 1_000_000;
 
 /// The longest time from release to completion of task `index`, if `tasks` share one CPU. `None` if the CPU is
-/// overloaded or the answer takes too many steps.
+/// overloaded, a task makes no sense, or the answer takes too many steps.
 #[must_use]
 pub fn worst_response(tasks: &[Task], index: usize) -> Option<Nanos> {
+    if !tasks.iter().all(well_formed) {
+        return None;
+    }
     let own = tasks.get(index)?;
-    let busy = busy_period(tasks)?;
+    let busy = busy_period(tasks)?.get();
     let mut worst = own.cost.get();
     let mut steps = 0;
     // The worst release is one at which some task's deadline coincides with the task's own.
@@ -53,19 +56,6 @@ fn response_at(tasks: &[Task], index: usize, release: u64, steps: &mut u32) -> O
     }
 }
 
-fn busy_period(tasks: &[Task]) -> Option<u64> {
-    let mut length: u64 = tasks.iter().map(|task| task.cost.get()).sum();
-    for _ in 0..MAX_STEPS {
-        let released = |task: &Task| length.div_ceil(task.period.get()).checked_mul(task.cost.get());
-        let next = tasks.iter().map(released).sum::<Option<u64>>()?;
-        if next == length {
-            return Some(length);
-        }
-        length = next;
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,6 +71,13 @@ mod tests {
         let tasks = [task(50, 50, 100), task(10, 100, 100)];
         assert_eq!(worst_response(&tasks, 0), Some(Nanos::new(50)));
         assert_eq!(worst_response(&tasks, 1), Some(Nanos::new(60)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_has_no_response() {
+        assert_eq!(worst_response(&[task(1, 5, 10), task(0, 0, 0)], 0), None);
+        assert_eq!(worst_response(&[task(1, 5, 10)], 1), None, "there is no such task");
+        assert_eq!(worst_response(&[task(9, 10, 10), task(2, 10, 10)], 0), None, "overloaded");
     }
 
     /// Runs the set, released together and as often as it may, slot by slot, by earliest deadline; the longest
