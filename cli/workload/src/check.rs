@@ -1,45 +1,95 @@
 //! From tables to a checked workload: the last stage, which sees all threads at once.
 
-use crate::document::Document;
+use crate::document::{Document, TableList};
 use crate::error::{Report, Reported};
-use crate::names::{Interner, NameError, Names};
+use crate::names::{Interner, NameError, Names, Noun};
 use crate::program::Program;
+use crate::progress::{self, Refusals};
+use crate::scope::{Contexts, Named, Scope};
 use crate::sections::{self, RawMachine};
+use crate::tables::{self, Known};
 use crate::thread::{AT_ONCE, RawThread};
 use crate::value::ValueError;
-use crate::{MAX_THREADS, Step, ThreadSpec, Workload, progress};
+use crate::{Call, MAX_THREADS, Step, ThreadSpec, Workload};
 use toml::de::DeTable;
 
 /// Reads and checks all tables; every problem of the file is reported before anything is given up.
 pub(crate) fn workload<'d>(root: &'d DeTable<'d>, report: &mut Report<'_>) -> Result<Workload, Reported> {
     let document = Document::split(root, report);
-    let machine = RawMachine::read(document.machine, report);
+    let machine = RawMachine::read(document.machine.clone(), report);
     let cpus = machine.as_ref().map_or(mainspring_abi::MAX_CPUS, RawMachine::cpus);
-    let costs = document.costs.and_then(|table| sections::costs(table, report));
-    let faults = document.faults.and_then(|table| sections::faults(table, report));
-    let network = document.network.and_then(|table| sections::network(table, cpus, report));
-    let tables = document.threads?;
+    let costs = document.costs.clone().and_then(|table| sections::costs(table, report));
+    let faults = document.faults.clone().and_then(|table| sections::faults(table, report));
+    let network = document.network.clone().and_then(|table| sections::network(table, cpus, report));
     let threads: Vec<RawThread<'d>> =
-        tables.into_iter().map(|table| RawThread::read(table, cpus, report)).collect();
+        document.threads.clone()?.into_iter().map(|table| RawThread::read(table, cpus, report)).collect();
     let instances = count_instances(&threads, report);
 
+    let scope = scope(&threads, &document, report);
+    let declared = Named::collect(Noun::Endpoint, document.endpoints, report);
     let mut endpoints = Interner::default();
-    let programs = check_programs(&threads, &mut endpoints, report);
+    // Those with a table come first, so that table `n` is endpoint `n`.
+    for name in declared.tables.iter().filter_map(|table| table.name.as_ref().ok()) {
+        endpoints.number(name.value);
+    }
+    let programs = check_programs(&threads, &scope, &mut endpoints, report);
+    let unreadable = programs.iter().find_map(|program| program.failed);
     let mut processes = Interner::default();
     let specs: Vec<_> = threads
-        .into_iter()
-        .zip(programs)
-        .map(|(thread, program)| spec(thread, program, &mut processes))
+        .iter()
+        .zip(&programs)
+        .map(|(thread, program)| spec(thread, program, &scope, &mut processes, report))
         .collect();
+    let specs = specs.into_iter().collect::<Result<Vec<_>, _>>();
+
+    let known = Known { scope: &scope, processes: &processes, endpoints: &endpoints, unreadable, cpus };
+    let contexts = tables::contexts(&known, &threads, report);
+    let endpoint_specs = tables::endpoints(&declared, &known, &threads, report);
+    let rings = tables::rings(&known, report);
+    let leases = tables::leases(&known, &specs, &rings, report);
+    let islands = tables::islands(&known, report);
+    let serves = !matches!(document.policy, Ok(None));
+    let policy = document.policy.and_then(|table| tables::policy(table, &known, report));
+    let operations = tables::operations(document.operations, serves, &known, report);
+    let sessions = scope.sessions.names();
+    let refusals = Refusals::new(!scope.contexts.named.tables.is_empty(), &operations);
+    progress::check(&threads, &programs, &refusals, report);
     Ok(Workload {
         machine: machine?.finish(instances?)?,
         costs: costs?,
         faults: faults?,
         network: network?,
+        sessions: sessions?,
+        endpoints: endpoint_specs?,
+        threads: specs?,
+        contexts: contexts?,
+        leases: leases?,
+        islands: islands?,
+        rings: rings?,
+        policy: policy?,
+        operations: operations?,
         processes: processes.into_names(),
-        endpoints: endpoints.into_names(),
-        threads: specs.into_iter().collect::<Result<_, _>>()?,
     })
+}
+
+/// Gathers every name, so that the order of the tables does not matter.
+fn scope<'t, 'd>(
+    threads: &'t [RawThread<'d>],
+    document: &Document<'d>,
+    report: &mut Report<'_>,
+) -> Scope<'t, 'd> {
+    let mut named = |what, tables: &TableList<'d>| Named::collect(what, tables.clone(), report);
+    let contexts = named(Noun::Context, &document.contexts);
+    let (sessions, leases) = (named(Noun::Session, &document.sessions), named(Noun::Lease, &document.leases));
+    let (islands, rings) = (named(Noun::Island, &document.islands), named(Noun::Ring, &document.rings));
+    Scope {
+        threads: Names::collect(threads, report),
+        contexts: Contexts::collect(contexts, threads, report),
+        sessions,
+        leases,
+        islands,
+        rings,
+    }
 }
 
 fn count_instances(threads: &[RawThread<'_>], report: &mut Report<'_>) -> Result<usize, Reported> {
@@ -57,19 +107,21 @@ fn count_instances(threads: &[RawThread<'_>], report: &mut Report<'_>) -> Result
 
 fn check_programs(
     threads: &[RawThread<'_>],
+    scope: &Scope<'_, '_>,
     endpoints: &mut Interner,
     report: &mut Report<'_>,
 ) -> Vec<Program> {
-    let names = Names::collect(threads, report);
-    let programs: Vec<Program> =
-        threads.iter().map(|thread| Program::resolve(thread, &names, endpoints, report)).collect();
+    let programs: Vec<Program> = threads
+        .iter()
+        .enumerate()
+        .map(|(own, thread)| Program::resolve(own, thread, scope, endpoints, report))
+        .collect();
     for (own, program) in programs.iter().enumerate() {
         program.check(own, threads, report);
     }
-    progress::check(threads, &programs, report);
     // A step that could not be read may be the very spawn or recv that would be missed.
     if programs.iter().all(|program| program.failed.is_none()) {
-        check_spawned(threads, &programs, &names, report);
+        check_spawned(threads, &programs, &scope.threads, report);
         check_received(&programs, endpoints, report);
     }
     programs
@@ -112,7 +164,7 @@ fn check_received(programs: &[Program], endpoints: &Interner, report: &mut Repor
         }
     }
     for step in programs.iter().flat_map(|program| &program.steps) {
-        if let Step::Call { endpoint, .. } = step.value
+        if let Step::Call(Call { endpoint, .. }) = step.value
             && received.get(endpoint) == Some(&false)
             && let Some(name) = names.get(endpoint)
         {
@@ -123,22 +175,42 @@ fn check_received(programs: &[Program], endpoints: &Interner, report: &mut Repor
     }
 }
 
-fn spec(thread: RawThread<'_>, program: Program, processes: &mut Interner) -> Result<ThreadSpec, Reported> {
-    let name = thread.name?;
-    let process = thread.process?.map_or(name.value, |process| process.value);
+fn spec(
+    thread: &RawThread<'_>,
+    program: &Program,
+    scope: &Scope<'_, '_>,
+    processes: &mut Interner,
+    report: &mut Report<'_>,
+) -> Result<ThreadSpec, Reported> {
+    let context = thread
+        .context
+        .as_ref()
+        .map_err(|reported| *reported)
+        .and_then(|name| name.as_ref().map(|name| scope.contexts.named.find(name, report)).transpose());
+    let session = thread
+        .session
+        .as_ref()
+        .map_err(|reported| *reported)
+        .and_then(|name| name.as_ref().map(|name| scope.sessions.find(name, report)).transpose());
+    let name = thread.name.as_ref().map_err(|reported| *reported)?;
+    let process = thread.process.as_ref().map_err(|reported| *reported)?;
+    let process = processes.number(process.as_ref().map_or(name.value, |process| process.value));
     if let Some(reported) = program.failed {
         return Err(reported);
     }
+    let count = thread.count.as_ref().map_err(|reported| *reported)?;
     Ok(ThreadSpec {
         name: name.value.into(),
-        count: thread.count?.map(|count| count.value),
-        process: processes.number(process),
+        count: count.as_ref().map(|count| count.value),
+        process,
         weight: thread.weight?.unwrap_or_default(),
         latency: thread.latency?.unwrap_or_default(),
         request: thread.request?,
         cpus: thread.cpus?,
-        start: thread.start?.unwrap_or(AT_ONCE),
-        program: program.steps.into_iter().map(|step| step.value).collect(),
+        start: thread.start.as_ref().map_err(|reported| *reported)?.clone().unwrap_or(AT_ONCE),
+        program: program.steps.iter().map(|step| step.value.clone()).collect(),
         times: thread.times?,
+        context: context?,
+        session: session?,
     })
 }

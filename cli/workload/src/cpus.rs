@@ -18,7 +18,7 @@ pub enum CpuError {
         /// How many the machine has.
         cpus: usize,
     },
-    /// A mask without a CPU: the thread could never run.
+    /// A mask without a CPU: nothing could ever run there.
     Empty,
     /// Not numbers and ranges with commas between them.
     BadList {
@@ -37,7 +37,7 @@ impl fmt::Display for CpuError {
         match self {
             Self::Beyond { cpu, cpus: 1 } => write!(f, "CPU {cpu} does not exist; the machine has one CPU"),
             Self::Beyond { cpu, cpus } => write!(f, "CPU {cpu} does not exist; the machine has {cpus} CPUs"),
-            Self::Empty => f.write_str("the CPU mask is empty, so the thread could never run"),
+            Self::Empty => f.write_str("the CPU mask is empty, so nothing could ever run there"),
             Self::BadList { text } => write!(f, "{text:?} is neither a CPU nor a range of CPUs"),
             Self::Reversed { .. } => f.write_str("the range of CPUs ends before it begins"),
         }
@@ -61,7 +61,7 @@ impl CpuError {
     }
 }
 
-/// The mask of a thread on a machine of `cpus` CPUs.
+/// A mask on a machine of `cpus` CPUs.
 pub(crate) fn mask(value: &Found<'_>, cpus: usize, report: &mut Report<'_>) -> Result<CpuSet, Reported> {
     let set = match value.value {
         DeValue::Array(list) => {

@@ -1,14 +1,18 @@
 //! The document: TOML to tables with known keys. Unknown tables and keys are errors, never ignored.
 
 use crate::error::{Field, Report, Reported, clipped, did_you_mean};
+use crate::names::Noun;
 use crate::source::At;
-use crate::value::{Found, Kind, ValueError};
+use crate::value::{Found, Kind, ValueError, name};
 use std::fmt;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 /// The tables of a file.
-const TABLES: [&str; 5] = ["machine", "costs", "faults", "network", "thread"];
+const TABLES: [&str; 13] = [
+    "machine", "costs", "faults", "network", "policy", "thread", "context", "endpoint", "session", "lease",
+    "island", "ring", "at",
+];
 
 /// Why the tables and keys of a file cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +54,10 @@ pub enum DocumentError {
         example: &'static str,
     },
     /// `[thread]` instead of `[[thread]]`.
-    SingleThread,
+    NotAList {
+        /// Its name.
+        name: &'static str,
+    },
     /// `[[machine]]`, or `machine = 3`.
     NotATable {
         /// Its name.
@@ -81,7 +88,7 @@ impl fmt::Display for DocumentError {
             Self::UnknownTable { name, .. } => write!(f, "unknown table {name:?}"),
             Self::UnknownKey { key, table, .. } => write!(f, "unknown key {key:?} in {table}"),
             Self::MissingKey { key, table, .. } => write!(f, "{table} has no {key:?}"),
-            Self::SingleThread => f.write_str("thread tables form a list"),
+            Self::NotAList { name } => write!(f, "{name} tables form a list"),
             Self::NotATable { name } => write!(f, "{name:?} must be one table"),
         }
     }
@@ -96,7 +103,7 @@ impl DocumentError {
                 "put texts and durations in quotes, such as \"5ms\"".into()
             }
             Self::Syntax { slip: Slip::Duplicate, .. } => {
-                "remove one of the two; only [[thread]], with two brackets, may be repeated".into()
+                "remove one of the two; only tables with two brackets, as [[thread]], may be repeated".into()
             }
             Self::Syntax { slip: Slip::Unclosed, .. } => {
                 "close what is open: add the bracket or quote".into()
@@ -110,13 +117,14 @@ impl DocumentError {
             }
             Self::UnknownTable { suggestion, .. } => did_you_mean(
                 suggestion.as_ref(),
-                "the tables are [machine], [costs], [faults], [network] and [[thread]]",
+                "the tables are [machine], [costs], [faults], [network], [policy], [[thread]], [[context]], \
+                 [[endpoint]], [[session]], [[lease]], [[island]], [[ring]] and [[at]]",
             ),
             Self::UnknownKey { suggestion, known, table, .. } => {
                 did_you_mean(suggestion.as_ref(), &format!("{table} has the keys {}", known.join(", ")))
             }
             Self::MissingKey { example, .. } => format!("add {example}"),
-            Self::SingleThread => "write [[thread]], with two brackets on each side".into(),
+            Self::NotAList { name } => format!("write [[{name}]], with two brackets on each side"),
             Self::NotATable { name } => format!("write [{name}], once, with one bracket on each side"),
         }
     }
@@ -155,8 +163,19 @@ pub(crate) struct Document<'d> {
     pub costs: Field<At<&'d DeTable<'d>>>,
     pub faults: Field<At<&'d DeTable<'d>>>,
     pub network: Field<At<&'d DeTable<'d>>>,
-    pub threads: Result<Vec<At<&'d DeTable<'d>>>, Reported>,
+    pub policy: Field<At<&'d DeTable<'d>>>,
+    pub threads: TableList<'d>,
+    pub contexts: TableList<'d>,
+    pub endpoints: TableList<'d>,
+    pub sessions: TableList<'d>,
+    pub leases: TableList<'d>,
+    pub islands: TableList<'d>,
+    pub rings: TableList<'d>,
+    pub operations: TableList<'d>,
 }
+
+/// The tables of one name, in the order of the file.
+pub(crate) type TableList<'d> = Result<Vec<At<&'d DeTable<'d>>>, Reported>;
 
 impl<'d> Document<'d> {
     /// Sorts the top-level tables out.
@@ -174,7 +193,15 @@ impl<'d> Document<'d> {
             costs: one_table(root, "costs", report),
             faults: one_table(root, "faults", report),
             network: one_table(root, "network", report),
-            threads: thread_tables(root, report),
+            policy: one_table(root, "policy", report),
+            threads: table_list(root, "thread", report),
+            contexts: table_list(root, "context", report),
+            endpoints: table_list(root, "endpoint", report),
+            sessions: table_list(root, "session", report),
+            leases: table_list(root, "lease", report),
+            islands: table_list(root, "island", report),
+            rings: table_list(root, "ring", report),
+            operations: table_list(root, "at", report),
         }
     }
 }
@@ -195,20 +222,33 @@ fn one_table<'d>(
     }
 }
 
-fn thread_tables<'d>(
-    root: &'d DeTable<'d>,
-    report: &mut Report<'_>,
-) -> Result<Vec<At<&'d DeTable<'d>>>, Reported> {
-    let Some(value) = found(root, "thread") else { return Ok(Vec::new()) };
+fn table_list<'d>(root: &'d DeTable<'d>, name: &'static str, report: &mut Report<'_>) -> TableList<'d> {
+    let Some(value) = found(root, name) else { return Ok(Vec::new()) };
     let DeValue::Array(list) = value.value else {
-        return Err(report.push(&value.at, DocumentError::SingleThread));
+        return Err(report.push(&value.at, DocumentError::NotAList { name }));
     };
     let tables = list.iter().map(|item| match item.get_ref().as_table() {
         Some(table) => Ok(At { value: table, at: item.span() }),
-        None => Err(report.push(&item.span(), DocumentError::SingleThread)),
+        None => Err(report.push(&item.span(), DocumentError::NotAList { name })),
     });
     // Every item is looked at before the first failure counts.
     tables.collect::<Vec<_>>().into_iter().collect()
+}
+
+/// The name of a table, which it must have.
+pub(crate) fn name_of<'d>(
+    table: &At<&'d DeTable<'d>>,
+    what: Noun,
+    report: &mut Report<'_>,
+) -> Result<At<&'d str>, Reported> {
+    match found(table.value, "name") {
+        Some(value) => name(&value, what.word(), report),
+        None => {
+            let (table_name, example) = what.naming();
+            let error = DocumentError::MissingKey { key: "name", table: table_name, example };
+            Err(report.push(&table.at, error))
+        }
+    }
 }
 
 /// One table while its keys are read.

@@ -6,11 +6,12 @@
 
 use crate::cpus::CpuError;
 use crate::document::DocumentError;
+use crate::grammar::StepError;
 use crate::names::NameError;
 use crate::program::ProgramError;
 use crate::source::{Place, Source};
-use crate::step::StepError;
 use crate::suggest::nearest;
+use crate::tables::TableError;
 use crate::value::ValueError;
 use std::fmt;
 use std::ops::Range;
@@ -29,9 +30,11 @@ pub enum Problem {
     Value(ValueError),
     /// A CPU number or list.
     Cpu(CpuError),
-    /// The text of a step.
+    /// The text of a step or an operation.
     Step(StepError),
-    /// Names of threads and endpoints.
+    /// What the keys of a table say together, or tables of each other.
+    Table(TableError),
+    /// Names.
     Name(NameError),
     /// What a program does as a whole.
     Program(ProgramError),
@@ -46,6 +49,7 @@ impl Problem {
             Self::Value(error) => error.help(),
             Self::Cpu(error) => error.help(),
             Self::Step(error) => error.help(),
+            Self::Table(error) => error.help(),
             Self::Name(error) => error.help(),
             Self::Program(error) => error.help(),
         }
@@ -59,6 +63,7 @@ impl fmt::Display for Problem {
             Self::Value(error) => error.fmt(f),
             Self::Cpu(error) => error.fmt(f),
             Self::Step(error) => error.fmt(f),
+            Self::Table(error) => error.fmt(f),
             Self::Name(error) => error.fmt(f),
             Self::Program(error) => error.fmt(f),
         }
@@ -80,6 +85,7 @@ problem_from!(
     Value(ValueError),
     Cpu(CpuError),
     Step(StepError),
+    Table(TableError),
     Name(NameError),
     Program(ProgramError),
 );

@@ -16,8 +16,9 @@
 //! ```
 //!
 //! The stages, each a module: `document` (TOML to tables with known keys), `value` (a TOML value to a number or
-//! duration within limits), `sections` and `thread` (tables to fields), `step` (a step's text), `program` and
-//! `names` (names to indices), `progress` (time must pass) and `check` (the whole).
+//! duration within limits), `sections` and `thread` (tables to fields), `grammar`, `words` and `step` (a step's
+//! text), `names` and `scope` (what a name stands for), `program` and `tables` (names to indices), `progress` (time
+//! must pass) and `check` (the whole).
 
 mod check;
 mod cpus;
@@ -25,27 +26,35 @@ mod decimal;
 mod document;
 mod duration;
 mod error;
+mod grammar;
 mod model;
 mod names;
 mod program;
 mod progress;
+mod scope;
 mod sections;
 mod source;
 mod step;
 mod suggest;
+mod tables;
 mod thread;
 mod value;
+mod words;
 
 pub use cpus::CpuError;
 pub use document::{DocumentError, Slip};
 pub use duration::DurationError;
 pub use error::{Error, Errors, LoadError, Problem};
+pub use grammar::{Phrase, StepError};
 pub use model::{
-    Costs, Faults, MAX_THREADS, Machine, Network, Span, Start, Step, ThreadSpec, ThreadTarget, Workload,
+    Account, Call, Calls, ContextSpec, ContextTarget, Costs, EndpointSpec, Faults, IslandSpec, Lateness,
+    LeaseMode, LeaseSpec, LeaseStart, Locks, MAX_TABLES, MAX_THREADS, Machine, MemorySpec, Network,
+    Operation, Overrun, PolicySpec, Residency, RingSpec, Span, Start, Step, ThreadSpec, ThreadTarget,
+    TimedOperation, Workload,
 };
-pub use names::NameError;
+pub use names::{NameError, Noun};
 pub use program::ProgramError;
-pub use step::StepError;
+pub use tables::TableError;
 pub use value::{Kind, ValueError};
 
 use std::fs::File;

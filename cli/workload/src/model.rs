@@ -1,10 +1,23 @@
+mod authority;
+mod operation;
+
+pub use authority::{
+    Account, Calls, ContextSpec, ContextTarget, EndpointSpec, IslandSpec, LeaseMode, LeaseSpec, LeaseStart,
+    Locks, MemorySpec, Overrun, PolicySpec, Residency, RingSpec,
+};
+pub use operation::{Operation, TimedOperation};
+
 use mainspring_abi::{CpuSet, LatencyClass, Nanos, Policy, Weight};
 
 /// How many thread instances one workload may have.
 pub const MAX_THREADS: usize = 4_000_000;
 
+/// How many tables one workload may have of each kind that stands for authority: contexts, endpoints, leases,
+/// islands, sessions, rings and timed operations.
+pub const MAX_TABLES: usize = 10_000;
+
 /// A checked workload: names are resolved to indices, durations to nanoseconds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Workload {
     /// The machine to run on.
     pub machine: Machine,
@@ -16,10 +29,24 @@ pub struct Workload {
     pub network: Option<Network>,
     /// The names of the processes; threads refer to them by index.
     pub processes: Vec<String>,
-    /// The names of the endpoints; steps refer to them by index.
-    pub endpoints: Vec<String>,
+    /// The names of the sessions; threads refer to them by index.
+    pub sessions: Vec<String>,
+    /// The endpoints: those with a table, then those that are only named by steps, in the order of first use.
+    pub endpoints: Vec<EndpointSpec>,
     /// The thread tables in the order of the file, one per `[[thread]]`, not per instance.
     pub threads: Vec<ThreadSpec>,
+    /// The context tables in the order of the file, one per `[[context]]`, not per instance.
+    pub contexts: Vec<ContextSpec>,
+    /// Isolation of CPUs for one thread each.
+    pub leases: Vec<LeaseSpec>,
+    /// Groups of contexts that are admitted as a whole or not at all.
+    pub islands: Vec<IslandSpec>,
+    /// Submission and completion rings.
+    pub rings: Vec<RingSpec>,
+    /// Which thread is the policy service, if any.
+    pub policy: Option<PolicySpec>,
+    /// What an operator does and when, in the order of time; at the same time in the order of the file.
+    pub operations: Vec<TimedOperation>,
 }
 
 /// `[machine]`.
@@ -39,6 +66,24 @@ pub struct Machine {
     pub waiters: usize,
     /// How many timed waits one process may have pending; default as `waiters`.
     pub waiters_per_process: usize,
+    /// The share of each CPU that best effort keeps however many contexts there are, in parts per million, at most
+    /// half. Default 5 %; zero gives contexts the whole CPU.
+    pub floor_ppm: u32,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self {
+            cpus: 1,
+            policy: Policy::default(),
+            quantum: Nanos::from_millis(3),
+            tick: Nanos::from_millis(10),
+            duration: Nanos::from_secs(1),
+            waiters: MAX_THREADS,
+            waiters_per_process: MAX_THREADS,
+            floor_ppm: 50_000,
+        }
+    }
 }
 
 /// `[costs]`: each is zero unless set.
@@ -118,6 +163,11 @@ pub struct ThreadSpec {
     pub program: Vec<Step>,
     /// How often the program runs before the thread ends by itself; `None` for ever.
     pub times: Option<u64>,
+    /// Index into [`Workload::contexts`]: what it is bound to from its start. Instance `n` of a table with a `count`
+    /// is bound to instance `n` of the context.
+    pub context: Option<usize>,
+    /// Index into [`Workload::sessions`]: whose logout revokes its context.
+    pub session: Option<usize>,
 }
 
 impl ThreadSpec {
@@ -176,13 +226,9 @@ pub enum Step {
     },
     /// `unpark NAME`: an unpark of a thread that is not parked is remembered, once.
     Unpark(ThreadTarget),
-    /// `call NAME`, `call NAME 5ms`: sends a request to an endpoint and blocks for its reply, or until the timeout.
-    Call {
-        /// Index into [`Workload::endpoints`].
-        endpoint: usize,
-        /// At most this long.
-        timeout: Option<Span>,
-    },
+    /// `call NAME`, `call NAME 5ms needs 300us deadline 2ms drop`: sends a request to an endpoint and blocks for its
+    /// reply, or until the timeout.
+    Call(Call),
     /// `recv NAME`, `recv NAME 5ms`: takes a request from an endpoint, blocking for one.
     Recv {
         /// Index into [`Workload::endpoints`].
@@ -192,6 +238,8 @@ pub enum Step {
     },
     /// `reply`: answers the request taken last.
     Reply,
+    /// `throw`: answers the request taken last with an exception.
+    Throw,
     /// `spawn NAME`: starts one instance of a thread table whose `start` is `"spawn"`.
     Spawn(usize),
     /// `join NAME`, `join NAME 5ms`: blocks until the named thread has ended; for a spawned table, until the
@@ -206,6 +254,73 @@ pub enum Step {
     Weight(Weight),
     /// `exit`.
     Exit,
+    /// `bind NAME`: takes a context that nobody holds, in place of its own if it has one.
+    Bind(ContextTarget),
+    /// `unbind`: gives its context back and goes on as best effort.
+    Unbind,
+    /// `revoke NAME`: ends a context for whoever holds it.
+    Revoke(ContextTarget),
+    /// `drain NAME`: reads and clears the notifications of a context.
+    Drain(ContextTarget),
+    /// `lease NAME`: asks for an isolation lease. Index into [`Workload::leases`].
+    Lease(usize),
+    /// `release NAME`: gives a lease back. Index into [`Workload::leases`].
+    Release(usize),
+    /// `submit RING 4`, `submit RING 4 deadline 2ms drop`: puts entries into a submission ring.
+    Submit {
+        /// Index into [`Workload::rings`].
+        ring: usize,
+        /// How many entries, at least one.
+        entries: u32,
+        /// How long each stays fresh after its submission, at least a nanosecond.
+        deadline: Option<Nanos>,
+        /// What happens to an entry that is late.
+        late: Lateness,
+    },
+    /// `complete RING 4`, `complete RING 4 timeout 5ms`: blocks until that many completions have been taken.
+    Complete {
+        /// Index into [`Workload::rings`].
+        ring: usize,
+        /// How many completions, at least one.
+        entries: u32,
+        /// At most this long.
+        timeout: Option<Span>,
+    },
+    /// `poll RING`: serves one batch of a ring's submissions, spinning and then sleeping while there are none.
+    Poll(usize),
+}
+
+/// A request, as its caller sends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Index into [`Workload::endpoints`].
+    pub endpoint: usize,
+    /// At most this long.
+    pub timeout: Option<Span>,
+    /// The least budget that the caller's context must have left, else the call is refused.
+    pub needs: Option<Nanos>,
+    /// How long the request stays fresh after the call, at least a nanosecond.
+    pub deadline: Option<Nanos>,
+    /// What happens to a request that is late.
+    pub late: Lateness,
+}
+
+impl Call {
+    /// A call that asks for nothing but an answer.
+    #[must_use]
+    pub fn plain(endpoint: usize, timeout: Option<Span>) -> Self {
+        Self { endpoint, timeout, needs: None, deadline: None, late: Lateness::default() }
+    }
+}
+
+/// What happens to a request whose deadline has passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lateness {
+    /// It is served, and counts as late.
+    #[default]
+    Allow,
+    /// If it has not been started, it is answered as dropped and never served.
+    Drop,
 }
 
 /// A thread that a step names.

@@ -10,11 +10,81 @@ use crate::thread::RawThread;
 use std::collections::HashMap;
 use std::fmt;
 
+/// What a name can stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the name of what is named")]
+pub enum Noun {
+    Thread,
+    Process,
+    Session,
+    Endpoint,
+    Context,
+    Lease,
+    Island,
+    Ring,
+}
+
+impl Noun {
+    /// The word for it, which is also the name of its table.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Thread => "thread",
+            Self::Process => "process",
+            Self::Session => "session",
+            Self::Endpoint => "endpoint",
+            Self::Context => "context",
+            Self::Lease => "lease",
+            Self::Island => "island",
+            Self::Ring => "ring",
+        }
+    }
+
+    /// How its table is written, and a name for it.
+    pub(crate) const fn naming(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Thread => ("[[thread]]", "name = \"worker\""),
+            Self::Process => ("the process", "name = \"shop\""),
+            Self::Session => ("[[session]]", "name = \"alice\""),
+            Self::Endpoint => ("[[endpoint]]", "name = \"orders\""),
+            Self::Context => ("[[context]]", "name = \"audio\""),
+            Self::Lease => ("[[lease]]", "name = \"isolated\""),
+            Self::Island => ("[[island]]", "name = \"graph\""),
+            Self::Ring => ("[[ring]]", "name = \"disk\""),
+        }
+    }
+
+    fn with_article(self) -> String {
+        let article = if matches!(self, Self::Endpoint | Self::Island) { "an" } else { "a" };
+        format!("{article} {self}")
+    }
+
+    fn whereabouts(self) -> String {
+        match self {
+            Self::Process => "write the process of a [[thread]] of this file".into(),
+            Self::Endpoint => {
+                "write the name of an [[endpoint]], or of one that a step calls or receives on".into()
+            }
+            _ => format!(
+                "write the name of {} of this file",
+                self.with_article().replace(self.word(), self.naming().0)
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Noun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
 /// Why a name cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameError {
     /// Two tables of one name.
     Duplicate {
+        /// What it names.
+        what: Noun,
         /// The name.
         name: String,
         /// The line of the other table's name.
@@ -22,6 +92,8 @@ pub enum NameError {
     },
     /// A table named like an instance of another, such as `a.0` beside `a` with a `count`.
     Clash {
+        /// What it names.
+        what: Noun,
         /// The name.
         name: String,
         /// The table whose instance has it.
@@ -29,8 +101,10 @@ pub enum NameError {
         /// The line of that table's name.
         line: usize,
     },
-    /// No thread of this name.
-    UnknownThread {
+    /// Nothing of this name.
+    Unknown {
+        /// What it should name.
+        what: Noun,
         /// The name.
         name: String,
         /// Which was probably meant.
@@ -38,12 +112,23 @@ pub enum NameError {
     },
     /// The table exists, the instance does not.
     NoSuchInstance {
+        /// What it should name.
+        what: Noun,
         /// The name.
         name: String,
         /// The table.
         table: String,
         /// Its `count`.
         count: Option<u32>,
+    },
+    /// A table of several instances where one is needed.
+    NotOne {
+        /// What it names.
+        what: Noun,
+        /// The name.
+        name: String,
+        /// How many instances there are.
+        count: u32,
     },
     /// `spawn` of one instance; it takes a table.
     SpawnsInstance {
@@ -72,14 +157,17 @@ pub enum NameError {
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Duplicate { name, line } => {
-                write!(f, "a thread named {name:?} exists already (line {line})")
+            Self::Duplicate { what, name, line } => {
+                write!(f, "{} named {name:?} exists already (line {line})", what.with_article())
             }
-            Self::Clash { name, table, line } => {
-                write!(f, "{name:?} is also an instance of thread {table:?} (line {line})")
+            Self::Clash { what, name, table, line } => {
+                write!(f, "{name:?} is also an instance of {what} {table:?} (line {line})")
             }
-            Self::UnknownThread { name, .. } => write!(f, "no thread is named {name:?}"),
-            Self::NoSuchInstance { name, .. } => write!(f, "no thread instance is named {name:?}"),
+            Self::Unknown { what, name, .. } => write!(f, "no {what} is named {name:?}"),
+            Self::NoSuchInstance { what, name, .. } => write!(f, "no {what} instance is named {name:?}"),
+            Self::NotOne { what, name, count } => {
+                write!(f, "one {what} is needed here, and {name:?} stands for {count}")
+            }
             Self::SpawnsInstance { .. } => f.write_str("spawn takes a thread table, not one instance of it"),
             Self::NotSpawnable { name } => {
                 write!(f, "thread {name:?} starts by itself and cannot be spawned")
@@ -95,10 +183,15 @@ impl NameError {
     #[must_use]
     pub fn help(&self) -> String {
         match self {
-            Self::Duplicate { .. } => "give each [[thread]] its own name, or use `count` for copies".into(),
+            Self::Duplicate { what: Noun::Thread, .. } => {
+                "give each [[thread]] its own name, or use `count` for copies".into()
+            }
+            Self::Duplicate { what, .. } => format!("give each [[{what}]] its own name"),
             Self::Clash { .. } => "choose another name".into(),
-            Self::UnknownThread { suggestion, .. } => {
-                did_you_mean(suggestion.as_ref(), "write the name of a [[thread]] of this file")
+            Self::Unknown { what, suggestion, .. } => did_you_mean(suggestion.as_ref(), &what.whereabouts()),
+            Self::NotOne { name, count, .. } => {
+                let last = format!("{name}.{}", count.saturating_sub(1));
+                format!("choose \"{name}.0\" to {last:?}")
             }
             Self::NoSuchInstance { table, count: None, .. } => {
                 format!("{table:?} has no `count`; write {table:?}")
@@ -139,6 +232,7 @@ impl<'t, 'd> Names<'t, 'd> {
                     let first = *names.index.entry(name.value).or_insert(n);
                     if first != n {
                         let error = NameError::Duplicate {
+                            what: Noun::Thread,
                             name: clipped(name.value),
                             line: names.line(first, report),
                         };
@@ -156,7 +250,12 @@ impl<'t, 'd> Names<'t, 'd> {
             let Some((table, instance)) = self.instance(name.value) else { continue };
             if self.count(table).is_some_and(|count| instance < count) {
                 let line = self.line(table, report);
-                let error = NameError::Clash { name: clipped(name.value), table: self.name(table), line };
+                let error = NameError::Clash {
+                    what: Noun::Thread,
+                    name: clipped(name.value),
+                    table: self.name(table),
+                    line,
+                };
                 report.push(&name.at, error);
             }
         }
@@ -180,11 +279,21 @@ impl<'t, 'd> Names<'t, 'd> {
 
     /// Splits `batch.3` into its table and number, whether or not that instance exists.
     fn instance(&self, name: &str) -> Option<(usize, u32)> {
-        let (table, number) = name.rsplit_once('.')?;
-        let instance: u32 = number.parse().ok()?;
-        // "a.01" and "a.+1" are no instance names.
-        let canonical = instance.to_string() == number;
-        canonical.then_some((*self.index.get(table)?, instance))
+        let (table, instance) = split_instance(name)?;
+        Some((*self.index.get(table)?, instance))
+    }
+
+    /// The one thread that a name stands for.
+    pub fn one(&self, name: &At<&str>, report: &mut Report<'_>) -> Result<ThreadTarget, Reported> {
+        let target = self.target(name, report)?;
+        match (target.instance, self.threads.get(target.thread).map(|thread| &thread.count)) {
+            (None, Some(Err(reported))) => Err(*reported),
+            (None, Some(Ok(Some(count)))) => {
+                let instance = one_of(Noun::Thread, name, count.value, report)?;
+                Ok(ThreadTarget { instance: Some(instance), ..target })
+            }
+            _ => Ok(target),
+        }
     }
 
     /// The table that `spawn` names.
@@ -211,6 +320,7 @@ impl<'t, 'd> Names<'t, 'd> {
                     return Ok(ThreadTarget { thread, instance: Some(instance) });
                 }
                 _ => NameError::NoSuchInstance {
+                    what: Noun::Thread,
                     name: clipped(name.value),
                     table: self.name(thread),
                     count: self.count(thread),
@@ -220,11 +330,33 @@ impl<'t, 'd> Names<'t, 'd> {
             (None, None) => {
                 let known = self.threads.iter().filter_map(|thread| thread.name.as_ref().ok());
                 let suggestion = report.guess(name.value, known.map(|known| known.value));
-                NameError::UnknownThread { name: clipped(name.value), suggestion }
+                NameError::Unknown { what: Noun::Thread, name: clipped(name.value), suggestion }
             }
         };
         Err(report.push(&name.at, error))
     }
+}
+
+/// Splits `batch.3` into `batch` and 3.
+pub(crate) fn split_instance(name: &str) -> Option<(&str, u32)> {
+    let (table, number) = name.rsplit_once('.')?;
+    let instance: u32 = number.parse().ok()?;
+    // "a.01" and "a.+1" are no instance names.
+    let canonical = instance.to_string() == number;
+    canonical.then_some((table, instance))
+}
+
+/// The number of the only instance of a table of `count`.
+pub(crate) fn one_of(
+    what: Noun,
+    name: &At<&str>,
+    count: u32,
+    report: &mut Report<'_>,
+) -> Result<u32, Reported> {
+    if count == 1 {
+        return Ok(0);
+    }
+    Err(report.push(&name.at, NameError::NotOne { what, name: clipped(name.value), count }))
 }
 
 /// Gives each name of a kind that is declared by use (endpoints, processes) a number, in the order of first use.
@@ -244,6 +376,14 @@ impl Interner {
         self.names.push(name.into());
         self.index.insert(name.into(), number);
         number
+    }
+
+    /// The number of a name that has one already.
+    pub fn known(&self, what: Noun, name: &At<&str>, report: &mut Report<'_>) -> Result<usize, Reported> {
+        self.index.get(name.value).copied().ok_or_else(|| {
+            let suggestion = report.guess(name.value, self.names.iter().map(String::as_str));
+            report.push(&name.at, NameError::Unknown { what, name: clipped(name.value), suggestion })
+        })
     }
 
     /// The names by number.

@@ -1,11 +1,12 @@
 //! Programs: their steps with names resolved, and what can be said of one program by itself.
 
 use crate::error::{Report, Reported, clipped};
-use crate::names::{Interner, Names};
+use crate::names::Interner;
+use crate::scope::Scope;
 use crate::source::At;
 use crate::step::RawStep;
 use crate::thread::RawThread;
-use crate::{Step, ThreadTarget};
+use crate::{Call, Step, ThreadTarget};
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
@@ -79,10 +80,11 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Resolves the names of a program.
+    /// Resolves the names of the program of thread table `own`.
     pub fn resolve(
+        own: usize,
         thread: &RawThread<'_>,
-        names: &Names<'_, '_>,
+        scope: &Scope<'_, '_>,
         endpoints: &mut Interner,
         report: &mut Report<'_>,
     ) -> Self {
@@ -92,7 +94,7 @@ impl Program {
             Ok(steps) => {
                 for step in steps {
                     let resolved = step.as_ref().map_err(|reported| *reported).and_then(|step| {
-                        let value = resolve(&step.value, names, endpoints, report)?;
+                        let value = resolve(own, &step.value, scope, endpoints, report)?;
                         Ok(At { value, at: step.at.clone() })
                     });
                     match resolved {
@@ -133,7 +135,7 @@ impl Program {
         let receives = self.steps.iter().any(|step| matches!(step.value, Step::Recv { .. }));
         for step in &self.steps {
             match step.value {
-                Step::Reply if !receives => {
+                Step::Reply | Step::Throw if !receives => {
                     report.push(&step.at, ProgramError::ReplyWithoutRecv);
                 }
                 Step::Join { target, .. } => {
@@ -179,21 +181,44 @@ impl Program {
 }
 
 fn resolve(
+    own: usize,
     raw: &RawStep<'_>,
-    names: &Names<'_, '_>,
+    scope: &Scope<'_, '_>,
     endpoints: &mut Interner,
     report: &mut Report<'_>,
 ) -> Result<Step, Reported> {
+    let Scope { threads, contexts, leases, rings, .. } = scope;
     Ok(match raw {
         RawStep::Plain(step) => step.clone(),
-        RawStep::Unpark(name) => Step::Unpark(names.target(name, report)?),
-        RawStep::Call(name, timeout) => {
-            Step::Call { endpoint: endpoints.number(name.value), timeout: *timeout }
-        }
+        RawStep::Unpark(name) => Step::Unpark(threads.target(name, report)?),
+        RawStep::Call(name, options) => Step::Call(Call {
+            endpoint: endpoints.number(name.value),
+            timeout: options.timeout,
+            needs: options.needs,
+            deadline: options.deadline,
+            late: options.lateness(),
+        }),
         RawStep::Recv(name, timeout) => {
             Step::Recv { endpoint: endpoints.number(name.value), timeout: *timeout }
         }
-        RawStep::Spawn(name) => Step::Spawn(names.spawnable(name, report)?),
-        RawStep::Join(name, timeout) => Step::Join { target: names.target(name, report)?, timeout: *timeout },
+        RawStep::Spawn(name) => Step::Spawn(threads.spawnable(name, report)?),
+        RawStep::Join(name, timeout) => {
+            Step::Join { target: threads.target(name, report)?, timeout: *timeout }
+        }
+        RawStep::Bind(name) => Step::Bind(contexts.own(own, name, report)?),
+        RawStep::Drain(name) => Step::Drain(contexts.own(own, name, report)?),
+        RawStep::Revoke(name) => Step::Revoke(contexts.target(name, report)?),
+        RawStep::Lease(name) => Step::Lease(leases.find(name, report)?),
+        RawStep::Release(name) => Step::Release(leases.find(name, report)?),
+        RawStep::Submit(name, entries, options) => Step::Submit {
+            ring: rings.find(name, report)?,
+            entries: *entries,
+            deadline: options.deadline,
+            late: options.lateness(),
+        },
+        RawStep::Complete(name, entries, options) => {
+            Step::Complete { ring: rings.find(name, report)?, entries: *entries, timeout: options.timeout }
+        }
+        RawStep::Poll(name) => Step::Poll(rings.find(name, report)?),
     })
 }

@@ -7,15 +7,19 @@
 //! - it ends, and only calm threads spawn it, or
 //! - each round waits for an event (an unpark, a call, a receiver) that only calm threads bring about.
 //!
+//! A wait that may be refused at once is none: a call that needs budget or carries a deadline, any call in a file
+//! with contexts (its donation may be refused), and calls and receives on an endpoint that is closed. Each entry of a
+//! ring takes time to be served, so a round that waits for completions, or serves them, takes time too.
+//!
 //! The calm threads are the least set closed under these rules; whoever is not in it is reported. What cannot be
 //! read counts as calm, so that one mistake is not told twice. Events count their restless causes, and each thread
 //! settles once, so the whole check is linear in the size of the file.
 
-use crate::error::Report;
+use crate::error::{Report, Reported};
 use crate::program::{Program, ProgramError};
 use crate::thread::RawThread;
-use crate::{Span, Step};
-use std::collections::HashMap;
+use crate::{Call, Operation, Span, Step, TimedOperation};
+use std::collections::{HashMap, HashSet};
 
 /// Something that a thread waits for and that others bring about.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,13 +41,53 @@ struct EventState {
     waiting: Vec<usize>,
 }
 
+/// What keeps a call or a receive from waiting.
+pub(crate) struct Refusals {
+    contexts: bool,
+    closed: HashSet<usize>,
+}
+
+impl Refusals {
+    /// Those of a file which may have contexts, and whose operations may close endpoints.
+    pub fn new(contexts: bool, operations: &Result<Vec<TimedOperation>, Reported>) -> Self {
+        let closed = operations.iter().flatten().filter_map(|timed| match timed.operation {
+            Operation::CloseEndpoint(endpoint) => Some(endpoint),
+            _ => None,
+        });
+        Self { contexts, closed: closed.collect() }
+    }
+
+    fn call(&self, call: &Call) -> bool {
+        let conditional = call.needs.is_some() || call.deadline.is_some();
+        self.contexts || conditional || self.closed.contains(&call.endpoint)
+    }
+
+    /// What thread table `own` waits for in a step, unless its timeout or a refusal ends the wait at once.
+    fn awaited(&self, own: usize, step: &Step) -> Option<Event> {
+        let (event, timeout) = match step {
+            Step::Park { timeout } => (Event::Unpark(own), timeout),
+            Step::Call(call) if !self.call(call) => (Event::Receive(call.endpoint), &call.timeout),
+            Step::Recv { endpoint, timeout } if !self.closed.contains(endpoint) => {
+                (Event::Call(*endpoint), timeout)
+            }
+            _ => return None,
+        };
+        patient(*timeout).then_some(event)
+    }
+}
+
 /// Reports every thread that could keep time from passing.
-pub(crate) fn check(threads: &[RawThread<'_>], programs: &[Program], report: &mut Report<'_>) {
-    let mut settling = Settling::new(threads, programs);
+pub(crate) fn check(
+    threads: &[RawThread<'_>],
+    programs: &[Program],
+    refusals: &Refusals,
+    report: &mut Report<'_>,
+) {
+    let mut settling = Settling::new(threads, programs, refusals);
     settling.run(programs);
     for (n, program) in programs.iter().enumerate() {
         if settling.calm.get(n) == Some(&false) {
-            let waits = program.steps.iter().any(|step| awaited(n, &step.value).is_some());
+            let waits = program.steps.iter().any(|step| refusals.awaited(n, &step.value).is_some());
             let error = if waits { ProgramError::SpinsTogether } else { ProgramError::Spins };
             report.push(&program.at(), error);
         }
@@ -58,7 +102,7 @@ struct Settling {
 }
 
 impl Settling {
-    fn new(threads: &[RawThread<'_>], programs: &[Program]) -> Self {
+    fn new(threads: &[RawThread<'_>], programs: &[Program], refusals: &Refusals) -> Self {
         let mut settling =
             Self { calm: vec![false; programs.len()], events: HashMap::new(), fresh: Vec::new() };
         let timed = timed(threads, programs);
@@ -66,7 +110,7 @@ impl Settling {
             for event in program.steps.iter().filter_map(|step| caused(&step.value)) {
                 settling.events.entry(event).or_default().restless += 1;
             }
-            for event in program.steps.iter().filter_map(|step| awaited(n, &step.value)) {
+            for event in program.steps.iter().filter_map(|step| refusals.awaited(n, &step.value)) {
                 settling.events.entry(event).or_default().waiting.push(n);
             }
             let ends = !matches!(thread.times, Ok(None)) || program.exits;
@@ -114,22 +158,11 @@ impl Settling {
 fn caused(step: &Step) -> Option<Event> {
     match step {
         Step::Unpark(target) => Some(Event::Unpark(target.thread)),
-        Step::Call { endpoint, .. } => Some(Event::Call(*endpoint)),
+        Step::Call(call) => Some(Event::Call(call.endpoint)),
         Step::Recv { endpoint, .. } => Some(Event::Receive(*endpoint)),
         Step::Spawn(table) => Some(Event::Spawn(*table)),
         _ => None,
     }
-}
-
-/// What thread table `own` waits for in a step, unless its timeout ends the wait at once.
-fn awaited(own: usize, step: &Step) -> Option<Event> {
-    let (event, timeout) = match step {
-        Step::Park { timeout } => (Event::Unpark(own), timeout),
-        Step::Call { endpoint, timeout } => (Event::Receive(*endpoint), timeout),
-        Step::Recv { endpoint, timeout } => (Event::Call(*endpoint), timeout),
-        _ => return None,
-    };
-    patient(*timeout).then_some(event)
 }
 
 fn lasts(span: &Span) -> bool {
@@ -164,7 +197,8 @@ fn patient(timeout: Option<Span>) -> bool {
 fn passes(step: &Step) -> bool {
     match step {
         Step::Run(span) | Step::Sleep(span) => lasts(span),
-        Step::RunForever | Step::Every(_) => true,
+        Step::RunForever | Step::Every(_) | Step::Poll(_) => true,
+        Step::Complete { timeout, .. } => patient(*timeout),
         _ => false,
     }
 }

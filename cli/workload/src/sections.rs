@@ -3,6 +3,7 @@
 use crate::document::{Section, table};
 use crate::error::{Field, Report, Reported};
 use crate::source::At;
+use crate::tables::TableError;
 use crate::value::{Found, Kind, chance, choice, fixed, flag, integer};
 use crate::{Costs, Faults, MAX_THREADS, Machine, Network, cpus};
 use mainspring_abi::{MAX_CPUS, Nanos, Policy};
@@ -10,19 +11,19 @@ use std::ops::RangeInclusive;
 use toml::de::DeTable;
 
 /// A table that may be absent.
-type Table<'d> = Option<At<&'d DeTable<'d>>>;
+pub(crate) type Table<'d> = Option<At<&'d DeTable<'d>>>;
 
-const SECOND: Nanos = Nanos::from_secs(1);
-const HOUR: Nanos = Nanos::from_secs(3600);
+pub(crate) const SECOND: Nanos = Nanos::from_secs(1);
+pub(crate) const HOUR: Nanos = Nanos::from_secs(3600);
 /// What a quantum, a request and the shortest run may be.
 pub(crate) const SLICE: RangeInclusive<Nanos> = Nanos::from_micros(1)..=SECOND;
 const TICK: RangeInclusive<Nanos> = Nanos::from_micros(100)..=SECOND;
 const DURATION: RangeInclusive<Nanos> = Nanos::from_micros(1)..=HOUR;
-const COST: RangeInclusive<Nanos> = Nanos::ZERO..=SECOND;
+pub(crate) const COST: RangeInclusive<Nanos> = Nanos::ZERO..=SECOND;
 /// A fault that takes no time is none.
 const DELAY: RangeInclusive<Nanos> = Nanos::new(1)..=HOUR;
 /// Shorter periods would drown the run in what they start.
-const PERIOD: RangeInclusive<Nanos> = Nanos::from_micros(1)..=HOUR;
+pub(crate) const PERIOD: RangeInclusive<Nanos> = Nanos::from_micros(1)..=HOUR;
 
 const POLICIES: [(&str, Policy); 2] = [("eevdf", Policy::Eevdf), ("wfq", Policy::Wfq)];
 
@@ -35,12 +36,13 @@ pub(crate) struct RawMachine {
     duration: Field<Nanos>,
     waiters: Field<u64>,
     waiters_per_process: Field<u64>,
+    floor: Field<u32>,
 }
 
 impl RawMachine {
     pub fn read(table: Field<At<&DeTable<'_>>>, report: &mut Report<'_>) -> Result<Self, Reported> {
-        const KEYS: [&str; 7] =
-            ["cpus", "policy", "quantum", "tick", "duration", "waiters", "waiters_per_process"];
+        const KEYS: [&str; 8] =
+            ["cpus", "policy", "quantum", "tick", "duration", "waiters", "waiters_per_process", "floor"];
         let empty = DeTable::new();
         let table = table?.unwrap_or(At { value: &empty, at: 0..0 });
         let mut machine = Section::open("[machine]", &KEYS, table, report);
@@ -56,6 +58,7 @@ impl RawMachine {
             waiters_per_process: machine.read("waiters_per_process", |value, report| {
                 integer(value, "waiters_per_process", waiters.clone(), report)
             }),
+            floor: machine.read("floor", floor),
         })
     }
 
@@ -67,16 +70,25 @@ impl RawMachine {
     /// With what is left out filled in.
     pub fn finish(self, instances: usize) -> Result<Machine, Reported> {
         let waiters = self.waiters?.map_or(instances, |waiters| waiters as usize);
+        let default = Machine::default();
         Ok(Machine {
-            cpus: self.cpus?.unwrap_or(1) as usize,
-            policy: self.policy?.unwrap_or_default(),
-            quantum: self.quantum?.unwrap_or(Nanos::from_millis(3)),
-            tick: self.tick?.unwrap_or(Nanos::from_millis(10)),
-            duration: self.duration?.unwrap_or(SECOND),
+            cpus: self.cpus?.map_or(default.cpus, |cpus| cpus as usize),
+            policy: self.policy?.unwrap_or(default.policy),
+            quantum: self.quantum?.unwrap_or(default.quantum),
+            tick: self.tick?.unwrap_or(default.tick),
+            duration: self.duration?.unwrap_or(default.duration),
             waiters,
             waiters_per_process: self.waiters_per_process?.map_or(waiters, |waiters| waiters as usize),
+            floor_ppm: self.floor?.unwrap_or(default.floor_ppm),
         })
     }
+}
+
+/// The share of best effort, which may be no more than half.
+fn floor(value: &Found<'_>, report: &mut Report<'_>) -> Result<u32, Reported> {
+    const GREATEST_PPM: u32 = 500_000;
+    let ppm = chance(value, report)?;
+    if ppm <= GREATEST_PPM { Ok(ppm) } else { Err(report.push(&value.at, TableError::FloorTooHigh)) }
 }
 
 /// One duration within limits.

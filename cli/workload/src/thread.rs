@@ -13,9 +13,11 @@ use mainspring_abi::{CpuSet, LatencyClass, Nanos, Weight};
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
-const KEYS: [&str; 10] =
-    ["name", "count", "process", "weight", "latency", "request", "cpus", "start", "program", "times"];
-const LATENCIES: [(&str, LatencyClass); 3] = [
+const KEYS: [&str; 12] = [
+    "name", "count", "process", "weight", "latency", "request", "cpus", "start", "program", "times",
+    "context", "session",
+];
+pub(crate) const LATENCIES: [(&str, LatencyClass); 3] = [
     ("interactive", LatencyClass::Interactive),
     ("normal", LatencyClass::Normal),
     ("batch", LatencyClass::Batch),
@@ -34,6 +36,8 @@ pub(crate) struct RawThread<'d> {
     pub start: Field<Start>,
     pub program: Result<RawProgram<'d>, Reported>,
     pub times: Field<u64>,
+    pub context: Field<At<&'d str>>,
+    pub session: Field<At<&'d str>>,
 }
 
 /// A program, step by step.
@@ -55,6 +59,8 @@ impl<'d> RawThread<'d> {
             start: thread.read("start", start),
             program: thread.require("program", "program = [\"run forever\"]", program),
             times: thread.read("times", |value, report| integer(value, "times", 1..=ENDLESS, report)),
+            context: thread.read("context", |value, report| name(value, "context", report)),
+            session: thread.read("session", |value, report| name(value, "session", report)),
         }
     }
 

@@ -28,6 +28,10 @@ pub enum Kind {
     Cpus,
     Program,
     Step,
+    Names,
+    Memory,
+    MemoryItem,
+    Operation,
     LateFault,
     StallFault,
 }
@@ -43,7 +47,10 @@ impl Kind {
             Self::Cpus => "a list of CPUs",
             Self::Program => "a list of steps",
             Self::Step => "a step in quotes",
-            Self::LateFault | Self::StallFault => "a table",
+            Self::Names => "a list of names",
+            Self::Memory => "a list of tables",
+            Self::Operation => "an operation in quotes",
+            Self::MemoryItem | Self::LateFault | Self::StallFault => "a table",
         }
     }
 
@@ -57,6 +64,10 @@ impl Kind {
             Self::Cpus => "[0, 2] or \"0-3,8\"",
             Self::Program => "[\"run 300us\", \"sleep 16ms\"]",
             Self::Step => "\"run 300us\"",
+            Self::Names => "[\"one\", \"two\"]",
+            Self::Memory => "[{ name = \"buffers\", bytes = 65536 }]",
+            Self::MemoryItem => "{ name = \"buffers\", bytes = 65536 }",
+            Self::Operation => "\"revoke NAME\"",
             Self::LateFault => "{ chance = \"1%\", by = \"2ms\" }",
             Self::StallFault => "{ chance = \"0.01%\", for = \"5ms\" }",
         }

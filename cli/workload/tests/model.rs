@@ -1,7 +1,9 @@
 //! What valid files mean.
 
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, Weight};
-use mainspring_workload::{Costs, Faults, Network, Span, Start, Step, ThreadTarget, Workload, parse};
+use mainspring_workload::{
+    Call, Costs, EndpointSpec, Faults, Network, Span, Start, Step, ThreadTarget, Workload, parse,
+};
 use proptest::prelude::*;
 
 fn valid(text: &str) -> Workload {
@@ -114,7 +116,7 @@ fn every_step_reads() {
     );
     let target = |thread, instance| ThreadTarget { thread, instance };
     let five = Some(fixed(ms(5)));
-    assert_eq!(workload.endpoints, ["svc"]);
+    assert_eq!(workload.endpoints, [EndpointSpec::named("svc")]);
     assert_eq!(workload.threads[2].start, Start::Spawned);
     let expected = [
         Step::Run(fixed(ms(1))),
@@ -125,8 +127,8 @@ fn every_step_reads() {
         Step::Park { timeout: five },
         Step::Unpark(target(1, None)),
         Step::Unpark(target(1, Some(1))),
-        Step::Call { endpoint: 0, timeout: None },
-        Step::Call { endpoint: 0, timeout: five },
+        Step::Call(Call::plain(0, None)),
+        Step::Call(Call::plain(0, five)),
         Step::Recv { endpoint: 0, timeout: None },
         Step::Recv { endpoint: 0, timeout: Some(Span { min: ms(1), max: ms(2) }) },
         Step::Reply,

@@ -133,7 +133,7 @@ impl Instant<'_> {
                     thread.permit = true;
                 }
             }
-            Step::Call { endpoint, .. } => {
+            Step::Call(mainspring_workload::Call { endpoint, .. }) => {
                 if !self.threads[n].waiting_for_reply {
                     self.threads[n].waiting_for_reply = true;
                     self.requests.entry(endpoint).or_default().push_back(n);

@@ -69,7 +69,7 @@ impl Machine<'_> {
                 }
                 Done::Next
             }
-            Step::Call { endpoint, timeout } => self.call(cpu, thread, endpoint, timeout),
+            Step::Call(call) => self.call(cpu, thread, call.endpoint, call.timeout),
             Step::Recv { endpoint, timeout } => self.receive(thread, endpoint, timeout),
             Step::Reply => {
                 self.reply(cpu, thread);
@@ -90,6 +90,17 @@ impl Machine<'_> {
                 Done::Next
             }
             Step::Exit => Done::Stay(Progress::Exit),
+            // Unsupported: a thread that went on as if nothing had been asked for could spin within one instant.
+            Step::Throw
+            | Step::Bind(_)
+            | Step::Unbind
+            | Step::Revoke(_)
+            | Step::Drain(_)
+            | Step::Lease(_)
+            | Step::Release(_)
+            | Step::Submit { .. }
+            | Step::Complete { .. }
+            | Step::Poll(_) => Done::Stay(Progress::Exit),
         }
     }
 

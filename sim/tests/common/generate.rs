@@ -1,7 +1,9 @@
 //! Workloads drawn by seed: threads join, leave, sleep, yield, park, call, spawn and change their weights.
 
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, Weight};
-use mainspring_workload::{Costs, Faults, Machine, Span, Start, Step, ThreadSpec, ThreadTarget, Workload};
+use mainspring_workload::{
+    Call, Costs, EndpointSpec, Faults, Machine, Span, Start, Step, ThreadSpec, ThreadTarget, Workload,
+};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -68,9 +70,10 @@ pub fn draw(seed: u64, kind: Kind) -> Workload {
         duration: Nanos::new(duration),
         waiters,
         waiters_per_process: waiters,
+        ..Machine::default()
     };
-    let endpoints = if uses_endpoint { vec!["port".to_owned()] } else { Vec::new() };
-    Workload { machine, costs, faults, network: None, processes, endpoints, threads }
+    let endpoints = if uses_endpoint { vec![EndpointSpec::named("port")] } else { Vec::new() };
+    Workload { machine, costs, faults, processes, endpoints, threads, ..Workload::default() }
 }
 
 /// Hogs only, with weights that are powers of two, all from the start: loads on which the core does not round tags,
@@ -131,6 +134,8 @@ impl Draft<'_> {
             start: if spawned { Start::Spawned } else { self.start() },
             times: ends.then(|| self.dice.between(1, 12)),
             program,
+            context: None,
+            session: None,
         }
     }
 
@@ -211,7 +216,7 @@ impl Draft<'_> {
             8 => Step::Unpark(self.target()),
             9 if self.calls => {
                 self.uses_endpoint = true;
-                Step::Call { endpoint: 0, timeout: Some(self.span()) }
+                Step::Call(Call::plain(0, Some(self.span())))
             }
             10 => Step::Weight(self.weight()),
             11 if self.spawns => Step::Spawn(self.tables - 1),

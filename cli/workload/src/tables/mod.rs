@@ -1,0 +1,243 @@
+//! The tables that stand for authority, read once all names are known.
+
+mod context;
+mod endpoint;
+mod island;
+mod lease;
+mod operation;
+mod policy;
+mod ring;
+
+pub(crate) use context::contexts;
+pub(crate) use endpoint::endpoints;
+pub(crate) use island::islands;
+pub(crate) use lease::leases;
+pub(crate) use operation::operations;
+pub(crate) use policy::policy;
+pub(crate) use ring::rings;
+
+use crate::document::Section;
+use crate::error::{Report, Reported};
+use crate::names::{Interner, Noun};
+use crate::scope::{Named, NamedTable, Scope};
+use crate::sections::PERIOD;
+use crate::source::At;
+use crate::value::{Found, Kind, ValueError, fixed};
+use crate::{MAX_TABLES, Overrun};
+use mainspring_abi::Nanos;
+use std::fmt;
+use toml::de::DeValue;
+
+/// Why the keys of a table do not fit together, or tables do not fit each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TableError {
+    /// Best effort would keep more than half of each CPU.
+    FloorTooHigh,
+    /// More tables of one kind than there may be.
+    TooMany {
+        /// The kind.
+        what: Noun,
+    },
+    /// More `[[at]]` tables than there may be.
+    TooManyOperations,
+    /// A budget that could not be used up in time.
+    BudgetTooLarge {
+        /// The budget.
+        budget: Nanos,
+        /// What bounds it.
+        bound: &'static str,
+        /// How long that is.
+        limit: Nanos,
+    },
+    /// A deadline behind the next release.
+    DeadlineAfterPeriod {
+        /// The deadline.
+        deadline: Nanos,
+        /// The period.
+        period: Nanos,
+    },
+    /// A context that two thread tables are bound to.
+    BoundTwice {
+        /// The context.
+        context: String,
+        /// The thread that names it first.
+        other: String,
+    },
+    /// A context of a thread that is also the default of a process or of an endpoint.
+    BoundElsewhere {
+        /// The context.
+        context: String,
+        /// The thread that is bound to it.
+        thread: String,
+    },
+    /// A thread and its context have no CPU in common.
+    NoCommonCpu {
+        /// The context.
+        context: String,
+    },
+    /// A ring whose number of entries is no power of two.
+    NotPowerOfTwo {
+        /// The number.
+        entries: u64,
+    },
+    /// A lease that names a ring without being a poller of the kernel.
+    RingWithoutSqpoll,
+    /// A kernel poller without a ring.
+    SqpollWithoutRing,
+    /// A kernel poller of a ring that is not made for one.
+    NotSqpoll {
+        /// The ring.
+        ring: String,
+    },
+    /// A context that is in two islands, or twice in one.
+    InTwoIslands {
+        /// The context.
+        context: String,
+        /// The island that has it already.
+        island: String,
+    },
+    /// An island without a context.
+    EmptyIsland,
+    /// An operation of a policy service that does not exist.
+    NoPolicy,
+}
+
+impl fmt::Display for TableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FloorTooHigh => f.write_str("the floor of best effort is more than half of each CPU"),
+            Self::TooMany { what } => write!(f, "more than {MAX_TABLES} [[{what}]] tables"),
+            Self::TooManyOperations => write!(f, "more than {MAX_TABLES} [[at]] tables"),
+            Self::BudgetTooLarge { budget, bound, limit } => {
+                write!(f, "the budget {budget} is longer than the {bound} {limit}")
+            }
+            Self::DeadlineAfterPeriod { deadline, period } => {
+                write!(f, "the deadline {deadline} is longer than the period {period}")
+            }
+            Self::BoundTwice { context, other } => {
+                write!(f, "context {context:?} is the one of thread {other:?} already")
+            }
+            Self::BoundElsewhere { context, thread } => {
+                write!(f, "context {context:?} is the one of thread {thread:?}, which does not lend it")
+            }
+            Self::NoCommonCpu { context } => {
+                write!(f, "the thread may use no CPU of its context {context:?}, so it could never run")
+            }
+            Self::NotPowerOfTwo { entries } => write!(f, "{entries} entries are no power of two"),
+            Self::RingWithoutSqpoll => f.write_str("only a lease of mode \"kernel-sqpoll\" has a ring"),
+            Self::SqpollWithoutRing => f.write_str("a lease of mode \"kernel-sqpoll\" needs a ring to poll"),
+            Self::NotSqpoll { ring } => write!(f, "ring {ring:?} is not made for a poller"),
+            Self::InTwoIslands { context, island } => {
+                write!(f, "context {context:?} is in island {island:?} already")
+            }
+            Self::EmptyIsland => f.write_str("the island has no nodes"),
+            Self::NoPolicy => f.write_str("the file has no policy service"),
+        }
+    }
+}
+
+impl TableError {
+    /// What to write instead.
+    #[must_use]
+    pub fn help(&self) -> String {
+        match self {
+            Self::FloorTooHigh => "choose 0% to 50%, such as floor = \"5%\"".into(),
+            Self::TooMany { what } => format!("use fewer; one [[{what}]] may serve many threads"),
+            Self::TooManyOperations => "use fewer".into(),
+            Self::BudgetTooLarge { limit, .. } => format!("choose a budget of {limit} or less"),
+            Self::DeadlineAfterPeriod { period, .. } => {
+                format!("choose {period} or less, or leave `deadline` out for the period")
+            }
+            Self::BoundTwice { .. } => {
+                "give each [[thread]] its own [[context]]; with a `count` each instance gets one".into()
+            }
+            Self::BoundElsewhere { .. } => "add a [[context]] of its own".into(),
+            Self::NoCommonCpu { .. } => "let the `cpus` of the two overlap, or leave one out".into(),
+            Self::NotPowerOfTwo { entries } => {
+                format!("choose {} or another power of two from 2 to 4096", nearest_power(*entries))
+            }
+            Self::RingWithoutSqpoll => "remove `ring`, or write mode = \"kernel-sqpoll\"".into(),
+            Self::SqpollWithoutRing => "add ring = \"NAME\", the name of a [[ring]]".into(),
+            Self::NotSqpoll { ring } => format!("write sqpoll = true in the table of {ring:?}"),
+            Self::InTwoIslands { .. } => "name each context in one island, once".into(),
+            Self::EmptyIsland => "add nodes = [\"NAME\"], the names of [[context]] tables".into(),
+            Self::NoPolicy => "add [policy] with service = \"NAME\", the name of a [[thread]]".into(),
+        }
+    }
+}
+
+fn nearest_power(entries: u64) -> u64 {
+    entries.clamp(2, 4_096).next_power_of_two()
+}
+
+/// What every table may name.
+pub(crate) struct Known<'k, 't, 'd> {
+    pub scope: &'k Scope<'t, 'd>,
+    pub processes: &'k Interner,
+    pub endpoints: &'k Interner,
+    /// Set when a program could not be read, which may be the one that an unknown endpoint stands in.
+    pub unreadable: Option<Reported>,
+    pub cpus: usize,
+}
+
+impl Known<'_, '_, '_> {
+    fn endpoint(&self, name: &At<&str>, report: &mut Report<'_>) -> Result<usize, Reported> {
+        match (self.endpoints.names().iter().any(|known| known == name.value), self.unreadable) {
+            (false, Some(reported)) => Err(reported),
+            _ => self.endpoints.known(Noun::Endpoint, name, report),
+        }
+    }
+}
+
+const OVERRUNS: [(&str, Overrun); 4] = [
+    ("throttle", Overrun::Throttle),
+    ("fault", Overrun::Fault),
+    ("notify", Overrun::Notify),
+    ("shutdown", Overrun::Shutdown),
+];
+
+/// Reads every table of a kind before the first failure counts.
+fn each<'d, T>(
+    named: &Named<'d>,
+    mut read: impl FnMut(usize, &NamedTable<'d>) -> Result<T, Reported>,
+) -> Result<Vec<T>, Reported> {
+    let all: Vec<_> = named.tables.iter().enumerate().map(|(n, table)| read(n, table)).collect();
+    named.names()?;
+    all.into_iter().collect()
+}
+
+/// The name of a table, which has been reported if there is none.
+fn own_name(table: &NamedTable<'_>) -> Result<String, Reported> {
+    table.name.as_ref().map(|name| name.value.into()).map_err(|reported| *reported)
+}
+
+/// A period, and a deadline within it which defaults to it.
+fn cycle(section: &mut Section<'_, '_, '_>) -> Result<(Nanos, Nanos), Reported> {
+    let period = section
+        .require("period", "period = \"10ms\"", |value, report| fixed(value, "period", PERIOD, report));
+    let deadline = section.read("deadline", |value, report| {
+        let deadline = fixed(value, "deadline", PERIOD, report)?;
+        let period = period?;
+        if deadline > period {
+            return Err(report.push(&value.at, TableError::DeadlineAfterPeriod { deadline, period }));
+        }
+        Ok(deadline)
+    });
+    let period = period?;
+    Ok((period, deadline?.unwrap_or(period)))
+}
+
+/// A list, each item of which is read before the first failure counts.
+fn list<'d, T>(
+    value: &Found<'d>,
+    expected: Kind,
+    report: &mut Report<'_>,
+    mut read: impl FnMut(&Found<'d>, &mut Report<'_>) -> Result<T, Reported>,
+) -> Result<Vec<T>, Reported> {
+    let DeValue::Array(items) = value.value else {
+        let error = ValueError::WrongType { expected, found: value.value.type_str() };
+        return Err(report.push(&value.at, error));
+    };
+    let items = items.iter().map(|item| read(&At { value: item.get_ref(), at: item.span() }, report));
+    items.collect::<Vec<_>>().into_iter().collect()
+}
