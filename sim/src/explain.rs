@@ -130,7 +130,7 @@ impl Place {
         let cpu = &*cpu;
         let candidate = |view: ThreadView| Candidate {
             name: names.get(view.thread.index() as usize).cloned().unwrap_or_default(),
-            eligible: view.tag.is_some_and(|tag| cpu.is_eligible(tag.start)),
+            eligible: view.tag.map_or(view.context.is_some(), |tag| cpu.is_eligible(tag.start)),
             view,
         };
         let view = candidate(threads.iter().find(|view| view.thread.index() == index)?.clone());
@@ -173,6 +173,7 @@ impl fmt::Display for Explanation {
             State::Queued => writeln!(f, "ready, waiting for the CPU")?,
             State::Direct => writeln!(f, "ready, next in line by direct handoff")?,
             State::Held => writeln!(f, "held: it may not be chosen until it is released")?,
+            State::Throttled => writeln!(f, "throttled: its context is used up until the next refill")?,
             State::Asleep(kind) => {
                 write!(f, "blocked ({})", format!("{kind:?}").to_lowercase())?;
                 match place.view.view.deadline {
@@ -190,6 +191,7 @@ impl fmt::Display for Place {
         let view = &self.view.view;
         let class = format!("{:?}", view.class).to_lowercase();
         writeln!(f, "  weight {}, {class}; {}", view.weight.get(), owed(view.lag.as_nanos()))?;
+        self.context(f)?;
         self.tag(f)?;
         if let Some(running) = &self.running {
             writeln!(f, "  {} runs there: {}", running.name, self.stand(running))?;
@@ -213,6 +215,15 @@ impl fmt::Display for Place {
 }
 
 impl Place {
+    fn context(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((who, urgency)) = self.view.view.context else { return Ok(()) };
+        writeln!(
+            f,
+            "  on context {who:?}: criticality {}, released at {}, due at {}",
+            urgency.criticality, urgency.release, urgency.deadline
+        )
+    }
+
     fn tag(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(tag) = self.view.view.tag else { return Ok(()) };
         let due = distance(tag.deadline.since(self.clock));
@@ -232,6 +243,12 @@ impl Place {
     }
 
     fn stand(&self, other: &Candidate) -> String {
+        if let (Some((_, urgency)), None) = (other.view.context, other.view.tag) {
+            return format!(
+                "on a context of criticality {}, due at {}",
+                urgency.criticality, urgency.deadline
+            );
+        }
         let Some(tag) = other.view.tag else { return "no request".to_owned() };
         let due = distance(tag.deadline.since(self.clock));
         let eligible = if other.eligible { "eligible" } else { "not eligible" };

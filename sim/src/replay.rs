@@ -198,6 +198,13 @@ impl Description {
             Event::SetWeight(seat, weight) => {
                 Self("weight", Some(format!("{:?} to {}", seat.thread(), weight.get())))
             }
+            Event::BlockCurrent(kind, _) => Self("block", Some(format!("{kind:?}"))),
+            Event::Bind(seat, context) => {
+                Self("bind", Some(format!("{:?} to {:?}", context.who(), seat.thread())))
+            }
+            Event::Unbind(seat) => Self("unbind", Some(format!("{:?}", seat.thread()))),
+            Event::Lend(seat, to) => Self("lend", Some(format!("{:?} to {to:?}", seat.thread()))),
+            Event::WriteOff(seat) => Self("write-off", Some(format!("{:?}", seat.thread()))),
             Event::SetClass(seat, class) => Self("class", Some(format!("{:?} to {class:?}", seat.thread()))),
         }
     }

@@ -110,6 +110,11 @@ fn borrowed(event: &Event) -> EventRef<'_> {
         Event::EnterIdle(conditions) => EventRef::EnterIdle(conditions),
         Event::SetWeight(seat, weight) => EventRef::SetWeight(*seat, *weight),
         Event::SetClass(seat, class) => EventRef::SetClass(*seat, *class),
+        Event::BlockCurrent(kind, timeout) => EventRef::BlockCurrent(*kind, timeout.as_ref()),
+        Event::Bind(seat, context) => EventRef::Bind(*seat, context),
+        Event::Unbind(seat) => EventRef::Unbind(*seat),
+        Event::Lend(seat, to) => EventRef::Lend(*seat, *to),
+        Event::WriteOff(seat) => EventRef::WriteOff(*seat),
     }
 }
 

@@ -95,6 +95,39 @@ impl fmt::Debug for ThreadRef {
     }
 }
 
+/// A scheduling context's name: its number, which is never given twice, and the generation that revocation advances.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContextRef {
+    id: u32,
+    generation: u32,
+}
+
+impl ContextRef {
+    /// Generation `generation` of context `id`.
+    #[must_use]
+    pub const fn new(id: u32, generation: u32) -> Self {
+        Self { id, generation }
+    }
+
+    /// The context's number.
+    #[must_use]
+    pub const fn id(self) -> u32 {
+        self.id
+    }
+
+    /// How often it has been revoked.
+    #[must_use]
+    pub const fn generation(self) -> u32 {
+        self.generation
+    }
+}
+
+impl fmt::Debug for ContextRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "c{}.{}", self.id, self.generation)
+    }
+}
+
 /// The process (tenant) that a thread belongs to: what quotas are counted against.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(u32);

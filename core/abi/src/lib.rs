@@ -12,6 +12,6 @@ pub mod ring;
 mod time;
 
 pub use cpu_set::{CpuSet, MaskError};
-pub use ids::{CpuId, CpuIdError, MAX_CPUS, ProcessId, ThreadRef};
+pub use ids::{ContextRef, CpuId, CpuIdError, MAX_CPUS, ProcessId, ThreadRef};
 pub use policy::{LatencyClass, Policy, Weight, WeightError};
 pub use time::Nanos;

@@ -5,10 +5,12 @@
 //! before it can be given to the next. So a thread has one owner by construction, not by a check.
 
 use crate::account::Account;
+use crate::context::Context;
 use crate::fair::class_request;
 use crate::virtual_time::Lag;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
-use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
+use mainspring_abi::{ContextRef, CpuId, CpuSet, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
 
 /// Where a thread may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,17 @@ impl Affinity {
             Self::Only(cpus) => Some(cpus.folded()),
         }
     }
+}
+
+/// On whose time a thread runs.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Authority {
+    /// On nobody's: it has its share of what is left.
+    BestEffort,
+    /// On this context's, which it holds.
+    Context(Box<Context>),
+    /// On that context's, which it has lent: it waits for it to come back.
+    Lent(ContextRef),
 }
 
 /// What a thread asks for when it is admitted.
@@ -72,6 +85,7 @@ pub struct Entity {
     pub(crate) lag: Lag,
     pub(crate) runnable_since: Option<Nanos>,
     pub(crate) account: Account,
+    pub(crate) authority: Authority,
 }
 
 impl Entity {
@@ -89,6 +103,7 @@ impl Entity {
             lag: Lag::ZERO,
             runnable_since: None,
             account: Account::default(),
+            authority: Authority::BestEffort,
         }
     }
 
@@ -122,6 +137,38 @@ impl Entity {
     #[must_use]
     pub fn class(&self) -> LatencyClass {
         self.class
+    }
+
+    /// On whose time it runs.
+    #[must_use]
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// The context that it holds.
+    #[must_use]
+    pub fn context(&self) -> Option<&Context> {
+        match &self.authority {
+            Authority::Context(context) => Some(context),
+            Authority::BestEffort | Authority::Lent(_) => None,
+        }
+    }
+
+    /// The context that it holds, for whoever owns the thread.
+    #[inline]
+    pub(crate) fn context_mut(&mut self) -> Option<&mut Context> {
+        match &mut self.authority {
+            Authority::Context(context) => Some(context),
+            Authority::BestEffort | Authority::Lent(_) => None,
+        }
+    }
+
+    /// Takes the context out of a thread that no CPU owns any more; a loan is written off.
+    pub fn take_context(&mut self) -> Option<Box<Context>> {
+        match core::mem::replace(&mut self.authority, Authority::BestEffort) {
+            Authority::Context(context) => Some(context),
+            Authority::BestEffort | Authority::Lent(_) => None,
+        }
     }
 
     /// Where it may run.

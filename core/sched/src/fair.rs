@@ -185,6 +185,12 @@ impl FairQueue {
         }
     }
 
+    /// The CPU was not best effort's until `now`: the fluid schedule stood still.
+    #[inline]
+    pub(crate) fn skip(&mut self, now: Nanos) {
+        self.at = now;
+    }
+
     #[inline(never)]
     fn advance_by(&mut self, elapsed: Nanos) {
         self.at += elapsed;

@@ -35,6 +35,19 @@ impl<K: HeapKey> SeatHeap<K> {
         self.heap.first()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// All seats, in no order.
+    pub(crate) fn seats(&self) -> impl Iterator<Item = u32> + '_ {
+        self.heap.iter().map(|(_, seat)| *seat)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
     pub(crate) fn contains(&self, seat: u32) -> bool {
         self.place.get(seat as usize).is_some_and(|place| *place != ABSENT)
     }

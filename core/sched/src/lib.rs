@@ -55,10 +55,11 @@ mod wake;
 
 pub use account::Account;
 pub use cpu::{
-    AcceptError, Config, Cpu, Decision, Dispatch, Expired, Handoff, IdleTick, NoRoom, PolicyCap, PolicyError,
-    Refused, Removed, Seat, SeatError, Snapshot, State, Stop, ThreadView, TimerOutcome, Via, Woken,
+    AcceptError, BindRefusal, Config, Cpu, Decision, Dispatch, Expired, Handoff, IdleTick, LendError, NoRoom,
+    NotBound, Overran, PolicyCap, PolicyError, Refused, Removed, Seat, SeatError, Snapshot, State, Stop,
+    ThreadView, TimerOutcome, UnbindError, Via, Woken,
 };
-pub use entity::{Affinity, Entity, Spec};
+pub use entity::{Affinity, Authority, Entity, Spec};
 pub use fair::{DEBTORS_RETIRED_PER_EVENT, MAX_REQUEST, Tag, class_request};
 pub use steal::{Offer, choose_victim};
 pub use telemetry::{NohzExit, Telemetry};

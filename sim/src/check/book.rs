@@ -237,6 +237,7 @@ impl Book {
             State::Direct => matches!(from, State::Asleep(_)) && self.pages[cpu].direct.is_none(),
             State::Held => from == State::Queued,
             State::Asleep(_) => from == State::Running,
+            State::Throttled => from == State::Running,
         };
         ensure(right && from != to, || format!("{thread:?} went from {from:?} to {to:?}"))?;
         self.count(cpu, thread, from, false);
@@ -260,6 +261,7 @@ impl Book {
             State::Direct => page.direct = enters.then_some(thread),
             State::Queued => change(&mut page.queued),
             State::Held => change(&mut page.held),
+            State::Throttled => {}
             State::Asleep(_) => {
                 if let Some(deadline) = deadline {
                     let entry = (deadline, thread.index());

@@ -1,6 +1,6 @@
 //! What was seen: an event and its outcome, kept by value.
 
-use mainspring_abi::{CpuId, LatencyClass, Nanos, ThreadRef, Weight};
+use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{Account, Affinity, Entity, IdleConditions, Seat, Stop, Via, WaitKind};
 
@@ -36,6 +36,11 @@ pub enum Seen {
     EnterIdle(IdleConditions),
     SetWeight(Seat, Weight),
     SetClass(Seat, LatencyClass),
+    BlockCurrent(WaitKind, Option<Nanos>),
+    Bind(Seat, ContextRef),
+    Unbind(Seat),
+    Lend(Seat, ThreadRef),
+    WriteOff(Seat),
 }
 
 /// Why a running thread stopped.
@@ -89,6 +94,13 @@ impl Seen {
             EventRef::EnterIdle(conditions) => Self::EnterIdle(*conditions),
             EventRef::SetWeight(seat, weight) => Self::SetWeight(seat, weight),
             EventRef::SetClass(seat, class) => Self::SetClass(seat, class),
+            EventRef::BlockCurrent(kind, timeout) => {
+                Self::BlockCurrent(kind, timeout.map(|timeout| timeout.deadline))
+            }
+            EventRef::Bind(seat, context) => Self::Bind(seat, context.who()),
+            EventRef::Unbind(seat) => Self::Unbind(seat),
+            EventRef::Lend(seat, to) => Self::Lend(seat, to),
+            EventRef::WriteOff(seat) => Self::WriteOff(seat),
         }
     }
 
@@ -102,7 +114,11 @@ impl Seen {
             | Self::Release(seat)
             | Self::Remove(seat)
             | Self::SetWeight(seat, _)
-            | Self::SetClass(seat, _) => Some(seat),
+            | Self::SetClass(seat, _)
+            | Self::Bind(seat, _)
+            | Self::Unbind(seat)
+            | Self::Lend(seat, _)
+            | Self::WriteOff(seat) => Some(seat),
             _ => None,
         }
     }

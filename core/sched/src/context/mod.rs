@@ -1,7 +1,27 @@
-//! CPU time as authority.
+//! CPU time as authority: scheduling contexts.
 //!
-//! [`Refills`] says when how much of a budget may be used.
+//! A [`Context`] is the only thing that grants guaranteed CPU time: so much, every so often, by then. It is a value that
+//! moves. Whoever holds it may spend it; nobody else can. Its places are the shelf of the [`Registry`], and the
+//! [`Entity`](crate::Entity) of one thread, to which it is bound or donated. So no context ever has two holders, by
+//! construction and not by a check.
+//!
+//! [`Refills`] says when how much of the budget may be used; [`Donors`] says to whom it goes back; [`Notices`] tells
+//! what became of it; [`Floor`](floor::Floor) is what best effort keeps.
 
+mod donors;
+pub(crate) mod floor;
+mod ledger;
+mod notice;
 mod refill;
+mod registry;
+mod spec;
 
-pub use refill::{MAX_REFILLS, Refill, Refills};
+pub use donors::{Donors, LoanError, MAX_DEPTH};
+pub use floor::{FLOOR_PERIOD, Share, ShareError};
+pub use ledger::{CallBound, Context, Urgency, Usage};
+pub use notice::{Drained, Notice, NoticeKind, Notices};
+pub use refill::{MAX_REFILLS, MIN_REFILLS, Refill, Refills};
+pub use registry::{
+    AdjustError, BindError, ContextError, CreateError, Info, Place, PutBack, Registry, RegistryFull, Revoked,
+};
+pub use spec::{ContextSpec, MAX_PERIOD, Overrun, SpecError};

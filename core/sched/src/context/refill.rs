@@ -1,15 +1,22 @@
 //! Replenishment of a scheduling context: a sporadic server with a bounded list of refills.
 //!
-//! A refill is an amount of CPU time and the time from which it may be used. What is used at some time comes back one
-//! period after the time it became usable, so in no window of a period more than the budget is ever used; a full
-//! refill once a period would allow twice that, back to back.
+//! A refill is an amount of CPU time and the time from which it may be used, its *release*. What is used of a refill
+//! comes back one period after the refill's release, however often its user was preempted meanwhile. Whoever pauses
+//! gives the rest a new release when it resumes. So every nanosecond of the budget is a sporadic job by itself: two
+//! releases of it are a period apart, which is what admission counts on. A full refill once a period would let a thread
+//! that waits until the end of one period run twice its budget back to back.
 //!
 //! Conserved, after every step:
 //! * the amounts sum to the budget, to the nanosecond;
 //! * refills are in order and do not overlap: each is usable no earlier than the one before it could be used up;
-//! * there are at most as many as the context was made with.
+//! * there are at most as many as the context was made with;
+//! * no refill is released earlier than a period after the release of what it gives back. Where two must be joined for
+//!   want of room, the earlier one waits for the later one.
 
 use mainspring_abi::Nanos;
+
+/// The fewest refills that a context can have: what is left of the budget, and what was used of it.
+pub const MIN_REFILLS: usize = 2;
 
 /// The most refills that a context can have.
 pub const MAX_REFILLS: usize = 16;
@@ -17,7 +24,7 @@ pub const MAX_REFILLS: usize = 16;
 /// CPU time, usable from a time on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Refill {
-    /// From when on.
+    /// Its release: from when on.
     pub at: Nanos,
     /// How much.
     pub amount: Nanos,
@@ -40,12 +47,24 @@ pub struct Refills {
 }
 
 impl Refills {
-    /// The whole budget, usable from `now` on. `limit` is clamped to 1 and [`MAX_REFILLS`].
+    /// The whole budget, usable from `now` on. `limit` is clamped to [`MIN_REFILLS`] and [`MAX_REFILLS`].
     #[must_use]
     pub fn new(budget: Nanos, period: Nanos, limit: usize, now: Nanos) -> Self {
         let mut list = [Refill::default(); MAX_REFILLS];
         list[0] = Refill { at: now, amount: budget };
-        Self { list, len: 1, limit: limit.clamp(1, MAX_REFILLS), budget, period }
+        Self { list, len: 1, limit: limit.clamp(MIN_REFILLS, MAX_REFILLS), budget, period }
+    }
+
+    /// The refills as a record has them; `None` if they break a promise of this module.
+    #[must_use]
+    pub(crate) fn from_parts(refills: &[Refill], limit: usize, budget: Nanos, period: Nanos) -> Option<Self> {
+        if refills.is_empty() || refills.len() > limit || !(MIN_REFILLS..=MAX_REFILLS).contains(&limit) {
+            return None;
+        }
+        let mut list = [Refill::default(); MAX_REFILLS];
+        list[..refills.len()].copy_from_slice(refills);
+        let made = Self { list, len: refills.len(), limit, budget, period };
+        (made.sum() == budget && made.in_order()).then_some(made)
     }
 
     /// The refills, first usable first.
@@ -54,10 +73,29 @@ impl Refills {
         &self.list[..self.len]
     }
 
-    /// From when on there is something to use.
+    /// How many there may be.
     #[must_use]
-    pub fn ready_at(&self) -> Nanos {
-        self.list[0].at
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// What they sum to.
+    #[must_use]
+    pub fn budget(&self) -> Nanos {
+        self.budget
+    }
+
+    /// How long what was used stays away.
+    #[must_use]
+    pub fn period(&self) -> Nanos {
+        self.period
+    }
+
+    /// The first refill: what is used now or next.
+    #[must_use]
+    #[inline]
+    pub fn head(&self) -> Refill {
+        self.list[0]
     }
 
     /// How much can be used in one go from `now` on, without a gap.
@@ -77,61 +115,139 @@ impl Refills {
         total
     }
 
-    /// The context's thread becomes ready after a pause: what could have been used earlier is usable from `now` on,
-    /// no sooner, and comes back accordingly later.
+    /// The context's thread becomes ready after a pause: what could have been used earlier is released now.
     pub fn resume(&mut self, now: Nanos) {
         if self.list[0].at >= now {
             return;
         }
         self.list[0].at = now;
-        while self.len > 1 && self.list[1].at <= self.list[0].end() {
+        while self.len > 1 && self.list[1].at <= now {
             let merged = self.list[1].amount;
             self.pop_second();
             self.list[0].amount += merged;
         }
+        self.keep_apart();
         self.check();
     }
 
-    /// `used` CPU time has been used, beginning at the first refill's time. It comes back a period later.
+    /// The context's thread pauses: what is left of the first refill is released when it resumes, and not before `now`.
+    pub fn pause(&mut self, now: Nanos) {
+        if self.list[0].at < now {
+            self.list[0].at = now;
+            self.keep_apart();
+        }
+        self.check();
+    }
+
+    /// The pause that has just begun is over: the first refill has the release again that it had before.
+    pub(crate) fn go_on(&mut self, release: Nanos) {
+        self.list[0].at = release;
+    }
+
+    /// `used` CPU time has been used, of the first refill and, if that was not enough, of what follows: an overrun is
+    /// paid by waiting longer.
+    #[inline]
     pub fn charge(&mut self, used: Nanos) {
+        if used >= self.budget {
+            self.charge_whole_budgets(used);
+        } else {
+            self.charge_less_than_all(used);
+        }
+        self.check();
+    }
+
+    #[cold]
+    fn charge_whole_budgets(&mut self, used: Nanos) {
+        let times = used.get() / self.budget.get();
+        let delay = Nanos::new(self.period.get().saturating_mul(times));
+        for refill in &mut self.list[..self.len] {
+            refill.at += delay;
+        }
+        self.charge_less_than_all(Nanos::new(used.get() % self.budget.get()));
+    }
+
+    #[inline]
+    fn charge_less_than_all(&mut self, used: Nanos) {
         let mut left = used;
         while !left.is_zero() {
             let head = self.list[0];
+            let back = head.at + self.period;
             if left < head.amount {
-                self.list[0] = Refill { at: head.at + left, amount: head.amount - left };
-                self.schedule(Refill { at: head.at + self.period, amount: left });
-                break;
+                self.list[0].amount = head.amount - left;
+                self.give_back(Refill { at: back, amount: left });
+                return;
             }
             left = left - head.amount;
-            self.pop_first();
-            self.schedule(Refill { at: head.at + self.period, amount: head.amount });
-            if self.len == 1 && self.list[0] == (Refill { at: head.at + self.period, amount: head.amount }) {
-                // Nothing else is left: an overrun is paid by waiting longer.
-                self.list[0].at += left;
-                break;
+            if self.len == 1 {
+                self.list[0].at = back;
+            } else {
+                self.pop_first();
+                self.give_back(Refill { at: back, amount: head.amount });
+            }
+        }
+    }
+
+    /// Adds a refill behind the others.
+    #[inline]
+    fn give_back(&mut self, refill: Refill) {
+        let tail = self.len - 1;
+        let last = &mut self.list[tail];
+        if last.at == refill.at {
+            last.amount += refill.amount;
+        } else if self.len == self.limit {
+            self.join_last(refill);
+        } else {
+            self.list[self.len] = Refill { at: refill.at.max(last.end()), ..refill };
+            self.len += 1;
+        }
+    }
+
+    /// There is no room: the refill joins the last one, which waits for it.
+    #[cold]
+    fn join_last(&mut self, refill: Refill) {
+        let last = &mut self.list[self.len - 1];
+        last.at = last.at.max(refill.at);
+        last.amount += refill.amount;
+    }
+
+    /// A first refill that was put off puts those behind it off.
+    fn keep_apart(&mut self) {
+        for index in 1..self.len {
+            let free = self.list[index - 1].end();
+            if self.list[index].at >= free {
+                return;
+            }
+            self.list[index].at = free;
+        }
+    }
+
+    /// From now on the budget is another: what it has more comes a period after `now`, what it has less is taken from
+    /// what comes last.
+    pub fn adjust(&mut self, budget: Nanos, period: Nanos, now: Nanos) {
+        self.period = period;
+        if budget > self.budget {
+            let more = Refill { at: now + period, amount: budget - self.budget };
+            self.budget = budget;
+            if self.len == self.limit {
+                self.join_last(more);
+            } else {
+                self.list[self.len] = Refill { at: more.at.max(self.list[self.len - 1].end()), ..more };
+                self.len += 1;
+            }
+        } else {
+            let mut less = self.budget - budget;
+            self.budget = budget;
+            while !less.is_zero() {
+                let last = &mut self.list[self.len - 1];
+                if less < last.amount {
+                    last.amount = last.amount - less;
+                    break;
+                }
+                less = less - last.amount;
+                self.len -= 1;
             }
         }
         self.check();
-    }
-
-    /// Adds a refill behind the others. If there is no room it joins the last one, which is put off so far that
-    /// neither amount comes earlier than it should.
-    fn schedule(&mut self, refill: Refill) {
-        let Some(last) = self.len.checked_sub(1) else {
-            self.list[0] = refill;
-            self.len = 1;
-            return;
-        };
-        let tail = &mut self.list[last];
-        if refill.at <= tail.end() {
-            tail.amount += refill.amount;
-        } else if self.len == self.limit {
-            tail.at = refill.at - tail.amount;
-            tail.amount += refill.amount;
-        } else {
-            self.list[self.len] = refill;
-            self.len += 1;
-        }
     }
 
     fn pop_first(&mut self) {
@@ -144,22 +260,27 @@ impl Refills {
         self.len -= 1;
     }
 
+    fn sum(&self) -> Nanos {
+        self.list().iter().fold(Nanos::ZERO, |sum, refill| sum + refill.amount)
+    }
+
+    fn in_order(&self) -> bool {
+        self.list().windows(2).all(|pair| pair[0].end() <= pair[1].at)
+    }
+
     fn check(&self) {
-        debug_assert_eq!(
-            self.list().iter().fold(Nanos::ZERO, |sum, refill| sum + refill.amount),
-            self.budget,
-            "refills sum to the budget"
-        );
-        debug_assert!(self.list().windows(2).all(|pair| pair[0].end() <= pair[1].at), "refills overlap");
+        debug_assert_eq!(self.sum(), self.budget, "refills sum to the budget");
+        debug_assert!(self.in_order(), "refills overlap");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
     use proptest::prelude::*;
 
-    fn refills(list: &Refills) -> alloc::vec::Vec<(u64, u64)> {
+    fn refills(list: &Refills) -> Vec<(u64, u64)> {
         list.list().iter().map(|refill| (refill.at.get(), refill.amount.get())).collect()
     }
 
@@ -172,6 +293,7 @@ mod tests {
         // seL4 MCS: budget 10, period 100, at most 4 refills.
         let mut list = Refills::new(ns(10), ns(100), 4, ns(0));
         list.charge(ns(3));
+        list.pause(ns(3));
         assert_eq!(refills(&list), [(3, 7), (100, 3)]);
         list.resume(ns(20));
         assert_eq!(refills(&list), [(20, 7), (100, 3)]);
@@ -183,62 +305,100 @@ mod tests {
     }
 
     #[test]
-    fn a_full_list_puts_the_last_refill_off_rather_than_forget_it() {
-        let mut list = Refills::new(ns(10), ns(100), 2, ns(0));
+    fn a_preempted_job_comes_back_whole() {
+        let mut list = Refills::new(ns(10), ns(100), 4, ns(0));
         list.charge(ns(3));
-        list.resume(ns(20));
-        list.charge(ns(3));
+        list.charge(ns(5));
+        list.charge(ns(2));
         assert_eq!(
             refills(&list),
-            [(23, 4), (117, 6)],
-            "3 at 100 and 3 at 120 are usable in one piece from 117"
+            [(100, 10)],
+            "used in three pieces, back in one, a period after its release"
         );
     }
 
     #[test]
-    fn with_one_refill_the_budget_comes_back_whole() {
-        let mut list = Refills::new(ns(10), ns(100), 1, ns(0));
-        list.charge(ns(10));
-        assert_eq!(refills(&list), [(100, 10)]);
-        list.charge(ns(4));
-        assert_eq!(
-            refills(&list),
-            [(194, 10)],
-            "6 are put off so far that the 4 used come back right behind them"
-        );
+    fn a_full_list_puts_refills_off_rather_than_forget_one() {
+        let mut list = Refills::new(ns(10), ns(100), 2, ns(0));
+        list.charge(ns(3));
+        list.pause(ns(3));
+        list.resume(ns(20));
+        list.charge(ns(3));
+        assert_eq!(refills(&list), [(20, 4), (120, 6)], "3 due at 100 wait for the 3 due at 120");
     }
 
-    /// A run that uses up what it may, when it may, and pauses at random.
-    fn history() -> impl Strategy<Value = (u64, u64, usize, Vec<(u64, u64)>)> {
-        (1u64..50, 50u64..200, 1usize..=MAX_REFILLS, prop::collection::vec((0u64..120, 1u64..60), 1..200))
+    #[test]
+    fn an_overrun_is_paid_by_waiting() {
+        let mut list = Refills::new(ns(10), ns(100), 4, ns(0));
+        list.charge(ns(12));
+        assert_eq!(refills(&list), [(100, 8), (200, 2)]);
+        let mut list = Refills::new(ns(10), ns(100), 4, ns(0));
+        list.charge(ns(1_000_000_000_005));
+        assert_eq!(refills(&list), [(10_000_000_000_000, 5), (10_000_000_000_100, 5)]);
     }
 
-    use alloc::vec::Vec;
+    #[test]
+    fn another_budget_takes_from_the_last_and_gives_after_a_period() {
+        let mut list = Refills::new(ns(10), ns(100), 4, ns(0));
+        list.charge(ns(3));
+        list.adjust(ns(15), ns(100), ns(5));
+        assert_eq!(refills(&list), [(0, 7), (100, 3), (105, 5)]);
+        list.adjust(ns(6), ns(50), ns(7));
+        assert_eq!(refills(&list), [(0, 6)]);
+    }
+
+    /// Steps of a thread: it pauses, then wants to run, and may be preempted in between.
+    fn history() -> impl Strategy<Value = (u64, u64, usize, Vec<(u64, u64, bool)>)> {
+        let steps = prop::collection::vec((0u64..120, 1u64..60, any::<bool>()), 1..200);
+        (1u64..50, 50u64..200, MIN_REFILLS..=MAX_REFILLS, steps)
+    }
 
     proptest! {
+        /// Each nanosecond of the budget is tracked by itself, as a job with a release; two releases of it must be a
+        /// period apart.
         #[test]
-        fn no_window_of_a_period_holds_more_than_the_budget((budget, period, limit, steps) in history()) {
+        fn no_nanosecond_is_released_twice_within_a_period((budget, period, limit, steps) in history()) {
             let mut list = Refills::new(ns(budget), ns(period), limit, ns(0));
-            let mut used: Vec<(u64, u64)> = Vec::new();
+            let mut releases: Vec<(u64, u64)> = Vec::new();
             let mut now = 0;
-            for (pause, want) in steps {
-                now = (now + pause).max(list.ready_at().get());
-                list.resume(ns(now));
-                let run = want.min(list.usable(ns(now)).get());
+            for (gap, want, pauses) in steps {
+                now = (now + gap).max(list.head().at.get());
+                if pauses {
+                    list.pause(ns(now));
+                    list.resume(ns(now));
+                }
+                let head = list.head();
+                prop_assert!(head.at <= ns(now));
+                let run = want.min(head.amount.get());
                 list.charge(ns(run));
-                used.push((now, run));
+                releases.push((head.at.get(), run));
                 now += run;
                 let sum: u64 = list.list().iter().map(|refill| refill.amount.get()).sum();
                 prop_assert_eq!(sum, budget);
                 prop_assert!(list.list().len() <= limit);
                 prop_assert!(list.list().windows(2).all(|pair| pair[0].end() <= pair[1].at));
             }
-            for (start, _) in &used {
-                let end = start + period;
-                let inside: u64 = used.iter().map(|(at, run)| {
-                    (at + run).min(end).saturating_sub((*at).max(*start))
-                }).sum();
-                prop_assert!(inside <= budget, "{} used from {} on", inside, start);
+            for (start, _) in &releases {
+                let window = *start..start + period;
+                let inside: u64 = releases.iter().filter(|(at, _)| window.contains(at)).map(|(_, run)| run).sum();
+                prop_assert!(inside <= budget, "{} released from {} on within a period", inside, start);
+            }
+        }
+
+        #[test]
+        fn a_budget_changes_to_the_nanosecond(
+            (budget, period, limit, steps) in history(),
+            changes in prop::collection::vec((1u64..50, 50u64..200), 1..20),
+        ) {
+            let mut list = Refills::new(ns(budget), ns(period), limit, ns(0));
+            let mut now = 0;
+            for ((gap, want, _), (budget, period)) in steps.into_iter().zip(changes) {
+                now = (now + gap).max(list.head().at.get());
+                list.charge(ns(want));
+                list.adjust(ns(budget), ns(period), ns(now));
+                let sum: u64 = list.list().iter().map(|refill| refill.amount.get()).sum();
+                prop_assert_eq!(sum, budget);
+                prop_assert!(list.list().len() <= limit);
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Charge, requeue, choose: one decision.
 
-use super::{Cpu, Seat, State, taken};
-use crate::entity::{Affinity, Entity};
+use super::realtime::Band;
+use super::{Cpu, Occupant, Seat, State, taken};
+use crate::entity::{Affinity, Authority, Entity};
 use crate::telemetry::NohzExit;
 use crate::waiter::{Due, Timeout, WaitKind};
 use mainspring_abi::{Nanos, ThreadRef};
@@ -38,8 +39,8 @@ pub struct Dispatch {
     pub thread: ThreadRef,
     /// Whether it takes over from another thread or from idle.
     pub switched: bool,
-    /// When its request, or this quantum of it, ends. Matters only while somebody else is ready; [`Cpu::next_timer`]
-    /// knows.
+    /// When its request, or this quantum of it, or its context's budget, ends. A request's end matters only while
+    /// somebody else is ready; [`Cpu::next_timer`] knows.
     pub slice_end: Nanos,
 }
 
@@ -69,9 +70,16 @@ fn nothing_was_running(stop: &Stop) -> ! {
 }
 
 #[derive(Clone, Copy)]
-struct Choice {
-    slot: u32,
-    slice_cap: Nanos,
+pub(super) struct Choice {
+    pub slot: u32,
+    pub slice_cap: Nanos,
+    pub band: Band,
+}
+
+impl Choice {
+    fn fair(slot: u32, slice_cap: Nanos) -> Self {
+        Self { slot, slice_cap, band: Band::Fair }
+    }
 }
 
 impl Cpu {
@@ -97,6 +105,7 @@ impl Cpu {
         let Some(slot) = self.current else { nothing_was_running(&Stop::Preempted) };
         let occupant = taken(&mut self.slots, slot);
         let unusual = self.direct.is_some()
+            || self.contexts != 0
             || occupant.entity.affinity != Affinity::Any
             || occupant.entity.weight != self.fair.weight(slot);
         if unusual {
@@ -146,27 +155,50 @@ impl Cpu {
             }
             Stop::Yielded => self.choose_before(now, slot, rest),
             Stop::Blocked(kind, timeout) => {
-                self.fall_asleep(slot, kind, timeout);
+                self.fall_asleep(now, slot, kind, timeout);
                 self.choose(now, rest)
             }
         };
         self.dispatch(now, Some(slot), choice)
     }
 
+    /// The running thread waits, and nobody is chosen yet: what it does on its way, such as handing its context to whom
+    /// it calls, comes before the choice. Call [`Cpu::resched`] with [`Stop::Nothing`] next; whether there was one.
+    pub fn block_current(&mut self, now: Nanos, kind: WaitKind, timeout: Option<Timeout>) -> bool {
+        self.bring_clock_up(now);
+        let Some(slot) = self.current else { return false };
+        self.charge(now, slot);
+        self.fall_asleep(now, slot, kind, timeout);
+        self.nobody_runs();
+        true
+    }
+
+    /// What ran has stopped, and nothing has been chosen.
+    pub(super) fn nobody_runs(&mut self) {
+        self.current = None;
+        self.band = Band::Fair;
+        self.slice_end = Nanos::MAX;
+    }
+
     /// The running thread ends. Its state goes to the caller; call [`Cpu::resched`] with [`Stop::Nothing`] next.
     pub fn exit_current(&mut self, now: Nanos) -> Option<Entity> {
         self.bring_clock_up(now);
-        let slot = self.current.take()?;
+        let slot = self.current?;
         self.charge(now, slot);
-        let lag = self.fair.leave(slot, false);
+        let lag = self.fair.leave(slot, self.band == Band::Deadline);
+        self.realtime.forget(slot);
+        self.nobody_runs();
         let mut occupant = self.vacate(slot);
         occupant.entity.lag = lag;
         Some(occupant.entity)
     }
 
     #[inline(always)]
-    fn charge(&mut self, now: Nanos, slot: u32) {
+    pub(super) fn charge(&mut self, now: Nanos, slot: u32) {
         let ran = end_interval(&mut self.since, &mut self.charged_total, now);
+        if self.contexts != 0 && self.charge_authority(now, slot, ran) {
+            return;
+        }
         let moved = self.fair.charge(slot, ran);
         self.at_mut(slot).charge(ran, moved);
     }
@@ -174,6 +206,10 @@ impl Cpu {
     fn requeue(&mut self, now: Nanos, slot: u32) {
         let occupant = self.at_mut(slot);
         occupant.wait_for_cpu(now);
+        if !matches!(occupant.entity.authority, Authority::BestEffort) {
+            self.requeue_on_context(now, slot);
+            return;
+        }
         let weight = occupant.entity.weight;
         self.fair.reweigh(slot, weight);
         self.enqueue(slot);
@@ -191,9 +227,14 @@ impl Cpu {
     }
 
     #[inline(always)]
-    fn fall_asleep(&mut self, slot: u32, kind: WaitKind, timeout: Option<Timeout>) {
-        self.fair.sleep(slot);
-        let occupant = self.at_mut(slot);
+    fn fall_asleep(&mut self, now: Nanos, slot: u32, kind: WaitKind, timeout: Option<Timeout>) {
+        if self.contexts != 0 {
+            self.suspend_context(now, slot);
+        }
+        if self.band == Band::Fair {
+            self.fair.sleep(slot);
+        }
+        let occupant: &mut Occupant = self.at_mut(slot);
         occupant.state = State::Asleep(kind);
         occupant.entity.used = Nanos::ZERO;
         occupant.entity.account.voluntary_blocks += 1;
@@ -207,23 +248,32 @@ impl Cpu {
 
     #[inline(always)]
     fn choose(&mut self, now: Nanos, rule: DirectRule) -> Option<Choice> {
+        let mut slice_cap = Nanos::MAX;
+        if self.contexts != 0 {
+            match self.choose_context(now) {
+                Ok(choice) => return Some(choice),
+                Err(cap) => slice_cap = cap,
+            }
+        }
         if self.direct.is_some()
             && let Some(choice) = self.choose_direct(now, rule)
         {
-            return Some(choice);
+            return Some(Choice { slice_cap: slice_cap.min(choice.slice_cap), ..choice });
         }
-        let slot = self.fair.take_next()?;
-        Some(Choice { slot, slice_cap: Nanos::MAX })
+        Some(Choice::fair(self.fair.take_next()?, slice_cap))
     }
 
     /// Anybody who is ready and owed, rather than `slot`, which yields; else `slot`.
     fn choose_before(&mut self, now: Nanos, slot: u32, rule: DirectRule) -> Option<Choice> {
+        if self.contexts != 0 {
+            self.requeue(now, slot);
+            return self.choose(now, DirectRule::Refuse);
+        }
         self.fair.forfeit(slot);
         self.at_mut(slot).entity.used = Nanos::ZERO;
-        let choice = self.choose_direct(now, rule).or_else(|| {
-            let slot = self.fair.take_next_if_owed()?;
-            Some(Choice { slot, slice_cap: Nanos::MAX })
-        });
+        let choice = self
+            .choose_direct(now, rule)
+            .or_else(|| Some(Choice::fair(self.fair.take_next_if_owed()?, Nanos::MAX)));
         self.requeue(now, slot);
         choice.or_else(|| self.choose(now, DirectRule::Refuse))
     }
@@ -240,7 +290,7 @@ impl Cpu {
         let slice = handed.min(self.left_of_request(slot));
         if !slice.is_zero() {
             self.telemetry.handoffs += 1;
-            return Some(Choice { slot, slice_cap: now + slice });
+            return Some(Choice::fair(slot, now + slice));
         }
         self.telemetry.handoffs_queued += 1;
         self.at_mut(slot).state = State::Queued;
@@ -263,11 +313,14 @@ impl Cpu {
             self.idle_total += now - self.since;
             self.since = now;
         }
-        let Some(Choice { slot, slice_cap }) = choice else {
-            self.current = None;
-            self.slice_end = Nanos::MAX;
+        let Some(Choice { slot, slice_cap, band }) = choice else {
+            self.nobody_runs();
             return Decision::Idle;
         };
+        self.band = band;
+        if band == Band::Deadline {
+            return self.run_on_context(now, slot, before != Some(slot));
+        }
         self.run(now, slot, before != Some(slot), slice_cap)
     }
 

@@ -1,12 +1,14 @@
 //! Looking on: what a checker, a report or an explanation needs to see. Changes nothing.
 
+use super::realtime::Band;
 use super::{Cpu, Seat, SeatError, Slot, State};
+use crate::context::Urgency;
 use crate::entity::Entity;
 use crate::fair::Tag;
 use crate::telemetry::Telemetry;
 use crate::virtual_time::{Lag, VirtualTime};
 use alloc::vec::Vec;
-use mainspring_abi::{CpuId, LatencyClass, Nanos, ThreadRef, Weight};
+use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 
 /// One thread on a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub struct ThreadView {
     pub lag: Lag,
     /// Its tags, if it is queued, or would have if it were requeued now, if it is running.
     pub tag: Option<Tag>,
+    /// The context that it holds, and how urgent that makes it.
+    pub context: Option<(ContextRef, Urgency)>,
     /// When its timed wait ends.
     pub deadline: Option<Nanos>,
 }
@@ -56,10 +60,9 @@ impl Cpu {
     /// What the thread at `seat` is owed, as of this CPU's last event; the interval in progress, if it runs, counts
     /// up to `now`.
     pub fn lag(&self, now: Nanos, seat: Seat) -> Result<Lag, SeatError> {
-        match self.occupant(seat)?.state {
-            State::Asleep(_) => return Ok(self.fair.lag_asleep(seat.slot)),
-            State::Held => return Ok(self.lag_held(seat.slot)),
-            State::Running | State::Queued | State::Direct => {}
+        let state = self.occupant(seat)?.state;
+        if !self.competes(seat.slot, state) {
+            return Ok(self.lag_aside(seat.slot, state));
         }
         let ran = if self.current == Some(seat.slot) { now - self.since } else { Nanos::ZERO };
         Ok(self.fair.lag_after(seat.slot, ran))
@@ -76,6 +79,9 @@ impl Cpu {
     #[inline]
     pub fn current_lag(&mut self, now: Nanos) -> Option<Lag> {
         let slot = self.current?;
+        if self.band == Band::Deadline {
+            return None;
+        }
         self.bring_clock_up(now);
         Some(self.fair.lag_after(slot, now - self.since))
     }
@@ -84,13 +90,16 @@ impl Cpu {
     #[must_use]
     #[inline]
     pub fn charged_lag(&self) -> Option<Lag> {
+        if self.band == Band::Deadline {
+            return None;
+        }
         Some(self.fair.lag(self.current?))
     }
 
     /// How many threads are queued, the direct target included.
     #[must_use]
     pub fn queued(&self) -> usize {
-        self.fair.queued() as usize + usize::from(self.direct.is_some())
+        self.fair.queued() as usize + usize::from(self.direct.is_some()) + self.realtime.ready()
     }
 
     /// How many threads sit here, asleep ones included.
@@ -135,10 +144,23 @@ impl Cpu {
         self.since
     }
 
-    /// Queued threads in the order of their tags. Allocates: for onlookers only.
+    /// Whether the running thread runs on a context.
+    #[must_use]
+    pub fn runs_on_context(&self) -> bool {
+        self.band == Band::Deadline
+    }
+
+    /// Queued threads in the order in which they stand: those on contexts, then best effort. Allocates: for onlookers
+    /// only.
     #[must_use]
     pub fn queue(&self) -> Vec<ThreadView> {
-        self.fair.in_order().into_iter().map(|slot| self.view(slot)).collect()
+        let mut queue = self.realtime_queue();
+        queue.extend(self.fair_queue());
+        queue
+    }
+
+    fn fair_queue(&self) -> impl Iterator<Item = ThreadView> + '_ {
+        self.fair.in_order().into_iter().map(|slot| self.view(slot))
     }
 
     /// Every thread that sits here. Allocates: for onlookers only.
@@ -154,7 +176,8 @@ impl Cpu {
         self.bring_clock_up(now);
         let ran = now - self.since;
         let mut threads = self.threads();
-        for view in threads.iter_mut().filter(|view| view.state == State::Running) {
+        let fair = self.band == Band::Fair;
+        for view in threads.iter_mut().filter(|view| fair && view.state == State::Running) {
             view.lag = self.fair.lag_after(view.seat.slot, ran);
             view.tag = Some(self.running_tag(view.seat.slot, ran));
         }
@@ -178,9 +201,10 @@ impl Cpu {
         if count(State::Direct) != usize::from(self.direct.is_some()) {
             return Err("direct target miscounted");
         }
-        if count(State::Queued) != self.fair.queued() as usize {
+        if count(State::Queued) != self.fair.queued() as usize + self.realtime.ready() {
             return Err("queued threads miscounted");
         }
+        self.verify_contexts()?;
         if count(State::Held) != self.held || states.len() != self.occupied {
             return Err("seats miscounted");
         }
@@ -192,12 +216,28 @@ impl Cpu {
         self.at(slot).entity.lag.max(self.fair.lag_asleep(slot))
     }
 
-    fn view(&self, slot: u32) -> ThreadView {
+    /// Whether `slot`, which is in `state`, has its share of the fluid schedule.
+    fn competes(&self, slot: u32, state: State) -> bool {
+        match state {
+            State::Queued => !self.realtime.is_ready(slot),
+            State::Running => self.band == Band::Fair,
+            State::Direct => true,
+            State::Held | State::Throttled | State::Asleep(_) => false,
+        }
+    }
+
+    /// What `slot` is owed while it has no share.
+    fn lag_aside(&self, slot: u32, state: State) -> Lag {
+        if state == State::Held { self.lag_held(slot) } else { self.fair.lag_asleep(slot) }
+    }
+
+    pub(super) fn view(&self, slot: u32) -> ThreadView {
         let occupant = self.at(slot);
+        let competes = self.competes(slot, occupant.state);
         let tag = match occupant.state {
+            _ if !competes => None,
             State::Queued => Some(self.fair.queued_tag(slot)),
-            State::Running | State::Direct => Some(self.tag_if_queued(slot)),
-            State::Held | State::Asleep(_) => None,
+            _ => Some(self.tag_if_queued(slot)),
         };
         ThreadView {
             thread: occupant.entity.thread,
@@ -205,12 +245,12 @@ impl Cpu {
             state: occupant.state,
             weight: occupant.entity.weight,
             class: occupant.entity.class,
-            lag: match occupant.state {
-                State::Asleep(_) => self.fair.lag_asleep(slot),
-                State::Held => self.lag_held(slot),
-                State::Running | State::Queued | State::Direct => self.fair.lag(slot),
-            },
+            lag: if competes { self.fair.lag(slot) } else { self.lag_aside(slot, occupant.state) },
             tag,
+            context: occupant
+                .entity
+                .context()
+                .map(|context| (context.who(), context.urgency(occupant.entity.thread.index()))),
             deadline: self.waits.key(slot).map(|due| due.deadline),
         }
     }

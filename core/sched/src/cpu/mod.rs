@@ -6,15 +6,21 @@
 //! * Time is charged when a running interval ends and at no other time. What was charged here, plus idle time, plus
 //!   the interval in progress, is the time since the CPU began.
 //! * A timed wait holds its permit; the event that ends the wait hands it back.
-//! * A CPU with something queued has a timer due no later than the end of the running thread's request.
+//! * A CPU with something queued has a timer due no later than the end of the running thread's request, and one whose
+//!   thread runs on a context no later than the end of its budget.
+//! * A thread that holds a context competes by the context's deadline and not for a fair share; the fair clock stands
+//!   still while it runs. A thread whose context is lent cannot be made ready.
 
+mod authority;
 mod dispatch;
 mod inspect;
 mod policy;
+mod realtime;
 mod timer;
 mod transfer;
 mod wakeup;
 
+pub use authority::{BindRefusal, LendError, NotBound, Overran, UnbindError};
 pub use dispatch::{Decision, Dispatch, Stop};
 pub use inspect::ThreadView;
 pub use policy::{PolicyCap, PolicyError, Snapshot};
@@ -22,7 +28,8 @@ pub use timer::{Expired, IdleTick, TimerOutcome};
 pub use transfer::{AcceptError, Refused, Removed, Via};
 pub use wakeup::{Handoff, Woken};
 
-use crate::entity::Entity;
+use crate::context::Share;
+use crate::entity::{Authority, Entity};
 use crate::fair::{Ask, FairQueue, Tag};
 use crate::heap::SeatHeap;
 use crate::telemetry::Telemetry;
@@ -31,7 +38,8 @@ use crate::waiter::{Due, WaitKind, WaitPermit};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::fmt;
-use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ThreadRef, Weight};
+use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, Policy, ThreadRef, Weight};
+use realtime::{Band, Realtime};
 
 /// How a CPU schedules.
 #[derive(Clone, Debug)]
@@ -44,6 +52,8 @@ pub struct Config {
     pub quantum: Nanos,
     /// The tick's period.
     pub tick: Nanos,
+    /// What best effort keeps, however many contexts there are.
+    pub floor: Share,
     /// Seeds the balance of the queue's tree; no decision depends on it.
     pub shape: u64,
 }
@@ -57,6 +67,7 @@ impl Config {
             policy,
             quantum: Nanos::from_millis(3),
             tick: Nanos::from_millis(10),
+            floor: Share::DEFAULT,
             shape: 0x9E37_79B9_7F4A_7C15 ^ cpu.index() as u64,
         }
     }
@@ -100,6 +111,8 @@ pub enum State {
     Direct,
     /// It keeps its place but may not be chosen until released.
     Held,
+    /// Its context is used up: it may not be chosen until the next refill.
+    Throttled,
     /// It waits for something else.
     Asleep(WaitKind),
 }
@@ -111,6 +124,8 @@ pub enum SeatError {
     Stale,
     /// The thread is in another state than the operation needs.
     WrongState(State),
+    /// The thread waits for its context to come back; bring it back or write it off first.
+    ContextAway(ContextRef),
 }
 
 impl fmt::Display for SeatError {
@@ -118,6 +133,9 @@ impl fmt::Display for SeatError {
         match self {
             Self::Stale => f.write_str("the thread does not sit there any more; look its seat up again"),
             Self::WrongState(state) => write!(f, "the thread is {state:?}, which does not allow that"),
+            Self::ContextAway(who) => {
+                write!(f, "the thread has lent its context {who:?}; bring it back or write it off first")
+            }
         }
     }
 }
@@ -196,7 +214,12 @@ impl Occupant {
     }
 
     fn ask(&self) -> Ask {
-        self.ask_to_run(self.entity.affinity.folded())
+        // A context stays on its CPU, also while its thread goes on without it.
+        let reach = match self.entity.authority {
+            Authority::BestEffort => self.entity.affinity.folded(),
+            Authority::Context(_) | Authority::Lent(_) => Some(0),
+        };
+        self.ask_to_run(reach)
     }
 
     #[inline]
@@ -239,10 +262,15 @@ pub struct Cpu {
     since: Nanos,
     charged_total: Nanos,
     resched_wanted: bool,
+    /// On what the running thread runs.
+    band: Band,
+    /// How many threads here hold a context.
+    contexts: u32,
     tick: Tick,
     waits: SeatHeap<Due>,
     slots: Vec<Slot>,
     fair: FairQueue,
+    realtime: Realtime,
     telemetry: Telemetry,
     config: Config,
     vacant: Option<u32>,
@@ -259,6 +287,9 @@ impl Cpu {
         Self {
             fair: FairQueue::new(config.policy, config.shape),
             tick: Tick::new(config.tick),
+            realtime: Realtime::new(config.floor),
+            band: Band::Fair,
+            contexts: 0,
             config,
             slots: Vec::new(),
             vacant: None,
@@ -286,6 +317,7 @@ impl Cpu {
         self.slots.try_reserve_exact(threads.saturating_sub(self.slots.len()))?;
         self.fair.reserve(threads)?;
         self.waits.reserve(threads)?;
+        self.realtime.reserve(threads)?;
         self.capacity = self.capacity.max(threads);
         Ok(())
     }
@@ -359,6 +391,10 @@ impl Cpu {
     /// without a decision, and the clock must not fall behind the request it is at: what it gets then is nobody's.
     #[inline]
     fn bring_clock_up(&mut self, now: Nanos) {
+        if self.band == Band::Deadline {
+            self.fair.skip(now);
+            return;
+        }
         self.fair.advance(now);
         if !self.contended() {
             self.keep_up_with_lone_runner(now);
@@ -379,7 +415,7 @@ impl Cpu {
         self.fair.tag(slot, occupant.request, occupant.past_requests(occupant.entity.used + ran), ran)
     }
 
-    /// Whether somebody waits for the CPU that the running thread has.
+    /// Whether somebody of best effort waits for the CPU.
     #[inline]
     fn contended(&self) -> bool {
         self.fair.queued() != 0 || self.direct.is_some()

@@ -2,10 +2,11 @@
 
 use super::{Cpu, Occupant, Seat, State};
 use crate::cpu::Woken;
+use crate::entity::Authority;
 use crate::telemetry::NohzExit;
 use crate::tick::{HOUSEKEEPING_FLOOR, IdleConditions, KeepTicking, NetworkNeed, TickMode};
 use crate::waiter::WaitKind;
-use mainspring_abi::{Nanos, ThreadRef};
+use mainspring_abi::{ContextRef, Nanos, ThreadRef};
 
 /// What a timer interrupt was for. Timed waits come separately, one at a time, from [`Cpu::expire`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,10 @@ pub struct Expired {
     pub deadline: Nanos,
     /// What came with the wait.
     pub user_data: u64,
-    /// It is ready now.
+    /// It is ready now, unless its context is away.
     pub woken: Woken,
+    /// The context that it has lent and must have back, or see written off, before it can be woken.
+    pub away: Option<ContextRef>,
 }
 
 /// What happens to the tick of a CPU that goes idle.
@@ -50,13 +53,15 @@ pub enum IdleTick {
 
 impl Cpu {
     /// When the next timer interrupt must come: the next tick or idle one-shot, the next timed wait, or the end of
-    /// the running thread's request if somebody else is ready. Read it after each event.
+    /// the running thread's request if somebody else is ready, or of its context's budget in any case, or the next refill.
+    /// Read it after each event.
     #[must_use]
     #[inline]
     pub fn next_timer(&self) -> Nanos {
         let wait = self.waits.peek().map_or(Nanos::MAX, |(due, _)| due.deadline);
         let slice = if self.contended() && self.current.is_some() { self.slice_end } else { Nanos::MAX };
-        self.tick.due().min(wait).min(slice)
+        let due = self.tick.due().min(wait).min(slice);
+        if self.contexts == 0 { due } else { due.min(self.next_on_contexts()) }
     }
 
     /// When the next timed wait here ends.
@@ -75,6 +80,9 @@ impl Cpu {
         if self.current.is_some() && self.contended() && self.slice_end <= now {
             self.resched_wanted = true;
         }
+        if self.contexts != 0 {
+            self.timer_on_contexts(now);
+        }
         TimerOutcome { ticked, reschedule: self.resched_wanted }
     }
 
@@ -87,12 +95,21 @@ impl Cpu {
         let Occupant { state, user_data, entity, .. } = self.at(slot);
         let State::Asleep(kind) = *state else { unreachable!("only sleepers wait") };
         let (thread, user_data) = (entity.thread, *user_data);
+        let away = match entity.authority {
+            Authority::Lent(who) => Some(who),
+            Authority::BestEffort | Authority::Context(_) => None,
+        };
         self.telemetry.timeouts += 1;
         self.waits.remove_first();
+        if away.is_some() {
+            let woken = Woken { reschedule: false, permit: self.at_mut(slot).permit.take() };
+            let seat = Seat { slot, thread };
+            return Some(Expired { thread, seat, kind, deadline: due.deadline, user_data, woken, away });
+        }
         let permit = self.compete_again(now, slot);
         let reschedule = self.publish(now, slot);
         let (seat, woken) = (Seat { slot, thread }, Woken { reschedule, permit });
-        Some(Expired { thread, seat, kind, deadline: due.deadline, user_data, woken })
+        Some(Expired { thread, seat, kind, deadline: due.deadline, user_data, woken, away })
     }
 
     /// Another CPU asks this one to look at its queue.
@@ -113,7 +130,8 @@ impl Cpu {
             NetworkNeed::PollAt(at) => at,
             NetworkNeed::Inactive | NetworkNeed::EveryTick => Nanos::MAX,
         };
-        let wake_at = (now + HOUSEKEEPING_FLOOR).min(poll).min(self.next_deadline().unwrap_or(Nanos::MAX));
+        let wait = self.next_deadline().unwrap_or(Nanos::MAX);
+        let wake_at = (now + HOUSEKEEPING_FLOOR).min(poll).min(wait).min(self.realtime.next_refill());
         self.tick.suppress(now, wake_at, &mut self.telemetry);
         IdleTick::Suppressed { wake_at }
     }
@@ -131,7 +149,7 @@ impl Cpu {
     }
 
     fn keep_ticking(&self, conditions: &IdleConditions) -> Option<KeepTicking> {
-        if self.current.is_some() || self.fair.queued() != 0 {
+        if self.current.is_some() || self.fair.queued() != 0 || self.realtime.has_ready() {
             return Some(KeepTicking::RunnableWork);
         }
         if self.direct.is_some() {

@@ -1,12 +1,12 @@
 //! Threads come and go: admission, stealing, moving, ending. Out of one CPU first, into the next after.
 
 use super::{Cpu, Occupant, Seat, SeatError, Slot, State, Woken};
-use crate::entity::Entity;
+use crate::entity::{Authority, Entity};
 use crate::fair::MAX_REQUEST;
 use crate::steal::Offer;
 use crate::waiter::WaitPermit;
 use core::fmt;
-use mainspring_abi::{CpuId, Nanos};
+use mainspring_abi::{ContextRef, CpuId, Nanos};
 
 /// How a thread comes to a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +31,8 @@ pub enum AcceptError {
     NotAllowed(CpuId),
     /// It asks for nothing, or for more than [`MAX_REQUEST`] at a time.
     BadRequest(Nanos),
+    /// Its context is lent, so it cannot be ready.
+    ContextAway(ContextRef),
 }
 
 impl fmt::Display for AcceptError {
@@ -39,7 +41,12 @@ impl fmt::Display for AcceptError {
             Self::Full { capacity } => {
                 write!(f, "all {capacity} reserved seats are taken; reserve before admitting")
             }
-            Self::NotAllowed(cpu) => write!(f, "the thread's affinity leaves {cpu:?} out"),
+            Self::NotAllowed(cpu) => {
+                write!(f, "the affinity of the thread or its context leaves {cpu:?} out")
+            }
+            Self::ContextAway(who) => {
+                write!(f, "the thread has lent its context {who:?}; bring it back first")
+            }
             Self::BadRequest(request) => {
                 write!(f, "a request of {request} is out of range; choose 1ns to {MAX_REQUEST}")
             }
@@ -86,8 +93,13 @@ impl Cpu {
         }
         self.bring_clock_up(now);
         let (thread, lag, weight) = (entity.thread, entity.lag, entity.weight);
+        let on_context = entity.context().is_some();
         let slot = self.settle(entity, via);
         self.fair.join(slot, lag, weight);
+        if on_context {
+            self.contexts += 1;
+            self.fair.sleep(slot);
+        }
         let direct = via == Via::HandOff && self.publish_direct(now, slot);
         let reschedule = if direct { false } else { self.publish(now, slot) };
         Ok((Seat { slot, thread }, Woken { reschedule, permit: None }))
@@ -109,16 +121,27 @@ impl Cpu {
         let state = self.occupant(seat)?.state;
         self.bring_clock_up(now);
         let slot = seat.slot;
-        match state {
+        let competes = match state {
             State::Running => return Err(SeatError::WrongState(state)),
-            State::Queued => self.fair.dequeue(slot),
-            State::Direct => self.direct = None,
-            State::Held => self.held -= 1,
+            State::Queued => self.withdraw_queued(slot),
+            State::Direct => {
+                self.direct = None;
+                true
+            }
+            State::Held => {
+                self.held -= 1;
+                false
+            }
+            State::Throttled => {
+                self.realtime.forget(slot);
+                false
+            }
             State::Asleep(_) => {
                 self.waits.remove(slot);
+                false
             }
-        }
-        let lag = self.fair.leave(slot, matches!(state, State::Asleep(_) | State::Held));
+        };
+        let lag = self.fair.leave(slot, !competes);
         let Occupant { mut entity, permit, .. } = self.vacate(slot);
         entity.lag = lag;
         Ok(Removed { entity, permit })
@@ -165,6 +188,13 @@ impl Cpu {
         if !entity.affinity.allows(self.config.cpu) {
             return Err(AcceptError::NotAllowed(self.config.cpu));
         }
+        match &entity.authority {
+            Authority::Lent(who) => return Err(AcceptError::ContextAway(*who)),
+            Authority::Context(context) if !context.spec().cpus.allows(self.config.cpu) => {
+                return Err(AcceptError::NotAllowed(self.config.cpu));
+            }
+            Authority::Context(_) | Authority::BestEffort => {}
+        }
         match entity.request {
             Some(request) if request.is_zero() || request > MAX_REQUEST => {
                 Err(AcceptError::BadRequest(request))
@@ -200,7 +230,10 @@ impl Cpu {
         let left = core::mem::replace(&mut self.slots[slot as usize], Slot::Vacant { next: self.vacant });
         self.vacant = Some(slot);
         match left {
-            Slot::Taken(occupant) => occupant,
+            Slot::Taken(occupant) => {
+                self.contexts -= u32::from(occupant.entity.context().is_some());
+                occupant
+            }
             Slot::Vacant { .. } => unreachable!("slot {slot} was vacated twice"),
         }
     }

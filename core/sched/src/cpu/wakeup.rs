@@ -1,8 +1,10 @@
 //! A thread becomes ready, or is kept from running.
 
+use super::realtime::Band;
 use super::{Cpu, Occupant, Seat, SeatError, State, taken};
-use crate::entity::Entity;
+use crate::entity::{Authority, Entity};
 use crate::fair::Tag;
+use crate::virtual_time::Lag;
 use crate::waiter::WaitPermit;
 use mainspring_abi::{LatencyClass, Nanos};
 
@@ -53,9 +55,13 @@ impl Cpu {
             other => return Err(SeatError::WrongState(other)),
         }
         self.bring_clock_up(now);
-        self.fair.dequeue(seat.slot);
-        let lag = self.fair.lag(seat.slot);
-        self.fair.sleep(seat.slot);
+        let lag = if self.withdraw_queued(seat.slot) {
+            let lag = self.fair.lag(seat.slot);
+            self.fair.sleep(seat.slot);
+            lag
+        } else {
+            Lag::ZERO
+        };
         let occupant = self.at_mut(seat.slot);
         occupant.entity.lag = lag;
         occupant.state = State::Held;
@@ -71,17 +77,20 @@ impl Cpu {
         }
         self.bring_clock_up(now);
         self.held -= 1;
-        let Entity { lag, weight, .. } = self.at(seat.slot).entity;
-        self.fair.wake(seat.slot, weight);
-        self.fair.restore_credit(seat.slot, lag);
+        if let Entity { lag, weight, authority: Authority::BestEffort, .. } = self.at(seat.slot).entity {
+            self.fair.wake(seat.slot, weight);
+            self.fair.restore_credit(seat.slot, lag);
+        }
         let reschedule = self.publish(now, seat.slot);
         Ok(Woken { reschedule, permit: None })
     }
 
     fn asleep(&self, seat: Seat) -> Result<(), SeatError> {
-        match self.occupant(seat)?.state {
-            State::Asleep(_) => Ok(()),
-            other => Err(SeatError::WrongState(other)),
+        let occupant = self.occupant(seat)?;
+        match (occupant.state, &occupant.entity.authority) {
+            (State::Asleep(_), Authority::Lent(who)) => Err(SeatError::ContextAway(*who)),
+            (State::Asleep(_), _) => Ok(()),
+            (other, _) => Err(SeatError::WrongState(other)),
         }
     }
 
@@ -96,21 +105,28 @@ impl Cpu {
     pub(super) fn compete_again(&mut self, now: Nanos, slot: u32) -> Option<WaitPermit> {
         self.bring_clock_up(now);
         let Occupant { entity, permit, .. } = taken(&mut self.slots, slot);
-        self.fair.wake(slot, entity.weight);
+        if matches!(entity.authority, Authority::BestEffort) {
+            self.fair.wake(slot, entity.weight);
+        }
         permit.take()
     }
 
     /// Queues `slot`, which competes but is not queued; whether this CPU should reschedule.
     pub(super) fn publish(&mut self, now: Nanos, slot: u32) -> bool {
+        let occupant = taken(&mut self.slots, slot);
+        occupant.entity.runnable_since.get_or_insert(now);
+        if matches!(occupant.entity.authority, Authority::Context(_)) {
+            return self.publish_on_context(now, slot);
+        }
         self.begin_contention(now);
         let occupant = taken(&mut self.slots, slot);
         occupant.state = State::Queued;
-        occupant.entity.runnable_since.get_or_insert(now);
         let patient = occupant.entity.class == LatencyClass::Batch;
         let tag = self.fair.enqueue(slot, &occupant.ask());
         self.note_queue_depth();
         let reschedule = match self.current {
             None => true,
+            Some(current) if self.band == Band::Deadline => self.floor_claims(now, current),
             Some(current) => !patient && self.preempts(now, tag, current),
         };
         self.resched_wanted |= reschedule;
@@ -119,7 +135,7 @@ impl Cpu {
 
     /// Makes `slot` the direct target, unless there is one; whether it is.
     pub(super) fn publish_direct(&mut self, now: Nanos, slot: u32) -> bool {
-        if self.direct.is_some() {
+        if self.direct.is_some() || self.at(slot).entity.context().is_some() {
             return false;
         }
         self.begin_contention(now);
@@ -136,7 +152,7 @@ impl Cpu {
     #[inline]
     fn begin_contention(&mut self, now: Nanos) {
         let Some(current) = self.current else { return };
-        if self.slice_end < now {
+        if self.band == Band::Fair && self.slice_end < now {
             let slice = self.at(current).request.min(self.config.quantum).get();
             let missed = (now - self.slice_end).get().div_ceil(slice);
             self.slice_end += Nanos::new(missed.saturating_mul(slice));

@@ -56,6 +56,16 @@ impl Cpu {
             Event::EnterIdle(conditions) => self.enter_idle(now, &conditions).into(),
             Event::SetWeight(seat, weight) => (&self.set_weight(seat, weight)).into(),
             Event::SetClass(seat, class) => (&self.set_class(seat, class)).into(),
+            Event::BlockCurrent(kind, timeout) => {
+                if !self.block_current(now, kind, timeout) {
+                    return Err(Impossible::Running);
+                }
+                Outcome::Done
+            }
+            Event::Bind(seat, context) => (&self.bind(now, seat, context)).into(),
+            Event::Unbind(seat) => (&self.unbind(now, seat)).into(),
+            Event::Lend(seat, to) => (&self.lend(now, seat, to)).into(),
+            Event::WriteOff(seat) => (&self.write_off(seat)).into(),
         })
     }
 }

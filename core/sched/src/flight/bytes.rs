@@ -37,8 +37,9 @@ impl fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-/// Room that no record exceeds: a thread's state with the largest CPU mask takes about two thirds of it.
-pub const MAX_RECORD: usize = 1024;
+/// Room that no record exceeds: a thread's state with a context and the largest CPU mask for both takes about four fifths
+/// of it.
+pub const MAX_RECORD: usize = 2048;
 
 /// Keeps an index inside the buffer without a branch; a record never comes near the end.
 const INSIDE: usize = MAX_RECORD - 1;

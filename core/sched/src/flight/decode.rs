@@ -1,5 +1,6 @@
 //! Records read back. Every value is checked; bytes that no encoder wrote are refused, never believed.
 
+use super::authority::{read_authority, read_context, read_who};
 use super::bytes::{DecodeError, Reader};
 use super::{Event, Outcome};
 use crate::account::Account;
@@ -11,7 +12,7 @@ use crate::waiter::{Timeout, WaitKind, WaitPermit};
 use alloc::sync::Arc;
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, MAX_CPUS, Nanos, ProcessId, ThreadRef, Weight};
 
-type Read<T> = Result<T, DecodeError>;
+pub(super) type Read<T> = Result<T, DecodeError>;
 
 /// Reads one record: the CPU, the time since the record before, the event, the outcome.
 pub fn read_record(r: &mut Reader<'_>) -> Read<(CpuId, Nanos, Event, Outcome)> {
@@ -23,7 +24,7 @@ pub fn read_record(r: &mut Reader<'_>) -> Read<(CpuId, Nanos, Event, Outcome)> {
     Ok((cpu, elapsed, event, outcome))
 }
 
-fn unknown<T>(what: &'static str, code: u8) -> Read<T> {
+pub(super) fn unknown<T>(what: &'static str, code: u8) -> Read<T> {
     Err(DecodeError::UnknownCode { what, code: u64::from(code) })
 }
 
@@ -47,6 +48,14 @@ fn event(r: &mut Reader<'_>, kind: u8) -> Read<Event> {
         13 => Event::EnterIdle(idle_conditions(r)?),
         14 => Event::SetWeight(seat(r)?, weight(r)?),
         15 => Event::SetClass(seat(r)?, class(r)?),
+        16 => {
+            let Stop::Blocked(kind, timeout) = stop(r)? else { return unknown("wait", 16) };
+            Event::BlockCurrent(kind, timeout)
+        }
+        17 => Event::Bind(seat(r)?, read_context(r)?),
+        18 => Event::Unbind(seat(r)?),
+        19 => Event::Lend(seat(r)?, thread(r)?),
+        20 => Event::WriteOff(seat(r)?),
         code => return unknown("event", code),
     })
 }
@@ -84,6 +93,7 @@ fn outcome(r: &mut Reader<'_>) -> Read<Outcome> {
             }
         }
         26 => Outcome::Done,
+        27 => Outcome::Took(read_who(r)?),
         code => return unknown("outcome", code),
     })
 }
@@ -92,7 +102,7 @@ fn cpu(r: &mut Reader<'_>) -> Read<CpuId> {
     CpuId::new(r.small("CPU")?).map_err(|_| DecodeError::OutOfRange { what: "CPU" })
 }
 
-fn thread(r: &mut Reader<'_>) -> Read<ThreadRef> {
+pub(super) fn thread(r: &mut Reader<'_>) -> Read<ThreadRef> {
     Ok(ThreadRef::new(r.small("thread")?, r.small("generation")?))
 }
 
@@ -172,11 +182,11 @@ fn idle_conditions(r: &mut Reader<'_>) -> Read<IdleConditions> {
     })
 }
 
-fn optional(r: &mut Reader<'_>, what: &'static str) -> Read<Option<u64>> {
+pub(super) fn optional(r: &mut Reader<'_>, what: &'static str) -> Read<Option<u64>> {
     Ok(r.number(what)?.checked_sub(1))
 }
 
-fn affinity(r: &mut Reader<'_>) -> Read<Affinity> {
+pub(super) fn affinity(r: &mut Reader<'_>) -> Read<Affinity> {
     let Some(length) = optional(r, "CPU mask")? else { return Ok(Affinity::Any) };
     let mut bytes = [0; MAX_CPUS / 8];
     let Some(mask) = usize::try_from(length).ok().and_then(|length| bytes.get_mut(..length)) else {
@@ -209,6 +219,7 @@ fn entity(r: &mut Reader<'_>) -> Read<Entity> {
     let lag = Lag::from_units(r.signed("lag")?);
     let runnable_since = optional(r, "ready time")?.map(Nanos::new);
     let account = account(r)?;
+    let authority = read_authority(r)?;
     Ok(Entity {
         thread,
         process,
@@ -221,6 +232,7 @@ fn entity(r: &mut Reader<'_>) -> Read<Entity> {
         lag,
         runnable_since,
         account,
+        authority,
     })
 }
 

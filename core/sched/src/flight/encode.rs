@@ -1,11 +1,12 @@
 //! One record: kind, CPU, time since the last record, the event's values, the outcome.
 
+use super::authority::{write_authority, write_context, write_who};
 use super::bytes::Writer;
 use super::{EventRef, Outcome};
 use crate::cpu::{Decision, IdleTick, Seat, Stop, Via};
 use crate::entity::{Affinity, Entity};
 use crate::tick::{IdleConditions, KeepTicking, NetworkNeed};
-use crate::waiter::WaitKind;
+use crate::waiter::{Timeout, WaitKind};
 use mainspring_abi::{CpuId, LatencyClass, Nanos};
 
 /// Writes the first half of a record: what is about to happen on `cpu`, `elapsed` after the record before.
@@ -35,6 +36,17 @@ pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, elapsed: Nanos, event: EventR
             seat(w, at);
             w.byte(class_code(class));
         }
+        EventRef::BlockCurrent(kind, timeout) => blocked(w, kind, timeout),
+        EventRef::Bind(at, context) => {
+            seat(w, at);
+            write_context(w, context);
+        }
+        EventRef::Unbind(at) | EventRef::WriteOff(at) => seat(w, at),
+        EventRef::Lend(at, to) => {
+            seat(w, at);
+            w.number(u64::from(to.index()));
+            w.number(u64::from(to.generation()));
+        }
         EventRef::ExitCurrent | EventRef::Timer | EventRef::Expire | EventRef::RescheduleReceived => {}
     }
 }
@@ -56,6 +68,11 @@ fn kind(event: &EventRef<'_>) -> u8 {
         EventRef::EnterIdle(_) => 13,
         EventRef::SetWeight(..) => 14,
         EventRef::SetClass(..) => 15,
+        EventRef::BlockCurrent(..) => 16,
+        EventRef::Bind(..) => 17,
+        EventRef::Unbind(_) => 18,
+        EventRef::Lend(..) => 19,
+        EventRef::WriteOff(_) => 20,
     }
 }
 
@@ -91,17 +108,17 @@ fn stop(w: &mut Writer<'_>, why: &Stop) {
         Stop::Nothing => w.byte(0),
         Stop::Preempted => w.byte(1),
         Stop::Yielded => w.byte(2),
-        Stop::Blocked(kind, None) => {
-            w.byte(3);
-            w.byte(wait_code(*kind));
-        }
-        Stop::Blocked(kind, Some(timeout)) => {
-            w.byte(4);
-            w.byte(wait_code(*kind));
-            w.number(timeout.deadline.get());
-            w.number(timeout.user_data);
-            w.number(u64::from(timeout.permit.process().get()));
-        }
+        Stop::Blocked(kind, timeout) => blocked(w, *kind, timeout.as_ref()),
+    }
+}
+
+fn blocked(w: &mut Writer<'_>, kind: WaitKind, timeout: Option<&Timeout>) {
+    w.byte(if timeout.is_some() { 4 } else { 3 });
+    w.byte(wait_code(kind));
+    if let Some(timeout) = timeout {
+        w.number(timeout.deadline.get());
+        w.number(timeout.user_data);
+        w.number(u64::from(timeout.permit.process().get()));
     }
 }
 
@@ -134,15 +151,7 @@ fn entity(w: &mut Writer<'_>, entity: &Entity) {
     w.byte(class_code(entity.class));
     optional(w, entity.last_cpu.map(|cpu| cpu.index() as u64));
     optional(w, entity.request.map(Nanos::get));
-    match &entity.affinity {
-        Affinity::Any => w.number(0),
-        Affinity::Only(cpus) => {
-            w.number(cpus.bytes().count() as u64 + 1);
-            for byte in cpus.bytes() {
-                w.byte(byte);
-            }
-        }
-    }
+    affinity(w, &entity.affinity);
     w.number(entity.used.get());
     w.signed(entity.lag.units());
     optional(w, entity.runnable_since.map(Nanos::get));
@@ -155,10 +164,23 @@ fn entity(w: &mut Writer<'_>, entity: &Entity) {
     for count in [account.switches, account.preemptions, account.voluntary_blocks, account.migrations] {
         w.number(count);
     }
+    write_authority(w, &entity.authority);
+}
+
+pub(super) fn affinity(w: &mut Writer<'_>, affinity: &Affinity) {
+    match affinity {
+        Affinity::Any => w.number(0),
+        Affinity::Only(cpus) => {
+            w.number(cpus.bytes().count() as u64 + 1);
+            for byte in cpus.bytes() {
+                w.byte(byte);
+            }
+        }
+    }
 }
 
 /// Zero for absent; otherwise one more than the value, which never is the largest there is.
-fn optional(w: &mut Writer<'_>, value: Option<u64>) {
+pub(super) fn optional(w: &mut Writer<'_>, value: Option<u64>) {
     w.number(value.map_or(0, |value| value.saturating_add(1)));
 }
 
@@ -207,5 +229,9 @@ pub fn write_outcome(w: &mut Writer<'_>, outcome: Outcome) {
             w.byte(KeepTicking::ALL.iter().position(|one| *one == reason).map_or(u8::MAX, |code| code as u8));
         }
         Outcome::Done => w.byte(26),
+        Outcome::Took(who) => {
+            w.byte(27);
+            write_who(w, who);
+        }
     }
 }

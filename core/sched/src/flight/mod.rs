@@ -8,6 +8,7 @@
 //! This module only turns events and outcomes into bytes and back. Where the bytes go is the machine's business.
 
 mod apply;
+mod authority;
 mod bytes;
 mod decode;
 mod encode;
@@ -17,13 +18,17 @@ pub use bytes::{DecodeError, MAX_RECORD, Reader, Writer};
 pub use decode::read_record;
 pub use encode::{write_event, write_outcome};
 
+use crate::context::Context;
 use crate::cpu::{
-    Decision, Expired, Handoff, IdleTick, Refused, Removed, Seat, SeatError, Stop, TimerOutcome, Via, Woken,
+    Decision, Expired, Handoff, IdleTick, NotBound, Refused, Removed, Seat, SeatError, Stop, TimerOutcome,
+    UnbindError, Via, Woken,
 };
 use crate::entity::Entity;
 use crate::tick::IdleConditions;
 use crate::virtual_time::Lag;
-use mainspring_abi::{CpuId, LatencyClass, Nanos, ThreadRef, Weight};
+use crate::waiter::{Timeout, WaitKind};
+use alloc::boxed::Box;
+use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 
 /// What happened to a CPU.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,6 +49,11 @@ pub enum Event {
     EnterIdle(IdleConditions),
     SetWeight(Seat, Weight),
     SetClass(Seat, LatencyClass),
+    BlockCurrent(WaitKind, Option<Timeout>),
+    Bind(Seat, Box<Context>),
+    Unbind(Seat),
+    Lend(Seat, ThreadRef),
+    WriteOff(Seat),
 }
 
 /// An event that is about to be given to a CPU.
@@ -65,6 +75,11 @@ pub enum EventRef<'a> {
     EnterIdle(&'a IdleConditions),
     SetWeight(Seat, Weight),
     SetClass(Seat, LatencyClass),
+    BlockCurrent(WaitKind, Option<&'a Timeout>),
+    Bind(Seat, &'a Context),
+    Unbind(Seat),
+    Lend(Seat, ThreadRef),
+    WriteOff(Seat),
 }
 
 /// What a CPU answered, without the values that move.
@@ -92,6 +107,8 @@ pub enum Outcome {
     Idle(IdleTick),
     /// Done; there is nothing to tell.
     Done,
+    /// That context was taken out.
+    Took(ContextRef),
 }
 
 impl From<&Result<(Seat, Woken), Refused>> for Outcome {
@@ -167,5 +184,26 @@ impl From<&Option<Expired>> for Outcome {
 impl From<IdleTick> for Outcome {
     fn from(tick: IdleTick) -> Self {
         Self::Idle(tick)
+    }
+}
+
+impl From<&Result<bool, NotBound>> for Outcome {
+    fn from(result: &Result<bool, NotBound>) -> Self {
+        match result {
+            Ok(reschedule) => Self::Ready(*reschedule, false),
+            Err(_) => Self::BadSeat,
+        }
+    }
+}
+
+impl<E> From<&Result<Box<Context>, E>> for Outcome {
+    fn from(result: &Result<Box<Context>, E>) -> Self {
+        result.as_ref().map_or(Self::BadSeat, |context| Self::Took(context.who()))
+    }
+}
+
+impl From<&Result<ContextRef, UnbindError>> for Outcome {
+    fn from(result: &Result<ContextRef, UnbindError>) -> Self {
+        result.as_ref().map_or(Self::BadSeat, |who| Self::Took(*who))
     }
 }
