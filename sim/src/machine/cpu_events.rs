@@ -6,7 +6,7 @@ use super::thread::FOREVER;
 use crate::RunError;
 use mainspring_abi::Nanos;
 use mainspring_report::ScheduleEntry;
-use mainspring_sched::{Decision, Dispatch, Entity, IdleConditions, Lag, Stop, Via, WaitKind};
+use mainspring_sched::{Decision, Dispatch, Entity, IdleConditions, Lag, State, Stop, Via, WaitKind};
 
 /// How many steps a CPU may take at one instant before that counts as a standstill.
 const STANDSTILL: u32 = 100_000;
@@ -67,6 +67,13 @@ impl Machine<'_> {
             if expired.kind == WaitKind::Join {
                 self.give_up_join(thread);
             }
+            if expired.away.is_some() {
+                if let Some(permit) = expired.woken.permit {
+                    self.quota.give_back(permit);
+                }
+                self.time_out_on_loan(cpu, thread);
+                continue;
+            }
             self.note_woken(thread, expired.woken.permit);
             self.kick(cpu, expired.woken.reschedule, thread, Some(cpu));
         }
@@ -82,14 +89,14 @@ impl Machine<'_> {
         if cost.is_zero() || self.lanes[cpu].running.is_none() {
             return;
         }
-        self.pause(cpu);
+        self.pause_work(cpu);
         let lane = &mut self.lanes[cpu];
         lane.work_from = lane.work_from.max(self.now) + cost;
         self.expect_done(cpu);
     }
 
     /// Books the work that the running thread has done so far.
-    fn pause(&mut self, cpu: usize) {
+    pub(super) fn pause_work(&mut self, cpu: usize) {
         let lane = &mut self.lanes[cpu];
         let Some(thread) = lane.running else { return };
         let thread = &mut self.threads[thread as usize];
@@ -145,6 +152,10 @@ impl Machine<'_> {
                 }
                 Progress::Stop(stop) => self.decide(cpu, stop),
                 Progress::Exit => self.exit(cpu),
+                Progress::Call { timeout, server, request } => {
+                    self.block_and_call(cpu, thread as usize, timeout, server, request);
+                }
+                Progress::Move(errand) => self.run_errand(cpu, thread as usize, errand),
             }
         }
     }
@@ -170,10 +181,10 @@ impl Machine<'_> {
         self.sample_lag_now(cpu, thread);
         self.end_segment(cpu, "exited");
         let Some(entity) = self.core_exit_current(cpu) else { return };
-        self.bury(thread as usize, &entity);
         self.lanes[cpu].running = None;
         self.lanes[cpu].done_at = Nanos::MAX;
         self.mark_idle(cpu, true);
+        self.bury(thread as usize, entity);
         self.decide(cpu, Stop::Nothing);
     }
 
@@ -187,11 +198,19 @@ impl Machine<'_> {
             Stop::Blocked(..) => "blocked",
         };
         if let Some(thread) = before {
-            self.pause(cpu);
+            self.pause_work(cpu);
             self.sample_lag_now(cpu, thread);
         }
         let decision = self.core_resched(cpu, stop);
+        let reason = if before.is_some_and(|thread| self.is_throttled(thread)) { "depleted" } else { reason };
         self.carry_out(cpu, before, reason, decision);
+    }
+
+    /// Whether `thread` waits for its context's next refill.
+    fn is_throttled(&self, thread: u32) -> bool {
+        let thread = &self.threads[thread as usize];
+        thread.pinned
+            && thread.home.is_some_and(|(cpu, seat)| self.cores[cpu].state(seat) == Ok(State::Throttled))
     }
 
     fn carry_out(&mut self, cpu: usize, before: Option<u32>, reason: &'static str, decision: Decision) {
@@ -296,7 +315,7 @@ impl Machine<'_> {
 
     /// `thread`, which has `cpu`, is about to stop: looks at its lag.
     #[inline]
-    fn sample_lag_now(&mut self, cpu: usize, thread: u32) {
+    pub(super) fn sample_lag_now(&mut self, cpu: usize, thread: u32) {
         let lag = self.cores[cpu].current_lag(self.now);
         self.sample_lag(thread, lag);
     }
@@ -366,16 +385,18 @@ impl Machine<'_> {
     }
 
     /// Books the end of a life and wakes those who waited for it.
-    pub(super) fn bury(&mut self, index: usize, entity: &Entity) {
-        self.book_life(index, entity, entity.lag().as_nanos(), Nanos::ZERO);
+    pub(super) fn bury(&mut self, index: usize, entity: Entity) {
+        self.book_life(index, &entity, entity.lag().as_nanos(), Nanos::ZERO);
         let thread = &mut self.threads[index];
         thread.home = None;
         thread.wait = None;
-        thread.serving.clear();
+        let joiners = std::mem::take(&mut thread.joiners);
         if let Some(next) = thread.identity.successor() {
             thread.identity = next;
         }
-        for waiter in std::mem::take(&mut thread.joiners) {
+        self.settle_authority(index, entity);
+        self.fail_requests_of(index);
+        for waiter in joiners {
             if self.threads[waiter.thread as usize].is_waiting(waiter, WaitKind::Join) {
                 self.wake_thread(waiter.thread as usize, None);
             }

@@ -54,7 +54,7 @@ impl Machine<'_> {
         self.kill(victim);
     }
 
-    fn kill(&mut self, victim: usize) {
+    pub(super) fn kill(&mut self, victim: usize) {
         let Some((cpu, seat)) = self.threads[victim].home else { return };
         if self.lanes[cpu].running == Some(victim as u32) {
             self.exit(cpu);
@@ -63,7 +63,7 @@ impl Machine<'_> {
             if let Some(permit) = removed.permit {
                 self.quota.give_back(permit);
             }
-            self.bury(victim, &removed.entity);
+            self.bury(victim, removed.entity);
         }
     }
 }

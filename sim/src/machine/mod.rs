@@ -4,11 +4,15 @@
 //! core's current thread; time never goes back; and every core is touched only through [`taps`], which records and
 //! shows what it does.
 
+mod calls;
+mod contexts;
 mod cpu_events;
 mod faults;
 mod foresight;
 mod lane;
+mod log;
 mod network;
+mod operations;
 mod outcome;
 mod program;
 mod run;
@@ -25,10 +29,12 @@ use crate::random::Random;
 use crate::record::Recorder;
 use crate::tournament::{Tournament, keyed};
 use crate::watch::Watch;
+use contexts::Grants;
 use lane::Lane;
+use log::Entry;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
 use mainspring_report::ScheduleEntry;
-use mainspring_sched::{Cpu, WaitQuota};
+use mainspring_sched::{Cpu, Overran, WaitQuota};
 use mainspring_workload::Workload;
 use network::Nic;
 use thread::{Endpoint, Thread};
@@ -59,6 +65,13 @@ struct Machine<'a> {
     /// First instance of each thread table.
     bases: Vec<usize>,
     endpoints: Vec<Endpoint>,
+    grants: Grants,
+    /// Overruns that the event in progress has left behind.
+    overruns: Vec<Overran>,
+    /// Timed operations up to this one have been carried out.
+    next_operation: usize,
+    /// What happened to authority, if the report lists it.
+    entries: Vec<Entry>,
     quota: WaitQuota,
     /// Instances that start by themselves, latest first.
     starts: Vec<(Nanos, u32)>,

@@ -4,7 +4,7 @@ use super::Machine;
 use crate::RunError;
 use mainspring_abi::{Nanos, Policy};
 use mainspring_report::{Config, CpuReport, Report, Telemetry, ThreadReport};
-use mainspring_sched::{NohzExit, State};
+use mainspring_sched::{Entity, NohzExit, State};
 use std::time::Instant;
 
 impl Machine<'_> {
@@ -81,6 +81,7 @@ impl Machine<'_> {
             self.make_room(cpu);
             let running = self.lanes[cpu].running == Some(index as u32);
             if running && let Some(entity) = self.cores[cpu].exit_current(self.now) {
+                self.close_context(&entity);
                 let lag = entity.lag();
                 self.threads[index].lag_max = self.threads[index].lag_max.max(lag.magnitude());
                 self.book_life(index, &entity, lag.as_nanos(), Nanos::ZERO);
@@ -89,12 +90,22 @@ impl Machine<'_> {
             let asleep = matches!(self.cores[cpu].state(seat), Ok(State::Asleep(_)));
             let Ok(removed) = self.cores[cpu].remove(self.now, seat) else { continue };
             let entity = removed.entity;
+            self.close_context(&entity);
             let lag = entity.lag();
             if !asleep {
                 self.threads[index].lag_max = self.threads[index].lag_max.max(lag.magnitude());
             }
             let ready = entity.ready_since().map_or(Nanos::ZERO, |since| self.now - since);
             self.book_life(index, &entity, lag.as_nanos(), ready);
+        }
+    }
+
+    /// What was used of the context that a survivor holds.
+    fn close_context(&mut self, entity: &Entity) {
+        if let Some(context) = entity.context()
+            && let Some(grant) = self.grants.index(context.who())
+        {
+            self.grants.list[grant].usage = *context.usage();
         }
     }
 

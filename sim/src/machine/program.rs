@@ -1,10 +1,11 @@
 //! What a running thread does next: its program, step by step, until it needs CPU time or stops.
 
 use super::Machine;
-use super::thread::{FOREVER, Thread};
+use super::calls::{Answer, Errand};
+use super::thread::{FOREVER, Request, Thread};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
 use mainspring_sched::{QuotaError, Stop, Timeout, Via, WaitKind};
-use mainspring_workload::{Span, Step, ThreadTarget};
+use mainspring_workload::{ContextTarget, Span, Step, ThreadTarget};
 
 /// How a thread's zero-time steps ended.
 #[derive(Debug)]
@@ -15,10 +16,14 @@ pub(super) enum Progress {
     Stop(Stop),
     /// It ends.
     Exit,
+    /// It waits for the answer of a server, which serves it on somebody's context.
+    Call { timeout: Option<Timeout>, server: usize, request: Request },
+    /// It goes where a context is.
+    Move(Errand),
 }
 
 /// How one step ended.
-enum Done {
+pub(super) enum Done {
     Next,
     Stay(Progress),
 }
@@ -69,10 +74,34 @@ impl Machine<'_> {
                 }
                 Done::Next
             }
-            Step::Call(call) => self.call(cpu, thread, call.endpoint, call.timeout),
-            Step::Recv { endpoint, timeout } => self.receive(thread, endpoint, timeout),
+            Step::Call(call) => self.call(cpu, thread, &call),
+            Step::Recv { endpoint, timeout } => self.receive(cpu, thread, endpoint, timeout),
             Step::Reply => {
-                self.reply(cpu, thread);
+                self.answer(cpu, thread, Answer::Reply);
+                Done::Next
+            }
+            Step::Throw => {
+                self.answer(cpu, thread, Answer::Failure);
+                Done::Next
+            }
+            Step::Bind(target) => self.bind_step(thread, target),
+            Step::Unbind => {
+                if !self.release_context(thread) {
+                    self.threads[thread].stats.refusals += 1;
+                }
+                Done::Next
+            }
+            Step::Revoke(target) => {
+                for grant in self.grants.named(self.workload, target) {
+                    if !self.revoke_grant(grant, "step") {
+                        self.threads[thread].stats.refusals += 1;
+                    }
+                }
+                Done::Next
+            }
+            Step::Drain(target) => {
+                let grant = self.own_instance(thread, target);
+                self.drain_grant(grant);
                 Done::Next
             }
             Step::Spawn(table) => {
@@ -91,12 +120,7 @@ impl Machine<'_> {
             }
             Step::Exit => Done::Stay(Progress::Exit),
             // Unsupported: a thread that went on as if nothing had been asked for could spin within one instant.
-            Step::Throw
-            | Step::Bind(_)
-            | Step::Unbind
-            | Step::Revoke(_)
-            | Step::Drain(_)
-            | Step::Lease(_)
+            Step::Lease(_)
             | Step::Release(_)
             | Step::Submit { .. }
             | Step::Complete { .. }
@@ -105,7 +129,7 @@ impl Machine<'_> {
     }
 
     /// The instances that a step names.
-    fn targets(&self, target: ThreadTarget) -> std::ops::Range<usize> {
+    pub(super) fn targets(&self, target: ThreadTarget) -> std::ops::Range<usize> {
         let base = self.bases[target.thread];
         match target.instance {
             Some(instance) => base + instance as usize..base + instance as usize + 1,
@@ -114,7 +138,12 @@ impl Machine<'_> {
     }
 
     /// Blocks `thread`, with a timeout if given; a wait that the quota refuses is skipped and counted.
-    fn block(&mut self, thread: usize, kind: WaitKind, deadline: Option<Nanos>) -> Done {
+    pub(super) fn block(&mut self, thread: usize, kind: WaitKind, deadline: Option<Nanos>) -> Done {
+        // On borrowed time nobody waits for anything but the answer to a call, which takes the loan along.
+        if kind != WaitKind::Call && self.holds(thread).is_some_and(|context| context.donors().depth() != 0) {
+            self.threads[thread].stats.refusals += 1;
+            return Done::Next;
+        }
         let timeout = match deadline {
             None => None,
             Some(deadline) => match self.quota.take(self.threads[thread].process) {
@@ -133,12 +162,12 @@ impl Machine<'_> {
         Done::Stay(Progress::Stop(Stop::Blocked(kind, timeout)))
     }
 
-    fn deadline(&mut self, thread: usize, timeout: Option<Span>) -> Option<Nanos> {
+    pub(super) fn deadline(&mut self, thread: usize, timeout: Option<Span>) -> Option<Nanos> {
         timeout.map(|span| self.now + self.threads[thread].random.draw(span))
     }
 
     /// Names the wait that is about to begin.
-    fn begin_wait(&mut self, thread: usize) {
+    pub(super) fn begin_wait(&mut self, thread: usize) {
         self.threads[thread].wait_number += 1;
     }
 
@@ -186,49 +215,21 @@ impl Machine<'_> {
         }
     }
 
-    fn call(&mut self, cpu: usize, thread: usize, endpoint: usize, timeout: Option<Span>) -> Done {
-        let deadline = self.deadline(thread, timeout);
-        self.begin_wait(thread);
-        let blocked = self.block(thread, WaitKind::Call, deadline);
-        if matches!(blocked, Done::Next) {
-            return blocked;
-        }
-        let id = self.threads[thread].wait_id();
-        while let Some(receiver) = self.endpoints[endpoint].receivers.pop_front() {
-            let server = receiver.thread as usize;
-            if self.threads[server].is_waiting(receiver, WaitKind::Receive) {
-                self.threads[server].serving.push(id);
-                self.hand_over(cpu, server);
-                return blocked;
-            }
-        }
-        self.endpoints[endpoint].calls.push_back(id);
-        blocked
+    /// The context that `target` names; without an instance, the one with the number of `thread`.
+    fn own_instance(&self, thread: usize, target: ContextTarget) -> usize {
+        let named = self.grants.named(self.workload, target);
+        let number = thread - self.bases[self.threads[thread].spec];
+        if named.len() > number { named.start + number } else { named.start }
     }
 
-    fn receive(&mut self, thread: usize, endpoint: usize, timeout: Option<Span>) -> Done {
-        while let Some(call) = self.endpoints[endpoint].calls.pop_front() {
-            if self.threads[call.thread as usize].is_waiting(call, WaitKind::Call) {
-                self.threads[thread].serving.push(call);
-                return Done::Next;
-            }
+    /// Takes a context that nobody has, in place of its own.
+    fn bind_step(&mut self, thread: usize, target: ContextTarget) -> Done {
+        let grant = self.own_instance(thread, target);
+        if self.grants.list[grant].owner == Some(thread as u32) {
+            return Done::Next;
         }
-        let deadline = self.deadline(thread, timeout);
-        self.begin_wait(thread);
-        let blocked = self.block(thread, WaitKind::Receive, deadline);
-        if matches!(blocked, Done::Stay(_)) {
-            let id = self.threads[thread].wait_id();
-            self.endpoints[endpoint].receivers.push_back(id);
-        }
-        blocked
-    }
-
-    fn reply(&mut self, cpu: usize, thread: usize) {
-        let Some(call) = self.threads[thread].serving.pop() else { return };
-        let caller = call.thread as usize;
-        if self.threads[caller].is_waiting(call, WaitKind::Call) {
-            self.hand_over(cpu, caller);
-        }
+        self.release_context(thread);
+        Done::Stay(Progress::Move(Errand::Bind(grant)))
     }
 
     fn spawn(&mut self, cpu: usize, thread: usize, table: usize) {
@@ -249,6 +250,9 @@ impl Machine<'_> {
 
     /// The creator's CPU if the child may run there, else the child's lowest.
     fn place_near(&self, child: usize, cpu: CpuId) -> usize {
+        if let Some(home) = self.starting_place(child) {
+            return home;
+        }
         match &self.threads[child].affinity {
             affinity if affinity.allows(cpu) => cpu.index(),
             mainspring_sched::Affinity::Only(cpus) => cpus.iter().next().map_or(0, CpuId::index),
@@ -313,6 +317,7 @@ impl Machine<'_> {
             Ok((seat, woken)) => {
                 self.threads[index].home = Some((cpu, seat));
                 self.kick(cpu, woken.reschedule, index, from);
+                self.bind_at_start(index);
             }
             Err(refused) => {
                 debug_assert!(false, "{refused}");

@@ -1,5 +1,6 @@
 //! Setting a machine up, and the loop that lets its time pass.
 
+use super::contexts::Grants;
 use super::lane::Lane;
 use super::network::Nic;
 use super::thread::{Endpoint, Stats, Thread};
@@ -12,6 +13,7 @@ use crate::tournament::{Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
 use mainspring_report::Report;
+use mainspring_sched::context::Share;
 use mainspring_sched::{Affinity, Config, Cpu, Entity, Spec, WaitQuota};
 use mainspring_workload::{Start, Workload};
 use std::sync::Arc;
@@ -69,6 +71,10 @@ impl<'a> Machine<'a> {
             acting: None,
             touched: Vec::new(),
             endpoints: workload.endpoints.iter().map(|_| Endpoint::default()).collect(),
+            grants: Grants::new(workload, &homes(workload)),
+            overruns: Vec::new(),
+            next_operation: 0,
+            entries: Vec::new(),
             quota: quota(workload),
             starts: Vec::new(),
             next_burst: Nanos::MAX,
@@ -152,7 +158,9 @@ impl<'a> Machine<'a> {
         let (cpu_at, cpu) = owner(turn);
         let cpu_at = Nanos::new(cpu_at);
         let start_at = self.starts.last().map_or(Nanos::MAX, |(at, _)| *at);
-        let outside = start_at.min(self.next_burst).min(self.next_exit);
+        let operations = &self.workload.operations;
+        let operation_at = operations.get(self.next_operation).map_or(Nanos::MAX, |next| next.time);
+        let outside = start_at.min(self.next_burst).min(self.next_exit).min(operation_at);
         let next = cpu_at.min(outside);
         if next >= end {
             return None;
@@ -163,10 +171,20 @@ impl<'a> Machine<'a> {
             self.cpu_event(cpu);
         } else if start_at == next {
             self.start_next();
+        } else if operation_at == next {
+            self.operate();
         } else if self.next_burst == next {
             self.burst();
         } else {
             self.kill_one();
+        }
+        if !self.overruns.is_empty() {
+            self.deal_with_overruns();
+        }
+        if self.schedule.is_some() {
+            for grant in 0..self.grants.list.len() {
+                self.show_refills(grant);
+            }
         }
         self.settle();
         Some(next)
@@ -176,7 +194,9 @@ impl<'a> Machine<'a> {
         let Some((_, index)) = self.starts.pop() else { return };
         let index = index as usize;
         let weight = u64::from(self.workload.threads[self.threads[index].spec].weight.get());
+        let bound = self.starting_place(index);
         let cpu = match &self.threads[index].affinity {
+            _ if bound.is_some() => bound.unwrap_or(0),
             Affinity::Any => owner(self.placement.first()).1,
             Affinity::Only(cpus) => {
                 cpus.iter().map(CpuId::index).min_by_key(|cpu| self.placed_weight[*cpu]).unwrap_or(0)
@@ -200,6 +220,7 @@ impl<'a> Machine<'a> {
         thread.moved = false;
         thread.wait = None;
         thread.unpark_pending = false;
+        thread.pinned = false;
         thread.periods = 0;
         thread.join_deadline = None;
         thread.spawned.clear();
@@ -240,6 +261,7 @@ fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
                 wait: None,
                 wait_number: 0,
                 unpark_pending: false,
+                pinned: false,
                 periods: 0,
                 serving: Vec::new(),
                 joiners: Vec::new(),
@@ -263,8 +285,12 @@ fn cores(workload: &Workload, threads: usize) -> Result<Vec<Cpu>, RunError> {
     for index in 0..machine.cpus {
         let no_room = || RunError::NoRoom { cpus: machine.cpus, threads };
         let cpu = CpuId::new(index).map_err(|_| no_room())?;
-        let config =
-            Config { quantum: machine.quantum, tick: machine.tick, ..Config::new(cpu, machine.policy) };
+        let config = Config {
+            quantum: machine.quantum,
+            tick: machine.tick,
+            floor: floor(workload),
+            ..Config::new(cpu, machine.policy)
+        };
         let mut core = Cpu::new(config);
         core.reserve(threads.min(seats)).map_err(|_| no_room())?;
         cores.push(core);
@@ -276,4 +302,35 @@ fn quota(workload: &Workload) -> WaitQuota {
     let limit = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let machine = &workload.machine;
     WaitQuota::new(limit(machine.waiters), limit(machine.waiters_per_process), workload.processes.len())
+}
+
+/// What best effort keeps; a workload's floor is within range.
+pub(crate) fn floor(workload: &Workload) -> Share {
+    Share::new(workload.machine.floor_ppm).unwrap_or(Share::DEFAULT)
+}
+
+/// The CPU of each context: of those that it and its thread may use, the one with the least granted so far.
+fn homes(workload: &Workload) -> Vec<usize> {
+    let mut granted = vec![0u128; workload.machine.cpus];
+    let mut homes = Vec::new();
+    for (table, spec) in workload.contexts.iter().enumerate() {
+        let bound = workload
+            .threads
+            .iter()
+            .find(|thread| thread.context == Some(table))
+            .and_then(|thread| thread.cpus);
+        for _ in 0..spec.instances() {
+            let allowed = |cpu: &usize| {
+                let within = |set: &Option<CpuSet>| {
+                    set.as_ref().is_none_or(|set| CpuId::new(*cpu).is_ok_and(|cpu| set.contains(cpu)))
+                };
+                within(&spec.cpus) && within(&bound)
+            };
+            let home =
+                (0..workload.machine.cpus).filter(allowed).min_by_key(|cpu| granted[*cpu]).unwrap_or(0);
+            granted[home] += (u128::from(spec.budget.get()) << 32) / u128::from(spec.period.get().max(1));
+            homes.push(home);
+        }
+    }
+    homes
 }

@@ -2,11 +2,12 @@
 
 use super::Machine;
 use crate::RunError;
-use mainspring_abi::{CpuId, Weight};
+use mainspring_abi::{ContextRef, CpuId, ThreadRef, Weight};
+use mainspring_sched::context::Context;
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{
-    Decision, Entity, Expired, Handoff, IdleConditions, IdleTick, Refused, Removed, Seat, SeatError, Stop,
-    TimerOutcome, Via, Woken,
+    Decision, Entity, Expired, Handoff, IdleConditions, IdleTick, LendError, NotBound, Refused, Removed,
+    Seat, SeatError, Stop, Timeout, TimerOutcome, UnbindError, Via, WaitKind, Woken,
 };
 
 impl Machine<'_> {
@@ -74,6 +75,9 @@ impl Machine<'_> {
         self.decisions += 1;
         self.digest.decision(self.now.get(), cpu, thread);
         self.conclude(cpu, decision);
+        if !self.grants.list.is_empty() {
+            self.note_overrun(cpu);
+        }
         decision
     }
 
@@ -127,6 +131,55 @@ impl Machine<'_> {
         let given = self.cores[cpu].give(self.now, thief);
         self.conclude(cpu, &given);
         given
+    }
+
+    /// The running thread waits; the choice of the next comes later.
+    pub(super) fn core_block_current(&mut self, cpu: usize, kind: WaitKind, timeout: Option<Timeout>) {
+        self.announce(cpu, EventRef::BlockCurrent(kind, timeout.as_ref()));
+        let blocked = self.cores[cpu].block_current(self.now, kind, timeout);
+        debug_assert!(blocked, "somebody ran");
+        self.conclude(cpu, Outcome::Done);
+        self.note_overrun(cpu);
+    }
+
+    pub(super) fn core_bind(
+        &mut self,
+        cpu: usize,
+        seat: Seat,
+        context: Box<Context>,
+    ) -> Result<bool, NotBound> {
+        self.announce(cpu, EventRef::Bind(seat, &context));
+        let bound = self.cores[cpu].bind(self.now, seat, context);
+        self.conclude(cpu, &bound);
+        self.note_overrun(cpu);
+        bound
+    }
+
+    pub(super) fn core_unbind(&mut self, cpu: usize, seat: Seat) -> Result<Box<Context>, UnbindError> {
+        self.announce(cpu, EventRef::Unbind(seat));
+        let taken = self.cores[cpu].unbind(self.now, seat);
+        self.conclude(cpu, &taken);
+        self.note_overrun(cpu);
+        taken
+    }
+
+    pub(super) fn core_lend(
+        &mut self,
+        cpu: usize,
+        seat: Seat,
+        to: ThreadRef,
+    ) -> Result<Box<Context>, LendError> {
+        self.announce(cpu, EventRef::Lend(seat, to));
+        let lent = self.cores[cpu].lend(self.now, seat, to);
+        self.conclude(cpu, &lent);
+        lent
+    }
+
+    pub(super) fn core_write_off(&mut self, cpu: usize, seat: Seat) -> Result<ContextRef, UnbindError> {
+        self.announce(cpu, EventRef::WriteOff(seat));
+        let written_off = self.cores[cpu].write_off(seat);
+        self.conclude(cpu, &written_off);
+        written_off
     }
 
     pub(super) fn core_timer(&mut self, cpu: usize) -> TimerOutcome {

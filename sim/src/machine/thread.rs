@@ -1,9 +1,11 @@
 //! A scripted thread and the endpoints it talks through.
 
+use super::calls::Borrowed;
 use crate::latency::Latencies;
 use crate::random::Random;
 use mainspring_abi::{Nanos, ProcessId, ThreadRef};
 use mainspring_sched::{Affinity, Seat, WaitKind};
+use mainspring_workload::Lateness;
 use std::collections::VecDeque;
 
 /// Work that never ends.
@@ -31,6 +33,8 @@ pub(super) struct Thread {
     /// Moved since it last ran.
     pub moved: bool,
     pub unpark_pending: bool,
+    /// Stays where it is because of its context.
+    pub pinned: bool,
     pub wait: Option<WaitKind>,
     pub process: ProcessId,
     pub wait_number: u64,
@@ -48,7 +52,7 @@ pub(super) struct Thread {
     pub periods: u64,
     pub affinity: Affinity,
     /// Calls taken and not answered yet.
-    pub serving: Vec<WaitId>,
+    pub serving: Vec<Serving>,
     pub joiners: Vec<WaitId>,
     /// When its `join` in progress gives up, kept while it waits for one instance after the other.
     pub join_deadline: Option<Nanos>,
@@ -73,6 +77,12 @@ pub(super) struct Stats {
     pub misses: u64,
     pub timeouts: u64,
     pub refusals: u64,
+    /// Calls that ended without an answer, or with an exception.
+    pub failures: u64,
+    /// Calls that were answered after their deadline.
+    pub late: u64,
+    /// Calls that were not served because they were late.
+    pub dropped: u64,
 }
 
 impl Thread {
@@ -86,9 +96,31 @@ impl Thread {
     }
 }
 
+/// A call on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    /// Whose it is.
+    pub call: WaitId,
+    pub endpoint: usize,
+    /// Until when it is fresh.
+    pub fresh_until: Option<Nanos>,
+    /// What happens to it when it is not.
+    pub late: Lateness,
+}
+
+/// A call that was taken and not answered yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Serving {
+    pub request: Request,
+    /// On whose context, if not the server's own.
+    pub borrowed: Option<Borrowed>,
+}
+
 /// Calls that nobody has taken, and receivers that nobody has called; one of the two is empty.
 #[derive(Debug, Default)]
 pub(super) struct Endpoint {
-    pub calls: VecDeque<WaitId>,
+    /// It is torn down.
+    pub closed: bool,
+    pub calls: VecDeque<Request>,
     pub receivers: VecDeque<WaitId>,
 }

@@ -62,7 +62,8 @@ impl Machine<'_> {
         if home_wants && from == Some(home) {
             return;
         }
-        if home_wants && self.send_reschedule(home) || self.askable_count == 0 {
+        if home_wants && self.send_reschedule(home) || self.askable_count == 0 || self.threads[thread].pinned
+        {
             return;
         }
         self.kick_idle(home, thread);

@@ -1,0 +1,397 @@
+//! Calls between threads: request, service and reply, and on whose time the service is done.
+//!
+//! Conserved: a caller is woken by exactly one of reply, exception, timeout, refusal or failure of its call, and never
+//! while its context is away. A request is served at most once.
+
+use super::Machine;
+use super::log::Kind;
+use super::program::{Done, Progress};
+use super::thread::{Request, Serving};
+use mainspring_abi::{CpuId, Nanos};
+use mainspring_sched::context::CallBound;
+use mainspring_sched::{Authority, Stop, Timeout, Via, WaitKind};
+use mainspring_workload::{Call, Lateness, Span};
+
+/// What a thread does once it is on another CPU.
+#[derive(Debug)]
+pub(super) enum Errand {
+    /// Serves a request.
+    Serve(Request),
+    /// Takes a context.
+    Bind(usize),
+}
+
+impl Machine<'_> {
+    pub(super) fn call(&mut self, cpu: usize, thread: usize, call: &Call) -> Done {
+        let spec = &self.workload.endpoints[call.endpoint];
+        let (donates, safe) = (spec.donation, spec.realtime_safe);
+        let fresh_until = self.freshness(thread, call.deadline);
+        let unsafe_path = fresh_until.is_some() && !safe;
+        let dry = match (call.needs, self.holds(thread)) {
+            (Some(needs), Some(context)) => !context.affords(self.now, needs),
+            _ => false,
+        };
+        if self.endpoints[call.endpoint].closed || unsafe_path || dry {
+            let why = if dry {
+                "budget"
+            } else if unsafe_path {
+                "realtime-unsafe"
+            } else {
+                "closed"
+            };
+            return self.refuse_call(cpu, thread, why);
+        }
+        let timeout = self.deadline(thread, call.timeout);
+        let server = self.next_receiver(call.endpoint);
+        let lends = donates && self.holds(thread).is_some();
+        let context_due = if lends { self.holds(thread).map(|context| context.deadline()) } else { None };
+        let dropped_at = fresh_until.filter(|_| call.late == Lateness::Drop);
+        let bound = CallBound::earliest(timeout, dropped_at, context_due).at();
+        if bound.is_some_and(|bound| bound <= self.now) {
+            self.put_receiver_back(call.endpoint, server);
+            return self.refuse_call(cpu, thread, "late");
+        }
+        if let Some(server) = server
+            && self.would_borrow(call.endpoint, thread, server)
+            && self.may_lend(thread, server).is_err()
+        {
+            self.put_receiver_back(call.endpoint, Some(server));
+            return self.refuse_call(cpu, thread, "donation");
+        }
+        self.begin_wait(thread);
+        let blocked = self.block(thread, WaitKind::Call, bound);
+        let Done::Stay(Progress::Stop(Stop::Blocked(_, timeout))) = blocked else {
+            self.put_receiver_back(call.endpoint, server);
+            return blocked;
+        };
+        let request = Request {
+            call: self.threads[thread].wait_id(),
+            endpoint: call.endpoint,
+            fresh_until,
+            late: call.late,
+        };
+        let Some(server) = server else {
+            self.endpoints[call.endpoint].calls.push_back(request);
+            return Done::Stay(Progress::Stop(Stop::Blocked(WaitKind::Call, timeout)));
+        };
+        if self.authority_for(call.endpoint, thread, server).is_some() {
+            return Done::Stay(Progress::Call { timeout, server, request });
+        }
+        self.threads[server].serving.push(Serving { request, borrowed: None });
+        self.hand_over(cpu, server);
+        Done::Stay(Progress::Stop(Stop::Blocked(WaitKind::Call, timeout)))
+    }
+
+    /// Until when a request of `thread` is fresh: its own deadline, or that of the request it serves.
+    fn freshness(&self, thread: usize, own: Option<Nanos>) -> Option<Nanos> {
+        let own = own.map(|deadline| self.now + deadline);
+        let served = self.threads[thread].serving.last().and_then(|serving| serving.request.fresh_until);
+        match (own, served) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn refuse_call(&mut self, cpu: usize, thread: usize, why: &'static str) -> Done {
+        self.threads[thread].stats.refusals += 1;
+        self.log(Kind::Refuse, Some(cpu), None, Some(thread), None, why);
+        Done::Next
+    }
+
+    fn next_receiver(&mut self, endpoint: usize) -> Option<usize> {
+        while let Some(receiver) = self.endpoints[endpoint].receivers.pop_front() {
+            let server = receiver.thread as usize;
+            if self.threads[server].is_waiting(receiver, WaitKind::Receive) {
+                return Some(server);
+            }
+        }
+        None
+    }
+
+    fn put_receiver_back(&mut self, endpoint: usize, server: Option<usize>) {
+        if let Some(server) = server {
+            let id = self.threads[server].wait_id();
+            self.endpoints[endpoint].receivers.push_front(id);
+        }
+    }
+
+    /// Whether `server` would serve `caller` on the caller's context.
+    fn would_borrow(&self, endpoint: usize, caller: usize, server: usize) -> bool {
+        matches!(self.authority_for(endpoint, caller, server), Some(Source::Caller))
+    }
+
+    /// On what `server` would serve `caller`, apart from what it has anyway.
+    fn authority_for(&self, endpoint: usize, caller: usize, server: usize) -> Option<Source> {
+        if self.grants.list.is_empty() {
+            return None;
+        }
+        if !matches!(self.entity(server)?.authority(), Authority::BestEffort) {
+            return None;
+        }
+        let spec = &self.workload.endpoints[endpoint];
+        if let Some(target) = spec.context {
+            let grant = self.grants.named(self.workload, target).start;
+            let one = &self.grants.list[grant];
+            if one.owner.is_none() && !one.revoked && !one.withheld && self.may_go(server, one.home) {
+                return Some(Source::Endpoint(grant));
+            }
+        }
+        let context = self.holds(caller)?;
+        let home = self.grants.list[self.grants.index(context.who())?].home;
+        (spec.donation && self.may_go(server, home)).then_some(Source::Caller)
+    }
+
+    fn may_go(&self, thread: usize, cpu: usize) -> bool {
+        CpuId::new(cpu).is_ok_and(|cpu| self.threads[thread].affinity.allows(cpu))
+    }
+
+    fn may_lend(&self, from: usize, to: usize) -> Result<(), mainspring_sched::context::LoanError> {
+        let (from_name, to_name) = (self.threads[from].identity, self.threads[to].identity);
+        self.holds(from).map_or(Ok(()), |context| context.may_lend(from_name, to_name))
+    }
+
+    /// The running thread of `cpu` calls `server`, which waits, and which serves it on somebody's context.
+    pub(super) fn block_and_call(
+        &mut self,
+        cpu: usize,
+        thread: usize,
+        timeout: Option<Timeout>,
+        server: usize,
+        request: Request,
+    ) {
+        self.stop_without_choice(cpu, thread, WaitKind::Call, timeout);
+        self.serve(Some(cpu), server, request);
+        self.decide(cpu, Stop::Nothing);
+    }
+
+    /// The running thread of `cpu` waits, and nobody is chosen yet.
+    fn stop_without_choice(&mut self, cpu: usize, thread: usize, kind: WaitKind, timeout: Option<Timeout>) {
+        self.pause_work(cpu);
+        self.sample_lag_now(cpu, thread as u32);
+        self.end_segment(cpu, "blocked");
+        self.core_block_current(cpu, kind, timeout);
+        self.lanes[cpu].running = None;
+        self.lanes[cpu].done_at = Nanos::MAX;
+    }
+
+    /// `server`, which waits for a request, is given one, and the authority to serve it if somebody has any for it.
+    fn serve(&mut self, from: Option<usize>, server: usize, request: Request) {
+        let caller = request.call.thread as usize;
+        let source = self.authority_for(request.endpoint, caller, server);
+        let home = match source {
+            Some(Source::Endpoint(grant)) => Some(self.grants.list[grant].home),
+            Some(Source::Caller) => self
+                .holds(caller)
+                .and_then(|context| self.grants.index(context.who()))
+                .map(|grant| self.grants.list[grant].home),
+            None => None,
+        };
+        if let Some(home) = home {
+            self.bring_over(server, home);
+        }
+        let borrowed = match source {
+            Some(Source::Endpoint(grant)) => self.bind_grant(grant, server).then_some(Borrowed::Endpoint),
+            Some(Source::Caller) => self.lend_to(caller, server).then_some(Borrowed::Caller),
+            None => None,
+        };
+        self.threads[server].serving.push(Serving { request, borrowed });
+        if self.threads[server].wait.is_some() {
+            match from {
+                Some(cpu) => self.hand_over(cpu, server),
+                None => self.wake_thread(server, None),
+            }
+        }
+    }
+
+    /// `server`, which waits, comes over to `cpu`, where it is ready.
+    fn bring_over(&mut self, server: usize, cpu: usize) {
+        let Some((home, seat)) = self.threads[server].home else { return };
+        if home == cpu {
+            return;
+        }
+        let Ok(removed) = self.core_remove(home, seat) else { return };
+        self.note_woken(server, removed.permit);
+        match self.core_accept(cpu, removed.entity, Via::HandOff) {
+            Ok((seat, woken)) => {
+                self.threads[server].home = Some((cpu, seat));
+                self.threads[server].moved = true;
+                self.kick(cpu, woken.reschedule, server, self.acting);
+            }
+            Err(refused) => debug_assert!(false, "{refused}"),
+        }
+    }
+
+    /// Hands the context of `caller`, which waits for its call, to `server`; whether it could be.
+    fn lend_to(&mut self, caller: usize, server: usize) -> bool {
+        let Some((cpu, seat)) = self.threads[caller].home else { return false };
+        let to = self.threads[server].identity;
+        let Ok(value) = self.core_lend(cpu, seat, to) else { return false };
+        self.threads[caller].pinned = false;
+        let grant = self.grants.index(value.who());
+        if let Err(value) = self.install(server, value) {
+            debug_assert!(false, "a server without a context takes a loan");
+            self.write_back(caller, value);
+            return false;
+        }
+        self.log(Kind::Donate, Some(cpu), grant, Some(caller), Some(server), "");
+        true
+    }
+
+    fn write_back(&mut self, donor: usize, mut value: Box<mainspring_sched::context::Context>) {
+        let _donor = value.return_to();
+        if let Err(value) = self.install(donor, value) {
+            self.shelve(value);
+        }
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        cpu: usize,
+        thread: usize,
+        endpoint: usize,
+        timeout: Option<Span>,
+    ) -> Done {
+        // Whoever goes on to the next request without an answer to the last has failed it.
+        if self.threads[thread].serving.last().is_some_and(|serving| serving.borrowed.is_some()) {
+            self.answer(cpu, thread, Answer::Failure);
+        }
+        while let Some(request) = self.next_request(endpoint) {
+            let caller = request.call.thread as usize;
+            if !self.threads[caller].is_waiting(request.call, WaitKind::Call) {
+                continue;
+            }
+            if request.late == Lateness::Drop && request.fresh_until.is_some_and(|until| until < self.now) {
+                self.threads[caller].stats.dropped += 1;
+                self.end_call(Some(cpu), &request, Answer::Failure);
+                continue;
+            }
+            let Some(source) = self.authority_for(endpoint, caller, thread) else {
+                self.threads[thread].serving.push(Serving { request, borrowed: None });
+                return Done::Next;
+            };
+            if matches!(source, Source::Caller) && self.may_lend(caller, thread).is_err() {
+                self.threads[caller].stats.refusals += 1;
+                self.end_call(Some(cpu), &request, Answer::Failure);
+                continue;
+            }
+            return Done::Stay(Progress::Move(Errand::Serve(request)));
+        }
+        let deadline = self.deadline(thread, timeout);
+        self.begin_wait(thread);
+        let blocked = self.block(thread, WaitKind::Receive, deadline);
+        if matches!(blocked, Done::Stay(_)) {
+            let id = self.threads[thread].wait_id();
+            self.endpoints[endpoint].receivers.push_back(id);
+        }
+        blocked
+    }
+
+    /// The next request: the first, or the one due soonest among the first few if the endpoint may be reordered.
+    fn next_request(&mut self, endpoint: usize) -> Option<Request> {
+        let spec = &self.workload.endpoints[endpoint];
+        let calls = &mut self.endpoints[endpoint].calls;
+        if !spec.reorder {
+            return calls.pop_front();
+        }
+        let due = |request: &Request| request.fresh_until.unwrap_or(Nanos::MAX);
+        let window = calls.iter().take(usize::from(spec.window)).enumerate();
+        let (first, _) = window.min_by_key(|(place, request)| (due(request), *place))?;
+        calls.remove(first)
+    }
+
+    /// The running thread of `cpu` needs a context, or a request with one, that may be on another CPU: it goes there.
+    pub(super) fn run_errand(&mut self, cpu: usize, thread: usize, errand: Errand) {
+        self.begin_wait(thread);
+        self.threads[thread].wait = Some(WaitKind::Receive);
+        self.stop_without_choice(cpu, thread, WaitKind::Receive, None);
+        match errand {
+            Errand::Serve(request) => self.serve(None, thread, request),
+            Errand::Bind(grant) => {
+                self.bring_over(thread, self.grants.list[grant].home);
+                if !self.bind_grant(grant, thread) {
+                    self.threads[thread].stats.refusals += 1;
+                }
+                if self.threads[thread].wait.is_some() {
+                    self.wake_thread(thread, None);
+                }
+            }
+        }
+        self.decide(cpu, Stop::Nothing);
+    }
+
+    /// Answers the request that `thread` took last.
+    pub(super) fn answer(&mut self, cpu: usize, thread: usize, answer: Answer) {
+        let Some(Serving { request, borrowed }) = self.threads[thread].serving.pop() else { return };
+        if borrowed == Some(Borrowed::Endpoint) {
+            self.release_context(thread);
+        }
+        if request.fresh_until.is_some_and(|until| until < self.now) {
+            self.threads[request.call.thread as usize].stats.late += 1;
+        }
+        self.end_call(Some(cpu), &request, answer);
+    }
+
+    /// A call is over: its caller has its context back, and then wakes.
+    pub(super) fn end_call(&mut self, from: Option<usize>, request: &Request, answer: Answer) {
+        let caller = request.call.thread as usize;
+        if !self.threads[caller].is_waiting(request.call, WaitKind::Call) {
+            return;
+        }
+        self.bring_back(caller, false);
+        self.threads[caller].stats.failures += u64::from(answer == Answer::Failure);
+        match from {
+            Some(cpu) => self.hand_over(cpu, caller),
+            None => self.wake_thread(caller, None),
+        }
+    }
+
+    /// A call has timed out and its caller has lent its context: it gets that back, and then wakes.
+    pub(super) fn time_out_on_loan(&mut self, cpu: usize, caller: usize) {
+        self.bring_back(caller, true);
+        self.wake_thread(caller, Some(cpu));
+    }
+
+    /// The endpoint is torn down: whoever waits for an answer through it gets none, and nobody can call it any more.
+    pub(super) fn close(&mut self, endpoint: usize) {
+        self.endpoints[endpoint].closed = true;
+        for request in std::mem::take(&mut self.endpoints[endpoint].calls) {
+            self.end_call(None, &request, Answer::Failure);
+        }
+        for server in 0..self.threads.len() {
+            let (over, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.threads[server].serving)
+                .into_iter()
+                .partition(|serving| serving.request.endpoint == endpoint);
+            self.threads[server].serving = rest;
+            for Serving { request, borrowed } in over {
+                if borrowed == Some(Borrowed::Endpoint) {
+                    self.release_context(server);
+                }
+                self.end_call(None, &request, Answer::Failure);
+            }
+        }
+    }
+}
+
+/// Where the authority for a service comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// From the endpoint's own context.
+    Endpoint(usize),
+    /// From the caller.
+    Caller,
+}
+
+/// On whose context a request is being served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Borrowed {
+    Endpoint,
+    Caller,
+}
+
+/// How a request was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Reply,
+    /// An exception, or no answer at all.
+    Failure,
+}

@@ -1,0 +1,96 @@
+//! What an operator does, and what faults do to whoever depends on a thread.
+
+use super::Machine;
+use super::calls::Answer;
+use mainspring_abi::{ContextRef, ThreadRef};
+use mainspring_sched::WaitKind;
+use mainspring_workload::Operation;
+
+impl Machine<'_> {
+    /// Carries out the next timed operation.
+    pub(super) fn operate(&mut self) {
+        let operation = self.workload.operations[self.next_operation].operation;
+        self.next_operation += 1;
+        match operation {
+            Operation::Revoke(target) => {
+                for grant in self.grants.named(self.workload, target) {
+                    self.revoke_grant(grant, "operator");
+                }
+            }
+            Operation::Adjust { context, budget, period } => {
+                for grant in self.grants.named(self.workload, context) {
+                    self.adjust_grant(grant, budget, period);
+                }
+            }
+            Operation::Logout(session) => self.logout(session),
+            Operation::Exit(target) => {
+                for thread in self.targets(target) {
+                    self.kill(thread);
+                }
+            }
+            Operation::CloseEndpoint(endpoint) => self.close(endpoint),
+            Operation::RevokeLease(_)
+            | Operation::LeaveIsland(_)
+            | Operation::PolicyDies
+            | Operation::PolicyStalls
+            | Operation::PolicyWeight { .. }
+            | Operation::PolicyProfile { .. } => {}
+        }
+    }
+
+    /// A context with the fault policy is used up. Its handler is told, if it has one; else its holder ends.
+    pub(super) fn fault(&mut self, thread: usize, context: ContextRef) {
+        let endpoint = self
+            .grants
+            .index(context)
+            .and_then(|grant| self.workload.contexts[self.grants.list[grant].table].timeout_endpoint);
+        match endpoint {
+            None => self.kill(thread),
+            Some(endpoint) => {
+                if let Some(receiver) = self.endpoints[endpoint].receivers.pop_front()
+                    && self.threads[receiver.thread as usize].is_waiting(receiver, WaitKind::Receive)
+                {
+                    self.wake_thread(receiver.thread as usize, None);
+                }
+            }
+        }
+    }
+
+    /// A context with the shutdown policy is used up: its island ends.
+    pub(super) fn shut_island_of(&mut self, context: ContextRef) {
+        let Some(grant) = self.grants.index(context) else { return };
+        let island = self.workload.islands.iter().position(|island| {
+            island.nodes.iter().any(|node| self.grants.named(self.workload, *node).contains(&grant))
+        });
+        match island {
+            Some(island) => self.leave_island(island, "shutdown"),
+            None => {
+                self.revoke_grant(grant, "shutdown");
+            }
+        }
+    }
+
+    /// The contexts of an island are taken away.
+    pub(super) fn leave_island(&mut self, island: usize, why: &'static str) {
+        for node in &self.workload.islands[island].nodes {
+            for grant in self.grants.named(self.workload, *node) {
+                self.revoke_grant(grant, why);
+            }
+        }
+    }
+
+    /// Wakes the thread that waited to be told of a notice, if it is parked.
+    pub(super) fn wake_if_parked(&mut self, waiter: ThreadRef) {
+        let index = waiter.index() as usize;
+        if self.threads[index].identity == waiter && self.threads[index].wait == Some(WaitKind::Park) {
+            self.wake_thread(index, None);
+        }
+    }
+
+    /// A thread has ended: requests that it took are not answered any more.
+    pub(super) fn fail_requests_of(&mut self, thread: usize) {
+        for serving in std::mem::take(&mut self.threads[thread].serving).into_iter().rev() {
+            self.end_call(None, &serving.request, Answer::Failure);
+        }
+    }
+}
