@@ -404,7 +404,7 @@ fn steps_say_what_they_take() {
         ),
         ("call orders 5", 36, "no unit", "5ms"),
         ("call orders needs 1ms..2ms", 42, "needs takes one duration", "\"20ms\""),
-        ("throw", 24, "receives nothing", "\"recv ENDPOINT\""),
+        ("throw", 23, "receives nothing", "\"recv ENDPOINT\""),
     ];
     for (step, column, message, help) in rows {
         let text = format!("[[thread]]\nname = \"me\"\nprogram = [\"run 1ms\", \"{step}\"]\n{OTHERS}");
