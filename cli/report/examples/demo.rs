@@ -232,6 +232,7 @@ impl Toy {
             threads: self.threads.into_iter().map(Thread::finish).collect(),
             telemetry,
             schedule: Some(self.schedule),
+            ..Report::default()
         }
     }
 }
