@@ -69,6 +69,17 @@ fn the_published_schedules_keep_their_proportions() {
     assert!(weights[0] * 2 == total && weights[1..].iter().all(|weight| weight * 10 == total));
 }
 
+#[test]
+fn the_examples_of_the_manual_are_valid_and_quoted_as_they_are() {
+    let docs: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "..", "docs"].iter().collect();
+    for entry in std::fs::read_dir(docs.join("examples")).expect("the folder exists") {
+        load(entry.expect("readable").path()).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let manual = std::fs::read_to_string(docs.join("workload-files.md")).expect("readable");
+    let example = std::fs::read_to_string(docs.join("examples/every-key.toml")).expect("readable");
+    assert!(manual.contains(example.trim()), "workload-files.md quotes every-key.toml");
+}
+
 /// The contexts of a workload as admission sees them, with the floor of best effort on each CPU.
 fn demands(workload: &Workload) -> Vec<(Task, CpuSet)> {
     let machine = CpuSet::first(workload.machine.cpus);
