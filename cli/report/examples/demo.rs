@@ -3,8 +3,8 @@
 //! The schedule comes from a toy scheduler, just good enough to look real; the numbers are its own.
 
 use mainspring_report::{
-    Config, CpuReport, Report, ScheduleEntry, Telemetry, TextStyle, ThreadReport, WakeLatency, html, json,
-    perfetto, text,
+    Config, ContextReport, CpuReport, Event, IslandReport, LeaseReport, Report, RingReport, ScheduleEntry,
+    Telemetry, TextStyle, ThreadReport, WakeLatency, html, json, perfetto, text,
 };
 use std::{error::Error, fs::File, path::PathBuf};
 
@@ -215,6 +215,7 @@ impl Toy {
             reschedules_sent: 311,
             ..Telemetry::default()
         };
+        let events = grants(&self.schedule);
         Report {
             machine: "sim".to_owned(),
             config: Config {
@@ -232,7 +233,100 @@ impl Toy {
             threads: self.threads.into_iter().map(Thread::finish).collect(),
             telemetry,
             schedule: Some(self.schedule),
+            events: Some(events),
+            ..granted()
         }
+    }
+}
+
+/// What an audio thread with a context of its own would leave behind: its refills, and what it lends.
+fn grants(schedule: &[ScheduleEntry]) -> Vec<Event> {
+    let mut events = Vec::new();
+    for entry in schedule.iter().filter(|entry| entry.thread == "audio") {
+        let event = |time_ns, kind: &str| Event {
+            cpu: Some(entry.cpu),
+            context: Some("audio".to_owned()),
+            thread: Some("audio".to_owned()),
+            ..Event::new(time_ns, kind)
+        };
+        let used = entry.end_ns - entry.start_ns;
+        let refills =
+            vec![(entry.start_ns + 5_000_000, used), (entry.start_ns, 2_000_000_u64.saturating_sub(used))];
+        let to = Some("net".to_owned());
+        events.push(Event { refills: Some(refills), ..event(entry.start_ns, "refill") });
+        events.push(Event { to: to.clone(), ..event(entry.start_ns + used / 3, "donate") });
+        events.push(Event {
+            to,
+            reason: Some("reply".to_owned()),
+            ..event(entry.start_ns + used / 2, "return")
+        });
+        if used > 1_200_000 {
+            events.push(Event { amount_ns: Some(used), ..event(entry.end_ns, "deplete") });
+        }
+    }
+    events.push(Event {
+        reason: Some("no answer for 100ms".to_owned()),
+        ..Event::new(400_000_000, "policy-slow")
+    });
+    events.sort_by_key(|event| event.time_ns);
+    events
+}
+
+fn granted() -> Report {
+    let context = |name: &str, budget_us: u64, period_us: u64, used_ns, misses| ContextReport {
+        name: name.to_owned(),
+        cpu: Some(1),
+        budget_ns: budget_us * 1_000,
+        period_ns: period_us * 1_000,
+        deadline_ns: period_us * 1_000,
+        granted_ns: 2_000_000_000 * budget_us / period_us,
+        used_ns,
+        donated_ns: used_ns / 6,
+        depletions: 17,
+        misses,
+        generation: 1,
+        state: "bound".to_owned(),
+        ..ContextReport::default()
+    };
+    let island = |name: &str, admitted, reason: &str| IslandReport {
+        name: name.to_owned(),
+        admitted,
+        reason: reason.to_owned(),
+    };
+    Report {
+        contexts: vec![
+            context("audio", 2_000, 5_000, 310_000_000, 0),
+            context("arm", 400, 1_000, 795_000_000, 3),
+        ],
+        islands: vec![
+            island("studio", true, "the demand is at most 43 % of each interval"),
+            island("robot", false, "memory \"heap\" is not resident: an access may fault"),
+        ],
+        leases: vec![LeaseReport {
+            name: "quiet".to_owned(),
+            cpus: vec![1],
+            thread: "net".to_owned(),
+            state: "active".to_owned(),
+            activations: 4,
+            tickless_ns: 812_000_000,
+            ticks_suppressed: 80,
+            exits: [("second-runnable".to_owned(), 2), ("timer".to_owned(), 1)].into(),
+        }],
+        rings: vec![RingReport {
+            name: "disk".to_owned(),
+            submitted: 12_345,
+            completed: 12_345,
+            dropped: 12,
+            late: 3,
+            wakeups: 401,
+            sleeps: 402,
+            spins_ns: 20_100_000,
+            busy_ns: 12_345_000,
+            mode: "sqpoll-sleeping".to_owned(),
+            ..RingReport::default()
+        }],
+        notices: vec!["contexts on cpu 1 are not admitted: 5.4ms are due within 5ms".to_owned()],
+        ..Report::default()
     }
 }
 

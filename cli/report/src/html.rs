@@ -14,19 +14,24 @@ use std::io::{self, BufWriter, Write};
 /// How many schedule entries a page holds at most.
 pub const SCHEDULE_LIMIT: usize = 2_000_000;
 
+/// How many events a page holds at most.
+pub const EVENT_LIMIT: usize = 100_000;
+
 const PAGE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/page.css");
 /// In the order of their dependence; they share one scope.
-const SCRIPTS: [&str; 10] = [
+const SCRIPTS: [&str; 12] = [
     include_str!("html/units.js"),
     include_str!("html/data.js"),
     include_str!("html/colour.js"),
     include_str!("html/lanes.js"),
+    include_str!("html/events.js"),
     include_str!("html/overview.js"),
     include_str!("html/pointer.js"),
     include_str!("html/timeline.js"),
     include_str!("html/tables.js"),
     include_str!("html/facts.js"),
+    include_str!("html/authority.js"),
     include_str!("html/page.js"),
 ];
 

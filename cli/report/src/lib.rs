@@ -17,8 +17,11 @@ mod perfetto;
 mod text;
 mod units;
 
-pub use html::{SCHEDULE_LIMIT, html, html_with_limit};
+pub use html::{EVENT_LIMIT, SCHEDULE_LIMIT, html, html_with_limit};
 pub use json::{json, json_to};
-pub use model::{Config, CpuReport, Report, ScheduleEntry, Telemetry, ThreadReport, WakeLatency};
+pub use model::{
+    Config, ContextReport, CpuReport, Event, IslandReport, LeaseReport, Report, RingReport, ScheduleEntry,
+    Telemetry, ThreadReport, WakeLatency,
+};
 pub use perfetto::{NoSchedule, perfetto};
 pub use text::{FOLD_ABOVE, SUMMARISE_ABOVE, TextStyle, text};

@@ -3,6 +3,10 @@
 //! The field names are the JSON's and stable: `tests/json.rs` freezes them. New fields may be added; a reader
 //! ignores what it does not know.
 
+mod authority;
+
+pub use authority::{ContextReport, Event, IslandReport, LeaseReport, RingReport};
+
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -27,11 +31,29 @@ pub struct Report {
     pub cpus: Vec<CpuReport>,
     /// One row per thread instance.
     pub threads: Vec<ThreadReport>,
+    /// One row per scheduling context.
+    #[serde(default)]
+    pub contexts: Vec<ContextReport>,
+    /// One row per isolation lease.
+    #[serde(default)]
+    pub leases: Vec<LeaseReport>,
+    /// One row per realtime island.
+    #[serde(default)]
+    pub islands: Vec<IslandReport>,
+    /// One row per ring.
+    #[serde(default)]
+    pub rings: Vec<RingReport>,
+    /// What should be known before the numbers are read, in words.
+    #[serde(default)]
+    pub notices: Vec<String>,
     /// The permanent counters.
     pub telemetry: Telemetry,
     /// What ran when, if asked for, ordered by start and CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Vec<ScheduleEntry>>,
+    /// What happened at single instants, if the schedule was asked for, ordered by time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub events: Option<Vec<Event>>,
 }
 
 /// The machine's configuration.

@@ -35,7 +35,12 @@ impl<'a> Names<'a> {
         &self.list
     }
 
-    /// The number of a name that occurs in the report.
+    /// The number of a name, if the report's threads or its schedule have it.
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.index.get(name).copied()
+    }
+
+    /// The number of a name that occurs in the schedule.
     pub(crate) fn number(&self, name: &str) -> usize {
         self.index[name]
     }

@@ -1,12 +1,13 @@
 //! The schedule as a Chrome JSON trace, which the Perfetto UI opens.
 //!
 //! Two processes: "CPUs" has a track per CPU with the threads that ran there, "Threads" a track per thread with
-//! the CPUs that it ran on. Every interval is one complete event on each of the two. The events keep the
-//! schedule's order, so timestamps do not decrease; they are microseconds with three decimals, hence exact.
+//! the CPUs that it ran on. Every interval is one complete event on each of the two. What happened at one instant (a
+//! refill, a donation, a lease) is an instant event on the CPU, else on the thread, else on everything. Both are
+//! merged in the order of time, so timestamps do not decrease; they are microseconds with three decimals, hence exact.
 //! Nothing but the name table is held in memory.
 
 use crate::names::Names;
-use crate::{Report, ScheduleEntry};
+use crate::{Event, Report, ScheduleEntry};
 use serde_json::json;
 use std::fmt;
 use std::io::{self, BufWriter, Write};
@@ -40,9 +41,14 @@ pub fn perfetto(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let mut out = BufWriter::new(out);
     head(report, &mut out)?;
     tracks.describe(&mut out)?;
+    let mut instants = report.events.iter().flatten().peekable();
     for entry in schedule {
+        while let Some(event) = instants.next_if(|event| event.time_ns <= entry.start_ns) {
+            tracks.instant(event, &mut out)?;
+        }
         tracks.interval(entry, &mut out)?;
     }
+    instants.try_for_each(|event| tracks.instant(event, &mut out))?;
     out.write_all(b"\n]}\n")?;
     out.flush()
 }
@@ -74,6 +80,7 @@ impl<'a> Tracks<'a> {
         let quoted = names.list().iter().map(|name| json!(name).to_string()).collect();
         let mut cpus: Vec<u32> = report.cpus.iter().map(|cpu| cpu.id).collect();
         cpus.extend(report.schedule.iter().flatten().map(|entry| entry.cpu));
+        cpus.extend(report.events.iter().flatten().filter_map(|event| event.cpu));
         cpus.sort_unstable();
         cpus.dedup();
         // Distinct even across the processes: some importers key a track by its number alone.
@@ -125,6 +132,25 @@ impl<'a> Tracks<'a> {
             ",\n{{\"ph\":\"X\",\"pid\":{THREADS_PID},\"tid\":{},\"ts\":{start},\"dur\":{length},\
              \"name\":\"CPU {cpu}\",\"args\":{{\"cpu\":{cpu},\"reason\":{reason}}}}}",
             self.thread_track(number)
+        )
+    }
+
+    fn instant(&self, event: &Event, out: &mut dyn Write) -> io::Result<()> {
+        let thread = event.thread.as_deref().and_then(|name| self.names.find(name));
+        let (pid, track, scope) = match (event.cpu, thread) {
+            (Some(cpu), _) => (CPUS_PID, cpu_track(cpu), "t"),
+            (None, Some(number)) => (THREADS_PID, self.thread_track(number), "t"),
+            (None, None) => (CPUS_PID, 0, "g"),
+        };
+        let mut facts = json!(event);
+        if let Some(facts) = facts.as_object_mut() {
+            facts.retain(|name, _| name != "time_ns" && name != "kind");
+        }
+        write!(
+            out,
+            ",\n{{\"ph\":\"i\",\"pid\":{pid},\"tid\":{track},\"ts\":{},\"s\":\"{scope}\",\"name\":{},\"args\":{facts}}}",
+            Micros(event.time_ns),
+            json!(event.kind)
         )
     }
 

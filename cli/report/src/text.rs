@@ -4,6 +4,7 @@
 //! at least 40. What a narrow terminal hides, what is folded and what deserves attention is said in a line of
 //! its own. Control characters from outside (a file name, a thread name) never reach the terminal.
 
+mod authority;
 mod bar;
 mod cpus;
 mod fold;
@@ -27,6 +28,10 @@ pub fn text(report: &Report, style: TextStyle) -> String {
     for section in [
         threads::render(report, style),
         cpus::render(report, style),
+        authority::contexts(report, style),
+        authority::islands(report, style),
+        authority::leases(report, style),
+        authority::rings(report, style),
         telemetry::render(report, style),
         notes::render(report, style),
     ] {

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{entry, small};
-use mainspring_report::{Config, Report, html, html_with_limit};
+use common::{entry, granted, small};
+use mainspring_report::{Config, EVENT_LIMIT, Event, Report, html, html_with_limit};
 use serde_json::Value;
 
 fn page(report: &Report) -> String {
@@ -49,6 +49,8 @@ fn no_name_can_end_its_script_element() {
         digest: hostile.to_owned(),
         threads: vec![common::thread(hostile, 64, 1, 1)],
         schedule: Some(vec![entry(0, hostile, 0, 1, hostile)]),
+        notices: vec![hostile.to_owned()],
+        events: Some(vec![Event { reason: Some(hostile.to_owned()), ..Event::new(0, hostile) }]),
         ..small()
     };
     let (page, plain) = (page(&report), page(&small()));
@@ -63,7 +65,7 @@ fn no_name_can_end_its_script_element() {
 
 #[test]
 fn the_page_holds_the_whole_report_but_the_schedule() {
-    let report = small();
+    let report = granted();
     let embedded = embedded(&page(&report));
     let mut expected = serde_json::to_value(&report).expect("JSON");
     let expected = expected.as_object_mut().expect("an object");
@@ -83,6 +85,14 @@ fn a_schedule_beyond_the_limit_is_cut_and_the_page_knows() {
     html_with_limit(&small(), 3, &mut out).expect("a vector takes everything");
     let embedded = embedded(&String::from_utf8(out).expect("text"));
     assert_eq!((&embedded["intervals"], &embedded["intervals_total"]), (&3.into(), &4.into()));
+}
+
+#[test]
+fn events_beyond_the_limit_are_cut_and_the_page_knows() {
+    let events = (0..EVENT_LIMIT as u64 + 2).map(|time| Event::new(time, "refill")).collect();
+    let embedded = embedded(&page(&Report { events: Some(events), ..small() }));
+    assert_eq!(embedded["events"].as_array().map(Vec::len), Some(EVENT_LIMIT));
+    assert_eq!(embedded["events_total"], EVENT_LIMIT + 2);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::small;
-use mainspring_report::{Report, json, json_to};
+use common::{granted, small};
+use mainspring_report::{Event, Report, json, json_to};
 use serde_json::Value;
 
 fn fields(value: &Value) -> Vec<&str> {
@@ -21,7 +21,8 @@ fn the_fields_of_the_json_report_are_frozen() {
     let report: Value = serde_json::from_str(&json(&small())).expect("valid JSON");
     assert_fields(
         &report,
-        "config cpus decisions digest duration_ns machine schedule seed telemetry threads wall_ns",
+        "config contexts cpus decisions digest duration_ns islands leases machine notices rings schedule seed telemetry \
+         threads wall_ns",
     );
     assert_fields(&report["config"], "policy quantum_ns tick_ns workload");
     assert_fields(
@@ -35,6 +36,39 @@ fn the_fields_of_the_json_report_are_frozen() {
     );
     assert_fields(&report["threads"][0]["wake_latency_ns"], "max p50 p99");
     assert_fields(&report["schedule"][0], "cpu end_ns reason start_ns thread");
+}
+
+#[test]
+fn the_fields_of_granted_time_are_frozen() {
+    let report: Value = serde_json::from_str(&json(&granted())).expect("valid JSON");
+    assert_fields(
+        &report["contexts"][0],
+        "budget_ns cpu criticality deadline_ns depletions donated_ns generation granted_ns misses name \
+         overshoot_max_ns period_ns priority state used_ns",
+    );
+    assert_eq!(report["contexts"][1]["cpu"], Value::Null);
+    assert_fields(
+        &report["leases"][0],
+        "activations cpus exits name state thread tickless_ns ticks_suppressed",
+    );
+    assert_fields(&report["islands"][0], "admitted name reason");
+    assert_fields(
+        &report["rings"][0],
+        "busy_ns completed dropped late mode name overflow sleeps spins_ns submitted wakeups",
+    );
+    assert_fields(&report["events"][0], "context cpu kind refills time_ns");
+    assert_fields(&report["events"][1], "context cpu kind thread time_ns to");
+    assert_eq!(report["events"][0]["refills"], serde_json::json!([[10_000_000, 2_000_000]]));
+}
+
+#[test]
+fn a_report_from_before_contexts_still_reads() {
+    let mut old = serde_json::to_value(small()).expect("JSON");
+    for field in ["contexts", "leases", "islands", "rings", "notices"] {
+        old.as_object_mut().expect("an object").remove(field).expect("it is written");
+    }
+    let back: Report = serde_json::from_value(old).expect("a report");
+    assert_eq!(back, small());
 }
 
 #[test]
@@ -52,8 +86,29 @@ fn the_permanent_counters_are_reported_by_name() {
 #[test]
 fn every_field_is_described_in_the_readme() {
     let readme = include_str!("../README.md");
-    let report: Value = serde_json::from_str(&json(&small())).expect("valid JSON");
+    let report: Value = serde_json::from_str(&json(&granted())).expect("valid JSON");
+    let whole_event = serde_json::to_value(Event {
+        time_ns: 1,
+        kind: "lease".to_owned(),
+        cpu: Some(0),
+        context: Some(String::new()),
+        thread: Some(String::new()),
+        to: Some(String::new()),
+        lease: Some(String::new()),
+        island: Some(String::new()),
+        ring: Some(String::new()),
+        count: Some(1),
+        amount_ns: Some(1),
+        reason: Some(String::new()),
+        refills: Some(Vec::new()),
+    });
+    let whole_event = whole_event.expect("JSON");
     let parts = [
+        &report["contexts"][0],
+        &report["leases"][0],
+        &report["islands"][0],
+        &report["rings"][0],
+        &whole_event,
         &report,
         &report["config"],
         &report["cpus"][0],
@@ -69,16 +124,16 @@ fn every_field_is_described_in_the_readme() {
 
 #[test]
 fn a_report_without_a_schedule_has_no_such_field() {
-    let report = Report { schedule: None, ..small() };
+    let report = Report { schedule: None, events: None, ..granted() };
     let value: Value = serde_json::from_str(&json(&report)).expect("valid JSON");
-    assert!(value.get("schedule").is_none());
+    assert!(value.get("schedule").is_none() && value.get("events").is_none());
     let back: Report = serde_json::from_value(value).expect("a report");
     assert_eq!(back, report);
 }
 
 #[test]
 fn json_reads_back_as_the_same_report() {
-    let report = Report { seed: u64::MAX, ..small() };
+    let report = Report { seed: u64::MAX, ..granted() };
     let back: Report = serde_json::from_str(&json(&report)).expect("a report");
     assert_eq!(back, report);
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{entry, small};
+use common::{entry, granted, small};
 use mainspring_report::{NoSchedule, Report, perfetto};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -78,6 +78,33 @@ fn timestamps_are_exact_microseconds_that_do_not_decrease() {
     let starts: Vec<f64> =
         events(&trace, "X").into_iter().map(|event| event["ts"].as_f64().expect("a number")).collect();
     assert!(starts.is_sorted());
+}
+
+#[test]
+fn events_are_instants_on_their_cpu_else_their_thread_else_on_everything() {
+    let trace = trace(&granted());
+    let instants = events(&trace, "i");
+    let name_of = |event: &Value| {
+        let track = |other: &&&Value| (&other["pid"], &other["tid"]) == (&event["pid"], &event["tid"]);
+        let named = events(&trace, "M").into_iter().filter(|event| event["name"] == "thread_name");
+        named.collect::<Vec<_>>().iter().find(track).map(|event| event["args"]["name"].clone())
+    };
+    let shown: Vec<_> = instants
+        .iter()
+        .map(|event| (event["name"].as_str().expect("a name"), event["s"].as_str(), name_of(event)))
+        .collect();
+    let expected = [
+        ("refill", Some("t"), Some("CPU 1".into())),
+        ("donate", Some("t"), Some("CPU 0".into())),
+        ("bind", Some("t"), Some("batch".into())),
+        ("policy-slow", Some("g"), None),
+    ];
+    assert_eq!(shown, expected);
+    assert_eq!(instants[1]["args"]["to"], "editor");
+    assert_eq!(instants[1]["ts"].as_f64(), Some(3_001.0));
+    assert!(instants[1]["args"].get("time_ns").is_none());
+    let all = trace["traceEvents"].as_array().expect("an event list");
+    assert!(all.iter().filter_map(|event| event["ts"].as_f64()).is_sorted(), "timestamps do not decrease");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{cpus, small, thread};
+use common::{cpus, granted, small, thread};
 use mainspring_report::{Report, TextStyle, ThreadReport, WakeLatency, text};
 
 fn plain(report: &Report, columns: usize) -> String {
@@ -37,8 +37,35 @@ fn a_small_report_reads_like_this_in_ascii_on_a_narrow_terminal() {
 }
 
 #[test]
+fn granted_time_reads_like_this() {
+    assert_golden("granted.txt", &plain(&granted(), 120));
+}
+
+#[test]
+fn a_run_without_granted_time_has_none_of_its_tables() {
+    let shown = plain(&small(), 120);
+    for title in ["context", "lease", "island", "ring"] {
+        assert!(!shown.lines().any(|line| line.starts_with(title)), "{shown}");
+    }
+}
+
+#[test]
+fn many_contexts_are_counted_unless_all_are_asked_for() {
+    let mut report = granted();
+    report.contexts = vec![report.contexts[0].clone(); 45];
+    let rows = |shown: &str| shown.lines().filter(|line| line.starts_with("audio")).count();
+    let (folded, expanded) =
+        (plain(&report, 120), text(&report, TextStyle { expand: true, ..TextStyle::default() }));
+    assert_eq!((rows(&folded), rows(&expanded)), (40, 45));
+    assert!(folded.contains("and 5 more rows"), "{folded}");
+}
+
+#[test]
 fn no_line_is_longer_than_the_terminal() {
-    let mut report = small();
+    let mut report = granted();
+    report.notices.push("a long notice ".repeat(100));
+    report.islands[1].reason = "a long reason ".repeat(100);
+    report.leases[0].state = "refused: ".repeat(100);
     report.threads.extend((0..40).map(|i| thread(&format!("a-rather-long-name-of-a-worker.{i}"), 8, 5, 6)));
     report.config.workload = "a/very/long/path/".repeat(20);
     report.cpus = cpus(64);
@@ -54,7 +81,7 @@ fn no_line_is_longer_than_the_terminal() {
 #[test]
 fn no_line_ends_in_blanks() {
     for columns in [50, 80, 120] {
-        assert!(plain(&small(), columns).lines().all(|line| line == line.trim_end()));
+        assert!(plain(&granted(), columns).lines().all(|line| line == line.trim_end()));
     }
 }
 

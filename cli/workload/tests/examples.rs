@@ -1,7 +1,8 @@
 //! The example files of the project, which the simulator's acceptance rests on.
 
-use mainspring_abi::Policy;
-use mainspring_workload::{Workload, load};
+use mainspring_abi::{CpuSet, Nanos, Policy};
+use mainspring_sched::admission::{Task, partition};
+use mainspring_workload::{Operation, Step, Workload, load};
 use std::path::PathBuf;
 
 fn folder() -> PathBuf {
@@ -30,7 +31,7 @@ fn every_example_is_valid_and_says_what_it_shows() {
         assert!(text.lines().all(|line| line.len() <= 110), "{} fits a screen", path.display());
         seen += 1;
     }
-    assert!(seen >= 17, "{seen} examples");
+    assert!(seen >= 24, "{seen} examples");
 }
 
 #[test]
@@ -66,4 +67,77 @@ fn the_published_schedules_keep_their_proportions() {
     let weights: Vec<u16> = six.threads.iter().map(|thread| thread.weight.get()).collect();
     let total: u16 = weights.iter().sum();
     assert!(weights[0] * 2 == total && weights[1..].iter().all(|weight| weight * 10 == total));
+}
+
+#[test]
+fn the_examples_of_the_manual_are_valid_and_quoted_as_they_are() {
+    let docs: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "..", "docs"].iter().collect();
+    for entry in std::fs::read_dir(docs.join("examples")).expect("the folder exists") {
+        load(entry.expect("readable").path()).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let manual = std::fs::read_to_string(docs.join("workload-files.md")).expect("readable");
+    let example = std::fs::read_to_string(docs.join("examples/every-key.toml")).expect("readable");
+    assert!(manual.contains(example.trim()), "workload-files.md quotes every-key.toml");
+}
+
+/// The contexts of a workload as admission sees them, with the floor of best effort on each CPU.
+fn demands(workload: &Workload) -> Vec<(Task, CpuSet)> {
+    let machine = CpuSet::first(workload.machine.cpus);
+    let contexts = workload.contexts.iter().flat_map(|context| {
+        let task = Task { cost: context.budget, deadline: context.deadline, period: context.period };
+        std::iter::repeat_n((task, context.cpus.unwrap_or(machine)), context.instances())
+    });
+    let period = Nanos::from_millis(100);
+    let cost = Nanos::new(period.get() / 1_000_000 * u64::from(workload.machine.floor_ppm));
+    let floor = Task { cost, deadline: period, period };
+    contexts.chain(machine.iter().map(|cpu| (floor, [cpu].into_iter().collect()))).collect()
+}
+
+#[test]
+fn the_examples_with_contexts_are_admitted_beside_the_floor() {
+    for name in
+        ["audio-graph", "voice-agent", "robot-control", "hostile-policy", "inversion", "inversion-off"]
+    {
+        let workload = example(name);
+        let cpus = CpuSet::first(workload.machine.cpus);
+        assert!(!workload.contexts.is_empty(), "{name}");
+        assert!(
+            partition(&demands(&workload), &cpus).is_ok(),
+            "{name}: {:?}",
+            partition(&demands(&workload), &cpus)
+        );
+    }
+}
+
+#[test]
+fn what_the_operator_gives_the_robots_camera_is_admitted_too() {
+    let mut workload = example("robot-control");
+    let adjusts = workload.operations.clone();
+    for timed in adjusts {
+        if let Operation::Adjust { context, budget, period } = timed.operation {
+            let context = &mut workload.contexts[context.context];
+            assert_ne!((context.budget, context.period), (budget, period));
+            (context.budget, context.period) = (budget, period);
+        }
+    }
+    assert!(partition(&demands(&workload), &CpuSet::first(workload.machine.cpus)).is_ok());
+}
+
+#[test]
+fn the_two_inversions_differ_in_donation_alone() {
+    let (mut on, off) = (example("inversion"), example("inversion-off"));
+    assert!(on.endpoints[0].donation && !off.endpoints[0].donation);
+    on.endpoints[0].donation = false;
+    assert_eq!(on, off);
+}
+
+#[test]
+fn the_leased_poller_serves_what_the_application_submits() {
+    let workload = example("sqpoll-lease");
+    let polls =
+        |table: usize| workload.threads[table].program.iter().any(|step| matches!(step, Step::Poll(0)));
+    let lease = &workload.leases[0];
+    assert!(workload.rings[0].sqpoll && polls(lease.thread.thread));
+    assert_eq!(lease.ring, Some(0));
+    assert_eq!(workload.threads[lease.thread.thread].cpus, Some(lease.cpus));
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 const INPUTS: u64 = 20_000;
 
 /// Words that mean something somewhere.
-const WORDS: [&str; 40] = [
+const WORDS: [&str; 72] = [
     "run",
     "forever",
     "sleep",
@@ -51,6 +51,38 @@ const WORDS: [&str; 40] = [
     "\"\"\"",
     "a.0",
     "4096",
+    "[[context]]",
+    "[[endpoint]]",
+    "[[lease]]",
+    "[[island]]",
+    "[[ring]]",
+    "[[session]]",
+    "[[at]]",
+    "[policy]",
+    "budget",
+    "period",
+    "deadline",
+    "context",
+    "thread",
+    "nodes",
+    "\"ledger\"",
+    "bind",
+    "unbind",
+    "revoke",
+    "drain",
+    "lease",
+    "release",
+    "submit",
+    "complete",
+    "poll",
+    "throw",
+    "needs",
+    "timeout",
+    "drop",
+    "late",
+    "adjust",
+    "policy",
+    "epoch",
 ];
 
 /// SplitMix64: enough to choose places.
@@ -176,6 +208,19 @@ fn mutated_files_are_read_or_refused_in_good_order() {
 proptest! {
     #[test]
     fn any_text_is_read_or_refused_in_good_order(text in "(?s).{0,200}") {
+        if let Err(errors) = parse("any.toml", &text) {
+            check_errors(&errors, &text);
+        }
+    }
+
+    #[test]
+    fn any_operation_is_read_or_refused_in_good_order(
+        text in "(revoke|adjust|logout|exit|revoke-lease|leave|close|policy( weight| profile)?)( [0-9a-z.%\u{b5}]{0,8}){0,5}"
+    ) {
+        let text = format!(
+            "[policy]\nservice = 'a'\n[[thread]]\nname = 'a'\nprogram = ['run 1ms']\n\
+             [[at]]\ntime = '1ms'\ndo = '{text}'\n"
+        );
         if let Err(errors) = parse("any.toml", &text) {
             check_errors(&errors, &text);
         }

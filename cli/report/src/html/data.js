@@ -68,9 +68,10 @@ const cpuLane = new Map();
 
 // The lanes of a view: by "cpu" or by "thread".
 function makeLanes(mode) {
-  if (mode === "thread") return { names: report.names, lanes: sortIntoLanes(intervals.thread, threadCount) };
+  const events = eventLanes(mode);
+  if (mode === "thread") return { names: report.names, lanes: sortIntoLanes(intervals.thread, threadCount), events };
   const key = intervals.cpu.map((id) => cpuLane.get(id));
-  return { names: [...cpuLane.keys()].map((id) => `CPU ${id}`), lanes: sortIntoLanes(key, cpuLane.size) };
+  return { names: [...cpuLane.keys()].map((id) => `CPU ${id}`), lanes: sortIntoLanes(key, cpuLane.size), events };
 }
 
 // The first position in order[from..to) whose interval ends after `time`.

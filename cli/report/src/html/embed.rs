@@ -3,7 +3,10 @@
 //! The JSON written here holds no `<`, `>` or `&`, hence neither `</script` nor `<!--`, whatever its strings say.
 
 use crate::names::Names;
-use crate::{Config, CpuReport, Report, Telemetry, ThreadReport};
+use crate::{
+    Config, ContextReport, CpuReport, Event, IslandReport, LeaseReport, Report, RingReport, Telemetry,
+    ThreadReport,
+};
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter};
 use std::io::{self, Write};
@@ -21,6 +24,11 @@ struct Embedded<'a> {
     digest: &'a str,
     cpus: &'a [CpuReport],
     threads: &'a [ThreadReport],
+    contexts: &'a [ContextReport],
+    leases: &'a [LeaseReport],
+    islands: &'a [IslandReport],
+    rings: &'a [RingReport],
+    notices: &'a [String],
     telemetry: &'a Telemetry,
     /// Names of the threads by number: those of `threads`, then those that only the schedule knows.
     names: &'a [&'a str],
@@ -28,6 +36,9 @@ struct Embedded<'a> {
     /// Intervals in the page, and in the run; `None` if the run kept no schedule.
     intervals: usize,
     intervals_total: Option<usize>,
+    /// The first events, and how many the run had.
+    events: &'a [Event],
+    events_total: usize,
 }
 
 /// Writes the JSON of the page.
@@ -38,6 +49,7 @@ pub(super) fn report(
     kept: usize,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    let events = report.events.as_deref().unwrap_or_default();
     let embedded = Embedded {
         machine: &report.machine,
         config: &report.config,
@@ -48,11 +60,18 @@ pub(super) fn report(
         digest: &report.digest,
         cpus: &report.cpus,
         threads: &report.threads,
+        contexts: &report.contexts,
+        leases: &report.leases,
+        islands: &report.islands,
+        rings: &report.rings,
+        notices: &report.notices,
         telemetry: &report.telemetry,
         names: names.list(),
         reasons,
         intervals: kept,
         intervals_total: report.schedule.as_ref().map(Vec::len),
+        events: &events[..events.len().min(super::EVENT_LIMIT)],
+        events_total: events.len(),
     };
     embedded.serialize(&mut serde_json::Serializer::with_formatter(out, ScriptSafe))?;
     Ok(())

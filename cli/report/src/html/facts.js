@@ -19,13 +19,16 @@ function note(text, kind = "") {
 }
 
 function showNotes() {
-  const list = (title, kind, size, show) => {
-    const found = report.threads.filter((t) => size(t) > 0).sort((a, b) => size(b) - size(a));
+  const list = (title, kind, size, show, all = report.threads) => {
+    const found = all.filter((t) => size(t) > 0).sort((a, b) => size(b) - size(a));
     if (!found.length) return;
     const named = found.slice(0, 4).map((t) => `${t.name} ${show(t)}`).join(", ");
     note(`${title}: ${named}${found.length > 4 ? `, and ${count(found.length - 4)} more` : ""}`, kind);
   };
   const quantum = report.config.quantum_ns;
+  for (const notice of report.notices) note(notice);
+  list("Missed deadlines of contexts", "bad", (c) => c.misses, (c) => count(c.misses), report.contexts);
+  list("Used beyond the budget", "", (c) => c.overshoot_max_ns, (c) => duration(c.overshoot_max_ns), report.contexts);
   list("Missed periods", "bad", (t) => t.misses, (t) => count(t.misses));
   list("Refused steps", "bad", (t) => t.refusals, (t) => count(t.refusals));
   list(`|lag| beyond one quantum (${instant(quantum)})`, "", (t) => quantum && t.lag_max_ns > quantum ? t.lag_max_ns : 0, (t) => duration(t.lag_max_ns));
@@ -35,6 +38,9 @@ function showNotes() {
   else if (report.intervals < total) {
     const last = intervals.end[report.intervals - 1];
     note(`The timeline holds the first ${count(report.intervals)} of ${count(total)} intervals, up to ${duration(last)}; the tables cover the whole run.`);
+  }
+  if (report.events.length < report.events_total) {
+    note(`The timeline holds the first ${count(report.events.length)} of ${count(report.events_total)} events.`);
   }
 }
 

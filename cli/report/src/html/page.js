@@ -73,6 +73,7 @@ function paint() {
     ink: css(ink), quiet, line: css(variable("--line")), accent: css(variable("--accent")),
     debt: css(variable("--debt")), load: css(mix(variable("--accent"), variable("--panel"), 0.45)),
     grid: dark ? "rgb(255 255 255 / .07)" : "rgb(0 0 0 / .07)", shade: dark ? "rgb(0 0 0 / .55)" : "rgb(120 120 115 / .2)",
+    tones: Object.fromEntries(TONES.map((tone) => [tone, css(variable(`--${tone}`))])), outline: css(variable("--panel")),
     text: (thread) => lit(thread) ? "rgb(0 0 0 / .82)" : quiet,
   }, state.selected, match);
 }
@@ -101,7 +102,18 @@ function rows(pairs) {
   return element("dl", {}, ...pairs.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 }
 
+// One event in full, or several in a line each.
+function describeEvents(found) {
+  const LISTED = 8, events = found.events.map((i) => report.events[i]);
+  if (events.length === 1) return [element("b", {}, events[0].kind), rows(eventFacts(events[0]))];
+  const about = (event) => [event.context || event.lease || event.ring || event.thread, event.to && `to ${event.to}`, event.reason].filter(Boolean).join(", ");
+  const listed = events.slice(0, LISTED).map((event) => [event.kind, `${about(event)} at ${instant(event.time_ns)}`]);
+  if (events.length > LISTED) listed.push(["and", `${count(events.length - LISTED)} more`]);
+  return [element("b", {}, `${count(events.length)} events here`), rows(listed)];
+}
+
 function describe(found) {
+  if (found.events) return describeEvents(found);
   if (found.interval === undefined) {
     const parts = found.parts.slice(0, 5).map(([thread, ns]) => [report.names[thread], `${percent(ns / found.scale)} %`]);
     return [element("b", {}, `${found.lane}: ${count(found.count)} intervals here`), rows([["at", duration(found.left)], ...parts])];
@@ -206,7 +218,10 @@ function wire() {
 
 showFacts();
 showNotes();
-const tables = { threads: threadTable(), cpus: cpuTable(), telemetry: telemetryTable() };
+const tables = {
+  threads: threadTable(), cpus: cpuTable(), contexts: contextTable(), islands: islandTable(), leases: leaseTable(),
+  rings: ringTable(), telemetry: telemetryTable(),
+};
 byId("timeline").classList.toggle("empty", !intervals.length);
 const timeline = new Timeline(byId("timeline"), {
   onPick: toggle,

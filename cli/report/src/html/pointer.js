@@ -6,7 +6,8 @@ function listen(view) {
   canvas.addEventListener("wheel", (event) => onWheel(view, event), { passive: false });
   canvas.addEventListener("pointerdown", (event) => onPress(view, event));
   canvas.addEventListener("pointermove", (event) => {
-    if (!event.buttons) view.onHover(view.find(event.offsetX, event.offsetY), event);
+    const { offsetX: x, offsetY: y } = event;
+    if (!event.buttons) view.onHover(findEvents(view, x, y) || view.find(x, y), event);
   });
   canvas.addEventListener("pointerleave", () => view.onHover(undefined));
   canvas.addEventListener("dblclick", (event) => {

@@ -26,7 +26,7 @@ class Timeline {
   setMode(mode) {
     this.mode = mode;
     this.modes[mode] = this.modes[mode] || makeLanes(mode);
-    ({ names: this.names, lanes: this.lanes } = this.modes[mode]);
+    ({ names: this.names, lanes: this.lanes, events: this.events } = this.modes[mode]);
     this.chooseLanes();
   }
 
@@ -112,6 +112,7 @@ class Timeline {
     this.drawLabels(context, labels);
     this.drawNames(context);
     this.drawAxis(context);
+    drawEvents(this, context);
     this.drawMarks(context);
   }
 

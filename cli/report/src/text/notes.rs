@@ -7,9 +7,24 @@ use mainspring_abi::Nanos;
 
 /// More than this many of one kind are counted, not listed.
 const LISTED: usize = 4;
+/// More notices than this are counted, not shown.
+const NOTICES: usize = 12;
+const LONGEST_NOTICE: usize = 400;
 
 pub(super) fn render(report: &Report, style: TextStyle) -> String {
     let mut out = String::new();
+    for notice in report.notices.iter().take(NOTICES) {
+        style.wrap(&mut out, Tone::Warn, &format!("! {}", style.fit(notice, LONGEST_NOTICE)), 2);
+    }
+    if report.notices.len() > NOTICES {
+        let more = count((report.notices.len() - NOTICES) as u64);
+        style.wrap(&mut out, Tone::Warn, &format!("! and {more} more notices, all in the JSON report"), 2);
+    }
+    let missed = report.contexts.iter().map(|c| (c.name.as_str(), c.misses));
+    worst(&mut out, style, Tone::Bad, "missed deadlines of contexts", counted(missed));
+    let beyond = report.contexts.iter().filter(|c| c.overshoot_max_ns > 0);
+    let beyond = beyond.map(|c| (c.overshoot_max_ns, duration(c.overshoot_max_ns), c.name.as_str()));
+    worst(&mut out, style, Tone::Warn, "used beyond the budget", beyond.collect());
     let quantum_ns = report.config.quantum_ns;
     list(&mut out, style, Tone::Bad, "missed periods", &report.threads, |t| {
         (t.misses > 0).then(|| (t.misses, count(t.misses)))
@@ -25,7 +40,6 @@ pub(super) fn render(report: &Report, style: TextStyle) -> String {
     out
 }
 
-/// One line per kind: the worst threads by name, and how many more there are.
 fn list(
     out: &mut String,
     style: TextStyle,
@@ -34,8 +48,17 @@ fn list(
     threads: &[ThreadReport],
     of: impl Fn(&ThreadReport) -> Option<(u64, String)>,
 ) {
-    let mut found: Vec<(u64, String, &str)> =
-        threads.iter().filter_map(|t| of(t).map(|(size, shown)| (size, shown, t.name.as_str()))).collect();
+    let found = threads.iter().filter_map(|t| of(t).map(|(size, shown)| (size, shown, t.name.as_str())));
+    worst(out, style, tone, title, found.collect());
+}
+
+/// Those that counted anything: how much, as text, and whose.
+fn counted<'a>(rows: impl Iterator<Item = (&'a str, u64)>) -> Vec<(u64, String, &'a str)> {
+    rows.filter(|(_, n)| *n > 0).map(|(name, n)| (n, count(n), name)).collect()
+}
+
+/// One line per kind: the worst by name, and how many more there are.
+fn worst(out: &mut String, style: TextStyle, tone: Tone, title: &str, mut found: Vec<(u64, String, &str)>) {
     if found.is_empty() {
         return;
     }

@@ -2,7 +2,10 @@
 
 #![allow(dead_code)] // Each test binary uses its own part of this.
 
-use mainspring_report::{Config, CpuReport, Report, ScheduleEntry, Telemetry, ThreadReport, WakeLatency};
+use mainspring_report::{
+    Config, ContextReport, CpuReport, Event, IslandReport, LeaseReport, Report, RingReport, ScheduleEntry,
+    Telemetry, ThreadReport, WakeLatency,
+};
 
 pub fn thread(name: &str, weight: u16, runtime_ns: u64, entitled_ns: u64) -> ThreadReport {
     ThreadReport { name: name.to_owned(), weight, runtime_ns, entitled_ns, ..ThreadReport::default() }
@@ -40,7 +43,109 @@ pub fn small() -> Report {
             entry(0, "batch", 3_001_000, 4_000_001, "yielded"),
             entry(1, "hog", 4_000_001, 5_000_000, "end"),
         ]),
+        ..Report::default()
     }
+}
+
+/// As [`small`], with something of each kind of granted time.
+pub fn granted() -> Report {
+    Report {
+        contexts: vec![
+            ContextReport {
+                name: "audio".to_owned(),
+                cpu: Some(1),
+                budget_ns: 2_000_000,
+                period_ns: 10_000_000,
+                deadline_ns: 5_000_000,
+                criticality: 3,
+                priority: 7,
+                granted_ns: 200_000_000,
+                used_ns: 150_000_000,
+                donated_ns: 30_000_000,
+                depletions: 4,
+                misses: 0,
+                overshoot_max_ns: 0,
+                generation: 1,
+                state: "bound".to_owned(),
+            },
+            ContextReport {
+                name: "voice.0".to_owned(),
+                cpu: None,
+                budget_ns: 1_500_000,
+                period_ns: 20_000_000,
+                deadline_ns: 20_000_000,
+                granted_ns: 30_000_000,
+                used_ns: 30_000_000,
+                misses: 2,
+                overshoot_max_ns: 1_234,
+                generation: 2,
+                state: "revoked".to_owned(),
+                ..ContextReport::default()
+            },
+        ],
+        leases: vec![LeaseReport {
+            name: "quiet".to_owned(),
+            cpus: vec![1, 2, 3],
+            thread: "editor".to_owned(),
+            state: "active".to_owned(),
+            activations: 3,
+            tickless_ns: 700_000_000,
+            ticks_suppressed: 69,
+            exits: [("second-runnable".to_owned(), 2)].into(),
+        }],
+        islands: vec![
+            IslandReport {
+                name: "graph".to_owned(),
+                admitted: true,
+                reason: "every demand is met".to_owned(),
+            },
+            IslandReport {
+                name: "arm".to_owned(),
+                admitted: false,
+                reason: "memory \"heap\" may fault".to_owned(),
+            },
+        ],
+        rings: vec![RingReport {
+            name: "disk".to_owned(),
+            submitted: 1_000,
+            completed: 998,
+            dropped: 3,
+            late: 4,
+            overflow: 1,
+            wakeups: 12,
+            sleeps: 13,
+            spins_ns: 650_000,
+            busy_ns: 1_000_000,
+            mode: "sqpoll-sleeping".to_owned(),
+        }],
+        notices: vec!["contexts on cpu 0 are not admitted: 11ms are due within 10ms".to_owned()],
+        events: Some(events()),
+        ..small()
+    }
+}
+
+fn events() -> Vec<Event> {
+    vec![
+        Event {
+            cpu: Some(1),
+            context: Some("audio".to_owned()),
+            refills: Some(vec![(10_000_000, 2_000_000)]),
+            ..Event::new(0, "refill")
+        },
+        Event {
+            cpu: Some(0),
+            context: Some("audio".to_owned()),
+            thread: Some("hog".to_owned()),
+            to: Some("editor".to_owned()),
+            ..Event::new(3_001_000, "donate")
+        },
+        Event {
+            thread: Some("batch".to_owned()),
+            reason: Some("stale generation".to_owned()),
+            ..Event::new(3_500_000, "bind")
+        },
+        Event { reason: Some("no answer".to_owned()), ..Event::new(6_000_000, "policy-slow") },
+    ]
 }
 
 fn threads() -> Vec<ThreadReport> {
