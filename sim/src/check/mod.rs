@@ -102,11 +102,18 @@ impl<N: Number> Checks<N> {
         self.fairness.as_ref()
     }
 
+    /// The model of contexts.
+    #[must_use]
+    pub fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
     fn thorough(&self) -> bool {
         self.setting.threads() <= SMALL || self.events.is_multiple_of(SELDOM)
     }
 
-    fn check(&mut self, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
+    /// Judges `fact`, after which `cpu` is as it is; `Err` says what must not be.
+    pub fn judge(&mut self, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
         let all = self.thorough();
         // Those that judge by what was before go first, then the book is brought up to date.
         self.timers.before(&self.setting, &self.book, &self.grants, fact)?;
@@ -141,7 +148,7 @@ impl<N: Number> Watch for Checks<N> {
             return Ok(());
         }
         let fact = Fact { now, cpu: cpu.id().index(), seen, outcome };
-        let checked = self.check(cpu, &fact);
+        let checked = self.judge(cpu, &fact);
         self.failed = checked.is_err();
         checked.map_err(|what| format!("{what}\n  after {fact:?}"))
     }

@@ -56,6 +56,7 @@ impl Grants {
         };
         let due = self.held(first).map_or(u64::MAX, super::Grant::due);
         if waiting && let Some(amount) = self.corners[at].floor.claims(now, due) {
+            self.tally.by_floor += 1;
             self.corners[at].cap = Some(now + amount);
             return ensure(run.is_some_and(|run| self.lane(run.thread) == Lane::Fair), || {
                 format!("best effort insists on its floor, and {run:?} runs")
@@ -74,6 +75,7 @@ impl Grants {
         ensure(end == Some(now + amount), || {
             format!("{first:?} has the CPU until {end:?}, its budget ends at {}", now + amount)
         })?;
+        self.tally.on_contexts += 1;
         self.forget(at, first);
         self.corners[at].on_context = true;
         Ok(())

@@ -37,6 +37,7 @@ impl Grants {
             }
             (Seen::Expire, Outcome::Expired(Some((seat, _)), reschedule)) => {
                 if self.is_lent(seat.thread()) {
+                    self.tally.expired_away += 1;
                     return ensure(!reschedule, || format!("{seat:?} is ready though its context is away"));
                 }
                 self.publish(book, cpu, at, now, seat, Some(reschedule))
@@ -253,6 +254,7 @@ impl Grants {
             grant.donors.push(thread);
             grant.active = None;
         }
+        self.tally.lent += 1;
         self.holder_mut(thread).right = Right::Lent(who);
         Ok(())
     }
@@ -333,6 +335,7 @@ impl Grants {
                 continue;
             }
             self.stand(at, thread, Lane::Context, None);
+            self.tally.refilled += 1;
             self.refilled.push((thread, lane));
         }
     }

@@ -90,6 +90,25 @@ pub struct Corner {
     pub cap: Option<u64>,
 }
 
+/// How often what happened: whoever trusts the checkers wants to know that they had something to check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Decisions for a context.
+    pub on_contexts: u64,
+    /// Decisions for best effort by right of its floor, while a context was ready.
+    pub by_floor: u64,
+    /// Threads that had to wait for a refill.
+    pub throttled: u64,
+    /// Threads that went on without their context until the refill.
+    pub went_on: u64,
+    /// Refills that somebody waited for.
+    pub refilled: u64,
+    /// Loans.
+    pub lent: u64,
+    /// Timed waits that ended while the context was away.
+    pub expired_away: u64,
+}
+
 /// All contexts.
 #[derive(Debug)]
 pub struct Grants {
@@ -97,6 +116,7 @@ pub struct Grants {
     holders: Vec<Option<Holder>>,
     grants: BTreeMap<ContextRef, Grant>,
     corners: Vec<Corner>,
+    tally: Tally,
     /// Whose refill came at the last event, and on what they competed before; not the running thread.
     pub(super) refilled: Vec<(ThreadRef, Lane)>,
 }
@@ -119,8 +139,15 @@ impl Grants {
             holders: Vec::new(),
             grants: BTreeMap::new(),
             corners: vec![corner; setting.cpus],
+            tally: Tally::default(),
             refilled: Vec::new(),
         }
+    }
+
+    /// How often what happened.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// CPU number `cpu`.
@@ -369,8 +396,10 @@ impl Grants {
         if release <= now {
             self.stand(cpu, thread, Lane::Context, None);
         } else if grant.spec.overrun == Overrun::Notify {
+            self.tally.went_on += 1;
             self.stand(cpu, thread, Lane::Fair, Some(release));
         } else {
+            self.tally.throttled += 1;
             self.stand(cpu, thread, Lane::Throttled, Some(release));
         }
     }
