@@ -2,6 +2,7 @@
 //! thread's account holds its own intervals and nothing else.
 
 use super::book::Book;
+use super::contexts::{Grants, Lane};
 use super::ensure;
 use super::fact::{Arrival, Fact, Seen, Why};
 use mainspring_abi::{Nanos, ThreadRef, Weight};
@@ -58,26 +59,51 @@ impl Accounts {
     }
 
     /// Writes `fact` down; `book` is as it was before.
-    pub fn before(&mut self, book: &Book, fact: &Fact) -> Result<(), String> {
+    pub fn before(&mut self, book: &Book, grants: &Grants, fact: &Fact) -> Result<(), String> {
         let (now, cpu) = (fact.now.get(), fact.cpu);
         let last = std::mem::replace(&mut self.spent[cpu].last, now);
         ensure(last <= now, || format!("time went back from {last} to {now}"))?;
         let running = book.page(cpu).running;
+        let on_context = book.page(cpu).on_context;
         match (&fact.seen, fact.outcome) {
             (Seen::Accept(arrival), Outcome::Seated(..)) => self.arrive(now, cpu, arrival),
             (
                 Seen::Wake(seat) | Seen::HandOff(seat) | Seen::Release(seat),
                 Outcome::Ready(..) | Outcome::Direct(_),
-            ) => self.ready(now, seat.thread()),
-            (Seen::Expire, Outcome::Expired(Some((seat, _)), _)) => self.ready(now, seat.thread()),
+            ) => self.ready(now, grants, seat.thread()),
+            (Seen::Expire, Outcome::Expired(Some((seat, _)), _)) if grants.is_lent(seat.thread()) => Ok(()),
+            (Seen::Expire, Outcome::Expired(Some((seat, _)), _)) => self.ready(now, grants, seat.thread()),
+            (Seen::BlockCurrent(..), Outcome::Done) => {
+                self.stop(now, cpu, running, on_context)?;
+                self.ledger(running.ok_or("nobody ran who could block")?)?.blocks += 1;
+                Ok(())
+            }
+            (Seen::Bind(seat, _), Outcome::Ready(..)) => {
+                if running == Some(seat.thread()) {
+                    self.stop(now, cpu, running, on_context)?;
+                } else if grants.lane(seat.thread()) == Lane::Fair {
+                    self.compete(seat.thread())?;
+                }
+                Ok(())
+            }
+            (Seen::Unbind(seat), Outcome::Took(_)) => {
+                let fair = match running {
+                    Some(thread) if thread == seat.thread() => {
+                        self.stop(now, cpu, running, on_context)?;
+                        !on_context
+                    }
+                    _ => book.lane(seat.thread()) == Lane::Fair,
+                };
+                if fair { Ok(()) } else { self.compete(seat.thread()) }
+            }
             (Seen::SetWeight(seat, weight), Outcome::Done) => {
                 self.ledger(seat.thread())?.weight = *weight;
                 Ok(())
             }
-            (Seen::ExitCurrent, Outcome::Left(Some(_))) => self.stop(now, cpu, running),
+            (Seen::ExitCurrent, Outcome::Left(Some(_))) => self.stop(now, cpu, running, on_context),
             (Seen::Resched(why), Outcome::Decided(decision)) => {
-                self.stop(now, cpu, running)?;
-                self.decided(now, cpu, running, *why, decision)
+                self.stop(now, cpu, running, on_context)?;
+                self.decided(now, cpu, grants, running, *why, decision)
             }
             _ => Ok(()),
         }
@@ -136,18 +162,31 @@ impl Accounts {
         ledger.agrees(&arrival.account)?;
         let moved = ledger.last_cpu.is_some_and(|last| last != cpu);
         ledger.migrations += u64::from(moved || arrival.via == Via::Steal);
-        self.ready(now, thread)
-    }
-
-    fn ready(&mut self, now: u64, thread: ThreadRef) -> Result<(), String> {
-        let ledger = self.ledger(thread)?;
         ledger.ready_since.get_or_insert(now);
         ledger.competing = ledger.weight;
         Ok(())
     }
 
-    /// The interval in progress ends.
-    fn stop(&mut self, now: u64, cpu: usize, running: Option<ThreadRef>) -> Result<(), String> {
+    fn ready(&mut self, now: u64, grants: &Grants, thread: ThreadRef) -> Result<(), String> {
+        self.ledger(thread)?.ready_since.get_or_insert(now);
+        if grants.lane(thread) == Lane::Fair { self.compete(thread) } else { Ok(()) }
+    }
+
+    /// A weight counts from when its thread next competes with it.
+    fn compete(&mut self, thread: ThreadRef) -> Result<(), String> {
+        let ledger = self.ledger(thread)?;
+        ledger.competing = ledger.weight;
+        Ok(())
+    }
+
+    /// The interval in progress ends. What was used of a context is no part of a share.
+    fn stop(
+        &mut self,
+        now: u64,
+        cpu: usize,
+        running: Option<ThreadRef>,
+        on_context: bool,
+    ) -> Result<(), String> {
         let spent = &mut self.spent[cpu];
         let ran = now - std::mem::replace(&mut spent.since, now);
         let Some(thread) = running else {
@@ -157,6 +196,9 @@ impl Accounts {
         spent.charged += ran;
         let ledger = self.ledger(thread)?;
         ledger.runtime += ran;
+        if on_context {
+            return Ok(());
+        }
         ledger.intervals += 1;
         let weight = u128::from(ledger.competing.get());
         ledger.virtual_runtime += (u128::from(ran) << VIRTUAL_BITS) * REFERENCE / weight;
@@ -167,6 +209,7 @@ impl Accounts {
         &mut self,
         now: u64,
         cpu: usize,
+        grants: &Grants,
         before: Option<ThreadRef>,
         why: Why,
         decision: Decision,
@@ -181,7 +224,9 @@ impl Accounts {
                 Why::Blocked(..) => ledger.blocks += 1,
                 _ => {
                     ledger.ready_since = Some(now);
-                    ledger.competing = ledger.weight;
+                    if grants.lane(thread) == Lane::Fair {
+                        ledger.competing = ledger.weight;
+                    }
                 }
             }
             ledger.preemptions += u64::from(why == Why::Preempted && next != before);

@@ -3,6 +3,7 @@
 //! A live thread is on one CPU in one state, or between two CPUs. The book refuses what cannot be: a thread that
 //! arrives while it is somewhere, runs while it runs elsewhere, or comes back after its end.
 
+use super::contexts::{Grants, Lane};
 use super::ensure;
 use super::fact::{Fact, Seen, Why};
 use mainspring_abi::{Nanos, ThreadRef};
@@ -40,6 +41,8 @@ pub struct Known {
     pub at: Whereabouts,
     /// When its timed wait ends.
     pub deadline: Option<Nanos>,
+    /// On what it competes, while it is ready or running.
+    pub lane: Lane,
 }
 
 /// A CPU as the book sees it.
@@ -49,8 +52,12 @@ pub struct Page {
     pub running: Option<ThreadRef>,
     /// The target of a direct handoff.
     pub direct: Option<ThreadRef>,
+    /// Whether it runs on a context.
+    pub on_context: bool,
     /// How many wait in the queue; the direct target does not.
     pub queued: usize,
+    /// How many of them are ready on a context.
+    pub urgent: usize,
     /// How many are held.
     pub held: usize,
     /// How many seats are taken.
@@ -102,16 +109,52 @@ impl Book {
         }
     }
 
-    /// Writes `fact` down.
-    pub fn note(&mut self, fact: &Fact) -> Result<(), String> {
+    /// On what `thread` competes.
+    #[must_use]
+    pub fn lane(&self, thread: ThreadRef) -> Lane {
+        self.find(thread).map_or(Lane::Fair, |known| known.lane)
+    }
+
+    /// Whether somebody of best effort waits for CPU number `cpu`.
+    #[must_use]
+    pub fn contended(&self, cpu: usize) -> bool {
+        let page = &self.pages[cpu];
+        page.queued > page.urgent || page.direct.is_some()
+    }
+
+    /// Writes `fact` down; `grants` have followed it already.
+    pub fn note(&mut self, grants: &Grants, fact: &Fact) -> Result<(), String> {
         let cpu = fact.cpu;
+        self.happen(grants, fact)?;
+        self.pages[cpu].on_context = grants.corner(cpu).on_context;
+        if let Some(thread) = self.pages[cpu].running {
+            self.known(thread)?.lane = grants.lane(thread);
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, grants: &Grants, fact: &Fact) -> Result<(), String> {
+        let cpu = fact.cpu;
+        for (thread, lane) in &grants.refilled {
+            if *lane == Lane::Throttled {
+                self.set(grants, cpu, *thread, State::Queued)?;
+            } else {
+                self.move_lane(grants, cpu, *thread)?;
+            }
+        }
         match (&fact.seen, fact.outcome) {
             (Seen::Accept(arrival), Outcome::Seated(slot, _)) => {
-                let direct = arrival.via == Via::HandOff && self.pages[cpu].direct.is_none();
-                let state = if direct { State::Direct } else { State::Queued };
-                self.arrive(cpu, slot, arrival.thread, state)
+                let best_effort = !grants.holds(arrival.thread);
+                let direct = arrival.via == Via::HandOff && self.pages[cpu].direct.is_none() && best_effort;
+                let state = if direct { State::Direct } else { ready(grants, arrival.thread) };
+                self.arrive(grants, cpu, slot, arrival.thread, state)
             }
-            (Seen::Resched(why), Outcome::Decided(decision)) => self.decided(cpu, *why, decision),
+            (Seen::Resched(why), Outcome::Decided(decision)) => self.decided(grants, cpu, *why, decision),
+            (Seen::BlockCurrent(kind, deadline), Outcome::Done) => {
+                let running = self.pages[cpu].running.ok_or("nobody ran who could block")?;
+                self.known(running)?.deadline = *deadline;
+                self.set(grants, cpu, running, State::Asleep(*kind))
+            }
             (Seen::ExitCurrent, Outcome::Left(left)) => {
                 let running = self.pages[cpu].running;
                 ensure(left.map(|(thread, _)| thread) == running, || {
@@ -120,13 +163,20 @@ impl Book {
                 running.map_or(Ok(()), |thread| self.depart(cpu, thread, Whereabouts::Ended))
             }
             (Seen::Wake(seat) | Seen::Release(seat) | Seen::HandOff(seat), Outcome::Ready(..)) => {
-                self.set(cpu, seat.thread(), State::Queued)
+                self.set(grants, cpu, seat.thread(), ready(grants, seat.thread()))
             }
-            (Seen::HandOff(seat), Outcome::Direct(_)) => self.set(cpu, seat.thread(), State::Direct),
-            (Seen::Hold(seat), Outcome::Done) => self.set(cpu, seat.thread(), State::Held),
+            (Seen::HandOff(seat), Outcome::Direct(_)) => self.set(grants, cpu, seat.thread(), State::Direct),
+            (Seen::Hold(seat), Outcome::Done) => self.set(grants, cpu, seat.thread(), State::Held),
+            (Seen::Expire, Outcome::Expired(Some((seat, _)), _)) if grants.is_lent(seat.thread()) => {
+                self.stop_waiting(cpu, seat.thread())
+            }
             (Seen::Expire, Outcome::Expired(Some((seat, _)), _)) => {
-                self.set(cpu, seat.thread(), State::Queued)
+                self.set(grants, cpu, seat.thread(), ready(grants, seat.thread()))
             }
+            (Seen::Bind(seat, _), Outcome::Ready(..)) | (Seen::Unbind(seat), Outcome::Took(_)) => {
+                self.change_hands(grants, cpu, *seat)
+            }
+            (Seen::Lend(..) | Seen::WriteOff(_), Outcome::Took(_)) => Ok(()),
             (Seen::Remove(seat), Outcome::Left(Some((thread, _)))) => {
                 ensure(seat.thread() == thread, || {
                     format!("{thread:?} was removed from the seat of another")
@@ -156,7 +206,47 @@ impl Book {
         }
     }
 
-    fn arrive(&mut self, cpu: usize, slot: u32, thread: ThreadRef, state: State) -> Result<(), String> {
+    /// The thread at `seat` has got or lost a context, whatever it does.
+    fn change_hands(&mut self, grants: &Grants, cpu: usize, seat: Seat) -> Result<(), String> {
+        let thread = seat.thread();
+        match self.state_on(cpu, thread)? {
+            State::Queued | State::Direct | State::Throttled => {
+                let to = ready(grants, thread);
+                if self.state_on(cpu, thread)? == to {
+                    self.move_lane(grants, cpu, thread)
+                } else {
+                    self.set(grants, cpu, thread, to)
+                }
+            }
+            State::Running | State::Held | State::Asleep(_) => Ok(()),
+        }
+    }
+
+    /// `thread` stays queued, and competes on something else.
+    fn move_lane(&mut self, grants: &Grants, cpu: usize, thread: ThreadRef) -> Result<(), String> {
+        self.count(cpu, thread, State::Queued, false);
+        self.known(thread)?.lane = grants.lane(thread);
+        self.count(cpu, thread, State::Queued, true);
+        Ok(())
+    }
+
+    /// The time that `thread` may wait is over, and it stays asleep.
+    fn stop_waiting(&mut self, cpu: usize, thread: ThreadRef) -> Result<(), String> {
+        let state = self.state_on(cpu, thread)?;
+        self.count(cpu, thread, state, false);
+        self.known(thread)?.deadline = None;
+        self.count(cpu, thread, state, true);
+        Ok(())
+    }
+
+    fn arrive(
+        &mut self,
+        grants: &Grants,
+        cpu: usize,
+        slot: u32,
+        thread: ThreadRef,
+        state: State,
+    ) -> Result<(), String> {
         let index = thread.index() as usize;
         if self.threads.len() <= index {
             self.threads.resize(index + 1, None);
@@ -169,8 +259,8 @@ impl Book {
                 format!("{thread:?} arrived while {:?} is {:?}", known.thread, known.at)
             })?;
         }
-        self.threads[index] =
-            Some(Known { thread, at: Whereabouts::On { cpu, slot, state }, deadline: None });
+        let at = Whereabouts::On { cpu, slot, state };
+        self.threads[index] = Some(Known { thread, at, deadline: None, lane: grants.lane(thread) });
         self.pages[cpu].seated += 1;
         self.count(cpu, thread, state, true);
         Ok(())
@@ -186,21 +276,24 @@ impl Book {
         Ok(())
     }
 
-    fn decided(&mut self, cpu: usize, why: Why, decision: Decision) -> Result<(), String> {
+    fn decided(&mut self, grants: &Grants, cpu: usize, why: Why, decision: Decision) -> Result<(), String> {
         let before = self.pages[cpu].running;
         ensure(before.is_none() == (why == Why::Nothing), || {
             format!("{before:?} runs, yet the stop is {why:?}")
         })?;
-        if let Some(direct) = self.pages[cpu].direct {
-            self.set(cpu, direct, State::Queued)?;
+        // While contexts run, the target of a handoff goes on being one.
+        if let Some(direct) = self.pages[cpu].direct
+            && !grants.corner(cpu).on_context
+        {
+            self.set(grants, cpu, direct, State::Queued)?;
         }
         if let Some(thread) = before {
             match why {
                 Why::Blocked(kind, deadline) => {
                     self.known(thread)?.deadline = deadline;
-                    self.set(cpu, thread, State::Asleep(kind))?;
+                    self.set(grants, cpu, thread, State::Asleep(kind))?;
                 }
-                _ => self.set(cpu, thread, State::Queued)?,
+                _ => self.set(grants, cpu, thread, ready(grants, thread))?,
             }
         }
         match decision {
@@ -208,7 +301,7 @@ impl Book {
                 let state = self.state_on(cpu, run.thread)?;
                 ensure(state == State::Queued, || format!("{:?} was chosen while {state:?}", run.thread))?;
                 ensure(run.switched == (before != Some(run.thread)), || "a switch miscalled".to_owned())?;
-                self.set(cpu, run.thread, State::Running)
+                self.set(grants, cpu, run.thread, State::Running)
             }
             Decision::Idle => {
                 let queued = self.pages[cpu].queued;
@@ -229,7 +322,7 @@ impl Book {
         }
     }
 
-    fn set(&mut self, cpu: usize, thread: ThreadRef, to: State) -> Result<(), String> {
+    fn set(&mut self, grants: &Grants, cpu: usize, thread: ThreadRef, to: State) -> Result<(), String> {
         let from = self.state_on(cpu, thread)?;
         let right = match to {
             State::Running => from == State::Queued,
@@ -237,10 +330,11 @@ impl Book {
             State::Direct => matches!(from, State::Asleep(_)) && self.pages[cpu].direct.is_none(),
             State::Held => from == State::Queued,
             State::Asleep(_) => from == State::Running,
-            State::Throttled => from == State::Running,
+            State::Throttled => grants.holds(thread),
         };
         ensure(right && from != to, || format!("{thread:?} went from {from:?} to {to:?}"))?;
         self.count(cpu, thread, from, false);
+        self.known(thread)?.lane = grants.lane(thread);
         self.count(cpu, thread, to, true);
         let known = self.known(thread)?;
         if let Whereabouts::On { state, .. } = &mut known.at {
@@ -254,12 +348,18 @@ impl Book {
 
     fn count(&mut self, cpu: usize, thread: ThreadRef, state: State, enters: bool) {
         let deadline = self.find(thread).and_then(|known| known.deadline);
+        let urgent = self.lane(thread) == Lane::Context;
         let page = &mut self.pages[cpu];
         let change = |count: &mut usize| *count = count.wrapping_add_signed(if enters { 1 } else { -1 });
         match state {
             State::Running => page.running = enters.then_some(thread),
             State::Direct => page.direct = enters.then_some(thread),
-            State::Queued => change(&mut page.queued),
+            State::Queued => {
+                change(&mut page.queued);
+                if urgent {
+                    change(&mut page.urgent);
+                }
+            }
             State::Held => change(&mut page.held),
             State::Throttled => {}
             State::Asleep(_) => {
@@ -274,4 +374,9 @@ impl Book {
             }
         }
     }
+}
+
+/// The state of a thread that has just become ready.
+fn ready(grants: &Grants, thread: ThreadRef) -> State {
+    if grants.lane(thread) == Lane::Throttled { State::Throttled } else { State::Queued }
 }

@@ -1,8 +1,9 @@
 //! What was seen: an event and its outcome, kept by value.
 
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
+use mainspring_sched::context::{Context, ContextSpec};
 use mainspring_sched::flight::{EventRef, Outcome};
-use mainspring_sched::{Account, Affinity, Entity, IdleConditions, Seat, Stop, Via, WaitKind};
+use mainspring_sched::{Account, Affinity, Authority, Entity, IdleConditions, Seat, Stop, Via, WaitKind};
 
 /// One event of one CPU, over and done with.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ pub enum Seen {
     SetWeight(Seat, Weight),
     SetClass(Seat, LatencyClass),
     BlockCurrent(WaitKind, Option<Nanos>),
-    Bind(Seat, ContextRef),
+    Bind(Seat, Box<Given>),
     Unbind(Seat),
     Lend(Seat, ThreadRef),
     WriteOff(Seat),
@@ -65,6 +66,33 @@ pub struct Arrival {
     pub lag_ns: i64,
     pub last_cpu: Option<CpuId>,
     pub account: Account,
+    pub title: Title,
+}
+
+/// On whose time a thread runs.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each variant is that of `Authority`")]
+pub enum Title {
+    BestEffort,
+    Context(Box<Given>),
+    Lent(ContextRef),
+}
+
+/// A context that came to a thread.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// Which.
+    pub who: ContextRef,
+    /// What it grants.
+    pub spec: ContextSpec,
+    /// Release and amount of each refill.
+    pub refills: Vec<(u64, u64)>,
+    /// What was used of it, in all.
+    pub used: u64,
+    /// And on loan.
+    pub donated: u64,
+    /// Who waits for it to come back.
+    pub donors: Vec<ThreadRef>,
 }
 
 impl Seen {
@@ -97,7 +125,7 @@ impl Seen {
             EventRef::BlockCurrent(kind, timeout) => {
                 Self::BlockCurrent(kind, timeout.map(|timeout| timeout.deadline))
             }
-            EventRef::Bind(seat, context) => Self::Bind(seat, context.who()),
+            EventRef::Bind(seat, context) => Self::Bind(seat, Box::new(Given::of(context))),
             EventRef::Unbind(seat) => Self::Unbind(seat),
             EventRef::Lend(seat, to) => Self::Lend(seat, to),
             EventRef::WriteOff(seat) => Self::WriteOff(seat),
@@ -135,6 +163,27 @@ impl Arrival {
             lag_ns: entity.lag().as_nanos(),
             last_cpu: entity.last_cpu(),
             account: entity.account().clone(),
+            title: match entity.authority() {
+                Authority::BestEffort => Title::BestEffort,
+                Authority::Context(context) => Title::Context(Box::new(Given::of(context))),
+                Authority::Lent(who) => Title::Lent(*who),
+            },
+        }
+    }
+}
+
+impl Given {
+    /// Keeps what matters of `context`.
+    #[must_use]
+    pub fn of(context: &Context) -> Self {
+        let refills = context.refills().list().iter();
+        Self {
+            who: context.who(),
+            spec: context.spec().clone(),
+            refills: refills.map(|refill| (refill.at.get(), refill.amount.get())).collect(),
+            used: context.usage().used.get(),
+            donated: context.usage().donated.get(),
+            donors: context.donors().iter().collect(),
         }
     }
 }

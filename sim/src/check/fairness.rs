@@ -6,11 +6,12 @@
 //! Where two tags differ by less than the core can tell apart, either choice is right.
 
 use super::book::Book;
+use super::contexts::{Grants, Lane};
 use super::fact::{Arrival, Fact, Seen, Why};
 use super::fluid::{Fluid, span};
 use super::reference::Preference;
 use super::{Number, Setting, ensure};
-use mainspring_abi::{LatencyClass, ThreadRef};
+use mainspring_abi::{LatencyClass, Nanos, ThreadRef};
 use mainspring_sched::flight::Outcome;
 use mainspring_sched::{Affinity, Cpu, Decision, Lag, State, Via};
 
@@ -58,6 +59,8 @@ pub(super) struct Competitor<N> {
     pub(super) tag: Option<Tag<N>>,
     /// What it is owed while it is on no queue.
     carried: N,
+    /// Whether it holds a context.
+    pub(super) holds: bool,
 }
 
 /// One CPU.
@@ -126,7 +129,7 @@ impl<N: Number> Fairness<N> {
     }
 
     /// Lets the exact schedule follow `fact` and judges its outcome; `book` is as it was before.
-    pub fn follow(&mut self, book: &Book, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
+    pub fn follow(&mut self, book: &Book, grants: &Grants, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
         let (now, at) = (fact.now.get(), fact.cpu);
         if let (Seen::Give(thief), Outcome::Left(left)) = (&fact.seen, fact.outcome) {
             self.judge_victim(book, at, thief.index(), left.is_some())?;
@@ -139,15 +142,29 @@ impl<N: Number> Fairness<N> {
                 return Ok(());
             }
             (Seen::SetClass(seat, class), Outcome::Done) => {
-                self.competitor_mut(seat.thread().index()).class = *class;
+                let index = seat.thread().index();
+                self.competitor_mut(index).class = *class;
+                // Of a shorter request, the whole ones are behind it.
+                let request = self.request(index);
+                self.competitor_mut(index).used %= request;
+                return Ok(());
+            }
+            (Seen::Lend(seat, _), Outcome::Took(_)) => {
+                self.competitor_mut(seat.thread().index()).holds = false;
+                return Ok(());
+            }
+            (Seen::Timer, _) if grants.corner(at).holders == 0 => return Ok(()),
+            (Seen::Expire, Outcome::Expired(Some((seat, _)), _)) if grants.is_lent(seat.thread()) => {
                 return Ok(());
             }
             (_, Outcome::BadSeat | Outcome::Refused)
-            | (Seen::Timer | Seen::RescheduleReceived | Seen::EnterIdle(_), _)
+            | (Seen::RescheduleReceived | Seen::EnterIdle(_) | Seen::WriteOff(_), _)
             | (Seen::Expire, Outcome::Expired(None, _)) => return Ok(()),
             _ => {}
         }
-        if self.places[at].fluid.advance(now) {
+        if book.page(at).on_context {
+            self.places[at].fluid.stand_still(now);
+        } else if self.places[at].fluid.advance(now) {
             self.places[at].doubtful = false;
             self.doubt(at);
         }
@@ -155,26 +172,38 @@ impl<N: Number> Fairness<N> {
         self.within_bounds(book, at, now)?;
         match (&fact.seen, fact.outcome) {
             (Seen::Accept(arrival), Outcome::Seated(_, reschedule)) => {
-                self.arrive(book, at, now, arrival, reschedule)
+                self.arrive(book, grants, at, now, arrival, reschedule)
             }
-            (Seen::Resched(why), Outcome::Decided(decision)) => self.decide(book, at, now, *why, decision),
+            (Seen::Resched(why), Outcome::Decided(decision)) => {
+                self.decide(book, grants, at, now, *why, decision)
+            }
             (Seen::ExitCurrent, Outcome::Left(Some((thread, lag)))) => {
-                self.charge(at, now, thread.index());
+                self.charge(book, at, now, thread.index());
                 let exact = self.leave(at, thread.index());
                 self.agrees(thread, &exact, lag)
             }
-            (Seen::Wake(seat), Outcome::Ready(reschedule, _)) => {
-                self.wake(at, seat.thread().index());
-                self.publish(book, at, now, seat.thread().index(), reschedule)
+            (Seen::Wake(seat) | Seen::HandOff(seat), Outcome::Ready(reschedule, _)) => {
+                self.wake_up(book, grants, at, now, seat.thread(), reschedule)
             }
             (Seen::Expire, Outcome::Expired(Some((seat, _)), reschedule)) => {
-                self.wake(at, seat.thread().index());
-                self.publish(book, at, now, seat.thread().index(), reschedule)
+                self.wake_up(book, grants, at, now, seat.thread(), reschedule)
             }
-            (Seen::HandOff(seat), Outcome::Ready(reschedule, _)) => {
-                ensure(self.places[at].direct.is_some(), || "a handoff was queued needlessly".to_owned())?;
-                self.wake(at, seat.thread().index());
-                self.publish(book, at, now, seat.thread().index(), reschedule)
+            (Seen::Timer, _) => {
+                self.refill(at, grants);
+                Ok(())
+            }
+            (Seen::BlockCurrent(..), Outcome::Done) => {
+                if let Some(running) = book.page(at).running {
+                    self.charge(book, at, now, running.index());
+                    self.fall_asleep(book, at, running.index());
+                }
+                self.places[at].slice_end = u64::MAX;
+                Ok(())
+            }
+            (Seen::Bind(seat, _), Outcome::Ready(..)) => self.bind(book, grants, at, now, seat.thread()),
+            (Seen::Unbind(seat), Outcome::Took(_)) => {
+                self.unbind(book, at, now, seat.thread());
+                Ok(())
             }
             (Seen::HandOff(seat), Outcome::Direct(_)) => {
                 self.wake(at, seat.thread().index());
@@ -184,18 +213,24 @@ impl<N: Number> Fairness<N> {
             }
             (Seen::Hold(seat), Outcome::Done) => {
                 let index = seat.thread().index();
-                let carried = self.leave(at, index);
-                let competitor = self.competitor_mut(index);
-                competitor.tag = None;
-                competitor.carried = carried;
+                let competes = self.places[at].fluid.standing(index).awake;
+                let credit = if competes { self.places[at].fluid.lag(index, 0) } else { N::whole(0) };
+                self.withdraw(at, index);
+                self.competitor_mut(index).carried = credit;
                 Ok(())
             }
             (Seen::Release(seat), Outcome::Ready(reschedule, _)) => {
-                let index = seat.thread().index();
-                self.join(at, index);
-                self.publish(book, at, now, index, reschedule)
+                let (thread, credit) =
+                    (seat.thread(), self.competitor(seat.thread().index()).carried.clone());
+                if grants.holds(thread) {
+                    self.wake_up(book, grants, at, now, thread, reschedule)
+                } else {
+                    self.wake(at, thread.index());
+                    self.places[at].fluid.restore(thread.index(), &credit);
+                    self.publish(book, at, now, thread.index(), reschedule)
+                }
             }
-            (Seen::Remove(_), Outcome::Left(Some((thread, lag)))) => self.remove(book, at, thread, lag),
+            (Seen::Remove(_), Outcome::Left(Some((thread, lag)))) => self.remove(at, thread, lag),
             (Seen::Give(thief), Outcome::Left(left)) => self.give(book, at, thief.index(), left),
             _ => Ok(()),
         }?;
@@ -208,7 +243,8 @@ impl<N: Number> Fairness<N> {
         let place = &self.places[fact.cpu];
         for view in cpu.threads() {
             let index = view.thread.index();
-            if !matches!(view.state, State::Running | State::Queued | State::Direct) {
+            let ready = matches!(view.state, State::Running | State::Queued | State::Direct);
+            if !ready || !place.fluid.standing(index).awake {
                 continue;
             }
             let running = book.page(fact.cpu).running == Some(view.thread);
@@ -245,6 +281,7 @@ impl<N: Number> Fairness<N> {
     fn arrive(
         &mut self,
         book: &Book,
+        grants: &Grants,
         at: usize,
         now: u64,
         arrival: &Arrival,
@@ -274,10 +311,18 @@ impl<N: Number> Fairness<N> {
                     used: 0,
                     tag: None,
                     carried: N::whole(0),
+                    holds: false,
                 });
             }
         }
         self.join(at, index);
+        if grants.holds(arrival.thread) {
+            self.competitor_mut(index).holds = true;
+            self.places[at].fluid.sleep(index);
+            self.doubt(at);
+            return self.wake_up(book, grants, at, now, arrival.thread, reschedule);
+        }
+        self.competitor_mut(index).holds = false;
         if arrival.via == Via::HandOff && self.places[at].direct.is_none() {
             ensure(!reschedule, || "a direct target asked for a reschedule".to_owned())?;
             self.contend(book, at, now);
@@ -300,15 +345,101 @@ impl<N: Number> Fairness<N> {
         place.fluid.leave(index)
     }
 
+    /// `thread` is ready, on its context or for its share.
+    fn wake_up(
+        &mut self,
+        book: &Book,
+        grants: &Grants,
+        at: usize,
+        now: u64,
+        thread: ThreadRef,
+        reschedule: bool,
+    ) -> Result<(), String> {
+        if grants.lane(thread) != Lane::Fair {
+            return Ok(());
+        }
+        self.wake(at, thread.index());
+        if grants.holds(thread) {
+            // It goes on without its context, and hurries nobody.
+            self.enqueue(at, thread.index());
+            return Ok(());
+        }
+        self.publish(book, at, now, thread.index(), reschedule)
+    }
+
+    /// Thread number `index` stops competing for its share, if it did.
+    fn withdraw(&mut self, at: usize, index: u32) {
+        self.competitor_mut(index).tag = None;
+        if self.places[at].fluid.standing(index).awake {
+            self.places[at].fluid.sleep(index);
+            self.doubt(at);
+        }
+    }
+
+    /// Whoever went on without its context until the refill came is on it again.
+    fn refill(&mut self, at: usize, grants: &Grants) {
+        for (thread, lane) in &grants.refilled {
+            if *lane == Lane::Fair {
+                self.withdraw(at, thread.index());
+            }
+        }
+    }
+
+    fn bind(
+        &mut self,
+        book: &Book,
+        grants: &Grants,
+        at: usize,
+        now: u64,
+        thread: ThreadRef,
+    ) -> Result<(), String> {
+        let index = thread.index();
+        self.competitor_mut(index).holds = true;
+        let state = book.on(at).find(|(one, ..)| *one == thread).map(|(_, _, state)| state);
+        match state {
+            Some(State::Running) => {
+                self.charge(book, at, now, index);
+                self.withdraw(at, index);
+                self.places[at].slice_end = grants.budget_end(book, at).map_or(now, Nanos::get);
+                Ok(())
+            }
+            Some(State::Queued | State::Direct) => {
+                self.withdraw(at, index);
+                if self.places[at].direct == Some(index) {
+                    self.places[at].direct = None;
+                }
+                self.wake_up(book, grants, at, now, thread, false)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn unbind(&mut self, book: &Book, at: usize, now: u64, thread: ThreadRef) {
+        let index = thread.index();
+        self.competitor_mut(index).holds = false;
+        let state = book.on(at).find(|(one, ..)| *one == thread).map(|(_, _, state)| state);
+        let ready = matches!(state, Some(State::Queued | State::Throttled));
+        if state == Some(State::Running) {
+            self.charge(book, at, now, index);
+            self.places[at].slice_end = now;
+        }
+        if (ready || state == Some(State::Running)) && !self.places[at].fluid.standing(index).awake {
+            self.wake(at, index);
+        }
+        if ready {
+            self.contend(book, at, now);
+            self.enqueue(at, index);
+        }
+    }
+
     fn wake(&mut self, at: usize, index: u32) {
         let weight = self.competitor(index).weight;
         self.places[at].fluid.wake(index, weight);
     }
 
-    fn remove(&mut self, book: &Book, at: usize, thread: ThreadRef, lag: Lag) -> Result<(), String> {
+    fn remove(&mut self, at: usize, thread: ThreadRef, lag: Lag) -> Result<(), String> {
         let index = thread.index();
-        let held = book.on(at).any(|(one, _, state)| one == thread && state == State::Held);
-        let carried = if held { self.competitor(index).carried.clone() } else { self.leave(at, index) };
+        let carried = self.leave(at, index);
         if self.places[at].direct == Some(index) {
             self.places[at].direct = None;
         }
@@ -349,8 +480,11 @@ impl<N: Number> Fairness<N> {
         Ok(())
     }
 
-    fn charge(&mut self, at: usize, now: u64, index: u32) {
+    fn charge(&mut self, book: &Book, at: usize, now: u64, index: u32) {
         let ran = now - std::mem::replace(&mut self.places[at].since, now);
+        if book.page(at).on_context {
+            return;
+        }
         self.places[at].fluid.charge(index, ran);
         let request = self.request(index);
         let competitor = self.competitor_mut(index);
@@ -371,7 +505,8 @@ impl<N: Number> Fairness<N> {
     /// Nobody lends to a thread that runs with nobody waiting: the clock is at least where its request began.
     fn catch_up(&mut self, book: &Book, at: usize, now: u64) {
         let page = book.page(at);
-        let Some(running) = page.running.filter(|_| page.queued == 0 && page.direct.is_none()) else {
+        let alone = !book.contended(at) && !page.on_context;
+        let Some(running) = page.running.filter(|_| alone) else {
             return;
         };
         let start = self.tag_after(at, running.index(), now - self.places[at].since).start;
@@ -396,7 +531,8 @@ impl<N: Number> Fairness<N> {
 
     /// Somebody is about to wait for the CPU: the slice in progress ends at the next multiple.
     fn contend(&mut self, book: &Book, at: usize, now: u64) {
-        let Some(running) = book.page(at).running else { return };
+        let page = book.page(at);
+        let Some(running) = page.running.filter(|_| !page.on_context) else { return };
         let slice = self.request(running.index()).min(self.setting.quantum.get());
         let place = &mut self.places[at];
         while place.slice_end < now {
@@ -417,6 +553,9 @@ impl<N: Number> Fairness<N> {
         let Some(running) = book.page(at).running else {
             return ensure(reschedule, || "an idle CPU was not asked to reschedule".to_owned());
         };
+        if book.page(at).on_context {
+            return Ok(());
+        }
         let competitor = self.competitor(index);
         let waiting = competitor.tag.clone().ok_or("just queued")?;
         if competitor.class == LatencyClass::Batch {
@@ -443,15 +582,17 @@ impl<N: Number> Fairness<N> {
     fn decide(
         &mut self,
         book: &Book,
+        grants: &Grants,
         at: usize,
         now: u64,
         why: Why,
         decision: Decision,
     ) -> Result<(), String> {
         self.decisions += 1;
+        let with_contexts = grants.corner(at).holders > 0;
         let before = book.page(at).running.map(ThreadRef::index);
         if let Some(index) = before {
-            self.charge(at, now, index);
+            self.charge(book, at, now, index);
         }
         let rest = if self.places[at].slice_end > now {
             Preference::Until(self.places[at].slice_end)
@@ -461,17 +602,31 @@ impl<N: Number> Fairness<N> {
         let preference = match why {
             Why::Nothing => Preference::Free,
             Why::Preempted => Preference::None,
+            // Where there are contexts, whoever yields stands in the queue like one who was preempted.
+            Why::Yielded if with_contexts => Preference::None,
             Why::Yielded | Why::Blocked(..) => rest,
         };
-        if let Some(index) = before {
-            self.stop(at, index, why);
+        let yielder = before.filter(|_| why == Why::Yielded && !with_contexts);
+        if let Some(thread) = book.page(at).running {
+            match yielder {
+                Some(index) => {
+                    self.places[at].fluid.forfeit(index);
+                    self.competitor_mut(index).used = 0;
+                }
+                None if matches!(why, Why::Blocked(..)) => self.fall_asleep(book, at, thread.index()),
+                None => self.stop(at, grants, thread),
+            }
         }
+        self.refill(at, grants);
         let chosen = match decision {
             Decision::Run(run) => Some(run),
             Decision::Idle => None,
         };
+        if let Some(run) = chosen.filter(|_| grants.corner(at).on_context) {
+            (self.places[at].since, self.places[at].slice_end) = (now, run.slice_end.get());
+            return Ok(());
+        }
         let direct = self.places[at].direct.take();
-        let yielder = before.filter(|_| why == Why::Yielded);
         let cap = self.choose(
             book,
             at,
@@ -488,7 +643,7 @@ impl<N: Number> Fairness<N> {
         let Some(run) = chosen else { return Ok(()) };
         self.competitor_mut(run.thread.index()).tag = None;
         self.places[at].slice_end = run.slice_end.get();
-        self.judge_slice(now, &run, cap)?;
+        self.judge_slice(now, &run, cap, grants.corner(at).cap)?;
         let waited_for = book.on(at).any(|(thread, ..)| self.competitor(thread.index()).tag.is_some());
         if !waited_for {
             let start = self.tag(at, run.thread.index()).start;
@@ -498,19 +653,25 @@ impl<N: Number> Fairness<N> {
         Ok(())
     }
 
-    fn stop(&mut self, at: usize, index: u32, why: Why) {
-        match why {
-            Why::Nothing => {}
-            Why::Preempted => self.requeue(at, index),
-            Why::Yielded => {
-                self.places[at].fluid.forfeit(index);
-                self.competitor_mut(index).used = 0;
+    /// `thread` could go on, on its context or for its share.
+    fn stop(&mut self, at: usize, grants: &Grants, thread: ThreadRef) {
+        let index = thread.index();
+        match (grants.lane(thread), self.places[at].fluid.standing(index).awake) {
+            (Lane::Fair, true) => self.requeue(at, index),
+            (Lane::Fair, false) => {
+                // Its context is used up, and it goes on without.
+                self.wake(at, index);
+                self.enqueue(at, index);
             }
-            Why::Blocked(..) => {
-                self.places[at].fluid.sleep(index);
-                self.competitor_mut(index).used = 0;
-                self.doubt(at);
-            }
+            (Lane::Context | Lane::Throttled, _) => self.withdraw(at, index),
+        }
+    }
+
+    fn fall_asleep(&mut self, book: &Book, at: usize, index: u32) {
+        self.competitor_mut(index).used = 0;
+        if !book.page(at).on_context {
+            self.places[at].fluid.sleep(index);
+            self.doubt(at);
         }
     }
 

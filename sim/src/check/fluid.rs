@@ -11,6 +11,8 @@
 //! * Who sleeps, yields or changes weight with a credit loses it. Who arrives where nobody is awake loses it too.
 //! * A debt is kept in nanoseconds, whatever the weight.
 //!
+//! While a context runs, the schedule stands still; whoever is on one is asleep in it.
+//!
 //! When the clock jumps, and to where, depends on who is queued: see [`super::fairness`].
 
 use super::Number;
@@ -97,6 +99,11 @@ impl<N: Number> Fluid<N> {
     pub fn absent(&self) -> impl Iterator<Item = &N> {
         let asleep = self.members.iter().filter(|(_, one)| !one.awake).map(|(_, one)| &one.position);
         asleep.chain(self.estate.iter().map(|(even, _)| even)).chain(&self.struck)
+    }
+
+    /// The CPU was not best effort's until `now`.
+    pub fn stand_still(&mut self, now: u64) {
+        self.at = now;
     }
 
     /// Lets everybody be served until `now`; whether time has passed.
@@ -227,6 +234,16 @@ impl<N: Number> Fluid<N> {
         let standing = self.standing_mut(index);
         standing.position = position;
         standing.weight = weight;
+    }
+
+    /// Thread number `index`, which competes again after it was held, gets back the credit it had, if anybody is there
+    /// who could owe it.
+    pub fn restore(&mut self, index: u32, credit: &N) {
+        let others = self.members.iter().any(|(member, one)| *member != index && one.awake);
+        if others && *credit > N::whole(0) {
+            let position = self.position_of(credit, self.standing(index).weight);
+            self.standing_mut(index).position = position;
+        }
     }
 
     /// Thread number `index` gives up what it is owed.

@@ -5,7 +5,8 @@
 //!
 //! * [`ownership`]: a live thread has one owner, and a stale seat no effect.
 //! * [`account`]: time is conserved to the nanosecond, and charged to whom it belongs.
-//! * [`order`]: the queue stands in the order of its tags.
+//! * [`contexts`]: CPU time that was granted is had by one thread at a time, to the nanosecond and in the right order.
+//! * [`order`]: the queue stands in the order of urgency, then of its tags.
 //! * [`timers`]: a timer is always armed for what is due, and nothing due is missed.
 //! * [`fairness`]: an exact fluid schedule ([`fluid`]) runs beside the core; lags agree with it, stay within their
 //!   bounds, and every choice is one that the exact schedule allows (`reference`).
@@ -15,6 +16,7 @@
 
 pub mod account;
 pub mod book;
+pub mod contexts;
 pub mod fact;
 pub mod fairness;
 pub mod fluid;
@@ -32,6 +34,7 @@ pub use setting::Setting;
 use crate::watch::Watch;
 use account::Accounts;
 use book::Book;
+use contexts::Grants;
 use fact::{Fact, Seen};
 use fairness::Fairness;
 use mainspring_abi::{CpuId, Nanos};
@@ -58,6 +61,7 @@ pub struct Checks<N> {
     /// Something was wrong: the books are not to be trusted any more, and the run is about to end.
     failed: bool,
     book: Book,
+    grants: Grants,
     accounts: Accounts,
     timers: Timers,
     fairness: Option<Fairness<N>>,
@@ -78,6 +82,7 @@ impl<N: Number> Checks<N> {
             events: 0,
             failed: false,
             book: Book::new(setting.cpus),
+            grants: Grants::new(&setting),
             accounts: Accounts::new(setting.cpus),
             timers: Timers::new(setting.cpus),
             fairness: (setting.threads() <= FAIRNESS_LIMIT).then(|| Fairness::new(&setting)),
@@ -97,22 +102,30 @@ impl<N: Number> Checks<N> {
         self.fairness.as_ref()
     }
 
+    /// The model of contexts.
+    #[must_use]
+    pub fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
     fn thorough(&self) -> bool {
         self.setting.threads() <= SMALL || self.events.is_multiple_of(SELDOM)
     }
 
-    fn check(&mut self, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
+    /// Judges `fact`, after which `cpu` is as it is; `Err` says what must not be.
+    pub fn judge(&mut self, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
         let all = self.thorough();
         // Those that judge by what was before go first, then the book is brought up to date.
-        self.timers.before(&self.setting, &self.book, fact)?;
-        self.accounts.before(&self.book, fact)?;
+        self.timers.before(&self.setting, &self.book, &self.grants, fact)?;
+        self.grants.follow(&self.book, cpu, fact)?;
+        self.accounts.before(&self.book, &self.grants, fact)?;
         if let Some(fairness) = &mut self.fairness {
-            fairness.follow(&self.book, cpu, fact)?;
+            fairness.follow(&self.book, &self.grants, cpu, fact)?;
         }
-        self.book.note(fact)?;
-        ownership::check(&self.book, cpu, fact, all)?;
+        self.book.note(&self.grants, fact)?;
+        ownership::check(&self.book, &self.grants, cpu, fact, all)?;
         self.accounts.after(&self.book, cpu, fact, all)?;
-        self.timers.after(&self.setting, &self.book, cpu, fact)?;
+        self.timers.after(&self.setting, &self.book, &self.grants, cpu, fact)?;
         if all {
             order::check(cpu)?;
             if let Some(fairness) = &self.fairness {
@@ -135,7 +148,7 @@ impl<N: Number> Watch for Checks<N> {
             return Ok(());
         }
         let fact = Fact { now, cpu: cpu.id().index(), seen, outcome };
-        let checked = self.check(cpu, &fact);
+        let checked = self.judge(cpu, &fact);
         self.failed = checked.is_err();
         checked.map_err(|what| format!("{what}\n  after {fact:?}"))
     }
@@ -149,7 +162,7 @@ impl<N: Number> Watch for Checks<N> {
             let whole = || {
                 account::conserved(&self.book, cpu, now)?;
                 order::check(cpu)?;
-                ownership::everybody(&self.book, cpu)
+                ownership::everybody(&self.book, &self.grants, cpu)
             };
             whole().map_err(|what| (cpu.id(), what))?;
         }

@@ -64,7 +64,12 @@ impl<N: Number> Fairness<N> {
     }
 
     pub(super) fn may_run(&self, index: u32, cpu: usize) -> bool {
-        match &self.competitor(index).affinity {
+        let competitor = self.competitor(index);
+        if competitor.holds {
+            // A context stays where it is, also while its thread goes on without it.
+            return false;
+        }
+        match &competitor.affinity {
             Affinity::Any => true,
             Affinity::Only(cpus) => cpus.iter().any(|one| one.index() == cpu),
         }
@@ -219,10 +224,17 @@ impl<N: Number> Fairness<N> {
     }
 
     /// A slice is what is left of the request, at most a quantum, and no more than the slice that was handed over.
-    pub(super) fn judge_slice(&self, now: u64, run: &Dispatch, cap: Cap) -> Result<(), String> {
+    /// While best effort runs by right of its floor, no more than that either.
+    pub(super) fn judge_slice(
+        &self,
+        now: u64,
+        run: &Dispatch,
+        cap: Cap,
+        floor: Option<u64>,
+    ) -> Result<(), String> {
         let index = run.thread.index();
         let left = self.request(index) - self.competitor(index).used;
-        let own = now + left.min(self.setting.quantum.get());
+        let own = (now + left.min(self.setting.quantum.get())).min(floor.unwrap_or(u64::MAX));
         let told = run.slice_end.get();
         let within = |least: u64, most: u64| {
             (own.min(now.saturating_add(least))..=own.min(now.saturating_add(most))).contains(&told)

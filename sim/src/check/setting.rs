@@ -15,6 +15,8 @@ pub struct Setting {
     pub quantum: Nanos,
     /// Tick period.
     pub tick: Nanos,
+    /// What best effort keeps of each CPU, in parts per million.
+    pub floor_ppm: u32,
     /// The request of each thread, by index; `None` leaves it to the class.
     pub requests: Vec<Option<Nanos>>,
     /// Whether interrupts come when they are due.
@@ -42,6 +44,7 @@ impl Setting {
             policy: machine.policy,
             quantum: machine.quantum,
             tick: machine.tick,
+            floor_ppm: machine.floor_ppm,
             requests,
             punctual: late_timer_ppm == 0 && stall_ppm == 0,
             bound: Bound::None,

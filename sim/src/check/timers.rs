@@ -2,6 +2,7 @@
 //! punctual nothing ends after it.
 
 use super::book::Book;
+use super::contexts::Grants;
 use super::fact::{Fact, Seen, Why};
 use super::{Setting, ensure};
 use mainspring_abi::Nanos;
@@ -28,7 +29,13 @@ impl Timers {
     }
 
     /// Checks what `fact` says of timed waits and of the tick; `book` is as it was before.
-    pub fn before(&mut self, setting: &Setting, book: &Book, fact: &Fact) -> Result<(), String> {
+    pub fn before(
+        &mut self,
+        setting: &Setting,
+        book: &Book,
+        grants: &Grants,
+        fact: &Fact,
+    ) -> Result<(), String> {
         let (now, page) = (fact.now, book.page(fact.cpu));
         match (&fact.seen, fact.outcome) {
             (Seen::Expire, Outcome::Expired(Some((seat, deadline)), _)) => {
@@ -43,13 +50,13 @@ impl Timers {
                 let due = page.waits.first().filter(|(deadline, _)| *deadline <= now);
                 ensure(due.is_none(), || format!("{due:?} is due and was not woken"))
             }
-            (Seen::Resched(Why::Blocked(_, Some(deadline))), _) => {
+            (Seen::Resched(Why::Blocked(_, Some(deadline))) | Seen::BlockCurrent(_, Some(deadline)), _) => {
                 ensure(!setting.punctual || *deadline > now, || {
                     format!("a wait until {deadline} began after it")
                 })
             }
             (Seen::EnterIdle(conditions), Outcome::Idle(tick)) => {
-                let right = idle_tick(book, fact, conditions);
+                let right = idle_tick(book, grants, fact, conditions);
                 ensure(tick == right, || format!("the idle tick became {tick:?} instead of {right:?}"))?;
                 if let IdleTick::Suppressed { wake_at } = tick {
                     self.idle_until[fact.cpu] = wake_at;
@@ -61,7 +68,14 @@ impl Timers {
     }
 
     /// Checks that the timer of `cpu` is armed for everything that is due.
-    pub fn after(&mut self, setting: &Setting, book: &Book, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
+    pub fn after(
+        &mut self,
+        setting: &Setting,
+        book: &Book,
+        grants: &Grants,
+        cpu: &Cpu,
+        fact: &Fact,
+    ) -> Result<(), String> {
         let (now, page) = (fact.now, book.page(fact.cpu));
         let armed = cpu.next_timer();
         let first = page.waits.first().map(|(deadline, _)| *deadline);
@@ -75,8 +89,16 @@ impl Timers {
             self.slice_end[fact.cpu] = run.slice_end;
             ensure(run.slice_end > now, || format!("a slice that ended at {}", run.slice_end))?;
         }
+        let claim = grants.floor_due(book, fact.cpu).filter(|_| book.contended(fact.cpu));
+        for (what, at) in [
+            ("the refill", grants.next_refill(fact.cpu)),
+            ("the end of the budget", grants.budget_end(book, fact.cpu)),
+            ("the claim of best effort", claim),
+        ] {
+            ensure(at.is_none_or(|at| armed <= at), || format!("armed for {armed}, after {what} at {at:?}"))?;
+        }
         self.tick(setting, cpu, fact, armed)?;
-        if page.running.is_none() {
+        if page.running.is_none() || page.on_context {
             return Ok(());
         }
         let contended = page.queued > 0 || page.direct.is_some();
@@ -109,7 +131,7 @@ impl Timers {
 }
 
 /// What the rules make of the tick of a CPU that goes idle.
-fn idle_tick(book: &Book, fact: &Fact, conditions: &IdleConditions) -> IdleTick {
+fn idle_tick(book: &Book, grants: &Grants, fact: &Fact, conditions: &IdleConditions) -> IdleTick {
     let page = book.page(fact.cpu);
     let reasons = [
         (page.running.is_some() || page.queued > 0, KeepTicking::RunnableWork),
@@ -132,5 +154,6 @@ fn idle_tick(book: &Book, fact: &Fact, conditions: &IdleConditions) -> IdleTick 
         NetworkNeed::PollAt(at) => at,
         NetworkNeed::Inactive | NetworkNeed::EveryTick => Nanos::MAX,
     };
-    IdleTick::Suppressed { wake_at: (fact.now + FLOOR).min(wait).min(poll) }
+    let refill = grants.next_refill(fact.cpu).unwrap_or(Nanos::MAX);
+    IdleTick::Suppressed { wake_at: (fact.now + FLOOR).min(wait).min(poll).min(refill) }
 }

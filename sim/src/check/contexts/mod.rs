@@ -1,0 +1,461 @@
+//! Who may use whose CPU time, and how much of it: a model of every context, kept from events alone.
+//!
+//! * A context is in one place: with one thread, on its way, or on a shelf. A thread that has lent one is not made ready.
+//! * Its [`lots`] say when how much of it may be used; what was used is the sum of the intervals that its holders ran.
+//! * At each decision the most urgent of those who are ready on contexts runs, unless best effort insists on its
+//!   [`floor`]; see `choice`.
+//!
+//! It is brought up to date before the [`Book`], which takes from it who waits for a refill.
+
+mod choice;
+mod events;
+pub mod floor;
+pub mod lots;
+
+use super::book::Book;
+use super::fact::{Given, Title};
+use super::{Setting, ensure};
+use floor::Floor;
+use lots::Lots;
+use mainspring_abi::{ContextRef, Nanos, ThreadRef};
+use mainspring_sched::context::{ContextSpec, Overrun};
+use mainspring_sched::{Authority, Cpu, Seat};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// On what a thread that is ready or running competes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Its share of what is left.
+    Fair,
+    /// Its context.
+    Context,
+    /// Nothing: it waits for the next refill.
+    Throttled,
+}
+
+/// What a thread has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// No context.
+    None,
+    /// This one.
+    Holds(ContextRef),
+    /// That one, which is away.
+    Lent(ContextRef),
+}
+
+/// A thread, as far as contexts go.
+#[derive(Clone, Debug)]
+struct Holder {
+    thread: ThreadRef,
+    right: Right,
+    lane: Lane,
+    /// When the refill comes that it waits for, throttled or going on without.
+    refill: Option<u64>,
+}
+
+/// A context, wherever it is.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    spec: ContextSpec,
+    lots: Lots,
+    used: u64,
+    donated: u64,
+    donors: Vec<ThreadRef>,
+    /// Whether time counts; unknown after it was out of everybody's sight.
+    active: Option<bool>,
+    /// When it was last paused, and the release that it was at.
+    paused: Option<(u64, u64)>,
+    /// What its lots are if it had paused, where nobody could see whether it had.
+    otherwise: Option<Lots>,
+    /// With whom, if it sits on a CPU.
+    seated: Option<ThreadRef>,
+}
+
+/// What the contexts of one CPU need to be known of.
+#[derive(Clone, Debug)]
+pub struct Corner {
+    /// How many threads here hold a context.
+    pub holders: usize,
+    /// Whether the running thread runs on one.
+    pub on_context: bool,
+    /// When the running interval began.
+    since: u64,
+    /// Ready on contexts.
+    ready: BTreeSet<u32>,
+    /// Refills that somebody waits for, and who.
+    refills: BTreeSet<(u64, u32)>,
+    floor: Floor,
+    /// The most that best effort may run until the next decision, by right of its floor.
+    pub cap: Option<u64>,
+}
+
+/// How often what happened: whoever trusts the checkers wants to know that they had something to check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Decisions for a context.
+    pub on_contexts: u64,
+    /// Decisions for best effort by right of its floor, while a context was ready.
+    pub by_floor: u64,
+    /// Threads that had to wait for a refill.
+    pub throttled: u64,
+    /// Threads that went on without their context until the refill.
+    pub went_on: u64,
+    /// Refills that somebody waited for.
+    pub refilled: u64,
+    /// Loans.
+    pub lent: u64,
+    /// Timed waits that ended while the context was away.
+    pub expired_away: u64,
+}
+
+/// All contexts.
+#[derive(Debug)]
+pub struct Grants {
+    punctual: bool,
+    holders: Vec<Option<Holder>>,
+    grants: BTreeMap<ContextRef, Grant>,
+    corners: Vec<Corner>,
+    tally: Tally,
+    /// Whose refill came at the last event, and on what they competed before; not the running thread.
+    pub(super) refilled: Vec<(ThreadRef, Lane)>,
+}
+
+impl Grants {
+    /// No contexts yet.
+    #[must_use]
+    pub fn new(setting: &Setting) -> Self {
+        let corner = Corner {
+            holders: 0,
+            on_context: false,
+            since: 0,
+            ready: BTreeSet::new(),
+            refills: BTreeSet::new(),
+            floor: Floor::new(setting.floor_ppm),
+            cap: None,
+        };
+        Self {
+            punctual: setting.punctual,
+            holders: Vec::new(),
+            grants: BTreeMap::new(),
+            corners: vec![corner; setting.cpus],
+            tally: Tally::default(),
+            refilled: Vec::new(),
+        }
+    }
+
+    /// How often what happened.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// CPU number `cpu`.
+    #[must_use]
+    pub fn corner(&self, cpu: usize) -> &Corner {
+        &self.corners[cpu]
+    }
+
+    /// What `thread` has.
+    #[must_use]
+    pub fn right(&self, thread: ThreadRef) -> Right {
+        self.holder(thread).map_or(Right::None, |holder| holder.right)
+    }
+
+    /// On what `thread`, which is ready or running, competes.
+    #[must_use]
+    pub fn lane(&self, thread: ThreadRef) -> Lane {
+        self.holder(thread).map_or(Lane::Fair, |holder| holder.lane)
+    }
+
+    /// Whether `thread` holds a context.
+    #[must_use]
+    pub fn holds(&self, thread: ThreadRef) -> bool {
+        matches!(self.right(thread), Right::Holds(_))
+    }
+
+    /// Whether `thread` has lent its context.
+    #[must_use]
+    pub fn is_lent(&self, thread: ThreadRef) -> bool {
+        matches!(self.right(thread), Right::Lent(_))
+    }
+
+    /// When the next refill comes that somebody on CPU number `cpu` waits for.
+    #[must_use]
+    pub fn next_refill(&self, cpu: usize) -> Option<Nanos> {
+        self.corners[cpu].refills.first().map(|(at, _)| Nanos::new(*at))
+    }
+
+    /// Whether `given` could be bound to `thread` on `cpu`.
+    #[must_use]
+    pub fn may_bind(&self, cpu: &Cpu, thread: ThreadRef, given: &Given) -> bool {
+        let free = match self.right(thread) {
+            Right::None => true,
+            Right::Holds(_) => false,
+            Right::Lent(who) => who == given.who,
+        };
+        free && given.spec.cpus.allows(cpu.id())
+    }
+
+    /// Whether `from` could lend what it holds to `to`.
+    #[must_use]
+    pub fn may_lend(&self, from: ThreadRef, to: ThreadRef) -> bool {
+        let Right::Holds(who) = self.right(from) else { return false };
+        let Some(grant) = self.grants.get(&who) else { return false };
+        from != to && !grant.donors.contains(&to) && grant.donors.len() < usize::from(grant.spec.depth)
+    }
+
+    /// When the budget of the context that runs on CPU number `cpu` ends.
+    #[must_use]
+    pub fn budget_end(&self, book: &Book, cpu: usize) -> Option<Nanos> {
+        let corner = &self.corners[cpu];
+        let grant = self.running_grant(book, cpu)?;
+        let (release, amount) = grant.lots.first();
+        Some(Nanos::new(if release <= corner.since { corner.since + amount } else { corner.since }))
+    }
+
+    /// When best effort, which waits, may insist on its floor before the context that runs on CPU number `cpu`.
+    #[must_use]
+    pub fn floor_due(&self, book: &Book, cpu: usize) -> Option<Nanos> {
+        let grant = self.running_grant(book, cpu)?;
+        let (release, due, _) = self.corners[cpu].floor.next()?;
+        (due < grant.due()).then_some(Nanos::new(release))
+    }
+
+    fn running_grant(&self, book: &Book, cpu: usize) -> Option<&Grant> {
+        if !self.corners[cpu].on_context {
+            return None;
+        }
+        self.held(book.page(cpu).running?)
+    }
+
+    /// Compares what `cpu` says of the thread at `seat` with what is known.
+    pub fn compare(&self, cpu: &Cpu, seat: Seat) -> Result<(), String> {
+        let entity = cpu.entity(seat).map_err(|error| error.to_string())?;
+        let (thread, right) = (seat.thread(), self.right(seat.thread()));
+        let context = match (entity.authority(), right) {
+            (Authority::BestEffort, Right::None) => return Ok(()),
+            (Authority::Lent(told), Right::Lent(known)) if *told == known => return Ok(()),
+            (Authority::Context(context), Right::Holds(known)) if context.who() == known => context,
+            (other, _) => return Err(format!("{thread:?} has {other:?}, by the book {right:?}")),
+        };
+        let grant = self.held(thread).ok_or("a context that nobody has seen")?;
+        let told: Vec<(u64, u64)> =
+            context.refills().list().iter().map(|refill| (refill.at.get(), refill.amount.get())).collect();
+        ensure(told == grant.lots.list(), || {
+            format!("{:?} has refills {told:?}, by the rules {:?}", context.who(), grant.lots.list())
+        })?;
+        let usage = context.usage();
+        let (told, seen) = ((usage.used.get(), usage.donated.get()), (grant.used, grant.donated));
+        ensure(told == seen, || format!("{:?}: used, donated are {told:?}, seen {seen:?}", context.who()))?;
+        let overshoot = usage.overshoot_max;
+        ensure(!self.punctual || overshoot.is_zero(), || {
+            format!("{:?} was overrun by {overshoot} on a punctual machine", context.who())
+        })?;
+        ensure(context.donors().iter().eq(grant.donors.iter().copied()), || {
+            format!("{:?} goes back to {:?}, seen {:?}", context.who(), context.donors(), grant.donors)
+        })
+    }
+
+    fn holder(&self, thread: ThreadRef) -> Option<&Holder> {
+        self.holders.get(thread.index() as usize)?.as_ref().filter(|holder| holder.thread == thread)
+    }
+
+    fn holder_mut(&mut self, thread: ThreadRef) -> &mut Holder {
+        let index = thread.index() as usize;
+        if self.holders.len() <= index {
+            self.holders.resize(index + 1, None);
+        }
+        let slot = &mut self.holders[index];
+        if slot.as_ref().is_none_or(|holder| holder.thread != thread) {
+            *slot = Some(Holder { thread, right: Right::None, lane: Lane::Fair, refill: None });
+        }
+        slot.as_mut().expect("just put there")
+    }
+
+    fn held(&self, thread: ThreadRef) -> Option<&Grant> {
+        match self.right(thread) {
+            Right::Holds(who) => self.grants.get(&who),
+            Right::None | Right::Lent(_) => None,
+        }
+    }
+
+    fn held_mut(&mut self, thread: ThreadRef) -> Option<&mut Grant> {
+        match self.right(thread) {
+            Right::Holds(who) => self.grants.get_mut(&who),
+            Right::None | Right::Lent(_) => None,
+        }
+    }
+
+    /// A context comes to `thread`, which sits on CPU number `cpu`, as `given`.
+    fn take_in(&mut self, cpu: usize, thread: ThreadRef, given: &Given) -> Result<(), String> {
+        let (who, spec) = (given.who, &given.spec);
+        let (budget, period) = (spec.budget.get(), spec.period.get());
+        let found = || Lots::found(budget, period, usize::from(spec.refills), &given.refills);
+        match self.grants.get_mut(&who) {
+            Some(grant) => {
+                ensure(grant.seated.is_none(), || {
+                    format!("{who:?} came to {thread:?} and sits elsewhere: {grant:?}")
+                })?;
+                let chain = grant.donors.starts_with(&given.donors) && !given.donors.contains(&thread);
+                ensure(chain, || {
+                    format!(
+                        "{who:?} came with {:?} waiting for it, left with {:?}",
+                        given.donors, grant.donors
+                    )
+                })?;
+                let told = (given.used, given.donated);
+                ensure(told == (grant.used, grant.donated), || {
+                    format!("{who:?}: used, donated became {told:?} on the way: {grant:?}")
+                })?;
+                if grant.lots.terms() != (budget, period) {
+                    grant.lots = found()?;
+                    grant.active = None;
+                }
+                let otherwise = grant.otherwise.take().filter(|lots| lots.list() == given.refills);
+                grant.lots = otherwise.unwrap_or_else(|| grant.lots.clone());
+                ensure(grant.lots.list() == given.refills, || {
+                    format!("{who:?} came with {:?}, left with {:?}", given.refills, grant.lots.list())
+                })?;
+                grant.spec = spec.clone();
+                grant.donors.clone_from(&given.donors);
+                grant.seated = Some(thread);
+            }
+            None => {
+                ensure(given.used == 0 && given.donors.is_empty(), || format!("{given:?} is new and used"))?;
+                let grant = Grant {
+                    spec: spec.clone(),
+                    lots: found()?,
+                    used: 0,
+                    donated: 0,
+                    donors: Vec::new(),
+                    active: Some(false),
+                    paused: None,
+                    otherwise: None,
+                    seated: Some(thread),
+                };
+                self.grants.insert(who, grant);
+            }
+        }
+        // Whoever had it on its way here has it no more.
+        for holder in self.holders.iter_mut().flatten() {
+            if holder.right == Right::Holds(who) {
+                holder.right = Right::None;
+            }
+        }
+        self.holder_mut(thread).right = Right::Holds(who);
+        self.corners[cpu].holders += 1;
+        Ok(())
+    }
+
+    /// The context of `thread` leaves CPU number `cpu`.
+    fn take_out(&mut self, cpu: usize, thread: ThreadRef) {
+        if let Some(grant) = self.held_mut(thread) {
+            grant.seated = None;
+            if grant.active == Some(true) {
+                // A shelf ends its activity, and nobody sees whether it lies on one.
+                grant.active = None;
+            }
+            self.corners[cpu].holders -= 1;
+        }
+    }
+
+    /// Takes `thread` out of the queues of CPU number `cpu`.
+    fn forget(&mut self, cpu: usize, thread: ThreadRef) {
+        let Some(holder) = self.holders.get_mut(thread.index() as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let refill = holder.refill.take();
+        self.corners[cpu].ready.remove(&thread.index());
+        if let Some(at) = refill {
+            self.corners[cpu].refills.remove(&(at, thread.index()));
+        }
+    }
+
+    /// `thread` stands on `lane` from now on, ready unless it runs.
+    fn stand(&mut self, cpu: usize, thread: ThreadRef, lane: Lane, refill: Option<u64>) {
+        self.forget(cpu, thread);
+        let holder = self.holder_mut(thread);
+        (holder.lane, holder.refill) = (lane, refill);
+        let corner = &mut self.corners[cpu];
+        if lane == Lane::Context {
+            corner.ready.insert(thread.index());
+        }
+        if let Some(at) = refill {
+            corner.refills.insert((at, thread.index()));
+        }
+    }
+
+    /// Where `thread`, which has just become ready at `now`, stands.
+    fn queue(&mut self, cpu: usize, thread: ThreadRef, now: u64) {
+        let Some(grant) = self.held(thread) else {
+            self.stand(cpu, thread, Lane::Fair, None);
+            return;
+        };
+        let (release, _) = grant.lots.first();
+        if release <= now {
+            self.stand(cpu, thread, Lane::Context, None);
+        } else if grant.spec.overrun == Overrun::Notify {
+            self.tally.went_on += 1;
+            self.stand(cpu, thread, Lane::Fair, Some(release));
+        } else {
+            self.tally.throttled += 1;
+            self.stand(cpu, thread, Lane::Throttled, Some(release));
+        }
+    }
+
+    /// What is said of a context that arrives with `title`; `Err` if its thread cannot be ready.
+    fn arrive(&mut self, cpu: usize, thread: ThreadRef, title: &Title) -> Result<(), String> {
+        self.holder_mut(thread).right = Right::None;
+        match title {
+            Title::BestEffort => Ok(()),
+            Title::Context(given) => self.take_in(cpu, thread, given),
+            Title::Lent(who) => Err(format!("{thread:?} arrived though it has lent {who:?}")),
+        }
+    }
+}
+
+impl Grant {
+    /// When what is used now is due.
+    fn due(&self) -> u64 {
+        self.lots.first().0 + self.spec.deadline.get()
+    }
+
+    /// Its holder is ready. `told` is what the core shows, which decides where nobody could see whether it had paused.
+    fn resume(&mut self, now: u64, told: Option<&[(u64, u64)]>) {
+        let unseen = self.active.is_none() && told == Some(self.lots.list());
+        if self.active != Some(true) && !unseen {
+            match self.paused {
+                Some((at, release)) if at == now => self.lots.go_on(release),
+                _ => self.lots.resume(now),
+            }
+        }
+        self.active = Some(true);
+    }
+
+    /// Its holder waits for something else than CPU time.
+    fn pause(&mut self, now: u64) {
+        if self.active == Some(true) {
+            self.paused = Some((now, self.lots.first().0));
+            self.lots.pause(now);
+            self.active = Some(false);
+        }
+    }
+
+    /// A holder ran on it from `start` to `now`.
+    fn spend(&mut self, start: u64, now: u64, punctual: bool) -> Result<(), String> {
+        let ran = now - start;
+        if ran == 0 {
+            return Ok(());
+        }
+        let usable = self.lots.usable(start);
+        ensure(!punctual || ran <= usable, || {
+            format!("ran for {ran}ns on a context that had {usable}ns: {:?}", self.lots.list())
+        })?;
+        self.used += ran;
+        if !self.donors.is_empty() {
+            self.donated += ran;
+        }
+        self.lots.spend(ran)
+    }
+}
