@@ -130,6 +130,13 @@ impl<T> Allocator<T> {
         Ok(Identity::from_parts(old.id, self.advance()?))
     }
 
+    /// Whether something has or had the id `id`, as far as can be known without keeping them all: a number that has not
+    /// been reached yet names nothing.
+    #[must_use]
+    pub fn has_given_out(&self, id: u64) -> bool {
+        id != 0 && id <= self.last
+    }
+
     fn advance(&mut self) -> Result<u64, Exhausted> {
         self.last = self.last.checked_add(1).ok_or(Exhausted)?;
         Ok(self.last)

@@ -46,6 +46,8 @@ mod fair;
 pub mod flight;
 mod heap;
 pub mod identity;
+pub mod lease;
+pub mod nohz;
 mod steal;
 mod telemetry;
 mod tick;
@@ -56,8 +58,9 @@ mod wake;
 
 pub use account::Account;
 pub use cpu::{
-    AcceptError, Config, Cpu, Decision, Dispatch, Expired, Handoff, IdleTick, NoRoom, PolicyCap, PolicyError,
-    Refused, Removed, Seat, SeatError, Snapshot, State, Stop, ThreadView, TimerOutcome, Via, Woken,
+    AcceptError, Config, Cpu, Decision, Dispatch, Expired, Handoff, IdleTick, NoRoom, NohzEntry, NohzRecheck,
+    PolicyCap, PolicyError, Refused, Removed, Seat, SeatError, Snapshot, State, Stop, ThreadView,
+    TimerOutcome, Via, Woken,
 };
 pub use entity::{Affinity, Entity, Spec};
 pub use fair::{DEBTORS_RETIRED_PER_EVENT, MAX_REQUEST, Tag, class_request};

@@ -10,6 +10,7 @@
 
 mod dispatch;
 mod inspect;
+mod nohz;
 mod policy;
 mod timer;
 mod transfer;
@@ -17,6 +18,7 @@ mod wakeup;
 
 pub use dispatch::{Decision, Dispatch, Stop};
 pub use inspect::ThreadView;
+pub use nohz::{NohzEntry, NohzRecheck};
 pub use policy::{PolicyCap, PolicyError, Snapshot};
 pub use timer::{Expired, IdleTick, TimerOutcome};
 pub use transfer::{AcceptError, Refused, Removed, Via};
@@ -25,6 +27,7 @@ pub use wakeup::{Handoff, Woken};
 use crate::entity::Entity;
 use crate::fair::{Ask, FairQueue, Tag};
 use crate::heap::SeatHeap;
+use crate::nohz::Activation;
 use crate::telemetry::Telemetry;
 use crate::tick::Tick;
 use crate::waiter::{Due, WaitKind, WaitPermit};
@@ -250,6 +253,8 @@ pub struct Cpu {
     occupied: usize,
     held: usize,
     idle_total: Nanos,
+    /// The record of the tickless window under a lease. It counts only while the tick is in that mode.
+    window: Option<Activation>,
 }
 
 impl Cpu {
@@ -274,6 +279,7 @@ impl Cpu {
             idle_total: Nanos::ZERO,
             charged_total: Nanos::ZERO,
             telemetry: Telemetry::default(),
+            window: None,
         }
     }
 
