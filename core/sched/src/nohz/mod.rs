@@ -9,6 +9,23 @@
 //! Conserved: an activation always has a one-shot armed, no later than its revocation latency after it was last
 //! proved. [`Activation::recheck`] consumes it and gives it back with a new one-shot, or does not give it back.
 //!
+//! Nobody else can make a proof, nor the terms of a lease:
+//!
+//! ```compile_fail,E0451
+//! # use mainspring_sched::nohz::{Claim, Proof};
+//! # fn forge(claim: Claim) -> Proof {
+//! # let (cpu, now) = (mainspring_abi::CpuId::BOOT, mainspring_abi::Nanos::ZERO);
+//! Proof { cpu, claim, proved_at: now, expires_at: now, next_wakeup: now }
+//! # }
+//! ```
+//!
+//! ```compile_fail,E0382
+//! # use mainspring_sched::nohz::{Activation, Proof};
+//! # fn twice(proof: Proof) {
+//! let _ = (Activation::begin(proof), Activation::begin(proof));
+//! # }
+//! ```
+//!
 //! The protocol for activation on another CPU, and the argument that every race ends periodic, stand in
 //! `README.md` beside this file.
 
