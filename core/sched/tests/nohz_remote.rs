@@ -147,6 +147,9 @@ fn play(order: &[usize], case: Case) -> World {
     for step in 0..2 {
         world.recheck(step);
     }
+    if case.interrupt_lost {
+        let _ = world.target.cpu.timer(world.target.now);
+    }
     // A request that is still there is found by the next tick.
     for step in 0..4 {
         world.drain(step, false);
