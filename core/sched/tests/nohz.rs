@@ -145,7 +145,10 @@ fn each_obstacle_alone_keeps_the_tick_and_is_named() {
         let mut conditions = leased.conditions();
         spoil(&mut conditions);
         assert_eq!(leased.enter_on(&conditions), NohzEntry::Refused(obstacle));
-        assert!(leased.is_periodic() && leased.rig.cpu.next_timer() == ms(10), "{obstacle} leaves the tick alone");
+        assert!(
+            leased.is_periodic() && leased.rig.cpu.next_timer() == ms(10),
+            "{obstacle} leaves the tick alone"
+        );
     }
     assert_eq!(Leased::new().enter(), tickless(ms(25)), "with none of them it stops");
 }
@@ -161,7 +164,10 @@ fn each_obstacle_alone_ends_the_window_before_anything_else_runs() {
         spoil(&mut conditions);
         let outcome = leased.rig.cpu.nohz_recheck(leased.rig.now, &conditions);
         assert_eq!(outcome, NohzRecheck::RolledBack(obstacle));
-        assert!(leased.is_periodic() && leased.rig.cpu.next_timer() == ms(30), "{obstacle} restores the tick");
+        assert!(
+            leased.is_periodic() && leased.rig.cpu.next_timer() == ms(30),
+            "{obstacle} restores the tick"
+        );
         assert_eq!(leased.exits(obstacle.exit()), 1, "{obstacle} is recorded");
         assert_eq!(leased.recheck(), NohzRecheck::NotTickless);
     }
@@ -205,7 +211,8 @@ fn no_claim_suppresses_a_tick_without_a_live_lease() {
         rig.admit(|spec| spec.affinity = only(&[1]));
         let thread = rig.start().expect("ready").thread();
         let eligibility = eligibility(kind);
-        let claim = eligibility.claim(LeaseRef::from_parts(1, 1), Origin::Local { caller: thread, poller: None });
+        let claim =
+            eligibility.claim(LeaseRef::from_parts(1, 1), Origin::Local { caller: thread, poller: None });
         assert_eq!(rig.cpu.tick_mode(), TickMode::Periodic, "a claim does nothing by itself");
         let entry = rig.cpu.nohz_enter(rig.now, &claim, &Conditions::default());
         assert_eq!(entry, NohzEntry::Refused(Obstacle::StaleLease), "{kind:?}");

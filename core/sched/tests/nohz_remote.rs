@@ -32,9 +32,20 @@ impl World {
         target.admit(|spec| spec.affinity = only(&[1]));
         target.start();
         target.now = ms(1);
-        let claim = eligibility(Kind::AutoCompute).claim(lease, Origin::Remote { caller: ThreadRef::new(900, 0) });
+        let claim =
+            eligibility(Kind::AutoCompute).claim(lease, Origin::Remote { caller: ThreadRef::new(900, 0) });
         let (slot, standing) = (RemoteSlot::new(), Standing::Contended);
-        Self { target, slot, registry, lease, claim, peeked: None, standing, entered: false, recheck_trusts_drain }
+        Self {
+            target,
+            slot,
+            registry,
+            lease,
+            claim,
+            peeked: None,
+            standing,
+            entered: false,
+            recheck_trusts_drain,
+        }
     }
 
     fn conditions(&self) -> Conditions {
@@ -64,7 +75,8 @@ impl World {
             1 => self.standing = self.registry.standing(self.target.now, self.lease),
             2 => {
                 if let Some(request) = self.peeked {
-                    let entry = self.target.cpu.nohz_enter(self.target.now, &request.claim, &self.conditions());
+                    let entry =
+                        self.target.cpu.nohz_enter(self.target.now, &request.claim, &self.conditions());
                     self.entered |= matches!(entry, NohzEntry::Tickless { .. });
                 }
             }
