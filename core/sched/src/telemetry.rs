@@ -60,6 +60,12 @@ impl NohzExit {
         Self::NotReproved,
     ];
 
+    /// Whether an idle CPU can leave its tickless state for this, too.
+    #[must_use]
+    pub const fn applies_to_idle(self) -> bool {
+        matches!(self, Self::Dispatch | Self::Reschedule | Self::Rollback)
+    }
+
     /// As it stands in reports.
     #[must_use]
     pub const fn label(self) -> &'static str {

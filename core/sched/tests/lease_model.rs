@@ -138,7 +138,7 @@ impl World {
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;
         self.dice ^= self.dice << 17;
-        self.dice % one_in == 0
+        self.dice.is_multiple_of(one_in)
     }
 
     fn online(&self) -> CpuSet {
@@ -156,13 +156,13 @@ impl World {
     fn apply(&mut self, op: &Op) {
         match *op {
             Op::Create(process, bits, lifetime, latency, old) => {
-                self.create(process, bits, ms(lifetime), ms(latency), old.and_then(|old| self.named(old)))
+                self.create(process, bits, ms(lifetime), ms(latency), old.and_then(|old| self.named(old)));
             }
             Op::Revoke(index) => {
-                self.end_one(index, |world, lease| world.registry.revoke(world.now, lease).is_ok())
+                self.end_one(index, |world, lease| world.registry.revoke(world.now, lease).is_ok());
             }
             Op::Release(index) => {
-                self.end_one(index, |world, lease| world.registry.release(world.now, lease).is_ok())
+                self.end_one(index, |world, lease| world.registry.release(world.now, lease).is_ok());
             }
             Op::Exit(process) => {
                 let _ = self.registry.process_exited(ProcessId::new(process));

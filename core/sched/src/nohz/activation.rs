@@ -76,6 +76,7 @@ pub enum Recheck {
 
 impl Activation {
     /// Stops the tick, on the strength of `proof`.
+    #[expect(clippy::needless_pass_by_value, reason = "a proof is used up: it is about one moment")]
     pub fn begin(proof: Proof) -> Self {
         let Proof { claim, proved_at, expires_at, next_wakeup, cpu: _ } = proof;
         let bound = proved_at + claim.max_revocation_latency;
