@@ -199,6 +199,7 @@ impl Description {
                 Self("weight", Some(format!("{:?} to {}", seat.thread(), weight.get())))
             }
             Event::SetClass(seat, class) => Self("class", Some(format!("{:?} to {class:?}", seat.thread()))),
+            Event::Nohz(event) => Self("window", Some(format!("{event:?}"))),
         }
     }
 }

@@ -110,6 +110,7 @@ fn borrowed(event: &Event) -> EventRef<'_> {
         Event::EnterIdle(conditions) => EventRef::EnterIdle(conditions),
         Event::SetWeight(seat, weight) => EventRef::SetWeight(*seat, *weight),
         Event::SetClass(seat, class) => EventRef::SetClass(*seat, *class),
+        Event::Nohz(event) => EventRef::Nohz(event),
     }
 }
 

@@ -293,12 +293,12 @@ impl Tick {
     /// Back to the periodic tick.
     #[inline]
     pub(crate) fn restore(&mut self, now: Nanos, why: NohzExit, telemetry: &mut Telemetry) {
-        if self.mode != TickMode::Periodic {
+        if !matches!(self.mode, TickMode::Periodic) {
             self.leave(now, why, telemetry);
         }
     }
 
-    #[inline(never)]
+    #[cold]
     fn leave(&mut self, now: Nanos, why: NohzExit, telemetry: &mut Telemetry) {
         if let TickMode::TicklessIdle { .. } | TickMode::TicklessLease { .. } = self.mode {
             self.count_suppressed(now, telemetry);
@@ -309,7 +309,8 @@ impl Tick {
     }
 
     fn count_suppressed(&mut self, now: Nanos, telemetry: &mut Telemetry) {
-        let passed = now.get() / self.period.get() - self.counted_to.get() / self.period.get();
+        let passed =
+            (now.get() / self.period.get()).saturating_sub(self.counted_to.get() / self.period.get());
         match self.mode {
             TickMode::TicklessLease { .. } => telemetry.ticks_suppressed_lease += passed,
             _ => telemetry.ticks_suppressed_idle += passed,

@@ -1,7 +1,7 @@
 //! What was seen: an event and its outcome, kept by value.
 
 use mainspring_abi::{CpuId, LatencyClass, Nanos, ThreadRef, Weight};
-use mainspring_sched::flight::{EventRef, Outcome};
+use mainspring_sched::flight::{EventRef, NohzEvent, Outcome};
 use mainspring_sched::{Account, Affinity, Entity, IdleConditions, Seat, Stop, Via, WaitKind};
 
 /// One event of one CPU, over and done with.
@@ -36,6 +36,7 @@ pub enum Seen {
     EnterIdle(IdleConditions),
     SetWeight(Seat, Weight),
     SetClass(Seat, LatencyClass),
+    Nohz(Box<NohzEvent>),
 }
 
 /// Why a running thread stopped.
@@ -89,6 +90,7 @@ impl Seen {
             EventRef::EnterIdle(conditions) => Self::EnterIdle(*conditions),
             EventRef::SetWeight(seat, weight) => Self::SetWeight(seat, weight),
             EventRef::SetClass(seat, class) => Self::SetClass(seat, class),
+            EventRef::Nohz(event) => Self::Nohz(Box::new(*event)),
         }
     }
 

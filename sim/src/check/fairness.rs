@@ -143,7 +143,7 @@ impl<N: Number> Fairness<N> {
                 return Ok(());
             }
             (_, Outcome::BadSeat | Outcome::Refused)
-            | (Seen::Timer | Seen::RescheduleReceived | Seen::EnterIdle(_), _)
+            | (Seen::Timer | Seen::RescheduleReceived | Seen::EnterIdle(_) | Seen::Nohz(_), _)
             | (Seen::Expire, Outcome::Expired(None, _)) => return Ok(()),
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! Records read back. Every value is checked; bytes that no encoder wrote are refused, never believed.
 
 use super::bytes::{DecodeError, Reader};
-use super::{Event, Outcome};
+use super::{Event, Outcome, nohz};
 use crate::account::Account;
 use crate::cpu::{Decision, Dispatch, IdleTick, Seat, Stop, TimerOutcome, Via};
 use crate::entity::{Affinity, Entity};
@@ -47,6 +47,7 @@ fn event(r: &mut Reader<'_>, kind: u8) -> Read<Event> {
         13 => Event::EnterIdle(idle_conditions(r)?),
         14 => Event::SetWeight(seat(r)?, weight(r)?),
         15 => Event::SetClass(seat(r)?, class(r)?),
+        40 => Event::Nohz(nohz::read_event(r)?),
         code => return unknown("event", code),
     })
 }
@@ -84,6 +85,7 @@ fn outcome(r: &mut Reader<'_>) -> Read<Outcome> {
             }
         }
         26 => Outcome::Done,
+        40 => Outcome::Nohz(nohz::read_outcome(r)?),
         code => return unknown("outcome", code),
     })
 }

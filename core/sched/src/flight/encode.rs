@@ -1,7 +1,7 @@
 //! One record: kind, CPU, time since the last record, the event's values, the outcome.
 
 use super::bytes::Writer;
-use super::{EventRef, Outcome};
+use super::{EventRef, Outcome, nohz};
 use crate::cpu::{Decision, IdleTick, Seat, Stop, Via};
 use crate::entity::{Affinity, Entity};
 use crate::tick::{IdleConditions, KeepTicking, NetworkNeed};
@@ -35,6 +35,7 @@ pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, elapsed: Nanos, event: EventR
             seat(w, at);
             w.byte(class_code(class));
         }
+        EventRef::Nohz(event) => nohz::write_event(w, event),
         EventRef::ExitCurrent | EventRef::Timer | EventRef::Expire | EventRef::RescheduleReceived => {}
     }
 }
@@ -56,6 +57,7 @@ fn kind(event: &EventRef<'_>) -> u8 {
         EventRef::EnterIdle(_) => 13,
         EventRef::SetWeight(..) => 14,
         EventRef::SetClass(..) => 15,
+        EventRef::Nohz(_) => 40,
     }
 }
 
@@ -207,5 +209,9 @@ pub fn write_outcome(w: &mut Writer<'_>, outcome: Outcome) {
             w.byte(KeepTicking::ALL.iter().position(|one| *one == reason).map_or(u8::MAX, |code| code as u8));
         }
         Outcome::Done => w.byte(26),
+        Outcome::Nohz(outcome) => {
+            w.byte(40);
+            nohz::write_outcome(w, outcome);
+        }
     }
 }

@@ -11,11 +11,13 @@ mod apply;
 mod bytes;
 mod decode;
 mod encode;
+mod nohz;
 
 pub use apply::Impossible;
 pub use bytes::{DecodeError, MAX_RECORD, Reader, Writer};
 pub use decode::read_record;
 pub use encode::{write_event, write_outcome};
+pub use nohz::{NohzEvent, NohzOutcome};
 
 use crate::cpu::{
     Decision, Expired, Handoff, IdleTick, Refused, Removed, Seat, SeatError, Stop, TimerOutcome, Via, Woken,
@@ -44,6 +46,7 @@ pub enum Event {
     EnterIdle(IdleConditions),
     SetWeight(Seat, Weight),
     SetClass(Seat, LatencyClass),
+    Nohz(NohzEvent),
 }
 
 /// An event that is about to be given to a CPU.
@@ -65,6 +68,7 @@ pub enum EventRef<'a> {
     EnterIdle(&'a IdleConditions),
     SetWeight(Seat, Weight),
     SetClass(Seat, LatencyClass),
+    Nohz(&'a NohzEvent),
 }
 
 /// What a CPU answered, without the values that move.
@@ -90,6 +94,8 @@ pub enum Outcome {
     Expired(Option<(Seat, Nanos)>, bool),
     /// What becomes of the tick.
     Idle(IdleTick),
+    /// What becomes of a tickless window.
+    Nohz(NohzOutcome),
     /// Done; there is nothing to tell.
     Done,
 }

@@ -177,7 +177,8 @@ pub struct Info {
     pub terms: Terms,
 }
 
-/// What a proof has to know of a live lease. Only the [`Registry`](super::Registry) makes one.
+/// What a proof has to know of a live lease. Only the [`Registry`](super::Registry) makes one; a flight record that is
+/// replayed has those that it made then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     pub(crate) lease: LeaseRef,
