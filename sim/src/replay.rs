@@ -206,6 +206,7 @@ impl Description {
             Event::Lend(seat, to) => Self("lend", Some(format!("{:?} to {to:?}", seat.thread()))),
             Event::WriteOff(seat) => Self("write-off", Some(format!("{:?}", seat.thread()))),
             Event::SetClass(seat, class) => Self("class", Some(format!("{:?} to {class:?}", seat.thread()))),
+            Event::Nohz(event) => Self("window", Some(format!("{event:?}"))),
         }
     }
 }

@@ -115,6 +115,7 @@ fn borrowed(event: &Event) -> EventRef<'_> {
         Event::Unbind(seat) => EventRef::Unbind(*seat),
         Event::Lend(seat, to) => EventRef::Lend(*seat, *to),
         Event::WriteOff(seat) => EventRef::WriteOff(*seat),
+        Event::Nohz(event) => EventRef::Nohz(event),
     }
 }
 

@@ -45,6 +45,9 @@ mod entity;
 mod fair;
 pub mod flight;
 mod heap;
+pub mod identity;
+pub mod lease;
+pub mod nohz;
 mod steal;
 mod telemetry;
 mod tick;
@@ -56,8 +59,8 @@ mod wake;
 pub use account::Account;
 pub use cpu::{
     AcceptError, BindRefusal, Config, Cpu, Decision, Dispatch, Expired, Handoff, IdleTick, LendError, NoRoom,
-    NotBound, Overran, PolicyCap, PolicyError, Refused, Removed, Seat, SeatError, Snapshot, State, Stop,
-    ThreadView, TimerOutcome, UnbindError, Via, Woken,
+    NohzEntry, NohzRecheck, NotBound, Overran, PolicyCap, PolicyError, Refused, Removed, Seat, SeatError,
+    Snapshot, State, Stop, ThreadView, TimerOutcome, UnbindError, Via, Woken,
 };
 pub use entity::{Affinity, Authority, Entity, Spec};
 pub use fair::{DEBTORS_RETIRED_PER_EVENT, MAX_REQUEST, Tag, class_request};

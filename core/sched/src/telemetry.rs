@@ -1,5 +1,7 @@
 //! The permanent counters of one CPU. Plain words: counting allocates nothing, logs nothing and reads no clock.
 
+use crate::nohz::Kind;
+
 /// Why a CPU left a tickless state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NohzExit {
@@ -9,11 +11,60 @@ pub enum NohzExit {
     Reschedule,
     /// A condition for it no longer held.
     Rollback,
+    /// The lease ended.
+    StaleLease,
+    /// The lease's lifetime was over.
+    LeaseExpired,
+    /// The lease is for another CPU.
+    TargetMismatch,
+    /// Somebody else wants the CPU, too.
+    SecondRunnable,
+    /// A direct handoff has its target there.
+    DirectTarget,
+    /// There is work to steal.
+    SiblingWork,
+    /// What ran has stopped by itself.
+    WentIdle,
+    /// Something must be cleaned up there.
+    DeferredCleanup,
+    /// A timed wait is over.
+    TimerDue,
+    /// The ring is polled no longer, or nobody could say.
+    RingChanged,
+    /// The timer cannot do one-shots any more.
+    NoOneShot,
+    /// Another CPU cleared the record of it.
+    RecordCleared,
+    /// Its one-shot came and nobody proved it again.
+    NotReproved,
 }
 
 impl NohzExit {
     /// Every reason, in the order of [`Telemetry::nohz_exits`].
-    pub const ALL: [Self; 3] = [Self::Dispatch, Self::Reschedule, Self::Rollback];
+    pub const ALL: [Self; 16] = [
+        Self::Dispatch,
+        Self::Reschedule,
+        Self::Rollback,
+        Self::StaleLease,
+        Self::LeaseExpired,
+        Self::TargetMismatch,
+        Self::SecondRunnable,
+        Self::DirectTarget,
+        Self::SiblingWork,
+        Self::WentIdle,
+        Self::DeferredCleanup,
+        Self::TimerDue,
+        Self::RingChanged,
+        Self::NoOneShot,
+        Self::RecordCleared,
+        Self::NotReproved,
+    ];
+
+    /// Whether an idle CPU can leave its tickless state for this, too.
+    #[must_use]
+    pub const fn applies_to_idle(self) -> bool {
+        matches!(self, Self::Dispatch | Self::Reschedule | Self::Rollback)
+    }
 
     /// As it stands in reports.
     #[must_use]
@@ -22,6 +73,19 @@ impl NohzExit {
             Self::Dispatch => "dispatch",
             Self::Reschedule => "reschedule",
             Self::Rollback => "rollback",
+            Self::StaleLease => "stale-lease-generation",
+            Self::LeaseExpired => "lease-lifetime-expired",
+            Self::TargetMismatch => "target-cpu-mismatch",
+            Self::SecondRunnable => "second-runnable",
+            Self::DirectTarget => "direct-target-runnable",
+            Self::SiblingWork => "stealable-sibling-work",
+            Self::WentIdle => "went-idle",
+            Self::DeferredCleanup => "deferred-cleanup",
+            Self::TimerDue => "timer-due",
+            Self::RingChanged => "sqpoll-ring-mode-changed-or-owner-staled",
+            Self::NoOneShot => "no-oneshot",
+            Self::RecordCleared => "record-cleared",
+            Self::NotReproved => "not-reproved",
         }
     }
 }
@@ -33,8 +97,12 @@ pub struct Telemetry {
     pub ticks: u64,
     /// `ticks_suppressed{mode=idle}`.
     pub ticks_suppressed_idle: u64,
+    /// `ticks_suppressed{mode=lease}`.
+    pub ticks_suppressed_lease: u64,
     /// `nohz_enter_count{kind=idle}`.
     pub nohz_enter_idle: u64,
+    /// `nohz_enter_count` under a lease, by the order of [`Kind::ALL`].
+    pub nohz_enter_lease: [u64; Kind::ALL.len()],
     /// `nohz_exit_count`, by reason.
     pub nohz_exits: [u64; NohzExit::ALL.len()],
     /// `oneshot_deadline_miss_count`: timer interrupts that came after the time they were armed for.

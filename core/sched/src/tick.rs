@@ -1,8 +1,9 @@
-//! The scheduler tick of one CPU: periodic, suppressed in idle, or forced.
+//! The scheduler tick of one CPU: periodic, suppressed in idle or under a lease, or forced.
 //!
 //! Conserved: a CPU always has a next timer interrupt. `Periodic` and `ForcedPeriodic` have the next tick;
-//! `TicklessIdle` has a one-shot no further away than [`HOUSEKEEPING_FLOOR`]. Nothing but idle runs in
-//! `TicklessIdle`: the tick is restored before a thread is dispatched.
+//! `TicklessIdle` has a one-shot no further away than [`HOUSEKEEPING_FLOOR`], and `TicklessLease` one no further away
+//! than its lease's revocation latency. Nothing but idle runs in `TicklessIdle`, and nobody but the one thread that was
+//! running in `TicklessLease`: the tick is restored before a thread is dispatched.
 
 use crate::telemetry::{NohzExit, Telemetry};
 use core::fmt;
@@ -67,6 +68,11 @@ pub enum TickMode {
     },
     /// Idle, but something needs regular polling.
     ForcedPeriodic(KeepTicking),
+    /// One thread runs, alone, on a leased CPU, with one timer interrupt armed.
+    TicklessLease {
+        /// When it comes.
+        wake_at: Nanos,
+    },
 }
 
 /// Why an idle CPU keeps its tick. Each alone is enough.
@@ -222,13 +228,24 @@ impl Tick {
     pub(crate) fn due(&self) -> Nanos {
         match self.mode {
             TickMode::Periodic | TickMode::ForcedPeriodic(_) => self.next,
-            TickMode::TicklessIdle { wake_at } => wake_at,
+            TickMode::TicklessIdle { wake_at } | TickMode::TicklessLease { wake_at } => wake_at,
         }
     }
 
     /// A timer interrupt came; whether it was a tick.
     pub(crate) fn interrupt(&mut self, now: Nanos, telemetry: &mut Telemetry) -> bool {
-        if matches!(self.mode, TickMode::TicklessIdle { .. }) || now < self.next {
+        match self.mode {
+            TickMode::TicklessIdle { .. } => return false,
+            TickMode::TicklessLease { wake_at } => {
+                // Whoever proves the window again moves its one-shot on before this.
+                if wake_at <= now {
+                    self.restore(now, NohzExit::NotReproved, telemetry);
+                }
+                return false;
+            }
+            TickMode::Periodic | TickMode::ForcedPeriodic(_) => {}
+        }
+        if now < self.next {
             return false;
         }
         telemetry.ticks += 1;
@@ -239,6 +256,7 @@ impl Tick {
 
     /// The CPU is idle with nothing against stopping its tick: one interrupt at `wake_at`, no more.
     pub(crate) fn suppress(&mut self, now: Nanos, wake_at: Nanos, telemetry: &mut Telemetry) {
+        self.leave_lease(now, NohzExit::WentIdle, telemetry);
         if !matches!(self.mode, TickMode::TicklessIdle { .. }) {
             telemetry.nohz_enter_idle += 1;
             self.counted_to = now;
@@ -250,13 +268,39 @@ impl Tick {
 
     /// The CPU is idle, but keeps its tick.
     pub(crate) fn force(&mut self, now: Nanos, reason: KeepTicking, telemetry: &mut Telemetry) {
+        self.leave_lease(now, NohzExit::WentIdle, telemetry);
         self.restore(now, NohzExit::Rollback, telemetry);
         self.mode = TickMode::ForcedPeriodic(reason);
     }
 
+    /// One thread runs under a lease, as was just proved: one interrupt at `wake_at`, no more.
+    pub(crate) fn suppress_for_lease(&mut self, now: Nanos, wake_at: Nanos, telemetry: &mut Telemetry) {
+        if matches!(self.mode, TickMode::TicklessLease { .. }) {
+            self.count_suppressed(now, telemetry);
+        } else {
+            self.counted_to = now;
+        }
+        self.mode = TickMode::TicklessLease { wake_at };
+    }
+
+    /// Back to the periodic tick, if the CPU is tickless under a lease.
+    pub(crate) fn leave_lease(&mut self, now: Nanos, why: NohzExit, telemetry: &mut Telemetry) {
+        if matches!(self.mode, TickMode::TicklessLease { .. }) {
+            self.restore(now, why, telemetry);
+        }
+    }
+
     /// Back to the periodic tick.
+    #[inline]
     pub(crate) fn restore(&mut self, now: Nanos, why: NohzExit, telemetry: &mut Telemetry) {
-        if let TickMode::TicklessIdle { .. } = self.mode {
+        if !matches!(self.mode, TickMode::Periodic) {
+            self.leave(now, why, telemetry);
+        }
+    }
+
+    #[cold]
+    fn leave(&mut self, now: Nanos, why: NohzExit, telemetry: &mut Telemetry) {
+        if let TickMode::TicklessIdle { .. } | TickMode::TicklessLease { .. } = self.mode {
             self.count_suppressed(now, telemetry);
             telemetry.nohz_exits[why as usize] += 1;
             self.next = self.after(now);
@@ -265,8 +309,12 @@ impl Tick {
     }
 
     fn count_suppressed(&mut self, now: Nanos, telemetry: &mut Telemetry) {
-        let passed = now.get() / self.period.get() - self.counted_to.get() / self.period.get();
-        telemetry.ticks_suppressed_idle += passed;
+        let passed =
+            (now.get() / self.period.get()).saturating_sub(self.counted_to.get() / self.period.get());
+        match self.mode {
+            TickMode::TicklessLease { .. } => telemetry.ticks_suppressed_lease += passed,
+            _ => telemetry.ticks_suppressed_idle += passed,
+        }
         self.counted_to = now;
     }
 

@@ -4,13 +4,16 @@ mod rig;
 
 use mainspring_abi::{LatencyClass, Nanos, Policy, ThreadRef};
 use mainspring_sched::flight::{
-    DecodeError, Event, EventRef, MAX_RECORD, Outcome, Reader, Writer, read_record, write_event,
-    write_outcome,
+    DecodeError, Event, EventRef, MAX_RECORD, NohzEvent, NohzOutcome, Outcome, Reader, Writer, read_record,
+    write_event, write_outcome,
 };
+use mainspring_sched::lease::{LeaseRef, Standing, TargetStanding};
+use mainspring_sched::nohz::{Conditions, Kind, Obstacle, Origin, RingFacts};
 use mainspring_sched::{
-    Decision, IdleConditions, IdleTick, KeepTicking, NetworkNeed, Seat, Stop, Timeout, TimerOutcome, Via,
-    WaitKind, WaitQuota,
+    Decision, IdleConditions, IdleTick, KeepTicking, NetworkNeed, NohzEntry, NohzRecheck, Seat, Stop,
+    Timeout, TimerOutcome, Via, WaitKind, WaitQuota,
 };
+use rig::lease::{compute, eligibility, grant, local, mask, registry, sqpoll};
 use rig::{Rig, cpu_id, entity, ms, only, spec, us, weight};
 
 fn bytes(event: EventRef<'_>, outcome: Outcome) -> Vec<u8> {
@@ -25,6 +28,32 @@ fn bytes(event: EventRef<'_>, outcome: Outcome) -> Vec<u8> {
 fn timeout() -> Timeout {
     let permit = WaitQuota::new(1, 1, 1).take(mainspring_abi::ProcessId::new(0)).expect("one is left");
     Timeout { deadline: ms(77), user_data: u64::MAX, permit }
+}
+
+/// Claims of every origin, with terms of a real lease and with conditions of every sort.
+fn window_events() -> [NohzEvent; 4] {
+    let mut registry = registry();
+    let lease = grant(&mut registry, ms(1), &sqpoll(&mask(&[2])));
+    let (caller, other) = (ThreadRef::new(70_000, 9), ThreadRef::new(3, 0));
+    let claim = |kind, origin| eligibility(kind).claim(lease, origin);
+    let live = Conditions { lease: registry.standing(ms(1), lease), ..Conditions::default() };
+    assert!(matches!(live.lease, Standing::Live(_)));
+    let spoiled = Conditions {
+        lease: Standing::Contended,
+        target: TargetStanding::Fabricated,
+        ring: RingFacts::Sqpoll { owner_live: true, spinning: false, other_consumer: true },
+        watchdog: true,
+        fixed_irq: true,
+        oneshot: false,
+        next_wakeup: ms(80),
+        ..Conditions::default()
+    };
+    [
+        NohzEvent::Enter(claim(Kind::AutoCompute, Origin::Local { caller, poller: None }), live),
+        NohzEvent::Enter(claim(Kind::KernelSqpoll, Origin::Local { caller, poller: Some(other) }), live),
+        NohzEvent::Enter(claim(Kind::RealtimeIsland, Origin::Remote { caller }), spoiled),
+        NohzEvent::Recheck(Conditions { ring: RingFacts::Contended, lease: Standing::Expired, ..spoiled }),
+    ]
 }
 
 /// An event of every kind, as it is announced and as it is read back.
@@ -42,6 +71,8 @@ fn events() -> Vec<(Vec<u8>, Event)> {
     let bound = || mainspring_sched::Entity::new(bound.clone());
     let stop = |stop: Stop| (bytes(EventRef::Resched(&stop), Outcome::Done), Event::Resched(stop));
     let at = |event: EventRef<'_>| bytes(event, Outcome::Done);
+    let window = |event: NohzEvent| (bytes(EventRef::Nohz(&event), Outcome::Done), Event::Nohz(event));
+    let [enter, poller, remote, recheck] = window_events();
     vec![
         (at(EventRef::Accept(&bound(), Via::Steal)), Event::Accept(bound(), Via::Steal)),
         (at(EventRef::Accept(&entity(1), Via::Admit)), Event::Accept(entity(1), Via::Admit)),
@@ -63,6 +94,11 @@ fn events() -> Vec<(Vec<u8>, Event)> {
         (at(EventRef::EnterIdle(&conditions)), Event::EnterIdle(conditions)),
         (at(EventRef::SetWeight(seat, weight(9))), Event::SetWeight(seat, weight(9))),
         (at(EventRef::SetClass(seat, LatencyClass::Batch)), Event::SetClass(seat, LatencyClass::Batch)),
+        window(enter),
+        window(poller),
+        window(remote),
+        window(recheck),
+        window(NohzEvent::Forget(LeaseRef::from_parts(300, u64::MAX))),
     ]
 }
 
@@ -106,6 +142,20 @@ fn every_outcome_is_read_back_as_it_was() {
             outcomes.extend([Outcome::Ready(a, b), Outcome::Timer(timer)]);
         }
     }
+    outcomes.extend(Obstacle::ALL.map(|why| Outcome::Nohz(NohzOutcome::Entry(NohzEntry::Refused(why)))));
+    outcomes
+        .extend(Obstacle::ALL.map(|why| Outcome::Nohz(NohzOutcome::Recheck(NohzRecheck::RolledBack(why)))));
+    outcomes.extend(
+        [
+            NohzOutcome::Entry(NohzEntry::Tickless { wake_at: ms(25) }),
+            NohzOutcome::Entry(NohzEntry::Already),
+            NohzOutcome::Recheck(NohzRecheck::NotTickless),
+            NohzOutcome::Recheck(NohzRecheck::Kept { wake_at: ms(50) }),
+            NohzOutcome::Forgot(false),
+            NohzOutcome::Forgot(true),
+        ]
+        .map(Outcome::Nohz),
+    );
     outcomes.extend(KeepTicking::ALL.map(|reason| Outcome::Idle(IdleTick::Kept(reason))));
     for outcome in outcomes {
         let bytes = bytes(EventRef::Timer, outcome);
@@ -145,4 +195,47 @@ fn any_bytes_are_refused_or_read_and_never_believed_beyond_their_range() {
             let _ = rig.cpu.apply(Nanos::new(elapsed.get() >> 8), event);
         }
     }
+}
+
+#[test]
+fn a_window_under_a_lease_replays_from_its_record() {
+    let mut registry = registry();
+    let lease = grant(&mut registry, Nanos::ZERO, &compute(&mask(&[1])));
+    let bound = || {
+        let mut spec = spec(5);
+        spec.affinity = only(&[1]);
+        mainspring_sched::Entity::new(spec)
+    };
+    let live = Conditions { lease: registry.standing(ms(1), lease), ..Conditions::default() };
+    let stale = Conditions { lease: Standing::Stale, ..live };
+    let events = || {
+        [
+            (ms(0), Event::Accept(bound(), Via::Admit)),
+            (ms(0), Event::Resched(Stop::Nothing)),
+            (ms(1), Event::Nohz(NohzEvent::Enter(local(lease, ThreadRef::new(5, 0)), live))),
+            (ms(26), Event::Nohz(NohzEvent::Recheck(live))),
+            (ms(26), Event::Timer),
+            (ms(30), Event::Nohz(NohzEvent::Forget(LeaseRef::from_parts(9, 9)))),
+            (ms(51), Event::Nohz(NohzEvent::Recheck(stale))),
+            (ms(51), Event::Timer),
+        ]
+    };
+    let mut first = Rig::on(1, Policy::Eevdf);
+    let outcomes = events().map(|(now, event)| first.cpu.apply(now, event).expect("possible"));
+    let kept = NohzRecheck::Kept { wake_at: ms(51) };
+    assert_eq!(outcomes[3], Outcome::Nohz(NohzOutcome::Recheck(kept)));
+    let over = NohzRecheck::RolledBack(Obstacle::StaleLease);
+    assert_eq!(outcomes[6], Outcome::Nohz(NohzOutcome::Recheck(over)));
+    let mut second = Rig::on(1, Policy::Eevdf);
+    for ((now, event), outcome) in events().into_iter().zip(outcomes) {
+        let bytes = match &event {
+            Event::Nohz(event) => bytes(EventRef::Nohz(event), outcome),
+            Event::Accept(entity, via) => bytes(EventRef::Accept(entity, *via), outcome),
+            Event::Resched(stop) => bytes(EventRef::Resched(stop), outcome),
+            _ => bytes(EventRef::Timer, outcome),
+        };
+        let (_, _, read, recorded) = read_record(&mut Reader::new(&bytes)).expect("just written");
+        assert_eq!(second.cpu.apply(now, read), Ok(recorded));
+    }
+    assert_eq!(first.cpu.telemetry(), second.cpu.telemetry());
 }

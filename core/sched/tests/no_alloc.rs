@@ -2,8 +2,11 @@
 
 mod rig;
 
-use mainspring_abi::{Policy, Weight};
-use mainspring_sched::{IdleConditions, Stop, Via, WaitKind};
+use mainspring_abi::{CpuSet, Policy, Weight};
+use mainspring_sched::lease::{LeaseRequest, TargetStanding};
+use mainspring_sched::nohz::{Conditions, RemoteSlot};
+use mainspring_sched::{IdleConditions, NohzEntry, Stop, Via, WaitKind};
+use rig::lease::{compute, grant, local, mask, registry};
 use rig::{Rig, cpu_id, ms, only, us};
 
 /// How often the work allocates, on this thread.
@@ -40,6 +43,42 @@ fn no_path_after_admission_allocates() {
         });
         assert_eq!(counted, 0, "{policy:?}");
     }
+}
+
+//= ARCH:inv.no-alloc
+#[test]
+fn no_lease_and_no_window_allocates() {
+    let mut rig = Rig::on(1, Policy::Eevdf);
+    rig.admit(|spec| spec.affinity = only(&[1]));
+    let thread = rig.start().expect("ready").thread();
+    let mut registry = registry();
+    let (one, two) = (mask(&[1]), mask(&[2]));
+    let mut slot = RemoteSlot::new();
+    let counted = allocations(|| {
+        for _ in 0..200 {
+            let lease = grant(&mut registry, rig.now, &compute(&one));
+            let other = grant(&mut registry, rig.now, &LeaseRequest { lifetime: ms(5), ..compute(&two) });
+            let _ = registry.create(rig.now, &compute(&one), TargetStanding::Chargeable, &CpuSet::first(4));
+            let claim = local(lease, thread);
+            let _ = slot.park(claim);
+            let conditions = Conditions { lease: registry.standing(rig.now, lease), ..Conditions::default() };
+            let _ = rig.cpu.nohz_preflight(rig.now, &claim, &conditions);
+            let entry = rig.cpu.nohz_enter(rig.now, &claim, &conditions);
+            assert!(matches!(entry, NohzEntry::Tickless { .. }), "{entry:?}");
+            rig.pass(ms(7));
+            let _ = rig.cpu.nohz_recheck(rig.now, &conditions);
+            let _ = rig.cpu.timer(rig.now);
+            let _ = registry.expire(rig.now);
+            let _ = registry.revoke(rig.now, lease);
+            while let Some(ended) = registry.roll_back() {
+                rig.cpu.nohz_forget(ended.lease);
+                slot.withdraw(ended.lease);
+            }
+            let _ = rig.cpu.nohz_recheck(rig.now, &conditions);
+            let _ = (registry.release(rig.now, lease), registry.release(rig.now, other));
+        }
+    });
+    assert_eq!(counted, 0);
 }
 
 /// One of every kind of event, in an order that keeps the queue busy.

@@ -191,6 +191,7 @@ impl Book {
             | (Seen::Expire, Outcome::Expired(None, _))
             | (Seen::Timer, Outcome::Timer(_))
             | (Seen::EnterIdle(_), Outcome::Idle(_))
+            | (Seen::Nohz(_), Outcome::Nohz(_))
             | (Seen::RescheduleReceived | Seen::SetWeight(..) | Seen::SetClass(..), Outcome::Done) => Ok(()),
             (seen, Outcome::BadSeat) if seen.seat().is_some() => Ok(()),
             _ => Err("an outcome that the event cannot have".to_owned()),

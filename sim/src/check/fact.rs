@@ -2,7 +2,7 @@
 
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 use mainspring_sched::context::{Context, ContextSpec};
-use mainspring_sched::flight::{EventRef, Outcome};
+use mainspring_sched::flight::{EventRef, NohzEvent, Outcome};
 use mainspring_sched::{Account, Affinity, Authority, Entity, IdleConditions, Seat, Stop, Via, WaitKind};
 
 /// One event of one CPU, over and done with.
@@ -42,6 +42,7 @@ pub enum Seen {
     Unbind(Seat),
     Lend(Seat, ThreadRef),
     WriteOff(Seat),
+    Nohz(Box<NohzEvent>),
 }
 
 /// Why a running thread stopped.
@@ -129,6 +130,7 @@ impl Seen {
             EventRef::Unbind(seat) => Self::Unbind(seat),
             EventRef::Lend(seat, to) => Self::Lend(seat, to),
             EventRef::WriteOff(seat) => Self::WriteOff(seat),
+            EventRef::Nohz(event) => Self::Nohz(Box::new(*event)),
         }
     }
 

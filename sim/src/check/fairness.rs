@@ -158,7 +158,7 @@ impl<N: Number> Fairness<N> {
                 return Ok(());
             }
             (_, Outcome::BadSeat | Outcome::Refused)
-            | (Seen::RescheduleReceived | Seen::EnterIdle(_) | Seen::WriteOff(_), _)
+            | (Seen::RescheduleReceived | Seen::EnterIdle(_) | Seen::WriteOff(_) | Seen::Nohz(_), _)
             | (Seen::Expire, Outcome::Expired(None, _)) => return Ok(()),
             _ => {}
         }

@@ -121,6 +121,10 @@ impl Timers {
                 })?;
                 ensure(!setting.punctual || armed <= now + FLOOR, || format!("armed for {armed} only"))
             }
+            TickMode::TicklessLease { wake_at } => {
+                ensure(cpu.queued() == 0, || "several threads without a tick".to_owned())?;
+                ensure(armed <= wake_at, || format!("tickless until {wake_at}, armed for {armed}"))
+            }
             TickMode::Periodic | TickMode::ForcedPeriodic(_) => {
                 ensure(armed <= next_tick, || format!("the tick at {next_tick} is not armed but {armed}"))?;
                 let forced = matches!(cpu.tick_mode(), TickMode::ForcedPeriodic(_));

@@ -4,6 +4,7 @@ use super::Machine;
 use crate::RunError;
 use mainspring_abi::{Nanos, Policy};
 use mainspring_report::{Config, CpuReport, Report, Telemetry, ThreadReport};
+use mainspring_sched::nohz::Kind;
 use mainspring_sched::{Entity, NohzExit, State};
 use std::time::Instant;
 
@@ -64,7 +65,7 @@ impl Machine<'_> {
                 busy_ns: (self.now - idle).get(),
                 idle_ns: idle.get(),
                 ticks: counters.ticks,
-                ticks_suppressed: counters.ticks_suppressed_idle,
+                ticks_suppressed: counters.ticks_suppressed_idle + counters.ticks_suppressed_lease,
                 reschedules: counters.reschedules,
                 timer_interrupts: counters.timer_interrupts,
                 steals: counters.steals,
@@ -148,9 +149,20 @@ impl Machine<'_> {
             telemetry.scheduler_tick_count.insert(cpu.to_string(), counters.ticks);
             telemetry.ticks_suppressed.insert(format!("{cpu},idle"), counters.ticks_suppressed_idle);
             telemetry.nohz_enter_count.insert(format!("{cpu},idle"), counters.nohz_enter_idle);
+            // What only leases can lead to is told where it has happened.
+            if counters.ticks_suppressed_lease > 0 {
+                telemetry.ticks_suppressed.insert(format!("{cpu},lease"), counters.ticks_suppressed_lease);
+            }
+            for (kind, count) in Kind::ALL.into_iter().zip(counters.nohz_enter_lease) {
+                if count > 0 {
+                    telemetry.nohz_enter_count.insert(format!("{cpu},{}", kind.label()), count);
+                }
+            }
             for reason in NohzExit::ALL {
                 let count = counters.nohz_exits[reason as usize];
-                telemetry.nohz_exit_count.insert(format!("{cpu},{}", reason.label()), count);
+                if count > 0 || reason.applies_to_idle() {
+                    telemetry.nohz_exit_count.insert(format!("{cpu},{}", reason.label()), count);
+                }
             }
             telemetry.oneshot_deadline_miss_count += counters.oneshot_deadline_misses;
             telemetry.sqpoll_busy_ns += counters.sqpoll_busy_ns;

@@ -14,6 +14,7 @@
 mod authority;
 mod dispatch;
 mod inspect;
+mod nohz;
 mod policy;
 mod realtime;
 mod timer;
@@ -23,6 +24,7 @@ mod wakeup;
 pub use authority::{BindRefusal, LendError, NotBound, Overran, UnbindError};
 pub use dispatch::{Decision, Dispatch, Stop};
 pub use inspect::ThreadView;
+pub use nohz::{NohzEntry, NohzRecheck};
 pub use policy::{PolicyCap, PolicyError, Snapshot};
 pub use timer::{Expired, IdleTick, TimerOutcome};
 pub use transfer::{AcceptError, Refused, Removed, Via};
@@ -32,6 +34,7 @@ use crate::context::Share;
 use crate::entity::{Authority, Entity};
 use crate::fair::{Ask, FairQueue, Tag};
 use crate::heap::SeatHeap;
+use crate::nohz::Activation;
 use crate::telemetry::Telemetry;
 use crate::tick::Tick;
 use crate::waiter::{Due, WaitKind, WaitPermit};
@@ -278,6 +281,8 @@ pub struct Cpu {
     occupied: usize,
     held: usize,
     idle_total: Nanos,
+    /// The record of the tickless window under a lease. It counts only while the tick is in that mode.
+    window: Option<Activation>,
 }
 
 impl Cpu {
@@ -305,6 +310,7 @@ impl Cpu {
             idle_total: Nanos::ZERO,
             charged_total: Nanos::ZERO,
             telemetry: Telemetry::default(),
+            window: None,
         }
     }
 

@@ -4,6 +4,7 @@ use super::realtime::Band;
 use super::{Cpu, Occupant, Seat, SeatError, State, taken};
 use crate::entity::{Authority, Entity};
 use crate::fair::Tag;
+use crate::telemetry::NohzExit;
 use crate::virtual_time::Lag;
 use crate::waiter::WaitPermit;
 use mainspring_abi::{LatencyClass, Nanos};
@@ -118,7 +119,7 @@ impl Cpu {
         if matches!(occupant.entity.authority, Authority::Context(_)) {
             return self.publish_on_context(now, slot);
         }
-        self.begin_contention(now);
+        self.begin_contention(now, NohzExit::SecondRunnable);
         let occupant = taken(&mut self.slots, slot);
         occupant.state = State::Queued;
         let patient = occupant.entity.class == LatencyClass::Batch;
@@ -138,7 +139,7 @@ impl Cpu {
         if self.direct.is_some() || self.at(slot).entity.context().is_some() {
             return false;
         }
-        self.begin_contention(now);
+        self.begin_contention(now, NohzExit::DirectTarget);
         let occupant = self.at_mut(slot);
         occupant.state = State::Direct;
         occupant.entity.runnable_since.get_or_insert(now);
@@ -148,10 +149,11 @@ impl Cpu {
     }
 
     /// Somebody is about to wait for the CPU. Requests that the running thread has completed undisturbed meanwhile
-    /// are behind it; the one in progress ends at the next multiple.
+    /// are behind it; the one in progress ends at the next multiple. It is alone no longer, so the tick is back first.
     #[inline]
-    fn begin_contention(&mut self, now: Nanos) {
+    fn begin_contention(&mut self, now: Nanos, why: NohzExit) {
         let Some(current) = self.current else { return };
+        self.tick.restore(now, why, &mut self.telemetry);
         if self.band == Band::Fair && self.slice_end < now {
             let slice = self.at(current).request.min(self.config.quantum).get();
             let missed = (now - self.slice_end).get().div_ceil(slice);

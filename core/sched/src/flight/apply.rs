@@ -55,6 +55,7 @@ impl Cpu {
             }
             Event::EnterIdle(conditions) => self.enter_idle(now, &conditions).into(),
             Event::SetWeight(seat, weight) => (&self.set_weight(seat, weight)).into(),
+            Event::Nohz(event) => Outcome::Nohz(event.apply(self, now)),
             Event::SetClass(seat, class) => (&self.set_class(seat, class)).into(),
             Event::BlockCurrent(kind, timeout) => {
                 if !self.block_current(now, kind, timeout) {

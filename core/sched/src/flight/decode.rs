@@ -2,7 +2,7 @@
 
 use super::authority::{read_authority, read_context, read_who};
 use super::bytes::{DecodeError, Reader};
-use super::{Event, Outcome};
+use super::{Event, Outcome, nohz};
 use crate::account::Account;
 use crate::cpu::{Decision, Dispatch, IdleTick, Seat, Stop, TimerOutcome, Via};
 use crate::entity::{Affinity, Entity};
@@ -56,6 +56,7 @@ fn event(r: &mut Reader<'_>, kind: u8) -> Read<Event> {
         18 => Event::Unbind(seat(r)?),
         19 => Event::Lend(seat(r)?, thread(r)?),
         20 => Event::WriteOff(seat(r)?),
+        40 => Event::Nohz(nohz::read_event(r)?),
         code => return unknown("event", code),
     })
 }
@@ -94,6 +95,7 @@ fn outcome(r: &mut Reader<'_>) -> Read<Outcome> {
         }
         26 => Outcome::Done,
         27 => Outcome::Took(read_who(r)?),
+        40 => Outcome::Nohz(nohz::read_outcome(r)?),
         code => return unknown("outcome", code),
     })
 }

@@ -2,7 +2,7 @@
 
 use super::authority::{write_authority, write_context, write_who};
 use super::bytes::Writer;
-use super::{EventRef, Outcome};
+use super::{EventRef, Outcome, nohz};
 use crate::cpu::{Decision, IdleTick, Seat, Stop, Via};
 use crate::entity::{Affinity, Entity};
 use crate::tick::{IdleConditions, KeepTicking, NetworkNeed};
@@ -47,6 +47,7 @@ pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, elapsed: Nanos, event: EventR
             w.number(u64::from(to.index()));
             w.number(u64::from(to.generation()));
         }
+        EventRef::Nohz(event) => nohz::write_event(w, event),
         EventRef::ExitCurrent | EventRef::Timer | EventRef::Expire | EventRef::RescheduleReceived => {}
     }
 }
@@ -73,6 +74,7 @@ fn kind(event: &EventRef<'_>) -> u8 {
         EventRef::Unbind(_) => 18,
         EventRef::Lend(..) => 19,
         EventRef::WriteOff(_) => 20,
+        EventRef::Nohz(_) => 40,
     }
 }
 
@@ -232,6 +234,10 @@ pub fn write_outcome(w: &mut Writer<'_>, outcome: Outcome) {
         Outcome::Took(who) => {
             w.byte(27);
             write_who(w, who);
+        }
+        Outcome::Nohz(outcome) => {
+            w.byte(40);
+            nohz::write_outcome(w, outcome);
         }
     }
 }

@@ -12,11 +12,13 @@ mod authority;
 mod bytes;
 mod decode;
 mod encode;
+mod nohz;
 
 pub use apply::Impossible;
 pub use bytes::{DecodeError, MAX_RECORD, Reader, Writer};
 pub use decode::read_record;
 pub use encode::{write_event, write_outcome};
+pub use nohz::{NohzEvent, NohzOutcome};
 
 use crate::context::Context;
 use crate::cpu::{
@@ -54,6 +56,7 @@ pub enum Event {
     Unbind(Seat),
     Lend(Seat, ThreadRef),
     WriteOff(Seat),
+    Nohz(NohzEvent),
 }
 
 /// An event that is about to be given to a CPU.
@@ -80,6 +83,7 @@ pub enum EventRef<'a> {
     Unbind(Seat),
     Lend(Seat, ThreadRef),
     WriteOff(Seat),
+    Nohz(&'a NohzEvent),
 }
 
 /// What a CPU answered, without the values that move.
@@ -105,6 +109,8 @@ pub enum Outcome {
     Expired(Option<(Seat, Nanos)>, bool),
     /// What becomes of the tick.
     Idle(IdleTick),
+    /// What becomes of a tickless window.
+    Nohz(NohzOutcome),
     /// Done; there is nothing to tell.
     Done,
     /// That context was taken out.

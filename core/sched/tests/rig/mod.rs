@@ -1,6 +1,8 @@
 //! One CPU and a clock, for tests that play the machine.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod lease;
+
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
 use mainspring_sched::{
     Affinity, Config, Cpu, Decision, Entity, Seat, Spec, Stop, Timeout, Via, WaitKind, WaitQuota,
