@@ -288,8 +288,8 @@ fn judge_band(part: Part, standing: &Standing, sufficient_only: bool) -> Result<
 ///
 /// Suppose that it does not get it between its release and its deadline. While it waits only work that is due by that
 /// deadline runs. Go back to the last moment at which no work of a band above the lowest was pending, nor other work that
-/// is due by the deadline. From there on the CPU was busy with work due by the deadline, and with work of higher bands
-/// that came before the floor's release. If both together always fit, that cannot have happened.
+/// is due by the deadline. From there on the CPU was busy with work due by the deadline and, until the floor's release,
+/// with work of higher bands that is due later. If both together always fit, that cannot have happened.
 fn judge_floor(load: &Load<'_>, floor: Task, bands: &[u8], everything: &[Task]) -> Result<(), Found> {
     let undecided = || Found::refused(Part::Floor, Denial::Undecided);
     let horizon = busy_period(everything).ok_or_else(undecided)?;
@@ -312,11 +312,14 @@ fn judge_floor(load: &Load<'_>, floor: Task, bands: &[u8], everything: &[Task]) 
             return Ok(());
         }
         let before = length - floor.deadline;
-        let of_higher = higher.iter().fold(Nanos::ZERO, |sum, task| {
+        let late_of_higher = higher.iter().fold(Nanos::ZERO, |sum, task| {
             let one = core::slice::from_ref(task);
-            sum + requests(one, before).max(demand(one, length))
+            sum + (requests(one, before) - demand(one, length))
         });
-        let due = demand(&by_deadline, length) + of_higher + requests(&interrupts, length);
+        let due = demand(&by_deadline, length)
+            + demand(&higher, length)
+            + late_of_higher.min(before)
+            + requests(&interrupts, length);
         if due > length {
             let part = Part::Floor;
             let denial = CpuDenial { part, denial: Denial::Demand { interval: length, due } };
