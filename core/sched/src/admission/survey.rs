@@ -184,12 +184,7 @@ fn place_all(
     (homeless, senseless.into_iter().map(|task| Refusal::Malformed { task }).collect())
 }
 
-fn refusal(
-    place: &Place,
-    verdict: &CpuVerdict,
-    candidates: &[Candidate],
-    cpus: &CpuSet,
-) -> Option<Refusal> {
+fn refusal(place: &Place, verdict: &CpuVerdict, candidates: &[Candidate], cpus: &CpuSet) -> Option<Refusal> {
     let denial = verdict.denial?.denial;
     let bound = |index: &usize| candidates[*index].cpus.and(cpus).len() == 1;
     let exact = verdict.has_witness() && place.who.iter().all(bound);
@@ -201,8 +196,7 @@ fn response(place: &Place, index: usize, floor: Floor, overhead: Nanos) -> Optio
     let load = Load { tasks: &place.load, floor: floor.task(), interrupts: &[], overhead };
     let own = place.who.iter().position(|who| *who == index)?;
     let criticality = place.load[own].criticality;
-    let among_peers =
-        place.load[..own].iter().filter(|banded| banded.criticality == criticality).count();
+    let among_peers = place.load[..own].iter().filter(|banded| banded.criticality == criticality).count();
     let standing = standing(&load, criticality);
     worst_response_below(&standing.above, &standing.peers, among_peers)
 }

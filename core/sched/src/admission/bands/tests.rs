@@ -170,7 +170,9 @@ fn interrupts_come_before_every_band_and_the_floor() {
 fn figures_at_the_end_of_the_range_are_refused_and_nothing_panics() {
     let max = u64::MAX;
     let huge = [banded(1, max, max, max), banded(0, max - 1, max, max)];
-    assert!(!judge_cpu(&Load { tasks: &huge, floor: Some(task(1, max, max)), ..Load::default() }).is_admitted());
+    assert!(
+        !judge_cpu(&Load { tasks: &huge, floor: Some(task(1, max, max)), ..Load::default() }).is_admitted()
+    );
     let spread = [banded(1, 1, 3, 3), banded(0, max / 3, max, max)];
     let _ = judge_cpu(&Load { tasks: &spread, ..Load::default() });
     let with_cost = Load { tasks: &spread, overhead: Nanos::MAX, ..Load::default() };
