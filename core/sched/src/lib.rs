@@ -45,6 +45,7 @@ mod entity;
 mod fair;
 pub mod flight;
 mod heap;
+pub mod island;
 pub mod ordered;
 mod steal;
 mod telemetry;
