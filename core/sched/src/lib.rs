@@ -39,6 +39,7 @@ extern crate alloc;
 
 mod account;
 pub mod admission;
+pub mod boundary;
 pub mod context;
 mod cpu;
 mod entity;
