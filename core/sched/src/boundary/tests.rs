@@ -1,5 +1,6 @@
 use super::*;
 use crate::admission::{Candidate, Floor, Task};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec;
@@ -25,7 +26,8 @@ fn cpu(index: usize) -> CpuId {
 fn context(id: u32, cost_ms: u64, period_ms: u64, mask: u8) -> Change {
     let task = Task { cost: MS(cost_ms), deadline: MS(period_ms), period: MS(period_ms) };
     let cpus = CpuSet::from_bytes(&[mask]).unwrap_or(CpuSet::EMPTY);
-    Change::Admit { id, candidate: Candidate { name: "c".to_string(), task, criticality: 0, cpus } }
+    let candidate = Candidate { name: "c".to_string(), task, criticality: 0, cpus };
+    Change::Admit { id, candidate: Box::new(candidate) }
 }
 
 fn lease(cpu: CpuId, lifetime: Nanos, on_loss: OnLoss) -> Change {
@@ -239,7 +241,7 @@ impl Obedient {
                 Directive::Treat(thread, treatment) => drop(self.threads.insert(thread, treatment)),
                 Directive::Quota(process, Some(quota)) => drop(self.quotas.insert(process, quota)),
                 Directive::Quota(process, None) => drop(self.quotas.remove(&process)),
-                Directive::Context(id, Some(placed)) => drop(self.contexts.insert(id, placed)),
+                Directive::Context(id, Some(placed)) => drop(self.contexts.insert(id, *placed)),
                 Directive::Context(id, None) => drop(self.contexts.remove(&id)),
                 Directive::Lease(cpu, lease) => drop(self.leases.insert(cpu, lease)),
                 Directive::Revoke(cpu) => drop(self.leases.remove(&cpu)),

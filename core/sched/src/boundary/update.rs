@@ -5,6 +5,7 @@ use super::settings::{
     Hint, Lease, Manifest, OnLoss, PlacedContext, ProfileKey, ResourceProfile, Settings, Treatment,
 };
 use crate::admission::{Banded, Candidate, CpuDenial, Load, judge_cpu};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
@@ -58,7 +59,7 @@ pub enum Change {
         /// The service's number for it.
         id: u32,
         /// What it asks for.
-        candidate: Candidate,
+        candidate: Box<Candidate>,
     },
     /// Takes an admitted context away.
     Withdraw {
@@ -95,7 +96,7 @@ pub enum Directive {
     /// Charge this process's threads without a context against this quota, or against none.
     Quota(ProcessId, Option<Quota>),
     /// Create or adjust this context, or, for `None`, revoke it. These come after all others.
-    Context(u32, Option<PlacedContext>),
+    Context(u32, Option<Box<PlacedContext>>),
     /// Lease this CPU.
     Lease(CpuId, Lease),
     /// Revoke the lease of this CPU.
@@ -226,7 +227,7 @@ pub(super) fn decide(
     let gone = settings.contexts.keys().filter(|id| !next.contexts.contains_key(id));
     directives.extend(gone.map(|id| Directive::Context(*id, None)));
     let changed = next.contexts.iter().filter(|(id, placed)| settings.contexts.get(id) != Some(placed));
-    directives.extend(changed.map(|(id, placed)| Directive::Context(*id, Some(placed.clone()))));
+    directives.extend(changed.map(|(id, placed)| Directive::Context(*id, Some(Box::new(placed.clone())))));
     Ok((next, directives))
 }
 
@@ -273,7 +274,7 @@ fn apply(
         Change::Admit { id, candidate } => {
             checked_name(&candidate.name)?;
             // Its home is found when all changes are known.
-            let placed = PlacedContext { candidate: candidate.clone(), home: CpuId::BOOT };
+            let placed = PlacedContext { candidate: (**candidate).clone(), home: CpuId::BOOT };
             insert(&mut next.contexts, *id, placed, bounds.contexts)?;
             Ok(None)
         }

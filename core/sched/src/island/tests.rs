@@ -1,6 +1,5 @@
 use super::*;
 use crate::admission::{Banded, Denial, Floor, Task};
-use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use mainspring_abi::ring::CapError;
@@ -268,7 +267,7 @@ fn a_spec() -> impl Strategy<Value = RealtimeIslandSpec> {
         spec.devices = ["codec", "arm", "camera"]
             .iter()
             .take(device)
-            .map(|name| DeviceReservation { name: format!("{name}") })
+            .map(|name| DeviceReservation { name: name.to_string() })
             .collect();
         spec.irqs[0].line = 4 + line;
         spec.isolated = if isolate == 0 { [cpu(1)].into_iter().collect() } else { CpuSet::EMPTY };
