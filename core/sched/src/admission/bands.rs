@@ -8,9 +8,18 @@
 //! The floor competes by deadline in whichever band is first. With the top band it is therefore an ordinary task. To a
 //! lower band it can come first, when a higher band is ready, or wait its turn, when none is; the test counts it as coming
 //! first, which is safe but not exact, and the verdict says so. The floor's own time is tested against all bands together.
+//!
+//! A lower band can hold the floor up while no higher band is ready, so that it is still there when one is. That takes no
+//! deadline away, because the lower band was found to fit beside all of the floor and all that is above it: let a higher
+//! job be due at the end of an interval of length `L`, and the lower work, due by the floor's deadline, at `M <= L` of it.
+//! What is due of the higher work and the floor within `L` is at most what arrives of it in any first part `s <= M` plus
+//! `L - s`, by their own test; so it is at most what can be served of it within `M`, plus `L - M`. The lower band's test
+//! leaves room for its work beside the former within `M`. (With more than two bands the same step repeats; the tests of
+//! this module run three.)
 
 use super::demand::{self, Denial, Task, Verdict, busy_period, demand, well_formed};
 use super::left_over::LeftOver;
+use super::response::worst_response_below;
 use alloc::vec::Vec;
 use mainspring_abi::Nanos;
 
@@ -120,7 +129,7 @@ pub fn judge_cpu(load: &Load<'_>) -> CpuVerdict {
 }
 
 /// The bands of `load`, the highest first.
-pub(super) fn bands(tasks: &[Banded]) -> Vec<u8> {
+fn bands(tasks: &[Banded]) -> Vec<u8> {
     let mut bands: Vec<u8> = tasks.iter().map(|banded| banded.criticality).collect();
     bands.sort_unstable_by(|a, b| b.cmp(a));
     bands.dedup();
@@ -128,19 +137,19 @@ pub(super) fn bands(tasks: &[Banded]) -> Vec<u8> {
 }
 
 /// A task with the overhead in its cost.
-pub(super) fn inflated(task: Task, overhead: Nanos) -> Task {
+fn inflated(task: Task, overhead: Nanos) -> Task {
     Task { cost: task.cost + overhead, ..task }
 }
 
 /// What goes before a band, and what shares its order.
-pub(super) struct Standing {
-    pub(super) above: Vec<Task>,
+struct Standing {
+    above: Vec<Task>,
     /// The band's own tasks in the order of the load, then the floor if this is the top band.
-    pub(super) peers: Vec<Task>,
+    peers: Vec<Task>,
 }
 
 /// Where band `criticality` stands in `load`. The load must be well formed.
-pub(super) fn standing(load: &Load<'_>, criticality: u8) -> Standing {
+fn standing(load: &Load<'_>, criticality: u8) -> Standing {
     let with_cost = |task: Task| inflated(task, load.overhead);
     let top = load.tasks.iter().map(|banded| banded.criticality).max();
     let floor = load.floor.map(with_cost);
@@ -153,6 +162,27 @@ pub(super) fn standing(load: &Load<'_>, criticality: u8) -> Standing {
     let mut peers = of(&|other| other == criticality);
     if top == Some(criticality) { &mut peers } else { &mut above }.extend(floor);
     Standing { above, peers }
+}
+
+/// The longest that the task at `place` can take from release to completion, or a bound on it if there are several bands
+/// and a floor. `None` if there is none, or it takes too many steps.
+#[must_use]
+pub fn response_bound(load: &Load<'_>, place: usize) -> Option<Nanos> {
+    let criticality = load.tasks.get(place)?.criticality;
+    let among_peers = load.tasks[..place].iter().filter(|other| other.criticality == criticality).count();
+    let Standing { mut above, mut peers } = standing(load, criticality);
+    if let Some(floor) = load.floor.map(|floor| inflated(floor, load.overhead))
+        && bands(load.tasks).len() > 1
+    {
+        // Lower bands with earlier deadlines can hold the floor up while no higher band is ready, so that what it did
+        // not get yet is before this task besides what it gets next.
+        if load.tasks.iter().all(|other| other.criticality <= criticality) {
+            peers.pop();
+            above.push(floor);
+        }
+        above.push(Task { cost: floor.cost, deadline: Nanos::MAX, period: Nanos::MAX });
+    }
+    worst_response_below(&above, &peers, among_peers)
 }
 
 /// Interrupts have no deadline of their own but the next one.

@@ -17,7 +17,7 @@ mod partition;
 mod response;
 mod survey;
 
-pub use bands::{Banded, CpuDenial, CpuVerdict, Interval, Load, Part, judge_cpu};
+pub use bands::{Banded, CpuDenial, CpuVerdict, Interval, Load, Part, judge_cpu, response_bound};
 pub use demand::{Denial, Task, Verdict, demand, judge};
 pub use floor::{Floor, FloorError};
 pub use partition::{Assignment, PartitionError, partition};
