@@ -1,6 +1,6 @@
 //! What every Mainspring machine agrees on: identities, units and sets, as newtypes with checked constructors.
 //!
-//! Nothing here schedules. A value of one of these types is valid by construction, so code that takes one never
+//! Nothing here schedules; the one rule is that of request deadlines, which rings and endpoint calls share. A value of one of these types is valid by construction, so code that takes one never
 //! checks it again. What comes from outside (a workload file, a ring, a capability call) enters through a
 //! constructor that can refuse, and the refusal says what would have been accepted.
 #![no_std]
@@ -8,6 +8,7 @@
 mod cpu_set;
 mod ids;
 mod policy;
+pub mod request;
 pub mod ring;
 mod time;
 

@@ -5,8 +5,8 @@
 //! then those of the completion queue. Everything is little-endian and has a fixed size, asserted when this
 //! crate is compiled, so that another language can mirror it.
 //!
-//! There is no logic here but encoding, decoding and [`negotiate`]. What a request's deadline means, and who may
-//! touch which word when, is the business of `mainspring-ring`.
+//! There is no logic here but encoding, decoding and [`negotiate`]. What a request's deadline means is
+//! in [`crate::request`]; who may touch which word when is the business of `mainspring-ring`.
 
 mod codes;
 mod entry;

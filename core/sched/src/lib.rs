@@ -39,6 +39,7 @@ extern crate alloc;
 
 mod account;
 pub mod admission;
+pub mod boundary;
 pub mod context;
 mod cpu;
 mod entity;
@@ -46,8 +47,10 @@ mod fair;
 pub mod flight;
 mod heap;
 pub mod identity;
+pub mod island;
 pub mod lease;
 pub mod nohz;
+pub mod ordered;
 mod steal;
 mod telemetry;
 mod tick;

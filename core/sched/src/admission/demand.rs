@@ -118,7 +118,7 @@ fn dense_at_most_one(tasks: &[Task]) -> bool {
 
 /// Whether utilization exceeds one; exactly, unless it is within rounding of one, which counts as not exceeding: the
 /// walk then decides.
-fn overloaded(tasks: &[Task]) -> bool {
+pub(super) fn overloaded(tasks: &[Task]) -> bool {
     let utilization = |task: &Task| (u128::from(task.cost.get()) << 64) / u128::from(task.period.get());
     tasks.iter().map(utilization).sum::<u128>() > 1 << 64
 }

@@ -4,14 +4,22 @@
 //! interval from the moment all are released together holds more work that is due in it than time: the exact
 //! processor-demand test (Baruah, Rosier and Howell 1990), walked backwards in few steps (Zhang and Burns 2009).
 //! Utilization and density are never the verdict, only a quick acceptance: a total density of at most one is
-//! sufficient, not necessary. Several CPUs are partitioned first and tested one by one.
+//! sufficient, not necessary. [`judge_cpu`] adds criticality bands, interrupts and the floor of best effort. Several CPUs
+//! are partitioned first and tested one by one; [`survey`] does all of it and says what it found.
 //!
 //! The answer fails closed: what cannot be decided within the bound on steps is refused, and says so.
 
+mod bands;
 mod demand;
+mod floor;
+mod left_over;
 mod partition;
 mod response;
+mod survey;
 
+pub use bands::{Banded, CpuDenial, CpuVerdict, Interval, Load, Part, judge_cpu, response_bound};
 pub use demand::{Denial, Task, Verdict, demand, judge};
+pub use floor::{Floor, FloorError};
 pub use partition::{Assignment, PartitionError, partition};
-pub use response::worst_response;
+pub use response::{worst_response, worst_response_below};
+pub use survey::{Candidate, CpuReport, Refusal, Survey, TaskReport, survey};

@@ -1,6 +1,7 @@
 //! Worst-case response times under earliest deadline first (Spuri 1996).
 
 use super::demand::{Task, busy_period, well_formed};
+use alloc::vec::Vec;
 use mainspring_abi::Nanos;
 
 /// How many fixed-point steps are taken before the answer is left open.
@@ -10,11 +11,18 @@ const MAX_STEPS: u32 = 1_000_000;
 /// overloaded, a task makes no sense, or the answer takes too many steps.
 #[must_use]
 pub fn worst_response(tasks: &[Task], index: usize) -> Option<Nanos> {
-    if !tasks.iter().all(well_formed) {
+    worst_response_below(&[], tasks, index)
+}
+
+/// As [`worst_response`], on a CPU on which all of `above` goes before `tasks`.
+#[must_use]
+pub fn worst_response_below(above: &[Task], tasks: &[Task], index: usize) -> Option<Nanos> {
+    let all: Vec<Task> = above.iter().chain(tasks).copied().collect();
+    if !all.iter().all(well_formed) {
         return None;
     }
     let own = tasks.get(index)?;
-    let busy = busy_period(tasks)?.get();
+    let busy = busy_period(&all)?.get();
     let mut worst = own.cost.get();
     let mut steps = 0;
     // The worst release is one at which some task's deadline coincides with the task's own.
@@ -22,7 +30,7 @@ pub fn worst_response(tasks: &[Task], index: usize) -> Option<Nanos> {
         let mut due = other.deadline.get();
         while due < busy + own.deadline.get() {
             if let Some(release) = due.checked_sub(own.deadline.get()) {
-                worst = worst.max(response_at(tasks, index, release, &mut steps)?);
+                worst = worst.max(response_at(above, tasks, index, release, &mut steps)?);
             }
             due += other.period.get();
         }
@@ -31,7 +39,7 @@ pub fn worst_response(tasks: &[Task], index: usize) -> Option<Nanos> {
 }
 
 /// The response of task `index` released `release` into a busy period that begins with all others.
-fn response_at(tasks: &[Task], index: usize, release: u64, steps: &mut u32) -> Option<u64> {
+fn response_at(above: &[Task], tasks: &[Task], index: usize, release: u64, steps: &mut u32) -> Option<u64> {
     let own = &tasks[index];
     let due = release + own.deadline.get();
     let own_work = (1 + release / own.period.get()) * own.cost.get();
@@ -41,14 +49,16 @@ fn response_at(tasks: &[Task], index: usize, release: u64, steps: &mut u32) -> O
         if *steps > MAX_STEPS {
             return None;
         }
-        let others =
+        let peers =
             tasks.iter().enumerate().filter(|(other, task)| *other != index && task.deadline.get() <= due);
         let work = |task: &Task| {
             let released = length.div_ceil(task.period.get());
             let due_before = 1 + (due - task.deadline.get()) / task.period.get();
             released.min(due_before) * task.cost.get()
         };
-        let next = own_work + others.map(|(_, task)| work(task)).sum::<u64>();
+        let before = |task: &Task| length.div_ceil(task.period.get()) * task.cost.get();
+        let next =
+            own_work + peers.map(|(_, task)| work(task)).sum::<u64>() + above.iter().map(before).sum::<u64>();
         if next == length {
             return Some(length.saturating_sub(release).max(own.cost.get()));
         }
@@ -59,7 +69,6 @@ fn response_at(tasks: &[Task], index: usize, release: u64, steps: &mut u32) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     fn task(cost: u64, deadline: u64, period: u64) -> Task {

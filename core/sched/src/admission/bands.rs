@@ -1,0 +1,399 @@
+//! One CPU with interrupts, criticality bands and the floor of best effort.
+//!
+//! Bands go first by criticality, inside a band by deadline; interrupts go before all. A band holds if in no interval
+//! more of its work is due than what goes before it leaves over, both counted from a common release. That is exact, not
+//! only sufficient: the common release is itself a pattern that misses when the test fails, and no other pattern leaves
+//! less. For a single band without interrupts it is the processor-demand test.
+//!
+//! The floor competes by deadline in whichever band is first. With the top band it is therefore an ordinary task. To a
+//! lower band it can come first, when a higher band is ready, or wait its turn, when none is; the test counts it as coming
+//! first, which is safe but not exact, and the verdict says so. The floor's own time is tested against all bands together.
+//!
+//! A lower band can hold the floor up while no higher band is ready, so that it is still there when one is. That takes no
+//! deadline away, because the lower band was found to fit beside all of the floor and all that is above it: let a higher
+//! job be due at the end of an interval of length `L`, and the lower work, due by the floor's deadline, at `M <= L` of it.
+//! What is due of the higher work and the floor within `L` is at most what arrives of it in any first part `s <= M` plus
+//! `L - s`, by their own test; so it is at most what can be served of it within `M`, plus `L - M`. The lower band's test
+//! leaves room for its work beside the former within `M`. (With more than two bands the same step repeats; the tests of
+//! this module run three.)
+
+use super::demand::{self, Denial, Task, Verdict, busy_period, demand, well_formed};
+use super::left_over::LeftOver;
+use super::response::worst_response_below;
+use alloc::vec::Vec;
+use mainspring_abi::Nanos;
+
+/// How many points in time one CPU's test looks at before it gives up.
+const MAX_STEPS: u32 = 1_000_000;
+
+/// A task and the band that it runs in; the higher band goes first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Banded {
+    /// What it asks for.
+    pub task: Task,
+    /// Its band.
+    pub criticality: u8,
+}
+
+/// All that wants time on one CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Load<'a> {
+    /// The tasks.
+    pub tasks: &'a [Banded],
+    /// What best effort keeps, if anything; [`super::Floor::task`].
+    pub floor: Option<Task>,
+    /// Bounded work that precedes every task: interrupts. Only cost and period count.
+    pub interrupts: &'a [Task],
+    /// What each release costs on top of its own work: switches and interrupts that it brings along. Added to every
+    /// task, to the floor and to interrupts.
+    pub overhead: Nanos,
+}
+
+/// What a test was about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// The interrupts by themselves.
+    Interrupts,
+    /// The tasks of this band; with the floor, if it is the top band.
+    Band(u8),
+    /// The floor of best effort below several bands.
+    Floor,
+}
+
+/// An interval from a common release: what is due in it, and what there is for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Interval {
+    /// Whose.
+    pub part: Part,
+    /// Its length.
+    pub length: Nanos,
+    /// What is due in it.
+    pub demand: Nanos,
+    /// The time in it that is left for that.
+    pub supply: Nanos,
+}
+
+/// Why a CPU's load is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuDenial {
+    /// What could not be shown to hold.
+    pub part: Part,
+    /// Why. A malformed task is named by its place in [`Load::tasks`].
+    pub denial: Denial,
+}
+
+/// What was found of one CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuVerdict {
+    /// Long-run use, floor, interrupts and overhead included, in millionths of the CPU.
+    pub utilization_ppm: u64,
+    /// The interval that decides: the first that does not fit, or else the tightest that was looked at. None if the
+    /// load was refused for another reason, or a total density of at most one was enough.
+    pub deciding: Option<Interval>,
+    /// Whether the test was sufficient only: a refusal then does not mean that a deadline would be missed.
+    pub sufficient_only: bool,
+    /// Why it is refused, if it is.
+    pub denial: Option<CpuDenial>,
+}
+
+impl CpuVerdict {
+    /// Whether every deadline holds.
+    #[must_use]
+    pub fn is_admitted(&self) -> bool {
+        self.denial.is_none()
+    }
+
+    /// Whether the common release of everything is sure to miss a deadline.
+    #[must_use]
+    pub fn has_witness(&self) -> bool {
+        let overloaded = |why: CpuDenial| why.denial == Denial::Overload;
+        let excess = |why: CpuDenial| matches!(why.denial, Denial::Demand { .. }) && !self.sufficient_only;
+        self.denial.is_some_and(|why| overloaded(why) || excess(why))
+    }
+}
+
+/// Judges all that wants time on one CPU.
+#[must_use]
+pub fn judge_cpu(load: &Load<'_>) -> CpuVerdict {
+    let utilization_ppm = utilization_ppm(load);
+    let verdict = |found: Found| CpuVerdict {
+        utilization_ppm,
+        deciding: found.deciding,
+        sufficient_only: found.sufficient_only,
+        denial: found.denial,
+    };
+    match decide(load) {
+        Ok(admitted) => verdict(admitted),
+        Err(refused) => verdict(refused),
+    }
+}
+
+/// The bands of `load`, the highest first.
+fn bands(tasks: &[Banded]) -> Vec<u8> {
+    let mut bands: Vec<u8> = tasks.iter().map(|banded| banded.criticality).collect();
+    bands.sort_unstable_by(|a, b| b.cmp(a));
+    bands.dedup();
+    bands
+}
+
+/// A task with the overhead in its cost.
+fn inflated(task: Task, overhead: Nanos) -> Task {
+    Task { cost: task.cost + overhead, ..task }
+}
+
+/// What goes before a band, and what shares its order.
+struct Standing {
+    above: Vec<Task>,
+    /// The band's own tasks in the order of the load, then the floor if this is the top band.
+    peers: Vec<Task>,
+}
+
+/// Where band `criticality` stands in `load`. The load must be well formed.
+fn standing(load: &Load<'_>, criticality: u8) -> Standing {
+    let with_cost = |task: Task| inflated(task, load.overhead);
+    let top = load.tasks.iter().map(|banded| banded.criticality).max();
+    let floor = load.floor.map(with_cost);
+    let of = |keep: &dyn Fn(u8) -> bool| -> Vec<Task> {
+        let kept = load.tasks.iter().filter(|banded| keep(banded.criticality));
+        kept.map(|banded| with_cost(banded.task)).collect()
+    };
+    let mut above = interrupts(load);
+    above.extend(of(&|other| other > criticality));
+    let mut peers = of(&|other| other == criticality);
+    if top == Some(criticality) { &mut peers } else { &mut above }.extend(floor);
+    Standing { above, peers }
+}
+
+/// The longest that the task at `place` can take from release to completion, or a bound on it if there are several bands
+/// and a floor. `None` if there is none, or it takes too many steps.
+#[must_use]
+pub fn response_bound(load: &Load<'_>, place: usize) -> Option<Nanos> {
+    let criticality = load.tasks.get(place)?.criticality;
+    let among_peers = load.tasks[..place].iter().filter(|other| other.criticality == criticality).count();
+    let Standing { mut above, mut peers } = standing(load, criticality);
+    if let Some(floor) = load.floor.map(|floor| inflated(floor, load.overhead))
+        && bands(load.tasks).len() > 1
+    {
+        // Lower bands with earlier deadlines can hold the floor up while no higher band is ready, so that what it did
+        // not get yet is before this task besides what it gets next.
+        if load.tasks.iter().all(|other| other.criticality <= criticality) {
+            peers.pop();
+            above.push(floor);
+        }
+        above.push(Task { cost: floor.cost, deadline: Nanos::MAX, period: Nanos::MAX });
+    }
+    worst_response_below(&above, &peers, among_peers)
+}
+
+/// Interrupts have no deadline of their own but the next one.
+fn interrupts(load: &Load<'_>) -> Vec<Task> {
+    let of = |task: &Task| Task { deadline: task.period, ..inflated(*task, load.overhead) };
+    load.interrupts.iter().map(of).collect()
+}
+
+#[derive(Default)]
+struct Found {
+    deciding: Option<Interval>,
+    sufficient_only: bool,
+    denial: Option<CpuDenial>,
+}
+
+impl Found {
+    fn refused(part: Part, denial: Denial) -> Self {
+        let sufficient_only = denial == Denial::Undecided;
+        Self { deciding: None, sufficient_only, denial: Some(CpuDenial { part, denial }) }
+    }
+
+    fn keep_tighter(&mut self, other: Option<Interval>) {
+        let slack = |interval: Interval| interval.supply - interval.demand;
+        if let Some(new) = other
+            && self.deciding.is_none_or(|old| slack(new) < slack(old))
+        {
+            self.deciding = Some(new);
+        }
+    }
+}
+
+fn decide(load: &Load<'_>) -> Result<Found, Found> {
+    check_shape(load)?;
+    let everything = everything(load);
+    let bands = bands(load.tasks);
+    if demand::overloaded(&everything) {
+        let part = bands.last().map_or(Part::Floor, |lowest| Part::Band(*lowest));
+        return Err(Found::refused(part, Denial::Overload));
+    }
+    let mut found = Found::default();
+    for (rank, band) in bands.iter().enumerate() {
+        let standing = standing(load, *band);
+        let sufficient_only = rank > 0 && load.floor.is_some();
+        let interval = judge_band(Part::Band(*band), &standing, sufficient_only)?;
+        found.sufficient_only |= sufficient_only;
+        found.keep_tighter(interval);
+    }
+    match (load.floor, bands.len()) {
+        (Some(floor), 0) => {
+            let standing =
+                Standing { above: interrupts(load), peers: alloc::vec![inflated(floor, load.overhead)] };
+            found.keep_tighter(judge_band(Part::Floor, &standing, false)?);
+        }
+        (Some(floor), 2..) => {
+            found.sufficient_only = true;
+            judge_floor(load, inflated(floor, load.overhead), &bands, &everything)?;
+        }
+        _ => {}
+    }
+    Ok(found)
+}
+
+fn everything(load: &Load<'_>) -> Vec<Task> {
+    let tasks = load.tasks.iter().map(|banded| banded.task).chain(load.floor);
+    let mut all: Vec<Task> = tasks.map(|task| inflated(task, load.overhead)).collect();
+    all.extend(interrupts(load));
+    all
+}
+
+/// Every task makes sense by itself, and fits its deadline when alone with its overhead.
+fn check_shape(load: &Load<'_>) -> Result<(), Found> {
+    for (place, banded) in load.tasks.iter().enumerate() {
+        if !well_formed(&banded.task) {
+            let denial = Denial::Malformed { task: place };
+            return Err(Found::refused(Part::Band(banded.criticality), denial));
+        }
+    }
+    let banded = load.tasks.iter().map(|banded| (Part::Band(banded.criticality), banded.task));
+    let floor = load.floor.map(|floor| (Part::Floor, floor));
+    let interrupts =
+        load.interrupts.iter().map(|task| (Part::Interrupts, Task { deadline: task.period, ..*task }));
+    for (part, task) in banded.chain(floor).chain(interrupts) {
+        let demand = task.cost + load.overhead;
+        if demand > task.deadline || task.period.is_zero() {
+            let denial = Denial::Demand { interval: task.deadline, due: demand };
+            let deciding = Interval { part, length: task.deadline, demand, supply: task.deadline };
+            return Err(Found { deciding: Some(deciding), ..Found::refused(part, denial) });
+        }
+    }
+    Ok(())
+}
+
+/// Whether `peers` hold by deadline in what `above` leaves; the tightest interval that was looked at.
+fn judge_band(part: Part, standing: &Standing, sufficient_only: bool) -> Result<Option<Interval>, Found> {
+    if standing.above.is_empty() {
+        return match demand::judge(&standing.peers) {
+            Verdict::Admitted { interval, .. } if interval.is_zero() => Ok(None),
+            Verdict::Admitted { interval, due } => {
+                Ok(Some(Interval { part, length: interval, demand: due, supply: interval }))
+            }
+            Verdict::Denied(denial @ Denial::Demand { interval, due }) => {
+                let deciding = Interval { part, length: interval, demand: due, supply: interval };
+                Err(Found { deciding: Some(deciding), ..Found::refused(part, denial) })
+            }
+            Verdict::Denied(denial) => Err(Found::refused(part, denial)),
+        };
+    }
+    let all: Vec<Task> = standing.above.iter().chain(&standing.peers).copied().collect();
+    let undecided = || Found::refused(part, Denial::Undecided);
+    let horizon = busy_period(&all).ok_or_else(undecided)?;
+    let mut left = LeftOver::new(&standing.above);
+    let mut steps = MAX_STEPS;
+    let mut tightest: Option<Interval> = None;
+    let mut at = next_deadline(&standing.peers, Nanos::ZERO);
+    while let Some(length) = at.filter(|length| *length <= horizon) {
+        steps = steps.checked_sub(1).ok_or_else(undecided)?;
+        let supply = left.within(length, &mut steps).ok_or_else(undecided)?;
+        let due = demand(&standing.peers, length);
+        let interval = Interval { part, length, demand: due, supply };
+        if due > supply {
+            let denial = CpuDenial { part, denial: Denial::Demand { interval: length, due } };
+            return Err(Found { deciding: Some(interval), sufficient_only, denial: Some(denial) });
+        }
+        if tightest.is_none_or(|old| supply - due < old.supply - old.demand) {
+            tightest = Some(interval);
+        }
+        at = next_deadline(&standing.peers, length);
+    }
+    Ok(tightest)
+}
+
+/// Whether the floor gets its budget in each of its periods although several bands compete with it.
+///
+/// Suppose that it does not get it between its release and its deadline. While it waits only work that is due by that
+/// deadline runs. Go back to the last moment at which no work of a band above the lowest was pending, nor other work that
+/// is due by the deadline. From there on the CPU was busy with work due by the deadline and, until the floor's release,
+/// with work of higher bands that is due later. If both together always fit, that cannot have happened.
+fn judge_floor(load: &Load<'_>, floor: Task, bands: &[u8], everything: &[Task]) -> Result<(), Found> {
+    let undecided = || Found::refused(Part::Floor, Denial::Undecided);
+    let horizon = busy_period(everything).ok_or_else(undecided)?;
+    let lowest = bands.last().copied();
+    let of = |is_lowest: bool| -> Vec<Task> {
+        let kept = load.tasks.iter().filter(|banded| (Some(banded.criticality) == lowest) == is_lowest);
+        kept.map(|banded| inflated(banded.task, load.overhead)).collect()
+    };
+    let mut by_deadline = of(true);
+    by_deadline.push(floor);
+    let higher = of(false);
+    let interrupts = interrupts(load);
+    let requests = |tasks: &[Task], before: Nanos| -> Nanos {
+        let of = |task: &Task| before.get().div_ceil(task.period.get()).saturating_mul(task.cost.get());
+        Nanos::new(tasks.iter().map(of).fold(0, u64::saturating_add))
+    };
+    let mut length = floor.deadline;
+    for _ in 0..MAX_STEPS {
+        if length > horizon {
+            return Ok(());
+        }
+        let before = length - floor.deadline;
+        let late_of_higher = higher.iter().fold(Nanos::ZERO, |sum, task| {
+            let one = core::slice::from_ref(task);
+            sum + (requests(one, before) - demand(one, length))
+        });
+        let due = demand(&by_deadline, length)
+            + demand(&higher, length)
+            + late_of_higher.min(before)
+            + requests(&interrupts, length);
+        if due > length {
+            let part = Part::Floor;
+            let denial = CpuDenial { part, denial: Denial::Demand { interval: length, due } };
+            let deciding = Interval { part, length, demand: due, supply: length };
+            return Err(Found { deciding: Some(deciding), sufficient_only: true, denial: Some(denial) });
+        }
+        let deadlines = by_deadline.iter().chain(&higher);
+        let due = deadlines.filter_map(|task| next_deadline(core::slice::from_ref(task), length));
+        let from_higher = higher.iter().map(|task| floor.deadline + next_request(task, before));
+        let from_interrupts = interrupts.iter().map(|task| next_request(task, length));
+        let next = due.chain(from_higher).chain(from_interrupts).min();
+        let Some(next) = next else { return Ok(()) };
+        length = next;
+    }
+    Err(undecided())
+}
+
+/// The shortest time above `after` within which one more release of `task` can have come.
+fn next_request(task: &Task, after: Nanos) -> Nanos {
+    let releases = after.get().div_ceil(task.period.get());
+    Nanos::new(releases.saturating_mul(task.period.get()).saturating_add(1))
+}
+
+/// The first absolute deadline strictly after `after`, counted from a common release.
+fn next_deadline(tasks: &[Task], after: Nanos) -> Option<Nanos> {
+    let of = |task: &Task| match after.get().checked_sub(task.deadline.get()) {
+        None => task.deadline,
+        Some(past) => {
+            let periods = past / task.period.get() + 1;
+            task.deadline + Nanos::new(periods.saturating_mul(task.period.get()))
+        }
+    };
+    tasks.iter().map(of).min()
+}
+
+fn utilization_ppm(load: &Load<'_>) -> u64 {
+    let of = |task: &Task| {
+        let scaled = u128::from(task.cost.get()) << 64;
+        scaled.checked_div(u128::from(task.period.get())).unwrap_or(0)
+    };
+    let sum = everything(load).iter().map(of).fold(0, u128::saturating_add);
+    let ppm = sum.saturating_mul(1_000_000).saturating_add(1 << 63) >> 64;
+    u64::try_from(ppm).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

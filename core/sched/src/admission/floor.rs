@@ -1,0 +1,87 @@
+//! The share of each CPU that best effort keeps, as a task among tasks.
+
+use super::demand::Task;
+use core::fmt;
+use mainspring_abi::Nanos;
+
+/// The share of a CPU that threads without a context can always use, so that recovery is always possible.
+///
+/// It competes as a context of its own: a budget of `share * 100 ms` in every 100 ms, due at their end. A floor of zero
+/// is no task at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Floor {
+    parts_per_million: u32,
+}
+
+/// A share above the whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FloorError {
+    /// What was asked for.
+    pub parts_per_million: u32,
+}
+
+impl fmt::Display for FloorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a floor of {} parts per million is more than a CPU has; choose 0 to 1000000", {
+            self.parts_per_million
+        })
+    }
+}
+
+impl core::error::Error for FloorError {}
+
+impl Floor {
+    /// The floor's period, which is also its deadline.
+    pub const PERIOD: Nanos = Nanos::from_millis(100);
+    /// Nothing is kept for best effort.
+    pub const NONE: Self = Self { parts_per_million: 0 };
+    /// 5 %.
+    pub const DEFAULT: Self = Self { parts_per_million: 50_000 };
+
+    /// A floor of so many millionths of a CPU.
+    pub const fn from_ppm(parts_per_million: u32) -> Result<Self, FloorError> {
+        if parts_per_million <= 1_000_000 {
+            Ok(Self { parts_per_million })
+        } else {
+            Err(FloorError { parts_per_million })
+        }
+    }
+
+    /// The share, in millionths.
+    #[must_use]
+    pub const fn ppm(self) -> u32 {
+        self.parts_per_million
+    }
+
+    /// What admission counts for it.
+    #[must_use]
+    pub const fn task(self) -> Option<Task> {
+        if self.parts_per_million == 0 {
+            return None;
+        }
+        // A hundred nanoseconds for each millionth of 100 ms.
+        let cost = Nanos::new(self.parts_per_million as u64 * (Self::PERIOD.get() / 1_000_000));
+        Some(Task { cost, deadline: Self::PERIOD, period: Self::PERIOD })
+    }
+}
+
+impl Default for Floor {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_floor_is_five_milliseconds_in_a_hundred() {
+        let task = Floor::DEFAULT.task().expect("not zero");
+        assert_eq!((task.cost, task.period), (Nanos::from_millis(5), Nanos::from_millis(100)));
+        assert_eq!(task.deadline, task.period);
+        assert_eq!(Floor::NONE.task(), None);
+        assert_eq!(Floor::from_ppm(1_000_000).map(|all| all.task().map(|t| t.cost)), Ok(Some(Floor::PERIOD)));
+        assert!(Floor::from_ppm(1_000_001).is_err());
+    }
+}
