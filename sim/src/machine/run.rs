@@ -6,6 +6,7 @@ use super::thread::{Endpoint, Stats, Thread};
 use super::{LATENCIES_AT_A_TIME, Machine, ReschedulesSent, foresight};
 use crate::board::Board;
 use crate::digest::Digest;
+use crate::latency::Latencies;
 use crate::random::{Random, Stream};
 use crate::record::{Header, Recorder};
 use crate::tournament::{Tournament, keyed, owner};
@@ -80,7 +81,8 @@ impl<'a> Machine<'a> {
             watch: options.watch,
             trouble: None,
             schedule: options.schedule.then(Vec::new),
-            latencies: Vec::with_capacity(LATENCIES_AT_A_TIME),
+            latencies: threads.iter().map(|_| Latencies::default()).collect(),
+            untold_latencies: Vec::with_capacity(LATENCIES_AT_A_TIME),
             decisions: 0,
             digest: Digest::new(),
             sent: ReschedulesSent::default(),
@@ -116,7 +118,7 @@ impl<'a> Machine<'a> {
 
     fn plan_starts(&mut self) {
         for index in 0..self.threads.len() {
-            if let Start::At(span) = self.workload.threads[self.threads[index].spec].start {
+            if let Start::At(span) = self.workload.threads[self.threads[index].spec as usize].start {
                 let at = self.threads[index].random.draw(span);
                 self.starts.push((at, index as u32));
             }
@@ -175,7 +177,7 @@ impl<'a> Machine<'a> {
     fn start_next(&mut self) {
         let Some((_, index)) = self.starts.pop() else { return };
         let index = index as usize;
-        let weight = u64::from(self.workload.threads[self.threads[index].spec].weight.get());
+        let weight = u64::from(self.workload.threads[self.threads[index].spec as usize].weight.get());
         let cpu = match &self.threads[index].affinity {
             Affinity::Any => owner(self.placement.first()).1,
             Affinity::Only(cpus) => {
@@ -191,7 +193,7 @@ impl<'a> Machine<'a> {
     pub(super) fn new_life(&mut self, index: usize) -> Entity {
         let now = self.now;
         let thread = &mut self.threads[index];
-        let spec = &self.workload.threads[thread.spec];
+        let spec = &self.workload.threads[thread.spec as usize];
         thread.start = now;
         thread.pc = 0;
         thread.rounds = 0;
@@ -203,7 +205,7 @@ impl<'a> Machine<'a> {
         thread.periods = 0;
         thread.join_deadline = None;
         thread.spawned.clear();
-        thread.woken_at = None;
+        thread.woken_at = Nanos::MAX;
         thread.stats.weight = spec.weight.get();
         Entity::new(Spec {
             thread: thread.identity,
@@ -225,7 +227,7 @@ fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
         for _ in 0..spec.instances() {
             let index = threads.len();
             threads.push(Thread {
-                spec: table,
+                spec: table as u32,
                 process: ProcessId::new(spec.process as u32),
                 affinity: affinity.clone(),
                 random: Random::new(seed, Stream::Thread(index)),
@@ -245,7 +247,7 @@ fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
                 joiners: Vec::new(),
                 join_deadline: None,
                 spawned: Vec::new(),
-                woken_at: None,
+                woken_at: Nanos::MAX,
                 wakeups: 0,
                 lag_max: Nanos::ZERO,
                 stats: Box::new(Stats { weight: spec.weight.get(), ..Stats::default() }),

@@ -105,7 +105,7 @@ impl Cpu {
         self.begin_contention(now);
         let occupant = taken(&mut self.slots, slot);
         occupant.state = State::Queued;
-        occupant.entity.runnable_since.get_or_insert(now);
+        occupant.entity.ready_from(now);
         let patient = occupant.entity.class == LatencyClass::Batch;
         let tag = self.fair.enqueue(slot, &occupant.ask());
         self.note_queue_depth();
@@ -125,7 +125,7 @@ impl Cpu {
         self.begin_contention(now);
         let occupant = self.at_mut(slot);
         occupant.state = State::Direct;
-        occupant.entity.runnable_since.get_or_insert(now);
+        occupant.entity.ready_from(now);
         self.direct = Some(slot);
         self.resched_wanted |= self.current.is_none();
         true
@@ -137,7 +137,7 @@ impl Cpu {
     fn begin_contention(&mut self, now: Nanos) {
         let Some(current) = self.current else { return };
         if self.slice_end < now {
-            let slice = self.at(current).request.min(self.config.quantum).get();
+            let slice = self.at(current).request.min(self.quantum).get();
             let missed = (now - self.slice_end).get().div_ceil(slice);
             self.slice_end += Nanos::new(missed.saturating_mul(slice));
         }

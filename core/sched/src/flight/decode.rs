@@ -207,7 +207,7 @@ fn entity(r: &mut Reader<'_>) -> Read<Entity> {
     let affinity = affinity(r)?;
     let used = Nanos::new(r.number("used")?);
     let lag = Lag::from_units(r.signed("lag")?);
-    let runnable_since = optional(r, "ready time")?.map(Nanos::new);
+    let runnable_since = optional(r, "ready time")?.map_or(Nanos::MAX, Nanos::new);
     let account = account(r)?;
     Ok(Entity {
         thread,
@@ -226,11 +226,12 @@ fn entity(r: &mut Reader<'_>) -> Read<Entity> {
 
 fn account(r: &mut Reader<'_>) -> Read<Account> {
     let runtime = Nanos::new(r.number("runtime")?);
-    let low = r.number("virtual runtime")?;
-    let high = r.number("virtual runtime")?;
+    let virtual_units = r.number("virtual runtime")?;
+    let virtual_units_high = r.number("virtual runtime")?;
     Ok(Account {
         runtime,
-        virtual_units: u128::from(high) << 64 | u128::from(low),
+        virtual_units,
+        virtual_units_high,
         last_started: Nanos::new(r.number("start time")?),
         runnable_accumulated: Nanos::new(r.number("ready time")?),
         switches: r.number("switches")?,

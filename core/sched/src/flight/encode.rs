@@ -145,11 +145,11 @@ fn entity(w: &mut Writer<'_>, entity: &Entity) {
     }
     w.number(entity.used.get());
     w.signed(entity.lag.units());
-    optional(w, entity.runnable_since.map(Nanos::get));
+    optional(w, entity.ready_since().map(Nanos::get));
     let account = &entity.account;
     w.number(account.runtime.get());
-    w.number(account.virtual_units as u64);
-    w.number((account.virtual_units >> 64) as u64);
+    w.number(account.virtual_units);
+    w.number(account.virtual_units_high);
     w.number(account.last_started.get());
     w.number(account.runnable_accumulated.get());
     for count in [account.switches, account.preemptions, account.voluntary_blocks, account.migrations] {
