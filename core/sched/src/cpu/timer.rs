@@ -4,7 +4,7 @@ use super::{Cpu, Occupant, Seat, State};
 use crate::cpu::Woken;
 use crate::telemetry::NohzExit;
 use crate::tick::{HOUSEKEEPING_FLOOR, IdleConditions, KeepTicking, NetworkNeed, TickMode};
-use crate::waiter::WaitKind;
+use crate::waiter::{Due, WaitKind};
 use mainspring_abi::{Nanos, ThreadRef};
 
 /// What a timer interrupt was for. Timed waits come separately, one at a time, from [`Cpu::expire`].
@@ -80,8 +80,8 @@ impl Cpu {
 
     /// Ends one timed wait that is due.
     pub fn expire(&mut self, now: Nanos) -> Option<Expired> {
-        let &(due, slot) = self.waits.peek()?;
-        if due.deadline > now {
+        let &(Due { deadline, .. }, slot) = self.waits.peek()?;
+        if deadline > now {
             return None;
         }
         let Occupant { state, user_data, entity, .. } = self.at(slot);
@@ -92,7 +92,7 @@ impl Cpu {
         let permit = self.compete_again(now, slot);
         let reschedule = self.publish(now, slot);
         let (seat, woken) = (Seat { slot, thread }, Woken { reschedule, permit });
-        Some(Expired { thread, seat, kind, deadline: due.deadline, user_data, woken })
+        Some(Expired { thread, seat, kind, deadline, user_data, woken })
     }
 
     /// Another CPU asks this one to look at its queue.
