@@ -8,7 +8,7 @@ use crate::board::Board;
 use crate::digest::Digest;
 use crate::latency::Latencies;
 use crate::random::{Random, Stream};
-use crate::record::{Header, Recorder};
+use crate::record::{Background, Header, Recorder};
 use crate::tournament::{Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
@@ -26,8 +26,24 @@ const PROGRESS_STEPS: u64 = 1_000;
 
 pub(crate) fn run(name: &str, workload: &Workload, mut options: Options<'_>) -> Result<Report, RunError> {
     let started = Instant::now();
+    match options.record.take() {
+        None => simulate(name, workload, options, None, started),
+        Some(out) => std::thread::scope(|scope| {
+            let out = Background::start(scope, out).map_err(RunError::Record)?;
+            simulate(name, workload, options, Some(out), started)
+        }),
+    }
+}
+
+fn simulate(
+    name: &str,
+    workload: &Workload,
+    mut options: Options<'_>,
+    record: Option<Background>,
+    started: Instant,
+) -> Result<Report, RunError> {
     let mut progress = options.progress.take();
-    let mut machine = Machine::new(name, workload, options)?;
+    let mut machine = Machine::new(name, workload, options, record)?;
     machine.enter_idle_everywhere();
     let duration = workload.machine.duration;
     let step = Nanos::new((duration.get() / PROGRESS_STEPS).max(1));
@@ -48,7 +64,12 @@ pub(crate) fn run(name: &str, workload: &Workload, mut options: Options<'_>) -> 
 }
 
 impl<'a> Machine<'a> {
-    fn new(name: &str, workload: &'a Workload, options: Options<'a>) -> Result<Self, RunError> {
+    fn new(
+        name: &str,
+        workload: &'a Workload,
+        options: Options<'a>,
+        record: Option<Background>,
+    ) -> Result<Self, RunError> {
         let cpus = workload.machine.cpus;
         let seed = options.seed;
         let (threads, bases) = instances(workload, seed);
@@ -76,7 +97,7 @@ impl<'a> Machine<'a> {
             next_exit: Nanos::MAX,
             random: Random::new(seed, Stream::Machine),
             nic: workload.network.as_ref().map(Nic::new),
-            observed: options.record.is_some() || options.watch.is_some(),
+            observed: record.is_some() || options.watch.is_some(),
             recorder: None,
             watch: options.watch,
             trouble: None,
@@ -95,9 +116,9 @@ impl<'a> Machine<'a> {
         }
         machine.plan_starts();
         machine.plan_faults();
-        if let Some(out) = options.record {
+        if let Some(out) = record {
             let header = machine.header(name, seed);
-            machine.recorder = Some(Recorder::new(out, &header).map_err(RunError::Record)?);
+            machine.recorder = Some(Recorder::new(Box::new(out), &header).map_err(RunError::Record)?);
         }
         Ok(machine)
     }
