@@ -79,12 +79,17 @@ fn every_truncation_is_noticed() {
 }
 
 #[test]
-fn newer_and_foreign_files_are_refused_by_name() {
+fn newer_older_and_foreign_files_are_refused_by_name() {
     let mut newer = record();
     newer[8..10].copy_from_slice(&999u16.to_le_bytes());
     let error = replayed(&newer).expect_err("it is newer");
     assert!(matches!(error, ReplayError::Record(RecordError::Newer { version: 999 })), "{error:?}");
     assert!(error.to_string().contains("version 999"), "{error}");
+    let mut older = record();
+    older[8..10].copy_from_slice(&1u16.to_le_bytes());
+    let error = replayed(&older).expect_err("it is older");
+    assert!(matches!(error, ReplayError::Record(RecordError::Older { version: 1 })), "{error:?}");
+    assert!(error.to_string().contains("record the run again"), "{error}");
     for foreign in [&b""[..], b"[machine]\ncpus = 2\n", b"\x7fELF\x02\x01\x01\0\0\0\0\0", &[0; 64]] {
         let error = replayed(foreign).expect_err("it is no record");
         assert!(matches!(error, ReplayError::Record(RecordError::NotARecord)), "{error:?}");

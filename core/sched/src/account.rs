@@ -8,22 +8,30 @@ use crate::virtual_time::FRACTION_BITS;
 use mainspring_abi::Nanos;
 
 /// A thread's CPU account. Cumulative and raw: windows and smoothing belong to whoever reads it.
+// In this order, what changes at every interval comes first: see `Occupant`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Account {
     pub(crate) runtime: Nanos,
-    pub(crate) virtual_units: u128,
+    /// Virtual service in units: the lower half, and the upper one, which a thread of any usual weight never needs.
+    pub(crate) virtual_units: u64,
     pub(crate) last_started: Nanos,
     pub(crate) runnable_accumulated: Nanos,
     pub(crate) switches: u64,
-    pub(crate) preemptions: u64,
     pub(crate) voluntary_blocks: u64,
+    pub(crate) preemptions: u64,
     pub(crate) migrations: u64,
+    pub(crate) virtual_units_high: u64,
 }
 
 impl Account {
     pub(crate) fn charge(&mut self, ran: Nanos, virtual_span: u64) {
         self.runtime += ran;
-        self.virtual_units += u128::from(virtual_span);
+        let (units, wrapped) = self.virtual_units.overflowing_add(virtual_span);
+        self.virtual_units = units;
+        if wrapped {
+            self.virtual_units_high += 1;
+        }
     }
 
     /// CPU time received.
@@ -35,7 +43,8 @@ impl Account {
     /// CPU time received, scaled by reference weight over weight.
     #[must_use]
     pub fn virtual_runtime(&self) -> Nanos {
-        Nanos::new(u64::try_from(self.virtual_units >> FRACTION_BITS).unwrap_or(u64::MAX))
+        let units = u128::from(self.virtual_units_high) << 64 | u128::from(self.virtual_units);
+        Nanos::new(u64::try_from(units >> FRACTION_BITS).unwrap_or(u64::MAX))
     }
 
     /// When it last began to run.

@@ -69,23 +69,26 @@ pub struct Spec {
 }
 
 /// A thread's scheduling state, owned by whoever holds it.
+// In this order, what every event needs comes first: see `Occupant`.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "dropping an entity loses its thread"]
+#[repr(C)]
 pub struct Entity {
     pub(crate) thread: ThreadRef,
-    pub(crate) process: ProcessId,
-    pub(crate) weight: Weight,
-    pub(crate) class: LatencyClass,
-    pub(crate) last_cpu: Option<CpuId>,
-    pub(crate) request: Option<Nanos>,
     pub(crate) affinity: Affinity,
     /// Service already had of the request in progress.
     pub(crate) used: Nanos,
+    pub(crate) last_cpu: Option<CpuId>,
+    pub(crate) weight: Weight,
+    pub(crate) class: LatencyClass,
+    /// Since when it has been ready without running; [`Nanos::MAX`] if it is not.
+    pub(crate) runnable_since: Nanos,
+    pub(crate) account: Account,
     /// Service owed, while no queue holds the thread.
     pub(crate) lag: Lag,
-    pub(crate) runnable_since: Option<Nanos>,
-    pub(crate) account: Account,
     pub(crate) authority: Authority,
+    pub(crate) request: Option<Nanos>,
+    pub(crate) process: ProcessId,
 }
 
 impl Entity {
@@ -101,7 +104,7 @@ impl Entity {
             last_cpu: None,
             used: Nanos::ZERO,
             lag: Lag::ZERO,
-            runnable_since: None,
+            runnable_since: Nanos::MAX,
             account: Account::default(),
             authority: Authority::BestEffort,
         }
@@ -113,6 +116,12 @@ impl Entity {
         let request = self.request.unwrap_or_else(|| class_request(self.class, quantum));
         self.used = Nanos::new(self.used.get() % request.get());
         request
+    }
+
+    /// It is ready: since now, unless it was already.
+    #[inline]
+    pub(crate) fn ready_from(&mut self, now: Nanos) {
+        self.runnable_since = self.runnable_since.min(now);
     }
 
     /// Whose state this is.
@@ -192,7 +201,7 @@ impl Entity {
     /// Since when it has been ready without running.
     #[must_use]
     pub fn ready_since(&self) -> Option<Nanos> {
-        self.runnable_since
+        (self.runnable_since != Nanos::MAX).then_some(self.runnable_since)
     }
 
     /// The service it was owed when it left its last queue.

@@ -84,6 +84,7 @@ pub struct Tag {
 }
 
 impl HeapKey for VirtualTime {
+    #[inline]
     fn is_before(&self, other: &Self) -> bool {
         (*self).is_before(*other)
     }

@@ -1,4 +1,4 @@
-//! A binary heap of seats, smallest key first, from which any seat can be taken in O(log n).
+//! A heap of seats, four below one, smallest key first, from which any seat can be taken in O(log n).
 //!
 //! Conserved: `place[seat]` is where `seat` stands in `heap`, for exactly the seats that are in it. Neither table
 //! grows beyond what [`SeatHeap::reserve`] has set aside.
@@ -7,6 +7,15 @@ use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 
 const ABSENT: u32 = u32::MAX;
+
+/// How many entries stand below one. Four of them are a cache line.
+const FAN: usize = 4;
+
+/// Where the entry above `at`, which is not the first, stands.
+#[inline]
+fn above(at: usize) -> usize {
+    (at - 1) / FAN
+}
 
 /// A key with a strict order. Not `Ord`, since virtual instants wrap.
 pub(crate) trait HeapKey: Copy {
@@ -93,41 +102,48 @@ impl<K: HeapKey> SeatHeap<K> {
         if at == self.heap.len() {
             return;
         }
-        if at > 0 && last.0.is_before(&self.heap[(at - 1) / 2].0) {
-            self.rise(at, last);
-        } else {
-            self.sink(at, last);
-        }
+        // The last entry seldom belongs far from the bottom. So the gap goes all the way down first, which needs no
+        // decision that could be guessed wrong, and the entry comes up from there.
+        let bottom = if at > 0 && last.0.is_before(&self.heap[above(at)].0) { at } else { self.sink_gap(at) };
+        self.rise(bottom, last);
     }
 
     /// Puts `entry` at `at`, or further up; those it passes come down.
+    #[inline]
     fn rise(&mut self, mut at: usize, entry: (K, u32)) {
         while at > 0 {
-            let above = self.heap[(at - 1) / 2];
-            if !entry.0.is_before(&above.0) {
+            let higher = self.heap[above(at)];
+            if !entry.0.is_before(&higher.0) {
                 break;
             }
-            self.put(at, above);
-            at = (at - 1) / 2;
+            self.put(at, higher);
+            at = above(at);
         }
         self.put(at, entry);
     }
 
-    /// Puts `entry` at `at`, or further down; those it passes come up.
-    fn sink(&mut self, mut at: usize, entry: (K, u32)) {
-        while let Some(left) = self.heap.get(2 * at + 1) {
-            let mut below = 2 * at + 1;
-            if let Some(right) = self.heap.get(below + 1) {
-                below += usize::from(right.0.is_before(&left.0));
-            }
-            let least = self.heap[below];
-            if !least.0.is_before(&entry.0) {
-                break;
-            }
-            self.put(at, least);
-            at = below;
+    /// Lets the gap at `at` change places with the smallest below it, down to where nothing is below; where that is.
+    #[inline]
+    fn sink_gap(&mut self, mut at: usize) -> usize {
+        loop {
+            let below = FAN * at + 1;
+            let Some(children) = self.heap.get(below..).filter(|children| !children.is_empty()) else {
+                return at;
+            };
+            let sooner = |a: usize, b: usize| {
+                let later = usize::from(!children[b].0.is_before(&children[a].0));
+                [b, a][later]
+            };
+            let least = match children.len() {
+                1 => 0,
+                2 => sooner(0, 1),
+                3 => sooner(sooner(0, 1), 2),
+                _ => sooner(sooner(0, 1), sooner(2, 3)),
+            };
+            let entry = children[least];
+            self.put(at, entry);
+            at = below + least;
         }
-        self.put(at, entry);
     }
 
     #[inline]
@@ -175,7 +191,7 @@ mod tests {
         for (at, (key, seat)) in heap.heap.iter().enumerate() {
             assert_eq!(heap.place[*seat as usize], at as u32);
             assert!(
-                at == 0 || !key.is_before(&heap.heap[(at - 1) / 2].0),
+                at == 0 || !key.is_before(&heap.heap[above(at)].0),
                 "seat {seat} precedes what is above it"
             );
         }

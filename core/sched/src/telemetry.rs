@@ -91,8 +91,16 @@ impl NohzExit {
 }
 
 /// One CPU's counters.
+// In this order, what nearly every event counts comes first, in one cache line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Telemetry {
+    /// Timer interrupts of every kind.
+    pub timer_interrupts: u64,
+    /// Greatest number of threads queued at once.
+    pub queue_depth_max: u64,
+    /// Timed waits that ended by their deadline.
+    pub timeouts: u64,
     /// `scheduler_tick_count`.
     pub ticks: u64,
     /// `ticks_suppressed{mode=idle}`.
@@ -121,18 +129,12 @@ pub struct Telemetry {
     pub donation_depth_max: u64,
     /// `housekeeping_offload_count`.
     pub housekeeping_offloads: u64,
-    /// Timer interrupts of every kind.
-    pub timer_interrupts: u64,
     /// Reschedules received from other CPUs.
     pub reschedules: u64,
-    /// Greatest number of threads queued at once.
-    pub queue_depth_max: u64,
     /// Threads stolen from other CPUs.
     pub steals: u64,
     /// Direct handoffs that were taken.
     pub handoffs: u64,
     /// Direct handoffs that had to queue.
     pub handoffs_queued: u64,
-    /// Timed waits that ended by their deadline.
-    pub timeouts: u64,
 }

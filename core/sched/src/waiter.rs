@@ -146,15 +146,28 @@ impl WaitQuota {
 }
 
 /// Orders waits by deadline; equal deadlines by thread, so that the order does not depend on history.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+// Packed, so that with its seat it takes sixteen bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C, packed(4))]
 pub(crate) struct Due {
     pub deadline: Nanos,
     pub thread_index: u32,
 }
 
+const _: () = assert!(size_of::<(Due, u32)>() == 16);
+
+impl Due {
+    /// Deadline, then thread, as one number: compared without a branch.
+    #[inline]
+    fn rank(self) -> u128 {
+        u128::from(self.deadline.get()) << 64 | u128::from(self.thread_index)
+    }
+}
+
 impl HeapKey for Due {
+    #[inline]
     fn is_before(&self, other: &Self) -> bool {
-        self < other
+        self.rank() < other.rank()
     }
 }
 

@@ -6,7 +6,7 @@
 use super::Machine;
 use super::log::Kind;
 use super::program::{Done, Progress};
-use super::thread::{Request, Serving};
+use super::thread::{Home, Request, Serving};
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_sched::context::CallBound;
 use mainspring_sched::{Authority, Stop, Timeout, Via, WaitKind};
@@ -205,7 +205,7 @@ impl Machine<'_> {
 
     /// `server`, which waits, comes over to `cpu`, where it is ready.
     fn bring_over(&mut self, server: usize, cpu: usize) {
-        let Some((home, seat)) = self.threads[server].home else { return };
+        let Some((home, seat)) = self.place_of(server) else { return };
         if home == cpu {
             return;
         }
@@ -213,7 +213,7 @@ impl Machine<'_> {
         self.note_woken(server, removed.permit);
         match self.core_accept(cpu, removed.entity, Via::HandOff) {
             Ok((seat, woken)) => {
-                self.threads[server].home = Some((cpu, seat));
+                self.threads[server].home = Some(Home::new(cpu, seat));
                 self.threads[server].moved = true;
                 self.kick(cpu, woken.reschedule, server, self.acting);
             }
@@ -223,7 +223,7 @@ impl Machine<'_> {
 
     /// Hands the context of `caller`, which waits for its call, to `server`; whether it could be.
     fn lend_to(&mut self, caller: usize, server: usize) -> bool {
-        let Some((cpu, seat)) = self.threads[caller].home else { return false };
+        let Some((cpu, seat)) = self.place_of(caller) else { return false };
         let to = self.threads[server].identity;
         let Ok(value) = self.core_lend(cpu, seat, to) else { return false };
         self.threads[caller].pinned = false;

@@ -8,7 +8,7 @@ use super::Machine;
 use super::log::Kind;
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos};
 use mainspring_sched::context::{Context, ContextSpec, Drained, Overrun, PutBack, Refill, Registry, Usage};
-use mainspring_sched::{Affinity, Authority, Entity, Overran};
+use mainspring_sched::{Affinity, Authority, Entity, Overran, Seat};
 use mainspring_workload::{self as workload, ContextTarget, Workload};
 use std::sync::Arc;
 
@@ -111,9 +111,19 @@ fn granted(spec: &workload::ContextSpec, home: usize) -> ContextSpec {
 }
 
 impl Machine<'_> {
+    /// Where `thread` sits, if it lives.
+    pub(super) fn place_of(&self, thread: usize) -> Option<(usize, Seat)> {
+        self.threads[thread].home.map(|home| (home.cpu(), home.seat))
+    }
+
+    /// The index of the table that instance `thread` is of.
+    pub(super) fn table_of(&self, thread: usize) -> usize {
+        self.threads[thread].spec as usize
+    }
+
     /// The scheduling state of a thread that lives.
     pub(super) fn entity(&self, thread: usize) -> Option<&Entity> {
-        let (cpu, seat) = self.threads[thread].home?;
+        let (cpu, seat) = self.place_of(thread)?;
         self.cores[cpu].entity(seat).ok()
     }
 
@@ -135,7 +145,7 @@ impl Machine<'_> {
 
     /// The grant that instance `index` is bound to from its start, by its table or as its process's default.
     fn due_to(&self, index: usize) -> Option<usize> {
-        let spec = self.threads[index].spec;
+        let spec = self.table_of(index);
         let table = &self.workload.threads[spec];
         if let Some(context) = table.context {
             let own = self.grants.bases[context] + index - self.bases[spec];
@@ -174,7 +184,7 @@ impl Machine<'_> {
 
     /// Binds a context that is on the shelf to `thread`, which sits on the context's home; whether it is bound.
     pub(super) fn bind_grant(&mut self, grant: usize, thread: usize) -> bool {
-        let Some((cpu, _)) = self.threads[thread].home else { return false };
+        let Some((cpu, _)) = self.place_of(thread) else { return false };
         let Grant { who, home, revoked, withheld, .. } = self.grants.list[grant];
         if cpu != home || revoked || withheld {
             return false;
@@ -192,7 +202,7 @@ impl Machine<'_> {
 
     /// Gives `thread` a context's value; gives it back if that cannot be.
     pub(super) fn install(&mut self, thread: usize, value: Box<Context>) -> Result<(), Box<Context>> {
-        let Some((cpu, seat)) = self.threads[thread].home else { return Err(value) };
+        let Some((cpu, seat)) = self.place_of(thread) else { return Err(value) };
         let grant = self.grants.index(value.who());
         match self.core_bind(cpu, seat, value) {
             Ok(reschedule) => {
@@ -210,7 +220,7 @@ impl Machine<'_> {
 
     /// Takes the value of a context from `thread`, which goes on as best effort.
     pub(super) fn strip(&mut self, thread: usize) -> Option<Box<Context>> {
-        let (cpu, seat) = self.threads[thread].home?;
+        let (cpu, seat) = self.place_of(thread)?;
         let value = self.core_unbind(cpu, seat).ok()?;
         self.threads[thread].pinned = false;
         if let Some(grant) = self.grants.index(value.who()) {
@@ -239,10 +249,10 @@ impl Machine<'_> {
         let process = self.workload.contexts[self.grants.list[grant].table].process;
         let Some(process) = process else { return };
         let next = (0..self.threads.len()).find(|index| {
-            let spec = &self.workload.threads[self.threads[*index].spec];
+            let spec = &self.workload.threads[self.table_of(*index)];
             spec.process == process
                 && spec.context.is_none()
-                && self.threads[*index].home.is_some_and(|(cpu, _)| cpu == self.grants.list[grant].home)
+                && self.place_of(*index).is_some_and(|(cpu, _)| cpu == self.grants.list[grant].home)
                 && self.holds(*index).is_none()
         });
         if let Some(next) = next {
@@ -295,7 +305,7 @@ impl Machine<'_> {
     }
 
     fn write_off(&mut self, donor: usize) {
-        if let Some((cpu, seat)) = self.threads[donor].home {
+        if let Some((cpu, seat)) = self.place_of(donor) {
             let _ = self.core_write_off(cpu, seat);
         }
     }
@@ -350,7 +360,7 @@ impl Machine<'_> {
     /// Empties the notice cells of a context, wherever it is; whether there was anything in them.
     pub(super) fn drain_grant(&mut self, grant: usize) -> bool {
         let Grant { who, holder, .. } = self.grants.list[grant];
-        let cells = match holder.and_then(|holder| self.threads[holder as usize].home) {
+        let cells = match holder.and_then(|holder| self.place_of(holder as usize)) {
             Some((cpu, seat)) => self.cores[cpu].drain_notices(seat).unwrap_or([None, None]),
             None => match self.grants.registry.drain(who) {
                 Ok(Drained::Ok(cells)) => cells,
@@ -383,7 +393,7 @@ impl Machine<'_> {
     /// The session is over: contexts of its threads are revoked, except those on loan, which end when they come back.
     pub(super) fn logout(&mut self, session: usize) {
         for thread in 0..self.threads.len() {
-            if self.workload.threads[self.threads[thread].spec].session != Some(session) {
+            if self.workload.threads[self.table_of(thread)].session != Some(session) {
                 continue;
             }
             if let Some(who) = self.has_lent(thread) {

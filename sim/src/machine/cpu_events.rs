@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::program::Progress;
-use super::thread::FOREVER;
+use super::thread::{FOREVER, Home};
 use crate::RunError;
 use mainspring_abi::Nanos;
 use mainspring_report::ScheduleEntry;
@@ -208,9 +208,11 @@ impl Machine<'_> {
 
     /// Whether `thread` waits for its context's next refill.
     fn is_throttled(&self, thread: u32) -> bool {
-        let thread = &self.threads[thread as usize];
-        thread.pinned
-            && thread.home.is_some_and(|(cpu, seat)| self.cores[cpu].state(seat) == Ok(State::Throttled))
+        let index = thread as usize;
+        self.threads[index].pinned
+            && self
+                .place_of(index)
+                .is_some_and(|(cpu, seat)| self.cores[cpu].state(seat) == Ok(State::Throttled))
     }
 
     fn carry_out(&mut self, cpu: usize, before: Option<u32>, reason: &'static str, decision: Decision) {
@@ -261,7 +263,7 @@ impl Machine<'_> {
         let thread = entity.thread().index() as usize;
         match self.core_accept(cpu, entity, Via::Steal) {
             Ok((seat, _)) => {
-                self.threads[thread].home = Some((cpu, seat));
+                self.threads[thread].home = Some(Home::new(cpu, seat));
                 self.threads[thread].moved = true;
                 self.decide(cpu, Stop::Nothing);
                 true
@@ -303,7 +305,8 @@ impl Machine<'_> {
         lane.running = Some(index);
         lane.work_from = if run.switched { self.now + overhead } else { lane.work_from.max(self.now) };
         let undecided = lane.work_from > self.now && thread.remaining.is_zero();
-        if let Some(woken_at) = thread.woken_at.take() {
+        let woken_at = std::mem::replace(&mut thread.woken_at, Nanos::MAX);
+        if woken_at != Nanos::MAX {
             self.note_latency(index, self.now - woken_at);
         }
         if undecided {
@@ -380,7 +383,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn thread_name(&self, index: usize) -> String {
-        let spec = self.threads[index].spec;
+        let spec = self.threads[index].spec as usize;
         self.workload.threads[spec].instance_name(index - self.bases[spec])
     }
 

@@ -55,7 +55,8 @@ impl Machine<'_> {
     }
 
     pub(super) fn kill(&mut self, victim: usize) {
-        let Some((cpu, seat)) = self.threads[victim].home else { return };
+        let Some(home) = self.threads[victim].home else { return };
+        let (cpu, seat) = (home.cpu(), home.seat);
         if self.lanes[cpu].running == Some(victim as u32) {
             self.exit(cpu);
             self.carry_on(cpu);

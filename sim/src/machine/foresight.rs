@@ -24,11 +24,11 @@ impl Machine<'_> {
             return;
         }
         let thread = &mut self.threads[thread];
-        let spec = &self.workload.threads[thread.spec];
+        let spec = &self.workload.threads[thread.spec as usize];
         // Whether there is another round is for the program to say.
-        let over = thread.pc == spec.program.len() && spec.times.is_none();
+        let over = thread.pc as usize == spec.program.len() && spec.times.is_none();
         let pc = if over { 0 } else { thread.pc };
-        if let Some(&Step::Run(span)) = spec.program.get(pc) {
+        if let Some(&Step::Run(span)) = spec.program.get(pc as usize) {
             thread.pc = pc + 1;
             thread.rounds += u64::from(over);
             thread.remaining = thread.random.draw(span);

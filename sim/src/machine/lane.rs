@@ -3,13 +3,12 @@
 use crate::random::Random;
 use mainspring_abi::Nanos;
 
+/// In this order: what every event needs comes first, in one cache line.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Lane {
     /// The thread that has the CPU.
     pub running: Option<u32>,
-    /// When it got it.
-    pub segment_start: Nanos,
     /// From when on its time counts as its own work; before that it is overhead.
     pub work_from: Nanos,
     /// When it begins its work, if that matters.
@@ -18,23 +17,28 @@ pub(super) struct Lane {
     pub done_at: Nanos,
     /// When the timer is armed for.
     pub timer_at: Nanos,
-    /// The timer does not fire before this, by fault.
-    pub timer_late: Nanos,
     /// When a reschedule arrives.
     pub ipi_at: Nanos,
+    /// The instant of the last step, and how many steps it has had.
+    pub standstill_at: Nanos,
+    pub standstill: u32,
     /// Whether a reschedule has been sent and not been noticed.
     pub ipi_pending: bool,
+    pub idle: bool,
+    pub touched: bool,
     /// When the network wants to be polled here.
     pub net_at: Nanos,
     /// Nothing happens here before this, by fault.
     pub stalled_until: Nanos,
-    /// Consecutive steps at the present instant.
-    pub standstill: u32,
-    pub standstill_at: Nanos,
-    pub idle: bool,
-    pub touched: bool,
+    /// The timer does not fire before this, by fault.
+    pub timer_late: Nanos,
+    /// When the thread got the CPU.
+    pub segment_start: Nanos,
     pub random: Random,
 }
+
+const _: () = assert!(std::mem::offset_of!(Lane, net_at) == 64);
+const _: () = assert!(size_of::<Lane>() == 128);
 
 impl Lane {
     pub(super) fn new(random: Random) -> Self {

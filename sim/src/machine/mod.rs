@@ -25,6 +25,7 @@ pub(crate) use run::run;
 use crate::RunError;
 use crate::board::Board;
 use crate::digest::Digest;
+use crate::latency::Latencies;
 use crate::random::Random;
 use crate::record::Recorder;
 use crate::tournament::{Tournament, keyed};
@@ -88,15 +89,17 @@ struct Machine<'a> {
     watch: Option<Box<dyn Watch + 'a>>,
     trouble: Option<RunError>,
     schedule: Option<Vec<ScheduleEntry>>,
-    /// Wake latencies that their threads have not been told yet.
-    latencies: Vec<(u32, Nanos)>,
+    /// Wake latencies of each thread.
+    latencies: Vec<Latencies>,
+    /// Those that have not been filed yet, and whose they are.
+    untold_latencies: Vec<(u32, Nanos)>,
     decisions: u64,
     digest: Digest,
     sent: ReschedulesSent,
 }
 
-/// A thread's statistics are far from what a decision has at hand. Latencies are noted in passing and told many at a
-/// time, so that the trips to all those threads overlap.
+/// A thread's latencies are far from what a decision has at hand. They are noted in passing and filed many at a time,
+/// so that the trips to all those threads overlap.
 const LATENCIES_AT_A_TIME: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -113,15 +116,16 @@ impl Machine<'_> {
 
     #[inline]
     fn note_latency(&mut self, thread: u32, latency: Nanos) {
-        if self.latencies.len() == LATENCIES_AT_A_TIME {
+        if self.untold_latencies.len() == LATENCIES_AT_A_TIME {
             self.file_latencies();
         }
-        self.latencies.push((thread, latency));
+        self.untold_latencies.push((thread, latency));
     }
 
+    #[inline(never)]
     fn file_latencies(&mut self) {
-        for (thread, latency) in self.latencies.drain(..) {
-            self.threads[thread as usize].stats.latencies.record(latency);
+        for (thread, latency) in self.untold_latencies.drain(..) {
+            self.latencies[thread as usize].record(latency);
         }
     }
 

@@ -1,7 +1,9 @@
 //! The end of a run: books closed, report written.
 
 use super::Machine;
+use super::thread::Thread;
 use crate::RunError;
+use crate::latency::Latencies;
 use mainspring_abi::{Nanos, Policy};
 use mainspring_report::{Config, CpuReport, Report, Telemetry, ThreadReport};
 use mainspring_sched::nohz::Kind;
@@ -79,7 +81,8 @@ impl Machine<'_> {
     /// beyond the last charge is added here.
     fn book_survivors(&mut self) {
         for index in 0..self.threads.len() {
-            let Some((cpu, seat)) = self.threads[index].home else { continue };
+            let Some(home) = self.threads[index].home else { continue };
+            let (cpu, seat) = (home.cpu(), home.seat);
             self.make_room(cpu);
             let running = self.lanes[cpu].running == Some(index as u32);
             if running && let Some(entity) = self.cores[cpu].exit_current(self.now) {
@@ -113,8 +116,8 @@ impl Machine<'_> {
 
     fn thread_reports(&mut self) -> Vec<ThreadReport> {
         let names: Vec<String> = (0..self.threads.len()).map(|index| self.thread_name(index)).collect();
-        let report = |(name, thread): (String, &mut super::thread::Thread)| {
-            let stats = &mut thread.stats;
+        let report = |(name, (thread, latencies)): (String, (&Thread, &mut Latencies))| {
+            let stats = &thread.stats;
             ThreadReport {
                 name,
                 weight: stats.weight,
@@ -123,7 +126,7 @@ impl Machine<'_> {
                 ready_ns: stats.ready_ns,
                 blocked_ns: stats.alive_ns.saturating_sub(stats.runtime_ns + stats.ready_ns),
                 wakeups: thread.wakeups,
-                wake_latency_ns: stats.latencies.summary(),
+                wake_latency_ns: latencies.summary(),
                 lag_max_ns: thread.lag_max.get(),
                 preemptions: stats.preemptions,
                 voluntary_blocks: stats.voluntary_blocks,
@@ -134,7 +137,8 @@ impl Machine<'_> {
                 refusals: stats.refusals,
             }
         };
-        names.into_iter().zip(self.threads.iter_mut()).map(report).collect()
+        let told = self.threads.iter().zip(self.latencies.iter_mut());
+        names.into_iter().zip(told).map(report).collect()
     }
 
     fn telemetry(&self) -> Telemetry {

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use super::calls::{Answer, Errand};
-use super::thread::{FOREVER, Request, Thread};
+use super::thread::{FOREVER, Home, Request, Thread};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
 use mainspring_sched::{QuotaError, Stop, Timeout, Via, WaitKind};
 use mainspring_workload::{ContextTarget, Span, Step, ThreadTarget};
@@ -35,15 +35,15 @@ impl Machine<'_> {
             if !self.threads[thread].remaining.is_zero() {
                 return Progress::Compute;
             }
-            let spec = &self.workload.threads[self.threads[thread].spec];
-            if self.threads[thread].pc == spec.program.len() {
+            let spec = &self.workload.threads[self.threads[thread].spec as usize];
+            if self.threads[thread].pc as usize == spec.program.len() {
                 self.threads[thread].pc = 0;
                 self.threads[thread].rounds += 1;
                 if spec.times.is_some_and(|times| self.threads[thread].rounds >= times) {
                     return Progress::Exit;
                 }
             }
-            let step = &spec.program[self.threads[thread].pc];
+            let step = &spec.program[self.threads[thread].pc as usize];
             self.threads[thread].pc += 1;
             if let Done::Stay(progress) = self.step(cpu, thread, step) {
                 return progress;
@@ -110,9 +110,9 @@ impl Machine<'_> {
             }
             Step::Join { target, timeout } => self.join(thread, target, timeout),
             Step::Weight(weight) => {
-                if let Some((home, seat)) = self.threads[thread].home {
+                if let Some(home) = self.threads[thread].home {
                     // The running thread sits where its home says; a refusal would be a stale home.
-                    let set = self.core_set_weight(home, seat, weight);
+                    let set = self.core_set_weight(home.cpu(), home.seat, weight);
                     debug_assert!(set.is_ok(), "a running thread has a seat");
                     self.threads[thread].stats.weight = weight.get();
                 }
@@ -218,7 +218,7 @@ impl Machine<'_> {
     /// The context that `target` names; without an instance, the one with the number of `thread`.
     fn own_instance(&self, thread: usize, target: ContextTarget) -> usize {
         let named = self.grants.named(self.workload, target);
-        let number = thread - self.bases[self.threads[thread].spec];
+        let number = thread - self.bases[self.table_of(thread)];
         if named.len() > number { named.start + number } else { named.start }
     }
 
@@ -315,7 +315,7 @@ impl Machine<'_> {
         let entity = self.new_life(index);
         match self.core_accept(cpu, entity, Via::Admit) {
             Ok((seat, woken)) => {
-                self.threads[index].home = Some((cpu, seat));
+                self.threads[index].home = Some(Home::new(cpu, seat));
                 self.kick(cpu, woken.reschedule, index, from);
                 self.bind_at_start(index);
             }

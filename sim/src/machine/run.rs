@@ -7,8 +7,9 @@ use super::thread::{Endpoint, Stats, Thread};
 use super::{LATENCIES_AT_A_TIME, Machine, ReschedulesSent, foresight};
 use crate::board::Board;
 use crate::digest::Digest;
+use crate::latency::Latencies;
 use crate::random::{Random, Stream};
-use crate::record::{Header, Recorder};
+use crate::record::{Background, Header, Recorder};
 use crate::tournament::{Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
@@ -27,8 +28,24 @@ const PROGRESS_STEPS: u64 = 1_000;
 
 pub(crate) fn run(name: &str, workload: &Workload, mut options: Options<'_>) -> Result<Report, RunError> {
     let started = Instant::now();
+    match options.record.take() {
+        None => simulate(name, workload, options, None, started),
+        Some(out) => std::thread::scope(|scope| {
+            let out = Background::start(scope, out).map_err(RunError::Record)?;
+            simulate(name, workload, options, Some(out), started)
+        }),
+    }
+}
+
+fn simulate(
+    name: &str,
+    workload: &Workload,
+    mut options: Options<'_>,
+    record: Option<Background>,
+    started: Instant,
+) -> Result<Report, RunError> {
     let mut progress = options.progress.take();
-    let mut machine = Machine::new(name, workload, options)?;
+    let mut machine = Machine::new(name, workload, options, record)?;
     machine.enter_idle_everywhere();
     let duration = workload.machine.duration;
     let step = Nanos::new((duration.get() / PROGRESS_STEPS).max(1));
@@ -49,7 +66,12 @@ pub(crate) fn run(name: &str, workload: &Workload, mut options: Options<'_>) -> 
 }
 
 impl<'a> Machine<'a> {
-    fn new(name: &str, workload: &'a Workload, options: Options<'a>) -> Result<Self, RunError> {
+    fn new(
+        name: &str,
+        workload: &'a Workload,
+        options: Options<'a>,
+        record: Option<Background>,
+    ) -> Result<Self, RunError> {
         let cpus = workload.machine.cpus;
         let seed = options.seed;
         let (threads, bases) = instances(workload, seed);
@@ -81,12 +103,13 @@ impl<'a> Machine<'a> {
             next_exit: Nanos::MAX,
             random: Random::new(seed, Stream::Machine),
             nic: workload.network.as_ref().map(Nic::new),
-            observed: options.record.is_some() || options.watch.is_some(),
+            observed: record.is_some() || options.watch.is_some(),
             recorder: None,
             watch: options.watch,
             trouble: None,
             schedule: options.schedule.then(Vec::new),
-            latencies: Vec::with_capacity(LATENCIES_AT_A_TIME),
+            latencies: threads.iter().map(|_| Latencies::default()).collect(),
+            untold_latencies: Vec::with_capacity(LATENCIES_AT_A_TIME),
             decisions: 0,
             digest: Digest::new(),
             sent: ReschedulesSent::default(),
@@ -99,9 +122,9 @@ impl<'a> Machine<'a> {
         }
         machine.plan_starts();
         machine.plan_faults();
-        if let Some(out) = options.record {
+        if let Some(out) = record {
             let header = machine.header(name, seed);
-            machine.recorder = Some(Recorder::new(out, &header).map_err(RunError::Record)?);
+            machine.recorder = Some(Recorder::new(Box::new(out), &header).map_err(RunError::Record)?);
         }
         Ok(machine)
     }
@@ -122,7 +145,7 @@ impl<'a> Machine<'a> {
 
     fn plan_starts(&mut self) {
         for index in 0..self.threads.len() {
-            if let Start::At(span) = self.workload.threads[self.threads[index].spec].start {
+            if let Start::At(span) = self.workload.threads[self.threads[index].spec as usize].start {
                 let at = self.threads[index].random.draw(span);
                 self.starts.push((at, index as u32));
             }
@@ -193,7 +216,7 @@ impl<'a> Machine<'a> {
     fn start_next(&mut self) {
         let Some((_, index)) = self.starts.pop() else { return };
         let index = index as usize;
-        let weight = u64::from(self.workload.threads[self.threads[index].spec].weight.get());
+        let weight = u64::from(self.workload.threads[self.threads[index].spec as usize].weight.get());
         let bound = self.starting_place(index);
         let cpu = match &self.threads[index].affinity {
             _ if bound.is_some() => bound.unwrap_or(0),
@@ -211,7 +234,7 @@ impl<'a> Machine<'a> {
     pub(super) fn new_life(&mut self, index: usize) -> Entity {
         let now = self.now;
         let thread = &mut self.threads[index];
-        let spec = &self.workload.threads[thread.spec];
+        let spec = &self.workload.threads[thread.spec as usize];
         thread.start = now;
         thread.pc = 0;
         thread.rounds = 0;
@@ -224,7 +247,7 @@ impl<'a> Machine<'a> {
         thread.periods = 0;
         thread.join_deadline = None;
         thread.spawned.clear();
-        thread.woken_at = None;
+        thread.woken_at = Nanos::MAX;
         thread.stats.weight = spec.weight.get();
         Entity::new(Spec {
             thread: thread.identity,
@@ -246,7 +269,7 @@ fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
         for _ in 0..spec.instances() {
             let index = threads.len();
             threads.push(Thread {
-                spec: table,
+                spec: table as u32,
                 process: ProcessId::new(spec.process as u32),
                 affinity: affinity.clone(),
                 random: Random::new(seed, Stream::Thread(index)),
@@ -267,7 +290,7 @@ fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
                 joiners: Vec::new(),
                 join_deadline: None,
                 spawned: Vec::new(),
-                woken_at: None,
+                woken_at: Nanos::MAX,
                 wakeups: 0,
                 lag_max: Nanos::ZERO,
                 stats: Box::new(Stats { weight: spec.weight.get(), ..Stats::default() }),

@@ -12,7 +12,7 @@ use mainspring_sched::{
 
 impl Machine<'_> {
     #[inline(always)]
-    fn announce(&mut self, cpu: usize, event: EventRef<'_>) {
+    fn announce<'e>(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'e>) {
         self.touch(cpu);
         self.board.touch(cpu);
         if self.observed {
@@ -23,27 +23,55 @@ impl Machine<'_> {
     #[inline(always)]
     fn conclude(&mut self, cpu: usize, outcome: impl Into<Outcome>) {
         if self.observed {
-            self.show_outcome(cpu, outcome.into());
+            self.show_outcome(cpu, outcome);
+        }
+    }
+
+    /// Compiled for each kind of event on its own, so that nothing has to look which one it is.
+    #[inline(never)]
+    fn show_event<'e>(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'e>) {
+        let event = event();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.begin(self.now, self.cores[cpu].id(), event);
+        }
+        if self.watch.is_some() {
+            self.let_watch_see_event(cpu, event);
+        }
+    }
+
+    /// Compiled for each kind of outcome on its own, like [`Machine::show_event`].
+    #[inline(never)]
+    fn show_outcome(&mut self, cpu: usize, outcome: impl Into<Outcome>) {
+        let outcome = outcome.into();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.end(outcome);
+            if recorder.is_full() {
+                self.flush_record();
+            }
+        }
+        if self.watch.is_some() {
+            self.let_watch_see_outcome(cpu, outcome);
         }
     }
 
     #[inline(never)]
-    fn show_event(&mut self, cpu: usize, event: EventRef<'_>) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.begin(self.now, self.cores[cpu].id(), event);
+    fn flush_record(&mut self) {
+        if let Some(recorder) = &mut self.recorder
+            && let Err(error) = recorder.flush()
+        {
+            self.trouble.get_or_insert(RunError::Record(error));
         }
+    }
+
+    #[inline(never)]
+    fn let_watch_see_event(&mut self, cpu: usize, event: EventRef<'_>) {
         if let Some(watch) = &mut self.watch {
             watch.before(self.now, &self.cores[cpu], event);
         }
     }
 
     #[inline(never)]
-    fn show_outcome(&mut self, cpu: usize, outcome: Outcome) {
-        if let Some(recorder) = &mut self.recorder
-            && let Err(error) = recorder.finish(outcome)
-        {
-            self.trouble.get_or_insert(RunError::Record(error));
-        }
+    fn let_watch_see_outcome(&mut self, cpu: usize, outcome: Outcome) {
         if let Some(watch) = &mut self.watch
             && let Err(what) = watch.after(self.now, &self.cores[cpu], outcome)
         {
@@ -66,7 +94,7 @@ impl Machine<'_> {
 
     #[inline]
     pub(super) fn core_resched(&mut self, cpu: usize, stop: Stop) -> Decision {
-        self.announce(cpu, EventRef::Resched(&stop));
+        self.announce(cpu, || EventRef::Resched(&stop));
         let decision = self.cores[cpu].resched(self.now, stop);
         let thread = match decision {
             Decision::Run(run) => Some(run.thread.index()),
@@ -89,7 +117,7 @@ impl Machine<'_> {
         via: Via,
     ) -> Result<(Seat, Woken), Refused> {
         self.make_room(cpu);
-        self.announce(cpu, EventRef::Accept(&entity, via));
+        self.announce(cpu, || EventRef::Accept(&entity, via));
         let result = self.cores[cpu].accept(self.now, entity, via);
         self.conclude(cpu, &result);
         result
@@ -97,21 +125,21 @@ impl Machine<'_> {
 
     pub(super) fn core_exit_current(&mut self, cpu: usize) -> Option<Entity> {
         self.make_room(cpu);
-        self.announce(cpu, EventRef::ExitCurrent);
+        self.announce(cpu, || EventRef::ExitCurrent);
         let left = self.cores[cpu].exit_current(self.now);
         self.conclude(cpu, &left);
         left
     }
 
     pub(super) fn core_wake(&mut self, cpu: usize, seat: Seat) -> Result<Woken, SeatError> {
-        self.announce(cpu, EventRef::Wake(seat));
+        self.announce(cpu, || EventRef::Wake(seat));
         let woken = self.cores[cpu].wake(self.now, seat);
         self.conclude(cpu, &woken);
         woken
     }
 
     pub(super) fn core_hand_off(&mut self, cpu: usize, seat: Seat) -> Result<Handoff, SeatError> {
-        self.announce(cpu, EventRef::HandOff(seat));
+        self.announce(cpu, || EventRef::HandOff(seat));
         let handed = self.cores[cpu].hand_off(self.now, seat);
         self.conclude(cpu, &handed);
         handed
@@ -119,7 +147,7 @@ impl Machine<'_> {
 
     pub(super) fn core_remove(&mut self, cpu: usize, seat: Seat) -> Result<Removed, SeatError> {
         self.make_room(cpu);
-        self.announce(cpu, EventRef::Remove(seat));
+        self.announce(cpu, || EventRef::Remove(seat));
         let removed = self.cores[cpu].remove(self.now, seat);
         self.conclude(cpu, &removed);
         removed
@@ -127,7 +155,7 @@ impl Machine<'_> {
 
     pub(super) fn core_give(&mut self, cpu: usize, thief: CpuId) -> Option<Entity> {
         self.make_room(cpu);
-        self.announce(cpu, EventRef::Give(thief));
+        self.announce(cpu, || EventRef::Give(thief));
         let given = self.cores[cpu].give(self.now, thief);
         self.conclude(cpu, &given);
         given
@@ -135,7 +163,7 @@ impl Machine<'_> {
 
     /// The running thread waits; the choice of the next comes later.
     pub(super) fn core_block_current(&mut self, cpu: usize, kind: WaitKind, timeout: Option<Timeout>) {
-        self.announce(cpu, EventRef::BlockCurrent(kind, timeout.as_ref()));
+        self.announce(cpu, || EventRef::BlockCurrent(kind, timeout.as_ref()));
         let blocked = self.cores[cpu].block_current(self.now, kind, timeout);
         debug_assert!(blocked, "somebody ran");
         self.conclude(cpu, Outcome::Done);
@@ -148,7 +176,7 @@ impl Machine<'_> {
         seat: Seat,
         context: Box<Context>,
     ) -> Result<bool, NotBound> {
-        self.announce(cpu, EventRef::Bind(seat, &context));
+        self.announce(cpu, || EventRef::Bind(seat, &context));
         let bound = self.cores[cpu].bind(self.now, seat, context);
         self.conclude(cpu, &bound);
         self.note_overrun(cpu);
@@ -156,7 +184,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn core_unbind(&mut self, cpu: usize, seat: Seat) -> Result<Box<Context>, UnbindError> {
-        self.announce(cpu, EventRef::Unbind(seat));
+        self.announce(cpu, || EventRef::Unbind(seat));
         let taken = self.cores[cpu].unbind(self.now, seat);
         self.conclude(cpu, &taken);
         self.note_overrun(cpu);
@@ -169,21 +197,21 @@ impl Machine<'_> {
         seat: Seat,
         to: ThreadRef,
     ) -> Result<Box<Context>, LendError> {
-        self.announce(cpu, EventRef::Lend(seat, to));
+        self.announce(cpu, || EventRef::Lend(seat, to));
         let lent = self.cores[cpu].lend(self.now, seat, to);
         self.conclude(cpu, &lent);
         lent
     }
 
     pub(super) fn core_write_off(&mut self, cpu: usize, seat: Seat) -> Result<ContextRef, UnbindError> {
-        self.announce(cpu, EventRef::WriteOff(seat));
+        self.announce(cpu, || EventRef::WriteOff(seat));
         let written_off = self.cores[cpu].write_off(seat);
         self.conclude(cpu, &written_off);
         written_off
     }
 
     pub(super) fn core_timer(&mut self, cpu: usize) -> TimerOutcome {
-        self.announce(cpu, EventRef::Timer);
+        self.announce(cpu, || EventRef::Timer);
         let outcome = self.cores[cpu].timer(self.now);
         self.conclude(cpu, outcome);
         outcome
@@ -194,20 +222,20 @@ impl Machine<'_> {
         if self.cores[cpu].next_deadline().is_none_or(|deadline| deadline > self.now) {
             return None;
         }
-        self.announce(cpu, EventRef::Expire);
+        self.announce(cpu, || EventRef::Expire);
         let expired = self.cores[cpu].expire(self.now);
         self.conclude(cpu, &expired);
         expired
     }
 
     pub(super) fn core_reschedule_received(&mut self, cpu: usize) {
-        self.announce(cpu, EventRef::RescheduleReceived);
+        self.announce(cpu, || EventRef::RescheduleReceived);
         self.cores[cpu].reschedule_received(self.now);
         self.conclude(cpu, Outcome::Done);
     }
 
     pub(super) fn core_enter_idle(&mut self, cpu: usize, conditions: &IdleConditions) -> IdleTick {
-        self.announce(cpu, EventRef::EnterIdle(conditions));
+        self.announce(cpu, || EventRef::EnterIdle(conditions));
         let tick = self.cores[cpu].enter_idle(self.now, conditions);
         self.conclude(cpu, tick);
         tick
@@ -219,7 +247,7 @@ impl Machine<'_> {
         seat: Seat,
         weight: Weight,
     ) -> Result<(), SeatError> {
-        self.announce(cpu, EventRef::SetWeight(seat, weight));
+        self.announce(cpu, || EventRef::SetWeight(seat, weight));
         let set = self.cores[cpu].set_weight(seat, weight);
         self.conclude(cpu, &set);
         set

@@ -1,7 +1,6 @@
 //! A scripted thread and the endpoints it talks through.
 
 use super::calls::Borrowed;
-use crate::latency::Latencies;
 use crate::random::Random;
 use mainspring_abi::{Nanos, ProcessId, ThreadRef};
 use mainspring_sched::{Affinity, Seat, WaitKind};
@@ -18,13 +17,31 @@ pub(super) struct WaitId {
     pub number: u64,
 }
 
+/// A CPU, and a seat there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Home {
+    cpu: u32,
+    pub seat: Seat,
+}
+
+impl Home {
+    pub(super) fn new(cpu: usize, seat: Seat) -> Self {
+        Self { cpu: cpu as u32, seat }
+    }
+
+    pub(super) fn cpu(self) -> usize {
+        self.cpu as usize
+    }
+}
+
 /// In this order: what nearly every event needs comes first, in neighbouring cache lines. There may be a hundred
 /// thousand of these, and then fetching them is what an event costs.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Thread {
-    pub spec: usize,
-    pub pc: usize,
+    /// Its table of the workload.
+    pub spec: u32,
+    pub pc: u32,
     pub rounds: u64,
     /// CPU time that its present step still needs.
     pub remaining: Nanos,
@@ -33,18 +50,19 @@ pub(super) struct Thread {
     /// Moved since it last ran.
     pub moved: bool,
     pub unpark_pending: bool,
-    /// Stays where it is because of its context.
-    pub pinned: bool,
     pub wait: Option<WaitKind>,
     pub process: ProcessId,
     pub wait_number: u64,
-    pub woken_at: Option<Nanos>,
+    /// When its last wait ended, until it runs; then [`Nanos::MAX`].
+    pub woken_at: Nanos,
     pub wakeups: u64,
     /// The furthest from its share that it has been.
     pub lag_max: Nanos,
     pub random: Random,
     /// Where it sits, while it lives.
-    pub home: Option<(usize, Seat)>,
+    pub home: Option<Home>,
+    /// Stays where it is because of its context.
+    pub pinned: bool,
     /// The present or, if it is not alive, the next occupant of this instance.
     pub identity: ThreadRef,
     pub start: Nanos,
@@ -61,6 +79,8 @@ pub(super) struct Thread {
     pub stats: Box<Stats>,
 }
 
+const _: () = assert!(std::mem::offset_of!(Thread, random) == 64);
+
 /// What is reported of an instance, over all its lives, and seldom changes.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
@@ -73,7 +93,6 @@ pub(super) struct Stats {
     pub voluntary_blocks: u64,
     pub migrations: u64,
     pub switches: u64,
-    pub latencies: Latencies,
     pub misses: u64,
     pub timeouts: u64,
     pub refusals: u64,

@@ -1,13 +1,15 @@
 //! Threads become ready, and CPUs hear of it.
 
 use super::Machine;
+use super::thread::Home;
 use mainspring_abi::Nanos;
 use mainspring_sched::{Handoff, Removed, Via, WaitPermit, probe_order};
 
 impl Machine<'_> {
     /// What `thread` waited for has come; CPU `from`, if any, brought it.
     pub(super) fn wake_thread(&mut self, thread: usize, from: Option<usize>) {
-        let Some((home, seat)) = self.threads[thread].home else { return };
+        let Some(home) = self.threads[thread].home else { return };
+        let (home, seat) = (home.cpu(), home.seat);
         let Ok(woken) = self.core_wake(home, seat) else { return };
         self.note_woken(thread, woken.permit);
         self.kick(home, woken.reschedule, thread, from);
@@ -16,7 +18,8 @@ impl Machine<'_> {
     /// What `thread` waited for has come from the running thread of `cpu`, which will wait in turn. It comes over to
     /// `cpu` if it may run there.
     pub(super) fn hand_over(&mut self, cpu: usize, thread: usize) {
-        let Some((home, seat)) = self.threads[thread].home else { return };
+        let Some(home) = self.threads[thread].home else { return };
+        let (home, seat) = (home.cpu(), home.seat);
         if home == cpu {
             match self.core_hand_off(cpu, seat) {
                 Ok(Handoff::Direct(permit)) => self.note_woken(thread, permit),
@@ -36,7 +39,7 @@ impl Machine<'_> {
         self.note_woken(thread, permit);
         match self.core_accept(cpu, entity, Via::HandOff) {
             Ok((seat, woken)) => {
-                self.threads[thread].home = Some((cpu, seat));
+                self.threads[thread].home = Some(Home::new(cpu, seat));
                 self.threads[thread].moved = true;
                 self.kick(cpu, woken.reschedule, thread, Some(cpu));
             }
@@ -51,7 +54,7 @@ impl Machine<'_> {
         }
         let thread = &mut self.threads[thread];
         thread.wait = None;
-        thread.woken_at = Some(self.now);
+        thread.woken_at = self.now;
         thread.wakeups += 1;
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! magic    8 bytes   "MSRECORD"
-//! version  u16       the reader refuses what is newer than it knows
+//! version  u16       the reader refuses every other than its own
 //! header   block     the machine: workload name, seed, CPUs, seats, policy, quantum, tick, thread names
 //! records  blocks    whole records of `mainspring_sched::flight`, never split over two blocks
 //! end      block     the word "end", number of records, last time, digest of the decisions
@@ -13,16 +13,18 @@
 //! Integers are little-endian. A file without its end block is truncated, one whose checksum fails is damaged, and
 //! both are refused: a replay never works on half a story.
 
+mod background;
 mod read;
 mod write;
 
+pub(crate) use background::Background;
 pub use read::{Item, RecordError, RecordReader};
 pub use write::Recorder;
 
 use mainspring_abi::{Nanos, Policy};
 
 const MAGIC: [u8; 8] = *b"MSRECORD";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const END: &[u8; 3] = b"end";
 
 /// No block is longer; what claims to be is damaged.

@@ -16,6 +16,11 @@ pub enum RecordError {
         /// The file's version.
         version: u16,
     },
+    /// It was written by an older version, whose records are of another form.
+    Older {
+        /// The file's version.
+        version: u16,
+    },
     /// It ends before its end block.
     Truncated {
         /// How many records came before.
@@ -57,6 +62,11 @@ impl fmt::Display for RecordError {
                 f,
                 "flight record of version {version}, newer than {VERSION}, the newest known here; \
                  use the mainspring that wrote it"
+            ),
+            Self::Older { version } => write!(
+                f,
+                "flight record of version {version}, older than {VERSION}, the only one known here; \
+                 record the run again, or use the mainspring that wrote it"
             ),
             Self::Truncated { after } => {
                 write!(f, "flight record cut short after {after} events; record the run again")
@@ -129,6 +139,9 @@ impl<R: Read> RecordReader<R> {
         if version == 0 {
             return Err(RecordError::NotARecord);
         }
+        if version < VERSION {
+            return Err(RecordError::Older { version });
+        }
         let header = Header {
             workload: String::new(),
             seed: 0,
@@ -175,13 +188,13 @@ impl<R: Read> RecordReader<R> {
             }
         }
         let mut reader = Reader::new(&self.block[self.at..]);
-        let (cpu, elapsed, event, outcome) = read_record(&mut reader).map_err(|error| {
+        let (cpu, now, event, outcome) = read_record(&mut reader, self.now).map_err(|error| {
             RecordError::Malformed { block: self.blocks - 1, what: Malformed::Record(error) }
         })?;
         self.at += reader.position();
-        self.now += elapsed;
+        self.now = now;
         self.records += 1;
-        Ok(Item::Record { now: self.now, cpu, event, outcome })
+        Ok(Item::Record { now, cpu, event, outcome })
     }
 
     /// The end block does not fit what came before it.

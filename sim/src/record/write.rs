@@ -1,10 +1,10 @@
 use super::{END, Header, MAGIC, VERSION};
 use mainspring_abi::{CpuId, Nanos, Policy};
-use mainspring_sched::flight::{EventRef, MAX_RECORD, Outcome, Writer, write_event, write_outcome};
+use mainspring_sched::flight::{EventRef, Outcome, Room, Writer, write_event, write_outcome};
 use std::io::{self, Write};
 
 /// A block is written out when it has grown to this.
-const BLOCK: usize = 256 << 10;
+const BLOCK: usize = 64 << 10;
 
 /// Writes a flight record.
 pub struct Recorder<'a> {
@@ -30,24 +30,40 @@ impl<'a> Recorder<'a> {
         let mut start = Vec::new();
         write_header(&mut start, header);
         write_block(&mut out, &start)?;
-        let block = vec![0; BLOCK + 2 * MAX_RECORD];
+        let block = vec![0; BLOCK + 2 * size_of::<Room>()];
         Ok(Self { out, block, len: 0, last: Nanos::ZERO, records: 0 })
     }
 
     /// `event` is about to happen on `cpu`.
-    #[inline]
+    #[inline(always)]
     pub fn begin(&mut self, now: Nanos, cpu: CpuId, event: EventRef<'_>) {
-        let elapsed = now - self.last;
-        self.last = now;
+        let before = std::mem::replace(&mut self.last, now);
         self.records += 1;
-        self.append(|writer| write_event(writer, cpu, elapsed, event));
+        let mut writer = self.room();
+        write_event(&mut writer, cpu, before, now, event);
+        self.len += writer.written();
     }
 
     /// The event begun last had this outcome.
     #[inline]
     pub fn finish(&mut self, outcome: Outcome) -> io::Result<()> {
-        self.append(|writer| write_outcome(writer, outcome));
-        if self.len >= BLOCK { self.flush() } else { Ok(()) }
+        self.end(outcome);
+        if self.is_full() { self.flush() } else { Ok(()) }
+    }
+
+    /// The event begun last had this outcome. Call [`Recorder::flush`] next if that fills the block.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, outcome: Outcome) {
+        let now = self.last;
+        let mut writer = self.room();
+        write_outcome(&mut writer, now, outcome);
+        self.len += writer.written();
+    }
+
+    /// Whether the block is to be flushed.
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.len >= BLOCK
     }
 
     /// Ends the record.
@@ -63,17 +79,17 @@ impl<'a> Recorder<'a> {
         self.out.flush()
     }
 
-    #[inline]
-    fn append(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
-        // A block is flushed long before its end, so there is always room for a record.
-        if let Some(room) = self.block[self.len..].first_chunk_mut() {
-            let mut writer = Writer::new(room);
-            write(&mut writer);
-            self.len += writer.written();
+    /// Where the next half of a record goes. A block is flushed long before its end, so there is always room.
+    #[inline(always)]
+    fn room(&mut self) -> Writer<'_> {
+        match self.block[self.len..].first_chunk_mut() {
+            Some(room) => Writer::new(room),
+            None => unreachable!("a block has room for a record"),
         }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
+    /// Writes the block out.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         write_block(&mut self.out, &self.block[..self.len])?;
         self.len = 0;
         Ok(())
@@ -81,8 +97,8 @@ impl<'a> Recorder<'a> {
 }
 
 fn write_block(out: &mut dyn Write, block: &[u8]) -> io::Result<()> {
-    out.write_all(&(block.len() as u32).to_le_bytes())?;
-    out.write_all(&crc32fast::hash(block).to_le_bytes())?;
+    let (length, checksum) = ((block.len() as u32).to_le_bytes(), crc32fast::hash(block).to_le_bytes());
+    out.write_all(&[length, checksum].concat())?;
     out.write_all(block)
 }
 

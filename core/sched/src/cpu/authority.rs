@@ -155,11 +155,7 @@ impl Cpu {
             Authority::Lent(who) if *who != context.who() => return Err(BindRefusal::Busy(*who)),
             Authority::Lent(_) | Authority::BestEffort => {}
         }
-        if context.spec().cpus.allows(self.config.cpu) {
-            Ok(())
-        } else {
-            Err(BindRefusal::NotAllowed(self.config.cpu))
-        }
+        if context.spec().cpus.allows(self.id) { Ok(()) } else { Err(BindRefusal::NotAllowed(self.id)) }
     }
 
     /// The running `slot` goes on, on the context that it was just given. Whether it may is for the next decision.

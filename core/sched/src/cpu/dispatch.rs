@@ -328,10 +328,10 @@ impl Cpu {
     fn run(&mut self, now: Nanos, slot: u32, switched: bool, slice_cap: Nanos) -> Decision {
         self.tick.restore(now, NohzExit::Dispatch, &mut self.telemetry);
         let occupant = taken(&mut self.slots, slot);
-        occupant.begin_to_run(now, self.config.cpu, switched);
+        occupant.begin_to_run(now, self.id, switched);
         let thread = occupant.entity.thread;
         // A long request is served a quantum at a time.
-        let slice = (occupant.request - occupant.entity.used).min(self.config.quantum);
+        let slice = (occupant.request - occupant.entity.used).min(self.quantum);
         let slice_end = (now + slice).min(slice_cap);
         self.current = Some(slot);
         self.slice_end = slice_end;

@@ -37,7 +37,7 @@ impl Cpu {
     /// Which CPU this is.
     #[must_use]
     pub fn id(&self) -> CpuId {
-        self.config.cpu
+        self.id
     }
 
     /// The running thread's seat.

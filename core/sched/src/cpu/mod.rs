@@ -163,16 +163,23 @@ impl From<TryReserveError> for NoRoom {
     }
 }
 
+/// In this order, and aligned, all that running, waiting and sleeping need is in the first two cache lines: one for
+/// what a decision reads, one for what it books. The third is for moves and reports.
 #[derive(Debug)]
+#[repr(C, align(64))]
 struct Occupant {
-    entity: Entity,
     /// The service it asks for at a time, by its own wish or its class.
     request: Nanos,
-    state: State,
-    permit: Option<WaitPermit>,
     /// Given with a timed wait, and handed back when its time is over.
     user_data: u64,
+    permit: Option<WaitPermit>,
+    state: State,
+    entity: Entity,
 }
+
+const _: () = assert!(core::mem::offset_of!(Occupant, entity.runnable_since) == 64);
+const _: () = assert!(core::mem::offset_of!(Occupant, entity.account.migrations) == 128);
+const _: () = assert!(size_of::<Slot>() == 192);
 
 impl Occupant {
     fn new(mut entity: Entity, quantum: Nanos) -> Self {
@@ -202,14 +209,14 @@ impl Occupant {
     #[inline]
     fn wait_for_cpu(&mut self, now: Nanos) {
         self.state = State::Queued;
-        self.entity.runnable_since = Some(now);
+        self.entity.runnable_since = now;
     }
 
     #[inline]
     fn begin_to_run(&mut self, now: Nanos, cpu: CpuId, switched: bool) {
         self.state = State::Running;
         let entity = &mut self.entity;
-        let ready_for = entity.runnable_since.take().map_or(Nanos::ZERO, |since| now - since);
+        let ready_for = now - core::mem::replace(&mut entity.runnable_since, Nanos::MAX);
         entity.account.runnable_accumulated += ready_for;
         entity.account.last_started = now;
         entity.account.switches += u64::from(switched);
@@ -264,18 +271,19 @@ pub struct Cpu {
     /// When the running interval, or idle time, began.
     since: Nanos,
     charged_total: Nanos,
+    quantum: Nanos,
+    id: CpuId,
     resched_wanted: bool,
     /// On what the running thread runs.
     band: Band,
     /// How many threads here hold a context.
     contexts: u32,
+    slots: Vec<Slot>,
     tick: Tick,
     waits: SeatHeap<Due>,
-    slots: Vec<Slot>,
+    telemetry: Telemetry,
     fair: FairQueue,
     realtime: Realtime,
-    telemetry: Telemetry,
-    config: Config,
     vacant: Option<u32>,
     capacity: usize,
     occupied: usize,
@@ -295,7 +303,8 @@ impl Cpu {
             realtime: Realtime::new(config.floor),
             band: Band::Fair,
             contexts: 0,
-            config,
+            quantum: config.quantum,
+            id: config.cpu,
             slots: Vec::new(),
             vacant: None,
             capacity: 0,
@@ -348,7 +357,7 @@ impl Cpu {
 
     /// Sets the latency class of the thread at `seat`. It counts from the next time the thread is queued.
     pub fn set_class(&mut self, seat: Seat, class: LatencyClass) -> Result<(), SeatError> {
-        let quantum = self.config.quantum;
+        let quantum = self.quantum;
         let occupant = self.occupant_mut(seat)?;
         occupant.entity.class = class;
         occupant.request = occupant.entity.settle_request(quantum);

@@ -124,7 +124,7 @@ impl Cpu {
         let running =
             self.current().map(|seat| Runner { thread: seat.thread, pinned: self.is_pinned(seat.slot) });
         QueueFacts {
-            cpu: self.config.cpu,
+            cpu: self.id,
             running,
             // A held thread competes for the CPU as soon as it is released.
             runnable: usize::from(running.is_some()) + self.queued() + self.held,
@@ -136,7 +136,7 @@ impl Cpu {
     fn is_pinned(&self, slot: u32) -> bool {
         match &self.at(slot).entity.affinity {
             Affinity::Any => false,
-            Affinity::Only(cpus) => **cpus == [self.config.cpu].into_iter().collect::<CpuSet>(),
+            Affinity::Only(cpus) => **cpus == [self.id].into_iter().collect::<CpuSet>(),
         }
     }
 }

@@ -250,7 +250,7 @@ impl Cpu {
     pub(super) fn run_on_context(&mut self, now: Nanos, slot: u32, switched: bool) -> Decision {
         self.tick.restore(now, NohzExit::Dispatch, &mut self.telemetry);
         let occupant = taken(&mut self.slots, slot);
-        occupant.begin_to_run(now, self.config.cpu, switched);
+        occupant.begin_to_run(now, self.id, switched);
         let thread = occupant.entity.thread;
         self.slice_end = now + held(&mut occupant.entity).refills().head().amount;
         self.current = Some(slot);

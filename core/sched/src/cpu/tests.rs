@@ -110,7 +110,7 @@ fn a_shorter_request_puts_no_deadline_into_the_past() {
     cpu.set_class(seats[0], LatencyClass::Interactive).expect("it sits there");
     let _woken = cpu.release(now, seats[0]).expect("it was held");
 
-    let quarter = class_request(LatencyClass::Interactive, cpu.config.quantum);
+    let quarter = class_request(LatencyClass::Interactive, cpu.quantum);
     let used = cpu.entity(seats[0]).expect("it sits there").used;
     assert_eq!(used, Nanos::new(now.get() % quarter.get()));
 

@@ -5,7 +5,7 @@ use crate::cpu::Woken;
 use crate::entity::Authority;
 use crate::telemetry::NohzExit;
 use crate::tick::{HOUSEKEEPING_FLOOR, IdleConditions, KeepTicking, NetworkNeed, TickMode};
-use crate::waiter::WaitKind;
+use crate::waiter::{Due, WaitKind};
 use mainspring_abi::{ContextRef, Nanos, ThreadRef};
 
 /// What a timer interrupt was for. Timed waits come separately, one at a time, from [`Cpu::expire`].
@@ -88,8 +88,8 @@ impl Cpu {
 
     /// Ends one timed wait that is due.
     pub fn expire(&mut self, now: Nanos) -> Option<Expired> {
-        let &(due, slot) = self.waits.peek()?;
-        if due.deadline > now {
+        let &(Due { deadline, .. }, slot) = self.waits.peek()?;
+        if deadline > now {
             return None;
         }
         let Occupant { state, user_data, entity, .. } = self.at(slot);
@@ -104,12 +104,12 @@ impl Cpu {
         if away.is_some() {
             let woken = Woken { reschedule: false, permit: self.at_mut(slot).permit.take() };
             let seat = Seat { slot, thread };
-            return Some(Expired { thread, seat, kind, deadline: due.deadline, user_data, woken, away });
+            return Some(Expired { thread, seat, kind, deadline, user_data, woken, away });
         }
         let permit = self.compete_again(now, slot);
         let reschedule = self.publish(now, slot);
         let (seat, woken) = (Seat { slot, thread }, Woken { reschedule, permit });
-        Some(Expired { thread, seat, kind, deadline: due.deadline, user_data, woken, away })
+        Some(Expired { thread, seat, kind, deadline, user_data, woken, away })
     }
 
     /// Another CPU asks this one to look at its queue.

@@ -185,13 +185,13 @@ impl Cpu {
         if self.occupied >= self.capacity {
             return Err(AcceptError::Full { capacity: self.capacity });
         }
-        if !entity.affinity.allows(self.config.cpu) {
-            return Err(AcceptError::NotAllowed(self.config.cpu));
+        if !entity.affinity.allows(self.id) {
+            return Err(AcceptError::NotAllowed(self.id));
         }
         match &entity.authority {
             Authority::Lent(who) => return Err(AcceptError::ContextAway(*who)),
-            Authority::Context(context) if !context.spec().cpus.allows(self.config.cpu) => {
-                return Err(AcceptError::NotAllowed(self.config.cpu));
+            Authority::Context(context) if !context.spec().cpus.allows(self.id) => {
+                return Err(AcceptError::NotAllowed(self.id));
             }
             Authority::Context(_) | Authority::BestEffort => {}
         }
@@ -205,11 +205,11 @@ impl Cpu {
 
     /// Gives the thread a seat; room has been checked.
     fn settle(&mut self, mut entity: Entity, via: Via) -> u32 {
-        let moved = entity.last_cpu.is_some_and(|cpu| cpu != self.config.cpu);
+        let moved = entity.last_cpu.is_some_and(|cpu| cpu != self.id);
         entity.account.migrations += u64::from(moved || via == Via::Steal);
         self.telemetry.steals += u64::from(via == Via::Steal);
         self.occupied += 1;
-        let occupant = Slot::Taken(Occupant::new(entity, self.config.quantum));
+        let occupant = Slot::Taken(Occupant::new(entity, self.quantum));
         match self.vacant {
             Some(slot) => {
                 if let Slot::Vacant { next } = self.slots[slot as usize] {

@@ -115,7 +115,7 @@ impl Cpu {
     /// Queues `slot`, which competes but is not queued; whether this CPU should reschedule.
     pub(super) fn publish(&mut self, now: Nanos, slot: u32) -> bool {
         let occupant = taken(&mut self.slots, slot);
-        occupant.entity.runnable_since.get_or_insert(now);
+        occupant.entity.ready_from(now);
         if matches!(occupant.entity.authority, Authority::Context(_)) {
             return self.publish_on_context(now, slot);
         }
@@ -142,7 +142,7 @@ impl Cpu {
         self.begin_contention(now, NohzExit::DirectTarget);
         let occupant = self.at_mut(slot);
         occupant.state = State::Direct;
-        occupant.entity.runnable_since.get_or_insert(now);
+        occupant.entity.ready_from(now);
         self.direct = Some(slot);
         self.resched_wanted |= self.current.is_none();
         true
@@ -155,7 +155,7 @@ impl Cpu {
         let Some(current) = self.current else { return };
         self.tick.restore(now, why, &mut self.telemetry);
         if self.band == Band::Fair && self.slice_end < now {
-            let slice = self.at(current).request.min(self.config.quantum).get();
+            let slice = self.at(current).request.min(self.quantum).get();
             let missed = (now - self.slice_end).get().div_ceil(slice);
             self.slice_end += Nanos::new(missed.saturating_mul(slice));
         }

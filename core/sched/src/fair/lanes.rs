@@ -26,12 +26,14 @@ pub(crate) const LANES: usize = 32;
 
 const _: () = assert!(LANES.is_power_of_two() && LANES <= 1 << u8::BITS);
 
+// In this order, what every choice needs comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Lanes {
-    lanes: [Lane; LANES],
-    heads: [Head; LANES],
     /// How many of `heads` there are.
     occupied: usize,
+    heads: [Head; LANES],
+    lanes: [Lane; LANES],
 }
 
 /// The first thread of a lane.

@@ -2,7 +2,7 @@
 
 use super::bytes::{DecodeError, Reader, Writer};
 use super::decode::{Read, affinity, optional as read_optional, thread as read_thread, unknown};
-use super::encode::{affinity as write_affinity, optional};
+use super::encode::{affinity as write_affinity, optional, thread_ref};
 use crate::context::{
     Context, ContextSpec, Donors, MAX_DEPTH, MAX_REFILLS, Notices, Overrun, Refill, Refills, Usage,
 };
@@ -64,8 +64,7 @@ pub(super) fn write_context(w: &mut Writer<'_>, context: &Context) {
     }
     w.byte(context.donors.depth() as u8);
     for donor in context.donors.iter() {
-        w.number(u64::from(donor.index()));
-        w.number(u64::from(donor.generation()));
+        thread_ref(w, donor);
     }
     let usage = &context.usage;
     for number in

@@ -1,10 +1,25 @@
-//! Bytes with variable-length integers: a number below 240 is one byte; a greater one is a byte that says how many
-//! follow, and those, low ones first. Fast to write, whatever the length, since all eight can be stored at once.
+//! Bytes with variable-length integers. A number below 2^56 takes one byte per seven bits; the zero bits at the low end
+//! of the first byte, before its first one bit, are how many bytes follow. A greater number is a zero byte and eight
+//! more. The length is computed, not searched for, and all bytes are stored at once, so that writing a number takes the
+//! same few instructions whatever it is. Words and half words are little-endian.
 
 use core::fmt;
 
-/// The first byte of a number that needs more: this plus how many follow.
-const MORE: u8 = 240;
+/// Numbers of up to this many bits have a length in their first byte.
+const SHORT_BITS: u32 = 56;
+
+/// How many bytes a number of `bits` bits takes, at most [`SHORT_BITS`].
+#[inline]
+fn short_length(bits: u32) -> u32 {
+    // A seventh, rounded up: exact for so few bits, and no division.
+    (bits + 6) * 37 >> 8
+}
+
+/// How many bits a number has; zero counts as having one.
+#[inline]
+fn bits(number: u64) -> u32 {
+    64 - (number | 1).leading_zeros()
+}
 
 /// Bytes that are no record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,17 +59,20 @@ pub const MAX_RECORD: usize = 2048;
 /// Keeps an index inside the buffer without a branch; a record never comes near the end.
 const INSIDE: usize = MAX_RECORD - 1;
 
+/// What a record is written to: a number is stored eight bytes at a time, even at the very end.
+pub type Room = [u8; MAX_RECORD + 8];
+
 /// Writes one record.
 #[derive(Debug)]
 pub struct Writer<'a> {
-    buffer: &'a mut [u8; MAX_RECORD],
+    buffer: &'a mut Room,
     at: usize,
 }
 
 impl<'a> Writer<'a> {
     /// Writes from the beginning of `buffer`.
     #[inline]
-    pub fn new(buffer: &'a mut [u8; MAX_RECORD]) -> Self {
+    pub fn new(buffer: &'a mut Room) -> Self {
         Self { buffer, at: 0 }
     }
 
@@ -73,17 +91,34 @@ impl<'a> Writer<'a> {
     }
 
     #[inline]
+    pub(super) fn half_word(&mut self, half: u32) {
+        let at = self.at & INSIDE;
+        self.buffer[at..at + 4].copy_from_slice(&half.to_le_bytes());
+        self.at += 4;
+    }
+
+    #[inline]
+    pub(super) fn word(&mut self, word: u64) {
+        self.eight_bytes(word);
+        self.at += 8;
+    }
+
     pub(super) fn number(&mut self, number: u64) {
-        if number < u64::from(MORE) {
-            return self.byte(number as u8);
+        let bits = bits(number);
+        if bits > SHORT_BITS {
+            self.byte(0);
+            return self.word(number);
         }
-        let more = 8 - number.leading_zeros() as usize / 8;
-        self.byte(MORE + more as u8);
-        // All eight bytes in one store; what does not belong to the number is written over by what follows.
-        if let Some(room) = self.buffer.get_mut(self.at..self.at + 8) {
-            room.copy_from_slice(&number.to_le_bytes());
-        }
-        self.at += more;
+        let length = short_length(bits);
+        self.eight_bytes((number << 1 | 1) << (length - 1));
+        self.at += length as usize;
+    }
+
+    /// Stores eight bytes; what does not belong to the number is written over by what follows.
+    #[inline]
+    fn eight_bytes(&mut self, bytes: u64) {
+        let at = self.at & INSIDE;
+        self.buffer[at..at + 8].copy_from_slice(&bytes.to_le_bytes());
     }
 
     /// Small magnitudes of either sign stay short.
@@ -124,21 +159,45 @@ impl<'a> Reader<'a> {
         Ok(byte)
     }
 
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let bytes =
+            self.bytes.get(self.at..).and_then(|rest| rest.first_chunk()).ok_or(DecodeError::Truncated)?;
+        self.at += N;
+        Ok(*bytes)
+    }
+
+    pub(super) fn half_word(&mut self) -> Result<u32, DecodeError> {
+        self.bytes().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn word(&mut self) -> Result<u64, DecodeError> {
+        self.bytes().map(u64::from_le_bytes)
+    }
+
+    /// Goes back by one byte, which was read.
+    pub(super) fn unread(&mut self) {
+        self.at = self.at.saturating_sub(1);
+    }
+
     pub(super) fn number(&mut self, what: &'static str) -> Result<u64, DecodeError> {
         let first = self.byte()?;
-        let Some(more) = first.checked_sub(MORE) else { return Ok(u64::from(first)) };
+        let follow = (first.trailing_zeros() as usize).min(8);
+        let rest = self.bytes.get(self.at..self.at + follow).ok_or(DecodeError::Truncated)?;
+        self.at += follow;
         let mut bytes = [0; 8];
-        let Some(follow) = bytes.get_mut(..usize::from(more)).filter(|follow| !follow.is_empty()) else {
-            return Err(DecodeError::OutOfRange { what });
-        };
-        for byte in follow.iter_mut() {
-            *byte = self.byte()?;
-        }
+        bytes[..follow].copy_from_slice(rest);
+        let rest = u64::from_le_bytes(bytes);
         // One number, one form: what would have fitted in less was not written by us.
-        if follow.last() == Some(&0) || (follow.len() == 1 && follow[0] < MORE) {
+        let (number, least) = if follow == 8 {
+            (rest, SHORT_BITS + 1)
+        } else {
+            let head = u64::from(first) >> (follow + 1);
+            (rest << (7 - follow) | head, 7 * follow as u32 + 1)
+        };
+        if bits(number) < least && (number, least) != (0, 1) {
             return Err(DecodeError::OutOfRange { what });
         }
-        Ok(u64::from_le_bytes(bytes))
+        Ok(number)
     }
 
     pub(super) fn signed(&mut self, what: &'static str) -> Result<i64, DecodeError> {
@@ -153,13 +212,14 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
 
     #[test]
     fn numbers_survive_at_every_length() {
         for shift in 0..64 {
             for number in [1u64 << shift, (1u64 << shift) - 1, u64::MAX >> shift] {
-                let mut buffer = [0; MAX_RECORD];
+                let mut buffer = [0; MAX_RECORD + 8];
                 let mut writer = Writer::new(&mut buffer);
                 writer.number(number);
                 writer.signed(number as i64);
@@ -171,11 +231,39 @@ mod tests {
     }
 
     #[test]
+    fn every_seven_bits_take_a_byte() {
+        for bits in 1..=SHORT_BITS {
+            assert_eq!(short_length(bits), bits.div_ceil(7));
+        }
+    }
+
+    #[test]
     fn an_overlong_number_is_refused() {
         let refused = Err(DecodeError::OutOfRange { what: "n" });
-        for overlong in [&[MORE][..], &[MORE + 1, 5], &[MORE + 2, 5, 0], &[MORE + 9; 12], &[0xFF; 12]] {
+        for overlong in [&[0b10, 0][..], &[0b1111_1110, 0], &[0b100, 0xFF, 0], &[0, 1, 0, 0, 0, 0, 0, 0, 0]] {
             assert_eq!(Reader::new(overlong).number("n"), refused, "{overlong:?}");
         }
-        assert_eq!(Reader::new(&[MORE + 2, 1]).number("n"), Err(DecodeError::Truncated));
+        assert_eq!(Reader::new(&[0b100, 1]).number("n"), Err(DecodeError::Truncated));
+        assert_eq!(Reader::new(&[0; 8]).number("n"), Err(DecodeError::Truncated));
+    }
+
+    #[test]
+    fn every_two_bytes_are_one_number_or_none() {
+        let mut seen = std::collections::BTreeSet::new();
+        for first in 0..=u8::MAX {
+            for second in 0..=u8::MAX {
+                let bytes = [first, second];
+                let mut reader = Reader::new(&bytes);
+                let Ok(number) = reader.number("n") else { continue };
+                let used = &bytes[..reader.position()];
+                let mut buffer = [0; MAX_RECORD + 8];
+                let mut writer = Writer::new(&mut buffer);
+                writer.number(number);
+                let length = writer.written();
+                assert_eq!(used, &buffer[..length], "{number} has two forms");
+                seen.insert(number);
+            }
+        }
+        assert_eq!(seen.len(), 1 << 14);
     }
 }

@@ -2,7 +2,8 @@
 
 use super::authority::{read_authority, read_context, read_who};
 use super::bytes::{DecodeError, Reader};
-use super::{Event, Outcome, nohz};
+use super::word::{pack_seat, pack_wait, unpack_seat, unpack_wait};
+use super::{CPU_BITS, CPU_SHIFT, Event, KIND_BITS, LONG_AGO, Outcome, TIME_SHIFT, nohz};
 use crate::account::Account;
 use crate::cpu::{Decision, Dispatch, IdleTick, Seat, Stop, TimerOutcome, Via};
 use crate::entity::{Affinity, Entity};
@@ -14,78 +15,128 @@ use mainspring_abi::{CpuId, CpuSet, LatencyClass, MAX_CPUS, Nanos, ProcessId, Th
 
 pub(super) type Read<T> = Result<T, DecodeError>;
 
-/// Reads one record: the CPU, the time since the record before, the event, the outcome.
-pub fn read_record(r: &mut Reader<'_>) -> Read<(CpuId, Nanos, Event, Outcome)> {
-    let kind = r.byte()?;
-    let cpu = cpu(r)?;
-    let elapsed = Nanos::new(r.number("time")?);
-    let event = event(r, kind)?;
-    let outcome = outcome(r)?;
-    Ok((cpu, elapsed, event, outcome))
+/// Reads one record, which follows one of the time `before`: the CPU, the time, the event, the outcome.
+pub fn read_record(r: &mut Reader<'_>, before: Nanos) -> Read<(CpuId, Nanos, Event, Outcome)> {
+    let start = u64::from(r.half_word()?);
+    let kind = (start & low(KIND_BITS)) as u8;
+    let cpu = CpuId::new((start >> CPU_SHIFT & low(CPU_BITS)) as usize)
+        .map_err(|_| DecodeError::OutOfRange { what: "CPU" })?;
+    let elapsed = match start >> TIME_SHIFT {
+        LONG_AGO => r.number("time")?,
+        elapsed => elapsed,
+    };
+    let misplaced = elapsed < LONG_AGO && start >> TIME_SHIFT >= LONG_AGO;
+    let now = before.get().checked_add(elapsed).filter(|_| !misplaced);
+    let now = Nanos::new(now.ok_or(DecodeError::OutOfRange { what: "time" })?);
+    let event = event(r, kind, now)?;
+    let outcome = outcome(r, now)?;
+    Ok((cpu, now, event, outcome))
+}
+
+fn low(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+/// A time that is told as its distance from `from`.
+fn time_after(r: &mut Reader<'_>, from: Nanos, what: &'static str) -> Read<Nanos> {
+    Ok(Nanos::new(from.get().wrapping_add(r.number(what)?)))
 }
 
 pub(super) fn unknown<T>(what: &'static str, code: u8) -> Read<T> {
     Err(DecodeError::UnknownCode { what, code: u64::from(code) })
 }
 
-fn event(r: &mut Reader<'_>, kind: u8) -> Read<Event> {
+fn event(r: &mut Reader<'_>, kind: u8, now: Nanos) -> Read<Event> {
     Ok(match kind {
         1 => {
             let via = via(r)?;
             Event::Accept(entity(r)?, via)
         }
-        2 => Event::Resched(stop(r)?),
-        3 => Event::ExitCurrent,
-        4 => Event::Wake(seat(r)?),
-        5 => Event::HandOff(seat(r)?),
-        6 => Event::Hold(seat(r)?),
-        7 => Event::Release(seat(r)?),
-        8 => Event::Remove(seat(r)?),
-        9 => Event::Give(cpu(r)?),
-        10 => Event::Timer,
-        11 => Event::Expire,
-        12 => Event::RescheduleReceived,
-        13 => Event::EnterIdle(idle_conditions(r)?),
-        14 => Event::SetWeight(seat(r)?, weight(r)?),
-        15 => Event::SetClass(seat(r)?, class(r)?),
-        16 => {
-            let Stop::Blocked(kind, timeout) = stop(r)? else { return unknown("wait", 16) };
+        2 => Event::Resched(Stop::Nothing),
+        3 => Event::Resched(Stop::Preempted),
+        4 => Event::Resched(Stop::Yielded),
+        5 => Event::Resched(Stop::Blocked(wait_kind(u64::from(r.byte()?))?, None)),
+        6 => {
+            let kind = wait_kind(u64::from(r.byte()?))?;
+            let permit = WaitPermit::from_record(ProcessId::new(r.small("process")?));
+            let deadline = time_after(r, now, "deadline")?;
+            let timeout = Timeout { deadline, user_data: r.number("user data")?, permit };
+            if pack_wait(kind, &timeout, now).is_some() {
+                return Err(DecodeError::OutOfRange { what: "timed wait" });
+            }
+            Event::Resched(Stop::Blocked(kind, Some(timeout)))
+        }
+        7 => Event::ExitCurrent,
+        8 => Event::Wake(seat(r)?),
+        9 => Event::HandOff(seat(r)?),
+        10 => Event::Hold(seat(r)?),
+        11 => Event::Release(seat(r)?),
+        12 => Event::Remove(seat(r)?),
+        13 => Event::Give(cpu(r)?),
+        14 => Event::Timer,
+        15 => Event::Expire,
+        16 => Event::RescheduleReceived,
+        17 => Event::EnterIdle(idle_conditions(r)?),
+        18 => Event::SetWeight(seat(r)?, weight(r)?),
+        19 => Event::SetClass(seat(r)?, class(r)?),
+        20 => {
+            let (kind, timeout) = unpack_wait(r.word()?, now);
+            Event::Resched(Stop::Blocked(wait_kind(kind)?, Some(timeout)))
+        }
+        21 => {
+            let (kind, timeout) = blocked(r, now)?;
             Event::BlockCurrent(kind, timeout)
         }
-        17 => Event::Bind(seat(r)?, read_context(r)?),
-        18 => Event::Unbind(seat(r)?),
-        19 => Event::Lend(seat(r)?, thread(r)?),
-        20 => Event::WriteOff(seat(r)?),
-        40 => Event::Nohz(nohz::read_event(r)?),
+        22 => Event::Bind(seat(r)?, read_context(r)?),
+        23 => Event::Unbind(seat(r)?),
+        24 => Event::Lend(seat(r)?, thread(r)?),
+        25 => Event::WriteOff(seat(r)?),
+        26 => Event::Nohz(nohz::read_event(r)?),
         code => return unknown("event", code),
     })
 }
 
-fn outcome(r: &mut Reader<'_>) -> Read<Outcome> {
-    Ok(match r.byte()? {
-        code @ 2..=3 => Outcome::Seated(r.small("seat")?, code == 3),
+fn blocked(r: &mut Reader<'_>, now: Nanos) -> Read<(WaitKind, Option<Timeout>)> {
+    let kind = wait_kind(u64::from(r.byte()?))?;
+    let timeout = match r.byte()? {
+        0 => None,
+        1 => {
+            let permit = WaitPermit::from_record(ProcessId::new(r.small("process")?));
+            let deadline = time_after(r, now, "deadline")?;
+            Some(Timeout { deadline, user_data: r.number("user data")?, permit })
+        }
+        code => return unknown("timeout", code),
+    };
+    Ok((kind, timeout))
+}
+
+fn outcome(r: &mut Reader<'_>, now: Nanos) -> Read<Outcome> {
+    let code = r.byte()?;
+    Ok(match code {
+        2..=3 => Outcome::Seated(r.small("seat")?, code == 3),
         4 => Outcome::Refused,
         5 => Outcome::Decided(Decision::Idle),
-        code @ 6..=7 => {
-            let seat = seat(r)?;
-            let slice_end = Nanos::new(r.number("slice end")?);
-            let run = Dispatch { seat, thread: seat.thread, switched: code == 7, slice_end };
-            Outcome::Decided(Decision::Run(run))
+        6..=7 | 27..=28 => {
+            let (seat, distance) = seat_and_distance(r, code < 8)?;
+            let slice_end = Nanos::new(now.get().wrapping_add(distance));
+            let switched = matches!(code, 7 | 28);
+            Outcome::Decided(Decision::Run(Dispatch { seat, thread: seat.thread, switched, slice_end }))
         }
         8 => Outcome::Left(None),
         9 => Outcome::Left(Some((thread(r)?, Lag::from_units(r.signed("lag")?)))),
-        code @ 10..=13 => Outcome::Ready((code - 10) & 1 == 1, (code - 10) & 2 == 2),
-        code @ 14..=15 => Outcome::Direct(code == 15),
+        10..=13 => Outcome::Ready((code - 10) & 1 == 1, (code - 10) & 2 == 2),
+        14..=15 => Outcome::Direct(code == 15),
         16 => Outcome::BadSeat,
-        code @ 17..=20 => {
+        17..=20 => {
             Outcome::Timer(TimerOutcome { ticked: (code - 17) & 1 == 1, reschedule: (code - 17) & 2 == 2 })
         }
         21 => Outcome::Expired(None, false),
-        code @ 22..=23 => {
-            let seat = seat(r)?;
-            Outcome::Expired(Some((seat, Nanos::new(r.number("deadline")?))), code == 23)
+        22..=23 | 29..=30 => {
+            let (seat, late) = seat_and_distance(r, code < 24)?;
+            let deadline = Nanos::new(now.get().wrapping_sub(late));
+            Outcome::Expired(Some((seat, deadline)), matches!(code, 23 | 30))
         }
-        24 => Outcome::Idle(IdleTick::Suppressed { wake_at: Nanos::new(r.number("one-shot")?) }),
+        24 => Outcome::Idle(IdleTick::Suppressed { wake_at: time_after(r, now, "one-shot")? }),
         25 => {
             let code = r.byte()?;
             match KeepTicking::ALL.get(code as usize) {
@@ -94,10 +145,23 @@ fn outcome(r: &mut Reader<'_>) -> Read<Outcome> {
             }
         }
         26 => Outcome::Done,
-        27 => Outcome::Took(read_who(r)?),
+        31 => Outcome::Took(read_who(r)?),
         40 => Outcome::Nohz(nohz::read_outcome(r)?),
         code => return unknown("outcome", code),
     })
+}
+
+/// A seat and a distance in time, as numbers or as a word, of which the code has been read already.
+fn seat_and_distance(r: &mut Reader<'_>, as_numbers: bool) -> Read<(Seat, u64)> {
+    if !as_numbers {
+        r.unread();
+        return Ok(unpack_seat(r.word()?));
+    }
+    let (seat, distance) = (seat(r)?, r.number("time")?);
+    match pack_seat(0, seat, distance) {
+        Some(_) => Err(DecodeError::OutOfRange { what: "seat" }),
+        None => Ok((seat, distance)),
+    }
 }
 
 fn cpu(r: &mut Reader<'_>) -> Read<CpuId> {
@@ -105,7 +169,15 @@ fn cpu(r: &mut Reader<'_>) -> Read<CpuId> {
 }
 
 pub(super) fn thread(r: &mut Reader<'_>) -> Read<ThreadRef> {
-    Ok(ThreadRef::new(r.small("thread")?, r.small("generation")?))
+    let start = r.number("thread")?;
+    let index = u32::try_from(start >> 1).map_err(|_| DecodeError::OutOfRange { what: "thread" })?;
+    if start & 1 == 0 {
+        return Ok(ThreadRef::new(index, 0));
+    }
+    match r.small("generation")? {
+        0 => Err(DecodeError::OutOfRange { what: "generation" }),
+        generation => Ok(ThreadRef::new(index, generation)),
+    }
 }
 
 fn seat(r: &mut Reader<'_>) -> Read<Seat> {
@@ -135,29 +207,9 @@ fn via(r: &mut Reader<'_>) -> Read<Via> {
     }
 }
 
-fn wait_kind(r: &mut Reader<'_>) -> Read<WaitKind> {
-    let code = r.byte()?;
-    match WaitKind::ALL.get(code as usize) {
-        Some(kind) => Ok(*kind),
-        None => unknown("wait", code),
-    }
-}
-
-fn stop(r: &mut Reader<'_>) -> Read<Stop> {
-    Ok(match r.byte()? {
-        0 => Stop::Nothing,
-        1 => Stop::Preempted,
-        2 => Stop::Yielded,
-        3 => Stop::Blocked(wait_kind(r)?, None),
-        4 => {
-            let kind = wait_kind(r)?;
-            let deadline = Nanos::new(r.number("deadline")?);
-            let user_data = r.number("user data")?;
-            let permit = WaitPermit::from_record(ProcessId::new(r.small("process")?));
-            Stop::Blocked(kind, Some(Timeout { deadline, user_data, permit }))
-        }
-        code => return unknown("stop", code),
-    })
+fn wait_kind(code: u64) -> Read<WaitKind> {
+    let known = usize::try_from(code).ok().and_then(|code| WaitKind::ALL.get(code));
+    known.copied().ok_or(DecodeError::UnknownCode { what: "wait", code })
 }
 
 fn idle_conditions(r: &mut Reader<'_>) -> Read<IdleConditions> {
@@ -219,7 +271,7 @@ fn entity(r: &mut Reader<'_>) -> Read<Entity> {
     let affinity = affinity(r)?;
     let used = Nanos::new(r.number("used")?);
     let lag = Lag::from_units(r.signed("lag")?);
-    let runnable_since = optional(r, "ready time")?.map(Nanos::new);
+    let runnable_since = optional(r, "ready time")?.map_or(Nanos::MAX, Nanos::new);
     let account = account(r)?;
     let authority = read_authority(r)?;
     Ok(Entity {
@@ -240,11 +292,12 @@ fn entity(r: &mut Reader<'_>) -> Read<Entity> {
 
 fn account(r: &mut Reader<'_>) -> Read<Account> {
     let runtime = Nanos::new(r.number("runtime")?);
-    let low = r.number("virtual runtime")?;
-    let high = r.number("virtual runtime")?;
+    let virtual_units = r.number("virtual runtime")?;
+    let virtual_units_high = r.number("virtual runtime")?;
     Ok(Account {
         runtime,
-        virtual_units: u128::from(high) << 64 | u128::from(low),
+        virtual_units,
+        virtual_units_high,
         last_started: Nanos::new(r.number("start time")?),
         runnable_accumulated: Nanos::new(r.number("ready time")?),
         switches: r.number("switches")?,

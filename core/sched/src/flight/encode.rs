@@ -1,26 +1,50 @@
-//! One record: kind, CPU, time since the last record, the event's values, the outcome.
+//! One record: what happened, on which CPU and when; the event's values; the outcome.
+//!
+//! The most frequent events come millions of times a second. So what is small shares a word, and times are told as
+//! distances from the event's own.
 
 use super::authority::{write_authority, write_context, write_who};
 use super::bytes::Writer;
-use super::{EventRef, Outcome, nohz};
+use super::word::{distance, pack_seat, pack_wait};
+use super::{CPU_SHIFT, EventRef, LONG_AGO, Outcome, TIME_SHIFT, nohz};
 use crate::cpu::{Decision, IdleTick, Seat, Stop, Via};
 use crate::entity::{Affinity, Entity};
-use crate::tick::{IdleConditions, KeepTicking, NetworkNeed};
+use crate::tick::{IdleConditions, NetworkNeed};
 use crate::waiter::{Timeout, WaitKind};
-use mainspring_abi::{CpuId, LatencyClass, Nanos};
+use mainspring_abi::{CpuId, LatencyClass, Nanos, ThreadRef};
 
-/// Writes the first half of a record: what is about to happen on `cpu`, `elapsed` after the record before.
-#[inline]
-pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, elapsed: Nanos, event: EventRef<'_>) {
-    w.byte(kind(&event));
-    w.number(cpu.index() as u64);
-    w.number(elapsed.get());
+/// Writes the first half of a record: what is about to happen on `cpu` at `now`; the record before was at `before`.
+#[inline(always)]
+pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, before: Nanos, now: Nanos, event: EventRef<'_>) {
+    let elapsed = (now - before).get();
+    let wait = match event {
+        EventRef::Resched(Stop::Blocked(kind, Some(timeout))) => pack_wait(*kind, timeout, now),
+        _ => None,
+    };
+    let kind = if wait.is_some() { SHORT_WAIT } else { kind(&event) };
+    let start = u64::from(kind) | (cpu.index() as u64) << CPU_SHIFT;
+    if elapsed < LONG_AGO {
+        w.half_word((start | elapsed << TIME_SHIFT) as u32);
+    } else {
+        w.half_word((start | LONG_AGO << TIME_SHIFT) as u32);
+        w.number(elapsed);
+    }
+    if let Some(word) = wait {
+        return w.word(word);
+    }
     match event {
         EventRef::Accept(thread, via) => {
             w.byte(via_code(via));
             entity(w, thread);
         }
-        EventRef::Resched(why) => stop(w, why),
+        EventRef::Resched(Stop::Nothing | Stop::Preempted | Stop::Yielded) => {}
+        EventRef::Resched(Stop::Blocked(kind, None)) => w.byte(*kind as u8),
+        EventRef::Resched(Stop::Blocked(kind, Some(timeout))) => {
+            w.byte(*kind as u8);
+            w.number(u64::from(timeout.permit.process().get()));
+            w.number(distance(now, timeout.deadline));
+            w.number(timeout.user_data);
+        }
         EventRef::Wake(at)
         | EventRef::HandOff(at)
         | EventRef::Hold(at)
@@ -36,7 +60,7 @@ pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, elapsed: Nanos, event: EventR
             seat(w, at);
             w.byte(class_code(class));
         }
-        EventRef::BlockCurrent(kind, timeout) => blocked(w, kind, timeout),
+        EventRef::BlockCurrent(kind, timeout) => blocked(w, now, kind, timeout),
         EventRef::Bind(at, context) => {
             seat(w, at);
             write_context(w, context);
@@ -44,37 +68,44 @@ pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, elapsed: Nanos, event: EventR
         EventRef::Unbind(at) | EventRef::WriteOff(at) => seat(w, at),
         EventRef::Lend(at, to) => {
             seat(w, at);
-            w.number(u64::from(to.index()));
-            w.number(u64::from(to.generation()));
+            thread_ref(w, to);
         }
         EventRef::Nohz(event) => nohz::write_event(w, event),
         EventRef::ExitCurrent | EventRef::Timer | EventRef::Expire | EventRef::RescheduleReceived => {}
     }
 }
 
+/// A timed wait that fits a word.
+const SHORT_WAIT: u8 = 20;
+
+#[inline(always)]
 fn kind(event: &EventRef<'_>) -> u8 {
     match event {
         EventRef::Accept(..) => 1,
-        EventRef::Resched(_) => 2,
-        EventRef::ExitCurrent => 3,
-        EventRef::Wake(_) => 4,
-        EventRef::HandOff(_) => 5,
-        EventRef::Hold(_) => 6,
-        EventRef::Release(_) => 7,
-        EventRef::Remove(_) => 8,
-        EventRef::Give(_) => 9,
-        EventRef::Timer => 10,
-        EventRef::Expire => 11,
-        EventRef::RescheduleReceived => 12,
-        EventRef::EnterIdle(_) => 13,
-        EventRef::SetWeight(..) => 14,
-        EventRef::SetClass(..) => 15,
-        EventRef::BlockCurrent(..) => 16,
-        EventRef::Bind(..) => 17,
-        EventRef::Unbind(_) => 18,
-        EventRef::Lend(..) => 19,
-        EventRef::WriteOff(_) => 20,
-        EventRef::Nohz(_) => 40,
+        EventRef::Resched(Stop::Nothing) => 2,
+        EventRef::Resched(Stop::Preempted) => 3,
+        EventRef::Resched(Stop::Yielded) => 4,
+        EventRef::Resched(Stop::Blocked(_, None)) => 5,
+        EventRef::Resched(Stop::Blocked(_, Some(_))) => 6,
+        EventRef::ExitCurrent => 7,
+        EventRef::Wake(_) => 8,
+        EventRef::HandOff(_) => 9,
+        EventRef::Hold(_) => 10,
+        EventRef::Release(_) => 11,
+        EventRef::Remove(_) => 12,
+        EventRef::Give(_) => 13,
+        EventRef::Timer => 14,
+        EventRef::Expire => 15,
+        EventRef::RescheduleReceived => 16,
+        EventRef::EnterIdle(_) => 17,
+        EventRef::SetWeight(..) => 18,
+        EventRef::SetClass(..) => 19,
+        EventRef::BlockCurrent(..) => 21,
+        EventRef::Bind(..) => 22,
+        EventRef::Unbind(_) => 23,
+        EventRef::Lend(..) => 24,
+        EventRef::WriteOff(_) => 25,
+        EventRef::Nohz(_) => 26,
     }
 }
 
@@ -94,33 +125,28 @@ fn class_code(class: LatencyClass) -> u8 {
     }
 }
 
-fn wait_code(kind: WaitKind) -> u8 {
-    WaitKind::ALL.iter().position(|one| *one == kind).map_or(u8::MAX, |code| code as u8)
-}
-
-#[inline]
-fn seat(w: &mut Writer<'_>, seat: Seat) {
-    w.number(u64::from(seat.slot));
-    w.number(u64::from(seat.thread.index()));
-    w.number(u64::from(seat.thread.generation()));
-}
-
-fn stop(w: &mut Writer<'_>, why: &Stop) {
-    match why {
-        Stop::Nothing => w.byte(0),
-        Stop::Preempted => w.byte(1),
-        Stop::Yielded => w.byte(2),
-        Stop::Blocked(kind, timeout) => blocked(w, *kind, timeout.as_ref()),
+/// Its index, and whether its generation, which mostly is the first, follows.
+pub(super) fn thread_ref(w: &mut Writer<'_>, thread: ThreadRef) {
+    let generation = u64::from(thread.generation());
+    w.number(u64::from(thread.index()) << 1 | u64::from(generation != 0));
+    if generation != 0 {
+        w.number(generation);
     }
 }
 
-fn blocked(w: &mut Writer<'_>, kind: WaitKind, timeout: Option<&Timeout>) {
-    w.byte(if timeout.is_some() { 4 } else { 3 });
-    w.byte(wait_code(kind));
+#[inline(never)]
+fn seat(w: &mut Writer<'_>, seat: Seat) {
+    w.number(u64::from(seat.slot));
+    thread_ref(w, seat.thread);
+}
+
+fn blocked(w: &mut Writer<'_>, now: Nanos, kind: WaitKind, timeout: Option<&Timeout>) {
+    w.byte(kind as u8);
+    w.byte(u8::from(timeout.is_some()));
     if let Some(timeout) = timeout {
-        w.number(timeout.deadline.get());
-        w.number(timeout.user_data);
         w.number(u64::from(timeout.permit.process().get()));
+        w.number(distance(now, timeout.deadline));
+        w.number(timeout.user_data);
     }
 }
 
@@ -145,9 +171,9 @@ fn idle_conditions(w: &mut Writer<'_>, conditions: &IdleConditions) {
     }
 }
 
+#[inline(never)]
 fn entity(w: &mut Writer<'_>, entity: &Entity) {
-    w.number(u64::from(entity.thread.index()));
-    w.number(u64::from(entity.thread.generation()));
+    thread_ref(w, entity.thread);
     w.number(u64::from(entity.process.get()));
     w.number(u64::from(entity.weight.get()));
     w.byte(class_code(entity.class));
@@ -156,11 +182,11 @@ fn entity(w: &mut Writer<'_>, entity: &Entity) {
     affinity(w, &entity.affinity);
     w.number(entity.used.get());
     w.signed(entity.lag.units());
-    optional(w, entity.runnable_since.map(Nanos::get));
+    optional(w, entity.ready_since().map(Nanos::get));
     let account = &entity.account;
     w.number(account.runtime.get());
-    w.number(account.virtual_units as u64);
-    w.number((account.virtual_units >> 64) as u64);
+    w.number(account.virtual_units);
+    w.number(account.virtual_units_high);
     w.number(account.last_started.get());
     w.number(account.runnable_accumulated.get());
     for count in [account.switches, account.preemptions, account.voluntary_blocks, account.migrations] {
@@ -186,9 +212,9 @@ pub(super) fn optional(w: &mut Writer<'_>, value: Option<u64>) {
     w.number(value.map_or(0, |value| value.saturating_add(1)));
 }
 
-/// Writes the second half of a record: what came of it.
-#[inline]
-pub fn write_outcome(w: &mut Writer<'_>, outcome: Outcome) {
+/// Writes the second half of a record: what came of the event at `now`.
+#[inline(always)]
+pub fn write_outcome(w: &mut Writer<'_>, now: Nanos, outcome: Outcome) {
     match outcome {
         Outcome::Seated(slot, reschedule) => {
             w.byte(2 + u8::from(reschedule));
@@ -197,15 +223,13 @@ pub fn write_outcome(w: &mut Writer<'_>, outcome: Outcome) {
         Outcome::Refused => w.byte(4),
         Outcome::Decided(Decision::Idle) => w.byte(5),
         Outcome::Decided(Decision::Run(run)) => {
-            w.byte(6 + u8::from(run.switched));
-            seat(w, run.seat);
-            w.number(run.slice_end.get());
+            let codes = [6 + u8::from(run.switched), 27 + u8::from(run.switched)];
+            seat_and_distance(w, codes, run.seat, distance(now, run.slice_end));
         }
         Outcome::Left(None) => w.byte(8),
         Outcome::Left(Some((thread, lag))) => {
             w.byte(9);
-            w.number(u64::from(thread.index()));
-            w.number(u64::from(thread.generation()));
+            thread_ref(w, thread);
             w.signed(lag.units());
         }
         Outcome::Ready(reschedule, permit) => {
@@ -218,21 +242,20 @@ pub fn write_outcome(w: &mut Writer<'_>, outcome: Outcome) {
         }
         Outcome::Expired(None, _) => w.byte(21),
         Outcome::Expired(Some((at, deadline)), reschedule) => {
-            w.byte(22 + u8::from(reschedule));
-            seat(w, at);
-            w.number(deadline.get());
+            let codes = [22 + u8::from(reschedule), 29 + u8::from(reschedule)];
+            seat_and_distance(w, codes, at, distance(deadline, now));
         }
         Outcome::Idle(IdleTick::Suppressed { wake_at }) => {
             w.byte(24);
-            w.number(wake_at.get());
+            w.number(distance(now, wake_at));
         }
         Outcome::Idle(IdleTick::Kept(reason)) => {
             w.byte(25);
-            w.byte(KeepTicking::ALL.iter().position(|one| *one == reason).map_or(u8::MAX, |code| code as u8));
+            w.byte(reason as u8);
         }
         Outcome::Done => w.byte(26),
         Outcome::Took(who) => {
-            w.byte(27);
+            w.byte(31);
             write_who(w, who);
         }
         Outcome::Nohz(outcome) => {
@@ -240,4 +263,15 @@ pub fn write_outcome(w: &mut Writer<'_>, outcome: Outcome) {
             nohz::write_outcome(w, outcome);
         }
     }
+}
+
+/// An outcome with a seat and a distance in time: its codes are for numbers and for a word.
+#[inline(always)]
+fn seat_and_distance(w: &mut Writer<'_>, [numbers, word]: [u8; 2], at: Seat, distance: u64) {
+    if let Some(word) = pack_seat(word, at, distance) {
+        return w.word(word);
+    }
+    w.byte(numbers);
+    seat(w, at);
+    w.number(distance);
 }

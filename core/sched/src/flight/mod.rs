@@ -13,9 +13,10 @@ mod bytes;
 mod decode;
 mod encode;
 mod nohz;
+mod word;
 
 pub use apply::Impossible;
-pub use bytes::{DecodeError, MAX_RECORD, Reader, Writer};
+pub use bytes::{DecodeError, MAX_RECORD, Reader, Room, Writer};
 pub use decode::read_record;
 pub use encode::{write_event, write_outcome};
 pub use nohz::{NohzEvent, NohzOutcome};
@@ -31,6 +32,17 @@ use crate::virtual_time::Lag;
 use crate::waiter::{Timeout, WaitKind};
 use alloc::boxed::Box;
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
+
+// A record starts with 32 bits: the event's kind, the CPU, and the time since the record before.
+const KIND_BITS: u32 = 5;
+const CPU_BITS: u32 = 12;
+const CPU_SHIFT: u32 = KIND_BITS;
+const TIME_SHIFT: u32 = KIND_BITS + CPU_BITS;
+
+const _: () = assert!(mainspring_abi::MAX_CPUS <= 1 << CPU_BITS);
+
+/// From this many nanoseconds on, the time since the record before has a number of its own.
+const LONG_AGO: u64 = (1 << (32 - TIME_SHIFT)) - 1;
 
 /// What happened to a CPU.
 #[derive(Debug, PartialEq, Eq)]
