@@ -34,7 +34,7 @@ use core::fmt;
 use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ThreadRef, Weight};
 
 /// How a CPU schedules.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Which CPU.
     pub cpu: CpuId,
