@@ -4,7 +4,7 @@
 //! flush, which is the end. At most [`AHEAD`] pieces wait to be written; then the writer waits.
 
 use std::io::{self, Write};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope};
 
 /// How many pieces may wait to be written.
@@ -50,10 +50,7 @@ impl Background {
 
 impl Write for Background {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut piece = match self.spent.try_recv() {
-            Ok(piece) => piece,
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => Vec::new(),
-        };
+        let mut piece = self.spent.try_recv().unwrap_or_default();
         piece.clear();
         piece.extend_from_slice(bytes);
         match self.pieces.as_ref().map(|pieces| pieces.send(piece)) {

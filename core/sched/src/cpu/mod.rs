@@ -45,7 +45,7 @@ use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, Policy, ThreadRef, 
 use realtime::{Band, Realtime};
 
 /// How a CPU schedules.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Which CPU.
     pub cpu: CpuId,

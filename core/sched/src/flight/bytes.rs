@@ -12,7 +12,7 @@ const SHORT_BITS: u32 = 56;
 #[inline]
 fn short_length(bits: u32) -> u32 {
     // A seventh, rounded up: exact for so few bits, and no division.
-    (bits + 6) * 37 >> 8
+    ((bits + 6) * 37) >> 8
 }
 
 /// How many bits a number has; zero counts as having one.
