@@ -184,7 +184,7 @@ pub(crate) struct Known<'k, 't, 'd> {
 
 impl Known<'_, '_, '_> {
     fn endpoint(&self, name: &At<&str>, report: &mut Report<'_>) -> Result<usize, Reported> {
-        match (self.endpoints.names().iter().any(|known| known == name.value), self.unreadable) {
+        match (self.endpoints.has(name.value), self.unreadable) {
             (false, Some(reported)) => Err(reported),
             _ => self.endpoints.known(Noun::Endpoint, name, report),
         }
