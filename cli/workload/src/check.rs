@@ -42,7 +42,15 @@ pub(crate) fn workload<'d>(root: &'d DeTable<'d>, report: &mut Report<'_>) -> Re
         .collect();
     let specs = specs.into_iter().collect::<Result<Vec<_>, _>>();
 
-    let known = Known { scope: &scope, processes: &processes, endpoints: &endpoints, unreadable, cpus };
+    let received = received(&programs, &endpoints);
+    let known = Known {
+        scope: &scope,
+        processes: &processes,
+        endpoints: &endpoints,
+        received: &received,
+        unreadable,
+        cpus,
+    };
     let contexts = tables::contexts(&known, &threads, report);
     let endpoint_specs = tables::endpoints(&declared, &known, &threads, report);
     let rings = tables::rings(&known, report);
@@ -152,10 +160,9 @@ fn check_spawned(
     }
 }
 
-/// A call must have somebody who could take it.
-fn check_received(programs: &[Program], endpoints: &Interner, report: &mut Report<'_>) {
-    let names = endpoints.names();
-    let mut received = vec![false; names.len()];
+/// The endpoints that somebody receives on, by number.
+fn received(programs: &[Program], endpoints: &Interner) -> Vec<bool> {
+    let mut received = vec![false; endpoints.names().len()];
     for step in programs.iter().flat_map(|program| &program.steps) {
         if let Step::Recv { endpoint, .. } = step.value
             && let Some(received) = received.get_mut(endpoint)
@@ -163,6 +170,13 @@ fn check_received(programs: &[Program], endpoints: &Interner, report: &mut Repor
             *received = true;
         }
     }
+    received
+}
+
+/// A call must have somebody who could take it.
+fn check_received(programs: &[Program], endpoints: &Interner, report: &mut Report<'_>) {
+    let names = endpoints.names();
+    let received = received(programs, endpoints);
     for step in programs.iter().flat_map(|program| &program.steps) {
         if let Step::Call(Call { endpoint, .. }) = step.value
             && received.get(endpoint) == Some(&false)

@@ -378,6 +378,11 @@ impl Interner {
         number
     }
 
+    /// Whether a name has a number.
+    pub fn has(&self, name: &str) -> bool {
+        self.index.contains_key(name)
+    }
+
     /// The number of a name that has one already.
     pub fn known(&self, what: Noun, name: &At<&str>, report: &mut Report<'_>) -> Result<usize, Reported> {
         self.index.get(name.value).copied().ok_or_else(|| {

@@ -104,6 +104,14 @@ fn context_values_have_limits() {
 }
 
 #[test]
+fn a_timeout_endpoint_has_a_receiver() {
+    let context =
+        "[[context]]\nname = \"c\"\nbudget = \"1ms\"\nperiod = \"1ms\"\ntimeout_endpoint = \"alarm\"\n";
+    let text = format!("{context}[[endpoint]]\nname = \"alarm\"\n{OTHERS}");
+    refused(&text, (5, 21), "nobody receives on endpoint \"alarm\"", "recv alarm");
+}
+
+#[test]
 fn a_budget_must_fit_the_deadline_whatever_their_order() {
     let text = "[[context]]\nbudget = \"6ms\"\ndeadline = \"5ms\"\nperiod = \"10ms\"\nname = \"c\"";
     refused(text, (2, 10), "the budget 6ms is longer than the deadline 5ms", "5ms or less");

@@ -71,8 +71,9 @@ fn context(
     let refills = section.read("refills", |value, report| integer(value, "refills", 1..=16, report));
     let overrun = section.read("overrun", |value, report| choice(value, "overrun", &OVERRUNS, report));
     let depth = section.read("depth", |value, report| integer(value, "depth", 1..=8, report));
-    let timeout_endpoint = section
-        .read("timeout_endpoint", |value, report| known.endpoint(&name(value, "endpoint", report)?, report));
+    let timeout_endpoint = section.read("timeout_endpoint", |value, report| {
+        known.received_endpoint(&name(value, "endpoint", report)?, report)
+    });
     let process = section.read("process", |value, report| {
         let process = known.processes.known(Noun::Process, &name(value, "process", report)?, report)?;
         match contexts.user(n).and_then(|user| threads.get(user)) {

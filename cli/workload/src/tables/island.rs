@@ -5,7 +5,6 @@ use crate::document::{Section, table};
 use crate::error::{Report, Reported, clipped};
 use crate::scope::NamedTable;
 use crate::sections::{HOUR, time};
-use crate::source::At;
 use crate::value::{ENDLESS, Found, Kind, choice, integer, name};
 use crate::{Calls, ContextTarget, IslandSpec, Locks, MemorySpec, Residency, cpus};
 use mainspring_abi::Nanos;
@@ -22,22 +21,50 @@ const CALLS: [(&str, Calls); 3] =
 const RESIDENCIES: [(&str, Residency); 3] =
     [("pinned", Residency::Pinned), ("secret", Residency::Secret), ("normal", Residency::Normal)];
 
-/// The island of each context that has one.
-type Members = HashMap<usize, Vec<(Option<u32>, String)>>;
+/// Which island each context is in. Looked up, never searched: a file may name the instances of one context without
+/// end.
+#[derive(Default)]
+struct Members<'d> {
+    /// Contexts of which anything is in an island.
+    any: HashMap<usize, &'d str>,
+    /// Contexts that are in an island with all their instances.
+    whole: HashMap<usize, &'d str>,
+    instances: HashMap<(usize, u32), &'d str>,
+}
+
+impl<'d> Members<'d> {
+    /// Notes that a context is in an island, or says in which it is already.
+    fn join(&mut self, target: ContextTarget, island: &'d str) -> Result<(), &'d str> {
+        let context = target.context;
+        let taken = match target.instance {
+            None => self.any.get(&context),
+            Some(instance) => self.whole.get(&context).or_else(|| self.instances.get(&(context, instance))),
+        };
+        if let Some(other) = taken {
+            return Err(other);
+        }
+        self.any.entry(context).or_insert(island);
+        match target.instance {
+            None => self.whole.insert(context, island),
+            Some(instance) => self.instances.insert((context, instance), island),
+        };
+        Ok(())
+    }
+}
 
 /// Reads the islands.
 pub(crate) fn islands(
     known: &Known<'_, '_, '_>,
     report: &mut Report<'_>,
 ) -> Result<Vec<IslandSpec>, Reported> {
-    let mut members = Members::new();
+    let mut members = Members::default();
     each(&known.scope.islands, |_, table| island(table, known, &mut members, report))
 }
 
-fn island(
-    table: &NamedTable<'_>,
-    known: &Known<'_, '_, '_>,
-    members: &mut Members,
+fn island<'d>(
+    table: &NamedTable<'d>,
+    known: &Known<'_, '_, 'd>,
+    members: &mut Members<'d>,
     report: &mut Report<'_>,
 ) -> Result<IslandSpec, Reported> {
     let mut section = Section::open("[[island]]", &KEYS, table.table.clone(), report);
@@ -48,7 +75,10 @@ fn island(
         let nodes = list(value, Kind::Names, report, |item, report| {
             let node = name(item, "context", report)?;
             let target = known.scope.contexts.target(&node, report)?;
-            join(&node, target, island_name, members, report)
+            members.join(target, island_name).map(|()| target).map_err(|other| {
+                let error = TableError::InTwoIslands { context: clipped(node.value), island: clipped(other) };
+                report.push(&node.at, error)
+            })
         })?;
         if nodes.is_empty() { Err(report.push(&value.at, TableError::EmptyIsland)) } else { Ok(nodes) }
     });
@@ -80,26 +110,6 @@ fn island(
         overrun: overrun?.unwrap_or_default(),
         start: start?.unwrap_or_default(),
     })
-}
-
-/// Notes that a context is in an island, unless it is in one already.
-fn join(
-    node: &At<&str>,
-    target: ContextTarget,
-    island: &str,
-    members: &mut Members,
-    report: &mut Report<'_>,
-) -> Result<ContextTarget, Reported> {
-    let taken = members.entry(target.context).or_default();
-    let overlaps = |instance: &Option<u32>| {
-        instance.is_none() || target.instance.is_none() || *instance == target.instance
-    };
-    if let Some((_, other)) = taken.iter().find(|(instance, _)| overlaps(instance)) {
-        let error = TableError::InTwoIslands { context: clipped(node.value), island: clipped(other) };
-        return Err(report.push(&node.at, error));
-    }
-    taken.push((target.instance, island.into()));
-    Ok(target)
 }
 
 /// `{ name = "buffers", bytes = 65536, residency = "pinned" }`.

@@ -17,8 +17,8 @@ pub(crate) use policy::policy;
 pub(crate) use ring::rings;
 
 use crate::document::Section;
-use crate::error::{Report, Reported};
-use crate::names::{Interner, Noun};
+use crate::error::{Report, Reported, clipped};
+use crate::names::{Interner, NameError, Noun};
 use crate::scope::{Named, NamedTable, Scope};
 use crate::sections::PERIOD;
 use crate::source::At;
@@ -175,6 +175,8 @@ pub(crate) struct Known<'k, 't, 'd> {
     pub scope: &'k Scope<'t, 'd>,
     pub processes: &'k Interner,
     pub endpoints: &'k Interner,
+    /// Whether somebody receives on an endpoint, by its number.
+    pub received: &'k [bool],
     /// Set when a program could not be read, which may be the one that an unknown endpoint stands in.
     pub unreadable: Option<Reported>,
     pub cpus: usize,
@@ -182,10 +184,22 @@ pub(crate) struct Known<'k, 't, 'd> {
 
 impl Known<'_, '_, '_> {
     fn endpoint(&self, name: &At<&str>, report: &mut Report<'_>) -> Result<usize, Reported> {
-        match (self.endpoints.names().iter().any(|known| known == name.value), self.unreadable) {
+        match (self.endpoints.has(name.value), self.unreadable) {
             (false, Some(reported)) => Err(reported),
             _ => self.endpoints.known(Noun::Endpoint, name, report),
         }
+    }
+
+    /// An endpoint that somebody receives on, as far as can be told.
+    fn received_endpoint(&self, name: &At<&str>, report: &mut Report<'_>) -> Result<usize, Reported> {
+        let endpoint = self.endpoint(name, report)?;
+        if self.unreadable.is_none() && self.received.get(endpoint) == Some(&false) {
+            let known = self.endpoints.names().iter().zip(self.received).filter(|(_, received)| **received);
+            let suggestion = report.guess(name.value, known.map(|(name, _)| name.as_str()));
+            let error = NameError::NobodyReceives { endpoint: clipped(name.value), suggestion };
+            return Err(report.push(&name.at, error));
+        }
+        Ok(endpoint)
     }
 }
 
