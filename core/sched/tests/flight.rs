@@ -7,7 +7,7 @@ use mainspring_sched::flight::{
     DecodeError, Event, EventRef, NohzEvent, NohzOutcome, Outcome, Reader, Room, Writer, read_record,
     write_event, write_outcome,
 };
-use mainspring_sched::lease::{LeaseRef, Standing, TargetStanding};
+use mainspring_sched::lease::{AccountingTarget, LeaseRef, Standing, TargetStanding};
 use mainspring_sched::nohz::{Conditions, Kind, Obstacle, Origin, RingFacts};
 use mainspring_sched::{
     Decision, IdleConditions, IdleTick, KeepTicking, NetworkNeed, NohzEntry, NohzRecheck, Seat, Stop,
@@ -46,6 +46,7 @@ fn window_events() -> [NohzEvent; 4] {
         lease: Standing::Contended,
         target: TargetStanding::Fabricated,
         ring: RingFacts::Sqpoll { owner_live: true, spinning: false, other_consumer: true },
+        payer: AccountingTarget::Context { id: 5, generation: 900 },
         watchdog: true,
         fixed_irq: true,
         oneshot: false,

@@ -4,8 +4,8 @@ mod rig;
 
 use mainspring_abi::{CpuSet, MaskError, Nanos, ProcessId};
 use mainspring_sched::lease::{
-    EndReason, Ended, Endpoint, LeaseRef, LeaseRequest, Limits, Mode, ModeSet, NamedRing, NotLive, Refusal,
-    Registry, RevocationPolicy, RollBack, ServiceId, SessionId, Standing, TargetStanding,
+    AccountingTarget, EndReason, Ended, Endpoint, LeaseRef, LeaseRequest, Limits, Mode, ModeSet, NamedRing,
+    NotLive, Refusal, Registry, RevocationPolicy, RollBack, ServiceId, SessionId, Standing, TargetStanding,
 };
 use rig::lease::{compute, cpus, grant, mask, owner, registry, registry_with, sqpoll};
 use rig::{cpu_id, ms};
@@ -110,13 +110,14 @@ fn a_lease_records_what_was_asked_for() {
     let (mut registry, own, sibling) = (registry(), mask(&[2]), mask(&[3]));
     let request = LeaseRequest {
         housekeeping_exclusions: &sibling,
+        target: AccountingTarget::Context { id: 7, generation: 2 },
         revocation: RevocationPolicy::Notify(Endpoint(4)),
         lifetime: ms(30),
         ..sqpoll(&own)
     };
     let lease = grant(&mut registry, ms(5), &request);
     let info = registry.info(ms(5), lease).expect("live").clone();
-    assert_eq!((info.lease, info.owner, info.target), (lease, request.owner, request.target));
+    assert_eq!((info.lease, info.owner, info.terms.target()), (lease, request.owner, request.target));
     assert_eq!((info.cpus, info.housekeeping_exclusions), (cpus(&[2]), cpus(&[3])));
     assert_eq!(info.revocation, request.revocation);
     let terms = info.terms;

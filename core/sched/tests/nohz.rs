@@ -4,7 +4,8 @@ mod rig;
 
 use mainspring_abi::{CpuSet, Nanos, Policy, ThreadRef};
 use mainspring_sched::lease::{
-    LeaseRef, LeaseRequest, Limits, Mode, ModeSet, NamedRing, Registry, Standing, TargetStanding,
+    AccountingTarget, LeaseRef, LeaseRequest, Limits, Mode, ModeSet, NamedRing, Registry, Standing,
+    TargetStanding,
 };
 use mainspring_sched::nohz::{
     Claim, Conditions, Contended, Interrupt, Kind, Obligation, Obstacle, Origin, RingFacts, on_contention,
@@ -115,7 +116,7 @@ fn the_one_shot_is_armed_for_what_comes_first() {
 type Spoil = fn(&mut Conditions);
 
 /// Everything that the machine can say against it, with what it is called.
-const SPOILED: [(Obstacle, Spoil); 19] = [
+const SPOILED: [(Obstacle, Spoil); 20] = [
     (Obstacle::StaleLease, |c| c.lease = Standing::Stale),
     (Obstacle::LeaseExpired, |c| c.lease = Standing::Expired),
     (Obstacle::LeaseUnreadable, |c| c.lease = Standing::Contended),
@@ -128,6 +129,7 @@ const SPOILED: [(Obstacle, Spoil); 19] = [
     (Obstacle::Watchdog, |c| c.watchdog = true),
     (Obstacle::NetworkPolling, |c| c.network_polling = true),
     (Obstacle::FixedIrq, |c| c.fixed_irq = true),
+    (Obstacle::WrongPayer, |c| c.payer = AccountingTarget::Context { id: 7, generation: 1 }),
     (Obstacle::TargetNotChargeable, |c| c.target = TargetStanding::Stale),
     (Obstacle::TickClocksource, |c| c.stable_clock = false),
     (Obstacle::TickAccounting, |c| c.boundary_accounting = false),
@@ -241,6 +243,32 @@ fn a_preference_biases_placement_and_excludes_nobody() {
     assert_eq!(eligibility.place(&cpus(&[1])), Some(cpu_id(1)), "a preference is not a demand");
     let registry = registry();
     assert_eq!(registry.lease_of(cpu_id(2)), None, "and leases nothing");
+}
+
+//= ARCH:nohz.admit-compute TICK:tax.lease
+#[test]
+fn a_budgeted_thread_goes_tickless_only_under_a_lease_that_charges_its_own_context() {
+    let context = AccountingTarget::Context { id: 7, generation: 2 };
+    let mut leased = Leased::by(registry(), &LeaseRequest { target: context, ..compute(&mask(&[1])) });
+    leased.claim.accounting_target = context;
+    for stranger in [
+        AccountingTarget::Ledger,
+        AccountingTarget::Context { id: 7, generation: 1 },
+        AccountingTarget::Context { id: 8, generation: 2 },
+    ] {
+        let conditions = Conditions { payer: stranger, ..leased.conditions() };
+        assert_eq!(leased.enter_on(&conditions), NohzEntry::Refused(Obstacle::WrongPayer), "{stranger:?}");
+    }
+    let conditions = Conditions { payer: context, ..leased.conditions() };
+    let claim = leased.claim;
+    leased.claim.accounting_target = AccountingTarget::Ledger;
+    assert_eq!(
+        leased.enter_on(&conditions),
+        NohzEntry::Refused(Obstacle::WrongPayer),
+        "it claimed otherwise"
+    );
+    leased.claim = claim;
+    assert_eq!(leased.enter_on(&conditions), tickless(ms(25)));
 }
 
 //= TICK:L3.eligibility ARCH:nohz.admit-compute ARCH:nohz.auto

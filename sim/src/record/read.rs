@@ -96,6 +96,7 @@ impl From<io::Error> for RecordError {
 
 /// The next thing in a record.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one is alive at a time, and nearly all are records")]
 pub enum Item {
     /// Something happened.
     Record {

@@ -2,7 +2,7 @@
 
 use super::bytes::{DecodeError, Reader, Writer};
 use crate::cpu::{NohzEntry, NohzRecheck};
-use crate::lease::{LeaseRef, Mode, NamedRing, Standing, TargetStanding, Terms};
+use crate::lease::{AccountingTarget, LeaseRef, Mode, NamedRing, Standing, TargetStanding, Terms};
 use crate::nohz::{Claim, Conditions, Kind, Obstacle, Origin, RingFacts};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
 
@@ -132,6 +132,28 @@ fn read_lease(r: &mut Reader<'_>) -> Read<LeaseRef> {
     Ok(LeaseRef::from_parts(r.number("lease")?, r.number("lease generation")?))
 }
 
+fn write_payer(w: &mut Writer<'_>, target: AccountingTarget) {
+    match target {
+        AccountingTarget::Ledger => w.byte(0),
+        AccountingTarget::Context { id, generation } => {
+            w.byte(1);
+            w.number(id);
+            w.number(generation);
+        }
+    }
+}
+
+fn read_payer(r: &mut Reader<'_>) -> Read<AccountingTarget> {
+    Ok(match r.byte()? {
+        0 => AccountingTarget::Ledger,
+        1 => AccountingTarget::Context {
+            id: r.number("context")?,
+            generation: r.number("context generation")?,
+        },
+        code => return Err(DecodeError::UnknownCode { what: "payer", code: u64::from(code) }),
+    })
+}
+
 fn write_thread(w: &mut Writer<'_>, thread: ThreadRef) {
     w.number(u64::from(thread.index()));
     w.number(u64::from(thread.generation()));
@@ -146,6 +168,7 @@ fn write_claim(w: &mut Writer<'_>, claim: &Claim) {
     w.byte(code_of(&Kind::ALL, &claim.kind));
     w.number(claim.max_revocation_latency.get());
     w.byte(u8::from(claim.allow_busy_spin));
+    write_payer(w, claim.accounting_target);
     match claim.origin {
         Origin::Local { caller, poller } => {
             w.byte(u8::from(poller.is_some()));
@@ -166,6 +189,7 @@ fn read_claim(r: &mut Reader<'_>) -> Read<Claim> {
     let kind = one_of(r, "window kind", &Kind::ALL)?;
     let max_revocation_latency = nanos(r, "latency")?;
     let allow_busy_spin = one_of(r, "flag", &FLAGS)?;
+    let accounting_target = read_payer(r)?;
     let origin = match r.byte()? {
         0 => Origin::Local { caller: read_thread(r)?, poller: None },
         1 => {
@@ -175,12 +199,13 @@ fn read_claim(r: &mut Reader<'_>) -> Read<Claim> {
         2 => Origin::Remote { caller: read_thread(r)? },
         code => return Err(DecodeError::UnknownCode { what: "origin", code: u64::from(code) }),
     };
-    Ok(Claim { lease, kind, max_revocation_latency, allow_busy_spin, origin })
+    Ok(Claim { lease, kind, max_revocation_latency, allow_busy_spin, accounting_target, origin })
 }
 
 fn write_conditions(w: &mut Writer<'_>, conditions: &Conditions) {
     write_standing(w, &conditions.lease);
     w.byte(code_of(&TARGETS, &conditions.target));
+    write_payer(w, conditions.payer);
     write_ring(w, conditions.ring);
     let flags = [
         conditions.housekeeping,
@@ -206,6 +231,7 @@ fn write_conditions(w: &mut Writer<'_>, conditions: &Conditions) {
 fn read_conditions(r: &mut Reader<'_>) -> Read<Conditions> {
     let lease = read_standing(r)?;
     let target = one_of(r, "accounting target", &TARGETS)?;
+    let payer = read_payer(r)?;
     let ring = read_ring(r)?;
     let bits: u16 = r.small("conditions")?;
     if bits >> 14 != 0 {
@@ -215,6 +241,7 @@ fn read_conditions(r: &mut Reader<'_>) -> Read<Conditions> {
     Ok(Conditions {
         lease,
         target,
+        payer,
         ring,
         housekeeping: flag(0),
         sibling_work: flag(1),
@@ -272,6 +299,7 @@ fn write_standing(w: &mut Writer<'_>, standing: &Standing) {
             w.byte(code_of(&Mode::ALL, &terms.mode));
             w.byte(code_of(&RINGS, &terms.ring));
             w.byte(u8::from(terms.allow_irqs));
+            write_payer(w, terms.target);
             w.number(terms.max_revocation_latency.get());
             w.number(terms.expires_at.get());
         }
@@ -289,6 +317,7 @@ fn read_standing(r: &mut Reader<'_>) -> Read<Standing> {
             mode: one_of(r, "lease mode", &Mode::ALL)?,
             ring: one_of(r, "named ring", &RINGS)?,
             allow_irqs: one_of(r, "flag", &FLAGS)?,
+            target: read_payer(r)?,
             max_revocation_latency: nanos(r, "latency")?,
             expires_at: nanos(r, "end of the lease")?,
         }),

@@ -169,8 +169,6 @@ pub struct Info {
     pub cpus: CpuSet,
     /// CPUs that may not do the housekeeping for it.
     pub housekeeping_exclusions: CpuSet,
-    /// Who pays.
-    pub target: AccountingTarget,
     /// What happens besides the rollback when it is taken back.
     pub revocation: RevocationPolicy,
     /// What a proof has to know of it.
@@ -186,6 +184,7 @@ pub struct Terms {
     pub(crate) mode: Mode,
     pub(crate) ring: NamedRing,
     pub(crate) allow_irqs: bool,
+    pub(crate) target: AccountingTarget,
     pub(crate) max_revocation_latency: Nanos,
     pub(crate) expires_at: Nanos,
 }
@@ -219,6 +218,12 @@ impl Terms {
     #[must_use]
     pub fn allow_irqs(&self) -> bool {
         self.allow_irqs
+    }
+
+    /// Who pays.
+    #[must_use]
+    pub fn target(&self) -> AccountingTarget {
+        self.target
     }
 
     /// How long it may take until a revocation is felt.

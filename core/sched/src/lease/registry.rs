@@ -383,6 +383,7 @@ impl Record {
             mode: request.mode,
             ring: request.ring,
             allow_irqs: request.allow_irqs,
+            target: request.target,
             max_revocation_latency: request.max_revocation_latency,
             expires_at: if request.lifetime.is_zero() { Nanos::MAX } else { now + request.lifetime },
         };
@@ -391,7 +392,6 @@ impl Record {
             owner: request.owner,
             cpus,
             housekeeping_exclusions,
-            target: request.target,
             revocation: request.revocation,
             terms,
         };

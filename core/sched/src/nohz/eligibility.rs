@@ -78,6 +78,7 @@ impl Eligibility {
             kind: self.kind,
             max_revocation_latency: self.max_revocation_latency,
             allow_busy_spin: self.allow_busy_spin,
+            accounting_target: self.accounting_target,
             origin,
         }
     }
@@ -111,6 +112,8 @@ pub struct Claim {
     pub max_revocation_latency: Nanos,
     /// Whether it may spin while it has nothing to do.
     pub allow_busy_spin: bool,
+    /// Who pays for it.
+    pub accounting_target: AccountingTarget,
     /// Who asks.
     pub origin: Origin,
 }

@@ -1,7 +1,7 @@
 //! What a proof is made from.
 
 use super::eligibility::Claim;
-use crate::lease::{Standing, TargetStanding};
+use crate::lease::{AccountingTarget, Standing, TargetStanding};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
 
 /// What the machine says of a CPU and of a claim on it, at the moment. The default is a machine on which nothing
@@ -12,6 +12,8 @@ pub struct Conditions {
     pub lease: Standing,
     /// Whether the lease's accounting target can be charged.
     pub target: TargetStanding,
+    /// Whom the running thread is charged to: its scheduling context, or without one the scheduler's ledger.
+    pub payer: AccountingTarget,
     /// The lease's ring.
     pub ring: RingFacts,
     /// A housekeeping CPU that may work for the lease is online.
@@ -53,6 +55,7 @@ impl Default for Conditions {
         Self {
             lease: Standing::Stale,
             target: TargetStanding::Chargeable,
+            payer: AccountingTarget::Ledger,
             ring: RingFacts::NoRing,
             housekeeping: true,
             sibling_work: false,

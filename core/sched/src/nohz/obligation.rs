@@ -64,6 +64,7 @@ pub enum Obstacle {
     Watchdog,
     NetworkPolling,
     FixedIrq,
+    WrongPayer,
     TargetNotChargeable,
     TickClocksource,
     TickAccounting,
@@ -167,7 +168,7 @@ impl Obligation {
             Self::Watchdog => unless(conditions.watchdog, Obstacle::Watchdog, "elsewhere"),
             Self::NetworkPolling => unless(conditions.network_polling, Obstacle::NetworkPolling, "elsewhere"),
             Self::IrqAffinity => by_terms(facts, irq_affinity),
-            Self::AccountingTarget => accounting_target(facts),
+            Self::AccountingTarget => by_terms(facts, accounting_target),
             Self::Clock => clock(facts),
             Self::SqConsumer => by_terms(facts, sq_consumer),
             Self::BusySpin => by_terms(facts, busy_spin),
@@ -262,7 +263,11 @@ fn irq_affinity(facts: &Facts<'_>, terms: &Terms) -> Checked {
     unless(facts.conditions.fixed_irq && !terms.allow_irqs, Obstacle::FixedIrq, how)
 }
 
-fn accounting_target(facts: &Facts<'_>) -> Checked {
+/// What runs under the lease is charged to the one whom the lease names, and to nobody else.
+fn accounting_target(facts: &Facts<'_>, terms: &Terms) -> Checked {
+    if terms.target != facts.claim.accounting_target || terms.target != facts.conditions.payer {
+        return Err(Obstacle::WrongPayer);
+    }
     let chargeable = facts.conditions.target == TargetStanding::Chargeable;
     unless(!chargeable, Obstacle::TargetNotChargeable, "chargeable")
 }
@@ -304,7 +309,7 @@ fn revocation_latency(facts: &Facts<'_>, terms: &Terms) -> Checked {
 
 impl Obstacle {
     /// Every obstacle.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::StaleLease,
         Self::LeaseUnreadable,
         Self::LeaseExpired,
@@ -328,6 +333,7 @@ impl Obstacle {
         Self::Watchdog,
         Self::NetworkPolling,
         Self::FixedIrq,
+        Self::WrongPayer,
         Self::TargetNotChargeable,
         Self::TickClocksource,
         Self::TickAccounting,
@@ -369,6 +375,7 @@ impl Obstacle {
             Self::Watchdog => "watchdog",
             Self::NetworkPolling => "network-polling",
             Self::FixedIrq => "unmigratable-irq",
+            Self::WrongPayer => "accounting-target-mismatch",
             Self::TargetNotChargeable => "accounting-target-not-chargeable",
             Self::TickClocksource => "tick-clocksource",
             Self::TickAccounting => "tick-accounting",
@@ -414,6 +421,7 @@ impl Obstacle {
             | Self::Watchdog
             | Self::NetworkPolling
             | Self::FixedIrq
+            | Self::WrongPayer
             | Self::TargetNotChargeable
             | Self::TickClocksource
             | Self::TickAccounting

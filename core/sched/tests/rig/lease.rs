@@ -34,7 +34,7 @@ pub fn compute(mask: &[u8]) -> LeaseRequest<'_> {
         mode: Mode::Compute,
         ring: NamedRing::None,
         allow_irqs: false,
-        target: AccountingTarget::Context { id: 7, generation: 1 },
+        target: AccountingTarget::Ledger,
         max_revocation_latency: ms(50),
         revocation: RevocationPolicy::Silent,
         lifetime: Nanos::ZERO,
