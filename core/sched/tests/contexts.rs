@@ -3,7 +3,7 @@
 mod rig;
 
 use mainspring_abi::{ContextRef, Nanos, Policy};
-use mainspring_sched::context::{ContextSpec, LoanError, NoticeKind, Overrun, Registry, Share};
+use mainspring_sched::context::{ContextSpec, LoanError, NoticeKind, Overrun, PutBack, Registry, Share};
 use mainspring_sched::{
     AcceptError, BindRefusal, Config, Cpu, LendError, Seat, SeatError, State, Stop, Via, WaitKind,
 };
@@ -388,4 +388,23 @@ fn a_running_context_is_stopped_at_its_end_although_nobody_waits() {
         mainspring_sched::IdleTick::Suppressed { wake_at: ms(50) },
         "one interrupt, at the refill"
     );
+}
+
+/// What best effort had while no context was there is not owed to it again.
+#[test]
+fn the_floor_does_not_pile_up_while_there_are_no_contexts() {
+    let mut bench = Bench::with_floor(Share::DEFAULT);
+    let hogs = [bench.rig.thread(64), bench.rig.thread(64)];
+    let (rt, who) = bench.grant(ContextSpec::new(ms(10), ms(10)));
+    bench.timeline(20);
+    let context = bench.rig.cpu.unbind(bench.rig.now, rt).expect("it holds one");
+    assert_eq!(bench.registry.put_back(context), PutBack::Shelved);
+    bench.timeline(2_000);
+    let context = bench.registry.bind(who, rt.thread()).expect("on the shelf");
+    let before = hogs.map(|seat| bench.rig.runtime(seat));
+    bench.rig.cpu.bind(bench.rig.now, rt, context).expect("it has none");
+    bench.timeline(90);
+    let after = hogs.map(|seat| bench.rig.runtime(seat));
+    let had = after[0] + after[1] - before[0] - before[1];
+    assert!(had <= ms(5), "{had} in less than a period");
 }

@@ -57,6 +57,8 @@ pub struct Drive<W> {
     /// Whether it is kept.
     pub logged: bool,
     pub events: u64,
+    /// Whether interrupts come a little too late.
+    pub late: bool,
     quota: WaitQuota,
     registry: Registry,
     created: Vec<ContextRef>,
@@ -109,6 +111,7 @@ impl<W: Watch> Drive<W> {
             log: Vec::new(),
             logged: false,
             events: 0,
+            late: false,
             quota: WaitQuota::new(1_000, 1_000, 1),
             registry,
             created: Vec::new(),
@@ -345,8 +348,9 @@ impl<W: Watch> Drive<W> {
             return Some(context);
         }
         if self.created.len() < CONTEXTS && self.dice.one_in(2) {
-            let period = [1_000_000, 5_000_000, 10_000_000, 40_000_000][self.dice.below(4)];
-            let budget = 1 + self.dice.below(period * 6 / 10);
+            let period = [1_000_000, 5_000_000, 10_000_000, 40_000_000, 400_000_000][self.dice.below(5)];
+            let most = period * (1 + self.dice.below(9)) / 10;
+            let budget = 1 + self.dice.below(most);
             let deadline = budget.max(period / (1 + self.dice.below(3)));
             let spec = ContextSpec {
                 deadline: Nanos::new(deadline as u64),
@@ -560,7 +564,7 @@ impl<W: Watch> Drive<W> {
         let turns = self.dice.below(4);
         for _ in 0..turns {
             let next = self.cpus.iter().map(Cpu::next_timer).min().expect("a CPU");
-            let whole = next - self.now;
+            let whole = next - self.now + Nanos::new(u64::from(self.late));
             let part = Nanos::new(1 + self.dice.below(2_000_000) as u64);
             self.now += if self.dice.one_in(2) { whole } else { whole.min(part) };
             self.settle()?;

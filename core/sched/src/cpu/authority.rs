@@ -136,7 +136,7 @@ impl Cpu {
             }
             State::Held | State::Throttled | State::Asleep(_) => {}
         }
-        self.contexts += 1;
+        self.count_context(now);
         self.at_mut(slot).entity.authority = Authority::Context(context);
         Ok(match state {
             State::Running => {

@@ -125,6 +125,14 @@ impl Cpu {
         true
     }
 
+    /// A context comes to this CPU. What best effort had while there was none is not owed to it again.
+    pub(super) fn count_context(&mut self, now: Nanos) {
+        if self.contexts == 0 {
+            self.realtime.floor.note_ready(now, false);
+        }
+        self.contexts += 1;
+    }
+
     /// `slot`, which was running and has been charged, could go on and has a context, or has lent one.
     #[inline(never)]
     pub(super) fn requeue_on_context(&mut self, now: Nanos, slot: u32) {

@@ -97,7 +97,7 @@ impl Cpu {
         let slot = self.settle(entity, via);
         self.fair.join(slot, lag, weight);
         if on_context {
-            self.contexts += 1;
+            self.count_context(now);
             self.fair.sleep(slot);
         }
         let direct = via == Via::HandOff && self.publish_direct(now, slot);

@@ -15,7 +15,7 @@ impl Grants {
         let (now, at) = (fact.now.get(), fact.cpu);
         match (&fact.seen, fact.outcome) {
             (Seen::Accept(arrival), Outcome::Seated(slot, reschedule)) => {
-                self.arrive(at, arrival.thread, &arrival.title)?;
+                self.arrive(at, now, arrival.thread, &arrival.title)?;
                 let seat = Seat::from_parts(slot, arrival.thread);
                 let direct = arrival.via == mainspring_sched::Via::HandOff
                     && book.page(at).direct.is_none()
@@ -187,7 +187,7 @@ impl Grants {
         if state == State::Running {
             self.charge(book, at, now)?;
         }
-        self.take_in(at, thread, given)?;
+        self.take_in(at, now, thread, given)?;
         match state {
             State::Running => {
                 self.resume(cpu, seat, now);

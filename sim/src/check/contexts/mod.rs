@@ -288,7 +288,7 @@ impl Grants {
     }
 
     /// A context comes to `thread`, which sits on CPU number `cpu`, as `given`.
-    fn take_in(&mut self, cpu: usize, thread: ThreadRef, given: &Given) -> Result<(), String> {
+    fn take_in(&mut self, cpu: usize, now: u64, thread: ThreadRef, given: &Given) -> Result<(), String> {
         let (who, spec) = (given.who, &given.spec);
         let (budget, period) = (spec.budget.get(), spec.period.get());
         let found = || Lots::found(budget, period, usize::from(spec.refills), &given.refills);
@@ -344,7 +344,12 @@ impl Grants {
             }
         }
         self.holder_mut(thread).right = Right::Holds(who);
-        self.corners[cpu].holders += 1;
+        let corner = &mut self.corners[cpu];
+        if corner.holders == 0 {
+            // What best effort had while there were no contexts is not owed to it again.
+            corner.floor.wanted(now, false);
+        }
+        corner.holders += 1;
         Ok(())
     }
 
@@ -405,11 +410,11 @@ impl Grants {
     }
 
     /// What is said of a context that arrives with `title`; `Err` if its thread cannot be ready.
-    fn arrive(&mut self, cpu: usize, thread: ThreadRef, title: &Title) -> Result<(), String> {
+    fn arrive(&mut self, cpu: usize, now: u64, thread: ThreadRef, title: &Title) -> Result<(), String> {
         self.holder_mut(thread).right = Right::None;
         match title {
             Title::BestEffort => Ok(()),
-            Title::Context(given) => self.take_in(cpu, thread, given),
+            Title::Context(given) => self.take_in(cpu, now, thread, given),
             Title::Lent(who) => Err(format!("{thread:?} arrived though it has lent {who:?}")),
         }
     }

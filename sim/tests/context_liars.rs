@@ -1,0 +1,380 @@
+//! The checkers of contexts are checked: whoever lies to them about a context is found out.
+//!
+//! Each lie changes one event or outcome of a run that is right otherwise. A rule that no lie can break is no rule.
+
+mod common;
+
+use common::drive::{Drive, setting};
+use mainspring_abi::{ContextRef, Nanos, ThreadRef};
+use mainspring_sched::flight::{EventRef, Outcome};
+use mainspring_sched::{Cpu, Decision, IdleTick, State};
+use mainspring_sim::check::fact::{Fact, Given, Seen, Title};
+use mainspring_sim::check::{Checks, Setting, Wide};
+use mainspring_sim::watch::Watch;
+
+/// Passes on what it sees, until `lie` changes a fact.
+struct Liar<L> {
+    checks: Checks<Wide>,
+    lie: L,
+    lied: bool,
+    pending: Option<Seen>,
+}
+
+impl<L: FnMut(&Cpu, &mut Fact) -> bool> Watch for Liar<L> {
+    fn before(&mut self, _now: Nanos, _cpu: &Cpu, event: EventRef<'_>) {
+        self.pending = Some(Seen::of(event));
+    }
+
+    fn after(&mut self, now: Nanos, cpu: &Cpu, outcome: Outcome) -> Result<(), String> {
+        let seen = self.pending.take().expect("an event came before");
+        let mut fact = Fact { now, cpu: cpu.id().index(), seen, outcome };
+        self.lied |= !self.lied && (self.lie)(cpu, &mut fact);
+        self.checks.judge(cpu, &fact)
+    }
+}
+
+const STEPS: usize = 150;
+
+/// What the checkers say when `lie` has its way once, in the first run that gives it an occasion.
+fn found_out<L: FnMut(&Cpu, &mut Fact) -> bool>(lie: impl Fn() -> L) -> String {
+    found_out_in(|seed| setting(seed), lie)
+}
+
+fn found_out_in<L: FnMut(&Cpu, &mut Fact) -> bool>(
+    setting: impl Fn(u64) -> Setting,
+    lie: impl Fn() -> L,
+) -> String {
+    for seed in 0..500 {
+        let checks = Checks::new(setting(seed));
+        let mut drive = Drive::new(seed, Liar { checks, lie: lie(), lied: false, pending: None });
+        let result = (0..STEPS).try_for_each(|_| drive.step());
+        match (drive.watch.lied, result) {
+            (true, result) => return result.expect_err("the lie was not noticed"),
+            (false, result) => result.unwrap_or_else(|what| panic!("seed {seed}, nobody lied: {what}")),
+        }
+    }
+    panic!("there was never an occasion to lie");
+}
+
+fn says(what: &str, wanted: &str) {
+    assert!(what.contains(wanted), "not `{wanted}`: {what}");
+}
+
+/// Changes the context that a bound thread was given, if there was one and `change` wants to.
+fn given(mut change: impl FnMut(ThreadRef, &mut Given) -> bool) -> impl FnMut(&Cpu, &mut Fact) -> bool {
+    move |_, fact| match (&mut fact.seen, fact.outcome) {
+        (Seen::Bind(seat, given), Outcome::Ready(..)) => change(seat.thread(), given),
+        _ => false,
+    }
+}
+
+#[test]
+fn a_budget_that_grew_on_the_way_is_noticed() {
+    let what = found_out(|| {
+        given(|_, given| {
+            let worth = given.used == 0;
+            given.refills[0].1 += u64::from(worth);
+            worth
+        })
+    });
+    says(&what, "do not make up");
+}
+
+#[test]
+fn a_refill_that_came_nearer_on_the_way_is_noticed() {
+    let what = found_out(|| {
+        given(|_, given| {
+            let worth = given.used > 0;
+            given.refills[0].0 -= u64::from(worth);
+            worth
+        })
+    });
+    says(&what, "came with");
+}
+
+#[test]
+fn use_that_was_forgotten_is_noticed() {
+    let what = found_out(|| {
+        given(|_, given| {
+            let worth = given.used > 0;
+            given.used -= u64::from(worth);
+            worth
+        })
+    });
+    says(&what, "on the way");
+}
+
+#[test]
+fn a_context_that_its_holder_waits_for_is_noticed() {
+    let what = found_out(|| {
+        given(|thread, given| {
+            let worth = given.used > 0;
+            given.donors.extend(worth.then_some(thread));
+            worth
+        })
+    });
+    says(&what, "waiting for it");
+}
+
+#[test]
+fn a_context_in_two_places_is_noticed() {
+    // What is bound now is said to be what another thread sits on.
+    let what = found_out(|| {
+        let mut other: Option<Given> = None;
+        given(move |_, given| match &other {
+            Some(first) if first.who != given.who => {
+                *given = first.clone();
+                true
+            }
+            _ => {
+                other = Some(given.clone());
+                false
+            }
+        })
+    });
+    assert!(what.contains("sits elsewhere") || what.contains("by the book"), "{what}");
+}
+
+#[test]
+fn a_thread_that_arrives_without_its_lent_context_is_noticed() {
+    let what = found_out(|| {
+        |_: &Cpu, fact: &mut Fact| match (&mut fact.seen, fact.outcome) {
+            (Seen::Accept(arrival), Outcome::Seated(..)) => {
+                arrival.title = Title::Lent(ContextRef::new(1, 0));
+                true
+            }
+            _ => false,
+        }
+    });
+    says(&what, "though it has lent");
+}
+
+#[test]
+fn somebody_less_urgent_is_noticed() {
+    let what = found_out(|| {
+        |cpu: &Cpu, fact: &mut Fact| {
+            let Outcome::Decided(Decision::Run(run)) = &mut fact.outcome else { return false };
+            let Some(view) = cpu.queue().last().cloned().filter(|_| cpu.runs_on_context()) else {
+                return false;
+            };
+            (run.seat, run.thread) = (view.seat, view.thread);
+            true
+        }
+    });
+    says(&what, "comes first");
+}
+
+#[test]
+fn idling_while_a_context_is_ready_is_noticed() {
+    let what = found_out(|| {
+        |cpu: &Cpu, fact: &mut Fact| {
+            let worth = matches!(fact.outcome, Outcome::Decided(Decision::Run(_))) && cpu.runs_on_context();
+            if worth {
+                fact.outcome = Outcome::Decided(Decision::Idle);
+            }
+            worth
+        }
+    });
+    says(&what, "comes first");
+}
+
+#[test]
+fn a_nanosecond_beyond_the_budget_is_noticed() {
+    let what = found_out(|| {
+        |cpu: &Cpu, fact: &mut Fact| match &mut fact.outcome {
+            Outcome::Decided(Decision::Run(run)) if cpu.runs_on_context() => {
+                run.slice_end += Nanos::new(1);
+                true
+            }
+            _ => false,
+        }
+    });
+    says(&what, "its budget ends at");
+}
+
+#[test]
+fn running_while_throttled_is_noticed() {
+    let what = found_out(|| {
+        |cpu: &Cpu, fact: &mut Fact| {
+            let Outcome::Decided(Decision::Run(run)) = &mut fact.outcome else { return false };
+            let throttled = cpu.threads().into_iter().find(|view| view.state == State::Throttled);
+            let Some(view) = throttled.filter(|_| !cpu.runs_on_context()) else { return false };
+            (run.seat, run.thread) = (view.seat, view.thread);
+            true
+        }
+    });
+    says(&what, "cannot be used");
+}
+
+#[test]
+fn a_wakeup_that_does_not_hurry_is_noticed() {
+    let what = found_out(|| {
+        |cpu: &Cpu, fact: &mut Fact| {
+            let Some(seat) = fact.seen.seat() else { return false };
+            let on_context = cpu.entity(seat).is_ok_and(|entity| entity.context().is_some());
+            match (&fact.seen, &mut fact.outcome) {
+                (Seen::Wake(_), Outcome::Ready(reschedule, _)) if on_context => {
+                    *reschedule = !*reschedule;
+                    true
+                }
+                _ => false,
+            }
+        }
+    });
+    says(&what, "by the rules");
+}
+
+#[test]
+fn a_refill_that_nobody_looks_at_is_noticed() {
+    let what = found_out(|| {
+        |cpu: &Cpu, fact: &mut Fact| {
+            let Outcome::Timer(told) = &mut fact.outcome else { return false };
+            let first = cpu.queue().first().is_some_and(|view| view.tag.is_none());
+            let worth = told.reschedule && cpu.current().is_some() && !cpu.runs_on_context() && first;
+            told.reschedule &= !worth;
+            worth
+        }
+    });
+    says(&what, "asks for no decision");
+}
+
+#[test]
+fn a_donor_that_is_woken_by_its_timeout_is_noticed() {
+    let what = found_out(|| {
+        |cpu: &Cpu, fact: &mut Fact| match &mut fact.outcome {
+            Outcome::Expired(Some((seat, _)), reschedule)
+                if matches!(cpu.state(*seat), Ok(State::Asleep(_))) =>
+            {
+                *reschedule = true;
+                true
+            }
+            _ => false,
+        }
+    });
+    says(&what, "context is away");
+}
+
+#[test]
+fn taking_another_context_is_noticed() {
+    for kind in 0..3 {
+        let what = found_out(|| {
+            move |_: &Cpu, fact: &mut Fact| {
+                let fits = match fact.seen {
+                    Seen::Unbind(_) => kind == 0,
+                    Seen::Lend(..) => kind == 1,
+                    Seen::WriteOff(_) => kind == 2,
+                    _ => false,
+                };
+                match &mut fact.outcome {
+                    Outcome::Took(who) if fits => {
+                        *who = ContextRef::new(who.id() + 1, who.generation());
+                        true
+                    }
+                    _ => false,
+                }
+            }
+        });
+        says(&what, "has");
+    }
+}
+
+#[test]
+fn lending_in_a_circle_is_noticed() {
+    let what = found_out(|| {
+        |_: &Cpu, fact: &mut Fact| match (&mut fact.seen, fact.outcome) {
+            (Seen::Lend(seat, to), Outcome::Took(_)) => {
+                *to = seat.thread();
+                true
+            }
+            _ => false,
+        }
+    });
+    says(&what, "must not lend");
+}
+
+#[test]
+fn a_refusal_without_a_reason_is_noticed() {
+    let what = found_out(|| {
+        |_: &Cpu, fact: &mut Fact| {
+            let worth = matches!((&fact.seen, fact.outcome), (Seen::Unbind(_), Outcome::Took(_)));
+            if worth {
+                fact.outcome = Outcome::BadSeat;
+            }
+            worth
+        }
+    });
+    assert!(what.contains("without a reason") || what.contains("by the book"), "{what}");
+}
+
+#[test]
+fn a_direct_target_on_a_context_is_noticed() {
+    let what = found_out(|| {
+        |cpu: &Cpu, fact: &mut Fact| {
+            let Seen::HandOff(seat) = fact.seen else { return false };
+            let holds = cpu.entity(seat).is_ok_and(|entity| entity.context().is_some());
+            let worth = holds && matches!(fact.outcome, Outcome::Ready(..));
+            if worth {
+                fact.outcome = Outcome::Direct(false);
+            }
+            worth
+        }
+    });
+    says(&what, "is the direct target and has");
+}
+
+#[test]
+fn sleeping_past_a_refill_is_noticed() {
+    let what = found_out(|| {
+        |cpu: &Cpu, fact: &mut Fact| match &mut fact.outcome {
+            Outcome::Idle(IdleTick::Suppressed { wake_at })
+                if cpu.threads().iter().any(|view| view.state == State::Throttled) =>
+            {
+                *wake_at += Nanos::new(1);
+                true
+            }
+            _ => false,
+        }
+    });
+    says(&what, "the idle tick became");
+}
+
+#[test]
+fn a_thread_on_a_context_that_blocks_unseen_is_noticed() {
+    let what = found_out(|| {
+        |_: &Cpu, fact: &mut Fact| {
+            let worth = matches!(fact.seen, Seen::BlockCurrent(..));
+            if worth {
+                fact.seen = Seen::RescheduleReceived;
+            }
+            worth
+        }
+    });
+    says(&what, "by the book");
+}
+
+/// A machine that keeps another floor than it says.
+#[test]
+fn another_floor_is_noticed() {
+    for (really, said, wanted) in [(0, 300_000, "insists"), (300_000, 0, "comes first")] {
+        let found = (0..2_000).find_map(|seed| {
+            let honest = setting(seed);
+            if honest.floor_ppm != really {
+                return None;
+            }
+            let mut drive = Drive::new(seed, Checks::<Wide>::new(Setting { floor_ppm: said, ..honest }));
+            (0..STEPS).try_for_each(|_| drive.step()).err().filter(|what| what.contains(wanted))
+        });
+        assert!(found.is_some(), "a floor of {really} was taken for one of {said}");
+    }
+}
+
+/// A machine whose timer comes too late for a budget.
+#[test]
+fn an_overrun_on_a_punctual_machine_is_noticed() {
+    let found = (0..500).find_map(|seed| {
+        let mut drive = Drive::new(seed, Checks::<Wide>::new(setting(seed)));
+        drive.late = true;
+        (0..STEPS).try_for_each(|_| drive.step()).err().filter(|what| what.contains("on a context that had"))
+    });
+    assert!(found.is_some(), "nobody noticed that budgets were overrun");
+}
