@@ -4,7 +4,6 @@
 //! while its context is away. A request is served at most once.
 
 use super::Machine;
-use super::log::Kind;
 use super::program::{Done, Progress};
 use super::thread::{Home, Request, Serving};
 use mainspring_abi::{CpuId, Nanos};
@@ -39,7 +38,7 @@ impl Machine<'_> {
             } else {
                 "closed"
             };
-            return self.refuse_call(cpu, thread, why);
+            return self.refuse_call(thread, why);
         }
         let timeout = self.deadline(thread, call.timeout);
         let server = self.next_receiver(call.endpoint);
@@ -49,14 +48,14 @@ impl Machine<'_> {
         let bound = CallBound::earliest(timeout, dropped_at, context_due).at();
         if bound.is_some_and(|bound| bound <= self.now) {
             self.put_receiver_back(call.endpoint, server);
-            return self.refuse_call(cpu, thread, "late");
+            return self.refuse_call(thread, "late");
         }
         if let Some(server) = server
             && self.would_borrow(call.endpoint, thread, server)
             && self.may_lend(thread, server).is_err()
         {
             self.put_receiver_back(call.endpoint, Some(server));
-            return self.refuse_call(cpu, thread, "donation");
+            return self.refuse_call(thread, "donation");
         }
         self.begin_wait(thread);
         let blocked = self.block(thread, WaitKind::Call, bound);
@@ -92,9 +91,9 @@ impl Machine<'_> {
         }
     }
 
-    fn refuse_call(&mut self, cpu: usize, thread: usize, why: &'static str) -> Done {
+    fn refuse_call(&mut self, thread: usize, why: &'static str) -> Done {
         self.threads[thread].stats.refusals += 1;
-        self.log(Kind::Refuse, Some(cpu), None, Some(thread), None, why);
+        self.log_context("refuse", None, Some(thread), None, why);
         Done::Next
     }
 
@@ -233,7 +232,7 @@ impl Machine<'_> {
             self.write_back(caller, value);
             return false;
         }
-        self.log(Kind::Donate, Some(cpu), grant, Some(caller), Some(server), "");
+        self.log_context("donate", grant, Some(caller), Some(server), "");
         true
     }
 

@@ -5,7 +5,6 @@
 //! context's home CPU.
 
 use super::Machine;
-use super::log::Kind;
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos};
 use mainspring_sched::context::{Context, ContextSpec, Drained, Overrun, PutBack, Refill, Registry, Usage};
 use mainspring_sched::{Affinity, Authority, Entity, Overran, Seat};
@@ -43,6 +42,18 @@ pub(super) struct Grants {
     pub bases: Vec<usize>,
     /// Loans that a session's end found in flight.
     pub inflight_skipped: u64,
+}
+
+impl Grant {
+    /// As the report calls it.
+    pub(super) fn state(&self) -> &'static str {
+        match (self.revoked, self.owner, self.holder) {
+            (true, ..) => "revoked",
+            (false, Some(owner), Some(holder)) if owner != holder => "donated",
+            (false, Some(_), _) => "bound",
+            (false, None, _) => "shelved",
+        }
+    }
 }
 
 impl Grants {
@@ -196,7 +207,7 @@ impl Machine<'_> {
             return false;
         }
         self.grants.list[grant].owner = Some(thread as u32);
-        self.log(Kind::Bind, Some(cpu), Some(grant), Some(thread), None, "");
+        self.log_context("bind", Some(grant), Some(thread), None, "");
         true
     }
 
@@ -275,9 +286,8 @@ impl Machine<'_> {
             let _waiter = value.note_timeout(identity, self.now);
         }
         let grant = self.grants.index(who);
-        self.log(
-            Kind::Return,
-            None,
+        self.log_context(
+            "return",
             grant,
             taken.map(|holder| holder as usize),
             Some(donor),
@@ -318,7 +328,7 @@ impl Machine<'_> {
         self.grants.list[grant].owner = None;
         self.grants.list[grant].revoked = true;
         let _dropped = self.grants.registry.put_back(value);
-        self.log(Kind::Revoke, None, Some(grant), None, None, why);
+        self.log_context("revoke", Some(grant), None, None, why);
     }
 
     /// Takes a context away for good, from whoever has it; whether there was one.
@@ -339,7 +349,7 @@ impl Machine<'_> {
         self.grants.list[grant].holder = None;
         self.grants.list[grant].owner = None;
         self.grants.list[grant].revoked = true;
-        self.log(Kind::Revoke, None, Some(grant), holder.map(|holder| holder as usize), None, why);
+        self.log_context("revoke", Some(grant), holder.map(|holder| holder as usize), None, why);
         true
     }
 
@@ -353,7 +363,7 @@ impl Machine<'_> {
         let grant = self.grants.index(context.who());
         let Some(value) = self.strip(thread) else { return false };
         self.shelve(value);
-        self.log(Kind::Unbind, None, grant, Some(thread), None, "");
+        self.log_context("unbind", grant, Some(thread), None, "");
         true
     }
 
@@ -463,10 +473,10 @@ impl Machine<'_> {
             let grant = self.grants.index(overran.context);
             let thread = overran.seat.thread().index() as usize;
             if overran.depleted {
-                self.log(Kind::Deplete, Some(cpu), grant, Some(thread), None, "");
+                self.log_context("deplete", grant, Some(thread), None, "");
             }
             if overran.missed {
-                self.log(Kind::Miss, Some(cpu), grant, Some(thread), None, "");
+                self.log_context("miss", grant, Some(thread), None, "");
             }
             let acts = matches!(overran.policy, Overrun::Fault | Overrun::Shutdown) && overran.depleted;
             if acts || overran.waiter.is_some() {

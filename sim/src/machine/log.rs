@@ -1,64 +1,51 @@
-//! What happens to authority, as the report lists it.
+//! What happens to authority at single instants, as the report lists it.
 
 use super::Machine;
-use mainspring_abi::Nanos;
+use mainspring_report::Event;
 use mainspring_sched::context::Refill;
 
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Refill,
-    Deplete,
-    Miss,
-    Donate,
-    Return,
-    Refuse,
-    Bind,
-    Unbind,
-    Revoke,
-}
-
-/// One line of the list.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub time: Nanos,
-    pub kind: Kind,
-    pub cpu: Option<usize>,
-    pub context: Option<usize>,
-    pub thread: Option<usize>,
-    pub to: Option<usize>,
-    pub reason: &'static str,
-    pub refills: Vec<Refill>,
-}
-
 impl Machine<'_> {
-    /// Lists an event, if anybody wants the list.
-    pub(super) fn log(
+    /// Lists an event, if anybody wants the list; `fill` says what of.
+    pub(super) fn log(&mut self, kind: &str, fill: impl FnOnce(&Self, &mut Event)) {
+        if self.schedule.is_some() {
+            let mut event = Event::new(self.now.get(), kind);
+            fill(self, &mut event);
+            self.events.push(event);
+        }
+    }
+
+    /// Lists what happened to a context, on its home CPU.
+    pub(super) fn log_context(
         &mut self,
-        kind: Kind,
-        cpu: Option<usize>,
+        kind: &str,
         context: Option<usize>,
         thread: Option<usize>,
         to: Option<usize>,
         reason: &'static str,
     ) {
-        if self.schedule.is_some() {
-            let time = self.now;
-            self.entries.push(Entry { time, kind, cpu, context, thread, to, reason, refills: Vec::new() });
-        }
+        self.log(kind, |machine, event| {
+            event.cpu = context.map(|context| machine.grants.list[context].home as u32);
+            event.context = context.map(|context| machine.context_name(context));
+            event.thread = thread.map(|thread| machine.thread_name(thread));
+            event.to = to.map(|to| machine.thread_name(to));
+            event.reason = (!reason.is_empty()).then(|| reason.to_owned());
+        });
     }
 
     pub(super) fn log_refills(&mut self, context: usize, refills: &[Refill]) {
-        let home = self.grants.list[context].home;
-        self.entries.push(Entry {
-            time: self.now,
-            kind: Kind::Refill,
-            cpu: Some(home),
-            context: Some(context),
-            thread: self.grants.list[context].holder.map(|holder| holder as usize),
-            to: None,
-            reason: "",
-            refills: refills.to_vec(),
+        let holder = self.grants.list[context].holder;
+        self.log("refill", |machine, event| {
+            event.cpu = Some(machine.grants.list[context].home as u32);
+            event.context = Some(machine.context_name(context));
+            event.thread = holder.map(|holder| machine.thread_name(holder as usize));
+            event.refills =
+                Some(refills.iter().map(|refill| (refill.at.get(), refill.amount.get())).collect());
         });
+    }
+
+    /// The name of a context of the workload.
+    pub(super) fn context_name(&self, context: usize) -> String {
+        let table = self.grants.list[context].table;
+        self.workload.contexts[table].instance_name(context - self.grants.bases[table])
     }
 }

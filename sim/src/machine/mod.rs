@@ -32,9 +32,8 @@ use crate::tournament::{Tournament, keyed};
 use crate::watch::Watch;
 use contexts::Grants;
 use lane::Lane;
-use log::Entry;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
-use mainspring_report::ScheduleEntry;
+use mainspring_report::{Event, ScheduleEntry};
 use mainspring_sched::{Cpu, Overran, WaitQuota};
 use mainspring_workload::Workload;
 use network::Nic;
@@ -72,7 +71,9 @@ struct Machine<'a> {
     /// Timed operations up to this one have been carried out.
     next_operation: usize,
     /// What happened to authority, if the report lists it.
-    entries: Vec<Entry>,
+    events: Vec<Event>,
+    /// What whoever reads the report should know first.
+    notices: Vec<String>,
     quota: WaitQuota,
     /// Instances that start by themselves, latest first.
     starts: Vec<(Nanos, u32)>,

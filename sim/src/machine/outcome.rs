@@ -1,11 +1,12 @@
 //! The end of a run: books closed, report written.
 
 use super::Machine;
+use super::contexts::Grant;
 use super::thread::Thread;
 use crate::RunError;
 use crate::latency::Latencies;
 use mainspring_abi::{Nanos, Policy};
-use mainspring_report::{Config, CpuReport, Report, Telemetry, ThreadReport};
+use mainspring_report::{Config, ContextReport, CpuReport, Report, Telemetry, ThreadReport};
 use mainspring_sched::nohz::Kind;
 use mainspring_sched::{Entity, NohzExit, State};
 use std::time::Instant;
@@ -29,6 +30,7 @@ impl Machine<'_> {
         self.book_survivors();
         self.file_latencies();
         let threads = self.thread_reports();
+        let contexts = self.context_reports();
         let telemetry = self.telemetry();
         let machine = &self.workload.machine;
         if let Some(schedule) = &mut self.schedule {
@@ -51,6 +53,9 @@ impl Machine<'_> {
             digest: self.digest.to_string(),
             cpus,
             threads,
+            contexts,
+            notices: std::mem::take(&mut self.notices),
+            events: self.schedule.is_some().then(|| std::mem::take(&mut self.events)),
             telemetry,
             schedule: self.schedule.take(),
             wall_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
@@ -139,6 +144,34 @@ impl Machine<'_> {
         };
         let told = self.threads.iter().zip(self.latencies.iter_mut());
         names.into_iter().zip(told).map(report).collect()
+    }
+
+    fn context_reports(&self) -> Vec<ContextReport> {
+        let report = |(index, grant): (usize, &Grant)| {
+            let spec = self.grants.registry.info(grant.who).map(|info| info.spec.clone());
+            let (budget, period, deadline) =
+                spec.map_or_else(Default::default, |spec| (spec.budget, spec.period, spec.deadline));
+            let table = &self.workload.contexts[grant.table];
+            let periods = self.now.get().div_ceil(period.get().max(1));
+            ContextReport {
+                name: self.context_name(index),
+                cpu: Some(grant.home as u32),
+                budget_ns: budget.get(),
+                period_ns: period.get(),
+                deadline_ns: deadline.get(),
+                criticality: table.criticality,
+                priority: table.priority,
+                granted_ns: budget.get().saturating_mul(periods),
+                used_ns: grant.usage.used.get(),
+                donated_ns: grant.usage.donated.get(),
+                depletions: grant.usage.depletions,
+                misses: grant.usage.misses,
+                overshoot_max_ns: grant.usage.overshoot_max.get(),
+                generation: u64::from(grant.who.generation()) + u64::from(grant.revoked),
+                state: grant.state().to_owned(),
+            }
+        };
+        self.grants.list.iter().enumerate().map(report).collect()
     }
 
     fn telemetry(&self) -> Telemetry {
