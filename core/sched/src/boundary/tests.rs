@@ -209,6 +209,31 @@ fn a_service_that_does_nothing_but_harm_is_cut_off() {
 }
 
 #[test]
+fn an_update_that_is_taken_wipes_the_refusals_before_it_out() {
+    let (mut boundary, service) = started();
+    for epoch in 1..6 {
+        for _ in 0..3 {
+            let harm = update(epoch, vec![Change::SetFloor { parts_per_million: 0 }]);
+            assert!(matches!(boundary.submit(MS(1), service, harm), Answer::Refused(_)));
+        }
+        assert_eq!(boundary.submit(MS(1), service, update(epoch, vec![])), Answer::Taken(vec![]));
+    }
+}
+
+#[test]
+fn a_context_that_asks_for_the_same_again_stays_where_it_is() {
+    let (mut boundary, service) = started();
+    assert!(matches!(
+        boundary.submit(MS(1), service, update(1, vec![context(1, 5, 10, 4)])),
+        Answer::Taken(_)
+    ));
+    assert_eq!(boundary.settings().contexts()[&1].home, cpu(2));
+    let again = boundary.submit(MS(1), service, update(2, vec![context(1, 5, 10, 4)]));
+    assert_eq!(again, Answer::Taken(vec![]));
+    assert_eq!(boundary.settings().contexts()[&1].home, cpu(2));
+}
+
+#[test]
 fn the_ended_leave_nothing_behind() {
     let (mut boundary, service) = started();
     let quota = Quota::new(MS(20), MS(100)).expect("it makes sense");
