@@ -140,6 +140,7 @@ impl<'a> Machine<'a> {
             policy: machine.policy,
             quantum: machine.quantum,
             tick: machine.tick,
+            floor_ppm: machine.floor_ppm,
             threads: (0..self.threads.len()).map(|index| self.thread_name(index)).collect(),
         }
     }
