@@ -41,13 +41,6 @@ const STEPS: usize = 150;
 
 /// What the checkers say when `lie` has its way once, in the first run that gives it an occasion.
 fn found_out<L: FnMut(&Cpu, &mut Fact) -> bool>(lie: impl Fn() -> L) -> String {
-    found_out_in(|seed| setting(seed), lie)
-}
-
-fn found_out_in<L: FnMut(&Cpu, &mut Fact) -> bool>(
-    setting: impl Fn(u64) -> Setting,
-    lie: impl Fn() -> L,
-) -> String {
     for seed in 0..500 {
         let checks = Checks::new(setting(seed));
         let mut drive = Drive::new(seed, Liar { checks, lie: lie(), lied: false, pending: None });
