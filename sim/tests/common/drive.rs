@@ -62,6 +62,7 @@ pub struct Drive<W> {
     quota: WaitQuota,
     registry: Registry,
     created: Vec<ContextRef>,
+    #[expect(clippy::vec_box, reason = "a context is boxed once and moves in its box")]
     loose: Vec<Box<Context>>,
     admitted: u32,
     policy: Policy,
