@@ -6,7 +6,7 @@
 //! Where two tags differ by less than the core can tell apart, either choice is right.
 
 use super::book::Book;
-use super::contexts::Grants;
+use super::contexts::{Grants, Lane};
 use super::fact::{Arrival, Fact, Seen, Why};
 use super::fluid::{Fluid, span};
 use super::reference::Preference;
@@ -502,7 +502,6 @@ impl<N: Number> Fairness<N> {
         decision: Decision,
     ) -> Result<(), String> {
         self.decisions += 1;
-        let with_contexts = grants.corner(at).holders > 0;
         let before = book.page(at).running.map(ThreadRef::index);
         if let Some(index) = before {
             self.charge(book, at, now, index);
@@ -515,11 +514,12 @@ impl<N: Number> Fairness<N> {
         let preference = match why {
             Why::Nothing => Preference::Free,
             Why::Preempted => Preference::None,
-            // Where there are contexts, whoever yields stands in the queue like one who was preempted.
-            Why::Yielded if with_contexts => Preference::None,
+            // On a context, whoever yields stands in the queue like one who was preempted.
+            Why::Yielded if book.page(at).on_context => Preference::None,
             Why::Yielded | Why::Blocked(..) => rest,
         };
-        let yielder = before.filter(|_| why == Why::Yielded && !with_contexts);
+        let shares = book.page(at).running.is_some_and(|thread| grants.lane(thread) == Lane::Fair);
+        let yielder = before.filter(|_| why == Why::Yielded && shares && !book.page(at).on_context);
         if let Some(thread) = book.page(at).running {
             match yielder {
                 Some(index) => {
@@ -536,6 +536,9 @@ impl<N: Number> Fairness<N> {
             Decision::Idle => None,
         };
         if let Some(run) = chosen.filter(|_| grants.corner(at).on_context) {
+            if let Some(index) = yielder {
+                self.requeue(at, index);
+            }
             (self.places[at].since, self.places[at].slice_end) = (now, run.slice_end.get());
             return Ok(());
         }

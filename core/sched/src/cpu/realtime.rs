@@ -168,6 +168,7 @@ impl Cpu {
     /// Makes `slot`, which holds a context and stands in no queue, ready; whether this CPU should reschedule.
     #[inline(never)]
     pub(super) fn publish_on_context(&mut self, now: Nanos, slot: u32) -> bool {
+        self.begin_contention(now, NohzExit::SecondRunnable);
         let occupant = taken(&mut self.slots, slot);
         occupant.state = State::Queued;
         let (thread_index, weight) = (occupant.entity.thread.index(), occupant.entity.weight);
@@ -214,11 +215,11 @@ impl Cpu {
         self.realtime.floor.claim(now).is_some_and(|(floor_due, _)| floor_due < due)
     }
 
-    /// Takes the thread that runs next out, if it is one with a context; else until when best effort may run.
+    /// Takes the thread that runs next out, if it is one with a context; else until when best effort may run. Whether
+    /// somebody of best effort is ready is for the caller to say.
     #[inline(never)]
-    pub(super) fn choose_context(&mut self, now: Nanos) -> Result<Choice, Nanos> {
+    pub(super) fn choose_context(&mut self, now: Nanos, waits: bool) -> Result<Choice, Nanos> {
         self.release_refills(now);
-        let waits = self.contended();
         self.realtime.floor.note_ready(now, waits);
         let Some(&(first, slot)) = self.realtime.ready.peek() else { return Err(Nanos::MAX) };
         if waits
@@ -250,6 +251,7 @@ impl Cpu {
                 self.fair.sleep(slot);
             }
             self.realtime.ready.insert(slot, urgency);
+            self.begin_contention(now, NohzExit::SecondRunnable);
         }
     }
 
