@@ -265,7 +265,10 @@ impl Cpu {
 
     /// Anybody who is ready and owed, rather than `slot`, which yields; else `slot`.
     fn choose_before(&mut self, now: Nanos, slot: u32, rule: DirectRule) -> Option<Choice> {
-        if self.band == Band::Deadline {
+        // On a context, or about to be on one again, it stands in line by its deadline.
+        let on_context = self.band == Band::Deadline
+            || self.at(slot).entity.context().is_some_and(|context| context.is_usable(now));
+        if on_context {
             self.requeue(now, slot);
             return self.choose(now, DirectRule::Refuse);
         }
