@@ -14,7 +14,7 @@ use crate::tournament::{Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
 use mainspring_report::Report;
-use mainspring_sched::context::Share;
+use mainspring_sched::admission::Floor;
 use mainspring_sched::{Affinity, Config, Cpu, Entity, Spec, WaitQuota};
 use mainspring_workload::{Start, Workload};
 use std::sync::Arc;
@@ -329,8 +329,8 @@ fn quota(workload: &Workload) -> WaitQuota {
 }
 
 /// What best effort keeps; a workload's floor is within range.
-pub(crate) fn floor(workload: &Workload) -> Share {
-    Share::new(workload.machine.floor_ppm).unwrap_or(Share::DEFAULT)
+pub(crate) fn floor(workload: &Workload) -> Floor {
+    Floor::from_ppm(workload.machine.floor_ppm).unwrap_or_default()
 }
 
 /// The CPU of each context: of those that it and its thread may use, the one with the least granted so far.
