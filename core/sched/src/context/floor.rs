@@ -20,8 +20,7 @@ pub(crate) struct FloorBudget {
 
 impl FloorBudget {
     pub(crate) fn new(floor: Floor) -> Self {
-        let refills =
-            floor.task().map(|task| Refills::new(task.cost, task.period, MAX_REFILLS, Nanos::ZERO));
+        let refills = floor.task().map(|task| Refills::new(task.cost, task.period, MAX_REFILLS, Nanos::ZERO));
         Self { refills, active: false }
     }
 

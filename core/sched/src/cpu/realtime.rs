@@ -52,7 +52,12 @@ pub(super) struct Realtime {
 
 impl Realtime {
     pub(super) fn new(floor: Floor) -> Self {
-        Self { ready: SeatHeap::new(), refilling: SeatHeap::new(), floor: FloorBudget::new(floor), overran: None }
+        Self {
+            ready: SeatHeap::new(),
+            refilling: SeatHeap::new(),
+            floor: FloorBudget::new(floor),
+            overran: None,
+        }
     }
 
     pub(super) fn reserve(&mut self, seats: usize) -> Result<(), TryReserveError> {
