@@ -3,7 +3,8 @@
 mod rig;
 
 use mainspring_abi::{ContextRef, Nanos, Policy};
-use mainspring_sched::context::{ContextSpec, LoanError, NoticeKind, Overrun, PutBack, Registry, Share};
+use mainspring_sched::admission::Floor;
+use mainspring_sched::context::{ContextSpec, LoanError, NoticeKind, Overrun, PutBack, Registry};
 use mainspring_sched::{
     AcceptError, BindRefusal, Config, Cpu, LendError, Seat, SeatError, State, Stop, Via, WaitKind,
 };
@@ -15,7 +16,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn with_floor(floor: Share) -> Self {
+    fn with_floor(floor: Floor) -> Self {
         let mut rig = Rig::new(Policy::Eevdf);
         rig.cpu = Cpu::new(Config { floor, ..Config::new(cpu_id(0), Policy::Eevdf) });
         rig.cpu.reserve(64).expect("64 seats fit");
@@ -25,7 +26,7 @@ impl Bench {
     }
 
     fn new() -> Self {
-        Self::with_floor(Share::NONE)
+        Self::with_floor(Floor::NONE)
     }
 
     /// A ready thread with a context of its own.
@@ -149,7 +150,7 @@ fn a_higher_band_goes_first_whatever_its_deadline() {
 
 #[test]
 fn best_effort_keeps_its_floor_under_contexts_that_want_everything() {
-    let mut bench = Bench::with_floor(Share::DEFAULT);
+    let mut bench = Bench::with_floor(Floor::DEFAULT);
     let hog = bench.rig.thread(64);
     bench.grant(ContextSpec { criticality: 255, ..ContextSpec::new(ms(200), ms(200)) });
     bench.timeline(1_000);
@@ -393,7 +394,7 @@ fn a_running_context_is_stopped_at_its_end_although_nobody_waits() {
 /// What best effort had while no context was there is not owed to it again.
 #[test]
 fn the_floor_does_not_pile_up_while_there_are_no_contexts() {
-    let mut bench = Bench::with_floor(Share::DEFAULT);
+    let mut bench = Bench::with_floor(Floor::DEFAULT);
     let hogs = [bench.rig.thread(64), bench.rig.thread(64)];
     let (rt, who) = bench.grant(ContextSpec::new(ms(10), ms(10)));
     bench.timeline(20);

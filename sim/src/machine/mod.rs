@@ -9,6 +9,7 @@ mod contexts;
 mod cpu_events;
 mod faults;
 mod foresight;
+mod islands;
 mod lane;
 mod log;
 mod network;
@@ -31,6 +32,7 @@ use crate::record::Recorder;
 use crate::tournament::{Tournament, keyed};
 use crate::watch::Watch;
 use contexts::Grants;
+use islands::Islands;
 use lane::Lane;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
 use mainspring_report::{Event, ScheduleEntry};
@@ -66,6 +68,7 @@ struct Machine<'a> {
     bases: Vec<usize>,
     endpoints: Vec<Endpoint>,
     grants: Grants,
+    islands: Islands,
     /// Overruns that the event in progress has left behind.
     overruns: Vec<Overran>,
     /// Timed operations up to this one have been carried out.

@@ -31,6 +31,7 @@ impl Machine<'_> {
         self.file_latencies();
         let threads = self.thread_reports();
         let contexts = self.context_reports();
+        let islands = self.island_reports();
         let telemetry = self.telemetry();
         let machine = &self.workload.machine;
         if let Some(schedule) = &mut self.schedule {
@@ -54,6 +55,7 @@ impl Machine<'_> {
             cpus,
             threads,
             contexts,
+            islands,
             notices: std::mem::take(&mut self.notices),
             events: self.schedule.is_some().then(|| std::mem::take(&mut self.events)),
             telemetry,

@@ -1,10 +1,12 @@
 //! Setting a machine up, and the loop that lets its time pass.
 
 use super::contexts::Grants;
+use super::islands::Islands;
 use super::lane::Lane;
 use super::network::Nic;
 use super::thread::{Endpoint, Stats, Thread};
 use super::{LATENCIES_AT_A_TIME, Machine, ReschedulesSent, foresight};
+use crate::admission;
 use crate::board::Board;
 use crate::digest::Digest;
 use crate::latency::Latencies;
@@ -14,7 +16,6 @@ use crate::tournament::{Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
 use mainspring_report::Report;
-use mainspring_sched::context::Share;
 use mainspring_sched::{Affinity, Config, Cpu, Entity, Spec, WaitQuota};
 use mainspring_workload::{Start, Workload};
 use std::sync::Arc;
@@ -76,6 +77,7 @@ impl<'a> Machine<'a> {
         let seed = options.seed;
         let (threads, bases) = instances(workload, seed);
         let cores = cores(workload, threads.len())?;
+        let islands = Islands::new(workload);
         let mut machine = Self {
             workload,
             seed,
@@ -93,7 +95,8 @@ impl<'a> Machine<'a> {
             acting: None,
             touched: Vec::new(),
             endpoints: workload.endpoints.iter().map(|_| Endpoint::default()).collect(),
-            grants: Grants::new(workload, &homes(workload)),
+            grants: Grants::new(workload, &islands.admission),
+            islands,
             overruns: Vec::new(),
             next_operation: 0,
             events: Vec::new(),
@@ -121,6 +124,7 @@ impl<'a> Machine<'a> {
         for cpu in 0..cpus {
             machine.placement.set(cpu, keyed(0, cpu));
         }
+        machine.tell_of_refusals();
         machine.plan_starts();
         machine.plan_faults();
         if let Some(out) = record {
@@ -185,7 +189,9 @@ impl<'a> Machine<'a> {
         let start_at = self.starts.last().map_or(Nanos::MAX, |(at, _)| *at);
         let operations = &self.workload.operations;
         let operation_at = operations.get(self.next_operation).map_or(Nanos::MAX, |next| next.time);
-        let outside = start_at.min(self.next_burst).min(self.next_exit).min(operation_at);
+        let island_at = self.islands.next();
+        let scheduled = start_at.min(operation_at).min(island_at);
+        let outside = scheduled.min(self.next_burst).min(self.next_exit);
         let next = cpu_at.min(outside);
         if next >= end {
             return None;
@@ -194,6 +200,8 @@ impl<'a> Machine<'a> {
         if cpu_at < outside {
             self.turn = self.turn.max(turn);
             self.cpu_event(cpu);
+        } else if island_at == next {
+            self.ask_for_island();
         } else if start_at == next {
             self.start_next();
         } else if operation_at == next {
@@ -313,7 +321,7 @@ fn cores(workload: &Workload, threads: usize) -> Result<Vec<Cpu>, RunError> {
         let config = Config {
             quantum: machine.quantum,
             tick: machine.tick,
-            floor: floor(workload),
+            floor: admission::floor(workload),
             ..Config::new(cpu, machine.policy)
         };
         let mut core = Cpu::new(config);
@@ -327,35 +335,4 @@ fn quota(workload: &Workload) -> WaitQuota {
     let limit = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let machine = &workload.machine;
     WaitQuota::new(limit(machine.waiters), limit(machine.waiters_per_process), workload.processes.len())
-}
-
-/// What best effort keeps; a workload's floor is within range.
-pub(crate) fn floor(workload: &Workload) -> Share {
-    Share::new(workload.machine.floor_ppm).unwrap_or(Share::DEFAULT)
-}
-
-/// The CPU of each context: of those that it and its thread may use, the one with the least granted so far.
-fn homes(workload: &Workload) -> Vec<usize> {
-    let mut granted = vec![0u128; workload.machine.cpus];
-    let mut homes = Vec::new();
-    for (table, spec) in workload.contexts.iter().enumerate() {
-        let bound = workload
-            .threads
-            .iter()
-            .find(|thread| thread.context == Some(table))
-            .and_then(|thread| thread.cpus);
-        for _ in 0..spec.instances() {
-            let allowed = |cpu: &usize| {
-                let within = |set: &Option<CpuSet>| {
-                    set.as_ref().is_none_or(|set| CpuId::new(*cpu).is_ok_and(|cpu| set.contains(cpu)))
-                };
-                within(&spec.cpus) && within(&bound)
-            };
-            let home =
-                (0..workload.machine.cpus).filter(allowed).min_by_key(|cpu| granted[*cpu]).unwrap_or(0);
-            granted[home] += (u128::from(spec.budget.get()) << 32) / u128::from(spec.period.get().max(1));
-            homes.push(home);
-        }
-    }
-    homes
 }

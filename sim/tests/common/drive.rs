@@ -1,7 +1,8 @@
 //! A few CPUs without a machine: events at random, each shown to a watcher.
 
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
-use mainspring_sched::context::{Context, ContextSpec, Overrun, Registry, Share};
+use mainspring_sched::admission::Floor;
+use mainspring_sched::context::{Context, ContextSpec, Overrun, Registry};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{
     Affinity, Authority, Config, Cpu, Decision, Entity, IdleConditions, Seat, Spec, State, Stop, Timeout,
@@ -95,7 +96,7 @@ pub fn setting(seed: u64) -> Setting {
 impl<W: Watch> Drive<W> {
     pub fn new(seed: u64, watch: W) -> Self {
         let (count, policy, floor_ppm) = shape(seed);
-        let floor = Share::new(floor_ppm).expect("a share");
+        let floor = Floor::from_ppm(floor_ppm).expect("a share");
         let cpus = (0..count).map(|index| {
             let id = CpuId::new(index).expect("few CPUs");
             let mut cpu = Cpu::new(Config { floor, ..Config::new(id, policy) });

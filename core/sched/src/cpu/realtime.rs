@@ -8,8 +8,9 @@
 
 use super::dispatch::Choice;
 use super::{Cpu, Decision, Dispatch, Overran, Seat, State, ThreadView, taken};
-use crate::context::floor::Floor;
-use crate::context::{Context, Overrun, Share, Urgency};
+use crate::admission::Floor;
+use crate::context::floor::FloorBudget;
+use crate::context::{Context, Overrun, Urgency};
 use crate::entity::{Authority, Entity};
 use crate::heap::{HeapKey, SeatHeap};
 use crate::telemetry::NohzExit;
@@ -44,14 +45,19 @@ impl HeapKey for RefillDue {
 pub(super) struct Realtime {
     ready: SeatHeap<Urgency>,
     refilling: SeatHeap<RefillDue>,
-    floor: Floor,
+    floor: FloorBudget,
     /// The last overrun that nobody has heard of yet.
     pub(super) overran: Option<Overran>,
 }
 
 impl Realtime {
-    pub(super) fn new(floor: Share) -> Self {
-        Self { ready: SeatHeap::new(), refilling: SeatHeap::new(), floor: Floor::new(floor), overran: None }
+    pub(super) fn new(floor: Floor) -> Self {
+        Self {
+            ready: SeatHeap::new(),
+            refilling: SeatHeap::new(),
+            floor: FloorBudget::new(floor),
+            overran: None,
+        }
     }
 
     pub(super) fn reserve(&mut self, seats: usize) -> Result<(), TryReserveError> {
