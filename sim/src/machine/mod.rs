@@ -10,11 +10,13 @@ mod cpu_events;
 mod faults;
 mod foresight;
 mod lane;
+mod leases;
 mod log;
 mod network;
 mod operations;
 mod outcome;
 mod program;
+mod rings;
 mod run;
 mod taps;
 mod thread;
@@ -32,11 +34,13 @@ use crate::tournament::{Tournament, keyed};
 use crate::watch::Watch;
 use contexts::Grants;
 use lane::Lane;
+use leases::Leases;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
 use mainspring_report::{Event, ScheduleEntry};
 use mainspring_sched::{Cpu, Overran, WaitQuota};
 use mainspring_workload::Workload;
 use network::Nic;
+use rings::Ring;
 use thread::{Endpoint, Thread};
 
 /// Everything there is in one run.
@@ -66,6 +70,8 @@ struct Machine<'a> {
     bases: Vec<usize>,
     endpoints: Vec<Endpoint>,
     grants: Grants,
+    leases: Leases,
+    rings: Vec<Ring>,
     /// Overruns that the event in progress has left behind.
     overruns: Vec<Overran>,
     /// Timed operations up to this one have been carried out.

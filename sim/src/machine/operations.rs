@@ -22,15 +22,20 @@ impl Machine<'_> {
                     self.adjust_grant(grant, budget, period);
                 }
             }
-            Operation::Logout(session) => self.logout(session),
+            Operation::Logout(session) => {
+                self.logout(session);
+                self.end_leases_of_session(session);
+            }
             Operation::Exit(target) => {
                 for thread in self.targets(target) {
                     self.kill(thread);
                 }
             }
             Operation::CloseEndpoint(endpoint) => self.close(endpoint),
-            Operation::RevokeLease(_)
-            | Operation::LeaveIsland(_)
+            Operation::RevokeLease(lease) => {
+                self.revoke_lease(lease);
+            }
+            Operation::LeaveIsland(_)
             | Operation::PolicyDies
             | Operation::PolicyStalls
             | Operation::PolicyWeight { .. }

@@ -2,7 +2,9 @@
 
 use super::contexts::Grants;
 use super::lane::Lane;
+use super::leases::Leases;
 use super::network::Nic;
+use super::rings::Ring;
 use super::thread::{Endpoint, Stats, Thread};
 use super::{LATENCIES_AT_A_TIME, Machine, ReschedulesSent, foresight};
 use crate::board::Board;
@@ -94,6 +96,8 @@ impl<'a> Machine<'a> {
             touched: Vec::new(),
             endpoints: workload.endpoints.iter().map(|_| Endpoint::default()).collect(),
             grants: Grants::new(workload, &homes(workload)),
+            leases: Leases::new(workload, &bases),
+            rings: workload.rings.iter().map(|spec| Ring::new(spec, &bases)).collect(),
             overruns: Vec::new(),
             next_operation: 0,
             events: Vec::new(),
@@ -184,7 +188,8 @@ impl<'a> Machine<'a> {
         let start_at = self.starts.last().map_or(Nanos::MAX, |(at, _)| *at);
         let operations = &self.workload.operations;
         let operation_at = operations.get(self.next_operation).map_or(Nanos::MAX, |next| next.time);
-        let outside = start_at.min(self.next_burst).min(self.next_exit).min(operation_at);
+        let lease_at = self.leases.next_start();
+        let outside = start_at.min(self.next_burst).min(self.next_exit).min(operation_at).min(lease_at);
         let next = cpu_at.min(outside);
         if next >= end {
             return None;
@@ -193,6 +198,9 @@ impl<'a> Machine<'a> {
         if cpu_at < outside {
             self.turn = self.turn.max(turn);
             self.cpu_event(cpu);
+        } else if lease_at == next {
+            // Before the threads, so that nobody starts where he would have to leave at once.
+            self.start_leases();
         } else if start_at == next {
             self.start_next();
         } else if operation_at == next {
@@ -204,6 +212,9 @@ impl<'a> Machine<'a> {
         }
         if !self.overruns.is_empty() {
             self.deal_with_overruns();
+        }
+        if self.leases.any() {
+            self.tend_leases();
         }
         if self.schedule.is_some() {
             for grant in 0..self.grants.list.len() {
@@ -221,14 +232,22 @@ impl<'a> Machine<'a> {
         let bound = self.starting_place(index);
         let cpu = match &self.threads[index].affinity {
             _ if bound.is_some() => bound.unwrap_or(0),
+            _ if self.leases.any() => self.open_place(index, owner(self.placement.first()).1),
             Affinity::Any => owner(self.placement.first()).1,
             Affinity::Only(cpus) => {
                 cpus.iter().map(CpuId::index).min_by_key(|cpu| self.placed_weight[*cpu]).unwrap_or(0)
             }
         };
         self.placed_weight[cpu] += weight;
-        self.placement.set(cpu, keyed(self.placed_weight[cpu], cpu));
+        self.rank_for_placement(cpu);
         self.admit(index, cpu, None);
+    }
+
+    /// How soon `cpu` is chosen for a thread that starts by itself: never while somebody has it to himself.
+    pub(super) fn rank_for_placement(&mut self, cpu: usize) {
+        let leased = self.leases.is_leased(cpu);
+        let rank = if leased { u64::MAX } else { keyed(self.placed_weight[cpu], cpu) };
+        self.placement.set(cpu, rank);
     }
 
     /// A fresh thread in instance `index`.
@@ -333,11 +352,19 @@ pub(crate) fn floor(workload: &Workload) -> Share {
     Share::new(workload.machine.floor_ppm).unwrap_or(Share::DEFAULT)
 }
 
-/// The CPU of each context: of those that it and its thread may use, the one with the least granted so far.
+/// The CPU of each context: of those that it and its thread may use, the one with the least granted so far. The context of
+/// a thread with a lease is on the leased CPU, and others are not if they can be elsewhere.
 fn homes(workload: &Workload) -> Vec<usize> {
     let mut granted = vec![0u128; workload.machine.cpus];
     let mut homes = Vec::new();
+    let leased: Vec<CpuId> =
+        workload.leases.iter().flat_map(|lease| lease.cpus.iter().collect::<Vec<_>>()).collect();
     for (table, spec) in workload.contexts.iter().enumerate() {
+        let lease = workload
+            .leases
+            .iter()
+            .find(|lease| workload.threads[lease.thread.thread].context == Some(table))
+            .map(|lease| lease.cpus);
         let bound = workload
             .threads
             .iter()
@@ -348,10 +375,14 @@ fn homes(workload: &Workload) -> Vec<usize> {
                 let within = |set: &Option<CpuSet>| {
                     set.as_ref().is_none_or(|set| CpuId::new(*cpu).is_ok_and(|cpu| set.contains(cpu)))
                 };
-                within(&spec.cpus) && within(&bound)
+                within(&spec.cpus) && within(&bound) && within(&lease)
             };
-            let home =
-                (0..workload.machine.cpus).filter(allowed).min_by_key(|cpu| granted[*cpu]).unwrap_or(0);
+            let kept_free =
+                |cpu: &usize| lease.is_none() && leased.iter().any(|leased| leased.index() == *cpu);
+            let home = (0..workload.machine.cpus)
+                .filter(allowed)
+                .min_by_key(|cpu| (kept_free(cpu), granted[*cpu]))
+                .unwrap_or(0);
             granted[home] += (u128::from(spec.budget.get()) << 32) / u128::from(spec.period.get().max(1));
             homes.push(home);
         }
