@@ -22,7 +22,10 @@ impl Machine<'_> {
                     self.adjust_if_it_holds(grant, budget, period);
                 }
             }
-            Operation::Logout(session) => self.logout(session),
+            Operation::Logout(session) => {
+                self.logout(session);
+                self.end_leases_of_session(session);
+            }
             Operation::Exit(target) => {
                 for thread in self.targets(target) {
                     self.kill(thread);
@@ -30,8 +33,10 @@ impl Machine<'_> {
             }
             Operation::CloseEndpoint(endpoint) => self.close(endpoint),
             Operation::LeaveIsland(island) => self.leave_island(island, "left"),
-            Operation::RevokeLease(_)
-            | Operation::PolicyDies
+            Operation::RevokeLease(lease) => {
+                self.revoke_lease(lease);
+            }
+            Operation::PolicyDies
             | Operation::PolicyStalls
             | Operation::PolicyWeight { .. }
             | Operation::PolicyProfile { .. } => {}

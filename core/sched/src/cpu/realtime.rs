@@ -182,6 +182,7 @@ impl Cpu {
         context.resume(now);
         if context.is_usable(now) {
             let urgency = context.urgency(thread_index);
+            self.end_solitude(now);
             self.realtime.ready.insert(slot, urgency);
             let reschedule = self.urgent(urgency);
             self.resched_wanted |= reschedule;
@@ -193,10 +194,18 @@ impl Cpu {
             self.at_mut(slot).state = State::Throttled;
             return false;
         }
+        self.end_solitude(now);
         self.fair.wake(slot, weight);
         self.enqueue(slot);
         self.resched_wanted |= self.current.is_none();
         self.current.is_none()
+    }
+
+    /// Somebody is about to wait for the CPU: whoever runs there is alone no longer, so the tick is back first.
+    fn end_solitude(&mut self, now: Nanos) {
+        if self.current.is_some() {
+            self.tick.restore(now, NohzExit::SecondRunnable, &mut self.telemetry);
+        }
     }
 
     /// Whether somebody so urgent should be looked at before the running thread goes on. Best effort is charged before

@@ -11,7 +11,7 @@ use mainspring_abi::{ContextRef, CpuId, Nanos};
 /// How a thread comes to a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Via {
-    /// It is new.
+    /// It is new, or its machine has moved it.
     Admit,
     /// This CPU stole it.
     Steal,
