@@ -5,8 +5,10 @@
 //! constructor that can refuse, and the refusal says what would have been accepted.
 #![no_std]
 
+pub mod boot;
 mod cpu_set;
 mod ids;
+pub mod kernel;
 mod policy;
 pub mod ring;
 mod time;
