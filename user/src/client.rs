@@ -65,6 +65,12 @@ impl Client {
         if let Some(at) = self.stash.iter().position(|cqe| cqe.user_data == ticket.0) {
             return Ok(Some(self.stash.swap_remove(at)));
         }
+        let found = self.search(ticket);
+        self.reaper.publish_for_caller();
+        found
+    }
+
+    fn search(&mut self, ticket: Ticket) -> Result<Option<CapCqe>, CapError> {
         loop {
             match self.reaper.reap() {
                 Reap::Completion(cqe) if cqe.user_data == ticket.0 => return Ok(Some(cqe)),

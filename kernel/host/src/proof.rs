@@ -14,8 +14,8 @@ pub struct Proof {
     pub about: &'static str,
     /// The machines to run it on, by number of CPUs.
     pub cpus: &'static [u32],
-    /// The boot manifest.
-    pub manifest: &'static str,
+    /// What the boot manifest starts: `start` or `serve`, the program, its capabilities, its argument.
+    pub starts: &'static [(&'static str, &'static str, &'static str, &'static str)],
     /// Programs of the boot image.
     pub programs: &'static [&'static str],
     /// Texts that must all appear in the serial output, each in a line of its own.
@@ -31,7 +31,7 @@ impl Proof {
     /// Runs it on one machine; `Err` says what did not hold, for people.
     pub fn run(&self, cpus: u32, watch: impl FnMut(&str)) -> Result<Run, String> {
         let machine = Machine { cpus, ..Machine::default() };
-        let image = image::build(self.manifest, self.programs, &[]).map_err(|error| error.to_string())?;
+        let image = image::build(&self.manifest(), self.programs, &[]).map_err(|error| error.to_string())?;
         let run = machine
             .run(&image, Duration::from_secs(self.seconds), watch)
             .map_err(|error: RunError| error.to_string())?;
@@ -39,6 +39,14 @@ impl Proof {
             None => Ok(run),
             Some(what) => Err(self.explain(cpus, &run, &what)),
         }
+    }
+
+    fn manifest(&self) -> String {
+        let argument = |text: &str| if text.is_empty() { String::new() } else { format!(" -- {text}") };
+        let line = |(how, program, caps, text): &(&str, &str, &str, &str)| {
+            format!("{how} {program} {caps}{}\n", argument(text))
+        };
+        self.starts.iter().map(line).collect()
     }
 
     /// What is wrong with a run.
@@ -65,16 +73,129 @@ impl Proof {
     }
 }
 
+const ALL: &str = "console,timer,threads,control,processes,park,memory,policy,info";
+
 /// All proofs.
-pub const PROOFS: &[Proof] = &[Proof {
-    name: "smoke",
-    about: "boot, timer preemption, handoff, blocked waits, exit, clean halt",
-    cpus: &[1],
-    manifest: "start smoke console,timer,threads,control,park,info,policy\n",
-    programs: &["smoke"],
-    markers: &["smoke: hello from ring 3", "kernel: status=ok"],
-    seconds: 20,
-}];
+pub const PROOFS: &[Proof] = &[
+    Proof {
+        name: "smoke",
+        about: "boot, preemption, ring fairness, blocked waits, direct handoff, exit, clean halt",
+        cpus: &[1],
+        starts: &[
+            ("serve", "echo", "console,serve:echo", ""),
+            ("start", "smoke", "console,timer,threads,control,park,info,policy,call:echo", ""),
+        ],
+        programs: &["smoke", "echo"],
+        markers: &[
+            "smoke: preemption=ok",
+            "smoke: registers=ok",
+            "smoke: blocked_waits=ok",
+            "smoke: ring_fairness=ok",
+            "smoke: deadlines=ok",
+            "smoke: fs_base=ok",
+            "smoke: direct_ipc=ok",
+            "exit: process=smoke code=0",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        seconds: 30,
+    },
+    Proof {
+        name: "spawn",
+        about: "processes: wait, exit, kill; timer-smoke, timer-flood, thread-lifecycle",
+        cpus: &[1, 2],
+        starts: &[("start", "spawn", ALL, "")],
+        programs: &["spawn", "child", "timer-smoke", "timer-flood", "thread-lifecycle"],
+        markers: &[
+            "timer-smoke: ok",
+            "timer-flood: granted=64 refused=8",
+            "thread-lifecycle: quota=ok",
+            "thread-lifecycle: churn=ok",
+            "thread-lifecycle: ok",
+            "spawn: child=timer-smoke code=0",
+            "spawn: child=timer-flood code=0",
+            "spawn: child=thread-lifecycle code=0",
+            "spawn: cleanup=ok",
+            "kernel: status=ok",
+        ],
+        seconds: 60,
+    },
+    Proof {
+        name: "measure",
+        about: "timed park and resume; a process that ends with a thread still parked",
+        cpus: &[1, 2],
+        starts: &[("start", "measure", ALL, "")],
+        programs: &["measure", "child"],
+        markers: &[
+            "measure: park_timeout=ok",
+            "measure: park_resume=ok",
+            "measure: exit_with_parked_thread=ok",
+            "kernel: status=ok",
+        ],
+        seconds: 30,
+    },
+    Proof {
+        name: "thread-fairness",
+        about: "CPU shares follow weights",
+        cpus: &[1],
+        starts: &[("start", "fairness", ALL, "weights")],
+        programs: &["fairness"],
+        markers: &["fairness: heavy weight=256", "fairness: shares=ok", "kernel: status=ok"],
+        seconds: 30,
+    },
+    Proof {
+        name: "thread-fairness-weight-change",
+        about: "a thread that changes its own weight gets the new share",
+        cpus: &[1],
+        starts: &[("start", "fairness", ALL, "change")],
+        programs: &["fairness"],
+        markers: &["fairness: changed weight=128", "fairness: weight_change=ok", "kernel: status=ok"],
+        seconds: 30,
+    },
+    Proof {
+        name: "thread-scale",
+        about: "the same work by 1, 2 and 4 threads",
+        cpus: &[2],
+        starts: &[("start", "scale", ALL, "")],
+        programs: &["scale"],
+        markers: &["scale: threads=1", "scale: threads=2", "done=ok", "kernel: status=ok"],
+        seconds: 90,
+    },
+    Proof {
+        name: "smp",
+        about: "1, 2, 4 and 8 CPUs: stealing, wakes across, shootdown, siblings",
+        cpus: &[1, 2, 4, 8],
+        starts: &[("start", "smp", ALL, "")],
+        programs: &["smp", "shooter"],
+        markers: &[
+            "smp: all_work=ok",
+            "smp: wakes_across=ok",
+            "smp: shootdown=ok",
+            "smp: siblings=ok",
+            "smp: all=ok",
+            "kernel: status=ok",
+        ],
+        seconds: 60,
+    },
+    Proof {
+        name: "idle",
+        about: "one idle second on four CPUs: no ticks, and waits on time",
+        cpus: &[4],
+        starts: &[("start", "smp", ALL, "idle")],
+        programs: &["smp", "shooter"],
+        markers: &["smp: idle=ok", "kernel: status=ok"],
+        seconds: 30,
+    },
+    Proof {
+        name: "hostile",
+        about: "programs that do what they may not; each ends only itself",
+        cpus: &[1, 2],
+        starts: &[("start", "hostile", ALL, "")],
+        programs: &["hostile", "attack"],
+        markers: &["hostile: neighbour_share=ok", "hostile: attacks=32 memory=ok", "kernel: status=ok"],
+        seconds: 60,
+    },
+];
 
 /// The proof called `name`.
 #[must_use]
@@ -108,9 +229,9 @@ mod tests {
     #[test]
     fn every_proof_names_programs_that_its_manifest_starts() {
         for proof in PROOFS {
-            for line in proof.manifest.lines().filter(|line| line.starts_with("start ")) {
-                let program = line.split_whitespace().nth(1).expect("a start line names a program");
-                assert!(proof.programs.contains(&program), "{}: {program}", proof.name);
+            for (how, program, _, _) in proof.starts {
+                assert!(["start", "serve"].contains(how), "{}: {how}", proof.name);
+                assert!(proof.programs.contains(program), "{}: {program}", proof.name);
             }
         }
     }

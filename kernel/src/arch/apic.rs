@@ -1,7 +1,7 @@
 //! The local APIC, in plain xAPIC mode: the timer of each CPU, and messages between CPUs.
 
-use super::ports::{mask_pics, pit_wait};
-use super::{DIRECT_MAP, cpu};
+use super::ports::{PIT_HZ, mask_pics, pit_elapsed, pit_start};
+use super::{DIRECT_MAP, clock, cpu};
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_sched::ClockEvent;
@@ -47,7 +47,7 @@ fn write(register: u64, value: u32) {
     unsafe { ((DIRECT_MAP + BASE + register) as *mut u32).write_volatile(value) };
 }
 
-/// The old interrupt controllers are shut, this CPU's APIC is on, and its timer has been measured.
+/// The old interrupt controllers are shut, this CPU's APIC is on, and the clocks have been measured.
 pub(super) fn init() {
     mask_pics();
     init_cpu();
@@ -61,14 +61,55 @@ pub(super) fn init_cpu() {
     write(DIVIDE, DIVIDE_BY_16);
 }
 
-const CALIBRATION_MS: u64 = 20;
+const ROUND_MS: u64 = 10;
+const ROUNDS: usize = 5;
 
-fn measure() {
+/// All three clocks read together, and how long that took.
+struct Sample {
+    pit: u64,
+    stamp: u64,
+    timer: u64,
+    gap: u64,
+}
+
+fn sample() -> Option<Sample> {
+    let stamp = clock::counter();
+    let pit = pit_elapsed()?;
+    let timer = u64::from(u32::MAX - read(CURRENT));
+    Some(Sample { pit, stamp, timer, gap: clock::counter() - stamp })
+}
+
+/// One stretch of time on all three clocks.
+fn round() -> Option<(Sample, Sample)> {
     write(INITIAL, u32::MAX);
-    pit_wait(CALIBRATION_MS);
-    let counts = u64::from(u32::MAX - read(CURRENT)).max(1);
+    pit_start();
+    let first = sample()?;
+    loop {
+        let last = sample()?;
+        if last.pit.saturating_sub(first.pit) * 1000 >= ROUND_MS * PIT_HZ {
+            return Some((first, last));
+        }
+    }
+}
+
+/// Measures the timer and the time stamp counter against the PIT. A host that holds the machine up does not stretch a
+/// round, since its end is read and not waited for; it may come between two readings, so the tightest round counts.
+fn measure() {
+    let mut best: Option<(u64, Sample, Sample)> = None;
+    let mut rounds = 0;
+    while rounds < ROUNDS {
+        let Some((first, last)) = round() else { continue };
+        rounds += 1;
+        let gap = first.gap.max(last.gap);
+        if best.as_ref().is_none_or(|(least, _, _)| gap < *least) {
+            best = Some((gap, first, last));
+        }
+    }
     write(INITIAL, 0);
-    SCALE.store((counts << 32) / (CALIBRATION_MS * 1_000_000), Ordering::Relaxed);
+    let Some((_, first, last)) = best else { return };
+    let nanos = (last.pit - first.pit) * 1_000_000_000 / PIT_HZ;
+    SCALE.store(((last.timer - first.timer).max(1) << 32) / nanos, Ordering::Relaxed);
+    clock::init(last.stamp - first.stamp, nanos);
 }
 
 /// Counts per millisecond of the timer, as measured.

@@ -108,7 +108,6 @@ boot_gdt_pointer:
     .global ap_trampoline
     .global ap_trampoline_end
     .global ap_stack
-    .global ap_number
     .global ap_table
     .code16
 ap_trampoline:
@@ -147,7 +146,6 @@ ap_long:
     mov fs, ax
     mov gs, ax
     mov rdx, [rip + ap_stack]
-    mov rdi, [rip + ap_number]
     mov rsi, [rip + ap_table]
     movabs rax, offset ap_high
     jmp rax
@@ -157,8 +155,6 @@ ap_gdt_pointer:
     .long boot_gdt
     .balign 8
 ap_stack:
-    .quad 0
-ap_number:
     .quad 0
 ap_table:
     .quad 0

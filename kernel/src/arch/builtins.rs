@@ -6,6 +6,12 @@ use core::arch::asm;
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
+/// Likewise: code of the precompiled `alloc` names it for cleanups that a panic never reaches.
+#[unsafe(no_mangle)]
+extern "C" fn _Unwind_Resume() -> ! {
+    panic!("nothing unwinds here")
+}
+
 /// # Safety
 ///
 /// As C's `memcpy`.

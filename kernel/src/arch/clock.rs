@@ -1,6 +1,5 @@
 //! The monotonic clock: the time stamp counter, calibrated once against the PIT.
 
-use super::ports::pit_wait;
 use core::arch::x86_64::_rdtsc;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::Nanos;
@@ -11,20 +10,15 @@ static SCALE: AtomicU64 = AtomicU64::new(0);
 /// The latest time that any CPU has been told: none is told an earlier one.
 static LATEST: AtomicU64 = AtomicU64::new(0);
 
-const CALIBRATION_MS: u64 = 20;
-
 pub(super) fn counter() -> u64 {
     // SAFETY: every x86_64 processor has the instruction, and the kernel may use it.
     unsafe { _rdtsc() }
 }
 
-pub(super) fn init() {
-    let before = counter();
-    pit_wait(CALIBRATION_MS);
-    let counts = (counter() - before).max(1);
-    let nanos = u128::from(CALIBRATION_MS) * 1_000_000;
-    SCALE.store(((nanos << 32) / u128::from(counts)) as u64, Ordering::Relaxed);
-    ORIGIN.store(before, Ordering::Relaxed);
+/// Time begins, with `counts` of the counter per `nanos` nanoseconds.
+pub(super) fn init(counts: u64, nanos: u64) {
+    SCALE.store(((u128::from(nanos) << 32) / u128::from(counts.max(1))) as u64, Ordering::Relaxed);
+    ORIGIN.store(counter(), Ordering::Relaxed);
 }
 
 /// Time since boot. Never goes back, on any CPU.

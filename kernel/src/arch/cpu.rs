@@ -7,7 +7,7 @@ use super::{apic, features, traps};
 use alloc::boxed::Box;
 use core::arch::asm;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use x86_64::VirtAddr;
 use x86_64::registers::model_specific::{FsBase, GsBase, KernelGsBase};
 use x86_64::registers::segmentation::{CS, DS, ES, SS, Segment};
@@ -169,14 +169,15 @@ pub fn take_pending() -> Pending {
     Pending { timer: bits & 1 != 0, message: bits & 2 != 0 }
 }
 
-/// Makes the calling CPU number `number`: segments, stacks, interrupts, system calls.
-fn settle(number: usize, stack: u64) {
+/// Makes what CPU `number` will need: its stacks and its block. Done by the boot CPU, which has a heap to make it from.
+fn prepare(number: usize) -> &'static mut CpuBlock {
+    let stack = paging::kernel_stack(number * STACKS_PER_CPU, STACK_BYTES);
     let mut tss = TaskStateSegment::new();
     for ist in 1..STACKS_PER_CPU {
         let top = paging::kernel_stack(number * STACKS_PER_CPU + ist, FAULT_STACK_BYTES);
         tss.interrupt_stack_table[ist - 1] = VirtAddr::new(top);
     }
-    let block = Box::leak(Box::new(CpuBlock {
+    Box::leak(Box::new(CpuBlock {
         this: core::ptr::null(),
         user_stack: 0,
         frame_end: 0,
@@ -186,7 +187,11 @@ fn settle(number: usize, stack: u64) {
         hard: AtomicU32::new(0),
         tss,
         gdt: GlobalDescriptorTable::new(),
-    }));
+    }))
+}
+
+/// Makes the calling CPU the one that `block` was made for: segments, interrupts, system calls.
+fn settle(block: &'static mut CpuBlock) {
     block.this = block;
     // In the order that syscall, sysret and the selectors of `context.rs` need.
     let code = block.gdt.append(Descriptor::kernel_code_segment());
@@ -208,16 +213,24 @@ fn settle(number: usize, stack: u64) {
     KernelGsBase::write(VirtAddr::zero());
     traps::load();
     features::init_syscalls();
-    APIC_IDS[number].store(apic::id(), Ordering::Relaxed);
+    APIC_IDS[block.index as usize].store(apic::id(), Ordering::Relaxed);
 }
 
-pub(super) fn stack_for(number: usize) -> u64 {
-    paging::kernel_stack(number * STACKS_PER_CPU, STACK_BYTES)
+/// The block of the CPU that is being started.
+static STARTING: AtomicPtr<CpuBlock> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Makes what the next CPU will need; the top of its stack.
+pub(super) fn prepare_next(number: usize) -> u64 {
+    let block = prepare(number);
+    let stack = block.kernel_stack;
+    STARTING.store(block, Ordering::Release);
+    stack
 }
 
 pub(super) fn init_boot_cpu(info: BootInfo) -> ! {
-    let stack = stack_for(0);
-    settle(0, stack);
+    let block = prepare(0);
+    let stack = block.kernel_stack;
+    settle(block);
     READY.store(true, Ordering::Relaxed);
     ONLINE.store(1, Ordering::Release);
     let info = Box::into_raw(Box::new(info));
@@ -235,10 +248,11 @@ extern "C" fn on_own_stack(info: *mut BootInfo) -> ! {
 }
 
 /// A CPU that was started has arrived, on the stack made for it.
-pub(super) fn settle_started(number: usize, stack: u64) {
+pub(super) fn settle_started() {
     features::init();
     apic::init_cpu();
-    settle(number, stack);
+    // SAFETY: `prepare_next` leaked the block for this CPU alone, which is the only one being started.
+    settle(unsafe { &mut *STARTING.load(Ordering::Acquire) });
     ONLINE.fetch_add(1, Ordering::AcqRel);
 }
 

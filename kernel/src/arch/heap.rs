@@ -9,22 +9,18 @@ use spin::Mutex;
 
 struct KernelHeap {
     heap: Mutex<Heap>,
-    all: AtomicU64,
     on_hard_paths: AtomicU64,
 }
 
 #[global_allocator]
 static HEAP: KernelHeap = KernelHeap {
     heap: Mutex::new(Heap::empty()),
-    all: AtomicU64::new(0),
     on_hard_paths: AtomicU64::new(0),
 };
 
 /// What the heap has been asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct AllocationCount {
-    /// All allocations since boot.
-    pub all: u64,
     /// Those on interrupt, wake, timeout and exit paths: always zero.
     pub on_hard_paths: u64,
     /// Bytes in use.
@@ -35,7 +31,6 @@ pub struct AllocationCount {
 #[must_use]
 pub fn allocations() -> AllocationCount {
     AllocationCount {
-        all: HEAP.all.load(Ordering::Relaxed),
         on_hard_paths: HEAP.on_hard_paths.load(Ordering::Relaxed),
         used: HEAP.heap.lock().used() as u64,
     }
@@ -44,7 +39,6 @@ pub fn allocations() -> AllocationCount {
 // SAFETY: the inner heap is an allocator behind a lock; counting changes nothing about what it returns.
 unsafe impl GlobalAlloc for KernelHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.all.fetch_add(1, Ordering::Relaxed);
         if cpu::on_hard_path() {
             self.on_hard_paths.fetch_add(1, Ordering::Relaxed);
         }

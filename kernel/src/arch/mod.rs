@@ -51,7 +51,6 @@ extern "C" fn start(start_info: u32) -> ! {
     frames::init(&info, &plan);
     paging::init();
     features::init();
-    clock::init();
     apic::init();
     cpu::init_boot_cpu(info)
 }

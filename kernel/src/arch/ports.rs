@@ -109,23 +109,41 @@ pub(super) fn mask_pics() {
     }
 }
 
-const PIT_HZ: u64 = 1_193_182;
+/// Counts per second of the PIT.
+pub(super) const PIT_HZ: u64 = 1_193_182;
 
-/// Waits for `ms` milliseconds (at most 50) on channel 2 of the PIT, which needs no interrupt.
-pub(super) fn pit_wait(ms: u64) {
-    let count = (PIT_HZ * ms / 1000) as u16;
-    let mut gate = Port::<u8>::new(0x61);
+const PIT_GATE: u16 = 0x61;
+
+/// Lets channel 2 of the PIT count down from the top; it takes 54 ms and needs no interrupt.
+pub(super) fn pit_start() {
+    let mut gate = Port::<u8>::new(PIT_GATE);
     // SAFETY: channel 2 drives the speaker only; its gate and output are bits of port 0x61.
     unsafe {
         let off = gate.read() & !3;
         gate.write(off);
         PortWriteOnly::<u8>::new(0x43).write(0xb0); // channel 2, both bytes, count down once
-        PortWriteOnly::<u8>::new(0x42).write(count as u8);
-        PortWriteOnly::<u8>::new(0x42).write((count >> 8) as u8);
+        PortWriteOnly::<u8>::new(0x42).write(0xff);
+        PortWriteOnly::<u8>::new(0x42).write(0xff);
         gate.write(off | 1);
-        while gate.read() & 0x20 == 0 {
-            core::hint::spin_loop();
-        }
-        gate.write(off);
+    }
+}
+
+/// How far it has counted since [`pit_start`], or `None` if it has reached its end.
+pub(super) fn pit_elapsed() -> Option<u64> {
+    // SAFETY: as above; latching and reading disturb nothing.
+    unsafe {
+        PortWriteOnly::<u8>::new(0x43).write(0x80);
+        let low = Port::<u8>::new(0x42).read();
+        let high = Port::<u8>::new(0x42).read();
+        let over = Port::<u8>::new(PIT_GATE).read() & 0x20 != 0;
+        (!over).then(|| u64::from(u16::MAX - u16::from_le_bytes([low, high])))
+    }
+}
+
+/// Waits for `ms` milliseconds, at most 50.
+pub(super) fn pit_wait(ms: u64) {
+    pit_start();
+    while pit_elapsed().is_some_and(|counts| counts * 1000 < ms * PIT_HZ) {
+        core::hint::spin_loop();
     }
 }

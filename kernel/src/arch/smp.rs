@@ -3,19 +3,14 @@
 use super::cpu::{self, MAX_CPUS};
 use super::ports::pit_wait;
 use super::{DIRECT_MAP, apic};
-use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The page below 1 MiB at which a starting CPU begins.
 pub const TRAMPOLINE: u64 = 0x8000;
-
-/// The stack of the CPU that is being started.
-static STACK: AtomicU64 = AtomicU64::new(0);
 
 unsafe extern "C" {
     static ap_trampoline: u8;
     static ap_trampoline_end: u8;
     static ap_stack: u8;
-    static ap_number: u8;
     static ap_table: u8;
 }
 
@@ -34,8 +29,7 @@ pub fn start(apic_id: u8) -> bool {
     if number >= MAX_CPUS || apic_id == apic::id() {
         return false;
     }
-    let stack = cpu::stack_for(number);
-    STACK.store(stack, Ordering::Release);
+    let stack = cpu::prepare_next(number);
     let len = offset(&raw const ap_trampoline_end) as usize;
     // SAFETY: source and target are mapped, apart from each other, and nobody executes the target yet.
     unsafe {
@@ -43,7 +37,6 @@ pub fn start(apic_id: u8) -> bool {
         core::ptr::copy_nonoverlapping(from, (DIRECT_MAP + TRAMPOLINE) as *mut u8, len);
     }
     write_word(offset(&raw const ap_stack), stack);
-    write_word(offset(&raw const ap_number), number as u64);
     write_word(offset(&raw const ap_table), super::paging::kernel_table());
     apic::send_init(apic_id);
     pit_wait(10);
@@ -60,7 +53,7 @@ pub fn start(apic_id: u8) -> bool {
 }
 
 /// Where a started CPU arrives in Rust: on its own stack, with the kernel's page tables.
-pub(super) extern "C" fn ap_start(number: u64) -> ! {
-    cpu::settle_started(number as usize, STACK.load(Ordering::Acquire));
+pub(super) extern "C" fn ap_start() -> ! {
+    cpu::settle_started();
     crate::secondary_main()
 }

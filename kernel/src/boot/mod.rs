@@ -67,6 +67,11 @@ pub fn run(info: &BootInfo) -> ! {
         }
     }
     OPEN.store(true, Ordering::Release);
+    for lane in lane::lanes() {
+        if lane.id() != lane::mine().id() {
+            wakeup::tell(lane);
+        }
+    }
     dispatch::start()
 }
 
@@ -75,7 +80,7 @@ static OPEN: AtomicBool = AtomicBool::new(false);
 /// A CPU other than the first waits until there is something to schedule, then does.
 pub fn run_secondary() -> ! {
     while !OPEN.load(Ordering::Acquire) {
-        core::hint::spin_loop();
+        let _ = cpu::halt();
     }
     dispatch::start()
 }
@@ -85,7 +90,7 @@ fn begin(image: &Image<'static>, start: &Start<'_>) {
     let data = start.data.and_then(|name| image.find(name)).unwrap_or(&[]);
     let program =
         Program { name: start.program, elf, arguments: start.arguments, data, grants: &start.grants };
-    match start_process(&program) {
+    match start_process(&program, 0) {
         Ok(process) => {
             process.essential.store(start.awaited, Ordering::Relaxed);
             AWAITED.fetch_add(u32::from(start.awaited), Ordering::Relaxed);

@@ -16,11 +16,12 @@ use crate::arch;
 use crate::object::caps::Object;
 use crate::object::inbox::{Awaits, Waiter};
 use crate::object::process::Process;
-use crate::object::thread::Thread;
+use crate::object::thread::{Queue, Thread};
 use mainspring_abi::Nanos;
-use mainspring_abi::ring::{CapError, CapSqeV2, op};
+use mainspring_abi::ring::{CapError, CapSqeV2, negotiate, op, word};
 use mainspring_ring::deadline::{AtDispatch, Budget, MethodTraits, Previous, Verdict, at_completion, at_dispatch, refused};
-use mainspring_ring::{CqPlace, Next, NoPlace, NotAccepted, SqOwner, SqRefusal};
+use mainspring_ring::sync::Ordering;
+use mainspring_ring::{CqPlace, Next, NoPlace, NotAccepted, Region, SqOwner, SqRefusal};
 
 /// What the requests of one entry lead to besides their completions.
 #[derive(Default)]
@@ -76,6 +77,7 @@ impl Call<'_> {
 /// Handles at most `limit` requests of `thread`'s ring.
 pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Turn) -> Result<u32, CapError> {
     let Some(queue) = thread.queue.lock().clone() else { return Err(CapError::RingClosed) };
+    check_version(&queue)?;
     if queue.shows_nothing() {
         return Ok(0);
     }
@@ -109,6 +111,16 @@ pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Tur
     let _ = service.finish();
     let _ = queue.release(lease);
     outcome.map(|()| requests)
+}
+
+/// What the submitter says of its entries must be what they are read as. The kernel's own copy decides how they are read;
+/// a submitter that says otherwise would be misread, so nothing is.
+fn check_version(queue: &Queue) -> Result<(), CapError> {
+    let abi = queue.geometry().abi();
+    let read = |index| queue.region().word(index).load(Ordering::Relaxed);
+    let (version, sizes) = (read(word::ABI_VERSION), read(word::ENTRY_SIZES));
+    let told = negotiate(version, sizes as u16, (sizes >> 16) as u16)?;
+    if told == abi { Ok(()) } else { Err(CapError::UnsupportedSqeVersion) }
 }
 
 fn handle(thread: &'static Thread, request: CapSqeV2, place: CqPlace, turn: &mut Turn) {

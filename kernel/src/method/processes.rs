@@ -38,12 +38,13 @@ pub struct Program<'a> {
 /// Programs lie below this.
 const PROGRAM_END: u64 = 0x4000_0000_0000;
 
-/// Starts a program. Nothing is left behind when it is refused.
-pub fn start_process(program: &Program<'_>) -> Result<&'static Process, CapError> {
+/// Starts a program, of which there are `handles` handles. Nothing is left behind when it is refused.
+pub fn start_process(program: &Program<'_>, handles: u32) -> Result<&'static Process, CapError> {
     let mut space = AddressSpace::new().map_err(refuse)?;
     let entry = load(&mut space, program.elf)?;
     map_bytes(&mut space, DATA, program.data, program.data.len() as u64, Flags::Read)?;
     let process = process::allocate(program.name, space)?;
+    process.state.lock().handles = handles;
     let started = tell(process, program).and_then(|()| {
         let new = NewThread {
             entry,
@@ -53,11 +54,12 @@ pub fn start_process(program: &Program<'_>) -> Result<&'static Process, CapError
             request: None,
             cpus: 0,
         };
-        create(process, &new)
+        create(process, &new, false)
     });
     match started {
         Ok(_) => Ok(process),
         Err(code) => {
+            process.state.lock().handles = 0;
             process.abandon();
             Err(code)
         }
@@ -144,23 +146,30 @@ pub fn spawner(call: &Call<'_>) -> Result<Answer, CapError> {
     let ProcessSpawnerMethod::Spawn =
         ProcessSpawnerMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)?;
     let caller = call.process();
-    let process = with_params::<process_spawn::Owned, _>(call, |params| {
-        let bad = |_| CapError::InvalidParameter;
+    let cap = caller.state.lock().caps.insert(Object::Reserved)?;
+    match spawn(call, caller) {
+        Ok(name) => caller.state.lock().caps.fulfil(cap, Object::ProcessHandle(name)),
+        Err(code) => {
+            let _ = caller.state.lock().caps.remove(cap);
+            return Err(code);
+        }
+    }
+    with_result::<wire_handle::Owned>(call, |mut result| result.set_cap(cap))
+}
+
+/// Starts what the parameters name, with one handle.
+fn spawn(call: &Call<'_>, caller: &Process) -> Result<ProcessRef, CapError> {
+    with_params::<process_spawn::Owned, _>(call, |params| {
         let name = text(params.get_program())?;
         let mut grants: Few<(&str, Object), STARTUP_CAPS> = Few::new();
-        for grant in params.get_grants().map_err(bad)? {
+        for grant in params.get_grants().map_err(|_| CapError::InvalidParameter)? {
             let object = caller.state.lock().caps.find(grant.get_cap())?;
             grants.push((text(grant.get_name())?, object)).map_err(|_| CapError::InvalidParameter)?;
         }
         let elf = crate::boot::program(name).ok_or(CapError::NotFound)?;
         let arguments = text(params.get_arguments())?;
-        start_process(&Program { name, elf, arguments, data: &[], grants: &grants })
-    })?;
-    let name = process.name();
-    process.state.lock().handles += 1;
-    let inserted = caller.state.lock().caps.insert(Object::ProcessHandle(name));
-    let cap = inserted.inspect_err(|_| process.drop_handle(name))?;
-    with_result::<wire_handle::Owned>(call, |mut result| result.set_cap(cap))
+        start_process(&Program { name, elf, arguments, data: &[], grants: &grants }, 1).map(Process::name)
+    })
 }
 
 pub fn handle(call: &mut Call<'_>, name: ProcessRef) -> Result<Answer, CapError> {

@@ -6,7 +6,7 @@ use crate::arch::{self, Flags, Frame, PAGE, USER_END, ring_memory};
 use crate::object::caps::Object;
 use crate::object::inbox::Awaits;
 use crate::object::process::{Process, THREADS};
-use crate::object::thread::{self, Thread};
+use crate::object::thread;
 use crate::sched::{mine, wakeup};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -35,8 +35,8 @@ pub struct NewThread {
     pub cpus: u64,
 }
 
-/// Makes a thread of `process` and lets it run. Nothing is left behind when it is refused.
-pub fn create(process: &Process, new: &NewThread) -> Result<ThreadRef, CapError> {
+/// Makes a thread of `process`, with one handle or none, and lets it run. Nothing is left behind when it is refused.
+pub fn create(process: &Process, new: &NewThread, handle: bool) -> Result<ThreadRef, CapError> {
     if new.entry >= USER_END {
         return Err(CapError::BadAddress);
     }
@@ -54,7 +54,7 @@ pub fn create(process: &Process, new: &NewThread) -> Result<ThreadRef, CapError>
         state.live += 1;
         place
     };
-    match create_in(process, new, affinity, place) {
+    match create_in(process, new, affinity, place, handle) {
         Ok(name) => Ok(name),
         Err(code) => {
             let mut state = process.state.lock();
@@ -65,7 +65,13 @@ pub fn create(process: &Process, new: &NewThread) -> Result<ThreadRef, CapError>
     }
 }
 
-fn create_in(process: &Process, new: &NewThread, affinity: Affinity, place: u32) -> Result<ThreadRef, CapError> {
+fn create_in(
+    process: &Process,
+    new: &NewThread,
+    affinity: Affinity,
+    place: u32,
+    handle: bool,
+) -> Result<ThreadRef, CapError> {
     let ring_address = RING_ARENA + u64::from(place) * RING_STRIDE;
     let stack = STACKS + u64::from(place) * STACK_STRIDE + PAGE as u64;
     let top = stack + STACK_BYTES - THREAD_BLOCK;
@@ -111,7 +117,13 @@ fn create_in(process: &Process, new: &NewThread, affinity: Affinity, place: u32)
         request: new.request,
         affinity,
     });
+    if handle {
+        thread.add_handle();
+    }
     if let Err(code) = wakeup::publish(thread, entity) {
+        if handle {
+            thread.drop_handle(name);
+        }
         *thread.queue.lock() = None;
         let _nothing = thread.inbox.lock().close(name);
         thread.abandon();
@@ -151,18 +163,16 @@ pub fn spawner(call: &Call<'_>) -> Result<Answer, CapError> {
         })
     })?;
     let process = call.process();
-    let name = create(process, &new)?;
-    let cap = give_handle(process, thread::slot(name.index()), name)?;
-    with_result::<handle::Owned>(call, |mut result| result.set_cap(cap))
-}
-
-fn give_handle(process: &Process, thread: &Thread, name: ThreadRef) -> Result<u32, CapError> {
-    thread.add_handle();
-    let inserted = process.state.lock().caps.insert(Object::ThreadHandle(name));
-    if inserted.is_err() {
-        thread.drop_handle(name);
+    // The number comes first: a thread that nobody has a handle of must not come to be.
+    let cap = process.state.lock().caps.insert(Object::Reserved)?;
+    match create(process, &new, true) {
+        Ok(name) => process.state.lock().caps.fulfil(cap, Object::ThreadHandle(name)),
+        Err(code) => {
+            let _ = process.state.lock().caps.remove(cap);
+            return Err(code);
+        }
     }
-    inserted
+    with_result::<handle::Owned>(call, |mut result| result.set_cap(cap))
 }
 
 pub fn control(call: &mut Call<'_>) -> Result<Answer, CapError> {

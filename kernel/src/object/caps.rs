@@ -36,6 +36,8 @@ pub enum Object {
     SchedulingPolicy,
     /// What the machine is.
     SystemInfo,
+    /// A number set aside for what is being made.
+    Reserved,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,6 +75,13 @@ impl Caps {
         let slot = &mut self.slots[index];
         slot.object = Some(object);
         Ok(u32::from(slot.generation) << 16 | index as u32)
+    }
+
+    /// Gives a number that was set aside its object.
+    pub fn fulfil(&mut self, cap: u32, object: Object) {
+        if self.find(cap) == Ok(Object::Reserved) {
+            self.slots[(cap & 0xffff) as usize].object = Some(object);
+        }
     }
 
     /// Takes `cap` out. Its number never means anything again.

@@ -31,10 +31,4 @@ impl ParkList {
     pub fn withdraw(&mut self, waiter: Waiter) {
         self.waiters.retain(|(_, one)| *one != waiter);
     }
-
-    /// How many wait.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.waiters.len()
-    }
 }

@@ -7,7 +7,7 @@ use crate::client::Client;
 use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use linked_list_allocator::Heap;
 use mainspring_abi::kernel::{DATA, Startup, THREAD_BLOCK, call};
 use mainspring_ring::SharedMemory;
@@ -180,6 +180,32 @@ pub unsafe fn poke(address: u64, value: u64) {
 pub unsafe fn peek(address: u64) -> u64 {
     // SAFETY: as asked of the caller.
     unsafe { (address as *const u64).read_volatile() }
+}
+
+/// The word at `address`, which is part of a mapping that the program made and keeps.
+///
+/// # Panics
+///
+/// If it is not the address of a word in the region for mappings.
+#[must_use]
+pub fn word(address: u64) -> &'static AtomicU64 {
+    use mainspring_abi::kernel::{MAPPINGS, STACKS};
+    assert!(address.is_multiple_of(8) && (MAPPINGS..STACKS).contains(&address), "not in a mapping");
+    // SAFETY: only the kernel maps anything there, for reading or writing by this program; if nothing is mapped the
+    // program is stopped, which is safe. All accesses are atomic.
+    unsafe { AtomicU64::from_ptr(address as *mut u64) }
+}
+
+/// A word of the ring at `ring`, as whoever does not keep to the rules can reach it.
+///
+/// # Panics
+///
+/// If it is beyond the ring's page.
+#[must_use]
+pub fn ring_word(ring: u64, index: usize) -> &'static AtomicU32 {
+    assert!(index < 1024, "beyond the ring");
+    // SAFETY: the first thread's ring is mapped for the life of the process, and all accesses are atomic.
+    unsafe { AtomicU32::from_ptr((ring as *mut u32).add(index)) }
 }
 
 /// Instructions and accesses that a program may not make, by name. Returns only if the processor allowed it.
