@@ -52,7 +52,7 @@ enum ProcessSpawnerMethod { spawn @0; }   # ProcessSpawn -> Handle
 struct Grant { name @0 :Text; cap @1 :UInt32; }
 struct ProcessSpawn { program @0 :Text; arguments @1 :Text; grants @2 :List(Grant); }
 # `wait` is as `join`.
-enum ProcessHandleMethod { wait @0; kill @1; }
+enum ProcessHandleMethod { wait @0; kill @1; detach @2; }
 
 # The calling process's address space, by whole pages.
 enum VirtualMemoryMethod {

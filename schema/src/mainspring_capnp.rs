@@ -2857,6 +2857,7 @@ pub mod process_spawn {
 pub enum ProcessHandleMethod {
     Wait = 0,
     Kill = 1,
+    Detach = 2,
 }
 
 impl ::capnp::introspect::Introspect for ProcessHandleMethod {
@@ -2871,6 +2872,7 @@ impl ::core::convert::TryFrom<u16> for ProcessHandleMethod {
         match value {
             0 => ::core::result::Result::Ok(Self::Wait),
             1 => ::core::result::Result::Ok(Self::Kill),
+            2 => ::core::result::Result::Ok(Self::Detach),
             n => ::core::result::Result::Err(::capnp::NotInSchema(n)),
         }
     }
@@ -2883,7 +2885,7 @@ impl ::capnp::traits::HasTypeId for ProcessHandleMethod {
     const TYPE_ID: u64 = 0xd7be_5101_2907_b5e3u64;
 }
 mod process_handle_method {
-pub(crate) static ENCODED_NODE: [::capnp::Word; 27] = [
+pub(crate) static ENCODED_NODE: [::capnp::Word; 31] = [
     ::capnp::word(0, 0, 0, 0, 5, 0, 6, 0),
     ::capnp::word(227, 181, 7, 41, 1, 81, 190, 215),
     ::capnp::word(17, 0, 0, 0, 2, 0, 0, 0),
@@ -2893,7 +2895,7 @@ pub(crate) static ENCODED_NODE: [::capnp::Word; 27] = [
     ::capnp::word(21, 0, 0, 0, 42, 1, 0, 0),
     ::capnp::word(37, 0, 0, 0, 7, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(33, 0, 0, 0, 55, 0, 0, 0),
+    ::capnp::word(33, 0, 0, 0, 79, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(109, 97, 105, 110, 115, 112, 114, 105),
@@ -2902,15 +2904,19 @@ pub(crate) static ENCODED_NODE: [::capnp::Word; 27] = [
     ::capnp::word(72, 97, 110, 100, 108, 101, 77, 101),
     ::capnp::word(116, 104, 111, 100, 0, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 1, 0, 1, 0),
-    ::capnp::word(8, 0, 0, 0, 1, 0, 2, 0),
+    ::capnp::word(12, 0, 0, 0, 1, 0, 2, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(17, 0, 0, 0, 42, 0, 0, 0),
+    ::capnp::word(29, 0, 0, 0, 42, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(1, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(9, 0, 0, 0, 42, 0, 0, 0),
+    ::capnp::word(21, 0, 0, 0, 42, 0, 0, 0),
+    ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
+    ::capnp::word(2, 0, 0, 0, 0, 0, 0, 0),
+    ::capnp::word(13, 0, 0, 0, 58, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(119, 97, 105, 116, 0, 0, 0, 0),
     ::capnp::word(107, 105, 108, 108, 0, 0, 0, 0),
+    ::capnp::word(100, 101, 116, 97, 99, 104, 0, 0),
 ];
 pub(crate) fn get_annotation_types(child_index: Option<u16>, index: u32) -> ::capnp::introspect::Type {
     ::capnp::introspect::panic_invalid_annotation_indices(child_index, index)

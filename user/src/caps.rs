@@ -247,6 +247,11 @@ impl Process {
         client::call(self.0, schema::ProcessHandleMethod::Wait as u16, &[], &mut []).map(|code| code as i32)
     }
 
+    /// Forgets it; it goes on.
+    pub fn detach(self) -> Result<(), CapError> {
+        client::call(self.0, schema::ProcessHandleMethod::Detach as u16, &[], &mut []).map(|_| ())
+    }
+
     /// Ends it.
     pub fn kill(&self) -> Result<(), CapError> {
         client::call(self.0, schema::ProcessHandleMethod::Kill as u16, &[], &mut []).map(|_| ())

@@ -194,5 +194,10 @@ pub fn handle(call: &mut Call<'_>, name: ProcessRef) -> Result<Answer, CapError>
             dispatch::end_process(process, KILLED_BY_HANDLE);
             Ok(Answer::Done(0))
         }
+        ProcessHandleMethod::Detach => {
+            call.process().state.lock().caps.remove(call.request.v1.cap_id)?;
+            process.drop_handle(name);
+            Ok(Answer::Done(0))
+        }
     }
 }

@@ -430,6 +430,8 @@ pub fn flushed() -> u64 {
 /// The first decision of a CPU; leaves to user mode and never comes back.
 pub fn start() -> ! {
     let here = mine();
+    // The message that brought a waiting CPU here has been taken.
+    here.message_pending.store(false, Ordering::Release);
     let decision = here.lock().resched(here, Stop::Nothing);
     carry_out(decision, None);
     arm(here);

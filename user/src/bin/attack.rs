@@ -231,7 +231,7 @@ fn fork_bomb(depth: u32) -> i64 {
         }
     }
     for child in children {
-        if child.wait() != Ok(0) {
+        if child.wait() != Ok(0) || child.detach().is_err() {
             return 3;
         }
     }

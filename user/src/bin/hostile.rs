@@ -54,11 +54,16 @@ const ATTACKS: &[(&str, i32)] = &[
 
 //= TICK:L4.reject ARCH:inv.user-copy ARCH:inv.exit-clean ARCH:exit.process
 fn main() -> i64 {
+    // The place of the honest thread stays mapped after its first use.
+    let first = caps::spawn(ThreadOptions::default(), || 0).expect("within the quota");
+    assert_eq!(first.join(), Ok(0));
+    first.detach().expect("a handle can be dropped");
     let before = settled(None);
     for (attack, expected) in ATTACKS {
         let child = caps::start("attack", attack, GRANTS).expect("the program is in the image");
         let code = child.wait().expect("its end is told");
         assert_eq!(code, *expected, "{attack}");
+        child.detach().expect("a handle can be dropped");
         say!("hostile: attack={attack} code={code} contained=ok");
     }
     neighbours_share();
@@ -106,12 +111,15 @@ fn neighbours_share() {
     stop.store(true, Ordering::Relaxed);
     let elapsed = caps::now() - began;
     assert_eq!(honest.join(), Ok(0));
-    for spinner in &spinners {
+    honest.detach().expect("a handle can be dropped");
+    let count = spinners.len();
+    for spinner in spinners {
         spinner.kill().expect("a handle can kill");
         assert_eq!(spinner.wait(), Ok(-3000));
+        spinner.detach().expect("a handle can be dropped");
     }
     let percent = runtime.load(Ordering::Relaxed) * 100 / elapsed;
     // One of four or more on its CPU: a quarter, less what moving between CPUs may cost.
     assert!(percent >= 12, "the honest thread got {percent} percent of a CPU");
-    say!("hostile: neighbour_share=ok percent={percent} spinners={}", spinners.len());
+    say!("hostile: neighbour_share=ok percent={percent} spinners={count}");
 }
