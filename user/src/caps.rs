@@ -14,7 +14,10 @@ const WORDS: usize = 96;
 const ZERO: Word = capnp::word(0, 0, 0, 0, 0, 0, 0, 0);
 
 /// Builds the parameters of kind `P`, and works with their bytes.
-fn with_params<P: Owned, T>(fill: impl FnOnce(P::Builder<'_>), work: impl FnOnce(&[u8]) -> T) -> Result<T, CapError> {
+fn with_params<P: Owned, T>(
+    fill: impl FnOnce(P::Builder<'_>),
+    work: impl FnOnce(&[u8]) -> T,
+) -> Result<T, CapError> {
     let mut words = [const { ZERO }; WORDS];
     let mut message = Builder::new(SingleSegmentAllocator::new(Word::words_to_bytes_mut(&mut words)));
     fill(message.init_root::<P::Builder<'_>>());
@@ -84,7 +87,8 @@ pub fn read_typed(buffer: &mut [u8]) -> Result<usize, CapError> {
 #[must_use]
 pub fn now() -> u64 {
     let method = schema::TimerMethod::Now as u16;
-    call_for::<schema::timer_now::Owned, _>(need("timer"), method, &[], |time| time.get_time_ns()).unwrap_or(0)
+    call_for::<schema::timer_now::Owned, _>(need("timer"), method, &[], |time| time.get_time_ns())
+        .unwrap_or(0)
 }
 
 /// Asks to be told at `deadline_ns`.
@@ -104,7 +108,9 @@ pub fn begin_sleep(deadline_ns: u64) -> Result<Ticket, CapError> {
 /// Sleeps until `deadline_ns`.
 pub fn sleep_until(deadline_ns: u64) -> Result<(), CapError> {
     let method = schema::TimerMethod::Sleep as u16;
-    call_with::<schema::timer_sleep::Owned>(need("timer"), method, |mut params| params.set_deadline_ns(deadline_ns))?;
+    call_with::<schema::timer_sleep::Owned>(need("timer"), method, |mut params| {
+        params.set_deadline_ns(deadline_ns);
+    })?;
     Ok(())
 }
 
@@ -169,7 +175,11 @@ pub fn spawn_raw(options: ThreadOptions, entry: u64, argument: u64) -> Result<Th
             params.set_request_ns(options.request_ns);
             params.set_cpus(options.cpus);
         },
-        |bytes| call_for::<schema::handle::Owned, _>(need("threads"), method, bytes, |made| Thread(made.get_cap())),
+        |bytes| {
+            call_for::<schema::handle::Owned, _>(need("threads"), method, bytes, |made| {
+                Thread(made.get_cap())
+            })
+        },
     )?
 }
 
@@ -237,7 +247,11 @@ pub fn start(program: &str, arguments: &str, grants: &[&str]) -> Result<Process,
                 grant.set_cap(find(name).unwrap_or(0));
             }
         },
-        |bytes| call_for::<schema::handle::Owned, _>(need("processes"), method, bytes, |made| Process(made.get_cap())),
+        |bytes| {
+            call_for::<schema::handle::Owned, _>(need("processes"), method, bytes, |made| {
+                Process(made.get_cap())
+            })
+        },
     )?
 }
 
@@ -258,7 +272,12 @@ impl Process {
     }
 }
 
-fn memory(method: schema::VirtualMemoryMethod, address: u64, pages: u32, access: schema::Access) -> Result<u64, CapError> {
+fn memory(
+    method: schema::VirtualMemoryMethod,
+    address: u64,
+    pages: u32,
+    access: schema::Access,
+) -> Result<u64, CapError> {
     let mapping = method == schema::VirtualMemoryMethod::Map;
     with_params::<schema::memory_range::Owned, _>(
         |mut params| {
@@ -268,7 +287,9 @@ fn memory(method: schema::VirtualMemoryMethod, address: u64, pages: u32, access:
         },
         |bytes| {
             if mapping {
-                call_for::<schema::memory_range::Owned, _>(need("memory"), method as u16, bytes, |made| made.get_address())
+                call_for::<schema::memory_range::Owned, _>(need("memory"), method as u16, bytes, |made| {
+                    made.get_address()
+                })
             } else {
                 client::call(need("memory"), method as u16, bytes, &mut []).map(|_| address)
             }
@@ -338,17 +359,18 @@ pub struct Usage {
 /// What the machine has in use.
 pub fn usage() -> Result<Usage, CapError> {
     let info = need("info");
-    let mut usage = call_for::<schema::memory::Owned, _>(info, schema::SystemInfoMethod::Memory as u16, &[], |memory| {
-        Usage {
-            free_frames: memory.get_free_frames(),
-            heap_used: memory.get_heap_used(),
-            hard_path_allocations: memory.get_hard_path_allocations(),
-            cpus: 0,
-            threads: 0,
-            processes: 0,
-            pending_waits: 0,
-        }
-    })?;
+    let mut usage =
+        call_for::<schema::memory::Owned, _>(info, schema::SystemInfoMethod::Memory as u16, &[], |memory| {
+            Usage {
+                free_frames: memory.get_free_frames(),
+                heap_used: memory.get_heap_used(),
+                hard_path_allocations: memory.get_hard_path_allocations(),
+                cpus: 0,
+                threads: 0,
+                processes: 0,
+                pending_waits: 0,
+            }
+        })?;
     call_for::<schema::objects::Owned, _>(info, schema::SystemInfoMethod::Objects as u16, &[], |objects| {
         usage.cpus = objects.get_cpus();
         usage.threads = objects.get_threads();
@@ -361,7 +383,9 @@ pub fn usage() -> Result<Usage, CapError> {
 /// The range of ring versions that the kernel speaks.
 pub fn ring_versions() -> Result<(u32, u32), CapError> {
     let method = schema::SystemInfoMethod::RingVersions as u16;
-    call_for::<schema::ring_versions::Owned, _>(need("info"), method, &[], |range| (range.get_oldest(), range.get_newest()))
+    call_for::<schema::ring_versions::Owned, _>(need("info"), method, &[], |range| {
+        (range.get_oldest(), range.get_newest())
+    })
 }
 
 /// A CPU's counters.
@@ -445,7 +469,12 @@ pub fn receive(cap: u32, buffer: &mut [u8]) -> Result<ReceivedCall, CapError> {
 }
 
 /// Answers a call and waits for the next one, with one entry into the kernel.
-pub fn answer_and_receive(cap: u32, call_id: u32, answer: &[u8], buffer: &mut [u8]) -> Result<ReceivedCall, CapError> {
+pub fn answer_and_receive(
+    cap: u32,
+    call_id: u32,
+    answer: &[u8],
+    buffer: &mut [u8],
+) -> Result<ReceivedCall, CapError> {
     let answered = client::submit(return_request(cap, call_id, answer))?;
     let received = client::submit(receive_request(cap, buffer))?;
     client::enter(2, mainspring_abi::kernel::FOREVER)?;

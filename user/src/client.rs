@@ -27,7 +27,8 @@ pub struct Client {
 impl Client {
     pub(crate) fn new(memory: SharedMemory) -> Self {
         let memory = Arc::new(memory);
-        let geometry = Geometry::new(RingAbi::V2, SQ_ENTRIES, CQ_ENTRIES).expect("the ABI's sizes are a ring's");
+        let geometry =
+            Geometry::new(RingAbi::V2, SQ_ENTRIES, CQ_ENTRIES).expect("the ABI's sizes are a ring's");
         Self {
             submitter: Submitter::new(memory.clone(), geometry),
             reaper: Reaper::new(memory, geometry),

@@ -4,29 +4,29 @@
 //! parks only while it still is 2; whoever frees a 2 wakes one. So a waiter either sees the lock free or is woken.
 
 use crate::caps;
-use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering};
+use spin::{Mutex, MutexGuard};
 
 /// A lock that does not spin.
 #[derive(Debug, Default)]
 pub struct ParkMutex<T> {
     word: AtomicU32,
-    value: UnsafeCell<T>,
+    /// Free whenever the word is taken anew, so it is never waited for.
+    value: Mutex<T>,
 }
-
-#[expect(unsafe_code, reason = "a lock hands out what it guards")]
-// SAFETY: the value is reached only by who holds the lock.
-unsafe impl<T: Send> Sync for ParkMutex<T> {}
 
 /// The lock, held.
 #[derive(Debug)]
-pub struct Held<'a, T>(&'a ParkMutex<T>);
+pub struct Held<'a, T> {
+    mutex: &'a ParkMutex<T>,
+    value: Option<MutexGuard<'a, T>>,
+}
 
 impl<T> ParkMutex<T> {
     /// A free lock.
     pub const fn new(value: T) -> Self {
-        Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
+        Self { word: AtomicU32::new(0), value: Mutex::new(value) }
     }
 
     /// Waits until it is free, and takes it.
@@ -37,32 +37,29 @@ impl<T> ParkMutex<T> {
                 let _ = caps::park(self.word.as_ptr() as u64, 2, 0);
             }
         }
-        Held(self)
+        Held { mutex: self, value: Some(self.value.lock()) }
     }
 }
 
 impl<T> Drop for Held<'_, T> {
     fn drop(&mut self) {
+        self.value = None;
         // Release: pairs with the acquire of whoever takes it next.
-        if self.0.word.swap(0, Ordering::Release) == 2 {
-            let _ = caps::unpark(self.0.word.as_ptr() as u64, 1);
+        if self.mutex.word.swap(0, Ordering::Release) == 2 {
+            let _ = caps::unpark(self.mutex.word.as_ptr() as u64, 1);
         }
     }
 }
 
-#[expect(unsafe_code, reason = "a lock hands out what it guards")]
 impl<T> Deref for Held<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: the lock is held.
-        unsafe { &*self.0.value.get() }
+        self.value.as_ref().expect("held until dropped")
     }
 }
 
-#[expect(unsafe_code, reason = "a lock hands out what it guards")]
 impl<T> DerefMut for Held<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the lock is held, by this value alone.
-        unsafe { &mut *self.0.value.get() }
+        self.value.as_mut().expect("held until dropped")
     }
 }

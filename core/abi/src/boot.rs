@@ -41,7 +41,9 @@ pub enum ImageError {
 impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAnImage => f.write_str("not a boot image; start with `-initrd` and one made by the host tool"),
+            Self::NotAnImage => {
+                f.write_str("not a boot image; start with `-initrd` and one made by the host tool")
+            }
             Self::Truncated => f.write_str("the boot image ends before its table does"),
             Self::BadRow(row) => write!(f, "row {row} of the boot image lies outside of it"),
         }

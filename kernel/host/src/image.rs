@@ -60,7 +60,9 @@ pub fn build(manifest: &str, programs: &[&str], pieces: &[(&str, &[u8])]) -> Res
         let path = kernel_dir().join(program);
         match fs::read(&path) {
             Ok(bytes) => parts.push(((*program).to_owned(), bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(BuildError::NotBuilt { path }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(BuildError::NotBuilt { path });
+            }
             Err(error) => return Err(BuildError::Io { path, error }),
         }
     }
@@ -89,7 +91,8 @@ mod tests {
 
     #[test]
     fn what_is_put_into_an_image_is_found_in_it() {
-        let bytes = build("start x console", &[], &[("plan", b"abc"), ("empty", b"")]).expect("no file is needed");
+        let bytes =
+            build("start x console", &[], &[("plan", b"abc"), ("empty", b"")]).expect("no file is needed");
         let image = Image::new(&bytes).expect("it was just made");
         assert_eq!(image.find(MANIFEST), Some(&b"start x console"[..]));
         assert_eq!(image.find("plan"), Some(&b"abc"[..]));

@@ -23,7 +23,10 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Options>, Str
     while let Some(word) = arguments.next() {
         let mut number = || {
             let text = arguments.next().ok_or(format!("{word} needs a number"))?;
-            text.parse::<u32>().ok().filter(|n| (1..=16).contains(n)).ok_or(format!("{text} is not a number from 1 to 16"))
+            text.parse::<u32>()
+                .ok()
+                .filter(|n| (1..=16).contains(n))
+                .ok_or(format!("{text} is not a number from 1 to 16"))
         };
         match word.as_str() {
             "--help" | "-h" | "--list" => return Ok(None),
@@ -31,7 +34,9 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Options>, Str
             "--cpus" => options.cpus = Some(number()?),
             "--times" => options.times = number()?,
             "all" => options.proofs.extend(PROOFS),
-            name => options.proofs.push(proof::find(name).ok_or(format!("no proof is called {name}; see --list"))?),
+            name => options
+                .proofs
+                .push(proof::find(name).ok_or(format!("no proof is called {name}; see --list"))?),
         }
     }
     if options.proofs.is_empty() { Err("which proof? see --list".to_owned()) } else { Ok(Some(options)) }

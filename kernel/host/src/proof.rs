@@ -51,7 +51,8 @@ impl Proof {
 
     /// What is wrong with a run.
     fn complaint(&self, run: &Run) -> Option<String> {
-        let missing = self.markers.iter().find(|marker| !run.serial.iter().any(|line| line.contains(**marker)));
+        let missing =
+            self.markers.iter().find(|marker| !run.serial.iter().any(|line| line.contains(**marker)));
         match (run.code, missing) {
             (None, Some(marker)) => Some(format!("{} s passed without the marker `{marker}`", self.seconds)),
             (None, None) => Some(format!("{} s passed and the machine did not end", self.seconds)),

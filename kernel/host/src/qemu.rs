@@ -71,7 +71,18 @@ impl Machine {
     /// The command that starts it with the boot image in `initrd`; its serial line is standard input and output.
     pub fn command(&self, initrd: &std::path::Path) -> Result<Command, BuildError> {
         let mut qemu = Command::new("qemu-system-x86_64");
-        qemu.args(["-M", "q35", "-cpu", "max", "-display", "none", "-no-reboot", "-nodefaults", "-serial", "stdio"]);
+        qemu.args([
+            "-M",
+            "q35",
+            "-cpu",
+            "max",
+            "-display",
+            "none",
+            "-no-reboot",
+            "-nodefaults",
+            "-serial",
+            "stdio",
+        ]);
         qemu.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
         qemu.args(["-smp", &self.cpus.to_string(), "-m", &format!("{}M", self.memory_mb)]);
         if self.icount {
@@ -87,7 +98,12 @@ impl Machine {
     }
 
     /// Runs it with this boot image until it ends or `deadline` has passed, showing each line to `watch`.
-    pub fn run(&self, image: &[u8], deadline: Duration, mut watch: impl FnMut(&str)) -> Result<Run, RunError> {
+    pub fn run(
+        &self,
+        image: &[u8],
+        deadline: Duration,
+        mut watch: impl FnMut(&str),
+    ) -> Result<Run, RunError> {
         let initrd = Scratch::new(image)?;
         let began = Instant::now();
         let mut child = self

@@ -149,7 +149,10 @@ impl ContextCell {
     /// # Panics
     ///
     /// If it has not.
-    #[expect(clippy::mut_from_ref, reason = "the owner word makes this CPU its only user, and handlers are not nested")]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the owner word makes this CPU its only user, and handlers are not nested"
+    )]
     pub fn mine(&self) -> &mut Context {
         assert_eq!(self.owner.load(Ordering::Relaxed), cpu::index() as u32 + 1, "another CPU's context");
         // SAFETY: this CPU is the owner, is not interrupted in the kernel, and makes no second reference while one

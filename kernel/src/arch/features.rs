@@ -2,12 +2,12 @@
 
 use super::traps;
 use raw_cpuid::CpuId;
+use x86_64::PrivilegeLevel::{Ring0, Ring3};
 use x86_64::VirtAddr;
 use x86_64::registers::control::{Cr4, Cr4Flags, Efer, EferFlags};
 use x86_64::registers::model_specific::{LStar, SFMask, Star};
 use x86_64::registers::rflags::RFlags;
 use x86_64::structures::gdt::SegmentSelector;
-use x86_64::PrivilegeLevel::{Ring0, Ring3};
 
 /// Turns on what there is: no execution and no access of user pages by the kernel, and no peeking at tables by users.
 pub(super) fn init() {

@@ -116,7 +116,10 @@ pub(super) fn plan(info: &BootInfo) -> Plan {
     for range in &info.memory {
         let start = range.start.max(kernel_end());
         let pieces = if image.start < range.end && image.end > start {
-            [Range { start, end: image.start & !(PAGE as u64 - 1) }, Range { start: image.end, end: range.end }]
+            [
+                Range { start, end: image.start & !(PAGE as u64 - 1) },
+                Range { start: image.end, end: range.end },
+            ]
         } else {
             [Range { start, end: range.end }, Range { start: 0, end: 0 }]
         };
@@ -126,7 +129,10 @@ pub(super) fn plan(info: &BootInfo) -> Plan {
             }
         }
     }
-    assert!(best.end - best.start > HEAP + (16 << 20), "too little memory; start the machine with 256 MiB or more");
+    assert!(
+        best.end - best.start > HEAP + (16 << 20),
+        "too little memory; start the machine with 256 MiB or more"
+    );
     Plan {
         heap_start: best.start,
         heap_len: HEAP as usize,

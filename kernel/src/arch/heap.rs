@@ -13,10 +13,7 @@ struct KernelHeap {
 }
 
 #[global_allocator]
-static HEAP: KernelHeap = KernelHeap {
-    heap: Mutex::new(Heap::empty()),
-    on_hard_paths: AtomicU64::new(0),
-};
+static HEAP: KernelHeap = KernelHeap { heap: Mutex::new(Heap::empty()), on_hard_paths: AtomicU64::new(0) };
 
 /// What the heap has been asked for.
 #[derive(Clone, Copy, Debug)]

@@ -134,7 +134,8 @@ pub(super) fn init() {
     let rodata = ((&raw const __rodata_start) as u64)..((&raw const __rodata_end) as u64);
     let kernel = |address: u64, level: u32, bits: u64| {
         // SAFETY: the tables are being built and nobody uses them yet.
-        let slot = unsafe { walk(root, address, level, PRESENT | WRITE) }.expect("memory for the kernel's tables");
+        let slot =
+            unsafe { walk(root, address, level, PRESENT | WRITE) }.expect("memory for the kernel's tables");
         // SAFETY: as above.
         unsafe { *slot = bits | PRESENT | GLOBAL };
     };
@@ -203,7 +204,8 @@ pub(super) fn kernel_stack(number: usize, bytes: usize) -> u64 {
         let frame = Frame::new().expect("memory for a kernel stack").into_address();
         // SAFETY: stacks are made by the boot CPU alone, before others use their region.
         unsafe {
-            let slot = walk(root, base + at as u64, 0, PRESENT | WRITE).expect("memory for a kernel stack's tables");
+            let slot =
+                walk(root, base + at as u64, 0, PRESENT | WRITE).expect("memory for a kernel stack's tables");
             *slot = frame | PRESENT | WRITE | NO_EXECUTE | GLOBAL;
         }
     }

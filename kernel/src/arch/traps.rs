@@ -230,9 +230,28 @@ macro_rules! stubs {
     };
 }
 stubs!(
-    trap_stub_0, trap_stub_1, trap_stub_3, trap_stub_4, trap_stub_5, trap_stub_6, trap_stub_7, trap_stub_10,
-    trap_stub_11, trap_stub_12, trap_stub_13, trap_stub_14, trap_stub_16, trap_stub_17, trap_stub_19, trap_stub_32,
-    trap_stub_48, trap_stub_49, trap_stub_255, fatal_stub_2, fatal_stub_8, fatal_stub_18
+    trap_stub_0,
+    trap_stub_1,
+    trap_stub_3,
+    trap_stub_4,
+    trap_stub_5,
+    trap_stub_6,
+    trap_stub_7,
+    trap_stub_10,
+    trap_stub_11,
+    trap_stub_12,
+    trap_stub_13,
+    trap_stub_14,
+    trap_stub_16,
+    trap_stub_17,
+    trap_stub_19,
+    trap_stub_32,
+    trap_stub_48,
+    trap_stub_49,
+    trap_stub_255,
+    fatal_stub_2,
+    fatal_stub_8,
+    fatal_stub_18
 );
 
 fn build() -> InterruptDescriptorTable {
@@ -242,13 +261,17 @@ fn build() -> InterruptDescriptorTable {
     unsafe {
         idt.divide_error.set_handler_addr(at(trap_stub_0));
         idt.debug.set_handler_addr(at(trap_stub_1));
-        idt.non_maskable_interrupt.set_handler_addr(at(fatal_stub_2)).set_stack_index(u16::from(cpu::IST_NMI) - 1);
+        idt.non_maskable_interrupt
+            .set_handler_addr(at(fatal_stub_2))
+            .set_stack_index(u16::from(cpu::IST_NMI) - 1);
         idt.breakpoint.set_handler_addr(at(trap_stub_3));
         idt.overflow.set_handler_addr(at(trap_stub_4));
         idt.bound_range_exceeded.set_handler_addr(at(trap_stub_5));
         idt.invalid_opcode.set_handler_addr(at(trap_stub_6));
         idt.device_not_available.set_handler_addr(at(trap_stub_7));
-        idt.double_fault.set_handler_addr(at(fatal_stub_8)).set_stack_index(u16::from(cpu::IST_DOUBLE_FAULT) - 1);
+        idt.double_fault
+            .set_handler_addr(at(fatal_stub_8))
+            .set_stack_index(u16::from(cpu::IST_DOUBLE_FAULT) - 1);
         idt.invalid_tss.set_handler_addr(at(trap_stub_10));
         idt.segment_not_present.set_handler_addr(at(trap_stub_11));
         idt.stack_segment_fault.set_handler_addr(at(trap_stub_12));
@@ -256,7 +279,9 @@ fn build() -> InterruptDescriptorTable {
         idt.page_fault.set_handler_addr(at(trap_stub_14));
         idt.x87_floating_point.set_handler_addr(at(trap_stub_16));
         idt.alignment_check.set_handler_addr(at(trap_stub_17));
-        idt.machine_check.set_handler_addr(at(fatal_stub_18)).set_stack_index(u16::from(cpu::IST_MACHINE_CHECK) - 1);
+        idt.machine_check
+            .set_handler_addr(at(fatal_stub_18))
+            .set_stack_index(u16::from(cpu::IST_MACHINE_CHECK) - 1);
         idt.simd_floating_point.set_handler_addr(at(trap_stub_19));
         idt[PIT_VECTOR].set_handler_addr(at(trap_stub_32));
         idt[TIMER_VECTOR].set_handler_addr(at(trap_stub_48));
@@ -336,6 +361,8 @@ extern "C" fn on_kernel_fault(frame: *const KernelFrame) -> ! {
 /// Leaves to `context` without having been entered.
 pub(super) fn resume_user(context: *mut Context) -> ! {
     // SAFETY: the context is installed on this CPU; the stack below is not used again.
-    unsafe { asm!("mov rsp, {stack}", "jmp {resume}", stack = in(reg) cpu::stack_top(), resume = sym resume,
-        in("rax") context, options(noreturn)) }
+    unsafe {
+        asm!("mov rsp, {stack}", "jmp {resume}", stack = in(reg) cpu::stack_top(), resume = sym resume,
+        in("rax") context, options(noreturn))
+    }
 }

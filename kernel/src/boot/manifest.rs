@@ -25,6 +25,7 @@ use mainspring_abi::{Nanos, Policy};
 use spin::Mutex;
 
 /// What one line says.
+#[expect(clippy::large_enum_variant, reason = "a line lives for a moment")]
 pub enum Line<'a> {
     /// A setting.
     Set(SetFn),

@@ -86,7 +86,9 @@ pub fn run_secondary() -> ! {
 }
 
 fn begin(image: &Image<'static>, start: &Start<'_>) {
-    let elf = image.find(start.program).unwrap_or_else(|| refuse(start.program, "no such program in the boot image"));
+    let elf = image
+        .find(start.program)
+        .unwrap_or_else(|| refuse(start.program, "no such program in the boot image"));
     let data = start.data.and_then(|name| image.find(name)).unwrap_or(&[]);
     let program =
         Program { name: start.program, elf, arguments: start.arguments, data, grants: &start.grants };

@@ -7,8 +7,8 @@ use crate::object::inbox::Awaits;
 use crate::object::process::PAGES;
 use crate::sched::dispatch;
 use alloc::vec::Vec;
-use mainspring_abi::kernel::{MAPPINGS, STACKS};
 use mainspring_abi::Nanos;
+use mainspring_abi::kernel::{MAPPINGS, STACKS};
 use mainspring_abi::ring::CapError;
 use mainspring_schema::{Access, VirtualMemoryMethod, memory_range};
 
@@ -28,7 +28,8 @@ impl Range {
 }
 
 pub fn virtual_memory(call: &mut Call<'_>) -> Result<Answer, CapError> {
-    let method = VirtualMemoryMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)?;
+    let method =
+        VirtualMemoryMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)?;
     let mut range = with_params::<memory_range::Owned, _>(call, |params| {
         let flags = match params.get_access().map_err(|_| CapError::InvalidParameter)? {
             Access::Read => Flags::Read,
@@ -71,7 +72,11 @@ fn map(call: &Call<'_>, range: &Range) -> Result<Answer, CapError> {
                 for number in 0..number {
                     drop(space.unmap(range.page(number)));
                 }
-                return Err(if why == MapError::NoMemory { CapError::NoMemory } else { CapError::BadAddress });
+                return Err(if why == MapError::NoMemory {
+                    CapError::NoMemory
+                } else {
+                    CapError::BadAddress
+                });
             }
         }
         Ok(())

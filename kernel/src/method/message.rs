@@ -28,10 +28,7 @@ pub fn with_params<P: Owned, T>(
 }
 
 /// Writes a result of kind `R` where the request wants it.
-pub fn with_result<R: Owned>(
-    call: &Call<'_>,
-    fill: impl FnOnce(R::Builder<'_>),
-) -> Result<Answer, CapError> {
+pub fn with_result<R: Owned>(call: &Call<'_>, fill: impl FnOnce(R::Builder<'_>)) -> Result<Answer, CapError> {
     let mut words = [const { capnp::word(0, 0, 0, 0, 0, 0, 0, 0) }; WORDS];
     let bytes = Word::words_to_bytes_mut(&mut words);
     let mut message = Builder::new(SingleSegmentAllocator::new(bytes));

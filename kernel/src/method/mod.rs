@@ -19,7 +19,9 @@ use crate::object::process::Process;
 use crate::object::thread::{Queue, Thread};
 use mainspring_abi::Nanos;
 use mainspring_abi::ring::{CapError, CapSqeV2, negotiate, op, word};
-use mainspring_ring::deadline::{AtDispatch, Budget, MethodTraits, Previous, Verdict, at_completion, at_dispatch, refused};
+use mainspring_ring::deadline::{
+    AtDispatch, Budget, MethodTraits, Previous, Verdict, at_completion, at_dispatch, refused,
+};
 use mainspring_ring::sync::Ordering;
 use mainspring_ring::{CqPlace, Next, NoPlace, NotAccepted, Region, SqOwner, SqRefusal};
 
@@ -127,7 +129,8 @@ fn handle(thread: &'static Thread, request: CapSqeV2, place: CqPlace, turn: &mut
     let previous = if turn.failed { Previous::Failed } else { Previous::Completed };
     let object = find(thread, &request);
     let method = MethodTraits { realtime_safe: is_realtime_safe(object, &request), reorder_safe: false };
-    let verdict = at_dispatch(&request, &AtDispatch { now: arch::now(), method, budget: Budget::Available, previous });
+    let verdict =
+        at_dispatch(&request, &AtDispatch { now: arch::now(), method, budget: Budget::Available, previous });
     let mut call = Call { thread, request, turn, place: Some(place) };
     let cqe = match verdict {
         Verdict::Refuse(status, error) => refused(&request, status, error),

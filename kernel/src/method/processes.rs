@@ -94,7 +94,13 @@ fn load(space: &mut AddressSpace, file: &[u8]) -> Result<u64, CapError> {
 }
 
 /// Maps `len` bytes at `address`: first `bytes`, then zeros.
-fn map_bytes(space: &mut AddressSpace, address: u64, bytes: &[u8], len: u64, flags: Flags) -> Result<(), CapError> {
+fn map_bytes(
+    space: &mut AddressSpace,
+    address: u64,
+    bytes: &[u8],
+    len: u64,
+    flags: Flags,
+) -> Result<(), CapError> {
     let page = PAGE as u64;
     let mut at = address & !(page - 1);
     if (address + len - at).div_ceil(page) + space.pages() > PAGES {

@@ -10,7 +10,8 @@ use core::sync::atomic::Ordering;
 use mainspring_abi::Nanos;
 use mainspring_abi::ring::{ABI_VERSION_MAX, ABI_VERSION_MIN, CapError};
 use mainspring_schema::{
-    ConsoleMethod, SystemInfoMethod, TimerMethod, cpu, cpu_number, memory, objects, ring_versions, timer_now, timer_sleep,
+    ConsoleMethod, SystemInfoMethod, TimerMethod, cpu, cpu_number, memory, objects, ring_versions, timer_now,
+    timer_sleep,
 };
 
 /// The longest piece that a program prints at once, so that the line is not held for long.

@@ -19,9 +19,9 @@ use mainspring_ring::sync::Ordering as RingOrdering;
 use mainspring_ring::{Completer, Geometry, Region, SubmissionQueue};
 use mainspring_sched::{Affinity, Entity, PolicyCap, PolicyError, Spec};
 use mainspring_schema::{
-    LatencyClass as WireClass, ParkSpaceMethod, SchedulingPolicyMethod, ThreadControlMethod, ThreadHandleMethod,
-    ThreadSpawnerMethod, deadline, handle, park_wait, park_wake, set_fs_base, set_latency_class, set_weight, snapshot,
-    thread_create,
+    LatencyClass as WireClass, ParkSpaceMethod, SchedulingPolicyMethod, ThreadControlMethod,
+    ThreadHandleMethod, ThreadSpawnerMethod, deadline, handle, park_wait, park_wake, set_fs_base,
+    set_latency_class, set_weight, snapshot, thread_create,
 };
 
 /// What a new thread is to be.
@@ -75,7 +75,8 @@ fn create_in(
     let ring_address = RING_ARENA + u64::from(place) * RING_STRIDE;
     let stack = STACKS + u64::from(place) * STACK_STRIDE + PAGE as u64;
     let top = stack + STACK_BYTES - THREAD_BLOCK;
-    let geometry = Geometry::new(RingAbi::V2, SQ_ENTRIES, CQ_ENTRIES).map_err(|_| CapError::InvalidParameter)?;
+    let geometry =
+        Geometry::new(RingAbi::V2, SQ_ENTRIES, CQ_ENTRIES).map_err(|_| CapError::InvalidParameter)?;
     let (ring, root) = process.with_space(|space| {
         // A place that was used before keeps its pages.
         let ring = match space.ring_at(ring_address) {
@@ -137,7 +138,10 @@ fn affinity(cpus: u64) -> Result<Affinity, CapError> {
         return Ok(Affinity::Any);
     }
     let online = arch::cpu::online();
-    let set: CpuSet = (0..online.min(64)).filter(|cpu| cpus >> cpu & 1 == 1).filter_map(|cpu| CpuId::new(cpu).ok()).collect();
+    let set: CpuSet = (0..online.min(64))
+        .filter(|cpu| cpus >> cpu & 1 == 1)
+        .filter_map(|cpu| CpuId::new(cpu).ok())
+        .collect();
     if set == CpuSet::EMPTY { Err(CapError::InvalidParameter) } else { Ok(Affinity::Only(Arc::new(set))) }
 }
 
@@ -254,8 +258,9 @@ pub fn park(call: &mut Call<'_>) -> Result<Answer, CapError> {
             Ok(Answer::Pending)
         }
         ParkSpaceMethod::Wake => {
-            let (address, count) =
-                with_params::<park_wake::Owned, _>(call, |params| Ok((params.get_address(), params.get_count())))?;
+            let (address, count) = with_params::<park_wake::Owned, _>(call, |params| {
+                Ok((params.get_address(), params.get_count()))
+            })?;
             let mut woken = 0;
             while woken < count {
                 let waiter = process.parks.lock().pop(address);

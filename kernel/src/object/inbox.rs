@@ -108,7 +108,8 @@ pub struct Inbox {
 impl Inbox {
     /// For a new occupant of the slot.
     pub fn open(&mut self, generation: u32, completer: Completer<Arc<RingMemory>>) {
-        *self = Self { generation, completer: Some(completer), next_serial: self.next_serial, ..Self::default() };
+        *self =
+            Self { generation, completer: Some(completer), next_serial: self.next_serial, ..Self::default() };
     }
 
     /// The thread ends: what was in flight, for its objects to forget.
@@ -224,7 +225,8 @@ impl Inbox {
     pub fn finish_flushes(&mut self, done: u64, now: Nanos) -> u32 {
         let mut finished = 0;
         for slot in 0..OPS {
-            let due = self.ops[slot].take_if(|op| matches!(op.awaits, Awaits::Flush(needed) if needed <= done));
+            let due =
+                self.ops[slot].take_if(|op| matches!(op.awaits, Awaits::Flush(needed) if needed <= done));
             if let Some(op) = due {
                 self.post(op.place, &deadline::at_completion(&op.request, now, Ok(0)));
                 finished += 1;
@@ -236,6 +238,10 @@ impl Inbox {
     /// The latest generation that an operation waits for.
     #[must_use]
     pub fn awaited_flush(&self) -> Option<u64> {
-        self.ops.iter().flatten().filter_map(|op| if let Awaits::Flush(at) = op.awaits { Some(at) } else { None }).min()
+        self.ops
+            .iter()
+            .flatten()
+            .filter_map(|op| if let Awaits::Flush(at) = op.awaits { Some(at) } else { None })
+            .min()
     }
 }

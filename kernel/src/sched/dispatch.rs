@@ -262,10 +262,9 @@ fn end(thread: &'static Thread, code: i64) -> Decision {
 /// Calls that the process had received and will not answer.
 fn orphans(process: &process::Process) {
     for endpoint in endpoint::all() {
-        while let Some(caller) = {
+        loop {
             let orphan = endpoint.lock().take_orphan(process.name());
-            orphan
-        } {
+            let Some(caller) = orphan else { break };
             wakeup::finish(caller, Err(CapError::PeerGone));
         }
     }
@@ -309,7 +308,8 @@ fn idle() -> Decision {
             return decision;
         }
         let mut core = here.lock();
-        let conditions = IdleConditions { deferred_completions: process::graves(), ..IdleConditions::default() };
+        let conditions =
+            IdleConditions { deferred_completions: process::graves(), ..IdleConditions::default() };
         let _tick = core.enter_idle(here, &conditions);
         drop(core);
         arm(here);
@@ -419,7 +419,8 @@ pub fn shoot_down(process: &process::Process) -> u64 {
 pub fn flushed() -> u64 {
     let mut done = FLUSH.load(Ordering::Acquire);
     for lane in lanes() {
-        let (asked, has) = (lane.flush_asked.load(Ordering::Acquire), lane.flush_done.load(Ordering::Acquire));
+        let (asked, has) =
+            (lane.flush_asked.load(Ordering::Acquire), lane.flush_done.load(Ordering::Acquire));
         if has < asked {
             done = done.min(has);
         }

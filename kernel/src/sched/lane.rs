@@ -84,8 +84,10 @@ static LANES: Once<Box<[Lane]>> = Once::new();
 pub fn init(cpus: usize, settings: &Settings) {
     LANES.call_once(|| {
         let make = |number| {
-            let id = CpuId::new(number).expect("as many CPUs as the kernel can have are within the ABI's limit");
-            let config = Config { quantum: settings.quantum, tick: settings.tick, ..Config::new(id, settings.policy) };
+            let id =
+                CpuId::new(number).expect("as many CPUs as the kernel can have are within the ABI's limit");
+            let config =
+                Config { quantum: settings.quantum, tick: settings.tick, ..Config::new(id, settings.policy) };
             let mut cpu = Cpu::new(config);
             cpu.reserve(settings.seats).expect("seats for all threads fit in the heap");
             let log = (settings.record_bytes > 0).then(|| Log::new(settings.record_bytes));

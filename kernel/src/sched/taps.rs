@@ -6,8 +6,8 @@ use crate::arch;
 use mainspring_abi::{CpuId, LatencyClass, Nanos, Weight};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{
-    Decision, Entity, Expired, Handoff, IdleConditions, IdleTick, PolicyCap, PolicyError, Refused, Removed, Seat,
-    SeatError, Snapshot, Stop, TimerOutcome, Via, Woken,
+    Decision, Entity, Expired, Handoff, IdleConditions, IdleTick, PolicyCap, PolicyError, Refused, Removed,
+    Seat, SeatError, Snapshot, Stop, TimerOutcome, Via, Woken,
 };
 
 impl Core {
@@ -106,7 +106,9 @@ impl Core {
 
     /// See [`mainspring_sched::Cpu::reschedule_received`].
     pub fn reschedule_received(&mut self, lane: &Lane) {
-        self.tap(lane, EventRef::RescheduleReceived, mainspring_sched::Cpu::reschedule_received, |()| Outcome::Done);
+        self.tap(lane, EventRef::RescheduleReceived, mainspring_sched::Cpu::reschedule_received, |()| {
+            Outcome::Done
+        });
     }
 
     /// See [`mainspring_sched::Cpu::enter_idle`].
@@ -127,7 +129,12 @@ impl Core {
     }
 
     /// The caller sets its own latency class; as above.
-    pub fn call_set_class(&mut self, lane: &Lane, cap: &PolicyCap, class: LatencyClass) -> Result<(), PolicyError> {
+    pub fn call_set_class(
+        &mut self,
+        lane: &Lane,
+        cap: &PolicyCap,
+        class: LatencyClass,
+    ) -> Result<(), PolicyError> {
         let before = self.cpu.current();
         self.cpu.call_set_class(cap, class)?;
         if let Some(seat) = before {

@@ -5,8 +5,8 @@ use crate::arch::{self, cpu::HardPath};
 use crate::object::inbox::{Posted, Waiter};
 use crate::object::thread::{self, Thread};
 use core::sync::atomic::Ordering;
-use mainspring_abi::ring::CapError;
 use mainspring_abi::ProcessId;
+use mainspring_abi::ring::CapError;
 use mainspring_sched::{
     Affinity, Entity, Handoff, Removed, SeatError, State, Via, WaitPermit, WaitQuota, Woken, probe_order,
 };
@@ -70,7 +70,8 @@ pub fn wake(thread: &Thread) {
         match core.cpu().state(seat) {
             Ok(State::Asleep(_)) => {
                 let Ok(woken) = core.wake(lane, seat) else { return };
-                let affinity = core.cpu().entity(seat).map_or(Affinity::Any, |entity| entity.affinity().clone());
+                let affinity =
+                    core.cpu().entity(seat).map_or(Affinity::Any, |entity| entity.affinity().clone());
                 drop(core);
                 kick(lane, &woken, &affinity);
                 give_back(woken.permit);
@@ -197,7 +198,8 @@ pub fn expire() {
     loop {
         let mut core = here.lock();
         let Some(expired) = core.expire(here) else { return };
-        let affinity = core.cpu().entity(expired.seat).map_or(Affinity::Any, |entity| entity.affinity().clone());
+        let affinity =
+            core.cpu().entity(expired.seat).map_or(Affinity::Any, |entity| entity.affinity().clone());
         drop(core);
         kick(here, &expired.woken, &affinity);
         give_back(expired.woken.permit);

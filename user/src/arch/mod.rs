@@ -238,12 +238,16 @@ pub fn misbehave(how: &str) {
             "int3" => asm!("int3"),
             "int80" => asm!("int 0x80"),
             "ud2" => asm!("ud2"),
-            "divide" => asm!("xor edx, edx", "xor ecx, ecx", "mov eax, 1", "div ecx", out("eax") _, out("ecx") _, out("edx") _),
+            "divide" => {
+                asm!("xor edx, edx", "xor ecx, ecx", "mov eax, 1", "div ecx", out("eax") _, out("ecx") _, out("edx") _);
+            }
             "stack-overflow" => {
                 overflow(0);
             }
             "bad-stack" => asm!("mov rsp, 0x10", "push rax", options(noreturn)),
-            "kernel-stack" => asm!("mov rsp, {}", "push rax", in(reg) 0xffff_c000_0000_8000_u64, options(noreturn)),
+            "kernel-stack" => {
+                asm!("mov rsp, {}", "push rax", in(reg) 0xffff_c000_0000_8000_u64, options(noreturn))
+            }
             "single-step" => asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq", "nop", "nop"),
             _ => {}
         }

@@ -45,22 +45,57 @@ fn main() -> i64 {
 //= ARCH:inv.user-copy ARCH:tlb.resident
 fn pointers() -> i64 {
     let timer = caps::need("timer");
-    let wild = [0, 8, 0x1000, 0x5555_5555_5000, 0x7fff_ffff_fff8, 0x8000_0000_0000, 0xffff_8000_0000_0000, 0xffff_ffff_8010_0000, u64::MAX - 7];
+    let wild = [
+        0,
+        8,
+        0x1000,
+        0x5555_5555_5000,
+        0x7fff_ffff_fff8,
+        0x8000_0000_0000,
+        0xffff_8000_0000_0000,
+        0xffff_ffff_8010_0000,
+        u64::MAX - 7,
+    ];
     for address in wild {
-        let now = CapSqe { cap_id: timer, op: op::CALL, method_id: 0, result_addr: address, result_len: 64, ..CapSqe::default() };
+        let now = CapSqe {
+            cap_id: timer,
+            op: op::CALL,
+            method_id: 0,
+            result_addr: address,
+            result_len: 64,
+            ..CapSqe::default()
+        };
         assert_eq!(ask(now), Err(CapError::BadAddress), "a result at {address:#x}");
-        let sleep = CapSqe { cap_id: timer, op: op::CALL, method_id: 1, params_addr: address, params_len: 16, ..CapSqe::default() };
+        let sleep = CapSqe {
+            cap_id: timer,
+            op: op::CALL,
+            method_id: 1,
+            params_addr: address,
+            params_len: 16,
+            ..CapSqe::default()
+        };
         assert_eq!(ask(sleep), Err(CapError::BadAddress), "parameters at {address:#x}");
-        let call = CapSqe { cap_id: caps::need("console"), op: op::CALL, params_addr: address, params_len: 100, ..CapSqe::default() };
+        let call = CapSqe {
+            cap_id: caps::need("console"),
+            op: op::CALL,
+            params_addr: address,
+            params_len: 100,
+            ..CapSqe::default()
+        };
         assert_eq!(ask(call), Err(CapError::BadAddress), "text at {address:#x}");
         assert_eq!(caps::park(address, 0, 1), Err(CapError::BadAddress));
     }
     let word = [0_u32; 4];
     for off in 1..4 {
-        assert_eq!(caps::park(word.as_ptr() as u64 + off, 0, 1), Err(CapError::BadAddress), "a misaligned word");
+        assert_eq!(
+            caps::park(word.as_ptr() as u64 + off, 0, 1),
+            Err(CapError::BadAddress),
+            "a misaligned word"
+        );
     }
     // A result on a page that can only be read.
-    let now = CapSqe { cap_id: timer, op: op::CALL, result_addr: 0x40_0000, result_len: 64, ..CapSqe::default() };
+    let now =
+        CapSqe { cap_id: timer, op: op::CALL, result_addr: 0x40_0000, result_len: 64, ..CapSqe::default() };
     assert_eq!(ask(now), Err(CapError::BadAddress));
     0
 }
@@ -80,7 +115,10 @@ fn capabilities() -> i64 {
     let stale = thread.cap();
     assert_eq!(thread.join(), Ok(0));
     thread.detach().expect("a handle can be dropped");
-    assert_eq!(ask(CapSqe { cap_id: stale, op: op::CALL, ..CapSqe::default() }), Err(CapError::InvalidCapability));
+    assert_eq!(
+        ask(CapSqe { cap_id: stale, op: op::CALL, ..CapSqe::default() }),
+        Err(CapError::InvalidCapability)
+    );
     // The slot is used again, with another number.
     let next = caps::spawn(ThreadOptions::default(), || 0).expect("within the quota");
     assert_ne!(next.cap(), stale);
@@ -96,7 +134,10 @@ fn requests() -> i64 {
         assert_eq!(ask(request), Err(CapError::InvalidRequest));
     }
     for operation in [op::RECV, op::RETURN] {
-        assert_eq!(ask(CapSqe { cap_id: timer, op: operation, ..CapSqe::default() }), Err(CapError::NoSuchMethod));
+        assert_eq!(
+            ask(CapSqe { cap_id: timer, op: operation, ..CapSqe::default() }),
+            Err(CapError::NoSuchMethod)
+        );
     }
     for method in [2, 99, u16::MAX] {
         let request = CapSqe { cap_id: timer, op: op::CALL, method_id: method, ..CapSqe::default() };
@@ -116,9 +157,23 @@ fn requests() -> i64 {
         };
         assert_eq!(ask(request), Err(CapError::InvalidParameter), "{len} bytes of garbage");
     }
-    let odd = CapSqe { cap_id: timer, op: op::CALL, method_id: 1, params_addr: garbage.as_ptr() as u64, params_len: 13, ..CapSqe::default() };
+    let odd = CapSqe {
+        cap_id: timer,
+        op: op::CALL,
+        method_id: 1,
+        params_addr: garbage.as_ptr() as u64,
+        params_len: 13,
+        ..CapSqe::default()
+    };
     assert_eq!(ask(odd), Err(CapError::InvalidParameter));
-    let huge = CapSqe { cap_id: timer, op: op::CALL, method_id: 1, params_addr: garbage.as_ptr() as u64, params_len: u32::MAX, ..CapSqe::default() };
+    let huge = CapSqe {
+        cap_id: timer,
+        op: op::CALL,
+        method_id: 1,
+        params_addr: garbage.as_ptr() as u64,
+        params_len: u32::MAX,
+        ..CapSqe::default()
+    };
     assert_eq!(ask(huge), Err(CapError::BadAddress));
     for weight in [0, 65_536, u32::MAX] {
         let options = ThreadOptions { weight, ..ThreadOptions::default() };
@@ -190,7 +245,9 @@ fn ring_scribble() -> i64 {
 fn thread_bomb() -> i64 {
     fn more(depth: u32) -> i64 {
         let mut made = Vec::new();
-        while let Ok(thread) = caps::spawn(ThreadOptions::default(), move || if depth > 0 { more(depth - 1) } else { 0 }) {
+        while let Ok(thread) =
+            caps::spawn(ThreadOptions::default(), move || if depth > 0 { more(depth - 1) } else { 0 })
+        {
             made.push(thread);
             if made.len() > 200 {
                 break;
@@ -207,8 +264,12 @@ fn thread_bomb() -> i64 {
 
 /// A thread that begins nowhere stops its own process and nobody else's.
 fn thread_entry() -> i64 {
-    assert_eq!(caps::spawn_raw(ThreadOptions::default(), 0xffff_8000_0000_0000, 0).err(), Some(CapError::BadAddress));
-    let lost = caps::spawn_raw(ThreadOptions::default(), 0x5000_0000, 0).expect("the address is not looked at");
+    assert_eq!(
+        caps::spawn_raw(ThreadOptions::default(), 0xffff_8000_0000_0000, 0).err(),
+        Some(CapError::BadAddress)
+    );
+    let lost =
+        caps::spawn_raw(ThreadOptions::default(), 0x5000_0000, 0).expect("the address is not looked at");
     let _ = lost.join();
     1
 }

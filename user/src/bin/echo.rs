@@ -21,6 +21,7 @@ fn main() -> i64 {
             answer[..4].copy_from_slice(&(number + 1).to_le_bytes());
             4
         };
-        call = caps::answer_and_receive(endpoint, call.call_id, &answer[..len], &mut buffer).expect("calls come");
+        call = caps::answer_and_receive(endpoint, call.call_id, &answer[..len], &mut buffer)
+            .expect("calls come");
     }
 }

@@ -67,8 +67,7 @@ fn compete(workers: &[(u32, Option<u64>)]) -> Vec<Account> {
     for thread in &threads {
         assert_eq!(thread.join(), Ok(0));
     }
-    let accounts = accounts.lock().clone();
-    accounts
+    accounts.lock().clone()
 }
 
 fn show(name: &str, account: &Account) {

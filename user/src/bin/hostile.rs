@@ -14,7 +14,8 @@ use mainspring_user::{arch, say};
 mainspring_user::program!(main);
 
 const MS: u64 = 1_000_000;
-const GRANTS: &[&str] = &["console", "timer", "threads", "control", "park", "memory", "info", "policy", "processes"];
+const GRANTS: &[&str] =
+    &["console", "timer", "threads", "control", "park", "memory", "info", "policy", "processes"];
 
 /// Attacks, and how each ends: the processor's exceptions are -1000 less their number.
 const ATTACKS: &[(&str, i32)] = &[
@@ -102,7 +103,10 @@ fn neighbours_share() {
         while !told.load(Ordering::Relaxed) {
             arch::spin(1000);
         }
-        ran.store(caps::account().expect("a thread can read its account").runtime_ns - before, Ordering::Relaxed);
+        ran.store(
+            caps::account().expect("a thread can read its account").runtime_ns - before,
+            Ordering::Relaxed,
+        );
         0
     });
     let honest = honest.expect("within the quota");

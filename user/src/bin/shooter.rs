@@ -3,9 +3,9 @@
 #![no_main]
 
 use core::sync::atomic::Ordering;
+use mainspring_user::arch;
 use mainspring_user::caps::{self, ThreadOptions};
 use mainspring_user::schema::Access;
-use mainspring_user::arch;
 
 mainspring_user::program!(main);
 

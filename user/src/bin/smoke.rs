@@ -64,7 +64,8 @@ fn preemption() {
 fn registers_survive() {
     let threads = [0x1111_2222_3333_4444, 0x5555_6666_7777_8888_u64].map(|pattern| {
         let options = ThreadOptions { cpus: 1, ..ThreadOptions::default() };
-        caps::spawn(options, move || i64::from(arch::set_vector(pattern) != pattern)).expect("within the quota")
+        caps::spawn(options, move || i64::from(arch::set_vector(pattern) != pattern))
+            .expect("within the quota")
     });
     for thread in &threads {
         assert_eq!(thread.join(), Ok(0), "a register changed while another thread ran");
@@ -102,7 +103,8 @@ fn ring_fairness() {
             let mut done = 0_u64;
             while !stop.load(Ordering::Relaxed) {
                 if number == 0 {
-                    let tickets = [(); 16].map(|()| client::submit(CapSqeV2::nop(0)).expect("the ring has room"));
+                    let tickets =
+                        [(); 16].map(|()| client::submit(CapSqeV2::nop(0)).expect("the ring has room"));
                     client::enter(16, u64::MAX).expect("an honest ring is served");
                     for ticket in tickets {
                         assert_eq!(client::wait(ticket), Ok(0));

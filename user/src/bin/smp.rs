@@ -132,7 +132,8 @@ fn shootdown(cpus: u32) {
     caps::unmap(page, 1).expect("the page is ours");
     assert!(caps::usage().expect("usage can be read").free_frames > before, "the page came back");
     for how in ["unmapped", "read-only"] {
-        let child = caps::start("shooter", how, &["memory", "threads", "timer", "park"]).expect("in the image");
+        let child =
+            caps::start("shooter", how, &["memory", "threads", "timer", "park"]).expect("in the image");
         assert_eq!(child.wait(), Ok(-1014), "{how}: a write through an old translation is stopped");
     }
     say!("smp: shootdown=ok reads={}", reads.load(Ordering::Relaxed));
@@ -171,7 +172,8 @@ fn idle(cpus: u32) {
     let late = caps::now().checked_sub(due).expect("the sleep ended early");
     let after = counters(cpus);
     for (cpu, (b, a)) in before.iter().zip(&after).enumerate() {
-        let (interrupts, suppressed) = (a.timer_interrupts - b.timer_interrupts, a.ticks_suppressed - b.ticks_suppressed);
+        let (interrupts, suppressed) =
+            (a.timer_interrupts - b.timer_interrupts, a.ticks_suppressed - b.ticks_suppressed);
         say!("smp: idle cpu={cpu} timer_interrupts={interrupts} ticks_suppressed={suppressed}");
         assert!(interrupts <= 12, "an idle CPU was interrupted {interrupts} times in a second");
         assert!(suppressed >= 80, "{suppressed} of about 100 ticks were suppressed");
