@@ -28,7 +28,8 @@ struct ThreadCreate {
   # Bit n for CPU n; 0 for all.
   cpus         @5 :UInt64;
 }
-struct Handle { cap @0 :UInt32; }
+# `slot` is the thread's or process's place in the kernel's tables: what the flight record calls it. It is no authority.
+struct Handle { cap @0 :UInt32; slot @1 :UInt32; }
 
 # What a thread may do to itself.
 enum ThreadControlMethod { setFsBase @0; yield @1; }   # SetFsBase; nothing

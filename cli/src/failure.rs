@@ -1,6 +1,7 @@
 //! Everything that can go wrong, and what the program's caller learns from it: a message that begins with the file
 //! concerned and ends with what to do, and an exit code.
 
+use crate::qemu::QemuError;
 use mainspring_sim::RunError;
 use mainspring_sim::explain::ExplainError;
 use mainspring_sim::replay::ReplayError;
@@ -40,6 +41,13 @@ pub enum Failure {
         seed: u64,
         /// Why.
         error: RunError,
+    },
+    /// The kernel could not run it.
+    Qemu {
+        /// The workload, as errors call it.
+        name: String,
+        /// Why.
+        error: QemuError,
     },
     /// A flight record cannot be opened.
     Open {
@@ -109,6 +117,7 @@ impl fmt::Display for Failure {
                  --seed {seed} shows it again"
             ),
             Self::Run { name, error, .. } => write!(f, "{name}: {error}"),
+            Self::Qemu { name, error } => write!(f, "{name}: {error}"),
             Self::Open { path, cause } => write!(
                 f,
                 "{}: {cause}\nhelp: give the path of a flight record, which `mainspring run FILE --record OUT` writes",
@@ -146,6 +155,7 @@ impl std::error::Error for Failure {
             Self::Taken { .. } => None,
             Self::Write { cause, .. } | Self::Print(cause) | Self::Open { cause, .. } => Some(cause),
             Self::Run { error, .. } => Some(error),
+            Self::Qemu { error, .. } => Some(error),
             Self::Replay { error, .. } => Some(error),
             Self::Explain { error, .. } => Some(error),
         }

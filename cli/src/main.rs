@@ -4,6 +4,7 @@
 //! but [`output`] touches the terminal, and nothing but `main` decides the exit code.
 
 mod args;
+mod boot;
 mod check;
 mod completions;
 mod explain;
@@ -12,6 +13,7 @@ mod input;
 mod outfile;
 mod output;
 mod progress;
+mod qemu;
 mod replay;
 mod run;
 
@@ -39,6 +41,7 @@ fn execute(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Check(args) => check::check(args, output),
         Command::Replay(args) => replay::replay(args, output),
         Command::Explain(args) => explain::explain(args, output),
+        Command::Boot(args) => boot::boot(args, output),
         Command::Completions(args) => completions::completions(args, output),
     }
 }

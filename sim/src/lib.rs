@@ -6,7 +6,7 @@
 
 mod board;
 pub mod check;
-mod digest;
+pub mod digest;
 pub mod explain;
 mod latency;
 mod machine;

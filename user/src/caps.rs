@@ -151,7 +151,10 @@ impl Default for ThreadOptions {
 
 /// A thread that was made.
 #[derive(Debug)]
-pub struct Thread(u32);
+pub struct Thread {
+    cap: u32,
+    slot: u32,
+}
 
 /// Makes a thread of this process.
 pub fn spawn(options: ThreadOptions, job: impl FnOnce() -> i64 + Send + 'static) -> Result<Thread, CapError> {
@@ -177,7 +180,7 @@ pub fn spawn_raw(options: ThreadOptions, entry: u64, argument: u64) -> Result<Th
         },
         |bytes| {
             call_for::<schema::handle::Owned, _>(need("threads"), method, bytes, |made| {
-                Thread(made.get_cap())
+                Thread { cap: made.get_cap(), slot: made.get_slot() }
             })
         },
     )?
@@ -186,25 +189,31 @@ pub fn spawn_raw(options: ThreadOptions, entry: u64, argument: u64) -> Result<Th
 impl Thread {
     /// Waits for its end; its exit code.
     pub fn join(&self) -> Result<i32, CapError> {
-        client::call(self.0, schema::ThreadHandleMethod::Join as u16, &[], &mut []).map(|code| code as i32)
+        client::call(self.cap, schema::ThreadHandleMethod::Join as u16, &[], &mut []).map(|code| code as i32)
     }
 
     /// Waits for its end until `deadline_ns`.
     pub fn join_until(&self, deadline_ns: u64) -> Result<i32, CapError> {
         let method = schema::ThreadHandleMethod::Join as u16;
-        call_with::<schema::deadline::Owned>(self.0, method, |mut params| params.set_deadline_ns(deadline_ns))
+        call_with::<schema::deadline::Owned>(self.cap, method, |mut params| params.set_deadline_ns(deadline_ns))
             .map(|code| code as i32)
     }
 
     /// Forgets it; it goes on.
     pub fn detach(self) -> Result<(), CapError> {
-        client::call(self.0, schema::ThreadHandleMethod::Detach as u16, &[], &mut []).map(|_| ())
+        client::call(self.cap, schema::ThreadHandleMethod::Detach as u16, &[], &mut []).map(|_| ())
+    }
+
+    /// Its place in the kernel's table, which is what the flight record calls it.
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        self.slot
     }
 
     /// Its number, which after `detach` is stale.
     #[must_use]
     pub fn cap(&self) -> u32 {
-        self.0
+        self.cap
     }
 }
 
@@ -328,6 +337,7 @@ pub struct Account {
     pub voluntary_blocks: u64,
     pub preemptions: u64,
     pub runnable_ns: u64,
+    pub last_started_ns: u64,
 }
 
 /// Reads the calling thread's account.
@@ -340,6 +350,7 @@ pub fn account() -> Result<Account, CapError> {
         voluntary_blocks: account.get_voluntary_blocks(),
         preemptions: account.get_preemptions(),
         runnable_ns: account.get_runnable_accumulated_ns(),
+        last_started_ns: account.get_last_started_ns(),
     })
 }
 

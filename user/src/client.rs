@@ -10,6 +10,9 @@ use mainspring_ring::{Geometry, Push, Reap, Reaper, SharedMemory, Submitter};
 /// Completions that came before anybody asked for them.
 const STASH: usize = 32;
 
+/// Requests whose completions nobody will ask for.
+const ABANDONED: usize = 16;
+
 /// A request that was submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "its completion waits to be taken"]
@@ -21,6 +24,7 @@ pub struct Client {
     reaper: Reaper<Arc<SharedMemory>>,
     next: u64,
     stash: Vec<CapCqe, STASH>,
+    abandoned: Vec<u64, ABANDONED>,
     busy: bool,
 }
 
@@ -34,6 +38,7 @@ impl Client {
             reaper: Reaper::new(memory, geometry),
             next: 1,
             stash: Vec::new(),
+            abandoned: Vec::new(),
             busy: false,
         }
     }
@@ -75,12 +80,22 @@ impl Client {
         loop {
             match self.reaper.reap() {
                 Reap::Completion(cqe) if cqe.user_data == ticket.0 => return Ok(Some(cqe)),
-                Reap::Completion(cqe) => self.stash.push(cqe).map_err(|_| CapError::Overloaded)?,
+                Reap::Completion(cqe) => match self.abandoned.iter().position(|id| *id == cqe.user_data) {
+                    Some(at) => {
+                        self.abandoned.swap_remove(at);
+                    }
+                    None => self.stash.push(cqe).map_err(|_| CapError::Overloaded)?,
+                },
                 Reap::Empty => return Ok(None),
                 Reap::Fault(fault) => return Err(fault.code()),
             }
         }
     }
+}
+
+/// Gives up on `ticket`: its completion is dropped when it comes. Its buffers must stay until then.
+pub fn abandon(ticket: Ticket) -> Result<(), CapError> {
+    arch::with_client(|client| client.abandoned.push(ticket.0).map_err(|_| CapError::Overloaded))
 }
 
 /// Enters the kernel: what was submitted is handed over. How many completions can be read.

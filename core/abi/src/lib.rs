@@ -9,6 +9,7 @@ pub mod boot;
 mod cpu_set;
 mod ids;
 pub mod kernel;
+pub mod plan;
 mod policy;
 pub mod ring;
 mod time;

@@ -97,6 +97,13 @@ impl Machine {
         Ok(qemu)
     }
 
+    /// Runs it with this boot image and the terminal as its serial line; its exit code.
+    pub fn interactive(&self, image: &[u8]) -> Result<i32, RunError> {
+        let initrd = Scratch::new(image)?;
+        let status = self.command(&initrd.0)?.status().map_err(RunError::Qemu)?;
+        Ok(status.code().unwrap_or(-1))
+    }
+
     /// Runs it with this boot image until it ends or `deadline` has passed, showing each line to `watch`.
     pub fn run(
         &self,

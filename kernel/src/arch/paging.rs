@@ -344,21 +344,25 @@ impl AddressSpace {
         mut act: impl FnMut(*mut u8, usize, usize),
     ) -> Result<(), MapError> {
         let end = address.checked_add(len as u64).ok_or(MapError::BadAddress)?;
-        for pass in 0..2 {
+        let in_page = (PAGE as u64 - address % PAGE as u64) as usize;
+        if len == 0 {
+            return Ok(());
+        }
+        if len <= in_page {
+            // One page: the check and the copy are the same look.
+            let physical = self.translate(address, write).ok_or(MapError::BadAddress)?;
+            act((DIRECT_MAP + physical) as *mut u8, 0, len);
+            return Ok(());
+        }
+        for copying in [false, true] {
             let mut at = address;
             while at < end {
                 let part = (PAGE as u64 - at % PAGE as u64).min(end - at);
                 let physical = self.translate(at, write).ok_or(MapError::BadAddress)?;
-                if pass == 1 {
+                if copying {
                     act((DIRECT_MAP + physical) as *mut u8, (at - address) as usize, part as usize);
                 }
                 at += part;
-            }
-            if end - address <= PAGE as u64 - address % PAGE as u64 && pass == 0 {
-                // One page: the check and the copy are the same look.
-                let physical = self.translate(address, write).ok_or(MapError::BadAddress)?;
-                act((DIRECT_MAP + physical) as *mut u8, 0, len);
-                return Ok(());
             }
         }
         Ok(())

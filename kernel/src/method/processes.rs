@@ -153,14 +153,14 @@ pub fn spawner(call: &Call<'_>) -> Result<Answer, CapError> {
         ProcessSpawnerMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)?;
     let caller = call.process();
     let cap = caller.state.lock().caps.insert(Object::Reserved)?;
-    match spawn(call, caller) {
-        Ok(name) => caller.state.lock().caps.fulfil(cap, Object::ProcessHandle(name)),
-        Err(code) => {
-            let _ = caller.state.lock().caps.remove(cap);
-            return Err(code);
-        }
-    }
-    with_result::<wire_handle::Owned>(call, |mut result| result.set_cap(cap))
+    let name = spawn(call, caller).inspect_err(|_| {
+        let _ = caller.state.lock().caps.remove(cap);
+    })?;
+    caller.state.lock().caps.fulfil(cap, Object::ProcessHandle(name));
+    with_result::<wire_handle::Owned>(call, |mut result| {
+        result.set_cap(cap);
+        result.set_slot(name.index);
+    })
 }
 
 /// Starts what the parameters name, with one handle.

@@ -169,14 +169,14 @@ pub fn spawner(call: &Call<'_>) -> Result<Answer, CapError> {
     let process = call.process();
     // The number comes first: a thread that nobody has a handle of must not come to be.
     let cap = process.state.lock().caps.insert(Object::Reserved)?;
-    match create(process, &new, true) {
-        Ok(name) => process.state.lock().caps.fulfil(cap, Object::ThreadHandle(name)),
-        Err(code) => {
-            let _ = process.state.lock().caps.remove(cap);
-            return Err(code);
-        }
-    }
-    with_result::<handle::Owned>(call, |mut result| result.set_cap(cap))
+    let name = create(process, &new, true).inspect_err(|_| {
+        let _ = process.state.lock().caps.remove(cap);
+    })?;
+    process.state.lock().caps.fulfil(cap, Object::ThreadHandle(name));
+    with_result::<handle::Owned>(call, |mut result| {
+        result.set_cap(cap);
+        result.set_slot(name.index());
+    })
 }
 
 pub fn control(call: &mut Call<'_>) -> Result<Answer, CapError> {

@@ -216,8 +216,13 @@ fn ring_index(index: usize, nonsense: u32, expected: CapError) -> i64 {
 /// Another thread writes over the whole ring while requests go through it.
 //= ARCH:inv.ring-no-lock TICK:L4.reject
 fn ring_scribble() -> i64 {
+    static GO: AtomicBool = AtomicBool::new(false);
     static STOP: AtomicBool = AtomicBool::new(false);
     let scribbler = caps::spawn(ThreadOptions::default(), || {
+        // Not before this thread's own making has been answered through that ring.
+        while !GO.load(Ordering::Acquire) {
+            arch::spin(100);
+        }
         let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
         while !STOP.load(Ordering::Relaxed) {
             seed ^= seed << 13;
@@ -228,6 +233,7 @@ fn ring_scribble() -> i64 {
         0
     });
     let scribbler = scribbler.expect("within the quota");
+    GO.store(true, Ordering::Release);
     for _ in 0..3000 {
         let _ = client::submit(CapSqeV2::nop(0));
         // Whatever comes of it is this thread's own problem.

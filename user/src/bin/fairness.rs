@@ -54,6 +54,7 @@ fn compete(workers: &[(u32, Option<u64>)]) -> Vec<Account> {
                     voluntary_blocks: after.voluntary_blocks - before.voluntary_blocks,
                     preemptions: after.preemptions - before.preemptions,
                     runnable_ns: after.runnable_ns - before.runnable_ns,
+                    last_started_ns: after.last_started_ns,
                 };
                 0
             })
