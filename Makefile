@@ -188,8 +188,16 @@ kernel: setup ## Build the kernel and its user programs
 	$(KERNEL_CARGO) build --quiet --release --locked --workspace
 
 .PHONY: kernel-proofs
-kernel-proofs: setup-qemu kernel ## Run every proof of the kernel under QEMU
+kernel-proofs: setup-qemu kernel run-workload ## Run every proof of the kernel under QEMU
 	$(PROOF) $(KERNEL_PROOFS)
+
+.PHONY: run-workload
+run-workload: setup-qemu kernel ## A workload on the kernel, and its flight record replayed in the simulator (FILE=...)
+	mkdir -p "$(OUT)"
+	export MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release"
+	$(CARGO) run --quiet --locked --package mainspring-cli -- run $(or $(FILE),workloads/tour.toml) \
+	    --on qemu --record "$(OUT)/kernel-run.msr"
+	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-run.msr"
 
 .PHONY: $(KERNEL_PROOFS:%=run-%)
 $(KERNEL_PROOFS:%=run-%): run-%: setup-qemu kernel
@@ -229,6 +237,10 @@ bench-sim: build ## Simulated decisions per second, and the largest machine
 	                name, decisions, wall_ns / 1e9, decisions * 1e3 / wall_ns
 	        }' "$$json"
 	done
+
+.PHONY: bench-kernel
+bench-kernel: setup-qemu kernel ## Instructions of the kernel's paths, counted by QEMU: exact and repeatable
+	$(PROOF) --verbose bench
 
 .PHONY: bench-ring
 bench-ring: setup ## No-op requests through our rings beside io_uring: rate and round trip

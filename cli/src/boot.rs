@@ -8,8 +8,19 @@ use mainspring_machine::image::{self, BuildError};
 use mainspring_machine::qemu::{Machine, RunError, SUCCESS};
 
 /// Programs that the console can run.
-const PROGRAMS: &[&str] =
-    &["shell", "echo", "child", "timer-smoke", "timer-flood", "thread-lifecycle", "measure", "fairness", "smp", "shooter", "attack"];
+const PROGRAMS: &[&str] = &[
+    "shell",
+    "echo",
+    "child",
+    "timer-smoke",
+    "timer-flood",
+    "thread-lifecycle",
+    "measure",
+    "fairness",
+    "smp",
+    "shooter",
+    "attack",
+];
 
 const MANIFEST: &str = "\
 serve echo console,serve:echo

@@ -74,7 +74,8 @@ fn tick(thread: &'static Thread) {
         wakeup::wake(target);
     }
     let mut inbox = thread.inbox.lock();
-    let ended = dispatch::settle_due(thread, &mut inbox, arch::now());
+    let mut ended = dispatch::Ended::new();
+    dispatch::settle_due(thread, &mut inbox, arch::now(), &mut ended);
     drop(inbox);
     dispatch::withdraw_all(&ended);
     dispatch::service();
@@ -89,7 +90,8 @@ fn cap_enter(thread: &'static Thread, min: u64, timeout: u64) {
     let drained = method::drain(thread, SqOwner::Syscall, kernel::SQ_ENTRIES, &mut turn);
     let now = arch::now();
     let mut inbox = thread.inbox.lock();
-    let ended = dispatch::settle_due(thread, &mut inbox, now);
+    let mut ended = dispatch::Ended::new();
+    dispatch::settle_due(thread, &mut inbox, now, &mut ended);
     let min = min.min(u64::from(kernel::CQ_ENTRIES)) as u32;
     let outcome = match (drained, inbox.unread()) {
         (_, Err(fault)) => Err(fault.code()),

@@ -179,8 +179,9 @@ pub fn spawn_raw(options: ThreadOptions, entry: u64, argument: u64) -> Result<Th
             params.set_cpus(options.cpus);
         },
         |bytes| {
-            call_for::<schema::handle::Owned, _>(need("threads"), method, bytes, |made| {
-                Thread { cap: made.get_cap(), slot: made.get_slot() }
+            call_for::<schema::handle::Owned, _>(need("threads"), method, bytes, |made| Thread {
+                cap: made.get_cap(),
+                slot: made.get_slot(),
             })
         },
     )?
@@ -195,8 +196,10 @@ impl Thread {
     /// Waits for its end until `deadline_ns`.
     pub fn join_until(&self, deadline_ns: u64) -> Result<i32, CapError> {
         let method = schema::ThreadHandleMethod::Join as u16;
-        call_with::<schema::deadline::Owned>(self.cap, method, |mut params| params.set_deadline_ns(deadline_ns))
-            .map(|code| code as i32)
+        call_with::<schema::deadline::Owned>(self.cap, method, |mut params| {
+            params.set_deadline_ns(deadline_ns)
+        })
+        .map(|code| code as i32)
     }
 
     /// Forgets it; it goes on.

@@ -43,7 +43,8 @@ pub fn read(mut bytes: &[u8]) -> Result<Logs, String> {
         let (mut at, mut now) = (0, Nanos::ZERO);
         for _ in 0..records {
             let mut reader = Reader::new(&body[at..]);
-            let (cpu, elapsed, event, outcome) = read_record(&mut reader).map_err(|error| error.to_string())?;
+            let (cpu, elapsed, event, outcome) =
+                read_record(&mut reader).map_err(|error| error.to_string())?;
             at += reader.position();
             now += elapsed;
             logs.entries.push(Entry { now, cpu, event, outcome });
@@ -60,7 +61,7 @@ pub fn read(mut bytes: &[u8]) -> Result<Logs, String> {
 }
 
 /// Writes them as a flight record file.
-pub fn write(mut recorder: Recorder<'_>, logs: Logs, digest: &str) -> io::Result<()> {
+pub fn write(mut recorder: Recorder<'_>, logs: &Logs, digest: &str) -> io::Result<()> {
     for Entry { now, cpu, event, outcome } in &logs.entries {
         recorder.begin(*now, *cpu, borrowed(event));
         recorder.finish(*outcome)?;

@@ -95,12 +95,13 @@ pub fn run(
         threads: names.clone(),
     };
     let mut books = report::Books::new(&header, &names);
+    // Playing spends the events: they are read once more to be written.
     let digest = books.play(logs).map_err(|what| fail(QemuError::Record(what)))?;
     if let Some(out) = record {
-        let written = Recorder::new(Box::new(out), &header).and_then(|recorder| {
-            logs::write(recorder, logs::read(&bytes).unwrap_or_default(), &digest)
-        });
-        written.map_err(|cause| Failure::Write { path: args.record.clone().unwrap_or_default(), cause })?;
+        let logs = logs::read(&bytes).map_err(|what| fail(QemuError::Record(what)))?;
+        Recorder::new(Box::new(out), &header)
+            .and_then(|recorder| logs::write(recorder, &logs, &digest))
+            .map_err(|cause| Failure::Write { path: args.record.clone().unwrap_or_default(), cause })?;
     }
     Ok(books.report(workload, &header, &serial, digest, started.elapsed()))
 }

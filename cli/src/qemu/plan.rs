@@ -38,7 +38,10 @@ pub fn encode(workload: &Workload, seed: u64) -> Result<Vec<u8>, String> {
         return Err(format!("{} CPUs; the kernel starts at most {CPUS}", workload.machine.cpus));
     }
     if workload.endpoints.len() > ENDPOINTS {
-        return Err(format!("{} endpoints; the workload program is granted at most {ENDPOINTS}", workload.endpoints.len()));
+        return Err(format!(
+            "{} endpoints; the workload program is granted at most {ENDPOINTS}",
+            workload.endpoints.len()
+        ));
     }
     if workload.network.is_some() {
         return Err("the kernel has no network; remove [network]".to_owned());
@@ -77,7 +80,9 @@ fn table(spec: &ThreadSpec, words: &mut Vec<u64>) {
 }
 
 fn bits(cpus: &CpuSet) -> u64 {
-    (0..CPUS).filter(|cpu| CpuId::new(*cpu).is_ok_and(|cpu| cpus.contains(cpu))).fold(0, |bits, cpu| bits | 1 << cpu)
+    (0..CPUS)
+        .filter(|cpu| CpuId::new(*cpu).is_ok_and(|cpu| cpus.contains(cpu)))
+        .fold(0, |bits, cpu| bits | 1 << cpu)
 }
 
 fn timeout(span: Option<Span>) -> [u64; 2] {

@@ -142,7 +142,8 @@ impl Books {
                     Event::Wake(seat) | Event::HandOff(seat) => Some(seat.thread()),
                     _ => None,
                 };
-                let outcome = core.apply(now, event).map_err(|why| format!("at {now} on CPU {cpu}: {why}"))?;
+                let outcome =
+                    core.apply(now, event).map_err(|why| format!("at {now} on CPU {cpu}: {why}"))?;
                 match (sleeper, outcome) {
                     (_, Outcome::Expired(Some((seat, _)), _)) => self.woken(seat.thread(), now),
                     (Some(thread), Outcome::Ready(..) | Outcome::Direct(_)) => self.woken(thread, now),

@@ -20,6 +20,8 @@ pub struct Proof {
     pub programs: &'static [&'static str],
     /// Texts that must all appear in the serial output, each in a line of its own.
     pub markers: &'static [&'static str],
+    /// Whether time counts instructions.
+    pub icount: bool,
     /// Seconds after which it has failed.
     pub seconds: u64,
 }
@@ -30,7 +32,7 @@ const TAIL: usize = 40;
 impl Proof {
     /// Runs it on one machine; `Err` says what did not hold, for people.
     pub fn run(&self, cpus: u32, watch: impl FnMut(&str)) -> Result<Run, String> {
-        let machine = Machine { cpus, ..Machine::default() };
+        let machine = Machine { cpus, icount: self.icount, ..Machine::default() };
         let image = image::build(&self.manifest(), self.programs, &[]).map_err(|error| error.to_string())?;
         let run = machine
             .run(&image, Duration::from_secs(self.seconds), watch)
@@ -99,6 +101,7 @@ pub const PROOFS: &[Proof] = &[
             "hard_path_allocations=0",
             "kernel: status=ok",
         ],
+        icount: false,
         seconds: 30,
     },
     Proof {
@@ -119,6 +122,7 @@ pub const PROOFS: &[Proof] = &[
             "spawn: cleanup=ok",
             "kernel: status=ok",
         ],
+        icount: false,
         seconds: 60,
     },
     Proof {
@@ -133,6 +137,7 @@ pub const PROOFS: &[Proof] = &[
             "measure: exit_with_parked_thread=ok",
             "kernel: status=ok",
         ],
+        icount: false,
         seconds: 30,
     },
     Proof {
@@ -142,6 +147,7 @@ pub const PROOFS: &[Proof] = &[
         starts: &[("start", "fairness", ALL, "weights")],
         programs: &["fairness"],
         markers: &["fairness: heavy weight=256", "fairness: shares=ok", "kernel: status=ok"],
+        icount: false,
         seconds: 30,
     },
     Proof {
@@ -151,6 +157,7 @@ pub const PROOFS: &[Proof] = &[
         starts: &[("start", "fairness", ALL, "change")],
         programs: &["fairness"],
         markers: &["fairness: changed weight=128", "fairness: weight_change=ok", "kernel: status=ok"],
+        icount: false,
         seconds: 30,
     },
     Proof {
@@ -160,6 +167,7 @@ pub const PROOFS: &[Proof] = &[
         starts: &[("start", "scale", ALL, "")],
         programs: &["scale"],
         markers: &["scale: threads=1", "scale: threads=2", "done=ok", "kernel: status=ok"],
+        icount: false,
         seconds: 90,
     },
     Proof {
@@ -176,6 +184,7 @@ pub const PROOFS: &[Proof] = &[
             "smp: all=ok",
             "kernel: status=ok",
         ],
+        icount: false,
         seconds: 60,
     },
     Proof {
@@ -185,6 +194,7 @@ pub const PROOFS: &[Proof] = &[
         starts: &[("start", "smp", ALL, "idle")],
         programs: &["smp", "shooter"],
         markers: &["smp: idle=ok", "kernel: status=ok"],
+        icount: false,
         seconds: 30,
     },
     Proof {
@@ -194,14 +204,29 @@ pub const PROOFS: &[Proof] = &[
         starts: &[("start", "hostile", ALL, "")],
         programs: &["hostile", "attack"],
         markers: &["hostile: neighbour_share=ok", "hostile: attacks=32 memory=ok", "kernel: status=ok"],
+        icount: false,
         seconds: 60,
     },
 ];
 
+/// What `make bench-kernel` runs: figures instead of claims.
+pub const BENCH: Proof = Proof {
+    name: "bench",
+    about: "instructions of the kernel's paths",
+    cpus: &[1],
+    starts: &[("serve", "echo", "console,serve:echo", ""), ("start", "bench", BENCH_CAPS, "")],
+    programs: &["bench", "echo", "child"],
+    markers: &["bench: endpoint_round_trip=", "bench: done=ok", "kernel: status=ok"],
+    icount: true,
+    seconds: 120,
+};
+
+const BENCH_CAPS: &str = "console,timer,threads,control,processes,park,policy,info,call:echo";
+
 /// The proof called `name`.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Proof> {
-    PROOFS.iter().find(|proof| proof.name == name)
+    PROOFS.iter().chain([&BENCH]).find(|proof| proof.name == name)
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use mainspring_abi::ring::{CapError, CapSqeV2};
 use mainspring_ring::deadline::propagate;
 
 const HEAD: usize = size_of::<ReceivedCall>();
+/// Most messages are short, and a short buffer is sooner cleared.
+const SHORT: usize = 128;
 
 /// What a waiting operation asked for, if it still waits.
 fn request_of(waiter: Waiter) -> Option<CapSqeV2> {
@@ -32,8 +34,21 @@ fn deliver(call: &mut Call<'_>, to: Waiter, outcome: Result<u32, CapError>) -> b
 }
 
 /// Copies a call from its caller to a server that waits, and notes that it is being served.
-fn hand_over(index: u32, caller: Waiter, server: Waiter, buffer: &mut [u8]) -> Result<u32, Side> {
+fn hand_over(index: u32, caller: Waiter, server: Waiter) -> Result<u32, Side> {
     let from = request_of(caller).ok_or(Side::Caller(CapError::PeerGone))?;
+    if HEAD + from.v1.params_len as usize <= SHORT {
+        copy_over(index, (caller, &from), server, &mut [0; SHORT])
+    } else {
+        copy_over(index, (caller, &from), server, &mut [0; HEAD + MAX_MESSAGE])
+    }
+}
+
+fn copy_over(
+    index: u32,
+    (caller, from): (Waiter, &CapSqeV2),
+    server: Waiter,
+    buffer: &mut [u8],
+) -> Result<u32, Side> {
     let to = request_of(server).ok_or(Side::Server(CapError::PeerGone))?;
     let len = from.v1.params_len as usize;
     let whole = HEAD + len;
@@ -44,7 +59,7 @@ fn hand_over(index: u32, caller: Waiter, server: Waiter, buffer: &mut [u8]) -> R
         return Err(Side::Server(CapError::BadAddress));
     }
     let call_id = endpoint(index).lock().receive(caller, receiver.name()).map_err(Side::Caller)?;
-    let head = ReceivedCall { call_id, len: len as u32, deadline_ns: propagate(&from).deadline_ns };
+    let head = ReceivedCall { call_id, len: len as u32, deadline_ns: propagate(from).deadline_ns };
     buffer[..HEAD].copy_from_slice(&head.to_bytes());
     if let Err(code) = receiver.write(to.v1.result_addr, &buffer[..whole]) {
         let _ = endpoint(index).lock().answer(call_id, receiver.name());
@@ -64,7 +79,6 @@ pub fn call(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
         return Err(CapError::BadAddress);
     }
     let caller = call.begin(Awaits::Answer(index), Nanos::MAX)?;
-    let mut buffer = [0; HEAD + MAX_MESSAGE];
     loop {
         let mut ends = endpoint(index).lock();
         let Some(server) = ends.take_server() else {
@@ -76,7 +90,7 @@ pub fn call(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
             };
         };
         drop(ends);
-        match hand_over(index, caller, server, &mut buffer) {
+        match hand_over(index, caller, server) {
             Ok(len) => {
                 deliver(call, server, Ok(len));
                 return Ok(Answer::Pending);
@@ -97,7 +111,6 @@ pub fn call(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
 
 pub fn receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     let server = call.begin(Awaits::Call(index), Nanos::MAX)?;
-    let mut buffer = [0; HEAD + MAX_MESSAGE];
     loop {
         let mut ends = endpoint(index).lock();
         let Some(caller) = ends.take_caller() else {
@@ -109,7 +122,7 @@ pub fn receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
             };
         };
         drop(ends);
-        match hand_over(index, caller, server, &mut buffer) {
+        match hand_over(index, caller, server) {
             Ok(len) => {
                 deliver(call, server, Ok(len));
                 return Ok(Answer::Pending);
@@ -128,9 +141,16 @@ pub fn receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
 }
 
 pub fn answer(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
+    if call.request.v1.params_len as usize <= SHORT {
+        send_answer(call, index, &mut [0; SHORT])
+    } else {
+        send_answer(call, index, &mut [0; MAX_MESSAGE])
+    }
+}
+
+fn send_answer(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answer, CapError> {
     let v1 = call.request.v1;
     let len = v1.params_len as usize;
-    let mut buffer = [0; MAX_MESSAGE];
     let message = buffer.get_mut(..len).ok_or(CapError::BadAddress)?;
     call.process().read(v1.params_addr, message)?;
     let caller = endpoint(index).lock().answer(v1.call_id, call.process().name())?;
@@ -138,7 +158,8 @@ pub fn answer(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     let outcome = if len > to.v1.result_len as usize {
         Err(CapError::BadAddress)
     } else {
-        thread::slot(caller.thread.index()).process().write(to.v1.result_addr, message).map(|()| len as u32)
+        let receiver = thread::slot(caller.thread.index()).process();
+        receiver.write(to.v1.result_addr, message).map(|()| len as u32)
     };
     if deliver(call, caller, outcome) { Ok(Answer::Done(0)) } else { Err(CapError::PeerGone) }
 }

@@ -6,11 +6,24 @@ use capnp::message::{Builder, Reader, ReaderOptions, SegmentArray, SingleSegment
 use capnp::traits::Owned;
 use mainspring_abi::ring::CapError;
 
-const WORDS: usize = 128;
-const OPTIONS: ReaderOptions = ReaderOptions { traversal_limit_in_words: Some(4 * WORDS), nesting_limit: 8 };
+/// Most parameters and results are small, and a small buffer is sooner cleared.
+const FEW: usize = 16;
+const MANY: usize = 128;
+const OPTIONS: ReaderOptions = ReaderOptions { traversal_limit_in_words: Some(4 * MANY), nesting_limit: 8 };
 
 /// Reads the request's parameters as `P` and works with them.
 pub fn with_params<P: Owned, T>(
+    call: &Call<'_>,
+    work: impl FnOnce(P::Reader<'_>) -> Result<T, CapError>,
+) -> Result<T, CapError> {
+    if call.request.v1.params_len as usize <= 8 * FEW {
+        read_params::<P, T, FEW>(call, work)
+    } else {
+        read_params::<P, T, MANY>(call, work)
+    }
+}
+
+fn read_params<P: Owned, T, const WORDS: usize>(
     call: &Call<'_>,
     work: impl FnOnce(P::Reader<'_>) -> Result<T, CapError>,
 ) -> Result<T, CapError> {
@@ -29,7 +42,8 @@ pub fn with_params<P: Owned, T>(
 
 /// Writes a result of kind `R` where the request wants it.
 pub fn with_result<R: Owned>(call: &Call<'_>, fill: impl FnOnce(R::Builder<'_>)) -> Result<Answer, CapError> {
-    let mut words = [const { capnp::word(0, 0, 0, 0, 0, 0, 0, 0) }; WORDS];
+    // The longest result is that of `SystemInfo.cpu`.
+    let mut words = [const { capnp::word(0, 0, 0, 0, 0, 0, 0, 0) }; 2 * FEW];
     let bytes = Word::words_to_bytes_mut(&mut words);
     let mut message = Builder::new(SingleSegmentAllocator::new(bytes));
     fill(message.init_root::<R::Builder<'_>>());

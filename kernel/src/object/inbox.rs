@@ -102,7 +102,11 @@ pub struct Inbox {
     pub wait: Option<Wait>,
     ops: [Option<Op>; OPS],
     next_serial: u32,
+    /// How many operations have a deadline, and how many wait for a flush.
     timed: u8,
+    flushing: u8,
+    /// What the latest operation waits for.
+    latest: Option<Awaits>,
 }
 
 impl Inbox {
@@ -117,6 +121,7 @@ impl Inbox {
         self.completer = None;
         self.wait = None;
         self.timed = 0;
+        self.flushing = 0;
         let ops = core::mem::take(&mut self.ops);
         let ended = ops.into_iter().zip(0..).filter_map(|(op, slot)| {
             let op = op?;
@@ -143,6 +148,8 @@ impl Inbox {
         self.next_serial = self.next_serial.wrapping_add(1);
         let serial = self.next_serial;
         self.timed += u8::from(deadline != Nanos::MAX);
+        self.flushing += u8::from(matches!(awaits, Awaits::Flush(_)));
+        self.latest = Some(awaits);
         self.ops[slot] = Some(Op { serial, awaits, request: *request, deadline, place });
         Ok(Waiter { thread, slot: slot as u8, serial })
     }
@@ -154,6 +161,7 @@ impl Inbox {
         let slot = self.ops.get_mut(waiter.slot as usize)?;
         let op = slot.take_if(|op| op.serial == waiter.serial)?;
         self.timed -= u8::from(op.deadline != Nanos::MAX);
+        self.flushing -= u8::from(matches!(op.awaits, Awaits::Flush(_)));
         Some(op)
     }
 
@@ -217,8 +225,7 @@ impl Inbox {
     /// What the scheduler calls the wait: by the latest operation.
     #[must_use]
     pub fn kind(&self) -> WaitKind {
-        let latest = self.ops.iter().flatten().max_by_key(|op| op.serial.wrapping_sub(self.next_serial + 1));
-        latest.map_or(WaitKind::Ring, |op| op.awaits.kind())
+        self.latest.map_or(WaitKind::Ring, Awaits::kind)
     }
 
     /// Ends the operations that wait for a flush that is done; how many.
@@ -228,6 +235,7 @@ impl Inbox {
             let due =
                 self.ops[slot].take_if(|op| matches!(op.awaits, Awaits::Flush(needed) if needed <= done));
             if let Some(op) = due {
+                self.flushing -= 1;
                 self.post(op.place, &deadline::at_completion(&op.request, now, Ok(0)));
                 finished += 1;
             }
@@ -235,9 +243,12 @@ impl Inbox {
         finished
     }
 
-    /// The latest generation that an operation waits for.
+    /// The earliest flush that an operation waits for.
     #[must_use]
     pub fn awaited_flush(&self) -> Option<u64> {
+        if self.flushing == 0 {
+            return None;
+        }
         self.ops
             .iter()
             .flatten()

@@ -152,7 +152,8 @@ fn go_on(thread: &'static Thread) -> Option<Decision> {
     let mut inbox = thread.inbox.lock();
     let wait = inbox.wait?;
     let now = arch::now();
-    let expired = settle_due(thread, &mut inbox, now);
+    let mut expired = Ended::new();
+    settle_due(thread, &mut inbox, now, &mut expired);
     let answer = match inbox.unread() {
         Err(fault) => Some(kernel::REFUSED | u64::from(fault.code().number())),
         Ok(unread) if unread >= wait.min || wait.deadline <= now => Some(u64::from(unread)),
@@ -181,9 +182,8 @@ fn go_on(thread: &'static Thread) -> Option<Decision> {
 /// Operations that ended by their deadline, for their objects to forget.
 pub type Ended = heapless::Vec<(Awaits, Waiter), OPS>;
 
-/// Ends what is due of a thread's operations.
-pub fn settle_due(thread: &Thread, inbox: &mut Inbox, now: Nanos) -> Ended {
-    let mut ended = Ended::new();
+/// Ends what is due of a thread's operations, and notes in `ended` which those were.
+pub fn settle_due(thread: &Thread, inbox: &mut Inbox, now: Nanos, ended: &mut Ended) {
     while let Some(one) = inbox.expire(thread.name(), now) {
         if one.0 == Awaits::Time {
             thread.process().sleeps.fetch_sub(1, Ordering::Relaxed);
@@ -197,7 +197,6 @@ pub fn settle_due(thread: &Thread, inbox: &mut Inbox, now: Nanos) -> Ended {
             thread.process().free_limbo(done);
         }
     }
-    ended
 }
 
 /// The objects forget operations that have ended.

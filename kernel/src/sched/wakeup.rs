@@ -149,7 +149,8 @@ pub fn finish(waiter: Waiter, outcome: Result<u32, CapError>) -> bool {
 /// Tells one CPU, if any, about a thread that became ready on `home`'s.
 fn kick(home: &Lane, woken: &Woken, affinity: &Affinity) {
     let here = mine();
-    if home.id() == here.id() && woken.reschedule {
+    let nobody_idle = super::lane::IDLE.load(Ordering::SeqCst) == 0;
+    if home.id() == here.id() && (woken.reschedule || nobody_idle) {
         // This CPU looks at its own queue before it leaves the kernel.
         return;
     }

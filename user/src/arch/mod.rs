@@ -273,6 +273,14 @@ pub fn set_vector(value: u64) -> u64 {
     out
 }
 
+/// The time stamp counter.
+#[must_use]
+#[inline(always)]
+pub fn stamp() -> u64 {
+    // SAFETY: user programs may read it.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
 /// Runs `rounds` times around a loop that touches nothing.
 #[inline(never)]
 pub fn spin(rounds: u64) {

@@ -56,7 +56,8 @@ fn plan() -> &'static Plan {
 }
 
 fn read(bytes: &[u8]) -> Option<Plan> {
-    let words: Vec<u64> = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or([0; 8]))).collect();
+    let words: Vec<u64> =
+        bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or([0; 8]))).collect();
     let [magic, duration, seed, tables] = words.get(..HEADER_WORDS)?.try_into().ok()?;
     if magic != MAGIC {
         return None;
@@ -112,7 +113,8 @@ fn main() -> i64 {
     let _ = caps::sleep_until(plan.began + plan.duration);
     for (number, instance) in plan.instances.iter().enumerate() {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (misses, timeouts, refusals) = (read(&instance.misses), read(&instance.timeouts), read(&instance.refusals));
+        let (misses, timeouts, refusals) =
+            (read(&instance.misses), read(&instance.timeouts), read(&instance.refusals));
         if misses + timeouts + refusals > 0 {
             say!("workload: stats instance={number} misses={misses} timeouts={timeouts} refusals={refusals}");
         }
@@ -172,7 +174,8 @@ fn live(number: usize) -> i64 {
                 break 'life;
             }
             if let Err(code) = player.take(*step) {
-                let counter = if code == CapError::TimedOut { &instance.timeouts } else { &instance.refusals };
+                let counter =
+                    if code == CapError::TimedOut { &instance.timeouts } else { &instance.refusals };
                 counter.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -325,7 +328,11 @@ fn ended(number: usize, life: u32, deadline: u64) -> Result<(), CapError> {
 
 fn instances(table: u64, instance: u64) -> core::ops::Range<usize> {
     let Table { first, instances, .. } = plan().tables[table as usize];
-    if instance == NONE { first..first + instances } else { first + instance as usize..first + instance as usize + 1 }
+    if instance == NONE {
+        first..first + instances
+    } else {
+        first + instance as usize..first + instance as usize + 1
+    }
 }
 
 /// CPU time that the calling thread has had, the interval in progress included.
