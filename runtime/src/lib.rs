@@ -1,0 +1,33 @@
+//! Budgeted stackful tasks, nurseries and work stealing for Linux.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod budget;
+pub mod caps;
+mod config;
+pub mod cx;
+pub mod error;
+pub mod nursery;
+mod profile;
+#[doc(hidden)]
+pub mod protocol;
+mod runtime;
+mod stack;
+pub mod task;
+mod time;
+mod virtual_workers;
+mod waiter;
+mod worker;
+
+pub use budget::{Budget, Charged, Component, Cost, Pool, Unpayable};
+pub use caps::{CapBudget, CapChannel, CapExecutor, CapSpawn, Caps};
+pub use config::Config;
+pub use cx::{Cx, TaskId};
+pub use error::{BudgetError, ConfigError, RechargeError, SpawnError, StackError, TaskError};
+pub use nursery::state::NurseryState;
+pub use nursery::{Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, Priority, SpawnBuilder};
+pub use profile::Profile;
+pub use runtime::{Runtime, WorkerStats};
+pub use stack::arena::GuardKind;
+pub use task::WaitReason;
+pub use task::state::TaskState;
+pub use worker::victim::{VictimStrategy, Victims};
