@@ -3,6 +3,7 @@
 
 pub mod budget;
 pub mod caps;
+pub mod channel;
 mod config;
 pub mod cx;
 pub mod error;
@@ -12,14 +13,17 @@ mod profile;
 pub mod protocol;
 mod runtime;
 mod stack;
+pub mod sync;
 pub mod task;
-mod time;
+pub mod time;
 mod virtual_workers;
+mod wait;
 mod waiter;
 mod worker;
 
 pub use budget::{Budget, Charged, Component, Cost, Pool, Unpayable};
 pub use caps::{CapBudget, CapChannel, CapExecutor, CapSpawn, Caps};
+pub use channel::{Capacity, ChannelError, Receiver, Refusal, Select, SendError, Sender};
 pub use config::Config;
 pub use cx::{Cx, TaskId};
 pub use error::{BudgetError, ConfigError, RechargeError, SpawnError, StackError, TaskError};

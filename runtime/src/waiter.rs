@@ -1,10 +1,10 @@
 //! Who waits: a task, or an ordinary thread. A word names either, so that records can hold it in an atomic.
 #![allow(unsafe_code)]
 
+use crate::protocol::prim::{AtomicU32, Ordering};
 use crate::task::TaskPtr;
 use crate::task::state::Event;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// An ordinary thread that waits on a futex.
@@ -62,6 +62,15 @@ pub(crate) fn wake(word: usize) {
     }
 }
 
+#[cfg(loom)]
+fn futex_wait(_: &AtomicU32, _: u32, _: Option<Duration>) {
+    crate::protocol::prim::thread_yield();
+}
+
+#[cfg(loom)]
+fn futex_wake(_: &AtomicU32) {}
+
+#[cfg(not(loom))]
 fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
     let timeout = timeout.map(|left| libc::timespec {
         tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
@@ -79,6 +88,7 @@ fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
     }
 }
 
+#[cfg(not(loom))]
 fn futex_wake(word: &AtomicU32) {
     // SAFETY: only the address is used.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };

@@ -367,7 +367,11 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         }
         if let Some(owner) = self.nursery.owner {
             // The spawn's own op, at a yield point of the spawner's.
-            Cx::new(owner).check();
+            let cx = Cx::new(owner);
+            cx.check();
+            if owner.worker().has_backlog() {
+                cx.yield_now();
+            }
         }
         Ok(Handle::new(task, core))
     }

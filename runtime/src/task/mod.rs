@@ -112,6 +112,7 @@ unsafe impl Sync for Task {}
 // SAFETY: a record is memory of the slab, not of a thread.
 unsafe impl Send for Task {}
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Task>() == 256);
 
 /// A task in somebody's hands. Slots are never unmapped while their runtime lives, so a stale pointer is at worst the

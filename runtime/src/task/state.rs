@@ -146,6 +146,12 @@ impl StateCell {
         self.0.store(TaskState::Ready as u8, Ordering::Relaxed);
     }
 
+    /// What a worker does with a task from a queue, for model checking.
+    #[cfg(loom)]
+    pub fn dispatch_for_model(&self) {
+        self.step(Event::Dispatch);
+    }
+
     /// A step that only the holder of the task takes: Dispatch, Yield, Complete, Cancel.
     #[inline]
     pub(crate) fn step(&self, event: Event) {

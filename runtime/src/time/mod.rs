@@ -30,3 +30,29 @@ impl Cx {
         self.rt().timers.remove(key);
     }
 }
+
+/// Evenly spaced moments.
+#[derive(Debug)]
+pub struct Interval {
+    next_ns: u64,
+    period_ns: u64,
+}
+
+impl Cx {
+    /// Moments `period` apart, the first one `period` from now.
+    pub fn interval(&self, period: Duration) -> Interval {
+        let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Interval { next_ns: self.rt().timers.now_ns().saturating_add(period_ns), period_ns }
+    }
+}
+
+impl Interval {
+    /// Waits for the next moment. Moments that passed meanwhile are skipped: returns how many.
+    pub fn tick(&mut self, cx: &Cx) -> u64 {
+        cx.sleep_until_ns(self.next_ns);
+        let late_ns = cx.rt().timers.now_ns().saturating_sub(self.next_ns);
+        let skipped = late_ns / self.period_ns;
+        self.next_ns = self.next_ns.saturating_add(self.period_ns.saturating_mul(skipped + 1));
+        skipped
+    }
+}

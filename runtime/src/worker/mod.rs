@@ -29,6 +29,8 @@ use victim::Victims;
 const SLOT_STREAK: u32 = 16;
 /// Every so many picks the worker looks at timers, at the global queue and at its line first.
 const TEND_EVERY: u32 = 64;
+/// A spawner gives way when more than this many tasks wait in its worker's deque.
+const BACKLOG: usize = 256;
 /// A worker keeps this many free stacks for itself.
 const KEEP_STACKS: usize = 256;
 
@@ -183,6 +185,13 @@ impl Worker {
             }
         }
         self.rt().dormitory.published();
+    }
+
+    /// Whether so many spawned tasks wait here that their spawner had better give way: records that are used again soon
+    /// are still in the cache, and a million are not.
+    #[inline]
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.deque.len() > BACKLOG
     }
 
     /// Whether somebody else could run here.
