@@ -221,12 +221,13 @@ fn cancellation_reaches_tasks_that_wait_in_every_way() {
                         .budget(Budget { ops: 3, ..Budget::ZERO })
                         .spawn(|cx| (0..9).for_each(|_| cx.check()))
                         .unwrap();
-                    n.spawn(|cx| {
-                        drop(
-                            cx.nursery(|n| drop(n.spawn(|cx| cx.sleep(Duration::from_secs(3600))).unwrap())),
-                        );
-                    })
-                    .unwrap();
+                    let parent = n.builder().budget(Budget { ops: 100, spawn_count: 1, ..Budget::ZERO });
+                    parent
+                        .spawn(|cx| {
+                            let slow = |cx: &mainspring::Cx| cx.sleep(Duration::from_secs(3600));
+                            drop(cx.nursery(|n| drop(n.spawn(slow).unwrap())));
+                        })
+                        .unwrap();
                     for _ in 0..20 {
                         cx.yield_now();
                     }
