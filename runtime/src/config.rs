@@ -31,6 +31,7 @@ pub struct Config {
     pub(crate) yield_interval: u32,
     pub(crate) quantum_ops: u32,
     pub(crate) cleanup_ops: u32,
+    pub(crate) fail_on_deadlock: bool,
 }
 
 impl Default for Config {
@@ -55,6 +56,7 @@ impl Config {
             yield_interval: profile.yield_interval(),
             quantum_ops: 16_384,
             cleanup_ops: 10_000,
+            fail_on_deadlock: false,
         }
     }
 
@@ -134,6 +136,14 @@ impl Config {
     #[must_use]
     pub fn cleanup_ops(mut self, ops: u32) -> Self {
         self.cleanup_ops = ops;
+        self
+    }
+
+    /// In the deterministic mode: when every task waits and no timer is set, fails the root nurseries with
+    /// `TaskError::Deadlock`. Without it the runtime waits for the host's threads, which may yet wake a task.
+    #[must_use]
+    pub fn fail_on_deadlock(mut self) -> Self {
+        self.fail_on_deadlock = true;
         self
     }
 

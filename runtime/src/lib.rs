@@ -15,6 +15,7 @@ mod runtime;
 mod stack;
 pub mod sync;
 pub mod task;
+pub mod testing;
 pub mod time;
 mod virtual_workers;
 mod wait;

@@ -7,6 +7,7 @@ use crate::budget::{Budget, Pool};
 use crate::config::Config;
 use crate::cx::Cx;
 use crate::error::{ConfigError, TaskError};
+use crate::nursery::core::NurseryCore;
 use crate::nursery::{Nursery, NurseryError, NurseryOptions, host_nursery};
 use crate::protocol::deque::{Stealer, deque};
 use crate::protocol::sleep::Dormitory;
@@ -137,6 +138,8 @@ pub(crate) struct Inner {
     next_nursery: AtomicU64,
     next_id: AtomicU64,
     pub(crate) pool: Mutex<Pool>,
+    /// The nurseries that ordinary threads have open, by address.
+    host_nurseries: Mutex<Vec<usize>>,
     pub(crate) virtual_run: Option<virtual_workers::Shared>,
 }
 
@@ -184,6 +187,32 @@ impl Inner {
         key
     }
 
+    /// A nursery of an ordinary thread opens (true) or is over.
+    pub(crate) fn note_host_nursery(&self, core: &NurseryCore, open: bool) {
+        let address = std::ptr::from_ref(core) as usize;
+        let mut all = self.host_nurseries.lock().expect("no panic while it is held");
+        if open {
+            all.push(address);
+        } else {
+            all.retain(|&other| other != address);
+        }
+    }
+
+    /// Every task waits for another: fails the root nurseries. False if there is none with children that still take
+    /// orders.
+    pub(crate) fn fail_deadlock(&self) -> bool {
+        let all = self.host_nurseries.lock().expect("no panic while it is held");
+        let mut told = false;
+        for &address in all.iter() {
+            // SAFETY: a nursery leaves the list, under its lock, before it goes.
+            let core = unsafe { &*(address as *const NurseryCore) };
+            if core.live() > 0 && !core.is_cancelled() {
+                told |= core.cancel(Some(TaskError::Deadlock));
+            }
+        }
+        told
+    }
+
     pub(crate) fn on_steal(&self, thief: usize, victim: usize) {
         if let Some(shared) = &self.virtual_run {
             shared.note_steal(thief, victim);
@@ -227,6 +256,7 @@ impl Runtime {
             next_nursery: AtomicU64::new(1),
             next_id: AtomicU64::new(1),
             pool: Mutex::new(config.root_pool),
+            host_nurseries: Mutex::default(),
             virtual_run,
             config,
         });
@@ -321,6 +351,16 @@ impl Runtime {
     /// How stacks are guarded here.
     pub fn guards(&self) -> GuardKind {
         self.inner.arena.guards()
+    }
+
+    /// What is left of the root pool while no root nursery is open.
+    pub fn root_pool(&self) -> Pool {
+        *self.inner.pool.lock().expect("no panic while it is held")
+    }
+
+    /// In the deterministic mode, a hash of the order of every dispatch and steal so far, and how many there were.
+    pub fn trace(&self) -> Option<(u64, u64)> {
+        self.inner.virtual_run.as_ref().map(virtual_workers::Shared::trace)
     }
 
     pub(crate) fn inner(&self) -> &Inner {

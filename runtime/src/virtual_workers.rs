@@ -59,6 +59,11 @@ impl Shared {
         !bell.closed
     }
 
+    fn is_rung(&self) -> bool {
+        let bell = self.bell.lock().expect("no panic while it is held");
+        bell.rung || bell.closed
+    }
+
     fn note(&self, a: u64, b: u64) {
         let mut hash = self.trace.load(Ordering::Relaxed);
         for word in [a, b] {
@@ -91,6 +96,9 @@ pub(crate) fn run(inner: &Inner, workers: &[Box<Worker>]) {
             inner.timers.fire_due();
             continue;
         }
+        if inner.config.fail_on_deadlock && !shared.is_rung() && inner.fail_deadlock() {
+            continue;
+        }
         set_current(std::ptr::null());
         if !shared.wait() {
             return;
@@ -100,6 +108,10 @@ pub(crate) fn run(inner: &Inner, workers: &[Box<Worker>]) {
 
 /// One worker, drawn by the seed, runs one task to its next switch. False if nobody has anything to run.
 fn turn(inner: &Inner, workers: &[Box<Worker>], shared: &Shared, rng: &mut Xoshiro256PlusPlus) -> bool {
+    // No draw is spent on an empty machine: when the host's threads come is not part of the seed.
+    if inner.global.is_empty() && !workers.iter().any(|worker| worker.has_own()) {
+        return false;
+    }
     let first = ((u128::from(rng.next_u64()) * workers.len() as u128) >> 64) as usize;
     for offset in 0..workers.len() {
         let worker = &workers[(first + offset) % workers.len()];

@@ -14,10 +14,17 @@ use mainspring::protocol::sleep::{Dormitory, Woke};
 use mainspring::task::state::{Committed, Event, StateCell, Woken};
 use mainspring::{Capacity, Refusal};
 
+/// Every interleaving with at most three preemptions, in which all known bugs of such protocols show.
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(f);
+}
+
 //= SCHED:7.1.1a SCHED:7.1.1b SCHED:7.1.2
 #[test]
 fn each_word_of_a_deque_is_taken_once() {
-    loom::model(|| {
+    model(|| {
         let (owner, stealer) = deque();
         let taken = Arc::new(AtomicUsize::new(0));
         let thief = {
@@ -51,7 +58,7 @@ fn each_word_of_a_deque_is_taken_once() {
 //= SCHED:6.3.1b
 #[test]
 fn published_work_is_never_slept_over() {
-    loom::model(|| {
+    model(|| {
         let dormitory = Arc::new(Dormitory::new(1));
         let work = Arc::new(AtomicBool::new(false));
         let worker = {
@@ -79,7 +86,7 @@ fn published_work_is_never_slept_over() {
 
 #[test]
 fn two_sleepers_and_one_piece_of_work_end_with_a_shutdown() {
-    loom::model(|| {
+    model(|| {
         let dormitory = Arc::new(Dormitory::new(2));
         let work = Arc::new(AtomicUsize::new(0));
         let workers: Vec<_> = (0..2)
@@ -114,7 +121,7 @@ fn two_sleepers_and_one_piece_of_work_end_with_a_shutdown() {
 
 #[test]
 fn a_result_is_seen_and_freed_once() {
-    loom::model(|| {
+    model(|| {
         let cell = Arc::new((JoinCell::new(), loom::cell::UnsafeCell::new(0), AtomicUsize::new(0)));
         let woken = Arc::new(AtomicBool::new(false));
         let task = {
@@ -152,7 +159,7 @@ fn a_result_is_seen_and_freed_once() {
 
 #[test]
 fn of_a_dropped_handle_and_an_ending_task_one_frees() {
-    loom::model(|| {
+    model(|| {
         let cell = Arc::new((JoinCell::new(), AtomicUsize::new(0)));
         let task = {
             let cell = cell.clone();
@@ -192,7 +199,7 @@ fn wait_for(state: &StateCell, queued: &AtomicUsize, flags: &[&AtomicBool]) {
 //= NURS:queue-race
 #[test]
 fn a_wake_and_a_cancellation_of_a_waiting_task_queue_it_once_each_at_most() {
-    loom::model(|| {
+    model(|| {
         let shared = Arc::new((
             StateCell::default(),
             AtomicUsize::new(0),
@@ -217,7 +224,7 @@ fn a_wake_and_a_cancellation_of_a_waiting_task_queue_it_once_each_at_most() {
 //= NURS:notify
 #[test]
 fn the_last_child_wakes_the_owner_and_touches_nothing_after() {
-    loom::model(|| {
+    model(|| {
         // As the nursery: counts and waiter under one lock, whose release is the last touch.
         let shared = Arc::new((Lock::new((0usize, 0usize)), AtomicBool::new(false)));
         let children: Vec<_> = (0..2)
@@ -257,7 +264,7 @@ fn the_last_child_wakes_the_owner_and_touches_nothing_after() {
 #[test]
 fn a_value_passes_a_closing_channel_or_comes_back() {
     for capacity in [Capacity::Rendezvous, Capacity::Bounded(1)] {
-        loom::model(move || {
+        model(move || {
             let (sender, receiver) = model_pair::<u32>(capacity);
             let sending = thread::spawn(move || sender.send_blocking(7).map_err(|refused| refused.value));
             let first = receiver.recv_blocking();
@@ -270,7 +277,7 @@ fn a_value_passes_a_closing_channel_or_comes_back() {
 
 #[test]
 fn a_sender_whose_receiver_goes_gets_its_value_back() {
-    loom::model(|| {
+    model(|| {
         let (sender, receiver) = model_pair::<u32>(Capacity::Rendezvous);
         let receiving = thread::spawn(move || drop(receiver));
         assert_eq!(

@@ -511,6 +511,7 @@ where
         let due = rt.timers.now_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
         rt.add_timer(due, Fire::Deadline(&raw const core))
     });
+    rt.note_host_nursery(&core, true);
     let nursery = Nursery {
         core: &core,
         owner: None,
@@ -537,6 +538,7 @@ where
     if let Some(key) = deadline {
         rt.timers.remove(key);
     }
+    rt.note_host_nursery(&core, false);
     let (pool, result) = outcome(&core, result);
     rt.pool.lock().expect("no panic while it is held").put(&pool);
     match result {

@@ -8,14 +8,14 @@ use std::time::Duration;
 use timers::Fire;
 
 impl Cx {
-    /// Sleeps. Only this task waits.
+    /// Sleeps. Only this task waits. Free of charge, as all waiting is.
     pub fn sleep(&self, duration: Duration) {
         let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.sleep_until_ns(self.rt().timers.now_ns().saturating_add(ns));
     }
 
     pub(crate) fn sleep_until_ns(&self, due_ns: u64) {
-        self.check();
+        self.acknowledge();
         if std::thread::panicking() {
             return;
         }

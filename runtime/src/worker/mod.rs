@@ -194,12 +194,14 @@ impl Worker {
         self.deque.len() > BACKLOG
     }
 
+    /// Whether its own queues have a task.
+    pub(crate) fn has_own(&self) -> bool {
+        self.slot.get().is_some() || !self.line().is_empty() || !self.deque.is_empty()
+    }
+
     /// Whether somebody else could run here.
     pub(crate) fn has_others(&self) -> bool {
-        self.slot.get().is_some()
-            || !self.line().is_empty()
-            || !self.deque.is_empty()
-            || !self.rt().global.is_empty()
+        self.has_own() || !self.rt().global.is_empty()
     }
 
     /// The next task of this worker's own queues.
