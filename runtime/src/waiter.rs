@@ -1,16 +1,15 @@
 //! Who waits: a task, or an ordinary thread. A word names either, so that records can hold it in an atomic.
 #![allow(unsafe_code)]
 
-use crate::protocol::prim::{AtomicU32, Ordering};
 use crate::task::TaskPtr;
 use crate::task::state::Event;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// An ordinary thread that waits on a futex.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadWait {
-    woken: AtomicU32,
+    flag: futex::Flag,
 }
 
 impl ThreadWait {
@@ -27,23 +26,7 @@ impl ThreadWait {
 
     /// Blocks the thread until woken. False if `deadline` came first.
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> bool {
-        // Acquire pairs with the release in `wake`.
-        while self.woken.swap(0, Ordering::Acquire) == 0 {
-            let timeout = match deadline {
-                None => None,
-                Some(deadline) => match deadline.checked_duration_since(Instant::now()) {
-                    Some(left) if !left.is_zero() => Some(left),
-                    _ => return false,
-                },
-            };
-            futex_wait(&self.woken, 0, timeout);
-        }
-        true
-    }
-
-    fn wake(&self) {
-        self.woken.store(1, Ordering::Release);
-        futex_wake(&self.woken);
+        self.flag.wait(deadline)
     }
 }
 
@@ -56,40 +39,84 @@ pub(crate) fn task_word(task: TaskPtr) -> usize {
 pub(crate) fn wake(word: usize) {
     if word & 1 == 1 {
         // SAFETY: the word came from `ThreadWait::word`, and this is its one use.
-        unsafe { Arc::from_raw((word & !1) as *const ThreadWait) }.wake();
+        unsafe { Arc::from_raw((word & !1) as *const ThreadWait) }.flag.set();
     } else {
         TaskPtr::from_word(word).wake(Event::Wake);
     }
 }
 
-#[cfg(loom)]
-fn futex_wait(_: &AtomicU32, _: u32, _: Option<Duration>) {
-    crate::protocol::prim::thread_yield();
-}
-
-#[cfg(loom)]
-fn futex_wake(_: &AtomicU32) {}
-
+/// A flag that one thread waits for.
 #[cfg(not(loom))]
-fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
-    let timeout = timeout.map(|left| libc::timespec {
-        tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-        tv_nsec: left.subsec_nanos().into(),
-    });
-    // SAFETY: the word is alive for the call; a spurious return is looked at again by the caller.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-            expected,
-            timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
-        );
+mod futex {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Instant;
+
+    #[derive(Debug, Default)]
+    pub(super) struct Flag(AtomicU32);
+
+    impl Flag {
+        pub(super) fn set(&self) {
+            // Release pairs with the acquire in `wait`.
+            self.0.store(1, Ordering::Release);
+            // SAFETY: only the address is used.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    self.0.as_ptr(),
+                    libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                    1,
+                )
+            };
+        }
+
+        pub(super) fn wait(&self, deadline: Option<Instant>) -> bool {
+            while self.0.swap(0, Ordering::Acquire) == 0 {
+                let timeout = match deadline.map(|deadline| deadline.checked_duration_since(Instant::now())) {
+                    None => None,
+                    Some(Some(left)) if !left.is_zero() => Some(libc::timespec {
+                        tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+                        tv_nsec: left.subsec_nanos().into(),
+                    }),
+                    Some(_) => return false,
+                };
+                // SAFETY: the word is alive for the call; a spurious return is looked at again.
+                unsafe {
+                    libc::syscall(
+                        libc::SYS_futex,
+                        self.0.as_ptr(),
+                        libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                        0,
+                        timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
+                    );
+                }
+            }
+            true
+        }
     }
 }
 
-#[cfg(not(loom))]
-fn futex_wake(word: &AtomicU32) {
-    // SAFETY: only the address is used.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
+/// What the futex does, in terms that the model checker knows.
+#[cfg(loom)]
+mod futex {
+    use loom::sync::{Condvar, Mutex};
+    use std::time::Instant;
+
+    #[derive(Debug, Default)]
+    pub(super) struct Flag(Mutex<bool>, Condvar);
+
+    impl Flag {
+        pub(super) fn set(&self) {
+            *self.0.lock().unwrap() = true;
+            self.1.notify_one();
+        }
+
+        pub(super) fn wait(&self, _: Option<Instant>) -> bool {
+            let mut set = self.0.lock().unwrap();
+            while !*set {
+                set = self.1.wait(set).unwrap();
+            }
+            *set = false;
+            true
+        }
+    }
 }

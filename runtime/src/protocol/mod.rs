@@ -10,15 +10,11 @@ pub mod sleep;
 /// Atomics and yields: loom's under the model checker, the real ones otherwise.
 pub mod prim {
     #[cfg(loom)]
-    pub use loom::cell::UnsafeCell;
-    #[cfg(loom)]
     pub use loom::sync::atomic::{
         AtomicBool, AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence,
     };
     #[cfg(loom)]
     pub use loom::sync::{Condvar, Mutex};
-    #[cfg(loom)]
-    pub use loom::thread::yield_now as thread_yield;
 
     #[cfg(not(loom))]
     pub use std::sync::atomic::{
@@ -26,27 +22,6 @@ pub mod prim {
     };
     #[cfg(not(loom))]
     pub use std::sync::{Condvar, Mutex};
-    #[cfg(not(loom))]
-    pub use std::thread::yield_now as thread_yield;
-
-    /// `std`'s cell with loom's interface.
-    #[cfg(not(loom))]
-    #[derive(Debug, Default)]
-    pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
-
-    #[cfg(not(loom))]
-    impl<T> UnsafeCell<T> {
-        /// A cell that holds `value`.
-        pub const fn new(value: T) -> Self {
-            Self(std::cell::UnsafeCell::new(value))
-        }
-
-        /// Calls `f` with a pointer to write through.
-        #[inline(always)]
-        pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
-            f(self.0.get())
-        }
-    }
 }
 
 /// A fence between two threads of which one comes by often and the other seldom: the seldom one pays for both.
