@@ -32,6 +32,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Cx {
     task: TaskPtr,
+    yield_interval: u32,
     _of_one_task: PhantomData<*const ()>,
 }
 
@@ -41,7 +42,8 @@ pub struct TaskId(pub u64);
 
 impl Cx {
     pub(crate) fn new(task: TaskPtr) -> Self {
-        Self { task, _of_one_task: PhantomData }
+        let yield_interval = task.nursery().rt().config.yield_interval;
+        Self { task, yield_interval, _of_one_task: PhantomData }
     }
 
     pub(crate) fn task(&self) -> &Task {
@@ -80,6 +82,16 @@ impl Cx {
         } else {
             self.check_slow(n);
         }
+    }
+
+    /// Charges up to `n` ops where nothing may switch: what cannot be paid stops the task at its next check.
+    pub(crate) fn charge_silently(&self, n: u32) {
+        let task = self.task();
+        let ops = task.ops();
+        let left = ops - ops.min(n);
+        let fuel = left.min(task.fuel.load(Ordering::Relaxed));
+        task.fuel.store(fuel, Ordering::Relaxed);
+        task.reserve.store(left - fuel, Ordering::Relaxed);
     }
 
     #[cold]
@@ -331,7 +343,7 @@ impl Cx {
 
     /// The iterations between two checks of `#[budgeted]` loops.
     pub fn yield_interval(&self) -> u32 {
-        self.rt().config.yield_interval
+        self.yield_interval
     }
 
     /// Time since the runtime started, by its clock: virtual in the deterministic mode.

@@ -7,6 +7,7 @@ pub mod channel;
 mod config;
 pub mod cx;
 pub mod error;
+mod meter;
 pub mod nursery;
 mod profile;
 #[doc(hidden)]
@@ -28,6 +29,8 @@ pub use channel::{Capacity, ChannelError, Receiver, Refusal, Select, SendError, 
 pub use config::Config;
 pub use cx::{Cx, TaskId};
 pub use error::{BudgetError, ConfigError, RechargeError, SpawnError, StackError, TaskError};
+pub use mainspring_runtime_macros::budgeted;
+pub use meter::Meter;
 pub use nursery::state::NurseryState;
 pub use nursery::{Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, Priority, SpawnBuilder};
 pub use profile::Profile;
