@@ -283,7 +283,7 @@ impl Cx {
         }
         let task = self.task();
         task.worker().yield_now(task);
-        if task.cancel.load(Ordering::Relaxed) {
+        if task.is_cancelled() {
             self.acknowledge();
         }
     }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::core::NurseryCore;
+use crate::budget::Budget;
 use crate::cx::{Cx, TaskId};
 use crate::error::TaskError;
 use crate::protocol::join::{Dropped, Waiting};
@@ -62,6 +63,11 @@ impl<'scope, T> Handle<'scope, T> {
     /// Ops that the child has used so far.
     pub fn ops_used(&self) -> u64 {
         self.task.ops_granted.load(Ordering::Relaxed).saturating_sub(self.task.ops().into())
+    }
+
+    /// What the child has left.
+    pub fn budget(&self) -> Budget {
+        self.task.budget()
     }
 
     /// Whether the child has ended.

@@ -315,20 +315,23 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         {
             return Err(SpawnError::StackSize(size));
         }
+        let mut price = Pool { spawn_count: 1, ..Pool::ZERO };
+        if let Some(estate) = self.ext.as_ref().and_then(|ext| ext.estate) {
+            price.put(&estate);
+        }
         let budget = match self.budget {
             Some(budget) => budget.min(most),
             None => {
                 if core.pool.get().ops < default.ops.into() {
                     core.collect();
                 }
-                core.pool.get().child_grant(&default)
+                // What is left when the rest of the price is paid.
+                let mut left = core.pool.get();
+                left.take(&price).map_err(SpawnError::Pool)?;
+                left.child_grant(&default)
             }
         };
-        let mut price = Pool::from(budget);
-        price.spawn_count += 1;
-        if let Some(estate) = self.ext.as_ref().and_then(|ext| ext.estate) {
-            price.put(&estate);
-        }
+        price.put(&budget.into());
         Ok((budget, price))
     }
 
