@@ -1,12 +1,14 @@
 //! Budgeted stackful tasks, nurseries and work stealing for Linux.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod blocking;
 pub mod budget;
 pub mod caps;
 pub mod channel;
 mod config;
 pub mod cx;
 pub mod error;
+mod future;
 mod meter;
 pub mod nursery;
 mod profile;
@@ -23,6 +25,7 @@ mod wait;
 mod waiter;
 mod worker;
 
+pub use blocking::BlockingError;
 pub use budget::{Budget, Charged, Component, Cost, Pool, Unpayable};
 pub use caps::{CapBudget, CapChannel, CapExecutor, CapSpawn, Caps};
 pub use channel::{Capacity, ChannelError, Receiver, Refusal, Select, SendError, Sender};

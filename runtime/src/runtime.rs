@@ -3,6 +3,7 @@
 //! Conserved: no task outlives the call that opened its nursery, so a runtime that is dropped has none.
 #![allow(unsafe_code)]
 
+use crate::blocking::BlockingPool;
 use crate::budget::{Budget, Pool};
 use crate::config::Config;
 use crate::cx::Cx;
@@ -22,7 +23,7 @@ use crate::worker::victim::Victims;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -140,6 +141,8 @@ pub(crate) struct Inner {
     pub(crate) pool: Mutex<Pool>,
     /// The nurseries that ordinary threads have open, by address.
     host_nurseries: Mutex<Vec<usize>>,
+    pub(crate) blocking: Arc<BlockingPool>,
+    me: Weak<Inner>,
     pub(crate) virtual_run: Option<virtual_workers::Shared>,
 }
 
@@ -147,6 +150,11 @@ impl Inner {
     #[inline]
     pub(crate) fn is_virtual(&self) -> bool {
         self.virtual_run.is_some()
+    }
+
+    /// Keeps the memory of the runtime.
+    pub(crate) fn memory(&self) -> Arc<Inner> {
+        self.me.upgrade().expect("a task of it runs")
     }
 
     pub(crate) fn next_nursery_id(&self) -> u64 {
@@ -245,7 +253,9 @@ impl Runtime {
         let (owners, shares): (Vec<_>, Vec<_>) =
             (0..workers).map(|_| deque()).map(|(owner, stealer)| (owner, Share::new(stealer))).unzip();
         let virtual_run = config.deterministic.then(|| virtual_workers::Shared::new(config.seed));
-        let inner = Arc::new(Inner {
+        let inner = Arc::new_cyclic(|me| Inner {
+            me: me.clone(),
+            blocking: Arc::default(),
             global: GlobalQueue::default(),
             shares: shares.into(),
             dormitory: Dormitory::new(workers),
@@ -374,6 +384,7 @@ impl Drop for Runtime {
         if let Some(shared) = &self.inner.virtual_run {
             shared.close();
         }
+        self.inner.blocking.close();
         for thread in self.threads.drain(..) {
             // A worker's thread catches its own panics.
             let _ = thread.join();

@@ -18,6 +18,7 @@ use crate::caps::Caps;
 use crate::config::STACK_SIZES;
 use crate::cx::{Cx, TaskId};
 use crate::error::{RechargeError, SpawnError, TaskError};
+use crate::future::FutureBody;
 use crate::profile::Profile;
 use crate::runtime::Inner;
 use crate::task::body::{self, StopUnwind};
@@ -26,6 +27,7 @@ use crate::time::timers::Fire;
 use crate::waiter::{ThreadWait, task_word};
 use state::NurseryState;
 use std::fmt;
+use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::null;
@@ -168,6 +170,10 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     /// The nursery's state.
     pub fn state(&self) -> NurseryState {
         self.core.state()
+    }
+
+    pub(crate) fn children_caps(&self) -> &Caps {
+        &self.core.caps
     }
 
     /// How many children have not ended.
@@ -336,11 +342,30 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
     }
 
     #[inline]
-    fn launch<F, T>(mut self, f: F) -> Result<Handle<'scope, T>, SpawnError>
+    fn launch<F, T>(self, f: F) -> Result<Handle<'scope, T>, SpawnError>
     where
         F: FnOnce(&Cx) -> Result<T, TaskError> + Send + 'scope,
         T: Send + 'scope,
     {
+        // SAFETY: the closure borrows what outlives 'scope, and the scope waits for the task.
+        self.publish(|task| unsafe { body::put_closure(task, f) })
+    }
+
+    pub(crate) fn launch_future<F>(
+        self,
+        future: FutureBody<F>,
+    ) -> Result<Handle<'scope, F::Output>, SpawnError>
+    where
+        F: Future + Send + 'scope,
+        F::Output: Send + 'scope,
+    {
+        // SAFETY: the future borrows what outlives 'scope, and the scope waits for the task.
+        self.publish(|task| unsafe { body::put_future(task, future) })
+    }
+
+    /// Pays for a task, makes it, and queues it. `fill` puts a body with a result of type `T` into its empty slot.
+    #[inline]
+    fn publish<T>(mut self, fill: impl FnOnce(&Task)) -> Result<Handle<'scope, T>, SpawnError> {
         let (budget, price) = self.admit()?;
         let core = self.nursery.core;
         core.carve(&price).map_err(SpawnError::Pool)?;
@@ -357,11 +382,9 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         };
         task.born(id, core, budget, true);
         task.own_stack.store(self.stack_size.is_some(), Ordering::Relaxed);
-        // SAFETY: the task is not published yet. Its closure borrows what outlives 'scope, and the scope waits for it.
-        unsafe {
-            *task.ext.get() = self.ext;
-            body::put_closure(&task, f);
-        }
+        // SAFETY: the task is not published yet.
+        unsafe { *task.ext.get() = self.ext };
+        fill(&task);
         core.spawned.store(core.spawned.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         match worker {
             Some(worker) if self.priority == Priority::High => worker.push_woken(task),

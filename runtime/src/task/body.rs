@@ -7,20 +7,33 @@
 use super::{BODY, Task};
 use crate::cx::Cx;
 use crate::error::TaskError;
+use crate::future::FutureBody;
 use std::any::Any;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
 
 /// How to run and drop one kind of closure.
 #[derive(Debug)]
 pub(crate) struct BodyKind {
     /// Takes the closure, runs it and writes its result.
-    pub(crate) run: unsafe fn(&Task, &Cx) -> Ended,
+    pub(crate) run: unsafe fn(&Task, &Cx) -> Ran,
     /// Drops the closure of a task that never ran and writes an error as its result.
     pub(crate) refuse: unsafe fn(&Task, TaskError),
     /// Writes an error as the result of a task whose frames were abandoned.
     pub(crate) abandon: unsafe fn(&Task, TaskError),
     /// Drops the result.
     pub(crate) drop_result: unsafe fn(&Task),
+}
+
+/// What a run of a body came to.
+#[must_use]
+#[derive(Debug)]
+pub(crate) enum Ran {
+    /// The result is written.
+    Ended(Ended),
+    /// A future that waits: the storage holds it still, and no stack does.
+    Pending,
 }
 
 /// How a body ended, for the nursery.
@@ -97,7 +110,7 @@ pub(crate) unsafe fn take_result<T>(task: &Task) -> Result<T, TaskError> {
     unsafe { take::<Result<T, TaskError>>(task) }
 }
 
-unsafe fn run<F, T>(task: &Task, cx: &Cx) -> Ended
+unsafe fn run<F, T>(task: &Task, cx: &Cx) -> Ran
 where
     F: FnOnce(&Cx) -> Result<T, TaskError>,
 {
@@ -107,21 +120,97 @@ where
         Ok(result) => result,
         Err(payload) => Err(error_of(payload)),
     };
+    // SAFETY: the storage is empty since the closure was taken.
+    unsafe { finish(task, result) }
+}
+
+/// Writes the result into the empty storage.
+unsafe fn finish<T>(task: &Task, result: Result<T, TaskError>) -> Ran {
     let ended = match &result {
         Ok(_) => Ended::Returned,
         Err(TaskError::Cancelled) => Ended::Cancelled,
         Err(error) => Ended::Failed(error.echo()),
     };
-    // SAFETY: the storage is empty since the closure was taken.
+    // SAFETY: as the caller promises.
     unsafe { put(task, result) };
-    ended
+    Ran::Ended(ended)
+}
+
+/// Puts a future into a slot that the caller holds.
+///
+/// # Safety
+///
+/// As for [`put_closure`].
+pub(crate) unsafe fn put_future<F>(task: &Task, future: FutureBody<F>)
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    struct Kind<F>(std::marker::PhantomData<F>);
+    impl<F> Kind<F>
+    where
+        F: Future + Send,
+        F::Output: Send,
+    {
+        const BODY: BodyKind = BodyKind {
+            run: poll::<F>,
+            refuse: refuse::<FutureBody<F>, F::Output>,
+            abandon: write_error::<F::Output>,
+            drop_result: drop_result::<F::Output>,
+        };
+    }
+    task.body.set(Some(&Kind::<F>::BODY));
+    // SAFETY: the caller holds the task and its storage is empty.
+    unsafe { put(task, future) };
+}
+
+unsafe fn poll<F>(task: &Task, cx: &Cx) -> Ran
+where
+    F: Future + Send,
+{
+    let storage = task.storage();
+    // SAFETY: the storage holds the future, in place or boxed; neither moves before it is dropped below, since slots do
+    // not move.
+    let place: *mut FutureBody<F> = unsafe {
+        if fits::<FutureBody<F>>() { storage.cast() } else { storage.cast::<*mut FutureBody<F>>().read() }
+    };
+    let polled = catch_unwind(AssertUnwindSafe(|| {
+        cx.check();
+        // SAFETY: as above.
+        unsafe { FutureBody::poll(place, task, cx) }
+    }));
+    let result = match polled {
+        Ok(Poll::Pending) => return Ran::Pending,
+        Ok(Poll::Ready(output)) => Ok(output),
+        Err(payload) => Err(error_of(payload)),
+    };
+    // SAFETY: the future is polled no more. It is dropped where it is, as pinning asks, and the box, if any, freed.
+    let dropped = catch_unwind(AssertUnwindSafe(|| unsafe {
+        if fits::<FutureBody<F>>() {
+            std::ptr::drop_in_place(place);
+        } else {
+            drop(Box::from_raw(place));
+        }
+    }));
+    let result = match dropped {
+        Ok(()) => result,
+        Err(payload) => result.and(Err(error_of(payload))),
+    };
+    // SAFETY: the storage is empty since the future was dropped.
+    unsafe { finish(task, result) }
 }
 
 unsafe fn refuse<F, T>(task: &Task, error: TaskError) {
-    // SAFETY: the task never ran, so its storage holds the closure.
-    let closure = unsafe { take::<F>(task) };
-    // A destructor that panics has nobody to tell.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(closure)));
+    let storage = task.storage();
+    // SAFETY: the storage holds the closure, or the future that waits. It is dropped where it is, since a future that was
+    // polled must not move. A destructor that panics has nobody to tell.
+    let _ = catch_unwind(AssertUnwindSafe(|| unsafe {
+        if fits::<F>() {
+            std::ptr::drop_in_place(storage.cast::<F>());
+        } else {
+            drop(Box::from_raw(storage.cast::<*mut F>().read()));
+        }
+    }));
     // SAFETY: the storage is empty now.
     unsafe { write_error::<T>(task, error) };
 }

@@ -11,7 +11,7 @@ use crate::error::TaskError;
 use crate::nursery::core::{ChildDone, NurseryCore};
 use crate::protocol::join::Finished;
 use crate::task::TaskPtr;
-use crate::task::body::Ended;
+use crate::task::body::{Ended, Ran};
 use crate::task::state::Event;
 use crate::waiter;
 use std::sync::atomic::Ordering;
@@ -20,10 +20,14 @@ use std::sync::atomic::Ordering;
 pub(crate) fn execute(task: TaskPtr) -> *const Worker {
     let cx = Cx::new(task);
     let body = task.body.get().expect("a task that has not run has a body");
-    // SAFETY: the task has not run, so that its storage holds its closure.
-    let ended = unsafe { (body.run)(&task, &cx) };
+    // SAFETY: the task has not ended, so that its storage holds its closure or its future.
+    let ran = unsafe { (body.run)(&task, &cx) };
     let worker = task.worker.get();
-    end(task, ended);
+    match ran {
+        Ran::Ended(ended) => end(task, ended),
+        // SAFETY: the worker that runs this.
+        Ran::Pending => unsafe { &*worker }.park_without_stack(task),
+    }
     worker
 }
 

@@ -422,6 +422,19 @@ impl Worker {
         }
     }
 
+    /// A future waits. It left no frame behind, so that its wait can be committed at once.
+    pub(crate) fn park_without_stack(&self, task: TaskPtr) {
+        task.stack.store(0, Ordering::Relaxed);
+        task.sp.set(0);
+        task.wait_reason.store(WaitReason::Future as u8, Ordering::Relaxed);
+        if !task.listed.load(Ordering::Relaxed) {
+            task.nursery().enlist(&task);
+        }
+        self.current.set(null());
+        self.after.set(After::Wait(task, Event::Block));
+        self.settle();
+    }
+
     fn push_yielded(&self, task: TaskPtr) {
         self.line().push_back(task);
     }
