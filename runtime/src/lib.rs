@@ -9,6 +9,7 @@ mod config;
 pub mod cx;
 pub mod error;
 mod future;
+pub mod io;
 mod meter;
 pub mod nursery;
 mod profile;

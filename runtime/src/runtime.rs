@@ -8,6 +8,7 @@ use crate::budget::{Budget, Pool};
 use crate::config::Config;
 use crate::cx::Cx;
 use crate::error::{ConfigError, TaskError};
+use crate::io::driver::Driver;
 use crate::nursery::core::NurseryCore;
 use crate::nursery::{Nursery, NurseryError, NurseryOptions, host_nursery};
 use crate::protocol::deque::{Stealer, deque};
@@ -142,8 +143,15 @@ pub(crate) struct Inner {
     /// The nurseries that ordinary threads have open, by address.
     host_nurseries: Mutex<Vec<usize>>,
     pub(crate) blocking: Arc<BlockingPool>,
+    pub(crate) io: Driver,
     me: Weak<Inner>,
     pub(crate) virtual_run: Option<virtual_workers::Shared>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Inner")
+    }
 }
 
 impl Inner {
@@ -256,6 +264,7 @@ impl Runtime {
         let inner = Arc::new_cyclic(|me| Inner {
             me: me.clone(),
             blocking: Arc::default(),
+            io: Driver::default(),
             global: GlobalQueue::default(),
             shares: shares.into(),
             dormitory: Dormitory::new(workers),
@@ -385,6 +394,7 @@ impl Drop for Runtime {
             shared.close();
         }
         self.inner.blocking.close();
+        self.inner.io.close();
         for thread in self.threads.drain(..) {
             // A worker's thread catches its own panics.
             let _ = thread.join();
