@@ -154,6 +154,7 @@ impl Cx {
             }
             Exhaustion::Refill(_) | Exhaustion::Park => {}
         }
+        tracing::debug!(target: "mainspring", task = self.id().0, %component, "exhausted");
         task.mark_exhausted(component);
         while !self.take_mail(component) {
             task.worker().block(task, WaitReason::Budget);

@@ -8,11 +8,13 @@ use crate::budget::{Budget, Pool};
 use crate::config::Config;
 use crate::cx::Cx;
 use crate::error::{ConfigError, TaskError};
+use crate::histogram::Histogram;
 use crate::io::driver::Driver;
 use crate::nursery::core::NurseryCore;
 use crate::nursery::{Nursery, NurseryError, NurseryOptions, host_nursery};
 use crate::protocol::deque::{Stealer, deque};
 use crate::protocol::sleep::Dormitory;
+use crate::snapshot::Registry;
 use crate::stack::arena::{Arena, GuardKind};
 use crate::stack::overflow;
 use crate::task::TaskPtr;
@@ -68,6 +70,12 @@ pub(crate) struct Share {
     steals_failed: AtomicU64,
     tasks_cancelled: AtomicU64,
     deaths: AtomicU64,
+    /// The id of the task that runs there; 0 for none.
+    pub(crate) running: AtomicU64,
+    looked_up_ns: AtomicU64,
+    pub(crate) yield_gap: Histogram,
+    pub(crate) steal_latency: Histogram,
+    pub(crate) wake_latency: Histogram,
 }
 
 /// What a worker has done.
@@ -92,6 +100,11 @@ impl Share {
             steals_failed: AtomicU64::new(0),
             tasks_cancelled: AtomicU64::new(0),
             deaths: AtomicU64::new(0),
+            running: AtomicU64::new(0),
+            looked_up_ns: AtomicU64::new(0),
+            yield_gap: Histogram::default(),
+            steal_latency: Histogram::default(),
+            wake_latency: Histogram::default(),
         }
     }
 
@@ -102,6 +115,15 @@ impl Share {
     fn add(counter: &AtomicU64, n: u64) {
         // One writer each: a load and a store are enough.
         counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
+    /// When the worker last looked at the clock.
+    pub(crate) fn looked_up_ns(&self) -> u64 {
+        self.looked_up_ns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn looks_up(&self, now_ns: u64) {
+        self.looked_up_ns.store(now_ns, Ordering::Relaxed);
     }
 
     pub(crate) fn stolen(&self, n: u64) {
@@ -144,6 +166,7 @@ pub(crate) struct Inner {
     host_nurseries: Mutex<Vec<usize>>,
     pub(crate) blocking: Arc<BlockingPool>,
     pub(crate) io: Driver,
+    pub(crate) registry: Registry,
     me: Weak<Inner>,
     pub(crate) virtual_run: Option<virtual_workers::Shared>,
 }
@@ -230,6 +253,7 @@ impl Inner {
     }
 
     pub(crate) fn on_steal(&self, thief: usize, victim: usize) {
+        tracing::trace!(target: "mainspring", thief, victim, "steal");
         if let Some(shared) = &self.virtual_run {
             shared.note_steal(thief, victim);
         }
@@ -265,6 +289,7 @@ impl Runtime {
             me: me.clone(),
             blocking: Arc::default(),
             io: Driver::default(),
+            registry: Registry::default(),
             global: GlobalQueue::default(),
             shares: shares.into(),
             dormitory: Dormitory::new(workers),

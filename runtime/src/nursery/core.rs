@@ -36,8 +36,11 @@ pub enum Exhaustion {
 pub(crate) struct NurseryCore {
     pub(crate) rt: *const Inner,
     pub(crate) id: u64,
-    /// The task that opened it; null for an ordinary thread.
-    pub(crate) owner: *const Task,
+    /// The task that opened it; 0 for an ordinary thread.
+    pub(crate) owner_id: u64,
+    /// Neighbours in the registry, under its lock.
+    pub(crate) chain_prev: Cell<*const NurseryCore>,
+    pub(crate) chain_next: Cell<*const NurseryCore>,
     /// The nursery that the owner had open before.
     pub(crate) outer: *const NurseryCore,
     state: AtomicU8,
@@ -61,7 +64,7 @@ struct Shared {
     waiter: usize,
 }
 
-// SAFETY: `pool` is the owner's; the rest is immutable, atomic or behind the lock.
+// SAFETY: `pool` is the owner's, the chain the registry's; the rest is immutable, atomic or behind the lock.
 unsafe impl Sync for NurseryCore {}
 // SAFETY: a list of tasks is not of a thread.
 unsafe impl Send for Shared {}
@@ -76,7 +79,7 @@ pub(crate) enum ChildDone {
 impl NurseryCore {
     pub(crate) fn new(
         rt: &Inner,
-        owner: *const Task,
+        owner_id: u64,
         outer: *const NurseryCore,
         caps: Caps,
         on_exhausted: Exhaustion,
@@ -85,7 +88,9 @@ impl NurseryCore {
         Self {
             rt,
             id: rt.next_nursery_id(),
-            owner,
+            owner_id,
+            chain_prev: Cell::new(null()),
+            chain_next: Cell::new(null()),
             outer,
             state: AtomicU8::new(NurseryState::Open as u8),
             caps,
@@ -203,6 +208,7 @@ impl NurseryCore {
 
     /// Tells all children to stop, and interrupts those that wait.
     pub(crate) fn cancel(&self, error: Option<TaskError>) -> bool {
+        tracing::debug!(target: "mainspring", nursery = self.id, "cancel");
         let mut shared = self.shared.lock();
         if matches!(self.state(), NurseryState::Closed | NurseryState::Cancelled) {
             return false;

@@ -386,6 +386,7 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         unsafe { *task.ext.get() = self.ext };
         fill(&task);
         core.spawned.store(core.spawned.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        tracing::trace!(target: "mainspring", task = id, nursery = core.id, "spawn");
         match worker {
             Some(worker) if self.priority == Priority::High => worker.push_woken(task),
             Some(worker) => worker.push_spawned(task),
@@ -434,8 +435,15 @@ where
     })?;
     let mine = cx.caps();
     let caps = options.caps.map_or(mine, |caps| mine.intersect(&caps));
-    let core =
-        NurseryCore::new(cx.rt(), task, task.owned.load(Ordering::Relaxed), caps, options.on_exhausted, pool);
+    let core = NurseryCore::new(
+        cx.rt(),
+        cx.id().0,
+        task.owned.load(Ordering::Relaxed),
+        caps,
+        options.on_exhausted,
+        pool,
+    );
+    cx.rt().registry.enter(&core);
     if !task.listed.load(Ordering::Relaxed) {
         task.nursery().enlist(task);
     }
@@ -463,6 +471,7 @@ where
         cx.rt().timers.remove(key);
     }
     task.owned.store(core.outer.cast_mut(), Ordering::Relaxed);
+    cx.rt().registry.leave(&core);
     let (pool, result) = outcome(&core, result);
     cx.take_back(pool);
     match result {
@@ -532,7 +541,8 @@ where
     };
     let root_caps = rt.config.root_caps;
     let caps = options.caps.map_or(root_caps, |caps| root_caps.intersect(&caps));
-    let core = NurseryCore::new(rt, null::<Task>(), null(), caps, options.on_exhausted, pool);
+    let core = NurseryCore::new(rt, 0, null(), caps, options.on_exhausted, pool);
+    rt.registry.enter(&core);
     let deadline = options.deadline.map(|after| {
         let due = rt.timers.now_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
         rt.add_timer(due, Fire::Deadline(&raw const core))
@@ -565,6 +575,7 @@ where
         rt.timers.remove(key);
     }
     rt.note_host_nursery(&core, false);
+    rt.registry.leave(&core);
     let (pool, result) = outcome(&core, result);
     rt.pool.lock().expect("no panic while it is held").put(&pool);
     match result {

@@ -126,6 +126,7 @@ pub(super) fn bury(task: TaskPtr) -> *const Worker {
         let Some(core) = (unsafe { nursery.as_ref() }) else { break };
         core.cancel(None);
         crate::nursery::await_children(core, &cx);
+        core.rt().registry.leave(core);
         let (_, _, pool) = core.finish();
         cx.take_back(pool);
         task.owned.store(core.outer.cast_mut(), Ordering::Relaxed);

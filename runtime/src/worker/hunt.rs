@@ -115,6 +115,7 @@ impl Worker {
         if rt.shares.len() < 2 || !share.may_steal() {
             return None;
         }
+        let began_ns = rt.timers.now_ns();
         let mut victims = self.victims.borrow_mut();
         for _ in 0..victims.attempts() {
             let victim = victims.next(|worker| rt.shares[worker].stealer.len());
@@ -122,6 +123,7 @@ impl Worker {
             match stealer.steal() {
                 Steal::Taken(word) => {
                     share.stolen(1);
+                    share.steal_latency.record(rt.timers.now_ns().saturating_sub(began_ns));
                     rt.on_steal(self.index, victim);
                     self.take_more(stealer);
                     let task = TaskPtr::from_word(word);

@@ -78,6 +78,10 @@ pub(crate) struct Worker {
     /// Slices that the current task has used since it was dispatched.
     slices: Cell<u32>,
     next_id: Cell<u64>,
+    /// When the sampled run began; 0 for none.
+    run_began_ns: Cell<u64>,
+    /// The task whose wake is sampled, and when that was.
+    sampled_wake: Cell<(*const Task, u64)>,
 }
 
 // SAFETY: a worker is handed to its thread whole, and to the next one when that thread has died.
@@ -101,6 +105,7 @@ pub(crate) fn set_current(worker: *const Worker) {
 
 /// Queues a task that has just become Ready: on this worker, or for all if this thread is none.
 pub(crate) fn schedule(task: TaskPtr) {
+    tracing::trace!(target: "mainspring", task = task.id.load(Ordering::Relaxed), "wake");
     let worker = current();
     let rt = task.nursery().rt;
     // SAFETY: the pointer is null or the worker of this thread.
@@ -129,6 +134,8 @@ impl Worker {
             tick: Cell::new(0),
             slices: Cell::new(0),
             next_id: Cell::new((index as u64 + 1) << 44),
+            run_began_ns: Cell::new(0),
+            sampled_wake: Cell::new((null(), 0)),
         }
     }
 
@@ -160,6 +167,9 @@ impl Worker {
     /// A task that something on this worker has woken: it runs next here.
     #[inline]
     pub(crate) fn push_woken(&self, task: TaskPtr) {
+        if self.tick.get().is_multiple_of(TEND_EVERY) {
+            self.sampled_wake.set((task.raw(), self.rt().timers.now_ns()));
+        }
         if let Some(displaced) = self.slot.replace(Some(task)) {
             self.line().push_back(displaced);
             self.share();
@@ -209,6 +219,9 @@ impl Worker {
     fn pick(&self) -> Option<TaskPtr> {
         let tick = self.tick.get().wrapping_add(1);
         self.tick.set(tick);
+        if self.run_began_ns.get() != 0 {
+            self.end_sample();
+        }
         if tick.is_multiple_of(TEND_EVERY) {
             return self.pick_fairly();
         }
@@ -232,6 +245,9 @@ impl Worker {
     /// Now and then: timers, then the global queue, then the line, so that nobody waits for ever behind newer work.
     #[cold]
     fn pick_fairly(&self) -> Option<TaskPtr> {
+        let now_ns = self.rt().timers.now_ns();
+        self.run_began_ns.set(now_ns.max(1));
+        self.rt().shares[self.index].looks_up(now_ns);
         self.rt().tend_timers();
         self.share();
         let global = self.rt().global.pop();
@@ -239,6 +255,23 @@ impl Worker {
             .or_else(|| self.line().pop_front())
             .or_else(|| self.slot.take())
             .or_else(|| self.deque.pop().map(TaskPtr::from_word))
+    }
+
+    /// The sampled run is over.
+    #[cold]
+    fn end_sample(&self) {
+        let began = self.run_began_ns.replace(0);
+        let now_ns = self.rt().timers.now_ns();
+        self.rt().shares[self.index].looks_up(now_ns);
+        self.rt().shares[self.index].yield_gap.record(now_ns.saturating_sub(began));
+    }
+
+    /// The task whose wake was sampled runs.
+    #[cold]
+    fn end_wake_sample(&self) {
+        let (_, woken) = self.sampled_wake.replace((null(), 0));
+        let now_ns = self.rt().timers.now_ns();
+        self.rt().shares[self.index].wake_latency.record(now_ns.saturating_sub(woken));
     }
 
     /// The next task of this worker's own queues that is still to run: one that was cancelled before it started is
@@ -268,10 +301,15 @@ impl Worker {
         task.worker.set(self);
         self.current.set(task.raw());
         self.slices.set(0);
+        self.rt().shares[self.index].running.store(task.id.load(Ordering::Relaxed), Ordering::Relaxed);
+        if std::ptr::eq(self.sampled_wake.get().0, task.raw()) {
+            self.end_wake_sample();
+        }
     }
 
     /// The current task has used another slice: timers are looked at. True if it has used its quantum and others wait.
     pub(crate) fn slice_over(&self, quantum_ops: u32) -> bool {
+        self.rt().shares[self.index].looks_up(self.rt().timers.now_ns());
         self.rt().tend_timers();
         let slices = self.slices.get() + 1;
         self.slices.set(slices);
