@@ -8,6 +8,7 @@ pub mod channel;
 mod config;
 pub mod cx;
 pub mod error;
+mod fork;
 mod future;
 mod histogram;
 pub mod io;

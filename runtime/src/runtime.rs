@@ -304,12 +304,12 @@ impl Runtime {
             virtual_run,
             config,
         });
-        let workers: Vec<Box<Worker>> = owners
+        let workers: Vec<Worker> = owners
             .into_iter()
             .enumerate()
             .map(|(index, owner)| {
                 let victims = Victims::new(inner.config.seed, index, workers, inner.config.victims);
-                Box::new(Worker::new(Arc::as_ptr(&inner), index, owner, victims))
+                Worker::new(Arc::as_ptr(&inner), index, owner, victims)
             })
             .collect();
         let mut runtime = Self { inner, threads: Vec::new() };
@@ -317,7 +317,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    fn spawn_threads(&mut self, workers: Vec<Box<Worker>>) -> Result<(), ConfigError> {
+    fn spawn_threads(&mut self, workers: Vec<Worker>) -> Result<(), ConfigError> {
         if self.inner.is_virtual() {
             let inner = self.inner.clone();
             let thread = std::thread::Builder::new()
@@ -331,7 +331,7 @@ impl Runtime {
             let inner = self.inner.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("mainspring-{}", worker.index))
-                .spawn(move || keep_alive(&inner, worker))
+                .spawn(move || keep_alive(&inner, &worker))
                 .map_err(ConfigError::Thread)?;
             self.threads.push(thread);
         }
@@ -428,7 +428,7 @@ impl Drop for Runtime {
 }
 
 /// Runs a worker, and goes on with it, queue and all, if it dies.
-fn keep_alive(inner: &Inner, worker: Box<Worker>) {
+fn keep_alive(inner: &Inner, worker: &Worker) {
     loop {
         match catch_unwind(AssertUnwindSafe(|| worker.run())) {
             Ok(()) => return,

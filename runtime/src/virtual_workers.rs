@@ -84,7 +84,7 @@ impl Shared {
 }
 
 /// Runs the virtual workers until the runtime shuts down.
-pub(crate) fn run(inner: &Inner, workers: &[Box<Worker>]) {
+pub(crate) fn run(inner: &Inner, workers: &[Worker]) {
     let shared = inner.virtual_run.as_ref().expect("a deterministic runtime");
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(shared.seed);
     loop {
@@ -92,7 +92,7 @@ pub(crate) fn run(inner: &Inner, workers: &[Box<Worker>]) {
             continue;
         }
         if inner.timers.skip_to_next() {
-            set_current(&raw const *workers[0]);
+            set_current(&raw const workers[0]);
             inner.timers.fire_due();
             continue;
         }
@@ -107,7 +107,7 @@ pub(crate) fn run(inner: &Inner, workers: &[Box<Worker>]) {
 }
 
 /// One worker, drawn by the seed, runs one task to its next switch. False if nobody has anything to run.
-fn turn(inner: &Inner, workers: &[Box<Worker>], shared: &Shared, rng: &mut Xoshiro256PlusPlus) -> bool {
+fn turn(inner: &Inner, workers: &[Worker], shared: &Shared, rng: &mut Xoshiro256PlusPlus) -> bool {
     // No draw is spent on an empty machine: when the host's threads come is not part of the seed.
     if inner.global.is_empty() && !workers.iter().any(|worker| worker.has_own()) {
         return false;
@@ -115,7 +115,7 @@ fn turn(inner: &Inner, workers: &[Box<Worker>], shared: &Shared, rng: &mut Xoshi
     let first = ((u128::from(rng.next_u64()) * workers.len() as u128) >> 64) as usize;
     for offset in 0..workers.len() {
         let worker = &workers[(first + offset) % workers.len()];
-        set_current(&raw const **worker);
+        set_current(&raw const *worker);
         let Some(task) = worker.next_in_turn() else { continue };
         shared.note(worker.index as u64, task.id.load(Ordering::Relaxed));
         // A virtual worker that is killed is replaced by going on with it.

@@ -109,3 +109,49 @@ fn a_stack_overflow_fails_its_task_and_nothing_else() {
     }
     assert_eq!(runtime.run(|_| recurse(10)).unwrap() > 0, true);
 }
+
+fn fib(cx: &mainspring::Cx, n: u32) -> u64 {
+    if n < 2 {
+        return n.into();
+    }
+    let (a, b) = cx.join(|cx| fib(cx, n - 1), |cx| fib(cx, n - 2));
+    a + b
+}
+
+#[test]
+fn fork_and_join_compute_and_bill_the_same_on_any_number_of_workers() {
+    let mut bills = Vec::new();
+    for workers in [1, 2, 4] {
+        let runtime = runtime(workers);
+        for _ in 0..20 {
+            let (value, ops) = runtime.run(|cx| (fib(cx, 18), cx.ops_used())).unwrap();
+            assert_eq!(value, 2584);
+            bills.push(ops);
+        }
+    }
+    assert!(bills.iter().all(|&ops| ops == bills[0]), "{bills:?}");
+}
+
+#[test]
+fn a_panic_in_one_half_of_a_join_comes_after_both_have_ended() {
+    for workers in [1, 2] {
+        let runtime = runtime(workers);
+        for _ in 0..50 {
+            let other_ended = AtomicUsize::new(0);
+            let error = runtime
+                .run(|cx| {
+                    cx.join(
+                        |cx| {
+                            (0..5).for_each(|_| cx.yield_now());
+                            other_ended.fetch_add(1, Ordering::Relaxed);
+                        },
+                        |_| std::panic::resume_unwind(Box::new("half")),
+                    )
+                })
+                .map(|((), ())| ())
+                .unwrap_err();
+            assert!(matches!(error, TaskError::Panicked(text) if text == "half"));
+            assert_eq!(other_ended.load(Ordering::Relaxed), 1);
+        }
+    }
+}

@@ -12,6 +12,7 @@ fn spin(cx: &Cx, times: u32) -> u32 {
 }
 
 #[budgeted]
+#[allow(clippy::never_loop)]
 fn mixed(cx: &Cx, n: u32) -> Option<u32> {
     let mut found = None;
     let mut i = 0;

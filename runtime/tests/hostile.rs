@@ -214,6 +214,32 @@ fn children_of_an_overflowed_task_end_before_its_stack_is_used_again() {
     }
 }
 
+#[test]
+fn the_other_half_of_a_join_ends_before_a_lost_stack_is_used_again() {
+    let runtime = Config::new(Profile::Service).workers(2).build().unwrap();
+    for _ in 0..20 {
+        let error = runtime
+            .run(|cx| {
+                let borrowed = [7u64; 16];
+                cx.join(
+                    |cx| {
+                        (0..20).for_each(|_| cx.yield_now());
+                        recurse(1 << 40)
+                    },
+                    |cx| {
+                        for _ in 0..200 {
+                            assert_eq!(std::hint::black_box(&borrowed), &[7; 16]);
+                            cx.yield_now();
+                        }
+                    },
+                )
+            })
+            .map(|_| ())
+            .unwrap_err();
+        assert!(matches!(error, TaskError::StackOverflow), "{error}");
+    }
+}
+
 //= SCHED:5.3.2
 #[test]
 fn a_task_can_have_a_larger_stack_than_usual() {

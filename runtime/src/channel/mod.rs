@@ -242,7 +242,7 @@ impl<T> Receiver<T> {
         self.len() == 0
     }
 
-    pub(crate) fn chan(&self) -> &Chan<T> {
+    fn chan(&self) -> &Chan<T> {
         &self.0
     }
 }

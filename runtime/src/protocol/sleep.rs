@@ -28,7 +28,7 @@ pub struct Dormitory {
     closed: AtomicBool,
 }
 
-/// Proof that this worker is counted as searching.
+/// Proof that this worker is counted as searching. It is given up by value, on purpose.
 #[must_use]
 #[derive(Debug)]
 pub struct Searching(());
@@ -45,6 +45,8 @@ pub enum Woke {
     Closed,
 }
 
+// A proof is used up by what takes it.
+#[allow(clippy::needless_pass_by_value)]
 impl Dormitory {
     /// Beds for `workers`.
     pub fn new(workers: usize) -> Self {

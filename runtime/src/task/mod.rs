@@ -9,7 +9,8 @@
 //! | `cancel` | set by anybody, once |
 //! | `sp`, `worker`, `stack`, `body` | the holder |
 //! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth and by the holder at its end |
-//! | `link` | whoever holds the slot: the free list or a queue |
+//! | `link` | the free list, or the task that forked this one |
+//! | `forks` | the holder |
 #![allow(unsafe_code)]
 
 pub(crate) mod body;
@@ -31,7 +32,7 @@ use std::sync::atomic::{
 };
 
 /// Bytes of a record that hold the closure, and then its result. Larger ones are boxed.
-pub(crate) const BODY: usize = 104;
+pub(crate) const BODY: usize = 96;
 
 /// Ops that a task runs on before it looks up: at cancellation, timers, hungry workers.
 pub(crate) const SLICE: u32 = 1024;
@@ -77,7 +78,8 @@ pub(crate) struct Task {
     pub(crate) masked: AtomicBool,
     /// In its nursery's list.
     pub(crate) listed: AtomicBool,
-    pub(crate) home: AtomicU16,
+    /// It is half of a `Cx::join`: it reports to the other half and to no nursery.
+    pub(crate) forked: AtomicBool,
     /// The saved context while it is not running; 0 before its first run.
     pub(crate) sp: Cell<usize>,
     pub(crate) worker: Cell<*const Worker>,
@@ -102,7 +104,8 @@ pub(crate) struct Task {
     pub(crate) ext: UnsafeCell<Option<Box<Ext>>>,
 
     pub(crate) ops_granted: AtomicU64,
-    pub(crate) last_yield_ns: AtomicU64,
+    /// The innermost `Cx::join` of its frames: the other half, chained by links.
+    pub(crate) forks: Cell<*const Task>,
     pub(crate) wait_reason: AtomicU8,
     storage: Storage,
 }
@@ -219,7 +222,7 @@ impl Task {
             granted: AtomicU8::new(0),
             masked: AtomicBool::new(false),
             listed: AtomicBool::new(false),
-            home: AtomicU16::new(u16::MAX),
+            forked: AtomicBool::new(false),
             sp: Cell::new(0),
             worker: Cell::new(null()),
             nursery: AtomicPtr::new(null_mut()),
@@ -239,7 +242,7 @@ impl Task {
             next: Cell::new(null()),
             ext: UnsafeCell::new(None),
             ops_granted: AtomicU64::new(0),
-            last_yield_ns: AtomicU64::new(0),
+            forks: Cell::new(null()),
             wait_reason: AtomicU8::new(0),
             storage: Storage(UnsafeCell::new(MaybeUninit::uninit())),
         }
@@ -260,6 +263,7 @@ impl Task {
         self.id.store(id, Ordering::Relaxed);
         self.stack.store(0, Ordering::Relaxed);
         self.owned.store(null_mut(), Ordering::Relaxed);
+        self.forks.set(null());
         self.ops_granted.store(budget.ops.into(), Ordering::Relaxed);
         self.live.store(true, Ordering::Release);
     }

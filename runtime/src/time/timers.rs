@@ -10,7 +10,6 @@ use crate::task::state::Event;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// What a deadline does.
@@ -18,7 +17,6 @@ pub(crate) enum Fire {
     Wake(TaskPtr),
     /// Cancels a nursery, which takes the entry back before it ends.
     Deadline(*const NurseryCore),
-    Waker(Waker),
 }
 
 #[allow(unsafe_code)]
@@ -124,10 +122,6 @@ impl Timers {
                 Fire::Wake(task) => task.wake(Event::Wake),
                 // Under the lock: the nursery cannot end before its entry has been taken back or has fired.
                 Fire::Deadline(core) => cancel_for_deadline(core),
-                Fire::Waker(waker) => {
-                    drop(entries);
-                    waker.wake();
-                }
             }
         }
     }

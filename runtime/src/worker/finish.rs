@@ -48,6 +48,13 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
     // SAFETY: the nursery waits for this report.
     let core = unsafe { &*nursery };
     core.forget(&task);
+    if task.forked.load(Ordering::Relaxed) {
+        // The other half waits for it, takes its budget back and frees its slot.
+        if let Finished::Wake(waiter) = task.join.finish() {
+            waiter::wake(waiter);
+        }
+        return;
+    }
     let mut left = Pool::from(task.budget());
     // SAFETY: off the list and over: nobody else reaches the rare fields.
     if let Some(ext) = unsafe { (*task.ext.get()).take() } {
@@ -131,6 +138,7 @@ pub(super) fn bury(task: TaskPtr) -> *const Worker {
         cx.take_back(pool);
         task.owned.store(core.outer.cast_mut(), Ordering::Relaxed);
     }
+    cx.bury_forks();
     let body = task.body.get().expect("set at birth");
     // SAFETY: the closure was taken when the task started, and no result has been written.
     unsafe { (body.abandon)(&task, error()) };

@@ -164,6 +164,19 @@ impl Worker {
         self.rt().dormitory.published();
     }
 
+    /// Takes `task` back if it is the newest in the deque.
+    #[inline]
+    pub(crate) fn take_newest(&self, task: TaskPtr) -> bool {
+        match self.deque.pop() {
+            Some(word) if word == task.word() => true,
+            Some(other) => {
+                self.deque.push(other);
+                false
+            }
+            None => false,
+        }
+    }
+
     /// A task that something on this worker has woken: it runs next here.
     #[inline]
     pub(crate) fn push_woken(&self, task: TaskPtr) {
