@@ -70,8 +70,8 @@ pub(crate) struct Share {
     steals_failed: AtomicU64,
     tasks_cancelled: AtomicU64,
     deaths: AtomicU64,
-    /// The id of the task that runs there; 0 for none.
-    pub(crate) running: AtomicU64,
+    /// The address of the task that ran there last.
+    pub(crate) running: AtomicUsize,
     looked_up_ns: AtomicU64,
     pub(crate) yield_gap: Histogram,
     pub(crate) steal_latency: Histogram,
@@ -100,7 +100,7 @@ impl Share {
             steals_failed: AtomicU64::new(0),
             tasks_cancelled: AtomicU64::new(0),
             deaths: AtomicU64::new(0),
-            running: AtomicU64::new(0),
+            running: AtomicUsize::new(0),
             looked_up_ns: AtomicU64::new(0),
             yield_gap: Histogram::default(),
             steal_latency: Histogram::default(),
@@ -309,7 +309,7 @@ impl Runtime {
             .enumerate()
             .map(|(index, owner)| {
                 let victims = Victims::new(inner.config.seed, index, workers, inner.config.victims);
-                Worker::new(Arc::as_ptr(&inner), index, owner, victims)
+                Worker::new(&inner, index, owner, victims)
             })
             .collect();
         let mut runtime = Self { inner, threads: Vec::new() };

@@ -172,7 +172,7 @@ impl Runtime {
             });
         });
         let now_ns = inner.timers.now_ns();
-        let running: HashMap<u64, (usize, u64)> = inner
+        let running: HashMap<usize, (usize, u64)> = inner
             .shares
             .iter()
             .enumerate()
@@ -187,7 +187,8 @@ impl Runtime {
             }
             // An address only: the nursery is not touched.
             let nursery = by_address.get(&(task.nursery.load(Ordering::Relaxed) as usize));
-            let on = running.get(&id).filter(|_| state == TaskState::Running);
+            let on =
+                running.get(&(std::ptr::from_ref(task) as usize)).filter(|_| state == TaskState::Running);
             tasks.push(TaskSnapshot {
                 id: TaskId(id),
                 nursery: nursery.map(|(id, _)| *id),

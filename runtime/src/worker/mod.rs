@@ -13,7 +13,7 @@ pub(crate) mod hunt;
 pub mod victim;
 
 use crate::protocol::deque::Owner;
-use crate::runtime::Inner;
+use crate::runtime::{Inner, Share};
 use crate::stack::arena::{self, Stack};
 use crate::stack::switch::{prepare, switch};
 use crate::task::slab::FreeList;
@@ -61,6 +61,9 @@ pub(crate) enum Back {
 /// A worker, seen from its own thread.
 pub(crate) struct Worker {
     rt: *const Inner,
+    /// What the others see of this worker.
+    share: *const Share,
+    is_virtual: bool,
     pub(crate) index: usize,
     deque: Owner,
     slot: Cell<Option<TaskPtr>>,
@@ -116,9 +119,11 @@ pub(crate) fn schedule(task: TaskPtr) {
 }
 
 impl Worker {
-    pub(crate) fn new(rt: *const Inner, index: usize, deque: Owner, victims: Victims) -> Self {
+    pub(crate) fn new(rt: &Inner, index: usize, deque: Owner, victims: Victims) -> Self {
         Self {
             rt,
+            share: &raw const rt.shares[index],
+            is_virtual: rt.is_virtual(),
             index,
             deque,
             slot: Cell::new(None),
@@ -145,7 +150,14 @@ impl Worker {
         unsafe { &*self.rt }
     }
 
+    #[inline]
+    fn my_share(&self) -> &Share {
+        // SAFETY: part of the runtime, as above.
+        unsafe { &*self.share }
+    }
+
     #[allow(clippy::mut_from_ref)]
+    #[inline(always)]
     fn line(&self) -> &mut VecDeque<TaskPtr> {
         // SAFETY: only the worker's thread comes here, and no caller keeps the reference across a call.
         unsafe { &mut *self.line.get() }
@@ -199,7 +211,7 @@ impl Worker {
 
     #[cold]
     fn share_half(&self) {
-        if self.rt().is_virtual() {
+        if self.is_virtual {
             return;
         }
         for _ in 0..self.line().len() / 2 {
@@ -260,7 +272,7 @@ impl Worker {
     fn pick_fairly(&self) -> Option<TaskPtr> {
         let now_ns = self.rt().timers.now_ns();
         self.run_began_ns.set(now_ns.max(1));
-        self.rt().shares[self.index].looks_up(now_ns);
+        self.my_share().looks_up(now_ns);
         self.rt().tend_timers();
         self.share();
         let global = self.rt().global.pop();
@@ -275,8 +287,8 @@ impl Worker {
     fn end_sample(&self) {
         let began = self.run_began_ns.replace(0);
         let now_ns = self.rt().timers.now_ns();
-        self.rt().shares[self.index].looks_up(now_ns);
-        self.rt().shares[self.index].yield_gap.record(now_ns.saturating_sub(began));
+        self.my_share().looks_up(now_ns);
+        self.my_share().yield_gap.record(now_ns.saturating_sub(began));
     }
 
     /// The task whose wake was sampled runs.
@@ -284,7 +296,7 @@ impl Worker {
     fn end_wake_sample(&self) {
         let (_, woken) = self.sampled_wake.replace((null(), 0));
         let now_ns = self.rt().timers.now_ns();
-        self.rt().shares[self.index].wake_latency.record(now_ns.saturating_sub(woken));
+        self.my_share().wake_latency.record(now_ns.saturating_sub(woken));
     }
 
     /// The next task of this worker's own queues that is still to run: one that was cancelled before it started is
@@ -314,7 +326,7 @@ impl Worker {
         task.worker.set(self);
         self.current.set(task.raw());
         self.slices.set(0);
-        self.rt().shares[self.index].running.store(task.id.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.my_share().running.store(task.word(), Ordering::Relaxed);
         if std::ptr::eq(self.sampled_wake.get().0, task.raw()) {
             self.end_wake_sample();
         }
@@ -322,7 +334,7 @@ impl Worker {
 
     /// The current task has used another slice: timers are looked at. True if it has used its quantum and others wait.
     pub(crate) fn slice_over(&self, quantum_ops: u32) -> bool {
-        self.rt().shares[self.index].looks_up(self.rt().timers.now_ns());
+        self.my_share().looks_up(self.rt().timers.now_ns());
         self.rt().tend_timers();
         let slices = self.slices.get() + 1;
         self.slices.set(slices);
@@ -334,7 +346,7 @@ impl Worker {
     pub(crate) fn yield_now(&self, task: &Task) {
         let me = TaskPtr::of(task);
         task.state.step(Event::Yield);
-        if self.rt().is_virtual() {
+        if self.is_virtual {
             self.after.set(After::Queue(me));
             self.leave_to_worker(task);
             return;
@@ -352,7 +364,7 @@ impl Worker {
         }
         let event = if reason == WaitReason::Budget { Event::Exhaust } else { Event::Block };
         self.after.set(After::Wait(TaskPtr::of(task), event));
-        if self.rt().is_virtual() {
+        if self.is_virtual {
             self.leave_to_worker(task);
         } else {
             self.leave(task);
@@ -533,7 +545,7 @@ extern "C-unwind" fn task_main(word: usize) -> ! {
             worker.after.set(After::Unmap(stack));
             worker.go_on(None);
         }
-        if worker.rt().is_virtual() {
+        if worker.is_virtual {
             worker.give_stack(stack);
             worker.go_on(None);
         }
