@@ -1,5 +1,25 @@
 //! Budgeted stackful tasks, nurseries and work stealing for Linux.
-#![cfg_attr(docsrs, feature(doc_cfg))]
+//!
+//! A [`Runtime`] runs tasks: closures that get a [`Cx`], the only way to the scheduler. Tasks live in nurseries
+//! ([`Cx::nursery`]), which own them, pay for them and outlive them. Each task has a [`Budget`], and [`Caps`] that say what it
+//! may do.
+//!
+//! ```
+//! use mainspring::{Capacity, Config, Profile};
+//!
+//! let runtime = Config::new(Profile::Service).build()?;
+//! let sum = runtime.run(|cx| {
+//!     let (tx, rx) = cx.channel(Capacity::Bounded(8)).unwrap();
+//!     cx.nursery(|n| {
+//!         n.spawn(move |cx| (1..=10).for_each(|i| tx.send(cx, i).unwrap())).unwrap();
+//!         rx.iter(cx).sum::<u32>()
+//!     })
+//! })??;
+//! assert_eq!(sum, 55);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The guide is `docs/runtime.md`. Values that belong to a thread must not cross a yield point: the guide says which.
 
 mod blocking;
 pub mod budget;
