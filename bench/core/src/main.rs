@@ -1,18 +1,22 @@
 //! Instruction counts of the scheduler core's hot path, through valgrind, so that a noisy machine does not matter.
 //!
 //! Without arguments it runs itself under `valgrind --tool=callgrind` for each size, policy and mixture of weights,
-//! prints a table, and fails if a limit is missed. With `measure POLICY WEIGHTS THREADS` it is the program being
-//! counted.
+//! prints a table, and fails if a limit is missed. With `measure ...` it is the program being counted.
 
+mod authority;
 mod load;
 mod valgrind;
 
+use authority::Path;
 use load::{Case, Weights};
 use std::process::ExitCode;
 
 /// What speed is judged by: instructions per decision at 1,000 threads, and growth to 1,000,000.
 const LIMIT_AT_1_000: f64 = 400.0;
 const LIMIT_OF_GROWTH: f64 = 2.5;
+
+/// What the paths of contexts are judged by, in dispatches of best effort.
+const LIMIT_OF_PATHS: f64 = 2.0;
 
 const SIZES: [u32; 4] = [10, 1_000, 100_000, 1_000_000];
 
@@ -39,12 +43,21 @@ fn main() -> ExitCode {
             }
             _ => usage(),
         },
+        ["measure", path] => match Path::ALL.into_iter().find(|one| one.name() == *path) {
+            Some(path) => {
+                authority::measure(path);
+                ExitCode::SUCCESS
+            }
+            None => usage(),
+        },
         _ => usage(),
     }
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: mainspring-bench-core [measure eevdf|wfq mixed|equal|distinct THREADS]");
+    eprintln!(
+        "usage: mainspring-bench-core [measure eevdf|wfq mixed|equal|distinct THREADS | measure deplete|call]"
+    );
     ExitCode::from(2)
 }
 
@@ -60,7 +73,9 @@ fn table() -> Result<bool, valgrind::Error> {
     for (threads, row) in SIZES.into_iter().zip(&mut counts) {
         print!("{threads:>10}");
         for (case, count) in Case::ALL.into_iter().zip(row) {
-            *count = valgrind::instructions(case, threads)? as f64 / f64::from(load::DECISIONS);
+            let [policy, weights] = case.names();
+            let total = valgrind::instructions("counted", &[policy, weights, &threads.to_string()])?;
+            *count = total as f64 / f64::from(load::DECISIONS);
             print!(" {count:>15.0}");
         }
         println!();
@@ -68,6 +83,24 @@ fn table() -> Result<bool, valgrind::Error> {
     let mut held = true;
     for (column, case) in Case::ALL.into_iter().enumerate() {
         held &= judge(case, counts[AT_1_000][column], counts[AT_1_000_000][column]);
+    }
+    held &= paths(counts[AT_1_000][0])?;
+    Ok(held)
+}
+
+/// Counts and prints the paths of contexts, each against `plain`, a dispatch of best effort at 1,000 threads.
+fn paths(plain: f64) -> Result<bool, valgrind::Error> {
+    let mut held = true;
+    for path in Path::ALL {
+        let total = valgrind::instructions(&format!("counted_{}", path.name()), &[path.name()])?;
+        let count = total as f64 / f64::from(authority::ROUNDS);
+        let (times, within) = (count / plain, count <= LIMIT_OF_PATHS * plain);
+        let verdict = if within { "holds" } else { "MISSED" };
+        println!(
+            "{}: {count:.0}, {times:.2} plain dispatches (limit {LIMIT_OF_PATHS}): {verdict}",
+            path.title()
+        );
+        held &= within;
     }
     Ok(held)
 }

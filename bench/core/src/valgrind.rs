@@ -1,6 +1,5 @@
 //! Runs this program under callgrind and reads the count.
 
-use crate::load::Case;
 use std::fmt;
 use std::process::Command;
 
@@ -27,17 +26,18 @@ impl fmt::Display for Error {
     }
 }
 
-/// Instructions of the counted part.
-pub fn instructions(case: Case, threads: u32) -> Result<u64, Error> {
+/// Instructions of `counted`, a function of this program, when it is run with `measure` and `args`.
+pub fn instructions(counted: &str, args: &[&str]) -> Result<u64, Error> {
     let program = std::env::current_exe().map_err(Error::Start)?;
-    let out = std::env::temp_dir().join(format!("mainspring-bench-{}-{threads}", std::process::id()));
+    let out =
+        std::env::temp_dir().join(format!("mainspring-bench-{}-{}", std::process::id(), args.join("-")));
     let result = Command::new("valgrind")
-        .args(["--tool=callgrind", "--collect-atstart=no", "--toggle-collect=counted"])
+        .args(["--tool=callgrind", "--collect-atstart=no"])
+        .arg(format!("--toggle-collect={counted}"))
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(program)
         .arg("measure")
-        .args(case.names())
-        .arg(threads.to_string())
+        .args(args)
         .output()
         .map_err(Error::Start)?;
     if !result.status.success() {

@@ -182,7 +182,8 @@ impl FairQueue {
     #[inline]
     pub(crate) fn advance(&mut self, now: Nanos) {
         if self.at < now {
-            self.advance_by(now - self.at);
+            let elapsed = now - core::mem::replace(&mut self.at, now);
+            self.advance_by(elapsed);
         }
     }
 
@@ -192,9 +193,8 @@ impl FairQueue {
         self.at = now;
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn advance_by(&mut self, elapsed: Nanos) {
-        self.at += elapsed;
         if elapsed.get() >> NARROW_BITS == 0 && self.load != 0 {
             let service = elapsed.get() * UNITS_AT_WEIGHT_ONE + self.remainder;
             let moved = service / self.load;
@@ -499,7 +499,10 @@ impl FairQueue {
         };
         let Some(seat) = taken else { return self.take_next_of_all() };
         self.queued -= 1;
-        if reached.is_before(self.nodes.rows[seat].start) && self.lanes.first_started(reached).is_none() {
+        if self.policy == Policy::Wfq
+            && reached.is_before(self.nodes.rows[seat].start)
+            && self.lanes.first_started(reached).is_none()
+        {
             self.pull_clock(seat);
         }
         taken

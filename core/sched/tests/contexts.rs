@@ -409,3 +409,76 @@ fn the_floor_does_not_pile_up_while_there_are_no_contexts() {
     let had = after[0] + after[1] - before[0] - before[1];
     assert!(had <= ms(5), "{had} in less than a period");
 }
+
+/// Everything that can be seen of a CPU.
+fn seen(bench: &Bench) -> String {
+    let cpu = &bench.rig.cpu;
+    let entities: Vec<_> = cpu.threads().iter().map(|view| format!("{:?}", cpu.entity(view.seat))).collect();
+    format!(
+        "{:?} {entities:?} {:?} {:?} {:?}",
+        cpu.threads(),
+        cpu.telemetry(),
+        cpu.next_timer(),
+        cpu.charged_time()
+    )
+}
+
+/// The same calls and replies, the long way and directly.
+#[test]
+fn a_direct_call_is_the_long_way_in_one_go() {
+    let mut direct_ones = 0;
+    for seed in 0u64..400 {
+        let ((mut long, caller, server, _), (mut direct, ..)) = (call_rig(), call_rig());
+        let mut dice = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut draw = |bound: u64| {
+            dice = dice.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            (dice >> 33) % bound
+        };
+        for _ in 0..3 {
+            let (work, service) = (us(draw(900)), us(draw(900)));
+            for bench in [&mut long, &mut direct] {
+                bench.rig.pass(work);
+            }
+            if long.rig.cpu.current() != Some(caller) {
+                break;
+            }
+            call(&mut long, caller, server);
+            let now = direct.rig.now;
+            match direct.rig.cpu.call_directly(now, server, None) {
+                Ok(run) => {
+                    assert_eq!(run.seat, server);
+                    direct_ones += 1;
+                }
+                Err(_) => call(&mut direct, caller, server),
+            }
+            assert_eq!(seen(&long), seen(&direct), "seed {seed}");
+            for bench in [&mut long, &mut direct] {
+                bench.rig.pass(service);
+            }
+            reply(&mut long, server, caller);
+            let now = direct.rig.now;
+            match direct.rig.cpu.reply_directly(now, caller, None) {
+                Ok((run, permit)) => assert_eq!((run.seat, permit), (caller, None)),
+                Err(_) => reply(&mut direct, server, caller),
+            }
+            assert_eq!(seen(&long), seen(&direct), "seed {seed}");
+        }
+    }
+    assert!(direct_ones > 400, "{direct_ones} went directly");
+}
+
+#[test]
+fn a_call_that_cannot_go_directly_changes_nothing() {
+    let (mut bench, _, server, _) = call_rig();
+    let before = seen(&bench);
+    // Somebody more urgent waits.
+    bench.rig.now = ms(1);
+    bench.budget(1, 2);
+    let disturbed = seen(&bench);
+    assert_ne!(before, disturbed);
+    assert_eq!(bench.rig.cpu.call_directly(ms(1), server, None), Err(None));
+    // Its budget is over.
+    assert_eq!(bench.rig.cpu.call_directly(ms(5), server, None), Err(None));
+    assert_eq!(bench.rig.cpu.reply_directly(ms(1), server, None), Err(None), "nobody waits for a reply");
+    assert_eq!(seen(&bench), disturbed);
+}

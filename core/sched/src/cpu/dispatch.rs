@@ -101,13 +101,15 @@ impl Cpu {
     /// the usual case is one straight piece of code that looks into each table once per thread.
     #[inline]
     fn preempt(&mut self, now: Nanos) -> Decision {
-        self.bring_clock_up(now);
         let Some(slot) = self.current else { nothing_was_running(&Stop::Preempted) };
+        if self.contexts != 0 || self.direct.is_some() {
+            self.bring_clock_up(now);
+            return self.stop_running(now, slot, Stop::Preempted);
+        }
+        self.bring_fair_clock_up(now);
         let occupant = taken(&mut self.slots, slot);
-        let unusual = self.direct.is_some()
-            || self.contexts != 0
-            || occupant.entity.affinity != Affinity::Any
-            || occupant.entity.weight != self.fair.weight(slot);
+        let unusual =
+            occupant.entity.affinity != Affinity::Any || occupant.entity.weight != self.fair.weight(slot);
         if unusual {
             return self.stop_running(now, slot, Stop::Preempted);
         }

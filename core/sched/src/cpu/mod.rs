@@ -12,6 +12,7 @@
 //!   still while it runs. A thread whose context is lent cannot be made ready.
 
 mod authority;
+mod direct_call;
 mod dispatch;
 mod inspect;
 mod nohz;
@@ -408,8 +409,14 @@ impl Cpu {
     fn bring_clock_up(&mut self, now: Nanos) {
         if self.band == Band::Deadline {
             self.fair.skip(now);
-            return;
+        } else {
+            self.bring_fair_clock_up(now);
         }
+    }
+
+    /// The same for a CPU that is best effort's.
+    #[inline]
+    fn bring_fair_clock_up(&mut self, now: Nanos) {
         self.fair.advance(now);
         if !self.contended() {
             self.keep_up_with_lone_runner(now);

@@ -27,16 +27,14 @@ pub(super) enum Band {
     Deadline,
 }
 
-/// When a context can be used again.
+/// When a context can be used again. Those that can at the same time all become ready, so their order does not matter.
 #[derive(Clone, Copy, Debug)]
-struct RefillDue {
-    at: Nanos,
-    thread_index: u32,
-}
+struct RefillDue(Nanos);
 
 impl HeapKey for RefillDue {
+    #[inline]
     fn is_before(&self, other: &Self) -> bool {
-        (self.at, self.thread_index) < (other.at, other.thread_index)
+        self.0 < other.0
     }
 }
 
@@ -45,7 +43,7 @@ impl HeapKey for RefillDue {
 pub(super) struct Realtime {
     ready: SeatHeap<Urgency>,
     refilling: SeatHeap<RefillDue>,
-    floor: FloorBudget,
+    pub(super) floor: FloorBudget,
     /// The last overrun that nobody has heard of yet.
     pub(super) overran: Option<Overran>,
 }
@@ -69,6 +67,10 @@ impl Realtime {
         self.ready.len()
     }
 
+    pub(super) fn first_ready(&self) -> Option<&Urgency> {
+        self.ready.peek().map(|(first, _)| first)
+    }
+
     pub(super) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -79,7 +81,7 @@ impl Realtime {
 
     /// When the next context can be used again.
     pub(super) fn next_refill(&self) -> Nanos {
-        self.refilling.peek().map_or(Nanos::MAX, |(due, _)| due.at)
+        self.refilling.peek().map_or(Nanos::MAX, |(due, _)| due.0)
     }
 
     /// `slot` stands in no queue any more; whether it was ready.
@@ -88,9 +90,9 @@ impl Realtime {
         self.ready.remove(slot)
     }
 
-    fn await_refill(&mut self, slot: u32, at: Nanos, thread_index: u32) {
+    fn await_refill(&mut self, slot: u32, at: Nanos) {
         if !self.refilling.contains(slot) {
-            self.refilling.insert(slot, RefillDue { at, thread_index });
+            self.refilling.insert(slot, RefillDue(at));
         }
     }
 }
@@ -159,7 +161,7 @@ impl Cpu {
             return;
         }
         let (at, goes_on) = (context.refills().head().at, context.spec().overrun == Overrun::Notify);
-        self.realtime.await_refill(slot, at, thread_index);
+        self.realtime.await_refill(slot, at);
         if self.band == Band::Fair {
             self.fair.reweigh(slot, weight);
             self.enqueue(slot);
@@ -189,7 +191,7 @@ impl Cpu {
             return reschedule;
         }
         let (at, goes_on) = (context.refills().head().at, context.spec().overrun == Overrun::Notify);
-        self.realtime.await_refill(slot, at, thread_index);
+        self.realtime.await_refill(slot, at);
         if !goes_on {
             self.at_mut(slot).state = State::Throttled;
             return false;
@@ -250,7 +252,7 @@ impl Cpu {
     /// Those whose context can be used again by `now` are ready.
     fn release_refills(&mut self, now: Nanos) {
         while let Some(&(due, slot)) = self.realtime.refilling.peek()
-            && due.at <= now
+            && due.0 <= now
         {
             self.realtime.refilling.remove_first();
             if self.current == Some(slot) {
@@ -260,7 +262,10 @@ impl Cpu {
             }
             let occupant = taken(&mut self.slots, slot);
             let throttled = core::mem::replace(&mut occupant.state, State::Queued) == State::Throttled;
-            let urgency = held(&mut occupant.entity).urgency(due.thread_index);
+            let urgency = {
+                let thread_index = occupant.entity.thread.index();
+                held(&mut occupant.entity).urgency(thread_index)
+            };
             if !throttled {
                 self.fair.dequeue(slot);
                 self.fair.sleep(slot);

@@ -1,0 +1,162 @@
+//! The programs that are counted for contexts: one whose budget ends at each decision, and one that is lent and given
+//! back at each call.
+
+use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
+use mainspring_sched::admission::Floor;
+use mainspring_sched::context::{ContextSpec, Registry};
+use mainspring_sched::{Affinity, Config, Cpu, Decision, Entity, Seat, Spec, Stop, Via, WaitKind};
+
+/// How many rounds are counted.
+pub const ROUNDS: u32 = 20_000;
+
+/// Threads beside those that are counted.
+const THREADS: u32 = 1_000;
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Path {
+    /// A budget ends, its thread waits for the refill, another one's refill comes, and that one runs.
+    Deplete,
+    /// A call lends the caller's context to a server, and the reply gives it back.
+    Call,
+}
+
+impl Path {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Deplete, Self::Call];
+
+    /// As the command line names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Deplete => "deplete",
+            Self::Call => "call",
+        }
+    }
+
+    /// As the table names it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Deplete => "deplete + refill + requeue",
+            Self::Call => "call + donate + reply + return",
+        }
+    }
+}
+
+struct Bench {
+    cpu: Cpu,
+    registry: Registry,
+    now: Nanos,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let floor = Floor::NONE;
+        let mut cpu = Cpu::new(Config { floor, ..Config::new(CpuId::BOOT, Policy::Eevdf) });
+        cpu.reserve(THREADS as usize + 2).expect("the benchmark fits in memory");
+        let mut registry = Registry::new();
+        registry.reserve(THREADS as usize).expect("the benchmark fits in memory");
+        Self { cpu, registry, now: Nanos::ZERO }
+    }
+
+    fn thread(&mut self, index: u32) -> Seat {
+        let spec = Spec {
+            thread: ThreadRef::new(index, 0),
+            process: ProcessId::new(0),
+            weight: Weight::DEFAULT,
+            class: LatencyClass::Normal,
+            request: None,
+            affinity: Affinity::Any,
+        };
+        let (seat, _woken) =
+            self.cpu.accept(self.now, Entity::new(spec), Via::Admit).expect("seats are reserved");
+        seat
+    }
+
+    fn grant(&mut self, seat: Seat, spec: ContextSpec) {
+        let who = self.registry.create(self.now, spec).expect("a sound grant");
+        let context = self.registry.bind(who, seat.thread()).expect("on the shelf");
+        self.cpu.bind(self.now, seat, context).expect("it has none");
+    }
+
+    fn resched(&mut self, stop: Stop) -> Seat {
+        match self.cpu.resched(self.now, stop) {
+            Decision::Run(run) => run.seat,
+            Decision::Idle => unreachable!("somebody is ready"),
+        }
+    }
+}
+
+/// Sets the load up and runs the counted part.
+pub fn measure(path: Path) {
+    match path {
+        Path::Deplete => deplete(),
+        Path::Call => call(),
+    }
+}
+
+/// As many contexts as there are milliseconds in their period, a millisecond each and each released a millisecond after the
+/// one before: one is used up at every decision, and one comes back.
+fn deplete() {
+    let mut bench = Bench::new();
+    let spec = ContextSpec::new(Nanos::from_millis(1), Nanos::from_millis(u64::from(THREADS)));
+    for index in 0..THREADS {
+        let seat = bench.thread(index);
+        bench.grant(seat, spec.clone());
+        bench.resched(if index == 0 { Stop::Nothing } else { Stop::Preempted });
+        bench.now += Nanos::from_millis(1);
+    }
+    bench.resched(Stop::Preempted);
+    run_dry(&mut bench, ROUNDS);
+    counted_deplete(&mut bench);
+    assert!(bench.cpu.telemetry().budgets_exhausted >= 2 * u64::from(ROUNDS), "each decision is a depletion");
+}
+
+/// Valgrind counts from entry to exit of this function.
+#[inline(never)]
+#[unsafe(no_mangle)]
+fn counted_deplete(bench: &mut Bench) {
+    run_dry(bench, ROUNDS);
+}
+
+fn run_dry(bench: &mut Bench, rounds: u32) {
+    for _ in 0..rounds {
+        bench.now += Nanos::from_millis(1);
+        std::hint::black_box(bench.resched(Stop::Preempted));
+    }
+}
+
+/// A caller with a context and a server without one, beside a thousand hogs.
+fn call() {
+    let mut bench = Bench::new();
+    let server = bench.thread(0);
+    bench.resched(Stop::Nothing);
+    bench.cpu.block_current(bench.now, WaitKind::Receive, None);
+    let caller = bench.thread(1);
+    bench.grant(caller, ContextSpec::new(Nanos::from_millis(900), Nanos::from_secs(1)));
+    for index in 2..THREADS {
+        bench.thread(index);
+    }
+    assert_eq!(bench.resched(Stop::Nothing), caller);
+    round_trips(&mut bench, caller, server, ROUNDS / 20);
+    counted_call(&mut bench, caller, server);
+    let entity = bench.cpu.entity(caller).expect("it sits there");
+    assert!(entity.context().is_some_and(|context| !context.usage().donated.is_zero()), "calls lend");
+}
+
+/// Valgrind counts from entry to exit of this function.
+#[inline(never)]
+#[unsafe(no_mangle)]
+fn counted_call(bench: &mut Bench, caller: Seat, server: Seat) {
+    round_trips(bench, caller, server, ROUNDS);
+}
+
+fn round_trips(bench: &mut Bench, caller: Seat, server: Seat, rounds: u32) {
+    for _ in 0..rounds {
+        bench.now += Nanos::from_micros(10);
+        let called = bench.cpu.call_directly(bench.now, server, None).expect("nobody is more urgent");
+        assert_eq!(called.seat, server);
+        bench.now += Nanos::from_micros(10);
+        let (back, _) = bench.cpu.reply_directly(bench.now, caller, None).expect("nobody is more urgent");
+        assert_eq!(back.seat, caller);
+    }
+}

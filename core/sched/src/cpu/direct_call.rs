@@ -1,0 +1,144 @@
+//! A call or a reply between two threads of this CPU that runs on one context, in one go.
+//!
+//! Nothing here is new: [`Cpu::call_directly`] does what [`Cpu::block_current`], [`Cpu::lend`], [`Cpu::bind`],
+//! [`Cpu::wake`] and [`Cpu::resched`] do one after the other, and [`Cpu::reply_directly`] the same the other way round. It
+//! saves the queues: whoever runs on the context next is the most urgent, since whoever ran on it until now was.
+//!
+//! Conserved: either everything is as after those five, or nothing has changed and the caller takes the long way. A
+//! record of a run holds the long way, so whoever records takes it.
+
+use super::realtime::Band;
+use super::{Cpu, Dispatch, Seat, State};
+use crate::context::Context;
+use crate::entity::Authority;
+use crate::heap::HeapKey;
+use crate::telemetry::NohzExit;
+use crate::waiter::{Due, Timeout, WaitKind, WaitPermit};
+use mainspring_abi::Nanos;
+
+impl Cpu {
+    /// The running thread calls the one at `server`, which waits for requests, and which serves it on the running thread's
+    /// context. Gives `timeout` back if it cannot be done in one go; nothing has changed then.
+    pub fn call_directly(
+        &mut self,
+        now: Nanos,
+        server: Seat,
+        timeout: Option<Timeout>,
+    ) -> Result<Dispatch, Option<Timeout>> {
+        let Some(caller) = self.goes_on_undisturbed(now, server) else { return Err(timeout) };
+        let to = self.at(server.slot);
+        let idle = to.state == State::Asleep(WaitKind::Receive) && to.permit.is_none();
+        let passive = matches!(to.entity.authority, Authority::BestEffort);
+        let from = &self.at(caller).entity;
+        let lends =
+            from.context().is_some_and(|context| context.may_lend(from.thread, server.thread).is_ok());
+        if !(idle && passive && lends) {
+            return Err(timeout);
+        }
+        self.charge_and_block(now, caller, WaitKind::Call, timeout);
+        let occupant = self.at_mut(caller);
+        let Authority::Context(mut context) =
+            core::mem::replace(&mut occupant.entity.authority, Authority::BestEffort)
+        else {
+            unreachable!("it runs on a context")
+        };
+        occupant.entity.authority = Authority::Lent(context.who());
+        context.donors.push(occupant.entity.thread);
+        let depth = context.donors.depth() as u64;
+        self.telemetry.donation_depth_max = self.telemetry.donation_depth_max.max(depth);
+        context.resume(now);
+        self.at_mut(server.slot).entity.authority = Authority::Context(context);
+        Ok(self.take_over(now, server))
+    }
+
+    /// The running thread, which serves a call on the context of the thread at `caller`, is done with it and waits for the
+    /// next. The caller has its context back and goes on. Gives `timeout` back if it cannot be done in one go; nothing has
+    /// changed then.
+    pub fn reply_directly(
+        &mut self,
+        now: Nanos,
+        caller: Seat,
+        timeout: Option<Timeout>,
+    ) -> Result<(Dispatch, Option<WaitPermit>), Option<Timeout>> {
+        let Some(server) = self.goes_on_undisturbed(now, caller) else { return Err(timeout) };
+        let to = self.at(caller.slot);
+        let from = self.at(server).entity.context();
+        let owed = from.is_some_and(|context| {
+            context.donors().last() == Some(caller.thread)
+                && matches!(to.entity.authority, Authority::Lent(who) if who == context.who())
+        });
+        if !(owed && to.state == State::Asleep(WaitKind::Call)) {
+            return Err(timeout);
+        }
+        self.charge_and_block(now, server, WaitKind::Receive, timeout);
+        let Some(mut context) = self.at_mut(server).entity.take_context() else {
+            unreachable!("it runs on a context")
+        };
+        let _donor = context.return_to();
+        context.resume(now);
+        self.waits.remove(caller.slot);
+        let occupant = self.at_mut(caller.slot);
+        occupant.entity.authority = Authority::Context(context);
+        let permit = occupant.permit.take();
+        Ok((self.take_over(now, caller), permit))
+    }
+
+    /// The running thread, if it runs on a context that is not used up and neither late nor outdone, also if the thread at
+    /// `next` has it.
+    fn goes_on_undisturbed(&self, now: Nanos, next: Seat) -> Option<u32> {
+        let slot = self.current.filter(|_| self.band == Band::Deadline)?;
+        self.occupant(next).ok()?;
+        let context = self.at(slot).entity.context()?;
+        let within = now - self.since < context.refills().head().amount && now <= context.deadline();
+        let first = within && self.comes_first(now, context, next.thread.index());
+        first.then_some(slot)
+    }
+
+    fn comes_first(&self, now: Nanos, context: &Context, thread_index: u32) -> bool {
+        let urgency = context.urgency(thread_index);
+        let outdone = self.realtime.first_ready().is_some_and(|first| first.is_before(&urgency));
+        let refilled = self.realtime.next_refill() <= now;
+        let waits = self.contended();
+        let claimed = waits && self.realtime.floor.due(now).is_some_and(|due| due < context.deadline());
+        !outdone && !refilled && !claimed
+    }
+
+    /// Ends the interval of `slot`, which waits from now on.
+    fn charge_and_block(&mut self, now: Nanos, slot: u32, kind: WaitKind, timeout: Option<Timeout>) {
+        self.fair.skip(now);
+        let ran = now - core::mem::replace(&mut self.since, now);
+        self.charged_total += ran;
+        self.charge_authority(now, slot, ran);
+        let occupant = self.at_mut(slot);
+        if let Some(context) = occupant.entity.context_mut() {
+            context.pause(now);
+        }
+        occupant.state = State::Asleep(kind);
+        occupant.entity.used = Nanos::ZERO;
+        occupant.entity.account.voluntary_blocks += 1;
+        if let Some(Timeout { deadline, user_data, permit }) = timeout {
+            occupant.permit = Some(permit);
+            occupant.user_data = user_data;
+            let thread_index = occupant.entity.thread.index();
+            self.waits.insert(slot, Due { deadline, thread_index });
+        }
+    }
+
+    /// The thread at `next` has the CPU, on the context that it was just given.
+    fn take_over(&mut self, now: Nanos, next: Seat) -> Dispatch {
+        self.resched_wanted = false;
+        if self.contexts == 1 {
+            self.realtime.floor.note_ready(now, false);
+        }
+        self.realtime.floor.note_ready(now, self.contended());
+        self.tick.restore(now, NohzExit::Dispatch, &mut self.telemetry);
+        let cpu = self.id;
+        let occupant = self.at_mut(next.slot);
+        occupant.entity.ready_from(now);
+        occupant.begin_to_run(now, cpu, true);
+        let amount = occupant.entity.context().map_or(Nanos::ZERO, |context| context.refills().head().amount);
+        self.slice_end = now + amount;
+        self.current = Some(next.slot);
+        Dispatch { seat: next, thread: next.thread, switched: true, slice_end: self.slice_end }
+    }
+}
