@@ -291,6 +291,9 @@ impl Machine<'_> {
     fn begin(&mut self, cpu: usize, run: Dispatch) {
         let index = run.thread.index();
         self.mark_idle(cpu, false);
+        if self.policy.as_ref().is_some_and(|policy| policy.listens_for(index as usize)) {
+            self.policy_heard();
+        }
         let costs = &self.workload.costs;
         let lane = &mut self.lanes[cpu];
         let thread = &mut self.threads[index as usize];
@@ -394,10 +397,12 @@ impl Machine<'_> {
         thread.home = None;
         thread.wait = None;
         let joiners = std::mem::take(&mut thread.joiners);
+        let ended = thread.identity;
         if let Some(next) = thread.identity.successor() {
             thread.identity = next;
         }
         self.settle_authority(index, entity);
+        self.policy_outlives(index, ended);
         self.fail_requests_of(index);
         for waiter in joiners {
             if self.threads[waiter.thread as usize].is_waiting(waiter, WaitKind::Join) {

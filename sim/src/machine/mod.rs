@@ -15,6 +15,7 @@ mod log;
 mod network;
 mod operations;
 mod outcome;
+mod policy;
 mod program;
 mod run;
 mod taps;
@@ -39,6 +40,7 @@ use mainspring_report::{Event, ScheduleEntry};
 use mainspring_sched::{Cpu, Overran, WaitQuota};
 use mainspring_workload::Workload;
 use network::Nic;
+use policy::Policy;
 use thread::{Endpoint, Thread};
 
 /// Everything there is in one run.
@@ -69,6 +71,7 @@ struct Machine<'a> {
     endpoints: Vec<Endpoint>,
     grants: Grants,
     islands: Islands,
+    policy: Option<Policy>,
     /// Overruns that the event in progress has left behind.
     overruns: Vec<Overran>,
     /// Timed operations up to this one have been carried out.

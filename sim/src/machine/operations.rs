@@ -30,11 +30,15 @@ impl Machine<'_> {
             }
             Operation::CloseEndpoint(endpoint) => self.close(endpoint),
             Operation::LeaveIsland(island) => self.leave_island(island, "left"),
-            Operation::RevokeLease(_)
-            | Operation::PolicyDies
-            | Operation::PolicyStalls
-            | Operation::PolicyWeight { .. }
-            | Operation::PolicyProfile { .. } => {}
+            Operation::PolicyDies => self.kill_policy(),
+            Operation::PolicyStalls => self.stall_policy(),
+            Operation::PolicyWeight { thread, weight, epoch } => {
+                self.policy_asks(thread, Some(weight), None, epoch);
+            }
+            Operation::PolicyProfile { thread, latency, epoch } => {
+                self.policy_asks(thread, None, Some(latency), epoch);
+            }
+            Operation::RevokeLease(_) => {}
         }
     }
 

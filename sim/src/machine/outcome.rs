@@ -33,6 +33,8 @@ impl Machine<'_> {
         let contexts = self.context_reports();
         let islands = self.island_reports();
         let telemetry = self.telemetry();
+        let told = self.policy_notices();
+        self.notices.extend(told);
         let machine = &self.workload.machine;
         if let Some(schedule) = &mut self.schedule {
             schedule.sort_by_key(|entry| (entry.start_ns, entry.cpu));

@@ -4,6 +4,7 @@ use super::contexts::Grants;
 use super::islands::Islands;
 use super::lane::Lane;
 use super::network::Nic;
+use super::policy::Policy;
 use super::thread::{Endpoint, Stats, Thread};
 use super::{LATENCIES_AT_A_TIME, Machine, ReschedulesSent, foresight};
 use crate::admission;
@@ -97,6 +98,7 @@ impl<'a> Machine<'a> {
             endpoints: workload.endpoints.iter().map(|_| Endpoint::default()).collect(),
             grants: Grants::new(workload, &islands.admission),
             islands,
+            policy: Policy::new(workload, &bases),
             overruns: Vec::new(),
             next_operation: 0,
             events: Vec::new(),
@@ -189,7 +191,8 @@ impl<'a> Machine<'a> {
         let operations = &self.workload.operations;
         let operation_at = operations.get(self.next_operation).map_or(Nanos::MAX, |next| next.time);
         let island_at = self.islands.next();
-        let scheduled = start_at.min(operation_at).min(island_at);
+        let policy_at = self.policy.as_ref().map_or(Nanos::MAX, Policy::next);
+        let scheduled = start_at.min(operation_at).min(island_at).min(policy_at);
         let outside = scheduled.min(self.next_burst).min(self.next_exit);
         let next = cpu_at.min(outside);
         if next >= end {
@@ -205,6 +208,8 @@ impl<'a> Machine<'a> {
             self.start_next();
         } else if operation_at == next {
             self.operate();
+        } else if policy_at == next {
+            self.poll_policy();
         } else if self.next_burst == next {
             self.burst();
         } else {
@@ -244,6 +249,9 @@ impl<'a> Machine<'a> {
         let now = self.now;
         let thread = &mut self.threads[index];
         let spec = &self.workload.threads[thread.spec as usize];
+        let treatment = self.policy.as_ref().and_then(|policy| policy.treatment(thread.identity));
+        let (weight, class) =
+            treatment.map_or((spec.weight, spec.latency), |treatment| (treatment.weight, treatment.class));
         thread.start = now;
         thread.pc = 0;
         thread.rounds = 0;
@@ -257,12 +265,12 @@ impl<'a> Machine<'a> {
         thread.join_deadline = None;
         thread.spawned.clear();
         thread.woken_at = Nanos::MAX;
-        thread.stats.weight = spec.weight.get();
+        thread.stats.weight = weight.get();
         Entity::new(Spec {
             thread: thread.identity,
             process: thread.process,
-            weight: spec.weight,
-            class: spec.latency,
+            weight,
+            class,
             request: spec.request,
             affinity: thread.affinity.clone(),
         })
