@@ -50,6 +50,8 @@ pub struct CpuFound {
     pub verdict: CpuVerdict,
     /// The contexts that have their home there.
     pub contexts: Vec<usize>,
+    /// Each budget over its deadline, the floor included, together, in millionths, rounded up.
+    pub density_ppm: u64,
     /// Whether a refusal is proof of a miss: no better test and no other placement could help.
     pub exact: bool,
 }
@@ -237,7 +239,8 @@ impl Admission {
             // Those who could have gone elsewhere are not to blame if it does not hold without them.
             let here: Vec<usize> = contexts.iter().copied().filter(bound).collect();
             let exact = verdict.has_witness() && self.judge_all(&here).has_witness();
-            CpuFound { cpu, verdict, contexts, exact }
+            let density_ppm = self.density_ppm(&contexts);
+            CpuFound { cpu, verdict, contexts, density_ppm, exact }
         };
         self.cpus.iter().map(of).collect()
     }
@@ -266,6 +269,14 @@ impl Admission {
         // What is admitted is never late, even where the bound is not tight.
         let admitted = judge_cpu(&load).is_admitted();
         Some(if admitted { bound.min(self.contexts[context].task.deadline) } else { bound })
+    }
+
+    fn density_ppm(&self, contexts: &[usize]) -> u64 {
+        let tasks = contexts.iter().map(|context| self.contexts[*context].task).chain(self.floor.task());
+        let scaled =
+            |task: Task| (u128::from(task.cost.get()) << 64) / u128::from(task.deadline.get().max(1));
+        let sum = tasks.map(scaled).fold(0, u128::saturating_add).saturating_mul(1_000_000);
+        u64::try_from(sum.div_ceil(1 << 64)).unwrap_or(u64::MAX)
     }
 
     fn judge(&self, cpu: CpuId, live: &[bool]) -> CpuVerdict {
