@@ -383,6 +383,7 @@ fn candidates(workload: &Workload, cpus: &CpuSet) -> Vec<Candidate> {
         for thread in workload.threads.iter().filter(|thread| thread.context == Some(table)) {
             allowed = thread.cpus.map_or(allowed, |bound| bound.and(&allowed));
         }
+        allowed = beside_leases(workload, table, allowed);
         all.extend((0..spec.instances()).map(|instance| Candidate {
             name: spec.instance_name(instance),
             task: Task { cost: spec.budget, deadline: spec.deadline, period: spec.period },
@@ -391,6 +392,20 @@ fn candidates(workload: &Workload, cpus: &CpuSet) -> Vec<Candidate> {
         }));
     }
     all
+}
+
+/// The context of a thread with a lease is spent on the leased CPUs; others are kept off them if they can be elsewhere.
+fn beside_leases(workload: &Workload, table: usize, allowed: CpuSet) -> CpuSet {
+    let own =
+        workload.leases.iter().find(|lease| workload.threads[lease.thread.thread].context == Some(table));
+    if let Some(lease) = own {
+        return lease.cpus.and(&allowed);
+    }
+    let mut free = allowed;
+    for cpu in workload.leases.iter().flat_map(|lease| lease.cpus.iter().collect::<Vec<_>>()) {
+        free.remove(cpu);
+    }
+    if free.is_empty() { allowed } else { free }
 }
 
 fn memberships(workload: &Workload, contexts: usize) -> Vec<Option<usize>> {

@@ -186,6 +186,11 @@ impl Entity {
         &self.affinity
     }
 
+    /// Changes where it may run, while no CPU owns it.
+    pub fn set_affinity(&mut self, affinity: Affinity) {
+        self.affinity = affinity;
+    }
+
     /// What it has used.
     #[must_use]
     pub fn account(&self) -> &Account {

@@ -6,7 +6,9 @@ use super::thread::{FOREVER, Home};
 use crate::RunError;
 use mainspring_abi::Nanos;
 use mainspring_report::ScheduleEntry;
-use mainspring_sched::{Decision, Dispatch, Entity, IdleConditions, Lag, State, Stop, Via, WaitKind};
+use mainspring_sched::{
+    Decision, Dispatch, Entity, IdleConditions, Lag, State, Stop, TickMode, Via, WaitKind,
+};
 
 /// How many steps a CPU may take at one instant before that counts as a standstill.
 const STANDSTILL: u32 = 100_000;
@@ -41,7 +43,16 @@ impl Machine<'_> {
         self.lanes[cpu].ipi_at = Nanos::MAX;
         self.lanes[cpu].ipi_pending = false;
         self.mark_askable(cpu);
-        self.core_reschedule_received(cpu);
+        let tickless = matches!(self.cores[cpu].tick_mode(), TickMode::TicklessLease { .. });
+        if self.leases.any() {
+            self.attend_leases(cpu);
+        }
+        let core = &self.cores[cpu];
+        let work = core.queued() > 0 || core.reschedule_wanted() || core.current().is_none();
+        // A CPU that has proved its window again has only been asked whether it still can.
+        if work || !tickless {
+            self.core_reschedule_received(cpu);
+        }
         self.interrupt(cpu, self.workload.costs.interrupt);
         self.reconsider(cpu);
     }
@@ -56,6 +67,9 @@ impl Machine<'_> {
             lane.ipi_pending = false;
             self.mark_askable(cpu);
         }
+        if self.leases.any() {
+            self.attend_leases(cpu);
+        }
         let outcome = self.core_timer(cpu);
         let tick_cost = if outcome.ticked { self.workload.costs.tick } else { Nanos::ZERO };
         self.interrupt(cpu, self.workload.costs.interrupt + tick_cost);
@@ -64,8 +78,10 @@ impl Machine<'_> {
             if expired.kind != WaitKind::Sleep {
                 self.threads[thread].stats.timeouts += 1;
             }
-            if expired.kind == WaitKind::Join {
-                self.give_up_join(thread);
+            match expired.kind {
+                WaitKind::Join => self.give_up_join(thread),
+                WaitKind::Ring => self.give_up_completions(thread),
+                WaitKind::Sleep | WaitKind::Park | WaitKind::Call | WaitKind::Receive => {}
             }
             if expired.away.is_some() {
                 if let Some(permit) = expired.woken.permit {
@@ -75,7 +91,9 @@ impl Machine<'_> {
                 continue;
             }
             self.note_woken(thread, expired.woken.permit);
-            self.kick(cpu, expired.woken.reschedule, thread, Some(cpu));
+            if !self.moves_on(thread) {
+                self.kick(cpu, expired.woken.reschedule, thread, Some(cpu));
+            }
         }
         if outcome.ticked {
             self.poll_network_on_tick(cpu);
@@ -109,7 +127,7 @@ impl Machine<'_> {
 
     /// When the running thread's step will be done, if nothing comes between.
     #[inline]
-    fn expect_done(&mut self, cpu: usize) {
+    pub(super) fn expect_done(&mut self, cpu: usize) {
         let lane = &mut self.lanes[cpu];
         lane.done_at = match lane.running {
             Some(thread) => match self.threads[thread as usize].remaining {
@@ -156,6 +174,9 @@ impl Machine<'_> {
                     self.block_and_call(cpu, thread as usize, timeout, server, request);
                 }
                 Progress::Move(errand) => self.run_errand(cpu, thread as usize, errand),
+                Progress::Lease(lease) => {
+                    self.grant_lease(lease, Some(thread as usize));
+                }
             }
         }
     }
@@ -254,7 +275,7 @@ impl Machine<'_> {
 
     /// Takes the most overdue thread that this CPU may run from another CPU, and runs it.
     fn steal(&mut self, cpu: usize) -> bool {
-        if self.idle_count == self.cores.len() {
+        if self.idle_count == self.cores.len() || self.leases.is_leased(cpu) {
             return false;
         }
         let thief = self.cpu_id(cpu);
@@ -316,6 +337,7 @@ impl Machine<'_> {
             self.think_ahead(index as usize);
         }
         self.expect_done(cpu);
+        self.ask_at_end_of_event(cpu);
         self.sample_lag(index, self.cores[cpu].charged_lag());
     }
 
@@ -347,7 +369,7 @@ impl Machine<'_> {
 
     /// Keeps account of whether `cpu` is idle and has not been asked to reschedule.
     pub(super) fn mark_askable(&mut self, cpu: usize) {
-        let askable = self.lanes[cpu].idle && !self.lanes[cpu].ipi_pending;
+        let askable = self.lanes[cpu].idle && !self.lanes[cpu].ipi_pending && !self.leases.is_leased(cpu);
         let id = self.cpu_id(cpu);
         if self.askable.contains(id) == askable {
             return;
@@ -404,6 +426,8 @@ impl Machine<'_> {
         self.settle_authority(index, entity);
         self.policy_outlives(index, ended);
         self.fail_requests_of(index);
+        self.end_leases_of_thread(index);
+        self.end_rings_of_thread(index);
         for waiter in joiners {
             if self.threads[waiter.thread as usize].is_waiting(waiter, WaitKind::Join) {
                 self.wake_thread(waiter.thread as usize, None);

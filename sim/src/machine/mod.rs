@@ -11,12 +11,14 @@ mod faults;
 mod foresight;
 mod islands;
 mod lane;
+mod leases;
 mod log;
 mod network;
 mod operations;
 mod outcome;
 mod policy;
 mod program;
+mod rings;
 mod run;
 mod taps;
 mod thread;
@@ -35,12 +37,14 @@ use crate::watch::Watch;
 use contexts::Grants;
 use islands::Islands;
 use lane::Lane;
+use leases::Leases;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
 use mainspring_report::{Event, ScheduleEntry};
 use mainspring_sched::{Cpu, Overran, WaitQuota};
 use mainspring_workload::Workload;
 use network::Nic;
 use policy::Policy;
+use rings::Ring;
 use thread::{Endpoint, Thread};
 
 /// Everything there is in one run.
@@ -72,6 +76,8 @@ struct Machine<'a> {
     grants: Grants,
     islands: Islands,
     policy: Option<Policy>,
+    leases: Leases,
+    rings: Vec<Ring>,
     /// Overruns that the event in progress has left behind.
     overruns: Vec<Overran>,
     /// Timed operations up to this one have been carried out.

@@ -22,7 +22,10 @@ impl Machine<'_> {
                     self.adjust_if_it_holds(grant, budget, period);
                 }
             }
-            Operation::Logout(session) => self.logout(session),
+            Operation::Logout(session) => {
+                self.logout(session);
+                self.end_leases_of_session(session);
+            }
             Operation::Exit(target) => {
                 for thread in self.targets(target) {
                     self.kill(thread);
@@ -38,7 +41,9 @@ impl Machine<'_> {
             Operation::PolicyProfile { thread, latency, epoch } => {
                 self.policy_asks(thread, None, Some(latency), epoch);
             }
-            Operation::RevokeLease(_) => {}
+            Operation::RevokeLease(lease) => {
+                self.revoke_lease(lease);
+            }
         }
     }
 

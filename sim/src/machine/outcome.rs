@@ -35,6 +35,8 @@ impl Machine<'_> {
         let telemetry = self.telemetry();
         let told = self.policy_notices();
         self.notices.extend(told);
+        let leases = self.lease_reports();
+        let rings = self.ring_reports()?;
         let machine = &self.workload.machine;
         if let Some(schedule) = &mut self.schedule {
             schedule.sort_by_key(|entry| (entry.start_ns, entry.cpu));
@@ -58,6 +60,8 @@ impl Machine<'_> {
             threads,
             contexts,
             islands,
+            leases,
+            rings,
             notices: std::mem::take(&mut self.notices),
             events: self.schedule.is_some().then(|| std::mem::take(&mut self.events)),
             telemetry,
@@ -183,6 +187,9 @@ impl Machine<'_> {
             reschedules_sent: self.sent.sent,
             reschedules_pending: self.sent.pending,
             reschedules_lost: self.sent.lost,
+            sqpoll_busy_ns: self.poller_busy_ns(),
+            sqpoll_sleep_count: self.poller_sleeps(),
+            deadline_expired_count: self.entries_expired(),
             ..Telemetry::default()
         };
         for (cpu, core) in self.cores.iter().enumerate() {

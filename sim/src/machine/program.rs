@@ -2,6 +2,7 @@
 
 use super::Machine;
 use super::calls::{Answer, Errand};
+use super::rings::Batch;
 use super::thread::{FOREVER, Home, Request, Thread};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
 use mainspring_sched::{QuotaError, Stop, Timeout, Via, WaitKind};
@@ -20,6 +21,8 @@ pub(super) enum Progress {
     Call { timeout: Option<Timeout>, server: usize, request: Request },
     /// It goes where a context is.
     Move(Errand),
+    /// It asks for a lease, which may be for itself.
+    Lease(usize),
 }
 
 /// How one step ended.
@@ -122,12 +125,18 @@ impl Machine<'_> {
                 Done::Next
             }
             Step::Exit => Done::Stay(Progress::Exit),
-            // Unsupported: a thread that went on as if nothing had been asked for could spin within one instant.
-            Step::Lease(_)
-            | Step::Release(_)
-            | Step::Submit { .. }
-            | Step::Complete { .. }
-            | Step::Poll(_) => Done::Stay(Progress::Exit),
+            Step::Lease(lease) => Done::Stay(Progress::Lease(lease)),
+            Step::Release(lease) => {
+                if !self.release_lease(lease) {
+                    self.threads[thread].stats.refusals += 1;
+                }
+                Done::Next
+            }
+            Step::Submit { ring, entries, deadline, late } => {
+                self.submit(cpu, thread, ring, &Batch { entries, deadline, late })
+            }
+            Step::Complete { ring, entries, timeout } => self.complete(cpu, thread, ring, entries, timeout),
+            Step::Poll(ring) => self.poll_ring(cpu, thread, ring),
         }
     }
 
@@ -256,6 +265,9 @@ impl Machine<'_> {
         if let Some(home) = self.starting_place(child) {
             return home;
         }
+        if self.leases.any() {
+            return self.open_place(child, cpu.index());
+        }
         match &self.threads[child].affinity {
             affinity if affinity.allows(cpu) => cpu.index(),
             mainspring_sched::Affinity::Only(cpus) => cpus.iter().next().map_or(0, CpuId::index),
@@ -315,6 +327,7 @@ impl Machine<'_> {
 
     /// Admits instance `index` on CPU `cpu`; its creator runs on `from`.
     pub(super) fn admit(&mut self, index: usize, cpu: usize, from: Option<usize>) {
+        self.bind_to_lease(index);
         let entity = self.new_life(index);
         match self.core_accept(cpu, entity, Via::Admit) {
             Ok((seat, woken)) => {

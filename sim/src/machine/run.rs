@@ -3,8 +3,10 @@
 use super::contexts::Grants;
 use super::islands::Islands;
 use super::lane::Lane;
+use super::leases::Leases;
 use super::network::Nic;
 use super::policy::Policy;
+use super::rings::Ring;
 use super::thread::{Endpoint, Stats, Thread};
 use super::{LATENCIES_AT_A_TIME, Machine, ReschedulesSent, foresight};
 use crate::admission;
@@ -99,6 +101,8 @@ impl<'a> Machine<'a> {
             grants: Grants::new(workload, &islands.admission),
             islands,
             policy: Policy::new(workload, &bases),
+            leases: Leases::new(workload, &bases),
+            rings: workload.rings.iter().map(|spec| Ring::new(spec, &bases)).collect(),
             overruns: Vec::new(),
             next_operation: 0,
             events: Vec::new(),
@@ -146,6 +150,7 @@ impl<'a> Machine<'a> {
             policy: machine.policy,
             quantum: machine.quantum,
             tick: machine.tick,
+            floor_ppm: machine.floor_ppm,
             threads: (0..self.threads.len()).map(|index| self.thread_name(index)).collect(),
         }
     }
@@ -192,7 +197,8 @@ impl<'a> Machine<'a> {
         let operation_at = operations.get(self.next_operation).map_or(Nanos::MAX, |next| next.time);
         let island_at = self.islands.next();
         let policy_at = self.policy.as_ref().map_or(Nanos::MAX, Policy::next);
-        let scheduled = start_at.min(operation_at).min(island_at).min(policy_at);
+        let lease_at = self.leases.next_start();
+        let scheduled = start_at.min(operation_at).min(island_at).min(policy_at).min(lease_at);
         let outside = scheduled.min(self.next_burst).min(self.next_exit);
         let next = cpu_at.min(outside);
         if next >= end {
@@ -204,6 +210,9 @@ impl<'a> Machine<'a> {
             self.cpu_event(cpu);
         } else if island_at == next {
             self.ask_for_island();
+        } else if lease_at == next {
+            // Before the threads, so that nobody starts where he would have to leave at once.
+            self.start_leases();
         } else if start_at == next {
             self.start_next();
         } else if operation_at == next {
@@ -217,6 +226,9 @@ impl<'a> Machine<'a> {
         }
         if !self.overruns.is_empty() {
             self.deal_with_overruns();
+        }
+        if self.leases.any() {
+            self.tend_leases();
         }
         if self.schedule.is_some() {
             for grant in 0..self.grants.list.len() {
@@ -234,14 +246,22 @@ impl<'a> Machine<'a> {
         let bound = self.starting_place(index);
         let cpu = match &self.threads[index].affinity {
             _ if bound.is_some() => bound.unwrap_or(0),
+            _ if self.leases.any() => self.open_place(index, owner(self.placement.first()).1),
             Affinity::Any => owner(self.placement.first()).1,
             Affinity::Only(cpus) => {
                 cpus.iter().map(CpuId::index).min_by_key(|cpu| self.placed_weight[*cpu]).unwrap_or(0)
             }
         };
         self.placed_weight[cpu] += weight;
-        self.placement.set(cpu, keyed(self.placed_weight[cpu], cpu));
+        self.rank_for_placement(cpu);
         self.admit(index, cpu, None);
+    }
+
+    /// How soon `cpu` is chosen for a thread that starts by itself: never while somebody has it to himself.
+    pub(super) fn rank_for_placement(&mut self, cpu: usize) {
+        let leased = self.leases.is_leased(cpu);
+        let rank = if leased { u64::MAX } else { keyed(self.placed_weight[cpu], cpu) };
+        self.placement.set(cpu, rank);
     }
 
     /// A fresh thread in instance `index`.

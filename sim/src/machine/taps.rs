@@ -4,10 +4,13 @@ use super::Machine;
 use crate::RunError;
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, ThreadRef, Weight};
 use mainspring_sched::context::Context;
-use mainspring_sched::flight::{EventRef, Outcome};
+use mainspring_sched::flight::{EventRef, NohzEvent, NohzOutcome, Outcome};
+use mainspring_sched::lease::LeaseRef;
+use mainspring_sched::nohz::{Claim, Conditions};
 use mainspring_sched::{
-    Decision, Entity, Expired, Handoff, IdleConditions, IdleTick, LendError, NotBound, Refused, Removed,
-    Seat, SeatError, Stop, Timeout, TimerOutcome, UnbindError, Via, WaitKind, Woken,
+    Decision, Entity, Expired, Handoff, IdleConditions, IdleTick, LendError, NohzEntry, NohzRecheck,
+    NotBound, Refused, Removed, Seat, SeatError, Stop, Timeout, TimerOutcome, UnbindError, Via, WaitKind,
+    Woken,
 };
 
 impl Machine<'_> {
@@ -198,7 +201,7 @@ impl Machine<'_> {
         to: ThreadRef,
     ) -> Result<Box<Context>, LendError> {
         self.announce(cpu, || EventRef::Lend(seat, to));
-        let lent = self.cores[cpu].lend(self.now, seat, to);
+        let lent = self.cores[cpu].lend(seat, to);
         self.conclude(cpu, &lent);
         lent
     }
@@ -232,6 +235,31 @@ impl Machine<'_> {
         self.announce(cpu, || EventRef::RescheduleReceived);
         self.cores[cpu].reschedule_received(self.now);
         self.conclude(cpu, Outcome::Done);
+    }
+
+    pub(super) fn core_nohz_enter(&mut self, cpu: usize, claim: Claim, conditions: Conditions) -> NohzEntry {
+        self.announce_window(cpu, &NohzEvent::Enter(claim, conditions));
+        let entry = self.cores[cpu].nohz_enter(self.now, &claim, &conditions);
+        self.conclude(cpu, Outcome::Nohz(NohzOutcome::Entry(entry)));
+        entry
+    }
+
+    pub(super) fn core_nohz_recheck(&mut self, cpu: usize, conditions: Conditions) -> NohzRecheck {
+        self.announce_window(cpu, &NohzEvent::Recheck(conditions));
+        let recheck = self.cores[cpu].nohz_recheck(self.now, &conditions);
+        self.conclude(cpu, Outcome::Nohz(NohzOutcome::Recheck(recheck)));
+        recheck
+    }
+
+    pub(super) fn core_nohz_forget(&mut self, cpu: usize, lease: LeaseRef) -> bool {
+        self.announce_window(cpu, &NohzEvent::Forget(lease));
+        let forgot = self.cores[cpu].nohz_forget(lease);
+        self.conclude(cpu, Outcome::Nohz(NohzOutcome::Forgot(forgot)));
+        forgot
+    }
+
+    fn announce_window(&mut self, cpu: usize, event: &NohzEvent) {
+        self.announce(cpu, || EventRef::Nohz(event));
     }
 
     pub(super) fn core_enter_idle(&mut self, cpu: usize, conditions: &IdleConditions) -> IdleTick {

@@ -8,6 +8,9 @@ use mainspring_sched::{Handoff, Removed, Via, WaitPermit, probe_order};
 impl Machine<'_> {
     /// What `thread` waited for has come; CPU `from`, if any, brought it.
     pub(super) fn wake_thread(&mut self, thread: usize, from: Option<usize>) {
+        if self.wakes_elsewhere(thread) {
+            return;
+        }
         let Some(home) = self.threads[thread].home else { return };
         let (home, seat) = (home.cpu(), home.seat);
         let Ok(woken) = self.core_wake(home, seat) else { return };
@@ -18,6 +21,13 @@ impl Machine<'_> {
     /// What `thread` waited for has come from the running thread of `cpu`, which will wait in turn. It comes over to
     /// `cpu` if it may run there.
     pub(super) fn hand_over(&mut self, cpu: usize, thread: usize) {
+        if self.wakes_elsewhere(thread) {
+            return;
+        }
+        if !self.may_enter(thread, cpu) {
+            self.wake_thread(thread, Some(cpu));
+            return;
+        }
         let Some(home) = self.threads[thread].home else { return };
         let (home, seat) = (home.cpu(), home.seat);
         if home == cpu {
@@ -31,7 +41,7 @@ impl Machine<'_> {
             }
             return;
         }
-        if !self.threads[thread].affinity.allows(self.cpu_id(cpu)) {
+        if self.threads[thread].pinned || !self.threads[thread].affinity.allows(self.cpu_id(cpu)) {
             self.wake_thread(thread, Some(cpu));
             return;
         }
@@ -84,7 +94,7 @@ impl Machine<'_> {
     }
 
     /// Asks `cpu` to reschedule, unless it has been asked already; whether it was.
-    fn send_reschedule(&mut self, cpu: usize) -> bool {
+    pub(super) fn send_reschedule(&mut self, cpu: usize) -> bool {
         if self.lanes[cpu].ipi_pending {
             self.sent.pending += 1;
             return false;

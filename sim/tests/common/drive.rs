@@ -63,6 +63,7 @@ pub struct Drive<W> {
     quota: WaitQuota,
     registry: Registry,
     created: Vec<ContextRef>,
+    #[expect(clippy::vec_box, reason = "a context is boxed once and moves in its box")]
     loose: Vec<Box<Context>>,
     admitted: u32,
     policy: Policy,
@@ -424,9 +425,8 @@ impl<W: Watch> Drive<W> {
         let Some((_, server)) = self.dice.pick(&servers) else { return Ok(()) };
         let timeout = self.timeout(WaitKind::Call);
         self.block_current(at, WaitKind::Call, timeout)?;
-        let lent = self.event(at, EventRef::Lend(caller, server.thread()), |cpu, now| {
-            cpu.lend(now, caller, server.thread())
-        })?;
+        let lent = self
+            .event(at, EventRef::Lend(caller, server.thread()), |cpu, _| cpu.lend(caller, server.thread()))?;
         if let Ok(context) = lent {
             self.bind_to(at, server, context)?;
         }

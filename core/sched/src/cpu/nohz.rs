@@ -129,7 +129,8 @@ impl Cpu {
             // A held thread competes for the CPU as soon as it is released.
             runnable: usize::from(running.is_some()) + self.queued() + self.held,
             direct_target: self.direct.is_some(),
-            next_wakeup: self.next_deadline().unwrap_or(Nanos::MAX),
+            // A throttled thread competes as soon as its context is refilled.
+            next_wakeup: self.next_deadline().unwrap_or(Nanos::MAX).min(self.realtime.next_refill()),
         }
     }
 

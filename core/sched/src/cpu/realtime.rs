@@ -174,6 +174,7 @@ impl Cpu {
     /// Makes `slot`, which holds a context and stands in no queue, ready; whether this CPU should reschedule.
     #[inline(never)]
     pub(super) fn publish_on_context(&mut self, now: Nanos, slot: u32) -> bool {
+        self.begin_contention(now, NohzExit::SecondRunnable);
         let occupant = taken(&mut self.slots, slot);
         occupant.state = State::Queued;
         let (thread_index, weight) = (occupant.entity.thread.index(), occupant.entity.weight);
@@ -181,6 +182,7 @@ impl Cpu {
         context.resume(now);
         if context.is_usable(now) {
             let urgency = context.urgency(thread_index);
+            self.end_solitude(now);
             self.realtime.ready.insert(slot, urgency);
             let reschedule = self.urgent(urgency);
             self.resched_wanted |= reschedule;
@@ -192,10 +194,18 @@ impl Cpu {
             self.at_mut(slot).state = State::Throttled;
             return false;
         }
+        self.end_solitude(now);
         self.fair.wake(slot, weight);
         self.enqueue(slot);
         self.resched_wanted |= self.current.is_none();
         self.current.is_none()
+    }
+
+    /// Somebody is about to wait for the CPU: whoever runs there is alone no longer, so the tick is back first.
+    fn end_solitude(&mut self, now: Nanos) {
+        if self.current.is_some() {
+            self.tick.restore(now, NohzExit::SecondRunnable, &mut self.telemetry);
+        }
     }
 
     /// Whether somebody so urgent should be looked at before the running thread goes on. Best effort is charged before
@@ -220,11 +230,11 @@ impl Cpu {
         self.realtime.floor.claim(now).is_some_and(|(floor_due, _)| floor_due < due)
     }
 
-    /// Takes the thread that runs next out, if it is one with a context; else until when best effort may run.
+    /// Takes the thread that runs next out, if it is one with a context; else until when best effort may run. Whether
+    /// somebody of best effort is ready is for the caller to say.
     #[inline(never)]
-    pub(super) fn choose_context(&mut self, now: Nanos) -> Result<Choice, Nanos> {
+    pub(super) fn choose_context(&mut self, now: Nanos, waits: bool) -> Result<Choice, Nanos> {
         self.release_refills(now);
-        let waits = self.contended();
         self.realtime.floor.note_ready(now, waits);
         let Some(&(first, slot)) = self.realtime.ready.peek() else { return Err(Nanos::MAX) };
         if waits
@@ -256,6 +266,7 @@ impl Cpu {
                 self.fair.sleep(slot);
             }
             self.realtime.ready.insert(slot, urgency);
+            self.begin_contention(now, NohzExit::SecondRunnable);
         }
     }
 
