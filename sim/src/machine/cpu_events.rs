@@ -75,8 +75,10 @@ impl Machine<'_> {
         self.interrupt(cpu, self.workload.costs.interrupt + tick_cost);
         while let Some(expired) = self.core_expire(cpu) {
             let thread = expired.thread.index() as usize;
-            if expired.kind != WaitKind::Sleep {
-                self.threads[thread].stats.timeouts += 1;
+            match expired.kind {
+                WaitKind::Sleep => {}
+                WaitKind::Call if self.drop_call(thread) => self.threads[thread].stats.dropped += 1,
+                _ => self.threads[thread].stats.timeouts += 1,
             }
             match expired.kind {
                 WaitKind::Join => self.give_up_join(thread),

@@ -148,6 +148,9 @@ impl Machine<'_> {
                 misses: stats.misses,
                 timeouts: stats.timeouts,
                 refusals: stats.refusals,
+                late: stats.late,
+                dropped: stats.dropped,
+                failures: stats.failures,
             }
         };
         let told = self.threads.iter().zip(self.latencies.iter_mut());

@@ -1,5 +1,6 @@
 //! Setting a machine up, and the loop that lets its time pass.
 
+use super::calls::endpoints;
 use super::contexts::Grants;
 use super::islands::Islands;
 use super::lane::Lane;
@@ -7,7 +8,7 @@ use super::leases::Leases;
 use super::network::Nic;
 use super::policy::Policy;
 use super::rings::Ring;
-use super::thread::{Endpoint, Stats, Thread};
+use super::thread::{Stats, Thread};
 use super::{LATENCIES_AT_A_TIME, Machine, ReschedulesSent, foresight};
 use crate::admission;
 use crate::board::Board;
@@ -97,7 +98,7 @@ impl<'a> Machine<'a> {
             placed_weight: vec![0; cpus],
             acting: None,
             touched: Vec::new(),
-            endpoints: workload.endpoints.iter().map(|_| Endpoint::default()).collect(),
+            endpoints: endpoints(workload)?,
             grants: Grants::new(workload, &islands.admission),
             islands,
             policy: Policy::new(workload, &bases),
