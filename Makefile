@@ -159,9 +159,14 @@ unit: ## Run all tests of the workspace, documentation tests included
 	$(CARGO) test --locked --workspace $(NOT_TESTED:%=--exclude %) --quiet
 
 .PHONY: loom
-loom: ## Model-check the rings' wake protocol and ownership, mutants included
+loom: ## Model-check the rings' and the runtime's protocols
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$(OUT)/loom" \
-	    $(CARGO) test --locked --release --package mainspring-ring --test loom --quiet
+	    $(CARGO) test --locked --release --package mainspring-ring --package mainspring-runtime --test loom --quiet
+
+.PHONY: trees
+trees: ## A million random nursery trees, and a million waiting tasks, on the Linux runtime
+	MAINSPRING_TREES=1000000 $(CARGO) test --locked --release --package mainspring-runtime --test trees -- --nocapture
+	MAINSPRING_TASKS=1000000 $(CARGO) test --locked --release --package mainspring-runtime --test million -- --nocapture
 
 .PHONY: fuzz-ring-valgrind
 fuzz-ring-valgrind: setup-valgrind ## The rings' hostile-peer fuzzer under valgrind

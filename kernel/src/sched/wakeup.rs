@@ -77,7 +77,7 @@ pub fn wake(thread: &Thread) {
                 give_back(woken.permit);
                 return;
             }
-            Ok(_) | Err(SeatError::WrongState(_)) => return,
+            Ok(_) | Err(SeatError::WrongState(_) | SeatError::ContextAway(_)) => return,
             Err(SeatError::Stale) => {
                 drop(core);
                 // It is on its way to another CPU, ready; or it has arrived there and slept again meanwhile.
