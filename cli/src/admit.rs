@@ -94,6 +94,7 @@ fn cpu_report(found: &CpuFound) -> AdmissionCpu {
         id: found.cpu.index() as u32,
         admitted: found.verdict.is_admitted(),
         reason: found.verdict.denial.map(|denial| denial.denial.to_string()),
+        density_ppm: found.density_ppm,
         utilization_ppm: found.verdict.utilization_ppm,
         deciding: found.verdict.deciding.map(deciding),
         exact: found.exact,

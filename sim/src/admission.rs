@@ -26,7 +26,7 @@ use mainspring_sched::island::{
     Calls, Capacity, DeviceReservation, HotPath, IslandError, IslandRef, Locks, Machine, NodeBudget,
     OverrunPolicy, PlainTask, PreallocSpec, RealtimeIslandSpec, Residency, RingSpec, Shape, ShutdownPolicy,
 };
-use mainspring_workload::{self as workload, IslandSpec, Workload};
+use mainspring_workload::{self as workload, Workload};
 
 /// How an island of the workload stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,9 @@ pub struct CpuFound {
     pub verdict: CpuVerdict,
     /// The contexts that have their home there.
     pub contexts: Vec<usize>,
-    /// Whether a refusal is proof of a miss: no better test and no other placement of plain contexts could help.
+    /// Each budget over its deadline, the floor included, together, in millionths, rounded up.
+    pub density_ppm: u64,
+    /// Whether a refusal is proof of a miss: no better test and no other placement could help.
     pub exact: bool,
 }
 
@@ -80,8 +82,13 @@ impl Admission {
     pub fn new(workload: &Workload) -> Self {
         let cpus = CpuSet::first(workload.machine.cpus);
         let floor = floor(workload);
-        let contexts = candidates(workload, &cpus);
+        let mut contexts = candidates(workload, &cpus);
         let island_of = memberships(workload, contexts.len());
+        for (context, island) in contexts.iter_mut().zip(&island_of) {
+            // A node is due when its island is, if not before.
+            let due = island.map_or(Nanos::MAX, |island| workload.islands[island].deadline);
+            context.task.deadline = context.task.deadline.min(due);
+        }
         let lone: Vec<usize> = (0..contexts.len()).filter(|index| island_of[*index].is_none()).collect();
         let asked: Vec<Candidate> = lone.iter().map(|index| contexts[*index].clone()).collect();
         let plain = survey(&asked, &cpus, floor, Nanos::ZERO);
@@ -146,10 +153,7 @@ impl Admission {
         live: &[bool],
     ) -> Result<IslandRef, IslandDenial> {
         let spec = self.island_spec(workload, island);
-        let admitted = self.set_plain(live).and_then(|()| check_periods(workload, island)).and_then(|()| {
-            let admitted = self.machine.admit(spec)?;
-            Ok(admitted)
-        });
+        let admitted = self.set_plain(live).and_then(|()| self.machine.admit(spec));
         match &admitted {
             Ok(name) => {
                 self.islands[island] = Standing::Admitted(*name);
@@ -193,13 +197,6 @@ impl Admission {
 
     fn adjust_node(&mut self, workload: &Workload, island: usize, live: &[bool]) -> Result<(), IslandError> {
         let Standing::Admitted(name) = self.islands[island] else { return Ok(()) };
-        let period = workload.islands[island].period;
-        let odd =
-            self.nodes(island).into_iter().find(|context| self.contexts[*context].task.period != period);
-        if let Some(odd) = odd {
-            let node = self.contexts[odd].name.clone();
-            return Err(IslandError::Denied(IslandDenial::NodeTiming { node }));
-        }
         self.set_plain(live).map_err(IslandError::Denied)?;
         let mut spec = self.island_spec(workload, island);
         for (node, context) in spec.nodes.iter_mut().zip(self.nodes(island)) {
@@ -239,8 +236,11 @@ impl Admission {
             let contexts = self.on(cpu, &live);
             let verdict = self.judge(cpu, &live);
             let bound = |context: &usize| self.contexts[*context].cpus.len() == 1;
-            let exact = verdict.has_witness() && contexts.iter().all(bound);
-            CpuFound { cpu, verdict, contexts, exact }
+            // Those who could have gone elsewhere are not to blame if it does not hold without them.
+            let here: Vec<usize> = contexts.iter().copied().filter(bound).collect();
+            let exact = verdict.has_witness() && self.judge_all(&here).has_witness();
+            let density_ppm = self.density_ppm(&contexts);
+            CpuFound { cpu, verdict, contexts, density_ppm, exact }
         };
         self.cpus.iter().map(of).collect()
     }
@@ -271,8 +271,20 @@ impl Admission {
         Some(if admitted { bound.min(self.contexts[context].task.deadline) } else { bound })
     }
 
+    fn density_ppm(&self, contexts: &[usize]) -> u64 {
+        let tasks = contexts.iter().map(|context| self.contexts[*context].task).chain(self.floor.task());
+        let scaled =
+            |task: Task| (u128::from(task.cost.get()) << 64) / u128::from(task.deadline.get().max(1));
+        let sum = tasks.map(scaled).fold(0, u128::saturating_add).saturating_mul(1_000_000);
+        u64::try_from(sum.div_ceil(1 << 64)).unwrap_or(u64::MAX)
+    }
+
     fn judge(&self, cpu: CpuId, live: &[bool]) -> CpuVerdict {
-        let tasks = self.load(&self.on(cpu, live));
+        self.judge_all(&self.on(cpu, live))
+    }
+
+    fn judge_all(&self, contexts: &[usize]) -> CpuVerdict {
+        let tasks = self.load(contexts);
         judge_cpu(&Load { tasks: &tasks, floor: self.floor.task(), interrupts: &[], overhead: Nanos::ZERO })
     }
 
@@ -321,7 +333,8 @@ impl Admission {
             NodeBudget {
                 name: name.clone(),
                 budget: task.cost,
-                deadline: Some(task.deadline.min(spec.deadline)),
+                period: Some(task.period),
+                deadline: Some(task.deadline),
                 criticality: Some(*criticality),
                 cpus: Some(*cpus),
                 locks: match spec.locks {
@@ -360,13 +373,6 @@ impl Admission {
             shutdown: ShutdownPolicy::AtOnce,
         }
     }
-}
-
-/// An island is one graph with one period: a node that came back at another rate would not be what was counted.
-fn check_periods(workload: &Workload, island: usize) -> Result<(), IslandDenial> {
-    let IslandSpec { period, nodes, .. } = &workload.islands[island];
-    let odd = nodes.iter().map(|node| &workload.contexts[node.context]).find(|spec| spec.period != *period);
-    odd.map_or(Ok(()), |spec| Err(IslandDenial::NodeTiming { node: spec.name.clone() }))
 }
 
 /// Each context as a task that asks for a place: on the CPUs that it and the thread that names it may use.

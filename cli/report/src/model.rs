@@ -129,6 +129,15 @@ pub struct ThreadReport {
     pub timeouts: u64,
     /// Steps that were refused, for example a timed wait beyond the quota.
     pub refusals: u64,
+    /// Calls that were answered after their deadline.
+    #[serde(default)]
+    pub late: u64,
+    /// Calls that were not begun because they were late.
+    #[serde(default)]
+    pub dropped: u64,
+    /// Calls that ended with an exception or without an answer; those that were dropped are among them.
+    #[serde(default)]
+    pub failures: u64,
 }
 
 /// Quantiles of the wake latency, in nanoseconds.

@@ -31,7 +31,7 @@ fn the_fields_of_the_json_report_are_frozen() {
     );
     assert_fields(
         &report["threads"][0],
-        "blocked_ns entitled_ns lag_max_ns migrations misses name preemptions ready_ns refusals runtime_ns switches \
+        "blocked_ns dropped entitled_ns failures lag_max_ns late migrations misses name preemptions ready_ns refusals runtime_ns switches \
          timeouts voluntary_blocks wake_latency_ns wakeups weight",
     );
     assert_fields(&report["threads"][0]["wake_latency_ns"], "max p50 p99");

@@ -1,5 +1,6 @@
 //! The program as its users meet it: arguments and files in; output, files and an exit code out.
 
+mod admit;
 mod files;
 mod invalid;
 mod records;

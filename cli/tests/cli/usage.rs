@@ -6,7 +6,9 @@ use crate::support::{Folder, Ran};
 fn help_shows_commands_examples_and_exit_codes() {
     let folder = Folder::new("help");
     let help = folder.run("--help").ok().stdout;
-    for word in ["run ", "check ", "replay ", "explain ", "completions ", "Examples:", "Exit codes:"] {
+    for word in
+        ["run ", "admit ", "check ", "replay ", "explain ", "completions ", "Examples:", "Exit codes:"]
+    {
         assert!(help.contains(word), "no {word:?} in:\n{help}");
     }
     assert_eq!(folder.run("-h").ok().stdout, help);
@@ -15,7 +17,7 @@ fn help_shows_commands_examples_and_exit_codes() {
 #[test]
 fn help_of_each_command_has_examples_and_fits_the_screen() {
     let folder = Folder::new("help-commands");
-    for command in ["run", "check", "replay", "explain", "completions"] {
+    for command in ["run", "admit", "check", "replay", "explain", "completions"] {
         let help = folder.run(&format!("{command} --help")).ok().stdout;
         assert!(help.contains("Examples:\n  mainspring"), "{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
@@ -59,6 +61,8 @@ fn wrong_usage_is_refused_with_a_hint() {
         ("run w.toml --html -", &["--html", "standard output is for the report"]),
         ("run w.toml --html", &["--html", "a value is required"]),
         ("check", &["<FILE>"]),
+        ("admit", &["<FILE>"]),
+        ("admit w.toml --report xml", &["xml", "text, json"]),
         ("explain w.msr", &["--thread", "--at"]),
         ("explain w.msr --thread hog --at 12", &["no unit", "12ms"]),
         ("explain w.msr --thread hog --at 12parsecs", &["unknown unit", "ns, us, ms, s and m"]),

@@ -84,7 +84,7 @@ const ALL: &str = r#"
     donation = false
     realtime_safe = false
     reorder = true
-    window = 64
+    window = 16
 
     [[session]]
     name = "alice"
@@ -209,7 +209,7 @@ fn endpoints_with_a_table_come_first_and_others_have_defaults() {
         donation: false,
         realtime_safe: false,
         reorder: true,
-        window: 64,
+        window: 16,
     };
     assert_eq!(workload.endpoints, [svc, EndpointSpec::named("late")]);
     let plain = EndpointSpec::named("late");

@@ -210,7 +210,7 @@ fn endpoint_values_have_limits() {
         "[[endpoint]]",
         "name = \"orders\"",
         &[
-            ("window = 65", 10, "window 65 is out of range", "1 to 64"),
+            ("window = 17", 10, "window 17 is out of range", "1 to 16"),
             ("donation = 1", 12, "expected true or false", "true or false"),
             ("context = \"lose\"", 12, "no context is named \"lose\"", "did you mean \"loose\"?"),
             ("donatio = true", 1, "unknown key \"donatio\" in [[endpoint]]", "did you mean \"donation\"?"),

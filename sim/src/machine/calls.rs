@@ -5,14 +5,21 @@
 
 use super::Machine;
 use super::program::{Done, Progress};
-use super::thread::{Home, Request, Serving};
+use super::thread::{Endpoint, Home, Request, Serving, Thread};
+use crate::RunError;
+use mainspring_abi::request::{
+    AtDispatch, Budget, MethodTraits, OrderPolicy, Previous, Request as Timing, Verdict, at_completion,
+    at_dispatch, propagate,
+};
+use mainspring_abi::ring::{CapError, CompletionStatus, QosFlags};
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_sched::context::CallBound;
+use mainspring_sched::ordered::{Call as Waiting, CallQueue, Full};
 use mainspring_sched::{Authority, Stop, Timeout, Via, WaitKind};
-use mainspring_workload::{Call, Lateness, Span};
+use mainspring_workload::{Call, EndpointSpec, Lateness, Span, Step, Workload};
 
 /// What a thread does once it is on another CPU.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Errand {
     /// Serves a request.
     Serve(Request),
@@ -23,18 +30,19 @@ pub(super) enum Errand {
 impl Machine<'_> {
     pub(super) fn call(&mut self, cpu: usize, thread: usize, call: &Call) -> Done {
         let spec = &self.workload.endpoints[call.endpoint];
-        let (donates, safe) = (spec.donation, spec.realtime_safe);
-        let fresh_until = self.freshness(thread, call.deadline);
-        let unsafe_path = fresh_until.is_some() && !safe;
+        let donates = spec.donation;
+        let timing = self.timing(thread, call);
         let left = self.place_of(thread).and_then(|(cpu, seat)| self.cores[cpu].budget_left(self.now, seat));
         let dry = call.needs.zip(left).is_some_and(|(needs, left)| left < needs);
-        if self.endpoints[call.endpoint].closed || unsafe_path || dry {
-            let why = if dry {
-                "budget"
-            } else if unsafe_path {
-                "realtime-unsafe"
-            } else {
-                "closed"
+        if self.endpoints[call.endpoint].closed {
+            return self.refuse_call(thread, "closed");
+        }
+        let budget = if dry { Budget::Depleted } else { Budget::Available };
+        if let Verdict::Refuse(_, error) = self.judge_request(call.endpoint, &timing, budget) {
+            let why = match error {
+                CapError::RealtimeUnsafePath => "realtime-unsafe",
+                CapError::BudgetExhausted => "budget",
+                _ => "late",
             };
             return self.refuse_call(thread, why);
         }
@@ -42,7 +50,8 @@ impl Machine<'_> {
         let server = self.next_receiver(call.endpoint);
         let lends = donates && self.holds(thread).is_some();
         let context_due = if lends { self.holds(thread).map(|context| context.deadline()) } else { None };
-        let dropped_at = fresh_until.filter(|_| call.late == Lateness::Drop);
+        let drops = timing.qos.has(QosFlags::DROP_IF_LATE) && timing.deadline_ns != 0;
+        let dropped_at = drops.then(|| Nanos::new(timing.deadline_ns));
         let bound = CallBound::earliest(timeout, dropped_at, context_due).at();
         if bound.is_some_and(|bound| bound <= self.now) {
             self.put_receiver_back(call.endpoint, server);
@@ -61,14 +70,9 @@ impl Machine<'_> {
             self.put_receiver_back(call.endpoint, server);
             return blocked;
         };
-        let request = Request {
-            call: self.threads[thread].wait_id(),
-            endpoint: call.endpoint,
-            fresh_until,
-            late: call.late,
-        };
+        let request = Request { call: self.threads[thread].wait_id(), endpoint: call.endpoint, timing };
         let Some(server) = server else {
-            self.endpoints[call.endpoint].calls.push_back(request);
+            self.queue_call(request);
             return Done::Stay(Progress::Stop(Stop::Blocked(WaitKind::Call, timeout)));
         };
         if self.authority_for(call.endpoint, thread, server).is_some() {
@@ -79,14 +83,58 @@ impl Machine<'_> {
         Done::Stay(Progress::Stop(Stop::Blocked(WaitKind::Call, timeout)))
     }
 
-    /// Until when a request of `thread` is fresh: its own deadline, or that of the request it serves.
-    fn freshness(&self, thread: usize, own: Option<Nanos>) -> Option<Nanos> {
-        let own = own.map(|deadline| self.now + deadline);
-        let served = self.threads[thread].serving.last().and_then(|serving| serving.request.fresh_until);
-        match (own, served) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+    /// What a call of `thread` says of its timing. It is fresh until its own deadline, or that of the request which the
+    /// thread serves, if that comes first; and while it has one, it takes no path that is not made for that.
+    fn timing(&self, thread: usize, call: &Call) -> Timing {
+        let own = call.deadline.map(|deadline| (self.now + deadline).get());
+        let served = self.threads[thread].serving.last();
+        let inherited = served.map_or(0, |serving| propagate(&serving.request.timing).deadline_ns);
+        let deadline_ns = own.into_iter().chain((inherited != 0).then_some(inherited)).min().unwrap_or(0);
+        let lateness = match call.late {
+            Lateness::Drop => QosFlags::DROP_IF_LATE,
+            Lateness::Allow => QosFlags::ALLOW_LATE,
+        };
+        let order = QosFlags::DEADLINE_ORDERED.with(QosFlags::REORDERABLE);
+        let qos = lateness.with(QosFlags::PROPAGATE_DEADLINE).with(order);
+        let qos = if deadline_ns == 0 { qos } else { qos.with(QosFlags::NO_BLOCKING_PATH) };
+        Timing { deadline_ns, qos, after_previous: false }
+    }
+
+    fn judge_request(&self, endpoint: usize, timing: &Timing, budget: Budget) -> Verdict {
+        let method = method(&self.workload.endpoints[endpoint]);
+        at_dispatch(timing, &AtDispatch { now: self.now, method, budget, previous: Previous::Completed })
+    }
+
+    /// Nobody is there to serve `request`: it waits. There is room for a call of everybody who may call here, so if there
+    /// is none, some of those that wait have been given up.
+    fn queue_call(&mut self, request: Request) {
+        let method = method(&self.workload.endpoints[request.endpoint]);
+        let call = Waiting { request: request.timing, method, payload: request };
+        let (threads, endpoint) = (&self.threads, &mut self.endpoints[request.endpoint]);
+        let Err(Full(call)) = endpoint.calls.push(call) else { return };
+        let given_up = |waiting: &Waiting<Request>| {
+            let caller = waiting.payload.call;
+            !threads[caller.thread as usize].is_waiting(caller, WaitKind::Call)
+        };
+        while endpoint.calls.cancel(given_up).is_some() {}
+        let queued = endpoint.calls.push(call);
+        debug_assert!(queued.is_ok(), "a thread waits for one call at a time");
+    }
+
+    /// The time of the call that `thread` waits for is over. Takes the request out if nobody has begun it; whether that is
+    /// because it came too late for its caller.
+    pub(super) fn drop_call(&mut self, thread: usize) -> bool {
+        let Thread { pc, spec, .. } = self.threads[thread];
+        let program = &self.workload.threads[spec as usize].program;
+        let Some(Step::Call(call)) = (pc as usize).checked_sub(1).and_then(|at| program.get(at)) else {
+            return false;
+        };
+        let id = self.threads[thread].wait_id();
+        let waiting = self.endpoints[call.endpoint].calls.cancel(|waiting| waiting.payload.call == id);
+        waiting.is_some_and(|waiting| {
+            let Timing { deadline_ns, qos, .. } = waiting.request;
+            qos.has(QosFlags::DROP_IF_LATE) && deadline_ns != 0 && self.now.get() >= deadline_ns
+        })
     }
 
     fn refuse_call(&mut self, thread: usize, why: &'static str) -> Done {
@@ -252,12 +300,13 @@ impl Machine<'_> {
         if self.threads[thread].serving.last().is_some_and(|serving| serving.borrowed.is_some()) {
             self.answer(cpu, thread, Answer::Failure);
         }
-        while let Some(request) = self.next_request(endpoint) {
+        while let Some(Waiting { payload: request, .. }) = self.endpoints[endpoint].calls.next() {
             let caller = request.call.thread as usize;
             if !self.threads[caller].is_waiting(request.call, WaitKind::Call) {
                 continue;
             }
-            if request.late == Lateness::Drop && request.fresh_until.is_some_and(|until| until < self.now) {
+            let verdict = self.judge_request(endpoint, &request.timing, Budget::Available);
+            if matches!(verdict, Verdict::Refuse(..)) {
                 self.threads[caller].stats.dropped += 1;
                 self.end_call(Some(cpu), &request, Answer::Failure);
                 continue;
@@ -281,19 +330,6 @@ impl Machine<'_> {
             self.endpoints[endpoint].receivers.push_back(id);
         }
         blocked
-    }
-
-    /// The next request: the first, or the one due soonest among the first few if the endpoint may be reordered.
-    fn next_request(&mut self, endpoint: usize) -> Option<Request> {
-        let spec = &self.workload.endpoints[endpoint];
-        let calls = &mut self.endpoints[endpoint].calls;
-        if !spec.reorder {
-            return calls.pop_front();
-        }
-        let due = |request: &Request| request.fresh_until.unwrap_or(Nanos::MAX);
-        let window = calls.iter().take(usize::from(spec.window)).enumerate();
-        let (first, _) = window.min_by_key(|(place, request)| (due(request), *place))?;
-        calls.remove(first)
     }
 
     /// The running thread of `cpu` needs a context, or a request with one, that may be on another CPU: it goes there.
@@ -322,7 +358,8 @@ impl Machine<'_> {
         if borrowed == Some(Borrowed::Endpoint) {
             self.release_context(thread);
         }
-        if request.fresh_until.is_some_and(|until| until < self.now) {
+        let ended = at_completion(&request.timing, self.now, answer == Answer::Failure);
+        if ended == CompletionStatus::CompletedLate {
             self.threads[request.call.thread as usize].stats.late += 1;
         }
         self.end_call(Some(cpu), &request, answer);
@@ -351,7 +388,8 @@ impl Machine<'_> {
     /// The endpoint is torn down: whoever waits for an answer through it gets none, and nobody can call it any more.
     pub(super) fn close(&mut self, endpoint: usize) {
         self.endpoints[endpoint].closed = true;
-        for request in std::mem::take(&mut self.endpoints[endpoint].calls) {
+        let waiting: Vec<_> = self.endpoints[endpoint].calls.close().map(|call| call.payload).collect();
+        for request in waiting {
             self.end_call(None, &request, Answer::Failure);
         }
         for server in 0..self.threads.len() {
@@ -367,6 +405,35 @@ impl Machine<'_> {
             }
         }
     }
+}
+
+/// What an endpoint declares of its calls.
+fn method(spec: &EndpointSpec) -> MethodTraits {
+    MethodTraits { realtime_safe: spec.realtime_safe, reorder_safe: spec.reorder }
+}
+
+/// The endpoints, each with room for a call of everybody whose program calls it.
+pub(super) fn endpoints(workload: &Workload) -> Result<Vec<Endpoint>, RunError> {
+    let mut callers = vec![0; workload.endpoints.len()];
+    for thread in &workload.threads {
+        for step in &thread.program {
+            if let Step::Call(call) = step {
+                callers[call.endpoint] += thread.instances();
+            }
+        }
+    }
+    let endpoint = |(spec, callers): (&EndpointSpec, usize)| {
+        let order = match spec.reorder {
+            true => OrderPolicy::ByDeadline { window: spec.window.into() },
+            false => OrderPolicy::Submission,
+        };
+        let calls = CallQueue::new(callers, order).map_err(|_| {
+            let threads = workload.threads.iter().map(|thread| thread.instances()).sum();
+            RunError::NoRoom { cpus: workload.machine.cpus, threads }
+        })?;
+        Ok(Endpoint { closed: false, calls, receivers: Default::default() })
+    };
+    workload.endpoints.iter().zip(callers).map(endpoint).collect()
 }
 
 /// Where the authority for a service comes from.

@@ -78,7 +78,9 @@ impl Grants {
                     (workload::Overrun::Throttle, Some(island)) => workload.islands[island].overrun,
                     (own, _) => own,
                 };
-                if let Ok(who) = grants.registry.create(Nanos::ZERO, granted(spec, overrun, cpus)) {
+                let deadline = admission.contexts()[index].task.deadline.max(spec.budget);
+                let granted = ContextSpec { deadline, ..granted(spec, overrun, cpus) };
+                if let Ok(who) = grants.registry.create(Nanos::ZERO, granted) {
                     grants.list.push(Grant {
                         who,
                         table,
@@ -114,7 +116,6 @@ impl Grants {
 /// What the table grants, to be spent on `cpus` only.
 fn granted(spec: &workload::ContextSpec, overrun: workload::Overrun, cpus: CpuSet) -> ContextSpec {
     ContextSpec {
-        deadline: spec.deadline,
         priority: spec.priority,
         criticality: spec.criticality,
         cpus: Affinity::Only(Arc::new(cpus)),

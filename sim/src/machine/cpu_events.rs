@@ -75,8 +75,10 @@ impl Machine<'_> {
         self.interrupt(cpu, self.workload.costs.interrupt + tick_cost);
         while let Some(expired) = self.core_expire(cpu) {
             let thread = expired.thread.index() as usize;
-            if expired.kind != WaitKind::Sleep {
-                self.threads[thread].stats.timeouts += 1;
+            match expired.kind {
+                WaitKind::Sleep => {}
+                WaitKind::Call if self.drop_call(thread) => self.threads[thread].stats.dropped += 1,
+                _ => self.threads[thread].stats.timeouts += 1,
             }
             match expired.kind {
                 WaitKind::Join => self.give_up_join(thread),
@@ -312,6 +314,9 @@ impl Machine<'_> {
     fn begin(&mut self, cpu: usize, run: Dispatch) {
         let index = run.thread.index();
         self.mark_idle(cpu, false);
+        if self.policy.as_ref().is_some_and(|policy| policy.listens_for(index as usize)) {
+            self.policy_heard();
+        }
         let costs = &self.workload.costs;
         let lane = &mut self.lanes[cpu];
         let thread = &mut self.threads[index as usize];
@@ -416,10 +421,12 @@ impl Machine<'_> {
         thread.home = None;
         thread.wait = None;
         let joiners = std::mem::take(&mut thread.joiners);
+        let ended = thread.identity;
         if let Some(next) = thread.identity.successor() {
             thread.identity = next;
         }
         self.settle_authority(index, entity);
+        self.policy_outlives(index, ended);
         self.fail_requests_of(index);
         self.end_leases_of_thread(index);
         self.end_rings_of_thread(index);

@@ -112,23 +112,22 @@ impl Machine<'_> {
         let due = (0..self.threads.len())
             .find(|index| self.threads[*index].home.is_some() && self.due_to(*index) == Some(grant));
         let Some(thread) = due else { return };
-        let (home, seat) = match self.place_of(thread) {
-            Some(place) => place,
-            None => return,
-        };
+        let Some((home, seat)) = self.place_of(thread) else { return };
         let to = self.grants.list[grant].home;
-        if home == to {
-            self.bind_grant(grant, thread);
-            return;
-        }
         match self.cores[home].state(seat) {
-            Ok(State::Running) => self.run_errand(home, thread, Errand::Bind(grant)),
-            Ok(State::Queued | State::Direct) => {
+            Ok(State::Running) => {
+                self.run_errand(home, thread, Errand::Bind(grant));
+                self.carry_on(home);
+            }
+            Ok(State::Queued | State::Direct) if home != to => {
                 self.move_ready(thread, to);
                 self.bind_grant(grant, thread);
             }
             // Whoever waits for something goes there when it has come.
-            _ => self.islands.claims.push((thread, grant)),
+            _ if home != to => self.islands.claims.push((thread, grant)),
+            _ => {
+                self.bind_grant(grant, thread);
+            }
         }
     }
 

@@ -16,6 +16,7 @@ mod log;
 mod network;
 mod operations;
 mod outcome;
+mod policy;
 mod program;
 mod rings;
 mod run;
@@ -42,6 +43,7 @@ use mainspring_report::{Event, ScheduleEntry};
 use mainspring_sched::{Cpu, Overran, WaitQuota};
 use mainspring_workload::Workload;
 use network::Nic;
+use policy::Policy;
 use rings::Ring;
 use thread::{Endpoint, Thread};
 
@@ -73,6 +75,7 @@ struct Machine<'a> {
     endpoints: Vec<Endpoint>,
     grants: Grants,
     islands: Islands,
+    policy: Option<Policy>,
     leases: Leases,
     rings: Vec<Ring>,
     /// Overruns that the event in progress has left behind.

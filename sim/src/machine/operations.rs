@@ -33,13 +33,17 @@ impl Machine<'_> {
             }
             Operation::CloseEndpoint(endpoint) => self.close(endpoint),
             Operation::LeaveIsland(island) => self.leave_island(island, "left"),
+            Operation::PolicyDies => self.kill_policy(),
+            Operation::PolicyStalls => self.stall_policy(),
+            Operation::PolicyWeight { thread, weight, epoch } => {
+                self.policy_asks(thread, Some(weight), None, epoch);
+            }
+            Operation::PolicyProfile { thread, latency, epoch } => {
+                self.policy_asks(thread, None, Some(latency), epoch);
+            }
             Operation::RevokeLease(lease) => {
                 self.revoke_lease(lease);
             }
-            Operation::PolicyDies
-            | Operation::PolicyStalls
-            | Operation::PolicyWeight { .. }
-            | Operation::PolicyProfile { .. } => {}
         }
     }
 

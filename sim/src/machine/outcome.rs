@@ -33,6 +33,8 @@ impl Machine<'_> {
         let contexts = self.context_reports();
         let islands = self.island_reports();
         let telemetry = self.telemetry();
+        let told = self.policy_notices();
+        self.notices.extend(told);
         let leases = self.lease_reports();
         let rings = self.ring_reports()?;
         let machine = &self.workload.machine;
@@ -65,7 +67,6 @@ impl Machine<'_> {
             telemetry,
             schedule: self.schedule.take(),
             wall_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            ..Report::default()
         })
     }
 
@@ -146,6 +147,9 @@ impl Machine<'_> {
                 misses: stats.misses,
                 timeouts: stats.timeouts,
                 refusals: stats.refusals,
+                late: stats.late,
+                dropped: stats.dropped,
+                failures: stats.failures,
             }
         };
         let told = self.threads.iter().zip(self.latencies.iter_mut());

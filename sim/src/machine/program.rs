@@ -334,6 +334,7 @@ impl Machine<'_> {
                 self.threads[index].home = Some(Home::new(cpu, seat));
                 self.kick(cpu, woken.reschedule, index, from);
                 self.bind_at_start(index);
+                self.policy_started(index);
             }
             Err(refused) => {
                 debug_assert!(false, "{refused}");

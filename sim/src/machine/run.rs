@@ -1,12 +1,14 @@
 //! Setting a machine up, and the loop that lets its time pass.
 
+use super::calls::endpoints;
 use super::contexts::Grants;
 use super::islands::Islands;
 use super::lane::Lane;
 use super::leases::Leases;
 use super::network::Nic;
+use super::policy::Policy;
 use super::rings::Ring;
-use super::thread::{Endpoint, Stats, Thread};
+use super::thread::{Stats, Thread};
 use super::{LATENCIES_AT_A_TIME, Machine, ReschedulesSent, foresight};
 use crate::admission;
 use crate::board::Board;
@@ -96,9 +98,10 @@ impl<'a> Machine<'a> {
             placed_weight: vec![0; cpus],
             acting: None,
             touched: Vec::new(),
-            endpoints: workload.endpoints.iter().map(|_| Endpoint::default()).collect(),
+            endpoints: endpoints(workload)?,
             grants: Grants::new(workload, &islands.admission),
             islands,
+            policy: Policy::new(workload, &bases),
             leases: Leases::new(workload, &bases),
             rings: workload.rings.iter().map(|spec| Ring::new(spec, &bases)).collect(),
             overruns: Vec::new(),
@@ -194,8 +197,9 @@ impl<'a> Machine<'a> {
         let operations = &self.workload.operations;
         let operation_at = operations.get(self.next_operation).map_or(Nanos::MAX, |next| next.time);
         let island_at = self.islands.next();
+        let policy_at = self.policy.as_ref().map_or(Nanos::MAX, Policy::next);
         let lease_at = self.leases.next_start();
-        let scheduled = start_at.min(operation_at).min(island_at).min(lease_at);
+        let scheduled = start_at.min(operation_at).min(island_at).min(policy_at).min(lease_at);
         let outside = scheduled.min(self.next_burst).min(self.next_exit);
         let next = cpu_at.min(outside);
         if next >= end {
@@ -214,6 +218,8 @@ impl<'a> Machine<'a> {
             self.start_next();
         } else if operation_at == next {
             self.operate();
+        } else if policy_at == next {
+            self.poll_policy();
         } else if self.next_burst == next {
             self.burst();
         } else {
@@ -264,6 +270,9 @@ impl<'a> Machine<'a> {
         let now = self.now;
         let thread = &mut self.threads[index];
         let spec = &self.workload.threads[thread.spec as usize];
+        let treatment = self.policy.as_ref().and_then(|policy| policy.treatment(thread.identity));
+        let (weight, class) =
+            treatment.map_or((spec.weight, spec.latency), |treatment| (treatment.weight, treatment.class));
         thread.start = now;
         thread.pc = 0;
         thread.rounds = 0;
@@ -277,12 +286,12 @@ impl<'a> Machine<'a> {
         thread.join_deadline = None;
         thread.spawned.clear();
         thread.woken_at = Nanos::MAX;
-        thread.stats.weight = spec.weight.get();
+        thread.stats.weight = weight.get();
         Entity::new(Spec {
             thread: thread.identity,
             process: thread.process,
-            weight: spec.weight,
-            class: spec.latency,
+            weight,
+            class,
             request: spec.request,
             affinity: thread.affinity.clone(),
         })

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use crate::RunError;
-use mainspring_abi::{ContextRef, CpuId, ThreadRef, Weight};
+use mainspring_abi::{ContextRef, CpuId, LatencyClass, ThreadRef, Weight};
 use mainspring_sched::context::Context;
 use mainspring_sched::flight::{EventRef, NohzEvent, NohzOutcome, Outcome};
 use mainspring_sched::lease::LeaseRef;
@@ -277,6 +277,18 @@ impl Machine<'_> {
     ) -> Result<(), SeatError> {
         self.announce(cpu, || EventRef::SetWeight(seat, weight));
         let set = self.cores[cpu].set_weight(seat, weight);
+        self.conclude(cpu, &set);
+        set
+    }
+
+    pub(super) fn core_set_class(
+        &mut self,
+        cpu: usize,
+        seat: Seat,
+        class: LatencyClass,
+    ) -> Result<(), SeatError> {
+        self.announce(cpu, || EventRef::SetClass(seat, class));
+        let set = self.cores[cpu].set_class(seat, class);
         self.conclude(cpu, &set);
         set
     }

@@ -2,9 +2,10 @@
 
 use super::calls::Borrowed;
 use crate::random::Random;
+use mainspring_abi::request::Request as Timing;
 use mainspring_abi::{Nanos, ProcessId, ThreadRef};
+use mainspring_sched::ordered::CallQueue;
 use mainspring_sched::{Affinity, Seat, WaitKind};
-use mainspring_workload::Lateness;
 use std::collections::VecDeque;
 
 /// Work that never ends.
@@ -121,10 +122,8 @@ pub(super) struct Request {
     /// Whose it is.
     pub call: WaitId,
     pub endpoint: usize,
-    /// Until when it is fresh.
-    pub fresh_until: Option<Nanos>,
-    /// What happens to it when it is not.
-    pub late: Lateness,
+    /// Until when it is fresh, and what happens to it when it is not.
+    pub timing: Timing,
 }
 
 /// A call that was taken and not answered yet.
@@ -136,10 +135,10 @@ pub(super) struct Serving {
 }
 
 /// Calls that nobody has taken, and receivers that nobody has called; one of the two is empty.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Endpoint {
     /// It is torn down.
     pub closed: bool,
-    pub calls: VecDeque<Request>,
+    pub calls: CallQueue<Request>,
     pub receivers: VecDeque<WaitId>,
 }

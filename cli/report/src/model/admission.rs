@@ -34,8 +34,10 @@ pub struct AdmissionCpu {
     pub reason: Option<String>,
     /// Long-run use, the floor of best effort included, in millionths.
     pub utilization_ppm: u64,
-    /// The interval that decides: the first that does not fit, else the tightest that was looked at. Absent if no interval
-    /// had to be looked at.
+    /// Each budget over its deadline, the floor included, together, in millionths. At most a million is enough.
+    pub density_ppm: u64,
+    /// The interval that decides: the first that does not fit, else the tightest that was looked at. Absent if the
+    /// density was enough, or the load was refused for another reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deciding: Option<DecidingInterval>,
     /// Of a refusal: whether it is proof of a miss. If not, another test or another placement might have said yes.

@@ -103,8 +103,8 @@ pub struct RingReport {
 pub struct Event {
     /// When.
     pub time_ns: u64,
-    /// What: `refill`, `deplete`, `donate`, `return`, `bind`, `unbind`, `revoke`, `lease`, `nohz-enter`, `nohz-exit`,
-    /// or one that begins with `ring-` or `policy-`.
+    /// What: `refill`, `deplete`, `donate`, `return`, `bind`, `unbind`, `revoke`, `adjust`, `miss`, `refuse`, `island`,
+    /// `lease`, `nohz-enter`, `nohz-exit`, or one that begins with `ring-` or `policy-`.
     pub kind: String,
     /// Where.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -56,6 +56,12 @@ fn cpus(report: &AdmissionReport, style: TextStyle, out: &mut String) {
     note_hidden(style, &hidden, out);
 }
 
+/// With three digits, rounded up, so that nothing looks like less than it is.
+fn millionths(ppm: u64) -> String {
+    let thousandths = ppm.div_ceil(1_000);
+    format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000)
+}
+
 fn decides(cpu: &AdmissionCpu) -> String {
     let exact = if cpu.admitted || cpu.exact { "" } else { " (sufficient only)" };
     match (&cpu.deciding, &cpu.reason) {
@@ -66,7 +72,7 @@ fn decides(cpu: &AdmissionCpu) -> String {
             time(found.supply_ns),
         ),
         (None, Some(why)) => format!("{why}{exact}"),
-        (None, None) => "budgets fit their deadlines side by side".to_owned(),
+        (None, None) => format!("density {}: at most 1 is enough", millionths(cpu.density_ppm)),
     }
 }
 

@@ -29,6 +29,14 @@ pub(super) fn render(report: &Report, style: TextStyle) -> String {
     list(&mut out, style, Tone::Bad, "missed periods", &report.threads, |t| {
         (t.misses > 0).then(|| (t.misses, count(t.misses)))
     });
+    for (title, calls) in [
+        ("calls answered late", (|t| t.late) as fn(&ThreadReport) -> u64),
+        ("calls dropped as late", |t| t.dropped),
+        ("calls that failed", |t| t.failures),
+    ] {
+        let threads = report.threads.iter().map(|t| (t.name.as_str(), calls(t)));
+        worst(&mut out, style, Tone::Warn, title, counted(threads));
+    }
     list(&mut out, style, Tone::Bad, "refused steps", &report.threads, |t| {
         (t.refusals > 0).then(|| (t.refusals, count(t.refusals)))
     });

@@ -91,7 +91,7 @@ pub struct EndpointSpec {
     pub realtime_safe: bool,
     /// Whether requests may be served in the order of their deadlines. Default false.
     pub reorder: bool,
-    /// How many waiting requests are looked at for the earliest deadline, 1 to 64. Default 1.
+    /// How many waiting requests are looked at for the earliest deadline, 1 to 16. Default 1.
     pub window: u8,
 }
 

@@ -7,6 +7,7 @@ use crate::scope::{Named, NamedTable};
 use crate::thread::RawThread;
 use crate::value::{flag, integer, name};
 use crate::{ContextTarget, EndpointSpec};
+use mainspring_abi::request::WINDOW_MAX;
 
 const KEYS: [&str; 6] = ["name", "context", "donation", "realtime_safe", "reorder", "window"];
 
@@ -45,7 +46,8 @@ fn endpoint(
     let donation = section.read("donation", flag);
     let realtime_safe = section.read("realtime_safe", flag);
     let reorder = section.read("reorder", flag);
-    let window = section.read("window", |value, report| integer(value, "window", 1..=64, report));
+    let window =
+        section.read("window", |value, report| integer(value, "window", 1..=WINDOW_MAX as u64, report));
     let default = EndpointSpec::named(own_name(table)?);
     Ok(EndpointSpec {
         context: context?,

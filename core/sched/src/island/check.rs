@@ -21,7 +21,8 @@ pub enum IslandDenial {
         /// Which node.
         node: String,
     },
-    /// A node's own deadline is after the island's; or it is one of a chain, and has a deadline, a band or CPUs of its own.
+    /// A node comes less often than the graph, or is due after the graph or after its next release; or it is one of a
+    /// chain, and has a period, a deadline, a band or CPUs of its own.
     NodeTiming {
         /// Which node.
         node: String,
@@ -143,8 +144,8 @@ impl fmt::Display for IslandDenial {
             }
             Self::NodeTiming { node } => write!(
                 f,
-                "node {node} must have the island's period and be due by the island's deadline; in a chain it has nothing \
-                 of its own"
+                "node {node} must come at least once in the island's period and be due by its deadline; in a chain it has \
+                 no timing, band or CPUs of its own"
             ),
             Self::ChainBudget { total, deadline } => {
                 write!(f, "the chain needs {total} in each activation, and has {deadline}")
@@ -216,9 +217,14 @@ fn check_nodes(spec: &RealtimeIslandSpec) -> Result<(), IslandDenial> {
     }
     for node in &spec.nodes {
         let name = || node.name.clone();
-        let has_own = node.deadline.is_some() || node.criticality.is_some() || node.cpus.is_some();
-        let due = node.deadline.unwrap_or(spec.deadline);
-        if due > spec.deadline || (spec.shape == Shape::Chain && has_own) {
+        let has_own = node.period.is_some()
+            || node.deadline.is_some()
+            || node.criticality.is_some()
+            || node.cpus.is_some();
+        let period = node.period.unwrap_or(spec.period);
+        let due = node.deadline.unwrap_or(spec.deadline.min(period));
+        let fits = !period.is_zero() && period <= spec.period && due <= spec.deadline.min(period);
+        if !fits || (spec.shape == Shape::Chain && has_own) {
             return Err(IslandDenial::NodeTiming { node: name() });
         }
         if node.budget.is_zero() || node.budget > due {

@@ -414,11 +414,11 @@ impl CpuLoad {
 
 /// What is placed as one: each node, the largest first, or the whole of a chain.
 fn pieces(spec: &RealtimeIslandSpec) -> Vec<(Vec<usize>, Banded)> {
-    let task = |cost: Nanos, deadline: Nanos| Task { cost, deadline, period: spec.period };
     match spec.shape {
         Shape::Chain => {
             let total = spec.nodes.iter().fold(Nanos::ZERO, |sum, node| sum + node.budget);
-            let whole = Banded { task: task(total, spec.deadline), criticality: spec.criticality };
+            let task = Task { cost: total, deadline: spec.deadline, period: spec.period };
+            let whole = Banded { task, criticality: spec.criticality };
             alloc::vec![((0..spec.nodes.len()).collect(), whole)]
         }
         Shape::Independent => {
@@ -426,7 +426,9 @@ fn pieces(spec: &RealtimeIslandSpec) -> Vec<(Vec<usize>, Banded)> {
             order.sort_by_key(|node| (Reverse(spec.nodes[*node].budget), *node));
             let piece = |node: usize| {
                 let own = &spec.nodes[node];
-                let task = task(own.budget, own.deadline.unwrap_or(spec.deadline));
+                let period = own.period.unwrap_or(spec.period);
+                let deadline = own.deadline.unwrap_or(spec.deadline).min(period);
+                let task = Task { cost: own.budget, deadline, period };
                 let criticality = own.criticality.unwrap_or(spec.criticality);
                 (alloc::vec![node], Banded { task, criticality })
             };

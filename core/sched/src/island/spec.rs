@@ -57,6 +57,8 @@ pub struct NodeBudget {
     pub name: String,
     /// CPU time per activation.
     pub budget: Nanos,
+    /// How often it comes, if that is more often than the graph. Not for the nodes of a chain.
+    pub period: Option<Nanos>,
     /// By when it must have run, if that is before the island's deadline. Not for the nodes of a chain.
     pub deadline: Option<Nanos>,
     /// Its band, if it is not the island's. Not for the nodes of a chain.

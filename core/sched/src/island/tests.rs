@@ -16,6 +16,7 @@ fn node(name: &str, budget_ms: u64) -> NodeBudget {
     NodeBudget {
         name: name.to_string(),
         budget: MS(budget_ms),
+        period: None,
         deadline: None,
         criticality: None,
         cpus: None,
@@ -95,13 +96,15 @@ fn each_thing_that_is_wrong_alone_refuses_the_whole_and_reserves_nothing() {
     let codec = || "codec".to_string();
     let frames = || "frames".to_string();
     let mix = || "mix".to_string();
-    let cases: [(Break, IslandDenial); 23] = [
+    let cases: [(Break, IslandDenial); 25] = [
         (|s| s.nodes.clear(), IslandDenial::NoNodes),
         (|s| s.deadline = MS(11), IslandDenial::Timing),
         (|s| s.nodes[1].budget = Nanos::ZERO, IslandDenial::NodeBudget { node: mix() }),
         (|s| s.nodes[1].budget = MS(9), IslandDenial::NodeBudget { node: mix() }),
         (|s| s.nodes[1].deadline = Some(Nanos::new(1)), IslandDenial::NodeBudget { node: mix() }),
         (|s| s.nodes[1].deadline = Some(MS(9)), IslandDenial::NodeTiming { node: mix() }),
+        (|s| s.nodes[1].period = Some(MS(11)), IslandDenial::NodeTiming { node: mix() }),
+        (|s| s.nodes[1].period = Some(Nanos::ZERO), IslandDenial::NodeTiming { node: mix() }),
         (|s| s.nodes[1].locks = Locks::Unbounded, IslandDenial::UnboundedLock { node: mix() }),
         (|s| s.nodes[1].calls = Calls::Blocking, IslandDenial::BlockingCall { node: mix() }),
         (|s| s.nodes[1].hot_path.allocates = true, IslandDenial::HotPath { node: mix() }),
