@@ -49,6 +49,7 @@ struct Tenure {
     /// The last that was granted, if it may still have to be released.
     ended: Option<LeaseRef>,
     target: AccountingTarget,
+    expires_at: Nanos,
     state: String,
     /// Since when its CPU is without a tick, with the counters of that moment.
     window: Option<Window>,
@@ -80,6 +81,7 @@ impl Leases {
             live: None,
             ended: None,
             target: AccountingTarget::Ledger,
+            expires_at: Nanos::MAX,
             state: "not asked for".to_owned(),
             window: None,
             obstacle: None,
@@ -243,6 +245,8 @@ impl Machine<'_> {
         let created = self.leases.registry.create(self.now, &request, standing, &self.leases.online);
         let created = created.map_err(|refusal| refusal.label())?;
         self.leases.list[lease].target = target;
+        self.leases.list[lease].expires_at =
+            self.workload.leases[lease].lifetime.map_or(Nanos::MAX, |lifetime| self.now + lifetime);
         Ok(created.lease)
     }
 
@@ -616,7 +620,13 @@ impl Machine<'_> {
 
     /// After each event: ends what has expired, sees which windows have ended, and opens new ones.
     pub(super) fn tend_leases(&mut self) {
-        let _expired = self.leases.registry.expire(self.now);
+        // A CPU without a tick sees the end of its lease itself, at its one-shot.
+        let over = |tenure: &Tenure| {
+            tenure.live.is_some() && tenure.expires_at <= self.now && tenure.window.is_none()
+        };
+        if self.leases.list.iter().any(over) {
+            let _expired = self.leases.registry.expire(self.now);
+        }
         self.roll_back_leases();
         for lease in 0..self.leases.list.len() {
             self.see_window_end(lease);
