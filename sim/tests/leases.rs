@@ -403,7 +403,11 @@ fn turmoil(seed: u64) -> String {
         [[thread]]
         name = "hog"
         count = 3
-        program = ["run 200us..3ms", "sleep 100us..2ms"]
+        program = ["run 200us..3ms", "unpark visitor", "sleep 100us..2ms"]
+        [[thread]]
+        name = "visitor"
+        cpus = [{last}]
+        program = ["park", "run 50us"]
         [[thread]]
         name = "bound"
         cpus = [{last}]
