@@ -2,9 +2,14 @@
 
 mod common;
 
-use common::{checked, checked_in, thread, workload};
+use common::{checked, checked_in, thread, watched, workload};
+use mainspring_abi::Nanos;
 use mainspring_report::{Event, LeaseReport, Report};
-use mainspring_sim::check::{Bound, Setting, Wide};
+use mainspring_sched::flight::{EventRef, NohzOutcome, Outcome};
+use mainspring_sched::nohz::Obstacle;
+use mainspring_sched::{Cpu, NohzEntry, NohzRecheck};
+use mainspring_sim::check::{Bound, Checks, Setting, Wide, all};
+use mainspring_sim::watch::Watch;
 
 fn run(text: &str) -> Report {
     checked(&workload(text), 1, Bound::None).report
@@ -452,4 +457,58 @@ fn random_leases_keep_every_rule_under_faults() {
     for reason in ["second-runnable", "went-idle", "record-cleared", "lease-lifetime-expired", "dispatch"] {
         assert!(exits.contains(reason), "no window ended by {reason}: {exits:?}");
     }
+}
+
+/// Passes on what it sees, but for what `lie` changes.
+struct Liar<L> {
+    checks: Checks<Wide>,
+    lie: L,
+}
+
+impl<L: FnMut(&mut NohzOutcome)> Watch for Liar<L> {
+    fn before(&mut self, now: Nanos, cpu: &Cpu, event: EventRef<'_>) {
+        self.checks.before(now, cpu, event);
+    }
+
+    fn after(&mut self, now: Nanos, cpu: &Cpu, mut outcome: Outcome) -> Result<(), String> {
+        if let Outcome::Nohz(outcome) = &mut outcome {
+            (self.lie)(outcome);
+        }
+        self.checks.after(now, cpu, outcome)
+    }
+}
+
+fn found_out(lie: impl FnMut(&mut NohzOutcome)) -> String {
+    let workload = workload(ALONE);
+    let mut liar = Liar { checks: all(&workload), lie };
+    watched(&workload, 1, &mut liar).expect_err("the lie was not noticed")
+}
+
+//= ARCH:nohz.armed-timer
+#[test]
+fn a_cpu_that_lies_about_its_window_is_noticed() {
+    let late = found_out(|outcome| {
+        if let NohzOutcome::Entry(NohzEntry::Tickless { wake_at }) = outcome {
+            *wake_at += Nanos::new(1);
+        }
+    });
+    assert!(late.contains("allowed until"), "{late}");
+    let later = found_out(|outcome| {
+        if let NohzOutcome::Recheck(NohzRecheck::Kept { wake_at }) = outcome {
+            *wake_at += Nanos::new(1);
+        }
+    });
+    assert!(later.contains("allowed until"), "{later}");
+    let hidden = found_out(|outcome| {
+        if let NohzOutcome::Entry(entry @ NohzEntry::Tickless { .. }) = outcome {
+            *entry = NohzEntry::Refused(Obstacle::StaleLease);
+        }
+    });
+    assert!(hidden.contains("tickless without a window"), "{hidden}");
+    let pretended = found_out(|outcome| {
+        if let NohzOutcome::Recheck(recheck @ NohzRecheck::Kept { .. }) = outcome {
+            *recheck = NohzRecheck::RolledBack(Obstacle::StaleLease);
+        }
+    });
+    assert!(pretended.contains("proved until"), "{pretended}");
 }
