@@ -19,11 +19,13 @@ Examples:
   mainspring run workloads/tour.toml --record tour.msr   and the record of every decision
   mainspring replay tour.msr                             make the same decisions again
   mainspring explain tour.msr --thread editor --at 12.5ms
+  mainspring admit workloads/audio-graph.toml            will every deadline hold?
 
 Exit codes:
   0  all went well
   1  a replayed decision differs, or a run broke a rule of the scheduler
-  2  wrong usage or a bad file, or a file that cannot be read or written";
+  2  wrong usage or a bad file, or a file that cannot be read or written
+  3  `mainspring admit` refuses the workload";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -31,6 +33,16 @@ Examples:
   mainspring run workloads/tour.toml --html tour.html --trace tour.json
   mainspring run workloads/tour.toml --report json --schedule > tour-report.json
   sed 's/eevdf/wfq/' workloads/tour.toml | mainspring run -";
+
+const ADMIT_EXAMPLES: &str = "\
+Examples:
+  mainspring admit workloads/audio-graph.toml
+  mainspring admit workloads/audio-graph.toml --report json
+
+Exit codes:
+  0  admitted
+  2  wrong usage or a bad file
+  3  refused";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -78,6 +90,9 @@ pub enum Command {
     /// Run a workload file and report what happened.
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Say whether every context of a workload file keeps its deadlines, and if not, who misses which.
+    #[command(after_help = ADMIT_EXAMPLES)]
+    Admit(AdmitArgs),
     /// Check workload files without running them, and list all that is wrong.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
@@ -134,6 +149,17 @@ pub struct RunArgs {
     /// Write the flight record (.msr), for `mainspring replay` and `mainspring explain`.
     #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
     pub record: Option<PathBuf>,
+}
+
+/// `mainspring admit`.
+#[derive(Debug, Args)]
+pub struct AdmitArgs {
+    /// The workload file, or `-` for standard input.
+    pub file: PathBuf,
+
+    /// The verdict's form: tables for people, or JSON for programs.
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = ReportForm::Text)]
+    pub report: ReportForm,
 }
 
 /// `mainspring check`.

@@ -41,6 +41,11 @@ pub enum Failure {
         /// Why.
         error: RunError,
     },
+    /// Admission refused the workload, and has said why.
+    NotAdmitted {
+        /// The workload, as errors call it.
+        name: String,
+    },
     /// A flight record cannot be opened.
     Open {
         /// The path as given.
@@ -70,9 +75,10 @@ impl Failure {
         ExitCode::from(self.status())
     }
 
-    /// 1 if the scheduler is to blame, 2 if the input or the system is.
+    /// 1 if the scheduler is to blame, 2 if the input or the system is, 3 if admission refused.
     fn status(&self) -> u8 {
         match self {
+            Self::NotAdmitted { .. } => 3,
             Self::Run { error: RunError::Violation { .. }, .. } => 1,
             Self::Replay { error, .. } | Self::Explain { error: ExplainError::Replay(error), .. }
                 if error.is_difference() =>
@@ -109,6 +115,10 @@ impl fmt::Display for Failure {
                  --seed {seed} shows it again"
             ),
             Self::Run { name, error, .. } => write!(f, "{name}: {error}"),
+            Self::NotAdmitted { name } => write!(
+                f,
+                "{name}: not admitted\nhelp: grant less, for longer periods or later deadlines, or let contexts use more CPUs"
+            ),
             Self::Open { path, cause } => write!(
                 f,
                 "{}: {cause}\nhelp: give the path of a flight record, which `mainspring run FILE --record OUT` writes",
@@ -143,7 +153,7 @@ impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Load(errors) => errors.first().map(|error| error as _),
-            Self::Taken { .. } => None,
+            Self::Taken { .. } | Self::NotAdmitted { .. } => None,
             Self::Write { cause, .. } | Self::Print(cause) | Self::Open { cause, .. } => Some(cause),
             Self::Run { error, .. } => Some(error),
             Self::Replay { error, .. } => Some(error),

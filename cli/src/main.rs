@@ -3,6 +3,7 @@
 //! Each command is a module with one function, which prints its result and returns a [`Failure`] otherwise. Nothing
 //! but [`output`] touches the terminal, and nothing but `main` decides the exit code.
 
+mod admit;
 mod args;
 mod check;
 mod completions;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
 fn execute(command: &Command, output: Output) -> Result<(), Failure> {
     match command {
         Command::Run(args) => run::run(args, output),
+        Command::Admit(args) => admit::admit(args, output),
         Command::Check(args) => check::check(args, output),
         Command::Replay(args) => replay::replay(args, output),
         Command::Explain(args) => explain::explain(args, output),

@@ -4,6 +4,7 @@
 //! workload says. Every input of the core goes through one place, where it can be recorded and watched: see
 //! [`record`] for the file, [`watch`] for the checkers.
 
+pub mod admission;
 mod board;
 pub mod check;
 mod digest;

@@ -3,6 +3,7 @@
 use crate::digest::Digest;
 use crate::record::{Header, Item, RecordError, RecordReader, Trailer};
 use mainspring_abi::{CpuId, Nanos};
+use mainspring_sched::admission::Floor;
 use mainspring_sched::flight::{Event, Impossible, Outcome};
 use mainspring_sched::{Config, Cpu, Decision};
 use std::fmt;
@@ -222,7 +223,9 @@ fn machine(header: &Header) -> Result<Vec<Cpu>, ReplayError> {
     let mut cpus = Vec::new();
     for index in 0..header.cpus {
         let id = CpuId::new(index).map_err(|_| ReplayError::NoRoom)?;
-        let config = Config { quantum: header.quantum, tick: header.tick, ..Config::new(id, header.policy) };
+        let floor = Floor::from_ppm(header.floor_ppm).map_err(|_| ReplayError::NoRoom)?;
+        let config =
+            Config { quantum: header.quantum, tick: header.tick, floor, ..Config::new(id, header.policy) };
         let mut cpu = Cpu::new(config);
         cpu.reserve(header.seats).map_err(|_| ReplayError::NoRoom)?;
         cpus.push(cpu);

@@ -5,10 +5,14 @@
 mod common;
 
 use common::drive::{Drive, setting};
-use mainspring_abi::{ContextRef, Nanos, ThreadRef};
+use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
+use mainspring_sched::context::{ContextSpec, Registry};
 use mainspring_sched::flight::{EventRef, Outcome};
-use mainspring_sched::{Cpu, Decision, IdleTick, State};
+use mainspring_sched::{Affinity, Config, Cpu, Decision, Entity, IdleTick, Spec, State, Stop, Via};
+use mainspring_sim::check::book::Book;
+use mainspring_sim::check::contexts::Grants;
 use mainspring_sim::check::fact::{Fact, Given, Seen, Title};
+use mainspring_sim::check::timers::Timers;
 use mainspring_sim::check::{Checks, Setting, Wide};
 use mainspring_sim::watch::Watch;
 
@@ -37,13 +41,6 @@ const STEPS: usize = 150;
 
 /// What the checkers say when `lie` has its way once, in the first run that gives it an occasion.
 fn found_out<L: FnMut(&Cpu, &mut Fact) -> bool>(lie: impl Fn() -> L) -> String {
-    found_out_in(|seed| setting(seed), lie)
-}
-
-fn found_out_in<L: FnMut(&Cpu, &mut Fact) -> bool>(
-    setting: impl Fn(u64) -> Setting,
-    lie: impl Fn() -> L,
-) -> String {
     for seed in 0..500 {
         let checks = Checks::new(setting(seed));
         let mut drive = Drive::new(seed, Liar { checks, lie: lie(), lied: false, pending: None });
@@ -120,19 +117,21 @@ fn a_context_that_its_holder_waits_for_is_noticed() {
 fn a_context_in_two_places_is_noticed() {
     // What is bound now is said to be what another thread sits on.
     let what = found_out(|| {
-        let mut other: Option<Given> = None;
-        given(move |_, given| match &other {
-            Some(first) if first.who != given.who => {
-                *given = first.clone();
-                true
-            }
-            _ => {
-                other = Some(given.clone());
+        |cpu: &Cpu, fact: &mut Fact| match (&mut fact.seen, fact.outcome) {
+            (Seen::Bind(seat, given), Outcome::Ready(..)) => {
+                let others = cpu.threads().into_iter().filter(|view| view.seat != *seat);
+                let held =
+                    others.filter_map(|view| cpu.entity(view.seat).ok()?.context().map(Given::of)).next();
+                if let Some(held) = held {
+                    **given = held;
+                    return true;
+                }
                 false
             }
-        })
+            _ => false,
+        }
     });
-    assert!(what.contains("sits elsewhere") || what.contains("by the book"), "{what}");
+    says(&what, "sits elsewhere");
 }
 
 #[test]
@@ -377,4 +376,59 @@ fn an_overrun_on_a_punctual_machine_is_noticed() {
         (0..STEPS).try_for_each(|_| drive.step()).err().filter(|what| what.contains("on a context that had"))
     });
     assert!(found.is_some(), "nobody noticed that budgets were overrun");
+}
+
+/// A CPU that grants more than the checkers know of, and so arms its timer too late for what they know.
+#[test]
+fn a_timer_that_is_armed_too_late_is_noticed() {
+    let ms = Nanos::from_millis;
+    let bench = |budget: u64| {
+        let mut cpu = Cpu::new(Config::new(CpuId::BOOT, Policy::Eevdf));
+        cpu.reserve(2).expect("two seats fit");
+        let mut registry = Registry::new();
+        registry.reserve(1).expect("one context fits");
+        let spec = ContextSpec::new(ms(budget), ms(8));
+        let who = registry.create(ms(0), spec).expect("a sound grant");
+        let context = registry.bind(who, ThreadRef::new(0, 0)).expect("on the shelf");
+        (cpu, context)
+    };
+    let thread = Spec {
+        thread: ThreadRef::new(0, 0),
+        process: ProcessId::new(0),
+        weight: Weight::DEFAULT,
+        class: LatencyClass::Normal,
+        request: None,
+        affinity: Affinity::Any,
+    };
+    let setting = Setting { cpus: 1, policy: Policy::Eevdf, floor_ppm: 50_000, ..setting(0) };
+    let (mut book, mut grants) = (Book::new(1), Grants::new(&setting));
+    let mut timers = Timers::new(1);
+    let ((mut honest, small), (mut other, large)) = (bench(2), bench(3));
+    let mut follow = |cpu: &Cpu, other: &Cpu, seen: Seen, outcome: Outcome, now: Nanos| {
+        let fact = Fact { now, cpu: 0, seen, outcome };
+        grants.follow(&book, cpu, &fact).expect("honest");
+        book.note(&grants, &fact).expect("honest");
+        timers.after(&setting, &book, &grants, cpu, &fact).expect("armed in time");
+        timers.after(&setting, &book, &grants, other, &fact)
+    };
+    let arrival = Entity::new(thread.clone());
+    let seen = Seen::of(EventRef::Accept(&arrival, Via::Admit));
+    let seat = honest.accept(ms(0), arrival, Via::Admit).expect("room").0;
+    let _ = other.accept(ms(0), Entity::new(thread), Via::Admit).expect("room");
+    follow(&honest, &other, seen, Outcome::Seated(seat.slot(), true), ms(0)).expect("nothing to arm yet");
+    let seen = Seen::of(EventRef::Bind(seat, &small));
+    honest.bind(ms(0), seat, small).expect("it has none");
+    other.bind(ms(0), seat, large).expect("it has none");
+    follow(&honest, &other, seen, Outcome::Ready(true, false), ms(0)).expect("nothing to arm yet");
+    let decision = honest.resched(ms(0), Stop::Nothing);
+    let _ = other.resched(ms(0), Stop::Nothing);
+    let seen = || Seen::of(EventRef::Resched(&Stop::Nothing));
+    let what = follow(&honest, &other, seen(), decision.into(), ms(0)).expect_err("armed for 3 ms, not 2");
+    says(&what, "after the end of the budget");
+    let stop = Seen::of(EventRef::Resched(&Stop::Preempted));
+    let decision = honest.resched(ms(2), Stop::Preempted);
+    assert_eq!(decision, Decision::Idle, "its budget is used up");
+    let what =
+        follow(&honest, &bench(1).0, stop, decision.into(), ms(2)).expect_err("no refill is awaited there");
+    says(&what, "after the refill");
 }

@@ -1,6 +1,7 @@
 //! The JSON report: [`Report`] through serde, nothing added and nothing renamed.
 
-use crate::Report;
+use crate::{AdmissionReport, Report};
+use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 
 /// The report as pretty-printed JSON that ends in a newline. The fields are described in this crate's README.
@@ -17,8 +18,20 @@ pub fn json(report: &Report) -> String {
 /// # Errors
 /// When `out` fails.
 pub fn json_to(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    write(report, out)
+}
+
+/// The verdict of admission as pretty-printed JSON that ends in a newline.
+///
+/// # Errors
+/// When `out` fails.
+pub fn admission_json_to(report: &AdmissionReport, out: &mut dyn Write) -> io::Result<()> {
+    write(report, out)
+}
+
+fn write(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     let mut out = BufWriter::new(out);
-    serde_json::to_writer_pretty(&mut out, report)?;
+    serde_json::to_writer_pretty(&mut out, value)?;
     out.write_all(b"\n")?;
     out.flush()
 }

@@ -18,10 +18,11 @@ mod text;
 mod units;
 
 pub use html::{EVENT_LIMIT, SCHEDULE_LIMIT, html, html_with_limit};
-pub use json::{json, json_to};
+pub use json::{admission_json_to, json, json_to};
 pub use model::{
-    Config, ContextReport, CpuReport, Event, IslandReport, LeaseReport, Report, RingReport, ScheduleEntry,
-    Telemetry, ThreadReport, WakeLatency,
+    AdmissionCpu, AdmissionReport, AdmissionTask, Config, ContextReport, CpuReport, DecidingInterval, Event,
+    FirstMiss, IslandReport, LeaseReport, MissTrace, Report, RingReport, ScheduleEntry, Telemetry,
+    ThreadReport, WakeLatency,
 };
 pub use perfetto::{NoSchedule, perfetto};
-pub use text::{FOLD_ABOVE, SUMMARISE_ABOVE, TextStyle, text};
+pub use text::{FOLD_ABOVE, SUMMARISE_ABOVE, TextStyle, admission_text, text};

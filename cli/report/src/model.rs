@@ -3,8 +3,10 @@
 //! The field names are the JSON's and stable: `tests/json.rs` freezes them. New fields may be added; a reader
 //! ignores what it does not know.
 
+mod admission;
 mod authority;
 
+pub use admission::{AdmissionCpu, AdmissionReport, AdmissionTask, DecidingInterval, FirstMiss, MissTrace};
 pub use authority::{ContextReport, Event, IslandReport, LeaseReport, RingReport};
 
 use serde::{Deserialize, Serialize};

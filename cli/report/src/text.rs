@@ -4,6 +4,7 @@
 //! at least 40. What a narrow terminal hides, what is folded and what deserves attention is said in a line of
 //! its own. Control characters from outside (a file name, a thread name) never reach the terminal.
 
+mod admission;
 mod authority;
 mod bar;
 mod cpus;
@@ -15,6 +16,7 @@ mod style;
 mod telemetry;
 mod threads;
 
+pub use admission::admission_text;
 pub use cpus::SUMMARISE_ABOVE;
 pub use fold::FOLD_ABOVE;
 pub use style::TextStyle;

@@ -11,16 +11,16 @@ use super::fact::{Arrival, Fact, Seen, Why};
 use super::fluid::{Fluid, span};
 use super::reference::Preference;
 use super::{Number, Setting, ensure};
-use mainspring_abi::{LatencyClass, Nanos, ThreadRef};
+use mainspring_abi::{LatencyClass, ThreadRef};
 use mainspring_sched::flight::Outcome;
 use mainspring_sched::{Affinity, Cpu, Decision, Lag, State, Via};
 
 /// Tags closer than one part in this many of a nanosecond, of virtual time or of service if that is longer, may go
 /// either way: the core rounds each change of its clock to 2^-20 and lets a request start 2^-10 early.
-const BLUR: u64 = 256;
+pub(super) const BLUR: u64 = 256;
 
 /// The weight at which virtual time passes as fast as real time.
-const REFERENCE: u64 = 64;
+pub(super) const REFERENCE: u64 = 64;
 
 /// Units of [`Number::units`] in a nanosecond.
 pub(super) const UNITS: i128 = 1 << 20;
@@ -51,14 +51,14 @@ pub(super) struct Competitor<N> {
     pub(super) class: LatencyClass,
     pub(super) affinity: Affinity,
     /// As last set.
-    weight: u64,
-    greatest_weight: u64,
+    pub(super) weight: u64,
+    pub(super) greatest_weight: u64,
     /// Service already had of the request in progress.
     pub(super) used: u64,
     /// While it is queued.
     pub(super) tag: Option<Tag<N>>,
     /// What it is owed while it is on no queue.
-    carried: N,
+    pub(super) carried: N,
     /// Whether it holds a context.
     pub(super) holds: bool,
 }
@@ -67,11 +67,11 @@ pub(super) struct Competitor<N> {
 #[derive(Clone, Debug)]
 pub(super) struct Place<N> {
     pub(super) fluid: Fluid<N>,
-    since: u64,
-    slice_end: u64,
-    direct: Option<u32>,
+    pub(super) since: u64,
+    pub(super) slice_end: u64,
+    pub(super) direct: Option<u32>,
     /// Whether a sleeper is, or at this instant was, so nearly even that the core may count it otherwise.
-    doubtful: bool,
+    pub(super) doubtful: bool,
 }
 
 /// All CPUs and threads.
@@ -81,10 +81,10 @@ pub struct Fairness<N> {
     pub(super) places: Vec<Place<N>>,
     threads: Vec<Option<Competitor<N>>>,
     /// The longest request per weight that anybody has had, as virtual time.
-    longest: N,
+    pub(super) longest: N,
     pub(super) blur: N,
     /// Greatest lag seen, owed and ahead, in units.
-    extremes: (i128, i128),
+    pub(super) extremes: (i128, i128),
     decisions: u64,
 }
 
@@ -270,7 +270,7 @@ impl<N: Number> Fairness<N> {
         self.threads[index as usize].as_ref().expect("the book knows it")
     }
 
-    fn competitor_mut(&mut self, index: u32) -> &mut Competitor<N> {
+    pub(super) fn competitor_mut(&mut self, index: u32) -> &mut Competitor<N> {
         self.threads[index as usize].as_mut().expect("the book knows it")
     }
 
@@ -334,107 +334,20 @@ impl<N: Number> Fairness<N> {
         self.publish(book, at, now, index, reschedule)
     }
 
-    fn join(&mut self, at: usize, index: u32) {
+    pub(super) fn join(&mut self, at: usize, index: u32) {
         let competitor = self.competitor(index);
         let (carried, weight) = (competitor.carried.clone(), competitor.weight);
         self.places[at].fluid.join(index, carried, weight);
     }
 
-    fn leave(&mut self, at: usize, index: u32) -> N {
+    pub(super) fn leave(&mut self, at: usize, index: u32) -> N {
         let place = &mut self.places[at];
         let ahead = place.fluid.standing(index).position.minus(&place.fluid.clock);
         place.doubtful |= ahead <= self.blur && N::whole(0).minus(&ahead) <= self.blur;
         place.fluid.leave(index)
     }
 
-    /// `thread` is ready, on its context or for its share.
-    fn wake_up(
-        &mut self,
-        book: &Book,
-        grants: &Grants,
-        at: usize,
-        now: u64,
-        thread: ThreadRef,
-        reschedule: bool,
-    ) -> Result<(), String> {
-        if grants.lane(thread) != Lane::Fair {
-            return Ok(());
-        }
-        self.wake(at, thread.index());
-        if grants.holds(thread) {
-            // It goes on without its context, and hurries nobody.
-            self.enqueue(at, thread.index());
-            return Ok(());
-        }
-        self.publish(book, at, now, thread.index(), reschedule)
-    }
-
-    /// Thread number `index` stops competing for its share, if it did.
-    fn withdraw(&mut self, at: usize, index: u32) {
-        self.competitor_mut(index).tag = None;
-        if self.places[at].fluid.standing(index).awake {
-            self.places[at].fluid.sleep(index);
-            self.doubt(at);
-        }
-    }
-
-    /// Whoever went on without its context until the refill came is on it again.
-    fn refill(&mut self, at: usize, grants: &Grants) {
-        for (thread, lane) in &grants.refilled {
-            if *lane == Lane::Fair {
-                self.withdraw(at, thread.index());
-            }
-        }
-    }
-
-    fn bind(
-        &mut self,
-        book: &Book,
-        grants: &Grants,
-        at: usize,
-        now: u64,
-        thread: ThreadRef,
-    ) -> Result<(), String> {
-        let index = thread.index();
-        self.competitor_mut(index).holds = true;
-        let state = book.on(at).find(|(one, ..)| *one == thread).map(|(_, _, state)| state);
-        match state {
-            Some(State::Running) => {
-                self.charge(book, at, now, index);
-                self.withdraw(at, index);
-                self.places[at].slice_end = grants.budget_end(book, at).map_or(now, Nanos::get);
-                Ok(())
-            }
-            Some(State::Queued | State::Direct) => {
-                self.withdraw(at, index);
-                if self.places[at].direct == Some(index) {
-                    self.places[at].direct = None;
-                }
-                self.wake_up(book, grants, at, now, thread, false)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn unbind(&mut self, book: &Book, at: usize, now: u64, thread: ThreadRef) {
-        let index = thread.index();
-        self.competitor_mut(index).holds = false;
-        let state = book.on(at).find(|(one, ..)| *one == thread).map(|(_, _, state)| state);
-        let ready = matches!(state, Some(State::Queued | State::Throttled));
-        if state == Some(State::Running) {
-            self.charge(book, at, now, index);
-            self.places[at].slice_end = now;
-        }
-        if (ready || state == Some(State::Running)) && !self.places[at].fluid.standing(index).awake {
-            self.wake(at, index);
-        }
-        if ready {
-            self.contend(book, at, now);
-            self.enqueue(at, index);
-        }
-    }
-
-    fn wake(&mut self, at: usize, index: u32) {
+    pub(super) fn wake(&mut self, at: usize, index: u32) {
         let weight = self.competitor(index).weight;
         self.places[at].fluid.wake(index, weight);
     }
@@ -482,7 +395,7 @@ impl<N: Number> Fairness<N> {
         Ok(())
     }
 
-    fn charge(&mut self, book: &Book, at: usize, now: u64, index: u32) {
+    pub(super) fn charge(&mut self, book: &Book, at: usize, now: u64, index: u32) {
         let ran = now - std::mem::replace(&mut self.places[at].since, now);
         if book.page(at).on_context {
             return;
@@ -532,7 +445,7 @@ impl<N: Number> Fairness<N> {
     }
 
     /// Somebody is about to wait for the CPU: the slice in progress ends at the next multiple.
-    fn contend(&mut self, book: &Book, at: usize, now: u64) {
+    pub(super) fn contend(&mut self, book: &Book, at: usize, now: u64) {
         let page = book.page(at);
         let Some(running) = page.running.filter(|_| !page.on_context) else { return };
         let slice = self.request(running.index()).min(self.setting.quantum.get());
@@ -542,7 +455,7 @@ impl<N: Number> Fairness<N> {
         }
     }
 
-    fn publish(
+    pub(super) fn publish(
         &mut self,
         book: &Book,
         at: usize,
@@ -591,7 +504,6 @@ impl<N: Number> Fairness<N> {
         decision: Decision,
     ) -> Result<(), String> {
         self.decisions += 1;
-        let with_contexts = grants.corner(at).holders > 0;
         let before = book.page(at).running.map(ThreadRef::index);
         if let Some(index) = before {
             self.charge(book, at, now, index);
@@ -604,11 +516,12 @@ impl<N: Number> Fairness<N> {
         let preference = match why {
             Why::Nothing => Preference::Free,
             Why::Preempted => Preference::None,
-            // Where there are contexts, whoever yields stands in the queue like one who was preempted.
-            Why::Yielded if with_contexts => Preference::None,
+            // On a context, whoever yields stands in the queue like one who was preempted.
+            Why::Yielded if book.page(at).on_context => Preference::None,
             Why::Yielded | Why::Blocked(..) => rest,
         };
-        let yielder = before.filter(|_| why == Why::Yielded && !with_contexts);
+        let shares = book.page(at).running.is_some_and(|thread| grants.lane(thread) == Lane::Fair);
+        let yielder = before.filter(|_| why == Why::Yielded && shares && !book.page(at).on_context);
         if let Some(thread) = book.page(at).running {
             match yielder {
                 Some(index) => {
@@ -625,6 +538,9 @@ impl<N: Number> Fairness<N> {
             Decision::Idle => None,
         };
         if let Some(run) = chosen.filter(|_| grants.corner(at).on_context) {
+            if let Some(index) = yielder {
+                self.requeue(at, index);
+            }
             (self.places[at].since, self.places[at].slice_end) = (now, run.slice_end.get());
             return Ok(());
         }
@@ -655,28 +571,6 @@ impl<N: Number> Fairness<N> {
         Ok(())
     }
 
-    /// `thread` could go on, on its context or for its share.
-    fn stop(&mut self, at: usize, grants: &Grants, thread: ThreadRef) {
-        let index = thread.index();
-        match (grants.lane(thread), self.places[at].fluid.standing(index).awake) {
-            (Lane::Fair, true) => self.requeue(at, index),
-            (Lane::Fair, false) => {
-                // Its context is used up, and it goes on without.
-                self.wake(at, index);
-                self.enqueue(at, index);
-            }
-            (Lane::Context | Lane::Throttled, _) => self.withdraw(at, index),
-        }
-    }
-
-    fn fall_asleep(&mut self, book: &Book, at: usize, index: u32) {
-        self.competitor_mut(index).used = 0;
-        if !book.page(at).on_context {
-            self.places[at].fluid.sleep(index);
-            self.doubt(at);
-        }
-    }
-
     pub(super) fn requeue(&mut self, at: usize, index: u32) {
         if self.competitor(index).tag.is_some() {
             return;
@@ -684,73 +578,5 @@ impl<N: Number> Fairness<N> {
         let weight = self.competitor(index).weight;
         self.places[at].fluid.reweigh(index, weight);
         self.enqueue(at, index);
-    }
-
-    fn agrees(&self, thread: ThreadRef, exact: &N, told: Lag) -> Result<(), String> {
-        let weight = i128::from(self.competitor(thread.index()).greatest_weight);
-        // One nanosecond is lost when the core tells its lag in whole ones.
-        let slack =
-            UNITS + UNITS * weight / i128::from(REFERENCE) / i128::from(BLUR) + UNITS / i128::from(BLUR);
-        let exact = exact.units();
-        ensure((i128::from(told.as_nanos()) * UNITS - exact).abs() <= slack, || {
-            format!(
-                "{thread:?} has a lag of {}ns, exactly {:.3}ns",
-                told.as_nanos(),
-                exact as f64 / UNITS as f64
-            )
-        })
-    }
-
-    /// Everybody on CPU `at` is within bounds at `now`, which the fluid schedule has reached.
-    fn within_bounds(&mut self, book: &Book, at: usize, now: u64) -> Result<(), String> {
-        let place = &self.places[at];
-        let running = book.page(at).running.map(ThreadRef::index);
-        let (mut most, mut least) = self.extremes;
-        let quantum = N::whole(i128::from(self.setting.quantum.get()));
-        for (index, standing) in place.fluid.members().filter(|(_, one)| one.competes) {
-            let ran = if running == Some(index) && standing.awake { now - place.since } else { 0 };
-            let mut lag = place.fluid.lag(index, ran);
-            if !standing.awake {
-                // A debtor whom the clock has overtaken owes nothing and is owed nothing.
-                lag = lag.min(N::whole(0));
-            }
-            let units = lag.units();
-            (most, least) = (most.max(units), least.min(units));
-            let limits = match self.setting.bound {
-                Bound::None => continue,
-                Bound::Quantum => (quantum.clone(), quantum.clone()),
-                Bound::Handoffs => (quantum.scaled(2, 1), quantum.scaled(2, 1)),
-                Bound::Wfq => {
-                    let greatest = self.competitor(index).greatest_weight;
-                    (quantum.clone(), self.longest.scaled(greatest, REFERENCE))
-                }
-            };
-            let loose = self.setting.bound == Bound::Wfq;
-            let ahead = N::whole(0).minus(&lag);
-            let within =
-                if loose { lag <= limits.0 && ahead <= limits.1 } else { lag < limits.0 && ahead < limits.1 };
-            ensure(within, || {
-                let limits = (limits.0.shown(), limits.1.shown());
-                format!("t{index} has a lag of {}, beyond {limits:?}; running: {running:?}", lag.shown())
-            })?;
-        }
-        self.extremes = (most, least);
-        Ok(())
-    }
-
-    /// Notes whether somebody on CPU `at` is just about even.
-    fn doubt(&mut self, at: usize) {
-        let fluid = &self.places[at].fluid;
-        let even = |ahead: N| ahead <= self.blur && N::whole(0).minus(&ahead) <= self.blur;
-        let doubtful = fluid.absent().any(|position| even(position.minus(&fluid.clock)));
-        self.places[at].doubtful |= doubtful;
-    }
-
-    /// The core's load is the fluid schedule's, unless somebody is just about even.
-    fn same_load(&mut self, at: usize, told: u64) -> Result<(), String> {
-        self.doubt(at);
-        let place = &self.places[at];
-        let exact = place.fluid.load();
-        ensure(place.doubtful || told == exact, || format!("load {told}, exactly {exact}"))
     }
 }

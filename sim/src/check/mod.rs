@@ -15,11 +15,13 @@
 //! machines, and now and then on large ones.
 
 pub mod account;
+mod aside;
 pub mod book;
 pub mod contexts;
 pub mod fact;
 pub mod fairness;
 pub mod fluid;
+mod limits;
 pub mod number;
 pub mod order;
 pub mod ownership;

@@ -26,10 +26,8 @@ impl Machine<'_> {
         let (donates, safe) = (spec.donation, spec.realtime_safe);
         let fresh_until = self.freshness(thread, call.deadline);
         let unsafe_path = fresh_until.is_some() && !safe;
-        let dry = match (call.needs, self.holds(thread)) {
-            (Some(needs), Some(context)) => !context.affords(self.now, needs),
-            _ => false,
-        };
+        let left = self.place_of(thread).and_then(|(cpu, seat)| self.cores[cpu].budget_left(self.now, seat));
+        let dry = call.needs.zip(left).is_some_and(|(needs, left)| left < needs);
         if self.endpoints[call.endpoint].closed || unsafe_path || dry {
             let why = if dry {
                 "budget"

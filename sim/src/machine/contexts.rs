@@ -5,6 +5,7 @@
 //! context's home CPU.
 
 use super::Machine;
+use crate::admission::Admission;
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos};
 use mainspring_sched::context::{Context, ContextSpec, Drained, Overrun, PutBack, Refill, Registry, Usage};
 use mainspring_sched::{Affinity, Authority, Entity, Overran, Seat};
@@ -57,7 +58,8 @@ impl Grant {
 }
 
 impl Grants {
-    pub(super) fn new(workload: &Workload, homes: &[usize]) -> Self {
+    /// The contexts of islands are withheld until their islands are admitted.
+    pub(super) fn new(workload: &Workload, admission: &Admission) -> Self {
         let mut grants =
             Self { registry: Registry::new(), list: Vec::new(), bases: Vec::new(), inflight_skipped: 0 };
         let total = workload.contexts.iter().map(workload::ContextSpec::instances).sum();
@@ -66,18 +68,27 @@ impl Grants {
         for (table, spec) in workload.contexts.iter().enumerate() {
             grants.bases.push(grants.list.len());
             for _ in 0..spec.instances() {
-                let home = homes.get(grants.list.len()).copied().unwrap_or(0);
-                if let Ok(who) = grants.registry.create(Nanos::ZERO, granted(spec, home)) {
+                let index = grants.list.len();
+                let home = admission.home(index);
+                // A node of an island is told later which of them is its home.
+                let cpus = home.map_or(admission.contexts()[index].cpus, |home| [home].into_iter().collect());
+                let cpus = if cpus.is_empty() { [CpuId::BOOT].into_iter().collect() } else { cpus };
+                // A node that says nothing about overruns does what its island says.
+                let overrun = match (spec.overrun, admission.island_of(index)) {
+                    (workload::Overrun::Throttle, Some(island)) => workload.islands[island].overrun,
+                    (own, _) => own,
+                };
+                if let Ok(who) = grants.registry.create(Nanos::ZERO, granted(spec, overrun, cpus)) {
                     grants.list.push(Grant {
                         who,
                         table,
-                        home,
+                        home: home.map_or(0, CpuId::index),
                         owner: None,
                         holder: None,
                         usage: Usage::default(),
                         shown: Vec::new(),
                         revoked: false,
-                        withheld: false,
+                        withheld: admission.island_of(index).is_some(),
                     });
                 }
             }
@@ -100,16 +111,15 @@ impl Grants {
     }
 }
 
-/// What the table grants, to be spent on CPU `home` only.
-fn granted(spec: &workload::ContextSpec, home: usize) -> ContextSpec {
-    let cpus: CpuSet = CpuId::new(home).into_iter().collect();
+/// What the table grants, to be spent on `cpus` only.
+fn granted(spec: &workload::ContextSpec, overrun: workload::Overrun, cpus: CpuSet) -> ContextSpec {
     ContextSpec {
         deadline: spec.deadline,
         priority: spec.priority,
         criticality: spec.criticality,
         cpus: Affinity::Only(Arc::new(cpus)),
         refills: spec.refills.max(2),
-        overrun: match spec.overrun {
+        overrun: match overrun {
             workload::Overrun::Throttle => Overrun::Throttle,
             workload::Overrun::Fault => Overrun::Fault,
             workload::Overrun::Notify => Overrun::Notify,
@@ -155,7 +165,7 @@ impl Machine<'_> {
     }
 
     /// The grant that instance `index` is bound to from its start, by its table or as its process's default.
-    fn due_to(&self, index: usize) -> Option<usize> {
+    pub(super) fn due_to(&self, index: usize) -> Option<usize> {
         let spec = self.table_of(index);
         let table = &self.workload.threads[spec];
         if let Some(context) = table.context {

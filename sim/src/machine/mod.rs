@@ -9,6 +9,7 @@ mod contexts;
 mod cpu_events;
 mod faults;
 mod foresight;
+mod islands;
 mod lane;
 mod leases;
 mod log;
@@ -33,6 +34,7 @@ use crate::record::Recorder;
 use crate::tournament::{Tournament, keyed};
 use crate::watch::Watch;
 use contexts::Grants;
+use islands::Islands;
 use lane::Lane;
 use leases::Leases;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
@@ -70,6 +72,7 @@ struct Machine<'a> {
     bases: Vec<usize>,
     endpoints: Vec<Endpoint>,
     grants: Grants,
+    islands: Islands,
     leases: Leases,
     rings: Vec<Ring>,
     /// Overruns that the event in progress has left behind.

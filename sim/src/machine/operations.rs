@@ -19,7 +19,7 @@ impl Machine<'_> {
             }
             Operation::Adjust { context, budget, period } => {
                 for grant in self.grants.named(self.workload, context) {
-                    self.adjust_grant(grant, budget, period);
+                    self.adjust_if_it_holds(grant, budget, period);
                 }
             }
             Operation::Logout(session) => {
@@ -32,11 +32,11 @@ impl Machine<'_> {
                 }
             }
             Operation::CloseEndpoint(endpoint) => self.close(endpoint),
+            Operation::LeaveIsland(island) => self.leave_island(island, "left"),
             Operation::RevokeLease(lease) => {
                 self.revoke_lease(lease);
             }
-            Operation::LeaveIsland(_)
-            | Operation::PolicyDies
+            Operation::PolicyDies
             | Operation::PolicyStalls
             | Operation::PolicyWeight { .. }
             | Operation::PolicyProfile { .. } => {}
@@ -64,22 +64,10 @@ impl Machine<'_> {
     /// A context with the shutdown policy is used up: its island ends.
     pub(super) fn shut_island_of(&mut self, context: ContextRef) {
         let Some(grant) = self.grants.index(context) else { return };
-        let island = self.workload.islands.iter().position(|island| {
-            island.nodes.iter().any(|node| self.grants.named(self.workload, *node).contains(&grant))
-        });
-        match island {
+        match self.islands.admission.island_of(grant) {
             Some(island) => self.leave_island(island, "shutdown"),
             None => {
                 self.revoke_grant(grant, "shutdown");
-            }
-        }
-    }
-
-    /// The contexts of an island are taken away.
-    pub(super) fn leave_island(&mut self, island: usize, why: &'static str) {
-        for node in &self.workload.islands[island].nodes {
-            for grant in self.grants.named(self.workload, *node) {
-                self.revoke_grant(grant, why);
             }
         }
     }

@@ -31,6 +31,7 @@ impl Machine<'_> {
         self.file_latencies();
         let threads = self.thread_reports();
         let contexts = self.context_reports();
+        let islands = self.island_reports();
         let telemetry = self.telemetry();
         let leases = self.lease_reports();
         let rings = self.ring_reports()?;
@@ -56,6 +57,7 @@ impl Machine<'_> {
             cpus,
             threads,
             contexts,
+            islands,
             leases,
             rings,
             notices: std::mem::take(&mut self.notices),

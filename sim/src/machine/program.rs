@@ -38,6 +38,9 @@ impl Machine<'_> {
             if !self.threads[thread].remaining.is_zero() {
                 return Progress::Compute;
             }
+            if let Some(grant) = self.claimed(thread) {
+                return Progress::Move(Errand::Bind(grant));
+            }
             let spec = &self.workload.threads[self.threads[thread].spec as usize];
             if self.threads[thread].pc as usize == spec.program.len() {
                 self.threads[thread].pc = 0;

@@ -1,12 +1,14 @@
 //! Setting a machine up, and the loop that lets its time pass.
 
 use super::contexts::Grants;
+use super::islands::Islands;
 use super::lane::Lane;
 use super::leases::Leases;
 use super::network::Nic;
 use super::rings::Ring;
 use super::thread::{Endpoint, Stats, Thread};
 use super::{LATENCIES_AT_A_TIME, Machine, ReschedulesSent, foresight};
+use crate::admission;
 use crate::board::Board;
 use crate::digest::Digest;
 use crate::latency::Latencies;
@@ -16,7 +18,6 @@ use crate::tournament::{Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
 use mainspring_report::Report;
-use mainspring_sched::context::Share;
 use mainspring_sched::{Affinity, Config, Cpu, Entity, Spec, WaitQuota};
 use mainspring_workload::{Start, Workload};
 use std::sync::Arc;
@@ -78,6 +79,7 @@ impl<'a> Machine<'a> {
         let seed = options.seed;
         let (threads, bases) = instances(workload, seed);
         let cores = cores(workload, threads.len())?;
+        let islands = Islands::new(workload);
         let mut machine = Self {
             workload,
             seed,
@@ -95,7 +97,8 @@ impl<'a> Machine<'a> {
             acting: None,
             touched: Vec::new(),
             endpoints: workload.endpoints.iter().map(|_| Endpoint::default()).collect(),
-            grants: Grants::new(workload, &homes(workload)),
+            grants: Grants::new(workload, &islands.admission),
+            islands,
             leases: Leases::new(workload, &bases),
             rings: workload.rings.iter().map(|spec| Ring::new(spec, &bases)).collect(),
             overruns: Vec::new(),
@@ -125,6 +128,7 @@ impl<'a> Machine<'a> {
         for cpu in 0..cpus {
             machine.placement.set(cpu, keyed(0, cpu));
         }
+        machine.tell_of_refusals();
         machine.plan_starts();
         machine.plan_faults();
         if let Some(out) = record {
@@ -144,6 +148,7 @@ impl<'a> Machine<'a> {
             policy: machine.policy,
             quantum: machine.quantum,
             tick: machine.tick,
+            floor_ppm: machine.floor_ppm,
             threads: (0..self.threads.len()).map(|index| self.thread_name(index)).collect(),
         }
     }
@@ -188,8 +193,10 @@ impl<'a> Machine<'a> {
         let start_at = self.starts.last().map_or(Nanos::MAX, |(at, _)| *at);
         let operations = &self.workload.operations;
         let operation_at = operations.get(self.next_operation).map_or(Nanos::MAX, |next| next.time);
+        let island_at = self.islands.next();
         let lease_at = self.leases.next_start();
-        let outside = start_at.min(self.next_burst).min(self.next_exit).min(operation_at).min(lease_at);
+        let scheduled = start_at.min(operation_at).min(island_at).min(lease_at);
+        let outside = scheduled.min(self.next_burst).min(self.next_exit);
         let next = cpu_at.min(outside);
         if next >= end {
             return None;
@@ -198,6 +205,8 @@ impl<'a> Machine<'a> {
         if cpu_at < outside {
             self.turn = self.turn.max(turn);
             self.cpu_event(cpu);
+        } else if island_at == next {
+            self.ask_for_island();
         } else if lease_at == next {
             // Before the threads, so that nobody starts where he would have to leave at once.
             self.start_leases();
@@ -331,7 +340,7 @@ fn cores(workload: &Workload, threads: usize) -> Result<Vec<Cpu>, RunError> {
         let config = Config {
             quantum: machine.quantum,
             tick: machine.tick,
-            floor: floor(workload),
+            floor: admission::floor(workload),
             ..Config::new(cpu, machine.policy)
         };
         let mut core = Cpu::new(config);
@@ -345,47 +354,4 @@ fn quota(workload: &Workload) -> WaitQuota {
     let limit = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let machine = &workload.machine;
     WaitQuota::new(limit(machine.waiters), limit(machine.waiters_per_process), workload.processes.len())
-}
-
-/// What best effort keeps; a workload's floor is within range.
-pub(crate) fn floor(workload: &Workload) -> Share {
-    Share::new(workload.machine.floor_ppm).unwrap_or(Share::DEFAULT)
-}
-
-/// The CPU of each context: of those that it and its thread may use, the one with the least granted so far. The context of
-/// a thread with a lease is on the leased CPU, and others are not if they can be elsewhere.
-fn homes(workload: &Workload) -> Vec<usize> {
-    let mut granted = vec![0u128; workload.machine.cpus];
-    let mut homes = Vec::new();
-    let leased: Vec<CpuId> =
-        workload.leases.iter().flat_map(|lease| lease.cpus.iter().collect::<Vec<_>>()).collect();
-    for (table, spec) in workload.contexts.iter().enumerate() {
-        let lease = workload
-            .leases
-            .iter()
-            .find(|lease| workload.threads[lease.thread.thread].context == Some(table))
-            .map(|lease| lease.cpus);
-        let bound = workload
-            .threads
-            .iter()
-            .find(|thread| thread.context == Some(table))
-            .and_then(|thread| thread.cpus);
-        for _ in 0..spec.instances() {
-            let allowed = |cpu: &usize| {
-                let within = |set: &Option<CpuSet>| {
-                    set.as_ref().is_none_or(|set| CpuId::new(*cpu).is_ok_and(|cpu| set.contains(cpu)))
-                };
-                within(&spec.cpus) && within(&bound) && within(&lease)
-            };
-            let kept_free =
-                |cpu: &usize| lease.is_none() && leased.iter().any(|leased| leased.index() == *cpu);
-            let home = (0..workload.machine.cpus)
-                .filter(allowed)
-                .min_by_key(|cpu| (kept_free(cpu), granted[*cpu]))
-                .unwrap_or(0);
-            granted[home] += (u128::from(spec.budget.get()) << 32) / u128::from(spec.period.get().max(1));
-            homes.push(home);
-        }
-    }
-    homes
 }

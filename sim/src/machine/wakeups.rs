@@ -41,7 +41,7 @@ impl Machine<'_> {
             }
             return;
         }
-        if !self.threads[thread].affinity.allows(self.cpu_id(cpu)) {
+        if self.threads[thread].pinned || !self.threads[thread].affinity.allows(self.cpu_id(cpu)) {
             self.wake_thread(thread, Some(cpu));
             return;
         }

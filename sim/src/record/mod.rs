@@ -3,7 +3,7 @@
 //! ```text
 //! magic    8 bytes   "MSRECORD"
 //! version  u16       the reader refuses every other than its own
-//! header   block     the machine: workload name, seed, CPUs, seats, policy, quantum, tick, thread names
+//! header   block     the machine: workload name, seed, CPUs, seats, policy, quantum, tick, floor, thread names
 //! records  blocks    whole records of `mainspring_sched::flight`, never split over two blocks
 //! end      block     the word "end", number of records, last time, digest of the decisions
 //!
@@ -47,6 +47,8 @@ pub struct Header {
     pub quantum: Nanos,
     /// Tick period.
     pub tick: Nanos,
+    /// What best effort keeps, in parts per million.
+    pub floor_ppm: u32,
     /// Names of the threads, by index.
     pub threads: Vec<String>,
 }

@@ -151,6 +151,7 @@ impl<R: Read> RecordReader<R> {
             policy: Policy::Eevdf,
             quantum: Nanos::ZERO,
             tick: Nanos::ZERO,
+            floor_ppm: 0,
             threads: Vec::new(),
         };
         let mut reader = Self {
@@ -285,11 +286,12 @@ fn parse_header(block: &[u8]) -> Option<Header> {
     };
     let quantum = Nanos::new(fields.number()?);
     let tick = Nanos::new(fields.number()?);
+    let floor_ppm = u32::try_from(fields.number()?).ok()?;
     let count = fields.number()?;
     let mut threads = Vec::new();
     for _ in 0..count {
         threads.push(fields.text()?);
     }
     let usable = (1..=mainspring_abi::MAX_CPUS).contains(&cpus) && !quantum.is_zero() && !tick.is_zero();
-    usable.then_some(Header { workload, seed, cpus, seats, policy, quantum, tick, threads })
+    usable.then_some(Header { workload, seed, cpus, seats, policy, quantum, tick, floor_ppm, threads })
 }

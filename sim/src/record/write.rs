@@ -114,6 +114,7 @@ fn write_header(block: &mut Vec<u8>, header: &Header) {
         },
         header.quantum.get(),
         header.tick.get(),
+        u64::from(header.floor_ppm),
         header.threads.len() as u64,
     ] {
         block.extend_from_slice(&number.to_le_bytes());

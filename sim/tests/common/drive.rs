@@ -1,7 +1,8 @@
 //! A few CPUs without a machine: events at random, each shown to a watcher.
 
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
-use mainspring_sched::context::{Context, ContextSpec, Overrun, Registry, Share};
+use mainspring_sched::admission::Floor;
+use mainspring_sched::context::{Context, ContextSpec, Overrun, Registry};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{
     Affinity, Authority, Config, Cpu, Decision, Entity, IdleConditions, Seat, Spec, State, Stop, Timeout,
@@ -62,6 +63,7 @@ pub struct Drive<W> {
     quota: WaitQuota,
     registry: Registry,
     created: Vec<ContextRef>,
+    #[expect(clippy::vec_box, reason = "a context is boxed once and moves in its box")]
     loose: Vec<Box<Context>>,
     admitted: u32,
     policy: Policy,
@@ -94,7 +96,7 @@ pub fn setting(seed: u64) -> Setting {
 impl<W: Watch> Drive<W> {
     pub fn new(seed: u64, watch: W) -> Self {
         let (count, policy, floor_ppm) = shape(seed);
-        let floor = Share::new(floor_ppm).expect("a share");
+        let floor = Floor::from_ppm(floor_ppm).expect("a share");
         let cpus = (0..count).map(|index| {
             let id = CpuId::new(index).expect("few CPUs");
             let mut cpu = Cpu::new(Config { floor, ..Config::new(id, policy) });
@@ -423,9 +425,8 @@ impl<W: Watch> Drive<W> {
         let Some((_, server)) = self.dice.pick(&servers) else { return Ok(()) };
         let timeout = self.timeout(WaitKind::Call);
         self.block_current(at, WaitKind::Call, timeout)?;
-        let lent = self.event(at, EventRef::Lend(caller, server.thread()), |cpu, now| {
-            cpu.lend(now, caller, server.thread())
-        })?;
+        let lent = self
+            .event(at, EventRef::Lend(caller, server.thread()), |cpu, _| cpu.lend(caller, server.thread()))?;
         if let Ok(context) = lent {
             self.bind_to(at, server, context)?;
         }

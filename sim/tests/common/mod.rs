@@ -1,6 +1,7 @@
 //! What the tests share: runs that are checked, recorded, replayed and repeated; and workloads drawn by seed.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod authority;
 pub mod drive;
 pub mod generate;
 pub mod rational;

@@ -13,7 +13,7 @@ pub struct Floor {
     parts_per_million: u32,
 }
 
-/// A share above the whole.
+/// A share above the most that best effort can be promised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FloorError {
     /// What was asked for.
@@ -22,9 +22,8 @@ pub struct FloorError {
 
 impl fmt::Display for FloorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a floor of {} parts per million is more than a CPU has; choose 0 to 1000000", {
-            self.parts_per_million
-        })
+        let (asked, most) = (self.parts_per_million, Floor::MOST_PPM);
+        write!(f, "a floor of {asked} parts per million is out of range; choose 0 to {most}")
     }
 }
 
@@ -38,9 +37,12 @@ impl Floor {
     /// 5 %.
     pub const DEFAULT: Self = Self { parts_per_million: 50_000 };
 
-    /// A floor of so many millionths of a CPU.
+    /// The most that best effort can be promised: half, in millionths.
+    pub const MOST_PPM: u32 = 500_000;
+
+    /// A floor of so many millionths of a CPU, up to [`Floor::MOST_PPM`].
     pub const fn from_ppm(parts_per_million: u32) -> Result<Self, FloorError> {
-        if parts_per_million <= 1_000_000 {
+        if parts_per_million <= Self::MOST_PPM {
             Ok(Self { parts_per_million })
         } else {
             Err(FloorError { parts_per_million })
@@ -81,7 +83,8 @@ mod tests {
         assert_eq!((task.cost, task.period), (Nanos::from_millis(5), Nanos::from_millis(100)));
         assert_eq!(task.deadline, task.period);
         assert_eq!(Floor::NONE.task(), None);
-        assert_eq!(Floor::from_ppm(1_000_000).map(|all| all.task().map(|t| t.cost)), Ok(Some(Floor::PERIOD)));
-        assert!(Floor::from_ppm(1_000_001).is_err());
+        let half = Floor::from_ppm(Floor::MOST_PPM).map(|half| half.task().map(|task| task.cost));
+        assert_eq!(half, Ok(Some(Nanos::from_millis(50))));
+        assert!(Floor::from_ppm(Floor::MOST_PPM + 1).is_err());
     }
 }

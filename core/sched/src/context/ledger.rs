@@ -184,12 +184,6 @@ impl Context {
         self.refills.head().at <= now
     }
 
-    /// Whether a call that needs `least` can be made at `now` without running dry inside the server.
-    #[must_use]
-    pub fn affords(&self, now: Nanos, least: Nanos) -> bool {
-        self.refills.usable(now) >= least
-    }
-
     pub(crate) fn urgency(&self, thread_index: u32) -> Urgency {
         Urgency {
             criticality: self.spec.criticality,
@@ -236,7 +230,7 @@ impl Context {
             self.note_overshoot(now - ran, ran);
         }
         self.refills.charge(ran);
-        let depleted = self.refills.head().at > now;
+        let depleted = self.refills.head().at > now && !ran.is_zero();
         let mut waiter = None;
         if missed {
             self.usage.missed_release = Some(head.at);

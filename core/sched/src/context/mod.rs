@@ -6,7 +6,7 @@
 //! construction and not by a check.
 //!
 //! [`Refills`] says when how much of the budget may be used; [`Donors`] says to whom it goes back; [`Notices`] tells
-//! what became of it; [`Floor`](floor::Floor) is what best effort keeps.
+//! what became of it; [`FloorBudget`](floor::FloorBudget) is what best effort keeps.
 
 mod donors;
 pub(crate) mod floor;
@@ -17,7 +17,6 @@ mod registry;
 mod spec;
 
 pub use donors::{Donors, LoanError, MAX_DEPTH};
-pub use floor::{FLOOR_PERIOD, Share, ShareError};
 pub use ledger::{CallBound, Context, Urgency, Usage};
 pub use notice::{Drained, Notice, NoticeKind, Notices};
 pub use refill::{MAX_REFILLS, MIN_REFILLS, Refill, Refills};

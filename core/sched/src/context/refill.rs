@@ -151,23 +151,25 @@ impl Refills {
         if used >= self.budget {
             self.charge_whole_budgets(used);
         } else {
-            self.charge_less_than_all(used);
+            self.charge_refills(used);
         }
         self.check();
     }
 
+    /// After the budget has gone round once, every further round puts all of it off by a period.
     #[cold]
     fn charge_whole_budgets(&mut self, used: Nanos) {
+        self.charge_refills(self.budget);
         let times = used.get() / self.budget.get();
-        let delay = Nanos::new(self.period.get().saturating_mul(times));
+        let delay = Nanos::new(self.period.get().saturating_mul(times - 1));
         for refill in &mut self.list[..self.len] {
             refill.at += delay;
         }
-        self.charge_less_than_all(Nanos::new(used.get() % self.budget.get()));
+        self.charge_refills(Nanos::new(used.get() % self.budget.get()));
     }
 
     #[inline]
-    fn charge_less_than_all(&mut self, used: Nanos) {
+    fn charge_refills(&mut self, used: Nanos) {
         let mut left = used;
         while !left.is_zero() {
             let head = self.list[0];

@@ -39,6 +39,8 @@ pub enum BindRefusal {
     Busy(ContextRef),
     /// The context may not be spent on this CPU.
     NotAllowed(CpuId),
+    /// The thread is among those who wait for the context; take it off the stack first.
+    Waiting(ThreadRef),
 }
 
 impl fmt::Display for BindRefusal {
@@ -47,6 +49,9 @@ impl fmt::Display for BindRefusal {
             Self::Seat(error) => error.fmt(f),
             Self::Busy(who) => write!(f, "the thread has context {who:?}; release that first"),
             Self::NotAllowed(cpu) => write!(f, "the context may not be spent on {cpu:?}"),
+            Self::Waiting(thread) => {
+                write!(f, "{thread:?} waits for this very context; take it off the stack first")
+            }
         }
     }
 }
@@ -155,6 +160,9 @@ impl Cpu {
             Authority::Lent(who) if *who != context.who() => return Err(BindRefusal::Busy(*who)),
             Authority::Lent(_) | Authority::BestEffort => {}
         }
+        if context.donors().iter().any(|donor| donor == seat.thread) {
+            return Err(BindRefusal::Waiting(seat.thread));
+        }
         if context.spec().cpus.allows(self.id) { Ok(()) } else { Err(BindRefusal::NotAllowed(self.id)) }
     }
 
@@ -197,9 +205,10 @@ impl Cpu {
             State::Direct | State::Held | State::Asleep(_) => {}
         }
         self.contexts -= 1;
-        let Some(context) = self.at_mut(slot).entity.take_context() else {
+        let Some(mut context) = self.at_mut(slot).entity.take_context() else {
             return Err(UnbindError::NoContext);
         };
+        context.pause(now);
         if matches!(state, State::Queued | State::Throttled) {
             self.publish(now, slot);
         }
@@ -208,14 +217,13 @@ impl Cpu {
 
     /// Takes the context from the thread at `seat`, which waits for a call to return, to hand it to `to`. The thread
     /// cannot be made ready until the context is back.
-    pub fn lend(&mut self, now: Nanos, seat: Seat, to: ThreadRef) -> Result<Box<Context>, LendError> {
+    pub fn lend(&mut self, seat: Seat, to: ThreadRef) -> Result<Box<Context>, LendError> {
         let occupant = self.occupant_mut(seat).map_err(LendError::Seat)?;
         if occupant.state != State::Asleep(WaitKind::Call) {
             return Err(LendError::Seat(SeatError::WrongState(occupant.state)));
         }
         let Some(context) = occupant.entity.context_mut() else { return Err(LendError::NoContext) };
         context.may_lend(seat.thread, to).map_err(LendError::Loan)?;
-        context.resume(now);
         context.donors.push(seat.thread);
         let (who, depth) = (context.who(), context.donors.depth());
         let Some(context) = occupant.entity.take_context() else { return Err(LendError::NoContext) };
@@ -231,6 +239,16 @@ impl Cpu {
         let Authority::Lent(who) = *authority else { return Err(UnbindError::NoContext) };
         *authority = Authority::BestEffort;
         Ok(who)
+    }
+
+    /// How much of its context the thread at `seat` can use in one go from `now` on, if it holds one.
+    #[must_use]
+    pub fn budget_left(&self, now: Nanos, seat: Seat) -> Option<Nanos> {
+        let refills = self.occupant(seat).ok()?.entity.context()?.refills();
+        if self.current == Some(seat.slot) && self.band == Band::Deadline {
+            return Some(refills.usable(self.since) - (now - self.since));
+        }
+        Some(refills.usable(now))
     }
 
     /// What overran at the last event. Ask after each event that stops a thread.

@@ -186,7 +186,7 @@ impl Cpu {
         let slot = self.current?;
         self.charge(now, slot);
         let lag = self.fair.leave(slot, self.band == Band::Deadline);
-        self.realtime.forget(slot);
+        self.suspend_context(now, slot);
         self.nobody_runs();
         let mut occupant = self.vacate(slot);
         occupant.entity.lag = lag;
@@ -250,7 +250,7 @@ impl Cpu {
     fn choose(&mut self, now: Nanos, rule: DirectRule) -> Option<Choice> {
         let mut slice_cap = Nanos::MAX;
         if self.contexts != 0 {
-            match self.choose_context(now) {
+            match self.choose_context(now, self.contended()) {
                 Ok(choice) => return Some(choice),
                 Err(cap) => slice_cap = cap,
             }
@@ -265,17 +265,33 @@ impl Cpu {
 
     /// Anybody who is ready and owed, rather than `slot`, which yields; else `slot`.
     fn choose_before(&mut self, now: Nanos, slot: u32, rule: DirectRule) -> Option<Choice> {
-        if self.contexts != 0 {
+        // On a context, or about to be on one again, it stands in line by its deadline.
+        let on_context = self.band == Band::Deadline
+            || self.at(slot).entity.context().is_some_and(|context| context.is_usable(now));
+        if on_context {
             self.requeue(now, slot);
             return self.choose(now, DirectRule::Refuse);
         }
         self.fair.forfeit(slot);
         self.at_mut(slot).entity.used = Nanos::ZERO;
+        let mut slice_cap = Nanos::MAX;
+        if self.contexts != 0 {
+            match self.choose_context(now, true) {
+                Ok(choice) => {
+                    self.requeue(now, slot);
+                    return Some(choice);
+                }
+                Err(cap) => slice_cap = cap,
+            }
+        }
         let choice = self
             .choose_direct(now, rule)
             .or_else(|| Some(Choice::fair(self.fair.take_next_if_owed()?, Nanos::MAX)));
         self.requeue(now, slot);
-        choice.or_else(|| self.choose(now, DirectRule::Refuse))
+        match choice {
+            Some(choice) => Some(Choice { slice_cap: slice_cap.min(choice.slice_cap), ..choice }),
+            None => self.choose(now, DirectRule::Refuse),
+        }
     }
 
     /// The direct target, if it may go first. A preference, not a privilege: it runs on the rest of the slice that it

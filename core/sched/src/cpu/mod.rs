@@ -30,7 +30,7 @@ pub use timer::{Expired, IdleTick, TimerOutcome};
 pub use transfer::{AcceptError, Refused, Removed, Via};
 pub use wakeup::{Handoff, Woken};
 
-use crate::context::Share;
+use crate::admission::Floor;
 use crate::entity::{Authority, Entity};
 use crate::fair::{Ask, FairQueue, Tag};
 use crate::heap::SeatHeap;
@@ -56,7 +56,7 @@ pub struct Config {
     /// The tick's period.
     pub tick: Nanos,
     /// What best effort keeps, however many contexts there are.
-    pub floor: Share,
+    pub floor: Floor,
     /// Seeds the balance of the queue's tree; no decision depends on it.
     pub shape: u64,
 }
@@ -70,7 +70,7 @@ impl Config {
             policy,
             quantum: Nanos::from_millis(3),
             tick: Nanos::from_millis(10),
-            floor: Share::DEFAULT,
+            floor: Floor::DEFAULT,
             shape: 0x9E37_79B9_7F4A_7C15 ^ cpu.index() as u64,
         }
     }

@@ -8,8 +8,9 @@
 
 use super::dispatch::Choice;
 use super::{Cpu, Decision, Dispatch, Overran, Seat, State, ThreadView, taken};
-use crate::context::floor::Floor;
-use crate::context::{Context, Overrun, Share, Urgency};
+use crate::admission::Floor;
+use crate::context::floor::FloorBudget;
+use crate::context::{Context, Overrun, Urgency};
 use crate::entity::{Authority, Entity};
 use crate::heap::{HeapKey, SeatHeap};
 use crate::telemetry::NohzExit;
@@ -44,14 +45,19 @@ impl HeapKey for RefillDue {
 pub(super) struct Realtime {
     ready: SeatHeap<Urgency>,
     refilling: SeatHeap<RefillDue>,
-    floor: Floor,
+    floor: FloorBudget,
     /// The last overrun that nobody has heard of yet.
     pub(super) overran: Option<Overran>,
 }
 
 impl Realtime {
-    pub(super) fn new(floor: Share) -> Self {
-        Self { ready: SeatHeap::new(), refilling: SeatHeap::new(), floor: Floor::new(floor), overran: None }
+    pub(super) fn new(floor: Floor) -> Self {
+        Self {
+            ready: SeatHeap::new(),
+            refilling: SeatHeap::new(),
+            floor: FloorBudget::new(floor),
+            overran: None,
+        }
     }
 
     pub(super) fn reserve(&mut self, seats: usize) -> Result<(), TryReserveError> {
@@ -168,6 +174,7 @@ impl Cpu {
     /// Makes `slot`, which holds a context and stands in no queue, ready; whether this CPU should reschedule.
     #[inline(never)]
     pub(super) fn publish_on_context(&mut self, now: Nanos, slot: u32) -> bool {
+        self.begin_contention(now, NohzExit::SecondRunnable);
         let occupant = taken(&mut self.slots, slot);
         occupant.state = State::Queued;
         let (thread_index, weight) = (occupant.entity.thread.index(), occupant.entity.weight);
@@ -223,11 +230,11 @@ impl Cpu {
         self.realtime.floor.claim(now).is_some_and(|(floor_due, _)| floor_due < due)
     }
 
-    /// Takes the thread that runs next out, if it is one with a context; else until when best effort may run.
+    /// Takes the thread that runs next out, if it is one with a context; else until when best effort may run. Whether
+    /// somebody of best effort is ready is for the caller to say.
     #[inline(never)]
-    pub(super) fn choose_context(&mut self, now: Nanos) -> Result<Choice, Nanos> {
+    pub(super) fn choose_context(&mut self, now: Nanos, waits: bool) -> Result<Choice, Nanos> {
         self.release_refills(now);
-        let waits = self.contended();
         self.realtime.floor.note_ready(now, waits);
         let Some(&(first, slot)) = self.realtime.ready.peek() else { return Err(Nanos::MAX) };
         if waits
@@ -259,6 +266,7 @@ impl Cpu {
                 self.fair.sleep(slot);
             }
             self.realtime.ready.insert(slot, urgency);
+            self.begin_contention(now, NohzExit::SecondRunnable);
         }
     }
 

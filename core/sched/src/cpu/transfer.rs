@@ -121,8 +121,12 @@ impl Cpu {
         let state = self.occupant(seat)?.state;
         self.bring_clock_up(now);
         let slot = seat.slot;
+        if state == State::Running {
+            return Err(SeatError::WrongState(state));
+        }
+        self.suspend_context(now, slot);
         let competes = match state {
-            State::Running => return Err(SeatError::WrongState(state)),
+            State::Running => false,
             State::Queued => self.withdraw_queued(slot),
             State::Direct => {
                 self.direct = None;

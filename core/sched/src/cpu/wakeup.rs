@@ -56,6 +56,7 @@ impl Cpu {
             other => return Err(SeatError::WrongState(other)),
         }
         self.bring_clock_up(now);
+        self.suspend_context(now, seat.slot);
         let lag = if self.withdraw_queued(seat.slot) {
             let lag = self.fair.lag(seat.slot);
             self.fair.sleep(seat.slot);
@@ -151,7 +152,7 @@ impl Cpu {
     /// Somebody is about to wait for the CPU. Requests that the running thread has completed undisturbed meanwhile
     /// are behind it; the one in progress ends at the next multiple. It is alone no longer, so the tick is back first.
     #[inline]
-    fn begin_contention(&mut self, now: Nanos, why: NohzExit) {
+    pub(super) fn begin_contention(&mut self, now: Nanos, why: NohzExit) {
         let Some(current) = self.current else { return };
         self.tick.restore(now, why, &mut self.telemetry);
         if self.band == Band::Fair && self.slice_end < now {

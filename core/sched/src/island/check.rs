@@ -21,6 +21,11 @@ pub enum IslandDenial {
         /// Which node.
         node: String,
     },
+    /// A node's own deadline is after the island's; or it is one of a chain, and has a deadline, a band or CPUs of its own.
+    NodeTiming {
+        /// Which node.
+        node: String,
+    },
     /// The nodes of a chain need more together than fits the island's deadline.
     ChainBudget {
         /// What they need.
@@ -136,6 +141,11 @@ impl fmt::Display for IslandDenial {
             Self::NodeBudget { node } => {
                 write!(f, "node {node} needs a budget above zero that fits the deadline")
             }
+            Self::NodeTiming { node } => write!(
+                f,
+                "node {node} must have the island's period and be due by the island's deadline; in a chain it has nothing \
+                 of its own"
+            ),
             Self::ChainBudget { total, deadline } => {
                 write!(f, "the chain needs {total} in each activation, and has {deadline}")
             }
@@ -206,7 +216,12 @@ fn check_nodes(spec: &RealtimeIslandSpec) -> Result<(), IslandDenial> {
     }
     for node in &spec.nodes {
         let name = || node.name.clone();
-        if node.budget.is_zero() || node.budget > spec.deadline {
+        let has_own = node.deadline.is_some() || node.criticality.is_some() || node.cpus.is_some();
+        let due = node.deadline.unwrap_or(spec.deadline);
+        if due > spec.deadline || (spec.shape == Shape::Chain && has_own) {
+            return Err(IslandDenial::NodeTiming { node: name() });
+        }
+        if node.budget.is_zero() || node.budget > due {
             return Err(IslandDenial::NodeBudget { node: name() });
         }
         if node.locks == Locks::Unbounded {

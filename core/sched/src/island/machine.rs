@@ -33,8 +33,8 @@ pub struct NodeHome {
     pub node: usize,
     /// The CPU that its context is for.
     pub cpu: CpuId,
-    /// What admission counted: for a chain, the whole of it.
-    pub task: Task,
+    /// What admission counted, and in which band: for a chain, the whole of it.
+    pub banded: Banded,
 }
 
 /// What admission found of a CPU that an island uses, when it was last tested.
@@ -308,11 +308,11 @@ impl Machine {
             }
         }
         let mut homes = Vec::new();
-        for (nodes, task) in pieces(spec) {
-            let banded = Banded { task, criticality: spec.criticality };
+        for (nodes, banded) in pieces(spec) {
+            let allowed = spec.nodes[nodes[0]].cpus.map_or(allowed, |cpus| cpus.and(&allowed));
             let cpu = self.place(spec, nodes[0], banded, &allowed, &mut loads)?;
             touched.insert(cpu);
-            homes.extend(nodes.into_iter().map(|node| NodeHome { node, cpu, task }));
+            homes.extend(nodes.into_iter().map(|node| NodeHome { node, cpu, banded }));
         }
         homes.sort_by_key(|home| home.node);
         let judged = touched.iter().filter_map(|cpu| {
@@ -387,8 +387,7 @@ impl Machine {
             // A chain is one task, however many nodes have it.
             let first_of_chain = |home: &&NodeHome| island.spec.shape == Shape::Independent || home.node == 0;
             let here = island.homes.iter().filter(|home| home.cpu == cpu).filter(first_of_chain);
-            let criticality = island.spec.criticality;
-            load.tasks.extend(here.map(|home| Banded { task: home.task, criticality }));
+            load.tasks.extend(here.map(|home| home.banded));
             load.interrupts.extend(island.spec.irqs.iter().filter_map(|irq| match irq.work {
                 IrqWork::Bounded { cpu: at, cost, interval } if at == cpu => {
                     Some(Task { cost, deadline: interval, period: interval })
@@ -414,17 +413,24 @@ impl CpuLoad {
 }
 
 /// What is placed as one: each node, the largest first, or the whole of a chain.
-fn pieces(spec: &RealtimeIslandSpec) -> Vec<(Vec<usize>, Task)> {
-    let task = |cost: Nanos| Task { cost, deadline: spec.deadline, period: spec.period };
+fn pieces(spec: &RealtimeIslandSpec) -> Vec<(Vec<usize>, Banded)> {
+    let task = |cost: Nanos, deadline: Nanos| Task { cost, deadline, period: spec.period };
     match spec.shape {
         Shape::Chain => {
             let total = spec.nodes.iter().fold(Nanos::ZERO, |sum, node| sum + node.budget);
-            alloc::vec![((0..spec.nodes.len()).collect(), task(total))]
+            let whole = Banded { task: task(total, spec.deadline), criticality: spec.criticality };
+            alloc::vec![((0..spec.nodes.len()).collect(), whole)]
         }
         Shape::Independent => {
             let mut order: Vec<usize> = (0..spec.nodes.len()).collect();
             order.sort_by_key(|node| (Reverse(spec.nodes[*node].budget), *node));
-            order.into_iter().map(|node| (alloc::vec![node], task(spec.nodes[node].budget))).collect()
+            let piece = |node: usize| {
+                let own = &spec.nodes[node];
+                let task = task(own.budget, own.deadline.unwrap_or(spec.deadline));
+                let criticality = own.criticality.unwrap_or(spec.criticality);
+                (alloc::vec![node], Banded { task, criticality })
+            };
+            order.into_iter().map(piece).collect()
         }
     }
 }

@@ -57,6 +57,12 @@ pub struct NodeBudget {
     pub name: String,
     /// CPU time per activation.
     pub budget: Nanos,
+    /// By when it must have run, if that is before the island's deadline. Not for the nodes of a chain.
+    pub deadline: Option<Nanos>,
+    /// Its band, if it is not the island's. Not for the nodes of a chain.
+    pub criticality: Option<u8>,
+    /// Where it may run, if not on all of the island's CPUs. Not for the nodes of a chain.
+    pub cpus: Option<CpuSet>,
     /// The locks that it takes.
     pub locks: Locks,
     /// The calls that it makes.

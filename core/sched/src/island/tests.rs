@@ -16,6 +16,9 @@ fn node(name: &str, budget_ms: u64) -> NodeBudget {
     NodeBudget {
         name: name.to_string(),
         budget: MS(budget_ms),
+        deadline: None,
+        criticality: None,
+        cpus: None,
         locks: Locks::None,
         calls: Calls::Donating,
         hot_path: HotPath::default(),
@@ -92,11 +95,13 @@ fn each_thing_that_is_wrong_alone_refuses_the_whole_and_reserves_nothing() {
     let codec = || "codec".to_string();
     let frames = || "frames".to_string();
     let mix = || "mix".to_string();
-    let cases: [(Break, IslandDenial); 21] = [
+    let cases: [(Break, IslandDenial); 23] = [
         (|s| s.nodes.clear(), IslandDenial::NoNodes),
         (|s| s.deadline = MS(11), IslandDenial::Timing),
         (|s| s.nodes[1].budget = Nanos::ZERO, IslandDenial::NodeBudget { node: mix() }),
         (|s| s.nodes[1].budget = MS(9), IslandDenial::NodeBudget { node: mix() }),
+        (|s| s.nodes[1].deadline = Some(Nanos::new(1)), IslandDenial::NodeBudget { node: mix() }),
+        (|s| s.nodes[1].deadline = Some(MS(9)), IslandDenial::NodeTiming { node: mix() }),
         (|s| s.nodes[1].locks = Locks::Unbounded, IslandDenial::UnboundedLock { node: mix() }),
         (|s| s.nodes[1].calls = Calls::Blocking, IslandDenial::BlockingCall { node: mix() }),
         (|s| s.nodes[1].hot_path.allocates = true, IslandDenial::HotPath { node: mix() }),
@@ -152,7 +157,7 @@ fn a_chain_shares_a_cpu_and_counts_as_one() {
     spec.shape = Shape::Chain;
     let island = machine.admit(spec.clone()).expect("5 ms within 8 ms");
     let homes = &machine.get(island).expect("it is there").homes;
-    assert!(homes.iter().all(|home| home.cpu == homes[0].cpu && home.task.cost == MS(5)));
+    assert!(homes.iter().all(|home| home.cpu == homes[0].cpu && home.banded.task.cost == MS(5)));
     let mut long = spec;
     (long.devices, long.irqs) = (Vec::new(), Vec::new());
     long.nodes = [node("a", 5), node("b", 4)].into();

@@ -20,34 +20,34 @@ impl Grants {
                 let direct = arrival.via == mainspring_sched::Via::HandOff
                     && book.page(at).direct.is_none()
                     && self.held(arrival.thread).is_none();
-                self.publish(book, cpu, at, now, seat, (!direct).then_some(reschedule))
+                self.publish(book, at, now, seat, (!direct).then_some(reschedule))
             }
             (Seen::Wake(seat) | Seen::Release(seat), Outcome::Ready(reschedule, _)) => {
-                self.publish(book, cpu, at, now, *seat, Some(reschedule))
+                self.publish(book, at, now, *seat, Some(reschedule))
             }
             (Seen::HandOff(seat), Outcome::Ready(reschedule, _)) => {
                 let needed = book.page(at).direct.is_some() || self.held(seat.thread()).is_some();
                 ensure(needed, || "a handoff was queued needlessly".to_owned())?;
-                self.publish(book, cpu, at, now, *seat, Some(reschedule))
+                self.publish(book, at, now, *seat, Some(reschedule))
             }
             (Seen::HandOff(seat), Outcome::Direct(_)) => {
                 let right = self.right(seat.thread());
                 ensure(right == Right::None, || format!("{seat:?} is the direct target and has {right:?}"))?;
-                self.publish(book, cpu, at, now, *seat, None)
+                self.publish(book, at, now, *seat, None)
             }
             (Seen::Expire, Outcome::Expired(Some((seat, _)), reschedule)) => {
                 if self.is_lent(seat.thread()) {
                     self.tally.expired_away += 1;
                     return ensure(!reschedule, || format!("{seat:?} is ready though its context is away"));
                 }
-                self.publish(book, cpu, at, now, seat, Some(reschedule))
+                self.publish(book, at, now, seat, Some(reschedule))
             }
             (Seen::Hold(seat), Outcome::Done) => {
-                self.forget(at, seat.thread());
+                self.fall_asleep(at, seat.thread(), now);
                 Ok(())
             }
             (Seen::Remove(seat), Outcome::Left(Some(_))) => {
-                self.depart(at, seat.thread());
+                self.depart(at, seat.thread(), now);
                 Ok(())
             }
             (Seen::Give(_), Outcome::Left(Some((thread, _)))) => {
@@ -57,7 +57,7 @@ impl Grants {
             (Seen::ExitCurrent, Outcome::Left(Some((thread, _)))) => {
                 self.charge(book, at, now)?;
                 self.corners[at].on_context = false;
-                self.depart(at, thread);
+                self.depart(at, thread, now);
                 Ok(())
             }
             (Seen::BlockCurrent(..), Outcome::Done) => {
@@ -75,7 +75,7 @@ impl Grants {
                 ensure(allowed, || {
                     format!("{seat:?} has {:?} and got {given:?}", self.right(seat.thread()))
                 })?;
-                self.bind(book, cpu, at, now, *seat, given, reschedule)
+                self.bind(book, at, now, *seat, given, reschedule)
             }
             (Seen::Unbind(seat), Outcome::Took(who)) => self.unbind(book, at, now, *seat, who),
             (Seen::Lend(seat, to), Outcome::Took(who)) => self.lend(book, at, now, *seat, *to, who),
@@ -106,9 +106,9 @@ impl Grants {
         Ok(())
     }
 
-    fn depart(&mut self, at: usize, thread: ThreadRef) {
+    fn depart(&mut self, at: usize, thread: ThreadRef, now: u64) {
         self.forget(at, thread);
-        self.take_out(at, thread);
+        self.take_out(at, thread, now);
     }
 
     fn fall_asleep(&mut self, at: usize, thread: ThreadRef, now: u64) {
@@ -122,7 +122,6 @@ impl Grants {
     fn publish(
         &mut self,
         book: &Book,
-        cpu: &Cpu,
         at: usize,
         now: u64,
         seat: Seat,
@@ -130,7 +129,7 @@ impl Grants {
     ) -> Result<(), String> {
         let thread = seat.thread();
         ensure(!self.is_lent(thread), || format!("{thread:?} is ready though its context is away"))?;
-        self.resume(cpu, seat, now);
+        self.resume(seat, now);
         self.queue(at, thread, now);
         let page = book.page(at);
         let on_context = self.corners[at].on_context;
@@ -161,21 +160,15 @@ impl Grants {
         }
     }
 
-    fn resume(&mut self, cpu: &Cpu, seat: Seat, now: u64) {
-        let context = cpu.entity(seat).ok().and_then(|entity| entity.context());
-        let told: Option<Vec<(u64, u64)>> = context.map(|context| {
-            context.refills().list().iter().map(|refill| (refill.at.get(), refill.amount.get())).collect()
-        });
+    fn resume(&mut self, seat: Seat, now: u64) {
         if let Some(grant) = self.held_mut(seat.thread()) {
-            grant.resume(now, told.as_deref());
+            grant.resume(now);
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "it is one event, in its parts")]
     fn bind(
         &mut self,
         book: &Book,
-        cpu: &Cpu,
         at: usize,
         now: u64,
         seat: Seat,
@@ -190,13 +183,13 @@ impl Grants {
         self.take_in(at, now, thread, given)?;
         match state {
             State::Running => {
-                self.resume(cpu, seat, now);
+                self.resume(seat, now);
                 self.forget(at, thread);
                 self.holder_mut(thread).lane = Lane::Context;
                 self.corners[at].on_context = true;
                 ensure(reschedule, || "a new context asks for no decision".to_owned())
             }
-            State::Queued | State::Direct => self.publish(book, cpu, at, now, seat, Some(reschedule)),
+            State::Queued | State::Direct => self.publish(book, at, now, seat, Some(reschedule)),
             State::Held | State::Throttled | State::Asleep(_) => {
                 ensure(!reschedule, || format!("{seat:?} is {state:?} and asks for a reschedule"))
             }
@@ -219,7 +212,7 @@ impl Grants {
             self.charge(book, at, now)?;
             self.corners[at].on_context = false;
         }
-        self.depart(at, thread);
+        self.depart(at, thread, now);
         let holder = self.holder_mut(thread);
         (holder.right, holder.lane) = (Right::None, Lane::Fair);
         if matches!(state, State::Queued | State::Throttled)
@@ -246,13 +239,9 @@ impl Grants {
         let state = book.seated(at, seat);
         ensure(state == Some(State::Asleep(WaitKind::Call)), || format!("{seat:?} is {state:?} and lends"))?;
         ensure(self.may_lend(thread, to), || format!("{thread:?} must not lend {who:?} to {to:?}"))?;
-        self.take_out(at, thread);
+        self.take_out(at, thread, now);
         if let Some(grant) = self.held_mut(thread) {
-            let unseen = grant.active.is_none().then(|| grant.lots.clone());
-            grant.resume(now, None);
-            grant.otherwise = unseen;
             grant.donors.push(thread);
-            grant.active = None;
         }
         self.tally.lent += 1;
         self.holder_mut(thread).right = Right::Lent(who);

@@ -62,12 +62,10 @@ pub struct Grant {
     used: u64,
     donated: u64,
     donors: Vec<ThreadRef>,
-    /// Whether time counts; unknown after it was out of everybody's sight.
-    active: Option<bool>,
+    /// Whether time counts.
+    active: bool,
     /// When it was last paused, and the release that it was at.
     paused: Option<(u64, u64)>,
-    /// What its lots are if it had paused, where nobody could see whether it had.
-    otherwise: Option<Lots>,
     /// With whom, if it sits on a CPU.
     seated: Option<ThreadRef>,
 }
@@ -310,10 +308,7 @@ impl Grants {
                 })?;
                 if grant.lots.terms() != (budget, period) {
                     grant.lots = found()?;
-                    grant.active = None;
                 }
-                let otherwise = grant.otherwise.take().filter(|lots| lots.list() == given.refills);
-                grant.lots = otherwise.unwrap_or_else(|| grant.lots.clone());
                 ensure(grant.lots.list() == given.refills, || {
                     format!("{who:?} came with {:?}, left with {:?}", given.refills, grant.lots.list())
                 })?;
@@ -329,9 +324,8 @@ impl Grants {
                     used: 0,
                     donated: 0,
                     donors: Vec::new(),
-                    active: Some(false),
+                    active: false,
                     paused: None,
-                    otherwise: None,
                     seated: Some(thread),
                 };
                 self.grants.insert(who, grant);
@@ -354,13 +348,10 @@ impl Grants {
     }
 
     /// The context of `thread` leaves CPU number `cpu`.
-    fn take_out(&mut self, cpu: usize, thread: ThreadRef) {
+    fn take_out(&mut self, cpu: usize, thread: ThreadRef, now: u64) {
         if let Some(grant) = self.held_mut(thread) {
             grant.seated = None;
-            if grant.active == Some(true) {
-                // A shelf ends its activity, and nobody sees whether it lies on one.
-                grant.active = None;
-            }
+            grant.pause(now);
             self.corners[cpu].holders -= 1;
         }
     }
@@ -426,24 +417,23 @@ impl Grant {
         self.lots.first().0 + self.spec.deadline.get()
     }
 
-    /// Its holder is ready. `told` is what the core shows, which decides where nobody could see whether it had paused.
-    fn resume(&mut self, now: u64, told: Option<&[(u64, u64)]>) {
-        let unseen = self.active.is_none() && told == Some(self.lots.list());
-        if self.active != Some(true) && !unseen {
+    /// Its holder is ready. Whoever goes on at the instant at which it paused goes on with the same release.
+    fn resume(&mut self, now: u64) {
+        if !self.active {
             match self.paused {
                 Some((at, release)) if at == now => self.lots.go_on(release),
                 _ => self.lots.resume(now),
             }
         }
-        self.active = Some(true);
+        self.active = true;
     }
 
-    /// Its holder waits for something else than CPU time.
+    /// Its holder waits for something else than CPU time, or it has none.
     fn pause(&mut self, now: u64) {
-        if self.active == Some(true) {
+        if self.active {
             self.paused = Some((now, self.lots.first().0));
             self.lots.pause(now);
-            self.active = Some(false);
+            self.active = false;
         }
     }
 

@@ -1,0 +1,160 @@
+//! `mainspring admit`.
+//!
+//! The verdict is a result, whichever it is: it goes to standard output. A refusal is then also a [`Failure`], so that
+//! scripts see it.
+
+use crate::args::{AdmitArgs, ReportForm};
+use crate::failure::Failure;
+use crate::input;
+use crate::output::Output;
+use mainspring_abi::{CpuId, Nanos};
+use mainspring_report::{
+    AdmissionCpu, AdmissionReport, AdmissionTask, DecidingInterval, FirstMiss, IslandReport, MissTrace,
+    admission_json_to, admission_text,
+};
+use mainspring_sim::RunError;
+use mainspring_sim::admission::{
+    Admission, CpuFound, Denial, Interval, IslandDenial, Part, Search, Standing, witness,
+};
+use mainspring_workload::Workload;
+
+/// Judges a workload and says why.
+pub fn admit(args: &AdmitArgs, output: Output) -> Result<(), Failure> {
+    let workload = input::workload(&args.file).map_err(|error| Failure::Load(vec![error]))?;
+    let name = input::name(&args.file);
+    let report =
+        judge(&name, &workload).map_err(|error| Failure::Run { name: name.clone(), seed: 0, error })?;
+    match args.report {
+        ReportForm::Json => output.write(|stdout| admission_json_to(&report, stdout)),
+        ReportForm::Text => {
+            let text = admission_text(&report, output.text_style(true));
+            output.write(|stdout| stdout.write_all(text.as_bytes()))
+        }
+    }?;
+    if report.admitted { Ok(()) } else { Err(Failure::NotAdmitted { name }) }
+}
+
+fn judge(name: &str, workload: &Workload) -> Result<AdmissionReport, RunError> {
+    let admission = Admission::of_all(workload);
+    let found = admission.found();
+    let mut traces = Vec::new();
+    for cpu in found.iter().filter(|cpu| !cpu.verdict.is_admitted()) {
+        let refused = format!("CPU {}", cpu.cpu.index());
+        let interval = cpu.verdict.deciding.map(|interval| interval.length);
+        traces.push(trace(refused, witness(workload, &admission, &cpu.contexts, interval)?));
+    }
+    for (island, standing) in admission.islands().iter().enumerate() {
+        if let Standing::Refused(IslandDenial::Cpu { cpu, denial, .. }) = standing {
+            let spec = &workload.islands[island];
+            let refused = format!("island {} on CPU {}", spec.name, cpu.index());
+            let interval = match denial.denial {
+                Denial::Demand { interval, .. } => Some(interval),
+                Denial::Malformed { .. } | Denial::Overload | Denial::Undecided => None,
+            };
+            let contexts = beside(&admission, &found, *cpu, island);
+            traces.push(trace(refused, witness(workload, &admission, &contexts, interval)?));
+        }
+    }
+    let islands = islands(workload, &admission);
+    let reasons = reasons(&admission, &found, &islands);
+    let cpus = found.iter().map(cpu_report).collect();
+    let tasks = tasks(workload, &admission);
+    let admitted = reasons.is_empty();
+    let reason = if admitted { "every deadline holds".to_owned() } else { reasons.join("; ") };
+    Ok(AdmissionReport { workload: name.to_owned(), admitted, reason, cpus, tasks, islands, traces })
+}
+
+/// What is on `cpu`, and the nodes of a refused island that might have come there.
+fn beside(admission: &Admission, found: &[CpuFound], cpu: CpuId, island: usize) -> Vec<usize> {
+    let mut contexts: Vec<usize> =
+        found.iter().filter(|found| found.cpu == cpu).flat_map(|found| found.contexts.clone()).collect();
+    let nodes = admission.nodes(island);
+    contexts.extend(nodes.into_iter().filter(|node| admission.contexts()[*node].cpus.contains(cpu)));
+    contexts
+}
+
+/// Everything that stands against the workload.
+fn reasons(admission: &Admission, found: &[CpuFound], islands: &[IslandReport]) -> Vec<String> {
+    let homeless = admission.homeless().into_iter().map(|context| {
+        format!("context {}: its thread may use none of its CPUs", admission.contexts()[context].name)
+    });
+    let cpus = found.iter().filter_map(|cpu| {
+        let denial = cpu.verdict.denial?;
+        Some(format!("CPU {}: {}", cpu.cpu.index(), denial.denial))
+    });
+    let islands = islands
+        .iter()
+        .filter(|island| !island.admitted)
+        .map(|island| format!("island {}: {}", island.name, island.reason));
+    homeless.chain(cpus).chain(islands).collect()
+}
+
+fn cpu_report(found: &CpuFound) -> AdmissionCpu {
+    AdmissionCpu {
+        id: found.cpu.index() as u32,
+        admitted: found.verdict.is_admitted(),
+        reason: found.verdict.denial.map(|denial| denial.denial.to_string()),
+        utilization_ppm: found.verdict.utilization_ppm,
+        deciding: found.verdict.deciding.map(deciding),
+        exact: found.exact,
+    }
+}
+
+fn deciding(interval: Interval) -> DecidingInterval {
+    let part = match interval.part {
+        Part::Interrupts => "interrupts".to_owned(),
+        Part::Band(band) => format!("band {band}"),
+        Part::Floor => "floor".to_owned(),
+    };
+    DecidingInterval {
+        part,
+        interval_ns: interval.length.get(),
+        demand_ns: interval.demand.get(),
+        supply_ns: interval.supply.get(),
+    }
+}
+
+fn tasks(workload: &Workload, admission: &Admission) -> Vec<AdmissionTask> {
+    let task = |context: usize| {
+        let asked = &admission.contexts()[context];
+        AdmissionTask {
+            name: asked.name.clone(),
+            cpu: admission.home(context).map(|cpu| cpu.index() as u32),
+            budget_ns: asked.task.cost.get(),
+            period_ns: asked.task.period.get(),
+            response_ns: admission.response(context).map(Nanos::get),
+            deadline_ns: asked.task.deadline.get(),
+            criticality: asked.criticality,
+            island: admission.island_of(context).map(|island| workload.islands[island].name.clone()),
+        }
+    };
+    (0..admission.contexts().len()).map(task).collect()
+}
+
+fn islands(workload: &Workload, admission: &Admission) -> Vec<IslandReport> {
+    let report = |(spec, standing): (&mainspring_workload::IslandSpec, &Standing)| {
+        let (admitted, reason) = match standing {
+            Standing::Refused(denial) => (false, denial.to_string()),
+            Standing::Admitted(_) | Standing::Waiting | Standing::Left => (true, "all of it fits".to_owned()),
+        };
+        IslandReport { name: spec.name.clone(), admitted, reason }
+    };
+    workload.islands.iter().zip(admission.islands()).map(report).collect()
+}
+
+fn trace(refused: String, search: Search) -> MissTrace {
+    match search {
+        Search::NoneUpTo(until) => {
+            MissTrace { refused, until_ns: until.get(), miss: None, schedule: Vec::new() }
+        }
+        Search::Late(witness) => {
+            let miss = FirstMiss {
+                who: witness.miss.who.clone(),
+                due_ns: witness.miss.due.get(),
+                short_ns: witness.miss.short.get(),
+            };
+            let until_ns = miss.due_ns;
+            MissTrace { refused, until_ns, miss: Some(miss), schedule: witness.schedule }
+        }
+    }
+}

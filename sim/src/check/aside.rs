@@ -1,0 +1,120 @@
+//! Threads step aside from the exact schedule while they are on a context: asleep in it, as the core's promise says. A debt
+//! stays, a credit is forfeited, and whoever goes on without its context competes like anybody.
+
+use super::Number;
+use super::book::Book;
+use super::contexts::{Grants, Lane};
+use super::fairness::Fairness;
+use mainspring_abi::{Nanos, ThreadRef};
+use mainspring_sched::State;
+
+impl<N: Number> Fairness<N> {
+    /// `thread` is ready, on its context or for its share.
+    pub(super) fn wake_up(
+        &mut self,
+        book: &Book,
+        grants: &Grants,
+        at: usize,
+        now: u64,
+        thread: ThreadRef,
+        reschedule: bool,
+    ) -> Result<(), String> {
+        if grants.lane(thread) != Lane::Fair {
+            return Ok(());
+        }
+        self.wake(at, thread.index());
+        if grants.holds(thread) {
+            // It goes on without its context, and hurries nobody.
+            self.enqueue(at, thread.index());
+            return Ok(());
+        }
+        self.publish(book, at, now, thread.index(), reschedule)
+    }
+
+    /// Thread number `index` stops competing for its share, if it did.
+    pub(super) fn withdraw(&mut self, at: usize, index: u32) {
+        self.competitor_mut(index).tag = None;
+        if self.places[at].fluid.standing(index).awake {
+            self.places[at].fluid.sleep(index);
+            self.doubt(at);
+        }
+    }
+
+    /// Whoever went on without its context until the refill came is on it again.
+    pub(super) fn refill(&mut self, at: usize, grants: &Grants) {
+        for (thread, lane) in &grants.refilled {
+            if *lane == Lane::Fair {
+                self.withdraw(at, thread.index());
+            }
+        }
+    }
+
+    pub(super) fn bind(
+        &mut self,
+        book: &Book,
+        grants: &Grants,
+        at: usize,
+        now: u64,
+        thread: ThreadRef,
+    ) -> Result<(), String> {
+        let index = thread.index();
+        self.competitor_mut(index).holds = true;
+        let state = book.on(at).find(|(one, ..)| *one == thread).map(|(_, _, state)| state);
+        match state {
+            Some(State::Running) => {
+                self.charge(book, at, now, index);
+                self.withdraw(at, index);
+                self.places[at].slice_end = grants.budget_end(book, at).map_or(now, Nanos::get);
+                Ok(())
+            }
+            Some(State::Queued | State::Direct) => {
+                self.withdraw(at, index);
+                if self.places[at].direct == Some(index) {
+                    self.places[at].direct = None;
+                }
+                self.wake_up(book, grants, at, now, thread, false)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn unbind(&mut self, book: &Book, at: usize, now: u64, thread: ThreadRef) {
+        let index = thread.index();
+        self.competitor_mut(index).holds = false;
+        let state = book.on(at).find(|(one, ..)| *one == thread).map(|(_, _, state)| state);
+        let ready = matches!(state, Some(State::Queued | State::Throttled));
+        if state == Some(State::Running) {
+            self.charge(book, at, now, index);
+            self.places[at].slice_end = now;
+        }
+        if (ready || state == Some(State::Running)) && !self.places[at].fluid.standing(index).awake {
+            self.wake(at, index);
+        }
+        if ready {
+            self.contend(book, at, now);
+            self.enqueue(at, index);
+        }
+    }
+
+    /// `thread` could go on, on its context or for its share.
+    pub(super) fn stop(&mut self, at: usize, grants: &Grants, thread: ThreadRef) {
+        let index = thread.index();
+        match (grants.lane(thread), self.places[at].fluid.standing(index).awake) {
+            (Lane::Fair, true) => self.requeue(at, index),
+            (Lane::Fair, false) => {
+                // Its context is used up, and it goes on without.
+                self.wake(at, index);
+                self.enqueue(at, index);
+            }
+            (Lane::Context | Lane::Throttled, _) => self.withdraw(at, index),
+        }
+    }
+
+    pub(super) fn fall_asleep(&mut self, book: &Book, at: usize, index: u32) {
+        self.competitor_mut(index).used = 0;
+        if !book.page(at).on_context {
+            self.places[at].fluid.sleep(index);
+            self.doubt(at);
+        }
+    }
+}
