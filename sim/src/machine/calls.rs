@@ -12,7 +12,7 @@ use mainspring_sched::{Authority, Stop, Timeout, Via, WaitKind};
 use mainspring_workload::{Call, Lateness, Span};
 
 /// What a thread does once it is on another CPU.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Errand {
     /// Serves a request.
     Serve(Request),

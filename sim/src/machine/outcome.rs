@@ -65,7 +65,6 @@ impl Machine<'_> {
             telemetry,
             schedule: self.schedule.take(),
             wall_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            ..Report::default()
         })
     }
 
