@@ -15,12 +15,18 @@ CONFORMANCE = $(CARGO) run --quiet --locked --package mainspring-conformance --
 # What the build calls, and the Debian package that has it: command:package.
 BUILD_NEEDS := cc:build-essential git:git
 BENCH_NEEDS := valgrind:valgrind
+QEMU_NEEDS := qemu-system-x86_64:qemu-system-x86
+
+# The kernel and its programs are a workspace of their own, built below $(OUT)/kernel.
+KERNEL_CARGO = cd kernel && CARGO_TARGET_DIR="$(abspath $(OUT))/kernel" $(CARGO)
+PROOF = MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" $(CARGO) run --quiet --locked --package mainspring-machine --
+KERNEL_PROOFS := smoke spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle hostile
 
 # Packages that measure rather than test: linted, never run by `make test`.
 NOT_TESTED := mainspring-bench-core mainspring-bench-ring
 
 LINT_PHASES := fmt-check clippy doc licences advisories
-TEST_PHASES := $(LINT_PHASES) unit loom conformance-summary
+TEST_PHASES := $(LINT_PHASES) unit loom kernel-proofs conformance-summary
 
 # Installs the packages of $(1) whose command is missing; asks nothing of the network when none is.
 define install-missing
@@ -114,18 +120,23 @@ lint: setup ## Format, clippy, documentation, licences, advisories
 .PHONY: fmt
 fmt: ## Format all code in place
 	$(CARGO) fmt --all
+	$(KERNEL_CARGO) fmt --all
 
 .PHONY: fmt-check
 fmt-check: ## Fail on code that rustfmt would change
 	$(CARGO) fmt --all --check
+	$(KERNEL_CARGO) fmt --all --check
 
 .PHONY: clippy
 clippy: ## Clippy on all targets, warnings are errors
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(KERNEL_CARGO) clippy --locked --workspace -- -D warnings
 
 .PHONY: doc
 doc: ## Build the API documentation, warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --workspace
+	$(KERNEL_CARGO) rustdoc --locked --package mainspring-kernel --bin kernel -- -D warnings --document-private-items
+	$(KERNEL_CARGO) rustdoc --locked --package mainspring-user --lib -- -D warnings
 
 .PHONY: licences
 licences: ## Check the licences of all third-party packages against deny.toml
@@ -148,9 +159,14 @@ unit: ## Run all tests of the workspace, documentation tests included
 	$(CARGO) test --locked --workspace $(NOT_TESTED:%=--exclude %) --quiet
 
 .PHONY: loom
-loom: ## Model-check the rings' wake protocol and ownership, mutants included
+loom: ## Model-check the rings' and the runtime's protocols
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$(OUT)/loom" \
-	    $(CARGO) test --locked --release --package mainspring-ring --test loom --quiet
+	    $(CARGO) test --locked --release --package mainspring-ring --package mainspring-runtime --test loom --quiet
+
+.PHONY: trees
+trees: ## A million random nursery trees, and a million waiting tasks, on the Linux runtime
+	MAINSPRING_TREES=1000000 $(CARGO) test --locked --release --package mainspring-runtime --test trees -- --nocapture
+	MAINSPRING_TASKS=1000000 $(CARGO) test --locked --release --package mainspring-runtime --test million -- --nocapture
 
 .PHONY: fuzz-ring-valgrind
 fuzz-ring-valgrind: setup-valgrind ## The rings' hostile-peer fuzzer under valgrind
@@ -165,6 +181,41 @@ conformance: ## Which requirements have a citing test (ARGS="--part core --group
 .PHONY: conformance-summary
 conformance-summary:
 	$(CONFORMANCE) report --summary
+
+##@ Kernel
+
+.PHONY: setup-qemu
+setup-qemu: setup ## Install QEMU, if it is missing
+	$(call install-missing,$(QEMU_NEEDS))
+
+.PHONY: kernel
+kernel: setup ## Build the kernel and its user programs
+	$(KERNEL_CARGO) build --quiet --release --locked --workspace
+
+.PHONY: kernel-proofs
+kernel-proofs: setup-qemu kernel run-workload ## Run every proof of the kernel under QEMU
+	$(PROOF) $(KERNEL_PROOFS)
+
+.PHONY: run-workload
+run-workload: setup-qemu kernel ## A workload on the kernel, and its flight record replayed in the simulator (FILE=...)
+	mkdir -p "$(OUT)"
+	export MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release"
+	$(CARGO) run --quiet --locked --package mainspring-cli -- run $(or $(FILE),workloads/tour.toml) \
+	    --on qemu --record "$(OUT)/kernel-run.msr"
+	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-run.msr"
+
+.PHONY: $(KERNEL_PROOFS:%=run-%)
+$(KERNEL_PROOFS:%=run-%): run-%: setup-qemu kernel
+	$(PROOF) --verbose $(if $(CPUS),--cpus $(CPUS)) $(if $(TIMES),--times $(TIMES)) $*
+
+.PHONY: proofs
+proofs: ## List the proofs; `make run-NAME` runs one (CPUS=4, TIMES=10)
+	$(PROOF) --list
+
+.PHONY: schema
+schema: setup ## Generate the code of the capabilities' interfaces anew (needs the capnp compiler)
+	$(call install-missing,capnp:capnproto)
+	$(CARGO) run --quiet --locked --package mainspring-schema --example generate
 
 ##@ Measure
 
@@ -191,6 +242,10 @@ bench-sim: build ## Simulated decisions per second, and the largest machine
 	                name, decisions, wall_ns / 1e9, decisions * 1e3 / wall_ns
 	        }' "$$json"
 	done
+
+.PHONY: bench-kernel
+bench-kernel: setup-qemu kernel ## Instructions of the kernel's paths, counted by QEMU: exact and repeatable
+	$(PROOF) --verbose bench
 
 .PHONY: bench-ring
 bench-ring: setup ## No-op requests through our rings beside io_uring: rate and round trip

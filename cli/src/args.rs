@@ -17,6 +17,7 @@ Examples:
   mainspring run workloads/tour.toml                     the report, in the terminal
   mainspring run workloads/tour.toml --html tour.html    and the timeline, as a web page
   mainspring run workloads/tour.toml --record tour.msr   and the record of every decision
+  mainspring run workloads/tour.toml --on qemu           the same file, on the kernel
   mainspring replay tour.msr                             make the same decisions again
   mainspring explain tour.msr --thread editor --at 12.5ms
   mainspring admit workloads/audio-graph.toml            will every deadline hold?
@@ -102,6 +103,8 @@ pub enum Command {
     /// Say why a thread of a recorded run ran, or did not run, at some time.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+    /// Boot the kernel under QEMU with a console to look around in.
+    Boot(BootArgs),
     /// Print the completion script of a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
@@ -113,7 +116,7 @@ pub struct RunArgs {
     /// The workload file, or `-` for standard input.
     pub file: PathBuf,
 
-    /// The machine to run on; `sim` is the simulator.
+    /// The machine to run on: `sim` is the simulator, `qemu` the kernel (build it with `make kernel`).
     #[arg(long, value_enum, value_name = "MACHINE", default_value_t = Machine::Sim)]
     pub on: Machine,
 
@@ -194,6 +197,14 @@ pub struct ExplainArgs {
     pub at: Nanos,
 }
 
+/// `mainspring boot`.
+#[derive(Debug, Args)]
+pub struct BootArgs {
+    /// How many CPUs.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub cpus: u32,
+}
+
 /// `mainspring completions`.
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
@@ -208,6 +219,7 @@ pub struct CompletionsArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Machine {
     Sim,
+    Qemu,
 }
 
 /// What the report looks like.

@@ -1,6 +1,7 @@
 //! Everything that can go wrong, and what the program's caller learns from it: a message that begins with the file
 //! concerned and ends with what to do, and an exit code.
 
+use crate::qemu::QemuError;
 use mainspring_sim::RunError;
 use mainspring_sim::explain::ExplainError;
 use mainspring_sim::replay::ReplayError;
@@ -45,6 +46,13 @@ pub enum Failure {
     NotAdmitted {
         /// The workload, as errors call it.
         name: String,
+    },
+    /// The kernel could not run it.
+    Qemu {
+        /// The workload, as errors call it.
+        name: String,
+        /// Why.
+        error: QemuError,
     },
     /// A flight record cannot be opened.
     Open {
@@ -119,6 +127,7 @@ impl fmt::Display for Failure {
                 f,
                 "{name}: not admitted\nhelp: grant less, for longer periods or later deadlines, or let contexts use more CPUs"
             ),
+            Self::Qemu { name, error } => write!(f, "{name}: {error}"),
             Self::Open { path, cause } => write!(
                 f,
                 "{}: {cause}\nhelp: give the path of a flight record, which `mainspring run FILE --record OUT` writes",
@@ -156,6 +165,7 @@ impl std::error::Error for Failure {
             Self::Taken { .. } | Self::NotAdmitted { .. } => None,
             Self::Write { cause, .. } | Self::Print(cause) | Self::Open { cause, .. } => Some(cause),
             Self::Run { error, .. } => Some(error),
+            Self::Qemu { error, .. } => Some(error),
             Self::Replay { error, .. } => Some(error),
             Self::Explain { error, .. } => Some(error),
         }

@@ -5,6 +5,7 @@
 
 mod admit;
 mod args;
+mod boot;
 mod check;
 mod completions;
 mod explain;
@@ -13,6 +14,7 @@ mod input;
 mod outfile;
 mod output;
 mod progress;
+mod qemu;
 mod replay;
 mod run;
 
@@ -41,6 +43,7 @@ fn execute(command: &Command, output: Output) -> Result<(), Failure> {
         Command::Check(args) => check::check(args, output),
         Command::Replay(args) => replay::replay(args, output),
         Command::Explain(args) => explain::explain(args, output),
+        Command::Boot(args) => boot::boot(args, output),
         Command::Completions(args) => completions::completions(args, output),
     }
 }

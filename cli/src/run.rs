@@ -9,6 +9,7 @@ use crate::input;
 use crate::outfile::{OutFile, Target};
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::qemu;
 use mainspring_abi::Nanos;
 use mainspring_report::{Report, html, json_to, perfetto, text};
 use mainspring_sim::watch::Watch;
@@ -24,6 +25,10 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     let mut files = Files::open(args)?;
     let mut report = match args.on {
         Machine::Sim => simulate(args, &workload, files.record.as_mut(), output)?,
+        Machine::Qemu => {
+            let mut record = files.record.as_mut().map(|file| BufWriter::new(file.writer()));
+            qemu::run(args, &workload, record.as_mut().map(|writer| writer as &mut dyn Write), output)?
+        }
     };
     let written = files.write(&report)?;
     if !args.schedule {

@@ -4,11 +4,20 @@
 const OFFSET: u64 = 0xCBF2_9CE4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01B3;
 
+/// The digest of the decisions so far.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Digest(u64);
+pub struct Digest(u64);
+
+impl Default for Digest {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Digest {
-    pub(crate) fn new() -> Self {
+    /// Of no decision.
+    #[must_use]
+    pub fn new() -> Self {
         Self(OFFSET)
     }
 
@@ -20,7 +29,7 @@ impl Digest {
 
     /// One decision: on which CPU, when, and which thread, `None` for idle.
     #[inline]
-    pub(crate) fn decision(&mut self, now_ns: u64, cpu: usize, thread: Option<u32>) {
+    pub fn decision(&mut self, now_ns: u64, cpu: usize, thread: Option<u32>) {
         self.word(now_ns);
         self.word((cpu as u64) << 32 | u64::from(thread.unwrap_or(u32::MAX)));
     }

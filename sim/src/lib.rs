@@ -7,7 +7,7 @@
 pub mod admission;
 mod board;
 pub mod check;
-mod digest;
+pub mod digest;
 pub mod explain;
 mod latency;
 mod machine;

@@ -4,7 +4,7 @@ mod common;
 
 use common::{checked, workload};
 use mainspring_abi::Nanos;
-use mainspring_sched::flight::{Event, EventRef, Outcome};
+use mainspring_sched::flight::Outcome;
 use mainspring_sched::{Decision, State};
 use mainspring_sim::check::Bound;
 use mainspring_sim::explain::{ExplainError, Explanation, explain};
@@ -97,33 +97,6 @@ fn newer_older_and_foreign_files_are_refused_by_name() {
     }
 }
 
-/// The event as it is given to a recorder.
-fn borrowed(event: &Event) -> EventRef<'_> {
-    match event {
-        Event::Accept(entity, via) => EventRef::Accept(entity, *via),
-        Event::Resched(stop) => EventRef::Resched(stop),
-        Event::ExitCurrent => EventRef::ExitCurrent,
-        Event::Wake(seat) => EventRef::Wake(*seat),
-        Event::HandOff(seat) => EventRef::HandOff(*seat),
-        Event::Hold(seat) => EventRef::Hold(*seat),
-        Event::Release(seat) => EventRef::Release(*seat),
-        Event::Remove(seat) => EventRef::Remove(*seat),
-        Event::Give(thief) => EventRef::Give(*thief),
-        Event::Timer => EventRef::Timer,
-        Event::Expire => EventRef::Expire,
-        Event::RescheduleReceived => EventRef::RescheduleReceived,
-        Event::EnterIdle(conditions) => EventRef::EnterIdle(conditions),
-        Event::SetWeight(seat, weight) => EventRef::SetWeight(*seat, *weight),
-        Event::SetClass(seat, class) => EventRef::SetClass(*seat, *class),
-        Event::BlockCurrent(kind, timeout) => EventRef::BlockCurrent(*kind, timeout.as_ref()),
-        Event::Bind(seat, context) => EventRef::Bind(*seat, context),
-        Event::Unbind(seat) => EventRef::Unbind(*seat),
-        Event::Lend(seat, to) => EventRef::Lend(*seat, *to),
-        Event::WriteOff(seat) => EventRef::WriteOff(*seat),
-        Event::Nohz(event) => EventRef::Nohz(event),
-    }
-}
-
 /// Writes `bytes` again, with `alter` free to change each outcome, and with checksums that fit.
 fn rewritten(bytes: &[u8], mut alter: impl FnMut(u64, &mut Outcome)) -> Vec<u8> {
     let mut reader = RecordReader::new(bytes).expect("a sound record");
@@ -133,7 +106,7 @@ fn rewritten(bytes: &[u8], mut alter: impl FnMut(u64, &mut Outcome)) -> Vec<u8> 
         match reader.next_item().expect("a sound record") {
             Item::Record { now, cpu, event, mut outcome } => {
                 alter(number, &mut outcome);
-                recorder.begin(now, cpu, borrowed(&event));
+                recorder.begin(now, cpu, event.borrowed());
                 recorder.finish(outcome).expect("memory takes it");
             }
             Item::End(trailer) => {

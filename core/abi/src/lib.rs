@@ -5,8 +5,11 @@
 //! constructor that can refuse, and the refusal says what would have been accepted.
 #![no_std]
 
+pub mod boot;
 mod cpu_set;
 mod ids;
+pub mod kernel;
+pub mod plan;
 mod policy;
 pub mod request;
 pub mod ring;

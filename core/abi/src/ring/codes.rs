@@ -89,6 +89,26 @@ codes! {
         DependencyFailed = 13, "CAP_ERR_DEPENDENCY_FAILED", "a request that this one depends on did not complete";
         /// The ring is being torn down.
         RingClosed = 14, "CAP_ERR_RING_CLOSED", "the ring is being torn down; read what is left and unmap it";
+        /// The number names no capability of the caller, or one that has been revoked.
+        InvalidCapability = 15, "CAP_ERR_INVALID_CAPABILITY", "no such capability, or no longer; use one that was granted";
+        /// The capability does not have the method, or not the right to it.
+        NoSuchMethod = 16, "CAP_ERR_NO_SUCH_METHOD", "the capability has no such method";
+        /// An address is not the caller's to read or write.
+        BadAddress = 17, "CAP_ERR_BAD_ADDRESS", "an address is not mapped for that, or the buffer is too small or too large";
+        /// A parameter makes no sense.
+        InvalidParameter = 18, "CAP_ERR_INVALID_PARAMETER", "a parameter is missing, malformed or out of range";
+        /// The process has as many of these as it may.
+        QuotaExceeded = 19, "CAP_ERR_QUOTA_EXCEEDED", "the process has as many as it may; let one end first";
+        /// There is no memory for it.
+        NoMemory = 20, "CAP_ERR_NO_MEMORY", "no memory left for it; free some and try again";
+        /// What was asked for by name is not there.
+        NotFound = 21, "CAP_ERR_NOT_FOUND", "nothing has that name";
+        /// The other side has ended.
+        PeerGone = 22, "CAP_ERR_PEER_GONE", "the other side has ended; there will be no answer";
+        /// The time was over before it happened.
+        TimedOut = 23, "CAP_ERR_TIMED_OUT", "the deadline passed before it happened";
+        /// A queue that the request needs is full.
+        Overloaded = 24, "CAP_ERR_OVERLOADED", "a queue that it needs is full; try again later";
     }
 }
 

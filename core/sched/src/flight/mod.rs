@@ -71,6 +71,36 @@ pub enum Event {
     Nohz(NohzEvent),
 }
 
+impl Event {
+    /// The event as a recorder takes it.
+    #[must_use]
+    pub fn borrowed(&self) -> EventRef<'_> {
+        match self {
+            Self::Accept(entity, via) => EventRef::Accept(entity, *via),
+            Self::Resched(stop) => EventRef::Resched(stop),
+            Self::ExitCurrent => EventRef::ExitCurrent,
+            Self::Wake(seat) => EventRef::Wake(*seat),
+            Self::HandOff(seat) => EventRef::HandOff(*seat),
+            Self::Hold(seat) => EventRef::Hold(*seat),
+            Self::Release(seat) => EventRef::Release(*seat),
+            Self::Remove(seat) => EventRef::Remove(*seat),
+            Self::Give(thief) => EventRef::Give(*thief),
+            Self::Timer => EventRef::Timer,
+            Self::Expire => EventRef::Expire,
+            Self::RescheduleReceived => EventRef::RescheduleReceived,
+            Self::EnterIdle(conditions) => EventRef::EnterIdle(conditions),
+            Self::SetWeight(seat, weight) => EventRef::SetWeight(*seat, *weight),
+            Self::SetClass(seat, class) => EventRef::SetClass(*seat, *class),
+            Self::BlockCurrent(kind, timeout) => EventRef::BlockCurrent(*kind, timeout.as_ref()),
+            Self::Bind(seat, context) => EventRef::Bind(*seat, context),
+            Self::Unbind(seat) => EventRef::Unbind(*seat),
+            Self::Lend(seat, to) => EventRef::Lend(*seat, *to),
+            Self::WriteOff(seat) => EventRef::WriteOff(*seat),
+            Self::Nohz(event) => EventRef::Nohz(event),
+        }
+    }
+}
+
 /// An event that is about to be given to a CPU.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "each variant is the method of `Cpu` of the same name")]

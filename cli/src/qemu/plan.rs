@@ -1,0 +1,160 @@
+//! A workload as the words that the kernel's workload program reads.
+
+use mainspring_abi::plan::{MAGIC, NONE, step};
+use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy};
+use mainspring_workload::{Call, Span, Start, Step, ThreadSpec, ThreadTarget, Workload};
+use std::fmt::Write;
+
+/// Instances that one process of the kernel has room for, beside the thread that starts them.
+const INSTANCES: usize = 100;
+const CPUS: usize = 16;
+const ENDPOINTS: usize = 7;
+
+/// The boot manifest: how to schedule, and the program with its capabilities.
+pub fn manifest(workload: &Workload, record_bytes: usize) -> String {
+    let machine = &workload.machine;
+    let policy = match machine.policy {
+        Policy::Eevdf => "eevdf",
+        Policy::Wfq => "wfq",
+    };
+    let mut caps = String::from("console,timer,threads,control,park,policy,info");
+    for endpoint in 0..workload.endpoints.len() {
+        let _ = write!(caps, ",call:{endpoint},serve:{endpoint}");
+    }
+    format!(
+        "policy {policy}\nquantum_ns {}\ntick_ns {}\nrecord_bytes {record_bytes}\nstart workload {caps} data=plan\n",
+        machine.quantum.get(),
+        machine.tick.get()
+    )
+}
+
+/// The plan, or what about the workload the kernel cannot do.
+pub fn encode(workload: &Workload, seed: u64) -> Result<Vec<u8>, String> {
+    let instances: usize = workload.threads.iter().map(ThreadSpec::instances).sum();
+    if instances > INSTANCES {
+        return Err(format!("{instances} threads; the workload program has room for {INSTANCES}"));
+    }
+    if workload.machine.cpus > CPUS {
+        return Err(format!("{} CPUs; the kernel starts at most {CPUS}", workload.machine.cpus));
+    }
+    if workload.endpoints.len() > ENDPOINTS {
+        return Err(format!(
+            "{} endpoints; the workload program is granted at most {ENDPOINTS}",
+            workload.endpoints.len()
+        ));
+    }
+    if workload.network.is_some() {
+        return Err("the kernel has no network; remove [network]".to_owned());
+    }
+    if let Some(table) = authority(workload) {
+        return Err(format!("the kernel does not know [[{table}]] yet; remove it, or run on the simulator"));
+    }
+    let mut words = vec![MAGIC, workload.machine.duration.get(), seed, workload.threads.len() as u64];
+    for spec in &workload.threads {
+        table(spec, &mut words)?;
+    }
+    Ok(words.into_iter().flat_map(u64::to_le_bytes).collect())
+}
+
+/// The first table of the workload that grants something only the simulator can grant.
+fn authority(workload: &Workload) -> Option<&'static str> {
+    let tables = [
+        (workload.contexts.is_empty(), "context"),
+        (workload.leases.is_empty(), "lease"),
+        (workload.islands.is_empty(), "island"),
+        (workload.rings.is_empty(), "ring"),
+        (workload.operations.is_empty(), "at"),
+        (workload.policy.is_none(), "policy"),
+    ];
+    tables.into_iter().find(|(absent, _)| !absent).map(|(_, table)| table)
+}
+
+fn table(spec: &ThreadSpec, words: &mut Vec<u64>) -> Result<(), String> {
+    let class = match spec.latency {
+        LatencyClass::Interactive => 0,
+        LatencyClass::Normal => 1,
+        LatencyClass::Batch => 2,
+    };
+    let (earliest, latest) = match spec.start {
+        Start::At(span) => (span.min.get(), span.max.get()),
+        Start::Spawned => (NONE, NONE),
+    };
+    words.extend([
+        spec.instances() as u64,
+        u64::from(spec.weight.get()),
+        class,
+        spec.request.map_or(0, Nanos::get),
+        spec.cpus.as_ref().map_or(0, bits),
+        earliest,
+        latest,
+        spec.times.unwrap_or(NONE),
+        spec.program.len() as u64,
+    ]);
+    for one in &spec.program {
+        words.extend(encoded(one)?);
+    }
+    Ok(())
+}
+
+fn bits(cpus: &CpuSet) -> u64 {
+    (0..CPUS)
+        .filter(|cpu| CpuId::new(*cpu).is_ok_and(|cpu| cpus.contains(cpu)))
+        .fold(0, |bits, cpu| bits | 1 << cpu)
+}
+
+fn timeout(span: Option<Span>) -> [u64; 2] {
+    span.map_or([NONE, NONE], |span| [span.min.get(), span.max.get()])
+}
+
+fn target(target: ThreadTarget) -> [u64; 2] {
+    [target.thread as u64, target.instance.map_or(NONE, u64::from)]
+}
+
+fn encoded(one: &Step) -> Result<[u64; 4], String> {
+    Ok(match *one {
+        Step::Run(Span { min, max }) => [step::RUN, min.get(), max.get(), 0],
+        Step::RunForever => [step::RUN_FOREVER, 0, 0, 0],
+        Step::Sleep(Span { min, max }) => [step::SLEEP, min.get(), max.get(), 0],
+        Step::Every(period) => [step::EVERY, period.get(), 0, 0],
+        Step::Yield => [step::YIELD, 0, 0, 0],
+        Step::Park { timeout: span } => {
+            let [least, most] = timeout(span);
+            [step::PARK, least, most, 0]
+        }
+        Step::Unpark(whom) => {
+            let [table, instance] = target(whom);
+            [step::UNPARK, table, instance, 0]
+        }
+        Step::Call(call) if call == Call::plain(call.endpoint, call.timeout) => {
+            let [least, most] = timeout(call.timeout);
+            [step::CALL, call.endpoint as u64, least, most]
+        }
+        Step::Recv { endpoint, timeout: span } => {
+            let [least, most] = timeout(span);
+            [step::RECV, endpoint as u64, least, most]
+        }
+        Step::Reply => [step::REPLY, 0, 0, 0],
+        Step::Spawn(table) => [step::SPAWN, table as u64, 0, 0],
+        Step::Join { target: whom, timeout: span } => {
+            let [table, instance] = target(whom);
+            [step::JOIN, table, instance, timeout(span)[1]]
+        }
+        Step::Weight(weight) => [step::WEIGHT, u64::from(weight.get()), 0, 0],
+        Step::Exit => [step::EXIT, 0, 0, 0],
+        Step::Call(_) => {
+            return Err(
+                "a call with `needs`, `deadline` or `drop`, which the kernel does not know yet".to_owned()
+            );
+        }
+        Step::Throw
+        | Step::Bind(_)
+        | Step::Unbind
+        | Step::Revoke(_)
+        | Step::Drain(_)
+        | Step::Lease(_)
+        | Step::Release(_)
+        | Step::Submit { .. }
+        | Step::Complete { .. }
+        | Step::Poll(_) => return Err(format!("a step that the kernel does not know yet: {one:?}")),
+    })
+}

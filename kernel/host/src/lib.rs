@@ -1,0 +1,5 @@
+//! The kernel from the host's side: boot images, QEMU, and the proofs that run in it.
+
+pub mod image;
+pub mod proof;
+pub mod qemu;

@@ -1,0 +1,85 @@
+//! `kernel-proof NAME...`: runs proofs of the kernel under QEMU.
+
+use mainspring_machine::proof::{self, PROOFS, Proof};
+use std::process::ExitCode;
+
+const HELP: &str = "\
+usage: kernel-proof [--verbose] [--cpus N] [--times N] NAME...
+       kernel-proof --list
+
+Each proof boots the kernel under QEMU, waits for its markers, and fails if one is missing,
+if the machine ends badly, or if its time is over. `all` stands for all of them.";
+
+struct Options {
+    verbose: bool,
+    cpus: Option<u32>,
+    times: u32,
+    proofs: Vec<&'static Proof>,
+}
+
+fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
+    let mut options = Options { verbose: false, cpus: None, times: 1, proofs: Vec::new() };
+    let mut arguments = arguments.peekable();
+    while let Some(word) = arguments.next() {
+        let mut number = || {
+            let text = arguments.next().ok_or(format!("{word} needs a number"))?;
+            text.parse::<u32>()
+                .ok()
+                .filter(|n| (1..=16).contains(n))
+                .ok_or(format!("{text} is not a number from 1 to 16"))
+        };
+        match word.as_str() {
+            "--help" | "-h" | "--list" => return Ok(None),
+            "--verbose" | "-v" => options.verbose = true,
+            "--cpus" => options.cpus = Some(number()?),
+            "--times" => options.times = number()?,
+            "all" => options.proofs.extend(PROOFS),
+            name => options
+                .proofs
+                .push(proof::find(name).ok_or(format!("no proof is called {name}; see --list"))?),
+        }
+    }
+    if options.proofs.is_empty() { Err("which proof? see --list".to_owned()) } else { Ok(Some(options)) }
+}
+
+fn main() -> ExitCode {
+    let options = match parse(std::env::args().skip(1)) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{HELP}\n");
+            for proof in PROOFS {
+                println!("  {:<28} {}", proof.name, proof.about);
+            }
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("kernel-proof: {error}\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut failures = 0;
+    let mut passes = 0;
+    for proof in &options.proofs {
+        for cpus in options.cpus.map_or(proof.cpus.to_vec(), |cpus| vec![cpus]) {
+            for _ in 0..options.times {
+                let shown = |line: &str| {
+                    if options.verbose {
+                        println!("    {line}");
+                    }
+                };
+                match proof.run(cpus, shown) {
+                    Ok(run) => {
+                        passes += 1;
+                        println!("ok    {:<28} {cpus} CPUs {:>6} ms", proof.name, run.took.as_millis());
+                    }
+                    Err(error) => {
+                        failures += 1;
+                        println!("FAIL  {error}");
+                    }
+                }
+            }
+        }
+    }
+    println!("{passes} passed, {failures} failed");
+    if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

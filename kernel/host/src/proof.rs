@@ -1,0 +1,264 @@
+//! Proofs: a manifest, programs that try something in ring 3, and the lines that must come of it.
+
+use crate::image;
+use crate::qemu::{Machine, Run, RunError, SUCCESS};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// A proof.
+#[derive(Clone, Copy, Debug)]
+pub struct Proof {
+    /// `make run-NAME` runs it.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// The machines to run it on, by number of CPUs.
+    pub cpus: &'static [u32],
+    /// What the boot manifest starts: `start` or `serve`, the program, its capabilities, its argument.
+    pub starts: &'static [(&'static str, &'static str, &'static str, &'static str)],
+    /// Programs of the boot image.
+    pub programs: &'static [&'static str],
+    /// Texts that must all appear in the serial output, each in a line of its own.
+    pub markers: &'static [&'static str],
+    /// Whether time counts instructions.
+    pub icount: bool,
+    /// Seconds after which it has failed.
+    pub seconds: u64,
+}
+
+/// Lines of the serial output that a failure shows.
+const TAIL: usize = 40;
+
+impl Proof {
+    /// Runs it on one machine; `Err` says what did not hold, for people.
+    pub fn run(&self, cpus: u32, watch: impl FnMut(&str)) -> Result<Run, String> {
+        let machine = Machine { cpus, icount: self.icount, ..Machine::default() };
+        let image = image::build(&self.manifest(), self.programs, &[]).map_err(|error| error.to_string())?;
+        let run = machine
+            .run(&image, Duration::from_secs(self.seconds), watch)
+            .map_err(|error: RunError| error.to_string())?;
+        match self.complaint(&run) {
+            None => Ok(run),
+            Some(what) => Err(self.explain(cpus, &run, &what)),
+        }
+    }
+
+    fn manifest(&self) -> String {
+        let argument = |text: &str| if text.is_empty() { String::new() } else { format!(" -- {text}") };
+        let line = |(how, program, caps, text): &(&str, &str, &str, &str)| {
+            format!("{how} {program} {caps}{}\n", argument(text))
+        };
+        self.starts.iter().map(line).collect()
+    }
+
+    /// What is wrong with a run.
+    fn complaint(&self, run: &Run) -> Option<String> {
+        let missing =
+            self.markers.iter().find(|marker| !run.serial.iter().any(|line| line.contains(**marker)));
+        match (run.code, missing) {
+            (None, Some(marker)) => Some(format!("{} s passed without the marker `{marker}`", self.seconds)),
+            (None, None) => Some(format!("{} s passed and the machine did not end", self.seconds)),
+            (Some(SUCCESS), None) => None,
+            (Some(SUCCESS), Some(marker)) => Some(format!("the marker `{marker}` is missing")),
+            (Some(code), _) => Some(format!("the machine ended with code {code}, not {SUCCESS}")),
+        }
+    }
+
+    fn explain(&self, cpus: u32, run: &Run, what: &str) -> String {
+        let mut text = format!("{} on {cpus} CPUs: {what}\n", self.name);
+        let from = run.serial.len().saturating_sub(TAIL);
+        let _ = writeln!(text, "--- the last {} lines of the serial output", run.serial.len() - from);
+        for line in &run.serial[from..] {
+            let _ = writeln!(text, "  {line}");
+        }
+        let _ = write!(text, "--- again: make run-{} CPUS={cpus}", self.name);
+        text
+    }
+}
+
+const ALL: &str = "console,timer,threads,control,processes,park,memory,policy,info";
+
+/// All proofs.
+pub const PROOFS: &[Proof] = &[
+    Proof {
+        name: "smoke",
+        about: "boot, preemption, ring fairness, blocked waits, direct handoff, exit, clean halt",
+        cpus: &[1],
+        starts: &[
+            ("serve", "echo", "console,serve:echo", ""),
+            ("start", "smoke", "console,timer,threads,control,park,info,policy,call:echo", ""),
+        ],
+        programs: &["smoke", "echo"],
+        markers: &[
+            "smoke: preemption=ok",
+            "smoke: registers=ok",
+            "smoke: blocked_waits=ok",
+            "smoke: ring_fairness=ok",
+            "smoke: deadlines=ok",
+            "smoke: fs_base=ok",
+            "smoke: direct_ipc=ok",
+            "exit: process=smoke code=0",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 30,
+    },
+    Proof {
+        name: "spawn",
+        about: "processes: wait, exit, kill; timer-smoke, timer-flood, thread-lifecycle",
+        cpus: &[1, 2],
+        starts: &[("start", "spawn", ALL, "")],
+        programs: &["spawn", "child", "timer-smoke", "timer-flood", "thread-lifecycle"],
+        markers: &[
+            "timer-smoke: ok",
+            "timer-flood: granted=64 refused=8",
+            "thread-lifecycle: quota=ok",
+            "thread-lifecycle: churn=ok",
+            "thread-lifecycle: ok",
+            "spawn: child=timer-smoke code=0",
+            "spawn: child=timer-flood code=0",
+            "spawn: child=thread-lifecycle code=0",
+            "spawn: cleanup=ok",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 60,
+    },
+    Proof {
+        name: "measure",
+        about: "timed park and resume; a process that ends with a thread still parked",
+        cpus: &[1, 2],
+        starts: &[("start", "measure", ALL, "")],
+        programs: &["measure", "child"],
+        markers: &[
+            "measure: park_timeout=ok",
+            "measure: park_resume=ok",
+            "measure: exit_with_parked_thread=ok",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 30,
+    },
+    Proof {
+        name: "thread-fairness",
+        about: "CPU shares follow weights",
+        cpus: &[1],
+        starts: &[("start", "fairness", ALL, "weights")],
+        programs: &["fairness"],
+        markers: &["fairness: heavy weight=256", "fairness: shares=ok", "kernel: status=ok"],
+        icount: false,
+        seconds: 30,
+    },
+    Proof {
+        name: "thread-fairness-weight-change",
+        about: "a thread that changes its own weight gets the new share",
+        cpus: &[1],
+        starts: &[("start", "fairness", ALL, "change")],
+        programs: &["fairness"],
+        markers: &["fairness: changed weight=128", "fairness: weight_change=ok", "kernel: status=ok"],
+        icount: false,
+        seconds: 30,
+    },
+    Proof {
+        name: "thread-scale",
+        about: "the same work by 1, 2 and 4 threads",
+        cpus: &[2],
+        starts: &[("start", "scale", ALL, "")],
+        programs: &["scale"],
+        markers: &["scale: threads=1", "scale: threads=2", "done=ok", "kernel: status=ok"],
+        icount: false,
+        seconds: 90,
+    },
+    Proof {
+        name: "smp",
+        about: "1, 2, 4 and 8 CPUs: stealing, wakes across, shootdown, siblings",
+        cpus: &[1, 2, 4, 8],
+        starts: &[("start", "smp", ALL, "")],
+        programs: &["smp", "shooter"],
+        markers: &[
+            "smp: all_work=ok",
+            "smp: wakes_across=ok",
+            "smp: shootdown=ok",
+            "smp: siblings=ok",
+            "smp: all=ok",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 60,
+    },
+    Proof {
+        name: "idle",
+        about: "one idle second on four CPUs: no ticks, and waits on time",
+        cpus: &[4],
+        starts: &[("start", "smp", ALL, "idle")],
+        programs: &["smp", "shooter"],
+        markers: &["smp: idle=ok", "kernel: status=ok"],
+        icount: false,
+        seconds: 30,
+    },
+    Proof {
+        name: "hostile",
+        about: "programs that do what they may not; each ends only itself",
+        cpus: &[1, 2],
+        starts: &[("start", "hostile", ALL, "")],
+        programs: &["hostile", "attack"],
+        markers: &["hostile: neighbour_share=ok", "hostile: attacks=32 memory=ok", "kernel: status=ok"],
+        icount: false,
+        seconds: 60,
+    },
+];
+
+/// What `make bench-kernel` runs: figures instead of claims.
+pub const BENCH: Proof = Proof {
+    name: "bench",
+    about: "instructions of the kernel's paths",
+    cpus: &[1],
+    starts: &[("serve", "echo", "console,serve:echo", ""), ("start", "bench", BENCH_CAPS, "")],
+    programs: &["bench", "echo", "child"],
+    markers: &["bench: endpoint_round_trip=", "bench: done=ok", "kernel: status=ok"],
+    icount: true,
+    seconds: 120,
+};
+
+const BENCH_CAPS: &str = "console,timer,threads,control,processes,park,policy,info,call:echo";
+
+/// The proof called `name`.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Proof> {
+    PROOFS.iter().chain([&BENCH]).find(|proof| proof.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(lines: &[&str], code: Option<i32>) -> Run {
+        Run { serial: lines.iter().map(|line| (*line).to_owned()).collect(), code, took: Duration::ZERO }
+    }
+
+    #[test]
+    fn a_proof_holds_only_with_every_marker_and_a_good_end() {
+        let proof = Proof { markers: &["one", "two"], ..PROOFS[0] };
+        assert_eq!(proof.complaint(&run(&["x one", "two y"], Some(SUCCESS))), None);
+        assert!(proof.complaint(&run(&["x one"], Some(SUCCESS))).is_some());
+        assert!(proof.complaint(&run(&["one", "two"], Some(3))).is_some());
+        assert!(proof.complaint(&run(&["one", "two"], None)).is_some());
+    }
+
+    #[test]
+    fn a_failure_shows_the_tail_and_how_to_repeat_it() {
+        let text = PROOFS[0].explain(2, &run(&["last words"], None), "it hung");
+        assert!(text.contains("last words") && text.contains("make run-smoke CPUS=2"), "{text}");
+    }
+
+    #[test]
+    fn every_proof_names_programs_that_its_manifest_starts() {
+        for proof in PROOFS {
+            for (how, program, _, _) in proof.starts {
+                assert!(["start", "serve"].contains(how), "{}: {how}", proof.name);
+                assert!(proof.programs.contains(program), "{}: {program}", proof.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The local APIC, in plain xAPIC mode: the timer of each CPU, and messages between CPUs.
+
+use super::ports::{PIT_HZ, mask_pics, pit_elapsed, pit_start};
+use super::{DIRECT_MAP, clock, cpu};
+use core::sync::atomic::{AtomicU64, Ordering};
+use mainspring_abi::{CpuId, Nanos};
+use mainspring_sched::ClockEvent;
+
+const BASE: u64 = 0xfee0_0000;
+const ID: u64 = 0x20;
+const EOI: u64 = 0xb0;
+const SPURIOUS: u64 = 0xf0;
+const COMMAND_LOW: u64 = 0x300;
+const COMMAND_HIGH: u64 = 0x310;
+const TIMER: u64 = 0x320;
+const INITIAL: u64 = 0x380;
+const CURRENT: u64 = 0x390;
+const DIVIDE: u64 = 0x3e0;
+
+const MASKED: u32 = 1 << 16;
+const PERIODIC: u32 = 1 << 17;
+const DELIVERING: u32 = 1 << 12;
+const DIVIDE_BY_16: u32 = 3;
+
+/// The timer's interrupt.
+pub const TIMER_VECTOR: u8 = 48;
+/// Another CPU asks for something: a look at the queue, or at pending flushes.
+pub const MESSAGE_VECTOR: u8 = 49;
+/// Nothing happened after all.
+pub const SPURIOUS_VECTOR: u8 = 255;
+/// Where the PIT would arrive if its line were open.
+pub const PIT_VECTOR: u8 = 32;
+
+/// Physical address of the register that ends an interrupt, for the entry code.
+pub const EOI_ADDRESS: u64 = DIRECT_MAP + BASE + EOI;
+
+/// Timer counts per nanosecond, with 32 binary places.
+static SCALE: AtomicU64 = AtomicU64::new(0);
+
+fn read(register: u64) -> u32 {
+    // SAFETY: the page of this CPU's local APIC, mapped uncached; reads have no side effects.
+    unsafe { ((DIRECT_MAP + BASE + register) as *const u32).read_volatile() }
+}
+
+fn write(register: u64, value: u32) {
+    // SAFETY: as above; what is written is decided in this file alone.
+    unsafe { ((DIRECT_MAP + BASE + register) as *mut u32).write_volatile(value) };
+}
+
+/// The old interrupt controllers are shut, this CPU's APIC is on, and the clocks have been measured.
+pub(super) fn init() {
+    mask_pics();
+    init_cpu();
+    measure();
+}
+
+/// Turns on the APIC of the calling CPU.
+pub(super) fn init_cpu() {
+    write(SPURIOUS, 0x100 | u32::from(SPURIOUS_VECTOR));
+    write(TIMER, MASKED | u32::from(TIMER_VECTOR));
+    write(DIVIDE, DIVIDE_BY_16);
+}
+
+const ROUND_MS: u64 = 10;
+const ROUNDS: usize = 5;
+
+/// All three clocks read together, and how long that took.
+struct Sample {
+    pit: u64,
+    stamp: u64,
+    timer: u64,
+    gap: u64,
+}
+
+fn sample() -> Option<Sample> {
+    let stamp = clock::counter();
+    let pit = pit_elapsed()?;
+    let timer = u64::from(u32::MAX - read(CURRENT));
+    Some(Sample { pit, stamp, timer, gap: clock::counter() - stamp })
+}
+
+/// One stretch of time on all three clocks.
+fn round() -> Option<(Sample, Sample)> {
+    write(INITIAL, u32::MAX);
+    pit_start();
+    let first = sample()?;
+    loop {
+        let last = sample()?;
+        if last.pit.saturating_sub(first.pit) * 1000 >= ROUND_MS * PIT_HZ {
+            return Some((first, last));
+        }
+    }
+}
+
+/// Measures the timer and the time stamp counter against the PIT. A host that holds the machine up does not stretch a
+/// round, since its end is read and not waited for; it may come between two readings, so the tightest round counts.
+fn measure() {
+    let mut best: Option<(u64, Sample, Sample)> = None;
+    let mut rounds = 0;
+    while rounds < ROUNDS {
+        let Some((first, last)) = round() else { continue };
+        rounds += 1;
+        let gap = first.gap.max(last.gap);
+        if best.as_ref().is_none_or(|(least, _, _)| gap < *least) {
+            best = Some((gap, first, last));
+        }
+    }
+    write(INITIAL, 0);
+    let Some((_, first, last)) = best else { return };
+    let nanos = (last.pit - first.pit) * 1_000_000_000 / PIT_HZ;
+    SCALE.store(((last.timer - first.timer).max(1) << 32) / nanos, Ordering::Relaxed);
+    clock::init(last.stamp - first.stamp, nanos);
+}
+
+/// Counts per millisecond of the timer, as measured.
+#[must_use]
+pub fn calibrate() -> u64 {
+    (SCALE.load(Ordering::Relaxed) * 1_000_000) >> 32
+}
+
+pub(super) fn end_of_interrupt() {
+    write(EOI, 0);
+}
+
+pub(super) fn id() -> u8 {
+    (read(ID) >> 24) as u8
+}
+
+fn command(target: u8, value: u32) {
+    while read(COMMAND_LOW) & DELIVERING != 0 {
+        core::hint::spin_loop();
+    }
+    write(COMMAND_HIGH, u32::from(target) << 24);
+    write(COMMAND_LOW, value);
+}
+
+pub(super) fn send_init(target: u8) {
+    command(target, 0x4500);
+}
+
+pub(super) fn send_startup(target: u8, page: u8) {
+    command(target, 0x4600 | u32::from(page));
+}
+
+/// Interrupts another CPU so that it looks at its queue and its pending flushes.
+pub fn send_reschedule(cpu: CpuId) {
+    if let Some(target) = cpu::apic_id(cpu.index()) {
+        command(target, 0x4000 | u32::from(MESSAGE_VECTOR));
+    }
+}
+
+/// The timer of the CPU that uses it.
+#[derive(Debug)]
+pub struct LapicTimer;
+
+impl LapicTimer {
+    fn counts(delta: Nanos) -> u32 {
+        let counts = (u128::from(delta.get()) * u128::from(SCALE.load(Ordering::Relaxed))) >> 32;
+        u32::try_from(counts).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+impl ClockEvent for LapicTimer {
+    fn program_periodic(&mut self, period: Nanos) {
+        write(TIMER, PERIODIC | u32::from(TIMER_VECTOR));
+        write(INITIAL, Self::counts(period));
+    }
+
+    fn program_oneshot(&mut self, delta: Nanos) {
+        write(TIMER, u32::from(TIMER_VECTOR));
+        write(INITIAL, Self::counts(delta));
+    }
+
+    fn stop(&mut self) {
+        write(TIMER, MASKED | u32::from(TIMER_VECTOR));
+        write(INITIAL, 0);
+    }
+
+    fn min_delta(&self) -> Nanos {
+        Nanos::from_micros(1)
+    }
+
+    fn max_delta(&self) -> Nanos {
+        Nanos::from_secs(1)
+    }
+}

@@ -1,0 +1,182 @@
+//! What a user thread is between two of its instructions.
+//!
+//! ```text
+//! +0    r15 r14 r13 r12 r11 r10 r9 r8 rbp rdi rsi rdx rcx rbx rax      pushed by the entry code
+//! +120  vector (0x100 for a system call), error
+//! +136  rip cs rflags rsp ss                                           pushed by the processor, or as if
+//! +176  FXSAVE area
+//! ```
+//!
+//! The processor's stack pointer for entries from user mode is +176 of the running thread: what it saves lands in place.
+
+use super::cpu;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+pub use super::paging::USER_END;
+
+pub(super) const FRAME_SIZE: usize = 176;
+pub(super) const SYSCALL: u64 = 0x100;
+/// A context that is restored whole but was not interrupted: a new thread.
+const FRESH: u64 = 0x101;
+
+const USER_CODE: u64 = 0x23;
+const USER_DATA: u64 = 0x1b;
+/// Interrupts on, and the bit that is always one.
+const USER_FLAGS: u64 = 0x202;
+
+/// The registers of a user thread.
+#[repr(C, align(16))]
+#[derive(Debug)]
+pub struct Context {
+    r15_to_r8: [u64; 8],
+    rbp: u64,
+    rdi: u64,
+    rsi: u64,
+    rdx: u64,
+    rcx: u64,
+    rbx: u64,
+    rax: u64,
+    vector: u64,
+    error: u64,
+    rip: u64,
+    cs: u64,
+    rflags: u64,
+    rsp: u64,
+    ss: u64,
+    fpu: [u8; 512],
+    fs_base: u64,
+}
+
+const _: () = assert!(core::mem::offset_of!(Context, fpu) == FRAME_SIZE);
+
+impl Context {
+    const EMPTY: Self = Self {
+        r15_to_r8: [0; 8],
+        rbp: 0,
+        rdi: 0,
+        rsi: 0,
+        rdx: 0,
+        rcx: 0,
+        rbx: 0,
+        rax: 0,
+        vector: FRESH,
+        error: 0,
+        rip: 0,
+        cs: USER_CODE,
+        rflags: USER_FLAGS,
+        rsp: 0,
+        ss: USER_DATA,
+        fpu: [0; 512],
+        fs_base: 0,
+    };
+
+    /// A thread that begins at `entry`.
+    pub fn start(&mut self, entry: u64, stack: u64, arguments: [u64; 3], fs_base: u64) {
+        *self = Self::EMPTY;
+        self.rip = entry;
+        self.rsp = stack;
+        [self.rdi, self.rsi, self.rdx] = arguments;
+        self.fs_base = fs_base;
+        // The state after power-on, with all exceptions masked.
+        self.fpu[0..2].copy_from_slice(&0x037f_u16.to_le_bytes());
+        self.fpu[24..28].copy_from_slice(&0x1f80_u32.to_le_bytes());
+    }
+
+    /// The system call's number and arguments.
+    #[must_use]
+    pub fn call(&self) -> (u64, [u64; 3]) {
+        (self.rax, [self.rdi, self.rsi, self.rdx])
+    }
+
+    /// What the system call returns.
+    pub fn answer(&mut self, value: u64) {
+        self.rax = value;
+    }
+
+    /// Where the thread is.
+    #[must_use]
+    pub fn instruction(&self) -> u64 {
+        self.rip
+    }
+
+    /// What caused the entry.
+    #[must_use]
+    pub(super) fn cause(&self) -> (u64, u64) {
+        (self.vector, self.error)
+    }
+
+    /// Sets the FS base, and the register too, since the thread is running.
+    pub fn set_fs_base(&mut self, base: u64) {
+        self.fs_base = base;
+        cpu::set_fs_base(base);
+    }
+}
+
+/// The context of a thread, which at most one CPU has.
+#[derive(Debug)]
+pub struct ContextCell {
+    context: UnsafeCell<Context>,
+    /// The CPU that has it, plus one.
+    owner: AtomicU32,
+}
+
+// SAFETY: the context is reached only by the CPU that `owner` names, see `bind`.
+unsafe impl Sync for ContextCell {}
+
+impl Default for ContextCell {
+    fn default() -> Self {
+        Self { context: UnsafeCell::new(Context::EMPTY), owner: AtomicU32::new(0) }
+    }
+}
+
+impl ContextCell {
+    /// Takes the context for this CPU.
+    ///
+    /// # Panics
+    ///
+    /// If another CPU has it: the same thread would run twice.
+    pub fn bind(&self) -> &mut Context {
+        let me = cpu::index() as u32 + 1;
+        // Acquire: pairs with the release in `unbind`; what the last CPU saved is visible here.
+        let before = self.owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
+        assert!(before.is_ok(), "a thread was about to run on two CPUs");
+        self.mine()
+    }
+
+    /// The context of a thread that this CPU has.
+    ///
+    /// # Panics
+    ///
+    /// If it has not.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the owner word makes this CPU its only user, and handlers are not nested"
+    )]
+    pub fn mine(&self) -> &mut Context {
+        assert_eq!(self.owner.load(Ordering::Relaxed), cpu::index() as u32 + 1, "another CPU's context");
+        // SAFETY: this CPU is the owner, is not interrupted in the kernel, and makes no second reference while one
+        // lives: each is used within one statement of the scheduler's code.
+        unsafe { &mut *self.context.get() }
+    }
+
+    /// Lets go of it: the thread may run elsewhere from now on.
+    pub fn unbind(&self) {
+        assert_eq!(self.owner.load(Ordering::Relaxed), cpu::index() as u32 + 1, "another CPU's context");
+        // Release: pairs with the acquire in `bind`.
+        self.owner.store(0, Ordering::Release);
+    }
+
+    /// Makes this the context that the CPU enters from and leaves to.
+    pub fn install(&self, switched: bool) {
+        let context = self.mine();
+        if switched {
+            if context.vector == SYSCALL {
+                // Somebody else's registers are loaded: the whole area is restored, not only cleared.
+                context.error = 1;
+            }
+            cpu::set_fs_base(context.fs_base);
+        }
+        cpu::set_entry(context);
+    }
+}

@@ -1,0 +1,56 @@
+//! The machine: everything that touches hardware, and all unsafe code of the kernel.
+//!
+//! What leaves this folder is safe to use in any order: a [`Frame`] is memory nobody else has, an [`AddressSpace`] reads
+//! and writes user memory by its own tables, a [`ContextCell`] is bound to one CPU at a time and says so loudly if it is
+//! not. Interrupts are off in the whole kernel but for the `hlt` of [`cpu::halt`], so kernel code is never interrupted
+//! and may use the red zone and SSE as compiled for the host.
+#![allow(unsafe_code)]
+
+mod apic;
+mod boot;
+mod boot_info;
+mod builtins;
+mod clock;
+mod context;
+pub mod cpu;
+mod features;
+mod frames;
+mod heap;
+mod paging;
+mod ports;
+mod ring_page;
+pub mod smp;
+mod traps;
+
+pub use apic::{LapicTimer, calibrate, send_reschedule};
+pub use boot_info::{BootInfo, physical_bytes};
+pub use clock::now;
+pub use context::{Context, ContextCell, USER_END};
+pub use frames::{Frame, PAGE, free_frames, total_frames};
+pub use heap::allocations;
+pub use paging::{AddressSpace, Flags, MapError};
+pub use ports::{ExitCode, Serial, exit, record_out};
+pub use ring_page::{RingMemory, ring_memory};
+pub use traps::Trap;
+
+/// Where the kernel is linked; the linker script says the same.
+pub const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
+
+/// Where all physical memory below 4 GiB appears, not executable.
+pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
+
+/// How much of it there is.
+pub const DIRECT_MAP_SIZE: u64 = 4 << 30;
+
+/// The kernel's first Rust: on the boot stack, with the first page tables.
+extern "C" fn start(start_info: u32) -> ! {
+    ports::init_serial();
+    let info = boot_info::parse(start_info);
+    let plan = frames::plan(&info);
+    heap::init(plan.heap_start, plan.heap_len);
+    frames::init(&info, &plan);
+    paging::init();
+    features::init();
+    apic::init();
+    cpu::init_boot_cpu(info)
+}

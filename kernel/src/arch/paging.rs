@@ -1,0 +1,436 @@
+//! Page tables: the kernel's own, and one [`AddressSpace`] per process.
+//!
+//! Conserved: no page is both writable and executable, for users or for the kernel, in any of its mappings. A page table
+//! entry owns its page unless its [`SHARED`] bit says that somebody else does. The upper half of every address space is
+//! the kernel's, complete before the first process exists and never changed at its top level.
+
+use super::frames::{Frame, PAGE, kernel_end};
+use super::ring_page::RingMemory;
+use super::{DIRECT_MAP, DIRECT_MAP_SIZE, KERNEL_BASE};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+const PRESENT: u64 = 1;
+const WRITE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+const UNCACHED: u64 = 1 << 4 | 1 << 3;
+const LARGE: u64 = 1 << 7;
+const GLOBAL: u64 = 1 << 8;
+/// Free for software: the page belongs to somebody else.
+const SHARED: u64 = 1 << 9;
+const NO_EXECUTE: u64 = 1 << 63;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+/// User addresses end below this; the last pages stay unmapped, so that no system call can be at the very end.
+pub const USER_END: u64 = 0x7fff_ffff_0000;
+/// Kernel stacks, each with an unmapped page below it.
+const STACKS: u64 = 0xffff_c000_0000_0000;
+const STACK_STRIDE: u64 = 1 << 20;
+
+static KERNEL_TABLE: AtomicU64 = AtomicU64::new(0);
+
+/// What a user page may be used for. There is no way to ask for both writing and execution.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flags {
+    /// Read.
+    Read,
+    /// Read and write.
+    Write,
+    /// Read and execute.
+    Execute,
+}
+
+impl Flags {
+    fn bits(self) -> u64 {
+        PRESENT
+            | USER
+            | match self {
+                Self::Read => NO_EXECUTE,
+                Self::Write => WRITE | NO_EXECUTE,
+                Self::Execute => 0,
+            }
+    }
+}
+
+/// Why a mapping was refused; nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapError {
+    /// Not a page of user space.
+    BadAddress,
+    /// Something is mapped there, or nothing is.
+    Occupied,
+    /// No memory for the tables.
+    NoMemory,
+}
+
+/// The tables of an address space, by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpaceRoot(u64);
+
+impl SpaceRoot {
+    /// As a number, to be kept in an atomic.
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// From [`SpaceRoot::to_bits`].
+    pub(super) fn load(bits: u64) {
+        load(bits);
+    }
+}
+
+fn table(physical: u64) -> *mut u64 {
+    (DIRECT_MAP + physical) as *mut u64
+}
+
+/// # Safety
+///
+/// `physical` is a page table that nobody else changes meanwhile.
+unsafe fn entry(physical: u64, index: u64) -> *mut u64 {
+    // SAFETY: an index below 512 stays in the table.
+    unsafe { table(physical).add((index & 511) as usize) }
+}
+
+/// The entry of `address` at `level` (0 for 4 KiB pages, 1 for 2 MiB), with missing tables made on the way.
+///
+/// # Safety
+///
+/// As for [`entry`]; `root` is a top-level table.
+unsafe fn walk(root: u64, address: u64, level: u32, make: u64) -> Option<*mut u64> {
+    let mut at = root;
+    for step in (level + 1..4).rev() {
+        // SAFETY: each step goes to a table that the one above points to.
+        unsafe {
+            let slot = entry(at, address >> (12 + 9 * step));
+            if *slot & PRESENT == 0 {
+                if make == 0 {
+                    return None;
+                }
+                *slot = Frame::new()?.into_address() | make;
+            }
+            if *slot & LARGE != 0 {
+                return None;
+            }
+            at = *slot & ADDRESS;
+        }
+    }
+    // SAFETY: as above.
+    Some(unsafe { entry(at, address >> (12 + 9 * level)) })
+}
+
+unsafe extern "C" {
+    static __text_start: u8;
+    static __text_end: u8;
+    static __rodata_start: u8;
+    static __rodata_end: u8;
+}
+
+/// Builds the kernel's own tables and goes over to them.
+pub(super) fn init() {
+    let root = Frame::new().expect("memory for the first table").into_address();
+    let text = ((&raw const __text_start) as u64)..((&raw const __text_end) as u64);
+    let rodata = ((&raw const __rodata_start) as u64)..((&raw const __rodata_end) as u64);
+    let kernel = |address: u64, level: u32, bits: u64| {
+        // SAFETY: the tables are being built and nobody uses them yet.
+        let slot =
+            unsafe { walk(root, address, level, PRESENT | WRITE) }.expect("memory for the kernel's tables");
+        // SAFETY: as above.
+        unsafe { *slot = bits | PRESENT | GLOBAL };
+    };
+    let image_end = kernel_end();
+    // The image: code cannot be written, data cannot be executed.
+    let mut at = text.start - KERNEL_BASE;
+    while at < image_end {
+        let linked = at + KERNEL_BASE;
+        let bits = if text.contains(&linked) {
+            0
+        } else if rodata.contains(&linked) {
+            NO_EXECUTE
+        } else {
+            NO_EXECUTE | WRITE
+        };
+        kernel(linked, 0, at | bits);
+        at += PAGE as u64;
+    }
+    // Everything else once more, never executable; what the image cannot write is not writable here either.
+    let split_end = image_end.next_multiple_of(2 << 20);
+    for at in (0..split_end).step_by(PAGE) {
+        let linked = at + KERNEL_BASE;
+        let fixed = text.contains(&linked) || rodata.contains(&linked);
+        kernel(DIRECT_MAP + at, 0, at | NO_EXECUTE | if fixed { 0 } else { WRITE });
+    }
+    for at in (split_end..DIRECT_MAP_SIZE).step_by(2 << 20) {
+        let device = if at >= 0xc000_0000 { UNCACHED } else { 0 };
+        kernel(DIRECT_MAP + at, 1, at | NO_EXECUTE | WRITE | LARGE | device);
+    }
+    // The tables of the stacks' region exist from now on, so that all address spaces share them.
+    // SAFETY: as above.
+    let _ = unsafe { walk(root, STACKS, 0, PRESENT | WRITE) };
+    KERNEL_TABLE.store(root, Ordering::Release);
+    load(root);
+}
+
+/// Makes `root` the tables of this CPU.
+fn load(root: u64) {
+    // SAFETY: every root has the kernel's upper half, where this code and its stack are.
+    unsafe { core::arch::asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
+}
+
+/// The kernel's own tables, for a CPU that starts.
+pub(super) fn kernel_table() -> u64 {
+    KERNEL_TABLE.load(Ordering::Acquire)
+}
+
+/// Makes the kernel's own tables, which have no user half, those of this CPU.
+pub(super) fn load_kernel() {
+    load(KERNEL_TABLE.load(Ordering::Acquire));
+}
+
+/// Forgets all translations of user addresses on this CPU.
+pub(super) fn flush() {
+    let root: u64;
+    // SAFETY: reading the register changes nothing, and writing it back flushes.
+    unsafe { core::arch::asm!("mov {}, cr3", out(reg) root, options(nostack, preserves_flags)) };
+    load(root);
+}
+
+/// A new kernel stack; its top. Below it a page is missing: running over ends in a fault, not in other data.
+pub(super) fn kernel_stack(number: usize, bytes: usize) -> u64 {
+    let base = STACKS + number as u64 * STACK_STRIDE;
+    let root = KERNEL_TABLE.load(Ordering::Acquire);
+    for at in (PAGE..PAGE + bytes).step_by(PAGE) {
+        let frame = Frame::new().expect("memory for a kernel stack").into_address();
+        // SAFETY: stacks are made by the boot CPU alone, before others use their region.
+        unsafe {
+            let slot =
+                walk(root, base + at as u64, 0, PRESENT | WRITE).expect("memory for a kernel stack's tables");
+            *slot = frame | PRESENT | WRITE | NO_EXECUTE | GLOBAL;
+        }
+    }
+    base + (PAGE + bytes) as u64
+}
+
+/// A process's page tables. All changes go through `&mut`, so whoever guards the value guards the tables.
+#[derive(Debug)]
+pub struct AddressSpace {
+    root: u64,
+    rings: Vec<(u64, Arc<RingMemory>)>,
+    pages: u64,
+}
+
+impl AddressSpace {
+    /// An empty user half under the kernel's.
+    pub fn new() -> Result<Self, MapError> {
+        let root = Frame::new().ok_or(MapError::NoMemory)?.into_address();
+        let kernel = KERNEL_TABLE.load(Ordering::Acquire);
+        for index in 256..512 {
+            // SAFETY: the new table is ours; the kernel's top level does not change.
+            unsafe { *entry(root, index) = *entry(kernel, index) };
+        }
+        Ok(Self { root, rings: Vec::new(), pages: 0 })
+    }
+
+    /// What a CPU loads to run in it. Whoever keeps it must not load it after the address space is dropped.
+    #[must_use]
+    pub fn root(&self) -> SpaceRoot {
+        SpaceRoot(self.root)
+    }
+
+    /// How many pages of its own it has mapped.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    fn slot(&mut self, address: u64) -> Result<*mut u64, MapError> {
+        if !address.is_multiple_of(PAGE as u64) || address < PAGE as u64 || address >= USER_END {
+            return Err(MapError::BadAddress);
+        }
+        // SAFETY: `&mut self` is the only way to these tables.
+        unsafe { walk(self.root, address, 0, PRESENT | WRITE | USER) }.ok_or(MapError::NoMemory)
+    }
+
+    /// Maps `frame` at `address`; the address space owns it from now on.
+    pub fn map(&mut self, address: u64, frame: Frame, flags: Flags) -> Result<(), MapError> {
+        let slot = self.slot(address)?;
+        // SAFETY: the slot belongs to these tables.
+        unsafe {
+            if *slot & PRESENT != 0 {
+                return Err(MapError::Occupied);
+            }
+            *slot = frame.into_address() | flags.bits();
+        }
+        self.pages += 1;
+        Ok(())
+    }
+
+    /// Maps a ring's page; it stays the ring's, and is kept as long as it is mapped.
+    pub fn map_ring(&mut self, address: u64, ring: Arc<RingMemory>) -> Result<(), MapError> {
+        self.rings.try_reserve(1).map_err(|_| MapError::NoMemory)?;
+        let slot = self.slot(address)?;
+        // SAFETY: the slot belongs to these tables; the ring's page lives as long as `rings` has it.
+        unsafe {
+            if *slot & PRESENT != 0 {
+                return Err(MapError::Occupied);
+            }
+            *slot = ring.physical() | Flags::Write.bits() | SHARED;
+        }
+        self.rings.push((address, ring));
+        Ok(())
+    }
+
+    /// Takes the page at `address` out. Other CPUs may still have its translation: keep the frame until they do not.
+    pub fn unmap(&mut self, address: u64) -> Result<Option<Frame>, MapError> {
+        let slot = self.slot(address)?;
+        // SAFETY: the slot belongs to these tables, and an owned page leaves with its entry.
+        unsafe {
+            let old = *slot;
+            if old & PRESENT == 0 {
+                return Err(MapError::Occupied);
+            }
+            if old & SHARED != 0 {
+                return Ok(None);
+            }
+            *slot = 0;
+            self.pages -= 1;
+            Ok(Some(Frame::from_address(old & ADDRESS)))
+        }
+    }
+
+    /// The ring whose page is mapped at `address`.
+    #[must_use]
+    pub fn ring_at(&self, address: u64) -> Option<Arc<RingMemory>> {
+        self.rings.iter().find(|(mapped, _)| *mapped == address).map(|(_, ring)| ring.clone())
+    }
+
+    /// Changes what the page at `address` may be used for.
+    pub fn protect(&mut self, address: u64, flags: Flags) -> Result<(), MapError> {
+        let slot = self.slot(address)?;
+        // SAFETY: the slot belongs to these tables.
+        unsafe {
+            if *slot & PRESENT == 0 || *slot & SHARED != 0 {
+                return Err(MapError::Occupied);
+            }
+            *slot = *slot & ADDRESS | flags.bits();
+        }
+        Ok(())
+    }
+
+    /// Whether something is mapped at `address`.
+    #[must_use]
+    pub fn is_mapped(&self, address: u64) -> bool {
+        self.translate(address, false).is_some()
+    }
+
+    /// Where the byte at `address` is, if users may read it, or write it.
+    fn translate(&self, address: u64, write: bool) -> Option<u64> {
+        if address >= USER_END {
+            return None;
+        }
+        // SAFETY: the tables are changed through `&mut self` only.
+        let bits = unsafe { *walk(self.root, address, 0, 0)? };
+        let needed = PRESENT | USER | if write { WRITE } else { 0 };
+        (bits & needed == needed).then_some((bits & ADDRESS) + address % PAGE as u64)
+    }
+
+    /// Goes through the pages of a user range. Nothing is done unless all of it can be.
+    fn each_page(
+        &self,
+        address: u64,
+        len: usize,
+        write: bool,
+        mut act: impl FnMut(*mut u8, usize, usize),
+    ) -> Result<(), MapError> {
+        let end = address.checked_add(len as u64).ok_or(MapError::BadAddress)?;
+        let in_page = (PAGE as u64 - address % PAGE as u64) as usize;
+        if len == 0 {
+            return Ok(());
+        }
+        if len <= in_page {
+            // One page: the check and the copy are the same look.
+            let physical = self.translate(address, write).ok_or(MapError::BadAddress)?;
+            act((DIRECT_MAP + physical) as *mut u8, 0, len);
+            return Ok(());
+        }
+        for copying in [false, true] {
+            let mut at = address;
+            while at < end {
+                let part = (PAGE as u64 - at % PAGE as u64).min(end - at);
+                let physical = self.translate(at, write).ok_or(MapError::BadAddress)?;
+                if copying {
+                    act((DIRECT_MAP + physical) as *mut u8, (at - address) as usize, part as usize);
+                }
+                at += part;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies user memory. Whoever writes there meanwhile gets some mixture, and nothing worse.
+    pub fn read(&self, address: u64, to: &mut [u8]) -> Result<(), MapError> {
+        let base = to.as_mut_ptr();
+        self.each_page(address, to.len(), false, |page, at, len| {
+            // SAFETY: `page` is mapped user memory of `len` bytes, and `base + at` stays inside `to`. The copy is opaque
+            // to the compiler, so that users who write meanwhile are no data race of ours.
+            unsafe { copy(base.add(at), page, len) };
+        })
+    }
+
+    /// Copies into user memory.
+    pub fn write(&self, address: u64, from: &[u8]) -> Result<(), MapError> {
+        let base = from.as_ptr();
+        self.each_page(address, from.len(), true, |page, at, len| {
+            // SAFETY: as in `read`; users may write there, so the kernel may for them.
+            unsafe { copy(page, base.add(at), len) };
+        })
+    }
+
+    /// Reads a word that users change by atomics.
+    pub fn read_u32(&self, address: u64) -> Result<u32, MapError> {
+        let mut bytes = [0; 4];
+        if !address.is_multiple_of(4) {
+            return Err(MapError::BadAddress);
+        }
+        self.read(address, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+}
+
+/// # Safety
+///
+/// As `memcpy`.
+unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller vouches for both.
+    unsafe {
+        core::arch::asm!(
+            "rep movsb", inout("rdi") to => _, inout("rsi") from => _, inout("rcx") len => _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+impl Drop for AddressSpace {
+    fn drop(&mut self) {
+        fn free(table: u64, level: u32) {
+            let count = if level == 3 { 256 } else { 512 };
+            for index in 0..count {
+                // SAFETY: nobody uses these tables any more: the value is being dropped, and no CPU has them loaded.
+                let bits = unsafe { *entry(table, index) };
+                if bits & PRESENT == 0 || bits & SHARED != 0 {
+                    continue;
+                }
+                if level > 0 {
+                    free(bits & ADDRESS, level - 1);
+                } else {
+                    // SAFETY: the entry owned the page, and is gone with its table.
+                    drop(unsafe { Frame::from_address(bits & ADDRESS) });
+                }
+            }
+            // SAFETY: the table itself was a frame, and nothing points to it any more.
+            drop(unsafe { Frame::from_address(table) });
+        }
+        free(self.root, 3);
+    }
+}

@@ -1,0 +1,153 @@
+//! The boot manifest: which programs start with which capabilities, and how the machine schedules.
+//!
+//! ```text
+//! # a comment
+//! policy wfq                      or eevdf, the default
+//! quantum_ns 3000000
+//! tick_ns 10000000
+//! record_bytes 4000000            per CPU; the flight record is written out at the end
+//! start smoke console,timer,info  a program and its capabilities; the machine waits for it and needs it to succeed
+//! serve echo console,serve:echo   as start, but nobody waits for it
+//! start run console data=plan -- any further text is the program's argument
+//! ```
+//!
+//! Capabilities: console timer threads control processes park memory policy info, and for an endpoint of any name
+//! `call:NAME` and `serve:NAME`.
+
+use crate::object::caps::Object;
+use crate::object::endpoint::ENDPOINTS;
+use crate::sched::lane::Settings;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use mainspring_abi::kernel::STARTUP_CAPS;
+use mainspring_abi::{Nanos, Policy};
+use spin::Mutex;
+
+/// What one line says.
+#[expect(clippy::large_enum_variant, reason = "a line lives for a moment")]
+pub enum Line<'a> {
+    /// A setting.
+    Set(SetFn),
+    /// A program to start.
+    Start(Start<'a>),
+}
+
+type SetFn = alloc::boxed::Box<dyn Fn(&mut Settings)>;
+
+/// A program to start.
+pub struct Start<'a> {
+    /// Which.
+    pub program: &'a str,
+    /// Its capabilities.
+    pub grants: heapless::Vec<(&'a str, Object), STARTUP_CAPS>,
+    /// A piece of the boot image that it can read.
+    pub data: Option<&'a str>,
+    /// Further text.
+    pub arguments: &'a str,
+    /// Whether the machine waits for it.
+    pub awaited: bool,
+}
+
+/// A line that makes no sense.
+#[derive(Debug)]
+pub struct BadLine<'a> {
+    number: usize,
+    line: &'a str,
+}
+
+impl fmt::Display for BadLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {} makes no sense: {}", self.number, self.line)
+    }
+}
+
+/// The names of endpoints met so far; an endpoint's number is its place here.
+static ENDPOINT_NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// The lines that say something.
+pub fn lines(text: &str) -> impl Iterator<Item = Result<Line<'_>, BadLine<'_>>> {
+    (1..).zip(text.lines()).filter_map(|(number, line)| {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            return None;
+        }
+        Some(parse(line).ok_or(BadLine { number, line }))
+    })
+}
+
+fn parse(line: &str) -> Option<Line<'_>> {
+    let (word, rest) = line.split_once(' ')?;
+    let number = || rest.trim().parse::<u64>().ok().filter(|number| *number > 0);
+    let set = |set: SetFn| Some(Line::Set(set));
+    match word {
+        "policy" => {
+            let policy = match rest.trim() {
+                "eevdf" => Policy::Eevdf,
+                "wfq" => Policy::Wfq,
+                _ => return None,
+            };
+            set(alloc::boxed::Box::new(move |settings| settings.policy = policy))
+        }
+        "quantum_ns" => {
+            let value = Nanos::new(number()?);
+            set(alloc::boxed::Box::new(move |settings| settings.quantum = value))
+        }
+        "tick_ns" => {
+            let value = Nanos::new(number()?);
+            set(alloc::boxed::Box::new(move |settings| settings.tick = value))
+        }
+        "record_bytes" => {
+            let value = usize::try_from(number()?).ok()?;
+            set(alloc::boxed::Box::new(move |settings| settings.record_bytes = value))
+        }
+        "start" | "serve" => start(rest, word == "start").map(Line::Start),
+        _ => None,
+    }
+}
+
+fn start(text: &str, awaited: bool) -> Option<Start<'_>> {
+    let (head, arguments) = text.split_once(" -- ").unwrap_or((text, ""));
+    let mut words = head.split_whitespace();
+    let program = words.next()?;
+    let mut grants = heapless::Vec::new();
+    for name in words.next()?.split(',') {
+        grants.push((name, object(name)?)).ok()?;
+    }
+    let data = match words.next() {
+        Some(word) => Some(word.strip_prefix("data=")?),
+        None => None,
+    };
+    Some(Start { program, grants, data, arguments, awaited })
+}
+
+fn object(name: &str) -> Option<Object> {
+    Some(match name {
+        "console" => Object::Console,
+        "timer" => Object::Timer,
+        "threads" => Object::ThreadSpawner,
+        "control" => Object::ThreadControl,
+        "processes" => Object::ProcessSpawner,
+        "park" => Object::ParkSpace,
+        "memory" => Object::VirtualMemory,
+        "policy" => Object::SchedulingPolicy,
+        "info" => Object::SystemInfo,
+        _ => match name.split_once(':')? {
+            ("call", endpoint) => Object::EndpointCall(endpoint_number(endpoint)?),
+            ("serve", endpoint) => Object::EndpointServe(endpoint_number(endpoint)?),
+            _ => return None,
+        },
+    })
+}
+
+fn endpoint_number(name: &str) -> Option<u32> {
+    let mut names = ENDPOINT_NAMES.lock();
+    if let Some(at) = names.iter().position(|known| known == name) {
+        return Some(at as u32);
+    }
+    if names.len() == ENDPOINTS {
+        return None;
+    }
+    names.push(name.into());
+    Some(names.len() as u32 - 1)
+}

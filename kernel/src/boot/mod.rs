@@ -1,0 +1,130 @@
+//! What happens once: reading the boot image, starting the CPUs and the first processes, and ending the machine.
+
+mod acpi;
+mod manifest;
+
+use crate::arch::{self, BootInfo, ExitCode, cpu, exit, smp};
+use crate::method::{Program, start_process};
+use crate::object::process::{self, Process};
+use crate::object::thread;
+use crate::sched::{dispatch, lane, record, wakeup};
+use core::fmt::Display;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use mainspring_abi::boot::{Image, MANIFEST};
+use manifest::{Line, Start};
+use spin::Once;
+
+static IMAGE: Once<Image<'static>> = Once::new();
+/// Processes that the machine waits for.
+static AWAITED: AtomicU32 = AtomicU32::new(0);
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// The file of a program in the boot image.
+#[must_use]
+pub fn program(name: &str) -> Option<&'static [u8]> {
+    IMAGE.get()?.find(name)
+}
+
+fn refuse(what: &str, why: impl Display) -> ! {
+    crate::say!("boot: {what}: {why}");
+    exit(ExitCode::BadBoot)
+}
+
+/// Everything from the loader's word to the first decision of the boot CPU.
+pub fn run(info: &BootInfo) -> ! {
+    crate::say!("boot: memory frames={} free={}", arch::total_frames(), arch::free_frames());
+    crate::say!("boot: lapic timer counts_per_ms={}", arch::calibrate());
+    let bytes = info.image.unwrap_or_else(|| refuse("no boot image", "start with -initrd"));
+    let image = Image::new(bytes).unwrap_or_else(|error| refuse("boot image", error));
+    IMAGE.call_once(|| image);
+    let text = image.find(MANIFEST).and_then(|bytes| core::str::from_utf8(bytes).ok());
+    let text = text.unwrap_or_else(|| refuse("boot image", "no manifest in it"));
+    let mut settings = lane::Settings::default();
+    for line in manifest::lines(text) {
+        match line {
+            Ok(Line::Set(set)) => set(&mut settings),
+            Ok(Line::Start(_)) => {}
+            Err(error) => refuse("manifest", error),
+        }
+    }
+    thread::init();
+    process::init();
+    let cpus = acpi::apic_ids(info.rsdp);
+    lane::init(cpus.len().clamp(1, cpu::MAX_CPUS), &settings);
+    wakeup::init_quota(thread::MAX_THREADS as u32, process::THREADS, process::MAX_PROCESSES);
+    for id in &cpus {
+        if smp::start(*id) {
+            crate::say!("smp: cpu={} apic={id} online", cpu::online() - 1);
+        }
+    }
+    crate::say!("boot: cpus={} of {}", cpu::online(), cpus.len().max(1));
+    if cpu::online() < lane::lanes().len() {
+        refuse("smp", "a CPU did not come up");
+    }
+    for line in manifest::lines(text) {
+        if let Ok(Line::Start(start)) = line {
+            begin(&image, &start);
+        }
+    }
+    OPEN.store(true, Ordering::Release);
+    for lane in lane::lanes() {
+        if lane.id() != lane::mine().id() {
+            wakeup::tell(lane);
+        }
+    }
+    dispatch::start()
+}
+
+static OPEN: AtomicBool = AtomicBool::new(false);
+
+/// A CPU other than the first waits until there is something to schedule, then does.
+pub fn run_secondary() -> ! {
+    while !OPEN.load(Ordering::Acquire) {
+        let _ = cpu::halt();
+    }
+    dispatch::start()
+}
+
+fn begin(image: &Image<'static>, start: &Start<'_>) {
+    let elf = image
+        .find(start.program)
+        .unwrap_or_else(|| refuse(start.program, "no such program in the boot image"));
+    let data = start.data.and_then(|name| image.find(name)).unwrap_or(&[]);
+    let program =
+        Program { name: start.program, elf, arguments: start.arguments, data, grants: &start.grants };
+    match start_process(&program, 0) {
+        Ok(process) => {
+            process.essential.store(start.awaited, Ordering::Relaxed);
+            AWAITED.fetch_add(u32::from(start.awaited), Ordering::Relaxed);
+        }
+        Err(code) => refuse(start.program, code),
+    }
+}
+
+/// A process has ended. The machine ends with the last one that it waits for.
+pub fn process_ended(process: &Process, code: i64) {
+    let name = process.state.lock().name.clone();
+    crate::say!("exit: process={name} code={code}");
+    if !process.essential.load(Ordering::Relaxed) {
+        return;
+    }
+    if code != 0 {
+        FAILED.store(true, Ordering::Relaxed);
+    }
+    if AWAITED.fetch_sub(1, Ordering::AcqRel) == 1 {
+        shut_down();
+    }
+}
+
+fn shut_down() -> ! {
+    record::write_all(arch::now());
+    let allocations = arch::allocations();
+    crate::say!(
+        "kernel: halt idle_halts={} hard_path_allocations={}",
+        dispatch::IDLE_HALTS.load(Ordering::Relaxed),
+        allocations.on_hard_paths
+    );
+    let failed = FAILED.load(Ordering::Relaxed) || allocations.on_hard_paths != 0;
+    crate::say!("kernel: status={}", if failed { "failed" } else { "ok" });
+    exit(if failed { ExitCode::Failed } else { ExitCode::Success })
+}

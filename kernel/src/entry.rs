@@ -1,0 +1,134 @@
+//! From user mode into the kernel and back: what each cause of an entry does.
+
+use crate::arch::{self, Trap};
+use crate::method;
+use crate::object::inbox::Wait;
+use crate::object::thread::Thread;
+use crate::sched::dispatch::{self, current};
+use crate::sched::{mine, wakeup};
+use core::sync::atomic::Ordering;
+use mainspring_abi::kernel::{self, EXIT_PROCESS, FOREVER, REFUSED};
+use mainspring_abi::ring::CapError;
+use mainspring_abi::{Nanos, kernel::call};
+use mainspring_ring::SqOwner;
+use mainspring_sched::Stop;
+
+/// Requests of the current ring that a timer interrupt handles.
+const TIMER_REQUESTS: u32 = 2;
+
+/// A system call.
+pub fn system_call(number: u64, arguments: [u64; 3]) {
+    dispatch::drain_flushes(mine());
+    let thread = current();
+    match number {
+        call::CAP_ENTER => cap_enter(thread, arguments[0], arguments[1]),
+        call::EXIT => {
+            let code = arguments[1] as i64;
+            if arguments[0] == EXIT_PROCESS {
+                dispatch::end_process(thread.process(), code);
+            }
+            dispatch::exit_thread(thread, code);
+        }
+        _ => refuse(thread, CapError::InvalidRequest),
+    }
+    leave();
+}
+
+/// An interrupt or a fault.
+pub fn trap(trap: Trap) {
+    let (here, thread) = (mine(), current());
+    match trap {
+        Trap::Timer => {
+            dispatch::timer(here);
+            tick(thread);
+        }
+        Trap::Message => dispatch::message(here),
+        Trap::Spurious => {}
+        Trap::Fault { vector, error, address } => {
+            let process = thread.process();
+            crate::say!(
+                "fault: process={} thread={:?} vector={vector} error={error:#x} address={address:#x} at={:#x}",
+                process.state.lock().name,
+                thread.name(),
+                thread.context.mine().instruction()
+            );
+            let code = kernel::KILLED - i64::from(vector);
+            dispatch::end_process(process, code);
+            dispatch::exit_thread(thread, code);
+            return leave();
+        }
+    }
+    if dispatch::decision_wanted() {
+        dispatch::stop(thread, Stop::Preempted);
+    }
+    leave();
+}
+
+/// The running thread's own share of a timer interrupt: what it waits for and has not asked about, and a bounded piece
+/// of its ring.
+fn tick(thread: &'static Thread) {
+    let mut turn = method::Turn::default();
+    if method::drain(thread, SqOwner::Timer, TIMER_REQUESTS, &mut turn).is_ok()
+        && let Some(target) = turn.target
+    {
+        wakeup::wake(target);
+    }
+    let mut inbox = thread.inbox.lock();
+    let mut ended = dispatch::Ended::new();
+    dispatch::settle_due(thread, &mut inbox, arch::now(), &mut ended);
+    drop(inbox);
+    dispatch::withdraw_all(&ended);
+    dispatch::service();
+}
+
+fn refuse(thread: &Thread, code: CapError) {
+    thread.context.mine().answer(REFUSED | u64::from(code.number()));
+}
+
+fn cap_enter(thread: &'static Thread, min: u64, timeout: u64) {
+    let mut turn = method::Turn::default();
+    let drained = method::drain(thread, SqOwner::Syscall, kernel::SQ_ENTRIES, &mut turn);
+    let now = arch::now();
+    let mut inbox = thread.inbox.lock();
+    let mut ended = dispatch::Ended::new();
+    dispatch::settle_due(thread, &mut inbox, now, &mut ended);
+    let min = min.min(u64::from(kernel::CQ_ENTRIES)) as u32;
+    let outcome = match (drained, inbox.unread()) {
+        (_, Err(fault)) => Err(fault.code()),
+        (Err(code), Ok(unread)) if code != CapError::Busy || unread < min => Err(code),
+        (_, Ok(unread)) => Ok(unread),
+    };
+    let wants_to_wait = matches!(outcome, Ok(unread) if unread < min) && timeout != 0;
+    if wants_to_wait {
+        let deadline = if timeout == FOREVER { Nanos::MAX } else { now + Nanos::new(timeout) };
+        if let Err(code) = dispatch::block(thread, inbox, Wait { min, deadline }, turn.target) {
+            refuse(thread, code);
+        }
+        dispatch::withdraw_all(&ended);
+        return;
+    }
+    drop(inbox);
+    dispatch::withdraw_all(&ended);
+    match outcome {
+        Ok(unread) => thread.context.mine().answer(u64::from(unread)),
+        Err(code) => refuse(thread, code),
+    }
+    if let Some(target) = turn.target {
+        wakeup::wake(target);
+    }
+    if turn.yields {
+        dispatch::stop(thread, Stop::Yielded);
+    } else if dispatch::decision_wanted() {
+        dispatch::stop(thread, Stop::Preempted);
+    }
+}
+
+/// The last thing before user mode: nobody who was told to end goes on, and the timer is set.
+fn leave() {
+    while current().killed.load(Ordering::Acquire) {
+        dispatch::exit_thread(current(), kernel::KILLED);
+    }
+    let here = mine();
+    dispatch::drain_flushes(here);
+    dispatch::arm(here);
+}

@@ -1,0 +1,41 @@
+//! Lines for people, on the serial port. Every line of the kernel begins with the part that speaks.
+
+use crate::arch::{ExitCode, Serial, cpu, exit};
+use core::fmt::{Arguments, Write};
+use core::panic::PanicInfo;
+use core::sync::atomic::{AtomicBool, Ordering};
+use spin::Mutex;
+
+static SERIAL: Mutex<Serial> = Mutex::new(Serial);
+static PANICKED: AtomicBool = AtomicBool::new(false);
+
+/// Prints one line. Whole lines are kept together whichever CPU prints them.
+pub fn line(text: Arguments<'_>) {
+    let mut serial = SERIAL.lock();
+    let _ = writeln!(serial, "{text}");
+}
+
+/// Prints bytes of a user program.
+pub fn bytes(bytes: &[u8]) {
+    SERIAL.lock().send(bytes);
+}
+
+/// A byte that was typed, if any.
+pub fn typed() -> Option<u8> {
+    SERIAL.lock().receive()
+}
+
+/// Prints one line, as `println!` would.
+#[macro_export]
+macro_rules! say {
+    ($($arguments:tt)*) => { $crate::log::line(format_args!($($arguments)*)) };
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    if !PANICKED.swap(true, Ordering::AcqRel) {
+        // Whoever holds the lock may be what panicked: the line goes out in any case.
+        let _ = writeln!(Serial, "\nPANIC cpu={}: {info}", cpu::index());
+    }
+    exit(ExitCode::Panic)
+}

@@ -1,0 +1,119 @@
+//! Console, Timer and SystemInfo.
+
+use super::message::{with_params, with_result};
+use super::{Answer, Call};
+use crate::object::inbox::Awaits;
+use crate::object::{process, thread};
+use crate::sched::{lane, lanes, wakeup};
+use crate::{arch, log};
+use core::sync::atomic::Ordering;
+use mainspring_abi::Nanos;
+use mainspring_abi::ring::{ABI_VERSION_MAX, ABI_VERSION_MIN, CapError};
+use mainspring_schema::{
+    ConsoleMethod, SystemInfoMethod, TimerMethod, cpu, cpu_number, memory, objects, ring_versions, timer_now,
+    timer_sleep,
+};
+
+/// The longest piece that a program prints at once, so that the line is not held for long.
+const LINE: usize = 256;
+
+pub fn console(call: &Call<'_>) -> Result<Answer, CapError> {
+    let v1 = &call.request.v1;
+    match ConsoleMethod::try_from(v1.method_id).map_err(|_| CapError::NoSuchMethod)? {
+        ConsoleMethod::Write => {
+            let len = (v1.params_len as usize).min(LINE);
+            let mut line = [0; LINE];
+            call.process().read(v1.params_addr, &mut line[..len])?;
+            log::bytes(&line[..len]);
+            Ok(Answer::Done(len as u32))
+        }
+        ConsoleMethod::Read => {
+            let mut got = 0;
+            while got < v1.result_len {
+                let Some(byte) = log::typed() else { break };
+                call.process().write(v1.result_addr + u64::from(got), &[byte])?;
+                got += 1;
+            }
+            Ok(Answer::Done(got))
+        }
+    }
+}
+
+pub fn timer(call: &mut Call<'_>) -> Result<Answer, CapError> {
+    match TimerMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)? {
+        TimerMethod::Now => {
+            with_result::<timer_now::Owned>(call, |mut result| result.set_time_ns(arch::now().get()))
+        }
+        TimerMethod::Sleep => {
+            let deadline = with_params::<timer_sleep::Owned, _>(call, |params| Ok(params.get_deadline_ns()))?;
+            let sleeps = &call.process().sleeps;
+            let taken = sleeps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+                (now < process::SLEEPS).then_some(now + 1)
+            });
+            if taken.is_err() {
+                return Err(CapError::QuotaExceeded);
+            }
+            match call.begin(Awaits::Time, Nanos::new(deadline.min(u64::MAX - 1))) {
+                Ok(_) => Ok(Answer::Pending),
+                Err(code) => {
+                    sleeps.fetch_sub(1, Ordering::Relaxed);
+                    Err(code)
+                }
+            }
+        }
+    }
+}
+
+pub fn info(call: &Call<'_>) -> Result<Answer, CapError> {
+    match SystemInfoMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)? {
+        SystemInfoMethod::RingVersions => with_result::<ring_versions::Owned>(call, |mut result| {
+            result.set_oldest(ABI_VERSION_MIN);
+            result.set_newest(ABI_VERSION_MAX);
+        }),
+        SystemInfoMethod::Memory => {
+            let heap = arch::allocations();
+            with_result::<memory::Owned>(call, |mut result| {
+                result.set_free_frames(arch::free_frames());
+                result.set_total_frames(arch::total_frames());
+                result.set_heap_used(heap.used);
+                result.set_hard_path_allocations(heap.on_hard_paths);
+            })
+        }
+        SystemInfoMethod::Objects => with_result::<objects::Owned>(call, |mut result| {
+            result.set_cpus(lanes().len() as u32);
+            result.set_threads(thread::live());
+            result.set_processes(process::live());
+            result.set_pending_waits(wakeup::pending_waits());
+        }),
+        SystemInfoMethod::Cpu => {
+            let number = with_params::<cpu_number::Owned, _>(call, |params| Ok(params.get_cpu()))? as usize;
+            if number >= lanes().len() {
+                return Err(CapError::InvalidParameter);
+            }
+            let lane = lane(number);
+            let (sent, pending) = lane.messages();
+            let core = lane.lock();
+            let (now, counters) = (arch::now(), core.cpu().telemetry().clone());
+            let (idle, busy) = (core.cpu().idle_time(now), core.cpu().charged_time());
+            drop(core);
+            with_result::<cpu::Owned>(call, |mut result| {
+                result.set_timer_interrupts(counters.timer_interrupts);
+                result.set_ticks(counters.ticks);
+                result.set_ticks_suppressed(counters.ticks_suppressed_idle);
+                result.set_reschedules_received(counters.reschedules);
+                result.set_reschedules_sent(sent);
+                result.set_reschedules_pending(pending);
+                result.set_steals(counters.steals);
+                result.set_handoffs(counters.handoffs);
+                result.set_handoffs_queued(counters.handoffs_queued);
+                result.set_idle_ns(idle.get());
+                result.set_busy_ns(busy.get());
+                result.set_timeouts(counters.timeouts);
+                result.set_queue_depth_max(counters.queue_depth_max);
+                result.set_nohz_enter_idle(counters.nohz_enter_idle);
+                result.set_deadline_misses(counters.oneshot_deadline_misses);
+                result.set_shootdowns(lane.flushes());
+            })
+        }
+    }
+}

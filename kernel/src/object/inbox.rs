@@ -1,0 +1,258 @@
+//! What a thread waits for, and how it is told.
+//!
+//! Conserved: each operation in flight holds the place of its completion, so completing cannot fail; it is completed
+//! once, because whoever completes takes it out first. A thread that blocks does so with the inbox locked, and whoever
+//! completes looks at the wait with the inbox locked: no wake is lost between the two.
+
+use crate::arch::RingMemory;
+use crate::object::ProcessRef;
+use alloc::sync::Arc;
+use heapless::Vec;
+use mainspring_abi::ring::{CapCqe, CapError, CapSqeV2};
+use mainspring_abi::{Nanos, ThreadRef};
+use mainspring_ring::{Completer, CqPlace, RingFault, deadline};
+use mainspring_sched::WaitKind;
+
+/// Operations that a thread can have in flight.
+pub const OPS: usize = 16;
+
+/// What an operation waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Awaits {
+    /// Its deadline.
+    Time,
+    /// A wake at this address of its process.
+    Park(u64),
+    /// The end of a thread.
+    Thread(ThreadRef),
+    /// The end of a process.
+    Process(ProcessRef),
+    /// The answer to a call at this endpoint.
+    Answer(u32),
+    /// A call at this endpoint.
+    Call(u32),
+    /// Other CPUs forgetting translations up to this generation.
+    Flush(u64),
+}
+
+impl Awaits {
+    /// What the scheduler calls it.
+    #[must_use]
+    pub fn kind(self) -> WaitKind {
+        match self {
+            Self::Time => WaitKind::Sleep,
+            Self::Park(_) => WaitKind::Park,
+            Self::Thread(_) | Self::Process(_) => WaitKind::Join,
+            Self::Answer(_) => WaitKind::Call,
+            Self::Call(_) => WaitKind::Receive,
+            Self::Flush(_) => WaitKind::Ring,
+        }
+    }
+}
+
+/// An operation of a thread, from anywhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waiter {
+    /// Whose.
+    pub thread: ThreadRef,
+    slot: u8,
+    serial: u32,
+}
+
+/// An operation in flight.
+#[derive(Debug)]
+pub struct Op {
+    serial: u32,
+    /// What it waits for.
+    pub awaits: Awaits,
+    /// The request.
+    pub request: CapSqeV2,
+    /// When it gives up, or for [`Awaits::Time`], is done.
+    pub deadline: Nanos,
+    place: CqPlace,
+}
+
+/// A `cap_enter` that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// For that many completions.
+    pub min: u32,
+    /// Until then.
+    pub deadline: Nanos,
+}
+
+/// What a thread has to do after something was posted to its inbox.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "a thread that is not woken waits for ever"]
+pub enum Posted {
+    /// It waits, and has enough now: wake it.
+    Wake,
+    /// Nothing.
+    Nothing,
+    /// There was no such operation any more.
+    Stale,
+}
+
+/// A thread's inbox.
+#[derive(Default)]
+pub struct Inbox {
+    generation: u32,
+    completer: Option<Completer<Arc<RingMemory>>>,
+    /// The `cap_enter` that the thread is in, if it waits.
+    pub wait: Option<Wait>,
+    ops: [Option<Op>; OPS],
+    next_serial: u32,
+    /// How many operations have a deadline, and how many wait for a flush.
+    timed: u8,
+    flushing: u8,
+    /// What the latest operation waits for.
+    latest: Option<Awaits>,
+}
+
+impl Inbox {
+    /// For a new occupant of the slot.
+    pub fn open(&mut self, generation: u32, completer: Completer<Arc<RingMemory>>) {
+        *self =
+            Self { generation, completer: Some(completer), next_serial: self.next_serial, ..Self::default() };
+    }
+
+    /// The thread ends: what was in flight, for its objects to forget.
+    pub fn close(&mut self, thread: ThreadRef) -> Vec<(Awaits, Waiter), OPS> {
+        self.completer = None;
+        self.wait = None;
+        self.timed = 0;
+        self.flushing = 0;
+        let ops = core::mem::take(&mut self.ops);
+        let ended = ops.into_iter().zip(0..).filter_map(|(op, slot)| {
+            let op = op?;
+            Some((op.awaits, Waiter { thread, slot, serial: op.serial }))
+        });
+        ended.collect()
+    }
+
+    /// The completion queue, while the thread lives.
+    pub fn completer(&mut self) -> Option<&mut Completer<Arc<RingMemory>>> {
+        self.completer.as_mut()
+    }
+
+    /// Puts an operation in flight; gives the place back when there are too many.
+    pub fn begin(
+        &mut self,
+        thread: ThreadRef,
+        request: &CapSqeV2,
+        place: CqPlace,
+        awaits: Awaits,
+        deadline: Nanos,
+    ) -> Result<Waiter, CqPlace> {
+        let Some(slot) = self.ops.iter().position(Option::is_none) else { return Err(place) };
+        self.next_serial = self.next_serial.wrapping_add(1);
+        let serial = self.next_serial;
+        self.timed += u8::from(deadline != Nanos::MAX);
+        self.flushing += u8::from(matches!(awaits, Awaits::Flush(_)));
+        self.latest = Some(awaits);
+        self.ops[slot] = Some(Op { serial, awaits, request: *request, deadline, place });
+        Ok(Waiter { thread, slot: slot as u8, serial })
+    }
+
+    fn take(&mut self, waiter: Waiter) -> Option<Op> {
+        if self.generation != waiter.thread.generation() {
+            return None;
+        }
+        let slot = self.ops.get_mut(waiter.slot as usize)?;
+        let op = slot.take_if(|op| op.serial == waiter.serial)?;
+        self.timed -= u8::from(op.deadline != Nanos::MAX);
+        self.flushing -= u8::from(matches!(op.awaits, Awaits::Flush(_)));
+        Some(op)
+    }
+
+    /// The request of an operation in flight.
+    #[must_use]
+    pub fn request(&self, waiter: Waiter) -> Option<&Op> {
+        let op = self.ops.get(waiter.slot as usize)?.as_ref()?;
+        (self.generation == waiter.thread.generation() && op.serial == waiter.serial).then_some(op)
+    }
+
+    /// Ends an operation.
+    pub fn finish(&mut self, waiter: Waiter, now: Nanos, outcome: Result<u32, CapError>) -> Posted {
+        let Some(op) = self.take(waiter) else { return Posted::Stale };
+        self.post(op.place, &deadline::at_completion(&op.request, now, outcome));
+        self.after_posting()
+    }
+
+    /// Completes a request that was never in flight.
+    pub fn post(&mut self, place: CqPlace, cqe: &CapCqe) {
+        if let Some(completer) = &mut self.completer {
+            completer.complete(place, cqe);
+            completer.publish_for_caller();
+        }
+    }
+
+    fn after_posting(&mut self) -> Posted {
+        match (self.wait, self.unread()) {
+            (Some(wait), Ok(unread)) if unread >= wait.min => Posted::Wake,
+            (Some(_), Err(_)) => Posted::Wake,
+            _ => Posted::Nothing,
+        }
+    }
+
+    /// How many completions the thread has not read.
+    pub fn unread(&mut self) -> Result<u32, RingFault> {
+        self.completer.as_mut().map_or(Ok(0), Completer::unread)
+    }
+
+    /// Ends one operation whose time has come; what it was, for its object to forget.
+    pub fn expire(&mut self, thread: ThreadRef, now: Nanos) -> Option<(Awaits, Waiter)> {
+        if self.timed == 0 {
+            return None;
+        }
+        let slot = self.ops.iter().position(|op| op.as_ref().is_some_and(|op| op.deadline <= now))?;
+        let op = self.ops[slot].take()?;
+        self.timed -= 1;
+        let outcome = if op.awaits == Awaits::Time { Ok(0) } else { Err(CapError::TimedOut) };
+        self.post(op.place, &deadline::at_completion(&op.request, now, outcome));
+        Some((op.awaits, Waiter { thread, slot: slot as u8, serial: op.serial }))
+    }
+
+    /// When the next operation's time comes.
+    #[must_use]
+    pub fn next_deadline(&self) -> Nanos {
+        if self.timed == 0 {
+            return Nanos::MAX;
+        }
+        self.ops.iter().flatten().map(|op| op.deadline).min().unwrap_or(Nanos::MAX)
+    }
+
+    /// What the scheduler calls the wait: by the latest operation.
+    #[must_use]
+    pub fn kind(&self) -> WaitKind {
+        self.latest.map_or(WaitKind::Ring, Awaits::kind)
+    }
+
+    /// Ends the operations that wait for a flush that is done; how many.
+    pub fn finish_flushes(&mut self, done: u64, now: Nanos) -> u32 {
+        let mut finished = 0;
+        for slot in 0..OPS {
+            let due =
+                self.ops[slot].take_if(|op| matches!(op.awaits, Awaits::Flush(needed) if needed <= done));
+            if let Some(op) = due {
+                self.flushing -= 1;
+                self.post(op.place, &deadline::at_completion(&op.request, now, Ok(0)));
+                finished += 1;
+            }
+        }
+        finished
+    }
+
+    /// The earliest flush that an operation waits for.
+    #[must_use]
+    pub fn awaited_flush(&self) -> Option<u64> {
+        if self.flushing == 0 {
+            return None;
+        }
+        self.ops
+            .iter()
+            .flatten()
+            .filter_map(|op| if let Awaits::Flush(at) = op.awaits { Some(at) } else { None })
+            .min()
+    }
+}

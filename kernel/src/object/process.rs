@@ -1,0 +1,262 @@
+//! Processes: an address space, a table of capabilities, quotas, and places for threads.
+//!
+//! A process ends when its last thread has: each thread ends itself, on the CPU it is on, when it is told to. What is left
+//! is torn down later, once no CPU has its page tables loaded any more.
+
+use super::ProcessRef;
+use super::caps::{Caps, Object};
+use super::inbox::Waiter;
+use super::park::ParkList;
+use super::thread;
+use crate::arch::{AddressSpace, Frame};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use heapless::{String, Vec as Few};
+use mainspring_abi::ring::CapError;
+use spin::{Mutex, Once};
+
+/// How many processes there can be.
+pub const MAX_PROCESSES: usize = 64;
+/// How many threads one may have.
+pub const THREADS: u32 = 128;
+/// How many sleeps one may have pending.
+pub const SLEEPS: u32 = 64;
+/// How many pages one may have mapped.
+pub const PAGES: u64 = 16_384;
+
+/// What changes about a process, under one lock.
+#[derive(Debug, Default)]
+pub struct State {
+    /// What it was started as.
+    pub name: String<32>,
+    /// Its capabilities.
+    pub caps: Caps,
+    /// Places (ring and stack) that threads have, bit by bit.
+    pub places: u128,
+    /// Threads that live.
+    pub live: u32,
+    /// It is ending, with this code.
+    pub ending: Option<i64>,
+    /// It has ended: no thread is left.
+    pub ended: bool,
+    /// Who waits for that.
+    pub waiters: Few<Waiter, 8>,
+    /// Handles that can still ask how it ended.
+    pub handles: u32,
+    /// Where the next mapping without an address goes.
+    pub next_mapping: u64,
+    used: bool,
+    torn_down: bool,
+}
+
+/// A slot.
+pub struct Process {
+    index: u32,
+    generation: AtomicU32,
+    /// What changes.
+    pub state: Mutex<State>,
+    /// Its address space.
+    pub space: Mutex<Option<AddressSpace>>,
+    /// Who waits on words of its memory.
+    pub parks: Mutex<ParkList>,
+    /// CPUs that have its page tables loaded, bit by bit.
+    pub resident: AtomicU64,
+    /// Pages that were unmapped, until every CPU has forgotten them: the flush that each waits for.
+    pub limbo: Mutex<Vec<(u64, Vec<Frame>)>>,
+    /// Sleeps pending.
+    pub sleeps: AtomicU32,
+    /// The machine has failed if this one does.
+    pub essential: AtomicBool,
+}
+
+static PROCESSES: Once<Box<[Process]>> = Once::new();
+static LIVE: AtomicU32 = AtomicU32::new(0);
+/// Ended processes that still have to be torn down, bit by bit.
+static GRAVEYARD: AtomicU64 = AtomicU64::new(0);
+
+/// Makes the table.
+pub fn init() {
+    PROCESSES.call_once(|| {
+        let make = |index| Process {
+            index,
+            generation: AtomicU32::new(0),
+            state: Mutex::default(),
+            space: Mutex::new(None),
+            parks: Mutex::default(),
+            resident: AtomicU64::new(0),
+            limbo: Mutex::new(Vec::new()),
+            sleeps: AtomicU32::new(0),
+            essential: AtomicBool::new(false),
+        };
+        (0..MAX_PROCESSES as u32).map(make).collect::<Vec<_>>().into_boxed_slice()
+    });
+}
+
+/// The slot with this number.
+#[must_use]
+pub fn slot(index: u32) -> &'static Process {
+    &PROCESSES.get().expect("processes exist after init")[index as usize]
+}
+
+/// How many processes are not torn down yet.
+#[must_use]
+pub fn live() -> u32 {
+    LIVE.load(Ordering::Relaxed)
+}
+
+/// A slot for a new process with this address space.
+pub fn allocate(name: &str, space: AddressSpace) -> Result<&'static Process, CapError> {
+    for process in PROCESSES.get().into_iter().flatten() {
+        let mut state = process.state.lock();
+        if state.used {
+            continue;
+        }
+        let name = name.get(..name.len().min(32)).unwrap_or("?");
+        *state = State {
+            name: String::try_from(name).unwrap_or_default(),
+            used: true,
+            next_mapping: mainspring_abi::kernel::MAPPINGS,
+            ..State::default()
+        };
+        *process.space.lock() = Some(space);
+        process.sleeps.store(0, Ordering::Relaxed);
+        process.essential.store(false, Ordering::Relaxed);
+        LIVE.fetch_add(1, Ordering::Relaxed);
+        return Ok(process);
+    }
+    Err(CapError::QuotaExceeded)
+}
+
+impl Process {
+    /// The slot's number.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Its present occupant.
+    #[must_use]
+    pub fn name(&self) -> ProcessRef {
+        ProcessRef { index: self.index, generation: self.generation.load(Ordering::Acquire) }
+    }
+
+    /// Works with its address space, which it has until it is torn down.
+    pub fn with_space<T>(&self, work: impl FnOnce(&mut AddressSpace) -> T) -> Result<T, CapError> {
+        self.space.lock().as_mut().map(work).ok_or(CapError::PeerGone)
+    }
+
+    /// Reads its memory.
+    pub fn read(&self, address: u64, to: &mut [u8]) -> Result<(), CapError> {
+        self.with_space(|space| space.read(address, to))?.map_err(|_| CapError::BadAddress)
+    }
+
+    /// Writes its memory.
+    pub fn write(&self, address: u64, from: &[u8]) -> Result<(), CapError> {
+        self.with_space(|space| space.write(address, from))?.map_err(|_| CapError::BadAddress)
+    }
+
+    /// All its threads are to end, and it with them. The first reason counts. Says whether it was the first.
+    pub fn end(&self, code: i64) -> bool {
+        let mut state = self.state.lock();
+        if state.ending.is_some() || state.ended {
+            return false;
+        }
+        state.ending = Some(code);
+        true
+    }
+
+    /// Threads that belong to it, dead ones perhaps included.
+    pub fn threads(&self) -> impl Iterator<Item = &'static thread::Thread> {
+        let index = self.index;
+        (0..thread::MAX_THREADS as u32)
+            .map(thread::slot)
+            .filter(move |thread| thread.process.load(Ordering::Relaxed) == index && thread.home().is_some())
+    }
+
+    /// One thread less. If it was the last one: how the process ended, and who waited for that.
+    pub fn thread_ended(&self, place: u32, code: i64) -> Option<(i64, Few<Waiter, 8>)> {
+        let mut state = self.state.lock();
+        state.places &= !(1 << place);
+        state.live -= 1;
+        if state.live > 0 {
+            return None;
+        }
+        let code = *state.ending.get_or_insert(code);
+        state.ended = true;
+        let waiters = core::mem::take(&mut state.waiters);
+        drop(state);
+        GRAVEYARD.fetch_or(1 << self.index, Ordering::AcqRel);
+        Some((code, waiters))
+    }
+
+    /// One handle less.
+    pub fn drop_handle(&self, name: ProcessRef) {
+        if self.name() == name {
+            let mut state = self.state.lock();
+            state.handles = state.handles.saturating_sub(1);
+            self.free_if_forgotten(&mut state);
+        }
+    }
+
+    fn free_if_forgotten(&self, state: &mut State) {
+        if state.used && state.torn_down && state.handles == 0 {
+            state.used = false;
+            state.torn_down = false;
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Gives everything back. Nobody runs in it and no CPU has its tables.
+    fn tear_down(&self) {
+        loop {
+            let object = self.state.lock().caps.pop();
+            match object {
+                Some(Object::ThreadHandle(name)) => thread::slot(name.index()).drop_handle(name),
+                Some(Object::ProcessHandle(name)) => slot(name.index).drop_handle(name),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let space = self.space.lock().take();
+        drop(space);
+        self.free_limbo(u64::MAX);
+        let mut state = self.state.lock();
+        state.torn_down = true;
+        LIVE.fetch_sub(1, Ordering::Relaxed);
+        self.free_if_forgotten(&mut state);
+    }
+
+    /// Frees the pages that waited for flushes up to `done`.
+    pub fn free_limbo(&self, done: u64) {
+        self.limbo.lock().retain(|(generation, _)| *generation > done);
+    }
+
+    /// Drops a process that never had a thread.
+    pub fn abandon(&self) {
+        self.state.lock().ended = true;
+        self.tear_down();
+    }
+}
+
+/// Tears down at most one ended process that no CPU has loaded.
+pub fn bury_one() {
+    let mut waiting = GRAVEYARD.load(Ordering::Acquire);
+    while waiting != 0 {
+        let bit = waiting & waiting.wrapping_neg();
+        let process = slot(bit.trailing_zeros());
+        let mine = process.resident.load(Ordering::Acquire) == 0
+            && GRAVEYARD.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
+        if mine {
+            process.tear_down();
+            return;
+        }
+        waiting &= !bit;
+    }
+}
+
+/// Whether an ended process waits to be torn down.
+#[must_use]
+pub fn graves() -> bool {
+    GRAVEYARD.load(Ordering::Relaxed) != 0
+}

@@ -1,0 +1,185 @@
+//! What each CPU's scheduling consists of.
+
+use super::record::Log;
+use crate::arch::cpu;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use mainspring_abi::{CpuId, CpuSet, Nanos, Policy};
+use mainspring_sched::{Config, Cpu, Offer};
+use spin::{Mutex, MutexGuard, Once};
+
+/// How the machine schedules, from the boot manifest.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Best-effort policy.
+    pub policy: Policy,
+    /// Best-effort quantum.
+    pub quantum: Nanos,
+    /// Period of the tick.
+    pub tick: Nanos,
+    /// How many threads there can be.
+    pub seats: usize,
+    /// Bytes of flight record to keep per CPU; 0 for none.
+    pub record_bytes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Eevdf,
+            quantum: Nanos::from_millis(3),
+            tick: Nanos::from_millis(10),
+            seats: crate::object::thread::MAX_THREADS,
+            record_bytes: 0,
+        }
+    }
+}
+
+/// A scheduler core, the time of its last event, and the record of its events.
+pub struct Core {
+    pub(super) cpu: Cpu,
+    pub(super) last: Nanos,
+    pub(super) log: Option<Log>,
+}
+
+impl Core {
+    /// The core itself, to be looked at.
+    #[must_use]
+    pub fn cpu(&self) -> &Cpu {
+        &self.cpu
+    }
+}
+
+/// One CPU's scheduling.
+pub struct Lane {
+    id: CpuId,
+    core: Mutex<Core>,
+    /// A message is on its way: another need not be sent.
+    pub(super) message_pending: AtomicBool,
+    offer_due_in: AtomicI64,
+    offer_reach: AtomicU64,
+    /// When the core next needs the timer, and what the timer is set to.
+    pub(super) next_timer: AtomicU64,
+    pub(super) armed: AtomicU64,
+    /// The page tables that the CPU has loaded; 0 for the kernel's own.
+    pub(super) loaded: AtomicU64,
+    /// Whose they are, plus one; 0 for the kernel.
+    pub(super) loaded_process: AtomicU32,
+    /// The slot of the thread that the CPU runs, or ran last.
+    pub(super) current: AtomicU32,
+    /// Flushes that others have asked for, and that this CPU has done: generations.
+    pub(super) flush_asked: AtomicU64,
+    pub(super) flush_done: AtomicU64,
+    /// Reschedules sent by this CPU, and not sent because one was on its way.
+    pub(super) sent: AtomicU64,
+    pub(super) pending: AtomicU64,
+}
+
+/// CPUs that have nothing to run, bit by bit.
+pub(super) static IDLE: AtomicU64 = AtomicU64::new(0);
+static LANES: Once<Box<[Lane]>> = Once::new();
+
+/// Makes the lanes of `cpus` CPUs, with seats for every thread there can be on each of them.
+pub fn init(cpus: usize, settings: &Settings) {
+    LANES.call_once(|| {
+        let make = |number| {
+            let id =
+                CpuId::new(number).expect("as many CPUs as the kernel can have are within the ABI's limit");
+            let config =
+                Config { quantum: settings.quantum, tick: settings.tick, ..Config::new(id, settings.policy) };
+            let mut cpu = Cpu::new(config);
+            cpu.reserve(settings.seats).expect("seats for all threads fit in the heap");
+            let log = (settings.record_bytes > 0).then(|| Log::new(settings.record_bytes));
+            Lane {
+                id,
+                core: Mutex::new(Core { cpu, last: Nanos::ZERO, log }),
+                message_pending: AtomicBool::new(false),
+                offer_due_in: AtomicI64::new(Offer::NOTHING),
+                offer_reach: AtomicU64::new(0),
+                next_timer: AtomicU64::new(u64::MAX),
+                armed: AtomicU64::new(u64::MAX),
+                loaded: AtomicU64::new(0),
+                loaded_process: AtomicU32::new(0),
+                current: AtomicU32::new(0),
+                flush_asked: AtomicU64::new(0),
+                flush_done: AtomicU64::new(0),
+                sent: AtomicU64::new(0),
+                pending: AtomicU64::new(0),
+            }
+        };
+        (0..cpus).map(make).collect::<Vec<_>>().into_boxed_slice()
+    });
+}
+
+/// All lanes.
+#[must_use]
+pub fn lanes() -> &'static [Lane] {
+    LANES.get().expect("lanes exist before anything is scheduled")
+}
+
+/// The lane of CPU `number`.
+#[must_use]
+pub fn lane(number: usize) -> &'static Lane {
+    &lanes()[number]
+}
+
+/// The lane of the CPU that asks.
+#[must_use]
+pub fn mine() -> &'static Lane {
+    lane(cpu::index())
+}
+
+/// The idle CPUs.
+pub(super) fn idle_set() -> CpuSet {
+    let mut mask = IDLE.load(Ordering::Relaxed);
+    let mut set = CpuSet::EMPTY;
+    while mask != 0 {
+        set.insert(lane(mask.trailing_zeros() as usize).id);
+        mask &= mask - 1;
+    }
+    set
+}
+
+impl Lane {
+    /// Which CPU's.
+    #[must_use]
+    pub fn id(&self) -> CpuId {
+        self.id
+    }
+
+    /// The core, under its lock.
+    pub fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock()
+    }
+
+    /// What the CPU has to give, as it said last.
+    #[must_use]
+    pub fn offer(&self) -> Offer {
+        Offer {
+            due_in: self.offer_due_in.load(Ordering::Relaxed),
+            bound_reach: self.offer_reach.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Tells the others what `core` has to give and when it needs its timer. Called with the lock held.
+    pub(super) fn publish(&self, core: &Core) {
+        let offer = core.cpu.offer();
+        self.offer_due_in.store(offer.due_in, Ordering::Relaxed);
+        self.offer_reach.store(offer.bound_reach, Ordering::Relaxed);
+        // SeqCst: see `dispatch::arm`.
+        self.next_timer.store(core.cpu.next_timer().get(), Ordering::SeqCst);
+    }
+
+    /// Reschedules that this CPU sent, and those it did not have to send.
+    #[must_use]
+    pub fn messages(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.pending.load(Ordering::Relaxed))
+    }
+
+    /// How many flushes others have asked for here.
+    #[must_use]
+    pub fn flushes(&self) -> u64 {
+        self.flush_done.load(Ordering::Relaxed)
+    }
+}

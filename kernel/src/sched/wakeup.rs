@@ -1,0 +1,208 @@
+//! A thread becomes ready: on its home CPU first, then whoever should know is told.
+
+use super::lane::{Lane, idle_set, lane, mine};
+use crate::arch::{self, cpu::HardPath};
+use crate::object::inbox::{Posted, Waiter};
+use crate::object::thread::{self, Thread};
+use core::sync::atomic::Ordering;
+use mainspring_abi::ProcessId;
+use mainspring_abi::ring::CapError;
+use mainspring_sched::{
+    Affinity, Entity, Handoff, Removed, SeatError, State, Via, WaitPermit, WaitQuota, Woken, probe_order,
+};
+use spin::Mutex;
+
+static QUOTA: Mutex<Option<WaitQuota>> = Mutex::new(None);
+
+/// Sets the bounds on timed waits.
+pub fn init_quota(total: u32, per_process: u32, processes: usize) {
+    *QUOTA.lock() = Some(WaitQuota::new(total, per_process, processes));
+}
+
+/// Leave for a timed wait.
+pub fn take_permit(process: u32) -> Result<WaitPermit, CapError> {
+    let mut quota = QUOTA.lock();
+    let quota = quota.as_mut().ok_or(CapError::QuotaExceeded)?;
+    quota.take(ProcessId::new(process)).map_err(|_| CapError::QuotaExceeded)
+}
+
+/// Takes leave back.
+pub fn give_back(permit: Option<WaitPermit>) {
+    if let (Some(permit), Some(quota)) = (permit, QUOTA.lock().as_mut()) {
+        quota.give_back(permit);
+    }
+}
+
+/// Timed waits pending.
+#[must_use]
+pub fn pending_waits() -> u32 {
+    QUOTA.lock().as_ref().map_or(0, WaitQuota::pending)
+}
+
+/// A new thread is ready, on the CPU that made it.
+pub fn publish(thread: &Thread, entity: Entity) -> Result<(), CapError> {
+    let lane = mine();
+    let affinity = entity.affinity().clone();
+    // A thread that may not run here begins on the first CPU that it may use.
+    let lane = if affinity.allows(lane.id()) {
+        lane
+    } else {
+        super::lanes().iter().find(|lane| affinity.allows(lane.id())).ok_or(CapError::InvalidParameter)?
+    };
+    let mut core = lane.lock();
+    match core.accept(lane, entity, Via::Admit) {
+        Ok((seat, woken)) => {
+            thread.set_home(lane.id().index(), seat);
+            drop(core);
+            kick(lane, &woken, &affinity);
+            Ok(())
+        }
+        Err(_) => Err(CapError::InvalidParameter),
+    }
+}
+
+/// What `thread` waits for may have come: it looks for itself once it runs. Nothing happens if it does not sleep.
+pub fn wake(thread: &Thread) {
+    let _hard = HardPath::enter();
+    while let Some((cpu, seat)) = thread.home() {
+        let lane = lane(cpu);
+        let mut core = lane.lock();
+        match core.cpu().state(seat) {
+            Ok(State::Asleep(_)) => {
+                let Ok(woken) = core.wake(lane, seat) else { return };
+                let affinity =
+                    core.cpu().entity(seat).map_or(Affinity::Any, |entity| entity.affinity().clone());
+                drop(core);
+                kick(lane, &woken, &affinity);
+                give_back(woken.permit);
+                return;
+            }
+            Ok(_) | Err(SeatError::WrongState(_) | SeatError::ContextAway(_)) => return,
+            Err(SeatError::Stale) => {
+                drop(core);
+                // It is on its way to another CPU, ready; or it has arrived there and slept again meanwhile.
+                if thread.home() == Some((cpu, seat)) || thread.home().is_none() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// As [`wake`], for a thread that the running one hands over to: the running one is about to wait.
+pub fn hand_off(thread: &Thread) {
+    let _hard = HardPath::enter();
+    let here = mine();
+    let Some((cpu, seat)) = thread.home() else { return };
+    if cpu == here.id().index() {
+        let mut core = here.lock();
+        let handed = match core.cpu().state(seat) {
+            Ok(State::Asleep(_)) => core.hand_off(here, seat),
+            _ => return,
+        };
+        drop(core);
+        match handed {
+            Ok(Handoff::Direct(permit)) => give_back(permit),
+            Ok(Handoff::Queued(woken)) => {
+                kick(here, &woken, &Affinity::Any);
+                give_back(woken.permit);
+            }
+            Err(_) => {}
+        }
+        return;
+    }
+    let there = lane(cpu);
+    let mut core = there.lock();
+    let movable = matches!(core.cpu().state(seat), Ok(State::Asleep(_)))
+        && core.cpu().entity(seat).is_ok_and(|entity| entity.affinity().allows(here.id()));
+    if !movable {
+        drop(core);
+        return wake(thread);
+    }
+    let Ok(Removed { entity, permit }) = core.remove(there, seat) else { return };
+    drop(core);
+    give_back(permit);
+    let mut core = here.lock();
+    match core.accept(here, entity, Via::HandOff) {
+        Ok((seat, _)) => thread.set_home(here.id().index(), seat),
+        Err(refused) => unreachable!("every CPU has a seat for every thread: {refused}"),
+    }
+}
+
+/// Something was posted for `waiter`'s thread: wakes it if that was what it waited for.
+pub fn posted(waiter: Waiter, what: Posted) {
+    if what == Posted::Wake
+        && let Some(thread) = thread::find(waiter.thread)
+    {
+        wake(thread);
+    }
+}
+
+/// Ends an operation of a thread and wakes it if that was what it waited for. Whether there was such an operation.
+pub fn finish(waiter: Waiter, outcome: Result<u32, CapError>) -> bool {
+    let Some(thread) = thread::find(waiter.thread) else { return false };
+    let what = thread.inbox.lock().finish(waiter, arch::now(), outcome);
+    posted(waiter, what);
+    what != Posted::Stale
+}
+
+/// Tells one CPU, if any, about a thread that became ready on `home`'s.
+fn kick(home: &Lane, woken: &Woken, affinity: &Affinity) {
+    let here = mine();
+    let nobody_idle = super::lane::IDLE.load(Ordering::SeqCst) == 0;
+    if home.id() == here.id() && (woken.reschedule || nobody_idle) {
+        // This CPU looks at its own queue before it leaves the kernel.
+        return;
+    }
+    for cpu in probe_order(home.id(), woken.reschedule, &idle_set(), affinity) {
+        if cpu == here.id() || tell(lane(cpu.index())) {
+            return;
+        }
+    }
+    // Nobody reschedules, but the running thread of that CPU has a competitor now: its timer may be set too late.
+    if home.id() != here.id() && home.next_timer.load(Ordering::SeqCst) < home.armed.load(Ordering::SeqCst) {
+        tell(home);
+    }
+}
+
+/// Interrupts a CPU, unless that is under way already. Whether it was not.
+pub fn tell(target: &Lane) -> bool {
+    let here = mine();
+    // AcqRel: whoever finds it pending is ordered before the receiver's clearing of it, after which it looks.
+    if target.message_pending.swap(true, Ordering::AcqRel) {
+        here.pending.fetch_add(1, Ordering::Relaxed);
+        return false;
+    }
+    here.sent.fetch_add(1, Ordering::Relaxed);
+    arch::send_reschedule(target.id());
+    true
+}
+
+/// Threads are still queued here while other CPUs have nothing to do: tells one of them.
+pub fn share_leftovers() {
+    let here = mine();
+    if super::lane::IDLE.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    if here.offer() != mainspring_sched::Offer::NONE {
+        for cpu in probe_order(here.id(), false, &idle_set(), &Affinity::Any) {
+            if tell(lane(cpu.index())) {
+                return;
+            }
+        }
+    }
+}
+
+/// Ends the timed waits of this CPU that are due.
+pub fn expire() {
+    let here = mine();
+    loop {
+        let mut core = here.lock();
+        let Some(expired) = core.expire(here) else { return };
+        let affinity =
+            core.cpu().entity(expired.seat).map_or(Affinity::Any, |entity| entity.affinity().clone());
+        drop(core);
+        kick(here, &expired.woken, &affinity);
+        give_back(expired.woken.permit);
+    }
+}

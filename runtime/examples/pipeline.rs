@@ -1,0 +1,42 @@
+//! A pipeline with back-pressure: bounded channels make a fast producer wait for a slow consumer.
+//!
+//! `cargo run -p mainspring-runtime --example pipeline`
+
+use mainspring::{Budget, Capacity, Config, Profile};
+use std::time::Duration;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let runtime = Config::new(Profile::Service).build()?;
+    let total = runtime.run(|cx| -> Result<u64, Box<dyn std::error::Error + Send + Sync>> {
+        let (numbers, to_square) = cx.channel::<u64>(Capacity::Bounded(4))?;
+        let (squares, to_sum) = cx.channel::<u64>(Capacity::Bounded(4))?;
+        let budget = Budget { ops: 10_000, channel_ops: 500, ..Budget::ZERO };
+        Ok(cx.nursery(|n| {
+            n.builder().budget(budget).spawn_try(move |cx| {
+                for i in 1..=100 {
+                    numbers.send(cx, i)?; // waits while four are queued
+                }
+                Ok::<_, mainspring::SendError<u64>>(())
+            })?;
+            n.builder().budget(budget).spawn_try(move |cx| {
+                for number in to_square.iter(cx) {
+                    squares.send(cx, number * number)?;
+                }
+                Ok::<_, mainspring::SendError<u64>>(())
+            })?;
+            let sum = n.builder().budget(budget).spawn(move |cx| {
+                to_sum
+                    .iter(cx)
+                    .inspect(|square| {
+                        if square % 10 == 0 {
+                            cx.sleep(Duration::from_millis(1));
+                        }
+                    })
+                    .sum::<u64>()
+            })?;
+            sum.join(cx).map_err(Box::<dyn std::error::Error + Send + Sync>::from)
+        })??)
+    })?;
+    println!("the sum of the first hundred squares is {}", total.map_err(|error| error.to_string())?);
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! Capabilities: what a task may do, as values that it cannot make.
+//!
+//! A capability has private fields and no public constructor, so the only ones in a program come from the host's
+//! `Config` ([`Caps::root`]) or from attenuating one that is held. Attenuation takes the smaller of what is held and
+//! what is asked for, component by component, so that no chain of attenuations ever amplifies.
+
+use crate::budget::Budget;
+
+/// May spawn: at most `task_limit` live children in one nursery, each with at most `child_budget`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapSpawn {
+    task_limit: u32,
+    child_budget: Budget,
+}
+
+impl CapSpawn {
+    pub(crate) const fn root(task_limit: u32, child_budget: Budget) -> Self {
+        Self { task_limit, child_budget }
+    }
+
+    /// How many children of one nursery may be alive at a time.
+    pub const fn task_limit(&self) -> u32 {
+        self.task_limit
+    }
+
+    /// The most that a child gets, and what it gets when the spawner does not say.
+    pub const fn child_budget(&self) -> Budget {
+        self.child_budget
+    }
+
+    /// The same or less.
+    #[must_use]
+    pub fn attenuate(&self, task_limit: u32, child_budget: Budget) -> Self {
+        Self {
+            task_limit: self.task_limit.min(task_limit),
+            child_budget: self.child_budget.min(child_budget),
+        }
+    }
+}
+
+/// May recharge itself, up to these amounts in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapBudget {
+    limit: Budget,
+}
+
+impl CapBudget {
+    pub(crate) const fn root(limit: Budget) -> Self {
+        Self { limit }
+    }
+
+    /// The most that can be recharged in all.
+    pub const fn limit(&self) -> Budget {
+        self.limit
+    }
+
+    /// The same or less.
+    #[must_use]
+    pub fn attenuate(&self, limit: Budget) -> Self {
+        Self { limit: self.limit.min(limit) }
+    }
+}
+
+/// May make channels: how many, and how large their buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapChannel {
+    channels: u32,
+    buffer: u32,
+}
+
+impl CapChannel {
+    pub(crate) const fn root(channels: u32, buffer: u32) -> Self {
+        Self { channels, buffer }
+    }
+
+    /// How many channels a task may make.
+    pub const fn channels(&self) -> u32 {
+        self.channels
+    }
+
+    /// The largest buffer of one channel, in messages.
+    pub const fn buffer(&self) -> u32 {
+        self.buffer
+    }
+
+    /// The same or less.
+    #[must_use]
+    pub fn attenuate(&self, channels: u32, buffer: u32) -> Self {
+        Self { channels: self.channels.min(channels), buffer: self.buffer.min(buffer) }
+    }
+}
+
+/// May run blocking calls on the pool of threads, and drive futures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapExecutor(());
+
+impl CapExecutor {
+    pub(crate) const fn root() -> Self {
+        Self(())
+    }
+}
+
+/// The capabilities of a task.
+///
+/// ```
+/// use mainspring::{Budget, Caps};
+/// let all = Caps::root(100, Budget::MAX, Budget::MAX, 10, 64);
+/// let plugin = all.without_spawn().attenuate_budget(Budget { ops: 500, ..Budget::ZERO });
+/// assert!(plugin.spawn().is_none());
+/// assert_eq!(plugin.budget().unwrap().limit().ops, 500);
+/// assert!(plugin.is_within(&all) && !all.is_within(&plugin));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Caps {
+    spawn: Option<CapSpawn>,
+    budget: Option<CapBudget>,
+    channel: Option<CapChannel>,
+    executor: Option<CapExecutor>,
+}
+
+impl Caps {
+    /// No authority at all.
+    pub const fn none() -> Self {
+        Self { spawn: None, budget: None, channel: None, executor: None }
+    }
+
+    /// Authority as the host of a runtime gives it: `Config` takes it, and only a host builds a `Config`.
+    pub const fn root(
+        task_limit: u32,
+        child_budget: Budget,
+        recharge_limit: Budget,
+        channels: u32,
+        buffer: u32,
+    ) -> Self {
+        Self {
+            spawn: Some(CapSpawn::root(task_limit, child_budget)),
+            budget: Some(CapBudget::root(recharge_limit)),
+            channel: Some(CapChannel::root(channels, buffer)),
+            executor: Some(CapExecutor::root()),
+        }
+    }
+
+    pub(crate) const fn from_parts(
+        spawn: Option<CapSpawn>,
+        budget: Option<CapBudget>,
+        channel: Option<CapChannel>,
+        executor: Option<CapExecutor>,
+    ) -> Self {
+        Self { spawn, budget, channel, executor }
+    }
+
+    /// The capability to spawn.
+    pub const fn spawn(&self) -> Option<&CapSpawn> {
+        self.spawn.as_ref()
+    }
+
+    /// The capability to recharge oneself.
+    pub const fn budget(&self) -> Option<&CapBudget> {
+        self.budget.as_ref()
+    }
+
+    /// The capability to make channels.
+    pub const fn channel(&self) -> Option<&CapChannel> {
+        self.channel.as_ref()
+    }
+
+    /// The capability to use the pool of threads.
+    pub const fn executor(&self) -> Option<&CapExecutor> {
+        self.executor.as_ref()
+    }
+
+    /// Without the capability to spawn.
+    #[must_use]
+    pub const fn without_spawn(self) -> Self {
+        Self { spawn: None, ..self }
+    }
+
+    /// Without the capability to recharge oneself.
+    #[must_use]
+    pub const fn without_budget(self) -> Self {
+        Self { budget: None, ..self }
+    }
+
+    /// Without the capability to make channels.
+    #[must_use]
+    pub const fn without_channel(self) -> Self {
+        Self { channel: None, ..self }
+    }
+
+    /// Without the capability to use the pool of threads.
+    #[must_use]
+    pub const fn without_executor(self) -> Self {
+        Self { executor: None, ..self }
+    }
+
+    /// Spawning held to these limits, if it is held at all.
+    #[must_use]
+    pub fn attenuate_spawn(self, task_limit: u32, child_budget: Budget) -> Self {
+        Self { spawn: self.spawn.map(|cap| cap.attenuate(task_limit, child_budget)), ..self }
+    }
+
+    /// Self-recharge held to this limit, if it is held at all.
+    #[must_use]
+    pub fn attenuate_budget(self, limit: Budget) -> Self {
+        Self { budget: self.budget.map(|cap| cap.attenuate(limit)), ..self }
+    }
+
+    /// Channels held to these limits, if they are held at all.
+    #[must_use]
+    pub fn attenuate_channel(self, channels: u32, buffer: u32) -> Self {
+        Self { channel: self.channel.map(|cap| cap.attenuate(channels, buffer)), ..self }
+    }
+
+    /// The authority that both have: what a child gets of what its spawner asks for.
+    #[must_use]
+    pub fn intersect(&self, other: &Self) -> Self {
+        fn both<T: Copy>(a: Option<T>, b: Option<T>, min: impl Fn(T, T) -> T) -> Option<T> {
+            a.zip(b).map(|(a, b)| min(a, b))
+        }
+        Self {
+            spawn: both(self.spawn, other.spawn, |a, b| a.attenuate(b.task_limit, b.child_budget)),
+            budget: both(self.budget, other.budget, |a, b| a.attenuate(b.limit)),
+            channel: both(self.channel, other.channel, |a, b| a.attenuate(b.channels, b.buffer)),
+            executor: both(self.executor, other.executor, |a, _| a),
+        }
+    }
+
+    /// Whether this is no more than `other` in anything.
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.intersect(other) == *self
+    }
+}

@@ -1,0 +1,324 @@
+//! What the two sides of a channel share.
+#![allow(unsafe_code)]
+
+use super::{Capacity, Refusal, SendError};
+use crate::protocol::lock::Lock;
+use crate::protocol::prim::{AtomicU8, Ordering};
+use crate::task::WaitReason;
+use crate::wait::{Waited, Who};
+use crate::waiter;
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+const WAITING: u8 = 0;
+const PASSED: u8 = 1;
+const CLOSED: u8 = 2;
+
+/// Somebody who waits, in the frame of the wait.
+struct Node<T> {
+    word: usize,
+    /// A sender's value, or the place for a receiver's.
+    value: UnsafeCell<Option<T>>,
+    /// How the wait ended. Whoever sets it has taken the node off the list and does not touch it again.
+    done: AtomicU8,
+}
+
+struct Line<T>(VecDeque<*const Node<T>>);
+
+// SAFETY: a node is touched under the channel's lock, or by its own waiter after it left the list; its value moves to
+// another thread only if it is `Send`, which `Chan` asks for.
+unsafe impl<T: Send> Send for Line<T> {}
+
+impl<T> Line<T> {
+    fn remove(&mut self, node: &Node<T>) -> bool {
+        let position = self.0.iter().position(|&other| std::ptr::eq(other, node));
+        if let Some(position) = position {
+            self.0.remove(position);
+        }
+        position.is_some()
+    }
+
+    /// Takes the first waiter off the list. `pass` moves the value; then the waiter is told, and is to be woken.
+    fn pass<R>(&mut self, pass: impl FnOnce(&mut Option<T>) -> R) -> Option<(R, usize)> {
+        let node = self.0.pop_front()?;
+        // SAFETY: a node on the list is in a frame that waits for `done`; the lock makes us alone with it.
+        let node = unsafe { &*node };
+        // SAFETY: as above.
+        let result = pass(unsafe { &mut *node.value.get() });
+        let word = node.word;
+        // Release: the waiter sees the value. Its frame may go at once: the word was read before.
+        node.done.store(PASSED, Ordering::Release);
+        Some((result, word))
+    }
+}
+
+struct Inside<T> {
+    buffer: VecDeque<T>,
+    senders: usize,
+    receivers: usize,
+    closed: bool,
+    send_line: Line<T>,
+    recv_line: Line<T>,
+    /// Tasks that select on this channel: woken when it may have something.
+    watchers: Vec<usize>,
+}
+
+pub(super) struct Chan<T> {
+    room: usize,
+    inside: Lock<Inside<T>>,
+}
+
+/// What a look under the lock came to.
+enum Look<T> {
+    Done(T),
+    Refused(Refusal),
+}
+
+impl<T> Chan<T> {
+    pub(super) fn new(capacity: Capacity) -> Self {
+        let room = match capacity {
+            Capacity::Rendezvous => 0,
+            Capacity::Bounded(n) => n as usize,
+            Capacity::Unbounded => usize::MAX,
+        };
+        let inside = Inside {
+            buffer: VecDeque::new(),
+            senders: 1,
+            receivers: 1,
+            closed: false,
+            send_line: Line(VecDeque::new()),
+            recv_line: Line(VecDeque::new()),
+            watchers: Vec::new(),
+        };
+        Self { room, inside: Lock::new(inside) }
+    }
+
+    pub(super) fn try_send(&self, value: T) -> Result<(), SendError<T>> {
+        let mut value = Some(value);
+        match self.offer(&mut value) {
+            Ok(()) => Ok(()),
+            Err(why) => Err(SendError { why, value: value.expect("a refused value was not taken") }),
+        }
+    }
+
+    /// Hands the value to a receiver or to the buffer.
+    fn offer(&self, value: &mut Option<T>) -> Result<(), Refusal> {
+        let mut inside = self.inside.lock();
+        if inside.closed || inside.receivers == 0 {
+            return Err(Refusal::Closed);
+        }
+        if let Some(((), word)) = inside.recv_line.pass(|place| *place = value.take()) {
+            drop(inside);
+            waiter::wake(word);
+            return Ok(());
+        }
+        if inside.buffer.len() < self.room {
+            inside.buffer.extend(value.take());
+            wake_watchers(&mut inside);
+            return Ok(());
+        }
+        Err(Refusal::WouldBlock)
+    }
+
+    pub(super) fn send(
+        &self,
+        who: &Who<'_>,
+        value: T,
+        timeout: Option<Duration>,
+    ) -> Result<(), SendError<T>> {
+        let mut value = Some(value);
+        let refuse = |why, value: Option<T>| {
+            Err(SendError { why, value: value.expect("a refused value was not taken") })
+        };
+        loop {
+            match self.offer(&mut value) {
+                Ok(()) => return Ok(()),
+                Err(Refusal::WouldBlock) => {}
+                Err(why) => return refuse(why, value),
+            }
+            let node =
+                Node { word: who.word(), value: UnsafeCell::new(value.take()), done: AtomicU8::new(WAITING) };
+            {
+                let mut inside = self.inside.lock();
+                let ready = inside.closed
+                    || inside.receivers == 0
+                    || !inside.recv_line.0.is_empty()
+                    || inside.buffer.len() < self.room;
+                if ready {
+                    drop(inside);
+                    who.take_back(node.word);
+                    value = node.value.into_inner();
+                    continue;
+                }
+                inside.send_line.0.push_back(&raw const node);
+                wake_watchers(&mut inside);
+            }
+            let waited = who.wait(&node.done, WaitReason::Channel, timeout);
+            if waited != Waited::Done && self.inside.lock().send_line.remove(&node) {
+                who.take_back(node.word);
+                value = node.value.into_inner();
+                if waited == Waited::TimedOut {
+                    return refuse(Refusal::TimedOut, value);
+                }
+                who.acknowledge();
+                return refuse(Refusal::Unwinding, value);
+            }
+            return match node.done.load(Ordering::Acquire) {
+                PASSED => Ok(()),
+                _ => refuse(Refusal::Closed, node.value.into_inner()),
+            };
+        }
+    }
+
+    pub(super) fn try_recv(&self) -> Result<T, Refusal> {
+        let mut inside = self.inside.lock();
+        match self.look(&mut inside) {
+            (Look::Done(value), wake) => {
+                drop(inside);
+                if let Some(word) = wake {
+                    waiter::wake(word);
+                }
+                Ok(value)
+            }
+            (Look::Refused(why), _) => Err(why),
+        }
+    }
+
+    /// Takes a value, and says whose send is over by that.
+    fn look(&self, inside: &mut Inside<T>) -> (Look<T>, Option<usize>) {
+        if let Some(value) = inside.buffer.pop_front() {
+            // Room for the first sender that waits.
+            let passed = inside.send_line.pass(|place| place.take());
+            let word = passed.map(|(moved, word)| {
+                inside.buffer.extend(moved);
+                word
+            });
+            return (Look::Done(value), word);
+        }
+        if let Some((value, word)) = inside.send_line.pass(|place| place.take()) {
+            return match value {
+                Some(value) => (Look::Done(value), Some(word)),
+                None => (Look::Refused(Refusal::WouldBlock), Some(word)),
+            };
+        }
+        if inside.closed || inside.senders == 0 {
+            return (Look::Refused(Refusal::Closed), None);
+        }
+        (Look::Refused(Refusal::WouldBlock), None)
+    }
+
+    pub(super) fn recv(&self, who: &Who<'_>, timeout: Option<Duration>) -> Result<T, Refusal> {
+        let node = Node { word: who.word(), value: UnsafeCell::new(None), done: AtomicU8::new(WAITING) };
+        {
+            let mut inside = self.inside.lock();
+            let (look, wake) = self.look(&mut inside);
+            match look {
+                Look::Refused(Refusal::WouldBlock) => inside.recv_line.0.push_back(&raw const node),
+                look => {
+                    drop(inside);
+                    who.take_back(node.word);
+                    if let Some(word) = wake {
+                        waiter::wake(word);
+                    }
+                    return match look {
+                        Look::Done(value) => Ok(value),
+                        Look::Refused(why) => Err(why),
+                    };
+                }
+            }
+        }
+        let waited = who.wait(&node.done, WaitReason::Channel, timeout);
+        if waited != Waited::Done && self.inside.lock().recv_line.remove(&node) {
+            who.take_back(node.word);
+            if waited == Waited::TimedOut {
+                return Err(Refusal::TimedOut);
+            }
+            who.acknowledge();
+            return Err(Refusal::Unwinding);
+        }
+        match node.done.load(Ordering::Acquire) {
+            PASSED => node.value.into_inner().ok_or(Refusal::Closed),
+            _ => Err(Refusal::Closed),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.inside.lock().buffer.len()
+    }
+
+    pub(super) fn close(&self) {
+        let mut inside = self.inside.lock();
+        inside.closed = true;
+        self.end_waits(inside);
+    }
+
+    pub(super) fn add_sender(&self) {
+        self.inside.lock().senders += 1;
+    }
+
+    pub(super) fn add_receiver(&self) {
+        self.inside.lock().receivers += 1;
+    }
+
+    pub(super) fn drop_sender(&self) {
+        let mut inside = self.inside.lock();
+        inside.senders -= 1;
+        if inside.senders == 0 {
+            self.end_waits(inside);
+        }
+    }
+
+    pub(super) fn drop_receiver(&self) {
+        let mut inside = self.inside.lock();
+        inside.receivers -= 1;
+        if inside.receivers == 0 {
+            self.end_waits(inside);
+        }
+    }
+
+    /// Tells everybody who waits that nobody will come. Receivers wait only when there is nothing to receive, senders
+    /// only when there is no receiver, so nothing is lost.
+    fn end_waits(&self, mut inside: crate::protocol::lock::Guard<'_, Inside<T>>) {
+        let mut words = Vec::new();
+        let no_senders = inside.closed || inside.senders == 0;
+        let no_receivers = inside.closed || inside.receivers == 0;
+        let mut over = Vec::new();
+        if no_senders {
+            over.extend(inside.recv_line.0.drain(..));
+        }
+        if no_receivers {
+            over.extend(inside.send_line.0.drain(..));
+        }
+        for node in over {
+            // SAFETY: a node on the list is in a frame that waits for `done`; the lock makes us alone with it.
+            let node = unsafe { &*node };
+            words.push(node.word);
+            node.done.store(CLOSED, Ordering::Release);
+        }
+        wake_watchers(&mut inside);
+        drop(inside);
+        for word in words {
+            waiter::wake(word);
+        }
+    }
+
+    /// A task wants to know when there may be something.
+    pub(super) fn watch(&self, word: usize) {
+        self.inside.lock().watchers.push(word);
+    }
+
+    pub(super) fn unwatch(&self, word: usize) {
+        let mut inside = self.inside.lock();
+        if let Some(position) = inside.watchers.iter().position(|&other| other == word) {
+            inside.watchers.swap_remove(position);
+        }
+    }
+}
+
+/// Wakes those who select. They look for themselves, and stay on the list until they have what they want.
+fn wake_watchers<T>(inside: &mut Inside<T>) {
+    for &word in &inside.watchers {
+        waiter::wake(word);
+    }
+}

@@ -1,0 +1,286 @@
+//! Channels between tasks: rendezvous, bounded and unbounded, many to many.
+//!
+//! Conserved: a value that was sent is received once, or handed back to its sender, or dropped with the channel. A
+//! waiting side is told exactly once how its wait ended, by whoever takes it off the list, under the channel's lock.
+
+mod chan;
+mod select;
+
+pub use select::Select;
+
+use crate::budget::Component;
+use crate::cx::Cx;
+use crate::error::BudgetError;
+use crate::runtime::Runtime;
+use crate::wait::Who;
+use chan::Chan;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How much a channel holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capacity {
+    /// Nothing: a send waits for its receiver.
+    Rendezvous,
+    /// This many values; a send to a full channel waits.
+    Bounded(u32),
+    /// As many as are sent. The sender's budget is the bound.
+    Unbounded,
+}
+
+/// A channel could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// The task has no `CapChannel`.
+    NotPermitted,
+    /// As many as `CapChannel` allows have been made.
+    TooMany(u32),
+    /// A larger buffer than `CapChannel` allows.
+    BufferTooLarge {
+        /// What was asked for; `None` for unbounded.
+        asked: Option<u32>,
+        /// What is allowed.
+        allowed: u32,
+    },
+}
+
+impl fmt::Display for ChannelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPermitted => f.write_str("this task holds no CapChannel"),
+            Self::TooMany(n) => write!(f, "{n} channels were made, which is all that CapChannel allows"),
+            Self::BufferTooLarge { asked: Some(asked), allowed } => {
+                write!(f, "a buffer of {asked}; CapChannel allows {allowed}")
+            }
+            Self::BufferTooLarge { asked: None, allowed } => {
+                write!(f, "an unbounded buffer; CapChannel allows {allowed}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ChannelError {}
+
+/// Why a send or receive came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Nobody is on the other side any more.
+    Closed,
+    /// It would have had to wait.
+    WouldBlock,
+    /// Time was over.
+    TimedOut,
+    /// The task's budget does not allow it.
+    Budget(BudgetError),
+    /// A destructor of a task that unwinds must not wait.
+    Unwinding,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the channel is closed"),
+            Self::WouldBlock => f.write_str("the channel is not ready"),
+            Self::TimedOut => f.write_str("time was over"),
+            Self::Budget(error) => error.fmt(f),
+            Self::Unwinding => f.write_str("a destructor of a task that ends must not wait"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// A send that came to nothing, and the value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SendError<T> {
+    /// Why.
+    pub why: Refusal,
+    /// What was not sent.
+    pub value: T,
+}
+
+impl<T> fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendError").field("why", &self.why).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.why.fmt(f)
+    }
+}
+
+impl<T> std::error::Error for SendError<T> {}
+
+/// The sending side. Clones send to the same channel; when the last goes, receivers get what is left and then Closed.
+pub struct Sender<T>(Arc<Chan<T>>);
+
+/// The receiving side. Clones share the values; when the last goes, sends are refused.
+pub struct Receiver<T>(Arc<Chan<T>>);
+
+fn pair<T>(capacity: Capacity) -> (Sender<T>, Receiver<T>) {
+    let chan = Arc::new(Chan::new(capacity));
+    (Sender(chan.clone()), Receiver(chan))
+}
+
+/// A channel without a runtime, for model checking.
+#[cfg(loom)]
+pub fn model_pair<T>(capacity: Capacity) -> (Sender<T>, Receiver<T>) {
+    pair(capacity)
+}
+
+impl Cx {
+    /// Makes a channel, by the task's `CapChannel`.
+    pub fn channel<T>(&self, capacity: Capacity) -> Result<(Sender<T>, Receiver<T>), ChannelError> {
+        let cap = self.caps().channel().copied().ok_or(ChannelError::NotPermitted)?;
+        let asked = match capacity {
+            Capacity::Rendezvous => Some(0),
+            Capacity::Bounded(n) => Some(n),
+            Capacity::Unbounded => None,
+        };
+        if asked.unwrap_or(u32::MAX) > cap.buffer() {
+            return Err(ChannelError::BufferTooLarge { asked, allowed: cap.buffer() });
+        }
+        let task = self.task();
+        task.nursery().change_ext(task, |ext| {
+            if ext.channels >= cap.channels() {
+                return Err(ChannelError::TooMany(cap.channels()));
+            }
+            ext.channels += 1;
+            Ok(())
+        })?;
+        Ok(pair(capacity))
+    }
+}
+
+impl Runtime {
+    /// Makes a channel between the host's threads and tasks.
+    pub fn channel<T>(&self, capacity: Capacity) -> (Sender<T>, Receiver<T>) {
+        pair(capacity)
+    }
+}
+
+impl<T> Sender<T> {
+    /// Sends, waiting for room or for the receiver. Costs one op and one channel operation.
+    pub fn send(&self, cx: &Cx, value: T) -> Result<(), SendError<T>> {
+        self.charged(cx, value, |value| self.0.send(&Who::Task(cx), value, None))
+    }
+
+    /// As [`Sender::send`], for at most this long.
+    pub fn send_timeout(&self, cx: &Cx, value: T, timeout: Duration) -> Result<(), SendError<T>> {
+        self.charged(cx, value, |value| self.0.send(&Who::Task(cx), value, Some(timeout)))
+    }
+
+    /// Sends if that needs no waiting.
+    pub fn try_send(&self, cx: &Cx, value: T) -> Result<(), SendError<T>> {
+        self.charged(cx, value, |value| self.0.try_send(value))
+    }
+
+    /// Sends from an ordinary thread, which blocks. Must not be called from inside a task.
+    pub fn send_blocking(&self, value: T) -> Result<(), SendError<T>> {
+        self.0.send(&Who::thread(), value, None)
+    }
+
+    fn charged(
+        &self,
+        cx: &Cx,
+        value: T,
+        send: impl FnOnce(T) -> Result<(), SendError<T>>,
+    ) -> Result<(), SendError<T>> {
+        match cx.charge(Component::ChannelOps) {
+            Ok(()) => send(value),
+            Err(error) => Err(SendError { why: Refusal::Budget(error), value }),
+        }
+    }
+
+    /// Closes the channel: later sends are refused, receivers get what is left.
+    pub fn close(&self) {
+        self.0.close();
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Receives, waiting for a value. Costs one op and one channel operation.
+    pub fn recv(&self, cx: &Cx) -> Result<T, Refusal> {
+        cx.charge(Component::ChannelOps).map_err(Refusal::Budget)?;
+        self.0.recv(&Who::Task(cx), None)
+    }
+
+    /// As [`Receiver::recv`], for at most this long.
+    pub fn recv_timeout(&self, cx: &Cx, timeout: Duration) -> Result<T, Refusal> {
+        cx.charge(Component::ChannelOps).map_err(Refusal::Budget)?;
+        self.0.recv(&Who::Task(cx), Some(timeout))
+    }
+
+    /// Receives if that needs no waiting.
+    pub fn try_recv(&self, cx: &Cx) -> Result<T, Refusal> {
+        cx.charge(Component::ChannelOps).map_err(Refusal::Budget)?;
+        self.0.try_recv()
+    }
+
+    /// Receives on an ordinary thread, which blocks. Must not be called from inside a task.
+    pub fn recv_blocking(&self) -> Result<T, Refusal> {
+        self.0.recv(&Who::thread(), None)
+    }
+
+    /// The values until the channel is closed, each charged. Ends early when the task's budget refuses.
+    pub fn iter<'a>(&'a self, cx: &'a Cx) -> impl Iterator<Item = T> + 'a {
+        std::iter::from_fn(move || self.recv(cx).ok())
+    }
+
+    /// How many values are buffered.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing is buffered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn chan(&self) -> &Chan<T> {
+        &self.0
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.0.add_sender();
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Self {
+        self.0.add_receiver();
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.0.drop_sender();
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.0.drop_receiver();
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sender")
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Receiver")
+    }
+}

@@ -1,0 +1,172 @@
+//! How a runtime is set up.
+
+use crate::budget::Pool;
+use crate::caps::Caps;
+use crate::error::ConfigError;
+use crate::profile::Profile;
+use crate::runtime::Runtime;
+use crate::worker::victim::{DEFAULT_SEED, VictimStrategy};
+use std::num::NonZeroUsize;
+
+pub(crate) const STACK_SIZES: std::ops::RangeInclusive<usize> = 4096..=1 << 30;
+
+/// How a runtime is set up. The host of a runtime holds all authority; what it puts here is what its tasks can have.
+///
+/// ```
+/// use mainspring::{Config, Profile};
+/// let runtime = Config::new(Profile::Service).workers(2).build().unwrap();
+/// assert_eq!(runtime.run(|_cx| 6 * 7).unwrap(), 42);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub(crate) profile: Profile,
+    pub(crate) workers: Option<usize>,
+    pub(crate) seed: u64,
+    pub(crate) deterministic: bool,
+    pub(crate) victims: VictimStrategy,
+    pub(crate) stack_size: usize,
+    pub(crate) max_stacks: usize,
+    pub(crate) root_caps: Caps,
+    pub(crate) root_pool: Pool,
+    pub(crate) yield_interval: u32,
+    pub(crate) quantum_ops: u32,
+    pub(crate) cleanup_ops: u32,
+    pub(crate) fail_on_deadlock: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::new(Profile::default())
+    }
+}
+
+impl Config {
+    /// The defaults of a profile: one worker per core, its capabilities, and an ample pool for root tasks.
+    pub fn new(profile: Profile) -> Self {
+        Self {
+            profile,
+            workers: None,
+            seed: DEFAULT_SEED,
+            deterministic: false,
+            victims: VictimStrategy::default(),
+            stack_size: 60 << 10,
+            max_stacks: (1 << 20) + (1 << 17),
+            root_caps: profile.implicit_caps(),
+            root_pool: Pool::AMPLE,
+            yield_interval: profile.yield_interval(),
+            quantum_ops: 16_384,
+            cleanup_ops: 10_000,
+            fail_on_deadlock: false,
+        }
+    }
+
+    /// How many workers: 1 to 1024. Unless set, one per core.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// Runs virtual workers in one thread, in virtual time: equal input, seed, workers and budgets give the same order
+    /// of every switch and every steal.
+    #[must_use]
+    pub fn deterministic_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self.deterministic = true;
+        self
+    }
+
+    /// The seed of the victim draws, without the deterministic mode.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// How workers choose whom to steal from.
+    #[must_use]
+    pub fn victims(mut self, strategy: VictimStrategy) -> Self {
+        self.victims = strategy;
+        self
+    }
+
+    /// Usable bytes of a stack, 4 KiB to 1 GiB. Memory is committed as it is touched.
+    #[must_use]
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = bytes;
+        self
+    }
+
+    /// How many stacks there can be: how many tasks can have started and not ended.
+    #[must_use]
+    pub fn max_stacks(mut self, stacks: usize) -> Self {
+        self.max_stacks = stacks;
+        self
+    }
+
+    /// The capabilities of root tasks.
+    #[must_use]
+    pub fn root_caps(mut self, caps: Caps) -> Self {
+        self.root_caps = caps;
+        self
+    }
+
+    /// What all root tasks together may use.
+    #[must_use]
+    pub fn root_pool(mut self, pool: Pool) -> Self {
+        self.root_pool = pool;
+        self
+    }
+
+    /// After how many iterations `#[budgeted]` loops check.
+    #[must_use]
+    pub fn yield_interval(mut self, iterations: u32) -> Self {
+        self.yield_interval = iterations;
+        self
+    }
+
+    /// After how many ops a task gives way to others that are ready on its worker.
+    #[must_use]
+    pub fn quantum_ops(mut self, ops: u32) -> Self {
+        self.quantum_ops = ops;
+        self
+    }
+
+    /// The ops that the cleanup of a cancelled task may use.
+    #[must_use]
+    pub fn cleanup_ops(mut self, ops: u32) -> Self {
+        self.cleanup_ops = ops;
+        self
+    }
+
+    /// In the deterministic mode: when every task waits and no timer is set, fails the root nurseries with
+    /// `TaskError::Deadlock`. Without it the runtime waits for the host's threads, which may yet wake a task.
+    #[must_use]
+    pub fn fail_on_deadlock(mut self) -> Self {
+        self.fail_on_deadlock = true;
+        self
+    }
+
+    pub(crate) fn worker_count(&self) -> usize {
+        self.workers
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(1024))
+    }
+
+    /// Starts the runtime.
+    pub fn build(self) -> Result<Runtime, ConfigError> {
+        if self.profile == Profile::Core {
+            return Err(ConfigError::CoreProfile);
+        }
+        let workers = self.worker_count();
+        if !(1..=1024).contains(&workers) {
+            return Err(ConfigError::Workers(workers));
+        }
+        if !STACK_SIZES.contains(&self.stack_size) {
+            return Err(ConfigError::StackSize(self.stack_size));
+        }
+        if self.yield_interval == 0 {
+            return Err(ConfigError::YieldInterval);
+        }
+        Runtime::start(self)
+    }
+}

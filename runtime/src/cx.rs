@@ -1,0 +1,433 @@
+//! The context of a task: the only way from a task to its runtime.
+//!
+//! Authority is explicit: nothing here is reachable without the `&Cx` that a task's closure is handed, and a `Cx` can
+//! neither be made, nor copied, nor sent to another task.
+
+use crate::budget::{Budget, Component, Cost, Pool};
+use crate::caps::Caps;
+use crate::error::{BudgetError, RechargeError, TaskError};
+use crate::nursery::core::Exhaustion;
+use crate::nursery::{Nursery, NurseryError, NurseryOptions, task_nursery};
+use crate::runtime::Inner;
+use crate::task::body::StopUnwind;
+use crate::task::{SLICE, Task, TaskPtr, WaitReason};
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What a task can ask of its runtime.
+///
+/// A `Cx` stays on the task that it was handed to:
+///
+/// ```compile_fail
+/// # use mainspring::{Config, Profile};
+/// # let runtime = Config::new(Profile::Service).build().unwrap();
+/// runtime.run(|cx| {
+///     cx.nursery(|n| {
+///         n.spawn(|_| cx.check()); // the child has a context of its own
+///     })
+/// });
+/// ```
+#[derive(Debug)]
+pub struct Cx {
+    task: TaskPtr,
+    yield_interval: u32,
+    _of_one_task: PhantomData<*const ()>,
+}
+
+/// A task's id: unique in its runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u64);
+
+impl Cx {
+    pub(crate) fn new(task: TaskPtr) -> Self {
+        let yield_interval = task.nursery().rt().config.yield_interval;
+        Self { task, yield_interval, _of_one_task: PhantomData }
+    }
+
+    pub(crate) fn task(&self) -> &Task {
+        // SAFETY reasons are with `TaskPtr`: the slot lives as long as the runtime.
+        &self.task
+    }
+
+    pub(crate) fn task_ptr(&self) -> TaskPtr {
+        self.task
+    }
+
+    pub(crate) fn rt(&self) -> &Inner {
+        self.task.nursery().rt()
+    }
+
+    /// A yield check: charges one op. With none left the task stops here until it is recharged.
+    ///
+    /// Now and then it also lets the runtime look up: a cancelled task ends here, by unwinding, and a task that has used
+    /// its quantum gives way to others.
+    #[inline(always)]
+    pub fn check(&self) {
+        let fuel = self.task.fuel.load(Ordering::Relaxed);
+        if fuel != 0 {
+            self.task.fuel.store(fuel - 1, Ordering::Relaxed);
+        } else {
+            self.check_slow(1);
+        }
+    }
+
+    /// A batched yield check: pays for `n` iterations at once. What cannot be paid for stops the task afterwards.
+    #[inline(always)]
+    pub fn check_iterations(&self, n: u32) {
+        let fuel = self.task.fuel.load(Ordering::Relaxed);
+        if fuel >= n {
+            self.task.fuel.store(fuel - n, Ordering::Relaxed);
+        } else {
+            self.check_slow(n);
+        }
+    }
+
+    /// Charges up to `n` ops where nothing may switch: what cannot be paid stops the task at its next check.
+    pub(crate) fn charge_silently(&self, n: u32) {
+        let task = self.task();
+        let ops = task.ops();
+        let left = ops - ops.min(n);
+        let fuel = left.min(task.fuel.load(Ordering::Relaxed));
+        task.fuel.store(fuel, Ordering::Relaxed);
+        task.reserve.store(left - fuel, Ordering::Relaxed);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_slow(&self, mut n: u32) {
+        let task = self.task();
+        if std::thread::panicking() {
+            // A destructor runs: nothing may switch or unwind here.
+            let ops = task.ops();
+            task.force_slow_check();
+            task.reserve.store(ops - ops.min(n), Ordering::Relaxed);
+            return;
+        }
+        loop {
+            self.acknowledge();
+            let component = self.exhausted_component();
+            let Some(component) = component else {
+                let ops = task.ops();
+                let paid = ops.min(n);
+                let fuel = (ops - paid).min(SLICE);
+                task.reserve.store(ops - paid - fuel, Ordering::Relaxed);
+                task.fuel.store(fuel, Ordering::Relaxed);
+                n -= paid;
+                if n == 0 {
+                    break;
+                }
+                continue;
+            };
+            self.run_out(component);
+        }
+        let worker = task.worker();
+        if worker.slice_over(self.rt().config.quantum_ops) {
+            self.yield_now();
+        }
+    }
+
+    fn exhausted_component(&self) -> Option<Component> {
+        let bits = self.task.exhausted.load(Ordering::Relaxed);
+        let marked = Component::ALL.into_iter().find(|&component| bits & 1 << component as u8 != 0);
+        marked.or((self.task.ops() == 0).then_some(Component::Ops))
+    }
+
+    /// The task has run out of something: it goes on once it has been recharged.
+    #[cold]
+    fn run_out(&self, component: Component) {
+        let task = self.task();
+        if self.take_mail(component) {
+            return;
+        }
+        if task.masked.load(Ordering::Relaxed) {
+            // Cleanup has a budget of its own, and nobody recharges it.
+            self.stop(TaskError::Cancelled);
+        }
+        match task.nursery().on_exhausted {
+            Exhaustion::Fail => self.stop(TaskError::BudgetExhausted(component)),
+            Exhaustion::Cancel => self.stop(TaskError::Cancelled),
+            Exhaustion::Refill(amount) if task.nursery().refill(&amount) => {
+                self.give(amount);
+                return;
+            }
+            Exhaustion::Refill(_) | Exhaustion::Park => {}
+        }
+        tracing::debug!(target: "mainspring", task = self.id().0, %component, "exhausted");
+        task.mark_exhausted(component);
+        while !self.take_mail(component) {
+            task.worker().block(task, WaitReason::Budget);
+            self.acknowledge();
+        }
+    }
+
+    /// Takes up what was granted from outside. True if there is something of `component` again.
+    fn take_mail(&self, component: Component) -> bool {
+        let mail = self.task.nursery().take_mail(&self.task);
+        if !mail.is_zero() {
+            self.give(mail);
+        }
+        self.task.budget().get(component) > 0
+    }
+
+    fn give(&self, amount: Budget) {
+        let mut budget = self.task.budget();
+        let rest = budget.add(amount);
+        debug_assert!(rest.is_zero(), "whoever granted it checked that it fits");
+        self.task.ops_granted.fetch_add(amount.ops.into(), Ordering::Relaxed);
+        self.task.write_budget(budget);
+    }
+
+    /// What a nursery had left when it ended.
+    pub(crate) fn take_back(&self, pool: Pool) {
+        let mut budget = self.task.budget();
+        let mut rest = pool;
+        if self.has_estate() {
+            self.task.nursery().change_ext(&self.task, |ext| {
+                ext.estate.get_or_insert(Pool::ZERO).put(&rest);
+            });
+            return;
+        }
+        let narrow = rest.narrow();
+        let over = budget.add(narrow);
+        rest.take(&Pool::from(narrow)).expect("narrow is no more than it");
+        rest.put(&over.into());
+        self.task.write_budget(budget);
+        if rest != Pool::ZERO {
+            // More than a task can hold: children were granted it by capabilities. It goes on as the task's estate.
+            self.task.nursery().change_ext(&self.task, |ext| ext.estate.get_or_insert(Pool::ZERO).put(&rest));
+        }
+    }
+
+    fn has_estate(&self) -> bool {
+        self.task.nursery().with_ext(&self.task, |ext| ext.is_some_and(|ext| ext.estate.is_some()))
+    }
+
+    /// Charges something other than ops. A component that was never granted is an error; one that has run out stops the
+    /// task until it is recharged.
+    pub(crate) fn charge(&self, component: Component) -> Result<(), BudgetError> {
+        let task = self.task();
+        let counter = match component {
+            Component::ChannelOps => &task.channel_ops,
+            Component::Syscalls => &task.syscalls,
+            Component::SpawnCount => &task.spawn_count,
+            Component::Ops | Component::Memory => unreachable!("charged by their own methods"),
+        };
+        self.check();
+        loop {
+            match counter.load(Ordering::Relaxed) {
+                0 if !task.was_granted(component) => {
+                    if self.take_mail(component) {
+                        continue;
+                    }
+                    return Err(BudgetError::NeverGranted(component));
+                }
+                0 if std::thread::panicking() => return Err(BudgetError::NeverGranted(component)),
+                0 => self.run_out(component),
+                1 => {
+                    counter.store(0, Ordering::Relaxed);
+                    task.mark_exhausted(component);
+                    return Ok(());
+                }
+                left => {
+                    counter.store(left - 1, Ordering::Relaxed);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Charges an allocation of `size` bytes and one op, and checks after it.
+    pub fn charge_alloc(&self, size: usize) -> Result<(), BudgetError> {
+        let task = self.task();
+        let mut budget = task.budget();
+        let unpayable = match budget.charge(Cost::alloc(size)) {
+            Ok(_) => None,
+            Err(unpayable) if unpayable.component == Component::Memory => Some(unpayable),
+            // The check below stops the task for its ops; the memory is what was asked for.
+            Err(_) => budget.lacking(&Budget { memory: size, ..Budget::ZERO }),
+        };
+        if let Some(unpayable) = unpayable {
+            if !task.was_granted(Component::Memory) {
+                return Err(BudgetError::NeverGranted(Component::Memory));
+            }
+            return Err(BudgetError::MemoryBudgetExhausted(unpayable));
+        }
+        let left = task.memory.load(Ordering::Relaxed) - size;
+        task.memory.store(left, Ordering::Relaxed);
+        if left == 0 && size > 0 {
+            task.mark_exhausted(Component::Memory);
+        }
+        self.check();
+        Ok(())
+    }
+
+    /// A boxed value, charged.
+    pub fn try_box<T>(&self, value: T) -> Result<Box<T>, BudgetError> {
+        self.charge_alloc(size_of::<T>())?;
+        Ok(Box::new(value))
+    }
+
+    /// An empty vector with room for `capacity` values, charged.
+    pub fn try_vec<T>(&self, capacity: usize) -> Result<Vec<T>, BudgetError> {
+        let size = capacity.saturating_mul(size_of::<T>());
+        self.charge_alloc(size)?;
+        Ok(Vec::with_capacity(capacity))
+    }
+
+    /// Gives way to other tasks that are ready. Free of charge.
+    #[inline]
+    pub fn yield_now(&self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let task = self.task();
+        task.worker().yield_now(task);
+        if task.is_cancelled() {
+            self.acknowledge();
+        }
+    }
+
+    /// Blocks until woken. The caller has told whoever will wake the task, and looks again afterwards: a return may be
+    /// spurious. Must not be called while panicking.
+    pub(crate) fn block(&self, reason: WaitReason) {
+        let task = self.task();
+        task.worker().block(task, reason);
+    }
+
+    /// Ends the task here if it was cancelled and is not cleaning up.
+    pub(crate) fn acknowledge(&self) {
+        if self.must_stop() {
+            self.stop(TaskError::Cancelled);
+        }
+    }
+
+    pub(crate) fn must_stop(&self) -> bool {
+        !self.task.masked.load(Ordering::Relaxed) && self.task.is_cancelled() && !std::thread::panicking()
+    }
+
+    pub(crate) fn stop(&self, error: TaskError) -> ! {
+        resume_unwind(Box::new(StopUnwind(error)))
+    }
+
+    /// What is left of the task's budget.
+    pub fn budget(&self) -> Budget {
+        self.task.budget()
+    }
+
+    /// Ops that the task has used so far.
+    pub fn ops_used(&self) -> u64 {
+        self.task.ops_granted.load(Ordering::Relaxed).saturating_sub(self.task.ops().into())
+    }
+
+    /// What the task may do.
+    pub fn caps(&self) -> Caps {
+        let nursery = self.task.nursery();
+        nursery.with_ext(&self.task, |ext| ext.and_then(|ext| ext.caps)).unwrap_or(nursery.caps)
+    }
+
+    /// The task's id.
+    pub fn id(&self) -> TaskId {
+        TaskId(self.task.id.load(Ordering::Relaxed))
+    }
+
+    /// The worker that runs the task now.
+    pub fn worker(&self) -> usize {
+        self.task.worker().index
+    }
+
+    /// Whether the task has been cancelled. It ends at its next yield point; this lets a loop end sooner.
+    pub fn is_cancelled(&self) -> bool {
+        self.task.is_cancelled()
+    }
+
+    /// The iterations between two checks of `#[budgeted]` loops.
+    pub fn yield_interval(&self) -> u32 {
+        self.yield_interval
+    }
+
+    /// Time since the runtime started, by its clock: virtual in the deterministic mode.
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.rt().timers.now_ns())
+    }
+
+    /// Adds to the task's own budget, by its `CapBudget`, up to that capability's limit in all.
+    pub fn recharge(&self, amount: Budget) -> Result<(), RechargeError> {
+        let cap = self.caps().budget().copied().ok_or(RechargeError::NotPermitted)?;
+        let mut budget = self.task.budget();
+        self.task.nursery().change_ext(&self.task, |ext| {
+            let mut total = ext.self_recharged;
+            if let Some(over) = Budget::ZERO.lacking(&total.add(amount)) {
+                return Err(RechargeError::WouldOverflow(over.component));
+            }
+            if let Some(over) = cap.limit().lacking(&total) {
+                return Err(RechargeError::OverLimit(over));
+            }
+            if let Some(over) = Budget::ZERO.lacking(&budget.add(amount)) {
+                return Err(RechargeError::WouldOverflow(over.component));
+            }
+            ext.self_recharged = total;
+            Ok(())
+        })?;
+        self.task.ops_granted.fetch_add(amount.ops.into(), Ordering::Relaxed);
+        self.task.write_budget(budget);
+        Ok(())
+    }
+
+    /// Opens a nursery: a scope whose tasks may borrow from around it and have all ended when it returns.
+    ///
+    /// ```
+    /// # use mainspring::{Config, Profile};
+    /// # let runtime = Config::new(Profile::Service).build().unwrap();
+    /// let words = ["one", "two", "three"];
+    /// let lengths = runtime.run(|cx| {
+    ///     cx.nursery(|n| {
+    ///         let handles = words.map(|word| n.spawn(move |_| word.len()).unwrap());
+    ///         handles.map(|handle| handle.join(cx).unwrap())
+    ///     })
+    /// });
+    /// assert_eq!(lengths.unwrap().unwrap(), [3, 3, 5]);
+    /// ```
+    pub fn nursery<'env, F, R>(&self, f: F) -> Result<R, NurseryError>
+    where
+        F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
+    {
+        task_nursery(self, NurseryOptions::default(), f)
+    }
+
+    /// As [`Cx::nursery`], with options.
+    pub fn nursery_with<'env, F, R>(&self, options: NurseryOptions, f: F) -> Result<R, NurseryError>
+    where
+        F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
+    {
+        task_nursery(self, options, f)
+    }
+
+    /// Runs `body`; if the task is cancelled inside, runs `cleanup` before it ends. The cleanup has a small budget of its
+    /// own (`Config::cleanup_ops`), may wait, and is cut short when that budget is used up.
+    pub fn with_cleanup<R>(&self, body: impl FnOnce(&Self) -> R, cleanup: impl FnOnce(&Self)) -> R {
+        match catch_unwind(AssertUnwindSafe(|| body(self))) {
+            Ok(value) => value,
+            Err(payload) => {
+                if payload.is::<StopUnwind>() {
+                    let kept = self.task.budget();
+                    self.task.write_budget(Budget { ops: self.rt().config.cleanup_ops, ..kept });
+                    self.task.masked.store(true, Ordering::Relaxed);
+                    // Its own panic or its budget's end changes nothing about how the task ends.
+                    let _ = catch_unwind(AssertUnwindSafe(|| cleanup(self)));
+                    self.task.masked.store(false, Ordering::Relaxed);
+                    self.task.write_budget(Budget { ops: kept.ops, ..self.task.budget() });
+                }
+                resume_unwind(payload)
+            }
+        }
+    }
+
+    /// Takes the worker down as a fault in the scheduler would, for tests of recovery. The task fails as WorkerPanic.
+    #[doc(hidden)]
+    pub fn kill_worker(&self) -> ! {
+        let task = self.task();
+        task.worker().die(task)
+    }
+}

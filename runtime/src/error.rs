@@ -1,0 +1,224 @@
+//! What can go wrong, and what to do about it.
+
+use crate::budget::{Component, Unpayable};
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+/// A stack could not be had.
+#[derive(Debug)]
+pub enum StackError {
+    /// The size or the number does not fit into an address space.
+    TooLarge,
+    /// All slots of the arena are in use.
+    Exhausted {
+        /// How many there are.
+        slots: usize,
+    },
+    /// The kernel refused.
+    Os(io::Error),
+}
+
+impl fmt::Display for StackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge => f.write_str("stacks of this size and number do not fit into the address space"),
+            Self::Exhausted { slots } => {
+                write!(
+                    f,
+                    "all {slots} stacks are in use; raise Config::max_stacks or run fewer blocking tasks"
+                )
+            }
+            Self::Os(error) => write!(f, "the kernel gave no memory for stacks: {error}"),
+        }
+    }
+}
+
+impl Error for StackError {}
+
+/// A runtime could not be built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The core profile has no scheduler.
+    CoreProfile,
+    /// Not between 1 and 1024.
+    Workers(usize),
+    /// A stack size that is not between 4 KiB and 1 GiB.
+    StackSize(usize),
+    /// Stacks could not be reserved.
+    Stacks(StackError),
+    /// A yield interval of 0.
+    YieldInterval,
+    /// A thread could not be started.
+    Thread(io::Error),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CoreProfile => {
+                f.write_str("the core profile has no scheduler; choose service, cluster or sovereign")
+            }
+            Self::Workers(n) => write!(f, "{n} workers; choose 1 to 1024"),
+            Self::StackSize(n) => write!(f, "stacks of {n} bytes; choose 4096 to 1073741824"),
+            Self::Stacks(error) => error.fmt(f),
+            Self::YieldInterval => f.write_str("a yield interval of 0; choose 1 or more"),
+            Self::Thread(error) => write!(f, "a worker thread could not be started: {error}"),
+        }
+    }
+}
+
+impl Error for ConfigError {}
+
+/// A task could not be spawned. Nothing was created and nothing was charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SpawnError {
+    /// The task has no `CapSpawn`.
+    NotPermitted,
+    /// The nursery is closing, cancelled or over.
+    NurseryNotActive,
+    /// The nursery's pool pays for no further child: recharge it or spawn less.
+    SpawnBudgetExhausted,
+    /// The nursery has as many live children as `CapSpawn` allows: join some first.
+    TaskLimit(u32),
+    /// The pool cannot pay for the budget that was asked for.
+    Pool(Unpayable),
+    /// A stack size that is not between 4 KiB and 1 GiB.
+    StackSize(usize),
+}
+
+impl fmt::Display for SpawnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPermitted => f.write_str("this task holds no CapSpawn; its spawner must grant it"),
+            Self::NurseryNotActive => {
+                f.write_str("the nursery takes no more tasks: it is closing or cancelled")
+            }
+            Self::SpawnBudgetExhausted => {
+                f.write_str("the nursery's pool has no spawn_count left; recharge it")
+            }
+            Self::TaskLimit(n) => write!(f, "{n} children are alive, which is all that CapSpawn allows"),
+            Self::Pool(unpayable) => write!(f, "the nursery's pool cannot pay for the child: {unpayable}"),
+            Self::StackSize(n) => write!(f, "a stack of {n} bytes; choose 4096 to 1073741824"),
+        }
+    }
+}
+
+impl Error for SpawnError {}
+
+/// How a task ended, if not by returning.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TaskError {
+    /// It panicked.
+    Panicked(String),
+    /// It returned an error, from a spawn that takes errors.
+    Failed(Box<dyn Error + Send + Sync>),
+    /// It used more stack than it has. Its destructors did not run.
+    StackOverflow,
+    /// It was cancelled.
+    Cancelled,
+    /// Its nursery's deadline passed.
+    DeadlineExceeded,
+    /// The worker thread that ran it died.
+    WorkerPanic,
+    /// No stack could be had for it.
+    NoStack,
+    /// It ran out of this component, in a nursery whose tasks fail when they do.
+    BudgetExhausted(Component),
+    /// All remaining tasks wait for each other. Only the deterministic mode can tell.
+    Deadlock,
+}
+
+impl TaskError {
+    /// The error for somebody else, when the first holder has to keep it too.
+    pub(crate) fn echo(&self) -> Self {
+        match self {
+            Self::Panicked(message) => Self::Panicked(message.clone()),
+            Self::Failed(error) => Self::Failed(error.to_string().into()),
+            Self::StackOverflow => Self::StackOverflow,
+            Self::Cancelled => Self::Cancelled,
+            Self::DeadlineExceeded => Self::DeadlineExceeded,
+            Self::WorkerPanic => Self::WorkerPanic,
+            Self::NoStack => Self::NoStack,
+            Self::BudgetExhausted(component) => Self::BudgetExhausted(*component),
+            Self::Deadlock => Self::Deadlock,
+        }
+    }
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Panicked(message) => write!(f, "panicked: {message}"),
+            Self::Failed(error) => error.fmt(f),
+            Self::StackOverflow => f.write_str("stack overflow; give the task a larger stack"),
+            Self::Cancelled => f.write_str("cancelled"),
+            Self::DeadlineExceeded => f.write_str("the nursery's deadline passed"),
+            Self::WorkerPanic => f.write_str("the worker thread died"),
+            Self::NoStack => f.write_str("no stack could be had; raise Config::max_stacks"),
+            Self::BudgetExhausted(component) => write!(f, "ran out of {component}"),
+            Self::Deadlock => f.write_str("deadlock: every task waits"),
+        }
+    }
+}
+
+impl Error for TaskError {}
+
+/// A charge that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BudgetError {
+    /// Not enough memory budget is left for an allocation: recharge or do without.
+    MemoryBudgetExhausted(Unpayable),
+    /// The component was never granted to this task.
+    NeverGranted(Component),
+}
+
+impl fmt::Display for BudgetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MemoryBudgetExhausted(unpayable) => write!(f, "memory budget exhausted: {unpayable}"),
+            Self::NeverGranted(component) => write!(f, "this task was never granted any {component}"),
+        }
+    }
+}
+
+impl Error for BudgetError {}
+
+/// A recharge that was refused. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RechargeError {
+    /// The task has no `CapBudget`.
+    NotPermitted,
+    /// More than the capability allows in all.
+    OverLimit(Unpayable),
+    /// More than the nursery's pool has.
+    Pool(Unpayable),
+    /// More than a task can hold.
+    WouldOverflow(Component),
+    /// Only a supervisor of the cluster profile may.
+    NotASupervisor,
+    /// The task has ended.
+    Finished,
+}
+
+impl fmt::Display for RechargeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPermitted => f.write_str("this task holds no CapBudget"),
+            Self::OverLimit(unpayable) => write!(f, "more than CapBudget allows: {unpayable}"),
+            Self::Pool(unpayable) => write!(f, "the pool cannot pay: {unpayable}"),
+            Self::WouldOverflow(component) => write!(f, "a task cannot hold that much {component}"),
+            Self::NotASupervisor => {
+                f.write_str("only a supervisor of the cluster profile may recharge others")
+            }
+            Self::Finished => f.write_str("the task has ended"),
+        }
+    }
+}
+
+impl Error for RechargeError {}

@@ -1,0 +1,70 @@
+//! Budgeted stackful tasks, nurseries and work stealing for Linux.
+//!
+//! A [`Runtime`] runs tasks: closures that get a [`Cx`], the only way to the scheduler. Tasks live in nurseries
+//! ([`Cx::nursery`]), which own them, pay for them and outlive them. Each task has a [`Budget`], and [`Caps`] that say what it
+//! may do.
+//!
+//! ```
+//! use mainspring::{Capacity, Config, Profile};
+//!
+//! let runtime = Config::new(Profile::Service).build()?;
+//! let sum = runtime.run(|cx| {
+//!     let (tx, rx) = cx.channel(Capacity::Bounded(8)).unwrap();
+//!     cx.nursery(|n| {
+//!         n.spawn(move |cx| (1..=10).for_each(|i| tx.send(cx, i).unwrap())).unwrap();
+//!         rx.iter(cx).sum::<u32>()
+//!     })
+//! })??;
+//! assert_eq!(sum, 55);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The guide is `docs/runtime.md`. Values that belong to a thread must not cross a yield point: the guide says which.
+
+mod blocking;
+pub mod budget;
+pub mod caps;
+pub mod channel;
+mod config;
+pub mod cx;
+pub mod error;
+mod fork;
+mod future;
+mod histogram;
+pub mod io;
+mod meter;
+pub mod nursery;
+mod profile;
+#[doc(hidden)]
+pub mod protocol;
+mod runtime;
+pub mod snapshot;
+mod stack;
+pub mod sync;
+pub mod task;
+pub mod testing;
+pub mod time;
+mod virtual_workers;
+mod wait;
+mod waiter;
+mod worker;
+
+pub use blocking::BlockingError;
+pub use budget::{Budget, Charged, Component, Cost, Pool, Unpayable};
+pub use caps::{CapBudget, CapChannel, CapExecutor, CapSpawn, Caps};
+pub use channel::{Capacity, ChannelError, Receiver, Refusal, Select, SendError, Sender};
+pub use config::Config;
+pub use cx::{Cx, TaskId};
+pub use error::{BudgetError, ConfigError, RechargeError, SpawnError, StackError, TaskError};
+pub use histogram::Durations;
+pub use mainspring_runtime_macros::budgeted;
+pub use meter::Meter;
+pub use nursery::state::NurseryState;
+pub use nursery::{Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, Priority, SpawnBuilder};
+pub use profile::Profile;
+pub use runtime::{Runtime, WorkerStats};
+pub use snapshot::Snapshot;
+pub use stack::arena::GuardKind;
+pub use task::WaitReason;
+pub use task::state::TaskState;
+pub use worker::victim::{VictimStrategy, Victims};

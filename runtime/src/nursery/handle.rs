@@ -1,0 +1,138 @@
+//! The handle of a child: its result, once.
+#![allow(unsafe_code)]
+
+use super::core::NurseryCore;
+use crate::budget::Budget;
+use crate::cx::{Cx, TaskId};
+use crate::error::TaskError;
+use crate::protocol::join::{Dropped, Waiting};
+use crate::task::body::take_result;
+use crate::task::state::{Event, TaskState};
+use crate::task::{Task, TaskPtr, WaitReason};
+use crate::waiter::{ThreadWait, task_word};
+use crate::worker::finish::free_slot;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A child of a nursery. Its result can be had here and nowhere else, and only by the nursery's owner: a handle
+/// does not leave the task that spawned it.
+///
+/// ```compile_fail
+/// # use mainspring::{Config, Profile};
+/// # let runtime = Config::new(Profile::Service).build().unwrap();
+/// runtime.run(|cx| {
+///     cx.nursery(|n| {
+///         let first = n.spawn(|_| 1).unwrap();
+///         n.spawn(move |cx| first.join(cx)); // a sibling is not the owner
+///     })
+/// });
+/// ```
+pub struct Handle<'scope, T> {
+    task: TaskPtr,
+    core: &'scope NurseryCore,
+    _result: PhantomData<(*const (), T)>,
+}
+
+impl<T> std::fmt::Debug for Handle<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Handle({:?})", self.id())
+    }
+}
+
+impl<'scope, T> Handle<'scope, T> {
+    pub(super) fn new(task: TaskPtr, core: &'scope NurseryCore) -> Self {
+        Self { task, core, _result: PhantomData }
+    }
+
+    pub(super) fn task(&self) -> &Task {
+        &self.task
+    }
+
+    /// The child's id.
+    pub fn id(&self) -> TaskId {
+        TaskId(self.task.id.load(Ordering::Relaxed))
+    }
+
+    /// What the child does now.
+    pub fn state(&self) -> TaskState {
+        self.task.state.get()
+    }
+
+    /// Ops that the child has used so far.
+    pub fn ops_used(&self) -> u64 {
+        self.task.ops_granted.load(Ordering::Relaxed).saturating_sub(self.task.ops().into())
+    }
+
+    /// What the child has left.
+    pub fn budget(&self) -> Budget {
+        self.task.budget()
+    }
+
+    /// Whether the child has ended.
+    pub fn is_finished(&self) -> bool {
+        self.task.join.is_done()
+    }
+
+    /// Tells the child to stop: it ends at its next yield point, or never starts. False if it has ended already.
+    pub fn cancel(&self) -> bool {
+        if self.is_finished() {
+            return false;
+        }
+        // The flag before the state, as for all cancellations.
+        self.task.cancel.store(true, Ordering::SeqCst);
+        self.task.wake(Event::Interrupt);
+        true
+    }
+
+    /// Waits for the child and takes its result. The task blocks, its worker does not.
+    pub fn join(self, cx: &Cx) -> Result<T, TaskError> {
+        let word = task_word(cx.task_ptr());
+        while !self.task.join.is_done() {
+            if self.task.join.wait(word) == Waiting::Done {
+                break;
+            }
+            if cx.must_stop() {
+                if self.task.join.stop_waiting(word) == Waiting::Done {
+                    break;
+                }
+                cx.acknowledge();
+            }
+            cx.block(WaitReason::Join);
+            let _ = self.task.join.stop_waiting(word);
+        }
+        self.take()
+    }
+
+    /// Waits for the child from an ordinary thread, which blocks on a futex. Must not be called from inside a task.
+    pub fn wait(self) -> Result<T, TaskError> {
+        let thread = Arc::new(ThreadWait::default());
+        let word = thread.word();
+        match self.task.join.wait(word) {
+            Waiting::Done => ThreadWait::take_back(word),
+            Waiting::Wait => {
+                thread.wait(None);
+            }
+        }
+        self.take()
+    }
+
+    fn take(self) -> Result<T, TaskError> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: the task is done, `T` is its type by construction, and the handle is used up.
+        let result = unsafe { take_result(&this.task) };
+        free_slot(this.task, this.core.rt());
+        result
+    }
+}
+
+impl<T> Drop for Handle<'_, T> {
+    fn drop(&mut self) {
+        if self.task.join.detach() == Dropped::Free {
+            // SAFETY: the task is done and nobody took its result.
+            drop(unsafe { take_result::<T>(&self.task) });
+            free_slot(self.task, self.core.rt());
+        }
+    }
+}

@@ -1,0 +1,590 @@
+//! Nurseries: scopes that own tasks.
+//!
+//! Conserved: every task belongs to one nursery for its whole life, and control does not pass the end of a nursery while a
+//! child is unfinished: [`Cx::nursery`](crate::Cx::nursery) waits on every way out, panics included. That is what lets
+//! children borrow from around it.
+#![allow(unsafe_code)]
+
+pub(crate) mod core;
+mod handle;
+pub mod state;
+
+pub use self::core::Exhaustion;
+pub use handle::Handle;
+
+use self::core::NurseryCore;
+use crate::budget::{Budget, Pool};
+use crate::caps::Caps;
+use crate::config::STACK_SIZES;
+use crate::cx::{Cx, TaskId};
+use crate::error::{RechargeError, SpawnError, TaskError};
+use crate::future::FutureBody;
+use crate::profile::Profile;
+use crate::runtime::Inner;
+use crate::task::body::{self, StopUnwind};
+use crate::task::{Ext, Task, TaskPtr, WaitReason};
+use crate::time::timers::Fire;
+use crate::waiter::{ThreadWait, task_word};
+use state::NurseryState;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::null;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How a nursery ended, if not well: the first error, and whose it was.
+#[derive(Debug)]
+pub struct NurseryError {
+    /// The child that failed first, if it was a child.
+    pub task: Option<TaskId>,
+    /// Its error.
+    pub error: TaskError,
+}
+
+impl fmt::Display for NurseryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.task {
+            Some(TaskId(id)) => write!(f, "task {id}: {}", self.error),
+            None => self.error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NurseryError {}
+
+/// How a nursery is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NurseryOptions {
+    pool: Option<Pool>,
+    caps: Option<Caps>,
+    deadline: Option<Duration>,
+    on_exhausted: Exhaustion,
+}
+
+impl NurseryOptions {
+    /// The defaults: half of the task's budget or all of its pool, its capabilities, no deadline.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The pool to take from the opening task.
+    #[must_use]
+    pub fn pool(mut self, pool: Pool) -> Self {
+        self.pool = Some(pool);
+        self
+    }
+
+    /// What the children may do at most.
+    #[must_use]
+    pub fn caps(mut self, caps: Caps) -> Self {
+        self.caps = Some(caps);
+        self
+    }
+
+    /// Cancels the nursery when this much time has passed.
+    #[must_use]
+    pub fn deadline(mut self, after: Duration) -> Self {
+        self.deadline = Some(after);
+        self
+    }
+
+    /// What happens to a child that runs out of budget.
+    #[must_use]
+    pub fn on_exhausted(mut self, exhaustion: Exhaustion) -> Self {
+        self.on_exhausted = exhaustion;
+        self
+    }
+}
+
+/// Where in a worker's queues a new task goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Priority {
+    /// Where any worker may take it; the spawner takes its newest first.
+    #[default]
+    Normal,
+    /// Next on the spawner's worker.
+    High,
+}
+
+/// A scope that owns tasks. Only the task or thread that opened it spawns into it.
+pub struct Nursery<'scope, 'env: 'scope> {
+    core: &'scope NurseryCore,
+    owner: Option<TaskPtr>,
+    _scope: PhantomData<&'scope mut &'scope ()>,
+    _env: PhantomData<&'env mut &'env ()>,
+    _of_its_owner: PhantomData<*const ()>,
+}
+
+impl fmt::Debug for Nursery<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nursery")
+            .field("id", &self.core.id)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A spawn with options.
+#[must_use = "a builder does nothing until it spawns"]
+pub struct SpawnBuilder<'n, 'scope, 'env: 'scope> {
+    nursery: &'n Nursery<'scope, 'env>,
+    budget: Option<Budget>,
+    ext: Option<Box<Ext>>,
+    stack_size: Option<usize>,
+    priority: Priority,
+}
+
+impl<'scope, 'env> Nursery<'scope, 'env> {
+    /// Spawns a child with the default budget. It may borrow from around the nursery.
+    pub fn spawn<F, T>(&self, f: F) -> Result<Handle<'scope, T>, SpawnError>
+    where
+        F: FnOnce(&Cx) -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        self.builder().spawn(f)
+    }
+
+    /// Spawns a child whose error fails the nursery.
+    pub fn spawn_try<F, T, E>(&self, f: F) -> Result<Handle<'scope, T>, SpawnError>
+    where
+        F: FnOnce(&Cx) -> Result<T, E> + Send + 'scope,
+        T: Send + 'scope,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.builder().spawn_try(f)
+    }
+
+    /// A spawn with options.
+    pub fn builder(&self) -> SpawnBuilder<'_, 'scope, 'env> {
+        SpawnBuilder { nursery: self, budget: None, ext: None, stack_size: None, priority: Priority::Normal }
+    }
+
+    /// Tells all children to stop. The nursery takes no more, and ends as Cancelled. False if it is over already.
+    pub fn cancel(&self) -> bool {
+        self.core.cancel(None)
+    }
+
+    /// The nursery's state.
+    pub fn state(&self) -> NurseryState {
+        self.core.state()
+    }
+
+    pub(crate) fn children_caps(&self) -> &Caps {
+        &self.core.caps
+    }
+
+    /// How many children have not ended.
+    pub fn live(&self) -> u64 {
+        self.core.live()
+    }
+
+    /// What is left to hand out, what children have given back included.
+    pub fn pool(&self) -> Pool {
+        self.core.collect();
+        self.core.pool.get()
+    }
+
+    /// Grants a child more budget, out of the pool. A child that waits for budget goes on.
+    pub fn recharge<T>(&self, child: &Handle<'scope, T>, amount: Budget) -> Result<(), RechargeError> {
+        let paid = Pool::from(amount);
+        self.core.carve(&paid).map_err(RechargeError::Pool)?;
+        let mailed = self.core.mail(child.task(), &amount);
+        if mailed.is_err() {
+            let mut pool = self.core.pool.get();
+            pool.put(&paid);
+            self.core.pool.set(pool);
+        }
+        mailed
+    }
+
+    /// Grants a child more budget by the authority of a supervisor: the owner's `CapBudget`, in the cluster profile.
+    pub fn supervise<T>(
+        &self,
+        cx: &Cx,
+        child: &Handle<'scope, T>,
+        amount: Budget,
+    ) -> Result<(), RechargeError> {
+        let owner =
+            self.owner.filter(|owner| *owner == cx.task_ptr()).ok_or(RechargeError::NotASupervisor)?;
+        if self.core.rt().config.profile != Profile::Cluster {
+            return Err(RechargeError::NotASupervisor);
+        }
+        let cap = cx.caps().budget().copied().ok_or(RechargeError::NotPermitted)?;
+        if let Some(over) = cap.limit().lacking(&amount) {
+            return Err(RechargeError::OverLimit(over));
+        }
+        debug_assert_eq!(owner, cx.task_ptr());
+        self.core.mail(child.task(), &amount)
+    }
+
+    /// Waits until all children that were spawned so far have ended; the nursery stays open. The nursery's first error,
+    /// if there is one, comes when it ends.
+    pub fn await_all(&self, cx: &Cx) {
+        await_children(self.core, cx);
+        cx.acknowledge();
+    }
+}
+
+impl<'scope> SpawnBuilder<'_, 'scope, '_> {
+    /// The child's budget, taken from the pool; at most what `CapSpawn` allows a child.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    fn ext(&mut self) -> &mut Ext {
+        self.ext.get_or_insert_default()
+    }
+
+    /// A pool for the nurseries that the child opens, taken from this one.
+    pub fn pool(mut self, pool: Pool) -> Self {
+        self.ext().estate = Some(pool);
+        self
+    }
+
+    /// What the child may do: at most what the nursery's children may.
+    pub fn caps(mut self, caps: Caps) -> Self {
+        let caps = self.nursery.core.caps.intersect(&caps);
+        self.ext().caps = Some(caps);
+        self
+    }
+
+    /// Bytes of stack, if not the usual: 4 KiB to 1 GiB.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// A name for snapshots and traces.
+    pub fn name(mut self, name: &'static str) -> Self {
+        self.ext().name = Some(name);
+        self
+    }
+
+    /// Where it is queued.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Spawns the child.
+    #[inline]
+    pub fn spawn<F, T>(self, f: F) -> Result<Handle<'scope, T>, SpawnError>
+    where
+        F: FnOnce(&Cx) -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        self.launch(move |cx: &Cx| Ok(f(cx)))
+    }
+
+    /// Spawns a child whose error fails the nursery.
+    pub fn spawn_try<F, T, E>(self, f: F) -> Result<Handle<'scope, T>, SpawnError>
+    where
+        F: FnOnce(&Cx) -> Result<T, E> + Send + 'scope,
+        T: Send + 'scope,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.launch(move |cx: &Cx| f(cx).map_err(|error| TaskError::Failed(error.into())))
+    }
+
+    /// Decides: which budget, and whether the pool and the capabilities allow it.
+    fn admit(&self) -> Result<(Budget, Pool), SpawnError> {
+        let core = self.nursery.core;
+        if core.state() != NurseryState::Open {
+            return Err(SpawnError::NurseryNotActive);
+        }
+        let mut most = Budget::MAX;
+        let mut default = core.rt().config.profile.child_budget();
+        if self.nursery.owner.is_some() {
+            let cap = core.caps.spawn().ok_or(SpawnError::NotPermitted)?;
+            let sovereign = core.rt().config.profile == Profile::Sovereign;
+            if sovereign && self.budget.is_some() && core.caps.budget().is_none() {
+                return Err(SpawnError::NotPermitted);
+            }
+            most = cap.child_budget();
+            default = most;
+            if core.live() >= cap.task_limit().into() {
+                return Err(SpawnError::TaskLimit(cap.task_limit()));
+            }
+        }
+        if core.pool.get().spawn_count == 0 {
+            core.collect();
+            if core.pool.get().spawn_count == 0 {
+                return Err(SpawnError::SpawnBudgetExhausted);
+            }
+        }
+        if let Some(size) = self.stack_size
+            && !STACK_SIZES.contains(&size)
+        {
+            return Err(SpawnError::StackSize(size));
+        }
+        let mut price = Pool { spawn_count: 1, ..Pool::ZERO };
+        if let Some(estate) = self.ext.as_ref().and_then(|ext| ext.estate) {
+            price.put(&estate);
+        }
+        let budget = match self.budget {
+            Some(budget) => budget.min(most),
+            None => {
+                if core.pool.get().ops < default.ops.into() {
+                    core.collect();
+                }
+                // What is left when the rest of the price is paid.
+                let mut left = core.pool.get();
+                left.take(&price).map_err(SpawnError::Pool)?;
+                left.child_grant(&default)
+            }
+        };
+        price.put(&budget.into());
+        Ok((budget, price))
+    }
+
+    #[inline]
+    fn launch<F, T>(self, f: F) -> Result<Handle<'scope, T>, SpawnError>
+    where
+        F: FnOnce(&Cx) -> Result<T, TaskError> + Send + 'scope,
+        T: Send + 'scope,
+    {
+        // SAFETY: the closure borrows what outlives 'scope, and the scope waits for the task.
+        self.publish(|task| unsafe { body::put_closure(task, f) })
+    }
+
+    pub(crate) fn launch_future<F>(
+        self,
+        future: FutureBody<F>,
+    ) -> Result<Handle<'scope, F::Output>, SpawnError>
+    where
+        F: Future + Send + 'scope,
+        F::Output: Send + 'scope,
+    {
+        // SAFETY: the future borrows what outlives 'scope, and the scope waits for the task.
+        self.publish(|task| unsafe { body::put_future(task, future) })
+    }
+
+    /// Pays for a task, makes it, and queues it. `fill` puts a body with a result of type `T` into its empty slot.
+    #[inline]
+    fn publish<T>(mut self, fill: impl FnOnce(&Task)) -> Result<Handle<'scope, T>, SpawnError> {
+        let (budget, price) = self.admit()?;
+        let core = self.nursery.core;
+        core.carve(&price).map_err(SpawnError::Pool)?;
+        if let Some(size) = self.stack_size {
+            self.ext().stack_size = Some(size);
+        }
+        let rt = core.rt();
+        let worker = self.nursery.owner.map(|owner| owner.worker.get());
+        // SAFETY: the owner runs this, on its worker.
+        let worker = worker.map(|worker| unsafe { &*worker });
+        let (task, id) = match worker {
+            Some(worker) => (worker.slots.take(&rt.slab), worker.new_task_id()),
+            None => (rt.slab.take_shared(), rt.host_task_id()),
+        };
+        task.born(id, core, budget, true);
+        task.own_stack.store(self.stack_size.is_some(), Ordering::Relaxed);
+        // SAFETY: the task is not published yet.
+        unsafe { *task.ext.get() = self.ext };
+        fill(&task);
+        core.spawned.store(core.spawned.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        tracing::trace!(target: "mainspring", task = id, nursery = core.id, "spawn");
+        match worker {
+            Some(worker) if self.priority == Priority::High => worker.push_woken(task),
+            Some(worker) => worker.push_spawned(task),
+            None => rt.inject(task),
+        }
+        if let Some(owner) = self.nursery.owner {
+            // The spawn's own op, at a yield point of the spawner's.
+            let cx = Cx::new(owner);
+            cx.check();
+            if owner.worker().has_backlog() {
+                cx.yield_now();
+            }
+        }
+        Ok(Handle::new(task, core))
+    }
+}
+
+/// The end of a nursery: its result, or the first error.
+fn outcome<R>(
+    core: &NurseryCore,
+    result: std::thread::Result<R>,
+) -> (Pool, std::thread::Result<Result<R, NurseryError>>) {
+    let (state, error, pool) = core.finish();
+    let result = match (result, error) {
+        // What stopped the owner inside its own nursery goes on; it was not the nursery's error.
+        (Err(payload), _) => Err(payload),
+        (Ok(_), Some((task, error))) => {
+            Ok(Err(NurseryError { task: (task != 0).then_some(TaskId(task)), error }))
+        }
+        (Ok(_), None) if state == NurseryState::Cancelled => {
+            Ok(Err(NurseryError { task: None, error: TaskError::Cancelled }))
+        }
+        (Ok(value), None) => Ok(Ok(value)),
+    };
+    (pool, result)
+}
+
+pub(crate) fn task_nursery<'env, F, R>(cx: &Cx, options: NurseryOptions, f: F) -> Result<R, NurseryError>
+where
+    F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
+{
+    let task = cx.task();
+    let pool = take_pool(cx, options.pool).map_err(|unpayable| NurseryError {
+        task: None,
+        error: TaskError::Failed(SpawnError::Pool(unpayable).into()),
+    })?;
+    let mine = cx.caps();
+    let caps = options.caps.map_or(mine, |caps| mine.intersect(&caps));
+    let core = NurseryCore::new(
+        cx.rt(),
+        cx.id().0,
+        task.owned.load(Ordering::Relaxed),
+        caps,
+        options.on_exhausted,
+        pool,
+    );
+    cx.rt().registry.enter(&core);
+    if !task.listed.load(Ordering::Relaxed) {
+        task.nursery().enlist(task);
+    }
+    task.owned.store((&raw const core).cast_mut(), Ordering::Relaxed);
+    let deadline = options.deadline.map(|after| {
+        let due = cx.rt().timers.now_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
+        cx.rt().add_timer(due, Fire::Deadline(&raw const core))
+    });
+    let nursery = Nursery {
+        core: &core,
+        owner: Some(cx.task_ptr()),
+        _scope: PhantomData,
+        _env: PhantomData,
+        _of_its_owner: PhantomData,
+    };
+    // The scope must not end before its children, so every unwind stops here first.
+    let result = catch_unwind(AssertUnwindSafe(|| f(&nursery)));
+    if result.is_err() {
+        core.cancel(None);
+    }
+    if core.close() {
+        await_children(&core, cx);
+    }
+    if let Some(key) = deadline {
+        cx.rt().timers.remove(key);
+    }
+    task.owned.store(core.outer.cast_mut(), Ordering::Relaxed);
+    cx.rt().registry.leave(&core);
+    let (pool, result) = outcome(&core, result);
+    cx.take_back(pool);
+    match result {
+        Ok(result) => {
+            cx.acknowledge();
+            result
+        }
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+/// Takes a nursery's pool from its opener: from its own pool, or from its budget.
+fn take_pool(cx: &Cx, asked: Option<Pool>) -> Result<Pool, crate::budget::Unpayable> {
+    let task = cx.task();
+    let from_estate = task.nursery().with_ext(task, |ext| {
+        let estate = ext?.estate.as_mut()?;
+        let pool = asked.unwrap_or(*estate);
+        Some(estate.take(&pool).map(|()| pool))
+    });
+    if let Some(result) = from_estate {
+        return result;
+    }
+    let mut budget = task.budget();
+    let default = || {
+        let half = Pool::from(budget).part(2);
+        Pool { spawn_count: budget.spawn_count.into(), ..half }
+    };
+    let pool = asked.unwrap_or_else(default);
+    let mut left = Pool::from(budget);
+    left.take(&pool)?;
+    budget = left.narrow();
+    let had = task.exhausted.load(Ordering::Relaxed);
+    task.write_budget(budget);
+    task.exhausted.store(had, Ordering::Relaxed);
+    Ok(pool)
+}
+
+/// Blocks the task until all children have ended. A cancelled owner cancels its nursery and goes on waiting.
+pub(crate) fn await_children(core: &NurseryCore, cx: &Cx) {
+    let task = cx.task();
+    let was_masked = task.masked.load(Ordering::Relaxed);
+    core.lend_pool();
+    while core.wait(task_word(cx.task_ptr())) {
+        if cx.must_stop() {
+            core.cancel(None);
+            // The children are told; until they have ended there is nothing to acknowledge.
+            task.masked.store(true, Ordering::Relaxed);
+        }
+        cx.block(WaitReason::NurseryAwait);
+    }
+    task.masked.store(was_masked, Ordering::Relaxed);
+    core.collect();
+}
+
+pub(crate) fn host_nursery<'env, F, R>(rt: &Inner, options: NurseryOptions, f: F) -> Result<R, NurseryError>
+where
+    F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
+{
+    let pool = {
+        let mut root = rt.pool.lock().expect("no panic while it is held");
+        let pool = options.pool.unwrap_or(*root);
+        root.take(&pool).map_err(|unpayable| NurseryError {
+            task: None,
+            error: TaskError::Failed(SpawnError::Pool(unpayable).into()),
+        })?;
+        pool
+    };
+    let root_caps = rt.config.root_caps;
+    let caps = options.caps.map_or(root_caps, |caps| root_caps.intersect(&caps));
+    let core = NurseryCore::new(rt, 0, null(), caps, options.on_exhausted, pool);
+    rt.registry.enter(&core);
+    let deadline = options.deadline.map(|after| {
+        let due = rt.timers.now_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
+        rt.add_timer(due, Fire::Deadline(&raw const core))
+    });
+    rt.note_host_nursery(&core, true);
+    let nursery = Nursery {
+        core: &core,
+        owner: None,
+        _scope: PhantomData,
+        _env: PhantomData,
+        _of_its_owner: PhantomData,
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| f(&nursery)));
+    if result.is_err() {
+        core.cancel(None);
+    }
+    if core.close() {
+        core.lend_pool();
+        let thread = Arc::new(ThreadWait::default());
+        loop {
+            let word = thread.word();
+            if !core.wait(word) {
+                ThreadWait::take_back(word);
+                break;
+            }
+            thread.wait(None);
+        }
+    }
+    if let Some(key) = deadline {
+        rt.timers.remove(key);
+    }
+    rt.note_host_nursery(&core, false);
+    rt.registry.leave(&core);
+    let (pool, result) = outcome(&core, result);
+    rt.pool.lock().expect("no panic while it is held").put(&pool);
+    match result {
+        Ok(result) => result,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+/// Whether a payload is the runtime's own way of ending a task, which must not be kept from it.
+pub fn is_stop(payload: &(dyn std::any::Any + Send)) -> bool {
+    payload.is::<StopUnwind>()
+}

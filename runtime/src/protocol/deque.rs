@@ -1,0 +1,221 @@
+//! The work-stealing deque of Chase and Lev: the owner pushes and pops at the bottom, newest first; thieves steal at
+//! the top, oldest first.
+//!
+//! Conserved: each word pushed is returned exactly once, by a pop or by a steal. Words are never zero. The memory
+//! orderings are those of Lê, Pop, Cohen and Nardelli (PPoPP 2013). A buffer that was outgrown is kept until the deque
+//! goes, since a thief may still read from it; together they are no larger than the one in use.
+
+use super::prim::{AtomicIsize, AtomicPtr, AtomicUsize, Ordering, fence};
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+const FIRST_CAPACITY: usize = if cfg!(loom) { 2 } else { 256 };
+
+#[derive(Debug)]
+struct Buffer {
+    slots: Box<[AtomicUsize]>,
+}
+
+impl Buffer {
+    fn new(capacity: usize) -> *mut Self {
+        Box::into_raw(Box::new(Self { slots: (0..capacity).map(|_| AtomicUsize::new(0)).collect() }))
+    }
+
+    fn slot(&self, index: isize) -> &AtomicUsize {
+        &self.slots[index as usize & (self.slots.len() - 1)]
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    top: AtomicIsize,
+    bottom: AtomicIsize,
+    buffer: AtomicPtr<Buffer>,
+}
+
+/// The owner's end. It can be moved to another thread, and not shared.
+#[derive(Debug)]
+pub struct Owner {
+    shared: Arc<Shared>,
+    outgrown: RefCell<Vec<*mut Buffer>>,
+    /// Only the owner changes the bottom, so it need not read it back.
+    bottom: Cell<isize>,
+}
+
+#[allow(unsafe_code)]
+// SAFETY: the outgrown buffers are the owner's alone; thieves only read from them.
+unsafe impl Send for Owner {}
+
+/// A thief's end.
+#[derive(Clone, Debug)]
+pub struct Stealer {
+    shared: Arc<Shared>,
+    _not_the_owner: PhantomData<()>,
+}
+
+/// What an attempt to steal came to.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steal {
+    /// There was nothing.
+    Empty,
+    /// Somebody else took it first; there may be more.
+    Lost,
+    /// The oldest word.
+    Taken(usize),
+}
+
+/// A new deque: its owner's end and a thief's end.
+pub fn deque() -> (Owner, Stealer) {
+    let shared = Arc::new(Shared {
+        top: AtomicIsize::new(0),
+        bottom: AtomicIsize::new(0),
+        buffer: AtomicPtr::new(Buffer::new(FIRST_CAPACITY)),
+    });
+    let owner = Owner { shared: shared.clone(), outgrown: RefCell::new(Vec::new()), bottom: Cell::new(0) };
+    (owner, Stealer { shared, _not_the_owner: PhantomData })
+}
+
+impl Shared {
+    #[allow(unsafe_code)]
+    fn buffer(&self, order: Ordering) -> &Buffer {
+        // SAFETY: buffers live until the deque goes, and `self` is part of it.
+        unsafe { &*self.buffer.load(order) }
+    }
+}
+
+impl Owner {
+    /// Puts a word at the bottom.
+    #[inline]
+    pub fn push(&self, word: usize) {
+        debug_assert_ne!(word, 0);
+        let shared = &*self.shared;
+        let bottom = self.bottom.get();
+        // Acquire pairs with the CAS of a thief: its slot is read before it is written again.
+        let top = shared.top.load(Ordering::Acquire);
+        let mut buffer = shared.buffer(Ordering::Relaxed);
+        if bottom - top >= buffer.slots.len() as isize {
+            buffer = self.grow(top, bottom);
+        }
+        buffer.slot(bottom).store(word, Ordering::Relaxed);
+        // Pairs with the fence in `steal`: a thief that sees the new bottom sees the word.
+        fence(Ordering::Release);
+        self.bottom.set(bottom + 1);
+        shared.bottom.store(bottom + 1, Ordering::Relaxed);
+    }
+
+    #[cold]
+    #[allow(unsafe_code)]
+    fn grow(&self, top: isize, bottom: isize) -> &Buffer {
+        let old_raw = self.shared.buffer.load(Ordering::Relaxed);
+        let old = self.shared.buffer(Ordering::Relaxed);
+        let new_raw = Buffer::new(old.slots.len() * 2);
+        // SAFETY: just made, and not yet published.
+        let new = unsafe { &*new_raw };
+        for index in top..bottom {
+            new.slot(index).store(old.slot(index).load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        // Release pairs with the acquire in `steal`: a thief that sees the buffer sees its words.
+        self.shared.buffer.store(new_raw, Ordering::Release);
+        self.outgrown.borrow_mut().push(old_raw);
+        new
+    }
+
+    /// Takes the newest word.
+    #[inline]
+    pub fn pop(&self) -> Option<usize> {
+        let shared = &*self.shared;
+        let bottom = self.bottom.get() - 1;
+        // Only thieves raise the top, so a deque that looks empty to its owner is empty: no fence is needed to say so.
+        if shared.top.load(Ordering::Relaxed) > bottom {
+            return None;
+        }
+        shared.bottom.store(bottom, Ordering::Relaxed);
+        // Pairs with the fence in `steal`: of the owner and a thief after the same last word, at least one sees the
+        // other, and the CAS on the top decides. Weaker, both could take it.
+        fence(Ordering::SeqCst);
+        let top = shared.top.load(Ordering::Relaxed);
+        if top < bottom {
+            self.bottom.set(bottom);
+            return Some(shared.buffer(Ordering::Relaxed).slot(bottom).load(Ordering::Relaxed));
+        }
+        let word = (top == bottom)
+            .then(|| shared.buffer(Ordering::Relaxed).slot(bottom).load(Ordering::Relaxed))
+            .filter(|_| {
+                shared.top.compare_exchange(top, top + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            });
+        shared.bottom.store(bottom + 1, Ordering::Relaxed);
+        word
+    }
+
+    /// How many words there are.
+    pub fn len(&self) -> usize {
+        (self.bottom.get() - self.shared.top.load(Ordering::Relaxed)).max(0) as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Drop for Owner {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // The owner's last buffer goes with `Shared`; a thief that is inside `steal` holds that by its `Arc`, but may be
+        // reading an outgrown buffer, so those go there too: hand them over through the chain below.
+        let outgrown = std::mem::take(&mut *self.outgrown.borrow_mut());
+        if Arc::strong_count(&self.shared) == 1 {
+            for buffer in outgrown {
+                // SAFETY: no stealer is left, so nobody reads from it.
+                drop(unsafe { Box::from_raw(buffer) });
+            }
+        } else {
+            // Thieves outlive the owner only while a runtime shuts down: keep what they may be reading.
+            for buffer in outgrown {
+                let _ = Box::leak(
+                    // SAFETY: the pointer came from `Box::into_raw` and is owned here.
+                    unsafe { Box::from_raw(buffer) },
+                );
+            }
+        }
+    }
+}
+
+impl Drop for Shared {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: the last reference is going, so nobody else reads from the buffer.
+        drop(unsafe { Box::from_raw(self.buffer.load(Ordering::Relaxed)) });
+    }
+}
+
+impl Stealer {
+    /// Takes the oldest word.
+    pub fn steal(&self) -> Steal {
+        let shared = &*self.shared;
+        let top = shared.top.load(Ordering::Acquire);
+        // Pairs with the fence in `pop`.
+        fence(Ordering::SeqCst);
+        let bottom = shared.bottom.load(Ordering::Acquire);
+        if top >= bottom {
+            return Steal::Empty;
+        }
+        let word = shared.buffer(Ordering::Acquire).slot(top).load(Ordering::Relaxed);
+        match shared.top.compare_exchange(top, top + 1, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(_) => Steal::Taken(word),
+            Err(_) => Steal::Lost,
+        }
+    }
+
+    /// About how many words there are.
+    pub fn len(&self) -> usize {
+        (self.shared.bottom.load(Ordering::Relaxed) - self.shared.top.load(Ordering::Relaxed)).max(0) as usize
+    }
+
+    /// Whether there seem to be none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

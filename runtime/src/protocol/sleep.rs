@@ -1,0 +1,211 @@
+//! How idle workers go to sleep, and how new work wakes one.
+//!
+//! Conserved: work that was published while a worker fell asleep is seen by that worker's last look, or a sleeper is
+//! woken for it. Each entry of the list of sleepers is woken at most once, and its worker leaves the list before it
+//! works again.
+
+use super::asymmetric;
+use super::prim::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering};
+use std::time::Duration;
+
+/// One worker's place to sleep.
+#[derive(Debug, Default)]
+pub struct Bed {
+    /// Set by whoever wakes this worker, cleared by the worker.
+    woken: Mutex<bool>,
+    bell: Condvar,
+}
+
+/// The workers that sleep or are about to.
+#[derive(Debug)]
+pub struct Dormitory {
+    beds: Box<[Bed]>,
+    asleep: Mutex<Vec<usize>>,
+    /// How many are in the list: read without the lock by whoever publishes work.
+    sleeping: AtomicUsize,
+    /// How many are awake and looking for work: while there is one, nobody needs to be woken.
+    searching: AtomicUsize,
+    closed: AtomicBool,
+}
+
+/// Proof that this worker is counted as searching. It is given up by value, on purpose.
+#[must_use]
+#[derive(Debug)]
+pub struct Searching(());
+
+/// How a sleep ended.
+#[must_use]
+#[derive(Debug)]
+pub enum Woke {
+    /// Somebody published work: search, this worker is already counted.
+    ForWork(Searching),
+    /// The time was over.
+    TimedOut(Searching),
+    /// The runtime shuts down.
+    Closed,
+}
+
+// A proof is used up by what takes it.
+#[allow(clippy::needless_pass_by_value)]
+impl Dormitory {
+    /// Beds for `workers`.
+    pub fn new(workers: usize) -> Self {
+        Self {
+            beds: (0..workers).map(|_| Bed::default()).collect(),
+            asleep: Mutex::new(Vec::with_capacity(workers)),
+            sleeping: AtomicUsize::new(0),
+            searching: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// How many workers are asleep or falling asleep.
+    #[inline]
+    pub fn sleeping(&self) -> usize {
+        self.sleeping.load(Ordering::Relaxed)
+    }
+
+    /// A worker begins to look for work.
+    pub fn search(&self) -> Searching {
+        self.searching.fetch_add(1, Ordering::SeqCst);
+        Searching(())
+    }
+
+    /// A searching worker found work. If it was the last that searched, another is woken: there may be more.
+    pub fn found(&self, searching: Searching) {
+        let Searching(()) = searching;
+        if self.searching.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.wake_one();
+        }
+    }
+
+    /// Work has been published.
+    #[inline]
+    pub fn published(&self) {
+        // Pairs with the heavy one in `sleep`: either the sleeper's last look sees the work, or its count is seen here.
+        asymmetric::light();
+        if self.sleeping.load(Ordering::Relaxed) != 0 && self.searching.load(Ordering::Relaxed) == 0 {
+            self.wake_one();
+        }
+    }
+
+    #[cold]
+    fn wake_one(&self) {
+        let sleeper = {
+            let mut asleep = self.asleep.lock().expect("no panic while it is held");
+            let sleeper = asleep.pop();
+            if sleeper.is_some() {
+                self.sleeping.fetch_sub(1, Ordering::SeqCst);
+                // On the sleeper's behalf, so that the next publication does not wake another one meanwhile.
+                self.searching.fetch_add(1, Ordering::SeqCst);
+            }
+            sleeper
+        };
+        if let Some(index) = sleeper {
+            self.ring(index);
+        }
+    }
+
+    /// Wakes one worker whether there is work or not, if it sleeps: it is to look at something else, such as a timer.
+    pub fn wake(&self, index: usize) {
+        {
+            let mut asleep = self.asleep.lock().expect("no panic while it is held");
+            let Some(position) = asleep.iter().position(|&sleeper| sleeper == index) else { return };
+            asleep.swap_remove(position);
+            self.sleeping.fetch_sub(1, Ordering::SeqCst);
+            self.searching.fetch_add(1, Ordering::SeqCst);
+        }
+        self.ring(index);
+    }
+
+    fn ring(&self, index: usize) {
+        *self.beds[index].woken.lock().expect("no panic while it is held") = true;
+        self.beds[index].bell.notify_one();
+    }
+
+    /// Sleeps until woken, for at most `timeout`. `last_look` says whether there is anything to do after all.
+    pub fn sleep(
+        &self,
+        index: usize,
+        searching: Searching,
+        timeout: Option<Duration>,
+        last_look: impl FnOnce() -> bool,
+    ) -> Woke {
+        let Searching(()) = searching;
+        {
+            let mut asleep = self.asleep.lock().expect("no panic while it is held");
+            asleep.push(index);
+            self.sleeping.fetch_add(1, Ordering::SeqCst);
+        }
+        self.searching.fetch_sub(1, Ordering::SeqCst);
+        // Pairs with the light one in `published`.
+        asymmetric::heavy();
+        if self.closed.load(Ordering::SeqCst) {
+            return Woke::Closed;
+        }
+        if last_look() {
+            return self.get_up(index, true);
+        }
+        let bed = &self.beds[index];
+        let mut woken = bed.woken.lock().expect("no panic while it is held");
+        while !*woken {
+            match timeout {
+                None => woken = bed.bell.wait(woken).expect("no panic while it is held"),
+                Some(timeout) => {
+                    #[cfg(not(loom))]
+                    {
+                        woken = bed.bell.wait_timeout(woken, timeout).expect("no panic while it is held").0;
+                    }
+                    #[cfg(loom)]
+                    let _ = timeout;
+                    if !*woken {
+                        drop(woken);
+                        return self.get_up(index, false);
+                    }
+                }
+            }
+        }
+        *woken = false;
+        drop(woken);
+        if self.closed.load(Ordering::SeqCst) { Woke::Closed } else { Woke::ForWork(Searching(())) }
+    }
+
+    /// Leaves the list, or takes the wake that came first.
+    fn get_up(&self, index: usize, for_work: bool) -> Woke {
+        let listed = {
+            let mut asleep = self.asleep.lock().expect("no panic while it is held");
+            let position = asleep.iter().position(|&sleeper| sleeper == index);
+            if let Some(position) = position {
+                asleep.swap_remove(position);
+                self.sleeping.fetch_sub(1, Ordering::SeqCst);
+                self.searching.fetch_add(1, Ordering::SeqCst);
+            }
+            position.is_some()
+        };
+        if listed {
+            return if for_work { Woke::ForWork(Searching(())) } else { Woke::TimedOut(Searching(())) };
+        }
+        // Somebody took this worker off the list and counted it as searching: its bell will ring.
+        let bed = &self.beds[index];
+        let mut woken = bed.woken.lock().expect("no panic while it is held");
+        while !*woken {
+            woken = bed.bell.wait(woken).expect("no panic while it is held");
+        }
+        *woken = false;
+        drop(woken);
+        if self.closed.load(Ordering::SeqCst) { Woke::Closed } else { Woke::ForWork(Searching(())) }
+    }
+
+    /// Whether the runtime shuts down.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Wakes everybody for good.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        for index in 0..self.beds.len() {
+            self.ring(index);
+        }
+    }
+}

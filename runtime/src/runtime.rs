@@ -1,0 +1,440 @@
+//! The runtime: its workers, what they share, and how ordinary threads use it.
+//!
+//! Conserved: no task outlives the call that opened its nursery, so a runtime that is dropped has none.
+#![allow(unsafe_code)]
+
+use crate::blocking::BlockingPool;
+use crate::budget::{Budget, Pool};
+use crate::config::Config;
+use crate::cx::Cx;
+use crate::error::{ConfigError, TaskError};
+use crate::histogram::Histogram;
+use crate::io::driver::Driver;
+use crate::nursery::core::NurseryCore;
+use crate::nursery::{Nursery, NurseryError, NurseryOptions, host_nursery};
+use crate::protocol::deque::{Stealer, deque};
+use crate::protocol::sleep::Dormitory;
+use crate::snapshot::Registry;
+use crate::stack::arena::{Arena, GuardKind};
+use crate::stack::overflow;
+use crate::task::TaskPtr;
+use crate::task::slab::Slab;
+use crate::time::timers::{Fire, TimerKey, Timers};
+use crate::virtual_workers;
+use crate::worker::Worker;
+use crate::worker::victim::Victims;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Tasks that any worker may take, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct GlobalQueue {
+    tasks: Mutex<VecDeque<TaskPtr>>,
+    len: AtomicUsize,
+}
+
+impl GlobalQueue {
+    fn push(&self, task: TaskPtr) {
+        let mut tasks = self.tasks.lock().expect("no panic while it is held");
+        tasks.push_back(task);
+        self.len.store(tasks.len(), Ordering::SeqCst);
+    }
+
+    pub(crate) fn pop(&self) -> Option<TaskPtr> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut tasks = self.tasks.lock().expect("no panic while it is held");
+        let task = tasks.pop_front();
+        self.len.store(tasks.len(), Ordering::SeqCst);
+        task
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len.load(Ordering::SeqCst) == 0
+    }
+}
+
+/// What the others see of a worker.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Share {
+    pub(crate) stealer: Stealer,
+    steal_enabled: AtomicBool,
+    tasks_stolen: AtomicU64,
+    steals_failed: AtomicU64,
+    tasks_cancelled: AtomicU64,
+    deaths: AtomicU64,
+    /// The address of the task that ran there last.
+    pub(crate) running: AtomicUsize,
+    looked_up_ns: AtomicU64,
+    pub(crate) yield_gap: Histogram,
+    pub(crate) steal_latency: Histogram,
+    pub(crate) wake_latency: Histogram,
+}
+
+/// What a worker has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerStats {
+    /// Tasks taken from others.
+    pub tasks_stolen: u64,
+    /// Attempts to steal that came to nothing.
+    pub steals_failed: u64,
+    /// Tasks that ended as Cancelled here.
+    pub tasks_cancelled: u64,
+    /// How often its thread died and was replaced.
+    pub deaths: u64,
+}
+
+impl Share {
+    fn new(stealer: Stealer) -> Self {
+        Self {
+            stealer,
+            steal_enabled: AtomicBool::new(true),
+            tasks_stolen: AtomicU64::new(0),
+            steals_failed: AtomicU64::new(0),
+            tasks_cancelled: AtomicU64::new(0),
+            deaths: AtomicU64::new(0),
+            running: AtomicUsize::new(0),
+            looked_up_ns: AtomicU64::new(0),
+            yield_gap: Histogram::default(),
+            steal_latency: Histogram::default(),
+            wake_latency: Histogram::default(),
+        }
+    }
+
+    pub(crate) fn may_steal(&self) -> bool {
+        self.steal_enabled.load(Ordering::Relaxed)
+    }
+
+    fn add(counter: &AtomicU64, n: u64) {
+        // One writer each: a load and a store are enough.
+        counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
+    /// When the worker last looked at the clock.
+    pub(crate) fn looked_up_ns(&self) -> u64 {
+        self.looked_up_ns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn looks_up(&self, now_ns: u64) {
+        self.looked_up_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stolen(&self, n: u64) {
+        Self::add(&self.tasks_stolen, n);
+    }
+
+    pub(crate) fn missed(&self) {
+        Self::add(&self.steals_failed, 1);
+    }
+
+    pub(crate) fn cancelled(&self) {
+        Self::add(&self.tasks_cancelled, 1);
+    }
+
+    pub(crate) fn stats(&self) -> WorkerStats {
+        WorkerStats {
+            tasks_stolen: self.tasks_stolen.load(Ordering::Relaxed),
+            steals_failed: self.steals_failed.load(Ordering::Relaxed),
+            tasks_cancelled: self.tasks_cancelled.load(Ordering::Relaxed),
+            deaths: self.deaths.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What all parts of a runtime share.
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) global: GlobalQueue,
+    pub(crate) shares: Box<[Share]>,
+    pub(crate) dormitory: Dormitory,
+    pub(crate) arena: Arena,
+    pub(crate) slab: Slab,
+    pub(crate) timers: Timers,
+    /// The sleeping worker that wakes for the earliest deadline.
+    pub(crate) timer_keeper: AtomicUsize,
+    next_nursery: AtomicU64,
+    next_id: AtomicU64,
+    pub(crate) pool: Mutex<Pool>,
+    /// The nurseries that ordinary threads have open, by address.
+    host_nurseries: Mutex<Vec<usize>>,
+    pub(crate) blocking: Arc<BlockingPool>,
+    pub(crate) io: Driver,
+    pub(crate) registry: Registry,
+    me: Weak<Inner>,
+    pub(crate) virtual_run: Option<virtual_workers::Shared>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Inner")
+    }
+}
+
+impl Inner {
+    #[inline]
+    pub(crate) fn is_virtual(&self) -> bool {
+        self.virtual_run.is_some()
+    }
+
+    /// Keeps the memory of the runtime.
+    pub(crate) fn memory(&self) -> Arc<Inner> {
+        self.me.upgrade().expect("a task of it runs")
+    }
+
+    pub(crate) fn next_nursery_id(&self) -> u64 {
+        self.next_nursery.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn host_task_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Queues a task from a thread that is no worker of this runtime.
+    pub(crate) fn inject(&self, task: TaskPtr) {
+        self.global.push(task);
+        match &self.virtual_run {
+            Some(shared) => shared.ring(),
+            None => self.dormitory.published(),
+        }
+    }
+
+    /// Fires what is due; how long until the next deadline.
+    pub(crate) fn tend_timers(&self) -> Option<Duration> {
+        if !self.timers.has_entries() {
+            return None;
+        }
+        self.timers.fire_due();
+        self.timers.time_left()
+    }
+
+    /// A deadline, and the sleeper that has to know of it.
+    pub(crate) fn add_timer(&self, due_ns: u64, fire: Fire) -> TimerKey {
+        let (key, first) = self.timers.insert(due_ns, fire);
+        if first && !self.is_virtual() {
+            match self.timer_keeper.load(Ordering::SeqCst) {
+                usize::MAX => self.dormitory.published(),
+                keeper => self.dormitory.wake(keeper),
+            }
+        }
+        key
+    }
+
+    /// A nursery of an ordinary thread opens (true) or is over.
+    pub(crate) fn note_host_nursery(&self, core: &NurseryCore, open: bool) {
+        let address = std::ptr::from_ref(core) as usize;
+        let mut all = self.host_nurseries.lock().expect("no panic while it is held");
+        if open {
+            all.push(address);
+        } else {
+            all.retain(|&other| other != address);
+        }
+    }
+
+    /// Every task waits for another: fails the root nurseries. False if there is none with children that still take
+    /// orders.
+    pub(crate) fn fail_deadlock(&self) -> bool {
+        let all = self.host_nurseries.lock().expect("no panic while it is held");
+        let mut told = false;
+        for &address in all.iter() {
+            // SAFETY: a nursery leaves the list, under its lock, before it goes.
+            let core = unsafe { &*(address as *const NurseryCore) };
+            if core.live() > 0 && !core.is_cancelled() {
+                told |= core.cancel(Some(TaskError::Deadlock));
+            }
+        }
+        told
+    }
+
+    pub(crate) fn on_steal(&self, thief: usize, victim: usize) {
+        tracing::trace!(target: "mainspring", thief, victim, "steal");
+        if let Some(shared) = &self.virtual_run {
+            shared.note_steal(thief, victim);
+        }
+    }
+}
+
+/// A set of workers that run budgeted tasks.
+///
+/// Tasks live in nurseries, and a nursery is a scope: [`Runtime::run`] and [`Runtime::nursery`] return when all tasks
+/// below them have ended. Dropping the runtime stops its workers.
+pub struct Runtime {
+    inner: Arc<Inner>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runtime").field("workers", &self.workers()).finish_non_exhaustive()
+    }
+}
+
+impl Runtime {
+    pub(crate) fn start(config: Config) -> Result<Self, ConfigError> {
+        crate::protocol::asymmetric::prepare();
+        overflow::install();
+        let workers = config.worker_count();
+        let stack_size = config.stack_size.next_multiple_of(crate::stack::arena::PAGE);
+        let arena = Arena::new(stack_size, config.max_stacks).map_err(ConfigError::Stacks)?;
+        let (owners, shares): (Vec<_>, Vec<_>) =
+            (0..workers).map(|_| deque()).map(|(owner, stealer)| (owner, Share::new(stealer))).unzip();
+        let virtual_run = config.deterministic.then(|| virtual_workers::Shared::new(config.seed));
+        let inner = Arc::new_cyclic(|me| Inner {
+            me: me.clone(),
+            blocking: Arc::default(),
+            io: Driver::default(),
+            registry: Registry::default(),
+            global: GlobalQueue::default(),
+            shares: shares.into(),
+            dormitory: Dormitory::new(workers),
+            arena,
+            slab: Slab::default(),
+            timers: Timers::new(config.deterministic),
+            timer_keeper: AtomicUsize::new(usize::MAX),
+            next_nursery: AtomicU64::new(1),
+            next_id: AtomicU64::new(1),
+            pool: Mutex::new(config.root_pool),
+            host_nurseries: Mutex::default(),
+            virtual_run,
+            config,
+        });
+        let workers: Vec<Worker> = owners
+            .into_iter()
+            .enumerate()
+            .map(|(index, owner)| {
+                let victims = Victims::new(inner.config.seed, index, workers, inner.config.victims);
+                Worker::new(&inner, index, owner, victims)
+            })
+            .collect();
+        let mut runtime = Self { inner, threads: Vec::new() };
+        runtime.spawn_threads(workers)?;
+        Ok(runtime)
+    }
+
+    fn spawn_threads(&mut self, workers: Vec<Worker>) -> Result<(), ConfigError> {
+        if self.inner.is_virtual() {
+            let inner = self.inner.clone();
+            let thread = std::thread::Builder::new()
+                .name("mainspring-virtual".to_owned())
+                .spawn(move || virtual_workers::run(&inner, &workers))
+                .map_err(ConfigError::Thread)?;
+            self.threads.push(thread);
+            return Ok(());
+        }
+        for worker in workers {
+            let inner = self.inner.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("mainspring-{}", worker.index))
+                .spawn(move || keep_alive(&inner, &worker))
+                .map_err(ConfigError::Thread)?;
+            self.threads.push(thread);
+        }
+        Ok(())
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.inner.shares.len()
+    }
+
+    /// Runs `f` as a task and waits for it. It gets the root capabilities, and the whole root pool for the nurseries that
+    /// it opens. `f` may borrow from the caller.
+    pub fn run<F, T>(&self, f: F) -> Result<T, TaskError>
+    where
+        F: FnOnce(&Cx) -> T + Send,
+        T: Send,
+    {
+        let result = self.nursery(NurseryOptions::default(), |nursery| {
+            let pool = nursery.pool();
+            let half = pool.part(2);
+            let root = nursery
+                .builder()
+                .budget(Budget { spawn_count: 0, ..half.narrow() })
+                .pool(Pool { spawn_count: pool.spawn_count.saturating_sub(1), ..half })
+                .spawn(f)
+                .map_err(|error| TaskError::Failed(error.into()))?;
+            root.wait()
+        });
+        match result {
+            Ok(result) => result,
+            Err(error) => Err(error.error),
+        }
+    }
+
+    /// Opens a nursery from an ordinary thread, which blocks on a futex until the children have ended. The nursery
+    /// has the root capabilities and takes what is left of the root pool for its time.
+    ///
+    /// Must not be called from inside a task: it would block the worker.
+    pub fn nursery<'env, F, R>(&self, options: NurseryOptions, f: F) -> Result<R, NurseryError>
+    where
+        F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
+    {
+        host_nursery(&self.inner, options, f)
+    }
+
+    /// What each worker has done.
+    pub fn worker_stats(&self) -> Vec<WorkerStats> {
+        self.inner.shares.iter().map(Share::stats).collect()
+    }
+
+    /// Allows or forbids a worker to steal. False if there is no such worker.
+    pub fn set_steal_enabled(&self, worker: usize, enabled: bool) -> bool {
+        let share = self.inner.shares.get(worker);
+        if let Some(share) = share {
+            share.steal_enabled.store(enabled, Ordering::Relaxed);
+        }
+        share.is_some()
+    }
+
+    /// How stacks are guarded here.
+    pub fn guards(&self) -> GuardKind {
+        self.inner.arena.guards()
+    }
+
+    /// What is left of the root pool while no root nursery is open.
+    pub fn root_pool(&self) -> Pool {
+        *self.inner.pool.lock().expect("no panic while it is held")
+    }
+
+    /// In the deterministic mode, a hash of the order of every dispatch and steal so far, and how many there were.
+    pub fn trace(&self) -> Option<(u64, u64)> {
+        self.inner.virtual_run.as_ref().map(virtual_workers::Shared::trace)
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.inner.dormitory.close();
+        if let Some(shared) = &self.inner.virtual_run {
+            shared.close();
+        }
+        self.inner.blocking.close();
+        self.inner.io.close();
+        for thread in self.threads.drain(..) {
+            // A worker's thread catches its own panics.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Runs a worker, and goes on with it, queue and all, if it dies.
+fn keep_alive(inner: &Inner, worker: &Worker) {
+    loop {
+        match catch_unwind(AssertUnwindSafe(|| worker.run())) {
+            Ok(()) => return,
+            Err(_) => {
+                Share::add(&inner.shares[worker.index].deaths, 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Stacks: where they come from, how one is left for another, and what happens when one overflows.
+
+pub(crate) mod arena;
+pub(crate) mod overflow;
+pub(crate) mod switch;

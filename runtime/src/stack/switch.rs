@@ -1,0 +1,193 @@
+//! Leaving one stack for another: the only code that changes the stack pointer. README.md beside this file is its
+//! contract, clause by clause, with the test of each.
+#![allow(unsafe_code)]
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("mainspring-runtime switches stacks on x86_64 Linux only");
+
+use std::arch::global_asm;
+
+// fn switch(save: *mut usize [rdi], to: usize [rsi], value: usize [rdx]) -> usize [rax]
+//
+// A saved context is a stack pointer, and above it, from low to high addresses:
+//     r15 r14 r13 r12 rbx rbp return-address
+// The return address is where the context goes on; in a new stack it is the trampoline.
+global_asm!(
+    ".text",
+    ".p2align 4",
+    ".globl mainspring_switch",
+    ".hidden mainspring_switch",
+    ".type mainspring_switch, @function",
+    "mainspring_switch:",
+    ".cfi_startproc",
+    "    push rbp",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_rel_offset rbp, 0",
+    "    push rbx",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_rel_offset rbx, 0",
+    "    push r12",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_rel_offset r12, 0",
+    "    push r13",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_rel_offset r13, 0",
+    "    push r14",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_rel_offset r14, 0",
+    "    push r15",
+    ".cfi_adjust_cfa_offset 8",
+    ".cfi_rel_offset r15, 0",
+    "    mov [rdi], rsp",
+    "    mov rsp, rsi",
+    "    mov rax, rdx",
+    // The signal handler of `overflow` comes in here, with rsp and rax set: a fault becomes a switch to the worker.
+    ".globl mainspring_resume",
+    ".hidden mainspring_resume",
+    "mainspring_resume:",
+    "    pop r15",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_restore r15",
+    "    pop r14",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_restore r14",
+    "    pop r13",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_restore r13",
+    "    pop r12",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_restore r12",
+    "    pop rbx",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_restore rbx",
+    "    pop rbp",
+    ".cfi_adjust_cfa_offset -8",
+    ".cfi_restore rbp",
+    // A return, not a jump: most switches come back to the instruction after the same call, which the return
+    // predictor then has right.
+    "    ret",
+    ".cfi_endproc",
+    ".size mainspring_switch, . - mainspring_switch",
+    // The first context of a stack: rbx is the argument, r12 the entry. The stack pointer is a multiple of 16 here, as
+    // the ABI wants it before a call. There is no caller: unwinding and backtraces end.
+    ".p2align 4",
+    ".type mainspring_trampoline, @function",
+    ".globl mainspring_trampoline",
+    ".hidden mainspring_trampoline",
+    "mainspring_trampoline:",
+    ".cfi_startproc",
+    ".cfi_undefined rip",
+    "    mov rdi, rbx",
+    "    call r12",
+    "    ud2",
+    ".cfi_endproc",
+    ".size mainspring_trampoline, . - mainspring_trampoline",
+);
+
+unsafe extern "C" {
+    fn mainspring_switch(save: *mut usize, to: usize, value: usize) -> usize;
+    fn mainspring_resume();
+    fn mainspring_trampoline();
+}
+
+/// Saves this context in `save`, goes on with `to`, and hands `value` to it. Returns when somebody switches back, with
+/// what they handed over.
+///
+/// # Safety
+///
+/// `to` is a context that [`prepare`] made or that a switch saved, nobody has gone on with it since, and its stack is
+/// intact. Whoever goes on with the context that is saved here does so at most once.
+#[inline(always)]
+pub(crate) unsafe fn switch(save: *mut usize, to: usize, value: usize) -> usize {
+    // SAFETY: as the caller promises.
+    unsafe { mainspring_switch(save, to, value) }
+}
+
+/// Where a signal handler sends a thread so that it goes on with the context in its stack pointer.
+pub(crate) fn resume_address() -> usize {
+    mainspring_resume as *const () as usize
+}
+
+/// Makes a context that calls `entry(argument)` on the stack that ends at `top`. `entry` never returns.
+///
+/// # Safety
+///
+/// The 64 bytes below `top` are writable and unused; `top` is a multiple of 16.
+pub(crate) unsafe fn prepare(top: usize, entry: extern "C-unwind" fn(usize) -> !, argument: usize) -> usize {
+    debug_assert_eq!(top % 16, 0);
+    let frame = [0, 0, 0, entry as usize, argument, 0, mainspring_trampoline as *const () as usize];
+    // With all seven words popped, the trampoline finds the stack pointer at `top`, a multiple of 16.
+    let context = top - size_of_val(&frame);
+    // SAFETY: within the 64 bytes below `top`, which the caller gives us.
+    unsafe { std::ptr::copy_nonoverlapping(frame.as_ptr(), context as *mut usize, frame.len()) };
+    context
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::arch::asm;
+
+    static mut MAIN: usize = 0;
+    static mut FIBER: usize = 0;
+
+    extern "C-unwind" fn echo(argument: usize) -> ! {
+        let mut value = argument;
+        loop {
+            let sp: usize;
+            // SAFETY: reads a register.
+            unsafe { asm!("mov {}, rsp", out(reg) sp) };
+            assert_eq!(sp % 8, 0);
+            // Formatting uses SSE stores that fault on a misaligned stack.
+            let text = format!("{value}.{}", value as f64 / 3.0);
+            assert!(text.starts_with(&value.to_string()));
+            // SAFETY: the test below saved MAIN when it switched here, on the same thread.
+            value = unsafe { switch(&raw mut FIBER, MAIN, value + 1) };
+        }
+    }
+
+    //= NURS:ctx.switch NURS:ctx.trampoline NURS:ctx.contract
+    #[test]
+    fn callee_saved_registers_and_values_survive_a_round_trip() {
+        let mut stack = vec![0u128; 4096];
+        let top = stack.as_mut_ptr_range().end as usize;
+        // SAFETY: the stack is this test's alone and outlives its use; MAIN and FIBER are used by this test only.
+        unsafe {
+            FIBER = prepare(top, echo, 40);
+            assert_eq!(switch(&raw mut MAIN, FIBER, 0), 41, "the first switch enters with the argument");
+            let (b, r12, r13, r14, r15): (usize, usize, usize, usize, usize);
+            let answer: usize;
+            asm!(
+                "push rbx",
+                "push rbp",
+                "mov rbx, 0x1111",
+                "mov rbp, 0x6666",
+                "mov r12, 0x2222",
+                "mov r13, 0x3333",
+                "mov r14, 0x4444",
+                "mov r15, 0x5555",
+                "call {switch}",
+                "mov rcx, rbx",
+                "cmp rbp, 0x6666",
+                "pop rbp",
+                "pop rbx",
+                "je 2f",
+                "xor ecx, ecx",
+                "2:",
+                switch = sym mainspring_switch,
+                in("rdi") &raw mut MAIN,
+                in("rsi") FIBER,
+                in("rdx") 100usize,
+                out("rax") answer,
+                out("rcx") b,
+                out("r12") r12,
+                out("r13") r13,
+                out("r14") r14,
+                out("r15") r15,
+                clobber_abi("C"),
+            );
+            assert_eq!(answer, 101);
+            assert_eq!([b, r12, r13, r14, r15], [0x1111, 0x2222, 0x3333, 0x4444, 0x5555]);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Semaphore, mutex and once, for tasks: waiting blocks the task and not its worker, and may cross a yield.
+//!
+//! Conserved: permits that are held and permits that are free sum to what the semaphore was made with. Permits go to
+//! waiters in the order in which they came.
+#![allow(unsafe_code)]
+
+use crate::cx::Cx;
+use crate::protocol::lock::Lock;
+use crate::protocol::prim::{AtomicU8, Ordering};
+use crate::task::WaitReason;
+use crate::wait::{Waited, Who};
+use crate::waiter;
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+struct Node {
+    word: usize,
+    wanted: usize,
+    done: AtomicU8,
+}
+
+struct Inside {
+    free: usize,
+    line: VecDeque<*const Node>,
+}
+
+// SAFETY: nodes are touched under the lock, or by their own waiter after they left the line.
+unsafe impl Send for Inside {}
+
+/// A number of permits.
+pub struct Semaphore {
+    inside: Lock<Inside>,
+    total: usize,
+}
+
+impl std::fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Semaphore({} of {})", self.free(), self.total)
+    }
+}
+
+/// Permits were not to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// More than there are in all.
+    TooMany {
+        /// What was asked for.
+        wanted: usize,
+        /// What there is.
+        total: usize,
+    },
+    /// Time was over.
+    TimedOut,
+    /// A destructor of a task that unwinds must not wait.
+    Unwinding,
+}
+
+impl std::fmt::Display for AcquireError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooMany { wanted, total } => write!(f, "{wanted} permits of {total}"),
+            Self::TimedOut => f.write_str("time was over"),
+            Self::Unwinding => f.write_str("a destructor of a task that ends must not wait"),
+        }
+    }
+}
+
+impl std::error::Error for AcquireError {}
+
+/// Permits, until dropped.
+#[must_use = "permits go back when this is dropped"]
+#[derive(Debug)]
+pub struct Permit<'a> {
+    semaphore: &'a Semaphore,
+    held: usize,
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.semaphore.release(self.held);
+    }
+}
+
+impl Semaphore {
+    /// A semaphore with `permits`.
+    pub fn new(permits: usize) -> Self {
+        Self { inside: Lock::new(Inside { free: permits, line: VecDeque::new() }), total: permits }
+    }
+
+    /// How many permits nobody holds.
+    pub fn free(&self) -> usize {
+        self.inside.lock().free
+    }
+
+    /// Waits for `wanted` permits.
+    pub fn acquire(&self, cx: &Cx, wanted: usize) -> Result<Permit<'_>, AcquireError> {
+        self.take(&Who::Task(cx), wanted, None)
+    }
+
+    /// As [`Semaphore::acquire`], for at most this long.
+    pub fn acquire_timeout(
+        &self,
+        cx: &Cx,
+        wanted: usize,
+        timeout: Duration,
+    ) -> Result<Permit<'_>, AcquireError> {
+        self.take(&Who::Task(cx), wanted, Some(timeout))
+    }
+
+    /// Permits if they are free and nobody waits for them.
+    pub fn try_acquire(&self, wanted: usize) -> Option<Permit<'_>> {
+        let mut inside = self.inside.lock();
+        if inside.free < wanted || !inside.line.is_empty() {
+            return None;
+        }
+        inside.free -= wanted;
+        Some(Permit { semaphore: self, held: wanted })
+    }
+
+    fn take(
+        &self,
+        who: &Who<'_>,
+        wanted: usize,
+        timeout: Option<Duration>,
+    ) -> Result<Permit<'_>, AcquireError> {
+        if wanted > self.total {
+            return Err(AcquireError::TooMany { wanted, total: self.total });
+        }
+        if let Who::Task(cx) = who {
+            cx.acknowledge();
+        }
+        let node = Node { word: who.word(), wanted, done: AtomicU8::new(0) };
+        {
+            let mut inside = self.inside.lock();
+            if inside.free >= wanted && inside.line.is_empty() {
+                inside.free -= wanted;
+                drop(inside);
+                who.take_back(node.word);
+                return Ok(Permit { semaphore: self, held: wanted });
+            }
+            inside.line.push_back(&raw const node);
+        }
+        let waited = who.wait(&node.done, WaitReason::Sync, timeout);
+        if waited != Waited::Done {
+            let mut inside = self.inside.lock();
+            if let Some(position) = inside.line.iter().position(|&other| std::ptr::eq(other, &raw const node))
+            {
+                inside.line.remove(position);
+                drop(inside);
+                who.take_back(node.word);
+                // Others behind it may go now.
+                self.release(0);
+                if waited == Waited::TimedOut {
+                    return Err(AcquireError::TimedOut);
+                }
+                who.acknowledge();
+                return Err(AcquireError::Unwinding);
+            }
+        }
+        Ok(Permit { semaphore: self, held: wanted })
+    }
+
+    /// Gives permits back, and hands them on in order.
+    fn release(&self, permits: usize) {
+        let mut inside = self.inside.lock();
+        inside.free += permits;
+        debug_assert!(inside.free <= self.total);
+        let mut words = Vec::new();
+        while let Some(&first) = inside.line.front() {
+            // SAFETY: a node in the line is in a frame that waits for `done`; the lock makes us alone with it.
+            let node = unsafe { &*first };
+            if node.wanted > inside.free {
+                break;
+            }
+            inside.free -= node.wanted;
+            inside.line.pop_front();
+            words.push(node.word);
+            // Release pairs with the waiter's acquire. Its frame may go at once: the word was read before.
+            node.done.store(1, Ordering::Release);
+        }
+        drop(inside);
+        for word in words {
+            waiter::wake(word);
+        }
+    }
+}
+
+/// A value that one task at a time may use. The lock may be held across yields.
+#[derive(Debug)]
+pub struct Mutex<T> {
+    semaphore: Semaphore,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the semaphore has one permit, and only its holder reaches the value.
+unsafe impl<T: Send> Sync for Mutex<T> {}
+// SAFETY: as for the value.
+unsafe impl<T: Send> Send for Mutex<T> {}
+
+/// The right to a mutex's value, until dropped.
+#[must_use = "the mutex is released when this is dropped"]
+#[derive(Debug)]
+pub struct MutexGuard<'a, T> {
+    mutex: &'a Mutex<T>,
+    _permit: Permit<'a>,
+}
+
+impl<T> Mutex<T> {
+    /// A mutex that nobody holds.
+    pub fn new(value: T) -> Self {
+        Self { semaphore: Semaphore::new(1), value: UnsafeCell::new(value) }
+    }
+
+    /// Waits for the mutex. Fails only in a destructor of a task that unwinds.
+    pub fn lock(&self, cx: &Cx) -> Result<MutexGuard<'_, T>, AcquireError> {
+        let permit = self.semaphore.acquire(cx, 1)?;
+        Ok(MutexGuard { mutex: self, _permit: permit })
+    }
+
+    /// The mutex, if nobody holds it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let permit = self.semaphore.try_acquire(1)?;
+        Some(MutexGuard { mutex: self, _permit: permit })
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the only permit.
+        unsafe { &*self.mutex.value.get() }
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard holds the only permit.
+        unsafe { &mut *self.mutex.value.get() }
+    }
+}
+
+/// A value that is made once, by the first task that wants it; others wait for it.
+#[derive(Debug)]
+pub struct Once<T> {
+    value: Mutex<Option<T>>,
+}
+
+impl<T: Clone> Default for Once<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Clone> Once<T> {
+    /// No value yet.
+    pub fn new() -> Self {
+        Self { value: Mutex::new(None) }
+    }
+
+    /// A copy of the value; `make` makes it if nobody has. If `make` panics or is cancelled, the next one makes it.
+    pub fn get_or_make(&self, cx: &Cx, make: impl FnOnce() -> T) -> Result<T, AcquireError> {
+        let mut value = self.value.lock(cx)?;
+        Ok(value.get_or_insert_with(make).clone())
+    }
+}

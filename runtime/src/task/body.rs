@@ -1,0 +1,271 @@
+//! What a task runs: a closure, and then its result, in the same bytes of the record.
+//!
+//! Conserved: the storage holds a closure until the task starts, nothing while it runs, and its result after that until
+//! the handle takes it or the task is freed.
+#![allow(unsafe_code)]
+
+use super::{BODY, Task};
+use crate::cx::Cx;
+use crate::error::TaskError;
+use crate::future::FutureBody;
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
+
+/// How to run and drop one kind of closure.
+#[derive(Debug)]
+pub(crate) struct BodyKind {
+    /// Takes the closure, runs it and writes its result.
+    pub(crate) run: unsafe fn(&Task, &Cx) -> Ran,
+    /// Drops the closure of a task that never ran and writes an error as its result.
+    pub(crate) refuse: unsafe fn(&Task, TaskError),
+    /// Writes an error as the result of a task whose frames were abandoned.
+    pub(crate) abandon: unsafe fn(&Task, TaskError),
+    /// Drops the result.
+    pub(crate) drop_result: unsafe fn(&Task),
+}
+
+/// What a run of a body came to.
+#[must_use]
+#[derive(Debug)]
+pub(crate) enum Ran {
+    /// The result is written.
+    Ended(Ended),
+    /// A future that waits: the storage holds it still, and no stack does.
+    Pending,
+}
+
+/// How a body ended, for the nursery.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    Returned,
+    Failed(TaskError),
+    Cancelled,
+}
+
+/// The panic payload by which a yield point ends a task that must stop.
+pub(crate) struct StopUnwind(pub(crate) TaskError);
+
+const fn fits<T>() -> bool {
+    size_of::<T>() <= BODY && align_of::<T>() <= 8
+}
+
+unsafe fn put<T>(task: &Task, value: T) {
+    let storage = task.storage();
+    // SAFETY: the caller holds the task and the storage is empty; it is aligned to 8 within a record aligned to 64, and
+    // a value that does not fit is boxed.
+    unsafe {
+        if fits::<T>() {
+            storage.cast::<T>().write(value);
+        } else {
+            storage.cast::<*mut T>().write(Box::into_raw(Box::new(value)));
+        }
+    }
+}
+
+unsafe fn take<T>(task: &Task) -> T {
+    let storage = task.storage();
+    // SAFETY: the caller knows that `put` stored a `T`, and takes it once.
+    unsafe {
+        if fits::<T>() { storage.cast::<T>().read() } else { *Box::from_raw(storage.cast::<*mut T>().read()) }
+    }
+}
+
+/// Puts a closure into a slot that the caller holds.
+///
+/// # Safety
+///
+/// The storage is empty. The task ends before anything that the closure borrows does.
+pub(crate) unsafe fn put_closure<F, T>(task: &Task, closure: F)
+where
+    F: FnOnce(&Cx) -> Result<T, TaskError> + Send,
+    T: Send,
+{
+    struct Kind<F, T>(std::marker::PhantomData<(F, T)>);
+    impl<F, T> Kind<F, T>
+    where
+        F: FnOnce(&Cx) -> Result<T, TaskError> + Send,
+        T: Send,
+    {
+        const BODY: BodyKind = BodyKind {
+            run: run::<F, T>,
+            refuse: refuse::<F, T>,
+            abandon: write_error::<T>,
+            drop_result: drop_result::<T>,
+        };
+    }
+    task.body.set(Some(&Kind::<F, T>::BODY));
+    // SAFETY: the caller holds the task and its storage is empty.
+    unsafe { put(task, closure) };
+}
+
+/// As [`put_closure`]; returns how to call the closure from where it was put, if the task comes back unstarted.
+///
+/// # Safety
+///
+/// As for [`put_closure`]. What is returned is called at most once, and only while the task has not run.
+pub(crate) unsafe fn put_closure_to_call<F, T>(
+    task: &Task,
+    closure: F,
+) -> unsafe fn(&Task, &Cx) -> Result<T, TaskError>
+where
+    F: FnOnce(&Cx) -> Result<T, TaskError> + Send,
+    T: Send,
+{
+    unsafe fn call<F, T>(task: &Task, cx: &Cx) -> Result<T, TaskError>
+    where
+        F: FnOnce(&Cx) -> Result<T, TaskError>,
+    {
+        // SAFETY: the task has not run, so its storage holds the closure.
+        let closure = unsafe { take::<F>(task) };
+        closure(cx)
+    }
+    // SAFETY: as the caller promises.
+    unsafe { put_closure(task, closure) };
+    call::<F, T>
+}
+
+/// Takes the result of a task that has ended.
+///
+/// # Safety
+///
+/// `T` is the type that the closure returned, the task has ended, and the result is taken once.
+pub(crate) unsafe fn take_result<T>(task: &Task) -> Result<T, TaskError> {
+    // SAFETY: as the caller promises.
+    unsafe { take::<Result<T, TaskError>>(task) }
+}
+
+unsafe fn run<F, T>(task: &Task, cx: &Cx) -> Ran
+where
+    F: FnOnce(&Cx) -> Result<T, TaskError>,
+{
+    // SAFETY: the task has not run yet, so its storage holds the closure.
+    let closure = unsafe { take::<F>(task) };
+    let result = match catch_unwind(AssertUnwindSafe(|| closure(cx))) {
+        Ok(result) => result,
+        Err(payload) => Err(error_of(payload)),
+    };
+    // SAFETY: the storage is empty since the closure was taken.
+    unsafe { finish(task, result) }
+}
+
+/// Writes the result into the empty storage.
+unsafe fn finish<T>(task: &Task, result: Result<T, TaskError>) -> Ran {
+    let ended = match &result {
+        Ok(_) => Ended::Returned,
+        Err(TaskError::Cancelled) => Ended::Cancelled,
+        Err(error) => Ended::Failed(error.echo()),
+    };
+    // SAFETY: as the caller promises.
+    unsafe { put(task, result) };
+    Ran::Ended(ended)
+}
+
+/// Puts a future into a slot that the caller holds.
+///
+/// # Safety
+///
+/// As for [`put_closure`].
+pub(crate) unsafe fn put_future<F>(task: &Task, future: FutureBody<F>)
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    struct Kind<F>(std::marker::PhantomData<F>);
+    impl<F> Kind<F>
+    where
+        F: Future + Send,
+        F::Output: Send,
+    {
+        const BODY: BodyKind = BodyKind {
+            run: poll::<F>,
+            refuse: refuse::<FutureBody<F>, F::Output>,
+            abandon: write_error::<F::Output>,
+            drop_result: drop_result::<F::Output>,
+        };
+    }
+    task.body.set(Some(&Kind::<F>::BODY));
+    // SAFETY: the caller holds the task and its storage is empty.
+    unsafe { put(task, future) };
+}
+
+unsafe fn poll<F>(task: &Task, cx: &Cx) -> Ran
+where
+    F: Future + Send,
+{
+    let storage = task.storage();
+    // SAFETY: the storage holds the future, in place or boxed; neither moves before it is dropped below, since slots do
+    // not move.
+    let place: *mut FutureBody<F> = unsafe {
+        if fits::<FutureBody<F>>() { storage.cast() } else { storage.cast::<*mut FutureBody<F>>().read() }
+    };
+    let polled = catch_unwind(AssertUnwindSafe(|| {
+        cx.check();
+        // SAFETY: as above.
+        unsafe { FutureBody::poll(place, task, cx) }
+    }));
+    let result = match polled {
+        Ok(Poll::Pending) => return Ran::Pending,
+        Ok(Poll::Ready(output)) => Ok(output),
+        Err(payload) => Err(error_of(payload)),
+    };
+    // SAFETY: the future is polled no more. It is dropped where it is, as pinning asks, and the box, if any, freed.
+    let dropped = catch_unwind(AssertUnwindSafe(|| unsafe {
+        if fits::<FutureBody<F>>() {
+            std::ptr::drop_in_place(place);
+        } else {
+            drop(Box::from_raw(place));
+        }
+    }));
+    let result = match dropped {
+        Ok(()) => result,
+        Err(payload) => result.and(Err(error_of(payload))),
+    };
+    // SAFETY: the storage is empty since the future was dropped.
+    unsafe { finish(task, result) }
+}
+
+unsafe fn refuse<F, T>(task: &Task, error: TaskError) {
+    let storage = task.storage();
+    // SAFETY: the storage holds the closure, or the future that waits. It is dropped where it is, since a future that was
+    // polled must not move. A destructor that panics has nobody to tell.
+    let _ = catch_unwind(AssertUnwindSafe(|| unsafe {
+        if fits::<F>() {
+            std::ptr::drop_in_place(storage.cast::<F>());
+        } else {
+            drop(Box::from_raw(storage.cast::<*mut F>().read()));
+        }
+    }));
+    // SAFETY: the storage is empty now.
+    unsafe { write_error::<T>(task, error) };
+}
+
+unsafe fn write_error<T>(task: &Task, error: TaskError) {
+    // SAFETY: the storage is empty: the closure was taken, and no result was written.
+    unsafe { put::<Result<T, TaskError>>(task, Err(error)) };
+}
+
+unsafe fn drop_result<T>(task: &Task) {
+    // SAFETY: the task has ended and nobody took its result.
+    let result = unsafe { take::<Result<T, TaskError>>(task) };
+    // A destructor that panics has nobody to tell.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(result)));
+}
+
+/// What a panic payload says.
+pub(crate) fn error_of(payload: Box<dyn Any + Send>) -> TaskError {
+    match payload.downcast::<StopUnwind>() {
+        Ok(stop) => stop.0,
+        Err(payload) => {
+            let message = payload
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| payload.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "a value that is no text".to_owned());
+            // A payload may panic when dropped.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+            TaskError::Panicked(message)
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! A task: its record, its state, and the slots that records live in.
+//!
+//! Who may touch which field of a [`Task`]:
+//!
+//! | field | who |
+//! | --- | --- |
+//! | budget fields | written by the holder (the worker that runs it); anybody may read |
+//! | `state`, `join` | by their protocols |
+//! | `cancel` | set by anybody, once |
+//! | `sp`, `worker`, `stack`, `body` | the holder |
+//! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth and by the holder at its end |
+//! | `link` | the free list, or the task that forked this one |
+//! | `forks` | the holder |
+#![allow(unsafe_code)]
+
+pub(crate) mod body;
+pub(crate) mod slab;
+pub mod state;
+
+use crate::budget::{Budget, Component, Pool};
+use crate::caps::Caps;
+use crate::nursery::core::NurseryCore;
+use crate::protocol::join::JoinCell;
+use crate::stack::arena::Stack;
+use crate::worker::Worker;
+use state::{Event, StateCell, Woken};
+use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
+use std::ptr::{NonNull, null, null_mut};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+
+/// Bytes of a record that hold the closure, and then its result. Larger ones are boxed.
+pub(crate) const BODY: usize = 96;
+
+/// Ops that a task runs on before it looks up: at cancellation, timers, hungry workers.
+pub(crate) const SLICE: u32 = 1024;
+
+/// In `exhausted`, above the five components.
+const LOST_TO_WORKER: u8 = 0x80;
+
+/// What few tasks have.
+#[derive(Debug, Default)]
+pub(crate) struct Ext {
+    /// Budget granted from outside and not yet taken up.
+    pub(crate) mail: Budget,
+    /// What the task may hand to nurseries that it opens, beside its budget.
+    pub(crate) estate: Option<Pool>,
+    /// What it has recharged by its own capability.
+    pub(crate) self_recharged: Budget,
+    /// Capabilities of its own, if not those of its nursery.
+    pub(crate) caps: Option<Caps>,
+    /// Stack bytes, if not the usual.
+    pub(crate) stack_size: Option<usize>,
+    /// How many channels it has made.
+    pub(crate) channels: u32,
+    /// A name for people.
+    pub(crate) name: Option<&'static str>,
+}
+
+#[repr(C, align(8))]
+struct Storage(UnsafeCell<MaybeUninit<[u8; BODY]>>);
+
+#[repr(C, align(64))]
+pub(crate) struct Task {
+    /// Ops until the slow path of the check.
+    pub(crate) fuel: AtomicU32,
+    /// Ops beyond `fuel`.
+    pub(crate) reserve: AtomicU32,
+    pub(crate) state: StateCell,
+    pub(crate) cancel: AtomicBool,
+    /// A bit for each component that was used up.
+    pub(crate) exhausted: AtomicU8,
+    /// A bit for each component that was ever granted.
+    pub(crate) granted: AtomicU8,
+    /// Cancellation is not raised: the task cleans up.
+    pub(crate) masked: AtomicBool,
+    /// In its nursery's list.
+    pub(crate) listed: AtomicBool,
+    /// It is half of a `Cx::join`: it reports to the other half and to no nursery.
+    pub(crate) forked: AtomicBool,
+    /// The saved context while it is not running; 0 before its first run.
+    pub(crate) sp: Cell<usize>,
+    pub(crate) worker: Cell<*const Worker>,
+    pub(crate) nursery: AtomicPtr<NurseryCore>,
+    pub(crate) body: Cell<Option<&'static body::BodyKind>>,
+    pub(crate) link: AtomicPtr<Task>,
+    pub(crate) join: JoinCell,
+
+    pub(crate) id: AtomicU64,
+    pub(crate) memory: AtomicUsize,
+    pub(crate) spawn_count: AtomicU16,
+    pub(crate) channel_ops: AtomicU16,
+    pub(crate) syscalls: AtomicU16,
+    pub(crate) live: AtomicBool,
+    /// It wants a stack of another size than the usual: `ext` says which.
+    pub(crate) own_stack: AtomicBool,
+    pub(crate) stack: AtomicUsize,
+    /// The innermost nursery that it has open.
+    pub(crate) owned: AtomicPtr<NurseryCore>,
+    pub(crate) prev: Cell<*const Task>,
+    pub(crate) next: Cell<*const Task>,
+    pub(crate) ext: UnsafeCell<Option<Box<Ext>>>,
+
+    pub(crate) ops_granted: AtomicU64,
+    /// The innermost `Cx::join` of its frames: the other half, chained by links.
+    pub(crate) forks: Cell<*const Task>,
+    pub(crate) wait_reason: AtomicU8,
+    storage: Storage,
+}
+
+// SAFETY: shared fields are atomics or follow the table above; the rest is touched by the holder alone.
+unsafe impl Sync for Task {}
+// SAFETY: a record is memory of the slab, not of a thread.
+unsafe impl Send for Task {}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Task>() == 256);
+
+/// A task in somebody's hands. Slots are never unmapped while their runtime lives, so a stale pointer is at worst the
+/// pointer to another task, and a wake through it is spurious, which all waits expect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TaskPtr(NonNull<Task>);
+
+// SAFETY: as for `Task`.
+unsafe impl Send for TaskPtr {}
+// SAFETY: as for `Task`.
+unsafe impl Sync for TaskPtr {}
+
+impl TaskPtr {
+    pub(crate) fn from_word(word: usize) -> Self {
+        debug_assert_ne!(word, 0);
+        // SAFETY: words come from `word` below and are not zero.
+        Self(unsafe { NonNull::new_unchecked(word as *mut Task) })
+    }
+
+    pub(crate) fn from_raw(raw: *const Task) -> Option<Self> {
+        NonNull::new(raw.cast_mut()).map(Self)
+    }
+
+    pub(crate) fn of(task: &Task) -> Self {
+        Self(NonNull::from(task))
+    }
+
+    pub(crate) fn word(self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
+    pub(crate) fn raw(self) -> *mut Task {
+        self.0.as_ptr()
+    }
+}
+
+impl std::ops::Deref for TaskPtr {
+    type Target = Task;
+
+    #[inline(always)]
+    fn deref(&self) -> &Task {
+        // SAFETY: slots live as long as the runtime, and every holder of a pointer is part of one.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// What a task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum WaitReason {
+    /// Nothing.
+    None = 0,
+    /// The children of a nursery.
+    NurseryAwait = 1,
+    /// Another task's result.
+    Join = 2,
+    /// A channel.
+    Channel = 3,
+    /// A timer.
+    Timer = 4,
+    /// A socket or file.
+    Io = 5,
+    /// A lock, semaphore or once.
+    Sync = 6,
+    /// The pool of threads.
+    BlockingCall = 7,
+    /// A future.
+    Future = 8,
+    /// Budget.
+    Budget = 9,
+}
+
+impl WaitReason {
+    pub(crate) fn from_u8(value: u8) -> Self {
+        use WaitReason as W;
+        [
+            W::None,
+            W::NurseryAwait,
+            W::Join,
+            W::Channel,
+            W::Timer,
+            W::Io,
+            W::Sync,
+            W::BlockingCall,
+            W::Future,
+            W::Budget,
+        ]
+        .into_iter()
+        .find(|reason| *reason as u8 == value)
+        .unwrap_or(W::None)
+    }
+}
+
+impl Task {
+    /// An unused slot.
+    pub(crate) fn vacant() -> Self {
+        Self {
+            fuel: AtomicU32::new(0),
+            reserve: AtomicU32::new(0),
+            state: StateCell::default(),
+            cancel: AtomicBool::new(false),
+            exhausted: AtomicU8::new(0),
+            granted: AtomicU8::new(0),
+            masked: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
+            forked: AtomicBool::new(false),
+            sp: Cell::new(0),
+            worker: Cell::new(null()),
+            nursery: AtomicPtr::new(null_mut()),
+            body: Cell::new(None),
+            link: AtomicPtr::new(null_mut()),
+            join: JoinCell::new(),
+            id: AtomicU64::new(0),
+            memory: AtomicUsize::new(0),
+            spawn_count: AtomicU16::new(0),
+            channel_ops: AtomicU16::new(0),
+            syscalls: AtomicU16::new(0),
+            live: AtomicBool::new(false),
+            own_stack: AtomicBool::new(false),
+            stack: AtomicUsize::new(0),
+            owned: AtomicPtr::new(null_mut()),
+            prev: Cell::new(null()),
+            next: Cell::new(null()),
+            ext: UnsafeCell::new(None),
+            ops_granted: AtomicU64::new(0),
+            forks: Cell::new(null()),
+            wait_reason: AtomicU8::new(0),
+            storage: Storage(UnsafeCell::new(MaybeUninit::uninit())),
+        }
+    }
+
+    /// A new task in a slot that the caller alone holds.
+    #[inline]
+    pub(crate) fn born(&self, id: u64, nursery: *const NurseryCore, budget: Budget, has_handle: bool) {
+        self.set_budget(budget);
+        self.state.reset();
+        self.cancel.store(false, Ordering::Relaxed);
+        self.exhausted.store(0, Ordering::Relaxed);
+        self.masked.store(false, Ordering::Relaxed);
+        self.listed.store(false, Ordering::Relaxed);
+        self.sp.set(0);
+        self.nursery.store(nursery.cast_mut(), Ordering::Relaxed);
+        self.join.reset(has_handle);
+        self.id.store(id, Ordering::Relaxed);
+        self.stack.store(0, Ordering::Relaxed);
+        self.owned.store(null_mut(), Ordering::Relaxed);
+        self.forks.set(null());
+        self.ops_granted.store(budget.ops.into(), Ordering::Relaxed);
+        self.live.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    fn set_budget(&self, budget: Budget) {
+        let fuel = budget.ops.min(SLICE);
+        self.fuel.store(fuel, Ordering::Relaxed);
+        self.reserve.store(budget.ops - fuel, Ordering::Relaxed);
+        self.memory.store(budget.memory, Ordering::Relaxed);
+        self.spawn_count.store(budget.spawn_count, Ordering::Relaxed);
+        self.channel_ops.store(budget.channel_ops, Ordering::Relaxed);
+        self.syscalls.store(budget.syscalls, Ordering::Relaxed);
+        let bits = u8::from(budget.ops > 0)
+            | u8::from(budget.memory > 0) << 1
+            | u8::from(budget.spawn_count > 0) << 2
+            | u8::from(budget.channel_ops > 0) << 3
+            | u8::from(budget.syscalls > 0) << 4;
+        self.granted.store(bits, Ordering::Relaxed);
+    }
+
+    /// What is left.
+    #[inline]
+    pub(crate) fn budget(&self) -> Budget {
+        Budget {
+            ops: self.ops(),
+            memory: self.memory.load(Ordering::Relaxed),
+            spawn_count: self.spawn_count.load(Ordering::Relaxed),
+            channel_ops: self.channel_ops.load(Ordering::Relaxed),
+            syscalls: self.syscalls.load(Ordering::Relaxed),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn ops(&self) -> u32 {
+        self.fuel.load(Ordering::Relaxed) + self.reserve.load(Ordering::Relaxed)
+    }
+
+    /// Replaces the budget; the holder only. Components that have something again are no longer exhausted.
+    pub(crate) fn write_budget(&self, budget: Budget) {
+        let before = self.granted.load(Ordering::Relaxed);
+        self.set_budget(budget);
+        let now = self.granted.load(Ordering::Relaxed);
+        self.granted.store(before | now, Ordering::Relaxed);
+        self.exhausted.store(self.exhausted.load(Ordering::Relaxed) & !now, Ordering::Relaxed);
+    }
+
+    /// Makes the next check take its slow path.
+    pub(crate) fn force_slow_check(&self) {
+        let ops = self.ops();
+        self.reserve.store(ops, Ordering::Relaxed);
+        self.fuel.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn mark_exhausted(&self, component: Component) {
+        self.exhausted
+            .store(self.exhausted.load(Ordering::Relaxed) | 1 << component as u8, Ordering::Relaxed);
+        self.force_slow_check();
+    }
+
+    pub(crate) fn was_granted(&self, component: Component) -> bool {
+        self.granted.load(Ordering::Relaxed) & 1 << component as u8 != 0
+    }
+
+    pub(crate) fn nursery(&self) -> &NurseryCore {
+        // SAFETY: a nursery outlives its tasks: its scope does not end before the last has reported.
+        unsafe { &*self.nursery.load(Ordering::Relaxed) }
+    }
+
+    pub(crate) fn worker(&self) -> &Worker {
+        // SAFETY: set at each dispatch to the worker that runs the task, which does not go away under it.
+        unsafe { &*self.worker.get() }
+    }
+
+    /// Whether it has been asked to stop.
+    #[inline]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.load(Ordering::SeqCst) || self.nursery().is_cancelled()
+    }
+
+    pub(crate) fn stack(&self) -> Option<Stack> {
+        // SAFETY: the address of the stack that this task holds.
+        unsafe { Stack::from_address(self.stack.load(Ordering::Relaxed)) }
+    }
+
+    pub(crate) fn is_started(&self) -> bool {
+        self.sp.get() != 0
+    }
+
+    /// The rare fields, made if there were none.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the nursery's lock, or the task is not yet published.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn ext_mut(&self) -> &mut Ext {
+        // SAFETY: as the caller promises, nobody else uses it now.
+        unsafe { (*self.ext.get()).get_or_insert_default() }
+    }
+
+    /// Notes why the frames of the task are lost.
+    pub(crate) fn set_lost(&self, how: crate::worker::finish::Lost) {
+        if matches!(how, crate::worker::finish::Lost::WorkerPanic) {
+            self.exhausted.store(self.exhausted.load(Ordering::Relaxed) | LOST_TO_WORKER, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn lost_to_worker(&self) -> bool {
+        self.exhausted.load(Ordering::Relaxed) & LOST_TO_WORKER != 0
+    }
+
+    pub(crate) fn storage(&self) -> *mut u8 {
+        self.storage.0.get().cast()
+    }
+
+    /// Something that it may wait for has happened; it is queued if it did wait.
+    pub(crate) fn wake(&self, event: Event) {
+        if self.state.wake(event) == Woken::Queue {
+            crate::worker::schedule(TaskPtr::of(self));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Deadlines: who is to be woken when.
+//!
+//! Conserved: an entry fires once or is taken back, never both. There is no tick: the earliest deadline is the timeout of
+//! one sleeping worker, and busy workers look between tasks and at slow checks.
+
+use crate::error::TaskError;
+use crate::nursery::core::NurseryCore;
+use crate::task::TaskPtr;
+use crate::task::state::Event;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a deadline does.
+pub(crate) enum Fire {
+    Wake(TaskPtr),
+    /// Cancels a nursery, which takes the entry back before it ends.
+    Deadline(*const NurseryCore),
+}
+
+#[allow(unsafe_code)]
+// SAFETY: the nursery pointer is used under the lock of the timers only, and is taken back under it.
+unsafe impl Send for Fire {}
+
+/// Names an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TimerKey {
+    due_ns: u64,
+    serial: u64,
+}
+
+/// The deadlines of a runtime, on its clock: the monotonic one, or virtual.
+pub(crate) struct Timers {
+    began: Instant,
+    /// Virtual time, in the deterministic mode.
+    virtual_ns: Option<AtomicU64>,
+    /// The earliest deadline; `u64::MAX` for none.
+    next_ns: AtomicU64,
+    entries: Mutex<Entries>,
+}
+
+#[derive(Default)]
+struct Entries {
+    by_time: BTreeMap<TimerKey, Fire>,
+    serial: u64,
+}
+
+impl Timers {
+    pub(crate) fn new(is_virtual: bool) -> Self {
+        Self {
+            began: Instant::now(),
+            virtual_ns: is_virtual.then(|| AtomicU64::new(0)),
+            next_ns: AtomicU64::new(u64::MAX),
+            entries: Mutex::default(),
+        }
+    }
+
+    /// Nanoseconds since the runtime started.
+    pub(crate) fn now_ns(&self) -> u64 {
+        match &self.virtual_ns {
+            Some(now) => now.load(Ordering::Relaxed),
+            None => u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// A new entry, and whether it is now the earliest: then whoever sleeps until the earliest must be told.
+    pub(crate) fn insert(&self, due_ns: u64, fire: Fire) -> (TimerKey, bool) {
+        let mut entries = self.entries.lock().expect("no panic while it is held");
+        let key = TimerKey { due_ns, serial: entries.serial };
+        entries.serial += 1;
+        entries.by_time.insert(key, fire);
+        let first = entries.by_time.first_key_value().is_some_and(|(first, _)| *first == key);
+        if first {
+            self.next_ns.store(due_ns, Ordering::SeqCst);
+        }
+        (key, first)
+    }
+
+    /// Takes an entry back. False if it has fired.
+    pub(crate) fn remove(&self, key: TimerKey) -> bool {
+        let mut entries = self.entries.lock().expect("no panic while it is held");
+        let removed = entries.by_time.remove(&key).is_some();
+        self.update_next(&entries);
+        removed
+    }
+
+    fn update_next(&self, entries: &Entries) {
+        let next = entries.by_time.first_key_value().map_or(u64::MAX, |(key, _)| key.due_ns);
+        self.next_ns.store(next, Ordering::SeqCst);
+    }
+
+    /// Whether a deadline has come.
+    pub(crate) fn is_due(&self) -> bool {
+        let next = self.next_ns.load(Ordering::SeqCst);
+        next != u64::MAX && next <= self.now_ns()
+    }
+
+    /// Whether there is any entry.
+    pub(crate) fn has_entries(&self) -> bool {
+        self.next_ns.load(Ordering::Relaxed) != u64::MAX
+    }
+
+    /// How long until the earliest deadline.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        let next = self.next_ns.load(Ordering::SeqCst);
+        (next != u64::MAX).then(|| Duration::from_nanos(next.saturating_sub(self.now_ns())))
+    }
+
+    /// Fires what is due.
+    pub(crate) fn fire_due(&self) {
+        while self.is_due() {
+            let mut entries = self.entries.lock().expect("no panic while it is held");
+            let now = self.now_ns();
+            let Some(first) = entries.by_time.first_entry().filter(|entry| entry.key().due_ns <= now) else {
+                self.update_next(&entries);
+                return;
+            };
+            let fire = first.remove();
+            self.update_next(&entries);
+            match fire {
+                Fire::Wake(task) => task.wake(Event::Wake),
+                // Under the lock: the nursery cannot end before its entry has been taken back or has fired.
+                Fire::Deadline(core) => cancel_for_deadline(core),
+            }
+        }
+    }
+
+    /// Moves virtual time to the earliest deadline. False if there is none.
+    pub(crate) fn skip_to_next(&self) -> bool {
+        let next = self.next_ns.load(Ordering::SeqCst);
+        match &self.virtual_ns {
+            Some(now) if next != u64::MAX => {
+                now.fetch_max(next, Ordering::Relaxed);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+fn cancel_for_deadline(core: *const NurseryCore) {
+    // SAFETY: under the lock of the timers; the nursery takes its entry back, under that lock, before it ends.
+    unsafe { &*core }.cancel(Some(TaskError::DeadlineExceeded));
+}

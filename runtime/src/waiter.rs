@@ -1,0 +1,122 @@
+//! Who waits: a task, or an ordinary thread. A word names either, so that records can hold it in an atomic.
+#![allow(unsafe_code)]
+
+use crate::task::TaskPtr;
+use crate::task::state::Event;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// An ordinary thread that waits on a futex.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadWait {
+    flag: futex::Flag,
+}
+
+impl ThreadWait {
+    /// A word for a waker to have; it must be woken, or taken back, once.
+    pub(crate) fn word(self: &Arc<Self>) -> usize {
+        Arc::into_raw(self.clone()) as usize | 1
+    }
+
+    /// Takes a word back that nobody will wake.
+    pub(crate) fn take_back(word: usize) {
+        // SAFETY: the word came from `word`, and whoever had it has given it up.
+        drop(unsafe { Arc::from_raw((word & !1) as *const Self) });
+    }
+
+    /// Blocks the thread until woken. False if `deadline` came first.
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> bool {
+        self.flag.wait(deadline)
+    }
+}
+
+/// The word of a task.
+pub(crate) fn task_word(task: TaskPtr) -> usize {
+    task.word()
+}
+
+/// Wakes whoever the word names.
+pub(crate) fn wake(word: usize) {
+    if word & 1 == 1 {
+        // SAFETY: the word came from `ThreadWait::word`, and this is its one use.
+        unsafe { Arc::from_raw((word & !1) as *const ThreadWait) }.flag.set();
+    } else {
+        TaskPtr::from_word(word).wake(Event::Wake);
+    }
+}
+
+/// A flag that one thread waits for.
+#[cfg(not(loom))]
+mod futex {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Instant;
+
+    #[derive(Debug, Default)]
+    pub(super) struct Flag(AtomicU32);
+
+    impl Flag {
+        pub(super) fn set(&self) {
+            // Release pairs with the acquire in `wait`.
+            self.0.store(1, Ordering::Release);
+            // SAFETY: only the address is used.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    self.0.as_ptr(),
+                    libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                    1,
+                )
+            };
+        }
+
+        pub(super) fn wait(&self, deadline: Option<Instant>) -> bool {
+            while self.0.swap(0, Ordering::Acquire) == 0 {
+                let timeout = match deadline.map(|deadline| deadline.checked_duration_since(Instant::now())) {
+                    None => None,
+                    Some(Some(left)) if !left.is_zero() => Some(libc::timespec {
+                        tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+                        tv_nsec: left.subsec_nanos().into(),
+                    }),
+                    Some(_) => return false,
+                };
+                // SAFETY: the word is alive for the call; a spurious return is looked at again.
+                unsafe {
+                    libc::syscall(
+                        libc::SYS_futex,
+                        self.0.as_ptr(),
+                        libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                        0,
+                        timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
+                    );
+                }
+            }
+            true
+        }
+    }
+}
+
+/// What the futex does, in terms that the model checker knows.
+#[cfg(loom)]
+mod futex {
+    use loom::sync::{Condvar, Mutex};
+    use std::time::Instant;
+
+    #[derive(Debug, Default)]
+    pub(super) struct Flag(Mutex<bool>, Condvar);
+
+    impl Flag {
+        pub(super) fn set(&self) {
+            *self.0.lock().unwrap() = true;
+            self.1.notify_one();
+        }
+
+        pub(super) fn wait(&self, _: Option<Instant>) -> bool {
+            let mut set = self.0.lock().unwrap();
+            while !*set {
+                set = self.1.wait(set).unwrap();
+            }
+            *set = false;
+            true
+        }
+    }
+}

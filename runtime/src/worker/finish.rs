@@ -1,0 +1,148 @@
+//! How a task ends: its result, its handle, its nursery, its slot.
+//!
+//! Conserved: what a task has left goes back to its nursery's pool; its result is dropped or handed over before its
+//! nursery can end; its slot is free after its handle and its end have both let go of it.
+#![allow(unsafe_code)]
+
+use super::{Worker, current};
+use crate::budget::Pool;
+use crate::cx::Cx;
+use crate::error::TaskError;
+use crate::nursery::core::{ChildDone, NurseryCore};
+use crate::protocol::join::Finished;
+use crate::task::TaskPtr;
+use crate::task::body::{Ended, Ran};
+use crate::task::state::Event;
+use crate::waiter;
+use std::sync::atomic::Ordering;
+
+/// Runs a task that was just dispatched, to its end. Returns the worker that it ended on.
+pub(crate) fn execute(task: TaskPtr) -> *const Worker {
+    let cx = Cx::new(task);
+    let body = task.body.get().expect("a task that has not run has a body");
+    // SAFETY: the task has not ended, so that its storage holds its closure or its future.
+    let ran = unsafe { (body.run)(&task, &cx) };
+    let worker = task.worker.get();
+    match ran {
+        Ran::Ended(ended) => end(task, ended),
+        // SAFETY: the worker that runs this.
+        Ran::Pending => unsafe { &*worker }.park_without_stack(task),
+    }
+    worker
+}
+
+/// The task is over and its result is written.
+fn end(task: TaskPtr, ended: Ended) {
+    // SAFETY: the worker that runs this.
+    let worker = unsafe { &*task.worker.get() };
+    task.state.step(if matches!(ended, Ended::Cancelled) { Event::Cancel } else { Event::Complete });
+    if matches!(ended, Ended::Cancelled) {
+        worker.rt().shares[worker.index].cancelled();
+    }
+    report(task, ended, Some(worker));
+}
+
+/// Tells the handle and the nursery.
+fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
+    let nursery: *const NurseryCore = task.nursery();
+    // SAFETY: the nursery waits for this report.
+    let core = unsafe { &*nursery };
+    core.forget(&task);
+    if task.forked.load(Ordering::Relaxed) {
+        // The other half waits for it, takes its budget back and frees its slot.
+        if let Finished::Wake(waiter) = task.join.finish() {
+            waiter::wake(waiter);
+        }
+        return;
+    }
+    let mut left = Pool::from(task.budget());
+    // SAFETY: off the list and over: nobody else reaches the rare fields.
+    if let Some(ext) = unsafe { (*task.ext.get()).take() } {
+        left.put(&ext.mail.into());
+        if let Some(estate) = ext.estate {
+            left.put(&estate);
+        }
+    }
+    let id = task.id.load(Ordering::Relaxed);
+    match task.join.finish() {
+        Finished::KeepForHandle => {}
+        Finished::Wake(waiter) => waiter::wake(waiter),
+        Finished::Free => {
+            let body = task.body.get().expect("set at birth");
+            // SAFETY: the result was written and no handle will take it.
+            unsafe { (body.drop_result)(&task) };
+            match worker {
+                Some(worker) => worker.slots.give(&worker.rt().slab, task),
+                None => core.rt().slab.give_shared(task),
+            }
+        }
+    }
+    if let ChildDone::Wake(waiter) = core.child_done(id, &left, ended) {
+        waiter::wake(waiter);
+    }
+}
+
+/// A handle let go of a task that has ended: its slot is free.
+pub(crate) fn free_slot(task: TaskPtr, rt: &crate::runtime::Inner) {
+    // SAFETY: the pointer is null or the worker of this thread.
+    match unsafe { current().as_ref() } {
+        Some(worker) if std::ptr::eq(worker.rt(), rt) => worker.slots.give(&rt.slab, task),
+        _ => rt.slab.give_shared(task),
+    }
+}
+
+impl Worker {
+    /// Ends a task that was cancelled before it started.
+    pub(super) fn refuse(&self, task: TaskPtr) {
+        let body = task.body.get().expect("set at birth");
+        // SAFETY: the task is this worker's, and has not run.
+        unsafe { (body.refuse)(&task, TaskError::Cancelled) };
+        task.state.step(Event::Cancel);
+        self.rt().shares[self.index].cancelled();
+        report(task, Ended::Cancelled, Some(self));
+    }
+
+    /// Ends a task for which there is no stack.
+    #[cold]
+    pub(super) fn no_stack(&self, task: TaskPtr) {
+        let body = task.body.get().expect("set at birth");
+        task.state.step(Event::Dispatch);
+        // SAFETY: the task is this worker's, and has not run.
+        unsafe { (body.refuse)(&task, TaskError::NoStack) };
+        task.state.step(Event::Complete);
+        report(task, Ended::Failed(TaskError::NoStack), Some(self));
+    }
+}
+
+/// What became of a task whose frames are lost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lost {
+    Overflow,
+    WorkerPanic,
+}
+
+/// The end of a task whose frames are lost, run as that task on another stack: what its frames own is cancelled and
+/// awaited first, innermost first, since its children may borrow from those frames.
+pub(super) fn bury(task: TaskPtr) -> *const Worker {
+    let cx = Cx::new(task);
+    task.masked.store(true, Ordering::Relaxed);
+    let error = || if task.lost_to_worker() { TaskError::WorkerPanic } else { TaskError::StackOverflow };
+    loop {
+        let nursery = task.owned.load(Ordering::Relaxed);
+        // SAFETY: null, or a nursery whose record is in the lost frames, which are kept until this is over.
+        let Some(core) = (unsafe { nursery.as_ref() }) else { break };
+        core.cancel(None);
+        crate::nursery::await_children(core, &cx);
+        core.rt().registry.leave(core);
+        let (_, _, pool) = core.finish();
+        cx.take_back(pool);
+        task.owned.store(core.outer.cast_mut(), Ordering::Relaxed);
+    }
+    cx.bury_forks();
+    let body = task.body.get().expect("set at birth");
+    // SAFETY: the closure was taken when the task started, and no result has been written.
+    unsafe { (body.abandon)(&task, error()) };
+    let worker = task.worker.get();
+    end(task, Ended::Failed(error()));
+    worker
+}

@@ -1,0 +1,170 @@
+//! What a worker does on its own stack: find work elsewhere, or sleep until there is some.
+
+use super::finish::Lost;
+use super::{Back, Worker, set_current};
+use crate::protocol::deque::Steal;
+use crate::protocol::sleep::Woke;
+use crate::task::TaskPtr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const BACK_OFF_FIRST: Duration = Duration::from_micros(1);
+const BACK_OFF_LAST: Duration = Duration::from_millis(1);
+/// How many tasks one successful steal takes at most.
+const STEAL_BATCH: usize = 32;
+
+impl Worker {
+    /// Runs tasks until the runtime shuts down.
+    pub(crate) fn run(&self) {
+        set_current(self);
+        while let Some(task) = self.next_anywhere() {
+            self.run_one(task);
+        }
+        set_current(std::ptr::null());
+    }
+
+    /// Runs `task`, and what follows it here.
+    pub(crate) fn run_one(&self, task: TaskPtr) {
+        match self.enter(task) {
+            Back::Idle => {}
+            Back::Overflow => self.lose(Lost::Overflow),
+            Back::Kill => {
+                self.lose(Lost::WorkerPanic);
+                // The thread ends as a fault in the scheduler would end it; its successor gets this worker.
+                std::panic::resume_unwind(Box::new("the worker was killed"));
+            }
+        }
+    }
+
+    /// The current task cannot go on: another stack ends it.
+    fn lose(&self, how: Lost) {
+        let task = TaskPtr::from_raw(self.current.replace(std::ptr::null())).expect("it was running");
+        task.set_lost(how);
+        let lost = task.stack().expect("it was running");
+        match self.abandoned_context(task, lost) {
+            Some(context) => {
+                task.sp.set(context);
+                task.state.step(crate::task::state::Event::Yield);
+                self.push_woken(task);
+            }
+            None => {
+                // Its children may borrow from the lost frames, and there is no stack to wait for them on.
+                eprintln!("mainspring: no stack is left to end a task that overflowed its own");
+                std::process::abort();
+            }
+        }
+    }
+
+    /// Own queues, the global queue, the others' queues; then sleep. `None` when the runtime shuts down.
+    fn next_anywhere(&self) -> Option<TaskPtr> {
+        if let Some(task) = self.next_local().or_else(|| self.next_global()) {
+            return Some(task);
+        }
+        let rt = self.rt();
+        let mut searching = rt.dormitory.search();
+        let mut back_off = BACK_OFF_FIRST;
+        loop {
+            let next_timer = rt.tend_timers();
+            let found = self.next_local().or_else(|| self.next_global()).or_else(|| self.steal_round());
+            if let Some(task) = found {
+                rt.dormitory.found(searching);
+                return Some(task);
+            }
+            if rt.dormitory.is_closed() {
+                return None;
+            }
+            let keeper =
+                rt.timer_keeper.compare_exchange(usize::MAX, self.index, Ordering::SeqCst, Ordering::Relaxed);
+            let timer = if keeper.is_ok() { rt.timers.time_left().or(next_timer) } else { None };
+            let doze = (back_off <= BACK_OFF_LAST).then_some(back_off);
+            let timeout = match (timer, doze) {
+                (Some(timer), Some(doze)) => Some(timer.min(doze)),
+                (timer, doze) => timer.or(doze),
+            };
+            let woke = rt.dormitory.sleep(self.index, searching, timeout, || self.sees_work());
+            if keeper.is_ok() {
+                rt.timer_keeper.store(usize::MAX, Ordering::SeqCst);
+            }
+            searching = match woke {
+                Woke::ForWork(searching) => {
+                    back_off = BACK_OFF_FIRST;
+                    searching
+                }
+                Woke::TimedOut(searching) => {
+                    back_off = (back_off * 2).min(BACK_OFF_LAST * 2);
+                    searching
+                }
+                Woke::Closed => return None,
+            };
+        }
+    }
+
+    fn next_global(&self) -> Option<TaskPtr> {
+        while let Some(task) = self.rt().global.pop() {
+            if self.is_runnable(task) {
+                return Some(task);
+            }
+        }
+        None
+    }
+
+    /// One bounded round of attempts, never against itself.
+    pub(crate) fn steal_round(&self) -> Option<TaskPtr> {
+        let rt = self.rt();
+        let share = &rt.shares[self.index];
+        if rt.shares.len() < 2 || !share.may_steal() {
+            return None;
+        }
+        let began_ns = rt.timers.now_ns();
+        let mut victims = self.victims.borrow_mut();
+        for _ in 0..victims.attempts() {
+            let victim = victims.next(|worker| rt.shares[worker].stealer.len());
+            let stealer = &rt.shares[victim].stealer;
+            match stealer.steal() {
+                Steal::Taken(word) => {
+                    share.stolen(1);
+                    share.steal_latency.record(rt.timers.now_ns().saturating_sub(began_ns));
+                    rt.on_steal(self.index, victim);
+                    self.take_more(stealer);
+                    let task = TaskPtr::from_word(word);
+                    if self.is_runnable(task) {
+                        return Some(task);
+                    }
+                    drop(victims);
+                    return self.next_local();
+                }
+                Steal::Empty | Steal::Lost => share.missed(),
+            }
+        }
+        None
+    }
+
+    /// Up to half of what the victim has left comes along, so that the next steal is far.
+    fn take_more(&self, stealer: &crate::protocol::deque::Stealer) {
+        if self.rt().is_virtual() {
+            return;
+        }
+        for _ in 0..(stealer.len() / 2).min(STEAL_BATCH) {
+            match stealer.steal() {
+                Steal::Taken(word) => {
+                    self.rt().shares[self.index].stolen(1);
+                    self.deque.push(word);
+                }
+                Steal::Empty | Steal::Lost => break,
+            }
+        }
+    }
+
+    /// The last look before sleep.
+    fn sees_work(&self) -> bool {
+        let rt = self.rt();
+        !rt.global.is_empty() || rt.shares.iter().any(|share| !share.stealer.is_empty()) || rt.timers.is_due()
+    }
+}
+
+impl Worker {
+    /// One look for work, as a virtual worker does: own queues, the global queue, one round of steals.
+    pub(crate) fn next_in_turn(&self) -> Option<TaskPtr> {
+        self.next_local().or_else(|| self.next_global()).or_else(|| self.steal_round())
+    }
+}

@@ -1,0 +1,195 @@
+//! Blocking calls and futures.
+
+use mainspring::{
+    BlockingError, Budget, BudgetError, Caps, Component, Config, Profile, Runtime, SpawnError, TaskError,
+};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+fn runtime(workers: usize) -> Runtime {
+    Config::new(Profile::Service).workers(workers).build().unwrap()
+}
+
+#[test]
+fn a_blocking_call_blocks_its_task_and_not_its_worker() {
+    let turns = runtime(1)
+        .run(|cx| {
+            let mut text = String::from("may borrow");
+            let turns = AtomicUsize::new(0);
+            cx.nursery(|n| {
+                let other = n.spawn(|cx| {
+                    while turns.load(Ordering::Relaxed) < 50 {
+                        turns.fetch_add(1, Ordering::Relaxed);
+                        cx.yield_now();
+                    }
+                });
+                let turns_seen = cx.blocking(|| {
+                    text.push('!');
+                    let start = Instant::now();
+                    while turns.load(Ordering::Relaxed) < 50 && start.elapsed() < Duration::from_secs(20) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    turns.load(Ordering::Relaxed)
+                });
+                other.unwrap().join(cx).unwrap();
+                assert_eq!(text, "may borrow!");
+                turns_seen.unwrap()
+            })
+            .unwrap()
+        })
+        .unwrap();
+    assert_eq!(turns, 50);
+}
+
+#[test]
+fn a_blocking_call_needs_authority_and_budget_and_passes_panics_on() {
+    runtime(1)
+        .run(|cx| {
+            cx.nursery(|n| {
+                let grant = Budget { ops: 100, syscalls: 2, ..Budget::ZERO };
+                let none =
+                    n.builder().caps(Caps::none()).budget(grant).spawn(|cx| cx.blocking(|| 1)).unwrap();
+                assert_eq!(none.join(cx).unwrap(), Err(BlockingError::NotPermitted));
+                let poor = n
+                    .builder()
+                    .budget(Budget { ops: 100, ..Budget::ZERO })
+                    .spawn(|cx| cx.blocking(|| 1))
+                    .unwrap();
+                let never = BlockingError::Budget(BudgetError::NeverGranted(Component::Syscalls));
+                assert_eq!(poor.join(cx).unwrap(), Err(never));
+                let charged =
+                    n.builder().budget(grant).spawn(|cx| (cx.blocking(|| 1).unwrap(), cx.budget())).unwrap();
+                assert_eq!(charged.join(cx).unwrap(), (1, Budget { ops: 99, syscalls: 1, ..Budget::ZERO }));
+            })
+            .unwrap();
+            let panicked = cx.nursery(|n| {
+                drop(n.spawn(|cx| cx.blocking(|| std::panic::resume_unwind(Box::new("inside"))).map(|()| ())))
+            });
+            assert!(matches!(panicked.unwrap_err().error, TaskError::Panicked(text) if text == "inside"));
+        })
+        .unwrap();
+}
+
+/// A future that somebody else completes.
+#[derive(Clone, Default)]
+struct Later(Arc<Mutex<(Option<u32>, Option<Waker>)>>);
+
+impl Later {
+    fn complete(&self, value: u32) {
+        let waker = {
+            let mut inside = self.0.lock().unwrap();
+            inside.0 = Some(value);
+            inside.1.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Future for Later {
+    type Output = u32;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<u32> {
+        let mut inside = self.0.lock().unwrap();
+        match inside.0 {
+            Some(value) => Poll::Ready(value),
+            None => {
+                inside.1 = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+#[test]
+fn futures_are_awaited_and_spawned_and_woken_from_anywhere() {
+    for workers in [1, 2] {
+        let later: Vec<Later> = (0..50).map(|_| Later::default()).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for (i, later) in later.iter().enumerate() {
+                    std::thread::sleep(Duration::from_micros(100));
+                    later.complete(i as u32);
+                }
+            });
+            let sum = runtime(workers)
+                .run(|cx| {
+                    cx.nursery(|n| {
+                        let awaiting: Vec<_> = later[..25]
+                            .iter()
+                            .map(|later| n.spawn(|cx| cx.await_future(later.clone())).unwrap())
+                            .collect();
+                        let spawned: Vec<_> =
+                            later[25..].iter().map(|later| n.spawn_future(later.clone()).unwrap()).collect();
+                        let awaited: u32 = awaiting.into_iter().map(|handle| handle.join(cx).unwrap()).sum();
+                        awaited + spawned.into_iter().map(|handle| handle.join(cx).unwrap()).sum::<u32>()
+                    })
+                    .unwrap()
+                })
+                .unwrap();
+            assert_eq!(sum, (0..50).sum());
+        });
+    }
+}
+
+#[test]
+fn cancelled_futures_are_dropped_and_their_wakers_do_no_harm() {
+    struct Dropped<'a>(&'a AtomicUsize);
+    impl Drop for Dropped<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let (dropped, kept) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    {
+        let runtime = runtime(1);
+        let ended = runtime
+            .run(|cx| {
+                cx.nursery(|n| {
+                    for i in 0..10 {
+                        let (dropped, kept) = (Dropped(&dropped), &kept);
+                        let never = async move {
+                            let _dropped = dropped;
+                            poll_fn(|context| {
+                                kept.lock().unwrap().push(context.waker().clone());
+                                Poll::<()>::Pending
+                            })
+                            .await;
+                        };
+                        if i % 2 == 0 {
+                            n.spawn_future(never).unwrap();
+                        } else {
+                            n.spawn(|cx| cx.await_future(never)).unwrap();
+                        }
+                    }
+                    while kept.lock().unwrap().len() < 10 {
+                        cx.yield_now();
+                    }
+                    n.cancel();
+                })
+                .unwrap_err()
+            })
+            .unwrap();
+        assert!(matches!(ended.error, TaskError::Cancelled));
+    }
+    assert_eq!(dropped.load(Ordering::Relaxed), 10);
+    // Task and runtime are gone.
+    kept.into_inner().unwrap().into_iter().for_each(Waker::wake);
+}
+
+#[test]
+fn spawning_a_future_needs_the_executor_capability() {
+    runtime(1)
+        .run(|cx| {
+            cx.nursery_with(mainspring::NurseryOptions::new().caps(cx.caps().without_executor()), |n| {
+                assert_eq!(n.spawn_future(async {}).unwrap_err(), SpawnError::NotPermitted);
+            })
+            .unwrap();
+        })
+        .unwrap();
+}

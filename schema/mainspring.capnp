@@ -1,0 +1,106 @@
+# The kernel's capabilities. Each has an enum of its methods, whose number is a request's `method_id`, and structs for
+# parameters and results where a method has any: one unframed segment each. (They are structs and not Cap'n Proto
+# interfaces because the code generated for those needs a hosted program.)
+#
+# `Console` and endpoint messages are bytes as they are: what they carry is not the kernel's to read.
+@0xb1f3a0c2d4e59687;
+
+enum ConsoleMethod { write @0; read @1; }
+
+enum TimerMethod {
+  now   @0;   # -> TimerNow
+  sleep @1;   # TimerSleep; refused beyond the process's quota of sleeps
+}
+struct TimerNow   { timeNs @0 :UInt64; }
+struct TimerSleep { deadlineNs @0 :UInt64; }
+
+enum LatencyClass { interactive @0; normal @1; batch @2; }
+
+# Makes threads of the calling process.
+enum ThreadSpawnerMethod { create @0; }   # ThreadCreate -> Handle
+struct ThreadCreate {
+  entry        @0 :UInt64;
+  argument     @1 :UInt64;
+  weight       @2 :UInt32 = 64;
+  latencyClass @3 :LatencyClass = normal;
+  # Service asked for at a time; 0 leaves that to the class.
+  requestNs    @4 :UInt64;
+  # Bit n for CPU n; 0 for all.
+  cpus         @5 :UInt64;
+}
+# `slot` is the thread's or process's place in the kernel's tables: what the flight record calls it. It is no authority.
+struct Handle { cap @0 :UInt32; slot @1 :UInt32; }
+
+# What a thread may do to itself.
+enum ThreadControlMethod { setFsBase @0; yield @1; }   # SetFsBase; nothing
+struct SetFsBase { base @0 :UInt64; }
+
+# `join` takes a Deadline; the completion's result is the thread's exit code, as a signed number: negative if it was killed.
+enum ThreadHandleMethod { join @0; detach @1; }
+# A deadline of 0 is none.
+struct Deadline { deadlineNs @0 :UInt64; }
+
+# Waiting on words of the calling process's memory.
+enum ParkSpaceMethod {
+  wait @0;   # ParkWait; the completion's result is 0 when woken, 1 if the word was not `expected`
+  wake @1;   # ParkWake; the completion's result is the number of waiters woken
+}
+struct ParkWait { address @0 :UInt64; expected @1 :UInt32; deadlineNs @2 :UInt64; }
+struct ParkWake { address @0 :UInt64; count @1 :UInt32; }
+
+# Starts programs of the boot image, with copies of capabilities of the caller.
+enum ProcessSpawnerMethod { spawn @0; }   # ProcessSpawn -> Handle
+struct Grant { name @0 :Text; cap @1 :UInt32; }
+struct ProcessSpawn { program @0 :Text; arguments @1 :Text; grants @2 :List(Grant); }
+# `wait` is as `join`.
+enum ProcessHandleMethod { wait @0; kill @1; detach @2; }
+
+# The calling process's address space, by whole pages.
+enum VirtualMemoryMethod {
+  map     @0;   # MemoryRange -> MemoryRange; somewhere if `address` is 0
+  unmap   @1;   # MemoryRange; completes when no CPU has the old translations any more
+  protect @2;   # MemoryRange; likewise
+}
+enum Access { read @0; write @1; execute @2; }
+struct MemoryRange { address @0 :UInt64; pages @1 :UInt32; access @2 :Access; }
+
+# The calling thread's own weight and latency class, and its account.
+enum SchedulingPolicyMethod { setWeight @0; setLatencyClass @1; snapshot @2; }   # SetWeight; SetLatencyClass; -> Snapshot
+struct SetWeight       { weight @0 :UInt64; }
+struct SetLatencyClass { latencyClass @0 :LatencyClass; }
+struct Snapshot {
+  version @0 :UInt16;
+  weight @1 :UInt16;
+  latencyClass @2 :LatencyClass;
+  runtimeNs @3 :UInt64;
+  virtualRuntimeNs @4 :UInt64;
+  lastStartedNs @5 :UInt64;
+  voluntaryBlocks @6 :UInt64;
+  preemptions @7 :UInt64;
+  runnableAccumulatedNs @8 :UInt64;
+}
+
+# What the machine is and how it is doing. Reads only.
+enum SystemInfoMethod { ringVersions @0; memory @1; objects @2; cpu @3; }   # -> the structs of these names; CpuNumber
+struct RingVersions { oldest @0 :UInt32; newest @1 :UInt32; }
+struct Memory { freeFrames @0 :UInt64; totalFrames @1 :UInt64; heapUsed @2 :UInt64; hardPathAllocations @3 :UInt64; }
+struct Objects { cpus @0 :UInt32; threads @1 :UInt32; processes @2 :UInt32; pendingWaits @3 :UInt32; }
+struct CpuNumber { cpu @0 :UInt32; }
+struct Cpu {
+  timerInterrupts @0 :UInt64;
+  ticks @1 :UInt64;
+  ticksSuppressed @2 :UInt64;
+  reschedulesReceived @3 :UInt64;
+  reschedulesSent @4 :UInt64;
+  reschedulesPending @5 :UInt64;
+  steals @6 :UInt64;
+  handoffs @7 :UInt64;
+  handoffsQueued @8 :UInt64;
+  idleNs @9 :UInt64;
+  busyNs @10 :UInt64;
+  timeouts @11 :UInt64;
+  queueDepthMax @12 :UInt64;
+  nohzEnterIdle @13 :UInt64;
+  deadlineMisses @14 :UInt64;
+  shootdowns @15 :UInt64;
+}

@@ -1,0 +1,185 @@
+//! The boot smoke: preemption, the ring, waits and their ends, calls with direct handoff, registers that survive.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use mainspring_abi::ring::{CapSqeV2, CompletionStatus, QosFlags};
+use mainspring_user::caps::{self, ThreadOptions};
+use mainspring_user::{CapError, arch, client, say};
+
+mainspring_user::program!(main);
+
+const MS: u64 = 1_000_000;
+
+fn main() -> i64 {
+    say!("smoke: hello from ring 3 at {} ns", caps::now());
+    preemption();
+    registers_survive();
+    blocked_waits();
+    ring_fairness();
+    request_deadlines();
+    fs_base();
+    calls();
+    say!("smoke: all=ok");
+    0
+}
+
+/// Two threads that never give the CPU up, on one CPU: both get on, because the timer stops them.
+//= ARCH:proof.run-smoke ARCH:x86.timer-path ARCH:sat.blocks-preempts ARCH:sat.runnable-ns
+//= ARCH:x86.lapic ARCH:x86.vectors ARCH:iretq EVO:S2.coverage
+fn preemption() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let preempted = Arc::new(AtomicU64::new(0));
+    let hogs = [0, 1].map(|number| {
+        let (stop, counts, preempted) = (stop.clone(), counts.clone(), preempted.clone());
+        let options = ThreadOptions { cpus: 1, ..ThreadOptions::default() };
+        caps::spawn(options, move || {
+            while !stop.load(Ordering::Relaxed) {
+                arch::spin(1000);
+                counts[number].fetch_add(1, Ordering::Relaxed);
+            }
+            let account = caps::account().expect("a thread can read its account");
+            preempted.fetch_add(account.preemptions, Ordering::Relaxed);
+            assert!(account.runnable_ns > 0, "who was preempted has waited");
+            7
+        })
+        .expect("two threads are within the quota")
+    });
+    caps::sleep(60 * MS).expect("one sleep is within the quota");
+    stop.store(true, Ordering::Relaxed);
+    for hog in &hogs {
+        assert_eq!(hog.join(), Ok(7));
+    }
+    let [a, b] = [0, 1].map(|number| counts[number].load(Ordering::Relaxed));
+    let preempted = preempted.load(Ordering::Relaxed);
+    assert!(a > 0 && b > 0 && preempted > 0, "{a} {b} {preempted}");
+    say!("smoke: preemption=ok a={a} b={b} preemptions={preempted}");
+}
+
+/// Vector registers belong to the thread, whoever runs in between.
+fn registers_survive() {
+    let threads = [0x1111_2222_3333_4444, 0x5555_6666_7777_8888_u64].map(|pattern| {
+        let options = ThreadOptions { cpus: 1, ..ThreadOptions::default() };
+        caps::spawn(options, move || i64::from(arch::set_vector(pattern) != pattern))
+            .expect("within the quota")
+    });
+    for thread in &threads {
+        assert_eq!(thread.join(), Ok(0), "a register changed while another thread ran");
+    }
+    say!("smoke: registers=ok");
+}
+
+/// A wait ends by its timeout, by a completion, and not before.
+//= ARCH:capenter ARCH:inv.capenter-wake ARCH:timer.sleep TICK:L1.deadline-waiter TICK:L1.clocksource ARCH:clock.tsc
+fn blocked_waits() {
+    let before = caps::now();
+    assert_eq!(client::enter(1, 5 * MS), Ok(0), "nothing was submitted, so nothing completes");
+    assert!(caps::now() >= before + 5 * MS, "the timeout came early");
+    let before = caps::now();
+    caps::sleep_until(before + 5 * MS).expect("one sleep is within the quota");
+    assert!(caps::now() >= before + 5 * MS, "the sleep ended early");
+    let first = caps::begin_sleep(before + 20 * MS).expect("two sleeps are within the quota");
+    let second = caps::begin_sleep(before + 10 * MS).expect("two sleeps are within the quota");
+    assert_eq!(client::wait(second), Ok(0));
+    assert_eq!(client::poll(first), Ok(None), "the later one is not due yet");
+    assert_eq!(client::wait(first), Ok(0));
+    assert_eq!(client::enter(0, 0), Ok(0));
+    say!("smoke: blocked_waits=ok");
+}
+
+/// A thread that floods its ring gets its completions, and no more of the CPU than one that computes.
+//= ARCH:ring.per-thread ARCH:sq.metadata
+fn ring_fairness() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let runtimes = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let threads = [0, 1].map(|number| {
+        let (stop, runtimes) = (stop.clone(), runtimes.clone());
+        let options = ThreadOptions { cpus: 1, ..ThreadOptions::default() };
+        caps::spawn(options, move || {
+            let mut done = 0_u64;
+            while !stop.load(Ordering::Relaxed) {
+                if number == 0 {
+                    let tickets =
+                        [(); 16].map(|()| client::submit(CapSqeV2::nop(0)).expect("the ring has room"));
+                    client::enter(16, u64::MAX).expect("an honest ring is served");
+                    for ticket in tickets {
+                        assert_eq!(client::wait(ticket), Ok(0));
+                        done += 1;
+                    }
+                } else {
+                    arch::spin(1000);
+                }
+            }
+            let account = caps::account().expect("a thread can read its account");
+            runtimes[number].store(account.runtime_ns, Ordering::Relaxed);
+            i64::from(number == 0 && done == 0)
+        })
+        .expect("within the quota")
+    });
+    caps::sleep(150 * MS).expect("within the quota");
+    stop.store(true, Ordering::Relaxed);
+    for thread in &threads {
+        assert_eq!(thread.join(), Ok(0));
+    }
+    let [flood, compute] = [0, 1].map(|number| runtimes[number].load(Ordering::Relaxed));
+    assert!(flood < 2 * compute && compute < 2 * flood, "flood {flood} ns, compute {compute} ns");
+    say!("smoke: ring_fairness=ok flood_ns={flood} compute_ns={compute}");
+}
+
+/// What deadlines and flags of a request do to it.
+//= TICK:L4.drop-if-late TICK:L4.allow-late TICK:L4.no-blocking-path TICK:L4.query TICK:L4.sqe-v2
+fn request_deadlines() {
+    assert_eq!(caps::ring_versions(), Ok((1, 2)));
+    let ask = |qos: QosFlags, deadline_ns: u64| {
+        let request = CapSqeV2 { deadline_ns, qos_flags: qos.bits(), ..CapSqeV2::nop(0) };
+        let ticket = client::submit(request).expect("the ring has room");
+        client::enter(1, u64::MAX).expect("an honest ring is served");
+        client::poll(ticket).expect("the ring is sound").expect("it has completed")
+    };
+    let late = ask(QosFlags::DROP_IF_LATE, 1);
+    assert_eq!(late.error(), Ok(Some(CapError::DeadlineExpired)));
+    assert_eq!(late.status(), Ok(CompletionStatus::NotStartedLate));
+    let late = ask(QosFlags::ALLOW_LATE, 1);
+    assert_eq!((late.error(), late.status()), (Ok(None), Ok(CompletionStatus::CompletedLate)));
+    let blocking = client::request(caps::need("console"), 0, b"never printed\n", &mut []);
+    let blocking = CapSqeV2 { qos_flags: QosFlags::NO_BLOCKING_PATH.bits(), ..blocking };
+    let refused = client::wait(client::submit(blocking).expect("the ring has room"));
+    assert_eq!(refused, Err(CapError::RealtimeUnsafePath));
+    say!("smoke: deadlines=ok");
+}
+
+/// The FS base is the thread's own and never leaves user space.
+//= ARCH:x86.fsbase ARCH:inv.fs-canonical ARCH:inv.fs-switch
+fn fs_base() {
+    for bad in [0x8000_0000_0000, 0xffff_8000_0000_0000, u64::MAX] {
+        assert_eq!(caps::set_fs_base(bad), Err(CapError::BadAddress));
+    }
+    say!("smoke: fs_base=ok");
+}
+
+/// Calls to a server in another address space, handed over directly.
+//= ARCH:direct-ipc ARCH:inv.direct-ipc ARCH:wake.policy TICK:L4.propagate
+fn calls() {
+    let echo = caps::need("call:echo");
+    let before = caps::cpu_counters(0).expect("CPU 0 exists");
+    let mut answer = [0; 64];
+    for round in 0..500_u32 {
+        let len = caps::call_endpoint(echo, &round.to_le_bytes(), &mut answer).expect("the server answers");
+        assert_eq!((len, &answer[..4]), (4, &(round + 1).to_le_bytes()[..]));
+    }
+    let with_deadline = CapSqeV2 {
+        deadline_ns: 0x0123_4567_89ab_cdef,
+        qos_flags: QosFlags::PROPAGATE_DEADLINE.bits(),
+        ..client::request(echo, 0, b"when?", &mut answer)
+    };
+    assert_eq!(client::wait(client::submit(with_deadline).expect("room")), Ok(8));
+    assert_eq!(answer[..8], 0x0123_4567_89ab_cdef_u64.to_le_bytes(), "the server sees the caller's deadline");
+    let after = caps::cpu_counters(0).expect("CPU 0 exists");
+    let (taken, queued) = (after.handoffs - before.handoffs, after.handoffs_queued - before.handoffs_queued);
+    assert!(taken > 500, "{taken} handoffs taken, {queued} queued");
+    say!("smoke: direct_ipc=ok handoffs={taken} queued={queued}");
+}

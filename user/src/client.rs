@@ -1,0 +1,166 @@
+//! A thread's side of its own ring: requests in, completions out, each completion to whoever asked.
+
+use crate::arch;
+use alloc::sync::Arc;
+use heapless::Vec;
+use mainspring_abi::kernel::{CQ_ENTRIES, FOREVER, REFUSED, SQ_ENTRIES};
+use mainspring_abi::ring::{CapCqe, CapError, CapSqe, CapSqeV2, RingAbi, op};
+use mainspring_ring::{Geometry, Push, Reap, Reaper, SharedMemory, Submitter};
+
+/// Completions that came before anybody asked for them.
+const STASH: usize = 32;
+
+/// Requests whose completions nobody will ask for.
+const ABANDONED: usize = 16;
+
+/// A request that was submitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "its completion waits to be taken"]
+pub struct Ticket(u64);
+
+/// The ring client of one thread.
+pub struct Client {
+    submitter: Submitter<Arc<SharedMemory>>,
+    reaper: Reaper<Arc<SharedMemory>>,
+    next: u64,
+    stash: Vec<CapCqe, STASH>,
+    abandoned: Vec<u64, ABANDONED>,
+    busy: bool,
+}
+
+impl Client {
+    pub(crate) fn new(memory: SharedMemory) -> Self {
+        let memory = Arc::new(memory);
+        let geometry =
+            Geometry::new(RingAbi::V2, SQ_ENTRIES, CQ_ENTRIES).expect("the ABI's sizes are a ring's");
+        Self {
+            submitter: Submitter::new(memory.clone(), geometry),
+            reaper: Reaper::new(memory, geometry),
+            next: 1,
+            stash: Vec::new(),
+            abandoned: Vec::new(),
+            busy: false,
+        }
+    }
+
+    pub(crate) fn enter(&mut self) -> bool {
+        !core::mem::replace(&mut self.busy, true)
+    }
+
+    pub(crate) fn leave(&mut self) {
+        self.busy = false;
+    }
+
+    /// Puts a request into the ring. The kernel sees it at the next entry.
+    pub fn submit(&mut self, mut request: CapSqeV2) -> Result<Ticket, CapError> {
+        let ticket = self.next;
+        self.next += 1;
+        request.v1.user_data = ticket;
+        match self.submitter.push(&request) {
+            Push::Queued => {
+                self.submitter.publish_for_caller();
+                Ok(Ticket(ticket))
+            }
+            Push::Full => Err(CapError::Overloaded),
+            Push::Fault(fault) => Err(fault.code()),
+        }
+    }
+
+    /// The completion of `ticket`, if it has come.
+    pub fn take(&mut self, ticket: Ticket) -> Result<Option<CapCqe>, CapError> {
+        if let Some(at) = self.stash.iter().position(|cqe| cqe.user_data == ticket.0) {
+            return Ok(Some(self.stash.swap_remove(at)));
+        }
+        let found = self.search(ticket);
+        self.reaper.publish_for_caller();
+        found
+    }
+
+    fn search(&mut self, ticket: Ticket) -> Result<Option<CapCqe>, CapError> {
+        loop {
+            match self.reaper.reap() {
+                Reap::Completion(cqe) if cqe.user_data == ticket.0 => return Ok(Some(cqe)),
+                Reap::Completion(cqe) => match self.abandoned.iter().position(|id| *id == cqe.user_data) {
+                    Some(at) => {
+                        self.abandoned.swap_remove(at);
+                    }
+                    None => self.stash.push(cqe).map_err(|_| CapError::Overloaded)?,
+                },
+                Reap::Empty => return Ok(None),
+                Reap::Fault(fault) => return Err(fault.code()),
+            }
+        }
+    }
+}
+
+/// Gives up on `ticket`: its completion is dropped when it comes. Its buffers must stay until then.
+pub fn abandon(ticket: Ticket) -> Result<(), CapError> {
+    arch::with_client(|client| client.abandoned.push(ticket.0).map_err(|_| CapError::Overloaded))
+}
+
+/// Enters the kernel: what was submitted is handed over. How many completions can be read.
+pub fn enter(min_complete: u32, timeout_ns: u64) -> Result<u32, CapError> {
+    let answer = arch::cap_enter(u64::from(min_complete), timeout_ns);
+    if answer & REFUSED == 0 {
+        return Ok(answer as u32);
+    }
+    Err(CapError::try_from(answer as u16).unwrap_or(CapError::InvalidRequest))
+}
+
+/// Puts a request into the calling thread's ring.
+pub fn submit(request: CapSqeV2) -> Result<Ticket, CapError> {
+    arch::with_client(|client| client.submit(request))
+}
+
+/// The completion of `ticket`, if it has come.
+pub fn poll(ticket: Ticket) -> Result<Option<CapCqe>, CapError> {
+    arch::with_client(|client| client.take(ticket))
+}
+
+/// Waits for the completion of `ticket`.
+pub fn wait(ticket: Ticket) -> Result<u32, CapError> {
+    loop {
+        if let Some(cqe) = poll(ticket)? {
+            return outcome(&cqe);
+        }
+        enter(1, FOREVER)?;
+    }
+}
+
+/// Waits for the completion of `ticket`, at most `timeout_ns`.
+pub fn wait_for(ticket: Ticket, timeout_ns: u64) -> Result<Option<u32>, CapError> {
+    if let Some(cqe) = poll(ticket)? {
+        return outcome(&cqe).map(Some);
+    }
+    enter(1, timeout_ns)?;
+    poll(ticket)?.map(|cqe| outcome(&cqe)).transpose()
+}
+
+/// A completion as a result.
+pub fn outcome(cqe: &CapCqe) -> Result<u32, CapError> {
+    match cqe.error() {
+        Ok(None) => Ok(cqe.result),
+        Ok(Some(error)) => Err(error),
+        Err(_) => Err(CapError::InvalidRequest),
+    }
+}
+
+/// The request for a method.
+#[must_use]
+pub fn request(cap: u32, method: u16, params: &[u8], result: &mut [u8]) -> CapSqeV2 {
+    CapSqeV2::from_v1(CapSqe {
+        cap_id: cap,
+        op: op::CALL,
+        method_id: method,
+        params_addr: params.as_ptr() as u64,
+        params_len: params.len() as u32,
+        result_addr: result.as_mut_ptr() as u64,
+        result_len: result.len() as u32,
+        ..CapSqe::default()
+    })
+}
+
+/// Calls a method and waits for it.
+pub fn call(cap: u32, method: u16, params: &[u8], result: &mut [u8]) -> Result<u32, CapError> {
+    wait(submit(request(cap, method, params, result))?)
+}
