@@ -341,6 +341,16 @@ fn a_network_that_is_polled_at_each_tick_keeps_it() {
     assert_eq!(on_cpu(&without, 1, 0, 200 * MS), ["alone"], "exclusive all the same");
 }
 
+//= ARCH:nohz.single-runnable
+#[test]
+fn a_lease_of_several_cpus_keeps_others_away_and_every_tick() {
+    let report = run(&ALONE.replace("cpus = 2", "cpus = 3").replace("cpus = [1]", "cpus = [1, 2]"));
+    assert_eq!(lease(&report, "quiet").state, "live, ticking: several-cpus");
+    assert_eq!((lease(&report, "quiet").activations, report.cpus[1].ticks), (0, 19));
+    assert_eq!(on_cpu(&report, 1, 0, 200 * MS), ["alone"]);
+    assert_eq!(report.cpus[2].busy_ns, 0, "and nobody else uses the other");
+}
+
 /// Leases that come, go and are fought over, by seed.
 fn turmoil(seed: u64) -> String {
     let cpus = 2 + seed % 3;

@@ -202,12 +202,18 @@ fn a_revoked_lease_returns_the_ring_to_its_owner_and_loses_nothing() {
 
 //= ARCH:nohz.rollback-sqpoll
 #[test]
-fn a_ring_that_is_torn_down_ends_the_window_of_its_poller() {
-    let report = run(&format!("{LEASED}\n[[at]]\ntime = \"20200us\"\ndo = \"exit app\"\n"));
-    let exits: Vec<_> = events(&report, "nohz-exit").map(|event| event.reason.as_deref()).collect();
-    let reason = Some("sqpoll-ring-mode-changed-or-owner-staled");
-    assert!(exits == [reason] || exits == [Some("went-idle")], "{exits:?}");
+fn a_ring_that_leaves_sqpoll_ends_the_window_of_a_poller_that_is_still_at_work() {
+    let slow = LEASED
+        .replace("cost = \"5us\"", "cost = \"2ms\"")
+        .replace("\"submit disk 4\"", "\"sleep 100us\", \"submit disk 4\"");
+    let report = run(&format!("{slow}\n[[at]]\ntime = \"1200us\"\ndo = \"exit app\"\n"));
+    let stop = times(&report, "ring-stop");
+    assert_eq!(stop, [1_200 * US], "with its owner");
+    let exit = events(&report, "nohz-exit").next().expect("the window ended");
+    assert_eq!(exit.reason.as_deref(), Some("sqpoll-ring-mode-changed-or-owner-staled"));
+    assert!((1_200 * US..=1_700 * US).contains(&exit.time_ns), "within the revocation latency: {exit:?}");
     assert!(report.leases[0].state.starts_with("live"), "the CPU is still leased");
+    assert_eq!(ring(&report).mode, "syscall");
 }
 
 /// Rings under faults, by seed.
