@@ -613,3 +613,34 @@ fn no_two_labels_are_the_same() {
     assert!(distinct(Kind::ALL.iter().map(|one| one.label()).collect()));
     assert!(Obligation::ALL.iter().enumerate().all(|(n, one)| *one as usize == n), "checked in this order");
 }
+
+//= ARCH:nohz.rollback TICK:L2.dynamic
+#[test]
+fn a_throttled_thread_bounds_the_window_and_a_ready_context_ends_it() {
+    let mut leased = Leased::new();
+    let mut contexts = mainspring_sched::context::Registry::new();
+    contexts.reserve(1).expect("there is memory for one");
+    let grant = mainspring_sched::context::ContextSpec::new(ms(1), ms(20));
+    let who = contexts.create(Nanos::ZERO, grant).expect("a sound grant");
+    let other = leased.rig.admit(|spec| spec.affinity = only(&[1]));
+    let context = contexts.bind(who, other.thread()).expect("on the shelf");
+    leased.rig.cpu.bind(Nanos::ZERO, other, context).expect("it has none");
+    assert_eq!(leased.enter(), NohzEntry::Refused(Obstacle::SecondRunnable), "ready on a context is ready");
+    assert_eq!(leased.rig.preempt(), Some(other));
+    leased.rig.pass(ms(1));
+    let _ = leased.rig.cpu.timer(leased.rig.now);
+    assert_eq!(leased.rig.preempt(), Some(leased.thread), "the other's budget is used up");
+
+    assert_eq!(leased.enter(), tickless(ms(20)), "until the refill, and no longer");
+    leased.rig.now = ms(20);
+    assert_eq!(leased.recheck(), NohzRecheck::RolledBack(Obstacle::TimerDue));
+    let _ = leased.rig.cpu.timer(leased.rig.now);
+    assert_eq!(leased.rig.preempt(), Some(other));
+    assert_eq!(leased.rig.block(), Some(leased.thread));
+
+    assert_eq!(leased.enter(), tickless(ms(45)), "a sleeper is no obstacle");
+    leased.rig.pass(us(10));
+    let _ = leased.rig.cpu.wake(leased.rig.now, other).expect("it slept");
+    assert!(leased.is_periodic(), "two could run");
+    assert_eq!(leased.exits(NohzExit::SecondRunnable), 1);
+}

@@ -315,6 +315,8 @@ impl<N: Number> Fairness<N> {
                 });
             }
         }
+        // On its way a thread may have been bound to other CPUs.
+        self.competitor_mut(index).affinity = arrival.affinity.clone();
         self.join(at, index);
         if grants.holds(arrival.thread) {
             self.competitor_mut(index).holds = true;

@@ -1,13 +1,17 @@
 //! A timer is always armed for what is due next, nothing ends before its time, and on a machine whose interrupts are
-//! punctual nothing ends after it.
+//! punctual nothing ends after it. A busy CPU without a tick has one thread, the one that the window was proved for, and
+//! a one-shot no later than its lease allows.
 
 use super::book::Book;
 use super::contexts::Grants;
 use super::fact::{Fact, Seen, Why};
 use super::{Setting, ensure};
-use mainspring_abi::Nanos;
-use mainspring_sched::flight::Outcome;
-use mainspring_sched::{Cpu, Decision, IdleConditions, IdleTick, KeepTicking, NetworkNeed, TickMode};
+use mainspring_abi::{CpuId, Nanos, ThreadRef};
+use mainspring_sched::flight::{NohzEvent, NohzOutcome, Outcome};
+use mainspring_sched::lease::Standing;
+use mainspring_sched::{
+    Cpu, Decision, IdleConditions, IdleTick, KeepTicking, NetworkNeed, NohzEntry, NohzRecheck, TickMode,
+};
 
 /// The longest that an idle CPU goes without a timer interrupt.
 const FLOOR: Nanos = Nanos::from_millis(100);
@@ -19,13 +23,32 @@ pub struct Timers {
     idle_until: Vec<Nanos>,
     /// When the running thread's slice ends, as the last decision said.
     slice_end: Vec<Nanos>,
+    /// The tickless window in progress.
+    windows: Vec<Option<Window>>,
+}
+
+/// A busy CPU without a tick.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// Who runs there, alone.
+    thread: Option<ThreadRef>,
+    /// How long it may take until a revocation is felt.
+    latency: Nanos,
+    /// By when its one-shot must come.
+    until: Nanos,
+    /// Since when nobody runs there.
+    vacant_since: Option<Nanos>,
 }
 
 impl Timers {
     /// Nothing armed yet.
     #[must_use]
     pub fn new(cpus: usize) -> Self {
-        Self { idle_until: vec![Nanos::MAX; cpus], slice_end: vec![Nanos::MAX; cpus] }
+        Self {
+            idle_until: vec![Nanos::MAX; cpus],
+            slice_end: vec![Nanos::MAX; cpus],
+            windows: vec![None; cpus],
+        }
     }
 
     /// Checks what `fact` says of timed waits and of the tick; `book` is as it was before.
@@ -63,6 +86,9 @@ impl Timers {
                 }
                 Ok(())
             }
+            (Seen::Nohz(event), Outcome::Nohz(outcome)) => {
+                self.window(setting, book, grants, fact, event, outcome)
+            }
             _ => Ok(()),
         }
     }
@@ -97,7 +123,7 @@ impl Timers {
         ] {
             ensure(at.is_none_or(|at| armed <= at), || format!("armed for {armed}, after {what} at {at:?}"))?;
         }
-        self.tick(setting, cpu, fact, armed)?;
+        self.tick(book, setting, cpu, fact, armed)?;
         if page.running.is_none() || page.on_context {
             return Ok(());
         }
@@ -109,9 +135,66 @@ impl Timers {
         })
     }
 
-    fn tick(&self, setting: &Setting, cpu: &Cpu, fact: &Fact, armed: Nanos) -> Result<(), String> {
+    /// A window that is opened or proved again has a live lease, a thread that is alone, and a one-shot that comes
+    /// before anything is due, before the lease ends and before its revocation latency is over.
+    fn window(
+        &mut self,
+        setting: &Setting,
+        book: &Book,
+        grants: &Grants,
+        fact: &Fact,
+        event: &NohzEvent,
+        outcome: NohzOutcome,
+    ) -> Result<(), String> {
+        let (now, page) = (fact.now, book.page(fact.cpu));
+        let (conditions, latency, wake_at) = match (event, outcome) {
+            (NohzEvent::Enter(claim, conditions), NohzOutcome::Entry(NohzEntry::Tickless { wake_at })) => {
+                ensure(self.windows[fact.cpu].is_none(), || "a window within a window".to_owned())?;
+                (conditions, claim.max_revocation_latency, wake_at)
+            }
+            (NohzEvent::Recheck(conditions), NohzOutcome::Recheck(NohzRecheck::Kept { wake_at })) => {
+                let window = self.windows[fact.cpu].ok_or("a window is kept that was never opened")?;
+                (conditions, window.latency, wake_at)
+            }
+            _ => return Ok(()),
+        };
+        let Standing::Live(terms) = conditions.lease else {
+            return Err("tickless without a live lease".to_owned());
+        };
+        ensure(
+            page.running.is_some() && page.queued == 0 && page.direct.is_none() && page.held == 0,
+            || format!("tickless with {page:?}"),
+        )?;
+        ensure(conditions.housekeeping && !conditions.network_polling, || {
+            format!("tickless although {conditions:?}")
+        })?;
+        ensure(terms.sole_cpu().map(CpuId::index) == Some(fact.cpu), || format!("tickless for {terms:?}"))?;
+        ensure(latency <= terms.max_revocation_latency(), || format!("{latency} is beyond {terms:?}"))?;
+        let wait = page.waits.first().map_or(Nanos::MAX, |(deadline, _)| *deadline);
+        let refill = grants.next_refill(fact.cpu).unwrap_or(Nanos::MAX);
+        let until = (now + latency).min(terms.expires_at()).min(conditions.next_wakeup).min(wait).min(refill);
+        ensure(wake_at == until && until > now, || {
+            format!("tickless until {wake_at}, allowed until {until}")
+        })?;
+        let others = self.windows.iter().enumerate().filter(|(cpu, one)| *cpu != fact.cpu && one.is_some());
+        ensure(others.count() + 1 < setting.cpus, || "no CPU is left for the housekeeping".to_owned())?;
+        self.windows[fact.cpu] = Some(Window { thread: page.running, latency, until, vacant_since: None });
+        Ok(())
+    }
+
+    fn tick(
+        &mut self,
+        book: &Book,
+        setting: &Setting,
+        cpu: &Cpu,
+        fact: &Fact,
+        armed: Nanos,
+    ) -> Result<(), String> {
         let now = fact.now;
         let next_tick = Nanos::new((now.get() / setting.tick.get() + 1) * setting.tick.get());
+        if !matches!(cpu.tick_mode(), TickMode::TicklessLease { .. }) {
+            self.windows[fact.cpu] = None;
+        }
         match cpu.tick_mode() {
             TickMode::TicklessIdle { wake_at } => {
                 ensure(cpu.current().is_none(), || "a thread runs without a tick".to_owned())?;
@@ -122,8 +205,23 @@ impl Timers {
                 ensure(!setting.punctual || armed <= now + FLOOR, || format!("armed for {armed} only"))
             }
             TickMode::TicklessLease { wake_at } => {
-                ensure(cpu.queued() == 0, || "several threads without a tick".to_owned())?;
-                ensure(armed <= wake_at, || format!("tickless until {wake_at}, armed for {armed}"))
+                let page = book.page(fact.cpu);
+                let window = self.windows[fact.cpu].as_mut().ok_or("tickless without a window")?;
+                if page.running.is_none() {
+                    // What follows the decision to stop brings the tick back, within the same instant.
+                    let since = *window.vacant_since.get_or_insert(now);
+                    return ensure(since == now, || format!("nobody has run since {since}, without a tick"));
+                }
+                ensure(page.queued == 0 && page.direct.is_none(), || {
+                    "several threads without a tick".to_owned()
+                })?;
+                ensure(page.running == window.thread, || {
+                    format!("{:?} runs without a tick instead of {:?}", page.running, window.thread)
+                })?;
+                ensure(wake_at == window.until && armed <= wake_at, || {
+                    format!("tickless until {wake_at}, armed for {armed}, proved until {}", window.until)
+                })?;
+                ensure(!setting.punctual || armed >= now, || format!("armed for {armed}, which is over"))
             }
             TickMode::Periodic | TickMode::ForcedPeriodic(_) => {
                 ensure(armed <= next_tick, || format!("the tick at {next_tick} is not armed but {armed}"))?;

@@ -7,21 +7,21 @@
 //! * a thread's affinity here is the one that its scheduler has. A lease changes it only while the thread is on its way
 //!   from one seat to the next, so a sleeper keeps its place until it wakes.
 
+mod placement;
+mod window;
+
 use super::Machine;
-use super::thread::Home;
-use mainspring_abi::{CpuId, CpuSet, Nanos, ThreadRef};
+use mainspring_abi::{CpuId, CpuSet, Nanos};
 use mainspring_report::LeaseReport;
+use mainspring_ring::StopReason;
+use mainspring_sched::NohzExit;
 use mainspring_sched::lease::{
     AccountingTarget, EndReason, LeaseRef, LeaseRequest, Limits, Mode, NamedRing, Owner, Registry,
     RevocationPolicy, RollBack, SessionId, TargetStanding,
 };
-use mainspring_sched::nohz::{Claim, Conditions, Eligibility, Kind, Origin, RemoteSlot, RingFacts};
-use mainspring_sched::{
-    Affinity, NetworkNeed, NohzEntry, NohzExit, NohzRecheck, State, TickMode, Via, WaitKind,
-};
+use mainspring_sched::nohz::RemoteSlot;
 use mainspring_workload::{Account, LeaseMode, LeaseSpec, LeaseStart, Workload};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// All leases of the workload.
 #[derive(Debug)]
@@ -49,6 +49,7 @@ struct Tenure {
     /// The last that was granted, if it may still have to be released.
     ended: Option<LeaseRef>,
     target: AccountingTarget,
+    expires_at: Nanos,
     state: String,
     /// Since when its CPU is without a tick, with the counters of that moment.
     window: Option<Window>,
@@ -80,6 +81,7 @@ impl Leases {
             live: None,
             ended: None,
             target: AccountingTarget::Ledger,
+            expires_at: Nanos::MAX,
             state: "not asked for".to_owned(),
             window: None,
             obstacle: None,
@@ -243,6 +245,8 @@ impl Machine<'_> {
         let created = self.leases.registry.create(self.now, &request, standing, &self.leases.online);
         let created = created.map_err(|refusal| refusal.label())?;
         self.leases.list[lease].target = target;
+        self.leases.list[lease].expires_at =
+            self.workload.leases[lease].lifetime.map_or(Nanos::MAX, |lifetime| self.now + lifetime);
         Ok(created.lease)
     }
 
@@ -337,7 +341,7 @@ impl Machine<'_> {
             self.leases.unsettled.push(thread as u32);
         }
         if let Some(ring) = self.workload.leases[lease].ring {
-            self.stop_polling(ring, mainspring_ring::StopReason::LeaseRevoked);
+            self.stop_polling(ring, StopReason::LeaseRevoked);
         }
     }
 
@@ -345,371 +349,6 @@ impl Machine<'_> {
     fn follow_lease_of(&mut self, cpu: usize) {
         self.mark_askable(cpu);
         self.rank_for_placement(cpu);
-    }
-
-    /// Where `thread` may run if no lease has a say in it.
-    fn own_affinity(&self, thread: usize) -> Affinity {
-        let spec = &self.workload.threads[self.table_of(thread)];
-        spec.cpus.map_or(Affinity::Any, |cpus| Affinity::Only(Arc::new(cpus)))
-    }
-
-    /// Where `thread` may run by the leases of this moment.
-    fn due_affinity(&self, thread: usize) -> Affinity {
-        let own = self.own_affinity(thread);
-        match self.leases.of_thread(thread) {
-            None => own,
-            Some(lease) => {
-                let allowed = self.workload.leases[lease].cpus.iter().filter(|cpu| own.allows(*cpu));
-                Affinity::Only(Arc::new(allowed.collect()))
-            }
-        }
-    }
-
-    /// Whether no lease keeps `thread` away from `cpu`.
-    pub(super) fn may_enter(&self, thread: usize, cpu: usize) -> bool {
-        if !self.leases.any() {
-            return true;
-        }
-        let lessee = self.leases.of_cpu[cpu].map(|lease| self.leases.list[lease as usize].thread);
-        lessee.is_none_or(|lessee| lessee == thread)
-    }
-
-    /// `thread` is about to start: it may run where its lease is, if it has one.
-    pub(super) fn bind_to_lease(&mut self, thread: usize) {
-        if self.leases.any() {
-            self.threads[thread].affinity = self.due_affinity(thread);
-        }
-    }
-
-    /// The best CPU for `thread`, which would rather be at `near`: one that nobody has to himself, if it may run on one.
-    pub(super) fn open_place(&self, thread: usize, near: usize) -> usize {
-        let affinity = self.due_affinity(thread);
-        let allowed = |cpu: &usize| affinity.allows(self.cpu_id(*cpu));
-        let open = |cpu: &usize| allowed(cpu) && self.may_enter(thread, *cpu);
-        if open(&near) {
-            return near;
-        }
-        let load = |cpu: &usize| self.cores[*cpu].queued() + usize::from(!self.lanes[*cpu].idle);
-        let least = (0..self.cores.len()).filter(open).min_by_key(load);
-        least
-            .or_else(|| Some(near).filter(allowed))
-            .or_else(|| (0..self.cores.len()).find(allowed))
-            .unwrap_or(near)
-    }
-
-    /// Where `thread` is to be, if that is not where and as it is.
-    fn due_elsewhere(&self, thread: usize) -> Option<(usize, Affinity)> {
-        let (home, _) = self.place_of(thread)?;
-        let affinity = self.due_affinity(thread);
-        let bound = self.threads[thread].pinned || self.has_lent(thread).is_some();
-        let goes = if bound { home } else { self.open_place(thread, home) };
-        let stays = goes == home && affinity == self.threads[thread].affinity;
-        (!stays && affinity.allows(self.cpu_id(goes))).then_some((goes, affinity))
-    }
-
-    /// Everybody on the CPUs of a lease who can be elsewhere goes there, and its thread comes.
-    fn clear_cpus_of(&mut self, lease: usize) {
-        let lessee = self.leases.list[lease].thread;
-        let cpus = self.workload.leases[lease].cpus;
-        let there = |machine: &Self, thread: usize| {
-            machine.place_of(thread).is_some_and(|(cpu, _)| cpus.contains(machine.cpu_id(cpu)))
-        };
-        for thread in 0..self.threads.len() {
-            if thread != lessee && there(self, thread) {
-                self.resettle(thread);
-                if there(self, thread) && self.due_elsewhere(thread).is_none() {
-                    self.log_lease("lease-obstacle", lease, Some(lessee), Some(thread), "bound-here");
-                }
-            }
-        }
-        self.resettle(lessee);
-    }
-
-    /// Moves `thread` if a lease wants it elsewhere or bound otherwise. A sleeper stays until it wakes. The CPU that it
-    /// ran on chooses another.
-    fn resettle(&mut self, thread: usize) {
-        let Some((home, seat)) = self.place_of(thread) else { return };
-        let Some((goes, affinity)) = self.due_elsewhere(thread) else { return };
-        let running = self.lanes[home].running == Some(thread as u32);
-        let queued =
-            matches!(self.cores[home].state(seat), Ok(State::Queued)) && !self.threads[thread].pinned;
-        if !running && !queued {
-            return;
-        }
-        if running {
-            self.pause_work(home);
-            self.sample_lag_now(home, thread as u32);
-            self.end_segment(home, "moved");
-            self.core_block_current(home, WaitKind::Park, None);
-            self.lanes[home].running = None;
-            self.lanes[home].done_at = Nanos::MAX;
-        }
-        self.carry_over(thread, goes, affinity);
-        if running {
-            self.decide(home, mainspring_sched::Stop::Nothing);
-            if self.acting != Some(home) {
-                self.carry_on(home);
-            }
-        }
-    }
-
-    /// Takes `thread`, which does not run, from its seat to one on `goes`, where it is ready.
-    fn carry_over(&mut self, thread: usize, goes: usize, affinity: Affinity) {
-        let Some((home, seat)) = self.place_of(thread) else { return };
-        let Ok(mut removed) = self.core_remove(home, seat) else { return };
-        if self.threads[thread].wait.is_some() {
-            self.note_woken(thread, removed.permit.take());
-        }
-        removed.entity.set_affinity(affinity.clone());
-        self.threads[thread].affinity = affinity;
-        match self.core_accept(goes, removed.entity, Via::Admit) {
-            Ok((seat, woken)) => {
-                self.threads[thread].home = Some(Home::new(goes, seat));
-                self.threads[thread].moved |= goes != home;
-                self.leases.unsettled.retain(|other| *other != thread as u32);
-                self.kick(goes, woken.reschedule, thread, self.acting);
-            }
-            Err(refused) => debug_assert!(false, "{refused}"),
-        }
-    }
-
-    /// What `thread` waited for has come, and a lease wants it to wake somewhere else: it does; whether that is so.
-    pub(super) fn wakes_elsewhere(&mut self, thread: usize) -> bool {
-        if !self.leases.any() || self.has_lent(thread).is_some() {
-            return false;
-        }
-        let Some((goes, affinity)) = self.due_elsewhere(thread) else { return false };
-        self.carry_over(thread, goes, affinity);
-        true
-    }
-
-    /// `thread` has woken where a lease does not want it: moves it on; whether that was so.
-    pub(super) fn moves_on(&mut self, thread: usize) -> bool {
-        let due = self.leases.any() && self.due_elsewhere(thread).is_some();
-        if due {
-            self.resettle(thread);
-        }
-        due
-    }
-
-    /// An interrupt has come to `cpu`: what it is without a tick for is proved again before anything else, and whoever
-    /// was bound here by a lease that has ended is so no longer.
-    pub(super) fn attend_leases(&mut self, cpu: usize) {
-        if matches!(self.cores[cpu].tick_mode(), TickMode::TicklessLease { .. }) {
-            self.recheck_window(cpu);
-        }
-        if self.leases.of_cpu[cpu].is_some() {
-            self.ask_at_end_of_event(cpu);
-        }
-        for thread in std::mem::take(&mut self.leases.unsettled) {
-            let here = self.place_of(thread as usize).is_some_and(|(home, _)| home == cpu);
-            if here {
-                self.resettle(thread as usize);
-            }
-            if self.due_elsewhere(thread as usize).is_some() {
-                self.leases.unsettled.push(thread);
-            }
-        }
-    }
-
-    fn recheck_window(&mut self, cpu: usize) {
-        let lease = self.cores[cpu].nohz().map(mainspring_sched::nohz::Activation::lease);
-        let conditions = self.conditions(cpu, lease);
-        if let NohzRecheck::RolledBack(obstacle) = self.core_nohz_recheck(cpu, conditions)
-            && let Some(tenure) = self.tenure_with_window(cpu)
-            && let Some(window) = &mut self.leases.list[tenure].window
-        {
-            window.found = Some(obstacle.label());
-        }
-    }
-
-    fn tenure_with_window(&self, cpu: usize) -> Option<usize> {
-        let here = |lease: usize| self.workload.leases[lease].cpus.contains(self.cpu_id(cpu));
-        (0..self.leases.list.len()).find(|lease| self.leases.list[*lease].window.is_some() && here(*lease))
-    }
-
-    /// What is true on `cpu` of a claim under `lease`.
-    fn conditions(&mut self, cpu: usize, lease: Option<LeaseRef>) -> Conditions {
-        let Some(lease) = lease else { return Conditions::default() };
-        let tenure = self.leases.list.iter().position(|tenure| tenure.live == Some(lease));
-        let payer = self.lanes[cpu].running.and_then(|thread| {
-            let who = self.holds(thread as usize)?.who();
-            Some(AccountingTarget::Context {
-                id: u64::from(who.id()),
-                generation: u64::from(who.generation()),
-            })
-        });
-        let (network_polling, next_wakeup) = match self.network_need(cpu) {
-            NetworkNeed::Inactive => (false, Nanos::MAX),
-            NetworkNeed::EveryTick => (true, Nanos::MAX),
-            NetworkNeed::PollAt(at) => (false, at),
-        };
-        let ring = tenure.and_then(|tenure| self.workload.leases[tenure].ring);
-        let Leases { registry, online, .. } = &mut self.leases;
-        let housekeeping = registry.housekeepers_for(lease, online).is_ok_and(|cpus| !cpus.is_empty());
-        Conditions {
-            lease: registry.standing(self.now, lease),
-            target: tenure
-                .map_or(TargetStanding::Stale, |one| self.standing_of(self.leases.list[one].target)),
-            payer: payer.unwrap_or(AccountingTarget::Ledger),
-            ring: ring.map_or(RingFacts::NoRing, |ring| self.ring_facts(ring)),
-            housekeeping,
-            network_polling,
-            next_wakeup,
-            ..Conditions::default()
-        }
-    }
-
-    /// Who asks for the CPU of a lease to stop ticking: the lessee itself where it runs, or another thread from afar.
-    fn ask_to_go_tickless(&mut self, lease: usize, by: Option<usize>) {
-        let cpus = self.workload.leases[lease].cpus;
-        let lessee = self.leases.list[lease].thread;
-        match by.filter(|by| *by != lessee) {
-            None => {
-                for cpu in cpus.iter() {
-                    self.leases.asking.insert(cpu);
-                }
-            }
-            Some(by) => {
-                let Some(cpu) = cpus.iter().next() else { return };
-                let caller = self.threads[by].identity;
-                let Some(claim) = self.claim(lease, Some(caller)) else { return };
-                match self.leases.slots[cpu.index()].park(claim) {
-                    Ok(mainspring_sched::nohz::Parked) => {
-                        self.send_reschedule(cpu.index());
-                    }
-                    Err(_occupied) => self.log_lease("nohz-refuse", lease, Some(by), None, "slot-occupied"),
-                }
-            }
-        }
-    }
-
-    fn claim(&self, lease: usize, remote: Option<ThreadRef>) -> Option<Claim> {
-        let spec = &self.workload.leases[lease];
-        let Tenure { live, thread, target, .. } = &self.leases.list[lease];
-        let lessee = self.threads[*thread].identity;
-        let eligibility = Eligibility {
-            kind: if spec.mode == LeaseMode::KernelSqpoll { Kind::KernelSqpoll } else { Kind::AutoCompute },
-            max_revocation_latency: spec.max_revocation,
-            preferred_cpus: spec.cpus,
-            allow_busy_spin: spec.ring.is_some(),
-            accounting_target: *target,
-        };
-        let origin = match (remote, spec.ring) {
-            (Some(caller), _) => Origin::Remote { caller },
-            (None, None) => Origin::Local { caller: lessee, poller: None },
-            (None, Some(ring)) => {
-                Origin::Local { caller: self.threads[self.ring_owner(ring)].identity, poller: Some(lessee) }
-            }
-        };
-        live.map(|live| eligibility.claim(live, origin))
-    }
-
-    /// `cpu`, if it is leased, is to look whether it can do without a tick.
-    #[inline]
-    pub(super) fn ask_at_end_of_event(&mut self, cpu: usize) {
-        if self.leases.is_leased(cpu) {
-            let cpu = self.cpu_id(cpu);
-            self.leases.asking.insert(cpu);
-        }
-    }
-
-    /// After each event: ends what has expired, sees which windows have ended, and opens new ones.
-    pub(super) fn tend_leases(&mut self) {
-        let _expired = self.leases.registry.expire(self.now);
-        self.roll_back_leases();
-        for lease in 0..self.leases.list.len() {
-            self.see_window_end(lease);
-        }
-        let asking = std::mem::replace(&mut self.leases.asking, CpuSet::EMPTY);
-        for cpu in asking.iter().map(CpuId::index) {
-            self.try_to_go_tickless(cpu);
-        }
-    }
-
-    fn see_window_end(&mut self, lease: usize) {
-        let Some(cpu) = self.workload.leases[lease].cpus.iter().next().map(CpuId::index) else { return };
-        if self.leases.list[lease].window.is_none()
-            || matches!(self.cores[cpu].tick_mode(), TickMode::TicklessLease { .. })
-        {
-            return;
-        }
-        let counters = self.cores[cpu].telemetry();
-        let tenure = &mut self.leases.list[lease];
-        let Some(Window { since, exits, suppressed, found }) = tenure.window.take() else { return };
-        let counted =
-            NohzExit::ALL.into_iter().find(|why| counters.nohz_exits[*why as usize] > exits[*why as usize]);
-        let reason = found.or(counted.map(NohzExit::label)).unwrap_or("unknown");
-        let length = self.now - since;
-        tenure.report.tickless_ns += length.get();
-        tenure.report.ticks_suppressed += counters.ticks_suppressed_lease - suppressed;
-        *tenure.report.exits.entry(reason.to_owned()).or_default() += 1;
-        let thread = tenure.thread;
-        self.log("nohz-exit", |machine, event| {
-            event.cpu = Some(cpu as u32);
-            event.lease = Some(machine.workload.leases[lease].name.clone());
-            event.thread = Some(machine.thread_name(thread));
-            event.amount_ns = Some(length.get());
-            event.reason = Some(reason.to_owned());
-        });
-    }
-
-    /// Stops the tick of `cpu` for whoever has leased it, if that can be proved harmless.
-    fn try_to_go_tickless(&mut self, cpu: usize) {
-        let parked = self.leases.slots[cpu].peek();
-        let Some(lease) = self.leases.of_cpu[cpu].map(|lease| lease as usize) else {
-            if let Some(request) = parked {
-                self.leases.slots[cpu].finish(&request);
-            }
-            return;
-        };
-        let lessee = self.leases.list[lease].thread;
-        let runs = self.lanes[cpu].running == Some(lessee as u32);
-        let tickless = matches!(self.cores[cpu].tick_mode(), TickMode::TicklessLease { .. });
-        // A request from afar that comes before the thread stays parked for the next tick.
-        if !self.workload.leases[lease].nohz || !runs || tickless {
-            return;
-        }
-        let claim = match parked {
-            Some(request) => Some(request.claim),
-            None => self.claim(lease, None),
-        };
-        let Some(claim) = claim else { return };
-        let conditions = self.conditions(cpu, Some(claim.lease));
-        let entry = self.core_nohz_enter(cpu, claim, conditions);
-        if let Some(request) = parked {
-            self.leases.slots[cpu].finish(&request);
-        }
-        match entry {
-            NohzEntry::Tickless { wake_at } => {
-                let counters = self.cores[cpu].telemetry();
-                let window = Window {
-                    since: self.now,
-                    exits: counters.nohz_exits,
-                    suppressed: counters.ticks_suppressed_lease,
-                    found: None,
-                };
-                let tenure = &mut self.leases.list[lease];
-                tenure.report.activations += 1;
-                tenure.obstacle = None;
-                tenure.window = Some(window);
-                let remote = matches!(claim.origin, Origin::Remote { .. });
-                self.log("nohz-enter", |machine, event| {
-                    event.cpu = Some(cpu as u32);
-                    event.lease = Some(machine.workload.leases[lease].name.clone());
-                    event.thread = Some(machine.thread_name(lessee));
-                    event.amount_ns = Some((wake_at - machine.now).get());
-                    event.reason = Some(if remote { "remote" } else { "local" }.to_owned());
-                });
-            }
-            NohzEntry::Refused(obstacle) => {
-                // Said once, not at every tick.
-                if self.leases.list[lease].obstacle.replace(obstacle.label()) != Some(obstacle.label()) {
-                    self.log_lease("nohz-refuse", lease, Some(lessee), None, obstacle.label());
-                }
-            }
-            NohzEntry::Already => {}
-        }
     }
 
     fn log_lease(

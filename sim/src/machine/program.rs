@@ -136,7 +136,7 @@ impl Machine<'_> {
                 self.submit(cpu, thread, ring, &Batch { entries, deadline, late })
             }
             Step::Complete { ring, entries, timeout } => self.complete(cpu, thread, ring, entries, timeout),
-            Step::Poll(ring) => self.poll_ring(cpu, thread, ring),
+            Step::Poll(ring) => self.poll_ring(thread, ring),
         }
     }
 

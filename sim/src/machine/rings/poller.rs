@@ -1,0 +1,234 @@
+//! The thread that serves a ring for its owner: start, service, spin, sleep, wake, stop.
+
+use super::{Errand, Ring};
+use crate::machine::Machine;
+use crate::machine::program::{Done, Progress};
+use mainspring_abi::Nanos;
+use mainspring_abi::ring::CapSqeV2;
+use mainspring_ring::{
+    AccountingTarget, CqPlace, Idle, Polled, RingMode, SQES_PER_PASS, SqOwner, SqpollGrant, StartFinish,
+    StartRequest, StopFinish, StopReason, StopRequest, TrySleep, Wake,
+};
+use mainspring_sched::WaitKind;
+use mainspring_workload::Account;
+
+impl Machine<'_> {
+    pub(super) fn wake_poller(&mut self, cpu: usize, ring: usize) {
+        let one = &mut self.rings[ring];
+        one.submitter.ring_doorbell();
+        let (sq, _, sqpoll) = one.endpoint.parts();
+        if sqpoll.wake(sq) != Wake::Running {
+            return;
+        }
+        one.report.wakeups += 1;
+        let poller = one.poller;
+        self.log_ring("ring-wake", ring, poller, None, "");
+        if let Some(poller) = poller
+            && self.threads[poller].wait == Some(WaitKind::Ring)
+        {
+            self.wake_thread(poller, Some(cpu));
+        }
+    }
+
+    /// The poller that spins finds what was published.
+    pub(super) fn end_spin(&mut self, ring: usize) {
+        let (Some(poller), Some(spin)) = (self.rings[ring].poller, self.rings[ring].spin) else { return };
+        let Some((cpu, _)) = self.place_of(poller) else { return };
+        let runs = self.lanes[cpu].running == Some(poller as u32);
+        if runs {
+            self.pause_work(cpu);
+        }
+        let spun = spin - self.threads[poller].remaining;
+        self.threads[poller].remaining = Nanos::ZERO;
+        if runs {
+            self.expect_done(cpu);
+        }
+        self.book_spin(ring, spun);
+    }
+
+    pub(super) fn book_spin(&mut self, ring: usize, spun: Nanos) {
+        let now = self.now;
+        let one = &mut self.rings[ring];
+        one.spin = None;
+        one.report.spins_ns += spun.get();
+        let (_, _, sqpoll) = one.endpoint.parts();
+        one.charged_ns += sqpoll.charge(now - spun, now).elapsed.get();
+    }
+
+    /// `poll`: serves one batch; spins while there is none, and then sleeps.
+    pub(in crate::machine) fn poll_ring(&mut self, thread: usize, ring: usize) -> Done {
+        if !self.may_poll(thread, ring) {
+            return self.sleep_until_polled(thread);
+        }
+        if let Some(spin) = self.rings[ring].spin {
+            self.book_spin(ring, spin);
+        }
+        let had = self.rings[ring].by_poller.len() > 0;
+        if self.serve_next(thread, ring) {
+            self.threads[thread].pc -= 1;
+            return Done::Next;
+        }
+        if had {
+            return Done::Next;
+        }
+        if self.rings[ring].mode() != RingMode::Sqpoll && !self.start_polling(thread, ring) {
+            // Until a lease is granted, or granted again.
+            return self.sleep_until_polled(thread);
+        }
+        loop {
+            let Ring { endpoint, passes, sq_lease: Some(lease), by_poller, .. } = &mut self.rings[ring]
+            else {
+                return self.sleep_until_polled(thread);
+            };
+            let mut accept =
+                |entry: CapSqeV2, place: CqPlace, _: &mut _| by_poller.waiting.push_back((entry, place));
+            let polled = endpoint.poll(passes.begin(), lease, SQES_PER_PASS, &mut accept);
+            match polled {
+                Polled::Served { .. } | Polled::Stopped { .. } => {
+                    self.wake_submitter(ring);
+                    if self.serve_next(thread, ring) {
+                        self.threads[thread].pc -= 1;
+                    }
+                    return Done::Next;
+                }
+                Polled::HeldBack => self.wake_submitter(ring),
+                Polled::Idle | Polled::Fault(_) => {}
+                Polled::NotSelected | Polled::Refused(_) => return self.sleep_until_polled(thread),
+            }
+            let Ring { endpoint, sq_lease: Some(lease), .. } = &mut self.rings[ring] else {
+                return self.sleep_until_polled(thread);
+            };
+            let (sq, cq, sqpoll) = endpoint.parts();
+            match sqpoll.found_nothing(self.now) {
+                Idle::Spin { until } => {
+                    let spin = until - self.now;
+                    self.rings[ring].spin = Some(spin);
+                    self.threads[thread].remaining = spin;
+                    self.threads[thread].pc -= 1;
+                    return Done::Next;
+                }
+                Idle::SleepNow => match sqpoll.try_sleep(sq, lease, cq) {
+                    TrySleep::Asleep(_ticket) => {
+                        self.log_ring("ring-sleep", ring, Some(thread), None, "");
+                        return self.sleep_until_polled(thread);
+                    }
+                    TrySleep::Running => {}
+                    TrySleep::Stale | TrySleep::Refused(_) => return self.sleep_until_polled(thread),
+                },
+                Idle::Refused(_) => return self.sleep_until_polled(thread),
+            }
+        }
+    }
+
+    /// Whether `thread` is the one that polls `ring`: not its owner, and no second.
+    pub(super) fn may_poll(&mut self, thread: usize, ring: usize) -> bool {
+        let one = &self.rings[ring];
+        let other = one.poller.filter(|poller| *poller != thread);
+        let taken = other.is_some_and(|poller| self.threads[poller].home.is_some());
+        let allowed = self.workload.rings[ring].sqpoll && one.owner != thread && !taken;
+        if allowed {
+            self.rings[ring].poller = Some(thread);
+        } else {
+            self.threads[thread].stats.refusals += 1;
+            self.log_ring("ring-refuse", ring, Some(thread), None, "not-the-poller");
+        }
+        allowed
+    }
+
+    /// A poller with nothing to poll waits to be woken, and then takes the step again.
+    pub(super) fn sleep_until_polled(&mut self, thread: usize) -> Done {
+        self.begin_wait(thread);
+        match self.block(thread, WaitKind::Ring, None) {
+            // It must not wait on what was lent to it, and going round would take no time.
+            Done::Next => Done::Stay(Progress::Exit),
+            blocked @ Done::Stay(_) => {
+                self.threads[thread].pc -= 1;
+                blocked
+            }
+        }
+    }
+
+    /// The owner offers its ring and the poller takes over, if the ring's lease allows it; whether it did.
+    pub(super) fn start_polling(&mut self, thread: usize, ring: usize) -> bool {
+        let Some(accounting) = self.poller_account(thread, ring) else { return false };
+        let spin = self.workload.rings[ring].idle_spin;
+        let one = &mut self.rings[ring];
+        if one.closed {
+            return false;
+        }
+        let (sq, _, sqpoll) = one.endpoint.parts();
+        let Ok(owner) = sq.acquire(SqOwner::Syscall) else { return false };
+        let requested = sqpoll.request_start(sq, &owner, SqpollGrant { accounting, spin });
+        let released = sq.release(owner);
+        if requested != StartRequest::Requested || released.is_err() {
+            return false;
+        }
+        let StartFinish::Running(lease) = sqpoll.finish_start(sq) else {
+            let _rolled_back = sqpoll.fail_start(sq);
+            return false;
+        };
+        one.sq_lease = Some(lease);
+        self.log_ring("ring-start", ring, Some(thread), None, "");
+        if let Some((cpu, _)) = self.place_of(thread) {
+            self.ask_at_end_of_event(cpu);
+        }
+        true
+    }
+
+    /// Who pays for the poller: whom the ring's lease names, if it has one. `None` while that lease is not live.
+    pub(super) fn poller_account(&self, thread: usize, ring: usize) -> Option<AccountingTarget> {
+        let Some(lease) = self.workload.leases.iter().position(|lease| lease.ring == Some(ring)) else {
+            return Some(match self.holds(thread) {
+                Some(context) => AccountingTarget::SchedulingContext(context.who().id()),
+                None => AccountingTarget::SchedulerLedger,
+            });
+        };
+        self.is_lessee(lease, thread).then(|| match self.workload.leases[lease].account {
+            Account::Ledger => AccountingTarget::SchedulerLedger,
+            Account::Context(context) => {
+                let grant = self.grants.named(self.workload, context).start;
+                AccountingTarget::SchedulingContext(self.grants.list[grant].who.id())
+            }
+        })
+    }
+
+    /// The ring goes back to its owner. What the poller has accepted it finishes.
+    pub(in crate::machine) fn stop_polling(&mut self, ring: usize, reason: StopReason) {
+        let one = &mut self.rings[ring];
+        let (sq, _, sqpoll) = one.endpoint.parts();
+        match sqpoll.request_stop(sq, reason) {
+            StopRequest::Refused(_) => return,
+            StopRequest::RolledBack => {}
+            StopRequest::Stopped | StopRequest::AfterService => {
+                let finished = sqpoll.finish_stop(sq);
+                debug_assert_eq!(finished, StopFinish::Syscall, "nobody serves between two events");
+            }
+        }
+        one.sq_lease = None;
+        let why = match reason {
+            StopReason::LeaseRevoked => "lease-ended",
+            StopReason::CapReleased => "released",
+            StopReason::Teardown => "teardown",
+        };
+        let poller = self.rings[ring].poller;
+        self.log_ring("ring-stop", ring, poller, None, why);
+        self.end_spin(ring);
+        self.wake_owner(ring);
+    }
+
+    /// A poller that waits for its ring may begin now.
+    pub(in crate::machine) fn rouse_poller(&mut self, ring: usize) {
+        if let Some(poller) = self.rings[ring].poller
+            && self.threads[poller].wait == Some(WaitKind::Ring)
+            && self.rings[ring].mode() == RingMode::Syscall
+        {
+            self.wake_thread(poller, self.acting);
+        }
+    }
+
+    pub(super) fn wake_submitter(&mut self, ring: usize) {
+        if matches!(self.rings[ring].errand, Errand::Submitting(_)) {
+            self.wake_owner(ring);
+        }
+    }
+}
