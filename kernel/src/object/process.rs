@@ -13,6 +13,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use heapless::{String, Vec as Few};
+use mainspring_abi::ThreadRef;
 use mainspring_abi::ring::CapError;
 use spin::{Mutex, Once};
 
@@ -166,12 +167,15 @@ impl Process {
         true
     }
 
-    /// Threads that belong to it, dead ones perhaps included.
-    pub fn threads(&self) -> impl Iterator<Item = &'static thread::Thread> {
+    /// Threads that belong to it, with their names.
+    pub fn threads(&self) -> impl Iterator<Item = (&'static thread::Thread, ThreadRef)> {
         let index = self.index;
-        (0..thread::MAX_THREADS as u32)
-            .map(thread::slot)
-            .filter(move |thread| thread.process.load(Ordering::Relaxed) == index && thread.home().is_some())
+        (0..thread::MAX_THREADS as u32).map(thread::slot).filter_map(move |thread| {
+            // The name comes first: if the slot changes hands after this, the name is nobody's.
+            let name = thread.name();
+            let belongs = thread.process.load(Ordering::Acquire) == index && thread.home().is_some();
+            (belongs && thread.name() == name).then_some((thread, name))
+        })
     }
 
     /// One thread less. If it was the last one: how the process ended, and who waited for that.
