@@ -13,8 +13,7 @@ mainspring_user::program!(main);
 const GRANTS: &[&str] =
     &["console", "timer", "threads", "control", "processes", "park", "memory", "policy", "info"];
 
-const HELP: &str = "\
-  cpus            what each CPU has done
+const HELP: &str = "  cpus            what each CPU has done
   memory          frames, heap, and allocations where none may be
   objects         processes, threads and timed waits
   run NAME [ARG]  runs a program of the boot image and waits for it
