@@ -60,7 +60,12 @@ enum VirtualMemoryMethod {
   map     @0;   # MemoryRange -> MemoryRange; somewhere if `address` is 0
   unmap   @1;   # MemoryRange; completes when no CPU has the old translations any more
   protect @2;   # MemoryRange; likewise
+  createObject @3;   # MemoryRange (pages) -> Handle: memory that can be granted to others
+  mapObject    @4;   # MapObject -> MemoryRange
+  unmapObject  @5;   # MemoryRange (address); as unmap, for the whole object
 }
+struct MapObject { cap @0 :UInt32; access @1 :Access; }
+# A MemoryObject has no methods of its own: it is mapped through the address space of whoever has it.
 enum Access { read @0; write @1; execute @2; }
 struct MemoryRange { address @0 :UInt64; pages @1 :UInt32; access @2 :Access; }
 

@@ -247,16 +247,28 @@ pub struct Process(u32);
 
 /// Starts a program with the capabilities named, each a name that this process has it under.
 pub fn start(program: &str, arguments: &str, grants: &[&str]) -> Result<Process, CapError> {
+    start_with(program, arguments, grants, &[])
+}
+
+/// Starts a program with capabilities by the names that this process has them under, and others by number.
+pub fn start_with(
+    program: &str,
+    arguments: &str,
+    grants: &[&str],
+    others: &[(&str, u32)],
+) -> Result<Process, CapError> {
     let method = schema::ProcessSpawnerMethod::Spawn as u16;
+    let named = grants.iter().map(|name| (*name, find(name).unwrap_or(0)));
+    let all = named.chain(others.iter().copied());
     with_params::<schema::process_spawn::Owned, _>(
         |mut params| {
             params.set_program(program);
             params.set_arguments(arguments);
-            let mut list = params.init_grants(grants.len() as u32);
-            for (number, name) in (0..).zip(grants) {
+            let mut list = params.init_grants((grants.len() + others.len()) as u32);
+            for (number, (name, cap)) in (0..).zip(all) {
                 let mut grant = list.reborrow().get(number);
-                grant.set_name(*name);
-                grant.set_cap(find(name).unwrap_or(0));
+                grant.set_name(name);
+                grant.set_cap(cap);
             }
         },
         |bytes| {
@@ -322,6 +334,36 @@ pub fn unmap(address: u64, pages: u32) -> Result<(), CapError> {
 /// Changes what pages may be used for.
 pub fn protect(address: u64, pages: u32, access: schema::Access) -> Result<(), CapError> {
     memory(schema::VirtualMemoryMethod::Protect, address, pages, access).map(|_| ())
+}
+
+/// Makes memory that can be granted to others.
+pub fn create_object(pages: u32) -> Result<u32, CapError> {
+    let method = schema::VirtualMemoryMethod::CreateObject as u16;
+    with_params::<schema::memory_range::Owned, _>(
+        |mut params| params.set_pages(pages),
+        |bytes| call_for::<schema::handle::Owned, _>(need("memory"), method, bytes, |made| made.get_cap()),
+    )?
+}
+
+/// Maps a memory object; where.
+pub fn map_object(cap: u32, access: schema::Access) -> Result<u64, CapError> {
+    let method = schema::VirtualMemoryMethod::MapObject as u16;
+    with_params::<schema::map_object::Owned, _>(
+        |mut params| {
+            params.set_cap(cap);
+            params.set_access(access);
+        },
+        |bytes| {
+            call_for::<schema::memory_range::Owned, _>(need("memory"), method, bytes, |made| {
+                made.get_address()
+            })
+        },
+    )?
+}
+
+/// Unmaps the memory object that is mapped at `address`.
+pub fn unmap_object(address: u64) -> Result<(), CapError> {
+    memory(schema::VirtualMemoryMethod::UnmapObject, address, 0, schema::Access::Read).map(|_| ())
 }
 
 /// Sets the calling thread's weight.

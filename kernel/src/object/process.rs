@@ -8,8 +8,9 @@ use super::caps::{Caps, Object};
 use super::inbox::Waiter;
 use super::park::ParkList;
 use super::thread;
-use crate::arch::{AddressSpace, Frame};
+use crate::arch::{AddressSpace, Frame, SharedPages};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use heapless::{String, Vec as Few};
@@ -51,6 +52,15 @@ pub struct State {
     torn_down: bool,
 }
 
+/// What was unmapped and may still be reached.
+#[expect(dead_code, reason = "kept, not looked at")]
+pub enum Limbo {
+    /// Pages of the process's own.
+    Own(Vec<Frame>),
+    /// Pages that others may have too.
+    Shared(Arc<SharedPages>),
+}
+
 /// A slot.
 pub struct Process {
     index: u32,
@@ -64,7 +74,9 @@ pub struct Process {
     /// CPUs that have its page tables loaded, bit by bit.
     pub resident: AtomicU64,
     /// Pages that were unmapped, until every CPU has forgotten them: the flush that each waits for.
-    pub limbo: Mutex<Vec<(u64, Vec<Frame>)>>,
+    pub limbo: Mutex<Vec<(u64, Limbo)>>,
+    /// Pages of memory objects that it made and that somebody still has.
+    pub object_pages: AtomicU64,
     /// Sleeps pending.
     pub sleeps: AtomicU32,
     /// The machine has failed if this one does.
@@ -87,6 +99,7 @@ pub fn init() {
             parks: Mutex::default(),
             resident: AtomicU64::new(0),
             limbo: Mutex::new(Vec::new()),
+            object_pages: AtomicU64::new(0),
             sleeps: AtomicU32::new(0),
             essential: AtomicBool::new(false),
         };
@@ -122,6 +135,7 @@ pub fn allocate(name: &str, space: AddressSpace) -> Result<&'static Process, Cap
         };
         *process.space.lock() = Some(space);
         process.sleeps.store(0, Ordering::Relaxed);
+        process.object_pages.store(0, Ordering::Relaxed);
         process.essential.store(false, Ordering::Relaxed);
         LIVE.fetch_add(1, Ordering::Relaxed);
         return Ok(process);
