@@ -197,7 +197,7 @@ impl Thread {
     pub fn join_until(&self, deadline_ns: u64) -> Result<i32, CapError> {
         let method = schema::ThreadHandleMethod::Join as u16;
         call_with::<schema::deadline::Owned>(self.cap, method, |mut params| {
-            params.set_deadline_ns(deadline_ns)
+            params.set_deadline_ns(deadline_ns);
         })
         .map(|code| code as i32)
     }
@@ -461,6 +461,7 @@ pub struct CpuCounters {
     pub timeouts: u64,
     pub nohz_enter_idle: u64,
     pub shootdowns: u64,
+    pub queued: u64,
 }
 
 /// Reads a CPU's counters.
@@ -483,8 +484,33 @@ pub fn cpu_counters(cpu: u32) -> Result<CpuCounters, CapError> {
                 timeouts: counters.get_timeouts(),
                 nohz_enter_idle: counters.get_nohz_enter_idle(),
                 shootdowns: counters.get_shootdowns(),
+                queued: counters.get_queued(),
             })
         },
+    )?
+}
+
+/// Tells about a thread: its process, its CPU, its state, its weight and what it has used.
+pub fn thread_info<T>(
+    slot: u32,
+    look: impl FnOnce(schema::thread_info::Reader<'_>) -> T,
+) -> Result<T, CapError> {
+    let method = schema::SystemInfoMethod::Thread as u16;
+    with_params::<schema::slot_number::Owned, _>(
+        |mut params| params.set_slot(slot),
+        |bytes| call_for::<schema::thread_info::Owned, _>(need("info"), method, bytes, look),
+    )?
+}
+
+/// Tells about a process: its name, its threads, its pages.
+pub fn process_info<T>(
+    slot: u32,
+    look: impl FnOnce(schema::process_info::Reader<'_>) -> T,
+) -> Result<T, CapError> {
+    let method = schema::SystemInfoMethod::Process as u16;
+    with_params::<schema::slot_number::Owned, _>(
+        |mut params| params.set_slot(slot),
+        |bytes| call_for::<schema::process_info::Owned, _>(need("info"), method, bytes, look),
     )?
 }
 

@@ -88,3 +88,50 @@ fn borrowed(event: &Event) -> EventRef<'_> {
         Event::SetClass(seat, class) => EventRef::SetClass(*seat, *class),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainspring_sched::flight::{MAX_RECORD, Writer, write_event, write_outcome};
+
+    /// A log of timer interrupts that far apart.
+    fn log(cpu: usize, gaps_ns: &[u64], lost: u64) -> Vec<u8> {
+        let id = CpuId::new(cpu).expect("a CPU");
+        let mut body = Vec::new();
+        for gap in gaps_ns {
+            let mut room = [0; MAX_RECORD];
+            let mut writer = Writer::new(&mut room);
+            write_event(&mut writer, id, Nanos::new(*gap), EventRef::RescheduleReceived);
+            write_outcome(&mut writer, Outcome::Done);
+            let len = writer.written();
+            body.extend_from_slice(&room[..len]);
+        }
+        let mut bytes = MARK.to_vec();
+        for number in [cpu as u64, gaps_ns.len() as u64, lost, 1000, body.len() as u64] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend(body);
+        bytes
+    }
+
+    #[test]
+    fn the_logs_of_all_cpus_are_joined_by_time() {
+        let mut bytes = b"firmware speaks first".to_vec();
+        bytes.extend(log(0, &[10, 20, 5], 0));
+        bytes.extend(log(1, &[15, 1], 0));
+        let logs = read(&bytes).expect("two sound logs");
+        let order: Vec<_> = logs.entries.iter().map(|entry| (entry.now.get(), entry.cpu.index())).collect();
+        assert_eq!(order, [(10, 0), (15, 1), (16, 1), (30, 0), (35, 0)]);
+        assert_eq!(logs.end, Nanos::new(1000));
+    }
+
+    #[test]
+    fn half_a_story_is_refused() {
+        assert!(read(b"nothing of ours").is_err());
+        assert!(read(&log(0, &[1], 3)).is_err_and(|what| what.contains("no room for 3 events")));
+        let whole = log(0, &[1, 2], 0);
+        for cut in MARK.len()..whole.len() {
+            assert!(read(&whole[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+}

@@ -85,7 +85,7 @@ fn create_object(call: &Call<'_>) -> Result<Answer, CapError> {
     }
     let process = call.process();
     let object = MemoryObject::new(process.name(), pages)?;
-    let cap = process.state.lock().caps.insert(Object::MemoryObject(Arc::new(object)))?;
+    let cap = process.state.lock().caps.insert(Object::Memory(Arc::new(object)))?;
     with_result::<handle::Owned>(call, |mut result| result.set_cap(cap))
 }
 
@@ -95,7 +95,7 @@ fn map_object(call: &Call<'_>) -> Result<Answer, CapError> {
     })?;
     let process = call.process();
     let found = process.state.lock().caps.find(cap)?;
-    let Object::MemoryObject(object) = found else { return Err(CapError::InvalidCapability) };
+    let Object::Memory(object) = found else { return Err(CapError::InvalidCapability) };
     let pages = object.pages.len() as u64;
     let address = somewhere(call, pages);
     if address + pages * PAGE as u64 > STACKS {

@@ -35,7 +35,7 @@ pub enum Object {
     /// The process's address space.
     VirtualMemory,
     /// Memory that can be mapped by whoever has it.
-    MemoryObject(Arc<MemoryObject>),
+    Memory(Arc<MemoryObject>),
     /// The calling thread's weight and class.
     SchedulingPolicy,
     /// What the machine is.
