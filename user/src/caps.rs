@@ -119,6 +119,20 @@ pub fn sleep(ns: u64) -> Result<(), CapError> {
     sleep_until(now() + ns)
 }
 
+/// Looks every `step_ns` whether `holds`, for at most `limit_ns`; whether it did. What must come true in the long run is
+/// waited for this way: how long that takes is the host's business, on which a virtual CPU may stand still at any time.
+pub fn comes_true(limit_ns: u64, step_ns: u64, mut holds: impl FnMut() -> bool) -> bool {
+    let end = now() + limit_ns;
+    loop {
+        if holds() {
+            return true;
+        }
+        if now() >= end || sleep(step_ns).is_err() {
+            return false;
+        }
+    }
+}
+
 /// Lets others go first, once.
 pub fn yield_now() {
     let _ = client::call(need("control"), schema::ThreadControlMethod::Yield as u16, &[], &mut []);
