@@ -16,6 +16,7 @@ CONFORMANCE = $(CARGO) run --quiet --locked --package mainspring-conformance --
 BUILD_NEEDS := cc:build-essential git:git
 BENCH_NEEDS := valgrind:valgrind
 QEMU_NEEDS := qemu-system-x86_64:qemu-system-x86
+SCHEMA_NEEDS := capnp:capnproto
 
 # The kernel and its programs are a workspace of their own, built below $(OUT)/kernel.
 KERNEL_CARGO = cd kernel && CARGO_TARGET_DIR="$(abspath $(OUT))/kernel" $(CARGO)
@@ -154,7 +155,7 @@ advisories: ## Ask cargo-deny for known vulnerabilities, where it is installed
 	fi
 
 .PHONY: unit
-unit: ## Run all tests of the workspace, documentation tests included
+unit: setup-schema ## Run all tests of the workspace, documentation tests included
 	$(CARGO) test --locked --workspace $(NOT_TESTED:%=--exclude %) --no-run
 	$(CARGO) test --locked --workspace $(NOT_TESTED:%=--exclude %) --quiet
 
@@ -194,7 +195,7 @@ kernel: setup ## Build the kernel and its user programs
 
 .PHONY: kernel-proofs
 kernel-proofs: setup-qemu kernel run-workload ## Run every proof of the kernel under QEMU
-	$(PROOF) $(KERNEL_PROOFS)
+	$(PROOF) --logs "$(OUT)/kernel-logs" $(KERNEL_PROOFS)
 
 .PHONY: run-workload
 run-workload: setup-qemu kernel ## A workload on the kernel, and its flight record replayed in the simulator (FILE=...)
@@ -206,15 +207,18 @@ run-workload: setup-qemu kernel ## A workload on the kernel, and its flight reco
 
 .PHONY: $(KERNEL_PROOFS:%=run-%)
 $(KERNEL_PROOFS:%=run-%): run-%: setup-qemu kernel
-	$(PROOF) --verbose $(if $(CPUS),--cpus $(CPUS)) $(if $(TIMES),--times $(TIMES)) $*
+	$(PROOF) --verbose --logs "$(OUT)/kernel-logs" $(if $(CPUS),--cpus $(CPUS)) $(if $(TIMES),--times $(TIMES)) $*
 
 .PHONY: proofs
 proofs: ## List the proofs; `make run-NAME` runs one (CPUS=4, TIMES=10)
 	$(PROOF) --list
 
+.PHONY: setup-schema
+setup-schema: setup ## Install the compiler of the interfaces, if it is missing
+	$(call install-missing,$(SCHEMA_NEEDS))
+
 .PHONY: schema
-schema: setup ## Generate the code of the capabilities' interfaces anew (needs the capnp compiler)
-	$(call install-missing,capnp:capnproto)
+schema: setup-schema ## Generate the code of the capabilities' interfaces anew (needs the capnp compiler)
 	$(CARGO) run --quiet --locked --package mainspring-schema --example generate
 
 ##@ Measure

@@ -60,7 +60,12 @@ enum VirtualMemoryMethod {
   map     @0;   # MemoryRange -> MemoryRange; somewhere if `address` is 0
   unmap   @1;   # MemoryRange; completes when no CPU has the old translations any more
   protect @2;   # MemoryRange; likewise
+  createObject @3;   # MemoryRange (pages) -> Handle: memory that can be granted to others
+  mapObject    @4;   # MapObject -> MemoryRange
+  unmapObject  @5;   # MemoryRange (address); as unmap, for the whole object
 }
+struct MapObject { cap @0 :UInt32; access @1 :Access; }
+# A MemoryObject has no methods of its own: it is mapped through the address space of whoever has it.
 enum Access { read @0; write @1; execute @2; }
 struct MemoryRange { address @0 :UInt64; pages @1 :UInt32; access @2 :Access; }
 
@@ -81,7 +86,24 @@ struct Snapshot {
 }
 
 # What the machine is and how it is doing. Reads only.
-enum SystemInfoMethod { ringVersions @0; memory @1; objects @2; cpu @3; }   # -> the structs of these names; CpuNumber
+enum SystemInfoMethod {
+  ringVersions @0;   # -> RingVersions
+  memory       @1;   # -> Memory
+  objects      @2;   # -> Objects
+  cpu          @3;   # CpuNumber -> Cpu
+  thread       @4;   # SlotNumber -> ThreadInfo; refused if nobody lives there
+  process      @5;   # SlotNumber -> ProcessInfo; likewise
+}
+struct SlotNumber { slot @0 :UInt32; }
+enum ThreadState { running @0; ready @1; asleep @2; moving @3; }
+struct ThreadInfo {
+  process @0 :UInt32;
+  cpu @1 :UInt32;
+  state @2 :ThreadState;
+  weight @3 :UInt16;
+  runtimeNs @4 :UInt64;
+}
+struct ProcessInfo { name @0 :Text; threads @1 :UInt32; pages @2 :UInt64; }
 struct RingVersions { oldest @0 :UInt32; newest @1 :UInt32; }
 struct Memory { freeFrames @0 :UInt64; totalFrames @1 :UInt64; heapUsed @2 :UInt64; hardPathAllocations @3 :UInt64; }
 struct Objects { cpus @0 :UInt32; threads @1 :UInt32; processes @2 :UInt32; pendingWaits @3 :UInt32; }
@@ -103,4 +125,5 @@ struct Cpu {
   nohzEnterIdle @13 :UInt64;
   deadlineMisses @14 :UInt64;
   shootdowns @15 :UInt64;
+  queued @16 :UInt64;
 }

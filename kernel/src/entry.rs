@@ -6,7 +6,6 @@ use crate::object::inbox::Wait;
 use crate::object::thread::Thread;
 use crate::sched::dispatch::{self, current};
 use crate::sched::{mine, wakeup};
-use core::sync::atomic::Ordering;
 use mainspring_abi::kernel::{self, EXIT_PROCESS, FOREVER, REFUSED};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, kernel::call};
@@ -125,7 +124,7 @@ fn cap_enter(thread: &'static Thread, min: u64, timeout: u64) {
 
 /// The last thing before user mode: nobody who was told to end goes on, and the timer is set.
 fn leave() {
-    while current().killed.load(Ordering::Acquire) {
+    while current().is_killed() {
         dispatch::exit_thread(current(), kernel::KILLED);
     }
     let here = mine();

@@ -119,6 +119,20 @@ pub fn sleep(ns: u64) -> Result<(), CapError> {
     sleep_until(now() + ns)
 }
 
+/// Looks every `step_ns` whether `holds`, for at most `limit_ns`; whether it did. What must come true in the long run is
+/// waited for this way: how long that takes is the host's business, on which a virtual CPU may stand still at any time.
+pub fn comes_true(limit_ns: u64, step_ns: u64, mut holds: impl FnMut() -> bool) -> bool {
+    let end = now() + limit_ns;
+    loop {
+        if holds() {
+            return true;
+        }
+        if now() >= end || sleep(step_ns).is_err() {
+            return false;
+        }
+    }
+}
+
 /// Lets others go first, once.
 pub fn yield_now() {
     let _ = client::call(need("control"), schema::ThreadControlMethod::Yield as u16, &[], &mut []);
@@ -197,7 +211,7 @@ impl Thread {
     pub fn join_until(&self, deadline_ns: u64) -> Result<i32, CapError> {
         let method = schema::ThreadHandleMethod::Join as u16;
         call_with::<schema::deadline::Owned>(self.cap, method, |mut params| {
-            params.set_deadline_ns(deadline_ns)
+            params.set_deadline_ns(deadline_ns);
         })
         .map(|code| code as i32)
     }
@@ -247,16 +261,28 @@ pub struct Process(u32);
 
 /// Starts a program with the capabilities named, each a name that this process has it under.
 pub fn start(program: &str, arguments: &str, grants: &[&str]) -> Result<Process, CapError> {
+    start_with(program, arguments, grants, &[])
+}
+
+/// Starts a program with capabilities by the names that this process has them under, and others by number.
+pub fn start_with(
+    program: &str,
+    arguments: &str,
+    grants: &[&str],
+    others: &[(&str, u32)],
+) -> Result<Process, CapError> {
     let method = schema::ProcessSpawnerMethod::Spawn as u16;
+    let named = grants.iter().map(|name| (*name, find(name).unwrap_or(0)));
+    let all = named.chain(others.iter().copied());
     with_params::<schema::process_spawn::Owned, _>(
         |mut params| {
             params.set_program(program);
             params.set_arguments(arguments);
-            let mut list = params.init_grants(grants.len() as u32);
-            for (number, name) in (0..).zip(grants) {
+            let mut list = params.init_grants((grants.len() + others.len()) as u32);
+            for (number, (name, cap)) in (0..).zip(all) {
                 let mut grant = list.reborrow().get(number);
-                grant.set_name(*name);
-                grant.set_cap(find(name).unwrap_or(0));
+                grant.set_name(name);
+                grant.set_cap(cap);
             }
         },
         |bytes| {
@@ -322,6 +348,36 @@ pub fn unmap(address: u64, pages: u32) -> Result<(), CapError> {
 /// Changes what pages may be used for.
 pub fn protect(address: u64, pages: u32, access: schema::Access) -> Result<(), CapError> {
     memory(schema::VirtualMemoryMethod::Protect, address, pages, access).map(|_| ())
+}
+
+/// Makes memory that can be granted to others.
+pub fn create_object(pages: u32) -> Result<u32, CapError> {
+    let method = schema::VirtualMemoryMethod::CreateObject as u16;
+    with_params::<schema::memory_range::Owned, _>(
+        |mut params| params.set_pages(pages),
+        |bytes| call_for::<schema::handle::Owned, _>(need("memory"), method, bytes, |made| made.get_cap()),
+    )?
+}
+
+/// Maps a memory object; where.
+pub fn map_object(cap: u32, access: schema::Access) -> Result<u64, CapError> {
+    let method = schema::VirtualMemoryMethod::MapObject as u16;
+    with_params::<schema::map_object::Owned, _>(
+        |mut params| {
+            params.set_cap(cap);
+            params.set_access(access);
+        },
+        |bytes| {
+            call_for::<schema::memory_range::Owned, _>(need("memory"), method, bytes, |made| {
+                made.get_address()
+            })
+        },
+    )?
+}
+
+/// Unmaps the memory object that is mapped at `address`.
+pub fn unmap_object(address: u64) -> Result<(), CapError> {
+    memory(schema::VirtualMemoryMethod::UnmapObject, address, 0, schema::Access::Read).map(|_| ())
 }
 
 /// Sets the calling thread's weight.
@@ -419,6 +475,7 @@ pub struct CpuCounters {
     pub timeouts: u64,
     pub nohz_enter_idle: u64,
     pub shootdowns: u64,
+    pub queued: u64,
 }
 
 /// Reads a CPU's counters.
@@ -441,8 +498,33 @@ pub fn cpu_counters(cpu: u32) -> Result<CpuCounters, CapError> {
                 timeouts: counters.get_timeouts(),
                 nohz_enter_idle: counters.get_nohz_enter_idle(),
                 shootdowns: counters.get_shootdowns(),
+                queued: counters.get_queued(),
             })
         },
+    )?
+}
+
+/// Tells about a thread: its process, its CPU, its state, its weight and what it has used.
+pub fn thread_info<T>(
+    slot: u32,
+    look: impl FnOnce(schema::thread_info::Reader<'_>) -> T,
+) -> Result<T, CapError> {
+    let method = schema::SystemInfoMethod::Thread as u16;
+    with_params::<schema::slot_number::Owned, _>(
+        |mut params| params.set_slot(slot),
+        |bytes| call_for::<schema::thread_info::Owned, _>(need("info"), method, bytes, look),
+    )?
+}
+
+/// Tells about a process: its name, its threads, its pages.
+pub fn process_info<T>(
+    slot: u32,
+    look: impl FnOnce(schema::process_info::Reader<'_>) -> T,
+) -> Result<T, CapError> {
+    let method = schema::SystemInfoMethod::Process as u16;
+    with_params::<schema::slot_number::Owned, _>(
+        |mut params| params.set_slot(slot),
+        |bytes| call_for::<schema::process_info::Owned, _>(need("info"), method, bytes, look),
     )?
 }
 

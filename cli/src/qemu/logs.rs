@@ -68,3 +68,53 @@ pub fn write(mut recorder: Recorder<'_>, logs: &Logs, digest: &str) -> io::Resul
     }
     recorder.close(logs.end, digest)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainspring_sched::flight::{EventRef, Room, Writer, write_event, write_outcome};
+
+    /// A log of timer interrupts that far apart.
+    fn log(cpu: usize, gaps_ns: &[u64], lost: u64) -> Vec<u8> {
+        let id = CpuId::new(cpu).expect("a CPU");
+        let mut body = Vec::new();
+        let mut now = Nanos::ZERO;
+        for gap in gaps_ns {
+            let mut room: Room = [0; size_of::<Room>()];
+            let mut writer = Writer::new(&mut room);
+            let before = now;
+            now += Nanos::new(*gap);
+            write_event(&mut writer, id, before, now, EventRef::RescheduleReceived);
+            write_outcome(&mut writer, now, Outcome::Done);
+            let len = writer.written();
+            body.extend_from_slice(&room[..len]);
+        }
+        let mut bytes = MARK.to_vec();
+        for number in [cpu as u64, gaps_ns.len() as u64, lost, 1000, body.len() as u64] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend(body);
+        bytes
+    }
+
+    #[test]
+    fn the_logs_of_all_cpus_are_joined_by_time() {
+        let mut bytes = b"firmware speaks first".to_vec();
+        bytes.extend(log(0, &[10, 20, 5], 0));
+        bytes.extend(log(1, &[15, 1], 0));
+        let logs = read(&bytes).expect("two sound logs");
+        let order: Vec<_> = logs.entries.iter().map(|entry| (entry.now.get(), entry.cpu.index())).collect();
+        assert_eq!(order, [(10, 0), (15, 1), (16, 1), (30, 0), (35, 0)]);
+        assert_eq!(logs.end, Nanos::new(1000));
+    }
+
+    #[test]
+    fn half_a_story_is_refused() {
+        assert!(read(b"nothing of ours").is_err());
+        assert!(read(&log(0, &[1], 3)).is_err_and(|what| what.contains("no room for 3 events")));
+        let whole = log(0, &[1, 2], 0);
+        for cut in MARK.len()..whole.len() {
+            assert!(read(&whole[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+}

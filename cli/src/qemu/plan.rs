@@ -158,3 +158,54 @@ fn encoded(one: &Step) -> Result<[u64; 4], String> {
         | Step::Poll(_) => return Err(format!("a step that the kernel does not know yet: {one:?}")),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainspring_abi::plan::{HEADER_WORDS, STEP_WORDS, TABLE_WORDS};
+
+    fn workload(text: &str) -> Workload {
+        mainspring_workload::parse("test.toml", text).expect("the test's workload is one")
+    }
+
+    fn words(bytes: &[u8]) -> Vec<u64> {
+        bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect()
+    }
+
+    #[test]
+    fn a_plan_has_a_table_per_thread_table_and_four_words_per_step() {
+        let workload = workload(
+            r#"
+            [machine]
+            cpus = 2
+            duration = "50ms"
+            [[thread]]
+            name = "a"
+            count = 3
+            weight = 128
+            cpus = [1]
+            program = ["run 1ms..2ms", "call shop 5ms", "unpark b", "yield"]
+            [[thread]]
+            name = "b"
+            program = ["recv shop", "reply", "park"]
+            "#,
+        );
+        let plan = words(&encode(&workload, 7).expect("the kernel can do that"));
+        assert_eq!(plan[..HEADER_WORDS], [MAGIC, 50_000_000, 7, 2]);
+        assert_eq!(plan[HEADER_WORDS..HEADER_WORDS + TABLE_WORDS], [3, 128, 1, 0, 0b10, 0, 0, NONE, 4]);
+        let steps = HEADER_WORDS + TABLE_WORDS;
+        assert_eq!(plan[steps..steps + STEP_WORDS], [step::RUN, 1_000_000, 2_000_000, 0]);
+        assert_eq!(plan[steps + STEP_WORDS..steps + 2 * STEP_WORDS], [step::CALL, 0, 5_000_000, 5_000_000]);
+        assert_eq!(plan[steps + 2 * STEP_WORDS..steps + 3 * STEP_WORDS], [step::UNPARK, 1, NONE, 0]);
+        assert_eq!(plan.len(), HEADER_WORDS + 2 * TABLE_WORDS + 7 * STEP_WORDS);
+        assert!(manifest(&workload, 1000).contains("call:0,serve:0"));
+    }
+
+    #[test]
+    fn what_the_kernel_cannot_do_is_refused_with_its_limit() {
+        let many = workload("[[thread]]\nname = \"a\"\ncount = 101\nprogram = [\"yield\", \"run 1ms\"]\n");
+        assert!(encode(&many, 0).is_err_and(|what| what.contains("room for 100")));
+        let wide = workload("[machine]\ncpus = 17\n[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n");
+        assert!(encode(&wide, 0).is_err_and(|what| what.contains("at most 16")));
+    }
+}

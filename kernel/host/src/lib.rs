@@ -1,5 +1,6 @@
 //! The kernel from the host's side: boot images, QEMU, and the proofs that run in it.
 
+pub mod baseline;
 pub mod image;
 pub mod proof;
 pub mod qemu;

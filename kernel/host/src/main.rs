@@ -1,24 +1,30 @@
 //! `kernel-proof NAME...`: runs proofs of the kernel under QEMU.
 
+use mainspring_machine::baseline;
 use mainspring_machine::proof::{self, PROOFS, Proof};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::{fs, io};
 
 const HELP: &str = "\
-usage: kernel-proof [--verbose] [--cpus N] [--times N] NAME...
+usage: kernel-proof [--verbose] [--cpus N] [--times N] [--logs DIR] NAME...
        kernel-proof --list
 
 Each proof boots the kernel under QEMU, waits for its markers, and fails if one is missing,
-if the machine ends badly, or if its time is over. `all` stands for all of them.";
+if the machine ends badly, or if its time is over. `all` stands for all of them.
+With --logs the raw serial output of each is kept; that of thread-scale beside the same work
+on the host's own threads.";
 
 struct Options {
     verbose: bool,
     cpus: Option<u32>,
     times: u32,
+    logs: Option<PathBuf>,
     proofs: Vec<&'static Proof>,
 }
 
 fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
-    let mut options = Options { verbose: false, cpus: None, times: 1, proofs: Vec::new() };
+    let mut options = Options { verbose: false, cpus: None, times: 1, logs: None, proofs: Vec::new() };
     let mut arguments = arguments.peekable();
     while let Some(word) = arguments.next() {
         let mut number = || {
@@ -33,6 +39,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Options>, Str
             "--verbose" | "-v" => options.verbose = true,
             "--cpus" => options.cpus = Some(number()?),
             "--times" => options.times = number()?,
+            "--logs" => options.logs = Some(arguments.next().ok_or("--logs needs a folder")?.into()),
             "all" => options.proofs.extend(PROOFS),
             name => options
                 .proofs
@@ -40,6 +47,20 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Options>, Str
         }
     }
     if options.proofs.is_empty() { Err("which proof? see --list".to_owned()) } else { Ok(Some(options)) }
+}
+
+/// Keeps the raw output of a proof, and what belongs beside it.
+fn keep(folder: &Path, proof: &Proof, cpus: u32, serial: &[String]) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join(format!("{}-{cpus}.log", proof.name)), serial.join("\n") + "\n")?;
+    if proof.name == "thread-scale" {
+        let linux = baseline::run();
+        for line in serial.iter().filter(|line| line.starts_with("scale: threads")).chain(&linux) {
+            println!("    {line}");
+        }
+        fs::write(folder.join("thread-scale-linux.log"), linux.join("\n") + "\n")?;
+    }
+    Ok(())
 }
 
 fn main() -> ExitCode {
@@ -69,6 +90,12 @@ fn main() -> ExitCode {
                 };
                 match proof.run(cpus, shown) {
                     Ok(run) => {
+                        if let Some(folder) = &options.logs
+                            && let Err(error) = keep(folder, proof, cpus, &run.serial)
+                        {
+                            eprintln!("kernel-proof: {}: {error}", folder.display());
+                            return ExitCode::from(2);
+                        }
                         passes += 1;
                         println!("ok    {:<28} {cpus} CPUs {:>6} ms", proof.name, run.took.as_millis());
                     }

@@ -119,6 +119,7 @@ pub const PROOFS: &[Proof] = &[
             "spawn: child=timer-smoke code=0",
             "spawn: child=timer-flood code=0",
             "spawn: child=thread-lifecycle code=0",
+            "spawn: shared_memory=ok",
             "spawn: cleanup=ok",
             "kernel: status=ok",
         ],

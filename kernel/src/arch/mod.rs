@@ -28,7 +28,7 @@ pub use clock::now;
 pub use context::{Context, ContextCell, USER_END};
 pub use frames::{Frame, PAGE, free_frames, total_frames};
 pub use heap::allocations;
-pub use paging::{AddressSpace, Flags, MapError};
+pub use paging::{AddressSpace, Flags, MapError, SharedPages};
 pub use ports::{ExitCode, Serial, exit, record_out};
 pub use ring_page::{RingMemory, ring_memory};
 pub use traps::Trap;

@@ -212,11 +212,37 @@ pub(super) fn kernel_stack(number: usize, bytes: usize) -> u64 {
     base + (PAGE + bytes) as u64
 }
 
+/// Pages that several address spaces can map, for as long as anybody has the value.
+#[derive(Debug)]
+pub struct SharedPages {
+    frames: Vec<Frame>,
+}
+
+impl SharedPages {
+    /// Cleared pages, if there are so many.
+    #[must_use]
+    pub fn new(pages: usize) -> Option<Self> {
+        let mut frames = Vec::new();
+        frames.try_reserve_exact(pages).ok()?;
+        for _ in 0..pages {
+            frames.push(Frame::new()?);
+        }
+        Some(Self { frames })
+    }
+
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+}
+
 /// A process's page tables. All changes go through `&mut`, so whoever guards the value guards the tables.
 #[derive(Debug)]
 pub struct AddressSpace {
     root: u64,
     rings: Vec<(u64, Arc<RingMemory>)>,
+    shared: Vec<(u64, Arc<SharedPages>)>,
     pages: u64,
 }
 
@@ -229,7 +255,7 @@ impl AddressSpace {
             // SAFETY: the new table is ours; the kernel's top level does not change.
             unsafe { *entry(root, index) = *entry(kernel, index) };
         }
-        Ok(Self { root, rings: Vec::new(), pages: 0 })
+        Ok(Self { root, rings: Vec::new(), shared: Vec::new(), pages: 0 })
     }
 
     /// What a CPU loads to run in it. Whoever keeps it must not load it after the address space is dropped.
@@ -279,6 +305,43 @@ impl AddressSpace {
         }
         self.rings.push((address, ring));
         Ok(())
+    }
+
+    /// Maps all of `pages` from `address` on. They stay shared, and are kept as long as they are mapped.
+    pub fn map_shared(
+        &mut self,
+        address: u64,
+        pages: Arc<SharedPages>,
+        flags: Flags,
+    ) -> Result<(), MapError> {
+        self.shared.try_reserve(1).map_err(|_| MapError::NoMemory)?;
+        let at = |number: usize| address + (number * PAGE) as u64;
+        for number in 0..pages.len() {
+            // SAFETY: the slot belongs to these tables.
+            if unsafe { *self.slot(at(number))? } & PRESENT != 0 {
+                return Err(MapError::Occupied);
+            }
+        }
+        for (number, frame) in pages.frames.iter().enumerate() {
+            let slot = self.slot(at(number))?;
+            // SAFETY: as above; the pages live as long as `shared` has them.
+            unsafe { *slot = frame.address() | flags.bits() | SHARED };
+        }
+        self.shared.push((address, pages));
+        Ok(())
+    }
+
+    /// Takes out what [`AddressSpace::map_shared`] mapped at `address`. Keep it until no CPU has its translations.
+    pub fn unmap_shared(&mut self, address: u64) -> Option<Arc<SharedPages>> {
+        let at = self.shared.iter().position(|(mapped, _)| *mapped == address)?;
+        let (_, pages) = self.shared.swap_remove(at);
+        for number in 0..pages.len() {
+            if let Ok(slot) = self.slot(address + (number * PAGE) as u64) {
+                // SAFETY: the slot belongs to these tables.
+                unsafe { *slot = 0 };
+            }
+        }
+        Some(pages)
     }
 
     /// Takes the page at `address` out. Other CPUs may still have its translation: keep the frame until they do not.

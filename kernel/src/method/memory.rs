@@ -3,14 +3,17 @@
 use super::message::{with_params, with_result};
 use super::{Answer, Call};
 use crate::arch::{Flags, Frame, MapError, PAGE};
+use crate::object::caps::Object;
 use crate::object::inbox::Awaits;
-use crate::object::process::PAGES;
+use crate::object::memory::MemoryObject;
+use crate::object::process::{Limbo, PAGES};
 use crate::sched::dispatch;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use mainspring_abi::Nanos;
 use mainspring_abi::kernel::{MAPPINGS, STACKS};
 use mainspring_abi::ring::CapError;
-use mainspring_schema::{Access, VirtualMemoryMethod, memory_range};
+use mainspring_schema::{Access, VirtualMemoryMethod, handle, map_object, memory_range};
 
 /// Pages that one request may name.
 const MOST: u32 = 8192;
@@ -30,22 +33,21 @@ impl Range {
 pub fn virtual_memory(call: &mut Call<'_>) -> Result<Answer, CapError> {
     let method =
         VirtualMemoryMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)?;
+    match method {
+        VirtualMemoryMethod::CreateObject => return create_object(call),
+        VirtualMemoryMethod::MapObject => return map_object(call),
+        VirtualMemoryMethod::UnmapObject => return unmap_object(call),
+        VirtualMemoryMethod::Map | VirtualMemoryMethod::Unmap | VirtualMemoryMethod::Protect => {}
+    }
     let mut range = with_params::<memory_range::Owned, _>(call, |params| {
-        let flags = match params.get_access().map_err(|_| CapError::InvalidParameter)? {
-            Access::Read => Flags::Read,
-            Access::Write => Flags::Write,
-            Access::Execute => Flags::Execute,
-        };
+        let flags = flags_of(params.get_access())?;
         Ok(Range { address: params.get_address(), pages: params.get_pages(), flags })
     })?;
     if range.pages == 0 || range.pages > MOST {
         return Err(CapError::InvalidParameter);
     }
     if method == VirtualMemoryMethod::Map && range.address == 0 {
-        let mut state = call.process().state.lock();
-        range.address = state.next_mapping;
-        // A page between two mappings is never mapped: running over one is a fault.
-        state.next_mapping += (u64::from(range.pages) + 1) * PAGE as u64;
+        range.address = somewhere(call, u64::from(range.pages));
     }
     let end = range.address.checked_add(u64::from(range.pages) * PAGE as u64).ok_or(CapError::BadAddress)?;
     if !range.address.is_multiple_of(PAGE as u64) || range.address < MAPPINGS || end > STACKS {
@@ -55,7 +57,67 @@ pub fn virtual_memory(call: &mut Call<'_>) -> Result<Answer, CapError> {
         VirtualMemoryMethod::Map => map(call, &range),
         VirtualMemoryMethod::Unmap => unmap(call, &range),
         VirtualMemoryMethod::Protect => protect(call, &range),
+        _ => Err(CapError::NoSuchMethod),
     }
+}
+
+fn flags_of(access: Result<Access, capnp::NotInSchema>) -> Result<Flags, CapError> {
+    Ok(match access.map_err(|_| CapError::InvalidParameter)? {
+        Access::Read => Flags::Read,
+        Access::Write => Flags::Write,
+        Access::Execute => Flags::Execute,
+    })
+}
+
+/// An address for so many pages that nobody else gets. A page between two mappings is never mapped: running over one is a
+/// fault.
+fn somewhere(call: &Call<'_>, pages: u64) -> u64 {
+    let mut state = call.process().state.lock();
+    let address = state.next_mapping;
+    state.next_mapping += (pages + 1) * PAGE as u64;
+    address
+}
+
+fn create_object(call: &Call<'_>) -> Result<Answer, CapError> {
+    let pages = with_params::<memory_range::Owned, _>(call, |params| Ok(params.get_pages()))?;
+    if pages == 0 || pages > MOST {
+        return Err(CapError::InvalidParameter);
+    }
+    let process = call.process();
+    let object = MemoryObject::new(process.name(), pages)?;
+    let cap = process.state.lock().caps.insert(Object::Memory(Arc::new(object)))?;
+    with_result::<handle::Owned>(call, |mut result| result.set_cap(cap))
+}
+
+fn map_object(call: &Call<'_>) -> Result<Answer, CapError> {
+    let (cap, flags) = with_params::<map_object::Owned, _>(call, |params| {
+        Ok((params.get_cap(), flags_of(params.get_access())?))
+    })?;
+    let process = call.process();
+    let found = process.state.lock().caps.find(cap)?;
+    let Object::Memory(object) = found else { return Err(CapError::InvalidCapability) };
+    let pages = object.pages.len() as u64;
+    let address = somewhere(call, pages);
+    if address + pages * PAGE as u64 > STACKS {
+        return Err(CapError::NoMemory);
+    }
+    let mapped = process.with_space(|space| space.map_shared(address, object.pages.clone(), flags))?;
+    mapped
+        .map_err(|why| if why == MapError::NoMemory { CapError::NoMemory } else { CapError::BadAddress })?;
+    with_result::<memory_range::Owned>(call, |mut result| {
+        result.set_address(address);
+        result.set_pages(pages as u32);
+    })
+}
+
+fn unmap_object(call: &mut Call<'_>) -> Result<Answer, CapError> {
+    let address = with_params::<memory_range::Owned, _>(call, |params| Ok(params.get_address()))?;
+    let process = call.process();
+    process.limbo.lock().try_reserve(1).map_err(|_| CapError::NoMemory)?;
+    let pages = process.with_space(|space| space.unmap_shared(address))?.ok_or(CapError::BadAddress)?;
+    let generation = dispatch::shoot_down(process);
+    process.limbo.lock().push((generation, Limbo::Shared(pages)));
+    wait_for_flush(call, generation)
 }
 
 fn map(call: &Call<'_>, range: &Range) -> Result<Answer, CapError> {
@@ -105,7 +167,7 @@ fn unmap(call: &mut Call<'_>, range: &Range) -> Result<Answer, CapError> {
         Ok(())
     })??;
     let generation = dispatch::shoot_down(process);
-    process.limbo.lock().push((generation, frames));
+    process.limbo.lock().push((generation, Limbo::Own(frames)));
     wait_for_flush(call, generation)
 }
 

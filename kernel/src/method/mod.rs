@@ -128,7 +128,7 @@ fn check_version(queue: &Queue) -> Result<(), CapError> {
 fn handle(thread: &'static Thread, request: CapSqeV2, place: CqPlace, turn: &mut Turn) {
     let previous = if turn.failed { Previous::Failed } else { Previous::Completed };
     let object = find(thread, &request);
-    let method = MethodTraits { realtime_safe: is_realtime_safe(object, &request), reorder_safe: false };
+    let method = MethodTraits { realtime_safe: is_realtime_safe(&object, &request), reorder_safe: false };
     let verdict =
         at_dispatch(&request, &AtDispatch { now: arch::now(), method, budget: Budget::Available, previous });
     let mut call = Call { thread, request, turn, place: Some(place) };
@@ -158,7 +158,7 @@ fn find(thread: &Thread, request: &CapSqeV2) -> Result<Option<Object>, CapError>
 }
 
 /// Methods that never block, allocate or fault.
-fn is_realtime_safe(object: Result<Option<Object>, CapError>, request: &CapSqeV2) -> bool {
+fn is_realtime_safe(object: &Result<Option<Object>, CapError>, request: &CapSqeV2) -> bool {
     match object {
         Ok(None) => true,
         Ok(Some(Object::Timer)) => request.v1.method_id == 0,

@@ -131,7 +131,7 @@ fn tell(process: &Process, program: &Program<'_>) -> Result<(), CapError> {
     write(20, &(program.arguments.len() as u32).to_le_bytes());
     write(24, &(program.data.len() as u64).to_le_bytes());
     for (number, (name, object)) in program.grants.iter().enumerate() {
-        let cap = process.state.lock().caps.insert(*object)?;
+        let cap = process.state.lock().caps.insert(object.clone())?;
         if let Object::ThreadHandle(_) | Object::ProcessHandle(_) = object {
             // A handle counts who can ask; those of others are not for passing on.
             return Err(CapError::InvalidParameter);

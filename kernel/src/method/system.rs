@@ -9,10 +9,53 @@ use crate::{arch, log};
 use core::sync::atomic::Ordering;
 use mainspring_abi::Nanos;
 use mainspring_abi::ring::{ABI_VERSION_MAX, ABI_VERSION_MIN, CapError};
+use mainspring_sched::State;
+use mainspring_schema as schema;
 use mainspring_schema::{
     ConsoleMethod, SystemInfoMethod, TimerMethod, cpu, cpu_number, memory, objects, ring_versions, timer_now,
     timer_sleep,
 };
+
+fn slot_number(call: &Call<'_>, most: usize) -> Result<u32, CapError> {
+    let slot = with_params::<schema::slot_number::Owned, _>(call, |params| Ok(params.get_slot()))?;
+    if (slot as usize) < most { Ok(slot) } else { Err(CapError::InvalidParameter) }
+}
+
+fn thread_info(call: &Call<'_>) -> Result<Answer, CapError> {
+    let thread = thread::slot(slot_number(call, thread::MAX_THREADS)?);
+    let (cpu, seat) = thread.home().ok_or(CapError::NotFound)?;
+    let core = lane(cpu).lock();
+    let state = match core.cpu().state(seat) {
+        Ok(State::Running) => schema::ThreadState::Running,
+        Ok(State::Queued | State::Direct | State::Held | State::Throttled) => schema::ThreadState::Ready,
+        Ok(State::Asleep(_)) => schema::ThreadState::Asleep,
+        Err(_) => schema::ThreadState::Moving,
+    };
+    let account =
+        core.cpu().entity(seat).map(|entity| (entity.weight().get(), entity.account().runtime().get()));
+    drop(core);
+    let (weight, runtime) = account.unwrap_or((0, 0));
+    with_result::<schema::thread_info::Owned>(call, |mut result| {
+        result.set_process(thread.process.load(Ordering::Relaxed));
+        result.set_cpu(cpu as u32);
+        result.set_state(state);
+        result.set_weight(weight);
+        result.set_runtime_ns(runtime);
+    })
+}
+
+fn process_info(call: &Call<'_>) -> Result<Answer, CapError> {
+    let process = process::slot(slot_number(call, process::MAX_PROCESSES)?);
+    let state = process.state.lock();
+    let (name, threads) = (state.name.clone(), state.live);
+    drop(state);
+    let pages = process.with_space(|space| space.pages()).map_err(|_| CapError::NotFound)?;
+    with_result::<schema::process_info::Owned>(call, |mut result| {
+        result.set_name(name.as_str());
+        result.set_threads(threads);
+        result.set_pages(pages);
+    })
+}
 
 /// The longest piece that a program prints at once, so that the line is not held for long.
 const LINE: usize = 256;
@@ -95,6 +138,7 @@ pub fn info(call: &Call<'_>) -> Result<Answer, CapError> {
             let core = lane.lock();
             let (now, counters) = (arch::now(), core.cpu().telemetry().clone());
             let (idle, busy) = (core.cpu().idle_time(now), core.cpu().charged_time());
+            let queued = core.cpu().queued() as u64;
             drop(core);
             with_result::<cpu::Owned>(call, |mut result| {
                 result.set_timer_interrupts(counters.timer_interrupts);
@@ -113,7 +157,10 @@ pub fn info(call: &Call<'_>) -> Result<Answer, CapError> {
                 result.set_nohz_enter_idle(counters.nohz_enter_idle);
                 result.set_deadline_misses(counters.oneshot_deadline_misses);
                 result.set_shootdowns(lane.flushes());
+                result.set_queued(queued);
             })
         }
+        SystemInfoMethod::Thread => thread_info(call),
+        SystemInfoMethod::Process => process_info(call),
     }
 }

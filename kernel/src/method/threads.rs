@@ -7,7 +7,7 @@ use crate::object::caps::Object;
 use crate::object::inbox::Awaits;
 use crate::object::process::{Process, THREADS};
 use crate::object::thread;
-use crate::sched::{mine, wakeup};
+use crate::sched::{dispatch, mine, wakeup};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use mainspring_abi::kernel::{
@@ -129,6 +129,10 @@ fn create_in(
         let _nothing = thread.inbox.lock().close(name);
         thread.abandon();
         return Err(code);
+    }
+    // Whoever ends the process tells the threads that it finds. This one was not to be found until just now.
+    if process.state.lock().ending.is_some() {
+        dispatch::kill(thread, name);
     }
     Ok(name)
 }

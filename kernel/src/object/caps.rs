@@ -1,6 +1,8 @@
 //! A process's capabilities: numbers that mean something in its own table only.
 
 use super::ProcessRef;
+use super::memory::MemoryObject;
+use alloc::sync::Arc;
 use mainspring_abi::ThreadRef;
 use mainspring_abi::ring::CapError;
 
@@ -8,7 +10,7 @@ use mainspring_abi::ring::CapError;
 pub const CAPS: usize = 128;
 
 /// What a capability is of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum Object {
     /// The serial console.
     Console,
@@ -32,6 +34,8 @@ pub enum Object {
     EndpointServe(u32),
     /// The process's address space.
     VirtualMemory,
+    /// Memory that can be mapped by whoever has it.
+    Memory(Arc<MemoryObject>),
     /// The calling thread's weight and class.
     SchedulingPolicy,
     /// What the machine is.
@@ -40,7 +44,7 @@ pub enum Object {
     Reserved,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Slot {
     generation: u16,
     object: Option<Object>,
@@ -54,7 +58,7 @@ pub struct Caps {
 
 impl Default for Caps {
     fn default() -> Self {
-        Self { slots: [Slot { generation: 1, object: None }; CAPS] }
+        Self { slots: [const { Slot { generation: 1, object: None } }; CAPS] }
     }
 }
 
@@ -65,7 +69,7 @@ impl Caps {
         if u32::from(slot.generation) != cap >> 16 {
             return Err(CapError::InvalidCapability);
         }
-        slot.object.ok_or(CapError::InvalidCapability)
+        slot.object.clone().ok_or(CapError::InvalidCapability)
     }
 
     /// A number for `object`.
@@ -79,7 +83,7 @@ impl Caps {
 
     /// Gives a number that was set aside its object.
     pub fn fulfil(&mut self, cap: u32, object: Object) {
-        if self.find(cap) == Ok(Object::Reserved) {
+        if matches!(self.find(cap), Ok(Object::Reserved)) {
             self.slots[(cap & 0xffff) as usize].object = Some(object);
         }
     }

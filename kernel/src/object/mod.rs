@@ -8,6 +8,7 @@
 pub mod caps;
 pub mod endpoint;
 pub mod inbox;
+pub mod memory;
 pub mod park;
 pub mod process;
 pub mod thread;

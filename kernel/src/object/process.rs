@@ -8,11 +8,13 @@ use super::caps::{Caps, Object};
 use super::inbox::Waiter;
 use super::park::ParkList;
 use super::thread;
-use crate::arch::{AddressSpace, Frame};
+use crate::arch::{AddressSpace, Frame, SharedPages};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use heapless::{String, Vec as Few};
+use mainspring_abi::ThreadRef;
 use mainspring_abi::ring::CapError;
 use spin::{Mutex, Once};
 
@@ -50,6 +52,15 @@ pub struct State {
     torn_down: bool,
 }
 
+/// What was unmapped and may still be reached.
+#[expect(dead_code, reason = "kept, not looked at")]
+pub enum Limbo {
+    /// Pages of the process's own.
+    Own(Vec<Frame>),
+    /// Pages that others may have too.
+    Shared(Arc<SharedPages>),
+}
+
 /// A slot.
 pub struct Process {
     index: u32,
@@ -63,7 +74,9 @@ pub struct Process {
     /// CPUs that have its page tables loaded, bit by bit.
     pub resident: AtomicU64,
     /// Pages that were unmapped, until every CPU has forgotten them: the flush that each waits for.
-    pub limbo: Mutex<Vec<(u64, Vec<Frame>)>>,
+    pub limbo: Mutex<Vec<(u64, Limbo)>>,
+    /// Pages of memory objects that it made and that somebody still has.
+    pub object_pages: AtomicU64,
     /// Sleeps pending.
     pub sleeps: AtomicU32,
     /// The machine has failed if this one does.
@@ -86,6 +99,7 @@ pub fn init() {
             parks: Mutex::default(),
             resident: AtomicU64::new(0),
             limbo: Mutex::new(Vec::new()),
+            object_pages: AtomicU64::new(0),
             sleeps: AtomicU32::new(0),
             essential: AtomicBool::new(false),
         };
@@ -121,6 +135,7 @@ pub fn allocate(name: &str, space: AddressSpace) -> Result<&'static Process, Cap
         };
         *process.space.lock() = Some(space);
         process.sleeps.store(0, Ordering::Relaxed);
+        process.object_pages.store(0, Ordering::Relaxed);
         process.essential.store(false, Ordering::Relaxed);
         LIVE.fetch_add(1, Ordering::Relaxed);
         return Ok(process);
@@ -166,12 +181,15 @@ impl Process {
         true
     }
 
-    /// Threads that belong to it, dead ones perhaps included.
-    pub fn threads(&self) -> impl Iterator<Item = &'static thread::Thread> {
+    /// Threads that belong to it, with their names.
+    pub fn threads(&self) -> impl Iterator<Item = (&'static thread::Thread, ThreadRef)> {
         let index = self.index;
-        (0..thread::MAX_THREADS as u32)
-            .map(thread::slot)
-            .filter(move |thread| thread.process.load(Ordering::Relaxed) == index && thread.home().is_some())
+        (0..thread::MAX_THREADS as u32).map(thread::slot).filter_map(move |thread| {
+            // The name comes first: if the slot changes hands after this, the name is nobody's.
+            let name = thread.name();
+            let belongs = thread.process.load(Ordering::Acquire) == index && thread.home().is_some();
+            (belongs && thread.name() == name).then_some((thread, name))
+        })
     }
 
     /// One thread less. If it was the last one: how the process ended, and who waited for that.

@@ -6,7 +6,7 @@ use crate::arch::{Context, ContextCell, RingMemory};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use heapless::Vec as Few;
 use mainspring_abi::ThreadRef;
 use mainspring_abi::ring::CapError;
@@ -49,8 +49,8 @@ pub struct Thread {
     pub process: AtomicU32,
     /// Which of its process's places (ring, stack) it has.
     pub place: AtomicU32,
-    /// It is to end at the next opportunity.
-    pub killed: AtomicBool,
+    /// Which occupant is to end at the next opportunity: its generation plus one.
+    killed: AtomicU64,
     /// What it waits for.
     pub inbox: Mutex<Inbox>,
     /// Its ring.
@@ -74,7 +74,7 @@ pub fn init() {
             root: AtomicU64::new(0),
             process: AtomicU32::new(0),
             place: AtomicU32::new(0),
-            killed: AtomicBool::new(false),
+            killed: AtomicU64::new(0),
             inbox: Mutex::default(),
             queue: Mutex::new(None),
             life: Mutex::default(),
@@ -109,7 +109,6 @@ pub fn allocate() -> Result<&'static Thread, CapError> {
     let thread = slot(index);
     let mut life = thread.life.lock();
     *life = Life { generation: thread.generation.load(Ordering::Relaxed), used: true, ..Life::default() };
-    thread.killed.store(false, Ordering::Relaxed);
     LIVE.fetch_add(1, Ordering::Relaxed);
     Ok(thread)
 }
@@ -120,6 +119,18 @@ impl Thread {
     pub fn name(&self) -> ThreadRef {
         // Acquire: pairs with the release when a slot is freed; a reference that matches sees the present occupant.
         ThreadRef::new(self.index, self.generation.load(Ordering::Acquire))
+    }
+
+    /// `name` is to end at the next opportunity. Nothing happens to a later occupant of its slot.
+    pub fn kill(&self, name: ThreadRef) {
+        // Release: pairs with the acquire in `is_killed`.
+        self.killed.store(u64::from(name.generation()) + 1, Ordering::Release);
+    }
+
+    /// Whether its present occupant is to end.
+    #[must_use]
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Ordering::Acquire) == u64::from(self.name().generation()) + 1
     }
 
     /// Where it sits: the CPU and its seat there.

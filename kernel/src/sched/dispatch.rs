@@ -9,7 +9,7 @@ use crate::object::thread::{self, Thread};
 use crate::object::{endpoint, process};
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::ring::CapError;
-use mainspring_abi::{Nanos, kernel};
+use mainspring_abi::{Nanos, ThreadRef, kernel};
 use mainspring_sched::{
     Decision, Dispatch, IdleConditions, Offer, Stop, Timeout, Via, arm_oneshot, choose_victim,
 };
@@ -146,7 +146,7 @@ fn load_space(here: &Lane, root: u64, process: Option<u32>) {
 
 /// Whether the installed thread can go on: `None`, or what was decided because it cannot.
 fn go_on(thread: &'static Thread) -> Option<Decision> {
-    if thread.killed.load(Ordering::Acquire) {
+    if thread.is_killed() {
         return Some(end(thread, kernel::KILLED));
     }
     let mut inbox = thread.inbox.lock();
@@ -281,14 +281,19 @@ pub fn end_process(process: &process::Process, code: i64) {
     if !process.end(code) {
         return;
     }
-    for thread in process.threads() {
-        thread.killed.store(true, Ordering::Release);
-        wakeup::wake(thread);
-        if let Some((cpu, _)) = thread.home()
-            && cpu != cpu::index()
-        {
-            wakeup::tell(lane(cpu));
-        }
+    for (thread, name) in process.threads() {
+        kill(thread, name);
+    }
+}
+
+/// A thread is to end: it does so itself, the next time it would go on in user mode, which is made to be soon.
+pub fn kill(thread: &Thread, name: ThreadRef) {
+    thread.kill(name);
+    wakeup::wake(thread);
+    if let Some((cpu, _)) = thread.home()
+        && cpu != cpu::index()
+    {
+        wakeup::tell(lane(cpu));
     }
 }
 

@@ -1,6 +1,8 @@
 //! What cannot be written safely: the system calls, a thread's own block behind FS, and where programs begin.
 #![allow(unsafe_code)]
 
+// The kernel needs the same few functions, and neither has a library to take them from.
+#[path = "../../../kernel/src/arch/builtins.rs"]
 mod builtins;
 
 use crate::client::Client;

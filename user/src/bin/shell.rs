@@ -6,6 +6,7 @@ extern crate alloc;
 
 use alloc::string::String;
 use mainspring_user::caps;
+use mainspring_user::schema::ThreadState;
 use mainspring_user::{CapError, say};
 
 mainspring_user::program!(main);
@@ -13,10 +14,11 @@ mainspring_user::program!(main);
 const GRANTS: &[&str] =
     &["console", "timer", "threads", "control", "processes", "park", "memory", "policy", "info"];
 
-const HELP: &str = "\
-  cpus            what each CPU has done
+const HELP: &str = "  cpus            what each CPU has done
   memory          frames, heap, and allocations where none may be
-  objects         processes, threads and timed waits
+  objects         how many processes, threads and timed waits there are
+  processes       each with its threads and pages
+  threads         each with its CPU, state, weight and CPU time
   run NAME [ARG]  runs a program of the boot image and waits for it
   time            since boot
   help, exit";
@@ -37,6 +39,14 @@ fn main() -> i64 {
             "cpus" => cpus(),
             "memory" => memory(),
             "objects" => objects(),
+            "processes" => {
+                processes();
+                Ok(())
+            }
+            "threads" => {
+                threads();
+                Ok(())
+            }
             "time" => {
                 say!("{} ms", caps::now() / 1_000_000);
                 Ok(())
@@ -66,11 +76,7 @@ fn read_line() -> String {
                     caps::print(b"\n");
                     return line;
                 }
-                8 | 127 => {
-                    if line.pop().is_some() {
-                        caps::print(b"\x08 \x08");
-                    }
-                }
+                8 | 127 if line.pop().is_some() => caps::print(b"\x08 \x08"),
                 32..=126 if line.len() < 200 => {
                     line.push(char::from(*byte));
                     caps::print(&[*byte]);
@@ -88,7 +94,8 @@ fn cpus() -> Result<(), CapError> {
     for cpu in 0..caps::usage()?.cpus {
         let of = caps::cpu_counters(cpu)?;
         say!(
-            "cpu {cpu}: busy {} ms, idle {} ms, timer interrupts {}, ticks {} (suppressed {}), reschedules {}, steals {}, handoffs {}",
+            "cpu {cpu}: queued {}, busy {} ms, idle {} ms, timer interrupts {}, ticks {} (suppressed {}), reschedules {}, steals {}, handoffs {}",
+            of.queued,
             of.busy_ns / 1_000_000,
             of.idle_ns / 1_000_000,
             of.timer_interrupts,
@@ -117,6 +124,37 @@ fn objects() -> Result<(), CapError> {
     let usage = caps::usage()?;
     say!("{} processes, {} threads, {} timed waits", usage.processes, usage.threads, usage.pending_waits);
     Ok(())
+}
+
+/// Slots where nobody lives are refused, and left out.
+fn processes() {
+    for slot in 0..64 {
+        let _ = caps::process_info(slot, |process| {
+            let name = process.get_name().ok().and_then(|name| name.to_str().ok()).unwrap_or("?");
+            (String::from(name), process.get_threads(), process.get_pages())
+        })
+        .map(|(name, threads, pages)| say!("process {slot}: {name}, {threads} threads, {pages} pages"));
+    }
+}
+
+fn threads() {
+    for slot in 0..512 {
+        let _ = caps::thread_info(slot, |thread| {
+            let state = match thread.get_state() {
+                Ok(ThreadState::Running) => "running",
+                Ok(ThreadState::Ready) => "ready",
+                Ok(ThreadState::Asleep) => "asleep",
+                _ => "moving",
+            };
+            (thread.get_process(), thread.get_cpu(), state, thread.get_weight(), thread.get_runtime_ns())
+        })
+        .map(|(process, cpu, state, weight, ran)| {
+            say!(
+                "thread {slot}: process {process}, cpu {cpu}, {state}, weight {weight}, ran {} us",
+                ran / 1000
+            );
+        });
+    }
 }
 
 fn run(text: &str) -> Result<(), CapError> {

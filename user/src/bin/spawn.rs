@@ -3,8 +3,10 @@
 #![no_std]
 #![no_main]
 
+use core::sync::atomic::Ordering;
 use mainspring_user::caps;
-use mainspring_user::{CapError, say};
+use mainspring_user::schema::Access;
+use mainspring_user::{CapError, arch, say};
 
 mainspring_user::program!(main);
 
@@ -12,6 +14,8 @@ const ALL: &[&str] = &["console", "timer", "threads", "control", "park", "info",
 
 //= ARCH:proof.run-spawn ARCH:exit.process ARCH:inv.teardown-stack EVO:S1.exit-bounded
 fn main() -> i64 {
+    // Tables for mappings stay with the process after their first use, and so does the object's number.
+    shared_memory();
     let before = caps::usage().expect("usage can be read");
     for child in ["timer-smoke", "thread-lifecycle"] {
         let code = caps::start(child, "", ALL).expect("the program is in the image").wait();
@@ -28,6 +32,7 @@ fn main() -> i64 {
     assert_eq!(child.wait(), Ok(-3000), "killed by its handle, threads that wait included");
     assert_eq!(caps::start("no-such", "", &[]).err(), Some(CapError::NotFound));
     assert_eq!(caps::start("child", "", &["nothing"]).err(), Some(CapError::InvalidCapability));
+    shared_memory();
     let mut after = caps::usage().expect("usage can be read");
     for _ in 0..200 {
         if after.processes == before.processes {
@@ -37,10 +42,31 @@ fn main() -> i64 {
         after = caps::usage().expect("usage can be read");
     }
     assert_eq!((after.processes, after.threads), (before.processes, before.threads));
-    assert_eq!(after.free_frames, before.free_frames, "all memory came back");
+    // The second object's two pages live as long as its number does.
+    assert_eq!(after.free_frames + 2, before.free_frames, "all other memory came back");
     assert_eq!(after.hard_path_allocations, 0);
     say!("spawn: cleanup=ok frames={} hard_path_allocations=0", after.free_frames);
     0
+}
+
+/// Two processes see the same page; what one may not write it cannot, and memory comes back with its last user.
+fn shared_memory() {
+    let object = caps::create_object(2).expect("two pages are within the quota");
+    let at = caps::map_object(object, Access::Write).expect("the object is ours");
+    arch::word(at).store(41, Ordering::Relaxed);
+    let child = caps::start_with("child", "shared", &["memory"], &[("pages", object)]).expect("in the image");
+    assert_eq!(child.wait(), Ok(0));
+    child.detach().expect("a handle can be dropped");
+    assert_eq!(arch::word(at).load(Ordering::Relaxed), 42, "the child added one");
+    let again = caps::map_object(object, Access::Read).expect("the object is ours");
+    assert_eq!(arch::word(again).load(Ordering::Relaxed), 42, "mapped twice, the same page");
+    assert_eq!(caps::map_object(caps::need("timer"), Access::Read), Err(CapError::InvalidCapability));
+    assert_eq!(caps::create_object(u32::MAX), Err(CapError::InvalidParameter));
+    for mapped in [at, again] {
+        caps::unmap_object(mapped).expect("it is mapped");
+        assert_eq!(caps::unmap_object(mapped), Err(CapError::BadAddress));
+    }
+    say!("spawn: shared_memory=ok");
 }
 
 /// One process fills its own quota of sleeps; another sleeps as if nothing had happened.

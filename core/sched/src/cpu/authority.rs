@@ -145,6 +145,7 @@ impl Cpu {
         self.at_mut(slot).entity.authority = Authority::Context(context);
         Ok(match state {
             State::Running => {
+                self.realtime.floor.note_ready(now, self.contended());
                 self.run_on_new_context(now, slot);
                 true
             }

@@ -183,6 +183,9 @@ impl Grants {
         self.take_in(at, now, thread, given)?;
         match state {
             State::Running => {
+                let page = book.page(at);
+                let waiting = page.queued - page.urgent + usize::from(page.direct.is_some());
+                self.corners[at].floor.wanted(now, waiting > 0);
                 self.resume(seat, now);
                 self.forget(at, thread);
                 self.holder_mut(thread).lane = Lane::Context;
