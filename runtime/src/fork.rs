@@ -88,7 +88,8 @@ impl Cx {
     }
 
     fn may_fork(&self) -> bool {
-        self.task().nursery().caps.spawn().is_some()
+        // Under the fair discipline the deque is not used, and a half that went to the queue would only wait.
+        self.task().nursery().caps.spawn().is_some() && !self.task().worker().is_fair()
     }
 
     /// Half of what the task has, for the child.

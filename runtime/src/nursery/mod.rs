@@ -135,6 +135,7 @@ pub struct SpawnBuilder<'n, 'scope, 'env: 'scope> {
     ext: Option<Box<Ext>>,
     stack_size: Option<usize>,
     priority: Priority,
+    tenant: Option<usize>,
 }
 
 impl<'scope, 'env> Nursery<'scope, 'env> {
@@ -159,7 +160,14 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
 
     /// A spawn with options.
     pub fn builder(&self) -> SpawnBuilder<'_, 'scope, 'env> {
-        SpawnBuilder { nursery: self, budget: None, ext: None, stack_size: None, priority: Priority::Normal }
+        SpawnBuilder {
+            nursery: self,
+            budget: None,
+            ext: None,
+            stack_size: None,
+            priority: Priority::Normal,
+            tenant: None,
+        }
     }
 
     /// Tells all children to stop. The nursery takes no more, and ends as Cancelled. False if it is over already.
@@ -264,6 +272,12 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         self
     }
 
+    /// Whose share it uses under the fair discipline, if not its spawner's.
+    pub fn tenant(mut self, tenant: usize) -> Self {
+        self.tenant = Some(tenant);
+        self
+    }
+
     /// Where it is queued.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
@@ -320,6 +334,11 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
             && !STACK_SIZES.contains(&size)
         {
             return Err(SpawnError::StackSize(size));
+        }
+        if let Some(tenant) = self.tenant
+            && tenant >= core.rt().config.tenants.as_ref().map_or(0, Vec::len)
+        {
+            return Err(SpawnError::NoSuchTenant(tenant));
         }
         let mut price = Pool { spawn_count: 1, ..Pool::ZERO };
         if let Some(estate) = self.ext.as_ref().and_then(|ext| ext.estate) {
@@ -381,6 +400,8 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
             None => (rt.slab.take_shared(), rt.host_task_id()),
         };
         task.born(id, core, budget, true);
+        let inherited = self.nursery.owner.map_or(0, |owner| owner.tenant.load(Ordering::Relaxed));
+        task.tenant.store(self.tenant.map_or(inherited, |tenant| tenant as u16), Ordering::Relaxed);
         task.own_stack.store(self.stack_size.is_some(), Ordering::Relaxed);
         // SAFETY: the task is not published yet.
         unsafe { *task.ext.get() = self.ext };

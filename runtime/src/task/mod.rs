@@ -107,6 +107,8 @@ pub(crate) struct Task {
     /// The innermost `Cx::join` of its frames: the other half, chained by links.
     pub(crate) forks: Cell<*const Task>,
     pub(crate) wait_reason: AtomicU8,
+    /// Whose share it uses, under the fair discipline.
+    pub(crate) tenant: AtomicU16,
     storage: Storage,
 }
 
@@ -244,6 +246,7 @@ impl Task {
             ops_granted: AtomicU64::new(0),
             forks: Cell::new(null()),
             wait_reason: AtomicU8::new(0),
+            tenant: AtomicU16::new(0),
             storage: Storage(UnsafeCell::new(MaybeUninit::uninit())),
         }
     }
@@ -295,6 +298,10 @@ impl Task {
             channel_ops: self.channel_ops.load(Ordering::Relaxed),
             syscalls: self.syscalls.load(Ordering::Relaxed),
         }
+    }
+
+    pub(crate) fn ops_used(&self) -> u64 {
+        self.ops_granted.load(Ordering::Relaxed).saturating_sub(self.ops().into())
     }
 
     #[inline]

@@ -35,6 +35,7 @@ pub(crate) fn execute(task: TaskPtr) -> *const Worker {
 fn end(task: TaskPtr, ended: Ended) {
     // SAFETY: the worker that runs this.
     let worker = unsafe { &*task.worker.get() };
+    worker.bill(&task);
     task.state.step(if matches!(ended, Ended::Cancelled) { Event::Cancel } else { Event::Complete });
     if matches!(ended, Ended::Cancelled) {
         worker.rt().shares[worker.index].cancelled();

@@ -100,6 +100,10 @@ impl Worker {
     }
 
     fn next_global(&self) -> Option<TaskPtr> {
+        if self.is_fair() {
+            // They come in with the worker's own: see `pick_fair`.
+            return if self.rt().global.is_empty() { None } else { self.next_local() };
+        }
         while let Some(task) = self.rt().global.pop() {
             if self.is_runnable(task) {
                 return Some(task);
