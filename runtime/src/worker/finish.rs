@@ -8,6 +8,7 @@ use super::{Worker, current};
 use crate::budget::Pool;
 use crate::cx::Cx;
 use crate::error::TaskError;
+use crate::fork;
 use crate::nursery::core::{ChildDone, NurseryCore};
 use crate::protocol::join::Finished;
 use crate::task::TaskPtr;
@@ -49,12 +50,14 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
     // SAFETY: the nursery waits for this report.
     let core = unsafe { &*nursery };
     core.forget(&task);
-    if task.forked.load(Ordering::Relaxed) {
-        // The other half waits for it, takes its budget back and frees its slot.
-        if let Finished::Wake(waiter) = task.join.finish() {
-            waiter::wake(waiter);
-        }
-        return;
+    if !task.job.get().is_null() {
+        let error = match ended {
+            Ended::Returned => None,
+            Ended::Failed(error) => Some(error),
+            Ended::Cancelled => Some(TaskError::Cancelled),
+        };
+        let rt = core.rt();
+        return fork::report(task, task.job.get(), error, |task| free_slot(task, rt));
     }
     let mut left = Pool::from(task.budget());
     // SAFETY: off the list and over: nobody else reaches the rare fields.

@@ -2,6 +2,7 @@
 
 use super::finish::Lost;
 use super::{Back, Worker, set_current};
+use crate::fork::task_of;
 use crate::protocol::deque::Steal;
 use crate::protocol::sleep::Woke;
 use crate::task::TaskPtr;
@@ -130,7 +131,7 @@ impl Worker {
                     share.steal_latency.record(rt.timers.now_ns().saturating_sub(began_ns));
                     rt.on_steal(self.index, victim);
                     self.take_more(stealer);
-                    let task = TaskPtr::from_word(word);
+                    let task = task_of(word, self);
                     if self.is_runnable(task) {
                         return Some(task);
                     }

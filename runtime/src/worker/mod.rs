@@ -13,6 +13,7 @@ pub(crate) mod finish;
 pub(crate) mod hunt;
 pub mod victim;
 
+use crate::fork::task_of;
 use crate::protocol::deque::Owner;
 use crate::runtime::{Inner, Share};
 use crate::stack::arena::{self, Stack};
@@ -192,11 +193,18 @@ impl Worker {
         self.rt().dormitory.published();
     }
 
-    /// Takes `task` back if it is the newest in the deque.
+    /// A word that others may steal.
     #[inline]
-    pub(crate) fn take_newest(&self, task: TaskPtr) -> bool {
+    pub(crate) fn push_word(&self, word: usize) {
+        self.deque.push(word);
+        self.rt().dormitory.published();
+    }
+
+    /// Takes a word back if it is the newest in the deque.
+    #[inline]
+    pub(crate) fn take_newest(&self, word: usize) -> bool {
         match self.deque.pop() {
-            Some(word) if word == task.word() => true,
+            Some(newest) if newest == word => true,
             Some(other) => {
                 self.deque.push(other);
                 false
@@ -339,7 +347,7 @@ impl Worker {
         }
         self.slot_streak.set(0);
         if let Some(word) = self.deque.pop() {
-            return Some(TaskPtr::from_word(word));
+            return Some(task_of(word, self));
         }
         self.line().pop_front()
     }
@@ -356,7 +364,7 @@ impl Worker {
         global
             .or_else(|| self.line().pop_front())
             .or_else(|| self.slot.take())
-            .or_else(|| self.deque.pop().map(TaskPtr::from_word))
+            .or_else(|| self.deque.pop().map(|word| task_of(word, self)))
     }
 
     /// The sampled run is over.
