@@ -39,6 +39,7 @@ impl Worker {
 
     /// The current task cannot go on: another stack ends it.
     fn lose(&self, how: Lost) {
+        self.report_tally();
         let task = TaskPtr::from_raw(self.current.replace(std::ptr::null())).expect("it was running");
         task.set_lost(how);
         let lost = task.stack().expect("it was running");

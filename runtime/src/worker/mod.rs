@@ -69,7 +69,8 @@ pub(crate) struct Worker {
     rt: *const Inner,
     /// What the others see of this worker.
     share: *const Share,
-    is_virtual: bool,
+    pub(crate) is_virtual: bool,
+    tally: Cell<finish::Tally>,
     pub(crate) index: usize,
     deque: Owner,
     slot: Cell<Option<TaskPtr>>,
@@ -135,6 +136,7 @@ impl Worker {
             rt,
             share: &raw const rt.shares[index],
             is_virtual: rt.is_virtual(),
+            tally: Cell::new(finish::Tally::NONE),
             index,
             deque,
             slot: Cell::new(None),
@@ -422,6 +424,7 @@ impl Worker {
 
     /// The current task has used another slice: timers are looked at. True if it has used its quantum and others wait.
     pub(crate) fn slice_over(&self, quantum_ops: u32) -> bool {
+        self.report_tally();
         self.my_share().looks_up(self.rt().timers.now_ns());
         self.rt().tend_timers();
         if let Some(fair) = &self.fair {
@@ -436,6 +439,7 @@ impl Worker {
     /// The current task gives way to others that are ready here. It stays Ready.
     #[inline]
     pub(crate) fn yield_now(&self, task: &Task) {
+        self.report_tally();
         let me = TaskPtr::of(task);
         task.state.step(Event::Yield);
         if self.is_virtual {
@@ -456,6 +460,7 @@ impl Worker {
 
     /// The current task waits until woken. It has told whoever will wake it.
     pub(crate) fn block(&self, task: &Task, reason: WaitReason) {
+        self.report_tally();
         task.wait_reason.store(reason as u8, Ordering::Relaxed);
         if !task.listed.load(Ordering::Relaxed) {
             task.nursery().enlist(task);
@@ -586,6 +591,7 @@ impl Worker {
 
     /// A future waits. It left no frame behind, so that its wait can be committed at once.
     pub(crate) fn park_without_stack(&self, task: TaskPtr) {
+        self.report_tally();
         task.stack.store(0, Ordering::Relaxed);
         task.sp.set(0);
         task.wait_reason.store(WaitReason::Future as u8, Ordering::Relaxed);
@@ -644,6 +650,7 @@ extern "C-unwind" fn task_main(word: usize) -> ! {
         // SAFETY: the worker outlives this thread's stay on the stack.
         let worker = unsafe { &*finish::execute(task) };
         if !stack.is_pooled() {
+            worker.report_tally();
             worker.after.set(After::Unmap(stack));
             worker.go_on(None);
         }
@@ -651,7 +658,13 @@ extern "C-unwind" fn task_main(word: usize) -> ! {
             worker.give_stack(stack);
             worker.go_on(None);
         }
-        match worker.next_local() {
+        let mut next = worker.next_local();
+        if next.is_none_or(|next| next.is_started() || !worker.tallies(next)) {
+            worker.report_tally();
+            // That may have woken their owner.
+            next = next.or_else(|| worker.next_local());
+        }
+        match next {
             Some(next) if !next.is_started() && !next.own_stack.load(Ordering::Relaxed) => {
                 next.stack.store(stack.address(), Ordering::Relaxed);
                 worker.dispatch(next);
