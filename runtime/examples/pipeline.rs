@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (numbers, to_square) = cx.channel::<u64>(Capacity::Bounded(4))?;
         let (squares, to_sum) = cx.channel::<u64>(Capacity::Bounded(4))?;
         let budget = Budget { ops: 10_000, channel_ops: 500, ..Budget::ZERO };
-        Ok(cx.nursery(|n| {
+        cx.nursery(|n| {
             n.builder().budget(budget).spawn_try(move |cx| {
                 for i in 1..=100 {
                     numbers.send(cx, i)?; // waits while four are queued
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     .sum::<u64>()
             })?;
             sum.join(cx).map_err(Box::<dyn std::error::Error + Send + Sync>::from)
-        })??)
+        })?
     })?;
     println!("the sum of the first hundred squares is {}", total.map_err(|error| error.to_string())?);
     Ok(())

@@ -28,10 +28,11 @@ fn greedy(cx: &Cx) -> String {
     format!("spawn: {spawned:?}; {channels} channels; a gigabyte: {memory:?}")
 }
 
+type Plugin = fn(&Cx) -> String;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Config::new(Profile::Service).build()?;
-    let plugins: [(&str, fn(&Cx) -> String); 3] =
-        [("honest", honest), ("endless", endless), ("greedy", greedy)];
+    let plugins: [(&str, Plugin); 3] = [("honest", honest), ("endless", endless), ("greedy", greedy)];
     runtime.run(|cx| {
         for (name, plugin) in plugins {
             let rights =
@@ -45,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             match result {
                 Ok(Ok(Ok(output))) => println!("{name}: {output}"),
                 Err(error) if matches!(error.error, TaskError::BudgetExhausted(_)) => {
-                    println!("{name}: {error}")
+                    println!("{name}: {error}");
                 }
                 other => println!("{name}: {other:?}"),
             }

@@ -6,6 +6,7 @@ use crate::error::ConfigError;
 use crate::profile::Profile;
 use crate::runtime::Runtime;
 use crate::worker::victim::{DEFAULT_SEED, VictimStrategy};
+use mainspring_abi::Weight;
 use std::num::NonZeroUsize;
 
 pub(crate) const STACK_SIZES: std::ops::RangeInclusive<usize> = 4096..=1 << 30;
@@ -32,6 +33,7 @@ pub struct Config {
     pub(crate) quantum_ops: u32,
     pub(crate) cleanup_ops: u32,
     pub(crate) fail_on_deadlock: bool,
+    pub(crate) tenants: Option<Vec<Weight>>,
 }
 
 impl Default for Config {
@@ -57,6 +59,7 @@ impl Config {
             quantum_ops: 16_384,
             cleanup_ops: 10_000,
             fail_on_deadlock: false,
+            tenants: None,
         }
     }
 
@@ -139,6 +142,16 @@ impl Config {
         self
     }
 
+    /// The fair discipline: tenants 0, 1, … with these weights share each worker, whatever the number of their tasks.
+    /// `SpawnBuilder::tenant` says whose a task is; its children are its tenant's too, and root tasks are tenant 0's.
+    ///
+    /// Shares are of time on the monotonic clock; in the deterministic mode, of ops.
+    #[must_use]
+    pub fn fair(mut self, tenants: &[Weight]) -> Self {
+        self.tenants = Some(tenants.to_vec());
+        self
+    }
+
     /// In the deterministic mode: when every task waits and no timer is set, fails the root nurseries with
     /// `TaskError::Deadlock`. Without it the runtime waits for the host's threads, which may yet wake a task.
     #[must_use]
@@ -163,6 +176,9 @@ impl Config {
         }
         if !STACK_SIZES.contains(&self.stack_size) {
             return Err(ConfigError::StackSize(self.stack_size));
+        }
+        if self.tenants.as_ref().is_some_and(|tenants| !(1..=4096).contains(&tenants.len())) {
+            return Err(ConfigError::Tenants);
         }
         if self.yield_interval == 0 {
             return Err(ConfigError::YieldInterval);

@@ -318,7 +318,7 @@ impl Cx {
 
     /// Ops that the task has used so far.
     pub fn ops_used(&self) -> u64 {
-        self.task.ops_granted.load(Ordering::Relaxed).saturating_sub(self.task.ops().into())
+        self.task.ops_used()
     }
 
     /// What the task may do.

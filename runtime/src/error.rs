@@ -50,6 +50,8 @@ pub enum ConfigError {
     Stacks(StackError),
     /// A yield interval of 0.
     YieldInterval,
+    /// The fair discipline with no tenants, or more than 4096.
+    Tenants,
     /// A thread could not be started.
     Thread(io::Error),
 }
@@ -64,6 +66,7 @@ impl fmt::Display for ConfigError {
             Self::StackSize(n) => write!(f, "stacks of {n} bytes; choose 4096 to 1073741824"),
             Self::Stacks(error) => error.fmt(f),
             Self::YieldInterval => f.write_str("a yield interval of 0; choose 1 or more"),
+            Self::Tenants => f.write_str("the fair discipline needs 1 to 4096 tenants"),
             Self::Thread(error) => write!(f, "a worker thread could not be started: {error}"),
         }
     }
@@ -87,6 +90,8 @@ pub enum SpawnError {
     Pool(Unpayable),
     /// A stack size that is not between 4 KiB and 1 GiB.
     StackSize(usize),
+    /// No such tenant; `Config::fair` says which there are.
+    NoSuchTenant(usize),
 }
 
 impl fmt::Display for SpawnError {
@@ -101,6 +106,7 @@ impl fmt::Display for SpawnError {
             }
             Self::TaskLimit(n) => write!(f, "{n} children are alive, which is all that CapSpawn allows"),
             Self::Pool(unpayable) => write!(f, "the nursery's pool cannot pay for the child: {unpayable}"),
+            Self::NoSuchTenant(n) => write!(f, "there is no tenant {n}; name it in Config::fair"),
             Self::StackSize(n) => write!(f, "a stack of {n} bytes; choose 4096 to 1073741824"),
         }
     }

@@ -57,6 +57,7 @@ pub use config::Config;
 pub use cx::{Cx, TaskId};
 pub use error::{BudgetError, ConfigError, RechargeError, SpawnError, StackError, TaskError};
 pub use histogram::Durations;
+pub use mainspring_abi::{Weight, WeightError};
 pub use mainspring_runtime_macros::budgeted;
 pub use meter::Meter;
 pub use nursery::state::NurseryState;

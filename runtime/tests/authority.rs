@@ -1,8 +1,9 @@
 //! Exhaustion, recharge, capabilities and profiles, as tasks meet them.
 
 use mainspring::{
-    Budget, BudgetError, Caps, Component, Config, ConfigError, Cx, Exhaustion, Handle, NurseryOptions,
-    NurseryState, Pool, Profile, RechargeError, Runtime, SpawnError, TaskError, TaskState, Unpayable,
+    Budget, BudgetError, Capacity, Caps, Component, Config, ConfigError, Cx, Exhaustion, Handle,
+    NurseryOptions, NurseryState, Pool, Profile, Receiver, RechargeError, Runtime, SpawnError, TaskError,
+    TaskState, Unpayable,
 };
 
 fn runtime(profile: Profile) -> Runtime {
@@ -266,8 +267,11 @@ fn refused_spawns_say_why_and_create_nothing() {
             .unwrap();
             let few = NurseryOptions::new().caps(cx.caps().attenuate_spawn(3, Budget::MAX));
             cx.nursery_with(few, |n| {
-                let held: Vec<_> = (0..3).map(|_| n.spawn(|_| ()).unwrap()).collect();
+                let (tx, rx) = cx.channel::<u8>(Capacity::Rendezvous).unwrap();
+                let wait = |rx: Receiver<u8>| move |cx: &Cx| assert!(rx.recv(cx).is_err());
+                let held: Vec<_> = (0..3).map(|_| n.spawn(wait(rx.clone())).unwrap()).collect();
                 assert_eq!(n.spawn(|_| ()).unwrap_err(), SpawnError::TaskLimit(3));
+                tx.close();
                 held.into_iter().for_each(|handle| handle.join(cx).unwrap());
                 n.spawn(|_| ()).unwrap();
                 assert!(n.cancel());

@@ -107,7 +107,7 @@ fn a_stack_overflow_fails_its_task_and_nothing_else() {
         assert!(matches!(error, TaskError::StackOverflow), "{error}");
         assert_eq!(sibling, Some(true));
     }
-    assert_eq!(runtime.run(|_| recurse(10)).unwrap() > 0, true);
+    assert!(runtime.run(|_| recurse(10)).unwrap() > 0);
 }
 
 fn fib(cx: &mainspring::Cx, n: u32) -> u64 {

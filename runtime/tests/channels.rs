@@ -33,7 +33,7 @@ fn every_value_arrives_once_through_every_kind_of_channel() {
                         for _ in 0..3 {
                             let (rx, sum) = (rx.clone(), &sum);
                             n.spawn(move |cx| {
-                                rx.iter(cx).for_each(|value| drop(sum.fetch_add(value, Ordering::Relaxed)))
+                                rx.iter(cx).for_each(|value| _ = sum.fetch_add(value, Ordering::Relaxed))
                             })
                             .unwrap();
                         }
@@ -216,7 +216,7 @@ fn cancellation_reaches_tasks_that_wait_in_every_way() {
                     n.spawn(|cx| cx.sleep(Duration::from_secs(3600))).unwrap();
                     n.spawn(|cx| drop(lock.lock(cx))).unwrap();
                     n.spawn(|cx| drop(semaphore.acquire(cx, 1))).unwrap();
-                    n.spawn(|cx| drop(Select::new().recv(&rx, |_| ()).run(cx))).unwrap();
+                    n.spawn(|cx| Select::new().recv(&rx, |_| ()).run(cx)).unwrap();
                     n.builder()
                         .budget(Budget { ops: 3, ..Budget::ZERO })
                         .spawn(|cx| (0..9).for_each(|_| cx.check()))

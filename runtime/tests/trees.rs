@@ -52,11 +52,11 @@ impl Generator {
     }
 
     fn steps(&mut self, depth: u32) -> Vec<Step> {
-        (0..self.below(4)).map(|_| self.step(depth)).collect()
+        (0..self.below(6)).map(|_| self.step(depth)).collect()
     }
 
     fn step(&mut self, depth: u32) -> Step {
-        match self.below(20) {
+        match self.below(24) {
             0..6 => Step::Compute(self.below(40) as u32),
             6..10 => Step::Yield,
             10..13 => Step::Sleep(self.below(30)),
@@ -69,7 +69,7 @@ impl Generator {
     }
 
     fn scope(&mut self, depth: u32) -> Scope {
-        let wanted = self.below(5) as u32;
+        let wanted = 1 + self.below(5) as u32;
         let count = wanted.min(self.tasks_left);
         self.tasks_left -= count;
         let deadline_us = self.one_in(6).then(|| self.below(40));

@@ -14,7 +14,7 @@ use syn::{Block, Error, Expr, ExprCall, FnArg, Ident, ItemFn, Pat, Type, parse_m
 /// - Closures and items inside the function are left alone: they run with a context of their own, or are functions of
 ///   their own.
 ///
-/// ```ignore
+/// ```text
 /// #[budgeted]
 /// fn sum(cx: &Cx, values: &[u64]) -> u64 {
 ///     let mut sum = 0;

@@ -186,8 +186,8 @@ impl NurseryCore {
         }
     }
 
-    /// A child has ended, and gives back what it has left.
-    pub(crate) fn child_done(&self, id: u64, left: &Pool, ended: Ended) -> ChildDone {
+    /// `children` have ended, and give back what they have left. `id` is that of the one that may have failed.
+    pub(crate) fn children_done(&self, children: u64, id: u64, left: &Pool, ended: Ended) -> ChildDone {
         let mut shared = self.shared.lock();
         shared.returned.put(left);
         if let Ended::Failed(error) = ended {
@@ -196,7 +196,7 @@ impl NurseryCore {
             }
             self.cancel_locked(&shared);
         }
-        let completed = self.completed.load(Ordering::Relaxed) + 1;
+        let completed = self.completed.load(Ordering::Relaxed) + children;
         // Release: whoever reads the count without the lock, to see that all are done, sees what they wrote.
         self.completed.store(completed, Ordering::Release);
         if shared.waiter != 0 && completed == self.spawned.load(Ordering::Relaxed) {

@@ -62,7 +62,7 @@ impl<'scope, T> Handle<'scope, T> {
 
     /// Ops that the child has used so far.
     pub fn ops_used(&self) -> u64 {
-        self.task.ops_granted.load(Ordering::Relaxed).saturating_sub(self.task.ops().into())
+        self.task.ops_used()
     }
 
     /// What the child has left.

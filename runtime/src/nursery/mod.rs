@@ -99,6 +99,9 @@ impl NurseryOptions {
     }
 }
 
+/// How often a spawner that is at its limit gives way before it is refused.
+const REPORT_TURNS: u32 = 8;
+
 /// Where in a worker's queues a new task goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Priority {
@@ -135,6 +138,7 @@ pub struct SpawnBuilder<'n, 'scope, 'env: 'scope> {
     ext: Option<Box<Ext>>,
     stack_size: Option<usize>,
     priority: Priority,
+    tenant: Option<usize>,
 }
 
 impl<'scope, 'env> Nursery<'scope, 'env> {
@@ -145,6 +149,15 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         T: Send + 'scope,
     {
         self.builder().spawn(f)
+    }
+
+    /// Spawns a child whose result nobody asks for: cheaper than a spawn whose handle is dropped. The nursery waits for it as
+    /// for any other.
+    pub fn start<F>(&self, f: F) -> Result<(), SpawnError>
+    where
+        F: FnOnce(&Cx) + Send + 'scope,
+    {
+        self.builder().start(f)
     }
 
     /// Spawns a child whose error fails the nursery.
@@ -159,7 +172,26 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
 
     /// A spawn with options.
     pub fn builder(&self) -> SpawnBuilder<'_, 'scope, 'env> {
-        SpawnBuilder { nursery: self, budget: None, ext: None, stack_size: None, priority: Priority::Normal }
+        SpawnBuilder {
+            nursery: self,
+            budget: None,
+            ext: None,
+            stack_size: None,
+            priority: Priority::Normal,
+            tenant: None,
+        }
+    }
+
+    /// A spawn's own op, at a yield point of the spawner's.
+    #[inline]
+    fn pay_for_spawn(&self) {
+        if let Some(owner) = self.owner {
+            let cx = Cx::new(owner);
+            cx.check();
+            if owner.worker().has_backlog() {
+                cx.yield_now();
+            }
+        }
     }
 
     /// Tells all children to stop. The nursery takes no more, and ends as Cancelled. False if it is over already.
@@ -264,6 +296,12 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         self
     }
 
+    /// Whose share it uses under the fair discipline, if not its spawner's.
+    pub fn tenant(mut self, tenant: usize) -> Self {
+        self.tenant = Some(tenant);
+        self
+    }
+
     /// Where it is queued.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
@@ -278,6 +316,22 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         T: Send + 'scope,
     {
         self.launch(move |cx: &Cx| Ok(f(cx)))
+    }
+
+    /// Spawns the child, without a handle.
+    pub fn start<F>(self, f: F) -> Result<(), SpawnError>
+    where
+        F: FnOnce(&Cx) + Send + 'scope,
+    {
+        let body = move |cx: &Cx| {
+            f(cx);
+            Ok(())
+        };
+        let nursery = self.nursery;
+        // SAFETY: the closure borrows what outlives 'scope, and the scope waits for the task.
+        self.publish(false, |task| unsafe { body::put_closure(task, body) })?;
+        nursery.pay_for_spawn();
+        Ok(())
     }
 
     /// Spawns a child whose error fails the nursery.
@@ -306,7 +360,7 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
             }
             most = cap.child_budget();
             default = most;
-            if core.live() >= cap.task_limit().into() {
+            if core.live() >= cap.task_limit().into() && !self.wait_for_reports(cap.task_limit().into()) {
                 return Err(SpawnError::TaskLimit(cap.task_limit()));
             }
         }
@@ -320,6 +374,11 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
             && !STACK_SIZES.contains(&size)
         {
             return Err(SpawnError::StackSize(size));
+        }
+        if let Some(tenant) = self.tenant
+            && tenant >= core.rt().config.tenants.as_ref().map_or(0, Vec::len)
+        {
+            return Err(SpawnError::NoSuchTenant(tenant));
         }
         let mut price = Pool { spawn_count: 1, ..Pool::ZERO };
         if let Some(estate) = self.ext.as_ref().and_then(|ext| ext.estate) {
@@ -341,14 +400,29 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         Ok((budget, price))
     }
 
+    /// A child that was joined may not have reported to the nursery yet: gives it a few turns. True if there is room then.
+    #[cold]
+    fn wait_for_reports(&self, limit: u64) -> bool {
+        let Some(owner) = self.nursery.owner else { return false };
+        (0..REPORT_TURNS).any(|_| {
+            Cx::new(owner).yield_now();
+            self.nursery.core.live() < limit
+        })
+    }
+
     #[inline]
     fn launch<F, T>(self, f: F) -> Result<Handle<'scope, T>, SpawnError>
     where
         F: FnOnce(&Cx) -> Result<T, TaskError> + Send + 'scope,
         T: Send + 'scope,
     {
+        let (nursery, core) = (self.nursery, self.nursery.core);
         // SAFETY: the closure borrows what outlives 'scope, and the scope waits for the task.
-        self.publish(|task| unsafe { body::put_closure(task, f) })
+        let task = self.publish(true, |task| unsafe { body::put_closure(task, f) })?;
+        // The handle first: the check below may unwind, and then lets go of the child.
+        let handle = Handle::new(task, core);
+        nursery.pay_for_spawn();
+        Ok(handle)
     }
 
     pub(crate) fn launch_future<F>(
@@ -359,13 +433,18 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         F: Future + Send + 'scope,
         F::Output: Send + 'scope,
     {
+        let (nursery, core) = (self.nursery, self.nursery.core);
         // SAFETY: the future borrows what outlives 'scope, and the scope waits for the task.
-        self.publish(|task| unsafe { body::put_future(task, future) })
+        let task = self.publish(true, |task| unsafe { body::put_future(task, future) })?;
+        // The handle first: the check below may unwind, and then lets go of the child.
+        let handle = Handle::new(task, core);
+        nursery.pay_for_spawn();
+        Ok(handle)
     }
 
     /// Pays for a task, makes it, and queues it. `fill` puts a body with a result of type `T` into its empty slot.
     #[inline]
-    fn publish<T>(mut self, fill: impl FnOnce(&Task)) -> Result<Handle<'scope, T>, SpawnError> {
+    fn publish(mut self, has_handle: bool, fill: impl FnOnce(&Task)) -> Result<TaskPtr, SpawnError> {
         let (budget, price) = self.admit()?;
         let core = self.nursery.core;
         core.carve(&price).map_err(SpawnError::Pool)?;
@@ -380,7 +459,9 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
             Some(worker) => (worker.slots.take(&rt.slab), worker.new_task_id()),
             None => (rt.slab.take_shared(), rt.host_task_id()),
         };
-        task.born(id, core, budget, true);
+        task.born(id, core, budget, has_handle);
+        let inherited = self.nursery.owner.map_or(0, |owner| owner.tenant.load(Ordering::Relaxed));
+        task.tenant.store(self.tenant.map_or(inherited, |tenant| tenant as u16), Ordering::Relaxed);
         task.own_stack.store(self.stack_size.is_some(), Ordering::Relaxed);
         // SAFETY: the task is not published yet.
         unsafe { *task.ext.get() = self.ext };
@@ -392,15 +473,7 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
             Some(worker) => worker.push_spawned(task),
             None => rt.inject(task),
         }
-        if let Some(owner) = self.nursery.owner {
-            // The spawn's own op, at a yield point of the spawner's.
-            let cx = Cx::new(owner);
-            cx.check();
-            if owner.worker().has_backlog() {
-                cx.yield_now();
-            }
-        }
-        Ok(Handle::new(task, core))
+        Ok(task)
     }
 }
 

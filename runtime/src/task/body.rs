@@ -100,32 +100,6 @@ where
     unsafe { put(task, closure) };
 }
 
-/// As [`put_closure`]; returns how to call the closure from where it was put, if the task comes back unstarted.
-///
-/// # Safety
-///
-/// As for [`put_closure`]. What is returned is called at most once, and only while the task has not run.
-pub(crate) unsafe fn put_closure_to_call<F, T>(
-    task: &Task,
-    closure: F,
-) -> unsafe fn(&Task, &Cx) -> Result<T, TaskError>
-where
-    F: FnOnce(&Cx) -> Result<T, TaskError> + Send,
-    T: Send,
-{
-    unsafe fn call<F, T>(task: &Task, cx: &Cx) -> Result<T, TaskError>
-    where
-        F: FnOnce(&Cx) -> Result<T, TaskError>,
-    {
-        // SAFETY: the task has not run, so its storage holds the closure.
-        let closure = unsafe { take::<F>(task) };
-        closure(cx)
-    }
-    // SAFETY: as the caller promises.
-    unsafe { put_closure(task, closure) };
-    call::<F, T>
-}
-
 /// Takes the result of a task that has ended.
 ///
 /// # Safety

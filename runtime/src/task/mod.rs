@@ -9,8 +9,8 @@
 //! | `cancel` | set by anybody, once |
 //! | `sp`, `worker`, `stack`, `body` | the holder |
 //! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth and by the holder at its end |
-//! | `link` | the free list, or the task that forked this one |
-//! | `forks` | the holder |
+//! | `link` | the free list |
+//! | `forks`, `job` | the holder |
 #![allow(unsafe_code)]
 
 pub(crate) mod body;
@@ -19,6 +19,7 @@ pub mod state;
 
 use crate::budget::{Budget, Component, Pool};
 use crate::caps::Caps;
+use crate::fork::Job;
 use crate::nursery::core::NurseryCore;
 use crate::protocol::join::JoinCell;
 use crate::stack::arena::Stack;
@@ -32,7 +33,7 @@ use std::sync::atomic::{
 };
 
 /// Bytes of a record that hold the closure, and then its result. Larger ones are boxed.
-pub(crate) const BODY: usize = 96;
+pub(crate) const BODY: usize = 88;
 
 /// Ops that a task runs on before it looks up: at cancellation, timers, hungry workers.
 pub(crate) const SLICE: u32 = 1024;
@@ -78,8 +79,6 @@ pub(crate) struct Task {
     pub(crate) masked: AtomicBool,
     /// In its nursery's list.
     pub(crate) listed: AtomicBool,
-    /// It is half of a `Cx::join`: it reports to the other half and to no nursery.
-    pub(crate) forked: AtomicBool,
     /// The saved context while it is not running; 0 before its first run.
     pub(crate) sp: Cell<usize>,
     pub(crate) worker: Cell<*const Worker>,
@@ -104,9 +103,13 @@ pub(crate) struct Task {
     pub(crate) ext: UnsafeCell<Option<Box<Ext>>>,
 
     pub(crate) ops_granted: AtomicU64,
-    /// The innermost `Cx::join` of its frames: the other half, chained by links.
-    pub(crate) forks: Cell<*const Task>,
+    /// The job of the innermost `Cx::join` in its frames.
+    pub(crate) forks: Cell<*const Job>,
+    /// If it was made for a job, that: it reports there and to no nursery.
+    pub(crate) job: Cell<*const Job>,
     pub(crate) wait_reason: AtomicU8,
+    /// Whose share it uses, under the fair discipline.
+    pub(crate) tenant: AtomicU16,
     storage: Storage,
 }
 
@@ -222,7 +225,6 @@ impl Task {
             granted: AtomicU8::new(0),
             masked: AtomicBool::new(false),
             listed: AtomicBool::new(false),
-            forked: AtomicBool::new(false),
             sp: Cell::new(0),
             worker: Cell::new(null()),
             nursery: AtomicPtr::new(null_mut()),
@@ -243,7 +245,9 @@ impl Task {
             ext: UnsafeCell::new(None),
             ops_granted: AtomicU64::new(0),
             forks: Cell::new(null()),
+            job: Cell::new(null()),
             wait_reason: AtomicU8::new(0),
+            tenant: AtomicU16::new(0),
             storage: Storage(UnsafeCell::new(MaybeUninit::uninit())),
         }
     }
@@ -295,6 +299,10 @@ impl Task {
             channel_ops: self.channel_ops.load(Ordering::Relaxed),
             syscalls: self.syscalls.load(Ordering::Relaxed),
         }
+    }
+
+    pub(crate) fn ops_used(&self) -> u64 {
+        self.ops_granted.load(Ordering::Relaxed).saturating_sub(self.ops().into())
     }
 
     #[inline]

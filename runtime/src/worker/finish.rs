@@ -8,6 +8,7 @@ use super::{Worker, current};
 use crate::budget::Pool;
 use crate::cx::Cx;
 use crate::error::TaskError;
+use crate::fork;
 use crate::nursery::core::{ChildDone, NurseryCore};
 use crate::protocol::join::Finished;
 use crate::task::TaskPtr;
@@ -35,6 +36,7 @@ pub(crate) fn execute(task: TaskPtr) -> *const Worker {
 fn end(task: TaskPtr, ended: Ended) {
     // SAFETY: the worker that runs this.
     let worker = unsafe { &*task.worker.get() };
+    worker.bill(&task);
     task.state.step(if matches!(ended, Ended::Cancelled) { Event::Cancel } else { Event::Complete });
     if matches!(ended, Ended::Cancelled) {
         worker.rt().shares[worker.index].cancelled();
@@ -48,12 +50,14 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
     // SAFETY: the nursery waits for this report.
     let core = unsafe { &*nursery };
     core.forget(&task);
-    if task.forked.load(Ordering::Relaxed) {
-        // The other half waits for it, takes its budget back and frees its slot.
-        if let Finished::Wake(waiter) = task.join.finish() {
-            waiter::wake(waiter);
-        }
-        return;
+    if !task.job.get().is_null() {
+        let error = match ended {
+            Ended::Returned => None,
+            Ended::Failed(error) => Some(error),
+            Ended::Cancelled => Some(TaskError::Cancelled),
+        };
+        let rt = core.rt();
+        return fork::report(task, task.job.get(), error, |task| free_slot(task, rt));
     }
     let mut left = Pool::from(task.budget());
     // SAFETY: off the list and over: nobody else reaches the rare fields.
@@ -77,8 +81,67 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
             }
         }
     }
-    if let ChildDone::Wake(waiter) = core.child_done(id, &left, ended) {
-        waiter::wake(waiter);
+    match (worker, ended) {
+        (Some(worker), Ended::Returned) if !worker.is_virtual => worker.tally(core, &left),
+        (_, ended) => {
+            if let ChildDone::Wake(waiter) = core.children_done(1, id, &left, ended) {
+                waiter::wake(waiter);
+            }
+        }
+    }
+}
+
+/// Children of one nursery that have ended on a worker and are not yet reported: their reports go together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tally {
+    nursery: *const NurseryCore,
+    children: u64,
+    left: Pool,
+}
+
+impl Tally {
+    pub(super) const NONE: Self = Self { nursery: std::ptr::null(), children: 0, left: Pool::ZERO };
+}
+
+/// The most children that are reported together.
+const TALLY: u64 = 64;
+
+impl Worker {
+    /// Counts a child that ended well. It is reported before the worker does anything else than to run its siblings.
+    #[inline]
+    fn tally(&self, core: &NurseryCore, left: &Pool) {
+        let mut tally = self.tally.get();
+        if !std::ptr::eq(tally.nursery, core) || tally.children >= TALLY {
+            self.report_tally();
+            tally = Tally { nursery: core, ..Tally::NONE };
+        }
+        tally.children += 1;
+        tally.left.put(left);
+        self.tally.set(tally);
+    }
+
+    /// Whether `task` is a sibling of those that are not yet reported.
+    pub(super) fn tallies(&self, task: TaskPtr) -> bool {
+        std::ptr::eq(self.tally.get().nursery, task.nursery.load(Ordering::Relaxed))
+    }
+
+    /// Reports the children that have ended here.
+    #[inline]
+    pub(super) fn report_tally(&self) {
+        if !self.tally.get().nursery.is_null() {
+            self.report_some();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn report_some(&self) {
+        let tally = self.tally.replace(Tally::NONE);
+        // SAFETY: the nursery waits for these reports.
+        let core = unsafe { &*tally.nursery };
+        if let ChildDone::Wake(waiter) = core.children_done(tally.children, 0, &tally.left, Ended::Returned) {
+            waiter::wake(waiter);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::finish::Lost;
 use super::{Back, Worker, set_current};
+use crate::fork::task_of;
 use crate::protocol::deque::Steal;
 use crate::protocol::sleep::Woke;
 use crate::task::TaskPtr;
@@ -38,6 +39,7 @@ impl Worker {
 
     /// The current task cannot go on: another stack ends it.
     fn lose(&self, how: Lost) {
+        self.report_tally();
         let task = TaskPtr::from_raw(self.current.replace(std::ptr::null())).expect("it was running");
         task.set_lost(how);
         let lost = task.stack().expect("it was running");
@@ -100,6 +102,10 @@ impl Worker {
     }
 
     fn next_global(&self) -> Option<TaskPtr> {
+        if self.is_fair() {
+            // They come in with the worker's own: see `pick_fair`.
+            return if self.rt().global.is_empty() { None } else { self.next_local() };
+        }
         while let Some(task) = self.rt().global.pop() {
             if self.is_runnable(task) {
                 return Some(task);
@@ -126,7 +132,7 @@ impl Worker {
                     share.steal_latency.record(rt.timers.now_ns().saturating_sub(began_ns));
                     rt.on_steal(self.index, victim);
                     self.take_more(stealer);
-                    let task = TaskPtr::from_word(word);
+                    let task = task_of(word, self);
                     if self.is_runnable(task) {
                         return Some(task);
                     }

@@ -8,10 +8,12 @@
 //! `after` and done by whoever runs next on the worker.
 #![allow(unsafe_code)]
 
+pub(crate) mod fair;
 pub(crate) mod finish;
 pub(crate) mod hunt;
 pub mod victim;
 
+use crate::fork::task_of;
 use crate::protocol::deque::Owner;
 use crate::runtime::{Inner, Share};
 use crate::stack::arena::{self, Stack};
@@ -19,6 +21,8 @@ use crate::stack::switch::{prepare, switch};
 use crate::task::slab::FreeList;
 use crate::task::state::{Committed, Event};
 use crate::task::{SLICE, Task, TaskPtr, WaitReason};
+use fair::Fair;
+use mainspring_abi::Nanos;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
 use std::ptr::null;
@@ -31,6 +35,8 @@ const SLOT_STREAK: u32 = 16;
 const TEND_EVERY: u32 = 64;
 /// A spawner gives way when more than this many tasks wait in its worker's deque.
 const BACKLOG: usize = 256;
+/// What a switch counts for in the op clock of the fair discipline.
+const SWITCH_OPS: u64 = 16;
 /// A worker keeps this many free stacks for itself.
 const KEEP_STACKS: usize = 256;
 
@@ -63,7 +69,8 @@ pub(crate) struct Worker {
     rt: *const Inner,
     /// What the others see of this worker.
     share: *const Share,
-    is_virtual: bool,
+    pub(crate) is_virtual: bool,
+    tally: Cell<finish::Tally>,
     pub(crate) index: usize,
     deque: Owner,
     slot: Cell<Option<TaskPtr>>,
@@ -83,6 +90,11 @@ pub(crate) struct Worker {
     next_id: Cell<u64>,
     /// When the sampled run began; 0 for none.
     run_began_ns: Cell<u64>,
+    /// The ready tasks, under the fair discipline.
+    fair: Option<RefCell<Fair>>,
+    /// Ops that tasks have used here: the clock of the fair discipline in the deterministic mode.
+    op_clock: Cell<u64>,
+    ops_at_dispatch: Cell<u64>,
     /// The task whose wake is sampled, and when that was.
     sampled_wake: Cell<(*const Task, u64)>,
 }
@@ -124,6 +136,7 @@ impl Worker {
             rt,
             share: &raw const rt.shares[index],
             is_virtual: rt.is_virtual(),
+            tally: Cell::new(finish::Tally::NONE),
             index,
             deque,
             slot: Cell::new(None),
@@ -140,6 +153,9 @@ impl Worker {
             slices: Cell::new(0),
             next_id: Cell::new((index as u64 + 1) << 44),
             run_began_ns: Cell::new(0),
+            fair: rt.config.tenants.as_ref().map(|weights| RefCell::new(Fair::new(index, weights))),
+            op_clock: Cell::new(0),
+            ops_at_dispatch: Cell::new(0),
             sampled_wake: Cell::new((null(), 0)),
         }
     }
@@ -172,15 +188,25 @@ impl Worker {
     /// A new child: others may steal it.
     #[inline]
     pub(crate) fn push_spawned(&self, task: TaskPtr) {
+        if self.fair.is_some() {
+            return self.push_fair(task);
+        }
         self.deque.push(task.word());
         self.rt().dormitory.published();
     }
 
-    /// Takes `task` back if it is the newest in the deque.
+    /// A word that others may steal.
     #[inline]
-    pub(crate) fn take_newest(&self, task: TaskPtr) -> bool {
+    pub(crate) fn push_word(&self, word: usize) {
+        self.deque.push(word);
+        self.rt().dormitory.published();
+    }
+
+    /// Takes a word back if it is the newest in the deque.
+    #[inline]
+    pub(crate) fn take_newest(&self, word: usize) -> bool {
         match self.deque.pop() {
-            Some(word) if word == task.word() => true,
+            Some(newest) if newest == word => true,
             Some(other) => {
                 self.deque.push(other);
                 false
@@ -192,6 +218,9 @@ impl Worker {
     /// A task that something on this worker has woken: it runs next here.
     #[inline]
     pub(crate) fn push_woken(&self, task: TaskPtr) {
+        if self.fair.is_some() {
+            return self.push_fair(task);
+        }
         if self.tick.get().is_multiple_of(TEND_EVERY) {
             self.sampled_wake.set((task.raw(), self.rt().timers.now_ns()));
         }
@@ -222,6 +251,58 @@ impl Worker {
         self.rt().dormitory.published();
     }
 
+    pub(crate) fn is_fair(&self) -> bool {
+        self.fair.is_some()
+    }
+
+    /// The clock of the fair discipline: nanoseconds, or ops where the order must not depend on a clock.
+    fn fair_now(&self) -> Nanos {
+        Nanos::new(if self.is_virtual { self.op_clock.get() } else { self.rt().timers.now_ns() })
+    }
+
+    /// Under the fair discipline, counts the ops that `task` has used since it was dispatched.
+    pub(crate) fn bill(&self, task: &Task) {
+        if self.fair.is_some() {
+            let used = task.ops_used();
+            // A switch costs something too: a task that only yields must not run for nothing.
+            let ops = used.saturating_sub(self.ops_at_dispatch.replace(used)) + SWITCH_OPS;
+            self.op_clock.set(self.op_clock.get() + ops);
+        }
+    }
+
+    fn bill_current(&self) {
+        // SAFETY: the task that runs here, or null.
+        if let Some(task) = unsafe { self.current.get().as_ref() } {
+            self.bill(task);
+        }
+    }
+
+    #[cold]
+    fn push_fair(&self, task: TaskPtr) {
+        let Some(fair) = &self.fair else { return };
+        let now = self.fair_now();
+        fair.borrow_mut().push(now, task.tenant.load(Ordering::Relaxed).into(), task);
+        if !self.is_virtual && self.rt().dormitory.sleeping() != 0 {
+            // Others sleep: one that is not the next here goes to them.
+            let spare = { fair.borrow_mut().give() };
+            if let Some(spare) = spare {
+                self.rt().inject(spare);
+            }
+        }
+    }
+
+    fn pick_fair(&self, fair: &RefCell<Fair>, tick: u32) -> Option<TaskPtr> {
+        if tick.is_multiple_of(TEND_EVERY) {
+            self.rt().tend_timers();
+        }
+        // What waits for anybody joins the tenants here, a few at a time.
+        for _ in 0..4 {
+            let Some(task) = self.rt().global.pop() else { break };
+            fair.borrow_mut().push(self.fair_now(), task.tenant.load(Ordering::Relaxed).into(), task);
+        }
+        fair.borrow_mut().next(self.fair_now())
+    }
+
     /// Whether so many spawned tasks wait here that their spawner had better give way: records that are used again soon
     /// are still in the cache, and a million are not.
     #[inline]
@@ -231,7 +312,10 @@ impl Worker {
 
     /// Whether its own queues have a task.
     pub(crate) fn has_own(&self) -> bool {
-        self.slot.get().is_some() || !self.line().is_empty() || !self.deque.is_empty()
+        self.slot.get().is_some()
+            || !self.line().is_empty()
+            || !self.deque.is_empty()
+            || self.fair.as_ref().is_some_and(|fair| !fair.borrow().is_empty())
     }
 
     /// Whether somebody else could run here.
@@ -246,6 +330,9 @@ impl Worker {
         self.tick.set(tick);
         if self.run_began_ns.get() != 0 {
             self.end_sample();
+        }
+        if let Some(fair) = &self.fair {
+            return self.pick_fair(fair, tick);
         }
         if tick.is_multiple_of(TEND_EVERY) {
             return self.pick_fairly();
@@ -262,7 +349,7 @@ impl Worker {
         }
         self.slot_streak.set(0);
         if let Some(word) = self.deque.pop() {
-            return Some(TaskPtr::from_word(word));
+            return Some(task_of(word, self));
         }
         self.line().pop_front()
     }
@@ -279,7 +366,7 @@ impl Worker {
         global
             .or_else(|| self.line().pop_front())
             .or_else(|| self.slot.take())
-            .or_else(|| self.deque.pop().map(TaskPtr::from_word))
+            .or_else(|| self.deque.pop().map(|word| task_of(word, self)))
     }
 
     /// The sampled run is over.
@@ -326,6 +413,9 @@ impl Worker {
         task.worker.set(self);
         self.current.set(task.raw());
         self.slices.set(0);
+        if self.fair.is_some() {
+            self.ops_at_dispatch.set(task.ops_used());
+        }
         self.my_share().running.store(task.word(), Ordering::Relaxed);
         if std::ptr::eq(self.sampled_wake.get().0, task.raw()) {
             self.end_wake_sample();
@@ -334,8 +424,13 @@ impl Worker {
 
     /// The current task has used another slice: timers are looked at. True if it has used its quantum and others wait.
     pub(crate) fn slice_over(&self, quantum_ops: u32) -> bool {
+        self.report_tally();
         self.my_share().looks_up(self.rt().timers.now_ns());
         self.rt().tend_timers();
+        if let Some(fair) = &self.fair {
+            self.bill_current();
+            return fair.borrow().turn_is_over(self.fair_now());
+        }
         let slices = self.slices.get() + 1;
         self.slices.set(slices);
         slices.saturating_mul(SLICE) >= quantum_ops && self.has_others()
@@ -344,12 +439,19 @@ impl Worker {
     /// The current task gives way to others that are ready here. It stays Ready.
     #[inline]
     pub(crate) fn yield_now(&self, task: &Task) {
+        self.report_tally();
         let me = TaskPtr::of(task);
         task.state.step(Event::Yield);
         if self.is_virtual {
+            self.bill(task);
             self.after.set(After::Queue(me));
             self.leave_to_worker(task);
             return;
+        }
+        if self.fair.is_some() {
+            self.bill(task);
+            self.push_fair(me);
+            return self.leave(task);
         }
         self.line().push_back(me);
         self.share();
@@ -358,10 +460,12 @@ impl Worker {
 
     /// The current task waits until woken. It has told whoever will wake it.
     pub(crate) fn block(&self, task: &Task, reason: WaitReason) {
+        self.report_tally();
         task.wait_reason.store(reason as u8, Ordering::Relaxed);
         if !task.listed.load(Ordering::Relaxed) {
             task.nursery().enlist(task);
         }
+        self.bill(task);
         let event = if reason == WaitReason::Budget { Event::Exhaust } else { Event::Block };
         self.after.set(After::Wait(TaskPtr::of(task), event));
         if self.is_virtual {
@@ -487,6 +591,7 @@ impl Worker {
 
     /// A future waits. It left no frame behind, so that its wait can be committed at once.
     pub(crate) fn park_without_stack(&self, task: TaskPtr) {
+        self.report_tally();
         task.stack.store(0, Ordering::Relaxed);
         task.sp.set(0);
         task.wait_reason.store(WaitReason::Future as u8, Ordering::Relaxed);
@@ -499,6 +604,9 @@ impl Worker {
     }
 
     fn push_yielded(&self, task: TaskPtr) {
+        if self.fair.is_some() {
+            return self.push_fair(task);
+        }
         self.line().push_back(task);
     }
 
@@ -542,6 +650,7 @@ extern "C-unwind" fn task_main(word: usize) -> ! {
         // SAFETY: the worker outlives this thread's stay on the stack.
         let worker = unsafe { &*finish::execute(task) };
         if !stack.is_pooled() {
+            worker.report_tally();
             worker.after.set(After::Unmap(stack));
             worker.go_on(None);
         }
@@ -549,7 +658,13 @@ extern "C-unwind" fn task_main(word: usize) -> ! {
             worker.give_stack(stack);
             worker.go_on(None);
         }
-        match worker.next_local() {
+        let mut next = worker.next_local();
+        if next.is_none_or(|next| next.is_started() || !worker.tallies(next)) {
+            worker.report_tally();
+            // That may have woken their owner.
+            next = next.or_else(|| worker.next_local());
+        }
+        match next {
             Some(next) if !next.is_started() && !next.own_stack.load(Ordering::Relaxed) => {
                 next.stack.store(stack.address(), Ordering::Relaxed);
                 worker.dispatch(next);

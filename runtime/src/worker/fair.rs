@@ -1,0 +1,114 @@
+//! The fair discipline: a worker's ready tasks, ordered by `core/sched` so that tenants get their share.
+//!
+//! What the core sees as a thread is a tenant on this worker: it is runnable while it has a ready task here, and which of its
+//! tasks runs is first come, first served. So a tenant's share does not grow with the number of its tasks.
+//!
+//! Conserved: a tenant with a ready task here is queued or running in the core. One without falls asleep there when its turn
+//! comes. The whole is the worker's own; tasks leave it for other workers through the global queue.
+
+use crate::task::TaskPtr;
+use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
+use mainspring_sched::{Affinity, Config, Cpu, Decision, Entity, Seat, Spec, Stop, Via, WaitKind};
+use std::collections::VecDeque;
+
+struct Tenant {
+    weight: Weight,
+    /// Its seat, once it has had a task here.
+    seat: Option<Seat>,
+    /// Whether the core has it as queued or running.
+    awake: bool,
+    ready: VecDeque<TaskPtr>,
+}
+
+/// The tenants of one worker.
+pub(crate) struct Fair {
+    cpu: Cpu,
+    tenants: Vec<Tenant>,
+    running: Option<usize>,
+    slice_end: Nanos,
+    queued: usize,
+}
+
+impl Fair {
+    pub(crate) fn new(worker: usize, weights: &[Weight]) -> Self {
+        let cpu = CpuId::new(worker).expect("there are fewer workers than CPUs can be named");
+        let mut cpu = Cpu::new(Config::new(cpu, Policy::Eevdf));
+        cpu.reserve(weights.len()).expect("a few bytes per tenant");
+        let tenants = weights
+            .iter()
+            .map(|&weight| Tenant { weight, seat: None, awake: false, ready: VecDeque::new() })
+            .collect();
+        Self { cpu, tenants, running: None, slice_end: Nanos::ZERO, queued: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queued == 0
+    }
+
+    /// A task of `tenant` is ready.
+    pub(crate) fn push(&mut self, now: Nanos, tenant: usize, task: TaskPtr) {
+        let place = &mut self.tenants[tenant];
+        place.ready.push_back(task);
+        self.queued += 1;
+        if std::mem::replace(&mut place.awake, true) {
+            return;
+        }
+        match place.seat {
+            Some(seat) => {
+                let _ = self.cpu.wake(now, seat).expect("it is asleep");
+            }
+            None => {
+                let spec = Spec {
+                    thread: ThreadRef::new(tenant as u32, 0),
+                    process: ProcessId::new(0),
+                    weight: place.weight,
+                    class: LatencyClass::Normal,
+                    request: None,
+                    affinity: Affinity::Any,
+                };
+                let (seat, _) =
+                    self.cpu.accept(now, Entity::new(spec), Via::Admit).expect("a seat was reserved");
+                place.seat = Some(seat);
+            }
+        }
+    }
+
+    /// The task that ran has left the worker; the next one.
+    pub(crate) fn next(&mut self, now: Nanos) -> Option<TaskPtr> {
+        loop {
+            let stop = match self.running.map(|tenant| &mut self.tenants[tenant]) {
+                None => Stop::Nothing,
+                Some(tenant) if tenant.ready.is_empty() => {
+                    tenant.awake = false;
+                    Stop::Blocked(WaitKind::Park, None)
+                }
+                Some(_) => Stop::Preempted,
+            };
+            let Decision::Run(dispatch) = self.cpu.resched(now, stop) else {
+                self.running = None;
+                return None;
+            };
+            let tenant = dispatch.thread.index() as usize;
+            self.running = Some(tenant);
+            self.slice_end = dispatch.slice_end;
+            if let Some(task) = self.tenants[tenant].ready.pop_front() {
+                self.queued -= 1;
+                return Some(task);
+            }
+            // Its tasks went to other workers: it falls asleep.
+        }
+    }
+
+    /// Whether the running tenant has had its turn and another one waits.
+    pub(crate) fn turn_is_over(&self, now: Nanos) -> bool {
+        self.cpu.queued() > 0 && now >= self.slice_end
+    }
+
+    /// A task for another worker: of the tenant that has most.
+    pub(crate) fn give(&mut self) -> Option<TaskPtr> {
+        let tenant = self.tenants.iter_mut().max_by_key(|tenant| tenant.ready.len())?;
+        let task = tenant.ready.pop_back()?;
+        self.queued -= 1;
+        Some(task)
+    }
+}
