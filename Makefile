@@ -24,7 +24,7 @@ PROOF = MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" $(CARGO) run --
 KERNEL_PROOFS := smoke spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle hostile
 
 # Packages that measure rather than test: linted, never run by `make test`.
-NOT_TESTED := mainspring-bench-core mainspring-bench-ring
+NOT_TESTED := mainspring-bench-core mainspring-bench-ring mainspring-bench-runtime
 
 LINT_PHASES := fmt-check clippy doc licences advisories
 TEST_PHASES := $(LINT_PHASES) unit loom kernel-proofs conformance-summary
@@ -254,3 +254,7 @@ bench-kernel: setup-qemu kernel ## Instructions of the kernel's paths, counted b
 .PHONY: bench-ring
 bench-ring: setup ## No-op requests through our rings beside io_uring: rate and round trip
 	$(CARGO) run --release --locked --package mainspring-bench-ring
+
+.PHONY: bench-runtime
+bench-runtime: setup ## The Linux runtime beside Tokio, may, smol, Rayon, corosensei and Go (ARGS="--bench yield")
+	$(CARGO) run --release --locked --package mainspring-bench-runtime -- $(ARGS)

@@ -1,0 +1,3 @@
+module mainspring/bench
+
+go 1.19

@@ -1,0 +1,310 @@
+//! Ours.
+
+use super::{leaf_sum, ms, ns_each, resident_bytes, timed};
+use crate::bench::{ATTACKERS, Attack, BLOCK, Bench, FAN_OUT, HOARD, Work, YIELDERS};
+use crate::victim::Victim;
+use mainspring::{
+    Budget, Capacity, Caps, Config, Cx, Exhaustion, NurseryOptions, Profile, Runtime, budgeted,
+};
+use std::hint::black_box;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a child gets: enough for what it does here, so that no figure contains a recharge that its peers do not have.
+const CHILD: Budget =
+    Budget { ops: u32::MAX, memory: 1 << 30, spawn_count: 0, channel_ops: u16::MAX, syscalls: u16::MAX };
+
+/// Measures one benchmark.
+pub fn measure(bench: Bench, work: &Work) -> Option<f64> {
+    Some(match bench {
+        Bench::Yield => yields(work.yields),
+        Bench::Spawn => spawn(work.spawns),
+        Bench::PingPong => pingpong(work.trips),
+        Bench::Skynet => skynet(work.leaves),
+        Bench::Fib => fib(work.fib),
+        Bench::Memory => stackful_memory(work.parked),
+        Bench::MemoryFuture => future_memory(work.parked),
+        Bench::MemoryUnstarted => unstarted_memory(work.parked),
+        Bench::Check => return None,
+        _ => hostile(bench.attack()?, work.window),
+    })
+}
+
+pub(crate) fn runtime(workers: usize) -> Runtime {
+    let caps = Caps::root(u32::MAX, CHILD, Budget::MAX, u32::MAX, u32::MAX);
+    Config::new(Profile::Service)
+        .workers(workers)
+        .root_caps(caps)
+        .build()
+        .expect("the configuration is sound")
+}
+
+fn yields(each: u32) -> f64 {
+    let time = runtime(1).run(|cx| {
+        timed(|| {
+            cx.nursery(|n| {
+                for _ in 0..YIELDERS {
+                    n.spawn(move |cx| (0..each).for_each(|_| cx.yield_now())).expect("the pool pays");
+                }
+            })
+            .expect("no child fails");
+        })
+    });
+    ns_each(time.expect("the task does not fail"), each * YIELDERS)
+}
+
+fn spawn(count: u32) -> f64 {
+    let time = runtime(2).run(|cx| {
+        timed(|| {
+            cx.nursery(|n| {
+                for _ in 0..count {
+                    n.spawn(|_| ()).expect("the pool pays");
+                }
+            })
+            .expect("no child fails");
+        })
+    });
+    ns_each(time.expect("the task does not fail"), count)
+}
+
+fn pingpong(trips: u32) -> f64 {
+    let time = runtime(1).run(|cx| {
+        let (to, at) = cx.channel(Capacity::Rendezvous).expect("the root may");
+        let (back, home) = cx.channel(Capacity::Rendezvous).expect("the root may");
+        timed(|| {
+            // A budget has no more than 65,535 channel operations.
+            let options = NurseryOptions::new().on_exhausted(Exhaustion::Refill(CHILD));
+            cx.nursery_with(options, |n| {
+                n.spawn(move |cx| {
+                    for i in 0..trips {
+                        to.send(cx, i).expect("the other side listens");
+                        assert_eq!(home.recv(cx), Ok(i));
+                    }
+                })
+                .expect("the pool pays");
+                n.spawn(move |cx| {
+                    for _ in 0..trips {
+                        let i: u32 = at.recv(cx).expect("the other side sends");
+                        back.send(cx, i).expect("the other side listens");
+                    }
+                })
+                .expect("the pool pays");
+            })
+            .expect("no child fails");
+        })
+    });
+    ns_each(time.expect("the task does not fail"), trips)
+}
+
+fn skynet(leaves: u64) -> f64 {
+    fn node(cx: &Cx, first: u64, leaves: u64) -> u64 {
+        if leaves == 1 {
+            return first;
+        }
+        cx.nursery(|n| {
+            let each = leaves / FAN_OUT;
+            let part = n.pool().part(FAN_OUT + 1);
+            let children: [_; FAN_OUT as usize] = std::array::from_fn(|i| {
+                let first = first + i as u64 * each;
+                let child = n.builder().budget(Budget { ops: 100, ..Budget::ZERO });
+                let child = if each == 1 { child } else { child.pool(part) };
+                child.spawn(move |cx| node(cx, first, each)).expect("the pool pays")
+            });
+            children.into_iter().map(|child| child.join(cx).expect("no child fails")).sum()
+        })
+        .expect("no child fails")
+    }
+    let time = runtime(2).run(|cx| timed(|| assert_eq!(node(cx, 0, leaves), leaf_sum(leaves))));
+    ms(time.expect("the task does not fail"))
+}
+
+fn fib(n: u32) -> f64 {
+    fn fib(cx: &Cx, n: u32) -> u32 {
+        if n < 2 {
+            return n;
+        }
+        let (a, b) = cx.join(|cx| fib(cx, n - 1), |cx| fib(cx, n - 2));
+        a + b
+    }
+    let time = runtime(2).run(|cx| {
+        timed(|| {
+            black_box(fib(cx, n));
+        })
+    });
+    ms(time.expect("the task does not fail"))
+}
+
+fn stackful_memory(tasks: u32) -> f64 {
+    let runtime = runtime(2);
+    let waiting = AtomicU32::new(0);
+    let before = resident_bytes();
+    let during = runtime.run(|cx| {
+        let (_keep, gate) = cx.channel::<()>(Capacity::Rendezvous).expect("the root may");
+        let budget = Budget { ops: 10, channel_ops: 2, ..Budget::ZERO };
+        let (waiting, gate) = (&waiting, &gate);
+        let mut during = 0.0;
+        let _cancelled = cx.nursery(|n| {
+            for _ in 0..tasks {
+                n.builder()
+                    .budget(budget)
+                    .spawn(move |cx| {
+                        waiting.fetch_add(1, Ordering::Relaxed);
+                        let _ = gate.recv(cx);
+                    })
+                    .expect("the pool pays");
+            }
+            while waiting.load(Ordering::Relaxed) < tasks {
+                cx.yield_now();
+            }
+            cx.sleep(Duration::from_millis(100));
+            during = resident_bytes();
+            n.cancel();
+        });
+        during
+    });
+    (during.expect("the task does not fail") - before) / f64::from(tasks)
+}
+
+fn future_memory(tasks: u32) -> f64 {
+    let runtime = runtime(2);
+    let waiting = AtomicU32::new(0);
+    let before = resident_bytes();
+    let during = runtime.run(|cx| {
+        let waiting = &waiting;
+        let mut during = 0.0;
+        let _cancelled = cx.nursery(|n| {
+            for _ in 0..tasks {
+                n.spawn_future(async move {
+                    waiting.fetch_add(1, Ordering::Relaxed);
+                    std::future::pending::<()>().await;
+                })
+                .expect("the pool pays");
+            }
+            while waiting.load(Ordering::Relaxed) < tasks {
+                cx.yield_now();
+            }
+            cx.sleep(Duration::from_millis(100));
+            during = resident_bytes();
+            n.cancel();
+        });
+        during
+    });
+    (during.expect("the task does not fail") - before) / f64::from(tasks)
+}
+
+/// The only worker is kept busy while the host spawns.
+fn unstarted_memory(tasks: u32) -> f64 {
+    let runtime = runtime(1);
+    let (busy, measured) = (AtomicBool::new(false), AtomicBool::new(false));
+    let mut bytes = 0.0;
+    runtime
+        .nursery(NurseryOptions::new(), |n| {
+            n.spawn(|_| {
+                busy.store(true, Ordering::Release);
+                while !measured.load(Ordering::Acquire) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            })
+            .expect("the pool pays");
+            while !busy.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let before = resident_bytes();
+            for _ in 0..tasks {
+                n.spawn(|_| ()).expect("the pool pays");
+            }
+            bytes = (resident_bytes() - before) / f64::from(tasks);
+            measured.store(true, Ordering::Release);
+        })
+        .expect("no child fails");
+    bytes
+}
+
+/// A tenant that pays: when its budget is used up it is refilled, so that the attack lasts as long as the window.
+fn hostile(attack: Attack, window: Duration) -> f64 {
+    let stop = AtomicBool::new(false);
+    let p99 = runtime(2).run(|cx| {
+        let stop = &stop;
+        let options = NurseryOptions::new().on_exhausted(Exhaustion::Refill(CHILD));
+        cx.nursery_with(options, |n| {
+            if attack != Attack::None {
+                for _ in 0..ATTACKERS {
+                    let part = n.pool().part(ATTACKERS as u64 * 2);
+                    n.builder()
+                        .budget(CHILD)
+                        .pool(part)
+                        .spawn(move |cx| {
+                            while !stop.load(Ordering::Relaxed) {
+                                strike(cx, attack);
+                            }
+                        })
+                        .expect("the pool pays");
+                }
+            }
+            let victim = n.spawn(move |cx| {
+                let mut victim = Victim::new(window);
+                while let Some(due) = victim.next_due() {
+                    cx.sleep(due.saturating_duration_since(Instant::now()));
+                    victim.answer();
+                }
+                stop.store(true, Ordering::Relaxed);
+                victim.p99_us()
+            });
+            victim.expect("the pool pays").join(cx).expect("no child fails")
+        })
+        .expect("no child fails")
+    });
+    p99.expect("the task does not fail")
+}
+
+/// A piece of an attack, after which the attacker looks whether it is over.
+#[budgeted]
+fn strike(cx: &Cx, attack: Attack) {
+    match attack {
+        Attack::None => {}
+        Attack::Spin => {
+            for i in 0..1_000_000 {
+                black_box(i);
+            }
+        }
+        Attack::Fork => {
+            let options = NurseryOptions::new().on_exhausted(Exhaustion::Refill(CHILD));
+            let ended = cx.nursery_with(options.pool(fork_pool()), |n| {
+                for _ in 0..HOARD {
+                    n.builder()
+                        .budget(Budget { ops: 100, ..Budget::ZERO })
+                        .spawn(|_| ())
+                        .expect("the pool pays");
+                }
+            });
+            ended.expect("no child fails");
+        }
+        Attack::Flood => {
+            let (tx, rx) = cx.channel(Capacity::Unbounded).expect("the root allows it");
+            for i in 0..HOARD {
+                tx.send(cx, i).expect("it is open");
+            }
+            black_box(rx.len());
+        }
+        Attack::Alloc => {
+            let mut hoard = Vec::new();
+            for _ in 0..HOARD {
+                hoard.push(cx.try_box([1u8; BLOCK]).expect("memory was granted"));
+            }
+            black_box(&hoard);
+        }
+        Attack::Syscall => {
+            let mut null = std::fs::OpenOptions::new().write(true).open("/dev/null").expect("it exists");
+            for _ in 0..HOARD {
+                null.write_all(&[0]).expect("/dev/null takes all");
+            }
+        }
+    }
+}
+
+/// What one volley of a fork bomb costs.
+fn fork_pool() -> mainspring::Pool {
+    let volley = HOARD as u64;
+    mainspring::Pool { ops: volley * 1000, spawn_count: volley * 2, ..mainspring::Pool::ZERO }
+}
