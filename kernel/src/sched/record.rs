@@ -20,7 +20,13 @@ impl Log {
     /// Room for `bytes`.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
-        Self { bytes: vec![0; bytes.max(4 * size_of::<Room>())], len: 0, last: Nanos::ZERO, records: 0, lost: 0 }
+        Self {
+            bytes: vec![0; bytes.max(4 * size_of::<Room>())],
+            len: 0,
+            last: Nanos::ZERO,
+            records: 0,
+            lost: 0,
+        }
     }
 
     pub(super) fn begin(&mut self, now: Nanos, cpu: CpuId, event: EventRef<'_>) {
