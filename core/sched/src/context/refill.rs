@@ -148,7 +148,7 @@ impl Refills {
     /// paid by waiting longer.
     #[inline]
     pub fn charge(&mut self, used: Nanos) {
-        if used >= self.budget {
+        if used > self.budget {
             self.charge_whole_budgets(used);
         } else {
             self.charge_refills(used);
