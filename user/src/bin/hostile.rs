@@ -86,7 +86,6 @@ fn settled(before: Option<&Usage>) -> Usage {
 }
 
 /// Programs that never stop get their share beside an honest thread, and it gets its own.
-//= EVO:gate.fairness
 fn neighbours_share() {
     let (stop, runtime) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let cpus = caps::usage().expect("usage can be read").cpus;

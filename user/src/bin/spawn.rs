@@ -12,7 +12,7 @@ mainspring_user::program!(main);
 
 const ALL: &[&str] = &["console", "timer", "threads", "control", "park", "info", "policy"];
 
-//= ARCH:proof.run-spawn ARCH:exit.process ARCH:inv.teardown-stack EVO:S1.exit-bounded
+//= ARCH:proof.run-spawn ARCH:exit.process EVO:S1.exit-bounded
 fn main() -> i64 {
     // Tables for mappings stay with the process after their first use, and so does the object's number.
     shared_memory();

@@ -95,7 +95,7 @@ fn mutex() {
     assert_eq!(*total.lock(), 800, "nobody's turn was lost");
 }
 
-//= ARCH:thread.ledger ARCH:queue.reserve
+//= ARCH:thread.ledger
 fn quota() {
     let word = Arc::new(AtomicU32::new(0));
     let mut threads = Vec::new();
