@@ -19,7 +19,7 @@ QEMU_NEEDS := qemu-system-x86_64:qemu-system-x86
 SCHEMA_NEEDS := capnp:capnproto
 
 # The kernel and its programs are a workspace of their own, built below $(OUT)/kernel.
-KERNEL_CARGO = cd kernel && CARGO_TARGET_DIR="$(abspath $(OUT))/kernel" $(CARGO)
+KERNEL_CARGO = env -C kernel CARGO_TARGET_DIR="$(abspath $(OUT))/kernel" $(CARGO)
 PROOF = MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" $(CARGO) run --quiet --locked --package mainspring-machine --
 KERNEL_PROOFS := smoke spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle hostile
 

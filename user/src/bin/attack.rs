@@ -42,7 +42,7 @@ fn main() -> i64 {
 }
 
 /// Addresses that are not the caller's, for parameters and for results.
-//= ARCH:inv.user-copy ARCH:tlb.resident
+//= ARCH:inv.user-copy
 fn pointers() -> i64 {
     let timer = caps::need("timer");
     let wild = [
@@ -196,7 +196,7 @@ fn system_calls() -> i64 {
 }
 
 /// Writes nonsense over a word of the ring: entering is refused, and works again once the word is mended.
-//= TICK:L4.reject ARCH:sq.generation ARCH:cq.independent
+//= TICK:L4.reject
 fn ring_index(index: usize, nonsense: u32, expected: CapError) -> i64 {
     let ring = arch::ring_word(RING_ARENA, index);
     assert_eq!(arch::ring_word(RING_ARENA, word::MAGIC).load(Ordering::Relaxed), RING_MAGIC);
@@ -214,7 +214,6 @@ fn ring_index(index: usize, nonsense: u32, expected: CapError) -> i64 {
 }
 
 /// Another thread writes over the whole ring while requests go through it.
-//= ARCH:inv.ring-no-lock TICK:L4.reject
 fn ring_scribble() -> i64 {
     static GO: AtomicBool = AtomicBool::new(false);
     static STOP: AtomicBool = AtomicBool::new(false);

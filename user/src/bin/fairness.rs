@@ -107,7 +107,7 @@ fn is_ratio(a: u64, b: u64, wanted_percent: u64) -> bool {
     percent.abs_diff(wanted_percent) * 10 <= wanted_percent
 }
 
-//= ARCH:proof.fairness EVO:S3.weights EVO:gate.fairness ARCH:policycap.snapshot ARCH:inv.accounting
+//= ARCH:proof.fairness EVO:S3.weights ARCH:policycap.snapshot
 fn weights() {
     let fair = |ran: &[u64]| is_ratio(ran[1], ran[0], 200) && is_ratio(ran[2], ran[0], 400);
     let (shares, accounts) = compete(&[(64, None), (128, None), (256, None)], fair);
@@ -121,7 +121,7 @@ fn weights() {
     say!("fairness: shares=ok");
 }
 
-//= ARCH:proof.weight-change ARCH:acct.core-fields ARCH:weight.enqueued ARCH:policycap.methods
+//= ARCH:proof.weight-change ARCH:acct.core-fields ARCH:weight.enqueued
 fn weight_change() {
     let fair = |ran: &[u64]| is_ratio(ran[0], ran[1], 200);
     let (shares, accounts) = compete(&[(64, Some(128)), (64, None)], fair);

@@ -79,19 +79,13 @@ fn main() -> i64 {
 
 /// What the machine has in use, once the dead are buried.
 fn settled(before: Option<&Usage>) -> Usage {
-    let mut usage = caps::usage().expect("usage can be read");
-    for _ in 0..500 {
-        if before.is_none_or(|before| usage.processes == before.processes) {
-            break;
-        }
-        caps::sleep(2 * MS).expect("within the quota");
-        usage = caps::usage().expect("usage can be read");
-    }
-    usage
+    let buried =
+        || caps::usage().is_ok_and(|usage| before.is_none_or(|before| usage.processes == before.processes));
+    assert!(caps::comes_true(10_000 * MS, 2 * MS, buried), "somebody was never buried");
+    caps::usage().expect("usage can be read")
 }
 
 /// Programs that never stop get their share beside an honest thread, and it gets its own.
-//= EVO:gate.fairness
 fn neighbours_share() {
     let (stop, runtime) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let cpus = caps::usage().expect("usage can be read").cpus;

@@ -51,14 +51,9 @@ fn main() -> i64 {
     let before = caps::usage().expect("usage can be read");
     let child = caps::start("child", "leave", &["park", "threads", "timer"]).expect("in the image");
     assert_eq!(child.wait(), Ok(0), "it ends by itself, parked thread and all");
-    let mut after = caps::usage().expect("usage can be read");
-    for _ in 0..200 {
-        if after.processes == before.processes {
-            break;
-        }
-        caps::sleep(2_000_000).expect("within the quota");
-        after = caps::usage().expect("usage can be read");
-    }
+    let buried = || caps::usage().is_ok_and(|usage| usage.processes == before.processes);
+    assert!(caps::comes_true(10_000_000_000, 2_000_000, buried), "the child was never buried");
+    let after = caps::usage().expect("usage can be read");
     assert_eq!((after.threads, after.processes), (before.threads, before.processes));
     assert_eq!(after.free_frames, before.free_frames);
     say!("measure: exit_with_parked_thread=ok");

@@ -35,7 +35,6 @@ fn work(base: u64, part: u64, parts: u64) -> u64 {
     sum
 }
 
-//= ARCH:proof.thread-scale ARCH:proof.scale-figures EVO:gate.percpu
 fn main() -> i64 {
     let base = caps::map((BYTES / 4096) as u32, Access::Write).expect("16 MiB are within the quota");
     let cpus = u64::from(caps::usage().expect("usage can be read").cpus);

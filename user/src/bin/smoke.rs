@@ -30,8 +30,7 @@ fn main() -> i64 {
 }
 
 /// Two threads that never give the CPU up, on one CPU: both get on, because the timer stops them.
-//= ARCH:proof.run-smoke ARCH:x86.timer-path ARCH:sat.blocks-preempts ARCH:sat.runnable-ns
-//= ARCH:x86.lapic ARCH:x86.vectors ARCH:iretq EVO:S2.coverage
+//= ARCH:proof.run-smoke ARCH:sat.blocks-preempts ARCH:sat.runnable-ns ARCH:inv.fs-switch
 fn preemption() {
     let stop = Arc::new(AtomicBool::new(false));
     let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
@@ -78,7 +77,7 @@ fn registers_survive() {
 }
 
 /// A wait ends by its timeout, by a completion, and not before.
-//= ARCH:capenter ARCH:inv.capenter-wake ARCH:timer.sleep TICK:L1.deadline-waiter TICK:L1.clocksource ARCH:clock.tsc
+//= ARCH:capenter ARCH:inv.capenter-wake ARCH:timer.sleep TICK:L1.deadline-waiter TICK:L1.clocksource
 fn blocked_waits() {
     let before = caps::now();
     assert_eq!(client::enter(1, 5 * MS), Ok(0), "nothing was submitted, so nothing completes");
@@ -102,7 +101,7 @@ fn blocked_waits() {
 }
 
 /// A thread that floods its ring gets its completions, and no more of the CPU than one that computes.
-//= ARCH:ring.per-thread ARCH:sq.metadata
+//= ARCH:ring.per-thread
 fn ring_fairness() {
     let stop = Arc::new(AtomicBool::new(false));
     let runtimes = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
@@ -169,7 +168,7 @@ fn request_deadlines() {
 }
 
 /// The FS base is the thread's own and never leaves user space.
-//= ARCH:x86.fsbase ARCH:inv.fs-canonical ARCH:inv.fs-switch
+//= ARCH:x86.fsbase ARCH:inv.fs-canonical
 fn fs_base() {
     for bad in [0x8000_0000_0000, 0xffff_8000_0000_0000, u64::MAX] {
         assert_eq!(caps::set_fs_base(bad), Err(CapError::BadAddress));
@@ -178,7 +177,7 @@ fn fs_base() {
 }
 
 /// Calls to a server in another address space, handed over directly.
-//= ARCH:direct-ipc ARCH:inv.direct-ipc ARCH:wake.policy TICK:L4.propagate
+//= ARCH:direct-ipc TICK:L4.propagate
 fn calls() {
     let echo = caps::need("call:echo");
     let before = caps::cpu_counters(0).expect("CPU 0 exists");

@@ -38,7 +38,7 @@ fn counters(cpus: u32) -> Vec<CpuCounters> {
 }
 
 /// Threads made on one CPU spread over all of them by stealing.
-//= ARCH:x86.smp ARCH:steal.lowest EVO:S1.steal-bounded ARCH:place.local ARCH:migr.vruntime ARCH:steal.position
+//= ARCH:x86.smp ARCH:place.local
 fn all_work(cpus: u32) {
     let before = counters(cpus);
     let stop = Arc::new(AtomicBool::new(false));
@@ -76,7 +76,7 @@ fn all_work(cpus: u32) {
 }
 
 /// Threads bound to each CPU wake each other in a ring, across CPUs.
-//= ARCH:wake.scan ARCH:inv.one-owner ARCH:inv.no-double-run EVO:S1.single-owner
+//= ARCH:inv.no-double-run
 fn wakes_across(cpus: u32) {
     const ROUNDS: u32 = 50;
     let turn = Arc::new(AtomicU32::new(0));
@@ -109,7 +109,7 @@ fn wakes_across(cpus: u32) {
 }
 
 /// A page is taken away while threads on all CPUs read it: when the call completes, none can read what is there next.
-//= ARCH:tlb.shootdown ARCH:tlb.drain ARCH:tlb.deferred ARCH:tlb.resident
+//= ARCH:tlb.shootdown ARCH:tlb.drain
 fn shootdown(cpus: u32) {
     let (stop, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let page = caps::map(1, Access::Write).expect("a page is within the quota");
@@ -170,8 +170,7 @@ fn siblings(cpus: u32) {
 }
 
 /// One idle second: hardly any timer interrupt, and what sleeps still wakes on time.
-//= TICK:verify.idle TICK:L1.states TICK:L1.enter TICK:L1.idle-entry ARCH:tickless.conditions ARCH:tickless.bound
-//= ARCH:tickless.restore TICK:L1.idle-irq ARCH:idle.cpl0 ARCH:idle.loop TICK:nongoal.apic TICK:telemetry.evidence
+//= TICK:verify.idle TICK:nongoal.apic TICK:telemetry.evidence
 fn idle(cpus: u32) {
     caps::sleep(50 * MS).expect("within the quota");
     let before = counters(cpus);

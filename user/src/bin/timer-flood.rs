@@ -1,4 +1,4 @@
-//! Sleeps without end: the process gets its quota and not one more, and a freed place can be used again.
+//! Sleeps without end: the process gets its quota and not one more, and who ends gives its places back.
 #![no_std]
 #![no_main]
 
@@ -12,32 +12,31 @@ use mainspring_user::{CapError, client, say};
 mainspring_user::program!(main);
 
 const QUOTA: u32 = 64;
+const THREADS: u32 = 8;
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 static REFUSED: AtomicU32 = AtomicU32::new(0);
 
 //= ARCH:timer.sleep ARCH:inv.sleep-bounded
 fn main() -> i64 {
-    let due = caps::now() + 80_000_000;
-    let threads: Vec<_> = (0..8)
+    // So far away that none of them is due before all have been counted.
+    let due = caps::now() + 600_000_000_000;
+    let threads: Vec<_> = (0..THREADS)
         .map(|_| {
             caps::spawn(ThreadOptions::default(), move || {
-                let mut tickets = Vec::new();
                 loop {
                     let ticket = caps::begin_sleep(due).expect("the ring has room");
                     match client::poll(ticket).expect("the ring is sound") {
-                        None => {
-                            BEGUN.fetch_add(1, Ordering::Relaxed);
-                            tickets.push(ticket);
-                        }
+                        None => BEGUN.fetch_add(1, Ordering::Relaxed),
                         Some(cqe) => {
                             assert_eq!(cqe.error(), Ok(Some(CapError::QuotaExceeded)));
                             REFUSED.fetch_add(1, Ordering::Relaxed);
                             break;
                         }
-                    }
+                    };
                 }
-                for ticket in tickets {
-                    client::wait(ticket).expect("a sleep that began ends");
+                // Nobody ends, and frees its places, before everybody has been refused.
+                while REFUSED.load(Ordering::Relaxed) < THREADS {
+                    caps::yield_now();
                 }
                 0
             })
@@ -48,8 +47,8 @@ fn main() -> i64 {
         assert_eq!(thread.join(), Ok(0));
     }
     let (begun, refused) = (BEGUN.load(Ordering::Relaxed), REFUSED.load(Ordering::Relaxed));
-    assert_eq!((begun, refused), (QUOTA, 8), "exactly the quota was granted");
-    caps::sleep(1_000_000).expect("the quota is free again");
+    assert_eq!((begun, refused), (QUOTA, THREADS), "exactly the quota was granted");
+    caps::sleep(1_000_000).expect("those who ended gave their places back");
     say!("timer-flood: granted={begun} refused={refused}");
     0
 }

@@ -1,0 +1,60 @@
+//! Endpoints: calls, and serving them.
+
+use crate::client;
+use mainspring_abi::kernel::ReceivedCall;
+use mainspring_abi::ring::{CapError, CapSqe, CapSqeV2, op};
+
+/// Calls an endpoint and waits for the answer; its length.
+pub fn call_endpoint(cap: u32, message: &[u8], answer: &mut [u8]) -> Result<u32, CapError> {
+    client::call(cap, 0, message, answer)
+}
+
+/// The request to receive a call.
+#[must_use]
+pub fn receive_request(cap: u32, buffer: &mut [u8]) -> CapSqeV2 {
+    CapSqeV2::from_v1(CapSqe {
+        cap_id: cap,
+        op: op::RECV,
+        result_addr: buffer.as_mut_ptr() as u64,
+        result_len: buffer.len() as u32,
+        ..CapSqe::default()
+    })
+}
+
+/// The request to answer a call.
+#[must_use]
+pub fn return_request(cap: u32, call_id: u32, answer: &[u8]) -> CapSqeV2 {
+    CapSqeV2::from_v1(CapSqe {
+        cap_id: cap,
+        op: op::RETURN,
+        call_id,
+        params_addr: answer.as_ptr() as u64,
+        params_len: answer.len() as u32,
+        ..CapSqe::default()
+    })
+}
+
+/// Waits for a call; what stands before its message in `buffer`.
+pub fn receive(cap: u32, buffer: &mut [u8]) -> Result<ReceivedCall, CapError> {
+    let _len = client::wait(client::submit(receive_request(cap, buffer))?)?;
+    head(buffer)
+}
+
+/// Answers a call and waits for the next one, with one entry into the kernel.
+pub fn answer_and_receive(
+    cap: u32,
+    call_id: u32,
+    answer: &[u8],
+    buffer: &mut [u8],
+) -> Result<ReceivedCall, CapError> {
+    let answered = client::submit(return_request(cap, call_id, answer))?;
+    let received = client::submit(receive_request(cap, buffer))?;
+    client::enter(2, mainspring_abi::kernel::FOREVER)?;
+    client::wait(answered)?;
+    client::wait(received)?;
+    head(buffer)
+}
+
+fn head(buffer: &[u8]) -> Result<ReceivedCall, CapError> {
+    Ok(ReceivedCall::from_bytes(buffer.first_chunk().ok_or(CapError::BadAddress)?))
+}

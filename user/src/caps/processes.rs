@@ -1,0 +1,61 @@
+//! ProcessSpawner and ProcessHandle.
+
+use super::{call_for, find, need, with_params};
+use crate::client;
+use mainspring_abi::ring::CapError;
+use mainspring_schema as schema;
+
+/// A process that was made.
+#[derive(Debug)]
+pub struct Process(u32);
+
+/// Starts a program with the capabilities named, each a name that this process has it under.
+pub fn start(program: &str, arguments: &str, grants: &[&str]) -> Result<Process, CapError> {
+    start_with(program, arguments, grants, &[])
+}
+
+/// Starts a program with capabilities by the names that this process has them under, and others by number.
+pub fn start_with(
+    program: &str,
+    arguments: &str,
+    grants: &[&str],
+    others: &[(&str, u32)],
+) -> Result<Process, CapError> {
+    let method = schema::ProcessSpawnerMethod::Spawn as u16;
+    let named = grants.iter().map(|name| (*name, find(name).unwrap_or(0)));
+    let all = named.chain(others.iter().copied());
+    with_params::<schema::process_spawn::Owned, _>(
+        |mut params| {
+            params.set_program(program);
+            params.set_arguments(arguments);
+            let mut list = params.init_grants((grants.len() + others.len()) as u32);
+            for (number, (name, cap)) in (0..).zip(all) {
+                let mut grant = list.reborrow().get(number);
+                grant.set_name(name);
+                grant.set_cap(cap);
+            }
+        },
+        |bytes| {
+            call_for::<schema::handle::Owned, _>(need("processes"), method, bytes, |made| {
+                Process(made.get_cap())
+            })
+        },
+    )?
+}
+
+impl Process {
+    /// Waits for its end; its exit code, negative if it was killed.
+    pub fn wait(&self) -> Result<i32, CapError> {
+        client::call(self.0, schema::ProcessHandleMethod::Wait as u16, &[], &mut []).map(|code| code as i32)
+    }
+
+    /// Forgets it; it goes on.
+    pub fn detach(self) -> Result<(), CapError> {
+        client::call(self.0, schema::ProcessHandleMethod::Detach as u16, &[], &mut []).map(|_| ())
+    }
+
+    /// Ends it.
+    pub fn kill(&self) -> Result<(), CapError> {
+        client::call(self.0, schema::ProcessHandleMethod::Kill as u16, &[], &mut []).map(|_| ())
+    }
+}

@@ -1,0 +1,120 @@
+//! SystemInfo.
+
+use super::{call_for, need, with_params};
+use mainspring_abi::ring::CapError;
+use mainspring_schema as schema;
+
+/// What the machine has in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are the schema's")]
+pub struct Usage {
+    pub free_frames: u64,
+    pub heap_used: u64,
+    pub hard_path_allocations: u64,
+    pub cpus: u32,
+    pub threads: u32,
+    pub processes: u32,
+    pub pending_waits: u32,
+}
+
+/// What the machine has in use.
+pub fn usage() -> Result<Usage, CapError> {
+    let info = need("info");
+    let mut usage =
+        call_for::<schema::memory::Owned, _>(info, schema::SystemInfoMethod::Memory as u16, &[], |memory| {
+            Usage {
+                free_frames: memory.get_free_frames(),
+                heap_used: memory.get_heap_used(),
+                hard_path_allocations: memory.get_hard_path_allocations(),
+                cpus: 0,
+                threads: 0,
+                processes: 0,
+                pending_waits: 0,
+            }
+        })?;
+    call_for::<schema::objects::Owned, _>(info, schema::SystemInfoMethod::Objects as u16, &[], |objects| {
+        usage.cpus = objects.get_cpus();
+        usage.threads = objects.get_threads();
+        usage.processes = objects.get_processes();
+        usage.pending_waits = objects.get_pending_waits();
+    })?;
+    Ok(usage)
+}
+
+/// The range of ring versions that the kernel speaks.
+pub fn ring_versions() -> Result<(u32, u32), CapError> {
+    let method = schema::SystemInfoMethod::RingVersions as u16;
+    call_for::<schema::ring_versions::Owned, _>(need("info"), method, &[], |range| {
+        (range.get_oldest(), range.get_newest())
+    })
+}
+
+/// A CPU's counters.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "the fields are the schema's")]
+pub struct CpuCounters {
+    pub timer_interrupts: u64,
+    pub ticks: u64,
+    pub ticks_suppressed: u64,
+    pub reschedules_received: u64,
+    pub reschedules_sent: u64,
+    pub steals: u64,
+    pub handoffs: u64,
+    pub handoffs_queued: u64,
+    pub idle_ns: u64,
+    pub busy_ns: u64,
+    pub timeouts: u64,
+    pub nohz_enter_idle: u64,
+    pub shootdowns: u64,
+    pub queued: u64,
+}
+
+/// Reads a CPU's counters.
+pub fn cpu_counters(cpu: u32) -> Result<CpuCounters, CapError> {
+    let method = schema::SystemInfoMethod::Cpu as u16;
+    with_params::<schema::cpu_number::Owned, _>(
+        |mut params| params.set_cpu(cpu),
+        |bytes| {
+            call_for::<schema::cpu::Owned, _>(need("info"), method, bytes, |counters| CpuCounters {
+                timer_interrupts: counters.get_timer_interrupts(),
+                ticks: counters.get_ticks(),
+                ticks_suppressed: counters.get_ticks_suppressed(),
+                reschedules_received: counters.get_reschedules_received(),
+                reschedules_sent: counters.get_reschedules_sent(),
+                steals: counters.get_steals(),
+                handoffs: counters.get_handoffs(),
+                handoffs_queued: counters.get_handoffs_queued(),
+                idle_ns: counters.get_idle_ns(),
+                busy_ns: counters.get_busy_ns(),
+                timeouts: counters.get_timeouts(),
+                nohz_enter_idle: counters.get_nohz_enter_idle(),
+                shootdowns: counters.get_shootdowns(),
+                queued: counters.get_queued(),
+            })
+        },
+    )?
+}
+
+/// Tells about a thread: its process, its CPU, its state, its weight and what it has used.
+pub fn thread_info<T>(
+    slot: u32,
+    look: impl FnOnce(schema::thread_info::Reader<'_>) -> T,
+) -> Result<T, CapError> {
+    let method = schema::SystemInfoMethod::Thread as u16;
+    with_params::<schema::slot_number::Owned, _>(
+        |mut params| params.set_slot(slot),
+        |bytes| call_for::<schema::thread_info::Owned, _>(need("info"), method, bytes, look),
+    )?
+}
+
+/// Tells about a process: its name, its threads, its pages.
+pub fn process_info<T>(
+    slot: u32,
+    look: impl FnOnce(schema::process_info::Reader<'_>) -> T,
+) -> Result<T, CapError> {
+    let method = schema::SystemInfoMethod::Process as u16;
+    with_params::<schema::slot_number::Owned, _>(
+        |mut params| params.set_slot(slot),
+        |bytes| call_for::<schema::process_info::Owned, _>(need("info"), method, bytes, look),
+    )?
+}

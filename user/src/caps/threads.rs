@@ -1,0 +1,162 @@
+//! ThreadSpawner, ThreadControl, ThreadHandle, ParkSpace and SchedulingPolicy.
+
+use super::{call_for, call_with, need, with_params};
+use crate::{arch, client};
+use alloc::boxed::Box;
+use mainspring_abi::ring::CapError;
+use mainspring_schema as schema;
+
+/// Lets others go first, once.
+pub fn yield_now() {
+    let _ = client::call(need("control"), schema::ThreadControlMethod::Yield as u16, &[], &mut []);
+}
+
+/// Sets the FS base of the calling thread.
+pub fn set_fs_base(base: u64) -> Result<u32, CapError> {
+    let method = schema::ThreadControlMethod::SetFsBase as u16;
+    call_with::<schema::set_fs_base::Owned>(need("control"), method, |mut params| params.set_base(base))
+}
+
+/// What a new thread is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadOptions {
+    /// Its share.
+    pub weight: u32,
+    /// How soon it wants service.
+    pub class: schema::LatencyClass,
+    /// Service asked for at a time; 0 leaves that to the class.
+    pub request_ns: u64,
+    /// Bit n for CPU n; 0 for all.
+    pub cpus: u64,
+}
+
+impl Default for ThreadOptions {
+    fn default() -> Self {
+        Self { weight: 64, class: schema::LatencyClass::Normal, request_ns: 0, cpus: 0 }
+    }
+}
+
+/// A thread that was made.
+#[derive(Debug)]
+pub struct Thread {
+    cap: u32,
+    slot: u32,
+}
+
+/// Makes a thread of this process.
+pub fn spawn(options: ThreadOptions, job: impl FnOnce() -> i64 + Send + 'static) -> Result<Thread, CapError> {
+    let (entry, argument) = arch::job_to_argument(Box::new(job));
+    let made = spawn_raw(options, entry, argument);
+    if made.is_err() {
+        arch::drop_job(argument);
+    }
+    made
+}
+
+/// Makes a thread that begins at any address at all.
+pub fn spawn_raw(options: ThreadOptions, entry: u64, argument: u64) -> Result<Thread, CapError> {
+    let method = schema::ThreadSpawnerMethod::Create as u16;
+    with_params::<schema::thread_create::Owned, _>(
+        |mut params| {
+            params.set_entry(entry);
+            params.set_argument(argument);
+            params.set_weight(options.weight);
+            params.set_latency_class(options.class);
+            params.set_request_ns(options.request_ns);
+            params.set_cpus(options.cpus);
+        },
+        |bytes| {
+            call_for::<schema::handle::Owned, _>(need("threads"), method, bytes, |made| Thread {
+                cap: made.get_cap(),
+                slot: made.get_slot(),
+            })
+        },
+    )?
+}
+
+impl Thread {
+    /// Waits for its end; its exit code.
+    pub fn join(&self) -> Result<i32, CapError> {
+        client::call(self.cap, schema::ThreadHandleMethod::Join as u16, &[], &mut []).map(|code| code as i32)
+    }
+
+    /// Waits for its end until `deadline_ns`.
+    pub fn join_until(&self, deadline_ns: u64) -> Result<i32, CapError> {
+        let method = schema::ThreadHandleMethod::Join as u16;
+        call_with::<schema::deadline::Owned>(self.cap, method, |mut params| {
+            params.set_deadline_ns(deadline_ns);
+        })
+        .map(|code| code as i32)
+    }
+
+    /// Forgets it; it goes on.
+    pub fn detach(self) -> Result<(), CapError> {
+        client::call(self.cap, schema::ThreadHandleMethod::Detach as u16, &[], &mut []).map(|_| ())
+    }
+
+    /// Its place in the kernel's table, which is what the flight record calls it.
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Its number, which after `detach` is stale.
+    #[must_use]
+    pub fn cap(&self) -> u32 {
+        self.cap
+    }
+}
+
+/// Waits while the word at `address` is `expected`, until `deadline_ns` (0 for no end). Whether it was woken, rather
+/// than the word being another already.
+pub fn park(address: u64, expected: u32, deadline_ns: u64) -> Result<bool, CapError> {
+    let method = schema::ParkSpaceMethod::Wait as u16;
+    call_with::<schema::park_wait::Owned>(need("park"), method, |mut params| {
+        params.set_address(address);
+        params.set_expected(expected);
+        params.set_deadline_ns(deadline_ns);
+    })
+    .map(|changed| changed == 0)
+}
+
+/// Wakes at most `count` that wait at `address`; how many.
+pub fn unpark(address: u64, count: u32) -> Result<u32, CapError> {
+    let method = schema::ParkSpaceMethod::Wake as u16;
+    call_with::<schema::park_wake::Owned>(need("park"), method, |mut params| {
+        params.set_address(address);
+        params.set_count(count);
+    })
+}
+
+/// Sets the calling thread's weight.
+pub fn set_weight(weight: u64) -> Result<u32, CapError> {
+    let method = schema::SchedulingPolicyMethod::SetWeight as u16;
+    call_with::<schema::set_weight::Owned>(need("policy"), method, |mut params| params.set_weight(weight))
+}
+
+/// The calling thread's account.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(missing_docs, reason = "the fields are the schema's")]
+pub struct Account {
+    pub weight: u16,
+    pub runtime_ns: u64,
+    pub virtual_runtime_ns: u64,
+    pub voluntary_blocks: u64,
+    pub preemptions: u64,
+    pub runnable_ns: u64,
+    pub last_started_ns: u64,
+}
+
+/// Reads the calling thread's account.
+pub fn account() -> Result<Account, CapError> {
+    let method = schema::SchedulingPolicyMethod::Snapshot as u16;
+    call_for::<schema::snapshot::Owned, _>(need("policy"), method, &[], |account| Account {
+        weight: account.get_weight(),
+        runtime_ns: account.get_runtime_ns(),
+        virtual_runtime_ns: account.get_virtual_runtime_ns(),
+        voluntary_blocks: account.get_voluntary_blocks(),
+        preemptions: account.get_preemptions(),
+        runnable_ns: account.get_runnable_accumulated_ns(),
+        last_started_ns: account.get_last_started_ns(),
+    })
+}
