@@ -318,6 +318,32 @@ fn a_deadline_cancels_a_nursery_and_says_so() {
 }
 
 #[test]
+fn a_failure_or_a_deadline_interrupts_the_body_of_the_nursery_too() {
+    for workers in [1, 2] {
+        let runtime = runtime(workers);
+        runtime
+            .run(|cx| {
+                let (_tx, rx) = cx.channel::<u8>(Capacity::Rendezvous).unwrap();
+                let failed = cx.nursery(|n| {
+                    n.spawn_try(|_| Err::<(), _>("a child")).unwrap();
+                    rx.recv(cx)
+                });
+                assert_eq!(failed.unwrap_err().to_string().split(": ").last(), Some("a child"));
+                let options = NurseryOptions::new().deadline(Duration::from_millis(2));
+                let late = cx.nursery_with(options, |_| {
+                    // The inner nursery is in the way of the outer one's deadline.
+                    cx.nursery(|n| n.start(|cx| cx.sleep(Duration::from_secs(3600))))
+                });
+                assert!(matches!(late.unwrap_err().error, TaskError::DeadlineExceeded));
+                // The task itself goes on.
+                cx.sleep(Duration::from_micros(10));
+                assert!(!cx.is_cancelled());
+            })
+            .unwrap();
+    }
+}
+
+#[test]
 fn sleepers_wake_in_the_order_of_their_deadlines() {
     let runtime = Config::new(Profile::Service).deterministic_seed(1).workers(3).build().unwrap();
     let order = std::sync::Mutex::new(Vec::new());
