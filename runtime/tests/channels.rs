@@ -33,7 +33,7 @@ fn every_value_arrives_once_through_every_kind_of_channel() {
                         for _ in 0..3 {
                             let (rx, sum) = (rx.clone(), &sum);
                             n.spawn(move |cx| {
-                                rx.iter(cx).for_each(|value| _ = sum.fetch_add(value, Ordering::Relaxed))
+                                rx.iter(cx).for_each(|value| _ = sum.fetch_add(value, Ordering::Relaxed));
                             })
                             .unwrap();
                         }

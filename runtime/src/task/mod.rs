@@ -1,6 +1,6 @@
 //! A task: its record, its state, and the slots that records live in.
 //!
-//! Who may touch which field of a [`Task`]:
+//! Who may touch which field of a `Task`:
 //!
 //! | field | who |
 //! | --- | --- |
