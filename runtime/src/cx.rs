@@ -284,7 +284,7 @@ impl Cx {
         }
         let task = self.task();
         task.worker().yield_now(task);
-        if task.is_cancelled() {
+        if task.is_interrupted() {
             self.acknowledge();
         }
     }
@@ -304,7 +304,7 @@ impl Cx {
     }
 
     pub(crate) fn must_stop(&self) -> bool {
-        !self.task.masked.load(Ordering::Relaxed) && self.task.is_cancelled() && !std::thread::panicking()
+        !self.task.masked.load(Ordering::Relaxed) && self.task.is_interrupted() && !std::thread::panicking()
     }
 
     pub(crate) fn stop(&self, error: TaskError) -> ! {

@@ -33,7 +33,7 @@ fn every_value_arrives_once_through_every_kind_of_channel() {
                         for _ in 0..3 {
                             let (rx, sum) = (rx.clone(), &sum);
                             n.spawn(move |cx| {
-                                rx.iter(cx).for_each(|value| _ = sum.fetch_add(value, Ordering::Relaxed))
+                                rx.iter(cx).for_each(|value| _ = sum.fetch_add(value, Ordering::Relaxed));
                             })
                             .unwrap();
                         }
@@ -315,6 +315,32 @@ fn a_deadline_cancels_a_nursery_and_says_so() {
         })
         .unwrap();
     assert!(matches!(error.error, TaskError::DeadlineExceeded), "{error}");
+}
+
+#[test]
+fn a_failure_or_a_deadline_interrupts_the_body_of_the_nursery_too() {
+    for workers in [1, 2] {
+        let runtime = runtime(workers);
+        runtime
+            .run(|cx| {
+                let (_tx, rx) = cx.channel::<u8>(Capacity::Rendezvous).unwrap();
+                let failed = cx.nursery(|n| {
+                    n.spawn_try(|_| Err::<(), _>("a child")).unwrap();
+                    rx.recv(cx)
+                });
+                assert_eq!(failed.unwrap_err().to_string().split(": ").last(), Some("a child"));
+                let options = NurseryOptions::new().deadline(Duration::from_millis(2));
+                let late = cx.nursery_with(options, |_| {
+                    // The inner nursery is in the way of the outer one's deadline.
+                    cx.nursery(|n| n.start(|cx| cx.sleep(Duration::from_secs(3600))))
+                });
+                assert!(matches!(late.unwrap_err().error, TaskError::DeadlineExceeded));
+                // The task itself goes on.
+                cx.sleep(Duration::from_micros(10));
+                assert!(!cx.is_cancelled());
+            })
+            .unwrap();
+    }
 }
 
 #[test]

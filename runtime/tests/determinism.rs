@@ -17,7 +17,7 @@ fn program(cx: &Cx) -> Vec<u64> {
                     cx.check();
                 }
                 if i % 2 == 0 {
-                    tx.send(cx, i).unwrap()
+                    tx.send(cx, i).unwrap();
                 } else {
                     let _ = rx.recv(cx).unwrap();
                 }

@@ -67,7 +67,7 @@ fn a_blocking_call_needs_authority_and_budget_and_passes_panics_on() {
             })
             .unwrap();
             let panicked = cx.nursery(|n| {
-                drop(n.spawn(|cx| cx.blocking(|| std::panic::resume_unwind(Box::new("inside"))).map(|()| ())))
+                n.start(|cx| cx.blocking(|| std::panic::resume_unwind(Box::new("inside"))).unwrap()).unwrap();
             });
             assert!(matches!(panicked.unwrap_err().error, TaskError::Panicked(text) if text == "inside"));
         })

@@ -16,7 +16,7 @@ use crate::task::state::Event;
 use crate::task::{Ext, Task, TaskPtr};
 use std::cell::Cell;
 use std::ptr::null;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// What happens to a child that runs out of budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,8 +36,12 @@ pub enum Exhaustion {
 pub(crate) struct NurseryCore {
     pub(crate) rt: *const Inner,
     pub(crate) id: u64,
-    /// The task that opened it; 0 for an ordinary thread.
+    /// The task that opened it; null for an ordinary thread.
+    owner: *const Task,
+    /// Its id, or 0.
     pub(crate) owner_id: u64,
+    /// A child failed, or the deadline passed.
+    failed: AtomicBool,
     /// Neighbours in the registry, under its lock.
     pub(crate) chain_prev: Cell<*const NurseryCore>,
     pub(crate) chain_next: Cell<*const NurseryCore>,
@@ -79,6 +83,7 @@ pub(crate) enum ChildDone {
 impl NurseryCore {
     pub(crate) fn new(
         rt: &Inner,
+        owner: *const Task,
         owner_id: u64,
         outer: *const NurseryCore,
         caps: Caps,
@@ -88,7 +93,9 @@ impl NurseryCore {
         Self {
             rt,
             id: rt.next_nursery_id(),
+            owner,
             owner_id,
+            failed: AtomicBool::new(false),
             chain_prev: Cell::new(null()),
             chain_next: Cell::new(null()),
             outer,
@@ -195,6 +202,7 @@ impl NurseryCore {
                 shared.error = Some((id, error));
             }
             self.cancel_locked(&shared);
+            self.fail_locked();
         }
         let completed = self.completed.load(Ordering::Relaxed) + children;
         // Release: whoever reads the count without the lock, to see that all are done, sees what they wrote.
@@ -213,13 +221,32 @@ impl NurseryCore {
         if matches!(self.state(), NurseryState::Closed | NurseryState::Cancelled) {
             return false;
         }
+        let fails = error.is_some();
         if let Some(error) = error
             && shared.error.is_none()
         {
             shared.error = Some((0, error));
         }
         self.cancel_locked(&shared);
+        if fails {
+            self.fail_locked();
+        }
         true
+    }
+
+    /// What the owner does inside the nursery is over too: it is interrupted, up to the nursery's end.
+    fn fail_locked(&self) {
+        self.failed.store(true, Ordering::SeqCst);
+        if let Some(owner) = TaskPtr::from_raw(self.owner) {
+            // The flag before the state, as for all cancellations.
+            owner.scope_failed.store(true, Ordering::SeqCst);
+            owner.wake(Event::Interrupt);
+        }
+    }
+
+    /// Whether a child failed or the deadline passed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
     }
 
     fn cancel_locked(&self, shared: &Shared) {

@@ -65,7 +65,8 @@ pub struct NurseryOptions {
 }
 
 impl NurseryOptions {
-    /// The defaults: half of the task's budget or all of its pool, its capabilities, no deadline.
+    /// The defaults: the task's own pool, or half of its budget, or half of the pool of the nursery that the task has open
+    /// around this one; the task's capabilities; no deadline.
     pub fn new() -> Self {
         Self::default()
     }
@@ -477,13 +478,33 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
     }
 }
 
-/// The end of a nursery: its result, or the first error.
+/// Whether a nursery further out that the same task has open has failed.
+fn fails_around(mut core: *const NurseryCore) -> bool {
+    // SAFETY: null, or a nursery of a frame around this one.
+    while let Some(around) = unsafe { core.as_ref() } {
+        if around.has_failed() {
+            return true;
+        }
+        core = around.outer;
+    }
+    false
+}
+
+fn is_cancellation(payload: &(dyn std::any::Any + Send)) -> bool {
+    payload.downcast_ref::<StopUnwind>().is_some_and(|stop| matches!(stop.0, TaskError::Cancelled))
+}
+
+/// The end of a nursery: its result, or the first error. `interrupted`: the nursery's failure interrupted its body.
 fn outcome<R>(
     core: &NurseryCore,
     result: std::thread::Result<R>,
+    interrupted: bool,
 ) -> (Pool, std::thread::Result<Result<R, NurseryError>>) {
     let (state, error, pool) = core.finish();
     let result = match (result, error) {
+        (Err(payload), Some((task, error))) if interrupted && is_cancellation(&*payload) => {
+            Ok(Err(NurseryError { task: (task != 0).then_some(TaskId(task)), error }))
+        }
         // What stopped the owner inside its own nursery goes on; it was not the nursery's error.
         (Err(payload), _) => Err(payload),
         (Ok(_), Some((task, error))) => {
@@ -502,7 +523,7 @@ where
     F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
 {
     let task = cx.task();
-    let pool = take_pool(cx, options.pool).map_err(|unpayable| NurseryError {
+    let (pool, source) = take_pool(cx, options.pool).map_err(|unpayable| NurseryError {
         task: None,
         error: TaskError::Failed(SpawnError::Pool(unpayable).into()),
     })?;
@@ -510,6 +531,7 @@ where
     let caps = options.caps.map_or(mine, |caps| mine.intersect(&caps));
     let core = NurseryCore::new(
         cx.rt(),
+        task,
         cx.id().0,
         task.owned.load(Ordering::Relaxed),
         caps,
@@ -545,8 +567,10 @@ where
     }
     task.owned.store(core.outer.cast_mut(), Ordering::Relaxed);
     cx.rt().registry.leave(&core);
-    let (pool, result) = outcome(&core, result);
-    cx.take_back(pool);
+    task.scope_failed.store(fails_around(core.outer), Ordering::SeqCst);
+    let interrupted = core.has_failed() && !task.is_cancelled();
+    let (pool, result) = outcome(&core, result, interrupted);
+    give_back(cx, &core, pool, source);
     match result {
         Ok(result) => {
             cx.acknowledge();
@@ -556,30 +580,56 @@ where
     }
 }
 
-/// Takes a nursery's pool from its opener: from its own pool, or from its budget.
-fn take_pool(cx: &Cx, asked: Option<Pool>) -> Result<Pool, crate::budget::Unpayable> {
+/// Where a nursery's pool came from, and goes back to.
+#[derive(Clone, Copy)]
+enum Source {
+    /// The pool of the nursery around it, of the same task.
+    Around,
+    /// The task's own pool, or its budget.
+    Task,
+}
+
+/// Takes a nursery's pool from its opener: from the pool of the nursery around it, from the task's own pool, or from its
+/// budget.
+fn take_pool(cx: &Cx, asked: Option<Pool>) -> Result<(Pool, Source), crate::budget::Unpayable> {
     let task = cx.task();
+    // SAFETY: null, or a nursery of a frame around this one.
+    if let Some(around) = unsafe { task.owned.load(Ordering::Relaxed).as_ref() } {
+        around.collect();
+        let pool = asked.unwrap_or_else(|| around.pool.get().part(2));
+        return around.carve(&pool).map(|()| (pool, Source::Around));
+    }
     let from_estate = task.nursery().with_ext(task, |ext| {
         let estate = ext?.estate.as_mut()?;
         let pool = asked.unwrap_or(*estate);
-        Some(estate.take(&pool).map(|()| pool))
+        Some(estate.take(&pool).map(|()| (pool, Source::Task)))
     });
     if let Some(result) = from_estate {
         return result;
     }
-    let mut budget = task.budget();
-    let default = || {
-        let half = Pool::from(budget).part(2);
-        Pool { spawn_count: budget.spawn_count.into(), ..half }
-    };
-    let pool = asked.unwrap_or_else(default);
+    let budget = task.budget();
+    let half = Pool { spawn_count: budget.spawn_count.into(), ..Pool::from(budget).part(2) };
+    let pool = asked.unwrap_or(half);
     let mut left = Pool::from(budget);
     left.take(&pool)?;
-    budget = left.narrow();
     let had = task.exhausted.load(Ordering::Relaxed);
-    task.write_budget(budget);
+    task.write_budget(left.narrow());
     task.exhausted.store(had, Ordering::Relaxed);
-    Ok(pool)
+    Ok((pool, Source::Task))
+}
+
+/// What a nursery had left goes back.
+fn give_back(cx: &Cx, core: &NurseryCore, pool: Pool, source: Source) {
+    match source {
+        Source::Task => cx.take_back(pool),
+        Source::Around => {
+            // SAFETY: the nursery that the pool came from, of a frame around this one.
+            let around = unsafe { &*core.outer };
+            let mut all = around.pool.get();
+            all.put(&pool);
+            around.pool.set(all);
+        }
+    }
 }
 
 /// Blocks the task until all children have ended. A cancelled owner cancels its nursery and goes on waiting.
@@ -614,7 +664,7 @@ where
     };
     let root_caps = rt.config.root_caps;
     let caps = options.caps.map_or(root_caps, |caps| root_caps.intersect(&caps));
-    let core = NurseryCore::new(rt, 0, null(), caps, options.on_exhausted, pool);
+    let core = NurseryCore::new(rt, null(), 0, null(), caps, options.on_exhausted, pool);
     rt.registry.enter(&core);
     let deadline = options.deadline.map(|after| {
         let due = rt.timers.now_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
@@ -649,7 +699,7 @@ where
     }
     rt.note_host_nursery(&core, false);
     rt.registry.leave(&core);
-    let (pool, result) = outcome(&core, result);
+    let (pool, result) = outcome(&core, result, false);
     rt.pool.lock().expect("no panic while it is held").put(&pool);
     match result {
         Ok(result) => result,

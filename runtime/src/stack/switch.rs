@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    //= NURS:ctx.switch NURS:ctx.trampoline NURS:ctx.contract
+    //= NURS:ctx.switch NURS:ctx.trampoline NURS:ctx.contract SCHED:5.3.1
     #[test]
     fn callee_saved_registers_and_values_survive_a_round_trip() {
         let mut stack = vec![0u128; 4096];

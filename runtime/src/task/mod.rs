@@ -1,12 +1,13 @@
 //! A task: its record, its state, and the slots that records live in.
 //!
-//! Who may touch which field of a [`Task`]:
+//! Who may touch which field of a `Task`:
 //!
 //! | field | who |
 //! | --- | --- |
 //! | budget fields | written by the holder (the worker that runs it); anybody may read |
 //! | `state`, `join` | by their protocols |
 //! | `cancel` | set by anybody, once |
+//! | `scope_failed` | set under the lock of a nursery that the task has open; cleared by the holder |
 //! | `sp`, `worker`, `stack`, `body` | the holder |
 //! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth and by the holder at its end |
 //! | `link` | the free list |
@@ -79,6 +80,8 @@ pub(crate) struct Task {
     pub(crate) masked: AtomicBool,
     /// In its nursery's list.
     pub(crate) listed: AtomicBool,
+    /// A nursery that it has open has failed: what it does inside is over.
+    pub(crate) scope_failed: AtomicBool,
     /// The saved context while it is not running; 0 before its first run.
     pub(crate) sp: Cell<usize>,
     pub(crate) worker: Cell<*const Worker>,
@@ -225,6 +228,7 @@ impl Task {
             granted: AtomicU8::new(0),
             masked: AtomicBool::new(false),
             listed: AtomicBool::new(false),
+            scope_failed: AtomicBool::new(false),
             sp: Cell::new(0),
             worker: Cell::new(null()),
             nursery: AtomicPtr::new(null_mut()),
@@ -261,6 +265,7 @@ impl Task {
         self.exhausted.store(0, Ordering::Relaxed);
         self.masked.store(false, Ordering::Relaxed);
         self.listed.store(false, Ordering::Relaxed);
+        self.scope_failed.store(false, Ordering::Relaxed);
         self.sp.set(0);
         self.nursery.store(nursery.cast_mut(), Ordering::Relaxed);
         self.join.reset(has_handle);
@@ -350,6 +355,12 @@ impl Task {
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancel.load(Ordering::SeqCst) || self.nursery().is_cancelled()
+    }
+
+    /// Whether what it does is over: it was cancelled, or a nursery around it has failed.
+    #[inline]
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.is_cancelled() || self.scope_failed.load(Ordering::SeqCst)
     }
 
     pub(crate) fn stack(&self) -> Option<Stack> {

@@ -578,7 +578,9 @@ impl Worker {
             After::Wait(task, event) => {
                 if task.state.commit_wait(event) == Committed::Queue {
                     self.push_woken(task);
-                } else if task.cancel.load(Ordering::SeqCst) && !task.masked.load(Ordering::Relaxed) {
+                } else if (task.cancel.load(Ordering::SeqCst) || task.scope_failed.load(Ordering::SeqCst))
+                    && !task.masked.load(Ordering::Relaxed)
+                {
                     // The canceller may have looked before the task waited. Its nursery is not asked: if somebody woke
                     // the task already, that may be gone. The flag is of the slot, which is not.
                     task.wake(Event::Interrupt);

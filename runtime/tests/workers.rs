@@ -1,0 +1,169 @@
+//! Victims, steals, the order of the queues, and what happens to tasks that are cancelled in a queue.
+
+use mainspring::{Budget, Config, Profile, TaskError, VictimStrategy, Victims};
+use proptest::prelude::*;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+proptest! {
+    //= SCHED:7.2.1 SCHED:7.3.1 SCHED:7.4.1
+    #[test]
+    fn victims_are_others_and_attempts_are_bounded(
+        seed in any::<u64>(),
+        workers in 2..300usize,
+        me in 0..300usize,
+        loads in proptest::collection::vec(0..50usize, 300),
+    ) {
+        let me = me % workers;
+        for strategy in [VictimStrategy::Random, VictimStrategy::RoundRobin, VictimStrategy::LeastLoaded] {
+            let mut victims = Victims::new(seed, me, workers, strategy);
+            prop_assert_eq!(victims.attempts(), (workers - 1).min(4));
+            for _ in 0..20 {
+                let victim = victims.next(|worker| loads[worker]);
+                prop_assert!(victim < workers && victim != me);
+                if strategy == VictimStrategy::LeastLoaded {
+                    let longest = (0..workers).filter(|&worker| worker != me).map(|worker| loads[worker]).max();
+                    prop_assert_eq!(Some(loads[victim]), longest, "the longest queue");
+                }
+            }
+        }
+    }
+}
+
+//= SCHED:7.3.1
+#[test]
+fn round_robin_goes_through_all_others() {
+    let mut victims = Victims::new(0, 2, 5, VictimStrategy::RoundRobin);
+    let round: Vec<_> = (0..8).map(|_| victims.next(|_| 0)).collect();
+    assert_eq!(round, [3, 4, 0, 1, 3, 4, 0, 1]);
+}
+
+//= SCHED:7.3.2
+#[test]
+fn the_default_draw_is_the_same_in_every_run() {
+    assert_eq!(VictimStrategy::default(), VictimStrategy::Random);
+    let sequence = |seed| {
+        let mut victims = Victims::new(seed, 0, 9, VictimStrategy::default());
+        (0..50).map(|_| victims.next(|_| 0)).collect::<Vec<_>>()
+    };
+    assert_eq!(sequence(7), sequence(7));
+    assert_ne!(sequence(7), sequence(8));
+}
+
+//= SCHED:7.2.1 SCHED:6.1.1
+#[test]
+fn a_worker_that_may_not_steal_steals_nothing() {
+    let spread = |may_steal: bool| {
+        let runtime = Config::new(Profile::Service).workers(2).deterministic_seed(3).build().unwrap();
+        assert!(runtime.set_steal_enabled(0, may_steal) && runtime.set_steal_enabled(1, may_steal));
+        assert!(!runtime.set_steal_enabled(2, true), "there is no third");
+        let ran_on = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        runtime
+            .run(|cx| {
+                cx.nursery(|n| {
+                    for _ in 0..50 {
+                        n.start(|cx| {
+                            ran_on[cx.worker()].fetch_add(1, Ordering::Relaxed);
+                        })
+                        .unwrap();
+                    }
+                })
+                .unwrap();
+            })
+            .unwrap();
+        let stolen: u64 = runtime.worker_stats().iter().map(|stats| stats.tasks_stolen).sum();
+        (stolen, ran_on.map(AtomicUsize::into_inner))
+    };
+    let (stolen, ran_on) = spread(true);
+    assert!(stolen > 0 && ran_on.iter().all(|&ran| ran > 0), "{ran_on:?}");
+    let (stolen, ran_on) = spread(false);
+    assert_eq!((stolen, ran_on.iter().filter(|&&ran| ran > 0).count()), (0, 1));
+}
+
+//= SCHED:6.3.1a SCHED:7.1.1a
+#[test]
+fn a_worker_takes_its_newest_spawn_first() {
+    let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
+    let order = Mutex::new(Vec::new());
+    runtime
+        .run(|cx| {
+            cx.nursery(|n| {
+                for i in 0..5 {
+                    let order = &order;
+                    n.start(move |_| order.lock().unwrap().push(i)).unwrap();
+                }
+            })
+            .unwrap();
+        })
+        .unwrap();
+    assert_eq!(order.into_inner().unwrap(), [4, 3, 2, 1, 0]);
+}
+
+//= NURS:queue-race SCHED:5.2.2c
+#[test]
+fn a_task_that_is_cancelled_in_a_queue_never_runs() {
+    let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
+    let ran = AtomicUsize::new(0);
+    runtime
+        .run(|cx| {
+            let ended = cx.nursery(|n| {
+                let one = n.spawn(|_| ran.fetch_add(1, Ordering::Relaxed)).unwrap();
+                assert!(one.cancel());
+                assert!(matches!(one.join(cx), Err(TaskError::Cancelled)));
+                for _ in 0..4 {
+                    n.start(|_| _ = ran.fetch_add(1, Ordering::Relaxed)).unwrap();
+                }
+                n.cancel();
+            });
+            assert!(matches!(ended.unwrap_err().error, TaskError::Cancelled));
+        })
+        .unwrap();
+    assert_eq!(ran.into_inner(), 0);
+    assert_eq!(runtime.worker_stats()[0].tasks_cancelled, 5);
+}
+
+//= NURS:owner-cancel NURS:binding SCHED:8.1.1
+#[test]
+fn cancelling_an_owner_reaches_every_level_below_it() {
+    fn level(cx: &mainspring::Cx, depth: u32, waiting: &AtomicUsize, ended: &AtomicUsize) {
+        struct Ends<'a>(&'a AtomicUsize);
+        impl Drop for Ends<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let _ends = Ends(ended);
+        if depth == 0 {
+            waiting.fetch_add(1, Ordering::Relaxed);
+            cx.sleep(std::time::Duration::from_secs(3600));
+        }
+        let _ = cx.nursery(|n| {
+            for _ in 0..2 {
+                let budget = Budget { ops: 10 << (2 * depth), spawn_count: (1 << depth) - 2, ..Budget::ZERO };
+                n.builder().budget(budget).start(move |cx| level(cx, depth - 1, waiting, ended)).unwrap();
+            }
+        });
+        unreachable!("only a cancellation ends this nursery, and that unwinds its owner too");
+    }
+    for workers in [1, 2] {
+        let runtime = Config::new(Profile::Service).workers(workers).build().unwrap();
+        let (waiting, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        runtime
+            .run(|cx| {
+                cx.nursery(|n| {
+                    let budget = Budget { ops: 5000, spawn_count: 100, ..Budget::ZERO };
+                    let top = n.builder().budget(budget).spawn(|cx| level(cx, 3, &waiting, &ended)).unwrap();
+                    let all_wait = || waiting.load(Ordering::Relaxed) == 8;
+                    while !all_wait() && !top.is_finished() {
+                        cx.yield_now();
+                    }
+                    assert!(all_wait());
+                    assert!(top.cancel());
+                    assert!(matches!(top.join(cx), Err(TaskError::Cancelled)));
+                    assert_eq!(ended.load(Ordering::Relaxed), 15, "all levels have ended before their owner");
+                })
+                .unwrap();
+            })
+            .unwrap();
+    }
+}
