@@ -132,7 +132,7 @@ pub fn mine() -> &'static Lane {
 
 /// The idle CPUs.
 pub(super) fn idle_set() -> CpuSet {
-    let mut mask = IDLE.load(Ordering::Relaxed);
+    let mut mask = IDLE.load(Ordering::SeqCst);
     let mut set = CpuSet::EMPTY;
     while mask != 0 {
         set.insert(lane(mask.trailing_zeros() as usize).id);
@@ -167,7 +167,8 @@ impl Lane {
         let offer = core.cpu.offer();
         self.offer_due_in.store(offer.due_in, Ordering::Relaxed);
         self.offer_reach.store(offer.bound_reach, Ordering::Relaxed);
-        // SeqCst: see `dispatch::arm`.
+        // SeqCst: see `dispatch::arm`. It also orders the offer before a waker's look at the idle CPUs, whose own look at
+        // the offers comes after they have said that they idle: one of the two sees the other.
         self.next_timer.store(core.cpu.next_timer().get(), Ordering::SeqCst);
     }
 

@@ -181,7 +181,7 @@ pub fn tell(target: &Lane) -> bool {
 /// Threads are still queued here while other CPUs have nothing to do: tells one of them.
 pub fn share_leftovers() {
     let here = mine();
-    if super::lane::IDLE.load(Ordering::Relaxed) == 0 {
+    if super::lane::IDLE.load(Ordering::SeqCst) == 0 {
         return;
     }
     if here.offer() != mainspring_sched::Offer::NONE {
