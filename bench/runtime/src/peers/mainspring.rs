@@ -41,12 +41,16 @@ pub fn measure(bench: Bench, work: &Work) -> Option<f64> {
 }
 
 pub(crate) fn runtime(workers: usize) -> Runtime {
+    build(config(workers).max_stacks(1 << 16))
+}
+
+fn config(workers: usize) -> Config {
     let caps = Caps::root(u32::MAX, CHILD, Budget::MAX, u32::MAX, u32::MAX);
-    Config::new(Profile::Service)
-        .workers(workers)
-        .root_caps(caps)
-        .build()
-        .expect("the configuration is sound")
+    Config::new(Profile::Service).workers(workers).root_caps(caps)
+}
+
+fn build(config: Config) -> Runtime {
+    config.build().expect("the configuration is sound")
 }
 
 fn yields(each: u32) -> f64 {
@@ -145,7 +149,7 @@ fn fib(n: u32) -> f64 {
 }
 
 fn stackful_memory(tasks: u32) -> f64 {
-    let runtime = runtime(2);
+    let runtime = build(config(2));
     let waiting = AtomicU32::new(0);
     let before = resident_bytes();
     let during = runtime.run(|cx| {
