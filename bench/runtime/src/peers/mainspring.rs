@@ -153,11 +153,10 @@ fn stackful_memory(tasks: u32) -> f64 {
     let waiting = AtomicU32::new(0);
     let before = resident_bytes();
     let during = runtime.run(|cx| {
-        let (_keep, gate) = cx.channel::<()>(Capacity::Rendezvous).expect("the root may");
+        let (keep, gate) = cx.channel::<()>(Capacity::Rendezvous).expect("the root may");
         let budget = Budget { ops: 10, channel_ops: 2, ..Budget::ZERO };
         let (waiting, gate) = (&waiting, &gate);
-        let mut during = 0.0;
-        let _cancelled = cx.nursery(|n| {
+        cx.nursery(|n| {
             for _ in 0..tasks {
                 n.builder()
                     .budget(budget)
@@ -171,10 +170,11 @@ fn stackful_memory(tasks: u32) -> f64 {
                 cx.yield_now();
             }
             cx.sleep(Duration::from_millis(100));
-            during = resident_bytes();
-            n.cancel();
-        });
-        during
+            let during = resident_bytes();
+            keep.close();
+            during
+        })
+        .expect("no child fails")
     });
     (during.expect("the task does not fail") - before) / f64::from(tasks)
 }
