@@ -85,7 +85,19 @@ impl Cx {
     }
 
     /// Charges up to `n` ops where nothing may switch: what cannot be paid stops the task at its next check.
+    #[inline(always)]
     pub(crate) fn charge_silently(&self, n: u32) {
+        let fuel = self.task.fuel.load(Ordering::Relaxed);
+        if fuel >= n {
+            self.task.fuel.store(fuel - n, Ordering::Relaxed);
+        } else {
+            self.charge_reserve_silently(n);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn charge_reserve_silently(&self, n: u32) {
         let task = self.task();
         let ops = task.ops();
         let left = ops - ops.min(n);

@@ -25,17 +25,10 @@ impl Meter<'_> {
     pub fn iteration(&mut self) {
         self.left -= 1;
         if self.left == 0 {
-            self.pay();
+            // Before the check, which may unwind: what was paid for must not be paid for again.
+            self.left = self.cx.yield_interval();
+            pay(self.cx);
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn pay(&mut self) {
-        let interval = self.cx.yield_interval();
-        // Before the check, which may unwind: what was paid for must not be paid for again.
-        self.left = interval;
-        self.cx.check_iterations(interval);
     }
 
     /// A function is about to be called.
@@ -45,8 +38,15 @@ impl Meter<'_> {
     }
 }
 
+/// Pays for an interval. Takes no meter: its count would have to be in memory, where a loop waits for it.
+#[cold]
+#[inline(never)]
+fn pay(cx: &Cx) {
+    cx.check_iterations(cx.yield_interval());
+}
+
 impl Drop for Meter<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         let n = self.cx.yield_interval() - self.left;
         if n != 0 {

@@ -138,7 +138,7 @@ impl Bench {
         }
     }
 
-    /// What the peer does not have under this name, and what stands in for it.
+    /// What the hostile tasks do, if there are any.
     pub fn attack(self) -> Option<Attack> {
         Some(match self {
             Self::HostileNone => Attack::None,

@@ -75,6 +75,11 @@ fn main() -> ExitCode {
 }
 
 fn one(bench: Bench, peer: Peer, work: &Work) -> ExitCode {
+    // A panic in a task may leave the others waiting for it: it ends the measurement.
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::exit(1);
+    }));
     let Some(figures) = peers::measure(bench, peer, work) else {
         eprintln!("{} takes no part in {}", peer.name(), bench.name());
         return ExitCode::from(2);

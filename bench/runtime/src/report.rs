@@ -1,7 +1,9 @@
 //! The table, and the same as JSON.
 
+use crate::bench::{Attack, Peer};
 use crate::drive::Results;
 use crate::target::verdict;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::PathBuf;
 
@@ -21,6 +23,20 @@ fn full_name(results: &Results, figure: &str) -> String {
 
 fn unit(results: &Results, figure: &str) -> &'static str {
     if figure == "gap" { "us" } else { results.bench.unit() }
+}
+
+/// For each peer, its median in the attack that hurts its victim most.
+fn worst_attack(all: &[Results]) -> BTreeMap<Peer, f64> {
+    let mut worst = BTreeMap::new();
+    for results in all.iter().filter(|results| results.bench.attack().is_some_and(|it| it != Attack::None)) {
+        for row in &results.rows {
+            if let Some(p99) = row.median("") {
+                let most = worst.entry(row.peer).or_insert(p99);
+                *most = p99.max(*most);
+            }
+        }
+    }
+    worst
 }
 
 /// Prints the table and writes the file.
@@ -62,6 +78,20 @@ pub fn write(all: &[Results], rounds: u32) -> Result<(), Box<dyn Error>> {
             };
             println!("{:<20} target {word}: {}", "", verdict.text);
         }
+    }
+    for (peer, worst) in worst_attack(all) {
+        println!(
+            "{:<20} {:<11} {worst:>12.1}  us, p99 lateness  in the worst attack",
+            "hostile",
+            peer.name()
+        );
+        records.push(serde_json::json!({
+            "bench": "hostile",
+            "peer": peer.name(),
+            "value": worst,
+            "unit": "us, p99 lateness",
+            "lower_is_better": true,
+        }));
     }
     let file = folder().join("runtime.json");
     std::fs::create_dir_all(folder())?;

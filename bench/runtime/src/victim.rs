@@ -18,7 +18,7 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// The first tick is due in a millisecond.
+    /// The first tick is due in a millisecond. Made before the attack begins: a victim that never gets to start is late.
     pub fn new(window: Duration) -> Self {
         Self { began: Instant::now(), window, answered: 0, late_us: Vec::with_capacity(10_000) }
     }

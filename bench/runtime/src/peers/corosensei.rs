@@ -1,6 +1,6 @@
 //! corosensei: switches between stacks, and no scheduler. What the others cannot be below.
 
-use super::{ns_each, timed};
+use super::{ns_each, processor_timed};
 use crate::bench::{Bench, Work, YIELDERS};
 use corosensei::Coroutine;
 
@@ -17,7 +17,7 @@ fn yields(each: u32) -> f64 {
     let mut tasks: Vec<Coroutine<(), (), ()>> = (0..YIELDERS)
         .map(|_| Coroutine::new(move |yielder, ()| (0..each).for_each(|_| yielder.suspend(()))))
         .collect();
-    let time = timed(|| {
+    let time = processor_timed(|| {
         for _ in 0..=each {
             for task in &mut tasks {
                 task.resume(());
@@ -35,7 +35,7 @@ fn pingpong(trips: u32) -> f64 {
             i = yielder.suspend(i);
         }
     });
-    let time = timed(|| {
+    let time = processor_timed(|| {
         for i in 0..trips {
             assert_eq!(pong.resume(i).as_yield(), Some(i));
         }

@@ -1,19 +1,28 @@
 //! Ours.
 
-use super::{leaf_sum, ms, ns_each, resident_bytes, timed};
+use super::{leaf_sum, ms, ns_each, processor_timed, resident_bytes, timed};
 use crate::bench::{ATTACKERS, Attack, BLOCK, Bench, FAN_OUT, HOARD, Work, YIELDERS};
 use crate::victim::Victim;
+use mainspring::io::UdpSocket;
 use mainspring::{
     Budget, Capacity, Caps, Config, Cx, Exhaustion, NurseryOptions, Profile, Runtime, budgeted,
 };
 use std::hint::black_box;
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a child gets: enough for what it does here, so that no figure contains a recharge that its peers do not have.
 const CHILD: Budget =
     Budget { ops: u32::MAX, memory: 1 << 30, spawn_count: 0, channel_ops: u16::MAX, syscalls: u16::MAX };
+
+/// What a strike may use before it is ended.
+const STRIKE: Budget = Budget {
+    ops: 1_000_000,
+    memory: HOARD * BLOCK,
+    spawn_count: HOARD as u16,
+    channel_ops: HOARD as u16,
+    syscalls: HOARD as u16,
+};
 
 /// Measures one benchmark.
 pub fn measure(bench: Bench, work: &Work) -> Option<f64> {
@@ -32,17 +41,21 @@ pub fn measure(bench: Bench, work: &Work) -> Option<f64> {
 }
 
 pub(crate) fn runtime(workers: usize) -> Runtime {
+    build(config(workers).max_stacks(1 << 16))
+}
+
+fn config(workers: usize) -> Config {
     let caps = Caps::root(u32::MAX, CHILD, Budget::MAX, u32::MAX, u32::MAX);
-    Config::new(Profile::Service)
-        .workers(workers)
-        .root_caps(caps)
-        .build()
-        .expect("the configuration is sound")
+    Config::new(Profile::Service).workers(workers).root_caps(caps)
+}
+
+fn build(config: Config) -> Runtime {
+    config.build().expect("the configuration is sound")
 }
 
 fn yields(each: u32) -> f64 {
     let time = runtime(1).run(|cx| {
-        timed(|| {
+        processor_timed(|| {
             cx.nursery(|n| {
                 for _ in 0..YIELDERS {
                     n.spawn(move |cx| (0..each).for_each(|_| cx.yield_now())).expect("the pool pays");
@@ -72,7 +85,7 @@ fn pingpong(trips: u32) -> f64 {
     let time = runtime(1).run(|cx| {
         let (to, at) = cx.channel(Capacity::Rendezvous).expect("the root may");
         let (back, home) = cx.channel(Capacity::Rendezvous).expect("the root may");
-        timed(|| {
+        processor_timed(|| {
             // A budget has no more than 65,535 channel operations.
             let options = NurseryOptions::new().on_exhausted(Exhaustion::Refill(CHILD));
             cx.nursery_with(options, |n| {
@@ -136,15 +149,14 @@ fn fib(n: u32) -> f64 {
 }
 
 fn stackful_memory(tasks: u32) -> f64 {
-    let runtime = runtime(2);
+    let runtime = build(config(2));
     let waiting = AtomicU32::new(0);
     let before = resident_bytes();
     let during = runtime.run(|cx| {
-        let (_keep, gate) = cx.channel::<()>(Capacity::Rendezvous).expect("the root may");
+        let (keep, gate) = cx.channel::<()>(Capacity::Rendezvous).expect("the root may");
         let budget = Budget { ops: 10, channel_ops: 2, ..Budget::ZERO };
         let (waiting, gate) = (&waiting, &gate);
-        let mut during = 0.0;
-        let _cancelled = cx.nursery(|n| {
+        cx.nursery(|n| {
             for _ in 0..tasks {
                 n.builder()
                     .budget(budget)
@@ -158,10 +170,11 @@ fn stackful_memory(tasks: u32) -> f64 {
                 cx.yield_now();
             }
             cx.sleep(Duration::from_millis(100));
-            during = resident_bytes();
-            n.cancel();
-        });
-        during
+            let during = resident_bytes();
+            keep.close();
+            during
+        })
+        .expect("no child fails")
     });
     (during.expect("the task does not fail") - before) / f64::from(tasks)
 }
@@ -221,13 +234,13 @@ fn unstarted_memory(tasks: u32) -> f64 {
     bytes
 }
 
-/// A tenant that pays: when its budget is used up it is refilled, so that the attack lasts as long as the window.
+/// A strike ends at its budget, and the attacker strikes again: the attack lasts as long as the window.
 fn hostile(attack: Attack, window: Duration) -> f64 {
     let stop = AtomicBool::new(false);
     let p99 = runtime(2).run(|cx| {
         let stop = &stop;
-        let options = NurseryOptions::new().on_exhausted(Exhaustion::Refill(CHILD));
-        cx.nursery_with(options, |n| {
+        let mut victim = Victim::new(window);
+        cx.nursery(|n| {
             if attack != Attack::None {
                 for _ in 0..ATTACKERS {
                     let part = n.pool().part(ATTACKERS as u64 * 2);
@@ -236,14 +249,19 @@ fn hostile(attack: Attack, window: Duration) -> f64 {
                         .pool(part)
                         .spawn(move |cx| {
                             while !stop.load(Ordering::Relaxed) {
-                                strike(cx, attack);
+                                let options = NurseryOptions::new().on_exhausted(Exhaustion::Cancel);
+                                let ended = cx.nursery_with(options, |n| {
+                                    let strike =
+                                        n.builder().budget(STRIKE).spawn(move |cx| strike(cx, attack));
+                                    strike.map(drop)
+                                });
+                                ended.expect("a cancelled child is no error").expect("the pool pays");
                             }
                         })
                         .expect("the pool pays");
                 }
             }
             let victim = n.spawn(move |cx| {
-                let mut victim = Victim::new(window);
                 while let Some(due) = victim.next_due() {
                     cx.sleep(due.saturating_duration_since(Instant::now()));
                     victim.answer();
@@ -258,53 +276,36 @@ fn hostile(attack: Attack, window: Duration) -> f64 {
     p99.expect("the task does not fail")
 }
 
-/// A piece of an attack, after which the attacker looks whether it is over.
+/// Goes on until its budget ends it.
 #[budgeted]
 fn strike(cx: &Cx, attack: Attack) {
     match attack {
         Attack::None => {}
-        Attack::Spin => {
-            for i in 0..1_000_000 {
-                black_box(i);
-            }
-        }
+        Attack::Spin => loop {
+            black_box(0);
+        },
         Attack::Fork => {
-            let options = NurseryOptions::new().on_exhausted(Exhaustion::Refill(CHILD));
-            let ended = cx.nursery_with(options.pool(fork_pool()), |n| {
-                for _ in 0..HOARD {
-                    n.builder()
-                        .budget(Budget { ops: 100, ..Budget::ZERO })
-                        .spawn(|_| ())
-                        .expect("the pool pays");
-                }
-            });
-            ended.expect("no child fails");
+            let bombed = cx.nursery(|n| while n.spawn(|_| ()).is_ok() {});
+            bombed.expect("no child fails");
         }
         Attack::Flood => {
-            let (tx, rx) = cx.channel(Capacity::Unbounded).expect("the root allows it");
-            for i in 0..HOARD {
-                tx.send(cx, i).expect("it is open");
+            let (tx, _rx) = cx.channel(Capacity::Unbounded).expect("the root allows it");
+            loop {
+                tx.send(cx, 0).expect("it is open");
             }
-            black_box(rx.len());
         }
         Attack::Alloc => {
             let mut hoard = Vec::new();
-            for _ in 0..HOARD {
+            loop {
                 hoard.push(cx.try_box([1u8; BLOCK]).expect("memory was granted"));
             }
-            black_box(&hoard);
         }
         Attack::Syscall => {
-            let mut null = std::fs::OpenOptions::new().write(true).open("/dev/null").expect("it exists");
-            for _ in 0..HOARD {
-                null.write_all(&[0]).expect("/dev/null takes all");
+            let socket = UdpSocket::bind(cx, "127.0.0.1:0").expect("loopback has a free port");
+            let to = socket.local_addr().expect("it is bound");
+            loop {
+                socket.send_to(cx, &[0], to).expect("loopback takes all");
             }
         }
     }
-}
-
-/// What one volley of a fork bomb costs.
-fn fork_pool() -> mainspring::Pool {
-    let volley = HOARD as u64;
-    mainspring::Pool { ops: volley * 1000, spawn_count: volley * 2, ..mainspring::Pool::ZERO }
 }

@@ -30,6 +30,19 @@ pub fn measure(bench: Bench, peer: Peer, work: &Work) -> Option<Figures> {
     value.map(|value| vec![("", value)])
 }
 
+/// The processor time that the whole process has used: with one worker that is never idle, the time it took, less what
+/// other programs took from it.
+fn processor_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(now).expect("it is not negative")
+}
+
+fn processor_timed(f: impl FnOnce()) -> Duration {
+    let began = processor_time();
+    f();
+    processor_time() - began
+}
+
 fn timed(f: impl FnOnce()) -> Duration {
     let began = Instant::now();
     f();

@@ -1,6 +1,6 @@
 //! smol: its local executor where there is one worker, two threads that run one executor where there are two.
 
-use super::{leaf_sum, ms, ns_each, resident_bytes};
+use super::{leaf_sum, ms, ns_each, processor_time, resident_bytes};
 use crate::bench::{Bench, FAN_OUT, Work, YIELDERS};
 use smol::channel;
 use smol::{Executor, LocalExecutor, future};
@@ -36,7 +36,7 @@ where
 fn yields(each: u32) -> f64 {
     let executor = LocalExecutor::new();
     future::block_on(executor.run(async {
-        let began = Instant::now();
+        let began = processor_time();
         let tasks: Vec<_> = (0..YIELDERS)
             .map(|_| {
                 executor.spawn(async move {
@@ -49,7 +49,7 @@ fn yields(each: u32) -> f64 {
         for task in tasks {
             task.await;
         }
-        ns_each(began.elapsed(), each * YIELDERS)
+        ns_each(processor_time() - began, each * YIELDERS)
     }))
 }
 
@@ -78,7 +78,7 @@ fn pingpong(trips: u32) -> f64 {
     let (to, at) = channel::bounded::<u32>(1);
     let (back, home) = channel::bounded::<u32>(1);
     future::block_on(executor.run(async {
-        let began = Instant::now();
+        let began = processor_time();
         let ping = executor.spawn(async move {
             for i in 0..trips {
                 to.send(i).await.expect("the other side listens");
@@ -92,7 +92,7 @@ fn pingpong(trips: u32) -> f64 {
         });
         ping.await;
         pong.await;
-        ns_each(began.elapsed(), trips)
+        ns_each(processor_time() - began, trips)
     }))
 }
 
