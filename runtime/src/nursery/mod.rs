@@ -467,7 +467,7 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         // SAFETY: the task is not published yet.
         unsafe { *task.ext.get() = self.ext };
         fill(&task);
-        core.spawned.store(core.spawned.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        core.brood.add();
         tracing::trace!(target: "mainspring", task = id, nursery = core.id, "spawn");
         match worker {
             Some(worker) if self.priority == Priority::High => worker.push_woken(task),
@@ -637,7 +637,7 @@ pub(crate) fn await_children(core: &NurseryCore, cx: &Cx) {
     let task = cx.task();
     let was_masked = task.masked.load(Ordering::Relaxed);
     core.lend_pool();
-    while core.wait(task_word(cx.task_ptr())) {
+    while core.brood.wait(task_word(cx.task_ptr())) {
         if cx.must_stop() {
             core.cancel(None);
             // The children are told; until they have ended there is nothing to acknowledge.
@@ -687,7 +687,7 @@ where
         let thread = Arc::new(ThreadWait::default());
         loop {
             let word = thread.word();
-            if !core.wait(word) {
+            if !core.brood.wait(word) {
                 ThreadWait::take_back(word);
                 break;
             }
