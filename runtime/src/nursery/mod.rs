@@ -446,6 +446,9 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
     /// Pays for a task, makes it, and queues it. `fill` puts a body with a result of type `T` into its empty slot.
     #[inline]
     fn publish(mut self, has_handle: bool, fill: impl FnOnce(&Task)) -> Result<TaskPtr, SpawnError> {
+        if let Some(owner) = self.nursery.owner {
+            Cx::new(owner).probe_stack();
+        }
         let (budget, price) = self.admit()?;
         let core = self.nursery.core;
         core.carve(&price).map_err(SpawnError::Pool)?;
@@ -523,6 +526,7 @@ where
     F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
 {
     let task = cx.task();
+    cx.probe_stack();
     let (pool, source) = take_pool(cx, options.pool).map_err(|unpayable| NurseryError {
         task: None,
         error: TaskError::Failed(SpawnError::Pool(unpayable).into()),
