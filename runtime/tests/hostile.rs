@@ -245,7 +245,9 @@ fn an_overflow_holds_no_lock_of_the_runtime() {
     fn deeper(cx: &Cx, tx: &mainspring::Sender<u64>, depth: u64) {
         let frame = std::hint::black_box([depth; 32]);
         tx.send(cx, frame[0]).unwrap();
-        deeper(cx, tx, depth + 1);
+        if depth < u64::MAX {
+            deeper(cx, tx, depth + 1);
+        }
         std::hint::black_box(frame);
     }
     let runtime = Config::new(Profile::Cluster).workers(1).build().unwrap();
