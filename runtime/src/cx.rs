@@ -226,6 +226,7 @@ impl Cx {
             Component::SpawnCount => &task.spawn_count,
             Component::Ops | Component::Memory => unreachable!("charged by their own methods"),
         };
+        self.probe_stack();
         self.check();
         loop {
             match counter.load(Ordering::Relaxed) {
@@ -247,6 +248,14 @@ impl Cx {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// Overflows here if little is left of the stack, rather than inside of what follows.
+    #[inline]
+    pub(crate) fn probe_stack(&self) {
+        if let Some(stack) = self.task.stack() {
+            crate::stack::overflow::probe(stack);
         }
     }
 

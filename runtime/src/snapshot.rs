@@ -166,8 +166,8 @@ impl Runtime {
                 id: core.id,
                 owner: (core.owner_id != 0).then_some(TaskId(core.owner_id)),
                 state: core.state(),
-                spawned: core.spawned.load(Ordering::Relaxed),
-                completed: core.completed.load(Ordering::Relaxed),
+                spawned: core.brood.spawned() as u64,
+                completed: core.brood.completed() as u64,
                 caps: core.caps,
             });
         });

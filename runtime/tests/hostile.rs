@@ -240,6 +240,32 @@ fn the_other_half_of_a_join_ends_before_a_lost_stack_is_used_again() {
     }
 }
 
+#[test]
+fn an_overflow_holds_no_lock_of_the_runtime() {
+    fn deeper(cx: &Cx, tx: &mainspring::Sender<u64>, depth: u64) {
+        let frame = std::hint::black_box([depth; 32]);
+        tx.send(cx, frame[0]).unwrap();
+        if depth < u64::MAX {
+            deeper(cx, tx, depth + 1);
+        }
+        std::hint::black_box(frame);
+    }
+    let runtime = Config::new(Profile::Cluster).workers(1).build().unwrap();
+    for _ in 0..10 {
+        runtime
+            .run(|cx| {
+                let (tx, rx) = cx.channel(Capacity::Unbounded).unwrap();
+                let failed = cx.nursery(|n| n.start(|cx| deeper(cx, &tx, 0)));
+                assert!(matches!(failed.unwrap_err().error, TaskError::StackOverflow));
+                // The channel works on, and what was sent is there.
+                tx.send(cx, u64::MAX).unwrap();
+                assert!(rx.len() > 1);
+                (0..rx.len() - 1).for_each(|depth| assert_eq!(rx.recv(cx), Ok(depth as u64)));
+            })
+            .unwrap();
+    }
+}
+
 //= SCHED:5.3.2
 #[test]
 fn a_task_can_have_a_larger_stack_than_usual() {

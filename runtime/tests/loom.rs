@@ -7,9 +7,9 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use mainspring::channel::model_pair;
+use mainspring::protocol::brood::Brood;
 use mainspring::protocol::deque::{Steal, deque};
 use mainspring::protocol::join::{Dropped, Finished, JoinCell, Waiting};
-use mainspring::protocol::lock::Lock;
 use mainspring::protocol::sleep::{Dormitory, Woke};
 use mainspring::task::state::{Committed, Event, StateCell, Woken};
 use mainspring::{Capacity, Refusal};
@@ -221,40 +221,36 @@ fn a_wake_and_a_cancellation_of_a_waiting_task_queue_it_once_each_at_most() {
     });
 }
 
+/// What a child does at its end, and its owner's wait, with a thread's flag for the owner's wake.
+fn end_of_child(brood: &Brood<usize>, woken: &AtomicBool) {
+    if let Some(waiter) = brood.ended(1, |counted| *counted += 1) {
+        assert_eq!(waiter, 64);
+        assert!(!woken.swap(true, Ordering::SeqCst), "woken twice");
+    }
+}
+
 //= NURS:notify
 #[test]
-fn the_last_child_wakes_the_owner_and_touches_nothing_after() {
+fn the_last_child_wakes_the_owner_once_and_all_are_counted() {
     model(|| {
-        // As the nursery: counts and waiter under one lock, whose release is the last touch.
-        let shared = Arc::new((Lock::new((0usize, 0usize)), AtomicBool::new(false)));
+        let shared = Arc::new((Brood::new(0), AtomicBool::new(false)));
+        shared.0.add();
+        shared.0.add();
         let children: Vec<_> = (0..2)
             .map(|_| {
                 let shared = shared.clone();
-                thread::spawn(move || {
-                    let wake = {
-                        let mut inside = shared.0.lock();
-                        inside.0 += 1;
-                        inside.0 == 2 && std::mem::take(&mut inside.1) != 0
-                    };
-                    if wake {
-                        assert!(!shared.1.swap(true, Ordering::SeqCst), "woken twice");
-                    }
-                })
+                thread::spawn(move || end_of_child(&shared.0, &shared.1))
             })
             .collect();
-        let must_wait = {
-            let mut inside = shared.0.lock();
-            if inside.0 < 2 {
-                inside.1 = 64;
-            }
-            inside.0 < 2
-        };
-        if must_wait {
+        if shared.0.wait(64) {
             while !shared.1.load(Ordering::SeqCst) {
                 thread::yield_now();
             }
+        } else {
+            assert!(!shared.1.load(Ordering::SeqCst), "nobody waited");
         }
-        assert_eq!(shared.0.lock().0, 2);
+        assert!(!shared.0.wait(64), "all have ended");
+        assert_eq!(shared.0.with(|counted| *counted), 2, "each came before it counted");
         for child in children {
             child.join().unwrap();
         }

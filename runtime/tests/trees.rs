@@ -217,11 +217,9 @@ fn spawn<'scope>(
     failure: &'scope FirstFailure,
 ) -> Option<mainspring::Handle<'scope, ()>> {
     let token = Token(books);
-    let spawned = n
-        .builder()
-        .budget(Budget { ops: child.ops, ..Budget::ZERO })
-        .pool(Pool { ops: 2000, spawn_count: 20, ..Pool::ZERO })
-        .spawn_try(move |cx| {
+    let part = n.pool().part(8);
+    let spawned =
+        n.builder().budget(Budget { ops: child.ops, ..Budget::ZERO }).pool(part).spawn_try(move |cx| {
             let _token = token;
             add(&books.started, 1);
             let _alive = Alive(books);
@@ -309,5 +307,6 @@ fn random_trees_lose_nothing_and_pay_for_everything() {
         }
     }
     println!("{} trees, {tasks} tasks", seeds.end - seeds.start);
-    assert!(tasks > 2 * (seeds.end - seeds.start), "the trees have tasks");
+    let trees = seeds.end - seeds.start;
+    assert!(trees < 100 || tasks > 5 * trees, "trees have tasks below the first level: {tasks} in {trees}");
 }

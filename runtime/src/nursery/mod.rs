@@ -446,6 +446,9 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
     /// Pays for a task, makes it, and queues it. `fill` puts a body with a result of type `T` into its empty slot.
     #[inline]
     fn publish(mut self, has_handle: bool, fill: impl FnOnce(&Task)) -> Result<TaskPtr, SpawnError> {
+        if let Some(owner) = self.nursery.owner {
+            Cx::new(owner).probe_stack();
+        }
         let (budget, price) = self.admit()?;
         let core = self.nursery.core;
         core.carve(&price).map_err(SpawnError::Pool)?;
@@ -467,7 +470,7 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         // SAFETY: the task is not published yet.
         unsafe { *task.ext.get() = self.ext };
         fill(&task);
-        core.spawned.store(core.spawned.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        core.brood.add();
         tracing::trace!(target: "mainspring", task = id, nursery = core.id, "spawn");
         match worker {
             Some(worker) if self.priority == Priority::High => worker.push_woken(task),
@@ -523,6 +526,7 @@ where
     F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
 {
     let task = cx.task();
+    cx.probe_stack();
     let (pool, source) = take_pool(cx, options.pool).map_err(|unpayable| NurseryError {
         task: None,
         error: TaskError::Failed(SpawnError::Pool(unpayable).into()),
@@ -637,7 +641,7 @@ pub(crate) fn await_children(core: &NurseryCore, cx: &Cx) {
     let task = cx.task();
     let was_masked = task.masked.load(Ordering::Relaxed);
     core.lend_pool();
-    while core.wait(task_word(cx.task_ptr())) {
+    while core.brood.wait(task_word(cx.task_ptr())) {
         if cx.must_stop() {
             core.cancel(None);
             // The children are told; until they have ended there is nothing to acknowledge.
@@ -687,7 +691,7 @@ where
         let thread = Arc::new(ThreadWait::default());
         loop {
             let word = thread.word();
-            if !core.wait(word) {
+            if !core.brood.wait(word) {
                 ThreadWait::take_back(word);
                 break;
             }

@@ -5,7 +5,7 @@
 //! faulting instruction. Any other fault goes to the handler that was there before.
 #![allow(unsafe_code)]
 
-use super::arena::PAGE;
+use super::arena::{PAGE, Stack};
 use super::switch::resume_address;
 use crate::worker::{Back, current};
 use libc::{SA_NODEFER, SA_ONSTACK, SA_SIGINFO, SIGBUS, SIGSEGV, c_int, c_void, siginfo_t, ucontext_t};
@@ -14,6 +14,28 @@ use std::sync::OnceLock;
 
 static BEFORE: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
 const SIGNALS: [c_int; 2] = [SIGSEGV, SIGBUS];
+
+/// Called before the runtime takes a lock on a task's stack: if little of the stack is left, the task overflows here, where
+/// it holds nothing, and not later, where others would wait for ever for what it held.
+#[inline]
+pub(crate) fn probe(stack: Stack) {
+    let marker = 0u8;
+    let here = std::hint::black_box(&raw const marker) as usize;
+    let zone = (stack.top() - stack.limit()) / 4;
+    if here < stack.limit() + zone.min(RED_ZONE) {
+        overflow_now(stack);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn overflow_now(stack: Stack) {
+    // SAFETY: the guard of the stack that we run on. The write does not happen: the fault ends the task.
+    unsafe { ((stack.limit() - 8) as *mut u8).write_volatile(0) };
+}
+
+/// What the runtime's own frames need, and then some.
+const RED_ZONE: usize = 8 << 10;
 
 /// Installs the handler, once per process.
 pub(crate) fn install() {

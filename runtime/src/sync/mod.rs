@@ -130,6 +130,7 @@ impl Semaphore {
             return Err(AcquireError::TooMany { wanted, total: self.total });
         }
         if let Who::Task(cx) = who {
+            cx.probe_stack();
             cx.acknowledge();
         }
         let node = Node { word: who.word(), wanted, done: AtomicU8::new(0) };

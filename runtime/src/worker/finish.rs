@@ -9,7 +9,7 @@ use crate::budget::Pool;
 use crate::cx::Cx;
 use crate::error::TaskError;
 use crate::fork;
-use crate::nursery::core::{ChildDone, NurseryCore};
+use crate::nursery::core::NurseryCore;
 use crate::protocol::join::Finished;
 use crate::task::TaskPtr;
 use crate::task::body::{Ended, Ran};
@@ -84,7 +84,7 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
     match (worker, ended) {
         (Some(worker), Ended::Returned) if !worker.is_virtual => worker.tally(core, &left),
         (_, ended) => {
-            if let ChildDone::Wake(waiter) = core.children_done(1, id, &left, ended) {
+            if let Some(waiter) = core.children_done(1, id, &left, ended) {
                 waiter::wake(waiter);
             }
         }
@@ -139,7 +139,7 @@ impl Worker {
         let tally = self.tally.replace(Tally::NONE);
         // SAFETY: the nursery waits for these reports.
         let core = unsafe { &*tally.nursery };
-        if let ChildDone::Wake(waiter) = core.children_done(tally.children, 0, &tally.left, Ended::Returned) {
+        if let Some(waiter) = core.children_done(tally.children, 0, &tally.left, Ended::Returned) {
             waiter::wake(waiter);
         }
     }
