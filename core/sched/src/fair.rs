@@ -499,10 +499,7 @@ impl FairQueue {
         };
         let Some(seat) = taken else { return self.take_next_of_all() };
         self.queued -= 1;
-        if self.policy == Policy::Wfq
-            && reached.is_before(self.nodes.rows[seat].start)
-            && self.lanes.first_started(reached).is_none()
-        {
+        if reached.is_before(self.nodes.rows[seat].start) && self.lanes.first_started(reached).is_none() {
             self.pull_clock(seat);
         }
         taken

@@ -27,7 +27,14 @@ impl FloorBudget {
     }
 
     /// Somebody of best effort is ready, or nobody is.
+    #[inline]
     pub(crate) fn note_ready(&mut self, now: Nanos, ready: bool) {
+        if self.active != ready {
+            self.change_ready(now, ready);
+        }
+    }
+
+    fn change_ready(&mut self, now: Nanos, ready: bool) {
         let Some(refills) = &mut self.refills else { return };
         match (self.active, ready) {
             (false, true) if self.paused.0 == now => refills.go_on(self.paused.1),

@@ -245,6 +245,27 @@ impl Context {
         Charged { depleted, missed, waiter }
     }
 
+    /// Its holder ran on it for `ran`, in time and with something of the first refill left.
+    #[inline]
+    pub(crate) fn charge_part(&mut self, ran: Nanos) {
+        self.usage.used += ran;
+        if self.donors.depth() != 0 {
+            self.usage.donated += ran;
+        }
+        self.refills.charge_part(ran);
+    }
+
+    /// Its holder pauses at `now`, and another goes on with it at once.
+    #[inline]
+    pub(crate) fn change_hands(&mut self, now: Nanos) {
+        if self.refills.stay_over_pause(now) {
+            self.paused = (now, self.refills.head().at);
+        } else {
+            self.pause(now);
+            self.resume(now);
+        }
+    }
+
     #[cold]
     fn note_overshoot(&mut self, started: Nanos, ran: Nanos) {
         let overshoot = ran - self.refills.usable(started);

@@ -189,6 +189,25 @@ impl Refills {
         }
     }
 
+    /// `used` of the first refill has been used, and something of it is left.
+    #[inline]
+    pub(crate) fn charge_part(&mut self, used: Nanos) {
+        debug_assert!(used < self.list[0].amount, "something is left");
+        if !used.is_zero() {
+            let head = &mut self.list[0];
+            head.amount = head.amount - used;
+            let back = Refill { at: head.at + self.period, amount: used };
+            self.give_back(back);
+        }
+        self.check();
+    }
+
+    /// Whether the refills stay as they are over a pause of no time at `now`.
+    #[inline]
+    pub(crate) fn stay_over_pause(&self, now: Nanos) -> bool {
+        self.len == 1 || self.list[0].at.max(now) + self.list[0].amount <= self.list[1].at
+    }
+
     /// Adds a refill behind the others.
     #[inline]
     fn give_back(&mut self, refill: Refill) {

@@ -8,12 +8,13 @@
 //! record of a run holds the long way, so whoever records takes it.
 
 use super::realtime::Band;
-use super::{Cpu, Dispatch, Seat, State};
+use super::{Cpu, Dispatch, Seat, State, taken};
 use crate::context::Context;
 use crate::entity::Authority;
 use crate::heap::HeapKey;
 use crate::telemetry::NohzExit;
 use crate::waiter::{Due, Timeout, WaitKind, WaitPermit};
+use alloc::boxed::Box;
 use mainspring_abi::Nanos;
 
 impl Cpu {
@@ -29,26 +30,17 @@ impl Cpu {
         let to = self.at(server.slot);
         let idle = to.state == State::Asleep(WaitKind::Receive) && to.permit.is_none();
         let passive = matches!(to.entity.authority, Authority::BestEffort);
-        let from = &self.at(caller).entity;
-        let lends =
-            from.context().is_some_and(|context| context.may_lend(from.thread, server.thread).is_ok());
+        let entity = &self.at(caller).entity;
+        let from = entity.thread;
+        let lends = entity.context().is_some_and(|context| context.may_lend(from, server.thread).is_ok());
         if !(idle && passive && lends) {
             return Err(timeout);
         }
-        self.charge_and_block(now, caller, WaitKind::Call, timeout);
-        let occupant = self.at_mut(caller);
-        let Authority::Context(mut context) =
-            core::mem::replace(&mut occupant.entity.authority, Authority::BestEffort)
-        else {
-            unreachable!("it runs on a context")
-        };
-        occupant.entity.authority = Authority::Lent(context.who());
-        context.donors.push(occupant.entity.thread);
+        let mut context = self.give_cpu_up(now, caller, WaitKind::Call, timeout, true);
+        context.donors.push(from);
         let depth = context.donors.depth() as u64;
         self.telemetry.donation_depth_max = self.telemetry.donation_depth_max.max(depth);
-        context.resume(now);
-        self.at_mut(server.slot).entity.authority = Authority::Context(context);
-        Ok(self.take_over(now, server))
+        Ok(self.take_over(now, server, context).0)
     }
 
     /// The running thread, which serves a call on the context of the thread at `caller`, is done with it and waits for the
@@ -70,21 +62,17 @@ impl Cpu {
         if !(owed && to.state == State::Asleep(WaitKind::Call)) {
             return Err(timeout);
         }
-        self.charge_and_block(now, server, WaitKind::Receive, timeout);
-        let Some(mut context) = self.at_mut(server).entity.take_context() else {
-            unreachable!("it runs on a context")
-        };
+        let mut context = self.give_cpu_up(now, server, WaitKind::Receive, timeout, false);
         let _donor = context.return_to();
-        context.resume(now);
-        self.waits.remove(caller.slot);
-        let occupant = self.at_mut(caller.slot);
-        occupant.entity.authority = Authority::Context(context);
-        let permit = occupant.permit.take();
-        Ok((self.take_over(now, caller), permit))
+        if self.at(caller.slot).permit.is_some() {
+            self.waits.remove(caller.slot);
+        }
+        Ok(self.take_over(now, caller, context))
     }
 
     /// The running thread, if it runs on a context that is not used up and neither late nor outdone, also if the thread at
     /// `next` has it.
+    #[inline(always)]
     fn goes_on_undisturbed(&self, now: Nanos, next: Seat) -> Option<u32> {
         let slot = self.current.filter(|_| self.band == Band::Deadline)?;
         self.occupant(next).ok()?;
@@ -94,51 +82,73 @@ impl Cpu {
         first.then_some(slot)
     }
 
+    #[inline]
     fn comes_first(&self, now: Nanos, context: &Context, thread_index: u32) -> bool {
-        let urgency = context.urgency(thread_index);
-        let outdone = self.realtime.first_ready().is_some_and(|first| first.is_before(&urgency));
+        let outdone = match self.realtime.first_ready() {
+            Some(first) => first.is_before(&context.urgency(thread_index)),
+            None => false,
+        };
         let refilled = self.realtime.next_refill() <= now;
-        let waits = self.contended();
-        let claimed = waits && self.realtime.floor.due(now).is_some_and(|due| due < context.deadline());
+        let claimed =
+            self.contended() && self.realtime.floor.due(now).is_some_and(|due| due < context.deadline());
         !outdone && !refilled && !claimed
     }
 
-    /// Ends the interval of `slot`, which waits from now on.
-    fn charge_and_block(&mut self, now: Nanos, slot: u32, kind: WaitKind, timeout: Option<Timeout>) {
+    /// Ends the interval of `slot`, which waits from now on; its context, which it gave away for good or lent.
+    #[inline(always)]
+    fn give_cpu_up(
+        &mut self,
+        now: Nanos,
+        slot: u32,
+        kind: WaitKind,
+        timeout: Option<Timeout>,
+        lends: bool,
+    ) -> Box<Context> {
         self.fair.skip(now);
         let ran = now - core::mem::replace(&mut self.since, now);
         self.charged_total += ran;
-        self.charge_authority(now, slot, ran);
-        let occupant = self.at_mut(slot);
-        if let Some(context) = occupant.entity.context_mut() {
-            context.pause(now);
-        }
+        let occupant = taken(&mut self.slots, slot);
         occupant.state = State::Asleep(kind);
-        occupant.entity.used = Nanos::ZERO;
-        occupant.entity.account.voluntary_blocks += 1;
+        let entity = &mut occupant.entity;
+        entity.account.charge(ran, 0);
+        entity.used = Nanos::ZERO;
+        entity.account.voluntary_blocks += 1;
+        let Authority::Context(mut context) =
+            core::mem::replace(&mut entity.authority, Authority::BestEffort)
+        else {
+            unreachable!("it runs on a context")
+        };
+        if lends {
+            entity.authority = Authority::Lent(context.who());
+        }
+        context.charge_part(ran);
+        context.change_hands(now);
         if let Some(Timeout { deadline, user_data, permit }) = timeout {
+            let thread_index = entity.thread.index();
             occupant.permit = Some(permit);
             occupant.user_data = user_data;
-            let thread_index = occupant.entity.thread.index();
             self.waits.insert(slot, Due { deadline, thread_index });
         }
+        context
     }
 
-    /// The thread at `next` has the CPU, on the context that it was just given.
-    fn take_over(&mut self, now: Nanos, next: Seat) -> Dispatch {
+    /// The thread at `next` has the CPU, on `context`; the permit of the timed wait that this ends.
+    #[inline(always)]
+    fn take_over(&mut self, now: Nanos, next: Seat, context: Box<Context>) -> (Dispatch, Option<WaitPermit>) {
         self.resched_wanted = false;
         if self.contexts == 1 {
             self.realtime.floor.note_ready(now, false);
         }
         self.realtime.floor.note_ready(now, self.contended());
         self.tick.restore(now, NohzExit::Dispatch, &mut self.telemetry);
-        let cpu = self.id;
-        let occupant = self.at_mut(next.slot);
+        let slice_end = now + context.refills().head().amount;
+        let occupant = taken(&mut self.slots, next.slot);
+        occupant.entity.authority = Authority::Context(context);
         occupant.entity.ready_from(now);
-        occupant.begin_to_run(now, cpu, true);
-        let amount = occupant.entity.context().map_or(Nanos::ZERO, |context| context.refills().head().amount);
-        self.slice_end = now + amount;
+        occupant.begin_to_run(now, self.id, true);
+        let permit = occupant.permit.take();
+        self.slice_end = slice_end;
         self.current = Some(next.slot);
-        Dispatch { seat: next, thread: next.thread, switched: true, slice_end: self.slice_end }
+        (Dispatch { seat: next, thread: next.thread, switched: true, slice_end }, permit)
     }
 }
