@@ -248,7 +248,7 @@ fn call_rig() -> (Bench, Seat, Seat, ContextRef) {
 fn call(bench: &mut Bench, from: Seat, to: Seat) {
     let now = bench.rig.now;
     assert!(bench.rig.cpu.block_current(now, WaitKind::Call, None));
-    let context = bench.rig.cpu.lend(from, to.thread()).expect("it has one to lend");
+    let context = bench.rig.cpu.lend(now, from, to.thread()).expect("it has one to lend");
     bench.rig.cpu.bind(now, to, context).expect("a passive server");
     let _ = bench.rig.cpu.wake(now, to).expect("it waited");
     assert_eq!(bench.rig.start(), Some(to), "on the caller's time");
@@ -271,7 +271,7 @@ fn a_server_works_on_the_callers_time_and_gives_back_what_is_left() {
     bench.rig.pass(ms(1));
     call(&mut bench, caller, server);
     assert_eq!(bench.rig.cpu.wake(bench.rig.now, caller), Err(SeatError::ContextAway(who)));
-    assert_eq!(bench.rig.cpu.lend(caller, server.thread()), Err(LendError::NoContext));
+    assert_eq!(bench.rig.cpu.lend(bench.rig.now, caller, server.thread()), Err(LendError::NoContext));
     bench.rig.pass(ms(3));
     reply(&mut bench, server, caller);
     let context = bench.rig.cpu.entity(caller).expect("it sits there").context().expect("it is back");
@@ -306,13 +306,13 @@ fn a_loan_is_handed_on_as_deep_as_it_may_and_never_in_a_circle() {
         assert_eq!(seat, deeper);
     }
     assert!(bench.rig.cpu.block_current(bench.rig.now, WaitKind::Call, None));
-    let back = bench.rig.cpu.lend(server, caller.thread());
+    let back = bench.rig.cpu.lend(bench.rig.now, server, caller.thread());
     assert_eq!(back, Err(LendError::Loan(LoanError::Cycle(caller.thread()))));
-    let context = bench.rig.cpu.lend(server, second.thread()).expect("two deep");
+    let context = bench.rig.cpu.lend(bench.rig.now, server, second.thread()).expect("two deep");
     bench.rig.cpu.bind(bench.rig.now, second, context).expect("it has none");
     assert_eq!(bench.rig.start(), Some(second));
     assert!(bench.rig.cpu.block_current(bench.rig.now, WaitKind::Call, None));
-    let too_deep = bench.rig.cpu.lend(second, third.thread());
+    let too_deep = bench.rig.cpu.lend(bench.rig.now, second, third.thread());
     assert_eq!(too_deep, Err(LendError::Loan(LoanError::TooDeep { limit: 2 })));
     assert_eq!(bench.rig.cpu.telemetry().donation_depth_max, 2);
     assert!(
@@ -329,7 +329,7 @@ fn a_call_that_times_out_is_not_woken_before_its_context_is_back() {
     let permit = bench.rig.quota.take(mainspring_abi::ProcessId::new(0)).expect("ample");
     let timeout = mainspring_sched::Timeout { deadline: ms(2), user_data: 7, permit };
     assert!(bench.rig.cpu.block_current(now, WaitKind::Call, Some(timeout)));
-    let context = bench.rig.cpu.lend(caller, server.thread()).expect("it has one");
+    let context = bench.rig.cpu.lend(bench.rig.now, caller, server.thread()).expect("it has one");
     bench.rig.cpu.bind(now, server, context).expect("passive");
     let _ = bench.rig.cpu.wake(now, server).expect("it waited");
     assert_eq!(bench.rig.start(), Some(server));

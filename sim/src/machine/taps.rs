@@ -201,7 +201,7 @@ impl Machine<'_> {
         to: ThreadRef,
     ) -> Result<Box<Context>, LendError> {
         self.announce(cpu, || EventRef::Lend(seat, to));
-        let lent = self.cores[cpu].lend(seat, to);
+        let lent = self.cores[cpu].lend(self.now, seat, to);
         self.conclude(cpu, &lent);
         lent
     }

@@ -425,8 +425,9 @@ impl<W: Watch> Drive<W> {
         let Some((_, server)) = self.dice.pick(&servers) else { return Ok(()) };
         let timeout = self.timeout(WaitKind::Call);
         self.block_current(at, WaitKind::Call, timeout)?;
-        let lent = self
-            .event(at, EventRef::Lend(caller, server.thread()), |cpu, _| cpu.lend(caller, server.thread()))?;
+        let lent = self.event(at, EventRef::Lend(caller, server.thread()), |cpu, now| {
+            cpu.lend(now, caller, server.thread())
+        })?;
         if let Ok(context) = lent {
             self.bind_to(at, server, context)?;
         }

@@ -16,14 +16,12 @@ pub(crate) struct FloorBudget {
     /// `None` if best effort keeps nothing.
     refills: Option<Refills>,
     active: bool,
-    /// When it last stopped being so, and the release that it was at.
-    paused: (Nanos, Nanos),
 }
 
 impl FloorBudget {
     pub(crate) fn new(floor: Floor) -> Self {
         let refills = floor.task().map(|task| Refills::new(task.cost, task.period, MAX_REFILLS, Nanos::ZERO));
-        Self { refills, active: false, paused: (Nanos::MAX, Nanos::ZERO) }
+        Self { refills, active: false }
     }
 
     /// Somebody of best effort is ready, or nobody is.
@@ -37,12 +35,8 @@ impl FloorBudget {
     fn change_ready(&mut self, now: Nanos, ready: bool) {
         let Some(refills) = &mut self.refills else { return };
         match (self.active, ready) {
-            (false, true) if self.paused.0 == now => refills.go_on(self.paused.1),
             (false, true) => refills.resume(now),
-            (true, false) => {
-                self.paused = (now, refills.head().at);
-                refills.pause(now);
-            }
+            (true, false) => refills.pause(now),
             _ => {}
         }
         self.active = ready;
@@ -99,20 +93,6 @@ mod tests {
         floor.charge(ms(0), ms(80));
         assert_eq!(floor.claim(ms(80)), None, "this period's five milliseconds are had");
         assert_eq!(floor.claim(ms(100)), Some((ms(200), ms(5))), "the next period's are not");
-    }
-
-    #[test]
-    fn a_pause_of_no_time_is_none() {
-        let mut floor = FloorBudget::new(Floor::DEFAULT);
-        floor.note_ready(ms(10), true);
-        for ready in [false, true] {
-            floor.note_ready(ms(60), ready);
-        }
-        assert_eq!(
-            floor.claim(ms(60)),
-            Some((ms(110), ms(5))),
-            "whoever lends a context does not put the floor off"
-        );
     }
 
     #[test]

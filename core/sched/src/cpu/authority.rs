@@ -205,7 +205,7 @@ impl Cpu {
             }
             State::Direct | State::Held | State::Asleep(_) => {}
         }
-        self.contexts -= 1;
+        self.discount_context(now);
         let Some(mut context) = self.at_mut(slot).entity.take_context() else {
             return Err(UnbindError::NoContext);
         };
@@ -218,7 +218,7 @@ impl Cpu {
 
     /// Takes the context from the thread at `seat`, which waits for a call to return, to hand it to `to`. The thread
     /// cannot be made ready until the context is back.
-    pub fn lend(&mut self, seat: Seat, to: ThreadRef) -> Result<Box<Context>, LendError> {
+    pub fn lend(&mut self, now: Nanos, seat: Seat, to: ThreadRef) -> Result<Box<Context>, LendError> {
         let occupant = self.occupant_mut(seat).map_err(LendError::Seat)?;
         if occupant.state != State::Asleep(WaitKind::Call) {
             return Err(LendError::Seat(SeatError::WrongState(occupant.state)));
@@ -229,7 +229,7 @@ impl Cpu {
         let (who, depth) = (context.who(), context.donors.depth());
         let Some(context) = occupant.entity.take_context() else { return Err(LendError::NoContext) };
         occupant.entity.authority = Authority::Lent(who);
-        self.contexts -= 1;
+        self.discount_context(now);
         self.telemetry.donation_depth_max = self.telemetry.donation_depth_max.max(depth as u64);
         Ok(context)
     }

@@ -136,9 +136,6 @@ impl Cpu {
     #[inline(always)]
     fn take_over(&mut self, now: Nanos, next: Seat, context: Box<Context>) -> (Dispatch, Option<WaitPermit>) {
         self.resched_wanted = false;
-        if self.contexts == 1 {
-            self.realtime.floor.note_ready(now, false);
-        }
         self.realtime.floor.note_ready(now, self.contended());
         self.tick.restore(now, NohzExit::Dispatch, &mut self.telemetry);
         let slice_end = now + context.refills().head().amount;

@@ -190,7 +190,7 @@ impl Cpu {
         let lag = self.fair.leave(slot, self.band == Band::Deadline);
         self.suspend_context(now, slot);
         self.nobody_runs();
-        let mut occupant = self.vacate(slot);
+        let mut occupant = self.vacate(now, slot);
         occupant.entity.lag = lag;
         Some(occupant.entity)
     }

@@ -46,6 +46,8 @@ pub(super) struct Realtime {
     pub(super) floor: FloorBudget,
     /// The last overrun that nobody has heard of yet.
     pub(super) overran: Option<Overran>,
+    /// When the last context left.
+    none_since: Nanos,
 }
 
 impl Realtime {
@@ -55,6 +57,7 @@ impl Realtime {
             refilling: SeatHeap::new(),
             floor: FloorBudget::new(floor),
             overran: None,
+            none_since: Nanos::MAX,
         }
     }
 
@@ -135,10 +138,18 @@ impl Cpu {
 
     /// A context comes to this CPU. What best effort had while there was none is not owed to it again.
     pub(super) fn count_context(&mut self, now: Nanos) {
-        if self.contexts == 0 {
+        if self.contexts == 0 && self.realtime.none_since != now {
             self.realtime.floor.note_ready(now, false);
         }
         self.contexts += 1;
+    }
+
+    /// A context leaves this CPU. One that comes back at once, as a loan does, has not been away.
+    pub(super) fn discount_context(&mut self, now: Nanos) {
+        self.contexts -= 1;
+        if self.contexts == 0 {
+            self.realtime.none_since = now;
+        }
     }
 
     /// `slot`, which was running and has been charged, could go on and has a context, or has lent one.

@@ -111,7 +111,7 @@ impl Cpu {
         let slot = self.first_for(thief)?;
         self.fair.dequeue(slot);
         let lag = self.fair.leave(slot, false);
-        let mut entity = self.vacate(slot).entity;
+        let mut entity = self.vacate(now, slot).entity;
         entity.lag = lag;
         Some(entity)
     }
@@ -146,7 +146,7 @@ impl Cpu {
             }
         };
         let lag = self.fair.leave(slot, !competes);
-        let Occupant { mut entity, permit, .. } = self.vacate(slot);
+        let Occupant { mut entity, permit, .. } = self.vacate(now, slot);
         entity.lag = lag;
         Ok(Removed { entity, permit })
     }
@@ -229,13 +229,15 @@ impl Cpu {
         }
     }
 
-    pub(super) fn vacate(&mut self, slot: u32) -> Occupant {
+    pub(super) fn vacate(&mut self, now: Nanos, slot: u32) -> Occupant {
         self.occupied -= 1;
         let left = core::mem::replace(&mut self.slots[slot as usize], Slot::Vacant { next: self.vacant });
         self.vacant = Some(slot);
         match left {
             Slot::Taken(occupant) => {
-                self.contexts -= u32::from(occupant.entity.context().is_some());
+                if occupant.entity.context().is_some() {
+                    self.discount_context(now);
+                }
                 occupant
             }
             Slot::Vacant { .. } => unreachable!("slot {slot} was vacated twice"),

@@ -65,7 +65,7 @@ impl Cpu {
             }
             Event::Bind(seat, context) => (&self.bind(now, seat, context)).into(),
             Event::Unbind(seat) => (&self.unbind(now, seat)).into(),
-            Event::Lend(seat, to) => (&self.lend(seat, to)).into(),
+            Event::Lend(seat, to) => (&self.lend(now, seat, to)).into(),
             Event::WriteOff(seat) => (&self.write_off(seat)).into(),
         })
     }

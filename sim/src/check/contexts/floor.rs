@@ -13,8 +13,6 @@ const LIMIT: usize = 16;
 pub struct Floor {
     lots: Option<Lots>,
     wanted: bool,
-    /// When it last was not any more, and the release that it was at.
-    paused: Option<(u64, u64)>,
 }
 
 impl Floor {
@@ -22,11 +20,7 @@ impl Floor {
     #[must_use]
     pub fn new(ppm: u32) -> Self {
         let budget = PERIOD / 1_000_000 * u64::from(ppm);
-        Self {
-            lots: (budget > 0).then(|| Lots::whole(budget, PERIOD, LIMIT, 0)),
-            wanted: false,
-            paused: None,
-        }
+        Self { lots: (budget > 0).then(|| Lots::whole(budget, PERIOD, LIMIT, 0)), wanted: false }
     }
 
     /// Somebody of best effort waits, or nobody does.
@@ -34,14 +28,8 @@ impl Floor {
         let before = std::mem::replace(&mut self.wanted, wanted);
         let Some(lots) = &mut self.lots else { return };
         match (before, wanted) {
-            (false, true) => match self.paused {
-                Some((at, release)) if at == now => lots.go_on(release),
-                _ => lots.resume(now),
-            },
-            (true, false) => {
-                self.paused = Some((now, lots.first().0));
-                lots.pause(now);
-            }
+            (false, true) => lots.resume(now),
+            (true, false) => lots.pause(now),
             _ => {}
         }
     }

@@ -75,6 +75,8 @@ pub struct Grant {
 pub struct Corner {
     /// How many threads here hold a context.
     pub holders: usize,
+    /// When the last of them went.
+    none_since: Option<u64>,
     /// Whether the running thread runs on one.
     pub on_context: bool,
     /// When the running interval began.
@@ -125,6 +127,7 @@ impl Grants {
     pub fn new(setting: &Setting) -> Self {
         let corner = Corner {
             holders: 0,
+            none_since: None,
             on_context: false,
             since: 0,
             ready: BTreeSet::new(),
@@ -339,7 +342,7 @@ impl Grants {
         }
         self.holder_mut(thread).right = Right::Holds(who);
         let corner = &mut self.corners[cpu];
-        if corner.holders == 0 {
+        if corner.holders == 0 && corner.none_since != Some(now) {
             // What best effort had while there were no contexts is not owed to it again.
             corner.floor.wanted(now, false);
         }
@@ -352,7 +355,11 @@ impl Grants {
         if let Some(grant) = self.held_mut(thread) {
             grant.seated = None;
             grant.pause(now);
-            self.corners[cpu].holders -= 1;
+            let corner = &mut self.corners[cpu];
+            corner.holders -= 1;
+            if corner.holders == 0 {
+                corner.none_since = Some(now);
+            }
         }
     }
 
