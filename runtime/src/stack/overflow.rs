@@ -22,7 +22,8 @@ pub(crate) fn probe(stack: Stack) {
     let marker = 0u8;
     let here = std::hint::black_box(&raw const marker) as usize;
     let zone = (stack.top() - stack.limit()) / 4;
-    if here < stack.limit() + zone.min(RED_ZONE) {
+    // Code of a task can also run elsewhere, on the worker's own stack: that says nothing about the task's.
+    if (stack.limit()..stack.limit() + zone.min(RED_ZONE)).contains(&here) {
         overflow_now(stack);
     }
 }

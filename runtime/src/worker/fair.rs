@@ -6,7 +6,7 @@
 //! Conserved: a tenant with a ready task here is queued or running in the core. One without falls asleep there when its turn
 //! comes. The whole is the worker's own; tasks leave it for other workers through the global queue.
 
-use crate::task::TaskPtr;
+use crate::task::{Task, TaskPtr};
 use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
 use mainspring_sched::{Affinity, Config, Cpu, Decision, Entity, Seat, Spec, Stop, Via, WaitKind};
 use std::collections::VecDeque;
@@ -104,10 +104,12 @@ impl Fair {
         self.cpu.queued() > 0 && now >= self.slice_end
     }
 
-    /// A task for another worker: of the tenant that has most.
-    pub(crate) fn give(&mut self) -> Option<TaskPtr> {
+    /// A task for another worker: of the tenant that has most. Not `current`, which yields and is still on its stack: two
+    /// workers would run on that.
+    pub(crate) fn give(&mut self, current: *const Task) -> Option<TaskPtr> {
         let tenant = self.tenants.iter_mut().max_by_key(|tenant| tenant.ready.len())?;
-        let task = tenant.ready.pop_back()?;
+        let at = tenant.ready.iter().rposition(|task| !std::ptr::eq(task.raw(), current))?;
+        let task = tenant.ready.remove(at)?;
         self.queued -= 1;
         Some(task)
     }

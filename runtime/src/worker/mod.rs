@@ -284,7 +284,7 @@ impl Worker {
         fair.borrow_mut().push(now, task.tenant.load(Ordering::Relaxed).into(), task);
         if !self.is_virtual && self.rt().dormitory.sleeping() != 0 {
             // Others sleep: one that is not the next here goes to them.
-            let spare = { fair.borrow_mut().give() };
+            let spare = { fair.borrow_mut().give(self.current.get()) };
             if let Some(spare) = spare {
                 self.rt().inject(spare);
             }
