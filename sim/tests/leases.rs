@@ -448,7 +448,7 @@ fn turmoil(seed: u64) -> String {
 fn random_leases_keep_every_rule_under_faults() {
     let mut activations = 0;
     let mut exits = std::collections::BTreeSet::new();
-    for seed in 0..300 {
+    for seed in 0..2_000 {
         let workload = workload(&turmoil(seed));
         let setting = Setting::of(&workload).with_bound(Bound::None);
         let report = match checked_in::<Wide>(&workload, seed, setting) {
