@@ -77,7 +77,7 @@ fn a_leased_cpu_has_one_thread_and_no_tick() {
     assert_eq!(told, [(0, "granted".to_owned())]);
 }
 
-//= ARCH:lease.revoke ARCH:nohz.rollback TICK:L2.dynamic
+//= ARCH:lease.revoke ARCH:nohz.rollback TICK:L2.dynamic EVO:gate.lease
 #[test]
 fn a_revoked_lease_ends_its_window_and_shares_its_cpu_again() {
     let alone = ALONE.replace("run forever\"", "run 80ms\", \"sleep 2ms\"");
@@ -244,7 +244,7 @@ fn what_cannot_be_is_refused_by_name_and_changes_nothing() {
     assert_eq!(state("nowhere"), "refused: affinity");
 }
 
-//= ARCH:lease.revoke
+//= ARCH:lease.revoke EVO:gate.lease
 #[test]
 fn a_lease_ends_with_its_thread_its_session_and_its_replacement() {
     let text = r#"
