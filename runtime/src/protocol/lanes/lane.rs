@@ -4,7 +4,7 @@
 //! others see is brought up to date before the lock is let go.
 
 use super::log::Log;
-use crate::protocol::prim::{AtomicBool, AtomicIsize, AtomicUsize, Mutex, Ordering};
+use crate::protocol::prim::{AtomicBool, AtomicIsize, AtomicUsize, Mutex, MutexGuard, Ordering};
 use mainspring_abi::{CpuId, Nanos, Weight};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{Cpu, Decision, Dispatch, Entity, Offer, Refused, Seat, SeatError, Stop, Via, Woken};
@@ -44,9 +44,14 @@ impl Lane {
         }
     }
 
+    /// The core, for what others need not see.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().expect("no panic while it is held")
+    }
+
     /// Does something with the core, under its lock.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Core, CpuId) -> T) -> T {
-        let mut core = self.core.lock().expect("no panic while it is held");
+        let mut core = self.lock();
         let result = act(&mut core, self.id);
         let offer = core.cpu.offer();
         self.reach.store(offer.bound_reach as usize, Ordering::Relaxed);

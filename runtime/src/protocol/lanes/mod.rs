@@ -6,7 +6,7 @@
 //! own stack, so whoever is given it may go on with it at once. A thread that is ready is seen by the last look of a worker
 //! that may run it and is about to sleep, or a worker is told.
 //!
-//! No lane's lock is held while another's is taken.
+//! No lane's lock is held while another's is taken, but by `close_record`, which takes them all in their order.
 
 mod lane;
 mod log;
@@ -189,8 +189,7 @@ impl Lanes {
         here: Option<usize>,
         now: Nanos,
     ) -> Tell {
-        let affinity =
-            schedule.workers.as_ref().map_or(Affinity::Any, |w| Affinity::Only(Arc::new(w.clone())));
+        let affinity = schedule.workers.as_ref().map_or(Affinity::Any, |w| Affinity::Only(Arc::new(*w)));
         let entry = &self.threads[thread];
         entry.word.store(word, Ordering::Relaxed);
         let entity = Entity::new(Spec {
@@ -366,8 +365,10 @@ impl Lanes {
 
     /// Closes the records of all lanes and hands them out. Empty if there are none.
     pub fn close_record(&self, now: Nanos) -> Vec<LaneRecord> {
-        let logs = self.lanes.iter().filter_map(|lane| lane.with(|core, _| core.log.take()));
-        logs.map(|log| log.close(now)).collect()
+        // All at once: a thread that moves on between two lanes' ends would be on both, or its arrival would have no
+        // departure.
+        let mut cores: Vec<_> = self.lanes.iter().map(Lane::lock).collect();
+        cores.iter_mut().filter_map(|core| core.log.take()).map(|log| log.close(now)).collect()
     }
 
     fn idle_set(&self) -> CpuSet {
