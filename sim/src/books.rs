@@ -7,16 +7,16 @@
 //! Conserved: a thread's account is booked once for each of its lives: where it ended, or where the record left it.
 
 use crate::digest::Digest;
-use crate::record::{Header, Recorder};
+use crate::record::{Header, Item, RecordError, RecordReader, Recorder};
 use crate::replay::Description;
 use crate::rows::{self, Latencies};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
 use mainspring_report::{Report, ScheduleEntry, Telemetry, ThreadReport};
 use mainspring_sched::flight::{DecodeError, Event, Impossible, Outcome, Reader, read_record};
 use mainspring_sched::{Cpu, Decision, Entity, State, Stop, Via};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::time::Duration;
 
 /// One event of a record.
@@ -112,6 +112,17 @@ impl Log {
         Ok(())
     }
 
+    /// The events of a flight record file.
+    pub fn read(mut reader: RecordReader<impl Read>) -> Result<Self, RecordError> {
+        let mut entries = Vec::new();
+        loop {
+            match reader.next_item()? {
+                Item::Record { now, cpu, event, outcome } => entries.push(Entry { now, cpu, event, outcome }),
+                Item::End(trailer) => return Ok(Self { entries, end: trailer.end }),
+            }
+        }
+    }
+
     /// The events, by time.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
@@ -151,8 +162,10 @@ pub struct Books {
     /// A row per name, and the row of each thread index.
     rows: Vec<Row>,
     row_of: Vec<usize>,
-    /// Threads that have left one CPU and not arrived at another.
-    in_hand: BTreeMap<u32, Entity>,
+    /// Threads that have left one CPU and not arrived at another, and since when: on their way, or gone for good.
+    in_hand: BTreeMap<u32, (Entity, Nanos)>,
+    /// Threads whose arrival comes before their departure, since two CPUs read two clocks.
+    early: BTreeSet<ThreadRef>,
     running: Vec<Option<(ThreadRef, Nanos)>>,
     schedule: Vec<ScheduleEntry>,
     decisions: u64,
@@ -179,6 +192,7 @@ impl Books {
             rows: Vec::new(),
             row_of: Vec::new(),
             in_hand: BTreeMap::new(),
+            early: BTreeSet::new(),
             running: vec![None; header.cpus],
             schedule: Vec::new(),
             decisions: 0,
@@ -244,7 +258,7 @@ impl Books {
         match event {
             Event::Accept(entity, via) => {
                 let index = entity.thread().index();
-                self.in_hand.remove(&index);
+                self.arrive(entity.thread(), via);
                 let row = self.row(index);
                 match via {
                     Via::Admit => {
@@ -271,13 +285,14 @@ impl Books {
             Event::Give(thief) => {
                 let given = self.cpus[at].give(now, thief);
                 let outcome = Outcome::from(&given);
-                self.in_hand.extend(given.map(|entity| (entity.thread().index(), entity)));
+                given.into_iter().for_each(|entity| self.depart(entity, now));
                 Ok(outcome)
             }
             Event::Remove(seat) => {
                 let removed = self.cpus[at].remove(now, seat);
                 let outcome = Outcome::from(&removed);
-                self.in_hand.extend(removed.ok().map(|removed| (seat.thread().index(), removed.entity)));
+                self.in_hand
+                    .extend(removed.ok().map(|removed| (seat.thread().index(), (removed.entity, now))));
                 Ok(outcome)
             }
             Event::Resched(stop) => Ok(self.decide(at, now, stop)),
@@ -294,6 +309,24 @@ impl Books {
                 }
                 Ok(outcome)
             }
+        }
+    }
+
+    fn arrive(&mut self, thread: ThreadRef, via: Via) {
+        match self.in_hand.remove(&thread.index()) {
+            Some((here, _)) if here.thread() == thread => {}
+            // Another life: the one before had left for good.
+            Some((gone, left)) => self.bury(&gone, left),
+            None if via == Via::Admit => {}
+            None => {
+                self.early.insert(thread);
+            }
+        }
+    }
+
+    fn depart(&mut self, entity: Entity, now: Nanos) {
+        if !self.early.remove(&entity.thread()) {
+            self.in_hand.insert(entity.thread().index(), (entity, now));
         }
     }
 
@@ -382,8 +415,8 @@ impl Books {
                 }
             }
         }
-        for entity in std::mem::take(&mut self.in_hand).into_values() {
-            self.bury(&entity, self.end);
+        for (entity, left) in std::mem::take(&mut self.in_hand).into_values() {
+            self.bury(&entity, left);
         }
     }
 

@@ -83,6 +83,11 @@ impl Core {
         self.last
     }
 
+    /// The time of the last event.
+    pub(super) fn last(&self) -> Nanos {
+        self.last
+    }
+
     fn tap<T>(
         &mut self,
         id: CpuId,

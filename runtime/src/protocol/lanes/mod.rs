@@ -305,8 +305,12 @@ impl Lanes {
         let offers: Vec<Offer> = self.lanes.iter().map(Lane::offer).collect();
         let bound = |victim: CpuId| self.lanes[victim.index()].with(|core, _| core.cpu.bound_due_in(here));
         let victim = choose_victim(here, &offers, bound)?;
-        let entity = self.lanes[victim.index()].with(|core, id| core.give(id, now, here))?;
+        let (given, left) =
+            self.lanes[victim.index()].with(|core, id| (core.give(id, now, here), core.last()));
+        let entity = given?;
         let thread = entity.thread().index() as usize;
+        // It arrives after it has left, so that the records of two lanes, joined by time, are in order.
+        let now = now.max(left) + Nanos::new(1);
         self.seat(worker, thread, entity, Via::Steal, now);
         self.lanes[worker].with(|core, id| core.take_decided(id, now))
     }
