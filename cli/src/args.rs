@@ -116,7 +116,8 @@ pub struct RunArgs {
     /// The workload file, or `-` for standard input.
     pub file: PathBuf,
 
-    /// The machine to run on: `sim` is the simulator, `qemu` the kernel (build it with `make kernel`).
+    /// The machine to run on: `sim` is the simulator, `linux` tasks on worker threads of this host, `qemu` the kernel
+    /// (build it with `make kernel`).
     #[arg(long, value_enum, value_name = "MACHINE", default_value_t = Machine::Sim)]
     pub on: Machine,
 
@@ -219,6 +220,7 @@ pub struct CompletionsArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Machine {
     Sim,
+    Linux,
     Qemu,
 }
 

@@ -11,6 +11,7 @@ mod completions;
 mod explain;
 mod failure;
 mod input;
+mod linux;
 mod outfile;
 mod output;
 mod progress;

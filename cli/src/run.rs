@@ -6,6 +6,7 @@
 use crate::args::{Machine, ReportForm, RunArgs};
 use crate::failure::Failure;
 use crate::input;
+use crate::linux;
 use crate::outfile::{OutFile, Target};
 use crate::output::Output;
 use crate::progress::Progress;
@@ -25,6 +26,10 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     let mut files = Files::open(args)?;
     let mut report = match args.on {
         Machine::Sim => simulate(args, &workload, files.record.as_mut(), output)?,
+        Machine::Linux => {
+            let mut record = files.record.as_mut().map(|file| BufWriter::new(file.writer()));
+            linux::run(args, &workload, record.as_mut().map(|writer| writer as &mut dyn Write), output)?
+        }
         Machine::Qemu => {
             let mut record = files.record.as_mut().map(|file| BufWriter::new(file.writer()));
             qemu::run(args, &workload, record.as_mut().map(|writer| writer as &mut dyn Write), output)?

@@ -297,6 +297,18 @@ impl Cx {
         Ok(Vec::with_capacity(capacity))
     }
 
+    /// Looks up at once, as a check does now and then: at cancellation, at timers, and at whether others should run. For
+    /// code that does much between two checks. Free of charge.
+    pub fn look_up(&self) {
+        if std::thread::panicking() {
+            return;
+        }
+        self.acknowledge();
+        if self.task.worker().slice_over(self.rt().config.quantum_ops) {
+            self.yield_now();
+        }
+    }
+
     /// Gives way to other tasks that are ready. Free of charge.
     #[inline]
     pub fn yield_now(&self) {

@@ -13,6 +13,7 @@ use crate::io::driver::Driver;
 use crate::nursery::core::NurseryCore;
 use crate::nursery::{Nursery, NurseryError, NurseryOptions, host_nursery};
 use crate::protocol::deque::{Stealer, deque};
+use crate::protocol::lanes::{LaneRecord, Lanes};
 use crate::protocol::sleep::Dormitory;
 use crate::snapshot::Registry;
 use crate::stack::arena::{Arena, GuardKind};
@@ -23,6 +24,7 @@ use crate::time::timers::{Fire, TimerKey, Timers};
 use crate::virtual_workers;
 use crate::worker::Worker;
 use crate::worker::victim::Victims;
+use mainspring_abi::Nanos;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -169,6 +171,8 @@ pub(crate) struct Inner {
     pub(crate) registry: Registry,
     me: Weak<Inner>,
     pub(crate) virtual_run: Option<virtual_workers::Shared>,
+    /// Under the fair discipline by task.
+    pub(crate) lanes: Option<Lanes>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -198,6 +202,9 @@ impl Inner {
 
     /// Queues a task from a thread that is no worker of this runtime.
     pub(crate) fn inject(&self, task: TaskPtr) {
+        if self.lanes.is_some() {
+            return self.wake_in_lane(task, None);
+        }
         self.global.push(task);
         match &self.virtual_run {
             Some(shared) => shared.ring(),
@@ -284,6 +291,11 @@ impl Runtime {
         let arena = Arena::new(stack_size, config.max_stacks).map_err(ConfigError::Stacks)?;
         let (owners, shares): (Vec<_>, Vec<_>) =
             (0..workers).map(|_| deque()).map(|(owner, stealer)| (owner, Share::new(stealer))).unzip();
+        let lanes = config
+            .lanes
+            .as_ref()
+            .map(|settings| Lanes::new(workers, settings).ok_or(ConfigError::Threads(settings.threads)));
+        let lanes = lanes.transpose()?;
         let virtual_run = config.deterministic.then(|| virtual_workers::Shared::new(config.seed));
         let inner = Arc::new_cyclic(|me| Inner {
             me: me.clone(),
@@ -302,6 +314,7 @@ impl Runtime {
             pool: Mutex::new(config.root_pool),
             host_nurseries: Mutex::default(),
             virtual_run,
+            lanes,
             config,
         });
         let workers: Vec<Worker> = owners
@@ -390,6 +403,13 @@ impl Runtime {
             share.steal_enabled.store(enabled, Ordering::Relaxed);
         }
         share.is_some()
+    }
+
+    /// Closes the flight record of each worker and hands it out: what its lane was asked and what it answered, from the
+    /// start until now. Empty unless the fair discipline by task was asked to record, and the second time.
+    pub fn close_record(&self) -> Vec<LaneRecord> {
+        let now = Nanos::new(self.inner.timers.now_ns());
+        self.inner.lanes.as_ref().map_or_else(Vec::new, |lanes| lanes.close_record(now))
     }
 
     /// How stacks are guarded here.

@@ -15,6 +15,7 @@ use crate::output::Output;
 use mainspring_machine::image;
 use mainspring_machine::qemu::{Machine, SUCCESS};
 use mainspring_report::Report;
+use mainspring_sim::books::Books;
 use mainspring_sim::record::{Header, Recorder};
 use mainspring_workload::Workload;
 use std::fmt;
@@ -93,18 +94,19 @@ pub fn run(
         quantum: workload.machine.quantum,
         tick: workload.machine.tick,
         floor_ppm: workload.machine.floor_ppm,
-        threads: names.clone(),
+        threads: names,
     };
-    let mut books = report::Books::new(&header, &names);
-    // Playing spends the events: they are read once more to be written.
-    let digest = books.play(logs).map_err(|what| fail(QemuError::Record(what)))?;
+    let books = Books::of(&header, logs).map_err(|error| fail(QemuError::Record(error.to_string())))?;
     if let Some(out) = record {
+        // Playing spends the events: they are read once more to be written.
         let logs = logs::read(&bytes).map_err(|what| fail(QemuError::Record(what)))?;
         Recorder::new(Box::new(out), &header)
-            .and_then(|recorder| logs::write(recorder, &logs, &digest))
+            .and_then(|recorder| logs.write(recorder, &books.digest()))
             .map_err(|cause| Failure::Write { path: args.record.clone().unwrap_or_default(), cause })?;
     }
-    Ok(books.report(workload, &header, &serial, digest, started.elapsed()))
+    let mut report = books.report("qemu", &header, started.elapsed());
+    report::told(workload, &serial, &mut report);
+    Ok(report)
 }
 
 fn boot(

@@ -3,6 +3,7 @@
 mod admit;
 mod files;
 mod invalid;
+mod linux;
 mod records;
 mod reports;
 mod support;

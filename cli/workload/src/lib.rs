@@ -49,7 +49,7 @@ pub use grammar::{Phrase, StepError};
 pub use model::{
     Account, Call, Calls, ContextSpec, ContextTarget, Costs, EndpointSpec, Faults, IslandSpec, Lateness,
     LeaseMode, LeaseSpec, LeaseStart, Locks, MAX_TABLES, MAX_THREADS, Machine, MemorySpec, Network,
-    Operation, Overrun, PolicySpec, Residency, RingSpec, Span, Start, Step, ThreadSpec, ThreadTarget,
+    Operation, Overrun, Places, PolicySpec, Residency, RingSpec, Span, Start, Step, ThreadSpec, ThreadTarget,
     TimedOperation, Workload,
 };
 pub use names::{NameError, Noun};

@@ -1,11 +1,13 @@
 mod authority;
 mod operation;
+mod places;
 
 pub use authority::{
     Account, Calls, ContextSpec, ContextTarget, EndpointSpec, IslandSpec, LeaseMode, LeaseSpec, LeaseStart,
     Locks, MemorySpec, Overrun, PolicySpec, Residency, RingSpec,
 };
 pub use operation::{Operation, TimedOperation};
+pub use places::Places;
 
 use mainspring_abi::{CpuSet, LatencyClass, Nanos, Policy, Weight};
 
@@ -47,6 +49,8 @@ pub struct Workload {
     pub policy: Option<PolicySpec>,
     /// What an operator does and when, in the order of time; at the same time in the order of the file.
     pub operations: Vec<TimedOperation>,
+    /// Where in its file all that is; empty for a workload that does not come from one.
+    pub places: Places,
 }
 
 /// `[machine]`.

@@ -20,6 +20,7 @@ use crate::cx::{Cx, TaskId};
 use crate::error::{RechargeError, SpawnError, TaskError};
 use crate::future::FutureBody;
 use crate::profile::Profile;
+use crate::protocol::lanes::Schedule;
 use crate::runtime::Inner;
 use crate::task::body::{self, StopUnwind};
 use crate::task::{Ext, Task, TaskPtr, WaitReason};
@@ -140,6 +141,7 @@ pub struct SpawnBuilder<'n, 'scope, 'env: 'scope> {
     stack_size: Option<usize>,
     priority: Priority,
     tenant: Option<usize>,
+    schedule: Option<Schedule>,
 }
 
 impl<'scope, 'env> Nursery<'scope, 'env> {
@@ -180,6 +182,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
             stack_size: None,
             priority: Priority::Normal,
             tenant: None,
+            schedule: None,
         }
     }
 
@@ -303,6 +306,12 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         self
     }
 
+    /// How it is scheduled under the fair discipline by task. Without it: as any thread that is free, with the defaults.
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = Some(schedule);
+        self
+    }
+
     /// Where it is queued.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
@@ -381,6 +390,9 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         {
             return Err(SpawnError::NoSuchTenant(tenant));
         }
+        if self.schedule.is_some() && core.rt().lanes.is_none() {
+            return Err(SpawnError::NotByTask);
+        }
         let mut price = Pool { spawn_count: 1, ..Pool::ZERO };
         if let Some(estate) = self.ext.as_ref().and_then(|ext| ext.estate) {
             price.put(&estate);
@@ -443,6 +455,15 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         Ok(handle)
     }
 
+    /// Under the fair discipline by task, the thread that the child will be.
+    #[inline]
+    fn claim_thread(&self) -> Result<Option<usize>, SpawnError> {
+        let Some(lanes) = &self.nursery.core.rt().lanes else { return Ok(None) };
+        let default = Schedule::default();
+        let thread = lanes.claim(self.schedule.as_ref().unwrap_or(&default));
+        thread.map(Some).map_err(SpawnError::Thread)
+    }
+
     /// Pays for a task, makes it, and queues it. `fill` puts a body with a result of type `T` into its empty slot.
     #[inline]
     fn publish(mut self, has_handle: bool, fill: impl FnOnce(&Task)) -> Result<TaskPtr, SpawnError> {
@@ -451,7 +472,13 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         }
         let (budget, price) = self.admit()?;
         let core = self.nursery.core;
-        core.carve(&price).map_err(SpawnError::Pool)?;
+        let thread = self.claim_thread()?;
+        if let Err(unpayable) = core.carve(&price) {
+            if let (Some(lanes), Some(thread)) = (&core.rt().lanes, thread) {
+                lanes.release(thread);
+            }
+            return Err(SpawnError::Pool(unpayable));
+        }
         if let Some(size) = self.stack_size {
             self.ext().stack_size = Some(size);
         }
@@ -465,13 +492,18 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         };
         task.born(id, core, budget, has_handle);
         let inherited = self.nursery.owner.map_or(0, |owner| owner.tenant.load(Ordering::Relaxed));
-        task.tenant.store(self.tenant.map_or(inherited, |tenant| tenant as u16), Ordering::Relaxed);
+        let share = thread.or(self.tenant).map_or(inherited, |number| number as u16);
+        task.tenant.store(share, Ordering::Relaxed);
         task.own_stack.store(self.stack_size.is_some(), Ordering::Relaxed);
         // SAFETY: the task is not published yet.
         unsafe { *task.ext.get() = self.ext };
         fill(&task);
         core.brood.add();
         tracing::trace!(target: "mainspring", task = id, nursery = core.id, "spawn");
+        if let Some(thread) = thread {
+            rt.admit_to_lane(task, thread, &self.schedule.unwrap_or_default(), worker.map(|w| w.index));
+            return Ok(task);
+        }
         match worker {
             Some(worker) if self.priority == Priority::High => worker.push_woken(task),
             Some(worker) => worker.push_spawned(task),

@@ -111,7 +111,7 @@ pub(crate) struct Task {
     /// If it was made for a job, that: it reports there and to no nursery.
     pub(crate) job: Cell<*const Job>,
     pub(crate) wait_reason: AtomicU8,
-    /// Whose share it uses, under the fair discipline.
+    /// Whose share it uses, under the fair discipline by tenant; which thread it is, under that by task.
     pub(crate) tenant: AtomicU16,
     storage: Storage,
 }
@@ -193,6 +193,12 @@ pub enum WaitReason {
     Future = 8,
     /// Budget.
     Budget = 9,
+    /// An unpark.
+    Park = 10,
+    /// The reply to a call.
+    Call = 11,
+    /// A call.
+    Receive = 12,
 }
 
 impl WaitReason {
@@ -209,6 +215,9 @@ impl WaitReason {
             W::BlockingCall,
             W::Future,
             W::Budget,
+            W::Park,
+            W::Call,
+            W::Receive,
         ]
         .into_iter()
         .find(|reason| *reason as u8 == value)

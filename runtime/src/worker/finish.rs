@@ -37,6 +37,7 @@ fn end(task: TaskPtr, ended: Ended) {
     // SAFETY: the worker that runs this.
     let worker = unsafe { &*task.worker.get() };
     worker.bill(&task);
+    worker.end_in_lane();
     task.state.step(if matches!(ended, Ended::Cancelled) { Event::Cancel } else { Event::Complete });
     if matches!(ended, Ended::Cancelled) {
         worker.rt().shares[worker.index].cancelled();
@@ -160,6 +161,7 @@ impl Worker {
         let body = task.body.get().expect("set at birth");
         // SAFETY: the task is this worker's, and has not run.
         unsafe { (body.refuse)(&task, TaskError::Cancelled) };
+        self.end_in_lane();
         task.state.step(Event::Cancel);
         self.rt().shares[self.index].cancelled();
         report(task, Ended::Cancelled, Some(self));
@@ -172,6 +174,7 @@ impl Worker {
         task.state.step(Event::Dispatch);
         // SAFETY: the task is this worker's, and has not run.
         unsafe { (body.refuse)(&task, TaskError::NoStack) };
+        self.end_in_lane();
         task.state.step(Event::Complete);
         report(task, Ended::Failed(TaskError::NoStack), Some(self));
     }

@@ -83,7 +83,9 @@ impl Worker {
                 (Some(timer), Some(doze)) => Some(timer.min(doze)),
                 (timer, doze) => timer.or(doze),
             };
+            self.set_idle(true);
             let woke = rt.dormitory.sleep(self.index, searching, timeout, || self.sees_work());
+            self.set_idle(false);
             if keeper.is_ok() {
                 rt.timer_keeper.store(usize::MAX, Ordering::SeqCst);
             }
@@ -118,7 +120,7 @@ impl Worker {
     pub(crate) fn steal_round(&self) -> Option<TaskPtr> {
         let rt = self.rt();
         let share = &rt.shares[self.index];
-        if rt.shares.len() < 2 || !share.may_steal() {
+        if rt.shares.len() < 2 || !share.may_steal() || self.is_fair() {
             return None;
         }
         let began_ns = rt.timers.now_ns();
@@ -164,7 +166,10 @@ impl Worker {
     /// The last look before sleep.
     fn sees_work(&self) -> bool {
         let rt = self.rt();
-        !rt.global.is_empty() || rt.shares.iter().any(|share| !share.stealer.is_empty()) || rt.timers.is_due()
+        self.lanes().is_some_and(|lanes| lanes.has_work_for(self.index))
+            || !rt.global.is_empty()
+            || rt.shares.iter().any(|share| !share.stealer.is_empty())
+            || rt.timers.is_due()
     }
 }
 

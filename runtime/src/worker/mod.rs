@@ -11,10 +11,12 @@
 pub(crate) mod fair;
 pub(crate) mod finish;
 pub(crate) mod hunt;
+mod in_lane;
 pub mod victim;
 
 use crate::fork::task_of;
 use crate::protocol::deque::Owner;
+use crate::protocol::lanes::Lanes;
 use crate::runtime::{Inner, Share};
 use crate::stack::arena::{self, Stack};
 use crate::stack::switch::{prepare, switch};
@@ -90,8 +92,12 @@ pub(crate) struct Worker {
     next_id: Cell<u64>,
     /// When the sampled run began; 0 for none.
     run_began_ns: Cell<u64>,
-    /// The ready tasks, under the fair discipline.
+    /// The ready tasks, under the fair discipline by tenant.
     fair: Option<RefCell<Fair>>,
+    /// The lanes of all workers, under the fair discipline by task.
+    lanes: Option<*const Lanes>,
+    /// The current task gives way because its turn is over, not because it wants to.
+    preempted: Cell<bool>,
     /// Ops that tasks have used here: the clock of the fair discipline in the deterministic mode.
     op_clock: Cell<u64>,
     ops_at_dispatch: Cell<u64>,
@@ -154,6 +160,8 @@ impl Worker {
             next_id: Cell::new((index as u64 + 1) << 44),
             run_began_ns: Cell::new(0),
             fair: rt.config.tenants.as_ref().map(|weights| RefCell::new(Fair::new(index, weights))),
+            lanes: rt.lanes.as_ref().map(std::ptr::from_ref),
+            preempted: Cell::new(false),
             op_clock: Cell::new(0),
             ops_at_dispatch: Cell::new(0),
             sampled_wake: Cell::new((null(), 0)),
@@ -188,7 +196,7 @@ impl Worker {
     /// A new child: others may steal it.
     #[inline]
     pub(crate) fn push_spawned(&self, task: TaskPtr) {
-        if self.fair.is_some() {
+        if self.is_fair() {
             return self.push_fair(task);
         }
         self.deque.push(task.word());
@@ -218,7 +226,7 @@ impl Worker {
     /// A task that something on this worker has woken: it runs next here.
     #[inline]
     pub(crate) fn push_woken(&self, task: TaskPtr) {
-        if self.fair.is_some() {
+        if self.is_fair() {
             return self.push_fair(task);
         }
         if self.tick.get().is_multiple_of(TEND_EVERY) {
@@ -251,8 +259,16 @@ impl Worker {
         self.rt().dormitory.published();
     }
 
+    #[inline]
     pub(crate) fn is_fair(&self) -> bool {
-        self.fair.is_some()
+        self.fair.is_some() || self.lanes.is_some()
+    }
+
+    /// Whether a task that gives way leaves to the worker's own stack first, and is queued from there: in the deterministic
+    /// mode every choice is the machine's, and a fair queue must not have a task that is still on its stack.
+    #[inline]
+    fn chooses_on_own_stack(&self) -> bool {
+        self.is_virtual || self.is_fair()
     }
 
     /// The clock of the fair discipline: nanoseconds, or ops where the order must not depend on a clock.
@@ -279,12 +295,12 @@ impl Worker {
 
     #[cold]
     fn push_fair(&self, task: TaskPtr) {
-        let Some(fair) = &self.fair else { return };
+        let Some(fair) = &self.fair else { return self.wake_in_lane(task) };
         let now = self.fair_now();
         fair.borrow_mut().push(now, task.tenant.load(Ordering::Relaxed).into(), task);
         if !self.is_virtual && self.rt().dormitory.sleeping() != 0 {
             // Others sleep: one that is not the next here goes to them.
-            let spare = { fair.borrow_mut().give(self.current.get()) };
+            let spare = { fair.borrow_mut().give() };
             if let Some(spare) = spare {
                 self.rt().inject(spare);
             }
@@ -333,6 +349,9 @@ impl Worker {
         }
         if let Some(fair) = &self.fair {
             return self.pick_fair(fair, tick);
+        }
+        if let Some(lanes) = self.lanes() {
+            return self.pick_in_lane(lanes);
         }
         if tick.is_multiple_of(TEND_EVERY) {
             return self.pick_fairly();
@@ -431,6 +450,11 @@ impl Worker {
             self.bill_current();
             return fair.borrow().turn_is_over(self.fair_now());
         }
+        if let Some(lanes) = self.lanes() {
+            let over = lanes.turn_is_over(self.index, self.fair_now());
+            self.preempted.set(over);
+            return over;
+        }
         let slices = self.slices.get() + 1;
         self.slices.set(slices);
         slices.saturating_mul(SLICE) >= quantum_ops && self.has_others()
@@ -442,16 +466,11 @@ impl Worker {
         self.report_tally();
         let me = TaskPtr::of(task);
         task.state.step(Event::Yield);
-        if self.is_virtual {
+        if self.chooses_on_own_stack() {
             self.bill(task);
             self.after.set(After::Queue(me));
             self.leave_to_worker(task);
             return;
-        }
-        if self.fair.is_some() {
-            self.bill(task);
-            self.push_fair(me);
-            return self.leave(task);
         }
         self.line().push_back(me);
         self.share();
@@ -468,7 +487,7 @@ impl Worker {
         self.bill(task);
         let event = if reason == WaitReason::Budget { Event::Exhaust } else { Event::Block };
         self.after.set(After::Wait(TaskPtr::of(task), event));
-        if self.is_virtual {
+        if self.is_virtual || self.lanes.is_some() {
             self.leave_to_worker(task);
         } else {
             self.leave(task);
@@ -576,6 +595,8 @@ impl Worker {
         match self.after.replace(After::Nothing) {
             After::Nothing => {}
             After::Wait(task, event) => {
+                // Before the commit: whoever wakes the task afterwards finds it asleep on its lane.
+                self.wait_in_lane(task);
                 if task.state.commit_wait(event) == Committed::Queue {
                     self.push_woken(task);
                 } else if (task.cancel.load(Ordering::SeqCst) || task.scope_failed.load(Ordering::SeqCst))
@@ -608,6 +629,9 @@ impl Worker {
     fn push_yielded(&self, task: TaskPtr) {
         if self.fair.is_some() {
             return self.push_fair(task);
+        }
+        if let Some(lanes) = self.lanes() {
+            return self.yield_in_lane(lanes);
         }
         self.line().push_back(task);
     }
