@@ -9,6 +9,17 @@ pub fn call_endpoint(cap: u32, message: &[u8], answer: &mut [u8]) -> Result<u32,
     client::call(cap, 0, message, answer)
 }
 
+/// Calls an endpoint and waits for the answer, for `timeout_ns` at most: then the call is withdrawn, and whoever received it
+/// is told when it answers.
+pub fn call_endpoint_for(
+    cap: u32,
+    message: &[u8],
+    answer: &mut [u8],
+    timeout_ns: u64,
+) -> Result<u32, CapError> {
+    client::call_for(client::request(cap, 0, message, answer), timeout_ns)
+}
+
 /// The request to receive a call.
 #[must_use]
 pub fn receive_request(cap: u32, buffer: &mut [u8]) -> CapSqeV2 {
