@@ -166,9 +166,21 @@ pub fn request(cap: u32, method: u16, params: &[u8], result: &mut [u8]) -> CapSq
 
 /// Calls a method and waits for it.
 pub fn call(cap: u32, method: u16, params: &[u8], result: &mut [u8]) -> Result<u32, CapError> {
-    let ticket = submit(request(cap, method, params, result))?;
-    enter(1, FOREVER)?;
-    wait(ticket)
+    carry_out(request(cap, method, params, result))
+}
+
+/// Submits a request and waits for its completion.
+#[inline]
+pub fn carry_out(request: CapSqeV2) -> Result<u32, CapError> {
+    arch::with_client(|client| {
+        let ticket = client.submit(request)?;
+        loop {
+            enter(1, FOREVER)?;
+            if let Some(cqe) = client.take(ticket)? {
+                return outcome(&cqe);
+            }
+        }
+    })
 }
 
 /// Calls a method and waits for it, for `timeout_ns` at most: then the call is withdrawn.

@@ -17,6 +17,7 @@
 #define CAP_OP_RECV 0x2u
 #define CAP_OP_RETURN 0x3u
 #define CAP_OP_CANCEL 0x4u
+#define CAP_OP_RETURN_RECV 0x5u
 #define CAP_SQE_AFTER_PREVIOUS 0x1u
 #define CAP_QOS_DROP_IF_LATE 0x1u
 #define CAP_QOS_ALLOW_LATE 0x2u

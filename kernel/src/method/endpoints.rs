@@ -174,6 +174,12 @@ fn copy_message(call: &Call<'_>, caller: Waiter, call_id: u32) -> Result<u32, Si
     Ok(whole as u32)
 }
 
+/// Answers a call, and receives the next one if that went well.
+pub fn answer_and_receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
+    answer(call, index)?;
+    receive(call, index)
+}
+
 pub fn answer(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     let len = call.request.v1.params_len as usize;
     if len <= SHORT {

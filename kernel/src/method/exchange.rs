@@ -7,8 +7,8 @@
 //! Conserved: either everything is as after `drain`, or nothing has changed that anybody can see and the caller takes the
 //! long way: a message may have been written into a buffer whose owner still waits for one.
 
+use super::Turn;
 use super::endpoints::{HEAD, SHORT, hand, head};
-use super::{Turn, completion};
 use crate::arch::RingMemory;
 use crate::object::caps::Object;
 use crate::object::endpoint::endpoint;
@@ -26,22 +26,23 @@ pub fn exchange(
     service: &mut Service<'_, Arc<RingMemory>>,
     turn: &mut Turn,
 ) -> bool {
-    let count = service.pending();
-    let done = match count {
-        1 => call(thread, &service.read(0), turn),
-        2 => answer_and_receive(thread, &service.read(0), &service.read(1), turn),
+    if service.pending() != 1 {
+        return false;
+    }
+    let request = service.read(0);
+    // A deadline could have passed, and what a request depends on could have failed.
+    if request.v1.flags != 0 || request.deadline_ns != 0 || request.qos_flags != 0 {
+        return false;
+    }
+    let done = match request.v1.op {
+        op::CALL => call(thread, &request, turn),
+        op::RETURN_RECV => answer_and_receive(thread, &request, turn),
         _ => None,
     };
     if done.is_some() {
-        service.accept_read(count);
+        service.accept_read(1);
     }
     done.is_some()
-}
-
-/// Nothing but an operation: no deadline that could have passed, and nothing that it depends on.
-#[inline]
-fn is_plain(request: &CapSqeV2, op: u16) -> bool {
-    request.v1.op == op && request.v1.flags == 0 && request.deadline_ns == 0 && request.qos_flags == 0
 }
 
 /// Puts `request` in flight, with a place for its completion.
@@ -73,7 +74,7 @@ fn retract(inbox: &mut Inbox, waiter: Waiter) {
 #[inline]
 fn call(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> Option<()> {
     let whole = HEAD + request.v1.params_len as usize;
-    if !is_plain(request, op::CALL) || whole > SHORT {
+    if whole > SHORT {
         return None;
     }
     let process = thread.process();
@@ -100,19 +101,13 @@ fn call(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> Option<
 }
 
 #[inline]
-fn answer_and_receive(
-    thread: &'static Thread,
-    answer: &CapSqeV2,
-    receive: &CapSqeV2,
-    turn: &mut Turn,
-) -> Option<()> {
-    let len = answer.v1.params_len as usize;
-    let plain = is_plain(answer, op::RETURN) && is_plain(receive, op::RECV);
-    if !plain || answer.v1.cap_id != receive.v1.cap_id || len > SHORT {
+fn answer_and_receive(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> Option<()> {
+    let len = request.v1.params_len as usize;
+    if len > SHORT {
         return None;
     }
     let process = thread.process();
-    let index = match process.state.lock().caps.look(answer.v1.cap_id) {
+    let index = match process.state.lock().caps.look(request.v1.cap_id) {
         Some(Object::EndpointServe(index)) => *index,
         _ => return None,
     };
@@ -122,26 +117,15 @@ fn answer_and_receive(
         return None;
     }
     let by = process.name();
-    let caller = ends.caller_of(answer.v1.call_id, by)?;
-    process.read(answer.v1.params_addr, &mut buffer[..len]).ok()?;
-    let mut inbox = thread.inbox.lock();
-    let answered = inbox.completer()?.reserve().ok()?;
-    let Some(server) = begin(thread, &mut inbox, receive, Awaits::Call(index)) else {
-        give_back(&mut inbox, answered);
-        return None;
-    };
-    drop(inbox);
-    let handed = hand(turn, caller, &buffer[..len]).is_ok();
-    let mut inbox = thread.inbox.lock();
-    if !handed {
-        retract(&mut inbox, server);
-        give_back(&mut inbox, answered);
+    let caller = ends.caller_of(request.v1.call_id, by)?;
+    process.read(request.v1.params_addr, &mut buffer[..len]).ok()?;
+    let server = begin(thread, &mut thread.inbox.lock(), request, Awaits::Call(index))?;
+    if hand(turn, caller, &buffer[..len]).is_err() {
+        retract(&mut thread.inbox.lock(), server);
         return None;
     }
-    inbox.post(answered, &completion(answer, Ok(0)));
-    drop(inbox);
     // It is there, and there is room, as was just seen.
-    let _caller = ends.answer(answer.v1.call_id, by);
+    let _caller = ends.answer(request.v1.call_id, by);
     let _queued = ends.add_server(server);
     Some(())
 }

@@ -192,6 +192,7 @@ fn invoke(call: &mut Call<'_>, object: Option<Object>) -> Result<Answer, CapErro
         (op::CALL, Object::EndpointCall(index)) => endpoints::call(call, index),
         (op::RECV, Object::EndpointServe(index)) => endpoints::receive(call, index),
         (op::RETURN, Object::EndpointServe(index)) => endpoints::answer(call, index),
+        (op::RETURN_RECV, Object::EndpointServe(index)) => endpoints::answer_and_receive(call, index),
         (op::CALL, Object::Console) => system::console(call),
         (op::CALL, Object::Timer) => system::timer(call),
         (op::CALL, Object::SystemInfo) => system::info(call),
@@ -203,7 +204,7 @@ fn invoke(call: &mut Call<'_>, object: Option<Object>) -> Result<Answer, CapErro
         (op::CALL, Object::ProcessSpawner) => processes::spawner(call),
         (op::CALL, Object::ProcessHandle(name)) => processes::handle(call, name),
         (op::CALL, Object::VirtualMemory) => memory::virtual_memory(call),
-        (op::CALL | op::RECV | op::RETURN, _) => Err(CapError::NoSuchMethod),
+        (op::CALL | op::RECV | op::RETURN | op::RETURN_RECV, _) => Err(CapError::NoSuchMethod),
         _ => Err(CapError::InvalidRequest),
     }
 }

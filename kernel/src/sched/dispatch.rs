@@ -176,13 +176,12 @@ fn load_space(here: &Lane, root: u64, process: Option<u32>) {
 /// Whether the installed thread can go on: `None`, or what was decided because it cannot.
 #[inline(always)]
 fn go_on(here: &Lane, thread: &'static Thread) -> Option<Decision> {
-    if thread.is_killed() {
-        return Some(end(thread, kernel::KILLED));
-    }
     let mut inbox = settled(thread);
     let answer = match inbox.waiting {
         Waiting::Not => return None,
         Waiting::Over(answer) => answer,
+        // Whoever is to end does so before it would go on in user mode, and does not sleep any more.
+        Waiting::For(_) if thread.is_killed() => return None,
         Waiting::For(wait) => match still_waits(here, thread, &mut inbox, wait) {
             Ok(decision) => return Some(decision),
             Err(answer) => answer,
