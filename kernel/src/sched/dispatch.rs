@@ -340,8 +340,11 @@ fn idle() -> Decision {
             return decision;
         }
         let mut core = here.lock();
-        let conditions =
-            IdleConditions { deferred_completions: process::graves(), ..IdleConditions::default() };
+        let conditions = IdleConditions {
+            deferred_completions: process::graves(),
+            oneshot: !arch::fallback::is_active(),
+            ..IdleConditions::default()
+        };
         let _tick = core.enter_idle(here, &conditions);
         drop(core);
         arm(here);
@@ -391,6 +394,10 @@ pub fn service() {
 
 /// The timer interrupt: the core counts it, and timed waits that are due end.
 pub fn timer(here: &'static Lane) {
+    if arch::fallback::is_active() && here.next_timer.load(Ordering::SeqCst) > arch::now().get() {
+        // A tick that comes anyhow, and nothing is due.
+        return;
+    }
     let _hard = HardPath::enter();
     here.armed.store(u64::MAX, Ordering::Relaxed);
     let _outcome = here.lock().timer(here);
@@ -416,7 +423,9 @@ pub fn arm(here: &Lane) {
         }
         // SeqCst: whoever changes `next_timer` looks at `armed` afterwards; one of the two sees the other.
         if next != here.armed.swap(next, Ordering::SeqCst) {
-            arm_oneshot(&mut LapicTimer, arch::now(), Nanos::new(next));
+            if !arch::fallback::is_active() {
+                arm_oneshot(&mut LapicTimer, arch::now(), Nanos::new(next));
+            }
         }
         if here.next_timer.load(Ordering::SeqCst) == next {
             return;
