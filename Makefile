@@ -21,7 +21,7 @@ SCHEMA_NEEDS := capnp:capnproto
 # The kernel and its programs are a workspace of their own, built below $(OUT)/kernel.
 KERNEL_CARGO = env -C kernel CARGO_TARGET_DIR="$(abspath $(OUT))/kernel" $(CARGO)
 PROOF = MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" $(CARGO) run --quiet --locked --package mainspring-machine --
-KERNEL_PROOFS := smoke spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle hostile
+KERNEL_PROOFS := smoke calls pit-tick spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle hostile
 
 # Packages that measure rather than test: linted, never run by `make test`.
 NOT_TESTED := mainspring-bench-core mainspring-bench-ring mainspring-bench-runtime

@@ -113,6 +113,7 @@ impl<R: Region> Completer<R> {
     }
 
     /// How many posted completions the reader has not claimed to have read.
+    #[inline]
     pub fn unread(&mut self) -> Result<u32, RingFault> {
         self.refresh_head()?;
         Ok(self.tail.wrapping_sub(self.head_seen))
@@ -146,6 +147,7 @@ impl<R: Region> Completer<R> {
         self.geometry.cq_entries() - self.tail.wrapping_sub(self.head_seen) - self.places_out
     }
 
+    #[inline]
     fn refresh_head(&mut self) -> Result<(), RingFault> {
         // Acquire: pairs with the reader's release of the head; a slot is written only after it was read.
         let head = self.region.word(word::CQ_HEAD).load(Ordering::Acquire);

@@ -14,6 +14,9 @@ pub struct Geometry {
     abi: RingAbi,
     sq_entries: u32,
     cq_entries: u32,
+    /// 64-bit words of a submission slot, and before the first completion slot: known from the rest, and needed each time.
+    sqe_words: u32,
+    cq_base: u32,
 }
 
 /// Why a piece of memory is not a ring that this side can use.
@@ -83,7 +86,8 @@ impl Geometry {
         if !cq_entries.is_power_of_two() || cq_entries > MAX_ENTRIES {
             return Err(GeometryError::Entries { entries: cq_entries });
         }
-        Ok(Self { abi, sq_entries, cq_entries })
+        let sqe_words = if cfg!(loom) { MODEL_WORDS as u32 } else { abi.sqe_size() as u32 / 8 };
+        Ok(Self { abi, sq_entries, cq_entries, sqe_words, cq_base: sq_entries * sqe_words })
     }
 
     /// The ABI.
@@ -105,17 +109,18 @@ impl Geometry {
     }
 
     const fn sqe_words(&self) -> usize {
-        if cfg!(loom) { MODEL_WORDS } else { self.abi.sqe_size() as usize / 8 }
+        self.sqe_words as usize
     }
 
-    const fn cqe_words(&self) -> usize {
-        if cfg!(loom) { MODEL_WORDS } else { self.abi.cqe_size() as usize / 8 }
+    /// The same in all versions.
+    const fn cqe_words() -> usize {
+        if cfg!(loom) { MODEL_WORDS } else { CapCqe::WORDS }
     }
 
     /// How many 64-bit words all slots take.
     #[must_use]
     pub const fn slot_words(&self) -> usize {
-        self.sq_entries as usize * self.sqe_words() + self.cq_entries as usize * self.cqe_words()
+        self.cq_base as usize + self.cq_entries as usize * Self::cqe_words()
     }
 
     /// How many bytes the whole ring takes.
@@ -167,9 +172,8 @@ impl Geometry {
 
     #[inline]
     fn cqe_slot<'r>(&self, region: &'r impl Region, index: u32) -> &'r [AtomicU64] {
-        let base = self.sq_entries as usize * self.sqe_words();
-        let at = base + (index & (self.cq_entries - 1)) as usize * self.cqe_words();
-        &region.slots()[at..at + self.cqe_words()]
+        let at = self.cq_base as usize + (index & (self.cq_entries - 1)) as usize * Self::cqe_words();
+        &region.slots()[at..at + Self::cqe_words()]
     }
 
     /// Copies the entry out; relaxed, since the acquire of the tail before it ordered the peer's writes.

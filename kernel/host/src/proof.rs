@@ -16,6 +16,8 @@ pub struct Proof {
     pub cpus: &'static [u32],
     /// What the boot manifest starts: `start` or `serve`, the program, its capabilities, its argument.
     pub starts: &'static [(&'static str, &'static str, &'static str, &'static str)],
+    /// Further lines of the boot manifest.
+    pub settings: &'static str,
     /// Programs of the boot image.
     pub programs: &'static [&'static str],
     /// Texts that must all appear in the serial output, each in a line of its own.
@@ -48,7 +50,7 @@ impl Proof {
         let line = |(how, program, caps, text): &(&str, &str, &str, &str)| {
             format!("{how} {program} {caps}{}\n", argument(text))
         };
-        self.starts.iter().map(line).collect()
+        self.settings.lines().map(|line| format!("{line}\n")).chain(self.starts.iter().map(line)).collect()
     }
 
     /// What is wrong with a run.
@@ -88,6 +90,7 @@ pub const PROOFS: &[Proof] = &[
             ("serve", "echo", "console,serve:echo", ""),
             ("start", "smoke", "console,timer,threads,control,park,info,policy,call:echo", ""),
         ],
+        settings: "",
         programs: &["smoke", "echo"],
         markers: &[
             "smoke: preemption=ok",
@@ -105,10 +108,30 @@ pub const PROOFS: &[Proof] = &[
         seconds: 30,
     },
     Proof {
+        name: "calls",
+        about: "calls and answers of all lengths, to bad buffers, withdrawn before and after they were received",
+        cpus: &[1, 2, 4],
+        starts: &[("start", "calls", "console,timer,threads,control,park,info,call:x,serve:x", "")],
+        settings: "",
+        programs: &["calls"],
+        markers: &[
+            "calls: lengths=ok",
+            "calls: buffers=ok",
+            "calls: withdrawn_before=ok",
+            "calls: withdrawn_after=ok",
+            "calls: crowd=ok",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 30,
+    },
+    Proof {
         name: "spawn",
         about: "processes: wait, exit, kill; timer-smoke, timer-flood, thread-lifecycle",
         cpus: &[1, 2],
         starts: &[("start", "spawn", ALL, "")],
+        settings: "",
         programs: &["spawn", "child", "timer-smoke", "timer-flood", "thread-lifecycle"],
         markers: &[
             "timer-smoke: ok",
@@ -131,6 +154,7 @@ pub const PROOFS: &[Proof] = &[
         about: "timed park and resume; a process that ends with a thread still parked",
         cpus: &[1, 2],
         starts: &[("start", "measure", ALL, "")],
+        settings: "",
         programs: &["measure", "child"],
         markers: &[
             "measure: park_timeout=ok",
@@ -146,6 +170,7 @@ pub const PROOFS: &[Proof] = &[
         about: "CPU shares follow weights",
         cpus: &[1],
         starts: &[("start", "fairness", ALL, "weights")],
+        settings: "",
         programs: &["fairness"],
         markers: &["fairness: heavy weight=256", "fairness: shares=ok", "kernel: status=ok"],
         icount: false,
@@ -156,6 +181,7 @@ pub const PROOFS: &[Proof] = &[
         about: "a thread that changes its own weight gets the new share",
         cpus: &[1],
         starts: &[("start", "fairness", ALL, "change")],
+        settings: "",
         programs: &["fairness"],
         markers: &["fairness: changed weight=128", "fairness: weight_change=ok", "kernel: status=ok"],
         icount: false,
@@ -166,6 +192,7 @@ pub const PROOFS: &[Proof] = &[
         about: "the same work by 1, 2 and 4 threads",
         cpus: &[2],
         starts: &[("start", "scale", ALL, "")],
+        settings: "",
         programs: &["scale"],
         markers: &["scale: threads=1", "scale: threads=2", "done=ok", "kernel: status=ok"],
         icount: false,
@@ -176,6 +203,7 @@ pub const PROOFS: &[Proof] = &[
         about: "1, 2, 4 and 8 CPUs: stealing, wakes across, shootdown, siblings",
         cpus: &[1, 2, 4, 8],
         starts: &[("start", "smp", ALL, "")],
+        settings: "",
         programs: &["smp", "shooter"],
         markers: &[
             "smp: all_work=ok",
@@ -193,16 +221,40 @@ pub const PROOFS: &[Proof] = &[
         about: "one idle second on four CPUs: no ticks, and waits on time",
         cpus: &[4],
         starts: &[("start", "smp", ALL, "idle")],
+        settings: "",
         programs: &["smp", "shooter"],
         markers: &["smp: idle=ok", "kernel: status=ok"],
         icount: false,
         seconds: 30,
     },
     Proof {
+        name: "pit-tick",
+        about: "preemption, waits and sleeps with no timer but the PIT, on vector 32",
+        cpus: &[1, 2],
+        starts: &[
+            ("start", "smp", ALL, ""),
+            ("start", "measure", ALL, ""),
+            ("start", "timer-smoke", ALL, ""),
+        ],
+        settings: "timer pit",
+        programs: &["smp", "shooter", "measure", "child", "timer-smoke"],
+        markers: &[
+            "boot: timer=pit hz=1000",
+            "smp: all=ok",
+            "measure: park_timeout=ok",
+            "measure: park_resume=ok",
+            "timer-smoke: ok",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 60,
+    },
+    Proof {
         name: "hostile",
         about: "programs that do what they may not; each ends only itself",
         cpus: &[1, 2],
         starts: &[("start", "hostile", ALL, "")],
+        settings: "",
         programs: &["hostile", "attack"],
         markers: &["hostile: neighbour_share=ok", "hostile: attacks=32 memory=ok", "kernel: status=ok"],
         icount: false,
@@ -216,6 +268,7 @@ pub const BENCH: Proof = Proof {
     about: "instructions of the kernel's paths",
     cpus: &[1],
     starts: &[("serve", "echo", "console,serve:echo", ""), ("start", "bench", BENCH_CAPS, "")],
+    settings: "",
     programs: &["bench", "echo", "child"],
     markers: &["bench: endpoint_round_trip=", "bench: done=ok", "kernel: status=ok"],
     icount: true,

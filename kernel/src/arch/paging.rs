@@ -244,6 +244,23 @@ pub struct AddressSpace {
     rings: Vec<(u64, Arc<RingMemory>)>,
     shared: Vec<(u64, Arc<SharedPages>)>,
     pages: u64,
+    /// Entries of pages that the kernel has looked at, by the low bits of their number. None outlives a change.
+    seen: [Seen; SEEN],
+}
+
+/// Most programs keep their messages in a page or two.
+const SEEN: usize = 16;
+
+/// The entry of a page, as it is in the tables.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    page: u64,
+    bits: u64,
+}
+
+impl Seen {
+    /// No page has this number.
+    const NOTHING: Self = Self { page: u64::MAX, bits: 0 };
 }
 
 impl AddressSpace {
@@ -255,7 +272,7 @@ impl AddressSpace {
             // SAFETY: the new table is ours; the kernel's top level does not change.
             unsafe { *entry(root, index) = *entry(kernel, index) };
         }
-        Ok(Self { root, rings: Vec::new(), shared: Vec::new(), pages: 0 })
+        Ok(Self { root, rings: Vec::new(), shared: Vec::new(), pages: 0, seen: [Seen::NOTHING; SEEN] })
     }
 
     /// What a CPU loads to run in it. Whoever keeps it must not load it after the address space is dropped.
@@ -274,6 +291,8 @@ impl AddressSpace {
         if !address.is_multiple_of(PAGE as u64) || address < PAGE as u64 || address >= USER_END {
             return Err(MapError::BadAddress);
         }
+        // Whoever asks for an entry may change it.
+        self.seen = [Seen::NOTHING; SEEN];
         // SAFETY: `&mut self` is the only way to these tables.
         unsafe { walk(self.root, address, 0, PRESENT | WRITE | USER) }.ok_or(MapError::NoMemory)
     }
@@ -383,40 +402,62 @@ impl AddressSpace {
 
     /// Whether something is mapped at `address`.
     #[must_use]
-    pub fn is_mapped(&self, address: u64) -> bool {
+    pub fn is_mapped(&mut self, address: u64) -> bool {
         self.translate(address, false).is_some()
     }
 
     /// Where the byte at `address` is, if users may read it, or write it.
-    fn translate(&self, address: u64, write: bool) -> Option<u64> {
+    #[inline(always)]
+    fn translate(&mut self, address: u64, write: bool) -> Option<u64> {
+        let page = address / PAGE as u64;
+        let seen = self.seen[page as usize % SEEN];
+        let bits = if seen.page == page { seen.bits } else { self.look_up(page)? };
+        let needed = PRESENT | USER | if write { WRITE } else { 0 };
+        (bits & needed == needed).then_some((bits & ADDRESS) + address % PAGE as u64)
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, page: u64) -> Option<u64> {
+        let address = page * PAGE as u64;
         if address >= USER_END {
             return None;
         }
         // SAFETY: the tables are changed through `&mut self` only.
         let bits = unsafe { *walk(self.root, address, 0, 0)? };
-        let needed = PRESENT | USER | if write { WRITE } else { 0 };
-        (bits & needed == needed).then_some((bits & ADDRESS) + address % PAGE as u64)
+        self.seen[page as usize % SEEN] = Seen { page, bits };
+        Some(bits)
     }
 
     /// Goes through the pages of a user range. Nothing is done unless all of it can be.
+    #[inline(always)]
     fn each_page(
-        &self,
+        &mut self,
+        address: u64,
+        len: usize,
+        write: bool,
+        mut act: impl FnMut(*mut u8, usize, usize),
+    ) -> Result<(), MapError> {
+        if address % PAGE as u64 + len as u64 <= PAGE as u64 {
+            if len == 0 {
+                return Ok(());
+            }
+            // One page: the check and the copy are the same look.
+            let physical = self.translate(address, write).ok_or(MapError::BadAddress)?;
+            act((DIRECT_MAP + physical) as *mut u8, 0, len);
+            return Ok(());
+        }
+        self.each_of_pages(address, len, write, act)
+    }
+
+    #[inline(never)]
+    fn each_of_pages(
+        &mut self,
         address: u64,
         len: usize,
         write: bool,
         mut act: impl FnMut(*mut u8, usize, usize),
     ) -> Result<(), MapError> {
         let end = address.checked_add(len as u64).ok_or(MapError::BadAddress)?;
-        let in_page = (PAGE as u64 - address % PAGE as u64) as usize;
-        if len == 0 {
-            return Ok(());
-        }
-        if len <= in_page {
-            // One page: the check and the copy are the same look.
-            let physical = self.translate(address, write).ok_or(MapError::BadAddress)?;
-            act((DIRECT_MAP + physical) as *mut u8, 0, len);
-            return Ok(());
-        }
         for copying in [false, true] {
             let mut at = address;
             while at < end {
@@ -432,7 +473,8 @@ impl AddressSpace {
     }
 
     /// Copies user memory. Whoever writes there meanwhile gets some mixture, and nothing worse.
-    pub fn read(&self, address: u64, to: &mut [u8]) -> Result<(), MapError> {
+    #[inline(always)]
+    pub fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), MapError> {
         let base = to.as_mut_ptr();
         self.each_page(address, to.len(), false, |page, at, len| {
             // SAFETY: `page` is mapped user memory of `len` bytes, and `base + at` stays inside `to`. The copy is opaque
@@ -442,7 +484,8 @@ impl AddressSpace {
     }
 
     /// Copies into user memory.
-    pub fn write(&self, address: u64, from: &[u8]) -> Result<(), MapError> {
+    #[inline(always)]
+    pub fn write(&mut self, address: u64, from: &[u8]) -> Result<(), MapError> {
         let base = from.as_ptr();
         self.each_page(address, from.len(), true, |page, at, len| {
             // SAFETY: as in `read`; users may write there, so the kernel may for them.
@@ -451,7 +494,7 @@ impl AddressSpace {
     }
 
     /// Reads a word that users change by atomics.
-    pub fn read_u32(&self, address: u64) -> Result<u32, MapError> {
+    pub fn read_u32(&mut self, address: u64) -> Result<u32, MapError> {
         let mut bytes = [0; 4];
         if !address.is_multiple_of(4) {
             return Err(MapError::BadAddress);
@@ -464,11 +507,13 @@ impl AddressSpace {
 /// # Safety
 ///
 /// As `memcpy`.
+#[inline]
 unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the caller vouches for both.
     unsafe {
         core::arch::asm!(
-            "rep movsb", inout("rdi") to => _, inout("rsi") from => _, inout("rcx") len => _,
+            "rep movsq", "mov rcx, {rest}", "rep movsb", rest = in(reg) len % 8,
+            inout("rdi") to => _, inout("rsi") from => _, inout("rcx") len / 8 => _,
             options(nostack, preserves_flags)
         );
     }

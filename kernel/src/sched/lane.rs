@@ -20,6 +20,8 @@ pub struct Settings {
     pub tick: Nanos,
     /// How many threads there can be.
     pub seats: usize,
+    /// Tick from the PIT even where the local APIC has a timer.
+    pub pit: bool,
     /// Bytes of flight record to keep per CPU; 0 for none.
     pub record_bytes: usize,
 }
@@ -31,6 +33,7 @@ impl Default for Settings {
             quantum: Nanos::from_millis(3),
             tick: Nanos::from_millis(10),
             seats: crate::object::thread::MAX_THREADS,
+            pit: false,
             record_bytes: 0,
         }
     }

@@ -257,10 +257,10 @@ impl Player {
                 return Ok(result);
             }
             if left == 0 {
-                client::abandon(ticket)?;
-                // What may still be written belongs to the request that was given up.
-                self.buffer = Box::leak(Box::new([0; 64]));
-                return Err(CapError::TimedOut);
+                return match client::cancel(ticket) {
+                    Err(CapError::Cancelled) => Err(CapError::TimedOut),
+                    outcome => outcome,
+                };
             }
         }
     }
@@ -283,7 +283,11 @@ impl Player {
     fn reply(&mut self) -> Result<(), CapError> {
         let Some((endpoint, call_id)) = self.serving.take() else { return Err(CapError::InvalidRequest) };
         let cap = caps::need(&format!("serve:{endpoint}"));
-        client::wait(client::submit(caps::return_request(cap, call_id, &[]))?).map(|_| ())
+        match client::wait(client::submit(caps::return_request(cap, call_id, &[]))?) {
+            // The caller has not waited so long.
+            Ok(_) | Err(CapError::Cancelled) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn spawn(&mut self, table: usize) -> Result<(), CapError> {

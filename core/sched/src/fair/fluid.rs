@@ -209,6 +209,46 @@ impl FairQueue {
         moved
     }
 
+    /// How far `seat` would be moved by `ran`.
+    #[inline]
+    pub(crate) fn would_move(&self, seat: u32, ran: Nanos) -> u64 {
+        span(ran, self.nodes.rows[seat].weight)
+    }
+
+    /// Whether `seat` would be ahead of the clock if it were moved by `moved`.
+    #[inline]
+    pub(crate) fn is_ahead_by(&self, seat: u32, moved: u64) -> bool {
+        self.reached().is_before(self.nodes.rows[seat].position.plus(moved))
+    }
+
+    /// Whether `seat`, which sleeps, still competes because of what it owes.
+    #[inline]
+    pub(crate) fn is_debtor(&self, seat: u32) -> bool {
+        self.debtors.contains(seat)
+    }
+
+    /// `from` is charged with `moved` and sleeps; `to`, which slept and is no debtor, competes in its place, with
+    /// `weight`. As [`FairQueue::wake`], [`FairQueue::charge`] and [`FairQueue::sleep`] one after the other.
+    #[inline]
+    pub(crate) fn hand_over(&mut self, from: u32, moved: u64, to: u32, weight: Weight) {
+        let clock = self.clock;
+        let row = &mut self.nodes.rows[to];
+        row.position = clock;
+        row.weight = weight;
+        let row = &mut self.nodes.rows[from];
+        row.position = row.position.plus(moved);
+        let (position, leaves) = (row.position, row.weight);
+        self.load += u64::from(weight.get());
+        if clock.is_before(position) {
+            self.remainder = self.remainder.min(self.load - 1);
+            self.debtor_load += u64::from(leaves.get());
+            self.debtors.insert(from, position);
+            self.find_first_even();
+        } else {
+            self.unload(leaves);
+        }
+    }
+
     /// What `seat` is owed.
     #[inline]
     pub(crate) fn lag(&self, seat: u32) -> Lag {
