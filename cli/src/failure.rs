@@ -3,6 +3,7 @@
 
 use crate::linux::LinuxError;
 use crate::qemu::QemuError;
+use crate::refuse::Cannot;
 use mainspring_sim::RunError;
 use mainspring_sim::explain::ExplainError;
 use mainspring_sim::replay::ReplayError;
@@ -47,6 +48,13 @@ pub enum Failure {
     NotAdmitted {
         /// The workload, as errors call it.
         name: String,
+    },
+    /// The workload asks for what the machine does not have.
+    Cannot {
+        /// The workload, as errors call it.
+        name: String,
+        /// What.
+        cannot: Cannot,
     },
     /// The Linux runtime could not run it.
     Linux {
@@ -135,7 +143,7 @@ impl fmt::Display for Failure {
                 f,
                 "{name}: not admitted\nhelp: grant less, for longer periods or later deadlines, or let contexts use more CPUs"
             ),
-            Self::Linux { name, error: LinuxError::Unsupported(cannot) } => cannot.describe(name, f),
+            Self::Cannot { name, cannot } => cannot.describe(name, f),
             Self::Linux { name, error } => write!(f, "{name}: {error}"),
             Self::Qemu { name, error } => write!(f, "{name}: {error}"),
             Self::Open { path, cause } => write!(
@@ -175,6 +183,7 @@ impl std::error::Error for Failure {
             Self::Taken { .. } | Self::NotAdmitted { .. } => None,
             Self::Write { cause, .. } | Self::Print(cause) | Self::Open { cause, .. } => Some(cause),
             Self::Run { error, .. } => Some(error),
+            Self::Cannot { cannot, .. } => Some(cannot),
             Self::Linux { error, .. } => Some(error),
             Self::Qemu { error, .. } => Some(error),
             Self::Replay { error, .. } => Some(error),

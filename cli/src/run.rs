@@ -11,6 +11,7 @@ use crate::outfile::{OutFile, Target};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::qemu;
+use crate::refuse;
 use mainspring_abi::Nanos;
 use mainspring_report::{Report, html, json_to, perfetto, text};
 use mainspring_sim::watch::Watch;
@@ -54,6 +55,7 @@ fn simulate(
     output: Output,
 ) -> Result<Report, Failure> {
     let name = input::name(&args.file);
+    refuse::on_sim(workload).map_err(|cannot| Failure::Cannot { name: name.clone(), cannot })?;
     let end = workload.machine.duration;
     let mut progress = Progress::new("simulating", end.get(), output);
     // A thousandth of the run is fine enough to look at.

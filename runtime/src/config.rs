@@ -3,6 +3,7 @@
 use crate::budget::Pool;
 use crate::caps::Caps;
 use crate::error::ConfigError;
+use crate::io::IoDriver;
 use crate::profile::Profile;
 use crate::protocol::lanes::LaneSettings;
 use crate::runtime::Runtime;
@@ -36,6 +37,7 @@ pub struct Config {
     pub(crate) fail_on_deadlock: bool,
     pub(crate) tenants: Option<Vec<Weight>>,
     pub(crate) lanes: Option<LaneSettings>,
+    pub(crate) io: IoDriver,
 }
 
 impl Default for Config {
@@ -63,6 +65,7 @@ impl Config {
             fail_on_deadlock: false,
             tenants: None,
             lanes: None,
+            io: IoDriver::Auto,
         }
     }
 
@@ -161,6 +164,13 @@ impl Config {
     #[must_use]
     pub fn fair_by_task(mut self, settings: LaneSettings) -> Self {
         self.lanes = Some(settings);
+        self
+    }
+
+    /// How tasks talk to sockets and files, if not by what the kernel does best.
+    #[must_use]
+    pub fn io(mut self, driver: IoDriver) -> Self {
+        self.io = driver;
         self
     }
 

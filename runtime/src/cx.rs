@@ -251,6 +251,20 @@ impl Cx {
         }
     }
 
+    /// Charges one of a component (and one op) for what the task does without the runtime's help: a message through a queue of
+    /// its own, a call into the operating system, a byte. With none left the task stops here until it is recharged; one that
+    /// was never granted any is refused.
+    pub fn pay(&self, component: Component) -> Result<(), BudgetError> {
+        match component {
+            Component::ChannelOps | Component::Syscalls | Component::SpawnCount => self.charge(component),
+            Component::Memory => self.charge_alloc(1),
+            Component::Ops => {
+                self.check();
+                Ok(())
+            }
+        }
+    }
+
     /// Overflows here if little is left of the stack, rather than inside of what follows.
     #[inline]
     pub(crate) fn probe_stack(&self) {

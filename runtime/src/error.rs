@@ -59,6 +59,8 @@ pub enum ConfigError {
     Quantum,
     /// The fair discipline by task together with tenants or with the deterministic mode.
     OneDiscipline,
+    /// io_uring was asked for by name, and the kernel does not allow it.
+    IoUring(io::Error),
     /// A thread could not be started.
     Thread(io::Error),
 }
@@ -81,6 +83,12 @@ impl fmt::Display for ConfigError {
             Self::OneDiscipline => f.write_str(
                 "the fair discipline by task goes with neither tenants nor a deterministic seed; choose one",
             ),
+            Self::IoUring(error) => {
+                write!(
+                    f,
+                    "the kernel does not allow io_uring ({error}); choose IoDriver::Auto or IoDriver::Epoll"
+                )
+            }
             Self::Thread(error) => write!(f, "a worker thread could not be started: {error}"),
         }
     }

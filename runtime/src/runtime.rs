@@ -291,6 +291,7 @@ impl Runtime {
         let arena = Arena::new(stack_size, config.max_stacks).map_err(ConfigError::Stacks)?;
         let (owners, shares): (Vec<_>, Vec<_>) =
             (0..workers).map(|_| deque()).map(|(owner, stealer)| (owner, Share::new(stealer))).unzip();
+        let io = Driver::new(config.io).map_err(ConfigError::IoUring)?;
         let lanes = config
             .lanes
             .as_ref()
@@ -300,7 +301,7 @@ impl Runtime {
         let inner = Arc::new_cyclic(|me| Inner {
             me: me.clone(),
             blocking: Arc::default(),
-            io: Driver::default(),
+            io,
             registry: Registry::default(),
             global: GlobalQueue::default(),
             shares: shares.into(),
@@ -410,6 +411,11 @@ impl Runtime {
     pub fn close_record(&self) -> Vec<LaneRecord> {
         let now = Nanos::new(self.inner.timers.now_ns());
         self.inner.lanes.as_ref().map_or_else(Vec::new, |lanes| lanes.close_record(now))
+    }
+
+    /// The driver of sockets and files: never [`IoDriver::Auto`](crate::io::IoDriver::Auto).
+    pub fn io_driver(&self) -> crate::io::IoDriver {
+        self.inner.io.kind()
     }
 
     /// How stacks are guarded here.

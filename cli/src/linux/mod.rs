@@ -6,16 +6,14 @@
 
 mod endpoint;
 mod player;
-mod refuse;
 mod stage;
-
-pub use refuse::Cannot;
 
 use crate::args::RunArgs;
 use crate::failure::Failure;
 use crate::input;
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::refuse;
 use mainspring::{
     Caps, Config, ConfigError, LaneRecord, LaneSettings, NurseryError, NurseryOptions, Profile, Runtime,
     TaskError,
@@ -36,8 +34,6 @@ const RECORD_BYTES: usize = 512 << 20;
 /// Why a workload could not be run on Linux.
 #[derive(Debug)]
 pub enum LinuxError {
-    /// The workload asks for what this machine does not have.
-    Unsupported(Cannot),
     /// The runtime could not be started.
     Start(ConfigError),
     /// A task ended as it must not.
@@ -56,7 +52,6 @@ pub enum LinuxError {
 impl fmt::Display for LinuxError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unsupported(cannot) => cannot.fmt(f),
             Self::Start(error) => write!(f, "the runtime does not start: {error}"),
             Self::Task(error) => write!(f, "a task failed: {error}; please report it"),
             Self::Record(error) => write!(f, "the flight record: {error}"),
@@ -79,7 +74,7 @@ pub fn run(
     let started = Instant::now();
     let name = input::name(&args.file);
     let fail = |error| Failure::Linux { name: name.clone(), error };
-    refuse::check(workload).map_err(|cannot| fail(LinuxError::Unsupported(cannot)))?;
+    refuse::on_linux(workload).map_err(|cannot| Failure::Cannot { name: name.clone(), cannot })?;
     let stage = Stage::new(workload, args.seed);
     let records = play(workload, &stage, output).map_err(fail)?;
     let header = Header {

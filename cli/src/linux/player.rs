@@ -2,7 +2,7 @@
 
 use super::endpoint::Call;
 use super::stage::{Answer, Life, Permit, Stage, duration};
-use mainspring::{Cx, WaitReason};
+use mainspring::{Component, Cx, WaitReason};
 use mainspring_abi::Nanos;
 use mainspring_sim::random::{Random, Stream};
 use mainspring_workload::{Span, Step, ThreadTarget};
@@ -23,6 +23,8 @@ struct Player<'s, 'w> {
     /// Its last call.
     call: u64,
     serving: Vec<Call>,
+    /// What its `alloc` steps have taken.
+    hoard: Vec<Vec<u8>>,
     /// What it spawned last, of each table.
     spawned: Vec<Option<(usize, Life)>>,
 }
@@ -49,12 +51,14 @@ pub fn live(stage: &Stage<'_>, number: usize, cx: &Cx) {
         periods: 0,
         call: 0,
         serving: Vec::new(),
+        hoard: Vec::new(),
         spawned: vec![None; stage.workload.threads.len()],
     };
     let mut rounds = 0;
     'life: while spec.times.is_none_or(|times| rounds < times) {
         for step in &spec.program {
             cx.check();
+            player.pay(cx, step);
             if player.take(cx, step) == Goes::Exit {
                 break 'life;
             }
@@ -103,6 +107,9 @@ impl Player<'_, '_> {
             Step::Weight(weight) => {
                 cx.set_weight(*weight);
             }
+            Step::Alloc(bytes) => self.alloc(cx, *bytes),
+            // A look at the file system, which the answer does not matter of.
+            Step::Syscall => drop(std::fs::metadata("/")),
             Step::Exit => return Goes::Exit,
             Step::Bind(_)
             | Step::Unbind
@@ -115,6 +122,32 @@ impl Player<'_, '_> {
             | Step::Poll(_) => unreachable!("refused before the run"),
         }
         Goes::On
+    }
+
+    /// Pays for a step out of the component of the budget that it uses, if that is limited. With none left, the task stands
+    /// still here.
+    fn pay(&self, cx: &Cx, step: &Step) {
+        let Some(budget) = self.stage.spec(self.number).budget else { return };
+        let (component, limit) = match step {
+            Step::Spawn(_) => (Component::SpawnCount, budget.spawns),
+            Step::Call(_) | Step::Recv { .. } | Step::Reply | Step::Throw | Step::Unpark(_) => {
+                (Component::ChannelOps, budget.channel_ops)
+            }
+            Step::Syscall => (Component::Syscalls, budget.syscalls),
+            _ => return,
+        };
+        if limit.is_some() && cx.pay(component).is_err() {
+            self.stage.refuse(self.number);
+        }
+    }
+
+    fn alloc(&mut self, cx: &Cx, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        match cx.charge_alloc(bytes) {
+            // Written to, so that it is more than an address.
+            Ok(()) => self.hoard.push(vec![1; bytes]),
+            Err(_) => self.stage.refuse(self.number),
+        }
     }
 
     fn me(&self) -> &super::stage::Instance {

@@ -191,7 +191,14 @@ impl<'w> Stage<'w> {
             request: spec.request,
             workers: spec.cpus,
         };
-        let budget = Budget { ops: u32::MAX, ..Budget::ZERO };
+        let limit = spec.budget.unwrap_or_default();
+        let budget = Budget {
+            ops: limit.ops.unwrap_or(u32::MAX),
+            memory: limit.memory.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            spawn_count: limit.spawns.unwrap_or(0),
+            channel_ops: limit.channel_ops.unwrap_or(0),
+            syscalls: limit.syscalls.unwrap_or(0),
+        };
         let started = nursery
             .builder()
             .budget(budget)

@@ -49,6 +49,12 @@ pub fn encode(workload: &Workload, seed: u64) -> Result<Vec<u8>, String> {
     if let Some(table) = authority(workload) {
         return Err(format!("the kernel does not know [[{table}]] yet; remove it, or run on the simulator"));
     }
+    if let Some(spec) = workload.threads.iter().find(|spec| spec.budget.is_some()) {
+        return Err(format!(
+            "the kernel has no budgets; remove that of thread {:?}, or run with `--on linux`",
+            spec.name
+        ));
+    }
     let mut words = vec![MAGIC, workload.machine.duration.get(), seed, workload.threads.len() as u64];
     for spec in &workload.threads {
         table(spec, &mut words)?;
@@ -147,6 +153,8 @@ fn encoded(one: &Step) -> Result<[u64; 4], String> {
             );
         }
         Step::Throw
+        | Step::Alloc(_)
+        | Step::Syscall
         | Step::Bind(_)
         | Step::Unbind
         | Step::Revoke(_)

@@ -69,7 +69,7 @@ fn assert_counts(report: &Value, name: &str, counts: &[(&str, u64)]) {
 
 #[test]
 fn a_little_of_everything_on_two_workers() {
-    let report = play("mixed", WORKLOAD);
+    let report = play("mixed", &WORKLOAD.replace("100ms", "500ms"));
     for name in ["hog", "editor", "batch.0", "batch.1"] {
         assert!(number(&row(&report, name)["runtime_ns"]) > 0, "{name}");
     }
@@ -217,7 +217,7 @@ fn joins_of_named_threads_wait_for_all_of_them_or_for_their_time() {
 fn weights_change_and_exits_end() {
     let report = play(
         "weight",
-        "[machine]\nduration = \"60ms\"\n[[thread]]\nname = \"a\"\nprogram = [\"weight 200\", \"run 1ms\"]\n\
+        "[machine]\nduration = \"400ms\"\n[[thread]]\nname = \"a\"\nprogram = [\"weight 200\", \"run 1ms\"]\n\
          [[thread]]\nname = \"b\"\nprogram = [\"run 100us\", \"exit\"]\n",
     );
     assert_counts(&report, "a", &[("weight", 200)]);
@@ -232,7 +232,7 @@ fn weights_change_and_exits_end() {
 fn timed_waits_beyond_the_quota_are_refused_and_counted() {
     let report = play(
         "quota",
-        "[machine]\nduration = \"60ms\"\nwaiters = 1\n[[thread]]\nname = \"first\"\nprogram = [\"sleep 1s\"]\n\
+        "[machine]\nduration = \"400ms\"\nwaiters = 1\n[[thread]]\nname = \"first\"\nprogram = [\"sleep 1s\"]\n\
          [[thread]]\nname = \"second\"\nstart = \"10ms\"\ntimes = 3\nprogram = [\"park 1ms\", \"run 10us\"]\n",
     );
     assert_counts(&report, "second", &[("refusals", 3), ("timeouts", 0)]);
@@ -242,7 +242,7 @@ fn timed_waits_beyond_the_quota_are_refused_and_counted() {
 fn wfq_and_latency_classes_and_requests_are_the_cores() {
     let report = play(
         "wfq",
-        "[machine]\npolicy = \"wfq\"\nquantum = \"1ms\"\nduration = \"80ms\"\n[[thread]]\nname = \"a\"\n\
+        "[machine]\npolicy = \"wfq\"\nquantum = \"1ms\"\nduration = \"300ms\"\n[[thread]]\nname = \"a\"\n\
          latency = \"batch\"\nrequest = \"2ms\"\nprogram = [\"run forever\"]\n[[thread]]\nname = \"b\"\n\
          latency = \"interactive\"\nprogram = [\"run 100us\", \"sleep 2ms\"]\n",
     );

@@ -2,6 +2,7 @@
 
 mod admit;
 mod files;
+mod hostile;
 mod invalid;
 mod linux;
 mod records;

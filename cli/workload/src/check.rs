@@ -258,5 +258,6 @@ fn spec(
         times: thread.times?,
         context: context?,
         session: session?,
+        budget: thread.budget?,
     })
 }

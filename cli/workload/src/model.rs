@@ -172,6 +172,24 @@ pub struct ThreadSpec {
     pub context: Option<usize>,
     /// Index into [`Workload::sessions`]: whose logout revokes its context.
     pub session: Option<usize>,
+    /// What it may use in all. Only the Linux runtime has such budgets.
+    pub budget: Option<TaskBudget>,
+}
+
+/// `budget = { ops = 100000, spawns = 10 }`: what each life of a thread may use before it stands still. A component that
+/// is not named is not limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskBudget {
+    /// Steps, and looks up from computing, which come every few microseconds.
+    pub ops: Option<u32>,
+    /// Bytes that its `alloc` steps take.
+    pub memory: Option<u64>,
+    /// Its `spawn` steps.
+    pub spawns: Option<u16>,
+    /// Its `call`, `recv`, `reply`, `throw` and `unpark` steps.
+    pub channel_ops: Option<u16>,
+    /// Its `syscall` steps.
+    pub syscalls: Option<u16>,
 }
 
 impl ThreadSpec {
@@ -258,6 +276,10 @@ pub enum Step {
     Weight(Weight),
     /// `exit`.
     Exit,
+    /// `alloc 65536`: takes so many bytes of memory and keeps them. Only the Linux runtime can.
+    Alloc(u64),
+    /// `syscall`: asks the operating system for something. Only the Linux runtime can.
+    Syscall,
     /// `bind NAME`: takes a context that nobody holds, in place of its own if it has one.
     Bind(ContextTarget),
     /// `unbind`: gives its context back and goes on as best effort.

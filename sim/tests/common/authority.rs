@@ -153,6 +153,7 @@ fn add_thread(
         program,
         context,
         session: dice.chance(40).then_some(0),
+        budget: None,
         ..template
     });
 }

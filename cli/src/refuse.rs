@@ -1,4 +1,5 @@
-//! What a workload may ask for that this machine does not have: refused before anything runs, with the line.
+//! What a workload may ask for that a machine does not have: refused before anything runs, with the line and with the
+//! machine that can.
 
 use mainspring_workload::{Call, EndpointSpec, Step, ThreadSpec, Workload};
 use std::fmt;
@@ -37,6 +38,11 @@ enum What {
     },
     TooManyCpus(usize),
     TooManyThreads(usize),
+    /// What only tasks of the Linux runtime have.
+    LinuxOnly {
+        thread: String,
+        what: &'static str,
+    },
 }
 
 impl Cannot {
@@ -71,6 +77,10 @@ impl fmt::Display for Cannot {
                 f,
                 "thread {thread:?}: on Linux a call has no `needs`, `deadline` or `drop`\nhelp: run it with `--on sim`, or leave only the timeout"
             ),
+            What::LinuxOnly { thread, what } => write!(
+                f,
+                "thread {thread:?}: the simulator has no counterpart of `{what}`\nhelp: run it with `--on linux`, or remove it"
+            ),
             What::TooManyCpus(cpus) => {
                 write!(
                     f,
@@ -87,8 +97,27 @@ impl fmt::Display for Cannot {
 
 impl std::error::Error for Cannot {}
 
-/// Refuses what cannot be done here: the first of it.
-pub fn check(workload: &Workload) -> Result<(), Cannot> {
+/// Refuses what the simulator cannot do: the first of it.
+pub fn on_sim(workload: &Workload) -> Result<(), Cannot> {
+    for (number, spec) in workload.threads.iter().enumerate() {
+        let linux_only = |what| What::LinuxOnly { thread: spec.name.clone(), what };
+        for (at, step) in spec.program.iter().enumerate() {
+            let verb = match step {
+                Step::Alloc(_) => "alloc",
+                Step::Syscall => "syscall",
+                _ => continue,
+            };
+            return Err(Cannot { what: linux_only(verb), line: workload.places.step(number, at) });
+        }
+        if spec.budget.is_some() {
+            return Err(Cannot { what: linux_only("budget"), line: workload.places.thread(number) });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what the Linux runtime cannot do: the first of it.
+pub fn on_linux(workload: &Workload) -> Result<(), Cannot> {
     let cpus = workload.machine.cpus;
     if cpus > CPUS {
         return Err(Cannot { what: What::TooManyCpus(cpus), line: None });
@@ -151,6 +180,8 @@ fn refused(spec: &ThreadSpec, step: &Step) -> Option<What> {
         | Step::Spawn(_)
         | Step::Join { .. }
         | Step::Weight(_)
+        | Step::Alloc(_)
+        | Step::Syscall
         | Step::Exit => return None,
         Step::Call(call) if *call == Call::plain(call.endpoint, call.timeout) => return None,
         Step::Call(_) => return Some(What::CallOption { thread: thread() }),
@@ -172,7 +203,7 @@ mod tests {
     use super::*;
 
     fn refusal(text: &str) -> Option<Cannot> {
-        check(&mainspring_workload::parse("w.toml", text).expect("the test's workload is one")).err()
+        on_linux(&mainspring_workload::parse("w.toml", text).expect("the test's workload is one")).err()
     }
 
     #[test]
@@ -189,6 +220,16 @@ mod tests {
         );
         let cannot = cannot.expect("no deadlines on Linux");
         assert_eq!((cannot.line, cannot.what), (Some(5), What::CallOption { thread: "a".into() }));
+    }
+
+    #[test]
+    fn the_simulator_refuses_what_only_tasks_have() {
+        let text = "[[thread]]\nname = \"a\"\nbudget = { ops = 5 }\nprogram = [\"run 1ms\"]\n";
+        let workload = mainspring_workload::parse("w.toml", text).expect("a workload");
+        let cannot = on_sim(&workload).expect_err("no budgets there");
+        assert_eq!(cannot.line, Some(1));
+        assert!(cannot.to_string().contains("--on linux"), "{cannot}");
+        assert_eq!(on_linux(&workload), Ok(()));
     }
 
     #[test]
