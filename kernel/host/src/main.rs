@@ -58,6 +58,7 @@ fn keep(folder: &Path, proof: &Proof, cpus: u32, serial: &[String]) -> io::Resul
         for line in serial.iter().filter(|line| line.starts_with("scale: threads")).chain(&linux) {
             println!("    {line}");
         }
+        println!("    {}", baseline::verdict(serial, &linux));
         fs::write(folder.join("thread-scale-linux.log"), linux.join("\n") + "\n")?;
     }
     Ok(())

@@ -69,6 +69,11 @@ impl Call<'_> {
         self.thread.process()
     }
 
+    /// Whether the request can be put in flight: asked by methods that cannot go back once they have begun.
+    fn may_wait(&self) -> Result<(), CapError> {
+        if self.thread.inbox.lock().has_room() { Ok(()) } else { Err(CapError::Overloaded) }
+    }
+
     /// Puts the request in flight.
     fn begin(&mut self, awaits: Awaits, deadline: Nanos) -> Result<Waiter, CapError> {
         let Some(place) = self.place.take() else { return Err(CapError::InvalidRequest) };

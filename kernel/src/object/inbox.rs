@@ -155,6 +155,12 @@ impl Inbox {
         self.completer.as_mut()
     }
 
+    /// Whether one more operation can be in flight. Only the thread itself puts any there.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.ops.iter().any(Option::is_none)
+    }
+
     /// Puts an operation in flight; gives the place back when there are too many.
     #[inline(always)]
     pub fn begin(
