@@ -101,8 +101,17 @@ pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Tur
         return Ok(());
     }
     let mut service = queue.serve(owner, limit).map_err(SqRefusal::code)?;
-    if exchange::exchange(thread, &mut service, turn) {
-        return Ok(());
+    if service.pending() == 1 {
+        let request = service.read(0);
+        if exchange::exchange(thread, &request, turn) {
+            service.accept_read(1);
+            return Ok(());
+        }
+        let place = thread.inbox.lock().completer().and_then(|completer| completer.reserve().ok());
+        if let Some(place) = place {
+            service.accept_read(1);
+            handle(thread, &request, place, turn);
+        }
     }
     loop {
         let next = match thread.inbox.lock().completer() {

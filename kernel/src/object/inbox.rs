@@ -234,7 +234,7 @@ impl Inbox {
     }
 
     /// If the thread waits and has enough now, its wait is over, and it is to be woken: once.
-    #[inline]
+    #[inline(always)]
     fn after_posting(&mut self) -> Posted {
         let Waiting::For(wait) = self.waiting else { return Posted::Nothing };
         match self.answer(wait.min) {
