@@ -45,7 +45,7 @@ impl Proof {
         }
     }
 
-    fn manifest(&self) -> String {
+    pub(crate) fn manifest(&self) -> String {
         let argument = |text: &str| if text.is_empty() { String::new() } else { format!(" -- {text}") };
         let line = |(how, program, caps, text): &(&str, &str, &str, &str)| {
             format!("{how} {program} {caps}{}\n", argument(text))
