@@ -1,7 +1,8 @@
 //! Requests: taken from the ring of the thread that runs, checked, carried out or put in flight.
 //!
 //! Conserved: each accepted request has its completion's place from the start, and ends in exactly one of three ways: it
-//! is completed here, it is in flight in the inbox, or its thread is gone. No lock is held while a method runs.
+//! is completed here, it is in flight in the inbox, or its thread is gone. No lock but the
+//! ring's own is held while a method runs.
 
 mod endpoints;
 mod exchange;
