@@ -242,6 +242,10 @@ bench-sim: setup ## Decisions per second of the simulator, what a record costs, 
 bench-kernel: setup-qemu kernel ## Instructions of the kernel's paths, counted by QEMU: exact and repeatable
 	$(PROOF) --verbose bench
 
+.PHONY: trace-kernel
+trace-kernel: setup-qemu kernel ## What an endpoint round trip spends its instructions on
+	$(PROOF) --trace
+
 .PHONY: bench-ring
 bench-ring: setup ## No-op requests through our rings beside io_uring: rate and round trip
 	$(CARGO) run --release --locked --package mainspring-bench-ring

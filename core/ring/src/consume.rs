@@ -256,14 +256,14 @@ impl<R: Region> Service<'_, R> {
     }
 
     /// How many requests are pending, if nothing is in the way of accepting one.
-    #[inline]
+    #[inline(always)]
     pub fn pending(&mut self) -> u32 {
         if self.obstacle().is_some() { 0 } else { self.tail_seen.wrapping_sub(self.head) }
     }
 
     /// The pending request at `place`, counted from 0: read once, and left where it is. Nothing is accepted by reading;
     /// drop the service, or say [`Service::accept_read`].
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, place: u32) -> CapSqeV2 {
         self.queue.geometry.read_sqe(&self.queue.region, self.head.wrapping_add(place))
     }
@@ -274,7 +274,7 @@ impl<R: Region> Service<'_, R> {
     /// # Panics
     ///
     /// If there are not so many.
-    #[inline]
+    #[inline(always)]
     pub fn accept_read(&mut self, count: u32) {
         assert!(count <= self.tail_seen.wrapping_sub(self.head) && count <= self.left, "more than was read");
         self.none_held_back();

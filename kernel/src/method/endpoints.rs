@@ -103,7 +103,7 @@ fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answe
             }
         };
         drop(ends);
-        buffer[..HEAD].copy_from_slice(&head(call_id, &call.request));
+        buffer[..HEAD].copy_from_slice(&head(call_id, call.request));
         let Err(why) = hand(call.turn, server, buffer) else { return Ok(Answer::Pending) };
         // Somebody else may serve it.
         let _taken_back = endpoint(index).lock().answer(call_id, by);

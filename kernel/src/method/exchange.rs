@@ -9,39 +9,26 @@
 
 use super::Turn;
 use super::endpoints::{HEAD, SHORT, hand, head};
-use crate::arch::RingMemory;
 use crate::object::caps::Object;
 use crate::object::endpoint::endpoint;
 use crate::object::inbox::{Awaits, Inbox, Waiter};
 use crate::object::thread::{self, Thread};
-use alloc::sync::Arc;
 use mainspring_abi::Nanos;
 use mainspring_abi::ring::{CapSqeV2, op};
-use mainspring_ring::{CqPlace, Service};
+use mainspring_ring::CqPlace;
 
-/// Carries out all that is pending in `thread`'s ring, if that is such an exchange. Whether it was.
-#[inline]
-pub fn exchange(
-    thread: &'static Thread,
-    service: &mut Service<'_, Arc<RingMemory>>,
-    turn: &mut Turn,
-) -> bool {
-    if service.pending() != 1 {
-        return false;
-    }
-    let request = service.read(0);
+/// Carries `request` out, which is all that is pending in `thread`'s ring, if it is such an exchange. Whether it was.
+#[inline(always)]
+pub fn exchange(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> bool {
     // A deadline could have passed, and what a request depends on could have failed.
     if request.v1.flags != 0 || request.deadline_ns != 0 || request.qos_flags != 0 {
         return false;
     }
     let done = match request.v1.op {
-        op::CALL => call(thread, &request, turn),
-        op::RETURN_RECV => answer_and_receive(thread, &request, turn),
+        op::CALL => call(thread, request, turn),
+        op::RETURN_RECV => answer_and_receive(thread, request, turn),
         _ => None,
     };
-    if done.is_some() {
-        service.accept_read(1);
-    }
     done.is_some()
 }
 
@@ -71,7 +58,7 @@ fn retract(inbox: &mut Inbox, waiter: Waiter) {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn call(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> Option<()> {
     let whole = HEAD + request.v1.params_len as usize;
     if whole > SHORT {
@@ -100,7 +87,7 @@ fn call(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> Option<
     None
 }
 
-#[inline]
+#[inline(always)]
 fn answer_and_receive(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> Option<()> {
     let len = request.v1.params_len as usize;
     if len > SHORT {

@@ -1,7 +1,8 @@
 //! Requests: taken from the ring of the thread that runs, checked, carried out or put in flight.
 //!
 //! Conserved: each accepted request has its completion's place from the start, and ends in exactly one of three ways: it
-//! is completed here, it is in flight in the inbox, or its thread is gone. No lock is held while a method runs.
+//! is completed here, it is in flight in the inbox, or its thread is gone. No lock but the
+//! ring's own is held while a method runs.
 
 mod endpoints;
 mod exchange;
@@ -69,6 +70,11 @@ impl Call<'_> {
         self.thread.process()
     }
 
+    /// Whether the request can be put in flight: asked by methods that cannot go back once they have begun.
+    fn may_wait(&self) -> Result<(), CapError> {
+        if self.thread.inbox.lock().has_room() { Ok(()) } else { Err(CapError::Overloaded) }
+    }
+
     /// Puts the request in flight.
     fn begin(&mut self, awaits: Awaits, deadline: Nanos) -> Result<Waiter, CapError> {
         let Some(place) = self.place.take() else { return Err(CapError::InvalidRequest) };
@@ -96,8 +102,17 @@ pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Tur
         return Ok(());
     }
     let mut service = queue.serve(owner, limit).map_err(SqRefusal::code)?;
-    if exchange::exchange(thread, &mut service, turn) {
-        return Ok(());
+    if service.pending() == 1 {
+        let request = service.read(0);
+        if exchange::exchange(thread, &request, turn) {
+            service.accept_read(1);
+            return Ok(());
+        }
+        let place = thread.inbox.lock().completer().and_then(|completer| completer.reserve().ok());
+        if let Some(place) = place {
+            service.accept_read(1);
+            handle(thread, &request, place, turn);
+        }
     }
     loop {
         let next = match thread.inbox.lock().completer() {

@@ -155,6 +155,12 @@ impl Inbox {
         self.completer.as_mut()
     }
 
+    /// Whether one more operation can be in flight. Only the thread itself puts any there.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.ops.iter().any(Option::is_none)
+    }
+
     /// Puts an operation in flight; gives the place back when there are too many.
     #[inline(always)]
     pub fn begin(
@@ -228,7 +234,7 @@ impl Inbox {
     }
 
     /// If the thread waits and has enough now, its wait is over, and it is to be woken: once.
-    #[inline]
+    #[inline(always)]
     fn after_posting(&mut self) -> Posted {
         let Waiting::For(wait) = self.waiting else { return Posted::Nothing };
         match self.answer(wait.min) {

@@ -160,7 +160,6 @@ impl Process {
     }
 
     /// Works with its address space, which it has until it is torn down.
-    #[inline(always)]
     pub fn with_space<T>(&self, work: impl FnOnce(&mut AddressSpace) -> T) -> Result<T, CapError> {
         self.space.lock().as_mut().map(work).ok_or(CapError::PeerGone)
     }
@@ -168,13 +167,19 @@ impl Process {
     /// Reads its memory.
     #[inline(always)]
     pub fn read(&self, address: u64, to: &mut [u8]) -> Result<(), CapError> {
-        self.with_space(|space| space.read(address, to))?.map_err(|_| CapError::BadAddress)
+        match &mut *self.space.lock() {
+            Some(space) => space.read(address, to).map_err(|_| CapError::BadAddress),
+            None => Err(CapError::PeerGone),
+        }
     }
 
     /// Writes its memory.
     #[inline(always)]
     pub fn write(&self, address: u64, from: &[u8]) -> Result<(), CapError> {
-        self.with_space(|space| space.write(address, from))?.map_err(|_| CapError::BadAddress)
+        match &mut *self.space.lock() {
+            Some(space) => space.write(address, from).map_err(|_| CapError::BadAddress),
+            None => Err(CapError::PeerGone),
+        }
     }
 
     /// All its threads are to end, and it with them. The first reason counts. Says whether it was the first.

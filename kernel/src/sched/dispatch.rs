@@ -422,10 +422,8 @@ pub fn arm(here: &Lane) {
             return;
         }
         // SeqCst: whoever changes `next_timer` looks at `armed` afterwards; one of the two sees the other.
-        if next != here.armed.swap(next, Ordering::SeqCst) {
-            if !arch::fallback::is_active() {
-                arm_oneshot(&mut LapicTimer, arch::now(), Nanos::new(next));
-            }
+        if next != here.armed.swap(next, Ordering::SeqCst) && !arch::fallback::is_active() {
+            arm_oneshot(&mut LapicTimer, arch::now(), Nanos::new(next));
         }
         if here.next_timer.load(Ordering::SeqCst) == next {
             return;
