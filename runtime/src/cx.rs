@@ -16,6 +16,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// A system call counts as so many ops towards the next look at timers.
+const SYSCALL_LOOK: u32 = 64;
+/// So many bytes of an allocation count as an op towards the next look at timers: whoever allocates them touches them.
+const ALLOC_LOOK_BYTES: usize = 64;
+
 /// What a task can ask of its runtime.
 ///
 /// A `Cx` stays on the task that it was handed to:
@@ -228,6 +233,9 @@ impl Cx {
         };
         self.probe_stack();
         self.check();
+        if component == Component::Syscalls {
+            task.look_up_sooner(SYSCALL_LOOK);
+        }
         loop {
             match counter.load(Ordering::Relaxed) {
                 0 if !task.was_granted(component) => {
@@ -281,6 +289,7 @@ impl Cx {
             task.mark_exhausted(Component::Memory);
         }
         self.check();
+        task.look_up_sooner(u32::try_from(size / ALLOC_LOOK_BYTES).unwrap_or(u32::MAX));
         Ok(())
     }
 

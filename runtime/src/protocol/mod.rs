@@ -5,6 +5,7 @@
 pub mod brood;
 pub mod deque;
 pub mod join;
+pub mod keep;
 pub mod lock;
 pub mod sleep;
 

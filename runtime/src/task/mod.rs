@@ -12,6 +12,7 @@
 //! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth and by the holder at its end |
 //! | `link` | the free list |
 //! | `forks`, `job` | the holder |
+//! | `wakers`, `kept` | by their protocol; they are of the slot and outlive its task |
 #![allow(unsafe_code)]
 
 pub(crate) mod body;
@@ -23,6 +24,8 @@ use crate::caps::Caps;
 use crate::fork::Job;
 use crate::nursery::core::NurseryCore;
 use crate::protocol::join::JoinCell;
+use crate::protocol::keep::Keep;
+use crate::runtime::Inner;
 use crate::stack::arena::Stack;
 use crate::worker::Worker;
 use state::{Event, StateCell, Woken};
@@ -34,9 +37,10 @@ use std::sync::atomic::{
 };
 
 /// Bytes of a record that hold the closure, and then its result. Larger ones are boxed.
-pub(crate) const BODY: usize = 88;
+pub(crate) const BODY: usize = 80;
 
-/// Ops that a task runs on before it looks up: at cancellation, timers, hungry workers.
+/// Ops that a task runs on before it looks up: at cancellation, timers, hungry workers. Operations that take longer than
+/// an op's share of time bring that look nearer: see [`Task::look_up_sooner`].
 pub(crate) const SLICE: u32 = 1024;
 
 /// In `exhausted`, above the five components.
@@ -113,6 +117,10 @@ pub(crate) struct Task {
     pub(crate) wait_reason: AtomicU8,
     /// Whose share it uses, under the fair discipline.
     pub(crate) tenant: AtomicU16,
+    /// The wakers of the slot, of this task or of earlier ones that were futures.
+    pub(crate) wakers: Keep,
+    /// What the wakers keep.
+    pub(crate) kept: AtomicPtr<Inner>,
     storage: Storage,
 }
 
@@ -252,6 +260,8 @@ impl Task {
             job: Cell::new(null()),
             wait_reason: AtomicU8::new(0),
             tenant: AtomicU16::new(0),
+            wakers: Keep::new(),
+            kept: AtomicPtr::new(null_mut()),
             storage: Storage(UnsafeCell::new(MaybeUninit::uninit())),
         }
     }
@@ -329,6 +339,23 @@ impl Task {
         let ops = self.ops();
         self.reserve.store(ops, Ordering::Relaxed);
         self.fuel.store(0, Ordering::Relaxed);
+    }
+
+    /// Brings the next slow check nearer, as if `n` more ops had been used. None are: an op is an op, but a system call or the
+    /// first touch of much memory takes the time of many, and timers wait meanwhile.
+    #[inline]
+    pub(crate) fn look_up_sooner(&self, n: u32) {
+        let fuel = self.fuel.load(Ordering::Relaxed);
+        let moved = fuel.min(n);
+        self.fuel.store(fuel - moved, Ordering::Relaxed);
+        self.reserve.store(self.reserve.load(Ordering::Relaxed) + moved, Ordering::Relaxed);
+    }
+
+    /// About how much of its first slice a task that ends has used.
+    #[inline]
+    pub(crate) fn slice_used(&self) -> u32 {
+        let first = self.ops_granted.load(Ordering::Relaxed).min(SLICE.into()) as u32;
+        first.saturating_sub(self.fuel.load(Ordering::Relaxed))
     }
 
     pub(crate) fn mark_exhausted(&self, component: Component) {

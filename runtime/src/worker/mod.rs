@@ -33,6 +33,8 @@ use victim::Victims;
 const SLOT_STREAK: u32 = 16;
 /// Every so many picks the worker looks at timers, at the global queue and at its line first.
 const TEND_EVERY: u32 = 64;
+/// So many ops of tasks that have ended count as a pick: tasks that end before their first slow check would never look.
+const OPS_PER_PICK: u32 = 16;
 /// A spawner gives way when more than this many tasks wait in its worker's deque.
 const BACKLOG: usize = 256;
 /// What a switch counts for in the op clock of the fair discipline.
@@ -84,7 +86,8 @@ pub(crate) struct Worker {
     free_stack_count: Cell<usize>,
     pub(crate) slots: FreeList,
     pub(crate) victims: RefCell<Victims>,
-    tick: Cell<u32>,
+    /// Picks until the worker looks at what is not its own.
+    until_look: Cell<u32>,
     /// Slices that the current task has used since it was dispatched.
     slices: Cell<u32>,
     next_id: Cell<u64>,
@@ -149,7 +152,7 @@ impl Worker {
             free_stack_count: Cell::new(0),
             slots: FreeList::default(),
             victims: RefCell::new(victims),
-            tick: Cell::new(0),
+            until_look: Cell::new(TEND_EVERY),
             slices: Cell::new(0),
             next_id: Cell::new((index as u64 + 1) << 44),
             run_began_ns: Cell::new(0),
@@ -221,7 +224,7 @@ impl Worker {
         if self.fair.is_some() {
             return self.push_fair(task);
         }
-        if self.tick.get().is_multiple_of(TEND_EVERY) {
+        if self.until_look.get() == TEND_EVERY {
             self.sampled_wake.set((task.raw(), self.rt().timers.now_ns()));
         }
         if let Some(displaced) = self.slot.replace(Some(task)) {
@@ -291,8 +294,8 @@ impl Worker {
         }
     }
 
-    fn pick_fair(&self, fair: &RefCell<Fair>, tick: u32) -> Option<TaskPtr> {
-        if tick.is_multiple_of(TEND_EVERY) {
+    fn pick_fair(&self, fair: &RefCell<Fair>, looks: bool) -> Option<TaskPtr> {
+        if looks {
             self.rt().tend_timers();
         }
         // What waits for anybody joins the tenants here, a few at a time.
@@ -326,15 +329,14 @@ impl Worker {
     /// The next task of this worker's own queues.
     #[inline]
     fn pick(&self) -> Option<TaskPtr> {
-        let tick = self.tick.get().wrapping_add(1);
-        self.tick.set(tick);
+        let looks = self.count_down();
         if self.run_began_ns.get() != 0 {
             self.end_sample();
         }
         if let Some(fair) = &self.fair {
-            return self.pick_fair(fair, tick);
+            return self.pick_fair(fair, looks);
         }
-        if tick.is_multiple_of(TEND_EVERY) {
+        if looks {
             return self.pick_fairly();
         }
         if let Some(task) = self.slot.take() {
@@ -352,6 +354,20 @@ impl Worker {
             return Some(task_of(word, self));
         }
         self.line().pop_front()
+    }
+
+    /// One more pick. True if it is time to look at what is not this worker's own.
+    #[inline]
+    fn count_down(&self) -> bool {
+        let left = self.until_look.get();
+        self.until_look.set(if left == 0 { TEND_EVERY } else { left - 1 });
+        left == 0
+    }
+
+    /// A task that ends here used so many ops since it last looked up.
+    #[inline]
+    pub(crate) fn hurry_look(&self, ops: u32) {
+        self.until_look.set(self.until_look.get().saturating_sub(ops / OPS_PER_PICK));
     }
 
     /// Now and then: timers, then the global queue, then the line, so that nobody waits for ever behind newer work.
@@ -422,18 +438,23 @@ impl Worker {
         }
     }
 
-    /// The current task has used another slice: timers are looked at. True if it has used its quantum and others wait.
+    /// The current task has used another slice: timers are looked at. True if it is to give way: it has used its quantum and
+    /// others wait, or somebody's time has come.
     pub(crate) fn slice_over(&self, quantum_ops: u32) -> bool {
         self.report_tally();
-        self.my_share().looks_up(self.rt().timers.now_ns());
-        self.rt().tend_timers();
+        let now_ns = self.rt().timers.now_ns();
+        self.my_share().looks_up(now_ns);
+        let came_due = self.rt().timers.is_due_at(now_ns);
+        if came_due {
+            self.rt().timers.fire_due();
+        }
         if let Some(fair) = &self.fair {
             self.bill_current();
             return fair.borrow().turn_is_over(self.fair_now());
         }
         let slices = self.slices.get() + 1;
         self.slices.set(slices);
-        slices.saturating_mul(SLICE) >= quantum_ops && self.has_others()
+        (came_due || slices.saturating_mul(SLICE) >= quantum_ops) && self.has_others()
     }
 
     /// The current task gives way to others that are ready here. It stays Ready.
