@@ -16,9 +16,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A system call counts as so many ops towards the next look at timers.
-const SYSCALL_LOOK: u32 = 64;
-/// So many bytes of an allocation count as an op towards the next look at timers: whoever allocates them touches them.
+/// A system call counts as so many ops towards the next look at timers and the end of the quantum.
+const SYSCALL_LOOK: u32 = 128;
+/// So many bytes of an allocation count as an op towards the same: whoever allocates them touches them.
 const ALLOC_LOOK_BYTES: usize = 64;
 
 /// What a task can ask of its runtime.

@@ -438,14 +438,13 @@ impl Worker {
         }
     }
 
-    /// The current task has used another slice: timers are looked at. True if it is to give way: it has used its quantum and
-    /// others wait, or somebody's time has come.
+    /// The current task has used another slice: timers are looked at. True if it has used its quantum and others wait; the
+    /// clock has no say in that.
     pub(crate) fn slice_over(&self, quantum_ops: u32) -> bool {
         self.report_tally();
         let now_ns = self.rt().timers.now_ns();
         self.my_share().looks_up(now_ns);
-        let came_due = self.rt().timers.is_due_at(now_ns);
-        if came_due {
+        if self.rt().timers.is_due_at(now_ns) {
             self.rt().timers.fire_due();
         }
         if let Some(fair) = &self.fair {
@@ -454,7 +453,7 @@ impl Worker {
         }
         let slices = self.slices.get() + 1;
         self.slices.set(slices);
-        (came_due || slices.saturating_mul(SLICE) >= quantum_ops) && self.has_others()
+        slices.saturating_mul(SLICE) >= quantum_ops && self.has_others()
     }
 
     /// The current task gives way to others that are ready here. It stays Ready.
