@@ -307,7 +307,6 @@ impl Cx {
     }
 
     /// Gives way to other tasks that are ready. Free of charge.
-    #[inline]
     pub fn yield_now(&self) {
         if std::thread::panicking() {
             return;

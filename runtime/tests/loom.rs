@@ -310,7 +310,8 @@ impl Memory {
     fn let_go(&self) {
         if self.holds.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: loom checks that nobody reads it any more.
-            self.freed.with_mut(|freed| assert!(!std::mem::replace(unsafe { &mut *freed }, true), "freed twice"));
+            self.freed
+                .with_mut(|freed| assert!(!std::mem::replace(unsafe { &mut *freed }, true), "freed twice"));
         }
     }
 }

@@ -153,7 +153,7 @@ impl StateCell {
     }
 
     /// A step that only the holder of the task takes: Dispatch, Yield, Complete, Cancel.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn step(&self, event: Event) {
         // The holder is alone with these states, so a load and a store are one step. The queue that the task goes
         // through, or the join cell, orders them for the next holder.

@@ -126,10 +126,16 @@ impl Worker {
         std::ptr::eq(self.tally.get().nursery, task.nursery.load(Ordering::Relaxed))
     }
 
+    /// Whether children have ended here that are not yet reported.
+    #[inline(always)]
+    pub(super) fn has_tally(&self) -> bool {
+        !self.tally.get().nursery.is_null()
+    }
+
     /// Reports the children that have ended here.
     #[inline]
     pub(super) fn report_tally(&self) {
-        if !self.tally.get().nursery.is_null() {
+        if self.has_tally() {
             self.report_some();
         }
     }
