@@ -325,6 +325,12 @@ impl Cx {
         task.worker().block(task, reason);
     }
 
+    /// As [`Cx::block`]: whoever will wake the task is most likely on this worker.
+    pub(crate) fn block_at_home(&self, reason: WaitReason) {
+        let task = self.task();
+        task.worker().block_at_home(task, reason);
+    }
+
     /// Ends the task here if it was cancelled and is not cleaning up.
     pub(crate) fn acknowledge(&self) {
         if self.must_stop() {

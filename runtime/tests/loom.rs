@@ -7,6 +7,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use mainspring::channel::model_pair;
+use mainspring::protocol::asymmetric;
+use mainspring::protocol::bias::{BiasedLock, Home, Seat};
 use mainspring::protocol::brood::Brood;
 use mainspring::protocol::deque::{Steal, deque};
 use mainspring::protocol::join::{Dropped, Finished, JoinCell, Waiting};
@@ -178,22 +180,63 @@ fn of_a_dropped_handle_and_an_ending_task_one_frees() {
     });
 }
 
-/// A task that waits for a flag, on its worker, and is queued by whoever is told to.
-fn wait_for(state: &StateCell, queued: &AtomicUsize, flags: &[&AtomicBool]) {
-    while !flags.iter().any(|flag| flag.load(Ordering::SeqCst)) {
-        if state.commit_wait(Event::Block) == Committed::Queue {
-            queued.fetch_add(1, Ordering::SeqCst);
-        } else if flags.iter().any(|flag| flag.load(Ordering::SeqCst))
-            && state.wake(Event::Interrupt) == Woken::Queue
-        {
-            // The last look of `Worker::settle`.
-            queued.fetch_add(1, Ordering::SeqCst);
-        }
-        while queued.load(Ordering::SeqCst) == 0 {
-            thread::yield_now();
-        }
-        assert_eq!(queued.swap(0, Ordering::SeqCst), 1, "queued twice");
+/// A task on its worker, and who queues it.
+struct Waiter {
+    state: StateCell,
+    home: Home,
+    seat: Seat,
+    queued: AtomicUsize,
+    woken: AtomicBool,
+    cancelled: AtomicBool,
+}
+
+impl Waiter {
+    fn running() -> Self {
+        let state = StateCell::default();
         state.dispatch_for_model();
+        Self {
+            state,
+            home: Home::new(),
+            seat: Seat::default(),
+            queued: AtomicUsize::new(0),
+            woken: AtomicBool::new(false),
+            cancelled: AtomicBool::new(false),
+        }
+    }
+
+    fn wake(&self, event: Event, here: Option<&Seat>) {
+        // SAFETY: the only seat lives as long as the home.
+        if unsafe { self.state.wake(event, &self.home, here) } == Woken::Queue {
+            self.queued.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
+        asymmetric::heavy();
+        self.wake(Event::Interrupt, None);
+    }
+
+    fn is_over(&self) -> bool {
+        self.woken.load(Ordering::SeqCst) || self.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Waits as a task does. `on_worker` is what its worker does next.
+    fn wait(&self, on_worker: impl Fn()) {
+        while !self.is_over() {
+            if self.state.commit_wait(Event::Block, &self.home, &self.seat) == Committed::Queue {
+                self.queued.fetch_add(1, Ordering::SeqCst);
+            } else if self.cancelled.load(Ordering::SeqCst) {
+                // The last look of `Worker::settle`.
+                self.wake(Event::Interrupt, Some(&self.seat));
+            }
+            on_worker();
+            while self.queued.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            assert_eq!(self.queued.swap(0, Ordering::SeqCst), 1, "queued twice");
+            self.state.dispatch_for_model();
+        }
     }
 }
 
@@ -201,24 +244,165 @@ fn wait_for(state: &StateCell, queued: &AtomicUsize, flags: &[&AtomicBool]) {
 #[test]
 fn a_wake_and_a_cancellation_of_a_waiting_task_queue_it_once_each_at_most() {
     model(|| {
-        let shared = Arc::new((
-            StateCell::default(),
-            AtomicUsize::new(0),
-            AtomicBool::new(false),
-            AtomicBool::new(false),
-        ));
-        shared.0.dispatch_for_model();
-        let waker = {
+        let task = Arc::new(Waiter::running());
+        let others = [
+            {
+                let task = task.clone();
+                thread::spawn(move || {
+                    task.woken.store(true, Ordering::SeqCst);
+                    task.wake(Event::Wake, None);
+                })
+            },
+            {
+                let task = task.clone();
+                thread::spawn(move || task.cancel())
+            },
+        ];
+        // A wake that looks at the flag only, as the wait of a task does.
+        while !task.woken.load(Ordering::SeqCst) && !task.cancelled.load(Ordering::SeqCst) {
+            task.wait(|| ());
+        }
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+}
+
+/// A task that waits at home is woken by its own worker without a read-modify-write, while others take the home away.
+#[test]
+fn a_wake_at_home_and_one_from_elsewhere_queue_a_task_once() {
+    model(|| {
+        let task = Arc::new(Waiter::running());
+        task.home.move_in(&task.seat);
+        let canceller = {
+            let task = task.clone();
+            thread::spawn(move || task.cancel())
+        };
+        task.wait(|| {
+            task.woken.store(true, Ordering::SeqCst);
+            task.wake(Event::Wake, Some(&task.seat));
+        });
+        canceller.join().unwrap();
+        task.home.move_out();
+        // What came too late to matter has not left the task queued.
+        assert_eq!(task.queued.load(Ordering::SeqCst), 0, "queued twice");
+    });
+}
+
+/// A home is moved into while the task runs; a canceller that saw no home yet is not missed.
+#[test]
+fn a_cancellation_is_seen_by_a_task_that_falls_asleep_at_home() {
+    model(|| {
+        let task = Arc::new(Waiter::running());
+        let canceller = {
+            let task = task.clone();
+            thread::spawn(move || task.cancel())
+        };
+        task.home.move_in(&task.seat);
+        task.wait(|| ());
+        canceller.join().unwrap();
+        task.home.move_out();
+    });
+}
+
+/// A task goes from one wait at home to the next, while spurious wakes and evictions of earlier ones come late.
+#[test]
+fn late_wakes_of_earlier_waits_at_home_do_no_harm() {
+    model(|| {
+        let task = Arc::new(Waiter::running());
+        let late = {
+            let task = task.clone();
+            thread::spawn(move || task.wake(Event::Wake, None))
+        };
+        for _ in 0..2 {
+            task.home.move_in(&task.seat);
+            task.woken.store(false, Ordering::SeqCst);
+            task.wait(|| {
+                task.woken.store(true, Ordering::SeqCst);
+                task.wake(Event::Wake, Some(&task.seat));
+            });
+        }
+        late.join().unwrap();
+        task.home.move_out();
+        assert_eq!(task.queued.load(Ordering::SeqCst), 0, "queued twice");
+    });
+}
+
+/// Two who take a home away at once, while its worker goes in and out.
+#[test]
+fn nobody_goes_on_while_a_home_s_worker_is_inside() {
+    model(|| {
+        let shared = Arc::new((Home::new(), Seat::default(), loom::cell::UnsafeCell::new(0)));
+        shared.0.move_in(&shared.1);
+        let others = [(); 2].map(|()| {
             let shared = shared.clone();
             thread::spawn(move || {
-                shared.2.store(true, Ordering::SeqCst);
-                if shared.0.wake(Event::Wake) == Woken::Queue {
-                    shared.1.fetch_add(1, Ordering::SeqCst);
-                }
+                // SAFETY: the seat lives as long as the home.
+                assert!(!unsafe { shared.0.claim(None, || ()) }, "it is not theirs");
+                // SAFETY: nobody is inside any more; loom checks that.
+                shared.2.with(|value| assert!(unsafe { *value } <= 1));
+            })
+        });
+        if let Some(_section) = shared.0.enter(&shared.1) {
+            // SAFETY: inside alone; loom checks that.
+            shared.2.with_mut(|value| unsafe { *value += 1 });
+        }
+        for other in others {
+            other.join().unwrap();
+        }
+        assert!(shared.0.enter(&shared.1).is_none(), "taken away for good");
+    });
+}
+
+fn add(lock: &BiasedLock<loom::cell::UnsafeCell<u32>>, seat: Option<&std::sync::Arc<Seat>>) {
+    // SAFETY: the lock; loom checks it.
+    lock.lock(seat).with_mut(|value| unsafe { *value += 1 });
+}
+
+/// Two who take a home away at once, while its worker goes on.
+#[test]
+fn a_home_is_taken_away_once() {
+    model(|| {
+        let task = Arc::new(Waiter::running());
+        task.home.move_in(&task.seat);
+        let others = [(); 2].map(|()| {
+            let task = task.clone();
+            thread::spawn(move || task.wake(Event::Wake, None))
+        });
+        task.woken.store(true, Ordering::SeqCst);
+        let committed = task.state.commit_wait(Event::Block, &task.home, &task.seat);
+        if committed == Committed::Queue {
+            task.queued.fetch_add(1, Ordering::SeqCst);
+        }
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!(task.queued.load(Ordering::SeqCst), 1, "lost, or queued twice");
+    });
+}
+
+#[test]
+fn a_biased_lock_lets_one_in_at_a_time() {
+    model(|| {
+        let lock = Arc::new(BiasedLock::new(loom::cell::UnsafeCell::new(0)));
+        let seat = std::sync::Arc::new(Seat::default());
+        add(&lock, Some(&seat));
+        let other = {
+            let lock = lock.clone();
+            thread::spawn(move || {
+                add(&lock, None);
+                // Another worker, which may get the lock for itself.
+                let seat = std::sync::Arc::new(Seat::default());
+                add(&lock, Some(&seat));
+                add(&lock, Some(&seat));
             })
         };
-        wait_for(&shared.0, &shared.1, &[&shared.2, &shared.3]);
-        waker.join().unwrap();
+        add(&lock, Some(&seat));
+        add(&lock, Some(&seat));
+        other.join().unwrap();
+        add(&lock, None);
+        // SAFETY: nobody else is left.
+        lock.lock(None).with(|value| assert_eq!(unsafe { *value }, 7));
     });
 }
 

@@ -2,6 +2,7 @@
 //!
 //! README.md beside this file has the states, the races and the arguments.
 
+pub mod bias;
 pub mod brood;
 pub mod deque;
 pub mod join;

@@ -5,7 +5,7 @@
 //! | field | who |
 //! | --- | --- |
 //! | budget fields | written by the holder (the worker that runs it); anybody may read |
-//! | `state`, `join` | by their protocols |
+//! | `state`, `home`, `join` | by their protocols |
 //! | `cancel` | set by anybody, once |
 //! | `scope_failed` | set under the lock of a nursery that the task has open; cleared by the holder |
 //! | `sp`, `worker`, `stack`, `body` | the holder |
@@ -23,6 +23,7 @@ use crate::budget::{Budget, Component, Pool};
 use crate::caps::Caps;
 use crate::fork::Job;
 use crate::nursery::core::NurseryCore;
+use crate::protocol::bias::Home;
 use crate::protocol::join::JoinCell;
 use crate::protocol::keep::Keep;
 use crate::runtime::Inner;
@@ -91,7 +92,8 @@ pub(crate) struct Task {
     pub(crate) worker: Cell<*const Worker>,
     pub(crate) nursery: AtomicPtr<NurseryCore>,
     pub(crate) body: Cell<Option<&'static body::BodyKind>>,
-    pub(crate) link: AtomicPtr<Task>,
+    /// The worker that may change `state` alone, while the task waits for something of that worker's.
+    pub(crate) home: Home,
     pub(crate) join: JoinCell,
 
     pub(crate) id: AtomicU64,
@@ -121,6 +123,7 @@ pub(crate) struct Task {
     pub(crate) wakers: Keep,
     /// What the wakers keep.
     pub(crate) kept: AtomicPtr<Inner>,
+    pub(crate) link: AtomicPtr<Task>,
     storage: Storage,
 }
 
@@ -241,7 +244,7 @@ impl Task {
             worker: Cell::new(null()),
             nursery: AtomicPtr::new(null_mut()),
             body: Cell::new(None),
-            link: AtomicPtr::new(null_mut()),
+            home: Home::new(),
             join: JoinCell::new(),
             id: AtomicU64::new(0),
             memory: AtomicUsize::new(0),
@@ -262,6 +265,7 @@ impl Task {
             tenant: AtomicU16::new(0),
             wakers: Keep::new(),
             kept: AtomicPtr::new(null_mut()),
+            link: AtomicPtr::new(null_mut()),
             storage: Storage(UnsafeCell::new(MaybeUninit::uninit())),
         }
     }
@@ -425,10 +429,15 @@ impl Task {
         self.storage.0.get().cast()
     }
 
-    /// Something that it may wait for has happened; it is queued if it did wait.
+    /// Something that it may wait for has happened; it is queued if it did wait. Who cancels it sets a flag first, and then
+    /// passes the heavy fence: see `StateCell::commit_wait`.
     pub(crate) fn wake(&self, event: Event) {
-        if self.state.wake(event) == Woken::Queue {
-            crate::worker::schedule(TaskPtr::of(self));
+        // SAFETY: the pointer is null or the worker of this thread.
+        let worker = unsafe { crate::worker::current().as_ref() };
+        let here = worker.map(|worker| &**worker.seat());
+        // SAFETY: the seats of a runtime live as long as its slots.
+        if unsafe { self.state.wake(event, &self.home, here) } == Woken::Queue {
+            crate::worker::schedule(TaskPtr::of(self), worker);
         }
     }
 }

@@ -38,6 +38,7 @@ fn end(task: TaskPtr, ended: Ended) {
     let worker = unsafe { &*task.worker.get() };
     worker.bill(&task);
     worker.hurry_look(task.slice_used());
+    task.home.move_out();
     task.state.step(if matches!(ended, Ended::Cancelled) { Event::Cancel } else { Event::Complete });
     if matches!(ended, Ended::Cancelled) {
         worker.rt().shares[worker.index].cancelled();

@@ -18,6 +18,7 @@ pub mod victim;
 pub(crate) use turn::Back;
 
 use crate::fork::task_of;
+use crate::protocol::bias::Seat;
 use crate::protocol::deque::Owner;
 use crate::runtime::{Inner, Share};
 use crate::stack::arena::Stack;
@@ -29,6 +30,7 @@ use line::Line;
 use mainspring_abi::Nanos;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::null;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use turn::After;
 use victim::Victims;
@@ -49,6 +51,7 @@ pub(crate) struct Worker {
     rt: *const Inner,
     /// What the others see of this worker.
     share: *const Share,
+    seat: Arc<Seat>,
     pub(crate) is_virtual: bool,
     /// Neither virtual nor fair.
     is_plain: bool,
@@ -101,14 +104,11 @@ pub(crate) fn set_current(worker: *const Worker) {
     CURRENT.set(worker);
 }
 
-/// Queues a task that has just become Ready: on this worker, or for all if this thread is none.
-pub(crate) fn schedule(task: TaskPtr) {
+/// Queues a task that has just become Ready: on the worker of this thread, or for all if that is none of its runtime.
+pub(crate) fn schedule(task: TaskPtr, worker: Option<&Worker>) {
     tracing::trace!(target: "mainspring", task = task.id.load(Ordering::Relaxed), "wake");
-    let worker = current();
-    let rt = task.nursery().rt;
-    // SAFETY: the pointer is null or the worker of this thread.
-    match unsafe { worker.as_ref() } {
-        Some(worker) if std::ptr::eq(worker.rt, rt) => worker.push_woken(task),
+    match worker {
+        Some(worker) if std::ptr::eq(worker.rt, task.nursery().rt) => worker.push_woken(task),
         _ => task.nursery().rt().inject(task),
     }
 }
@@ -118,6 +118,7 @@ impl Worker {
         Self {
             rt,
             share: &raw const rt.shares[index],
+            seat: rt.shares[index].seat.clone(),
             is_virtual: rt.is_virtual(),
             is_plain: !rt.is_virtual() && rt.config.tenants.is_none(),
             tally: Cell::new(finish::Tally::NONE),
@@ -148,6 +149,12 @@ impl Worker {
     pub(crate) fn rt(&self) -> &Inner {
         // SAFETY: the runtime joins its workers before it goes.
         unsafe { &*self.rt }
+    }
+
+    /// The seat of the thread that runs this.
+    #[inline(always)]
+    pub(crate) fn seat(&self) -> &Arc<Seat> {
+        &self.seat
     }
 
     #[inline]
@@ -399,6 +406,8 @@ impl Worker {
 
     #[inline(always)]
     pub(crate) fn dispatch(&self, task: TaskPtr) {
+        // SAFETY: the seats of a runtime live as long as its slots. A task that is Ready has no state of its home's.
+        unsafe { task.home.claim(Some(&*self.seat), || ()) };
         task.state.step(Event::Dispatch);
         task.worker.set(self);
         self.current.set(task.raw());

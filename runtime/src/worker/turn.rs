@@ -98,6 +98,12 @@ impl Worker {
 
     /// The current task waits until woken. It has told whoever will wake it.
     pub(crate) fn block(&self, task: &Task, reason: WaitReason) {
+        task.home.move_out();
+        self.block_at_home(task, reason);
+    }
+
+    /// As [`Worker::block`]: whoever will wake the task is most likely on this worker.
+    pub(crate) fn block_at_home(&self, task: &Task, reason: WaitReason) {
         self.report_tally();
         task.wait_reason.store(reason as u8, Ordering::Relaxed);
         if !task.listed.load(Ordering::Relaxed) {
@@ -169,7 +175,7 @@ impl Worker {
         match self.after.replace(After::Nothing) {
             After::Nothing => {}
             After::Wait(task, event) => {
-                if task.state.commit_wait(event) == Committed::Queue {
+                if task.state.commit_wait(event, &task.home, &self.seat) == Committed::Queue {
                     self.push_woken(task);
                 } else if (task.cancel.load(Ordering::SeqCst) || task.scope_failed.load(Ordering::SeqCst))
                     && !task.masked.load(Ordering::Relaxed)
