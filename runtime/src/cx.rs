@@ -13,7 +13,7 @@ use crate::task::body::StopUnwind;
 use crate::task::{SLICE, Task, TaskPtr, WaitReason};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 /// A system call counts as so many ops towards the next look at timers and the end of the quantum.
@@ -223,15 +223,33 @@ impl Cx {
 
     /// Charges something other than ops. A component that was never granted is an error; one that has run out stops the
     /// task until it is recharged.
+    #[inline(always)]
     pub(crate) fn charge(&self, component: Component) -> Result<(), BudgetError> {
-        let task = self.task();
-        let counter = match component {
-            Component::ChannelOps => &task.channel_ops,
-            Component::Syscalls => &task.syscalls,
-            Component::SpawnCount => &task.spawn_count,
-            Component::Ops | Component::Memory => unreachable!("charged by their own methods"),
-        };
         self.probe_stack();
+        let (fuel, counter) = (self.task.fuel.load(Ordering::Relaxed), self.counter(component));
+        let left = counter.load(Ordering::Relaxed);
+        // The last one marks the component as used up.
+        if fuel != 0 && left > 1 && component != Component::Syscalls {
+            self.task.fuel.store(fuel - 1, Ordering::Relaxed);
+            counter.store(left - 1, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.charge_slowly(component)
+    }
+
+    #[inline(always)]
+    fn counter(&self, component: Component) -> &AtomicU16 {
+        match component {
+            Component::ChannelOps => &self.task.channel_ops,
+            Component::Syscalls => &self.task.syscalls,
+            Component::SpawnCount => &self.task.spawn_count,
+            Component::Ops | Component::Memory => unreachable!("charged by their own methods"),
+        }
+    }
+
+    #[inline(never)]
+    fn charge_slowly(&self, component: Component) -> Result<(), BudgetError> {
+        let (task, counter) = (self.task(), self.counter(component));
         self.check();
         if component == Component::Syscalls {
             task.look_up_sooner(SYSCALL_LOOK);

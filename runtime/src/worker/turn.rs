@@ -4,7 +4,7 @@
 //! its task, committing its wait, unmapping it) is noted, and done by whoever runs next on the worker.
 #![allow(unsafe_code)]
 
-use super::{Worker, finish};
+use super::{SLOT_STREAK, Worker, finish};
 use crate::stack::arena::{self, Stack};
 use crate::stack::switch::{prepare, switch};
 use crate::task::state::{Committed, Event};
@@ -112,12 +112,32 @@ impl Worker {
         self.bill(task);
         let event = if reason == WaitReason::Budget { Event::Exhaust } else { Event::Block };
         self.after.set(After::Wait(TaskPtr::of(task), event));
-        if self.is_virtual {
+        if let Some(next) = self.take_woken() {
+            // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
+            unsafe { switch(task.sp.as_ptr(), next.sp.get(), 0) };
+            task.worker().settle();
+        } else if self.is_virtual {
             self.leave_to_worker(task);
         } else {
             self.leave(task);
         }
         task.wait_reason.store(WaitReason::None as u8, Ordering::Relaxed);
+    }
+
+    /// The usual next task after one that waits: the one that it woke. `None` if the worker has something else to do, and then
+    /// nothing has changed.
+    #[inline(always)]
+    fn take_woken(&self) -> Option<TaskPtr> {
+        let (until_look, streak) = (self.until_look.get(), self.slot_streak.get() + 1);
+        let next = self.slot.get().filter(|next| next.is_started())?;
+        if !self.is_plain || until_look == 0 || self.run_began_ns.get() != 0 || streak >= SLOT_STREAK {
+            return None;
+        }
+        self.until_look.set(until_look - 1);
+        self.slot_streak.set(streak);
+        self.slot.set(None);
+        self.dispatch(next);
+        Some(next)
     }
 
     /// Goes on with the next task of this worker, or with the worker itself.
