@@ -13,8 +13,13 @@ use crate::task::body::StopUnwind;
 use crate::task::{SLICE, Task, TaskPtr, WaitReason};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
+
+/// A system call counts as so many ops towards the next look at timers and the end of the quantum.
+const SYSCALL_LOOK: u32 = 128;
+/// So many bytes of an allocation count as an op towards the same: whoever allocates them touches them.
+const ALLOC_LOOK_BYTES: usize = 64;
 
 /// What a task can ask of its runtime.
 ///
@@ -218,16 +223,37 @@ impl Cx {
 
     /// Charges something other than ops. A component that was never granted is an error; one that has run out stops the
     /// task until it is recharged.
+    #[inline(always)]
     pub(crate) fn charge(&self, component: Component) -> Result<(), BudgetError> {
-        let task = self.task();
-        let counter = match component {
-            Component::ChannelOps => &task.channel_ops,
-            Component::Syscalls => &task.syscalls,
-            Component::SpawnCount => &task.spawn_count,
-            Component::Ops | Component::Memory => unreachable!("charged by their own methods"),
-        };
         self.probe_stack();
+        let (fuel, counter) = (self.task.fuel.load(Ordering::Relaxed), self.counter(component));
+        let left = counter.load(Ordering::Relaxed);
+        // The last one marks the component as used up.
+        if fuel != 0 && left > 1 && component != Component::Syscalls {
+            self.task.fuel.store(fuel - 1, Ordering::Relaxed);
+            counter.store(left - 1, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.charge_slowly(component)
+    }
+
+    #[inline(always)]
+    fn counter(&self, component: Component) -> &AtomicU16 {
+        match component {
+            Component::ChannelOps => &self.task.channel_ops,
+            Component::Syscalls => &self.task.syscalls,
+            Component::SpawnCount => &self.task.spawn_count,
+            Component::Ops | Component::Memory => unreachable!("charged by their own methods"),
+        }
+    }
+
+    #[inline(never)]
+    fn charge_slowly(&self, component: Component) -> Result<(), BudgetError> {
+        let (task, counter) = (self.task(), self.counter(component));
         self.check();
+        if component == Component::Syscalls {
+            task.look_up_sooner(SYSCALL_LOOK);
+        }
         loop {
             match counter.load(Ordering::Relaxed) {
                 0 if !task.was_granted(component) => {
@@ -295,6 +321,7 @@ impl Cx {
             task.mark_exhausted(Component::Memory);
         }
         self.check();
+        task.look_up_sooner(u32::try_from(size / ALLOC_LOOK_BYTES).unwrap_or(u32::MAX));
         Ok(())
     }
 
@@ -324,7 +351,6 @@ impl Cx {
     }
 
     /// Gives way to other tasks that are ready. Free of charge.
-    #[inline]
     pub fn yield_now(&self) {
         if std::thread::panicking() {
             return;
@@ -341,6 +367,12 @@ impl Cx {
     pub(crate) fn block(&self, reason: WaitReason) {
         let task = self.task();
         task.worker().block(task, reason);
+    }
+
+    /// As [`Cx::block`]: whoever will wake the task is most likely on this worker.
+    pub(crate) fn block_at_home(&self, reason: WaitReason) {
+        let task = self.task();
+        task.worker().block_at_home(task, reason);
     }
 
     /// Ends the task here if it was cancelled and is not cleaning up.

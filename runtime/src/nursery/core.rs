@@ -9,6 +9,7 @@ use super::state::{NurseryEvent, NurseryState};
 use crate::budget::{Budget, Pool, Unpayable};
 use crate::caps::Caps;
 use crate::error::{RechargeError, TaskError};
+use crate::protocol::asymmetric;
 use crate::protocol::brood::Brood;
 use crate::runtime::Inner;
 use crate::task::body::Ended;
@@ -215,6 +216,7 @@ impl NurseryCore {
         if let Some(owner) = TaskPtr::from_raw(self.owner) {
             // The flag before the state, as for all cancellations.
             owner.scope_failed.store(true, Ordering::SeqCst);
+            asymmetric::heavy();
             owner.wake(Event::Interrupt);
         }
     }
@@ -228,13 +230,15 @@ impl NurseryCore {
         if !self.step(NurseryEvent::Cancel) {
             return;
         }
-        let mut next = TaskPtr::from_raw(shared.first);
-        while let Some(task) = next {
-            next = TaskPtr::from_raw(task.next.get());
-            // SeqCst: the flag before the state; a task commits to a wait and then looks at the flag.
-            task.cancel.store(true, Ordering::SeqCst);
-            task.wake(Event::Interrupt);
+        let listed = || {
+            std::iter::successors(TaskPtr::from_raw(shared.first), |task| TaskPtr::from_raw(task.next.get()))
+        };
+        // SeqCst: the flag before the state; a task commits to a wait and then looks at the flag.
+        listed().for_each(|task| task.cancel.store(true, Ordering::SeqCst));
+        if !shared.first.is_null() {
+            asymmetric::heavy();
         }
+        listed().for_each(|task| task.wake(Event::Interrupt));
     }
 
     /// The block has ended: no more spawns. Returns whether children are left.

@@ -5,6 +5,7 @@ use super::core::NurseryCore;
 use crate::budget::Budget;
 use crate::cx::{Cx, TaskId};
 use crate::error::TaskError;
+use crate::protocol::asymmetric;
 use crate::protocol::join::{Dropped, Waiting};
 use crate::task::body::take_result;
 use crate::task::state::{Event, TaskState};
@@ -82,6 +83,7 @@ impl<'scope, T> Handle<'scope, T> {
         }
         // The flag before the state, as for all cancellations.
         self.task.cancel.store(true, Ordering::SeqCst);
+        asymmetric::heavy();
         self.task.wake(Event::Interrupt);
         true
     }

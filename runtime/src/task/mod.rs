@@ -5,13 +5,14 @@
 //! | field | who |
 //! | --- | --- |
 //! | budget fields | written by the holder (the worker that runs it); anybody may read |
-//! | `state`, `join` | by their protocols |
+//! | `state`, `home`, `join` | by their protocols |
 //! | `cancel` | set by anybody, once |
 //! | `scope_failed` | set under the lock of a nursery that the task has open; cleared by the holder |
 //! | `sp`, `worker`, `stack`, `body` | the holder |
 //! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth and by the holder at its end |
 //! | `link` | the free list |
 //! | `forks`, `job` | the holder |
+//! | `wakers`, `kept` | by their protocol; they are of the slot and outlive its task |
 #![allow(unsafe_code)]
 
 pub(crate) mod body;
@@ -22,7 +23,10 @@ use crate::budget::{Budget, Component, Pool};
 use crate::caps::Caps;
 use crate::fork::Job;
 use crate::nursery::core::NurseryCore;
+use crate::protocol::bias::Home;
 use crate::protocol::join::JoinCell;
+use crate::protocol::keep::Keep;
+use crate::runtime::Inner;
 use crate::stack::arena::Stack;
 use crate::worker::Worker;
 use state::{Event, StateCell, Woken};
@@ -34,9 +38,10 @@ use std::sync::atomic::{
 };
 
 /// Bytes of a record that hold the closure, and then its result. Larger ones are boxed.
-pub(crate) const BODY: usize = 88;
+pub(crate) const BODY: usize = 80;
 
-/// Ops that a task runs on before it looks up: at cancellation, timers, hungry workers.
+/// Ops that a task runs on before it looks up: at cancellation, timers, hungry workers. Operations that take longer than
+/// an op's share of time bring that look nearer: see [`Task::look_up_sooner`].
 pub(crate) const SLICE: u32 = 1024;
 
 /// In `exhausted`, above the five components.
@@ -87,7 +92,8 @@ pub(crate) struct Task {
     pub(crate) worker: Cell<*const Worker>,
     pub(crate) nursery: AtomicPtr<NurseryCore>,
     pub(crate) body: Cell<Option<&'static body::BodyKind>>,
-    pub(crate) link: AtomicPtr<Task>,
+    /// The worker that may change `state` alone, while the task waits for something of that worker's.
+    pub(crate) home: Home,
     pub(crate) join: JoinCell,
 
     pub(crate) id: AtomicU64,
@@ -113,6 +119,11 @@ pub(crate) struct Task {
     pub(crate) wait_reason: AtomicU8,
     /// Whose share it uses, under the fair discipline by tenant; which thread it is, under that by task.
     pub(crate) tenant: AtomicU16,
+    /// The wakers of the slot, of this task or of earlier ones that were futures.
+    pub(crate) wakers: Keep,
+    /// What the wakers keep.
+    pub(crate) kept: AtomicPtr<Inner>,
+    pub(crate) link: AtomicPtr<Task>,
     storage: Storage,
 }
 
@@ -242,7 +253,7 @@ impl Task {
             worker: Cell::new(null()),
             nursery: AtomicPtr::new(null_mut()),
             body: Cell::new(None),
-            link: AtomicPtr::new(null_mut()),
+            home: Home::new(),
             join: JoinCell::new(),
             id: AtomicU64::new(0),
             memory: AtomicUsize::new(0),
@@ -261,6 +272,9 @@ impl Task {
             job: Cell::new(null()),
             wait_reason: AtomicU8::new(0),
             tenant: AtomicU16::new(0),
+            wakers: Keep::new(),
+            kept: AtomicPtr::new(null_mut()),
+            link: AtomicPtr::new(null_mut()),
             storage: Storage(UnsafeCell::new(MaybeUninit::uninit())),
         }
     }
@@ -340,6 +354,23 @@ impl Task {
         self.fuel.store(0, Ordering::Relaxed);
     }
 
+    /// Brings the next slow check nearer, as if `n` more ops had been used. None are: an op is an op, but a system call or the
+    /// first touch of much memory takes the time of many, and timers wait meanwhile.
+    #[inline]
+    pub(crate) fn look_up_sooner(&self, n: u32) {
+        let fuel = self.fuel.load(Ordering::Relaxed);
+        let moved = fuel.min(n);
+        self.fuel.store(fuel - moved, Ordering::Relaxed);
+        self.reserve.store(self.reserve.load(Ordering::Relaxed) + moved, Ordering::Relaxed);
+    }
+
+    /// About how much of its first slice a task that ends has used.
+    #[inline]
+    pub(crate) fn slice_used(&self) -> u32 {
+        let first = self.ops_granted.load(Ordering::Relaxed).min(SLICE.into()) as u32;
+        first.saturating_sub(self.fuel.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn mark_exhausted(&self, component: Component) {
         self.exhausted
             .store(self.exhausted.load(Ordering::Relaxed) | 1 << component as u8, Ordering::Relaxed);
@@ -407,10 +438,15 @@ impl Task {
         self.storage.0.get().cast()
     }
 
-    /// Something that it may wait for has happened; it is queued if it did wait.
+    /// Something that it may wait for has happened; it is queued if it did wait. Who cancels it sets a flag first, and then
+    /// passes the heavy fence: see `StateCell::commit_wait`.
     pub(crate) fn wake(&self, event: Event) {
-        if self.state.wake(event) == Woken::Queue {
-            crate::worker::schedule(TaskPtr::of(self));
+        // SAFETY: the pointer is null or the worker of this thread.
+        let worker = unsafe { crate::worker::current().as_ref() };
+        let here = worker.map(|worker| &**worker.seat());
+        // SAFETY: the seats of a runtime live as long as its slots.
+        if unsafe { self.state.wake(event, &self.home, here) } == Woken::Queue {
+            crate::worker::schedule(TaskPtr::of(self), worker);
         }
     }
 }

@@ -38,6 +38,8 @@ fn end(task: TaskPtr, ended: Ended) {
     let worker = unsafe { &*task.worker.get() };
     worker.bill(&task);
     worker.end_in_lane();
+    worker.hurry_look(task.slice_used());
+    task.home.move_out();
     task.state.step(if matches!(ended, Ended::Cancelled) { Event::Cancel } else { Event::Complete });
     if matches!(ended, Ended::Cancelled) {
         worker.rt().shares[worker.index].cancelled();
@@ -126,10 +128,16 @@ impl Worker {
         std::ptr::eq(self.tally.get().nursery, task.nursery.load(Ordering::Relaxed))
     }
 
+    /// Whether children have ended here that are not yet reported.
+    #[inline(always)]
+    pub(super) fn has_tally(&self) -> bool {
+        !self.tally.get().nursery.is_null()
+    }
+
     /// Reports the children that have ended here.
     #[inline]
     pub(super) fn report_tally(&self) {
-        if !self.tally.get().nursery.is_null() {
+        if self.has_tally() {
             self.report_some();
         }
     }
