@@ -41,6 +41,10 @@ const SLOT_STREAK: u32 = 16;
 const TEND_EVERY: u32 = 64;
 /// So many ops of tasks that have ended count as a pick: tasks that end before their first slow check would never look.
 const OPS_PER_PICK: u32 = 16;
+/// With more than this many tasks in its deque, a worker takes a few at once.
+const PLENTY: usize = 64;
+/// That many.
+const HANDFUL: usize = 8;
 /// A spawner gives way when more than this many tasks wait in its worker's deque.
 const BACKLOG: usize = 256;
 /// What a switch counts for in the op clock of the fair discipline.
@@ -58,6 +62,10 @@ pub(crate) struct Worker {
     tally: Cell<finish::Tally>,
     pub(crate) index: usize,
     deque: Owner,
+    /// Words that the worker took from its deque together, the next one last. Only of a deque that has many more, so that
+    /// nobody who is idle misses them.
+    hand: Cell<[usize; HANDFUL]>,
+    in_hand: Cell<usize>,
     slot: Cell<Option<TaskPtr>>,
     slot_streak: Cell<u32>,
     line: Line,
@@ -124,6 +132,8 @@ impl Worker {
             tally: Cell::new(finish::Tally::NONE),
             index,
             deque,
+            hand: Cell::new([0; HANDFUL]),
+            in_hand: Cell::new(0),
             slot: Cell::new(None),
             slot_streak: Cell::new(0),
             line: Line::new(),
@@ -294,11 +304,17 @@ impl Worker {
         self.deque.len() > BACKLOG
     }
 
+    /// Whether something that was spawned here waits here.
+    #[inline(always)]
+    fn has_spawned(&self) -> bool {
+        self.in_hand.get() != 0 || !self.deque.is_empty()
+    }
+
     /// Whether its own queues have a task.
     pub(crate) fn has_own(&self) -> bool {
         self.slot.get().is_some()
             || !self.line.is_empty()
-            || !self.deque.is_empty()
+            || self.has_spawned()
             || self.fair.as_ref().is_some_and(|fair| !fair.borrow().is_empty())
     }
 
@@ -331,10 +347,25 @@ impl Worker {
             return self.line.pop_front();
         }
         self.slot_streak.set(0);
-        if let Some(word) = self.deque.pop() {
+        if let Some(word) = self.pop_word() {
             return Some(task_of(word, self));
         }
         self.line.pop_front()
+    }
+
+    /// The newest of what this worker has spawned.
+    #[inline]
+    fn pop_word(&self) -> Option<usize> {
+        let mut left = self.in_hand.get();
+        if left == 0 {
+            let handful =
+                if self.is_plain && self.deque.len() > PLENTY { self.deque.pop_some() } else { None };
+            let Some(handful) = handful else { return self.deque.pop() };
+            self.hand.set(handful);
+            left = HANDFUL;
+        }
+        self.in_hand.set(left - 1);
+        Some(self.hand.as_array_of_cells()[left - 1].get())
     }
 
     /// One more pick. True if it is time to look at what is not this worker's own.
@@ -363,7 +394,7 @@ impl Worker {
         global
             .or_else(|| self.line.pop_front())
             .or_else(|| self.slot.take())
-            .or_else(|| self.deque.pop().map(|word| task_of(word, self)))
+            .or_else(|| self.pop_word().map(|word| task_of(word, self)))
     }
 
     /// The sampled run is over.
