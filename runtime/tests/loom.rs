@@ -392,28 +392,6 @@ fn add(lock: &BiasedLock<loom::cell::UnsafeCell<u32>>, seat: Option<&std::sync::
     lock.lock(seat).with_mut(|value| unsafe { *value += 1 });
 }
 
-/// Two who take a home away at once, while its worker goes on.
-#[test]
-fn a_home_is_taken_away_once() {
-    model(|| {
-        let task = Arc::new(Waiter::running());
-        task.home.move_in(&task.seat);
-        let others = [(); 2].map(|()| {
-            let task = task.clone();
-            thread::spawn(move || task.wake(Event::Wake, None))
-        });
-        task.woken.store(true, Ordering::SeqCst);
-        let committed = task.state.commit_wait(Event::Block, &task.home, &task.seat);
-        if committed == Committed::Queue {
-            task.queued.fetch_add(1, Ordering::SeqCst);
-        }
-        for other in others {
-            other.join().unwrap();
-        }
-        assert_eq!(task.queued.load(Ordering::SeqCst), 1, "lost, or queued twice");
-    });
-}
-
 #[test]
 fn a_biased_lock_lets_one_in_at_a_time() {
     model(|| {

@@ -39,6 +39,8 @@ use victim::Victims;
 const SLOT_STREAK: u32 = 16;
 /// Every so many picks the worker looks at timers, at the global queue and at its line first.
 const TEND_EVERY: u32 = 64;
+/// At every so many of these looks, one run and one wake are timed.
+const SAMPLE_EVERY: u32 = 4;
 /// So many ops of tasks that have ended count as a pick: tasks that end before their first slow check would never look.
 const OPS_PER_PICK: u32 = 16;
 /// With more than this many tasks in its deque, a worker takes a few at once.
@@ -89,6 +91,10 @@ pub(crate) struct Worker {
     /// Ops that tasks have used here: the clock of the fair discipline in the deterministic mode.
     op_clock: Cell<u64>,
     ops_at_dispatch: Cell<u64>,
+    /// How often the worker has looked at what is not its own.
+    looks: Cell<u32>,
+    /// The next wake is sampled.
+    samples_wake: Cell<bool>,
     /// The task whose wake is sampled, and when that was.
     sampled_wake: Cell<(*const Task, u64)>,
 }
@@ -151,6 +157,8 @@ impl Worker {
             fair: rt.config.tenants.as_ref().map(|weights| RefCell::new(Fair::new(index, weights))),
             op_clock: Cell::new(0),
             ops_at_dispatch: Cell::new(0),
+            looks: Cell::new(0),
+            samples_wake: Cell::new(true),
             sampled_wake: Cell::new((null(), 0)),
         }
     }
@@ -215,8 +223,8 @@ impl Worker {
         if self.fair.is_some() {
             return self.push_fair(task);
         }
-        if self.until_look.get() == TEND_EVERY {
-            self.sampled_wake.set((task.raw(), self.rt().timers.now_ns()));
+        if self.samples_wake.get() {
+            self.begin_wake_sample(task);
         }
         if let Some(displaced) = self.slot.replace(Some(task)) {
             self.line.push_back(displaced);
@@ -386,8 +394,12 @@ impl Worker {
     #[cold]
     fn pick_fairly(&self) -> Option<TaskPtr> {
         let now_ns = self.rt().timers.now_ns();
-        self.run_began_ns.set(now_ns.max(1));
         self.my_share().looks_up(now_ns);
+        if self.looks.get().is_multiple_of(SAMPLE_EVERY) {
+            self.run_began_ns.set(now_ns.max(1));
+            self.samples_wake.set(true);
+        }
+        self.looks.set(self.looks.get().wrapping_add(1));
         self.rt().tend_timers();
         self.share();
         let global = self.rt().global.pop();
@@ -404,6 +416,12 @@ impl Worker {
         let now_ns = self.rt().timers.now_ns();
         self.my_share().looks_up(now_ns);
         self.my_share().yield_gap.record(now_ns.saturating_sub(began));
+    }
+
+    #[cold]
+    fn begin_wake_sample(&self, task: TaskPtr) {
+        self.samples_wake.set(false);
+        self.sampled_wake.set((task.raw(), self.rt().timers.now_ns()));
     }
 
     /// The task whose wake was sampled runs.
