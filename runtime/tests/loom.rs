@@ -61,6 +61,39 @@ fn each_word_of_a_deque_is_taken_once() {
     });
 }
 
+//= SCHED:7.1.2
+#[test]
+fn words_that_are_taken_together_are_not_stolen() {
+    model(|| {
+        let (owner, stealer) = deque();
+        owner.push(1);
+        owner.push(2);
+        owner.push(4);
+        let thief = thread::spawn(move || {
+            let mut stolen = 0;
+            for _ in 0..2 {
+                if let Steal::Taken(word) = stealer.steal() {
+                    assert_eq!(stolen & word, 0, "taken twice");
+                    stolen |= word;
+                }
+            }
+            stolen
+        });
+        let mut taken = owner.pop_some().map_or(0, |[older, newer]: [usize; 2]| {
+            assert_eq!((older, newer), (2, 4), "newest last");
+            older | newer
+        });
+        owner.push(8);
+        while let Some(word) = owner.pop() {
+            assert_eq!(taken & word, 0, "taken twice");
+            taken |= word;
+        }
+        let stolen = thief.join().unwrap();
+        assert_eq!(taken & stolen, 0, "taken twice");
+        assert_eq!(taken | stolen, 15, "lost");
+    });
+}
+
 //= SCHED:6.3.1b
 #[test]
 fn published_work_is_never_slept_over() {
@@ -368,27 +401,6 @@ fn nobody_goes_on_while_a_home_s_worker_is_inside() {
 fn add(lock: &BiasedLock<loom::cell::UnsafeCell<u32>>, seat: Option<&std::sync::Arc<Seat>>) {
     // SAFETY: the lock; loom checks it.
     lock.lock(seat).with_mut(|value| unsafe { *value += 1 });
-}
-
-/// Two who take a home away at once, while its worker goes on.
-#[test]
-fn a_home_is_taken_away_once() {
-    model(|| {
-        let task = Arc::new(Waiter::running());
-        task.home.move_in(&task.seat);
-        let others = [(); 2].map(|()| {
-            let task = task.clone();
-            thread::spawn(move || task.wake(Event::Wake, None))
-        });
-        task.woken.store(true, Ordering::SeqCst);
-        if task.commits_to_be_queued() {
-            task.queued.fetch_add(1, Ordering::SeqCst);
-        }
-        for other in others {
-            other.join().unwrap();
-        }
-        assert_eq!(task.queued.load(Ordering::SeqCst), 1, "lost, or queued twice");
-    });
 }
 
 #[test]

@@ -134,6 +134,29 @@ impl NurseryCore {
         Ok(())
     }
 
+    /// Takes a child's grant, and the spawn itself, from the pool. False, and nothing taken, if the pool does not have all of
+    /// it at hand. The owner only.
+    #[inline(always)]
+    pub(crate) fn pay_for_child(&self, grant: &Budget) -> bool {
+        let pool = self.pool.get();
+        let price = Pool { spawn_count: 1, ..Pool::from(*grant) };
+        let covered = pool.ops >= price.ops
+            && pool.memory >= price.memory
+            && pool.spawn_count >= price.spawn_count
+            && pool.channel_ops >= price.channel_ops
+            && pool.syscalls >= price.syscalls;
+        if covered {
+            self.pool.set(Pool {
+                ops: pool.ops - price.ops,
+                memory: pool.memory - price.memory,
+                spawn_count: pool.spawn_count - price.spawn_count,
+                channel_ops: pool.channel_ops - price.channel_ops,
+                syscalls: pool.syscalls - price.syscalls,
+            });
+        }
+        covered
+    }
+
     /// The event, if the state has such a step. Under the lock, but for Spawn.
     fn step(&self, event: NurseryEvent) -> bool {
         match self.state().step(event) {

@@ -170,7 +170,8 @@ impl Home {
     #[cold]
     fn evict(&self, address: *mut Seat, seat: &Seat, settle: &impl Fn()) {
         if self.0.compare_exchange(address, GOING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return;
+            // Somebody else does it.
+            return give_way();
         }
         // Pairs with the light one in `enter`.
         asymmetric::heavy();

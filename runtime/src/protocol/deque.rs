@@ -149,6 +149,28 @@ impl Owner {
         word
     }
 
+    /// Takes the `N` newest words with one fence for all of them; newest last. Takes none
+    /// if thieves might want one of them.
+    #[inline]
+    pub fn pop_some<const N: usize>(&self) -> Option<[usize; N]> {
+        let shared = &*self.shared;
+        let bottom = self.bottom.get() - N as isize;
+        if shared.top.load(Ordering::Relaxed) >= bottom {
+            return None;
+        }
+        shared.bottom.store(bottom, Ordering::Relaxed);
+        // As in `pop`: a thief that has not seen the new bottom is after the word at a top that is seen here, and that is
+        // below all of these.
+        fence(Ordering::SeqCst);
+        if shared.top.load(Ordering::Relaxed) >= bottom {
+            shared.bottom.store(self.bottom.get(), Ordering::Relaxed);
+            return None;
+        }
+        self.bottom.set(bottom);
+        let buffer = shared.buffer(Ordering::Relaxed);
+        Some(std::array::from_fn(|i| buffer.slot(bottom + i as isize).load(Ordering::Relaxed)))
+    }
+
     /// How many words there are.
     pub fn len(&self) -> usize {
         (self.bottom.get() - self.shared.top.load(Ordering::Relaxed)).max(0) as usize

@@ -282,6 +282,8 @@ impl Task {
     /// A new task in a slot that the caller alone holds.
     #[inline]
     pub(crate) fn born(&self, id: u64, nursery: *const NurseryCore, budget: Budget, has_handle: bool) {
+        // SAFETY: the caller alone holds the slot.
+        unsafe { *self.ext.get() = None };
         self.set_budget(budget);
         self.state.reset();
         self.cancel.store(false, Ordering::Relaxed);

@@ -41,8 +41,14 @@ use victim::Victims;
 const SLOT_STREAK: u32 = 16;
 /// Every so many picks the worker looks at timers, at the global queue and at its line first.
 const TEND_EVERY: u32 = 64;
+/// At every so many of these looks, one run and one wake are timed.
+const SAMPLE_EVERY: u32 = 4;
 /// So many ops of tasks that have ended count as a pick: tasks that end before their first slow check would never look.
 const OPS_PER_PICK: u32 = 16;
+/// With more than this many tasks in its deque, a worker takes a few at once.
+const PLENTY: usize = 64;
+/// That many.
+const HANDFUL: usize = 8;
 /// A spawner gives way when more than this many tasks wait in its worker's deque.
 const BACKLOG: usize = 256;
 /// What a switch counts for in the op clock of the fair discipline.
@@ -60,6 +66,10 @@ pub(crate) struct Worker {
     tally: Cell<finish::Tally>,
     pub(crate) index: usize,
     deque: Owner,
+    /// Words that the worker took from its deque together, the next one last. Only of a deque that has many more, so that
+    /// nobody who is idle misses them.
+    hand: Cell<[usize; HANDFUL]>,
+    in_hand: Cell<usize>,
     slot: Cell<Option<TaskPtr>>,
     slot_streak: Cell<u32>,
     line: Line,
@@ -87,6 +97,10 @@ pub(crate) struct Worker {
     /// Ops that tasks have used here: the clock of the fair discipline in the deterministic mode.
     op_clock: Cell<u64>,
     ops_at_dispatch: Cell<u64>,
+    /// How often the worker has looked at what is not its own.
+    looks: Cell<u32>,
+    /// The next wake is sampled.
+    samples_wake: Cell<bool>,
     /// The task whose wake is sampled, and when that was.
     sampled_wake: Cell<(*const Task, u64)>,
 }
@@ -130,6 +144,8 @@ impl Worker {
             tally: Cell::new(finish::Tally::NONE),
             index,
             deque,
+            hand: Cell::new([0; HANDFUL]),
+            in_hand: Cell::new(0),
             slot: Cell::new(None),
             slot_streak: Cell::new(0),
             line: Line::new(),
@@ -149,6 +165,8 @@ impl Worker {
             preempted: Cell::new(false),
             op_clock: Cell::new(0),
             ops_at_dispatch: Cell::new(0),
+            looks: Cell::new(0),
+            samples_wake: Cell::new(true),
             sampled_wake: Cell::new((null(), 0)),
         }
     }
@@ -213,8 +231,8 @@ impl Worker {
         if self.is_fair() {
             return self.push_fair(task);
         }
-        if self.until_look.get() == TEND_EVERY {
-            self.sampled_wake.set((task.raw(), self.rt().timers.now_ns()));
+        if self.samples_wake.get() {
+            self.begin_wake_sample(task);
         }
         if let Some(displaced) = self.slot.replace(Some(task)) {
             self.line.push_back(displaced);
@@ -310,11 +328,17 @@ impl Worker {
         self.deque.len() > BACKLOG
     }
 
+    /// Whether something that was spawned here waits here.
+    #[inline(always)]
+    fn has_spawned(&self) -> bool {
+        self.in_hand.get() != 0 || !self.deque.is_empty()
+    }
+
     /// Whether its own queues have a task.
     pub(crate) fn has_own(&self) -> bool {
         self.slot.get().is_some()
             || !self.line.is_empty()
-            || !self.deque.is_empty()
+            || self.has_spawned()
             || self.fair.as_ref().is_some_and(|fair| !fair.borrow().is_empty())
     }
 
@@ -350,10 +374,25 @@ impl Worker {
             return self.line.pop_front();
         }
         self.slot_streak.set(0);
-        if let Some(word) = self.deque.pop() {
+        if let Some(word) = self.pop_word() {
             return Some(task_of(word, self));
         }
         self.line.pop_front()
+    }
+
+    /// The newest of what this worker has spawned.
+    #[inline]
+    fn pop_word(&self) -> Option<usize> {
+        let mut left = self.in_hand.get();
+        if left == 0 {
+            let handful =
+                if self.is_plain && self.deque.len() > PLENTY { self.deque.pop_some() } else { None };
+            let Some(handful) = handful else { return self.deque.pop() };
+            self.hand.set(handful);
+            left = HANDFUL;
+        }
+        self.in_hand.set(left - 1);
+        Some(self.hand.as_array_of_cells()[left - 1].get())
     }
 
     /// One more pick. True if it is time to look at what is not this worker's own.
@@ -374,15 +413,19 @@ impl Worker {
     #[cold]
     fn pick_fairly(&self) -> Option<TaskPtr> {
         let now_ns = self.rt().timers.now_ns();
-        self.run_began_ns.set(now_ns.max(1));
         self.my_share().looks_up(now_ns);
+        if self.looks.get().is_multiple_of(SAMPLE_EVERY) {
+            self.run_began_ns.set(now_ns.max(1));
+            self.samples_wake.set(true);
+        }
+        self.looks.set(self.looks.get().wrapping_add(1));
         self.rt().tend_timers();
         self.share();
         let global = self.rt().global.pop();
         global
             .or_else(|| self.line.pop_front())
             .or_else(|| self.slot.take())
-            .or_else(|| self.deque.pop().map(|word| task_of(word, self)))
+            .or_else(|| self.pop_word().map(|word| task_of(word, self)))
     }
 
     /// The sampled run is over.
@@ -392,6 +435,12 @@ impl Worker {
         let now_ns = self.rt().timers.now_ns();
         self.my_share().looks_up(now_ns);
         self.my_share().yield_gap.record(now_ns.saturating_sub(began));
+    }
+
+    #[cold]
+    fn begin_wake_sample(&self, task: TaskPtr) {
+        self.samples_wake.set(false);
+        self.sampled_wake.set((task.raw(), self.rt().timers.now_ns()));
     }
 
     /// The task whose wake was sampled runs.

@@ -60,7 +60,7 @@ impl Worker {
             || self.run_began_ns.get() != 0
             || self.has_tally()
             || self.slot.get().is_some()
-            || !self.deque.is_empty()
+            || self.has_spawned()
             || self.rt().dormitory.sleeping() != 0;
         if other_business {
             return None;
