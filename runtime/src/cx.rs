@@ -10,7 +10,7 @@ use crate::nursery::core::Exhaustion;
 use crate::nursery::{Nursery, NurseryError, NurseryOptions, task_nursery};
 use crate::runtime::Inner;
 use crate::task::body::StopUnwind;
-use crate::task::{SLICE, Task, TaskPtr, WaitReason};
+use crate::task::{Task, TaskPtr, WaitReason};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
@@ -84,31 +84,9 @@ impl Cx {
         }
     }
 
-    /// Charges up to `n` ops where nothing may switch: what cannot be paid stops the task at its next check.
-    #[inline(always)]
-    pub(crate) fn charge_silently(&self, n: u32) {
-        let fuel = self.task.fuel.load(Ordering::Relaxed);
-        if fuel >= n {
-            self.task.fuel.store(fuel - n, Ordering::Relaxed);
-        } else {
-            self.charge_reserve_silently(n);
-        }
-    }
-
     #[cold]
     #[inline(never)]
-    fn charge_reserve_silently(&self, n: u32) {
-        let task = self.task();
-        let ops = task.ops();
-        let left = ops - ops.min(n);
-        let fuel = left.min(task.fuel.load(Ordering::Relaxed));
-        task.fuel.store(fuel, Ordering::Relaxed);
-        task.reserve.store(left - fuel, Ordering::Relaxed);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn check_slow(&self, mut n: u32) {
+    pub(crate) fn check_slow(&self, mut n: u32) {
         let task = self.task();
         if std::thread::panicking() {
             // A destructor runs: nothing may switch or unwind here.
@@ -117,13 +95,15 @@ impl Cx {
             task.reserve.store(ops - ops.min(n), Ordering::Relaxed);
             return;
         }
+        let slice = task.slice_ops();
         loop {
             self.acknowledge();
-            let component = self.exhausted_component();
+            // What costs nothing needs nothing.
+            let component = if n == 0 { None } else { self.exhausted_component() };
             let Some(component) = component else {
                 let ops = task.ops();
                 let paid = ops.min(n);
-                let fuel = (ops - paid).min(SLICE);
+                let fuel = (ops - paid).min(slice);
                 task.reserve.store(ops - paid - fuel, Ordering::Relaxed);
                 task.fuel.store(fuel, Ordering::Relaxed);
                 n -= paid;
@@ -135,7 +115,7 @@ impl Cx {
             self.run_out(component);
         }
         let worker = task.worker();
-        if worker.slice_over(self.rt().config.quantum_ops) {
+        if worker.slice_over() {
             self.yield_now();
         }
     }

@@ -20,7 +20,7 @@ use crate::stack::arena::{self, Stack};
 use crate::stack::switch::{prepare, switch};
 use crate::task::slab::FreeList;
 use crate::task::state::{Committed, Event};
-use crate::task::{SLICE, Task, TaskPtr, WaitReason};
+use crate::task::{Task, TaskPtr, WaitReason};
 use fair::Fair;
 use mainspring_abi::Nanos;
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -33,6 +33,9 @@ use victim::Victims;
 const SLOT_STREAK: u32 = 16;
 /// Every so many picks the worker looks at timers, at the global queue and at its line first.
 const TEND_EVERY: u32 = 64;
+/// Every so many slices of a task the worker looks at the clock and at timers: a look takes as long as many short
+/// iterations.
+const LOOK_UP_EVERY: u32 = 16;
 /// A spawner gives way when more than this many tasks wait in its worker's deque.
 const BACKLOG: usize = 256;
 /// What a switch counts for in the op clock of the fair discipline.
@@ -87,6 +90,9 @@ pub(crate) struct Worker {
     tick: Cell<u32>,
     /// Slices that the current task has used since it was dispatched.
     slices: Cell<u32>,
+    slice_ops: u32,
+    /// Slices of a task's turn; 0 under the fair discipline, which decides at each.
+    quantum_slices: u32,
     next_id: Cell<u64>,
     /// When the sampled run began; 0 for none.
     run_began_ns: Cell<u64>,
@@ -151,6 +157,12 @@ impl Worker {
             victims: RefCell::new(victims),
             tick: Cell::new(0),
             slices: Cell::new(0),
+            slice_ops: rt.config.slice_ops(),
+            quantum_slices: if rt.config.tenants.is_some() {
+                0
+            } else {
+                rt.config.quantum_ops.div_ceil(rt.config.slice_ops())
+            },
             next_id: Cell::new((index as u64 + 1) << 44),
             run_began_ns: Cell::new(0),
             fair: rt.config.tenants.as_ref().map(|weights| RefCell::new(Fair::new(index, weights))),
@@ -422,18 +434,36 @@ impl Worker {
         }
     }
 
-    /// The current task has used another slice: timers are looked at. True if it has used its quantum and others wait.
-    pub(crate) fn slice_over(&self, quantum_ops: u32) -> bool {
+    /// The current task has used another slice, and can have one more without a look around: its size.
+    #[inline]
+    pub(crate) fn next_slice(&self) -> Option<u32> {
+        let slices = self.slices.get() + 1;
+        if slices.is_multiple_of(LOOK_UP_EVERY) || slices >= self.quantum_slices || self.has_tally() {
+            return None;
+        }
+        self.slices.set(slices);
+        Some(self.slice_ops)
+    }
+
+    /// The current task has used another slice. True if it has used its quantum and others wait.
+    pub(crate) fn slice_over(&self) -> bool {
         self.report_tally();
-        self.my_share().looks_up(self.rt().timers.now_ns());
-        self.rt().tend_timers();
+        let slices = self.slices.get() + 1;
+        self.slices.set(slices);
+        if slices.is_multiple_of(LOOK_UP_EVERY) {
+            self.my_share().looks_up(self.rt().timers.now_ns());
+            self.rt().tend_timers();
+        }
         if let Some(fair) = &self.fair {
             self.bill_current();
             return fair.borrow().turn_is_over(self.fair_now());
         }
-        let slices = self.slices.get() + 1;
-        self.slices.set(slices);
-        slices.saturating_mul(SLICE) >= quantum_ops && self.has_others()
+        if slices < self.quantum_slices {
+            return false;
+        }
+        // If nobody else wants it, the turn begins again.
+        self.slices.set(0);
+        self.has_others()
     }
 
     /// The current task gives way to others that are ready here. It stays Ready.
