@@ -6,6 +6,7 @@
 use crate::budget::{Budget, Component, Cost, Pool};
 use crate::caps::Caps;
 use crate::error::{BudgetError, RechargeError, TaskError};
+use crate::fork::Purse;
 use crate::nursery::core::Exhaustion;
 use crate::nursery::{Nursery, NurseryError, NurseryOptions, task_nursery};
 use crate::runtime::Inner;
@@ -130,45 +131,99 @@ impl Cx {
     #[cold]
     fn run_out(&self, component: Component) {
         let task = self.task();
-        if self.take_mail(component) {
+        if self.replenish(component) {
             return;
         }
         if task.masked.load(Ordering::Relaxed) {
             // Cleanup has a budget of its own, and nobody recharges it.
             self.stop(TaskError::Cancelled);
         }
-        match task.nursery().on_exhausted {
-            Exhaustion::Fail => self.stop(TaskError::BudgetExhausted(component)),
-            Exhaustion::Cancel => self.stop(TaskError::Cancelled),
-            Exhaustion::Refill(amount) if task.nursery().refill(&amount) => {
-                self.give(amount);
+        let purse = self.purse();
+        let policy = task.nursery().on_exhausted;
+        tracing::debug!(target: "mainspring", task = self.id().0, %component, "exhausted");
+        loop {
+            // Before the last look: whoever puts something back after it sees that somebody waits for that.
+            if purse.is_some() || matches!(policy, Exhaustion::Refill(_)) {
+                task.nursery().hungers(task);
+            }
+            if self.replenish(component) {
                 return;
             }
-            Exhaustion::Refill(_) | Exhaustion::Park => {}
-        }
-        tracing::debug!(target: "mainspring", task = self.id().0, %component, "exhausted");
-        task.mark_exhausted(component);
-        while !self.take_mail(component) {
+            if purse.is_none_or(Purse::starve) {
+                let error = match policy {
+                    Exhaustion::Fail => Some(TaskError::BudgetExhausted(component)),
+                    Exhaustion::Cancel => Some(TaskError::Cancelled),
+                    Exhaustion::Refill(_) | Exhaustion::Park => None,
+                };
+                if let Some(error) = error {
+                    if let Some(purse) = purse {
+                        purse.resume();
+                    }
+                    self.stop(error);
+                }
+            }
+            task.mark_exhausted(component);
             task.worker().block(task, WaitReason::Budget);
+            if let Some(purse) = purse {
+                purse.resume();
+            }
             self.acknowledge();
         }
     }
 
+    /// Gets more of what has run out: from the fork tree that the task is part of, from what was granted from outside, or
+    /// from the nursery's pool if that refills. False if there is nothing of `component`.
+    fn replenish(&self, component: Component) -> bool {
+        if !self.task.masked.load(Ordering::Relaxed)
+            && let Some(purse) = self.purse()
+        {
+            self.give(purse.draw(component, 1).into());
+            if self.has(component) {
+                return true;
+            }
+        }
+        if self.take_mail(component) {
+            return true;
+        }
+        let nursery = self.task.nursery();
+        if let Exhaustion::Refill(amount) = nursery.on_exhausted
+            && !self.task.masked.load(Ordering::Relaxed)
+            && nursery.refill(&amount)
+        {
+            self.give(amount.into());
+        }
+        self.has(component)
+    }
+
     /// Takes up what was granted from outside. True if there is something of `component` again.
     fn take_mail(&self, component: Component) -> bool {
-        let mail = self.task.nursery().take_mail(&self.task);
-        if !mail.is_zero() {
-            self.give(mail);
-        }
+        // To the task of a stolen half nobody can write.
+        let addressee = self.purse().map_or(self.task, |purse| purse.owner);
+        self.give(self.task.nursery().take_mail(&addressee).into());
+        self.has(component)
+    }
+
+    fn has(&self, component: Component) -> bool {
         self.task.budget().get(component) > 0
     }
 
-    fn give(&self, amount: Budget) {
+    /// Adds to the budget. What the task cannot hold goes to the nursery's pool, where it can be handed out again.
+    pub(crate) fn give(&self, amount: Pool) {
+        if amount == Pool::ZERO {
+            return;
+        }
         let mut budget = self.task.budget();
-        let rest = budget.add(amount);
-        debug_assert!(rest.is_zero(), "whoever granted it checked that it fits");
-        self.task.ops_granted.fetch_add(amount.ops.into(), Ordering::Relaxed);
+        let before = budget.ops;
+        let narrow = amount.narrow();
+        let rest = budget.add(narrow);
+        let mut over = amount;
+        over.take(&narrow.into()).expect("narrow is no more than it");
+        over.put(&rest.into());
+        self.task.ops_granted.fetch_add((budget.ops - before).into(), Ordering::Relaxed);
         self.task.write_budget(budget);
+        if over != Pool::ZERO {
+            self.task.nursery().put_back(&over);
+        }
     }
 
     /// What a nursery had left when it ended.
@@ -220,7 +275,10 @@ impl Cx {
                 0 => self.run_out(component),
                 1 => {
                     counter.store(0, Ordering::Relaxed);
-                    task.mark_exhausted(component);
+                    // In a fork tree others may have some: that is found out when it is needed.
+                    if self.purse().is_none() {
+                        task.mark_exhausted(component);
+                    }
                     return Ok(());
                 }
                 left => {
@@ -250,6 +308,14 @@ impl Cx {
             Err(_) => budget.lacking(&Budget { memory: size, ..Budget::ZERO }),
         };
         if let Some(unpayable) = unpayable {
+            let lacking = unpayable.needed - unpayable.available;
+            if let Some(purse) = self.purse()
+                && let drawn = purse.draw(Component::Memory, lacking)
+                && !drawn.is_zero()
+            {
+                self.give(drawn.into());
+                return self.charge_alloc(size);
+            }
             if !task.was_granted(Component::Memory) {
                 return Err(BudgetError::NeverGranted(Component::Memory));
             }
@@ -257,7 +323,7 @@ impl Cx {
         }
         let left = task.memory.load(Ordering::Relaxed) - size;
         task.memory.store(left, Ordering::Relaxed);
-        if left == 0 && size > 0 {
+        if left == 0 && size > 0 && self.purse().is_none() {
             task.mark_exhausted(Component::Memory);
         }
         self.check();
@@ -294,7 +360,10 @@ impl Cx {
     /// spurious. Must not be called while panicking.
     pub(crate) fn block(&self, reason: WaitReason) {
         let task = self.task();
+        let Some(purse) = self.purse() else { return task.worker().block(task, reason) };
+        purse.pause(task);
         task.worker().block(task, reason);
+        purse.resume();
     }
 
     /// Ends the task here if it was cancelled and is not cleaning up.

@@ -117,7 +117,16 @@ macro_rules! cut_ranges {
     )*};
 }
 
-cut_ranges!(u16 as u16, u32 as u32, u64 as u64, usize as usize, i16 as u16, i32 as u32, i64 as u64, isize as usize);
+cut_ranges!(
+    u16 as u16,
+    u32 as u32,
+    u64 as u64,
+    usize as usize,
+    i16 as u16,
+    i32 as u32,
+    i64 as u64,
+    isize as usize
+);
 
 impl<T> Cut for slice::Iter<'_, T> {
     #[inline(always)]
