@@ -142,6 +142,9 @@ impl Cx {
         let policy = task.nursery().on_exhausted;
         tracing::debug!(target: "mainspring", task = self.id().0, %component, "exhausted");
         loop {
+            if let Some(purse) = purse {
+                purse.lend(task);
+            }
             // Before the last look: whoever puts something back after it sees that somebody waits for that.
             if purse.is_some() || matches!(policy, Exhaustion::Refill(_)) {
                 task.nursery().hungers(task);

@@ -78,6 +78,15 @@ impl Purse {
         task.nursery().feed();
     }
 
+    /// A task of the tree lacks something, and puts in what it has: another may wait for that, and have what this one needs.
+    pub(crate) fn lend(&self, task: &Task) {
+        let lent = Self::take_from(task);
+        if lent != Pool::ZERO {
+            self.put(&lent);
+            task.nursery().feed();
+        }
+    }
+
     /// A task of the tree is about to wait for budget. True if no other is active.
     pub(crate) fn starve(&self) -> bool {
         let mut inside = self.inside.lock();
