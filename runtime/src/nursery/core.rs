@@ -59,6 +59,8 @@ pub(crate) struct NurseryCore {
 
 pub(crate) struct Shared {
     returned: Pool,
+    /// Tasks that wait for budget which may come from the pool or from their fork tree.
+    hungry: Vec<TaskPtr>,
     error: Option<(u64, TaskError)>,
     first: *const Task,
 }
@@ -91,7 +93,12 @@ impl NurseryCore {
             caps,
             on_exhausted,
             pool: Cell::new(pool),
-            brood: Brood::new(Shared { returned: Pool::ZERO, error: None, first: null() }),
+            brood: Brood::new(Shared {
+                returned: Pool::ZERO,
+                hungry: Vec::new(),
+                error: None,
+                first: null(),
+            }),
         }
     }
 
@@ -209,6 +216,9 @@ impl NurseryCore {
     pub(crate) fn children_done(&self, children: u64, id: u64, left: &Pool, ended: Ended) -> Option<usize> {
         self.brood.ended(children as usize, |shared| {
             shared.returned.put(left);
+            if let Exhaustion::Refill(_) = self.on_exhausted {
+                Self::wake_hungry(shared);
+            }
             if let Ended::Failed(error) = ended {
                 shared.error.get_or_insert((id, error));
                 self.cancel_locked(shared);
@@ -301,7 +311,34 @@ impl NurseryCore {
             ext.mail = mail;
             task.wake(Event::Recharge);
             Ok(())
-        })
+        })?;
+        // It may be for a task of the child's fork tree.
+        self.feed();
+        Ok(())
+    }
+
+    /// A task is about to wait for budget that nobody will address to it.
+    pub(crate) fn hungers(&self, task: &Task) {
+        self.brood.with(|shared| shared.hungry.push(TaskPtr::of(task)));
+    }
+
+    /// There may be budget again for those who wait for it: they look for themselves.
+    pub(crate) fn feed(&self) {
+        self.brood.with(Self::wake_hungry);
+    }
+
+    fn wake_hungry(shared: &mut Shared) {
+        for task in shared.hungry.drain(..) {
+            task.wake(Event::Recharge);
+        }
+    }
+
+    /// Puts into the pool what a task could not hold.
+    pub(crate) fn put_back(&self, amount: &Pool) {
+        self.brood.with(|shared| {
+            shared.returned.put(amount);
+            Self::wake_hungry(shared);
+        });
     }
 
     /// Takes a task's mail out. The task itself only.
@@ -330,6 +367,16 @@ impl NurseryCore {
     /// Moves the owner's side to the children's side, so that refills can be paid while the owner waits.
     pub(crate) fn lend_pool(&self) {
         let pool = self.pool.replace(Pool::ZERO);
-        self.brood.with(|shared| shared.returned.put(&pool));
+        self.brood.with(|shared| {
+            shared.returned.put(&pool);
+            Self::wake_hungry(shared);
+        });
+    }
+
+    /// Where children are refilled from the pool, the owner has it only while it hands out: it may wait for them anywhere.
+    pub(crate) fn share_pool(&self) {
+        if let Exhaustion::Refill(_) = self.on_exhausted {
+            self.lend_pool();
+        }
     }
 }

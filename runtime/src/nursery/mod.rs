@@ -313,19 +313,23 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     /// What is left to hand out, what children have given back included.
     pub fn pool(&self) -> Pool {
         self.core.collect();
-        self.core.pool.get()
+        let pool = self.core.pool.get();
+        self.core.share_pool();
+        pool
     }
 
     /// Grants a child more budget, out of the pool. A child that waits for budget goes on.
     pub fn recharge<T>(&self, child: &Handle<'scope, T>, amount: Budget) -> Result<(), RechargeError> {
         let paid = Pool::from(amount);
-        self.core.carve(&paid).map_err(RechargeError::Pool)?;
-        let mailed = self.core.mail(child.task(), &amount);
-        if mailed.is_err() {
-            let mut pool = self.core.pool.get();
-            pool.put(&paid);
-            self.core.pool.set(pool);
-        }
+        let carved = self.core.carve(&paid).map_err(RechargeError::Pool);
+        let mailed = carved.and_then(|()| {
+            self.core.mail(child.task(), &amount).inspect_err(|_| {
+                let mut pool = self.core.pool.get();
+                pool.put(&paid);
+                self.core.pool.set(pool);
+            })
+        });
+        self.core.share_pool();
         mailed
     }
 
@@ -563,15 +567,18 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         if let Some(owner) = self.nursery.owner {
             Cx::new(owner).probe_stack();
         }
-        let (budget, price) = self.admit()?;
         let (nursery, core) = (self.nursery, self.nursery.core);
-        let thread = self.claim_thread()?;
-        if let Err(unpayable) = core.carve(&price) {
-            if let (Some(lanes), Some(thread)) = (&core.rt().lanes, thread) {
-                lanes.release(thread);
-            }
-            return Err(SpawnError::Pool(unpayable));
-        }
+        let paid = self.admit().and_then(|(budget, price)| {
+            let thread = self.claim_thread()?;
+            core.carve(&price).map(|()| (budget, thread)).map_err(|unpayable| {
+                if let (Some(lanes), Some(thread)) = (&core.rt().lanes, thread) {
+                    lanes.release(thread);
+                }
+                SpawnError::Pool(unpayable)
+            })
+        });
+        core.share_pool();
+        let (budget, thread) = paid?;
         if let Some(size) = self.stack_size {
             self.ext().stack_size = Some(size);
         }
@@ -652,6 +659,7 @@ where
         options.on_exhausted,
         pool,
     );
+    core.share_pool();
     cx.rt().registry.enter(&core);
     if !task.listed.load(Ordering::Relaxed) {
         task.nursery().enlist(task);
@@ -711,7 +719,9 @@ fn take_pool(cx: &Cx, asked: Option<Pool>) -> Result<(Pool, Source), crate::budg
     if let Some(around) = unsafe { task.owned.load(Ordering::Relaxed).as_ref() } {
         around.collect();
         let pool = asked.unwrap_or_else(|| around.pool.get().part(2));
-        return around.carve(&pool).map(|()| (pool, Source::Around));
+        let carved = around.carve(&pool).map(|()| (pool, Source::Around));
+        around.share_pool();
+        return carved;
     }
     let from_estate = task.nursery().with_ext(task, |ext| {
         let estate = ext?.estate.as_mut()?;
@@ -742,6 +752,7 @@ fn give_back(cx: &Cx, core: &NurseryCore, pool: Pool, source: Source) {
             let mut all = around.pool.get();
             all.put(&pool);
             around.pool.set(all);
+            around.share_pool();
         }
     }
 }
@@ -761,6 +772,7 @@ pub(crate) fn await_children(core: &NurseryCore, cx: &Cx) {
     }
     task.masked.store(was_masked, Ordering::Relaxed);
     core.collect();
+    core.share_pool();
 }
 
 pub(crate) fn host_nursery<'env, F, R>(rt: &Inner, options: NurseryOptions, f: F) -> Result<R, NurseryError>
@@ -779,6 +791,7 @@ where
     let root_caps = rt.config.root_caps;
     let caps = options.caps.map_or(root_caps, |caps| root_caps.intersect(&caps));
     let core = NurseryCore::new(rt, null(), 0, null(), caps, options.on_exhausted, pool);
+    core.share_pool();
     rt.registry.enter(&core);
     let deadline = options.deadline.map(|after| {
         let due = rt.timers.now_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));

@@ -21,6 +21,7 @@ pub mod state;
 
 use crate::budget::{Budget, Component, Pool};
 use crate::caps::Caps;
+use crate::config::SLICE;
 use crate::fork::Job;
 use crate::nursery::core::NurseryCore;
 use crate::protocol::bias::Home;
@@ -39,10 +40,6 @@ use std::sync::atomic::{
 
 /// Bytes of a record that hold the closure, and then its result. Larger ones are boxed.
 pub(crate) const BODY: usize = 80;
-
-/// Ops that a task runs on before it looks up: at cancellation, timers, hungry workers. Operations that take longer than
-/// an op's share of time bring that look nearer: see [`Task::look_up_sooner`].
-pub(crate) const SLICE: u32 = 1024;
 
 /// In `exhausted`, above the five components.
 const LOST_TO_WORKER: u8 = 0x80;
@@ -138,6 +135,7 @@ const _: () = assert!(size_of::<Task>() == 256);
 /// A task in somebody's hands. Slots are never unmapped while their runtime lives, so a stale pointer is at worst the
 /// pointer to another task, and a wake through it is spurious, which all waits expect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
 pub(crate) struct TaskPtr(NonNull<Task>);
 
 // SAFETY: as for `Task`.
@@ -284,7 +282,7 @@ impl Task {
     pub(crate) fn born(&self, id: u64, nursery: *const NurseryCore, budget: Budget, has_handle: bool) {
         // SAFETY: the caller alone holds the slot.
         unsafe { *self.ext.get() = None };
-        self.set_budget(budget);
+        self.set_budget(budget, SLICE);
         self.state.reset();
         self.cancel.store(false, Ordering::Relaxed);
         self.exhausted.store(0, Ordering::Relaxed);
@@ -303,8 +301,8 @@ impl Task {
     }
 
     #[inline]
-    fn set_budget(&self, budget: Budget) {
-        let fuel = budget.ops.min(SLICE);
+    fn set_budget(&self, budget: Budget, slice: u32) {
+        let fuel = budget.ops.min(slice);
         self.fuel.store(fuel, Ordering::Relaxed);
         self.reserve.store(budget.ops - fuel, Ordering::Relaxed);
         self.memory.store(budget.memory, Ordering::Relaxed);
@@ -343,10 +341,55 @@ impl Task {
     /// Replaces the budget; the holder only. Components that have something again are no longer exhausted.
     pub(crate) fn write_budget(&self, budget: Budget) {
         let before = self.granted.load(Ordering::Relaxed);
-        self.set_budget(budget);
+        self.set_budget(budget, self.slice_ops());
         let now = self.granted.load(Ordering::Relaxed);
         self.granted.store(before | now, Ordering::Relaxed);
         self.exhausted.store(self.exhausted.load(Ordering::Relaxed) & !now, Ordering::Relaxed);
+    }
+
+    /// Charges `n` ops if the slice has them, and says what is left of it.
+    #[inline(always)]
+    pub(crate) fn charge_slice(&self, n: u32) -> Option<u32> {
+        let left = self.fuel.load(Ordering::Relaxed).checked_sub(n)?;
+        self.fuel.store(left, Ordering::Relaxed);
+        Some(left)
+    }
+
+    /// Charges `n` ops and takes the next slice, if nobody wants anything of the task and it may go on: what nearly every
+    /// slow check comes to, in a few instructions.
+    pub(crate) fn next_slice(&self, n: u32) -> Option<u32> {
+        let left = self.ops().checked_sub(n)?;
+        if left < SLICE || self.exhausted.load(Ordering::Relaxed) != 0 || self.is_interrupted() {
+            return None;
+        }
+        let slice = self.worker().next_slice()?;
+        self.fuel.store(slice, Ordering::Relaxed);
+        self.reserve.store(left - slice, Ordering::Relaxed);
+        Some(slice)
+    }
+
+    /// Charges up to `n` ops where nothing may switch: what cannot be paid stops the task at its next check.
+    pub(crate) fn charge_silently(&self, n: u32) {
+        let ops = self.ops();
+        let left = ops - ops.min(n);
+        let fuel = left.min(self.fuel.load(Ordering::Relaxed));
+        self.fuel.store(fuel, Ordering::Relaxed);
+        self.reserve.store(left - fuel, Ordering::Relaxed);
+    }
+
+    /// Ops until a running task looks up.
+    pub(crate) fn slice_ops(&self) -> u32 {
+        self.nursery().rt().config.slice_ops()
+    }
+
+    /// At its start the task was given a whole slice; its first may be smaller.
+    #[inline]
+    pub(crate) fn trim_slice(&self, interval: u32) {
+        if self.fuel.load(Ordering::Relaxed) > interval {
+            let ops = self.ops();
+            self.fuel.store(interval, Ordering::Relaxed);
+            self.reserve.store(ops - interval, Ordering::Relaxed);
+        }
     }
 
     /// Makes the next check take its slow path.

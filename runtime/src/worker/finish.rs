@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering;
 /// Runs a task that was just dispatched, to its end. Returns the worker that it ended on.
 pub(crate) fn execute(task: TaskPtr) -> *const Worker {
     let cx = Cx::new(task);
+    task.trim_slice(cx.yield_interval());
     let body = task.body.get().expect("a task that has not run has a body");
     // SAFETY: the task has not ended, so that its storage holds its closure or its future.
     let ran = unsafe { (body.run)(&task, &cx) };

@@ -26,7 +26,7 @@ use crate::runtime::{Inner, Share};
 use crate::stack::arena::Stack;
 use crate::task::slab::FreeList;
 use crate::task::state::Event;
-use crate::task::{SLICE, Task, TaskPtr};
+use crate::task::{Task, TaskPtr};
 use fair::Fair;
 use line::Line;
 use mainspring_abi::Nanos;
@@ -49,6 +49,9 @@ const OPS_PER_PICK: u32 = 16;
 const PLENTY: usize = 64;
 /// That many.
 const HANDFUL: usize = 8;
+/// Every so many slices of a metered loop the worker looks at the clock and at timers: a look takes as long as many short
+/// iterations.
+const LOOK_UP_EVERY: u32 = 16;
 /// A spawner gives way when more than this many tasks wait in its worker's deque.
 const BACKLOG: usize = 256;
 /// What a switch counts for in the op clock of the fair discipline.
@@ -85,6 +88,9 @@ pub(crate) struct Worker {
     until_look: Cell<u32>,
     /// Slices that the current task has used since it was dispatched.
     slices: Cell<u32>,
+    slice_ops: u32,
+    /// Slices of a task's turn; 0 under the fair discipline, which decides at each.
+    quantum_slices: u32,
     next_id: Cell<u64>,
     /// When the sampled run began; 0 for none.
     run_began_ns: Cell<u64>,
@@ -158,6 +164,12 @@ impl Worker {
             victims: RefCell::new(victims),
             until_look: Cell::new(TEND_EVERY),
             slices: Cell::new(0),
+            slice_ops: rt.config.slice_ops(),
+            quantum_slices: if rt.config.tenants.is_some() || rt.lanes.is_some() {
+                0
+            } else {
+                rt.config.quantum_ops.div_ceil(rt.config.slice_ops())
+            },
             next_id: Cell::new((index as u64 + 1) << 44),
             run_began_ns: Cell::new(0),
             fair: rt.config.tenants.as_ref().map(|weights| RefCell::new(Fair::new(index, weights))),
@@ -489,9 +501,20 @@ impl Worker {
         }
     }
 
+    /// The current task has used another slice, and can have one more without a look around: its size.
+    #[inline]
+    pub(crate) fn next_slice(&self) -> Option<u32> {
+        let slices = self.slices.get() + 1;
+        if slices.is_multiple_of(LOOK_UP_EVERY) || slices >= self.quantum_slices || self.has_tally() {
+            return None;
+        }
+        self.slices.set(slices);
+        Some(self.slice_ops)
+    }
+
     /// The current task has used another slice: timers are looked at. True if it has used its quantum and others wait; the
     /// clock has no say in that.
-    pub(crate) fn slice_over(&self, quantum_ops: u32) -> bool {
+    pub(crate) fn slice_over(&self) -> bool {
         self.report_tally();
         let now_ns = self.rt().timers.now_ns();
         self.my_share().looks_up(now_ns);
@@ -509,6 +532,11 @@ impl Worker {
         }
         let slices = self.slices.get() + 1;
         self.slices.set(slices);
-        slices.saturating_mul(SLICE) >= quantum_ops && self.has_others()
+        if slices < self.quantum_slices {
+            return false;
+        }
+        // If nobody else wants it, the turn begins again.
+        self.slices.set(0);
+        self.has_others()
     }
 }
