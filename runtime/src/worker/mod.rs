@@ -88,6 +88,8 @@ pub(crate) struct Worker {
     until_look: Cell<u32>,
     /// Slices that the current task has used since it was dispatched.
     slices: Cell<u32>,
+    /// The current task has had its turn.
+    turn_used: Cell<bool>,
     slice_ops: u32,
     /// Slices of a task's turn; 0 under the fair discipline, which decides at each.
     quantum_slices: u32,
@@ -164,6 +166,7 @@ impl Worker {
             victims: RefCell::new(victims),
             until_look: Cell::new(TEND_EVERY),
             slices: Cell::new(0),
+            turn_used: Cell::new(false),
             slice_ops: rt.config.slice_ops(),
             quantum_slices: if rt.config.tenants.is_some() || rt.lanes.is_some() {
                 0
@@ -492,6 +495,7 @@ impl Worker {
         task.worker.set(self);
         self.current.set(task.raw());
         self.slices.set(0);
+        self.turn_used.set(false);
         if self.fair.is_some() {
             self.ops_at_dispatch.set(task.ops_used());
         }
@@ -532,11 +536,11 @@ impl Worker {
         }
         let slices = self.slices.get() + 1;
         self.slices.set(slices);
-        if slices < self.quantum_slices {
-            return false;
+        if slices >= self.quantum_slices {
+            // If nobody else wants it, it goes on as before until somebody does.
+            self.slices.set(0);
+            self.turn_used.set(true);
         }
-        // If nobody else wants it, the turn begins again.
-        self.slices.set(0);
-        self.has_others()
+        self.turn_used.get() && self.has_others()
     }
 }
