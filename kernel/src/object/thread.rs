@@ -118,6 +118,12 @@ pub fn allocate() -> Result<&'static Thread, CapError> {
 }
 
 impl Thread {
+    /// The slot's number.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
     /// Its present occupant.
     #[must_use]
     pub fn name(&self) -> ThreadRef {

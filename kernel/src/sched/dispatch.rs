@@ -143,7 +143,7 @@ fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Th
 #[inline(always)]
 fn take_over(here: &Lane, thread: &Thread, switched: bool) {
     let context = thread.context.bind();
-    here.current.store(thread.name().index(), Ordering::Relaxed);
+    here.current.store(thread.index(), Ordering::Relaxed);
     load_space(here, thread.root.load(Ordering::Relaxed), Some(thread.process.load(Ordering::Relaxed)));
     context.install(switched);
     if switched {

@@ -166,7 +166,7 @@ impl Lane {
     }
 
     /// Tells the others what `core` has to give and when it needs its timer. Called with the lock held.
-    #[inline]
+    #[inline(always)]
     pub(super) fn publish(&self, core: &Core) {
         let offer = core.cpu.offer();
         self.offer_due_in.store(offer.due_in, Ordering::Relaxed);
