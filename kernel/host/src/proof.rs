@@ -279,7 +279,12 @@ mod tests {
     use super::*;
 
     fn run(lines: &[&str], code: Option<i32>) -> Run {
-        Run { serial: lines.iter().map(|line| (*line).to_owned()).collect(), code, took: Duration::ZERO }
+        Run {
+            serial: lines.iter().map(|line| (*line).to_owned()).collect(),
+            used_ns: Vec::new(),
+            code,
+            took: Duration::ZERO,
+        }
     }
 
     #[test]
