@@ -80,6 +80,9 @@ fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) -> b
     let Some((_, seat)) = target.home().filter(|(cpu, _)| *cpu == here.id().index()) else { return false };
     let _hard = HardPath::enter();
     let mut core = here.lock();
+    if thread.is_killed() {
+        return false;
+    }
     let Some(permit) = core.switch_directly(here, seat, kind) else { return false };
     // Nobody can find it asleep before the lock is given back.
     thread.context.unbind();
@@ -111,11 +114,19 @@ fn fall_asleep(
         wakeup::hand_off(target);
     }
     let mut core = here.lock();
+    if thread.is_killed() {
+        // Whoever kills sets the mark and then wakes, with this lock: one of the two sees the other.
+        drop(core);
+        wakeup::give_back(timeout.map(|timeout| timeout.permit));
+        inbox.waiting = Waiting::Not;
+        return Err(CapError::Cancelled);
+    }
     thread.context.unbind();
     Ok(core.resched(here, Stop::Blocked(inbox.kind(), timeout)))
 }
 
-/// Does what was decided, and what is decided then, until a thread is installed that can go on in user mode.
+/// Does what was decided, and what is decided then, until a thread is installed that can go on in user mode, or that is to
+/// end: see [`leave`].
 fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Thread>) {
     loop {
         decision = match decision {
@@ -180,8 +191,6 @@ fn go_on(here: &Lane, thread: &'static Thread) -> Option<Decision> {
     let answer = match inbox.waiting {
         Waiting::Not => return None,
         Waiting::Over(answer) => answer,
-        // Whoever is to end does so before it would go on in user mode, and does not sleep any more.
-        Waiting::For(_) if thread.is_killed() => return None,
         Waiting::For(wait) => match still_waits(here, thread, &mut inbox, wait) {
             Ok(decision) => return Some(decision),
             Err(answer) => answer,
@@ -404,6 +413,15 @@ pub fn timer(here: &'static Lane) {
     wakeup::expire();
 }
 
+/// The last thing before user mode: nobody who was told to end goes on, and the timer is set.
+pub fn leave(here: &'static Lane) {
+    while current(here).is_killed() {
+        exit_thread(current(here), kernel::KILLED);
+    }
+    drain_flushes(here);
+    arm(here);
+}
+
 /// Another CPU's message: a look at the queue, and flushes.
 pub fn message(here: &'static Lane) {
     let _hard = HardPath::enter();
@@ -478,6 +496,6 @@ pub fn start() -> ! {
     here.message_pending.store(false, Ordering::Release);
     let decision = here.lock().resched(here, Stop::Nothing);
     carry_out(here, decision, None);
-    arm(here);
+    leave(here);
     cpu::enter_user()
 }
