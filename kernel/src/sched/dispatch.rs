@@ -25,7 +25,7 @@ pub static IDLE_HALTS: AtomicU64 = AtomicU64::new(0);
 /// The thread that this CPU runs. Only code that was entered from one, or has installed one, may ask.
 #[must_use]
 pub fn current(here: &Lane) -> &'static Thread {
-    thread::slot(here.current.load(Ordering::Relaxed))
+    here.current.get()
 }
 
 /// The running thread stops as `stop` says; another is installed when this returns.
@@ -106,7 +106,7 @@ fn fall_asleep(
     let timeout = if deadline == Nanos::MAX {
         None
     } else {
-        let permit = take_permit(thread.process.load(Ordering::Relaxed))?;
+        let permit = take_permit(thread.process().index())?;
         Some(Timeout { deadline, user_data: 0, permit })
     };
     inbox.waiting = Waiting::For(wait);
@@ -152,10 +152,10 @@ fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Th
 
 /// Makes `thread` what this CPU runs: registers, page tables, entry. Somebody else ran before if it is `switched`.
 #[inline(always)]
-fn take_over(here: &Lane, thread: &Thread, switched: bool) {
+fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
     let context = thread.context.bind();
-    here.current.store(thread.index(), Ordering::Relaxed);
-    load_space(here, thread.root.load(Ordering::Relaxed), Some(thread.process.load(Ordering::Relaxed)));
+    here.current.set(thread);
+    load_space(here, thread.root.load(Ordering::Relaxed), Some(thread.process()));
     context.install(switched);
     if switched {
         share_leftovers(here);
@@ -163,21 +163,22 @@ fn take_over(here: &Lane, thread: &Thread, switched: bool) {
 }
 
 /// Goes over to other page tables, and keeps account of which CPU has which.
-fn load_space(here: &Lane, root: u64, process: Option<u32>) {
+fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
     let loaded = here.loaded.load(Ordering::Relaxed);
     if loaded == root {
         return;
     }
     let bit = 1 << here.id().index();
     if let Some(process) = process {
-        process::slot(process).resident.fetch_or(bit, Ordering::AcqRel);
+        process.resident.fetch_or(bit, Ordering::AcqRel);
         cpu::load_space(root);
     } else {
         cpu::load_kernel_space();
     }
     here.loaded.store(root, Ordering::Relaxed);
-    let before = here.loaded_process.swap(process.map_or(0, |index| index + 1), Ordering::Relaxed);
-    if before != 0 && Some(before - 1) != process {
+    let after = process.map_or(0, |process| process.index() + 1);
+    let before = here.loaded_process.swap(after, Ordering::Relaxed);
+    if before != 0 && before != after {
         process::slot(before - 1).resident.fetch_and(!bit, Ordering::AcqRel);
     }
     // All translations of user addresses went with the old tables.
