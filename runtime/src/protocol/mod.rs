@@ -7,6 +7,7 @@ pub mod deque;
 pub mod join;
 pub mod lanes;
 pub mod lock;
+pub mod roster;
 pub mod sleep;
 
 /// Atomics and yields: loom's under the model checker, the real ones otherwise.

@@ -23,6 +23,8 @@ use crate::caps::Caps;
 use crate::fork::Job;
 use crate::nursery::core::NurseryCore;
 use crate::protocol::join::JoinCell;
+use crate::protocol::prim;
+use crate::protocol::roster::Member;
 use crate::stack::arena::Stack;
 use crate::worker::Worker;
 use state::{Event, StateCell, Woken};
@@ -71,7 +73,7 @@ pub(crate) struct Task {
     /// Ops beyond `fuel`.
     pub(crate) reserve: AtomicU32,
     pub(crate) state: StateCell,
-    pub(crate) cancel: AtomicBool,
+    pub(crate) cancel: prim::AtomicBool,
     /// A bit for each component that was used up.
     pub(crate) exhausted: AtomicU8,
     /// A bit for each component that was ever granted.
@@ -79,7 +81,7 @@ pub(crate) struct Task {
     /// Cancellation is not raised: the task cleans up.
     pub(crate) masked: AtomicBool,
     /// In its nursery's list.
-    pub(crate) listed: AtomicBool,
+    pub(crate) listed: prim::AtomicBool,
     /// A nursery that it has open has failed: what it does inside is over.
     pub(crate) scope_failed: AtomicBool,
     /// The saved context while it is not running; 0 before its first run.
@@ -225,6 +227,32 @@ impl WaitReason {
     }
 }
 
+impl Member for Task {
+    fn cancel_flag(&self) -> &prim::AtomicBool {
+        &self.cancel
+    }
+
+    fn state(&self) -> &StateCell {
+        &self.state
+    }
+
+    fn listed(&self) -> &prim::AtomicBool {
+        &self.listed
+    }
+
+    fn prev(&self) -> &Cell<*const Self> {
+        &self.prev
+    }
+
+    fn next(&self) -> &Cell<*const Self> {
+        &self.next
+    }
+
+    fn queue(&self) {
+        crate::worker::schedule(TaskPtr::of(self));
+    }
+}
+
 impl Task {
     /// An unused slot.
     pub(crate) fn vacant() -> Self {
@@ -232,11 +260,11 @@ impl Task {
             fuel: AtomicU32::new(0),
             reserve: AtomicU32::new(0),
             state: StateCell::default(),
-            cancel: AtomicBool::new(false),
+            cancel: prim::AtomicBool::new(false),
             exhausted: AtomicU8::new(0),
             granted: AtomicU8::new(0),
             masked: AtomicBool::new(false),
-            listed: AtomicBool::new(false),
+            listed: prim::AtomicBool::new(false),
             scope_failed: AtomicBool::new(false),
             sp: Cell::new(0),
             worker: Cell::new(null()),

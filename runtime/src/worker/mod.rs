@@ -17,6 +17,7 @@ pub mod victim;
 use crate::fork::task_of;
 use crate::protocol::deque::Owner;
 use crate::protocol::lanes::Lanes;
+use crate::protocol::roster::may_stay_asleep;
 use crate::runtime::{Inner, Share};
 use crate::stack::arena::{self, Stack};
 use crate::stack::switch::{prepare, switch};
@@ -599,7 +600,7 @@ impl Worker {
                 self.wait_in_lane(task);
                 if task.state.commit_wait(event) == Committed::Queue {
                     self.push_woken(task);
-                } else if (task.cancel.load(Ordering::SeqCst) || task.scope_failed.load(Ordering::SeqCst))
+                } else if (!may_stay_asleep(&*task) || task.scope_failed.load(Ordering::SeqCst))
                     && !task.masked.load(Ordering::Relaxed)
                 {
                     // The canceller may have looked before the task waited. Its nursery is not asked: if somebody woke
