@@ -4,6 +4,7 @@
 //! the call may borrow from the task's frame.
 #![allow(unsafe_code)]
 
+use crate::audit;
 use crate::budget::Component;
 use crate::cx::Cx;
 use crate::error::BudgetError;
@@ -138,9 +139,8 @@ impl Cx {
         F: FnOnce() -> T + Send,
         T: Send,
     {
-        if self.caps().executor().is_none() {
-            return Err(BlockingError::NotPermitted);
-        }
+        let cap = self.caps().executor().copied().ok_or(BlockingError::NotPermitted);
+        audit::noted(self, "CapExecutor", "blocking", cap)?;
         self.charge(Component::Syscalls).map_err(BlockingError::Budget)?;
         if self.rt().is_virtual() {
             return Ok(f());

@@ -8,6 +8,7 @@
 //! `after` and done by whoever runs next on the worker.
 #![allow(unsafe_code)]
 
+mod back_off;
 pub(crate) mod fair;
 pub(crate) mod finish;
 pub(crate) mod hunt;
