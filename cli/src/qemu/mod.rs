@@ -1,8 +1,8 @@
 //! A workload on the kernel, under QEMU.
 //!
-//! The workload goes in as a plan that a user program plays with one thread per instance; the flight record of every CPU
-//! comes out. Everything in the report is computed from that record, by making each decision again: a record that does
-//! not replay is an error, so a report that is printed is also a replay without a difference.
+//! The workload goes in as a plan that user programs play, one per process and with one thread per instance; the flight
+//! record of every CPU comes out. Everything in the report is computed from that record, by making each decision again: a
+//! record that does not replay is an error, so a report that is printed is also a replay without a difference.
 
 mod logs;
 mod plan;
@@ -84,7 +84,8 @@ pub fn run(
     let log = Scratch(std::env::temp_dir().join(format!("mainspring-record-{}.bin", std::process::id())));
     let (serial, bytes) = boot(workload, &plan, &log, output).map_err(fail)?;
     let logs = logs::read(&bytes).map_err(|what| fail(QemuError::Record(what)))?;
-    let names = report::names(workload, &serial);
+    let mut names = report::names(workload, &serial);
+    name_starters(&mut names, plan::process_count(workload));
     let header = Header {
         workload: name.clone(),
         seed: args.seed,
@@ -107,6 +108,16 @@ pub fn run(
     let mut report = books.report("qemu", &header, started.elapsed());
     report::told(workload, &serial, &mut report);
     Ok(report)
+}
+
+/// Each process begins with a thread that starts the others, and these threads are the first that the kernel makes.
+fn name_starters(names: &mut Vec<String>, processes: usize) {
+    if names.len() < processes {
+        names.resize(processes, String::new());
+    }
+    for name in &mut names[..processes] {
+        "(starter)".clone_into(name);
+    }
 }
 
 fn boot(

@@ -51,3 +51,58 @@ pub fn run() -> Vec<String> {
     };
     counts.map(line).collect()
 }
+
+/// How much faster two threads must be than one, in percent, where the host has two cores for them.
+const WANTED: u64 = 160;
+/// What the host's own threads reach when it has.
+const FREE_HOST: u64 = 180;
+
+/// What `key` is in the line of two threads.
+fn with_two_threads(lines: &[String], key: &str) -> Option<u64> {
+    let line = lines.iter().find(|line| line.contains("threads=2 "))?;
+    line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse().ok())
+}
+
+/// What the kernel's lines come to beside the host's, for people. A host that has no second core to give says nothing
+/// about the kernel, and the verdict says that.
+#[must_use]
+pub fn verdict(kernel: &[String], linux: &[String]) -> String {
+    let found = (
+        with_two_threads(kernel, "work_speedup_percent"),
+        with_two_threads(kernel, "total_speedup_percent"),
+        with_two_threads(linux, "total_speedup_percent"),
+    );
+    let (Some(work), Some(total), Some(host)) = found else {
+        return "two threads were not measured on both".to_owned();
+    };
+    let judged = if work.min(total) >= WANTED {
+        "met"
+    } else if host < FREE_HOST {
+        "not judged, the host has no two free cores; try again on a quiet one"
+    } else {
+        "missed"
+    };
+    format!(
+        "two threads: work {work}%, total {total}%, the host's own {host}%; at least {WANTED}% is {judged}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::verdict;
+
+    fn lines(work: u64, total: u64) -> Vec<String> {
+        let line = |n: u64, work, total| {
+            format!("scale: threads={n} work_ns=9 work_speedup_percent={work} total_speedup_percent={total}")
+        };
+        vec![line(1, 100, 100), line(2, work, total)]
+    }
+
+    #[test]
+    fn a_verdict_is_given_only_on_a_host_with_two_free_cores() {
+        assert!(verdict(&lines(185, 170), &lines(0, 110)).ends_with("is met"));
+        assert!(verdict(&lines(185, 150), &lines(0, 195)).ends_with("is missed"));
+        assert!(verdict(&lines(120, 120), &lines(0, 110)).contains("not judged"));
+        assert!(verdict(&lines(120, 120), &[]).contains("not measured"));
+    }
+}

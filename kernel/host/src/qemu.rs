@@ -22,11 +22,13 @@ pub struct Machine {
     pub icount: bool,
     /// Where the debug console's bytes go.
     pub record: Option<PathBuf>,
+    /// A plugin of QEMU's, with its arguments.
+    pub plugin: Option<String>,
 }
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { cpus: 1, memory_mb: 512, icount: false, record: None }
+        Self { cpus: 1, memory_mb: 512, icount: false, record: None, plugin: None }
     }
 }
 
@@ -89,6 +91,9 @@ impl Machine {
             qemu.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]);
         } else {
             qemu.args(["-accel", "tcg,thread=multi"]);
+        }
+        if let Some(plugin) = &self.plugin {
+            qemu.args(["-plugin", plugin]);
         }
         if let Some(record) = &self.record {
             qemu.arg("-debugcon").arg(format!("file:{}", record.display()));

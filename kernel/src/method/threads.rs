@@ -107,7 +107,7 @@ fn create_in(
     thread.process.store(process.index(), Ordering::Relaxed);
     thread.place.store(place, Ordering::Relaxed);
     thread.inbox.lock().open(name.generation(), Completer::new(ring.clone(), geometry));
-    *thread.queue.lock() = Some(Arc::new(SubmissionQueue::new(ring, geometry)));
+    *thread.queue.lock() = Some(SubmissionQueue::new(ring, geometry));
     // As after a call: the stack is aligned but for the return address.
     thread.prepare(|context| context.start(new.entry, top - 8, [new.argument, ring_address, top], top));
     let entity = Entity::new(Spec {
@@ -228,7 +228,7 @@ pub fn handle(call: &mut Call<'_>, name: ThreadRef) -> Result<Answer, CapError> 
                 },
             };
             drop(life);
-            let _ = call.thread.inbox.lock().finish(waiter, arch::now(), refused);
+            let _ = call.thread.inbox.lock().finish(waiter, refused);
             Ok(Answer::Pending)
         }
         ThreadHandleMethod::Detach => {
@@ -258,7 +258,7 @@ pub fn park(call: &mut Call<'_>) -> Result<Answer, CapError> {
                 _ => Err(CapError::BadAddress),
             };
             drop(parks);
-            let _ = call.thread.inbox.lock().finish(waiter, arch::now(), now);
+            let _ = call.thread.inbox.lock().finish(waiter, now);
             Ok(Answer::Pending)
         }
         ParkSpaceMethod::Wake => {

@@ -54,12 +54,12 @@ pub struct Thread {
     /// What it waits for.
     pub inbox: Mutex<Inbox>,
     /// Its ring.
-    pub queue: Mutex<Option<Arc<Queue>>>,
+    pub queue: Mutex<Option<Queue>>,
     /// Its life.
     pub life: Mutex<Life>,
 }
 
-static THREADS: Once<Box<[Thread]>> = Once::new();
+static THREADS: Once<Box<[Thread; MAX_THREADS]>> = Once::new();
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 static LIVE: AtomicU32 = AtomicU32::new(0);
 
@@ -79,21 +79,25 @@ pub fn init() {
             queue: Mutex::new(None),
             life: Mutex::default(),
         };
-        (0..MAX_THREADS as u32).map(make).collect::<Vec<_>>().into_boxed_slice()
+        let table: Vec<_> = (0..MAX_THREADS as u32).map(make).collect();
+        table.try_into().unwrap_or_else(|_| unreachable!("it has as many as were made"))
     });
     FREE.lock().extend((0..MAX_THREADS as u32).rev());
 }
 
 /// The slot with this number.
+#[inline]
 #[must_use]
 pub fn slot(index: u32) -> &'static Thread {
-    &THREADS.get().expect("threads exist after init")[index as usize]
+    // Numbers of slots are below the size of the table; saying so saves the check.
+    &THREADS.get().expect("threads exist after init")[index as usize % MAX_THREADS]
 }
 
 /// The thread that `name` names, while it has its slot.
+#[inline]
 #[must_use]
 pub fn find(name: ThreadRef) -> Option<&'static Thread> {
-    let thread = THREADS.get()?.get(name.index() as usize)?;
+    let thread = slot(name.index());
     (thread.name() == name).then_some(thread)
 }
 
@@ -158,6 +162,7 @@ impl Thread {
     }
 
     /// The process it belongs to.
+    #[inline]
     #[must_use]
     pub fn process(&self) -> &'static process::Process {
         process::slot(self.process.load(Ordering::Relaxed))

@@ -20,6 +20,8 @@ pub struct Settings {
     pub tick: Nanos,
     /// How many threads there can be.
     pub seats: usize,
+    /// Tick from the PIT even where the local APIC has a timer.
+    pub pit: bool,
     /// Bytes of flight record to keep per CPU; 0 for none.
     pub record_bytes: usize,
 }
@@ -31,6 +33,7 @@ impl Default for Settings {
             quantum: Nanos::from_millis(3),
             tick: Nanos::from_millis(10),
             seats: crate::object::thread::MAX_THREADS,
+            pit: false,
             record_bytes: 0,
         }
     }
@@ -163,6 +166,7 @@ impl Lane {
     }
 
     /// Tells the others what `core` has to give and when it needs its timer. Called with the lock held.
+    #[inline]
     pub(super) fn publish(&self, core: &Core) {
         let offer = core.cpu.offer();
         self.offer_due_in.store(offer.due_in, Ordering::Relaxed);
