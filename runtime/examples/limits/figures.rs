@@ -115,7 +115,7 @@ fn spawns_per_second(spawns: u32) -> f64 {
         let began = Instant::now();
         let ended = cx.nursery(|n| {
             (0..spawns).for_each(|_| {
-                n.builder().budget(Budget { ops: 1, ..Budget::ZERO }).start(|_| ()).expect("a task")
+                n.builder().budget(Budget { ops: 1, ..Budget::ZERO }).start(|_| ()).expect("a task");
             });
         });
         ended.map(|()| began.elapsed())
