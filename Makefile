@@ -250,6 +250,10 @@ trace-kernel: setup-qemu kernel ## What an endpoint round trip spends its instru
 bench-ring: setup ## No-op requests through our rings beside io_uring: rate and round trip
 	$(CARGO) run --release --locked --package mainspring-bench-ring
 
+.PHONY: bench-limits
+bench-limits: setup ## What the Linux runtime must reach on any host: switch, spawn, memory, steal, scaling
+	$(CARGO) run --release --locked --package mainspring-runtime --example limits
+
 .PHONY: bench-runtime
 bench-runtime: setup ## The Linux runtime beside Tokio, may, smol, Rayon, corosensei and Go (ARGS="--bench yield")
 	$(CARGO) run --release --locked --package mainspring-bench-runtime -- $(ARGS)

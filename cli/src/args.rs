@@ -17,6 +17,7 @@ Examples:
   mainspring run workloads/tour.toml                     the report, in the terminal
   mainspring run workloads/tour.toml --html tour.html    and the timeline, as a web page
   mainspring run workloads/tour.toml --record tour.msr   and the record of every decision
+  mainspring run workloads/tour.toml --on linux          the same file, on threads of this host
   mainspring run workloads/tour.toml --on qemu           the same file, on the kernel
   mainspring replay tour.msr                             make the same decisions again
   mainspring explain tour.msr --thread editor --at 12.5ms

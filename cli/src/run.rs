@@ -25,6 +25,10 @@ use std::path::{Path, PathBuf};
 pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     let workload = input::workload(&args.file).map_err(|error| Failure::Load(vec![error]))?;
     let mut files = Files::open(args)?;
+    if args.verify && args.on != Machine::Sim {
+        output
+            .note("note: --verify checks the simulator; a report of this machine is a replay of its record");
+    }
     let mut report = match args.on {
         Machine::Sim => simulate(args, &workload, files.record.as_mut(), output)?,
         Machine::Linux => {

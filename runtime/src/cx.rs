@@ -3,6 +3,7 @@
 //! Authority is explicit: nothing here is reachable without the `&Cx` that a task's closure is handed, and a `Cx` can
 //! neither be made, nor copied, nor sent to another task.
 
+use crate::audit;
 use crate::budget::{Budget, Component, Cost, Pool};
 use crate::caps::Caps;
 use crate::error::{BudgetError, RechargeError, TaskError};
@@ -485,6 +486,10 @@ impl Cx {
 
     /// Adds to the task's own budget, by its `CapBudget`, up to that capability's limit in all.
     pub fn recharge(&self, amount: Budget) -> Result<(), RechargeError> {
+        audit::noted(self, "CapBudget", "recharge", self.recharge_by_cap(amount))
+    }
+
+    fn recharge_by_cap(&self, amount: Budget) -> Result<(), RechargeError> {
         let cap = self.caps().budget().copied().ok_or(RechargeError::NotPermitted)?;
         let mut budget = self.task.budget();
         self.task.nursery().change_ext(&self.task, |ext| {

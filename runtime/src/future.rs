@@ -141,9 +141,8 @@ impl<'scope> Nursery<'scope, '_> {
         F: Future + Send + 'scope,
         F::Output: Send + 'scope,
     {
-        if self.children_caps().executor().is_none() {
-            return Err(SpawnError::NotPermitted);
-        }
+        let cap = self.children_caps().executor().copied().ok_or(SpawnError::NotPermitted);
+        self.audited("CapExecutor", "spawn_future", cap)?;
         self.builder().launch_future(FutureBody(future))
     }
 }

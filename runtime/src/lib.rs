@@ -21,6 +21,7 @@
 //!
 //! The guide is `docs/runtime.md`. Values that belong to a thread must not cross a yield point: the guide says which.
 
+mod audit;
 mod blocking;
 pub mod budget;
 pub mod caps;

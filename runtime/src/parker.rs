@@ -83,6 +83,12 @@ impl Parker {
         }
     }
 
+    /// As [`Parker::unpark`], by a task that is about to wait itself. Under the fair discipline by task, the other one goes
+    /// first on this worker, for the rest of this one's turn, if it may run here.
+    pub fn hand_over(&self, cx: &Cx) {
+        cx.task().worker().handing_over(|| self.unpark());
+    }
+
     /// Lets a task that parks here go on, or else the next that parks.
     pub fn unpark(&self) {
         self.permit.store(1, Ordering::SeqCst);

@@ -2,8 +2,8 @@
 //! each task is a thread of its worker's core, and what every core decided replays.
 
 use mainspring::{
-    Budget, Caps, Config, ConfigError, CpuId, CpuSet, Cx, LaneRecord, LaneSettings, Nanos, Policy, Profile,
-    Schedule, SpawnError, TaskError, ThreadError, Weight,
+    Budget, Caps, Config, ConfigError, CpuId, CpuSet, Cx, LaneRecord, LaneSettings, Nanos, Parker, Policy,
+    Profile, Schedule, SpawnError, TaskError, ThreadError, Weight,
 };
 use mainspring_sched::Cpu;
 use mainspring_sched::flight::{Outcome, Reader, read_record};
@@ -296,4 +296,75 @@ fn what_ends_badly_ends_on_its_lane_too() {
         assert_eq!(result.unwrap(), 7);
         replay(&runtime.close_record());
     }
+}
+
+#[test]
+fn a_task_hands_its_turn_to_the_one_it_wakes_wherever_that_slept() {
+    for workers in [1, 2, 3] {
+        let runtime = by_task(workers, 16 << 20).build().unwrap();
+        let (ping, pong) = (Parker::default(), Parker::default());
+        let only = |worker: usize| Some([CpuId::new(worker).unwrap()].into_iter().collect::<CpuSet>());
+        runtime
+            .run(|cx| {
+                cx.nursery(|n| {
+                    let (ping, pong) = (&ping, &pong);
+                    // One that may move to its partner, and one that may not.
+                    let fixed = Schedule { workers: only(workers - 1), ..Schedule::default() };
+                    n.builder()
+                        .schedule(fixed)
+                        .start(move |cx| {
+                            for _ in 0..500 {
+                                assert!(ping.park(cx, None));
+                                assert_eq!(cx.worker(), workers - 1);
+                                pong.hand_over(cx);
+                            }
+                        })
+                        .unwrap();
+                    n.start(move |cx| {
+                        for _ in 0..500 {
+                            ping.hand_over(cx);
+                            assert!(pong.park(cx, None));
+                        }
+                    })
+                    .unwrap();
+                })
+                .unwrap();
+            })
+            .unwrap();
+        replay(&runtime.close_record());
+    }
+}
+
+#[test]
+fn a_park_takes_one_unpark_that_may_come_before_it_or_not_at_all() {
+    let runtime = by_task(2, 0).build().unwrap();
+    let parker = Parker::default();
+    runtime
+        .run(|cx| {
+            parker.unpark();
+            parker.unpark();
+            assert!(parker.park(cx, None), "remembered");
+            assert!(!parker.park(cx, Some(std::time::Duration::from_millis(1))), "once");
+            // Several wait at one place: each unpark lets one of them go.
+            cx.nursery(|n| {
+                let waiting: Vec<_> = (0..3).map(|_| n.spawn(|cx| parker.park(cx, None)).unwrap()).collect();
+                while !waiting.iter().all(|one| one.is_finished()) {
+                    parker.unpark();
+                    cx.yield_now();
+                }
+                assert!(waiting.into_iter().all(|one| one.join(cx).unwrap()));
+            })
+            .unwrap();
+            while parker.park(cx, Some(std::time::Duration::ZERO)) {}
+            // A cancelled one leaves its place.
+            let ended = cx.nursery(|n| {
+                n.start(|cx| assert!(!parker.park(cx, None), "nobody unparks it")).unwrap();
+                cx.sleep(std::time::Duration::from_millis(1));
+                n.cancel();
+            });
+            assert!(matches!(ended.unwrap_err().error, TaskError::Cancelled));
+            parker.unpark();
+            assert!(parker.park(cx, None));
+        })
+        .unwrap();
 }

@@ -67,7 +67,9 @@ pub fn live(stage: &Stage<'_>, number: usize, cx: &Cx) {
     }
     // Nobody else will answer these.
     for call in std::mem::take(&mut player.serving) {
-        stage.answer(call.caller, call.number, Answer::Failure);
+        if stage.settle(call, Answer::Failure) {
+            stage.instances[call.caller].bell.unpark();
+        }
     }
     stage.end(number);
 }
@@ -97,8 +99,8 @@ impl Player<'_, '_> {
             }
             Step::Call(call) => self.call(cx, call.endpoint, call.timeout),
             Step::Recv { endpoint, timeout } => self.receive(cx, *endpoint, *timeout),
-            Step::Reply => self.answer(Answer::Reply),
-            Step::Throw => self.answer(Answer::Failure),
+            Step::Reply => self.answer(cx, Answer::Reply),
+            Step::Throw => self.answer(cx, Answer::Failure),
             Step::Spawn(table) => match self.stage.spawn(*table) {
                 Some(child) => self.spawned[*table] = Some(child),
                 None => self.stage.refuse(self.number),
@@ -221,7 +223,7 @@ impl Player<'_, '_> {
         let call = Call { caller: self.number, number: self.call };
         *self.me().answer.lock().expect("no panic while it is held") = Some((call.number, None));
         if let Some(receiver) = self.stage.endpoints[endpoint].send(call) {
-            self.stage.instances[receiver].bell.unpark();
+            self.stage.instances[receiver].bell.hand_over(cx);
         }
         let answer = || self.me().answer.lock().expect("no panic while it is held").and_then(|(_, how)| how);
         let answered = self.wait(cx, WaitReason::Call, timeout, || answer().is_some());
@@ -254,9 +256,11 @@ impl Player<'_, '_> {
         self.serving.extend(taken);
     }
 
-    fn answer(&mut self, how: Answer) {
-        if let Some(call) = self.serving.pop() {
-            self.stage.answer(call.caller, call.number, how);
+    fn answer(&mut self, cx: &Cx, how: Answer) {
+        if let Some(call) = self.serving.pop()
+            && self.stage.settle(call, how)
+        {
+            self.stage.instances[call.caller].bell.hand_over(cx);
         }
     }
 

@@ -3,7 +3,7 @@
 //! Conserved: an instance lives one life at a time. Its count of lives is odd from the moment when somebody decides to
 //! start it until it has ended, and whoever raises it to odd sees to it that it starts.
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Call, Endpoint};
 use super::player;
 use mainspring::{Budget, Nursery, Parker, Schedule, Snapshot, TaskState};
 use mainspring_abi::{Nanos, ProcessId};
@@ -269,16 +269,15 @@ impl<'w> Stage<'w> {
         }
     }
 
-    /// Ends a call, if its caller still waits for it.
-    pub fn answer(&self, caller: usize, number: u64, how: Answer) {
-        let this = &self.instances[caller];
-        let mut awaited = this.answer.lock().expect("no panic while it is held");
-        if let Some((waiting, answer @ None)) = &mut *awaited
-            && *waiting == number
-        {
-            *answer = Some(how);
-            drop(awaited);
-            this.bell.unpark();
+    /// Ends a call; whether its caller still waits for it, and has to be woken.
+    pub fn settle(&self, call: Call, how: Answer) -> bool {
+        let mut awaited = self.instances[call.caller].answer.lock().expect("no panic while it is held");
+        match &mut *awaited {
+            Some((number, answer @ None)) if *number == call.number => {
+                *answer = Some(how);
+                true
+            }
+            _ => false,
         }
     }
 

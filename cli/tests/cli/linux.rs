@@ -158,6 +158,7 @@ fn calls_are_answered_once_each_and_may_time_out_or_fail() {
         );
     }
     assert!(ended(&report, "shop"), "fifty were served");
+    assert!(number(&report["telemetry"]["handoffs"]) > 0, "a call hands the CPU over");
     assert_counts(&report, "hasty", &[("timeouts", 3), ("voluntary_blocks", 3)]);
     assert_counts(&report, "buyer", &[("failures", 5), ("timeouts", 0)]);
     assert_counts(&report, "bored", &[("timeouts", 2)]);

@@ -8,6 +8,7 @@ mod select;
 
 pub use select::Select;
 
+use crate::audit;
 use crate::budget::Component;
 use crate::cx::Cx;
 use crate::error::BudgetError;
@@ -136,6 +137,11 @@ pub fn model_pair<T>(capacity: Capacity) -> (Sender<T>, Receiver<T>) {
 impl Cx {
     /// Makes a channel, by the task's `CapChannel`.
     pub fn channel<T>(&self, capacity: Capacity) -> Result<(Sender<T>, Receiver<T>), ChannelError> {
+        audit::noted(self, "CapChannel", "channel", self.admit_channel(capacity))?;
+        Ok(pair(capacity))
+    }
+
+    fn admit_channel(&self, capacity: Capacity) -> Result<(), ChannelError> {
         let cap = self.caps().channel().copied().ok_or(ChannelError::NotPermitted)?;
         let asked = match capacity {
             Capacity::Rendezvous => Some(0),
@@ -152,8 +158,7 @@ impl Cx {
             }
             ext.channels += 1;
             Ok(())
-        })?;
-        Ok(pair(capacity))
+        })
     }
 }
 

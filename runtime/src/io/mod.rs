@@ -16,6 +16,7 @@ mod uring;
 
 pub use driver::IoDriver;
 
+use crate::audit;
 use crate::budget::Component;
 use crate::cx::Cx;
 use crate::task::WaitReason;
@@ -246,9 +247,8 @@ fn file_ring(cx: &Cx) -> io::Result<Option<&Uring>> {
         return Ok(None);
     }
     let Some(ring) = cx.rt().io.uring()? else { return Ok(None) };
-    if cx.caps().executor().is_none() {
-        return Err(refused(crate::blocking::BlockingError::NotPermitted));
-    }
+    let cap = cx.caps().executor().copied().ok_or(crate::blocking::BlockingError::NotPermitted);
+    audit::noted(cx, "CapExecutor", "file", cap).map_err(refused)?;
     charge(cx)?;
     Ok(Some(ring))
 }

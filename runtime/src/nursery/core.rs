@@ -11,6 +11,7 @@ use crate::caps::Caps;
 use crate::error::{RechargeError, TaskError};
 use crate::protocol::asymmetric;
 use crate::protocol::brood::Brood;
+use crate::protocol::roster::Roster;
 use crate::runtime::Inner;
 use crate::task::body::Ended;
 use crate::task::state::Event;
@@ -62,13 +63,11 @@ pub(crate) struct Shared {
     /// Tasks that wait for budget which may come from the pool or from their fork tree.
     hungry: Vec<TaskPtr>,
     error: Option<(u64, TaskError)>,
-    first: *const Task,
+    roster: Roster<Task>,
 }
 
 // SAFETY: `pool` is the owner's, the chain the registry's; the rest is immutable, atomic or behind the lock.
 unsafe impl Sync for NurseryCore {}
-// SAFETY: a list of tasks is not of a thread.
-unsafe impl Send for Shared {}
 
 impl NurseryCore {
     pub(crate) fn new(
@@ -97,7 +96,7 @@ impl NurseryCore {
                 returned: Pool::ZERO,
                 hungry: Vec::new(),
                 error: None,
-                first: null(),
+                roster: Roster::default(),
             }),
         }
     }
@@ -178,35 +177,15 @@ impl NurseryCore {
 
     /// A task enters the list of those that a cancellation must interrupt: before its first wait.
     pub(crate) fn enlist(&self, task: &Task) {
-        self.brood.with(|shared| {
-            task.prev.set(null());
-            task.next.set(shared.first);
-            if let Some(next) = TaskPtr::from_raw(shared.first) {
-                next.prev.set(task);
-            }
-            shared.first = task;
-            task.listed.store(true, Ordering::Relaxed);
-            if self.is_cancelled() {
-                task.cancel.store(true, Ordering::SeqCst);
-            }
-        });
-    }
-
-    fn delist(shared: &mut Shared, task: &Task) {
-        match TaskPtr::from_raw(task.prev.get()) {
-            Some(prev) => prev.next.set(task.next.get()),
-            None => shared.first = task.next.get(),
-        }
-        if let Some(next) = TaskPtr::from_raw(task.next.get()) {
-            next.prev.set(task.prev.get());
-        }
-        task.listed.store(false, Ordering::Relaxed);
+        // SAFETY: under the lock; a slot stays where it is, and the task leaves the list before its record is used again.
+        self.brood.with(|shared| unsafe { shared.roster.enlist(task, self.is_cancelled()) });
     }
 
     /// A task leaves the list, before its record can be used again.
     pub(crate) fn forget(&self, task: &Task) {
         if task.listed.load(Ordering::Relaxed) {
-            self.brood.with(|shared| Self::delist(shared, task));
+            // SAFETY: under the lock.
+            self.brood.with(|shared| unsafe { shared.roster.delist(task) });
         }
     }
 
@@ -263,15 +242,8 @@ impl NurseryCore {
         if !self.step(NurseryEvent::Cancel) {
             return;
         }
-        let listed = || {
-            std::iter::successors(TaskPtr::from_raw(shared.first), |task| TaskPtr::from_raw(task.next.get()))
-        };
-        // SeqCst: the flag before the state; a task commits to a wait and then looks at the flag.
-        listed().for_each(|task| task.cancel.store(true, Ordering::SeqCst));
-        if !shared.first.is_null() {
-            asymmetric::heavy();
-        }
-        listed().for_each(|task| task.wake(Event::Interrupt));
+        // SAFETY: the caller holds the lock.
+        unsafe { shared.roster.interrupt_all() };
     }
 
     /// The block has ended: no more spawns. Returns whether children are left.

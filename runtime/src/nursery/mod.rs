@@ -13,6 +13,7 @@ pub use self::core::Exhaustion;
 pub use handle::Handle;
 
 use self::core::NurseryCore;
+use crate::audit;
 use crate::budget::{Budget, Pool};
 use crate::caps::Caps;
 use crate::config::STACK_SIZES;
@@ -279,6 +280,19 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         }
     }
 
+    /// What the owner tried by a capability; a host has all authority, and no capability.
+    pub(crate) fn audited<T>(
+        &self,
+        capability: &'static str,
+        operation: &'static str,
+        result: Result<T, SpawnError>,
+    ) -> Result<T, SpawnError> {
+        match self.owner {
+            Some(owner) => audit::noted(&Cx::new(owner), capability, operation, result),
+            None => result,
+        }
+    }
+
     /// A spawn's own op, at a yield point of the spawner's.
     #[inline]
     fn pay_for_spawn(&self) {
@@ -335,6 +349,15 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
 
     /// Grants a child more budget by the authority of a supervisor: the owner's `CapBudget`, in the cluster profile.
     pub fn supervise<T>(
+        &self,
+        cx: &Cx,
+        child: &Handle<'scope, T>,
+        amount: Budget,
+    ) -> Result<(), RechargeError> {
+        audit::noted(cx, "CapBudget", "supervise", self.supervise_by_cap(cx, child, amount))
+    }
+
+    fn supervise_by_cap<T>(
         &self,
         cx: &Cx,
         child: &Handle<'scope, T>,
@@ -568,15 +591,21 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
             Cx::new(owner).probe_stack();
         }
         let (nursery, core) = (self.nursery, self.nursery.core);
-        let paid = self.admit().and_then(|(budget, price)| {
-            let thread = self.claim_thread()?;
-            core.carve(&price).map(|()| (budget, thread)).map_err(|unpayable| {
-                if let (Some(lanes), Some(thread)) = (&core.rt().lanes, thread) {
-                    lanes.release(thread);
-                }
-                SpawnError::Pool(unpayable)
+        let paid = self
+            .admit()
+            .or_else(|error| {
+                // A spawn that goes well is traced as such.
+                self.nursery.audited("CapSpawn", "spawn", Err(error))
             })
-        });
+            .and_then(|(budget, price)| {
+                let thread = self.claim_thread()?;
+                core.carve(&price).map(|()| (budget, thread)).map_err(|unpayable| {
+                    if let (Some(lanes), Some(thread)) = (&core.rt().lanes, thread) {
+                        lanes.release(thread);
+                    }
+                    SpawnError::Pool(unpayable)
+                })
+            });
         core.share_pool();
         let (budget, thread) = paid?;
         if let Some(size) = self.stack_size {

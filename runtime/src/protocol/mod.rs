@@ -9,6 +9,7 @@ pub mod join;
 pub mod keep;
 pub mod lanes;
 pub mod lock;
+pub mod roster;
 pub mod sleep;
 
 /// Atomics and yields: loom's under the model checker, the real ones otherwise.

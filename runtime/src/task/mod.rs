@@ -27,6 +27,8 @@ use crate::nursery::core::NurseryCore;
 use crate::protocol::bias::Home;
 use crate::protocol::join::JoinCell;
 use crate::protocol::keep::Keep;
+use crate::protocol::prim;
+use crate::protocol::roster::Member;
 use crate::runtime::Inner;
 use crate::stack::arena::Stack;
 use crate::worker::Worker;
@@ -73,7 +75,7 @@ pub(crate) struct Task {
     /// Ops beyond `fuel`.
     pub(crate) reserve: AtomicU32,
     pub(crate) state: StateCell,
-    pub(crate) cancel: AtomicBool,
+    pub(crate) cancel: prim::AtomicBool,
     /// A bit for each component that was used up.
     pub(crate) exhausted: AtomicU8,
     /// A bit for each component that was ever granted.
@@ -81,7 +83,7 @@ pub(crate) struct Task {
     /// Cancellation is not raised: the task cleans up.
     pub(crate) masked: AtomicBool,
     /// In its nursery's list.
-    pub(crate) listed: AtomicBool,
+    pub(crate) listed: prim::AtomicBool,
     /// A nursery that it has open has failed: what it does inside is over.
     pub(crate) scope_failed: AtomicBool,
     /// The saved context while it is not running; 0 before its first run.
@@ -234,6 +236,28 @@ impl WaitReason {
     }
 }
 
+impl Member for Task {
+    fn cancel_flag(&self) -> &prim::AtomicBool {
+        &self.cancel
+    }
+
+    fn listed(&self) -> &prim::AtomicBool {
+        &self.listed
+    }
+
+    fn prev(&self) -> &Cell<*const Self> {
+        &self.prev
+    }
+
+    fn next(&self) -> &Cell<*const Self> {
+        &self.next
+    }
+
+    fn interrupt_wait(&self) {
+        self.wake(Event::Interrupt);
+    }
+}
+
 impl Task {
     /// An unused slot.
     pub(crate) fn vacant() -> Self {
@@ -241,11 +265,11 @@ impl Task {
             fuel: AtomicU32::new(0),
             reserve: AtomicU32::new(0),
             state: StateCell::default(),
-            cancel: AtomicBool::new(false),
+            cancel: prim::AtomicBool::new(false),
             exhausted: AtomicU8::new(0),
             granted: AtomicU8::new(0),
             masked: AtomicBool::new(false),
-            listed: AtomicBool::new(false),
+            listed: prim::AtomicBool::new(false),
             scope_failed: AtomicBool::new(false),
             sp: Cell::new(0),
             worker: Cell::new(null()),

@@ -1,5 +1,6 @@
 //! What a worker does on its own stack: find work elsewhere, or sleep until there is some.
 
+use super::back_off::BackOff;
 use super::finish::Lost;
 use super::{Back, Worker, set_current};
 use crate::fork::task_of;
@@ -7,10 +8,7 @@ use crate::protocol::deque::Steal;
 use crate::protocol::sleep::Woke;
 use crate::task::TaskPtr;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-const BACK_OFF_FIRST: Duration = Duration::from_micros(1);
-const BACK_OFF_LAST: Duration = Duration::from_millis(1);
 /// Looks for work before the first sleep, about ten microseconds: to fall asleep and to be woken takes longer, and disturbs
 /// those who work.
 const LOOKS: u32 = 64;
@@ -67,7 +65,7 @@ impl Worker {
         }
         let rt = self.rt();
         let mut searching = rt.dormitory.search();
-        let mut back_off = BACK_OFF_FIRST;
+        let mut back_off = BackOff::new();
         loop {
             let next_timer = rt.tend_timers();
             let found = self.next_local().or_else(|| self.next_global()).or_else(|| self.steal_round());
@@ -78,14 +76,13 @@ impl Worker {
             if rt.dormitory.is_closed() {
                 return None;
             }
-            if back_off == BACK_OFF_FIRST && self.sees_work_soon() {
+            if back_off.is_fresh() && self.sees_work_soon() {
                 continue;
             }
             let keeper =
                 rt.timer_keeper.compare_exchange(usize::MAX, self.index, Ordering::SeqCst, Ordering::Relaxed);
             let timer = if keeper.is_ok() { rt.timers.time_left().or(next_timer) } else { None };
-            let doze = (back_off <= BACK_OFF_LAST).then_some(back_off);
-            let timeout = match (timer, doze) {
+            let timeout = match (timer, back_off.doze()) {
                 (Some(timer), Some(doze)) => Some(timer.min(doze)),
                 (timer, doze) => timer.or(doze),
             };
@@ -97,11 +94,11 @@ impl Worker {
             }
             searching = match woke {
                 Woke::ForWork(searching) => {
-                    back_off = BACK_OFF_FIRST;
+                    back_off = BackOff::new();
                     searching
                 }
                 Woke::TimedOut(searching) => {
-                    back_off = (back_off * 2).min(BACK_OFF_LAST * 2);
+                    back_off.in_vain();
                     searching
                 }
                 Woke::Closed => return None,

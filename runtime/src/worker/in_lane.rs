@@ -21,7 +21,21 @@ impl Worker {
 
     /// A task has become ready again.
     pub(super) fn wake_in_lane(&self, task: TaskPtr) {
-        self.rt().wake_in_lane(task, Some(self.index));
+        match self.lanes() {
+            Some(lanes) if self.hands_over.replace(false) => {
+                let thread = task.tenant.load(Ordering::Relaxed).into();
+                let tell = lanes.hand_off(thread, self.index, self.fair_now());
+                self.rt().ring(tell);
+            }
+            _ => self.rt().wake_in_lane(task, Some(self.index)),
+        }
+    }
+
+    /// Calls `wake`, and if that wakes a task here, the current one hands over to it.
+    pub(crate) fn handing_over(&self, wake: impl FnOnce()) {
+        self.hands_over.set(self.lanes.is_some());
+        wake();
+        self.hands_over.set(false);
     }
 
     /// The task that ran here has left its stack, and could go on.

@@ -7,6 +7,7 @@
 //! and to sleep.
 #![allow(unsafe_code)]
 
+mod back_off;
 pub(crate) mod fair;
 pub(crate) mod finish;
 pub(crate) mod hunt;
@@ -102,6 +103,8 @@ pub(crate) struct Worker {
     lanes: Option<*const Lanes>,
     /// The current task gives way because its turn is over, not because it wants to.
     preempted: Cell<bool>,
+    /// Whom the current task wakes next goes first here, when it stops.
+    hands_over: Cell<bool>,
     /// Ops that tasks have used here: the clock of the fair discipline in the deterministic mode.
     op_clock: Cell<u64>,
     ops_at_dispatch: Cell<u64>,
@@ -178,6 +181,7 @@ impl Worker {
             fair: rt.config.tenants.as_ref().map(|weights| RefCell::new(Fair::new(index, weights))),
             lanes: rt.lanes.as_ref().map(std::ptr::from_ref),
             preempted: Cell::new(false),
+            hands_over: Cell::new(false),
             op_clock: Cell::new(0),
             ops_at_dispatch: Cell::new(0),
             looks: Cell::new(0),

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::{SLOT_STREAK, Worker, finish};
+use crate::protocol::roster::may_stay_asleep;
 use crate::stack::arena::{self, Stack};
 use crate::stack::switch::{prepare, switch};
 use crate::task::state::{Committed, Event};
@@ -194,7 +195,7 @@ impl Worker {
                 self.wait_in_lane(task);
                 if task.state.commit_wait(event, &task.home, &self.seat) == Committed::Queue {
                     self.push_woken(task);
-                } else if (task.cancel.load(Ordering::SeqCst) || task.scope_failed.load(Ordering::SeqCst))
+                } else if (!may_stay_asleep(&*task) || task.scope_failed.load(Ordering::SeqCst))
                     && !task.masked.load(Ordering::Relaxed)
                 {
                     // The canceller may have looked before the task waited. Its nursery is not asked: if somebody woke

@@ -7,7 +7,9 @@ use super::log::Log;
 use crate::protocol::prim::{AtomicBool, AtomicIsize, AtomicUsize, Mutex, MutexGuard, Ordering};
 use mainspring_abi::{CpuId, Nanos, Weight};
 use mainspring_sched::flight::{EventRef, Outcome};
-use mainspring_sched::{Cpu, Decision, Dispatch, Entity, Offer, Refused, Seat, SeatError, Stop, Via, Woken};
+use mainspring_sched::{
+    Cpu, Decision, Dispatch, Entity, Handoff, Offer, Refused, Removed, Seat, SeatError, Stop, Via, Woken,
+};
 
 /// A scheduler core, the time of its last event, what it decided and nobody has carried out yet, and its record.
 pub(super) struct Core {
@@ -161,6 +163,14 @@ impl Core {
 
     pub(super) fn wake(&mut self, id: CpuId, now: Nanos, seat: Seat) -> Result<Woken, SeatError> {
         self.tap(id, now, EventRef::Wake(seat), |cpu, now| cpu.wake(now, seat), |result| result.into())
+    }
+
+    pub(super) fn hand_off(&mut self, id: CpuId, now: Nanos, seat: Seat) -> Result<Handoff, SeatError> {
+        self.tap(id, now, EventRef::HandOff(seat), |cpu, now| cpu.hand_off(now, seat), |result| result.into())
+    }
+
+    pub(super) fn remove(&mut self, id: CpuId, now: Nanos, seat: Seat) -> Result<Removed, SeatError> {
+        self.tap(id, now, EventRef::Remove(seat), |cpu, now| cpu.remove(now, seat), |result| result.into())
     }
 
     pub(super) fn give(&mut self, id: CpuId, now: Nanos, thief: CpuId) -> Option<Entity> {

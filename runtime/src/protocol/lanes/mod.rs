@@ -18,7 +18,8 @@ use lane::Lane;
 use log::Log;
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
 use mainspring_sched::{
-    Affinity, Config, Cpu, Entity, Offer, Seat, Spec, State, Stop, Via, WaitKind, choose_victim, probe_order,
+    Affinity, Config, Cpu, Entity, Handoff, Offer, Seat, Spec, State, Stop, Via, WaitKind, choose_victim,
+    probe_order,
 };
 use std::sync::Arc;
 
@@ -254,6 +255,29 @@ impl Lanes {
             }
         });
         woken.map_or(Tell(None), |(reschedule, affinity)| self.kick(home, reschedule, &affinity, here))
+    }
+
+    /// As [`Lanes::wake`], by the thread that runs on `here` and is about to stop: the other one goes first there, if it may.
+    pub fn hand_off(&self, thread: usize, here: usize, now: Nanos) -> Tell {
+        let home = self.threads[thread].lane.load(Ordering::Relaxed);
+        let seat = self.seat_of(thread);
+        if home == here {
+            let handed = self.lanes[here].with(|core, id| core.hand_off(id, now, seat));
+            return match handed.expect("a thread that waits is asleep on its lane") {
+                Handoff::Direct(_) => Tell(None),
+                Handoff::Queued(woken) => self.kick(here, woken.reschedule, &Affinity::Any, Some(here)),
+            };
+        }
+        let id = self.lanes[here].id;
+        let taken = self.lanes[home].with(|core, there| {
+            let movable = core.cpu.entity(seat).is_ok_and(|entity| entity.affinity().allows(id));
+            movable.then(|| (core.remove(there, now, seat), core.last()))
+        });
+        let Some((removed, left)) = taken else { return self.wake(thread, Some(here), now) };
+        let entity = removed.expect("a thread that waits is asleep on its lane").entity;
+        // It arrives after it has left: see `steal`.
+        self.seat(here, thread, entity, Via::HandOff, now.max(left) + Nanos::new(1));
+        Tell(None)
     }
 
     /// The thread that ran on `worker` has left its stack, as `stop` says.
