@@ -13,6 +13,7 @@ use mainspring::protocol::brood::Brood;
 use mainspring::protocol::deque::{Steal, deque};
 use mainspring::protocol::join::{Dropped, Finished, JoinCell, Waiting};
 use mainspring::protocol::keep::{Keep, LetGo};
+use mainspring::protocol::post::Post;
 use mainspring::protocol::sleep::{Dormitory, Woke};
 use mainspring::task::state::{Committed, Event, StateCell, Woken};
 use mainspring::{Capacity, Refusal};
@@ -536,5 +537,40 @@ fn wakers_keep_the_memory_of_their_runtime_until_the_last() {
         elsewhere.join().unwrap();
         // SAFETY: nobody else is left.
         memory.freed.with(|freed| assert!(unsafe { *freed }, "kept for ever"));
+    });
+}
+
+#[test]
+fn what_is_left_for_a_task_is_found_at_its_end_or_refused() {
+    model(|| {
+        let shared = Arc::new((
+            Post::new(),
+            AtomicBool::new(false),
+            loom::sync::Mutex::new(()),
+            loom::cell::UnsafeCell::new(0),
+        ));
+        let task = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (post, over, lock, left) = &*shared;
+                over.store(true, Ordering::Relaxed);
+                let _guard = post.is_announced().then(|| lock.lock().unwrap());
+                // SAFETY: under the lock, or alone; loom checks that.
+                left.with_mut(|left| std::mem::take(unsafe { &mut *left }))
+            })
+        };
+        let (post, over, lock, left) = &*shared;
+        post.announce();
+        let accepted = {
+            let _guard = lock.lock().unwrap();
+            let accepted = !over.load(Ordering::Relaxed);
+            if accepted {
+                // SAFETY: under the lock; loom checks that.
+                left.with_mut(|left| unsafe { *left += 5 });
+            }
+            accepted
+        };
+        let found = task.join().unwrap();
+        assert_eq!(found, if accepted { 5 } else { 0 }, "lost");
     });
 }

@@ -8,6 +8,7 @@ pub mod deque;
 pub mod join;
 pub mod keep;
 pub mod lock;
+pub mod post;
 pub mod sleep;
 
 /// Atomics and yields: loom's under the model checker, the real ones otherwise.
