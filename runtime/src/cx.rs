@@ -336,9 +336,7 @@ impl Cx {
     /// Overflows here if little is left of the stack, rather than inside of what follows.
     #[inline]
     pub(crate) fn probe_stack(&self) {
-        if let Some(stack) = self.task.stack() {
-            crate::stack::overflow::probe(stack);
-        }
+        self.task.probe_stack();
     }
 
     /// Charges an allocation of `size` bytes and one op, and checks after it.

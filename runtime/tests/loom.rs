@@ -14,6 +14,7 @@ use mainspring::protocol::deque::{Steal, deque};
 use mainspring::protocol::join::{Dropped, Finished, JoinCell, Waiting};
 use mainspring::protocol::keep::{Keep, LetGo};
 use mainspring::protocol::lanes::{LaneSettings, Lanes, Schedule, Stopped, Tell};
+use mainspring::protocol::post::Post;
 use mainspring::protocol::roster::{Member, Roster, interrupt, may_stay_asleep};
 use mainspring::protocol::sleep::{Dormitory, Woke};
 use mainspring::task::state::{Committed, Event, StateCell, Woken};
@@ -819,5 +820,40 @@ fn a_cancellation_of_one_child_and_of_all_reach_two_children() {
         waiting.join().unwrap();
         cancel(&nursery);
         assert!(children[1].cancel.load(Ordering::SeqCst), "it is still in the list");
+    });
+}
+
+#[test]
+fn what_is_left_for_a_task_is_found_at_its_end_or_refused() {
+    model(|| {
+        let shared = Arc::new((
+            Post::new(),
+            AtomicBool::new(false),
+            loom::sync::Mutex::new(()),
+            loom::cell::UnsafeCell::new(0),
+        ));
+        let task = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (post, over, lock, left) = &*shared;
+                over.store(true, Ordering::Relaxed);
+                let _guard = post.is_announced().then(|| lock.lock().unwrap());
+                // SAFETY: under the lock, or alone; loom checks that.
+                left.with_mut(|left| std::mem::take(unsafe { &mut *left }))
+            })
+        };
+        let (post, over, lock, left) = &*shared;
+        post.announce();
+        let accepted = {
+            let _guard = lock.lock().unwrap();
+            let accepted = !over.load(Ordering::Relaxed);
+            if accepted {
+                // SAFETY: under the lock; loom checks that.
+                left.with_mut(|left| unsafe { *left += 5 });
+            }
+            accepted
+        };
+        let found = task.join().unwrap();
+        assert_eq!(found, if accepted { 5 } else { 0 }, "lost");
     });
 }

@@ -268,6 +268,7 @@ impl NurseryCore {
 
     /// Puts budget into a child's mail and makes it Ready if it waits for that. The pool was paid by the caller.
     pub(crate) fn mail(&self, task: &Task, amount: &Budget) -> Result<(), RechargeError> {
+        task.post.announce();
         self.change_ext(task, |ext| {
             if task.state.get().is_final() {
                 return Err(RechargeError::Finished);

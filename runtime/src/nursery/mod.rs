@@ -213,7 +213,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     #[inline(always)]
     fn admit_default(&self) -> Option<Budget> {
         let core = self.core;
-        Cx::new(self.owner?).probe_stack();
+        self.owner?.probe_stack();
         let cap = core.caps.spawn()?;
         let may = core.state() == NurseryState::Open
             && core.live() < cap.task_limit().into()
@@ -296,12 +296,22 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     /// A spawn's own op, at a yield point of the spawner's.
     #[inline]
     fn pay_for_spawn(&self) {
-        if let Some(owner) = self.owner {
-            let cx = Cx::new(owner);
-            cx.check();
-            if owner.worker().has_backlog() {
-                cx.yield_now();
-            }
+        let Some(owner) = self.owner else { return };
+        let fuel = owner.fuel.load(Ordering::Relaxed);
+        if fuel == 0 || owner.worker().has_backlog() {
+            self.pay_and_give_way(owner);
+        } else {
+            owner.fuel.store(fuel - 1, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pay_and_give_way(&self, owner: TaskPtr) {
+        let cx = Cx::new(owner);
+        cx.check();
+        if owner.worker().has_backlog() {
+            cx.yield_now();
         }
     }
 
@@ -588,7 +598,7 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
     /// Pays for a task, makes it, and queues it. `fill` puts a body with a result of type `T` into its empty slot.
     fn publish(mut self, has_handle: bool, fill: impl FnOnce(&Task)) -> Result<TaskPtr, SpawnError> {
         if let Some(owner) = self.nursery.owner {
-            Cx::new(owner).probe_stack();
+            owner.probe_stack();
         }
         let (nursery, core) = (self.nursery, self.nursery.core);
         let paid = self

@@ -9,6 +9,7 @@ pub mod join;
 pub mod keep;
 pub mod lanes;
 pub mod lock;
+pub mod post;
 pub mod roster;
 pub mod sleep;
 

@@ -5,11 +5,11 @@
 //! | field | who |
 //! | --- | --- |
 //! | budget fields | written by the holder (the worker that runs it); anybody may read |
-//! | `state`, `home`, `join` | by their protocols |
+//! | `state`, `home`, `join`, `post` | by their protocols |
 //! | `cancel` | set by anybody, once |
 //! | `scope_failed` | set under the lock of a nursery that the task has open; cleared by the holder |
 //! | `sp`, `worker`, `stack`, `body` | the holder |
-//! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth and by the holder at its end |
+//! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth, and by the holder at its end unless `post` says otherwise |
 //! | `link` | the free list |
 //! | `forks`, `job` | the holder |
 //! | `wakers`, `kept` | by their protocol; they are of the slot and outlive its task |
@@ -27,6 +27,7 @@ use crate::nursery::core::NurseryCore;
 use crate::protocol::bias::Home;
 use crate::protocol::join::JoinCell;
 use crate::protocol::keep::Keep;
+use crate::protocol::post::Post;
 use crate::protocol::prim;
 use crate::protocol::roster::Member;
 use crate::runtime::Inner;
@@ -116,6 +117,7 @@ pub(crate) struct Task {
     /// If it was made for a job, that: it reports there and to no nursery.
     pub(crate) job: Cell<*const Job>,
     pub(crate) wait_reason: AtomicU8,
+    pub(crate) post: Post,
     /// Whose share it uses, under the fair discipline by tenant; which thread it is, under that by task.
     pub(crate) tenant: AtomicU16,
     /// The wakers of the slot, of this task or of earlier ones that were futures.
@@ -293,6 +295,7 @@ impl Task {
             forks: Cell::new(null()),
             job: Cell::new(null()),
             wait_reason: AtomicU8::new(0),
+            post: Post::new(),
             tenant: AtomicU16::new(0),
             wakers: Keep::new(),
             kept: AtomicPtr::new(null_mut()),
@@ -306,6 +309,7 @@ impl Task {
     pub(crate) fn born(&self, id: u64, nursery: *const NurseryCore, budget: Budget, has_handle: bool) {
         // SAFETY: the caller alone holds the slot.
         unsafe { *self.ext.get() = None };
+        self.post.reset();
         self.set_budget(budget, SLICE);
         self.state.reset();
         self.cancel.store(false, Ordering::Relaxed);
@@ -475,6 +479,14 @@ impl Task {
     pub(crate) fn stack(&self) -> Option<Stack> {
         // SAFETY: the address of the stack that this task holds.
         unsafe { Stack::from_address(self.stack.load(Ordering::Relaxed)) }
+    }
+
+    /// Overflows here if little is left of the stack, rather than inside of what follows. The task itself only.
+    #[inline(always)]
+    pub(crate) fn probe_stack(&self) {
+        if let Some(stack) = self.stack() {
+            crate::stack::overflow::probe(stack);
+        }
     }
 
     pub(crate) fn is_started(&self) -> bool {

@@ -51,11 +51,11 @@ fn end(task: TaskPtr, ended: Ended) {
     report(task, ended, Some(worker));
 }
 
-/// Whether nobody but its handle and its nursery's pool has to do with its end.
+/// Whether nobody but its handle and its nursery's pool has to do with the end of a task that is over.
 #[inline(always)]
 fn is_ordinary(task: TaskPtr) -> bool {
-    // SAFETY: its holder, at its end: what others left in the rare fields is there by now, and a look is no change.
-    let has_ext = || unsafe { (*task.ext.get()).is_some() };
+    // SAFETY: nobody outside touches the rare fields, so they are the holder's.
+    let has_ext = || task.post.is_announced() || unsafe { (*task.ext.get()).is_some() };
     task.job.get().is_null() && !task.listed.load(Ordering::Relaxed) && !has_ext()
 }
 
@@ -100,8 +100,10 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
         return fork::report(task, task.job.get(), error, |task| free_slot(task, rt));
     }
     let mut left = Pool::from(task.budget());
-    // SAFETY: off the list and over: nobody else reaches the rare fields.
-    if let Some(ext) = unsafe { (*task.ext.get()).take() } {
+    // SAFETY: over, so that whoever left something does not come again; under the lock, or nobody outside did.
+    let take = || unsafe { (*task.ext.get()).take() };
+    let ext = if task.post.is_announced() { core.brood.with(|_| take()) } else { take() };
+    if let Some(ext) = ext {
         left.put(&ext.mail.into());
         if let Some(estate) = ext.estate {
             left.put(&estate);

@@ -126,11 +126,14 @@ impl Worker {
     fn take_woken(&self) -> Option<TaskPtr> {
         let (until_look, streak) = (self.until_look.get(), self.slot_streak.get() + 1);
         let next = self.slot.get().filter(|next| next.is_started())?;
-        if !self.is_plain || until_look == 0 || self.run_began_ns.get() != 0 || streak >= SLOT_STREAK {
+        if !self.is_plain || until_look == 0 || self.run_began_ns.get() != 0 {
+            return None;
+        }
+        if streak >= SLOT_STREAK && (self.has_spawned() || !self.line.is_empty()) {
             return None;
         }
         self.until_look.set(until_look - 1);
-        self.slot_streak.set(streak);
+        self.slot_streak.set(streak % SLOT_STREAK);
         self.slot.set(None);
         self.dispatch(next);
         Some(next)
