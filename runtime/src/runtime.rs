@@ -12,7 +12,7 @@ use crate::histogram::Histogram;
 use crate::io::driver::Driver;
 use crate::nursery::core::NurseryCore;
 use crate::nursery::{Nursery, NurseryError, NurseryOptions, host_nursery};
-use crate::protocol::deque::{Stealer, deque};
+use crate::protocol::deque::{Stealer, deques};
 use crate::protocol::sleep::Dormitory;
 use crate::snapshot::Registry;
 use crate::stack::arena::{Arena, GuardKind};
@@ -283,7 +283,7 @@ impl Runtime {
         let stack_size = config.stack_size.next_multiple_of(crate::stack::arena::PAGE);
         let arena = Arena::new(stack_size, config.max_stacks).map_err(ConfigError::Stacks)?;
         let (owners, shares): (Vec<_>, Vec<_>) =
-            (0..workers).map(|_| deque()).map(|(owner, stealer)| (owner, Share::new(stealer))).unzip();
+            deques(workers).into_iter().map(|(owner, stealer)| (owner, Share::new(stealer))).unzip();
         let virtual_run = config.deterministic.then(|| virtual_workers::Shared::new(config.seed));
         let inner = Arc::new_cyclic(|me| Inner {
             me: me.clone(),

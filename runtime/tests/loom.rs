@@ -8,7 +8,7 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use mainspring::channel::model_pair;
 use mainspring::protocol::brood::Brood;
-use mainspring::protocol::deque::{Steal, deque};
+use mainspring::protocol::deque::{Steal, deques};
 use mainspring::protocol::join::{Dropped, Finished, JoinCell, Waiting};
 use mainspring::protocol::sleep::{Dormitory, Woke};
 use mainspring::task::state::{Committed, Event, StateCell, Woken};
@@ -25,15 +25,18 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
 #[test]
 fn each_word_of_a_deque_is_taken_once() {
     model(|| {
-        let (owner, stealer) = deque();
+        let mut ends = deques(2).into_iter();
+        let ((owner, stealer), (thief, _)) = (ends.next().unwrap(), ends.next().unwrap());
         let taken = Arc::new(AtomicUsize::new(0));
         let thief = {
             let taken = taken.clone();
             thread::spawn(move || {
                 for _ in 0..2 {
-                    if let Steal::Taken(word) = stealer.steal() {
+                    if let Steal::Taken(word) = stealer.steal(&thief) {
                         assert_eq!(taken.fetch_or(word, Ordering::Relaxed) & word, 0, "taken twice");
                     }
+                    // The next attempt must announce itself anew.
+                    thief.withdraw();
                 }
             })
         };

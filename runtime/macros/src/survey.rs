@@ -6,8 +6,26 @@ use syn::{Block, Expr, ExprForLoop, ExprLit, Ident, Item, Lit, Macro, RangeLimit
 
 /// Macros that expand to nothing that leaves a loop or a function, but for what is in their arguments.
 const WELL_KNOWN: &[&str] = &[
-    "assert", "assert_eq", "assert_ne", "dbg", "debug_assert", "debug_assert_eq", "debug_assert_ne", "eprint", "eprintln",
-    "format", "matches", "panic", "print", "println", "todo", "unimplemented", "unreachable", "vec", "write", "writeln",
+    "assert",
+    "assert_eq",
+    "assert_ne",
+    "dbg",
+    "debug_assert",
+    "debug_assert_eq",
+    "debug_assert_ne",
+    "eprint",
+    "eprintln",
+    "format",
+    "matches",
+    "panic",
+    "print",
+    "println",
+    "todo",
+    "unimplemented",
+    "unreachable",
+    "vec",
+    "write",
+    "writeln",
 ];
 
 /// What a block has, apart from closures and items in it, which are functions of their own.
@@ -62,7 +80,8 @@ impl Surveyor<'_> {
                 TokenTree::Punct(sign) => self.found.opaque |= sign.as_char() == '?',
                 TokenTree::Ident(word) => {
                     self.found.context |= word == *self.context;
-                    self.found.opaque |= ["return", "break", "continue", "for", "while", "loop"].iter().any(|&w| word == w);
+                    self.found.opaque |=
+                        ["return", "break", "continue", "for", "while", "loop"].iter().any(|&w| word == w);
                 }
                 TokenTree::Literal(_) => {}
             }
