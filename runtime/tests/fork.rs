@@ -60,7 +60,7 @@ fn a_tree_has_exactly_the_budget_of_the_task_that_forks() {
                 let options = NurseryOptions::new().on_exhausted(Exhaustion::Fail);
                 let budget = Budget { ops, ..Budget::ZERO };
                 cx.nursery_with(options, |n| {
-                    drop(n.builder().budget(budget).spawn(|cx| fib(cx, 16)).unwrap())
+                    drop(n.builder().budget(budget).spawn(|cx| fib(cx, 16)).unwrap());
                 })
             });
             match ended.unwrap() {
