@@ -13,7 +13,7 @@ use crate::io::driver::Driver;
 use crate::nursery::core::NurseryCore;
 use crate::nursery::{Nursery, NurseryError, NurseryOptions, host_nursery};
 use crate::protocol::bias::Seat;
-use crate::protocol::deque::{Stealer, deque};
+use crate::protocol::deque::{Stealer, deques};
 use crate::protocol::lanes::{LaneRecord, Lanes};
 use crate::protocol::sleep::Dormitory;
 use crate::snapshot::Registry;
@@ -295,11 +295,9 @@ impl Runtime {
         let arena = Arena::new(stack_size, config.max_stacks).map_err(ConfigError::Stacks)?;
         // Virtual workers are one thread.
         let only = config.deterministic.then(Arc::<Seat>::default);
-        let (owners, shares): (Vec<_>, Vec<_>) = (0..workers)
-            .map(|_| {
-                let (owner, stealer) = deque();
-                (owner, Share::new(stealer, only.clone().unwrap_or_default()))
-            })
+        let (owners, shares): (Vec<_>, Vec<_>) = deques(workers)
+            .into_iter()
+            .map(|(owner, stealer)| (owner, Share::new(stealer, only.clone().unwrap_or_default())))
             .unzip();
         let io = Driver::new(config.io).map_err(ConfigError::IoUring)?;
         let lanes = config

@@ -10,7 +10,7 @@ use mainspring::channel::model_pair;
 use mainspring::protocol::asymmetric;
 use mainspring::protocol::bias::{BiasedLock, Home, Seat};
 use mainspring::protocol::brood::Brood;
-use mainspring::protocol::deque::{Steal, deque};
+use mainspring::protocol::deque::{Steal, deques};
 use mainspring::protocol::join::{Dropped, Finished, JoinCell, Waiting};
 use mainspring::protocol::keep::{Keep, LetGo};
 use mainspring::protocol::lanes::{LaneSettings, Lanes, Schedule, Stopped, Tell};
@@ -24,8 +24,6 @@ use mainspring::{Capacity, Nanos, Refusal};
 fn model(f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
-    // Who waits for somebody to step out looks again and again.
-    builder.max_branches = 50_000;
     builder.check(f);
 }
 
@@ -33,15 +31,18 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
 #[test]
 fn each_word_of_a_deque_is_taken_once() {
     model(|| {
-        let (owner, stealer) = deque();
+        let mut ends = deques(2).into_iter();
+        let ((owner, stealer), (thief, _)) = (ends.next().unwrap(), ends.next().unwrap());
         let taken = Arc::new(AtomicUsize::new(0));
         let thief = {
             let taken = taken.clone();
             thread::spawn(move || {
                 for _ in 0..2 {
-                    if let Steal::Taken(word) = stealer.steal() {
+                    if let Steal::Taken(word) = stealer.steal(&thief) {
                         assert_eq!(taken.fetch_or(word, Ordering::Relaxed) & word, 0, "taken twice");
                     }
+                    // The next attempt must announce itself anew.
+                    thief.withdraw();
                 }
             })
         };
@@ -67,17 +68,20 @@ fn each_word_of_a_deque_is_taken_once() {
 #[test]
 fn words_that_are_taken_together_are_not_stolen() {
     model(|| {
-        let (owner, stealer) = deque();
+        let mut ends = deques(2).into_iter();
+        let ((owner, stealer), (thief, _)) = (ends.next().unwrap(), ends.next().unwrap());
         owner.push(1);
         owner.push(2);
         owner.push(4);
         let thief = thread::spawn(move || {
             let mut stolen = 0;
             for _ in 0..2 {
-                if let Steal::Taken(word) = stealer.steal() {
+                if let Steal::Taken(word) = stealer.steal(&thief) {
                     assert_eq!(stolen & word, 0, "taken twice");
                     stolen |= word;
                 }
+                // The next attempt must announce itself anew.
+                thief.withdraw();
             }
             stolen
         });

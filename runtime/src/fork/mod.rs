@@ -126,10 +126,15 @@ struct Stolen(*const Job);
 // SAFETY: a job is made of closures and results that are `Send`, and its frame waits for it.
 unsafe impl Send for Stolen {}
 
+/// Whether a word of a deque is a job.
+pub(crate) fn is_job(word: usize) -> bool {
+    word & TAG != 0
+}
+
 /// The task behind a word of a deque; a job that was stolen becomes one.
 #[inline]
 pub(crate) fn task_of(word: usize, worker: &Worker) -> TaskPtr {
-    if word & TAG == 0 { TaskPtr::from_word(word) } else { adopt((word & !TAG) as *const Job, worker) }
+    if is_job(word) { adopt((word & !TAG) as *const Job, worker) } else { TaskPtr::from_word(word) }
 }
 
 #[cold]

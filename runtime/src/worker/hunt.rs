@@ -3,7 +3,7 @@
 use super::back_off::BackOff;
 use super::finish::Lost;
 use super::{Back, Worker, set_current};
-use crate::fork::task_of;
+use crate::fork::{is_job, task_of};
 use crate::protocol::deque::Steal;
 use crate::protocol::sleep::Woke;
 use crate::task::TaskPtr;
@@ -87,6 +87,7 @@ impl Worker {
                 (timer, doze) => timer.or(doze),
             };
             self.set_idle(true);
+            self.deque.withdraw();
             let woke = rt.dormitory.sleep(self.index, searching, timeout, || self.sees_work());
             self.set_idle(false);
             if keeper.is_ok() {
@@ -131,12 +132,15 @@ impl Worker {
         for _ in 0..victims.attempts() {
             let victim = victims.next(|worker| rt.shares[worker].stealer.len());
             let stealer = &rt.shares[victim].stealer;
-            match stealer.steal() {
+            match stealer.steal(&self.deque) {
                 Steal::Taken(word) => {
                     share.stolen(1);
                     share.steal_latency.record(rt.timers.now_ns().saturating_sub(began_ns));
                     rt.on_steal(self.index, victim);
-                    self.take_more(stealer);
+                    // The oldest half of a fork tree is most of it; the others are better where they were made.
+                    if !is_job(word) {
+                        self.take_more(stealer);
+                    }
                     let task = task_of(word, self);
                     if self.is_runnable(task) {
                         return Some(task);
@@ -156,7 +160,7 @@ impl Worker {
             return;
         }
         for _ in 0..(stealer.len() / 2).min(STEAL_BATCH) {
-            match stealer.steal() {
+            match stealer.steal(&self.deque) {
                 Steal::Taken(word) => {
                     self.rt().shares[self.index].stolen(1);
                     self.deque.push(word);
