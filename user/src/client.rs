@@ -47,6 +47,7 @@ impl Client {
     }
 
     /// Puts a request into the ring. The kernel sees it at the next entry.
+    #[inline(always)]
     pub fn submit(&mut self, mut request: CapSqeV2) -> Result<Ticket, CapError> {
         let ticket = self.next;
         self.next += 1;
@@ -62,6 +63,7 @@ impl Client {
     }
 
     /// The completion of `ticket`, if it has come.
+    #[inline(always)]
     pub fn take(&mut self, ticket: Ticket) -> Result<Option<CapCqe>, CapError> {
         if let Some(at) = self.stash.iter().position(|cqe| cqe.user_data == ticket.0) {
             return Ok(Some(self.stash.swap_remove(at)));
@@ -71,6 +73,7 @@ impl Client {
         found
     }
 
+    #[inline(always)]
     fn search(&mut self, ticket: Ticket) -> Result<Option<CapCqe>, CapError> {
         loop {
             match self.reaper.reap() {

@@ -75,6 +75,7 @@ pub fn data() -> &'static [u8] {
 /// # Panics
 ///
 /// If `work` asks for it again.
+#[inline(always)]
 pub fn with_client<T>(work: impl FnOnce(&mut Client) -> T) -> T {
     let block: *mut Block;
     // SAFETY: FS points to this thread's block from before its first safe code on; its first word is its address.

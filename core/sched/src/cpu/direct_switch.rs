@@ -79,12 +79,15 @@ impl Cpu {
     /// context, there is a slice to hand on, and who takes over owes nothing, so it may have all of that slice.
     #[inline(always)]
     fn may_switch(&self, now: Nanos, next: Seat) -> Option<u32> {
-        let plain = self.contexts == 0 && self.band == Band::Fair && self.direct.is_none();
+        if self.contexts != 0 || self.direct.is_some() || self.slice_end <= now || self.band != Band::Fair {
+            return None;
+        }
         let to = self.occupant(next).ok()?;
-        let ready = matches!(to.state, State::Asleep(_))
-            && matches!(to.entity.authority, Authority::BestEffort)
-            && to.entity.used.is_zero();
-        let may = plain && ready && self.slice_end > now && !self.fair.is_debtor(next.slot);
-        self.current.filter(|_| may)
+        let ready =
+            matches!(to.state, State::Asleep(_)) && matches!(to.entity.authority, Authority::BestEffort);
+        if !ready || !to.entity.used.is_zero() || self.fair.is_debtor(next.slot) {
+            return None;
+        }
+        self.current
     }
 }
