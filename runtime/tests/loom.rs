@@ -314,7 +314,7 @@ impl OneStack {
 /// A worker's turn: takes what its lane has, or what another's can give, runs it on its stack, and says that it has
 /// stopped once the stack is left. The first turn of each thread ends in a yield, the second one ends it.
 fn take_turn(lanes: &Lanes, worker: usize, stacks: &[OneStack], now: u64) -> bool {
-    let Some(next) = lanes.next(worker, Nanos::new(now)) else { return false };
+    let Some(next) = lanes.next(worker, true, Nanos::new(now)) else { return false };
     let turns = stacks[next.word - 1].run();
     if turns == 1 {
         lanes.stop(worker, Stopped::Yielded, Nanos::new(now + 1));
@@ -366,14 +366,14 @@ fn a_thread_that_only_a_sleeping_worker_may_run_is_never_slept_over() {
             thread::spawn(move || {
                 let mut searching = dormitory.search();
                 loop {
-                    if let Some(next) = lanes.next(1, Nanos::new(5)) {
+                    if let Some(next) = lanes.next(1, true, Nanos::new(5)) {
                         assert_eq!(next.word, 7);
                         lanes.end(1, Nanos::new(6));
                         dormitory.found(searching);
                         return;
                     }
                     lanes.set_idle(1, true);
-                    let woke = dormitory.sleep(1, searching, None, || lanes.has_work_for(1));
+                    let woke = dormitory.sleep(1, searching, None, || lanes.has_work_for(1, true));
                     lanes.set_idle(1, false);
                     searching = match woke {
                         Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
@@ -400,7 +400,7 @@ fn a_wake_finds_a_thread_asleep_on_its_lane_however_early_it_comes() {
     model(|| {
         let shared = Arc::new((small_lanes(1, 1), StateCell::default(), AtomicBool::new(false)));
         let _ = admit(&shared.0, 7, &Schedule::default(), None);
-        assert!(shared.0.next(0, Nanos::new(1)).is_some());
+        assert!(shared.0.next(0, true, Nanos::new(1)).is_some());
         shared.1.dispatch_for_model();
         let waker = {
             let shared = shared.clone();
@@ -417,16 +417,16 @@ fn a_wake_finds_a_thread_asleep_on_its_lane_however_early_it_comes() {
             if shared.1.commit_wait(Event::Block) == Committed::Queue {
                 let _ = shared.0.wake(0, Some(0), Nanos::new(4));
             }
-            let mut next = shared.0.next(0, Nanos::new(5));
+            let mut next = shared.0.next(0, true, Nanos::new(5));
             while next.is_none() {
                 thread::yield_now();
-                next = shared.0.next(0, Nanos::new(5));
+                next = shared.0.next(0, true, Nanos::new(5));
             }
             shared.1.dispatch_for_model();
         }
         waker.join().unwrap();
         shared.0.end(0, Nanos::new(9));
-        assert!(shared.0.next(0, Nanos::new(10)).is_none(), "queued once");
+        assert!(shared.0.next(0, true, Nanos::new(10)).is_none(), "queued once");
     });
 }
 

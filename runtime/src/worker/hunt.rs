@@ -163,7 +163,7 @@ impl Worker {
     /// The last look before sleep.
     fn sees_work(&self) -> bool {
         let rt = self.rt();
-        self.lanes().is_some_and(|lanes| lanes.has_work_for(self.index))
+        self.lanes().is_some_and(|lanes| lanes.has_work_for(self.index, self.my_share().may_steal()))
             || !rt.global.is_empty()
             || rt.shares.iter().any(|share| !share.stealer.is_empty())
             || rt.timers.is_due()
