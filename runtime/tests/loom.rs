@@ -14,7 +14,7 @@ use mainspring::protocol::lanes::{LaneSettings, Lanes, Schedule, Stopped, Tell};
 use mainspring::protocol::roster::{Member, Roster, interrupt, may_stay_asleep};
 use mainspring::protocol::sleep::{Dormitory, Woke};
 use mainspring::task::state::{Committed, Event, StateCell, Woken};
-use mainspring::{Capacity, Nanos, Refusal};
+use mainspring::{Capacity, Nanos, Parker, Refusal};
 
 /// Every interleaving with at most three preemptions, in which all known bugs of such protocols show.
 fn model(f: impl Fn() + Sync + Send + 'static) {
@@ -545,5 +545,38 @@ fn a_cancellation_of_one_child_and_of_all_reach_two_children() {
         waiting.join().unwrap();
         cancel(&nursery);
         assert!(children[1].cancel.load(Ordering::SeqCst), "it is still in the list");
+    });
+}
+
+#[test]
+fn an_unpark_is_never_slept_over() {
+    model(|| {
+        let parker = Arc::new(Parker::default());
+        let unparking = {
+            let parker = parker.clone();
+            thread::spawn(move || parker.unpark())
+        };
+        // A thread that slept over it would be a deadlock, which loom reports.
+        assert!(parker.park_blocking(None));
+        unparking.join().unwrap();
+    });
+}
+
+#[test]
+fn each_of_two_unparks_is_taken_when_the_second_comes_after_the_first_was() {
+    model(|| {
+        let parkers = Arc::new((Parker::default(), Parker::default()));
+        let other = {
+            let parkers = parkers.clone();
+            thread::spawn(move || {
+                assert!(parkers.0.park_blocking(None));
+                parkers.1.unpark();
+                assert!(parkers.0.park_blocking(None));
+            })
+        };
+        parkers.0.unpark();
+        assert!(parkers.1.park_blocking(None));
+        parkers.0.unpark();
+        other.join().unwrap();
     });
 }
