@@ -33,7 +33,7 @@ pub fn system_call(number: u64, arguments: [u64; 3]) {
         }
         _ => refuse(thread, CapError::InvalidRequest),
     }
-    leave(here);
+    dispatch::leave(here);
 }
 
 /// An interrupt or a fault.
@@ -58,22 +58,22 @@ pub fn trap(trap: Trap) {
             let code = kernel::KILLED - i64::from(vector);
             dispatch::end_process(process, code);
             dispatch::exit_thread(thread, code);
-            return leave(here);
+            return dispatch::leave(here);
         }
     }
     if dispatch::decision_wanted(here) {
         dispatch::stop(thread, Stop::Preempted);
     }
-    leave(here);
+    dispatch::leave(here);
 }
 
 /// The running thread's own share of a timer interrupt: what it waits for and has not asked about, and a bounded piece
 /// of its ring.
 fn tick(thread: &'static Thread) {
     let mut turn = method::Turn::default();
-    if method::drain(thread, SqOwner::Timer, TIMER_REQUESTS, &mut turn).is_ok()
-        && let Some(target) = turn.target
-    {
+    // A ring that cannot be read is its owner's business, who learns of it at its next entry.
+    let _ = method::drain(thread, SqOwner::Timer, TIMER_REQUESTS, &mut turn);
+    if let Some(target) = turn.target {
         wakeup::wake(target);
     }
     drop(dispatch::settled(thread));
@@ -129,13 +129,4 @@ fn wait(
         }
         refuse(thread, code);
     }
-}
-
-/// The last thing before user mode: nobody who was told to end goes on, and the timer is set.
-fn leave(here: &'static Lane) {
-    while current(here).is_killed() {
-        dispatch::exit_thread(current(here), kernel::KILLED);
-    }
-    dispatch::drain_flushes(here);
-    dispatch::arm(here);
 }

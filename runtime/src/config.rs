@@ -46,7 +46,16 @@ impl Default for Config {
     }
 }
 
+/// Ops that a task runs on at most before it looks up.
+pub(crate) const SLICE: u32 = 1024;
+
 impl Config {
+    /// Ops that a task runs on before it looks up: at cancellation, timers, other tasks. An interval of its checks, and not
+    /// too many.
+    pub(crate) fn slice_ops(&self) -> u32 {
+        self.yield_interval.min(SLICE)
+    }
+
     /// The defaults of a profile: one worker per core, its capabilities, and an ample pool for root tasks.
     pub fn new(profile: Profile) -> Self {
         Self {

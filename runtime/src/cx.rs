@@ -7,15 +7,21 @@ use crate::audit;
 use crate::budget::{Budget, Component, Cost, Pool};
 use crate::caps::Caps;
 use crate::error::{BudgetError, RechargeError, TaskError};
+use crate::fork::Purse;
 use crate::nursery::core::Exhaustion;
 use crate::nursery::{Nursery, NurseryError, NurseryOptions, task_nursery};
 use crate::runtime::Inner;
 use crate::task::body::StopUnwind;
-use crate::task::{SLICE, Task, TaskPtr, WaitReason};
+use crate::task::{Task, TaskPtr, WaitReason};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
+
+/// A system call counts as so many ops towards the next look at timers and the end of the quantum.
+const SYSCALL_LOOK: u32 = 128;
+/// So many bytes of an allocation count as an op towards the same: whoever allocates them touches them.
+const ALLOC_LOOK_BYTES: usize = 64;
 
 /// What a task can ask of its runtime.
 ///
@@ -85,31 +91,9 @@ impl Cx {
         }
     }
 
-    /// Charges up to `n` ops where nothing may switch: what cannot be paid stops the task at its next check.
-    #[inline(always)]
-    pub(crate) fn charge_silently(&self, n: u32) {
-        let fuel = self.task.fuel.load(Ordering::Relaxed);
-        if fuel >= n {
-            self.task.fuel.store(fuel - n, Ordering::Relaxed);
-        } else {
-            self.charge_reserve_silently(n);
-        }
-    }
-
     #[cold]
     #[inline(never)]
-    fn charge_reserve_silently(&self, n: u32) {
-        let task = self.task();
-        let ops = task.ops();
-        let left = ops - ops.min(n);
-        let fuel = left.min(task.fuel.load(Ordering::Relaxed));
-        task.fuel.store(fuel, Ordering::Relaxed);
-        task.reserve.store(left - fuel, Ordering::Relaxed);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn check_slow(&self, mut n: u32) {
+    pub(crate) fn check_slow(&self, mut n: u32) {
         let task = self.task();
         if std::thread::panicking() {
             // A destructor runs: nothing may switch or unwind here.
@@ -118,13 +102,15 @@ impl Cx {
             task.reserve.store(ops - ops.min(n), Ordering::Relaxed);
             return;
         }
+        let slice = task.slice_ops();
         loop {
             self.acknowledge();
-            let component = self.exhausted_component();
+            // What costs nothing needs nothing.
+            let component = if n == 0 { None } else { self.exhausted_component() };
             let Some(component) = component else {
                 let ops = task.ops();
                 let paid = ops.min(n);
-                let fuel = (ops - paid).min(SLICE);
+                let fuel = (ops - paid).min(slice);
                 task.reserve.store(ops - paid - fuel, Ordering::Relaxed);
                 task.fuel.store(fuel, Ordering::Relaxed);
                 n -= paid;
@@ -136,7 +122,7 @@ impl Cx {
             self.run_out(component);
         }
         let worker = task.worker();
-        if worker.slice_over(self.rt().config.quantum_ops) {
+        if worker.slice_over() {
             self.yield_now();
         }
     }
@@ -151,45 +137,102 @@ impl Cx {
     #[cold]
     fn run_out(&self, component: Component) {
         let task = self.task();
-        if self.take_mail(component) {
+        if self.replenish(component) {
             return;
         }
         if task.masked.load(Ordering::Relaxed) {
             // Cleanup has a budget of its own, and nobody recharges it.
             self.stop(TaskError::Cancelled);
         }
-        match task.nursery().on_exhausted {
-            Exhaustion::Fail => self.stop(TaskError::BudgetExhausted(component)),
-            Exhaustion::Cancel => self.stop(TaskError::Cancelled),
-            Exhaustion::Refill(amount) if task.nursery().refill(&amount) => {
-                self.give(amount);
+        let purse = self.purse();
+        let policy = task.nursery().on_exhausted;
+        tracing::debug!(target: "mainspring", task = self.id().0, %component, "exhausted");
+        loop {
+            if let Some(purse) = purse {
+                purse.lend(task);
+            }
+            // Before the last look: whoever puts something back after it sees that somebody waits for that.
+            if purse.is_some() || matches!(policy, Exhaustion::Refill(_)) {
+                task.nursery().hungers(task);
+            }
+            if self.replenish(component) {
                 return;
             }
-            Exhaustion::Refill(_) | Exhaustion::Park => {}
-        }
-        tracing::debug!(target: "mainspring", task = self.id().0, %component, "exhausted");
-        task.mark_exhausted(component);
-        while !self.take_mail(component) {
+            if purse.is_none_or(Purse::starve) {
+                let error = match policy {
+                    Exhaustion::Fail => Some(TaskError::BudgetExhausted(component)),
+                    Exhaustion::Cancel => Some(TaskError::Cancelled),
+                    Exhaustion::Refill(_) | Exhaustion::Park => None,
+                };
+                if let Some(error) = error {
+                    if let Some(purse) = purse {
+                        purse.resume();
+                    }
+                    self.stop(error);
+                }
+            }
+            task.mark_exhausted(component);
             task.worker().block(task, WaitReason::Budget);
+            if let Some(purse) = purse {
+                purse.resume();
+            }
             self.acknowledge();
         }
     }
 
+    /// Gets more of what has run out: from the fork tree that the task is part of, from what was granted from outside, or
+    /// from the nursery's pool if that refills. False if there is nothing of `component`.
+    fn replenish(&self, component: Component) -> bool {
+        if !self.task.masked.load(Ordering::Relaxed)
+            && let Some(purse) = self.purse()
+        {
+            self.give(purse.draw(component, 1).into());
+            if self.has(component) {
+                return true;
+            }
+        }
+        if self.take_mail(component) {
+            return true;
+        }
+        let nursery = self.task.nursery();
+        if let Exhaustion::Refill(amount) = nursery.on_exhausted
+            && !self.task.masked.load(Ordering::Relaxed)
+            && nursery.refill(&amount)
+        {
+            self.give(amount.into());
+        }
+        self.has(component)
+    }
+
     /// Takes up what was granted from outside. True if there is something of `component` again.
     fn take_mail(&self, component: Component) -> bool {
-        let mail = self.task.nursery().take_mail(&self.task);
-        if !mail.is_zero() {
-            self.give(mail);
-        }
+        // To the task of a stolen half nobody can write.
+        let addressee = self.purse().map_or(self.task, |purse| purse.owner);
+        self.give(self.task.nursery().take_mail(&addressee).into());
+        self.has(component)
+    }
+
+    fn has(&self, component: Component) -> bool {
         self.task.budget().get(component) > 0
     }
 
-    fn give(&self, amount: Budget) {
+    /// Adds to the budget. What the task cannot hold goes to the nursery's pool, where it can be handed out again.
+    pub(crate) fn give(&self, amount: Pool) {
+        if amount == Pool::ZERO {
+            return;
+        }
         let mut budget = self.task.budget();
-        let rest = budget.add(amount);
-        debug_assert!(rest.is_zero(), "whoever granted it checked that it fits");
-        self.task.ops_granted.fetch_add(amount.ops.into(), Ordering::Relaxed);
+        let before = budget.ops;
+        let narrow = amount.narrow();
+        let rest = budget.add(narrow);
+        let mut over = amount;
+        over.take(&narrow.into()).expect("narrow is no more than it");
+        over.put(&rest.into());
+        self.task.ops_granted.fetch_add((budget.ops - before).into(), Ordering::Relaxed);
         self.task.write_budget(budget);
+        if over != Pool::ZERO {
+            self.task.nursery().put_back(&over);
+        }
     }
 
     /// What a nursery had left when it ended.
@@ -219,16 +262,37 @@ impl Cx {
 
     /// Charges something other than ops. A component that was never granted is an error; one that has run out stops the
     /// task until it is recharged.
+    #[inline(always)]
     pub(crate) fn charge(&self, component: Component) -> Result<(), BudgetError> {
-        let task = self.task();
-        let counter = match component {
-            Component::ChannelOps => &task.channel_ops,
-            Component::Syscalls => &task.syscalls,
-            Component::SpawnCount => &task.spawn_count,
-            Component::Ops | Component::Memory => unreachable!("charged by their own methods"),
-        };
         self.probe_stack();
+        let (fuel, counter) = (self.task.fuel.load(Ordering::Relaxed), self.counter(component));
+        let left = counter.load(Ordering::Relaxed);
+        // The last one marks the component as used up.
+        if fuel != 0 && left > 1 && component != Component::Syscalls {
+            self.task.fuel.store(fuel - 1, Ordering::Relaxed);
+            counter.store(left - 1, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.charge_slowly(component)
+    }
+
+    #[inline(always)]
+    fn counter(&self, component: Component) -> &AtomicU16 {
+        match component {
+            Component::ChannelOps => &self.task.channel_ops,
+            Component::Syscalls => &self.task.syscalls,
+            Component::SpawnCount => &self.task.spawn_count,
+            Component::Ops | Component::Memory => unreachable!("charged by their own methods"),
+        }
+    }
+
+    #[inline(never)]
+    fn charge_slowly(&self, component: Component) -> Result<(), BudgetError> {
+        let (task, counter) = (self.task(), self.counter(component));
         self.check();
+        if component == Component::Syscalls {
+            task.look_up_sooner(SYSCALL_LOOK);
+        }
         loop {
             match counter.load(Ordering::Relaxed) {
                 0 if !task.was_granted(component) => {
@@ -241,7 +305,10 @@ impl Cx {
                 0 => self.run_out(component),
                 1 => {
                     counter.store(0, Ordering::Relaxed);
-                    task.mark_exhausted(component);
+                    // In a fork tree others may have some: that is found out when it is needed.
+                    if self.purse().is_none() {
+                        task.mark_exhausted(component);
+                    }
                     return Ok(());
                 }
                 left => {
@@ -269,9 +336,7 @@ impl Cx {
     /// Overflows here if little is left of the stack, rather than inside of what follows.
     #[inline]
     pub(crate) fn probe_stack(&self) {
-        if let Some(stack) = self.task.stack() {
-            crate::stack::overflow::probe(stack);
-        }
+        self.task.probe_stack();
     }
 
     /// Charges an allocation of `size` bytes and one op, and checks after it.
@@ -285,6 +350,14 @@ impl Cx {
             Err(_) => budget.lacking(&Budget { memory: size, ..Budget::ZERO }),
         };
         if let Some(unpayable) = unpayable {
+            let lacking = unpayable.needed - unpayable.available;
+            if let Some(purse) = self.purse()
+                && let drawn = purse.draw(Component::Memory, lacking)
+                && !drawn.is_zero()
+            {
+                self.give(drawn.into());
+                return self.charge_alloc(size);
+            }
             if !task.was_granted(Component::Memory) {
                 return Err(BudgetError::NeverGranted(Component::Memory));
             }
@@ -292,10 +365,11 @@ impl Cx {
         }
         let left = task.memory.load(Ordering::Relaxed) - size;
         task.memory.store(left, Ordering::Relaxed);
-        if left == 0 && size > 0 {
+        if left == 0 && size > 0 && self.purse().is_none() {
             task.mark_exhausted(Component::Memory);
         }
         self.check();
+        task.look_up_sooner(u32::try_from(size / ALLOC_LOOK_BYTES).unwrap_or(u32::MAX));
         Ok(())
     }
 
@@ -319,13 +393,12 @@ impl Cx {
             return;
         }
         self.acknowledge();
-        if self.task.worker().slice_over(self.rt().config.quantum_ops) {
+        if self.task.worker().slice_over() {
             self.yield_now();
         }
     }
 
     /// Gives way to other tasks that are ready. Free of charge.
-    #[inline]
     pub fn yield_now(&self) {
         if std::thread::panicking() {
             return;
@@ -341,7 +414,16 @@ impl Cx {
     /// spurious. Must not be called while panicking.
     pub(crate) fn block(&self, reason: WaitReason) {
         let task = self.task();
+        let Some(purse) = self.purse() else { return task.worker().block(task, reason) };
+        purse.pause(task);
         task.worker().block(task, reason);
+        purse.resume();
+    }
+
+    /// As [`Cx::block`]: whoever will wake the task is most likely on this worker.
+    pub(crate) fn block_at_home(&self, reason: WaitReason) {
+        let task = self.task();
+        task.worker().block_at_home(task, reason);
     }
 
     /// Ends the task here if it was cancelled and is not cleaning up.

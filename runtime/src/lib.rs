@@ -33,7 +33,8 @@ mod fork;
 mod future;
 mod histogram;
 pub mod io;
-mod meter;
+#[doc(hidden)]
+pub mod meter;
 pub mod nursery;
 mod parker;
 mod profile;

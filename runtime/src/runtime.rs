@@ -12,7 +12,8 @@ use crate::histogram::Histogram;
 use crate::io::driver::Driver;
 use crate::nursery::core::NurseryCore;
 use crate::nursery::{Nursery, NurseryError, NurseryOptions, host_nursery};
-use crate::protocol::deque::{Stealer, deque};
+use crate::protocol::bias::Seat;
+use crate::protocol::deque::{Stealer, deques};
 use crate::protocol::lanes::{LaneRecord, Lanes};
 use crate::protocol::sleep::Dormitory;
 use crate::snapshot::Registry;
@@ -67,6 +68,8 @@ impl GlobalQueue {
 #[repr(align(128))]
 pub(crate) struct Share {
     pub(crate) stealer: Stealer,
+    /// Of the thread that runs the worker.
+    pub(crate) seat: Arc<Seat>,
     steal_enabled: AtomicBool,
     tasks_stolen: AtomicU64,
     steals_failed: AtomicU64,
@@ -94,9 +97,10 @@ pub struct WorkerStats {
 }
 
 impl Share {
-    fn new(stealer: Stealer) -> Self {
+    fn new(stealer: Stealer, seat: Arc<Seat>) -> Self {
         Self {
             stealer,
+            seat,
             steal_enabled: AtomicBool::new(true),
             tasks_stolen: AtomicU64::new(0),
             steals_failed: AtomicU64::new(0),
@@ -289,8 +293,12 @@ impl Runtime {
         let workers = config.worker_count();
         let stack_size = config.stack_size.next_multiple_of(crate::stack::arena::PAGE);
         let arena = Arena::new(stack_size, config.max_stacks).map_err(ConfigError::Stacks)?;
-        let (owners, shares): (Vec<_>, Vec<_>) =
-            (0..workers).map(|_| deque()).map(|(owner, stealer)| (owner, Share::new(stealer))).unzip();
+        // Virtual workers are one thread.
+        let only = config.deterministic.then(Arc::<Seat>::default);
+        let (owners, shares): (Vec<_>, Vec<_>) = deques(workers)
+            .into_iter()
+            .map(|(owner, stealer)| (owner, Share::new(stealer, only.clone().unwrap_or_default())))
+            .unzip();
         let io = Driver::new(config.io).map_err(ConfigError::IoUring)?;
         let lanes = config
             .lanes

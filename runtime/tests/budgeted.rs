@@ -47,6 +47,97 @@ fn endless(cx: &Cx) {
     }
 }
 
+/// Every way out of a loop, in one function each: what was begun is counted.
+#[budgeted]
+fn first_even(cx: &Cx, values: &[u32]) -> Option<u32> {
+    for &value in values {
+        if value % 2 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[budgeted]
+fn sum_until_zero(cx: &Cx, values: &[u32]) -> u32 {
+    let mut sum = 0;
+    for &value in values {
+        if value == 0 {
+            break;
+        }
+        if value == 1 {
+            continue;
+        }
+        sum += value;
+    }
+    sum
+}
+
+#[budgeted]
+fn parse_all(cx: &Cx, words: &[&str]) -> Result<Vec<u32>, std::num::ParseIntError> {
+    let mut numbers = vec![];
+    for word in words {
+        numbers.push(word.parse()?);
+    }
+    Ok(numbers)
+}
+
+#[budgeted]
+fn nested(cx: &Cx, n: usize) -> usize {
+    let mut count = 0;
+    'rows: for row in 0..n {
+        for column in 0..n {
+            if column > row {
+                continue 'rows;
+            }
+            if row + column > 2 * n {
+                break 'rows;
+            }
+            count += 1;
+        }
+    }
+    count
+}
+
+#[budgeted]
+fn largest<'a>(cx: &Cx, values: &'a mut [u32]) -> Option<&'a mut u32> {
+    let mut at = 0;
+    for i in 1..values.len() {
+        if values[i] > values[at] {
+            at = i;
+        }
+    }
+    values.get_mut(at)
+}
+
+#[budgeted]
+fn all_kinds(cx: &Cx, n: usize) -> usize {
+    let values: Vec<usize> = (0..n).collect();
+    let mut sum = 0;
+    for i in (0..n).rev() {
+        sum += i;
+    }
+    for value in &values {
+        sum += value;
+    }
+    for (i, value) in values.iter().enumerate() {
+        sum += i * value;
+    }
+    for i in 0..=3 {
+        for _ in 0..2 {
+            sum += i;
+        }
+    }
+    let mut values = values;
+    for value in &mut values {
+        *value += 1;
+    }
+    while let Some(value) = values.pop() {
+        sum += value;
+    }
+    sum
+}
+
 fn ops_of<T: Send>(f: impl FnOnce(&Cx) -> T + Send) -> (T, u64) {
     let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
     runtime
@@ -71,6 +162,120 @@ fn iterations_and_calls_cost_one_op_each() {
     assert_eq!(ops_of(|cx| fib(cx, 10)), (55, calls));
 }
 
+//= SCHED:3.3.1
+#[test]
+fn every_way_out_of_a_loop_is_counted() {
+    assert_eq!(ops_of(|cx| first_even(cx, &[1, 3, 4, 5])), (Some(4), 3));
+    assert_eq!(ops_of(|cx| first_even(cx, &[1; 3000])), (None, 3000));
+    assert_eq!(ops_of(|cx| sum_until_zero(cx, &[1, 2, 1, 3, 0, 5])), (5, 5));
+    assert_eq!(ops_of(|cx| parse_all(cx, &["1", "2", "x", "4"]).is_err()), (true, 3));
+    assert_eq!(ops_of(|cx| parse_all(cx, &["1", "2"])), (Ok(vec![1, 2]), 2));
+    // Rows, and in each its columns up to the one that is too many; the last row has none such.
+    let n = 40u64;
+    assert_eq!(ops_of(|cx| nested(cx, 40)), (820, n + (2..=n).sum::<u64>() + n));
+    assert_eq!(ops_of(|cx| largest(cx, &mut [3, 9, 2]).copied()), (Some(9), 2));
+}
+
+//= SCHED:3.3.1
+#[test]
+fn loops_over_anything_cost_one_op_an_iteration() {
+    for n in [0, 1, 511, 512, 513, 1024, 3000] {
+        let (sum, ops) = ops_of(|cx| all_kinds(cx, n));
+        let n = n as u64;
+        let squares: u64 = (0..n).map(|i| i * i).sum();
+        let once: u64 = (0..n).sum();
+        assert_eq!(sum as u64, once + once + squares + 12 + once + n, "{n} items");
+        // Five loops of n, and one of 4 with one of 2 in it.
+        assert_eq!(ops, 5 * n + 12, "{n} items");
+    }
+}
+
+/// A range whose length does not fit its type, and one that is empty the wrong way round.
+#[budgeted]
+fn ranges(cx: &Cx, begin: i16, end: i16) -> i64 {
+    let mut sum = 0;
+    for i in begin..end {
+        sum += i64::from(i);
+    }
+    sum
+}
+
+#[test]
+fn ranges_are_cut_without_loss() {
+    let all = (i16::MIN..i16::MAX).map(i64::from).sum::<i64>();
+    // An iteration and a call each.
+    assert_eq!(ops_of(|cx| ranges(cx, i16::MIN, i16::MAX)), (all, 2 * 65_535));
+    assert_eq!(ops_of(|cx| ranges(cx, 5, -5)), (0, 0));
+}
+
+//= SCHED:3.3.1
+#[test]
+fn what_a_function_hands_its_context_to_finds_everything_paid() {
+    #[budgeted]
+    fn looks(cx: &Cx, n: u64) -> (u64, u64) {
+        let before = cx.ops_used();
+        let mut i = 0;
+        while i < n {
+            i += 1;
+        }
+        (before, cx.ops_used())
+    }
+    for n in [0, 1, 700, 5000] {
+        let ((before, after), _) = ops_of(|cx| looks(cx, n));
+        assert_eq!(after - before, n);
+    }
+}
+
+/// Calls only: what stops it is the check of a call that hands the context on.
+#[budgeted]
+fn recursion(cx: &Cx, depth: u32) {
+    if depth > 0 {
+        recursion(cx, depth - 1);
+        recursion(cx, depth - 1);
+    }
+}
+
+//= SCHED:15.1.1 SCHED:4.1.1b
+#[test]
+fn recursion_without_a_loop_stops_at_its_budget() {
+    let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
+    let error = runtime
+        .run(|cx| {
+            let options = NurseryOptions::new().on_exhausted(Exhaustion::Fail);
+            cx.nursery_with(options, |n| drop(n.spawn(|cx| recursion(cx, 40)))).unwrap_err()
+        })
+        .unwrap();
+    assert!(matches!(error.error, TaskError::BudgetExhausted(mainspring::Component::Ops)), "{error}");
+}
+
+/// A task that has just enough does not stop, one that has one op less does.
+//= SCHED:4.1.2
+#[test]
+fn the_last_op_is_usable_and_the_one_after_it_is_not() {
+    let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
+    for times in [1, 512, 1024, 1025, 4000] {
+        for (budget, enough) in [(times, true), (times - 1, false)] {
+            let options = NurseryOptions::new().on_exhausted(Exhaustion::Fail);
+            let ended = runtime
+                .run(|cx| {
+                    cx.nursery_with(options, |n| {
+                        let budget = mainspring::Budget { ops: budget, ..mainspring::Budget::ZERO };
+                        // One more check, for what the function could not pay at its end.
+                        let body = move |cx: &Cx| {
+                            spin(cx, times);
+                            if !enough {
+                                cx.check();
+                            }
+                        };
+                        drop(n.builder().budget(budget).spawn(body));
+                    })
+                })
+                .unwrap();
+            assert_eq!(ended.is_ok(), enough, "{times} iterations with {budget} ops: {ended:?}");
+        }
+    }
+}
+
 //= SCHED:15.1.1
 #[test]
 fn an_endless_loop_stops_at_its_budget() {
@@ -91,4 +296,72 @@ fn the_interval_is_configurable() {
         Config::new(Profile::Sovereign).yield_interval(10).workers(1).root_pool(Pool::AMPLE).build().unwrap();
     let used = runtime.run(|cx| (cx.yield_interval(), spin(cx, 25), cx.ops_used())).unwrap();
     assert_eq!((used.0, used.2), (10, 25));
+}
+
+/// Keeps many values in registers, floating-point ones among them, across checks that switch to the other task.
+#[budgeted]
+fn churn(cx: &Cx, seed: u32, rounds: u32) -> (u64, f64) {
+    let (mut a, mut b, mut c) = (u64::from(seed), 1u64, 2u64);
+    let (mut x, mut y, mut z) = (f64::from(seed), 0.5, 0.25);
+    let mut round = 0;
+    while round < rounds {
+        a = a.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(b ^ c);
+        b = b.rotate_left(7) ^ a;
+        c = c.wrapping_add(a >> 3);
+        x = x * 0.75 + y;
+        y = y * 0.5 + z;
+        z = z * 0.125 + 1.0;
+        round += 1;
+    }
+    (a ^ b ^ c, x + y + z)
+}
+
+#[test]
+fn a_check_that_switches_leaves_all_values_as_they_were() {
+    let alone = |seed| ops_of(|cx| churn(cx, seed, 3000)).0;
+    let rounds = 60_000;
+    let runtime = Config::new(Profile::Service).workers(1).quantum_ops(1024).build().unwrap();
+    let expected: Vec<_> = (0..3).map(|seed| runtime.run(|cx| churn(cx, seed, rounds)).unwrap()).collect();
+    let found = runtime
+        .run(|cx| {
+            cx.nursery(|n| {
+                let handles: Vec<_> =
+                    (0..3).map(|seed| n.spawn(move |cx| churn(cx, seed, rounds)).unwrap()).collect();
+                handles.into_iter().map(|handle| handle.join(cx).unwrap()).collect::<Vec<_>>()
+            })
+        })
+        .unwrap()
+        .unwrap();
+    assert_eq!(found, expected);
+    assert_ne!(alone(1), alone(2));
+}
+
+#[test]
+fn a_cancelled_loop_unwinds_and_drops_what_it_holds() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    struct Flag<'a>(&'a AtomicBool);
+    impl Drop for Flag<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    #[budgeted]
+    fn holds(cx: &Cx, dropped: &AtomicBool) {
+        let _flag = Flag(dropped);
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+    let dropped = AtomicBool::new(false);
+    let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
+    let ended = runtime.run(|cx| {
+        cx.nursery(|n| {
+            let budget = mainspring::Budget { ops: u32::MAX, ..mainspring::Budget::ZERO };
+            n.builder().budget(budget).start(|cx| holds(cx, &dropped)).unwrap();
+            cx.yield_now();
+            n.cancel();
+        })
+    });
+    assert!(matches!(ended.unwrap().unwrap_err().error, TaskError::Cancelled));
+    assert!(dropped.load(Ordering::Relaxed));
 }

@@ -365,3 +365,52 @@ fn sleepers_wake_in_the_order_of_their_deadlines() {
         .unwrap();
     assert_eq!(*order.lock().unwrap(), [10, 20, 30, 40, 50]);
 }
+
+#[test]
+fn many_waiters_leave_a_channel_one_by_one_and_the_rest_keep_their_order() {
+    const WAITERS: usize = 50_000;
+    let caps = Caps::root(u32::MAX, Profile::Cluster.child_budget(), Budget::MAX, u32::MAX, u32::MAX);
+    let pool = mainspring::Pool::AMPLE;
+    let runtime = Config::new(Profile::Cluster).workers(1).root_caps(caps).root_pool(pool).build().unwrap();
+    let order = runtime.run(|cx| {
+        let (tx, rx) = cx.channel::<usize>(Capacity::Rendezvous).unwrap();
+        let budget = Budget { ops: 10, channel_ops: 2, ..Budget::ZERO };
+        let (rx, order) = (&rx, std::sync::Mutex::new(Vec::new()));
+        let waiting = AtomicUsize::new(0);
+        cx.nursery(|outer| {
+            let (order, waiting) = (&order, &waiting);
+            // The first and the last to wait stay; all those between them are cancelled.
+            let stay = |name: usize| {
+                let body = move |cx: &mainspring::Cx| {
+                    let value = rx.recv(cx).unwrap();
+                    order.lock().unwrap().push((name, value));
+                };
+                outer.start(body).unwrap();
+                cx.yield_now();
+            };
+            stay(1);
+            let cancelled = cx.nursery(|n| {
+                for _ in 0..WAITERS {
+                    let body = move |cx: &mainspring::Cx| {
+                        waiting.fetch_add(1, Ordering::Relaxed);
+                        let _ended = rx.recv(cx);
+                    };
+                    n.builder().budget(budget).start(body).unwrap();
+                }
+                while waiting.load(Ordering::Relaxed) < WAITERS {
+                    cx.yield_now();
+                }
+                stay(2);
+                n.cancel();
+            });
+            assert!(matches!(cancelled.unwrap_err().error, TaskError::Cancelled));
+            tx.send(cx, 10).unwrap();
+            tx.send(cx, 20).unwrap();
+        })
+        .unwrap();
+        let mut order = order.into_inner().unwrap();
+        order.sort_unstable();
+        order
+    });
+    assert_eq!(order.unwrap(), [(1, 10), (2, 20)], "who came first got the first");
+}

@@ -1,6 +1,7 @@
 //! How far apart checks are in time. `#[budgeted]` knows its context by the name of its type, so a context of our own
 //! gets the same checks at the same places, and looks at the clock at each of them.
 
+use mainspring::meter::{Meter, Purse};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Cx {
     interval: u32,
+    left: Cell<u32>,
     last: Cell<Instant>,
     longest: Cell<Duration>,
 }
@@ -15,13 +17,20 @@ pub struct Cx {
 impl Cx {
     /// With the interval of the runtime's own meter.
     pub fn new(interval: u32) -> Self {
-        Self { interval, last: Cell::new(Instant::now()), longest: Cell::new(Duration::ZERO) }
+        let left = Cell::new(interval);
+        Self { interval, left, last: Cell::new(Instant::now()), longest: Cell::new(Duration::ZERO) }
     }
 
     /// The longest time between two checks, or between a check and the end.
     pub fn longest(&self) -> Duration {
         self.check();
         self.longest.get()
+    }
+
+    /// Uses ops as the runtime does: a slice at a time.
+    fn take(&self, ops: u32) -> u32 {
+        self.left.set(self.left.get().checked_sub(ops).filter(|&left| left > 0).unwrap_or(self.interval));
+        self.left.get()
     }
 
     fn check(&self) {
@@ -31,31 +40,27 @@ impl Cx {
     }
 
     /// What `#[budgeted]` asks for.
-    pub fn meter(&self) -> Meter<'_> {
-        Meter { cx: self, left: self.interval }
-    }
-}
-
-/// Stands in for the runtime's meter, and checks when that one does.
-#[derive(Debug)]
-pub struct Meter<'a> {
-    cx: &'a Cx,
-    left: u32,
-}
-
-impl Meter<'_> {
-    /// A loop goes round.
     #[inline(always)]
-    pub fn iteration(&mut self) {
-        self.left -= 1;
-        if self.left == 0 {
-            self.left = self.cx.interval;
-            self.cx.check();
-        }
+    pub fn meter(&self) -> Meter<&Self> {
+        Meter::new(self)
+    }
+}
+
+impl Purse for &Cx {
+    fn allowance(self) -> u32 {
+        self.left.get()
     }
 
-    /// A function is about to be called.
-    pub fn call(&self) {
-        self.cx.check();
+    fn pay(self, ops: u32) -> u32 {
+        self.check();
+        self.take(ops)
+    }
+
+    fn pay_at_pause(self, ops: u32) -> u32 {
+        self.pay(ops)
+    }
+
+    fn pay_silently(self, ops: u32) {
+        self.take(ops);
     }
 }

@@ -3,14 +3,14 @@
 
 /// The same functions in three modules.
 macro_rules! three_times {
-    ($(fn $name:ident ($($parameters:tt)*) $(-> $output:ty)? { $($body:tt)* })*) => {
+    ($($(#[$attribute:meta])* fn $name:ident ($($parameters:tt)*) $(-> $output:ty)? { $($body:tt)* })*) => {
         /// As they are.
         #[allow(unused_variables)]
         pub mod plain {
             use mainspring::Cx;
             $(
-                #[inline(never)]
                 #[allow(missing_docs)]
+                $(#[$attribute])*
                 pub fn $name($($parameters)*) $(-> $output)? { $($body)* }
             )*
         }
@@ -18,8 +18,8 @@ macro_rules! three_times {
         pub mod metered {
             use mainspring::{Cx, budgeted};
             $(
-                #[inline(never)]
                 #[allow(missing_docs)]
+                $(#[$attribute])*
                 #[budgeted]
                 pub fn $name($($parameters)*) $(-> $output)? { $($body)* }
             )*
@@ -29,8 +29,8 @@ macro_rules! three_times {
             use crate::gauge::Cx;
             use mainspring::budgeted;
             $(
-                #[inline(never)]
                 #[allow(missing_docs)]
+                $(#[$attribute])*
                 #[budgeted]
                 pub fn $name($($parameters)*) $(-> $output)? { $($body)* }
             )*
@@ -39,6 +39,7 @@ macro_rules! three_times {
 }
 
 three_times! {
+    #[inline(never)]
     fn matrix(cx: &Cx, a: &[f64], b: &[f64], product: &mut [f64], n: usize) {
         for i in 0..n {
             for j in 0..n {
@@ -53,6 +54,7 @@ three_times! {
         }
     }
 
+    #[inline(never)]
     fn hash(cx: &Cx, bytes: &[u8]) -> u64 {
         let mut hash = 0xcbf2_9ce4_8422_2325u64;
         for &byte in bytes {
@@ -61,6 +63,7 @@ three_times! {
         hash
     }
 
+    #[inline(never)]
     fn sort(cx: &Cx, values: &mut [u32]) {
         let n = values.len();
         for root in (0..n / 2).rev() {
@@ -89,6 +92,7 @@ three_times! {
         }
     }
 
+    #[inline(never)]
     fn json(cx: &Cx, text: &[u8], at: &mut usize) -> u64 {
         while text[*at].is_ascii_whitespace() {
             *at += 1;
@@ -135,6 +139,7 @@ three_times! {
         value
     }
 
+    #[inline(never)]
     fn sieve(cx: &Cx, composite: &mut [bool]) -> usize {
         composite.fill(false);
         let mut primes = 0;
@@ -151,6 +156,7 @@ three_times! {
         primes
     }
 
+    #[inline(never)]
     fn bodies(cx: &Cx, place: &mut [[f64; 3]], speed: &mut [[f64; 3]], mass: &[f64], steps: u32) {
         for _ in 0..steps {
             for i in 0..place.len() {

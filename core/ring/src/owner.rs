@@ -180,7 +180,7 @@ impl Ownership {
             return Err(SqRefusal::Closed);
         }
         let for_poller = word & POLLED != 0;
-        if SqOwner::of(word).is_some() || for_poller != (owner == SqOwner::Sqpoll) {
+        if word & OWNER_MASK != 0 || for_poller != (owner == SqOwner::Sqpoll) {
             return Err(SqRefusal::Busy);
         }
         let generation = word >> GENERATION_SHIFT;

@@ -1,6 +1,7 @@
 //! `kernel-proof NAME...`: runs proofs of the kernel under QEMU.
 
 use mainspring_machine::proof::{self, PROOFS, Proof};
+use mainspring_machine::qemu::Run;
 use mainspring_machine::{baseline, trace};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -64,7 +65,8 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Task, String> {
 }
 
 /// Keeps the raw output of a proof, and what belongs beside it.
-fn keep(folder: &Path, proof: &Proof, cpus: u32, serial: &[String]) -> io::Result<()> {
+fn keep(folder: &Path, proof: &Proof, cpus: u32, run: &Run) -> io::Result<()> {
+    let serial = &run.serial;
     fs::create_dir_all(folder)?;
     fs::write(folder.join(format!("{}-{cpus}.log", proof.name)), serial.join("\n") + "\n")?;
     if proof.name == "thread-scale" {
@@ -72,7 +74,7 @@ fn keep(folder: &Path, proof: &Proof, cpus: u32, serial: &[String]) -> io::Resul
         for line in serial.iter().filter(|line| line.starts_with("scale: threads")).chain(&linux) {
             println!("    {line}");
         }
-        println!("    {}", baseline::verdict(serial, &linux));
+        println!("    {}", baseline::verdict(run, &linux));
         fs::write(folder.join("thread-scale-linux.log"), linux.join("\n") + "\n")?;
     }
     Ok(())
@@ -123,7 +125,7 @@ fn main() -> ExitCode {
                 match proof.run(cpus, shown) {
                     Ok(run) => {
                         if let Some(folder) = &options.logs
-                            && let Err(error) = keep(folder, proof, cpus, &run.serial)
+                            && let Err(error) = keep(folder, proof, cpus, &run)
                         {
                             eprintln!("kernel-proof: {}: {error}", folder.display());
                             return ExitCode::from(2);

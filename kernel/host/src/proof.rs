@@ -131,7 +131,7 @@ pub const PROOFS: &[Proof] = &[
     Proof {
         name: "spawn",
         about: "processes: wait, exit, kill; timer-smoke, timer-flood, thread-lifecycle",
-        cpus: &[1, 2],
+        cpus: &[1, 2, 4],
         starts: &[("start", "spawn", ALL, "")],
         settings: "",
         programs: &["spawn", "child", "timer-smoke", "timer-flood", "thread-lifecycle"],
@@ -142,6 +142,7 @@ pub const PROOFS: &[Proof] = &[
             "thread-lifecycle: churn=ok",
             "thread-lifecycle: ok",
             "spawn: child=timer-smoke code=0",
+            "spawn: killed_at_any_moment=ok",
             "spawn: child=timer-flood code=0",
             "spawn: child=thread-lifecycle code=0",
             "spawn: shared_memory=ok",
@@ -279,7 +280,12 @@ mod tests {
     use super::*;
 
     fn run(lines: &[&str], code: Option<i32>) -> Run {
-        Run { serial: lines.iter().map(|line| (*line).to_owned()).collect(), code, took: Duration::ZERO }
+        Run {
+            serial: lines.iter().map(|line| (*line).to_owned()).collect(),
+            used_ns: Vec::new(),
+            code,
+            took: Duration::ZERO,
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod ports;
 mod ring_page;
 pub mod smp;
 mod space;
+mod static_ref;
 mod traps;
 
 pub use apic::{LapicTimer, send_reschedule, timer_counts_per_ms};
@@ -34,6 +35,7 @@ pub use paging::{Flags, MapError};
 pub use ports::{ExitCode, Serial, exit, record_out};
 pub use ring_page::{RingMemory, ring_memory};
 pub use space::{AddressSpace, SharedPages};
+pub use static_ref::StaticRef;
 pub use traps::Trap;
 
 /// Where the kernel is linked; the linker script says the same.

@@ -50,8 +50,8 @@ pub fn run(info: &BootInfo) -> ! {
         }
     }
     start_timer(settings.pit);
-    thread::init();
     process::init();
+    thread::init();
     let cpus = acpi::apic_ids(info.rsdp);
     lane::init(cpus.len().clamp(1, cpu::MAX_CPUS), &settings);
     wakeup::init_quota(thread::MAX_THREADS as u32, process::THREADS, process::MAX_PROCESSES);

@@ -35,7 +35,7 @@ pub(super) fn hand(turn: &mut Turn, to: Waiter, bytes: &[u8]) -> Result<(), NotH
     if bytes.len() > room || thread.process().write(address, bytes).is_err() {
         return Err(NotHanded::BadBuffer);
     }
-    let what = inbox.finish(to, Ok(bytes.len() as u32));
+    let what = inbox.finish_found(to, Ok(bytes.len() as u32));
     drop(inbox);
     if what == Posted::Wake {
         turn.wake(thread);

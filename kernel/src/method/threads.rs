@@ -36,7 +36,7 @@ pub struct NewThread {
 }
 
 /// Makes a thread of `process`, with one handle or none, and lets it run. Nothing is left behind when it is refused.
-pub fn create(process: &Process, new: &NewThread, handle: bool) -> Result<ThreadRef, CapError> {
+pub fn create(process: &'static Process, new: &NewThread, handle: bool) -> Result<ThreadRef, CapError> {
     if new.entry >= USER_END {
         return Err(CapError::BadAddress);
     }
@@ -66,7 +66,7 @@ pub fn create(process: &Process, new: &NewThread, handle: bool) -> Result<Thread
 }
 
 fn create_in(
-    process: &Process,
+    process: &'static Process,
     new: &NewThread,
     affinity: Affinity,
     place: u32,
@@ -104,7 +104,7 @@ fn create_in(
     let thread = thread::allocate()?;
     let name = thread.name();
     thread.root.store(root.to_bits(), Ordering::Relaxed);
-    thread.process.store(process.index(), Ordering::Relaxed);
+    thread.belongs_to.set(process);
     thread.place.store(place, Ordering::Relaxed);
     thread.inbox.lock().open(name.generation(), Completer::new(ring.clone(), geometry));
     *thread.queue.lock() = Some(SubmissionQueue::new(ring, geometry));

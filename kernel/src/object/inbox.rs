@@ -206,10 +206,17 @@ impl Inbox {
     /// Ends an operation.
     #[inline(always)]
     pub fn finish(&mut self, waiter: Waiter, outcome: Result<u32, CapError>) -> Posted {
-        let Some(op) = self.request(waiter) else { return Posted::Stale };
-        let cqe = completion(&op.request, outcome);
+        if self.request(waiter).is_none() {
+            return Posted::Stale;
+        }
+        self.finish_found(waiter, outcome)
+    }
+
+    /// Ends an operation that was just seen in flight.
+    #[inline(always)]
+    pub fn finish_found(&mut self, waiter: Waiter, outcome: Result<u32, CapError>) -> Posted {
         if let Some(op) = self.remove(waiter.slot as usize) {
-            self.post(op.place, &cqe);
+            self.post(op.place, &completion(&op.request, outcome));
         }
         self.after_posting()
     }

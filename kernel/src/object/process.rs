@@ -194,11 +194,10 @@ impl Process {
 
     /// Threads that belong to it, with their names.
     pub fn threads(&self) -> impl Iterator<Item = (&'static thread::Thread, ThreadRef)> {
-        let index = self.index;
         (0..thread::MAX_THREADS as u32).map(thread::slot).filter_map(move |thread| {
             // The name comes first: if the slot changes hands after this, the name is nobody's.
             let name = thread.name();
-            let belongs = thread.process.load(Ordering::Acquire) == index && thread.home().is_some();
+            let belongs = core::ptr::eq(thread.process(), self) && thread.home().is_some();
             (belongs && thread.name() == name).then_some((thread, name))
         })
     }

@@ -2,7 +2,7 @@
 
 use super::inbox::{Inbox, Waiter};
 use super::process;
-use crate::arch::{Context, ContextCell, RingMemory};
+use crate::arch::{Context, ContextCell, RingMemory, StaticRef};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -45,8 +45,8 @@ pub struct Thread {
     home: AtomicU64,
     /// The page tables it runs with.
     pub root: AtomicU64,
-    /// The process it belongs to, by slot; the thread keeps the process alive.
-    pub process: AtomicU32,
+    /// The process it belongs to; the thread keeps the process alive.
+    pub belongs_to: StaticRef<process::Process>,
     /// Which of its process's places (ring, stack) it has.
     pub place: AtomicU32,
     /// Which occupant is to end at the next opportunity: its generation plus one.
@@ -63,7 +63,7 @@ static THREADS: Once<Box<[Thread; MAX_THREADS]>> = Once::new();
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 static LIVE: AtomicU32 = AtomicU32::new(0);
 
-/// Makes the table.
+/// Makes the table. There are processes already.
 pub fn init() {
     THREADS.call_once(|| {
         let make = |index| Thread {
@@ -72,7 +72,7 @@ pub fn init() {
             context: ContextCell::default(),
             home: AtomicU64::new(NOWHERE),
             root: AtomicU64::new(0),
-            process: AtomicU32::new(0),
+            belongs_to: StaticRef::new(process::slot(0)),
             place: AtomicU32::new(0),
             killed: AtomicU64::new(0),
             inbox: Mutex::default(),
@@ -165,7 +165,7 @@ impl Thread {
     #[inline]
     #[must_use]
     pub fn process(&self) -> &'static process::Process {
-        process::slot(self.process.load(Ordering::Relaxed))
+        self.belongs_to.get()
     }
 
     /// It has ended with `code`; who waited for that.

@@ -25,7 +25,7 @@ pub static IDLE_HALTS: AtomicU64 = AtomicU64::new(0);
 /// The thread that this CPU runs. Only code that was entered from one, or has installed one, may ask.
 #[must_use]
 pub fn current(here: &Lane) -> &'static Thread {
-    thread::slot(here.current.load(Ordering::Relaxed))
+    here.current.get()
 }
 
 /// The running thread stops as `stop` says; another is installed when this returns.
@@ -80,6 +80,9 @@ fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) -> b
     let Some((_, seat)) = target.home().filter(|(cpu, _)| *cpu == here.id().index()) else { return false };
     let _hard = HardPath::enter();
     let mut core = here.lock();
+    if thread.is_killed() {
+        return false;
+    }
     let Some(permit) = core.switch_directly(here, seat, kind) else { return false };
     // Nobody can find it asleep before the lock is given back.
     thread.context.unbind();
@@ -103,7 +106,7 @@ fn fall_asleep(
     let timeout = if deadline == Nanos::MAX {
         None
     } else {
-        let permit = take_permit(thread.process.load(Ordering::Relaxed))?;
+        let permit = take_permit(thread.process().index())?;
         Some(Timeout { deadline, user_data: 0, permit })
     };
     inbox.waiting = Waiting::For(wait);
@@ -111,11 +114,19 @@ fn fall_asleep(
         wakeup::hand_off(target);
     }
     let mut core = here.lock();
+    if thread.is_killed() {
+        // Whoever kills sets the mark and then wakes, with this lock: one of the two sees the other.
+        drop(core);
+        wakeup::give_back(timeout.map(|timeout| timeout.permit));
+        inbox.waiting = Waiting::Not;
+        return Err(CapError::Cancelled);
+    }
     thread.context.unbind();
     Ok(core.resched(here, Stop::Blocked(inbox.kind(), timeout)))
 }
 
-/// Does what was decided, and what is decided then, until a thread is installed that can go on in user mode.
+/// Does what was decided, and what is decided then, until a thread is installed that can go on in user mode, or that is to
+/// end: see [`leave`].
 fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Thread>) {
     loop {
         decision = match decision {
@@ -141,10 +152,10 @@ fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Th
 
 /// Makes `thread` what this CPU runs: registers, page tables, entry. Somebody else ran before if it is `switched`.
 #[inline(always)]
-fn take_over(here: &Lane, thread: &Thread, switched: bool) {
+fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
     let context = thread.context.bind();
-    here.current.store(thread.name().index(), Ordering::Relaxed);
-    load_space(here, thread.root.load(Ordering::Relaxed), Some(thread.process.load(Ordering::Relaxed)));
+    here.current.set(thread);
+    load_space(here, thread.root.load(Ordering::Relaxed), Some(thread.process()));
     context.install(switched);
     if switched {
         share_leftovers(here);
@@ -152,21 +163,22 @@ fn take_over(here: &Lane, thread: &Thread, switched: bool) {
 }
 
 /// Goes over to other page tables, and keeps account of which CPU has which.
-fn load_space(here: &Lane, root: u64, process: Option<u32>) {
+fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
     let loaded = here.loaded.load(Ordering::Relaxed);
     if loaded == root {
         return;
     }
     let bit = 1 << here.id().index();
     if let Some(process) = process {
-        process::slot(process).resident.fetch_or(bit, Ordering::AcqRel);
+        process.resident.fetch_or(bit, Ordering::AcqRel);
         cpu::load_space(root);
     } else {
         cpu::load_kernel_space();
     }
     here.loaded.store(root, Ordering::Relaxed);
-    let before = here.loaded_process.swap(process.map_or(0, |index| index + 1), Ordering::Relaxed);
-    if before != 0 && Some(before - 1) != process {
+    let after = process.map_or(0, |process| process.index() + 1);
+    let before = here.loaded_process.swap(after, Ordering::Relaxed);
+    if before != 0 && before != after {
         process::slot(before - 1).resident.fetch_and(!bit, Ordering::AcqRel);
     }
     // All translations of user addresses went with the old tables.
@@ -180,8 +192,6 @@ fn go_on(here: &Lane, thread: &'static Thread) -> Option<Decision> {
     let answer = match inbox.waiting {
         Waiting::Not => return None,
         Waiting::Over(answer) => answer,
-        // Whoever is to end does so before it would go on in user mode, and does not sleep any more.
-        Waiting::For(_) if thread.is_killed() => return None,
         Waiting::For(wait) => match still_waits(here, thread, &mut inbox, wait) {
             Ok(decision) => return Some(decision),
             Err(answer) => answer,
@@ -404,6 +414,15 @@ pub fn timer(here: &'static Lane) {
     wakeup::expire();
 }
 
+/// The last thing before user mode: nobody who was told to end goes on, and the timer is set.
+pub fn leave(here: &'static Lane) {
+    while current(here).is_killed() {
+        exit_thread(current(here), kernel::KILLED);
+    }
+    drain_flushes(here);
+    arm(here);
+}
+
 /// Another CPU's message: a look at the queue, and flushes.
 pub fn message(here: &'static Lane) {
     let _hard = HardPath::enter();
@@ -478,6 +497,6 @@ pub fn start() -> ! {
     here.message_pending.store(false, Ordering::Release);
     let decision = here.lock().resched(here, Stop::Nothing);
     carry_out(here, decision, None);
-    arm(here);
+    leave(here);
     cpu::enter_user()
 }

@@ -2,13 +2,15 @@
 #![allow(unsafe_code)]
 
 use super::{Capacity, Refusal, SendError};
-use crate::protocol::lock::Lock;
+use crate::protocol::bias::{BiasedGuard, BiasedLock};
 use crate::protocol::prim::{AtomicU8, Ordering};
 use crate::task::WaitReason;
 use crate::wait::{Waited, Who};
 use crate::waiter;
-use std::cell::UnsafeCell;
+use crate::worker::{self, Worker};
+use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
+use std::ptr::null;
 use std::time::Duration;
 
 const WAITING: u8 = 0;
@@ -22,29 +24,86 @@ struct Node<T> {
     value: UnsafeCell<Option<T>>,
     /// How the wait ended. Whoever sets it has taken the node off the list and does not touch it again.
     done: AtomicU8,
+    /// Under the channel's lock, while the node is on a list: its neighbours.
+    before: Cell<*const Self>,
+    after: Cell<*const Self>,
+    is_listed: Cell<bool>,
 }
 
-struct Line<T>(VecDeque<*const Node<T>>);
+impl<T> Node<T> {
+    fn new(word: usize, value: Option<T>) -> Self {
+        Self {
+            word,
+            value: UnsafeCell::new(value),
+            done: AtomicU8::new(WAITING),
+            before: Cell::new(null()),
+            after: Cell::new(null()),
+            is_listed: Cell::new(false),
+        }
+    }
+}
+
+/// Those who wait, first come first. A list through their frames, so that any of them can leave at once: when all of many
+/// are cancelled, each would have to be looked for otherwise.
+struct Line<T> {
+    first: *const Node<T>,
+    last: *const Node<T>,
+}
 
 // SAFETY: a node is touched under the channel's lock, or by its own waiter after it left the list; its value moves to
 // another thread only if it is `Send`, which `Chan` asks for.
 unsafe impl<T: Send> Send for Line<T> {}
 
 impl<T> Line<T> {
-    fn remove(&mut self, node: &Node<T>) -> bool {
-        let position = self.0.iter().position(|&other| std::ptr::eq(other, node));
-        if let Some(position) = position {
-            self.0.remove(position);
+    const EMPTY: Self = Self { first: null(), last: null() };
+
+    fn is_empty(&self) -> bool {
+        self.first.is_null()
+    }
+
+    /// The node must stay where it is until it has left the list.
+    fn push(&mut self, node: &Node<T>) {
+        node.before.set(self.last);
+        node.after.set(null());
+        node.is_listed.set(true);
+        // SAFETY: a node on the list is in a frame that waits; the lock makes us alone with it.
+        match unsafe { self.last.as_ref() } {
+            Some(last) => last.after.set(node),
+            None => self.first = node,
         }
-        position.is_some()
+        self.last = node;
+    }
+
+    /// Takes a node off the list. False if it had left it.
+    fn remove(&mut self, node: &Node<T>) -> bool {
+        if !node.is_listed.replace(false) {
+            return false;
+        }
+        let (before, after) = (node.before.get(), node.after.get());
+        // SAFETY: neighbours are on the list, as in `push`.
+        match unsafe { before.as_ref() } {
+            Some(before) => before.after.set(after),
+            None => self.first = after,
+        }
+        // SAFETY: as above.
+        match unsafe { after.as_ref() } {
+            Some(after) => after.before.set(before),
+            None => self.last = before,
+        }
+        true
+    }
+
+    fn pop<'a>(&mut self) -> Option<&'a Node<T>> {
+        // SAFETY: as in `push`; the caller sets `done`, for which its frame waits, as its last touch.
+        let node = unsafe { self.first.as_ref() }?;
+        self.remove(node);
+        Some(node)
     }
 
     /// Takes the first waiter off the list. `pass` moves the value; then the waiter is told, and is to be woken.
     fn pass<R>(&mut self, pass: impl FnOnce(&mut Option<T>) -> R) -> Option<(R, usize)> {
-        let node = self.0.pop_front()?;
-        // SAFETY: a node on the list is in a frame that waits for `done`; the lock makes us alone with it.
-        let node = unsafe { &*node };
-        // SAFETY: as above.
+        let node = self.pop()?;
+        // SAFETY: off the list, and its waiter waits for `done`: the lock makes us alone with it.
         let result = pass(unsafe { &mut *node.value.get() });
         let word = node.word;
         // Release: the waiter sees the value. Its frame may go at once: the word was read before.
@@ -66,7 +125,7 @@ struct Inside<T> {
 
 pub(super) struct Chan<T> {
     room: usize,
-    inside: Lock<Inside<T>>,
+    inside: BiasedLock<Inside<T>>,
 }
 
 /// What a look under the lock came to.
@@ -87,24 +146,24 @@ impl<T> Chan<T> {
             senders: 1,
             receivers: 1,
             closed: false,
-            send_line: Line(VecDeque::new()),
-            recv_line: Line(VecDeque::new()),
+            send_line: Line::EMPTY,
+            recv_line: Line::EMPTY,
             watchers: Vec::new(),
         };
-        Self { room, inside: Lock::new(inside) }
+        Self { room, inside: BiasedLock::new(inside) }
     }
 
-    pub(super) fn try_send(&self, value: T) -> Result<(), SendError<T>> {
+    pub(super) fn try_send(&self, who: &Who<'_>, value: T) -> Result<(), SendError<T>> {
         let mut value = Some(value);
-        match self.offer(&mut value) {
+        match self.offer(who, &mut value) {
             Ok(()) => Ok(()),
             Err(why) => Err(SendError { why, value: value.expect("a refused value was not taken") }),
         }
     }
 
     /// Hands the value to a receiver or to the buffer.
-    fn offer(&self, value: &mut Option<T>) -> Result<(), Refusal> {
-        let mut inside = self.inside.lock();
+    fn offer(&self, who: &Who<'_>, value: &mut Option<T>) -> Result<(), Refusal> {
+        let mut inside = self.inside.lock(who.seat());
         if inside.closed || inside.receivers == 0 {
             return Err(Refusal::Closed);
         }
@@ -115,7 +174,7 @@ impl<T> Chan<T> {
         }
         if inside.buffer.len() < self.room {
             inside.buffer.extend(value.take());
-            wake_watchers(&mut inside);
+            wake_watchers(inside);
             return Ok(());
         }
         Err(Refusal::WouldBlock)
@@ -132,18 +191,17 @@ impl<T> Chan<T> {
             Err(SendError { why, value: value.expect("a refused value was not taken") })
         };
         loop {
-            match self.offer(&mut value) {
+            match self.offer(who, &mut value) {
                 Ok(()) => return Ok(()),
                 Err(Refusal::WouldBlock) => {}
                 Err(why) => return refuse(why, value),
             }
-            let node =
-                Node { word: who.word(), value: UnsafeCell::new(value.take()), done: AtomicU8::new(WAITING) };
-            {
-                let mut inside = self.inside.lock();
+            let node = Node::new(who.word(), value.take());
+            let at_home = {
+                let mut inside = self.inside.lock(who.seat());
                 let ready = inside.closed
                     || inside.receivers == 0
-                    || !inside.recv_line.0.is_empty()
+                    || !inside.recv_line.is_empty()
                     || inside.buffer.len() < self.room;
                 if ready {
                     drop(inside);
@@ -151,11 +209,16 @@ impl<T> Chan<T> {
                     value = node.value.into_inner();
                     continue;
                 }
-                inside.send_line.0.push_back(&raw const node);
-                wake_watchers(&mut inside);
-            }
-            let waited = who.wait(&node.done, WaitReason::Channel, timeout);
-            if waited != Waited::Done && self.inside.lock().send_line.remove(&node) {
+                let at_home = inside.is_at_home() && timeout.is_none();
+                if at_home {
+                    who.move_in();
+                }
+                inside.send_line.push(&node);
+                wake_watchers(inside);
+                at_home
+            };
+            let waited = self.wait(who, &node, at_home, timeout);
+            if waited != Waited::Done && self.inside.lock(who.seat()).send_line.remove(&node) {
                 who.take_back(node.word);
                 value = node.value.into_inner();
                 if waited == Waited::TimedOut {
@@ -171,8 +234,17 @@ impl<T> Chan<T> {
         }
     }
 
-    pub(super) fn try_recv(&self) -> Result<T, Refusal> {
-        let mut inside = self.inside.lock();
+    #[inline]
+    fn wait(&self, who: &Who<'_>, node: &Node<T>, at_home: bool, timeout: Option<Duration>) -> Waited {
+        if at_home {
+            who.wait_at_home(&node.done, WaitReason::Channel)
+        } else {
+            who.wait(&node.done, WaitReason::Channel, timeout)
+        }
+    }
+
+    pub(super) fn try_recv(&self, who: &Who<'_>) -> Result<T, Refusal> {
+        let mut inside = self.inside.lock(who.seat());
         match self.look(&mut inside) {
             (Look::Done(value), wake) => {
                 drop(inside);
@@ -209,12 +281,19 @@ impl<T> Chan<T> {
     }
 
     pub(super) fn recv(&self, who: &Who<'_>, timeout: Option<Duration>) -> Result<T, Refusal> {
-        let node = Node { word: who.word(), value: UnsafeCell::new(None), done: AtomicU8::new(WAITING) };
-        {
-            let mut inside = self.inside.lock();
+        let node = Node::new(who.word(), None);
+        let at_home = {
+            let mut inside = self.inside.lock(who.seat());
             let (look, wake) = self.look(&mut inside);
             match look {
-                Look::Refused(Refusal::WouldBlock) => inside.recv_line.0.push_back(&raw const node),
+                Look::Refused(Refusal::WouldBlock) => {
+                    let at_home = inside.is_at_home() && timeout.is_none();
+                    if at_home {
+                        who.move_in();
+                    }
+                    inside.recv_line.push(&node);
+                    at_home
+                }
                 look => {
                     drop(inside);
                     who.take_back(node.word);
@@ -227,9 +306,9 @@ impl<T> Chan<T> {
                     };
                 }
             }
-        }
-        let waited = who.wait(&node.done, WaitReason::Channel, timeout);
-        if waited != Waited::Done && self.inside.lock().recv_line.remove(&node) {
+        };
+        let waited = self.wait(who, &node, at_home, timeout);
+        if waited != Waited::Done && self.inside.lock(who.seat()).recv_line.remove(&node) {
             who.take_back(node.word);
             if waited == Waited::TimedOut {
                 return Err(Refusal::TimedOut);
@@ -243,82 +322,129 @@ impl<T> Chan<T> {
         }
     }
 
+    /// Does something under the lock, for whoever calls: this may be a worker's thread or not.
+    fn with<R>(&self, f: impl FnOnce(BiasedGuard<'_, Inside<T>>) -> R) -> R {
+        // SAFETY: the pointer is null or the worker of this thread, which does not go away under it.
+        let worker = unsafe { worker::current().as_ref() };
+        f(self.inside.lock(worker.map(Worker::seat)))
+    }
+
     pub(super) fn len(&self) -> usize {
-        self.inside.lock().buffer.len()
+        self.with(|inside| inside.buffer.len())
     }
 
     pub(super) fn close(&self) {
-        let mut inside = self.inside.lock();
-        inside.closed = true;
-        self.end_waits(inside);
+        self.with(|mut inside| {
+            inside.closed = true;
+            end_waits(inside);
+        });
     }
 
     pub(super) fn add_sender(&self) {
-        self.inside.lock().senders += 1;
+        self.with(|mut inside| inside.senders += 1);
     }
 
     pub(super) fn add_receiver(&self) {
-        self.inside.lock().receivers += 1;
+        self.with(|mut inside| inside.receivers += 1);
     }
 
     pub(super) fn drop_sender(&self) {
-        let mut inside = self.inside.lock();
-        inside.senders -= 1;
-        if inside.senders == 0 {
-            self.end_waits(inside);
-        }
+        self.with(|mut inside| {
+            inside.senders -= 1;
+            if inside.senders == 0 {
+                end_waits(inside);
+            }
+        });
     }
 
     pub(super) fn drop_receiver(&self) {
-        let mut inside = self.inside.lock();
-        inside.receivers -= 1;
-        if inside.receivers == 0 {
-            self.end_waits(inside);
-        }
-    }
-
-    /// Tells everybody who waits that nobody will come. Receivers wait only when there is nothing to receive, senders
-    /// only when there is no receiver, so nothing is lost.
-    fn end_waits(&self, mut inside: crate::protocol::lock::Guard<'_, Inside<T>>) {
-        let mut words = Vec::new();
-        let no_senders = inside.closed || inside.senders == 0;
-        let no_receivers = inside.closed || inside.receivers == 0;
-        let mut over = Vec::new();
-        if no_senders {
-            over.extend(inside.recv_line.0.drain(..));
-        }
-        if no_receivers {
-            over.extend(inside.send_line.0.drain(..));
-        }
-        for node in over {
-            // SAFETY: a node on the list is in a frame that waits for `done`; the lock makes us alone with it.
-            let node = unsafe { &*node };
-            words.push(node.word);
-            node.done.store(CLOSED, Ordering::Release);
-        }
-        wake_watchers(&mut inside);
-        drop(inside);
-        for word in words {
-            waiter::wake(word);
-        }
+        self.with(|mut inside| {
+            inside.receivers -= 1;
+            if inside.receivers == 0 {
+                end_waits(inside);
+            }
+        });
     }
 
     /// A task wants to know when there may be something.
     pub(super) fn watch(&self, word: usize) {
-        self.inside.lock().watchers.push(word);
+        self.with(|mut inside| inside.watchers.push(word));
     }
 
     pub(super) fn unwatch(&self, word: usize) {
-        let mut inside = self.inside.lock();
-        if let Some(position) = inside.watchers.iter().position(|&other| other == word) {
-            inside.watchers.swap_remove(position);
-        }
+        self.with(|mut inside| {
+            if let Some(position) = inside.watchers.iter().position(|&other| other == word) {
+                inside.watchers.swap_remove(position);
+            }
+        });
     }
 }
 
-/// Wakes those who select. They look for themselves, and stay on the list until they have what they want.
-fn wake_watchers<T>(inside: &mut Inside<T>) {
-    for &word in &inside.watchers {
+/// Tells everybody who waits that nobody will come. Receivers wait only when there is nothing to receive, senders
+/// only when there is no receiver, so nothing is lost.
+fn end_waits<T>(mut inside: BiasedGuard<'_, Inside<T>>) {
+    let mut words = Vec::new();
+    let no_senders = inside.closed || inside.senders == 0;
+    let no_receivers = inside.closed || inside.receivers == 0;
+    let mut end = |line: &mut Line<T>| {
+        while let Some(node) = line.pop() {
+            words.push(node.word);
+            node.done.store(CLOSED, Ordering::Release);
+        }
+    };
+    if no_senders {
+        end(&mut inside.recv_line);
+    }
+    if no_receivers {
+        end(&mut inside.send_line);
+    }
+    wake_watchers(inside);
+    for word in words {
         waiter::wake(word);
+    }
+}
+
+/// Wakes those who select, after the lock. They look for themselves, and stay on the list until they have what they want.
+fn wake_watchers<T>(inside: BiasedGuard<'_, Inside<T>>) {
+    let watchers = inside.watchers.clone();
+    drop(inside);
+    for word in watchers {
+        waiter::wake(word);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{Line, Node};
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    proptest! {
+        /// Against a queue in which those who leave are looked for.
+        #[test]
+        fn a_line_is_a_queue_that_anybody_can_leave(steps in prop::collection::vec((0..3u8, 0..20usize), 0..200)) {
+            let nodes: Vec<Box<Node<u32>>> = (0..20).map(|i| Box::new(Node::new(i << 1, None))).collect();
+            let (mut line, mut model) = (Line::EMPTY, VecDeque::new());
+            for (step, i) in steps {
+                let place = model.iter().position(|&other| other == i);
+                match step {
+                    0 if place.is_none() => {
+                        line.push(&nodes[i]);
+                        model.push_back(i);
+                    }
+                    0 => {}
+                    1 => {
+                        prop_assert_eq!(line.remove(&nodes[i]), place.is_some());
+                        place.map(|place| model.remove(place));
+                    }
+                    _ => prop_assert_eq!(line.pop().map(|node| node.word >> 1), model.pop_front()),
+                }
+                prop_assert_eq!(line.is_empty(), model.is_empty());
+            }
+            while let Some(i) = model.pop_front() {
+                prop_assert_eq!(line.pop().map(|node| node.word >> 1), Some(i));
+            }
+            prop_assert!(line.pop().is_none());
+        }
     }
 }

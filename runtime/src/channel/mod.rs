@@ -182,7 +182,7 @@ impl<T> Sender<T> {
 
     /// Sends if that needs no waiting.
     pub fn try_send(&self, cx: &Cx, value: T) -> Result<(), SendError<T>> {
-        self.charged(cx, value, |value| self.0.try_send(value))
+        self.charged(cx, value, |value| self.0.try_send(&Who::Task(cx), value))
     }
 
     /// Sends from an ordinary thread, which blocks. Must not be called from inside a task.
@@ -224,7 +224,7 @@ impl<T> Receiver<T> {
     /// Receives if that needs no waiting.
     pub fn try_recv(&self, cx: &Cx) -> Result<T, Refusal> {
         cx.charge(Component::ChannelOps).map_err(Refusal::Budget)?;
-        self.0.try_recv()
+        self.0.try_recv(&Who::Task(cx))
     }
 
     /// Receives on an ordinary thread, which blocks. Must not be called from inside a task.

@@ -9,6 +9,7 @@ use super::state::{NurseryEvent, NurseryState};
 use crate::budget::{Budget, Pool, Unpayable};
 use crate::caps::Caps;
 use crate::error::{RechargeError, TaskError};
+use crate::protocol::asymmetric;
 use crate::protocol::brood::Brood;
 use crate::protocol::roster::Roster;
 use crate::runtime::Inner;
@@ -59,6 +60,8 @@ pub(crate) struct NurseryCore {
 
 pub(crate) struct Shared {
     returned: Pool,
+    /// Tasks that wait for budget which may come from the pool or from their fork tree.
+    hungry: Vec<TaskPtr>,
     error: Option<(u64, TaskError)>,
     roster: Roster<Task>,
 }
@@ -89,7 +92,12 @@ impl NurseryCore {
             caps,
             on_exhausted,
             pool: Cell::new(pool),
-            brood: Brood::new(Shared { returned: Pool::ZERO, error: None, roster: Roster::default() }),
+            brood: Brood::new(Shared {
+                returned: Pool::ZERO,
+                hungry: Vec::new(),
+                error: None,
+                roster: Roster::default(),
+            }),
         }
     }
 
@@ -132,6 +140,29 @@ impl NurseryCore {
         Ok(())
     }
 
+    /// Takes a child's grant, and the spawn itself, from the pool. False, and nothing taken, if the pool does not have all of
+    /// it at hand. The owner only.
+    #[inline(always)]
+    pub(crate) fn pay_for_child(&self, grant: &Budget) -> bool {
+        let pool = self.pool.get();
+        let price = Pool { spawn_count: 1, ..Pool::from(*grant) };
+        let covered = pool.ops >= price.ops
+            && pool.memory >= price.memory
+            && pool.spawn_count >= price.spawn_count
+            && pool.channel_ops >= price.channel_ops
+            && pool.syscalls >= price.syscalls;
+        if covered {
+            self.pool.set(Pool {
+                ops: pool.ops - price.ops,
+                memory: pool.memory - price.memory,
+                spawn_count: pool.spawn_count - price.spawn_count,
+                channel_ops: pool.channel_ops - price.channel_ops,
+                syscalls: pool.syscalls - price.syscalls,
+            });
+        }
+        covered
+    }
+
     /// The event, if the state has such a step. Under the lock, but for Spawn.
     fn step(&self, event: NurseryEvent) -> bool {
         match self.state().step(event) {
@@ -164,6 +195,9 @@ impl NurseryCore {
     pub(crate) fn children_done(&self, children: u64, id: u64, left: &Pool, ended: Ended) -> Option<usize> {
         self.brood.ended(children as usize, |shared| {
             shared.returned.put(left);
+            if let Exhaustion::Refill(_) = self.on_exhausted {
+                Self::wake_hungry(shared);
+            }
             if let Ended::Failed(error) = ended {
                 shared.error.get_or_insert((id, error));
                 self.cancel_locked(shared);
@@ -194,6 +228,7 @@ impl NurseryCore {
         if let Some(owner) = TaskPtr::from_raw(self.owner) {
             // The flag before the state, as for all cancellations.
             owner.scope_failed.store(true, Ordering::SeqCst);
+            asymmetric::heavy();
             owner.wake(Event::Interrupt);
         }
     }
@@ -233,6 +268,7 @@ impl NurseryCore {
 
     /// Puts budget into a child's mail and makes it Ready if it waits for that. The pool was paid by the caller.
     pub(crate) fn mail(&self, task: &Task, amount: &Budget) -> Result<(), RechargeError> {
+        task.post.announce();
         self.change_ext(task, |ext| {
             if task.state.get().is_final() {
                 return Err(RechargeError::Finished);
@@ -248,7 +284,34 @@ impl NurseryCore {
             ext.mail = mail;
             task.wake(Event::Recharge);
             Ok(())
-        })
+        })?;
+        // It may be for a task of the child's fork tree.
+        self.feed();
+        Ok(())
+    }
+
+    /// A task is about to wait for budget that nobody will address to it.
+    pub(crate) fn hungers(&self, task: &Task) {
+        self.brood.with(|shared| shared.hungry.push(TaskPtr::of(task)));
+    }
+
+    /// There may be budget again for those who wait for it: they look for themselves.
+    pub(crate) fn feed(&self) {
+        self.brood.with(Self::wake_hungry);
+    }
+
+    fn wake_hungry(shared: &mut Shared) {
+        for task in shared.hungry.drain(..) {
+            task.wake(Event::Recharge);
+        }
+    }
+
+    /// Puts into the pool what a task could not hold.
+    pub(crate) fn put_back(&self, amount: &Pool) {
+        self.brood.with(|shared| {
+            shared.returned.put(amount);
+            Self::wake_hungry(shared);
+        });
     }
 
     /// Takes a task's mail out. The task itself only.
@@ -277,6 +340,16 @@ impl NurseryCore {
     /// Moves the owner's side to the children's side, so that refills can be paid while the owner waits.
     pub(crate) fn lend_pool(&self) {
         let pool = self.pool.replace(Pool::ZERO);
-        self.brood.with(|shared| shared.returned.put(&pool));
+        self.brood.with(|shared| {
+            shared.returned.put(&pool);
+            Self::wake_hungry(shared);
+        });
+    }
+
+    /// Where children are refilled from the pool, the owner has it only while it hands out: it may wait for them anywhere.
+    pub(crate) fn share_pool(&self) {
+        if let Exhaustion::Refill(_) = self.on_exhausted {
+            self.lend_pool();
+        }
     }
 }

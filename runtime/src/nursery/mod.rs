@@ -152,7 +152,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         F: FnOnce(&Cx) -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        self.builder().spawn(f)
+        self.launch(move |cx: &Cx| Ok(f(cx)))
     }
 
     /// Spawns a child whose result nobody asks for: cheaper than a spawn whose handle is dropped. The nursery waits for it as
@@ -161,7 +161,24 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     where
         F: FnOnce(&Cx) + Send + 'scope,
     {
-        self.builder().start(f)
+        let body = move |cx: &Cx| {
+            f(cx);
+            Ok(())
+        };
+        match self.admit_default() {
+            Some(grant) => {
+                let task = self.bear(grant, false);
+                // SAFETY: the closure borrows what outlives 'scope, and the scope waits for the task.
+                unsafe { body::put_closure(&task, body) };
+                self.queue(task, Priority::Normal);
+            }
+            None => {
+                // SAFETY: as above.
+                self.builder().publish(false, |task| unsafe { body::put_closure(task, body) })?;
+            }
+        }
+        self.pay_for_spawn();
+        Ok(())
     }
 
     /// Spawns a child whose error fails the nursery.
@@ -171,7 +188,83 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         T: Send + 'scope,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.builder().spawn_try(f)
+        self.launch(move |cx: &Cx| f(cx).map_err(|error| TaskError::Failed(error.into())))
+    }
+
+    #[inline]
+    fn launch<F, T>(&self, f: F) -> Result<Handle<'scope, T>, SpawnError>
+    where
+        F: FnOnce(&Cx) -> Result<T, TaskError> + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let Some(grant) = self.admit_default() else { return self.builder().launch(f) };
+        let task = self.bear(grant, true);
+        // SAFETY: the closure borrows what outlives 'scope, and the scope waits for the task.
+        unsafe { body::put_closure(&task, f) };
+        self.queue(task, Priority::Normal);
+        // The handle first: the check below may unwind, and then lets go of the child.
+        let handle = Handle::new(task, self.core);
+        self.pay_for_spawn();
+        Ok(handle)
+    }
+
+    /// Pays for the usual spawn: by a task, with no options, of a child for whose default grant the pool has enough. `None`
+    /// if anything is otherwise, and then nothing was taken.
+    #[inline(always)]
+    fn admit_default(&self) -> Option<Budget> {
+        let core = self.core;
+        self.owner?.probe_stack();
+        let cap = core.caps.spawn()?;
+        let may = core.state() == NurseryState::Open
+            && core.live() < cap.task_limit().into()
+            && core.rt().lanes.is_none();
+        let grant = Budget { spawn_count: 0, ..cap.child_budget() };
+        (may && core.pay_for_child(&grant)).then_some(grant)
+    }
+
+    /// A child that has been paid for, with nothing to run yet. Nobody else knows of it.
+    #[inline(always)]
+    fn bear(&self, budget: Budget, has_handle: bool) -> TaskPtr {
+        let rt = self.core.rt();
+        let (task, id, tenant) = match self.owner {
+            Some(owner) => {
+                let worker = owner.worker();
+                let tenant = owner.tenant.load(Ordering::Relaxed);
+                (worker.slots.take(&rt.slab), worker.new_task_id(), tenant)
+            }
+            None => (rt.slab.take_shared(), rt.host_task_id(), 0),
+        };
+        task.born(id, self.core, budget, has_handle);
+        task.tenant.store(tenant, Ordering::Relaxed);
+        task.own_stack.store(false, Ordering::Relaxed);
+        task
+    }
+
+    #[inline(always)]
+    fn count_in(&self, task: TaskPtr) {
+        self.core.brood.add();
+        let id = task.id.load(Ordering::Relaxed);
+        tracing::trace!(target: "mainspring", task = id, nursery = self.core.id, "spawn");
+    }
+
+    /// Others may run it from here on, as the thread that was claimed for it.
+    fn seat(&self, task: TaskPtr, thread: usize, schedule: &Schedule) {
+        self.count_in(task);
+        let here = self.owner.map(|owner| owner.worker().index);
+        self.core.rt().admit_to_lane(task, thread, schedule, here);
+    }
+
+    /// Others may run it from here on.
+    #[inline(always)]
+    fn queue(&self, task: TaskPtr, priority: Priority) {
+        self.count_in(task);
+        match self.owner.map(|owner| owner.worker.get()) {
+            // SAFETY: the owner runs this, on its worker.
+            Some(worker) if priority == Priority::High => unsafe { &*worker }.push_woken(task),
+            // SAFETY: as above.
+            Some(worker) => unsafe { &*worker }.push_spawned(task),
+            None => self.core.rt().inject(task),
+        }
     }
 
     /// A spawn with options.
@@ -203,12 +296,22 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     /// A spawn's own op, at a yield point of the spawner's.
     #[inline]
     fn pay_for_spawn(&self) {
-        if let Some(owner) = self.owner {
-            let cx = Cx::new(owner);
-            cx.check();
-            if owner.worker().has_backlog() {
-                cx.yield_now();
-            }
+        let Some(owner) = self.owner else { return };
+        let fuel = owner.fuel.load(Ordering::Relaxed);
+        if fuel == 0 || owner.worker().has_backlog() {
+            self.pay_and_give_way(owner);
+        } else {
+            owner.fuel.store(fuel - 1, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pay_and_give_way(&self, owner: TaskPtr) {
+        let cx = Cx::new(owner);
+        cx.check();
+        if owner.worker().has_backlog() {
+            cx.yield_now();
         }
     }
 
@@ -234,19 +337,23 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     /// What is left to hand out, what children have given back included.
     pub fn pool(&self) -> Pool {
         self.core.collect();
-        self.core.pool.get()
+        let pool = self.core.pool.get();
+        self.core.share_pool();
+        pool
     }
 
     /// Grants a child more budget, out of the pool. A child that waits for budget goes on.
     pub fn recharge<T>(&self, child: &Handle<'scope, T>, amount: Budget) -> Result<(), RechargeError> {
         let paid = Pool::from(amount);
-        self.core.carve(&paid).map_err(RechargeError::Pool)?;
-        let mailed = self.core.mail(child.task(), &amount);
-        if mailed.is_err() {
-            let mut pool = self.core.pool.get();
-            pool.put(&paid);
-            self.core.pool.set(pool);
-        }
+        let carved = self.core.carve(&paid).map_err(RechargeError::Pool);
+        let mailed = carved.and_then(|()| {
+            self.core.mail(child.task(), &amount).inspect_err(|_| {
+                let mut pool = self.core.pool.get();
+                pool.put(&paid);
+                self.core.pool.set(pool);
+            })
+        });
+        self.core.share_pool();
         mailed
     }
 
@@ -378,6 +485,7 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
     }
 
     /// Decides: which budget, and whether the pool and the capabilities allow it.
+    #[inline(never)]
     fn admit(&self) -> Result<(Budget, Pool), SpawnError> {
         let core = self.nursery.core;
         if core.state() != NurseryState::Open {
@@ -488,52 +596,42 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
     }
 
     /// Pays for a task, makes it, and queues it. `fill` puts a body with a result of type `T` into its empty slot.
-    #[inline]
     fn publish(mut self, has_handle: bool, fill: impl FnOnce(&Task)) -> Result<TaskPtr, SpawnError> {
         if let Some(owner) = self.nursery.owner {
-            Cx::new(owner).probe_stack();
+            owner.probe_stack();
         }
-        let (budget, price) = self.admit().or_else(|error| {
-            // A spawn that goes well is traced as such.
-            self.nursery.audited("CapSpawn", "spawn", Err(error))
-        })?;
-        let core = self.nursery.core;
-        let thread = self.claim_thread()?;
-        if let Err(unpayable) = core.carve(&price) {
-            if let (Some(lanes), Some(thread)) = (&core.rt().lanes, thread) {
-                lanes.release(thread);
-            }
-            return Err(SpawnError::Pool(unpayable));
-        }
+        let (nursery, core) = (self.nursery, self.nursery.core);
+        let paid = self
+            .admit()
+            .or_else(|error| {
+                // A spawn that goes well is traced as such.
+                self.nursery.audited("CapSpawn", "spawn", Err(error))
+            })
+            .and_then(|(budget, price)| {
+                let thread = self.claim_thread()?;
+                core.carve(&price).map(|()| (budget, thread)).map_err(|unpayable| {
+                    if let (Some(lanes), Some(thread)) = (&core.rt().lanes, thread) {
+                        lanes.release(thread);
+                    }
+                    SpawnError::Pool(unpayable)
+                })
+            });
+        core.share_pool();
+        let (budget, thread) = paid?;
         if let Some(size) = self.stack_size {
             self.ext().stack_size = Some(size);
         }
-        let rt = core.rt();
-        let worker = self.nursery.owner.map(|owner| owner.worker.get());
-        // SAFETY: the owner runs this, on its worker.
-        let worker = worker.map(|worker| unsafe { &*worker });
-        let (task, id) = match worker {
-            Some(worker) => (worker.slots.take(&rt.slab), worker.new_task_id()),
-            None => (rt.slab.take_shared(), rt.host_task_id()),
-        };
-        task.born(id, core, budget, has_handle);
-        let inherited = self.nursery.owner.map_or(0, |owner| owner.tenant.load(Ordering::Relaxed));
-        let share = thread.or(self.tenant).map_or(inherited, |number| number as u16);
-        task.tenant.store(share, Ordering::Relaxed);
+        let task = nursery.bear(budget, has_handle);
+        if let Some(share) = thread.or(self.tenant) {
+            task.tenant.store(share as u16, Ordering::Relaxed);
+        }
         task.own_stack.store(self.stack_size.is_some(), Ordering::Relaxed);
         // SAFETY: the task is not published yet.
         unsafe { *task.ext.get() = self.ext };
         fill(&task);
-        core.brood.add();
-        tracing::trace!(target: "mainspring", task = id, nursery = core.id, "spawn");
-        if let Some(thread) = thread {
-            rt.admit_to_lane(task, thread, &self.schedule.unwrap_or_default(), worker.map(|w| w.index));
-            return Ok(task);
-        }
-        match worker {
-            Some(worker) if self.priority == Priority::High => worker.push_woken(task),
-            Some(worker) => worker.push_spawned(task),
-            None => rt.inject(task),
+        match thread {
+            Some(thread) => nursery.seat(task, thread, &self.schedule.unwrap_or_default()),
+            None => nursery.queue(task, self.priority),
         }
         Ok(task)
     }
@@ -600,6 +698,7 @@ where
         options.on_exhausted,
         pool,
     );
+    core.share_pool();
     cx.rt().registry.enter(&core);
     if !task.listed.load(Ordering::Relaxed) {
         task.nursery().enlist(task);
@@ -659,7 +758,9 @@ fn take_pool(cx: &Cx, asked: Option<Pool>) -> Result<(Pool, Source), crate::budg
     if let Some(around) = unsafe { task.owned.load(Ordering::Relaxed).as_ref() } {
         around.collect();
         let pool = asked.unwrap_or_else(|| around.pool.get().part(2));
-        return around.carve(&pool).map(|()| (pool, Source::Around));
+        let carved = around.carve(&pool).map(|()| (pool, Source::Around));
+        around.share_pool();
+        return carved;
     }
     let from_estate = task.nursery().with_ext(task, |ext| {
         let estate = ext?.estate.as_mut()?;
@@ -690,6 +791,7 @@ fn give_back(cx: &Cx, core: &NurseryCore, pool: Pool, source: Source) {
             let mut all = around.pool.get();
             all.put(&pool);
             around.pool.set(all);
+            around.share_pool();
         }
     }
 }
@@ -709,6 +811,7 @@ pub(crate) fn await_children(core: &NurseryCore, cx: &Cx) {
     }
     task.masked.store(was_masked, Ordering::Relaxed);
     core.collect();
+    core.share_pool();
 }
 
 pub(crate) fn host_nursery<'env, F, R>(rt: &Inner, options: NurseryOptions, f: F) -> Result<R, NurseryError>
@@ -727,6 +830,7 @@ where
     let root_caps = rt.config.root_caps;
     let caps = options.caps.map_or(root_caps, |caps| root_caps.intersect(&caps));
     let core = NurseryCore::new(rt, null(), 0, null(), caps, options.on_exhausted, pool);
+    core.share_pool();
     rt.registry.enter(&core);
     let deadline = options.deadline.map(|after| {
         let due = rt.timers.now_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));

@@ -4,13 +4,26 @@
 //! Conserved: each word pushed is returned exactly once, by a pop or by a steal. Words are never zero. The memory
 //! orderings are those of Lê, Pop, Cohen and Nardelli (PPoPP 2013). A buffer that was outgrown is kept until the deque
 //! goes, since a thief may still read from it; together they are no larger than the one in use.
+//!
+//! The fence of a pop takes as long as the rest of a fork and join that nobody steals. It is there for thieves, so thieves
+//! pay for it: a worker that wants to steal announces itself to all owners and makes them pass a fence
+//! (`asymmetric::heavy`), and owners use theirs while anybody is announced. Since that costs the thief a system call, it
+//! stays announced until it has popped `CALM` words of its own, or sleeps. The README beside this file has the argument.
 
+use super::asymmetric;
 use super::prim::{AtomicIsize, AtomicPtr, AtomicUsize, Ordering, fence};
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 const FIRST_CAPACITY: usize = if cfg!(loom) { 2 } else { 256 };
+
+/// Pops after which a thief that has not stolen since is no longer one.
+const CALM: u32 = if cfg!(loom) { 1 } else { 256 };
+
+/// How many owners of a set of deques may be stealing from the others.
+#[derive(Debug, Default)]
+struct Thieves(AtomicUsize);
 
 #[derive(Debug)]
 struct Buffer {
@@ -41,6 +54,9 @@ pub struct Owner {
     outgrown: RefCell<Vec<*mut Buffer>>,
     /// Only the owner changes the bottom, so it need not read it back.
     bottom: Cell<isize>,
+    thieves: Arc<Thieves>,
+    /// Pops until this owner is no longer announced as a thief; 0 if it is not.
+    calm: Cell<u32>,
 }
 
 #[allow(unsafe_code)]
@@ -66,15 +82,26 @@ pub enum Steal {
     Taken(usize),
 }
 
-/// A new deque: its owner's end and a thief's end.
-pub fn deque() -> (Owner, Stealer) {
-    let shared = Arc::new(Shared {
-        top: AtomicIsize::new(0),
-        bottom: AtomicIsize::new(0),
-        buffer: AtomicPtr::new(Buffer::new(FIRST_CAPACITY)),
-    });
-    let owner = Owner { shared: shared.clone(), outgrown: RefCell::new(Vec::new()), bottom: Cell::new(0) };
-    (owner, Stealer { shared, _not_the_owner: PhantomData })
+/// Deques whose owners steal from each other: each with its owner's end and a thief's end.
+pub fn deques(count: usize) -> Vec<(Owner, Stealer)> {
+    let thieves = Arc::new(Thieves::default());
+    (0..count)
+        .map(|_| {
+            let shared = Arc::new(Shared {
+                top: AtomicIsize::new(0),
+                bottom: AtomicIsize::new(0),
+                buffer: AtomicPtr::new(Buffer::new(FIRST_CAPACITY)),
+            });
+            let owner = Owner {
+                shared: shared.clone(),
+                outgrown: RefCell::new(Vec::new()),
+                bottom: Cell::new(0),
+                thieves: thieves.clone(),
+                calm: Cell::new(0),
+            };
+            (owner, Stealer { shared, _not_the_owner: PhantomData })
+        })
+        .collect()
 }
 
 impl Shared {
@@ -132,9 +159,7 @@ impl Owner {
             return None;
         }
         shared.bottom.store(bottom, Ordering::Relaxed);
-        // Pairs with the fence in `steal`: of the owner and a thief after the same last word, at least one sees the
-        // other, and the CAS on the top decides. Weaker, both could take it.
-        fence(Ordering::SeqCst);
+        self.beware_of_thieves();
         let top = shared.top.load(Ordering::Relaxed);
         if top < bottom {
             self.bottom.set(bottom);
@@ -147,6 +172,66 @@ impl Owner {
             });
         shared.bottom.store(bottom + 1, Ordering::Relaxed);
         word
+    }
+
+    /// Takes the `N` newest words at once, newest last. Takes none if thieves might want one of them.
+    #[inline]
+    pub fn pop_some<const N: usize>(&self) -> Option<[usize; N]> {
+        let shared = &*self.shared;
+        let bottom = self.bottom.get() - N as isize;
+        if shared.top.load(Ordering::Relaxed) >= bottom {
+            return None;
+        }
+        shared.bottom.store(bottom, Ordering::Relaxed);
+        // As in `pop`: a thief that has not seen the new bottom is after the word at a top that is seen here, and that is
+        // below all of these.
+        self.beware_of_thieves();
+        if shared.top.load(Ordering::Relaxed) >= bottom {
+            shared.bottom.store(self.bottom.get(), Ordering::Relaxed);
+            return None;
+        }
+        self.bottom.set(bottom);
+        let buffer = shared.buffer(Ordering::Relaxed);
+        Some(std::array::from_fn(|i| buffer.slot(bottom + i as isize).load(Ordering::Relaxed)))
+    }
+
+    /// After the owner has moved the bottom, and before it looks at the top.
+    #[inline(always)]
+    fn beware_of_thieves(&self) {
+        // Pairs with the heavy one in `announce`: this sees the thief, or the thief sees the bottom.
+        asymmetric::light();
+        // Acquire pairs with `withdraw`: if the thief has gone, the top that it left is seen below.
+        if self.thieves.0.load(Ordering::Acquire) != 0 {
+            self.calm_down();
+            // Pairs with the fence in `steal`: of the owner and a thief after the same last word, at least one sees the
+            // other, and the CAS on the top decides. Weaker, both could take it.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// This owner is about to steal.
+    fn announce(&self) {
+        if self.calm.replace(CALM) == 0 {
+            self.thieves.0.fetch_add(1, Ordering::SeqCst);
+            // Pairs with the light one of an owner that takes words.
+            asymmetric::heavy();
+        }
+    }
+
+    /// This owner does not steal for now: the others need not be on their guard.
+    pub fn withdraw(&self) {
+        if self.calm.replace(0) != 0 {
+            // Release pairs with the acquire in `pop`.
+            self.thieves.0.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    fn calm_down(&self) {
+        match self.calm.get() {
+            0 => {}
+            1 => self.withdraw(),
+            calm => self.calm.set(calm - 1),
+        }
     }
 
     /// How many words there are.
@@ -163,6 +248,7 @@ impl Owner {
 impl Drop for Owner {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
+        self.withdraw();
         // The owner's last buffer goes with `Shared`; a thief that is inside `steal` holds that by its `Arc`, but may be
         // reading an outgrown buffer, so those go there too: hand them over through the chain below.
         let outgrown = std::mem::take(&mut *self.outgrown.borrow_mut());
@@ -192,9 +278,13 @@ impl Drop for Shared {
 }
 
 impl Stealer {
-    /// Takes the oldest word.
-    pub fn steal(&self) -> Steal {
+    /// Takes the oldest word, on behalf of the owner of another deque of the set.
+    pub fn steal(&self, thief: &Owner) -> Steal {
         let shared = &*self.shared;
+        if self.is_empty() {
+            return Steal::Empty;
+        }
+        thief.announce();
         let top = shared.top.load(Ordering::Acquire);
         // Pairs with the fence in `pop`.
         fence(Ordering::SeqCst);

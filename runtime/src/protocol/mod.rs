@@ -2,11 +2,14 @@
 //!
 //! README.md beside this file has the states, the races and the arguments.
 
+pub mod bias;
 pub mod brood;
 pub mod deque;
 pub mod join;
+pub mod keep;
 pub mod lanes;
 pub mod lock;
+pub mod post;
 pub mod roster;
 pub mod sleep;
 

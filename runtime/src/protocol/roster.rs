@@ -5,8 +5,8 @@
 //! last look at its flag ([`may_stay_asleep`]). So no member sleeps over a cancellation.
 #![allow(unsafe_code)]
 
+use super::asymmetric;
 use super::prim::{AtomicBool, Ordering};
-use crate::task::state::{Event, StateCell, Woken};
 use std::cell::Cell;
 use std::ptr::null;
 
@@ -14,16 +14,14 @@ use std::ptr::null;
 pub trait Member: Sized {
     /// Set by whoever cancels it, once.
     fn cancel_flag(&self) -> &AtomicBool;
-    /// What it does.
-    fn state(&self) -> &StateCell;
     /// Whether it is in the list.
     fn listed(&self) -> &AtomicBool;
     /// The one before it in the list.
     fn prev(&self) -> &Cell<*const Self>;
     /// The one after it.
     fn next(&self) -> &Cell<*const Self>;
-    /// It is Ready, and has to be queued.
-    fn queue(&self);
+    /// Ends its wait, if it waits; leaves a mark if it is about to.
+    fn interrupt_wait(&self);
 }
 
 /// The list.
@@ -85,23 +83,30 @@ impl<M: Member> Roster<M> {
     ///
     /// The caller holds the lock that the list is behind.
     pub unsafe fn interrupt_all(&self) {
-        // SAFETY: null, or a member that is in the list, which cannot leave meanwhile.
-        let mut next = unsafe { self.first.as_ref() };
-        while let Some(member) = next {
-            // SAFETY: as above.
-            next = unsafe { member.next().get().as_ref() };
-            interrupt(member);
+        if self.first.is_null() {
+            return;
         }
+        self.members().for_each(|member| member.cancel_flag().store(true, Ordering::SeqCst));
+        // Between the flags and the states: a member commits to a wait and then looks at its flag, with a light one between.
+        asymmetric::heavy();
+        self.members().for_each(Member::interrupt_wait);
+    }
+
+    /// Those in the list, none of which leaves while the caller holds the lock.
+    fn members(&self) -> impl Iterator<Item = &M> {
+        // SAFETY: null, or a member that is in the list; here and below.
+        let first = unsafe { self.first.as_ref() };
+        // SAFETY: as above.
+        std::iter::successors(first, |member| unsafe { member.next().get().as_ref() })
     }
 }
 
 /// Cancels one member.
 pub fn interrupt<M: Member>(member: &M) {
-    // SeqCst: the flag before the state; a member commits to a wait and then looks at the flag.
     member.cancel_flag().store(true, Ordering::SeqCst);
-    if member.state().wake(Event::Interrupt) == Woken::Queue {
-        member.queue();
-    }
+    // As in `interrupt_all`.
+    asymmetric::heavy();
+    member.interrupt_wait();
 }
 
 /// The last look of whoever has committed a member's wait: false if it was cancelled, and has to be interrupted.

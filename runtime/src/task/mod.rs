@@ -5,13 +5,14 @@
 //! | field | who |
 //! | --- | --- |
 //! | budget fields | written by the holder (the worker that runs it); anybody may read |
-//! | `state`, `join` | by their protocols |
+//! | `state`, `home`, `join`, `post` | by their protocols |
 //! | `cancel` | set by anybody, once |
 //! | `scope_failed` | set under the lock of a nursery that the task has open; cleared by the holder |
 //! | `sp`, `worker`, `stack`, `body` | the holder |
-//! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth and by the holder at its end |
+//! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth, and by the holder at its end unless `post` says otherwise |
 //! | `link` | the free list |
 //! | `forks`, `job` | the holder |
+//! | `wakers`, `kept` | by their protocol; they are of the slot and outlive its task |
 #![allow(unsafe_code)]
 
 pub(crate) mod body;
@@ -20,11 +21,16 @@ pub mod state;
 
 use crate::budget::{Budget, Component, Pool};
 use crate::caps::Caps;
+use crate::config::SLICE;
 use crate::fork::Job;
 use crate::nursery::core::NurseryCore;
+use crate::protocol::bias::Home;
 use crate::protocol::join::JoinCell;
+use crate::protocol::keep::Keep;
+use crate::protocol::post::Post;
 use crate::protocol::prim;
 use crate::protocol::roster::Member;
+use crate::runtime::Inner;
 use crate::stack::arena::Stack;
 use crate::worker::Worker;
 use state::{Event, StateCell, Woken};
@@ -36,10 +42,7 @@ use std::sync::atomic::{
 };
 
 /// Bytes of a record that hold the closure, and then its result. Larger ones are boxed.
-pub(crate) const BODY: usize = 88;
-
-/// Ops that a task runs on before it looks up: at cancellation, timers, hungry workers.
-pub(crate) const SLICE: u32 = 1024;
+pub(crate) const BODY: usize = 80;
 
 /// In `exhausted`, above the five components.
 const LOST_TO_WORKER: u8 = 0x80;
@@ -89,7 +92,8 @@ pub(crate) struct Task {
     pub(crate) worker: Cell<*const Worker>,
     pub(crate) nursery: AtomicPtr<NurseryCore>,
     pub(crate) body: Cell<Option<&'static body::BodyKind>>,
-    pub(crate) link: AtomicPtr<Task>,
+    /// The worker that may change `state` alone, while the task waits for something of that worker's.
+    pub(crate) home: Home,
     pub(crate) join: JoinCell,
 
     pub(crate) id: AtomicU64,
@@ -113,8 +117,14 @@ pub(crate) struct Task {
     /// If it was made for a job, that: it reports there and to no nursery.
     pub(crate) job: Cell<*const Job>,
     pub(crate) wait_reason: AtomicU8,
+    pub(crate) post: Post,
     /// Whose share it uses, under the fair discipline by tenant; which thread it is, under that by task.
     pub(crate) tenant: AtomicU16,
+    /// The wakers of the slot, of this task or of earlier ones that were futures.
+    pub(crate) wakers: Keep,
+    /// What the wakers keep.
+    pub(crate) kept: AtomicPtr<Inner>,
+    pub(crate) link: AtomicPtr<Task>,
     storage: Storage,
 }
 
@@ -129,6 +139,7 @@ const _: () = assert!(size_of::<Task>() == 256);
 /// A task in somebody's hands. Slots are never unmapped while their runtime lives, so a stale pointer is at worst the
 /// pointer to another task, and a wake through it is spurious, which all waits expect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
 pub(crate) struct TaskPtr(NonNull<Task>);
 
 // SAFETY: as for `Task`.
@@ -232,10 +243,6 @@ impl Member for Task {
         &self.cancel
     }
 
-    fn state(&self) -> &StateCell {
-        &self.state
-    }
-
     fn listed(&self) -> &prim::AtomicBool {
         &self.listed
     }
@@ -248,8 +255,8 @@ impl Member for Task {
         &self.next
     }
 
-    fn queue(&self) {
-        crate::worker::schedule(TaskPtr::of(self));
+    fn interrupt_wait(&self) {
+        self.wake(Event::Interrupt);
     }
 }
 
@@ -270,7 +277,7 @@ impl Task {
             worker: Cell::new(null()),
             nursery: AtomicPtr::new(null_mut()),
             body: Cell::new(None),
-            link: AtomicPtr::new(null_mut()),
+            home: Home::new(),
             join: JoinCell::new(),
             id: AtomicU64::new(0),
             memory: AtomicUsize::new(0),
@@ -288,7 +295,11 @@ impl Task {
             forks: Cell::new(null()),
             job: Cell::new(null()),
             wait_reason: AtomicU8::new(0),
+            post: Post::new(),
             tenant: AtomicU16::new(0),
+            wakers: Keep::new(),
+            kept: AtomicPtr::new(null_mut()),
+            link: AtomicPtr::new(null_mut()),
             storage: Storage(UnsafeCell::new(MaybeUninit::uninit())),
         }
     }
@@ -296,7 +307,10 @@ impl Task {
     /// A new task in a slot that the caller alone holds.
     #[inline]
     pub(crate) fn born(&self, id: u64, nursery: *const NurseryCore, budget: Budget, has_handle: bool) {
-        self.set_budget(budget);
+        // SAFETY: the caller alone holds the slot.
+        unsafe { *self.ext.get() = None };
+        self.post.reset();
+        self.set_budget(budget, SLICE);
         self.state.reset();
         self.cancel.store(false, Ordering::Relaxed);
         self.exhausted.store(0, Ordering::Relaxed);
@@ -315,8 +329,8 @@ impl Task {
     }
 
     #[inline]
-    fn set_budget(&self, budget: Budget) {
-        let fuel = budget.ops.min(SLICE);
+    fn set_budget(&self, budget: Budget, slice: u32) {
+        let fuel = budget.ops.min(slice);
         self.fuel.store(fuel, Ordering::Relaxed);
         self.reserve.store(budget.ops - fuel, Ordering::Relaxed);
         self.memory.store(budget.memory, Ordering::Relaxed);
@@ -355,10 +369,55 @@ impl Task {
     /// Replaces the budget; the holder only. Components that have something again are no longer exhausted.
     pub(crate) fn write_budget(&self, budget: Budget) {
         let before = self.granted.load(Ordering::Relaxed);
-        self.set_budget(budget);
+        self.set_budget(budget, self.slice_ops());
         let now = self.granted.load(Ordering::Relaxed);
         self.granted.store(before | now, Ordering::Relaxed);
         self.exhausted.store(self.exhausted.load(Ordering::Relaxed) & !now, Ordering::Relaxed);
+    }
+
+    /// Charges `n` ops if the slice has them, and says what is left of it.
+    #[inline(always)]
+    pub(crate) fn charge_slice(&self, n: u32) -> Option<u32> {
+        let left = self.fuel.load(Ordering::Relaxed).checked_sub(n)?;
+        self.fuel.store(left, Ordering::Relaxed);
+        Some(left)
+    }
+
+    /// Charges `n` ops and takes the next slice, if nobody wants anything of the task and it may go on: what nearly every
+    /// slow check comes to, in a few instructions.
+    pub(crate) fn next_slice(&self, n: u32) -> Option<u32> {
+        let left = self.ops().checked_sub(n)?;
+        if left < SLICE || self.exhausted.load(Ordering::Relaxed) != 0 || self.is_interrupted() {
+            return None;
+        }
+        let slice = self.worker().next_slice()?;
+        self.fuel.store(slice, Ordering::Relaxed);
+        self.reserve.store(left - slice, Ordering::Relaxed);
+        Some(slice)
+    }
+
+    /// Charges up to `n` ops where nothing may switch: what cannot be paid stops the task at its next check.
+    pub(crate) fn charge_silently(&self, n: u32) {
+        let ops = self.ops();
+        let left = ops - ops.min(n);
+        let fuel = left.min(self.fuel.load(Ordering::Relaxed));
+        self.fuel.store(fuel, Ordering::Relaxed);
+        self.reserve.store(left - fuel, Ordering::Relaxed);
+    }
+
+    /// Ops until a running task looks up.
+    pub(crate) fn slice_ops(&self) -> u32 {
+        self.nursery().rt().config.slice_ops()
+    }
+
+    /// At its start the task was given a whole slice; its first may be smaller.
+    #[inline]
+    pub(crate) fn trim_slice(&self, interval: u32) {
+        if self.fuel.load(Ordering::Relaxed) > interval {
+            let ops = self.ops();
+            self.fuel.store(interval, Ordering::Relaxed);
+            self.reserve.store(ops - interval, Ordering::Relaxed);
+        }
     }
 
     /// Makes the next check take its slow path.
@@ -366,6 +425,23 @@ impl Task {
         let ops = self.ops();
         self.reserve.store(ops, Ordering::Relaxed);
         self.fuel.store(0, Ordering::Relaxed);
+    }
+
+    /// Brings the next slow check nearer, as if `n` more ops had been used. None are: an op is an op, but a system call or the
+    /// first touch of much memory takes the time of many, and timers wait meanwhile.
+    #[inline]
+    pub(crate) fn look_up_sooner(&self, n: u32) {
+        let fuel = self.fuel.load(Ordering::Relaxed);
+        let moved = fuel.min(n);
+        self.fuel.store(fuel - moved, Ordering::Relaxed);
+        self.reserve.store(self.reserve.load(Ordering::Relaxed) + moved, Ordering::Relaxed);
+    }
+
+    /// About how much of its first slice a task that ends has used.
+    #[inline]
+    pub(crate) fn slice_used(&self) -> u32 {
+        let first = self.ops_granted.load(Ordering::Relaxed).min(SLICE.into()) as u32;
+        first.saturating_sub(self.fuel.load(Ordering::Relaxed))
     }
 
     pub(crate) fn mark_exhausted(&self, component: Component) {
@@ -405,6 +481,14 @@ impl Task {
         unsafe { Stack::from_address(self.stack.load(Ordering::Relaxed)) }
     }
 
+    /// Overflows here if little is left of the stack, rather than inside of what follows. The task itself only.
+    #[inline(always)]
+    pub(crate) fn probe_stack(&self) {
+        if let Some(stack) = self.stack() {
+            crate::stack::overflow::probe(stack);
+        }
+    }
+
     pub(crate) fn is_started(&self) -> bool {
         self.sp.get() != 0
     }
@@ -435,10 +519,15 @@ impl Task {
         self.storage.0.get().cast()
     }
 
-    /// Something that it may wait for has happened; it is queued if it did wait.
+    /// Something that it may wait for has happened; it is queued if it did wait. Who cancels it sets a flag first, and then
+    /// passes the heavy fence: see `StateCell::commit_wait`.
     pub(crate) fn wake(&self, event: Event) {
-        if self.state.wake(event) == Woken::Queue {
-            crate::worker::schedule(TaskPtr::of(self));
+        // SAFETY: the pointer is null or the worker of this thread.
+        let worker = unsafe { crate::worker::current().as_ref() };
+        let here = worker.map(|worker| &**worker.seat());
+        // SAFETY: the seats of a runtime live as long as its slots.
+        if unsafe { self.state.wake(event, &self.home, here) } == Woken::Queue {
+            crate::worker::schedule(TaskPtr::of(self), worker);
         }
     }
 }

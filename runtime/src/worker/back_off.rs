@@ -21,6 +21,11 @@ impl BackOff {
         self.next
     }
 
+    /// Whether there was no doze yet.
+    pub(crate) fn is_fresh(self) -> bool {
+        self.next == Some(FIRST)
+    }
+
     /// The doze was in vain.
     pub(crate) fn in_vain(&mut self) {
         self.next = self.next.filter(|doze| *doze < LAST).map(|doze| (doze * 2).min(LAST));

@@ -3,12 +3,15 @@
 use super::back_off::BackOff;
 use super::finish::Lost;
 use super::{Back, Worker, set_current};
-use crate::fork::task_of;
+use crate::fork::{is_job, task_of};
 use crate::protocol::deque::Steal;
 use crate::protocol::sleep::Woke;
 use crate::task::TaskPtr;
 use std::sync::atomic::Ordering;
 
+/// Looks for work before the first sleep, about ten microseconds: to fall asleep and to be woken takes longer, and disturbs
+/// those who work.
+const LOOKS: u32 = 64;
 /// How many tasks one successful steal takes at most.
 const STEAL_BATCH: usize = 32;
 
@@ -73,6 +76,9 @@ impl Worker {
             if rt.dormitory.is_closed() {
                 return None;
             }
+            if back_off.is_fresh() && self.sees_work_soon() {
+                continue;
+            }
             let keeper =
                 rt.timer_keeper.compare_exchange(usize::MAX, self.index, Ordering::SeqCst, Ordering::Relaxed);
             let timer = if keeper.is_ok() { rt.timers.time_left().or(next_timer) } else { None };
@@ -81,6 +87,7 @@ impl Worker {
                 (timer, doze) => timer.or(doze),
             };
             self.set_idle(true);
+            self.deque.withdraw();
             let woke = rt.dormitory.sleep(self.index, searching, timeout, || self.sees_work());
             self.set_idle(false);
             if keeper.is_ok() {
@@ -125,12 +132,15 @@ impl Worker {
         for _ in 0..victims.attempts() {
             let victim = victims.next(|worker| rt.shares[worker].stealer.len());
             let stealer = &rt.shares[victim].stealer;
-            match stealer.steal() {
+            match stealer.steal(&self.deque) {
                 Steal::Taken(word) => {
                     share.stolen(1);
                     share.steal_latency.record(rt.timers.now_ns().saturating_sub(began_ns));
                     rt.on_steal(self.index, victim);
-                    self.take_more(stealer);
+                    // The oldest half of a fork tree is most of it; the others are better where they were made.
+                    if !is_job(word) {
+                        self.take_more(stealer);
+                    }
                     let task = task_of(word, self);
                     if self.is_runnable(task) {
                         return Some(task);
@@ -150,7 +160,7 @@ impl Worker {
             return;
         }
         for _ in 0..(stealer.len() / 2).min(STEAL_BATCH) {
-            match stealer.steal() {
+            match stealer.steal(&self.deque) {
                 Steal::Taken(word) => {
                     self.rt().shares[self.index].stolen(1);
                     self.deque.push(word);
@@ -160,12 +170,23 @@ impl Worker {
         }
     }
 
+    /// A few looks in a row.
+    fn sees_work_soon(&self) -> bool {
+        (0..LOOKS).any(|_| {
+            for _ in 0..8 {
+                std::hint::spin_loop();
+            }
+            self.sees_work()
+        })
+    }
+
     /// The last look before sleep.
     fn sees_work(&self) -> bool {
         let rt = self.rt();
-        self.lanes().is_some_and(|lanes| lanes.has_work_for(self.index, self.my_share().may_steal()))
+        let may_steal = rt.shares[self.index].may_steal();
+        self.lanes().is_some_and(|lanes| lanes.has_work_for(self.index, may_steal))
             || !rt.global.is_empty()
-            || rt.shares.iter().any(|share| !share.stealer.is_empty())
+            || (may_steal && rt.shares.iter().any(|share| !share.stealer.is_empty()))
             || rt.timers.is_due()
     }
 }

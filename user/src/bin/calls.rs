@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use mainspring_abi::kernel::{MAX_MESSAGE, ReceivedCall};
+use mainspring_abi::ring::op;
 use mainspring_user::caps::{self, ThreadOptions};
 use mainspring_user::{CapError, client, say};
 
@@ -145,12 +146,11 @@ fn withdrawn_after_it_was_received((call, serve): (u32, u32)) {
 fn crowd((call, serve): (u32, u32)) {
     const CALLERS: u32 = 6;
     const CALLS: u32 = 300;
-    const SERVERS: u32 = 2;
     let served = Arc::new(AtomicU32::new(0));
-    let servers = [(); SERVERS as usize].map(|()| {
+    let servers = [answer_with_one_request, answer_with_two_requests].map(|answer: Answer| {
         let served = served.clone();
-        caps::spawn(ThreadOptions::default(), move || serve_numbers(serve, &served))
-            .expect("within the quota")
+        let work = move || serve_numbers(serve, &served, answer);
+        caps::spawn(ThreadOptions::default(), work).expect("within the quota")
     });
     let callers = [0, 1, 2, 3, 4, 5].map(|number: u32| {
         let work = move || {
@@ -188,31 +188,59 @@ fn crowd((call, serve): (u32, u32)) {
     say!("calls: crowd=ok served={served} given_up={given_up} withdrawn={withdrawn}");
 }
 
+/// Answers a call, and receives the next one into the buffer; how the answer went.
+type Answer = fn(u32, u32, &[u8], &mut [u8]) -> Result<(), CapError>;
+
+fn answer_with_one_request(
+    serve: u32,
+    call_id: u32,
+    answer: &[u8],
+    buffer: &mut [u8],
+) -> Result<(), CapError> {
+    let mut request = caps::receive_request(serve, buffer);
+    request.v1.op = op::RETURN_RECV;
+    request.v1.call_id = call_id;
+    (request.v1.params_addr, request.v1.params_len) = (answer.as_ptr() as u64, answer.len() as u32);
+    let answered = client::carry_out(request).map(|_| ());
+    if answered.is_err() {
+        caps::receive(serve, buffer).expect("a call comes");
+    }
+    answered
+}
+
+fn answer_with_two_requests(
+    serve: u32,
+    call_id: u32,
+    answer: &[u8],
+    buffer: &mut [u8],
+) -> Result<(), CapError> {
+    let returned = client::submit(caps::return_request(serve, call_id, answer)).expect("room");
+    let received = client::submit(caps::receive_request(serve, buffer)).expect("room");
+    client::enter(2, u64::MAX).expect("an honest ring is served");
+    let answered = client::wait(returned).map(|_| ());
+    client::wait(received).expect("a call comes");
+    answered
+}
+
 /// Answers numbers with the next one until told to stop; how many answers nobody waited for.
-fn serve_numbers(serve: u32, served: &AtomicU32) -> i64 {
+fn serve_numbers(serve: u32, served: &AtomicU32, answer: Answer) -> i64 {
     let mut buffer = [0; 64];
     let mut withdrawn = 0;
-    let mut head = caps::receive(serve, &mut buffer).expect("a call comes");
+    caps::receive(serve, &mut buffer).expect("a call comes");
     loop {
+        let head = ReceivedCall::from_bytes(buffer.first_chunk().expect("a head"));
         let number = buffer[HEAD..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        let stop = number == STOP;
-        let answer = number.wrapping_add(1).to_le_bytes();
-        let answer = if stop { &answer[..0] } else { &answer[..] };
-        let returned = client::submit(caps::return_request(serve, head.call_id, answer)).expect("room");
-        if stop {
+        if number == STOP {
+            let returned = client::submit(caps::return_request(serve, head.call_id, &[])).expect("room");
             assert_eq!(client::wait(returned), Ok(0));
             return withdrawn;
         }
-        let received = client::submit(caps::receive_request(serve, &mut buffer)).expect("room");
-        client::enter(2, u64::MAX).expect("an honest ring is served");
-        match client::wait(returned) {
-            Ok(_) => drop(served.fetch_add(1, Ordering::Relaxed)),
+        match answer(serve, head.call_id, &(number + 1).to_le_bytes(), &mut buffer) {
+            Ok(()) => drop(served.fetch_add(1, Ordering::Relaxed)),
             Err(error) => {
                 assert_eq!(error, CapError::Cancelled);
                 withdrawn += 1;
             }
         }
-        client::wait(received).expect("a call comes");
-        head = ReceivedCall::from_bytes(buffer.first_chunk().expect("a head"));
     }
 }

@@ -8,11 +8,20 @@
 //! record of a run holds the long way, so whoever records takes it.
 
 use super::realtime::Band;
-use super::{Cpu, Dispatch, Seat, State, taken};
+use super::{Cpu, Dispatch, Occupant, Seat, Slot, State, vacant};
 use crate::entity::Authority;
 use crate::telemetry::NohzExit;
 use crate::waiter::{Due, Timeout, WaitKind, WaitPermit};
 use mainspring_abi::Nanos;
+
+/// The occupants of two slots that are taken and not the same.
+#[inline]
+fn both(slots: &mut [Slot], one: u32, other: u32) -> [&mut Occupant; 2] {
+    match slots.get_disjoint_mut([one as usize, other as usize]) {
+        Ok([Slot::Taken(one), Slot::Taken(other)]) => [one, other],
+        _ => vacant(other),
+    }
+}
 
 impl Cpu {
     /// The running thread waits for what `kind` says, and the one at `next`, which waits, has what it waited for and goes
@@ -39,14 +48,13 @@ impl Cpu {
             let start = self.running_tag(slot, ran).start;
             self.fair.catch_up(start);
         }
-        let to = taken(&mut self.slots, next.slot);
-        let (weight, permit) = (to.entity.weight, to.permit.take());
+        let [from, to] = both(&mut self.slots, slot, next.slot);
+        let permit = to.permit.take();
         if permit.is_some() {
             self.waits.remove(next.slot);
         }
-        self.fair.hand_over(slot, moved, next.slot, weight);
+        self.fair.hand_over(slot, moved, next.slot, to.entity.weight);
 
-        let from = taken(&mut self.slots, slot);
         from.charge(ran, moved);
         from.state = State::Asleep(kind);
         from.entity.used = Nanos::ZERO;
@@ -58,7 +66,6 @@ impl Cpu {
             self.waits.insert(slot, Due { deadline, thread_index });
         }
 
-        let to = taken(&mut self.slots, next.slot);
         to.entity.ready_from(now);
         to.begin_to_run(now, self.id, true);
         // It begins a request and has used nothing of it. A long request is served a quantum at a time.

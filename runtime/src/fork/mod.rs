@@ -1,13 +1,18 @@
 //! Fork and join: two closures, perhaps at once.
 //!
 //! Conserved: the second closure runs once, here or on a thief, and has ended when `join` returns, on every way out, so
-//! that both may borrow. What the thief's task has left of its half of the budget comes back.
+//! that both may borrow. The tree's tasks share one budget (`purse`), and what each of them used is billed to the task that
+//! forked it.
 //!
 //! The second half is a job in the frame of `join`, and its tagged address is in the worker's deque. Most come back to their
 //! own frame and never become a task; a thief makes one for it.
 #![allow(unsafe_code)]
 
-use crate::budget::Budget;
+mod purse;
+
+pub(crate) use purse::Purse;
+
+use crate::budget::Pool;
 use crate::cx::Cx;
 use crate::error::TaskError;
 use crate::protocol::join::{Finished, JoinCell, Waiting};
@@ -30,12 +35,22 @@ pub(crate) struct Job {
     parent: TaskPtr,
     /// The job of the next `join` further out in the same task.
     outer: *const Job,
-    /// The ops of its half of the parent's budget.
-    granted_ops: u32,
-    /// Its half of the parent's budget, and after the end what is left of it.
-    budget: Cell<Budget>,
+    /// Where a thief's task gets its budget.
+    purse: *const Purse,
+    /// Ops that the thief's task has used, when it has ended.
+    used: Cell<u64>,
     /// Where its end meets the frame, if a thief has it.
     latch: JoinCell,
+}
+
+impl Job {
+    /// What the jobs of a tree hang from, so that its purse is found whichever of them are left: a job that is done.
+    fn root(owner: TaskPtr, purse: &Purse) -> Self {
+        const NONE: JobKind = JobKind { run: |_, _| {}, fail: |_, _| {}, discard: |_| {} };
+        let latch = JoinCell::new();
+        let _ = latch.finish();
+        Self { kind: &NONE, parent: owner, outer: std::ptr::null(), purse, used: Cell::new(0), latch }
+    }
 }
 
 struct JobKind {
@@ -111,18 +126,25 @@ struct Stolen(*const Job);
 // SAFETY: a job is made of closures and results that are `Send`, and its frame waits for it.
 unsafe impl Send for Stolen {}
 
+/// Whether a word of a deque is a job.
+pub(crate) fn is_job(word: usize) -> bool {
+    word & TAG != 0
+}
+
 /// The task behind a word of a deque; a job that was stolen becomes one.
 #[inline]
 pub(crate) fn task_of(word: usize, worker: &Worker) -> TaskPtr {
-    if word & TAG == 0 { TaskPtr::from_word(word) } else { adopt((word & !TAG) as *const Job, worker) }
+    if is_job(word) { adopt((word & !TAG) as *const Job, worker) } else { TaskPtr::from_word(word) }
 }
 
 #[cold]
 fn adopt(job: *const Job, worker: &Worker) -> TaskPtr {
-    // SAFETY: the frame that the job is in waits for its latch.
-    let (parent, budget) = unsafe { ((*job).parent, (*job).budget.get()) };
+    // SAFETY: the frame that the job is in waits for its latch, and the purse's for that frame.
+    let (parent, purse) = unsafe { ((*job).parent, &*(*job).purse) };
     let task = worker.slots.take(&worker.rt().slab);
-    task.born(worker.new_task_id(), parent.nursery(), budget, true);
+    task.born(worker.new_task_id(), parent.nursery(), purse.join_in(), true);
+    // What it does not have yet it can draw, if its parent was granted it.
+    task.granted.store(parent.granted.load(Ordering::Relaxed), Ordering::Relaxed);
     task.tenant.store(parent.tenant.load(Ordering::Relaxed), Ordering::Relaxed);
     task.own_stack.store(false, Ordering::Relaxed);
     task.job.set(job);
@@ -147,7 +169,15 @@ pub(crate) fn report(task: TaskPtr, job: *const Job, error: Option<TaskError>, f
         // SAFETY: the task has ended without a result, and the job is still ours.
         unsafe { (job_ref.kind.fail)(job, error) };
     }
-    job_ref.budget.set(task.budget());
+    let mut left = Pool::from(task.budget());
+    // SAFETY: off the list and over: nobody else reaches the rare fields.
+    if let Some(ext) = unsafe { (*task.ext.get()).take() } {
+        left.put(&ext.mail.into());
+        left.put(&ext.estate.unwrap_or_default());
+    }
+    job_ref.used.set(task.ops_used());
+    // SAFETY: the purse's frame waits for this one.
+    unsafe { &*job_ref.purse }.leave(&task, &left);
     task.job.set(std::ptr::null());
     let body = task.body.get().expect("set at birth");
     // SAFETY: the task wrote a result, of type `()`, that nobody takes.
@@ -188,18 +218,55 @@ impl Cx {
         RB: Send,
     {
         self.check_iterations(2);
-        let task = self.task();
+        match self.purse() {
+            Some(purse) => self.fork(purse, a, b),
+            None => self.fork_first(a, b),
+        }
+    }
+
+    /// The first fork of a tree: the task's budget becomes that of the tree, until it is over.
+    #[inline(never)]
+    fn fork_first<A, B, RA, RB>(&self, a: A, b: B) -> (RA, RB)
+    where
+        A: FnOnce(&Self) -> RA + Send,
+        B: FnOnce(&Self) -> RB + Send,
+        RA: Send,
+        RB: Send,
+    {
+        /// Ends the tree on every way out.
+        struct Tree<'a>(&'a Cx, &'a Purse);
+        impl Drop for Tree<'_> {
+            fn drop(&mut self) {
+                self.0.task().forks.set(std::ptr::null());
+                self.0.close(self.1);
+            }
+        }
         if !self.may_fork() {
             return (a(self), b(self));
         }
-        let half = self.split();
+        let purse = Purse::open(self);
+        let root = Job::root(self.task_ptr(), &purse);
+        self.task().forks.set(&raw const root);
+        let _tree = Tree(self, &purse);
+        self.fork(&purse, a, b)
+    }
+
+    #[inline(always)]
+    fn fork<A, B, RA, RB>(&self, purse: &Purse, a: A, b: B) -> (RA, RB)
+    where
+        A: FnOnce(&Self) -> RA + Send,
+        B: FnOnce(&Self) -> RB + Send,
+        RA: Send,
+        RB: Send,
+    {
+        let task = self.task();
         let typed = TypedJob {
             job: Job {
                 kind: &TypedJob::<B, RB>::KIND,
                 parent: self.task_ptr(),
                 outer: task.forks.get(),
-                granted_ops: half.ops,
-                budget: Cell::new(half),
+                purse,
+                used: Cell::new(0),
                 latch: JoinCell::new(),
             },
             body: UnsafeCell::new(JobBody::Closure(ManuallyDrop::new(b))),
@@ -212,7 +279,7 @@ impl Cx {
         if !task.worker().take_newest(job as usize | TAG) {
             self.await_thief(&typed.job);
         } else if first.is_ok() {
-            self.come_back(&typed.job);
+            task.forks.set(typed.job.outer);
             // SAFETY: the job came back before anybody took it, so its closure is here and ours.
             let b = unsafe { TypedJob::<B, RB>::take(job) }.expect("nobody took it");
             let (Ok(first), second) = (first, b(self)) else { unreachable!("looked at above") };
@@ -221,7 +288,7 @@ impl Cx {
             // SAFETY: as above; it will not run.
             unsafe { (typed.job.kind.fail)(job, TaskError::Cancelled) };
         }
-        self.come_back(&typed.job);
+        task.forks.set(typed.job.outer);
         match (first, typed.into_result()) {
             (Ok(first), Ok(second)) => (first, second),
             (Err(payload), _) => resume_unwind(payload),
@@ -236,59 +303,40 @@ impl Cx {
         self.task().nursery().caps.spawn().is_some() && !self.task().worker().is_fair()
     }
 
-    /// Half of what the task has, for the job.
+    /// The purse of the fork tree that the task is part of.
     #[inline]
-    fn split(&self) -> Budget {
-        let task = self.task();
-        let reserve = task.reserve.load(Ordering::Relaxed);
-        let memory = task.memory.load(Ordering::Relaxed);
-        let channel_ops = task.channel_ops.load(Ordering::Relaxed);
-        let syscalls = task.syscalls.load(Ordering::Relaxed);
-        // Of the ops beyond the slice, so that the slice goes on.
-        let half = Budget {
-            ops: reserve / 2,
-            memory: memory / 2,
-            spawn_count: 0,
-            channel_ops: channel_ops / 2,
-            syscalls: syscalls / 2,
-        };
-        task.reserve.store(reserve - half.ops, Ordering::Relaxed);
-        task.memory.store(memory - half.memory, Ordering::Relaxed);
-        task.channel_ops.store(channel_ops - half.channel_ops, Ordering::Relaxed);
-        task.syscalls.store(syscalls - half.syscalls, Ordering::Relaxed);
-        add(task, -i64::from(half.ops));
-        half
+    pub(crate) fn purse(&self) -> Option<&Purse> {
+        let forks = self.task().forks.get();
+        let job = if forks.is_null() { self.task().job.get() } else { forks };
+        // SAFETY: null, or a job of a frame of this task, or that this task was made for: frames that wait for it.
+        unsafe { job.as_ref().map(|job| &*job.purse) }
     }
 
-    /// The innermost job is over: what is left of its half comes back, and what it used counts as the task's.
-    #[inline]
-    fn come_back(&self, job: &Job) {
-        let task = self.task();
-        let left = job.budget.get();
-        task.reserve.store(task.reserve.load(Ordering::Relaxed) + left.ops, Ordering::Relaxed);
-        task.memory.store(task.memory.load(Ordering::Relaxed) + left.memory, Ordering::Relaxed);
-        task.channel_ops
-            .store(task.channel_ops.load(Ordering::Relaxed) + left.channel_ops, Ordering::Relaxed);
-        task.syscalls.store(task.syscalls.load(Ordering::Relaxed) + left.syscalls, Ordering::Relaxed);
-        add(task, left.ops.into());
-        task.forks.set(job.outer);
+    /// The tree is over: what is left is the task's alone.
+    fn close(&self, purse: &Purse) {
+        self.give(purse.close());
     }
 
     /// Somebody else has the job. A cancelled task waits for it all the same: it borrows from this frame.
     #[cold]
     fn await_thief(&self, job: &Job) {
+        let task = self.task();
         let word = task_word(self.task_ptr());
-        let masked = self.task().masked.swap(true, Ordering::Relaxed);
+        // SAFETY: the purse's frame waits for this one.
+        let purse = unsafe { &*job.purse };
+        purse.pause(task);
+        let masked = task.masked.swap(true, Ordering::Relaxed);
         while !job.latch.is_done() {
             if job.latch.wait(word) == Waiting::Done {
                 break;
             }
-            self.block(WaitReason::Join);
+            task.worker().block(task, WaitReason::Join);
             let _ = job.latch.stop_waiting(word);
         }
-        self.task().masked.store(masked, Ordering::Relaxed);
-        // What it used of its half was granted to this task.
-        add(self.task(), i64::from(job.granted_ops) - i64::from(job.budget.get().ops));
+        task.masked.store(masked, Ordering::Relaxed);
+        purse.resume();
+        // What it used was drawn from what was granted to this task.
+        add(task, job.used.get());
     }
 
     /// Waits for the jobs of lost frames.
@@ -298,13 +346,18 @@ impl Cx {
             self.await_thief(job);
             // SAFETY: it has ended, and nobody else will take its result.
             unsafe { (job.kind.discard)(job) };
-            self.come_back(job);
+            self.task().forks.set(job.outer);
+            // SAFETY: of a lost frame, or of one that waits for this task.
+            let purse = unsafe { &*job.purse };
+            if job.outer.is_null() && purse.owner == self.task_ptr() {
+                self.close(purse);
+            }
         }
     }
 }
 
 #[inline]
-fn add(task: &Task, ops: i64) {
+fn add(task: &Task, ops: u64) {
     let granted = task.ops_granted.load(Ordering::Relaxed);
-    task.ops_granted.store(granted.wrapping_add_signed(ops), Ordering::Relaxed);
+    task.ops_granted.store(granted.wrapping_add(ops), Ordering::Relaxed);
 }

@@ -1,0 +1,161 @@
+//! What there is in a piece of code that decides how it can be metered.
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::visit::{self, Visit};
+use syn::{Block, Expr, ExprForLoop, ExprLit, Ident, Item, Lit, Macro, RangeLimits};
+
+/// Macros that expand to nothing that leaves a loop or a function, but for what is in their arguments.
+const WELL_KNOWN: &[&str] = &[
+    "assert",
+    "assert_eq",
+    "assert_ne",
+    "dbg",
+    "debug_assert",
+    "debug_assert_eq",
+    "debug_assert_ne",
+    "eprint",
+    "eprintln",
+    "format",
+    "matches",
+    "panic",
+    "print",
+    "println",
+    "todo",
+    "unimplemented",
+    "unreachable",
+    "vec",
+    "write",
+    "writeln",
+];
+
+/// What a block has, apart from closures and items in it, which are functions of their own.
+#[derive(Default)]
+pub(crate) struct Survey {
+    /// `return`.
+    pub(crate) returns: bool,
+    /// `?`.
+    pub(crate) tries: bool,
+    /// `break`.
+    pub(crate) breaks: bool,
+    /// `continue`.
+    pub(crate) continues: bool,
+    /// A loop.
+    pub(crate) loops: bool,
+    /// A macro that may have any of these.
+    pub(crate) opaque: bool,
+    /// The context by its name, closures included: they may use it.
+    pub(crate) context: bool,
+}
+
+impl Survey {
+    pub(crate) fn of(block: &Block, context: &Ident) -> Self {
+        let mut surveyor = Surveyor { found: Self::default(), context, in_closure: false };
+        surveyor.visit_block(block);
+        surveyor.found
+    }
+
+    /// Whether the end of the block may be passed by.
+    pub(crate) fn leaves(&self) -> bool {
+        self.continues || self.ends_loops()
+    }
+
+    /// Whether a loop around the block may be ended by it.
+    pub(crate) fn ends_loops(&self) -> bool {
+        self.returns || self.tries || self.breaks || self.opaque
+    }
+}
+
+struct Surveyor<'a> {
+    found: Survey,
+    context: &'a Ident,
+    in_closure: bool,
+}
+
+impl Surveyor<'_> {
+    /// Words and signs that would be seen if the macro's arguments were parsed.
+    fn visit_tokens(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            match token {
+                TokenTree::Group(group) => self.visit_tokens(group.stream()),
+                TokenTree::Punct(sign) => self.found.opaque |= sign.as_char() == '?',
+                TokenTree::Ident(word) => {
+                    self.found.context |= word == *self.context;
+                    self.found.opaque |=
+                        ["return", "break", "continue", "for", "while", "loop"].iter().any(|&w| word == w);
+                }
+                TokenTree::Literal(_) => {}
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Surveyor<'_> {
+    fn visit_expr(&mut self, expr: &'ast Expr) {
+        if let Expr::Closure(_) | Expr::Async(_) = expr {
+            let was = std::mem::replace(&mut self.in_closure, true);
+            visit::visit_expr(self, expr);
+            self.in_closure = was;
+            return;
+        }
+        if !self.in_closure {
+            match expr {
+                Expr::Return(_) => self.found.returns = true,
+                Expr::Try(_) => self.found.tries = true,
+                Expr::Break(_) => self.found.breaks = true,
+                Expr::Continue(_) => self.found.continues = true,
+                Expr::ForLoop(each) if is_short(each) => {}
+                Expr::ForLoop(_) | Expr::While(_) | Expr::Loop(_) => self.found.loops = true,
+                _ => {}
+            }
+        }
+        visit::visit_expr(self, expr);
+    }
+
+    fn visit_ident(&mut self, ident: &'ast Ident) {
+        self.found.context |= ident == self.context;
+    }
+
+    fn visit_macro(&mut self, mac: &'ast Macro) {
+        let name = mac.path.segments.last().map(|segment| segment.ident.to_string());
+        let well_known = name.is_some_and(|name| WELL_KNOWN.contains(&name.as_str()));
+        self.found.opaque |= !well_known && !self.in_closure;
+        let before = self.found.opaque;
+        self.visit_tokens(mac.tokens.clone());
+        if self.in_closure {
+            self.found.opaque = before;
+        }
+    }
+
+    fn visit_item(&mut self, _: &'ast Item) {}
+}
+
+/// The most iterations of a loop that is not worth a check.
+const SHORT: u64 = 16;
+
+/// Whether a loop has few iterations, in plain sight, and none in it: it is counted as straight code.
+pub(crate) fn is_short(each: &ExprForLoop) -> bool {
+    let Expr::Range(range) = &*each.expr else { return false };
+    let literal = |expr: &Option<Box<Expr>>| match expr.as_deref() {
+        Some(Expr::Lit(ExprLit { lit: Lit::Int(number), .. })) => number.base10_parse::<u64>().ok(),
+        _ => None,
+    };
+    let (Some(begin), Some(end)) = (literal(&range.start), literal(&range.end)) else { return false };
+    let inclusive = u64::from(matches!(range.limits, RangeLimits::Closed(_)));
+    let mut loops = Loops(false);
+    loops.visit_block(&each.body);
+    end.saturating_sub(begin) + inclusive <= SHORT && !loops.0
+}
+
+/// Whether there is a loop, or a macro that may have one.
+struct Loops(bool);
+
+impl<'ast> Visit<'ast> for Loops {
+    fn visit_expr(&mut self, expr: &'ast Expr) {
+        self.0 |= matches!(expr, Expr::ForLoop(_) | Expr::While(_) | Expr::Loop(_));
+        visit::visit_expr(self, expr);
+    }
+
+    fn visit_macro(&mut self, _: &'ast Macro) {
+        self.0 = true;
+    }
+}

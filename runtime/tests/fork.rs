@@ -1,0 +1,168 @@
+//! Fork and join: one budget for the tree, however deep and whoever runs it.
+
+use mainspring::{
+    Budget, Capacity, Component, Config, Cx, Exhaustion, NurseryOptions, Pool, Profile, Runtime, TaskError,
+};
+use std::time::Duration;
+
+fn runtime(workers: usize) -> Runtime {
+    Config::new(Profile::Service).workers(workers).build().unwrap()
+}
+
+/// A fork at each level, the deep half first (`left`) or second.
+fn descend(cx: &Cx, depth: u32, left: bool) -> u32 {
+    if depth == 0 {
+        return 1;
+    }
+    let deep = |cx: &Cx| descend(cx, depth - 1, left);
+    let (a, b) = if left { cx.join(deep, |_| 1) } else { cx.join(|_| 1, deep) };
+    a + b
+}
+
+#[test]
+fn deep_joins_do_not_use_up_a_budget_by_sharing_it() {
+    for workers in [1, 2, 4] {
+        let runtime = runtime(workers);
+        for left in [true, false] {
+            let ended = runtime.run(|cx| {
+                let options =
+                    NurseryOptions::new().on_exhausted(Exhaustion::Fail).deadline(Duration::from_secs(20));
+                cx.nursery_with(options, |n| {
+                    let child = n.builder().stack_size(1 << 20).spawn(move |cx| descend(cx, 200, left));
+                    child.unwrap().join(cx).unwrap()
+                })
+            });
+            assert_eq!(ended.unwrap().unwrap(), 201, "{workers} workers");
+        }
+    }
+}
+
+fn fib(cx: &Cx, n: u32) -> u64 {
+    if n < 2 {
+        return n.into();
+    }
+    let (a, b) = cx.join(|cx| fib(cx, n - 1), |cx| fib(cx, n - 2));
+    a + b
+}
+
+/// The joins of `fib(n)`.
+fn joins(n: u32) -> u32 {
+    if n < 2 { 0 } else { 1 + joins(n - 1) + joins(n - 2) }
+}
+
+#[test]
+fn a_tree_has_exactly_the_budget_of_the_task_that_forks() {
+    let needed = 2 * joins(16);
+    for workers in [1, 2, 4] {
+        let runtime = runtime(workers);
+        for (ops, enough) in [(needed, true), (needed - 1, false)] {
+            let ended = runtime.run(|cx| {
+                let options = NurseryOptions::new().on_exhausted(Exhaustion::Fail);
+                let budget = Budget { ops, ..Budget::ZERO };
+                cx.nursery_with(options, |n| {
+                    drop(n.builder().budget(budget).spawn(|cx| fib(cx, 16)).unwrap());
+                })
+            });
+            match ended.unwrap() {
+                Ok(()) => assert!(enough, "{workers} workers, {ops} ops of {needed}"),
+                Err(error) => {
+                    assert!(!enough, "{workers} workers, {ops} ops of {needed}: {error}");
+                    assert!(matches!(error.error, TaskError::BudgetExhausted(Component::Ops)), "{error}");
+                }
+            }
+        }
+    }
+}
+
+/// Each half sends and allocates.
+fn busy(cx: &Cx, tx: &mainspring::Sender<u32>, depth: u32) {
+    if depth == 0 {
+        tx.send(cx, 1).unwrap();
+        drop(cx.try_box([0u8; 100]).unwrap());
+        return;
+    }
+    cx.join(|cx| busy(cx, tx, depth - 1), |cx| busy(cx, tx, depth - 1));
+}
+
+#[test]
+fn every_component_is_shared_and_conserved() {
+    // 64 leaves: a send, an allocation and their two ops each; 63 joins of two ops.
+    let (leaves, ops) = (64, 64 * 2 + 63 * 2);
+    for workers in [1, 2, 4] {
+        let runtime = runtime(workers);
+        for round in 0..20 {
+            let (before, after, used) = runtime
+                .run(|cx| {
+                    let (tx, _rx) = cx.channel(Capacity::Unbounded).unwrap();
+                    cx.nursery(|n| {
+                        let budget =
+                            Budget { ops, memory: 6400, channel_ops: 65, syscalls: 3, spawn_count: 0 };
+                        let child = n.builder().budget(budget).spawn(|cx| {
+                            let before = cx.budget();
+                            busy(cx, &tx, 6);
+                            (before, cx.budget(), cx.ops_used())
+                        });
+                        child.unwrap().join(cx).unwrap()
+                    })
+                    .unwrap()
+                })
+                .unwrap();
+            let spent = Budget { ops, memory: 100 * leaves, channel_ops: leaves as u16, ..Budget::ZERO };
+            let mut sum = after;
+            assert!(sum.add(spent).is_zero());
+            assert_eq!(sum, before, "{workers} workers, round {round}");
+            assert_eq!(used, ops.into());
+        }
+    }
+}
+
+#[test]
+fn a_recharge_reaches_whichever_task_of_the_tree_ran_out() {
+    let needed = 2 * joins(14);
+    for workers in [1, 2, 4] {
+        let runtime = runtime(workers);
+        for _ in 0..10 {
+            let value = runtime.run(|cx| {
+                let options = NurseryOptions::new().deadline(Duration::from_secs(20));
+                cx.nursery_with(options, |n| {
+                    let budget = Budget { ops: 100, ..Budget::ZERO };
+                    let child = n.builder().budget(budget).spawn(|cx| fib(cx, 14)).unwrap();
+                    let mut given = 100;
+                    while given < needed {
+                        let more = 100.min(needed - given);
+                        n.recharge(&child, Budget { ops: more, ..Budget::ZERO }).unwrap();
+                        given += more;
+                        cx.yield_now();
+                    }
+                    child.join(cx).unwrap()
+                })
+            });
+            assert_eq!(value.unwrap().unwrap(), 377, "{workers} workers");
+        }
+    }
+}
+
+#[test]
+fn what_a_tree_leaves_returns_to_the_pool() {
+    for workers in [1, 2] {
+        let runtime = runtime(workers);
+        let (before, after) = runtime
+            .run(|cx| {
+                let pool = Pool { ops: 500_000, spawn_count: 4, channel_ops: 100, ..Pool::ZERO };
+                let options = NurseryOptions::new().pool(pool);
+                cx.nursery_with(options, |n| {
+                    let before = n.pool();
+                    n.spawn(|cx| fib(cx, 12)).unwrap().join(cx).unwrap();
+                    n.await_all(cx);
+                    (before, n.pool())
+                })
+                .unwrap()
+            })
+            .unwrap();
+        let used = Pool { ops: u64::from(2 * joins(12)), spawn_count: 1, ..Pool::ZERO };
+        let mut sum = after;
+        sum.put(&used);
+        // The spawn's own op is the owner's.
+        assert_eq!(sum, before, "{workers} workers");
+    }
+}
