@@ -1,7 +1,8 @@
-//! Parking: a task waits until another says go.
+//! Parking: somebody waits until another says go.
 //!
-//! Conserved: an unpark is taken by one park, or remembered, once; none is lost. A word in the list is of a task that is in
-//! [`Parker::wait`]: it takes the word out, under the lock, on every way out.
+//! Conserved: an unpark lets the one go that has waited longest, or else is remembered, once; none is lost. A node in the line is
+//! in the frame of a wait, which ends when the node has been taken out: by an unpark, or by the wait itself.
+#![allow(unsafe_code)]
 
 use crate::cx::Cx;
 use crate::protocol::lock::Lock;
@@ -9,6 +10,7 @@ use crate::protocol::prim::{AtomicU8, Ordering};
 use crate::task::WaitReason;
 use crate::wait::{Waited, Who};
 use crate::waiter;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Where a task parks, and others unpark it.
@@ -24,30 +26,34 @@ use std::time::Duration;
 ///     })
 /// }).unwrap().unwrap();
 /// ```
-#[derive(Debug)]
 pub struct Parker {
-    /// 1 while an unpark waits for its park.
-    permit: AtomicU8,
-    parked: Lock<Vec<usize>>,
+    inside: Lock<Inside>,
 }
+
+struct Inside {
+    /// An unpark waits for its park. Never while somebody waits.
+    permit: bool,
+    line: VecDeque<*const Node>,
+}
+
+/// Somebody who waits, in the frame of the wait.
+struct Node {
+    word: usize,
+    done: AtomicU8,
+}
+
+// SAFETY: nodes are touched under the lock, or by their own waiter after they left the line.
+unsafe impl Send for Inside {}
 
 impl Default for Parker {
     fn default() -> Self {
-        Self { permit: AtomicU8::new(0), parked: Lock::new(Vec::new()) }
+        Self { inside: Lock::new(Inside { permit: false, line: VecDeque::new() }) }
     }
 }
 
-struct Parked<'a> {
-    parker: &'a Parker,
-    word: usize,
-}
-
-impl Drop for Parked<'_> {
-    fn drop(&mut self) {
-        let mut parked = self.parker.parked.lock();
-        if let Some(at) = parked.iter().position(|word| *word == self.word) {
-            parked.swap_remove(at);
-        }
+impl std::fmt::Debug for Parker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Parker")
     }
 }
 
@@ -59,28 +65,41 @@ impl Parker {
 
     /// As [`Parker::park`], with another reason for snapshots and records.
     pub fn wait(&self, cx: &Cx, reason: WaitReason, timeout: Option<Duration>) -> bool {
-        let who = Who::Task(cx);
-        let deadline = timeout.map(|timeout| cx.now() + timeout);
-        let parked = Parked { parker: self, word: who.word() };
-        // The registration comes before the look at the permit, and in `unpark` the permit before the look at the list.
-        self.parked.lock().push(parked.word);
-        loop {
-            let left = deadline.map(|deadline| deadline.saturating_sub(cx.now()));
-            let waited = who.wait(&self.permit, reason, left);
-            // A permit that came at the last moment counts; one that another task took does not.
-            if self.permit.swap(0, Ordering::SeqCst) == 1 {
+        self.wait_as(&Who::Task(cx), reason, timeout)
+    }
+
+    /// As [`Parker::park`], from an ordinary thread, which blocks. Must not be called from inside a task.
+    pub fn park_blocking(&self, timeout: Option<Duration>) -> bool {
+        self.wait_as(&Who::thread(), WaitReason::Park, timeout)
+    }
+
+    fn wait_as(&self, who: &Who<'_>, reason: WaitReason, timeout: Option<Duration>) -> bool {
+        let node = Node { word: who.word(), done: AtomicU8::new(0) };
+        {
+            let mut inside = self.inside.lock();
+            if std::mem::take(&mut inside.permit) {
+                drop(inside);
+                who.take_back(node.word);
                 return true;
             }
-            match waited {
-                Waited::Done => {}
-                Waited::TimedOut => return false,
-                Waited::Stop => {
-                    drop(parked);
-                    who.acknowledge();
-                    return false;
-                }
-            }
+            inside.line.push_back(&raw const node);
         }
+        let waited = who.wait(&node.done, reason, timeout);
+        // Also when it is done: the unpark that took the node out wakes this waiter under the lock, and until then what the
+        // word names must not go.
+        let mut inside = self.inside.lock();
+        let waits = inside.line.iter().position(|other| std::ptr::eq(*other, &raw const node));
+        if let Some(place) = waits {
+            inside.line.remove(place);
+            drop(inside);
+            who.take_back(node.word);
+        } else {
+            drop(inside);
+        }
+        if waited == Waited::Stop {
+            who.acknowledge();
+        }
+        waits.is_none()
     }
 
     /// As [`Parker::unpark`], by a task that is about to wait itself. Under the fair discipline by task, the other one goes
@@ -89,12 +108,17 @@ impl Parker {
         cx.task().worker().handing_over(|| self.unpark());
     }
 
-    /// Lets a task that parks here go on, or else the next that parks.
+    /// Lets the one that has waited longest go on, or else the next that parks.
     pub fn unpark(&self) {
-        self.permit.store(1, Ordering::SeqCst);
-        // Under the lock: a task in the list, and its runtime with it, cannot go meanwhile.
-        for word in self.parked.lock().iter() {
-            waiter::wake(*word);
-        }
+        let mut inside = self.inside.lock();
+        let Some(node) = inside.line.pop_front() else {
+            inside.permit = true;
+            return;
+        };
+        // SAFETY: a node in the line is in a frame that takes the lock before it goes.
+        let node = unsafe { &*node };
+        // Release pairs with the waiter's acquire.
+        node.done.store(1, Ordering::Release);
+        waiter::wake(node.word);
     }
 }

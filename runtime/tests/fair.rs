@@ -368,3 +368,26 @@ fn a_park_takes_one_unpark_that_may_come_before_it_or_not_at_all() {
         })
         .unwrap();
 }
+
+#[test]
+fn a_worker_that_may_not_steal_runs_what_is_meant_for_it_alone() {
+    let runtime = by_task(2, 8 << 20).build().unwrap();
+    assert!(runtime.set_steal_enabled(1, false));
+    let ran_on: Vec<usize> = runtime
+        .nursery(mainspring::NurseryOptions::default(), |n| {
+            let start = |worker: usize| {
+                let workers = Some([CpuId::new(worker).unwrap()].into_iter().collect::<CpuSet>());
+                let schedule = Schedule { workers, ..Schedule::default() };
+                n.builder().schedule(schedule).spawn(|cx| {
+                    (0..20).for_each(|_| cx.yield_now());
+                    cx.worker()
+                })
+            };
+            let handles: Vec<_> = (0..20).map(|i| start(i % 2).unwrap()).collect();
+            handles.into_iter().map(|one| one.wait().unwrap()).collect()
+        })
+        .unwrap();
+    assert!(ran_on.iter().enumerate().all(|(i, worker)| *worker == i % 2));
+    assert_eq!(runtime.worker_stats()[1].tasks_stolen, 0);
+    replay(&runtime.close_record());
+}

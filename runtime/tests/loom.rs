@@ -18,7 +18,7 @@ use mainspring::protocol::post::Post;
 use mainspring::protocol::roster::{Member, Roster, interrupt, may_stay_asleep};
 use mainspring::protocol::sleep::{Dormitory, Woke};
 use mainspring::task::state::{Committed, Event, StateCell, Woken};
-use mainspring::{Capacity, Nanos, Refusal};
+use mainspring::{Capacity, Nanos, Parker, Refusal};
 
 /// Every interleaving with at most three preemptions, in which all known bugs of such protocols show.
 fn model(f: impl Fn() + Sync + Send + 'static) {
@@ -525,7 +525,7 @@ impl OneStack {
 /// A worker's turn: takes what its lane has, or what another's can give, runs it on its stack, and says that it has
 /// stopped once the stack is left. The first turn of each thread ends in a yield, the second one ends it.
 fn take_turn(lanes: &Lanes, worker: usize, stacks: &[OneStack], now: u64) -> bool {
-    let Some(next) = lanes.next(worker, Nanos::new(now)) else { return false };
+    let Some(next) = lanes.next(worker, true, Nanos::new(now)) else { return false };
     let turns = stacks[next.word - 1].run();
     if turns == 1 {
         lanes.stop(worker, Stopped::Yielded, Nanos::new(now + 1));
@@ -577,14 +577,14 @@ fn a_thread_that_only_a_sleeping_worker_may_run_is_never_slept_over() {
             thread::spawn(move || {
                 let mut searching = dormitory.search();
                 loop {
-                    if let Some(next) = lanes.next(1, Nanos::new(5)) {
+                    if let Some(next) = lanes.next(1, true, Nanos::new(5)) {
                         assert_eq!(next.word, 7);
                         lanes.end(1, Nanos::new(6));
                         dormitory.found(searching);
                         return;
                     }
                     lanes.set_idle(1, true);
-                    let woke = dormitory.sleep(1, searching, None, || lanes.has_work_for(1));
+                    let woke = dormitory.sleep(1, searching, None, || lanes.has_work_for(1, true));
                     lanes.set_idle(1, false);
                     searching = match woke {
                         Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
@@ -611,7 +611,7 @@ fn a_wake_finds_a_thread_asleep_on_its_lane_however_early_it_comes() {
     model(|| {
         let shared = Arc::new((small_lanes(1, 1), Waiter::running()));
         let _ = admit(&shared.0, 7, &Schedule::default(), None);
-        assert!(shared.0.next(0, Nanos::new(1)).is_some());
+        assert!(shared.0.next(0, true, Nanos::new(1)).is_some());
         let waker = {
             let shared = shared.clone();
             thread::spawn(move || {
@@ -627,16 +627,16 @@ fn a_wake_finds_a_thread_asleep_on_its_lane_however_early_it_comes() {
             if shared.1.commits_to_be_queued() {
                 let _ = shared.0.wake(0, Some(0), Nanos::new(4));
             }
-            let mut next = shared.0.next(0, Nanos::new(5));
+            let mut next = shared.0.next(0, true, Nanos::new(5));
             while next.is_none() {
                 thread::yield_now();
-                next = shared.0.next(0, Nanos::new(5));
+                next = shared.0.next(0, true, Nanos::new(5));
             }
             shared.1.state.dispatch_for_model();
         }
         waker.join().unwrap();
         shared.0.end(0, Nanos::new(9));
-        assert!(shared.0.next(0, Nanos::new(10)).is_none(), "queued once");
+        assert!(shared.0.next(0, true, Nanos::new(10)).is_none(), "queued once");
     });
 }
 
@@ -824,6 +824,39 @@ fn a_cancellation_of_one_child_and_of_all_reach_two_children() {
         waiting.join().unwrap();
         cancel(&nursery);
         assert!(children[1].cancel.load(Ordering::SeqCst), "it is still in the list");
+    });
+}
+
+#[test]
+fn an_unpark_is_never_slept_over() {
+    model(|| {
+        let parker = Arc::new(Parker::default());
+        let unparking = {
+            let parker = parker.clone();
+            thread::spawn(move || parker.unpark())
+        };
+        // A thread that slept over it would be a deadlock, which loom reports.
+        assert!(parker.park_blocking(None));
+        unparking.join().unwrap();
+    });
+}
+
+#[test]
+fn each_of_two_unparks_is_taken_when_the_second_comes_after_the_first_was() {
+    model(|| {
+        let parkers = Arc::new((Parker::default(), Parker::default()));
+        let other = {
+            let parkers = parkers.clone();
+            thread::spawn(move || {
+                assert!(parkers.0.park_blocking(None));
+                parkers.1.unpark();
+                assert!(parkers.0.park_blocking(None));
+            })
+        };
+        parkers.0.unpark();
+        assert!(parkers.1.park_blocking(None));
+        parkers.0.unpark();
+        other.join().unwrap();
     });
 }
 

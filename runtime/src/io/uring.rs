@@ -29,7 +29,7 @@ pub(crate) fn probe() -> io::Result<()> {
 }
 
 fn try_ring() -> io::Result<()> {
-    let ring = IoUring::new(2)?;
+    let ring = IoUring::new(ENTRIES)?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     let needed = [

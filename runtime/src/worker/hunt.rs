@@ -184,7 +184,7 @@ impl Worker {
     fn sees_work(&self) -> bool {
         let rt = self.rt();
         let may_steal = rt.shares[self.index].may_steal();
-        self.lanes().is_some_and(|lanes| lanes.has_work_for(self.index))
+        self.lanes().is_some_and(|lanes| lanes.has_work_for(self.index, may_steal))
             || !rt.global.is_empty()
             || (may_steal && rt.shares.iter().any(|share| !share.stealer.is_empty()))
             || rt.timers.is_due()

@@ -63,16 +63,25 @@ impl Worker {
 
     #[cold]
     pub(super) fn pick_in_lane(&self, lanes: &Lanes) -> Option<TaskPtr> {
-        self.rt().tend_timers();
-        let Next { word, tell } = lanes.next(self.index, self.fair_now())?;
-        self.rt().ring(tell);
+        let rt = self.rt();
+        rt.tend_timers();
+        let share = self.my_share();
+        let began = self.fair_now();
+        let Next { word, tell, stolen_from } = lanes.next(self.index, share.may_steal(), began)?;
+        rt.ring(tell);
+        if let Some(victim) = stolen_from {
+            share.stolen(1);
+            share.steal_latency.record((self.fair_now() - began).get());
+            rt.on_steal(self.index, victim);
+        }
         Some(TaskPtr::from_word(word))
     }
 
     /// Says that this worker sleeps, or no longer does.
     pub(super) fn set_idle(&self, idle: bool) {
         if let Some(lanes) = self.lanes() {
-            lanes.set_idle(self.index, idle);
+            // One that may not steal is of no use to the others' threads; of its own it is told all the same.
+            lanes.set_idle(self.index, idle && self.my_share().may_steal());
         }
     }
 }

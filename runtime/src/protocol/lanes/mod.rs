@@ -18,8 +18,8 @@ use lane::Lane;
 use log::Log;
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
 use mainspring_sched::{
-    Affinity, Config, Cpu, Entity, Handoff, Offer, Seat, Spec, State, Stop, Via, WaitKind, choose_victim,
-    probe_order,
+    Affinity, Config, Cpu, Dispatch, Entity, Handoff, Offer, Seat, Spec, State, Stop, Via, WaitKind,
+    choose_victim, probe_order,
 };
 use std::sync::Arc;
 
@@ -101,6 +101,8 @@ pub struct Next {
     pub word: usize,
     /// Somebody who could take what is left.
     pub tell: Tell,
+    /// The worker that it was stolen from.
+    pub stolen_from: Option<usize>,
 }
 
 /// One that may be admitted. Who writes what: `taken` by `claim` and `end`; the rest by whoever holds the thread.
@@ -300,8 +302,9 @@ impl Lanes {
         entry.taken.store(false, Ordering::Release);
     }
 
-    /// What `worker`, which runs nothing, is to run: of its own lane, or the most overdue that another can give.
-    pub fn next(&self, worker: usize, now: Nanos) -> Option<Next> {
+    /// What `worker`, which runs nothing, is to run: of its own lane, or, if it may steal, the most overdue that another can
+    /// give.
+    pub fn next(&self, worker: usize, may_steal: bool, now: Nanos) -> Option<Next> {
         let lane = &self.lanes[worker];
         let told = self.listen(lane);
         let own = lane.with(|core, id| {
@@ -310,12 +313,13 @@ impl Lanes {
             }
             core.take_decided(id, now)
         });
-        let run = match own {
-            Some(run) => run,
-            None => self.steal(worker, now)?,
+        let (run, stolen_from) = match own {
+            Some(run) => (run, None),
+            None if may_steal => self.steal(worker, now)?,
+            None => return None,
         };
         let word = self.threads[run.thread.index() as usize].word.load(Ordering::Relaxed);
-        Some(Next { word, tell: self.share_leftovers(worker) })
+        Some(Next { word, tell: self.share_leftovers(worker), stolen_from })
     }
 
     /// Takes what the lane was told.
@@ -324,7 +328,7 @@ impl Lanes {
         lane.message.load(Ordering::Relaxed) && lane.message.swap(false, Ordering::AcqRel)
     }
 
-    fn steal(&self, worker: usize, now: Nanos) -> Option<mainspring_sched::Dispatch> {
+    fn steal(&self, worker: usize, now: Nanos) -> Option<(Dispatch, Option<usize>)> {
         let here = self.lanes[worker].id;
         let offers: Vec<Offer> = self.lanes.iter().map(Lane::offer).collect();
         let bound = |victim: CpuId| self.lanes[victim.index()].with(|core, _| core.cpu.bound_due_in(here));
@@ -336,11 +340,12 @@ impl Lanes {
         // It arrives after it has left, so that the records of two lanes, joined by time, are in order.
         let now = now.max(left) + Nanos::new(1);
         self.seat(worker, thread, entity, Via::Steal, now);
-        self.lanes[worker].with(|core, id| core.take_decided(id, now))
+        let run = self.lanes[worker].with(|core, id| core.take_decided(id, now))?;
+        Some((run, Some(victim.index())))
     }
 
     /// Whether there is anything that `worker` could run: its last look before it sleeps.
-    pub fn has_work_for(&self, worker: usize) -> bool {
+    pub fn has_work_for(&self, worker: usize, may_steal: bool) -> bool {
         let me = &self.lanes[worker];
         // SeqCst: the worker has said that it is idle before it looks here.
         if me.message.load(Ordering::SeqCst) {
@@ -351,6 +356,9 @@ impl Lanes {
             let offer = lane.offer();
             if std::ptr::eq(lane, me) {
                 return lane.busy() > 0;
+            }
+            if !may_steal {
+                return false;
             }
             // Beyond 64 workers the reach is a hint only, so the lane is asked.
             let bound = || lane.with(|core, _| core.cpu.bound_due_in(me.id)).is_some();
