@@ -21,10 +21,10 @@ SCHEMA_NEEDS := capnp:capnproto
 # The kernel and its programs are a workspace of their own, built below $(OUT)/kernel.
 KERNEL_CARGO = env -C kernel CARGO_TARGET_DIR="$(abspath $(OUT))/kernel" $(CARGO)
 PROOF = MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" $(CARGO) run --quiet --locked --package mainspring-machine --
-KERNEL_PROOFS := smoke spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle hostile
+KERNEL_PROOFS := smoke calls pit-tick spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle hostile
 
 # Packages that measure rather than test: linted, never run by `make test`.
-NOT_TESTED := mainspring-bench-core mainspring-bench-ring mainspring-bench-runtime
+NOT_TESTED := mainspring-bench-core mainspring-bench-ring mainspring-bench-runtime mainspring-bench-sim
 
 LINT_PHASES := fmt-check clippy doc licences advisories
 TEST_PHASES := $(LINT_PHASES) unit loom kernel-proofs conformance-summary
@@ -232,28 +232,27 @@ bench-core: setup-valgrind ## Instructions per scheduling decision, from 10 to 1
 	$(CARGO) run --release --locked --package mainspring-bench-core
 
 .PHONY: bench-sim
-bench-sim: build ## Simulated decisions per second, and the largest machine
-	mkdir -p "$(OUT)/bench-sim"
-	for name in speed huge; do
-	    json="$(OUT)/bench-sim/$$name.json"
-	    $(MAINSPRING) run "workloads/$$name.toml" --report json > "$$json"
-	    awk -v name="$$name" -v RS='[,{]' -F ':' '
-	        /"decisions"/ && decisions == "" { decisions = $$2 + 0 }
-	        /"wall_ns"/ && wall_ns == "" { wall_ns = $$2 + 0 }
-	        END {
-	            if (wall_ns + 0 == 0) { print "bench-sim: no wall_ns in the report" > "/dev/stderr"; exit 1 }
-	            printf "%-6s %12d decisions in %7.3f s: %6.2f million per second\n",
-	                name, decisions, wall_ns / 1e9, decisions * 1e3 / wall_ns
-	        }' "$$json"
-	done
+bench-sim: setup ## Decisions per second of the simulator, what a record costs, and the largest machine
+	status=0
+	$(CARGO) run --release --locked --package mainspring-bench-sim || status=$$?
+	$(MAINSPRING) run workloads/huge.toml | sed -n '1p;3p'
+	exit $$status
 
 .PHONY: bench-kernel
 bench-kernel: setup-qemu kernel ## Instructions of the kernel's paths, counted by QEMU: exact and repeatable
 	$(PROOF) --verbose bench
 
+.PHONY: trace-kernel
+trace-kernel: setup-qemu kernel ## What an endpoint round trip spends its instructions on
+	$(PROOF) --trace
+
 .PHONY: bench-ring
 bench-ring: setup ## No-op requests through our rings beside io_uring: rate and round trip
 	$(CARGO) run --release --locked --package mainspring-bench-ring
+
+.PHONY: bench-limits
+bench-limits: setup ## What the Linux runtime must reach on any host: switch, spawn, memory, steal, scaling
+	$(CARGO) run --release --locked --package mainspring-runtime --example limits
 
 .PHONY: bench-runtime
 bench-runtime: setup ## The Linux runtime beside Tokio, may, smol, Rayon, corosensei and Go (ARGS="--bench yield")

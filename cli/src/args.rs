@@ -17,6 +17,7 @@ Examples:
   mainspring run workloads/tour.toml                     the report, in the terminal
   mainspring run workloads/tour.toml --html tour.html    and the timeline, as a web page
   mainspring run workloads/tour.toml --record tour.msr   and the record of every decision
+  mainspring run workloads/tour.toml --on linux          the same file, on threads of this host
   mainspring run workloads/tour.toml --on qemu           the same file, on the kernel
   mainspring replay tour.msr                             make the same decisions again
   mainspring explain tour.msr --thread editor --at 12.5ms
@@ -116,7 +117,8 @@ pub struct RunArgs {
     /// The workload file, or `-` for standard input.
     pub file: PathBuf,
 
-    /// The machine to run on: `sim` is the simulator, `qemu` the kernel (build it with `make kernel`).
+    /// The machine to run on: `sim` is the simulator, `linux` tasks on worker threads of this host, `qemu` the kernel
+    /// (build it with `make kernel`).
     #[arg(long, value_enum, value_name = "MACHINE", default_value_t = Machine::Sim)]
     pub on: Machine,
 
@@ -219,6 +221,7 @@ pub struct CompletionsArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Machine {
     Sim,
+    Linux,
     Qemu,
 }
 

@@ -1,7 +1,9 @@
 //! Everything that can go wrong, and what the program's caller learns from it: a message that begins with the file
 //! concerned and ends with what to do, and an exit code.
 
+use crate::linux::LinuxError;
 use crate::qemu::QemuError;
+use crate::refuse::Cannot;
 use mainspring_sim::RunError;
 use mainspring_sim::explain::ExplainError;
 use mainspring_sim::replay::ReplayError;
@@ -46,6 +48,20 @@ pub enum Failure {
     NotAdmitted {
         /// The workload, as errors call it.
         name: String,
+    },
+    /// The workload asks for what the machine does not have.
+    Cannot {
+        /// The workload, as errors call it.
+        name: String,
+        /// What.
+        cannot: Cannot,
+    },
+    /// The Linux runtime could not run it.
+    Linux {
+        /// The workload, as errors call it.
+        name: String,
+        /// Why.
+        error: LinuxError,
     },
     /// The kernel could not run it.
     Qemu {
@@ -127,6 +143,8 @@ impl fmt::Display for Failure {
                 f,
                 "{name}: not admitted\nhelp: grant less, for longer periods or later deadlines, or let contexts use more CPUs"
             ),
+            Self::Cannot { name, cannot } => cannot.describe(name, f),
+            Self::Linux { name, error } => write!(f, "{name}: {error}"),
             Self::Qemu { name, error } => write!(f, "{name}: {error}"),
             Self::Open { path, cause } => write!(
                 f,
@@ -165,6 +183,8 @@ impl std::error::Error for Failure {
             Self::Taken { .. } | Self::NotAdmitted { .. } => None,
             Self::Write { cause, .. } | Self::Print(cause) | Self::Open { cause, .. } => Some(cause),
             Self::Run { error, .. } => Some(error),
+            Self::Cannot { cannot, .. } => Some(cannot),
+            Self::Linux { error, .. } => Some(error),
             Self::Qemu { error, .. } => Some(error),
             Self::Replay { error, .. } => Some(error),
             Self::Explain { error, .. } => Some(error),

@@ -11,10 +11,12 @@ mod completions;
 mod explain;
 mod failure;
 mod input;
+mod linux;
 mod outfile;
 mod output;
 mod progress;
 mod qemu;
+mod refuse;
 mod replay;
 mod run;
 

@@ -6,10 +6,12 @@
 use crate::args::{Machine, ReportForm, RunArgs};
 use crate::failure::Failure;
 use crate::input;
+use crate::linux;
 use crate::outfile::{OutFile, Target};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::qemu;
+use crate::refuse;
 use mainspring_abi::Nanos;
 use mainspring_report::{Report, html, json_to, perfetto, text};
 use mainspring_sim::watch::Watch;
@@ -23,8 +25,16 @@ use std::path::{Path, PathBuf};
 pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     let workload = input::workload(&args.file).map_err(|error| Failure::Load(vec![error]))?;
     let mut files = Files::open(args)?;
+    if args.verify && args.on != Machine::Sim {
+        output
+            .note("note: --verify checks the simulator; a report of this machine is a replay of its record");
+    }
     let mut report = match args.on {
         Machine::Sim => simulate(args, &workload, files.record.as_mut(), output)?,
+        Machine::Linux => {
+            let mut record = files.record.as_mut().map(|file| BufWriter::new(file.writer()));
+            linux::run(args, &workload, record.as_mut().map(|writer| writer as &mut dyn Write), output)?
+        }
         Machine::Qemu => {
             let mut record = files.record.as_mut().map(|file| BufWriter::new(file.writer()));
             qemu::run(args, &workload, record.as_mut().map(|writer| writer as &mut dyn Write), output)?
@@ -49,6 +59,7 @@ fn simulate(
     output: Output,
 ) -> Result<Report, Failure> {
     let name = input::name(&args.file);
+    refuse::on_sim(workload).map_err(|cannot| Failure::Cannot { name: name.clone(), cannot })?;
     let end = workload.machine.duration;
     let mut progress = Progress::new("simulating", end.get(), output);
     // A thousandth of the run is fine enough to look at.

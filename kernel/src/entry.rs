@@ -2,25 +2,28 @@
 
 use crate::arch::{self, Trap};
 use crate::method;
-use crate::object::inbox::Wait;
+use crate::object::inbox::{Inbox, Wait};
 use crate::object::thread::Thread;
 use crate::sched::dispatch::{self, current};
+use crate::sched::lane::Lane;
 use crate::sched::{mine, wakeup};
 use mainspring_abi::kernel::{self, EXIT_PROCESS, FOREVER, REFUSED};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, kernel::call};
 use mainspring_ring::SqOwner;
 use mainspring_sched::Stop;
+use spin::MutexGuard;
 
 /// Requests of the current ring that a timer interrupt handles.
 const TIMER_REQUESTS: u32 = 2;
 
 /// A system call.
 pub fn system_call(number: u64, arguments: [u64; 3]) {
-    dispatch::drain_flushes(mine());
-    let thread = current();
+    let here = mine();
+    dispatch::drain_flushes(here);
+    let thread = current(here);
     match number {
-        call::CAP_ENTER => cap_enter(thread, arguments[0], arguments[1]),
+        call::CAP_ENTER => cap_enter(here, thread, arguments[0], arguments[1]),
         call::EXIT => {
             let code = arguments[1] as i64;
             if arguments[0] == EXIT_PROCESS {
@@ -30,12 +33,13 @@ pub fn system_call(number: u64, arguments: [u64; 3]) {
         }
         _ => refuse(thread, CapError::InvalidRequest),
     }
-    leave();
+    dispatch::leave(here);
 }
 
 /// An interrupt or a fault.
 pub fn trap(trap: Trap) {
-    let (here, thread) = (mine(), current());
+    let here = mine();
+    let thread = current(here);
     match trap {
         Trap::Timer => {
             dispatch::timer(here);
@@ -54,29 +58,25 @@ pub fn trap(trap: Trap) {
             let code = kernel::KILLED - i64::from(vector);
             dispatch::end_process(process, code);
             dispatch::exit_thread(thread, code);
-            return leave();
+            return dispatch::leave(here);
         }
     }
-    if dispatch::decision_wanted() {
+    if dispatch::decision_wanted(here) {
         dispatch::stop(thread, Stop::Preempted);
     }
-    leave();
+    dispatch::leave(here);
 }
 
 /// The running thread's own share of a timer interrupt: what it waits for and has not asked about, and a bounded piece
 /// of its ring.
 fn tick(thread: &'static Thread) {
     let mut turn = method::Turn::default();
-    if method::drain(thread, SqOwner::Timer, TIMER_REQUESTS, &mut turn).is_ok()
-        && let Some(target) = turn.target
-    {
+    // A ring that cannot be read is its owner's business, who learns of it at its next entry.
+    let _ = method::drain(thread, SqOwner::Timer, TIMER_REQUESTS, &mut turn);
+    if let Some(target) = turn.target {
         wakeup::wake(target);
     }
-    let mut inbox = thread.inbox.lock();
-    let mut ended = dispatch::Ended::new();
-    dispatch::settle_due(thread, &mut inbox, arch::now(), &mut ended);
-    drop(inbox);
-    dispatch::withdraw_all(&ended);
+    drop(dispatch::settled(thread));
     dispatch::service();
 }
 
@@ -84,14 +84,11 @@ fn refuse(thread: &Thread, code: CapError) {
     thread.context.mine().answer(REFUSED | u64::from(code.number()));
 }
 
-fn cap_enter(thread: &'static Thread, min: u64, timeout: u64) {
+fn cap_enter(here: &'static Lane, thread: &'static Thread, min: u64, timeout: u64) {
+    let min = min.min(u64::from(kernel::CQ_ENTRIES)) as u32;
     let mut turn = method::Turn::default();
     let drained = method::drain(thread, SqOwner::Syscall, kernel::SQ_ENTRIES, &mut turn);
-    let now = arch::now();
-    let mut inbox = thread.inbox.lock();
-    let mut ended = dispatch::Ended::new();
-    dispatch::settle_due(thread, &mut inbox, now, &mut ended);
-    let min = min.min(u64::from(kernel::CQ_ENTRIES)) as u32;
+    let mut inbox = dispatch::settled(thread);
     let outcome = match (drained, inbox.unread()) {
         (_, Err(fault)) => Err(fault.code()),
         (Err(code), Ok(unread)) if code != CapError::Busy || unread < min => Err(code),
@@ -99,15 +96,10 @@ fn cap_enter(thread: &'static Thread, min: u64, timeout: u64) {
     };
     let wants_to_wait = matches!(outcome, Ok(unread) if unread < min) && timeout != 0;
     if wants_to_wait {
-        let deadline = if timeout == FOREVER { Nanos::MAX } else { now + Nanos::new(timeout) };
-        if let Err(code) = dispatch::block(thread, inbox, Wait { min, deadline }, turn.target) {
-            refuse(thread, code);
-        }
-        dispatch::withdraw_all(&ended);
-        return;
+        let deadline = if timeout == FOREVER { Nanos::MAX } else { arch::now() + Nanos::new(timeout) };
+        return wait(here, thread, inbox, Wait { min, deadline }, turn.target);
     }
     drop(inbox);
-    dispatch::withdraw_all(&ended);
     match outcome {
         Ok(unread) => thread.context.mine().answer(u64::from(unread)),
         Err(code) => refuse(thread, code),
@@ -117,17 +109,24 @@ fn cap_enter(thread: &'static Thread, min: u64, timeout: u64) {
     }
     if turn.yields {
         dispatch::stop(thread, Stop::Yielded);
-    } else if dispatch::decision_wanted() {
+    } else if dispatch::decision_wanted(here) {
         dispatch::stop(thread, Stop::Preempted);
     }
 }
 
-/// The last thing before user mode: nobody who was told to end goes on, and the timer is set.
-fn leave() {
-    while current().is_killed() {
-        dispatch::exit_thread(current(), kernel::KILLED);
+/// The thread waits in `cap_enter`, and hands over to `target` if there is one.
+#[inline]
+fn wait(
+    here: &'static Lane,
+    thread: &'static Thread,
+    inbox: MutexGuard<'_, Inbox>,
+    wait: Wait,
+    target: Option<&'static Thread>,
+) {
+    if let Err(code) = dispatch::block(here, thread, inbox, wait, target) {
+        if let Some(target) = target {
+            wakeup::wake(target);
+        }
+        refuse(thread, code);
     }
-    let here = mine();
-    dispatch::drain_flushes(here);
-    dispatch::arm(here);
 }

@@ -4,6 +4,7 @@
 //! the call may borrow from the task's frame.
 #![allow(unsafe_code)]
 
+use crate::audit;
 use crate::budget::Component;
 use crate::cx::Cx;
 use crate::error::BudgetError;
@@ -138,9 +139,8 @@ impl Cx {
         F: FnOnce() -> T + Send,
         T: Send,
     {
-        if self.caps().executor().is_none() {
-            return Err(BlockingError::NotPermitted);
-        }
+        let cap = self.caps().executor().copied().ok_or(BlockingError::NotPermitted);
+        audit::noted(self, "CapExecutor", "blocking", cap)?;
         self.charge(Component::Syscalls).map_err(BlockingError::Budget)?;
         if self.rt().is_virtual() {
             return Ok(f());
@@ -153,8 +153,10 @@ impl Cx {
         let mut result: Option<std::thread::Result<T>> = None;
         let place = Place(&raw mut result);
         let flag = Place((&raw const done).cast_mut());
+        // The pool's threads are not joined: once the flag is set the task may end, and its runtime after it, before the wake.
+        let memory = self.rt().memory();
         let run: Box<dyn FnOnce() + Send + '_> = Box::new(move || {
-            let (place, flag) = (place, flag);
+            let (place, flag, _memory) = (place, flag, memory);
             let value = catch_unwind(AssertUnwindSafe(f));
             // SAFETY: the task waits for the flag before it leaves the frame that both are in.
             unsafe {

@@ -3,7 +3,9 @@
 use crate::budget::Pool;
 use crate::caps::Caps;
 use crate::error::ConfigError;
+use crate::io::IoDriver;
 use crate::profile::Profile;
+use crate::protocol::lanes::LaneSettings;
 use crate::runtime::Runtime;
 use crate::worker::victim::{DEFAULT_SEED, VictimStrategy};
 use mainspring_abi::Weight;
@@ -34,6 +36,8 @@ pub struct Config {
     pub(crate) cleanup_ops: u32,
     pub(crate) fail_on_deadlock: bool,
     pub(crate) tenants: Option<Vec<Weight>>,
+    pub(crate) lanes: Option<LaneSettings>,
+    pub(crate) io: IoDriver,
 }
 
 impl Default for Config {
@@ -69,6 +73,8 @@ impl Config {
             cleanup_ops: 10_000,
             fail_on_deadlock: false,
             tenants: None,
+            lanes: None,
+            io: IoDriver::Auto,
         }
     }
 
@@ -161,6 +167,22 @@ impl Config {
         self
     }
 
+    /// The fair discipline by task: each worker has a scheduler core of its own, each task is a thread of one of them,
+    /// with a weight, a latency class and workers that it may use (`SpawnBuilder::schedule`), and what every core was
+    /// asked can be recorded ([`Runtime::close_record`]) and replayed. Shares are of time on the monotonic clock.
+    #[must_use]
+    pub fn fair_by_task(mut self, settings: LaneSettings) -> Self {
+        self.lanes = Some(settings);
+        self
+    }
+
+    /// How tasks talk to sockets and files, if not by what the kernel does best.
+    #[must_use]
+    pub fn io(mut self, driver: IoDriver) -> Self {
+        self.io = driver;
+        self
+    }
+
     /// In the deterministic mode: when every task waits and no timer is set, fails the root nurseries with
     /// `TaskError::Deadlock`. Without it the runtime waits for the host's threads, which may yet wake a task.
     #[must_use]
@@ -188,6 +210,17 @@ impl Config {
         }
         if self.tenants.as_ref().is_some_and(|tenants| !(1..=4096).contains(&tenants.len())) {
             return Err(ConfigError::Tenants);
+        }
+        if let Some(lanes) = &self.lanes {
+            if !(1..=u16::MAX.into()).contains(&lanes.threads) {
+                return Err(ConfigError::Threads(lanes.threads));
+            }
+            if lanes.quantum.is_zero() {
+                return Err(ConfigError::Quantum);
+            }
+            if self.tenants.is_some() || self.deterministic {
+                return Err(ConfigError::OneDiscipline);
+            }
         }
         if self.yield_interval == 0 {
             return Err(ConfigError::YieldInterval);

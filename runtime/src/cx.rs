@@ -3,6 +3,7 @@
 //! Authority is explicit: nothing here is reachable without the `&Cx` that a task's closure is handed, and a `Cx` can
 //! neither be made, nor copied, nor sent to another task.
 
+use crate::audit;
 use crate::budget::{Budget, Component, Cost, Pool};
 use crate::caps::Caps;
 use crate::error::{BudgetError, RechargeError, TaskError};
@@ -14,8 +15,13 @@ use crate::task::body::StopUnwind;
 use crate::task::{Task, TaskPtr, WaitReason};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
+
+/// A system call counts as so many ops towards the next look at timers and the end of the quantum.
+const SYSCALL_LOOK: u32 = 128;
+/// So many bytes of an allocation count as an op towards the same: whoever allocates them touches them.
+const ALLOC_LOOK_BYTES: usize = 64;
 
 /// What a task can ask of its runtime.
 ///
@@ -256,16 +262,37 @@ impl Cx {
 
     /// Charges something other than ops. A component that was never granted is an error; one that has run out stops the
     /// task until it is recharged.
+    #[inline(always)]
     pub(crate) fn charge(&self, component: Component) -> Result<(), BudgetError> {
-        let task = self.task();
-        let counter = match component {
-            Component::ChannelOps => &task.channel_ops,
-            Component::Syscalls => &task.syscalls,
-            Component::SpawnCount => &task.spawn_count,
-            Component::Ops | Component::Memory => unreachable!("charged by their own methods"),
-        };
         self.probe_stack();
+        let (fuel, counter) = (self.task.fuel.load(Ordering::Relaxed), self.counter(component));
+        let left = counter.load(Ordering::Relaxed);
+        // The last one marks the component as used up.
+        if fuel != 0 && left > 1 && component != Component::Syscalls {
+            self.task.fuel.store(fuel - 1, Ordering::Relaxed);
+            counter.store(left - 1, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.charge_slowly(component)
+    }
+
+    #[inline(always)]
+    fn counter(&self, component: Component) -> &AtomicU16 {
+        match component {
+            Component::ChannelOps => &self.task.channel_ops,
+            Component::Syscalls => &self.task.syscalls,
+            Component::SpawnCount => &self.task.spawn_count,
+            Component::Ops | Component::Memory => unreachable!("charged by their own methods"),
+        }
+    }
+
+    #[inline(never)]
+    fn charge_slowly(&self, component: Component) -> Result<(), BudgetError> {
+        let (task, counter) = (self.task(), self.counter(component));
         self.check();
+        if component == Component::Syscalls {
+            task.look_up_sooner(SYSCALL_LOOK);
+        }
         loop {
             match counter.load(Ordering::Relaxed) {
                 0 if !task.was_granted(component) => {
@@ -292,12 +319,24 @@ impl Cx {
         }
     }
 
+    /// Charges one of a component (and one op) for what the task does without the runtime's help: a message through a queue of
+    /// its own, a call into the operating system, a byte. With none left the task stops here until it is recharged; one that
+    /// was never granted any is refused.
+    pub fn pay(&self, component: Component) -> Result<(), BudgetError> {
+        match component {
+            Component::ChannelOps | Component::Syscalls | Component::SpawnCount => self.charge(component),
+            Component::Memory => self.charge_alloc(1),
+            Component::Ops => {
+                self.check();
+                Ok(())
+            }
+        }
+    }
+
     /// Overflows here if little is left of the stack, rather than inside of what follows.
     #[inline]
     pub(crate) fn probe_stack(&self) {
-        if let Some(stack) = self.task.stack() {
-            crate::stack::overflow::probe(stack);
-        }
+        self.task.probe_stack();
     }
 
     /// Charges an allocation of `size` bytes and one op, and checks after it.
@@ -330,6 +369,7 @@ impl Cx {
             task.mark_exhausted(Component::Memory);
         }
         self.check();
+        task.look_up_sooner(u32::try_from(size / ALLOC_LOOK_BYTES).unwrap_or(u32::MAX));
         Ok(())
     }
 
@@ -346,8 +386,19 @@ impl Cx {
         Ok(Vec::with_capacity(capacity))
     }
 
+    /// Looks up at once, as a check does now and then: at cancellation, at timers, and at whether others should run. For
+    /// code that does much between two checks. Free of charge.
+    pub fn look_up(&self) {
+        if std::thread::panicking() {
+            return;
+        }
+        self.acknowledge();
+        if self.task.worker().slice_over() {
+            self.yield_now();
+        }
+    }
+
     /// Gives way to other tasks that are ready. Free of charge.
-    #[inline]
     pub fn yield_now(&self) {
         if std::thread::panicking() {
             return;
@@ -367,6 +418,12 @@ impl Cx {
         purse.pause(task);
         task.worker().block(task, reason);
         purse.resume();
+    }
+
+    /// As [`Cx::block`]: whoever will wake the task is most likely on this worker.
+    pub(crate) fn block_at_home(&self, reason: WaitReason) {
+        let task = self.task();
+        task.worker().block_at_home(task, reason);
     }
 
     /// Ends the task here if it was cancelled and is not cleaning up.
@@ -427,6 +484,10 @@ impl Cx {
 
     /// Adds to the task's own budget, by its `CapBudget`, up to that capability's limit in all.
     pub fn recharge(&self, amount: Budget) -> Result<(), RechargeError> {
+        audit::noted(self, "CapBudget", "recharge", self.recharge_by_cap(amount))
+    }
+
+    fn recharge_by_cap(&self, amount: Budget) -> Result<(), RechargeError> {
         let cap = self.caps().budget().copied().ok_or(RechargeError::NotPermitted)?;
         let mut budget = self.task.budget();
         self.task.nursery().change_ext(&self.task, |ext| {

@@ -1,6 +1,7 @@
 //! What can go wrong, and what to do about it.
 
 use crate::budget::{Component, Unpayable};
+use crate::protocol::lanes::ThreadError;
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -52,6 +53,14 @@ pub enum ConfigError {
     YieldInterval,
     /// The fair discipline with no tenants, or more than 4096.
     Tenants,
+    /// The fair discipline by task with room for no thread, for more than 65,535, or for more than fit in memory.
+    Threads(usize),
+    /// A quantum of 0.
+    Quantum,
+    /// The fair discipline by task together with tenants or with the deterministic mode.
+    OneDiscipline,
+    /// io_uring was asked for by name, and the kernel does not allow it.
+    IoUring(io::Error),
     /// A thread could not be started.
     Thread(io::Error),
 }
@@ -67,6 +76,19 @@ impl fmt::Display for ConfigError {
             Self::Stacks(error) => error.fmt(f),
             Self::YieldInterval => f.write_str("a yield interval of 0; choose 1 or more"),
             Self::Tenants => f.write_str("the fair discipline needs 1 to 4096 tenants"),
+            Self::Threads(n) => {
+                write!(f, "room for {n} threads; choose 1 to 65535, and no more than fit in memory")
+            }
+            Self::Quantum => f.write_str("a quantum of 0; choose at least a microsecond"),
+            Self::OneDiscipline => f.write_str(
+                "the fair discipline by task goes with neither tenants nor a deterministic seed; choose one",
+            ),
+            Self::IoUring(error) => {
+                write!(
+                    f,
+                    "the kernel does not allow io_uring ({error}); choose IoDriver::Auto or IoDriver::Epoll"
+                )
+            }
             Self::Thread(error) => write!(f, "a worker thread could not be started: {error}"),
         }
     }
@@ -92,6 +114,10 @@ pub enum SpawnError {
     StackSize(usize),
     /// No such tenant; `Config::fair` says which there are.
     NoSuchTenant(usize),
+    /// The fair discipline by task has no thread for it.
+    Thread(ThreadError),
+    /// A schedule without `Config::fair_by_task`.
+    NotByTask,
 }
 
 impl fmt::Display for SpawnError {
@@ -107,12 +133,34 @@ impl fmt::Display for SpawnError {
             Self::TaskLimit(n) => write!(f, "{n} children are alive, which is all that CapSpawn allows"),
             Self::Pool(unpayable) => write!(f, "the nursery's pool cannot pay for the child: {unpayable}"),
             Self::NoSuchTenant(n) => write!(f, "there is no tenant {n}; name it in Config::fair"),
+            Self::Thread(error) => error.fmt(f),
+            Self::NotByTask => f.write_str(
+                "only Config::fair_by_task schedules single tasks; set it, or leave the schedule out",
+            ),
             Self::StackSize(n) => write!(f, "a stack of {n} bytes; choose 4096 to 1073741824"),
         }
     }
 }
 
 impl Error for SpawnError {}
+
+impl fmt::Display for ThreadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange(n) => write!(f, "there is no thread {n}; raise LaneSettings::threads"),
+            Self::Taken(n) => write!(f, "thread {n} is a task that has not ended; join it first"),
+            Self::NoneFree => {
+                f.write_str("every thread is a task that has not ended; raise LaneSettings::threads")
+            }
+            Self::NoWorker => f.write_str("none of the workers that may run it exists; name some that do"),
+            Self::BadRequest(request) => {
+                write!(f, "a request of {request}; choose 1ns to {}", mainspring_sched::MAX_REQUEST)
+            }
+        }
+    }
+}
+
+impl Error for ThreadError {}
 
 /// How a task ended, if not by returning.
 #[derive(Debug)]

@@ -4,24 +4,26 @@
 use crate::cx::Cx;
 use crate::error::SpawnError;
 use crate::nursery::{Handle, Nursery};
+use crate::protocol::keep::LetGo;
 use crate::runtime::Inner;
 use crate::task::state::Event;
 use crate::task::{Task, TaskPtr, WaitReason};
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 
-/// Wakes a task. It keeps the memory of the runtime, not its threads: a waker may outlive both task and runtime, and does
-/// nothing then.
-struct TaskWaker {
+/// Wakes a task that awaits a future on its stack. It keeps the memory of the runtime, not its threads: a waker may
+/// outlive both task and runtime, and does nothing then.
+struct FrameWaker {
     _memory: Arc<Inner>,
     task: TaskPtr,
     woken: AtomicBool,
 }
 
-impl Wake for TaskWaker {
+impl Wake for FrameWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -31,10 +33,6 @@ impl Wake for TaskWaker {
         self.woken.store(true, Ordering::Release);
         self.task.wake(Event::Wake);
     }
-}
-
-fn waker(task: TaskPtr, rt: &Inner) -> Arc<TaskWaker> {
-    Arc::new(TaskWaker { _memory: rt.memory(), task, woken: AtomicBool::new(false) })
 }
 
 impl Cx {
@@ -48,7 +46,8 @@ impl Cx {
     /// ```
     pub fn await_future<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
-        let flag = waker(self.task_ptr(), self.rt());
+        let (task, memory) = (self.task_ptr(), self.rt().memory());
+        let flag = Arc::new(FrameWaker { _memory: memory, task, woken: AtomicBool::new(false) });
         let waker = Waker::from(flag.clone());
         let mut context = Context::from_waker(&waker);
         loop {
@@ -65,11 +64,58 @@ impl Cx {
     }
 }
 
-/// A future that is a task: what its record holds between polls.
-pub(crate) struct FutureBody<F> {
-    pub(crate) future: F,
-    waker: Option<Arc<TaskWaker>>,
+/// The wakers of a future that is a task. They point to the task's slot and count in it, so that a future that waits
+/// needs no memory beside its slot; as long as there is one, the slot keeps the memory of the runtime.
+const SLOT_WAKER: RawWakerVTable = RawWakerVTable::new(
+    |slot| {
+        // SAFETY: cloned inside the poll, where the slot's task lives, or from a waker that was counted.
+        unsafe { keep(slot) };
+        RawWaker::new(slot, &SLOT_WAKER)
+    },
+    |slot| {
+        // SAFETY: a waker that was counted, used up here.
+        unsafe {
+            wake(slot);
+            let_go(slot);
+        }
+    },
+    // SAFETY: a waker that was counted, or that of the poll.
+    |slot| unsafe { wake(slot) },
+    // SAFETY: a waker that was counted, used up here.
+    |slot| unsafe { let_go(slot) },
+);
+
+unsafe fn slot_of<'a>(slot: *const ()) -> &'a Task {
+    // SAFETY: the caller's waker keeps the memory that the slot is in, or the poll does.
+    unsafe { &*slot.cast::<Task>() }
 }
+
+unsafe fn wake(slot: *const ()) {
+    // SAFETY: as the caller promises.
+    unsafe { slot_of(slot) }.wake(Event::Wake);
+}
+
+unsafe fn keep(slot: *const ()) {
+    // SAFETY: as the caller promises.
+    let task = unsafe { slot_of(slot) };
+    task.wakers.keep(|| {
+        let memory = Arc::into_raw(task.nursery().rt().memory());
+        task.kept.store(memory.cast_mut(), Ordering::Relaxed);
+    });
+}
+
+unsafe fn let_go(slot: *const ()) {
+    // SAFETY: as the caller promises.
+    let task = unsafe { slot_of(slot) };
+    let memory = task.kept.load(Ordering::Relaxed);
+    if task.wakers.let_go() == LetGo::Last {
+        // SAFETY: `keep` left it there for the last waker. The slot may go with it, and is not touched again.
+        drop(unsafe { Arc::from_raw(memory.cast_const()) });
+    }
+}
+
+/// A future that is a task: what its record holds between polls.
+pub(crate) struct FutureBody<F>(F);
 
 impl<F: Future> FutureBody<F> {
     /// Polls in place.
@@ -77,14 +123,13 @@ impl<F: Future> FutureBody<F> {
     /// # Safety
     ///
     /// `this` does not move from the first poll until it is dropped.
-    pub(crate) unsafe fn poll(this: *mut Self, task: &Task, cx: &Cx) -> Poll<F::Output> {
-        // SAFETY: the caller has the only reference.
-        let this = unsafe { &mut *this };
-        let flag = this.waker.get_or_insert_with(|| waker(TaskPtr::of(task), cx.rt()));
-        flag.woken.store(false, Ordering::Relaxed);
-        let waker = Waker::from(flag.clone());
-        // SAFETY: as the caller promises, it does not move.
-        unsafe { Pin::new_unchecked(&mut this.future) }.poll(&mut Context::from_waker(&waker))
+    pub(crate) unsafe fn poll(this: *mut Self, task: &Task) -> Poll<F::Output> {
+        // Not counted, and not dropped: it does not outlive this poll, in which the task lives.
+        // SAFETY: the table keeps the contract of wakers.
+        let waker = ManuallyDrop::new(unsafe { Waker::new(std::ptr::from_ref(task).cast(), &SLOT_WAKER) });
+        // SAFETY: the caller has the only reference, and as it promises, the future does not move.
+        let future = unsafe { Pin::new_unchecked(&mut (*this).0) };
+        future.poll(&mut Context::from_waker(&waker))
     }
 }
 
@@ -96,9 +141,8 @@ impl<'scope> Nursery<'scope, '_> {
         F: Future + Send + 'scope,
         F::Output: Send + 'scope,
     {
-        if self.children_caps().executor().is_none() {
-            return Err(SpawnError::NotPermitted);
-        }
-        self.builder().launch_future(FutureBody { future, waker: None })
+        let cap = self.children_caps().executor().copied().ok_or(SpawnError::NotPermitted);
+        self.audited("CapExecutor", "spawn_future", cap)?;
+        self.builder().launch_future(FutureBody(future))
     }
 }

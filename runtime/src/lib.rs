@@ -21,6 +21,7 @@
 //!
 //! The guide is `docs/runtime.md`. Values that belong to a thread must not cross a yield point: the guide says which.
 
+mod audit;
 mod blocking;
 pub mod budget;
 pub mod caps;
@@ -35,6 +36,7 @@ pub mod io;
 #[doc(hidden)]
 pub mod meter;
 pub mod nursery;
+mod parker;
 mod profile;
 #[doc(hidden)]
 pub mod protocol;
@@ -58,12 +60,14 @@ pub use config::Config;
 pub use cx::{Cx, TaskId};
 pub use error::{BudgetError, ConfigError, RechargeError, SpawnError, StackError, TaskError};
 pub use histogram::Durations;
-pub use mainspring_abi::{Weight, WeightError};
+pub use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, Weight, WeightError};
 pub use mainspring_runtime_macros::budgeted;
 pub use meter::Meter;
 pub use nursery::state::NurseryState;
 pub use nursery::{Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, Priority, SpawnBuilder};
+pub use parker::Parker;
 pub use profile::Profile;
+pub use protocol::lanes::{LaneRecord, LaneSettings, Schedule, ThreadError};
 pub use runtime::{Runtime, WorkerStats};
 pub use snapshot::Snapshot;
 pub use stack::arena::GuardKind;

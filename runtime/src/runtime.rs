@@ -12,7 +12,9 @@ use crate::histogram::Histogram;
 use crate::io::driver::Driver;
 use crate::nursery::core::NurseryCore;
 use crate::nursery::{Nursery, NurseryError, NurseryOptions, host_nursery};
+use crate::protocol::bias::Seat;
 use crate::protocol::deque::{Stealer, deques};
+use crate::protocol::lanes::{LaneRecord, Lanes};
 use crate::protocol::sleep::Dormitory;
 use crate::snapshot::Registry;
 use crate::stack::arena::{Arena, GuardKind};
@@ -23,6 +25,7 @@ use crate::time::timers::{Fire, TimerKey, Timers};
 use crate::virtual_workers;
 use crate::worker::Worker;
 use crate::worker::victim::Victims;
+use mainspring_abi::Nanos;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -65,6 +68,8 @@ impl GlobalQueue {
 #[repr(align(128))]
 pub(crate) struct Share {
     pub(crate) stealer: Stealer,
+    /// Of the thread that runs the worker.
+    pub(crate) seat: Arc<Seat>,
     steal_enabled: AtomicBool,
     tasks_stolen: AtomicU64,
     steals_failed: AtomicU64,
@@ -92,9 +97,10 @@ pub struct WorkerStats {
 }
 
 impl Share {
-    fn new(stealer: Stealer) -> Self {
+    fn new(stealer: Stealer, seat: Arc<Seat>) -> Self {
         Self {
             stealer,
+            seat,
             steal_enabled: AtomicBool::new(true),
             tasks_stolen: AtomicU64::new(0),
             steals_failed: AtomicU64::new(0),
@@ -169,6 +175,8 @@ pub(crate) struct Inner {
     pub(crate) registry: Registry,
     me: Weak<Inner>,
     pub(crate) virtual_run: Option<virtual_workers::Shared>,
+    /// Under the fair discipline by task.
+    pub(crate) lanes: Option<Lanes>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -198,6 +206,9 @@ impl Inner {
 
     /// Queues a task from a thread that is no worker of this runtime.
     pub(crate) fn inject(&self, task: TaskPtr) {
+        if self.lanes.is_some() {
+            return self.wake_in_lane(task, None);
+        }
         self.global.push(task);
         match &self.virtual_run {
             Some(shared) => shared.ring(),
@@ -282,13 +293,23 @@ impl Runtime {
         let workers = config.worker_count();
         let stack_size = config.stack_size.next_multiple_of(crate::stack::arena::PAGE);
         let arena = Arena::new(stack_size, config.max_stacks).map_err(ConfigError::Stacks)?;
-        let (owners, shares): (Vec<_>, Vec<_>) =
-            deques(workers).into_iter().map(|(owner, stealer)| (owner, Share::new(stealer))).unzip();
+        // Virtual workers are one thread.
+        let only = config.deterministic.then(Arc::<Seat>::default);
+        let (owners, shares): (Vec<_>, Vec<_>) = deques(workers)
+            .into_iter()
+            .map(|(owner, stealer)| (owner, Share::new(stealer, only.clone().unwrap_or_default())))
+            .unzip();
+        let io = Driver::new(config.io).map_err(ConfigError::IoUring)?;
+        let lanes = config
+            .lanes
+            .as_ref()
+            .map(|settings| Lanes::new(workers, settings).ok_or(ConfigError::Threads(settings.threads)));
+        let lanes = lanes.transpose()?;
         let virtual_run = config.deterministic.then(|| virtual_workers::Shared::new(config.seed));
         let inner = Arc::new_cyclic(|me| Inner {
             me: me.clone(),
             blocking: Arc::default(),
-            io: Driver::default(),
+            io,
             registry: Registry::default(),
             global: GlobalQueue::default(),
             shares: shares.into(),
@@ -302,6 +323,7 @@ impl Runtime {
             pool: Mutex::new(config.root_pool),
             host_nurseries: Mutex::default(),
             virtual_run,
+            lanes,
             config,
         });
         let workers: Vec<Worker> = owners
@@ -390,6 +412,18 @@ impl Runtime {
             share.steal_enabled.store(enabled, Ordering::Relaxed);
         }
         share.is_some()
+    }
+
+    /// Closes the flight record of each worker and hands it out: what its lane was asked and what it answered, from the
+    /// start until now. Empty unless the fair discipline by task was asked to record, and the second time.
+    pub fn close_record(&self) -> Vec<LaneRecord> {
+        let now = Nanos::new(self.inner.timers.now_ns());
+        self.inner.lanes.as_ref().map_or_else(Vec::new, |lanes| lanes.close_record(now))
+    }
+
+    /// The driver of sockets and files: never [`IoDriver::Auto`](crate::io::IoDriver::Auto).
+    pub fn io_driver(&self) -> crate::io::IoDriver {
+        self.inner.io.kind()
     }
 
     /// How stacks are guarded here.

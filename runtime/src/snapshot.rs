@@ -80,11 +80,11 @@ pub struct Snapshot {
     pub nurseries: Vec<NurserySnapshot>,
     /// All workers.
     pub workers: Vec<WorkerSnapshot>,
-    /// From one switch to the next on a worker, one in 64.
+    /// From one switch to the next on a worker, one in about 256.
     pub yield_gap: Durations,
     /// From the first attempt of a round to the stolen task.
     pub steal_latency: Durations,
-    /// From a wake on a worker to the task's run there, one in 64.
+    /// From a wake on a worker to the task's run there, one in about 256.
     pub wake_latency: Durations,
     /// Stacks that were ever used, and bytes of task records.
     pub stacks: usize,

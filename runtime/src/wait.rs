@@ -1,6 +1,7 @@
 //! Waiting for one flag, as a task or as an ordinary thread.
 
 use crate::cx::Cx;
+use crate::protocol::bias::Seat;
 use crate::protocol::prim::{AtomicU8, Ordering};
 use crate::task::WaitReason;
 use crate::time::timers::Fire;
@@ -46,10 +47,36 @@ impl Who<'_> {
         }
     }
 
+    /// The seat of this thread, if it runs workers.
+    #[inline(always)]
+    pub(crate) fn seat(&self) -> Option<&Arc<Seat>> {
+        match self {
+            Self::Task(cx) => Some(cx.task().worker().seat()),
+            Self::Thread(_) => None,
+        }
+    }
+
+    /// Before it tells anybody: the wait is for something of this worker's own.
+    #[inline(always)]
+    pub(crate) fn move_in(&self) {
+        if let Self::Task(cx) = self {
+            cx.task().home.move_in(cx.task().worker().seat());
+        }
+    }
+
+    /// As [`Who::wait`], after [`Who::move_in`].
+    #[inline]
+    pub(crate) fn wait_at_home(&self, done: &AtomicU8, reason: WaitReason) -> Waited {
+        match self {
+            Self::Task(cx) => wait_as_task(cx, done, None, || cx.block_at_home(reason)),
+            Self::Thread(_) => self.wait(done, reason, None),
+        }
+    }
+
     /// Waits until `done` is not 0.
     pub(crate) fn wait(&self, done: &AtomicU8, reason: WaitReason, timeout: Option<Duration>) -> Waited {
         match self {
-            Self::Task(cx) => wait_as_task(cx, done, reason, timeout),
+            Self::Task(cx) => wait_as_task(cx, done, timeout, || cx.block(reason)),
             Self::Thread(thread) => {
                 let deadline = timeout.map(|timeout| Instant::now() + timeout);
                 while done.load(Ordering::Acquire) == 0 {
@@ -70,7 +97,8 @@ impl Who<'_> {
     }
 }
 
-fn wait_as_task(cx: &Cx, done: &AtomicU8, reason: WaitReason, timeout: Option<Duration>) -> Waited {
+#[inline]
+fn wait_as_task(cx: &Cx, done: &AtomicU8, timeout: Option<Duration>, block: impl Fn()) -> Waited {
     if std::thread::panicking() {
         // A destructor must not switch.
         return if done.load(Ordering::Acquire) != 0 { Waited::Done } else { Waited::Stop };
@@ -90,7 +118,7 @@ fn wait_as_task(cx: &Cx, done: &AtomicU8, reason: WaitReason, timeout: Option<Du
         if timer.is_some_and(|(due, _)| cx.rt().timers.now_ns() >= due) {
             break Waited::TimedOut;
         }
-        cx.block(reason);
+        block();
     };
     if let Some((_, key)) = timer {
         cx.rt().timers.remove(key);

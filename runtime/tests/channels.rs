@@ -393,7 +393,7 @@ fn many_waiters_leave_a_channel_one_by_one_and_the_rest_keep_their_order() {
                 for _ in 0..WAITERS {
                     let body = move |cx: &mainspring::Cx| {
                         waiting.fetch_add(1, Ordering::Relaxed);
-                        let _ = rx.recv(cx);
+                        let _ended = rx.recv(cx);
                     };
                     n.builder().budget(budget).start(body).unwrap();
                 }

@@ -1,6 +1,12 @@
-//! The fair discipline: tenants get their share, whatever the number of their tasks.
+//! The fair discipline: by tenant, where tenants get their share, whatever the number of their tasks; and by task, where
+//! each task is a thread of its worker's core, and what every core decided replays.
 
-use mainspring::{Budget, Caps, Config, ConfigError, Cx, Profile, SpawnError, Weight};
+use mainspring::{
+    Budget, Caps, Config, ConfigError, CpuId, CpuSet, Cx, LaneRecord, LaneSettings, Nanos, Parker, Policy,
+    Profile, Schedule, SpawnError, TaskError, ThreadError, Weight,
+};
+use mainspring_sched::Cpu;
+use mainspring_sched::flight::{Outcome, Reader, read_record};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 fn weight(weight: u64) -> Weight {
@@ -99,4 +105,266 @@ fn children_are_their_spawners_tenants_and_unknown_tenants_are_refused() {
     let stealing = Config::new(Profile::Service).workers(1).build().unwrap();
     let refused = stealing.run(|cx| cx.nursery(|n| n.builder().tenant(0).spawn(|_| ()).map(drop)).unwrap());
     assert_eq!(refused.unwrap(), Err(SpawnError::NoSuchTenant(0)));
+}
+
+fn by_task(workers: usize, record_bytes: usize) -> Config {
+    let caps = Caps::root(1000, Budget::MAX, Budget::ZERO, 10, 10);
+    let settings = LaneSettings { threads: 64, record_bytes, ..LaneSettings::default() };
+    Config::new(Profile::Cluster).workers(workers).root_caps(caps).fair_by_task(settings)
+}
+
+/// Makes each recorded decision again, on a core that knows nothing but the record.
+fn replay(records: &[LaneRecord]) -> u64 {
+    let mut decisions = 0;
+    for (number, record) in records.iter().enumerate() {
+        assert_eq!(record.lost, 0, "no room for the whole record");
+        let id = CpuId::new(number).unwrap();
+        let mut cpu = Cpu::new(mainspring_sched::Config::new(id, Policy::Eevdf));
+        cpu.reserve(64).unwrap();
+        let (mut at, mut now) = (0, Nanos::ZERO);
+        for _ in 0..record.records {
+            let mut reader = Reader::new(&record.bytes[at..]);
+            let (on, then, event, recorded) = read_record(&mut reader, now).unwrap();
+            at += reader.position();
+            now = then;
+            assert_eq!(on, id);
+            assert_eq!(cpu.apply(now, event).unwrap(), recorded, "worker {number} at {now}");
+            decisions += u64::from(matches!(recorded, Outcome::Decided(_)));
+        }
+        assert_eq!(at, record.bytes.len());
+        assert!(record.end >= now);
+    }
+    decisions
+}
+
+#[test]
+fn by_task_runs_everything_that_stealing_does_and_its_record_replays() {
+    for workers in [1, 2, 4] {
+        let runtime = by_task(workers, 8 << 20).build().unwrap();
+        let sum = runtime
+            .run(|cx| {
+                let (tx, rx) = cx.channel::<u64>(mainspring::Capacity::Bounded(2)).unwrap();
+                cx.nursery(|n| {
+                    for i in 0..50 {
+                        let tx = tx.clone();
+                        n.spawn(move |cx| {
+                            cx.yield_now();
+                            cx.sleep(std::time::Duration::from_micros(i % 20));
+                            tx.send(cx, i).unwrap();
+                        })
+                        .unwrap();
+                    }
+                    drop(tx);
+                    rx.iter(cx).sum::<u64>()
+                })
+                .unwrap()
+            })
+            .unwrap();
+        assert_eq!(sum, 1225);
+        let records = runtime.close_record();
+        assert_eq!(records.len(), workers);
+        assert!(replay(&records) >= 51, "each task was chosen once at least");
+        assert!(runtime.close_record().is_empty(), "handed out once");
+    }
+}
+
+#[test]
+fn a_task_runs_only_on_the_workers_that_it_may_use() {
+    let runtime = by_task(4, 8 << 20).build().unwrap();
+    let allowed =
+        |numbers: &[usize]| Some(numbers.iter().map(|n| CpuId::new(*n).unwrap()).collect::<CpuSet>());
+    runtime
+        .run(|cx| {
+            cx.nursery(|n| {
+                for i in 0..40_usize {
+                    let workers = allowed(&[i % 4, (i + 1) % 4]);
+                    let schedule = Schedule { workers, ..Schedule::default() };
+                    n.builder()
+                        .schedule(schedule)
+                        .spawn(move |cx| {
+                            for round in 0..50 {
+                                assert!(
+                                    [i % 4, (i + 1) % 4].contains(&cx.worker()),
+                                    "worker {}",
+                                    cx.worker()
+                                );
+                                if round % 5 == 0 {
+                                    cx.sleep(std::time::Duration::from_micros(10));
+                                } else {
+                                    cx.yield_now();
+                                }
+                            }
+                        })
+                        .unwrap();
+                }
+            })
+            .unwrap();
+        })
+        .unwrap();
+    replay(&runtime.close_record());
+}
+
+#[test]
+fn accounts_weights_and_thread_numbers_of_tasks() {
+    let runtime = by_task(1, 1 << 20).build().unwrap();
+    runtime
+        .run(|cx| {
+            let began = cx.now();
+            cx.nursery(|n| {
+                let heavy = Schedule { thread: Some(3), weight: weight(128), ..Schedule::default() };
+                let first = n
+                    .builder()
+                    .schedule(heavy.clone())
+                    .spawn(|cx| {
+                        while cx.cpu_time().unwrap() < std::time::Duration::from_micros(200) {
+                            cx.check();
+                            cx.look_up();
+                        }
+                        assert!(cx.set_weight(weight(32)));
+                        cx.cpu_time().unwrap()
+                    })
+                    .unwrap();
+                let taken = n.builder().schedule(heavy.clone()).spawn(|_| ()).unwrap_err();
+                assert_eq!(taken, SpawnError::Thread(ThreadError::Taken(3)));
+                let used = first.join(cx).unwrap();
+                assert!(used <= cx.now() - began, "no more than the time that passed");
+                n.builder()
+                    .schedule(heavy)
+                    .spawn(|_| ())
+                    .expect("the number is free again")
+                    .join(cx)
+                    .unwrap();
+                for (schedule, error) in [
+                    (Schedule { thread: Some(64), ..Schedule::default() }, ThreadError::OutOfRange(64)),
+                    (
+                        Schedule {
+                            workers: Some([CpuId::new(1).unwrap()].into_iter().collect()),
+                            ..Schedule::default()
+                        },
+                        ThreadError::NoWorker,
+                    ),
+                    (
+                        Schedule { request: Some(Nanos::ZERO), ..Schedule::default() },
+                        ThreadError::BadRequest(Nanos::ZERO),
+                    ),
+                ] {
+                    assert_eq!(
+                        n.builder().schedule(schedule).spawn(|_| ()).unwrap_err(),
+                        SpawnError::Thread(error)
+                    );
+                }
+            })
+            .unwrap();
+        })
+        .unwrap();
+    replay(&runtime.close_record());
+}
+
+#[test]
+fn by_task_and_tenants_or_a_seed_do_not_mix() {
+    assert!(matches!(by_task(1, 0).fair(&[weight(64)]).build(), Err(ConfigError::OneDiscipline)));
+    assert!(matches!(by_task(1, 0).deterministic_seed(1).build(), Err(ConfigError::OneDiscipline)));
+    let none = LaneSettings { threads: 0, ..LaneSettings::default() };
+    assert!(matches!(Config::default().fair_by_task(none).build(), Err(ConfigError::Threads(0))));
+    let still = LaneSettings { quantum: Nanos::ZERO, ..LaneSettings::default() };
+    assert!(matches!(Config::default().fair_by_task(still).build(), Err(ConfigError::Quantum)));
+    let stealing = Config::new(Profile::Service).workers(1).build().unwrap();
+    let refused = stealing
+        .run(|cx| cx.nursery(|n| n.builder().schedule(Schedule::default()).spawn(|_| ()).map(drop)).unwrap());
+    assert_eq!(refused.unwrap(), Err(SpawnError::NotByTask));
+}
+
+#[test]
+fn what_ends_badly_ends_on_its_lane_too() {
+    for workers in [1, 2] {
+        let runtime = by_task(workers, 4 << 20).build().unwrap();
+        let result = runtime.run(|cx| {
+            let panicked = cx.nursery(|n| n.spawn(|_| panic!("as planned")).map(drop));
+            assert!(matches!(panicked.unwrap_err().error, TaskError::Panicked(_)));
+            let killed = cx.nursery(|n| n.spawn(|cx| cx.kill_worker()).map(drop));
+            assert!(matches!(killed.unwrap_err().error, TaskError::WorkerPanic));
+            let cancelled = cx.nursery(|n| {
+                for _ in 0..20 {
+                    n.start(|cx| cx.sleep(std::time::Duration::from_secs(3600))).unwrap();
+                }
+                cx.yield_now();
+                n.cancel();
+            });
+            assert!(matches!(cancelled.unwrap_err().error, TaskError::Cancelled));
+            7
+        });
+        assert_eq!(result.unwrap(), 7);
+        replay(&runtime.close_record());
+    }
+}
+
+#[test]
+fn a_task_hands_its_turn_to_the_one_it_wakes_wherever_that_slept() {
+    for workers in [1, 2, 3] {
+        let runtime = by_task(workers, 16 << 20).build().unwrap();
+        let (ping, pong) = (Parker::default(), Parker::default());
+        let only = |worker: usize| Some([CpuId::new(worker).unwrap()].into_iter().collect::<CpuSet>());
+        runtime
+            .run(|cx| {
+                cx.nursery(|n| {
+                    let (ping, pong) = (&ping, &pong);
+                    // One that may move to its partner, and one that may not.
+                    let fixed = Schedule { workers: only(workers - 1), ..Schedule::default() };
+                    n.builder()
+                        .schedule(fixed)
+                        .start(move |cx| {
+                            for _ in 0..500 {
+                                assert!(ping.park(cx, None));
+                                assert_eq!(cx.worker(), workers - 1);
+                                pong.hand_over(cx);
+                            }
+                        })
+                        .unwrap();
+                    n.start(move |cx| {
+                        for _ in 0..500 {
+                            ping.hand_over(cx);
+                            assert!(pong.park(cx, None));
+                        }
+                    })
+                    .unwrap();
+                })
+                .unwrap();
+            })
+            .unwrap();
+        replay(&runtime.close_record());
+    }
+}
+
+#[test]
+fn a_park_takes_one_unpark_that_may_come_before_it_or_not_at_all() {
+    let runtime = by_task(2, 0).build().unwrap();
+    let parker = Parker::default();
+    runtime
+        .run(|cx| {
+            parker.unpark();
+            parker.unpark();
+            assert!(parker.park(cx, None), "remembered");
+            assert!(!parker.park(cx, Some(std::time::Duration::from_millis(1))), "once");
+            // Several wait at one place: each unpark lets one of them go.
+            cx.nursery(|n| {
+                let waiting: Vec<_> = (0..3).map(|_| n.spawn(|cx| parker.park(cx, None)).unwrap()).collect();
+                while !waiting.iter().all(|one| one.is_finished()) {
+                    parker.unpark();
+                    cx.yield_now();
+                }
+                assert!(waiting.into_iter().all(|one| one.join(cx).unwrap()));
+            })
+            .unwrap();
+            while parker.park(cx, Some(std::time::Duration::ZERO)) {}
+            // A cancelled one leaves its place.
+            let ended = cx.nursery(|n| {
+                n.start(|cx| assert!(!parker.park(cx, None), "nobody unparks it")).unwrap();
+                cx.sleep(std::time::Duration::from_millis(1));
+                n.cancel();
+            });
+            assert!(matches!(ended.unwrap_err().error, TaskError::Cancelled));
+            parker.unpark();
+            assert!(parker.park(cx, None));
+        })
+        .unwrap();
 }

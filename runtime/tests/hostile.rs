@@ -2,7 +2,7 @@
 //! typed error and loses nothing.
 
 use mainspring::{
-    Budget, Capacity, Config, ConfigError, Cx, Exhaustion, NurseryOptions, Pool, Profile, Runtime,
+    Budget, Capacity, Component, Config, ConfigError, Cx, Exhaustion, NurseryOptions, Pool, Profile, Runtime,
     SpawnError, TaskError, TaskState,
 };
 use std::time::Duration;
@@ -105,6 +105,21 @@ fn an_allocation_bomb_stops_at_its_memory() {
         }
     });
     assert_eq!((state, left.memory), (TaskState::BudgetExhausted, 0));
+}
+
+//= SCHED:15.1.1
+#[test]
+fn a_storm_of_system_calls_stops_at_its_number() {
+    let (state, left) = attack(Budget { ops: 100_000, syscalls: 300, ..Budget::ZERO }, |cx| {
+        let mut calls = 0;
+        loop {
+            cx.pay(Component::Syscalls).unwrap();
+            std::fs::metadata("/").unwrap();
+            calls += 1;
+            assert!(calls <= 300, "each call is paid for");
+        }
+    });
+    assert_eq!((state, left.syscalls), (TaskState::BudgetExhausted, 0));
 }
 
 //= SCHED:6.2.3

@@ -1,7 +1,8 @@
 //! Blocking calls and futures.
 
 use mainspring::{
-    BlockingError, Budget, BudgetError, Caps, Component, Config, Profile, Runtime, SpawnError, TaskError,
+    BlockingError, Budget, BudgetError, Capacity, Caps, Component, Config, Cx, Nursery, Profile, Receiver,
+    Refusal, Runtime, SpawnError, TaskError,
 };
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -188,6 +189,44 @@ fn spawning_a_future_needs_the_executor_capability() {
         .run(|cx| {
             cx.nursery_with(mainspring::NurseryOptions::new().caps(cx.caps().without_executor()), |n| {
                 assert_eq!(n.spawn_future(async {}).unwrap_err(), SpawnError::NotPermitted);
+            })
+            .unwrap();
+        })
+        .unwrap();
+}
+
+/// What a call of an async function comes to: a spawn, and a channel for one value.
+fn async_call<'scope, T: Send + 'scope>(
+    cx: &Cx,
+    n: &Nursery<'scope, '_>,
+    f: impl FnOnce(&Cx) -> T + Send + 'scope,
+) -> Receiver<T> {
+    let (result, promise) = cx.channel(Capacity::Bounded(1)).unwrap();
+    let budget = Budget { ops: 1000, channel_ops: 2, ..Budget::ZERO };
+    n.builder().budget(budget).start(move |cx| result.send(cx, f(cx)).unwrap()).unwrap();
+    promise
+}
+
+//= NURS:lowering.async
+#[test]
+fn an_async_call_is_a_spawn_and_a_channel_of_one_value() {
+    let runtime = Config::new(Profile::Service).workers(2).build().unwrap();
+    runtime
+        .run(|cx| {
+            cx.nursery(|n| {
+                let words = ["one", "three"];
+                let promises = words.map(|word| {
+                    async_call(cx, n, move |cx| {
+                        cx.yield_now();
+                        word.len()
+                    })
+                });
+                // Awaited out of order; each value comes once, and then the channel is closed.
+                assert_eq!(promises[1].recv(cx), Ok(5));
+                assert_eq!(promises[0].recv(cx), Ok(3));
+                assert!(promises.iter().all(|promise| promise.recv(cx) == Err(Refusal::Closed)));
+                // A handle is the same, without a channel's costs.
+                assert_eq!(n.spawn(|_| 7).unwrap().join(cx).unwrap(), 7);
             })
             .unwrap();
         })

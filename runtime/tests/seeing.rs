@@ -1,6 +1,6 @@
 //! Snapshots, histograms and trace events.
 
-use mainspring::{Budget, Capacity, Config, NurseryState, Profile, TaskState, WaitReason};
+use mainspring::{Budget, Capacity, Caps, Config, NurseryState, Priority, Profile, TaskState, WaitReason};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ struct Counter(Mutex<Vec<String>>);
 
 impl tracing::Subscriber for &'static Counter {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == "mainspring"
+        metadata.target().starts_with("mainspring")
     }
 
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
@@ -87,8 +87,10 @@ impl tracing::Subscriber for &'static Counter {
         struct Message(String);
         impl tracing::field::Visit for Message {
             fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                if field.name() == "message" {
-                    self.0 = format!("{value:?}");
+                match field.name() {
+                    "message" => self.0 = format!("{value:?}{}", self.0),
+                    "capability" | "granted" => self.0 = format!("{} {value:?}", self.0),
+                    _ => {}
                 }
             }
         }
@@ -104,9 +106,100 @@ impl tracing::Subscriber for &'static Counter {
 
 static COUNTER: Counter = Counter(Mutex::new(Vec::new()));
 
+/// For all tests of this file: the events of one are those of all.
+fn subscribe() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| tracing::subscriber::set_global_default(&COUNTER).unwrap());
+}
+
+#[test]
+fn each_use_of_a_capability_and_each_refusal_is_audited() {
+    subscribe();
+    let runtime = Config::new(Profile::Cluster).workers(1).build().unwrap();
+    runtime
+        .run(|cx| {
+            cx.channel::<u8>(Capacity::Bounded(1)).unwrap();
+            cx.blocking(|| ()).unwrap();
+            cx.nursery(|n| n.spawn_future(async { 1 }).unwrap().join(cx).unwrap()).unwrap();
+            cx.nursery(|n| {
+                let child = n.spawn(|cx| cx.yield_now()).unwrap();
+                let _ = n.supervise(cx, &child, Budget { ops: 1, ..Budget::ZERO });
+                let bare =
+                    n.builder().caps(Caps::none()).budget(Budget { ops: 50, syscalls: 1, ..Budget::ZERO });
+                bare.spawn(|cx| {
+                    assert!(cx.channel::<u8>(Capacity::Rendezvous).is_err());
+                    assert!(cx.recharge(Budget { ops: 1, ..Budget::ZERO }).is_err());
+                    assert!(cx.blocking(|| ()).is_err());
+                    cx.nursery(|n| assert!(n.spawn(|_| ()).is_err())).unwrap();
+                })
+                .unwrap();
+            })
+            .unwrap();
+        })
+        .unwrap();
+    let seen = COUNTER.0.lock().unwrap();
+    for event in [
+        r#"channel "CapChannel" true"#,
+        r#"channel "CapChannel" false"#,
+        r#"blocking "CapExecutor" true"#,
+        r#"blocking "CapExecutor" false"#,
+        r#"spawn_future "CapExecutor" true"#,
+        r#"recharge "CapBudget" false"#,
+        r#"supervise "CapBudget" true"#,
+        r#"spawn "CapSpawn" false"#,
+    ] {
+        assert!(seen.iter().any(|seen| seen == event), "{event} in {seen:?}");
+    }
+}
+
+//= SCHED:5.1.1
+#[test]
+fn a_task_has_an_id_a_state_a_budget_a_nursery_capabilities_a_place_in_line_and_a_result() {
+    let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
+    let (ids, order, results) = runtime
+        .run(|cx| {
+            let order = Mutex::new(Vec::new());
+            let (ids, results) = cx
+                .nursery(|n| {
+                    let budget = Budget { ops: 9, memory: 5, ..Budget::ZERO };
+                    let caps = Profile::Service.implicit_caps().without_spawn();
+                    let spawn = |priority, value: u64| {
+                        let order = &order;
+                        let task = n.builder().budget(budget).caps(caps).priority(priority);
+                        task.spawn(move |cx| {
+                            order.lock().unwrap().push(value);
+                            // Its continuation is kept while it waits.
+                            let kept = value * 2;
+                            cx.sleep(Duration::from_micros(50));
+                            assert!(cx.caps().spawn().is_none());
+                            kept + 1
+                        })
+                        .unwrap()
+                    };
+                    let children =
+                        [spawn(Priority::Normal, 1), spawn(Priority::Normal, 2), spawn(Priority::High, 3)];
+                    let snapshot = runtime.snapshot();
+                    for child in &children {
+                        assert_eq!((child.state(), child.budget()), (TaskState::Ready, budget));
+                    }
+                    let nursery =
+                        snapshot.nurseries.iter().find(|nursery| nursery.owner == Some(cx.id())).unwrap();
+                    assert_eq!(nursery.spawned, 3, "they are this nursery's");
+                    let ids: Vec<u64> = children.iter().map(|child| child.id().0).collect();
+                    (ids, children.map(|child| child.join(cx).unwrap()))
+                })
+                .unwrap();
+            (ids, order.into_inner().unwrap(), results)
+        })
+        .unwrap();
+    assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], "{ids:?}");
+    assert_eq!(order[0], 3, "a high priority goes first: {order:?}");
+    assert_eq!(results, [3, 5, 7]);
+}
+
 #[test]
 fn spawn_wake_exhaust_cancel_and_steal_are_traced() {
-    tracing::subscriber::set_global_default(&COUNTER).unwrap();
+    subscribe();
     let runtime = Config::new(Profile::Service).workers(2).deterministic_seed(5).build().unwrap();
     let ended = runtime
         .run(|cx| {

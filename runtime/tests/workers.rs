@@ -1,9 +1,9 @@
 //! Victims, steals, the order of the queues, and what happens to tasks that are cancelled in a queue.
 
-use mainspring::{Budget, Config, Profile, TaskError, VictimStrategy, Victims};
+use mainspring::{Budget, Capacity, Config, Profile, TaskError, VictimStrategy, Victims};
 use proptest::prelude::*;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 proptest! {
     //= SCHED:7.2.1 SCHED:7.3.1 SCHED:7.4.1
@@ -166,4 +166,41 @@ fn cancelling_an_owner_reaches_every_level_below_it() {
             })
             .unwrap();
     }
+}
+
+/// Two tasks that wake each other in turn leave the worker to a third one now and then.
+#[test]
+fn a_pair_that_is_always_busy_does_not_keep_a_new_task_from_starting() {
+    const TRIPS: u32 = 200;
+    let runtime = Config::new(Profile::Cluster).workers(1).build().unwrap();
+    let started = AtomicBool::new(false);
+    let started = &started;
+    let trips = runtime
+        .run(|cx| {
+            let (to, at) = cx.channel::<u32>(Capacity::Rendezvous).unwrap();
+            let (back, home) = cx.channel::<u32>(Capacity::Rendezvous).unwrap();
+            cx.nursery(|n| {
+                // First, so that its worker takes it last.
+                n.spawn(|_| started.store(true, Ordering::Relaxed)).unwrap();
+                n.spawn(move |cx| {
+                    while let Ok(i) = at.recv(cx) {
+                        back.send(cx, i).unwrap();
+                    }
+                })
+                .unwrap();
+                let pair = n.spawn(move |cx| {
+                    let mut trips = 0;
+                    while trips < TRIPS && !started.load(Ordering::Relaxed) {
+                        to.send(cx, trips).unwrap();
+                        assert_eq!(home.recv(cx), Ok(trips));
+                        trips += 1;
+                    }
+                    trips
+                });
+                pair.unwrap().join(cx).unwrap()
+            })
+            .unwrap()
+        })
+        .unwrap();
+    assert!(trips < TRIPS, "it starts before the pair has ended");
 }

@@ -14,10 +14,10 @@ const BATCH: usize = 256;
 /// Two significant digits: a quantile is exact to one percent.
 const DIGITS: u8 = 2;
 
-/// One cache line, which is all that noting a latency fetches besides the place it goes to.
+/// The wake latencies of one thread. One cache line, which is all that noting a latency fetches besides the place it goes to.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(crate) struct Latencies {
+pub struct Latencies {
     /// Not in the histogram yet. While there is none, these are all the samples.
     batch: Vec<u64>,
     histogram: Option<Box<Histogram<u32>>>,
@@ -25,7 +25,8 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
-    pub(crate) fn record(&mut self, latency: Nanos) {
+    /// Notes one.
+    pub fn record(&mut self, latency: Nanos) {
         self.max = self.max.max(latency.get());
         self.batch.push(latency.get());
         let most = if self.histogram.is_some() { BATCH } else { FEW };
@@ -47,7 +48,8 @@ impl Latencies {
         }
     }
 
-    pub(crate) fn summary(&mut self) -> WakeLatency {
+    /// The quantiles of all that were noted.
+    pub fn summary(&mut self) -> WakeLatency {
         if self.histogram.is_some() {
             self.file_batch();
         }

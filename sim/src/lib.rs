@@ -6,14 +6,16 @@
 
 pub mod admission;
 mod board;
+pub mod books;
 pub mod check;
 pub mod digest;
 pub mod explain;
 mod latency;
 mod machine;
-mod random;
+pub mod random;
 pub mod record;
 pub mod replay;
+pub mod rows;
 mod tournament;
 pub mod watch;
 

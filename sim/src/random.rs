@@ -8,17 +8,23 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// What a generator is for; equal numbers in two streams share nothing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Stream {
+pub enum Stream {
+    /// A thread instance's own choices.
     Thread(usize),
+    /// A CPU's faults.
     Cpu(usize),
+    /// Whatever is nobody's in particular.
     Machine,
 }
 
+/// A seeded generator.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(Xoshiro256PlusPlus);
+pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    pub(crate) fn new(seed: u64, stream: Stream) -> Self {
+    /// The generator of `stream` in a run with `seed`.
+    #[must_use]
+    pub fn new(seed: u64, stream: Stream) -> Self {
         let (kind, index) = match stream {
             Stream::Thread(index) => (1, index as u64),
             Stream::Cpu(index) => (2, index as u64),
@@ -36,7 +42,7 @@ impl Random {
     }
 
     /// A duration of `span`, both ends included.
-    pub(crate) fn draw(&mut self, span: Span) -> Nanos {
+    pub fn draw(&mut self, span: Span) -> Nanos {
         let width = (span.max - span.min).get();
         if width == 0 { span.min } else { span.min + Nanos::new(self.below(width.saturating_add(1))) }
     }

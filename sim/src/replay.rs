@@ -178,10 +178,10 @@ impl<R: Read> Replay<R> {
 }
 
 /// What an event was, kept while the event itself is spent.
-struct Description(&'static str, Option<String>);
+pub(crate) struct Description(&'static str, Option<String>);
 
 impl Description {
-    fn of(event: &Event) -> Self {
+    pub(crate) fn of(event: &Event) -> Self {
         match event {
             Event::Accept(entity, via) => Self("accept", Some(format!("{:?} by {via:?}", entity.thread()))),
             Event::Resched(_) => Self("resched", None),

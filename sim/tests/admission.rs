@@ -81,6 +81,7 @@ fn thread(name: String, context: Option<usize>, start: Span, program: Vec<Step>)
         times: None,
         context,
         session: None,
+        budget: None,
     }
 }
 

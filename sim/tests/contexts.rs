@@ -255,7 +255,7 @@ fn try_seed(seed: u64, faults: bool) -> Result<Report, String> {
 fn authority_is_conserved_over_random_workloads() {
     let only = std::env::var("MAINSPRING_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     let seeds = only.map_or(0..SEEDS, |seed| seed..seed + 1);
-    let (mut donated, mut revoked, mut depleted) = (0u64, 0u64, 0u64);
+    let (mut donated, mut revoked, mut depleted, mut windows) = (0u64, 0u64, 0u64, 0u64);
     for seed in seeds {
         let report = try_seed(seed, seed % 2 == 1).unwrap_or_else(|what| {
             panic!(
@@ -266,12 +266,13 @@ fn authority_is_conserved_over_random_workloads() {
         donated += report.contexts.iter().filter(|context| context.donated_ns > 0).count() as u64;
         revoked += report.contexts.iter().filter(|context| context.state == "revoked").count() as u64;
         depleted += report.contexts.iter().map(|context| context.depletions).sum::<u64>();
+        windows += report.leases.iter().map(|lease| lease.activations).sum::<u64>();
     }
     if only.is_none() {
         // The draw must reach what it is meant to test.
         assert!(
-            donated > SEEDS / 10 && revoked > SEEDS / 10 && depleted > SEEDS,
-            "{donated} {revoked} {depleted}"
+            donated > SEEDS / 10 && revoked > SEEDS / 10 && depleted > SEEDS && windows > SEEDS,
+            "{donated} {revoked} {depleted} {windows}"
         );
     }
 }

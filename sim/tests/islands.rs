@@ -157,13 +157,14 @@ do = "leave studio"
     assert!(late.contexts.iter().all(|context| context.misses == 0));
 }
 
-//= EVO:S6.record
+//= EVO:S6.record EVO:gate.island
 #[test]
 fn an_overrun_of_one_node_shuts_the_island_down_if_it_says_so() {
     let text = studio("4ms", "overrun = \"shutdown\"").replace("run 4ms\"", "run 5ms\"");
     let report = simulate(&text);
     assert!(report.islands[0].reason.contains("; shutdown at "), "{:?}", report.islands);
     assert!(report.contexts.iter().all(|context| context.state == "revoked"));
+    assert!(report.telemetry.budget_exhausted_count > 0, "it shows in the counters");
     let alive = report.threads.iter().filter(|thread| ["left", "right"].contains(&&*thread.name));
     assert!(alive.into_iter().all(|thread| thread.runtime_ns > 8_000_000), "they go on as best effort");
 }

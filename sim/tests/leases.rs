@@ -77,7 +77,7 @@ fn a_leased_cpu_has_one_thread_and_no_tick() {
     assert_eq!(told, [(0, "granted".to_owned())]);
 }
 
-//= ARCH:lease.revoke ARCH:nohz.rollback TICK:L2.dynamic
+//= ARCH:lease.revoke ARCH:nohz.rollback TICK:L2.dynamic EVO:gate.lease
 #[test]
 fn a_revoked_lease_ends_its_window_and_shares_its_cpu_again() {
     let alone = ALONE.replace("run forever\"", "run 80ms\", \"sleep 2ms\"");
@@ -244,7 +244,7 @@ fn what_cannot_be_is_refused_by_name_and_changes_nothing() {
     assert_eq!(state("nowhere"), "refused: affinity");
 }
 
-//= ARCH:lease.revoke
+//= ARCH:lease.revoke EVO:gate.lease
 #[test]
 fn a_lease_ends_with_its_thread_its_session_and_its_replacement() {
     let text = r#"
@@ -448,7 +448,7 @@ fn turmoil(seed: u64) -> String {
 fn random_leases_keep_every_rule_under_faults() {
     let mut activations = 0;
     let mut exits = std::collections::BTreeSet::new();
-    for seed in 0..300 {
+    for seed in 0..2_000 {
         let workload = workload(&turmoil(seed));
         let setting = Setting::of(&workload).with_bound(Bound::None);
         let report = match checked_in::<Wide>(&workload, seed, setting) {

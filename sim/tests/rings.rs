@@ -216,6 +216,24 @@ fn a_ring_that_leaves_sqpoll_ends_the_window_of_a_poller_that_is_still_at_work()
     assert_eq!(ring(&report).mode, "syscall");
 }
 
+/// Three entries, the last of which is due first, behind one that takes the poller's time.
+fn queue_jumpers(ring: &str) -> Report {
+    let owner = r#""submit disk 1", "run 5us", "submit disk 1 deadline 800us drop", "submit disk 1 deadline 900us drop",
+        "submit disk 1 deadline 45us drop", "complete disk 4""#;
+    let ring = format!("cost = \"40us\"\nsqpoll = true\n{ring}");
+    run(&(pair(&ring, owner).replace("cost = \"10us\"\n", "") + POLLER))
+}
+
+//= TICK:L4.deadline-ordered
+#[test]
+fn entries_change_places_by_deadline_only_where_the_ring_allows_it_and_within_its_window() {
+    let dropped = |keys: &str| ring(&queue_jumpers(keys)).dropped;
+    assert_eq!(dropped(""), 1, "the last is late behind the others");
+    assert_eq!(dropped("reorder = true\nwindow = 3"), 0, "it goes first");
+    assert_eq!(dropped("window = 3"), 1, "a window alone allows nothing");
+    assert_eq!(dropped("reorder = true\nwindow = 2"), 1, "it is not among the first two");
+}
+
 /// Rings under faults, by seed.
 fn turmoil(seed: u64) -> String {
     let polled = !seed.is_multiple_of(5);
@@ -251,6 +269,8 @@ fn turmoil(seed: u64) -> String {
         sqpoll = {polled}
         idle_spin = "{spin}us"
         cost = "{cost}us"
+        reorder = {reorder}
+        window = {window}
         [[ring]]
         name = "b"
         owner = "app"
@@ -278,6 +298,8 @@ fn turmoil(seed: u64) -> String {
         {lease}
         "#,
         entries = 2 << (seed % 4),
+        reorder = seed % 4 == 1,
+        window = 1 + seed % 16,
         spin = seed * 13 % 200,
         cost = 1 + seed * 7 % 40,
         first = 1 + seed % 13,
@@ -290,7 +312,7 @@ fn turmoil(seed: u64) -> String {
 #[test]
 fn nothing_is_lost_or_served_twice_under_faults() {
     let mut totals = RingReport::default();
-    for seed in 0..300 {
+    for seed in 0..2_000 {
         let workload = workload(&turmoil(seed));
         let setting = Setting::of(&workload).with_bound(Bound::None);
         // That each entry is reaped once, and that those which are owed are somewhere, is checked by the run itself.

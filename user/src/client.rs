@@ -10,9 +10,6 @@ use mainspring_ring::{Geometry, Push, Reap, Reaper, SharedMemory, Submitter};
 /// Completions that came before anybody asked for them.
 const STASH: usize = 32;
 
-/// Requests whose completions nobody will ask for.
-const ABANDONED: usize = 16;
-
 /// A request that was submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "its completion waits to be taken"]
@@ -24,7 +21,6 @@ pub struct Client {
     reaper: Reaper<Arc<SharedMemory>>,
     next: u64,
     stash: Vec<CapCqe, STASH>,
-    abandoned: Vec<u64, ABANDONED>,
     busy: bool,
 }
 
@@ -38,7 +34,6 @@ impl Client {
             reaper: Reaper::new(memory, geometry),
             next: 1,
             stash: Vec::new(),
-            abandoned: Vec::new(),
             busy: false,
         }
     }
@@ -80,12 +75,7 @@ impl Client {
         loop {
             match self.reaper.reap() {
                 Reap::Completion(cqe) if cqe.user_data == ticket.0 => return Ok(Some(cqe)),
-                Reap::Completion(cqe) => match self.abandoned.iter().position(|id| *id == cqe.user_data) {
-                    Some(at) => {
-                        self.abandoned.swap_remove(at);
-                    }
-                    None => self.stash.push(cqe).map_err(|_| CapError::Overloaded)?,
-                },
+                Reap::Completion(cqe) => self.stash.push(cqe).map_err(|_| CapError::Overloaded)?,
                 Reap::Empty => return Ok(None),
                 Reap::Fault(fault) => return Err(fault.code()),
             }
@@ -93,12 +83,8 @@ impl Client {
     }
 }
 
-/// Gives up on `ticket`: its completion is dropped when it comes. Its buffers must stay until then.
-pub fn abandon(ticket: Ticket) -> Result<(), CapError> {
-    arch::with_client(|client| client.abandoned.push(ticket.0).map_err(|_| CapError::Overloaded))
-}
-
 /// Enters the kernel: what was submitted is handed over. How many completions can be read.
+#[inline]
 pub fn enter(min_complete: u32, timeout_ns: u64) -> Result<u32, CapError> {
     let answer = arch::cap_enter(u64::from(min_complete), timeout_ns);
     if answer & REFUSED == 0 {
@@ -108,11 +94,13 @@ pub fn enter(min_complete: u32, timeout_ns: u64) -> Result<u32, CapError> {
 }
 
 /// Puts a request into the calling thread's ring.
+#[inline]
 pub fn submit(request: CapSqeV2) -> Result<Ticket, CapError> {
     arch::with_client(|client| client.submit(request))
 }
 
 /// The completion of `ticket`, if it has come.
+#[inline]
 pub fn poll(ticket: Ticket) -> Result<Option<CapCqe>, CapError> {
     arch::with_client(|client| client.take(ticket))
 }
@@ -127,16 +115,32 @@ pub fn wait(ticket: Ticket) -> Result<u32, CapError> {
     }
 }
 
-/// Waits for the completion of `ticket`, at most `timeout_ns`.
+/// Waits for the completion of `ticket`, at most `timeout_ns` for each completion that comes meanwhile.
 pub fn wait_for(ticket: Ticket, timeout_ns: u64) -> Result<Option<u32>, CapError> {
-    if let Some(cqe) = poll(ticket)? {
-        return outcome(&cqe).map(Some);
+    loop {
+        if let Some(cqe) = poll(ticket)? {
+            return outcome(&cqe).map(Some);
+        }
+        if enter(1, timeout_ns)? == 0 {
+            return Ok(None);
+        }
     }
-    enter(1, timeout_ns)?;
-    poll(ticket)?.map(|cqe| outcome(&cqe)).transpose()
+}
+
+/// Withdraws the request of `ticket`: [`CapError::Cancelled`], or its outcome if it was done before. Nothing of it is left
+/// anywhere then, and its buffers are the caller's again.
+pub fn cancel(ticket: Ticket) -> Result<u32, CapError> {
+    let request = CapSqe { op: op::CANCEL, params_addr: ticket.0, ..CapSqe::default() };
+    let cancelled = submit(CapSqeV2::from_v1(request))?;
+    enter(0, 0)?;
+    match wait(cancelled) {
+        Ok(_) | Err(CapError::NotFound) => wait(ticket),
+        Err(error) => Err(error),
+    }
 }
 
 /// A completion as a result.
+#[inline]
 pub fn outcome(cqe: &CapCqe) -> Result<u32, CapError> {
     match cqe.error() {
         Ok(None) => Ok(cqe.result),
@@ -162,5 +166,31 @@ pub fn request(cap: u32, method: u16, params: &[u8], result: &mut [u8]) -> CapSq
 
 /// Calls a method and waits for it.
 pub fn call(cap: u32, method: u16, params: &[u8], result: &mut [u8]) -> Result<u32, CapError> {
-    wait(submit(request(cap, method, params, result))?)
+    carry_out(request(cap, method, params, result))
+}
+
+/// Submits a request and waits for its completion.
+#[inline]
+pub fn carry_out(request: CapSqeV2) -> Result<u32, CapError> {
+    arch::with_client(|client| {
+        let ticket = client.submit(request)?;
+        loop {
+            enter(1, FOREVER)?;
+            if let Some(cqe) = client.take(ticket)? {
+                return outcome(&cqe);
+            }
+        }
+    })
+}
+
+/// Calls a method and waits for it, for `timeout_ns` at most: then the call is withdrawn.
+pub fn call_for(request: CapSqeV2, timeout_ns: u64) -> Result<u32, CapError> {
+    let ticket = submit(request)?;
+    match wait_for(ticket, timeout_ns)? {
+        Some(len) => Ok(len),
+        None => match cancel(ticket) {
+            Err(CapError::Cancelled) => Err(CapError::TimedOut),
+            outcome => outcome,
+        },
+    }
 }

@@ -1,34 +1,14 @@
-//! The records of all CPUs, joined by time.
-//!
-//! Each CPU's record is in its own order and replays on its own; between CPUs any order does. Time is a good one.
+//! The records of all CPUs, as the kernel writes them to its debug console.
 
 use mainspring_abi::{CpuId, Nanos};
-use mainspring_sched::flight::{Event, Outcome, Reader, read_record};
-use mainspring_sim::record::Recorder;
-use std::io;
+use mainspring_sim::books::Log;
 
 const MARK: &[u8; 8] = b"MSLOG\0\0\0";
 const HEAD: usize = 8 + 5 * 8;
 
-/// One event.
-#[derive(Debug)]
-pub struct Entry {
-    pub now: Nanos,
-    pub cpu: CpuId,
-    pub event: Event,
-    pub outcome: Outcome,
-}
-
-/// All events, and when the machine ended.
-#[derive(Debug, Default)]
-pub struct Logs {
-    pub entries: Vec<Entry>,
-    pub end: Nanos,
-}
-
 /// Reads what the kernel wrote to its debug console.
-pub fn read(mut bytes: &[u8]) -> Result<Logs, String> {
-    let mut logs = Logs::default();
+pub fn read(mut bytes: &[u8]) -> Result<Log, String> {
+    let mut logs = Log::default();
     // Firmware speaks there first.
     let begins = bytes.windows(MARK.len()).position(|window| window == MARK).ok_or("there is none")?;
     bytes = &bytes[begins..];
@@ -40,39 +20,17 @@ pub fn read(mut bytes: &[u8]) -> Result<Logs, String> {
             return Err(format!("CPU {cpu} had no room for {lost} events; run for a shorter time"));
         }
         let body = bytes.get(HEAD..HEAD + len).ok_or("it is cut short")?;
-        let (mut at, mut now) = (0, Nanos::ZERO);
-        for _ in 0..records {
-            let mut reader = Reader::new(&body[at..]);
-            let (cpu, then, event, outcome) =
-                read_record(&mut reader, now).map_err(|error| error.to_string())?;
-            at += reader.position();
-            now = then;
-            logs.entries.push(Entry { now, cpu, event, outcome });
-        }
-        if at != len {
-            return Err(format!("CPU {cpu} has bytes after its last event"));
-        }
-        logs.end = logs.end.max(Nanos::new(end)).max(now);
+        let id = CpuId::new(cpu as usize).map_err(|error| error.to_string())?;
+        logs.add(id, body, records, Nanos::new(end)).map_err(|error| error.to_string())?;
         bytes = &bytes[HEAD + len..];
     }
-    // Stable: events of one CPU stay in their order.
-    logs.entries.sort_by_key(|entry| entry.now);
     Ok(logs)
-}
-
-/// Writes them as a flight record file.
-pub fn write(mut recorder: Recorder<'_>, logs: &Logs, digest: &str) -> io::Result<()> {
-    for Entry { now, cpu, event, outcome } in &logs.entries {
-        recorder.begin(*now, *cpu, event.borrowed());
-        recorder.finish(*outcome)?;
-    }
-    recorder.close(logs.end, digest)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mainspring_sched::flight::{EventRef, Room, Writer, write_event, write_outcome};
+    use mainspring_sched::flight::{EventRef, Outcome, Room, Writer, write_event, write_outcome};
 
     /// A log of timer interrupts that far apart.
     fn log(cpu: usize, gaps_ns: &[u64], lost: u64) -> Vec<u8> {
@@ -103,9 +61,9 @@ mod tests {
         bytes.extend(log(0, &[10, 20, 5], 0));
         bytes.extend(log(1, &[15, 1], 0));
         let logs = read(&bytes).expect("two sound logs");
-        let order: Vec<_> = logs.entries.iter().map(|entry| (entry.now.get(), entry.cpu.index())).collect();
+        let order: Vec<_> = logs.entries().iter().map(|entry| (entry.now.get(), entry.cpu.index())).collect();
         assert_eq!(order, [(10, 0), (15, 1), (16, 1), (30, 0), (35, 0)]);
-        assert_eq!(logs.end, Nanos::new(1000));
+        assert_eq!(logs.end(), Nanos::new(1000));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A workload on the kernel, under QEMU.
 //!
-//! The workload goes in as a plan that a user program plays with one thread per instance; the flight record of every CPU
-//! comes out. Everything in the report is computed from that record, by making each decision again: a record that does
-//! not replay is an error, so a report that is printed is also a replay without a difference.
+//! The workload goes in as a plan that user programs play, one per process and with one thread per instance; the flight
+//! record of every CPU comes out. Everything in the report is computed from that record, by making each decision again: a
+//! record that does not replay is an error, so a report that is printed is also a replay without a difference.
 
 mod logs;
 mod plan;
@@ -15,6 +15,7 @@ use crate::output::Output;
 use mainspring_machine::image;
 use mainspring_machine::qemu::{Machine, SUCCESS};
 use mainspring_report::Report;
+use mainspring_sim::books::Books;
 use mainspring_sim::record::{Header, Recorder};
 use mainspring_workload::Workload;
 use std::fmt;
@@ -83,7 +84,8 @@ pub fn run(
     let log = Scratch(std::env::temp_dir().join(format!("mainspring-record-{}.bin", std::process::id())));
     let (serial, bytes) = boot(workload, &plan, &log, output).map_err(fail)?;
     let logs = logs::read(&bytes).map_err(|what| fail(QemuError::Record(what)))?;
-    let names = report::names(workload, &serial);
+    let mut names = report::names(workload, &serial);
+    name_starters(&mut names, plan::process_count(workload));
     let header = Header {
         workload: name.clone(),
         seed: args.seed,
@@ -93,18 +95,29 @@ pub fn run(
         quantum: workload.machine.quantum,
         tick: workload.machine.tick,
         floor_ppm: workload.machine.floor_ppm,
-        threads: names.clone(),
+        threads: names,
     };
-    let mut books = report::Books::new(&header, &names);
-    // Playing spends the events: they are read once more to be written.
-    let digest = books.play(logs).map_err(|what| fail(QemuError::Record(what)))?;
+    let books = Books::of(&header, logs).map_err(|error| fail(QemuError::Record(error.to_string())))?;
     if let Some(out) = record {
+        // Playing spends the events: they are read once more to be written.
         let logs = logs::read(&bytes).map_err(|what| fail(QemuError::Record(what)))?;
         Recorder::new(Box::new(out), &header)
-            .and_then(|recorder| logs::write(recorder, &logs, &digest))
+            .and_then(|recorder| logs.write(recorder, &books.digest()))
             .map_err(|cause| Failure::Write { path: args.record.clone().unwrap_or_default(), cause })?;
     }
-    Ok(books.report(workload, &header, &serial, digest, started.elapsed()))
+    let mut report = books.report("qemu", &header, started.elapsed());
+    report::told(workload, &serial, &mut report);
+    Ok(report)
+}
+
+/// Each process begins with a thread that starts the others, and these threads are the first that the kernel makes.
+fn name_starters(names: &mut Vec<String>, processes: usize) {
+    if names.len() < processes {
+        names.resize(processes, String::new());
+    }
+    for name in &mut names[..processes] {
+        "(starter)".clone_into(name);
+    }
 }
 
 fn boot(

@@ -7,6 +7,9 @@ use std::fmt::Write;
 
 /// Instances that one process of the kernel has room for, beside the thread that starts them.
 const INSTANCES: usize = 100;
+/// All of them together, and the processes: the kernel's tables, with room to spare.
+const ALL_INSTANCES: usize = 400;
+const PROCESSES: usize = 60;
 const CPUS: usize = 16;
 const ENDPOINTS: usize = 7;
 
@@ -21,19 +24,53 @@ pub fn manifest(workload: &Workload, record_bytes: usize) -> String {
     for endpoint in 0..workload.endpoints.len() {
         let _ = write!(caps, ",call:{endpoint},serve:{endpoint}");
     }
-    format!(
-        "policy {policy}\nquantum_ns {}\ntick_ns {}\nrecord_bytes {record_bytes}\nstart workload {caps} data=plan\n",
+    let mut manifest = format!(
+        "policy {policy}\nquantum_ns {}\ntick_ns {}\nrecord_bytes {record_bytes}\n",
         machine.quantum.get(),
         machine.tick.get()
-    )
+    );
+    for process in 0..process_count(workload) {
+        let _ = writeln!(manifest, "start workload {caps} data=plan -- {process}");
+    }
+    manifest
+}
+
+/// How many processes of the kernel the workload takes.
+pub fn process_count(workload: &Workload) -> usize {
+    processes(workload).into_iter().max().map_or(1, |last| last + 1)
+}
+
+/// The kernel's process for each thread table: those of the workload, but for tables whose threads unpark, spawn or join
+/// each other, which takes memory in common.
+fn processes(workload: &Workload) -> Vec<usize> {
+    let mut process: Vec<usize> = workload.threads.iter().map(|spec| spec.process).collect();
+    for (table, spec) in workload.threads.iter().enumerate() {
+        for step in &spec.program {
+            let other = match step {
+                Step::Unpark(whom) | Step::Join { target: whom, .. } => whom.thread,
+                Step::Spawn(other) => *other,
+                _ => continue,
+            };
+            let (gone, stays) = (process[other], process[table]);
+            process.iter_mut().filter(|one| **one == gone).for_each(|one| *one = stays);
+        }
+    }
+    // Numbered without gaps, in the order of the tables.
+    let mut met = Vec::new();
+    for one in &mut process {
+        let number = met.iter().position(|known| known == one).unwrap_or(met.len());
+        if number == met.len() {
+            met.push(*one);
+        }
+        *one = number;
+    }
+    process
 }
 
 /// The plan, or what about the workload the kernel cannot do.
 pub fn encode(workload: &Workload, seed: u64) -> Result<Vec<u8>, String> {
-    let instances: usize = workload.threads.iter().map(ThreadSpec::instances).sum();
-    if instances > INSTANCES {
-        return Err(format!("{instances} threads; the workload program has room for {INSTANCES}"));
-    }
+    let processes = processes(workload);
+    check_room(workload, &processes)?;
     if workload.machine.cpus > CPUS {
         return Err(format!("{} CPUs; the kernel starts at most {CPUS}", workload.machine.cpus));
     }
@@ -49,11 +86,36 @@ pub fn encode(workload: &Workload, seed: u64) -> Result<Vec<u8>, String> {
     if let Some(table) = authority(workload) {
         return Err(format!("the kernel does not know [[{table}]] yet; remove it, or run on the simulator"));
     }
+    if let Some(spec) = workload.threads.iter().find(|spec| spec.budget.is_some()) {
+        return Err(format!(
+            "the kernel has no budgets; remove that of thread {:?}, or run with `--on linux`",
+            spec.name
+        ));
+    }
     let mut words = vec![MAGIC, workload.machine.duration.get(), seed, workload.threads.len() as u64];
-    for spec in &workload.threads {
-        table(spec, &mut words)?;
+    for (spec, process) in workload.threads.iter().zip(processes) {
+        table(spec, process, &mut words)?;
     }
     Ok(words.into_iter().flat_map(u64::to_le_bytes).collect())
+}
+
+fn check_room(workload: &Workload, processes: &[usize]) -> Result<(), String> {
+    let count = process_count(workload);
+    if count > PROCESSES {
+        return Err(format!("{count} processes; the kernel has room for {PROCESSES}"));
+    }
+    let mut instances = vec![0; count];
+    for (spec, process) in workload.threads.iter().zip(processes) {
+        instances[*process] += spec.instances();
+    }
+    let (most, all) = (instances.iter().max().copied().unwrap_or(0), instances.iter().sum::<usize>());
+    if most > INSTANCES {
+        return Err(format!("{most} threads in one process, which has room for {INSTANCES}"));
+    }
+    if all > ALL_INSTANCES {
+        return Err(format!("{all} threads; the kernel has room for {ALL_INSTANCES}"));
+    }
+    Ok(())
 }
 
 /// The first table of the workload that grants something only the simulator can grant.
@@ -69,7 +131,7 @@ fn authority(workload: &Workload) -> Option<&'static str> {
     tables.into_iter().find(|(absent, _)| !absent).map(|(_, table)| table)
 }
 
-fn table(spec: &ThreadSpec, words: &mut Vec<u64>) -> Result<(), String> {
+fn table(spec: &ThreadSpec, process: usize, words: &mut Vec<u64>) -> Result<(), String> {
     let class = match spec.latency {
         LatencyClass::Interactive => 0,
         LatencyClass::Normal => 1,
@@ -80,6 +142,7 @@ fn table(spec: &ThreadSpec, words: &mut Vec<u64>) -> Result<(), String> {
         Start::Spawned => (NONE, NONE),
     };
     words.extend([
+        process as u64,
         spec.instances() as u64,
         u64::from(spec.weight.get()),
         class,
@@ -147,6 +210,8 @@ fn encoded(one: &Step) -> Result<[u64; 4], String> {
             );
         }
         Step::Throw
+        | Step::Alloc(_)
+        | Step::Syscall
         | Step::Bind(_)
         | Step::Unbind
         | Step::Revoke(_)
@@ -192,13 +257,47 @@ mod tests {
         );
         let plan = words(&encode(&workload, 7).expect("the kernel can do that"));
         assert_eq!(plan[..HEADER_WORDS], [MAGIC, 50_000_000, 7, 2]);
-        assert_eq!(plan[HEADER_WORDS..HEADER_WORDS + TABLE_WORDS], [3, 128, 1, 0, 0b10, 0, 0, NONE, 4]);
+        assert_eq!(plan[HEADER_WORDS..HEADER_WORDS + TABLE_WORDS], [0, 3, 128, 1, 0, 0b10, 0, 0, NONE, 4]);
         let steps = HEADER_WORDS + TABLE_WORDS;
         assert_eq!(plan[steps..steps + STEP_WORDS], [step::RUN, 1_000_000, 2_000_000, 0]);
         assert_eq!(plan[steps + STEP_WORDS..steps + 2 * STEP_WORDS], [step::CALL, 0, 5_000_000, 5_000_000]);
         assert_eq!(plan[steps + 2 * STEP_WORDS..steps + 3 * STEP_WORDS], [step::UNPARK, 1, NONE, 0]);
         assert_eq!(plan.len(), HEADER_WORDS + 2 * TABLE_WORDS + 7 * STEP_WORDS);
         assert!(manifest(&workload, 1000).contains("call:0,serve:0"));
+    }
+
+    #[test]
+    fn processes_are_those_of_the_workload_but_for_threads_that_need_memory_in_common() {
+        let workload = workload(
+            r#"
+            [[thread]]
+            name = "alone"
+            program = ["run 1ms", "call shop"]
+            [[thread]]
+            name = "a"
+            process = "pair"
+            program = ["run 1ms", "sleep 1ms"]
+            [[thread]]
+            name = "waker"
+            program = ["unpark sleeper", "run 1ms"]
+            [[thread]]
+            name = "b"
+            process = "pair"
+            program = ["recv shop", "reply"]
+            [[thread]]
+            name = "sleeper"
+            process = "bed"
+            program = ["park", "run 1ms"]
+            "#,
+        );
+        assert_eq!(processes(&workload), [0, 1, 2, 1, 2]);
+        let manifest = manifest(&workload, 1000);
+        let starts: Vec<_> = manifest.lines().filter(|line| line.starts_with("start ")).collect();
+        assert_eq!(starts.len(), 3);
+        assert!(starts[2].ends_with("call:0,serve:0 data=plan -- 2"), "{manifest}");
+        let plan = words(&encode(&workload, 7).expect("the kernel can do that"));
+        assert_eq!(plan[HEADER_WORDS], 0);
+        assert_eq!(plan[HEADER_WORDS + TABLE_WORDS + 2 * STEP_WORDS], 1);
     }
 
     #[test]

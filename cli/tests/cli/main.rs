@@ -2,7 +2,9 @@
 
 mod admit;
 mod files;
+mod hostile;
 mod invalid;
+mod linux;
 mod records;
 mod reports;
 mod support;

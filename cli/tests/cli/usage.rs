@@ -55,7 +55,7 @@ fn wrong_usage_is_refused_with_a_hint() {
         ("run w.toml --sed 1", &["--sed", "--seed"]),
         ("run w.toml --seed many", &["many", "--seed"]),
         ("run w.toml --seed -1", &["-1"]),
-        ("run w.toml --on mars", &["mars", "[possible values: sim, qemu]"]),
+        ("run w.toml --on mars", &["mars", "[possible values: sim, linux, qemu]"]),
         ("run w.toml --report xml", &["xml", "text, json"]),
         ("run w.toml --color sometimes", &["sometimes", "auto, always, never"]),
         ("run w.toml --html -", &["--html", "standard output is for the report"]),

@@ -10,7 +10,7 @@ use crate::sections::{self, RawMachine};
 use crate::tables::{self, Known};
 use crate::thread::{AT_ONCE, RawThread};
 use crate::value::ValueError;
-use crate::{Call, MAX_THREADS, Step, ThreadSpec, Workload};
+use crate::{Call, MAX_THREADS, Places, Step, ThreadSpec, Workload};
 use toml::de::DeTable;
 
 /// Reads and checks all tables; every problem of the file is reported before anything is given up.
@@ -24,6 +24,7 @@ pub(crate) fn workload<'d>(root: &'d DeTable<'d>, report: &mut Report<'_>) -> Re
     let threads: Vec<RawThread<'d>> =
         document.threads.clone()?.into_iter().map(|table| RawThread::read(table, cpus, report)).collect();
     let instances = count_instances(&threads, report);
+    let tables = table_lines(&document, report);
 
     let scope = scope(&threads, &document, report);
     let declared = Named::collect(Noun::Endpoint, document.endpoints, report);
@@ -62,7 +63,17 @@ pub(crate) fn workload<'d>(root: &'d DeTable<'d>, report: &mut Report<'_>) -> Re
     let sessions = scope.sessions.names();
     let refusals = Refusals::new(!scope.contexts.named.tables.is_empty(), &operations);
     progress::check(&threads, &programs, &refusals, report);
+    let line = |at: &std::ops::Range<usize>| report.line(at);
+    let places = Places {
+        steps: programs
+            .iter()
+            .map(|program| program.steps.iter().map(|step| line(&step.at)).collect())
+            .collect(),
+        threads: threads.iter().map(|thread| line(&thread.at)).collect(),
+        tables,
+    };
     Ok(Workload {
+        places,
         machine: machine?.finish(instances?)?,
         costs: costs?,
         faults: faults?,
@@ -78,6 +89,27 @@ pub(crate) fn workload<'d>(root: &'d DeTable<'d>, report: &mut Report<'_>) -> Re
         operations: operations?,
         processes: processes.into_names(),
     })
+}
+
+/// The first line of each kind of table that not every machine can do.
+fn table_lines(document: &Document<'_>, report: &Report<'_>) -> Vec<(&'static str, usize)> {
+    let lists = [
+        ("context", &document.contexts),
+        ("endpoint", &document.endpoints),
+        ("session", &document.sessions),
+        ("lease", &document.leases),
+        ("island", &document.islands),
+        ("ring", &document.rings),
+        ("at", &document.operations),
+    ];
+    let first = |tables: &TableList<'_>| Some(tables.as_ref().ok()?.first()?.at.clone());
+    let lists = lists.into_iter().filter_map(|(name, tables)| Some((name, first(tables)?)));
+    let singles =
+        [("network", &document.network), ("faults", &document.faults), ("policy", &document.policy)];
+    let singles = singles
+        .into_iter()
+        .filter_map(|(name, table)| Some((name, table.as_ref().ok()?.as_ref()?.at.clone())));
+    lists.chain(singles).map(|(name, at)| (name, report.line(&at))).collect()
 }
 
 /// Gathers every name, so that the order of the tables does not matter.
@@ -226,5 +258,6 @@ fn spec(
         times: thread.times?,
         context: context?,
         session: session?,
+        budget: thread.budget?,
     })
 }

@@ -268,6 +268,11 @@ impl<'s> Report<'s> {
         Reported(())
     }
 
+    /// The line that a part of the file begins on.
+    pub fn line(&self, at: &Range<usize>) -> usize {
+        self.source.line_of(at.start)
+    }
+
     /// The candidate that `word` was probably meant to be. A file whose errors are too many to be kept gets no more
     /// guesses, since each costs a search.
     pub fn guess<'c>(&self, word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<String> {

@@ -49,8 +49,8 @@ pub use grammar::{Phrase, StepError};
 pub use model::{
     Account, Call, Calls, ContextSpec, ContextTarget, Costs, EndpointSpec, Faults, IslandSpec, Lateness,
     LeaseMode, LeaseSpec, LeaseStart, Locks, MAX_TABLES, MAX_THREADS, Machine, MemorySpec, Network,
-    Operation, Overrun, PolicySpec, Residency, RingSpec, Span, Start, Step, ThreadSpec, ThreadTarget,
-    TimedOperation, Workload,
+    Operation, Overrun, Places, PolicySpec, Residency, RingSpec, Span, Start, Step, TaskBudget, ThreadSpec,
+    ThreadTarget, TimedOperation, Workload,
 };
 pub use names::{NameError, Noun};
 pub use program::ProgramError;

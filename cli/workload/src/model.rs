@@ -1,11 +1,13 @@
 mod authority;
 mod operation;
+mod places;
 
 pub use authority::{
     Account, Calls, ContextSpec, ContextTarget, EndpointSpec, IslandSpec, LeaseMode, LeaseSpec, LeaseStart,
     Locks, MemorySpec, Overrun, PolicySpec, Residency, RingSpec,
 };
 pub use operation::{Operation, TimedOperation};
+pub use places::Places;
 
 use mainspring_abi::{CpuSet, LatencyClass, Nanos, Policy, Weight};
 
@@ -47,6 +49,8 @@ pub struct Workload {
     pub policy: Option<PolicySpec>,
     /// What an operator does and when, in the order of time; at the same time in the order of the file.
     pub operations: Vec<TimedOperation>,
+    /// Where in its file all that is; empty for a workload that does not come from one.
+    pub places: Places,
 }
 
 /// `[machine]`.
@@ -168,6 +172,24 @@ pub struct ThreadSpec {
     pub context: Option<usize>,
     /// Index into [`Workload::sessions`]: whose logout revokes its context.
     pub session: Option<usize>,
+    /// What it may use in all. Only the Linux runtime has such budgets.
+    pub budget: Option<TaskBudget>,
+}
+
+/// `budget = { ops = 100000, spawns = 10 }`: what each life of a thread may use before it stands still. A component that
+/// is not named is not limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskBudget {
+    /// Steps, and looks up from computing, which come every few microseconds.
+    pub ops: Option<u32>,
+    /// Bytes that its `alloc` steps take.
+    pub memory: Option<u64>,
+    /// Its `spawn` steps.
+    pub spawns: Option<u16>,
+    /// Its `call`, `recv`, `reply`, `throw` and `unpark` steps.
+    pub channel_ops: Option<u16>,
+    /// Its `syscall` steps.
+    pub syscalls: Option<u16>,
 }
 
 impl ThreadSpec {
@@ -254,6 +276,10 @@ pub enum Step {
     Weight(Weight),
     /// `exit`.
     Exit,
+    /// `alloc 65536`: takes so many bytes of memory and keeps them. Only the Linux runtime can.
+    Alloc(u64),
+    /// `syscall`: asks the operating system for something. Only the Linux runtime can.
+    Syscall,
     /// `bind NAME`: takes a context that nobody holds, in place of its own if it has one.
     Bind(ContextTarget),
     /// `unbind`: gives its context back and goes on as best effort.

@@ -30,6 +30,8 @@ pub enum ProgramError {
         /// Its name.
         name: String,
     },
+    /// `alloc` in a thread whose budget does not bound its memory.
+    AllocWithoutBudget,
     /// A round that takes no time, repeated for ever at one instant.
     Spins,
     /// A round that waits only for threads which wait for it, none of which takes time.
@@ -44,6 +46,7 @@ impl fmt::Display for ProgramError {
             Self::ReplyWithoutRecv => f.write_str("reply in a program that receives nothing"),
             Self::JoinsItself => f.write_str("a thread cannot wait for its own end"),
             Self::JoinsUnspawned { name } => write!(f, "join of {name:?}, which this program does not spawn"),
+            Self::AllocWithoutBudget => f.write_str("alloc in a thread whose memory has no bound"),
             Self::Spins => f.write_str("the program repeats without taking time, so time would stand still"),
             Self::SpinsTogether => {
                 f.write_str("the program and those that wake it take no time, so time would stand still")
@@ -62,6 +65,7 @@ impl ProgramError {
             Self::ReplyWithoutRecv => "add \"recv ENDPOINT\" before it".into(),
             Self::JoinsItself => "name another thread, or write \"exit\" to end this one".into(),
             Self::JoinsUnspawned { name } => format!("add \"spawn {name}\" before it"),
+            Self::AllocWithoutBudget => "add budget = { memory = 1048576 } to its table".into(),
             Self::Spins => "add a run step, such as \"run 10us\", or end the program with times = N".into(),
             Self::SpinsTogether => "add a run step, such as \"run 10us\", to one of them".into(),
         }
@@ -137,6 +141,13 @@ impl Program {
             match step.value {
                 Step::Reply | Step::Throw if !receives => {
                     report.push(&step.at, ProgramError::ReplyWithoutRecv);
+                }
+                Step::Alloc(_) => {
+                    let budget = threads.get(own).map(|thread| thread.budget);
+                    if matches!(budget, Some(Ok(budget)) if budget.is_none_or(|budget| budget.memory.is_none()))
+                    {
+                        report.push(&step.at, ProgramError::AllocWithoutBudget);
+                    }
                 }
                 Step::Join { target, .. } => {
                     if let Some(error) = self.join_error(own, target, threads) {

@@ -197,7 +197,7 @@ fn patient(timeout: Option<Span>) -> bool {
 fn passes(step: &Step) -> bool {
     match step {
         Step::Run(span) | Step::Sleep(span) => lasts(span),
-        Step::RunForever | Step::Every(_) | Step::Poll(_) => true,
+        Step::RunForever | Step::Every(_) | Step::Poll(_) | Step::Alloc(_) | Step::Syscall => true,
         Step::Complete { timeout, .. } => patient(*timeout),
         _ => false,
     }

@@ -3,6 +3,7 @@
 use crate::error::{Report, Reported};
 use crate::grammar::{Phrase, Verb, find, verb};
 use crate::source::At;
+use crate::value::ENDLESS;
 use crate::words::{Options, Words};
 use crate::{Lateness, Span, Step};
 use mainspring_abi::Nanos;
@@ -38,7 +39,7 @@ const CALL: &str = "\"call ENDPOINT\", \"call ENDPOINT 5ms\" or \
 const SUBMIT: &str = "\"submit RING 4\" or \"submit RING 4 deadline 2ms drop\"";
 const COMPLETE: &str = "\"complete RING 4\" or \"complete RING 4 timeout 5ms\"";
 
-const VERBS: [Verb<Read>; 23] = [
+const VERBS: [Verb<Read>; 25] = [
     verb("run", 1, 1, "\"run 300us\", \"run 1ms..4ms\" or \"run forever\"", run),
     verb("sleep", 1, 1, "\"sleep 16ms\" or \"sleep 1ms..4ms\"", |words, report| {
         words.span(1, report).map(|span| RawStep::Plain(Step::Sleep(span)))
@@ -71,6 +72,11 @@ const VERBS: [Verb<Read>; 23] = [
     verb("weight", 1, 1, "\"weight 128\"", |words, report| {
         words.weight(1, report).map(|weight| RawStep::Plain(Step::Weight(weight)))
     }),
+    verb("alloc", 1, 1, "\"alloc 65536\", in bytes", |words, report| {
+        let bytes = words.number(1, "the number of bytes", 1..=ENDLESS, report);
+        bytes.map(|bytes| RawStep::Plain(Step::Alloc(bytes)))
+    }),
+    verb("syscall", 0, 0, "\"syscall\"", |_, _| Ok(RawStep::Plain(Step::Syscall))),
     verb("exit", 0, 0, "\"exit\"", |_, _| Ok(RawStep::Plain(Step::Exit))),
     verb("bind", 1, 1, "\"bind CONTEXT\"", |words, report| {
         words.name(1, "context", report).map(RawStep::Bind)

@@ -1,6 +1,6 @@
 //! `[[thread]]` before its names are resolved.
 
-use crate::document::Section;
+use crate::document::{Section, table};
 use crate::error::{Field, Report, Reported};
 use crate::program::ProgramError;
 use crate::sections::{SLICE, time};
@@ -8,14 +8,14 @@ use crate::source::At;
 use crate::step::{RawStep, step};
 use crate::suggest::nearest;
 use crate::value::{ENDLESS, Found, Kind, ValueError, choice, integer, name, span, text};
-use crate::{MAX_THREADS, Span, Start, cpus};
+use crate::{MAX_THREADS, Span, Start, TaskBudget, cpus};
 use mainspring_abi::{CpuSet, LatencyClass, Nanos, Weight};
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "name", "count", "process", "weight", "latency", "request", "cpus", "start", "program", "times",
-    "context", "session",
+    "context", "session", "budget",
 ];
 pub(crate) const LATENCIES: [(&str, LatencyClass); 3] = [
     ("interactive", LatencyClass::Interactive),
@@ -38,6 +38,7 @@ pub(crate) struct RawThread<'d> {
     pub times: Field<u64>,
     pub context: Field<At<&'d str>>,
     pub session: Field<At<&'d str>>,
+    pub budget: Field<TaskBudget>,
 }
 
 /// A program, step by step.
@@ -61,6 +62,7 @@ impl<'d> RawThread<'d> {
             times: thread.read("times", |value, report| integer(value, "times", 1..=ENDLESS, report)),
             context: thread.read("context", |value, report| name(value, "context", report)),
             session: thread.read("session", |value, report| name(value, "session", report)),
+            budget: thread.read("budget", budget),
         }
     }
 
@@ -86,6 +88,22 @@ fn count(value: &Found<'_>, report: &mut Report<'_>) -> Result<At<u32>, Reported
 fn weight(value: &Found<'_>, report: &mut Report<'_>) -> Result<Weight, Reported> {
     let number = integer(value, "weight", 1..=u64::from(u16::MAX), report)?;
     Ok(Weight::new(number).unwrap_or_default())
+}
+
+fn budget(value: &Found<'_>, report: &mut Report<'_>) -> Result<TaskBudget, Reported> {
+    const COMPONENTS: [&str; 5] = ["ops", "memory", "spawns", "channel_ops", "syscalls"];
+    let mut budget = Section::open("the budget", &COMPONENTS, table(value, Kind::Budget, report)?, report);
+    let mut read = |key, most: u64| budget.read(key, |value, report| integer(value, key, 1..=most, report));
+    let (ops, memory) = (read("ops", u32::MAX.into()), read("memory", ENDLESS));
+    let (spawns, channel_ops) = (read("spawns", u16::MAX.into()), read("channel_ops", u16::MAX.into()));
+    let syscalls = read("syscalls", u16::MAX.into());
+    Ok(TaskBudget {
+        ops: ops?.map(|ops| ops as u32),
+        memory: memory?,
+        spawns: spawns?.map(|spawns| spawns as u16),
+        channel_ops: channel_ops?.map(|ops| ops as u16),
+        syscalls: syscalls?.map(|syscalls| syscalls as u16),
+    })
 }
 
 fn start(value: &Found<'_>, report: &mut Report<'_>) -> Result<Start, Reported> {

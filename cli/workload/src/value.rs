@@ -34,6 +34,7 @@ pub enum Kind {
     Operation,
     LateFault,
     StallFault,
+    Budget,
 }
 
 impl Kind {
@@ -50,7 +51,7 @@ impl Kind {
             Self::Names => "a list of names",
             Self::Memory => "a list of tables",
             Self::Operation => "an operation in quotes",
-            Self::MemoryItem | Self::LateFault | Self::StallFault => "a table",
+            Self::MemoryItem | Self::LateFault | Self::StallFault | Self::Budget => "a table",
         }
     }
 
@@ -69,6 +70,7 @@ impl Kind {
             Self::MemoryItem => "{ name = \"buffers\", bytes = 65536 }",
             Self::Operation => "\"revoke NAME\"",
             Self::LateFault => "{ chance = \"1%\", by = \"2ms\" }",
+            Self::Budget => "{ ops = 100000, spawns = 10 }",
             Self::StallFault => "{ chance = \"0.01%\", for = \"5ms\" }",
         }
     }

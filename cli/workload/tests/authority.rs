@@ -95,6 +95,8 @@ const ALL: &str = r#"
     entries = 4096
     sqpoll = true
     idle_spin = "0"
+    reorder = true
+    window = 8
     cost = "3us"
 
     [[ring]]
@@ -277,6 +279,8 @@ fn islands_rings_and_policy_read_as_they_look() {
         sqpoll: true,
         idle_spin: Nanos::ZERO,
         cost: us(3),
+        reorder: true,
+        window: 8,
     };
     let plain = RingSpec {
         name: "plain".into(),
@@ -285,6 +289,8 @@ fn islands_rings_and_policy_read_as_they_look() {
         sqpoll: false,
         idle_spin: us(50),
         cost: us(1),
+        reorder: false,
+        window: 1,
     };
     assert_eq!(workload.rings, [disk, plain]);
     let policy = PolicySpec { service: thread(2), recovery: Some(thread(0)), epoch: 7, timeout: ms(20) };

@@ -335,3 +335,21 @@ fn files_that_cannot_be_read_say_so() {
     assert!(invalid.to_string().starts_with(&format!("{}:2:8: cpus 0", path.display())), "{invalid}");
     std::fs::remove_dir_all(&dir).expect("removable");
 }
+
+#[test]
+fn budgets_name_their_components_and_bound_what_is_allocated() {
+    refused_values(
+        "[[thread]]",
+        &[
+            ("budget = 5", 10, "a table", "ops = 100000"),
+            ("budget = { op = 5 }", 12, "unknown key \"op\" in the budget", "did you mean"),
+            ("budget = { ops = 0 }", 18, "ops", "1"),
+            ("budget = { spawns = 70000 }", 21, "spawns", "65535"),
+        ],
+    );
+    refused_programs(&[
+        ("\"alloc 5\"", 12, "whose memory has no bound", "budget = { memory"),
+        ("\"alloc\"", 13, "lacks an argument", "alloc 65536"),
+        ("\"syscall 3\"", 21, "does not take", "syscall"),
+    ]);
+}

@@ -2,7 +2,7 @@
 
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, Weight};
 use mainspring_workload::{
-    Call, Costs, EndpointSpec, Faults, Network, Span, Start, Step, ThreadTarget, Workload, parse,
+    Call, Costs, EndpointSpec, Faults, Network, Span, Start, Step, TaskBudget, ThreadTarget, Workload, parse,
 };
 use proptest::prelude::*;
 
@@ -246,4 +246,19 @@ proptest! {
         let expected: Vec<Step> = steps.into_iter().map(|(_, step)| step).chain([Step::RunForever]).collect();
         prop_assert_eq!(&workload.threads[0].program, &expected);
     }
+}
+
+#[test]
+fn budgets_and_places_are_as_the_file_has_them() {
+    let text = "[machine]\ncpus = 2\n\n[[thread]]\nname = \"a\"\nbudget = { ops = 7, memory = 9 }\nprogram = [\n  \
+                \"alloc 3\",\n  \"syscall\",\n]\n[[session]]\nname = \"r\"\n[[thread]]\nname = \"b\"\nprogram = [\"run 1ms\"]\n";
+    let workload = valid(text);
+    let budget = TaskBudget { ops: Some(7), memory: Some(9), ..TaskBudget::default() };
+    assert_eq!(workload.threads[0].budget, Some(budget));
+    assert_eq!(workload.threads[0].program, [Step::Alloc(3), Step::Syscall]);
+    assert_eq!(workload.threads[1].budget, None);
+    let places = &workload.places;
+    assert_eq!((places.thread(0), places.thread(1), places.thread(2)), (Some(4), Some(13), None));
+    assert_eq!((places.step(0, 0), places.step(0, 1), places.step(0, 2)), (Some(8), Some(9), None));
+    assert_eq!((places.table("session"), places.table("context")), (Some(11), None));
 }

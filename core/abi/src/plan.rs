@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! MAGIC, duration in ns, seed, how many tables
-//! each table: instances, weight, latency class, request in ns (0: by class), CPU bits (0: all),
+//! each table: process, instances, weight, latency class, request in ns (0: by class), CPU bits (0: all),
 //!             earliest and latest start (NONE: spawned), times (NONE: for ever), how many steps, then the steps
 //! each step:  one of `step`, and three words
 //! ```
+//!
+//! Every process reads the whole plan and plays the tables that are its own, by the number that it is started with.
 
 /// The first word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"MSPLAN01");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"MSPLAN02");
 
 /// Absent.
 pub const NONE: u64 = u64::MAX;
@@ -49,6 +51,6 @@ pub mod step {
 /// Words before the first table.
 pub const HEADER_WORDS: usize = 4;
 /// Words of a table before its steps.
-pub const TABLE_WORDS: usize = 9;
+pub const TABLE_WORDS: usize = 10;
 /// Words of a step.
 pub const STEP_WORDS: usize = 4;

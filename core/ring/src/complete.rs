@@ -65,7 +65,7 @@ impl<R: Region> Completer<R> {
     }
 
     /// A place for one completion, if there is room.
-    #[inline]
+    #[inline(always)]
     pub fn reserve(&mut self) -> Result<CqPlace, NoPlace> {
         if self.known_room() == 0 && self.room().map_err(NoPlace::Fault)? == 0 {
             return Err(NoPlace::Full);
@@ -83,7 +83,7 @@ impl<R: Region> Completer<R> {
     }
 
     /// Writes a completion in its place; nobody sees it before [`Completer::publish`].
-    #[inline]
+    #[inline(always)]
     pub fn complete(&mut self, place: CqPlace, cqe: &CapCqe) {
         self.give_back(place);
         self.geometry.write_cqe(&self.region, self.tail, cqe);
@@ -113,6 +113,7 @@ impl<R: Region> Completer<R> {
     }
 
     /// How many posted completions the reader has not claimed to have read.
+    #[inline(always)]
     pub fn unread(&mut self) -> Result<u32, RingFault> {
         self.refresh_head()?;
         Ok(self.tail.wrapping_sub(self.head_seen))
@@ -146,6 +147,7 @@ impl<R: Region> Completer<R> {
         self.geometry.cq_entries() - self.tail.wrapping_sub(self.head_seen) - self.places_out
     }
 
+    #[inline(always)]
     fn refresh_head(&mut self) -> Result<(), RingFault> {
         // Acquire: pairs with the reader's release of the head; a slot is written only after it was read.
         let head = self.region.word(word::CQ_HEAD).load(Ordering::Acquire);

@@ -103,9 +103,28 @@ impl<R: Region> SubmissionQueue<R> {
         Ok(self.service(limit))
     }
 
+    /// Acquires the right to consume and starts to consume at most `limit` entries, in one step. Finishing gives the
+    /// right back in one step too: for owners that serve once per lease.
+    #[inline]
+    pub fn serve(&self, owner: SqOwner, limit: u32) -> Result<Service<'_, R>, SqRefusal> {
+        let SqLease { .. } = self.ownership.acquire_serving(owner)?;
+        let mut service = self.service(limit);
+        service.ends_lease = true;
+        Ok(service)
+    }
+
+    #[inline]
     fn service(&self, limit: u32) -> Service<'_, R> {
         let head = self.head.load(Ordering::Relaxed);
-        Service { queue: self, head, began_at: head, tail_seen: head, left: limit, finished: false }
+        Service {
+            queue: self,
+            head,
+            began_at: head,
+            tail_seen: head,
+            left: limit,
+            finished: false,
+            ends_lease: false,
+        }
     }
 
     /// Lets only a poller acquire from the next release on. Only the live syscall owner can offer its ring.
@@ -207,6 +226,8 @@ pub struct Service<'q, R: Region> {
     tail_seen: u32,
     left: u32,
     finished: bool,
+    /// The lease was taken for this service alone.
+    ends_lease: bool,
 }
 
 impl<R: Region> Service<'_, R> {
@@ -234,6 +255,33 @@ impl<R: Region> Service<'_, R> {
         }
     }
 
+    /// How many requests are pending, if nothing is in the way of accepting one.
+    #[inline(always)]
+    pub fn pending(&mut self) -> u32 {
+        if self.obstacle().is_some() { 0 } else { self.tail_seen.wrapping_sub(self.head) }
+    }
+
+    /// The pending request at `place`, counted from 0: read once, and left where it is. Nothing is accepted by reading;
+    /// drop the service, or say [`Service::accept_read`].
+    #[inline(always)]
+    pub fn read(&self, place: u32) -> CapSqeV2 {
+        self.queue.geometry.read_sqe(&self.queue.region, self.head.wrapping_add(place))
+    }
+
+    /// Accepts the first `count` pending requests as they were read: whoever says so has carried them out, or put them in
+    /// flight, and has had a [`CqPlace`] for each.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many.
+    #[inline(always)]
+    pub fn accept_read(&mut self, count: u32) {
+        assert!(count <= self.tail_seen.wrapping_sub(self.head) && count <= self.left, "more than was read");
+        self.none_held_back();
+        self.head = self.head.wrapping_add(count);
+        self.left -= count;
+    }
+
     /// Why there is nothing to accept, or `None` when there is.
     #[inline]
     fn obstacle(&mut self) -> Option<Next> {
@@ -258,13 +306,18 @@ impl<R: Region> Service<'_, R> {
     fn take(&mut self) -> CapSqeV2 {
         debug_assert!(self.head != self.tail_seen && self.left > 0);
         let sqe = self.queue.geometry.read_sqe(&self.queue.region, self.head);
+        self.none_held_back();
+        self.head = self.head.wrapping_add(1);
+        self.left -= 1;
+        sqe
+    }
+
+    #[inline]
+    fn none_held_back(&self) {
         if self.queue.held.load(Ordering::Relaxed) != 0 {
             self.queue.held.store(0, Ordering::Relaxed);
             self.queue.region.word(word::FLAGS).fetch_and(!CQ_HELD_BACK, Ordering::Release);
         }
-        self.head = self.head.wrapping_add(1);
-        self.left -= 1;
-        sqe
     }
 
     /// Counts each entry once, however often it is tried.
@@ -299,6 +352,10 @@ impl<R: Region> Service<'_, R> {
             self.queue.head.store(self.head, Ordering::Relaxed);
             // Release: pairs with the submitter's acquire; a slot is read before it is used again.
             self.queue.region.word(word::SQ_HEAD).store(self.head, Ordering::Release);
+        }
+        if self.ends_lease {
+            self.queue.ownership.finish_and_release();
+            return Finished::LeaseEnded;
         }
         self.queue.ownership.finish()
     }

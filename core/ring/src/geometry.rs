@@ -14,6 +14,9 @@ pub struct Geometry {
     abi: RingAbi,
     sq_entries: u32,
     cq_entries: u32,
+    /// 64-bit words of a submission slot, and before the first completion slot: known from the rest, and needed each time.
+    sqe_words: u32,
+    cq_base: u32,
 }
 
 /// Why a piece of memory is not a ring that this side can use.
@@ -83,7 +86,8 @@ impl Geometry {
         if !cq_entries.is_power_of_two() || cq_entries > MAX_ENTRIES {
             return Err(GeometryError::Entries { entries: cq_entries });
         }
-        Ok(Self { abi, sq_entries, cq_entries })
+        let sqe_words = if cfg!(loom) { MODEL_WORDS as u32 } else { abi.sqe_size() as u32 / 8 };
+        Ok(Self { abi, sq_entries, cq_entries, sqe_words, cq_base: sq_entries * sqe_words })
     }
 
     /// The ABI.
@@ -104,18 +108,15 @@ impl Geometry {
         self.cq_entries
     }
 
-    const fn sqe_words(&self) -> usize {
-        if cfg!(loom) { MODEL_WORDS } else { self.abi.sqe_size() as usize / 8 }
-    }
-
-    const fn cqe_words(&self) -> usize {
-        if cfg!(loom) { MODEL_WORDS } else { self.abi.cqe_size() as usize / 8 }
+    /// The same in all versions.
+    const fn cqe_words() -> usize {
+        if cfg!(loom) { MODEL_WORDS } else { CapCqe::WORDS }
     }
 
     /// How many 64-bit words all slots take.
     #[must_use]
     pub const fn slot_words(&self) -> usize {
-        self.sq_entries as usize * self.sqe_words() + self.cq_entries as usize * self.cqe_words()
+        self.cq_base as usize + self.cq_entries as usize * Self::cqe_words()
     }
 
     /// How many bytes the whole ring takes.
@@ -158,64 +159,67 @@ impl Geometry {
         if words < needed_words { Err(GeometryError::TooSmall { needed_words, words }) } else { Ok(()) }
     }
 
-    /// The words of the slot that `index` falls in. The mask keeps any index inside.
+    /// Where the slot that `index` falls in begins. The mask keeps any index inside.
     #[inline]
-    fn sqe_slot<'r>(&self, region: &'r impl Region, index: u32) -> &'r [AtomicU64] {
-        let at = (index & (self.sq_entries - 1)) as usize * self.sqe_words();
-        &region.slots()[at..at + self.sqe_words()]
+    fn sqe_at(&self, index: u32) -> usize {
+        (index & (self.sq_entries - 1)) as usize * self.sqe_words as usize
     }
 
     #[inline]
-    fn cqe_slot<'r>(&self, region: &'r impl Region, index: u32) -> &'r [AtomicU64] {
-        let base = self.sq_entries as usize * self.sqe_words();
-        let at = base + (index & (self.cq_entries - 1)) as usize * self.cqe_words();
-        &region.slots()[at..at + self.cqe_words()]
+    fn cqe_at(&self, index: u32) -> usize {
+        self.cq_base as usize + (index & (self.cq_entries - 1)) as usize * Self::cqe_words()
     }
 
     /// Copies the entry out; relaxed, since the acquire of the tail before it ordered the peer's writes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_sqe(&self, region: &impl Region, index: u32) -> CapSqeV2 {
-        let slot = self.sqe_slot(region, index);
+        let at = self.sqe_at(index);
         match self.abi {
-            RingAbi::V1 => CapSqeV2::from_v1(CapSqe::from_words(&read_words(slot))),
-            RingAbi::V2 => CapSqeV2::from_words(&read_words(slot)),
+            RingAbi::V1 => CapSqeV2::from_v1(CapSqe::from_words(&read_words(region, at))),
+            RingAbi::V2 => CapSqeV2::from_words(&read_words(region, at)),
         }
     }
 
     /// Writes the entry; relaxed, since the release of the tail after it orders these writes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write_sqe(&self, region: &impl Region, index: u32, sqe: &CapSqeV2) {
-        let slot = self.sqe_slot(region, index);
+        let at = self.sqe_at(index);
         match self.abi {
-            RingAbi::V1 => write_words(slot, &sqe.v1.to_words()),
-            RingAbi::V2 => write_words(slot, &sqe.to_words()),
+            RingAbi::V1 => write_words(region, at, &sqe.v1.to_words()),
+            RingAbi::V2 => write_words(region, at, &sqe.to_words()),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_cqe(&self, region: &impl Region, index: u32) -> CapCqe {
-        CapCqe::from_words(&read_words(self.cqe_slot(region, index)))
+        CapCqe::from_words(&read_words(region, self.cqe_at(index)))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write_cqe(&self, region: &impl Region, index: u32, cqe: &CapCqe) {
-        write_words(self.cqe_slot(region, index), &cqe.to_words());
+        write_words(region, self.cqe_at(index), &cqe.to_words());
     }
+}
+
+/// The `N` words of a slot; under loom the first of them alone.
+#[inline]
+fn slot<const N: usize>(region: &impl Region, at: usize) -> &[AtomicU64] {
+    &region.slots()[at..at + if cfg!(loom) { MODEL_WORDS } else { N }]
 }
 
 /// Words that the slot does not have (under loom) read as zero.
 #[inline]
-fn read_words<const N: usize>(slot: &[AtomicU64]) -> [u64; N] {
+fn read_words<const N: usize>(region: &impl Region, at: usize) -> [u64; N] {
     let mut words = [0; N];
-    for (word, shared) in words.iter_mut().zip(slot) {
+    for (word, shared) in words.iter_mut().zip(slot::<N>(region, at)) {
         *word = u64::from_le(shared.load(Ordering::Relaxed));
     }
     words
 }
 
 #[inline]
-fn write_words<const N: usize>(slot: &[AtomicU64], words: &[u64; N]) {
-    for (shared, word) in slot.iter().zip(words) {
+fn write_words<const N: usize>(region: &impl Region, at: usize, words: &[u64; N]) {
+    for (shared, word) in slot::<N>(region, at).iter().zip(words) {
         shared.store(word.to_le(), Ordering::Relaxed);
     }
 }

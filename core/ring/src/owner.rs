@@ -171,23 +171,26 @@ impl Ownership {
     }
 
     pub fn acquire(&self, owner: SqOwner) -> Result<SqLease, SqRefusal> {
-        self.step(|word| {
-            if word & CLOSED != 0 {
-                return Err(SqRefusal::Closed);
-            }
-            let for_poller = word & POLLED != 0;
-            if SqOwner::of(word).is_some() || for_poller != (owner == SqOwner::Sqpoll) {
-                return Err(SqRefusal::Busy);
-            }
-            let generation = word >> GENERATION_SHIFT;
-            if generation == GENERATION_MAX {
-                // Wrapping would revive the oldest stale lease.
-                return Err(SqRefusal::Closed);
-            }
-            let generation = generation + 1;
-            let next = generation << GENERATION_SHIFT | owner.bits() | word & POLLED;
-            Ok((next, SqLease { generation, owner }))
-        })
+        self.step(|word| Self::acquired(word, owner))
+    }
+
+    #[inline]
+    fn acquired(word: u64, owner: SqOwner) -> Result<(u64, SqLease), SqRefusal> {
+        if word & CLOSED != 0 {
+            return Err(SqRefusal::Closed);
+        }
+        let for_poller = word & POLLED != 0;
+        if word & OWNER_MASK != 0 || for_poller != (owner == SqOwner::Sqpoll) {
+            return Err(SqRefusal::Busy);
+        }
+        let generation = word >> GENERATION_SHIFT;
+        if generation == GENERATION_MAX {
+            // Wrapping would revive the oldest stale lease.
+            return Err(SqRefusal::Closed);
+        }
+        let generation = generation + 1;
+        let next = generation << GENERATION_SHIFT | owner.bits() | word & POLLED;
+        Ok((next, SqLease { generation, owner }))
     }
 
     pub fn begin(&self, lease: &SqLease) -> Result<(), SqRefusal> {
@@ -197,6 +200,28 @@ impl Ownership {
             }
             if word & SERVING != 0 { Err(SqRefusal::Busy) } else { Ok((word | SERVING, ())) }
         })
+    }
+
+    /// [`Ownership::acquire`] and [`Ownership::begin`] in one transition.
+    #[inline]
+    pub fn acquire_serving(&self, owner: SqOwner) -> Result<SqLease, SqRefusal> {
+        self.step(|word| {
+            let (next, lease) = Self::acquired(word, owner)?;
+            Ok((next | SERVING, lease))
+        })
+    }
+
+    /// [`Ownership::finish`] and [`Ownership::release`] in one transition, by whoever [`Ownership::acquire_serving`] let
+    /// in: the lease has ended afterwards, whether or not that was asked for meanwhile.
+    #[inline]
+    pub fn finish_and_release(&self) {
+        let ended: Result<(), core::convert::Infallible> = self.step(|word| {
+            debug_assert!(word & SERVING != 0, "only who serves can finish");
+            Ok((word & !(SERVING | STOP | OWNER_MASK), ()))
+        });
+        match ended {
+            Ok(()) => {}
+        }
     }
 
     /// Serving on the poller's lease, by somebody who does not hold it.

@@ -427,10 +427,27 @@ fn consume(sq: &SubmissionQueue<Shared>, owner: SqOwner, place: CqPlace) -> Vec<
     seen
 }
 
+/// The same in one step each way.
+fn serve_once(sq: &SubmissionQueue<Shared>, owner: SqOwner, place: CqPlace) -> Vec<u64> {
+    let Ok(service) = sq.serve(owner, 2) else { return Vec::new() };
+    let (seen, finished) = accept_all(service, place);
+    assert_eq!(finished, Finished::LeaseEnded);
+    seen
+}
+
+type Consume = fn(&SubmissionQueue<Shared>, SqOwner, CqPlace) -> Vec<u64>;
+
 //= TICK:nongoal.second-consumer
 #[test]
 fn nothing_is_consumed_twice() {
-    check(|| {
+    let ways: [[Consume; 2]; 3] = [[consume, consume], [serve_once, serve_once], [serve_once, consume]];
+    for [one, other] in ways {
+        consumed_once(one, other);
+    }
+}
+
+fn consumed_once(one: Consume, other: Consume) {
+    check(move || {
         let ring = Ring::filled(2);
         let mut cq = ring.completer();
         let place = || cq.reserve().expect("room for all");
@@ -438,8 +455,8 @@ fn nothing_is_consumed_twice() {
         let mut places = places.into_iter();
         let (mine, theirs) = (places.next().expect("two"), places.next().expect("two"));
         let sq = ring.sq.clone();
-        let timer = thread::spawn(move || consume(&sq, SqOwner::Timer, theirs));
-        let mut all = consume(&ring.sq, SqOwner::Syscall, mine);
+        let timer = thread::spawn(move || other(&sq, SqOwner::Timer, theirs));
+        let mut all = one(&ring.sq, SqOwner::Syscall, mine);
         all.extend(timer.join().expect("the timer does not panic"));
         assert_eq!(all, [1, 2], "each once, in order, by whoever came first");
         assert_eq!(ring.shared_head(), 2);

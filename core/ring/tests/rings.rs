@@ -138,6 +138,48 @@ fn a_peer_that_overwrites_everything_does_not_reach_the_ownership_record() {
     assert!(matches!(service.next(cq), Next::Fault(RingFault::SqTail { head: 0, tail: u32::MAX })));
 }
 
+//= ARCH:sq.generation
+#[test]
+fn a_service_with_a_lease_of_its_own_keeps_others_out_and_leaves_none_behind() {
+    let mut rig = Rig::new(4, 4);
+    rig.submit(&[1, 2]);
+    let (sq, cq, _) = rig.endpoint.parts();
+    let mut service = sq.serve(SqOwner::Syscall, 2).expect("free");
+    assert_eq!(sq.owner(), Some(SqOwner::Syscall));
+    assert_eq!(sq.serve(SqOwner::Timer, 1).err(), Some(SqRefusal::Busy));
+    assert_eq!(sq.acquire(SqOwner::Timer).err(), Some(SqRefusal::Busy));
+    assert!(matches!(service.next(cq), Next::Accepted(request, _) if request.v1.user_data == 1));
+    assert_eq!(sq.revoke(), Revoked::AfterService);
+    assert!(matches!(service.next(cq), Next::Stopping));
+    assert_eq!(service.finish(), Finished::LeaseEnded);
+    assert_eq!((sq.owner(), sq.head()), (None, 1));
+    let mut service = sq.serve(SqOwner::Timer, 1).expect("the stop was for the lease that has ended");
+    assert!(matches!(service.next(cq), Next::Accepted(request, _) if request.v1.user_data == 2));
+    assert_eq!(sq.close(), Revoked::AfterService);
+    drop(service);
+    assert_eq!((sq.owner(), sq.head()), (None, 2));
+    assert_eq!(sq.serve(SqOwner::Syscall, 1).err(), Some(SqRefusal::Closed));
+}
+
+#[test]
+fn what_was_read_is_accepted_as_it_was_read_or_not_at_all() {
+    let mut rig = Rig::new(4, 4);
+    rig.submit(&[1, 2, 3]);
+    let (sq, cq, _) = rig.endpoint.parts();
+    let mut service = sq.serve(SqOwner::Syscall, 2).expect("free");
+    assert_eq!((service.pending(), service.read(0).v1.user_data, service.read(1).v1.user_data), (3, 1, 2));
+    drop(service);
+    assert_eq!(sq.head(), 0, "looking consumes nothing");
+    let mut service = sq.serve(SqOwner::Syscall, 2).expect("free");
+    assert_eq!(service.pending(), 3);
+    service.accept_read(2);
+    assert_eq!((service.accepted(), service.pending()), (2, 0), "the batch is full");
+    assert_eq!(service.finish(), Finished::LeaseEnded);
+    let mut service = sq.serve(SqOwner::Syscall, 2).expect("free");
+    assert!(matches!(service.next(cq), Next::Accepted(request, _) if request.v1.user_data == 3));
+    assert_eq!(service.pending(), 0);
+}
+
 //= ARCH:sqpoll.stop-accepted
 #[test]
 fn a_stop_during_service_ends_the_lease_past_what_was_accepted() {

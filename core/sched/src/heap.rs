@@ -5,6 +5,7 @@
 
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
+use core::hint::select_unpredictable;
 
 const ABSENT: u32 = u32::MAX;
 
@@ -20,6 +21,28 @@ fn above(at: usize) -> usize {
 /// A key with a strict order. Not `Ord`, since virtual instants wrap.
 pub(crate) trait HeapKey: Copy {
     fn is_before(&self, other: &Self) -> bool;
+}
+
+/// Which entry comes first, found without a branch: no guess about it would be better than a coin.
+#[inline]
+fn least_of_all<K: HeapKey>(entries: &[(K, u32); FAN]) -> (usize, (K, u32)) {
+    let left = usize::from(entries[1].0.is_before(&entries[0].0));
+    let right = 2 + usize::from(entries[3].0.is_before(&entries[2].0));
+    let least = select_unpredictable(entries[right].0.is_before(&entries[left].0), right, left);
+    (least, entries[least])
+}
+
+/// The same of fewer, of which there may be none.
+#[inline]
+fn least_of_few<K: HeapKey>(entries: &[(K, u32)]) -> Option<(usize, (K, u32))> {
+    let mut entries = entries.iter().copied().enumerate();
+    let mut least = entries.next()?;
+    for entry in entries {
+        if entry.1.0.is_before(&least.1.0) {
+            least = entry;
+        }
+    }
+    Some(least)
 }
 
 #[derive(Debug)]
@@ -89,10 +112,15 @@ impl<K: HeapKey> SeatHeap<K> {
     }
 
     /// Takes the seat with the smallest key out.
+    #[inline]
     pub(crate) fn remove_first(&mut self) {
-        if let Some(&(_, seat)) = self.heap.first() {
-            self.place[seat as usize] = ABSENT;
-            self.fill(0);
+        let Some(&(_, seat)) = self.heap.first() else { return };
+        self.place[seat as usize] = ABSENT;
+        if let Some(last) = self.heap.pop()
+            && !self.heap.is_empty()
+        {
+            let bottom = self.sink_gap(0);
+            self.rise(bottom, last);
         }
     }
 
@@ -109,7 +137,7 @@ impl<K: HeapKey> SeatHeap<K> {
     }
 
     /// Puts `entry` at `at`, or further up; those it passes come down.
-    #[inline]
+    #[inline(always)]
     fn rise(&mut self, mut at: usize, entry: (K, u32)) {
         while at > 0 {
             let higher = self.heap[above(at)];
@@ -125,23 +153,19 @@ impl<K: HeapKey> SeatHeap<K> {
     /// Lets the gap at `at` change places with the smallest below it, down to where nothing is below; where that is.
     #[inline]
     fn sink_gap(&mut self, mut at: usize) -> usize {
+        let (heap, place) = (self.heap.as_mut_slice(), self.place.as_mut_slice());
         loop {
             let below = FAN * at + 1;
-            let Some(children) = self.heap.get(below..).filter(|children| !children.is_empty()) else {
-                return at;
+            let Some(children) = heap.get(below..) else { return at };
+            let (least, entry) = match children.first_chunk::<FAN>() {
+                Some(children) => least_of_all(children),
+                None => match least_of_few(children) {
+                    Some(least) => least,
+                    None => return at,
+                },
             };
-            let sooner = |a: usize, b: usize| {
-                let later = usize::from(!children[b].0.is_before(&children[a].0));
-                [b, a][later]
-            };
-            let least = match children.len() {
-                1 => 0,
-                2 => sooner(0, 1),
-                3 => sooner(sooner(0, 1), 2),
-                _ => sooner(sooner(0, 1), sooner(2, 3)),
-            };
-            let entry = children[least];
-            self.put(at, entry);
+            heap[at] = entry;
+            place[entry.1 as usize] = at as u32;
             at = below + least;
         }
     }

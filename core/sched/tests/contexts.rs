@@ -282,6 +282,21 @@ fn a_server_works_on_the_callers_time_and_gives_back_what_is_left() {
     bench.rig.cpu.verify().expect("the structure holds");
 }
 
+//= TICK:L6.scope
+#[test]
+fn a_loan_carries_time_and_nothing_else() {
+    let (mut bench, caller, server, who) = call_rig();
+    let looks = |bench: &Bench, seat: Seat| {
+        let entity = bench.rig.cpu.entity(seat).expect("it sits there");
+        (entity.thread(), entity.process(), entity.weight(), entity.class(), entity.affinity().clone())
+    };
+    let before = (looks(&bench, caller), looks(&bench, server));
+    call(&mut bench, caller, server);
+    assert_eq!((looks(&bench, caller), looks(&bench, server)), before);
+    let lent = bench.rig.cpu.entity(server).expect("it sits there").context().expect("it was lent");
+    assert_eq!((lent.who(), lent.deadline()), (who, ms(20)));
+}
+
 #[test]
 fn a_loan_runs_dry_in_the_server_and_is_refilled_there() {
     let (mut bench, caller, server, _) = call_rig();

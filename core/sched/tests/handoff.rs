@@ -2,8 +2,8 @@
 
 mod rig;
 
-use mainspring_abi::{Nanos, Policy};
-use mainspring_sched::{Decision, Handoff, SeatError, State, Stop, WaitKind};
+use mainspring_abi::{Nanos, Policy, ProcessId};
+use mainspring_sched::{Decision, Handoff, Seat, SeatError, State, Stop, Timeout, WaitKind};
 use rig::{Rig, ms, us};
 
 /// A hog, a caller that runs, and a server that waits.
@@ -139,4 +139,107 @@ fn a_pair_that_hands_the_cpu_to_and_fro_starves_nobody() {
         let share = rig.runtime(hog).get() as f64 / rig.now.get() as f64;
         assert!(share > 0.30, "{policy:?}: a third is the hog's due against two, it got {share:.3}");
     }
+}
+
+/// Everything that can be seen of a CPU.
+fn seen(rig: &Rig) -> String {
+    let cpu = &rig.cpu;
+    cpu.verify().expect("the core keeps its promises");
+    let entities: Vec<_> = cpu.threads().iter().map(|view| format!("{:?}", cpu.entity(view.seat))).collect();
+    let clock = (cpu.virtual_clock(), cpu.load(), cpu.charged_time(), cpu.next_timer(), cpu.next_deadline());
+    format!("{:?} {entities:?} {:?} {clock:?} {:?}", cpu.threads(), cpu.telemetry(), cpu.reschedule_wanted())
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn draw(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// Hands the CPU to `next` and waits for `timeout`, in two steps or in one; whether it could be one.
+fn switch(rig: &mut Rig, next: Seat, timeout: Option<Nanos>, directly: bool) -> bool {
+    let timeout = timeout.map(|length| {
+        let permit = rig.quota.take(ProcessId::new(0)).expect("the rig's quota is ample");
+        Timeout { deadline: rig.now + length, user_data: 7, permit }
+    });
+    let timeout = if directly {
+        match rig.cpu.switch_directly(rig.now, next, WaitKind::Call, timeout) {
+            Ok((run, permit)) => {
+                assert_eq!(rig.cpu.current(), Some(run.seat));
+                permit.into_iter().for_each(|permit| rig.quota.give_back(permit));
+                return true;
+            }
+            Err(timeout) => timeout,
+        }
+    } else {
+        timeout
+    };
+    let permit = match rig.cpu.hand_off(rig.now, next).expect("asleep") {
+        Handoff::Direct(permit) => permit,
+        Handoff::Queued(woken) => woken.permit,
+    };
+    permit.into_iter().for_each(|permit| rig.quota.give_back(permit));
+    let _ = rig.resched(Stop::Blocked(WaitKind::Call, timeout));
+    false
+}
+
+//= ARCH:direct-ipc ARCH:inv.direct-ipc
+#[test]
+fn a_direct_switch_is_the_long_way_in_one_go() {
+    let mut direct_ones = 0;
+    for seed in 0u64..600 {
+        let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let policy = if seed % 2 == 0 { Policy::Eevdf } else { Policy::Wfq };
+        let mut rigs = [Rig::new(policy), Rig::new(policy)];
+        let weights: Vec<u64> = (0..2 + dice.draw(4)).map(|_| 1 + dice.draw(200)).collect();
+        let seats: Vec<Seat> = weights
+            .iter()
+            .map(|weight| {
+                let [one, other] = &mut rigs;
+                let seat = one.thread(*weight);
+                assert_eq!(seat, other.thread(*weight));
+                seat
+            })
+            .collect();
+        for step in 0..60 {
+            let passes = if dice.draw(4) == 0 { us(dice.draw(9_000)) } else { Nanos::new(dice.draw(40_000)) };
+            let (choice, timeout) = (dice.draw(10), dice.draw(3));
+            let target = seats[dice.draw(seats.len() as u64) as usize];
+            let timeout = (timeout == 0).then_some(us(1 + timeout * 500));
+            for (number, rig) in rigs.iter_mut().enumerate() {
+                rig.pass(passes);
+                while let Some(expired) = rig.cpu.expire(rig.now) {
+                    expired.woken.permit.into_iter().for_each(|permit| rig.quota.give_back(permit));
+                }
+                let asleep = matches!(rig.cpu.state(target), Ok(State::Asleep(_)));
+                match (rig.cpu.current(), choice) {
+                    (None, _) => drop(rig.start()),
+                    (Some(_), 0) => drop(rig.preempt()),
+                    (Some(_), 1) => drop(rig.block()),
+                    (Some(_), _) if asleep => {
+                        direct_ones += u32::from(switch(rig, target, timeout, number == 1));
+                    }
+                    (Some(_), _) => drop(rig.resched(Stop::Yielded)),
+                }
+            }
+            assert_eq!(seen(&rigs[0]), seen(&rigs[1]), "seed {seed}, step {step}");
+        }
+    }
+    assert!(direct_ones > 2_000, "{direct_ones} went directly");
+}
+
+#[test]
+fn a_switch_that_cannot_go_directly_changes_nothing() {
+    let (mut rig, hog, caller, server) = rig(Policy::Eevdf);
+    rig.pass(ms(3));
+    let before = seen(&rig);
+    let mut refused = |now, seat| rig.cpu.switch_directly(now, seat, WaitKind::Call, None) == Err(None);
+    assert!(refused(ms(3), server), "the caller's slice is over");
+    assert!(refused(ms(1), hog), "it does not wait");
+    assert!(refused(ms(1), caller), "it runs itself");
+    assert!(refused(ms(1), Seat::from_parts(40, server.thread())), "nobody sits there");
+    assert_eq!(seen(&rig), before);
 }

@@ -1,5 +1,6 @@
 //! The thread-scale work on the host's own threads, to hold the kernel's figures against.
 
+use crate::qemu::Run;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -50,4 +51,106 @@ pub fn run() -> Vec<String> {
         )
     };
     counts.map(line).collect()
+}
+
+/// How much faster two threads must be than one, in percent, where the host has two cores for them.
+const WANTED: u64 = 160;
+/// What the host's own threads reach when it has.
+const FREE_HOST: u64 = 180;
+/// How much of the time QEMU's busiest thread has a core then, in percent.
+const SERVED: u64 = 90;
+
+/// What `key` is in the line of two threads.
+fn with_two_threads(lines: &[String], key: &str) -> Option<u64> {
+    let line = lines.iter().find(|line| line.contains("threads=2 "))?;
+    line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse().ok())
+}
+
+/// How much of a host CPU the busiest of QEMU's threads used while `threads` threads of the kernel worked. However busy
+/// the host is, that is how long the work would have taken with a core for each.
+fn busiest_ns(run: &Run, threads: u64) -> Option<u64> {
+    let at = |text: String| {
+        let line = run.serial.iter().position(|line| line.starts_with(&text))?;
+        run.used_ns.get(line)
+    };
+    let (before, after) =
+        (at(format!("scale: begin threads={threads}"))?, at(format!("scale: threads={threads} "))?);
+    after.iter().map(|(thread, used)| used - before.get(thread).copied().unwrap_or(0).min(*used)).max()
+}
+
+/// What the kernel's run comes to beside the host's own threads, for people. A host that has no second core to give says
+/// nothing about the kernel by the time that passes, and the verdict says that.
+#[must_use]
+pub fn verdict(run: &Run, linux: &[String]) -> String {
+    let found = (
+        with_two_threads(&run.serial, "work_speedup_percent"),
+        with_two_threads(&run.serial, "total_speedup_percent"),
+        with_two_threads(linux, "total_speedup_percent"),
+    );
+    let (Some(work), Some(total), Some(host)) = found else {
+        return "two threads were not measured on both".to_owned();
+    };
+    let (one, two) = (busiest_ns(run, 1), busiest_ns(run, 2));
+    let took_ns = with_two_threads(&run.serial, "total_ns");
+    let served = took_ns.zip(two).is_none_or(|(took_ns, two)| two * 100 >= took_ns * SERVED);
+    let judged = if work.min(total) >= WANTED {
+        "met"
+    } else if host < FREE_HOST || !served {
+        "not judged, the host has no two free cores; try again on a quiet one"
+    } else {
+        "missed"
+    };
+    let own = match (one, two) {
+        (Some(one), Some(two)) => format!("{}%", one * 100 / two.max(1)),
+        _ => "unknown".to_owned(),
+    };
+    format!(
+        "two threads: work {work}%, total {total}%, by the virtual CPUs' own time {own}, the host's threads {host}%; \
+         at least {WANTED}% is {judged}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    fn lines(work: u64, total: u64) -> Vec<String> {
+        let line = |n: u64, work, total| {
+            format!(
+                "scale: threads={n} total_ns=205 work_speedup_percent={work} total_speedup_percent={total}"
+            )
+        };
+        vec![line(1, 100, 100), line(2, work, total)]
+    }
+
+    fn run(work: u64, total: u64) -> Run {
+        let mut serial = lines(work, total);
+        serial.insert(1, "scale: begin threads=2".to_owned());
+        serial.insert(0, "scale: begin threads=1".to_owned());
+        let used = |a: u64, b: u64| BTreeMap::from([("a".to_owned(), a), ("b".to_owned(), b)]);
+        let used_ns = vec![used(50, 0), used(450, 10), used(450, 10), used(650, 190)];
+        Run { serial, used_ns, code: None, took: Duration::ZERO }
+    }
+
+    #[test]
+    fn a_verdict_is_given_only_on_a_host_with_two_free_cores() {
+        assert!(verdict(&run(185, 170), &lines(0, 110)).ends_with("is met"));
+        assert!(verdict(&run(185, 150), &lines(0, 195)).ends_with("is missed"));
+        assert!(verdict(&run(120, 120), &lines(0, 110)).contains("not judged"));
+        assert!(verdict(&run(120, 120), &[]).contains("not measured"));
+        let mut starved = run(120, 120);
+        starved.serial[3] = starved.serial[3].replace("total_ns=205", "total_ns=400");
+        assert!(
+            verdict(&starved, &lines(0, 195)).contains("not judged"),
+            "QEMU had no core half of the time"
+        );
+    }
+
+    #[test]
+    fn the_busiest_thread_of_each_part_counts() {
+        assert_eq!((busiest_ns(&run(1, 1), 1), busiest_ns(&run(1, 1), 2)), (Some(400), Some(200)));
+        assert!(verdict(&run(120, 120), &lines(0, 110)).contains("own time 200%"));
+    }
 }

@@ -4,3 +4,4 @@ pub mod baseline;
 pub mod image;
 pub mod proof;
 pub mod qemu;
+pub mod trace;

@@ -1,7 +1,8 @@
 //! `kernel-proof NAME...`: runs proofs of the kernel under QEMU.
 
-use mainspring_machine::baseline;
 use mainspring_machine::proof::{self, PROOFS, Proof};
+use mainspring_machine::qemu::Run;
+use mainspring_machine::{baseline, trace};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
@@ -9,11 +10,20 @@ use std::{fs, io};
 const HELP: &str = "\
 usage: kernel-proof [--verbose] [--cpus N] [--times N] [--logs DIR] NAME...
        kernel-proof --list
+       kernel-proof --trace
 
 Each proof boots the kernel under QEMU, waits for its markers, and fails if one is missing,
 if the machine ends badly, or if its time is over. `all` stands for all of them.
+With --trace it says what one endpoint round trip spends its instructions on.
 With --logs the raw serial output of each is kept; that of thread-scale beside the same work
 on the host's own threads.";
+
+/// What the command line asks for.
+enum Task {
+    List,
+    Trace,
+    Prove(Options),
+}
 
 struct Options {
     verbose: bool,
@@ -23,7 +33,7 @@ struct Options {
     proofs: Vec<&'static Proof>,
 }
 
-fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
+fn parse(arguments: impl Iterator<Item = String>) -> Result<Task, String> {
     let mut options = Options { verbose: false, cpus: None, times: 1, logs: None, proofs: Vec::new() };
     let mut arguments = arguments.peekable();
     while let Some(word) = arguments.next() {
@@ -35,7 +45,8 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Options>, Str
                 .ok_or(format!("{text} is not a number from 1 to 16"))
         };
         match word.as_str() {
-            "--help" | "-h" | "--list" => return Ok(None),
+            "--help" | "-h" | "--list" => return Ok(Task::List),
+            "--trace" => return Ok(Task::Trace),
             "--verbose" | "-v" => options.verbose = true,
             "--cpus" => options.cpus = Some(number()?),
             "--times" => options.times = number()?,
@@ -46,11 +57,16 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Options>, Str
                 .push(proof::find(name).ok_or(format!("no proof is called {name}; see --list"))?),
         }
     }
-    if options.proofs.is_empty() { Err("which proof? see --list".to_owned()) } else { Ok(Some(options)) }
+    if options.proofs.is_empty() {
+        Err("which proof? see --list".to_owned())
+    } else {
+        Ok(Task::Prove(options))
+    }
 }
 
 /// Keeps the raw output of a proof, and what belongs beside it.
-fn keep(folder: &Path, proof: &Proof, cpus: u32, serial: &[String]) -> io::Result<()> {
+fn keep(folder: &Path, proof: &Proof, cpus: u32, run: &Run) -> io::Result<()> {
+    let serial = &run.serial;
     fs::create_dir_all(folder)?;
     fs::write(folder.join(format!("{}-{cpus}.log", proof.name)), serial.join("\n") + "\n")?;
     if proof.name == "thread-scale" {
@@ -58,15 +74,33 @@ fn keep(folder: &Path, proof: &Proof, cpus: u32, serial: &[String]) -> io::Resul
         for line in serial.iter().filter(|line| line.starts_with("scale: threads")).chain(&linux) {
             println!("    {line}");
         }
+        println!("    {}", baseline::verdict(run, &linux));
         fs::write(folder.join("thread-scale-linux.log"), linux.join("\n") + "\n")?;
     }
     Ok(())
 }
 
+fn show_trace() -> ExitCode {
+    match trace::run() {
+        Ok(parts) => {
+            for (part, count) in &parts {
+                println!("{count:>6}  {part}");
+            }
+            println!("{:>6}  all", parts.iter().map(|(_, count)| count).sum::<u64>());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("kernel-proof: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let options = match parse(std::env::args().skip(1)) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
+        Ok(Task::Prove(options)) => options,
+        Ok(Task::Trace) => return show_trace(),
+        Ok(Task::List) => {
             println!("{HELP}\n");
             for proof in PROOFS {
                 println!("  {:<28} {}", proof.name, proof.about);
@@ -91,7 +125,7 @@ fn main() -> ExitCode {
                 match proof.run(cpus, shown) {
                     Ok(run) => {
                         if let Some(folder) = &options.logs
-                            && let Err(error) = keep(folder, proof, cpus, &run.serial)
+                            && let Err(error) = keep(folder, proof, cpus, &run)
                         {
                             eprintln!("kernel-proof: {}: {error}", folder.display());
                             return ExitCode::from(2);

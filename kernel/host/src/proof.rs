@@ -16,6 +16,8 @@ pub struct Proof {
     pub cpus: &'static [u32],
     /// What the boot manifest starts: `start` or `serve`, the program, its capabilities, its argument.
     pub starts: &'static [(&'static str, &'static str, &'static str, &'static str)],
+    /// Further lines of the boot manifest.
+    pub settings: &'static str,
     /// Programs of the boot image.
     pub programs: &'static [&'static str],
     /// Texts that must all appear in the serial output, each in a line of its own.
@@ -43,12 +45,12 @@ impl Proof {
         }
     }
 
-    fn manifest(&self) -> String {
+    pub(crate) fn manifest(&self) -> String {
         let argument = |text: &str| if text.is_empty() { String::new() } else { format!(" -- {text}") };
         let line = |(how, program, caps, text): &(&str, &str, &str, &str)| {
             format!("{how} {program} {caps}{}\n", argument(text))
         };
-        self.starts.iter().map(line).collect()
+        self.settings.lines().map(|line| format!("{line}\n")).chain(self.starts.iter().map(line)).collect()
     }
 
     /// What is wrong with a run.
@@ -88,11 +90,14 @@ pub const PROOFS: &[Proof] = &[
             ("serve", "echo", "console,serve:echo", ""),
             ("start", "smoke", "console,timer,threads,control,park,info,policy,call:echo", ""),
         ],
+        settings: "",
         programs: &["smoke", "echo"],
         markers: &[
             "smoke: preemption=ok",
             "smoke: registers=ok",
             "smoke: blocked_waits=ok",
+            "smoke: ticks_serve=ok",
+            "smoke: selectors=ok",
             "smoke: ring_fairness=ok",
             "smoke: deadlines=ok",
             "smoke: fs_base=ok",
@@ -105,10 +110,30 @@ pub const PROOFS: &[Proof] = &[
         seconds: 30,
     },
     Proof {
+        name: "calls",
+        about: "calls and answers of all lengths, to bad buffers, withdrawn before and after they were received",
+        cpus: &[1, 2, 4],
+        starts: &[("start", "calls", "console,timer,threads,control,park,info,call:x,serve:x", "")],
+        settings: "",
+        programs: &["calls"],
+        markers: &[
+            "calls: lengths=ok",
+            "calls: buffers=ok",
+            "calls: withdrawn_before=ok",
+            "calls: withdrawn_after=ok",
+            "calls: crowd=ok",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 30,
+    },
+    Proof {
         name: "spawn",
         about: "processes: wait, exit, kill; timer-smoke, timer-flood, thread-lifecycle",
-        cpus: &[1, 2],
+        cpus: &[1, 2, 4],
         starts: &[("start", "spawn", ALL, "")],
+        settings: "",
         programs: &["spawn", "child", "timer-smoke", "timer-flood", "thread-lifecycle"],
         markers: &[
             "timer-smoke: ok",
@@ -117,6 +142,7 @@ pub const PROOFS: &[Proof] = &[
             "thread-lifecycle: churn=ok",
             "thread-lifecycle: ok",
             "spawn: child=timer-smoke code=0",
+            "spawn: killed_at_any_moment=ok",
             "spawn: child=timer-flood code=0",
             "spawn: child=thread-lifecycle code=0",
             "spawn: shared_memory=ok",
@@ -131,6 +157,7 @@ pub const PROOFS: &[Proof] = &[
         about: "timed park and resume; a process that ends with a thread still parked",
         cpus: &[1, 2],
         starts: &[("start", "measure", ALL, "")],
+        settings: "",
         programs: &["measure", "child"],
         markers: &[
             "measure: park_timeout=ok",
@@ -146,6 +173,7 @@ pub const PROOFS: &[Proof] = &[
         about: "CPU shares follow weights",
         cpus: &[1],
         starts: &[("start", "fairness", ALL, "weights")],
+        settings: "",
         programs: &["fairness"],
         markers: &["fairness: heavy weight=256", "fairness: shares=ok", "kernel: status=ok"],
         icount: false,
@@ -156,6 +184,7 @@ pub const PROOFS: &[Proof] = &[
         about: "a thread that changes its own weight gets the new share",
         cpus: &[1],
         starts: &[("start", "fairness", ALL, "change")],
+        settings: "",
         programs: &["fairness"],
         markers: &["fairness: changed weight=128", "fairness: weight_change=ok", "kernel: status=ok"],
         icount: false,
@@ -166,6 +195,7 @@ pub const PROOFS: &[Proof] = &[
         about: "the same work by 1, 2 and 4 threads",
         cpus: &[2],
         starts: &[("start", "scale", ALL, "")],
+        settings: "",
         programs: &["scale"],
         markers: &["scale: threads=1", "scale: threads=2", "done=ok", "kernel: status=ok"],
         icount: false,
@@ -176,6 +206,7 @@ pub const PROOFS: &[Proof] = &[
         about: "1, 2, 4 and 8 CPUs: stealing, wakes across, shootdown, siblings",
         cpus: &[1, 2, 4, 8],
         starts: &[("start", "smp", ALL, "")],
+        settings: "",
         programs: &["smp", "shooter"],
         markers: &[
             "smp: all_work=ok",
@@ -193,18 +224,31 @@ pub const PROOFS: &[Proof] = &[
         about: "one idle second on four CPUs: no ticks, and waits on time",
         cpus: &[4],
         starts: &[("start", "smp", ALL, "idle")],
+        settings: "",
         programs: &["smp", "shooter"],
         markers: &["smp: idle=ok", "kernel: status=ok"],
         icount: false,
         seconds: 30,
     },
     Proof {
+        name: "pit-tick",
+        about: "preemption, waits and sleeps with no timer but the PIT, on vector 32",
+        cpus: &[1, 2],
+        starts: &[("start", "smp", ALL, ""), ("start", "timer-smoke", "console,timer", "")],
+        settings: "timer pit",
+        programs: &["smp", "shooter", "timer-smoke"],
+        markers: &["boot: timer=pit hz=1000", "timer-smoke: ok", "smp: all=ok", "kernel: status=ok"],
+        icount: false,
+        seconds: 60,
+    },
+    Proof {
         name: "hostile",
         about: "programs that do what they may not; each ends only itself",
         cpus: &[1, 2],
         starts: &[("start", "hostile", ALL, "")],
+        settings: "",
         programs: &["hostile", "attack"],
-        markers: &["hostile: neighbour_share=ok", "hostile: attacks=32 memory=ok", "kernel: status=ok"],
+        markers: &["hostile: neighbour_share=ok", "hostile: attacks=34 memory=ok", "kernel: status=ok"],
         icount: false,
         seconds: 60,
     },
@@ -216,6 +260,7 @@ pub const BENCH: Proof = Proof {
     about: "instructions of the kernel's paths",
     cpus: &[1],
     starts: &[("serve", "echo", "console,serve:echo", ""), ("start", "bench", BENCH_CAPS, "")],
+    settings: "",
     programs: &["bench", "echo", "child"],
     markers: &["bench: endpoint_round_trip=", "bench: done=ok", "kernel: status=ok"],
     icount: true,
@@ -235,7 +280,12 @@ mod tests {
     use super::*;
 
     fn run(lines: &[&str], code: Option<i32>) -> Run {
-        Run { serial: lines.iter().map(|line| (*line).to_owned()).collect(), code, took: Duration::ZERO }
+        Run {
+            serial: lines.iter().map(|line| (*line).to_owned()).collect(),
+            used_ns: Vec::new(),
+            code,
+            took: Duration::ZERO,
+        }
     }
 
     #[test]

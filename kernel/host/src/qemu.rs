@@ -1,6 +1,7 @@
 //! One machine: QEMU with the kernel, from start to end or to a deadline.
 
 use crate::image::{self, BuildError};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -22,11 +23,13 @@ pub struct Machine {
     pub icount: bool,
     /// Where the debug console's bytes go.
     pub record: Option<PathBuf>,
+    /// A plugin of QEMU's, with its arguments.
+    pub plugin: Option<String>,
 }
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { cpus: 1, memory_mb: 512, icount: false, record: None }
+        Self { cpus: 1, memory_mb: 512, icount: false, record: None, plugin: None }
     }
 }
 
@@ -35,6 +38,9 @@ impl Default for Machine {
 pub struct Run {
     /// What came over the serial line.
     pub serial: Vec<String>,
+    /// What each of QEMU's threads had used of the host's CPUs when each line came, in nanoseconds, by thread; empty where
+    /// the host does not tell.
+    pub used_ns: Vec<BTreeMap<String, u64>>,
     /// QEMU's exit code, or `None` if the deadline passed first.
     pub code: Option<i32>,
     /// How long it took.
@@ -90,6 +96,9 @@ impl Machine {
         } else {
             qemu.args(["-accel", "tcg,thread=multi"]);
         }
+        if let Some(plugin) = &self.plugin {
+            qemu.args(["-plugin", plugin]);
+        }
         if let Some(record) = &self.record {
             qemu.arg("-debugcon").arg(format!("file:{}", record.display()));
         }
@@ -121,23 +130,35 @@ impl Machine {
             .spawn()
             .map_err(RunError::Qemu)?;
         let lines = serial_lines(&mut child);
-        let mut serial = Vec::new();
+        let (mut serial, mut used_ns) = (Vec::new(), Vec::new());
         loop {
             match lines.recv_timeout(deadline.saturating_sub(began.elapsed())) {
                 Ok(line) => {
                     watch(&line);
                     serial.push(line);
+                    used_ns.push(threads_used_ns(child.id()));
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     child.kill().and_then(|()| child.wait()).map_err(RunError::Qemu)?;
-                    return Ok(Run { serial, code: None, took: began.elapsed() });
+                    return Ok(Run { serial, used_ns, code: None, took: began.elapsed() });
                 }
             }
         }
         let status = child.wait().map_err(RunError::Qemu)?;
-        Ok(Run { serial, code: Some(status.code().unwrap_or(-1)), took: began.elapsed() })
+        Ok(Run { serial, used_ns, code: Some(status.code().unwrap_or(-1)), took: began.elapsed() })
     }
+}
+
+/// What the threads of a process have used of the CPUs, from Linux's own books.
+fn threads_used_ns(process: u32) -> BTreeMap<String, u64> {
+    let used = |task: fs::DirEntry| {
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let name = task.file_name().to_string_lossy().into_owned();
+        Some((name, text.split_whitespace().next()?.parse().ok()?))
+    };
+    let tasks = fs::read_dir(format!("/proc/{process}/task"));
+    tasks.into_iter().flatten().filter_map(Result::ok).filter_map(used).collect()
 }
 
 fn serial_lines(child: &mut Child) -> mpsc::Receiver<String> {

@@ -13,6 +13,7 @@ const SPURIOUS: u64 = 0xf0;
 const COMMAND_LOW: u64 = 0x300;
 const COMMAND_HIGH: u64 = 0x310;
 const TIMER: u64 = 0x320;
+const LINE_0: u64 = 0x350;
 const INITIAL: u64 = 0x380;
 const CURRENT: u64 = 0x390;
 const DIVIDE: u64 = 0x3e0;
@@ -20,6 +21,9 @@ const DIVIDE: u64 = 0x3e0;
 const MASKED: u32 = 1 << 16;
 const PERIODIC: u32 = 1 << 17;
 const DELIVERING: u32 = 1 << 12;
+/// The old controller says which vector.
+const EXTERNAL: u32 = 7 << 8;
+const ALL_OTHERS: u32 = 3 << 18;
 const DIVIDE_BY_16: u32 = 3;
 
 /// The timer's interrupt.
@@ -28,8 +32,10 @@ pub const TIMER_VECTOR: u8 = 48;
 pub const MESSAGE_VECTOR: u8 = 49;
 /// Nothing happened after all.
 pub const SPURIOUS_VECTOR: u8 = 255;
-/// Where the PIT would arrive if its line were open.
+/// Where the PIT arrives if it is the tick, see [`super::fallback`].
 pub const PIT_VECTOR: u8 = 32;
+/// What the first PIC says when a line was withdrawn before it could say which.
+pub const PIC_SPURIOUS_VECTOR: u8 = 39;
 
 /// Physical address of the register that ends an interrupt, for the entry code.
 pub const EOI_ADDRESS: u64 = DIRECT_MAP + BASE + EOI;
@@ -63,6 +69,8 @@ pub(super) fn init_cpu() {
 
 const ROUND_MS: u64 = 10;
 const ROUNDS: usize = 5;
+/// A round fails when the host holds the machine up for longer than the PIT can count.
+const ATTEMPTS: usize = 200;
 
 /// All three clocks read together, and how long that took.
 struct Sample {
@@ -84,22 +92,24 @@ fn round() -> Option<(Sample, Sample)> {
     write(INITIAL, u32::MAX);
     pit_start();
     let first = sample()?;
-    loop {
+    for _ in 0..LOOKS {
         let last = sample()?;
         if last.pit.saturating_sub(first.pit) * 1000 >= ROUND_MS * PIT_HZ {
             return Some((first, last));
         }
     }
+    None
 }
+
+/// A PIT that does not count in so many looks does not count.
+const LOOKS: usize = 10_000_000;
 
 /// Measures the timer and the time stamp counter against the PIT. A host that holds the machine up does not stretch a
 /// round, since its end is read and not waited for; it may come between two readings, so the tightest round counts.
+/// What cannot be measured stays at no counts at all.
 fn measure() {
     let mut best: Option<(u64, Sample, Sample)> = None;
-    let mut rounds = 0;
-    while rounds < ROUNDS {
-        let Some((first, last)) = round() else { continue };
-        rounds += 1;
+    for (first, last) in (0..ATTEMPTS).filter_map(|_| round()).take(ROUNDS) {
         let gap = first.gap.max(last.gap);
         if best.as_ref().is_none_or(|(least, _, _)| gap < *least) {
             best = Some((gap, first, last));
@@ -108,13 +118,13 @@ fn measure() {
     write(INITIAL, 0);
     let Some((_, first, last)) = best else { return };
     let nanos = (last.pit - first.pit) * 1_000_000_000 / PIT_HZ;
-    SCALE.store(((last.timer - first.timer).max(1) << 32) / nanos, Ordering::Relaxed);
+    SCALE.store((last.timer.saturating_sub(first.timer) << 32) / nanos, Ordering::Relaxed);
     clock::init(last.stamp - first.stamp, nanos);
 }
 
-/// Counts per millisecond of the timer, as measured.
+/// Counts per millisecond of the timer, as measured; none if it could not be.
 #[must_use]
-pub fn calibrate() -> u64 {
+pub fn timer_counts_per_ms() -> u64 {
     (SCALE.load(Ordering::Relaxed) * 1_000_000) >> 32
 }
 
@@ -140,6 +150,21 @@ pub(super) fn send_init(target: u8) {
 
 pub(super) fn send_startup(target: u8, page: u8) {
     command(target, 0x4600 | u32::from(page));
+}
+
+/// The calling CPU's timer interrupts no more.
+pub(super) fn stop_timer() {
+    LapicTimer.stop();
+}
+
+/// Lets the old interrupt controller's interrupts through to the calling CPU.
+pub(super) fn open_old_controller() {
+    write(LINE_0, EXTERNAL);
+}
+
+/// Interrupts all other CPUs as their timers would.
+pub(super) fn send_tick_to_others() {
+    command(0, ALL_OTHERS | 0x4000 | u32::from(TIMER_VECTOR));
 }
 
 /// Interrupts another CPU so that it looks at its queue and its pending flushes.

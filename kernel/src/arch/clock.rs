@@ -21,6 +21,12 @@ pub(super) fn init(counts: u64, nanos: u64) {
     ORIGIN.store(counter(), Ordering::Relaxed);
 }
 
+/// Whether it has been calibrated, and so moves.
+#[must_use]
+pub fn is_running() -> bool {
+    SCALE.load(Ordering::Relaxed) != 0
+}
+
 /// Time since boot. Never goes back, on any CPU.
 #[must_use]
 pub fn now() -> Nanos {

@@ -113,6 +113,20 @@ impl Context {
     }
 }
 
+impl Context {
+    /// Makes this, which the CPU has, the context that it enters from and leaves to.
+    pub fn install(&mut self, switched: bool) {
+        if switched {
+            if self.vector == SYSCALL {
+                // Somebody else's registers are loaded: the whole area is restored, not only cleared.
+                self.error = 1;
+            }
+            cpu::set_fs_base(self.fs_base);
+        }
+        cpu::set_entry(self);
+    }
+}
+
 /// The context of a thread, which at most one CPU has.
 #[derive(Debug)]
 pub struct ContextCell {
@@ -136,12 +150,14 @@ impl ContextCell {
     /// # Panics
     ///
     /// If another CPU has it: the same thread would run twice.
+    #[expect(clippy::mut_from_ref, reason = "see `mine`")]
     pub fn bind(&self) -> &mut Context {
         let me = cpu::index() as u32 + 1;
         // Acquire: pairs with the release in `unbind`; what the last CPU saved is visible here.
         let before = self.owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
         assert!(before.is_ok(), "a thread was about to run on two CPUs");
-        self.mine()
+        // SAFETY: this CPU is the owner since just now; for the rest see `mine`.
+        unsafe { &mut *self.context.get() }
     }
 
     /// The context of a thread that this CPU has.
@@ -165,18 +181,5 @@ impl ContextCell {
         assert_eq!(self.owner.load(Ordering::Relaxed), cpu::index() as u32 + 1, "another CPU's context");
         // Release: pairs with the acquire in `bind`.
         self.owner.store(0, Ordering::Release);
-    }
-
-    /// Makes this the context that the CPU enters from and leaves to.
-    pub fn install(&self, switched: bool) {
-        let context = self.mine();
-        if switched {
-            if context.vector == SYSCALL {
-                // Somebody else's registers are loaded: the whole area is restored, not only cleared.
-                context.error = 1;
-            }
-            cpu::set_fs_base(context.fs_base);
-        }
-        cpu::set_entry(context);
     }
 }

@@ -3,7 +3,7 @@
 use super::boot_info::BootInfo;
 use super::context::{Context, FRAME_SIZE};
 use super::paging::{self, SpaceRoot};
-use super::{apic, features, traps};
+use super::{apic, fallback, features, traps};
 use alloc::boxed::Box;
 use core::arch::asm;
 use core::mem::offset_of;
@@ -166,7 +166,11 @@ pub fn halt() -> Pending {
 pub fn take_pending() -> Pending {
     // SAFETY: this CPU's own block, an atomic in it.
     let bits = unsafe { (*block()).pending.swap(0, Ordering::Relaxed) };
-    Pending { timer: bits & 1 != 0, message: bits & 2 != 0 }
+    let fallback_tick = bits & 4 != 0;
+    if fallback_tick {
+        fallback::pass_on();
+    }
+    Pending { timer: bits & 1 != 0 || fallback_tick, message: bits & 2 != 0 }
 }
 
 /// Makes what CPU `number` will need: its stacks and its block. Done by the boot CPU, which has a heap to make it from.

@@ -13,6 +13,7 @@ mod builtins;
 mod clock;
 mod context;
 pub mod cpu;
+pub mod fallback;
 mod features;
 mod frames;
 mod heap;
@@ -20,17 +21,21 @@ mod paging;
 mod ports;
 mod ring_page;
 pub mod smp;
+mod space;
+mod static_ref;
 mod traps;
 
-pub use apic::{LapicTimer, calibrate, send_reschedule};
+pub use apic::{LapicTimer, send_reschedule, timer_counts_per_ms};
 pub use boot_info::{BootInfo, physical_bytes};
-pub use clock::now;
+pub use clock::{is_running as clock_is_running, now};
 pub use context::{Context, ContextCell, USER_END};
 pub use frames::{Frame, PAGE, free_frames, total_frames};
 pub use heap::allocations;
-pub use paging::{AddressSpace, Flags, MapError, SharedPages};
+pub use paging::{Flags, MapError};
 pub use ports::{ExitCode, Serial, exit, record_out};
 pub use ring_page::{RingMemory, ring_memory};
+pub use space::{AddressSpace, SharedPages};
+pub use static_ref::StaticRef;
 pub use traps::Trap;
 
 /// Where the kernel is linked; the linker script says the same.

@@ -109,6 +109,29 @@ pub(super) fn mask_pics() {
     }
 }
 
+/// Opens the first line of the old controllers, which is the PIT's.
+pub(super) fn open_pit_line() {
+    // SAFETY: the mask register of the first PIC.
+    unsafe { PortWriteOnly::<u8>::new(0x21).write(0xfe) };
+}
+
+/// Ends an interrupt of the first PIC.
+pub(super) fn end_of_pic_interrupt() {
+    // SAFETY: the command register of the first PIC.
+    unsafe { PortWriteOnly::<u8>::new(0x20).write(0x20) };
+}
+
+/// Lets channel 0 of the PIT interrupt every `counts`.
+pub(super) fn pit_tick(counts: u16) {
+    // SAFETY: channel 0 interrupts and does nothing else; its line is masked until somebody wants it.
+    unsafe {
+        PortWriteOnly::<u8>::new(0x43).write(0x34); // channel 0, both bytes, again and again
+        let [low, high] = counts.to_le_bytes();
+        PortWriteOnly::<u8>::new(0x40).write(low);
+        PortWriteOnly::<u8>::new(0x40).write(high);
+    }
+}
+
 /// Counts per second of the PIT.
 pub(super) const PIT_HZ: u64 = 1_193_182;
 

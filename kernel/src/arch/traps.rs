@@ -4,9 +4,11 @@
 //! end and leaves to whatever context is installed. In the kernel itself only the halted CPU is interrupted, and that is
 //! noted and acknowledged, nothing else. Any other fault there is a mistake of the kernel.
 
-use super::apic::{self, EOI_ADDRESS, MESSAGE_VECTOR, PIT_VECTOR, SPURIOUS_VECTOR, TIMER_VECTOR};
+use super::apic::{
+    self, EOI_ADDRESS, MESSAGE_VECTOR, PIC_SPURIOUS_VECTOR, PIT_VECTOR, SPURIOUS_VECTOR, TIMER_VECTOR,
+};
 use super::context::{Context, FRAME_SIZE, SYSCALL};
-use super::cpu;
+use super::{cpu, fallback, ports};
 use core::arch::{asm, global_asm};
 use spin::Once;
 use x86_64::VirtAddr;
@@ -88,6 +90,7 @@ trap_stub_\n:
     .endr
     .endm
     all_stubs 0, 32
+    all_stubs 39, 39
     all_stubs 48, 49
     all_stubs 255, 255
 
@@ -165,6 +168,10 @@ resume:
 
     // A halted CPU: note what came, acknowledge it, go on. Anything else is the kernel's own fault.
 trap_from_kernel:
+    cmp qword ptr [rsp], {pit_vector}
+    je 7f
+    cmp qword ptr [rsp], {pic_spurious}
+    je 8f
     cmp qword ptr [rsp], 48
     jb kernel_fault
     push rax
@@ -176,8 +183,13 @@ trap_from_kernel:
     movabs rax, {eoi}
     mov dword ptr [rax], 0
 5:  pop rax
-    add rsp, 16
+8:  add rsp, 16
     iretq
+7:  push rax
+    lock bts dword ptr gs:[{pending}], 2
+    mov al, 0x20
+    out 0x20, al
+    jmp 5b
 kernel_fault:
     mov rdi, rsp
     and rsp, -16
@@ -204,6 +216,8 @@ fatal_stub_\n:
     frame = const FRAME_SIZE,
     syscall = const SYSCALL,
     eoi = const EOI_ADDRESS,
+    pit_vector = const PIT_VECTOR,
+    pic_spurious = const PIC_SPURIOUS_VECTOR,
     kernel_stack = const cpu::KERNEL_STACK,
     user_stack = const cpu::USER_STACK,
     frame_end = const cpu::FRAME_END,
@@ -246,6 +260,7 @@ stubs!(
     trap_stub_17,
     trap_stub_19,
     trap_stub_32,
+    trap_stub_39,
     trap_stub_48,
     trap_stub_49,
     trap_stub_255,
@@ -284,6 +299,7 @@ fn build() -> InterruptDescriptorTable {
             .set_stack_index(u16::from(cpu::IST_MACHINE_CHECK) - 1);
         idt.simd_floating_point.set_handler_addr(at(trap_stub_19));
         idt[PIT_VECTOR].set_handler_addr(at(trap_stub_32));
+        idt[PIC_SPURIOUS_VECTOR].set_handler_addr(at(trap_stub_39));
         idt[TIMER_VECTOR].set_handler_addr(at(trap_stub_48));
         idt[MESSAGE_VECTOR].set_handler_addr(at(trap_stub_49));
         idt[SPURIOUS_VECTOR].set_handler_addr(at(trap_stub_255));
@@ -307,7 +323,12 @@ extern "C" fn on_trap(context: *const Context) -> *mut Context {
             apic::end_of_interrupt();
             Trap::Message
         }
-        SPURIOUS_VECTOR | PIT_VECTOR => Trap::Spurious,
+        PIT_VECTOR => {
+            ports::end_of_pic_interrupt();
+            fallback::pass_on();
+            Trap::Timer
+        }
+        SPURIOUS_VECTOR | PIC_SPURIOUS_VECTOR => Trap::Spurious,
         14 => Trap::Fault { vector: 14, error, address: fault_address() },
         vector => Trap::Fault { vector, error, address: 0 },
     };

@@ -5,6 +5,7 @@
 //! policy wfq                      or eevdf, the default
 //! quantum_ns 3000000
 //! tick_ns 10000000
+//! timer pit                       or apic, the default
 //! record_bytes 4000000            per CPU; the flight record is written out at the end
 //! start smoke console,timer,info  a program and its capabilities; the machine waits for it and needs it to succeed
 //! serve echo console,serve:echo   as start, but nobody waits for it
@@ -96,6 +97,14 @@ fn parse(line: &str) -> Option<Line<'_>> {
         "tick_ns" => {
             let value = Nanos::new(number()?);
             set(alloc::boxed::Box::new(move |settings| settings.tick = value))
+        }
+        "timer" => {
+            let pit = match rest.trim() {
+                "apic" => false,
+                "pit" => true,
+                _ => return None,
+            };
+            set(alloc::boxed::Box::new(move |settings| settings.pit = pit))
         }
         "record_bytes" => {
             let value = usize::try_from(number()?).ok()?;

@@ -33,7 +33,9 @@ fn refuse(what: &str, why: impl Display) -> ! {
 /// Everything from the loader's word to the first decision of the boot CPU.
 pub fn run(info: &BootInfo) -> ! {
     crate::say!("boot: memory frames={} free={}", arch::total_frames(), arch::free_frames());
-    crate::say!("boot: lapic timer counts_per_ms={}", arch::calibrate());
+    if !arch::clock_is_running() {
+        refuse("clock", "the PIT does not count, and there is nothing else to measure time by");
+    }
     let bytes = info.image.unwrap_or_else(|| refuse("no boot image", "start with -initrd"));
     let image = Image::new(bytes).unwrap_or_else(|error| refuse("boot image", error));
     IMAGE.call_once(|| image);
@@ -47,8 +49,9 @@ pub fn run(info: &BootInfo) -> ! {
             Err(error) => refuse("manifest", error),
         }
     }
-    thread::init();
+    start_timer(settings.pit);
     process::init();
+    thread::init();
     let cpus = acpi::apic_ids(info.rsdp);
     lane::init(cpus.len().clamp(1, cpu::MAX_CPUS), &settings);
     wakeup::init_quota(thread::MAX_THREADS as u32, process::THREADS, process::MAX_PROCESSES);
@@ -73,6 +76,17 @@ pub fn run(info: &BootInfo) -> ! {
         }
     }
     dispatch::start()
+}
+
+/// The local APICs' timers, or where they cannot be used, the PIT.
+fn start_timer(pit: bool) {
+    let counts = arch::timer_counts_per_ms();
+    if pit || counts == 0 {
+        arch::fallback::start();
+        crate::say!("boot: timer=pit hz={} lapic counts_per_ms={counts}", arch::fallback::TICK_HZ);
+    } else {
+        crate::say!("boot: timer=lapic counts_per_ms={counts}");
+    }
 }
 
 static OPEN: AtomicBool = AtomicBool::new(false);

@@ -1,165 +1,206 @@
 //! CALL, RECV and RETURN.
+//!
+//! A message goes from one address space into a buffer of the kernel's and from there into the other: no two address
+//! spaces are locked at once. Whoever waits at an endpoint has its request in flight; it is looked at and ended with its
+//! inbox locked once, so a request that was withdrawn meanwhile is noticed, and nothing is written for it.
 
-use super::{Answer, Call};
-use crate::arch;
+use super::{Answer, Call, Turn};
 use crate::object::endpoint::endpoint;
 use crate::object::inbox::{Awaits, Posted, Waiter};
 use crate::object::thread;
-use crate::sched::wakeup;
 use mainspring_abi::Nanos;
 use mainspring_abi::kernel::{MAX_MESSAGE, ReceivedCall};
 use mainspring_abi::ring::{CapError, CapSqeV2};
 use mainspring_ring::deadline::propagate;
 
-const HEAD: usize = size_of::<ReceivedCall>();
+pub(super) const HEAD: usize = size_of::<ReceivedCall>();
 /// Most messages are short, and a short buffer is sooner cleared.
-const SHORT: usize = 128;
+pub(super) const SHORT: usize = 64;
 
-/// What a waiting operation asked for, if it still waits.
-fn request_of(waiter: Waiter) -> Option<CapSqeV2> {
-    thread::find(waiter.thread)?.inbox.lock().request(waiter).map(|op| op.request)
+/// Why something could not be handed to a request that waits.
+pub(super) enum NotHanded {
+    /// There is no such request any more.
+    Stale,
+    /// Its buffer is too small, or cannot be written. It goes on waiting.
+    BadBuffer,
 }
 
-/// Gives a thread what it waited for. The first such thread of an entry may be handed the CPU; others are woken.
-fn deliver(call: &mut Call<'_>, to: Waiter, outcome: Result<u32, CapError>) -> bool {
-    let Some(thread) = thread::find(to.thread) else { return false };
-    let what = thread.inbox.lock().finish(to, arch::now(), outcome);
-    match what {
-        Posted::Wake if call.turn.target.is_none() => call.turn.target = Some(thread),
-        Posted::Wake => wakeup::wake(thread),
-        Posted::Nothing => {}
-        Posted::Stale => return false,
+/// Ends the waiting request `to` with `bytes` in its buffer.
+#[inline(always)]
+pub(super) fn hand(turn: &mut Turn, to: Waiter, bytes: &[u8]) -> Result<(), NotHanded> {
+    let thread = thread::slot(to.thread.index());
+    let mut inbox = thread.inbox.lock();
+    let request = &inbox.request(to).ok_or(NotHanded::Stale)?.request;
+    let (address, room) = (request.v1.result_addr, request.v1.result_len as usize);
+    if bytes.len() > room || thread.process().write(address, bytes).is_err() {
+        return Err(NotHanded::BadBuffer);
     }
-    true
+    let what = inbox.finish_found(to, Ok(bytes.len() as u32));
+    drop(inbox);
+    if what == Posted::Wake {
+        turn.wake(thread);
+    }
+    Ok(())
 }
 
-/// Copies a call from its caller to a server that waits, and notes that it is being served.
-fn hand_over(index: u32, caller: Waiter, server: Waiter) -> Result<u32, Side> {
-    let from = request_of(caller).ok_or(Side::Caller(CapError::PeerGone))?;
-    if HEAD + from.v1.params_len as usize <= SHORT {
-        copy_over(index, (caller, &from), server, &mut [0; SHORT])
-    } else {
-        copy_over(index, (caller, &from), server, &mut [0; HEAD + MAX_MESSAGE])
+/// Ends the waiting request `to`, which is at fault.
+fn fail(turn: &mut Turn, to: Waiter, code: CapError) {
+    let thread = thread::slot(to.thread.index());
+    let what = thread.inbox.lock().finish(to, Err(code));
+    if what == Posted::Wake {
+        turn.wake(thread);
     }
 }
 
-fn copy_over(
-    index: u32,
-    (caller, from): (Waiter, &CapSqeV2),
-    server: Waiter,
-    buffer: &mut [u8],
-) -> Result<u32, Side> {
-    let to = request_of(server).ok_or(Side::Server(CapError::PeerGone))?;
-    let len = from.v1.params_len as usize;
-    let whole = HEAD + len;
-    let sender = thread::slot(caller.thread.index()).process();
-    let receiver = thread::slot(server.thread.index()).process();
-    sender.read(from.v1.params_addr, &mut buffer[HEAD..whole]).map_err(Side::Caller)?;
-    if whole > to.v1.result_len as usize {
-        return Err(Side::Server(CapError::BadAddress));
-    }
-    let call_id = endpoint(index).lock().receive(caller, receiver.name()).map_err(Side::Caller)?;
-    let head = ReceivedCall { call_id, len: len as u32, deadline_ns: propagate(from).deadline_ns };
-    buffer[..HEAD].copy_from_slice(&head.to_bytes());
-    if let Err(code) = receiver.write(to.v1.result_addr, &buffer[..whole]) {
-        let _ = endpoint(index).lock().answer(call_id, receiver.name());
-        return Err(Side::Server(code));
-    }
-    Ok(whole as u32)
-}
-
-/// Whose fault it is that a call could not be handed over.
-enum Side {
-    Caller(CapError),
-    Server(CapError),
+/// What stands before the message of `from`.
+#[inline]
+pub(super) fn head(call_id: u32, from: &CapSqeV2) -> [u8; HEAD] {
+    let deadline_ns = if from.deadline_ns == 0 { 0 } else { propagate(from).deadline_ns };
+    ReceivedCall { call_id, len: from.v1.params_len, deadline_ns }.to_bytes()
 }
 
 pub fn call(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
-    if call.request.v1.params_len as usize > MAX_MESSAGE {
-        return Err(CapError::BadAddress);
+    let len = call.request.v1.params_len as usize;
+    if HEAD + len <= SHORT {
+        call_with(call, index, &mut [0; SHORT][..HEAD + len])
+    } else if len <= MAX_MESSAGE {
+        call_with(call, index, &mut [0; HEAD + MAX_MESSAGE][..HEAD + len])
+    } else {
+        Err(CapError::BadAddress)
     }
-    let caller = call.begin(Awaits::Answer(index), Nanos::MAX)?;
+}
+
+fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answer, CapError> {
+    call.process().read(call.request.v1.params_addr, &mut buffer[HEAD..])?;
+    let mut caller = None;
     loop {
         let mut ends = endpoint(index).lock();
-        let Some(server) = ends.take_server() else {
-            let queued = ends.add_caller(caller);
+        if ends.first_server().is_none() && !ends.has_room_for_caller() {
             drop(ends);
-            return match queued {
-                Ok(()) => Ok(Answer::Pending),
-                Err(code) => call.cancel(caller, code),
+            return match caller {
+                Some(caller) => call.cancel(caller, CapError::Overloaded),
+                None => Err(CapError::Overloaded),
             };
+        }
+        let waiter = match caller {
+            Some(waiter) => waiter,
+            None => call.begin(Awaits::Answer(index), Nanos::MAX)?,
+        };
+        caller = Some(waiter);
+        let Some(server) = ends.take_server() else {
+            // There is room, as was just seen.
+            let _ = ends.add_caller(waiter);
+            return Ok(Answer::Pending);
+        };
+        let by = thread::slot(server.thread.index()).process().name();
+        let call_id = match ends.receive(waiter, by) {
+            Ok(call_id) => call_id,
+            Err(code) => {
+                // The server has not been disturbed: it goes on waiting. It was in the queue, so there is room.
+                let _ = ends.add_server(server);
+                drop(ends);
+                return call.cancel(waiter, code);
+            }
         };
         drop(ends);
-        match hand_over(index, caller, server) {
-            Ok(len) => {
-                deliver(call, server, Ok(len));
-                return Ok(Answer::Pending);
-            }
-            Err(Side::Caller(code)) => {
-                // The server has not been disturbed: it goes on waiting.
-                if endpoint(index).lock().add_server(server).is_err() {
-                    deliver(call, server, Err(CapError::Overloaded));
-                }
-                return call.cancel(caller, code);
-            }
-            Err(Side::Server(code)) => {
-                deliver(call, server, Err(code));
-            }
+        buffer[..HEAD].copy_from_slice(&head(call_id, call.request));
+        let Err(why) = hand(call.turn, server, buffer) else { return Ok(Answer::Pending) };
+        // Somebody else may serve it.
+        let _taken_back = endpoint(index).lock().answer(call_id, by);
+        if let NotHanded::BadBuffer = why {
+            fail(call.turn, server, CapError::BadAddress);
         }
     }
 }
 
 pub fn receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
-    let server = call.begin(Awaits::Call(index), Nanos::MAX)?;
     loop {
         let mut ends = endpoint(index).lock();
         let Some(caller) = ends.take_caller() else {
-            let queued = ends.add_server(server);
-            drop(ends);
-            return match queued {
-                Ok(()) => Ok(Answer::Pending),
-                Err(code) => call.cancel(server, code),
-            };
+            if !ends.has_room_for_server() {
+                return Err(CapError::Overloaded);
+            }
+            let server = call.begin(Awaits::Call(index), Nanos::MAX)?;
+            return ends.add_server(server).map(|()| Answer::Pending);
         };
+        let received = ends.receive(caller, call.process().name());
         drop(ends);
-        match hand_over(index, caller, server) {
-            Ok(len) => {
-                deliver(call, server, Ok(len));
-                return Ok(Answer::Pending);
-            }
-            Err(Side::Caller(code)) => {
-                deliver(call, caller, Err(code));
-            }
+        let outcome = match received {
+            Ok(call_id) => fetch(call, index, caller, call_id),
+            Err(code) => Err(Side::Server(code)),
+        };
+        match outcome {
+            Ok(len) => return Ok(Answer::Done(len)),
+            Err(Side::Caller(code)) => fail(call.turn, caller, code),
             Err(Side::Server(code)) => {
+                // The caller has not been disturbed: it goes on waiting, if there is room.
                 if endpoint(index).lock().add_caller(caller).is_err() {
-                    deliver(call, caller, Err(CapError::Overloaded));
+                    fail(call.turn, caller, CapError::Overloaded);
                 }
-                return call.cancel(server, code);
+                return Err(code);
             }
         }
     }
 }
 
+/// Whose fault it is that a call could not be received.
+enum Side {
+    Caller(CapError),
+    Server(CapError),
+}
+
+/// Copies the message of `caller`, which waits, to the server that receives it; how much that was.
+fn fetch(call: &Call<'_>, index: u32, caller: Waiter, call_id: u32) -> Result<u32, Side> {
+    let copied = copy_message(call, caller, call_id);
+    if copied.is_err() {
+        let _ = endpoint(index).lock().answer(call_id, call.process().name());
+    }
+    copied
+}
+
+fn copy_message(call: &Call<'_>, caller: Waiter, call_id: u32) -> Result<u32, Side> {
+    let gone = || Side::Caller(CapError::PeerGone);
+    let thread = thread::find(caller.thread).ok_or_else(gone)?;
+    let from = thread.inbox.lock().request(caller).map(|op| op.request).ok_or_else(gone)?;
+    let whole = HEAD + from.v1.params_len as usize;
+    let mut buffer = [0; HEAD + MAX_MESSAGE];
+    let message = buffer.get_mut(..whole).ok_or(Side::Caller(CapError::BadAddress))?;
+    thread.process().read(from.v1.params_addr, &mut message[HEAD..]).map_err(Side::Caller)?;
+    message[..HEAD].copy_from_slice(&head(call_id, &from));
+    if whole > call.request.v1.result_len as usize {
+        return Err(Side::Server(CapError::BadAddress));
+    }
+    call.process().write(call.request.v1.result_addr, message).map_err(Side::Server)?;
+    Ok(whole as u32)
+}
+
+/// Answers a call, and receives the next one if that went well.
+pub fn answer_and_receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
+    answer(call, index)?;
+    receive(call, index)
+}
+
 pub fn answer(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
-    if call.request.v1.params_len as usize <= SHORT {
-        send_answer(call, index, &mut [0; SHORT])
+    let len = call.request.v1.params_len as usize;
+    if len <= SHORT {
+        send_answer(call, index, &mut [0; SHORT][..len])
+    } else if len <= MAX_MESSAGE {
+        send_answer(call, index, &mut [0; MAX_MESSAGE][..len])
     } else {
-        send_answer(call, index, &mut [0; MAX_MESSAGE])
+        Err(CapError::BadAddress)
     }
 }
 
-fn send_answer(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answer, CapError> {
-    let v1 = call.request.v1;
-    let len = v1.params_len as usize;
-    let message = buffer.get_mut(..len).ok_or(CapError::BadAddress)?;
+fn send_answer(call: &mut Call<'_>, index: u32, message: &mut [u8]) -> Result<Answer, CapError> {
+    let v1 = &call.request.v1;
     call.process().read(v1.params_addr, message)?;
     let caller = endpoint(index).lock().answer(v1.call_id, call.process().name())?;
-    let to = request_of(caller).ok_or(CapError::PeerGone)?;
-    let outcome = if len > to.v1.result_len as usize {
-        Err(CapError::BadAddress)
-    } else {
-        let receiver = thread::slot(caller.thread.index()).process();
-        receiver.write(to.v1.result_addr, message).map(|()| len as u32)
-    };
-    if deliver(call, caller, outcome) { Ok(Answer::Done(0)) } else { Err(CapError::PeerGone) }
+    match hand(call.turn, caller, message) {
+        Ok(()) => Ok(Answer::Done(0)),
+        Err(NotHanded::Stale) => Err(CapError::Cancelled),
+        Err(NotHanded::BadBuffer) => {
+            fail(call.turn, caller, CapError::BadAddress);
+            Ok(Answer::Done(0))
+        }
+    }
 }

@@ -113,6 +113,7 @@ fn map_object(call: &Call<'_>) -> Result<Answer, CapError> {
 fn unmap_object(call: &mut Call<'_>) -> Result<Answer, CapError> {
     let address = with_params::<memory_range::Owned, _>(call, |params| Ok(params.get_address()))?;
     let process = call.process();
+    call.may_wait()?;
     process.limbo.lock().try_reserve(1).map_err(|_| CapError::NoMemory)?;
     let pages = process.with_space(|space| space.unmap_shared(address))?.ok_or(CapError::BadAddress)?;
     let generation = dispatch::shoot_down(process);
@@ -154,7 +155,9 @@ fn unmap(call: &mut Call<'_>, range: &Range) -> Result<Answer, CapError> {
     let process = call.process();
     let mut frames: Vec<Frame> = Vec::new();
     frames.try_reserve(range.pages as usize).map_err(|_| CapError::NoMemory)?;
-    // The completion's place comes first: a request that cannot wait changes nothing.
+    // What it takes to wait comes first: a request that cannot wait changes nothing.
+    call.may_wait()?;
+    process.limbo.lock().try_reserve(1).map_err(|_| CapError::NoMemory)?;
     process.with_space(|space| {
         if (0..range.pages).any(|number| !space.is_mapped(range.page(number))) {
             return Err(CapError::BadAddress);
@@ -173,6 +176,7 @@ fn unmap(call: &mut Call<'_>, range: &Range) -> Result<Answer, CapError> {
 
 fn protect(call: &mut Call<'_>, range: &Range) -> Result<Answer, CapError> {
     let process = call.process();
+    call.may_wait()?;
     process.with_space(|space| {
         if (0..range.pages).any(|number| !space.is_mapped(range.page(number))) {
             return Err(CapError::BadAddress);

@@ -1,9 +1,11 @@
 //! Requests: taken from the ring of the thread that runs, checked, carried out or put in flight.
 //!
 //! Conserved: each accepted request has its completion's place from the start, and ends in exactly one of three ways: it
-//! is completed here, it is in flight in the inbox, or its thread is gone. No lock is held while a method runs.
+//! is completed here, it is in flight in the inbox, or its thread is gone. No lock but the
+//! ring's own is held while a method runs.
 
 mod endpoints;
+mod exchange;
 mod memory;
 mod message;
 mod processes;
@@ -14,16 +16,15 @@ pub use processes::{Program, start_process};
 
 use crate::arch;
 use crate::object::caps::Object;
-use crate::object::inbox::{Awaits, Waiter};
+use crate::object::inbox::{Awaits, Waiter, completion};
 use crate::object::process::Process;
 use crate::object::thread::{Queue, Thread};
+use crate::sched::{dispatch, wakeup};
 use mainspring_abi::Nanos;
 use mainspring_abi::ring::{CapError, CapSqeV2, negotiate, op, word};
-use mainspring_ring::deadline::{
-    AtDispatch, Budget, MethodTraits, Previous, Verdict, at_completion, at_dispatch, refused,
-};
+use mainspring_ring::deadline::{AtDispatch, Budget, MethodTraits, Previous, Verdict, at_dispatch, refused};
 use mainspring_ring::sync::Ordering;
-use mainspring_ring::{CqPlace, Next, NoPlace, NotAccepted, Region, SqOwner, SqRefusal};
+use mainspring_ring::{CqPlace, Next, Region, SqOwner, SqRefusal};
 
 /// What the requests of one entry lead to besides their completions.
 #[derive(Default)]
@@ -33,6 +34,16 @@ pub struct Turn {
     /// The caller lets others go first.
     pub yields: bool,
     failed: bool,
+}
+
+impl Turn {
+    /// `thread` has what it waited for. The first such thread may be handed the CPU; others are woken.
+    fn wake(&mut self, thread: &'static Thread) {
+        match self.target {
+            None => self.target = Some(thread),
+            Some(_) => wakeup::wake(thread),
+        }
+    }
 }
 
 /// What a method comes to.
@@ -48,7 +59,7 @@ pub struct Call<'t> {
     /// Who asks.
     pub thread: &'static Thread,
     /// What for.
-    pub request: CapSqeV2,
+    pub request: &'t CapSqeV2,
     /// What else it leads to.
     pub turn: &'t mut Turn,
     place: Option<CqPlace>,
@@ -59,11 +70,16 @@ impl Call<'_> {
         self.thread.process()
     }
 
+    /// Whether the request can be put in flight: asked by methods that cannot go back once they have begun.
+    fn may_wait(&self) -> Result<(), CapError> {
+        if self.thread.inbox.lock().has_room() { Ok(()) } else { Err(CapError::Overloaded) }
+    }
+
     /// Puts the request in flight.
     fn begin(&mut self, awaits: Awaits, deadline: Nanos) -> Result<Waiter, CapError> {
         let Some(place) = self.place.take() else { return Err(CapError::InvalidRequest) };
         let mut inbox = self.thread.inbox.lock();
-        inbox.begin(self.thread.name(), &self.request, place, awaits, deadline).map_err(|place| {
+        inbox.begin(self.thread.name(), self.request, place, awaits, deadline).map_err(|place| {
             self.place = Some(place);
             CapError::QuotaExceeded
         })
@@ -71,48 +87,44 @@ impl Call<'_> {
 
     /// Takes it out of flight again.
     fn cancel(&mut self, waiter: Waiter, code: CapError) -> Result<Answer, CapError> {
-        let _ = self.thread.inbox.lock().finish(waiter, arch::now(), Err(code));
+        let _ = self.thread.inbox.lock().finish(waiter, Err(code));
         Ok(Answer::Pending)
     }
 }
 
 /// Handles at most `limit` requests of `thread`'s ring.
-pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Turn) -> Result<u32, CapError> {
-    let Some(queue) = thread.queue.lock().clone() else { return Err(CapError::RingClosed) };
-    check_version(&queue)?;
+pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Turn) -> Result<(), CapError> {
+    // Held for as long as it takes: only the CPU that runs the thread asks for it.
+    let queue = thread.queue.lock();
+    let Some(queue) = &*queue else { return Err(CapError::RingClosed) };
+    check_version(queue)?;
     if queue.shows_nothing() {
-        return Ok(0);
+        return Ok(());
     }
-    let lease = queue.acquire(owner).map_err(SqRefusal::code)?;
-    let mut service = queue.begin(&lease, limit).map_err(SqRefusal::code)?;
-    let mut outcome = Ok(());
-    loop {
-        let reserved = thread.inbox.lock().completer().map(|completer| completer.reserve());
-        let place = match reserved {
-            Some(Ok(place)) => place,
-            None | Some(Err(NoPlace::Full)) => break,
-            Some(Err(NoPlace::Fault(fault))) => {
-                outcome = Err(fault.code());
-                break;
-            }
-        };
-        match service.accept(place) {
-            Ok((request, place)) => handle(thread, request, place, turn),
-            Err(NotAccepted { place, why }) => {
-                if let Some(completer) = thread.inbox.lock().completer() {
-                    completer.give_back(place);
-                }
-                if let Next::Fault(fault) = why {
-                    outcome = Err(fault.code());
-                }
-                break;
-            }
+    let mut service = queue.serve(owner, limit).map_err(SqRefusal::code)?;
+    if service.pending() == 1 {
+        let request = service.read(0);
+        if exchange::exchange(thread, &request, turn) {
+            service.accept_read(1);
+            return Ok(());
+        }
+        let place = thread.inbox.lock().completer().and_then(|completer| completer.reserve().ok());
+        if let Some(place) = place {
+            service.accept_read(1);
+            handle(thread, &request, place, turn);
         }
     }
-    let requests = service.accepted();
-    let _ = service.finish();
-    let _ = queue.release(lease);
-    outcome.map(|()| requests)
+    loop {
+        let next = match thread.inbox.lock().completer() {
+            Some(completer) => service.next(completer),
+            None => return Ok(()),
+        };
+        match next {
+            Next::Accepted(request, place) => handle(thread, &request, place, turn),
+            Next::Fault(fault) => return Err(fault.code()),
+            Next::Empty | Next::HeldBack | Next::QuotaSpent | Next::Stopping => return Ok(()),
+        }
+    }
 }
 
 /// What the submitter says of its entries must be what they are read as. The kernel's own copy decides how they are read;
@@ -121,37 +133,48 @@ fn check_version(queue: &Queue) -> Result<(), CapError> {
     let abi = queue.geometry().abi();
     let read = |index| queue.region().word(index).load(Ordering::Relaxed);
     let (version, sizes) = (read(word::ABI_VERSION), read(word::ENTRY_SIZES));
-    let told = negotiate(version, sizes as u16, (sizes >> 16) as u16)?;
-    if told == abi { Ok(()) } else { Err(CapError::UnsupportedSqeVersion) }
+    if version == abi.version() && sizes == u32::from(abi.sqe_size()) | u32::from(abi.cqe_size()) << 16 {
+        return Ok(());
+    }
+    negotiate(version, sizes as u16, (sizes >> 16) as u16)?;
+    Err(CapError::UnsupportedSqeVersion)
 }
 
-fn handle(thread: &'static Thread, request: CapSqeV2, place: CqPlace, turn: &mut Turn) {
-    let previous = if turn.failed { Previous::Failed } else { Previous::Completed };
-    let object = find(thread, &request);
-    let method = MethodTraits { realtime_safe: is_realtime_safe(&object, &request), reorder_safe: false };
-    let verdict =
-        at_dispatch(&request, &AtDispatch { now: arch::now(), method, budget: Budget::Available, previous });
+fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mut Turn) {
+    let object = find(thread, request);
+    if let Verdict::Refuse(status, error) = judge(request, &object, turn.failed) {
+        turn.failed = true;
+        return thread.inbox.lock().post(place, &refused(request, status, error));
+    }
     let mut call = Call { thread, request, turn, place: Some(place) };
-    let cqe = match verdict {
-        Verdict::Refuse(status, error) => refused(&request, status, error),
-        Verdict::Run { .. } => match object.and_then(|object| invoke(&mut call, object)) {
-            Ok(Answer::Pending) => {
-                call.turn.failed = false;
-                return;
-            }
-            Ok(Answer::Done(result)) => at_completion(&request, arch::now(), Ok(result)),
-            Err(code) => at_completion(&request, arch::now(), Err(code)),
-        },
+    let outcome = match object.and_then(|object| invoke(&mut call, object)) {
+        Ok(Answer::Pending) => {
+            call.turn.failed = false;
+            return;
+        }
+        Ok(Answer::Done(result)) => Ok(result),
+        Err(code) => Err(code),
     };
-    call.turn.failed = cqe.error != 0;
+    call.turn.failed = outcome.is_err();
     if let Some(place) = call.place.take() {
-        thread.inbox.lock().post(place, &cqe);
+        thread.inbox.lock().post(place, &completion(request, outcome));
     }
 }
 
-/// What a request is for; a NOP is for nothing, which is what no capability is needed for.
+/// Whether a request runs at all, by its deadline and flags. A request that has neither always does.
+#[inline]
+fn judge(request: &CapSqeV2, object: &Result<Option<Object>, CapError>, failed: bool) -> Verdict {
+    if request.v1.flags == 0 && request.deadline_ns == 0 && request.qos_flags == 0 {
+        return Verdict::Run { late: false };
+    }
+    let previous = if failed { Previous::Failed } else { Previous::Completed };
+    let method = MethodTraits { realtime_safe: is_realtime_safe(object, request), reorder_safe: false };
+    at_dispatch(request, &AtDispatch { now: arch::now(), method, budget: Budget::Available, previous })
+}
+
+/// What a request is for. A NOP is for nothing and a CANCEL for the caller's own, so neither needs a capability.
 fn find(thread: &Thread, request: &CapSqeV2) -> Result<Option<Object>, CapError> {
-    if request.v1.op == op::NOP {
+    if matches!(request.v1.op, op::NOP | op::CANCEL) {
         return Ok(None);
     }
     thread.process().state.lock().caps.find(request.v1.cap_id).map(Some)
@@ -166,12 +189,25 @@ fn is_realtime_safe(object: &Result<Option<Object>, CapError>, request: &CapSqeV
     }
 }
 
+/// NOP and CANCEL.
+fn without_object(call: &Call<'_>) -> Result<Answer, CapError> {
+    if call.request.v1.op == op::NOP {
+        return Ok(Answer::Done(0));
+    }
+    let thread = call.thread;
+    let cancelled = thread.inbox.lock().cancel(thread.name(), call.request.v1.params_addr);
+    let (awaits, waiter) = cancelled.ok_or(CapError::NotFound)?;
+    dispatch::forget(thread, awaits, waiter);
+    Ok(Answer::Done(0))
+}
+
 fn invoke(call: &mut Call<'_>, object: Option<Object>) -> Result<Answer, CapError> {
-    let Some(object) = object else { return Ok(Answer::Done(0)) };
+    let Some(object) = object else { return without_object(call) };
     match (call.request.v1.op, object) {
         (op::CALL, Object::EndpointCall(index)) => endpoints::call(call, index),
         (op::RECV, Object::EndpointServe(index)) => endpoints::receive(call, index),
         (op::RETURN, Object::EndpointServe(index)) => endpoints::answer(call, index),
+        (op::RETURN_RECV, Object::EndpointServe(index)) => endpoints::answer_and_receive(call, index),
         (op::CALL, Object::Console) => system::console(call),
         (op::CALL, Object::Timer) => system::timer(call),
         (op::CALL, Object::SystemInfo) => system::info(call),
@@ -183,7 +219,7 @@ fn invoke(call: &mut Call<'_>, object: Option<Object>) -> Result<Answer, CapErro
         (op::CALL, Object::ProcessSpawner) => processes::spawner(call),
         (op::CALL, Object::ProcessHandle(name)) => processes::handle(call, name),
         (op::CALL, Object::VirtualMemory) => memory::virtual_memory(call),
-        (op::CALL | op::RECV | op::RETURN, _) => Err(CapError::NoSuchMethod),
+        (op::CALL | op::RECV | op::RETURN | op::RETURN_RECV, _) => Err(CapError::NoSuchMethod),
         _ => Err(CapError::InvalidRequest),
     }
 }

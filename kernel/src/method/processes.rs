@@ -3,7 +3,7 @@
 use super::message::{with_params, with_result};
 use super::threads::{NewThread, create, deadline_of};
 use super::{Answer, Call};
-use crate::arch::{self, AddressSpace, Flags, Frame, MapError, PAGE};
+use crate::arch::{AddressSpace, Flags, Frame, MapError, PAGE};
 use crate::object::ProcessRef;
 use crate::object::caps::Object;
 use crate::object::inbox::Awaits;
@@ -193,7 +193,7 @@ pub fn handle(call: &mut Call<'_>, name: ProcessRef) -> Result<Answer, CapError>
                 },
             };
             drop(state);
-            let _ = call.thread.inbox.lock().finish(waiter, arch::now(), outcome);
+            let _ = call.thread.inbox.lock().finish(waiter, outcome);
             Ok(Answer::Pending)
         }
         ProcessHandleMethod::Kill => {

@@ -36,7 +36,7 @@ fn thread_info(call: &Call<'_>) -> Result<Answer, CapError> {
     drop(core);
     let (weight, runtime) = account.unwrap_or((0, 0));
     with_result::<schema::thread_info::Owned>(call, |mut result| {
-        result.set_process(thread.process.load(Ordering::Relaxed));
+        result.set_process(thread.process().index());
         result.set_cpu(cpu as u32);
         result.set_state(state);
         result.set_weight(weight);

@@ -36,7 +36,7 @@ pub struct NewThread {
 }
 
 /// Makes a thread of `process`, with one handle or none, and lets it run. Nothing is left behind when it is refused.
-pub fn create(process: &Process, new: &NewThread, handle: bool) -> Result<ThreadRef, CapError> {
+pub fn create(process: &'static Process, new: &NewThread, handle: bool) -> Result<ThreadRef, CapError> {
     if new.entry >= USER_END {
         return Err(CapError::BadAddress);
     }
@@ -66,7 +66,7 @@ pub fn create(process: &Process, new: &NewThread, handle: bool) -> Result<Thread
 }
 
 fn create_in(
-    process: &Process,
+    process: &'static Process,
     new: &NewThread,
     affinity: Affinity,
     place: u32,
@@ -104,10 +104,10 @@ fn create_in(
     let thread = thread::allocate()?;
     let name = thread.name();
     thread.root.store(root.to_bits(), Ordering::Relaxed);
-    thread.process.store(process.index(), Ordering::Relaxed);
+    thread.belongs_to.set(process);
     thread.place.store(place, Ordering::Relaxed);
     thread.inbox.lock().open(name.generation(), Completer::new(ring.clone(), geometry));
-    *thread.queue.lock() = Some(Arc::new(SubmissionQueue::new(ring, geometry)));
+    *thread.queue.lock() = Some(SubmissionQueue::new(ring, geometry));
     // As after a call: the stack is aligned but for the return address.
     thread.prepare(|context| context.start(new.entry, top - 8, [new.argument, ring_address, top], top));
     let entity = Entity::new(Spec {
@@ -228,7 +228,7 @@ pub fn handle(call: &mut Call<'_>, name: ThreadRef) -> Result<Answer, CapError> 
                 },
             };
             drop(life);
-            let _ = call.thread.inbox.lock().finish(waiter, arch::now(), refused);
+            let _ = call.thread.inbox.lock().finish(waiter, refused);
             Ok(Answer::Pending)
         }
         ThreadHandleMethod::Detach => {
@@ -258,7 +258,7 @@ pub fn park(call: &mut Call<'_>) -> Result<Answer, CapError> {
                 _ => Err(CapError::BadAddress),
             };
             drop(parks);
-            let _ = call.thread.inbox.lock().finish(waiter, arch::now(), now);
+            let _ = call.thread.inbox.lock().finish(waiter, now);
             Ok(Answer::Pending)
         }
         ParkSpaceMethod::Wake => {

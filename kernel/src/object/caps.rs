@@ -65,11 +65,15 @@ impl Default for Caps {
 impl Caps {
     /// What `cap` is of.
     pub fn find(&self, cap: u32) -> Result<Object, CapError> {
-        let slot = self.slots.get((cap & 0xffff) as usize).ok_or(CapError::InvalidCapability)?;
-        if u32::from(slot.generation) != cap >> 16 {
-            return Err(CapError::InvalidCapability);
-        }
-        slot.object.clone().ok_or(CapError::InvalidCapability)
+        self.look(cap).cloned().ok_or(CapError::InvalidCapability)
+    }
+
+    /// What `cap` is of, looked at in its place.
+    #[inline]
+    #[must_use]
+    pub fn look(&self, cap: u32) -> Option<&Object> {
+        let slot = self.slots.get((cap & 0xffff) as usize)?;
+        slot.object.as_ref().filter(|_| u32::from(slot.generation) == cap >> 16)
     }
 
     /// A number for `object`.

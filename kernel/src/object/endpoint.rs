@@ -1,7 +1,9 @@
 //! Endpoints: where calls meet servers.
 //!
 //! Conserved: not both callers and servers wait at once. A received call is answered once: the number that the server
-//! returns names a slot and its generation, and only the process that received it can use it.
+//! returns names a slot and its generation, and only the process that received it can use it. A received call that its
+//! caller withdraws keeps its slot until the server answers, so that the server is told and the number means nothing else
+//! meanwhile.
 
 use super::ProcessRef;
 use super::inbox::Waiter;
@@ -14,10 +16,33 @@ pub const ENDPOINTS: usize = 32;
 const QUEUE: usize = 64;
 const RECEIVED: usize = 64;
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Received {
+/// A call that a process has received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Received {
+    None,
+    /// Its caller waits for the answer.
+    Served {
+        caller: Waiter,
+        by: ProcessRef,
+    },
+    /// Nobody waits for the answer any more.
+    Withdrawn {
+        by: ProcessRef,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
     generation: u16,
-    call: Option<(Waiter, ProcessRef)>,
+    call: Received,
+}
+
+impl Slot {
+    /// Its number never means this call again.
+    fn clear(&mut self) {
+        self.call = Received::None;
+        self.generation = self.generation.wrapping_add(1).max(1);
+    }
 }
 
 /// Who waits at an endpoint, and which calls are being served.
@@ -25,7 +50,7 @@ struct Received {
 pub struct Endpoint {
     callers: Deque<Waiter, QUEUE>,
     servers: Deque<Waiter, QUEUE>,
-    received: [Received; RECEIVED],
+    received: [Slot; RECEIVED],
 }
 
 static ENDPOINTS_TABLE: [Mutex<Endpoint>; ENDPOINTS] = [const { Mutex::new(Endpoint::new()) }; ENDPOINTS];
@@ -46,8 +71,20 @@ impl Endpoint {
         Self {
             callers: Deque::new(),
             servers: Deque::new(),
-            received: [Received { generation: 1, call: None }; RECEIVED],
+            received: [Slot { generation: 1, call: Received::None }; RECEIVED],
         }
+    }
+
+    /// The server that waits longest, and goes on waiting.
+    #[must_use]
+    pub fn first_server(&self) -> Option<Waiter> {
+        self.servers.front().copied()
+    }
+
+    /// Whether a caller waits.
+    #[must_use]
+    pub fn has_caller(&self) -> bool {
+        !self.callers.is_empty()
     }
 
     /// A server that waits.
@@ -60,6 +97,18 @@ impl Endpoint {
         self.callers.pop_front()
     }
 
+    /// Whether one more caller can wait.
+    #[must_use]
+    pub fn has_room_for_caller(&self) -> bool {
+        !self.callers.is_full()
+    }
+
+    /// Whether one more server can wait.
+    #[must_use]
+    pub fn has_room_for_server(&self) -> bool {
+        !self.servers.is_full()
+    }
+
     /// A caller waits.
     pub fn add_caller(&mut self, caller: Waiter) -> Result<(), CapError> {
         self.callers.push_back(caller).map_err(|_| CapError::Overloaded)
@@ -70,22 +119,43 @@ impl Endpoint {
         self.servers.push_back(server).map_err(|_| CapError::Overloaded)
     }
 
-    /// `server` has received `caller`'s call: the number to answer it by.
+    /// `server` receives `caller`'s call: the number to answer it by.
     pub fn receive(&mut self, caller: Waiter, server: ProcessRef) -> Result<u32, CapError> {
-        let index = self.received.iter().position(|slot| slot.call.is_none()).ok_or(CapError::Overloaded)?;
+        let free = self.received.iter().position(|slot| slot.call == Received::None);
+        let index = free.ok_or(CapError::Overloaded)?;
         let slot = &mut self.received[index];
-        slot.call = Some((caller, server));
+        slot.call = Received::Served { caller, by: server };
         Ok(u32::from(slot.generation) << 16 | index as u32)
     }
 
-    /// Takes the call back that `server` answers.
+    /// Who waits for the answer to the call `call_id`, which `server` received and goes on serving.
+    #[must_use]
+    pub fn caller_of(&self, call_id: u32, server: ProcessRef) -> Option<Waiter> {
+        let slot = self.received.get((call_id & 0xffff) as usize)?;
+        match slot.call {
+            Received::Served { caller, by }
+                if u32::from(slot.generation) == call_id >> 16 && by == server =>
+            {
+                Some(caller)
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes the call back that `server` answers. A call that was withdrawn is over for the server too.
     pub fn answer(&mut self, call_id: u32, server: ProcessRef) -> Result<Waiter, CapError> {
         let slot = self.received.get_mut((call_id & 0xffff) as usize).ok_or(CapError::InvalidParameter)?;
+        if u32::from(slot.generation) != call_id >> 16 {
+            return Err(CapError::InvalidParameter);
+        }
         match slot.call {
-            Some((caller, by)) if u32::from(slot.generation) == call_id >> 16 && by == server => {
-                slot.call = None;
-                slot.generation = slot.generation.wrapping_add(1).max(1);
+            Received::Served { caller, by } if by == server => {
+                slot.clear();
                 Ok(caller)
+            }
+            Received::Withdrawn { by } if by == server => {
+                slot.clear();
+                Err(CapError::Cancelled)
             }
             _ => Err(CapError::InvalidParameter),
         }
@@ -93,12 +163,20 @@ impl Endpoint {
 
     /// One caller whose call `server` received and will not answer any more.
     pub fn take_orphan(&mut self, server: ProcessRef) -> Option<Waiter> {
-        let slot = self.received.iter_mut().find(|slot| slot.call.is_some_and(|(_, by)| by == server))?;
-        slot.generation = slot.generation.wrapping_add(1).max(1);
-        slot.call.take().map(|(caller, _)| caller)
+        for slot in &mut self.received {
+            match slot.call {
+                Received::Served { caller, by } if by == server => {
+                    slot.clear();
+                    return Some(caller);
+                }
+                Received::Withdrawn { by } if by == server => slot.clear(),
+                _ => {}
+            }
+        }
+        None
     }
 
-    /// `waiter` waits no longer.
+    /// `waiter` waits no longer: it is in no queue, and who received its call is told when it answers.
     pub fn withdraw(&mut self, waiter: Waiter) {
         for queue in [&mut self.callers, &mut self.servers] {
             for _ in 0..queue.len() {
@@ -111,9 +189,11 @@ impl Endpoint {
             }
         }
         for slot in &mut self.received {
-            if slot.call.is_some_and(|(caller, _)| caller == waiter) {
-                slot.call = None;
-                slot.generation = slot.generation.wrapping_add(1).max(1);
+            match slot.call {
+                Received::Served { caller, by } if caller == waiter => {
+                    slot.call = Received::Withdrawn { by };
+                }
+                _ => {}
             }
         }
     }

@@ -4,12 +4,12 @@
 //! once, because whoever completes takes it out first. A thread that blocks does so with the inbox locked, and whoever
 //! completes looks at the wait with the inbox locked: no wake is lost between the two.
 
-use crate::arch::RingMemory;
+use crate::arch::{self, RingMemory};
 use crate::object::ProcessRef;
 use alloc::sync::Arc;
 use heapless::Vec;
 use mainspring_abi::ring::{CapCqe, CapError, CapSqeV2};
-use mainspring_abi::{Nanos, ThreadRef};
+use mainspring_abi::{Nanos, ThreadRef, kernel};
 use mainspring_ring::{Completer, CqPlace, RingFault, deadline};
 use mainspring_sched::WaitKind;
 
@@ -72,13 +72,25 @@ pub struct Op {
     place: CqPlace,
 }
 
-/// A `cap_enter` that waits.
+/// For what a `cap_enter` waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wait {
     /// For that many completions.
     pub min: u32,
     /// Until then.
     pub deadline: Nanos,
+}
+
+/// Whether a thread is in a `cap_enter` that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Waiting {
+    /// It is not.
+    #[default]
+    Not,
+    /// It is.
+    For(Wait),
+    /// It was, and goes on with this answer when it has the CPU.
+    Over(u64),
 }
 
 /// What a thread has to do after something was posted to its inbox.
@@ -93,13 +105,21 @@ pub enum Posted {
     Stale,
 }
 
+/// The completion of a request that ended just now. The clock is read only for a request that has a deadline to miss.
+#[inline]
+#[must_use]
+pub fn completion(request: &CapSqeV2, outcome: Result<u32, CapError>) -> CapCqe {
+    let now = if request.deadline_ns == 0 { Nanos::ZERO } else { arch::now() };
+    deadline::at_completion(request, now, outcome)
+}
+
 /// A thread's inbox.
 #[derive(Default)]
 pub struct Inbox {
     generation: u32,
     completer: Option<Completer<Arc<RingMemory>>>,
-    /// The `cap_enter` that the thread is in, if it waits.
-    pub wait: Option<Wait>,
+    /// Whether the thread is in a `cap_enter` that waits.
+    pub waiting: Waiting,
     ops: [Option<Op>; OPS],
     next_serial: u32,
     /// How many operations have a deadline, and how many wait for a flush.
@@ -119,7 +139,7 @@ impl Inbox {
     /// The thread ends: what was in flight, for its objects to forget.
     pub fn close(&mut self, thread: ThreadRef) -> Vec<(Awaits, Waiter), OPS> {
         self.completer = None;
-        self.wait = None;
+        self.waiting = Waiting::Not;
         self.timed = 0;
         self.flushing = 0;
         let ops = core::mem::take(&mut self.ops);
@@ -135,7 +155,14 @@ impl Inbox {
         self.completer.as_mut()
     }
 
+    /// Whether one more operation can be in flight. Only the thread itself puts any there.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.ops.iter().any(Option::is_none)
+    }
+
     /// Puts an operation in flight; gives the place back when there are too many.
+    #[inline(always)]
     pub fn begin(
         &mut self,
         thread: ThreadRef,
@@ -154,32 +181,58 @@ impl Inbox {
         Ok(Waiter { thread, slot: slot as u8, serial })
     }
 
-    fn take(&mut self, waiter: Waiter) -> Option<Op> {
-        if self.generation != waiter.thread.generation() {
-            return None;
-        }
-        let slot = self.ops.get_mut(waiter.slot as usize)?;
-        let op = slot.take_if(|op| op.serial == waiter.serial)?;
+    #[inline(always)]
+    fn remove(&mut self, slot: usize) -> Option<Op> {
+        let op = self.ops.get_mut(slot)?.take()?;
         self.timed -= u8::from(op.deadline != Nanos::MAX);
         self.flushing -= u8::from(matches!(op.awaits, Awaits::Flush(_)));
         Some(op)
     }
 
+    /// Takes an operation out of flight that nobody has been told about; the place of its completion.
+    pub fn retract(&mut self, waiter: Waiter) -> Option<CqPlace> {
+        self.request(waiter)?;
+        self.remove(waiter.slot as usize).map(|op| op.place)
+    }
+
     /// The request of an operation in flight.
     #[must_use]
+    #[inline(always)]
     pub fn request(&self, waiter: Waiter) -> Option<&Op> {
         let op = self.ops.get(waiter.slot as usize)?.as_ref()?;
         (self.generation == waiter.thread.generation() && op.serial == waiter.serial).then_some(op)
     }
 
     /// Ends an operation.
-    pub fn finish(&mut self, waiter: Waiter, now: Nanos, outcome: Result<u32, CapError>) -> Posted {
-        let Some(op) = self.take(waiter) else { return Posted::Stale };
-        self.post(op.place, &deadline::at_completion(&op.request, now, outcome));
+    #[inline(always)]
+    pub fn finish(&mut self, waiter: Waiter, outcome: Result<u32, CapError>) -> Posted {
+        if self.request(waiter).is_none() {
+            return Posted::Stale;
+        }
+        self.finish_found(waiter, outcome)
+    }
+
+    /// Ends an operation that was just seen in flight.
+    #[inline(always)]
+    pub fn finish_found(&mut self, waiter: Waiter, outcome: Result<u32, CapError>) -> Posted {
+        if let Some(op) = self.remove(waiter.slot as usize) {
+            self.post(op.place, &completion(&op.request, outcome));
+        }
         self.after_posting()
     }
 
+    /// Takes the operation out that is in flight for the request with this `user_data`, and completes it as cancelled;
+    /// what it was, for its object to forget. What other CPUs are to forget cannot be taken back.
+    pub fn cancel(&mut self, thread: ThreadRef, user_data: u64) -> Option<(Awaits, Waiter)> {
+        let named = |op: &Op| op.request.v1.user_data == user_data && !matches!(op.awaits, Awaits::Flush(_));
+        let slot = self.ops.iter().position(|op| op.as_ref().is_some_and(named))?;
+        let op = self.remove(slot)?;
+        self.post(op.place, &completion(&op.request, Err(CapError::Cancelled)));
+        Some((op.awaits, Waiter { thread, slot: slot as u8, serial: op.serial }))
+    }
+
     /// Completes a request that was never in flight.
+    #[inline(always)]
     pub fn post(&mut self, place: CqPlace, cqe: &CapCqe) {
         if let Some(completer) = &mut self.completer {
             completer.complete(place, cqe);
@@ -187,15 +240,30 @@ impl Inbox {
         }
     }
 
+    /// If the thread waits and has enough now, its wait is over, and it is to be woken: once.
+    #[inline(always)]
     fn after_posting(&mut self) -> Posted {
-        match (self.wait, self.unread()) {
-            (Some(wait), Ok(unread)) if unread >= wait.min => Posted::Wake,
-            (Some(_), Err(_)) => Posted::Wake,
-            _ => Posted::Nothing,
+        let Waiting::For(wait) = self.waiting else { return Posted::Nothing };
+        match self.answer(wait.min) {
+            Some(answer) => {
+                self.waiting = Waiting::Over(answer);
+                Posted::Wake
+            }
+            None => Posted::Nothing,
+        }
+    }
+
+    /// What a `cap_enter` that wants `min` completions is answered, if there are so many, or if they cannot be counted.
+    #[inline(always)]
+    pub fn answer(&mut self, min: u32) -> Option<u64> {
+        match self.unread() {
+            Ok(unread) => (unread >= min).then_some(u64::from(unread)),
+            Err(fault) => Some(kernel::REFUSED | u64::from(fault.code().number())),
         }
     }
 
     /// How many completions the thread has not read.
+    #[inline(always)]
     pub fn unread(&mut self) -> Result<u32, RingFault> {
         self.completer.as_mut().map_or(Ok(0), Completer::unread)
     }
@@ -206,10 +274,9 @@ impl Inbox {
             return None;
         }
         let slot = self.ops.iter().position(|op| op.as_ref().is_some_and(|op| op.deadline <= now))?;
-        let op = self.ops[slot].take()?;
-        self.timed -= 1;
+        let op = self.remove(slot)?;
         let outcome = if op.awaits == Awaits::Time { Ok(0) } else { Err(CapError::TimedOut) };
-        self.post(op.place, &deadline::at_completion(&op.request, now, outcome));
+        self.post(op.place, &completion(&op.request, outcome));
         Some((op.awaits, Waiter { thread, slot: slot as u8, serial: op.serial }))
     }
 
@@ -224,23 +291,30 @@ impl Inbox {
 
     /// What the scheduler calls the wait: by the latest operation.
     #[must_use]
+    #[inline(always)]
     pub fn kind(&self) -> WaitKind {
         self.latest.map_or(WaitKind::Ring, Awaits::kind)
     }
 
     /// Ends the operations that wait for a flush that is done; how many.
-    pub fn finish_flushes(&mut self, done: u64, now: Nanos) -> u32 {
+    pub fn finish_flushes(&mut self, done: u64) -> u32 {
         let mut finished = 0;
         for slot in 0..OPS {
-            let due =
-                self.ops[slot].take_if(|op| matches!(op.awaits, Awaits::Flush(needed) if needed <= done));
-            if let Some(op) = due {
-                self.flushing -= 1;
-                self.post(op.place, &deadline::at_completion(&op.request, now, Ok(0)));
+            let due = |op: &Op| matches!(op.awaits, Awaits::Flush(needed) if needed <= done);
+            if self.ops[slot].as_ref().is_some_and(due)
+                && let Some(op) = self.remove(slot)
+            {
+                self.post(op.place, &completion(&op.request, Ok(0)));
                 finished += 1;
             }
         }
         finished
+    }
+
+    /// Whether an operation may have ended without anybody's doing: by its deadline, or by a flush.
+    #[must_use]
+    pub fn may_be_due(&self) -> bool {
+        self.timed != 0 || self.flushing != 0
     }
 
     /// The earliest flush that an operation waits for.

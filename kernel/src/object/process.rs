@@ -83,7 +83,7 @@ pub struct Process {
     pub essential: AtomicBool,
 }
 
-static PROCESSES: Once<Box<[Process]>> = Once::new();
+static PROCESSES: Once<Box<[Process; MAX_PROCESSES]>> = Once::new();
 static LIVE: AtomicU32 = AtomicU32::new(0);
 /// Ended processes that still have to be torn down, bit by bit.
 static GRAVEYARD: AtomicU64 = AtomicU64::new(0);
@@ -103,14 +103,17 @@ pub fn init() {
             sleeps: AtomicU32::new(0),
             essential: AtomicBool::new(false),
         };
-        (0..MAX_PROCESSES as u32).map(make).collect::<Vec<_>>().into_boxed_slice()
+        let table: Vec<_> = (0..MAX_PROCESSES as u32).map(make).collect();
+        table.try_into().unwrap_or_else(|_| unreachable!("it has as many as were made"))
     });
 }
 
 /// The slot with this number.
+#[inline]
 #[must_use]
 pub fn slot(index: u32) -> &'static Process {
-    &PROCESSES.get().expect("processes exist after init")[index as usize]
+    // Numbers of slots are below the size of the table; saying so saves the check.
+    &PROCESSES.get().expect("processes exist after init")[index as usize % MAX_PROCESSES]
 }
 
 /// How many processes are not torn down yet.
@@ -121,7 +124,7 @@ pub fn live() -> u32 {
 
 /// A slot for a new process with this address space.
 pub fn allocate(name: &str, space: AddressSpace) -> Result<&'static Process, CapError> {
-    for process in PROCESSES.get().into_iter().flatten() {
+    for process in PROCESSES.get().into_iter().flat_map(|table| table.iter()) {
         let mut state = process.state.lock();
         if state.used {
             continue;
@@ -162,13 +165,21 @@ impl Process {
     }
 
     /// Reads its memory.
+    #[inline(always)]
     pub fn read(&self, address: u64, to: &mut [u8]) -> Result<(), CapError> {
-        self.with_space(|space| space.read(address, to))?.map_err(|_| CapError::BadAddress)
+        match &mut *self.space.lock() {
+            Some(space) => space.read(address, to).map_err(|_| CapError::BadAddress),
+            None => Err(CapError::PeerGone),
+        }
     }
 
     /// Writes its memory.
+    #[inline(always)]
     pub fn write(&self, address: u64, from: &[u8]) -> Result<(), CapError> {
-        self.with_space(|space| space.write(address, from))?.map_err(|_| CapError::BadAddress)
+        match &mut *self.space.lock() {
+            Some(space) => space.write(address, from).map_err(|_| CapError::BadAddress),
+            None => Err(CapError::PeerGone),
+        }
     }
 
     /// All its threads are to end, and it with them. The first reason counts. Says whether it was the first.
@@ -183,11 +194,10 @@ impl Process {
 
     /// Threads that belong to it, with their names.
     pub fn threads(&self) -> impl Iterator<Item = (&'static thread::Thread, ThreadRef)> {
-        let index = self.index;
         (0..thread::MAX_THREADS as u32).map(thread::slot).filter_map(move |thread| {
             // The name comes first: if the slot changes hands after this, the name is nobody's.
             let name = thread.name();
-            let belongs = thread.process.load(Ordering::Acquire) == index && thread.home().is_some();
+            let belongs = core::ptr::eq(thread.process(), self) && thread.home().is_some();
             (belongs && thread.name() == name).then_some((thread, name))
         })
     }

@@ -2,7 +2,7 @@
 
 use super::inbox::{Inbox, Waiter};
 use super::process;
-use crate::arch::{Context, ContextCell, RingMemory};
+use crate::arch::{Context, ContextCell, RingMemory, StaticRef};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -45,8 +45,8 @@ pub struct Thread {
     home: AtomicU64,
     /// The page tables it runs with.
     pub root: AtomicU64,
-    /// The process it belongs to, by slot; the thread keeps the process alive.
-    pub process: AtomicU32,
+    /// The process it belongs to; the thread keeps the process alive.
+    pub belongs_to: StaticRef<process::Process>,
     /// Which of its process's places (ring, stack) it has.
     pub place: AtomicU32,
     /// Which occupant is to end at the next opportunity: its generation plus one.
@@ -54,16 +54,16 @@ pub struct Thread {
     /// What it waits for.
     pub inbox: Mutex<Inbox>,
     /// Its ring.
-    pub queue: Mutex<Option<Arc<Queue>>>,
+    pub queue: Mutex<Option<Queue>>,
     /// Its life.
     pub life: Mutex<Life>,
 }
 
-static THREADS: Once<Box<[Thread]>> = Once::new();
+static THREADS: Once<Box<[Thread; MAX_THREADS]>> = Once::new();
 static FREE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 static LIVE: AtomicU32 = AtomicU32::new(0);
 
-/// Makes the table.
+/// Makes the table. There are processes already.
 pub fn init() {
     THREADS.call_once(|| {
         let make = |index| Thread {
@@ -72,28 +72,32 @@ pub fn init() {
             context: ContextCell::default(),
             home: AtomicU64::new(NOWHERE),
             root: AtomicU64::new(0),
-            process: AtomicU32::new(0),
+            belongs_to: StaticRef::new(process::slot(0)),
             place: AtomicU32::new(0),
             killed: AtomicU64::new(0),
             inbox: Mutex::default(),
             queue: Mutex::new(None),
             life: Mutex::default(),
         };
-        (0..MAX_THREADS as u32).map(make).collect::<Vec<_>>().into_boxed_slice()
+        let table: Vec<_> = (0..MAX_THREADS as u32).map(make).collect();
+        table.try_into().unwrap_or_else(|_| unreachable!("it has as many as were made"))
     });
     FREE.lock().extend((0..MAX_THREADS as u32).rev());
 }
 
 /// The slot with this number.
+#[inline]
 #[must_use]
 pub fn slot(index: u32) -> &'static Thread {
-    &THREADS.get().expect("threads exist after init")[index as usize]
+    // Numbers of slots are below the size of the table; saying so saves the check.
+    &THREADS.get().expect("threads exist after init")[index as usize % MAX_THREADS]
 }
 
 /// The thread that `name` names, while it has its slot.
+#[inline]
 #[must_use]
 pub fn find(name: ThreadRef) -> Option<&'static Thread> {
-    let thread = THREADS.get()?.get(name.index() as usize)?;
+    let thread = slot(name.index());
     (thread.name() == name).then_some(thread)
 }
 
@@ -158,9 +162,10 @@ impl Thread {
     }
 
     /// The process it belongs to.
+    #[inline]
     #[must_use]
     pub fn process(&self) -> &'static process::Process {
-        process::slot(self.process.load(Ordering::Relaxed))
+        self.belongs_to.get()
     }
 
     /// It has ended with `code`; who waited for that.

@@ -4,14 +4,14 @@ use super::lane::{IDLE, Lane, lane, lanes, mine};
 use super::wakeup::{self, share_leftovers, take_permit};
 use crate::arch::cpu::{self, HardPath};
 use crate::arch::{self, LapicTimer};
-use crate::object::inbox::{Awaits, Inbox, OPS, Wait, Waiter};
+use crate::object::inbox::{Awaits, Inbox, Wait, Waiter, Waiting};
 use crate::object::thread::{self, Thread};
 use crate::object::{endpoint, process};
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, ThreadRef, kernel};
 use mainspring_sched::{
-    Decision, Dispatch, IdleConditions, Offer, Stop, Timeout, Via, arm_oneshot, choose_victim,
+    Decision, IdleConditions, Offer, Stop, Timeout, Via, WaitKind, arm_oneshot, choose_victim,
 };
 use spin::MutexGuard;
 
@@ -24,8 +24,8 @@ pub static IDLE_HALTS: AtomicU64 = AtomicU64::new(0);
 
 /// The thread that this CPU runs. Only code that was entered from one, or has installed one, may ask.
 #[must_use]
-pub fn current() -> &'static Thread {
-    thread::slot(mine().current.load(Ordering::Relaxed))
+pub fn current(here: &Lane) -> &'static Thread {
+    here.current.get()
 }
 
 /// The running thread stops as `stop` says; another is installed when this returns.
@@ -35,30 +35,64 @@ pub fn stop(thread: &Thread, stop: Stop) {
     thread.context.unbind();
     let decision = core.resched(here, stop);
     drop(core);
-    carry_out(decision, Some(thread));
+    carry_out(here, decision, Some(thread));
 }
 
 /// Whether an event asks for a decision.
 #[must_use]
-pub fn decision_wanted() -> bool {
-    mine().lock().cpu().reschedule_wanted()
+pub fn decision_wanted(here: &Lane) -> bool {
+    here.lock().cpu().reschedule_wanted()
 }
 
 /// The running thread waits in `cap_enter`, and hands over to `target` if there is one. Its inbox stays locked until the
 /// core knows that it sleeps.
+#[inline]
 pub fn block(
+    here: &'static Lane,
     thread: &'static Thread,
     mut inbox: MutexGuard<'_, Inbox>,
     wait: Wait,
-    target: Option<&Thread>,
+    target: Option<&'static Thread>,
 ) -> Result<(), CapError> {
-    let decision = fall_asleep(thread, &mut inbox, wait, target)?;
+    if let Some(target) = target
+        && wait.deadline == Nanos::MAX
+        && !inbox.may_be_due()
+        && switch_to(here, thread, target, inbox.kind())
+    {
+        inbox.waiting = Waiting::For(wait);
+        drop(inbox);
+        take_over(here, target, true);
+        if let Some(decision) = go_on(here, target) {
+            carry_out(here, decision, Some(target));
+        }
+        return Ok(());
+    }
+    let decision = fall_asleep(here, thread, &mut inbox, wait, target)?;
     drop(inbox);
-    carry_out(decision, Some(thread));
+    carry_out(here, decision, Some(thread));
     Ok(())
 }
 
+/// `thread`, which runs, waits, and `target`, which has what it waited for, goes on in its place: in one go, if it sits
+/// here and nothing speaks against it. Whether it does.
+#[inline]
+fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) -> bool {
+    let Some((_, seat)) = target.home().filter(|(cpu, _)| *cpu == here.id().index()) else { return false };
+    let _hard = HardPath::enter();
+    let mut core = here.lock();
+    if thread.is_killed() {
+        return false;
+    }
+    let Some(permit) = core.switch_directly(here, seat, kind) else { return false };
+    // Nobody can find it asleep before the lock is given back.
+    thread.context.unbind();
+    drop(core);
+    wakeup::give_back(permit);
+    true
+}
+
 fn fall_asleep(
+    here: &Lane,
     thread: &Thread,
     inbox: &mut Inbox,
     wait: Wait,
@@ -72,27 +106,35 @@ fn fall_asleep(
     let timeout = if deadline == Nanos::MAX {
         None
     } else {
-        let permit = take_permit(thread.process.load(Ordering::Relaxed))?;
+        let permit = take_permit(thread.process().index())?;
         Some(Timeout { deadline, user_data: 0, permit })
     };
-    inbox.wait = Some(wait);
+    inbox.waiting = Waiting::For(wait);
     if let Some(target) = target {
         wakeup::hand_off(target);
     }
-    let here = mine();
     let mut core = here.lock();
+    if thread.is_killed() {
+        // Whoever kills sets the mark and then wakes, with this lock: one of the two sees the other.
+        drop(core);
+        wakeup::give_back(timeout.map(|timeout| timeout.permit));
+        inbox.waiting = Waiting::Not;
+        return Err(CapError::Cancelled);
+    }
     thread.context.unbind();
     Ok(core.resched(here, Stop::Blocked(inbox.kind(), timeout)))
 }
 
-/// Does what was decided, and what is decided then, until a thread is installed that can go on in user mode.
-fn carry_out(mut decision: Decision, mut before: Option<&Thread>) {
+/// Does what was decided, and what is decided then, until a thread is installed that can go on in user mode, or that is to
+/// end: see [`leave`].
+fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Thread>) {
     loop {
         decision = match decision {
             Decision::Run(run) => {
                 let thread = thread::slot(run.thread.index());
-                install(thread, run, before);
-                match go_on(thread) {
+                debug_assert_eq!(thread.name(), run.thread, "a decision for a thread that is gone");
+                take_over(here, thread, before.is_none_or(|before| !core::ptr::eq(before, thread)));
+                match go_on(here, thread) {
                     None => return,
                     Some(next) => {
                         before = Some(thread);
@@ -108,36 +150,35 @@ fn carry_out(mut decision: Decision, mut before: Option<&Thread>) {
     }
 }
 
-/// Makes `thread` what this CPU runs: registers, page tables, entry.
-fn install(thread: &Thread, run: Dispatch, before: Option<&Thread>) {
-    let here = mine();
-    debug_assert_eq!(thread.name(), run.thread, "a decision for a thread that is gone");
-    let _ = thread.context.bind();
-    here.current.store(run.thread.index(), Ordering::Relaxed);
-    let same = before.is_some_and(|before| core::ptr::eq(before, thread));
-    load_space(here, thread.root.load(Ordering::Relaxed), Some(thread.process.load(Ordering::Relaxed)));
-    thread.context.install(!same);
-    if !same {
-        share_leftovers();
+/// Makes `thread` what this CPU runs: registers, page tables, entry. Somebody else ran before if it is `switched`.
+#[inline(always)]
+fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
+    let context = thread.context.bind();
+    here.current.set(thread);
+    load_space(here, thread.root.load(Ordering::Relaxed), Some(thread.process()));
+    context.install(switched);
+    if switched {
+        share_leftovers(here);
     }
 }
 
 /// Goes over to other page tables, and keeps account of which CPU has which.
-fn load_space(here: &Lane, root: u64, process: Option<u32>) {
+fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
     let loaded = here.loaded.load(Ordering::Relaxed);
     if loaded == root {
         return;
     }
     let bit = 1 << here.id().index();
     if let Some(process) = process {
-        process::slot(process).resident.fetch_or(bit, Ordering::AcqRel);
+        process.resident.fetch_or(bit, Ordering::AcqRel);
         cpu::load_space(root);
     } else {
         cpu::load_kernel_space();
     }
     here.loaded.store(root, Ordering::Relaxed);
-    let before = here.loaded_process.swap(process.map_or(0, |index| index + 1), Ordering::Relaxed);
-    if before != 0 && Some(before - 1) != process {
+    let after = process.map_or(0, |process| process.index() + 1);
+    let before = here.loaded_process.swap(after, Ordering::Relaxed);
+    if before != 0 && before != after {
         process::slot(before - 1).resident.fetch_and(!bit, Ordering::AcqRel);
     }
     // All translations of user addresses went with the old tables.
@@ -145,65 +186,65 @@ fn load_space(here: &Lane, root: u64, process: Option<u32>) {
 }
 
 /// Whether the installed thread can go on: `None`, or what was decided because it cannot.
-fn go_on(thread: &'static Thread) -> Option<Decision> {
-    if thread.is_killed() {
-        return Some(end(thread, kernel::KILLED));
-    }
-    let mut inbox = thread.inbox.lock();
-    let wait = inbox.wait?;
-    let now = arch::now();
-    let mut expired = Ended::new();
-    settle_due(thread, &mut inbox, now, &mut expired);
-    let answer = match inbox.unread() {
-        Err(fault) => Some(kernel::REFUSED | u64::from(fault.code().number())),
-        Ok(unread) if unread >= wait.min || wait.deadline <= now => Some(u64::from(unread)),
-        Ok(_) => None,
-    };
-    let decision = match answer {
-        Some(value) => {
-            inbox.wait = None;
-            thread.context.mine().answer(value);
-            None
-        }
-        None => match fall_asleep(thread, &mut inbox, wait, None) {
-            Ok(decision) => Some(decision),
-            Err(code) => {
-                inbox.wait = None;
-                thread.context.mine().answer(kernel::REFUSED | u64::from(code.number()));
-                None
-            }
+#[inline(always)]
+fn go_on(here: &Lane, thread: &'static Thread) -> Option<Decision> {
+    let mut inbox = settled(thread);
+    let answer = match inbox.waiting {
+        Waiting::Not => return None,
+        Waiting::Over(answer) => answer,
+        Waiting::For(wait) => match still_waits(here, thread, &mut inbox, wait) {
+            Ok(decision) => return Some(decision),
+            Err(answer) => answer,
         },
     };
-    drop(inbox);
-    withdraw_all(&expired);
-    decision
+    inbox.waiting = Waiting::Not;
+    thread.context.mine().answer(answer);
+    None
 }
 
-/// Operations that ended by their deadline, for their objects to forget.
-pub type Ended = heapless::Vec<(Awaits, Waiter), OPS>;
-
-/// Ends what is due of a thread's operations, and notes in `ended` which those were.
-pub fn settle_due(thread: &Thread, inbox: &mut Inbox, now: Nanos, ended: &mut Ended) {
-    while let Some(one) = inbox.expire(thread.name(), now) {
-        if one.0 == Awaits::Time {
-            thread.process().sleeps.fetch_sub(1, Ordering::Relaxed);
-        }
-        let _ = ended.push(one);
+/// The installed thread was woken before its wait was over, so it sleeps again; or that has ended it: the answer.
+#[cold]
+fn still_waits(here: &Lane, thread: &Thread, inbox: &mut Inbox, wait: Wait) -> Result<Decision, u64> {
+    if let Some(answer) = inbox.answer(wait.min) {
+        return Err(answer);
     }
+    if wait.deadline != Nanos::MAX && wait.deadline <= arch::now() {
+        return Err(inbox.answer(0).unwrap_or(0));
+    }
+    fall_asleep(here, thread, inbox, wait, None).map_err(|code| kernel::REFUSED | u64::from(code.number()))
+}
+
+/// The inbox of `thread`, locked, with everything ended in it that is due, and forgotten by its objects.
+#[inline]
+pub fn settled(thread: &Thread) -> MutexGuard<'_, Inbox> {
+    let inbox = thread.inbox.lock();
+    if inbox.may_be_due() { settle(thread, inbox) } else { inbox }
+}
+
+fn settle<'t>(thread: &'t Thread, mut inbox: MutexGuard<'t, Inbox>) -> MutexGuard<'t, Inbox> {
+    let now = arch::now();
     if let Some(asked) = inbox.awaited_flush() {
         let done = flushed();
         if done >= asked {
-            inbox.finish_flushes(done, now);
+            inbox.finish_flushes(done);
             thread.process().free_limbo(done);
         }
     }
+    while let Some((awaits, waiter)) = inbox.expire(thread.name(), now) {
+        // An object's lock comes before an inbox's.
+        drop(inbox);
+        forget(thread, awaits, waiter);
+        inbox = thread.inbox.lock();
+    }
+    inbox
 }
 
-/// The objects forget operations that have ended.
-pub fn withdraw_all(ended: &Ended) {
-    for (awaits, waiter) in ended {
-        withdraw(*awaits, *waiter);
+/// Its object, and the quota, forget an operation of `thread` that has ended.
+pub fn forget(thread: &Thread, awaits: Awaits, waiter: Waiter) {
+    if awaits == Awaits::Time {
+        thread.process().sleeps.fetch_sub(1, Ordering::Relaxed);
     }
+    withdraw(awaits, waiter);
 }
 
 fn withdraw(awaits: Awaits, waiter: Waiter) {
@@ -230,12 +271,9 @@ fn end(thread: &'static Thread, code: i64) -> Decision {
         let _ = queue.close();
     }
     let ended = thread.inbox.lock().close(name);
-    for (awaits, _) in &ended {
-        if *awaits == Awaits::Time {
-            process.sleeps.fetch_sub(1, Ordering::Relaxed);
-        }
+    for (awaits, waiter) in ended {
+        forget(thread, awaits, waiter);
     }
-    withdraw_all(&ended);
     let place = thread.place.load(Ordering::Relaxed);
     load_space(here, 0, None);
     let mut core = here.lock();
@@ -272,7 +310,7 @@ fn orphans(process: &process::Process) {
 /// The running thread ends; another is installed when this returns.
 pub fn exit_thread(thread: &'static Thread, code: i64) {
     let decision = end(thread, code);
-    carry_out(decision, None);
+    carry_out(mine(), decision, None);
 }
 
 /// The process of `thread` ends: its threads are told, wherever they are.
@@ -312,8 +350,11 @@ fn idle() -> Decision {
             return decision;
         }
         let mut core = here.lock();
-        let conditions =
-            IdleConditions { deferred_completions: process::graves(), ..IdleConditions::default() };
+        let conditions = IdleConditions {
+            deferred_completions: process::graves(),
+            oneshot: !arch::fallback::is_active(),
+            ..IdleConditions::default()
+        };
         let _tick = core.enter_idle(here, &conditions);
         drop(core);
         arm(here);
@@ -363,10 +404,23 @@ pub fn service() {
 
 /// The timer interrupt: the core counts it, and timed waits that are due end.
 pub fn timer(here: &'static Lane) {
+    if arch::fallback::is_active() && here.next_timer.load(Ordering::SeqCst) > arch::now().get() {
+        // A tick that comes anyhow, and nothing is due.
+        return;
+    }
     let _hard = HardPath::enter();
     here.armed.store(u64::MAX, Ordering::Relaxed);
     let _outcome = here.lock().timer(here);
     wakeup::expire();
+}
+
+/// The last thing before user mode: nobody who was told to end goes on, and the timer is set.
+pub fn leave(here: &'static Lane) {
+    while current(here).is_killed() {
+        exit_thread(current(here), kernel::KILLED);
+    }
+    drain_flushes(here);
+    arm(here);
 }
 
 /// Another CPU's message: a look at the queue, and flushes.
@@ -382,8 +436,12 @@ pub fn message(here: &'static Lane) {
 pub fn arm(here: &Lane) {
     loop {
         let next = here.next_timer.load(Ordering::SeqCst);
+        if next == here.armed.load(Ordering::Relaxed) {
+            // It has been there since before: whoever changes `next_timer` from now on sees it.
+            return;
+        }
         // SeqCst: whoever changes `next_timer` looks at `armed` afterwards; one of the two sees the other.
-        if next != here.armed.swap(next, Ordering::SeqCst) {
+        if next != here.armed.swap(next, Ordering::SeqCst) && !arch::fallback::is_active() {
             arm_oneshot(&mut LapicTimer, arch::now(), Nanos::new(next));
         }
         if here.next_timer.load(Ordering::SeqCst) == next {
@@ -438,7 +496,7 @@ pub fn start() -> ! {
     // The message that brought a waiting CPU here has been taken.
     here.message_pending.store(false, Ordering::Release);
     let decision = here.lock().resched(here, Stop::Nothing);
-    carry_out(decision, None);
-    arm(here);
+    carry_out(here, decision, None);
+    leave(here);
     cpu::enter_user()
 }

@@ -1,7 +1,8 @@
 //! What each CPU's scheduling consists of.
 
 use super::record::Log;
-use crate::arch::cpu;
+use crate::arch::{StaticRef, cpu};
+use crate::object::thread::{self, Thread};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -20,6 +21,8 @@ pub struct Settings {
     pub tick: Nanos,
     /// How many threads there can be.
     pub seats: usize,
+    /// Tick from the PIT even where the local APIC has a timer.
+    pub pit: bool,
     /// Bytes of flight record to keep per CPU; 0 for none.
     pub record_bytes: usize,
 }
@@ -30,7 +33,8 @@ impl Default for Settings {
             policy: Policy::Eevdf,
             quantum: Nanos::from_millis(3),
             tick: Nanos::from_millis(10),
-            seats: crate::object::thread::MAX_THREADS,
+            seats: thread::MAX_THREADS,
+            pit: false,
             record_bytes: 0,
         }
     }
@@ -66,8 +70,8 @@ pub struct Lane {
     pub(super) loaded: AtomicU64,
     /// Whose they are, plus one; 0 for the kernel.
     pub(super) loaded_process: AtomicU32,
-    /// The slot of the thread that the CPU runs, or ran last.
-    pub(super) current: AtomicU32,
+    /// The thread that the CPU runs, or ran last.
+    pub(super) current: StaticRef<Thread>,
     /// Flushes that others have asked for, and that this CPU has done: generations.
     pub(super) flush_asked: AtomicU64,
     pub(super) flush_done: AtomicU64,
@@ -101,7 +105,7 @@ pub fn init(cpus: usize, settings: &Settings) {
                 armed: AtomicU64::new(u64::MAX),
                 loaded: AtomicU64::new(0),
                 loaded_process: AtomicU32::new(0),
-                current: AtomicU32::new(0),
+                current: StaticRef::new(thread::slot(0)),
                 flush_asked: AtomicU64::new(0),
                 flush_done: AtomicU64::new(0),
                 sent: AtomicU64::new(0),
@@ -163,6 +167,7 @@ impl Lane {
     }
 
     /// Tells the others what `core` has to give and when it needs its timer. Called with the lock held.
+    #[inline(always)]
     pub(super) fn publish(&self, core: &Core) {
         let offer = core.cpu.offer();
         self.offer_due_in.store(offer.due_in, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use mainspring_abi::{CpuId, LatencyClass, Nanos, Weight};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{
     Decision, Entity, Expired, Handoff, IdleConditions, IdleTick, PolicyCap, PolicyError, Refused, Removed,
-    Seat, SeatError, Snapshot, Stop, TimerOutcome, Via, Woken,
+    Seat, SeatError, Snapshot, Stop, TimerOutcome, Via, WaitKind, WaitPermit, Woken,
 };
 
 impl Core {
@@ -78,6 +78,19 @@ impl Core {
     /// See [`mainspring_sched::Cpu::hand_off`].
     pub fn hand_off(&mut self, lane: &Lane, seat: Seat) -> Result<Handoff, SeatError> {
         self.tap(lane, EventRef::HandOff(seat), |cpu, now| cpu.hand_off(now, seat), |result| result.into())
+    }
+
+    /// See [`mainspring_sched::Cpu::switch_directly`]: the permit of the wait that this ends, if it could be done. A record
+    /// holds the long way, so whoever records takes it.
+    #[inline]
+    pub fn switch_directly(&mut self, lane: &Lane, seat: Seat, kind: WaitKind) -> Option<Option<WaitPermit>> {
+        if self.log.is_some() {
+            return None;
+        }
+        let now = self.now();
+        let (_, permit) = self.cpu.switch_directly(now, seat, kind, None).ok()?;
+        lane.publish(self);
+        Some(permit)
     }
 
     /// See [`mainspring_sched::Cpu::remove`].

@@ -28,7 +28,8 @@ pub fn take_permit(process: u32) -> Result<WaitPermit, CapError> {
 
 /// Takes leave back.
 pub fn give_back(permit: Option<WaitPermit>) {
-    if let (Some(permit), Some(quota)) = (permit, QUOTA.lock().as_mut()) {
+    let Some(permit) = permit else { return };
+    if let Some(quota) = QUOTA.lock().as_mut() {
         quota.give_back(permit);
     }
 }
@@ -141,7 +142,7 @@ pub fn posted(waiter: Waiter, what: Posted) {
 /// Ends an operation of a thread and wakes it if that was what it waited for. Whether there was such an operation.
 pub fn finish(waiter: Waiter, outcome: Result<u32, CapError>) -> bool {
     let Some(thread) = thread::find(waiter.thread) else { return false };
-    let what = thread.inbox.lock().finish(waiter, arch::now(), outcome);
+    let what = thread.inbox.lock().finish(waiter, outcome);
     posted(waiter, what);
     what != Posted::Stale
 }
@@ -179,8 +180,7 @@ pub fn tell(target: &Lane) -> bool {
 }
 
 /// Threads are still queued here while other CPUs have nothing to do: tells one of them.
-pub fn share_leftovers() {
-    let here = mine();
+pub fn share_leftovers(here: &Lane) {
     if super::lane::IDLE.load(Ordering::SeqCst) == 0 {
         return;
     }

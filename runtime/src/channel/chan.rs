@@ -2,11 +2,12 @@
 #![allow(unsafe_code)]
 
 use super::{Capacity, Refusal, SendError};
-use crate::protocol::lock::Lock;
+use crate::protocol::bias::{BiasedGuard, BiasedLock};
 use crate::protocol::prim::{AtomicU8, Ordering};
 use crate::task::WaitReason;
 use crate::wait::{Waited, Who};
 use crate::waiter;
+use crate::worker::{self, Worker};
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::ptr::null;
@@ -124,7 +125,7 @@ struct Inside<T> {
 
 pub(super) struct Chan<T> {
     room: usize,
-    inside: Lock<Inside<T>>,
+    inside: BiasedLock<Inside<T>>,
 }
 
 /// What a look under the lock came to.
@@ -149,20 +150,20 @@ impl<T> Chan<T> {
             recv_line: Line::EMPTY,
             watchers: Vec::new(),
         };
-        Self { room, inside: Lock::new(inside) }
+        Self { room, inside: BiasedLock::new(inside) }
     }
 
-    pub(super) fn try_send(&self, value: T) -> Result<(), SendError<T>> {
+    pub(super) fn try_send(&self, who: &Who<'_>, value: T) -> Result<(), SendError<T>> {
         let mut value = Some(value);
-        match self.offer(&mut value) {
+        match self.offer(who, &mut value) {
             Ok(()) => Ok(()),
             Err(why) => Err(SendError { why, value: value.expect("a refused value was not taken") }),
         }
     }
 
     /// Hands the value to a receiver or to the buffer.
-    fn offer(&self, value: &mut Option<T>) -> Result<(), Refusal> {
-        let mut inside = self.inside.lock();
+    fn offer(&self, who: &Who<'_>, value: &mut Option<T>) -> Result<(), Refusal> {
+        let mut inside = self.inside.lock(who.seat());
         if inside.closed || inside.receivers == 0 {
             return Err(Refusal::Closed);
         }
@@ -173,7 +174,7 @@ impl<T> Chan<T> {
         }
         if inside.buffer.len() < self.room {
             inside.buffer.extend(value.take());
-            wake_watchers(&mut inside);
+            wake_watchers(inside);
             return Ok(());
         }
         Err(Refusal::WouldBlock)
@@ -190,14 +191,14 @@ impl<T> Chan<T> {
             Err(SendError { why, value: value.expect("a refused value was not taken") })
         };
         loop {
-            match self.offer(&mut value) {
+            match self.offer(who, &mut value) {
                 Ok(()) => return Ok(()),
                 Err(Refusal::WouldBlock) => {}
                 Err(why) => return refuse(why, value),
             }
             let node = Node::new(who.word(), value.take());
-            {
-                let mut inside = self.inside.lock();
+            let at_home = {
+                let mut inside = self.inside.lock(who.seat());
                 let ready = inside.closed
                     || inside.receivers == 0
                     || !inside.recv_line.is_empty()
@@ -208,11 +209,16 @@ impl<T> Chan<T> {
                     value = node.value.into_inner();
                     continue;
                 }
+                let at_home = inside.is_at_home() && timeout.is_none();
+                if at_home {
+                    who.move_in();
+                }
                 inside.send_line.push(&node);
-                wake_watchers(&mut inside);
-            }
-            let waited = who.wait(&node.done, WaitReason::Channel, timeout);
-            if waited != Waited::Done && self.inside.lock().send_line.remove(&node) {
+                wake_watchers(inside);
+                at_home
+            };
+            let waited = self.wait(who, &node, at_home, timeout);
+            if waited != Waited::Done && self.inside.lock(who.seat()).send_line.remove(&node) {
                 who.take_back(node.word);
                 value = node.value.into_inner();
                 if waited == Waited::TimedOut {
@@ -228,8 +234,17 @@ impl<T> Chan<T> {
         }
     }
 
-    pub(super) fn try_recv(&self) -> Result<T, Refusal> {
-        let mut inside = self.inside.lock();
+    #[inline]
+    fn wait(&self, who: &Who<'_>, node: &Node<T>, at_home: bool, timeout: Option<Duration>) -> Waited {
+        if at_home {
+            who.wait_at_home(&node.done, WaitReason::Channel)
+        } else {
+            who.wait(&node.done, WaitReason::Channel, timeout)
+        }
+    }
+
+    pub(super) fn try_recv(&self, who: &Who<'_>) -> Result<T, Refusal> {
+        let mut inside = self.inside.lock(who.seat());
         match self.look(&mut inside) {
             (Look::Done(value), wake) => {
                 drop(inside);
@@ -267,11 +282,18 @@ impl<T> Chan<T> {
 
     pub(super) fn recv(&self, who: &Who<'_>, timeout: Option<Duration>) -> Result<T, Refusal> {
         let node = Node::new(who.word(), None);
-        {
-            let mut inside = self.inside.lock();
+        let at_home = {
+            let mut inside = self.inside.lock(who.seat());
             let (look, wake) = self.look(&mut inside);
             match look {
-                Look::Refused(Refusal::WouldBlock) => inside.recv_line.push(&node),
+                Look::Refused(Refusal::WouldBlock) => {
+                    let at_home = inside.is_at_home() && timeout.is_none();
+                    if at_home {
+                        who.move_in();
+                    }
+                    inside.recv_line.push(&node);
+                    at_home
+                }
                 look => {
                     drop(inside);
                     who.take_back(node.word);
@@ -284,9 +306,9 @@ impl<T> Chan<T> {
                     };
                 }
             }
-        }
-        let waited = who.wait(&node.done, WaitReason::Channel, timeout);
-        if waited != Waited::Done && self.inside.lock().recv_line.remove(&node) {
+        };
+        let waited = self.wait(who, &node, at_home, timeout);
+        if waited != Waited::Done && self.inside.lock(who.seat()).recv_line.remove(&node) {
             who.take_back(node.word);
             if waited == Waited::TimedOut {
                 return Err(Refusal::TimedOut);
@@ -300,81 +322,93 @@ impl<T> Chan<T> {
         }
     }
 
+    /// Does something under the lock, for whoever calls: this may be a worker's thread or not.
+    fn with<R>(&self, f: impl FnOnce(BiasedGuard<'_, Inside<T>>) -> R) -> R {
+        // SAFETY: the pointer is null or the worker of this thread, which does not go away under it.
+        let worker = unsafe { worker::current().as_ref() };
+        f(self.inside.lock(worker.map(Worker::seat)))
+    }
+
     pub(super) fn len(&self) -> usize {
-        self.inside.lock().buffer.len()
+        self.with(|inside| inside.buffer.len())
     }
 
     pub(super) fn close(&self) {
-        let mut inside = self.inside.lock();
-        inside.closed = true;
-        self.end_waits(inside);
+        self.with(|mut inside| {
+            inside.closed = true;
+            end_waits(inside);
+        });
     }
 
     pub(super) fn add_sender(&self) {
-        self.inside.lock().senders += 1;
+        self.with(|mut inside| inside.senders += 1);
     }
 
     pub(super) fn add_receiver(&self) {
-        self.inside.lock().receivers += 1;
+        self.with(|mut inside| inside.receivers += 1);
     }
 
     pub(super) fn drop_sender(&self) {
-        let mut inside = self.inside.lock();
-        inside.senders -= 1;
-        if inside.senders == 0 {
-            self.end_waits(inside);
-        }
+        self.with(|mut inside| {
+            inside.senders -= 1;
+            if inside.senders == 0 {
+                end_waits(inside);
+            }
+        });
     }
 
     pub(super) fn drop_receiver(&self) {
-        let mut inside = self.inside.lock();
-        inside.receivers -= 1;
-        if inside.receivers == 0 {
-            self.end_waits(inside);
-        }
-    }
-
-    /// Tells everybody who waits that nobody will come. Receivers wait only when there is nothing to receive, senders
-    /// only when there is no receiver, so nothing is lost.
-    fn end_waits(&self, mut inside: crate::protocol::lock::Guard<'_, Inside<T>>) {
-        let mut words = Vec::new();
-        let no_senders = inside.closed || inside.senders == 0;
-        let no_receivers = inside.closed || inside.receivers == 0;
-        let mut end = |line: &mut Line<T>| {
-            while let Some(node) = line.pop() {
-                words.push(node.word);
-                node.done.store(CLOSED, Ordering::Release);
+        self.with(|mut inside| {
+            inside.receivers -= 1;
+            if inside.receivers == 0 {
+                end_waits(inside);
             }
-        };
-        if no_senders {
-            end(&mut inside.recv_line);
-        }
-        if no_receivers {
-            end(&mut inside.send_line);
-        }
-        wake_watchers(&mut inside);
-        drop(inside);
-        for word in words {
-            waiter::wake(word);
-        }
+        });
     }
 
     /// A task wants to know when there may be something.
     pub(super) fn watch(&self, word: usize) {
-        self.inside.lock().watchers.push(word);
+        self.with(|mut inside| inside.watchers.push(word));
     }
 
     pub(super) fn unwatch(&self, word: usize) {
-        let mut inside = self.inside.lock();
-        if let Some(position) = inside.watchers.iter().position(|&other| other == word) {
-            inside.watchers.swap_remove(position);
-        }
+        self.with(|mut inside| {
+            if let Some(position) = inside.watchers.iter().position(|&other| other == word) {
+                inside.watchers.swap_remove(position);
+            }
+        });
     }
 }
 
-/// Wakes those who select. They look for themselves, and stay on the list until they have what they want.
-fn wake_watchers<T>(inside: &mut Inside<T>) {
-    for &word in &inside.watchers {
+/// Tells everybody who waits that nobody will come. Receivers wait only when there is nothing to receive, senders
+/// only when there is no receiver, so nothing is lost.
+fn end_waits<T>(mut inside: BiasedGuard<'_, Inside<T>>) {
+    let mut words = Vec::new();
+    let no_senders = inside.closed || inside.senders == 0;
+    let no_receivers = inside.closed || inside.receivers == 0;
+    let mut end = |line: &mut Line<T>| {
+        while let Some(node) = line.pop() {
+            words.push(node.word);
+            node.done.store(CLOSED, Ordering::Release);
+        }
+    };
+    if no_senders {
+        end(&mut inside.recv_line);
+    }
+    if no_receivers {
+        end(&mut inside.send_line);
+    }
+    wake_watchers(inside);
+    for word in words {
+        waiter::wake(word);
+    }
+}
+
+/// Wakes those who select, after the lock. They look for themselves, and stay on the list until they have what they want.
+fn wake_watchers<T>(inside: BiasedGuard<'_, Inside<T>>) {
+    let watchers = inside.watchers.clone();
+    drop(inside);
+    for word in watchers {
         waiter::wake(word);
     }
 }

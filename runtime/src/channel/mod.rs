@@ -8,6 +8,7 @@ mod select;
 
 pub use select::Select;
 
+use crate::audit;
 use crate::budget::Component;
 use crate::cx::Cx;
 use crate::error::BudgetError;
@@ -136,6 +137,11 @@ pub fn model_pair<T>(capacity: Capacity) -> (Sender<T>, Receiver<T>) {
 impl Cx {
     /// Makes a channel, by the task's `CapChannel`.
     pub fn channel<T>(&self, capacity: Capacity) -> Result<(Sender<T>, Receiver<T>), ChannelError> {
+        audit::noted(self, "CapChannel", "channel", self.admit_channel(capacity))?;
+        Ok(pair(capacity))
+    }
+
+    fn admit_channel(&self, capacity: Capacity) -> Result<(), ChannelError> {
         let cap = self.caps().channel().copied().ok_or(ChannelError::NotPermitted)?;
         let asked = match capacity {
             Capacity::Rendezvous => Some(0),
@@ -152,8 +158,7 @@ impl Cx {
             }
             ext.channels += 1;
             Ok(())
-        })?;
-        Ok(pair(capacity))
+        })
     }
 }
 
@@ -177,7 +182,7 @@ impl<T> Sender<T> {
 
     /// Sends if that needs no waiting.
     pub fn try_send(&self, cx: &Cx, value: T) -> Result<(), SendError<T>> {
-        self.charged(cx, value, |value| self.0.try_send(value))
+        self.charged(cx, value, |value| self.0.try_send(&Who::Task(cx), value))
     }
 
     /// Sends from an ordinary thread, which blocks. Must not be called from inside a task.
@@ -219,7 +224,7 @@ impl<T> Receiver<T> {
     /// Receives if that needs no waiting.
     pub fn try_recv(&self, cx: &Cx) -> Result<T, Refusal> {
         cx.charge(Component::ChannelOps).map_err(Refusal::Budget)?;
-        self.0.try_recv()
+        self.0.try_recv(&Who::Task(cx))
     }
 
     /// Receives on an ordinary thread, which blocks. Must not be called from inside a task.

@@ -6,6 +6,7 @@ use crate::cx::Cx;
 use crate::error::BudgetError;
 use crate::task::WaitReason;
 use crate::time::timers::Fire;
+use crate::wait::Who;
 use crate::waiter::task_word;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ trait Arm<R> {
     fn watch(&self, word: usize);
     fn unwatch(&self, word: usize);
     /// The result, if the channel is ready.
-    fn try_take(&mut self) -> Option<R>;
+    fn try_take(&mut self, cx: &Cx) -> Option<R>;
 }
 
 struct RecvArm<'a, T, F> {
@@ -52,8 +53,8 @@ impl<T, R, F: FnOnce(Result<T, Refusal>) -> R> Arm<R> for RecvArm<'_, T, F> {
         self.receiver.chan().unwatch(word);
     }
 
-    fn try_take(&mut self) -> Option<R> {
-        match self.receiver.chan().try_recv() {
+    fn try_take(&mut self, cx: &Cx) -> Option<R> {
+        match self.receiver.chan().try_recv(&Who::Task(cx)) {
             Err(Refusal::WouldBlock) => None,
             result => self.then.take().map(|then| then(result)),
         }
@@ -108,7 +109,7 @@ impl<'a, R> Select<'a, R> {
     }
 
     fn wait(&mut self, cx: &Cx, due_ns: Option<u64>) -> Option<R> {
-        if let Some(result) = self.arms.iter_mut().find_map(|arm| arm.try_take()) {
+        if let Some(result) = self.arms.iter_mut().find_map(|arm| arm.try_take(cx)) {
             return Some(result);
         }
         let word = task_word(cx.task_ptr());
@@ -118,7 +119,7 @@ impl<'a, R> Select<'a, R> {
         }
         // Watched from here on, so a look that finds nothing is followed by a wake when there is something.
         let result = loop {
-            if let Some(result) = self.arms.iter_mut().find_map(|arm| arm.try_take()) {
+            if let Some(result) = self.arms.iter_mut().find_map(|arm| arm.try_take(cx)) {
                 break Some(result);
             }
             if due_ns.is_some_and(|due| cx.rt().timers.now_ns() >= due)

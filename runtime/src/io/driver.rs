@@ -1,164 +1,72 @@
-//! Readiness of sockets: one thread that waits in the kernel for all of them, started with the first socket.
-//!
-//! Conserved: whoever registered for an event of a source is woken once, or takes the registration back.
+//! Which driver a runtime's sockets and files go through: io_uring where the kernel has it, epoll elsewhere.
 
-use crate::waiter;
-use polling::{Event, Events, Poller};
-use std::collections::HashMap;
+use super::readiness;
+use super::uring::{self, Uring};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
-/// Which side of a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    Read,
-    Write,
+/// How a runtime talks to sockets and files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoDriver {
+    /// io_uring if the kernel allows it, else epoll.
+    #[default]
+    Auto,
+    /// io_uring: operations are handed to the kernel, which completes them.
+    Uring,
+    /// epoll: operations are tried until they do not block; files and connections go to the pool of threads.
+    Epoll,
 }
 
-/// Who waits for the two sides of a source; 0 for nobody.
-#[derive(Debug, Default)]
-struct Waiting {
-    read: usize,
-    write: usize,
-}
-
-impl Waiting {
-    fn side(&mut self, side: Side) -> &mut usize {
-        match side {
-            Side::Read => &mut self.read,
-            Side::Write => &mut self.write,
-        }
-    }
-
-    fn interest(&self, key: usize) -> Event {
-        Event::new(key, self.read != 0, self.write != 0)
-    }
-}
-
-/// The driver of a runtime.
-#[derive(Debug, Default)]
-pub(crate) struct Driver {
-    running: OnceLock<Arc<Running>>,
-}
-
+/// The driver of a runtime. What it needs is made with the first socket or file.
 #[derive(Debug)]
-struct Running {
-    poller: Poller,
-    sources: Mutex<HashMap<usize, Waiting>>,
+pub(crate) struct Driver {
+    pub(crate) readiness: readiness::Driver,
+    wants_uring: bool,
+    uring: OnceLock<Uring>,
+    making: Mutex<()>,
 }
 
 impl Driver {
-    fn running(&self) -> io::Result<&Arc<Running>> {
-        if let Some(running) = self.running.get() {
-            return Ok(running);
+    /// Asks the kernel once per process what it allows. An error only if io_uring was asked for by name.
+    pub(crate) fn new(choice: IoDriver) -> io::Result<Self> {
+        let wants_uring = match choice {
+            IoDriver::Auto => uring::probe().is_ok(),
+            IoDriver::Uring => uring::probe().map(|()| true)?,
+            IoDriver::Epoll => false,
+        };
+        Ok(Self {
+            readiness: readiness::Driver::default(),
+            wants_uring,
+            uring: OnceLock::new(),
+            making: Mutex::default(),
+        })
+    }
+
+    /// Which one it is: never `Auto`.
+    pub(crate) fn kind(&self) -> IoDriver {
+        if self.wants_uring { IoDriver::Uring } else { IoDriver::Epoll }
+    }
+
+    /// The ring, if this is a driver with one.
+    pub(crate) fn uring(&self) -> io::Result<Option<&Uring>> {
+        if !self.wants_uring {
+            return Ok(None);
         }
-        let running = Arc::new(Running { poller: Poller::new()?, sources: Mutex::default() });
-        let theirs = Arc::downgrade(&running);
-        if self.running.set(running).is_ok() {
-            std::thread::Builder::new().name("mainspring-io".to_owned()).spawn(move || {
-                let mut events = Events::new();
-                while let Some(running) = theirs.upgrade() {
-                    if running.wait(&mut events).is_err() {
-                        return;
-                    }
-                }
-            })?;
-        }
-        Ok(self.running.get().expect("set by somebody"))
-    }
-
-    /// Makes a source known. It must be forgotten before it is closed.
-    #[allow(unsafe_code)]
-    pub(crate) fn add(&self, source: &impl AsFd) -> io::Result<()> {
-        let running = self.running()?;
-        let fd = source.as_fd();
-        let key = key(fd);
-        running.sources.lock().expect("no panic while it is held").insert(key, Waiting::default());
-        // SAFETY: the source's owner calls `forget` before it closes the descriptor.
-        unsafe { running.poller.add(&fd, Event::none(key)) }
-    }
-
-    /// Forgets a source that is about to be closed.
-    pub(crate) fn forget(&self, source: &impl AsFd) {
-        let Some(running) = self.running.get() else { return };
-        let fd = source.as_fd();
-        let _ = running.poller.delete(fd);
-        running.sources.lock().expect("no panic while it is held").remove(&key(fd));
-    }
-
-    /// Registers a waiter, to be woken when the side may be ready.
-    pub(crate) fn register(&self, source: &impl AsFd, side: Side, waiter: usize) -> io::Result<()> {
-        let running = self.running()?;
-        let fd = source.as_fd();
-        let mut sources = running.sources.lock().expect("no panic while it is held");
-        let waiting = sources.get_mut(&key(fd)).ok_or(io::ErrorKind::NotFound)?;
-        let place = waiting.side(side);
-        if *place != 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                "another task waits for this side of the socket",
-            ));
-        }
-        *place = waiter;
-        running.poller.modify(fd, waiting.interest(key(fd)))
-    }
-
-    /// Takes a registration back, if it is still there.
-    pub(crate) fn unregister(&self, source: &impl AsFd, side: Side) {
-        let Some(running) = self.running.get() else { return };
-        let mut sources = running.sources.lock().expect("no panic while it is held");
-        if let Some(waiting) = sources.get_mut(&key(source.as_fd())) {
-            *waiting.side(side) = 0;
-        }
-    }
-
-    pub(crate) fn close(&self) {
-        if let Some(running) = self.running.get() {
-            let _ = running.poller.notify();
-        }
-    }
-}
-
-impl Running {
-    fn wait(&self, events: &mut Events) -> io::Result<()> {
-        events.clear();
-        // Now and then by itself, to see whether the runtime is gone.
-        self.poller.wait(events, Some(std::time::Duration::from_secs(1)))?;
-        let mut woken = Vec::new();
-        {
-            let mut sources = self.sources.lock().expect("no panic while it is held");
-            for event in events.iter() {
-                let Some(waiting) = sources.get_mut(&event.key) else { continue };
-                // An error or a hang-up is for both sides: their next attempt finds it.
-                let closed = event.is_interrupt() || event.is_err().unwrap_or(false);
-                if event.readable || closed {
-                    woken.push(std::mem::take(&mut waiting.read));
-                }
-                if event.writable || closed {
-                    woken.push(std::mem::take(&mut waiting.write));
-                }
-                // Events are one-shot: whoever still waits is registered again.
-                if waiting.read != 0 || waiting.write != 0 {
-                    let interest = waiting.interest(event.key);
-                    rearm(&self.poller, event.key, interest);
-                }
+        if self.uring.get().is_none() {
+            let _making = self.making.lock().expect("no panic while it is held");
+            if self.uring.get().is_none() {
+                let made = Uring::new()?;
+                assert!(self.uring.set(made).is_ok(), "made under the lock");
             }
         }
-        for word in woken.into_iter().filter(|&word| word != 0) {
-            waiter::wake(word);
-        }
-        Ok(())
+        Ok(self.uring.get())
     }
-}
 
-#[allow(unsafe_code)]
-fn rearm(poller: &Poller, key: usize, interest: Event) {
-    // SAFETY: a source leaves the map, under the lock that the caller holds, before its descriptor is closed.
-    let fd = unsafe { BorrowedFd::borrow_raw(key as i32) };
-    let _ = poller.modify(fd, interest);
-}
-
-fn key(fd: BorrowedFd<'_>) -> usize {
-    fd.as_raw_fd() as usize
+    /// Ends what the driver has started. No task is left that could wait for it.
+    pub(crate) fn close(&self) {
+        self.readiness.close();
+        if let Some(uring) = self.uring.get() {
+            uring.close();
+        }
+    }
 }

@@ -9,7 +9,9 @@ use super::state::{NurseryEvent, NurseryState};
 use crate::budget::{Budget, Pool, Unpayable};
 use crate::caps::Caps;
 use crate::error::{RechargeError, TaskError};
+use crate::protocol::asymmetric;
 use crate::protocol::brood::Brood;
+use crate::protocol::roster::Roster;
 use crate::runtime::Inner;
 use crate::task::body::Ended;
 use crate::task::state::Event;
@@ -61,13 +63,11 @@ pub(crate) struct Shared {
     /// Tasks that wait for budget which may come from the pool or from their fork tree.
     hungry: Vec<TaskPtr>,
     error: Option<(u64, TaskError)>,
-    first: *const Task,
+    roster: Roster<Task>,
 }
 
 // SAFETY: `pool` is the owner's, the chain the registry's; the rest is immutable, atomic or behind the lock.
 unsafe impl Sync for NurseryCore {}
-// SAFETY: a list of tasks is not of a thread.
-unsafe impl Send for Shared {}
 
 impl NurseryCore {
     pub(crate) fn new(
@@ -96,7 +96,7 @@ impl NurseryCore {
                 returned: Pool::ZERO,
                 hungry: Vec::new(),
                 error: None,
-                first: null(),
+                roster: Roster::default(),
             }),
         }
     }
@@ -140,6 +140,29 @@ impl NurseryCore {
         Ok(())
     }
 
+    /// Takes a child's grant, and the spawn itself, from the pool. False, and nothing taken, if the pool does not have all of
+    /// it at hand. The owner only.
+    #[inline(always)]
+    pub(crate) fn pay_for_child(&self, grant: &Budget) -> bool {
+        let pool = self.pool.get();
+        let price = Pool { spawn_count: 1, ..Pool::from(*grant) };
+        let covered = pool.ops >= price.ops
+            && pool.memory >= price.memory
+            && pool.spawn_count >= price.spawn_count
+            && pool.channel_ops >= price.channel_ops
+            && pool.syscalls >= price.syscalls;
+        if covered {
+            self.pool.set(Pool {
+                ops: pool.ops - price.ops,
+                memory: pool.memory - price.memory,
+                spawn_count: pool.spawn_count - price.spawn_count,
+                channel_ops: pool.channel_ops - price.channel_ops,
+                syscalls: pool.syscalls - price.syscalls,
+            });
+        }
+        covered
+    }
+
     /// The event, if the state has such a step. Under the lock, but for Spawn.
     fn step(&self, event: NurseryEvent) -> bool {
         match self.state().step(event) {
@@ -154,35 +177,15 @@ impl NurseryCore {
 
     /// A task enters the list of those that a cancellation must interrupt: before its first wait.
     pub(crate) fn enlist(&self, task: &Task) {
-        self.brood.with(|shared| {
-            task.prev.set(null());
-            task.next.set(shared.first);
-            if let Some(next) = TaskPtr::from_raw(shared.first) {
-                next.prev.set(task);
-            }
-            shared.first = task;
-            task.listed.store(true, Ordering::Relaxed);
-            if self.is_cancelled() {
-                task.cancel.store(true, Ordering::SeqCst);
-            }
-        });
-    }
-
-    fn delist(shared: &mut Shared, task: &Task) {
-        match TaskPtr::from_raw(task.prev.get()) {
-            Some(prev) => prev.next.set(task.next.get()),
-            None => shared.first = task.next.get(),
-        }
-        if let Some(next) = TaskPtr::from_raw(task.next.get()) {
-            next.prev.set(task.prev.get());
-        }
-        task.listed.store(false, Ordering::Relaxed);
+        // SAFETY: under the lock; a slot stays where it is, and the task leaves the list before its record is used again.
+        self.brood.with(|shared| unsafe { shared.roster.enlist(task, self.is_cancelled()) });
     }
 
     /// A task leaves the list, before its record can be used again.
     pub(crate) fn forget(&self, task: &Task) {
         if task.listed.load(Ordering::Relaxed) {
-            self.brood.with(|shared| Self::delist(shared, task));
+            // SAFETY: under the lock.
+            self.brood.with(|shared| unsafe { shared.roster.delist(task) });
         }
     }
 
@@ -225,6 +228,7 @@ impl NurseryCore {
         if let Some(owner) = TaskPtr::from_raw(self.owner) {
             // The flag before the state, as for all cancellations.
             owner.scope_failed.store(true, Ordering::SeqCst);
+            asymmetric::heavy();
             owner.wake(Event::Interrupt);
         }
     }
@@ -238,13 +242,8 @@ impl NurseryCore {
         if !self.step(NurseryEvent::Cancel) {
             return;
         }
-        let mut next = TaskPtr::from_raw(shared.first);
-        while let Some(task) = next {
-            next = TaskPtr::from_raw(task.next.get());
-            // SeqCst: the flag before the state; a task commits to a wait and then looks at the flag.
-            task.cancel.store(true, Ordering::SeqCst);
-            task.wake(Event::Interrupt);
-        }
+        // SAFETY: the caller holds the lock.
+        unsafe { shared.roster.interrupt_all() };
     }
 
     /// The block has ended: no more spawns. Returns whether children are left.
@@ -269,6 +268,7 @@ impl NurseryCore {
 
     /// Puts budget into a child's mail and makes it Ready if it waits for that. The pool was paid by the caller.
     pub(crate) fn mail(&self, task: &Task, amount: &Budget) -> Result<(), RechargeError> {
+        task.post.announce();
         self.change_ext(task, |ext| {
             if task.state.get().is_final() {
                 return Err(RechargeError::Finished);

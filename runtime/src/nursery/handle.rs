@@ -6,8 +6,9 @@ use crate::budget::Budget;
 use crate::cx::{Cx, TaskId};
 use crate::error::TaskError;
 use crate::protocol::join::{Dropped, Waiting};
+use crate::protocol::roster::interrupt;
 use crate::task::body::take_result;
-use crate::task::state::{Event, TaskState};
+use crate::task::state::TaskState;
 use crate::task::{Task, TaskPtr, WaitReason};
 use crate::waiter::{ThreadWait, task_word};
 use crate::worker::finish::free_slot;
@@ -80,9 +81,7 @@ impl<'scope, T> Handle<'scope, T> {
         if self.is_finished() {
             return false;
         }
-        // The flag before the state, as for all cancellations.
-        self.task.cancel.store(true, Ordering::SeqCst);
-        self.task.wake(Event::Interrupt);
+        interrupt(&*self.task);
         true
     }
 

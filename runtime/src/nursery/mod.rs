@@ -13,6 +13,7 @@ pub use self::core::Exhaustion;
 pub use handle::Handle;
 
 use self::core::NurseryCore;
+use crate::audit;
 use crate::budget::{Budget, Pool};
 use crate::caps::Caps;
 use crate::config::STACK_SIZES;
@@ -20,6 +21,7 @@ use crate::cx::{Cx, TaskId};
 use crate::error::{RechargeError, SpawnError, TaskError};
 use crate::future::FutureBody;
 use crate::profile::Profile;
+use crate::protocol::lanes::Schedule;
 use crate::runtime::Inner;
 use crate::task::body::{self, StopUnwind};
 use crate::task::{Ext, Task, TaskPtr, WaitReason};
@@ -140,6 +142,7 @@ pub struct SpawnBuilder<'n, 'scope, 'env: 'scope> {
     stack_size: Option<usize>,
     priority: Priority,
     tenant: Option<usize>,
+    schedule: Option<Schedule>,
 }
 
 impl<'scope, 'env> Nursery<'scope, 'env> {
@@ -149,7 +152,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         F: FnOnce(&Cx) -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        self.builder().spawn(f)
+        self.launch(move |cx: &Cx| Ok(f(cx)))
     }
 
     /// Spawns a child whose result nobody asks for: cheaper than a spawn whose handle is dropped. The nursery waits for it as
@@ -158,7 +161,24 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     where
         F: FnOnce(&Cx) + Send + 'scope,
     {
-        self.builder().start(f)
+        let body = move |cx: &Cx| {
+            f(cx);
+            Ok(())
+        };
+        match self.admit_default() {
+            Some(grant) => {
+                let task = self.bear(grant, false);
+                // SAFETY: the closure borrows what outlives 'scope, and the scope waits for the task.
+                unsafe { body::put_closure(&task, body) };
+                self.queue(task, Priority::Normal);
+            }
+            None => {
+                // SAFETY: as above.
+                self.builder().publish(false, |task| unsafe { body::put_closure(task, body) })?;
+            }
+        }
+        self.pay_for_spawn();
+        Ok(())
     }
 
     /// Spawns a child whose error fails the nursery.
@@ -168,7 +188,83 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         T: Send + 'scope,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.builder().spawn_try(f)
+        self.launch(move |cx: &Cx| f(cx).map_err(|error| TaskError::Failed(error.into())))
+    }
+
+    #[inline]
+    fn launch<F, T>(&self, f: F) -> Result<Handle<'scope, T>, SpawnError>
+    where
+        F: FnOnce(&Cx) -> Result<T, TaskError> + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let Some(grant) = self.admit_default() else { return self.builder().launch(f) };
+        let task = self.bear(grant, true);
+        // SAFETY: the closure borrows what outlives 'scope, and the scope waits for the task.
+        unsafe { body::put_closure(&task, f) };
+        self.queue(task, Priority::Normal);
+        // The handle first: the check below may unwind, and then lets go of the child.
+        let handle = Handle::new(task, self.core);
+        self.pay_for_spawn();
+        Ok(handle)
+    }
+
+    /// Pays for the usual spawn: by a task, with no options, of a child for whose default grant the pool has enough. `None`
+    /// if anything is otherwise, and then nothing was taken.
+    #[inline(always)]
+    fn admit_default(&self) -> Option<Budget> {
+        let core = self.core;
+        self.owner?.probe_stack();
+        let cap = core.caps.spawn()?;
+        let may = core.state() == NurseryState::Open
+            && core.live() < cap.task_limit().into()
+            && core.rt().lanes.is_none();
+        let grant = Budget { spawn_count: 0, ..cap.child_budget() };
+        (may && core.pay_for_child(&grant)).then_some(grant)
+    }
+
+    /// A child that has been paid for, with nothing to run yet. Nobody else knows of it.
+    #[inline(always)]
+    fn bear(&self, budget: Budget, has_handle: bool) -> TaskPtr {
+        let rt = self.core.rt();
+        let (task, id, tenant) = match self.owner {
+            Some(owner) => {
+                let worker = owner.worker();
+                let tenant = owner.tenant.load(Ordering::Relaxed);
+                (worker.slots.take(&rt.slab), worker.new_task_id(), tenant)
+            }
+            None => (rt.slab.take_shared(), rt.host_task_id(), 0),
+        };
+        task.born(id, self.core, budget, has_handle);
+        task.tenant.store(tenant, Ordering::Relaxed);
+        task.own_stack.store(false, Ordering::Relaxed);
+        task
+    }
+
+    #[inline(always)]
+    fn count_in(&self, task: TaskPtr) {
+        self.core.brood.add();
+        let id = task.id.load(Ordering::Relaxed);
+        tracing::trace!(target: "mainspring", task = id, nursery = self.core.id, "spawn");
+    }
+
+    /// Others may run it from here on, as the thread that was claimed for it.
+    fn seat(&self, task: TaskPtr, thread: usize, schedule: &Schedule) {
+        self.count_in(task);
+        let here = self.owner.map(|owner| owner.worker().index);
+        self.core.rt().admit_to_lane(task, thread, schedule, here);
+    }
+
+    /// Others may run it from here on.
+    #[inline(always)]
+    fn queue(&self, task: TaskPtr, priority: Priority) {
+        self.count_in(task);
+        match self.owner.map(|owner| owner.worker.get()) {
+            // SAFETY: the owner runs this, on its worker.
+            Some(worker) if priority == Priority::High => unsafe { &*worker }.push_woken(task),
+            // SAFETY: as above.
+            Some(worker) => unsafe { &*worker }.push_spawned(task),
+            None => self.core.rt().inject(task),
+        }
     }
 
     /// A spawn with options.
@@ -180,18 +276,42 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
             stack_size: None,
             priority: Priority::Normal,
             tenant: None,
+            schedule: None,
+        }
+    }
+
+    /// What the owner tried by a capability; a host has all authority, and no capability.
+    pub(crate) fn audited<T>(
+        &self,
+        capability: &'static str,
+        operation: &'static str,
+        result: Result<T, SpawnError>,
+    ) -> Result<T, SpawnError> {
+        match self.owner {
+            Some(owner) => audit::noted(&Cx::new(owner), capability, operation, result),
+            None => result,
         }
     }
 
     /// A spawn's own op, at a yield point of the spawner's.
     #[inline]
     fn pay_for_spawn(&self) {
-        if let Some(owner) = self.owner {
-            let cx = Cx::new(owner);
-            cx.check();
-            if owner.worker().has_backlog() {
-                cx.yield_now();
-            }
+        let Some(owner) = self.owner else { return };
+        let fuel = owner.fuel.load(Ordering::Relaxed);
+        if fuel == 0 || owner.worker().has_backlog() {
+            self.pay_and_give_way(owner);
+        } else {
+            owner.fuel.store(fuel - 1, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pay_and_give_way(&self, owner: TaskPtr) {
+        let cx = Cx::new(owner);
+        cx.check();
+        if owner.worker().has_backlog() {
+            cx.yield_now();
         }
     }
 
@@ -239,6 +359,15 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
 
     /// Grants a child more budget by the authority of a supervisor: the owner's `CapBudget`, in the cluster profile.
     pub fn supervise<T>(
+        &self,
+        cx: &Cx,
+        child: &Handle<'scope, T>,
+        amount: Budget,
+    ) -> Result<(), RechargeError> {
+        audit::noted(cx, "CapBudget", "supervise", self.supervise_by_cap(cx, child, amount))
+    }
+
+    fn supervise_by_cap<T>(
         &self,
         cx: &Cx,
         child: &Handle<'scope, T>,
@@ -307,6 +436,12 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         self
     }
 
+    /// How it is scheduled under the fair discipline by task. Without it: as any thread that is free, with the defaults.
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = Some(schedule);
+        self
+    }
+
     /// Where it is queued.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
@@ -350,6 +485,7 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
     }
 
     /// Decides: which budget, and whether the pool and the capabilities allow it.
+    #[inline(never)]
     fn admit(&self) -> Result<(Budget, Pool), SpawnError> {
         let core = self.nursery.core;
         if core.state() != NurseryState::Open {
@@ -384,6 +520,9 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
             && tenant >= core.rt().config.tenants.as_ref().map_or(0, Vec::len)
         {
             return Err(SpawnError::NoSuchTenant(tenant));
+        }
+        if self.schedule.is_some() && core.rt().lanes.is_none() {
+            return Err(SpawnError::NotByTask);
         }
         let mut price = Pool { spawn_count: 1, ..Pool::ZERO };
         if let Some(estate) = self.ext.as_ref().and_then(|ext| ext.estate) {
@@ -447,43 +586,52 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         Ok(handle)
     }
 
-    /// Pays for a task, makes it, and queues it. `fill` puts a body with a result of type `T` into its empty slot.
+    /// Under the fair discipline by task, the thread that the child will be.
     #[inline]
+    fn claim_thread(&self) -> Result<Option<usize>, SpawnError> {
+        let Some(lanes) = &self.nursery.core.rt().lanes else { return Ok(None) };
+        let default = Schedule::default();
+        let thread = lanes.claim(self.schedule.as_ref().unwrap_or(&default));
+        thread.map(Some).map_err(SpawnError::Thread)
+    }
+
+    /// Pays for a task, makes it, and queues it. `fill` puts a body with a result of type `T` into its empty slot.
     fn publish(mut self, has_handle: bool, fill: impl FnOnce(&Task)) -> Result<TaskPtr, SpawnError> {
         if let Some(owner) = self.nursery.owner {
-            Cx::new(owner).probe_stack();
+            owner.probe_stack();
         }
-        let core = self.nursery.core;
-        let paid = self.admit().and_then(|(budget, price)| {
-            core.carve(&price).map_err(SpawnError::Pool)?;
-            Ok(budget)
-        });
+        let (nursery, core) = (self.nursery, self.nursery.core);
+        let paid = self
+            .admit()
+            .or_else(|error| {
+                // A spawn that goes well is traced as such.
+                self.nursery.audited("CapSpawn", "spawn", Err(error))
+            })
+            .and_then(|(budget, price)| {
+                let thread = self.claim_thread()?;
+                core.carve(&price).map(|()| (budget, thread)).map_err(|unpayable| {
+                    if let (Some(lanes), Some(thread)) = (&core.rt().lanes, thread) {
+                        lanes.release(thread);
+                    }
+                    SpawnError::Pool(unpayable)
+                })
+            });
         core.share_pool();
-        let budget = paid?;
+        let (budget, thread) = paid?;
         if let Some(size) = self.stack_size {
             self.ext().stack_size = Some(size);
         }
-        let rt = core.rt();
-        let worker = self.nursery.owner.map(|owner| owner.worker.get());
-        // SAFETY: the owner runs this, on its worker.
-        let worker = worker.map(|worker| unsafe { &*worker });
-        let (task, id) = match worker {
-            Some(worker) => (worker.slots.take(&rt.slab), worker.new_task_id()),
-            None => (rt.slab.take_shared(), rt.host_task_id()),
-        };
-        task.born(id, core, budget, has_handle);
-        let inherited = self.nursery.owner.map_or(0, |owner| owner.tenant.load(Ordering::Relaxed));
-        task.tenant.store(self.tenant.map_or(inherited, |tenant| tenant as u16), Ordering::Relaxed);
+        let task = nursery.bear(budget, has_handle);
+        if let Some(share) = thread.or(self.tenant) {
+            task.tenant.store(share as u16, Ordering::Relaxed);
+        }
         task.own_stack.store(self.stack_size.is_some(), Ordering::Relaxed);
         // SAFETY: the task is not published yet.
         unsafe { *task.ext.get() = self.ext };
         fill(&task);
-        core.brood.add();
-        tracing::trace!(target: "mainspring", task = id, nursery = core.id, "spawn");
-        match worker {
-            Some(worker) if self.priority == Priority::High => worker.push_woken(task),
-            Some(worker) => worker.push_spawned(task),
-            None => rt.inject(task),
+        match thread {
+            Some(thread) => nursery.seat(task, thread, &self.schedule.unwrap_or_default()),
+            None => nursery.queue(task, self.priority),
         }
         Ok(task)
     }

@@ -159,15 +159,7 @@ impl Owner {
             return None;
         }
         shared.bottom.store(bottom, Ordering::Relaxed);
-        // Pairs with the heavy one in `announce`: this sees the thief, or the thief sees the bottom above.
-        asymmetric::light();
-        // Acquire pairs with `withdraw`: if the thief has gone, the top that it left is seen below.
-        if self.thieves.0.load(Ordering::Acquire) != 0 {
-            self.calm_down();
-            // Pairs with the fence in `steal`: of the owner and a thief after the same last word, at least one sees the
-            // other, and the CAS on the top decides. Weaker, both could take it.
-            fence(Ordering::SeqCst);
-        }
+        self.beware_of_thieves();
         let top = shared.top.load(Ordering::Relaxed);
         if top < bottom {
             self.bottom.set(bottom);
@@ -182,11 +174,46 @@ impl Owner {
         word
     }
 
+    /// Takes the `N` newest words at once, newest last. Takes none if thieves might want one of them.
+    #[inline]
+    pub fn pop_some<const N: usize>(&self) -> Option<[usize; N]> {
+        let shared = &*self.shared;
+        let bottom = self.bottom.get() - N as isize;
+        if shared.top.load(Ordering::Relaxed) >= bottom {
+            return None;
+        }
+        shared.bottom.store(bottom, Ordering::Relaxed);
+        // As in `pop`: a thief that has not seen the new bottom is after the word at a top that is seen here, and that is
+        // below all of these.
+        self.beware_of_thieves();
+        if shared.top.load(Ordering::Relaxed) >= bottom {
+            shared.bottom.store(self.bottom.get(), Ordering::Relaxed);
+            return None;
+        }
+        self.bottom.set(bottom);
+        let buffer = shared.buffer(Ordering::Relaxed);
+        Some(std::array::from_fn(|i| buffer.slot(bottom + i as isize).load(Ordering::Relaxed)))
+    }
+
+    /// After the owner has moved the bottom, and before it looks at the top.
+    #[inline(always)]
+    fn beware_of_thieves(&self) {
+        // Pairs with the heavy one in `announce`: this sees the thief, or the thief sees the bottom.
+        asymmetric::light();
+        // Acquire pairs with `withdraw`: if the thief has gone, the top that it left is seen below.
+        if self.thieves.0.load(Ordering::Acquire) != 0 {
+            self.calm_down();
+            // Pairs with the fence in `steal`: of the owner and a thief after the same last word, at least one sees the
+            // other, and the CAS on the top decides. Weaker, both could take it.
+            fence(Ordering::SeqCst);
+        }
+    }
+
     /// This owner is about to steal.
     fn announce(&self) {
         if self.calm.replace(CALM) == 0 {
             self.thieves.0.fetch_add(1, Ordering::SeqCst);
-            // Pairs with the light one in `pop`.
+            // Pairs with the light one of an owner that takes words.
             asymmetric::heavy();
         }
     }

@@ -2,10 +2,15 @@
 //!
 //! README.md beside this file has the states, the races and the arguments.
 
+pub mod bias;
 pub mod brood;
 pub mod deque;
 pub mod join;
+pub mod keep;
+pub mod lanes;
 pub mod lock;
+pub mod post;
+pub mod roster;
 pub mod sleep;
 
 /// Atomics and yields: loom's under the model checker, the real ones otherwise.
@@ -15,14 +20,14 @@ pub mod prim {
         AtomicBool, AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence,
     };
     #[cfg(loom)]
-    pub use loom::sync::{Condvar, Mutex};
+    pub use loom::sync::{Condvar, Mutex, MutexGuard};
 
     #[cfg(not(loom))]
     pub use std::sync::atomic::{
         AtomicBool, AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence,
     };
     #[cfg(not(loom))]
-    pub use std::sync::{Condvar, Mutex};
+    pub use std::sync::{Condvar, Mutex, MutexGuard};
 }
 
 /// A fence between two threads of which one comes by often and the other seldom: the seldom one pays for both.

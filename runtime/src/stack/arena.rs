@@ -17,6 +17,8 @@ pub(crate) const PAGE: usize = 4096;
 const HEAD: usize = size_of::<StackHead>().next_multiple_of(64);
 /// Stacks begin at one of this many cache lines, since the tops of all slots would share one set of the cache.
 const COLOURS: usize = 16;
+/// What the runtime's own frames need, and then some.
+const RED_ZONE: usize = 8 << 10;
 
 /// What a stack says of itself, at its top.
 #[repr(C, align(64))]
@@ -28,6 +30,8 @@ pub(crate) struct StackHead {
     limit: usize,
     /// Where a context may begin.
     top: usize,
+    /// With less than this left above the limit, the runtime takes no lock on the stack.
+    red_zone: usize,
     /// The size of a mapping of its own, or 0 for a slot of the arena.
     own_mapping: usize,
 }
@@ -51,6 +55,11 @@ impl Stack {
     /// Where a context may begin.
     pub(crate) fn top(&self) -> usize {
         self.head().top
+    }
+
+    /// How much of the stack, from its limit, is too little for the runtime's own frames.
+    pub(crate) fn red_zone(&self) -> usize {
+        self.head().red_zone
     }
 
     pub(crate) fn address(&self) -> usize {
@@ -219,8 +228,9 @@ fn guard(bottom: usize, kind: GuardKind) -> Result<(), StackError> {
 fn write_head(limit: usize, end: usize, colour: usize, own_mapping: usize) -> Stack {
     let head = (end - HEAD) as *mut StackHead;
     let top = end - HEAD - colour * 64;
+    let red_zone = ((top - limit) / 4).min(RED_ZONE);
     // SAFETY: the top of a slot that is ours alone, aligned to 64 since slots are whole pages.
-    unsafe { head.write(StackHead { next: None, limit, top, own_mapping }) };
+    unsafe { head.write(StackHead { next: None, limit, top, red_zone, own_mapping }) };
     // SAFETY: not null.
     Stack(unsafe { NonNull::new_unchecked(head) })
 }

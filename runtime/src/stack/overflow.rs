@@ -9,6 +9,7 @@ use super::arena::{PAGE, Stack};
 use super::switch::resume_address;
 use crate::worker::{Back, current};
 use libc::{SA_NODEFER, SA_ONSTACK, SA_SIGINFO, SIGBUS, SIGSEGV, c_int, c_void, siginfo_t, ucontext_t};
+use std::arch::asm;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
@@ -19,11 +20,11 @@ const SIGNALS: [c_int; 2] = [SIGSEGV, SIGBUS];
 /// it holds nothing, and not later, where others would wait for ever for what it held.
 #[inline]
 pub(crate) fn probe(stack: Stack) {
-    let marker = 0u8;
-    let here = std::hint::black_box(&raw const marker) as usize;
-    let zone = (stack.top() - stack.limit()) / 4;
+    let here: usize;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, rsp", out(reg) here, options(nomem, nostack, preserves_flags)) };
     // Code of a task can also run elsewhere, on the worker's own stack: that says nothing about the task's.
-    if (stack.limit()..stack.limit() + zone.min(RED_ZONE)).contains(&here) {
+    if here.wrapping_sub(stack.limit()) < stack.red_zone() {
         overflow_now(stack);
     }
 }
@@ -34,9 +35,6 @@ fn overflow_now(stack: Stack) {
     // SAFETY: the guard of the stack that we run on. The write does not happen: the fault ends the task.
     unsafe { ((stack.limit() - 8) as *mut u8).write_volatile(0) };
 }
-
-/// What the runtime's own frames need, and then some.
-const RED_ZONE: usize = 8 << 10;
 
 /// Installs the handler, once per process.
 pub(crate) fn install() {

@@ -5,13 +5,14 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("mainspring-runtime switches stacks on x86_64 Linux only");
 
-use std::arch::global_asm;
+use std::arch::{asm, global_asm};
 
 // fn switch(save: *mut usize [rdi], to: usize [rsi], value: usize [rdx]) -> usize [rax]
 //
 // A saved context is a stack pointer, and above it, from low to high addresses:
-//     r15 r14 r13 r12 rbx rbp return-address
-// The return address is where the context goes on; in a new stack it is the trampoline.
+//     rbx rbp return-address
+// The return address is where the context goes on; in a new stack it is the trampoline. The other registers that a
+// function keeps for its caller, r12 to r15, are not kept here: the caller saves those that it uses.
 global_asm!(
     ".text",
     ".p2align 4",
@@ -26,18 +27,6 @@ global_asm!(
     "    push rbx",
     ".cfi_adjust_cfa_offset 8",
     ".cfi_rel_offset rbx, 0",
-    "    push r12",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset r12, 0",
-    "    push r13",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset r13, 0",
-    "    push r14",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset r14, 0",
-    "    push r15",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset r15, 0",
     "    mov [rdi], rsp",
     "    mov rsp, rsi",
     "    mov rax, rdx",
@@ -45,18 +34,6 @@ global_asm!(
     ".globl mainspring_resume",
     ".hidden mainspring_resume",
     "mainspring_resume:",
-    "    pop r15",
-    ".cfi_adjust_cfa_offset -8",
-    ".cfi_restore r15",
-    "    pop r14",
-    ".cfi_adjust_cfa_offset -8",
-    ".cfi_restore r14",
-    "    pop r13",
-    ".cfi_adjust_cfa_offset -8",
-    ".cfi_restore r13",
-    "    pop r12",
-    ".cfi_adjust_cfa_offset -8",
-    ".cfi_restore r12",
     "    pop rbx",
     ".cfi_adjust_cfa_offset -8",
     ".cfi_restore rbx",
@@ -68,7 +45,7 @@ global_asm!(
     "    ret",
     ".cfi_endproc",
     ".size mainspring_switch, . - mainspring_switch",
-    // The first context of a stack: rbx is the argument, r12 the entry. The stack pointer is a multiple of 16 here, as
+    // The first context of a stack: rbx is the argument, rbp the entry. The stack pointer is a multiple of 16 here, as
     // the ABI wants it before a call. There is no caller: unwinding and backtraces end.
     ".p2align 4",
     ".type mainspring_trampoline, @function",
@@ -78,14 +55,16 @@ global_asm!(
     ".cfi_startproc",
     ".cfi_undefined rip",
     "    mov rdi, rbx",
-    "    call r12",
+    "    mov rax, rbp",
+    "    xor ebp, ebp",
+    "    call rax",
     "    ud2",
     ".cfi_endproc",
     ".size mainspring_trampoline, . - mainspring_trampoline",
 );
 
 unsafe extern "C" {
-    fn mainspring_switch(save: *mut usize, to: usize, value: usize) -> usize;
+    fn mainspring_switch();
     fn mainspring_resume();
     fn mainspring_trampoline();
 }
@@ -99,8 +78,24 @@ unsafe extern "C" {
 /// intact. Whoever goes on with the context that is saved here does so at most once.
 #[inline(always)]
 pub(crate) unsafe fn switch(save: *mut usize, to: usize, value: usize) -> usize {
-    // SAFETY: as the caller promises.
-    unsafe { mainspring_switch(save, to, value) }
+    let handed: usize;
+    // SAFETY: as the caller promises. Every register that may differ afterwards is named; rbx and rbp are the same.
+    unsafe {
+        asm!(
+            "call {switch}",
+            switch = sym mainspring_switch,
+            inout("rdi") save => _,
+            inout("rsi") to => _,
+            inout("rdx") value => _,
+            out("rax") handed,
+            out("r12") _,
+            out("r13") _,
+            out("r14") _,
+            out("r15") _,
+            clobber_abi("C"),
+        );
+    }
+    handed
 }
 
 /// Where a signal handler sends a thread so that it goes on with the context in its stack pointer.
@@ -115,8 +110,8 @@ pub(crate) fn resume_address() -> usize {
 /// The 64 bytes below `top` are writable and unused; `top` is a multiple of 16.
 pub(crate) unsafe fn prepare(top: usize, entry: extern "C-unwind" fn(usize) -> !, argument: usize) -> usize {
     debug_assert_eq!(top % 16, 0);
-    let frame = [0, 0, 0, entry as usize, argument, 0, mainspring_trampoline as *const () as usize];
-    // With all seven words popped, the trampoline finds the stack pointer at `top`, a multiple of 16.
+    let frame = [argument, entry as usize, mainspring_trampoline as *const () as usize];
+    // With all words popped, the trampoline finds the stack pointer at `top`, a multiple of 16.
     let context = top - size_of_val(&frame);
     // SAFETY: within the 64 bytes below `top`, which the caller gives us.
     unsafe { std::ptr::copy_nonoverlapping(frame.as_ptr(), context as *mut usize, frame.len()) };
@@ -126,7 +121,6 @@ pub(crate) unsafe fn prepare(top: usize, entry: extern "C-unwind" fn(usize) -> !
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::arch::asm;
 
     static mut MAIN: usize = 0;
     static mut FIBER: usize = 0;
@@ -155,39 +149,38 @@ mod tests {
         unsafe {
             FIBER = prepare(top, echo, 40);
             assert_eq!(switch(&raw mut MAIN, FIBER, 0), 41, "the first switch enters with the argument");
-            let (b, r12, r13, r14, r15): (usize, usize, usize, usize, usize);
+            let (rbx, rbp): (usize, usize);
             let answer: usize;
             asm!(
                 "push rbx",
                 "push rbp",
                 "mov rbx, 0x1111",
                 "mov rbp, 0x6666",
-                "mov r12, 0x2222",
-                "mov r13, 0x3333",
-                "mov r14, 0x4444",
-                "mov r15, 0x5555",
                 "call {switch}",
                 "mov rcx, rbx",
-                "cmp rbp, 0x6666",
+                "mov rdx, rbp",
                 "pop rbp",
                 "pop rbx",
-                "je 2f",
-                "xor ecx, ecx",
-                "2:",
                 switch = sym mainspring_switch,
                 in("rdi") &raw mut MAIN,
                 in("rsi") FIBER,
-                in("rdx") 100usize,
+                inout("rdx") 100usize => rbp,
                 out("rax") answer,
-                out("rcx") b,
-                out("r12") r12,
-                out("r13") r13,
-                out("r14") r14,
-                out("r15") r15,
+                out("rcx") rbx,
+                out("r12") _,
+                out("r13") _,
+                out("r14") _,
+                out("r15") _,
                 clobber_abi("C"),
             );
-            assert_eq!(answer, 101);
-            assert_eq!([b, r12, r13, r14, r15], [0x1111, 0x2222, 0x3333, 0x4444, 0x5555]);
+            assert_eq!((answer, rbx, rbp), (101, 0x1111, 0x6666));
+            // More values than there are other registers to keep them in, used before and after.
+            let mut values: [usize; 16] = std::array::from_fn(|i| std::hint::black_box(i * 7));
+            for turn in 0..4 {
+                assert_eq!(switch(&raw mut MAIN, FIBER, turn), turn + 1);
+                values.iter_mut().for_each(|value| *value += turn);
+            }
+            assert_eq!(values, std::array::from_fn(|i| i * 7 + 6));
         }
     }
 }

@@ -177,7 +177,7 @@ where
     let polled = catch_unwind(AssertUnwindSafe(|| {
         cx.check();
         // SAFETY: as above.
-        unsafe { FutureBody::poll(place, task, cx) }
+        unsafe { FutureBody::poll(place, task) }
     }));
     let result = match polled {
         Ok(Poll::Pending) => return Ran::Pending,

@@ -5,13 +5,14 @@
 //! | field | who |
 //! | --- | --- |
 //! | budget fields | written by the holder (the worker that runs it); anybody may read |
-//! | `state`, `join` | by their protocols |
+//! | `state`, `home`, `join`, `post` | by their protocols |
 //! | `cancel` | set by anybody, once |
 //! | `scope_failed` | set under the lock of a nursery that the task has open; cleared by the holder |
 //! | `sp`, `worker`, `stack`, `body` | the holder |
-//! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth and by the holder at its end |
+//! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth, and by the holder at its end unless `post` says otherwise |
 //! | `link` | the free list |
 //! | `forks`, `job` | the holder |
+//! | `wakers`, `kept` | by their protocol; they are of the slot and outlive its task |
 #![allow(unsafe_code)]
 
 pub(crate) mod body;
@@ -23,7 +24,13 @@ use crate::caps::Caps;
 use crate::config::SLICE;
 use crate::fork::Job;
 use crate::nursery::core::NurseryCore;
+use crate::protocol::bias::Home;
 use crate::protocol::join::JoinCell;
+use crate::protocol::keep::Keep;
+use crate::protocol::post::Post;
+use crate::protocol::prim;
+use crate::protocol::roster::Member;
+use crate::runtime::Inner;
 use crate::stack::arena::Stack;
 use crate::worker::Worker;
 use state::{Event, StateCell, Woken};
@@ -35,7 +42,7 @@ use std::sync::atomic::{
 };
 
 /// Bytes of a record that hold the closure, and then its result. Larger ones are boxed.
-pub(crate) const BODY: usize = 88;
+pub(crate) const BODY: usize = 80;
 
 /// In `exhausted`, above the five components.
 const LOST_TO_WORKER: u8 = 0x80;
@@ -69,7 +76,7 @@ pub(crate) struct Task {
     /// Ops beyond `fuel`.
     pub(crate) reserve: AtomicU32,
     pub(crate) state: StateCell,
-    pub(crate) cancel: AtomicBool,
+    pub(crate) cancel: prim::AtomicBool,
     /// A bit for each component that was used up.
     pub(crate) exhausted: AtomicU8,
     /// A bit for each component that was ever granted.
@@ -77,7 +84,7 @@ pub(crate) struct Task {
     /// Cancellation is not raised: the task cleans up.
     pub(crate) masked: AtomicBool,
     /// In its nursery's list.
-    pub(crate) listed: AtomicBool,
+    pub(crate) listed: prim::AtomicBool,
     /// A nursery that it has open has failed: what it does inside is over.
     pub(crate) scope_failed: AtomicBool,
     /// The saved context while it is not running; 0 before its first run.
@@ -85,7 +92,8 @@ pub(crate) struct Task {
     pub(crate) worker: Cell<*const Worker>,
     pub(crate) nursery: AtomicPtr<NurseryCore>,
     pub(crate) body: Cell<Option<&'static body::BodyKind>>,
-    pub(crate) link: AtomicPtr<Task>,
+    /// The worker that may change `state` alone, while the task waits for something of that worker's.
+    pub(crate) home: Home,
     pub(crate) join: JoinCell,
 
     pub(crate) id: AtomicU64,
@@ -109,8 +117,14 @@ pub(crate) struct Task {
     /// If it was made for a job, that: it reports there and to no nursery.
     pub(crate) job: Cell<*const Job>,
     pub(crate) wait_reason: AtomicU8,
-    /// Whose share it uses, under the fair discipline.
+    pub(crate) post: Post,
+    /// Whose share it uses, under the fair discipline by tenant; which thread it is, under that by task.
     pub(crate) tenant: AtomicU16,
+    /// The wakers of the slot, of this task or of earlier ones that were futures.
+    pub(crate) wakers: Keep,
+    /// What the wakers keep.
+    pub(crate) kept: AtomicPtr<Inner>,
+    pub(crate) link: AtomicPtr<Task>,
     storage: Storage,
 }
 
@@ -192,6 +206,12 @@ pub enum WaitReason {
     Future = 8,
     /// Budget.
     Budget = 9,
+    /// An unpark.
+    Park = 10,
+    /// The reply to a call.
+    Call = 11,
+    /// A call.
+    Receive = 12,
 }
 
 impl WaitReason {
@@ -208,10 +228,35 @@ impl WaitReason {
             W::BlockingCall,
             W::Future,
             W::Budget,
+            W::Park,
+            W::Call,
+            W::Receive,
         ]
         .into_iter()
         .find(|reason| *reason as u8 == value)
         .unwrap_or(W::None)
+    }
+}
+
+impl Member for Task {
+    fn cancel_flag(&self) -> &prim::AtomicBool {
+        &self.cancel
+    }
+
+    fn listed(&self) -> &prim::AtomicBool {
+        &self.listed
+    }
+
+    fn prev(&self) -> &Cell<*const Self> {
+        &self.prev
+    }
+
+    fn next(&self) -> &Cell<*const Self> {
+        &self.next
+    }
+
+    fn interrupt_wait(&self) {
+        self.wake(Event::Interrupt);
     }
 }
 
@@ -222,17 +267,17 @@ impl Task {
             fuel: AtomicU32::new(0),
             reserve: AtomicU32::new(0),
             state: StateCell::default(),
-            cancel: AtomicBool::new(false),
+            cancel: prim::AtomicBool::new(false),
             exhausted: AtomicU8::new(0),
             granted: AtomicU8::new(0),
             masked: AtomicBool::new(false),
-            listed: AtomicBool::new(false),
+            listed: prim::AtomicBool::new(false),
             scope_failed: AtomicBool::new(false),
             sp: Cell::new(0),
             worker: Cell::new(null()),
             nursery: AtomicPtr::new(null_mut()),
             body: Cell::new(None),
-            link: AtomicPtr::new(null_mut()),
+            home: Home::new(),
             join: JoinCell::new(),
             id: AtomicU64::new(0),
             memory: AtomicUsize::new(0),
@@ -250,7 +295,11 @@ impl Task {
             forks: Cell::new(null()),
             job: Cell::new(null()),
             wait_reason: AtomicU8::new(0),
+            post: Post::new(),
             tenant: AtomicU16::new(0),
+            wakers: Keep::new(),
+            kept: AtomicPtr::new(null_mut()),
+            link: AtomicPtr::new(null_mut()),
             storage: Storage(UnsafeCell::new(MaybeUninit::uninit())),
         }
     }
@@ -258,6 +307,9 @@ impl Task {
     /// A new task in a slot that the caller alone holds.
     #[inline]
     pub(crate) fn born(&self, id: u64, nursery: *const NurseryCore, budget: Budget, has_handle: bool) {
+        // SAFETY: the caller alone holds the slot.
+        unsafe { *self.ext.get() = None };
+        self.post.reset();
         self.set_budget(budget, SLICE);
         self.state.reset();
         self.cancel.store(false, Ordering::Relaxed);
@@ -375,6 +427,23 @@ impl Task {
         self.fuel.store(0, Ordering::Relaxed);
     }
 
+    /// Brings the next slow check nearer, as if `n` more ops had been used. None are: an op is an op, but a system call or the
+    /// first touch of much memory takes the time of many, and timers wait meanwhile.
+    #[inline]
+    pub(crate) fn look_up_sooner(&self, n: u32) {
+        let fuel = self.fuel.load(Ordering::Relaxed);
+        let moved = fuel.min(n);
+        self.fuel.store(fuel - moved, Ordering::Relaxed);
+        self.reserve.store(self.reserve.load(Ordering::Relaxed) + moved, Ordering::Relaxed);
+    }
+
+    /// About how much of its first slice a task that ends has used.
+    #[inline]
+    pub(crate) fn slice_used(&self) -> u32 {
+        let first = self.ops_granted.load(Ordering::Relaxed).min(SLICE.into()) as u32;
+        first.saturating_sub(self.fuel.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn mark_exhausted(&self, component: Component) {
         self.exhausted
             .store(self.exhausted.load(Ordering::Relaxed) | 1 << component as u8, Ordering::Relaxed);
@@ -412,6 +481,14 @@ impl Task {
         unsafe { Stack::from_address(self.stack.load(Ordering::Relaxed)) }
     }
 
+    /// Overflows here if little is left of the stack, rather than inside of what follows. The task itself only.
+    #[inline(always)]
+    pub(crate) fn probe_stack(&self) {
+        if let Some(stack) = self.stack() {
+            crate::stack::overflow::probe(stack);
+        }
+    }
+
     pub(crate) fn is_started(&self) -> bool {
         self.sp.get() != 0
     }
@@ -442,10 +519,15 @@ impl Task {
         self.storage.0.get().cast()
     }
 
-    /// Something that it may wait for has happened; it is queued if it did wait.
+    /// Something that it may wait for has happened; it is queued if it did wait. Who cancels it sets a flag first, and then
+    /// passes the heavy fence: see `StateCell::commit_wait`.
     pub(crate) fn wake(&self, event: Event) {
-        if self.state.wake(event) == Woken::Queue {
-            crate::worker::schedule(TaskPtr::of(self));
+        // SAFETY: the pointer is null or the worker of this thread.
+        let worker = unsafe { crate::worker::current().as_ref() };
+        let here = worker.map(|worker| &**worker.seat());
+        // SAFETY: the seats of a runtime live as long as its slots.
+        if unsafe { self.state.wake(event, &self.home, here) } == Woken::Queue {
+            crate::worker::schedule(TaskPtr::of(self), worker);
         }
     }
 }

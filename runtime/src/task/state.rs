@@ -3,7 +3,9 @@
 //! Conserved: a task is in exactly one state, and only the steps of [`TaskState::step`] exist. A task that is Ready is in
 //! exactly one queue or in the hands of one worker; of all who want to make it Ready, exactly one is told to queue it.
 
-use crate::protocol::prim::{AtomicU8, Ordering};
+use crate::protocol::asymmetric;
+use crate::protocol::bias::{Home, Seat};
+use crate::protocol::prim::{AtomicBool, AtomicU8, Ordering, fence};
 use std::fmt;
 
 /// What a task is doing.
@@ -91,7 +93,7 @@ impl TaskState {
     }
 
     const fn from_bits(bits: u8) -> Self {
-        match bits & !NOTED {
+        match bits & !AT_HOME {
             0 => Self::Ready,
             1 => Self::Running,
             2 => Self::Blocked,
@@ -102,12 +104,17 @@ impl TaskState {
     }
 }
 
-/// Set beside Running: somebody wanted to wake the task before it had fallen asleep.
-const NOTED: u8 = 0x80;
+/// Set beside Blocked: the worker of the task's home wakes it without a read-modify-write, and nobody else wakes it before
+/// the home has been taken away.
+const AT_HOME: u8 = 0x40;
 
 /// The state of a task that threads share.
 #[derive(Debug)]
-pub struct StateCell(AtomicU8);
+pub struct StateCell {
+    bits: AtomicU8,
+    /// Somebody wanted to wake the task while it was Running: perhaps it was about to fall asleep.
+    noted: AtomicBool,
+}
 
 /// Whether a task that wanted to wait does.
 #[must_use]
@@ -131,19 +138,19 @@ pub enum Woken {
 
 impl Default for StateCell {
     fn default() -> Self {
-        Self(AtomicU8::new(TaskState::Ready as u8))
+        Self { bits: AtomicU8::new(TaskState::Ready as u8), noted: AtomicBool::new(false) }
     }
 }
 
 impl StateCell {
     /// The state now.
     pub fn get(&self) -> TaskState {
-        TaskState::from_bits(self.0.load(Ordering::Acquire))
+        TaskState::from_bits(self.bits.load(Ordering::Acquire))
     }
 
     /// As new. Only whoever owns the task alone may call this.
     pub(crate) fn reset(&self) {
-        self.0.store(TaskState::Ready as u8, Ordering::Relaxed);
+        self.bits.store(TaskState::Ready as u8, Ordering::Relaxed);
     }
 
     /// What a worker does with a task from a queue, for model checking.
@@ -153,50 +160,136 @@ impl StateCell {
     }
 
     /// A step that only the holder of the task takes: Dispatch, Yield, Complete, Cancel.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn step(&self, event: Event) {
         // The holder is alone with these states, so a load and a store are one step. The queue that the task goes
         // through, or the join cell, orders them for the next holder.
-        let state = TaskState::from_bits(self.0.load(Ordering::Relaxed));
+        let state = TaskState::from_bits(self.bits.load(Ordering::Relaxed));
         match state.step(event) {
-            Ok(next) => self.0.store(next as u8, Ordering::Relaxed),
+            Ok(next) => self.bits.store(next as u8, Ordering::Relaxed),
             Err(illegal) => unreachable_step(illegal),
+        }
+        if event == Event::Dispatch {
+            // Whoever is to wake it from its next wait has not been told of it yet.
+            self.noted.store(false, Ordering::Relaxed);
         }
     }
 
-    /// The task has left its stack, to wait (Block) or for want of budget (Exhaust).
+    /// The task has left its stack, to wait (Block) or for want of budget (Exhaust). `here` is the seat of the calling thread.
     #[inline]
-    pub fn commit_wait(&self, event: Event) -> Committed {
+    pub fn commit_wait(&self, event: Event, home: &Home, here: &Seat) -> Committed {
         let next = match TaskState::Running.step(event) {
             Ok(next) => next as u8,
             Err(illegal) => unreachable_step(illegal),
         };
-        // SeqCst: pairs with the canceller, which sets its flag and then reads the state; the last look at the flag, by
-        // whoever commits, comes after this. Release: who wakes the task sees its saved context.
-        match self.0.compare_exchange(TaskState::Running as u8, next, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => Committed::Waits,
-            Err(_) => {
-                self.0.store(TaskState::Ready as u8, Ordering::Release);
-                Committed::Queue
+        if let Some(section) = home.enter(here) {
+            // Release: who wakes the task sees its saved context.
+            self.bits.store(next | AT_HOME, Ordering::Release);
+            drop(section);
+            // Pairs with the heavy one of who takes the home away, and of the canceller, between its flag and its look at
+            // the state; the last look at the flag, by whoever commits, comes after this.
+            asymmetric::light();
+            if !self.noted.load(Ordering::Relaxed) {
+                return Committed::Waits;
+            }
+            // Taken out again as somebody else would take it; at home that is alone.
+            return match home.enter(here) {
+                Some(_section) => self.take_back(next | AT_HOME),
+                None => self.take_back_shared(next),
+            };
+        }
+        // Release: as above.
+        self.bits.store(next, Ordering::Release);
+        // Pairs with the fence of who notes a wake, between that and its second look at the state, and with that of the
+        // canceller, as above.
+        fence(Ordering::SeqCst);
+        if self.noted.load(Ordering::Relaxed) { self.take_back_shared(next) } else { Committed::Waits }
+    }
+
+    /// A wake came before the wait: the task is Ready again, unless somebody has made it so.
+    fn take_back(&self, waiting: u8) -> Committed {
+        if self.bits.load(Ordering::Relaxed) != waiting {
+            return Committed::Waits;
+        }
+        self.bits.store(TaskState::Ready as u8, Ordering::Release);
+        Committed::Queue
+    }
+
+    /// As [`StateCell::take_back`], where others may do the same. By now that may be the slot of another task, which this
+    /// wakes for nothing, as any late wake does.
+    #[cold]
+    fn take_back_shared(&self, waiting: u8) -> Committed {
+        match self.bits.compare_exchange(waiting, TaskState::Ready as u8, Ordering::SeqCst, Ordering::SeqCst)
+        {
+            Ok(_) => Committed::Queue,
+            Err(_) => Committed::Waits,
+        }
+    }
+
+    /// Something that the task may wait for has happened: Wake, Recharge or Interrupt. `here` is the seat of the calling
+    /// thread, if it has one.
+    ///
+    /// # Safety
+    ///
+    /// The seats that have `home` for a home live as long as it.
+    #[allow(unsafe_code)]
+    #[inline]
+    pub unsafe fn wake(&self, event: Event, home: &Home, here: Option<&Seat>) -> Woken {
+        let mut noted = false;
+        loop {
+            // The state before the home: who sees a state that was written at home sees the home.
+            let bits = self.bits.load(Ordering::SeqCst);
+            // SAFETY: as the caller promises.
+            if unsafe { home.claim(here, || self.leave_home()) } {
+                match here.and_then(|seat| home.enter(seat)) {
+                    Some(_section) => return self.wake_at_home(event),
+                    None => continue,
+                }
+            }
+            if bits & AT_HOME != 0 {
+                // Written at a home that has been taken away since: it is something else now.
+                continue;
+            }
+            let state = TaskState::from_bits(bits);
+            match state.step(event) {
+                Ok(next) => {
+                    let next = next as u8;
+                    if self.bits.compare_exchange(bits, next, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                        return Woken::Queue;
+                    }
+                }
+                Err(_) if state == TaskState::Running && !noted => {
+                    self.noted.store(true, Ordering::Relaxed);
+                    // Pairs with the fence in `commit_wait`: the note is seen there, or the wait here.
+                    fence(Ordering::SeqCst);
+                    noted = true;
+                }
+                Err(_) => return Woken::Nothing,
             }
         }
     }
 
-    /// Something that the task may wait for has happened: Wake, Recharge or Interrupt.
-    #[inline]
-    pub fn wake(&self, event: Event) -> Woken {
-        let mut bits = self.0.load(Ordering::SeqCst);
-        loop {
-            let state = TaskState::from_bits(bits);
-            let (next, woken) = match state.step(event) {
-                Ok(next) => (next as u8, Woken::Queue),
-                Err(_) if state == TaskState::Running && bits & NOTED == 0 => (bits | NOTED, Woken::Nothing),
-                Err(_) => return Woken::Nothing,
-            };
-            match self.0.compare_exchange(bits, next, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return woken,
-                Err(now) => bits = now,
+    /// A wake by the worker of the task's home, inside a section.
+    #[inline(always)]
+    fn wake_at_home(&self, event: Event) -> Woken {
+        let state = TaskState::from_bits(self.bits.load(Ordering::Relaxed));
+        match state.step(event) {
+            Ok(next) => {
+                self.bits.store(next as u8, Ordering::Release);
+                return Woken::Queue;
             }
+            Err(_) if state == TaskState::Running => self.noted.store(true, Ordering::Relaxed),
+            Err(_) => {}
+        }
+        Woken::Nothing
+    }
+
+    /// The home is being taken away: from now on the state is changed as everybody does.
+    fn leave_home(&self) {
+        let bits = self.bits.load(Ordering::Acquire);
+        if bits & AT_HOME != 0 {
+            // Nobody else changes such a state, and its home's worker does not any more.
+            self.bits.store(bits & !AT_HOME, Ordering::Release);
         }
     }
 }

@@ -96,6 +96,12 @@ impl Timers {
         next != u64::MAX && next <= self.now_ns()
     }
 
+    /// Whether a deadline had come at `now_ns`.
+    #[inline]
+    pub(crate) fn is_due_at(&self, now_ns: u64) -> bool {
+        self.next_ns.load(Ordering::SeqCst) <= now_ns
+    }
+
     /// Whether there is any entry.
     pub(crate) fn has_entries(&self) -> bool {
         self.next_ns.load(Ordering::Relaxed) != u64::MAX

@@ -1,12 +1,13 @@
-//! The fair discipline: a worker's ready tasks, ordered by `core/sched` so that tenants get their share.
+//! The fair discipline by tenant: a worker's ready tasks, ordered by `core/sched` so that tenants get their share.
 //!
 //! What the core sees as a thread is a tenant on this worker: it is runnable while it has a ready task here, and which of its
 //! tasks runs is first come, first served. So a tenant's share does not grow with the number of its tasks.
 //!
 //! Conserved: a tenant with a ready task here is queued or running in the core. One without falls asleep there when its turn
-//! comes. The whole is the worker's own; tasks leave it for other workers through the global queue.
+//! comes. The whole is the worker's own; tasks leave it for other workers through the global queue. A task is queued here
+//! from the worker's own stack, so none in the queue is on its own: two workers would run on that.
 
-use crate::task::{Task, TaskPtr};
+use crate::task::TaskPtr;
 use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
 use mainspring_sched::{Affinity, Config, Cpu, Decision, Entity, Seat, Spec, Stop, Via, WaitKind};
 use std::collections::VecDeque;
@@ -104,12 +105,10 @@ impl Fair {
         self.cpu.queued() > 0 && now >= self.slice_end
     }
 
-    /// A task for another worker: of the tenant that has most. Not `current`, which yields and is still on its stack: two
-    /// workers would run on that.
-    pub(crate) fn give(&mut self, current: *const Task) -> Option<TaskPtr> {
+    /// A task for another worker: of the tenant that has most. All of them have left their stacks.
+    pub(crate) fn give(&mut self) -> Option<TaskPtr> {
         let tenant = self.tenants.iter_mut().max_by_key(|tenant| tenant.ready.len())?;
-        let at = tenant.ready.iter().rposition(|task| !std::ptr::eq(task.raw(), current))?;
-        let task = tenant.ready.remove(at)?;
+        let task = tenant.ready.pop_back()?;
         self.queued -= 1;
         Some(task)
     }

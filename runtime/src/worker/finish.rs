@@ -38,14 +38,53 @@ fn end(task: TaskPtr, ended: Ended) {
     // SAFETY: the worker that runs this.
     let worker = unsafe { &*task.worker.get() };
     worker.bill(&task);
+    worker.end_in_lane();
+    worker.hurry_look(task.slice_used());
+    task.home.move_out();
     task.state.step(if matches!(ended, Ended::Cancelled) { Event::Cancel } else { Event::Complete });
+    if matches!(ended, Ended::Returned) && !worker.is_virtual && is_ordinary(task) {
+        return end_well(task, worker);
+    }
     if matches!(ended, Ended::Cancelled) {
         worker.rt().shares[worker.index].cancelled();
     }
     report(task, ended, Some(worker));
 }
 
+/// Whether nobody but its handle and its nursery's pool has to do with the end of a task that is over.
+#[inline(always)]
+fn is_ordinary(task: TaskPtr) -> bool {
+    // SAFETY: nobody outside touches the rare fields, so they are the holder's.
+    let has_ext = || task.post.is_announced() || unsafe { (*task.ext.get()).is_some() };
+    task.job.get().is_null() && !task.listed.load(Ordering::Relaxed) && !has_ext()
+}
+
+/// What [`report`] does, for a task that returned and is ordinary.
+#[inline(always)]
+fn end_well(task: TaskPtr, worker: &Worker) {
+    let (nursery, left) = (task.nursery.load(Ordering::Relaxed), Pool::from(task.budget()));
+    settle_handle(task, |task| worker.slots.give(&worker.rt().slab, task));
+    // SAFETY: the nursery waits for this report.
+    worker.tally(unsafe { &*nursery }, &left);
+}
+
+/// Tells the handle that the result is there; without one the task is freed.
+#[inline(always)]
+fn settle_handle(task: TaskPtr, free: impl FnOnce(TaskPtr)) {
+    match task.join.finish() {
+        Finished::KeepForHandle => {}
+        Finished::Wake(waiter) => waiter::wake(waiter),
+        Finished::Free => {
+            let body = task.body.get().expect("set at birth");
+            // SAFETY: the result was written and no handle will take it.
+            unsafe { (body.drop_result)(&task) };
+            free(task);
+        }
+    }
+}
+
 /// Tells the handle and the nursery.
+#[inline(never)]
 fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
     let nursery: *const NurseryCore = task.nursery();
     // SAFETY: the nursery waits for this report.
@@ -61,27 +100,20 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
         return fork::report(task, task.job.get(), error, |task| free_slot(task, rt));
     }
     let mut left = Pool::from(task.budget());
-    // SAFETY: off the list and over: nobody else reaches the rare fields.
-    if let Some(ext) = unsafe { (*task.ext.get()).take() } {
+    // SAFETY: over, so that whoever left something does not come again; under the lock, or nobody outside did.
+    let take = || unsafe { (*task.ext.get()).take() };
+    let ext = if task.post.is_announced() { core.brood.with(|_| take()) } else { take() };
+    if let Some(ext) = ext {
         left.put(&ext.mail.into());
         if let Some(estate) = ext.estate {
             left.put(&estate);
         }
     }
     let id = task.id.load(Ordering::Relaxed);
-    match task.join.finish() {
-        Finished::KeepForHandle => {}
-        Finished::Wake(waiter) => waiter::wake(waiter),
-        Finished::Free => {
-            let body = task.body.get().expect("set at birth");
-            // SAFETY: the result was written and no handle will take it.
-            unsafe { (body.drop_result)(&task) };
-            match worker {
-                Some(worker) => worker.slots.give(&worker.rt().slab, task),
-                None => core.rt().slab.give_shared(task),
-            }
-        }
-    }
+    settle_handle(task, |task| match worker {
+        Some(worker) => worker.slots.give(&worker.rt().slab, task),
+        None => core.rt().slab.give_shared(task),
+    });
     match (worker, ended) {
         (Some(worker), Ended::Returned) if !worker.is_virtual => worker.tally(core, &left),
         (_, ended) => {
@@ -111,19 +143,32 @@ impl Worker {
     /// Counts a child that ended well. It is reported before the worker does anything else than to run its siblings.
     #[inline]
     fn tally(&self, core: &NurseryCore, left: &Pool) {
-        let mut tally = self.tally.get();
-        if !std::ptr::eq(tally.nursery, core) || tally.children >= TALLY {
+        let now = self.tally_now();
+        if !std::ptr::eq(now.nursery, core) || now.children >= TALLY {
             self.report_tally();
-            tally = Tally { nursery: core, ..Tally::NONE };
+            *self.tally_now() = Tally { nursery: core, ..Tally::NONE };
         }
+        let tally = self.tally_now();
         tally.children += 1;
         tally.left.put(left);
-        self.tally.set(tally);
+    }
+
+    #[allow(clippy::mut_from_ref)]
+    #[inline(always)]
+    fn tally_now(&self) -> &mut Tally {
+        // SAFETY: only the worker's thread comes here, and no caller keeps the reference across a call.
+        unsafe { &mut *self.tally.as_ptr() }
     }
 
     /// Whether `task` is a sibling of those that are not yet reported.
     pub(super) fn tallies(&self, task: TaskPtr) -> bool {
-        std::ptr::eq(self.tally.get().nursery, task.nursery.load(Ordering::Relaxed))
+        std::ptr::eq(self.tally_now().nursery, task.nursery.load(Ordering::Relaxed))
+    }
+
+    /// Whether children have ended here that are not yet reported.
+    #[inline(always)]
+    pub(super) fn has_tally(&self) -> bool {
+        !self.tally_now().nursery.is_null()
     }
 
     /// Reports the children that have ended here.
@@ -132,12 +177,6 @@ impl Worker {
         if self.has_tally() {
             self.report_some();
         }
-    }
-
-    /// Whether children have ended here that are not yet reported.
-    #[inline]
-    pub(super) fn has_tally(&self) -> bool {
-        !self.tally.get().nursery.is_null()
     }
 
     #[cold]
@@ -167,6 +206,7 @@ impl Worker {
         let body = task.body.get().expect("set at birth");
         // SAFETY: the task is this worker's, and has not run.
         unsafe { (body.refuse)(&task, TaskError::Cancelled) };
+        self.end_in_lane();
         task.state.step(Event::Cancel);
         self.rt().shares[self.index].cancelled();
         report(task, Ended::Cancelled, Some(self));
@@ -179,6 +219,7 @@ impl Worker {
         task.state.step(Event::Dispatch);
         // SAFETY: the task is this worker's, and has not run.
         unsafe { (body.refuse)(&task, TaskError::NoStack) };
+        self.end_in_lane();
         task.state.step(Event::Complete);
         report(task, Ended::Failed(TaskError::NoStack), Some(self));
     }

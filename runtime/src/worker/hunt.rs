@@ -1,5 +1,6 @@
 //! What a worker does on its own stack: find work elsewhere, or sleep until there is some.
 
+use super::back_off::BackOff;
 use super::finish::Lost;
 use super::{Back, Worker, set_current};
 use crate::fork::{is_job, task_of};
@@ -7,10 +8,10 @@ use crate::protocol::deque::Steal;
 use crate::protocol::sleep::Woke;
 use crate::task::TaskPtr;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-const BACK_OFF_FIRST: Duration = Duration::from_micros(1);
-const BACK_OFF_LAST: Duration = Duration::from_millis(1);
+/// Looks for work before the first sleep, about ten microseconds: to fall asleep and to be woken takes longer, and disturbs
+/// those who work.
+const LOOKS: u32 = 64;
 /// How many tasks one successful steal takes at most.
 const STEAL_BATCH: usize = 32;
 
@@ -64,7 +65,7 @@ impl Worker {
         }
         let rt = self.rt();
         let mut searching = rt.dormitory.search();
-        let mut back_off = BACK_OFF_FIRST;
+        let mut back_off = BackOff::new();
         loop {
             let next_timer = rt.tend_timers();
             let found = self.next_local().or_else(|| self.next_global()).or_else(|| self.steal_round());
@@ -75,26 +76,30 @@ impl Worker {
             if rt.dormitory.is_closed() {
                 return None;
             }
+            if back_off.is_fresh() && self.sees_work_soon() {
+                continue;
+            }
             let keeper =
                 rt.timer_keeper.compare_exchange(usize::MAX, self.index, Ordering::SeqCst, Ordering::Relaxed);
             let timer = if keeper.is_ok() { rt.timers.time_left().or(next_timer) } else { None };
-            let doze = (back_off <= BACK_OFF_LAST).then_some(back_off);
-            let timeout = match (timer, doze) {
+            let timeout = match (timer, back_off.doze()) {
                 (Some(timer), Some(doze)) => Some(timer.min(doze)),
                 (timer, doze) => timer.or(doze),
             };
+            self.set_idle(true);
             self.deque.withdraw();
             let woke = rt.dormitory.sleep(self.index, searching, timeout, || self.sees_work());
+            self.set_idle(false);
             if keeper.is_ok() {
                 rt.timer_keeper.store(usize::MAX, Ordering::SeqCst);
             }
             searching = match woke {
                 Woke::ForWork(searching) => {
-                    back_off = BACK_OFF_FIRST;
+                    back_off = BackOff::new();
                     searching
                 }
                 Woke::TimedOut(searching) => {
-                    back_off = (back_off * 2).min(BACK_OFF_LAST * 2);
+                    back_off.in_vain();
                     searching
                 }
                 Woke::Closed => return None,
@@ -119,7 +124,7 @@ impl Worker {
     pub(crate) fn steal_round(&self) -> Option<TaskPtr> {
         let rt = self.rt();
         let share = &rt.shares[self.index];
-        if rt.shares.len() < 2 || !share.may_steal() {
+        if rt.shares.len() < 2 || !share.may_steal() || self.is_fair() {
             return None;
         }
         let began_ns = rt.timers.now_ns();
@@ -165,10 +170,24 @@ impl Worker {
         }
     }
 
+    /// A few looks in a row.
+    fn sees_work_soon(&self) -> bool {
+        (0..LOOKS).any(|_| {
+            for _ in 0..8 {
+                std::hint::spin_loop();
+            }
+            self.sees_work()
+        })
+    }
+
     /// The last look before sleep.
     fn sees_work(&self) -> bool {
         let rt = self.rt();
-        !rt.global.is_empty() || rt.shares.iter().any(|share| !share.stealer.is_empty()) || rt.timers.is_due()
+        let may_steal = rt.shares[self.index].may_steal();
+        self.lanes().is_some_and(|lanes| lanes.has_work_for(self.index))
+            || !rt.global.is_empty()
+            || (may_steal && rt.shares.iter().any(|share| !share.stealer.is_empty()))
+            || rt.timers.is_due()
     }
 }
 

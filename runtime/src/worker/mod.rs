@@ -4,81 +4,79 @@
 //! queue, or the hands of the worker that is about to run it. A worker never sleeps while its slot or line has a task.
 //!
 //! A task that gives way switches straight to the next one; the worker's own stack is used to look for work elsewhere
-//! and to sleep. What must not happen before a stack has been left (queueing its task, committing its wait) is noted in
-//! `after` and done by whoever runs next on the worker.
+//! and to sleep.
 #![allow(unsafe_code)]
 
+mod back_off;
 pub(crate) mod fair;
 pub(crate) mod finish;
 pub(crate) mod hunt;
+mod in_lane;
+mod line;
+mod stacks;
+mod turn;
 pub mod victim;
 
+pub(crate) use turn::Back;
+
 use crate::fork::task_of;
+use crate::protocol::bias::Seat;
 use crate::protocol::deque::Owner;
+use crate::protocol::lanes::Lanes;
 use crate::runtime::{Inner, Share};
-use crate::stack::arena::{self, Stack};
-use crate::stack::switch::{prepare, switch};
+use crate::stack::arena::Stack;
 use crate::task::slab::FreeList;
-use crate::task::state::{Committed, Event};
-use crate::task::{Task, TaskPtr, WaitReason};
+use crate::task::state::Event;
+use crate::task::{Task, TaskPtr};
 use fair::Fair;
+use line::Line;
 use mainspring_abi::Nanos;
 use std::cell::{Cell, RefCell, UnsafeCell};
-use std::collections::VecDeque;
 use std::ptr::null;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use turn::After;
 use victim::Victims;
 
 /// After this many picks in a row from the slot, the others get a turn.
 const SLOT_STREAK: u32 = 16;
 /// Every so many picks the worker looks at timers, at the global queue and at its line first.
 const TEND_EVERY: u32 = 64;
-/// Every so many slices of a task the worker looks at the clock and at timers: a look takes as long as many short
+/// At every so many of these looks, one run and one wake are timed.
+const SAMPLE_EVERY: u32 = 4;
+/// So many ops of tasks that have ended count as a pick: tasks that end before their first slow check would never look.
+const OPS_PER_PICK: u32 = 16;
+/// With more than this many tasks in its deque, a worker takes a few at once.
+const PLENTY: usize = 64;
+/// That many.
+const HANDFUL: usize = 8;
+/// Every so many slices of a metered loop the worker looks at the clock and at timers: a look takes as long as many short
 /// iterations.
 const LOOK_UP_EVERY: u32 = 16;
 /// A spawner gives way when more than this many tasks wait in its worker's deque.
 const BACKLOG: usize = 256;
 /// What a switch counts for in the op clock of the fair discipline.
 const SWITCH_OPS: u64 = 16;
-/// A worker keeps this many free stacks for itself.
-const KEEP_STACKS: usize = 256;
-
-/// What to do for the task that was left, once its stack is no longer in use.
-#[derive(Clone, Copy, Debug)]
-enum After {
-    Nothing,
-    /// It waits.
-    Wait(TaskPtr, Event),
-    /// It yielded where others may take it.
-    Queue(TaskPtr),
-    /// It ended on a stack of its own.
-    Unmap(Stack),
-}
-
-/// What a worker learns when its own stack runs again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum Back {
-    /// Nothing is left to run here.
-    Idle = 0,
-    /// The task that ran used more stack than it has.
-    Overflow = 1,
-    /// The task that ran took the worker down with it.
-    Kill = 2,
-}
 
 /// A worker, seen from its own thread.
 pub(crate) struct Worker {
     rt: *const Inner,
     /// What the others see of this worker.
     share: *const Share,
+    seat: Arc<Seat>,
     pub(crate) is_virtual: bool,
+    /// Neither virtual nor fair.
+    is_plain: bool,
     tally: Cell<finish::Tally>,
     pub(crate) index: usize,
     deque: Owner,
+    /// Words that the worker took from its deque together, the next one last. Only of a deque that has many more, so that
+    /// nobody who is idle misses them.
+    hand: Cell<[usize; HANDFUL]>,
+    in_hand: Cell<usize>,
     slot: Cell<Option<TaskPtr>>,
     slot_streak: Cell<u32>,
-    line: UnsafeCell<VecDeque<TaskPtr>>,
+    line: Line,
     pub(crate) current: Cell<*const Task>,
     /// The worker's own context while a task runs.
     pub(crate) sp: UnsafeCell<usize>,
@@ -87,20 +85,33 @@ pub(crate) struct Worker {
     free_stack_count: Cell<usize>,
     pub(crate) slots: FreeList,
     pub(crate) victims: RefCell<Victims>,
-    tick: Cell<u32>,
+    /// Picks until the worker looks at what is not its own.
+    until_look: Cell<u32>,
     /// Slices that the current task has used since it was dispatched.
     slices: Cell<u32>,
+    /// The current task has had its turn.
+    turn_used: Cell<bool>,
     slice_ops: u32,
     /// Slices of a task's turn; 0 under the fair discipline, which decides at each.
     quantum_slices: u32,
     next_id: Cell<u64>,
     /// When the sampled run began; 0 for none.
     run_began_ns: Cell<u64>,
-    /// The ready tasks, under the fair discipline.
+    /// The ready tasks, under the fair discipline by tenant.
     fair: Option<RefCell<Fair>>,
+    /// The lanes of all workers, under the fair discipline by task.
+    lanes: Option<*const Lanes>,
+    /// The current task gives way because its turn is over, not because it wants to.
+    preempted: Cell<bool>,
+    /// Whom the current task wakes next goes first here, when it stops.
+    hands_over: Cell<bool>,
     /// Ops that tasks have used here: the clock of the fair discipline in the deterministic mode.
     op_clock: Cell<u64>,
     ops_at_dispatch: Cell<u64>,
+    /// How often the worker has looked at what is not its own.
+    looks: Cell<u32>,
+    /// The next wake is sampled.
+    samples_wake: Cell<bool>,
     /// The task whose wake is sampled, and when that was.
     sampled_wake: Cell<(*const Task, u64)>,
 }
@@ -124,14 +135,11 @@ pub(crate) fn set_current(worker: *const Worker) {
     CURRENT.set(worker);
 }
 
-/// Queues a task that has just become Ready: on this worker, or for all if this thread is none.
-pub(crate) fn schedule(task: TaskPtr) {
+/// Queues a task that has just become Ready: on the worker of this thread, or for all if that is none of its runtime.
+pub(crate) fn schedule(task: TaskPtr, worker: Option<&Worker>) {
     tracing::trace!(target: "mainspring", task = task.id.load(Ordering::Relaxed), "wake");
-    let worker = current();
-    let rt = task.nursery().rt;
-    // SAFETY: the pointer is null or the worker of this thread.
-    match unsafe { worker.as_ref() } {
-        Some(worker) if std::ptr::eq(worker.rt, rt) => worker.push_woken(task),
+    match worker {
+        Some(worker) if std::ptr::eq(worker.rt, task.nursery().rt) => worker.push_woken(task),
         _ => task.nursery().rt().inject(task),
     }
 }
@@ -141,13 +149,17 @@ impl Worker {
         Self {
             rt,
             share: &raw const rt.shares[index],
+            seat: rt.shares[index].seat.clone(),
             is_virtual: rt.is_virtual(),
+            is_plain: !rt.is_virtual() && rt.config.tenants.is_none() && rt.lanes.is_none(),
             tally: Cell::new(finish::Tally::NONE),
             index,
             deque,
+            hand: Cell::new([0; HANDFUL]),
+            in_hand: Cell::new(0),
             slot: Cell::new(None),
             slot_streak: Cell::new(0),
-            line: UnsafeCell::new(VecDeque::with_capacity(64)),
+            line: Line::new(),
             current: Cell::new(null()),
             sp: UnsafeCell::new(0),
             after: Cell::new(After::Nothing),
@@ -155,10 +167,11 @@ impl Worker {
             free_stack_count: Cell::new(0),
             slots: FreeList::default(),
             victims: RefCell::new(victims),
-            tick: Cell::new(0),
+            until_look: Cell::new(TEND_EVERY),
             slices: Cell::new(0),
+            turn_used: Cell::new(false),
             slice_ops: rt.config.slice_ops(),
-            quantum_slices: if rt.config.tenants.is_some() {
+            quantum_slices: if rt.config.tenants.is_some() || rt.lanes.is_some() {
                 0
             } else {
                 rt.config.quantum_ops.div_ceil(rt.config.slice_ops())
@@ -166,8 +179,13 @@ impl Worker {
             next_id: Cell::new((index as u64 + 1) << 44),
             run_began_ns: Cell::new(0),
             fair: rt.config.tenants.as_ref().map(|weights| RefCell::new(Fair::new(index, weights))),
+            lanes: rt.lanes.as_ref().map(std::ptr::from_ref),
+            preempted: Cell::new(false),
+            hands_over: Cell::new(false),
             op_clock: Cell::new(0),
             ops_at_dispatch: Cell::new(0),
+            looks: Cell::new(0),
+            samples_wake: Cell::new(true),
             sampled_wake: Cell::new((null(), 0)),
         }
     }
@@ -178,17 +196,16 @@ impl Worker {
         unsafe { &*self.rt }
     }
 
+    /// The seat of the thread that runs this.
+    #[inline(always)]
+    pub(crate) fn seat(&self) -> &Arc<Seat> {
+        &self.seat
+    }
+
     #[inline]
     fn my_share(&self) -> &Share {
         // SAFETY: part of the runtime, as above.
         unsafe { &*self.share }
-    }
-
-    #[allow(clippy::mut_from_ref)]
-    #[inline(always)]
-    fn line(&self) -> &mut VecDeque<TaskPtr> {
-        // SAFETY: only the worker's thread comes here, and no caller keeps the reference across a call.
-        unsafe { &mut *self.line.get() }
     }
 
     pub(crate) fn new_task_id(&self) -> u64 {
@@ -200,7 +217,7 @@ impl Worker {
     /// A new child: others may steal it.
     #[inline]
     pub(crate) fn push_spawned(&self, task: TaskPtr) {
-        if self.fair.is_some() {
+        if self.is_fair() {
             return self.push_fair(task);
         }
         self.deque.push(task.word());
@@ -230,14 +247,14 @@ impl Worker {
     /// A task that something on this worker has woken: it runs next here.
     #[inline]
     pub(crate) fn push_woken(&self, task: TaskPtr) {
-        if self.fair.is_some() {
+        if self.is_fair() {
             return self.push_fair(task);
         }
-        if self.tick.get().is_multiple_of(TEND_EVERY) {
-            self.sampled_wake.set((task.raw(), self.rt().timers.now_ns()));
+        if self.samples_wake.get() {
+            self.begin_wake_sample(task);
         }
         if let Some(displaced) = self.slot.replace(Some(task)) {
-            self.line().push_back(displaced);
+            self.line.push_back(displaced);
             self.share();
         }
     }
@@ -245,7 +262,7 @@ impl Worker {
     /// If others sleep while several wait here, half of those go where others can take them.
     #[inline]
     fn share(&self) {
-        if self.rt().dormitory.sleeping() != 0 && self.line().len() > 1 {
+        if self.rt().dormitory.sleeping() != 0 && self.line.len() > 1 {
             self.share_half();
         }
     }
@@ -255,16 +272,24 @@ impl Worker {
         if self.is_virtual {
             return;
         }
-        for _ in 0..self.line().len() / 2 {
-            if let Some(task) = self.line().pop_front() {
+        for _ in 0..self.line.len() / 2 {
+            if let Some(task) = self.line.pop_front() {
                 self.deque.push(task.word());
             }
         }
         self.rt().dormitory.published();
     }
 
+    #[inline]
     pub(crate) fn is_fair(&self) -> bool {
-        self.fair.is_some()
+        self.fair.is_some() || self.lanes.is_some()
+    }
+
+    /// Whether a task that gives way leaves to the worker's own stack first, and is queued from there: in the deterministic
+    /// mode every choice is the machine's, and a fair queue must not have a task that is still on its stack.
+    #[inline]
+    fn chooses_on_own_stack(&self) -> bool {
+        self.is_virtual || self.is_fair()
     }
 
     /// The clock of the fair discipline: nanoseconds, or ops where the order must not depend on a clock.
@@ -291,20 +316,20 @@ impl Worker {
 
     #[cold]
     fn push_fair(&self, task: TaskPtr) {
-        let Some(fair) = &self.fair else { return };
+        let Some(fair) = &self.fair else { return self.wake_in_lane(task) };
         let now = self.fair_now();
         fair.borrow_mut().push(now, task.tenant.load(Ordering::Relaxed).into(), task);
         if !self.is_virtual && self.rt().dormitory.sleeping() != 0 {
             // Others sleep: one that is not the next here goes to them.
-            let spare = { fair.borrow_mut().give(self.current.get()) };
+            let spare = { fair.borrow_mut().give() };
             if let Some(spare) = spare {
                 self.rt().inject(spare);
             }
         }
     }
 
-    fn pick_fair(&self, fair: &RefCell<Fair>, tick: u32) -> Option<TaskPtr> {
-        if tick.is_multiple_of(TEND_EVERY) {
+    fn pick_fair(&self, fair: &RefCell<Fair>, looks: bool) -> Option<TaskPtr> {
+        if looks {
             self.rt().tend_timers();
         }
         // What waits for anybody joins the tenants here, a few at a time.
@@ -322,11 +347,17 @@ impl Worker {
         self.deque.len() > BACKLOG
     }
 
+    /// Whether something that was spawned here waits here.
+    #[inline(always)]
+    fn has_spawned(&self) -> bool {
+        self.in_hand.get() != 0 || !self.deque.is_empty()
+    }
+
     /// Whether its own queues have a task.
     pub(crate) fn has_own(&self) -> bool {
         self.slot.get().is_some()
-            || !self.line().is_empty()
-            || !self.deque.is_empty()
+            || !self.line.is_empty()
+            || self.has_spawned()
             || self.fair.as_ref().is_some_and(|fair| !fair.borrow().is_empty())
     }
 
@@ -338,15 +369,17 @@ impl Worker {
     /// The next task of this worker's own queues.
     #[inline]
     fn pick(&self) -> Option<TaskPtr> {
-        let tick = self.tick.get().wrapping_add(1);
-        self.tick.set(tick);
+        let looks = self.count_down();
         if self.run_began_ns.get() != 0 {
             self.end_sample();
         }
         if let Some(fair) = &self.fair {
-            return self.pick_fair(fair, tick);
+            return self.pick_fair(fair, looks);
         }
-        if tick.is_multiple_of(TEND_EVERY) {
+        if let Some(lanes) = self.lanes() {
+            return self.pick_in_lane(lanes);
+        }
+        if looks {
             return self.pick_fairly();
         }
         if let Some(task) = self.slot.take() {
@@ -356,29 +389,63 @@ impl Worker {
                 return Some(task);
             }
             self.slot_streak.set(0);
-            self.line().push_back(task);
-            return self.line().pop_front();
+            self.line.push_back(task);
+            // Those who wake each other in turn would keep what was spawned here waiting for ever.
+            return self.pop_word().map(|word| task_of(word, self)).or_else(|| self.line.pop_front());
         }
         self.slot_streak.set(0);
-        if let Some(word) = self.deque.pop() {
+        if let Some(word) = self.pop_word() {
             return Some(task_of(word, self));
         }
-        self.line().pop_front()
+        self.line.pop_front()
+    }
+
+    /// The newest of what this worker has spawned.
+    #[inline]
+    fn pop_word(&self) -> Option<usize> {
+        let mut left = self.in_hand.get();
+        if left == 0 {
+            let handful =
+                if self.is_plain && self.deque.len() > PLENTY { self.deque.pop_some() } else { None };
+            let Some(handful) = handful else { return self.deque.pop() };
+            self.hand.set(handful);
+            left = HANDFUL;
+        }
+        self.in_hand.set(left - 1);
+        Some(self.hand.as_array_of_cells()[left - 1].get())
+    }
+
+    /// One more pick. True if it is time to look at what is not this worker's own.
+    #[inline]
+    fn count_down(&self) -> bool {
+        let left = self.until_look.get();
+        self.until_look.set(if left == 0 { TEND_EVERY } else { left - 1 });
+        left == 0
+    }
+
+    /// A task that ends here used so many ops since it last looked up.
+    #[inline]
+    pub(crate) fn hurry_look(&self, ops: u32) {
+        self.until_look.set(self.until_look.get().saturating_sub(ops / OPS_PER_PICK));
     }
 
     /// Now and then: timers, then the global queue, then the line, so that nobody waits for ever behind newer work.
     #[cold]
     fn pick_fairly(&self) -> Option<TaskPtr> {
         let now_ns = self.rt().timers.now_ns();
-        self.run_began_ns.set(now_ns.max(1));
         self.my_share().looks_up(now_ns);
+        if self.looks.get().is_multiple_of(SAMPLE_EVERY) {
+            self.run_began_ns.set(now_ns.max(1));
+            self.samples_wake.set(true);
+        }
+        self.looks.set(self.looks.get().wrapping_add(1));
         self.rt().tend_timers();
         self.share();
         let global = self.rt().global.pop();
         global
-            .or_else(|| self.line().pop_front())
+            .or_else(|| self.line.pop_front())
             .or_else(|| self.slot.take())
-            .or_else(|| self.deque.pop().map(|word| task_of(word, self)))
+            .or_else(|| self.pop_word().map(|word| task_of(word, self)))
     }
 
     /// The sampled run is over.
@@ -388,6 +455,12 @@ impl Worker {
         let now_ns = self.rt().timers.now_ns();
         self.my_share().looks_up(now_ns);
         self.my_share().yield_gap.record(now_ns.saturating_sub(began));
+    }
+
+    #[cold]
+    fn begin_wake_sample(&self, task: TaskPtr) {
+        self.samples_wake.set(false);
+        self.sampled_wake.set((task.raw(), self.rt().timers.now_ns()));
     }
 
     /// The task whose wake was sampled runs.
@@ -419,12 +492,15 @@ impl Worker {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn dispatch(&self, task: TaskPtr) {
+        // SAFETY: the seats of a runtime live as long as its slots. A task that is Ready has no state of its home's.
+        unsafe { task.home.claim(Some(&*self.seat), || ()) };
         task.state.step(Event::Dispatch);
         task.worker.set(self);
         self.current.set(task.raw());
         self.slices.set(0);
+        self.turn_used.set(false);
         if self.fair.is_some() {
             self.ops_at_dispatch.set(task.ops_used());
         }
@@ -445,321 +521,31 @@ impl Worker {
         Some(self.slice_ops)
     }
 
-    /// The current task has used another slice. True if it has used its quantum and others wait.
+    /// The current task has used another slice: timers are looked at. True if it has used its quantum and others wait; the
+    /// clock has no say in that.
     pub(crate) fn slice_over(&self) -> bool {
         self.report_tally();
-        let slices = self.slices.get() + 1;
-        self.slices.set(slices);
-        if slices.is_multiple_of(LOOK_UP_EVERY) {
-            self.my_share().looks_up(self.rt().timers.now_ns());
-            self.rt().tend_timers();
+        let now_ns = self.rt().timers.now_ns();
+        self.my_share().looks_up(now_ns);
+        if self.rt().timers.is_due_at(now_ns) {
+            self.rt().timers.fire_due();
         }
         if let Some(fair) = &self.fair {
             self.bill_current();
             return fair.borrow().turn_is_over(self.fair_now());
         }
-        if slices < self.quantum_slices {
-            return false;
+        if let Some(lanes) = self.lanes() {
+            let over = lanes.turn_is_over(self.index, self.fair_now());
+            self.preempted.set(over);
+            return over;
         }
-        // If nobody else wants it, the turn begins again.
-        self.slices.set(0);
-        self.has_others()
+        let slices = self.slices.get() + 1;
+        self.slices.set(slices);
+        if slices >= self.quantum_slices {
+            // If nobody else wants it, it goes on as before until somebody does.
+            self.slices.set(0);
+            self.turn_used.set(true);
+        }
+        self.turn_used.get() && self.has_others()
     }
-
-    /// The current task gives way to others that are ready here. It stays Ready.
-    #[inline]
-    pub(crate) fn yield_now(&self, task: &Task) {
-        self.report_tally();
-        let me = TaskPtr::of(task);
-        task.state.step(Event::Yield);
-        if self.is_virtual {
-            self.bill(task);
-            self.after.set(After::Queue(me));
-            self.leave_to_worker(task);
-            return;
-        }
-        if self.fair.is_some() {
-            self.bill(task);
-            self.push_fair(me);
-            return self.leave(task);
-        }
-        self.line().push_back(me);
-        self.share();
-        self.leave(task);
-    }
-
-    /// The current task waits until woken. It has told whoever will wake it.
-    pub(crate) fn block(&self, task: &Task, reason: WaitReason) {
-        self.report_tally();
-        task.wait_reason.store(reason as u8, Ordering::Relaxed);
-        if !task.listed.load(Ordering::Relaxed) {
-            task.nursery().enlist(task);
-        }
-        self.bill(task);
-        let event = if reason == WaitReason::Budget { Event::Exhaust } else { Event::Block };
-        self.after.set(After::Wait(TaskPtr::of(task), event));
-        if self.is_virtual {
-            self.leave_to_worker(task);
-        } else {
-            self.leave(task);
-        }
-        task.wait_reason.store(WaitReason::None as u8, Ordering::Relaxed);
-    }
-
-    /// Goes on with the next task of this worker, or with the worker itself.
-    #[inline]
-    fn leave(&self, task: &Task) {
-        let Some(next) = self.next_local() else { return self.leave_to_worker(task) };
-        if std::ptr::eq(next.raw(), task) {
-            // Nobody else was ready, and nothing was noted: a task in a queue is not waiting.
-            self.dispatch(next);
-            return;
-        }
-        match self.context_of(next) {
-            Some(context) => {
-                self.dispatch(next);
-                // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
-                unsafe { switch(task.sp.as_ptr(), context, 0) };
-                task.worker().settle();
-            }
-            None => {
-                self.no_stack(next);
-                self.leave_to_worker(task);
-            }
-        }
-    }
-
-    fn leave_to_worker(&self, task: &Task) {
-        self.current.set(null());
-        // SAFETY: the worker saved its context when it left its stack for a task, and waits to go on.
-        unsafe { switch(task.sp.as_ptr(), *self.sp.get(), Back::Idle as usize) };
-        task.worker().settle();
-    }
-
-    /// The context to go on with: the saved one, or that of a new stack.
-    #[inline]
-    fn context_of(&self, task: TaskPtr) -> Option<usize> {
-        if task.is_started() {
-            return Some(task.sp.get());
-        }
-        let stack = self.take_stack(task)?;
-        task.stack.store(stack.address(), Ordering::Relaxed);
-        // SAFETY: the stack was free and is the task's now.
-        Some(unsafe { prepare(stack.top(), task_main, task.word()) })
-    }
-
-    #[inline]
-    fn take_stack(&self, task: TaskPtr) -> Option<Stack> {
-        if task.own_stack.load(Ordering::Relaxed)
-            && let Some(size) = task.nursery().with_ext(&task, |ext| ext.and_then(|ext| ext.stack_size))
-        {
-            return arena::dedicated(size).ok();
-        }
-        self.take_pooled_stack()
-    }
-
-    pub(crate) fn take_pooled_stack(&self) -> Option<Stack> {
-        match self.free_stacks.get() {
-            Some(stack) => {
-                self.free_stacks.set(stack.next());
-                self.free_stack_count.set(self.free_stack_count.get() - 1);
-                Some(stack)
-            }
-            None => self.rt().arena.take().ok(),
-        }
-    }
-
-    /// A pooled stack that nobody needs any more. It may still be the one we run on: only this worker takes it again, and
-    /// not before it has left it.
-    pub(crate) fn give_stack(&self, stack: Stack) {
-        debug_assert!(stack.is_pooled());
-        stack.set_next(self.free_stacks.get());
-        self.free_stacks.set(Some(stack));
-        self.free_stack_count.set(self.free_stack_count.get() + 1);
-        if self.free_stack_count.get() > KEEP_STACKS {
-            self.return_stacks();
-        }
-    }
-
-    /// Half of the free stacks go back for the others, the ones freed longest ago. The newest stays: it may be in use.
-    #[cold]
-    fn return_stacks(&self) {
-        let Some(mut last_kept) = self.free_stacks.get() else { return };
-        for _ in 1..KEEP_STACKS / 2 {
-            let Some(next) = last_kept.next() else { return };
-            last_kept = next;
-        }
-        let Some(first) = last_kept.next() else { return };
-        last_kept.set_next(None);
-        let (mut last, mut count) = (first, 1);
-        while let Some(next) = last.next() {
-            last = next;
-            count += 1;
-        }
-        self.free_stack_count.set(self.free_stack_count.get() - count);
-        self.rt().arena.put_chain(first, last);
-    }
-
-    /// Does what was noted for the task that was left.
-    #[inline]
-    pub(crate) fn settle(&self) {
-        match self.after.replace(After::Nothing) {
-            After::Nothing => {}
-            After::Wait(task, event) => {
-                if task.state.commit_wait(event) == Committed::Queue {
-                    self.push_woken(task);
-                } else if (task.cancel.load(Ordering::SeqCst) || task.scope_failed.load(Ordering::SeqCst))
-                    && !task.masked.load(Ordering::Relaxed)
-                {
-                    // The canceller may have looked before the task waited. Its nursery is not asked: if somebody woke
-                    // the task already, that may be gone. The flag is of the slot, which is not.
-                    task.wake(Event::Interrupt);
-                }
-            }
-            After::Queue(task) => self.push_yielded(task),
-            After::Unmap(stack) => arena::unmap(stack),
-        }
-    }
-
-    /// A future waits. It left no frame behind, so that its wait can be committed at once.
-    pub(crate) fn park_without_stack(&self, task: TaskPtr) {
-        self.report_tally();
-        task.stack.store(0, Ordering::Relaxed);
-        task.sp.set(0);
-        task.wait_reason.store(WaitReason::Future as u8, Ordering::Relaxed);
-        if !task.listed.load(Ordering::Relaxed) {
-            task.nursery().enlist(&task);
-        }
-        self.current.set(null());
-        self.after.set(After::Wait(task, Event::Block));
-        self.settle();
-    }
-
-    fn push_yielded(&self, task: TaskPtr) {
-        if self.fair.is_some() {
-            return self.push_fair(task);
-        }
-        self.line().push_back(task);
-    }
-
-    /// Runs `task` from the worker's own stack until nothing is left to run here.
-    pub(crate) fn enter(&self, task: TaskPtr) -> Back {
-        let Some(context) = self.context_of(task) else {
-            self.no_stack(task);
-            return Back::Idle;
-        };
-        self.dispatch(task);
-        // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once. The worker's own context
-        // goes on when a task leaves to it, or by the overflow handler.
-        let back = unsafe { switch(self.sp.get(), context, 0) };
-        let back = match back {
-            1 => Back::Overflow,
-            2 => Back::Kill,
-            _ => Back::Idle,
-        };
-        if back == Back::Idle {
-            self.current.set(null());
-        }
-        self.settle();
-        back
-    }
-
-    /// Ends the calling task's worker as a fault would. The task is failed as WorkerPanic.
-    pub(crate) fn die(&self, task: &Task) -> ! {
-        // SAFETY: the worker waits on its own stack. The task's context is never gone on with.
-        unsafe { switch(task.sp.as_ptr(), *self.sp.get(), Back::Kill as usize) };
-        std::process::abort()
-    }
-}
-
-/// The first frame of a pooled stack: runs a task to its end, and then others that have not started, without leaving
-/// the stack.
-extern "C-unwind" fn task_main(word: usize) -> ! {
-    let mut task = TaskPtr::from_word(word);
-    task.worker().settle();
-    loop {
-        let stack = task.stack().expect("a started task has a stack");
-        // SAFETY: the worker outlives this thread's stay on the stack.
-        let worker = unsafe { &*finish::execute(task) };
-        if !stack.is_pooled() {
-            worker.report_tally();
-            worker.after.set(After::Unmap(stack));
-            worker.go_on(None);
-        }
-        if worker.is_virtual {
-            worker.give_stack(stack);
-            worker.go_on(None);
-        }
-        let mut next = worker.next_local();
-        if next.is_none_or(|next| next.is_started() || !worker.tallies(next)) {
-            worker.report_tally();
-            // That may have woken their owner.
-            next = next.or_else(|| worker.next_local());
-        }
-        match next {
-            Some(next) if !next.is_started() && !next.own_stack.load(Ordering::Relaxed) => {
-                next.stack.store(stack.address(), Ordering::Relaxed);
-                worker.dispatch(next);
-                task = next;
-            }
-            next => {
-                worker.give_stack(stack);
-                worker.go_on(next);
-            }
-        }
-    }
-}
-
-impl Worker {
-    /// Leaves a stack for good.
-    fn go_on(&self, next: Option<TaskPtr>) -> ! {
-        let mut dead = 0;
-        let context = match next {
-            Some(next) => match self.context_of(next) {
-                Some(context) => {
-                    self.dispatch(next);
-                    Some(context)
-                }
-                None => {
-                    self.no_stack(next);
-                    None
-                }
-            },
-            None => None,
-        };
-        let context = context.unwrap_or_else(|| {
-            self.current.set(null());
-            // SAFETY: the worker's context, which waits to go on.
-            unsafe { *self.sp.get() }
-        });
-        // SAFETY: a context of this worker's, gone on with once; the one that is saved here is forgotten.
-        unsafe { switch(&raw mut dead, context, Back::Idle as usize) };
-        std::process::abort()
-    }
-
-    /// The first frame of a task whose stack is lost.
-    pub(crate) fn abandoned_context(&self, task: TaskPtr, lost: Stack) -> Option<usize> {
-        let stack = self.take_pooled_stack()?;
-        stack.set_next(Some(lost));
-        task.stack.store(stack.address(), Ordering::Relaxed);
-        // SAFETY: the stack was free and is the task's now.
-        Some(unsafe { prepare(stack.top(), abandoned_main, task.word()) })
-    }
-}
-
-/// Waits for what the lost frames own, then ends the task.
-extern "C-unwind" fn abandoned_main(word: usize) -> ! {
-    let task = TaskPtr::from_word(word);
-    task.worker().settle();
-    let stack = task.stack().expect("just set");
-    let lost = stack.next().expect("just set");
-    // SAFETY: the worker outlives this thread's stay on the stack.
-    let worker = unsafe { &*finish::bury(task) };
-    worker.give_stack(stack);
-    if lost.is_pooled() {
-        worker.give_stack(lost);
-    } else {
-        worker.after.set(After::Unmap(lost));
-    }
-    worker.go_on(None)
 }

@@ -144,6 +144,7 @@ fn thread(name: &str, context: Option<usize>, program: Vec<Step>) -> ThreadSpec 
         times: None,
         context,
         session: None,
+        budget: None,
     }
 }
 

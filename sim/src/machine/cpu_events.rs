@@ -416,7 +416,9 @@ impl Machine<'_> {
 
     /// Books the end of a life and wakes those who waited for it.
     pub(super) fn bury(&mut self, index: usize, entity: Entity) {
-        self.book_life(index, &entity, entity.lag().as_nanos(), Nanos::ZERO);
+        // One that is ended by others may be ready.
+        let ready = entity.ready_since().map_or(Nanos::ZERO, |since| self.now - since);
+        self.book_life(index, &entity, entity.lag().as_nanos(), ready);
         let thread = &mut self.threads[index];
         thread.home = None;
         thread.wait = None;

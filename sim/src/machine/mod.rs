@@ -58,6 +58,10 @@ struct Machine<'a> {
     agenda: Tournament<u64>,
     /// The latest event of a CPU, by time and then by CPU: everything before it has happened.
     turn: u64,
+    /// When something happens next that no CPU does.
+    outside: Nanos,
+    /// Whether an event may concern more than best effort, or change what happens from outside.
+    authority: bool,
     /// Whether threads take steps before their time.
     foresight: bool,
     /// The CPU whose event is in progress, if it is one's.

@@ -5,10 +5,10 @@ use super::contexts::Grant;
 use super::thread::Thread;
 use crate::RunError;
 use crate::latency::Latencies;
-use mainspring_abi::{Nanos, Policy};
-use mainspring_report::{Config, ContextReport, CpuReport, Report, Telemetry, ThreadReport};
-use mainspring_sched::nohz::Kind;
-use mainspring_sched::{Entity, NohzExit, State};
+use crate::rows;
+use mainspring_abi::Nanos;
+use mainspring_report::{ContextReport, Report, Telemetry, ThreadReport};
+use mainspring_sched::{Entity, State};
 use std::time::Instant;
 
 impl Machine<'_> {
@@ -26,13 +26,13 @@ impl Machine<'_> {
                 what,
             })?;
         }
-        let cpus = self.cpu_reports();
+        let cpus = rows::cpus(&self.cores, self.now);
         self.book_survivors();
         self.file_latencies();
         let threads = self.thread_reports();
         let contexts = self.context_reports();
         let islands = self.island_reports();
-        let telemetry = self.telemetry();
+        let telemetry = rows::telemetry(&self.cores, self.counted());
         let told = self.policy_notices();
         self.notices.extend(told);
         let leases = self.lease_reports();
@@ -43,15 +43,7 @@ impl Machine<'_> {
         }
         Ok(Report {
             machine: "sim".to_owned(),
-            config: Config {
-                workload: name.to_owned(),
-                policy: match machine.policy {
-                    Policy::Eevdf => "eevdf".to_owned(),
-                    Policy::Wfq => "wfq".to_owned(),
-                },
-                quantum_ns: machine.quantum.get(),
-                tick_ns: machine.tick.get(),
-            },
+            config: rows::config(name, machine.policy, machine.quantum, machine.tick),
             seed: self.seed,
             duration_ns: machine.duration.get(),
             decisions: self.decisions,
@@ -68,25 +60,6 @@ impl Machine<'_> {
             schedule: self.schedule.take(),
             wall_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         })
-    }
-
-    fn cpu_reports(&self) -> Vec<CpuReport> {
-        let report = |(id, core): (usize, &mainspring_sched::Cpu)| {
-            let counters = core.telemetry();
-            let idle = core.idle_time(self.now);
-            CpuReport {
-                id: id as u32,
-                busy_ns: (self.now - idle).get(),
-                idle_ns: idle.get(),
-                ticks: counters.ticks,
-                ticks_suppressed: counters.ticks_suppressed_idle + counters.ticks_suppressed_lease,
-                reschedules: counters.reschedules,
-                timer_interrupts: counters.timer_interrupts,
-                steals: counters.steals,
-                queue_depth_max: counters.queue_depth_max,
-            }
-        };
-        self.cores.iter().enumerate().map(report).collect()
     }
 
     /// Threads that still live are booked as if they ended now. Their cores have been closed: what they run or wait
@@ -184,8 +157,9 @@ impl Machine<'_> {
         self.grants.list.iter().enumerate().map(report).collect()
     }
 
-    fn telemetry(&self) -> Telemetry {
-        let mut telemetry = Telemetry {
+    /// What the machine itself has counted.
+    fn counted(&self) -> Telemetry {
+        Telemetry {
             reschedules_sent: self.sent.sent,
             reschedules_pending: self.sent.pending,
             reschedules_lost: self.sent.lost,
@@ -193,40 +167,6 @@ impl Machine<'_> {
             sqpoll_sleep_count: self.poller_sleeps(),
             deadline_expired_count: self.entries_expired(),
             ..Telemetry::default()
-        };
-        for (cpu, core) in self.cores.iter().enumerate() {
-            let counters = core.telemetry();
-            telemetry.scheduler_tick_count.insert(cpu.to_string(), counters.ticks);
-            telemetry.ticks_suppressed.insert(format!("{cpu},idle"), counters.ticks_suppressed_idle);
-            telemetry.nohz_enter_count.insert(format!("{cpu},idle"), counters.nohz_enter_idle);
-            // What only leases can lead to is told where it has happened.
-            if counters.ticks_suppressed_lease > 0 {
-                telemetry.ticks_suppressed.insert(format!("{cpu},lease"), counters.ticks_suppressed_lease);
-            }
-            for (kind, count) in Kind::ALL.into_iter().zip(counters.nohz_enter_lease) {
-                if count > 0 {
-                    telemetry.nohz_enter_count.insert(format!("{cpu},{}", kind.label()), count);
-                }
-            }
-            for reason in NohzExit::ALL {
-                let count = counters.nohz_exits[reason as usize];
-                if count > 0 || reason.applies_to_idle() {
-                    telemetry.nohz_exit_count.insert(format!("{cpu},{}", reason.label()), count);
-                }
-            }
-            telemetry.oneshot_deadline_miss_count += counters.oneshot_deadline_misses;
-            telemetry.sqpoll_busy_ns += counters.sqpoll_busy_ns;
-            telemetry.sqpoll_sleep_count += counters.sqpoll_sleeps;
-            telemetry.deadline_expired_count += counters.deadlines_expired;
-            telemetry.budget_exhausted_count += counters.budgets_exhausted;
-            telemetry.realtime_overrun_count += counters.realtime_overruns;
-            telemetry.donation_depth_max = telemetry.donation_depth_max.max(counters.donation_depth_max);
-            telemetry.housekeeping_offload_count += counters.housekeeping_offloads;
-            telemetry.queue_depth_max = telemetry.queue_depth_max.max(counters.queue_depth_max);
-            telemetry.steals += counters.steals;
-            telemetry.handoffs += counters.handoffs;
-            telemetry.handoffs_queued += counters.handoffs_queued;
         }
-        telemetry
     }
 }

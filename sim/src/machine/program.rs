@@ -124,6 +124,11 @@ impl Machine<'_> {
                 }
                 Done::Next
             }
+            // Virtual threads have neither memory nor an operating system.
+            Step::Alloc(_) | Step::Syscall => {
+                self.threads[thread].stats.refusals += 1;
+                Done::Next
+            }
             Step::Exit => Done::Stay(Progress::Exit),
             Step::Lease(lease) => Done::Stay(Progress::Lease(lease)),
             Step::Release(lease) => {

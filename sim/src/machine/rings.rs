@@ -16,6 +16,7 @@ use mainspring_abi::Nanos;
 use mainspring_abi::ring::{CapCqe, CapSqeV2, CompletionStatus, QosFlags, RingAbi};
 use mainspring_report::RingReport;
 use mainspring_ring::deadline::{self, AtDispatch, Budget, MethodTraits, Previous, Verdict};
+use mainspring_ring::order::{OrderPolicy, service_order};
 use mainspring_ring::{
     CqPlace, Endpoint, Geometry, HeapRegion, Next, Passes, PollerState, Push, Reap, Reaper, RingMode,
     SqLease, SqOwner, Submitter, Wakeup,
@@ -121,6 +122,15 @@ impl Ring {
         self.endpoint.sqpoll().mode()
     }
 
+    /// What the poller has just accepted stands in the order of service from now on.
+    fn put_in_order(&mut self, spec: &RingSpec) {
+        let mode = self.mode();
+        let batch: Vec<_> = self.by_poller.waiting.iter().map(|(entry, _)| (*entry, method(spec))).collect();
+        let order = service_order(order_policy(spec), mode, &batch);
+        let mut accepted: Vec<Option<_>> = self.by_poller.waiting.drain(..).map(Some).collect();
+        self.by_poller.waiting.extend(order.iter().filter_map(|index| accepted[index].take()));
+    }
+
     fn hands(&mut self, thread: usize) -> &mut Hands {
         if thread == self.owner { &mut self.by_owner } else { &mut self.by_poller }
     }
@@ -146,8 +156,19 @@ fn memory(entries: u32) -> (Endpoint<Memory>, Submitter<Memory>, Reaper<Memory>)
     made.unwrap_or_else(|error| unreachable!("a workload's ring has a size that rings can have: {error}"))
 }
 
-/// What every simulated request is allowed.
-const METHOD: MethodTraits = MethodTraits { realtime_safe: true, reorder_safe: false };
+/// What the requests of a ring are allowed.
+fn method(spec: &RingSpec) -> MethodTraits {
+    MethodTraits { realtime_safe: true, reorder_safe: spec.reorder }
+}
+
+/// Whether a ring's poller looks for the earliest deadline, and among how many.
+fn order_policy(spec: &RingSpec) -> OrderPolicy {
+    if spec.reorder {
+        OrderPolicy::ByDeadline { window: usize::from(spec.window) }
+    } else {
+        OrderPolicy::Submission
+    }
+}
 
 impl Machine<'_> {
     pub(super) fn ring_owner(&self, ring: usize) -> usize {
@@ -229,6 +250,11 @@ impl Machine<'_> {
 
     fn write_entries(&mut self, ring: usize, entries: u32, batch: &Batch) -> u32 {
         let now = self.now;
+        let order = if self.workload.rings[ring].reorder {
+            QosFlags::DEADLINE_ORDERED.with(QosFlags::REORDERABLE).bits()
+        } else {
+            0
+        };
         let one = &mut self.rings[ring];
         let mut written = 0;
         while written < entries {
@@ -238,7 +264,7 @@ impl Machine<'_> {
                 entry.qos_flags = match batch.late {
                     Lateness::Drop => QosFlags::DROP_IF_LATE.bits(),
                     Lateness::Allow => QosFlags::ALLOW_LATE.bits(),
-                };
+                } | order;
             }
             if one.submitter.push(&entry) != Push::Queued {
                 break;
@@ -384,7 +410,7 @@ impl Machine<'_> {
         while let Some((entry, place)) = self.rings[ring].hands(thread).waiting.pop_front() {
             let at = AtDispatch {
                 now: self.now,
-                method: METHOD,
+                method: method(&self.workload.rings[ring]),
                 budget: Budget::Available,
                 previous: Previous::Completed,
             };

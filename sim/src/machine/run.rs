@@ -56,7 +56,9 @@ fn simulate(
     let step = Nanos::new((duration.get() / PROGRESS_STEPS).max(1));
     let mut tell_at = step;
     while let Some(now) = machine.advance(duration) {
-        if let Some(error) = machine.trouble.take() {
+        if machine.trouble.is_some()
+            && let Some(error) = machine.trouble.take()
+        {
             return Err(error);
         }
         if now >= tell_at {
@@ -93,6 +95,8 @@ impl<'a> Machine<'a> {
             lanes: (0..cpus).map(|cpu| Lane::new(Random::new(seed, Stream::Cpu(cpu)))).collect(),
             agenda: Tournament::new(cpus, u64::MAX),
             turn: 0,
+            outside: Nanos::ZERO,
+            authority: has_authority(workload) || options.schedule,
             foresight: foresight::is_safe(&workload.faults),
             placement: Tournament::new(cpus, u64::MAX),
             placed_weight: vec![0; cpus],
@@ -134,6 +138,7 @@ impl<'a> Machine<'a> {
         machine.tell_of_refusals();
         machine.plan_starts();
         machine.plan_faults();
+        machine.outside = machine.next_from_outside();
         if let Some(out) = record {
             let header = machine.header(name, seed);
             machine.recorder = Some(Recorder::new(Box::new(out), &header).map_err(RunError::Record)?);
@@ -191,40 +196,39 @@ impl<'a> Machine<'a> {
     /// Handles the next thing that happens, if it happens before `end`; when.
     fn advance(&mut self, end: Nanos) -> Option<Nanos> {
         let turn = self.agenda.first();
-        let (cpu_at, cpu) = owner(turn);
-        let cpu_at = Nanos::new(cpu_at);
-        let start_at = self.starts.last().map_or(Nanos::MAX, |(at, _)| *at);
-        let operations = &self.workload.operations;
-        let operation_at = operations.get(self.next_operation).map_or(Nanos::MAX, |next| next.time);
-        let island_at = self.islands.next();
-        let policy_at = self.policy.as_ref().map_or(Nanos::MAX, Policy::next);
-        let lease_at = self.leases.next_start();
-        let scheduled = start_at.min(operation_at).min(island_at).min(policy_at).min(lease_at);
-        let outside = scheduled.min(self.next_burst).min(self.next_exit);
-        let next = cpu_at.min(outside);
-        if next >= end {
+        let (at, cpu) = owner(turn);
+        let at = Nanos::new(at);
+        if at >= self.outside {
+            return self.advance_from_outside(end);
+        }
+        if at >= end {
             return None;
         }
-        self.now = next;
-        if cpu_at < outside {
-            self.turn = self.turn.max(turn);
-            self.cpu_event(cpu);
-        } else if island_at == next {
-            self.ask_for_island();
-        } else if lease_at == next {
-            // Before the threads, so that nobody starts where he would have to leave at once.
-            self.start_leases();
-        } else if start_at == next {
-            self.start_next();
-        } else if operation_at == next {
-            self.operate();
-        } else if policy_at == next {
-            self.poll_policy();
-        } else if self.next_burst == next {
-            self.burst();
-        } else {
-            self.kill_one();
+        self.now = at;
+        self.turn = self.turn.max(turn);
+        self.cpu_event(cpu);
+        if self.authority {
+            self.tend_authority();
         }
+        self.settle();
+        Some(at)
+    }
+
+    fn advance_from_outside(&mut self, end: Nanos) -> Option<Nanos> {
+        let at = self.outside;
+        if at >= end {
+            return None;
+        }
+        self.now = at;
+        self.happen_from_outside();
+        self.tend_authority();
+        self.settle();
+        Some(at)
+    }
+
+    /// What follows from an event beyond the CPUs it touched.
+    #[inline(never)]
+    fn tend_authority(&mut self) {
         if !self.overruns.is_empty() {
             self.deal_with_overruns();
         }
@@ -236,8 +240,40 @@ impl<'a> Machine<'a> {
                 self.show_refills(grant);
             }
         }
-        self.settle();
-        Some(next)
+        self.outside = self.next_from_outside();
+    }
+
+    /// When something happens next that no CPU does.
+    fn next_from_outside(&self) -> Nanos {
+        let start = self.starts.last().map_or(Nanos::MAX, |(at, _)| *at);
+        let policy = self.policy.as_ref().map_or(Nanos::MAX, Policy::next);
+        let faults = self.next_burst.min(self.next_exit);
+        let asked = self.islands.next().min(self.leases.next_start());
+        start.min(policy).min(faults).min(asked).min(self.operation_at())
+    }
+
+    fn operation_at(&self) -> Nanos {
+        self.workload.operations.get(self.next_operation).map_or(Nanos::MAX, |next| next.time)
+    }
+
+    fn happen_from_outside(&mut self) {
+        let now = self.now;
+        if self.islands.next() == now {
+            self.ask_for_island();
+        } else if self.leases.next_start() == now {
+            // Before the threads, so that nobody starts where he would have to leave at once.
+            self.start_leases();
+        } else if self.starts.last().is_some_and(|(at, _)| *at == now) {
+            self.start_next();
+        } else if self.operation_at() == now {
+            self.operate();
+        } else if self.policy.as_ref().is_some_and(|policy| policy.next() == now) {
+            self.poll_policy();
+        } else if self.next_burst == now {
+            self.burst();
+        } else {
+            self.kill_one();
+        }
     }
 
     fn start_next(&mut self) {
@@ -296,6 +332,14 @@ impl<'a> Machine<'a> {
             affinity: thread.affinity.clone(),
         })
     }
+}
+
+/// Whether there is anything in `workload` beside best effort.
+fn has_authority(workload: &Workload) -> bool {
+    !(workload.contexts.is_empty()
+        && workload.islands.is_empty()
+        && workload.leases.is_empty()
+        && workload.policy.is_none())
 }
 
 fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {

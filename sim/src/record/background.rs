@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope};
 
-/// How many pieces may wait to be written.
-const AHEAD: usize = 4;
+/// How many pieces may wait to be written: enough for a thread that has to wait for a CPU.
+const AHEAD: usize = 64;
 
 /// A writer whose work is done by a thread.
 #[derive(Debug)]

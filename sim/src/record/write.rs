@@ -6,10 +6,14 @@ use std::io::{self, Write};
 /// A block is written out when it has grown to this.
 const BLOCK: usize = 64 << 10;
 
+/// What stands before a block: its length and its checksum, of four bytes each.
+const PREFIX: usize = 8;
+
 /// Writes a flight record.
 pub struct Recorder<'a> {
     out: Box<dyn Write + 'a>,
-    /// The block being filled: its first `len` bytes count. Kept at full length, so that no byte is cleared twice.
+    /// The block being filled, with its prefix: its first `len` bytes count. Kept at full length, so that no byte is
+    /// cleared twice.
     block: Vec<u8>,
     len: usize,
     last: Nanos,
@@ -30,8 +34,8 @@ impl<'a> Recorder<'a> {
         let mut start = Vec::new();
         write_header(&mut start, header);
         write_block(&mut out, &start)?;
-        let block = vec![0; BLOCK + 2 * size_of::<Room>()];
-        Ok(Self { out, block, len: 0, last: Nanos::ZERO, records: 0 })
+        let block = vec![0; PREFIX + BLOCK + 2 * size_of::<Room>()];
+        Ok(Self { out, block, len: PREFIX, last: Nanos::ZERO, records: 0 })
     }
 
     /// `event` is about to happen on `cpu`.
@@ -63,12 +67,12 @@ impl<'a> Recorder<'a> {
     /// Whether the block is to be flushed.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        self.len >= BLOCK
+        self.len >= PREFIX + BLOCK
     }
 
     /// Ends the record.
     pub fn close(mut self, now: Nanos, digest: &str) -> io::Result<()> {
-        if self.len > 0 {
+        if self.len > PREFIX {
             self.flush()?;
         }
         let mut end = END.to_vec();
@@ -90,16 +94,24 @@ impl<'a> Recorder<'a> {
 
     /// Writes the block out.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        write_block(&mut self.out, &self.block[..self.len])?;
-        self.len = 0;
+        let prefix = prefix(&self.block[PREFIX..self.len]);
+        self.block[..PREFIX].copy_from_slice(&prefix);
+        self.out.write_all(&self.block[..self.len])?;
+        self.len = PREFIX;
         Ok(())
     }
 }
 
 fn write_block(out: &mut dyn Write, block: &[u8]) -> io::Result<()> {
-    let (length, checksum) = ((block.len() as u32).to_le_bytes(), crc32fast::hash(block).to_le_bytes());
-    out.write_all(&[length, checksum].concat())?;
+    out.write_all(&prefix(block))?;
     out.write_all(block)
+}
+
+fn prefix(block: &[u8]) -> [u8; PREFIX] {
+    let mut prefix = [0; PREFIX];
+    prefix[..4].copy_from_slice(&(block.len() as u32).to_le_bytes());
+    prefix[4..].copy_from_slice(&crc32fast::hash(block).to_le_bytes());
+    prefix
 }
 
 fn write_header(block: &mut Vec<u8>, header: &Header) {

@@ -1,11 +1,11 @@
 //! Workloads drawn by seed in which CPU time is granted: contexts, calls that lend them, servers that fail, revocations,
-//! adjustments, logouts, exits and endpoints that are torn down.
+//! adjustments, logouts, exits, endpoints that are torn down, and CPUs that are leased meanwhile.
 
 use super::generate::{Dice, Kind, draw};
-use mainspring_abi::{Nanos, Policy};
+use mainspring_abi::{CpuId, CpuSet, Nanos, Policy};
 use mainspring_workload::{
-    Call, ContextSpec, ContextTarget, EndpointSpec, Lateness, Operation, Overrun, Span, Start, Step,
-    ThreadSpec, ThreadTarget, TimedOperation, Workload,
+    Account, Call, ContextSpec, ContextTarget, EndpointSpec, Lateness, LeaseMode, LeaseSpec, LeaseStart,
+    Operation, Overrun, Span, Start, Step, ThreadSpec, ThreadTarget, TimedOperation, Workload,
 };
 
 const ENDPOINTS: usize = 3;
@@ -42,8 +42,56 @@ pub fn draw_authority(seed: u64, faults: bool) -> Workload {
         let program = server(dice, unit, index);
         add_thread(&mut workload, dice, format!("server{index}"), None, program);
     }
+    if workload.machine.cpus > 1 {
+        add_leases(&mut workload, dice);
+    }
     workload.operations = operations(dice, &workload);
     workload
+}
+
+/// CPUs that threads have to themselves: those that hold contexts, those that serve on borrowed ones, and one that asks for
+/// leases and gives them up again.
+fn add_leases(workload: &mut Workload, dice: &mut Dice) {
+    let (cpus, unit) = (workload.machine.cpus as u64, workload.machine.quantum.get());
+    let solo = workload.threads.len();
+    let program = vec![Step::Run(span(dice, 1, 20 * unit)), Step::Sleep(span(dice, 1, unit))];
+    add_thread(workload, dice, "solo".to_owned(), None, program);
+    for index in 0..dice.between(1, 3) as usize {
+        let single: Vec<usize> =
+            (0..=solo).filter(|thread| workload.threads[*thread].count.is_none()).collect();
+        let thread = if dice.chance(50) { solo } else { dice.pick(&single) };
+        let mut set = CpuSet::first(0);
+        for _ in 0..=u64::from(dice.chance(15)) {
+            set.insert(CpuId::new(dice.below(cpus) as usize).expect("on the machine"));
+        }
+        workload.leases.push(LeaseSpec {
+            name: format!("lease{index}"),
+            cpus: set,
+            thread: ThreadTarget { thread, instance: None },
+            mode: LeaseMode::Compute,
+            ring: None,
+            account: match workload.threads[thread].context {
+                Some(context) => Account::Context(ContextTarget { context, instance: None }),
+                None => Account::Ledger,
+            },
+            max_revocation: Nanos::new(dice.between(unit / 10 + 1, 4 * unit)),
+            lifetime: dice.chance(40).then(|| Nanos::new(dice.between(1, 20 * unit))),
+            nohz: dice.chance(90),
+            start: if dice.chance(60) {
+                LeaseStart::At(Nanos::new(dice.below(workload.machine.duration.get() / 2)))
+            } else {
+                LeaseStart::Step
+            },
+        });
+    }
+    let lease = dice.below(workload.leases.len() as u64) as usize;
+    let program = vec![
+        Step::Run(span(dice, 1, unit)),
+        Step::Lease(lease),
+        Step::Sleep(span(dice, 1, 6 * unit)),
+        Step::Release(lease),
+    ];
+    add_thread(workload, dice, "manager".to_owned(), None, program);
 }
 
 fn endpoint(dice: &mut Dice, n: usize) -> EndpointSpec {
@@ -105,6 +153,7 @@ fn add_thread(
         program,
         context,
         session: dice.chance(40).then_some(0),
+        budget: None,
         ..template
     });
 }
@@ -174,7 +223,10 @@ fn operations(dice: &mut Dice, workload: &Workload) -> Vec<TimedOperation> {
             let thread =
                 ThreadTarget { thread: dice.below(workload.threads.len() as u64) as usize, instance: None };
             let period = dice.between(unit, 8 * unit);
-            let operation = match dice.below(6) {
+            let operation = match dice.below(7) {
+                6 if !workload.leases.is_empty() => {
+                    Operation::RevokeLease(dice.below(workload.leases.len() as u64) as usize)
+                }
                 0 | 1 => Operation::Revoke(context),
                 2 => {
                     let budget = Nanos::new(dice.between(1, period));

@@ -136,6 +136,7 @@ impl Draft<'_> {
             program,
             context: None,
             session: None,
+            budget: None,
         }
     }
 

@@ -226,6 +226,8 @@ pub fn misbehave(how: &str) {
             "noncanonical" => {
                 let _ = peek(0x8000_0000_0000_0000);
             }
+            // The base of GS is the kernel's own while it runs, and nothing here.
+            "gs-read" => asm!("mov rax, gs:[0]", out("rax") _),
             "text-write" => poke(_start as *const () as u64, 0),
             "data-execute" => {
                 static CODE: [u8; 16] = [0xc3; 16];
@@ -281,6 +283,18 @@ pub fn set_vector(value: u64) -> u64 {
 pub fn stamp() -> u64 {
     // SAFETY: user programs may read it.
     unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// The selectors of the code and stack segments.
+#[must_use]
+#[inline(always)]
+pub fn selectors() -> (u16, u16) {
+    let (code, stack): (u16, u16);
+    // SAFETY: reading a selector changes nothing.
+    unsafe {
+        asm!("mov {0:x}, cs", "mov {1:x}, ss", out(reg) code, out(reg) stack, options(nostack, preserves_flags));
+    }
+    (code, stack)
 }
 
 /// Runs `rounds` times around a loop that touches nothing.

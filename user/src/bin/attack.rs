@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use mainspring_abi::kernel::{REFUSED, RING_ARENA};
 use mainspring_abi::ring::{CapSqe, CapSqeV2, RING_MAGIC, op, word};
 use mainspring_user::caps::{self, ThreadOptions};
+use mainspring_user::schema::Access;
 use mainspring_user::{CapError, arch, client};
 
 mainspring_user::program!(main);
@@ -26,6 +27,7 @@ fn main() -> i64 {
         "ring-version" => ring_index(word::ABI_VERSION, 9, CapError::UnsupportedRingAbi),
         "ring-sizes" => ring_index(word::ENTRY_SIZES, 48 | 16 << 16, CapError::UnsupportedSqeVersion),
         "ring-scribble" => ring_scribble(),
+        "unmap-flood" => unmap_flood(),
         "thread-bomb" => thread_bomb(),
         "thread-entry" => thread_entry(),
         "spin" => loop {
@@ -129,11 +131,13 @@ fn capabilities() -> i64 {
 /// Operations, methods, flags and parameters that make no sense.
 fn requests() -> i64 {
     let timer = caps::need("timer");
-    for bad in [4, 77, u16::MAX] {
+    for bad in [6, 77, u16::MAX] {
         let request = CapSqe { cap_id: timer, op: bad, ..CapSqe::default() };
         assert_eq!(ask(request), Err(CapError::InvalidRequest));
     }
-    for operation in [op::RECV, op::RETURN] {
+    let nobody = CapSqe { op: op::CANCEL, params_addr: u64::MAX, ..CapSqe::default() };
+    assert_eq!(ask(nobody), Err(CapError::NotFound), "there is no such request to withdraw");
+    for operation in [op::RECV, op::RETURN, op::RETURN_RECV] {
         assert_eq!(
             ask(CapSqe { cap_id: timer, op: operation, ..CapSqe::default() }),
             Err(CapError::NoSuchMethod)
@@ -265,6 +269,29 @@ fn thread_bomb() -> i64 {
         0
     }
     more(2)
+}
+
+/// Page table changes by a thread that has as much in flight as it may: each is refused before anything has changed.
+//= ARCH:tlb.deferred
+fn unmap_flood() -> i64 {
+    const IN_FLIGHT: usize = 16;
+    let page = caps::map(1, Access::Write).expect("a page is within the quota");
+    arch::word(page).store(7, Ordering::Relaxed);
+    let due = caps::now() + 50_000_000;
+    let sleeps = [(); IN_FLIGHT].map(|()| caps::begin_sleep(due).expect("within the quota"));
+    for _ in 0..10 {
+        if caps::now() < due {
+            let refused = [caps::unmap(page, 1), caps::protect(page, 1, Access::Read)];
+            assert!(caps::now() >= due || refused == [Err(CapError::Overloaded); 2], "{refused:?}");
+        }
+    }
+    for sleep in sleeps {
+        assert_eq!(client::wait(sleep), Ok(0));
+    }
+    arch::word(page).fetch_add(1, Ordering::Relaxed);
+    assert_eq!(arch::word(page).load(Ordering::Relaxed), 8, "the page is there, and can be written");
+    assert_eq!(caps::unmap(page, 1), Ok(()));
+    0
 }
 
 /// A thread that begins nowhere stops its own process and nobody else's.

@@ -17,6 +17,11 @@ mainspring_user::program!(main);
 const ROUNDS: u64 = 200;
 
 fn main() -> i64 {
+    let echo = caps::need("call:echo");
+    if caps::arguments() == "calls" {
+        call(echo, ROUNDS);
+        return 0;
+    }
     let empty = measure(|| {});
     let show = |name: &str, each: u64| say!("bench: {name}={}", each.saturating_sub(empty));
     show(
@@ -38,14 +43,7 @@ fn main() -> i64 {
             core::hint::black_box(caps::now());
         }),
     );
-    let echo = caps::need("call:echo");
-    let mut answer = [0; 16];
-    show(
-        "endpoint_round_trip",
-        measure(|| {
-            caps::call_endpoint(echo, &[1, 0, 0, 0], &mut answer).expect("the server answers");
-        }),
-    );
+    show("endpoint_round_trip", measure(|| call(echo, 1)));
     switches(empty);
     parks(empty);
     timer_interrupt();
@@ -65,6 +63,15 @@ fn main() -> i64 {
     show("process_spawn_and_exit", processes);
     say!("bench: done=ok");
     0
+}
+
+/// Calls the server in the other address space.
+#[inline(always)]
+fn call(echo: u32, rounds: u64) {
+    let mut answer = [0; 16];
+    for _ in 0..rounds {
+        caps::call_endpoint(echo, &[1, 0, 0, 0], &mut answer).expect("the server answers");
+    }
 }
 
 fn measure(act: impl FnMut()) -> u64 {

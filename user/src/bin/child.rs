@@ -1,4 +1,5 @@
-//! A child that does what it is told: `exit N`, `shared`, or `park` with another thread parked as well.
+//! A child that does what it is told: `exit N`, `shared`, `restless` with threads that fall asleep and wake each other all the
+//! time, or `park` with another thread parked as well.
 #![no_std]
 #![no_main]
 
@@ -18,10 +19,32 @@ fn shared() -> i64 {
     i64::from(caps::unmap_object(at).is_err())
 }
 
+/// Falls asleep and wakes others, for ever.
+fn restless(number: u32) -> i64 {
+    let at = WORD.as_ptr() as u64;
+    loop {
+        let now = WORD.fetch_add(1, Ordering::AcqRel) + 1;
+        let _ = caps::unpark(at, 1);
+        let due = if number == 0 { caps::now() + 20_000 } else { 0 };
+        let _ = caps::park(at, now, due);
+    }
+}
+
 fn main() -> i64 {
     let arguments = caps::arguments();
     if let Some(code) = arguments.strip_prefix("exit ") {
         return code.parse().unwrap_or(-1);
+    }
+    if let Some(how) = arguments.strip_prefix("restless") {
+        let made = [0, 1, 2].map(|number| caps::spawn(ThreadOptions::default(), move || restless(number)));
+        if made.iter().any(Result::is_err) {
+            return 1;
+        }
+        if how == " leave" {
+            let _ = caps::sleep(300_000);
+            return 0;
+        }
+        return restless(3);
     }
     if arguments == "shared" {
         return shared();

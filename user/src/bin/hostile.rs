@@ -24,6 +24,7 @@ const ATTACKS: &[(&str, i32)] = &[
     ("null", -1014),
     ("unmapped", -1014),
     ("noncanonical", -1013),
+    ("gs-read", -1014),
     ("text-write", -1014),
     ("data-execute", -1014),
     ("cli", -1013),
@@ -48,12 +49,13 @@ const ATTACKS: &[(&str, i32)] = &[
     ("ring-version", 0),
     ("ring-sizes", 0),
     ("ring-scribble", 0),
+    ("unmap-flood", 0),
     ("thread-bomb", 0),
     ("thread-entry", -1014),
     ("fork-bomb 4", 0),
 ];
 
-//= TICK:L4.reject ARCH:inv.user-copy ARCH:inv.exit-clean ARCH:exit.process
+//= TICK:L4.reject ARCH:inv.user-copy ARCH:inv.exit-clean ARCH:exit.process ARCH:x86.syscall-gs
 fn main() -> i64 {
     // The place of the honest thread stays mapped after its first use.
     let first = caps::spawn(ThreadOptions::default(), || 0).expect("within the quota");

@@ -40,6 +40,7 @@ fn main() -> i64 {
     let cpus = u64::from(caps::usage().expect("usage can be read").cpus);
     let mut first = (0, 0);
     for threads in [1, 2, 4].into_iter().filter(|threads| *threads <= cpus) {
+        say!("scale: begin threads={threads}");
         let (began_at, ended_at) = (Arc::new(AtomicU64::new(u64::MAX)), Arc::new(AtomicU64::new(0)));
         let start = caps::now();
         let handles: Vec<_> = (0..threads)

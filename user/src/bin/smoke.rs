@@ -21,6 +21,8 @@ fn main() -> i64 {
     preemption();
     registers_survive();
     blocked_waits();
+    ticks_serve();
+    selectors();
     ring_fairness();
     request_deadlines();
     fs_base();
@@ -98,6 +100,41 @@ fn blocked_waits() {
     assert!(caps::now() >= before + 20 * MS, "the later one ended early");
     assert_eq!(client::enter(0, 0), Ok(0));
     say!("smoke: blocked_waits=ok");
+}
+
+/// A thread that never enters the kernel by itself: the tick serves its ring and ends its sleep all the same.
+//= ARCH:x86.timer-path
+fn ticks_serve() {
+    let due = caps::now() + 5 * MS;
+    let sleep = caps::begin_sleep(due).expect("one sleep is within the quota");
+    let nop = client::submit(CapSqeV2::nop(0)).expect("the ring has room");
+    let comes = |ticket| {
+        (0..100_000).any(|_| {
+            arch::spin(100_000);
+            client::poll(ticket).expect("the ring is sound").is_some()
+        })
+    };
+    assert!(comes(nop), "no tick has served the ring");
+    assert!(comes(sleep), "no tick has ended the sleep");
+    assert!(caps::now() >= due, "the sleep ended early");
+    say!("smoke: ticks_serve=ok");
+}
+
+/// User code and data segments, after a system call and after an interrupt that had the whole state restored.
+//= ARCH:iretq
+fn selectors() {
+    assert_eq!(client::enter(0, 0), Ok(0));
+    assert_eq!(arch::selectors(), (0x23, 0x1b));
+    let before = caps::cpu_counters(0).expect("CPU 0 exists").timer_interrupts;
+    let interrupted = (0..1_000).any(|_| {
+        for _ in 0..100 {
+            arch::spin(10_000);
+            assert_eq!(arch::selectors(), (0x23, 0x1b));
+        }
+        caps::cpu_counters(0).expect("CPU 0 exists").timer_interrupts > before
+    });
+    assert!(interrupted, "no timer interrupt came");
+    say!("smoke: selectors=ok");
 }
 
 /// A thread that floods its ring gets its completions, and no more of the CPU than one that computes.

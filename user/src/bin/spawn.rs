@@ -26,6 +26,7 @@ fn main() -> i64 {
         say!("spawn: child={child} code=0");
     }
     flood_beside_sleepers();
+    killed_at_any_moment();
     let child = caps::start("child", "exit 42", &[]).expect("the program is in the image");
     assert_eq!(child.wait(), Ok(42));
     assert_eq!(child.wait(), Ok(42), "the status stays while a handle can ask");
@@ -64,6 +65,26 @@ fn shared_memory() {
         assert_eq!(caps::unmap_object(mapped), Err(CapError::BadAddress));
     }
     say!("spawn: shared_memory=ok");
+}
+
+/// Children whose threads never do anything but fall asleep and wake each other are killed at all moments of that, and by
+/// their own exit: each ends, and everything of it.
+//= ARCH:exit.process
+fn killed_at_any_moment() {
+    const ROUNDS: u64 = 40;
+    for round in 0..ROUNDS {
+        let argument = if round % 2 == 0 { "restless" } else { "restless leave" };
+        let child = caps::start("child", argument, &["park", "threads", "timer"]).expect("in the image");
+        if round % 2 == 0 {
+            caps::sleep(round * 41_000).expect("within the quota");
+            child.kill().expect("a handle can kill");
+            assert_eq!(child.wait(), Ok(-3000));
+        } else {
+            assert_eq!(child.wait(), Ok(0), "it ends itself, restless threads and all");
+        }
+        child.detach().expect("a handle can be dropped");
+    }
+    say!("spawn: killed_at_any_moment=ok rounds={ROUNDS}");
 }
 
 /// One process fills its own quota of sleeps; another sleeps as if nothing had happened.

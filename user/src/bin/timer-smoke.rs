@@ -1,4 +1,4 @@
-//! Time goes forward, sleeps end when they are due and not before.
+//! Time goes forward, sleeps end when they are due and not before: with the timers of the local APICs, and with the PIT.
 #![no_std]
 #![no_main]
 
@@ -6,7 +6,7 @@ use mainspring_user::{caps, say};
 
 mainspring_user::program!(main);
 
-//= ARCH:timer.sleep TICK:L1.clocksource TICK:L1.deadline-waiter
+//= ARCH:timer.sleep TICK:L1.clocksource TICK:L1.deadline-waiter ARCH:x86.lapic ARCH:x86.vectors
 fn main() -> i64 {
     let mut last = caps::now();
     for _ in 0..200 {

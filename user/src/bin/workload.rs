@@ -1,4 +1,4 @@
-//! Plays a workload: a thread per instance, each doing its steps until the time is over.
+//! Plays one process of a workload: a thread per instance, each doing its steps until the time is over.
 #![no_std]
 #![no_main]
 
@@ -18,6 +18,7 @@ use spin::{Mutex, Once};
 mainspring_user::program!(main);
 
 struct Table {
+    process: u64,
     first: usize,
     instances: usize,
     options: ThreadOptions,
@@ -67,7 +68,7 @@ fn read(bytes: &[u8]) -> Option<Plan> {
     for table in 0..tables as usize {
         let head: [u64; TABLE_WORDS] = words.get(at..at + TABLE_WORDS)?.try_into().ok()?;
         at += TABLE_WORDS;
-        let [instances, weight, class, request_ns, cpus, earliest, latest, times, steps] = head;
+        let [process, instances, weight, class, request_ns, cpus, earliest, latest, times, steps] = head;
         let steps = words.get(at..at + steps as usize * STEP_WORDS)?.chunks_exact(STEP_WORDS);
         let steps: Vec<_> = steps.filter_map(|step| step.try_into().ok()).collect();
         at += steps.len() * STEP_WORDS;
@@ -77,6 +78,7 @@ fn read(bytes: &[u8]) -> Option<Plan> {
             _ => LatencyClass::Batch,
         };
         plan.tables.push(Table {
+            process,
             first: plan.instances.len(),
             instances: instances as usize,
             options: ThreadOptions { weight: weight as u32, class, request_ns, cpus },
@@ -94,13 +96,20 @@ fn main() -> i64 {
         say!("workload: the plan makes no sense");
         return 1;
     };
+    let Ok(mine) = caps::arguments().parse::<u64>() else {
+        say!("workload: which process of the plan this is must be told");
+        return 1;
+    };
     read.began = caps::now();
     PLAN.call_once(|| read);
     let (plan, mut random) = (plan(), Random::new(plan().seed));
     let mut starts: Vec<(u64, usize)> = Vec::new();
     for table in &plan.tables {
         if let Some(span) = table.start {
-            starts.extend((0..table.instances).map(|n| (random.span(span.0, span.1), table.first + n)));
+            // All processes draw for all tables, so that the draws are the same wherever a table is played.
+            let drawn = (0..table.instances).map(|n| (random.span(span.0, span.1), table.first + n));
+            let drawn: Vec<_> = drawn.collect();
+            starts.extend(drawn.into_iter().filter(|_| table.process == mine));
         }
     }
     starts.sort_unstable();
@@ -257,10 +266,10 @@ impl Player {
                 return Ok(result);
             }
             if left == 0 {
-                client::abandon(ticket)?;
-                // What may still be written belongs to the request that was given up.
-                self.buffer = Box::leak(Box::new([0; 64]));
-                return Err(CapError::TimedOut);
+                return match client::cancel(ticket) {
+                    Err(CapError::Cancelled) => Err(CapError::TimedOut),
+                    outcome => outcome,
+                };
             }
         }
     }
@@ -283,7 +292,11 @@ impl Player {
     fn reply(&mut self) -> Result<(), CapError> {
         let Some((endpoint, call_id)) = self.serving.take() else { return Err(CapError::InvalidRequest) };
         let cap = caps::need(&format!("serve:{endpoint}"));
-        client::wait(client::submit(caps::return_request(cap, call_id, &[]))?).map(|_| ())
+        match client::wait(client::submit(caps::return_request(cap, call_id, &[]))?) {
+            // The caller has not waited so long.
+            Ok(_) | Err(CapError::Cancelled) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn spawn(&mut self, table: usize) -> Result<(), CapError> {

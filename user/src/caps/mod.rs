@@ -22,11 +22,21 @@ use mainspring_abi::kernel::cap_name;
 use mainspring_abi::ring::CapError;
 use mainspring_schema as schema;
 
-const WORDS: usize = 96;
+/// Room for the parameters of most methods, and for any result. A small buffer is sooner cleared.
+const PARAMS: usize = 16;
+const RESULT: usize = 32;
 const ZERO: Word = capnp::word(0, 0, 0, 0, 0, 0, 0, 0);
 
 /// Builds the parameters of kind `P`, and works with their bytes.
 fn with_params<P: Owned, T>(
+    fill: impl FnOnce(P::Builder<'_>),
+    work: impl FnOnce(&[u8]) -> T,
+) -> Result<T, CapError> {
+    with_params_of::<P, T, PARAMS>(fill, work)
+}
+
+/// The same for parameters of up to `WORDS` words.
+fn with_params_of<P: Owned, T, const WORDS: usize>(
     fill: impl FnOnce(P::Builder<'_>),
     work: impl FnOnce(&[u8]) -> T,
 ) -> Result<T, CapError> {
@@ -48,7 +58,7 @@ fn call_for<R: Owned, T>(
     params: &[u8],
     read: impl FnOnce(R::Reader<'_>) -> T,
 ) -> Result<T, CapError> {
-    let mut words = [const { ZERO }; WORDS];
+    let mut words = [const { ZERO }; RESULT];
     let bytes = Word::words_to_bytes_mut(&mut words);
     let len = client::call(cap, method, params, bytes)? as usize;
     let segments: [&[u8]; 1] = [bytes.get(..len).ok_or(CapError::InvalidParameter)?];

@@ -1,6 +1,6 @@
 //! ProcessSpawner and ProcessHandle.
 
-use super::{call_for, find, need, with_params};
+use super::{call_for, find, need, with_params_of};
 use crate::client;
 use mainspring_abi::ring::CapError;
 use mainspring_schema as schema;
@@ -24,7 +24,7 @@ pub fn start_with(
     let method = schema::ProcessSpawnerMethod::Spawn as u16;
     let named = grants.iter().map(|name| (*name, find(name).unwrap_or(0)));
     let all = named.chain(others.iter().copied());
-    with_params::<schema::process_spawn::Owned, _>(
+    with_params_of::<schema::process_spawn::Owned, _, 96>(
         |mut params| {
             params.set_program(program);
             params.set_arguments(arguments);

@@ -72,7 +72,7 @@ fn spawn(count: u32) -> f64 {
         timed(|| {
             cx.nursery(|n| {
                 for _ in 0..count {
-                    n.spawn(|_| ()).expect("the pool pays");
+                    n.start(|_| ()).expect("the pool pays");
                 }
             })
             .expect("no child fails");

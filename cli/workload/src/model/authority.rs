@@ -258,6 +258,10 @@ pub struct RingSpec {
     pub idle_spin: Nanos,
     /// What serving one entry takes, at least a nanosecond. Default 1 us.
     pub cost: Nanos,
+    /// Whether a poller may serve its entries in the order of their deadlines. Default false.
+    pub reorder: bool,
+    /// Among how many neighbours, if it may. Default 1.
+    pub window: u8,
 }
 
 /// `[policy]`: the policy service in user space, and who is left when it fails.

@@ -8,9 +8,10 @@ use crate::scope::NamedTable;
 use crate::sections::{COST, SECOND, time};
 use crate::value::{flag, integer, name};
 use mainspring_abi::Nanos;
+use mainspring_abi::request::WINDOW_MAX;
 use std::ops::RangeInclusive;
 
-const KEYS: [&str; 6] = ["name", "owner", "entries", "sqpoll", "idle_spin", "cost"];
+const KEYS: [&str; 8] = ["name", "owner", "entries", "sqpoll", "idle_spin", "cost", "reorder", "window"];
 /// An entry that costs nothing would let submitter and poller go round within one instant.
 const ENTRY_COST: RangeInclusive<Nanos> = Nanos::new(1)..=SECOND;
 
@@ -38,6 +39,9 @@ fn ring(
     let sqpoll = section.read("sqpoll", flag);
     let idle_spin = time(&mut section, "idle_spin", COST);
     let cost = time(&mut section, "cost", ENTRY_COST);
+    let reorder = section.read("reorder", flag);
+    let window =
+        section.read("window", |value, report| integer(value, "window", 1..=WINDOW_MAX as u64, report));
     Ok(RingSpec {
         name: own_name(table)?,
         owner: owner?,
@@ -45,5 +49,7 @@ fn ring(
         sqpoll: sqpoll?.unwrap_or(false),
         idle_spin: idle_spin?.unwrap_or(Nanos::from_micros(50)),
         cost: cost?.unwrap_or(Nanos::from_micros(1)),
+        reorder: reorder?.unwrap_or(false),
+        window: window?.unwrap_or(1) as u8,
     })
 }

@@ -109,6 +109,8 @@ codes! {
         TimedOut = 23, "CAP_ERR_TIMED_OUT", "the deadline passed before it happened";
         /// A queue that the request needs is full.
         Overloaded = 24, "CAP_ERR_OVERLOADED", "a queue that it needs is full; try again later";
+        /// The request, or the call that is being answered, was withdrawn by whoever made it.
+        Cancelled = 25, "CAP_ERR_CANCELLED", "it was withdrawn by whoever asked for it; there is nothing to do";
     }
 }
 

@@ -14,8 +14,8 @@
 //! job be due at the end of an interval of length `L`, and the lower work, due by the floor's deadline, at `M <= L` of it.
 //! What is due of the higher work and the floor within `L` is at most what arrives of it in any first part `s <= M` plus
 //! `L - s`, by their own test; so it is at most what can be served of it within `M`, plus `L - M`. The lower band's test
-//! leaves room for its work beside the former within `M`. (With more than two bands the same step repeats; the tests of
-//! this module run three.)
+//! leaves room for its work beside the former within `M`. (The argument is for two bands; that it
+//! holds step by step for more is shown by tests of three, not proved here.)
 
 use super::demand::{self, Denial, Task, Verdict, busy_period, demand, well_formed};
 use super::left_over::LeftOver;

@@ -217,7 +217,7 @@ impl Context {
     }
 
     /// `holder` ran on it for `ran`, until `now`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn charge(&mut self, now: Nanos, ran: Nanos, holder: ThreadRef) -> Charged {
         let head = self.refills.head();
         self.usage.used += ran;

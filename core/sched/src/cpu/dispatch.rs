@@ -58,7 +58,7 @@ enum DirectRule {
 
 /// Ends the running interval that began at `since`; its length. The only place where time becomes charged time.
 #[inline]
-fn end_interval(since: &mut Nanos, charged_total: &mut Nanos, now: Nanos) -> Nanos {
+pub(super) fn end_interval(since: &mut Nanos, charged_total: &mut Nanos, now: Nanos) -> Nanos {
     let ran = now - core::mem::replace(since, now);
     *charged_total += ran;
     ran
@@ -103,8 +103,7 @@ impl Cpu {
     fn preempt(&mut self, now: Nanos) -> Decision {
         let Some(slot) = self.current else { nothing_was_running(&Stop::Preempted) };
         if self.contexts != 0 || self.direct.is_some() {
-            self.bring_clock_up(now);
-            return self.stop_running(now, slot, Stop::Preempted);
+            return self.preempt_beside_contexts(now, slot);
         }
         self.bring_fair_clock_up(now);
         let occupant = taken(&mut self.slots, slot);
@@ -129,6 +128,30 @@ impl Cpu {
     }
 
     #[inline(never)]
+    fn preempt_beside_contexts(&mut self, now: Nanos, slot: u32) -> Decision {
+        self.bring_clock_up(now);
+        if self.band == Band::Fair {
+            return self.stop_running(now, slot, Stop::Preempted);
+        }
+        match self.preempt_context(now, slot) {
+            Ok(decision) => decision,
+            Err(slice_cap) => {
+                let choice = self.choose_best_effort(now, DirectRule::Refuse, slice_cap);
+                self.count_preemption(slot, choice.map(|next| next.slot));
+                self.dispatch(now, Some(slot), choice)
+            }
+        }
+    }
+
+    /// `slot` could have gone on, and `next` runs.
+    #[inline]
+    pub(super) fn count_preemption(&mut self, slot: u32, next: Option<u32>) {
+        if next != Some(slot) {
+            self.at_mut(slot).entity.account.preemptions += 1;
+        }
+    }
+
+    #[inline(never)]
     fn stop_otherwise(&mut self, now: Nanos, stop: Stop) -> Decision {
         self.bring_clock_up(now);
         match (self.current, stop) {
@@ -150,9 +173,7 @@ impl Cpu {
             Stop::Preempted => {
                 self.requeue(now, slot);
                 let choice = self.choose(now, DirectRule::Refuse);
-                if choice.is_none_or(|next| next.slot != slot) {
-                    self.at_mut(slot).entity.account.preemptions += 1;
-                }
+                self.count_preemption(slot, choice.map(|next| next.slot));
                 choice
             }
             Stop::Yielded => self.choose_before(now, slot, rest),
@@ -257,6 +278,11 @@ impl Cpu {
                 Err(cap) => slice_cap = cap,
             }
         }
+        self.choose_best_effort(now, rule, slice_cap)
+    }
+
+    #[inline(always)]
+    fn choose_best_effort(&mut self, now: Nanos, rule: DirectRule, slice_cap: Nanos) -> Option<Choice> {
         if self.direct.is_some()
             && let Some(choice) = self.choose_direct(now, rule)
         {

@@ -13,6 +13,7 @@
 
 mod authority;
 mod direct_call;
+mod direct_switch;
 mod dispatch;
 mod inspect;
 mod nohz;

@@ -6,7 +6,7 @@
 //! * an interval is charged to the context or to the fair share, never to both and never to neither;
 //! * while best effort waits and its floor is due sooner than the first context, best effort runs.
 
-use super::dispatch::Choice;
+use super::dispatch::{Choice, end_interval};
 use super::{Cpu, Decision, Dispatch, Overran, Seat, State, ThreadView, taken};
 use crate::admission::Floor;
 use crate::context::floor::FloorBudget;
@@ -93,6 +93,7 @@ impl Realtime {
         self.ready.remove(slot)
     }
 
+    #[inline(always)]
     fn await_refill(&mut self, slot: u32, at: Nanos) {
         if !self.refilling.contains(slot) {
             self.refilling.insert(slot, RefillDue(at));
@@ -116,6 +117,12 @@ impl Cpu {
             self.realtime.floor.charge(now - ran, ran);
             return false;
         }
+        self.charge_context(now, slot, ran);
+        true
+    }
+
+    #[inline(always)]
+    fn charge_context(&mut self, now: Nanos, slot: u32, ran: Nanos) {
         let occupant = taken(&mut self.slots, slot);
         occupant.entity.account.charge(ran, 0);
         let thread = occupant.entity.thread;
@@ -133,7 +140,19 @@ impl Cpu {
                 waiter: charged.waiter,
             });
         }
-        true
+    }
+
+    /// `slot`, which runs on a context, stands in line again, and if the first there has one too, that one is next: the
+    /// usual decision among contexts, as one straight piece of code. `Err` if best effort is next, with its limit.
+    #[inline(always)]
+    pub(super) fn preempt_context(&mut self, now: Nanos, slot: u32) -> Result<Decision, Nanos> {
+        let ran = end_interval(&mut self.since, &mut self.charged_total, now);
+        self.charge_context(now, slot, ran);
+        taken(&mut self.slots, slot).wait_for_cpu(now);
+        self.line_up(now, slot);
+        let next = self.take_first(now, self.contended())?;
+        self.count_preemption(slot, Some(next));
+        Ok(self.begin_on_context(now, next, next != slot))
     }
 
     /// A context comes to this CPU. What best effort had while there was none is not owed to it again.
@@ -155,6 +174,11 @@ impl Cpu {
     /// `slot`, which was running and has been charged, could go on and has a context, or has lent one.
     #[inline(never)]
     pub(super) fn requeue_on_context(&mut self, now: Nanos, slot: u32) {
+        self.line_up(now, slot);
+    }
+
+    #[inline(always)]
+    fn line_up(&mut self, now: Nanos, slot: u32) {
         let occupant = taken(&mut self.slots, slot);
         let thread_index = occupant.entity.thread.index();
         let weight = occupant.entity.weight;
@@ -247,8 +271,19 @@ impl Cpu {
     /// somebody of best effort is ready is for the caller to say.
     #[inline(never)]
     pub(super) fn choose_context(&mut self, now: Nanos, waits: bool) -> Result<Choice, Nanos> {
-        self.release_refills(now);
+        self.take_first(now, waits).map(|slot| Choice { slot, slice_cap: Nanos::MAX, band: Band::Deadline })
+    }
+
+    #[inline(always)]
+    fn take_first(&mut self, now: Nanos, waits: bool) -> Result<u32, Nanos> {
+        let released = self.release_refills(now);
         self.realtime.floor.note_ready(now, waits);
+        if let Some((slot, urgency)) = released {
+            if !waits && !self.realtime.has_ready() {
+                return Ok(slot);
+            }
+            self.realtime.ready.insert(slot, urgency);
+        }
         let Some(&(first, slot)) = self.realtime.ready.peek() else { return Err(Nanos::MAX) };
         if waits
             && let Some((due, amount)) = self.realtime.floor.claim(now)
@@ -257,11 +292,14 @@ impl Cpu {
             return Err(now + amount);
         }
         self.realtime.ready.remove_first();
-        Ok(Choice { slot, slice_cap: Nanos::MAX, band: Band::Deadline })
+        Ok(slot)
     }
 
-    /// Those whose context can be used again by `now` are ready.
-    fn release_refills(&mut self, now: Nanos) {
+    /// Those whose context can be used again by `now` are ready. The last of them, which is often the only one, is for the
+    /// caller to put in line.
+    #[inline(always)]
+    fn release_refills(&mut self, now: Nanos) -> Option<(u32, Urgency)> {
+        let mut last = None;
         while let Some(&(due, slot)) = self.realtime.refilling.peek()
             && due.0 <= now
         {
@@ -271,24 +309,36 @@ impl Cpu {
                 self.resched_wanted = true;
                 continue;
             }
-            let occupant = taken(&mut self.slots, slot);
-            let throttled = core::mem::replace(&mut occupant.state, State::Queued) == State::Throttled;
-            let urgency = {
-                let thread_index = occupant.entity.thread.index();
-                held(&mut occupant.entity).urgency(thread_index)
-            };
-            if !throttled {
-                self.fair.dequeue(slot);
-                self.fair.sleep(slot);
+            if let Some((slot, urgency)) = last.replace((slot, self.make_ready(now, slot))) {
+                self.realtime.ready.insert(slot, urgency);
             }
-            self.realtime.ready.insert(slot, urgency);
-            self.begin_contention(now, NohzExit::SecondRunnable);
         }
+        last
+    }
+
+    /// The context of `slot`, which waited for that, can be used again.
+    #[inline(always)]
+    fn make_ready(&mut self, now: Nanos, slot: u32) -> Urgency {
+        let occupant = taken(&mut self.slots, slot);
+        let throttled = core::mem::replace(&mut occupant.state, State::Queued) == State::Throttled;
+        let thread_index = occupant.entity.thread.index();
+        let urgency = held(&mut occupant.entity).urgency(thread_index);
+        if !throttled {
+            self.fair.dequeue(slot);
+            self.fair.sleep(slot);
+        }
+        self.begin_contention(now, NohzExit::SecondRunnable);
+        urgency
     }
 
     /// `slot` has the CPU, on its context.
     #[inline(never)]
     pub(super) fn run_on_context(&mut self, now: Nanos, slot: u32, switched: bool) -> Decision {
+        self.begin_on_context(now, slot, switched)
+    }
+
+    #[inline(always)]
+    fn begin_on_context(&mut self, now: Nanos, slot: u32, switched: bool) -> Decision {
         self.tick.restore(now, NohzExit::Dispatch, &mut self.telemetry);
         let occupant = taken(&mut self.slots, slot);
         occupant.begin_to_run(now, self.id, switched);
@@ -326,7 +376,9 @@ impl Cpu {
 
     pub(super) fn timer_on_contexts(&mut self, now: Nanos) {
         self.bring_clock_up(now);
-        self.release_refills(now);
+        if let Some((slot, urgency)) = self.release_refills(now) {
+            self.realtime.ready.insert(slot, urgency);
+        }
         let Some(current) = self.current else { return };
         let over = self.slice_end <= now && (self.band == Band::Deadline || self.realtime.has_ready());
         let outdone = self.realtime.ready.peek().is_some_and(|(first, _)| self.urgent(*first));

@@ -3,6 +3,7 @@
 extern crate std;
 
 use super::*;
+use crate::virtual_time::Lag;
 use mainspring_abi::{CpuId, CpuSet};
 use proptest::prelude::*;
 use std::vec;

@@ -82,9 +82,14 @@ impl Machine<'_> {
             };
             let mut accept =
                 |entry: CapSqeV2, place: CqPlace, _: &mut _| by_poller.waiting.push_back((entry, place));
-            let polled = endpoint.poll(passes.begin(), lease, SQES_PER_PASS, &mut accept);
+            let spec = &self.workload.rings[ring];
+            let limit = if spec.reorder { SQES_PER_PASS.max(spec.window.into()) } else { SQES_PER_PASS };
+            let polled = endpoint.poll(passes.begin(), lease, limit, &mut accept);
             match polled {
                 Polled::Served { .. } | Polled::Stopped { .. } => {
+                    if spec.reorder {
+                        self.rings[ring].put_in_order(spec);
+                    }
                     self.wake_submitter(ring);
                     if self.serve_next(thread, ring) {
                         self.threads[thread].pc -= 1;

@@ -18,6 +18,9 @@ use metadata::Package;
 
 const POLICY: &str = "deny.toml";
 
+/// Folders with a workspace of their own below the project's, where there are any.
+const WORKSPACES: [&str; 2] = [".", "kernel"];
+
 /// A package that may not be used, and why.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Offender {
@@ -64,7 +67,15 @@ pub fn check(root: &Path) -> Result<String, Error> {
     let path = root.join(POLICY);
     let text = std::fs::read_to_string(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
     let policy: Policy = toml::from_str(&text).map_err(|source| Error::Toml { path, source })?;
-    let packages = metadata::third_party(root)?;
+    let folders = WORKSPACES.map(|folder| root.join(folder));
+    let mut packages = Vec::new();
+    for folder in folders.iter().filter(|folder| folder.join("Cargo.toml").exists()) {
+        packages.extend(metadata::third_party(folder)?);
+    }
+    // One workspace's packages are another's neighbours by path.
+    packages.retain(|package| !package.id.starts_with("path+"));
+    packages.sort_by(|a, b| a.id.cmp(&b.id));
+    packages.dedup_by(|a, b| a.id == b.id);
     let offenders = offenders(&packages, &policy.licenses.allow);
     if offenders.is_empty() {
         Ok(format!("licences: {} third-party packages, all allowed by {POLICY}\n", packages.len()))

@@ -1,0 +1,82 @@
+//! Endpoints: calls that nobody has taken yet, and receivers that nobody has called.
+//!
+//! Conserved: a call is taken by one receiver or withdrawn by its caller, never both.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+/// One call of an instance. The number tells it from those before, which it may have given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub caller: usize,
+    pub number: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    calls: VecDeque<Call>,
+    receivers: VecDeque<usize>,
+}
+
+/// An endpoint.
+#[derive(Debug, Default)]
+pub struct Endpoint(Mutex<Inside>);
+
+impl Endpoint {
+    fn with<T>(&self, act: impl FnOnce(&mut Inside) -> T) -> T {
+        act(&mut self.0.lock().expect("no panic while it is held"))
+    }
+
+    /// Leaves a call; the receiver that has waited longest is to look.
+    pub fn send(&self, call: Call) -> Option<usize> {
+        self.with(|inside| {
+            inside.calls.push_back(call);
+            inside.receivers.pop_front()
+        })
+    }
+
+    /// Takes the call that has waited longest, or else queues up for the next.
+    pub fn take_or_wait(&self, receiver: usize) -> Option<Call> {
+        self.with(|inside| {
+            inside.receivers.retain(|waiting| *waiting != receiver);
+            let call = inside.calls.pop_front();
+            if call.is_none() {
+                inside.receivers.push_back(receiver);
+            }
+            call
+        })
+    }
+
+    /// A receiver gives up. If a call came for it meanwhile and another receiver waits, that one is to look.
+    pub fn leave(&self, receiver: usize) -> Option<usize> {
+        self.with(|inside| {
+            inside.receivers.retain(|waiting| *waiting != receiver);
+            if inside.calls.is_empty() { None } else { inside.receivers.pop_front() }
+        })
+    }
+
+    /// A caller gives up.
+    pub fn withdraw(&self, call: Call) {
+        self.with(|inside| inside.calls.retain(|waiting| *waiting != call));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_taken_in_order_and_a_receiver_that_gives_up_passes_on_what_came_for_it() {
+        let endpoint = Endpoint::default();
+        let call = |caller| Call { caller, number: 1 };
+        assert_eq!(endpoint.take_or_wait(7), None);
+        assert_eq!(endpoint.take_or_wait(8), None);
+        assert_eq!(endpoint.send(call(1)), Some(7), "who has waited longest");
+        assert_eq!(endpoint.leave(7), Some(8), "it did not look, and the call is still there");
+        assert_eq!(endpoint.take_or_wait(8), Some(call(1)));
+        assert_eq!(endpoint.send(call(2)), None);
+        assert_eq!(endpoint.send(call(3)), None);
+        endpoint.withdraw(call(2));
+        assert_eq!(endpoint.take_or_wait(8), Some(call(3)));
+    }
+}

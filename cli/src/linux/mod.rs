@@ -1,0 +1,175 @@
+//! A workload on Linux: each CPU is a worker thread of the runtime, each thread a task, scheduled by the same core as on
+//! the other machines.
+//!
+//! The record of every worker's core comes out, and everything in the report is computed from it by making each decision
+//! again: a report that is printed is also a replay without a difference.
+
+mod endpoint;
+mod player;
+mod stage;
+
+use crate::args::RunArgs;
+use crate::failure::Failure;
+use crate::input;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::refuse;
+use mainspring::{
+    Caps, Config, ConfigError, LaneRecord, LaneSettings, NurseryError, NurseryOptions, Profile, Runtime,
+    TaskError,
+};
+use mainspring_abi::CpuId;
+use mainspring_report::{Report, ThreadReport};
+use mainspring_sim::books::{BookError, Books, Log};
+use mainspring_sim::record::{Header, Recorder};
+use mainspring_workload::Workload;
+use stage::Stage;
+use std::fmt;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// The most bytes of record that each worker keeps: some tens of millions of events.
+const RECORD_BYTES: usize = 512 << 20;
+
+/// Why a workload could not be run on Linux.
+#[derive(Debug)]
+pub enum LinuxError {
+    /// The runtime could not be started.
+    Start(ConfigError),
+    /// A task ended as it must not.
+    Task(NurseryError),
+    /// The record does not replay.
+    Record(BookError),
+    /// There was no room for the record of a worker.
+    TooLong {
+        /// Which worker.
+        cpu: usize,
+        /// How many events were lost.
+        lost: u64,
+    },
+}
+
+impl fmt::Display for LinuxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(error) => write!(f, "the runtime does not start: {error}"),
+            Self::Task(error) => write!(f, "a task failed: {error}; please report it"),
+            Self::Record(error) => write!(f, "the flight record: {error}"),
+            Self::TooLong { cpu, lost } => {
+                write!(f, "CPU {cpu} had no room for {lost} events\nhelp: run for a shorter `duration`")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LinuxError {}
+
+/// Runs `workload` on workers of this host; the report, with the flight record written to `record`.
+pub fn run(
+    args: &RunArgs,
+    workload: &Workload,
+    record: Option<&mut dyn Write>,
+    output: Output,
+) -> Result<Report, Failure> {
+    let started = Instant::now();
+    let name = input::name(&args.file);
+    let fail = |error| Failure::Linux { name: name.clone(), error };
+    refuse::on_linux(workload).map_err(|cannot| Failure::Cannot { name: name.clone(), cannot })?;
+    let stage = Stage::new(workload, args.seed);
+    let records = play(workload, &stage, output).map_err(fail)?;
+    let header = Header {
+        workload: name.clone(),
+        seed: args.seed,
+        cpus: workload.machine.cpus,
+        seats: stage.names().len(),
+        policy: workload.machine.policy,
+        quantum: workload.machine.quantum,
+        tick: workload.machine.tick,
+        floor_ppm: workload.machine.floor_ppm,
+        threads: stage.names(),
+    };
+    let books =
+        Books::of(&header, log(&records).map_err(fail)?).map_err(|error| fail(LinuxError::Record(error)))?;
+    if let Some(out) = record {
+        // Playing spends the events: they are read once more to be written.
+        let log = log(&records).map_err(fail)?;
+        Recorder::new(Box::new(out), &header)
+            .and_then(|recorder| log.write(recorder, &books.digest()))
+            .map_err(|cause| Failure::Write { path: args.record.clone().unwrap_or_default(), cause })?;
+    }
+    let mut report = books.report("linux", &header, started.elapsed());
+    tell(&stage, &mut report);
+    Ok(report)
+}
+
+/// Starts the runtime, plays the workload, and returns what each worker's core was asked.
+fn play(workload: &Workload, stage: &Stage<'_>, output: Output) -> Result<Vec<LaneRecord>, LinuxError> {
+    let machine = &workload.machine;
+    let settings = LaneSettings {
+        policy: machine.policy,
+        quantum: machine.quantum,
+        threads: stage.names().len().max(1),
+        record_bytes: RECORD_BYTES,
+    };
+    let runtime: Runtime = Config::new(Profile::Cluster)
+        .workers(machine.cpus)
+        .root_caps(Caps::none())
+        .fair_by_task(settings)
+        .build()
+        .map_err(LinuxError::Start)?;
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    if machine.cpus > cores {
+        output.note(format_args!(
+            "note: {} workers share {cores} CPUs of this host, so they take turns",
+            machine.cpus
+        ));
+    }
+    let duration = Duration::from_nanos(machine.duration.get());
+    let mut progress = Progress::new("running", machine.duration.get(), output);
+    let mut records = Vec::new();
+    let result = runtime.nursery(NurseryOptions::default(), |nursery| {
+        stage.direct(nursery, duration, |now| {
+            progress.at(now.as_nanos() as u64, || format!("{} of {}", rounded(now), machine.duration));
+        });
+        records = runtime.close_record();
+        stage.look_at(&runtime.snapshot());
+        nursery.cancel();
+    });
+    drop(progress);
+    match result {
+        // The end of time is how a run ends.
+        Ok(()) | Err(NurseryError { error: TaskError::Cancelled, .. }) => Ok(records),
+        Err(error) => Err(LinuxError::Task(error)),
+    }
+}
+
+fn rounded(now: Duration) -> String {
+    format!("{:.1}s", now.as_secs_f64())
+}
+
+fn log(records: &[LaneRecord]) -> Result<Log, LinuxError> {
+    let mut log = Log::default();
+    for (cpu, record) in records.iter().enumerate() {
+        if record.lost > 0 {
+            return Err(LinuxError::TooLong { cpu, lost: record.lost });
+        }
+        if let Ok(id) = CpuId::new(cpu) {
+            log.add(id, &record.bytes, record.records, record.end).map_err(LinuxError::Record)?;
+        }
+    }
+    Ok(log)
+}
+
+/// What the threads know of themselves and their cores do not, and rows for those that never lived.
+fn tell(stage: &Stage<'_>, report: &mut Report) {
+    let mut lived = std::mem::take(&mut report.threads).into_iter().peekable();
+    for (number, name) in stage.names().into_iter().enumerate() {
+        let mut row = match lived.next_if(|row| row.name == name) {
+            Some(row) => row,
+            None => ThreadReport { name, weight: stage.weight(number), ..ThreadReport::default() },
+        };
+        stage.tell(number, &mut row);
+        report.threads.push(row);
+    }
+    report.notices.extend(stage.notices());
+}

@@ -1,0 +1,307 @@
+//! A task that plays one thread of a workload, step by step.
+
+use super::endpoint::Call;
+use super::stage::{Answer, Life, Permit, Stage, duration};
+use mainspring::{Component, Cx, WaitReason};
+use mainspring_abi::Nanos;
+use mainspring_sim::random::{Random, Stream};
+use mainspring_workload::{Span, Step, ThreadTarget};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a player computes between two looks up: how late it may notice that others should run.
+const CHUNK: Duration = Duration::from_micros(5);
+
+/// One life of an instance.
+struct Player<'s, 'w> {
+    stage: &'s Stage<'w>,
+    number: usize,
+    random: Random,
+    started: Duration,
+    /// Multiples of its `every` period that it has waited for.
+    periods: u64,
+    /// Its last call.
+    call: u64,
+    serving: Vec<Call>,
+    /// What its `alloc` steps have taken.
+    hoard: Vec<Vec<u8>>,
+    /// What it spawned last, of each table.
+    spawned: Vec<Option<(usize, Life)>>,
+}
+
+/// The step was refused, and that has been counted.
+struct Refused;
+
+/// Whether the program goes on.
+#[derive(PartialEq, Eq)]
+enum Goes {
+    On,
+    Exit,
+}
+
+/// Plays instance `number` from its start to its end. Unwinds when the run is over.
+pub fn live(stage: &Stage<'_>, number: usize, cx: &Cx) {
+    stage.is_task(number, cx.id().0);
+    let spec = stage.spec(number);
+    let mut player = Player {
+        stage,
+        number,
+        random: Random::new(stage.seed, Stream::Thread(number)),
+        started: cx.now(),
+        periods: 0,
+        call: 0,
+        serving: Vec::new(),
+        hoard: Vec::new(),
+        spawned: vec![None; stage.workload.threads.len()],
+    };
+    let mut rounds = 0;
+    'life: while spec.times.is_none_or(|times| rounds < times) {
+        for step in &spec.program {
+            cx.check();
+            player.pay(cx, step);
+            if player.take(cx, step) == Goes::Exit {
+                break 'life;
+            }
+        }
+        rounds += 1;
+    }
+    // Nobody else will answer these.
+    for call in std::mem::take(&mut player.serving) {
+        if stage.settle(call, Answer::Failure) {
+            stage.instances[call.caller].bell.unpark();
+        }
+    }
+    stage.end(number);
+}
+
+impl Player<'_, '_> {
+    fn take(&mut self, cx: &Cx, step: &Step) -> Goes {
+        match step {
+            Step::Run(span) => compute(cx, duration(self.random.draw(*span))),
+            Step::RunForever => compute(cx, Duration::MAX),
+            Step::Sleep(span) => {
+                let length = duration(self.random.draw(*span));
+                self.sleep(cx, length);
+            }
+            Step::Every(period) => self.every(cx, *period),
+            Step::Yield => cx.yield_now(),
+            Step::Park { timeout } => {
+                let timeout = self.timeout(*timeout);
+                if let Ok(_permit) = self.permit(timeout) {
+                    let unparked = self.me().park.park(cx, timeout);
+                    self.count_timeout(unparked);
+                }
+            }
+            Step::Unpark(target) => {
+                for instance in self.stage.targets(*target) {
+                    self.stage.unpark(instance);
+                }
+            }
+            Step::Call(call) => self.call(cx, call.endpoint, call.timeout),
+            Step::Recv { endpoint, timeout } => self.receive(cx, *endpoint, *timeout),
+            Step::Reply => self.answer(cx, Answer::Reply),
+            Step::Throw => self.answer(cx, Answer::Failure),
+            Step::Spawn(table) => match self.stage.spawn(*table) {
+                Some(child) => self.spawned[*table] = Some(child),
+                None => self.stage.refuse(self.number),
+            },
+            Step::Join { target, timeout } => self.join(cx, *target, *timeout),
+            Step::Weight(weight) => {
+                cx.set_weight(*weight);
+            }
+            Step::Alloc(bytes) => self.alloc(cx, *bytes),
+            // A look at the file system, which the answer does not matter of.
+            Step::Syscall => drop(std::fs::metadata("/")),
+            Step::Exit => return Goes::Exit,
+            Step::Bind(_)
+            | Step::Unbind
+            | Step::Revoke(_)
+            | Step::Drain(_)
+            | Step::Lease(_)
+            | Step::Release(_)
+            | Step::Submit { .. }
+            | Step::Complete { .. }
+            | Step::Poll(_) => unreachable!("refused before the run"),
+        }
+        Goes::On
+    }
+
+    /// Pays for a step out of the component of the budget that it uses, if that is limited. With none left, the task stands
+    /// still here.
+    fn pay(&self, cx: &Cx, step: &Step) {
+        let Some(budget) = self.stage.spec(self.number).budget else { return };
+        let (component, limit) = match step {
+            Step::Spawn(_) => (Component::SpawnCount, budget.spawns),
+            Step::Call(_) | Step::Recv { .. } | Step::Reply | Step::Throw | Step::Unpark(_) => {
+                (Component::ChannelOps, budget.channel_ops)
+            }
+            Step::Syscall => (Component::Syscalls, budget.syscalls),
+            _ => return,
+        };
+        if limit.is_some() && cx.pay(component).is_err() {
+            self.stage.refuse(self.number);
+        }
+    }
+
+    fn alloc(&mut self, cx: &Cx, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        match cx.charge_alloc(bytes) {
+            // Written to, so that it is more than an address.
+            Ok(()) => self.hoard.push(vec![1; bytes]),
+            Err(_) => self.stage.refuse(self.number),
+        }
+    }
+
+    fn me(&self) -> &super::stage::Instance {
+        &self.stage.instances[self.number]
+    }
+
+    fn timeout(&mut self, span: Option<Span>) -> Option<Duration> {
+        span.map(|span| duration(self.random.draw(span)))
+    }
+
+    fn count_timeout(&self, in_time: bool) {
+        if !in_time {
+            count(&self.me().timeouts);
+        }
+    }
+
+    fn every(&mut self, cx: &Cx, period: Nanos) {
+        let since = (cx.now() - self.started).as_nanos() as u64;
+        let passed = since / period.get();
+        // The multiple that is just now is met, not missed.
+        let behind = if since.is_multiple_of(period.get()) { passed.saturating_sub(1) } else { passed };
+        if behind > self.periods {
+            self.me().misses.fetch_add(behind - self.periods, Ordering::Relaxed);
+            self.periods = behind;
+        }
+        self.periods += 1;
+        let due = self.started + Duration::from_nanos(period.get().saturating_mul(self.periods));
+        self.sleep(cx, due.saturating_sub(cx.now()));
+    }
+
+    fn sleep(&self, cx: &Cx, length: Duration) {
+        if !length.is_zero()
+            && let Ok(_permit) = self.permit(Some(length))
+        {
+            cx.sleep(length);
+        }
+    }
+
+    /// Leave to wait: a wait without a timeout needs none.
+    fn permit(&self, timeout: Option<Duration>) -> Result<Option<Permit<'_>>, Refused> {
+        match timeout {
+            None => Ok(None),
+            Some(_) => self.stage.permit(self.number).map(Some).ok_or(Refused),
+        }
+    }
+
+    /// Waits until `arrived`, ringing counts as a hint. False if time is over first.
+    fn wait(
+        &self,
+        cx: &Cx,
+        reason: WaitReason,
+        timeout: Option<Duration>,
+        mut arrived: impl FnMut() -> bool,
+    ) -> bool {
+        let deadline = timeout.map(|timeout| cx.now() + timeout);
+        loop {
+            if arrived() {
+                return true;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_sub(cx.now()));
+            if !self.me().bell.wait(cx, reason, left) {
+                return arrived();
+            }
+        }
+    }
+
+    fn call(&mut self, cx: &Cx, endpoint: usize, timeout: Option<Span>) {
+        let timeout = self.timeout(timeout);
+        self.call += 1;
+        let Ok(_permit) = self.permit(timeout) else { return };
+        let call = Call { caller: self.number, number: self.call };
+        *self.me().answer.lock().expect("no panic while it is held") = Some((call.number, None));
+        if let Some(receiver) = self.stage.endpoints[endpoint].send(call) {
+            self.stage.instances[receiver].bell.hand_over(cx);
+        }
+        let answer = || self.me().answer.lock().expect("no panic while it is held").and_then(|(_, how)| how);
+        let answered = self.wait(cx, WaitReason::Call, timeout, || answer().is_some());
+        let how = self.me().answer.lock().expect("no panic while it is held").take();
+        if !answered {
+            self.stage.endpoints[endpoint].withdraw(call);
+        }
+        match how {
+            Some((_, Some(Answer::Reply))) => {}
+            Some((_, Some(Answer::Failure))) => count(&self.me().failures),
+            _ => count(&self.me().timeouts),
+        }
+    }
+
+    fn receive(&mut self, cx: &Cx, endpoint: usize, timeout: Option<Span>) {
+        let timeout = self.timeout(timeout);
+        let endpoint = &self.stage.endpoints[endpoint];
+        let mut taken = None;
+        let in_time = {
+            let Ok(_permit) = self.permit(timeout) else { return };
+            self.wait(cx, WaitReason::Receive, timeout, || {
+                taken = endpoint.take_or_wait(self.number);
+                taken.is_some()
+            })
+        };
+        if !in_time && let Some(other) = endpoint.leave(self.number) {
+            self.stage.instances[other].bell.unpark();
+        }
+        self.count_timeout(in_time);
+        self.serving.extend(taken);
+    }
+
+    fn answer(&mut self, cx: &Cx, how: Answer) {
+        if let Some(call) = self.serving.pop()
+            && self.stage.settle(call, how)
+        {
+            self.stage.instances[call.caller].bell.hand_over(cx);
+        }
+    }
+
+    fn join(&mut self, cx: &Cx, target: ThreadTarget, timeout: Option<Span>) {
+        let timeout = self.timeout(timeout);
+        let Ok(_permit) = self.permit(timeout) else { return };
+        let deadline = timeout.map(|timeout| cx.now() + timeout);
+        let awaited: Vec<_> = match self.spawned[target.thread] {
+            Some(child) => vec![child],
+            None => self.stage.targets(target).filter_map(|n| Some((n, self.stage.life(n)?))).collect(),
+        };
+        for (instance, life) in awaited {
+            let left = deadline.map(|deadline| deadline.saturating_sub(cx.now()));
+            let over = || self.stage.is_over_or_wait(instance, life, self.number);
+            if !self.wait(cx, WaitReason::Join, left, over) {
+                count(&self.me().timeouts);
+                return;
+            }
+        }
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Computes until the task has been charged with so much more CPU time.
+fn compute(cx: &Cx, time: Duration) {
+    let used = || cx.cpu_time().unwrap_or_default();
+    let end = used().saturating_add(time);
+    loop {
+        let left = end.saturating_sub(used());
+        if left.is_zero() {
+            return;
+        }
+        let chunk = left.min(CHUNK);
+        let began = Instant::now();
+        while began.elapsed() < chunk {
+            std::hint::spin_loop();
+        }
+        cx.check();
+        cx.look_up();
+    }
+}

@@ -1,0 +1,337 @@
+//! What the players of a run share: who lives, who waits for whom, and the one thread that starts them.
+//!
+//! Conserved: an instance lives one life at a time. Its count of lives is odd from the moment when somebody decides to
+//! start it until it has ended, and whoever raises it to odd sees to it that it starts.
+
+use super::endpoint::{Call, Endpoint};
+use super::player;
+use mainspring::{Budget, Nursery, Parker, Schedule, Snapshot, TaskState};
+use mainspring_abi::{Nanos, ProcessId};
+use mainspring_report::ThreadReport;
+use mainspring_sched::{WaitPermit, WaitQuota};
+use mainspring_sim::random::{Random, Stream};
+use mainspring_workload::{Start, ThreadSpec, ThreadTarget, Workload};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How often the one who starts the others looks at the time at least: for the progress bar.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What others see of an instance.
+#[derive(Debug, Default)]
+pub struct Instance {
+    pub table: usize,
+    /// Its `park` steps.
+    pub park: Parker,
+    /// Any other wait of its own: for an answer, a call, an end. What has come is looked up where it would be.
+    pub bell: Parker,
+    /// Odd while it lives.
+    lives: AtomicU32,
+    joiners: Mutex<Vec<usize>>,
+    /// The call that it waits for, and how that ended.
+    pub answer: Mutex<Option<(u64, Option<Answer>)>>,
+    /// The task of its present life.
+    task: AtomicU64,
+    pub misses: AtomicU64,
+    pub timeouts: AtomicU64,
+    pub refusals: AtomicU64,
+    pub failures: AtomicU64,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Reply,
+    Failure,
+}
+
+/// Leave for a timed wait, until dropped.
+#[derive(Debug)]
+pub struct Permit<'s> {
+    quota: &'s Mutex<WaitQuota>,
+    permit: Option<WaitPermit>,
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            self.quota.lock().expect("no panic while it is held").give_back(permit);
+        }
+    }
+}
+
+/// The life of an instance, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life(u32);
+
+/// A run.
+pub struct Stage<'w> {
+    pub workload: &'w Workload,
+    pub seed: u64,
+    pub instances: Vec<Instance>,
+    pub endpoints: Vec<Endpoint>,
+    bases: Vec<usize>,
+    orders: Sender<usize>,
+    taken: Mutex<Receiver<usize>>,
+    quota: Mutex<WaitQuota>,
+    exhausted: Mutex<Vec<String>>,
+}
+
+impl<'w> Stage<'w> {
+    /// A run of `workload`, before it begins.
+    pub fn new(workload: &'w Workload, seed: u64) -> Self {
+        let mut bases = Vec::new();
+        let mut instances = Vec::new();
+        for (table, spec) in workload.threads.iter().enumerate() {
+            bases.push(instances.len());
+            instances.extend((0..spec.instances()).map(|_| Instance { table, ..Instance::default() }));
+        }
+        let (orders, taken) = channel();
+        let machine = &workload.machine;
+        let limit = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let quota = WaitQuota::new(
+            limit(machine.waiters),
+            limit(machine.waiters_per_process),
+            workload.processes.len(),
+        );
+        Self {
+            workload,
+            seed,
+            instances,
+            endpoints: workload.endpoints.iter().map(|_| Endpoint::default()).collect(),
+            bases,
+            orders,
+            taken: Mutex::new(taken),
+            quota: Mutex::new(quota),
+            exhausted: Mutex::default(),
+        }
+    }
+
+    /// The names of all instances, in their order.
+    pub fn names(&self) -> Vec<String> {
+        let specs = self.workload.threads.iter();
+        specs.flat_map(|spec| (0..spec.instances()).map(|number| spec.instance_name(number))).collect()
+    }
+
+    /// The table of an instance.
+    pub fn spec(&self, instance: usize) -> &'w ThreadSpec {
+        &self.workload.threads[self.instances[instance].table]
+    }
+
+    /// The weight that an instance begins with.
+    pub fn weight(&self, instance: usize) -> u16 {
+        self.spec(instance).weight.get()
+    }
+
+    /// The instances that a step names.
+    pub fn targets(&self, target: ThreadTarget) -> Range<usize> {
+        let base = self.bases[target.thread];
+        match target.instance {
+            Some(instance) => base + instance as usize..base + instance as usize + 1,
+            None => base..base + self.workload.threads[target.thread].instances(),
+        }
+    }
+
+    /// Starts instances when their time comes or others ask for it, until the run is over.
+    pub fn direct<'scope>(
+        &'scope self,
+        nursery: &Nursery<'scope, '_>,
+        duration: Duration,
+        mut progress: impl FnMut(Duration),
+    ) {
+        let began = Instant::now();
+        let orders = self.taken.lock().expect("no panic while it is held");
+        let mut starts = self.starts();
+        loop {
+            let now = began.elapsed();
+            while let Some(&Reverse((at, instance))) = starts.peek()
+                && at <= now
+            {
+                starts.pop();
+                if self.begin(instance).is_some() {
+                    self.start(nursery, instance);
+                }
+            }
+            if now >= duration {
+                return;
+            }
+            progress(now);
+            let next = starts.peek().map_or(duration, |Reverse((at, _))| *at);
+            let wait = next.min(duration).saturating_sub(now).min(LOOK);
+            if let Ok(instance) = orders.recv_timeout(wait) {
+                self.start(nursery, instance);
+            }
+        }
+    }
+
+    /// When each instance that starts by itself does.
+    fn starts(&self) -> BinaryHeap<Reverse<(Duration, usize)>> {
+        let mut random = Random::new(self.seed, Stream::Machine);
+        let mut starts = BinaryHeap::new();
+        for (instance, Instance { table, .. }) in self.instances.iter().enumerate() {
+            if let Start::At(span) = self.workload.threads[*table].start {
+                starts.push(Reverse((duration(random.draw(span)), instance)));
+            }
+        }
+        starts
+    }
+
+    fn start<'scope>(&'scope self, nursery: &Nursery<'scope, '_>, instance: usize) {
+        let spec = self.spec(instance);
+        let schedule = Schedule {
+            thread: Some(instance),
+            process: spec.process as u32,
+            weight: spec.weight,
+            class: spec.latency,
+            request: spec.request,
+            workers: spec.cpus,
+        };
+        let limit = spec.budget.unwrap_or_default();
+        let budget = Budget {
+            ops: limit.ops.unwrap_or(u32::MAX),
+            memory: limit.memory.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            spawn_count: limit.spawns.unwrap_or(0),
+            channel_ops: limit.channel_ops.unwrap_or(0),
+            syscalls: limit.syscalls.unwrap_or(0),
+        };
+        let started = nursery
+            .builder()
+            .budget(budget)
+            .schedule(schedule)
+            .start(move |cx| player::live(self, instance, cx));
+        if started.is_err() {
+            self.refuse(instance);
+            self.end(instance);
+        }
+    }
+
+    /// Begins a life of an instance that has none. Whoever gets it sees to its start.
+    pub fn begin(&self, instance: usize) -> Option<Life> {
+        let lives = &self.instances[instance].lives;
+        let now = lives.load(Ordering::Acquire);
+        let even = now.is_multiple_of(2);
+        // AcqRel: the life before has ended, and what it left behind is seen.
+        let begun = even && lives.compare_exchange(now, now + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        begun.then_some(Life(now + 1))
+    }
+
+    /// Begins a life of a free instance of `table`, by order of a player.
+    pub fn spawn(&self, table: usize) -> Option<(usize, Life)> {
+        let target = ThreadTarget { thread: table, instance: None };
+        let (instance, life) = self.targets(target).find_map(|n| Some((n, self.begin(n)?)))?;
+        // The receiver lives as long as the stage.
+        let _ = self.orders.send(instance);
+        Some((instance, life))
+    }
+
+    /// An instance has ended: those who wait for that go on.
+    pub fn end(&self, instance: usize) {
+        let this = &self.instances[instance];
+        let joiners = {
+            let mut joiners = this.joiners.lock().expect("no panic while it is held");
+            this.lives.fetch_add(1, Ordering::AcqRel);
+            std::mem::take(&mut *joiners)
+        };
+        for joiner in joiners {
+            self.instances[joiner].bell.unpark();
+        }
+    }
+
+    /// The present life of an instance, if it has one; the first, if it has not begun.
+    pub fn life(&self, instance: usize) -> Option<Life> {
+        match self.instances[instance].lives.load(Ordering::Acquire) {
+            0 => Some(Life(1)),
+            lives => (!lives.is_multiple_of(2)).then_some(Life(lives)),
+        }
+    }
+
+    /// Whether that life is over; if not, `joiner`'s bell rings when it is.
+    pub fn is_over_or_wait(&self, instance: usize, Life(life): Life, joiner: usize) -> bool {
+        let this = &self.instances[instance];
+        let mut joiners = this.joiners.lock().expect("no panic while it is held");
+        let over = this.lives.load(Ordering::Acquire) > life;
+        if !over && !joiners.contains(&joiner) {
+            joiners.push(joiner);
+        }
+        over
+    }
+
+    /// An unpark is for the living.
+    pub fn unpark(&self, instance: usize) {
+        let this = &self.instances[instance];
+        if !this.lives.load(Ordering::Acquire).is_multiple_of(2) {
+            this.park.unpark();
+        }
+    }
+
+    /// Ends a call; whether its caller still waits for it, and has to be woken.
+    pub fn settle(&self, call: Call, how: Answer) -> bool {
+        let mut awaited = self.instances[call.caller].answer.lock().expect("no panic while it is held");
+        match &mut *awaited {
+            Some((number, answer @ None)) if *number == call.number => {
+                *answer = Some(how);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Leave for one timed wait of an instance. A wait that the quota refuses is skipped and counted.
+    pub fn permit(&self, instance: usize) -> Option<Permit<'_>> {
+        let process = ProcessId::new(self.spec(instance).process as u32);
+        let taken = self.quota.lock().expect("no panic while it is held").take(process);
+        if taken.is_err() {
+            self.refuse(instance);
+        }
+        Some(Permit { quota: &self.quota, permit: Some(taken.ok()?) })
+    }
+
+    /// A step was refused.
+    pub fn refuse(&self, instance: usize) {
+        self.instances[instance].refusals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Which task an instance is.
+    pub fn is_task(&self, instance: usize, id: u64) {
+        self.instances[instance].task.store(id, Ordering::Relaxed);
+    }
+
+    /// Notes who has run out of budget.
+    pub fn look_at(&self, snapshot: &Snapshot) {
+        let names = self.names();
+        let mut exhausted = self.exhausted.lock().expect("no panic while it is held");
+        for (number, instance) in self.instances.iter().enumerate() {
+            let id = instance.task.load(Ordering::Relaxed);
+            let task = snapshot.tasks.iter().find(|task| task.id.0 == id && id != 0);
+            if task.is_some_and(|task| task.state == TaskState::BudgetExhausted) {
+                exhausted.push(names[number].clone());
+            }
+        }
+    }
+
+    /// What should be known before the numbers are read.
+    pub fn notices(&self) -> Vec<String> {
+        let exhausted = self.exhausted.lock().expect("no panic while it is held");
+        exhausted.iter().map(|name| format!("{name} has run out of its budget and stands still")).collect()
+    }
+
+    /// What an instance knows of itself.
+    pub fn tell(&self, instance: usize, row: &mut ThreadReport) {
+        let this = &self.instances[instance];
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        row.misses = read(&this.misses);
+        row.timeouts = read(&this.timeouts);
+        row.refusals = read(&this.refusals);
+        row.failures = read(&this.failures);
+    }
+}
+
+/// A duration as the standard library has it.
+pub fn duration(nanos: Nanos) -> Duration {
+    Duration::from_nanos(nanos.get())
+}

@@ -1,0 +1,274 @@
+//! The fluid schedule: its clock, who competes in it, and what each is owed. The rules are those of [the queue](super).
+
+use super::estate::Debt;
+use super::row::Row;
+use super::{DEBTORS_RETIRED_PER_EVENT, FairQueue};
+use crate::virtual_time::{Lag, NARROW_BITS, UNITS_AT_WEIGHT_ONE, VirtualTime, span};
+use mainspring_abi::{Nanos, Weight};
+
+impl FairQueue {
+    /// Lets the fluid schedule run until `now`.
+    #[inline]
+    pub(crate) fn advance(&mut self, now: Nanos) {
+        if self.at < now {
+            let elapsed = now - core::mem::replace(&mut self.at, now);
+            self.advance_by(elapsed);
+        }
+    }
+
+    /// The CPU was not best effort's until `now`: the fluid schedule stood still.
+    #[inline]
+    pub(crate) fn skip(&mut self, now: Nanos) {
+        self.at = now;
+    }
+
+    #[inline(always)]
+    fn advance_by(&mut self, elapsed: Nanos) {
+        if elapsed.get() >> NARROW_BITS == 0 && self.load != 0 {
+            let service = elapsed.get() * UNITS_AT_WEIGHT_ONE + self.remainder;
+            let moved = service / self.load;
+            let distance = self.first_even.since(self.clock).max(0) as u64;
+            if self.debtor_load == 0 || moved < distance {
+                self.clock = self.clock.plus(moved);
+                self.remainder = service % self.load;
+                return;
+            }
+        }
+        self.advance_past_debtors(elapsed);
+    }
+
+    /// The general case: debtors come even on the way, nobody competes, or minutes have passed.
+    #[inline(never)]
+    fn advance_past_debtors(&mut self, elapsed: Nanos) {
+        let mut service =
+            u128::from(elapsed.get()) * u128::from(UNITS_AT_WEIGHT_ONE) + u128::from(self.remainder);
+        for _ in 0..DEBTORS_RETIRED_PER_EVENT {
+            let Some((even, whose)) = self.next_even() else { break };
+            let needed = even.since(self.clock).max(0) as u128 * u128::from(self.load);
+            if service < needed {
+                break;
+            }
+            service -= needed;
+            self.clock = self.clock.later(even);
+            self.retire(whose);
+        }
+        if self.load == 0 {
+            self.remainder = 0;
+            return;
+        }
+        let (moved, remainder) = match u64::try_from(service) {
+            Ok(service) => (service / self.load, service % self.load),
+            Err(_) => {
+                let load = u128::from(self.load);
+                ((service / load) as u64, (service % load) as u64)
+            }
+        };
+        self.clock = self.clock.plus(moved);
+        self.remainder = remainder;
+    }
+
+    /// The debt that is even first, and whose it is: a sleeper's, or that of one who has left.
+    pub(super) fn next_even(&self) -> Option<(VirtualTime, Option<u32>)> {
+        let asleep = self.debtors.peek().map(|(even, seat)| (*even, Some(*seat)));
+        let left = self.estate.first().map(|debt| (debt.even, None));
+        match (asleep, left) {
+            (Some(a), Some(b)) if b.0.is_before(a.0) => Some(b),
+            (Some(a), _) => Some(a),
+            (None, b) => b,
+        }
+    }
+
+    /// The debt that is even first, which is `whose`, is even.
+    fn retire(&mut self, whose: Option<u32>) {
+        let weight = match whose {
+            Some(seat) => {
+                self.debtors.remove_first();
+                self.nodes.rows[seat].weight
+            }
+            None => match self.estate.pop() {
+                Some(debt) => debt.weight,
+                None => return,
+            },
+        };
+        self.forgive(weight);
+    }
+
+    /// A debtor's weight competes no longer; its debt has been taken out.
+    fn forgive(&mut self, weight: Weight) {
+        self.debtor_load -= u64::from(weight.get());
+        self.unload(weight);
+        self.find_first_even();
+    }
+
+    fn find_first_even(&mut self) {
+        if let Some((even, _)) = self.next_even() {
+            self.first_even = even;
+        }
+    }
+
+    fn add_load(&mut self, weight: Weight) {
+        self.load += u64::from(weight.get());
+        self.remainder = self.remainder.min(self.load - 1);
+    }
+
+    fn unload(&mut self, weight: Weight) {
+        self.load -= u64::from(weight.get());
+        // A remainder is below one unit; what does not fit the smaller load is below the clock's resolution.
+        self.remainder = self.remainder.min(self.load.saturating_sub(1));
+    }
+
+    /// Makes `seat` a competitor with the lag it brings along. Credit counts only against somebody who could owe it.
+    pub(crate) fn join(&mut self, seat: u32, lag: Lag, weight: Weight) {
+        let alone = self.load == self.debtor_load;
+        let lag = if alone { lag.debt_only() } else { lag };
+        self.nodes.put(seat, Row::new(lag.position(self.clock, weight), weight));
+        self.add_load(weight);
+    }
+
+    /// `seat` leaves, asleep or awake but not queued, with what it is owed or owes. A debt stays behind as well: its
+    /// competitors here have been made to wait, whether or not the thread waits elsewhere in turn.
+    pub(crate) fn leave(&mut self, seat: u32, asleep: bool) -> Lag {
+        let Row { position, weight, .. } = self.nodes.rows[seat];
+        let lag = if asleep { self.lag_asleep(seat) } else { self.lag(seat) };
+        let counted = asleep && self.debtors.remove(seat);
+        if self.clock.is_before(position) && (counted || !asleep) {
+            self.debtor_load += if counted { 0 } else { u64::from(weight.get()) };
+            if let Some(forgiven) = self.estate.push(Debt { even: position, weight }) {
+                self.forgive(forgiven.weight);
+            }
+            self.find_first_even();
+        } else if counted {
+            self.forgive(weight);
+        } else if !asleep {
+            self.unload(weight);
+        }
+        lag
+    }
+
+    /// `seat` stops competing for now: credit is gone, debt stays until it is even.
+    #[inline]
+    pub(crate) fn sleep(&mut self, seat: u32) {
+        let Row { position, weight, .. } = self.nodes.rows[seat];
+        if self.clock.is_before(position) {
+            self.debtor_load += u64::from(weight.get());
+            self.debtors.insert(seat, position);
+            self.find_first_even();
+        } else {
+            self.unload(weight);
+        }
+    }
+
+    /// `seat` competes again, with `weight`.
+    #[inline]
+    pub(crate) fn wake(&mut self, seat: u32, weight: Weight) {
+        if self.debtors.remove(seat) {
+            self.forgive(self.nodes.rows[seat].weight);
+            self.nodes.rows[seat].position = self.nodes.rows[seat].position.later(self.clock);
+            if weight != self.nodes.rows[seat].weight {
+                self.nodes.rows[seat].position = self.lag(seat).position(self.clock, weight);
+            }
+        } else {
+            self.nodes.rows[seat].position = self.clock;
+        }
+        self.nodes.rows[seat].weight = weight;
+        self.add_load(weight);
+    }
+
+    /// `seat` goes on under `weight`: a debt stays what it is in nanoseconds, a credit is given up.
+    #[inline(never)]
+    pub(crate) fn reweigh(&mut self, seat: u32, weight: Weight) {
+        let old = self.nodes.rows[seat].weight;
+        if old == weight {
+            return;
+        }
+        self.nodes.rows[seat].position = self.lag(seat).debt_only().position(self.clock, weight);
+        self.nodes.rows[seat].weight = weight;
+        self.load += u64::from(weight.get());
+        self.unload(old);
+    }
+
+    /// `seat` gets back the credit it had when it was held.
+    pub(crate) fn restore_credit(&mut self, seat: u32, lag: Lag) {
+        if lag > Lag::ZERO && self.load != self.debtor_load + u64::from(self.nodes.rows[seat].weight.get()) {
+            self.nodes.rows[seat].position = lag.position(self.clock, self.nodes.rows[seat].weight);
+        }
+    }
+
+    /// `seat` gives up what it is owed, if anything.
+    pub(crate) fn forfeit(&mut self, seat: u32) {
+        let row = &mut self.nodes.rows[seat];
+        row.position = row.position.later(self.clock);
+    }
+
+    /// Moves `seat` along by the service it had; how far.
+    #[inline]
+    pub(crate) fn charge(&mut self, seat: u32, ran: Nanos) -> u64 {
+        let row = &mut self.nodes.rows[seat];
+        let moved = span(ran, row.weight);
+        row.position = row.position.plus(moved);
+        moved
+    }
+
+    /// How far `seat` would be moved by `ran`.
+    #[inline]
+    pub(crate) fn would_move(&self, seat: u32, ran: Nanos) -> u64 {
+        span(ran, self.nodes.rows[seat].weight)
+    }
+
+    /// Whether `seat` would be ahead of the clock if it were moved by `moved`.
+    #[inline]
+    pub(crate) fn is_ahead_by(&self, seat: u32, moved: u64) -> bool {
+        self.reached().is_before(self.nodes.rows[seat].position.plus(moved))
+    }
+
+    /// Whether `seat`, which sleeps, still competes because of what it owes.
+    #[inline]
+    pub(crate) fn is_debtor(&self, seat: u32) -> bool {
+        self.debtors.contains(seat)
+    }
+
+    /// `from` is charged with `moved` and sleeps; `to`, which slept and is no debtor, competes in its place, with
+    /// `weight`. As [`FairQueue::wake`], [`FairQueue::charge`] and [`FairQueue::sleep`] one after the other.
+    #[inline]
+    pub(crate) fn hand_over(&mut self, from: u32, moved: u64, to: u32, weight: Weight) {
+        let clock = self.clock;
+        let row = &mut self.nodes.rows[to];
+        row.position = clock;
+        row.weight = weight;
+        let row = &mut self.nodes.rows[from];
+        row.position = row.position.plus(moved);
+        let (position, leaves) = (row.position, row.weight);
+        self.load += u64::from(weight.get());
+        if clock.is_before(position) {
+            self.remainder = self.remainder.min(self.load - 1);
+            self.debtor_load += u64::from(leaves.get());
+            self.debtors.insert(from, position);
+            self.find_first_even();
+        } else {
+            self.unload(leaves);
+        }
+    }
+
+    /// What `seat` is owed.
+    #[inline]
+    pub(crate) fn lag(&self, seat: u32) -> Lag {
+        let row = &self.nodes.rows[seat];
+        Lag::between(self.clock, row.position, row.weight)
+    }
+
+    /// What `seat`, which sleeps, will be owed when it wakes: its debt, as far as it is not repaid yet.
+    pub(crate) fn lag_asleep(&self, seat: u32) -> Lag {
+        if self.debtors.contains(seat) { self.lag(seat).debt_only() } else { Lag::ZERO }
+    }
+
+    /// What `seat` is owed if it has run for `ran` since it was last charged.
+    #[inline(always)]
+    pub(crate) fn lag_after(&self, seat: u32, ran: Nanos) -> Lag {
+        if ran.is_zero() {
+            return self.lag(seat);
+        }
+        let row = &self.nodes.rows[seat];
+        let position = row.position.plus(span(ran, row.weight));
+        Lag::between(self.clock, position, row.weight)
+    }
+}

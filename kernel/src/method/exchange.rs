@@ -1,0 +1,118 @@
+//! The usual exchange of messages in one go: a call to a server that waits, and an answer to a caller that waits together
+//! with the wait for the next call.
+//!
+//! Nothing here is new: it does what [`super::drain`] does with those requests, but knows beforehand what they are, and so
+//! looks at each object once.
+//!
+//! Conserved: either everything is as after `drain`, or nothing has changed that anybody can see and the caller takes the
+//! long way: a message may have been written into a buffer whose owner still waits for one.
+
+use super::Turn;
+use super::endpoints::{HEAD, SHORT, hand, head};
+use crate::object::caps::Object;
+use crate::object::endpoint::endpoint;
+use crate::object::inbox::{Awaits, Inbox, Waiter};
+use crate::object::thread::{self, Thread};
+use mainspring_abi::Nanos;
+use mainspring_abi::ring::{CapSqeV2, op};
+use mainspring_ring::CqPlace;
+
+/// Carries `request` out, which is all that is pending in `thread`'s ring, if it is such an exchange. Whether it was.
+#[inline(always)]
+pub fn exchange(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> bool {
+    // A deadline could have passed, and what a request depends on could have failed.
+    if request.v1.flags != 0 || request.deadline_ns != 0 || request.qos_flags != 0 {
+        return false;
+    }
+    let done = match request.v1.op {
+        op::CALL => call(thread, request, turn),
+        op::RETURN_RECV => answer_and_receive(thread, request, turn),
+        _ => None,
+    };
+    done.is_some()
+}
+
+/// Puts `request` in flight, with a place for its completion.
+#[inline(always)]
+fn begin(thread: &Thread, inbox: &mut Inbox, request: &CapSqeV2, awaits: Awaits) -> Option<Waiter> {
+    let place = inbox.completer()?.reserve().ok()?;
+    match inbox.begin(thread.name(), request, place, awaits, Nanos::MAX) {
+        Ok(waiter) => Some(waiter),
+        Err(place) => {
+            give_back(inbox, place);
+            None
+        }
+    }
+}
+
+fn give_back(inbox: &mut Inbox, place: CqPlace) {
+    if let Some(completer) = inbox.completer() {
+        completer.give_back(place);
+    }
+}
+
+/// Takes back what [`begin`] put in flight and nobody has seen yet.
+fn retract(inbox: &mut Inbox, waiter: Waiter) {
+    if let Some(place) = inbox.retract(waiter) {
+        give_back(inbox, place);
+    }
+}
+
+#[inline(always)]
+fn call(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> Option<()> {
+    let whole = HEAD + request.v1.params_len as usize;
+    if whole > SHORT {
+        return None;
+    }
+    let process = thread.process();
+    let index = match process.state.lock().caps.look(request.v1.cap_id) {
+        Some(Object::EndpointCall(index)) => *index,
+        _ => return None,
+    };
+    let mut buffer = [0; SHORT];
+    let mut ends = endpoint(index).lock();
+    let server = ends.first_server()?;
+    process.read(request.v1.params_addr, &mut buffer[HEAD..whole]).ok()?;
+    let caller = begin(thread, &mut thread.inbox.lock(), request, Awaits::Answer(index))?;
+    let by = thread::slot(server.thread.index()).process().name();
+    if let Ok(call_id) = ends.receive(caller, by) {
+        buffer[..HEAD].copy_from_slice(&head(call_id, request));
+        if hand(turn, server, &buffer[..whole]).is_ok() {
+            let _served = ends.take_server();
+            return Some(());
+        }
+        let _taken_back = ends.answer(call_id, by);
+    }
+    retract(&mut thread.inbox.lock(), caller);
+    None
+}
+
+#[inline(always)]
+fn answer_and_receive(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> Option<()> {
+    let len = request.v1.params_len as usize;
+    if len > SHORT {
+        return None;
+    }
+    let process = thread.process();
+    let index = match process.state.lock().caps.look(request.v1.cap_id) {
+        Some(Object::EndpointServe(index)) => *index,
+        _ => return None,
+    };
+    let mut buffer = [0; SHORT];
+    let mut ends = endpoint(index).lock();
+    if ends.has_caller() || !ends.has_room_for_server() {
+        return None;
+    }
+    let by = process.name();
+    let caller = ends.caller_of(request.v1.call_id, by)?;
+    process.read(request.v1.params_addr, &mut buffer[..len]).ok()?;
+    let server = begin(thread, &mut thread.inbox.lock(), request, Awaits::Call(index))?;
+    if hand(turn, caller, &buffer[..len]).is_err() {
+        retract(&mut thread.inbox.lock(), server);
+        return None;
+    }
+    // It is there, and there is room, as was just seen.
+    let _caller = ends.answer(request.v1.call_id, by);
+    let _queued = ends.add_server(server);
+    Some(())
+}

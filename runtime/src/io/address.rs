@@ -1,0 +1,94 @@
+//! Socket addresses as the kernel has them.
+#![allow(unsafe_code)]
+
+use std::io::{self, ErrorKind};
+use std::mem::{size_of, zeroed};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+/// Room for an address of any kind, and how much of it is used.
+pub(super) struct RawAddress {
+    pub(super) storage: libc::sockaddr_storage,
+    pub(super) len: libc::socklen_t,
+}
+
+impl RawAddress {
+    /// Room for the kernel to write one into.
+    pub(super) fn room() -> Self {
+        // SAFETY: plain numbers, for which zero is a value.
+        let storage = unsafe { zeroed() };
+        Self { storage, len: size_of::<libc::sockaddr_storage>() as libc::socklen_t }
+    }
+
+    pub(super) fn as_ptr(&self) -> *const libc::sockaddr {
+        (&raw const self.storage).cast()
+    }
+
+    pub(super) fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
+        (&raw mut self.storage).cast()
+    }
+
+    /// The address that the kernel wrote.
+    pub(super) fn address(&self) -> io::Result<SocketAddr> {
+        match i32::from(self.storage.ss_family) {
+            libc::AF_INET => {
+                // SAFETY: the family says that it is one; the storage is large and aligned enough for all.
+                let v4 = unsafe { &*(&raw const self.storage).cast::<libc::sockaddr_in>() };
+                let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
+                Ok(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+            }
+            libc::AF_INET6 => {
+                // SAFETY: as above.
+                let v6 = unsafe { &*(&raw const self.storage).cast::<libc::sockaddr_in6>() };
+                let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+                let port = u16::from_be(v6.sin6_port);
+                Ok(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
+            }
+            _ => Err(io::Error::new(ErrorKind::InvalidData, "an address of an unknown family")),
+        }
+    }
+}
+
+impl From<SocketAddr> for RawAddress {
+    fn from(address: SocketAddr) -> Self {
+        let mut raw = Self::room();
+        match address {
+            SocketAddr::V4(v4) => {
+                let place = (&raw mut raw.storage).cast::<libc::sockaddr_in>();
+                // SAFETY: the storage is large and aligned enough for an address of any kind, and ours alone.
+                unsafe {
+                    (*place).sin_family = libc::AF_INET as libc::sa_family_t;
+                    (*place).sin_port = v4.port().to_be();
+                    (*place).sin_addr.s_addr = u32::from(*v4.ip()).to_be();
+                }
+                raw.len = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+            }
+            SocketAddr::V6(v6) => {
+                let place = (&raw mut raw.storage).cast::<libc::sockaddr_in6>();
+                // SAFETY: as above.
+                unsafe {
+                    (*place).sin6_family = libc::AF_INET6 as libc::sa_family_t;
+                    (*place).sin6_port = v6.port().to_be();
+                    (*place).sin6_addr.s6_addr = v6.ip().octets();
+                    (*place).sin6_flowinfo = v6.flowinfo();
+                    (*place).sin6_scope_id = v6.scope_id();
+                }
+                raw.len = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+            }
+        }
+        raw
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_back_as_they_went() {
+        for text in ["127.0.0.1:80", "1.2.3.4:65535", "[::1]:443", "[fe80::1%3]:9"] {
+            let address: SocketAddr = text.parse().expect("an address");
+            assert_eq!(RawAddress::from(address).address().expect("of a known family"), address);
+        }
+        assert!(RawAddress::room().address().is_err(), "nothing was written");
+    }
+}

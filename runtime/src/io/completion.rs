@@ -1,0 +1,183 @@
+//! The operations of sockets and files as entries of io_uring. Each returns when the kernel is through with its buffers.
+#![allow(unsafe_code)]
+
+use super::address::RawAddress;
+use super::uring::{Completed, Uring};
+use crate::cx::Cx;
+use io_uring::{opcode, squeue, types};
+use std::ffi::CString;
+use std::io::{self, ErrorKind};
+use std::mem::zeroed;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The most that one operation reads or writes.
+const MOST: usize = 1 << 30;
+
+fn fd(source: &impl AsFd) -> types::Fd {
+    types::Fd(source.as_fd().as_raw_fd())
+}
+
+fn length(bytes: usize) -> u32 {
+    bytes.min(MOST) as u32
+}
+
+/// Runs an operation that leaves a number behind.
+///
+/// # Safety
+///
+/// As for [`Uring::run`].
+unsafe fn count(ring: &Uring, cx: &Cx, entry: &squeue::Entry) -> io::Result<usize> {
+    // SAFETY: as the caller promises.
+    let Completed { result, cancelled } = unsafe { ring.run(cx, entry) };
+    if cancelled {
+        cx.acknowledge();
+    }
+    result.map(|number| number as usize)
+}
+
+/// Runs an operation that leaves a descriptor behind, which is closed if nobody wants it any more.
+///
+/// # Safety
+///
+/// As for [`Uring::run`].
+unsafe fn descriptor(ring: &Uring, cx: &Cx, entry: &squeue::Entry) -> io::Result<OwnedFd> {
+    // SAFETY: as the caller promises.
+    let Completed { result, cancelled } = unsafe { ring.run(cx, entry) };
+    // SAFETY: the operation has made this descriptor, and nobody else has it.
+    let made = result.map(|number| unsafe { OwnedFd::from_raw_fd(number as i32) });
+    if cancelled {
+        drop(made);
+        cx.acknowledge();
+        return Err(ErrorKind::Interrupted.into());
+    }
+    made
+}
+
+pub(super) fn accept(ring: &Uring, cx: &Cx, listener: &impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
+    let mut peer = RawAddress::room();
+    let len = &raw mut peer.len;
+    let entry = opcode::Accept::new(fd(listener), peer.as_mut_ptr(), len).flags(libc::SOCK_CLOEXEC).build();
+    // SAFETY: the address is in this frame.
+    let socket = unsafe { descriptor(ring, cx, &entry) }?;
+    Ok((socket, peer.address()?))
+}
+
+pub(super) fn connect(ring: &Uring, cx: &Cx, to: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // SAFETY: the call takes numbers only.
+    let made = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    if made < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just made, and nobody else has it.
+    let socket = unsafe { OwnedFd::from_raw_fd(made) };
+    let to = RawAddress::from(to);
+    let entry = opcode::Connect::new(fd(&socket), to.as_ptr(), to.len).build();
+    // SAFETY: the address is in this frame.
+    unsafe { count(ring, cx, &entry) }?;
+    Ok(socket)
+}
+
+pub(super) fn receive(ring: &Uring, cx: &Cx, socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    let entry = opcode::Recv::new(fd(socket), buffer.as_mut_ptr(), length(buffer.len())).build();
+    // SAFETY: the buffer is borrowed, for writing, until this returns.
+    unsafe { count(ring, cx, &entry) }
+}
+
+pub(super) fn send(ring: &Uring, cx: &Cx, socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let entry =
+        opcode::Send::new(fd(socket), bytes.as_ptr(), length(bytes.len())).flags(libc::MSG_NOSIGNAL).build();
+    // SAFETY: the bytes are borrowed until this returns.
+    unsafe { count(ring, cx, &entry) }
+}
+
+pub(super) fn receive_from(
+    ring: &Uring,
+    cx: &Cx,
+    socket: &impl AsFd,
+    buffer: &mut [u8],
+) -> io::Result<(usize, SocketAddr)> {
+    let mut from = RawAddress::room();
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: plain numbers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_name = from.as_mut_ptr().cast();
+    message.msg_namelen = from.len;
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    let entry = opcode::RecvMsg::new(fd(socket), &raw mut message).build();
+    // SAFETY: the message, its parts and the address are in this frame, the buffer is borrowed for writing.
+    let len = unsafe { count(ring, cx, &entry) }?;
+    Ok((len, from.address()?))
+}
+
+pub(super) fn send_to(
+    ring: &Uring,
+    cx: &Cx,
+    socket: &impl AsFd,
+    bytes: &[u8],
+    to: SocketAddr,
+) -> io::Result<usize> {
+    let mut to = RawAddress::from(to);
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: plain numbers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_name = to.as_mut_ptr().cast();
+    message.msg_namelen = to.len;
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    let entry = opcode::SendMsg::new(fd(socket), &raw const message).flags(libc::MSG_NOSIGNAL as u32).build();
+    // SAFETY: the message, its parts and the address are in this frame, the bytes are borrowed; the kernel only reads.
+    unsafe { count(ring, cx, &entry) }
+}
+
+fn open(ring: &Uring, cx: &Cx, path: &Path, flags: i32) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let entry = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), path.as_ptr())
+        .flags(flags | libc::O_CLOEXEC)
+        .mode(0o666)
+        .build();
+    // SAFETY: the path is in this frame.
+    unsafe { descriptor(ring, cx, &entry) }
+}
+
+pub(super) fn read_file(ring: &Uring, cx: &Cx, path: &Path) -> io::Result<Vec<u8>> {
+    let file = open(ring, cx, path, libc::O_RDONLY)?;
+    let mut bytes = vec![0; 16 << 10];
+    let mut len = 0;
+    loop {
+        if len == bytes.len() {
+            bytes.resize(2 * len, 0);
+        }
+        let room = &mut bytes[len..];
+        let entry =
+            opcode::Read::new(fd(&file), room.as_mut_ptr(), length(room.len())).offset(len as u64).build();
+        // SAFETY: the vector is this frame's, and does not change until this returns.
+        match unsafe { count(ring, cx, &entry) }? {
+            0 => {
+                bytes.truncate(len);
+                return Ok(bytes);
+            }
+            more => len += more,
+        }
+    }
+}
+
+pub(super) fn write_file(ring: &Uring, cx: &Cx, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let file = open(ring, cx, path, libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC)?;
+    let mut done = 0;
+    while done < bytes.len() {
+        let rest = &bytes[done..];
+        let entry =
+            opcode::Write::new(fd(&file), rest.as_ptr(), length(rest.len())).offset(done as u64).build();
+        // SAFETY: the bytes are borrowed until this returns.
+        match unsafe { count(ring, cx, &entry) }? {
+            0 => return Err(ErrorKind::WriteZero.into()),
+            more => done += more,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,306 @@
+//! What mostly one worker uses, it uses without an atomic read-modify-write; anybody else takes that right away first.
+//!
+//! Conserved: while a worker is inside a section, what the section is about is the worker's, and nobody else touches it. Who
+//! takes the right away makes that known, passes a fence that every running thread passes with it, and waits until the
+//! worker is outside: a worker that goes in later sees that it has lost the right.
+
+use super::asymmetric;
+use super::lock::{Guard, Lock};
+use super::prim::{AtomicBool, AtomicPtr, Ordering};
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+/// Where others see whether a worker is inside a section. One for each thread that runs workers.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Seat {
+    inside: AtomicBool,
+}
+
+/// The worker is inside, until this is dropped. Nothing in a section waits for anybody, and sections do not nest.
+#[derive(Debug)]
+pub struct Section<'a>(&'a Seat);
+
+impl Default for Seat {
+    fn default() -> Self {
+        Self { inside: AtomicBool::new(false) }
+    }
+}
+
+impl Seat {
+    /// Goes in if `is_mine` still holds then. The worker's own thread only.
+    #[inline(always)]
+    fn enter(&self, is_mine: impl FnOnce() -> bool) -> Option<Section<'_>> {
+        debug_assert!(!self.inside.load(Ordering::Relaxed), "sections do not nest");
+        self.inside.store(true, Ordering::Relaxed);
+        // Pairs with the heavy one of who takes the right away: the loss is seen here, or the section there.
+        asymmetric::light();
+        let section = Section(self);
+        is_mine().then_some(section)
+    }
+
+    fn wait_until_outside(&self) {
+        // Acquire pairs with the release in `drop`: what was done inside is seen.
+        while self.inside.load(Ordering::Acquire) {
+            give_way();
+        }
+    }
+}
+
+impl Drop for Section<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.inside.store(false, Ordering::Release);
+    }
+}
+
+/// Whoever is waited for is a few instructions from where it must be, unless the kernel took its CPU.
+fn give_way() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+}
+
+/// Whose worker may do without: none, one, or none any more as soon as that one is outside.
+#[derive(Debug)]
+pub struct Home(AtomicPtr<Seat>);
+
+/// What a home looks like to somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum View {
+    Nobodys,
+    Mine,
+    Others(*mut Seat),
+    /// Somebody is taking it away.
+    Going,
+}
+
+/// In place of a seat: it is being taken away.
+const GOING: *mut Seat = std::ptr::dangling_mut();
+
+impl Default for Home {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Home {
+    /// Nobody's.
+    pub fn new() -> Self {
+        Self(AtomicPtr::new(null_mut()))
+    }
+
+    #[inline(always)]
+    fn is(&self, seat: &Seat) -> bool {
+        std::ptr::eq(self.0.load(Ordering::Relaxed), seat)
+    }
+
+    #[inline(always)]
+    fn view(&self, here: Option<&Seat>) -> View {
+        match self.0.load(Ordering::Acquire) {
+            seat if seat.is_null() => View::Nobodys,
+            seat if here.is_some_and(|here| std::ptr::eq(here, seat)) => View::Mine,
+            GOING => View::Going,
+            seat => View::Others(seat),
+        }
+    }
+
+    /// Goes into a section if this is the home of `seat`. The seat's own thread only.
+    #[inline(always)]
+    pub fn enter<'a>(&self, seat: &'a Seat) -> Option<Section<'a>> {
+        if self.is(seat) { seat.enter(|| self.is(seat)) } else { None }
+    }
+
+    /// Makes it the home of `seat`, if it is nobody's. Whoever holds the object only, on the seat's thread.
+    #[inline(always)]
+    pub fn move_in(&self, seat: &Seat) {
+        // Only the holder makes a home, so that nobody comes between.
+        if self.0.load(Ordering::Relaxed).is_null() {
+            self.0.store(std::ptr::from_ref(seat).cast_mut(), Ordering::Release);
+        }
+    }
+
+    /// Makes it nobody's, waiting for whoever is about to do the same. Whoever holds the object only, on the thread whose
+    /// home it was, if it was one's.
+    #[inline(always)]
+    pub fn move_out(&self) {
+        if !self.0.load(Ordering::Relaxed).is_null() {
+            self.move_out_slowly();
+        }
+    }
+
+    #[cold]
+    fn move_out_slowly(&self) {
+        loop {
+            let seat = self.0.load(Ordering::Acquire);
+            if seat.is_null() {
+                return;
+            }
+            if seat == GOING {
+                give_way();
+            } else if self.0.compare_exchange(seat, null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Takes the home away from another thread's seat, or waits for somebody who does, until it is nobody's or `here`'s.
+    /// `settle` runs while neither its owner nor anybody else relies on it. True if it is `here`'s.
+    ///
+    /// # Safety
+    ///
+    /// The seats that have this for a home live as long as it.
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    pub unsafe fn claim(&self, here: Option<&Seat>, settle: impl Fn()) -> bool {
+        loop {
+            match self.view(here) {
+                View::Nobodys => return false,
+                View::Mine => return true,
+                View::Going => give_way(),
+                // SAFETY: as the caller promises.
+                View::Others(seat) => self.evict(seat, unsafe { &*seat }, &settle),
+            }
+        }
+    }
+
+    #[cold]
+    fn evict(&self, address: *mut Seat, seat: &Seat, settle: &impl Fn()) {
+        if self.0.compare_exchange(address, GOING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            // Somebody else does it.
+            return give_way();
+        }
+        // Pairs with the light one in `enter`.
+        asymmetric::heavy();
+        seat.wait_until_outside();
+        settle();
+        // Release: whoever sees that it is nobody's sees what was done in it.
+        self.0.store(null_mut(), Ordering::Release);
+    }
+}
+
+/// A worker gets a lock for a home when it has taken it so often, and nobody else in between; and twice as often each time
+/// that turned out wrong.
+const STREAK: u32 = if cfg!(loom) { 1 } else { 64 };
+
+/// A lock that a worker which mostly is alone with it takes without an atomic read-modify-write.
+#[derive(Debug)]
+pub struct BiasedLock<T> {
+    bias: AtomicPtr<Seat>,
+    book: Lock<Book>,
+    value: UnsafeCell<T>,
+}
+
+/// Under the inner lock.
+#[derive(Debug)]
+struct Book {
+    /// Whose the lock is; the reference keeps its seat for whoever takes the lock away.
+    owner: Option<Arc<Seat>>,
+    /// Who took it last, and how often.
+    last: usize,
+    streak: u32,
+    needed: u32,
+}
+
+#[allow(unsafe_code)]
+// SAFETY: one thread at a time has the guard, and the value may move between threads.
+unsafe impl<T: Send> Sync for BiasedLock<T> {}
+#[allow(unsafe_code)]
+// SAFETY: as for the value itself.
+unsafe impl<T: Send> Send for BiasedLock<T> {}
+
+/// The right to the value, until dropped.
+#[derive(Debug)]
+pub struct BiasedGuard<'a, T> {
+    lock: &'a BiasedLock<T>,
+    how: How<'a>,
+}
+
+#[derive(Debug)]
+enum How<'a> {
+    AtHome { _section: Section<'a> },
+    Shared { _book: Guard<'a, Book> },
+}
+
+impl<T> BiasedLock<T> {
+    /// A lock that nobody holds.
+    pub fn new(value: T) -> Self {
+        let book = Book { owner: None, last: 0, streak: 0, needed: STREAK };
+        Self { bias: AtomicPtr::new(null_mut()), book: Lock::new(book), value: UnsafeCell::new(value) }
+    }
+
+    #[inline(always)]
+    fn is_of(&self, seat: &Seat) -> bool {
+        std::ptr::eq(self.bias.load(Ordering::Relaxed), seat)
+    }
+
+    /// Waits for the lock. `here` is the seat of the calling thread, if it runs workers; it holds no other biased lock.
+    #[inline(always)]
+    pub fn lock<'a>(&'a self, here: Option<&'a Arc<Seat>>) -> BiasedGuard<'a, T> {
+        if let Some(seat) = here
+            && self.is_of(seat)
+            && let Some(section) = seat.enter(|| self.is_of(seat))
+        {
+            return BiasedGuard { lock: self, how: How::AtHome { _section: section } };
+        }
+        self.lock_shared(here)
+    }
+
+    #[inline(never)]
+    fn lock_shared(&self, here: Option<&Arc<Seat>>) -> BiasedGuard<'_, T> {
+        let mut book = self.book.lock();
+        if let Some(owner) = book.owner.take() {
+            self.bias.store(null_mut(), Ordering::Relaxed);
+            // Pairs with the light one in `enter`.
+            asymmetric::heavy();
+            owner.wait_until_outside();
+            book.needed = book.needed.saturating_mul(2);
+            book.streak = 0;
+        }
+        let address = here.map_or(0, |seat| Arc::as_ptr(seat) as usize);
+        if address != book.last {
+            book.last = address;
+            book.streak = 0;
+        }
+        book.streak += 1;
+        if let Some(seat) = here
+            && book.streak >= book.needed
+        {
+            // From the release of the inner lock on. Whoever takes that next takes the lock away.
+            book.owner = Some(seat.clone());
+            self.bias.store(Arc::as_ptr(seat).cast_mut(), Ordering::Relaxed);
+        }
+        BiasedGuard { lock: self, how: How::Shared { _book: book } }
+    }
+}
+
+impl<T> BiasedGuard<'_, T> {
+    /// Whether the lock is the worker's own.
+    #[inline(always)]
+    pub fn is_at_home(&self) -> bool {
+        matches!(self.how, How::AtHome { .. })
+    }
+}
+
+impl<T> Deref for BiasedGuard<'_, T> {
+    type Target = T;
+
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard proves that this thread alone may use the value.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for BiasedGuard<'_, T> {
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard proves that this thread alone may use the value.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}

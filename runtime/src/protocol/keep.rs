@@ -1,0 +1,52 @@
+//! References to a slot that keep the memory it is in, from the first of them to the last.
+//!
+//! Conserved: whoever makes the count go from zero to one takes hold of the memory once, and whoever makes it go back to
+//! zero lets go of it once. The memory is held by others while the first reference is made.
+
+use super::prim::{AtomicU32, Ordering};
+
+/// How many references there are.
+#[derive(Debug)]
+pub struct Keep(AtomicU32);
+
+/// What the end of a reference must do.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LetGo {
+    /// Others are left.
+    More,
+    /// It was the last: let go of the memory.
+    Last,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Keep {
+    /// None yet.
+    pub fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// One more reference; the first takes hold of the memory.
+    pub fn keep(&self, take_hold: impl FnOnce()) {
+        // Relaxed, as for any count: a new reference is made from one that is there, or where others hold the memory.
+        let before = self.0.fetch_add(1, Ordering::Relaxed);
+        if before > u32::MAX / 2 {
+            // Only references that were forgotten can be so many. A count that wraps would free what is in use.
+            std::process::abort();
+        }
+        if before == 0 {
+            take_hold();
+        }
+    }
+
+    /// One less.
+    pub fn let_go(&self) -> LetGo {
+        // Release: what this reference did comes before the memory goes. Acquire: what the others did, too.
+        if self.0.fetch_sub(1, Ordering::AcqRel) == 1 { LetGo::Last } else { LetGo::More }
+    }
+}

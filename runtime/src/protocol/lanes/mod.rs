@@ -1,0 +1,452 @@
+//! Lanes: the fair discipline by task. Each worker has a lane, a core of `core/sched` behind a lock, and each task is a
+//! thread of one of these cores.
+//!
+//! Conserved: a thread that has been admitted and has not ended sits on exactly one lane, or is in the hands of the one
+//! worker that moves it. A thread is queued only after its stack has been left: its worker says that it has stopped from its
+//! own stack, so whoever is given it may go on with it at once. A thread that is ready is seen by the last look of a worker
+//! that may run it and is about to sleep, or a worker is told.
+//!
+//! No lane's lock is held while another's is taken, but by `close_record`, which takes them all in their order.
+
+mod lane;
+mod log;
+
+pub use log::LaneRecord;
+
+use crate::protocol::prim::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use lane::Lane;
+use log::Log;
+use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
+use mainspring_sched::{
+    Affinity, Config, Cpu, Entity, Handoff, Offer, Seat, Spec, State, Stop, Via, WaitKind, choose_victim,
+    probe_order,
+};
+use std::sync::Arc;
+
+/// How lanes schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneSettings {
+    /// Best-effort policy.
+    pub policy: Policy,
+    /// The unit of best-effort service.
+    pub quantum: Nanos,
+    /// How many threads there can be at a time.
+    pub threads: usize,
+    /// The most bytes of flight record that each lane keeps; 0 for no record.
+    pub record_bytes: usize,
+}
+
+impl Default for LaneSettings {
+    fn default() -> Self {
+        Self { policy: Policy::Eevdf, quantum: Nanos::from_millis(3), threads: 1024, record_bytes: 0 }
+    }
+}
+
+/// How a task is scheduled by its lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// The number that the flight record knows it by, below `LaneSettings::threads`; of one task at a time. `None`
+    /// takes any that is free.
+    pub thread: Option<usize>,
+    /// Whose siblings it is among; for the record only.
+    pub process: u32,
+    /// Its share against the others'.
+    pub weight: Weight,
+    /// How soon it wants to run after it wakes.
+    pub class: LatencyClass,
+    /// The service it asks for at a time, if not its class's.
+    pub request: Option<Nanos>,
+    /// The workers that may run it, by number; `None` for all.
+    pub workers: Option<CpuSet>,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self {
+            thread: None,
+            process: 0,
+            weight: Weight::DEFAULT,
+            class: LatencyClass::Normal,
+            request: None,
+            workers: None,
+        }
+    }
+}
+
+/// A thread could not be had. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadError {
+    /// There is no such thread number.
+    OutOfRange(usize),
+    /// Another task is that thread.
+    Taken(usize),
+    /// All are taken.
+    NoneFree,
+    /// No worker of this runtime is among those that may run it.
+    NoWorker,
+    /// It asks for nothing at a time, or for too much.
+    BadRequest(Nanos),
+}
+
+/// The worker that has to look, if it sleeps.
+#[must_use = "a worker that is not woken may sleep over its work"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tell(pub Option<usize>);
+
+/// What a worker is to run.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Next {
+    /// The word that the thread was admitted with.
+    pub word: usize,
+    /// Somebody who could take what is left.
+    pub tell: Tell,
+}
+
+/// One that may be admitted. Who writes what: `taken` by `claim` and `end`; the rest by whoever holds the thread.
+struct Thread {
+    taken: AtomicBool,
+    generation: AtomicU32,
+    word: AtomicUsize,
+    lane: AtomicUsize,
+    slot: AtomicU32,
+}
+
+/// The lanes of a runtime, and the threads on them.
+pub struct Lanes {
+    lanes: Box<[Lane]>,
+    threads: Box<[Thread]>,
+}
+
+impl std::fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lanes").field("lanes", &self.lanes.len()).finish_non_exhaustive()
+    }
+}
+
+impl Lanes {
+    /// Lanes for `workers`, with a seat for every thread on each of them. `None` if there is no memory for that.
+    pub fn new(workers: usize, settings: &LaneSettings) -> Option<Self> {
+        let lane = |number| {
+            let id = CpuId::new(number).ok()?;
+            let config = Config { quantum: settings.quantum, ..Config::new(id, settings.policy) };
+            let mut cpu = Cpu::new(config);
+            cpu.reserve(settings.threads).ok()?;
+            let log = (settings.record_bytes > 0).then(|| Log::new(settings.record_bytes));
+            Some(Lane::new(id, cpu, log))
+        };
+        let thread = |_| Thread {
+            taken: AtomicBool::new(false),
+            generation: AtomicU32::new(0),
+            word: AtomicUsize::new(0),
+            lane: AtomicUsize::new(0),
+            slot: AtomicU32::new(0),
+        };
+        Some(Self {
+            lanes: (0..workers).map(lane).collect::<Option<_>>()?,
+            threads: (0..settings.threads).map(thread).collect(),
+        })
+    }
+
+    /// Takes a thread for a task. It is given back by [`Lanes::end`] or, if it is never admitted, [`Lanes::release`].
+    pub fn claim(&self, schedule: &Schedule) -> Result<usize, ThreadError> {
+        if let Some(workers) = &schedule.workers
+            && !self.lanes.iter().any(|lane| workers.contains(lane.id))
+        {
+            return Err(ThreadError::NoWorker);
+        }
+        if let Some(request) = schedule.request
+            && (request.is_zero() || request > mainspring_sched::MAX_REQUEST)
+        {
+            return Err(ThreadError::BadRequest(request));
+        }
+        let take = |thread: &Thread| {
+            // Acquire pairs with the release of whoever gave it back: its generation has been raised.
+            thread.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
+        match schedule.thread {
+            Some(number) => match self.threads.get(number) {
+                None => Err(ThreadError::OutOfRange(number)),
+                Some(thread) if take(thread) => Ok(number),
+                Some(_) => Err(ThreadError::Taken(number)),
+            },
+            // From the end: low numbers are for those who ask by number.
+            None => self.threads.iter().rposition(take).ok_or(ThreadError::NoneFree),
+        }
+    }
+
+    /// Gives a thread back that was claimed and not admitted.
+    pub fn release(&self, thread: usize) {
+        // Release pairs with the acquire in `claim`.
+        self.threads[thread].taken.store(false, Ordering::Release);
+    }
+
+    /// A claimed thread is ready for the first time. `here` is the worker that says so, if it is one.
+    pub fn admit(
+        &self,
+        thread: usize,
+        word: usize,
+        schedule: &Schedule,
+        here: Option<usize>,
+        now: Nanos,
+    ) -> Tell {
+        let affinity = schedule.workers.as_ref().map_or(Affinity::Any, |w| Affinity::Only(Arc::new(*w)));
+        let entry = &self.threads[thread];
+        entry.word.store(word, Ordering::Relaxed);
+        let entity = Entity::new(Spec {
+            thread: ThreadRef::new(thread as u32, entry.generation.load(Ordering::Relaxed)),
+            process: ProcessId::new(schedule.process),
+            weight: schedule.weight,
+            class: schedule.class,
+            request: schedule.request,
+            affinity: affinity.clone(),
+        });
+        let home = self.place(&affinity, here);
+        let reschedule = self.seat(home, thread, entity, Via::Admit, now);
+        self.kick(home, reschedule, &affinity, here)
+    }
+
+    /// The spawner's own lane if it may run there, else the one with the fewest.
+    fn place(&self, affinity: &Affinity, here: Option<usize>) -> usize {
+        if let Some(here) = here
+            && affinity.allows(self.lanes[here].id)
+        {
+            return here;
+        }
+        let allowed = self.lanes.iter().enumerate().filter(|(_, lane)| affinity.allows(lane.id));
+        allowed.min_by_key(|(_, lane)| lane.busy()).map_or(0, |(number, _)| number)
+    }
+
+    /// Seats a thread that the caller holds; whether that lane should reschedule.
+    fn seat(&self, lane: usize, thread: usize, entity: Entity, via: Via, now: Nanos) -> bool {
+        self.lanes[lane].with(|core, id| match core.accept(id, now, entity, via) {
+            Ok((seat, woken)) => {
+                // Under the lane's lock, so that nobody moves it on before.
+                self.threads[thread].lane.store(lane, Ordering::Relaxed);
+                self.threads[thread].slot.store(seat.slot(), Ordering::Relaxed);
+                woken.reschedule
+            }
+            Err(refused) => {
+                unreachable!("every lane has a seat for every thread that may sit there: {refused}")
+            }
+        })
+    }
+
+    fn seat_of(&self, thread: usize) -> Seat {
+        let entry = &self.threads[thread];
+        let name = ThreadRef::new(thread as u32, entry.generation.load(Ordering::Relaxed));
+        Seat::from_parts(entry.slot.load(Ordering::Relaxed), name)
+    }
+
+    /// A thread that had stopped to wait is ready again; or one that was running has lost its stack and goes on with
+    /// another. Called once for each such stop, after it.
+    pub fn wake(&self, thread: usize, here: Option<usize>, now: Nanos) -> Tell {
+        let home = self.threads[thread].lane.load(Ordering::Relaxed);
+        let seat = self.seat_of(thread);
+        let woken = self.lanes[home].with(|core, id| match core.cpu.state(seat) {
+            Ok(State::Running) => {
+                core.resched(id, now, Stop::Preempted);
+                None
+            }
+            _ => {
+                let woken = core.wake(id, now, seat).expect("a thread that waits is asleep on its lane");
+                let affinity = core.cpu.entity(seat).map_or(Affinity::Any, |e| e.affinity().clone());
+                Some((woken.reschedule, affinity))
+            }
+        });
+        woken.map_or(Tell(None), |(reschedule, affinity)| self.kick(home, reschedule, &affinity, here))
+    }
+
+    /// As [`Lanes::wake`], by the thread that runs on `here` and is about to stop: the other one goes first there, if it may.
+    pub fn hand_off(&self, thread: usize, here: usize, now: Nanos) -> Tell {
+        let home = self.threads[thread].lane.load(Ordering::Relaxed);
+        let seat = self.seat_of(thread);
+        if home == here {
+            let handed = self.lanes[here].with(|core, id| core.hand_off(id, now, seat));
+            return match handed.expect("a thread that waits is asleep on its lane") {
+                Handoff::Direct(_) => Tell(None),
+                Handoff::Queued(woken) => self.kick(here, woken.reschedule, &Affinity::Any, Some(here)),
+            };
+        }
+        let id = self.lanes[here].id;
+        let taken = self.lanes[home].with(|core, there| {
+            let movable = core.cpu.entity(seat).is_ok_and(|entity| entity.affinity().allows(id));
+            movable.then(|| (core.remove(there, now, seat), core.last()))
+        });
+        let Some((removed, left)) = taken else { return self.wake(thread, Some(here), now) };
+        let entity = removed.expect("a thread that waits is asleep on its lane").entity;
+        // It arrives after it has left: see `steal`.
+        self.seat(here, thread, entity, Via::HandOff, now.max(left) + Nanos::new(1));
+        Tell(None)
+    }
+
+    /// The thread that ran on `worker` has left its stack, as `stop` says.
+    pub fn stop(&self, worker: usize, stop: Stopped, now: Nanos) {
+        let stop = match stop {
+            Stopped::Preempted => Stop::Preempted,
+            Stopped::Yielded => Stop::Yielded,
+            Stopped::Waits(kind) => Stop::Blocked(kind, None),
+        };
+        self.lanes[worker].with(|core, id| core.resched(id, now, stop));
+    }
+
+    /// The thread that ran on `worker` has ended. It can be claimed again.
+    pub fn end(&self, worker: usize, now: Nanos) {
+        let entity = self.lanes[worker].with(|core, id| core.exit_current(id, now));
+        let entity = entity.expect("a task that ends runs");
+        let entry = &self.threads[entity.thread().index() as usize];
+        entry.generation.store(entity.thread().generation().wrapping_add(1), Ordering::Relaxed);
+        // Release pairs with the acquire in `claim`.
+        entry.taken.store(false, Ordering::Release);
+    }
+
+    /// What `worker`, which runs nothing, is to run: of its own lane, or the most overdue that another can give.
+    pub fn next(&self, worker: usize, now: Nanos) -> Option<Next> {
+        let lane = &self.lanes[worker];
+        let told = self.listen(lane);
+        let own = lane.with(|core, id| {
+            if told {
+                core.reschedule_received(id, now);
+            }
+            core.take_decided(id, now)
+        });
+        let run = match own {
+            Some(run) => run,
+            None => self.steal(worker, now)?,
+        };
+        let word = self.threads[run.thread.index() as usize].word.load(Ordering::Relaxed);
+        Some(Next { word, tell: self.share_leftovers(worker) })
+    }
+
+    /// Takes what the lane was told.
+    fn listen(&self, lane: &Lane) -> bool {
+        // AcqRel: pairs with `tell`; what the teller did before is seen by the look that follows.
+        lane.message.load(Ordering::Relaxed) && lane.message.swap(false, Ordering::AcqRel)
+    }
+
+    fn steal(&self, worker: usize, now: Nanos) -> Option<mainspring_sched::Dispatch> {
+        let here = self.lanes[worker].id;
+        let offers: Vec<Offer> = self.lanes.iter().map(Lane::offer).collect();
+        let bound = |victim: CpuId| self.lanes[victim.index()].with(|core, _| core.cpu.bound_due_in(here));
+        let victim = choose_victim(here, &offers, bound)?;
+        let (given, left) =
+            self.lanes[victim.index()].with(|core, id| (core.give(id, now, here), core.last()));
+        let entity = given?;
+        let thread = entity.thread().index() as usize;
+        // It arrives after it has left, so that the records of two lanes, joined by time, are in order.
+        let now = now.max(left) + Nanos::new(1);
+        self.seat(worker, thread, entity, Via::Steal, now);
+        self.lanes[worker].with(|core, id| core.take_decided(id, now))
+    }
+
+    /// Whether there is anything that `worker` could run: its last look before it sleeps.
+    pub fn has_work_for(&self, worker: usize) -> bool {
+        let me = &self.lanes[worker];
+        // SeqCst: the worker has said that it is idle before it looks here.
+        if me.message.load(Ordering::SeqCst) {
+            return true;
+        }
+        self.lanes.iter().any(|lane| {
+            // The offer first: reading it orders the rest of what the lane said with it.
+            let offer = lane.offer();
+            if std::ptr::eq(lane, me) {
+                return lane.busy() > 0;
+            }
+            // Beyond 64 workers the reach is a hint only, so the lane is asked.
+            let bound = || lane.with(|core, _| core.cpu.bound_due_in(me.id)).is_some();
+            offer.due_in != Offer::NOTHING || offer.may_reach(me.id) && bound()
+        })
+    }
+
+    /// `worker` is about to sleep, or awake again.
+    pub fn set_idle(&self, worker: usize, idle: bool) {
+        // SeqCst: see `Lane::with`.
+        self.lanes[worker].idle.store(idle, Ordering::SeqCst);
+    }
+
+    /// Whether the thread that runs on `worker` should stop and let others run.
+    pub fn turn_is_over(&self, worker: usize, now: Nanos) -> bool {
+        let lane = &self.lanes[worker];
+        let told = self.listen(lane);
+        lane.with(|core, id| {
+            if told {
+                core.reschedule_received(id, now);
+            }
+            core.turn_is_over(now)
+        })
+    }
+
+    /// Sets the weight of the thread that runs on `worker`.
+    pub fn set_weight(&self, worker: usize, weight: Weight, now: Nanos) {
+        self.lanes[worker].with(|core, id| {
+            if let Some(seat) = core.cpu.current() {
+                let set = core.set_weight(id, now, seat, weight);
+                debug_assert!(set.is_ok(), "a running thread has a seat");
+            }
+        });
+    }
+
+    /// CPU time of the thread that runs on `worker`.
+    pub fn cpu_time(&self, worker: usize, now: Nanos) -> Nanos {
+        self.lanes[worker].with(|core, _| core.time_of_current(now)).unwrap_or(Nanos::ZERO)
+    }
+
+    /// Closes the records of all lanes and hands them out. Empty if there are none.
+    pub fn close_record(&self, now: Nanos) -> Vec<LaneRecord> {
+        // All at once: a thread that moves on between two lanes' ends would be on both, or its arrival would have no
+        // departure.
+        let mut cores: Vec<_> = self.lanes.iter().map(Lane::lock).collect();
+        cores.iter_mut().filter_map(|core| core.log.take()).map(|log| log.close(now)).collect()
+    }
+
+    fn idle_set(&self) -> CpuSet {
+        // SeqCst: see `Lane::with`.
+        self.lanes.iter().filter(|lane| lane.idle.load(Ordering::SeqCst)).map(|lane| lane.id).collect()
+    }
+
+    /// Tells one worker, if any, about a thread that became ready on `home`.
+    fn kick(&self, home: usize, reschedule: bool, affinity: &Affinity, here: Option<usize>) -> Tell {
+        for cpu in probe_order(self.lanes[home].id, reschedule, &self.idle_set(), affinity) {
+            if Some(cpu.index()) == here {
+                // It looks at its own lane before it does anything else.
+                return Tell(None);
+            }
+            if self.tell(cpu.index()) {
+                return Tell(Some(cpu.index()));
+            }
+        }
+        Tell(None)
+    }
+
+    /// Threads are still queued on `worker`'s lane while others have nothing to do: one of them is told.
+    fn share_leftovers(&self, worker: usize) -> Tell {
+        let lane = &self.lanes[worker];
+        let offer = lane.offer();
+        if offer == Offer::NONE {
+            return Tell(None);
+        }
+        let idle = self.idle_set();
+        let mut others = probe_order(lane.id, false, &idle, &Affinity::Any);
+        let other = others
+            .find(|cpu| (offer.due_in != Offer::NOTHING || offer.may_reach(*cpu)) && self.tell(cpu.index()));
+        Tell(other.map(CpuId::index))
+    }
+
+    /// Leaves a message for a worker; false if there is one already.
+    fn tell(&self, worker: usize) -> bool {
+        // SeqCst: the message comes before the look at whether the worker sleeps, and its own last look comes after it
+        // has said that it does. AcqRel with `listen` is part of it.
+        !self.lanes[worker].message.swap(true, Ordering::SeqCst)
+    }
+}
+
+/// How a thread stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// It could go on.
+    Preempted,
+    /// It lets the others go first.
+    Yielded,
+    /// It waits.
+    Waits(WaitKind),
+}

@@ -1,0 +1,144 @@
+//! A worker and its lane: the fair discipline by task, see [`crate::protocol::lanes`].
+
+use super::Worker;
+use crate::cx::Cx;
+use crate::protocol::lanes::{Lanes, Next, Schedule, Stopped, Tell};
+use crate::runtime::Inner;
+use crate::task::{TaskPtr, WaitReason};
+use mainspring_abi::{Nanos, Weight};
+use mainspring_sched::WaitKind;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+impl Worker {
+    /// The lanes, under the fair discipline by task.
+    #[allow(unsafe_code)]
+    #[inline]
+    pub(super) fn lanes(&self) -> Option<&Lanes> {
+        // SAFETY: part of the runtime, which joins its workers before it goes.
+        self.lanes.map(|lanes| unsafe { &*lanes })
+    }
+
+    /// A task has become ready again.
+    pub(super) fn wake_in_lane(&self, task: TaskPtr) {
+        match self.lanes() {
+            Some(lanes) if self.hands_over.replace(false) => {
+                let thread = task.tenant.load(Ordering::Relaxed).into();
+                let tell = lanes.hand_off(thread, self.index, self.fair_now());
+                self.rt().ring(tell);
+            }
+            _ => self.rt().wake_in_lane(task, Some(self.index)),
+        }
+    }
+
+    /// Calls `wake`, and if that wakes a task here, the current one hands over to it.
+    pub(crate) fn handing_over(&self, wake: impl FnOnce()) {
+        self.hands_over.set(self.lanes.is_some());
+        wake();
+        self.hands_over.set(false);
+    }
+
+    /// The task that ran here has left its stack, and could go on.
+    pub(super) fn yield_in_lane(&self, lanes: &Lanes) {
+        let how = if self.preempted.replace(false) { Stopped::Preempted } else { Stopped::Yielded };
+        lanes.stop(self.index, how, self.fair_now());
+    }
+
+    /// The task that ran here has left its stack, and waits.
+    #[inline]
+    pub(super) fn wait_in_lane(&self, task: TaskPtr) {
+        if let Some(lanes) = self.lanes() {
+            let reason = WaitReason::from_u8(task.wait_reason.load(Ordering::Relaxed));
+            lanes.stop(self.index, Stopped::Waits(kind_of(reason)), self.fair_now());
+        }
+    }
+
+    /// The task that ran here is over.
+    #[inline]
+    pub(super) fn end_in_lane(&self) {
+        if let Some(lanes) = self.lanes() {
+            lanes.end(self.index, self.fair_now());
+        }
+    }
+
+    #[cold]
+    pub(super) fn pick_in_lane(&self, lanes: &Lanes) -> Option<TaskPtr> {
+        self.rt().tend_timers();
+        let Next { word, tell } = lanes.next(self.index, self.fair_now())?;
+        self.rt().ring(tell);
+        Some(TaskPtr::from_word(word))
+    }
+
+    /// Says that this worker sleeps, or no longer does.
+    pub(super) fn set_idle(&self, idle: bool) {
+        if let Some(lanes) = self.lanes() {
+            lanes.set_idle(self.index, idle);
+        }
+    }
+}
+
+impl Inner {
+    /// A new task is ready, as a thread that was claimed for it.
+    pub(crate) fn admit_to_lane(
+        &self,
+        task: TaskPtr,
+        thread: usize,
+        schedule: &Schedule,
+        here: Option<usize>,
+    ) {
+        let Some(lanes) = &self.lanes else { return };
+        let now = Nanos::new(self.timers.now_ns());
+        self.ring(lanes.admit(thread, task.word(), schedule, here, now));
+    }
+
+    /// A task has become ready again; `here` is the worker that says so, if it is one.
+    pub(crate) fn wake_in_lane(&self, task: TaskPtr, here: Option<usize>) {
+        let Some(lanes) = &self.lanes else { return };
+        let thread = task.tenant.load(Ordering::Relaxed).into();
+        let tell = lanes.wake(thread, here, Nanos::new(self.timers.now_ns()));
+        self.ring(tell);
+    }
+
+    /// Wakes the worker that was told something.
+    pub(crate) fn ring(&self, Tell(worker): Tell) {
+        if let Some(worker) = worker {
+            self.dormitory.wake(worker);
+        }
+    }
+}
+
+impl Cx {
+    /// CPU time that the task has been charged with, the interval in progress included. Only the fair discipline by task
+    /// keeps such accounts.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        let worker = self.task().worker();
+        let lanes = worker.lanes()?;
+        Some(Duration::from_nanos(lanes.cpu_time(worker.index, worker.fair_now()).get()))
+    }
+
+    /// Sets the task's own weight, from its next turn on. False unless the fair discipline by task schedules it.
+    pub fn set_weight(&self, weight: Weight) -> bool {
+        let worker = self.task().worker();
+        let lanes = worker.lanes();
+        if let Some(lanes) = lanes {
+            lanes.set_weight(worker.index, weight, worker.fair_now());
+        }
+        lanes.is_some()
+    }
+}
+
+fn kind_of(reason: WaitReason) -> WaitKind {
+    match reason {
+        WaitReason::Timer => WaitKind::Sleep,
+        WaitReason::NurseryAwait | WaitReason::Join => WaitKind::Join,
+        WaitReason::Call => WaitKind::Call,
+        WaitReason::Receive => WaitKind::Receive,
+        WaitReason::Io | WaitReason::BlockingCall => WaitKind::Ring,
+        WaitReason::None
+        | WaitReason::Channel
+        | WaitReason::Sync
+        | WaitReason::Future
+        | WaitReason::Budget
+        | WaitReason::Park => WaitKind::Park,
+    }
+}

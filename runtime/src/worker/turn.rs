@@ -1,0 +1,358 @@
+//! How a worker goes from one task to the next.
+//!
+//! Conserved: a context is gone on with once after it was saved. What must not happen before a stack has been left (queueing
+//! its task, committing its wait, unmapping it) is noted, and done by whoever runs next on the worker.
+#![allow(unsafe_code)]
+
+use super::{SLOT_STREAK, Worker, finish};
+use crate::protocol::roster::may_stay_asleep;
+use crate::stack::arena::{self, Stack};
+use crate::stack::switch::{prepare, switch};
+use crate::task::state::{Committed, Event};
+use crate::task::{Task, TaskPtr, WaitReason};
+use std::ptr::null;
+use std::sync::atomic::Ordering;
+
+/// What to do for the task that was left, once its stack is no longer in use.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum After {
+    Nothing,
+    /// It waits.
+    Wait(TaskPtr, Event),
+    /// It yielded where others may take it.
+    Queue(TaskPtr),
+    /// It ended on a stack of its own.
+    Unmap(Stack),
+}
+
+/// What a worker learns when its own stack runs again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Back {
+    /// Nothing is left to run here.
+    Idle = 0,
+    /// The task that ran used more stack than it has.
+    Overflow = 1,
+    /// The task that ran took the worker down with it.
+    Kill = 2,
+}
+
+impl Worker {
+    /// The current task gives way to others that are ready here. It stays Ready.
+    #[inline(always)]
+    pub(crate) fn yield_now(&self, task: &Task) {
+        match self.take_turns(task) {
+            Some(next) => {
+                // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
+                unsafe { switch(task.sp.as_ptr(), next.sp.get(), 0) };
+                task.worker().settle();
+            }
+            None => self.yield_carefully(task),
+        }
+    }
+
+    /// The usual yield: the worker has nothing to do but the tasks in its line, which take turns. `None` if it has, and then
+    /// nothing has changed.
+    #[inline(always)]
+    fn take_turns(&self, task: &Task) -> Option<TaskPtr> {
+        let until_look = self.until_look.get();
+        let other_business = !self.is_plain
+            || until_look == 0
+            || self.run_began_ns.get() != 0
+            || self.has_tally()
+            || self.slot.get().is_some()
+            || self.has_spawned()
+            || self.rt().dormitory.sleeping() != 0;
+        if other_business {
+            return None;
+        }
+        let next = self.line.front().filter(|next| next.is_started())?;
+        self.until_look.set(until_look - 1);
+        self.slot_streak.set(0);
+        self.line.announce();
+        self.line.rotate(TaskPtr::of(task));
+        task.state.step(Event::Yield);
+        self.dispatch(next);
+        Some(next)
+    }
+
+    #[inline(never)]
+    fn yield_carefully(&self, task: &Task) {
+        self.report_tally();
+        let me = TaskPtr::of(task);
+        task.state.step(Event::Yield);
+        if self.chooses_on_own_stack() {
+            self.bill(task);
+            self.after.set(After::Queue(me));
+            self.leave_to_worker(task);
+            return;
+        }
+        self.line.push_back(me);
+        self.share();
+        self.leave(task);
+    }
+
+    /// The current task waits until woken. It has told whoever will wake it.
+    pub(crate) fn block(&self, task: &Task, reason: WaitReason) {
+        task.home.move_out();
+        self.block_at_home(task, reason);
+    }
+
+    /// As [`Worker::block`]: whoever will wake the task is most likely on this worker.
+    pub(crate) fn block_at_home(&self, task: &Task, reason: WaitReason) {
+        self.report_tally();
+        task.wait_reason.store(reason as u8, Ordering::Relaxed);
+        if !task.listed.load(Ordering::Relaxed) {
+            task.nursery().enlist(task);
+        }
+        self.bill(task);
+        let event = if reason == WaitReason::Budget { Event::Exhaust } else { Event::Block };
+        self.after.set(After::Wait(TaskPtr::of(task), event));
+        if let Some(next) = self.take_woken() {
+            // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
+            unsafe { switch(task.sp.as_ptr(), next.sp.get(), 0) };
+            task.worker().settle();
+        } else if self.is_virtual || self.lanes.is_some() {
+            self.leave_to_worker(task);
+        } else {
+            self.leave(task);
+        }
+        task.wait_reason.store(WaitReason::None as u8, Ordering::Relaxed);
+    }
+
+    /// The usual next task after one that waits: the one that it woke. `None` if the worker has something else to do, and then
+    /// nothing has changed.
+    #[inline(always)]
+    fn take_woken(&self) -> Option<TaskPtr> {
+        let (until_look, streak) = (self.until_look.get(), self.slot_streak.get() + 1);
+        let next = self.slot.get().filter(|next| next.is_started())?;
+        if !self.is_plain || until_look == 0 || self.run_began_ns.get() != 0 {
+            return None;
+        }
+        if streak >= SLOT_STREAK && (self.has_spawned() || !self.line.is_empty()) {
+            return None;
+        }
+        self.until_look.set(until_look - 1);
+        self.slot_streak.set(streak % SLOT_STREAK);
+        self.slot.set(None);
+        self.dispatch(next);
+        Some(next)
+    }
+
+    /// Goes on with the next task of this worker, or with the worker itself.
+    #[inline]
+    fn leave(&self, task: &Task) {
+        let Some(next) = self.next_local() else { return self.leave_to_worker(task) };
+        if std::ptr::eq(next.raw(), task) {
+            // Nobody else was ready, and nothing was noted: a task in a queue is not waiting.
+            self.dispatch(next);
+            return;
+        }
+        match self.context_of(next) {
+            Some(context) => {
+                self.dispatch(next);
+                // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
+                unsafe { switch(task.sp.as_ptr(), context, 0) };
+                task.worker().settle();
+            }
+            None => {
+                self.no_stack(next);
+                self.leave_to_worker(task);
+            }
+        }
+    }
+
+    fn leave_to_worker(&self, task: &Task) {
+        self.current.set(null());
+        // SAFETY: the worker saved its context when it left its stack for a task, and waits to go on.
+        unsafe { switch(task.sp.as_ptr(), *self.sp.get(), Back::Idle as usize) };
+        task.worker().settle();
+    }
+
+    /// The context to go on with: the saved one, or that of a new stack.
+    #[inline]
+    fn context_of(&self, task: TaskPtr) -> Option<usize> {
+        if task.is_started() {
+            return Some(task.sp.get());
+        }
+        let stack = self.take_stack(task)?;
+        task.stack.store(stack.address(), Ordering::Relaxed);
+        // SAFETY: the stack was free and is the task's now.
+        Some(unsafe { prepare(stack.top(), task_main, task.word()) })
+    }
+
+    /// Does what was noted for the task that was left.
+    #[inline(always)]
+    pub(crate) fn settle(&self) {
+        if !matches!(self.after.get(), After::Nothing) {
+            self.settle_noted();
+        }
+    }
+
+    #[inline(never)]
+    fn settle_noted(&self) {
+        match self.after.replace(After::Nothing) {
+            After::Nothing => {}
+            After::Wait(task, event) => {
+                // Before the commit: whoever wakes the task afterwards finds it asleep on its lane.
+                self.wait_in_lane(task);
+                if task.state.commit_wait(event, &task.home, &self.seat) == Committed::Queue {
+                    self.push_woken(task);
+                } else if (!may_stay_asleep(&*task) || task.scope_failed.load(Ordering::SeqCst))
+                    && !task.masked.load(Ordering::Relaxed)
+                {
+                    // The canceller may have looked before the task waited. Its nursery is not asked: if somebody woke
+                    // the task already, that may be gone. The flag is of the slot, which is not.
+                    task.wake(Event::Interrupt);
+                }
+            }
+            After::Queue(task) => self.push_yielded(task),
+            After::Unmap(stack) => arena::unmap(stack),
+        }
+    }
+
+    /// A future waits. It left no frame behind, so that its wait can be committed at once.
+    pub(crate) fn park_without_stack(&self, task: TaskPtr) {
+        self.report_tally();
+        task.stack.store(0, Ordering::Relaxed);
+        task.sp.set(0);
+        task.wait_reason.store(WaitReason::Future as u8, Ordering::Relaxed);
+        if !task.listed.load(Ordering::Relaxed) {
+            task.nursery().enlist(&task);
+        }
+        self.current.set(null());
+        self.after.set(After::Wait(task, Event::Block));
+        self.settle();
+    }
+
+    fn push_yielded(&self, task: TaskPtr) {
+        if self.fair.is_some() {
+            return self.push_fair(task);
+        }
+        if let Some(lanes) = self.lanes() {
+            return self.yield_in_lane(lanes);
+        }
+        self.line.push_back(task);
+    }
+
+    /// Runs `task` from the worker's own stack until nothing is left to run here.
+    pub(crate) fn enter(&self, task: TaskPtr) -> Back {
+        let Some(context) = self.context_of(task) else {
+            self.no_stack(task);
+            return Back::Idle;
+        };
+        self.dispatch(task);
+        // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once. The worker's own context
+        // goes on when a task leaves to it, or by the overflow handler.
+        let back = unsafe { switch(self.sp.get(), context, 0) };
+        let back = match back {
+            1 => Back::Overflow,
+            2 => Back::Kill,
+            _ => Back::Idle,
+        };
+        if back == Back::Idle {
+            self.current.set(null());
+        }
+        self.settle();
+        back
+    }
+
+    /// Ends the calling task's worker as a fault would. The task is failed as WorkerPanic.
+    pub(crate) fn die(&self, task: &Task) -> ! {
+        // SAFETY: the worker waits on its own stack. The task's context is never gone on with.
+        unsafe { switch(task.sp.as_ptr(), *self.sp.get(), Back::Kill as usize) };
+        std::process::abort()
+    }
+}
+
+/// The first frame of a pooled stack: runs a task to its end, and then others that have not started, without leaving
+/// the stack.
+extern "C-unwind" fn task_main(word: usize) -> ! {
+    let mut task = TaskPtr::from_word(word);
+    task.worker().settle();
+    loop {
+        let stack = task.stack().expect("a started task has a stack");
+        // SAFETY: the worker outlives this thread's stay on the stack.
+        let worker = unsafe { &*finish::execute(task) };
+        if !stack.is_pooled() {
+            worker.report_tally();
+            worker.after.set(After::Unmap(stack));
+            worker.go_on(None);
+        }
+        if worker.is_virtual {
+            worker.give_stack(stack);
+            worker.go_on(None);
+        }
+        let mut next = worker.next_local();
+        if next.is_none_or(|next| next.is_started() || !worker.tallies(next)) {
+            worker.report_tally();
+            // That may have woken their owner.
+            next = next.or_else(|| worker.next_local());
+        }
+        match next {
+            Some(next) if !next.is_started() && !next.own_stack.load(Ordering::Relaxed) => {
+                next.stack.store(stack.address(), Ordering::Relaxed);
+                worker.dispatch(next);
+                task = next;
+            }
+            next => {
+                worker.give_stack(stack);
+                worker.go_on(next);
+            }
+        }
+    }
+}
+
+impl Worker {
+    /// Leaves a stack for good.
+    fn go_on(&self, next: Option<TaskPtr>) -> ! {
+        let mut dead = 0;
+        let context = match next {
+            Some(next) => match self.context_of(next) {
+                Some(context) => {
+                    self.dispatch(next);
+                    Some(context)
+                }
+                None => {
+                    self.no_stack(next);
+                    None
+                }
+            },
+            None => None,
+        };
+        let context = context.unwrap_or_else(|| {
+            self.current.set(null());
+            // SAFETY: the worker's context, which waits to go on.
+            unsafe { *self.sp.get() }
+        });
+        // SAFETY: a context of this worker's, gone on with once; the one that is saved here is forgotten.
+        unsafe { switch(&raw mut dead, context, Back::Idle as usize) };
+        std::process::abort()
+    }
+
+    /// The first frame of a task whose stack is lost.
+    pub(crate) fn abandoned_context(&self, task: TaskPtr, lost: Stack) -> Option<usize> {
+        let stack = self.take_pooled_stack()?;
+        stack.set_next(Some(lost));
+        task.stack.store(stack.address(), Ordering::Relaxed);
+        // SAFETY: the stack was free and is the task's now.
+        Some(unsafe { prepare(stack.top(), abandoned_main, task.word()) })
+    }
+}
+
+/// Waits for what the lost frames own, then ends the task.
+extern "C-unwind" fn abandoned_main(word: usize) -> ! {
+    let task = TaskPtr::from_word(word);
+    task.worker().settle();
+    let stack = task.stack().expect("just set");
+    let lost = stack.next().expect("just set");
+    // SAFETY: the worker outlives this thread's stay on the stack.
+    let worker = unsafe { &*finish::bury(task) };
+    worker.give_stack(stack);
+    if lost.is_pooled() {
+        worker.give_stack(lost);
+    } else {
+        worker.after.set(After::Unmap(lost));
+    }
+    worker.go_on(None)
+}

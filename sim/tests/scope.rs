@@ -1,0 +1,179 @@
+//! How far authority reaches, and where it ends: whom a context may serve, what a loan carries and what it does not, and
+//! that telling of it changes nothing.
+
+mod common;
+
+use common::{checked, thread, workload};
+use mainspring_report::{ContextReport, Report};
+use mainspring_sim::check::Bound;
+
+fn run(text: &str) -> Report {
+    checked(&workload(text), 1, Bound::None).report
+}
+
+fn context<'a>(report: &'a Report, name: &str) -> &'a ContextReport {
+    report.contexts.iter().find(|context| context.name == name).unwrap_or_else(|| panic!("no context {name}"))
+}
+
+/// One context, used as `scope` says, beside a hog; `clients` do 1 ms of work every 10 ms.
+fn scoped(scope: &str) -> Report {
+    run(&format!(
+        r#"
+        [machine]
+        duration = "1s"
+        [[context]]
+        name = "grant"
+        budget = "2ms"
+        period = "10ms"
+        {scope}
+        [[thread]]
+        name = "hog"
+        count = 4
+        program = ["run forever"]
+        "#
+    ))
+}
+
+//= EVO:S4.bind-scope
+#[test]
+fn a_context_serves_a_thread_a_process_or_the_calls_of_an_endpoint() {
+    let own = scoped(
+        "[[thread]]\nname = \"client\"\ncontext = \"grant\"\nprogram = [\"run 1ms\", \"every 10ms\"]\n",
+    );
+    let process = scoped(
+        "process = \"app\"\n[[thread]]\nname = \"client\"\nprocess = \"app\"\nprogram = [\"run 1ms\", \"every 10ms\"]\n",
+    );
+    let endpoint = scoped(
+        "[[endpoint]]\nname = \"port\"\ncontext = \"grant\"\n\
+         [[thread]]\nname = \"server\"\nprogram = [\"recv port\", \"run 1ms\", \"reply\"]\n\
+         [[thread]]\nname = \"client\"\nprogram = [\"call port\", \"every 10ms\"]\n",
+    );
+    for (report, scope) in [(&own, "thread"), (&process, "process"), (&endpoint, "endpoint")] {
+        let used = context(report, "grant").used_ns;
+        assert!((90_000_000..=100_000_000).contains(&used), "{scope}: {used}ns of a hundred milliseconds");
+    }
+    assert_eq!(context(&endpoint, "grant").donated_ns, 0, "the endpoint's own, not the caller's");
+}
+
+//= ARCH:ctx.granularity
+#[test]
+fn a_budget_is_overrun_by_no_more_than_its_timer_is_late() {
+    let text = r#"
+        [machine]
+        duration = "1s"
+        tick = "10ms"
+        floor = "0%"
+        [[context]]
+        name = "grant"
+        budget = "3ms"
+        period = "11ms"
+        [[thread]]
+        name = "greedy"
+        context = "grant"
+        program = ["run forever"]
+    "#;
+    let exact = run(text);
+    assert_eq!((context(&exact, "grant").overshoot_max_ns, context(&exact, "grant").depletions), (0, 91));
+    let late = run(&format!("{text}\n[faults]\nlate_timer = {{ chance = \"100%\", by = \"400us\" }}\n"));
+    let overshoot = context(&late, "grant").overshoot_max_ns;
+    assert!((1..=400_000).contains(&overshoot), "{overshoot}ns, far below a tick");
+    let used = context(&late, "grant").used_ns;
+    assert!(used <= 91 * 3_000_000 + 400_000, "what was run too far was paid by waiting: {used}ns");
+}
+
+/// A loan under stress, whose context tells of every depletion; `drain` is what its holder does about that.
+fn told(drain: &str) -> Report {
+    run(&format!(
+        r#"
+        [machine]
+        cpus = 2
+        duration = "500ms"
+        [[context]]
+        name = "grant"
+        budget = "1ms"
+        period = "4ms"
+        [[endpoint]]
+        name = "port"
+        [[thread]]
+        name = "client"
+        context = "grant"
+        program = ["run 600us", "call port", {drain} "run 300us", "sleep 2ms"]
+        [[thread]]
+        name = "server"
+        program = ["recv port", "run 900us", "reply"]
+        [[thread]]
+        name = "hog"
+        count = 3
+        program = ["run 1ms..3ms", "sleep 100us"]
+        "#
+    ))
+}
+
+//= ARCH:notify.passive
+#[test]
+fn whether_anybody_listens_to_notices_changes_no_decision() {
+    let (silent, drained) = (told(""), told("\"drain grant\","));
+    assert!(context(&silent, "grant").depletions > 50, "there is something to tell");
+    assert_eq!((&silent.digest, silent.decisions), (&drained.digest, drained.decisions));
+}
+
+//= TICK:L6.blocking
+#[test]
+fn on_borrowed_time_a_server_waits_for_nothing_but_calls_that_pass_it_on() {
+    let report = run(r#"
+        [machine]
+        duration = "100ms"
+        [[context]]
+        name = "grant"
+        budget = "5ms"
+        period = "10ms"
+        [[thread]]
+        name = "client"
+        context = "grant"
+        program = ["call front", "every 10ms"]
+        [[thread]]
+        name = "front"
+        program = ["recv front", "sleep 3ms", "park 3ms", "call back", "reply"]
+        [[thread]]
+        name = "back"
+        program = ["recv back", "run 1ms", "reply"]
+        [[thread]]
+        name = "hog"
+        program = ["run forever"]
+    "#);
+    assert_eq!(thread(&report, "front").refusals, 20, "a sleep and a park for each of ten calls");
+    assert_eq!(context(&report, "grant").donated_ns, 10_000_000, "the second server works on the same loan");
+    assert_eq!(context(&report, "grant").misses, 0);
+}
+
+//= TICK:L6.async
+#[test]
+fn what_is_only_queued_for_somebody_lends_him_nothing() {
+    let report = run(r#"
+        [machine]
+        cpus = 2
+        duration = "100ms"
+        [[context]]
+        name = "grant"
+        budget = "5ms"
+        period = "10ms"
+        [[ring]]
+        name = "disk"
+        owner = "client"
+        sqpoll = true
+        cost = "200us"
+        [[thread]]
+        name = "client"
+        context = "grant"
+        program = ["run 1ms", "submit disk 4", "unpark helper", "complete disk 4", "every 10ms"]
+        [[thread]]
+        name = "poller"
+        program = ["poll disk"]
+        [[thread]]
+        name = "helper"
+        program = ["park", "run 500us"]
+    "#);
+    assert!(report.rings[0].completed >= 40 && thread(&report, "helper").runtime_ns >= 4_500_000);
+    let grant = context(&report, "grant");
+    assert_eq!((grant.donated_ns, grant.used_ns), (0, thread(&report, "client").runtime_ns));
+}

@@ -1,0 +1,246 @@
+//! Calls and answers in every way that they can go: many at once, long and short, to bad buffers, and given up.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+use mainspring_abi::kernel::{MAX_MESSAGE, ReceivedCall};
+use mainspring_abi::ring::op;
+use mainspring_user::caps::{self, ThreadOptions};
+use mainspring_user::{CapError, client, say};
+
+mainspring_user::program!(main);
+
+const MS: u64 = 1_000_000;
+/// Ends a server.
+const STOP: u32 = u32::MAX;
+const HEAD: usize = size_of::<ReceivedCall>();
+
+fn main() -> i64 {
+    let ends = (caps::need("call:x"), caps::need("serve:x"));
+    lengths(ends);
+    buffers(ends);
+    withdrawn_before_it_was_received(ends);
+    withdrawn_after_it_was_received(ends);
+    crowd(ends);
+    0
+}
+
+/// Messages and answers of all lengths, up to the longest and beyond.
+fn lengths((call, serve): (u32, u32)) {
+    let server = caps::spawn(ThreadOptions::default(), move || {
+        let mut buffer = [0; HEAD + MAX_MESSAGE];
+        let mut head = caps::receive(serve, &mut buffer).expect("a call comes");
+        loop {
+            let len = head.len as usize;
+            if len == 4 && buffer[HEAD..HEAD + 4] == STOP.to_le_bytes() {
+                return i64::from(
+                    client::wait(
+                        client::submit(caps::return_request(serve, head.call_id, &[])).expect("room"),
+                    ) != Ok(0),
+                );
+            }
+            let mut answer = Vec::from(&buffer[HEAD..HEAD + len]);
+            answer.reverse();
+            head = caps::answer_and_receive(serve, head.call_id, &answer, &mut buffer).expect("a call comes");
+        }
+    });
+    let server = server.expect("within the quota");
+    let message: Vec<u8> = (0..MAX_MESSAGE).map(|at| at as u8).collect();
+    let mut answer = [0; MAX_MESSAGE];
+    for len in [0, 1, 7, 8, 47, 48, 49, 63, 64, 65, 500, MAX_MESSAGE] {
+        let got = caps::call_endpoint(call, &message[..len], &mut answer).expect("the server answers");
+        assert_eq!(got as usize, len);
+        assert!(answer[..len].iter().rev().eq(&message[..len]), "{len} bytes came back otherwise");
+    }
+    let long = [0; MAX_MESSAGE + 1];
+    assert_eq!(caps::call_endpoint(call, &long, &mut answer), Err(CapError::BadAddress));
+    let nowhere = client::request(call, 0, &[], &mut []);
+    for (params_addr, params_len) in [(0x5555_5555_5000, 8), (0xffff_8000_0000_0000, 4), (u64::MAX - 2, 8)] {
+        let mut request = nowhere;
+        (request.v1.params_addr, request.v1.params_len) = (params_addr, params_len);
+        let refused = client::wait(client::submit(request).expect("room"));
+        assert_eq!(refused, Err(CapError::BadAddress), "{params_addr:#x}");
+    }
+    // The answer does not fit: the caller's own mistake, of which the server learns nothing.
+    assert_eq!(caps::call_endpoint(call, &message[..8], &mut answer[..4]), Err(CapError::BadAddress));
+    assert_eq!(caps::call_endpoint(call, &STOP.to_le_bytes(), &mut answer), Ok(0));
+    assert_eq!(server.join(), Ok(0));
+    say!("calls: lengths=ok");
+}
+
+/// A server whose buffer cannot take the call is told so; the call goes to the next one.
+fn buffers((call, serve): (u32, u32)) {
+    let mut small = [0; HEAD + 2];
+    let first = client::submit(caps::receive_request(serve, &mut small)).expect("room");
+    let mut large = [0; 64];
+    let second = client::submit(caps::receive_request(serve, &mut large)).expect("room");
+    let mut answer = [0; 4];
+    let asked = client::submit(client::request(call, 0, b"four", &mut answer)).expect("room");
+    client::enter(2, u64::MAX).expect("an honest ring is served");
+    assert_eq!(client::wait(first), Err(CapError::BadAddress));
+    assert_eq!(client::wait(second), Ok(HEAD as u32 + 4));
+    let head = ReceivedCall::from_bytes(large.first_chunk().expect("a head"));
+    assert_eq!(&large[HEAD..HEAD + 4], b"four");
+    let stranger = client::submit(caps::return_request(serve, head.call_id ^ 1 << 16, b"no")).expect("room");
+    assert_eq!(client::wait(stranger), Err(CapError::InvalidParameter), "no call has that number");
+    assert_eq!(
+        client::wait(client::submit(caps::return_request(serve, head.call_id, b"yes")).expect("room")),
+        Ok(0)
+    );
+    assert_eq!((client::wait(asked), &answer[..3]), (Ok(3), &b"yes"[..]));
+    let again = client::submit(caps::return_request(serve, head.call_id, b"yes")).expect("room");
+    assert_eq!(client::wait(again), Err(CapError::InvalidParameter), "a call is answered once");
+    say!("calls: buffers=ok");
+}
+
+/// A call that nobody received in time leaves nothing at the endpoint; nor does a receive.
+fn withdrawn_before_it_was_received((call, serve): (u32, u32)) {
+    let mut answer = [0; 8];
+    for _ in 0..100 {
+        let late = caps::call_endpoint_for(call, b"anybody?", &mut answer, MS / 10);
+        assert_eq!(late, Err(CapError::TimedOut));
+    }
+    let mut buffer = [0; 64];
+    let receive = client::submit(caps::receive_request(serve, &mut buffer)).expect("room");
+    assert_eq!(client::wait_for(receive, 5 * MS), Ok(None), "the calls have gone");
+    assert_eq!(client::cancel(receive), Err(CapError::Cancelled));
+    let late = caps::call_endpoint_for(call, b"anybody?", &mut answer, 5 * MS);
+    assert_eq!(late, Err(CapError::TimedOut), "the receive has gone");
+    say!("calls: withdrawn_before=ok");
+}
+
+/// A call that is given up while it is served: the server is told when it answers, once, and the next call is another.
+fn withdrawn_after_it_was_received((call, serve): (u32, u32)) {
+    let step = Arc::new(AtomicU32::new(0));
+    let told = step.clone();
+    let server = caps::spawn(ThreadOptions::default(), move || {
+        let mut buffer = [0; 64];
+        let first = caps::receive(serve, &mut buffer).expect("a call comes");
+        let given_up = caps::comes_true(10_000 * MS, MS, || told.load(Ordering::Acquire) == 1);
+        assert!(given_up, "the caller does not wait for ever");
+        let answer = |call_id| {
+            let returned = client::submit(caps::return_request(serve, call_id, b"late")).expect("room");
+            client::wait(returned)
+        };
+        assert_eq!(answer(first.call_id), Err(CapError::Cancelled), "nobody waits for it");
+        assert_eq!(answer(first.call_id), Err(CapError::InvalidParameter), "that was said once");
+        let second = caps::receive(serve, &mut buffer).expect("a call comes");
+        assert_ne!(first.call_id, second.call_id);
+        assert_eq!(answer(second.call_id), Ok(0));
+        0
+    });
+    let server = server.expect("within the quota");
+    let mut answer = [7; 8];
+    assert_eq!(caps::call_endpoint_for(call, b"one", &mut answer, 20 * MS), Err(CapError::TimedOut));
+    step.store(1, Ordering::Release);
+    assert_eq!(caps::call_endpoint(call, b"two", &mut answer), Ok(4));
+    assert_eq!(server.join(), Ok(0));
+    say!("calls: withdrawn_after=ok");
+}
+
+/// Many callers, some of them impatient, and several servers: each answer is to its own call.
+fn crowd((call, serve): (u32, u32)) {
+    const CALLERS: u32 = 6;
+    const CALLS: u32 = 300;
+    let served = Arc::new(AtomicU32::new(0));
+    let servers = [answer_with_one_request, answer_with_two_requests].map(|answer: Answer| {
+        let served = served.clone();
+        let work = move || serve_numbers(serve, &served, answer);
+        caps::spawn(ThreadOptions::default(), work).expect("within the quota")
+    });
+    let callers = [0, 1, 2, 3, 4, 5].map(|number: u32| {
+        let work = move || {
+            let mut answer = [0; 4];
+            let mut given_up = 0;
+            for round in 0..CALLS {
+                let question = number << 16 | round;
+                let message = question.to_le_bytes();
+                let outcome = if number % 2 == 1 && round % 7 == 0 {
+                    caps::call_endpoint_for(call, &message, &mut answer, MS / 500)
+                } else {
+                    caps::call_endpoint(call, &message, &mut answer)
+                };
+                match outcome {
+                    Ok(len) => assert_eq!((len, u32::from_le_bytes(answer)), (4, question + 1)),
+                    Err(error) => {
+                        assert_eq!((error, round % 7), (CapError::TimedOut, 0));
+                        given_up += 1;
+                    }
+                }
+            }
+            given_up
+        };
+        caps::spawn(ThreadOptions::default(), work).expect("within the quota")
+    });
+    let given_up: i64 = callers.iter().map(|caller| i64::from(caller.join().expect("it ends"))).sum();
+    let mut answer = [0; 4];
+    for _ in &servers {
+        assert_eq!(caps::call_endpoint(call, &STOP.to_le_bytes(), &mut answer), Ok(0));
+    }
+    let withdrawn: i64 = servers.iter().map(|server| i64::from(server.join().expect("it ends"))).sum();
+    let served = i64::from(served.load(Ordering::Relaxed));
+    assert!(withdrawn <= given_up, "{withdrawn} answers for nobody, but {given_up} given up");
+    assert_eq!(served + given_up, i64::from(CALLERS * CALLS), "each call ended once");
+    say!("calls: crowd=ok served={served} given_up={given_up} withdrawn={withdrawn}");
+}
+
+/// Answers a call, and receives the next one into the buffer; how the answer went.
+type Answer = fn(u32, u32, &[u8], &mut [u8]) -> Result<(), CapError>;
+
+fn answer_with_one_request(
+    serve: u32,
+    call_id: u32,
+    answer: &[u8],
+    buffer: &mut [u8],
+) -> Result<(), CapError> {
+    let mut request = caps::receive_request(serve, buffer);
+    request.v1.op = op::RETURN_RECV;
+    request.v1.call_id = call_id;
+    (request.v1.params_addr, request.v1.params_len) = (answer.as_ptr() as u64, answer.len() as u32);
+    let answered = client::carry_out(request).map(|_| ());
+    if answered.is_err() {
+        caps::receive(serve, buffer).expect("a call comes");
+    }
+    answered
+}
+
+fn answer_with_two_requests(
+    serve: u32,
+    call_id: u32,
+    answer: &[u8],
+    buffer: &mut [u8],
+) -> Result<(), CapError> {
+    let returned = client::submit(caps::return_request(serve, call_id, answer)).expect("room");
+    let received = client::submit(caps::receive_request(serve, buffer)).expect("room");
+    client::enter(2, u64::MAX).expect("an honest ring is served");
+    let answered = client::wait(returned).map(|_| ());
+    client::wait(received).expect("a call comes");
+    answered
+}
+
+/// Answers numbers with the next one until told to stop; how many answers nobody waited for.
+fn serve_numbers(serve: u32, served: &AtomicU32, answer: Answer) -> i64 {
+    let mut buffer = [0; 64];
+    let mut withdrawn = 0;
+    caps::receive(serve, &mut buffer).expect("a call comes");
+    loop {
+        let head = ReceivedCall::from_bytes(buffer.first_chunk().expect("a head"));
+        let number = buffer[HEAD..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        if number == STOP {
+            let returned = client::submit(caps::return_request(serve, head.call_id, &[])).expect("room");
+            assert_eq!(client::wait(returned), Ok(0));
+            return withdrawn;
+        }
+        match answer(serve, head.call_id, &(number + 1).to_le_bytes(), &mut buffer) {
+            Ok(()) => drop(served.fetch_add(1, Ordering::Relaxed)),
+            Err(error) => {
+                assert_eq!(error, CapError::Cancelled);
+                withdrawn += 1;
+            }
+        }
+    }
+}
