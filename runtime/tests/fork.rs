@@ -9,9 +9,10 @@ fn runtime(workers: usize) -> Runtime {
     Config::new(Profile::Service).workers(workers).build().unwrap()
 }
 
-/// A fork at each level, the deep half first (`left`) or second.
+/// A fork at each level, the deep half first (`left`) or second, and work at the bottom.
 fn descend(cx: &Cx, depth: u32, left: bool) -> u32 {
     if depth == 0 {
+        (0..5000).for_each(|_| cx.check());
         return 1;
     }
     let deep = |cx: &Cx| descend(cx, depth - 1, left);

@@ -1,8 +1,8 @@
 //! What `#[budgeted]` inserts.
 //!
 //! Conserved: each iteration and each call is paid for once. A function counts on its own, down from what its task may use
-//! before it looks up; the count reaches the task when nothing is left of that, before the context is handed on, and when
-//! the function ends, on every way out.
+//! before it looks up; the count reaches the task when nothing is left of that, before the context is handed on (but for
+//! a few at calls), and when the function ends. Only a panic forgives what its function had not yet paid.
 //!
 //! The count is a difference, not a balance: code that charges the task out of the function's sight loses nothing.
 
