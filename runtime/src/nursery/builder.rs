@@ -1,0 +1,279 @@
+//! A spawn with options: what it asks for is paid and claimed, or nothing is taken.
+#![allow(unsafe_code)]
+
+use super::state::NurseryState;
+use super::{Handle, Nursery, Priority};
+use crate::budget::{Budget, Pool};
+use crate::caps::Caps;
+use crate::config::STACK_SIZES;
+use crate::cx::Cx;
+use crate::error::{SpawnError, TaskError};
+use crate::future::FutureBody;
+use crate::profile::Profile;
+use crate::protocol::lanes::Schedule;
+use crate::task::body::{self};
+use crate::task::{Ext, Task, TaskPtr};
+use std::future::Future;
+use std::sync::atomic::Ordering;
+
+/// How often a spawner that is at its limit gives way before it is refused.
+const REPORT_TURNS: u32 = 8;
+
+/// A spawn with options.
+#[must_use = "a builder does nothing until it spawns"]
+pub struct SpawnBuilder<'n, 'scope, 'env: 'scope> {
+    pub(super) nursery: &'n Nursery<'scope, 'env>,
+    pub(super) budget: Option<Budget>,
+    pub(super) ext: Option<Box<Ext>>,
+    pub(super) stack_size: Option<usize>,
+    pub(super) priority: Priority,
+    pub(super) tenant: Option<usize>,
+    pub(super) schedule: Option<Schedule>,
+}
+
+impl<'scope> SpawnBuilder<'_, 'scope, '_> {
+    /// The child's budget, taken from the pool; at most what `CapSpawn` allows a child.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    fn ext(&mut self) -> &mut Ext {
+        self.ext.get_or_insert_default()
+    }
+
+    /// A pool for the nurseries that the child opens, taken from this one.
+    pub fn pool(mut self, pool: Pool) -> Self {
+        self.ext().estate = Some(pool);
+        self
+    }
+
+    /// What the child may do: at most what the nursery's children may.
+    pub fn caps(mut self, caps: Caps) -> Self {
+        let caps = self.nursery.core.caps.intersect(&caps);
+        self.ext().caps = Some(caps);
+        self
+    }
+
+    /// Bytes of stack, if not the usual: 4 KiB to 1 GiB.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// A name for snapshots and traces.
+    pub fn name(mut self, name: &'static str) -> Self {
+        self.ext().name = Some(name);
+        self
+    }
+
+    /// Whose share it uses under the fair discipline, if not its spawner's.
+    pub fn tenant(mut self, tenant: usize) -> Self {
+        self.tenant = Some(tenant);
+        self
+    }
+
+    /// How it is scheduled under the fair discipline by task. Without it: as any thread that is free, with the defaults.
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = Some(schedule);
+        self
+    }
+
+    /// Where it is queued.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Spawns the child.
+    #[inline]
+    pub fn spawn<F, T>(self, f: F) -> Result<Handle<'scope, T>, SpawnError>
+    where
+        F: FnOnce(&Cx) -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        self.launch(move |cx: &Cx| Ok(f(cx)))
+    }
+
+    /// Spawns the child, without a handle.
+    pub fn start<F>(self, f: F) -> Result<(), SpawnError>
+    where
+        F: FnOnce(&Cx) + Send + 'scope,
+    {
+        let body = move |cx: &Cx| {
+            f(cx);
+            Ok(())
+        };
+        let nursery = self.nursery;
+        // SAFETY: the closure borrows what outlives 'scope, and the scope waits for the task.
+        self.publish(false, |task| unsafe { body::put_closure(task, body) })?;
+        nursery.pay_for_spawn();
+        Ok(())
+    }
+
+    /// Spawns a child whose error fails the nursery.
+    pub fn spawn_try<F, T, E>(self, f: F) -> Result<Handle<'scope, T>, SpawnError>
+    where
+        F: FnOnce(&Cx) -> Result<T, E> + Send + 'scope,
+        T: Send + 'scope,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.launch(move |cx: &Cx| f(cx).map_err(|error| TaskError::Failed(error.into())))
+    }
+
+    /// Decides: which budget, and whether the pool and the capabilities allow it.
+    #[inline(never)]
+    fn admit(&self) -> Result<(Budget, Pool), SpawnError> {
+        let core = self.nursery.core;
+        if core.state() != NurseryState::Open {
+            return Err(SpawnError::NurseryNotActive);
+        }
+        let mut most = Budget::MAX;
+        let mut default = core.rt().config.profile.child_budget();
+        if self.nursery.owner.is_some() {
+            let cap = core.caps.spawn().ok_or(SpawnError::NotPermitted)?;
+            let sovereign = core.rt().config.profile == Profile::Sovereign;
+            if sovereign && self.budget.is_some() && core.caps.budget().is_none() {
+                return Err(SpawnError::NotPermitted);
+            }
+            most = cap.child_budget();
+            default = most;
+            if core.live() >= cap.task_limit().into() && !self.wait_for_reports(cap.task_limit().into()) {
+                return Err(SpawnError::TaskLimit(cap.task_limit()));
+            }
+        }
+        if core.pool.get().spawn_count == 0 {
+            core.collect();
+            if core.pool.get().spawn_count == 0 {
+                return Err(SpawnError::SpawnBudgetExhausted);
+            }
+        }
+        if let Some(size) = self.stack_size
+            && !STACK_SIZES.contains(&size)
+        {
+            return Err(SpawnError::StackSize(size));
+        }
+        if let Some(tenant) = self.tenant
+            && tenant >= core.rt().config.tenants.as_ref().map_or(0, Vec::len)
+        {
+            return Err(SpawnError::NoSuchTenant(tenant));
+        }
+        if self.schedule.is_some() && core.rt().lanes.is_none() {
+            return Err(SpawnError::NotByTask);
+        }
+        let mut price = Pool { spawn_count: 1, ..Pool::ZERO };
+        if let Some(estate) = self.ext.as_ref().and_then(|ext| ext.estate) {
+            price.put(&estate);
+        }
+        let budget = match self.budget {
+            Some(budget) => budget.min(most),
+            None => {
+                if core.pool.get().ops < default.ops.into() {
+                    core.collect();
+                }
+                // What is left when the rest of the price is paid.
+                let mut left = core.pool.get();
+                left.take(&price).map_err(SpawnError::Pool)?;
+                left.child_grant(&default)
+            }
+        };
+        price.put(&budget.into());
+        Ok((budget, price))
+    }
+
+    /// A child that was joined may not have reported to the nursery yet: gives it a few turns. True if there is room then.
+    #[cold]
+    fn wait_for_reports(&self, limit: u64) -> bool {
+        let Some(owner) = self.nursery.owner else { return false };
+        (0..REPORT_TURNS).any(|_| {
+            Cx::new(owner).yield_now();
+            self.nursery.core.live() < limit
+        })
+    }
+
+    #[inline]
+    pub(super) fn launch<F, T>(self, f: F) -> Result<Handle<'scope, T>, SpawnError>
+    where
+        F: FnOnce(&Cx) -> Result<T, TaskError> + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let (nursery, core) = (self.nursery, self.nursery.core);
+        // SAFETY: the closure borrows what outlives 'scope, and the scope waits for the task.
+        let task = self.publish(true, |task| unsafe { body::put_closure(task, f) })?;
+        // The handle first: the check below may unwind, and then lets go of the child.
+        let handle = Handle::new(task, core);
+        nursery.pay_for_spawn();
+        Ok(handle)
+    }
+
+    pub(crate) fn launch_future<F>(
+        self,
+        future: FutureBody<F>,
+    ) -> Result<Handle<'scope, F::Output>, SpawnError>
+    where
+        F: Future + Send + 'scope,
+        F::Output: Send + 'scope,
+    {
+        let (nursery, core) = (self.nursery, self.nursery.core);
+        // SAFETY: the future borrows what outlives 'scope, and the scope waits for the task.
+        let task = self.publish(true, |task| unsafe { body::put_future(task, future) })?;
+        // The handle first: the check below may unwind, and then lets go of the child.
+        let handle = Handle::new(task, core);
+        nursery.pay_for_spawn();
+        Ok(handle)
+    }
+
+    /// Under the fair discipline by task, the thread that the child will be.
+    #[inline]
+    fn claim_thread(&self) -> Result<Option<usize>, SpawnError> {
+        let Some(lanes) = &self.nursery.core.rt().lanes else { return Ok(None) };
+        let default = Schedule::default();
+        let thread = lanes.claim(self.schedule.as_ref().unwrap_or(&default));
+        thread.map(Some).map_err(SpawnError::Thread)
+    }
+
+    /// Pays for a task, makes it, and queues it. `fill` puts a body with a result of type `T` into its empty slot.
+    pub(super) fn publish(
+        mut self,
+        has_handle: bool,
+        fill: impl FnOnce(&Task),
+    ) -> Result<TaskPtr, SpawnError> {
+        if let Some(owner) = self.nursery.owner {
+            owner.probe_stack();
+        }
+        let (nursery, core) = (self.nursery, self.nursery.core);
+        let paid = self
+            .admit()
+            .or_else(|error| {
+                // A spawn that goes well is traced as such.
+                self.nursery.audited("CapSpawn", "spawn", Err(error))
+            })
+            .and_then(|(budget, price)| {
+                let thread = self.claim_thread()?;
+                core.carve(&price).map(|()| (budget, thread)).map_err(|unpayable| {
+                    if let (Some(lanes), Some(thread)) = (&core.rt().lanes, thread) {
+                        lanes.release(thread);
+                    }
+                    SpawnError::Pool(unpayable)
+                })
+            });
+        core.share_pool();
+        let (budget, thread) = paid?;
+        if let Some(size) = self.stack_size {
+            self.ext().stack_size = Some(size);
+        }
+        let task = nursery.bear(budget, has_handle);
+        if let Some(share) = thread.or(self.tenant) {
+            task.tenant.store(share as u16, Ordering::Relaxed);
+        }
+        task.own_stack.store(self.stack_size.is_some(), Ordering::Relaxed);
+        // SAFETY: the task is not published yet.
+        unsafe { *task.ext.get() = self.ext };
+        fill(&task);
+        match thread {
+            Some(thread) => nursery.seat(task, thread, &self.schedule.unwrap_or_default()),
+            None => nursery.queue(task, self.priority),
+        }
+        Ok(task)
+    }
+}
