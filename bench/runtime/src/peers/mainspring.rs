@@ -297,7 +297,10 @@ fn strike(cx: &Cx, attack: Attack) {
         Attack::Alloc => {
             let mut hoard = Vec::new();
             loop {
-                hoard.push(cx.try_box([1u8; BLOCK]).expect("memory was granted"));
+                // Not boxed from a value, which might be made on the task's stack first, and is larger than that.
+                let mut block = cx.try_vec::<u8>(BLOCK).expect("memory was granted");
+                block.resize(BLOCK, 1);
+                hoard.push(block);
             }
         }
         Attack::Syscall => {
