@@ -3,7 +3,7 @@
 
 use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
 use mainspring_sched::admission::Floor;
-use mainspring_sched::context::{ContextSpec, Registry};
+use mainspring_sched::context::{Context, ContextSpec, Registry};
 use mainspring_sched::{Affinity, Config, Cpu, Decision, Entity, Seat, Spec, Stop, Via, WaitKind};
 
 /// How many rounds are counted.
@@ -17,19 +17,27 @@ const THREADS: u32 = 1_000;
 pub enum Path {
     /// A budget ends, its thread waits for the refill, another one's refill comes, and that one runs.
     Deplete,
-    /// A call lends the caller's context to a server, and the reply gives it back.
+    /// A call lends the caller's context to a server, and the reply gives it back: each in one go.
     Call,
+    /// The same by the five operations that one go stands for, which is what a machine that records does.
+    Steps,
 }
 
 impl Path {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Deplete, Self::Call];
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Deplete, Self::Call, Self::Steps];
+
+    /// Whether the limit is for it.
+    pub fn is_judged(self) -> bool {
+        self != Self::Steps
+    }
 
     /// As the command line names it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Deplete => "deplete",
             Self::Call => "call",
+            Self::Steps => "steps",
         }
     }
 
@@ -38,6 +46,7 @@ impl Path {
         match self {
             Self::Deplete => "deplete + refill + requeue",
             Self::Call => "call + donate + reply + return",
+            Self::Steps => "the same step by step",
         }
     }
 }
@@ -78,6 +87,13 @@ impl Bench {
         self.cpu.bind(self.now, seat, context).expect("it has none");
     }
 
+    /// `seat`, which waits, goes on with `context`.
+    fn hand(&mut self, seat: Seat, context: Box<Context>) {
+        self.cpu.bind(self.now, seat, context).expect("it has none");
+        let _woken = self.cpu.wake(self.now, seat).expect("it waits");
+        assert_eq!(self.resched(Stop::Nothing), seat);
+    }
+
     fn resched(&mut self, stop: Stop) -> Seat {
         match self.cpu.resched(self.now, stop) {
             Decision::Run(run) => run.seat,
@@ -90,7 +106,8 @@ impl Bench {
 pub fn measure(path: Path) {
     match path {
         Path::Deplete => deplete(),
-        Path::Call => call(),
+        Path::Call => call(counted_call),
+        Path::Steps => call(counted_steps),
     }
 }
 
@@ -126,7 +143,7 @@ fn run_dry(bench: &mut Bench, rounds: u32) {
 }
 
 /// A caller with a context and a server without one, beside a thousand hogs.
-fn call() {
+fn call(counted: fn(&mut Bench, Seat, Seat)) {
     let mut bench = Bench::new();
     let server = bench.thread(0);
     bench.resched(Stop::Nothing);
@@ -138,7 +155,7 @@ fn call() {
     }
     assert_eq!(bench.resched(Stop::Nothing), caller);
     round_trips(&mut bench, caller, server, ROUNDS / 20);
-    counted_call(&mut bench, caller, server);
+    counted(&mut bench, caller, server);
     let entity = bench.cpu.entity(caller).expect("it sits there");
     assert!(entity.context().is_some_and(|context| !context.usage().donated.is_zero()), "calls lend");
 }
@@ -148,6 +165,23 @@ fn call() {
 #[unsafe(no_mangle)]
 fn counted_call(bench: &mut Bench, caller: Seat, server: Seat) {
     round_trips(bench, caller, server, ROUNDS);
+}
+
+/// Valgrind counts from entry to exit of this function.
+#[inline(never)]
+#[unsafe(no_mangle)]
+fn counted_steps(bench: &mut Bench, caller: Seat, server: Seat) {
+    for _ in 0..ROUNDS {
+        bench.now += Nanos::from_micros(10);
+        bench.cpu.block_current(bench.now, WaitKind::Call, None);
+        let lent = bench.cpu.lend(bench.now, caller, server.thread()).expect("it holds one");
+        bench.hand(server, lent);
+        bench.now += Nanos::from_micros(10);
+        bench.cpu.block_current(bench.now, WaitKind::Receive, None);
+        let mut back = bench.cpu.unbind(bench.now, server).expect("it works on a loan");
+        assert_eq!(back.return_to(), Some(caller.thread()));
+        bench.hand(caller, back);
+    }
 }
 
 fn round_trips(bench: &mut Bench, caller: Seat, server: Seat, rounds: u32) {
