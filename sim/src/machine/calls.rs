@@ -212,7 +212,7 @@ impl Machine<'_> {
     /// The running thread of `cpu` waits, and nobody is chosen yet.
     fn stop_without_choice(&mut self, cpu: usize, thread: usize, kind: WaitKind, timeout: Option<Timeout>) {
         self.pause_work(cpu);
-        self.sample_lag_now(cpu, thread as u32);
+        self.look_at_lag_of_stopping(cpu, thread as u32);
         self.end_segment(cpu, "blocked");
         self.core_block_current(cpu, kind, timeout);
         self.lanes[cpu].running = None;

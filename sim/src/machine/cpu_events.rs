@@ -6,9 +6,7 @@ use super::thread::{FOREVER, Home};
 use crate::RunError;
 use mainspring_abi::Nanos;
 use mainspring_report::ScheduleEntry;
-use mainspring_sched::{
-    Decision, Dispatch, Entity, IdleConditions, Lag, State, Stop, TickMode, Via, WaitKind,
-};
+use mainspring_sched::{Decision, Dispatch, Entity, IdleConditions, State, Stop, TickMode, Via, WaitKind};
 
 /// How many steps a CPU may take at one instant before that counts as a standstill.
 const STANDSTILL: u32 = 100_000;
@@ -17,6 +15,7 @@ impl Machine<'_> {
     /// Handles the earliest thing that CPU `cpu` has to do at this instant.
     pub(super) fn cpu_event(&mut self, cpu: usize) {
         self.acting = Some(cpu);
+        self.agenda.take_out(cpu);
         let lane = &self.lanes[cpu];
         if lane.done_at <= self.now {
             self.work_done(cpu);
@@ -201,7 +200,7 @@ impl Machine<'_> {
     /// The running thread of `cpu` ends.
     pub(super) fn exit(&mut self, cpu: usize) {
         let Some(thread) = self.lanes[cpu].running else { return };
-        self.sample_lag_now(cpu, thread);
+        self.look_at_lag_of_stopping(cpu, thread);
         self.end_segment(cpu, "exited");
         let Some(entity) = self.core_exit_current(cpu) else { return };
         self.lanes[cpu].running = None;
@@ -222,7 +221,7 @@ impl Machine<'_> {
         };
         if let Some(thread) = before {
             self.pause_work(cpu);
-            self.sample_lag_now(cpu, thread);
+            self.look_at_lag_of_stopping(cpu, thread);
         }
         let decision = self.core_resched(cpu, stop);
         let reason = if before.is_some_and(|thread| self.is_throttled(thread)) { "depleted" } else { reason };
@@ -340,23 +339,37 @@ impl Machine<'_> {
         }
         self.expect_done(cpu);
         self.ask_at_end_of_event(cpu);
-        self.sample_lag(index, self.cores[cpu].charged_lag());
+        self.look_at_lag_of_chosen(cpu, index);
+    }
+
+    /// A thread's lag only grows while it waits and only shrinks while it runs, so its extremes are where it starts
+    /// and stops. It shrinks by no more than it runs, so until it has run for long enough where it stops is no extreme.
+    #[inline]
+    fn look_at_lag_of_chosen(&mut self, cpu: usize, thread: u32) {
+        let Some(lag) = self.cores[cpu].charged_lag() else { return };
+        let greatest = &mut self.threads[thread as usize].lag_max;
+        *greatest = lag.magnitude().max(*greatest);
+        // Two nanoseconds for what is rounded.
+        let unseen = greatest.get().saturating_add_signed(lag.as_nanos() - 2);
+        self.lanes[cpu].lag_known_until = self.now + Nanos::new(unseen);
     }
 
     /// `thread`, which has `cpu`, is about to stop: looks at its lag.
     #[inline]
-    pub(super) fn sample_lag_now(&mut self, cpu: usize, thread: u32) {
-        let lag = self.cores[cpu].current_lag(self.now);
-        self.sample_lag(thread, lag);
+    pub(super) fn look_at_lag_of_stopping(&mut self, cpu: usize, thread: u32) {
+        // A thread that gains or loses a context while it runs goes on with another lag.
+        let known = !self.authority && self.now <= self.lanes[cpu].lag_known_until;
+        if cfg!(debug_assertions) || !known {
+            self.sample_lag(cpu, thread, known);
+        }
     }
 
-    /// A thread's lag only grows while it waits and only shrinks while it runs, so its extremes are where it starts
-    /// and stops.
-    #[inline]
-    fn sample_lag(&mut self, thread: u32, lag: Option<Lag>) {
-        let Some(lag) = lag else { return };
-        let thread = &mut self.threads[thread as usize];
-        thread.lag_max = thread.lag_max.max(lag.magnitude());
+    #[inline(never)]
+    fn sample_lag(&mut self, cpu: usize, thread: u32, known: bool) {
+        let Some(lag) = self.cores[cpu].current_lag(self.now) else { return };
+        let greatest = &mut self.threads[thread as usize].lag_max;
+        debug_assert!(!known || lag.magnitude() <= *greatest, "{lag:?} is more than {greatest}");
+        *greatest = lag.magnitude().max(*greatest);
     }
 
     /// CPU `cpu` has become idle, or has stopped being so.

@@ -34,7 +34,9 @@ pub(super) struct Lane {
     pub timer_late: Nanos,
     /// When the thread got the CPU.
     pub segment_start: Nanos,
-    pub random: Random,
+    /// Until then the running thread's lag is no greater than it has been before.
+    pub lag_known_until: Nanos,
+    pub random: Box<Random>,
 }
 
 const _: () = assert!(std::mem::offset_of!(Lane, net_at) == 64);
@@ -58,7 +60,8 @@ impl Lane {
             standstill_at: Nanos::ZERO,
             idle: true,
             touched: false,
-            random,
+            lag_known_until: Nanos::MAX,
+            random: Box::new(random),
         }
     }
 

@@ -162,26 +162,36 @@ impl Machine<'_> {
     }
 
     /// After an event: every CPU it touched says when it next has something to do.
-    #[inline]
+    #[inline(always)]
     fn settle(&mut self) {
         if let Some(cpu) = self.acting.take() {
-            self.settle_one(cpu);
+            let next = self.next_event(cpu);
+            self.agenda.put_back(cpu, next);
         }
-        while let Some(cpu) = self.touched.pop() {
-            let cpu = cpu as usize;
-            self.lanes[cpu].touched = false;
-            self.settle_one(cpu);
+        if !self.touched.is_empty() {
+            self.settle_others();
         }
     }
 
-    fn settle_one(&mut self, cpu: usize) {
+    #[inline(never)]
+    fn settle_others(&mut self) {
+        while let Some(cpu) = self.touched.pop() {
+            let cpu = cpu as usize;
+            self.lanes[cpu].touched = false;
+            let next = self.next_event(cpu);
+            self.agenda.set(cpu, next);
+        }
+    }
+
+    /// When `cpu` next has something to do, as a key of the agenda.
+    #[inline(always)]
+    fn next_event(&mut self, cpu: usize) -> u64 {
         let core = &self.cores[cpu];
         let (timer, wanted) = (core.next_timer(), core.reschedule_wanted());
         let begin_at = if wanted { self.beginning(cpu) } else { Nanos::MAX };
         let lane = &mut self.lanes[cpu];
         lane.begin_at = begin_at;
         lane.timer_at = timer.max(lane.timer_late);
-        let next = lane.next_event();
-        self.agenda.set(cpu, keyed(next.get(), cpu));
+        keyed(lane.next_event().get(), cpu)
     }
 }

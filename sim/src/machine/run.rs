@@ -194,6 +194,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Handles the next thing that happens, if it happens before `end`; when.
+    #[inline(always)]
     fn advance(&mut self, end: Nanos) -> Option<Nanos> {
         let turn = self.agenda.first();
         let (at, cpu) = owner(turn);
@@ -214,6 +215,7 @@ impl<'a> Machine<'a> {
         Some(at)
     }
 
+    #[inline(never)]
     fn advance_from_outside(&mut self, end: Nanos) -> Option<Nanos> {
         let at = self.outside;
         if at >= end {

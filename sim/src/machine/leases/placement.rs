@@ -98,7 +98,7 @@ impl Machine<'_> {
         }
         if running {
             self.pause_work(home);
-            self.sample_lag_now(home, thread as u32);
+            self.look_at_lag_of_stopping(home, thread as u32);
             self.end_segment(home, "moved");
             self.core_block_current(home, WaitKind::Park, None);
             self.lanes[home].running = None;
