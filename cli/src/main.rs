@@ -16,6 +16,7 @@ mod outfile;
 mod output;
 mod progress;
 mod qemu;
+mod recorded;
 mod refuse;
 mod replay;
 mod run;

@@ -1,33 +1,49 @@
 //! What a workload may ask for that a machine does not have: refused before anything runs, with the line and with the
 //! machine that can.
 
-use mainspring_workload::{Call, EndpointSpec, Step, ThreadSpec, Workload};
+use crate::qemu::plan;
+use mainspring_workload::{Call, EndpointSpec, Faults, Step, ThreadSpec, Workload};
 use std::fmt;
 
-/// Workers that a runtime can have.
-const CPUS: usize = 1024;
-/// Threads that the lanes of a runtime can have.
-const THREADS: usize = u16::MAX as usize;
+/// A machine that runs workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// The simulator.
+    Sim,
+    /// The Linux runtime.
+    Linux,
+    /// The kernel.
+    Kernel,
+}
 
-/// What of the workload cannot be done here, and where it can.
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sim => "the simulator",
+            Self::Linux => "the Linux runtime",
+            Self::Kernel => "the kernel",
+        })
+    }
+}
+
+/// What of the workload cannot be done on a machine, and on which it can.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cannot {
+    host: Host,
     what: What,
     line: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
-    /// A table that grants what only the simulator can grant.
     Table(&'static str),
-    /// A key of a thread table, likewise.
+    /// A key of a thread table.
     Key {
         thread: String,
         key: &'static str,
     },
     /// An endpoint that does more than pass calls on in the order in which they come.
     Endpoint(String),
-    /// A step, likewise.
     Step {
         thread: String,
         verb: &'static str,
@@ -36,12 +52,10 @@ enum What {
     CallOption {
         thread: String,
     },
-    TooManyCpus(usize),
-    TooManyThreads(usize),
-    /// What only tasks of the Linux runtime have.
-    LinuxOnly {
-        thread: String,
-        what: &'static str,
+    TooMany {
+        count: usize,
+        of: &'static str,
+        limit: usize,
     },
 }
 
@@ -53,102 +67,98 @@ impl Cannot {
             None => write!(f, "{file}: {self}"),
         }
     }
+
+    /// The option that names a machine which can.
+    fn elsewhere(&self) -> &'static str {
+        match self.what {
+            What::Key { key: "budget", .. } | What::Step { verb: "alloc" | "syscall", .. } => "--on linux",
+            _ => "--on sim",
+        }
+    }
 }
 
 impl fmt::Display for Cannot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SIM: &str = "help: run it with `--on sim`, or remove it";
+        let (host, elsewhere) = (self.host, self.elsewhere());
         match &self.what {
-            What::Table(name) => write!(f, "the Linux runtime has no counterpart of [{name}]\n{SIM}"),
+            What::Table(name) => write!(f, "{host} has no counterpart of [{name}]")?,
             What::Key { thread, key } => {
-                write!(f, "thread {thread:?}: the Linux runtime has no counterpart of `{key}`\n{SIM}")
+                write!(f, "thread {thread:?}: {host} has no counterpart of `{key}`")?;
             }
             What::Endpoint(name) => write!(
                 f,
-                "endpoint {name:?}: the Linux runtime passes calls on in the order in which they come, and lends nothing\n{SIM}"
-            ),
+                "endpoint {name:?}: {host} passes calls on in the order in which they come, and lends nothing"
+            )?,
             What::Step { thread, verb } => {
-                write!(
-                    f,
-                    "thread {thread:?}: the Linux runtime has no counterpart of the step `{verb}`\n{SIM}"
-                )
+                write!(f, "thread {thread:?}: {host} has no counterpart of the step `{verb}`")?;
             }
-            What::CallOption { thread } => write!(
-                f,
-                "thread {thread:?}: on Linux a call has no `needs`, `deadline` or `drop`\nhelp: run it with `--on sim`, or leave only the timeout"
-            ),
-            What::LinuxOnly { thread, what } => write!(
-                f,
-                "thread {thread:?}: the simulator has no counterpart of `{what}`\nhelp: run it with `--on linux`, or remove it"
-            ),
-            What::TooManyCpus(cpus) => {
-                write!(
-                    f,
-                    "{cpus} CPUs; the Linux runtime has at most {CPUS} workers\nhelp: run it with `--on sim`"
-                )
+            What::CallOption { thread } => {
+                write!(f, "thread {thread:?}: on {host} a call has no `needs`, `deadline` or `drop`")?;
+                return write!(f, "\nhelp: run it with `{elsewhere}`, or leave only the timeout");
             }
-            What::TooManyThreads(threads) => write!(
-                f,
-                "{threads} threads; the Linux runtime schedules at most {THREADS}\nhelp: run it with `--on sim`"
-            ),
+            What::TooMany { count, of, limit } => {
+                write!(f, "{count} {of}; {host} has room for {limit}")?;
+                return write!(f, "\nhelp: run it with `{elsewhere}`");
+            }
         }
+        write!(f, "\nhelp: run it with `{elsewhere}`, or remove it")
     }
 }
 
 impl std::error::Error for Cannot {}
 
-/// Refuses what the simulator cannot do: the first of it.
-pub fn on_sim(workload: &Workload) -> Result<(), Cannot> {
-    for (number, spec) in workload.threads.iter().enumerate() {
-        let linux_only = |what| What::LinuxOnly { thread: spec.name.clone(), what };
-        for (at, step) in spec.program.iter().enumerate() {
-            let verb = match step {
-                Step::Alloc(_) => "alloc",
-                Step::Syscall => "syscall",
-                _ => continue,
-            };
-            return Err(Cannot { what: linux_only(verb), line: workload.places.step(number, at) });
+/// Refuses what `host` cannot do of `workload`: the first of it.
+pub fn on(host: Host, workload: &Workload) -> Result<(), Cannot> {
+    let refuse = |what, line| Err(Cannot { host, what, line });
+    if let Some(what) = too_many(host, workload) {
+        return refuse(what, None);
+    }
+    if host != Host::Sim {
+        if let Some(table) = table(workload) {
+            return refuse(What::Table(table), workload.places.table(table));
         }
-        if spec.budget.is_some() {
-            return Err(Cannot { what: linux_only("budget"), line: workload.places.thread(number) });
+        let plain = |endpoint: &&EndpointSpec| **endpoint != EndpointSpec::named(endpoint.name.clone());
+        if let Some(endpoint) = workload.endpoints.iter().find(plain) {
+            return refuse(What::Endpoint(endpoint.name.clone()), workload.places.table("endpoint"));
         }
-    }
-    Ok(())
-}
-
-/// Refuses what the Linux runtime cannot do: the first of it.
-pub fn on_linux(workload: &Workload) -> Result<(), Cannot> {
-    let cpus = workload.machine.cpus;
-    if cpus > CPUS {
-        return Err(Cannot { what: What::TooManyCpus(cpus), line: None });
-    }
-    let instances: usize = workload.threads.iter().map(ThreadSpec::instances).sum();
-    if instances > THREADS {
-        return Err(Cannot { what: What::TooManyThreads(instances), line: None });
-    }
-    if let Some(table) = table(workload) {
-        return Err(Cannot { what: What::Table(table), line: workload.places.table(table) });
-    }
-    let plain = |endpoint: &&EndpointSpec| **endpoint != EndpointSpec::named(endpoint.name.clone());
-    if let Some(endpoint) = workload.endpoints.iter().find(plain) {
-        let what = What::Endpoint(endpoint.name.clone());
-        return Err(Cannot { what, line: workload.places.table("endpoint") });
     }
     for (number, spec) in workload.threads.iter().enumerate() {
-        let keys = [(spec.context.is_some(), "context"), (spec.session.is_some(), "session")];
-        if let Some((_, key)) = keys.into_iter().find(|(given, _)| *given) {
+        let keys = [
+            (host != Host::Sim && spec.context.is_some(), "context"),
+            (host != Host::Sim && spec.session.is_some(), "session"),
+            (host != Host::Linux && spec.budget.is_some(), "budget"),
+        ];
+        if let Some((_, key)) = keys.into_iter().find(|(refused, _)| *refused) {
             let what = What::Key { thread: spec.name.clone(), key };
-            return Err(Cannot { what, line: workload.places.thread(number) });
+            return refuse(what, workload.places.thread(number));
         }
-        for (at, step) in spec.program.iter().enumerate() {
-            if let Some(what) = refused(spec, step) {
-                return Err(Cannot { what, line: workload.places.step(number, at) });
-            }
+        let step = spec.program.iter().enumerate().find(|(_, step)| !can(host, step));
+        if let Some((at, step)) = step {
+            let thread = spec.name.clone();
+            let what = match step {
+                Step::Call(_) => What::CallOption { thread },
+                _ => What::Step { thread, verb: step.verb() },
+            };
+            return refuse(what, workload.places.step(number, at));
         }
     }
     Ok(())
 }
 
+fn too_many(host: Host, workload: &Workload) -> Option<What> {
+    let instances: usize = workload.threads.iter().map(ThreadSpec::instances).sum();
+    let linux = [(workload.machine.cpus, "CPUs", 1024), (instances, "threads", usize::from(u16::MAX))];
+    let kernel = plan::needs(workload);
+    let needs: &[_] = match host {
+        Host::Sim => &[],
+        Host::Linux => &linux,
+        Host::Kernel => &kernel,
+    };
+    let &(count, of, limit) = needs.iter().find(|(count, _, limit)| count > limit)?;
+    Some(What::TooMany { count, of, limit })
+}
+
+/// The first table that asks for what only the simulator has.
 fn table(workload: &Workload) -> Option<&'static str> {
     let tables = [
         (workload.contexts.is_empty(), "context"),
@@ -159,51 +169,41 @@ fn table(workload: &Workload) -> Option<&'static str> {
         (workload.sessions.is_empty(), "session"),
         (workload.policy.is_none(), "policy"),
         (workload.network.is_none(), "network"),
-        (workload.faults == mainspring_workload::Faults::default(), "faults"),
+        (workload.faults == Faults::default(), "faults"),
     ];
     tables.into_iter().find(|(absent, _)| !absent).map(|(_, table)| table)
 }
 
-fn refused(spec: &ThreadSpec, step: &Step) -> Option<What> {
-    let thread = || spec.name.clone();
-    let verb = match step {
-        Step::Run(_)
-        | Step::RunForever
-        | Step::Sleep(_)
-        | Step::Every(_)
-        | Step::Yield
-        | Step::Park { .. }
-        | Step::Unpark(_)
-        | Step::Recv { .. }
-        | Step::Reply
-        | Step::Throw
-        | Step::Spawn(_)
-        | Step::Join { .. }
-        | Step::Weight(_)
-        | Step::Alloc(_)
-        | Step::Syscall
-        | Step::Exit => return None,
-        Step::Call(call) if *call == Call::plain(call.endpoint, call.timeout) => return None,
-        Step::Call(_) => return Some(What::CallOption { thread: thread() }),
-        Step::Bind(_) => "bind",
-        Step::Unbind => "unbind",
-        Step::Revoke(_) => "revoke",
-        Step::Drain(_) => "drain",
-        Step::Lease(_) => "lease",
-        Step::Release(_) => "release",
-        Step::Submit { .. } => "submit",
-        Step::Complete { .. } => "complete",
-        Step::Poll(_) => "poll",
-    };
-    Some(What::Step { thread: thread(), verb })
+fn can(host: Host, step: &Step) -> bool {
+    match host {
+        Host::Sim => !matches!(step, Step::Alloc(_) | Step::Syscall),
+        Host::Kernel => plan::words(step).is_some(),
+        Host::Linux => match step {
+            Step::Call(call) => *call == Call::plain(call.endpoint, call.timeout),
+            Step::Bind(_)
+            | Step::Unbind
+            | Step::Revoke(_)
+            | Step::Drain(_)
+            | Step::Lease(_)
+            | Step::Release(_)
+            | Step::Submit { .. }
+            | Step::Complete { .. }
+            | Step::Poll(_) => false,
+            _ => true,
+        },
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn parse(text: &str) -> Workload {
+        mainspring_workload::parse("w.toml", text).expect("the test's workload is one")
+    }
+
     fn refusal(text: &str) -> Option<Cannot> {
-        on_linux(&mainspring_workload::parse("w.toml", text).expect("the test's workload is one")).err()
+        on(Host::Linux, &parse(text)).err()
     }
 
     #[test]
@@ -223,21 +223,26 @@ mod tests {
     }
 
     #[test]
-    fn the_simulator_refuses_what_only_tasks_have() {
+    fn the_others_refuse_what_only_tasks_have() {
         let text = "[[thread]]\nname = \"a\"\nbudget = { ops = 5 }\nprogram = [\"run 1ms\"]\n";
-        let workload = mainspring_workload::parse("w.toml", text).expect("a workload");
-        let cannot = on_sim(&workload).expect_err("no budgets there");
-        assert_eq!(cannot.line, Some(1));
-        assert!(cannot.to_string().contains("--on linux"), "{cannot}");
-        assert_eq!(on_linux(&workload), Ok(()));
+        let workload = parse(text);
+        for host in [Host::Sim, Host::Kernel] {
+            let cannot = on(host, &workload).expect_err("no budgets there");
+            assert_eq!(cannot.line, Some(1));
+            assert!(cannot.to_string().contains("--on linux"), "{cannot}");
+        }
+        assert_eq!(on(Host::Linux, &workload), Ok(()));
     }
 
     #[test]
     fn limits_are_named() {
         let cannot = refusal("[[thread]]\nname = \"a\"\ncount = 70000\nprogram = [\"run 1ms\"]\n");
-        assert_eq!(cannot.expect("too many").what, What::TooManyThreads(70_000));
+        assert_eq!(
+            cannot.expect("too many").what,
+            What::TooMany { count: 70_000, of: "threads", limit: 65_535 }
+        );
         let cannot = refusal("[machine]\ncpus = 2000\n[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n");
-        assert_eq!(cannot.expect("too many").what, What::TooManyCpus(2000));
+        assert_eq!(cannot.expect("too many").what, What::TooMany { count: 2000, of: "CPUs", limit: 1024 });
     }
 
     #[test]
@@ -247,5 +252,25 @@ mod tests {
              program = [\"recv x\", \"throw\", \"park 1ms\"]\n[[thread]]\nname = \"c\"\nstart = \"spawn\"\n\
              program = [\"sleep 1ms\", \"exit\"]\n";
         assert_eq!(refusal(text), None);
+    }
+
+    #[test]
+    fn the_kernel_refuses_by_line_what_it_would_otherwise_pass_over() {
+        let thread = "[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n";
+        let refused = |text: &str| {
+            let cannot = on(Host::Kernel, &parse(text)).expect_err("the kernel has nothing of the kind");
+            assert!(cannot.to_string().contains("--on sim"), "{cannot}");
+            (cannot.line, cannot.what)
+        };
+        let faults = format!("{thread}[faults]\nlost_reschedule = \"1%\"\n");
+        assert_eq!(refused(&faults), (Some(4), What::Table("faults")));
+        let throw = "[[thread]]\nname = \"a\"\nprogram = [\n    \"recv x\",\n    \"throw\",\n]\n\
+             [[thread]]\nname = \"b\"\nprogram = [\"run 1ms\", \"call x\"]\n";
+        assert_eq!(refused(throw), (Some(5), What::Step { thread: "a".into(), verb: "throw" }));
+        let wide = format!("[machine]\ncpus = 17\n{thread}");
+        assert_eq!(refused(&wide), (None, What::TooMany { count: 17, of: "CPUs", limit: 16 }));
+        let many = "[[thread]]\nname = \"a\"\ncount = 101\nprogram = [\"yield\", \"run 1ms\"]\n";
+        let what = What::TooMany { count: 101, of: "threads in one process", limit: 100 };
+        assert_eq!(refused(many), (None, what));
     }
 }

@@ -1,8 +1,7 @@
 //! A workload on Linux: each CPU is a worker thread of the runtime, each thread a task, scheduled by the same core as on
 //! the other machines.
 //!
-//! The record of every worker's core comes out, and everything in the report is computed from it by making each decision
-//! again: a report that is printed is also a replay without a difference.
+//! The record of every worker's core comes out, and [`crate::recorded`] reports it.
 
 mod endpoint;
 mod player;
@@ -13,15 +12,14 @@ use crate::failure::Failure;
 use crate::input;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::refuse;
+use crate::recorded::Recorded;
 use mainspring::{
     Caps, Config, ConfigError, LaneRecord, LaneSettings, NurseryError, NurseryOptions, Profile, Runtime,
     TaskError,
 };
 use mainspring_abi::CpuId;
 use mainspring_report::{Report, ThreadReport};
-use mainspring_sim::books::{BookError, Books, Log};
-use mainspring_sim::record::{Header, Recorder};
+use mainspring_sim::books::{BookError, Log};
 use mainspring_workload::Workload;
 use stage::Stage;
 use std::fmt;
@@ -74,30 +72,18 @@ pub fn run(
     let started = Instant::now();
     let name = input::name(&args.file);
     let fail = |error| Failure::Linux { name: name.clone(), error };
-    refuse::on_linux(workload).map_err(|cannot| Failure::Cannot { name: name.clone(), cannot })?;
     let stage = Stage::new(workload, args.seed);
     let records = play(workload, &stage, output).map_err(fail)?;
-    let header = Header {
-        workload: name.clone(),
-        seed: args.seed,
-        cpus: workload.machine.cpus,
+    let recorded = Recorded {
+        machine: "linux",
+        args,
+        workload,
         seats: stage.names().len(),
-        policy: workload.machine.policy,
-        quantum: workload.machine.quantum,
-        tick: workload.machine.tick,
-        floor_ppm: workload.machine.floor_ppm,
         threads: stage.names(),
+        started,
     };
-    let books =
-        Books::of(&header, log(&records).map_err(fail)?).map_err(|error| fail(LinuxError::Record(error)))?;
-    if let Some(out) = record {
-        // Playing spends the events: they are read once more to be written.
-        let log = log(&records).map_err(fail)?;
-        Recorder::new(Box::new(out), &header)
-            .and_then(|recorder| log.write(recorder, &books.digest()))
-            .map_err(|cause| Failure::Write { path: args.record.clone().unwrap_or_default(), cause })?;
-    }
-    let mut report = books.report("linux", &header, started.elapsed());
+    let mut report =
+        recorded.report(|| log(&records).map_err(fail), |error| fail(LinuxError::Record(error)), record)?;
     tell(&stage, &mut report);
     Ok(report)
 }

@@ -1,22 +1,20 @@
 //! A workload on the kernel, under QEMU.
 //!
 //! The workload goes in as a plan that user programs play, one per process and with one thread per instance; the flight
-//! record of every CPU comes out. Everything in the report is computed from that record, by making each decision again: a
-//! record that does not replay is an error, so a report that is printed is also a replay without a difference.
+//! record of every CPU comes out, and [`crate::recorded`] reports it.
 
 mod logs;
-mod plan;
+pub mod plan;
 mod report;
 
 use crate::args::RunArgs;
 use crate::failure::Failure;
 use crate::input;
 use crate::output::Output;
+use crate::recorded::Recorded;
 use mainspring_machine::image;
 use mainspring_machine::qemu::{Machine, SUCCESS};
 use mainspring_report::Report;
-use mainspring_sim::books::Books;
-use mainspring_sim::record::{Header, Recorder};
 use mainspring_workload::Workload;
 use std::fmt;
 use std::io::Write;
@@ -33,8 +31,6 @@ const PATIENCE: u32 = 10;
 /// Why a workload could not be run on the kernel.
 #[derive(Debug)]
 pub enum QemuError {
-    /// The workload asks for what the kernel does not have.
-    Unsupported(String),
     /// QEMU or the kernel is missing.
     Machine(mainspring_machine::qemu::RunError),
     /// The machine did not end well.
@@ -51,7 +47,6 @@ pub enum QemuError {
 impl fmt::Display for QemuError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unsupported(what) => write!(f, "cannot run on the kernel: {what}"),
             Self::Machine(error) => error.fmt(f),
             Self::Ended { what, tail } => write!(f, "the machine {what}; its last words:\n{tail}"),
             Self::Record(what) => write!(f, "the kernel's flight record: {what}"),
@@ -80,32 +75,15 @@ pub fn run(
     let started = Instant::now();
     let name = input::name(&args.file);
     let fail = |error| Failure::Qemu { name: name.clone(), error };
-    let plan = plan::encode(workload, args.seed).map_err(|what| fail(QemuError::Unsupported(what)))?;
+    let plan = plan::encode(workload, args.seed);
     let log = Scratch(std::env::temp_dir().join(format!("mainspring-record-{}.bin", std::process::id())));
     let (serial, bytes) = boot(workload, &plan, &log, output).map_err(fail)?;
-    let logs = logs::read(&bytes).map_err(|what| fail(QemuError::Record(what)))?;
     let mut names = report::names(workload, &serial);
     name_starters(&mut names, plan::process_count(workload));
-    let header = Header {
-        workload: name.clone(),
-        seed: args.seed,
-        cpus: workload.machine.cpus,
-        seats: SEATS,
-        policy: workload.machine.policy,
-        quantum: workload.machine.quantum,
-        tick: workload.machine.tick,
-        floor_ppm: workload.machine.floor_ppm,
-        threads: names,
-    };
-    let books = Books::of(&header, logs).map_err(|error| fail(QemuError::Record(error.to_string())))?;
-    if let Some(out) = record {
-        // Playing spends the events: they are read once more to be written.
-        let logs = logs::read(&bytes).map_err(|what| fail(QemuError::Record(what)))?;
-        Recorder::new(Box::new(out), &header)
-            .and_then(|recorder| logs.write(recorder, &books.digest()))
-            .map_err(|cause| Failure::Write { path: args.record.clone().unwrap_or_default(), cause })?;
-    }
-    let mut report = books.report("qemu", &header, started.elapsed());
+    let recorded = Recorded { machine: "qemu", args, workload, seats: SEATS, threads: names, started };
+    let wrong = |what| fail(QemuError::Record(what));
+    let mut report =
+        recorded.report(|| logs::read(&bytes).map_err(wrong), |error| wrong(error.to_string()), record)?;
     report::told(workload, &serial, &mut report);
     Ok(report)
 }

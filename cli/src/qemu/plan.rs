@@ -1,6 +1,6 @@
 //! A workload as the words that the kernel's workload program reads.
 
-use mainspring_abi::plan::{MAGIC, NONE, step};
+use mainspring_abi::plan::{MAGIC, NONE, STEP_WORDS, step};
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy};
 use mainspring_workload::{Call, Span, Start, Step, ThreadSpec, ThreadTarget, Workload};
 use std::fmt::Write;
@@ -67,71 +67,32 @@ fn processes(workload: &Workload) -> Vec<usize> {
     process
 }
 
-/// The plan, or what about the workload the kernel cannot do.
-pub fn encode(workload: &Workload, seed: u64) -> Result<Vec<u8>, String> {
-    let processes = processes(workload);
-    check_room(workload, &processes)?;
-    if workload.machine.cpus > CPUS {
-        return Err(format!("{} CPUs; the kernel starts at most {CPUS}", workload.machine.cpus));
+/// What the workload takes of the kernel's tables: how many of what, and how many there are.
+pub fn needs(workload: &Workload) -> [(usize, &'static str, usize); 5] {
+    let mut instances = vec![0; process_count(workload)];
+    for (spec, process) in workload.threads.iter().zip(processes(workload)) {
+        instances[process] += spec.instances();
     }
-    if workload.endpoints.len() > ENDPOINTS {
-        return Err(format!(
-            "{} endpoints; the workload program is granted at most {ENDPOINTS}",
-            workload.endpoints.len()
-        ));
-    }
-    if workload.network.is_some() {
-        return Err("the kernel has no network; remove [network]".to_owned());
-    }
-    if let Some(table) = authority(workload) {
-        return Err(format!("the kernel does not know [[{table}]] yet; remove it, or run on the simulator"));
-    }
-    if let Some(spec) = workload.threads.iter().find(|spec| spec.budget.is_some()) {
-        return Err(format!(
-            "the kernel has no budgets; remove that of thread {:?}, or run with `--on linux`",
-            spec.name
-        ));
-    }
+    let most = instances.iter().max().copied().unwrap_or(0);
+    [
+        (workload.machine.cpus, "CPUs", CPUS),
+        (workload.endpoints.len(), "endpoints", ENDPOINTS),
+        (instances.len(), "processes", PROCESSES),
+        (most, "threads in one process", INSTANCES),
+        (instances.iter().sum(), "threads", ALL_INSTANCES),
+    ]
+}
+
+/// The plan of a workload that the kernel can do.
+pub fn encode(workload: &Workload, seed: u64) -> Vec<u8> {
     let mut words = vec![MAGIC, workload.machine.duration.get(), seed, workload.threads.len() as u64];
-    for (spec, process) in workload.threads.iter().zip(processes) {
-        table(spec, process, &mut words)?;
+    for (spec, process) in workload.threads.iter().zip(processes(workload)) {
+        table(spec, process, &mut words);
     }
-    Ok(words.into_iter().flat_map(u64::to_le_bytes).collect())
+    words.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
-fn check_room(workload: &Workload, processes: &[usize]) -> Result<(), String> {
-    let count = process_count(workload);
-    if count > PROCESSES {
-        return Err(format!("{count} processes; the kernel has room for {PROCESSES}"));
-    }
-    let mut instances = vec![0; count];
-    for (spec, process) in workload.threads.iter().zip(processes) {
-        instances[*process] += spec.instances();
-    }
-    let (most, all) = (instances.iter().max().copied().unwrap_or(0), instances.iter().sum::<usize>());
-    if most > INSTANCES {
-        return Err(format!("{most} threads in one process, which has room for {INSTANCES}"));
-    }
-    if all > ALL_INSTANCES {
-        return Err(format!("{all} threads; the kernel has room for {ALL_INSTANCES}"));
-    }
-    Ok(())
-}
-
-/// The first table of the workload that grants something only the simulator can grant.
-fn authority(workload: &Workload) -> Option<&'static str> {
-    let tables = [
-        (workload.contexts.is_empty(), "context"),
-        (workload.leases.is_empty(), "lease"),
-        (workload.islands.is_empty(), "island"),
-        (workload.rings.is_empty(), "ring"),
-        (workload.operations.is_empty(), "at"),
-        (workload.policy.is_none(), "policy"),
-    ];
-    tables.into_iter().find(|(absent, _)| !absent).map(|(_, table)| table)
-}
-
-fn table(spec: &ThreadSpec, process: usize, words: &mut Vec<u64>) -> Result<(), String> {
+fn table(spec: &ThreadSpec, process: usize, words: &mut Vec<u64>) {
     let class = match spec.latency {
         LatencyClass::Interactive => 0,
         LatencyClass::Normal => 1,
@@ -141,6 +102,7 @@ fn table(spec: &ThreadSpec, process: usize, words: &mut Vec<u64>) -> Result<(), 
         Start::At(span) => (span.min.get(), span.max.get()),
         Start::Spawned => (NONE, NONE),
     };
+    let steps: Vec<_> = spec.program.iter().filter_map(self::words).collect();
     words.extend([
         process as u64,
         spec.instances() as u64,
@@ -151,12 +113,9 @@ fn table(spec: &ThreadSpec, process: usize, words: &mut Vec<u64>) -> Result<(), 
         earliest,
         latest,
         spec.times.unwrap_or(NONE),
-        spec.program.len() as u64,
+        steps.len() as u64,
     ]);
-    for one in &spec.program {
-        words.extend(encoded(one)?);
-    }
-    Ok(())
+    words.extend(steps.as_flattened());
 }
 
 fn bits(cpus: &CpuSet) -> u64 {
@@ -173,8 +132,9 @@ fn target(target: ThreadTarget) -> [u64; 2] {
     [target.thread as u64, target.instance.map_or(NONE, u64::from)]
 }
 
-fn encoded(one: &Step) -> Result<[u64; 4], String> {
-    Ok(match *one {
+/// A step as the kernel's program reads it, if it knows it.
+pub fn words(one: &Step) -> Option<[u64; STEP_WORDS]> {
+    Some(match *one {
         Step::Run(Span { min, max }) => [step::RUN, min.get(), max.get(), 0],
         Step::RunForever => [step::RUN_FOREVER, 0, 0, 0],
         Step::Sleep(Span { min, max }) => [step::SLEEP, min.get(), max.get(), 0],
@@ -204,12 +164,8 @@ fn encoded(one: &Step) -> Result<[u64; 4], String> {
         }
         Step::Weight(weight) => [step::WEIGHT, u64::from(weight.get()), 0, 0],
         Step::Exit => [step::EXIT, 0, 0, 0],
-        Step::Call(_) => {
-            return Err(
-                "a call with `needs`, `deadline` or `drop`, which the kernel does not know yet".to_owned()
-            );
-        }
-        Step::Throw
+        Step::Call(_)
+        | Step::Throw
         | Step::Alloc(_)
         | Step::Syscall
         | Step::Bind(_)
@@ -220,20 +176,20 @@ fn encoded(one: &Step) -> Result<[u64; 4], String> {
         | Step::Release(_)
         | Step::Submit { .. }
         | Step::Complete { .. }
-        | Step::Poll(_) => return Err(format!("a step that the kernel does not know yet: {one:?}")),
+        | Step::Poll(_) => return None,
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mainspring_abi::plan::{HEADER_WORDS, STEP_WORDS, TABLE_WORDS};
+    use mainspring_abi::plan::{HEADER_WORDS, TABLE_WORDS};
 
     fn workload(text: &str) -> Workload {
         mainspring_workload::parse("test.toml", text).expect("the test's workload is one")
     }
 
-    fn words(bytes: &[u8]) -> Vec<u64> {
+    fn read(bytes: &[u8]) -> Vec<u64> {
         bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect()
     }
 
@@ -255,7 +211,7 @@ mod tests {
             program = ["recv shop", "reply", "park"]
             "#,
         );
-        let plan = words(&encode(&workload, 7).expect("the kernel can do that"));
+        let plan = read(&encode(&workload, 7));
         assert_eq!(plan[..HEADER_WORDS], [MAGIC, 50_000_000, 7, 2]);
         assert_eq!(plan[HEADER_WORDS..HEADER_WORDS + TABLE_WORDS], [0, 3, 128, 1, 0, 0b10, 0, 0, NONE, 4]);
         let steps = HEADER_WORDS + TABLE_WORDS;
@@ -295,16 +251,8 @@ mod tests {
         let starts: Vec<_> = manifest.lines().filter(|line| line.starts_with("start ")).collect();
         assert_eq!(starts.len(), 3);
         assert!(starts[2].ends_with("call:0,serve:0 data=plan -- 2"), "{manifest}");
-        let plan = words(&encode(&workload, 7).expect("the kernel can do that"));
+        let plan = read(&encode(&workload, 7));
         assert_eq!(plan[HEADER_WORDS], 0);
         assert_eq!(plan[HEADER_WORDS + TABLE_WORDS + 2 * STEP_WORDS], 1);
-    }
-
-    #[test]
-    fn what_the_kernel_cannot_do_is_refused_with_its_limit() {
-        let many = workload("[[thread]]\nname = \"a\"\ncount = 101\nprogram = [\"yield\", \"run 1ms\"]\n");
-        assert!(encode(&many, 0).is_err_and(|what| what.contains("room for 100")));
-        let wide = workload("[machine]\ncpus = 17\n[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n");
-        assert!(encode(&wide, 0).is_err_and(|what| what.contains("at most 16")));
     }
 }

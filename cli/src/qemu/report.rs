@@ -5,11 +5,7 @@ use mainspring_workload::Workload;
 
 /// Names of the threads by slot. The first slot is the program's own thread, which starts the others.
 pub fn names(workload: &Workload, serial: &[String]) -> Vec<String> {
-    let instances: Vec<String> = workload
-        .threads
-        .iter()
-        .flat_map(|spec| (0..spec.instances()).map(|number| spec.instance_name(number)))
-        .collect();
+    let instances = instances(workload);
     let mut names = vec!["(starter)".to_owned()];
     for line in serial {
         let Some(rest) = line.strip_prefix("workload: life ") else { continue };
@@ -26,17 +22,21 @@ pub fn names(workload: &Workload, serial: &[String]) -> Vec<String> {
     names
 }
 
+fn instances(workload: &Workload) -> Vec<String> {
+    let names = workload
+        .threads
+        .iter()
+        .flat_map(|spec| (0..spec.instances()).map(|number| spec.instance_name(number)));
+    names.collect()
+}
+
 fn field(line: &str, name: &str) -> Option<u64> {
     line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }
 
 /// What only the program knows: it says so at the end.
 pub fn told(workload: &Workload, serial: &[String], report: &mut Report) {
-    let instances: Vec<String> = workload
-        .threads
-        .iter()
-        .flat_map(|spec| (0..spec.instances()).map(|number| spec.instance_name(number)))
-        .collect();
+    let instances = instances(workload);
     for line in serial {
         let Some(rest) = line.strip_prefix("workload: stats ") else { continue };
         let instance = field(rest, "instance").and_then(|instance| instances.get(instance as usize));

@@ -79,9 +79,12 @@ fn a_storm_of_system_calls_stops_at_its_number() {
 #[test]
 fn budgets_are_refused_where_there_are_none() {
     let folder = Folder::new("hostile-elsewhere");
-    let text = "[[thread]]\nname = \"a\"\nbudget = { syscalls = 5 }\nprogram = [\n  \"run 1ms\",\n  \"syscall\",\n]\n";
-    folder.write("w.toml", text);
-    folder.run("run w.toml").refused(&["w.toml:6: ", "syscall", "--on linux"]);
-    folder.run("run w.toml --on qemu").refused(&["budget", "--on linux"]);
+    let program = "program = [\n  \"run 1ms\",\n  \"syscall\",\n]\n";
+    folder.write("w.toml", &format!("[[thread]]\nname = \"a\"\n{program}"));
+    folder.write("b.toml", &format!("[[thread]]\nname = \"a\"\nbudget = {{ syscalls = 5 }}\n{program}"));
+    for machine in ["sim", "qemu"] {
+        folder.run(&format!("run w.toml --on {machine}")).refused(&["w.toml:5: ", "syscall", "--on linux"]);
+        folder.run(&format!("run b.toml --on {machine}")).refused(&["b.toml:1: ", "budget", "--on linux"]);
+    }
     folder.run("check w.toml").ok();
 }

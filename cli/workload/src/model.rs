@@ -316,6 +316,40 @@ pub enum Step {
     Poll(usize),
 }
 
+impl Step {
+    /// The word that it begins with.
+    #[must_use]
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Run(_) | Self::RunForever => "run",
+            Self::Sleep(_) => "sleep",
+            Self::Every(_) => "every",
+            Self::Yield => "yield",
+            Self::Park { .. } => "park",
+            Self::Unpark(_) => "unpark",
+            Self::Call(_) => "call",
+            Self::Recv { .. } => "recv",
+            Self::Reply => "reply",
+            Self::Throw => "throw",
+            Self::Spawn(_) => "spawn",
+            Self::Join { .. } => "join",
+            Self::Weight(_) => "weight",
+            Self::Exit => "exit",
+            Self::Alloc(_) => "alloc",
+            Self::Syscall => "syscall",
+            Self::Bind(_) => "bind",
+            Self::Unbind => "unbind",
+            Self::Revoke(_) => "revoke",
+            Self::Drain(_) => "drain",
+            Self::Lease(_) => "lease",
+            Self::Release(_) => "release",
+            Self::Submit { .. } => "submit",
+            Self::Complete { .. } => "complete",
+            Self::Poll(_) => "poll",
+        }
+    }
+}
+
 /// A request, as its caller sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {

@@ -249,6 +249,48 @@ proptest! {
 }
 
 #[test]
+fn a_steps_verb_is_its_first_word() {
+    let steps = [
+        "run 1ms",
+        "run forever",
+        "sleep 1ms",
+        "every 1ms",
+        "yield",
+        "park",
+        "unpark a",
+        "call e",
+        "recv e",
+        "reply",
+        "throw",
+        "spawn kid",
+        "join kid",
+        "weight 3",
+        "alloc 1",
+        "syscall",
+        "bind c",
+        "unbind",
+        "revoke c",
+        "drain c",
+        "lease l",
+        "release l",
+        "submit r 1",
+        "complete r 1",
+        "poll r",
+        "exit",
+    ];
+    for text in steps {
+        let workload = valid(&format!(
+            "[[thread]]\nname = \"a\"\nbudget = {{ memory = 9 }}\nprogram = [\"run 1ms\", \"recv e\", \"call e\", \"spawn kid\", \"{text}\"]\n\
+             [[thread]]\nname = \"kid\"\nstart = \"spawn\"\nprogram = [\"run 1ms\"]\ntimes = 1\n\
+             [[context]]\nname = \"c\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n\
+             [[lease]]\nname = \"l\"\ncpus = [1]\nthread = \"a\"\naccount = \"c\"\n\
+             [[ring]]\nname = \"r\"\nowner = \"a\"\n[machine]\ncpus = 2\n"
+        ));
+        assert_eq!(Some(workload.threads[0].program[4].verb()), text.split(' ').next());
+    }
+}
+
+#[test]
 fn budgets_and_places_are_as_the_file_has_them() {
     let text = "[machine]\ncpus = 2\n\n[[thread]]\nname = \"a\"\nbudget = { ops = 7, memory = 9 }\nprogram = [\n  \
                 \"alloc 3\",\n  \"syscall\",\n]\n[[session]]\nname = \"r\"\n[[thread]]\nname = \"b\"\nprogram = [\"run 1ms\"]\n";

@@ -5,7 +5,8 @@
 //! saves the queues: whoever runs on the context next is the most urgent, since whoever ran on it until now was.
 //!
 //! Conserved: either everything is as after those five, or nothing has changed and the caller takes the long way. A
-//! record of a run holds the long way, so whoever records takes it.
+//! record of a run holds the long way, so whoever records takes it: the simulator does, and this is for a machine that
+//! keeps no record.
 
 use super::realtime::Band;
 use super::{Cpu, Dispatch, Seat, State, taken};
