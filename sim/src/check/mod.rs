@@ -25,6 +25,7 @@ mod limits;
 pub mod number;
 pub mod order;
 pub mod ownership;
+mod queueing;
 mod reference;
 pub mod setting;
 pub mod timers;

@@ -1,7 +1,7 @@
 //! The end of a run: books closed, report written.
 
 use super::Machine;
-use super::contexts::Grant;
+use super::grants::Grant;
 use super::thread::Thread;
 use crate::RunError;
 use crate::latency::Latencies;

@@ -1,7 +1,7 @@
 //! Setting a machine up, and the loop that lets its time pass.
 
 use super::calls::endpoints;
-use super::contexts::Grants;
+use super::grants::Grants;
 use super::islands::Islands;
 use super::lane::Lane;
 use super::leases::Leases;
