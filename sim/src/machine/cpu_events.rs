@@ -435,6 +435,7 @@ impl Machine<'_> {
         let thread = &mut self.threads[index];
         thread.home = None;
         thread.wait = None;
+        thread.forget_wakeup();
         let joiners = std::mem::take(&mut thread.joiners);
         let ended = thread.identity;
         if let Some(next) = thread.identity.successor() {

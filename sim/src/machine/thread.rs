@@ -50,20 +50,19 @@ pub(super) struct Thread {
     pub ahead: bool,
     /// Moved since it last ran.
     pub moved: bool,
-    pub unpark_pending: bool,
+    /// Stays where it is because of its context.
+    pub pinned: bool,
     pub wait: Option<WaitKind>,
     pub process: ProcessId,
     pub wait_number: u64,
     /// When its last wait ended, until it runs; then [`Nanos::MAX`].
     pub woken_at: Nanos,
-    pub wakeups: u64,
+    pub random: Random,
     /// The furthest from its share that it has been.
     pub lag_max: Nanos,
-    pub random: Random,
     /// Where it sits, while it lives.
     pub home: Option<Home>,
-    /// Stays where it is because of its context.
-    pub pinned: bool,
+    pub unpark_pending: bool,
     /// The present or, if it is not alive, the next occupant of this instance.
     pub identity: ThreadRef,
     pub start: Nanos,
@@ -80,7 +79,7 @@ pub(super) struct Thread {
     pub stats: Box<Stats>,
 }
 
-const _: () = assert!(std::mem::offset_of!(Thread, random) == 64);
+const _: () = assert!(std::mem::offset_of!(Thread, home) == 64);
 
 /// What is reported of an instance, over all its lives, and seldom changes.
 #[derive(Debug, Default)]
@@ -94,6 +93,8 @@ pub(super) struct Stats {
     pub voluntary_blocks: u64,
     pub migrations: u64,
     pub switches: u64,
+    /// Times that it was woken and did not run before that did not count any more.
+    pub woken_in_vain: u64,
     pub misses: u64,
     pub timeouts: u64,
     pub refusals: u64,
@@ -108,6 +109,13 @@ pub(super) struct Stats {
 impl Thread {
     pub(super) fn wait_id(&self) -> WaitId {
         WaitId { thread: self.identity.index(), number: self.wait_number }
+    }
+
+    /// If it has been woken and has not run since, it will not do so on that account.
+    pub(super) fn forget_wakeup(&mut self) {
+        if std::mem::replace(&mut self.woken_at, Nanos::MAX) != Nanos::MAX {
+            self.stats.woken_in_vain += 1;
+        }
     }
 
     /// Whether the wait named `id` still goes on, as one of `kind`.

@@ -142,7 +142,8 @@ impl Cpu {
             State::Held | State::Throttled | State::Asleep(_) => {}
         }
         self.count_context(now);
-        self.at_mut(slot).entity.authority = Authority::Context(context);
+        let before = core::mem::replace(&mut self.at_mut(slot).entity.authority, Authority::Context(context));
+        self.lent -= u32::from(matches!(before, Authority::Lent(_)));
         Ok(match state {
             State::Running => {
                 self.realtime.floor.note_ready(now, self.contended());
@@ -229,6 +230,7 @@ impl Cpu {
         let (who, depth) = (context.who(), context.donors.depth());
         let Some(context) = occupant.entity.take_context() else { return Err(LendError::NoContext) };
         occupant.entity.authority = Authority::Lent(who);
+        self.lent += 1;
         self.discount_context(now);
         self.telemetry.donation_depth_max = self.telemetry.donation_depth_max.max(depth as u64);
         Ok(context)
@@ -239,6 +241,7 @@ impl Cpu {
         let authority = &mut self.occupant_mut(seat).map_err(UnbindError::Seat)?.entity.authority;
         let Authority::Lent(who) = *authority else { return Err(UnbindError::NoContext) };
         *authority = Authority::BestEffort;
+        self.lent -= 1;
         Ok(who)
     }
 

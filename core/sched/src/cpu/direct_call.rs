@@ -121,6 +121,7 @@ impl Cpu {
         };
         if lends {
             entity.authority = Authority::Lent(context.who());
+            self.lent += 1;
         }
         context.charge_part(ran);
         context.change_hands(now);
@@ -141,7 +142,8 @@ impl Cpu {
         self.tick.restore(now, NohzExit::Dispatch, &mut self.telemetry);
         let slice_end = now + context.refills().head().amount;
         let occupant = taken(&mut self.slots, next.slot);
-        occupant.entity.authority = Authority::Context(context);
+        let before = core::mem::replace(&mut occupant.entity.authority, Authority::Context(context));
+        self.lent -= u32::from(matches!(before, Authority::Lent(_)));
         occupant.entity.ready_from(now);
         occupant.begin_to_run(now, self.id, true);
         let permit = occupant.permit.take();

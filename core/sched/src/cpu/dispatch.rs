@@ -2,7 +2,7 @@
 
 use super::realtime::Band;
 use super::{Cpu, Occupant, Seat, State, taken};
-use crate::entity::{Affinity, Authority, Entity};
+use crate::entity::{Affinity, Entity};
 use crate::telemetry::NohzExit;
 use crate::waiter::{Due, Timeout, WaitKind};
 use mainspring_abi::{Nanos, ThreadRef};
@@ -227,9 +227,10 @@ impl Cpu {
     }
 
     fn requeue(&mut self, now: Nanos, slot: u32) {
+        let best_effort = self.is_best_effort(slot);
         let occupant = self.at_mut(slot);
         occupant.wait_for_cpu(now);
-        if !matches!(occupant.entity.authority, Authority::BestEffort) {
+        if !best_effort {
             self.requeue_on_context(now, slot);
             return;
         }
@@ -239,7 +240,7 @@ impl Cpu {
     }
 
     pub(super) fn enqueue(&mut self, slot: u32) {
-        let ask = self.at(slot).ask();
+        let ask = self.at(slot).ask(self.has_authority());
         self.fair.enqueue(slot, &ask);
         self.note_queue_depth();
     }
@@ -295,7 +296,8 @@ impl Cpu {
     fn choose_before(&mut self, now: Nanos, slot: u32, rule: DirectRule) -> Option<Choice> {
         // On a context, or about to be on one again, it stands in line by its deadline.
         let on_context = self.band == Band::Deadline
-            || self.at(slot).entity.context().is_some_and(|context| context.is_usable(now));
+            || self.contexts != 0
+                && self.at(slot).entity.context().is_some_and(|context| context.is_usable(now));
         if on_context {
             self.requeue(now, slot);
             return self.choose(now, DirectRule::Refuse);

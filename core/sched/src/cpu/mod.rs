@@ -225,13 +225,12 @@ impl Occupant {
         entity.last_cpu = Some(cpu);
     }
 
-    fn ask(&self) -> Ask {
+    /// `authority` says whether anybody here has a context or has lent one: where nobody has, nobody need be asked.
+    #[inline]
+    fn ask(&self, authority: bool) -> Ask {
         // A context stays on its CPU, also while its thread goes on without it.
-        let reach = match self.entity.authority {
-            Authority::BestEffort => self.entity.affinity.folded(),
-            Authority::Context(_) | Authority::Lent(_) => Some(0),
-        };
-        self.ask_to_run(reach)
+        let bound = authority && !matches!(self.entity.authority, Authority::BestEffort);
+        self.ask_to_run(if bound { Some(0) } else { self.entity.affinity.folded() })
     }
 
     #[inline]
@@ -280,6 +279,8 @@ pub struct Cpu {
     band: Band,
     /// How many threads here hold a context.
     contexts: u32,
+    /// How many threads here have lent theirs.
+    lent: u32,
     slots: Vec<Slot>,
     tick: Tick,
     waits: SeatHeap<Due>,
@@ -305,6 +306,7 @@ impl Cpu {
             realtime: Realtime::new(config.floor),
             band: Band::Fair,
             contexts: 0,
+            lent: 0,
             quantum: config.quantum,
             id: config.cpu,
             slots: Vec::new(),
@@ -436,6 +438,19 @@ impl Cpu {
     fn running_tag(&self, slot: u32, ran: Nanos) -> Tag {
         let occupant = self.at(slot);
         self.fair.tag(slot, occupant.request, occupant.past_requests(occupant.entity.used + ran), ran)
+    }
+
+    /// Whether anybody here holds a context or has lent one. Where nobody does, an occupant's authority is not looked at:
+    /// it is beyond the cache lines that a decision needs.
+    #[inline]
+    fn has_authority(&self) -> bool {
+        self.contexts != 0 || self.lent != 0
+    }
+
+    /// Whether `slot` neither holds a context nor has lent one.
+    #[inline]
+    fn is_best_effort(&self, slot: u32) -> bool {
+        !self.has_authority() || matches!(self.at(slot).entity.authority, Authority::BestEffort)
     }
 
     /// Whether somebody of best effort waits for the CPU.

@@ -410,11 +410,12 @@ impl Cpu {
 
     /// Checks what the header promises; `Err` says what does not hold.
     pub(super) fn verify_contexts(&self) -> Result<(), &'static str> {
-        let mut holders = 0;
+        let (mut holders, mut lenders) = (0, 0);
         for view in self.threads() {
             let slot = view.seat.slot;
             let holds = matches!(self.at(slot).entity.authority, Authority::Context(_));
             holders += u32::from(holds);
+            lenders += u32::from(matches!(self.at(slot).entity.authority, Authority::Lent(_)));
             let refilling = self.realtime.refilling.contains(slot);
             if self.realtime.is_ready(slot) && (!holds || view.state != State::Queued) {
                 return Err("ready without a context");
@@ -426,6 +427,6 @@ impl Cpu {
                 return Err("a sleeper waits for a refill");
             }
         }
-        if holders == self.contexts { Ok(()) } else { Err("contexts miscounted") }
+        if (holders, lenders) == (self.contexts, self.lent) { Ok(()) } else { Err("contexts miscounted") }
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{Cpu, Occupant, Seat, State};
 use crate::cpu::Woken;
-use crate::entity::Authority;
 use crate::telemetry::NohzExit;
 use crate::tick::{HOUSEKEEPING_FLOOR, IdleConditions, KeepTicking, NetworkNeed, TickMode};
 use crate::waiter::{Due, WaitKind};
@@ -95,10 +94,7 @@ impl Cpu {
         let Occupant { state, user_data, entity, .. } = self.at(slot);
         let State::Asleep(kind) = *state else { unreachable!("only sleepers wait") };
         let (thread, user_data) = (entity.thread, *user_data);
-        let away = match entity.authority {
-            Authority::Lent(who) => Some(who),
-            Authority::BestEffort | Authority::Context(_) => None,
-        };
+        let away = if self.lent == 0 { None } else { entity.has_lent() };
         self.telemetry.timeouts += 1;
         self.waits.remove_first();
         if away.is_some() {

@@ -199,7 +199,7 @@ impl Cpu {
             }
             Authority::Context(_) | Authority::BestEffort => {}
         }
-        match entity.request {
+        match entity.request.get() {
             Some(request) if request.is_zero() || request > MAX_REQUEST => {
                 Err(AcceptError::BadRequest(request))
             }
@@ -235,8 +235,10 @@ impl Cpu {
         self.vacant = Some(slot);
         match left {
             Slot::Taken(occupant) => {
-                if occupant.entity.context().is_some() {
-                    self.discount_context(now);
+                match occupant.entity.authority {
+                    Authority::BestEffort => {}
+                    Authority::Context(_) => self.discount_context(now),
+                    Authority::Lent(_) => self.lent -= 1,
                 }
                 occupant
             }

@@ -89,10 +89,12 @@ impl Cpu {
 
     fn asleep(&self, seat: Seat) -> Result<(), SeatError> {
         let occupant = self.occupant(seat)?;
-        match (occupant.state, &occupant.entity.authority) {
-            (State::Asleep(_), Authority::Lent(who)) => Err(SeatError::ContextAway(*who)),
-            (State::Asleep(_), _) => Ok(()),
-            (other, _) => Err(SeatError::WrongState(other)),
+        match occupant.state {
+            State::Asleep(_) if self.lent == 0 => Ok(()),
+            State::Asleep(_) => {
+                occupant.entity.has_lent().map_or(Ok(()), |who| Err(SeatError::ContextAway(who)))
+            }
+            other => Err(SeatError::WrongState(other)),
         }
     }
 
@@ -106,8 +108,9 @@ impl Cpu {
     #[inline(always)]
     pub(super) fn compete_again(&mut self, now: Nanos, slot: u32) -> Option<WaitPermit> {
         self.bring_clock_up(now);
+        let best_effort = self.is_best_effort(slot);
         let Occupant { entity, permit, .. } = taken(&mut self.slots, slot);
-        if matches!(entity.authority, Authority::BestEffort) {
+        if best_effort {
             self.fair.wake(slot, entity.weight);
         }
         permit.take()
@@ -117,14 +120,15 @@ impl Cpu {
     pub(super) fn publish(&mut self, now: Nanos, slot: u32) -> bool {
         let occupant = taken(&mut self.slots, slot);
         occupant.entity.ready_from(now);
-        if matches!(occupant.entity.authority, Authority::Context(_)) {
+        if self.contexts != 0 && occupant.entity.context().is_some() {
             return self.publish_on_context(now, slot);
         }
         self.begin_contention(now, NohzExit::SecondRunnable);
+        let authority = self.has_authority();
         let occupant = taken(&mut self.slots, slot);
         occupant.state = State::Queued;
         let patient = occupant.entity.class == LatencyClass::Batch;
-        let tag = self.fair.enqueue(slot, &occupant.ask());
+        let tag = self.fair.enqueue(slot, &occupant.ask(authority));
         self.note_queue_depth();
         let reschedule = match self.current {
             None => true,
@@ -137,7 +141,7 @@ impl Cpu {
 
     /// Makes `slot` the direct target, unless there is one; whether it is.
     pub(super) fn publish_direct(&mut self, now: Nanos, slot: u32) -> bool {
-        if self.direct.is_some() || self.at(slot).entity.context().is_some() {
+        if self.direct.is_some() || self.contexts != 0 && self.at(slot).entity.context().is_some() {
             return false;
         }
         self.begin_contention(now, NohzExit::DirectTarget);

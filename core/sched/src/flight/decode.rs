@@ -6,7 +6,7 @@ use super::word::{pack_seat, pack_wait, unpack_seat, unpack_wait};
 use super::{CPU_BITS, CPU_SHIFT, Event, KIND_BITS, LONG_AGO, Outcome, TIME_SHIFT, nohz};
 use crate::account::Account;
 use crate::cpu::{Decision, Dispatch, IdleTick, Seat, Stop, TimerOutcome, Via};
-use crate::entity::{Affinity, Entity};
+use crate::entity::{Affinity, Entity, OwnRequest};
 use crate::tick::{IdleConditions, KeepTicking, NetworkNeed};
 use crate::virtual_time::Lag;
 use crate::waiter::{Timeout, WaitKind, WaitPermit};
@@ -267,7 +267,7 @@ fn entity(r: &mut Reader<'_>) -> Read<Entity> {
                 .ok_or(DecodeError::OutOfRange { what: "last CPU" })?,
         ),
     };
-    let request = optional(r, "request")?.map(Nanos::new);
+    let request = OwnRequest::new(optional(r, "request")?.map(Nanos::new));
     let affinity = affinity(r)?;
     let used = Nanos::new(r.number("used")?);
     let lag = Lag::from_units(r.signed("lag")?);

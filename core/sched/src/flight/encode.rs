@@ -178,7 +178,7 @@ fn entity(w: &mut Writer<'_>, entity: &Entity) {
     w.number(u64::from(entity.weight.get()));
     w.byte(class_code(entity.class));
     optional(w, entity.last_cpu.map(|cpu| cpu.index() as u64));
-    optional(w, entity.request.map(Nanos::get));
+    optional(w, entity.request.get().map(Nanos::get));
     affinity(w, &entity.affinity);
     w.number(entity.used.get());
     w.signed(entity.lag.units());
