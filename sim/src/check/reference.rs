@@ -106,13 +106,21 @@ impl<N: Number> Fairness<N> {
         if let Some(index) = yielder {
             // Others go first if one is owed service; only then does the one that yields stand with them.
             let (any, maybe) = self.somebody_owed(at, &queue);
-            if any || maybe && chosen != Some(index) {
-                return self.judge_choice(at, &queue, chosen, false).map(|()| Cap::None);
+            if any {
+                return self.judge_choice(at, &queue, chosen).map(|()| Cap::None);
             }
             self.requeue(at, index);
-            queue.push(index);
+            let mut all = queue.clone();
+            all.push(index);
+            self.pull_clock(at, &all);
+            // Too close to tell whether one was owed; whoever was chosen then comes first either way.
+            if !maybe || chosen == Some(index) {
+                queue = all;
+            }
+        } else {
+            self.pull_clock(at, &queue);
         }
-        self.judge_choice(at, &queue, chosen, true).map(|()| Cap::None)
+        self.judge_choice(at, &queue, chosen).map(|()| Cap::None)
     }
 
     /// Whether a thread of `queue` that could be chosen has come to its start: beyond doubt, and perhaps. WFQ looks at
@@ -152,14 +160,17 @@ impl<N: Number> Fairness<N> {
         (slice.min(least), slice.min(most))
     }
 
-    /// `chosen` is the one to run of `queue`. The clock moves up to the earliest start if nobody may start.
-    pub(super) fn judge_choice(
-        &mut self,
-        at: usize,
-        queue: &[u32],
-        chosen: Option<u32>,
-        may_jump: bool,
-    ) -> Result<(), String> {
+    /// The clock moves up to the earliest start in `queue`, if nobody there may start.
+    fn pull_clock(&mut self, at: usize, queue: &[u32]) {
+        let starts = queue.iter().filter_map(|index| Some(&self.competitor(*index).tag.as_ref()?.start));
+        if let Some(earliest) = starts.min().cloned() {
+            let clock = &mut self.places[at].fluid.clock;
+            *clock = clock.clone().max(earliest);
+        }
+    }
+
+    /// `chosen` is the one to run of `queue`.
+    fn judge_choice(&self, at: usize, queue: &[u32], chosen: Option<u32>) -> Result<(), String> {
         let tagged = |index: u32| self.competitor(index).tag.clone().map(|tag| (index, tag));
         let tags: Vec<(u32, Tag<N>)> = queue.iter().filter_map(|index| tagged(*index)).collect();
         let Some(index) = chosen else {
@@ -169,12 +180,6 @@ impl<N: Number> Fairness<N> {
             return Err(format!("t{index} was chosen and is not queued"));
         };
         let eevdf = self.setting.policy == Policy::Eevdf;
-        if may_jump
-            && let Some(earliest) = tags.iter().map(|(_, tag)| &tag.start).min()
-            && *earliest > self.places[at].fluid.clock
-        {
-            self.places[at].fluid.clock = earliest.clone();
-        }
         let clock = &self.places[at].fluid.clock;
         ensure(!eevdf || !self.surely_later(&taken.start, clock), || {
             format!("t{index} was chosen before its start {:?}, at {clock:?}", taken.start)
