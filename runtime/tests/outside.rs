@@ -1,5 +1,6 @@
 //! Blocking calls and futures.
 
+use mainspring::sync::Semaphore;
 use mainspring::{
     BlockingError, Budget, BudgetError, Capacity, Caps, Component, Config, Cx, Nursery, Profile, Receiver,
     Refusal, Runtime, SpawnError, TaskError,
@@ -231,4 +232,27 @@ fn an_async_call_is_a_spawn_and_a_channel_of_one_value() {
             .unwrap();
         })
         .unwrap();
+}
+
+/// A host thread hands a value or the last permit to a task, and the runtime goes as soon as the task has it: whoever wakes
+/// the task must be done with the runtime by then.
+#[test]
+fn a_runtime_goes_as_soon_as_a_task_has_what_a_host_thread_gave_it() {
+    for round in 0..200 {
+        let semaphore = Semaphore::new(1);
+        let permit = semaphore.try_acquire(1).unwrap();
+        let runtime = runtime(1);
+        let (tx, rx) = runtime.channel(Capacity::Rendezvous);
+        std::thread::scope(|threads| {
+            // By turns the one or the other is the last that the task waits for.
+            if round % 2 == 0 {
+                threads.spawn(move || assert_eq!(tx.send_blocking(round), Ok(())));
+                assert_eq!(runtime.run(|cx| rx.recv(cx)).unwrap(), Ok(round));
+            } else {
+                threads.spawn(move || drop(permit));
+                assert!(runtime.run(|cx| semaphore.acquire(cx, 1).is_ok()).unwrap());
+            }
+            drop(runtime);
+        });
+    }
 }

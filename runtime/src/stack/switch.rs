@@ -7,44 +7,48 @@ compile_error!("mainspring-runtime switches stacks on x86_64 Linux only");
 
 use std::arch::{asm, global_asm};
 
-// fn switch(save: *mut usize [rdi], to: usize [rsi], value: usize [rdx]) -> usize [rax]
-//
 // A saved context is a stack pointer, and above it, from low to high addresses:
-//     rbx rbp return-address
-// The return address is where the context goes on; in a new stack it is the trampoline. The other registers that a
-// function keeps for its caller, r12 to r15, are not kept here: the caller saves those that it uses.
+//     rbx rbp address
+// The address is where the context goes on; in a new stack it is the trampoline. The other registers that a function keeps
+// for its caller, r12 to r15, are not kept here: the caller saves those that it uses.
+
+/// Leaves: the context goes to [rdi], the next one comes from rsi, and rdx goes to it in rax.
+///
+/// No call and no return: those would set the return predictor, which knows only the calls of the stack that is left. A jump is
+/// predicted by where it went after the same way here.
+macro_rules! leave {
+    () => {
+        "lea rax, [rip + 2f]
+         push rax
+         push rbp
+         push rbx
+         mov [rdi], rsp
+         mov rsp, rsi
+         mov rax, rdx
+         pop rbx
+         pop rbp
+         pop rcx
+         jmp rcx
+         2:"
+    };
+}
+
 global_asm!(
     ".text",
+    // Where the signal handler of `overflow` sends a thread, with rsp and rax set: a fault becomes a switch to the worker.
     ".p2align 4",
-    ".globl mainspring_switch",
-    ".hidden mainspring_switch",
-    ".type mainspring_switch, @function",
-    "mainspring_switch:",
-    ".cfi_startproc",
-    "    push rbp",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset rbp, 0",
-    "    push rbx",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset rbx, 0",
-    "    mov [rdi], rsp",
-    "    mov rsp, rsi",
-    "    mov rax, rdx",
-    // The signal handler of `overflow` comes in here, with rsp and rax set: a fault becomes a switch to the worker.
     ".globl mainspring_resume",
     ".hidden mainspring_resume",
+    ".type mainspring_resume, @function",
     "mainspring_resume:",
+    ".cfi_startproc",
+    ".cfi_undefined rip",
     "    pop rbx",
-    ".cfi_adjust_cfa_offset -8",
-    ".cfi_restore rbx",
     "    pop rbp",
-    ".cfi_adjust_cfa_offset -8",
-    ".cfi_restore rbp",
-    // A return, not a jump: most switches come back to the instruction after the same call, which the return
-    // predictor then has right.
-    "    ret",
+    "    pop rcx",
+    "    jmp rcx",
     ".cfi_endproc",
-    ".size mainspring_switch, . - mainspring_switch",
+    ".size mainspring_resume, . - mainspring_resume",
     // The first context of a stack: rbx is the argument, rbp the entry. The stack pointer is a multiple of 16 here, as
     // the ABI wants it before a call. There is no caller: unwinding and backtraces end.
     ".p2align 4",
@@ -64,7 +68,6 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    fn mainspring_switch();
     fn mainspring_resume();
     fn mainspring_trampoline();
 }
@@ -82,8 +85,7 @@ pub(crate) unsafe fn switch(save: *mut usize, to: usize, value: usize) -> usize 
     // SAFETY: as the caller promises. Every register that may differ afterwards is named; rbx and rbp are the same.
     unsafe {
         asm!(
-            "call {switch}",
-            switch = sym mainspring_switch,
+            leave!(),
             inout("rdi") save => _,
             inout("rsi") to => _,
             inout("rdx") value => _,
@@ -156,12 +158,11 @@ mod tests {
                 "push rbp",
                 "mov rbx, 0x1111",
                 "mov rbp, 0x6666",
-                "call {switch}",
+                leave!(),
                 "mov rcx, rbx",
                 "mov rdx, rbp",
                 "pop rbp",
                 "pop rbx",
-                switch = sym mainspring_switch,
                 in("rdi") &raw mut MAIN,
                 in("rsi") FIBER,
                 inout("rdx") 100usize => rbp,

@@ -35,6 +35,7 @@ use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::null;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tracing::level_filters::LevelFilter;
 use turn::After;
 use victim::Victims;
 
@@ -110,6 +111,8 @@ pub(crate) struct Worker {
     ops_at_dispatch: Cell<u64>,
     /// How often the worker has looked at what is not its own.
     looks: Cell<u32>,
+    /// Changes with every choice among equals.
+    turns: Cell<u64>,
     /// The next wake is sampled.
     samples_wake: Cell<bool>,
     /// The task whose wake is sampled, and when that was.
@@ -137,11 +140,25 @@ pub(crate) fn set_current(worker: *const Worker) {
 
 /// Queues a task that has just become Ready: on the worker of this thread, or for all if that is none of its runtime.
 pub(crate) fn schedule(task: TaskPtr, worker: Option<&Worker>) {
-    tracing::trace!(target: "mainspring", task = task.id.load(Ordering::Relaxed), "wake");
+    trace_wake(task);
     match worker {
-        Some(worker) if std::ptr::eq(worker.rt, task.nursery().rt) => worker.push_woken(task),
+        Some(worker) if worker.is_of_runtime_of(task) => worker.push_woken(task),
         _ => task.nursery().rt().inject(task),
     }
+}
+
+/// A look at one word, unless somebody listens.
+#[inline(always)]
+fn trace_wake(task: TaskPtr) {
+    if LevelFilter::current() == LevelFilter::TRACE {
+        report_wake(task);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn report_wake(task: TaskPtr) {
+    tracing::trace!(target: "mainspring", task = task.id.load(Ordering::Relaxed), "wake");
 }
 
 impl Worker {
@@ -185,6 +202,7 @@ impl Worker {
             op_clock: Cell::new(0),
             ops_at_dispatch: Cell::new(0),
             looks: Cell::new(0),
+            turns: Cell::new(index as u64),
             samples_wake: Cell::new(true),
             sampled_wake: Cell::new((null(), 0)),
         }
@@ -194,6 +212,11 @@ impl Worker {
     pub(crate) fn rt(&self) -> &Inner {
         // SAFETY: the runtime joins its workers before it goes.
         unsafe { &*self.rt }
+    }
+
+    #[inline]
+    pub(crate) fn is_of_runtime_of(&self, task: TaskPtr) -> bool {
+        std::ptr::eq(self.rt, task.nursery().rt)
     }
 
     /// The seat of the thread that runs this.
@@ -212,6 +235,12 @@ impl Worker {
         let id = self.next_id.get();
         self.next_id.set(id + 1);
         id
+    }
+
+    /// Whose turn it is among `n` equals. Not one after the other, since several may take turns with another period.
+    pub(crate) fn turn_of(&self, n: usize) -> usize {
+        self.turns.set(self.turns.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        (self.turns.get() >> 33) as usize % n.max(1)
     }
 
     /// A new child: others may steal it.
@@ -247,6 +276,15 @@ impl Worker {
     /// A task that something on this worker has woken: it runs next here.
     #[inline]
     pub(crate) fn push_woken(&self, task: TaskPtr) {
+        if self.is_plain && !self.samples_wake.get() && self.slot.get().is_none() {
+            self.slot.set(Some(task));
+        } else {
+            self.push_woken_slowly(task);
+        }
+    }
+
+    #[inline(never)]
+    fn push_woken_slowly(&self, task: TaskPtr) {
         if self.is_fair() {
             return self.push_fair(task);
         }
@@ -257,6 +295,13 @@ impl Worker {
             self.line.push_back(displaced);
             self.share();
         }
+    }
+
+    /// A task that waited for something of this worker's own has been woken here.
+    #[inline(always)]
+    pub(crate) fn push_woken_at_home(&self, task: TaskPtr) {
+        trace_wake(task);
+        self.push_woken(task);
     }
 
     /// If others sleep while several wait here, half of those go where others can take them.
@@ -496,6 +541,12 @@ impl Worker {
     pub(crate) fn dispatch(&self, task: TaskPtr) {
         // SAFETY: the seats of a runtime live as long as its slots. A task that is Ready has no state of its home's.
         unsafe { task.home.claim(Some(&*self.seat), || ()) };
+        self.begin(task);
+    }
+
+    /// As [`Worker::dispatch`], of a task whose home is here or nowhere.
+    #[inline(always)]
+    fn begin(&self, task: TaskPtr) {
         task.state.step(Event::Dispatch);
         task.worker.set(self);
         self.current.set(task.raw());
