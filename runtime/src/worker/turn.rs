@@ -75,7 +75,7 @@ impl Worker {
         self.line.announce();
         self.line.rotate(TaskPtr::of(task));
         task.state.step(Event::Yield);
-        self.dispatch(next);
+        self.dispatch_plainly(next);
         Some(next)
     }
 
@@ -173,7 +173,7 @@ impl Worker {
     fn take_woken(&self) -> Option<TaskPtr> {
         let next = self.woken_next()?;
         self.take_slot();
-        self.dispatch(next);
+        self.dispatch_plainly(next);
         Some(next)
     }
 
@@ -289,6 +289,7 @@ impl Worker {
         // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once. The worker's own context
         // goes on when a task leaves to it, or by the overflow handler.
         let back = unsafe { switch(self.sp.get(), context, 0) };
+        self.exit_span();
         let back = match back {
             1 => Back::Overflow,
             2 => Back::Kill,
