@@ -1,7 +1,7 @@
 //! Tasks as spans of `tracing`. The only subscriber of this process keeps what it is told, and checks that spans are entered and
 //! left in pairs on each thread.
 
-use mainspring::{Budget, Capacity, Config, Exhaustion, NurseryOptions, Profile, Weight};
+use mainspring::{Budget, Capacity, Config, Exhaustion, NurseryOptions, Profile, TaskState, Weight};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -140,7 +140,7 @@ fn tell_of_lives(config: Config) {
             let (tasks, rx) = (&tasks, &rx);
             let refill = Budget { ops: 50, channel_ops: 50, ..Budget::ZERO };
             cx.nursery_with(NurseryOptions::new().on_exhausted(Exhaustion::Refill(refill)), |n| {
-                for i in 0..3 {
+                for _ in 0..3 {
                     let child = n.builder().budget(Budget { ops: 40, channel_ops: 40, ..Budget::ZERO });
                     child
                         .spawn(move |cx| {
@@ -148,7 +148,7 @@ fn tell_of_lives(config: Config) {
                             tracing::trace!(target: "user", "before");
                             (0..100).for_each(|_| cx.check());
                             rx.recv(cx).unwrap();
-                            cx.sleep(Duration::from_micros(i));
+                            cx.sleep(Duration::from_millis(2));
                             tracing::trace!(target: "user", "after");
                         })
                         .unwrap();
@@ -194,7 +194,14 @@ fn exhaustion_cancellation_and_stolen_halves_are_inside_the_span_of_their_task()
             let ended = cx.nursery_with(NurseryOptions::new().on_exhausted(Exhaustion::Park), |n| {
                 let child = n.builder().budget(Budget { ops: 5, ..Budget::ZERO });
                 poor = child.spawn(|cx| (0..9).for_each(|_| cx.check())).unwrap().id().0;
-                (0..50).for_each(|_| cx.yield_now());
+                while !runtime
+                    .snapshot()
+                    .tasks
+                    .iter()
+                    .any(|task| task.id.0 == poor && task.state == TaskState::BudgetExhausted)
+                {
+                    cx.yield_now();
+                }
                 n.cancel();
             });
             assert!(ended.is_err());

@@ -184,4 +184,90 @@ mod tests {
             assert_eq!(values, std::array::from_fn(|i| i * 7 + 6));
         }
     }
+
+    /// Contexts in a ring: each goes on with the next, and what was handed over goes round.
+    struct Ring {
+        contexts: [usize; 4],
+        /// What each fiber found in its own frame, each time.
+        found: Vec<u64>,
+    }
+
+    static mut RING: Ring = Ring { contexts: [0; 4], found: Vec::new() };
+
+    extern "C-unwind" fn in_ring(me: usize) -> ! {
+        let mut own = [me as u64; 32];
+        let mut float = me as f64 + 0.5;
+        let mut handed = 0;
+        loop {
+            own.iter_mut().for_each(|value| *value += 10);
+            float *= 2.0;
+            // SAFETY: one thread; nobody else refers to the ring while this runs.
+            unsafe {
+                let ring = &mut *(&raw mut RING);
+                ring.found.extend([own[31], float.to_bits(), handed as u64]);
+                handed = switch(&raw mut ring.contexts[me], ring.contexts[(me + 1) % 4], handed + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn contexts_that_take_turns_keep_their_frames_and_their_floats() {
+        let mut stacks = [(); 3].map(|()| vec![0u128; 4096]);
+        // SAFETY: the stacks are this test's alone and outlive their use; so is the ring.
+        unsafe {
+            let ring = &raw mut RING;
+            for (i, stack) in stacks.iter_mut().enumerate() {
+                (*ring).contexts[i + 1] = prepare(stack.as_mut_ptr_range().end as usize, in_ring, i + 1);
+            }
+            for turn in 0..5 {
+                let handed = switch(&raw mut (*ring).contexts[0], (*ring).contexts[1], turn);
+                assert_eq!(handed, if turn == 0 { 1 } else { turn + 3 }, "a new context is handed nothing");
+            }
+            let expected: Vec<u64> = (0..5u32)
+                .flat_map(|turn| (1..4u64).map(move |me| (turn, me)))
+                .flat_map(|(turn, me)| {
+                    let handed = if turn == 0 { 0 } else { u64::from(turn) + me - 1 };
+                    let float = (me as f64 + 0.5) * 2f64.powi(turn as i32 + 1);
+                    [me + 10 * u64::from(turn + 1), float.to_bits(), handed]
+                })
+                .collect();
+            assert_eq!((*ring).found, expected);
+        }
+    }
+
+    static mut UNWINDING: [usize; 2] = [0; 2];
+
+    struct SwitchesWhenDropped;
+
+    impl Drop for SwitchesWhenDropped {
+        fn drop(&mut self) {
+            // SAFETY: as in `unwinds`.
+            unsafe { switch(&raw mut UNWINDING[1], UNWINDING[0], 1) };
+        }
+    }
+
+    extern "C-unwind" fn unwinds(_: usize) -> ! {
+        let caught = std::panic::catch_unwind(|| {
+            let _left_in_the_middle = SwitchesWhenDropped;
+            std::panic::resume_unwind(Box::new(7));
+        });
+        let caught = caught.unwrap_err().downcast::<i32>().unwrap();
+        // The walk through the frames ends with the stack.
+        let trace = std::backtrace::Backtrace::force_capture().to_string();
+        assert!(!trace.is_empty());
+        // SAFETY: the test below saved its context when it switched here, on the same thread.
+        unsafe { switch(&raw mut UNWINDING[1], UNWINDING[0], *caught as usize) };
+        unreachable!("nobody goes on with it")
+    }
+
+    #[test]
+    fn a_stack_unwinds_to_its_own_frames_also_after_it_was_left_in_the_middle_of_that() {
+        let mut stack = vec![0u128; 1 << 16];
+        // SAFETY: the stack is this test's alone and outlives its use, as do the contexts.
+        unsafe {
+            UNWINDING[1] = prepare(stack.as_mut_ptr_range().end as usize, unwinds, 0);
+            assert_eq!(switch(&raw mut UNWINDING[0], UNWINDING[1], 0), 1, "while it unwinds");
+            assert_eq!(switch(&raw mut UNWINDING[0], UNWINDING[1], 0), 7, "what it caught");
+        }
+    }
 }
