@@ -7,6 +7,7 @@ use crate::task::WaitReason;
 use crate::time::timers::Fire;
 use crate::waiter::{ThreadWait, task_word};
 use crate::worker::Worker;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -98,6 +99,15 @@ impl Who<'_> {
                 }
                 Waited::Done
             }
+        }
+    }
+
+    /// Whose turn it is among `n` equals.
+    pub(crate) fn turn_of(&self, n: usize) -> usize {
+        match self {
+            Self::Task(cx) => cx.task().worker().turn_of(n),
+            // Another for each, without anything that threads share.
+            Self::Thread(_) => RandomState::new().hash_one(0) as usize % n.max(1),
         }
     }
 

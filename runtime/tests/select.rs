@@ -179,7 +179,7 @@ fn those_who_select_and_those_who_do_not_are_served_in_the_order_in_which_they_c
 const PASSES: u32 = 200;
 
 /// Sends all it has and receives as much, whichever can be done.
-fn exchange(cx: &Cx, tx: &Sender<u32>, rx: &Receiver<u32>) {
+fn exchange(tx: &Sender<u32>, rx: &Receiver<u32>, run: impl Fn(Select<'_, Taken<u32>>) -> Taken<u32>) {
     let (mut sent, mut received) = (0, 0);
     while sent < PASSES || received < PASSES {
         let mut value = (sent < PASSES).then_some(sent);
@@ -187,7 +187,7 @@ fn exchange(cx: &Cx, tx: &Sender<u32>, rx: &Receiver<u32>) {
         if received < PASSES {
             select = select.recv(rx, Taken::Received);
         }
-        match select.run(cx).unwrap() {
+        match run(select) {
             Taken::Sent(done) => {
                 done.unwrap();
                 sent += 1;
@@ -205,8 +205,8 @@ fn face_each_other(cx: &Cx, capacity: Capacity) {
     let (to, at) = cx.channel(capacity).unwrap();
     let (back, home) = cx.channel(capacity).unwrap();
     cx.nursery(|n| {
-        n.spawn(move |cx| exchange(cx, &to, &home)).unwrap();
-        n.spawn(move |cx| exchange(cx, &back, &at)).unwrap();
+        n.spawn(move |cx| exchange(&to, &home, |select| select.run(cx).unwrap())).unwrap();
+        n.spawn(move |cx| exchange(&back, &at, |select| select.run(cx).unwrap())).unwrap();
     })
     .unwrap();
 }
@@ -309,4 +309,15 @@ fn a_select_costs_one_op_and_one_channel_operation_however_many_arms_it_has() {
             assert_eq!((before.ops - after.ops, before.channel_ops - after.channel_ops), (2, 2));
         })
         .unwrap();
+}
+
+#[test]
+fn a_host_thread_selects_among_channels_of_tasks() {
+    let runtime = runtime(2);
+    let (to_host, from_task) = runtime.channel::<u32>(Capacity::Rendezvous);
+    let (to_task, from_host) = runtime.channel::<u32>(Capacity::Rendezvous);
+    std::thread::scope(|threads| {
+        threads.spawn(|| exchange(&to_task, &from_task, |select| select.run_blocking()));
+        runtime.run(|cx| exchange(&to_host, &from_host, |select| select.run(cx).unwrap())).unwrap();
+    });
 }

@@ -260,8 +260,8 @@ impl<T> Chan<T> {
     }
 
     /// Puts an arm of a select on the line, unless its side need not wait.
-    pub(super) fn enlist(&self, cx: &Cx, node: &Node<T>, side: Side, claim: &Claim) -> bool {
-        let mut inside = self.inside.lock(Some(cx.task().worker().seat()));
+    pub(super) fn enlist(&self, who: &Who<'_>, node: &Node<T>, side: Side, claim: &Claim) -> bool {
+        let mut inside = self.inside.lock(who.seat());
         let is_ready = match side {
             Side::Send => {
                 inside.has_no_receivers()
@@ -279,8 +279,8 @@ impl<T> Chan<T> {
     }
 
     /// Takes it off again, if it is there. Afterwards nobody touches it.
-    pub(super) fn delist(&self, cx: &Cx, node: &Node<T>, side: Side) {
-        self.inside.lock(Some(cx.task().worker().seat())).line(side).remove(node);
+    pub(super) fn delist(&self, who: &Who<'_>, node: &Node<T>, side: Side) {
+        self.inside.lock(who.seat()).line(side).remove(node);
     }
 
     /// Does something under the lock, for whoever calls: this may be a worker's thread or not.

@@ -46,15 +46,15 @@ pub struct Select<'a, R> {
 /// with a shared reference are called.
 trait Arm<R> {
     /// Does it now, if that needs no waiting.
-    fn try_now(&mut self, cx: &Cx) -> Option<R>;
+    fn try_now(&mut self, who: &Who<'_>) -> Option<R>;
     /// Where its channel is: arms enlist in that order.
     fn address(&self) -> usize;
-    fn prepare(&mut self, cx: &Cx, claim: &Claim, index: usize);
+    fn prepare(&mut self, who: &Who<'_>, claim: &Claim, index: usize);
     /// False if it need not wait.
-    fn enlist(&self, cx: &Cx, claim: &Claim) -> bool;
-    fn delist(&self, cx: &Cx);
-    /// Takes back what was prepared and not taken, after `delist`.
-    fn put_back(&mut self);
+    fn enlist(&self, who: &Who<'_>, claim: &Claim) -> bool;
+    fn delist(&self, who: &Who<'_>);
+    /// Takes back what was prepared and not used, after `delist`. Whoever has taken the arm has used its word.
+    fn put_back(&mut self, who: &Who<'_>, was_taken: bool);
     /// It was taken, and told how.
     fn finish(&mut self, told: Told) -> R;
 }
@@ -78,8 +78,8 @@ fn call<A, R>(then: &mut Option<impl FnOnce(A) -> R>, argument: A) -> R {
 }
 
 impl<T, R, F: FnOnce(Result<T, Refusal>) -> R> Arm<R> for RecvArm<'_, T, F> {
-    fn try_now(&mut self, cx: &Cx) -> Option<R> {
-        match self.chan.try_recv(&Who::Task(cx)) {
+    fn try_now(&mut self, who: &Who<'_>) -> Option<R> {
+        match self.chan.try_recv(who) {
             Err(Refusal::WouldBlock) => None,
             result => Some(call(&mut self.then, result)),
         }
@@ -89,21 +89,25 @@ impl<T, R, F: FnOnce(Result<T, Refusal>) -> R> Arm<R> for RecvArm<'_, T, F> {
         std::ptr::from_ref(self.chan).addr()
     }
 
-    fn prepare(&mut self, cx: &Cx, claim: &Claim, index: usize) {
-        self.node = Some(Node::of_select(cx.task_ptr().word(), None, claim, index));
+    fn prepare(&mut self, who: &Who<'_>, claim: &Claim, index: usize) {
+        self.node = Some(Node::of_select(who.word(), None, claim, index));
     }
 
-    fn enlist(&self, cx: &Cx, claim: &Claim) -> bool {
-        self.node.as_ref().is_none_or(|node| self.chan.enlist(cx, node, Side::Receive, claim))
+    fn enlist(&self, who: &Who<'_>, claim: &Claim) -> bool {
+        self.node.as_ref().is_none_or(|node| self.chan.enlist(who, node, Side::Receive, claim))
     }
 
-    fn delist(&self, cx: &Cx) {
+    fn delist(&self, who: &Who<'_>) {
         if let Some(node) = &self.node {
-            self.chan.delist(cx, node, Side::Receive);
+            self.chan.delist(who, node, Side::Receive);
         }
     }
 
-    fn put_back(&mut self) {}
+    fn put_back(&mut self, who: &Who<'_>, was_taken: bool) {
+        if !was_taken && let Some(node) = self.node.take() {
+            who.take_back(node.word);
+        }
+    }
 
     fn finish(&mut self, _: Told) -> R {
         let value = self.node.take().and_then(|node| node.value.into_inner());
@@ -113,11 +117,11 @@ impl<T, R, F: FnOnce(Result<T, Refusal>) -> R> Arm<R> for RecvArm<'_, T, F> {
 }
 
 impl<T, R, F: FnOnce(Result<(), Refusal>) -> R> Arm<R> for SendArm<'_, T, F> {
-    fn try_now(&mut self, cx: &Cx) -> Option<R> {
+    fn try_now(&mut self, who: &Who<'_>) -> Option<R> {
         if self.value.is_none() {
             return None;
         }
-        match self.chan.offer(&Who::Task(cx), self.value) {
+        match self.chan.offer(who, self.value) {
             Err(Refusal::WouldBlock) => None,
             result => Some(call(&mut self.then, result)),
         }
@@ -127,25 +131,29 @@ impl<T, R, F: FnOnce(Result<(), Refusal>) -> R> Arm<R> for SendArm<'_, T, F> {
         std::ptr::from_ref(self.chan).addr()
     }
 
-    fn prepare(&mut self, cx: &Cx, claim: &Claim, index: usize) {
+    fn prepare(&mut self, who: &Who<'_>, claim: &Claim, index: usize) {
         if let Some(value) = self.value.take() {
-            self.node = Some(Node::of_select(cx.task_ptr().word(), Some(value), claim, index));
+            self.node = Some(Node::of_select(who.word(), Some(value), claim, index));
         }
     }
 
-    fn enlist(&self, cx: &Cx, claim: &Claim) -> bool {
-        self.node.as_ref().is_none_or(|node| self.chan.enlist(cx, node, Side::Send, claim))
+    fn enlist(&self, who: &Who<'_>, claim: &Claim) -> bool {
+        self.node.as_ref().is_none_or(|node| self.chan.enlist(who, node, Side::Send, claim))
     }
 
-    fn delist(&self, cx: &Cx) {
+    fn delist(&self, who: &Who<'_>) {
         if let Some(node) = &self.node {
-            self.chan.delist(cx, node, Side::Send);
+            self.chan.delist(who, node, Side::Send);
         }
     }
 
-    fn put_back(&mut self) {
-        if let Some(value) = self.node.take().and_then(|node| node.value.into_inner()) {
-            *self.value = Some(value);
+    fn put_back(&mut self, who: &Who<'_>, was_taken: bool) {
+        if let Some(node) = self.node.take() {
+            if !was_taken {
+                who.take_back(node.word);
+            }
+            // Nothing, if it was sent.
+            *self.value = node.value.into_inner();
         }
     }
 
@@ -210,38 +218,49 @@ impl<'a, R> Select<'a, R> {
     /// Waits for the first arm. Costs one op and one channel operation. Without arms it waits until the task is cancelled.
     pub fn run(mut self, cx: &Cx) -> Result<R, Refusal> {
         cx.charge(Component::ChannelOps).map_err(Refusal::Budget)?;
-        self.select(cx, None).map_err(|_| Refusal::Unwinding)
+        self.select(&Who::Task(cx), None).map_err(|_| Refusal::Unwinding)
     }
 
     /// As [`Select::run`]; if nothing can be done in time, `late` says what then.
     pub fn run_timeout(mut self, cx: &Cx, timeout: Duration, late: impl FnOnce() -> R) -> Result<R, Refusal> {
         cx.charge(Component::ChannelOps).map_err(Refusal::Budget)?;
-        match self.select(cx, Some(timeout)) {
+        match self.select(&Who::Task(cx), Some(timeout)) {
             Ok(result) => Ok(result),
             Err(Without::Late) => Ok(late()),
             Err(Without::Unwinding) => Err(Refusal::Unwinding),
         }
     }
 
-    fn select(&mut self, cx: &Cx, timeout: Option<Duration>) -> Result<R, Without> {
+    /// As [`Select::run`], on an ordinary thread, which blocks. Must not be called from inside a task. Without arms it waits for
+    /// ever.
+    pub fn run_blocking(mut self) -> R {
+        match self.select(&Who::thread(), None) {
+            Ok(result) => result,
+            Err(_) => unreachable!("a thread waits for as long as it takes"),
+        }
+    }
+
+    fn select(&mut self, who: &Who<'_>, timeout: Option<Duration>) -> Result<R, Without> {
         let mut by_address: Vec<usize> = (0..self.arms.len()).collect();
         by_address.sort_by_key(|&arm| self.arms[arm].address());
         loop {
-            if let Some(result) = self.try_now(cx) {
+            if let Some(result) = self.try_now(who) {
                 return Ok(result);
             }
             let claim = Claim::new();
             for (index, arm) in self.arms.iter_mut().enumerate() {
-                arm.prepare(cx, &claim, index);
+                arm.prepare(who, &claim, index);
             }
             // Two selects that face each other enlist in the same order, so one of them gets to wait and is found.
-            let waits = by_address.iter().all(|&arm| self.arms[arm].enlist(cx, &claim));
-            let waited = waits.then(|| Who::Task(cx).wait(&claim.tell, WaitReason::Channel, timeout));
+            let waits = by_address.iter().all(|&arm| self.arms[arm].enlist(who, &claim));
+            let waited = waits.then(|| who.wait(&claim.tell, WaitReason::Channel, timeout));
             let taken = if waited != Some(Waited::Done) && claim.withdraw() { None } else { claim.taken() };
             // Each takes its channel's lock: whoever took an arm has begun to tell it by then.
-            self.arms.iter().for_each(|arm| arm.delist(cx));
+            self.arms.iter().for_each(|arm| arm.delist(who));
             let told = claim.tell.told();
-            self.arms.iter_mut().for_each(|arm| arm.put_back());
+            for (index, arm) in self.arms.iter_mut().enumerate() {
+                arm.put_back(who, taken == Some(index));
+            }
             if let (Some(taken), Some(told)) = (taken, told) {
                 return Ok(self.arms[taken].finish(told));
             }
@@ -249,16 +268,16 @@ impl<'a, R> Select<'a, R> {
                 None | Some(Waited::Done) => {}
                 Some(Waited::TimedOut) => return Err(Without::Late),
                 Some(Waited::Stop) => {
-                    cx.acknowledge();
+                    who.acknowledge();
                     return Err(Without::Unwinding);
                 }
             }
         }
     }
 
-    fn try_now(&mut self, cx: &Cx) -> Option<R> {
-        let first = if self.in_order { 0 } else { cx.task().worker().turn_of(self.arms.len()) };
+    fn try_now(&mut self, who: &Who<'_>) -> Option<R> {
+        let first = if self.in_order { 0 } else { who.turn_of(self.arms.len()) };
         let (before, from) = self.arms.split_at_mut(first);
-        from.iter_mut().chain(before).find_map(|arm| arm.try_now(cx))
+        from.iter_mut().chain(before).find_map(|arm| arm.try_now(who))
     }
 }

@@ -203,9 +203,9 @@ mod tests {
             float *= 2.0;
             // SAFETY: one thread; nobody else refers to the ring while this runs.
             unsafe {
-                let ring = &mut *(&raw mut RING);
-                ring.found.extend([own[31], float.to_bits(), handed as u64]);
-                handed = switch(&raw mut ring.contexts[me], ring.contexts[(me + 1) % 4], handed + 1);
+                let ring = &raw mut RING;
+                (*ring).found.extend([own[31], float.to_bits(), handed as u64]);
+                handed = switch(&raw mut (*ring).contexts[me], (*ring).contexts[(me + 1) % 4], handed + 1);
             }
         }
     }

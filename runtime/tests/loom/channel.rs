@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use loom::thread;
 use mainspring::channel::model_pair;
 use mainspring::protocol::tell::{Tell, Told};
-use mainspring::{Capacity, Parker, Refusal};
+use mainspring::{Capacity, Parker, Refusal, Select};
 
 #[test]
 fn a_value_passes_a_closing_channel_or_comes_back() {
@@ -90,5 +90,61 @@ fn whoever_waits_stays_until_whoever_tells_it_has_woken_it() {
         // SAFETY: told, so that nobody uses it any more; loom checks that.
         gone.with_mut(|gone| unsafe { *gone = true });
         telling.join().unwrap();
+    });
+}
+
+/// One sends on the first channel or receives on the second, the other does the reverse: they meet on one of them, once.
+#[test]
+fn two_selects_that_face_each_other_pass_one_value() {
+    model(|| {
+        let (to, at) = model_pair::<u32>(Capacity::Rendezvous);
+        let (back, home) = model_pair::<u32>(Capacity::Rendezvous);
+        let one = thread::spawn(move || {
+            let mut value = Some(1);
+            let select = Select::new().in_order().send(&to, &mut value, |sent| sent.map(|()| None));
+            let taken = select.recv(&home, |received| received.map(Some)).run_blocking();
+            (taken.unwrap(), value)
+        });
+        let mut value = Some(2);
+        let select = Select::new().in_order().recv(&at, |received| received.map(Some));
+        let taken = select.send(&back, &mut value, |sent| sent.map(|()| None)).run_blocking().unwrap();
+        match (one.join().unwrap(), (taken, value)) {
+            ((None, None), (Some(1), Some(2))) | ((Some(2), Some(1)), (None, None)) => {}
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// Two senders, and one who receives from both, first from whichever comes: both values come, each once.
+#[test]
+fn a_select_takes_one_of_two_values_and_leaves_the_other() {
+    model(|| {
+        let [(one, from_one), (two, from_two)] = [(); 2].map(|()| model_pair::<u32>(Capacity::Rendezvous));
+        // A channel is closed only when its value has been taken.
+        let senders = [(1, one), (2, two)].map(|(value, sender)| {
+            thread::spawn(move || sender.send_blocking(value).map_err(|refused| refused.why).unwrap())
+        });
+        let first = Select::new().in_order().recv(&from_one, |value| value).recv(&from_two, |value| value);
+        let first = first.run_blocking().unwrap();
+        let second = if first == 1 { from_two.recv_blocking() } else { from_one.recv_blocking() };
+        assert_eq!(first + second.unwrap(), 3);
+        for sender in senders {
+            sender.join().unwrap();
+        }
+    });
+}
+
+/// The other side goes while a select waits on it.
+#[test]
+fn a_select_whose_channel_goes_is_told_and_keeps_its_value() {
+    model(|| {
+        let (sender, receiver) = model_pair::<u32>(Capacity::Rendezvous);
+        let (_quiet, other) = model_pair::<u32>(Capacity::Rendezvous);
+        let going = thread::spawn(move || drop(receiver));
+        let mut value = Some(3);
+        let select = Select::new().in_order().recv(&other, |_| Ok(()));
+        let sent = select.send(&sender, &mut value, |sent| sent).run_blocking();
+        assert_eq!((sent, value), (Err(Refusal::Closed), Some(3)));
+        going.join().unwrap();
     });
 }
