@@ -7,7 +7,7 @@ use mainspring::{
 };
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -243,14 +243,38 @@ fn a_runtime_goes_as_soon_as_a_task_has_what_a_host_thread_gave_it() {
         let permit = semaphore.try_acquire(1).unwrap();
         let runtime = runtime(1);
         let (tx, rx) = runtime.channel(Capacity::Rendezvous);
+        let is_about_to_wait = AtomicBool::new(false);
         std::thread::scope(|threads| {
+            let about_to_wait = || is_about_to_wait.store(true, Ordering::Release);
+            // Sometimes just before the task waits, sometimes just after.
+            let is_about_to_wait = &is_about_to_wait;
+            let look = move || {
+                while !is_about_to_wait.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                (0..round * 50).for_each(|_| std::hint::spin_loop());
+            };
             // By turns the one or the other is the last that the task waits for.
             if round % 2 == 0 {
-                threads.spawn(move || assert_eq!(tx.send_blocking(round), Ok(())));
-                assert_eq!(runtime.run(|cx| rx.recv(cx)).unwrap(), Ok(round));
+                threads.spawn(move || {
+                    look();
+                    assert_eq!(tx.send_blocking(round), Ok(()));
+                });
+                let received = runtime.run(|cx| {
+                    about_to_wait();
+                    rx.recv(cx)
+                });
+                assert_eq!(received.unwrap(), Ok(round));
             } else {
-                threads.spawn(move || drop(permit));
-                assert!(runtime.run(|cx| semaphore.acquire(cx, 1).is_ok()).unwrap());
+                threads.spawn(move || {
+                    look();
+                    drop(permit);
+                });
+                let acquired = runtime.run(|cx| {
+                    about_to_wait();
+                    semaphore.acquire(cx, 1).is_ok()
+                });
+                assert!(acquired.unwrap());
             }
             drop(runtime);
         });
