@@ -8,7 +8,7 @@ use crate::audit;
 use crate::budget::Component;
 use crate::cx::Cx;
 use crate::error::BudgetError;
-use crate::protocol::prim::{AtomicU8, Ordering};
+use crate::protocol::tell::{Tell, Told};
 use crate::task::WaitReason;
 use crate::wait::{Waited, Who};
 use crate::waiter;
@@ -16,6 +16,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -149,10 +150,10 @@ impl Cx {
             return Err(BlockingError::Unwinding);
         }
         let who = Who::Task(self);
-        let (word, done) = (who.word(), AtomicU8::new(0));
+        let (word, tell) = (who.word(), Tell::new());
         let mut result: Option<std::thread::Result<T>> = None;
         let place = Place(&raw mut result);
-        let flag = Place((&raw const done).cast_mut());
+        let flag = Place((&raw const tell).cast_mut());
         // The pool's threads are not joined: once the flag is set the task may end, and its runtime after it, before the wake.
         let memory = self.rt().memory();
         let run: Box<dyn FnOnce() + Send + '_> = Box::new(move || {
@@ -161,8 +162,7 @@ impl Cx {
             // SAFETY: the task waits for the flag before it leaves the frame that both are in.
             unsafe {
                 *place.0 = Some(value);
-                // Release pairs with the waiter's acquire. The frame may go at once.
-                (*flag.0).store(1, Ordering::Release);
+                (*flag.0).tell(Told::Done);
             }
             waiter::wake(word);
         });
@@ -171,14 +171,14 @@ impl Cx {
             unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + '_>, Box<dyn FnOnce() + Send>>(run) };
         let pool = &self.rt().blocking;
         let id = pool.submit(run);
-        if who.wait(&done, WaitReason::BlockingCall, None) != Waited::Done {
+        if who.wait(&tell, WaitReason::BlockingCall, None) != Waited::Done {
             if pool.take_back(id) {
                 self.acknowledge();
                 return Err(BlockingError::Unwinding);
             }
             // It has begun: nothing can be done but wait.
             let masked = self.task().masked.swap(true, Ordering::Relaxed);
-            let _ = who.wait(&done, WaitReason::BlockingCall, None);
+            let _ = who.wait(&tell, WaitReason::BlockingCall, None);
             self.task().masked.store(masked, Ordering::Relaxed);
         }
         match result.expect("the flag is set after the result") {

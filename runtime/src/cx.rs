@@ -3,20 +3,19 @@
 //! Authority is explicit: nothing here is reachable without the `&Cx` that a task's closure is handed, and a `Cx` can
 //! neither be made, nor copied, nor sent to another task.
 
-use crate::audit;
+mod own;
+mod scope;
+
 use crate::budget::{Budget, Component, Cost, Pool};
-use crate::caps::Caps;
-use crate::error::{BudgetError, RechargeError, TaskError};
+use crate::error::{BudgetError, TaskError};
 use crate::fork::Purse;
 use crate::nursery::core::Exhaustion;
-use crate::nursery::{Nursery, NurseryError, NurseryOptions, task_nursery};
 use crate::runtime::Inner;
 use crate::task::body::StopUnwind;
 use crate::task::{Task, TaskPtr, WaitReason};
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
 
 /// A system call counts as so many ops towards the next look at timers and the end of the quantum.
 const SYSCALL_LOOK: u32 = 128;
@@ -439,123 +438,6 @@ impl Cx {
 
     pub(crate) fn stop(&self, error: TaskError) -> ! {
         resume_unwind(Box::new(StopUnwind(error)))
-    }
-
-    /// What is left of the task's budget.
-    pub fn budget(&self) -> Budget {
-        self.task.budget()
-    }
-
-    /// Ops that the task has used so far.
-    pub fn ops_used(&self) -> u64 {
-        self.task.ops_used()
-    }
-
-    /// What the task may do.
-    pub fn caps(&self) -> Caps {
-        let nursery = self.task.nursery();
-        nursery.with_ext(&self.task, |ext| ext.and_then(|ext| ext.caps)).unwrap_or(nursery.caps)
-    }
-
-    /// The task's id.
-    pub fn id(&self) -> TaskId {
-        TaskId(self.task.id.load(Ordering::Relaxed))
-    }
-
-    /// The worker that runs the task now.
-    pub fn worker(&self) -> usize {
-        self.task.worker().index
-    }
-
-    /// Whether the task has been cancelled. It ends at its next yield point; this lets a loop end sooner.
-    pub fn is_cancelled(&self) -> bool {
-        self.task.is_cancelled()
-    }
-
-    /// The iterations between two checks of `#[budgeted]` loops.
-    pub fn yield_interval(&self) -> u32 {
-        self.yield_interval
-    }
-
-    /// Time since the runtime started, by its clock: virtual in the deterministic mode.
-    pub fn now(&self) -> Duration {
-        Duration::from_nanos(self.rt().timers.now_ns())
-    }
-
-    /// Adds to the task's own budget, by its `CapBudget`, up to that capability's limit in all.
-    pub fn recharge(&self, amount: Budget) -> Result<(), RechargeError> {
-        audit::noted(self, "CapBudget", "recharge", self.recharge_by_cap(amount))
-    }
-
-    fn recharge_by_cap(&self, amount: Budget) -> Result<(), RechargeError> {
-        let cap = self.caps().budget().copied().ok_or(RechargeError::NotPermitted)?;
-        let mut budget = self.task.budget();
-        self.task.nursery().change_ext(&self.task, |ext| {
-            let mut total = ext.self_recharged;
-            if let Some(over) = Budget::ZERO.lacking(&total.add(amount)) {
-                return Err(RechargeError::WouldOverflow(over.component));
-            }
-            if let Some(over) = cap.limit().lacking(&total) {
-                return Err(RechargeError::OverLimit(over));
-            }
-            if let Some(over) = Budget::ZERO.lacking(&budget.add(amount)) {
-                return Err(RechargeError::WouldOverflow(over.component));
-            }
-            ext.self_recharged = total;
-            Ok(())
-        })?;
-        self.task.ops_granted.fetch_add(amount.ops.into(), Ordering::Relaxed);
-        self.task.write_budget(budget);
-        Ok(())
-    }
-
-    /// Opens a nursery: a scope whose tasks may borrow from around it and have all ended when it returns.
-    ///
-    /// ```
-    /// # use mainspring::{Config, Profile};
-    /// # let runtime = Config::new(Profile::Service).build().unwrap();
-    /// let words = ["one", "two", "three"];
-    /// let lengths = runtime.run(|cx| {
-    ///     cx.nursery(|n| {
-    ///         let handles = words.map(|word| n.spawn(move |_| word.len()).unwrap());
-    ///         handles.map(|handle| handle.join(cx).unwrap())
-    ///     })
-    /// });
-    /// assert_eq!(lengths.unwrap().unwrap(), [3, 3, 5]);
-    /// ```
-    pub fn nursery<'env, F, R>(&self, f: F) -> Result<R, NurseryError>
-    where
-        F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
-    {
-        task_nursery(self, NurseryOptions::default(), f)
-    }
-
-    /// As [`Cx::nursery`], with options.
-    pub fn nursery_with<'env, F, R>(&self, options: NurseryOptions, f: F) -> Result<R, NurseryError>
-    where
-        F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
-    {
-        task_nursery(self, options, f)
-    }
-
-    /// Runs `body`; if the task is cancelled inside, runs `cleanup` before it ends. The cleanup has a small budget of its
-    /// own (`Config::cleanup_ops`), may wait, and is cut short when that budget is used up.
-    pub fn with_cleanup<R>(&self, body: impl FnOnce(&Self) -> R, cleanup: impl FnOnce(&Self)) -> R {
-        match catch_unwind(AssertUnwindSafe(|| body(self))) {
-            Ok(value) => value,
-            Err(payload) => {
-                if payload.is::<StopUnwind>() {
-                    let kept = self.task.budget();
-                    self.task.write_budget(Budget { ops: self.rt().config.cleanup_ops, ..kept });
-                    self.task.masked.store(true, Ordering::Relaxed);
-                    // Its own panic or its budget's end changes nothing about how the task ends.
-                    let _ = catch_unwind(AssertUnwindSafe(|| cleanup(self)));
-                    self.task.masked.store(false, Ordering::Relaxed);
-                    self.task.write_budget(Budget { ops: kept.ops, ..self.task.budget() });
-                }
-                resume_unwind(payload)
-            }
-        }
     }
 
     /// Takes the worker down as a fault in the scheduler would, for tests of recovery. The task fails as WorkerPanic.

@@ -42,6 +42,7 @@ mod profile;
 pub mod protocol;
 mod runtime;
 pub mod snapshot;
+mod spans;
 mod stack;
 pub mod sync;
 pub mod task;

@@ -6,7 +6,7 @@
 
 use crate::cx::Cx;
 use crate::protocol::lock::Lock;
-use crate::protocol::prim::{AtomicU8, Ordering};
+use crate::protocol::tell::{Tell, Told};
 use crate::task::WaitReason;
 use crate::wait::{Waited, Who};
 use crate::waiter;
@@ -39,7 +39,7 @@ struct Inside {
 /// Somebody who waits, in the frame of the wait.
 struct Node {
     word: usize,
-    done: AtomicU8,
+    tell: Tell,
 }
 
 // SAFETY: nodes are touched under the lock, or by their own waiter after they left the line.
@@ -74,7 +74,7 @@ impl Parker {
     }
 
     fn wait_as(&self, who: &Who<'_>, reason: WaitReason, timeout: Option<Duration>) -> bool {
-        let node = Node { word: who.word(), done: AtomicU8::new(0) };
+        let node = Node { word: who.word(), tell: Tell::new() };
         {
             let mut inside = self.inside.lock();
             if std::mem::take(&mut inside.permit) {
@@ -84,7 +84,7 @@ impl Parker {
             }
             inside.line.push_back(&raw const node);
         }
-        let waited = who.wait(&node.done, reason, timeout);
+        let waited = who.wait(&node.tell, reason, timeout);
         // Also when it is done: the unpark that took the node out wakes this waiter under the lock, and until then what the
         // word names must not go.
         let mut inside = self.inside.lock();
@@ -117,8 +117,7 @@ impl Parker {
         };
         // SAFETY: a node in the line is in a frame that takes the lock before it goes.
         let node = unsafe { &*node };
-        // Release pairs with the waiter's acquire.
-        node.done.store(1, Ordering::Release);
+        node.tell.tell(Told::Done);
         waiter::wake(node.word);
     }
 }

@@ -17,6 +17,7 @@ use crate::protocol::deque::{Stealer, deques};
 use crate::protocol::lanes::{LaneRecord, Lanes};
 use crate::protocol::sleep::Dormitory;
 use crate::snapshot::Registry;
+use crate::spans::{self, Spans};
 use crate::stack::arena::{Arena, GuardKind};
 use crate::stack::overflow;
 use crate::task::TaskPtr;
@@ -177,6 +178,8 @@ pub(crate) struct Inner {
     pub(crate) virtual_run: Option<virtual_workers::Shared>,
     /// Under the fair discipline by task.
     pub(crate) lanes: Option<Lanes>,
+    /// If a subscriber wants them.
+    pub(crate) spans: Option<Spans>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -263,8 +266,8 @@ impl Inner {
         told
     }
 
-    pub(crate) fn on_steal(&self, thief: usize, victim: usize) {
-        tracing::trace!(target: "mainspring", thief, victim, "steal");
+    pub(crate) fn on_steal(&self, thief: usize, victim: usize, word: usize) {
+        spans::stolen(self, thief, victim, word);
         if let Some(shared) = &self.virtual_run {
             shared.note_steal(thief, victim);
         }
@@ -324,6 +327,7 @@ impl Runtime {
             host_nurseries: Mutex::default(),
             virtual_run,
             lanes,
+            spans: Spans::if_wanted(),
             config,
         });
         let workers: Vec<Worker> = owners

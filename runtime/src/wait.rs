@@ -1,11 +1,13 @@
-//! Waiting for one flag, as a task or as an ordinary thread.
+//! Waiting until one is told, as a task or as an ordinary thread.
 
 use crate::cx::Cx;
 use crate::protocol::bias::Seat;
-use crate::protocol::prim::{AtomicU8, Ordering};
+use crate::protocol::tell::Tell;
 use crate::task::WaitReason;
 use crate::time::timers::Fire;
 use crate::waiter::{ThreadWait, task_word};
+use crate::worker::Worker;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,9 +21,9 @@ pub(crate) enum Who<'a> {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// The flag is set.
+    /// It is over, and is told how.
     Done,
-    /// Time is over, and the flag may be set yet: take the registration back first.
+    /// Time is over, and the wait may end yet: take the registration back first.
     TimedOut,
     /// The task must stop, likewise.
     Stop,
@@ -47,45 +49,65 @@ impl Who<'_> {
         }
     }
 
-    /// The seat of this thread, if it runs workers.
+    /// The worker of this thread.
     #[inline(always)]
-    pub(crate) fn seat(&self) -> Option<&Arc<Seat>> {
+    pub(crate) fn worker(&self) -> Option<&Worker> {
         match self {
-            Self::Task(cx) => Some(cx.task().worker().seat()),
+            Self::Task(cx) => Some(cx.task().worker()),
             Self::Thread(_) => None,
         }
     }
 
-    /// Before it tells anybody: the wait is for something of this worker's own.
+    /// The seat of this thread, if it runs workers.
     #[inline(always)]
-    pub(crate) fn move_in(&self) {
-        if let Self::Task(cx) = self {
-            cx.task().home.move_in(cx.task().worker().seat());
+    pub(crate) fn seat(&self) -> Option<&Arc<Seat>> {
+        self.worker().map(Worker::seat)
+    }
+
+    /// Before it tells anybody: the wait is for something of this worker's own. False if it cannot be at home: the tasks of a
+    /// fork tree lend what they have while they wait.
+    #[inline(always)]
+    pub(crate) fn move_in(&self) -> bool {
+        match self {
+            Self::Task(cx) if cx.purse().is_none() => {
+                cx.task().home.move_in(cx.task().worker().seat());
+                true
+            }
+            _ => false,
         }
     }
 
     /// As [`Who::wait`], after [`Who::move_in`].
     #[inline]
-    pub(crate) fn wait_at_home(&self, done: &AtomicU8, reason: WaitReason) -> Waited {
+    pub(crate) fn wait_at_home(&self, tell: &Tell, reason: WaitReason) -> Waited {
         match self {
-            Self::Task(cx) => wait_as_task(cx, done, None, || cx.block_at_home(reason)),
-            Self::Thread(_) => self.wait(done, reason, None),
+            Self::Task(cx) => wait_as_task(cx, tell, None, || cx.block_at_home(reason)),
+            Self::Thread(_) => self.wait(tell, reason, None),
         }
     }
 
-    /// Waits until `done` is not 0.
-    pub(crate) fn wait(&self, done: &AtomicU8, reason: WaitReason, timeout: Option<Duration>) -> Waited {
+    /// Waits until it is over.
+    pub(crate) fn wait(&self, tell: &Tell, reason: WaitReason, timeout: Option<Duration>) -> Waited {
         match self {
-            Self::Task(cx) => wait_as_task(cx, done, timeout, || cx.block(reason)),
+            Self::Task(cx) => wait_as_task(cx, tell, timeout, || cx.block(reason)),
             Self::Thread(thread) => {
                 let deadline = timeout.map(|timeout| Instant::now() + timeout);
-                while done.load(Ordering::Acquire) == 0 {
+                while !tell.is_over() {
                     if !thread.wait(deadline) {
                         return Waited::TimedOut;
                     }
                 }
                 Waited::Done
             }
+        }
+    }
+
+    /// Whose turn it is among `n` equals.
+    pub(crate) fn turn_of(&self, n: usize) -> usize {
+        match self {
+            Self::Task(cx) => cx.task().worker().turn_of(n),
+            // Another for each, without anything that threads share.
+            Self::Thread(_) => RandomState::new().hash_one(0) as usize % n.max(1),
         }
     }
 
@@ -98,10 +120,10 @@ impl Who<'_> {
 }
 
 #[inline]
-fn wait_as_task(cx: &Cx, done: &AtomicU8, timeout: Option<Duration>, block: impl Fn()) -> Waited {
+fn wait_as_task(cx: &Cx, tell: &Tell, timeout: Option<Duration>, block: impl Fn()) -> Waited {
     if std::thread::panicking() {
         // A destructor must not switch.
-        return if done.load(Ordering::Acquire) != 0 { Waited::Done } else { Waited::Stop };
+        return if tell.is_over() { Waited::Done } else { Waited::Stop };
     }
     let timer = timeout.map(|timeout| {
         let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -109,7 +131,7 @@ fn wait_as_task(cx: &Cx, done: &AtomicU8, timeout: Option<Duration>, block: impl
         (due, cx.rt().add_timer(due, Fire::Wake(cx.task_ptr())))
     });
     let waited = loop {
-        if done.load(Ordering::Acquire) != 0 {
+        if tell.is_over() {
             break Waited::Done;
         }
         if cx.must_stop() {

@@ -1,8 +1,10 @@
 //! Who waits: a task, or an ordinary thread. A word names either, so that records can hold it in an atomic.
 #![allow(unsafe_code)]
 
+use crate::protocol::tell::{Tell, Told};
 use crate::task::TaskPtr;
 use crate::task::state::Event;
+use crate::worker::Worker;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,6 +35,47 @@ impl ThreadWait {
 /// The word of a task.
 pub(crate) fn task_word(task: TaskPtr) -> usize {
     task.word()
+}
+
+/// The task that the word names, if it is one.
+#[inline(always)]
+pub(crate) fn task_of(word: usize) -> Option<TaskPtr> {
+    if word & 1 == 1 { None } else { Some(TaskPtr::from_word(word)) }
+}
+
+/// A wait that is over: whoever ends it finishes this when it holds no lock any more.
+#[must_use]
+pub(crate) struct Ending {
+    word: usize,
+    /// Null if the waiter has been told already.
+    tell: *const Tell,
+    told: Told,
+}
+
+impl Ending {
+    /// Under the lock that the waiter was found by. `here` is the worker of this thread.
+    #[inline]
+    pub(crate) fn begin(word: usize, tell: &Tell, told: Told, here: Option<&Worker>) -> Self {
+        // Once it has been told, the waiter may go, and its runtime with it. A runtime does not go while one of its own
+        // tasks runs; a thread's word keeps what it names.
+        let stays = task_of(word).is_none_or(|task| here.is_some_and(|here| here.is_of_runtime_of(task)));
+        if stays {
+            tell.tell(told);
+        } else {
+            tell.begin();
+        }
+        Self { word, tell: if stays { std::ptr::null() } else { tell }, told }
+    }
+
+    /// Wakes the waiter, and tells it if that was not safe before.
+    #[inline]
+    pub(crate) fn finish(self) {
+        wake(self.word);
+        // SAFETY: null, or of a waiter that stays until it has been told.
+        if let Some(tell) = unsafe { self.tell.as_ref() } {
+            tell.tell(self.told);
+        }
+    }
 }
 
 /// Wakes whoever the word names.

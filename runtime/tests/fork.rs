@@ -167,3 +167,28 @@ fn what_a_tree_leaves_returns_to_the_pool() {
         assert_eq!(sum, before, "{workers} workers");
     }
 }
+
+/// A task lends what it has also while it waits for a channel that is its worker's own: the other half needs that.
+#[test]
+fn a_half_that_waits_at_home_lends_its_budget_to_the_other() {
+    let received = runtime(1).run(|cx| {
+        let budget = Budget { ops: 5_000, channel_ops: 500, ..Budget::ZERO };
+        cx.nursery_with(NurseryOptions::new().deadline(Duration::from_secs(20)), |n| {
+            let child = n.builder().budget(budget).spawn(|cx| {
+                let (tx, rx) = cx.channel::<u32>(Capacity::Bounded(1)).unwrap();
+                // More than it takes for a worker to have a channel for itself.
+                for i in 0..100 {
+                    tx.send(cx, i).unwrap();
+                    assert_eq!(rx.recv(cx), Ok(i));
+                }
+                let send_late = |cx: &Cx| {
+                    (0..4_000).for_each(|_| cx.check());
+                    tx.send(cx, 7)
+                };
+                cx.join(|cx| rx.recv(cx), send_late).0
+            });
+            child.unwrap().join(cx).unwrap()
+        })
+    });
+    assert_eq!(received.unwrap().unwrap(), Ok(7));
+}

@@ -1,12 +1,13 @@
 //! Blocking calls and futures.
 
+use mainspring::sync::Semaphore;
 use mainspring::{
     BlockingError, Budget, BudgetError, Capacity, Caps, Component, Config, Cx, Nursery, Profile, Receiver,
     Refusal, Runtime, SpawnError, TaskError,
 };
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -231,4 +232,51 @@ fn an_async_call_is_a_spawn_and_a_channel_of_one_value() {
             .unwrap();
         })
         .unwrap();
+}
+
+/// A host thread hands a value or the last permit to a task, and the runtime goes as soon as the task has it: whoever wakes
+/// the task must be done with the runtime by then.
+#[test]
+fn a_runtime_goes_as_soon_as_a_task_has_what_a_host_thread_gave_it() {
+    for round in 0..200 {
+        let semaphore = Semaphore::new(1);
+        let permit = semaphore.try_acquire(1).unwrap();
+        let runtime = runtime(1);
+        let (tx, rx) = runtime.channel(Capacity::Rendezvous);
+        let is_about_to_wait = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            let about_to_wait = || is_about_to_wait.store(true, Ordering::Release);
+            // Sometimes just before the task waits, sometimes just after.
+            let is_about_to_wait = &is_about_to_wait;
+            let look = move || {
+                while !is_about_to_wait.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                (0..round * 50).for_each(|_| std::hint::spin_loop());
+            };
+            // By turns the one or the other is the last that the task waits for.
+            if round % 2 == 0 {
+                threads.spawn(move || {
+                    look();
+                    assert_eq!(tx.send_blocking(round), Ok(()));
+                });
+                let received = runtime.run(|cx| {
+                    about_to_wait();
+                    rx.recv(cx)
+                });
+                assert_eq!(received.unwrap(), Ok(round));
+            } else {
+                threads.spawn(move || {
+                    look();
+                    drop(permit);
+                });
+                let acquired = runtime.run(|cx| {
+                    about_to_wait();
+                    semaphore.acquire(cx, 1).is_ok()
+                });
+                assert!(acquired.unwrap());
+            }
+            drop(runtime);
+        });
+    }
 }

@@ -4,6 +4,7 @@
 //! waiting side is told exactly once how its wait ended, by whoever takes it off the list, under the channel's lock.
 
 mod chan;
+mod line;
 mod select;
 
 pub use select::Select;
@@ -171,8 +172,9 @@ impl Runtime {
 
 impl<T> Sender<T> {
     /// Sends, waiting for room or for the receiver. Costs one op and one channel operation.
+    #[inline(always)]
     pub fn send(&self, cx: &Cx, value: T) -> Result<(), SendError<T>> {
-        self.charged(cx, value, |value| self.0.send(&Who::Task(cx), value, None))
+        self.charged(cx, value, |value| self.0.send_from_task(cx, value))
     }
 
     /// As [`Sender::send`], for at most this long.
@@ -190,6 +192,7 @@ impl<T> Sender<T> {
         self.0.send(&Who::thread(), value, None)
     }
 
+    #[inline(always)]
     fn charged(
         &self,
         cx: &Cx,
@@ -206,13 +209,18 @@ impl<T> Sender<T> {
     pub fn close(&self) {
         self.0.close();
     }
+
+    fn chan(&self) -> &Chan<T> {
+        &self.0
+    }
 }
 
 impl<T> Receiver<T> {
     /// Receives, waiting for a value. Costs one op and one channel operation.
+    #[inline(always)]
     pub fn recv(&self, cx: &Cx) -> Result<T, Refusal> {
         cx.charge(Component::ChannelOps).map_err(Refusal::Budget)?;
-        self.0.recv(&Who::Task(cx), None)
+        self.0.recv_in_task(cx)
     }
 
     /// As [`Receiver::recv`], for at most this long.

@@ -1,18 +1,22 @@
 //! Waiting for the first of several channels.
+//!
+//! Conserved: at most one arm is taken, and only that arm's value moves. Everything that an arm offered and that was not
+//! taken is back where it came from when the select ends, on every way out.
 
-use super::{Receiver, Refusal};
+use super::chan::{Chan, Side};
+use super::line::{Claim, Node};
+use super::{Receiver, Refusal, Sender};
 use crate::budget::Component;
 use crate::cx::Cx;
-use crate::error::BudgetError;
+use crate::protocol::tell::Told;
 use crate::task::WaitReason;
-use crate::time::timers::Fire;
-use crate::wait::Who;
-use crate::waiter::task_word;
+use crate::wait::{Waited, Who};
 use std::time::Duration;
 
-/// Receives from whichever of several channels has something first.
+/// Does whichever of several sends and receives can be done first.
 ///
-/// Arms are looked at in the order in which they were added. A closed channel counts as ready.
+/// Of several that can be done at once, one is taken by turns, so that none is passed over for ever;
+/// [`Select::in_order`] takes the one that was added first. A closed channel counts as ready, and its arm is told so.
 ///
 /// ```
 /// # use mainspring::{Capacity, Config, Profile, Select};
@@ -20,50 +24,154 @@ use std::time::Duration;
 /// # let runtime = Config::new(Profile::Service).build().unwrap();
 /// let answer = runtime.run(|cx| {
 ///     let (_tx, numbers) = cx.channel::<u32>(Capacity::Rendezvous).unwrap();
-///     Select::new()
+///     let (words, _rx) = cx.channel::<&str>(Capacity::Rendezvous).unwrap();
+///     let mut word = Some("nobody listens");
+///     let answer = Select::new()
 ///         .recv(&numbers, |number| number.map_or(0, |n| n + 1))
+///         .send(&words, &mut word, |_| 7)
 ///         .run_timeout(cx, Duration::from_millis(1), || 99)
-///         .unwrap()
+///         .unwrap();
+///     assert_eq!(word, Some("nobody listens"), "what is not sent stays");
+///     answer
 /// });
 /// assert_eq!(answer.unwrap(), 99);
 /// ```
 #[must_use = "a select does nothing until it runs"]
 pub struct Select<'a, R> {
     arms: Vec<Box<dyn Arm<R> + 'a>>,
+    in_order: bool,
 }
 
+/// A send or a receive. What a node offers is seen by others from `enlist` to `delist`, and in between only the methods
+/// with a shared reference are called.
 trait Arm<R> {
-    fn watch(&self, word: usize);
-    fn unwatch(&self, word: usize);
-    /// The result, if the channel is ready.
-    fn try_take(&mut self, cx: &Cx) -> Option<R>;
+    /// Does it now, if that needs no waiting.
+    fn try_now(&mut self, who: &Who<'_>) -> Option<R>;
+    /// Where its channel is: arms enlist in that order.
+    fn address(&self) -> usize;
+    fn prepare(&mut self, who: &Who<'_>, claim: &Claim, index: usize);
+    /// False if it need not wait.
+    fn enlist(&self, who: &Who<'_>, claim: &Claim) -> bool;
+    fn delist(&self, who: &Who<'_>);
+    /// Takes back what was prepared and not used, after `delist`. Whoever has taken the arm has used its word.
+    fn put_back(&mut self, who: &Who<'_>, was_taken: bool);
+    /// It was taken, and told how.
+    fn finish(&mut self, told: Told) -> R;
 }
 
 struct RecvArm<'a, T, F> {
-    receiver: &'a Receiver<T>,
+    chan: &'a Chan<T>,
+    node: Option<Node<T>>,
     then: Option<F>,
 }
 
+struct SendArm<'a, T, F> {
+    chan: &'a Chan<T>,
+    value: &'a mut Option<T>,
+    node: Option<Node<T>>,
+    then: Option<F>,
+}
+
+fn call<A, R>(then: &mut Option<impl FnOnce(A) -> R>, argument: A) -> R {
+    let then = then.take().expect("an arm is taken once");
+    then(argument)
+}
+
 impl<T, R, F: FnOnce(Result<T, Refusal>) -> R> Arm<R> for RecvArm<'_, T, F> {
-    fn watch(&self, word: usize) {
-        self.receiver.chan().watch(word);
-    }
-
-    fn unwatch(&self, word: usize) {
-        self.receiver.chan().unwatch(word);
-    }
-
-    fn try_take(&mut self, cx: &Cx) -> Option<R> {
-        match self.receiver.chan().try_recv(&Who::Task(cx)) {
+    fn try_now(&mut self, who: &Who<'_>) -> Option<R> {
+        match self.chan.try_recv(who) {
             Err(Refusal::WouldBlock) => None,
-            result => self.then.take().map(|then| then(result)),
+            result => Some(call(&mut self.then, result)),
         }
     }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self.chan).addr()
+    }
+
+    fn prepare(&mut self, who: &Who<'_>, claim: &Claim, index: usize) {
+        self.node = Some(Node::of_select(who.word(), None, claim, index));
+    }
+
+    fn enlist(&self, who: &Who<'_>, claim: &Claim) -> bool {
+        self.node.as_ref().is_none_or(|node| self.chan.enlist(who, node, Side::Receive, claim))
+    }
+
+    fn delist(&self, who: &Who<'_>) {
+        if let Some(node) = &self.node {
+            self.chan.delist(who, node, Side::Receive);
+        }
+    }
+
+    fn put_back(&mut self, who: &Who<'_>, was_taken: bool) {
+        if !was_taken && let Some(node) = self.node.take() {
+            who.take_back(node.word);
+        }
+    }
+
+    fn finish(&mut self, _: Told) -> R {
+        let value = self.node.take().and_then(|node| node.value.into_inner());
+        // Told that the channel is closed, it has none.
+        call(&mut self.then, value.ok_or(Refusal::Closed))
+    }
+}
+
+impl<T, R, F: FnOnce(Result<(), Refusal>) -> R> Arm<R> for SendArm<'_, T, F> {
+    fn try_now(&mut self, who: &Who<'_>) -> Option<R> {
+        if self.value.is_none() {
+            return None;
+        }
+        match self.chan.offer(who, self.value) {
+            Err(Refusal::WouldBlock) => None,
+            result => Some(call(&mut self.then, result)),
+        }
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self.chan).addr()
+    }
+
+    fn prepare(&mut self, who: &Who<'_>, claim: &Claim, index: usize) {
+        if let Some(value) = self.value.take() {
+            self.node = Some(Node::of_select(who.word(), Some(value), claim, index));
+        }
+    }
+
+    fn enlist(&self, who: &Who<'_>, claim: &Claim) -> bool {
+        self.node.as_ref().is_none_or(|node| self.chan.enlist(who, node, Side::Send, claim))
+    }
+
+    fn delist(&self, who: &Who<'_>) {
+        if let Some(node) = &self.node {
+            self.chan.delist(who, node, Side::Send);
+        }
+    }
+
+    fn put_back(&mut self, who: &Who<'_>, was_taken: bool) {
+        if let Some(node) = self.node.take() {
+            if !was_taken {
+                who.take_back(node.word);
+            }
+            // Nothing, if it was sent.
+            *self.value = node.value.into_inner();
+        }
+    }
+
+    fn finish(&mut self, told: Told) -> R {
+        let result = if told == Told::Done { Ok(()) } else { Err(Refusal::Closed) };
+        call(&mut self.then, result)
+    }
+}
+
+/// What a select came to without an arm.
+enum Without {
+    Late,
+    Unwinding,
 }
 
 impl<R> Default for Select<'_, R> {
     fn default() -> Self {
-        Self { arms: Vec::new() }
+        Self { arms: Vec::new(), in_order: false }
     }
 }
 
@@ -79,66 +187,97 @@ impl<'a, R> Select<'a, R> {
         Self::default()
     }
 
-    /// Another channel, and what to do with what comes from it.
+    /// A channel to receive from, and what to do with what comes.
     pub fn recv<T>(
         mut self,
         receiver: &'a Receiver<T>,
         then: impl FnOnce(Result<T, Refusal>) -> R + 'a,
     ) -> Self {
-        self.arms.push(Box::new(RecvArm { receiver, then: Some(then) }));
+        self.arms.push(Box::new(RecvArm { chan: receiver.chan(), node: None, then: Some(then) }));
         self
     }
 
-    /// Waits for the first channel. Costs one op and one channel operation.
-    pub fn run(mut self, cx: &Cx) -> Result<R, BudgetError> {
-        cx.charge(Component::ChannelOps)?;
-        Ok(self.wait(cx, None).expect("without a deadline it waits for an arm"))
-    }
-
-    /// As [`Select::run`]; if nothing comes in time, `late` says what then.
-    pub fn run_timeout(
+    /// A channel to send to, and what to do when that is done or refused. The value leaves `value` only if it is sent. An arm
+    /// without a value is never taken.
+    pub fn send<T>(
         mut self,
-        cx: &Cx,
-        timeout: Duration,
-        late: impl FnOnce() -> R,
-    ) -> Result<R, BudgetError> {
-        cx.charge(Component::ChannelOps)?;
-        let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        let due = cx.rt().timers.now_ns().saturating_add(ns);
-        Ok(self.wait(cx, Some(due)).unwrap_or_else(late))
+        sender: &'a Sender<T>,
+        value: &'a mut Option<T>,
+        then: impl FnOnce(Result<(), Refusal>) -> R + 'a,
+    ) -> Self {
+        self.arms.push(Box::new(SendArm { chan: sender.chan(), value, node: None, then: Some(then) }));
+        self
     }
 
-    fn wait(&mut self, cx: &Cx, due_ns: Option<u64>) -> Option<R> {
-        if let Some(result) = self.arms.iter_mut().find_map(|arm| arm.try_take(cx)) {
-            return Some(result);
+    /// Of several arms that can be done at once, takes the one that was added first. The others may wait for ever.
+    pub fn in_order(mut self) -> Self {
+        self.in_order = true;
+        self
+    }
+
+    /// Waits for the first arm. Costs one op and one channel operation. Without arms it waits until the task is cancelled.
+    pub fn run(mut self, cx: &Cx) -> Result<R, Refusal> {
+        cx.charge(Component::ChannelOps).map_err(Refusal::Budget)?;
+        self.select(&Who::Task(cx), None).map_err(|_| Refusal::Unwinding)
+    }
+
+    /// As [`Select::run`]; if nothing can be done in time, `late` says what then.
+    pub fn run_timeout(mut self, cx: &Cx, timeout: Duration, late: impl FnOnce() -> R) -> Result<R, Refusal> {
+        cx.charge(Component::ChannelOps).map_err(Refusal::Budget)?;
+        match self.select(&Who::Task(cx), Some(timeout)) {
+            Ok(result) => Ok(result),
+            Err(Without::Late) => Ok(late()),
+            Err(Without::Unwinding) => Err(Refusal::Unwinding),
         }
-        let word = task_word(cx.task_ptr());
-        let timer = due_ns.map(|due| cx.rt().add_timer(due, Fire::Wake(cx.task_ptr())));
-        for arm in &self.arms {
-            arm.watch(word);
+    }
+
+    /// As [`Select::run`], on an ordinary thread, which blocks. Must not be called from inside a task. Without arms it waits for
+    /// ever.
+    pub fn run_blocking(mut self) -> R {
+        match self.select(&Who::thread(), None) {
+            Ok(result) => result,
+            Err(_) => unreachable!("a thread waits for as long as it takes"),
         }
-        // Watched from here on, so a look that finds nothing is followed by a wake when there is something.
-        let result = loop {
-            if let Some(result) = self.arms.iter_mut().find_map(|arm| arm.try_take(cx)) {
-                break Some(result);
+    }
+
+    fn select(&mut self, who: &Who<'_>, timeout: Option<Duration>) -> Result<R, Without> {
+        let mut by_address: Vec<usize> = (0..self.arms.len()).collect();
+        by_address.sort_by_key(|&arm| self.arms[arm].address());
+        loop {
+            if let Some(result) = self.try_now(who) {
+                return Ok(result);
             }
-            if due_ns.is_some_and(|due| cx.rt().timers.now_ns() >= due)
-                || cx.must_stop()
-                || std::thread::panicking()
-            {
-                break None;
+            let claim = Claim::new();
+            for (index, arm) in self.arms.iter_mut().enumerate() {
+                arm.prepare(who, &claim, index);
             }
-            cx.block(WaitReason::Channel);
-        };
-        for arm in &self.arms {
-            arm.unwatch(word);
+            // Two selects that face each other enlist in the same order, so one of them gets to wait and is found.
+            let waits = by_address.iter().all(|&arm| self.arms[arm].enlist(who, &claim));
+            let waited = waits.then(|| who.wait(&claim.tell, WaitReason::Channel, timeout));
+            let taken = if waited != Some(Waited::Done) && claim.withdraw() { None } else { claim.taken() };
+            // Each takes its channel's lock: whoever took an arm has begun to tell it by then.
+            self.arms.iter().for_each(|arm| arm.delist(who));
+            let told = claim.tell.told();
+            for (index, arm) in self.arms.iter_mut().enumerate() {
+                arm.put_back(who, taken == Some(index));
+            }
+            if let (Some(taken), Some(told)) = (taken, told) {
+                return Ok(self.arms[taken].finish(told));
+            }
+            match waited {
+                None | Some(Waited::Done) => {}
+                Some(Waited::TimedOut) => return Err(Without::Late),
+                Some(Waited::Stop) => {
+                    who.acknowledge();
+                    return Err(Without::Unwinding);
+                }
+            }
         }
-        if let Some(key) = timer {
-            cx.rt().timers.remove(key);
-        }
-        if result.is_none() {
-            cx.acknowledge();
-        }
-        result
+    }
+
+    fn try_now(&mut self, who: &Who<'_>) -> Option<R> {
+        let first = if self.in_order { 0 } else { who.turn_of(self.arms.len()) };
+        let (before, from) = self.arms.split_at_mut(first);
+        from.iter_mut().chain(before).find_map(|arm| arm.try_now(who))
     }
 }

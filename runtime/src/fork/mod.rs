@@ -16,6 +16,7 @@ use crate::budget::Pool;
 use crate::cx::Cx;
 use crate::error::TaskError;
 use crate::protocol::join::{Finished, JoinCell, Waiting};
+use crate::spans;
 use crate::task::{Task, TaskPtr, WaitReason, body};
 use crate::waiter::{self, task_word};
 use crate::worker::Worker;
@@ -148,6 +149,7 @@ fn adopt(job: *const Job, worker: &Worker) -> TaskPtr {
     task.tenant.store(parent.tenant.load(Ordering::Relaxed), Ordering::Relaxed);
     task.own_stack.store(false, Ordering::Relaxed);
     task.job.set(job);
+    spans::adopted(task, parent);
     let stolen = Stolen(job);
     // SAFETY: the slot is empty and not published; the job outlives the task, whose end sets the job's latch.
     unsafe {

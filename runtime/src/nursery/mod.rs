@@ -24,6 +24,7 @@ use crate::cx::{Cx, TaskId};
 use crate::error::{RechargeError, SpawnError, TaskError};
 use crate::profile::Profile;
 use crate::protocol::lanes::Schedule;
+use crate::spans;
 use crate::task::TaskPtr;
 use crate::task::body::{self, StopUnwind};
 use state::NurseryState;
@@ -223,8 +224,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     #[inline(always)]
     fn count_in(&self, task: TaskPtr) {
         self.core.brood.add();
-        let id = task.id.load(Ordering::Relaxed);
-        tracing::trace!(target: "mainspring", task = id, nursery = self.core.id, "spawn");
+        spans::spawned(task);
     }
 
     /// Others may run it from here on, as the thread that was claimed for it.

@@ -4,9 +4,9 @@
 //! takes the right away makes that known, passes a fence that every running thread passes with it, and waits until the
 //! worker is outside: a worker that goes in later sees that it has lost the right.
 
-use super::asymmetric;
 use super::lock::{Guard, Lock};
 use super::prim::{AtomicBool, AtomicPtr, Ordering};
+use super::{asymmetric, give_way};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::null_mut;
@@ -41,6 +41,13 @@ impl Seat {
         is_mine().then_some(section)
     }
 
+    /// Ends the section in which a task left its stack: by whoever goes on on the thread. Does nothing outside of a section.
+    #[inline(always)]
+    pub fn leave(&self) {
+        // Pairs with the acquire in `wait_until_outside`.
+        self.inside.store(false, Ordering::Release);
+    }
+
     fn wait_until_outside(&self) {
         // Acquire pairs with the release in `drop`: what was done inside is seen.
         while self.inside.load(Ordering::Acquire) {
@@ -49,19 +56,25 @@ impl Seat {
     }
 }
 
-impl Drop for Section<'_> {
+impl<'a> Section<'a> {
+    /// Whose section it is.
     #[inline(always)]
-    fn drop(&mut self) {
-        self.0.inside.store(false, Ordering::Release);
+    pub fn seat(&self) -> &'a Seat {
+        self.0
+    }
+
+    /// It is over: the task left its stack inside, and whoever went on ended it ([`Seat::leave`]).
+    #[inline(always)]
+    pub fn was_ended(self) {
+        std::mem::forget(self);
     }
 }
 
-/// Whoever is waited for is a few instructions from where it must be, unless the kernel took its CPU.
-fn give_way() {
-    #[cfg(loom)]
-    loom::thread::yield_now();
-    #[cfg(not(loom))]
-    std::thread::yield_now();
+impl Drop for Section<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.leave();
+    }
 }
 
 /// Whose worker may do without: none, one, or none any more as soon as that one is outside.
@@ -96,6 +109,12 @@ impl Home {
     #[inline(always)]
     fn is(&self, seat: &Seat) -> bool {
         std::ptr::eq(self.0.load(Ordering::Relaxed), seat)
+    }
+
+    /// Whether it is the home of whoever is inside, for as long as that is so.
+    #[inline(always)]
+    pub fn is_here(&self, section: &Section<'_>) -> bool {
+        self.is(section.seat())
     }
 
     #[inline(always)]
@@ -237,14 +256,23 @@ impl<T> BiasedLock<T> {
         std::ptr::eq(self.bias.load(Ordering::Relaxed), seat)
     }
 
+    /// Takes the lock if it is the worker's own: without waiting for anybody, but perhaps in vain.
+    #[inline(always)]
+    pub fn lock_at_home<'a>(&'a self, seat: &'a Seat) -> Option<HomeGuard<'a, T>> {
+        if !self.is_of(seat) {
+            return None;
+        }
+        let section = seat.enter(|| self.is_of(seat))?;
+        Some(HomeGuard { lock: self, section })
+    }
+
     /// Waits for the lock. `here` is the seat of the calling thread, if it runs workers; it holds no other biased lock.
     #[inline(always)]
     pub fn lock<'a>(&'a self, here: Option<&'a Arc<Seat>>) -> BiasedGuard<'a, T> {
         if let Some(seat) = here
-            && self.is_of(seat)
-            && let Some(section) = seat.enter(|| self.is_of(seat))
+            && let Some(guard) = self.lock_at_home(seat)
         {
-            return BiasedGuard { lock: self, how: How::AtHome { _section: section } };
+            return BiasedGuard { lock: self, how: How::AtHome { _section: guard.section } };
         }
         self.lock_shared(here)
     }
@@ -274,6 +302,47 @@ impl<T> BiasedLock<T> {
             self.bias.store(Arc::as_ptr(seat).cast_mut(), Ordering::Relaxed);
         }
         BiasedGuard { lock: self, how: How::Shared { _book: book } }
+    }
+}
+
+/// The right to the value of a lock that is the worker's own: a section.
+#[derive(Debug)]
+pub struct HomeGuard<'a, T> {
+    lock: &'a BiasedLock<T>,
+    section: Section<'a>,
+}
+
+impl<'a, T> HomeGuard<'a, T> {
+    /// The section, for what else it is about.
+    #[inline(always)]
+    pub fn section(&self) -> &Section<'a> {
+        &self.section
+    }
+
+    /// As [`Section::was_ended`].
+    #[inline(always)]
+    pub fn was_ended(self) {
+        self.section.was_ended();
+    }
+}
+
+impl<T> Deref for HomeGuard<'_, T> {
+    type Target = T;
+
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard proves that this thread alone may use the value.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for HomeGuard<'_, T> {
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard proves that this thread alone may use the value.
+        unsafe { &mut *self.lock.value.get() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The protocols that threads meet in, each small enough to be model-checked as it ships (`tests/loom.rs`).
+//! The protocols that threads meet in, each small enough to be model-checked as it ships (`tests/loom`).
 //!
 //! README.md beside this file has the states, the races and the arguments.
 
@@ -12,6 +12,7 @@ pub mod lock;
 pub mod post;
 pub mod roster;
 pub mod sleep;
+pub mod tell;
 
 /// Atomics and yields: loom's under the model checker, the real ones otherwise.
 pub mod prim {
@@ -28,6 +29,14 @@ pub mod prim {
     };
     #[cfg(not(loom))]
     pub use std::sync::{Condvar, Mutex, MutexGuard};
+}
+
+/// Whoever is waited for is a few instructions from where it must be, unless the kernel took its CPU.
+fn give_way() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::thread::yield_now();
 }
 
 /// A fence between two threads of which one comes by often and the other seldom: the seldom one pays for both.

@@ -7,44 +7,48 @@ compile_error!("mainspring-runtime switches stacks on x86_64 Linux only");
 
 use std::arch::{asm, global_asm};
 
-// fn switch(save: *mut usize [rdi], to: usize [rsi], value: usize [rdx]) -> usize [rax]
-//
 // A saved context is a stack pointer, and above it, from low to high addresses:
-//     rbx rbp return-address
-// The return address is where the context goes on; in a new stack it is the trampoline. The other registers that a
-// function keeps for its caller, r12 to r15, are not kept here: the caller saves those that it uses.
+//     rbx rbp address
+// The address is where the context goes on; in a new stack it is the trampoline. The other registers that a function keeps
+// for its caller, r12 to r15, are not kept here: the caller saves those that it uses.
+
+/// Leaves: the context goes to [rdi], the next one comes from rsi, and rdx goes to it in rax.
+///
+/// No call and no return: those would set the return predictor, which knows only the calls of the stack that is left. A jump is
+/// predicted by where it went after the same way here.
+macro_rules! leave {
+    () => {
+        "lea rax, [rip + 2f]
+         push rax
+         push rbp
+         push rbx
+         mov [rdi], rsp
+         mov rsp, rsi
+         mov rax, rdx
+         pop rbx
+         pop rbp
+         pop rcx
+         jmp rcx
+         2:"
+    };
+}
+
 global_asm!(
     ".text",
+    // Where the signal handler of `overflow` sends a thread, with rsp and rax set: a fault becomes a switch to the worker.
     ".p2align 4",
-    ".globl mainspring_switch",
-    ".hidden mainspring_switch",
-    ".type mainspring_switch, @function",
-    "mainspring_switch:",
-    ".cfi_startproc",
-    "    push rbp",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset rbp, 0",
-    "    push rbx",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset rbx, 0",
-    "    mov [rdi], rsp",
-    "    mov rsp, rsi",
-    "    mov rax, rdx",
-    // The signal handler of `overflow` comes in here, with rsp and rax set: a fault becomes a switch to the worker.
     ".globl mainspring_resume",
     ".hidden mainspring_resume",
+    ".type mainspring_resume, @function",
     "mainspring_resume:",
+    ".cfi_startproc",
+    ".cfi_undefined rip",
     "    pop rbx",
-    ".cfi_adjust_cfa_offset -8",
-    ".cfi_restore rbx",
     "    pop rbp",
-    ".cfi_adjust_cfa_offset -8",
-    ".cfi_restore rbp",
-    // A return, not a jump: most switches come back to the instruction after the same call, which the return
-    // predictor then has right.
-    "    ret",
+    "    pop rcx",
+    "    jmp rcx",
     ".cfi_endproc",
-    ".size mainspring_switch, . - mainspring_switch",
+    ".size mainspring_resume, . - mainspring_resume",
     // The first context of a stack: rbx is the argument, rbp the entry. The stack pointer is a multiple of 16 here, as
     // the ABI wants it before a call. There is no caller: unwinding and backtraces end.
     ".p2align 4",
@@ -64,7 +68,6 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    fn mainspring_switch();
     fn mainspring_resume();
     fn mainspring_trampoline();
 }
@@ -82,8 +85,7 @@ pub(crate) unsafe fn switch(save: *mut usize, to: usize, value: usize) -> usize 
     // SAFETY: as the caller promises. Every register that may differ afterwards is named; rbx and rbp are the same.
     unsafe {
         asm!(
-            "call {switch}",
-            switch = sym mainspring_switch,
+            leave!(),
             inout("rdi") save => _,
             inout("rsi") to => _,
             inout("rdx") value => _,
@@ -156,12 +158,11 @@ mod tests {
                 "push rbp",
                 "mov rbx, 0x1111",
                 "mov rbp, 0x6666",
-                "call {switch}",
+                leave!(),
                 "mov rcx, rbx",
                 "mov rdx, rbp",
                 "pop rbp",
                 "pop rbx",
-                switch = sym mainspring_switch,
                 in("rdi") &raw mut MAIN,
                 in("rsi") FIBER,
                 inout("rdx") 100usize => rbp,
@@ -181,6 +182,92 @@ mod tests {
                 values.iter_mut().for_each(|value| *value += turn);
             }
             assert_eq!(values, std::array::from_fn(|i| i * 7 + 6));
+        }
+    }
+
+    /// Contexts in a ring: each goes on with the next, and what was handed over goes round.
+    struct Ring {
+        contexts: [usize; 4],
+        /// What each fiber found in its own frame, each time.
+        found: Vec<u64>,
+    }
+
+    static mut RING: Ring = Ring { contexts: [0; 4], found: Vec::new() };
+
+    extern "C-unwind" fn in_ring(me: usize) -> ! {
+        let mut own = [me as u64; 32];
+        let mut float = me as f64 + 0.5;
+        let mut handed = 0;
+        loop {
+            own.iter_mut().for_each(|value| *value += 10);
+            float *= 2.0;
+            // SAFETY: one thread; nobody else refers to the ring while this runs.
+            unsafe {
+                let ring = &raw mut RING;
+                (*ring).found.extend([own[31], float.to_bits(), handed as u64]);
+                handed = switch(&raw mut (*ring).contexts[me], (*ring).contexts[(me + 1) % 4], handed + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn contexts_that_take_turns_keep_their_frames_and_their_floats() {
+        let mut stacks = [(); 3].map(|()| vec![0u128; 4096]);
+        // SAFETY: the stacks are this test's alone and outlive their use; so is the ring.
+        unsafe {
+            let ring = &raw mut RING;
+            for (i, stack) in stacks.iter_mut().enumerate() {
+                (*ring).contexts[i + 1] = prepare(stack.as_mut_ptr_range().end as usize, in_ring, i + 1);
+            }
+            for turn in 0..5 {
+                let handed = switch(&raw mut (*ring).contexts[0], (*ring).contexts[1], turn);
+                assert_eq!(handed, if turn == 0 { 1 } else { turn + 3 }, "a new context is handed nothing");
+            }
+            let expected: Vec<u64> = (0..5u32)
+                .flat_map(|turn| (1..4u64).map(move |me| (turn, me)))
+                .flat_map(|(turn, me)| {
+                    let handed = if turn == 0 { 0 } else { u64::from(turn) + me - 1 };
+                    let float = (me as f64 + 0.5) * 2f64.powi(turn as i32 + 1);
+                    [me + 10 * u64::from(turn + 1), float.to_bits(), handed]
+                })
+                .collect();
+            assert_eq!((*ring).found, expected);
+        }
+    }
+
+    static mut UNWINDING: [usize; 2] = [0; 2];
+
+    struct SwitchesWhenDropped;
+
+    impl Drop for SwitchesWhenDropped {
+        fn drop(&mut self) {
+            // SAFETY: as in `unwinds`.
+            unsafe { switch(&raw mut UNWINDING[1], UNWINDING[0], 1) };
+        }
+    }
+
+    extern "C-unwind" fn unwinds(_: usize) -> ! {
+        let caught = std::panic::catch_unwind(|| {
+            let _left_in_the_middle = SwitchesWhenDropped;
+            std::panic::resume_unwind(Box::new(7));
+        });
+        let caught = caught.unwrap_err().downcast::<i32>().unwrap();
+        // The walk through the frames ends with the stack.
+        let trace = std::backtrace::Backtrace::force_capture().to_string();
+        assert!(!trace.is_empty());
+        // SAFETY: the test below saved its context when it switched here, on the same thread.
+        unsafe { switch(&raw mut UNWINDING[1], UNWINDING[0], *caught as usize) };
+        unreachable!("nobody goes on with it")
+    }
+
+    #[test]
+    fn a_stack_unwinds_to_its_own_frames_also_after_it_was_left_in_the_middle_of_that() {
+        let mut stack = vec![0u128; 1 << 16];
+        // SAFETY: the stack is this test's alone and outlives its use, as do the contexts.
+        unsafe {
+            UNWINDING[1] = prepare(stack.as_mut_ptr_range().end as usize, unwinds, 0);
+            assert_eq!(switch(&raw mut UNWINDING[0], UNWINDING[1], 0), 1, "while it unwinds");
+            assert_eq!(switch(&raw mut UNWINDING[0], UNWINDING[1], 0), 7, "what it caught");
         }
     }
 }

@@ -6,10 +6,11 @@
 
 use crate::cx::Cx;
 use crate::protocol::lock::Lock;
-use crate::protocol::prim::{AtomicU8, Ordering};
+use crate::protocol::tell::{Tell, Told};
 use crate::task::WaitReason;
 use crate::wait::{Waited, Who};
-use crate::waiter;
+use crate::waiter::Ending;
+use crate::worker;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -18,7 +19,7 @@ use std::time::Duration;
 struct Node {
     word: usize,
     wanted: usize,
-    done: AtomicU8,
+    tell: Tell,
 }
 
 struct Inside {
@@ -133,7 +134,7 @@ impl Semaphore {
             cx.probe_stack();
             cx.acknowledge();
         }
-        let node = Node { word: who.word(), wanted, done: AtomicU8::new(0) };
+        let node = Node { word: who.word(), wanted, tell: Tell::new() };
         {
             let mut inside = self.inside.lock();
             if inside.free >= wanted && inside.line.is_empty() {
@@ -144,7 +145,7 @@ impl Semaphore {
             }
             inside.line.push_back(&raw const node);
         }
-        let waited = who.wait(&node.done, WaitReason::Sync, timeout);
+        let waited = who.wait(&node.tell, WaitReason::Sync, timeout);
         if waited != Waited::Done {
             let mut inside = self.inside.lock();
             if let Some(position) = inside.line.iter().position(|&other| std::ptr::eq(other, &raw const node))
@@ -161,6 +162,7 @@ impl Semaphore {
                 return Err(AcquireError::Unwinding);
             }
         }
+        node.tell.told().expect("whoever took it off the line told it");
         Ok(Permit { semaphore: self, held: wanted })
     }
 
@@ -169,23 +171,21 @@ impl Semaphore {
         let mut inside = self.inside.lock();
         inside.free += permits;
         debug_assert!(inside.free <= self.total);
-        let mut words = Vec::new();
+        let mut endings = Vec::new();
+        // SAFETY: the pointer is null or the worker of this thread, which does not go away under it.
+        let here = unsafe { worker::current().as_ref() };
         while let Some(&first) = inside.line.front() {
-            // SAFETY: a node in the line is in a frame that waits for `done`; the lock makes us alone with it.
+            // SAFETY: a node in the line is in a frame that waits to be told; the lock makes us alone with it.
             let node = unsafe { &*first };
             if node.wanted > inside.free {
                 break;
             }
             inside.free -= node.wanted;
             inside.line.pop_front();
-            words.push(node.word);
-            // Release pairs with the waiter's acquire. Its frame may go at once: the word was read before.
-            node.done.store(1, Ordering::Release);
+            endings.push(Ending::begin(node.word, &node.tell, Told::Done, here));
         }
         drop(inside);
-        for word in words {
-            waiter::wake(word);
-        }
+        endings.into_iter().for_each(Ending::finish);
     }
 }
 

@@ -16,8 +16,13 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod body;
+mod pointer;
 pub(crate) mod slab;
 pub mod state;
+mod wait_reason;
+
+pub(crate) use pointer::TaskPtr;
+pub use wait_reason::WaitReason;
 
 use crate::budget::{Budget, Component, Pool};
 use crate::caps::Caps;
@@ -36,7 +41,7 @@ use crate::worker::Worker;
 use state::{Event, StateCell, Woken};
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
-use std::ptr::{NonNull, null, null_mut};
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
@@ -135,108 +140,6 @@ unsafe impl Send for Task {}
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Task>() == 256);
-
-/// A task in somebody's hands. Slots are never unmapped while their runtime lives, so a stale pointer is at worst the
-/// pointer to another task, and a wake through it is spurious, which all waits expect.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(transparent)]
-pub(crate) struct TaskPtr(NonNull<Task>);
-
-// SAFETY: as for `Task`.
-unsafe impl Send for TaskPtr {}
-// SAFETY: as for `Task`.
-unsafe impl Sync for TaskPtr {}
-
-impl TaskPtr {
-    pub(crate) fn from_word(word: usize) -> Self {
-        debug_assert_ne!(word, 0);
-        // SAFETY: words come from `word` below and are not zero.
-        Self(unsafe { NonNull::new_unchecked(word as *mut Task) })
-    }
-
-    pub(crate) fn from_raw(raw: *const Task) -> Option<Self> {
-        NonNull::new(raw.cast_mut()).map(Self)
-    }
-
-    pub(crate) fn of(task: &Task) -> Self {
-        Self(NonNull::from(task))
-    }
-
-    pub(crate) fn word(self) -> usize {
-        self.0.as_ptr() as usize
-    }
-
-    pub(crate) fn raw(self) -> *mut Task {
-        self.0.as_ptr()
-    }
-}
-
-impl std::ops::Deref for TaskPtr {
-    type Target = Task;
-
-    #[inline(always)]
-    fn deref(&self) -> &Task {
-        // SAFETY: slots live as long as the runtime, and every holder of a pointer is part of one.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-/// What a task waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-#[non_exhaustive]
-pub enum WaitReason {
-    /// Nothing.
-    None = 0,
-    /// The children of a nursery.
-    NurseryAwait = 1,
-    /// Another task's result.
-    Join = 2,
-    /// A channel.
-    Channel = 3,
-    /// A timer.
-    Timer = 4,
-    /// A socket or file.
-    Io = 5,
-    /// A lock, semaphore or once.
-    Sync = 6,
-    /// The pool of threads.
-    BlockingCall = 7,
-    /// A future.
-    Future = 8,
-    /// Budget.
-    Budget = 9,
-    /// An unpark.
-    Park = 10,
-    /// The reply to a call.
-    Call = 11,
-    /// A call.
-    Receive = 12,
-}
-
-impl WaitReason {
-    pub(crate) fn from_u8(value: u8) -> Self {
-        use WaitReason as W;
-        [
-            W::None,
-            W::NurseryAwait,
-            W::Join,
-            W::Channel,
-            W::Timer,
-            W::Io,
-            W::Sync,
-            W::BlockingCall,
-            W::Future,
-            W::Budget,
-            W::Park,
-            W::Call,
-            W::Receive,
-        ]
-        .into_iter()
-        .find(|reason| *reason as u8 == value)
-        .unwrap_or(W::None)
-    }
-}
 
 impl Member for Task {
     fn cancel_flag(&self) -> &prim::AtomicBool {

@@ -4,7 +4,7 @@
 //! exactly one queue or in the hands of one worker; of all who want to make it Ready, exactly one is told to queue it.
 
 use crate::protocol::asymmetric;
-use crate::protocol::bias::{Home, Seat};
+use crate::protocol::bias::{Home, Seat, Section};
 use crate::protocol::prim::{AtomicBool, AtomicU8, Ordering, fence};
 use std::fmt;
 
@@ -107,6 +107,7 @@ impl TaskState {
 /// Set beside Blocked: the worker of the task's home wakes it without a read-modify-write, and nobody else wakes it before
 /// the home has been taken away.
 const AT_HOME: u8 = 0x40;
+const BLOCKED_AT_HOME: u8 = TaskState::Blocked as u8 | AT_HOME;
 
 /// The state of a task that threads share.
 #[derive(Debug)]
@@ -204,6 +205,36 @@ impl StateCell {
         // canceller, as above.
         fence(Ordering::SeqCst);
         if self.noted.load(Ordering::Relaxed) { self.take_back_shared(next) } else { Committed::Waits }
+    }
+
+    /// The task, which runs here, waits for something of this worker's own: the worker stays inside until it has left the task's
+    /// stack. False if a wake or `is_wanted` came first: then the task runs on.
+    #[inline(always)]
+    pub fn wait_inside(&self, home: &Home, section: &Section<'_>, is_wanted: impl FnOnce() -> bool) -> bool {
+        debug_assert_eq!(self.get(), TaskState::Running);
+        if !home.is_here(section) {
+            return false;
+        }
+        // Release: who wakes the task sees its saved context, since it comes after the section.
+        self.bits.store(BLOCKED_AT_HOME, Ordering::Release);
+        // Pairs with the heavy ones of who takes the home away and of who cancels, as in `commit_wait`.
+        asymmetric::light();
+        if self.noted.load(Ordering::Relaxed) || is_wanted() {
+            // Whoever saw it waiting cannot take the home before the section ends, and then looks again.
+            self.bits.store(TaskState::Running as u8, Ordering::Release);
+            return false;
+        }
+        true
+    }
+
+    /// A wake by a worker that is inside, of a task that waits at home there. False if it does not: then nothing has changed.
+    #[inline(always)]
+    pub fn wake_inside(&self, home: &Home, section: &Section<'_>) -> bool {
+        if !home.is_here(section) || self.bits.load(Ordering::Relaxed) != BLOCKED_AT_HOME {
+            return false;
+        }
+        self.bits.store(TaskState::Ready as u8, Ordering::Release);
+        true
     }
 
     /// A wake came before the wait: the task is Ready again, unless somebody has made it so.

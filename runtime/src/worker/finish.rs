@@ -42,9 +42,10 @@ fn end(task: TaskPtr, ended: Ended) {
     worker.hurry_look(task.slice_used());
     task.home.move_out();
     task.state.step(if matches!(ended, Ended::Cancelled) { Event::Cancel } else { Event::Complete });
-    if matches!(ended, Ended::Returned) && !worker.is_virtual && is_ordinary(task) {
+    if matches!(ended, Ended::Returned) && worker.ends_simply && is_ordinary(task) {
         return end_well(task, worker);
     }
+    worker.close_span(task);
     if matches!(ended, Ended::Cancelled) {
         worker.rt().shares[worker.index].cancelled();
     }
@@ -207,6 +208,7 @@ impl Worker {
         // SAFETY: the task is this worker's, and has not run.
         unsafe { (body.refuse)(&task, TaskError::Cancelled) };
         self.end_in_lane();
+        self.close_span(task);
         task.state.step(Event::Cancel);
         self.rt().shares[self.index].cancelled();
         report(task, Ended::Cancelled, Some(self));
@@ -220,6 +222,7 @@ impl Worker {
         // SAFETY: the task is this worker's, and has not run.
         unsafe { (body.refuse)(&task, TaskError::NoStack) };
         self.end_in_lane();
+        self.close_span(task);
         task.state.step(Event::Complete);
         report(task, Ended::Failed(TaskError::NoStack), Some(self));
     }

@@ -136,7 +136,7 @@ impl Worker {
                 Steal::Taken(word) => {
                     share.stolen(1);
                     share.steal_latency.record(rt.timers.now_ns().saturating_sub(began_ns));
-                    rt.on_steal(self.index, victim);
+                    rt.on_steal(self.index, victim, word);
                     // The oldest half of a fork tree is most of it; the others are better where they were made.
                     if !is_job(word) {
                         self.take_more(stealer);

@@ -72,7 +72,7 @@ impl Worker {
         if let Some(victim) = stolen_from {
             share.stolen(1);
             share.steal_latency.record((self.fair_now() - began).get());
-            rt.on_steal(self.index, victim);
+            rt.on_steal(self.index, victim, word);
         }
         Some(TaskPtr::from_word(word))
     }

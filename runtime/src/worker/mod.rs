@@ -13,28 +13,31 @@ pub(crate) mod finish;
 pub(crate) mod hunt;
 mod in_lane;
 mod line;
+mod pick;
+mod seen;
 mod stacks;
+mod tenants;
 mod turn;
 pub mod victim;
 
 pub(crate) use turn::Back;
 
-use crate::fork::task_of;
 use crate::protocol::bias::Seat;
 use crate::protocol::deque::Owner;
 use crate::protocol::lanes::Lanes;
 use crate::runtime::{Inner, Share};
+use crate::spans;
 use crate::stack::arena::Stack;
 use crate::task::slab::FreeList;
 use crate::task::state::Event;
 use crate::task::{Task, TaskPtr};
 use fair::Fair;
 use line::Line;
-use mainspring_abi::Nanos;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::null;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tracing::span::EnteredSpan;
 use turn::After;
 use victim::Victims;
 
@@ -65,8 +68,14 @@ pub(crate) struct Worker {
     share: *const Share,
     seat: Arc<Seat>,
     pub(crate) is_virtual: bool,
-    /// Neither virtual nor fair.
+    /// Neither virtual nor fair, and without spans.
     is_plain: bool,
+    /// It enters the spans of its tasks.
+    traces: bool,
+    /// A task that returns has nothing to say to anybody but its handle and its nursery: neither virtual nor with spans.
+    ends_simply: bool,
+    /// That of the current task.
+    entered: RefCell<Option<EnteredSpan>>,
     tally: Cell<finish::Tally>,
     pub(crate) index: usize,
     deque: Owner,
@@ -110,6 +119,8 @@ pub(crate) struct Worker {
     ops_at_dispatch: Cell<u64>,
     /// How often the worker has looked at what is not its own.
     looks: Cell<u32>,
+    /// Changes with every choice among equals.
+    turns: Cell<u64>,
     /// The next wake is sampled.
     samples_wake: Cell<bool>,
     /// The task whose wake is sampled, and when that was.
@@ -137,9 +148,9 @@ pub(crate) fn set_current(worker: *const Worker) {
 
 /// Queues a task that has just become Ready: on the worker of this thread, or for all if that is none of its runtime.
 pub(crate) fn schedule(task: TaskPtr, worker: Option<&Worker>) {
-    tracing::trace!(target: "mainspring", task = task.id.load(Ordering::Relaxed), "wake");
+    spans::woken(task);
     match worker {
-        Some(worker) if std::ptr::eq(worker.rt, task.nursery().rt) => worker.push_woken(task),
+        Some(worker) if worker.is_of_runtime_of(task) => worker.push_woken(task),
         _ => task.nursery().rt().inject(task),
     }
 }
@@ -151,7 +162,13 @@ impl Worker {
             share: &raw const rt.shares[index],
             seat: rt.shares[index].seat.clone(),
             is_virtual: rt.is_virtual(),
-            is_plain: !rt.is_virtual() && rt.config.tenants.is_none() && rt.lanes.is_none(),
+            is_plain: !rt.is_virtual()
+                && rt.config.tenants.is_none()
+                && rt.lanes.is_none()
+                && rt.spans.is_none(),
+            traces: rt.spans.is_some(),
+            ends_simply: !rt.is_virtual() && rt.spans.is_none(),
+            entered: RefCell::new(None),
             tally: Cell::new(finish::Tally::NONE),
             index,
             deque,
@@ -185,6 +202,7 @@ impl Worker {
             op_clock: Cell::new(0),
             ops_at_dispatch: Cell::new(0),
             looks: Cell::new(0),
+            turns: Cell::new(index as u64),
             samples_wake: Cell::new(true),
             sampled_wake: Cell::new((null(), 0)),
         }
@@ -194,6 +212,11 @@ impl Worker {
     pub(crate) fn rt(&self) -> &Inner {
         // SAFETY: the runtime joins its workers before it goes.
         unsafe { &*self.rt }
+    }
+
+    #[inline]
+    pub(crate) fn is_of_runtime_of(&self, task: TaskPtr) -> bool {
+        std::ptr::eq(self.rt, task.nursery().rt)
     }
 
     /// The seat of the thread that runs this.
@@ -212,6 +235,12 @@ impl Worker {
         let id = self.next_id.get();
         self.next_id.set(id + 1);
         id
+    }
+
+    /// Whose turn it is among `n` equals. Not one after the other, since several may take turns with another period.
+    pub(crate) fn turn_of(&self, n: usize) -> usize {
+        self.turns.set(self.turns.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        (self.turns.get() >> 33) as usize % n.max(1)
     }
 
     /// A new child: others may steal it.
@@ -247,6 +276,15 @@ impl Worker {
     /// A task that something on this worker has woken: it runs next here.
     #[inline]
     pub(crate) fn push_woken(&self, task: TaskPtr) {
+        if self.is_plain && !self.samples_wake.get() && self.slot.get().is_none() {
+            self.slot.set(Some(task));
+        } else {
+            self.push_woken_slowly(task);
+        }
+    }
+
+    #[inline(never)]
+    fn push_woken_slowly(&self, task: TaskPtr) {
         if self.is_fair() {
             return self.push_fair(task);
         }
@@ -257,6 +295,13 @@ impl Worker {
             self.line.push_back(displaced);
             self.share();
         }
+    }
+
+    /// A task that waited for something of this worker's own has been woken here.
+    #[inline(always)]
+    pub(crate) fn push_woken_at_home(&self, task: TaskPtr) {
+        spans::woken(task);
+        self.push_woken(task);
     }
 
     /// If others sleep while several wait here, half of those go where others can take them.
@@ -280,11 +325,6 @@ impl Worker {
         self.rt().dormitory.published();
     }
 
-    #[inline]
-    pub(crate) fn is_fair(&self) -> bool {
-        self.fair.is_some() || self.lanes.is_some()
-    }
-
     /// Whether a task that gives way leaves to the worker's own stack first, and is queued from there: in the deterministic
     /// mode every choice is the machine's, and a fair queue must not have a task that is still on its stack.
     #[inline]
@@ -292,210 +332,25 @@ impl Worker {
         self.is_virtual || self.is_fair()
     }
 
-    /// The clock of the fair discipline: nanoseconds, or ops where the order must not depend on a clock.
-    fn fair_now(&self) -> Nanos {
-        Nanos::new(if self.is_virtual { self.op_clock.get() } else { self.rt().timers.now_ns() })
-    }
-
-    /// Under the fair discipline, counts the ops that `task` has used since it was dispatched.
-    pub(crate) fn bill(&self, task: &Task) {
-        if self.fair.is_some() {
-            let used = task.ops_used();
-            // A switch costs something too: a task that only yields must not run for nothing.
-            let ops = used.saturating_sub(self.ops_at_dispatch.replace(used)) + SWITCH_OPS;
-            self.op_clock.set(self.op_clock.get() + ops);
-        }
-    }
-
-    fn bill_current(&self) {
-        // SAFETY: the task that runs here, or null.
-        if let Some(task) = unsafe { self.current.get().as_ref() } {
-            self.bill(task);
-        }
-    }
-
-    #[cold]
-    fn push_fair(&self, task: TaskPtr) {
-        let Some(fair) = &self.fair else { return self.wake_in_lane(task) };
-        let now = self.fair_now();
-        fair.borrow_mut().push(now, task.tenant.load(Ordering::Relaxed).into(), task);
-        if !self.is_virtual && self.rt().dormitory.sleeping() != 0 {
-            // Others sleep: one that is not the next here goes to them.
-            let spare = { fair.borrow_mut().give() };
-            if let Some(spare) = spare {
-                self.rt().inject(spare);
-            }
-        }
-    }
-
-    fn pick_fair(&self, fair: &RefCell<Fair>, looks: bool) -> Option<TaskPtr> {
-        if looks {
-            self.rt().tend_timers();
-        }
-        // What waits for anybody joins the tenants here, a few at a time.
-        for _ in 0..4 {
-            let Some(task) = self.rt().global.pop() else { break };
-            fair.borrow_mut().push(self.fair_now(), task.tenant.load(Ordering::Relaxed).into(), task);
-        }
-        fair.borrow_mut().next(self.fair_now())
-    }
-
-    /// Whether so many spawned tasks wait here that their spawner had better give way: records that are used again soon
-    /// are still in the cache, and a million are not.
-    #[inline]
-    pub(crate) fn has_backlog(&self) -> bool {
-        self.deque.len() > BACKLOG
-    }
-
-    /// Whether something that was spawned here waits here.
-    #[inline(always)]
-    fn has_spawned(&self) -> bool {
-        self.in_hand.get() != 0 || !self.deque.is_empty()
-    }
-
-    /// Whether its own queues have a task.
-    pub(crate) fn has_own(&self) -> bool {
-        self.slot.get().is_some()
-            || !self.line.is_empty()
-            || self.has_spawned()
-            || self.fair.as_ref().is_some_and(|fair| !fair.borrow().is_empty())
-    }
-
-    /// Whether somebody else could run here.
-    pub(crate) fn has_others(&self) -> bool {
-        self.has_own() || !self.rt().global.is_empty()
-    }
-
-    /// The next task of this worker's own queues.
-    #[inline]
-    fn pick(&self) -> Option<TaskPtr> {
-        let looks = self.count_down();
-        if self.run_began_ns.get() != 0 {
-            self.end_sample();
-        }
-        if let Some(fair) = &self.fair {
-            return self.pick_fair(fair, looks);
-        }
-        if let Some(lanes) = self.lanes() {
-            return self.pick_in_lane(lanes);
-        }
-        if looks {
-            return self.pick_fairly();
-        }
-        if let Some(task) = self.slot.take() {
-            let streak = self.slot_streak.get() + 1;
-            self.slot_streak.set(streak);
-            if streak < SLOT_STREAK {
-                return Some(task);
-            }
-            self.slot_streak.set(0);
-            self.line.push_back(task);
-            // Those who wake each other in turn would keep what was spawned here waiting for ever.
-            return self.pop_word().map(|word| task_of(word, self)).or_else(|| self.line.pop_front());
-        }
-        self.slot_streak.set(0);
-        if let Some(word) = self.pop_word() {
-            return Some(task_of(word, self));
-        }
-        self.line.pop_front()
-    }
-
-    /// The newest of what this worker has spawned.
-    #[inline]
-    fn pop_word(&self) -> Option<usize> {
-        let mut left = self.in_hand.get();
-        if left == 0 {
-            let handful =
-                if self.is_plain && self.deque.len() > PLENTY { self.deque.pop_some() } else { None };
-            let Some(handful) = handful else { return self.deque.pop() };
-            self.hand.set(handful);
-            left = HANDFUL;
-        }
-        self.in_hand.set(left - 1);
-        Some(self.hand.as_array_of_cells()[left - 1].get())
-    }
-
-    /// One more pick. True if it is time to look at what is not this worker's own.
-    #[inline]
-    fn count_down(&self) -> bool {
-        let left = self.until_look.get();
-        self.until_look.set(if left == 0 { TEND_EVERY } else { left - 1 });
-        left == 0
-    }
-
-    /// A task that ends here used so many ops since it last looked up.
-    #[inline]
-    pub(crate) fn hurry_look(&self, ops: u32) {
-        self.until_look.set(self.until_look.get().saturating_sub(ops / OPS_PER_PICK));
-    }
-
-    /// Now and then: timers, then the global queue, then the line, so that nobody waits for ever behind newer work.
-    #[cold]
-    fn pick_fairly(&self) -> Option<TaskPtr> {
-        let now_ns = self.rt().timers.now_ns();
-        self.my_share().looks_up(now_ns);
-        if self.looks.get().is_multiple_of(SAMPLE_EVERY) {
-            self.run_began_ns.set(now_ns.max(1));
-            self.samples_wake.set(true);
-        }
-        self.looks.set(self.looks.get().wrapping_add(1));
-        self.rt().tend_timers();
-        self.share();
-        let global = self.rt().global.pop();
-        global
-            .or_else(|| self.line.pop_front())
-            .or_else(|| self.slot.take())
-            .or_else(|| self.pop_word().map(|word| task_of(word, self)))
-    }
-
-    /// The sampled run is over.
-    #[cold]
-    fn end_sample(&self) {
-        let began = self.run_began_ns.replace(0);
-        let now_ns = self.rt().timers.now_ns();
-        self.my_share().looks_up(now_ns);
-        self.my_share().yield_gap.record(now_ns.saturating_sub(began));
-    }
-
-    #[cold]
-    fn begin_wake_sample(&self, task: TaskPtr) {
-        self.samples_wake.set(false);
-        self.sampled_wake.set((task.raw(), self.rt().timers.now_ns()));
-    }
-
-    /// The task whose wake was sampled runs.
-    #[cold]
-    fn end_wake_sample(&self) {
-        let (_, woken) = self.sampled_wake.replace((null(), 0));
-        let now_ns = self.rt().timers.now_ns();
-        self.my_share().wake_latency.record(now_ns.saturating_sub(woken));
-    }
-
-    /// The next task of this worker's own queues that is still to run: one that was cancelled before it started is
-    /// ended here instead.
-    #[inline]
-    pub(crate) fn next_local(&self) -> Option<TaskPtr> {
-        loop {
-            let task = self.pick()?;
-            if self.is_runnable(task) {
-                return Some(task);
-            }
-        }
-    }
-
-    #[inline]
-    pub(crate) fn is_runnable(&self, task: TaskPtr) -> bool {
-        if !task.is_started() && task.is_cancelled() {
-            self.refuse(task);
-            return false;
-        }
-        true
-    }
-
     #[inline(always)]
     pub(crate) fn dispatch(&self, task: TaskPtr) {
+        if self.traces {
+            self.enter_span(task);
+        }
+        self.dispatch_plainly(task);
+    }
+
+    /// As [`Worker::dispatch`], of a worker that enters no spans.
+    #[inline(always)]
+    fn dispatch_plainly(&self, task: TaskPtr) {
         // SAFETY: the seats of a runtime live as long as its slots. A task that is Ready has no state of its home's.
         unsafe { task.home.claim(Some(&*self.seat), || ()) };
+        self.begin(task);
+    }
+
+    /// As [`Worker::dispatch`], of a task whose home is here or nowhere.
+    #[inline(always)]
+    fn begin(&self, task: TaskPtr) {
         task.state.step(Event::Dispatch);
         task.worker.set(self);
         self.current.set(task.raw());

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::{SLOT_STREAK, Worker, finish};
+use crate::protocol::bias::Section;
 use crate::protocol::roster::may_stay_asleep;
 use crate::stack::arena::{self, Stack};
 use crate::stack::switch::{prepare, switch};
@@ -17,6 +18,8 @@ use std::sync::atomic::Ordering;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum After {
     Nothing,
+    /// It waits, and was left inside a section, which is to end.
+    Leave,
     /// It waits.
     Wait(TaskPtr, Event),
     /// It yielded where others may take it.
@@ -72,7 +75,7 @@ impl Worker {
         self.line.announce();
         self.line.rotate(TaskPtr::of(task));
         task.state.step(Event::Yield);
-        self.dispatch(next);
+        self.dispatch_plainly(next);
         Some(next)
     }
 
@@ -120,22 +123,57 @@ impl Worker {
         task.wait_reason.store(WaitReason::None as u8, Ordering::Relaxed);
     }
 
-    /// The usual next task after one that waits: the one that it woke. `None` if the worker has something else to do, and then
-    /// nothing has changed.
+    /// The current task waits for something of this worker's own, and the task that it woke goes on. The worker is inside, and
+    /// stays so until the stack has been left: nobody else can have the task before. True when the task has been woken, and
+    /// the section is over; false if the worker has something else to do, and then nothing has changed.
+    #[inline(always)]
+    pub(crate) fn hand_over(&self, task: &Task, section: &Section<'_>, reason: WaitReason) -> bool {
+        let Some(next) = self.woken_next() else { return false };
+        if !next.home.is_here(section) || self.has_tally() || !task.listed.load(Ordering::Relaxed) {
+            return false;
+        }
+        let is_wanted = || {
+            (!may_stay_asleep(task) || task.scope_failed.load(Ordering::SeqCst))
+                && !task.masked.load(Ordering::Relaxed)
+        };
+        if !task.state.wait_inside(&task.home, section, is_wanted) {
+            return false;
+        }
+        task.wait_reason.store(reason as u8, Ordering::Relaxed);
+        self.after.set(After::Leave);
+        self.take_slot();
+        self.begin(next);
+        // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
+        unsafe { switch(task.sp.as_ptr(), next.sp.get(), 0) };
+        task.worker().settle();
+        task.wait_reason.store(WaitReason::None as u8, Ordering::Relaxed);
+        true
+    }
+
+    /// The usual next task after one that waits: the one that it woke. `None` if the worker has something else to do.
+    #[inline(always)]
+    fn woken_next(&self) -> Option<TaskPtr> {
+        let next = self.slot.get().filter(|next| next.is_started())?;
+        let other_business = !self.is_plain
+            || self.until_look.get() == 0
+            || self.run_began_ns.get() != 0
+            || self.slot_streak.get() + 1 >= SLOT_STREAK && (self.has_spawned() || !self.line.is_empty());
+        if other_business { None } else { Some(next) }
+    }
+
+    /// Takes the task that [`Worker::woken_next`] has named.
+    #[inline(always)]
+    fn take_slot(&self) {
+        self.until_look.set(self.until_look.get() - 1);
+        self.slot_streak.set((self.slot_streak.get() + 1) % SLOT_STREAK);
+        self.slot.set(None);
+    }
+
     #[inline(always)]
     fn take_woken(&self) -> Option<TaskPtr> {
-        let (until_look, streak) = (self.until_look.get(), self.slot_streak.get() + 1);
-        let next = self.slot.get().filter(|next| next.is_started())?;
-        if !self.is_plain || until_look == 0 || self.run_began_ns.get() != 0 {
-            return None;
-        }
-        if streak >= SLOT_STREAK && (self.has_spawned() || !self.line.is_empty()) {
-            return None;
-        }
-        self.until_look.set(until_look - 1);
-        self.slot_streak.set(streak % SLOT_STREAK);
-        self.slot.set(None);
-        self.dispatch(next);
+        let next = self.woken_next()?;
+        self.take_slot();
+        self.dispatch_plainly(next);
         Some(next)
     }
 
@@ -181,11 +219,16 @@ impl Worker {
         Some(unsafe { prepare(stack.top(), task_main, task.word()) })
     }
 
-    /// Does what was noted for the task that was left.
+    /// Does what was noted for the task that was left, and ends the section that it was left in.
     #[inline(always)]
     pub(crate) fn settle(&self) {
-        if !matches!(self.after.get(), After::Nothing) {
-            self.settle_noted();
+        match self.after.get() {
+            After::Nothing => {}
+            After::Leave => {
+                self.after.set(After::Nothing);
+                self.seat.leave();
+            }
+            _ => self.settle_noted(),
         }
     }
 
@@ -193,6 +236,7 @@ impl Worker {
     fn settle_noted(&self) {
         match self.after.replace(After::Nothing) {
             After::Nothing => {}
+            After::Leave => self.seat.leave(),
             After::Wait(task, event) => {
                 // Before the commit: whoever wakes the task afterwards finds it asleep on its lane.
                 self.wait_in_lane(task);
@@ -245,6 +289,7 @@ impl Worker {
         // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once. The worker's own context
         // goes on when a task leaves to it, or by the overflow handler.
         let back = unsafe { switch(self.sp.get(), context, 0) };
+        self.exit_span();
         let back = match back {
             1 => Back::Overflow,
             2 => Back::Kill,

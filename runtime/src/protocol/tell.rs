@@ -1,0 +1,71 @@
+//! How a wait ended, told to whoever waits, perhaps by somebody outside of the waiter's runtime.
+//!
+//! Conserved: a wait is told once. The waiter leaves when it has been told, and whoever tells it touches nothing of the
+//! waiter's, or of the waiter's runtime, afterwards.
+
+use super::prim::{AtomicU8, Ordering};
+
+/// In the frame of a wait.
+#[derive(Debug)]
+pub struct Tell(AtomicU8);
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Told {
+    /// What was waited for has happened.
+    Done = 1,
+    /// It will not happen any more.
+    Closed = 2,
+}
+
+const UNTOLD: u8 = 0;
+/// It is over, and whoever ended it is not yet done with the waiter.
+const TELLING: u8 = 3;
+
+impl Default for Tell {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tell {
+    /// Nothing was told yet.
+    #[inline(always)]
+    pub fn new() -> Self {
+        Self(AtomicU8::new(UNTOLD))
+    }
+
+    /// Whether the wait is over: [`Tell::told`] says how, at once or soon.
+    #[inline(always)]
+    pub fn is_over(&self) -> bool {
+        // Acquire pairs with the releases below: what was done for the waiter is seen.
+        self.0.load(Ordering::Acquire) != UNTOLD
+    }
+
+    /// The wait is over, and will be told. Until then the waiter stays, so that it can be woken.
+    #[inline]
+    pub fn begin(&self) {
+        self.0.store(TELLING, Ordering::Release);
+    }
+
+    /// The last touch of the waiter: its frame may go at once.
+    #[inline(always)]
+    pub fn tell(&self, told: Told) {
+        self.0.store(told as u8, Ordering::Release);
+    }
+
+    /// How the wait ended; `None` if it did not. Whoever is telling it is a few instructions from having done so, unless the
+    /// kernel took its CPU.
+    #[inline(always)]
+    pub fn told(&self) -> Option<Told> {
+        loop {
+            match self.0.load(Ordering::Acquire) {
+                UNTOLD => return None,
+                TELLING => super::give_way(),
+                told if told == Told::Done as u8 => return Some(Told::Done),
+                _ => return Some(Told::Closed),
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Which task a worker runs next.
+//!
+//! Conserved: a task that is picked has left the queue that it was in.
+
+use super::{BACKLOG, HANDFUL, OPS_PER_PICK, PLENTY, SAMPLE_EVERY, SLOT_STREAK, TEND_EVERY, Worker};
+use crate::fork::task_of;
+use crate::task::TaskPtr;
+
+impl Worker {
+    /// Whether so many spawned tasks wait here that their spawner had better give way: records that are used again soon
+    /// are still in the cache, and a million are not.
+    #[inline]
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.deque.len() > BACKLOG
+    }
+
+    /// Whether something that was spawned here waits here.
+    #[inline(always)]
+    pub(super) fn has_spawned(&self) -> bool {
+        self.in_hand.get() != 0 || !self.deque.is_empty()
+    }
+
+    /// Whether its own queues have a task.
+    pub(crate) fn has_own(&self) -> bool {
+        self.slot.get().is_some()
+            || !self.line.is_empty()
+            || self.has_spawned()
+            || self.fair.as_ref().is_some_and(|fair| !fair.borrow().is_empty())
+    }
+
+    /// Whether somebody else could run here.
+    pub(crate) fn has_others(&self) -> bool {
+        self.has_own() || !self.rt().global.is_empty()
+    }
+
+    /// The next task of this worker's own queues.
+    #[inline]
+    pub(super) fn pick(&self) -> Option<TaskPtr> {
+        let looks = self.count_down();
+        if self.run_began_ns.get() != 0 {
+            self.end_sample();
+        }
+        if let Some(fair) = &self.fair {
+            return self.pick_fair(fair, looks);
+        }
+        if let Some(lanes) = self.lanes() {
+            return self.pick_in_lane(lanes);
+        }
+        if looks {
+            return self.pick_fairly();
+        }
+        if let Some(task) = self.slot.take() {
+            let streak = self.slot_streak.get() + 1;
+            self.slot_streak.set(streak);
+            if streak < SLOT_STREAK {
+                return Some(task);
+            }
+            self.slot_streak.set(0);
+            self.line.push_back(task);
+            // Those who wake each other in turn would keep what was spawned here waiting for ever.
+            return self.pop_word().map(|word| task_of(word, self)).or_else(|| self.line.pop_front());
+        }
+        self.slot_streak.set(0);
+        if let Some(word) = self.pop_word() {
+            return Some(task_of(word, self));
+        }
+        self.line.pop_front()
+    }
+
+    /// The newest of what this worker has spawned.
+    #[inline]
+    pub(super) fn pop_word(&self) -> Option<usize> {
+        let mut left = self.in_hand.get();
+        if left == 0 {
+            let handful =
+                if self.is_plain && self.deque.len() > PLENTY { self.deque.pop_some() } else { None };
+            let Some(handful) = handful else { return self.deque.pop() };
+            self.hand.set(handful);
+            left = HANDFUL;
+        }
+        self.in_hand.set(left - 1);
+        Some(self.hand.as_array_of_cells()[left - 1].get())
+    }
+
+    /// One more pick. True if it is time to look at what is not this worker's own.
+    #[inline]
+    pub(super) fn count_down(&self) -> bool {
+        let left = self.until_look.get();
+        self.until_look.set(if left == 0 { TEND_EVERY } else { left - 1 });
+        left == 0
+    }
+
+    /// A task that ends here used so many ops since it last looked up.
+    #[inline]
+    pub(crate) fn hurry_look(&self, ops: u32) {
+        self.until_look.set(self.until_look.get().saturating_sub(ops / OPS_PER_PICK));
+    }
+
+    /// Now and then: timers, then the global queue, then the line, so that nobody waits for ever behind newer work.
+    #[cold]
+    pub(super) fn pick_fairly(&self) -> Option<TaskPtr> {
+        let now_ns = self.rt().timers.now_ns();
+        self.my_share().looks_up(now_ns);
+        if self.looks.get().is_multiple_of(SAMPLE_EVERY) {
+            self.run_began_ns.set(now_ns.max(1));
+            self.samples_wake.set(true);
+        }
+        self.looks.set(self.looks.get().wrapping_add(1));
+        self.rt().tend_timers();
+        self.share();
+        let global = self.rt().global.pop();
+        global
+            .or_else(|| self.line.pop_front())
+            .or_else(|| self.slot.take())
+            .or_else(|| self.pop_word().map(|word| task_of(word, self)))
+    }
+
+    /// The next task of this worker's own queues that is still to run: one that was cancelled before it started is
+    /// ended here instead.
+    #[inline]
+    pub(crate) fn next_local(&self) -> Option<TaskPtr> {
+        loop {
+            let task = self.pick()?;
+            if self.is_runnable(task) {
+                return Some(task);
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_runnable(&self, task: TaskPtr) -> bool {
+        if !task.is_started() && task.is_cancelled() {
+            self.refuse(task);
+            return false;
+        }
+        true
+    }
+}

@@ -1,0 +1,60 @@
+//! What others see of a worker's work: samples of how long tasks run and wait, and the span of the current task.
+
+use super::Worker;
+use crate::task::TaskPtr;
+use std::ptr::null;
+
+impl Worker {
+    /// The sampled run is over.
+    #[cold]
+    pub(super) fn end_sample(&self) {
+        let began = self.run_began_ns.replace(0);
+        let now_ns = self.rt().timers.now_ns();
+        self.my_share().looks_up(now_ns);
+        self.my_share().yield_gap.record(now_ns.saturating_sub(began));
+    }
+
+    #[cold]
+    pub(super) fn begin_wake_sample(&self, task: TaskPtr) {
+        self.samples_wake.set(false);
+        self.sampled_wake.set((task.raw(), self.rt().timers.now_ns()));
+    }
+
+    /// The task whose wake was sampled runs.
+    #[cold]
+    pub(super) fn end_wake_sample(&self) {
+        let (_, woken) = self.sampled_wake.replace((null(), 0));
+        let now_ns = self.rt().timers.now_ns();
+        self.my_share().wake_latency.record(now_ns.saturating_sub(woken));
+    }
+
+    /// Leaves the span of the task that ran, and enters that of the one that is about to.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn enter_span(&self, task: TaskPtr) {
+        self.exit_span();
+        if let Some(spans) = &self.rt().spans {
+            *self.entered.borrow_mut() = Some(spans.of(task).entered());
+        }
+    }
+
+    /// The thread goes on with something else.
+    #[inline]
+    pub(super) fn exit_span(&self) {
+        if self.traces {
+            // Dropped outside of the borrow: a subscriber may do much then.
+            let _left = self.entered.borrow_mut().take();
+        }
+    }
+
+    /// The task is over, whether it runs here or never ran.
+    #[inline]
+    pub(super) fn close_span(&self, task: TaskPtr) {
+        if let Some(spans) = &self.rt().spans {
+            if std::ptr::eq(self.current.get(), task.raw()) {
+                self.exit_span();
+            }
+            spans.close(task);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The owner of a deque against thieves.
+
+use crate::model;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+use mainspring::protocol::deque::{Steal, deques};
+
+//= SCHED:7.1.1a SCHED:7.1.1b SCHED:7.1.2
+#[test]
+fn each_word_of_a_deque_is_taken_once() {
+    model(|| {
+        let mut ends = deques(2).into_iter();
+        let ((owner, stealer), (thief, _)) = (ends.next().unwrap(), ends.next().unwrap());
+        let taken = Arc::new(AtomicUsize::new(0));
+        let thief = {
+            let taken = taken.clone();
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    if let Steal::Taken(word) = stealer.steal(&thief) {
+                        assert_eq!(taken.fetch_or(word, Ordering::Relaxed) & word, 0, "taken twice");
+                    }
+                    // The next attempt must announce itself anew.
+                    thief.withdraw();
+                }
+            })
+        };
+        owner.push(1);
+        owner.push(2);
+        // Beyond the first capacity under loom: a thief may read from the outgrown buffer.
+        owner.push(4);
+        let mut pops = 0;
+        while let Some(word) = owner.pop() {
+            assert_eq!(taken.fetch_or(word, Ordering::Relaxed) & word, 0, "taken twice");
+            pops += 1;
+        }
+        thief.join().unwrap();
+        while let Some(word) = owner.pop() {
+            assert_eq!(taken.fetch_or(word, Ordering::Relaxed) & word, 0, "taken twice");
+        }
+        assert!(pops >= 1);
+        assert_eq!(taken.load(Ordering::Relaxed), 7, "lost");
+    });
+}
+
+//= SCHED:7.1.2
+#[test]
+fn words_that_are_taken_together_are_not_stolen() {
+    model(|| {
+        let mut ends = deques(2).into_iter();
+        let ((owner, stealer), (thief, _)) = (ends.next().unwrap(), ends.next().unwrap());
+        owner.push(1);
+        owner.push(2);
+        owner.push(4);
+        let thief = thread::spawn(move || {
+            let mut stolen = 0;
+            for _ in 0..2 {
+                if let Steal::Taken(word) = stealer.steal(&thief) {
+                    assert_eq!(stolen & word, 0, "taken twice");
+                    stolen |= word;
+                }
+                // The next attempt must announce itself anew.
+                thief.withdraw();
+            }
+            stolen
+        });
+        let mut taken = owner.pop_some().map_or(0, |[older, newer]: [usize; 2]| {
+            assert_eq!((older, newer), (2, 4), "newest last");
+            older | newer
+        });
+        owner.push(8);
+        while let Some(word) = owner.pop() {
+            assert_eq!(taken & word, 0, "taken twice");
+            taken |= word;
+        }
+        let stolen = thief.join().unwrap();
+        assert_eq!(taken & stolen, 0, "taken twice");
+        assert_eq!(taken | stolen, 15, "lost");
+    });
+}

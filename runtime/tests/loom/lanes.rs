@@ -1,0 +1,154 @@
+//! A thread that stops against who takes it, and a wake against who sleeps.
+
+use crate::model;
+use crate::state::Waiter;
+use loom::sync::Arc;
+use loom::sync::atomic::Ordering;
+use loom::thread;
+use mainspring::Nanos;
+use mainspring::protocol::lanes::{LaneSettings, Lanes, Schedule, Stopped, Tell};
+use mainspring::protocol::sleep::{Dormitory, Woke};
+use mainspring::task::state::Event;
+
+fn small_lanes(workers: usize, threads: usize) -> Lanes {
+    Lanes::new(workers, &LaneSettings { threads, ..LaneSettings::default() }).expect("a few bytes")
+}
+
+fn admit(lanes: &Lanes, word: usize, schedule: &Schedule, here: Option<usize>) -> Tell {
+    let thread = lanes.claim(schedule).expect("there is one");
+    lanes.admit(thread, word, schedule, here, Nanos::ZERO)
+}
+
+/// A stack that two workers must not be on at once: loom reports it if they are.
+#[derive(Default)]
+struct OneStack {
+    frames: loom::cell::UnsafeCell<u32>,
+}
+
+impl OneStack {
+    fn run(&self) -> u32 {
+        // SAFETY: loom checks that nobody else is here.
+        self.frames.with_mut(|frames| unsafe {
+            *frames += 1;
+            *frames
+        })
+    }
+}
+
+/// A worker's turn: takes what its lane has, or what another's can give, runs it on its stack, and says that it has
+/// stopped once the stack is left. The first turn of each thread ends in a yield, the second one ends it.
+fn take_turn(lanes: &Lanes, worker: usize, stacks: &[OneStack], now: u64) -> bool {
+    let Some(next) = lanes.next(worker, true, Nanos::new(now)) else { return false };
+    let turns = stacks[next.word - 1].run();
+    if turns == 1 {
+        lanes.stop(worker, Stopped::Yielded, Nanos::new(now + 1));
+    } else {
+        lanes.end(worker, Nanos::new(now + 1));
+    }
+    true
+}
+
+#[test]
+fn a_thread_that_yields_is_never_on_two_workers_and_none_is_lost() {
+    model(|| {
+        let lanes = Arc::new(small_lanes(2, 2));
+        let stacks: Arc<[OneStack; 2]> = Arc::default();
+        for word in 1..=2 {
+            let _ = admit(&lanes, word, &Schedule::default(), Some(0));
+        }
+        let thief = {
+            let (lanes, stacks) = (lanes.clone(), stacks.clone());
+            thread::spawn(move || {
+                let mut now = 10;
+                while take_turn(&lanes, 1, &stacks[..], now) {
+                    now += 10;
+                }
+            })
+        };
+        let mut now = 10;
+        while take_turn(&lanes, 0, &stacks[..], now) {
+            now += 10;
+        }
+        thief.join().unwrap();
+        // Each worker ended its turns when it saw nothing; whatever the other had in hand then is on its lane now.
+        for worker in [0, 1] {
+            while take_turn(&lanes, worker, &stacks[..], now + 100) {}
+        }
+        for stack in stacks.iter() {
+            assert_eq!(stack.run(), 3, "a yield, an end, and this");
+        }
+    });
+}
+
+#[test]
+fn a_thread_that_only_a_sleeping_worker_may_run_is_never_slept_over() {
+    model(|| {
+        let lanes = Arc::new(small_lanes(2, 1));
+        let dormitory = Arc::new(Dormitory::new(2));
+        let worker = {
+            let (lanes, dormitory) = (lanes.clone(), dormitory.clone());
+            thread::spawn(move || {
+                let mut searching = dormitory.search();
+                loop {
+                    if let Some(next) = lanes.next(1, true, Nanos::new(5)) {
+                        assert_eq!(next.word, 7);
+                        lanes.end(1, Nanos::new(6));
+                        dormitory.found(searching);
+                        return;
+                    }
+                    lanes.set_idle(1, true);
+                    let woke = dormitory.sleep(1, searching, None, || lanes.has_work_for(1, true));
+                    lanes.set_idle(1, false);
+                    searching = match woke {
+                        Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
+                        Woke::Closed => panic!("nobody closed it"),
+                    };
+                }
+            })
+        };
+        let only_there = Schedule {
+            workers: Some([mainspring::CpuId::new(1).unwrap()].into_iter().collect()),
+            ..Schedule::default()
+        };
+        let Tell(told) = admit(&lanes, 7, &only_there, None);
+        if let Some(told) = told {
+            dormitory.wake(told);
+        }
+        // A worker that slept over it would be a deadlock, which loom reports.
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn a_wake_finds_a_thread_asleep_on_its_lane_however_early_it_comes() {
+    model(|| {
+        let shared = Arc::new((small_lanes(1, 1), Waiter::running()));
+        let _ = admit(&shared.0, 7, &Schedule::default(), None);
+        assert!(shared.0.next(0, true, Nanos::new(1)).is_some());
+        let waker = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.1.woken.store(true, Ordering::SeqCst);
+                if shared.1.is_to_be_queued(Event::Wake, None) {
+                    let _ = shared.0.wake(0, None, Nanos::new(3));
+                }
+            })
+        };
+        // What `Worker::settle` does: the lane first, then the commit.
+        if !shared.1.is_over() {
+            shared.0.stop(0, Stopped::Waits(mainspring_sched::WaitKind::Park), Nanos::new(2));
+            if shared.1.commits_to_be_queued() {
+                let _ = shared.0.wake(0, Some(0), Nanos::new(4));
+            }
+            let mut next = shared.0.next(0, true, Nanos::new(5));
+            while next.is_none() {
+                thread::yield_now();
+                next = shared.0.next(0, true, Nanos::new(5));
+            }
+            shared.1.state.dispatch_for_model();
+        }
+        waker.join().unwrap();
+        shared.0.end(0, Nanos::new(9));
+        assert!(shared.0.next(0, true, Nanos::new(10)).is_none(), "queued once");
+    });
+}

@@ -1,0 +1,212 @@
+//! Waking a task against its falling asleep, and cancelling against both.
+
+use crate::model;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::thread;
+use mainspring::protocol::asymmetric;
+use mainspring::protocol::bias::{Home, Seat};
+use mainspring::task::state::{Committed, Event, StateCell, Woken};
+
+/// A task on its worker, and who queues it.
+pub(crate) struct Waiter {
+    pub(crate) state: StateCell,
+    home: Home,
+    seat: Seat,
+    pub(crate) queued: AtomicUsize,
+    pub(crate) woken: AtomicBool,
+    cancelled: AtomicBool,
+}
+
+impl Waiter {
+    pub(crate) fn running() -> Self {
+        let state = StateCell::default();
+        state.dispatch_for_model();
+        Self {
+            state,
+            home: Home::new(),
+            seat: Seat::default(),
+            queued: AtomicUsize::new(0),
+            woken: AtomicBool::new(false),
+            cancelled: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn is_to_be_queued(&self, event: Event, here: Option<&Seat>) -> bool {
+        // SAFETY: the only seat lives as long as the home.
+        unsafe { self.state.wake(event, &self.home, here) == Woken::Queue }
+    }
+
+    pub(crate) fn commits_to_be_queued(&self) -> bool {
+        self.state.commit_wait(Event::Block, &self.home, &self.seat) == Committed::Queue
+    }
+
+    pub(crate) fn wake(&self, event: Event, here: Option<&Seat>) {
+        if self.is_to_be_queued(event, here) {
+            self.queued.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
+        asymmetric::heavy();
+        self.wake(Event::Interrupt, None);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.woken.load(Ordering::SeqCst) || self.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Waits as a task does. `on_worker` is what its worker does next.
+    pub(crate) fn wait(&self, on_worker: impl Fn()) {
+        while !self.is_over() {
+            if self.commits_to_be_queued() {
+                self.queued.fetch_add(1, Ordering::SeqCst);
+            } else if self.cancelled.load(Ordering::SeqCst) {
+                // The last look of `Worker::settle`.
+                self.wake(Event::Interrupt, Some(&self.seat));
+            }
+            on_worker();
+            while self.queued.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            assert_eq!(self.queued.swap(0, Ordering::SeqCst), 1, "queued twice");
+            self.state.dispatch_for_model();
+        }
+    }
+}
+
+//= NURS:queue-race
+#[test]
+fn a_wake_and_a_cancellation_of_a_waiting_task_queue_it_once_each_at_most() {
+    model(|| {
+        let task = Arc::new(Waiter::running());
+        let others = [
+            {
+                let task = task.clone();
+                thread::spawn(move || {
+                    task.woken.store(true, Ordering::SeqCst);
+                    task.wake(Event::Wake, None);
+                })
+            },
+            {
+                let task = task.clone();
+                thread::spawn(move || task.cancel())
+            },
+        ];
+        // A wake that looks at the flag only, as the wait of a task does.
+        while !task.woken.load(Ordering::SeqCst) && !task.cancelled.load(Ordering::SeqCst) {
+            task.wait(|| ());
+        }
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+}
+
+/// A task that waits at home is woken by its own worker without a read-modify-write, while others take the home away.
+#[test]
+fn a_wake_at_home_and_one_from_elsewhere_queue_a_task_once() {
+    model(|| {
+        let task = Arc::new(Waiter::running());
+        task.home.move_in(&task.seat);
+        let canceller = {
+            let task = task.clone();
+            thread::spawn(move || task.cancel())
+        };
+        task.wait(|| {
+            task.woken.store(true, Ordering::SeqCst);
+            task.wake(Event::Wake, Some(&task.seat));
+        });
+        canceller.join().unwrap();
+        task.home.move_out();
+        // What came too late to matter has not left the task queued.
+        assert_eq!(task.queued.load(Ordering::SeqCst), 0, "queued twice");
+    });
+}
+
+/// A home is moved into while the task runs; a canceller that saw no home yet is not missed.
+#[test]
+fn a_cancellation_is_seen_by_a_task_that_falls_asleep_at_home() {
+    model(|| {
+        let task = Arc::new(Waiter::running());
+        let canceller = {
+            let task = task.clone();
+            thread::spawn(move || task.cancel())
+        };
+        task.home.move_in(&task.seat);
+        task.wait(|| ());
+        canceller.join().unwrap();
+        task.home.move_out();
+    });
+}
+
+/// A task goes from one wait at home to the next, while spurious wakes and evictions of earlier ones come late.
+#[test]
+fn late_wakes_of_earlier_waits_at_home_do_no_harm() {
+    model(|| {
+        let task = Arc::new(Waiter::running());
+        let late = {
+            let task = task.clone();
+            thread::spawn(move || task.wake(Event::Wake, None))
+        };
+        for _ in 0..2 {
+            task.home.move_in(&task.seat);
+            task.woken.store(false, Ordering::SeqCst);
+            task.wait(|| {
+                task.woken.store(true, Ordering::SeqCst);
+                task.wake(Event::Wake, Some(&task.seat));
+            });
+        }
+        late.join().unwrap();
+        task.home.move_out();
+        assert_eq!(task.queued.load(Ordering::SeqCst), 0, "queued twice");
+    });
+}
+
+/// A task leaves its stack inside a section. Its own worker and somebody else want to wake it: one of them does, and goes
+/// on with the stack only when it has been left.
+#[test]
+fn a_task_that_leaves_its_stack_inside_is_woken_once_and_after_that() {
+    model(|| {
+        let shared = Arc::new((Waiter::running(), loom::cell::UnsafeCell::new(0)));
+        // SAFETY: loom checks that one at a time is on the stack.
+        let run = |stack: &loom::cell::UnsafeCell<u32>| stack.with_mut(|turns| unsafe { *turns += 1 });
+        shared.0.home.move_in(&shared.0.seat);
+        let canceller = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (task, stack) = &*shared;
+                task.cancelled.store(true, Ordering::SeqCst);
+                asymmetric::heavy();
+                let queues = task.is_to_be_queued(Event::Interrupt, None);
+                if queues {
+                    run(stack);
+                }
+                queues
+            })
+        };
+        let (task, stack) = &*shared;
+        let waits = task.home.enter(&task.seat).is_some_and(|section| {
+            let is_wanted = || task.cancelled.load(Ordering::SeqCst);
+            let waits = task.state.wait_inside(&task.home, &section, is_wanted);
+            // The registers are saved on it.
+            run(stack);
+            if waits {
+                section.was_ended();
+                task.seat.leave();
+            }
+            waits
+        });
+        let wakes_inside = || {
+            let section = task.home.enter(&task.seat);
+            section.is_some_and(|section| task.state.wake_inside(&task.home, &section))
+        };
+        let queues = waits && (wakes_inside() || task.is_to_be_queued(Event::Wake, Some(&task.seat)));
+        if queues {
+            run(stack);
+        }
+        let cancelled = canceller.join().unwrap();
+        assert_eq!(u8::from(queues) + u8::from(cancelled), u8::from(waits), "queued once if it waits");
+    });
+}
