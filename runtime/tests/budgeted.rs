@@ -242,8 +242,8 @@ fn makes(cx: &Cx, n: usize) -> usize {
 
 #[test]
 fn what_is_written_once_in_a_loop_is_there_once() {
-    // Of the second loop an iteration is an op, and the two calls in it are.
-    assert_eq!(ops_of(|cx| makes(cx, 600)), (599 + 600, 600 + 3 * 600));
+    // The call of `Vec::new`; an iteration of the first loop; one of the second and the two calls in it.
+    assert_eq!(ops_of(|cx| makes(cx, 600)), (599 + 600, 1 + 600 + 3 * 600));
 }
 
 /// A range whose length does not fit its type, and one that is empty the wrong way round.
@@ -375,12 +375,12 @@ fn an_endless_loop_stops_at_its_budget() {
 fn steps_within(budget: u32, run: impl Fn(&Cx, &dyn Fn()) + Send + Sync) -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};
     let steps = AtomicU32::new(0);
+    let step = || drop(steps.fetch_add(1, Ordering::Relaxed));
     let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
     let ended = runtime.run(|cx| {
         let options = NurseryOptions::new().on_exhausted(Exhaustion::Fail);
         cx.nursery_with(options, |n| {
             let budget = mainspring::Budget { ops: budget, ..mainspring::Budget::ZERO };
-            let step = || drop(steps.fetch_add(1, Ordering::Relaxed));
             n.builder().budget(budget).start(|cx| run(cx, &step)).unwrap();
         })
     });
@@ -391,7 +391,7 @@ fn steps_within(budget: u32, run: impl Fn(&Cx, &dyn Fn()) + Send + Sync) -> u32 
 
 //= SCHED:4.1.2 SCHED:15.1.1
 #[test]
-fn a_function_goes_less_than_an_interval_beyond_its_budget() {
+fn a_function_goes_512_ops_and_an_iteration_beyond_its_budget_at_most() {
     #[budgeted]
     fn goes(cx: &Cx, step: &dyn Fn()) {
         loop {
@@ -409,7 +409,7 @@ fn a_function_goes_less_than_an_interval_beyond_its_budget() {
     for budget in [1, 100, 511, 512, 513, 5000, 20_000] {
         // An iteration and a call each.
         let steps = 2 * steps_within(budget, |cx, step| goes(cx, step));
-        assert!((budget..=budget + 2 * 512).contains(&steps), "{steps} ops with a budget of {budget}");
+        assert!((budget..=budget + 512 + 2).contains(&steps), "{steps} ops with a budget of {budget}");
         // What calls it is not budgeted: the check is where the function ends.
         let steps = 2 * steps_within(budget, |cx, step| {
             loop {

@@ -58,7 +58,7 @@ pub struct Meter<P: Purse = Metered> {
     purse: P,
     /// What may still be counted before it is paid for. Down to zero, never below.
     slack: Cell<u32>,
-    /// What was counted without a check.
+    /// What was counted since the last check, beyond that.
     extra: Cell<u32>,
 }
 
@@ -127,6 +127,7 @@ impl<P: Purse> Meter<P> {
 
     #[inline(always)]
     fn count_many(&self, n: u32) {
+        let n = n.wrapping_add(self.extra.replace(0));
         // The difference is kept before it is judged: one instruction then does both.
         let before = self.slack.get();
         let (slack, is_over) = before.overflowing_sub(n);
@@ -155,7 +156,7 @@ impl<P: Purse> Meter<P> {
     /// at each call would be a chain of writes and reads that takes as long as a short function.
     #[inline(always)]
     pub fn call_with<T>(&self, cx: T) -> T {
-        self.slack.set(self.slack.get().wrapping_sub(1));
+        self.slack.set(self.slack.get().wrapping_sub(1).wrapping_sub(self.extra.replace(0)));
         if self.unpaid() >= UNPAID_AT_CALLS {
             cold();
             self.pay_with(0);
