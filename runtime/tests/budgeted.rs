@@ -375,7 +375,9 @@ fn an_endless_loop_stops_at_its_budget() {
 fn steps_within(budget: u32, run: impl Fn(&Cx, &dyn Fn()) + Send + Sync) -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};
     let steps = AtomicU32::new(0);
-    let step = || drop(steps.fetch_add(1, Ordering::Relaxed));
+    let step = || {
+        steps.fetch_add(1, Ordering::Relaxed);
+    };
     let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
     let ended = runtime.run(|cx| {
         let options = NurseryOptions::new().on_exhausted(Exhaustion::Fail);

@@ -56,14 +56,14 @@ impl Inserter {
         self.visit_block_mut(&mut each.body);
         let (meter, items) = (&self.meter, local("items"));
         let expr = std::mem::replace(&mut *each.expr, parse_quote!(#items));
-        let run = self.in_pieces(&found, &items, each);
+        let run = self.in_pieces(&found, &items, &each);
         // `match` keeps the temporaries of the iterated expression, as `for` does.
         parse_quote!(match #meter.each(#expr) { #items => #run })
     }
 
     /// A loop that nothing but the end of its items ends: it is counted as a whole if it is not too long, and runs in pieces
     /// otherwise, each of which is counted as such.
-    fn in_pieces(&self, found: &Survey, items: &Ident, whole: ExprForLoop) -> Expr {
+    fn in_pieces(&self, found: &Survey, items: &Ident, whole: &ExprForLoop) -> Expr {
         let (meter, pieces) = (&self.meter, local("pieces"));
         let piece = ExprForLoop { expr: parse_quote!((&mut #pieces).piece()), ..whole.clone() };
         let in_pieces: Expr = parse_quote! {
