@@ -16,10 +16,11 @@ use syn::{Error, FnArg, Ident, ItemFn, Lifetime, Pat, ReturnType, Type, parse_ma
 /// - Each iteration of a `for`, `while` or `loop` costs one op, whether it comes to its end or not.
 /// - Each call of a function costs one op. Calls of methods and macros do not: what the standard library inlines is no
 ///   call.
-/// - The function counts these by itself, up to `YIELD_INTERVAL` of them. Then, when it hands `cx` on, and when it
-///   returns, they are charged to the task. A function that is called with `cx` finds less than 64 unpaid, a method that
-///   is called with `cx`, or on it, none; no loop goes on for longer than an interval without a check. A loop of at most
-///   16 iterations that can be seen (`for i in 0..3`) is counted as a whole.
+/// - The function counts these by itself, up to 512 of them. Then, when it hands `cx` on, and when it returns, they are
+///   paid for, which is a yield check. A function that is called with `cx` finds less than 64 unpaid, a method that is called
+///   with `cx`, or on it, none.
+/// - A loop that ends with its items is counted as a whole if it knows how many they are, and runs in pieces of 512 if they
+///   are more. Its body is written twice for that, unless it has a closure that may get out of it, or an item.
 /// - A function that panics is not charged for what it had not yet paid: less than an interval.
 /// - Closures and items inside the function are left alone: they run with a context of their own, or are functions of
 ///   their own.
