@@ -5,7 +5,7 @@
 use crate::local;
 use crate::survey::{Survey, is_short};
 use syn::visit_mut::{self, VisitMut};
-use syn::{Block, Expr, ExprForLoop, Ident, Item, Lifetime, parse_quote};
+use syn::{Block, Expr, ExprForLoop, Ident, Item, Lifetime, Stmt, parse_quote};
 
 pub(crate) struct Inserter {
     context: Ident,
@@ -29,13 +29,15 @@ impl Inserter {
         let found = Survey::of(body, &self.context);
         self.visit_block_mut(body);
         let meter = &self.meter;
+        let count: Stmt =
+            if found.loops { parse_quote!(#meter.count_around();) } else { parse_quote!(#meter.count();) };
         *body = if found.leaves() {
-            parse_quote!({ #meter.count(); #body })
+            parse_quote!({ #count #body })
         } else {
             parse_quote!({
                 #body
                 #[allow(unreachable_code)]
-                #meter.count();
+                #count
             })
         };
     }

@@ -119,15 +119,21 @@ impl<P: Purse> Meter<P> {
         }
     }
 
-    /// A loop goes round: counts an iteration, and pays if there is no slack for it.
+    /// A loop goes round: counts an iteration with what was added in it, and pays if there is no slack for them.
     #[inline(always)]
     pub fn count(&self) {
+        self.count_many(self.extra.replace(0).wrapping_add(1));
+    }
+
+    /// As [`Meter::count`], for a loop with others in it. What they added is a number that the compiler does not know, and
+    /// would have to be kept at hand: it is paid for later.
+    #[inline(always)]
+    pub fn count_around(&self) {
         self.count_many(1);
     }
 
     #[inline(always)]
     fn count_many(&self, n: u32) {
-        let n = n.wrapping_add(self.extra.replace(0));
         // The difference is kept before it is judged: one instruction then does both.
         let before = self.slack.get();
         let (slack, is_over) = before.overflowing_sub(n);
