@@ -1,6 +1,6 @@
 //! What `#[budgeted]` inserts.
 //!
-//! Conserved: each iteration and each call is paid for once. A function counts on its own, in registers, up to [`SLACK`]; the
+//! Conserved: each iteration and each call is paid for once. A function counts on its own, in registers, up to `SLACK`; the
 //! count reaches the task when that is used up, before the context is handed on (but for a few at calls), and when the
 //! function ends. Only a panic forgives what its function had not yet paid.
 //!
