@@ -190,6 +190,62 @@ fn loops_over_anything_cost_one_op_an_iteration() {
     }
 }
 
+/// Iterators of every sort: those that know their length, and those that do not.
+#[budgeted]
+fn all_iterators(cx: &Cx, values: &mut [u32]) -> u32 {
+    let n = values.len();
+    let mut sum = 0u32;
+    for (value, i) in values.iter_mut().zip(0..n) {
+        *value = i as u32;
+    }
+    for i in (0..n).step_by(3) {
+        sum = sum.wrapping_add(values[i]);
+    }
+    for chunk in values.chunks(2) {
+        sum = sum.wrapping_add(chunk[0]);
+    }
+    for i in 0..=n {
+        sum = sum.wrapping_add(i as u32);
+    }
+    for value in values.iter().filter(|&&value| value % 2 == 0) {
+        sum = sum.wrapping_add(*value);
+    }
+    sum
+}
+
+//= SCHED:3.3.1
+#[test]
+fn iterators_of_every_sort_cost_one_op_an_item() {
+    for n in [0, 1, 2, 511, 512, 513, 1024, 1025, 3000] {
+        let (_, ops) = ops_of(|cx| all_iterators(cx, &mut vec![0; n]));
+        assert_eq!(ops, (n + n.div_ceil(3) + n.div_ceil(2) + n + 1 + n.div_ceil(2)) as u64, "{n} items");
+    }
+}
+
+/// What an iteration makes one of may not become two: closures that get out of the loop, and statics.
+#[budgeted]
+fn makes(cx: &Cx, n: usize) -> usize {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let mut adders = Vec::new();
+    for i in 0..n {
+        adders.push(move |x| x + i);
+    }
+    let mut sum = 0;
+    for adder in &adders {
+        static CALLS: AtomicUsize = AtomicUsize::new(0);
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        let doubled: [usize; 2] = std::array::from_fn(|_| CALLS.load(Ordering::Relaxed));
+        sum = adder(0) + doubled[0];
+    }
+    sum
+}
+
+#[test]
+fn what_is_written_once_in_a_loop_is_there_once() {
+    // The call of `Vec::new`; an iteration of the first loop; one of the second and the two calls in it.
+    assert_eq!(ops_of(|cx| makes(cx, 600)), (599 + 600, 1 + 600 + 3 * 600));
+}
+
 /// A range whose length does not fit its type, and one that is empty the wrong way round.
 #[budgeted]
 fn ranges(cx: &Cx, begin: i16, end: i16) -> i64 {
@@ -224,6 +280,32 @@ fn what_a_function_hands_its_context_to_finds_everything_paid() {
         let ((before, after), _) = ops_of(|cx| looks(cx, n));
         assert_eq!(after - before, n);
     }
+}
+
+/// A function that gets the context, and is not budgeted, sees what its caller has paid.
+fn paid(cx: &Cx) -> u64 {
+    cx.ops_used()
+}
+
+//= SCHED:4.1.1b
+#[test]
+fn a_function_that_gets_the_context_finds_less_than_64_unpaid() {
+    #[budgeted]
+    fn calls(cx: &Cx, n: u64) -> u64 {
+        let begin = cx.ops_used();
+        let (mut used, mut most) = (0, 0);
+        while used < n {
+            // The call and those of `double` and `max`, and the iteration when it is over.
+            used += 3;
+            let unpaid = begin + used - paid(cx);
+            most = std::cmp::max(most, unpaid + u64::from(double(0)));
+            used += 2;
+        }
+        most
+    }
+    let (most, _) = ops_of(|cx| calls(cx, 5000));
+    assert!(most < 64, "{most} ops are unpaid");
+    assert!(most > 1, "a call that pays each time costs too much");
 }
 
 /// Calls only: what stops it is the check of a call that hands the context on.
@@ -287,6 +369,81 @@ fn an_endless_loop_stops_at_its_budget() {
         })
         .unwrap();
     assert!(matches!(error.error, TaskError::BudgetExhausted(mainspring::Component::Ops)), "{error}");
+}
+
+/// How far a loop, or many short functions, get with a budget.
+fn steps_within(budget: u32, run: impl Fn(&Cx, &dyn Fn()) + Send + Sync) -> u32 {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let steps = AtomicU32::new(0);
+    let step = || {
+        steps.fetch_add(1, Ordering::Relaxed);
+    };
+    let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
+    let ended = runtime.run(|cx| {
+        let options = NurseryOptions::new().on_exhausted(Exhaustion::Fail);
+        cx.nursery_with(options, |n| {
+            let budget = mainspring::Budget { ops: budget, ..mainspring::Budget::ZERO };
+            n.builder().budget(budget).start(|cx| run(cx, &step)).unwrap();
+        })
+    });
+    let error = ended.unwrap().unwrap_err().error;
+    assert!(matches!(error, TaskError::BudgetExhausted(mainspring::Component::Ops)), "{error}");
+    steps.into_inner()
+}
+
+//= SCHED:4.1.2 SCHED:15.1.1
+#[test]
+fn a_function_goes_512_ops_and_an_iteration_beyond_its_budget_at_most() {
+    #[budgeted]
+    fn goes(cx: &Cx, step: &dyn Fn()) {
+        loop {
+            step();
+        }
+    }
+    #[budgeted]
+    fn goes_a_little(cx: &Cx, step: &dyn Fn()) {
+        let mut i = 0;
+        while i < 10 {
+            step();
+            i += 1;
+        }
+    }
+    for budget in [1, 100, 511, 512, 513, 5000, 20_000] {
+        // An iteration and a call each.
+        let steps = 2 * steps_within(budget, |cx, step| goes(cx, step));
+        assert!((budget..=budget + 512 + 2).contains(&steps), "{steps} ops with a budget of {budget}");
+        // What calls it is not budgeted: the check is where the function ends.
+        let steps = 2 * steps_within(budget, |cx, step| {
+            loop {
+                goes_a_little(cx, step);
+            }
+        });
+        assert!((budget..=budget + 2 * 10).contains(&steps), "{steps} ops with a budget of {budget}");
+    }
+}
+
+#[test]
+fn a_function_that_is_stopped_at_its_end_drops_its_result() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static DROPPED: AtomicU32 = AtomicU32::new(0);
+    struct Made;
+    impl Drop for Made {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    #[budgeted]
+    fn makes(cx: &Cx, step: &dyn Fn()) -> Made {
+        let made = Made;
+        step();
+        made
+    }
+    let made = steps_within(50, |cx, step| {
+        loop {
+            drop(makes(cx, step));
+        }
+    });
+    assert_eq!(DROPPED.load(Ordering::Relaxed), made);
 }
 
 //= SCHED:4.3.1

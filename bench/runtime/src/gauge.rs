@@ -1,5 +1,5 @@
 //! How far apart checks are in time. `#[budgeted]` knows its context by the name of its type, so a context of our own
-//! gets the same checks at the same places, and looks at the clock at each of them.
+//! gets the same checks at the same places, and looks at the clock where the runtime would look up.
 
 use mainspring::meter::{Meter, Purse};
 use std::cell::Cell;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Cx {
     interval: u32,
+    /// What is left of the slice.
     left: Cell<u32>,
     last: Cell<Instant>,
     longest: Cell<Duration>,
@@ -21,22 +22,25 @@ impl Cx {
         Self { interval, left, last: Cell::new(Instant::now()), longest: Cell::new(Duration::ZERO) }
     }
 
-    /// The longest time between two checks, or between a check and the end.
+    /// The longest time between two looks, or between one and the end.
     pub fn longest(&self) -> Duration {
         self.check();
         self.longest.get()
-    }
-
-    /// Uses ops as the runtime does: a slice at a time.
-    fn take(&self, ops: u32) -> u32 {
-        self.left.set(self.left.get().checked_sub(ops).filter(|&left| left > 0).unwrap_or(self.interval));
-        self.left.get()
     }
 
     fn check(&self) {
         let now = Instant::now();
         self.longest.set(self.longest.get().max(now - self.last.get()));
         self.last.set(Instant::now());
+    }
+
+    /// Uses ops as the runtime does, a slice at a time: only where one is used up does it look up.
+    fn take(&self, ops: u32) {
+        let left = self.left.get().checked_sub(ops);
+        self.left.set(left.unwrap_or(self.interval));
+        if left.is_none() {
+            self.check();
+        }
     }
 
     /// What `#[budgeted]` asks for.
@@ -47,20 +51,11 @@ impl Cx {
 }
 
 impl Purse for &Cx {
-    fn allowance(self) -> u32 {
-        self.left.get()
+    fn pay(self, ops: u32) {
+        self.take(ops);
     }
 
-    fn pay(self, ops: u32) -> u32 {
-        self.check();
-        self.take(ops)
-    }
-
-    fn pay_at_pause(self, ops: u32) -> u32 {
-        self.pay(ops)
-    }
-
-    fn pay_silently(self, ops: u32) {
+    fn pay_rarely(self, ops: u32) {
         self.take(ops);
     }
 }

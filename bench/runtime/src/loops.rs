@@ -75,14 +75,15 @@ three_times! {
         }
     }
 
+    #[inline(always)]
     fn sift(cx: &Cx, heap: &mut [u32], mut root: usize) {
         loop {
             let mut child = 2 * root + 1;
             if child >= heap.len() {
                 return;
             }
-            if child + 1 < heap.len() && heap[child] < heap[child + 1] {
-                child += 1;
+            if child + 1 < heap.len() {
+                child += (heap[child] < heap[child + 1]) as usize;
             }
             if heap[root] >= heap[child] {
                 return;
@@ -120,6 +121,7 @@ three_times! {
         }
     }
 
+    #[inline(always)]
     fn string(cx: &Cx, text: &[u8], at: &mut usize) -> u64 {
         let begin = *at;
         *at += 1;
@@ -130,6 +132,7 @@ three_times! {
         (*at - begin) as u64
     }
 
+    #[inline(always)]
     fn number(cx: &Cx, text: &[u8], at: &mut usize) -> u64 {
         let mut value = 0u64;
         while text[*at].is_ascii_digit() {

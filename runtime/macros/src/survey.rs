@@ -2,7 +2,7 @@
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
-use syn::{Block, Expr, ExprForLoop, ExprLit, Ident, Item, Lit, Macro, RangeLimits};
+use syn::{Block, Expr, ExprForLoop, ExprLit, Ident, Item, Lit, Local, Macro, Pat, RangeLimits, Type};
 
 /// Macros that expand to nothing that leaves a loop or a function, but for what is in their arguments.
 const WELL_KNOWN: &[&str] = &[
@@ -45,11 +45,14 @@ pub(crate) struct Survey {
     pub(crate) opaque: bool,
     /// The context by its name, closures included: they may use it.
     pub(crate) context: bool,
+    /// A closure or an item, which would be another one if it were written twice.
+    pub(crate) is_one_of_a_kind: bool,
 }
 
 impl Survey {
     pub(crate) fn of(block: &Block, context: &Ident) -> Self {
-        let mut surveyor = Surveyor { found: Self::default(), context, in_closure: false };
+        let mut surveyor =
+            Surveyor { found: Self::default(), context, in_closure: false, in_typed_let: false };
         surveyor.visit_block(block);
         surveyor.found
     }
@@ -69,6 +72,8 @@ struct Surveyor<'a> {
     found: Survey,
     context: &'a Ident,
     in_closure: bool,
+    /// In what a `let` with a written type is set to: a closure has no name, so it does not get out of there.
+    in_typed_let: bool,
 }
 
 impl Surveyor<'_> {
@@ -92,6 +97,7 @@ impl Surveyor<'_> {
 impl<'ast> Visit<'ast> for Surveyor<'_> {
     fn visit_expr(&mut self, expr: &'ast Expr) {
         if let Expr::Closure(_) | Expr::Async(_) = expr {
+            self.found.is_one_of_a_kind |= !self.in_typed_let;
             let was = std::mem::replace(&mut self.in_closure, true);
             visit::visit_expr(self, expr);
             self.in_closure = was;
@@ -111,6 +117,13 @@ impl<'ast> Visit<'ast> for Surveyor<'_> {
         visit::visit_expr(self, expr);
     }
 
+    fn visit_local(&mut self, local: &'ast Local) {
+        let was = self.in_typed_let;
+        self.in_typed_let |= matches!(&local.pat, Pat::Type(typed) if !is_inferred(&typed.ty));
+        visit::visit_local(self, local);
+        self.in_typed_let = was;
+    }
+
     fn visit_ident(&mut self, ident: &'ast Ident) {
         self.found.context |= ident == self.context;
     }
@@ -126,7 +139,22 @@ impl<'ast> Visit<'ast> for Surveyor<'_> {
         }
     }
 
-    fn visit_item(&mut self, _: &'ast Item) {}
+    fn visit_item(&mut self, _: &'ast Item) {
+        self.found.is_one_of_a_kind = true;
+    }
+}
+
+/// Whether a type has a `_` in it.
+fn is_inferred(ty: &Type) -> bool {
+    struct Inferred(bool);
+    impl<'ast> Visit<'ast> for Inferred {
+        fn visit_type_infer(&mut self, _: &'ast syn::TypeInfer) {
+            self.0 = true;
+        }
+    }
+    let mut inferred = Inferred(false);
+    inferred.visit_type(ty);
+    inferred.0
 }
 
 /// The most iterations of a loop that is not worth a check.

@@ -4,7 +4,7 @@
 //! makes each store of the loop visible before it, since it may unwind: a short function takes twice as long. These calls
 //! save the general registers themselves and do not unwind. If the task must end here, they return what to unwind with.
 //!
-//! Conserved: every general register but the two that carry the answer. The others are declared as lost; no ordinary call
+//! Conserved: every general register but two, of which one carries the answer. The others are declared as lost; no ordinary call
 //! keeps them either.
 #![allow(unsafe_code)]
 
@@ -13,20 +13,12 @@ use crate::task::TaskPtr;
 use std::any::Any;
 use std::arch::{asm, global_asm};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
+use std::ptr::null_mut;
 
 /// What an unwind carries, behind a thin pointer.
 type Payload = Box<dyn Any + Send>;
 
-/// In rax and rdx.
-#[repr(C)]
-struct Answer {
-    allowance: u64,
-    /// What to unwind with, or null.
-    payload: *mut Payload,
-}
-
-// fn(task [rdi], ops [rsi]) -> Answer [rax, rdx], which keeps all other general registers.
+// fn(task [rdi], ops [rsi]) -> payload or null [rax], which keeps all other general registers but rdx.
 macro_rules! keeping_registers {
     ($name:literal, $target:path) => {
         global_asm!(
@@ -76,77 +68,54 @@ macro_rules! keeping_registers {
 }
 
 keeping_registers!("mainspring_pause", pause);
-keeping_registers!("mainspring_settle", settle);
 
 unsafe extern "C" {
     fn mainspring_pause();
-    fn mainspring_settle();
 }
 
-extern "C" fn pause(task: TaskPtr, ops: u32) -> Answer {
-    if let Some(slice) = task.next_slice(ops) {
-        return Answer { allowance: slice.into(), payload: std::ptr::null_mut() };
+extern "C" fn pause(task: TaskPtr, ops: u32) -> *mut Payload {
+    if task.charge_slice(ops).is_some() || task.next_slice(ops).is_some() {
+        return null_mut();
     }
-    let payload = match catch_unwind(AssertUnwindSafe(|| Cx::new(task).check_slow(ops))) {
-        Ok(()) => std::ptr::null_mut(),
+    match catch_unwind(AssertUnwindSafe(|| Cx::new(task).check_slow(ops))) {
+        Ok(()) => null_mut(),
         Err(payload) => Box::into_raw(Box::new(payload)),
-    };
-    Answer { allowance: task.fuel.load(Ordering::Relaxed).into(), payload }
+    }
 }
 
-extern "C" fn settle(task: TaskPtr, ops: u32) -> Answer {
-    task.charge_silently(ops);
-    Answer { allowance: task.fuel.load(Ordering::Relaxed).into(), payload: std::ptr::null_mut() }
-}
-
-/// Calls one of the two above.
-macro_rules! call_keeping_registers {
-    ($function:ident, $task:expr, $ops:expr) => {{
-        let (allowance, payload): (u64, *mut Payload);
-        // SAFETY: the function takes these arguments, keeps every register that is not named here, and does not unwind.
-        // Without `nostack` the stack is aligned for a call and the red zone is free.
-        unsafe {
-            asm!(
-                "call {function}",
-                function = sym $function,
-                in("rdi") $task.raw(),
-                in("esi") $ops,
-                out("rax") allowance,
-                out("rdx") payload,
-                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
-                out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
-                out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
-                out("xmm16") _, out("xmm17") _, out("xmm18") _, out("xmm19") _,
-                out("xmm20") _, out("xmm21") _, out("xmm22") _, out("xmm23") _,
-                out("xmm24") _, out("xmm25") _, out("xmm26") _, out("xmm27") _,
-                out("xmm28") _, out("xmm29") _, out("xmm30") _, out("xmm31") _,
-                out("k0") _, out("k1") _, out("k2") _, out("k3") _,
-                out("k4") _, out("k5") _, out("k6") _, out("k7") _,
-                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
-                out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
-            );
-        }
-        (allowance as u32, payload)
-    }};
-}
-
-/// A check where the slice is used up. Returns what the task may use until the next.
+/// A yield check that pays for `ops`, as if it were not there: no register is lost by it, and no stack frame is needed.
 #[inline(always)]
-pub(super) fn check(task: TaskPtr, ops: u32) -> u32 {
-    let (allowance, payload) = call_keeping_registers!(mainspring_pause, task, ops);
+pub(super) fn check(task: TaskPtr, ops: u32) {
+    let payload: *mut Payload;
+    // SAFETY: the function takes these arguments, keeps every register that is not named here, and does not unwind. Without
+    // `nostack` the stack is aligned for a call and the red zone is free.
+    unsafe {
+        asm!(
+            "call {function}",
+            function = sym mainspring_pause,
+            in("rdi") task.raw(),
+            in("esi") ops,
+            out("rax") payload,
+            out("rdx") _,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+            out("xmm16") _, out("xmm17") _, out("xmm18") _, out("xmm19") _,
+            out("xmm20") _, out("xmm21") _, out("xmm22") _, out("xmm23") _,
+            out("xmm24") _, out("xmm25") _, out("xmm26") _, out("xmm27") _,
+            out("xmm28") _, out("xmm29") _, out("xmm30") _, out("xmm31") _,
+            out("k0") _, out("k1") _, out("k2") _, out("k3") _,
+            out("k4") _, out("k5") _, out("k6") _, out("k7") _,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
+            out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
+        );
+    }
     if !payload.is_null() {
         unwind(payload);
     }
-    allowance
-}
-
-/// Charges what the slice does not have, where nothing may switch or unwind.
-#[inline(always)]
-pub(super) fn charge(task: TaskPtr, ops: u32) {
-    let _ = call_keeping_registers!(mainspring_settle, task, ops);
 }
 
 #[cold]

@@ -5,7 +5,7 @@
 //!
 //! Conserved: the pieces together have each item once, in order, and each item is counted once.
 
-use super::{Meter, Purse};
+use super::{Meter, Purse, SLACK};
 use std::ops::Range;
 use std::slice;
 
@@ -25,9 +25,8 @@ impl<P: Purse, I> Items<'_, P, I> {
     }
 }
 
-/// The most items of a piece. A constant, so that a loop whose length the compiler knows stays one; no more than the least
-/// interval of a profile.
-const PIECE: u32 = 512;
+/// The most items of a piece.
+const PIECE: u32 = SLACK;
 
 /// Items that can be cut in two.
 pub trait Cut: Iterator + Sized {
@@ -50,7 +49,7 @@ impl<P: Purse, I: Cut> CutPieces for Items<'_, P, I> {
     fn piece(&mut self) -> I {
         let (piece, count, over) = self.items.cut();
         self.over = over;
-        self.meter.piece(count);
+        self.meter.count_many(count);
         piece
     }
 }
@@ -84,16 +83,16 @@ impl<P: Purse, I: Iterator> Iterator for Piece<'_, '_, P, I> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<I::Item> {
-        let Some(room) = self.room.checked_sub(1) else {
-            self.items.meter.iterations(PIECE);
+        if self.room == 0 {
+            self.items.meter.count_many(PIECE);
             return None;
-        };
+        }
         let item = self.items.items.next();
         if item.is_some() {
-            self.room = room;
+            self.room -= 1;
         } else {
             self.items.over = true;
-            self.items.meter.iterations(PIECE - self.room);
+            self.items.meter.count_many(PIECE - self.room);
         }
         item
     }

@@ -299,15 +299,6 @@ impl Task {
         Some(slice)
     }
 
-    /// Charges up to `n` ops where nothing may switch: what cannot be paid stops the task at its next check.
-    pub(crate) fn charge_silently(&self, n: u32) {
-        let ops = self.ops();
-        let left = ops - ops.min(n);
-        let fuel = left.min(self.fuel.load(Ordering::Relaxed));
-        self.fuel.store(fuel, Ordering::Relaxed);
-        self.reserve.store(left - fuel, Ordering::Relaxed);
-    }
-
     /// Ops until a running task looks up.
     pub(crate) fn slice_ops(&self) -> u32 {
         self.nursery().rt().config.slice_ops()
