@@ -3,7 +3,7 @@
 
 use mainspring_abi::Nanos;
 use mainspring_workload::Span;
-use rand_xoshiro::SplitMix64;
+use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// What a generator is for; equal numbers in two streams share nothing.
@@ -17,9 +17,9 @@ pub enum Stream {
     Machine,
 }
 
-/// A seeded generator. Its state is one word, since every thread has one at hand.
+/// A seeded generator.
 #[derive(Clone, Debug)]
-pub struct Random(SplitMix64);
+pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
     /// The generator of `stream` in a run with `seed`.
@@ -30,10 +30,9 @@ impl Random {
             Stream::Cpu(index) => (2, index as u64),
             Stream::Machine => (3, 0),
         };
-        // All generators go round one circle of states, so they begin where nobody can tell: at an output of another.
+        // The seeding function scrambles well, so distinct inputs are enough.
         let distinct = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (index << 2 | kind);
-        let begin = SplitMix64::seed_from_u64(distinct).next_u64();
-        Self(SplitMix64::seed_from_u64(begin))
+        Self(Xoshiro256PlusPlus::seed_from_u64(distinct))
     }
 
     /// A number below `bound`, which is not zero.

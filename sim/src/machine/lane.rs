@@ -36,7 +36,7 @@ pub(super) struct Lane {
     pub segment_start: Nanos,
     /// Until then the running thread's lag is no greater than it has been before.
     pub lag_known_until: Nanos,
-    pub random: Random,
+    pub random: Box<Random>,
 }
 
 const _: () = assert!(std::mem::offset_of!(Lane, net_at) == 64);
@@ -61,7 +61,7 @@ impl Lane {
             idle: true,
             touched: false,
             lag_known_until: Nanos::MAX,
-            random,
+            random: Box::new(random),
         }
     }
 

@@ -57,17 +57,17 @@ pub(super) struct Thread {
     pub wait_number: u64,
     /// When its last wait ended, until it runs; then [`Nanos::MAX`].
     pub woken_at: Nanos,
-    pub random: Random,
+    /// Multiples of its `every` period that it has waited for.
+    pub periods: u64,
     /// The furthest from its share that it has been.
     pub lag_max: Nanos,
+    pub random: Random,
     /// Where it sits, while it lives.
     pub home: Option<Home>,
     pub unpark_pending: bool,
     /// The present or, if it is not alive, the next occupant of this instance.
     pub identity: ThreadRef,
     pub start: Nanos,
-    /// Multiples of its `every` period that it has waited for.
-    pub periods: u64,
     pub affinity: Affinity,
     /// Calls taken and not answered yet.
     pub serving: Vec<Serving>,
@@ -79,7 +79,7 @@ pub(super) struct Thread {
     pub stats: Box<Stats>,
 }
 
-const _: () = assert!(std::mem::offset_of!(Thread, home) == 64);
+const _: () = assert!(std::mem::offset_of!(Thread, random) == 64);
 
 /// What is reported of an instance, over all its lives, and seldom changes.
 #[derive(Debug, Default)]
