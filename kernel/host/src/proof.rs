@@ -107,7 +107,7 @@ pub const PROOFS: &[Proof] = &[
             "kernel: status=ok",
         ],
         icount: false,
-        seconds: 30,
+        seconds: 180,
     },
     Proof {
         name: "calls",
@@ -126,7 +126,7 @@ pub const PROOFS: &[Proof] = &[
             "kernel: status=ok",
         ],
         icount: false,
-        seconds: 30,
+        seconds: 180,
     },
     Proof {
         name: "spawn",
@@ -150,7 +150,7 @@ pub const PROOFS: &[Proof] = &[
             "kernel: status=ok",
         ],
         icount: false,
-        seconds: 60,
+        seconds: 180,
     },
     Proof {
         name: "measure",
@@ -166,7 +166,7 @@ pub const PROOFS: &[Proof] = &[
             "kernel: status=ok",
         ],
         icount: false,
-        seconds: 30,
+        seconds: 180,
     },
     Proof {
         name: "thread-fairness",
@@ -177,7 +177,7 @@ pub const PROOFS: &[Proof] = &[
         programs: &["fairness"],
         markers: &["fairness: heavy weight=256", "fairness: shares=ok", "kernel: status=ok"],
         icount: false,
-        seconds: 30,
+        seconds: 180,
     },
     Proof {
         name: "thread-fairness-weight-change",
@@ -188,7 +188,7 @@ pub const PROOFS: &[Proof] = &[
         programs: &["fairness"],
         markers: &["fairness: changed weight=128", "fairness: weight_change=ok", "kernel: status=ok"],
         icount: false,
-        seconds: 30,
+        seconds: 180,
     },
     Proof {
         name: "thread-scale",
@@ -199,7 +199,7 @@ pub const PROOFS: &[Proof] = &[
         programs: &["scale"],
         markers: &["scale: threads=1", "scale: threads=2", "done=ok", "kernel: status=ok"],
         icount: false,
-        seconds: 90,
+        seconds: 180,
     },
     Proof {
         name: "smp",
@@ -217,7 +217,7 @@ pub const PROOFS: &[Proof] = &[
             "kernel: status=ok",
         ],
         icount: false,
-        seconds: 60,
+        seconds: 180,
     },
     Proof {
         name: "idle",
@@ -228,7 +228,7 @@ pub const PROOFS: &[Proof] = &[
         programs: &["smp", "shooter"],
         markers: &["smp: idle=ok", "kernel: status=ok"],
         icount: false,
-        seconds: 30,
+        seconds: 180,
     },
     Proof {
         name: "pit-tick",
@@ -239,7 +239,7 @@ pub const PROOFS: &[Proof] = &[
         programs: &["smp", "shooter", "timer-smoke"],
         markers: &["boot: timer=pit hz=1000", "timer-smoke: ok", "smp: all=ok", "kernel: status=ok"],
         icount: false,
-        seconds: 60,
+        seconds: 180,
     },
     Proof {
         name: "hostile",
@@ -250,7 +250,7 @@ pub const PROOFS: &[Proof] = &[
         programs: &["hostile", "attack"],
         markers: &["hostile: neighbour_share=ok", "hostile: attacks=34 memory=ok", "kernel: status=ok"],
         icount: false,
-        seconds: 60,
+        seconds: 180,
     },
 ];
 

@@ -3,7 +3,8 @@
 mod acpi;
 mod manifest;
 
-use crate::arch::{self, BootInfo, ExitCode, cpu, exit, smp};
+use crate::arch::smp::{self, Started};
+use crate::arch::{self, BootInfo, ExitCode, cpu, exit};
 use crate::method::{Program, start_process};
 use crate::object::process::{self, Process};
 use crate::object::thread;
@@ -56,14 +57,13 @@ pub fn run(info: &BootInfo) -> ! {
     lane::init(cpus.len().clamp(1, cpu::MAX_CPUS), &settings);
     wakeup::init_quota(thread::MAX_THREADS as u32, process::THREADS, process::MAX_PROCESSES);
     for id in &cpus {
-        if smp::start(*id) {
-            crate::say!("smp: cpu={} apic={id} online", cpu::online() - 1);
+        match smp::start(*id) {
+            Started::Online => crate::say!("smp: cpu={} apic={id} online", cpu::online() - 1),
+            Started::NotWanted => {}
+            Started::Late => refuse("smp", format_args!("the CPU with APIC id {id} did not come up")),
         }
     }
     crate::say!("boot: cpus={} of {}", cpu::online(), cpus.len().max(1));
-    if cpu::online() < lane::lanes().len() {
-        refuse("smp", "a CPU did not come up");
-    }
     for line in manifest::lines(text) {
         if let Ok(Line::Start(start)) = line {
             begin(&image, &start);

@@ -168,6 +168,9 @@ fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
     if loaded == root {
         return;
     }
+    // Acquire: pairs with the release of who asked. Read before the tables change: what is asked for afterwards may be about
+    // the new ones, of which the processor may know something by then.
+    let asked = here.flush_asked.load(Ordering::Acquire);
     let bit = 1 << here.id().index();
     if let Some(process) = process {
         process.resident.fetch_or(bit, Ordering::AcqRel);
@@ -182,7 +185,7 @@ fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
         process::slot(before - 1).resident.fetch_and(!bit, Ordering::AcqRel);
     }
     // All translations of user addresses went with the old tables.
-    here.flush_done.store(here.flush_asked.load(Ordering::Acquire), Ordering::Release);
+    here.flush_done.store(asked, Ordering::Release);
 }
 
 /// Whether the installed thread can go on: `None`, or what was decided because it cannot.
