@@ -2,12 +2,12 @@
 
 use crate::arch::{self, Trap};
 use crate::method;
-use crate::object::inbox::{Inbox, Wait};
+use crate::object::inbox::{Inbox, Wait, Waiting};
 use crate::object::thread::Thread;
 use crate::sched::dispatch::{self, current};
 use crate::sched::lane::Lane;
 use crate::sched::{mine, wakeup};
-use mainspring_abi::kernel::{self, EXIT_PROCESS, FOREVER, REFUSED};
+use mainspring_abi::kernel::{self, DIRECT, DirectRequest, EXIT_PROCESS, FOREVER, REFUSED};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, kernel::call};
 use mainspring_ring::SqOwner;
@@ -23,6 +23,7 @@ pub fn system_call(number: u64, arguments: [u64; 3]) {
     dispatch::drain_flushes(here);
     let thread = current(here);
     match number {
+        call::CAP_ENTER if arguments[0] & DIRECT != 0 => direct(here, thread, arguments[0], arguments[1]),
         call::CAP_ENTER => cap_enter(here, thread, arguments[0], arguments[1]),
         call::EXIT => {
             let code = arguments[1] as i64;
@@ -97,13 +98,41 @@ fn cap_enter(here: &'static Lane, thread: &'static Thread, min: u64, timeout: u6
     let wants_to_wait = matches!(outcome, Ok(unread) if unread < min) && timeout != 0;
     if wants_to_wait {
         let deadline = if timeout == FOREVER { Nanos::MAX } else { arch::now() + Nanos::new(timeout) };
-        return wait(here, thread, inbox, Wait { min, deadline }, turn.target);
+        inbox.waiting = Waiting::For(Wait { min, deadline });
+        return wait(here, thread, inbox, deadline, turn.target);
     }
     drop(inbox);
     match outcome {
         Ok(unread) => thread.context.mine().answer(u64::from(unread)),
         Err(code) => refuse(thread, code),
     }
+    go_on(here, thread, &turn);
+}
+
+/// `cap_enter` with its one request in registers.
+#[inline]
+fn direct(here: &'static Lane, thread: &'static Thread, request: u64, call_id: u64) {
+    let mut turn = method::Turn::default();
+    let words = thread.context.mine().words();
+    let begun = DirectRequest::from_word(request)
+        .ok_or(CapError::InvalidRequest)
+        .and_then(|request| method::direct(thread, request, call_id as u32, words, &mut turn));
+    if let Err(code) = begun {
+        refuse(thread, code);
+        return go_on(here, thread, &turn);
+    }
+    let inbox = dispatch::settled(thread);
+    if let Waiting::InRegisters { .. } = inbox.waiting {
+        return wait(here, thread, inbox, Nanos::MAX, turn.target);
+    }
+    // What it waits for has come in the meantime, from another CPU.
+    drop(inbox);
+    let _it_can = dispatch::go_on(here, thread);
+    go_on(here, thread, &turn);
+}
+
+/// The thread goes on, unless it lets others go first or should.
+fn go_on(here: &'static Lane, thread: &'static Thread, turn: &method::Turn) {
     if let Some(target) = turn.target {
         wakeup::wake(target);
     }
@@ -114,16 +143,16 @@ fn cap_enter(here: &'static Lane, thread: &'static Thread, min: u64, timeout: u6
     }
 }
 
-/// The thread waits in `cap_enter`, and hands over to `target` if there is one.
+/// The thread waits in `cap_enter` for what its inbox says, and hands over to `target` if there is one.
 #[inline]
 fn wait(
     here: &'static Lane,
     thread: &'static Thread,
     inbox: MutexGuard<'_, Inbox>,
-    wait: Wait,
+    deadline: Nanos,
     target: Option<&'static Thread>,
 ) {
-    if let Err(code) = dispatch::block(here, thread, inbox, wait, target) {
+    if let Err(code) = dispatch::block(here, thread, inbox, deadline, target) {
         if let Some(target) = target {
             wakeup::wake(target);
         }

@@ -259,15 +259,19 @@ pub const BENCH: Proof = Proof {
     name: "bench",
     about: "instructions of the kernel's paths",
     cpus: &[1],
-    starts: &[("serve", "echo", "console,serve:echo", ""), ("start", "bench", BENCH_CAPS, "")],
+    starts: &[
+        ("serve", "echo", "console,serve:echo", ""),
+        ("serve", "echo", "console,serve:direct", "direct"),
+        ("start", "bench", BENCH_CAPS, ""),
+    ],
     settings: "",
     programs: &["bench", "echo", "child"],
-    markers: &["bench: endpoint_round_trip=", "bench: done=ok", "kernel: status=ok"],
+    markers: &["bench: endpoint_round_trip=", "bench: direct_round_trip=", "bench: done=ok", "kernel: status=ok"],
     icount: true,
     seconds: 120,
 };
 
-const BENCH_CAPS: &str = "console,timer,threads,control,processes,park,policy,info,call:echo";
+const BENCH_CAPS: &str = "console,timer,threads,control,processes,park,policy,info,call:echo,call:direct";
 
 /// The proof called `name`.
 #[must_use]

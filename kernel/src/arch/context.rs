@@ -12,6 +12,7 @@
 use super::cpu;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
+use mainspring_abi::kernel::DIRECT_WORDS;
 
 pub use super::paging::USER_END;
 
@@ -89,9 +90,25 @@ impl Context {
         (self.rax, [self.rdi, self.rsi, self.rdx])
     }
 
+    /// The message of a request in registers.
+    #[must_use]
+    #[inline]
+    pub fn words(&self) -> [u64; DIRECT_WORDS] {
+        let [_, _, _, _, _, r10, r9, r8] = self.r15_to_r8;
+        [self.rdx, r10, r8, r9]
+    }
+
     /// What the system call returns.
     pub fn answer(&mut self, value: u64) {
         self.rax = value;
+    }
+
+    /// What comes back for a request in registers.
+    #[inline]
+    pub fn receive(&mut self, len: u32, call_id: u32, deadline_ns: u64, words: [u64; DIRECT_WORDS]) {
+        (self.rax, self.rsi, self.rdi) = (u64::from(len), u64::from(call_id), deadline_ns);
+        let [_, _, _, _, _, r10, r9, r8] = &mut self.r15_to_r8;
+        [self.rdx, *r10, *r8, *r9] = words;
     }
 
     /// Where the thread is.

@@ -4,6 +4,7 @@
 //! is completed here, it is in flight in the inbox, or its thread is gone. No lock but the
 //! ring's own is held while a method runs.
 
+mod direct;
 mod endpoints;
 mod exchange;
 mod memory;
@@ -12,6 +13,7 @@ mod processes;
 mod system;
 mod threads;
 
+pub use direct::direct;
 pub use processes::{Program, start_process};
 
 use crate::arch;

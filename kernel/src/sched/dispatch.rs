@@ -4,7 +4,7 @@ use super::lane::{IDLE, Lane, lane, lanes, mine};
 use super::wakeup::{self, share_leftovers, take_permit};
 use crate::arch::cpu::{self, HardPath};
 use crate::arch::{self, LapicTimer};
-use crate::object::inbox::{Awaits, Inbox, Wait, Waiter, Waiting};
+use crate::object::inbox::{Awaits, Inbox, Short, Waiter, Waiting};
 use crate::object::thread::{self, Thread};
 use crate::object::{endpoint, process};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -44,22 +44,21 @@ pub fn decision_wanted(here: &Lane) -> bool {
     here.lock().cpu().reschedule_wanted()
 }
 
-/// The running thread waits in `cap_enter`, and hands over to `target` if there is one. Its inbox stays locked until the
-/// core knows that it sleeps.
+/// The running thread waits in `cap_enter` until `deadline`, for what its inbox says, and hands over to `target` if there is
+/// one. Its inbox stays locked until the core knows that it sleeps.
 #[inline]
 pub fn block(
     here: &'static Lane,
     thread: &'static Thread,
-    mut inbox: MutexGuard<'_, Inbox>,
-    wait: Wait,
+    inbox: MutexGuard<'_, Inbox>,
+    deadline: Nanos,
     target: Option<&'static Thread>,
 ) -> Result<(), CapError> {
     if let Some(target) = target
-        && wait.deadline == Nanos::MAX
+        && deadline == Nanos::MAX
         && !inbox.may_be_due()
         && switch_to(here, thread, target, inbox.kind())
     {
-        inbox.waiting = Waiting::For(wait);
         drop(inbox);
         take_over(here, target, true);
         if let Some(decision) = go_on(here, target) {
@@ -67,9 +66,23 @@ pub fn block(
         }
         return Ok(());
     }
-    let decision = fall_asleep(here, thread, &mut inbox, wait, target)?;
+    block_slowly(here, thread, inbox, deadline, target)
+}
+
+fn block_slowly(
+    here: &'static Lane,
+    thread: &'static Thread,
+    mut inbox: MutexGuard<'_, Inbox>,
+    deadline: Nanos,
+    target: Option<&'static Thread>,
+) -> Result<(), CapError> {
+    let slept = fall_asleep(here, thread, &inbox, deadline, target);
+    let given_up = if slept.is_err() { inbox.give_up(thread.name()) } else { None };
     drop(inbox);
-    carry_out(here, decision, Some(thread));
+    if let Some((awaits, waiter)) = given_up {
+        forget(thread, awaits, waiter);
+    }
+    carry_out(here, slept?, Some(thread));
     Ok(())
 }
 
@@ -91,14 +104,15 @@ fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) -> b
     true
 }
 
+/// The core is told that `thread`, which runs, sleeps; or why it cannot, and then nothing has changed.
 fn fall_asleep(
     here: &Lane,
     thread: &Thread,
-    inbox: &mut Inbox,
-    wait: Wait,
+    inbox: &Inbox,
+    deadline: Nanos,
     target: Option<&Thread>,
 ) -> Result<Decision, CapError> {
-    let mut deadline = wait.deadline.min(inbox.next_deadline());
+    let mut deadline = deadline.min(inbox.next_deadline());
     if inbox.awaited_flush().is_some() {
         // The other CPUs have been interrupted and do not report back: the thread looks again.
         deadline = deadline.min(arch::now() + FLUSH_POLL);
@@ -109,7 +123,6 @@ fn fall_asleep(
         let permit = take_permit(thread.process().index())?;
         Some(Timeout { deadline, user_data: 0, permit })
     };
-    inbox.waiting = Waiting::For(wait);
     if let Some(target) = target {
         wakeup::hand_off(target);
     }
@@ -118,7 +131,6 @@ fn fall_asleep(
         // Whoever kills sets the mark and then wakes, with this lock: one of the two sees the other.
         drop(core);
         wakeup::give_back(timeout.map(|timeout| timeout.permit));
-        inbox.waiting = Waiting::Not;
         return Err(CapError::Cancelled);
     }
     thread.context.unbind();
@@ -190,31 +202,50 @@ fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
 
 /// Whether the installed thread can go on: `None`, or what was decided because it cannot.
 #[inline(always)]
-fn go_on(here: &Lane, thread: &'static Thread) -> Option<Decision> {
+pub fn go_on(here: &Lane, thread: &'static Thread) -> Option<Decision> {
     let mut inbox = settled(thread);
-    let answer = match inbox.waiting {
+    match inbox.waiting {
         Waiting::Not => return None,
-        Waiting::Over(answer) => answer,
-        Waiting::For(wait) => match still_waits(here, thread, &mut inbox, wait) {
-            Ok(decision) => return Some(decision),
-            Err(answer) => answer,
-        },
-    };
+        Waiting::Over(answer) => thread.context.mine().answer(answer),
+        Waiting::Has(Short { head, words }) => {
+            thread.context.mine().receive(head.len, head.call_id, head.deadline_ns, words);
+        }
+        Waiting::For(_) | Waiting::InRegisters { .. } => return woken_early(here, thread, inbox),
+    }
     inbox.waiting = Waiting::Not;
+    None
+}
+
+/// The installed thread was woken while its inbox says that it waits: it sleeps again, or goes on with what there is.
+#[cold]
+fn woken_early(here: &Lane, thread: &Thread, mut inbox: MutexGuard<'_, Inbox>) -> Option<Decision> {
+    let answer = match still_waits(here, thread, &mut inbox) {
+        Ok(decision) => return Some(decision),
+        Err(answer) => answer,
+    };
+    let given_up = inbox.give_up(thread.name());
+    drop(inbox);
+    if let Some((awaits, waiter)) = given_up {
+        forget(thread, awaits, waiter);
+    }
     thread.context.mine().answer(answer);
     None
 }
 
-/// The installed thread was woken before its wait was over, so it sleeps again; or that has ended it: the answer.
-#[cold]
-fn still_waits(here: &Lane, thread: &Thread, inbox: &mut Inbox, wait: Wait) -> Result<Decision, u64> {
-    if let Some(answer) = inbox.answer(wait.min) {
-        return Err(answer);
+/// The decision to sleep on, or what ends the wait: the answer.
+fn still_waits(here: &Lane, thread: &Thread, inbox: &mut Inbox) -> Result<Decision, u64> {
+    let mut deadline = Nanos::MAX;
+    if let Waiting::For(wait) = inbox.waiting {
+        if let Some(answer) = inbox.answer(wait.min) {
+            return Err(answer);
+        }
+        deadline = wait.deadline;
+        if deadline != Nanos::MAX && deadline <= arch::now() {
+            return Err(inbox.answer(0).unwrap_or(0));
+        }
     }
-    if wait.deadline != Nanos::MAX && wait.deadline <= arch::now() {
-        return Err(inbox.answer(0).unwrap_or(0));
-    }
-    fall_asleep(here, thread, inbox, wait, None).map_err(|code| kernel::REFUSED | u64::from(code.number()))
+    fall_asleep(here, thread, inbox, deadline, None)
+        .map_err(|code| kernel::REFUSED | u64::from(code.number()))
 }
 
 /// The inbox of `thread`, locked, with everything ended in it that is due, and forgotten by its objects.
