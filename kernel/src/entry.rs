@@ -1,7 +1,7 @@
 //! From user mode into the kernel and back: what each cause of an entry does.
 
 use crate::arch::{self, Trap};
-use crate::method;
+use crate::method::{self, Direct, Progress};
 use crate::object::inbox::{Inbox, Wait, Waiting};
 use crate::object::thread::Thread;
 use crate::sched::dispatch::{self, current};
@@ -20,7 +20,6 @@ const TIMER_REQUESTS: u32 = 2;
 /// A system call.
 pub fn system_call(number: u64, arguments: [u64; 3]) {
     let here = mine();
-    dispatch::drain_flushes(here);
     let thread = current(here);
     match number {
         call::CAP_ENTER if arguments[0] & DIRECT != 0 => direct(here, thread, arguments[0], arguments[1]),
@@ -112,15 +111,23 @@ fn cap_enter(here: &'static Lane, thread: &'static Thread, min: u64, timeout: u6
 /// `cap_enter` with its one request in registers.
 #[inline]
 fn direct(here: &'static Lane, thread: &'static Thread, request: u64, call_id: u64) {
-    let mut turn = method::Turn::default();
+    let Some(request) = DirectRequest::from_word(request) else {
+        return refuse(thread, CapError::InvalidRequest);
+    };
     let words = thread.context.mine().words();
-    let begun = DirectRequest::from_word(request)
-        .ok_or(CapError::InvalidRequest)
-        .and_then(|request| method::direct(thread, request, call_id as u32, words, &mut turn));
-    if let Err(code) = begun {
-        refuse(thread, code);
-        return go_on(here, thread, &turn);
+    let mut turn = method::Turn::default();
+    match method::direct(here, thread, Direct { request, call_id: call_id as u32, words }, &mut turn) {
+        Progress::HandedOver => {}
+        Progress::Given => wait_in_registers(here, thread, &turn),
+        Progress::Refused(code) => {
+            refuse(thread, code);
+            go_on(here, thread, &turn);
+        }
     }
+}
+
+#[cold]
+fn wait_in_registers(here: &'static Lane, thread: &'static Thread, turn: &method::Turn) {
     let inbox = dispatch::settled(thread);
     if let Waiting::InRegisters { .. } = inbox.waiting {
         return wait(here, thread, inbox, Nanos::MAX, turn.target);
@@ -128,7 +135,7 @@ fn direct(here: &'static Lane, thread: &'static Thread, request: u64, call_id: u
     // What it waits for has come in the meantime, from another CPU.
     drop(inbox);
     let _it_can = dispatch::go_on(here, thread);
-    go_on(here, thread, &turn);
+    go_on(here, thread, turn);
 }
 
 /// The thread goes on, unless it lets others go first or should.

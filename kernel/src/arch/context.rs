@@ -186,16 +186,23 @@ impl ContextCell {
         clippy::mut_from_ref,
         reason = "the owner word makes this CPU its only user, and handlers are not nested"
     )]
+    #[inline]
     pub fn mine(&self) -> &mut Context {
-        assert_eq!(self.owner.load(Ordering::Relaxed), cpu::index() as u32 + 1, "another CPU's context");
+        assert!(self.is_mine(), "another CPU's context");
         // SAFETY: this CPU is the owner, is not interrupted in the kernel, and makes no second reference while one
         // lives: each is used within one statement of the scheduler's code.
         unsafe { &mut *self.context.get() }
     }
 
+    #[inline(always)]
+    fn is_mine(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == cpu::index() as u32 + 1
+    }
+
     /// Lets go of it: the thread may run elsewhere from now on.
+    #[inline]
     pub fn unbind(&self) {
-        assert_eq!(self.owner.load(Ordering::Relaxed), cpu::index() as u32 + 1, "another CPU's context");
+        assert!(self.is_mine(), "another CPU's context");
         // Release: pairs with the acquire in `bind`.
         self.owner.store(0, Ordering::Release);
     }

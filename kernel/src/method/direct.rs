@@ -8,102 +8,167 @@
 use super::Turn;
 use super::endpoints::{HEAD, NotHanded, hand, hand_short};
 use crate::object::caps::Object;
-use crate::object::endpoint::endpoint;
-use crate::object::inbox::{Awaits, Short, Waiter};
+use crate::object::endpoint::{Endpoint, endpoint};
+use crate::object::inbox::{Awaits, Short, Waiter, Waiting};
 use crate::object::thread::{self, Thread};
+use crate::sched::dispatch;
+use crate::sched::lane::Lane;
 use mainspring_abi::kernel::{DIRECT_WORDS, DirectRequest, ReceivedCall};
 use mainspring_abi::ring::{CapError, op};
 
-/// Carries out the request that `thread` has in its registers, with `words` as its message: the thread waits from now on,
-/// see [`crate::object::inbox::Waiting::InRegisters`].
-#[inline(always)]
-pub fn direct(
-    thread: &'static Thread,
-    request: DirectRequest,
-    call_id: u32,
-    words: [u64; DIRECT_WORDS],
-    turn: &mut Turn,
-) -> Result<(), CapError> {
-    let state = thread.process().state.lock();
-    let index = match (request.op, state.caps.look(request.cap_id)) {
-        (op::CALL, Some(Object::EndpointCall(index))) | (op::RETURN_RECV, Some(Object::EndpointServe(index))) => {
-            *index
-        }
-        (op::CALL | op::RETURN_RECV, Some(_)) => return Err(CapError::NoSuchMethod),
-        (op::CALL | op::RETURN_RECV, None) => return Err(CapError::InvalidCapability),
-        _ => return Err(CapError::InvalidRequest),
-    };
-    drop(state);
-    let done = if request.op == op::CALL {
-        call(thread, index, request.len, words, turn)
-    } else {
-        answer_and_receive(thread, index, call_id, request.len, words, turn)
-    };
-    done.ok_or(CapError::NotDirect)
+/// What a request in registers has come to.
+pub enum Progress {
+    /// Whoever it was for runs on this CPU now, with the message, and the thread waits.
+    HandedOver,
+    /// The message has been given, and the thread is to wait, see [`crate::object::inbox::Waiting::InRegisters`].
+    Given,
+    /// Nothing has changed.
+    Refused(CapError),
 }
 
+/// A request in registers.
+#[derive(Clone, Copy)]
+pub struct Direct {
+    /// What is asked for.
+    pub request: DirectRequest,
+    /// The call that is answered.
+    pub call_id: u32,
+    /// The message.
+    pub words: [u64; DIRECT_WORDS],
+}
+
+/// Carries out the request that `thread`, which runs here, has in its registers.
 #[inline(always)]
-fn call(
-    thread: &'static Thread,
-    index: u32,
-    len: u32,
-    words: [u64; DIRECT_WORDS],
-    turn: &mut Turn,
-) -> Option<()> {
+pub fn direct(here: &'static Lane, thread: &'static Thread, direct: Direct, turn: &mut Turn) -> Progress {
+    let index = match find(thread, direct.request) {
+        Ok(index) => index,
+        Err(code) => return Progress::Refused(code),
+    };
+    let is_call = direct.request.op == op::CALL;
     let mut ends = endpoint(index).lock();
-    let server = ends.first_server()?;
-    let caller = thread.inbox.lock().begin_in_registers(thread.name(), Awaits::Answer(index));
-    let by = thread::slot(server.thread.index()).process().name();
-    if let Ok(call_id) = ends.receive(caller, by) {
-        let head = ReceivedCall { call_id, len, deadline_ns: 0 };
-        if give(turn, server, true, Short { head, words }).is_ok() {
-            let _served = ends.take_server();
-            return Some(());
-        }
-        let _taken_back = ends.answer(call_id, by);
+    if let Some(next) = hand_over(here, thread, index, &mut ends, is_call, direct.call_id) {
+        drop(ends);
+        dispatch::take_over(here, next.thread, true);
+        next.thread.context.mine().receive(direct.request.len, next.call_id, 0, direct.words);
+        return Progress::HandedOver;
     }
-    let _nobody_knew = thread.inbox.lock().give_up(thread.name());
-    None
+    give(thread, index, &mut ends, is_call, direct, turn)
 }
 
+/// The endpoint that a request is for.
 #[inline(always)]
-fn answer_and_receive(
+fn find(thread: &Thread, request: DirectRequest) -> Result<u32, CapError> {
+    let state = thread.process().state.lock();
+    match (request.op, state.caps.look(request.cap_id)) {
+        (op::CALL, Some(Object::EndpointCall(index)))
+        | (op::RETURN_RECV, Some(Object::EndpointServe(index))) => Ok(*index),
+        (op::CALL | op::RETURN_RECV, Some(_)) => Err(CapError::NoSuchMethod),
+        (op::CALL | op::RETURN_RECV, None) => Err(CapError::InvalidCapability),
+        _ => Err(CapError::InvalidRequest),
+    }
+}
+
+/// Who goes on in the place of whoever asked.
+struct Next {
     thread: &'static Thread,
-    index: u32,
+    /// The number of the call that it receives; 0 for an answer.
     call_id: u32,
-    len: u32,
-    words: [u64; DIRECT_WORDS],
-    turn: &mut Turn,
-) -> Option<()> {
-    let mut ends = endpoint(index).lock();
+}
+
+/// Whoever waits for the message of `thread`, and the number that it gets it under: the first server for a call, and for an
+/// answer the caller of `call_id`, if the thread can then wait for the next one.
+#[inline(always)]
+fn partner(thread: &Thread, ends: &Endpoint, is_call: bool, call_id: u32) -> Option<(Waiter, u32)> {
+    if is_call {
+        return ends.first_server().zip(ends.next_call());
+    }
     if ends.has_caller() || !ends.has_room_for_server() {
         return None;
     }
-    let by = thread.process().name();
-    let caller = ends.caller_of(call_id, by)?;
-    let server = thread.inbox.lock().begin_in_registers(thread.name(), Awaits::Call(index));
-    let head = ReceivedCall { len, ..ReceivedCall::default() };
-    if give(turn, caller, false, Short { head, words }).is_err() {
-        let _nobody_knew = thread.inbox.lock().give_up(thread.name());
+    Some((ends.caller_of(call_id, thread.process().name())?, 0))
+}
+
+/// Switches to whoever waits for the message, if it waits in registers and sits on this CPU, and the core agrees. Decides
+/// everything with both inboxes and the core locked; what follows the switch cannot fail.
+#[inline(always)]
+fn hand_over(
+    here: &'static Lane,
+    thread: &'static Thread,
+    index: u32,
+    ends: &mut Endpoint,
+    is_call: bool,
+    answered: u32,
+) -> Option<Next> {
+    let (waiter, call_id) = partner(thread, ends, is_call, answered)?;
+    if !waiter.is_in_registers() {
         return None;
     }
-    // It is there, and there is room, as was just seen.
-    let _caller = ends.answer(call_id, by);
-    let _queued = ends.add_server(server);
-    Some(())
+    let other = thread::slot(waiter.thread.index());
+    let mut mine = thread.inbox.lock();
+    // Only tried: no CPU waits for an inbox with another in hand.
+    let mut theirs = other.inbox.try_lock()?;
+    theirs.awaited_in_registers(waiter)?;
+    if mine.may_be_due() || theirs.may_be_due() {
+        return None;
+    }
+    let awaits = if is_call { Awaits::Answer(index) } else { Awaits::Call(index) };
+    if !dispatch::switch_to(here, thread, other, awaits.kind()) {
+        return None;
+    }
+    theirs.waiting = Waiting::Not;
+    let myself = mine.begin_in_registers(thread.name(), awaits);
+    if is_call {
+        ends.receive_as(call_id, myself, other.process().name());
+        let _served = ends.take_server();
+    } else {
+        ends.end_call(answered);
+        let _queued = ends.add_server(myself);
+    }
+    Some(Next { thread: other, call_id })
+}
+
+/// The same without the CPU: whoever waits may be elsewhere, and may wait through its ring.
+#[cold]
+fn give(
+    thread: &'static Thread,
+    index: u32,
+    ends: &mut Endpoint,
+    is_call: bool,
+    direct: Direct,
+    turn: &mut Turn,
+) -> Progress {
+    let Some((to, call_id)) = partner(thread, ends, is_call, direct.call_id) else {
+        return Progress::Refused(CapError::NotDirect);
+    };
+    let awaits = if is_call { Awaits::Answer(index) } else { Awaits::Call(index) };
+    let myself = thread.inbox.lock().begin_in_registers(thread.name(), awaits);
+    let head = ReceivedCall { call_id, len: direct.request.len, deadline_ns: 0 };
+    let by = thread::slot(to.thread.index()).process().name();
+    if is_call {
+        ends.receive_as(call_id, myself, by);
+    }
+    if hand_message(turn, to, is_call, Short { head, words: direct.words }).is_err() {
+        if is_call {
+            ends.end_call(call_id);
+        }
+        let _nobody_knew = thread.inbox.lock().give_up(thread.name());
+        return Progress::Refused(CapError::NotDirect);
+    }
+    // There is room, as was just seen.
+    if is_call {
+        let _served = ends.take_server();
+    } else {
+        ends.end_call(direct.call_id);
+        let _queued = ends.add_server(myself);
+    }
+    Progress::Given
 }
 
 /// Hands a message to whoever waits for it, in the way that it waits: in its registers, or in its memory.
-#[inline(always)]
-fn give(turn: &mut Turn, to: Waiter, is_call: bool, message: Short) -> Result<(), NotHanded> {
+fn hand_message(turn: &mut Turn, to: Waiter, is_call: bool, message: Short) -> Result<(), NotHanded> {
     if to.is_in_registers() {
         return hand_short(turn, to, |_| Some(message));
     }
-    give_bytes(turn, to, is_call, &message)
-}
-
-#[cold]
-fn give_bytes(turn: &mut Turn, to: Waiter, is_call: bool, message: &Short) -> Result<(), NotHanded> {
     let mut bytes = [0; HEAD + 8 * DIRECT_WORDS];
     bytes[..HEAD].copy_from_slice(&message.head.to_bytes());
     for (bytes, word) in bytes[HEAD..].chunks_exact_mut(8).zip(message.words) {

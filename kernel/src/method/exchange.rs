@@ -112,7 +112,7 @@ fn answer_and_receive(thread: &'static Thread, request: &CapSqeV2, turn: &mut Tu
         return None;
     }
     // It is there, and there is room, as was just seen.
-    let _caller = ends.answer(request.v1.call_id, by);
+    ends.end_call(request.v1.call_id);
     let _queued = ends.add_server(server);
     Some(())
 }

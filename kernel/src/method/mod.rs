@@ -13,7 +13,7 @@ mod processes;
 mod system;
 mod threads;
 
-pub use direct::direct;
+pub use direct::{Direct, Progress, direct};
 pub use processes::{Program, start_process};
 
 use crate::arch;

@@ -87,9 +87,11 @@ fn block_slowly(
 }
 
 /// `thread`, which runs, waits, and `target`, which has what it waited for, goes on in its place: in one go, if it sits
-/// here and nothing speaks against it. Whether it does.
-#[inline]
-fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) -> bool {
+/// here and nothing speaks against it. Whether it does; [`take_over`] is next then. The caller has the inbox of `thread`
+/// locked, so nobody finds out that it sleeps before that inbox says for what.
+// A function of its own keeps the core's state in registers, which its callers would push out.
+#[inline(never)]
+pub fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) -> bool {
     let Some((_, seat)) = target.home().filter(|(cpu, _)| *cpu == here.id().index()) else { return false };
     let _hard = HardPath::enter();
     let mut core = here.lock();
@@ -164,7 +166,7 @@ fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Th
 
 /// Makes `thread` what this CPU runs: registers, page tables, entry. Somebody else ran before if it is `switched`.
 #[inline(always)]
-fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
+pub fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
     let context = thread.context.bind();
     here.current.set(thread);
     load_space(here, thread.root.load(Ordering::Relaxed), Some(thread.process()));
@@ -175,6 +177,7 @@ fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
 }
 
 /// Goes over to other page tables, and keeps account of which CPU has which.
+#[inline(always)]
 fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
     let loaded = here.loaded.load(Ordering::Relaxed);
     if loaded == root {
@@ -449,12 +452,20 @@ pub fn timer(here: &'static Lane) {
 }
 
 /// The last thing before user mode: nobody who was told to end goes on, and the timer is set.
+#[inline(always)]
 pub fn leave(here: &'static Lane) {
-    while current(here).is_killed() {
-        exit_thread(current(here), kernel::KILLED);
+    if current(here).is_killed() {
+        end_the_killed(here);
     }
     drain_flushes(here);
     arm(here);
+}
+
+#[cold]
+fn end_the_killed(here: &'static Lane) {
+    while current(here).is_killed() {
+        exit_thread(current(here), kernel::KILLED);
+    }
 }
 
 /// Another CPU's message: a look at the queue, and flushes.
@@ -467,13 +478,17 @@ pub fn message(here: &'static Lane) {
 }
 
 /// Sets the timer to what the core needs, if that is not what it is set to.
+#[inline(always)]
 pub fn arm(here: &Lane) {
+    // It has been there since before: whoever changes `next_timer` from now on sees it.
+    if here.next_timer.load(Ordering::SeqCst) != here.armed.load(Ordering::Relaxed) {
+        arm_anew(here);
+    }
+}
+
+fn arm_anew(here: &Lane) {
     loop {
         let next = here.next_timer.load(Ordering::SeqCst);
-        if next == here.armed.load(Ordering::Relaxed) {
-            // It has been there since before: whoever changes `next_timer` from now on sees it.
-            return;
-        }
         // SeqCst: whoever changes `next_timer` looks at `armed` afterwards; one of the two sees the other.
         if next != here.armed.swap(next, Ordering::SeqCst) && !arch::fallback::is_active() {
             arm_oneshot(&mut LapicTimer, arch::now(), Nanos::new(next));
@@ -485,6 +500,7 @@ pub fn arm(here: &Lane) {
 }
 
 /// Forgets translations if others asked for it.
+#[inline]
 pub fn drain_flushes(here: &Lane) {
     // Acquire: pairs with the release of who asked; the page tables have changed before.
     let asked = here.flush_asked.load(Ordering::Acquire);

@@ -82,7 +82,7 @@ impl Core {
 
     /// See [`mainspring_sched::Cpu::switch_directly`]: the permit of the wait that this ends, if it could be done. A record
     /// holds the long way, so whoever records takes it.
-    #[inline]
+    #[inline(always)]
     pub fn switch_directly(&mut self, lane: &Lane, seat: Seat, kind: WaitKind) -> Option<Option<WaitPermit>> {
         if self.log.is_some() {
             return None;

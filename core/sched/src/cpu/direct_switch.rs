@@ -10,12 +10,13 @@
 use super::realtime::Band;
 use super::{Cpu, Dispatch, Occupant, Seat, Slot, State, vacant};
 use crate::entity::Authority;
+use crate::heap::SeatHeap;
 use crate::telemetry::NohzExit;
 use crate::waiter::{Due, Timeout, WaitKind, WaitPermit};
 use mainspring_abi::Nanos;
 
 /// The occupants of two slots that are taken and not the same.
-#[inline]
+#[inline(always)]
 fn both(slots: &mut [Slot], one: u32, other: u32) -> [&mut Occupant; 2] {
     match slots.get_disjoint_mut([one as usize, other as usize]) {
         Ok([Slot::Taken(one), Slot::Taken(other)]) => [one, other],
@@ -23,11 +24,24 @@ fn both(slots: &mut [Slot], one: u32, other: u32) -> [&mut Occupant; 2] {
     }
 }
 
+#[inline(never)]
+fn forget(waits: &mut SeatHeap<Due>, slot: u32) {
+    waits.remove(slot);
+}
+
+#[inline(never)]
+fn remember(waits: &mut SeatHeap<Due>, slot: u32, from: &mut Occupant, timeout: Timeout) {
+    let Timeout { deadline, user_data, permit } = timeout;
+    from.permit = Some(permit);
+    from.user_data = user_data;
+    waits.insert(slot, Due { deadline, thread_index: from.entity.thread.index() });
+}
+
 impl Cpu {
     /// The running thread waits for what `kind` says, and the one at `next`, which waits, has what it waited for and goes
     /// on in its place, for the rest of its slice. Also the permit of the timed wait that this ends. Gives `timeout` back
     /// if it cannot be done in one go; nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn switch_directly(
         &mut self,
         now: Nanos,
@@ -44,26 +58,22 @@ impl Cpu {
         self.fair.advance(now);
         let moved = self.fair.would_move(slot, ran);
         if self.fair.queued() == 0 && self.fair.is_ahead_by(slot, moved) {
-            // The request that it is at began no later than where it stands, so only then can the clock be behind.
-            let start = self.running_tag(slot, ran).start;
-            self.fair.catch_up(start);
+            self.keep_up_with_lone_runner_at(slot, ran);
         }
         let [from, to] = both(&mut self.slots, slot, next.slot);
         let permit = to.permit.take();
         if permit.is_some() {
-            self.waits.remove(next.slot);
+            forget(&mut self.waits, next.slot);
         }
         self.fair.hand_over(slot, moved, next.slot, to.entity.weight);
 
-        from.charge(ran, moved);
+        // Whoever waits begins another request afterwards, so nothing has to be charged to the one that it was at.
+        from.entity.account.charge(ran, moved);
         from.state = State::Asleep(kind);
         from.entity.used = Nanos::ZERO;
         from.entity.account.voluntary_blocks += 1;
-        if let Some(Timeout { deadline, user_data, permit }) = timeout {
-            from.permit = Some(permit);
-            from.user_data = user_data;
-            let thread_index = from.entity.thread.index();
-            self.waits.insert(slot, Due { deadline, thread_index });
+        if let Some(timeout) = timeout {
+            remember(&mut self.waits, slot, from, timeout);
         }
 
         to.entity.ready_from(now);
@@ -89,5 +99,13 @@ impl Cpu {
             return None;
         }
         self.current
+    }
+
+    /// The clock must not be behind the request that a lone runner is at. That began no later than where the thread stands,
+    /// so this is only for a thread that would be ahead of the clock.
+    #[inline(never)]
+    fn keep_up_with_lone_runner_at(&mut self, slot: u32, ran: Nanos) {
+        let start = self.running_tag(slot, ran).start;
+        self.fair.catch_up(start);
     }
 }
