@@ -151,7 +151,7 @@ fn go_on(here: &'static Lane, thread: &'static Thread, turn: &method::Turn) {
 }
 
 /// The thread waits in `cap_enter` for what its inbox says, and hands over to `target` if there is one.
-#[inline]
+#[inline(always)]
 fn wait(
     here: &'static Lane,
     thread: &'static Thread,

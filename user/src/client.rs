@@ -160,15 +160,20 @@ pub fn cancel(ticket: Ticket) -> Result<u32, CapError> {
 /// A completion as a result.
 #[inline]
 pub fn outcome(cqe: &CapCqe) -> Result<u32, CapError> {
+    if cqe.error == 0 { Ok(cqe.result) } else { Err(failure(cqe)) }
+}
+
+#[cold]
+fn failure(cqe: &CapCqe) -> CapError {
     match cqe.error() {
-        Ok(None) => Ok(cqe.result),
-        Ok(Some(error)) => Err(error),
-        Err(_) => Err(CapError::InvalidRequest),
+        Ok(Some(error)) => error,
+        _ => CapError::InvalidRequest,
     }
 }
 
 /// The request for a method.
 #[must_use]
+#[inline]
 pub fn request(cap: u32, method: u16, params: &[u8], result: &mut [u8]) -> CapSqeV2 {
     CapSqeV2::from_v1(CapSqe {
         cap_id: cap,
@@ -188,7 +193,7 @@ pub fn call(cap: u32, method: u16, params: &[u8], result: &mut [u8]) -> Result<u
 }
 
 /// Submits a request and waits for its completion.
-#[inline]
+#[inline(always)]
 pub fn carry_out(request: CapSqeV2) -> Result<u32, CapError> {
     arch::with_client(|client| {
         let ticket = client.submit(request)?;

@@ -132,6 +132,7 @@ impl Context {
 
 impl Context {
     /// Makes this, which the CPU has, the context that it enters from and leaves to.
+    #[inline(always)]
     pub fn install(&mut self, switched: bool) {
         if switched {
             if self.vector == SYSCALL {

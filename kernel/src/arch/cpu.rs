@@ -4,6 +4,7 @@ use super::boot_info::BootInfo;
 use super::context::{Context, FRAME_SIZE};
 use super::paging::{self, SpaceRoot};
 use super::{apic, fallback, features, traps};
+use crate::sched::lane::Lane;
 use alloc::boxed::Box;
 use core::arch::asm;
 use core::mem::offset_of;
@@ -31,6 +32,7 @@ pub(super) struct CpuBlock {
     pending: AtomicU32,
     index: u32,
     hard: AtomicU32,
+    lane: AtomicPtr<Lane>,
     tss: TaskStateSegment,
     gdt: GlobalDescriptorTable,
 }
@@ -67,6 +69,20 @@ pub fn index() -> usize {
             options(nostack, preserves_flags, readonly, pure));
     }
     index as usize
+}
+
+/// The lane that this CPU was given, see [`set_lane`].
+#[must_use]
+#[inline]
+pub fn lane() -> Option<&'static Lane> {
+    // SAFETY: this CPU's own block, an atomic in it, which only ever gets references that live for ever.
+    unsafe { (*block()).lane.load(Ordering::Relaxed).as_ref() }
+}
+
+/// This CPU schedules by `lane` from now on.
+pub fn set_lane(lane: &'static Lane) {
+    // SAFETY: this CPU's own block, an atomic in it.
+    unsafe { (*block()).lane.store(core::ptr::from_ref(lane).cast_mut(), Ordering::Relaxed) };
 }
 
 /// How many CPUs have come up.
@@ -189,6 +205,7 @@ fn prepare(number: usize) -> &'static mut CpuBlock {
         pending: AtomicU32::new(0),
         index: number as u32,
         hard: AtomicU32::new(0),
+        lane: AtomicPtr::new(core::ptr::null_mut()),
         tss,
         gdt: GlobalDescriptorTable::new(),
     }))

@@ -55,6 +55,7 @@ pub fn run(info: &BootInfo) -> ! {
     thread::init();
     let cpus = acpi::apic_ids(info.rsdp);
     lane::init(cpus.len().clamp(1, cpu::MAX_CPUS), &settings);
+    lane::settle();
     wakeup::init_quota(thread::MAX_THREADS as u32, process::THREADS, process::MAX_PROCESSES);
     for id in &cpus {
         match smp::start(*id) {
@@ -96,6 +97,7 @@ pub fn run_secondary() -> ! {
     while !OPEN.load(Ordering::Acquire) {
         let _ = cpu::halt();
     }
+    lane::settle();
     dispatch::start()
 }
 

@@ -95,6 +95,7 @@ impl Call<'_> {
 }
 
 /// Handles at most `limit` requests of `thread`'s ring.
+#[inline(always)]
 pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Turn) -> Result<(), CapError> {
     // Held for as long as it takes: only the CPU that runs the thread asks for it.
     let queue = thread.queue.lock();

@@ -46,7 +46,7 @@ pub fn decision_wanted(here: &Lane) -> bool {
 
 /// The running thread waits in `cap_enter` until `deadline`, for what its inbox says, and hands over to `target` if there is
 /// one. Its inbox stays locked until the core knows that it sleeps.
-#[inline]
+#[inline(always)]
 pub fn block(
     here: &'static Lane,
     thread: &'static Thread,
@@ -89,8 +89,7 @@ fn block_slowly(
 /// `thread`, which runs, waits, and `target`, which has what it waited for, goes on in its place: in one go, if it sits
 /// here and nothing speaks against it. Whether it does; [`take_over`] is next then. The caller has the inbox of `thread`
 /// locked, so nobody finds out that it sleeps before that inbox says for what.
-// A function of its own keeps the core's state in registers, which its callers would push out.
-#[inline(never)]
+#[inline(always)]
 pub fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) -> bool {
     let Some((_, seat)) = target.home().filter(|(cpu, _)| *cpu == here.id().index()) else { return false };
     let _hard = HardPath::enter();

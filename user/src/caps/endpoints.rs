@@ -5,8 +5,9 @@ use mainspring_abi::kernel::{DIRECT_WORDS, DirectRequest, ReceivedCall};
 use mainspring_abi::ring::{CapError, CapSqe, CapSqeV2, op};
 
 /// Calls an endpoint and waits for the answer; its length.
+#[inline]
 pub fn call_endpoint(cap: u32, message: &[u8], answer: &mut [u8]) -> Result<u32, CapError> {
-    client::call(cap, 0, message, answer)
+    client::carry_out(client::request(cap, 0, message, answer))
 }
 
 /// Calls an endpoint and waits for the answer, for `timeout_ns` at most: then the call is withdrawn, and whoever received it
@@ -52,6 +53,7 @@ pub fn receive(cap: u32, buffer: &mut [u8]) -> Result<ReceivedCall, CapError> {
 }
 
 /// Answers a call and waits for the next one, with one request. If the caller has given up, just waits for the next.
+#[inline]
 pub fn answer_and_receive(
     cap: u32,
     call_id: u32,
