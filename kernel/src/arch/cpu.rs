@@ -75,8 +75,13 @@ pub fn index() -> usize {
 #[must_use]
 #[inline]
 pub fn lane() -> Option<&'static Lane> {
-    // SAFETY: this CPU's own block, an atomic in it, which only ever gets references that live for ever.
-    unsafe { (*block()).lane.load(Ordering::Relaxed).as_ref() }
+    let lane: *const Lane;
+    // SAFETY: as in `block`; the word only ever gets references that live for ever.
+    unsafe {
+        asm!("mov {0}, gs:[{1}]", out(reg) lane, const offset_of!(CpuBlock, lane),
+            options(nostack, preserves_flags, readonly));
+        lane.as_ref()
+    }
 }
 
 /// This CPU schedules by `lane` from now on.
@@ -109,9 +114,10 @@ pub struct HardPath(());
 impl HardPath {
     /// Enters such a path.
     #[must_use]
+    #[inline]
     pub fn enter() -> Self {
-        // SAFETY: this CPU's own block, an atomic in it.
-        unsafe { (*block()).hard.fetch_add(1, Ordering::Relaxed) };
+        // SAFETY: this CPU's own word, which nobody else writes, and no interrupt comes between.
+        unsafe { asm!("inc dword ptr gs:[{0}]", const offset_of!(CpuBlock, hard), options(nostack)) };
         Self(())
     }
 }
@@ -119,7 +125,7 @@ impl HardPath {
 impl Drop for HardPath {
     fn drop(&mut self) {
         // SAFETY: as in `enter`.
-        unsafe { (*block()).hard.fetch_sub(1, Ordering::Relaxed) };
+        unsafe { asm!("dec dword ptr gs:[{0}]", const offset_of!(CpuBlock, hard), options(nostack)) };
     }
 }
 
@@ -134,7 +140,8 @@ pub(super) fn set_entry(context: &mut Context) {
     // SAFETY: this CPU's own block; interrupts are off, so nobody enters meanwhile.
     unsafe {
         (*block).frame_end = end;
-        (&raw mut (*block).tss.privilege_stack_table[0]).write_unaligned(VirtAddr::new(end));
+        // The address of a Rust value is canonical.
+        (&raw mut (*block).tss.privilege_stack_table[0]).write_unaligned(VirtAddr::new_truncate(end));
     }
 }
 

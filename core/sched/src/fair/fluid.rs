@@ -27,8 +27,8 @@ impl FairQueue {
         if elapsed.get() >> NARROW_BITS == 0 && self.load != 0 {
             let service = elapsed.get() * UNITS_AT_WEIGHT_ONE + self.remainder;
             let moved = service / self.load;
-            let distance = self.first_even.since(self.clock).max(0) as u64;
-            if self.debtor_load == 0 || moved < distance {
+            let distance = || self.first_even.since(self.clock).max(0) as u64;
+            if self.debtor_load == 0 || moved < distance() {
                 self.clock = self.clock.plus(moved);
                 self.remainder = service % self.load;
                 return;
