@@ -224,7 +224,13 @@ impl Inbox {
     /// Whether one more operation can be in flight. Only the thread itself puts any there.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.ops.iter().any(Option::is_none)
+        self.in_flight() < OPS
+    }
+
+    /// How many operations are in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.ops.iter().flatten().count()
     }
 
     /// Puts an operation in flight; gives the place back when there are too many.
