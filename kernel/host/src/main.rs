@@ -91,19 +91,21 @@ fn keep_failed(folder: &Path, proof: &Proof, cpus: u32, serial: &[String]) {
 }
 
 fn show_trace() -> ExitCode {
-    match trace::run() {
-        Ok(parts) => {
-            for (part, count) in &parts {
-                println!("{count:>6}  {part}");
+    for (way, argument) in trace::WAYS {
+        let parts = match trace::run(argument) {
+            Ok(parts) => parts,
+            Err(error) => {
+                eprintln!("kernel-proof: {error}");
+                return ExitCode::FAILURE;
             }
-            println!("{:>6}  all", parts.iter().map(|(_, count)| count).sum::<u64>());
-            ExitCode::SUCCESS
+        };
+        println!("an endpoint round trip, {way}:");
+        for (part, count) in &parts {
+            println!("{count:>6}  {part}");
         }
-        Err(error) => {
-            eprintln!("kernel-proof: {error}");
-            ExitCode::FAILURE
-        }
+        println!("{:>6}  all", parts.iter().map(|(_, count)| count).sum::<u64>());
     }
+    ExitCode::SUCCESS
 }
 
 fn main() -> ExitCode {
