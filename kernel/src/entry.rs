@@ -42,6 +42,7 @@ pub fn trap(trap: Trap) {
     let thread = current(here);
     match trap {
         Trap::Timer => {
+            dispatch::check_current(here, thread);
             dispatch::timer(here);
             tick(thread);
         }
