@@ -1,13 +1,13 @@
 //! From user mode into the kernel and back: what each cause of an entry does.
 
 use crate::arch::{self, Trap};
-use crate::method;
-use crate::object::inbox::{Inbox, Wait};
+use crate::method::{self, Progress};
+use crate::object::inbox::{Inbox, Wait, Waiting};
 use crate::object::thread::Thread;
 use crate::sched::dispatch::{self, current};
 use crate::sched::lane::Lane;
 use crate::sched::{mine, wakeup};
-use mainspring_abi::kernel::{self, EXIT_PROCESS, FOREVER, REFUSED};
+use mainspring_abi::kernel::{self, DIRECT, DirectRequest, EXIT_PROCESS, FOREVER, REFUSED};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, kernel::call};
 use mainspring_ring::SqOwner;
@@ -20,9 +20,9 @@ const TIMER_REQUESTS: u32 = 2;
 /// A system call.
 pub fn system_call(number: u64, arguments: [u64; 3]) {
     let here = mine();
-    dispatch::drain_flushes(here);
     let thread = current(here);
     match number {
+        call::CAP_ENTER if arguments[0] & DIRECT != 0 => direct(here, thread, arguments[0], arguments[1]),
         call::CAP_ENTER => cap_enter(here, thread, arguments[0], arguments[1]),
         call::EXIT => {
             let code = arguments[1] as i64;
@@ -42,6 +42,7 @@ pub fn trap(trap: Trap) {
     let thread = current(here);
     match trap {
         Trap::Timer => {
+            dispatch::check_current(here, thread);
             dispatch::timer(here);
             tick(thread);
         }
@@ -97,13 +98,48 @@ fn cap_enter(here: &'static Lane, thread: &'static Thread, min: u64, timeout: u6
     let wants_to_wait = matches!(outcome, Ok(unread) if unread < min) && timeout != 0;
     if wants_to_wait {
         let deadline = if timeout == FOREVER { Nanos::MAX } else { arch::now() + Nanos::new(timeout) };
-        return wait(here, thread, inbox, Wait { min, deadline }, turn.target);
+        inbox.waiting = Waiting::For(Wait { min, deadline });
+        return wait(here, thread, inbox, deadline, turn.target);
     }
     drop(inbox);
     match outcome {
         Ok(unread) => thread.context.mine().answer(u64::from(unread)),
         Err(code) => refuse(thread, code),
     }
+    go_on(here, thread, &turn);
+}
+
+/// `cap_enter` with its one request in registers.
+#[inline]
+fn direct(here: &'static Lane, thread: &'static Thread, request: u64, call_id: u64) {
+    let Some(request) = DirectRequest::from_word(request) else {
+        return refuse(thread, CapError::InvalidRequest);
+    };
+    let mut turn = method::Turn::default();
+    match method::direct(here, thread, request, call_id as u32, &mut turn) {
+        Progress::HandedOver => {}
+        Progress::Given => wait_in_registers(here, thread, &turn),
+        Progress::Refused(code) => {
+            refuse(thread, code);
+            go_on(here, thread, &turn);
+        }
+    }
+}
+
+#[cold]
+fn wait_in_registers(here: &'static Lane, thread: &'static Thread, turn: &method::Turn) {
+    let inbox = dispatch::settled(thread);
+    if let Waiting::InRegisters { .. } = inbox.waiting {
+        return wait(here, thread, inbox, Nanos::MAX, turn.target);
+    }
+    // What it waits for has come in the meantime, from another CPU.
+    drop(inbox);
+    let _it_can = dispatch::go_on(here, thread);
+    go_on(here, thread, turn);
+}
+
+/// The thread goes on, unless it lets others go first or should.
+fn go_on(here: &'static Lane, thread: &'static Thread, turn: &method::Turn) {
     if let Some(target) = turn.target {
         wakeup::wake(target);
     }
@@ -114,16 +150,16 @@ fn cap_enter(here: &'static Lane, thread: &'static Thread, min: u64, timeout: u6
     }
 }
 
-/// The thread waits in `cap_enter`, and hands over to `target` if there is one.
-#[inline]
+/// The thread waits in `cap_enter` for what its inbox says, and hands over to `target` if there is one.
+#[inline(always)]
 fn wait(
     here: &'static Lane,
     thread: &'static Thread,
     inbox: MutexGuard<'_, Inbox>,
-    wait: Wait,
+    deadline: Nanos,
     target: Option<&'static Thread>,
 ) {
-    if let Err(code) = dispatch::block(here, thread, inbox, wait, target) {
+    if let Err(code) = dispatch::block(here, thread, inbox, deadline, target) {
         if let Some(target) = target {
             wakeup::wake(target);
         }

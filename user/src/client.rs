@@ -3,7 +3,9 @@
 use crate::arch;
 use alloc::sync::Arc;
 use heapless::Vec;
-use mainspring_abi::kernel::{CQ_ENTRIES, FOREVER, REFUSED, SQ_ENTRIES};
+use mainspring_abi::kernel::{
+    CQ_ENTRIES, DIRECT_WORDS, DirectRequest, FOREVER, REFUSED, ReceivedCall, SQ_ENTRIES,
+};
 use mainspring_abi::ring::{CapCqe, CapError, CapSqe, CapSqeV2, RingAbi, op};
 use mainspring_ring::{Geometry, Push, Reap, Reaper, SharedMemory, Submitter};
 
@@ -90,10 +92,23 @@ impl Client {
 #[inline]
 pub fn enter(min_complete: u32, timeout_ns: u64) -> Result<u32, CapError> {
     let answer = arch::cap_enter(u64::from(min_complete), timeout_ns);
-    if answer & REFUSED == 0 {
-        return Ok(answer as u32);
-    }
-    Err(CapError::try_from(answer as u16).unwrap_or(CapError::InvalidRequest))
+    if answer & REFUSED == 0 { Ok(answer as u32) } else { Err(refusal(answer)) }
+}
+
+#[cold]
+fn refusal(answer: u64) -> CapError {
+    CapError::try_from(answer as u16).unwrap_or(CapError::InvalidRequest)
+}
+
+/// Carries out a request in registers: what stands before the message that comes back, and the message.
+#[inline(always)]
+pub fn direct(
+    request: DirectRequest,
+    call_id: u32,
+    words: [u64; DIRECT_WORDS],
+) -> Result<(ReceivedCall, [u64; DIRECT_WORDS]), CapError> {
+    let (answer, head, words) = arch::cap_enter_direct(request.to_word(), call_id, words);
+    if answer & REFUSED == 0 { Ok((head, words)) } else { Err(refusal(answer)) }
 }
 
 /// Puts a request into the calling thread's ring.
@@ -145,15 +160,20 @@ pub fn cancel(ticket: Ticket) -> Result<u32, CapError> {
 /// A completion as a result.
 #[inline]
 pub fn outcome(cqe: &CapCqe) -> Result<u32, CapError> {
+    if cqe.error == 0 { Ok(cqe.result) } else { Err(failure(cqe)) }
+}
+
+#[cold]
+fn failure(cqe: &CapCqe) -> CapError {
     match cqe.error() {
-        Ok(None) => Ok(cqe.result),
-        Ok(Some(error)) => Err(error),
-        Err(_) => Err(CapError::InvalidRequest),
+        Ok(Some(error)) => error,
+        _ => CapError::InvalidRequest,
     }
 }
 
 /// The request for a method.
 #[must_use]
+#[inline]
 pub fn request(cap: u32, method: u16, params: &[u8], result: &mut [u8]) -> CapSqeV2 {
     CapSqeV2::from_v1(CapSqe {
         cap_id: cap,
@@ -173,7 +193,7 @@ pub fn call(cap: u32, method: u16, params: &[u8], result: &mut [u8]) -> Result<u
 }
 
 /// Submits a request and waits for its completion.
-#[inline]
+#[inline(always)]
 pub fn carry_out(request: CapSqeV2) -> Result<u32, CapError> {
     arch::with_client(|client| {
         let ticket = client.submit(request)?;

@@ -7,7 +7,8 @@ use core::mem::size_of;
 /// System calls: the number goes into `rax`, arguments into `rdi` and `rsi`, the answer comes back in `rax`.
 pub mod call {
     /// `cap_enter(min_complete, timeout_ns)`: hands over what was submitted and waits for that many completions. Answers
-    /// with how many can be read, or with [`super::REFUSED`] and an error code.
+    /// with how many can be read, or with [`super::REFUSED`] and an error code. With [`super::DIRECT`] in its first
+    /// argument it carries out the one request that is in the registers.
     pub const CAP_ENTER: u64 = 0;
     /// `exit(what, code)`: ends the thread or the process, see [`super::EXIT_THREAD`].
     pub const EXIT: u64 = 1;
@@ -23,6 +24,47 @@ pub const FOREVER: u64 = u64::MAX;
 
 /// Set in the answer of `cap_enter` when it was refused; the rest is a [`crate::ring::CapError`] number.
 pub const REFUSED: u64 = 1 << 63;
+
+/// Set in the first argument of `cap_enter`: see [`DirectRequest`].
+pub const DIRECT: u64 = 1 << 63;
+/// Words of a message in registers.
+pub const DIRECT_WORDS: usize = 4;
+
+/// A request in registers: a CALL to a server that waits, or a RETURN_RECV to a caller that waits, for which the CPU is
+/// handed over at once. It never goes through the ring, and is refused as not direct if the other side does not wait.
+///
+/// `rdi` has it as [`DirectRequest::to_word`], `rsi` the number of the call that is answered, and `rdx`, `r10`, `r8` and
+/// `r9` the message. What comes back: in `rax` the length of the message, or [`REFUSED`] and an error code; `rsi` the number
+/// of the call that was received, `rdi` its deadline, and the message in the same four registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectRequest {
+    /// [`crate::ring::op::CALL`] or [`crate::ring::op::RETURN_RECV`].
+    pub op: u16,
+    /// The endpoint.
+    pub cap_id: u32,
+    /// Bytes of the message, at most [`DIRECT_WORDS`] words.
+    pub len: u32,
+}
+
+impl DirectRequest {
+    /// As it goes into `rdi`.
+    #[inline]
+    #[must_use]
+    pub const fn to_word(self) -> u64 {
+        DIRECT | (self.len as u64) << 48 | (self.op as u64) << 32 | self.cap_id as u64
+    }
+
+    /// From `rdi`; `None` if there is anything in it that means nothing.
+    #[inline]
+    #[must_use]
+    pub const fn from_word(word: u64) -> Option<Self> {
+        let len = (word >> 48) as u32 & 0x7fff;
+        if word & DIRECT == 0 || len as usize > 8 * DIRECT_WORDS {
+            return None;
+        }
+        Some(Self { op: (word >> 32) as u16, cap_id: word as u32, len })
+    }
+}
 
 /// What a process that did something it may not ends with, less the number of the processor's exception.
 pub const KILLED: i64 = -1000;

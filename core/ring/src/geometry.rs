@@ -202,13 +202,13 @@ impl Geometry {
 }
 
 /// The `N` words of a slot; under loom the first of them alone.
-#[inline]
+#[inline(always)]
 fn slot<const N: usize>(region: &impl Region, at: usize) -> &[AtomicU64] {
     &region.slots()[at..at + if cfg!(loom) { MODEL_WORDS } else { N }]
 }
 
 /// Words that the slot does not have (under loom) read as zero.
-#[inline]
+#[inline(always)]
 fn read_words<const N: usize>(region: &impl Region, at: usize) -> [u64; N] {
     let mut words = [0; N];
     for (word, shared) in words.iter_mut().zip(slot::<N>(region, at)) {
@@ -217,7 +217,7 @@ fn read_words<const N: usize>(region: &impl Region, at: usize) -> [u64; N] {
     words
 }
 
-#[inline]
+#[inline(always)]
 fn write_words<const N: usize>(region: &impl Region, at: usize, words: &[u64; N]) {
     for (shared, word) in slot::<N>(region, at).iter().zip(words) {
         shared.store(word.to_le(), Ordering::Relaxed);

@@ -67,15 +67,20 @@ impl VirtualTime {
 }
 
 /// How far `service` moves a thread of `weight` along the virtual scale.
-#[inline]
+#[inline(always)]
 pub(crate) fn span(service: Nanos, weight: Weight) -> u64 {
     let weight = u64::from(weight.get());
     if service.get() < NARROW_SERVICE {
         service.get() * UNITS_AT_WEIGHT_ONE / weight
     } else {
-        // Only an interval of minutes gets here: a lone thread that nothing ever stopped.
-        (u128::from(service.get()) * u128::from(UNITS_AT_WEIGHT_ONE) / u128::from(weight)) as u64
+        long_span(service, weight)
     }
+}
+
+/// Only an interval of minutes gets here: a lone thread that nothing ever stopped.
+#[cold]
+fn long_span(service: Nanos, weight: u64) -> u64 {
+    (u128::from(service.get()) * u128::from(UNITS_AT_WEIGHT_ONE) / u128::from(weight)) as u64
 }
 
 /// Service that a thread is owed (positive) or has had in advance (negative), in nanoseconds with

@@ -28,20 +28,33 @@ pub struct Proof {
     pub seconds: u64,
 }
 
+/// A proof that did not hold.
+#[derive(Debug)]
+pub struct Failed {
+    /// What did not hold, for people.
+    pub what: String,
+    /// All of the serial output.
+    pub serial: Vec<String>,
+}
+
+impl From<RunError> for Failed {
+    fn from(error: RunError) -> Self {
+        Self { what: error.to_string(), serial: Vec::new() }
+    }
+}
+
 /// Lines of the serial output that a failure shows.
 const TAIL: usize = 40;
 
 impl Proof {
-    /// Runs it on one machine; `Err` says what did not hold, for people.
-    pub fn run(&self, cpus: u32, watch: impl FnMut(&str)) -> Result<Run, String> {
+    /// Runs it on one machine.
+    pub fn run(&self, cpus: u32, watch: impl FnMut(&str)) -> Result<Run, Failed> {
         let machine = Machine { cpus, icount: self.icount, ..Machine::default() };
-        let image = image::build(&self.manifest(), self.programs, &[]).map_err(|error| error.to_string())?;
-        let run = machine
-            .run(&image, Duration::from_secs(self.seconds), watch)
-            .map_err(|error: RunError| error.to_string())?;
+        let image = image::build(&self.manifest(), self.programs, &[]).map_err(RunError::Build)?;
+        let run = machine.run(&image, Duration::from_secs(self.seconds), watch)?;
         match self.complaint(&run) {
             None => Ok(run),
-            Some(what) => Err(self.explain(cpus, &run, &what)),
+            Some(what) => Err(Failed { what: self.explain(cpus, &run, &what), serial: run.serial }),
         }
     }
 
@@ -88,7 +101,8 @@ pub const PROOFS: &[Proof] = &[
         cpus: &[1],
         starts: &[
             ("serve", "echo", "console,serve:echo", ""),
-            ("start", "smoke", "console,timer,threads,control,park,info,policy,call:echo", ""),
+            ("serve", "echo", "console,serve:direct", "direct"),
+            ("start", "smoke", "console,timer,threads,control,park,info,policy,call:echo,call:direct", ""),
         ],
         settings: "",
         programs: &["smoke", "echo"],
@@ -96,37 +110,43 @@ pub const PROOFS: &[Proof] = &[
             "smoke: preemption=ok",
             "smoke: registers=ok",
             "smoke: blocked_waits=ok",
+            "smoke: printed by a tick",
             "smoke: ticks_serve=ok",
             "smoke: selectors=ok",
             "smoke: ring_fairness=ok",
             "smoke: deadlines=ok",
             "smoke: fs_base=ok",
             "smoke: direct_ipc=ok",
+            "smoke: direct_registers=ok",
             "exit: process=smoke code=0",
             "hard_path_allocations=0",
             "kernel: status=ok",
         ],
         icount: false,
-        seconds: 30,
+        seconds: 180,
     },
     Proof {
         name: "calls",
-        about: "calls and answers of all lengths, to bad buffers, withdrawn before and after they were received",
+        about: "calls and answers of all lengths, in memory and in registers, to bad buffers, given up, to servers that end",
         cpus: &[1, 2, 4],
-        starts: &[("start", "calls", "console,timer,threads,control,park,info,call:x,serve:x", "")],
+        starts: &[("start", "calls", "console,timer,threads,control,park,info,processes,call:x,serve:x", "")],
         settings: "",
-        programs: &["calls"],
+        programs: &["calls", "child"],
         markers: &[
             "calls: lengths=ok",
             "calls: buffers=ok",
             "calls: withdrawn_before=ok",
             "calls: withdrawn_after=ok",
+            "calls: refused_in_registers=ok",
+            "calls: registers_and_rings=ok",
             "calls: crowd=ok",
+            "calls: abandoned=ok",
+            "calls: killed_at_any_moment=ok",
             "hard_path_allocations=0",
             "kernel: status=ok",
         ],
         icount: false,
-        seconds: 30,
+        seconds: 180,
     },
     Proof {
         name: "spawn",
@@ -150,7 +170,7 @@ pub const PROOFS: &[Proof] = &[
             "kernel: status=ok",
         ],
         icount: false,
-        seconds: 60,
+        seconds: 180,
     },
     Proof {
         name: "measure",
@@ -166,7 +186,7 @@ pub const PROOFS: &[Proof] = &[
             "kernel: status=ok",
         ],
         icount: false,
-        seconds: 30,
+        seconds: 180,
     },
     Proof {
         name: "thread-fairness",
@@ -177,7 +197,7 @@ pub const PROOFS: &[Proof] = &[
         programs: &["fairness"],
         markers: &["fairness: heavy weight=256", "fairness: shares=ok", "kernel: status=ok"],
         icount: false,
-        seconds: 30,
+        seconds: 180,
     },
     Proof {
         name: "thread-fairness-weight-change",
@@ -188,7 +208,7 @@ pub const PROOFS: &[Proof] = &[
         programs: &["fairness"],
         markers: &["fairness: changed weight=128", "fairness: weight_change=ok", "kernel: status=ok"],
         icount: false,
-        seconds: 30,
+        seconds: 180,
     },
     Proof {
         name: "thread-scale",
@@ -199,7 +219,7 @@ pub const PROOFS: &[Proof] = &[
         programs: &["scale"],
         markers: &["scale: threads=1", "scale: threads=2", "done=ok", "kernel: status=ok"],
         icount: false,
-        seconds: 90,
+        seconds: 180,
     },
     Proof {
         name: "smp",
@@ -217,7 +237,7 @@ pub const PROOFS: &[Proof] = &[
             "kernel: status=ok",
         ],
         icount: false,
-        seconds: 60,
+        seconds: 180,
     },
     Proof {
         name: "idle",
@@ -228,7 +248,7 @@ pub const PROOFS: &[Proof] = &[
         programs: &["smp", "shooter"],
         markers: &["smp: idle=ok", "kernel: status=ok"],
         icount: false,
-        seconds: 30,
+        seconds: 180,
     },
     Proof {
         name: "pit-tick",
@@ -239,7 +259,7 @@ pub const PROOFS: &[Proof] = &[
         programs: &["smp", "shooter", "timer-smoke"],
         markers: &["boot: timer=pit hz=1000", "timer-smoke: ok", "smp: all=ok", "kernel: status=ok"],
         icount: false,
-        seconds: 60,
+        seconds: 180,
     },
     Proof {
         name: "hostile",
@@ -248,9 +268,9 @@ pub const PROOFS: &[Proof] = &[
         starts: &[("start", "hostile", ALL, "")],
         settings: "",
         programs: &["hostile", "attack"],
-        markers: &["hostile: neighbour_share=ok", "hostile: attacks=34 memory=ok", "kernel: status=ok"],
+        markers: &["hostile: neighbour_share=ok", "hostile: attacks=35 memory=ok", "kernel: status=ok"],
         icount: false,
-        seconds: 60,
+        seconds: 180,
     },
 ];
 
@@ -259,15 +279,24 @@ pub const BENCH: Proof = Proof {
     name: "bench",
     about: "instructions of the kernel's paths",
     cpus: &[1],
-    starts: &[("serve", "echo", "console,serve:echo", ""), ("start", "bench", BENCH_CAPS, "")],
+    starts: &[
+        ("serve", "echo", "console,serve:echo", ""),
+        ("serve", "echo", "console,serve:direct", "direct"),
+        ("start", "bench", BENCH_CAPS, ""),
+    ],
     settings: "",
     programs: &["bench", "echo", "child"],
-    markers: &["bench: endpoint_round_trip=", "bench: done=ok", "kernel: status=ok"],
+    markers: &[
+        "bench: endpoint_round_trip=",
+        "bench: direct_round_trip=",
+        "bench: done=ok",
+        "kernel: status=ok",
+    ],
     icount: true,
     seconds: 120,
 };
 
-const BENCH_CAPS: &str = "console,timer,threads,control,processes,park,policy,info,call:echo";
+const BENCH_CAPS: &str = "console,timer,threads,control,processes,park,policy,info,call:echo,call:direct";
 
 /// The proof called `name`.
 #[must_use]

@@ -12,6 +12,7 @@
 use super::cpu;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
+use mainspring_abi::kernel::DIRECT_WORDS;
 
 pub use super::paging::USER_END;
 
@@ -89,9 +90,25 @@ impl Context {
         (self.rax, [self.rdi, self.rsi, self.rdx])
     }
 
+    /// The message of a request in registers.
+    #[must_use]
+    #[inline]
+    pub fn words(&self) -> [u64; DIRECT_WORDS] {
+        let [_, _, _, _, _, r10, r9, r8] = self.r15_to_r8;
+        [self.rdx, r10, r8, r9]
+    }
+
     /// What the system call returns.
     pub fn answer(&mut self, value: u64) {
         self.rax = value;
+    }
+
+    /// What comes back for a request in registers.
+    #[inline]
+    pub fn receive(&mut self, len: u32, call_id: u32, deadline_ns: u64, words: [u64; DIRECT_WORDS]) {
+        (self.rax, self.rsi, self.rdi) = (u64::from(len), u64::from(call_id), deadline_ns);
+        let [_, _, _, _, _, r10, r9, r8] = &mut self.r15_to_r8;
+        [self.rdx, *r10, *r8, *r9] = words;
     }
 
     /// Where the thread is.
@@ -115,6 +132,7 @@ impl Context {
 
 impl Context {
     /// Makes this, which the CPU has, the context that it enters from and leaves to.
+    #[inline(always)]
     pub fn install(&mut self, switched: bool) {
         if switched {
             if self.vector == SYSCALL {
@@ -169,16 +187,23 @@ impl ContextCell {
         clippy::mut_from_ref,
         reason = "the owner word makes this CPU its only user, and handlers are not nested"
     )]
+    #[inline]
     pub fn mine(&self) -> &mut Context {
-        assert_eq!(self.owner.load(Ordering::Relaxed), cpu::index() as u32 + 1, "another CPU's context");
+        assert!(self.is_mine(), "another CPU's context");
         // SAFETY: this CPU is the owner, is not interrupted in the kernel, and makes no second reference while one
         // lives: each is used within one statement of the scheduler's code.
         unsafe { &mut *self.context.get() }
     }
 
+    #[inline(always)]
+    fn is_mine(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == cpu::index() as u32 + 1
+    }
+
     /// Lets go of it: the thread may run elsewhere from now on.
+    #[inline]
     pub fn unbind(&self) {
-        assert_eq!(self.owner.load(Ordering::Relaxed), cpu::index() as u32 + 1, "another CPU's context");
+        assert!(self.is_mine(), "another CPU's context");
         // Release: pairs with the acquire in `bind`.
         self.owner.store(0, Ordering::Release);
     }

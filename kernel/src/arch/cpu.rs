@@ -4,6 +4,7 @@ use super::boot_info::BootInfo;
 use super::context::{Context, FRAME_SIZE};
 use super::paging::{self, SpaceRoot};
 use super::{apic, fallback, features, traps};
+use crate::sched::lane::Lane;
 use alloc::boxed::Box;
 use core::arch::asm;
 use core::mem::offset_of;
@@ -31,6 +32,7 @@ pub(super) struct CpuBlock {
     pending: AtomicU32,
     index: u32,
     hard: AtomicU32,
+    lane: AtomicPtr<Lane>,
     tss: TaskStateSegment,
     gdt: GlobalDescriptorTable,
 }
@@ -69,6 +71,25 @@ pub fn index() -> usize {
     index as usize
 }
 
+/// The lane that this CPU was given, see [`set_lane`].
+#[must_use]
+#[inline]
+pub fn lane() -> Option<&'static Lane> {
+    let lane: *const Lane;
+    // SAFETY: as in `block`; the word only ever gets references that live for ever.
+    unsafe {
+        asm!("mov {0}, gs:[{1}]", out(reg) lane, const offset_of!(CpuBlock, lane),
+            options(nostack, preserves_flags, readonly));
+        lane.as_ref()
+    }
+}
+
+/// This CPU schedules by `lane` from now on.
+pub fn set_lane(lane: &'static Lane) {
+    // SAFETY: this CPU's own block, an atomic in it.
+    unsafe { (*block()).lane.store(core::ptr::from_ref(lane).cast_mut(), Ordering::Relaxed) };
+}
+
 /// How many CPUs have come up.
 #[must_use]
 pub fn online() -> usize {
@@ -93,9 +114,10 @@ pub struct HardPath(());
 impl HardPath {
     /// Enters such a path.
     #[must_use]
+    #[inline]
     pub fn enter() -> Self {
-        // SAFETY: this CPU's own block, an atomic in it.
-        unsafe { (*block()).hard.fetch_add(1, Ordering::Relaxed) };
+        // SAFETY: this CPU's own word, which nobody else writes, and no interrupt comes between.
+        unsafe { asm!("inc dword ptr gs:[{0}]", const offset_of!(CpuBlock, hard), options(nostack)) };
         Self(())
     }
 }
@@ -103,7 +125,7 @@ impl HardPath {
 impl Drop for HardPath {
     fn drop(&mut self) {
         // SAFETY: as in `enter`.
-        unsafe { (*block()).hard.fetch_sub(1, Ordering::Relaxed) };
+        unsafe { asm!("dec dword ptr gs:[{0}]", const offset_of!(CpuBlock, hard), options(nostack)) };
     }
 }
 
@@ -118,7 +140,8 @@ pub(super) fn set_entry(context: &mut Context) {
     // SAFETY: this CPU's own block; interrupts are off, so nobody enters meanwhile.
     unsafe {
         (*block).frame_end = end;
-        (&raw mut (*block).tss.privilege_stack_table[0]).write_unaligned(VirtAddr::new(end));
+        // The address of a Rust value is canonical.
+        (&raw mut (*block).tss.privilege_stack_table[0]).write_unaligned(VirtAddr::new_truncate(end));
     }
 }
 
@@ -189,6 +212,7 @@ fn prepare(number: usize) -> &'static mut CpuBlock {
         pending: AtomicU32::new(0),
         index: number as u32,
         hard: AtomicU32::new(0),
+        lane: AtomicPtr::new(core::ptr::null_mut()),
         tss,
         gdt: GlobalDescriptorTable::new(),
     }))

@@ -23,11 +23,30 @@ fn write_word(at: u64, value: u64) {
     unsafe { ((DIRECT_MAP + TRAMPOLINE + at) as *mut u64).write_volatile(value) };
 }
 
-/// Starts the CPU with this APIC id as the next number; whether it came up within its time.
-pub fn start(apic_id: u8) -> bool {
+/// How long a CPU is waited for. Where CPUs are virtual, the host may let one wait for its turn longer than any
+/// processor takes.
+const PATIENCE_MS: u64 = 20_000;
+/// When it is told once more.
+const AGAIN_MS: u64 = 100;
+const LOOK_MS: u64 = 5;
+
+/// What came of starting a CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "a CPU that is late may still come, on the stack that was made for it"]
+pub enum Started {
+    /// It is up.
+    Online,
+    /// It is the one that asks, or there are as many as the kernel can have.
+    NotWanted,
+    /// It never came. No other may be started: the two would share a stack if it comes after all.
+    Late,
+}
+
+/// Starts the CPU with this APIC id as the next number.
+pub fn start(apic_id: u8) -> Started {
     let number = cpu::online();
     if number >= MAX_CPUS || apic_id == apic::id() {
-        return false;
+        return Started::NotWanted;
     }
     let stack = cpu::prepare_next(number);
     let len = offset(&raw const ap_trampoline_end) as usize;
@@ -40,16 +59,16 @@ pub fn start(apic_id: u8) -> bool {
     write_word(offset(&raw const ap_table), super::paging::kernel_table());
     apic::send_init(apic_id);
     pit_wait(10);
-    for _ in 0..2 {
-        apic::send_startup(apic_id, (TRAMPOLINE >> 12) as u8);
-        for _ in 0..20 {
-            if cpu::online() > number {
-                return true;
-            }
-            pit_wait(5);
+    for waited_ms in (0..PATIENCE_MS).step_by(LOOK_MS as usize) {
+        if waited_ms == 0 || waited_ms == AGAIN_MS {
+            apic::send_startup(apic_id, (TRAMPOLINE >> 12) as u8);
         }
+        if cpu::online() > number {
+            return Started::Online;
+        }
+        pit_wait(LOOK_MS);
     }
-    false
+    Started::Late
 }
 
 /// Where a started CPU arrives in Rust: on its own stack, with the kernel's page tables.

@@ -72,6 +72,15 @@ global_asm!(
     pop rax
     .endm
 
+    .macro leave_by_sysret
+    restore_registers
+    mov rcx, [rsp + 16]
+    mov r11, [rsp + 32]
+    mov rsp, [rsp + 40]
+    swapgs
+    sysretq
+    .endm
+
     .macro stub n
 trap_stub_\n:
     .if (\n == 8) || (\n >= 10 && \n <= 14) || (\n == 17) || (\n == 21) || (\n == 29) || (\n == 30)
@@ -141,7 +150,7 @@ resume:
 2:  cmp qword ptr [rsp + 128], 0
     je 3f
     fxrstor64 [rsp + {frame}]
-    jmp 4f
+    leave_by_sysret
     // No value of the kernel's leaves in a register that the caller may read.
 3:  pxor xmm0, xmm0
     pxor xmm1, xmm1
@@ -159,12 +168,7 @@ resume:
     pxor xmm13, xmm13
     pxor xmm14, xmm14
     pxor xmm15, xmm15
-4:  restore_registers
-    mov rcx, [rsp + 16]
-    mov r11, [rsp + 32]
-    mov rsp, [rsp + 40]
-    swapgs
-    sysretq
+    leave_by_sysret
 
     // A halted CPU: note what came, acknowledge it, go on. Anything else is the kernel's own fault.
 trap_from_kernel:

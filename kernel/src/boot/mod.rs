@@ -3,7 +3,8 @@
 mod acpi;
 mod manifest;
 
-use crate::arch::{self, BootInfo, ExitCode, cpu, exit, smp};
+use crate::arch::smp::{self, Started};
+use crate::arch::{self, BootInfo, ExitCode, TickSource, cpu, exit};
 use crate::method::{Program, start_process};
 use crate::object::process::{self, Process};
 use crate::object::thread;
@@ -54,16 +55,16 @@ pub fn run(info: &BootInfo) -> ! {
     thread::init();
     let cpus = acpi::apic_ids(info.rsdp);
     lane::init(cpus.len().clamp(1, cpu::MAX_CPUS), &settings);
+    lane::settle();
     wakeup::init_quota(thread::MAX_THREADS as u32, process::THREADS, process::MAX_PROCESSES);
     for id in &cpus {
-        if smp::start(*id) {
-            crate::say!("smp: cpu={} apic={id} online", cpu::online() - 1);
+        match smp::start(*id) {
+            Started::Online => crate::say!("smp: cpu={} apic={id} online", cpu::online() - 1),
+            Started::NotWanted => {}
+            Started::Late => refuse("smp", format_args!("the CPU with APIC id {id} did not come up")),
         }
     }
     crate::say!("boot: cpus={} of {}", cpu::online(), cpus.len().max(1));
-    if cpu::online() < lane::lanes().len() {
-        refuse("smp", "a CPU did not come up");
-    }
     for line in manifest::lines(text) {
         if let Ok(Line::Start(start)) = line {
             begin(&image, &start);
@@ -80,12 +81,14 @@ pub fn run(info: &BootInfo) -> ! {
 
 /// The local APICs' timers, or where they cannot be used, the PIT.
 fn start_timer(pit: bool) {
-    let counts = arch::timer_counts_per_ms();
-    if pit || counts == 0 {
-        arch::fallback::start();
-        crate::say!("boot: timer=pit hz={} lapic counts_per_ms={counts}", arch::fallback::TICK_HZ);
-    } else {
-        crate::say!("boot: timer=lapic counts_per_ms={counts}");
+    let scale = arch::timer_scale();
+    let counts = arch::counts_per_ms(scale);
+    match TickSource::choose(pit, scale) {
+        TickSource::Pit => {
+            arch::fallback::start();
+            crate::say!("boot: timer=pit hz={} lapic counts_per_ms={counts}", arch::fallback::TICK_HZ);
+        }
+        TickSource::Lapic => crate::say!("boot: timer=lapic counts_per_ms={counts}"),
     }
 }
 
@@ -96,6 +99,7 @@ pub fn run_secondary() -> ! {
     while !OPEN.load(Ordering::Acquire) {
         let _ = cpu::halt();
     }
+    lane::settle();
     dispatch::start()
 }
 

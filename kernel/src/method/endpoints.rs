@@ -6,10 +6,10 @@
 
 use super::{Answer, Call, Turn};
 use crate::object::endpoint::endpoint;
-use crate::object::inbox::{Awaits, Posted, Waiter};
+use crate::object::inbox::{Awaits, Posted, Short, Waiter, Waiting};
 use crate::object::thread;
 use mainspring_abi::Nanos;
-use mainspring_abi::kernel::{MAX_MESSAGE, ReceivedCall};
+use mainspring_abi::kernel::{DIRECT_WORDS, MAX_MESSAGE, ReceivedCall};
 use mainspring_abi::ring::{CapError, CapSqeV2};
 use mainspring_ring::deadline::propagate;
 
@@ -28,6 +28,9 @@ pub(super) enum NotHanded {
 /// Ends the waiting request `to` with `bytes` in its buffer.
 #[inline(always)]
 pub(super) fn hand(turn: &mut Turn, to: Waiter, bytes: &[u8]) -> Result<(), NotHanded> {
+    if to.is_in_registers() {
+        return hand_short(turn, to, |awaits| short(awaits, bytes));
+    }
     let thread = thread::slot(to.thread.index());
     let mut inbox = thread.inbox.lock();
     let request = &inbox.request(to).ok_or(NotHanded::Stale)?.request;
@@ -41,6 +44,43 @@ pub(super) fn hand(turn: &mut Turn, to: Waiter, bytes: &[u8]) -> Result<(), NotH
         turn.wake(thread);
     }
     Ok(())
+}
+
+/// Ends the waiting request `to`, which is in registers, with what `message` makes of what it waits for.
+#[inline(always)]
+pub(super) fn hand_short(
+    turn: &mut Turn,
+    to: Waiter,
+    message: impl FnOnce(Awaits) -> Option<Short>,
+) -> Result<(), NotHanded> {
+    let thread = thread::slot(to.thread.index());
+    let mut inbox = thread.inbox.lock();
+    let awaits = inbox.awaited_in_registers(to).ok_or(NotHanded::Stale)?;
+    inbox.waiting = Waiting::Has(message(awaits).ok_or(NotHanded::BadBuffer)?);
+    drop(inbox);
+    turn.wake(thread);
+    Ok(())
+}
+
+/// `bytes` as a message in registers, if they are few enough: a call has its head before it, an answer has none.
+fn short(awaits: Awaits, bytes: &[u8]) -> Option<Short> {
+    let (head, message) = match awaits {
+        Awaits::Call(_) => {
+            let (head, message) = bytes.split_first_chunk()?;
+            (ReceivedCall::from_bytes(head), message)
+        }
+        _ => (ReceivedCall { len: bytes.len() as u32, ..ReceivedCall::default() }, bytes),
+    };
+    let mut words = [0; DIRECT_WORDS];
+    if message.len() > 8 * DIRECT_WORDS {
+        return None;
+    }
+    for (word, bytes) in words.iter_mut().zip(message.chunks(8)) {
+        let mut whole = [0; 8];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_le_bytes(whole);
+    }
+    Some(Short { head, words })
 }
 
 /// Ends the waiting request `to`, which is at fault.

@@ -73,7 +73,10 @@ impl Caps {
     #[must_use]
     pub fn look(&self, cap: u32) -> Option<&Object> {
         let slot = self.slots.get((cap & 0xffff) as usize)?;
-        slot.object.as_ref().filter(|_| u32::from(slot.generation) == cap >> 16)
+        if u32::from(slot.generation) != cap >> 16 {
+            return None;
+        }
+        slot.object.as_ref()
     }
 
     /// A number for `object`.

@@ -67,7 +67,9 @@ pub fn all() -> impl Iterator<Item = &'static Mutex<Endpoint>> {
 }
 
 impl Endpoint {
-    const fn new() -> Self {
+    /// One at which nobody waits.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             callers: Deque::new(),
             servers: Deque::new(),
@@ -119,13 +121,26 @@ impl Endpoint {
         self.servers.push_back(server).map_err(|_| CapError::Overloaded)
     }
 
+    /// The number of a call that could be received next, if there is room for one.
+    #[must_use]
+    #[inline(always)]
+    pub fn next_call(&self) -> Option<u32> {
+        let mut slots = self.received.iter().zip(0_u32..);
+        let (slot, index) = slots.find(|(slot, _)| matches!(slot.call, Received::None))?;
+        Some(u32::from(slot.generation) << 16 | index)
+    }
+
+    /// `server` receives `caller`'s call under the number that [`Endpoint::next_call`] gave.
+    #[inline(always)]
+    pub fn receive_as(&mut self, call_id: u32, caller: Waiter, server: ProcessRef) {
+        self.received[(call_id & 0xffff) as usize % RECEIVED].call = Received::Served { caller, by: server };
+    }
+
     /// `server` receives `caller`'s call: the number to answer it by.
     pub fn receive(&mut self, caller: Waiter, server: ProcessRef) -> Result<u32, CapError> {
-        let free = self.received.iter().position(|slot| slot.call == Received::None);
-        let index = free.ok_or(CapError::Overloaded)?;
-        let slot = &mut self.received[index];
-        slot.call = Received::Served { caller, by: server };
-        Ok(u32::from(slot.generation) << 16 | index as u32)
+        let call_id = self.next_call().ok_or(CapError::Overloaded)?;
+        self.receive_as(call_id, caller, server);
+        Ok(call_id)
     }
 
     /// Who waits for the answer to the call `call_id`, which `server` received and goes on serving.
@@ -139,6 +154,14 @@ impl Endpoint {
                 Some(caller)
             }
             _ => None,
+        }
+    }
+
+    /// The call `call_id`, which [`Endpoint::caller_of`] has found, is over.
+    #[inline(always)]
+    pub fn end_call(&mut self, call_id: u32) {
+        if let Some(slot) = self.received.get_mut((call_id & 0xffff) as usize) {
+            slot.clear();
         }
     }
 

@@ -3,11 +3,14 @@
 //! Conserved: each operation in flight holds the place of its completion, so completing cannot fail; it is completed
 //! once, because whoever completes takes it out first. A thread that blocks does so with the inbox locked, and whoever
 //! completes looks at the wait with the inbox locked: no wake is lost between the two.
+//!
+//! A request in registers is no operation of the ring: it is the wait itself, and so there is at most one.
 
 use crate::arch::{self, RingMemory};
 use crate::object::ProcessRef;
 use alloc::sync::Arc;
 use heapless::Vec;
+use mainspring_abi::kernel::{DIRECT_WORDS, ReceivedCall};
 use mainspring_abi::ring::{CapCqe, CapError, CapSqeV2};
 use mainspring_abi::{Nanos, ThreadRef, kernel};
 use mainspring_ring::{Completer, CqPlace, RingFault, deadline};
@@ -59,6 +62,26 @@ pub struct Waiter {
     serial: u32,
 }
 
+/// Instead of a slot: the wait of a request in registers.
+const IN_REGISTERS: u8 = u8::MAX;
+
+impl Waiter {
+    /// Whether it waits for a message in registers.
+    #[must_use]
+    pub fn is_in_registers(self) -> bool {
+        self.slot == IN_REGISTERS
+    }
+}
+
+/// A message in registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Short {
+    /// Its length, and for a call its number and deadline.
+    pub head: ReceivedCall,
+    /// The message itself.
+    pub words: [u64; DIRECT_WORDS],
+}
+
 /// An operation in flight.
 #[derive(Debug)]
 pub struct Op {
@@ -89,8 +112,17 @@ pub enum Waiting {
     Not,
     /// It is.
     For(Wait),
+    /// It is, for the answer to a request in registers, and for nothing else.
+    InRegisters {
+        /// Which of the thread's operations that is.
+        serial: u32,
+        /// What it waits for.
+        awaits: Awaits,
+    },
     /// It was, and goes on with this answer when it has the CPU.
     Over(u64),
+    /// It was, and goes on with this message in its registers.
+    Has(Short),
 }
 
 /// What a thread has to do after something was posted to its inbox.
@@ -137,17 +169,51 @@ impl Inbox {
     }
 
     /// The thread ends: what was in flight, for its objects to forget.
-    pub fn close(&mut self, thread: ThreadRef) -> Vec<(Awaits, Waiter), OPS> {
+    pub fn close(&mut self, thread: ThreadRef) -> Vec<(Awaits, Waiter), { OPS + 1 }> {
         self.completer = None;
-        self.waiting = Waiting::Not;
         self.timed = 0;
         self.flushing = 0;
+        let in_registers = self.give_up(thread);
         let ops = core::mem::take(&mut self.ops);
         let ended = ops.into_iter().zip(0..).filter_map(|(op, slot)| {
             let op = op?;
             Some((op.awaits, Waiter { thread, slot, serial: op.serial }))
         });
-        ended.collect()
+        ended.chain(in_registers).collect()
+    }
+
+    /// The thread waits for the answer to a request in registers from now on.
+    #[inline(always)]
+    pub fn begin_in_registers(&mut self, thread: ThreadRef, awaits: Awaits) -> Waiter {
+        self.next_serial = self.next_serial.wrapping_add(1);
+        let serial = self.next_serial;
+        self.latest = Some(awaits);
+        self.waiting = Waiting::InRegisters { serial, awaits };
+        Waiter { thread, slot: IN_REGISTERS, serial }
+    }
+
+    /// What `waiter` waits for, if it waits for a message in registers and still does.
+    #[must_use]
+    #[inline(always)]
+    pub fn awaited_in_registers(&self, waiter: Waiter) -> Option<Awaits> {
+        match self.waiting {
+            Waiting::InRegisters { serial, awaits }
+                if serial == waiter.serial && self.generation == waiter.thread.generation() =>
+            {
+                Some(awaits)
+            }
+            _ => None,
+        }
+    }
+
+    /// The thread does not wait any more, with no answer; what was in flight for that wait alone, for its object to forget.
+    pub fn give_up(&mut self, thread: ThreadRef) -> Option<(Awaits, Waiter)> {
+        match core::mem::take(&mut self.waiting) {
+            Waiting::InRegisters { serial, awaits } => {
+                Some((awaits, Waiter { thread, slot: IN_REGISTERS, serial }))
+            }
+            _ => None,
+        }
     }
 
     /// The completion queue, while the thread lives.
@@ -158,7 +224,13 @@ impl Inbox {
     /// Whether one more operation can be in flight. Only the thread itself puts any there.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.ops.iter().any(Option::is_none)
+        self.in_flight() < OPS
+    }
+
+    /// How many operations are in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.ops.iter().flatten().count()
     }
 
     /// Puts an operation in flight; gives the place back when there are too many.
@@ -206,6 +278,13 @@ impl Inbox {
     /// Ends an operation.
     #[inline(always)]
     pub fn finish(&mut self, waiter: Waiter, outcome: Result<u32, CapError>) -> Posted {
+        if waiter.is_in_registers() && self.awaited_in_registers(waiter).is_some() {
+            self.waiting = Waiting::Over(match outcome {
+                Ok(result) => u64::from(result),
+                Err(code) => kernel::REFUSED | u64::from(code.number()),
+            });
+            return Posted::Wake;
+        }
         if self.request(waiter).is_none() {
             return Posted::Stale;
         }

@@ -1,22 +1,21 @@
 //! Decisions and what follows from them: the running thread stops, another takes over, or the CPU idles.
 
+use super::flush::{drain_flushes, flushed};
 use super::lane::{IDLE, Lane, lane, lanes, mine};
 use super::wakeup::{self, share_leftovers, take_permit};
 use crate::arch::cpu::{self, HardPath};
 use crate::arch::{self, LapicTimer};
-use crate::object::inbox::{Awaits, Inbox, Wait, Waiter, Waiting};
+use crate::object::inbox::{Awaits, Inbox, Short, Waiter, Waiting};
 use crate::object::thread::{self, Thread};
 use crate::object::{endpoint, process};
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, ThreadRef, kernel};
 use mainspring_sched::{
-    Decision, IdleConditions, Offer, Stop, Timeout, Via, WaitKind, arm_oneshot, choose_victim,
+    Decision, Entity, IdleConditions, Offer, Stop, Timeout, Via, WaitKind, arm_oneshot, choose_victim,
 };
 use spin::MutexGuard;
 
-/// The latest flush that anybody asked for.
-static FLUSH: AtomicU64 = AtomicU64::new(0);
 /// How long a thread that waits for a flush sleeps before it looks again.
 const FLUSH_POLL: Nanos = Nanos::from_micros(200);
 /// How often CPUs halted with nothing to run.
@@ -26,6 +25,17 @@ pub static IDLE_HALTS: AtomicU64 = AtomicU64::new(0);
 #[must_use]
 pub fn current(here: &Lane) -> &'static Thread {
     here.current.get()
+}
+
+/// What the CPU says it runs is what its core says runs.
+///
+/// # Panics
+///
+/// If it is not: somebody would be charged for another's time.
+pub fn check_current(here: &Lane, thread: &Thread) {
+    let core = here.lock();
+    let running = core.cpu().current().and_then(|seat| core.cpu().entity(seat).ok()).map(Entity::thread);
+    assert_eq!(running, Some(thread.name()), "the core says that another thread runs");
 }
 
 /// The running thread stops as `stop` says; another is installed when this returns.
@@ -44,22 +54,21 @@ pub fn decision_wanted(here: &Lane) -> bool {
     here.lock().cpu().reschedule_wanted()
 }
 
-/// The running thread waits in `cap_enter`, and hands over to `target` if there is one. Its inbox stays locked until the
-/// core knows that it sleeps.
-#[inline]
+/// The running thread waits in `cap_enter` until `deadline`, for what its inbox says, and hands over to `target` if there is
+/// one. Its inbox stays locked until the core knows that it sleeps.
+#[inline(always)]
 pub fn block(
     here: &'static Lane,
     thread: &'static Thread,
-    mut inbox: MutexGuard<'_, Inbox>,
-    wait: Wait,
+    inbox: MutexGuard<'_, Inbox>,
+    deadline: Nanos,
     target: Option<&'static Thread>,
 ) -> Result<(), CapError> {
     if let Some(target) = target
-        && wait.deadline == Nanos::MAX
+        && deadline == Nanos::MAX
         && !inbox.may_be_due()
         && switch_to(here, thread, target, inbox.kind())
     {
-        inbox.waiting = Waiting::For(wait);
         drop(inbox);
         take_over(here, target, true);
         if let Some(decision) = go_on(here, target) {
@@ -67,16 +76,31 @@ pub fn block(
         }
         return Ok(());
     }
-    let decision = fall_asleep(here, thread, &mut inbox, wait, target)?;
+    block_slowly(here, thread, inbox, deadline, target)
+}
+
+fn block_slowly(
+    here: &'static Lane,
+    thread: &'static Thread,
+    mut inbox: MutexGuard<'_, Inbox>,
+    deadline: Nanos,
+    target: Option<&'static Thread>,
+) -> Result<(), CapError> {
+    let slept = fall_asleep(here, thread, &inbox, deadline, target);
+    let given_up = if slept.is_err() { inbox.give_up(thread.name()) } else { None };
     drop(inbox);
-    carry_out(here, decision, Some(thread));
+    if let Some((awaits, waiter)) = given_up {
+        forget(thread, awaits, waiter);
+    }
+    carry_out(here, slept?, Some(thread));
     Ok(())
 }
 
 /// `thread`, which runs, waits, and `target`, which has what it waited for, goes on in its place: in one go, if it sits
-/// here and nothing speaks against it. Whether it does.
-#[inline]
-fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) -> bool {
+/// here and nothing speaks against it. Whether it does; [`take_over`] is next then. The caller has the inbox of `thread`
+/// locked, so nobody finds out that it sleeps before that inbox says for what.
+#[inline(always)]
+pub fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) -> bool {
     let Some((_, seat)) = target.home().filter(|(cpu, _)| *cpu == here.id().index()) else { return false };
     let _hard = HardPath::enter();
     let mut core = here.lock();
@@ -91,14 +115,15 @@ fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) -> b
     true
 }
 
+/// The core is told that `thread`, which runs, sleeps; or why it cannot, and then nothing has changed.
 fn fall_asleep(
     here: &Lane,
     thread: &Thread,
-    inbox: &mut Inbox,
-    wait: Wait,
+    inbox: &Inbox,
+    deadline: Nanos,
     target: Option<&Thread>,
 ) -> Result<Decision, CapError> {
-    let mut deadline = wait.deadline.min(inbox.next_deadline());
+    let mut deadline = deadline.min(inbox.next_deadline());
     if inbox.awaited_flush().is_some() {
         // The other CPUs have been interrupted and do not report back: the thread looks again.
         deadline = deadline.min(arch::now() + FLUSH_POLL);
@@ -109,7 +134,6 @@ fn fall_asleep(
         let permit = take_permit(thread.process().index())?;
         Some(Timeout { deadline, user_data: 0, permit })
     };
-    inbox.waiting = Waiting::For(wait);
     if let Some(target) = target {
         wakeup::hand_off(target);
     }
@@ -118,7 +142,6 @@ fn fall_asleep(
         // Whoever kills sets the mark and then wakes, with this lock: one of the two sees the other.
         drop(core);
         wakeup::give_back(timeout.map(|timeout| timeout.permit));
-        inbox.waiting = Waiting::Not;
         return Err(CapError::Cancelled);
     }
     thread.context.unbind();
@@ -152,7 +175,7 @@ fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Th
 
 /// Makes `thread` what this CPU runs: registers, page tables, entry. Somebody else ran before if it is `switched`.
 #[inline(always)]
-fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
+pub fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
     let context = thread.context.bind();
     here.current.set(thread);
     load_space(here, thread.root.load(Ordering::Relaxed), Some(thread.process()));
@@ -163,11 +186,15 @@ fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
 }
 
 /// Goes over to other page tables, and keeps account of which CPU has which.
+#[inline(always)]
 fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
     let loaded = here.loaded.load(Ordering::Relaxed);
     if loaded == root {
         return;
     }
+    // Acquire: pairs with the release of who asked. Read before the tables change: what is asked for afterwards may be about
+    // the new ones, of which the processor may know something by then.
+    let asked = here.flush_asked.load(Ordering::Acquire);
     let bit = 1 << here.id().index();
     if let Some(process) = process {
         process.resident.fetch_or(bit, Ordering::AcqRel);
@@ -182,36 +209,55 @@ fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
         process::slot(before - 1).resident.fetch_and(!bit, Ordering::AcqRel);
     }
     // All translations of user addresses went with the old tables.
-    here.flush_done.store(here.flush_asked.load(Ordering::Acquire), Ordering::Release);
+    here.flush_done.store(asked, Ordering::Release);
 }
 
 /// Whether the installed thread can go on: `None`, or what was decided because it cannot.
 #[inline(always)]
-fn go_on(here: &Lane, thread: &'static Thread) -> Option<Decision> {
+pub fn go_on(here: &Lane, thread: &'static Thread) -> Option<Decision> {
     let mut inbox = settled(thread);
-    let answer = match inbox.waiting {
+    match inbox.waiting {
         Waiting::Not => return None,
-        Waiting::Over(answer) => answer,
-        Waiting::For(wait) => match still_waits(here, thread, &mut inbox, wait) {
-            Ok(decision) => return Some(decision),
-            Err(answer) => answer,
-        },
-    };
+        Waiting::Over(answer) => thread.context.mine().answer(answer),
+        Waiting::Has(Short { head, words }) => {
+            thread.context.mine().receive(head.len, head.call_id, head.deadline_ns, words);
+        }
+        Waiting::For(_) | Waiting::InRegisters { .. } => return woken_early(here, thread, inbox),
+    }
     inbox.waiting = Waiting::Not;
+    None
+}
+
+/// The installed thread was woken while its inbox says that it waits: it sleeps again, or goes on with what there is.
+#[cold]
+fn woken_early(here: &Lane, thread: &Thread, mut inbox: MutexGuard<'_, Inbox>) -> Option<Decision> {
+    let answer = match still_waits(here, thread, &mut inbox) {
+        Ok(decision) => return Some(decision),
+        Err(answer) => answer,
+    };
+    let given_up = inbox.give_up(thread.name());
+    drop(inbox);
+    if let Some((awaits, waiter)) = given_up {
+        forget(thread, awaits, waiter);
+    }
     thread.context.mine().answer(answer);
     None
 }
 
-/// The installed thread was woken before its wait was over, so it sleeps again; or that has ended it: the answer.
-#[cold]
-fn still_waits(here: &Lane, thread: &Thread, inbox: &mut Inbox, wait: Wait) -> Result<Decision, u64> {
-    if let Some(answer) = inbox.answer(wait.min) {
-        return Err(answer);
+/// The decision to sleep on, or what ends the wait: the answer.
+fn still_waits(here: &Lane, thread: &Thread, inbox: &mut Inbox) -> Result<Decision, u64> {
+    let mut deadline = Nanos::MAX;
+    if let Waiting::For(wait) = inbox.waiting {
+        if let Some(answer) = inbox.answer(wait.min) {
+            return Err(answer);
+        }
+        deadline = wait.deadline;
+        if deadline != Nanos::MAX && deadline <= arch::now() {
+            return Err(inbox.answer(0).unwrap_or(0));
+        }
     }
-    if wait.deadline != Nanos::MAX && wait.deadline <= arch::now() {
-        return Err(inbox.answer(0).unwrap_or(0));
-    }
-    fall_asleep(here, thread, inbox, wait, None).map_err(|code| kernel::REFUSED | u64::from(code.number()))
+    fall_asleep(here, thread, inbox, deadline, None)
+        .map_err(|code| kernel::REFUSED | u64::from(code.number()))
 }
 
 /// The inbox of `thread`, locked, with everything ended in it that is due, and forgotten by its objects.
@@ -415,12 +461,20 @@ pub fn timer(here: &'static Lane) {
 }
 
 /// The last thing before user mode: nobody who was told to end goes on, and the timer is set.
+#[inline(always)]
 pub fn leave(here: &'static Lane) {
-    while current(here).is_killed() {
-        exit_thread(current(here), kernel::KILLED);
+    if current(here).is_killed() {
+        end_the_killed(here);
     }
     drain_flushes(here);
     arm(here);
+}
+
+#[cold]
+fn end_the_killed(here: &'static Lane) {
+    while current(here).is_killed() {
+        exit_thread(current(here), kernel::KILLED);
+    }
 }
 
 /// Another CPU's message: a look at the queue, and flushes.
@@ -433,13 +487,17 @@ pub fn message(here: &'static Lane) {
 }
 
 /// Sets the timer to what the core needs, if that is not what it is set to.
+#[inline(always)]
 pub fn arm(here: &Lane) {
+    // It has been there since before: whoever changes `next_timer` from now on sees it.
+    if here.next_timer.load(Ordering::SeqCst) != here.armed.load(Ordering::Relaxed) {
+        arm_anew(here);
+    }
+}
+
+fn arm_anew(here: &Lane) {
     loop {
         let next = here.next_timer.load(Ordering::SeqCst);
-        if next == here.armed.load(Ordering::Relaxed) {
-            // It has been there since before: whoever changes `next_timer` from now on sees it.
-            return;
-        }
         // SeqCst: whoever changes `next_timer` looks at `armed` afterwards; one of the two sees the other.
         if next != here.armed.swap(next, Ordering::SeqCst) && !arch::fallback::is_active() {
             arm_oneshot(&mut LapicTimer, arch::now(), Nanos::new(next));
@@ -448,46 +506,6 @@ pub fn arm(here: &Lane) {
             return;
         }
     }
-}
-
-/// Forgets translations if others asked for it.
-pub fn drain_flushes(here: &Lane) {
-    // Acquire: pairs with the release of who asked; the page tables have changed before.
-    let asked = here.flush_asked.load(Ordering::Acquire);
-    if asked > here.flush_done.load(Ordering::Relaxed) {
-        cpu::flush_translations();
-        here.flush_done.store(asked, Ordering::Release);
-    }
-}
-
-/// Translations of `process`'s pages have changed: this CPU forgets them now, the others are told to. What to wait for.
-pub fn shoot_down(process: &process::Process) -> u64 {
-    let here = mine();
-    cpu::flush_translations();
-    let resident = process.resident.load(Ordering::Acquire);
-    let generation = FLUSH.fetch_add(1, Ordering::AcqRel) + 1;
-    for lane in lanes() {
-        if lane.id() != here.id() && resident >> lane.id().index() & 1 == 1 {
-            // Release: pairs with the acquire in `drain_flushes`.
-            lane.flush_asked.fetch_max(generation, Ordering::Release);
-            wakeup::tell(lane);
-        }
-    }
-    generation
-}
-
-/// Up to which generation every CPU that was asked has forgotten.
-#[must_use]
-pub fn flushed() -> u64 {
-    let mut done = FLUSH.load(Ordering::Acquire);
-    for lane in lanes() {
-        let (asked, has) =
-            (lane.flush_asked.load(Ordering::Acquire), lane.flush_done.load(Ordering::Acquire));
-        if has < asked {
-            done = done.min(has);
-        }
-    }
-    done
 }
 
 /// The first decision of a CPU; leaves to user mode and never comes back.

@@ -129,9 +129,15 @@ pub fn lane(number: usize) -> &'static Lane {
 }
 
 /// The lane of the CPU that asks.
+#[inline]
 #[must_use]
 pub fn mine() -> &'static Lane {
-    lane(cpu::index())
+    cpu::lane().expect("a CPU has its lane before it schedules")
+}
+
+/// Gives the CPU that asks its lane.
+pub fn settle() {
+    cpu::set_lane(lane(cpu::index()));
 }
 
 /// The idle CPUs.

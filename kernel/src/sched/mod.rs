@@ -8,6 +8,7 @@
 //! a thread to others, its context has been saved and let go.
 
 pub mod dispatch;
+pub mod flush;
 pub mod lane;
 pub mod record;
 mod taps;

@@ -6,8 +6,8 @@ use crate::arch;
 use mainspring_abi::{CpuId, LatencyClass, Nanos, Weight};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{
-    Decision, Entity, Expired, Handoff, IdleConditions, IdleTick, PolicyCap, PolicyError, Refused, Removed,
-    Seat, SeatError, Snapshot, Stop, TimerOutcome, Via, WaitKind, WaitPermit, Woken,
+    Cpu, Decision, Entity, Expired, Handoff, IdleConditions, IdleTick, PolicyCap, PolicyError, Refused,
+    Removed, Seat, SeatError, Snapshot, Stop, TimerOutcome, Via, WaitKind, WaitPermit, Woken,
 };
 
 impl Core {
@@ -21,7 +21,7 @@ impl Core {
         &mut self,
         lane: &Lane,
         event: EventRef<'_>,
-        act: impl FnOnce(&mut mainspring_sched::Cpu, Nanos) -> T,
+        act: impl FnOnce(&mut Cpu, Nanos) -> T,
         outcome: impl FnOnce(&T) -> Outcome,
     ) -> T {
         let now = self.now();
@@ -67,7 +67,7 @@ impl Core {
 
     /// See [`mainspring_sched::Cpu::exit_current`].
     pub fn exit_current(&mut self, lane: &Lane) -> Option<Entity> {
-        self.tap(lane, EventRef::ExitCurrent, mainspring_sched::Cpu::exit_current, |result| result.into())
+        self.tap(lane, EventRef::ExitCurrent, Cpu::exit_current, |result| result.into())
     }
 
     /// See [`mainspring_sched::Cpu::wake`].
@@ -82,13 +82,13 @@ impl Core {
 
     /// See [`mainspring_sched::Cpu::switch_directly`]: the permit of the wait that this ends, if it could be done. A record
     /// holds the long way, so whoever records takes it.
-    #[inline]
+    #[inline(always)]
     pub fn switch_directly(&mut self, lane: &Lane, seat: Seat, kind: WaitKind) -> Option<Option<WaitPermit>> {
         if self.log.is_some() {
             return None;
         }
         let now = self.now();
-        let (_, permit) = self.cpu.switch_directly(now, seat, kind, None).ok()?;
+        let permit = switch(&mut self.cpu, now, seat, kind)?;
         lane.publish(self);
         Some(permit)
     }
@@ -105,7 +105,7 @@ impl Core {
 
     /// See [`mainspring_sched::Cpu::timer`].
     pub fn timer(&mut self, lane: &Lane) -> TimerOutcome {
-        self.tap(lane, EventRef::Timer, mainspring_sched::Cpu::timer, |outcome| (*outcome).into())
+        self.tap(lane, EventRef::Timer, Cpu::timer, |outcome| (*outcome).into())
     }
 
     /// See [`mainspring_sched::Cpu::expire`]. Asks only when a wait is due.
@@ -114,14 +114,12 @@ impl Core {
         if self.cpu.next_deadline().is_none_or(|deadline| deadline > now) {
             return None;
         }
-        self.tap(lane, EventRef::Expire, mainspring_sched::Cpu::expire, |result| result.into())
+        self.tap(lane, EventRef::Expire, Cpu::expire, |result| result.into())
     }
 
     /// See [`mainspring_sched::Cpu::reschedule_received`].
     pub fn reschedule_received(&mut self, lane: &Lane) {
-        self.tap(lane, EventRef::RescheduleReceived, mainspring_sched::Cpu::reschedule_received, |()| {
-            Outcome::Done
-        });
+        self.tap(lane, EventRef::RescheduleReceived, Cpu::reschedule_received, |()| Outcome::Done);
     }
 
     /// See [`mainspring_sched::Cpu::enter_idle`].
@@ -161,4 +159,10 @@ impl Core {
     pub fn call_snapshot(&self, cap: &PolicyCap) -> Result<Snapshot, PolicyError> {
         self.cpu.call_snapshot(cap)
     }
+}
+
+/// A function of its own, so that what is around it does not push the core's state out of the registers.
+#[inline(never)]
+fn switch(cpu: &mut Cpu, now: Nanos, seat: Seat, kind: WaitKind) -> Option<Option<WaitPermit>> {
+    cpu.switch_directly(now, seat, kind, None).ok().map(|(_, permit)| permit)
 }

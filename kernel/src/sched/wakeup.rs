@@ -27,8 +27,14 @@ pub fn take_permit(process: u32) -> Result<WaitPermit, CapError> {
 }
 
 /// Takes leave back.
+#[inline]
 pub fn give_back(permit: Option<WaitPermit>) {
-    let Some(permit) = permit else { return };
+    if let Some(permit) = permit {
+        give_one_back(permit);
+    }
+}
+
+fn give_one_back(permit: WaitPermit) {
     if let Some(quota) = QUOTA.lock().as_mut() {
         quota.give_back(permit);
     }
@@ -180,15 +186,18 @@ pub fn tell(target: &Lane) -> bool {
 }
 
 /// Threads are still queued here while other CPUs have nothing to do: tells one of them.
+#[inline(always)]
 pub fn share_leftovers(here: &Lane) {
-    if super::lane::IDLE.load(Ordering::SeqCst) == 0 {
-        return;
+    if super::lane::IDLE.load(Ordering::SeqCst) != 0 && here.offer() != mainspring_sched::Offer::NONE {
+        tell_an_idle_one(here);
     }
-    if here.offer() != mainspring_sched::Offer::NONE {
-        for cpu in probe_order(here.id(), false, &idle_set(), &Affinity::Any) {
-            if tell(lane(cpu.index())) {
-                return;
-            }
+}
+
+#[cold]
+fn tell_an_idle_one(here: &Lane) {
+    for cpu in probe_order(here.id(), false, &idle_set(), &Affinity::Any) {
+        if tell(lane(cpu.index())) {
+            return;
         }
     }
 }

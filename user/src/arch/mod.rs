@@ -11,7 +11,7 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use linked_list_allocator::Heap;
-use mainspring_abi::kernel::{DATA, Startup, THREAD_BLOCK, call};
+use mainspring_abi::kernel::{DATA, DIRECT_WORDS, ReceivedCall, Startup, THREAD_BLOCK, call};
 use mainspring_ring::SharedMemory;
 use spin::Mutex;
 
@@ -29,6 +29,26 @@ fn system_call(number: u64, first: u64, second: u64) -> u64 {
 #[must_use]
 pub fn cap_enter(min_complete: u64, timeout_ns: u64) -> u64 {
     system_call(call::CAP_ENTER, min_complete, timeout_ns)
+}
+
+/// See [`mainspring_abi::kernel::DirectRequest`]: the answer, what stands before a received message, and the message.
+#[inline(always)]
+#[must_use]
+pub fn cap_enter_direct(
+    request: u64,
+    call_id: u32,
+    words: [u64; DIRECT_WORDS],
+) -> (u64, ReceivedCall, [u64; DIRECT_WORDS]) {
+    let [mut first, mut second, mut third, mut fourth] = words;
+    let (answer, received, deadline_ns): (u64, u64, u64);
+    // SAFETY: as in `system_call`.
+    unsafe {
+        asm!("syscall", inlateout("rax") call::CAP_ENTER => answer, inlateout("rdi") request => deadline_ns,
+            inlateout("rsi") u64::from(call_id) => received, inlateout("rdx") first, inlateout("r10") second,
+            inlateout("r8") third, inlateout("r9") fourth, clobber_abi("sysv64"));
+    }
+    let head = ReceivedCall { call_id: received as u32, len: answer as u32, deadline_ns };
+    (answer, head, [first, second, third, fourth])
 }
 
 /// See [`call::EXIT`].

@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use mainspring_abi::ring::CapSqeV2;
 use mainspring_user::arch::stamp;
-use mainspring_user::caps::{self, ThreadOptions};
+use mainspring_user::caps::{self, Short, ThreadOptions};
 use mainspring_user::{client, say};
 
 mainspring_user::program!(main);
@@ -17,10 +17,17 @@ mainspring_user::program!(main);
 const ROUNDS: u64 = 200;
 
 fn main() -> i64 {
-    let echo = caps::need("call:echo");
-    if caps::arguments() == "calls" {
-        call(echo, ROUNDS);
-        return 0;
+    let (echo, direct) = (caps::need("call:echo"), caps::need("call:direct"));
+    match caps::arguments() {
+        "calls" => {
+            call(echo, ROUNDS);
+            return 0;
+        }
+        "direct" => {
+            call_directly(direct, ROUNDS);
+            return 0;
+        }
+        _ => {}
     }
     let empty = measure(|| {});
     let show = |name: &str, each: u64| say!("bench: {name}={}", each.saturating_sub(empty));
@@ -44,6 +51,7 @@ fn main() -> i64 {
         }),
     );
     show("endpoint_round_trip", measure(|| call(echo, 1)));
+    show("direct_round_trip", measure(|| call_directly(direct, 1)));
     switches(empty);
     parks(empty);
     timer_interrupt();
@@ -71,6 +79,15 @@ fn call(echo: u32, rounds: u64) {
     let mut answer = [0; 16];
     for _ in 0..rounds {
         caps::call_endpoint(echo, &[1, 0, 0, 0], &mut answer).expect("the server answers");
+    }
+}
+
+/// The same with the message in registers.
+#[inline(always)]
+fn call_directly(direct: u32, rounds: u64) {
+    for _ in 0..rounds {
+        let answer = caps::call_short(direct, Short::number(1)).expect("the server answers");
+        assert_eq!(answer.to_number(), 2);
     }
 }
 

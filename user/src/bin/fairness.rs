@@ -15,9 +15,8 @@ use mainspring_user::{arch, say};
 mainspring_user::program!(main);
 
 const MS: u64 = 1_000_000;
-/// The least that a run takes, and the most that it may take to come to its shares.
+/// The least that a run takes.
 const RUN_NS: u64 = 1_200 * MS;
-const LONG_NS: u64 = 15_000 * MS;
 
 fn main() -> i64 {
     match caps::arguments() {
@@ -76,7 +75,7 @@ fn compete(workers: &[(u32, Option<u64>)], fair: impl Fn(&[u64]) -> bool) -> (Ve
     // A virtual CPU that stands still makes its thread overrun; the longer the run, the less that matters.
     let read = || -> Vec<u64> { runtimes.iter().map(|ran| ran.load(Ordering::Relaxed)).collect() };
     let mut shares = read();
-    let came_true = caps::comes_true(LONG_NS, 200 * MS, || {
+    let came_true = caps::comes_true(200 * MS, || {
         shares = read();
         fair(&shares)
     });

@@ -7,14 +7,13 @@ extern crate alloc;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mainspring_abi::ring::{CapSqeV2, CompletionStatus, QosFlags};
-use mainspring_user::caps::{self, ThreadOptions};
+use mainspring_user::caps::{self, Short, ThreadOptions};
+use mainspring_user::schema::{ConsoleMethod, SchedulingPolicyMethod};
 use mainspring_user::{CapError, arch, client, say};
 
 mainspring_user::program!(main);
 
 const MS: u64 = 1_000_000;
-/// Long enough for anything that happens at all.
-const LONG: u64 = 10_000 * MS;
 
 fn main() -> i64 {
     say!("smoke: hello from ring 3 at {} ns", caps::now());
@@ -27,6 +26,7 @@ fn main() -> i64 {
     request_deadlines();
     fs_base();
     calls();
+    calls_in_registers();
     say!("smoke: all=ok");
     0
 }
@@ -54,7 +54,7 @@ fn preemption() {
     });
     caps::sleep(60 * MS).expect("one sleep is within the quota");
     let both = || counts.iter().all(|count| count.load(Ordering::Relaxed) > 0);
-    assert!(caps::comes_true(LONG, 10 * MS, both), "one of the two never ran");
+    assert!(caps::comes_true(10 * MS, both), "one of the two never ran");
     stop.store(true, Ordering::Relaxed);
     for hog in &hogs {
         assert_eq!(hog.join(), Ok(7));
@@ -102,19 +102,29 @@ fn blocked_waits() {
     say!("smoke: blocked_waits=ok");
 }
 
-/// A thread that never enters the kernel by itself: the tick serves its ring and ends its sleep all the same.
-//= ARCH:x86.timer-path
+/// A thread that never enters the kernel by itself: the tick serves its ring and ends its sleep all the same. Two of the
+/// requests would never end if the tick had the scheduler's lock or the serial line's in hand: they take those themselves.
+//= ARCH:x86.timer-path ARCH:inv.ring-no-lock
 fn ticks_serve() {
     let due = caps::now() + 5 * MS;
     let sleep = caps::begin_sleep(due).expect("one sleep is within the quota");
     let nop = client::submit(CapSqeV2::nop(0)).expect("the ring has room");
+    let mut account = [0; 256];
+    let snapshot = SchedulingPolicyMethod::Snapshot as u16;
+    let snapshot = client::request(caps::need("policy"), snapshot, &[], &mut account);
+    let snapshot = client::submit(snapshot).expect("the ring has room");
+    let text = b"smoke: printed by a tick\n";
+    let print = client::request(caps::need("console"), ConsoleMethod::Write as u16, text, &mut []);
+    let print = client::submit(print).expect("the ring has room");
     let comes = |ticket| {
         (0..100_000).any(|_| {
             arch::spin(100_000);
-            client::poll(ticket).expect("the ring is sound").is_some()
+            client::poll(ticket).expect("the ring is sound").is_some_and(|cqe| cqe.error() == Ok(None))
         })
     };
     assert!(comes(nop), "no tick has served the ring");
+    assert!(comes(snapshot), "no tick has read the account");
+    assert!(comes(print), "no tick has printed");
     assert!(comes(sleep), "no tick has ended the sleep");
     assert!(caps::now() >= due, "the sleep ended early");
     say!("smoke: ticks_serve=ok");
@@ -137,8 +147,9 @@ fn selectors() {
     say!("smoke: selectors=ok");
 }
 
-/// A thread that floods its ring gets its completions, and no more of the CPU than one that computes.
-//= ARCH:ring.per-thread
+/// A thread that floods its ring gets its completions, and no more of the CPU than one that computes. Both enter the kernel
+/// by system calls and by interrupts in turns, each into its own context.
+//= ARCH:ring.per-thread ARCH:inv.kernel-stack
 fn ring_fairness() {
     let stop = Arc::new(AtomicBool::new(false));
     let runtimes = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
@@ -172,7 +183,7 @@ fn ring_fairness() {
         let [flood, compute] = read();
         flood > 0 && flood < 2 * compute && compute < 2 * flood
     };
-    let fair = caps::comes_true(LONG, 100 * MS, alike);
+    let fair = caps::comes_true(100 * MS, alike);
     let [flood, compute] = read();
     stop.store(true, Ordering::Relaxed);
     for thread in &threads {
@@ -234,4 +245,29 @@ fn calls() {
     let (taken, queued) = (after.handoffs - before.handoffs, after.handoffs_queued - before.handoffs_queued);
     assert!(taken > 500, "{taken} handoffs taken, {queued} queued");
     say!("smoke: direct_ipc=ok handoffs={taken} queued={queued}");
+}
+
+/// The same with the message in registers: two handoffs a call, and no request of either side goes through its ring.
+//= ARCH:direct-ipc
+fn calls_in_registers() {
+    let direct = caps::need("call:direct");
+    let ready = || caps::call_direct(direct, Short::number(0)).is_ok();
+    assert!(caps::comes_true(MS, ready), "the server never waited");
+    let before = caps::cpu_counters(0).expect("CPU 0 exists");
+    let mut by_ring = 0;
+    for round in 0..500 {
+        match caps::call_direct(direct, Short::number(round)) {
+            Ok(answer) => assert_eq!(answer, Short::number(round + 1)),
+            // A server that was stopped between its answer and its wait is not waiting yet.
+            Err(error) => {
+                assert_eq!(error, CapError::NotDirect);
+                by_ring += 1;
+                assert_eq!(caps::call_short(direct, Short::number(round)), Ok(Short::number(round + 1)));
+            }
+        }
+    }
+    let after = caps::cpu_counters(0).expect("CPU 0 exists");
+    let (taken, queued) = (after.handoffs - before.handoffs, after.handoffs_queued - before.handoffs_queued);
+    assert!(taken > 500, "{taken} handoffs taken, {queued} queued");
+    say!("smoke: direct_registers=ok handoffs={taken} queued={queued} by_ring={by_ring}");
 }

@@ -41,10 +41,13 @@ pub fn sleep(ns: u64) -> Result<(), CapError> {
     sleep_until(now() + ns)
 }
 
-/// Looks every `step_ns` whether `holds`, for at most `limit_ns`; whether it did. What must come true in the long run is
-/// waited for this way: how long that takes is the host's business, on which a virtual CPU may stand still at any time.
-pub fn comes_true(limit_ns: u64, step_ns: u64, mut holds: impl FnMut() -> bool) -> bool {
-    let end = now() + limit_ns;
+/// Long enough for anything that happens at all.
+const PATIENCE_NS: u64 = 30_000_000_000;
+
+/// Looks every `step_ns` whether `holds`, until it does; whether it ever did. What must come true in the long run is waited
+/// for this way: how long that takes is the host's business, on which a virtual CPU may stand still at any time.
+pub fn comes_true(step_ns: u64, mut holds: impl FnMut() -> bool) -> bool {
+    let end = now() + PATIENCE_NS;
     loop {
         if holds() {
             return true;

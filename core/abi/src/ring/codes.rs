@@ -111,6 +111,8 @@ codes! {
         Overloaded = 24, "CAP_ERR_OVERLOADED", "a queue that it needs is full; try again later";
         /// The request, or the call that is being answered, was withdrawn by whoever made it.
         Cancelled = 25, "CAP_ERR_CANCELLED", "it was withdrawn by whoever asked for it; there is nothing to do";
+        /// A request in registers cannot be carried out at once; nothing has changed.
+        NotDirect = 26, "CAP_ERR_NOT_DIRECT", "the other side does not wait for it now; send it through the ring";
     }
 }
 

@@ -8,26 +8,40 @@
 //! record of a run holds the long way, so whoever records takes it.
 
 use super::realtime::Band;
-use super::{Cpu, Dispatch, Occupant, Seat, Slot, State, vacant};
+use super::{Cpu, Dispatch, Occupant, Seat, Slot, State};
 use crate::entity::Authority;
+use crate::fair::FairQueue;
+use crate::heap::SeatHeap;
 use crate::telemetry::NohzExit;
 use crate::waiter::{Due, Timeout, WaitKind, WaitPermit};
 use mainspring_abi::Nanos;
 
-/// The occupants of two slots that are taken and not the same.
-#[inline]
-fn both(slots: &mut [Slot], one: u32, other: u32) -> [&mut Occupant; 2] {
-    match slots.get_disjoint_mut([one as usize, other as usize]) {
-        Ok([Slot::Taken(one), Slot::Taken(other)]) => [one, other],
-        _ => vacant(other),
-    }
+/// The clock must not be behind the request that a lone runner is at. That began no later than where the thread stands, so
+/// this is only for a thread that would be ahead of the clock.
+#[inline(never)]
+fn keep_up_with_lone_runner(fair: &mut FairQueue, slot: u32, runner: &Occupant, ran: Nanos) {
+    let used = runner.past_requests(runner.entity.used + ran);
+    fair.catch_up(fair.tag(slot, runner.request, used, ran).start);
+}
+
+#[inline(never)]
+fn forget(waits: &mut SeatHeap<Due>, slot: u32) {
+    waits.remove(slot);
+}
+
+#[inline(never)]
+fn remember(waits: &mut SeatHeap<Due>, slot: u32, from: &mut Occupant, timeout: Timeout) {
+    let Timeout { deadline, user_data, permit } = timeout;
+    from.permit = Some(permit);
+    from.user_data = user_data;
+    waits.insert(slot, Due { deadline, thread_index: from.entity.thread.index() });
 }
 
 impl Cpu {
     /// The running thread waits for what `kind` says, and the one at `next`, which waits, has what it waited for and goes
     /// on in its place, for the rest of its slice. Also the permit of the timed wait that this ends. Gives `timeout` back
     /// if it cannot be done in one go; nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn switch_directly(
         &mut self,
         now: Nanos,
@@ -35,7 +49,12 @@ impl Cpu {
         kind: WaitKind,
         timeout: Option<Timeout>,
     ) -> Result<(Dispatch, Option<WaitPermit>), Option<Timeout>> {
-        let Some(slot) = self.may_switch(now, next) else { return Err(timeout) };
+        let Some(slot) = self.current.filter(|_| self.hands_on(now)) else { return Err(timeout) };
+        let pair = self.slots.get_disjoint_mut([slot as usize, next.slot as usize]);
+        let Ok([Slot::Taken(from), Slot::Taken(to)]) = pair else { return Err(timeout) };
+        if !to.may_take_over(next) || self.fair.is_debtor(next.slot) {
+            return Err(timeout);
+        }
         let ran = now - core::mem::replace(&mut self.since, now);
         self.charged_total += ran;
         self.resched_wanted = false;
@@ -44,26 +63,21 @@ impl Cpu {
         self.fair.advance(now);
         let moved = self.fair.would_move(slot, ran);
         if self.fair.queued() == 0 && self.fair.is_ahead_by(slot, moved) {
-            // The request that it is at began no later than where it stands, so only then can the clock be behind.
-            let start = self.running_tag(slot, ran).start;
-            self.fair.catch_up(start);
+            keep_up_with_lone_runner(&mut self.fair, slot, from, ran);
         }
-        let [from, to] = both(&mut self.slots, slot, next.slot);
         let permit = to.permit.take();
         if permit.is_some() {
-            self.waits.remove(next.slot);
+            forget(&mut self.waits, next.slot);
         }
         self.fair.hand_over(slot, moved, next.slot, to.entity.weight);
 
-        from.charge(ran, moved);
+        // Whoever waits begins another request afterwards, so nothing has to be charged to the one that it was at.
+        from.entity.account.charge(ran, moved);
         from.state = State::Asleep(kind);
         from.entity.used = Nanos::ZERO;
         from.entity.account.voluntary_blocks += 1;
-        if let Some(Timeout { deadline, user_data, permit }) = timeout {
-            from.permit = Some(permit);
-            from.user_data = user_data;
-            let thread_index = from.entity.thread.index();
-            self.waits.insert(slot, Due { deadline, thread_index });
+        if let Some(timeout) = timeout {
+            remember(&mut self.waits, slot, from, timeout);
         }
 
         to.entity.ready_from(now);
@@ -75,19 +89,22 @@ impl Cpu {
         Ok((run, permit))
     }
 
-    /// The running thread, if the thread at `next` would take over from it as a direct target: nobody here runs on a
-    /// context, there is a slice to hand on, and who takes over owes nothing, so it may have all of that slice.
+    /// Whether the running thread could hand its slice on: nobody here runs on a context, there is no direct target yet, and
+    /// there is a slice left.
     #[inline(always)]
-    fn may_switch(&self, now: Nanos, next: Seat) -> Option<u32> {
-        if self.contexts != 0 || self.direct.is_some() || self.slice_end <= now || self.band != Band::Fair {
-            return None;
-        }
-        let to = self.occupant(next).ok()?;
-        let ready =
-            matches!(to.state, State::Asleep(_)) && matches!(to.entity.authority, Authority::BestEffort);
-        if !ready || !to.entity.used.is_zero() || self.fair.is_debtor(next.slot) {
-            return None;
-        }
-        self.current
+    fn hands_on(&self, now: Nanos) -> bool {
+        self.contexts == 0 && self.direct.is_none() && self.slice_end > now && self.band == Band::Fair
+    }
+}
+
+impl Occupant {
+    /// Whether the thread at `next` sits here, sleeps, and would begin a request: a thread of best effort that has used
+    /// nothing of the one that it is at may have all of the slice that is handed on.
+    #[inline(always)]
+    fn may_take_over(&self, next: Seat) -> bool {
+        self.entity.thread == next.thread
+            && matches!(self.state, State::Asleep(_))
+            && matches!(self.entity.authority, Authority::BestEffort)
+            && self.entity.used.is_zero()
     }
 }

@@ -153,11 +153,13 @@ impl Cpu {
 
     /// What this CPU has to give, to be published after each event.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn offer(&self) -> Offer {
-        if self.fair.queued() == 0 {
-            return Offer::NONE;
-        }
+        if self.fair.queued() == 0 { Offer::NONE } else { self.offer_of_queued() }
+    }
+
+    #[inline(never)]
+    fn offer_of_queued(&self) -> Offer {
         let due_in = self.fair.first_open().map_or(Offer::NOTHING, |slot| self.due_in(slot));
         Offer { due_in, bound_reach: self.fair.bound_reach() }
     }

@@ -27,8 +27,8 @@ impl FairQueue {
         if elapsed.get() >> NARROW_BITS == 0 && self.load != 0 {
             let service = elapsed.get() * UNITS_AT_WEIGHT_ONE + self.remainder;
             let moved = service / self.load;
-            let distance = self.first_even.since(self.clock).max(0) as u64;
-            if self.debtor_load == 0 || moved < distance {
+            let distance = || self.first_even.since(self.clock).max(0) as u64;
+            if self.debtor_load == 0 || moved < distance() {
                 self.clock = self.clock.plus(moved);
                 self.remainder = service % self.load;
                 return;
@@ -210,13 +210,13 @@ impl FairQueue {
     }
 
     /// How far `seat` would be moved by `ran`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn would_move(&self, seat: u32, ran: Nanos) -> u64 {
         span(ran, self.nodes.rows[seat].weight)
     }
 
     /// Whether `seat` would be ahead of the clock if it were moved by `moved`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_ahead_by(&self, seat: u32, moved: u64) -> bool {
         self.reached().is_before(self.nodes.rows[seat].position.plus(moved))
     }
@@ -229,7 +229,7 @@ impl FairQueue {
 
     /// `from` is charged with `moved` and sleeps; `to`, which slept and is no debtor, competes in its place, with
     /// `weight`. As [`FairQueue::wake`], [`FairQueue::charge`] and [`FairQueue::sleep`] one after the other.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hand_over(&mut self, from: u32, moved: u64, to: u32, weight: Weight) {
         let clock = self.clock;
         let row = &mut self.nodes.rows[to];
@@ -240,13 +240,18 @@ impl FairQueue {
         let (position, leaves) = (row.position, row.weight);
         self.load += u64::from(weight.get());
         if clock.is_before(position) {
-            self.remainder = self.remainder.min(self.load - 1);
-            self.debtor_load += u64::from(leaves.get());
-            self.debtors.insert(from, position);
-            self.find_first_even();
+            self.leave_owing(from, position, leaves);
         } else {
             self.unload(leaves);
         }
+    }
+
+    #[inline(never)]
+    fn leave_owing(&mut self, seat: u32, position: VirtualTime, weight: Weight) {
+        self.remainder = self.remainder.min(self.load - 1);
+        self.debtor_load += u64::from(weight.get());
+        self.debtors.insert(seat, position);
+        self.find_first_even();
     }
 
     /// What `seat` is owed.
