@@ -73,14 +73,9 @@ pub(crate) fn span(service: Nanos, weight: Weight) -> u64 {
     if service.get() < NARROW_SERVICE {
         service.get() * UNITS_AT_WEIGHT_ONE / weight
     } else {
-        long_span(service, weight)
+        // Only an interval of minutes gets here: a lone thread that nothing ever stopped.
+        (u128::from(service.get()) * u128::from(UNITS_AT_WEIGHT_ONE) / u128::from(weight)) as u64
     }
-}
-
-/// Only an interval of minutes gets here: a lone thread that nothing ever stopped.
-#[cold]
-fn long_span(service: Nanos, weight: u64) -> u64 {
-    (u128::from(service.get()) * u128::from(UNITS_AT_WEIGHT_ONE) / u128::from(weight)) as u64
 }
 
 /// Service that a thread is owed (positive) or has had in advance (negative), in nanoseconds with
