@@ -5,13 +5,15 @@
 //! arrives is recorded by value; therefore each CPU's records replay on their own, in their own order, and no order
 //! between CPUs has to be known.
 //!
-//! This module only turns events and outcomes into bytes and back. Where the bytes go is the machine's business.
+//! This module turns events and outcomes into bytes and back. Where the bytes go is the machine's business; a [`Log`] keeps
+//! them in memory.
 
 mod apply;
 mod authority;
 mod bytes;
 mod decode;
 mod encode;
+mod log;
 mod nohz;
 mod word;
 
@@ -19,6 +21,7 @@ pub use apply::Impossible;
 pub use bytes::{DecodeError, MAX_RECORD, Reader, Room, Writer};
 pub use decode::read_record;
 pub use encode::{write_event, write_outcome};
+pub use log::Log;
 pub use nohz::{NohzEvent, NohzOutcome};
 
 use crate::context::Context;

@@ -3,9 +3,9 @@
 //! Conserved: every event of the core is given a time that does not go back, and is recorded if there is a record. What
 //! others see is brought up to date before the lock is let go.
 
-use super::log::Log;
 use crate::protocol::prim::{AtomicBool, AtomicIsize, AtomicUsize, Mutex, MutexGuard, Ordering};
 use mainspring_abi::{CpuId, Nanos, Weight};
+use mainspring_sched::flight::Log;
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{
     Cpu, Decision, Dispatch, Entity, Handoff, Offer, Refused, Removed, Seat, SeatError, Stop, Via, Woken,

@@ -9,14 +9,14 @@
 //! No lane's lock is held while another's is taken, but by `close_record`, which takes them all in their order.
 
 mod lane;
-mod log;
+mod record;
 
-pub use log::LaneRecord;
+pub use record::LaneRecord;
 
 use crate::protocol::prim::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use lane::Lane;
-use log::Log;
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
+use mainspring_sched::flight::Log;
 use mainspring_sched::{
     Affinity, Config, Cpu, Dispatch, Entity, Handoff, Offer, Seat, Spec, State, Stop, Via, WaitKind,
     choose_victim, probe_order,
@@ -404,7 +404,7 @@ impl Lanes {
         // All at once: a thread that moves on between two lanes' ends would be on both, or its arrival would have no
         // departure.
         let mut cores: Vec<_> = self.lanes.iter().map(Lane::lock).collect();
-        cores.iter_mut().filter_map(|core| core.log.take()).map(|log| log.close(now)).collect()
+        cores.iter_mut().filter_map(|core| core.log.take()).map(|log| LaneRecord::of(log, now)).collect()
     }
 
     fn idle_set(&self) -> CpuSet {
