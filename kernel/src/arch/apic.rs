@@ -128,6 +128,11 @@ pub fn timer_counts_per_ms() -> u64 {
     (SCALE.load(Ordering::Relaxed) * 1_000_000) >> 32
 }
 
+/// Whether the calling CPU's timer is on its way to an interrupt.
+pub(super) fn is_counting() -> bool {
+    read(CURRENT) != 0
+}
+
 pub(super) fn end_of_interrupt() {
     write(EOI, 0);
 }

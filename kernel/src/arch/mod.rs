@@ -13,6 +13,7 @@ mod builtins;
 mod clock;
 mod context;
 pub mod cpu;
+pub mod examine;
 pub mod fallback;
 mod features;
 mod frames;

@@ -8,7 +8,7 @@ use crate::arch::{self, BootInfo, ExitCode, cpu, exit};
 use crate::method::{Program, start_process};
 use crate::object::process::{self, Process};
 use crate::object::thread;
-use crate::sched::{dispatch, lane, record, wakeup};
+use crate::sched::{check, dispatch, idle, lane, record, wakeup};
 use core::fmt::Display;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use mainspring_abi::boot::{Image, MANIFEST};
@@ -51,6 +51,9 @@ pub fn run(info: &BootInfo) -> ! {
         }
     }
     start_timer(settings.pit);
+    if settings.say_idle {
+        idle::say();
+    }
     process::init();
     thread::init();
     let cpus = acpi::apic_ids(info.rsdp);
@@ -136,10 +139,12 @@ fn shut_down() -> ! {
     record::write_all(arch::now());
     let allocations = arch::allocations();
     crate::say!(
-        "kernel: halt idle_halts={} hard_path_allocations={}",
-        dispatch::IDLE_HALTS.load(Ordering::Relaxed),
+        "kernel: halt idle_halts={} kernel_idle_hlt_entries={} hard_path_allocations={}",
+        idle::HALTS.load(Ordering::Relaxed),
+        idle::KERNEL_IDLE_HLT_ENTRIES.load(Ordering::Relaxed),
         allocations.on_hard_paths
     );
+    check::report();
     let failed = FAILED.load(Ordering::Relaxed) || allocations.on_hard_paths != 0;
     crate::say!("kernel: status={}", if failed { "failed" } else { "ok" });
     exit(if failed { ExitCode::Failed } else { ExitCode::Success })

@@ -21,7 +21,7 @@ use crate::object::caps::Object;
 use crate::object::inbox::{Awaits, Waiter, completion};
 use crate::object::process::Process;
 use crate::object::thread::{Queue, Thread};
-use crate::sched::{dispatch, wakeup};
+use crate::sched::{check, dispatch, wakeup};
 use mainspring_abi::Nanos;
 use mainspring_abi::ring::{CapError, CapSqeV2, negotiate, op, word};
 use mainspring_ring::deadline::{AtDispatch, Budget, MethodTraits, Previous, Verdict, at_dispatch, refused};
@@ -144,6 +144,7 @@ fn check_version(queue: &Queue) -> Result<(), CapError> {
 }
 
 fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mut Turn) {
+    check::requested();
     let object = find(thread, request);
     if let Verdict::Refuse(status, error) = judge(request, &object, turn.failed) {
         turn.failed = true;

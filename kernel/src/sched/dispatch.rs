@@ -1,6 +1,8 @@
 //! Decisions and what follows from them: the running thread stops, another takes over, or the CPU idles.
 
-use super::lane::{IDLE, Lane, lane, lanes, mine};
+use super::check;
+use super::idle::{self, After};
+use super::lane::{Lane, lane, lanes, mine};
 use super::wakeup::{self, share_leftovers, take_permit};
 use crate::arch::cpu::{self, HardPath};
 use crate::arch::{self, LapicTimer};
@@ -10,17 +12,13 @@ use crate::object::{endpoint, process};
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, ThreadRef, kernel};
-use mainspring_sched::{
-    Decision, IdleConditions, Offer, Stop, Timeout, Via, WaitKind, arm_oneshot, choose_victim,
-};
+use mainspring_sched::{Decision, Stop, Timeout, WaitKind, arm_oneshot};
 use spin::MutexGuard;
 
 /// The latest flush that anybody asked for.
 static FLUSH: AtomicU64 = AtomicU64::new(0);
 /// How long a thread that waits for a flush sleeps before it looks again.
 const FLUSH_POLL: Nanos = Nanos::from_micros(200);
-/// How often CPUs halted with nothing to run.
-pub static IDLE_HALTS: AtomicU64 = AtomicU64::new(0);
 
 /// The thread that this CPU runs. Only code that was entered from one, or has installed one, may ask.
 #[must_use]
@@ -29,13 +27,13 @@ pub fn current(here: &Lane) -> &'static Thread {
 }
 
 /// The running thread stops as `stop` says; another is installed when this returns.
-pub fn stop(thread: &Thread, stop: Stop) {
+pub fn stop(thread: &Thread, stop: Stop, after: After) {
     let here = mine();
     let mut core = here.lock();
     thread.context.unbind();
     let decision = core.resched(here, stop);
     drop(core);
-    carry_out(here, decision, Some(thread));
+    carry_out(here, decision, Some(thread), after);
 }
 
 /// Whether an event asks for a decision.
@@ -62,7 +60,7 @@ pub fn block(
         drop(inbox);
         take_over(here, target, true);
         if let Some(decision) = go_on(here, target) {
-            carry_out(here, decision, Some(target));
+            carry_out(here, decision, Some(target), After::Block);
         }
         return Ok(());
     }
@@ -82,7 +80,7 @@ fn block_slowly(
     if let Some((awaits, waiter)) = given_up {
         forget(thread, awaits, waiter);
     }
-    carry_out(here, slept?, Some(thread));
+    carry_out(here, slept?, Some(thread), After::Block);
     Ok(())
 }
 
@@ -139,8 +137,8 @@ fn fall_asleep(
 }
 
 /// Does what was decided, and what is decided then, until a thread is installed that can go on in user mode, or that is to
-/// end: see [`leave`].
-fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Thread>) {
+/// end: see [`leave`]. What it comes after matters to who asks why this CPU idles.
+fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Thread>, after: After) {
     loop {
         decision = match decision {
             Decision::Run(run) => {
@@ -157,7 +155,7 @@ fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Th
             }
             Decision::Idle => {
                 before = None;
-                idle()
+                idle::idle(after)
             }
         };
     }
@@ -177,7 +175,7 @@ pub fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
 
 /// Goes over to other page tables, and keeps account of which CPU has which.
 #[inline(always)]
-fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
+pub(super) fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
     let loaded = here.loaded.load(Ordering::Relaxed);
     if loaded == root {
         return;
@@ -344,9 +342,9 @@ fn orphans(process: &process::Process) {
 }
 
 /// The running thread ends; another is installed when this returns.
-pub fn exit_thread(thread: &'static Thread, code: i64) {
+pub fn exit_thread(thread: &'static Thread, code: i64, after: After) {
     let decision = end(thread, code);
-    carry_out(mine(), decision, None);
+    carry_out(mine(), decision, None, after);
 }
 
 /// The process of `thread` ends: its threads are told, wherever they are.
@@ -371,75 +369,9 @@ pub fn kill(thread: &Thread, name: ThreadRef) {
     }
 }
 
-/// This CPU has nothing to run: it serves, steals, or halts, until there is a decision to run something.
-fn idle() -> Decision {
-    let here = mine();
-    load_space(here, 0, None);
-    let bit = 1 << here.id().index();
-    // SeqCst: with the load of offers after it, against a waker's queueing before its look at the idle CPUs. One of the
-    // two sees the other.
-    IDLE.fetch_or(bit, Ordering::SeqCst);
-    loop {
-        service();
-        if let Some(decision) = look_for_work(here) {
-            IDLE.fetch_and(!bit, Ordering::SeqCst);
-            return decision;
-        }
-        let mut core = here.lock();
-        let conditions = IdleConditions {
-            deferred_completions: process::graves(),
-            oneshot: !arch::fallback::is_active(),
-            ..IdleConditions::default()
-        };
-        let _tick = core.enter_idle(here, &conditions);
-        drop(core);
-        arm(here);
-        IDLE_HALTS.fetch_add(1, Ordering::Relaxed);
-        let pending = cpu::halt();
-        if pending.message {
-            message(here);
-        }
-        if pending.timer {
-            timer(here);
-        }
-    }
-}
-
-fn look_for_work(here: &'static Lane) -> Option<Decision> {
-    let mut core = here.lock();
-    if core.cpu().queued() > 0 {
-        return Some(core.resched(here, Stop::Nothing));
-    }
-    drop(core);
-    steal(here)
-}
-
-/// Takes the most overdue thread that this CPU may run from another CPU.
-fn steal(here: &'static Lane) -> Option<Decision> {
-    let mut offers = [Offer::NONE; cpu::MAX_CPUS];
-    for (offer, lane) in offers.iter_mut().zip(lanes()) {
-        *offer = lane.offer();
-    }
-    let bound = |victim: mainspring_abi::CpuId| lane(victim.index()).lock().cpu().bound_due_in(here.id());
-    let victim = choose_victim(here.id(), &offers[..lanes().len()], bound)?;
-    let there = lane(victim.index());
-    let entity = there.lock().give(there, here.id())?;
-    let thread = thread::slot(entity.thread().index());
-    let mut core = here.lock();
-    match core.accept(here, entity, Via::Steal) {
-        Ok((seat, _)) => thread.set_home(here.id().index(), seat),
-        Err(refused) => unreachable!("every CPU has a seat for every thread: {refused}"),
-    }
-    Some(core.resched(here, Stop::Nothing))
-}
-
-/// What has to be done now and then: on user ticks and on idle CPUs, a bounded piece at a time.
-pub fn service() {
-    process::bury_one();
-}
-
 /// The timer interrupt: the core counts it, and timed waits that are due end.
 pub fn timer(here: &'static Lane) {
+    check::tick_taken(here);
     if arch::fallback::is_active() && here.next_timer.load(Ordering::SeqCst) > arch::now().get() {
         // A tick that comes anyhow, and nothing is due.
         return;
@@ -452,18 +384,19 @@ pub fn timer(here: &'static Lane) {
 
 /// The last thing before user mode: nobody who was told to end goes on, and the timer is set.
 #[inline(always)]
-pub fn leave(here: &'static Lane) {
+pub fn leave(here: &'static Lane, after: After) {
     if current(here).is_killed() {
-        end_the_killed(here);
+        end_the_killed(here, after);
     }
     drain_flushes(here);
     arm(here);
+    check::leaving(here);
 }
 
 #[cold]
-fn end_the_killed(here: &'static Lane) {
+fn end_the_killed(here: &'static Lane, after: After) {
     while current(here).is_killed() {
-        exit_thread(current(here), kernel::KILLED);
+        exit_thread(current(here), kernel::KILLED, after);
     }
 }
 
@@ -545,7 +478,7 @@ pub fn start() -> ! {
     // The message that brought a waiting CPU here has been taken.
     here.message_pending.store(false, Ordering::Release);
     let decision = here.lock().resched(here, Stop::Nothing);
-    carry_out(here, decision, None);
-    leave(here);
+    carry_out(here, decision, None, After::Start);
+    leave(here, After::Start);
     cpu::enter_user()
 }

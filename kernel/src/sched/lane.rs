@@ -1,10 +1,13 @@
 //! What each CPU's scheduling consists of.
 
 use super::record::Log;
-use crate::arch::{StaticRef, cpu};
+use super::check::Checks;
+use crate::arch::cpu::{self, Held};
+use crate::arch::StaticRef;
 use crate::object::thread::{self, Thread};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use mainspring_abi::{CpuId, CpuSet, Nanos, Policy};
 use mainspring_sched::{Config, Cpu, Offer};
@@ -23,6 +26,8 @@ pub struct Settings {
     pub seats: usize,
     /// Tick from the PIT even where the local APIC has a timer.
     pub pit: bool,
+    /// Say when a CPU first idles, and after what.
+    pub say_idle: bool,
     /// Bytes of flight record to keep per CPU; 0 for none.
     pub record_bytes: usize,
 }
@@ -35,6 +40,7 @@ impl Default for Settings {
             tick: Nanos::from_millis(10),
             seats: thread::MAX_THREADS,
             pit: false,
+            say_idle: false,
             record_bytes: 0,
         }
     }
@@ -78,6 +84,30 @@ pub struct Lane {
     /// Reschedules sent by this CPU, and not sent because one was on its way.
     pub(super) sent: AtomicU64,
     pub(super) pending: AtomicU64,
+    pub(super) checks: Checks,
+    said_idle: AtomicU32,
+}
+
+/// A core, locked.
+pub struct Locked<'l> {
+    core: MutexGuard<'l, Core>,
+    _held: Held,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Core;
+
+    #[inline(always)]
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
 }
 
 /// CPUs that have nothing to run, bit by bit.
@@ -110,6 +140,8 @@ pub fn init(cpus: usize, settings: &Settings) {
                 flush_done: AtomicU64::new(0),
                 sent: AtomicU64::new(0),
                 pending: AtomicU64::new(0),
+                checks: Checks::default(),
+                said_idle: AtomicU32::new(0),
             }
         };
         (0..cpus).map(make).collect::<Vec<_>>().into_boxed_slice()
@@ -158,9 +190,17 @@ impl Lane {
         self.id
     }
 
-    /// The core, under its lock.
-    pub fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock()
+    /// The core, under its lock. Nobody asks who has another one locked.
+    #[inline(always)]
+    pub fn lock(&self) -> Locked<'_> {
+        debug_assert_eq!(cpu::held(), 0, "two cores locked by one CPU");
+        self.lock_too()
+    }
+
+    /// As [`Lane::lock`], for who stops them all, in their order.
+    #[inline(always)]
+    pub fn lock_too(&self) -> Locked<'_> {
+        Locked { core: self.core.lock(), _held: Held::new() }
     }
 
     /// What the CPU has to give, as it said last.
@@ -187,6 +227,11 @@ impl Lane {
     #[must_use]
     pub fn messages(&self) -> (u64, u64) {
         (self.sent.load(Ordering::Relaxed), self.pending.load(Ordering::Relaxed))
+    }
+
+    /// Whether this CPU has said before that it idles after `what`; it has now.
+    pub(super) fn said_idle(&self, what: u8) -> bool {
+        self.said_idle.fetch_or(1 << what, Ordering::Relaxed) >> what & 1 == 1
     }
 
     /// How many flushes others have asked for here.
