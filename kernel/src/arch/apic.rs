@@ -1,6 +1,7 @@
 //! The local APIC, in plain xAPIC mode: the timer of each CPU, and messages between CPUs.
 
-use super::ports::{PIT_HZ, mask_pics, pit_elapsed, pit_start};
+use super::calibrate::{Measured, PIT_HZ, Sample};
+use super::ports::{mask_pics, pit_elapsed, pit_start};
 use super::{DIRECT_MAP, clock, cpu};
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::{CpuId, Nanos};
@@ -72,14 +73,6 @@ const ROUNDS: usize = 5;
 /// A round fails when the host holds the machine up for longer than the PIT can count.
 const ATTEMPTS: usize = 200;
 
-/// All three clocks read together, and how long that took.
-struct Sample {
-    pit: u64,
-    stamp: u64,
-    timer: u64,
-    gap: u64,
-}
-
 fn sample() -> Option<Sample> {
     let stamp = clock::counter();
     let pit = pit_elapsed()?;
@@ -104,28 +97,20 @@ fn round() -> Option<(Sample, Sample)> {
 /// A PIT that does not count in so many looks does not count.
 const LOOKS: usize = 10_000_000;
 
-/// Measures the timer and the time stamp counter against the PIT. A host that holds the machine up does not stretch a
-/// round, since its end is read and not waited for; it may come between two readings, so the tightest round counts.
-/// What cannot be measured stays at no counts at all.
+/// Measures the timer and the time stamp counter against the PIT. What cannot be measured stays at no counts at all.
 fn measure() {
-    let mut best: Option<(u64, Sample, Sample)> = None;
-    for (first, last) in (0..ATTEMPTS).filter_map(|_| round()).take(ROUNDS) {
-        let gap = first.gap.max(last.gap);
-        if best.as_ref().is_none_or(|(least, _, _)| gap < *least) {
-            best = Some((gap, first, last));
-        }
-    }
+    let measured = Measured::tightest((0..ATTEMPTS).filter_map(|_| round()).take(ROUNDS));
     write(INITIAL, 0);
-    let Some((_, first, last)) = best else { return };
-    let nanos = (last.pit - first.pit) * 1_000_000_000 / PIT_HZ;
-    SCALE.store((last.timer.saturating_sub(first.timer) << 32) / nanos, Ordering::Relaxed);
-    clock::init(last.stamp - first.stamp, nanos);
+    if let Some(measured) = measured {
+        SCALE.store(measured.timer_scale(), Ordering::Relaxed);
+        clock::init(measured.stamps, measured.nanos);
+    }
 }
 
-/// Counts per millisecond of the timer, as measured; none if it could not be.
+/// Timer counts per nanosecond as measured, with 32 binary places; none if it could not be.
 #[must_use]
-pub fn timer_counts_per_ms() -> u64 {
-    (SCALE.load(Ordering::Relaxed) * 1_000_000) >> 32
+pub fn timer_scale() -> u64 {
+    SCALE.load(Ordering::Relaxed)
 }
 
 /// Whether the calling CPU's timer is on its way to an interrupt.

@@ -5,7 +5,8 @@
 //! were their own timer's. A CPU then looks whether anything is due, so nothing has to be armed.
 
 use super::apic;
-use super::ports::{self, PIT_HZ};
+use super::calibrate::PIT_HZ;
+use super::ports;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Ticks per second.

@@ -10,6 +10,7 @@ mod apic;
 mod boot;
 mod boot_info;
 mod builtins;
+mod calibrate;
 mod clock;
 mod context;
 pub mod cpu;
@@ -26,8 +27,9 @@ mod space;
 mod static_ref;
 mod traps;
 
-pub use apic::{LapicTimer, send_reschedule, timer_counts_per_ms};
+pub use apic::{LapicTimer, send_reschedule, timer_scale};
 pub use boot_info::{BootInfo, physical_bytes};
+pub use calibrate::{TickSource, counts_per_ms};
 pub use clock::{is_running as clock_is_running, now};
 pub use context::{Context, ContextCell, USER_END};
 pub use frames::{Frame, PAGE, free_frames, total_frames};

@@ -1,5 +1,6 @@
 //! Devices behind I/O ports: the serial line, QEMU's exit device and debug console, the timer chip and the old PICs.
 
+use super::calibrate::PIT_HZ;
 use core::fmt;
 use x86_64::instructions::port::{Port, PortReadOnly, PortWriteOnly};
 
@@ -131,9 +132,6 @@ pub(super) fn pit_tick(counts: u16) {
         PortWriteOnly::<u8>::new(0x40).write(high);
     }
 }
-
-/// Counts per second of the PIT.
-pub(super) const PIT_HZ: u64 = 1_193_182;
 
 const PIT_GATE: u16 = 0x61;
 

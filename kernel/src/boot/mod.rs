@@ -4,7 +4,7 @@ mod acpi;
 mod manifest;
 
 use crate::arch::smp::{self, Started};
-use crate::arch::{self, BootInfo, ExitCode, cpu, exit};
+use crate::arch::{self, BootInfo, ExitCode, TickSource, cpu, exit};
 use crate::method::{Program, start_process};
 use crate::object::process::{self, Process};
 use crate::object::thread;
@@ -84,12 +84,14 @@ pub fn run(info: &BootInfo) -> ! {
 
 /// The local APICs' timers, or where they cannot be used, the PIT.
 fn start_timer(pit: bool) {
-    let counts = arch::timer_counts_per_ms();
-    if pit || counts == 0 {
-        arch::fallback::start();
-        crate::say!("boot: timer=pit hz={} lapic counts_per_ms={counts}", arch::fallback::TICK_HZ);
-    } else {
-        crate::say!("boot: timer=lapic counts_per_ms={counts}");
+    let scale = arch::timer_scale();
+    let counts = arch::counts_per_ms(scale);
+    match TickSource::choose(pit, scale) {
+        TickSource::Pit => {
+            arch::fallback::start();
+            crate::say!("boot: timer=pit hz={} lapic counts_per_ms={counts}", arch::fallback::TICK_HZ);
+        }
+        TickSource::Lapic => crate::say!("boot: timer=lapic counts_per_ms={counts}"),
     }
 }
 

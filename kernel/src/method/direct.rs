@@ -143,19 +143,13 @@ fn give(
     let awaits = if is_call { Awaits::Answer(index) } else { Awaits::Call(index) };
     let myself = thread.inbox.lock().begin_in_registers(thread.name(), awaits);
     let head = ReceivedCall { call_id, len: direct.request.len, deadline_ns: 0 };
-    let by = thread::slot(to.thread.index()).process().name();
-    if is_call {
-        ends.receive_as(call_id, myself, by);
-    }
     if hand_message(turn, to, is_call, Short { head, words: direct.words }).is_err() {
-        if is_call {
-            ends.end_call(call_id);
-        }
         let _nobody_knew = thread.inbox.lock().give_up(thread.name());
         return Progress::Refused(CapError::NotDirect);
     }
-    // There is room, as was just seen.
+    // There is room, as was just seen, and nobody can answer before the endpoint is let go.
     if is_call {
+        ends.receive_as(call_id, myself, thread::slot(to.thread.index()).process().name());
         let _served = ends.take_server();
     } else {
         ends.end_call(direct.call_id);

@@ -71,20 +71,18 @@ fn call(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> Option<
     };
     let mut buffer = [0; SHORT];
     let mut ends = endpoint(index).lock();
-    let server = ends.first_server()?;
+    let (server, call_id) = ends.first_server().zip(ends.next_call())?;
     process.read(request.v1.params_addr, &mut buffer[HEAD..whole]).ok()?;
     let caller = begin(thread, &mut thread.inbox.lock(), request, Awaits::Answer(index))?;
-    let by = thread::slot(server.thread.index()).process().name();
-    if let Ok(call_id) = ends.receive(caller, by) {
-        buffer[..HEAD].copy_from_slice(&head(call_id, request));
-        if hand(turn, server, &buffer[..whole]).is_ok() {
-            let _served = ends.take_server();
-            return Some(());
-        }
-        let _taken_back = ends.answer(call_id, by);
+    buffer[..HEAD].copy_from_slice(&head(call_id, request));
+    if hand(turn, server, &buffer[..whole]).is_err() {
+        retract(&mut thread.inbox.lock(), caller);
+        return None;
     }
-    retract(&mut thread.inbox.lock(), caller);
-    None
+    // Nobody can answer before the endpoint is let go.
+    ends.receive_as(call_id, caller, thread::slot(server.thread.index()).process().name());
+    let _served = ends.take_server();
+    Some(())
 }
 
 #[inline(always)]

@@ -10,202 +10,22 @@ mod exchange;
 mod memory;
 mod message;
 mod processes;
+mod serve;
 mod system;
 mod threads;
 
 pub use direct::{Direct, Progress, direct};
 pub use processes::{Program, start_process};
+pub use serve::{Answer, Call, Turn, drain};
 
-use crate::arch;
 use crate::object::caps::Object;
-use crate::object::inbox::{Awaits, Waiter, completion};
-use crate::object::process::Process;
-use crate::object::thread::{Queue, Thread};
-use crate::sched::{check, dispatch, wakeup};
-use mainspring_abi::Nanos;
-use mainspring_abi::ring::{CapError, CapSqeV2, negotiate, op, word};
-use mainspring_ring::deadline::{AtDispatch, Budget, MethodTraits, Previous, Verdict, at_dispatch, refused};
-use mainspring_ring::sync::Ordering;
-use mainspring_ring::{CqPlace, Next, Region, SqOwner, SqRefusal};
+use crate::sched::check;
+use mainspring_abi::ring::{CapError, op};
+use serve::without_object;
 
-/// What the requests of one entry lead to besides their completions.
-#[derive(Default)]
-pub struct Turn {
-    /// A thread that has what it waited for, and may be handed the CPU if the caller waits now.
-    pub target: Option<&'static Thread>,
-    /// The caller lets others go first.
-    pub yields: bool,
-    failed: bool,
-}
-
-impl Turn {
-    /// `thread` has what it waited for. The first such thread may be handed the CPU; others are woken.
-    fn wake(&mut self, thread: &'static Thread) {
-        match self.target {
-            None => self.target = Some(thread),
-            Some(_) => wakeup::wake(thread),
-        }
-    }
-}
-
-/// What a method comes to.
-pub enum Answer {
-    /// It is done; the completion's result.
-    Done(u32),
-    /// It is in flight.
-    Pending,
-}
-
-/// A request being carried out.
-pub struct Call<'t> {
-    /// Who asks.
-    pub thread: &'static Thread,
-    /// What for.
-    pub request: &'t CapSqeV2,
-    /// What else it leads to.
-    pub turn: &'t mut Turn,
-    place: Option<CqPlace>,
-}
-
-impl Call<'_> {
-    fn process(&self) -> &'static Process {
-        self.thread.process()
-    }
-
-    /// Whether the request can be put in flight: asked by methods that cannot go back once they have begun.
-    fn may_wait(&self) -> Result<(), CapError> {
-        if self.thread.inbox.lock().has_room() { Ok(()) } else { Err(CapError::Overloaded) }
-    }
-
-    /// Puts the request in flight.
-    fn begin(&mut self, awaits: Awaits, deadline: Nanos) -> Result<Waiter, CapError> {
-        let Some(place) = self.place.take() else { return Err(CapError::InvalidRequest) };
-        let mut inbox = self.thread.inbox.lock();
-        inbox.begin(self.thread.name(), self.request, place, awaits, deadline).map_err(|place| {
-            self.place = Some(place);
-            CapError::QuotaExceeded
-        })
-    }
-
-    /// Takes it out of flight again.
-    fn cancel(&mut self, waiter: Waiter, code: CapError) -> Result<Answer, CapError> {
-        let _ = self.thread.inbox.lock().finish(waiter, Err(code));
-        Ok(Answer::Pending)
-    }
-}
-
-/// Handles at most `limit` requests of `thread`'s ring.
-#[inline(always)]
-pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Turn) -> Result<(), CapError> {
-    // Held for as long as it takes: only the CPU that runs the thread asks for it.
-    let queue = thread.queue.lock();
-    let Some(queue) = &*queue else { return Err(CapError::RingClosed) };
-    check_version(queue)?;
-    if queue.shows_nothing() {
-        return Ok(());
-    }
-    let mut service = queue.serve(owner, limit).map_err(SqRefusal::code)?;
-    if service.pending() == 1 {
-        let request = service.read(0);
-        if exchange::exchange(thread, &request, turn) {
-            service.accept_read(1);
-            return Ok(());
-        }
-        let place = thread.inbox.lock().completer().and_then(|completer| completer.reserve().ok());
-        if let Some(place) = place {
-            service.accept_read(1);
-            handle(thread, &request, place, turn);
-        }
-    }
-    loop {
-        let next = match thread.inbox.lock().completer() {
-            Some(completer) => service.next(completer),
-            None => return Ok(()),
-        };
-        match next {
-            Next::Accepted(request, place) => handle(thread, &request, place, turn),
-            Next::Fault(fault) => return Err(fault.code()),
-            Next::Empty | Next::HeldBack | Next::QuotaSpent | Next::Stopping => return Ok(()),
-        }
-    }
-}
-
-/// What the submitter says of its entries must be what they are read as. The kernel's own copy decides how they are read;
-/// a submitter that says otherwise would be misread, so nothing is.
-fn check_version(queue: &Queue) -> Result<(), CapError> {
-    let abi = queue.geometry().abi();
-    let read = |index| queue.region().word(index).load(Ordering::Relaxed);
-    let (version, sizes) = (read(word::ABI_VERSION), read(word::ENTRY_SIZES));
-    if version == abi.version() && sizes == u32::from(abi.sqe_size()) | u32::from(abi.cqe_size()) << 16 {
-        return Ok(());
-    }
-    negotiate(version, sizes as u16, (sizes >> 16) as u16)?;
-    Err(CapError::UnsupportedSqeVersion)
-}
-
-fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mut Turn) {
-    check::requested();
-    let object = find(thread, request);
-    if let Verdict::Refuse(status, error) = judge(request, &object, turn.failed) {
-        turn.failed = true;
-        return thread.inbox.lock().post(place, &refused(request, status, error));
-    }
-    let mut call = Call { thread, request, turn, place: Some(place) };
-    let outcome = match object.and_then(|object| invoke(&mut call, object)) {
-        Ok(Answer::Pending) => {
-            call.turn.failed = false;
-            return;
-        }
-        Ok(Answer::Done(result)) => Ok(result),
-        Err(code) => Err(code),
-    };
-    call.turn.failed = outcome.is_err();
-    if let Some(place) = call.place.take() {
-        thread.inbox.lock().post(place, &completion(request, outcome));
-    }
-}
-
-/// Whether a request runs at all, by its deadline and flags. A request that has neither always does.
-#[inline]
-fn judge(request: &CapSqeV2, object: &Result<Option<Object>, CapError>, failed: bool) -> Verdict {
-    if request.v1.flags == 0 && request.deadline_ns == 0 && request.qos_flags == 0 {
-        return Verdict::Run { late: false };
-    }
-    let previous = if failed { Previous::Failed } else { Previous::Completed };
-    let method = MethodTraits { realtime_safe: is_realtime_safe(object, request), reorder_safe: false };
-    at_dispatch(request, &AtDispatch { now: arch::now(), method, budget: Budget::Available, previous })
-}
-
-/// What a request is for. A NOP is for nothing and a CANCEL for the caller's own, so neither needs a capability.
-fn find(thread: &Thread, request: &CapSqeV2) -> Result<Option<Object>, CapError> {
-    if matches!(request.v1.op, op::NOP | op::CANCEL) {
-        return Ok(None);
-    }
-    thread.process().state.lock().caps.find(request.v1.cap_id).map(Some)
-}
-
-/// Methods that never block, allocate or fault.
-fn is_realtime_safe(object: &Result<Option<Object>, CapError>, request: &CapSqeV2) -> bool {
-    match object {
-        Ok(None) => true,
-        Ok(Some(Object::Timer)) => request.v1.method_id == 0,
-        _ => false,
-    }
-}
-
-/// NOP and CANCEL.
-fn without_object(call: &Call<'_>) -> Result<Answer, CapError> {
-    if call.request.v1.op == op::NOP {
-        return Ok(Answer::Done(0));
-    }
-    let thread = call.thread;
-    let cancelled = thread.inbox.lock().cancel(thread.name(), call.request.v1.params_addr);
-    let (awaits, waiter) = cancelled.ok_or(CapError::NotFound)?;
-    dispatch::forget(thread, awaits, waiter);
-    Ok(Answer::Done(0))
-}
-
+/// What a request does, by its operation and its object.
 fn invoke(call: &mut Call<'_>, object: Option<Object>) -> Result<Answer, CapError> {
+    check::requested();
     let Some(object) = object else { return without_object(call) };
     match (call.request.v1.op, object) {
         (op::CALL, Object::EndpointCall(index)) => endpoints::call(call, index),

@@ -10,8 +10,8 @@ use crate::arch::{self, RingMemory};
 use crate::object::ProcessRef;
 use alloc::sync::Arc;
 use heapless::Vec;
-use mainspring_abi::ring::{CapCqe, CapError, CapSqeV2};
 use mainspring_abi::kernel::{DIRECT_WORDS, ReceivedCall};
+use mainspring_abi::ring::{CapCqe, CapError, CapSqeV2};
 use mainspring_abi::{Nanos, ThreadRef, kernel};
 use mainspring_ring::{Completer, CqPlace, RingFault, deadline};
 use mainspring_sched::WaitKind;
@@ -224,7 +224,13 @@ impl Inbox {
     /// Whether one more operation can be in flight. Only the thread itself puts any there.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.ops.iter().any(Option::is_none)
+        self.in_flight() < OPS
+    }
+
+    /// How many operations are in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.ops.iter().flatten().count()
     }
 
     /// Puts an operation in flight; gives the place back when there are too many.

@@ -6,8 +6,8 @@ use crate::arch;
 use mainspring_abi::{CpuId, LatencyClass, Nanos, Weight};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{
-    Cpu, Decision, Entity, Expired, Handoff, IdleConditions, IdleTick, PolicyCap, PolicyError, Refused, Removed,
-    Seat, SeatError, Snapshot, Stop, TimerOutcome, Via, WaitKind, WaitPermit, Woken,
+    Cpu, Decision, Entity, Expired, Handoff, IdleConditions, IdleTick, PolicyCap, PolicyError, Refused,
+    Removed, Seat, SeatError, Snapshot, Stop, TimerOutcome, Via, WaitKind, WaitPermit, Woken,
 };
 
 impl Core {
@@ -119,9 +119,7 @@ impl Core {
 
     /// See [`mainspring_sched::Cpu::reschedule_received`].
     pub fn reschedule_received(&mut self, lane: &Lane) {
-        self.tap(lane, EventRef::RescheduleReceived, Cpu::reschedule_received, |()| {
-            Outcome::Done
-        });
+        self.tap(lane, EventRef::RescheduleReceived, Cpu::reschedule_received, |()| Outcome::Done);
     }
 
     /// See [`mainspring_sched::Cpu::enter_idle`].

@@ -7,7 +7,7 @@ extern crate alloc;
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
-use mainspring_abi::kernel::{REFUSED, RING_ARENA};
+use mainspring_abi::kernel::{DIRECT, DirectRequest, REFUSED, RING_ARENA};
 use mainspring_abi::ring::{CapSqe, CapSqeV2, RING_MAGIC, op, word};
 use mainspring_user::caps::{self, ThreadOptions};
 use mainspring_user::schema::Access;
@@ -27,6 +27,7 @@ fn main() -> i64 {
         "ring-version" => ring_index(word::ABI_VERSION, 9, CapError::UnsupportedRingAbi),
         "ring-sizes" => ring_index(word::ENTRY_SIZES, 48 | 16 << 16, CapError::UnsupportedSqeVersion),
         "ring-scribble" => ring_scribble(),
+        "registers" => registers(),
         "unmap-flood" => unmap_flood(),
         "thread-bomb" => thread_bomb(),
         "thread-entry" => thread_entry(),
@@ -246,6 +247,27 @@ fn ring_scribble() -> i64 {
     // This thread's ring is beyond repair; the other's is not.
     arch::spin(1 << 22);
     let _ = scribbler;
+    0
+}
+
+/// Requests in registers, of all bits that there are: none of them is one.
+fn registers() -> i64 {
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    for round in 0..5000 {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        // Every other one is well formed, with a capability that the process has.
+        let word = if round % 2 == 0 {
+            seed
+        } else {
+            let (op, cap_id) = (seed as u16 % 8, 0x1_0000 | (seed >> 16) as u32 % 16);
+            DirectRequest { op, cap_id, len: (seed >> 40) as u32 % 33 }.to_word()
+        };
+        let (answer, _, _) = arch::cap_enter_direct(word | DIRECT, seed as u32, [seed; 4]);
+        assert_ne!(answer & REFUSED, 0, "{word:#x}");
+    }
+    assert_eq!(client::enter(0, 0), Ok(0), "the kernel still listens");
     0
 }
 

@@ -1,4 +1,5 @@
-//! Calls and answers in every way that they can go: many at once, long and short, to bad buffers, and given up.
+//! Calls and answers in every way that they can go: many at once, long and short, in memory and in registers, to bad buffers,
+//! given up, and to servers that end.
 #![no_std]
 #![no_main]
 
@@ -7,9 +8,9 @@ extern crate alloc;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
-use mainspring_abi::kernel::{MAX_MESSAGE, ReceivedCall};
+use mainspring_abi::kernel::{DirectRequest, MAX_MESSAGE, ReceivedCall};
 use mainspring_abi::ring::op;
-use mainspring_user::caps::{self, ThreadOptions};
+use mainspring_user::caps::{self, Short, ThreadOptions};
 use mainspring_user::{CapError, client, say};
 
 mainspring_user::program!(main);
@@ -25,8 +26,162 @@ fn main() -> i64 {
     buffers(ends);
     withdrawn_before_it_was_received(ends);
     withdrawn_after_it_was_received(ends);
+    refused_in_registers(ends);
+    registers_and_rings(ends);
     crowd(ends);
+    abandoned(ends);
+    killed_at_any_moment(ends);
+    // The last one waits in registers when the process ends.
+    let left = caps::spawn(ThreadOptions::default(), move || serve_in_registers(ends.1));
+    let _left = left.expect("within the quota");
+    assert_eq!(call_in_registers(ends.0, Short::number(7)), Ok(Short::number(8)));
     0
+}
+
+/// A call in registers to a server that waits, sooner or later.
+fn call_in_registers(call: u32, message: Short) -> Result<Short, CapError> {
+    let mut outcome = Err(CapError::NotDirect);
+    let asked = caps::comes_true(MS, || {
+        outcome = caps::call_direct(call, message);
+        outcome != Err(CapError::NotDirect)
+    });
+    assert!(asked, "no server ever waited");
+    outcome
+}
+
+/// Answers numbers with the next one, and messages of other lengths with themselves reversed; a message without bytes ends
+/// it. Messages go through registers where they fit.
+fn serve_in_registers(serve: u32) -> i64 {
+    let mut buffer = [0; HEAD + MAX_MESSAGE];
+    let (mut head, mut message) = caps::receive_any(serve, &mut buffer).expect("a call comes");
+    loop {
+        let answer = match message {
+            Some(short) if head.len == 4 => Short::number(short.to_number().wrapping_add(1)),
+            Some(short) => {
+                let (mut bytes, len) = short.to_bytes();
+                bytes[..len].reverse();
+                Short::new(&bytes[..len]).expect("as long as it was")
+            }
+            // Too long for registers: its first bytes.
+            None => Short::new(&buffer[HEAD..HEAD + 8]).expect("eight bytes"),
+        };
+        if head.len == 0 {
+            let returned = client::submit(caps::return_request(serve, head.call_id, &[])).expect("room");
+            return i64::from(client::wait(returned) != Ok(0));
+        }
+        (head, message) = caps::answer_short(serve, head.call_id, answer, &mut buffer).expect("a call comes");
+    }
+}
+
+/// Requests in registers that make no sense, or that nobody waits for, are refused and change nothing.
+fn refused_in_registers((call, serve): (u32, u32)) {
+    let ask = |op, cap_id| client::direct(DirectRequest { op, cap_id, len: 4 }, 0, [0; 4]).err();
+    assert_eq!(ask(op::CALL, call), Some(CapError::NotDirect), "nobody serves");
+    assert_eq!(ask(op::RETURN_RECV, serve), Some(CapError::NotDirect), "no call has that number");
+    assert_eq!(ask(op::CALL, serve), Some(CapError::NoSuchMethod));
+    assert_eq!(ask(op::RETURN_RECV, call), Some(CapError::NoSuchMethod));
+    assert_eq!(ask(op::CALL, caps::need("timer")), Some(CapError::NoSuchMethod));
+    assert_eq!(ask(op::CALL, call ^ 1 << 16), Some(CapError::InvalidCapability));
+    assert_eq!(ask(op::CALL, u32::MAX), Some(CapError::InvalidCapability));
+    for operation in [op::NOP, op::RECV, op::RETURN, op::CANCEL, u16::MAX] {
+        assert_eq!(ask(operation, call), Some(CapError::InvalidRequest));
+    }
+    let too_long = DirectRequest { op: op::CALL, cap_id: call, len: 33 };
+    assert_eq!(client::direct(too_long, 0, [0; 4]).err(), Some(CapError::InvalidRequest));
+    say!("calls: refused_in_registers=ok");
+}
+
+/// Callers and servers in registers and in memory, each with each, and messages that registers have no room for.
+fn registers_and_rings((call, serve): (u32, u32)) {
+    let message: Vec<u8> = (1..=64).collect();
+    let mut answer = [0; MAX_MESSAGE];
+    let server = caps::spawn(ThreadOptions::default(), move || serve_in_registers(serve));
+    let server = server.expect("within the quota");
+    for len in 1..=32 {
+        let mut expected = Vec::from(&message[..len]);
+        expected.reverse();
+        if len == 4 {
+            expected = (u32::from_le_bytes([1, 2, 3, 4]) + 1).to_le_bytes().to_vec();
+        }
+        let short = Short::new(&message[..len]).expect("it fits");
+        for _ in 0..3 {
+            let (bytes, got) = call_in_registers(call, short).expect("the server answers").to_bytes();
+            assert_eq!(bytes[..got], expected[..], "{len} bytes from registers to registers");
+            let got = caps::call_endpoint(call, &message[..len], &mut answer).expect("the server answers");
+            assert_eq!(answer[..got as usize], expected[..], "{len} bytes from memory to registers");
+        }
+    }
+    let got = caps::call_endpoint(call, &message, &mut answer).expect("the server answers");
+    assert_eq!(answer[..got as usize], message[..8], "too long for registers, and served all the same");
+    assert_eq!(caps::call_endpoint(call, &message[..8], &mut answer[..4]), Err(CapError::BadAddress));
+    assert_eq!(caps::call_endpoint(call, &[], &mut answer), Ok(0));
+    assert_eq!(server.join(), Ok(0));
+    // A server with a buffer takes what comes from registers, and its answer comes back there if it fits.
+    let server = caps::spawn(ThreadOptions::default(), move || {
+        let mut buffer = [0; 64];
+        let mut head = caps::receive(serve, &mut buffer).expect("a call comes");
+        for len in 1..=32 {
+            let answer = Vec::from(&buffer[HEAD..HEAD + head.len as usize]);
+            assert_eq!(answer.len(), len);
+            head = caps::answer_and_receive(serve, head.call_id, &answer, &mut buffer).expect("a call comes");
+        }
+        let returned = client::submit(caps::return_request(serve, head.call_id, &[9; 40])).expect("room");
+        i64::from(client::wait(returned) != Ok(0))
+    });
+    let server = server.expect("within the quota");
+    for len in 1..=32 {
+        let short = Short::new(&message[..len]).expect("it fits");
+        assert_eq!(
+            call_in_registers(call, short),
+            Ok(short),
+            "{len} bytes from registers to memory and back"
+        );
+    }
+    let long_answer = call_in_registers(call, Short::number(1));
+    assert_eq!(long_answer, Err(CapError::BadAddress), "the caller's own mistake, as with a small buffer");
+    assert_eq!(server.join(), Ok(0));
+    say!("calls: registers_and_rings=ok");
+}
+
+/// A server that ends without an answer: its caller is told, in registers as in memory.
+fn abandoned((call, serve): (u32, u32)) {
+    for in_registers in [false, true] {
+        let child = caps::start_with("child", "abandon", &[], &[("serve", serve)]).expect("in the image");
+        let told = if in_registers {
+            call_in_registers(call, Short::number(1)).err()
+        } else {
+            caps::call_endpoint(call, b"well?", &mut [0; 8]).err()
+        };
+        assert_eq!(told, Some(CapError::PeerGone));
+        assert_eq!(child.wait(), Ok(0));
+        child.detach().expect("a handle can be dropped");
+    }
+    say!("calls: abandoned=ok");
+}
+
+/// A process whose threads do nothing but call each other in registers is killed at all moments of that; the endpoint serves
+/// whoever comes next.
+fn killed_at_any_moment((call, serve): (u32, u32)) {
+    const ROUNDS: u64 = 30;
+    for round in 0..ROUNDS {
+        let ends = [("call", call), ("serve", serve)];
+        let child = caps::start_with("child", "converse", &["threads"], &ends).expect("in the image");
+        caps::sleep(round * 53_000).expect("within the quota");
+        child.kill().expect("a handle can kill");
+        assert_eq!(child.wait(), Ok(-3000));
+        child.detach().expect("a handle can be dropped");
+    }
+    assert_eq!(
+        caps::call_direct(call, Short::number(1)),
+        Err(CapError::NotDirect),
+        "nobody of the dead waits"
+    );
+    let server = caps::spawn(ThreadOptions::default(), move || serve_in_registers(serve));
+    let server = server.expect("within the quota");
+    assert_eq!(call_in_registers(call, Short::number(1)), Ok(Short::number(2)));
+    assert_eq!(caps::call_endpoint(call, &[], &mut []), Ok(0));
+    assert_eq!(server.join(), Ok(0));
+    say!("calls: killed_at_any_moment=ok rounds={ROUNDS}");
 }
 
 /// Messages and answers of all lengths, up to the longest and beyond.
@@ -155,7 +310,8 @@ fn crowd((call, serve): (u32, u32)) {
     const CALLERS: u32 = 6;
     const CALLS: u32 = 300;
     let served = Arc::new(AtomicU32::new(0));
-    let servers = [answer_with_one_request, answer_with_two_requests].map(|answer: Answer| {
+    let answers = [answer_with_one_request, answer_with_two_requests, answer_in_registers];
+    let servers = answers.map(|answer: Answer| {
         let served = served.clone();
         let work = move || serve_numbers(serve, &served, answer);
         caps::spawn(ThreadOptions::default(), work).expect("within the quota")
@@ -169,6 +325,11 @@ fn crowd((call, serve): (u32, u32)) {
                 let message = question.to_le_bytes();
                 let outcome = if number % 2 == 1 && round % 7 == 0 {
                     caps::call_endpoint_for(call, &message, &mut answer, MS / 500)
+                } else if number % 3 == 0 {
+                    caps::call_short(call, Short::number(question)).map(|short| {
+                        answer = short.to_number().to_le_bytes();
+                        4
+                    })
                 } else {
                     caps::call_endpoint(call, &message, &mut answer)
                 };
@@ -228,6 +389,19 @@ fn answer_with_two_requests(
     let answered = client::wait(returned).map(|_| ());
     client::wait(received).expect("a call comes");
     answered
+}
+
+fn answer_in_registers(serve: u32, call_id: u32, answer: &[u8], buffer: &mut [u8]) -> Result<(), CapError> {
+    let short = Short::new(answer).expect("it fits");
+    match caps::answer_direct(serve, call_id, short) {
+        Ok((head, message)) => {
+            buffer[..HEAD].copy_from_slice(&head.to_bytes());
+            buffer[HEAD..HEAD + 4].copy_from_slice(&message.to_number().to_le_bytes());
+            Ok(())
+        }
+        Err(CapError::NotDirect) => answer_with_one_request(serve, call_id, answer, buffer),
+        Err(error) => Err(error),
+    }
 }
 
 /// Answers numbers with the next one until told to stop; how many answers nobody waited for.

@@ -1,11 +1,12 @@
-//! A child that does what it is told: `exit N`, `shared`, `restless` with threads that fall asleep and wake each other all the
-//! time, or `park` with another thread parked as well.
+//! A child that does what it is told: `exit N`, `shared`, `spin` with a thread that computes for ever on CPU 1, `restless`
+//! with threads that fall asleep and wake each other all the time, `abandon` a call, `converse` in registers all the time,
+//! or `park` with another thread parked as well.
 #![no_std]
 #![no_main]
 
 use core::sync::atomic::Ordering;
 use mainspring_user::arch;
-use mainspring_user::caps::{self, ThreadOptions};
+use mainspring_user::caps::{self, Short, ThreadOptions};
 use mainspring_user::schema::Access;
 
 mainspring_user::program!(main);
@@ -30,8 +31,39 @@ fn restless(number: u32) -> i64 {
     }
 }
 
+/// Receives a call and ends.
+fn abandon() -> i64 {
+    i64::from(caps::receive(caps::need("serve"), &mut [0; 64]).is_err())
+}
+
+/// Calls itself in registers, for ever.
+fn converse() -> i64 {
+    let server = caps::spawn(ThreadOptions::default(), || {
+        let serve = caps::need("serve");
+        let mut buffer = [0; 64];
+        let Ok((mut head, _)) = caps::receive_any(serve, &mut buffer) else { return 1 };
+        loop {
+            match caps::answer_short(serve, head.call_id, Short::number(0), &mut buffer) {
+                Ok((next, _)) => head = next,
+                Err(_) => return 1,
+            }
+        }
+    });
+    if server.is_err() {
+        return 1;
+    }
+    let call = caps::need("call");
+    while caps::call_short(call, Short::number(0)).is_ok() {}
+    1
+}
+
 fn main() -> i64 {
     let arguments = caps::arguments();
+    match arguments {
+        "abandon" => return abandon(),
+        "converse" => return converse(),
+        _ => {}
+    }
     if let Some(code) = arguments.strip_prefix("exit ") {
         return code.parse().unwrap_or(-1);
     }
@@ -45,6 +77,14 @@ fn main() -> i64 {
             return 0;
         }
         return restless(3);
+    }
+    if arguments == "spin" {
+        let spins = || loop {
+            arch::spin(1000);
+        };
+        let made = caps::spawn(ThreadOptions { cpus: 2, ..ThreadOptions::default() }, spins);
+        let _ = caps::park(WORD.as_ptr() as u64, 0, 0);
+        return i64::from(made.is_ok());
     }
     if arguments == "shared" {
         return shared();

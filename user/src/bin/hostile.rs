@@ -49,6 +49,7 @@ const ATTACKS: &[(&str, i32)] = &[
     ("ring-version", 0),
     ("ring-sizes", 0),
     ("ring-scribble", 0),
+    ("registers", 0),
     ("unmap-flood", 0),
     ("thread-bomb", 0),
     ("thread-entry", -1014),

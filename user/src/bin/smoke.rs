@@ -7,7 +7,7 @@ extern crate alloc;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mainspring_abi::ring::{CapSqeV2, CompletionStatus, QosFlags};
-use mainspring_user::caps::{self, ThreadOptions};
+use mainspring_user::caps::{self, Short, ThreadOptions};
 use mainspring_user::{CapError, arch, client, say};
 
 mainspring_user::program!(main);
@@ -25,6 +25,7 @@ fn main() -> i64 {
     request_deadlines();
     fs_base();
     calls();
+    calls_in_registers();
     say!("smoke: all=ok");
     0
 }
@@ -232,4 +233,29 @@ fn calls() {
     let (taken, queued) = (after.handoffs - before.handoffs, after.handoffs_queued - before.handoffs_queued);
     assert!(taken > 500, "{taken} handoffs taken, {queued} queued");
     say!("smoke: direct_ipc=ok handoffs={taken} queued={queued}");
+}
+
+/// The same with the message in registers: two handoffs a call, and no request of either side goes through its ring.
+//= ARCH:direct-ipc
+fn calls_in_registers() {
+    let direct = caps::need("call:direct");
+    let ready = || caps::call_direct(direct, Short::number(0)).is_ok();
+    assert!(caps::comes_true(MS, ready), "the server never waited");
+    let before = caps::cpu_counters(0).expect("CPU 0 exists");
+    let mut by_ring = 0;
+    for round in 0..500 {
+        match caps::call_direct(direct, Short::number(round)) {
+            Ok(answer) => assert_eq!(answer, Short::number(round + 1)),
+            // A server that was stopped between its answer and its wait is not waiting yet.
+            Err(error) => {
+                assert_eq!(error, CapError::NotDirect);
+                by_ring += 1;
+                assert_eq!(caps::call_short(direct, Short::number(round)), Ok(Short::number(round + 1)));
+            }
+        }
+    }
+    let after = caps::cpu_counters(0).expect("CPU 0 exists");
+    let (taken, queued) = (after.handoffs - before.handoffs, after.handoffs_queued - before.handoffs_queued);
+    assert!(taken > 500, "{taken} handoffs taken, {queued} queued");
+    say!("smoke: direct_registers=ok handoffs={taken} queued={queued} by_ring={by_ring}");
 }

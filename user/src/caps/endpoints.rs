@@ -129,12 +129,17 @@ impl Short {
 /// through the ring.
 #[inline(always)]
 pub fn call_short(cap: u32, message: Short) -> Result<Short, CapError> {
-    let request = DirectRequest { op: op::CALL, cap_id: cap, len: message.len };
-    match client::direct(request, 0, message.words) {
-        Ok((head, words)) => Ok(Short { len: head.len, words }),
+    match call_direct(cap, message) {
         Err(CapError::NotDirect) => call_through_ring(cap, message),
-        Err(error) => Err(error),
+        outcome => outcome,
     }
+}
+
+/// The same by direct handoff or not at all: [`CapError::NotDirect`] if no server waits.
+#[inline(always)]
+pub fn call_direct(cap: u32, message: Short) -> Result<Short, CapError> {
+    let request = DirectRequest { op: op::CALL, cap_id: cap, len: message.len };
+    client::direct(request, 0, message.words).map(|(head, words)| Short { len: head.len, words })
 }
 
 #[cold]
@@ -154,14 +159,21 @@ pub fn answer_short(
     answer: Short,
     buffer: &mut [u8],
 ) -> Result<(ReceivedCall, Option<Short>), CapError> {
-    let request = DirectRequest { op: op::RETURN_RECV, cap_id: cap, len: answer.len };
-    match client::direct(request, call_id, answer.words) {
-        Ok((head, words)) => Ok((head, Some(Short { len: head.len, words }))),
+    match answer_direct(cap, call_id, answer) {
+        Ok((head, message)) => Ok((head, Some(message))),
         // The next call is too long for registers: it waits for somebody who has a buffer.
         Err(CapError::BadAddress) => receive_any(cap, buffer),
         Err(CapError::NotDirect) => answer_through_ring(cap, call_id, answer, buffer),
         Err(error) => Err(error),
     }
+}
+
+/// The same by direct handoff or not at all: [`CapError::NotDirect`] if the caller does not wait, or others do. If the next
+/// call is too long for registers, the answer has been given, and the outcome is [`CapError::BadAddress`].
+#[inline(always)]
+pub fn answer_direct(cap: u32, call_id: u32, answer: Short) -> Result<(ReceivedCall, Short), CapError> {
+    let request = DirectRequest { op: op::RETURN_RECV, cap_id: cap, len: answer.len };
+    client::direct(request, call_id, answer.words).map(|(head, words)| (head, Short { len: head.len, words }))
 }
 
 #[cold]
