@@ -21,7 +21,10 @@ SCHEMA_NEEDS := capnp:capnproto
 # The kernel and its programs are a workspace of their own, built below $(OUT)/kernel.
 KERNEL_CARGO = env -C kernel CARGO_TARGET_DIR="$(abspath $(OUT))/kernel" $(CARGO)
 PROOF = MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" $(CARGO) run --quiet --locked --package mainspring-machine --
-KERNEL_PROOFS := smoke calls pit-tick spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle hostile
+KERNEL_PROOFS := smoke calls pit-tick spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle idle-paths hostile
+
+# Those that run once more on the kernel that checks itself.
+CHECKED_PROOFS := smoke calls spawn smp idle-paths hostile
 
 # Packages that measure rather than test: linted, never run by `make test`.
 NOT_TESTED := mainspring-bench-core mainspring-bench-ring mainspring-bench-runtime mainspring-bench-sim
@@ -193,9 +196,14 @@ setup-qemu: setup ## Install QEMU, if it is missing
 kernel: setup ## Build the kernel and its user programs
 	$(KERNEL_CARGO) build --quiet --release --locked --workspace
 
+.PHONY: kernel-checked
+kernel-checked: setup ## Build the kernel that looks at its invariants at every turn
+	$(KERNEL_CARGO) build --quiet --profile checked --locked --package mainspring-kernel
+
 .PHONY: kernel-proofs
-kernel-proofs: setup-qemu kernel run-workload ## Run every proof of the kernel under QEMU
+kernel-proofs: setup-qemu kernel kernel-checked run-workload ## Run every proof of the kernel under QEMU
 	$(PROOF) --logs "$(OUT)/kernel-logs" $(KERNEL_PROOFS)
+	$(PROOF) --checked $(CHECKED_PROOFS)
 
 .PHONY: run-workload
 run-workload: setup-qemu kernel ## A workload on the kernel, and its flight record replayed in the simulator (FILE=...)
@@ -206,8 +214,8 @@ run-workload: setup-qemu kernel ## A workload on the kernel, and its flight reco
 	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-run.msr"
 
 .PHONY: $(KERNEL_PROOFS:%=run-%)
-$(KERNEL_PROOFS:%=run-%): run-%: setup-qemu kernel
-	$(PROOF) --verbose --logs "$(OUT)/kernel-logs" $(if $(CPUS),--cpus $(CPUS)) $(if $(TIMES),--times $(TIMES)) $*
+$(KERNEL_PROOFS:%=run-%): run-%: setup-qemu kernel $(if $(CHECKED),kernel-checked)
+	$(PROOF) --verbose $(if $(CHECKED),--checked) --logs "$(OUT)/kernel-logs" $(if $(CPUS),--cpus $(CPUS)) $(if $(TIMES),--times $(TIMES)) $*
 
 .PHONY: proofs
 proofs: ## List the proofs; `make run-NAME` runs one (CPUS=4, TIMES=10)

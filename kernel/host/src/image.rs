@@ -47,9 +47,10 @@ pub fn kernel_dir() -> PathBuf {
     target.join("kernel/release")
 }
 
-/// The kernel's file.
-pub fn kernel() -> Result<PathBuf, BuildError> {
-    let path = kernel_dir().join("kernel");
+/// The kernel's file, or that of the kernel which checks itself: a folder beside it has that one.
+pub fn kernel(checked: bool) -> Result<PathBuf, BuildError> {
+    let dir = if checked { kernel_dir().with_file_name("checked") } else { kernel_dir() };
+    let path = dir.join("kernel");
     if path.exists() { Ok(path) } else { Err(BuildError::NotBuilt { path }) }
 }
 

@@ -8,13 +8,14 @@ use std::process::ExitCode;
 use std::{fs, io};
 
 const HELP: &str = "\
-usage: kernel-proof [--verbose] [--cpus N] [--times N] [--logs DIR] NAME...
+usage: kernel-proof [--checked] [--verbose] [--cpus N] [--times N] [--logs DIR] NAME...
        kernel-proof --list
        kernel-proof --trace
 
 Each proof boots the kernel under QEMU, waits for its markers, and fails if one is missing,
 if the machine ends badly, or if its time is over. `all` stands for all of them.
 With --trace it says what one endpoint round trip spends its instructions on.
+With --checked the kernel looks at its invariants at every turn (`make kernel-checked`).
 With --logs the raw serial output of each is kept; that of thread-scale beside the same work
 on the host's own threads.";
 
@@ -26,6 +27,7 @@ enum Task {
 }
 
 struct Options {
+    checked: bool,
     verbose: bool,
     cpus: Option<u32>,
     times: u32,
@@ -34,7 +36,7 @@ struct Options {
 }
 
 fn parse(arguments: impl Iterator<Item = String>) -> Result<Task, String> {
-    let mut options = Options { verbose: false, cpus: None, times: 1, logs: None, proofs: Vec::new() };
+    let mut options = Options { checked: false, verbose: false, cpus: None, times: 1, logs: None, proofs: Vec::new() };
     let mut arguments = arguments.peekable();
     while let Some(word) = arguments.next() {
         let mut number = || {
@@ -47,6 +49,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Task, String> {
         match word.as_str() {
             "--help" | "-h" | "--list" => return Ok(Task::List),
             "--trace" => return Ok(Task::Trace),
+            "--checked" => options.checked = true,
             "--verbose" | "-v" => options.verbose = true,
             "--cpus" => options.cpus = Some(number()?),
             "--times" => options.times = number()?,
@@ -122,7 +125,7 @@ fn main() -> ExitCode {
                         println!("    {line}");
                     }
                 };
-                match proof.run(cpus, shown) {
+                match proof.run(cpus, options.checked, shown) {
                     Ok(run) => {
                         if let Some(folder) = &options.logs
                             && let Err(error) = keep(folder, proof, cpus, &run)

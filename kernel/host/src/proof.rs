@@ -32,16 +32,16 @@ pub struct Proof {
 const TAIL: usize = 40;
 
 impl Proof {
-    /// Runs it on one machine; `Err` says what did not hold, for people.
-    pub fn run(&self, cpus: u32, watch: impl FnMut(&str)) -> Result<Run, String> {
-        let machine = Machine { cpus, icount: self.icount, ..Machine::default() };
+    /// Runs it on one machine; `Err` says what did not hold, for people. If `checked`, with the kernel that checks itself.
+    pub fn run(&self, cpus: u32, checked: bool, watch: impl FnMut(&str)) -> Result<Run, String> {
+        let machine = Machine { cpus, checked, icount: self.icount, ..Machine::default() };
         let image = image::build(&self.manifest(), self.programs, &[]).map_err(|error| error.to_string())?;
         let run = machine
             .run(&image, Duration::from_secs(self.seconds), watch)
             .map_err(|error: RunError| error.to_string())?;
-        match self.complaint(&run) {
+        match self.complaint(&run).or_else(|| unchecked(checked, &run)) {
             None => Ok(run),
-            Some(what) => Err(self.explain(cpus, &run, &what)),
+            Some(what) => Err(self.explain(cpus, checked, &run, &what)),
         }
     }
 
@@ -66,7 +66,7 @@ impl Proof {
         }
     }
 
-    fn explain(&self, cpus: u32, run: &Run, what: &str) -> String {
+    fn explain(&self, cpus: u32, checked: bool, run: &Run, what: &str) -> String {
         let mut text = format!("{} on {cpus} CPUs: {what}\n", self.name);
         let from = run.serial.len().saturating_sub(TAIL);
         let _ = writeln!(text, "--- the last {} lines of the serial output", run.serial.len() - from);
@@ -74,8 +74,21 @@ impl Proof {
             let _ = writeln!(text, "  {line}");
         }
         let _ = write!(text, "--- again: make run-{} CPUS={cpus}", self.name);
+        if checked {
+            text.push_str(" CHECKED=1");
+        }
         text
     }
+}
+
+/// Says so if a run that was to check itself did not look at each of its invariants.
+fn unchecked(checked: bool, run: &Run) -> Option<String> {
+    let looked = |line: &String| {
+        let counts = line.strip_prefix("checks: ok ")?;
+        counts.split(' ').all(|count| !count.ends_with("=0")).then_some(())
+    };
+    let missing = checked && run.serial.iter().find_map(looked).is_none();
+    missing.then(|| "the kernel did not look at all of its invariants".to_owned())
 }
 
 const ALL: &str = "console,timer,threads,control,processes,park,memory,policy,info";
@@ -237,6 +250,30 @@ pub const PROOFS: &[Proof] = &[
         seconds: 180,
     },
     Proof {
+        name: "idle-paths",
+        about: "each way by which a CPU comes to idle, and what is served meanwhile; ticks come every 20 us",
+        cpus: &[2],
+        starts: &[("start", "idle-paths", ALL, "")],
+        settings: "say idle\ntick_ns 20000",
+        programs: &["idle-paths", "child"],
+        markers: &[
+            "idle_path=cooperative-cpl0 nohz_active=true timer_source=lapic",
+            "idle_path=cpl0-dispatch-block",
+            "sched: dispatch idle cpu=1 idle_path=cpl0-dispatch-exit",
+            "sched: dispatch idle cpu=1 idle_path=cpl0-dispatch-timer",
+            "sched: dispatch idle cpu=1 idle_path=cpl0-dispatch-message",
+            "idle-paths: blocks=ok",
+            "idle-paths: exits=ok",
+            "idle-paths: killed=ok",
+            "idle-paths: served_by_idle_cpus=ok",
+            "idle-paths: served_by_ticks=ok",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 180,
+    },
+    Proof {
         name: "pit-tick",
         about: "preemption, waits and sleeps with no timer but the PIT, on vector 32",
         cpus: &[1, 2],
@@ -313,9 +350,18 @@ mod tests {
     }
 
     #[test]
+    fn a_checked_run_has_looked_at_every_invariant() {
+        let ok = "checks: ok leaves=9 halts=1";
+        assert_eq!(unchecked(true, &run(&[ok], Some(SUCCESS))), None);
+        assert_eq!(unchecked(false, &run(&[], Some(SUCCESS))), None);
+        assert!(unchecked(true, &run(&[], Some(SUCCESS))).is_some());
+        assert!(unchecked(true, &run(&["checks: ok leaves=9 halts=0"], Some(SUCCESS))).is_some());
+    }
+
+    #[test]
     fn a_failure_shows_the_tail_and_how_to_repeat_it() {
-        let text = PROOFS[0].explain(2, &run(&["last words"], None), "it hung");
-        assert!(text.contains("last words") && text.contains("make run-smoke CPUS=2"), "{text}");
+        let text = PROOFS[0].explain(2, true, &run(&["last words"], None), "it hung");
+        assert!(text.contains("last words") && text.contains("make run-smoke CPUS=2 CHECKED=1"), "{text}");
     }
 
     #[test]

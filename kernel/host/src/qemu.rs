@@ -21,6 +21,8 @@ pub struct Machine {
     pub memory_mb: u32,
     /// Whether time counts instructions, one nanosecond each: exact, repeatable and slow.
     pub icount: bool,
+    /// Whether the kernel checks itself at every turn.
+    pub checked: bool,
     /// Where the debug console's bytes go.
     pub record: Option<PathBuf>,
     /// A plugin of QEMU's, with its arguments.
@@ -29,7 +31,7 @@ pub struct Machine {
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { cpus: 1, memory_mb: 512, icount: false, record: None, plugin: None }
+        Self { cpus: 1, memory_mb: 512, icount: false, checked: false, record: None, plugin: None }
     }
 }
 
@@ -102,7 +104,7 @@ impl Machine {
         if let Some(record) = &self.record {
             qemu.arg("-debugcon").arg(format!("file:{}", record.display()));
         }
-        qemu.arg("-kernel").arg(image::kernel()?).arg("-initrd").arg(initrd);
+        qemu.arg("-kernel").arg(image::kernel(self.checked)?).arg("-initrd").arg(initrd);
         Ok(qemu)
     }
 

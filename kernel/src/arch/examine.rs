@@ -7,15 +7,18 @@ use x86_64::registers::model_specific::FsBase;
 use x86_64::registers::rflags::{self, RFlags};
 use x86_64::registers::segmentation::{CS, SS, Segment};
 
-/// Code and stack segment of the kernel, with privilege level 0.
-const KERNEL_SELECTORS: (u16, u16) = (0x08, 0x10);
+/// The kernel's code segment, with privilege level 0.
+const KERNEL_CODE: u16 = 0x08;
+/// Its stack segment. The processor leaves none at all when it interrupts user mode, which is as good.
+const KERNEL_STACKS: [u16; 2] = [0x10, 0];
 
 /// Whether this CPU runs with the kernel's selectors, at privilege level 0, on its own kernel stack.
 #[must_use]
 pub fn runs_as_kernel() -> bool {
     let here = 0_u8;
     let (at, top) = ((&raw const here) as u64, cpu::stack_top());
-    (CS::get_reg().0, SS::get_reg().0) == KERNEL_SELECTORS
+    CS::get_reg().0 == KERNEL_CODE
+        && KERNEL_STACKS.contains(&SS::get_reg().0)
         && (top - cpu::STACK_BYTES as u64..top).contains(&at)
 }
 

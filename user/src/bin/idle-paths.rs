@@ -18,13 +18,18 @@ const MS: u64 = 1_000_000;
 /// manifest sets them, so many die both ways.
 const VICTIMS: u64 = 150;
 
+/// All of it from CPU 0, so that CPU 1 has nothing but what it is given.
 fn main() -> i64 {
-    blocks();
-    exits();
-    killed_while_computing();
-    served_by_idle_cpus();
-    served_by_ticks();
-    0
+    let options = ThreadOptions { cpus: 1, ..ThreadOptions::default() };
+    let work = caps::spawn(options, || {
+        blocks();
+        exits();
+        killed_while_computing();
+        served_by_idle_cpus();
+        served_by_ticks();
+        0
+    });
+    i64::from(work.expect("within the quota").join() != Ok(0))
 }
 
 /// A thread that waits, and nobody else: its CPU idles after it, and goes on with it when its time has come.
