@@ -209,9 +209,10 @@ kernel-proofs: setup-qemu kernel kernel-checked run-workload ## Run every proof 
 run-workload: setup-qemu kernel ## A workload on the kernel, and its flight record replayed in the simulator (FILE=...)
 	mkdir -p "$(OUT)"
 	export MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release"
+	again() { echo "--- again: make run-workload FILE=$(or $(FILE),workloads/tour.toml)" >&2; exit 1; }
 	$(CARGO) run --quiet --locked --package mainspring-cli -- run $(or $(FILE),workloads/tour.toml) \
-	    --on qemu --record "$(OUT)/kernel-run.msr"
-	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-run.msr"
+	    --on qemu --record "$(OUT)/kernel-run.msr" || again
+	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-run.msr" || again
 
 .PHONY: $(KERNEL_PROOFS:%=run-%)
 $(KERNEL_PROOFS:%=run-%): run-%: setup-qemu kernel $(if $(CHECKED),kernel-checked)

@@ -1,7 +1,7 @@
 //! From user mode into the kernel and back: what each cause of an entry does.
 
 use crate::arch::{self, Trap};
-use crate::method::{self, Direct, Progress};
+use crate::method::{self, Progress};
 use crate::object::inbox::{Inbox, Wait, Waiting};
 use crate::object::thread::Thread;
 use crate::sched::dispatch::{self, current};
@@ -124,9 +124,8 @@ fn direct(here: &'static Lane, thread: &'static Thread, request: u64, call_id: u
         return refuse(thread, CapError::InvalidRequest);
     };
     check::requested();
-    let words = thread.context.mine().words();
     let mut turn = method::Turn::default();
-    match method::direct(here, thread, Direct { request, call_id: call_id as u32, words }, &mut turn) {
+    match method::direct(here, thread, request, call_id as u32, &mut turn) {
         Progress::HandedOver => {}
         Progress::Given => wait_in_registers(here, thread, &turn),
         Progress::Refused(code) => {

@@ -16,8 +16,8 @@ Each proof boots the kernel under QEMU, waits for its markers, and fails if one 
 if the machine ends badly, or if its time is over. `all` stands for all of them.
 With --trace it says what one endpoint round trip spends its instructions on.
 With --checked the kernel looks at its invariants at every turn (`make kernel-checked`).
-With --logs the raw serial output of each is kept; that of thread-scale beside the same work
-on the host's own threads.";
+With --logs the raw serial output of each is kept, also of one that fails; that of
+thread-scale beside the same work on the host's own threads.";
 
 /// What the command line asks for.
 enum Task {
@@ -83,20 +83,32 @@ fn keep(folder: &Path, proof: &Proof, cpus: u32, run: &Run) -> io::Result<()> {
     Ok(())
 }
 
-fn show_trace() -> ExitCode {
-    match trace::run() {
-        Ok(parts) => {
-            for (part, count) in &parts {
-                println!("{count:>6}  {part}");
-            }
-            println!("{:>6}  all", parts.iter().map(|(_, count)| count).sum::<u64>());
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("kernel-proof: {error}");
-            ExitCode::FAILURE
-        }
+/// Keeps the raw output of a proof that failed, where the next one that does not will not overwrite it.
+fn keep_failed(folder: &Path, proof: &Proof, cpus: u32, serial: &[String]) {
+    let file = folder.join(format!("{}-{cpus}.failed.log", proof.name));
+    let kept = fs::create_dir_all(folder).and_then(|()| fs::write(&file, serial.join("\n") + "\n"));
+    match kept {
+        Ok(()) => println!("--- all of it: {}", file.display()),
+        Err(error) => eprintln!("kernel-proof: {}: {error}", file.display()),
     }
+}
+
+fn show_trace() -> ExitCode {
+    for (way, argument) in trace::WAYS {
+        let parts = match trace::run(argument) {
+            Ok(parts) => parts,
+            Err(error) => {
+                eprintln!("kernel-proof: {error}");
+                return ExitCode::FAILURE;
+            }
+        };
+        println!("an endpoint round trip, {way}:");
+        for (part, count) in &parts {
+            println!("{count:>6}  {part}");
+        }
+        println!("{:>6}  all", parts.iter().map(|(_, count)| count).sum::<u64>());
+    }
+    ExitCode::SUCCESS
 }
 
 fn main() -> ExitCode {
@@ -136,9 +148,12 @@ fn main() -> ExitCode {
                         passes += 1;
                         println!("ok    {:<28} {cpus} CPUs {:>6} ms", proof.name, run.took.as_millis());
                     }
-                    Err(error) => {
+                    Err(failed) => {
                         failures += 1;
-                        println!("FAIL  {error}");
+                        println!("FAIL  {}", failed.what);
+                        if let Some(folder) = &options.logs {
+                            keep_failed(folder, proof, cpus, &failed.serial);
+                        }
                     }
                 }
             }

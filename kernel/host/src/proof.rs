@@ -28,20 +28,33 @@ pub struct Proof {
     pub seconds: u64,
 }
 
+/// A proof that did not hold.
+#[derive(Debug)]
+pub struct Failed {
+    /// What did not hold, for people.
+    pub what: String,
+    /// All of the serial output.
+    pub serial: Vec<String>,
+}
+
+impl From<RunError> for Failed {
+    fn from(error: RunError) -> Self {
+        Self { what: error.to_string(), serial: Vec::new() }
+    }
+}
+
 /// Lines of the serial output that a failure shows.
 const TAIL: usize = 40;
 
 impl Proof {
-    /// Runs it on one machine; `Err` says what did not hold, for people. If `checked`, with the kernel that checks itself.
-    pub fn run(&self, cpus: u32, checked: bool, watch: impl FnMut(&str)) -> Result<Run, String> {
+    /// Runs it on one machine; if `checked`, with the kernel that checks itself.
+    pub fn run(&self, cpus: u32, checked: bool, watch: impl FnMut(&str)) -> Result<Run, Failed> {
         let machine = Machine { cpus, checked, icount: self.icount, ..Machine::default() };
-        let image = image::build(&self.manifest(), self.programs, &[]).map_err(|error| error.to_string())?;
-        let run = machine
-            .run(&image, Duration::from_secs(self.seconds), watch)
-            .map_err(|error: RunError| error.to_string())?;
+        let image = image::build(&self.manifest(), self.programs, &[]).map_err(RunError::Build)?;
+        let run = machine.run(&image, Duration::from_secs(self.seconds), watch)?;
         match self.complaint(&run).or_else(|| unchecked(checked, &run)) {
             None => Ok(run),
-            Some(what) => Err(self.explain(cpus, checked, &run, &what)),
+            Some(what) => Err(Failed { what: self.explain(cpus, checked, &run, &what), serial: run.serial }),
         }
     }
 

@@ -33,8 +33,11 @@ const ASSEMBLY: &str = "entry and exit, in assembly";
 const OTHER: &str = "other";
 const USER: &str = "user library and programs, both sides";
 
+/// The ways of a round trip, and what the benchmark is told to do nothing but that.
+pub const WAYS: [(&str, &str); 2] = [("through the rings", "calls"), ("in registers", "direct")];
+
 /// Instructions of one round trip, by where they come from.
-pub fn run() -> Result<Vec<(String, u64)>, String> {
+pub fn run(argument: &str) -> Result<Vec<(String, u64)>, String> {
     let folder = Folder::new()?;
     let plugin = folder.0.join("trace.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("trace/plugin.c");
@@ -43,8 +46,8 @@ pub fn run() -> Result<Vec<(String, u64)>, String> {
     let mark = symbol(&tool(Command::new("nm").arg(&kernel))?, "syscall_entry")
         .ok_or("the kernel has no syscall_entry")?;
     let out = folder.0.join("trace");
-    // The program that is started last is the benchmark; its argument says to do nothing but calls.
-    let manifest = format!("{} -- calls\n", BENCH.manifest().trim_end());
+    // The program that is started last is the benchmark.
+    let manifest = format!("{} -- {argument}\n", BENCH.manifest().trim_end());
     let image = image::build(&manifest, BENCH.programs, &[]).map_err(|error| error.to_string())?;
     let plugin = format!("{},mark={mark:x},from={FROM},to={TO},out={}", plugin.display(), out.display());
     let machine = Machine { cpus: 1, icount: true, plugin: Some(plugin), ..Machine::default() };

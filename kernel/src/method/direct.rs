@@ -26,46 +26,35 @@ pub enum Progress {
     Refused(CapError),
 }
 
-/// A request in registers.
-#[derive(Clone, Copy)]
-pub struct Direct {
-    /// What is asked for.
-    pub request: DirectRequest,
-    /// The call that is answered.
-    pub call_id: u32,
-    /// The message.
-    pub words: [u64; DIRECT_WORDS],
-}
-
-/// Carries out the request that `thread`, which runs here, has in its registers.
+/// Carries out `request`, which `thread`, which runs here, has in its registers; `answered` is the call that it answers.
 #[inline(always)]
-pub fn direct(here: &'static Lane, thread: &'static Thread, direct: Direct, turn: &mut Turn) -> Progress {
-    let index = match find(thread, direct.request) {
-        Ok(index) => index,
-        Err(code) => return Progress::Refused(code),
+pub fn direct(
+    here: &'static Lane,
+    thread: &'static Thread,
+    request: DirectRequest,
+    answered: u32,
+    turn: &mut Turn,
+) -> Progress {
+    let state = thread.process().state.lock();
+    let index = match (request.op, state.caps.look(request.cap_id)) {
+        (op::CALL, Some(Object::EndpointCall(index)))
+        | (op::RETURN_RECV, Some(Object::EndpointServe(index))) => *index,
+        (op::CALL | op::RETURN_RECV, Some(_)) => return Progress::Refused(CapError::NoSuchMethod),
+        (op::CALL | op::RETURN_RECV, None) => return Progress::Refused(CapError::InvalidCapability),
+        _ => return Progress::Refused(CapError::InvalidRequest),
     };
-    let is_call = direct.request.op == op::CALL;
+    drop(state);
+    let is_call = request.op == op::CALL;
+    // Somebody else may have the context once the thread sleeps.
+    let words = thread.context.mine().words();
     let mut ends = endpoint(index).lock();
-    if let Some(next) = hand_over(here, thread, index, &mut ends, is_call, direct.call_id) {
+    if let Some(next) = hand_over(here, thread, index, &mut ends, is_call, answered) {
         drop(ends);
         dispatch::take_over(here, next.thread, true);
-        next.thread.context.mine().receive(direct.request.len, next.call_id, 0, direct.words);
+        next.thread.context.mine().receive(request.len, next.call_id, 0, words);
         return Progress::HandedOver;
     }
-    give(thread, index, &mut ends, is_call, direct, turn)
-}
-
-/// The endpoint that a request is for.
-#[inline(always)]
-fn find(thread: &Thread, request: DirectRequest) -> Result<u32, CapError> {
-    let state = thread.process().state.lock();
-    match (request.op, state.caps.look(request.cap_id)) {
-        (op::CALL, Some(Object::EndpointCall(index)))
-        | (op::RETURN_RECV, Some(Object::EndpointServe(index))) => Ok(*index),
-        (op::CALL | op::RETURN_RECV, Some(_)) => Err(CapError::NoSuchMethod),
-        (op::CALL | op::RETURN_RECV, None) => Err(CapError::InvalidCapability),
-        _ => Err(CapError::InvalidRequest),
-    }
+    give(thread, index, &mut ends, request, answered, turn)
 }
 
 /// Who goes on in the place of whoever asked.
@@ -80,7 +69,8 @@ struct Next {
 #[inline(always)]
 fn partner(thread: &Thread, ends: &Endpoint, is_call: bool, call_id: u32) -> Option<(Waiter, u32)> {
     if is_call {
-        return ends.first_server().zip(ends.next_call());
+        let server = ends.first_server()?;
+        return Some((server, ends.next_call()?));
     }
     if ends.has_caller() || !ends.has_room_for_server() {
         return None;
@@ -133,17 +123,18 @@ fn give(
     thread: &'static Thread,
     index: u32,
     ends: &mut Endpoint,
-    is_call: bool,
-    direct: Direct,
+    request: DirectRequest,
+    answered: u32,
     turn: &mut Turn,
 ) -> Progress {
-    let Some((to, call_id)) = partner(thread, ends, is_call, direct.call_id) else {
+    let is_call = request.op == op::CALL;
+    let Some((to, call_id)) = partner(thread, ends, is_call, answered) else {
         return Progress::Refused(CapError::NotDirect);
     };
     let awaits = if is_call { Awaits::Answer(index) } else { Awaits::Call(index) };
     let myself = thread.inbox.lock().begin_in_registers(thread.name(), awaits);
-    let head = ReceivedCall { call_id, len: direct.request.len, deadline_ns: 0 };
-    if hand_message(turn, to, is_call, Short { head, words: direct.words }).is_err() {
+    let head = ReceivedCall { call_id, len: request.len, deadline_ns: 0 };
+    if hand_message(turn, to, is_call, Short { head, words: thread.context.mine().words() }).is_err() {
         let _nobody_knew = thread.inbox.lock().give_up(thread.name());
         return Progress::Refused(CapError::NotDirect);
     }
@@ -152,7 +143,7 @@ fn give(
         ends.receive_as(call_id, myself, thread::slot(to.thread.index()).process().name());
         let _served = ends.take_server();
     } else {
-        ends.end_call(direct.call_id);
+        ends.end_call(answered);
         let _queued = ends.add_server(myself);
     }
     Progress::Given

@@ -14,7 +14,7 @@ mod serve;
 mod system;
 mod threads;
 
-pub use direct::{Direct, Progress, direct};
+pub use direct::{Progress, direct};
 pub use processes::{Program, start_process};
 pub use serve::{Answer, Call, Turn, drain};
 

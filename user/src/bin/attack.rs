@@ -261,7 +261,7 @@ fn registers() -> i64 {
         let word = if round % 2 == 0 {
             seed
         } else {
-            let (op, cap_id) = (seed as u16 % 8, 0x1_0000 | (seed >> 16) as u32 % 16);
+            let (op, cap_id) = (seed as u16 % 8, 0x1_0000 | ((seed >> 16) as u32 % 16));
             DirectRequest { op, cap_id, len: (seed >> 40) as u32 % 33 }.to_word()
         };
         let (answer, _, _) = arch::cap_enter_direct(word | DIRECT, seed as u32, [seed; 4]);

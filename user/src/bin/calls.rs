@@ -325,7 +325,7 @@ fn crowd((call, serve): (u32, u32)) {
                 let message = question.to_le_bytes();
                 let outcome = if number % 2 == 1 && round % 7 == 0 {
                     caps::call_endpoint_for(call, &message, &mut answer, MS / 500)
-                } else if number % 3 == 0 {
+                } else if number.is_multiple_of(3) {
                     caps::call_short(call, Short::number(question)).map(|short| {
                         answer = short.to_number().to_le_bytes();
                         4

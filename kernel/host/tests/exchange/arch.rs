@@ -75,7 +75,7 @@ impl AddressSpace {
 pub struct Context;
 
 #[derive(Debug, Default)]
-pub struct ContextCell;
+pub struct ContextCell {}
 
 impl ContextCell {
     pub fn bind(&self) -> &'static mut Context {

@@ -52,8 +52,9 @@ use object::inbox::{Wait, Waiting};
 use object::process::{self, Process};
 use object::thread::{self, Thread};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, RngSeed, TestRunner};
 use sched::wakeup::WOKEN;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
 
 /// Threads of a world: two of a process that calls, two of one that serves.
@@ -343,7 +344,15 @@ fn the_short_cut_does_what_the_long_way_does() {
     process::init();
     thread::init();
     let before = method::short_cuts_taken();
-    let mut runner = TestRunner::new(Config { cases: 1500, failure_persistence: None, ..Config::default() });
+    let seed = std::env::var("MAINSPRING_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
+    let config = Config {
+        cases: 1500,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(seed),
+        ..Config::default()
+    };
+    let mut runner = TestRunner::new(config);
     let outcome = runner.run(&steps(), |steps| {
         let (mut long, mut short) = (World::new(0, false), World::new(1, true));
         for (number, step) in steps.iter().enumerate() {
@@ -357,7 +366,7 @@ fn the_short_cut_does_what_the_long_way_does() {
         Ok(())
     });
     if let Err(error) = outcome {
-        panic!("{error}\nagain: cargo test -p mainspring-machine --test exchange");
+        panic!("{error}\nagain: MAINSPRING_SEED={seed} cargo test -p mainspring-machine --test exchange");
     }
     let taken = method::short_cuts_taken() - before;
     assert!(taken > 500, "the short cut was taken {taken} times only");
