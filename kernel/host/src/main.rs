@@ -36,7 +36,8 @@ struct Options {
 }
 
 fn parse(arguments: impl Iterator<Item = String>) -> Result<Task, String> {
-    let mut options = Options { checked: false, verbose: false, cpus: None, times: 1, logs: None, proofs: Vec::new() };
+    let mut options =
+        Options { checked: false, verbose: false, cpus: None, times: 1, logs: None, proofs: Vec::new() };
     let mut arguments = arguments.peekable();
     while let Some(word) = arguments.next() {
         let mut number = || {

@@ -107,9 +107,7 @@ fn parse(line: &str) -> Option<Line<'_>> {
             };
             set(alloc::boxed::Box::new(move |settings| settings.pit = pit))
         }
-        "say" if rest.trim() == "idle" => {
-            set(alloc::boxed::Box::new(|settings| settings.say_idle = true))
-        }
+        "say" if rest.trim() == "idle" => set(alloc::boxed::Box::new(|settings| settings.say_idle = true)),
         "record_bytes" => {
             let value = usize::try_from(number()?).ok()?;
             set(alloc::boxed::Box::new(move |settings| settings.record_bytes = value))

@@ -141,9 +141,10 @@ fn shut_down() -> ! {
     record::write_all(arch::now());
     let allocations = arch::allocations();
     crate::say!(
-        "kernel: halt idle_halts={} kernel_idle_hlt_entries={} hard_path_allocations={}",
+        "kernel: halt idle_halts={} kernel_idle_hlt_entries={} clock_steps={} hard_path_allocations={}",
         idle::HALTS.load(Ordering::Relaxed),
         idle::KERNEL_IDLE_HLT_ENTRIES.load(Ordering::Relaxed),
+        arch::clock_steps(),
         allocations.on_hard_paths
     );
     check::report();

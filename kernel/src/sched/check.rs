@@ -12,8 +12,6 @@ use mainspring_abi::Nanos;
 use mainspring_sched::Decision;
 
 const ON: bool = cfg!(debug_assertions);
-/// How much earlier a one-shot may come than the clock says.
-const SLACK: Nanos = Nanos::from_millis(1);
 
 static LEAVES: AtomicU64 = AtomicU64::new(0);
 static HALTS: AtomicU64 = AtomicU64::new(0);
@@ -105,7 +103,8 @@ fn look_before_user_mode(here: &Lane) {
     every_tick_was_served_once(here);
     let thread = here.current.get();
     let core = here.lock();
-    let running = core.cpu().current().and_then(|seat| core.cpu().entity(seat).ok()).map(|entity| entity.thread());
+    let running =
+        core.cpu().current().and_then(|seat| core.cpu().entity(seat).ok()).map(|entity| entity.thread());
     drop(core);
     assert_eq!(running, Some(thread.name()), "the CPU and its core disagree about who runs");
     assert!(examine::enters_into(&thread.context), "an entry would not save the thread that runs");
@@ -146,10 +145,7 @@ fn look_before_halt(here: &Lane) -> AtHalt {
     let nobody = here.lock().cpu().current().is_none();
     assert!(nobody, "idle, and a thread runs");
     count(&HALTS);
-    AtHalt {
-        user_side: examine::user_side(),
-        user_entries: here.checks.user_entries.load(Ordering::Relaxed),
-    }
+    AtHalt { user_side: examine::user_side(), user_entries: here.checks.user_entries.load(Ordering::Relaxed) }
 }
 
 /// The CPU halted, and `pending` came.
@@ -162,12 +158,16 @@ pub fn halted(here: &Lane, before: Option<AtHalt>, pending: Pending) {
 
 fn look_after_halt(here: &Lane, before: AtHalt, pending: Pending) {
     nothing_is_held();
-    assert_eq!(examine::user_side(), before.user_side, "an idle CPU's interrupt touched a user thread's state");
+    assert_eq!(
+        examine::user_side(),
+        before.user_side,
+        "an idle CPU's interrupt touched a user thread's state"
+    );
     let entries = here.checks.user_entries.load(Ordering::Relaxed);
     assert_eq!(entries, before.user_entries, "an idle CPU's interrupt was taken for a user thread's");
     if !pending.timer && !arch::fallback::is_active() {
         let due = Nanos::new(here.armed.load(Ordering::Relaxed));
-        let on_its_way = examine::timer_is_counting() || due <= arch::now() + SLACK;
+        let on_its_way = examine::timer_is_counting() || due <= arch::now() + arch::CLOCK_SLACK;
         assert!(on_its_way, "the one-shot was lost across the halt");
     }
 }

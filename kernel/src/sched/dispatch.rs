@@ -12,7 +12,7 @@ use crate::object::{endpoint, process};
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, ThreadRef, kernel};
-use mainspring_sched::{Decision, Stop, Timeout, WaitKind, arm_oneshot};
+use mainspring_sched::{ClockEvent, Decision, Stop, Timeout, WaitKind, arm_oneshot};
 use spin::MutexGuard;
 
 /// The latest flush that anybody asked for.
@@ -378,7 +378,15 @@ pub fn timer(here: &'static Lane) {
     }
     let _hard = HardPath::enter();
     here.armed.store(u64::MAX, Ordering::Relaxed);
-    let _outcome = here.lock().timer(here);
+    let mut core = here.lock();
+    let _outcome = core.timer(here);
+    let now = core.last;
+    drop(core);
+    let due = Nanos::new(here.fires_at.load(Ordering::Relaxed));
+    if now + arch::CLOCK_SLACK < due {
+        // Time may have stood still. If it has, the core hears of the rest when the timer comes again, which is at once.
+        arch::timer_came(due);
+    }
     wakeup::expire();
 }
 
@@ -423,7 +431,10 @@ fn arm_anew(here: &Lane) {
         let next = here.next_timer.load(Ordering::SeqCst);
         // SeqCst: whoever changes `next_timer` looks at `armed` afterwards; one of the two sees the other.
         if next != here.armed.swap(next, Ordering::SeqCst) && !arch::fallback::is_active() {
-            arm_oneshot(&mut LapicTimer, arch::now(), Nanos::new(next));
+            let now = arch::now();
+            let fires_at = Nanos::new(next).min(now + LapicTimer.max_delta());
+            here.fires_at.store(fires_at.get(), Ordering::Relaxed);
+            arm_oneshot(&mut LapicTimer, now, fires_at);
         }
         if here.next_timer.load(Ordering::SeqCst) == next {
             return;

@@ -1,9 +1,9 @@
 //! What each CPU's scheduling consists of.
 
-use super::record::Log;
 use super::check::Checks;
-use crate::arch::cpu::{self, Held};
+use super::record::Log;
 use crate::arch::StaticRef;
+use crate::arch::cpu::{self, Held};
 use crate::object::thread::{self, Thread};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -72,6 +72,8 @@ pub struct Lane {
     /// When the core next needs the timer, and what the timer is set to.
     pub(super) next_timer: AtomicU64,
     pub(super) armed: AtomicU64,
+    /// When the one-shot comes that was armed last: no later than it can be set.
+    pub(super) fires_at: AtomicU64,
     /// The page tables that the CPU has loaded; 0 for the kernel's own.
     pub(super) loaded: AtomicU64,
     /// Whose they are, plus one; 0 for the kernel.
@@ -133,6 +135,7 @@ pub fn init(cpus: usize, settings: &Settings) {
                 offer_reach: AtomicU64::new(0),
                 next_timer: AtomicU64::new(u64::MAX),
                 armed: AtomicU64::new(u64::MAX),
+                fires_at: AtomicU64::new(0),
                 loaded: AtomicU64::new(0),
                 loaded_process: AtomicU32::new(0),
                 current: StaticRef::new(thread::slot(0)),
