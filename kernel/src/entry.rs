@@ -46,6 +46,7 @@ pub fn trap(trap: Trap) {
     let mut after = After::Timer;
     match trap {
         Trap::Timer => {
+            dispatch::check_current(here, thread);
             dispatch::timer(here);
             tick(thread);
             check::tick_served(here);

@@ -123,6 +123,7 @@ pub const PROOFS: &[Proof] = &[
             "smoke: preemption=ok",
             "smoke: registers=ok",
             "smoke: blocked_waits=ok",
+            "smoke: printed by a tick",
             "smoke: ticks_serve=ok",
             "smoke: selectors=ok",
             "smoke: ring_fairness=ok",

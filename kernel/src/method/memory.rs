@@ -7,7 +7,7 @@ use crate::object::caps::Object;
 use crate::object::inbox::Awaits;
 use crate::object::memory::MemoryObject;
 use crate::object::process::{Limbo, PAGES};
-use crate::sched::dispatch;
+use crate::sched::flush;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use mainspring_abi::Nanos;
@@ -116,7 +116,7 @@ fn unmap_object(call: &mut Call<'_>) -> Result<Answer, CapError> {
     call.may_wait()?;
     process.limbo.lock().try_reserve(1).map_err(|_| CapError::NoMemory)?;
     let pages = process.with_space(|space| space.unmap_shared(address))?.ok_or(CapError::BadAddress)?;
-    let generation = dispatch::shoot_down(process);
+    let generation = flush::shoot_down(process);
     process.limbo.lock().push((generation, Limbo::Shared(pages)));
     wait_for_flush(call, generation)
 }
@@ -169,7 +169,7 @@ fn unmap(call: &mut Call<'_>, range: &Range) -> Result<Answer, CapError> {
         }
         Ok(())
     })??;
-    let generation = dispatch::shoot_down(process);
+    let generation = flush::shoot_down(process);
     process.limbo.lock().push((generation, Limbo::Own(frames)));
     wait_for_flush(call, generation)
 }
@@ -185,13 +185,13 @@ fn protect(call: &mut Call<'_>, range: &Range) -> Result<Answer, CapError> {
             .try_for_each(|number| space.protect(range.page(number), range.flags))
             .map_err(|_| CapError::BadAddress)
     })??;
-    let generation = dispatch::shoot_down(process);
+    let generation = flush::shoot_down(process);
     wait_for_flush(call, generation)
 }
 
 fn wait_for_flush(call: &mut Call<'_>, generation: u64) -> Result<Answer, CapError> {
-    if dispatch::flushed() >= generation {
-        call.process().free_limbo(dispatch::flushed());
+    if flush::flushed() >= generation {
+        call.process().free_limbo(flush::flushed());
         return Ok(Answer::Done(0));
     }
     call.begin(Awaits::Flush(generation), Nanos::MAX)?;

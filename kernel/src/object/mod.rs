@@ -2,8 +2,8 @@
 //! finds nothing.
 //!
 //! Lock order, outermost first: an object's own lock (endpoint, park list, process state, life of a thread), a thread's
-//! inbox, a process's address space, a CPU's core. No lock is taken with one of its own kind held, and nothing is
-//! completed to another thread with an object's lock held.
+//! inbox, a process's address space, a CPU's core. No lock is waited for with one of its own kind held, and nobody is woken
+//! with an object's lock held.
 
 pub mod caps;
 pub mod endpoint;

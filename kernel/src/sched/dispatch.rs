@@ -1,22 +1,21 @@
 //! Decisions and what follows from them: the running thread stops, another takes over, or the CPU idles.
 
 use super::check;
+use super::flush::{drain_flushes, flushed};
 use super::idle::{self, After};
-use super::lane::{Lane, lane, lanes, mine};
+use super::lane::{Lane, lane, mine};
 use super::wakeup::{self, share_leftovers, take_permit};
 use crate::arch::cpu::{self, HardPath};
 use crate::arch::{self, LapicTimer};
 use crate::object::inbox::{Awaits, Inbox, Short, Waiter, Waiting};
 use crate::object::thread::{self, Thread};
 use crate::object::{endpoint, process};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, ThreadRef, kernel};
-use mainspring_sched::{ClockEvent, Decision, Stop, Timeout, WaitKind, arm_oneshot};
+use mainspring_sched::{ClockEvent, Decision, Entity, Stop, Timeout, WaitKind, arm_oneshot};
 use spin::MutexGuard;
 
-/// The latest flush that anybody asked for.
-static FLUSH: AtomicU64 = AtomicU64::new(0);
 /// How long a thread that waits for a flush sleeps before it looks again.
 const FLUSH_POLL: Nanos = Nanos::from_micros(200);
 
@@ -24,6 +23,17 @@ const FLUSH_POLL: Nanos = Nanos::from_micros(200);
 #[must_use]
 pub fn current(here: &Lane) -> &'static Thread {
     here.current.get()
+}
+
+/// What the CPU says it runs is what its core says runs.
+///
+/// # Panics
+///
+/// If it is not: somebody would be charged for another's time.
+pub fn check_current(here: &Lane, thread: &Thread) {
+    let core = here.lock();
+    let running = core.cpu().current().and_then(|seat| core.cpu().entity(seat).ok()).map(Entity::thread);
+    assert_eq!(running, Some(thread.name()), "the core says that another thread runs");
 }
 
 /// The running thread stops as `stop` says; another is installed when this returns.
@@ -440,47 +450,6 @@ fn arm_anew(here: &Lane) {
             return;
         }
     }
-}
-
-/// Forgets translations if others asked for it.
-#[inline]
-pub fn drain_flushes(here: &Lane) {
-    // Acquire: pairs with the release of who asked; the page tables have changed before.
-    let asked = here.flush_asked.load(Ordering::Acquire);
-    if asked > here.flush_done.load(Ordering::Relaxed) {
-        cpu::flush_translations();
-        here.flush_done.store(asked, Ordering::Release);
-    }
-}
-
-/// Translations of `process`'s pages have changed: this CPU forgets them now, the others are told to. What to wait for.
-pub fn shoot_down(process: &process::Process) -> u64 {
-    let here = mine();
-    cpu::flush_translations();
-    let resident = process.resident.load(Ordering::Acquire);
-    let generation = FLUSH.fetch_add(1, Ordering::AcqRel) + 1;
-    for lane in lanes() {
-        if lane.id() != here.id() && resident >> lane.id().index() & 1 == 1 {
-            // Release: pairs with the acquire in `drain_flushes`.
-            lane.flush_asked.fetch_max(generation, Ordering::Release);
-            wakeup::tell(lane);
-        }
-    }
-    generation
-}
-
-/// Up to which generation every CPU that was asked has forgotten.
-#[must_use]
-pub fn flushed() -> u64 {
-    let mut done = FLUSH.load(Ordering::Acquire);
-    for lane in lanes() {
-        let (asked, has) =
-            (lane.flush_asked.load(Ordering::Acquire), lane.flush_done.load(Ordering::Acquire));
-        if has < asked {
-            done = done.min(has);
-        }
-    }
-    done
 }
 
 /// The first decision of a CPU; leaves to user mode and never comes back.

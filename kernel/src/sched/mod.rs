@@ -9,6 +9,7 @@
 
 pub mod check;
 pub mod dispatch;
+pub mod flush;
 pub mod idle;
 pub mod lane;
 pub mod record;

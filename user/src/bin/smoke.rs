@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mainspring_abi::ring::{CapSqeV2, CompletionStatus, QosFlags};
 use mainspring_user::caps::{self, Short, ThreadOptions};
+use mainspring_user::schema::{ConsoleMethod, SchedulingPolicyMethod};
 use mainspring_user::{CapError, arch, client, say};
 
 mainspring_user::program!(main);
@@ -101,19 +102,29 @@ fn blocked_waits() {
     say!("smoke: blocked_waits=ok");
 }
 
-/// A thread that never enters the kernel by itself: the tick serves its ring and ends its sleep all the same.
-//= ARCH:x86.timer-path
+/// A thread that never enters the kernel by itself: the tick serves its ring and ends its sleep all the same. Two of the
+/// requests would never end if the tick had the scheduler's lock or the serial line's in hand: they take those themselves.
+//= ARCH:x86.timer-path ARCH:inv.ring-no-lock
 fn ticks_serve() {
     let due = caps::now() + 5 * MS;
     let sleep = caps::begin_sleep(due).expect("one sleep is within the quota");
     let nop = client::submit(CapSqeV2::nop(0)).expect("the ring has room");
+    let mut account = [0; 256];
+    let snapshot = SchedulingPolicyMethod::Snapshot as u16;
+    let snapshot = client::request(caps::need("policy"), snapshot, &[], &mut account);
+    let snapshot = client::submit(snapshot).expect("the ring has room");
+    let text = b"smoke: printed by a tick\n";
+    let print = client::request(caps::need("console"), ConsoleMethod::Write as u16, text, &mut []);
+    let print = client::submit(print).expect("the ring has room");
     let comes = |ticket| {
         (0..100_000).any(|_| {
             arch::spin(100_000);
-            client::poll(ticket).expect("the ring is sound").is_some()
+            client::poll(ticket).expect("the ring is sound").is_some_and(|cqe| cqe.error() == Ok(None))
         })
     };
     assert!(comes(nop), "no tick has served the ring");
+    assert!(comes(snapshot), "no tick has read the account");
+    assert!(comes(print), "no tick has printed");
     assert!(comes(sleep), "no tick has ended the sleep");
     assert!(caps::now() >= due, "the sleep ended early");
     say!("smoke: ticks_serve=ok");
@@ -136,8 +147,9 @@ fn selectors() {
     say!("smoke: selectors=ok");
 }
 
-/// A thread that floods its ring gets its completions, and no more of the CPU than one that computes.
-//= ARCH:ring.per-thread
+/// A thread that floods its ring gets its completions, and no more of the CPU than one that computes. Both enter the kernel
+/// by system calls and by interrupts in turns, each into its own context.
+//= ARCH:ring.per-thread ARCH:inv.kernel-stack
 fn ring_fairness() {
     let stop = Arc::new(AtomicBool::new(false));
     let runtimes = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);

@@ -37,8 +37,9 @@ fn counters(cpus: u32) -> Vec<CpuCounters> {
     (0..cpus).map(|cpu| caps::cpu_counters(cpu).expect("the CPU exists")).collect()
 }
 
-/// Threads made on one CPU spread over all of them by stealing.
-//= ARCH:x86.smp ARCH:place.local
+/// Threads made on one CPU spread over all of them by stealing. At each tick each CPU compares the thread that it runs with
+/// the one that its core says runs, and stops the machine if they differ.
+//= ARCH:x86.smp ARCH:place.local ARCH:inv.current-mirror
 fn all_work(cpus: u32) {
     let before = counters(cpus);
     let stop = Arc::new(AtomicBool::new(false));
