@@ -251,6 +251,11 @@ bench-sim: setup ## Decisions per second of the simulator, what a record costs, 
 bench-kernel: setup-qemu kernel ## Instructions of the kernel's paths, counted by QEMU: exact and repeatable
 	$(PROOF) --verbose bench
 
+.PHONY: bench-scale
+bench-scale: setup-qemu kernel ## Thread-scale five times, on cores 0 to 3, beside the host's own threads; fails below 1.6 times
+	taskset -apc 0-3 $$$$ >/dev/null
+	$(PROOF) --scales --times 5 --logs "$(OUT)/kernel-logs" thread-scale
+
 .PHONY: trace-kernel
 trace-kernel: setup-qemu kernel ## What an endpoint round trip spends its instructions on
 	$(PROOF) --trace

@@ -1,0 +1,98 @@
+//! The gates that a change must pass: what `make` runs, read from the Makefile and from what `make -n` would do.
+#![allow(missing_docs, reason = "a test")]
+
+use mainspring_machine::proof::{self, PROOFS};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The words of a variable of the Makefile.
+fn words(variable: &str) -> BTreeSet<String> {
+    let makefile = fs::read_to_string(root().join("Makefile")).expect("the Makefile is there");
+    let begin = format!("{variable} := ");
+    let value = makefile.lines().find_map(|line| line.strip_prefix(&begin)).expect("the variable is set");
+    value.split_whitespace().map(str::to_owned).collect()
+}
+
+/// What `make TARGET` would run.
+fn commands(target: &str) -> String {
+    let mut make = Command::new("make");
+    // What an outer make says is not for this one.
+    make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env_remove("MFLAGS");
+    let output = make.args(["-n", target]).current_dir(root()).output().expect("make can be run");
+    assert!(output.status.success(), "make -n {target}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn every_proof_is_run_by_make_and_each_name_is_a_proofs() {
+    let listed = words("KERNEL_PROOFS");
+    let proofs: BTreeSet<_> = PROOFS.iter().map(|proof| proof.name.to_owned()).collect();
+    assert_eq!(listed, proofs);
+    for checked in words("CHECKED_PROOFS") {
+        assert!(proofs.contains(&checked), "{checked}");
+    }
+    let all = commands("kernel-proofs");
+    for run in [words("KERNEL_PROOFS"), words("CHECKED_PROOFS")] {
+        for name in run {
+            assert!(all.contains(&format!(" {name}")), "{name} is not run");
+        }
+    }
+    assert!(all.contains("--checked "), "nothing runs on the kernel that checks itself");
+}
+
+//= TICK:verify.gates
+#[test]
+fn the_base_gate_is_one_command_for_each_part_and_one_for_all() {
+    let alone = [
+        ("fmt-check", "fmt --all --check"),
+        ("unit", "test --locked --workspace"),
+        ("run-smoke", "--package mainspring-machine -- --verbose"),
+        ("run-spawn", "--package mainspring-machine -- --verbose"),
+    ];
+    for (target, command) in alone {
+        assert!(commands(target).contains(command), "make {target} does not run `{command}`");
+    }
+    let test = words("LINT_PHASES").into_iter().chain(words("TEST_PHASES")).collect::<BTreeSet<_>>();
+    for phase in ["fmt-check", "unit", "kernel-proofs"] {
+        assert!(test.contains(phase), "make test leaves out {phase}");
+    }
+    for name in ["smoke", "spawn"] {
+        assert!(words("KERNEL_PROOFS").contains(name), "make kernel-proofs leaves out {name}");
+    }
+    // The tests of the interfaces, of workload files and of the library are the workspace's, and nobody leaves them out.
+    let left_out = words("NOT_TESTED");
+    assert!(left_out.iter().all(|package| package.starts_with("mainspring-bench-")), "{left_out:?}");
+    let workspace = fs::read_to_string(root().join("Cargo.toml")).expect("the workspace is there");
+    for member in ["core/abi", "core/sched", "core/ring", "schema", "cli", "cli/workload"] {
+        assert!(workspace.contains(&format!("\"{member}\"")), "{member} is not tested");
+    }
+}
+
+/// Parks and ends of processes are in `measure`, rings and their fairness in `smoke`.
+//= EVO:gate.percpu
+#[test]
+fn a_change_of_the_queues_has_to_pass_every_smoke_and_keeps_its_raw_logs() {
+    for name in ["smoke", "spawn", "thread-scale", "measure", "smp"] {
+        assert!(words("KERNEL_PROOFS").contains(name), "make kernel-proofs leaves out {name}");
+    }
+    let smp = proof::find("smp").expect("it is a proof");
+    assert_eq!(smp.cpus, [1, 2, 4, 8]);
+    for (proof, marker) in [
+        ("smoke", "smoke: ring_fairness=ok"),
+        ("measure", "measure: park_resume=ok"),
+        ("measure", "measure: exit_with_parked_thread=ok"),
+        ("thread-scale", "scale: threads=2"),
+    ] {
+        let proof = proof::find(proof).expect("it is a proof");
+        assert!(proof.markers.contains(&marker), "{} does not need {marker}", proof.name);
+    }
+    assert!(commands("kernel-proofs").contains("--logs "), "raw output is not kept");
+    let scale = commands("bench-scale");
+    assert!(scale.contains("--logs ") && scale.contains("--times 5"), "one run is no evidence: {scale}");
+}
