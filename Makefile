@@ -25,6 +25,8 @@ KERNEL_PROOFS := smoke calls pit-tick spawn measure thread-fairness thread-fairn
 
 # Those that run once more on the kernel that checks itself.
 CHECKED_PROOFS := smoke calls spawn smp idle-paths hostile
+# Those of the kernel that measures.
+MEASURED_PROOFS := evidence evidence-said
 
 # Packages that measure rather than test: linted, never run by `make test`.
 NOT_TESTED := mainspring-bench-core mainspring-bench-ring mainspring-bench-runtime mainspring-bench-sim
@@ -200,10 +202,15 @@ kernel: setup ## Build the kernel and its user programs
 kernel-checked: setup ## Build the kernel that looks at its invariants at every turn
 	$(KERNEL_CARGO) build --quiet --profile checked --locked --package mainspring-kernel
 
+.PHONY: kernel-measured
+kernel-measured: setup ## Build the kernel that counts everything that may take time
+	$(KERNEL_CARGO) build --quiet --profile measured --features measure --locked --package mainspring-kernel
+
 .PHONY: kernel-proofs
-kernel-proofs: setup-qemu kernel kernel-checked run-workload ## Run every proof of the kernel under QEMU
+kernel-proofs: setup-qemu kernel kernel-checked kernel-measured run-workload ## Run every proof of the kernel under QEMU
 	$(PROOF) --logs "$(OUT)/kernel-logs" $(KERNEL_PROOFS)
 	$(PROOF) --checked $(CHECKED_PROOFS)
+	$(PROOF) --measured --logs "$(OUT)/kernel-logs" $(MEASURED_PROOFS)
 
 .PHONY: run-workload
 run-workload: setup-qemu kernel ## A workload on the kernel, and its flight record replayed in the simulator (FILE=...)
@@ -217,6 +224,10 @@ run-workload: setup-qemu kernel ## A workload on the kernel, and its flight reco
 .PHONY: $(KERNEL_PROOFS:%=run-%)
 $(KERNEL_PROOFS:%=run-%): run-%: setup-qemu kernel $(if $(CHECKED),kernel-checked)
 	$(PROOF) --verbose $(if $(CHECKED),--checked) --logs "$(OUT)/kernel-logs" $(if $(CPUS),--cpus $(CPUS)) $(if $(TIMES),--times $(TIMES)) $*
+
+.PHONY: $(MEASURED_PROOFS:%=run-%)
+$(MEASURED_PROOFS:%=run-%): run-%: setup-qemu kernel kernel-measured
+	$(PROOF) --verbose --measured --logs "$(OUT)/kernel-logs" $(if $(TIMES),--times $(TIMES)) $*
 
 .PHONY: proofs
 proofs: ## List the proofs; `make run-NAME` runs one (CPUS=4, TIMES=10)

@@ -1,6 +1,7 @@
 //! From user mode into the kernel and back: what each cause of an entry does.
 
 use crate::arch::{self, Trap};
+use crate::measure;
 use crate::method::{self, Progress};
 use crate::object::inbox::{Inbox, Wait, Waiting};
 use crate::object::thread::Thread;
@@ -47,6 +48,7 @@ pub fn trap(trap: Trap) {
     match trap {
         Trap::Timer => {
             dispatch::check_current(here, thread);
+            measure::sample(|| thread.context.mine().instruction());
             dispatch::timer(here);
             tick(thread);
             check::tick_served(here);

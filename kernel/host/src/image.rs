@@ -47,9 +47,25 @@ pub fn kernel_dir() -> PathBuf {
     target.join("kernel/release")
 }
 
-/// The kernel's file, or that of the kernel which checks itself: a folder beside it has that one.
-pub fn kernel(checked: bool) -> Result<PathBuf, BuildError> {
-    let dir = if checked { kernel_dir().with_file_name("checked") } else { kernel_dir() };
+/// Which kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Build {
+    /// The one to use.
+    #[default]
+    Plain,
+    /// One that looks at its invariants at every turn.
+    Checked,
+    /// One that counts everything that may take time.
+    Measured,
+}
+
+/// The kernel's file. Those that are not plain are in folders of their own beside it.
+pub fn kernel(build: Build) -> Result<PathBuf, BuildError> {
+    let dir = match build {
+        Build::Plain => kernel_dir(),
+        Build::Checked => kernel_dir().with_file_name("checked"),
+        Build::Measured => kernel_dir().with_file_name("measured"),
+    };
     let path = dir.join("kernel");
     if path.exists() { Ok(path) } else { Err(BuildError::NotBuilt { path }) }
 }

@@ -1,7 +1,8 @@
 //! `kernel-proof NAME...`: runs proofs of the kernel under QEMU.
 
 use mainspring_machine::baseline::{self, Judged};
-use mainspring_machine::proof::{self, PROOFS, Proof};
+use mainspring_machine::image::Build;
+use mainspring_machine::proof::{self, MEASURED, PROOFS, Proof};
 use mainspring_machine::qemu::Run;
 use mainspring_machine::trace;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::process::ExitCode;
 use std::{fs, io};
 
 const HELP: &str = "\
-usage: kernel-proof [--checked] [--scales] [--verbose] [--cpus N] [--times N] [--logs DIR] NAME...
+usage: kernel-proof [--checked | --measured] [--scales] [--verbose] [--cpus N] [--times N] [--logs DIR] NAME...
        kernel-proof --list
        kernel-proof --trace
 
@@ -17,6 +18,7 @@ Each proof boots the kernel under QEMU, waits for its markers, and fails if one 
 if the machine ends badly, or if its time is over. `all` stands for all of them.
 With --trace it says what one endpoint round trip spends its instructions on.
 With --checked the kernel looks at its invariants at every turn (`make kernel-checked`).
+With --measured it counts everything that may take time (`make kernel-measured`).
 With --scales it fails if every run of thread-scale that could be judged missed its limit.
 With --logs the raw serial output of each is kept, also of one that fails; that of
 thread-scale beside the same work on the host's own threads.";
@@ -30,7 +32,7 @@ enum Task {
 
 struct Options {
     scales: bool,
-    checked: bool,
+    build: Build,
     verbose: bool,
     cpus: Option<u32>,
     times: u32,
@@ -41,7 +43,7 @@ struct Options {
 fn parse(arguments: impl Iterator<Item = String>) -> Result<Task, String> {
     let mut options = Options {
         scales: false,
-        checked: false,
+        build: Build::Plain,
         verbose: false,
         cpus: None,
         times: 1,
@@ -61,7 +63,8 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Task, String> {
             "--help" | "-h" | "--list" => return Ok(Task::List),
             "--trace" => return Ok(Task::Trace),
             "--scales" => options.scales = true,
-            "--checked" => options.checked = true,
+            "--checked" => options.build = Build::Checked,
+            "--measured" => options.build = Build::Measured,
             "--verbose" | "-v" => options.verbose = true,
             "--cpus" => options.cpus = Some(number()?),
             "--times" => options.times = number()?,
@@ -141,7 +144,7 @@ fn main() -> ExitCode {
         Ok(Task::Trace) => return show_trace(),
         Ok(Task::List) => {
             println!("{HELP}\n");
-            for proof in PROOFS {
+            for proof in PROOFS.iter().chain(MEASURED) {
                 println!("  {:<28} {}", proof.name, proof.about);
             }
             return ExitCode::SUCCESS;
@@ -162,7 +165,7 @@ fn main() -> ExitCode {
                         println!("    {line}");
                     }
                 };
-                match proof.run(cpus, options.checked, shown) {
+                match proof.run(cpus, options.build, shown) {
                     Ok(run) => {
                         if let Some(folder) = &options.logs {
                             match keep(folder, proof, cpus, time, &run) {

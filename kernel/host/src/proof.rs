@@ -1,6 +1,6 @@
 //! Proofs: a manifest, programs that try something in ring 3, and the lines that must come of it.
 
-use crate::image;
+use crate::image::{self, Build};
 use crate::qemu::{Machine, Run, RunError, SUCCESS};
 use std::fmt::Write;
 use std::time::Duration;
@@ -47,14 +47,14 @@ impl From<RunError> for Failed {
 const TAIL: usize = 40;
 
 impl Proof {
-    /// Runs it on one machine; if `checked`, with the kernel that checks itself.
-    pub fn run(&self, cpus: u32, checked: bool, watch: impl FnMut(&str)) -> Result<Run, Failed> {
-        let machine = Machine { cpus, checked, icount: self.icount, ..Machine::default() };
+    /// Runs it on one machine.
+    pub fn run(&self, cpus: u32, build: Build, watch: impl FnMut(&str)) -> Result<Run, Failed> {
+        let machine = Machine { cpus, build, icount: self.icount, ..Machine::default() };
         let image = image::build(&self.manifest(), self.programs, &[]).map_err(RunError::Build)?;
         let run = machine.run(&image, Duration::from_secs(self.seconds), watch)?;
-        match self.complaint(&run).or_else(|| unchecked(checked, &run)) {
+        match self.complaint(&run).or_else(|| unchecked(build, &run)) {
             None => Ok(run),
-            Some(what) => Err(Failed { what: self.explain(cpus, checked, &run, &what), serial: run.serial }),
+            Some(what) => Err(Failed { what: self.explain(cpus, build, &run, &what), serial: run.serial }),
         }
     }
 
@@ -79,7 +79,7 @@ impl Proof {
         }
     }
 
-    fn explain(&self, cpus: u32, checked: bool, run: &Run, what: &str) -> String {
+    fn explain(&self, cpus: u32, build: Build, run: &Run, what: &str) -> String {
         let mut text = format!("{} on {cpus} CPUs: {what}\n", self.name);
         let from = run.serial.len().saturating_sub(TAIL);
         let _ = writeln!(text, "--- the last {} lines of the serial output", run.serial.len() - from);
@@ -87,7 +87,7 @@ impl Proof {
             let _ = writeln!(text, "  {line}");
         }
         let _ = write!(text, "--- again: make run-{} CPUS={cpus}", self.name);
-        if checked {
+        if build == Build::Checked {
             text.push_str(" CHECKED=1");
         }
         text
@@ -95,12 +95,12 @@ impl Proof {
 }
 
 /// Says so if a run that was to check itself did not look at each of its invariants.
-fn unchecked(checked: bool, run: &Run) -> Option<String> {
+fn unchecked(build: Build, run: &Run) -> Option<String> {
     let looked = |line: &String| {
         let counts = line.strip_prefix("checks: ok ")?;
         counts.split(' ').all(|count| !count.ends_with("=0")).then_some(())
     };
-    let missing = checked && run.serial.iter().find_map(looked).is_none();
+    let missing = build == Build::Checked && run.serial.iter().find_map(looked).is_none();
     missing.then(|| "the kernel did not look at all of its invariants".to_owned())
 }
 
@@ -311,6 +311,43 @@ pub const PROOFS: &[Proof] = &[
     },
 ];
 
+/// What runs on the kernel that measures: cases, and what is counted in each.
+pub const MEASURED: &[Proof] = &[
+    Proof {
+        name: "evidence",
+        about: "what a kernel that measures counts, case by case, is what happened",
+        cpus: &[2],
+        starts: &[("start", "evidence", ALL, "")],
+        settings: "",
+        programs: &["evidence", "child"],
+        markers: &[
+            "measure: diagnostic case=registers Decisions=",
+            "measure: diagnostic case=registers user_pc=0x",
+            "measure: diagnostic case=memory Decisions=",
+            "measure: diagnostic case=lines-apart Decisions=",
+            "measure: diagnostic case=one-line Decisions=",
+            "measure: diagnostic case=total Decisions=",
+            "evidence: wakes=ok",
+            "evidence: switches=ok said=false",
+            "evidence: all=ok",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 180,
+    },
+    Proof {
+        name: "evidence-said",
+        about: "the same, with each switch said on the serial line",
+        cpus: &[2],
+        starts: &[("start", "evidence", ALL, "said")],
+        settings: "say switches",
+        programs: &["evidence", "child"],
+        markers: &["evidence: switches=ok said=true", "evidence: all=ok", "kernel: status=ok"],
+        icount: false,
+        seconds: 180,
+    },
+];
+
 /// What `make bench-kernel` runs: figures instead of claims.
 pub const BENCH: Proof = Proof {
     name: "bench",
@@ -338,7 +375,7 @@ const BENCH_CAPS: &str = "console,timer,threads,control,processes,park,policy,in
 /// The proof called `name`.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Proof> {
-    PROOFS.iter().chain([&BENCH]).find(|proof| proof.name == name)
+    PROOFS.iter().chain(MEASURED).chain([&BENCH]).find(|proof| proof.name == name)
 }
 
 #[cfg(test)]
@@ -366,21 +403,21 @@ mod tests {
     #[test]
     fn a_checked_run_has_looked_at_every_invariant() {
         let ok = "checks: ok leaves=9 halts=1";
-        assert_eq!(unchecked(true, &run(&[ok], Some(SUCCESS))), None);
-        assert_eq!(unchecked(false, &run(&[], Some(SUCCESS))), None);
-        assert!(unchecked(true, &run(&[], Some(SUCCESS))).is_some());
-        assert!(unchecked(true, &run(&["checks: ok leaves=9 halts=0"], Some(SUCCESS))).is_some());
+        assert_eq!(unchecked(Build::Checked, &run(&[ok], Some(SUCCESS))), None);
+        assert_eq!(unchecked(Build::Plain, &run(&[], Some(SUCCESS))), None);
+        assert!(unchecked(Build::Checked, &run(&[], Some(SUCCESS))).is_some());
+        assert!(unchecked(Build::Checked, &run(&["checks: ok leaves=9 halts=0"], Some(SUCCESS))).is_some());
     }
 
     #[test]
     fn a_failure_shows_the_tail_and_how_to_repeat_it() {
-        let text = PROOFS[0].explain(2, true, &run(&["last words"], None), "it hung");
+        let text = PROOFS[0].explain(2, Build::Checked, &run(&["last words"], None), "it hung");
         assert!(text.contains("last words") && text.contains("make run-smoke CPUS=2 CHECKED=1"), "{text}");
     }
 
     #[test]
     fn every_proof_names_programs_that_its_manifest_starts() {
-        for proof in PROOFS {
+        for proof in PROOFS.iter().chain(MEASURED) {
             for (how, program, _, _) in proof.starts {
                 assert!(["start", "serve"].contains(how), "{}: {how}", proof.name);
                 assert!(proof.programs.contains(program), "{}: {program}", proof.name);

@@ -42,7 +42,7 @@ pub fn run(argument: &str) -> Result<Vec<(String, u64)>, String> {
     let plugin = folder.0.join("trace.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("trace/plugin.c");
     tool(Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).arg(&plugin).arg(source))?;
-    let kernel = image::kernel(false).map_err(|error| error.to_string())?;
+    let kernel = image::kernel(image::Build::Plain).map_err(|error| error.to_string())?;
     let mark = symbol(&tool(Command::new("nm").arg(&kernel))?, "syscall_entry")
         .ok_or("the kernel has no syscall_entry")?;
     let out = folder.0.join("trace");

@@ -1,7 +1,7 @@
 //! The gates that a change must pass: what `make` runs, read from the Makefile and from what `make -n` would do.
 #![allow(missing_docs, reason = "a test")]
 
-use mainspring_machine::proof::{self, PROOFS};
+use mainspring_machine::proof::{self, MEASURED, PROOFS};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,16 +34,19 @@ fn every_proof_is_run_by_make_and_each_name_is_a_proofs() {
     let listed = words("KERNEL_PROOFS");
     let proofs: BTreeSet<_> = PROOFS.iter().map(|proof| proof.name.to_owned()).collect();
     assert_eq!(listed, proofs);
+    let measured: BTreeSet<_> = MEASURED.iter().map(|proof| proof.name.to_owned()).collect();
+    assert_eq!(words("MEASURED_PROOFS"), measured);
     for checked in words("CHECKED_PROOFS") {
         assert!(proofs.contains(&checked), "{checked}");
     }
     let all = commands("kernel-proofs");
-    for run in [words("KERNEL_PROOFS"), words("CHECKED_PROOFS")] {
+    for run in [words("KERNEL_PROOFS"), words("CHECKED_PROOFS"), words("MEASURED_PROOFS")] {
         for name in run {
             assert!(all.contains(&format!(" {name}")), "{name} is not run");
         }
     }
     assert!(all.contains("--checked "), "nothing runs on the kernel that checks itself");
+    assert!(all.contains("--measured "), "nothing runs on the kernel that measures");
 }
 
 //= TICK:verify.gates

@@ -28,7 +28,7 @@ mod static_ref;
 mod timeline;
 mod traps;
 
-pub use apic::{LapicTimer, send_reschedule, timer_scale};
+pub use apic::{LapicTimer, send_reschedule, sending_failed, timer_scale};
 pub use boot_info::{BootInfo, physical_bytes};
 pub use calibrate::{TickSource, counts_per_ms};
 pub use clock::{

@@ -5,6 +5,7 @@ mod manifest;
 
 use crate::arch::smp::{self, Started};
 use crate::arch::{self, BootInfo, ExitCode, TickSource, cpu, exit};
+use crate::measure;
 use crate::method::{Program, start_process};
 use crate::object::process::{self, Process};
 use crate::object::thread;
@@ -54,6 +55,9 @@ pub fn run(info: &BootInfo) -> ! {
     if settings.say_idle {
         idle::say();
     }
+    if settings.say_switches {
+        measure::say_switches();
+    }
     process::init();
     thread::init();
     let cpus = acpi::apic_ids(info.rsdp);
@@ -76,7 +80,8 @@ pub fn run(info: &BootInfo) -> ! {
     OPEN.store(true, Ordering::Release);
     for lane in lane::lanes() {
         if lane.id() != lane::mine().id() {
-            wakeup::tell(lane);
+            // It does not schedule yet; the interrupt alone lets it look.
+            let _it_is_online = arch::send_reschedule(lane.id());
         }
     }
     dispatch::start()
@@ -148,6 +153,7 @@ fn shut_down() -> ! {
         allocations.on_hard_paths
     );
     check::report();
+    measure::report();
     let failed = FAILED.load(Ordering::Relaxed) || allocations.on_hard_paths != 0;
     crate::say!("kernel: status={}", if failed { "failed" } else { "ok" });
     exit(if failed { ExitCode::Failed } else { ExitCode::Success })

@@ -7,6 +7,7 @@ use super::lane::{Lane, lane, mine};
 use super::wakeup::{self, share_leftovers, take_permit};
 use crate::arch::cpu::{self, HardPath};
 use crate::arch::{self, LapicTimer};
+use crate::measure::{self, Counter};
 use crate::object::inbox::{Awaits, Inbox, Short, Waiter, Waiting};
 use crate::object::thread::{self, Thread};
 use crate::object::{endpoint, process};
@@ -109,6 +110,7 @@ pub fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) 
     // Nobody can find it asleep before the lock is given back.
     thread.context.unbind();
     drop(core);
+    measure::one(Counter::DirectSwitches);
     wakeup::give_back(permit);
     true
 }
@@ -179,6 +181,7 @@ pub fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
     load_space(here, thread.root.load(Ordering::Relaxed), Some(thread.process()));
     context.install(switched);
     if switched {
+        measure::switched(thread.name());
         share_leftovers(here);
     }
 }
@@ -193,6 +196,7 @@ pub(super) fn load_space(here: &Lane, root: u64, process: Option<&process::Proce
     // Acquire: pairs with the release of who asked. Read before the tables change: what is asked for afterwards may be about
     // the new ones, of which the processor may know something by then.
     let asked = here.flush_asked.load(Ordering::Acquire);
+    measure::one(Counter::TableLoads);
     let bit = 1 << here.id().index();
     if let Some(process) = process {
         process.resident.fetch_or(bit, Ordering::AcqRel);
@@ -455,6 +459,7 @@ fn arm_anew(here: &Lane) {
 /// The first decision of a CPU; leaves to user mode and never comes back.
 pub fn start() -> ! {
     let here = mine();
+    here.ready.store(true, Ordering::Relaxed);
     // The message that brought a waiting CPU here has been taken.
     here.message_pending.store(false, Ordering::Release);
     let decision = here.lock().resched(here, Stop::Nothing);

@@ -11,6 +11,7 @@ use super::check;
 use super::dispatch::{self, arm, load_space};
 use super::lane::{IDLE, Lane, lane, lanes, mine};
 use crate::arch::{self, cpu};
+use crate::measure::{self, Counter};
 use crate::object::{process, thread};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mainspring_sched::{Decision, IdleConditions, IdleTick, Offer, Stop, Via, choose_victim};
@@ -90,6 +91,7 @@ pub fn idle(after: After) -> Decision {
             dispatch::message(here);
         }
         if pending.timer {
+            measure::one(Counter::TimersInIdle);
             dispatch::timer(here);
         }
         ticked = pending.timer;
@@ -135,13 +137,17 @@ fn steal(here: &'static Lane) -> Option<Decision> {
         *offer = lane.offer();
     }
     let bound = |victim: mainspring_abi::CpuId| lane(victim.index()).lock().cpu().bound_due_in(here.id());
+    measure::one(Counter::StealsTried);
     let victim = choose_victim(here.id(), &offers[..lanes().len()], bound)?;
     let there = lane(victim.index());
     let entity = there.lock().give(there, here.id())?;
     let thread = thread::slot(entity.thread().index());
     let mut core = here.lock();
     match core.accept(here, entity, Via::Steal) {
-        Ok((seat, _)) => thread.set_home(here.id().index(), seat),
+        Ok((seat, _)) => {
+            measure::one(Counter::StealsMade);
+            thread.set_home(here.id().index(), seat);
+        }
         Err(refused) => unreachable!("every CPU has a seat for every thread: {refused}"),
     }
     Some(core.resched(here, Stop::Nothing))

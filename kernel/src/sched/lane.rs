@@ -4,6 +4,7 @@ use super::check::Checks;
 use super::record::Log;
 use crate::arch::StaticRef;
 use crate::arch::cpu::{self, Held};
+use crate::measure::{self, Counter};
 use crate::object::thread::{self, Thread};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -28,6 +29,8 @@ pub struct Settings {
     pub pit: bool,
     /// Say when a CPU first idles, and after what.
     pub say_idle: bool,
+    /// Say each switch to a thread; heeded by a kernel that measures.
+    pub say_switches: bool,
     /// Bytes of flight record to keep per CPU; 0 for none.
     pub record_bytes: usize,
 }
@@ -41,6 +44,7 @@ impl Default for Settings {
             seats: thread::MAX_THREADS,
             pit: false,
             say_idle: false,
+            say_switches: false,
             record_bytes: 0,
         }
     }
@@ -88,6 +92,8 @@ pub struct Lane {
     pub(super) pending: AtomicU64,
     pub(super) checks: Checks,
     said_idle: AtomicU32,
+    /// Whether the CPU schedules.
+    pub(super) ready: AtomicBool,
 }
 
 /// A core, locked.
@@ -145,6 +151,7 @@ pub fn init(cpus: usize, settings: &Settings) {
                 pending: AtomicU64::new(0),
                 checks: Checks::default(),
                 said_idle: AtomicU32::new(0),
+                ready: AtomicBool::new(false),
             }
         };
         (0..cpus).map(make).collect::<Vec<_>>().into_boxed_slice()
@@ -203,6 +210,10 @@ impl Lane {
     /// As [`Lane::lock`], for who stops them all, in their order.
     #[inline(always)]
     pub fn lock_too(&self) -> Locked<'_> {
+        if measure::ON {
+            measure::one(Counter::CoreLocks);
+            measure::add(Counter::CoreLocksContended, self.core.is_locked().into());
+        }
         Locked { core: self.core.lock(), _held: Held::new() }
     }
 
