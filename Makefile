@@ -137,6 +137,7 @@ fmt-check: ## Fail on code that rustfmt would change
 clippy: ## Clippy on all targets, warnings are errors
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(KERNEL_CARGO) clippy --locked --workspace -- -D warnings
+	$(KERNEL_CARGO) clippy --locked --package mainspring-kernel --features measure -- -D warnings
 
 .PHONY: doc
 doc: ## Build the API documentation, warnings are errors

@@ -99,3 +99,47 @@ fn a_change_of_the_queues_has_to_pass_every_smoke_and_keeps_its_raw_logs() {
     let scale = commands("bench-scale");
     assert!(scale.contains("--logs ") && scale.contains("--times 5"), "one run is no evidence: {scale}");
 }
+
+/// The sources of the kernel, with their paths below `kernel/src`.
+fn kernel_sources(folder: &Path, found: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(folder).expect("the kernel is there") {
+        let path = entry.expect("it can be listed").path();
+        if path.is_dir() {
+            kernel_sources(&path, found);
+        } else {
+            let name =
+                path.strip_prefix(root().join("kernel/src")).expect("it is below").display().to_string();
+            found.push((name, fs::read_to_string(&path).expect("it can be read")));
+        }
+    }
+}
+
+/// What the kernel that measures counts is told to the serial line and to who began a case, each line labelled. Everything
+/// else can only add to it.
+//= EVO:S2.diagnostic
+#[test]
+fn what_is_measured_is_labelled_diagnostic_and_decides_nothing() {
+    let mut sources = Vec::new();
+    kernel_sources(&root().join("kernel/src"), &mut sources);
+    let writes = ["ON", "one", "add", "sample", "switched", "self", "Counter"];
+    let once =
+        [("boot/mod.rs", "say_switches"), ("boot/mod.rs", "report"), ("method/system.rs", "begin_case")];
+    let mut uses = 0;
+    for (file, text) in sources.iter().filter(|(file, _)| file != "measure.rs") {
+        for rest in text.split("measure::").skip(1) {
+            let word = rest.trim_start_matches('{');
+            let word = word.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("");
+            let allowed = writes.contains(&word) || once.contains(&(file.as_str(), word));
+            assert!(allowed, "{file} uses measure::{word}, which may read what was measured");
+            uses += 1;
+        }
+    }
+    assert!(uses > 20, "{uses} uses were found");
+    let (_, measure) = sources.iter().find(|(file, _)| file == "measure.rs").expect("it is there");
+    for said in measure.split("say!(\"").skip(1) {
+        assert!(
+            said.starts_with("measure: diagnostic ") || said.starts_with("sched: "),
+            "not labelled: {said:.60}"
+        );
+    }
+}
