@@ -23,6 +23,7 @@ const PARTS: &[(&str, &str)] = &[
     ("core/ring/", "core/ring: submission and completion queues, their lease"),
     ("kernel/src/arch/space", "kernel/src/arch/space: user memory"),
     ("kernel/src/arch/clock", "kernel/src/arch/clock: the time"),
+    ("kernel/src/arch/timeline", "kernel/src/arch/clock: the time"),
     ("kernel/src/arch/", "kernel/src/arch: contexts, page tables, entry"),
     ("kernel/src/object/", "kernel/src/object: threads, inboxes, endpoints, capabilities"),
     ("kernel/src/method/", "kernel/src/method: what the requests are, and do"),
