@@ -12,6 +12,7 @@ static PANICKED: AtomicBool = AtomicBool::new(false);
 
 /// Prints one line. Whole lines are kept together whichever CPU prints them.
 pub fn line(text: Arguments<'_>) {
+    debug_assert_eq!(cpu::held(), 0, "a line is printed with a scheduler core locked");
     let mut serial = SERIAL.lock();
     let _ = writeln!(Counted(&mut serial), "{text}");
 }

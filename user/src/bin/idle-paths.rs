@@ -18,7 +18,9 @@ const MS: u64 = 1_000_000;
 /// manifest sets them, so many die both ways.
 const VICTIMS: u64 = 150;
 
-/// All of it from CPU 0, so that CPU 1 has nothing but what it is given.
+/// All of it from CPU 0, so that CPU 1 has nothing but what it is given. Each request, and each return to user mode from each
+/// of these ways, is one at which the kernel looks at itself.
+//= ARCH:inv.ring-no-lock ARCH:inv.current-mirror ARCH:inv.kernel-stack ARCH:tlb.resident
 fn main() -> i64 {
     let options = ThreadOptions { cpus: 1, ..ThreadOptions::default() };
     let work = caps::spawn(options, || {
@@ -71,7 +73,7 @@ fn killed_while_computing() {
 }
 
 /// A process that ended is torn down though no thread runs whose tick could do it.
-//= ARCH:idle.parity ARCH:inv.ring-no-lock ARCH:inv.current-mirror ARCH:inv.kernel-stack ARCH:tlb.resident
+//= ARCH:idle.parity
 fn served_by_idle_cpus() {
     bury_one();
     say!("idle-paths: served_by_idle_cpus=ok");
