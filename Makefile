@@ -21,7 +21,12 @@ SCHEMA_NEEDS := capnp:capnproto
 # The kernel and its programs are a workspace of their own, built below $(OUT)/kernel.
 KERNEL_CARGO = env -C kernel CARGO_TARGET_DIR="$(abspath $(OUT))/kernel" $(CARGO)
 PROOF = MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" $(CARGO) run --quiet --locked --package mainspring-machine --
-KERNEL_PROOFS := smoke calls pit-tick spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle hostile
+KERNEL_PROOFS := smoke calls pit-tick spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle idle-paths hostile
+
+# Those that run once more on the kernel that checks itself.
+CHECKED_PROOFS := smoke calls spawn smp idle-paths hostile
+# Those of the kernel that measures.
+MEASURED_PROOFS := evidence evidence-said
 
 # Packages that measure rather than test: linted, never run by `make test`.
 NOT_TESTED := mainspring-bench-core mainspring-bench-ring mainspring-bench-runtime mainspring-bench-sim
@@ -132,6 +137,7 @@ fmt-check: ## Fail on code that rustfmt would change
 clippy: ## Clippy on all targets, warnings are errors
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(KERNEL_CARGO) clippy --locked --workspace -- -D warnings
+	$(KERNEL_CARGO) clippy --locked --package mainspring-kernel --features measure -- -D warnings
 
 .PHONY: doc
 doc: ## Build the API documentation, warnings are errors
@@ -193,9 +199,19 @@ setup-qemu: setup ## Install QEMU, if it is missing
 kernel: setup ## Build the kernel and its user programs
 	$(KERNEL_CARGO) build --quiet --release --locked --workspace
 
+.PHONY: kernel-checked
+kernel-checked: setup ## Build the kernel that looks at its invariants at every turn
+	$(KERNEL_CARGO) build --quiet --profile checked --locked --package mainspring-kernel
+
+.PHONY: kernel-measured
+kernel-measured: setup ## Build the kernel that counts everything that may take time
+	$(KERNEL_CARGO) build --quiet --profile measured --features measure --locked --package mainspring-kernel
+
 .PHONY: kernel-proofs
-kernel-proofs: setup-qemu kernel run-workload ## Run every proof of the kernel under QEMU
+kernel-proofs: setup-qemu kernel kernel-checked kernel-measured run-workload ## Run every proof of the kernel under QEMU
 	$(PROOF) --logs "$(OUT)/kernel-logs" $(KERNEL_PROOFS)
+	$(PROOF) --checked $(CHECKED_PROOFS)
+	$(PROOF) --measured --logs "$(OUT)/kernel-logs" $(MEASURED_PROOFS)
 
 .PHONY: run-workload
 run-workload: setup-qemu kernel ## A workload on the kernel, and its flight record replayed in the simulator (FILE=...)
@@ -207,8 +223,12 @@ run-workload: setup-qemu kernel ## A workload on the kernel, and its flight reco
 	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-run.msr" || again
 
 .PHONY: $(KERNEL_PROOFS:%=run-%)
-$(KERNEL_PROOFS:%=run-%): run-%: setup-qemu kernel
-	$(PROOF) --verbose --logs "$(OUT)/kernel-logs" $(if $(CPUS),--cpus $(CPUS)) $(if $(TIMES),--times $(TIMES)) $*
+$(KERNEL_PROOFS:%=run-%): run-%: setup-qemu kernel $(if $(CHECKED),kernel-checked)
+	$(PROOF) --verbose $(if $(CHECKED),--checked) --logs "$(OUT)/kernel-logs" $(if $(CPUS),--cpus $(CPUS)) $(if $(TIMES),--times $(TIMES)) $*
+
+.PHONY: $(MEASURED_PROOFS:%=run-%)
+$(MEASURED_PROOFS:%=run-%): run-%: setup-qemu kernel kernel-measured
+	$(PROOF) --verbose --measured --logs "$(OUT)/kernel-logs" $(if $(TIMES),--times $(TIMES)) $*
 
 .PHONY: proofs
 proofs: ## List the proofs; `make run-NAME` runs one (CPUS=4, TIMES=10)
@@ -242,6 +262,11 @@ bench-sim: setup ## Decisions per second of the simulator, what a record costs, 
 .PHONY: bench-kernel
 bench-kernel: setup-qemu kernel ## Instructions of the kernel's paths, counted by QEMU: exact and repeatable
 	$(PROOF) --verbose bench
+
+.PHONY: bench-scale
+bench-scale: setup-qemu kernel ## Thread-scale five times, on cores 0 to 3, beside the host's own threads; fails below 1.6 times
+	taskset -apc 0-3 $$$$ >/dev/null
+	$(PROOF) --scales --times 5 --logs "$(OUT)/kernel-logs" thread-scale
 
 .PHONY: trace-kernel
 trace-kernel: setup-qemu kernel ## What an endpoint round trip spends its instructions on

@@ -93,6 +93,37 @@ enum SystemInfoMethod {
   cpu          @3;   # CpuNumber -> Cpu
   thread       @4;   # SlotNumber -> ThreadInfo; refused if nobody lives there
   process      @5;   # SlotNumber -> ProcessInfo; likewise
+  beginCase    @6;   # CaseName -> Counts of the case that ends; refused but by a kernel that measures
+}
+struct CaseName { name @0 :Text; }
+struct Counts { counts @0 :List(UInt64); }   # by Counter
+# What a kernel that measures counts. Diagnostic: no decision reads any of it.
+enum Counter {
+  decisions @0;           # times that a core was asked who runs
+  candidates @1;          # threads queued then, in all
+  runs @2;                # decisions for a thread
+  idles @3;               # decisions for none
+  directSwitches @4;      # switches to the other side of a call, without asking
+  switches @5;            # times that another thread was installed
+  stealsTried @6;
+  stealsMade @7;
+  coreLocks @8;           # times that a core was locked
+  coreLocksContended @9;  # of those, when somebody else had it
+  serialBytes @10;
+  timersInUserMode @11;
+  timersInIdle @12;
+  samplesLost @13;        # user instructions that there was no room for
+  tableLoads @14;         # page tables loaded: CR3 written
+  flushes @15;            # translations forgotten for others, or for oneself
+  shootdowns @16;         # changes of page tables that others were told of
+  wakeScans @17;          # looks for a CPU to tell of a thread that is ready
+  idleEligible @18;       # idle CPUs that it might run on, found by them
+  cpusTargeted @19;       # CPUs that one tried to tell
+  ipisSent @20;
+  ipisPending @21;        # not sent, since one was under way
+  notReady @22;           # not sent, since the CPU does not schedule yet
+  noLapic @23;            # not sent, since there is no such CPU
+  sendFailures @24;       # sent, and the local APIC says that it failed
 }
 struct SlotNumber { slot @0 :UInt32; }
 enum ThreadState { running @0; ready @1; asleep @2; moving @3; }

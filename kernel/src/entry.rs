@@ -1,12 +1,14 @@
 //! From user mode into the kernel and back: what each cause of an entry does.
 
 use crate::arch::{self, Trap};
+use crate::measure;
 use crate::method::{self, Progress};
 use crate::object::inbox::{Inbox, Wait, Waiting};
 use crate::object::thread::Thread;
 use crate::sched::dispatch::{self, current};
+use crate::sched::idle::{self, After};
 use crate::sched::lane::Lane;
-use crate::sched::{mine, wakeup};
+use crate::sched::{check, mine, wakeup};
 use mainspring_abi::kernel::{self, DIRECT, DirectRequest, EXIT_PROCESS, FOREVER, REFUSED};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, kernel::call};
@@ -20,6 +22,7 @@ const TIMER_REQUESTS: u32 = 2;
 /// A system call.
 pub fn system_call(number: u64, arguments: [u64; 3]) {
     let here = mine();
+    check::entered(here);
     let thread = current(here);
     match number {
         call::CAP_ENTER if arguments[0] & DIRECT != 0 => direct(here, thread, arguments[0], arguments[1]),
@@ -29,24 +32,31 @@ pub fn system_call(number: u64, arguments: [u64; 3]) {
             if arguments[0] == EXIT_PROCESS {
                 dispatch::end_process(thread.process(), code);
             }
-            dispatch::exit_thread(thread, code);
+            dispatch::exit_thread(thread, code, After::Exit);
         }
         _ => refuse(thread, CapError::InvalidRequest),
     }
-    dispatch::leave(here);
+    dispatch::leave(here, After::Exit);
 }
 
 /// An interrupt or a fault.
 pub fn trap(trap: Trap) {
     let here = mine();
+    check::entered(here);
     let thread = current(here);
+    let mut after = After::Timer;
     match trap {
         Trap::Timer => {
             dispatch::check_current(here, thread);
+            measure::sample(|| thread.context.mine().instruction());
             dispatch::timer(here);
             tick(thread);
+            check::tick_served(here);
         }
-        Trap::Message => dispatch::message(here),
+        Trap::Message => {
+            dispatch::message(here);
+            after = After::Message;
+        }
         Trap::Spurious => {}
         Trap::Fault { vector, error, address } => {
             let process = thread.process();
@@ -58,14 +68,14 @@ pub fn trap(trap: Trap) {
             );
             let code = kernel::KILLED - i64::from(vector);
             dispatch::end_process(process, code);
-            dispatch::exit_thread(thread, code);
-            return dispatch::leave(here);
+            dispatch::exit_thread(thread, code, After::Exit);
+            return dispatch::leave(here, After::Exit);
         }
     }
     if dispatch::decision_wanted(here) {
-        dispatch::stop(thread, Stop::Preempted);
+        dispatch::stop(thread, Stop::Preempted, after);
     }
-    dispatch::leave(here);
+    dispatch::leave(here, after);
 }
 
 /// The running thread's own share of a timer interrupt: what it waits for and has not asked about, and a bounded piece
@@ -78,7 +88,7 @@ fn tick(thread: &'static Thread) {
         wakeup::wake(target);
     }
     drop(dispatch::settled(thread));
-    dispatch::service();
+    idle::service();
 }
 
 fn refuse(thread: &Thread, code: CapError) {
@@ -88,6 +98,7 @@ fn refuse(thread: &Thread, code: CapError) {
 fn cap_enter(here: &'static Lane, thread: &'static Thread, min: u64, timeout: u64) {
     let min = min.min(u64::from(kernel::CQ_ENTRIES)) as u32;
     let mut turn = method::Turn::default();
+    check::requested();
     let drained = method::drain(thread, SqOwner::Syscall, kernel::SQ_ENTRIES, &mut turn);
     let mut inbox = dispatch::settled(thread);
     let outcome = match (drained, inbox.unread()) {
@@ -115,6 +126,7 @@ fn direct(here: &'static Lane, thread: &'static Thread, request: u64, call_id: u
     let Some(request) = DirectRequest::from_word(request) else {
         return refuse(thread, CapError::InvalidRequest);
     };
+    check::requested();
     let mut turn = method::Turn::default();
     match method::direct(here, thread, request, call_id as u32, &mut turn) {
         Progress::HandedOver => {}
@@ -144,9 +156,9 @@ fn go_on(here: &'static Lane, thread: &'static Thread, turn: &method::Turn) {
         wakeup::wake(target);
     }
     if turn.yields {
-        dispatch::stop(thread, Stop::Yielded);
+        dispatch::stop(thread, Stop::Yielded, After::Block);
     } else if dispatch::decision_wanted(here) {
-        dispatch::stop(thread, Stop::Preempted);
+        dispatch::stop(thread, Stop::Preempted, After::Block);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Lines for people, on the serial port. Every line of the kernel begins with the part that speaks.
 
 use crate::arch::{ExitCode, Serial, cpu, exit};
+use crate::measure::{self, Counter};
 use core::fmt::{Arguments, Write};
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +12,24 @@ static PANICKED: AtomicBool = AtomicBool::new(false);
 
 /// Prints one line. Whole lines are kept together whichever CPU prints them.
 pub fn line(text: Arguments<'_>) {
+    debug_assert_eq!(cpu::held(), 0, "a line is printed with a scheduler core locked");
     let mut serial = SERIAL.lock();
-    let _ = writeln!(serial, "{text}");
+    let _ = writeln!(Counted(&mut serial), "{text}");
+}
+
+/// Counts what goes through it.
+struct Counted<'s>(&'s mut Serial);
+
+impl Write for Counted<'_> {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        measure::add(Counter::SerialBytes, text.len() as u64);
+        self.0.write_str(text)
+    }
 }
 
 /// Prints bytes of a user program.
 pub fn bytes(bytes: &[u8]) {
+    measure::add(Counter::SerialBytes, bytes.len() as u64);
     SERIAL.lock().send(bytes);
 }
 

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `arch/` | the machine; all unsafe code |
 //! | `boot/` | what happens once: boot image, manifest, CPUs, the end |
+//! | `measure` | what a build that measures counts |
 //! | `entry` | from user mode into the kernel and back |
 //! | `sched/` | the driver of `core/sched`: one lane per CPU |
 //! | `object/` | processes, threads, endpoints, park lists: tables of fixed size |
@@ -20,6 +21,7 @@ mod arch;
 mod boot;
 mod entry;
 mod log;
+mod measure;
 mod method;
 mod object;
 mod sched;

@@ -81,37 +81,49 @@ fn busiest_ns(run: &Run, threads: u64) -> Option<u64> {
     after.iter().map(|(thread, used)| used - before.get(thread).copied().unwrap_or(0).min(*used)).max()
 }
 
+/// What a run says about the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Judged {
+    /// Two threads are as much faster than one as they must be.
+    Met,
+    /// They are not, and the host had a core for each.
+    Missed,
+    /// Nothing, on this host.
+    Not,
+}
+
 /// What the kernel's run comes to beside the host's own threads, for people. A host that has no second core to give says
 /// nothing about the kernel by the time that passes, and the verdict says that.
 #[must_use]
-pub fn verdict(run: &Run, linux: &[String]) -> String {
+pub fn verdict(run: &Run, linux: &[String]) -> (Judged, String) {
     let found = (
         with_two_threads(&run.serial, "work_speedup_percent"),
         with_two_threads(&run.serial, "total_speedup_percent"),
         with_two_threads(linux, "total_speedup_percent"),
     );
     let (Some(work), Some(total), Some(host)) = found else {
-        return "two threads were not measured on both".to_owned();
+        return (Judged::Not, "two threads were not measured on both".to_owned());
     };
     let (one, two) = (busiest_ns(run, 1), busiest_ns(run, 2));
     let took_ns = with_two_threads(&run.serial, "total_ns");
     let served = took_ns.zip(two).is_none_or(|(took_ns, two)| two * 100 >= took_ns * SERVED);
-    let judged = if work.min(total) >= WANTED {
-        "met"
+    let (judged, word) = if work.min(total) >= WANTED {
+        (Judged::Met, "met")
     } else if host < FREE_HOST || !served {
-        "not judged, the host has no two free cores; try again on a quiet one"
+        (Judged::Not, "not judged, the host has no two free cores; try again on a quiet one")
     } else {
-        "missed"
+        (Judged::Missed, "missed")
     };
     // The books are read when a line arrives, which may be long after it was written.
     let own = match one.zip(two).map(|(one, two)| one * 100 / two.max(1)) {
         Some(own) if own <= PLAUSIBLE => format!("{own}%"),
         _ => "unknown".to_owned(),
     };
-    format!(
+    let text = format!(
         "two threads: work {work}%, total {total}%, by the virtual CPUs' own time {own}, the host's threads {host}%; \
-         at least {WANTED}% is {judged}"
-    )
+         at least {WANTED}% is {word}"
+    );
+    (judged, text)
 }
 
 #[cfg(test)]
@@ -140,21 +152,18 @@ mod tests {
 
     #[test]
     fn a_verdict_is_given_only_on_a_host_with_two_free_cores() {
-        assert!(verdict(&run(185, 170), &lines(0, 110)).ends_with("is met"));
-        assert!(verdict(&run(185, 150), &lines(0, 195)).ends_with("is missed"));
-        assert!(verdict(&run(120, 120), &lines(0, 110)).contains("not judged"));
-        assert!(verdict(&run(120, 120), &[]).contains("not measured"));
+        assert!(verdict(&run(185, 170), &lines(0, 110)).1.ends_with("is met"));
+        assert_eq!(verdict(&run(185, 150), &lines(0, 195)).0, Judged::Missed);
+        assert!(verdict(&run(120, 120), &lines(0, 110)).1.contains("not judged"));
+        assert!(verdict(&run(120, 120), &[]).1.contains("not measured"));
         let mut starved = run(120, 120);
         starved.serial[3] = starved.serial[3].replace("total_ns=205", "total_ns=400");
-        assert!(
-            verdict(&starved, &lines(0, 195)).contains("not judged"),
-            "QEMU had no core half of the time"
-        );
+        assert_eq!(verdict(&starved, &lines(0, 195)).0, Judged::Not, "QEMU had no core half of the time");
     }
 
     #[test]
     fn the_busiest_thread_of_each_part_counts() {
         assert_eq!((busiest_ns(&run(1, 1), 1), busiest_ns(&run(1, 1), 2)), (Some(400), Some(200)));
-        assert!(verdict(&run(120, 120), &lines(0, 110)).contains("own time 200%"));
+        assert!(verdict(&run(120, 120), &lines(0, 110)).1.contains("own time 200%"));
     }
 }

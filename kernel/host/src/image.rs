@@ -47,9 +47,26 @@ pub fn kernel_dir() -> PathBuf {
     target.join("kernel/release")
 }
 
-/// The kernel's file.
-pub fn kernel() -> Result<PathBuf, BuildError> {
-    let path = kernel_dir().join("kernel");
+/// Which kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Build {
+    /// The one to use.
+    #[default]
+    Plain,
+    /// One that looks at its invariants at every turn.
+    Checked,
+    /// One that counts everything that may take time.
+    Measured,
+}
+
+/// The kernel's file. Those that are not plain are in folders of their own beside it.
+pub fn kernel(build: Build) -> Result<PathBuf, BuildError> {
+    let dir = match build {
+        Build::Plain => kernel_dir(),
+        Build::Checked => kernel_dir().with_file_name("checked"),
+        Build::Measured => kernel_dir().with_file_name("measured"),
+    };
+    let path = dir.join("kernel");
     if path.exists() { Ok(path) } else { Err(BuildError::NotBuilt { path }) }
 }
 

@@ -1,6 +1,6 @@
 //! Proofs: a manifest, programs that try something in ring 3, and the lines that must come of it.
 
-use crate::image;
+use crate::image::{self, Build};
 use crate::qemu::{Machine, Run, RunError, SUCCESS};
 use std::fmt::Write;
 use std::time::Duration;
@@ -48,13 +48,13 @@ const TAIL: usize = 40;
 
 impl Proof {
     /// Runs it on one machine.
-    pub fn run(&self, cpus: u32, watch: impl FnMut(&str)) -> Result<Run, Failed> {
-        let machine = Machine { cpus, icount: self.icount, ..Machine::default() };
+    pub fn run(&self, cpus: u32, build: Build, watch: impl FnMut(&str)) -> Result<Run, Failed> {
+        let machine = Machine { cpus, build, icount: self.icount, ..Machine::default() };
         let image = image::build(&self.manifest(), self.programs, &[]).map_err(RunError::Build)?;
         let run = machine.run(&image, Duration::from_secs(self.seconds), watch)?;
-        match self.complaint(&run) {
+        match self.complaint(&run).or_else(|| unchecked(build, &run)) {
             None => Ok(run),
-            Some(what) => Err(Failed { what: self.explain(cpus, &run, &what), serial: run.serial }),
+            Some(what) => Err(Failed { what: self.explain(cpus, build, &run, &what), serial: run.serial }),
         }
     }
 
@@ -79,7 +79,7 @@ impl Proof {
         }
     }
 
-    fn explain(&self, cpus: u32, run: &Run, what: &str) -> String {
+    fn explain(&self, cpus: u32, build: Build, run: &Run, what: &str) -> String {
         let mut text = format!("{} on {cpus} CPUs: {what}\n", self.name);
         let from = run.serial.len().saturating_sub(TAIL);
         let _ = writeln!(text, "--- the last {} lines of the serial output", run.serial.len() - from);
@@ -87,8 +87,21 @@ impl Proof {
             let _ = writeln!(text, "  {line}");
         }
         let _ = write!(text, "--- again: make run-{} CPUS={cpus}", self.name);
+        if build == Build::Checked {
+            text.push_str(" CHECKED=1");
+        }
         text
     }
+}
+
+/// Says so if a run that was to check itself did not look at each of its invariants.
+fn unchecked(build: Build, run: &Run) -> Option<String> {
+    let looked = |line: &String| {
+        let counts = line.strip_prefix("checks: ok ")?;
+        counts.split(' ').all(|count| !count.ends_with("=0")).then_some(())
+    };
+    let missing = build == Build::Checked && run.serial.iter().find_map(looked).is_none();
+    missing.then(|| "the kernel did not look at all of its invariants".to_owned())
 }
 
 const ALL: &str = "console,timer,threads,control,processes,park,memory,policy,info";
@@ -251,6 +264,30 @@ pub const PROOFS: &[Proof] = &[
         seconds: 180,
     },
     Proof {
+        name: "idle-paths",
+        about: "each way by which a CPU comes to idle, and what is served meanwhile; ticks come every 20 us",
+        cpus: &[2],
+        starts: &[("start", "idle-paths", ALL, "")],
+        settings: "say idle\ntick_ns 20000",
+        programs: &["idle-paths", "child"],
+        markers: &[
+            "idle_path=cooperative-cpl0 nohz_active=true timer_source=lapic",
+            "idle_path=cpl0-dispatch-block",
+            "sched: dispatch idle cpu=1 idle_path=cpl0-dispatch-exit",
+            "sched: dispatch idle cpu=1 idle_path=cpl0-dispatch-timer",
+            "sched: dispatch idle cpu=1 idle_path=cpl0-dispatch-message",
+            "idle-paths: blocks=ok",
+            "idle-paths: exits=ok",
+            "idle-paths: killed=ok",
+            "idle-paths: served_by_idle_cpus=ok",
+            "idle-paths: served_by_ticks=ok",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 180,
+    },
+    Proof {
         name: "pit-tick",
         about: "preemption, waits and sleeps with no timer but the PIT, on vector 32",
         cpus: &[1, 2],
@@ -269,6 +306,43 @@ pub const PROOFS: &[Proof] = &[
         settings: "",
         programs: &["hostile", "attack"],
         markers: &["hostile: neighbour_share=ok", "hostile: attacks=35 memory=ok", "kernel: status=ok"],
+        icount: false,
+        seconds: 180,
+    },
+];
+
+/// What runs on the kernel that measures: cases, and what is counted in each.
+pub const MEASURED: &[Proof] = &[
+    Proof {
+        name: "evidence",
+        about: "what a kernel that measures counts, case by case, is what happened",
+        cpus: &[2],
+        starts: &[("start", "evidence", ALL, "")],
+        settings: "",
+        programs: &["evidence", "child"],
+        markers: &[
+            "measure: diagnostic case=registers Decisions=",
+            "measure: diagnostic case=registers user_pc=0x",
+            "measure: diagnostic case=memory Decisions=",
+            "measure: diagnostic case=lines-apart Decisions=",
+            "measure: diagnostic case=one-line Decisions=",
+            "measure: diagnostic case=total Decisions=",
+            "evidence: wakes=ok",
+            "evidence: switches=ok said=false",
+            "evidence: all=ok",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 180,
+    },
+    Proof {
+        name: "evidence-said",
+        about: "the same, with each switch said on the serial line",
+        cpus: &[2],
+        starts: &[("start", "evidence", ALL, "said")],
+        settings: "say switches",
+        programs: &["evidence", "child"],
+        markers: &["evidence: switches=ok said=true", "evidence: all=ok", "kernel: status=ok"],
         icount: false,
         seconds: 180,
     },
@@ -301,7 +375,7 @@ const BENCH_CAPS: &str = "console,timer,threads,control,processes,park,policy,in
 /// The proof called `name`.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Proof> {
-    PROOFS.iter().chain([&BENCH]).find(|proof| proof.name == name)
+    PROOFS.iter().chain(MEASURED).chain([&BENCH]).find(|proof| proof.name == name)
 }
 
 #[cfg(test)]
@@ -327,14 +401,23 @@ mod tests {
     }
 
     #[test]
+    fn a_checked_run_has_looked_at_every_invariant() {
+        let ok = "checks: ok leaves=9 halts=1";
+        assert_eq!(unchecked(Build::Checked, &run(&[ok], Some(SUCCESS))), None);
+        assert_eq!(unchecked(Build::Plain, &run(&[], Some(SUCCESS))), None);
+        assert!(unchecked(Build::Checked, &run(&[], Some(SUCCESS))).is_some());
+        assert!(unchecked(Build::Checked, &run(&["checks: ok leaves=9 halts=0"], Some(SUCCESS))).is_some());
+    }
+
+    #[test]
     fn a_failure_shows_the_tail_and_how_to_repeat_it() {
-        let text = PROOFS[0].explain(2, &run(&["last words"], None), "it hung");
-        assert!(text.contains("last words") && text.contains("make run-smoke CPUS=2"), "{text}");
+        let text = PROOFS[0].explain(2, Build::Checked, &run(&["last words"], None), "it hung");
+        assert!(text.contains("last words") && text.contains("make run-smoke CPUS=2 CHECKED=1"), "{text}");
     }
 
     #[test]
     fn every_proof_names_programs_that_its_manifest_starts() {
-        for proof in PROOFS {
+        for proof in PROOFS.iter().chain(MEASURED) {
             for (how, program, _, _) in proof.starts {
                 assert!(["start", "serve"].contains(how), "{}: {how}", proof.name);
                 assert!(proof.programs.contains(program), "{}: {program}", proof.name);

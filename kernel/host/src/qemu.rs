@@ -1,6 +1,6 @@
 //! One machine: QEMU with the kernel, from start to end or to a deadline.
 
-use crate::image::{self, BuildError};
+use crate::image::{self, Build, BuildError};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -21,6 +21,8 @@ pub struct Machine {
     pub memory_mb: u32,
     /// Whether time counts instructions, one nanosecond each: exact, repeatable and slow.
     pub icount: bool,
+    /// Which kernel.
+    pub build: Build,
     /// Where the debug console's bytes go.
     pub record: Option<PathBuf>,
     /// A plugin of QEMU's, with its arguments.
@@ -29,7 +31,7 @@ pub struct Machine {
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { cpus: 1, memory_mb: 512, icount: false, record: None, plugin: None }
+        Self { cpus: 1, memory_mb: 512, icount: false, build: Build::Plain, record: None, plugin: None }
     }
 }
 
@@ -102,7 +104,7 @@ impl Machine {
         if let Some(record) = &self.record {
             qemu.arg("-debugcon").arg(format!("file:{}", record.display()));
         }
-        qemu.arg("-kernel").arg(image::kernel()?).arg("-initrd").arg(initrd);
+        qemu.arg("-kernel").arg(image::kernel(self.build)?).arg("-initrd").arg(initrd);
         Ok(qemu)
     }
 

@@ -23,6 +23,7 @@ const PARTS: &[(&str, &str)] = &[
     ("core/ring/", "core/ring: submission and completion queues, their lease"),
     ("kernel/src/arch/space", "kernel/src/arch/space: user memory"),
     ("kernel/src/arch/clock", "kernel/src/arch/clock: the time"),
+    ("kernel/src/arch/timeline", "kernel/src/arch/clock: the time"),
     ("kernel/src/arch/", "kernel/src/arch: contexts, page tables, entry"),
     ("kernel/src/object/", "kernel/src/object: threads, inboxes, endpoints, capabilities"),
     ("kernel/src/method/", "kernel/src/method: what the requests are, and do"),
@@ -42,7 +43,7 @@ pub fn run(argument: &str) -> Result<Vec<(String, u64)>, String> {
     let plugin = folder.0.join("trace.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("trace/plugin.c");
     tool(Command::new("cc").args(["-shared", "-fPIC", "-O2", "-o"]).arg(&plugin).arg(source))?;
-    let kernel = image::kernel().map_err(|error| error.to_string())?;
+    let kernel = image::kernel(image::Build::Plain).map_err(|error| error.to_string())?;
     let mark = symbol(&tool(Command::new("nm").arg(&kernel))?, "syscall_entry")
         .ok_or("the kernel has no syscall_entry")?;
     let out = folder.0.join("trace");

@@ -11,6 +11,7 @@ const BASE: u64 = 0xfee0_0000;
 const ID: u64 = 0x20;
 const EOI: u64 = 0xb0;
 const SPURIOUS: u64 = 0xf0;
+const ERRORS: u64 = 0x280;
 const COMMAND_LOW: u64 = 0x300;
 const COMMAND_HIGH: u64 = 0x310;
 const TIMER: u64 = 0x320;
@@ -25,6 +26,8 @@ const DELIVERING: u32 = 1 << 12;
 /// The old controller says which vector.
 const EXTERNAL: u32 = 7 << 8;
 const ALL_OTHERS: u32 = 3 << 18;
+/// Checksum, acceptance and vector of what was sent.
+const SEND_ERRORS: u32 = 1 << 0 | 1 << 2 | 1 << 5;
 const DIVIDE_BY_16: u32 = 3;
 
 /// The timer's interrupt.
@@ -113,6 +116,11 @@ pub fn timer_scale() -> u64 {
     SCALE.load(Ordering::Relaxed)
 }
 
+/// Whether the calling CPU's timer is on its way to an interrupt.
+pub(super) fn is_counting() -> bool {
+    read(CURRENT) != 0
+}
+
 pub(super) fn end_of_interrupt() {
     write(EOI, 0);
 }
@@ -153,10 +161,18 @@ pub(super) fn send_tick_to_others() {
 }
 
 /// Interrupts another CPU so that it looks at its queue and its pending flushes.
-pub fn send_reschedule(cpu: CpuId) {
-    if let Some(target) = cpu::apic_id(cpu.index()) {
-        command(target, 0x4000 | u32::from(MESSAGE_VECTOR));
-    }
+/// Nothing if there is no such CPU.
+pub fn send_reschedule(cpu: CpuId) -> Option<()> {
+    let target = cpu::apic_id(cpu.index())?;
+    command(target, 0x4000 | u32::from(MESSAGE_VECTOR));
+    Some(())
+}
+
+/// Whether something that this CPU sent since it was last asked was not accepted.
+#[must_use]
+pub fn sending_failed() -> bool {
+    write(ERRORS, 0);
+    read(ERRORS) & SEND_ERRORS != 0
 }
 
 /// The timer of the CPU that uses it.

@@ -110,6 +110,8 @@ boot_gdt_pointer:
     .global ap_stack
     .global ap_table
     .code16
+    // As aligned here as in its page, and so are its words.
+    .balign 8
 ap_trampoline:
     cli
     cld

@@ -18,7 +18,7 @@ use x86_64::structures::tss::TaskStateSegment;
 /// The largest machine that the kernel runs on.
 pub const MAX_CPUS: usize = 16;
 
-const STACK_BYTES: usize = 64 << 10;
+pub(super) const STACK_BYTES: usize = 64 << 10;
 const FAULT_STACK_BYTES: usize = 16 << 10;
 const STACKS_PER_CPU: usize = 4;
 
@@ -32,6 +32,7 @@ pub(super) struct CpuBlock {
     pending: AtomicU32,
     index: u32,
     hard: AtomicU32,
+    held: AtomicU32,
     lane: AtomicPtr<Lane>,
     tss: TaskStateSegment,
     gdt: GlobalDescriptorTable,
@@ -129,6 +130,39 @@ impl Drop for HardPath {
     }
 }
 
+/// While it lives, this CPU has a scheduler core locked. Only builds with debug assertions count that.
+#[derive(Debug)]
+pub struct Held(());
+
+impl Held {
+    /// Another one.
+    #[must_use]
+    #[inline(always)]
+    pub fn new() -> Self {
+        #[cfg(debug_assertions)]
+        // SAFETY: this CPU's own block, an atomic in it.
+        unsafe {
+            (*block()).held.fetch_add(1, Ordering::Relaxed)
+        };
+        Self(())
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: as in `new`.
+        unsafe { (*block()).held.fetch_sub(1, Ordering::Relaxed) };
+    }
+}
+
+/// How many scheduler cores this CPU has locked, see [`Held`].
+#[must_use]
+pub fn held() -> u32 {
+    // SAFETY: this CPU's own block, an atomic in it.
+    unsafe { (*block()).held.load(Ordering::Relaxed) }
+}
+
 pub(super) fn set_fs_base(base: u64) {
     FsBase::write(VirtAddr::new_truncate(base));
 }
@@ -142,6 +176,16 @@ pub(super) fn set_entry(context: &mut Context) {
         (*block).frame_end = end;
         // The address of a Rust value is canonical.
         (&raw mut (*block).tss.privilege_stack_table[0]).write_unaligned(VirtAddr::new_truncate(end));
+    }
+}
+
+/// Where system calls and where interrupts put what they save.
+pub(super) fn entries() -> (u64, u64) {
+    let block = block();
+    // SAFETY: this CPU's own block.
+    unsafe {
+        let interrupts = (&raw const (*block).tss.privilege_stack_table[0]).read_unaligned();
+        ((*block).frame_end, interrupts.as_u64())
     }
 }
 
@@ -212,6 +256,7 @@ fn prepare(number: usize) -> &'static mut CpuBlock {
         pending: AtomicU32::new(0),
         index: number as u32,
         hard: AtomicU32::new(0),
+        held: AtomicU32::new(0),
         lane: AtomicPtr::new(core::ptr::null_mut()),
         tss,
         gdt: GlobalDescriptorTable::new(),

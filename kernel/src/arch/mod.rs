@@ -14,6 +14,7 @@ mod calibrate;
 mod clock;
 mod context;
 pub mod cpu;
+pub mod examine;
 pub mod fallback;
 mod features;
 mod frames;
@@ -24,12 +25,15 @@ mod ring_page;
 pub mod smp;
 mod space;
 mod static_ref;
+mod timeline;
 mod traps;
 
-pub use apic::{LapicTimer, send_reschedule, timer_scale};
+pub use apic::{LapicTimer, send_reschedule, sending_failed, timer_scale};
 pub use boot_info::{BootInfo, physical_bytes};
 pub use calibrate::{TickSource, counts_per_ms};
-pub use clock::{is_running as clock_is_running, now};
+pub use clock::{
+    SLACK as CLOCK_SLACK, is_running as clock_is_running, now, steps as clock_steps, timer_came,
+};
 pub use context::{Context, ContextCell, USER_END};
 pub use frames::{Frame, PAGE, free_frames, total_frames};
 pub use heap::allocations;

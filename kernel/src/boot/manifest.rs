@@ -6,6 +6,8 @@
 //! quantum_ns 3000000
 //! tick_ns 10000000
 //! timer pit                       or apic, the default
+//! say idle                        when a CPU first idles, and after what
+//! say switches                    each of them, if the kernel measures
 //! record_bytes 4000000            per CPU; the flight record is written out at the end
 //! start smoke console,timer,info  a program and its capabilities; the machine waits for it and needs it to succeed
 //! serve echo console,serve:echo   as start, but nobody waits for it
@@ -105,6 +107,10 @@ fn parse(line: &str) -> Option<Line<'_>> {
                 _ => return None,
             };
             set(alloc::boxed::Box::new(move |settings| settings.pit = pit))
+        }
+        "say" if rest.trim() == "idle" => set(alloc::boxed::Box::new(|settings| settings.say_idle = true)),
+        "say" if rest.trim() == "switches" => {
+            set(alloc::boxed::Box::new(|settings| settings.say_switches = true))
         }
         "record_bytes" => {
             let value = usize::try_from(number()?).ok()?;

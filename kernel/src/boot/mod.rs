@@ -5,10 +5,11 @@ mod manifest;
 
 use crate::arch::smp::{self, Started};
 use crate::arch::{self, BootInfo, ExitCode, TickSource, cpu, exit};
+use crate::measure;
 use crate::method::{Program, start_process};
 use crate::object::process::{self, Process};
 use crate::object::thread;
-use crate::sched::{dispatch, lane, record, wakeup};
+use crate::sched::{check, dispatch, idle, lane, record, wakeup};
 use core::fmt::Display;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use mainspring_abi::boot::{Image, MANIFEST};
@@ -51,6 +52,12 @@ pub fn run(info: &BootInfo) -> ! {
         }
     }
     start_timer(settings.pit);
+    if settings.say_idle {
+        idle::say();
+    }
+    if settings.say_switches {
+        measure::say_switches();
+    }
     process::init();
     thread::init();
     let cpus = acpi::apic_ids(info.rsdp);
@@ -73,7 +80,8 @@ pub fn run(info: &BootInfo) -> ! {
     OPEN.store(true, Ordering::Release);
     for lane in lane::lanes() {
         if lane.id() != lane::mine().id() {
-            wakeup::tell(lane);
+            // It does not schedule yet; the interrupt alone lets it look.
+            let _it_is_online = arch::send_reschedule(lane.id());
         }
     }
     dispatch::start()
@@ -138,10 +146,14 @@ fn shut_down() -> ! {
     record::write_all(arch::now());
     let allocations = arch::allocations();
     crate::say!(
-        "kernel: halt idle_halts={} hard_path_allocations={}",
-        dispatch::IDLE_HALTS.load(Ordering::Relaxed),
+        "kernel: halt idle_halts={} kernel_idle_hlt_entries={} clock_steps={} hard_path_allocations={}",
+        idle::HALTS.load(Ordering::Relaxed),
+        idle::KERNEL_IDLE_HLT_ENTRIES.load(Ordering::Relaxed),
+        arch::clock_steps(),
         allocations.on_hard_paths
     );
+    check::report();
+    measure::report();
     let failed = FAILED.load(Ordering::Relaxed) || allocations.on_hard_paths != 0;
     crate::say!("kernel: status={}", if failed { "failed" } else { "ok" });
     exit(if failed { ExitCode::Failed } else { ExitCode::Success })

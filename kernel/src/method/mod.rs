@@ -19,11 +19,13 @@ pub use processes::{Program, start_process};
 pub use serve::{Answer, Call, Turn, drain};
 
 use crate::object::caps::Object;
+use crate::sched::check;
 use mainspring_abi::ring::{CapError, op};
 use serve::without_object;
 
 /// What a request does, by its operation and its object.
 fn invoke(call: &mut Call<'_>, object: Option<Object>) -> Result<Answer, CapError> {
+    check::requested();
     let Some(object) = object else { return without_object(call) };
     match (call.request.v1.op, object) {
         (op::CALL, Object::EndpointCall(index)) => endpoints::call(call, index),

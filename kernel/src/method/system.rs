@@ -5,7 +5,7 @@ use super::{Answer, Call};
 use crate::object::inbox::Awaits;
 use crate::object::{process, thread};
 use crate::sched::{lane, lanes, wakeup};
-use crate::{arch, log};
+use crate::{arch, log, measure};
 use core::sync::atomic::Ordering;
 use mainspring_abi::Nanos;
 use mainspring_abi::ring::{ABI_VERSION_MAX, ABI_VERSION_MIN, CapError};
@@ -41,6 +41,23 @@ fn thread_info(call: &Call<'_>) -> Result<Answer, CapError> {
         result.set_state(state);
         result.set_weight(weight);
         result.set_runtime_ns(runtime);
+    })
+}
+
+/// A case of a measurement ends and another begins.
+fn begin_case(call: &Call<'_>) -> Result<Answer, CapError> {
+    if !measure::ON {
+        return Err(CapError::NoSuchMethod);
+    }
+    let counts = with_params::<schema::case_name::Owned, _>(call, |params| {
+        let name = params.get_name().ok().and_then(|name| name.to_str().ok());
+        Ok(measure::begin_case(name.ok_or(CapError::InvalidParameter)?))
+    })?;
+    with_result::<schema::counts::Owned>(call, |result| {
+        let mut list = result.init_counts(counts.len() as u32);
+        for (number, count) in (0..).zip(counts) {
+            list.set(number, count);
+        }
     })
 }
 
@@ -161,6 +178,7 @@ pub fn info(call: &Call<'_>) -> Result<Answer, CapError> {
             })
         }
         SystemInfoMethod::Thread => thread_info(call),
+        SystemInfoMethod::BeginCase => begin_case(call),
         SystemInfoMethod::Process => process_info(call),
     }
 }

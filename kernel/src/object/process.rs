@@ -116,6 +116,11 @@ pub fn slot(index: u32) -> &'static Process {
     &PROCESSES.get().expect("processes exist after init")[index as usize % MAX_PROCESSES]
 }
 
+/// All slots.
+pub fn all() -> impl Iterator<Item = &'static Process> {
+    PROCESSES.get().into_iter().flat_map(|table| table.iter())
+}
+
 /// How many processes are not torn down yet.
 #[must_use]
 pub fn live() -> u32 {
@@ -124,7 +129,7 @@ pub fn live() -> u32 {
 
 /// A slot for a new process with this address space.
 pub fn allocate(name: &str, space: AddressSpace) -> Result<&'static Process, CapError> {
-    for process in PROCESSES.get().into_iter().flat_map(|table| table.iter()) {
+    for process in all() {
         let mut state = process.state.lock();
         if state.used {
             continue;

@@ -1,25 +1,24 @@
 //! Decisions and what follows from them: the running thread stops, another takes over, or the CPU idles.
 
+use super::check;
 use super::flush::{drain_flushes, flushed};
-use super::lane::{IDLE, Lane, lane, lanes, mine};
+use super::idle::{self, After};
+use super::lane::{Lane, lane, mine};
 use super::wakeup::{self, share_leftovers, take_permit};
 use crate::arch::cpu::{self, HardPath};
 use crate::arch::{self, LapicTimer};
+use crate::measure::{self, Counter};
 use crate::object::inbox::{Awaits, Inbox, Short, Waiter, Waiting};
 use crate::object::thread::{self, Thread};
 use crate::object::{endpoint, process};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, ThreadRef, kernel};
-use mainspring_sched::{
-    Decision, Entity, IdleConditions, Offer, Stop, Timeout, Via, WaitKind, arm_oneshot, choose_victim,
-};
+use mainspring_sched::{ClockEvent, Decision, Entity, Stop, Timeout, WaitKind, arm_oneshot};
 use spin::MutexGuard;
 
 /// How long a thread that waits for a flush sleeps before it looks again.
 const FLUSH_POLL: Nanos = Nanos::from_micros(200);
-/// How often CPUs halted with nothing to run.
-pub static IDLE_HALTS: AtomicU64 = AtomicU64::new(0);
 
 /// The thread that this CPU runs. Only code that was entered from one, or has installed one, may ask.
 #[must_use]
@@ -39,13 +38,13 @@ pub fn check_current(here: &Lane, thread: &Thread) {
 }
 
 /// The running thread stops as `stop` says; another is installed when this returns.
-pub fn stop(thread: &Thread, stop: Stop) {
+pub fn stop(thread: &Thread, stop: Stop, after: After) {
     let here = mine();
     let mut core = here.lock();
     thread.context.unbind();
     let decision = core.resched(here, stop);
     drop(core);
-    carry_out(here, decision, Some(thread));
+    carry_out(here, decision, Some(thread), after);
 }
 
 /// Whether an event asks for a decision.
@@ -72,7 +71,7 @@ pub fn block(
         drop(inbox);
         take_over(here, target, true);
         if let Some(decision) = go_on(here, target) {
-            carry_out(here, decision, Some(target));
+            carry_out(here, decision, Some(target), After::Block);
         }
         return Ok(());
     }
@@ -92,7 +91,7 @@ fn block_slowly(
     if let Some((awaits, waiter)) = given_up {
         forget(thread, awaits, waiter);
     }
-    carry_out(here, slept?, Some(thread));
+    carry_out(here, slept?, Some(thread), After::Block);
     Ok(())
 }
 
@@ -111,6 +110,7 @@ pub fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) 
     // Nobody can find it asleep before the lock is given back.
     thread.context.unbind();
     drop(core);
+    measure::one(Counter::DirectSwitches);
     wakeup::give_back(permit);
     true
 }
@@ -149,8 +149,8 @@ fn fall_asleep(
 }
 
 /// Does what was decided, and what is decided then, until a thread is installed that can go on in user mode, or that is to
-/// end: see [`leave`].
-fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Thread>) {
+/// end: see [`leave`]. What it comes after matters to who asks why this CPU idles.
+fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Thread>, after: After) {
     loop {
         decision = match decision {
             Decision::Run(run) => {
@@ -167,7 +167,7 @@ fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Th
             }
             Decision::Idle => {
                 before = None;
-                idle()
+                idle::idle(after)
             }
         };
     }
@@ -181,13 +181,14 @@ pub fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
     load_space(here, thread.root.load(Ordering::Relaxed), Some(thread.process()));
     context.install(switched);
     if switched {
+        measure::switched(thread.name());
         share_leftovers(here);
     }
 }
 
 /// Goes over to other page tables, and keeps account of which CPU has which.
 #[inline(always)]
-fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
+pub(super) fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
     let loaded = here.loaded.load(Ordering::Relaxed);
     if loaded == root {
         return;
@@ -195,6 +196,7 @@ fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
     // Acquire: pairs with the release of who asked. Read before the tables change: what is asked for afterwards may be about
     // the new ones, of which the processor may know something by then.
     let asked = here.flush_asked.load(Ordering::Acquire);
+    measure::one(Counter::TableLoads);
     let bit = 1 << here.id().index();
     if let Some(process) = process {
         process.resident.fetch_or(bit, Ordering::AcqRel);
@@ -354,9 +356,9 @@ fn orphans(process: &process::Process) {
 }
 
 /// The running thread ends; another is installed when this returns.
-pub fn exit_thread(thread: &'static Thread, code: i64) {
+pub fn exit_thread(thread: &'static Thread, code: i64, after: After) {
     let decision = end(thread, code);
-    carry_out(mine(), decision, None);
+    carry_out(mine(), decision, None, after);
 }
 
 /// The process of `thread` ends: its threads are told, wherever they are.
@@ -381,99 +383,42 @@ pub fn kill(thread: &Thread, name: ThreadRef) {
     }
 }
 
-/// This CPU has nothing to run: it serves, steals, or halts, until there is a decision to run something.
-fn idle() -> Decision {
-    let here = mine();
-    load_space(here, 0, None);
-    let bit = 1 << here.id().index();
-    // SeqCst: with the load of offers after it, against a waker's queueing before its look at the idle CPUs. One of the
-    // two sees the other.
-    IDLE.fetch_or(bit, Ordering::SeqCst);
-    loop {
-        service();
-        if let Some(decision) = look_for_work(here) {
-            IDLE.fetch_and(!bit, Ordering::SeqCst);
-            return decision;
-        }
-        let mut core = here.lock();
-        let conditions = IdleConditions {
-            deferred_completions: process::graves(),
-            oneshot: !arch::fallback::is_active(),
-            ..IdleConditions::default()
-        };
-        let _tick = core.enter_idle(here, &conditions);
-        drop(core);
-        arm(here);
-        IDLE_HALTS.fetch_add(1, Ordering::Relaxed);
-        let pending = cpu::halt();
-        if pending.message {
-            message(here);
-        }
-        if pending.timer {
-            timer(here);
-        }
-    }
-}
-
-fn look_for_work(here: &'static Lane) -> Option<Decision> {
-    let mut core = here.lock();
-    if core.cpu().queued() > 0 {
-        return Some(core.resched(here, Stop::Nothing));
-    }
-    drop(core);
-    steal(here)
-}
-
-/// Takes the most overdue thread that this CPU may run from another CPU.
-fn steal(here: &'static Lane) -> Option<Decision> {
-    let mut offers = [Offer::NONE; cpu::MAX_CPUS];
-    for (offer, lane) in offers.iter_mut().zip(lanes()) {
-        *offer = lane.offer();
-    }
-    let bound = |victim: mainspring_abi::CpuId| lane(victim.index()).lock().cpu().bound_due_in(here.id());
-    let victim = choose_victim(here.id(), &offers[..lanes().len()], bound)?;
-    let there = lane(victim.index());
-    let entity = there.lock().give(there, here.id())?;
-    let thread = thread::slot(entity.thread().index());
-    let mut core = here.lock();
-    match core.accept(here, entity, Via::Steal) {
-        Ok((seat, _)) => thread.set_home(here.id().index(), seat),
-        Err(refused) => unreachable!("every CPU has a seat for every thread: {refused}"),
-    }
-    Some(core.resched(here, Stop::Nothing))
-}
-
-/// What has to be done now and then: on user ticks and on idle CPUs, a bounded piece at a time.
-pub fn service() {
-    process::bury_one();
-}
-
 /// The timer interrupt: the core counts it, and timed waits that are due end.
 pub fn timer(here: &'static Lane) {
+    check::tick_taken(here);
     if arch::fallback::is_active() && here.next_timer.load(Ordering::SeqCst) > arch::now().get() {
         // A tick that comes anyhow, and nothing is due.
         return;
     }
     let _hard = HardPath::enter();
     here.armed.store(u64::MAX, Ordering::Relaxed);
-    let _outcome = here.lock().timer(here);
+    let mut core = here.lock();
+    let _outcome = core.timer(here);
+    let now = core.last;
+    drop(core);
+    let due = Nanos::new(here.fires_at.load(Ordering::Relaxed));
+    if now + arch::CLOCK_SLACK < due {
+        // Time may have stood still. If it has, the core hears of the rest when the timer comes again, which is at once.
+        arch::timer_came(due);
+    }
     wakeup::expire();
 }
 
 /// The last thing before user mode: nobody who was told to end goes on, and the timer is set.
 #[inline(always)]
-pub fn leave(here: &'static Lane) {
+pub fn leave(here: &'static Lane, after: After) {
     if current(here).is_killed() {
-        end_the_killed(here);
+        end_the_killed(here, after);
     }
     drain_flushes(here);
     arm(here);
+    check::leaving(here);
 }
 
 #[cold]
-fn end_the_killed(here: &'static Lane) {
+fn end_the_killed(here: &'static Lane, after: After) {
     while current(here).is_killed() {
-        exit_thread(current(here), kernel::KILLED);
+        exit_thread(current(here), kernel::KILLED, after);
     }
 }
 
@@ -500,7 +445,10 @@ fn arm_anew(here: &Lane) {
         let next = here.next_timer.load(Ordering::SeqCst);
         // SeqCst: whoever changes `next_timer` looks at `armed` afterwards; one of the two sees the other.
         if next != here.armed.swap(next, Ordering::SeqCst) && !arch::fallback::is_active() {
-            arm_oneshot(&mut LapicTimer, arch::now(), Nanos::new(next));
+            let now = arch::now();
+            let fires_at = Nanos::new(next).min(now + LapicTimer.max_delta());
+            here.fires_at.store(fires_at.get(), Ordering::Relaxed);
+            arm_oneshot(&mut LapicTimer, now, fires_at);
         }
         if here.next_timer.load(Ordering::SeqCst) == next {
             return;
@@ -511,10 +459,11 @@ fn arm_anew(here: &Lane) {
 /// The first decision of a CPU; leaves to user mode and never comes back.
 pub fn start() -> ! {
     let here = mine();
+    here.ready.store(true, Ordering::Relaxed);
     // The message that brought a waiting CPU here has been taken.
     here.message_pending.store(false, Ordering::Release);
     let decision = here.lock().resched(here, Stop::Nothing);
-    carry_out(here, decision, None);
-    leave(here);
+    carry_out(here, decision, None, After::Start);
+    leave(here, After::Start);
     cpu::enter_user()
 }

@@ -7,6 +7,7 @@
 use super::lane::{Lane, lanes, mine};
 use super::wakeup;
 use crate::arch::cpu;
+use crate::measure::{self, Counter};
 use crate::object::process;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,6 +20,7 @@ pub fn drain_flushes(here: &Lane) {
     // Acquire: pairs with the release of who asked; the page tables have changed before.
     let asked = here.flush_asked.load(Ordering::Acquire);
     if asked > here.flush_done.load(Ordering::Relaxed) {
+        measure::one(Counter::Flushes);
         cpu::flush_translations();
         here.flush_done.store(asked, Ordering::Release);
     }
@@ -27,6 +29,8 @@ pub fn drain_flushes(here: &Lane) {
 /// Translations of `process`'s pages have changed: this CPU forgets them now, the others are told to. What to wait for.
 pub fn shoot_down(process: &process::Process) -> u64 {
     let here = mine();
+    measure::one(Counter::Flushes);
+    measure::one(Counter::Shootdowns);
     cpu::flush_translations();
     let resident = process.resident.load(Ordering::Acquire);
     let generation = FLUSH.fetch_add(1, Ordering::AcqRel) + 1;

@@ -1,10 +1,14 @@
 //! What each CPU's scheduling consists of.
 
+use super::check::Checks;
 use super::record::Log;
-use crate::arch::{StaticRef, cpu};
+use crate::arch::StaticRef;
+use crate::arch::cpu::{self, Held};
+use crate::measure::{self, Counter};
 use crate::object::thread::{self, Thread};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use mainspring_abi::{CpuId, CpuSet, Nanos, Policy};
 use mainspring_sched::{Config, Cpu, Offer};
@@ -23,6 +27,10 @@ pub struct Settings {
     pub seats: usize,
     /// Tick from the PIT even where the local APIC has a timer.
     pub pit: bool,
+    /// Say when a CPU first idles, and after what.
+    pub say_idle: bool,
+    /// Say each switch to a thread; heeded by a kernel that measures.
+    pub say_switches: bool,
     /// Bytes of flight record to keep per CPU; 0 for none.
     pub record_bytes: usize,
 }
@@ -35,6 +43,8 @@ impl Default for Settings {
             tick: Nanos::from_millis(10),
             seats: thread::MAX_THREADS,
             pit: false,
+            say_idle: false,
+            say_switches: false,
             record_bytes: 0,
         }
     }
@@ -66,6 +76,8 @@ pub struct Lane {
     /// When the core next needs the timer, and what the timer is set to.
     pub(super) next_timer: AtomicU64,
     pub(super) armed: AtomicU64,
+    /// When the one-shot comes that was armed last: no later than it can be set.
+    pub(super) fires_at: AtomicU64,
     /// The page tables that the CPU has loaded; 0 for the kernel's own.
     pub(super) loaded: AtomicU64,
     /// Whose they are, plus one; 0 for the kernel.
@@ -78,6 +90,32 @@ pub struct Lane {
     /// Reschedules sent by this CPU, and not sent because one was on its way.
     pub(super) sent: AtomicU64,
     pub(super) pending: AtomicU64,
+    pub(super) checks: Checks,
+    said_idle: AtomicU32,
+    /// Whether the CPU schedules.
+    pub(super) ready: AtomicBool,
+}
+
+/// A core, locked.
+pub struct Locked<'l> {
+    core: MutexGuard<'l, Core>,
+    _held: Held,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Core;
+
+    #[inline(always)]
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
 }
 
 /// CPUs that have nothing to run, bit by bit.
@@ -103,6 +141,7 @@ pub fn init(cpus: usize, settings: &Settings) {
                 offer_reach: AtomicU64::new(0),
                 next_timer: AtomicU64::new(u64::MAX),
                 armed: AtomicU64::new(u64::MAX),
+                fires_at: AtomicU64::new(0),
                 loaded: AtomicU64::new(0),
                 loaded_process: AtomicU32::new(0),
                 current: StaticRef::new(thread::slot(0)),
@@ -110,6 +149,9 @@ pub fn init(cpus: usize, settings: &Settings) {
                 flush_done: AtomicU64::new(0),
                 sent: AtomicU64::new(0),
                 pending: AtomicU64::new(0),
+                checks: Checks::default(),
+                said_idle: AtomicU32::new(0),
+                ready: AtomicBool::new(false),
             }
         };
         (0..cpus).map(make).collect::<Vec<_>>().into_boxed_slice()
@@ -158,9 +200,21 @@ impl Lane {
         self.id
     }
 
-    /// The core, under its lock.
-    pub fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock()
+    /// The core, under its lock. Nobody asks who has another one locked.
+    #[inline(always)]
+    pub fn lock(&self) -> Locked<'_> {
+        debug_assert_eq!(cpu::held(), 0, "two cores locked by one CPU");
+        self.lock_too()
+    }
+
+    /// As [`Lane::lock`], for who stops them all, in their order.
+    #[inline(always)]
+    pub fn lock_too(&self) -> Locked<'_> {
+        if measure::ON {
+            measure::one(Counter::CoreLocks);
+            measure::add(Counter::CoreLocksContended, self.core.is_locked().into());
+        }
+        Locked { core: self.core.lock(), _held: Held::new() }
     }
 
     /// What the CPU has to give, as it said last.
@@ -187,6 +241,11 @@ impl Lane {
     #[must_use]
     pub fn messages(&self) -> (u64, u64) {
         (self.sent.load(Ordering::Relaxed), self.pending.load(Ordering::Relaxed))
+    }
+
+    /// Whether this CPU has said before that it idles after `what`; it has now.
+    pub(super) fn said_idle(&self, what: u8) -> bool {
+        self.said_idle.fetch_or(1 << what, Ordering::Relaxed) >> what & 1 == 1
     }
 
     /// How many flushes others have asked for here.

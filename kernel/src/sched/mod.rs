@@ -7,8 +7,10 @@
 //! Conserved: a thread's context is bound to a CPU exactly while that CPU's core says it runs; before a core publishes
 //! a thread to others, its context has been saved and let go.
 
+pub mod check;
 pub mod dispatch;
 pub mod flush;
+pub mod idle;
 pub mod lane;
 pub mod record;
 mod taps;

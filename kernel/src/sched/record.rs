@@ -69,7 +69,7 @@ impl Log {
 /// records, as it would be if it moved on while the first of them was written. Nobody else ever holds two of these locks.
 pub fn write_all(now: Nanos) {
     let cores: heapless::Vec<_, MAX_CPUS> =
-        super::lanes().iter().map(|lane| (lane.id(), lane.lock())).collect();
+        super::lanes().iter().map(|lane| (lane.id(), lane.lock_too())).collect();
     for (cpu, core) in &cores {
         if let Some(log) = &core.log {
             log.write_out(*cpu, now.max(core.last));

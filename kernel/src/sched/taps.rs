@@ -3,6 +3,7 @@
 
 use super::lane::{Core, Lane};
 use crate::arch;
+use crate::measure::{self, Counter};
 use mainspring_abi::{CpuId, LatencyClass, Nanos, Weight};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{
@@ -42,7 +43,10 @@ impl Core {
         if let Some(log) = &mut self.log {
             log.begin(now, lane.id(), EventRef::Resched(&stop));
         }
+        measure::one(Counter::Decisions);
+        measure::add(Counter::Candidates, self.cpu.queued() as u64);
         let decision = self.cpu.resched(now, stop);
+        measure::one(if decision == Decision::Idle { Counter::Idles } else { Counter::Runs });
         if let Some(log) = &mut self.log {
             log.finish(decision.into());
         }

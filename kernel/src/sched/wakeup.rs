@@ -2,6 +2,7 @@
 
 use super::lane::{Lane, idle_set, lane, mine};
 use crate::arch::{self, cpu::HardPath};
+use crate::measure::{self, Counter};
 use crate::object::inbox::{Posted, Waiter};
 use crate::object::thread::{self, Thread};
 use core::sync::atomic::Ordering;
@@ -161,7 +162,14 @@ fn kick(home: &Lane, woken: &Woken, affinity: &Affinity) {
         // This CPU looks at its own queue before it leaves the kernel.
         return;
     }
+    if measure::ON {
+        measure::one(Counter::WakeScans);
+        let idle = idle_set();
+        let eligible = probe_order(home.id(), idle.contains(home.id()), &idle, affinity).count();
+        measure::add(Counter::IdleEligible, eligible as u64);
+    }
     for cpu in probe_order(home.id(), woken.reschedule, &idle_set(), affinity) {
+        measure::one(Counter::CpusTargeted);
         if cpu == here.id() || tell(lane(cpu.index())) {
             return;
         }
@@ -175,13 +183,25 @@ fn kick(home: &Lane, woken: &Woken, affinity: &Affinity) {
 /// Interrupts a CPU, unless that is under way already. Whether it was not.
 pub fn tell(target: &Lane) -> bool {
     let here = mine();
+    if !target.ready.load(Ordering::Relaxed) {
+        // It looks for itself when it begins.
+        measure::one(Counter::NotReady);
+        return false;
+    }
     // AcqRel: whoever finds it pending is ordered before the receiver's clearing of it, after which it looks.
     if target.message_pending.swap(true, Ordering::AcqRel) {
         here.pending.fetch_add(1, Ordering::Relaxed);
+        measure::one(Counter::IpisPending);
         return false;
     }
     here.sent.fetch_add(1, Ordering::Relaxed);
-    arch::send_reschedule(target.id());
+    match arch::send_reschedule(target.id()) {
+        Some(()) => measure::one(Counter::IpisSent),
+        None => measure::one(Counter::NoLapic),
+    }
+    if measure::ON && arch::sending_failed() {
+        measure::one(Counter::SendFailures);
+    }
     true
 }
 

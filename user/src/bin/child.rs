@@ -1,5 +1,6 @@
-//! A child that does what it is told: `exit N`, `shared`, `restless` with threads that fall asleep and wake each other all the
-//! time, `abandon` a call, `converse` in registers all the time, or `park` with another thread parked as well.
+//! A child that does what it is told: `exit N`, `shared`, `spin` with a thread that computes for ever on CPU 1, `restless`
+//! with threads that fall asleep and wake each other all the time, `abandon` a call, `converse` in registers all the time,
+//! or `park` with another thread parked as well.
 #![no_std]
 #![no_main]
 
@@ -76,6 +77,14 @@ fn main() -> i64 {
             return 0;
         }
         return restless(3);
+    }
+    if arguments == "spin" {
+        let spins = || loop {
+            arch::spin(1000);
+        };
+        let made = caps::spawn(ThreadOptions { cpus: 2, ..ThreadOptions::default() }, spins);
+        let _ = caps::park(WORD.as_ptr() as u64, 0, 0);
+        return i64::from(made.is_ok());
     }
     if arguments == "shared" {
         return shared();

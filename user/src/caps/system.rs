@@ -118,3 +118,29 @@ pub fn process_info<T>(
         |bytes| call_for::<schema::process_info::Owned, _>(need("info"), method, bytes, look),
     )?
 }
+
+/// Begins a case of a measurement: what was counted in the one that ends. Refused but by a kernel that measures.
+pub fn begin_case(name: &str) -> Result<Counted, CapError> {
+    let method = schema::SystemInfoMethod::BeginCase as u16;
+    with_params::<schema::case_name::Owned, _>(
+        |mut params| params.set_name(name),
+        |bytes| {
+            call_for::<schema::counts::Owned, _>(need("info"), method, bytes, |counts| {
+                let counts = counts.get_counts().map_err(|_| CapError::InvalidParameter)?;
+                Ok(Counted(counts.iter().collect()))
+            })
+        },
+    )??
+}
+
+/// What was counted in a case.
+#[derive(Clone, Debug)]
+pub struct Counted(heapless::Vec<u64, 32>);
+
+impl Counted {
+    /// How often `what` was.
+    #[must_use]
+    pub fn of(&self, what: schema::Counter) -> u64 {
+        self.0.get(what as usize).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,134 @@
+//! What a measuring build counts, case by case (`make kernel-measured`): where time may have gone. Other builds count nothing.
+//!
+//! All of it is diagnostic: it is printed, and told to who asks for the end of a case. No decision reads it.
+
+use crate::arch::cpu::{self, MAX_CPUS};
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use heapless::String;
+use spin::Mutex;
+
+pub use mainspring_schema::Counter;
+
+/// Whether this build counts.
+pub const ON: bool = cfg!(feature = "measure");
+/// How many counters there are.
+pub const COUNTERS: usize = Counter::SendFailures as usize + 1;
+/// User instructions are sampled by the 64 bytes that they are in.
+const SAMPLE_BYTES: u64 = 64;
+const PLACES: usize = 64;
+/// The most frequent ones are shown.
+const SHOWN: usize = 4;
+
+/// Counts of one CPU, apart from those of others.
+#[repr(align(128))]
+struct Row([AtomicU64; COUNTERS]);
+
+static ROWS: [Row; MAX_CPUS] = [const { Row([const { AtomicU64::new(0) }; COUNTERS]) }; MAX_CPUS];
+static CASE: Mutex<Case> =
+    Mutex::new(Case { name: String::new(), before: [0; COUNTERS], places: [(0, 0); PLACES] });
+static SAYS_SWITCHES: AtomicBool = AtomicBool::new(false);
+
+/// The case under way.
+struct Case {
+    name: String<24>,
+    before: [u64; COUNTERS],
+    /// Where in user mode timer interrupts came, and how often.
+    places: [(u64, u64); PLACES],
+}
+
+/// Counts `many` of something.
+#[inline(always)]
+pub fn add(what: Counter, many: u64) {
+    if ON {
+        ROWS[cpu::index()].0[what as usize].fetch_add(many, Ordering::Relaxed);
+    }
+}
+
+/// Counts one of something.
+#[inline(always)]
+pub fn one(what: Counter) {
+    add(what, 1);
+}
+
+/// A timer interrupt found a user thread at this address.
+#[inline(always)]
+pub fn sample(instruction: impl FnOnce() -> u64) {
+    if ON {
+        one(Counter::TimersInUserMode);
+        let place = instruction() / SAMPLE_BYTES * SAMPLE_BYTES;
+        let mut case = CASE.lock();
+        let free = |(at, _): &&mut (u64, u64)| *at == place || *at == 0;
+        match case.places.iter_mut().find(free) {
+            Some((at, count)) => (*at, *count) = (place, *count + 1),
+            None => one(Counter::SamplesLost),
+        }
+    }
+}
+
+/// Each switch to a thread is said on the serial line from now on.
+pub fn say_switches() {
+    SAYS_SWITCHES.store(true, Ordering::Relaxed);
+}
+
+/// Says a switch, where that was asked for.
+#[inline(always)]
+pub fn switched(thread: impl fmt::Debug) {
+    if ON {
+        one(Counter::Switches);
+        if SAYS_SWITCHES.load(Ordering::Relaxed) {
+            crate::say!("sched: cpu={} runs {thread:?}", cpu::index());
+        }
+    }
+}
+
+fn totals() -> [u64; COUNTERS] {
+    core::array::from_fn(|what| ROWS.iter().map(|row| row.0[what].load(Ordering::Relaxed)).sum())
+}
+
+/// Ends the case under way, says what it came to, and begins another.
+pub fn begin_case(name: &str) -> [u64; COUNTERS] {
+    let now = totals();
+    let mut case = CASE.lock();
+    let next =
+        Case { name: String::try_from(name).unwrap_or_default(), before: now, places: [(0, 0); PLACES] };
+    let ended = core::mem::replace(&mut *case, next);
+    drop(case);
+    let counts = core::array::from_fn(|what| now[what] - ended.before[what]);
+    if !ended.name.is_empty() {
+        print(&ended.name, &counts);
+        print_places(&ended.name, ended.places);
+    }
+    counts
+}
+
+/// Counts by name, in one line.
+struct Line<'c>(&'c [u64; COUNTERS]);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (0..)
+            .zip(self.0)
+            .filter_map(|(number, count)| Some((Counter::try_from(number).ok()?, count)))
+            .try_for_each(|(what, count)| write!(f, " {what:?}={count}"))
+    }
+}
+
+fn print(name: &str, counts: &[u64; COUNTERS]) {
+    crate::say!("measure: diagnostic case={name}{}", Line(counts));
+}
+
+fn print_places(name: &str, mut places: [(u64, u64); PLACES]) {
+    places.sort_unstable_by_key(|(_, count)| core::cmp::Reverse(*count));
+    for (at, count) in places.iter().take(SHOWN).filter(|(_, count)| *count > 0) {
+        crate::say!("measure: diagnostic case={name} user_pc={at:#x} samples={count}");
+    }
+}
+
+/// Says what everything came to.
+pub fn report() {
+    if ON {
+        let _last = begin_case("");
+        print("total", &totals());
+    }
+}

@@ -1,0 +1,161 @@
+//! A CPU that has nothing to run: it serves, looks for work, and halts.
+//!
+//! Idling is a loop in the kernel, at privilege level 0, on the CPU's own stack and the kernel's own page tables. It is no
+//! thread: the core says [`Decision::Idle`] and has nobody as its current one meanwhile, so there is nobody who could block,
+//! wait or exit. Interrupts are on across the `hlt` alone, which takes what comes and does nothing else with it.
+//!
+//! Conserved: an idle CPU is in no process's resident set, and every tick is served once, here or by the thread that it
+//! interrupted.
+
+use super::check;
+use super::dispatch::{self, arm, load_space};
+use super::lane::{IDLE, Lane, lane, lanes, mine};
+use crate::arch::{self, cpu};
+use crate::measure::{self, Counter};
+use crate::object::{process, thread};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use mainspring_sched::{Decision, IdleConditions, IdleTick, Offer, Stop, Via, choose_victim};
+
+/// Why a CPU came to idle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum After {
+    /// It has just come up: no thread has run on it since it last began to schedule.
+    Start,
+    /// Its thread waits.
+    Block,
+    /// Its thread has ended, by itself or by a fault.
+    Exit,
+    /// Its thread could not go on after a timer interrupt.
+    Timer,
+    /// Its thread could not go on after another CPU's message.
+    Message,
+}
+
+impl After {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Start => "cooperative-cpl0",
+            Self::Block => "cpl0-dispatch-block",
+            Self::Exit => "cpl0-dispatch-exit",
+            Self::Timer => "cpl0-dispatch-timer",
+            Self::Message => "cpl0-dispatch-message",
+        }
+    }
+}
+
+/// How often CPUs halted with nothing to run.
+pub static HALTS: AtomicU64 = AtomicU64::new(0);
+/// How often CPUs did that before they ever ran a thread.
+pub static KERNEL_IDLE_HLT_ENTRIES: AtomicU64 = AtomicU64::new(0);
+static SAYS: AtomicBool = AtomicBool::new(false);
+
+/// Each CPU says when it first idles after each of these. Not said otherwise: a serial line is slow.
+pub fn say() {
+    SAYS.store(true, Ordering::Relaxed);
+}
+
+/// This CPU has nothing to run until there is a decision to run something.
+#[cold]
+pub fn idle(after: After) -> Decision {
+    let here = mine();
+    load_space(here, 0, None);
+    let bit = 1 << here.id().index();
+    // SeqCst: with the load of offers after it, against a waker's queueing before its look at the idle CPUs. One of the
+    // two sees the other.
+    IDLE.fetch_or(bit, Ordering::SeqCst);
+    let mut ticked = false;
+    loop {
+        service();
+        if ticked {
+            check::tick_served(here);
+        }
+        if let Some(decision) = look_for_work(here) {
+            check::going_on(&decision);
+            IDLE.fetch_and(!bit, Ordering::SeqCst);
+            return decision;
+        }
+        let mut core = here.lock();
+        let conditions = IdleConditions {
+            deferred_completions: process::graves(),
+            oneshot: !arch::fallback::is_active(),
+            ..IdleConditions::default()
+        };
+        let tick = core.enter_idle(here, &conditions);
+        drop(core);
+        arm(here);
+        count(here, after, tick);
+        let before = check::halting(here);
+        let pending = cpu::halt();
+        check::halted(here, before, pending);
+        if pending.message {
+            dispatch::message(here);
+        }
+        if pending.timer {
+            measure::one(Counter::TimersInIdle);
+            dispatch::timer(here);
+        }
+        ticked = pending.timer;
+    }
+}
+
+fn count(here: &Lane, after: After, tick: IdleTick) {
+    HALTS.fetch_add(1, Ordering::Relaxed);
+    if after == After::Start {
+        KERNEL_IDLE_HLT_ENTRIES.fetch_add(1, Ordering::Relaxed);
+    }
+    if SAYS.load(Ordering::Relaxed) && !here.said_idle(after as u8) {
+        say_once(here, after, tick);
+    }
+}
+
+#[cold]
+fn say_once(here: &Lane, after: After, tick: IdleTick) {
+    let (cpu, path) = (here.id().index(), after.path());
+    if after != After::Start {
+        return crate::say!("sched: dispatch idle cpu={cpu} idle_path={path}");
+    }
+    let nohz = matches!(tick, IdleTick::Suppressed { .. });
+    let source = if arch::fallback::is_active() { "pit" } else { "lapic" };
+    crate::say!(
+        "cpu-isolation: kernel-idle hlt cpu={cpu} idle_path={path} nohz_active={nohz} timer_source={source}"
+    );
+}
+
+fn look_for_work(here: &'static Lane) -> Option<Decision> {
+    let mut core = here.lock();
+    if core.cpu().queued() > 0 {
+        return Some(core.resched(here, Stop::Nothing));
+    }
+    drop(core);
+    steal(here)
+}
+
+/// Takes the most overdue thread that this CPU may run from another CPU.
+fn steal(here: &'static Lane) -> Option<Decision> {
+    let mut offers = [Offer::NONE; cpu::MAX_CPUS];
+    for (offer, lane) in offers.iter_mut().zip(lanes()) {
+        *offer = lane.offer();
+    }
+    let bound = |victim: mainspring_abi::CpuId| lane(victim.index()).lock().cpu().bound_due_in(here.id());
+    measure::one(Counter::StealsTried);
+    let victim = choose_victim(here.id(), &offers[..lanes().len()], bound)?;
+    let there = lane(victim.index());
+    let entity = there.lock().give(there, here.id())?;
+    let thread = thread::slot(entity.thread().index());
+    let mut core = here.lock();
+    match core.accept(here, entity, Via::Steal) {
+        Ok((seat, _)) => {
+            measure::one(Counter::StealsMade);
+            thread.set_home(here.id().index(), seat);
+        }
+        Err(refused) => unreachable!("every CPU has a seat for every thread: {refused}"),
+    }
+    Some(core.resched(here, Stop::Nothing))
+}
+
+/// What has to be done now and then, a bounded piece at a time: by the tick of a thread that runs, or by the loop of a CPU
+/// that idles. Timed waits are not of it, they end in the timer interrupt itself.
+pub fn service() {
+    check::serving();
+    process::bury_one();
+}
