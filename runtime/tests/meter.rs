@@ -82,7 +82,7 @@ fn run(meter: &Meter<Sum<'_>>, step: &Step) -> u64 {
             } else {
                 let mut pieces = meter.items(0..n);
                 while !pieces.is_over() {
-                    items += (&mut pieces).piece().count() as u32;
+                    items += pieces.piece().count() as u32;
                 }
             }
             assert_eq!(items, n);

@@ -80,8 +80,8 @@ fn a_storm_of_system_calls_stops_at_its_number() {
 fn budgets_are_refused_where_there_are_none() {
     let folder = Folder::new("hostile-elsewhere");
     let program = "program = [\n  \"run 1ms\",\n  \"syscall\",\n]\n";
-    folder.write("w.toml", &format!("[[thread]]\nname = \"a\"\n{program}"));
-    folder.write("b.toml", &format!("[[thread]]\nname = \"a\"\nbudget = {{ syscalls = 5 }}\n{program}"));
+    folder.write("w.toml", format!("[[thread]]\nname = \"a\"\n{program}"));
+    folder.write("b.toml", format!("[[thread]]\nname = \"a\"\nbudget = {{ syscalls = 5 }}\n{program}"));
     for machine in ["sim", "qemu"] {
         folder.run(&format!("run w.toml --on {machine}")).refused(&["w.toml:5: ", "syscall", "--on linux"]);
         folder.run(&format!("run b.toml --on {machine}")).refused(&["b.toml:1: ", "budget", "--on linux"]);

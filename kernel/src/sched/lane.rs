@@ -1,7 +1,6 @@
 //! What each CPU's scheduling consists of.
 
 use super::check::Checks;
-use super::record::Log;
 use crate::arch::StaticRef;
 use crate::arch::cpu::{self, Held};
 use crate::measure::{self, Counter};
@@ -11,6 +10,7 @@ use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use mainspring_abi::{CpuId, CpuSet, Nanos, Policy};
+use mainspring_sched::flight::Log;
 use mainspring_sched::{Config, Cpu, Offer};
 use spin::{Mutex, MutexGuard, Once};
 
