@@ -4,6 +4,7 @@
 mod common;
 
 use common::authority::draw_authority;
+use common::seeds::on_all_cores;
 use common::{checked, checked_in, thread, workload};
 use mainspring_report::{ContextReport, Report};
 use mainspring_sim::check::{Bound, Setting, Wide};
@@ -256,13 +257,15 @@ fn authority_is_conserved_over_random_workloads() {
     let only = std::env::var("MAINSPRING_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     let seeds = only.map_or(0..SEEDS, |seed| seed..seed + 1);
     let (mut donated, mut revoked, mut depleted, mut windows) = (0u64, 0u64, 0u64, 0u64);
-    for seed in seeds {
-        let report = try_seed(seed, seed % 2 == 1).unwrap_or_else(|what| {
+    let reports = on_all_cores(seeds, |seed| {
+        try_seed(seed, seed % 2 == 1).unwrap_or_else(|what| {
             panic!(
                 "seed {seed}: {what}\nreplay with: MAINSPRING_SEED={seed} cargo test -p mainspring-sim --release --test contexts \
                  authority_is_conserved"
             )
-        });
+        })
+    });
+    for report in reports {
         donated += report.contexts.iter().filter(|context| context.donated_ns > 0).count() as u64;
         revoked += report.contexts.iter().filter(|context| context.state == "revoked").count() as u64;
         depleted += report.contexts.iter().map(|context| context.depletions).sum::<u64>();

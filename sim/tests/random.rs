@@ -6,6 +6,7 @@ mod common;
 
 use common::generate::{Kind, draw, draw_hogs};
 use common::rational::Rational;
+use common::seeds::on_all_cores;
 use common::{Checked, checked_in};
 use mainspring_abi::Policy;
 use mainspring_sim::check::{Bound, Number, Setting, Wide};
@@ -20,7 +21,7 @@ fn sweep<N: Number>(test: &str, seeds: Range<u64>, kind: Kind, bound: Bound) {
     let seeds = only.map_or(seeds, |seed: u64| seed..seed + 1);
     let (mut events, mut decisions, mut most) = (0, 0, 0.0f64);
     let mut failures = Vec::new();
-    for seed in seeds {
+    let outcomes = on_all_cores(seeds, |seed| {
         let workload = draw(seed, kind);
         if only.is_some() {
             eprintln!("{workload:#?}");
@@ -28,13 +29,20 @@ fn sweep<N: Number>(test: &str, seeds: Range<u64>, kind: Kind, bound: Bound) {
         let setting = Setting::of(&workload).with_bound(bound);
         let quantum = setting.quantum.get() as f64 * f64::from(1 << 20);
         let outcome = catch_unwind(AssertUnwindSafe(|| checked_in::<N>(&workload, seed, setting)));
-        match outcome.unwrap_or_else(|_| Err("it panicked".to_owned())) {
-            Ok(Checked { report, checks, .. }) => {
-                events += checks.events();
-                decisions += report.decisions;
-                let (owed, ahead) =
-                    checks.fairness().map_or((0, 0), mainspring_sim::check::fairness::Fairness::extremes);
-                most = most.max(owed.max(-ahead) as f64 / quantum);
+        let checked = outcome.unwrap_or_else(|_| Err("it panicked".to_owned()));
+        let told = checked.map(|Checked { report, checks, .. }| {
+            let (owed, ahead) =
+                checks.fairness().map_or((0, 0), mainspring_sim::check::fairness::Fairness::extremes);
+            (checks.events(), report.decisions, owed.max(-ahead) as f64 / quantum)
+        });
+        (seed, told)
+    });
+    for (seed, told) in outcomes {
+        match told {
+            Ok((seen, made, lag)) => {
+                events += seen;
+                decisions += made;
+                most = most.max(lag);
             }
             Err(what) => {
                 failures.push(format!(

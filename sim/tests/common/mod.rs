@@ -5,6 +5,7 @@ pub mod authority;
 pub mod drive;
 pub mod generate;
 pub mod rational;
+pub mod seeds;
 
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_report::Report;
