@@ -1,35 +1,15 @@
 //! What a workload may ask for that a machine does not have: refused before anything runs, with the line and with the
 //! machine that can.
 
+use crate::args::Machine;
 use crate::qemu::plan;
 use mainspring_workload::{Call, EndpointSpec, Faults, Step, ThreadSpec, Workload};
 use std::fmt;
 
-/// A machine that runs workloads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Host {
-    /// The simulator.
-    Sim,
-    /// The Linux runtime.
-    Linux,
-    /// The kernel.
-    Kernel,
-}
-
-impl fmt::Display for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Sim => "the simulator",
-            Self::Linux => "the Linux runtime",
-            Self::Kernel => "the kernel",
-        })
-    }
-}
-
 /// What of the workload cannot be done on a machine, and on which it can.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cannot {
-    host: Host,
+    machine: Machine,
     what: What,
     line: Option<usize>,
 }
@@ -79,7 +59,12 @@ impl Cannot {
 
 impl fmt::Display for Cannot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (host, elsewhere) = (self.host, self.elsewhere());
+        let elsewhere = self.elsewhere();
+        let host = match self.machine {
+            Machine::Sim => "the simulator",
+            Machine::Linux => "the Linux runtime",
+            Machine::Qemu => "the kernel",
+        };
         match &self.what {
             What::Table(name) => write!(f, "{host} has no counterpart of [{name}]")?,
             What::Key { thread, key } => {
@@ -107,13 +92,13 @@ impl fmt::Display for Cannot {
 
 impl std::error::Error for Cannot {}
 
-/// Refuses what `host` cannot do of `workload`: the first of it.
-pub fn on(host: Host, workload: &Workload) -> Result<(), Cannot> {
-    let refuse = |what, line| Err(Cannot { host, what, line });
-    if let Some(what) = too_many(host, workload) {
+/// Refuses what `machine` cannot do of `workload`: the first of it.
+pub fn on(machine: Machine, workload: &Workload) -> Result<(), Cannot> {
+    let refuse = |what, line| Err(Cannot { machine, what, line });
+    if let Some(what) = too_many(machine, workload) {
         return refuse(what, None);
     }
-    if host != Host::Sim {
+    if machine != Machine::Sim {
         if let Some(table) = table(workload) {
             return refuse(What::Table(table), workload.places.table(table));
         }
@@ -124,15 +109,15 @@ pub fn on(host: Host, workload: &Workload) -> Result<(), Cannot> {
     }
     for (number, spec) in workload.threads.iter().enumerate() {
         let keys = [
-            (host != Host::Sim && spec.context.is_some(), "context"),
-            (host != Host::Sim && spec.session.is_some(), "session"),
-            (host != Host::Linux && spec.budget.is_some(), "budget"),
+            (machine != Machine::Sim && spec.context.is_some(), "context"),
+            (machine != Machine::Sim && spec.session.is_some(), "session"),
+            (machine != Machine::Linux && spec.budget.is_some(), "budget"),
         ];
         if let Some((_, key)) = keys.into_iter().find(|(refused, _)| *refused) {
             let what = What::Key { thread: spec.name.clone(), key };
             return refuse(what, workload.places.thread(number));
         }
-        let step = spec.program.iter().enumerate().find(|(_, step)| !can(host, step));
+        let step = spec.program.iter().enumerate().find(|(_, step)| !can(machine, step));
         if let Some((at, step)) = step {
             let thread = spec.name.clone();
             let what = match step {
@@ -145,14 +130,14 @@ pub fn on(host: Host, workload: &Workload) -> Result<(), Cannot> {
     Ok(())
 }
 
-fn too_many(host: Host, workload: &Workload) -> Option<What> {
+fn too_many(machine: Machine, workload: &Workload) -> Option<What> {
     let instances: usize = workload.threads.iter().map(ThreadSpec::instances).sum();
     let linux = [(workload.machine.cpus, "CPUs", 1024), (instances, "threads", usize::from(u16::MAX))];
     let kernel = plan::needs(workload);
-    let needs: &[_] = match host {
-        Host::Sim => &[],
-        Host::Linux => &linux,
-        Host::Kernel => &kernel,
+    let needs: &[_] = match machine {
+        Machine::Sim => &[],
+        Machine::Linux => &linux,
+        Machine::Qemu => &kernel,
     };
     let &(count, of, limit) = needs.iter().find(|(count, _, limit)| count > limit)?;
     Some(What::TooMany { count, of, limit })
@@ -174,22 +159,29 @@ fn table(workload: &Workload) -> Option<&'static str> {
     tables.into_iter().find(|(absent, _)| !absent).map(|(_, table)| table)
 }
 
-fn can(host: Host, step: &Step) -> bool {
-    match host {
-        Host::Sim => !matches!(step, Step::Alloc(_) | Step::Syscall),
-        Host::Kernel => plan::words(step).is_some(),
-        Host::Linux => match step {
+fn can(machine: Machine, step: &Step) -> bool {
+    match machine {
+        Machine::Sim => !matches!(step, Step::Alloc(_) | Step::Syscall),
+        Machine::Qemu => plan::words(step).is_some(),
+        Machine::Linux => match step {
             Step::Call(call) => *call == Call::plain(call.endpoint, call.timeout),
-            Step::Bind(_)
-            | Step::Unbind
-            | Step::Revoke(_)
-            | Step::Drain(_)
-            | Step::Lease(_)
-            | Step::Release(_)
-            | Step::Submit { .. }
-            | Step::Complete { .. }
-            | Step::Poll(_) => false,
-            _ => true,
+            Step::Run(_)
+            | Step::RunForever
+            | Step::Sleep(_)
+            | Step::Every(_)
+            | Step::Yield
+            | Step::Park { .. }
+            | Step::Unpark(_)
+            | Step::Recv { .. }
+            | Step::Reply
+            | Step::Throw
+            | Step::Spawn(_)
+            | Step::Join { .. }
+            | Step::Weight(_)
+            | Step::Alloc(_)
+            | Step::Syscall
+            | Step::Exit => true,
+            _ => false,
         },
     }
 }
@@ -203,7 +195,7 @@ mod tests {
     }
 
     fn refusal(text: &str) -> Option<Cannot> {
-        on(Host::Linux, &parse(text)).err()
+        on(Machine::Linux, &parse(text)).err()
     }
 
     #[test]
@@ -226,12 +218,12 @@ mod tests {
     fn the_others_refuse_what_only_tasks_have() {
         let text = "[[thread]]\nname = \"a\"\nbudget = { ops = 5 }\nprogram = [\"run 1ms\"]\n";
         let workload = parse(text);
-        for host in [Host::Sim, Host::Kernel] {
-            let cannot = on(host, &workload).expect_err("no budgets there");
+        for machine in [Machine::Sim, Machine::Qemu] {
+            let cannot = on(machine, &workload).expect_err("no budgets there");
             assert_eq!(cannot.line, Some(1));
             assert!(cannot.to_string().contains("--on linux"), "{cannot}");
         }
-        assert_eq!(on(Host::Linux, &workload), Ok(()));
+        assert_eq!(on(Machine::Linux, &workload), Ok(()));
     }
 
     #[test]
@@ -258,7 +250,7 @@ mod tests {
     fn the_kernel_refuses_by_line_what_it_would_otherwise_pass_over() {
         let thread = "[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n";
         let refused = |text: &str| {
-            let cannot = on(Host::Kernel, &parse(text)).expect_err("the kernel has nothing of the kind");
+            let cannot = on(Machine::Qemu, &parse(text)).expect_err("the kernel has nothing of the kind");
             assert!(cannot.to_string().contains("--on sim"), "{cannot}");
             (cannot.line, cannot.what)
         };

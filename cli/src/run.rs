@@ -11,7 +11,7 @@ use crate::outfile::{OutFile, Target};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::qemu;
-use crate::refuse::{self, Host};
+use crate::refuse;
 use mainspring_abi::Nanos;
 use mainspring_report::{Report, html, json_to, perfetto, text};
 use mainspring_sim::watch::Watch;
@@ -24,12 +24,7 @@ use std::path::{Path, PathBuf};
 /// Runs a workload, writes the files that were asked for, and prints the report.
 pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     let workload = input::workload(&args.file).map_err(|error| Failure::Load(vec![error]))?;
-    let host = match args.on {
-        Machine::Sim => Host::Sim,
-        Machine::Linux => Host::Linux,
-        Machine::Qemu => Host::Kernel,
-    };
-    refuse::on(host, &workload)
+    refuse::on(args.on, &workload)
         .map_err(|cannot| Failure::Cannot { name: input::name(&args.file), cannot })?;
     let mut files = Files::open(args)?;
     if args.verify && args.on != Machine::Sim {

@@ -22,13 +22,11 @@ pub struct Latencies {
     batch: Vec<u64>,
     histogram: Option<Box<Histogram<u32>>>,
     max: u64,
-    count: u64,
 }
 
 impl Latencies {
     /// Notes one.
     pub fn record(&mut self, latency: Nanos) {
-        self.count += 1;
         self.max = self.max.max(latency.get());
         self.batch.push(latency.get());
         let most = if self.histogram.is_some() { BATCH } else { FEW };
@@ -48,12 +46,6 @@ impl Latencies {
                 let _ = histogram.record(latency);
             }
         }
-    }
-
-    /// How many were noted.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.count
     }
 
     /// The quantiles of all that were noted.
@@ -96,7 +88,6 @@ mod tests {
             }
             samples.sort_unstable();
             let rank = |percent: u64| samples[((count * percent).div_ceil(100).max(1) - 1) as usize];
-            assert_eq!(latencies.count(), count);
             let summary = latencies.summary();
             assert_eq!(summary.max, *samples.last().expect("there are samples"));
             for (told, exact) in [(summary.p50, rank(50)), (summary.p99, rank(99))] {

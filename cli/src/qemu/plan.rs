@@ -164,19 +164,7 @@ pub fn words(one: &Step) -> Option<[u64; STEP_WORDS]> {
         }
         Step::Weight(weight) => [step::WEIGHT, u64::from(weight.get()), 0, 0],
         Step::Exit => [step::EXIT, 0, 0, 0],
-        Step::Call(_)
-        | Step::Throw
-        | Step::Alloc(_)
-        | Step::Syscall
-        | Step::Bind(_)
-        | Step::Unbind
-        | Step::Revoke(_)
-        | Step::Drain(_)
-        | Step::Lease(_)
-        | Step::Release(_)
-        | Step::Submit { .. }
-        | Step::Complete { .. }
-        | Step::Poll(_) => return None,
+        _ => return None,
     })
 }
 

@@ -6,7 +6,9 @@ use super::thread::{FOREVER, Home};
 use crate::RunError;
 use mainspring_abi::Nanos;
 use mainspring_report::ScheduleEntry;
-use mainspring_sched::{Decision, Dispatch, Entity, IdleConditions, State, Stop, TickMode, Via, WaitKind};
+use mainspring_sched::{
+    Decision, Dispatch, Entity, IdleConditions, Lag, State, Stop, TickMode, Via, WaitKind,
+};
 
 /// How many steps a CPU may take at one instant before that counts as a standstill.
 const STANDSTILL: u32 = 100_000;
@@ -358,20 +360,20 @@ impl Machine<'_> {
     #[inline]
     pub(super) fn look_at_lag_of_stopping(&mut self, cpu: usize, thread: u32) {
         // A thread that gains or loses a context while it runs goes on with another lag.
-        let known = !self.authority && self.now <= self.lanes[cpu].lag_known_until;
-        if cfg!(debug_assertions) || !known {
-            self.sample_lag(cpu, thread, known);
+        if self.authority || self.now > self.lanes[cpu].lag_known_until {
+            let Some(lag) = self.lag_of_current(cpu) else { return };
+            let greatest = &mut self.threads[thread as usize].lag_max;
+            *greatest = lag.max(*greatest);
+        } else {
+            // One more for what is rounded.
+            let most = self.threads[thread as usize].lag_max + Nanos::new(1);
+            debug_assert!(self.lag_of_current(cpu).is_none_or(|lag| lag <= most), "more than {most}");
         }
     }
 
     #[inline(never)]
-    fn sample_lag(&mut self, cpu: usize, thread: u32, known: bool) {
-        let Some(lag) = self.cores[cpu].current_lag(self.now) else { return };
-        let greatest = &mut self.threads[thread as usize].lag_max;
-        // What is rounded may add up to one.
-        let most = *greatest + Nanos::new(1);
-        debug_assert!(!known || lag.magnitude() <= most, "{lag:?} is more than {greatest}");
-        *greatest = lag.magnitude().max(*greatest);
+    fn lag_of_current(&mut self, cpu: usize) -> Option<Nanos> {
+        self.cores[cpu].current_lag(self.now).map(Lag::magnitude)
     }
 
     /// CPU `cpu` has become idle, or has stopped being so.
@@ -437,7 +439,6 @@ impl Machine<'_> {
         let thread = &mut self.threads[index];
         thread.home = None;
         thread.wait = None;
-        thread.forget_wakeup();
         let joiners = std::mem::take(&mut thread.joiners);
         let ended = thread.identity;
         if let Some(next) = thread.identity.successor() {

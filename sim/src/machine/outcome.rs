@@ -110,7 +110,7 @@ impl Machine<'_> {
                 entitled_ns: stats.entitled_ns,
                 ready_ns: stats.ready_ns,
                 blocked_ns: stats.alive_ns.saturating_sub(stats.runtime_ns + stats.ready_ns),
-                wakeups: latencies.count() + stats.woken_in_vain + u64::from(thread.woken_at != Nanos::MAX),
+                wakeups: thread.wakeups,
                 wake_latency_ns: latencies.summary(),
                 lag_max_ns: thread.lag_max.get(),
                 preemptions: stats.preemptions,

@@ -323,6 +323,7 @@ impl<'a> Machine<'a> {
         thread.periods = 0;
         thread.join_deadline = None;
         thread.spawned.clear();
+        thread.woken_at = Nanos::MAX;
         thread.stats.weight = weight.get();
         Entity::new(Spec {
             thread: thread.identity,
@@ -374,6 +375,7 @@ fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
                 join_deadline: None,
                 spawned: Vec::new(),
                 woken_at: Nanos::MAX,
+                wakeups: 0,
                 lag_max: Nanos::ZERO,
                 stats: Box::new(Stats { weight: spec.weight.get(), ..Stats::default() }),
             });

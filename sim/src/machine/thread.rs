@@ -57,8 +57,7 @@ pub(super) struct Thread {
     pub wait_number: u64,
     /// When its last wait ended, until it runs; then [`Nanos::MAX`].
     pub woken_at: Nanos,
-    /// Multiples of its `every` period that it has waited for.
-    pub periods: u64,
+    pub wakeups: u64,
     /// The furthest from its share that it has been.
     pub lag_max: Nanos,
     pub random: Random,
@@ -68,6 +67,8 @@ pub(super) struct Thread {
     /// The present or, if it is not alive, the next occupant of this instance.
     pub identity: ThreadRef,
     pub start: Nanos,
+    /// Multiples of its `every` period that it has waited for.
+    pub periods: u64,
     pub affinity: Affinity,
     /// Calls taken and not answered yet.
     pub serving: Vec<Serving>,
@@ -93,8 +94,6 @@ pub(super) struct Stats {
     pub voluntary_blocks: u64,
     pub migrations: u64,
     pub switches: u64,
-    /// Times that it was woken and did not run before that did not count any more.
-    pub woken_in_vain: u64,
     pub misses: u64,
     pub timeouts: u64,
     pub refusals: u64,
@@ -109,13 +108,6 @@ pub(super) struct Stats {
 impl Thread {
     pub(super) fn wait_id(&self) -> WaitId {
         WaitId { thread: self.identity.index(), number: self.wait_number }
-    }
-
-    /// If it has been woken and has not run since, it will not do so on that account.
-    pub(super) fn forget_wakeup(&mut self) {
-        if std::mem::replace(&mut self.woken_at, Nanos::MAX) != Nanos::MAX {
-            self.stats.woken_in_vain += 1;
-        }
     }
 
     /// Whether the wait named `id` still goes on, as one of `kind`.

@@ -64,8 +64,8 @@ impl Machine<'_> {
         }
         let thread = &mut self.threads[thread];
         thread.wait = None;
-        thread.forget_wakeup();
         thread.woken_at = self.now;
+        thread.wakeups += 1;
     }
 
     /// `thread` is ready on `home`: disturbs the first CPU that should know and has not been told. CPU `from` looks
