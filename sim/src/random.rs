@@ -17,6 +17,21 @@ pub enum Stream {
     Machine,
 }
 
+/// A span, ready to be drawn from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Range {
+    min: Nanos,
+    /// How many durations there are to choose from; zero if there is no choice.
+    count: u64,
+}
+
+impl From<Span> for Range {
+    fn from(Span { min, max }: Span) -> Self {
+        let width = (max - min).get();
+        Self { min, count: if width == 0 { 0 } else { width.saturating_add(1) } }
+    }
+}
+
 /// A seeded generator.
 #[derive(Clone, Debug)]
 pub struct Random(Xoshiro256PlusPlus);
@@ -43,8 +58,13 @@ impl Random {
 
     /// A duration of `span`, both ends included.
     pub fn draw(&mut self, span: Span) -> Nanos {
-        let width = (span.max - span.min).get();
-        if width == 0 { span.min } else { span.min + Nanos::new(self.below(width.saturating_add(1))) }
+        self.pick(Range::from(span))
+    }
+
+    /// A duration of `range`.
+    #[inline(always)]
+    pub(crate) fn pick(&mut self, Range { min, count }: Range) -> Nanos {
+        if count == 0 { min } else { min + Nanos::new(self.below(count)) }
     }
 
     /// Whether something that happens `ppm` times in a million happens now.

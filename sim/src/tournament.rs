@@ -13,14 +13,32 @@
 /// Bits that hold a CPU's number.
 const CPU_BITS: u32 = mainspring_abi::MAX_CPUS.trailing_zeros();
 
-/// `value` as the key of `cpu`. Values beyond 2^51 count as one and the same: a simulated time is far below.
-pub(crate) fn keyed(value: u64, cpu: usize) -> u64 {
-    value.min((1 << (63 - CPU_BITS)) - 1) << CPU_BITS | cpu as u64
+/// Bits that hold a value. A simulated time is far below: two to this many nanoseconds are thirteen days.
+const VALUE_BITS: u32 = 50;
+
+/// The smallest number that a processor takes as it is.
+const SMALLEST: u64 = 1 << (f64::MANTISSA_DIGITS - 1);
+
+/// A value and its CPU, dressed up as a number with a fraction: positive ones have the order of their bits, and the least of
+/// two, or of two pairs at once, is a single instruction on every processor of this kind. That of integers is not.
+pub(crate) type Key = f64;
+
+/// Comes after every key.
+pub(crate) const LAST: Key = f64::INFINITY;
+
+const _: () = assert!(SMALLEST + (1 << (VALUE_BITS + CPU_BITS)) < LAST.to_bits());
+
+/// `value` as the key of `cpu`. Values that are too great count as one and the same.
+#[inline(always)]
+pub(crate) fn keyed(value: u64, cpu: usize) -> Key {
+    f64::from_bits(SMALLEST + (value.min((1 << VALUE_BITS) - 1) << CPU_BITS | cpu as u64))
 }
 
-/// Whose key it is, and its value.
-pub(crate) fn owner(key: u64) -> (u64, usize) {
-    (key >> CPU_BITS, (key & ((1 << CPU_BITS) - 1)) as usize)
+/// Whose key it is, and its value. The owner of [`LAST`] is nobody, at a time that never comes.
+#[inline(always)]
+pub(crate) fn owner(key: Key) -> (u64, usize) {
+    let bits = key.to_bits() - SMALLEST;
+    (bits >> CPU_BITS, (bits & ((1 << CPU_BITS) - 1)) as usize)
 }
 
 /// How many siblings compete in a group.
@@ -45,10 +63,15 @@ impl Spot {
     }
 }
 
+/// Those who compete for one place.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Group<K>([K; FAN]);
+
 #[derive(Debug)]
 pub(crate) struct Tournament<K> {
     /// The root's children first; what competes for the place n of group g is group `FAN * g + 1 + n`.
-    groups: Vec<[K; FAN]>,
+    groups: Vec<Group<K>>,
     /// The first group whose members are the CPUs' own keys.
     leaves: usize,
     first: K,
@@ -57,13 +80,21 @@ pub(crate) struct Tournament<K> {
     rivals: [K; LEVELS],
 }
 
+/// The lesser of two, in the one form that is a single instruction for numbers with a fraction.
 #[inline(always)]
-fn least<K: Ord + Copy>(group: &[K; FAN]) -> K {
-    let [a, b, c, d, e, f, g, h] = *group;
-    a.min(b).min(c.min(d)).min(e.min(f).min(g.min(h)))
+fn lesser<K: PartialOrd + Copy>(a: K, b: K) -> K {
+    if a < b { a } else { b }
 }
 
-impl<K: Ord + Copy> Tournament<K> {
+#[inline(always)]
+fn least<K: PartialOrd + Copy>(group: &[K; FAN]) -> K {
+    let [a, b, c, d, e, f, g, h] = *group;
+    // Neighbours are compared with neighbours, two at a time.
+    let (even, odd) = (lesser(lesser(a, e), lesser(c, g)), lesser(lesser(b, f), lesser(d, h)));
+    lesser(even, odd)
+}
+
+impl<K: PartialOrd + Copy> Tournament<K> {
     /// `cpus` keys, all of which are `last` at first, and none of which may exceed it.
     pub(crate) fn new(cpus: usize, last: K) -> Self {
         let (mut leaves, mut width) = (0, 1);
@@ -71,7 +102,13 @@ impl<K: Ord + Copy> Tournament<K> {
             leaves += width;
             width *= FAN;
         }
-        Self { groups: vec![[last; FAN]; leaves + width], leaves, first: last, last, rivals: [last; LEVELS] }
+        Self {
+            groups: vec![Group([last; FAN]); leaves + width],
+            leaves,
+            first: last,
+            last,
+            rivals: [last; LEVELS],
+        }
     }
 
     #[inline(always)]
@@ -84,7 +121,7 @@ impl<K: Ord + Copy> Tournament<K> {
     pub(crate) fn set(&mut self, cpu: usize, key: K) {
         let (mut spot, mut winner) = (self.leaf(cpu), key);
         loop {
-            let group = &mut self.groups[spot.group];
+            let Group(group) = &mut self.groups[spot.group];
             if group[spot.place] == winner {
                 return;
             }
@@ -101,7 +138,7 @@ impl<K: Ord + Copy> Tournament<K> {
     pub(crate) fn take_out(&mut self, cpu: usize) {
         let mut spot = self.leaf(cpu);
         for rival in &mut self.rivals {
-            let group = &mut self.groups[spot.group];
+            let Group(group) = &mut self.groups[spot.group];
             group[spot.place] = self.last;
             *rival = least(group);
             let Some(above) = spot.above() else { break };
@@ -114,8 +151,8 @@ impl<K: Ord + Copy> Tournament<K> {
     pub(crate) fn put_back(&mut self, cpu: usize, key: K) {
         let (mut spot, mut winner) = (self.leaf(cpu), key);
         for rival in &self.rivals {
-            self.groups[spot.group][spot.place] = winner;
-            winner = winner.min(*rival);
+            self.groups[spot.group].0[spot.place] = winner;
+            winner = lesser(winner, *rival);
             let Some(above) = spot.above() else { break };
             spot = above;
         }
@@ -136,7 +173,7 @@ mod tests {
     #[test]
     fn the_smallest_wins_and_ties_go_to_the_lower_cpu() {
         for cpus in [1, 5, 64, 65, 600, 4096] {
-            let mut tournament = Tournament::new(cpus, u64::MAX);
+            let mut tournament = Tournament::new(cpus, LAST);
             let mut values = vec![u64::MAX; cpus];
             let mut state = 1u64;
             for _ in 0..10_000 {

@@ -9,6 +9,7 @@
 //! requests of their queue's clock, and a request is at most [`MAX_REQUEST`].
 
 use crate::fair::MAX_REQUEST;
+use core::ops::Add;
 use mainspring_abi::{Nanos, Weight};
 
 /// Binary places of a virtual nanosecond.
@@ -119,6 +120,12 @@ impl Lag {
         if self.0 > 0 { Self::ZERO } else { self }
     }
 
+    /// Its size, as if it were owed.
+    #[must_use]
+    pub const fn abs(self) -> Self {
+        Self(self.0.saturating_abs())
+    }
+
     /// Whole nanoseconds, towards zero; positive means owed.
     #[must_use]
     pub const fn as_nanos(self) -> i64 {
@@ -129,6 +136,14 @@ impl Lag {
     #[must_use]
     pub const fn magnitude(self) -> Nanos {
         Nanos::new(self.0.unsigned_abs().div_ceil(1 << FRACTION_BITS))
+    }
+}
+
+impl Add for Lag {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::Machine;
 use super::program::{Done, Progress};
-use super::thread::{Endpoint, Home, Request, Serving, Thread};
+use super::thread::{Endpoint, Home, Request, Serving};
 use crate::RunError;
 use mainspring_abi::request::{
     AtDispatch, Budget, MethodTraits, OrderPolicy, Previous, Request as Timing, Verdict, at_completion,
@@ -124,11 +124,7 @@ impl Machine<'_> {
     /// The time of the call that `thread` waits for is over. Takes the request out if nobody has begun it; whether that is
     /// because it came too late for its caller.
     pub(super) fn drop_call(&mut self, thread: usize) -> bool {
-        let Thread { pc, spec, .. } = self.threads[thread];
-        let program = &self.workload.threads[spec as usize].program;
-        let Some(Step::Call(call)) = (pc as usize).checked_sub(1).and_then(|at| program.get(at)) else {
-            return false;
-        };
+        let Some(Step::Call(call)) = self.script.step_before(self.threads[thread].pc) else { return false };
         let id = self.threads[thread].wait_id();
         let waiting = self.endpoints[call.endpoint].calls.cancel(|waiting| waiting.payload.call == id);
         waiting.is_some_and(|waiting| {
@@ -206,7 +202,7 @@ impl Machine<'_> {
     ) {
         self.stop_without_choice(cpu, thread, WaitKind::Call, timeout);
         self.serve(Some(cpu), server, request);
-        self.decide(cpu, Stop::Nothing);
+        self.choose(cpu);
     }
 
     /// The running thread of `cpu` waits, and nobody is chosen yet.
@@ -349,7 +345,7 @@ impl Machine<'_> {
                 }
             }
         }
-        self.decide(cpu, Stop::Nothing);
+        self.choose(cpu);
     }
 
     /// Answers the request that `thread` took last.

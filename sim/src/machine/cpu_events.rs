@@ -1,8 +1,9 @@
 //! What happens on one CPU: work done, reschedules, timers, and the decisions that follow.
 
-use super::Machine;
+use super::foresight::think_ahead;
 use super::program::Progress;
 use super::thread::{FOREVER, Home};
+use super::{Lane, Machine};
 use crate::RunError;
 use mainspring_abi::Nanos;
 use mainspring_report::ScheduleEntry;
@@ -15,29 +16,27 @@ const STANDSTILL: u32 = 100_000;
 
 impl Machine<'_> {
     /// Handles the earliest thing that CPU `cpu` has to do at this instant.
+    #[inline(always)]
     pub(super) fn cpu_event(&mut self, cpu: usize) {
         self.acting = Some(cpu);
         self.agenda.take_out(cpu);
-        let lane = &self.lanes[cpu];
+        self.board.touch(cpu);
+        let lane = &mut self.lanes[cpu];
         if lane.done_at <= self.now {
-            self.work_done(cpu);
+            lane.done_at = Nanos::MAX;
+            if let Some(thread) = lane.running {
+                self.threads[thread as usize].remaining = Nanos::ZERO;
+            }
+            self.carry_on(cpu);
         } else if lane.begin_at <= self.now {
             self.begin_to_compute(cpu);
         } else if lane.ipi_at <= self.now {
             self.reschedule_arrived(cpu);
-        } else if lane.net_at <= self.now {
+        } else if self.disturbed && lane.net_at <= self.now {
             self.poll_network(cpu);
         } else {
             self.timer_fired(cpu);
         }
-    }
-
-    fn work_done(&mut self, cpu: usize) {
-        self.lanes[cpu].done_at = Nanos::MAX;
-        if let Some(thread) = self.lanes[cpu].running {
-            self.threads[thread as usize].remaining = Nanos::ZERO;
-        }
-        self.carry_on(cpu);
     }
 
     fn reschedule_arrived(&mut self, cpu: usize) {
@@ -58,33 +57,25 @@ impl Machine<'_> {
         self.reconsider(cpu);
     }
 
+    #[inline(always)]
     fn timer_fired(&mut self, cpu: usize) {
-        if self.delay_timer(cpu) {
-            return;
+        if self.disturbed {
+            if self.delay_timer(cpu) {
+                return;
+            }
+            self.make_up_for_lost_reschedule(cpu);
         }
-        let lane = &mut self.lanes[cpu];
-        if lane.ipi_pending && lane.ipi_at == Nanos::MAX {
-            // A lost reschedule is made up for here.
-            lane.ipi_pending = false;
-            self.mark_askable(cpu);
-        }
-        if self.leases.any() {
+        if self.authority && self.leases.any() {
             self.attend_leases(cpu);
         }
         let outcome = self.core_timer(cpu);
-        let tick_cost = if outcome.ticked { self.workload.costs.tick } else { Nanos::ZERO };
-        self.interrupt(cpu, self.workload.costs.interrupt + tick_cost);
+        let costs = &self.workload.costs;
+        let tick_cost = if outcome.ticked { costs.tick } else { Nanos::ZERO };
+        self.interrupt(cpu, costs.interrupt + tick_cost);
         while let Some(expired) = self.core_expire(cpu) {
             let thread = expired.thread.index() as usize;
-            match expired.kind {
-                WaitKind::Sleep => {}
-                WaitKind::Call if self.drop_call(thread) => self.threads[thread].stats.dropped += 1,
-                _ => self.threads[thread].stats.timeouts += 1,
-            }
-            match expired.kind {
-                WaitKind::Join => self.give_up_join(thread),
-                WaitKind::Ring => self.give_up_completions(thread),
-                WaitKind::Sleep | WaitKind::Park | WaitKind::Call | WaitKind::Receive => {}
+            if expired.kind != WaitKind::Sleep {
+                self.time_out(thread, expired.kind);
             }
             if expired.away.is_some() {
                 if let Some(permit) = expired.woken.permit {
@@ -94,22 +85,43 @@ impl Machine<'_> {
                 continue;
             }
             self.note_woken(thread, expired.woken.permit);
-            if !self.moves_on(thread) {
+            if !(self.authority && self.moves_on(thread)) {
                 self.kick(cpu, expired.woken.reschedule, thread, Some(cpu));
             }
         }
         if outcome.ticked {
             self.poll_network_on_tick(cpu);
         }
-        self.stall(cpu);
+        if self.disturbed {
+            self.stall(cpu);
+        }
         self.reconsider(cpu);
     }
 
-    /// Takes `cost` from whatever CPU `cpu` is doing.
-    pub(super) fn interrupt(&mut self, cpu: usize, cost: Nanos) {
-        if cost.is_zero() || self.lanes[cpu].running.is_none() {
-            return;
+    /// What `thread` waited for has not come in time.
+    #[inline(never)]
+    fn time_out(&mut self, thread: usize, kind: WaitKind) {
+        if kind == WaitKind::Call && self.drop_call(thread) {
+            self.threads[thread].stats.dropped += 1;
+        } else {
+            self.threads[thread].stats.timeouts += 1;
         }
+        match kind {
+            WaitKind::Join => self.give_up_join(thread),
+            WaitKind::Ring => self.give_up_completions(thread),
+            WaitKind::Sleep | WaitKind::Park | WaitKind::Call | WaitKind::Receive => {}
+        }
+    }
+
+    /// Takes `cost` from whatever CPU `cpu` is doing.
+    #[inline]
+    pub(super) fn interrupt(&mut self, cpu: usize, cost: Nanos) {
+        if !cost.is_zero() && self.lanes[cpu].running.is_some() {
+            self.hold_up(cpu, cost);
+        }
+    }
+
+    fn hold_up(&mut self, cpu: usize, cost: Nanos) {
         self.pause_work(cpu);
         let lane = &mut self.lanes[cpu];
         lane.work_from = lane.work_from.max(self.now) + cost;
@@ -133,33 +145,28 @@ impl Machine<'_> {
     pub(super) fn expect_done(&mut self, cpu: usize) {
         let lane = &mut self.lanes[cpu];
         lane.done_at = match lane.running {
-            Some(thread) => match self.threads[thread as usize].remaining {
-                FOREVER => Nanos::MAX,
-                remaining => lane.work_from + remaining,
-            },
+            Some(thread) => lane.work_from + self.threads[thread as usize].remaining,
             None => Nanos::MAX,
         };
         self.touch(cpu);
     }
 
     /// After an interrupt: another decision, if one is wanted or the CPU is idle.
+    #[inline(always)]
     pub(super) fn reconsider(&mut self, cpu: usize) {
         if self.lanes[cpu].running.is_none() {
             self.look_for_work(cpu);
             self.carry_on(cpu);
         } else if self.cores[cpu].reschedule_wanted() {
-            self.decide(cpu, Stop::Preempted);
+            self.preempt(cpu);
             self.carry_on(cpu);
         }
     }
 
     /// Lets the running thread go on, and the next one, until one has work to do or the CPU is idle.
     pub(super) fn carry_on(&mut self, cpu: usize) {
-        while let Some(thread) = self.lanes[cpu].running {
-            if self.lanes[cpu].done_at != Nanos::MAX && self.lanes[cpu].done_at > self.now {
-                return;
-            }
-            if self.stands_still(cpu, thread) {
+        while let Lane { running: Some(thread), done_at, .. } = self.lanes[cpu] {
+            if done_at != Nanos::MAX && done_at > self.now || self.stands_still(cpu, thread) {
                 return;
             }
             match self.execute(cpu, thread as usize) {
@@ -169,9 +176,9 @@ impl Machine<'_> {
                     if !self.cores[cpu].reschedule_wanted() {
                         return;
                     }
-                    self.decide(cpu, Stop::Preempted);
+                    self.preempt(cpu);
                 }
-                Progress::Stop(stop) => self.decide(cpu, stop),
+                Progress::Stop(stop) => self.stop_and_decide(cpu, stop),
                 Progress::Exit => self.exit(cpu),
                 Progress::Call { timeout, server, request } => {
                     self.block_and_call(cpu, thread as usize, timeout, server, request);
@@ -184,6 +191,7 @@ impl Machine<'_> {
         }
     }
 
+    #[inline(always)]
     fn stands_still(&mut self, cpu: usize, thread: u32) -> bool {
         let lane = &mut self.lanes[cpu];
         if lane.standstill_at != self.now {
@@ -209,11 +217,24 @@ impl Machine<'_> {
         self.lanes[cpu].done_at = Nanos::MAX;
         self.mark_idle(cpu, true);
         self.bury(thread as usize, entity);
-        self.decide(cpu, Stop::Nothing);
+        self.choose(cpu);
     }
 
-    /// The running thread stops as `stop` says, and another is chosen.
-    pub(super) fn decide(&mut self, cpu: usize, stop: Stop) {
+    /// Nothing runs on `cpu`, and somebody is chosen.
+    pub(super) fn choose(&mut self, cpu: usize) {
+        self.stop_and_decide(cpu, Stop::Nothing);
+    }
+
+    /// The running thread of `cpu` could go on, and the best of all is chosen.
+    pub(super) fn preempt(&mut self, cpu: usize) {
+        self.pause_work(cpu);
+        self.stop_and_decide(cpu, Stop::Preempted);
+    }
+
+    /// The running thread, which has no work in progress, stops as `stop` says, and another is chosen. Compiled for each
+    /// kind of stop on its own.
+    #[inline(always)]
+    fn stop_and_decide(&mut self, cpu: usize, stop: Stop) {
         let before = self.lanes[cpu].running;
         let reason = match &stop {
             Stop::Nothing => "",
@@ -222,12 +243,11 @@ impl Machine<'_> {
             Stop::Blocked(..) => "blocked",
         };
         if let Some(thread) = before {
-            self.pause_work(cpu);
             self.look_at_lag_of_stopping(cpu, thread);
         }
         let decision = self.core_resched(cpu, stop);
-        let reason = if before.is_some_and(|thread| self.is_throttled(thread)) { "depleted" } else { reason };
-        self.carry_out(cpu, before, reason, decision);
+        let depleted = self.authority && before.is_some_and(|thread| self.is_throttled(thread));
+        self.carry_out(cpu, before, if depleted { "depleted" } else { reason }, decision);
     }
 
     /// Whether `thread` waits for its context's next refill.
@@ -239,6 +259,7 @@ impl Machine<'_> {
                 .is_some_and(|(cpu, seat)| self.cores[cpu].state(seat) == Ok(State::Throttled))
     }
 
+    #[inline(always)]
     fn carry_out(&mut self, cpu: usize, before: Option<u32>, reason: &'static str, decision: Decision) {
         match decision {
             Decision::Run(run) => {
@@ -265,7 +286,7 @@ impl Machine<'_> {
     /// An idle CPU looks into its own queue, then into the others'.
     fn look_for_work(&mut self, cpu: usize) {
         if self.cores[cpu].queued() > 0 {
-            self.decide(cpu, Stop::Nothing);
+            self.choose(cpu);
         } else if !self.steal(cpu) {
             self.go_idle(cpu);
         }
@@ -282,14 +303,19 @@ impl Machine<'_> {
             return false;
         }
         let thief = self.cpu_id(cpu);
-        let Some(victim) = self.board.victim(thief, &self.cores) else { return false };
+        let victim = self.board.victim(thief, &self.cores);
+        if let Some(acting) = self.acting {
+            // Its offer has just been looked at, and its event goes on.
+            self.board.touch(acting);
+        }
+        let Some(victim) = victim else { return false };
         let Some(entity) = self.core_give(victim.index(), thief) else { return false };
         let thread = entity.thread().index() as usize;
         match self.core_accept(cpu, entity, Via::Steal) {
             Ok((seat, _)) => {
                 self.threads[thread].home = Some(Home::new(cpu, seat));
                 self.threads[thread].moved = true;
-                self.decide(cpu, Stop::Nothing);
+                self.choose(cpu);
                 true
             }
             Err(refused) => {
@@ -312,48 +338,55 @@ impl Machine<'_> {
     }
 
     /// `run` has CPU `cpu` from now on.
+    #[inline(always)]
     fn begin(&mut self, cpu: usize, run: Dispatch) {
         let index = run.thread.index();
         self.mark_idle(cpu, false);
-        if self.policy.as_ref().is_some_and(|policy| policy.listens_for(index as usize)) {
-            self.policy_heard();
+        if self.authority {
+            self.tell_of_beginning(cpu, run);
         }
         let costs = &self.workload.costs;
         let lane = &mut self.lanes[cpu];
         let thread = &mut self.threads[index as usize];
-        let mut overhead = Nanos::ZERO;
+        let moved = std::mem::take(&mut thread.moved);
         if run.switched {
-            lane.segment_start = self.now;
-            overhead += costs.switch;
+            lane.work_from = self.now + costs.switch;
+            if moved {
+                lane.work_from += costs.migration;
+            }
+        } else {
+            lane.work_from = lane.work_from.max(self.now);
         }
-        if std::mem::take(&mut thread.moved) {
-            overhead += costs.migration;
+        if self.foresight && lane.work_from > self.now && thread.remaining.is_zero() {
+            think_ahead(thread, &self.script);
         }
         lane.running = Some(index);
-        lane.work_from = if run.switched { self.now + overhead } else { lane.work_from.max(self.now) };
-        let undecided = lane.work_from > self.now && thread.remaining.is_zero();
+        lane.done_at = lane.work_from + thread.remaining;
+        if let Some(lag) = self.cores[cpu].charged_lag() {
+            // A thread's lag only grows while it waits and only shrinks while it runs, so its extremes are where it
+            // starts and stops. It shrinks by no more than it runs, so until it has run for long enough where it stops
+            // is no extreme. Two nanoseconds for what is rounded.
+            thread.lag_max = thread.lag_max.max(lag.abs());
+            let unseen = Nanos::new((thread.lag_max + lag).as_nanos() as u64);
+            lane.lag_known_until = self.now + (unseen - Nanos::new(2));
+        }
         let woken_at = std::mem::replace(&mut thread.woken_at, Nanos::MAX);
         if woken_at != Nanos::MAX {
             self.note_latency(index, self.now - woken_at);
         }
-        if undecided {
-            self.think_ahead(index as usize);
-        }
-        self.expect_done(cpu);
-        self.ask_at_end_of_event(cpu);
-        self.look_at_lag_of_chosen(cpu, index);
+        self.touch(cpu);
     }
 
-    /// A thread's lag only grows while it waits and only shrinks while it runs, so its extremes are where it starts
-    /// and stops. It shrinks by no more than it runs, so until it has run for long enough where it stops is no extreme.
-    #[inline]
-    fn look_at_lag_of_chosen(&mut self, cpu: usize, thread: u32) {
-        let Some(lag) = self.cores[cpu].charged_lag() else { return };
-        let greatest = &mut self.threads[thread as usize].lag_max;
-        *greatest = lag.magnitude().max(*greatest);
-        // Two nanoseconds for what is rounded.
-        let unseen = greatest.get().saturating_add_signed(lag.as_nanos() - 2);
-        self.lanes[cpu].lag_known_until = self.now + Nanos::new(unseen);
+    #[inline(never)]
+    fn tell_of_beginning(&mut self, cpu: usize, run: Dispatch) {
+        if run.switched {
+            self.lanes[cpu].segment_start = self.now;
+        }
+        let index = run.thread.index() as usize;
+        if self.policy.as_ref().is_some_and(|policy| policy.listens_for(index)) {
+            self.policy_heard();
+        }
+        self.ask_at_end_of_event(cpu);
     }
 
     /// `thread`, which has `cpu`, is about to stop: looks at its lag.
@@ -366,14 +399,15 @@ impl Machine<'_> {
             *greatest = lag.max(*greatest);
         } else {
             // One more for what is rounded.
-            let most = self.threads[thread as usize].lag_max + Nanos::new(1);
-            debug_assert!(self.lag_of_current(cpu).is_none_or(|lag| lag <= most), "more than {most}");
+            let most = self.threads[thread as usize].lag_max.magnitude() + Nanos::new(1);
+            let sound = |lag: Lag| lag.magnitude() <= most;
+            debug_assert!(self.lag_of_current(cpu).is_none_or(sound), "more than {most}");
         }
     }
 
     #[inline(never)]
-    fn lag_of_current(&mut self, cpu: usize) -> Option<Nanos> {
-        self.cores[cpu].current_lag(self.now).map(Lag::magnitude)
+    fn lag_of_current(&mut self, cpu: usize) -> Option<Lag> {
+        self.cores[cpu].current_lag(self.now).map(Lag::abs)
     }
 
     /// CPU `cpu` has become idle, or has stopped being so.

@@ -19,6 +19,15 @@ impl Machine<'_> {
         true
     }
 
+    /// A reschedule of `cpu` that was lost is made up for by the timer interrupt that has come.
+    pub(super) fn make_up_for_lost_reschedule(&mut self, cpu: usize) {
+        let lane = &mut self.lanes[cpu];
+        if lane.ipi_pending && lane.ipi_at == Nanos::MAX {
+            lane.ipi_pending = false;
+            self.mark_askable(cpu);
+        }
+    }
+
     /// Perhaps stalls `cpu`: no interrupt is taken and no work is done for a while.
     pub(super) fn stall(&mut self, cpu: usize) {
         let faults = &self.workload.faults;

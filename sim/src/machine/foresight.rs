@@ -6,36 +6,34 @@
 //! With one exception: a thread that begins to compute gives way if a reschedule is wanted by then. So while one is
 //! wanted, the end of the switch is an event after all.
 
+use super::script::{Op, Script};
+use super::thread::Thread;
 use super::{Lane, Machine};
 use crate::tournament::keyed;
 use mainspring_abi::Nanos;
-use mainspring_sched::Stop;
-use mainspring_workload::{Faults, Step};
+use mainspring_workload::Faults;
 
 /// Whether threads may think ahead: not if one may end, or its CPU stall, between the thought and the act.
 pub(super) fn is_safe(faults: &Faults) -> bool {
     faults.stall_ppm == 0 && faults.exit_every.is_zero()
 }
 
-impl Machine<'_> {
-    /// Takes the next step of `thread`, which waits for the end of a switch, if it is to compute.
-    pub(super) fn think_ahead(&mut self, thread: usize) {
-        if !self.foresight {
-            return;
-        }
-        let thread = &mut self.threads[thread];
-        let spec = &self.workload.threads[thread.spec as usize];
-        // Whether there is another round is for the program to say.
-        let over = thread.pc as usize == spec.program.len() && spec.times.is_none();
-        let pc = if over { 0 } else { thread.pc };
-        if let Some(&Step::Run(span)) = spec.program.get(pc as usize) {
-            thread.pc = pc + 1;
-            thread.rounds += u64::from(over);
-            thread.remaining = thread.random.draw(span);
-            thread.ahead = !thread.remaining.is_zero();
-        }
+/// Takes the next step of `thread`, which waits for the end of a switch, if it is to compute.
+#[inline(always)]
+pub(super) fn think_ahead(thread: &mut Thread, script: &Script<'_>) {
+    let (mut pc, mut op) = (thread.pc, script.at(thread.pc));
+    // Where rounds are counted, whether there is another is for the program to say.
+    if let Op::Again { first, times: None } = op {
+        (pc, op) = (first, script.at(first));
     }
+    if let Op::Run(range) = op {
+        thread.pc = pc + 1;
+        thread.remaining = thread.random.pick(range);
+        thread.ahead = !thread.remaining.is_zero();
+    }
+}
 
+impl Machine<'_> {
     /// When the thread that has `cpu` will begin to compute, if it thought ahead and that is still to come.
     pub(super) fn beginning(&self, cpu: usize) -> Nanos {
         let &Lane { running, work_from, .. } = &self.lanes[cpu];
@@ -47,7 +45,7 @@ impl Machine<'_> {
 
     /// The thread that has `cpu` begins to compute while a reschedule is wanted.
     pub(super) fn begin_to_compute(&mut self, cpu: usize) {
-        self.decide(cpu, Stop::Preempted);
+        self.preempt(cpu);
         self.carry_on(cpu);
     }
 }

@@ -15,8 +15,8 @@ pub(super) struct Lane {
     pub begin_at: Nanos,
     /// When its work is done.
     pub done_at: Nanos,
-    /// When the timer is armed for.
-    pub timer_at: Nanos,
+    /// Until then the running thread's lag is no greater than it has been before.
+    pub lag_known_until: Nanos,
     /// When a reschedule arrives.
     pub ipi_at: Nanos,
     /// The instant of the last step, and how many steps it has had.
@@ -34,8 +34,6 @@ pub(super) struct Lane {
     pub timer_late: Nanos,
     /// When the thread got the CPU.
     pub segment_start: Nanos,
-    /// Until then the running thread's lag is no greater than it has been before.
-    pub lag_known_until: Nanos,
     pub random: Box<Random>,
 }
 
@@ -50,7 +48,6 @@ impl Lane {
             work_from: Nanos::ZERO,
             begin_at: Nanos::MAX,
             done_at: Nanos::MAX,
-            timer_at: Nanos::MAX,
             timer_late: Nanos::ZERO,
             ipi_at: Nanos::MAX,
             ipi_pending: false,
@@ -65,8 +62,15 @@ impl Lane {
         }
     }
 
-    pub(super) fn next_event(&self) -> Nanos {
-        let work = self.begin_at.min(self.done_at);
-        self.timer_at.min(work).min(self.ipi_at).min(self.net_at).max(self.stalled_until)
+    /// When something happens here next, where there are neither faults nor a network; the timer is due at `timer`.
+    #[inline(always)]
+    pub(super) fn next_event(&self, timer: Nanos) -> Nanos {
+        timer.min(self.begin_at.min(self.done_at)).min(self.ipi_at)
+    }
+
+    /// The same where there may be.
+    #[inline(never)]
+    pub(super) fn next_of_all(&self, timer: Nanos) -> Nanos {
+        self.next_event(timer.max(self.timer_late)).min(self.net_at).max(self.stalled_until)
     }
 }

@@ -21,6 +21,7 @@ mod policy;
 mod program;
 mod rings;
 mod run;
+mod script;
 mod taps;
 mod thread;
 mod wakeups;
@@ -33,7 +34,7 @@ use crate::digest::Digest;
 use crate::latency::Latencies;
 use crate::random::Random;
 use crate::record::Recorder;
-use crate::tournament::{Tournament, keyed};
+use crate::tournament::{Key, Tournament, keyed};
 use crate::watch::Watch;
 use grants::Grants;
 use islands::Islands;
@@ -46,6 +47,7 @@ use mainspring_workload::Workload;
 use network::Nic;
 use policy::Policy;
 use rings::Ring;
+use script::Script;
 use thread::{Endpoint, Thread};
 
 /// Everything there is in one run.
@@ -56,15 +58,17 @@ struct Machine<'a> {
     cores: Vec<Cpu>,
     lanes: Vec<Lane>,
     /// When each CPU next has something to do.
-    agenda: Tournament<u64>,
+    agenda: Tournament<Key>,
     /// The latest event of a CPU, by time and then by CPU: everything before it has happened.
-    turn: u64,
+    turn: Key,
     /// When something happens next that no CPU does.
     outside: Nanos,
     /// Whether an event may concern more than best effort, or change what happens from outside.
     authority: bool,
     /// Whether threads take steps before their time.
     foresight: bool,
+    /// Whether there are faults or a network, which may hold an event of a CPU up or be one.
+    disturbed: bool,
     /// The CPU whose event is in progress, if it is one's.
     acting: Option<usize>,
     /// Other CPUs touched by the event in progress.
@@ -74,6 +78,7 @@ struct Machine<'a> {
     askable_count: usize,
     idle_count: usize,
     board: Board,
+    script: Script<'a>,
     threads: Vec<Thread>,
     /// First instance of each thread table.
     bases: Vec<usize>,
@@ -95,7 +100,7 @@ struct Machine<'a> {
     /// Instances that start by themselves, latest first.
     starts: Vec<(Nanos, u32)>,
     /// Where threads that start by themselves go: the least weight admitted so far.
-    placement: Tournament<u64>,
+    placement: Tournament<Key>,
     placed_weight: Vec<u64>,
     next_burst: Nanos,
     next_exit: Nanos,
@@ -157,6 +162,7 @@ impl Machine<'_> {
     }
 
     fn touch_another(&mut self, cpu: usize) {
+        self.board.touch(cpu);
         if !std::mem::replace(&mut self.lanes[cpu].touched, true) {
             self.touched.push(cpu as u32);
         }
@@ -186,13 +192,13 @@ impl Machine<'_> {
 
     /// When `cpu` next has something to do, as a key of the agenda.
     #[inline(always)]
-    fn next_event(&mut self, cpu: usize) -> u64 {
+    fn next_event(&mut self, cpu: usize) -> Key {
         let core = &self.cores[cpu];
         let (timer, wanted) = (core.next_timer(), core.reschedule_wanted());
         let begin_at = if wanted { self.beginning(cpu) } else { Nanos::MAX };
         let lane = &mut self.lanes[cpu];
         lane.begin_at = begin_at;
-        lane.timer_at = timer.max(lane.timer_late);
-        keyed(lane.next_event().get(), cpu)
+        let next = if self.disturbed { lane.next_of_all(timer) } else { lane.next_event(timer) };
+        keyed(next.get(), cpu)
     }
 }

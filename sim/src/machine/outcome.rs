@@ -73,7 +73,7 @@ impl Machine<'_> {
             if running && let Some(entity) = self.cores[cpu].exit_current(self.now) {
                 self.close_context(&entity);
                 let lag = entity.lag();
-                self.threads[index].lag_max = self.threads[index].lag_max.max(lag.magnitude());
+                self.threads[index].lag_max = self.threads[index].lag_max.max(lag.abs());
                 self.book_life(index, &entity, lag.as_nanos(), Nanos::ZERO);
                 continue;
             }
@@ -83,7 +83,7 @@ impl Machine<'_> {
             self.close_context(&entity);
             let lag = entity.lag();
             if !asleep {
-                self.threads[index].lag_max = self.threads[index].lag_max.max(lag.magnitude());
+                self.threads[index].lag_max = self.threads[index].lag_max.max(lag.abs());
             }
             let ready = entity.ready_since().map_or(Nanos::ZERO, |since| self.now - since);
             self.book_life(index, &entity, lag.as_nanos(), ready);
@@ -112,7 +112,7 @@ impl Machine<'_> {
                 blocked_ns: stats.alive_ns.saturating_sub(stats.runtime_ns + stats.ready_ns),
                 wakeups: thread.wakeups,
                 wake_latency_ns: latencies.summary(),
-                lag_max_ns: thread.lag_max.get(),
+                lag_max_ns: thread.lag_max.magnitude().get(),
                 preemptions: stats.preemptions,
                 voluntary_blocks: stats.voluntary_blocks,
                 migrations: stats.migrations,

@@ -3,7 +3,8 @@
 use super::Machine;
 use super::calls::{Answer, Errand};
 use super::rings::Batch;
-use super::thread::{FOREVER, Home, Request, Thread};
+use super::script::Op;
+use super::thread::{FOREVER, Home, Request};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
 use mainspring_sched::{QuotaError, Stop, Timeout, Via, WaitKind};
 use mainspring_workload::{ContextTarget, Span, Step, ThreadTarget};
@@ -32,47 +33,63 @@ pub(super) enum Done {
 }
 
 impl Machine<'_> {
-    /// Runs the steps of `thread`, which has CPU `cpu`, up to the first that takes time.
-    pub(super) fn execute(&mut self, cpu: usize, thread: usize) -> Progress {
+    /// Runs the steps of `index`, which has CPU `cpu`, up to the first that takes time.
+    #[inline(always)]
+    pub(super) fn execute(&mut self, cpu: usize, index: usize) -> Progress {
         loop {
-            if !self.threads[thread].remaining.is_zero() {
+            let thread = &mut self.threads[index];
+            if !thread.remaining.is_zero() {
                 return Progress::Compute;
             }
-            if let Some(grant) = self.claimed(thread) {
+            thread.ahead = false;
+            if self.authority
+                && let Some(grant) = self.claimed(index)
+            {
                 return Progress::Move(Errand::Bind(grant));
             }
-            let spec = &self.workload.threads[self.threads[thread].spec as usize];
-            if self.threads[thread].pc as usize == spec.program.len() {
-                self.threads[thread].pc = 0;
-                self.threads[thread].rounds += 1;
-                if spec.times.is_some_and(|times| self.threads[thread].rounds >= times) {
-                    return Progress::Exit;
+            let thread = &mut self.threads[index];
+            let op = self.script.at(thread.pc);
+            thread.pc += 1;
+            let done = match op {
+                Op::Run(range) => {
+                    thread.remaining = thread.random.pick(range);
+                    Done::Next
                 }
-            }
-            let step = &spec.program[self.threads[thread].pc as usize];
-            self.threads[thread].pc += 1;
-            if let Done::Stay(progress) = self.step(cpu, thread, step) {
+                Op::RunForever => {
+                    thread.remaining = FOREVER;
+                    Done::Next
+                }
+                Op::Sleep(range) => {
+                    let deadline = self.now + thread.random.pick(range);
+                    self.sleep_until(index, deadline)
+                }
+                Op::Every(period) => {
+                    let deadline = thread.next_multiple(self.now, period);
+                    self.sleep_until(index, deadline)
+                }
+                Op::Yield => Done::Stay(Progress::Stop(Stop::Yielded)),
+                Op::Step(step) => self.step(cpu, index, step),
+                Op::Again { first, times } => {
+                    thread.pc = first;
+                    match times {
+                        None => Done::Next,
+                        Some(times) => thread.begin_round(times),
+                    }
+                }
+            };
+            if let Done::Stay(progress) = done {
                 return progress;
             }
         }
     }
 
+    /// One of the steps that are not frequent.
+    #[inline(never)]
     fn step(&mut self, cpu: usize, thread: usize, step: &Step) -> Done {
         match *step {
-            Step::Run(span) => {
-                self.threads[thread].remaining = self.threads[thread].random.draw(span);
-                Done::Next
+            Step::Run(_) | Step::RunForever | Step::Sleep(_) | Step::Every(_) | Step::Yield => {
+                unreachable!("{step:?} has an op of its own")
             }
-            Step::RunForever => {
-                self.threads[thread].remaining = FOREVER;
-                Done::Next
-            }
-            Step::Sleep(span) => {
-                let length = self.threads[thread].random.draw(span);
-                self.sleep_until(thread, self.now + length)
-            }
-            Step::Every(period) => self.every(thread, period),
-            Step::Yield => Done::Stay(Progress::Stop(Stop::Yielded)),
             Step::Park { timeout } => self.park(thread, timeout),
             Step::Unpark(target) => {
                 for index in self.targets(target) {
@@ -155,27 +172,32 @@ impl Machine<'_> {
     }
 
     /// Blocks `thread`, with a timeout if given; a wait that the quota refuses is skipped and counted.
+    #[inline(always)]
     pub(super) fn block(&mut self, thread: usize, kind: WaitKind, deadline: Option<Nanos>) -> Done {
         // On borrowed time nobody waits for anything but the answer to a call, which takes the loan along.
-        if kind != WaitKind::Call && self.holds(thread).is_some_and(|context| context.donors().depth() != 0) {
+        if self.authority
+            && kind != WaitKind::Call
+            && self.holds(thread).is_some_and(|context| context.donors().depth() != 0)
+        {
             self.threads[thread].stats.refusals += 1;
             return Done::Next;
         }
+        let thread = &mut self.threads[thread];
         let timeout = match deadline {
             None => None,
-            Some(deadline) => match self.quota.take(self.threads[thread].process) {
-                Ok(permit) => Some(Timeout { deadline, user_data: self.threads[thread].wait_number, permit }),
+            Some(deadline) => match self.quota.take(thread.process) {
+                Ok(permit) => Some(Timeout { deadline, user_data: thread.wait_number, permit }),
                 Err(
                     QuotaError::Process { .. }
                     | QuotaError::System { .. }
                     | QuotaError::UnknownProcess { .. },
                 ) => {
-                    self.threads[thread].stats.refusals += 1;
+                    thread.stats.refusals += 1;
                     return Done::Next;
                 }
             },
         };
-        self.threads[thread].wait = Some(kind);
+        thread.wait = Some(kind);
         Done::Stay(Progress::Stop(Stop::Blocked(kind, timeout)))
     }
 
@@ -188,28 +210,13 @@ impl Machine<'_> {
         self.threads[thread].wait_number += 1;
     }
 
+    #[inline(always)]
     fn sleep_until(&mut self, thread: usize, deadline: Nanos) -> Done {
         if deadline <= self.now {
             return Done::Next;
         }
         self.begin_wait(thread);
         self.block(thread, WaitKind::Sleep, Some(deadline))
-    }
-
-    fn every(&mut self, thread: usize, period: Nanos) -> Done {
-        let now = self.now;
-        let Thread { start, periods, stats, .. } = &mut self.threads[thread];
-        let passed = (now - *start).get() / period.get();
-        let on_time = (now - *start).get().is_multiple_of(period.get());
-        // The multiple that is just now is met, not missed.
-        let behind = if on_time { passed.saturating_sub(1) } else { passed };
-        if behind > *periods {
-            stats.misses += behind - *periods;
-            *periods = behind;
-        }
-        *periods += 1;
-        let deadline = *start + Nanos::new(period.get().saturating_mul(*periods));
-        self.sleep_until(thread, deadline)
     }
 
     fn park(&mut self, thread: usize, timeout: Option<Span>) -> Done {

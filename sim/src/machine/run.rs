@@ -8,6 +8,7 @@ use super::leases::Leases;
 use super::network::Nic;
 use super::policy::Policy;
 use super::rings::Ring;
+use super::script::Script;
 use super::thread::{Stats, Thread};
 use super::{LATENCIES_AT_A_TIME, Machine, ReschedulesSent, foresight};
 use crate::admission;
@@ -16,12 +17,12 @@ use crate::digest::Digest;
 use crate::latency::Latencies;
 use crate::random::{Random, Stream};
 use crate::record::{Background, Header, Recorder};
-use crate::tournament::{Tournament, keyed, owner};
+use crate::tournament::{LAST, Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
 use mainspring_report::Report;
-use mainspring_sched::{Affinity, Config, Cpu, Entity, Spec, WaitQuota};
-use mainspring_workload::{Start, Workload};
+use mainspring_sched::{Affinity, Config, Cpu, Entity, Lag, Spec, WaitQuota};
+use mainspring_workload::{Faults, Start, Workload};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -93,12 +94,14 @@ impl<'a> Machine<'a> {
             idle_count: cpus,
             board: Board::new(cpus),
             lanes: (0..cpus).map(|cpu| Lane::new(Random::new(seed, Stream::Cpu(cpu)))).collect(),
-            agenda: Tournament::new(cpus, u64::MAX),
-            turn: 0,
+            agenda: Tournament::new(cpus, LAST),
+            turn: keyed(0, 0),
             outside: Nanos::ZERO,
             authority: has_authority(workload) || options.schedule,
             foresight: foresight::is_safe(&workload.faults),
-            placement: Tournament::new(cpus, u64::MAX),
+            disturbed: workload.faults != Faults::default() || workload.network.is_some(),
+            script: Script::new(workload),
+            placement: Tournament::new(cpus, LAST),
             placed_weight: vec![0; cpus],
             acting: None,
             touched: Vec::new(),
@@ -206,7 +209,9 @@ impl<'a> Machine<'a> {
             return None;
         }
         self.now = at;
-        self.turn = self.turn.max(turn);
+        if turn > self.turn {
+            self.turn = turn;
+        }
         self.cpu_event(cpu);
         if self.authority {
             self.tend_authority();
@@ -299,7 +304,7 @@ impl<'a> Machine<'a> {
     /// How soon `cpu` is chosen for a thread that starts by itself: never while somebody has it to himself.
     pub(super) fn rank_for_placement(&mut self, cpu: usize) {
         let leased = self.leases.is_leased(cpu);
-        let rank = if leased { u64::MAX } else { keyed(self.placed_weight[cpu], cpu) };
+        let rank = if leased { LAST } else { keyed(self.placed_weight[cpu], cpu) };
         self.placement.set(cpu, rank);
     }
 
@@ -312,7 +317,7 @@ impl<'a> Machine<'a> {
         let (weight, class) =
             treatment.map_or((spec.weight, spec.latency), |treatment| (treatment.weight, treatment.class));
         thread.start = now;
-        thread.pc = 0;
+        thread.pc = self.script.first(thread.spec);
         thread.rounds = 0;
         thread.remaining = Nanos::ZERO;
         thread.ahead = false;
@@ -376,7 +381,7 @@ fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
                 spawned: Vec::new(),
                 woken_at: Nanos::MAX,
                 wakeups: 0,
-                lag_max: Nanos::ZERO,
+                lag_max: Lag::ZERO,
                 stats: Box::new(Stats { weight: spec.weight.get(), ..Stats::default() }),
             });
         }

@@ -17,7 +17,6 @@ impl Machine<'_> {
     #[inline(always)]
     fn announce<'e>(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'e>) {
         self.touch(cpu);
-        self.board.touch(cpu);
         if self.observed {
             self.show_event(cpu, event);
         }
@@ -95,7 +94,7 @@ impl Machine<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn core_resched(&mut self, cpu: usize, stop: Stop) -> Decision {
         self.announce(cpu, || EventRef::Resched(&stop));
         let decision = self.cores[cpu].resched(self.now, stop);
@@ -106,7 +105,7 @@ impl Machine<'_> {
         self.decisions += 1;
         self.digest.decision(self.now.get(), cpu, thread);
         self.conclude(cpu, decision);
-        if !self.grants.list.is_empty() {
+        if self.authority {
             self.note_overrun(cpu);
         }
         decision
@@ -213,6 +212,7 @@ impl Machine<'_> {
         written_off
     }
 
+    #[inline(always)]
     pub(super) fn core_timer(&mut self, cpu: usize) -> TimerOutcome {
         self.announce(cpu, || EventRef::Timer);
         let outcome = self.cores[cpu].timer(self.now);
@@ -221,6 +221,7 @@ impl Machine<'_> {
     }
 
     /// Ends one timed wait, if one is due.
+    #[inline(always)]
     pub(super) fn core_expire(&mut self, cpu: usize) -> Option<Expired> {
         if self.cores[cpu].next_deadline().is_none_or(|deadline| deadline > self.now) {
             return None;

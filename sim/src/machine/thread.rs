@@ -1,11 +1,12 @@
 //! A scripted thread and the endpoints it talks through.
 
 use super::calls::Borrowed;
+use super::program::{Done, Progress};
 use crate::random::Random;
 use mainspring_abi::request::Request as Timing;
 use mainspring_abi::{Nanos, ProcessId, ThreadRef};
 use mainspring_sched::ordered::CallQueue;
-use mainspring_sched::{Affinity, Seat, WaitKind};
+use mainspring_sched::{Affinity, Lag, Seat, WaitKind};
 use std::collections::VecDeque;
 
 /// Work that never ends.
@@ -42,8 +43,8 @@ impl Home {
 pub(super) struct Thread {
     /// Its table of the workload.
     pub spec: u32,
+    /// Where it is in the [script](super::script).
     pub pc: u32,
-    pub rounds: u64,
     /// CPU time that its present step still needs.
     pub remaining: Nanos,
     /// Knows what `remaining` is before the time to begin: see [`super::foresight`].
@@ -55,18 +56,20 @@ pub(super) struct Thread {
     pub wait: Option<WaitKind>,
     pub process: ProcessId,
     pub wait_number: u64,
+    pub start: Nanos,
     /// When its last wait ended, until it runs; then [`Nanos::MAX`].
     pub woken_at: Nanos,
     pub wakeups: u64,
-    /// The furthest from its share that it has been.
-    pub lag_max: Nanos,
+    /// The furthest from its share that it has been, without a sign.
+    pub lag_max: Lag,
     pub random: Random,
     /// Where it sits, while it lives.
     pub home: Option<Home>,
     pub unpark_pending: bool,
     /// The present or, if it is not alive, the next occupant of this instance.
     pub identity: ThreadRef,
-    pub start: Nanos,
+    /// How often it has been through its program, if that is limited.
+    pub rounds: u64,
     /// Multiples of its `every` period that it has waited for.
     pub periods: u64,
     pub affinity: Affinity,
@@ -106,6 +109,27 @@ pub(super) struct Stats {
 }
 
 impl Thread {
+    /// It is at the end of its program, which it may go through `times` times.
+    pub(super) fn begin_round(&mut self, times: u64) -> Done {
+        self.rounds += 1;
+        if self.rounds >= times { Done::Stay(Progress::Exit) } else { Done::Next }
+    }
+
+    /// The next multiple of `period` since its start. Those that have passed in vain are misses.
+    pub(super) fn next_multiple(&mut self, now: Nanos, period: Nanos) -> Nanos {
+        let Self { start, periods, stats, .. } = self;
+        let passed = (now - *start).get() / period.get();
+        let on_time = (now - *start).get().is_multiple_of(period.get());
+        // The multiple that is just now is met, not missed.
+        let behind = if on_time { passed.saturating_sub(1) } else { passed };
+        if behind > *periods {
+            stats.misses += behind - *periods;
+            *periods = behind;
+        }
+        *periods += 1;
+        *start + Nanos::new(period.get().saturating_mul(*periods))
+    }
+
     pub(super) fn wait_id(&self) -> WaitId {
         WaitId { thread: self.identity.index(), number: self.wait_number }
     }

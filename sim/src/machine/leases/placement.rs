@@ -3,7 +3,7 @@
 use crate::machine::Machine;
 use crate::machine::thread::Home;
 use mainspring_abi::Nanos;
-use mainspring_sched::{Affinity, State, Stop, Via, WaitKind};
+use mainspring_sched::{Affinity, State, Via, WaitKind};
 use std::sync::Arc;
 
 impl Machine<'_> {
@@ -106,7 +106,7 @@ impl Machine<'_> {
         }
         self.carry_over(thread, goes, affinity);
         if running {
-            self.decide(home, Stop::Nothing);
+            self.choose(home);
             if self.acting != Some(home) {
                 self.carry_on(home);
             }
