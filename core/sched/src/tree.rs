@@ -12,6 +12,7 @@
 //! enter the left part whenever its summary is eligible: if there is none, the node itself is the answer.
 
 use crate::fair::row::{Key, LEFT, NIL, RIGHT, Row, Rows};
+use crate::few::Rank;
 use crate::virtual_time::VirtualTime;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -87,7 +88,8 @@ impl<const MASKED: bool> Tree<MASKED> {
             at = node.child[side];
         }
         let node = &mut nodes.rows[seat];
-        node.tag(&key, priority);
+        node.tag(&key);
+        node.priority = priority;
         node.parent = parent;
         node.child = [NIL; 2];
         node.earliest = [key.start; 2];
