@@ -220,9 +220,10 @@ impl FairQueue {
     /// Queues `seat`; the tags it got.
     #[inline]
     pub(crate) fn enqueue(&mut self, seat: u32, ask: &Ask) -> Tag {
-        let tag = self.tag(seat, ask.request, ask.used, Nanos::ZERO);
-        let key = Key { deadline: tag.deadline, start: tag.start, thread_index: ask.thread_index };
-        self.enqueue_under(seat, key, ask.reach);
+        let row = &mut self.nodes.rows[seat];
+        let start = started(row, ask.used);
+        let tag = Tag { start, deadline: start.plus(span(ask.request, row.weight)) };
+        self.enqueue_under(seat, tag, ask.thread_index, ask.reach);
         tag
     }
 
@@ -233,21 +234,23 @@ impl FairQueue {
         let start = started(row, ask.used);
         // Mostly it ran for just its request, and the division is done.
         let length = if ran == ask.request { moved } else { span(ask.request, row.weight) };
-        let key = Key { deadline: start.plus(length), start, thread_index: ask.thread_index };
-        self.enqueue_under(seat, key, None);
+        self.enqueue_under(seat, Tag { start, deadline: start.plus(length) }, ask.thread_index, None);
     }
 
-    #[inline]
-    fn enqueue_under(&mut self, seat: u32, key: Key, reach: Option<u64>) {
-        debug_assert_eq!(self.nodes.rows[seat].place, Place::Out, "queued twice");
-        debug_assert!(!key.deadline.is_before(self.nodes.rows[seat].position), "due in the past");
+    #[inline(always)]
+    fn enqueue_under(&mut self, seat: u32, tag: Tag, thread_index: u32, reach: Option<u64>) {
+        let row = &mut self.nodes.rows[seat];
+        debug_assert_eq!(row.place, Place::Out, "queued twice");
+        debug_assert!(!tag.deadline.is_before(row.position), "due in the past");
+        row.deadline = tag.deadline;
+        row.start = tag.start;
+        row.thread_index = thread_index;
         self.queued += 1;
+        let key = Key { deadline: tag.deadline, start: tag.start, thread_index };
         if self.long || self.few.is_full() || reach.is_some() {
             self.enqueue_among_many(seat, key, reach);
         } else {
-            let row = &mut self.nodes.rows[seat];
             row.place = Place::Few;
-            row.tag(&key);
             self.few.insert(seat, key);
         }
     }

@@ -56,7 +56,7 @@ impl<K: Rank> Few<K> {
 
     #[inline]
     pub(crate) fn first(&self) -> Option<&(K, u32)> {
-        self.line().last()
+        self.seats.get(self.len.wrapping_sub(1))
     }
 
     /// Puts `seat`, for which there is room, where it belongs.

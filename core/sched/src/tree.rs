@@ -69,7 +69,7 @@ impl<const MASKED: bool> Tree<MASKED> {
         Self { root: NIL }
     }
 
-    /// Adds the detached node `seat` under `key`.
+    /// Adds the detached node `seat` under `key`, which its row has.
     #[inline]
     pub(crate) fn insert(&mut self, nodes: &mut Nodes, seat: u32, key: Key, reach: u64, priority: u32) {
         let (mut parent, mut side, mut at) = (NIL, LEFT, self.root);
@@ -88,7 +88,6 @@ impl<const MASKED: bool> Tree<MASKED> {
             at = node.child[side];
         }
         let node = &mut nodes.rows[seat];
-        node.tag(&key);
         node.priority = priority;
         node.parent = parent;
         node.child = [NIL; 2];

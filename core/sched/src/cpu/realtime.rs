@@ -216,6 +216,7 @@ impl Cpu {
     pub(super) fn publish_on_context(&mut self, now: Nanos, slot: u32) -> bool {
         self.begin_contention(now, NohzExit::SecondRunnable);
         let occupant = taken(&mut self.slots, slot);
+        occupant.entity.ready_from(now);
         occupant.state = State::Queued;
         let (thread_index, weight) = (occupant.entity.thread.index(), occupant.entity.weight);
         let context = held(&mut occupant.entity);

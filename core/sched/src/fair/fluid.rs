@@ -152,9 +152,16 @@ impl FairQueue {
     }
 
     /// `seat` stops competing for now: credit is gone, debt stays until it is even.
-    #[inline]
     pub(crate) fn sleep(&mut self, seat: u32) {
+        self.charge_and_sleep(seat, Nanos::ZERO);
+    }
+
+    /// Moves `seat` along by the service it had, and then it stops competing for now; how far.
+    #[inline(always)]
+    pub(crate) fn charge_and_sleep(&mut self, seat: u32, ran: Nanos) -> u64 {
         let row = &mut self.nodes.rows[seat];
+        let moved = span(ran, row.weight);
+        row.position = row.position.plus(moved);
         let (position, weight) = (row.position, row.weight);
         if self.clock.is_before(position) {
             row.place = Place::Debt;
@@ -162,6 +169,7 @@ impl FairQueue {
         } else {
             self.unload(weight);
         }
+        moved
     }
 
     /// `seat` is a debtor from now on, and is even at `position`.

@@ -77,7 +77,6 @@ impl Lanes {
             row.lane = found;
         }
         row.place = Place::Lane;
-        row.tag(key);
         row.priority = priority;
         let lane = &mut self.lanes[usize::from(row.lane) % LANES];
         match rows.get(lane.tail) {

@@ -111,13 +111,6 @@ impl Row {
         let sooner = self.deadline.since(key.deadline);
         sooner < 0 || (sooner == 0 && self.thread_index < key.thread_index)
     }
-
-    #[inline]
-    pub(crate) fn tag(&mut self, key: &Key) {
-        self.deadline = key.deadline;
-        self.start = key.start;
-        self.thread_index = key.thread_index;
-    }
 }
 
 /// The rows of all seats of one CPU, by seat.
