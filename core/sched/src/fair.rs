@@ -22,16 +22,18 @@
 //! Tags (start and deadline) are derived from position, weight and request at each enqueue and never kept beyond it.
 //! Ties: earlier deadline, then later start, then lower thread index.
 //!
-//! Queued threads stand in *lanes*, one per length of request, where the usual decision costs the same however many
-//! there are. Threads that no lane is left for, or that are bound to some CPUs, stand in a tree each instead, where it
-//! costs O(log n) expected. Who runs is the same either way: the first in order of all that may start.
+//! While there are few, queued threads stand in order in one small array. Many stand in *lanes*, one per length of
+//! request, where the usual decision costs the same however many there are. Threads that no lane is left for, or that are
+//! bound to some CPUs, stand in a tree each instead, where it costs O(log n) expected. Who runs is the same in any case:
+//! the first in order of all that may start.
 
 mod estate;
 mod fluid;
 mod lanes;
 pub(crate) mod row;
 
-use crate::heap::{HeapKey, SeatHeap};
+use crate::few::{FEW, Few, Rank};
+use crate::heap::SeatHeap;
 use crate::tree::{Nodes, Tree};
 use crate::virtual_time::{VirtualTime, span};
 use alloc::collections::TryReserveError;
@@ -54,6 +56,9 @@ const GRACE_UNITS: u64 = 1 << 10;
 /// How many debtors may leave the fluid schedule at one event. Each event adds at most one, so none piles up; a
 /// debtor that stays too long only slows the clock.
 pub const DEBTORS_RETIRED_PER_EVENT: usize = 8;
+
+/// A queue that has shrunk to this is short again. Well below what makes it long, so that it does not go to and fro.
+const FEW_AGAIN: u32 = FEW as u32 / 2;
 
 /// The service that a class asks for at a time, unless the thread says otherwise.
 #[must_use]
@@ -84,11 +89,17 @@ pub struct Tag {
     pub deadline: VirtualTime,
 }
 
-impl HeapKey for VirtualTime {
+impl Rank for VirtualTime {
+    const NONE: Self = Self::ZERO;
+
     #[inline]
     fn is_before(&self, other: &Self) -> bool {
         (*self).is_before(*other)
     }
+}
+
+fn seat_of((_, seat): (Key, u32)) -> u32 {
+    seat
 }
 
 /// When the request in progress started, of which the thread has `used` some.
@@ -112,18 +123,22 @@ pub(crate) struct FairQueue {
     queued: u32,
     /// How many of them in one of the trees.
     queued_in_trees: u32,
-    shape: u64,
     policy: Policy,
+    /// Whether there are, or were lately, too many to be few.
+    long: bool,
     nodes: Nodes,
+    /// Threads that may run anywhere, unless the queue is long.
+    few: Few<Key>,
     /// Sleepers that still compete, by the clock time at which they are even.
     debtors: SeatHeap<VirtualTime>,
     /// Debts of threads that have left.
     estate: Estate,
-    /// Threads that may run anywhere, of spans without a lane.
+    /// Threads that may run anywhere, of spans without a lane, if the queue is long.
     open: Tree<false>,
     /// Threads that may run on some CPUs only.
     bound: Tree<true>,
-    /// Threads that may run anywhere, if their span has a lane.
+    shape: u64,
+    /// Threads that may run anywhere, if the queue is long and their span has a lane.
     lanes: Lanes,
 }
 
@@ -140,6 +155,8 @@ impl FairQueue {
             first_even: VirtualTime::ZERO,
             queued: 0,
             queued_in_trees: 0,
+            long: false,
+            few: Few::new(),
             nodes: Nodes::default(),
             lanes: Lanes::new(),
             open: Tree::new(),
@@ -203,9 +220,10 @@ impl FairQueue {
     /// Queues `seat`; the tags it got.
     #[inline]
     pub(crate) fn enqueue(&mut self, seat: u32, ask: &Ask) -> Tag {
-        let tag = self.tag(seat, ask.request, ask.used, Nanos::ZERO);
-        let key = Key { deadline: tag.deadline, start: tag.start, thread_index: ask.thread_index };
-        self.enqueue_under(seat, key, ask.reach);
+        let row = &mut self.nodes.rows[seat];
+        let start = started(row, ask.used);
+        let tag = Tag { start, deadline: start.plus(span(ask.request, row.weight)) };
+        self.enqueue_under(seat, tag, ask.thread_index, ask.reach);
         tag
     }
 
@@ -216,19 +234,57 @@ impl FairQueue {
         let start = started(row, ask.used);
         // Mostly it ran for just its request, and the division is done.
         let length = if ran == ask.request { moved } else { span(ask.request, row.weight) };
-        let key = Key { deadline: start.plus(length), start, thread_index: ask.thread_index };
-        self.enqueue_under(seat, key, None);
+        self.enqueue_under(seat, Tag { start, deadline: start.plus(length) }, ask.thread_index, None);
+    }
+
+    #[inline(always)]
+    fn enqueue_under(&mut self, seat: u32, tag: Tag, thread_index: u32, reach: Option<u64>) {
+        let row = &mut self.nodes.rows[seat];
+        debug_assert_eq!(row.place, Place::Out, "queued twice");
+        debug_assert!(!tag.deadline.is_before(row.position), "due in the past");
+        row.deadline = tag.deadline;
+        row.start = tag.start;
+        row.thread_index = thread_index;
+        self.queued += 1;
+        let key = Key { deadline: tag.deadline, start: tag.start, thread_index };
+        if self.long || self.few.is_full() || reach.is_some() {
+            self.enqueue_among_many(seat, key, reach);
+        } else {
+            row.place = Place::Few;
+            self.few.insert(seat, key);
+        }
     }
 
     #[inline]
-    fn enqueue_under(&mut self, seat: u32, key: Key, reach: Option<u64>) {
-        debug_assert_eq!(self.nodes.rows[seat].place, Place::Out, "queued twice");
-        debug_assert!(!key.deadline.is_before(self.nodes.rows[seat].position), "due in the past");
+    fn enqueue_among_many(&mut self, seat: u32, key: Key, reach: Option<u64>) {
+        if reach.is_none() && !self.long {
+            self.become_long();
+        }
         let priority = self.draw();
-        self.queued += 1;
         if reach.is_some() || !self.lanes.insert(&mut self.nodes.rows, seat, &key, priority) {
             self.enqueue_in_tree(seat, key, reach, priority);
         }
+    }
+
+    #[inline(never)]
+    fn become_long(&mut self) {
+        self.long = true;
+        while let Some((key, seat)) = self.few.take_first() {
+            self.nodes.rows[seat].place = Place::Out;
+            self.enqueue_among_many(seat, key, None);
+        }
+    }
+
+    /// The queue, which is long, has shrunk to a few.
+    #[inline(never)]
+    fn become_short(&mut self) {
+        while let Some(seat) = self.first_open() {
+            self.take_out(seat);
+            let row = &mut self.nodes.rows[seat];
+            row.place = Place::Few;
+            self.few.insert(seat, row.key());
+        }
+        self.long = false;
     }
 
     #[inline(never)]
@@ -244,21 +300,34 @@ impl FairQueue {
     }
 
     pub(crate) fn dequeue(&mut self, seat: u32) {
+        self.take_out(seat);
+        self.note_shrunk();
+    }
+
+    #[inline]
+    fn note_shrunk(&mut self) {
         self.queued -= 1;
-        if self.nodes.rows[seat].place == Place::Lane {
-            self.lanes.remove(&mut self.nodes.rows, seat);
-        } else {
-            self.dequeue_from_tree(seat);
+        if self.long && self.queued <= FEW_AGAIN {
+            self.become_short();
         }
     }
 
-    #[inline(never)]
-    fn dequeue_from_tree(&mut self, seat: u32) {
-        self.queued_in_trees -= 1;
+    /// Takes `seat` out of whatever it is queued in.
+    fn take_out(&mut self, seat: u32) {
         match core::mem::replace(&mut self.nodes.rows[seat].place, Place::Out) {
-            Place::Open => self.open.remove(&mut self.nodes, seat),
-            Place::Bound => self.bound.remove(&mut self.nodes, seat),
-            Place::Lane | Place::Out => debug_assert!(false, "not in a tree"),
+            Place::Few => {
+                self.few.take(|(_, one)| *one == seat);
+            }
+            Place::Lane => self.lanes.remove(&mut self.nodes.rows, seat),
+            Place::Open => {
+                self.queued_in_trees -= 1;
+                self.open.remove(&mut self.nodes, seat);
+            }
+            Place::Bound => {
+                self.queued_in_trees -= 1;
+                self.bound.remove(&mut self.nodes, seat);
+            }
+            Place::Out | Place::Debt => debug_assert!(false, "not queued"),
         }
     }
 
@@ -269,15 +338,21 @@ impl FairQueue {
             return self.take_next_of_all();
         }
         let reached = self.reached();
-        let taken = match self.policy {
-            Policy::Eevdf => self.lanes.take_first_started(&mut self.nodes.rows, reached),
-            Policy::Wfq => self.lanes.take_first(&mut self.nodes.rows),
+        let rows = &mut self.nodes.rows;
+        let taken = match (self.policy, self.long) {
+            (Policy::Eevdf, false) => self.few.take(|(key, _)| !reached.is_before(key.start)).map(seat_of),
+            (Policy::Wfq, false) => self.few.take_first().map(seat_of),
+            (Policy::Eevdf, true) => self.lanes.take_first_started(rows, reached),
+            (Policy::Wfq, true) => self.lanes.take_first(rows),
         };
         let Some(seat) = taken else { return self.take_next_of_all() };
-        self.queued -= 1;
-        if reached.is_before(self.nodes.rows[seat].start) && self.lanes.first_started(reached).is_none() {
+        let row = &mut rows[seat];
+        row.place = Place::Out;
+        let early = reached.is_before(row.start);
+        if early && self.first_open_started(reached).is_none() {
             self.pull_clock(seat);
         }
+        self.note_shrunk();
         taken
     }
 
@@ -321,6 +396,7 @@ impl FairQueue {
 
     fn earliest_start(&self) -> Option<VirtualTime> {
         let starts = [
+            self.few.iter().map(|(key, _)| key.start).reduce(VirtualTime::earlier),
             self.lanes.earliest_start(),
             self.open.earliest_start(&self.nodes),
             self.bound.earliest_start(&self.nodes),
@@ -331,15 +407,22 @@ impl FairQueue {
     /// The first queued thread whose start has come; under WFQ the first of all.
     pub(crate) fn first_eligible(&self) -> Option<u32> {
         let reached = self.reached();
-        let [lane, open, bound] = match self.policy {
-            Policy::Eevdf => [
-                self.lanes.first_started(reached),
-                self.open.first_started(&self.nodes, reached),
-                self.bound.first_started(&self.nodes, reached),
-            ],
-            Policy::Wfq => [self.lanes.first(), self.open.first(&self.nodes), self.bound.first(&self.nodes)],
+        let [open, bound] = match self.policy {
+            Policy::Eevdf => {
+                [self.first_open_started(reached), self.bound.first_started(&self.nodes, reached)]
+            }
+            Policy::Wfq => [self.first_open(), self.bound.first(&self.nodes)],
         };
-        self.sooner(self.sooner(lane, open), bound)
+        self.sooner(open, bound)
+    }
+
+    /// The first queued thread that may run anywhere and whose start is not after `reached`.
+    #[inline]
+    fn first_open_started(&self, reached: VirtualTime) -> Option<u32> {
+        if !self.long {
+            return self.few.iter().find(|(key, _)| !reached.is_before(key.start)).map(|(_, seat)| *seat);
+        }
+        self.sooner(self.lanes.first_started(reached), self.open.first_started(&self.nodes, reached))
     }
 
     /// The latest start that counts as come.
@@ -379,7 +462,11 @@ impl FairQueue {
     }
 
     /// The first queued thread that may run anywhere, for a thief.
+    #[inline]
     pub(crate) fn first_open(&self) -> Option<u32> {
+        if !self.long {
+            return self.few.first().map(|(_, seat)| *seat);
+        }
         self.sooner(self.lanes.first(), self.open.first(&self.nodes))
     }
 
@@ -395,7 +482,7 @@ impl FairQueue {
 
     /// All queued seats in the queue's order, for those who look on.
     pub(crate) fn in_order(&self) -> Vec<u32> {
-        let mut seats = Vec::new();
+        let mut seats: Vec<u32> = self.few.iter().map(|(_, seat)| *seat).collect();
         self.lanes.visit(&self.nodes.rows, &mut |seat| seats.push(seat));
         self.open.in_order(&self.nodes, &mut |seat| seats.push(seat));
         self.bound.in_order(&self.nodes, &mut |seat| seats.push(seat));
@@ -410,14 +497,31 @@ impl FairQueue {
         if self.next_even().is_some_and(|(even, _)| even != self.first_even) {
             return Err("the first debt is not the one that is even first");
         }
-        let in_trees = self.open.verify(&self.nodes)? + self.bound.verify(&self.nodes)?;
+        let in_open = self.open.verify(&self.nodes)?;
+        let in_trees = in_open + self.bound.verify(&self.nodes)?;
         let in_lanes = self.lanes.verify(&self.nodes.rows)?;
-        let counted = (in_lanes + in_trees, in_trees);
+        self.verify_few()?;
+        let misplaced = if self.long { self.few.len() } else { in_lanes + in_open };
+        if misplaced != 0 {
+            return Err("a queue is long and short at once");
+        }
+        let counted = (self.few.len() + in_lanes + in_trees, in_trees);
         if counted == (self.queued as usize, self.queued_in_trees as usize) {
             Ok(())
         } else {
             Err("queued threads miscounted")
         }
+    }
+
+    fn verify_few(&self) -> Result<(), &'static str> {
+        let rows = &self.nodes.rows;
+        if self.few.iter().any(|(key, seat)| rows[*seat].key() != *key || rows[*seat].place != Place::Few) {
+            return Err("one of the few has other tags in its row");
+        }
+        if self.few.iter().zip(self.few.iter().skip(1)).any(|(one, next)| !one.0.is_before(&next.0)) {
+            return Err("the few are out of order");
+        }
+        Ok(())
     }
 
     /// The upper half of a linear congruential generator: enough for a treap's balance.

@@ -1,13 +1,18 @@
-//! A heap of seats, four below one, smallest key first, from which any seat can be taken in O(log n).
+//! The seats that wait for something, smallest key first, from which any seat can be taken in O(log n).
 //!
-//! Conserved: `place[seat]` is where `seat` stands in `heap`, for exactly the seats that are in it. Neither table
-//! grows beyond what [`SeatHeap::reserve`] has set aside.
+//! A few stand in order in one small array; many in a heap, four below one.
+//!
+//! Conserved: the few are [`FEW`] at most, and there are none while there is a heap. While there is one, `place[seat]` is
+//! where `seat` stands in it, for exactly the seats that do; for others it says nothing. No table grows beyond what
+//! [`SeatHeap::reserve`] has set aside.
 
+use crate::few::{FEW, Few, Rank};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::hint::select_unpredictable;
 
-const ABSENT: u32 = u32::MAX;
+/// A heap that has shrunk to this is one no longer. Well below what makes one, so that it does not go to and fro.
+const FEW_AGAIN: usize = FEW / 2;
 
 /// How many entries stand below one. Four of them are a cache line.
 const FAN: usize = 4;
@@ -18,14 +23,9 @@ fn above(at: usize) -> usize {
     (at - 1) / FAN
 }
 
-/// A key with a strict order. Not `Ord`, since virtual instants wrap.
-pub(crate) trait HeapKey: Copy {
-    fn is_before(&self, other: &Self) -> bool;
-}
-
 /// Which entry comes first, found without a branch: no guess about it would be better than a coin.
 #[inline]
-fn least_of_all<K: HeapKey>(entries: &[(K, u32); FAN]) -> (usize, (K, u32)) {
+fn least_of_all<K: Rank>(entries: &[(K, u32); FAN]) -> (usize, (K, u32)) {
     let left = usize::from(entries[1].0.is_before(&entries[0].0));
     let right = 2 + usize::from(entries[3].0.is_before(&entries[2].0));
     let least = select_unpredictable(entries[right].0.is_before(&entries[left].0), right, left);
@@ -34,7 +34,7 @@ fn least_of_all<K: HeapKey>(entries: &[(K, u32); FAN]) -> (usize, (K, u32)) {
 
 /// The same of fewer, of which there may be none.
 #[inline]
-fn least_of_few<K: HeapKey>(entries: &[(K, u32)]) -> Option<(usize, (K, u32))> {
+fn least_of_few<K: Rank>(entries: &[(K, u32)]) -> Option<(usize, (K, u32))> {
     let mut entries = entries.iter().copied().enumerate();
     let mut least = entries.next()?;
     for entry in entries {
@@ -47,53 +47,78 @@ fn least_of_few<K: HeapKey>(entries: &[(K, u32)]) -> Option<(usize, (K, u32))> {
 
 #[derive(Debug)]
 pub(crate) struct SeatHeap<K> {
+    few: Few<K>,
     heap: Vec<(K, u32)>,
     place: Vec<u32>,
 }
 
-impl<K: HeapKey> SeatHeap<K> {
+impl<K: Rank> SeatHeap<K> {
     pub(crate) const fn new() -> Self {
-        Self { heap: Vec::new(), place: Vec::new() }
+        Self { few: Few::new(), heap: Vec::new(), place: Vec::new() }
     }
 
     /// Sets room for `seats` seats aside.
     pub(crate) fn reserve(&mut self, seats: usize) -> Result<(), TryReserveError> {
         self.heap.try_reserve_exact(seats.saturating_sub(self.heap.len()))?;
-        self.place.try_reserve_exact(seats.saturating_sub(self.place.len()))
+        let more = seats.saturating_sub(self.place.len());
+        self.place.try_reserve_exact(more)?;
+        self.place.resize(self.place.len() + more, 0);
+        Ok(())
     }
 
     /// The seat with the smallest key.
+    #[inline]
     pub(crate) fn peek(&self) -> Option<&(K, u32)> {
-        self.heap.first()
+        self.few.first().or_else(|| self.heap.first())
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.heap.len()
+        self.few.len() + self.heap.len()
     }
 
     /// All seats, in no order.
     pub(crate) fn seats(&self) -> impl Iterator<Item = u32> + '_ {
-        self.heap.iter().map(|(_, seat)| *seat)
+        self.few.iter().chain(&self.heap).map(|(_, seat)| *seat)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+        self.few.is_empty() && self.heap.is_empty()
     }
 
     pub(crate) fn contains(&self, seat: u32) -> bool {
-        self.place.get(seat as usize).is_some_and(|place| *place != ABSENT)
+        self.key(seat).is_some()
     }
 
-    /// The key that `seat` is in the heap with.
+    /// The key that `seat` waits with.
     pub(crate) fn key(&self, seat: u32) -> Option<K> {
-        let place = *self.place.get(seat as usize)?;
-        self.heap.get(place as usize).map(|(key, _)| *key)
+        let place = self.place_in_heap(seat);
+        let entry = place.map(|at| &self.heap[at]).or_else(|| self.few.iter().find(|(_, one)| *one == seat));
+        entry.map(|(key, _)| *key)
     }
 
+    /// Where `seat` stands in the heap.
+    #[inline]
+    fn place_in_heap(&self, seat: u32) -> Option<usize> {
+        let at = *self.place.get(seat as usize)? as usize;
+        self.heap.get(at).is_some_and(|(_, there)| *there == seat).then_some(at)
+    }
+
+    #[inline]
     pub(crate) fn insert(&mut self, seat: u32, key: K) {
-        debug_assert!(!self.contains(seat), "seat {seat} is in the heap already");
-        while self.place.len() <= seat as usize {
-            self.place.push(ABSENT);
+        debug_assert!(!self.contains(seat), "seat {seat} waits already");
+        if self.heap.is_empty() && !self.few.is_full() {
+            self.few.insert(seat, key);
+        } else {
+            self.insert_among_many(seat, key);
+        }
+    }
+
+    #[inline(never)]
+    fn insert_among_many(&mut self, seat: u32, key: K) {
+        // What is in order is a heap.
+        while let Some(entry) = self.few.take_first() {
+            self.place[entry.1 as usize] = self.heap.len() as u32;
+            self.heap.push(entry);
         }
         let entry = (key, seat);
         self.heap.push(entry);
@@ -102,38 +127,52 @@ impl<K: HeapKey> SeatHeap<K> {
 
     /// Takes `seat` out; whether it was there.
     pub(crate) fn remove(&mut self, seat: u32) -> bool {
-        let Some(place) = self.place.get_mut(seat as usize) else { return false };
-        let at = core::mem::replace(place, ABSENT);
-        if at == ABSENT {
-            return false;
+        match self.place_in_heap(seat) {
+            Some(at) => {
+                self.fill(at);
+                true
+            }
+            None => self.few.take(|(_, one)| *one == seat).is_some(),
         }
-        self.fill(at as usize);
-        true
     }
 
     /// Takes the seat with the smallest key out.
     #[inline]
     pub(crate) fn remove_first(&mut self) {
-        let Some(&(_, seat)) = self.heap.first() else { return };
-        self.place[seat as usize] = ABSENT;
-        if let Some(last) = self.heap.pop()
-            && !self.heap.is_empty()
-        {
-            let bottom = self.sink_gap(0);
-            self.rise(bottom, last);
+        if self.few.take_first().is_none() {
+            self.remove_first_of_many();
         }
     }
 
+    #[inline(never)]
+    fn remove_first_of_many(&mut self) {
+        let Some(last) = self.heap.pop() else { return };
+        if !self.heap.is_empty() {
+            let bottom = self.sink_gap(0);
+            self.rise(bottom, last);
+        }
+        self.note_shrunk();
+    }
+
     /// What stands at `at` has gone: the last entry takes its place, and goes where it belongs from there.
+    #[inline(never)]
     fn fill(&mut self, at: usize) {
         let Some(last) = self.heap.pop() else { return };
-        if at == self.heap.len() {
-            return;
+        if at < self.heap.len() {
+            // The last entry seldom belongs far from the bottom. So the gap goes all the way down first, which needs no
+            // decision that could be guessed wrong, and the entry comes up from there.
+            let rises = at > 0 && last.0.is_before(&self.heap[above(at)].0);
+            let bottom = if rises { at } else { self.sink_gap(at) };
+            self.rise(bottom, last);
         }
-        // The last entry seldom belongs far from the bottom. So the gap goes all the way down first, which needs no
-        // decision that could be guessed wrong, and the entry comes up from there.
-        let bottom = if at > 0 && last.0.is_before(&self.heap[above(at)].0) { at } else { self.sink_gap(at) };
-        self.rise(bottom, last);
+        self.note_shrunk();
+    }
+
+    #[inline]
+    fn note_shrunk(&mut self) {
+        if self.heap.len() <= FEW_AGAIN {
+            self.heap.drain(..).for_each(|(key, seat)| self.few.insert(seat, key));
+        }
     }
 
     /// Puts `entry` at `at`, or further up; those it passes come down.
@@ -197,8 +236,9 @@ mod tests {
     fn an_op() -> impl Strategy<Value = Op> {
         // Few distances, so that keys are often equal.
         let distance = prop_oneof![0u64..4, 0u64..1 << 40];
+        // About as many come as go once there are too many to be few, so that they are both again and again.
         prop_oneof![
-            3 => (0..SEATS, distance).prop_map(|(seat, distance)| Op::Insert { seat, distance }),
+            4 => (0..SEATS, distance).prop_map(|(seat, distance)| Op::Insert { seat, distance }),
             1 => (0..SEATS).prop_map(|seat| Op::Remove { seat }),
             2 => Just(Op::RemoveFirst),
         ]
@@ -212,6 +252,8 @@ mod tests {
             assert_eq!(heap.key(seat), listed);
             assert_eq!(heap.contains(seat), listed.is_some());
         }
+        assert_eq!(heap.len(), list.len());
+        assert!(heap.few.is_empty() || heap.heap.is_empty());
         for (at, (key, seat)) in heap.heap.iter().enumerate() {
             assert_eq!(heap.place[*seat as usize], at as u32);
             assert!(
@@ -249,6 +291,12 @@ mod tests {
                 }
                 check(&heap, &list);
             }
+            while let Some((_, first)) = heap.peek().copied() {
+                heap.remove_first();
+                list.retain(|(_, listed)| *listed != first);
+                check(&heap, &list);
+            }
+            assert!(list.is_empty());
             assert_eq!((heap.heap.capacity(), heap.place.capacity()), room);
         }
     }

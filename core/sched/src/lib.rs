@@ -44,6 +44,7 @@ pub mod context;
 mod cpu;
 mod entity;
 mod fair;
+mod few;
 pub mod flight;
 mod heap;
 pub mod identity;

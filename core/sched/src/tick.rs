@@ -207,16 +207,17 @@ impl IdleConditions {
 /// The tick of one CPU.
 #[derive(Debug)]
 pub(crate) struct Tick {
-    period: Nanos,
+    /// The next tick, or the one-shot of a tickless mode.
+    due: Nanos,
     mode: TickMode,
-    next: Nanos,
+    period: Nanos,
     /// Ticks due before this have been taken or counted as suppressed.
     counted_to: Nanos,
 }
 
 impl Tick {
     pub(crate) fn new(period: Nanos) -> Self {
-        Self { period, mode: TickMode::Periodic, next: period, counted_to: Nanos::ZERO }
+        Self { period, mode: TickMode::Periodic, due: period, counted_to: Nanos::ZERO }
     }
 
     pub(crate) fn mode(&self) -> TickMode {
@@ -226,32 +227,30 @@ impl Tick {
     /// When the next timer interrupt must come, as far as ticking is concerned.
     #[inline]
     pub(crate) fn due(&self) -> Nanos {
-        match self.mode {
-            TickMode::Periodic | TickMode::ForcedPeriodic(_) => self.next,
-            TickMode::TicklessIdle { wake_at } | TickMode::TicklessLease { wake_at } => wake_at,
-        }
+        self.due
     }
 
     /// A timer interrupt came; whether it was a tick.
+    #[inline]
     pub(crate) fn interrupt(&mut self, now: Nanos, telemetry: &mut Telemetry) -> bool {
+        now >= self.due && self.interrupt_due(now, telemetry)
+    }
+
+    fn interrupt_due(&mut self, now: Nanos, telemetry: &mut Telemetry) -> bool {
         match self.mode {
-            TickMode::TicklessIdle { .. } => return false,
-            TickMode::TicklessLease { wake_at } => {
+            TickMode::TicklessIdle { .. } => false,
+            TickMode::TicklessLease { .. } => {
                 // Whoever proves the window again moves its one-shot on before this.
-                if wake_at <= now {
-                    self.restore(now, NohzExit::NotReproved, telemetry);
-                }
-                return false;
+                self.restore(now, NohzExit::NotReproved, telemetry);
+                false
             }
-            TickMode::Periodic | TickMode::ForcedPeriodic(_) => {}
+            TickMode::Periodic | TickMode::ForcedPeriodic(_) => {
+                telemetry.ticks += 1;
+                self.due = self.after(now);
+                self.counted_to = now;
+                true
+            }
         }
-        if now < self.next {
-            return false;
-        }
-        telemetry.ticks += 1;
-        self.next = self.after(now);
-        self.counted_to = now;
-        true
     }
 
     /// The CPU is idle with nothing against stopping its tick: one interrupt at `wake_at`, no more.
@@ -264,6 +263,7 @@ impl Tick {
             self.count_suppressed(now, telemetry);
         }
         self.mode = TickMode::TicklessIdle { wake_at };
+        self.due = wake_at;
     }
 
     /// The CPU is idle, but keeps its tick.
@@ -281,6 +281,7 @@ impl Tick {
             self.counted_to = now;
         }
         self.mode = TickMode::TicklessLease { wake_at };
+        self.due = wake_at;
     }
 
     /// Back to the periodic tick, if the CPU is tickless under a lease.
@@ -303,7 +304,7 @@ impl Tick {
         if let TickMode::TicklessIdle { .. } | TickMode::TicklessLease { .. } = self.mode {
             self.count_suppressed(now, telemetry);
             telemetry.nohz_exits[why as usize] += 1;
-            self.next = self.after(now);
+            self.due = self.after(now);
         }
         self.mode = TickMode::Periodic;
     }

@@ -12,6 +12,7 @@
 //! enter the left part whenever its summary is eligible: if there is none, the node itself is the answer.
 
 use crate::fair::row::{Key, LEFT, NIL, RIGHT, Row, Rows};
+use crate::few::Rank;
 use crate::virtual_time::VirtualTime;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -68,7 +69,7 @@ impl<const MASKED: bool> Tree<MASKED> {
         Self { root: NIL }
     }
 
-    /// Adds the detached node `seat` under `key`.
+    /// Adds the detached node `seat` under `key`, which its row has.
     #[inline]
     pub(crate) fn insert(&mut self, nodes: &mut Nodes, seat: u32, key: Key, reach: u64, priority: u32) {
         let (mut parent, mut side, mut at) = (NIL, LEFT, self.root);
@@ -87,7 +88,7 @@ impl<const MASKED: bool> Tree<MASKED> {
             at = node.child[side];
         }
         let node = &mut nodes.rows[seat];
-        node.tag(&key, priority);
+        node.priority = priority;
         node.parent = parent;
         node.child = [NIL; 2];
         node.earliest = [key.start; 2];

@@ -4,7 +4,7 @@
 //! the [`WaitQuota`] before the wait begins, travels with it, and comes back with the event that ends it. A wait that
 //! would exceed the quota is refused before anything has changed; no wait that began can fail for want of room.
 
-use crate::heap::HeapKey;
+use crate::few::Rank;
 use alloc::vec::Vec;
 use core::fmt;
 use mainspring_abi::{Nanos, ProcessId};
@@ -164,7 +164,9 @@ impl Due {
     }
 }
 
-impl HeapKey for Due {
+impl Rank for Due {
+    const NONE: Self = Self { deadline: Nanos::MAX, thread_index: 0 };
+
     #[inline]
     fn is_before(&self, other: &Self) -> bool {
         self.rank() < other.rank()

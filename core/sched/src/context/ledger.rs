@@ -10,7 +10,7 @@ use super::donors::{Donors, LoanError};
 use super::notice::{Notice, NoticeKind, Notices};
 use super::refill::Refills;
 use super::spec::{ContextSpec, SpecError};
-use crate::heap::HeapKey;
+use crate::few::Rank;
 use mainspring_abi::{ContextRef, Nanos, ThreadRef};
 
 /// A grant of CPU time, owned by whoever holds it.
@@ -61,7 +61,10 @@ pub struct Urgency {
     pub thread_index: u32,
 }
 
-impl HeapKey for Urgency {
+impl Rank for Urgency {
+    const NONE: Self =
+        Self { criticality: 0, priority: 0, deadline: Nanos::MAX, release: Nanos::MAX, thread_index: 0 };
+
     /// The higher band; then the earlier deadline, the higher priority, the earlier release, the lower thread.
     #[inline]
     fn is_before(&self, other: &Self) -> bool {

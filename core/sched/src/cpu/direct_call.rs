@@ -12,9 +12,9 @@ use super::realtime::Band;
 use super::{Cpu, Dispatch, Seat, State, taken};
 use crate::context::Context;
 use crate::entity::Authority;
-use crate::heap::HeapKey;
+use crate::few::Rank;
 use crate::telemetry::NohzExit;
-use crate::waiter::{Due, Timeout, WaitKind, WaitPermit};
+use crate::waiter::{Timeout, WaitKind, WaitPermit};
 use alloc::boxed::Box;
 use mainspring_abi::Nanos;
 
@@ -109,11 +109,12 @@ impl Cpu {
         let ran = now - core::mem::replace(&mut self.since, now);
         self.charged_total += ran;
         let occupant = taken(&mut self.slots, slot);
-        occupant.state = State::Asleep(kind);
+        occupant.fall_asleep(kind);
+        if let Some(timeout) = timeout {
+            self.waits.insert(slot, occupant.keep(timeout));
+        }
         let entity = &mut occupant.entity;
         entity.account.charge(ran, 0);
-        entity.used = Nanos::ZERO;
-        entity.account.voluntary_blocks += 1;
         let Authority::Context(mut context) =
             core::mem::replace(&mut entity.authority, Authority::BestEffort)
         else {
@@ -125,12 +126,6 @@ impl Cpu {
         }
         context.charge_part(ran);
         context.change_hands(now);
-        if let Some(Timeout { deadline, user_data, permit }) = timeout {
-            let thread_index = entity.thread.index();
-            occupant.permit = Some(permit);
-            occupant.user_data = user_data;
-            self.waits.insert(slot, Due { deadline, thread_index });
-        }
         context
     }
 

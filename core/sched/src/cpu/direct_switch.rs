@@ -31,10 +31,7 @@ fn forget(waits: &mut SeatHeap<Due>, slot: u32) {
 
 #[inline(never)]
 fn remember(waits: &mut SeatHeap<Due>, slot: u32, from: &mut Occupant, timeout: Timeout) {
-    let Timeout { deadline, user_data, permit } = timeout;
-    from.permit = Some(permit);
-    from.user_data = user_data;
-    waits.insert(slot, Due { deadline, thread_index: from.entity.thread.index() });
+    waits.insert(slot, from.keep(timeout));
 }
 
 impl Cpu {
@@ -73,9 +70,7 @@ impl Cpu {
 
         // Whoever waits begins another request afterwards, so nothing has to be charged to the one that it was at.
         from.entity.account.charge(ran, moved);
-        from.state = State::Asleep(kind);
-        from.entity.used = Nanos::ZERO;
-        from.entity.account.voluntary_blocks += 1;
+        from.fall_asleep(kind);
         if let Some(timeout) = timeout {
             remember(&mut self.waits, slot, from, timeout);
         }

@@ -1,10 +1,10 @@
 //! Charge, requeue, choose: one decision.
 
 use super::realtime::Band;
-use super::{Cpu, Occupant, Seat, State, taken};
+use super::{Cpu, Seat, State, taken};
 use crate::entity::{Affinity, Entity};
 use crate::telemetry::NohzExit;
-use crate::waiter::{Due, Timeout, WaitKind};
+use crate::waiter::{Timeout, WaitKind};
 use mainspring_abi::{Nanos, ThreadRef};
 
 /// Why the running thread stops.
@@ -93,6 +93,9 @@ impl Cpu {
         self.resched_wanted = false;
         match stop {
             Stop::Preempted => self.preempt(now),
+            Stop::Blocked(kind, timeout) if self.contexts == 0 && self.direct.is_none() => {
+                self.block(now, kind, timeout)
+            }
             stop => self.stop_otherwise(now, stop),
         }
     }
@@ -125,6 +128,29 @@ impl Cpu {
             taken(&mut self.slots, slot).entity.account.preemptions -= 1;
         }
         self.run(now, next, next != slot, Nanos::MAX)
+    }
+
+    /// The running thread waits and the first one is taken out of the queue: the next most frequent decision, as straight.
+    #[inline]
+    fn block(&mut self, now: Nanos, kind: WaitKind, timeout: Option<Timeout>) -> Decision {
+        let Some(slot) = self.current else { nothing_was_running(&Stop::Blocked(kind, timeout)) };
+        self.bring_fair_clock_up(now);
+        let ran = end_interval(&mut self.since, &mut self.charged_total, now);
+        let moved = self.fair.charge_and_sleep(slot, ran);
+        let occupant = taken(&mut self.slots, slot);
+        // Whoever waits begins another request afterwards, so nothing has to be charged to the one that it was at.
+        occupant.entity.account.charge(ran, moved);
+        occupant.fall_asleep(kind);
+        if let Some(timeout) = timeout {
+            self.waits.insert(slot, occupant.keep(timeout));
+        }
+        match self.fair.take_next() {
+            Some(next) => self.run(now, next, true, Nanos::MAX),
+            None => {
+                self.nobody_runs();
+                Decision::Idle
+            }
+        }
     }
 
     #[inline(never)]
@@ -250,7 +276,6 @@ impl Cpu {
         self.telemetry.queue_depth_max = self.telemetry.queue_depth_max.max(u64::from(self.fair.queued()));
     }
 
-    #[inline(always)]
     fn fall_asleep(&mut self, now: Nanos, slot: u32, kind: WaitKind, timeout: Option<Timeout>) {
         if self.contexts != 0 {
             self.suspend_context(now, slot);
@@ -258,15 +283,10 @@ impl Cpu {
         if self.band == Band::Fair {
             self.fair.sleep(slot);
         }
-        let occupant: &mut Occupant = self.at_mut(slot);
-        occupant.state = State::Asleep(kind);
-        occupant.entity.used = Nanos::ZERO;
-        occupant.entity.account.voluntary_blocks += 1;
-        if let Some(Timeout { deadline, user_data, permit }) = timeout {
-            occupant.permit = Some(permit);
-            occupant.user_data = user_data;
-            let thread_index = occupant.entity.thread.index();
-            self.waits.insert(slot, Due { deadline, thread_index });
+        let occupant = taken(&mut self.slots, slot);
+        occupant.fall_asleep(kind);
+        if let Some(timeout) = timeout {
+            self.waits.insert(slot, occupant.keep(timeout));
         }
     }
 

@@ -39,7 +39,7 @@ use crate::heap::SeatHeap;
 use crate::nohz::Activation;
 use crate::telemetry::Telemetry;
 use crate::tick::Tick;
-use crate::waiter::{Due, WaitKind, WaitPermit};
+use crate::waiter::{Due, Timeout, WaitKind, WaitPermit};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::fmt;
@@ -223,6 +223,23 @@ impl Occupant {
         entity.account.last_started = now;
         entity.account.switches += u64::from(switched);
         entity.last_cpu = Some(cpu);
+    }
+
+    /// It waits from now on, and begins another request afterwards.
+    #[inline]
+    fn fall_asleep(&mut self, kind: WaitKind) {
+        self.state = State::Asleep(kind);
+        self.entity.used = Nanos::ZERO;
+        self.entity.account.voluntary_blocks += 1;
+    }
+
+    /// Keeps what a timed wait comes with; when it is due.
+    #[inline]
+    fn keep(&mut self, timeout: Timeout) -> Due {
+        let Timeout { deadline, user_data, permit } = timeout;
+        self.permit = Some(permit);
+        self.user_data = user_data;
+        Due { deadline, thread_index: self.entity.thread.index() }
     }
 
     /// `authority` says whether anybody here has a context or has lent one: where nobody has, nobody need be asked.

@@ -12,7 +12,8 @@ use crate::admission::Floor;
 use crate::context::floor::FloorBudget;
 use crate::context::{Context, Overrun, Urgency};
 use crate::entity::{Authority, Entity};
-use crate::heap::{HeapKey, SeatHeap};
+use crate::few::Rank;
+use crate::heap::SeatHeap;
 use crate::telemetry::NohzExit;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -31,7 +32,9 @@ pub(super) enum Band {
 #[derive(Clone, Copy, Debug)]
 struct RefillDue(Nanos);
 
-impl HeapKey for RefillDue {
+impl Rank for RefillDue {
+    const NONE: Self = Self(Nanos::MAX);
+
     #[inline]
     fn is_before(&self, other: &Self) -> bool {
         self.0 < other.0
@@ -213,6 +216,7 @@ impl Cpu {
     pub(super) fn publish_on_context(&mut self, now: Nanos, slot: u32) -> bool {
         self.begin_contention(now, NohzExit::SecondRunnable);
         let occupant = taken(&mut self.slots, slot);
+        occupant.entity.ready_from(now);
         occupant.state = State::Queued;
         let (thread_index, weight) = (occupant.entity.thread.index(), occupant.entity.weight);
         let context = held(&mut occupant.entity);

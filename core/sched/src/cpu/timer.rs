@@ -1,6 +1,6 @@
 //! Timer interrupts, timed waits that end, and the tick in idle.
 
-use super::{Cpu, Occupant, Seat, State};
+use super::{Cpu, Occupant, Seat, State, taken};
 use crate::cpu::Woken;
 use crate::telemetry::NohzExit;
 use crate::tick::{HOUSEKEEPING_FLOOR, IdleConditions, KeepTicking, NetworkNeed, TickMode};
@@ -58,7 +58,8 @@ impl Cpu {
     #[inline]
     pub fn next_timer(&self) -> Nanos {
         let wait = self.waits.peek().map_or(Nanos::MAX, |(due, _)| due.deadline);
-        let slice = if self.contended() && self.current.is_some() { self.slice_end } else { Nanos::MAX };
+        // Which is never while nobody runs.
+        let slice = if self.contended() { self.slice_end } else { Nanos::MAX };
         let due = self.tick.due().min(wait).min(slice);
         if self.contexts == 0 { due } else { due.min(self.next_on_contexts()) }
     }
@@ -76,7 +77,7 @@ impl Cpu {
             self.telemetry.oneshot_deadline_misses += 1;
         }
         let ticked = self.tick.interrupt(now, &mut self.telemetry);
-        if self.current.is_some() && self.contended() && self.slice_end <= now {
+        if self.slice_end <= now && self.contended() {
             self.resched_wanted = true;
         }
         if self.contexts != 0 {
@@ -91,19 +92,13 @@ impl Cpu {
         if deadline > now {
             return None;
         }
-        let Occupant { state, user_data, entity, .. } = self.at(slot);
-        let State::Asleep(kind) = *state else { unreachable!("only sleepers wait") };
-        let (thread, user_data) = (entity.thread, *user_data);
-        let away = if self.lent == 0 { None } else { entity.has_lent() };
         self.telemetry.timeouts += 1;
         self.waits.remove_first();
-        if away.is_some() {
-            let woken = Woken { reschedule: false, permit: self.at_mut(slot).permit.take() };
-            let seat = Seat { slot, thread };
-            return Some(Expired { thread, seat, kind, deadline, user_data, woken, away });
-        }
-        let permit = self.compete_again(now, slot);
-        let reschedule = self.publish(now, slot);
+        let Occupant { state, user_data, entity, permit, .. } = taken(&mut self.slots, slot);
+        let State::Asleep(kind) = *state else { unreachable!("only sleepers wait") };
+        let (thread, user_data, permit) = (entity.thread, *user_data, permit.take());
+        let away = if self.lent == 0 { None } else { entity.has_lent() };
+        let reschedule = away.is_none() && self.ready_again(now, slot);
         let (seat, woken) = (Seat { slot, thread }, Woken { reschedule, permit });
         Some(Expired { thread, seat, kind, deadline, user_data, woken, away })
     }

@@ -1,7 +1,7 @@
 //! A thread becomes ready, or is kept from running.
 
 use super::realtime::Band;
-use super::{Cpu, Occupant, Seat, SeatError, State, taken};
+use super::{Cpu, Seat, SeatError, State, taken};
 use crate::entity::{Authority, Entity};
 use crate::fair::Tag;
 use crate::telemetry::NohzExit;
@@ -33,15 +33,16 @@ impl Cpu {
     /// What the thread at `seat` waited for has come.
     pub fn wake(&mut self, now: Nanos, seat: Seat) -> Result<Woken, SeatError> {
         self.asleep(seat)?;
-        let permit = self.end_wait(now, seat.slot);
-        let reschedule = self.publish(now, seat.slot);
+        let permit = self.end_wait(seat.slot);
+        let reschedule = self.ready_again(now, seat.slot);
         Ok(Woken { reschedule, permit })
     }
 
     /// What the thread at `seat` waited for has come from the running thread, which is about to wait itself.
     pub fn hand_off(&mut self, now: Nanos, seat: Seat) -> Result<Handoff, SeatError> {
         self.asleep(seat)?;
-        let permit = self.end_wait(now, seat.slot);
+        let permit = self.end_wait(seat.slot);
+        self.compete_again(now, seat.slot);
         if self.publish_direct(now, seat.slot) {
             return Ok(Handoff::Direct(permit));
         }
@@ -98,34 +99,42 @@ impl Cpu {
         }
     }
 
-    /// Ends the wait of `slot`: it competes again, but is not queued yet.
-    pub(super) fn end_wait(&mut self, now: Nanos, slot: u32) -> Option<WaitPermit> {
-        self.waits.remove(slot);
-        self.compete_again(now, slot)
+    /// Ends the timed wait of `slot`, if one is pending.
+    fn end_wait(&mut self, slot: u32) -> Option<WaitPermit> {
+        let permit = self.at_mut(slot).permit.take();
+        if permit.is_some() {
+            self.waits.remove(slot);
+        }
+        permit
     }
 
-    /// `slot` sleeps no longer, and no timed wait is pending for it.
-    #[inline(always)]
-    pub(super) fn compete_again(&mut self, now: Nanos, slot: u32) -> Option<WaitPermit> {
+    /// `slot` sleeps no longer, and no timed wait is pending for it; whether this CPU should reschedule.
+    #[inline]
+    pub(super) fn ready_again(&mut self, now: Nanos, slot: u32) -> bool {
+        self.compete_again(now, slot);
+        self.publish(now, slot)
+    }
+
+    /// `slot` has its share of the fluid schedule again, but is not queued yet.
+    #[inline]
+    fn compete_again(&mut self, now: Nanos, slot: u32) {
         self.bring_clock_up(now);
-        let best_effort = self.is_best_effort(slot);
-        let Occupant { entity, permit, .. } = taken(&mut self.slots, slot);
-        if best_effort {
-            self.fair.wake(slot, entity.weight);
+        if self.is_best_effort(slot) {
+            let weight = self.at(slot).entity.weight;
+            self.fair.wake(slot, weight);
         }
-        permit.take()
     }
 
     /// Queues `slot`, which competes but is not queued; whether this CPU should reschedule.
+    #[inline]
     pub(super) fn publish(&mut self, now: Nanos, slot: u32) -> bool {
-        let occupant = taken(&mut self.slots, slot);
-        occupant.entity.ready_from(now);
-        if self.contexts != 0 && occupant.entity.context().is_some() {
+        if self.contexts != 0 && self.at(slot).entity.context().is_some() {
             return self.publish_on_context(now, slot);
         }
         self.begin_contention(now, NohzExit::SecondRunnable);
         let authority = self.has_authority();
         let occupant = taken(&mut self.slots, slot);
+        occupant.entity.ready_from(now);
         occupant.state = State::Queued;
         let patient = occupant.entity.class == LatencyClass::Batch;
         let tag = self.fair.enqueue(slot, &occupant.ask(authority));

@@ -1,7 +1,7 @@
 //! The fluid schedule: its clock, who competes in it, and what each is owed. The rules are those of [the queue](super).
 
 use super::estate::Debt;
-use super::row::Row;
+use super::row::{Place, Row};
 use super::{DEBTORS_RETIRED_PER_EVENT, FairQueue};
 use crate::virtual_time::{Lag, NARROW_BITS, UNITS_AT_WEIGHT_ONE, VirtualTime, span};
 use mainspring_abi::{Nanos, Weight};
@@ -83,7 +83,9 @@ impl FairQueue {
         let weight = match whose {
             Some(seat) => {
                 self.debtors.remove_first();
-                self.nodes.rows[seat].weight
+                let row = &mut self.nodes.rows[seat];
+                row.place = Place::Out;
+                row.weight
             }
             None => match self.estate.pop() {
                 Some(debt) => debt.weight,
@@ -130,7 +132,11 @@ impl FairQueue {
     pub(crate) fn leave(&mut self, seat: u32, asleep: bool) -> Lag {
         let Row { position, weight, .. } = self.nodes.rows[seat];
         let lag = if asleep { self.lag_asleep(seat) } else { self.lag(seat) };
-        let counted = asleep && self.debtors.remove(seat);
+        let counted = self.is_debtor(seat);
+        if counted {
+            self.debtors.remove(seat);
+            self.nodes.rows[seat].place = Place::Out;
+        }
         if self.clock.is_before(position) && (counted || !asleep) {
             self.debtor_load += if counted { 0 } else { u64::from(weight.get()) };
             if let Some(forgiven) = self.estate.push(Debt { even: position, weight }) {
@@ -146,31 +152,61 @@ impl FairQueue {
     }
 
     /// `seat` stops competing for now: credit is gone, debt stays until it is even.
-    #[inline]
     pub(crate) fn sleep(&mut self, seat: u32) {
-        let Row { position, weight, .. } = self.nodes.rows[seat];
+        self.charge_and_sleep(seat, Nanos::ZERO);
+    }
+
+    /// Moves `seat` along by the service it had, and then it stops competing for now; how far.
+    #[inline(always)]
+    pub(crate) fn charge_and_sleep(&mut self, seat: u32, ran: Nanos) -> u64 {
+        let row = &mut self.nodes.rows[seat];
+        let moved = span(ran, row.weight);
+        row.position = row.position.plus(moved);
+        let (position, weight) = (row.position, row.weight);
         if self.clock.is_before(position) {
-            self.debtor_load += u64::from(weight.get());
-            self.debtors.insert(seat, position);
-            self.find_first_even();
+            row.place = Place::Debt;
+            self.owe(seat, position, weight);
         } else {
             self.unload(weight);
         }
+        moved
+    }
+
+    /// `seat` is a debtor from now on, and is even at `position`.
+    #[inline]
+    fn owe(&mut self, seat: u32, position: VirtualTime, weight: Weight) {
+        let first = self.debtor_load == 0 || position.is_before(self.first_even);
+        self.first_even = if first { position } else { self.first_even };
+        self.debtor_load += u64::from(weight.get());
+        self.debtors.insert(seat, position);
     }
 
     /// `seat` competes again, with `weight`.
     #[inline]
     pub(crate) fn wake(&mut self, seat: u32, weight: Weight) {
-        if self.debtors.remove(seat) {
-            self.forgive(self.nodes.rows[seat].weight);
-            self.nodes.rows[seat].position = self.nodes.rows[seat].position.later(self.clock);
-            if weight != self.nodes.rows[seat].weight {
-                self.nodes.rows[seat].position = self.lag(seat).position(self.clock, weight);
-            }
+        let row = &mut self.nodes.rows[seat];
+        if row.place == Place::Debt {
+            self.wake_debtor(seat, weight);
         } else {
-            self.nodes.rows[seat].position = self.clock;
+            row.position = self.clock;
+            row.weight = weight;
+            self.add_load(weight);
         }
-        self.nodes.rows[seat].weight = weight;
+    }
+
+    #[inline]
+    fn wake_debtor(&mut self, seat: u32, weight: Weight) {
+        self.debtors.remove(seat);
+        let row = &mut self.nodes.rows[seat];
+        row.place = Place::Out;
+        let owing = row.weight;
+        row.position = row.position.later(self.clock);
+        if weight != owing {
+            let lag = Lag::between(self.clock, row.position, owing);
+            row.position = lag.position(self.clock, weight);
+            row.weight = weight;
+        }
+        self.forgive(owing);
         self.add_load(weight);
     }
 
@@ -224,7 +260,7 @@ impl FairQueue {
     /// Whether `seat`, which sleeps, still competes because of what it owes.
     #[inline]
     pub(crate) fn is_debtor(&self, seat: u32) -> bool {
-        self.debtors.contains(seat)
+        self.nodes.rows[seat].place == Place::Debt
     }
 
     /// `from` is charged with `moved` and sleeps; `to`, which slept and is no debtor, competes in its place, with
@@ -240,6 +276,7 @@ impl FairQueue {
         let (position, leaves) = (row.position, row.weight);
         self.load += u64::from(weight.get());
         if clock.is_before(position) {
+            row.place = Place::Debt;
             self.leave_owing(from, position, leaves);
         } else {
             self.unload(leaves);
@@ -249,9 +286,7 @@ impl FairQueue {
     #[inline(never)]
     fn leave_owing(&mut self, seat: u32, position: VirtualTime, weight: Weight) {
         self.remainder = self.remainder.min(self.load - 1);
-        self.debtor_load += u64::from(weight.get());
-        self.debtors.insert(seat, position);
-        self.find_first_even();
+        self.owe(seat, position, weight);
     }
 
     /// What `seat` is owed.
@@ -263,7 +298,7 @@ impl FairQueue {
 
     /// What `seat`, which sleeps, will be owed when it wakes: its debt, as far as it is not repaid yet.
     pub(crate) fn lag_asleep(&self, seat: u32) -> Lag {
-        if self.debtors.contains(seat) { self.lag(seat).debt_only() } else { Lag::ZERO }
+        if self.is_debtor(seat) { self.lag(seat).debt_only() } else { Lag::ZERO }
     }
 
     /// What `seat` is owed if it has run for `ran` since it was last charged.

@@ -77,7 +77,7 @@ impl Lanes {
             row.lane = found;
         }
         row.place = Place::Lane;
-        row.tag(key, priority);
+        row.priority = priority;
         let lane = &mut self.lanes[usize::from(row.lane) % LANES];
         match rows.get(lane.tail) {
             Some(tail) if tail.is_before_in_lane(key) => lane.push_back(rows, seat, priority),
@@ -90,10 +90,7 @@ impl Lanes {
     pub(crate) fn remove(&mut self, rows: &mut Rows, seat: u32) {
         match self.heads().iter().position(|head| head.seat == seat) {
             Some(at) => self.remove_head(rows, at),
-            None => {
-                rows[seat].place = Place::Out;
-                self.lanes[usize::from(rows[seat].lane) % LANES].remove_inside(rows, seat);
-            }
+            None => self.lanes[usize::from(rows[seat].lane) % LANES].remove_inside(rows, seat),
         }
     }
 
@@ -306,8 +303,7 @@ impl Lane {
     /// Takes out `seat`, the first; who is the first then. Nothing is before it, so what is after it takes its place.
     #[inline]
     fn remove_head(&mut self, rows: &mut Rows, seat: u32) -> u32 {
-        let row = &mut rows[seat];
-        row.place = Place::Out;
+        let row = &rows[seat];
         let (parent, after) = (row.parent, row.child[RIGHT]);
         match rows.get_mut(parent) {
             Some(above) => above.child[LEFT] = after,

@@ -3,6 +3,7 @@
 //! All of it is one cache line, so that queueing a thread touches one line of its own and one of each neighbour. A
 //! row is in at most one of the queue's structures at a time, and `place` says in which; they share its links.
 
+use crate::few::Rank;
 use crate::virtual_time::VirtualTime;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -20,25 +21,35 @@ pub(crate) const RIGHT: usize = 1;
 pub(crate) enum Place {
     /// None.
     Out,
+    /// The few that are queued.
+    Few,
     /// The lane that the row names.
     Lane,
     /// The tree of threads that may run anywhere but found no lane.
     Open,
     /// The tree of threads that may run on some CPUs only.
     Bound,
+    /// The debtors: it sleeps, and still competes.
+    Debt,
 }
 
 /// What orders a queued thread: earlier deadline, then later start, then lower thread index.
+// Packed, so that with its seat it takes twenty-four bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C, packed(4))]
 pub(crate) struct Key {
     pub deadline: VirtualTime,
     pub start: VirtualTime,
     pub thread_index: u32,
 }
 
-impl Key {
+const _: () = assert!(size_of::<(Key, u32)>() == 24);
+
+impl Rank for Key {
+    const NONE: Self = Self { deadline: VirtualTime::ZERO, start: VirtualTime::ZERO, thread_index: 0 };
+
     #[inline]
-    pub(crate) fn is_before(&self, other: &Self) -> bool {
+    fn is_before(&self, other: &Self) -> bool {
         let sooner = self.deadline.since(other.deadline);
         if sooner != 0 {
             return sooner < 0;
@@ -99,14 +110,6 @@ impl Row {
     pub(crate) fn is_before_in_lane(&self, key: &Key) -> bool {
         let sooner = self.deadline.since(key.deadline);
         sooner < 0 || (sooner == 0 && self.thread_index < key.thread_index)
-    }
-
-    #[inline]
-    pub(crate) fn tag(&mut self, key: &Key, priority: u32) {
-        self.deadline = key.deadline;
-        self.start = key.start;
-        self.thread_index = key.thread_index;
-        self.priority = priority;
     }
 }
 
