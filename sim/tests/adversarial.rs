@@ -227,3 +227,21 @@ fn four_thousand_cpus_drain_one_hot_queue() {
         report.threads.iter().filter(|row| row.name.starts_with("pinned") && row.runtime_ns == 0).collect();
     assert!(starved.is_empty(), "{starved:?}");
 }
+
+/// A thread that yields millions of times and never runs would keep its CPU at one instant for long: the run ends, and says
+/// who it was.
+#[test]
+fn a_thread_that_only_yields_is_told_that_time_stands_still() {
+    let workload = workload(
+        r#"
+        [machine]
+        duration = "1ms"
+        [[thread]]
+        name = "idler"
+        times = 100000000
+        program = ["yield"]
+        "#,
+    );
+    let error = run("idler", &workload, Options::default()).expect_err("it would take forever");
+    assert!(error.to_string().contains("`idler`"), "{error}");
+}

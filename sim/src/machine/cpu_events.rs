@@ -1,7 +1,6 @@
 //! What happens on one CPU: work done, reschedules, timers, and the decisions that follow.
 
 use super::foresight::think_ahead;
-use super::program::Progress;
 use super::thread::{FOREVER, Home};
 use super::{Lane, Machine};
 use crate::RunError;
@@ -12,7 +11,7 @@ use mainspring_sched::{
 };
 
 /// How many steps a CPU may take at one instant before that counts as a standstill.
-const STANDSTILL: u32 = 100_000;
+const STANDSTILL: u32 = 1_000_000;
 
 impl Machine<'_> {
     /// Handles the earliest thing that CPU `cpu` has to do at this instant.
@@ -169,25 +168,19 @@ impl Machine<'_> {
             if done_at != Nanos::MAX && done_at > self.now || self.stands_still(cpu, thread) {
                 return;
             }
-            match self.execute(cpu, thread as usize) {
-                Progress::Compute => {
-                    self.lanes[cpu].work_from = self.lanes[cpu].work_from.max(self.now);
-                    self.expect_done(cpu);
-                    if !self.cores[cpu].reschedule_wanted() {
-                        return;
-                    }
-                    self.preempt(cpu);
-                }
-                Progress::Stop(stop) => self.stop_and_decide(cpu, stop),
-                Progress::Exit => self.exit(cpu),
-                Progress::Call { timeout, server, request } => {
-                    self.block_and_call(cpu, thread as usize, timeout, server, request);
-                }
-                Progress::Move(errand) => self.run_errand(cpu, thread as usize, errand),
-                Progress::Lease(lease) => {
-                    self.grant_lease(lease, Some(thread as usize));
-                }
+            let index = thread as usize;
+            let thread = &mut self.threads[index];
+            if thread.remaining.is_zero() {
+                thread.ahead = false;
+                self.take_step(cpu, index);
+                continue;
             }
+            self.lanes[cpu].work_from = self.lanes[cpu].work_from.max(self.now);
+            self.expect_done(cpu);
+            if !self.cores[cpu].reschedule_wanted() {
+                return;
+            }
+            self.preempt(cpu);
         }
     }
 
@@ -234,7 +227,7 @@ impl Machine<'_> {
     /// The running thread, which has no work in progress, stops as `stop` says, and another is chosen. Compiled for each
     /// kind of stop on its own.
     #[inline(always)]
-    fn stop_and_decide(&mut self, cpu: usize, stop: Stop) {
+    pub(super) fn stop_and_decide(&mut self, cpu: usize, stop: Stop) {
         let before = self.lanes[cpu].running;
         let reason = match &stop {
             Stop::Nothing => "",

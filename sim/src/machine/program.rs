@@ -9,11 +9,9 @@ use mainspring_abi::{CpuId, Nanos, ThreadRef};
 use mainspring_sched::{QuotaError, Stop, Timeout, Via, WaitKind};
 use mainspring_workload::{ContextTarget, Span, Step, ThreadTarget};
 
-/// How a thread's zero-time steps ended.
+/// How a thread goes on that cannot take its next step at once.
 #[derive(Debug)]
 pub(super) enum Progress {
-    /// It computes.
-    Compute,
     /// It stops.
     Stop(Stop),
     /// It ends.
@@ -33,52 +31,57 @@ pub(super) enum Done {
 }
 
 impl Machine<'_> {
-    /// Runs the steps of `index`, which has CPU `cpu`, up to the first that takes time.
+    /// The thread at `index`, which has CPU `cpu` and has nothing to compute, takes its next step.
     #[inline(always)]
-    pub(super) fn execute(&mut self, cpu: usize, index: usize) -> Progress {
-        loop {
-            let thread = &mut self.threads[index];
-            if !thread.remaining.is_zero() {
-                return Progress::Compute;
+    pub(super) fn take_step(&mut self, cpu: usize, index: usize) {
+        if self.authority
+            && let Some(grant) = self.claimed(index)
+        {
+            return self.proceed(cpu, index, Progress::Move(Errand::Bind(grant)));
+        }
+        let thread = &mut self.threads[index];
+        let op = self.script.at(thread.pc);
+        thread.pc += 1;
+        match op {
+            Op::Run(range) => thread.remaining = thread.random.pick(range),
+            Op::RunForever => thread.remaining = FOREVER,
+            Op::Sleep(range) => {
+                let deadline = self.now + thread.random.pick(range);
+                self.sleep_until(cpu, index, deadline);
             }
-            thread.ahead = false;
-            if self.authority
-                && let Some(grant) = self.claimed(index)
-            {
-                return Progress::Move(Errand::Bind(grant));
+            Op::Every(period) => {
+                let deadline = thread.next_multiple(self.now, period);
+                self.sleep_until(cpu, index, deadline);
             }
-            let thread = &mut self.threads[index];
-            let op = self.script.at(thread.pc);
-            thread.pc += 1;
-            let done = match op {
-                Op::Run(range) => {
-                    thread.remaining = thread.random.pick(range);
-                    Done::Next
+            Op::Yield => self.stop_and_decide(cpu, Stop::Yielded),
+            Op::Again { first, times: None } => thread.pc = first,
+            Op::Again { first, times: Some(times) } => {
+                thread.pc = first;
+                thread.rounds += 1;
+                if thread.rounds >= times {
+                    self.exit(cpu);
                 }
-                Op::RunForever => {
-                    thread.remaining = FOREVER;
-                    Done::Next
+            }
+            Op::Step(step) => {
+                if let Done::Stay(progress) = self.step(cpu, index, step) {
+                    self.proceed(cpu, index, progress);
                 }
-                Op::Sleep(range) => {
-                    let deadline = self.now + thread.random.pick(range);
-                    self.sleep_until(index, deadline)
-                }
-                Op::Every(period) => {
-                    let deadline = thread.next_multiple(self.now, period);
-                    self.sleep_until(index, deadline)
-                }
-                Op::Yield => Done::Stay(Progress::Stop(Stop::Yielded)),
-                Op::Step(step) => self.step(cpu, index, step),
-                Op::Again { first, times } => {
-                    thread.pc = first;
-                    match times {
-                        None => Done::Next,
-                        Some(times) => thread.begin_round(times),
-                    }
-                }
-            };
-            if let Done::Stay(progress) = done {
-                return progress;
+            }
+        }
+    }
+
+    /// What a step of `thread`, which has `cpu`, came to.
+    #[inline(never)]
+    fn proceed(&mut self, cpu: usize, thread: usize, progress: Progress) {
+        match progress {
+            Progress::Stop(stop) => self.stop_and_decide(cpu, stop),
+            Progress::Exit => self.exit(cpu),
+            Progress::Call { timeout, server, request } => {
+                self.block_and_call(cpu, thread, timeout, server, request);
+            }
+            Progress::Move(errand) => self.run_errand(cpu, thread, errand),
+            Progress::Lease(lease) => {
+                self.grant_lease(lease, Some(thread));
             }
         }
     }
@@ -171,16 +174,29 @@ impl Machine<'_> {
         }
     }
 
-    /// Blocks `thread`, with a timeout if given; a wait that the quota refuses is skipped and counted.
-    #[inline(always)]
+    /// Blocks `thread`, with a timeout if given; a wait that is refused is skipped and counted.
     pub(super) fn block(&mut self, thread: usize, kind: WaitKind, deadline: Option<Nanos>) -> Done {
+        match self.enter_wait(thread, kind, deadline) {
+            Some(timeout) => Done::Stay(Progress::Stop(Stop::Blocked(kind, timeout))),
+            None => Done::Next,
+        }
+    }
+
+    /// The timeout that `thread` waits with, if it may wait.
+    #[inline(always)]
+    fn enter_wait(
+        &mut self,
+        thread: usize,
+        kind: WaitKind,
+        deadline: Option<Nanos>,
+    ) -> Option<Option<Timeout>> {
         // On borrowed time nobody waits for anything but the answer to a call, which takes the loan along.
         if self.authority
             && kind != WaitKind::Call
             && self.holds(thread).is_some_and(|context| context.donors().depth() != 0)
         {
             self.threads[thread].stats.refusals += 1;
-            return Done::Next;
+            return None;
         }
         let thread = &mut self.threads[thread];
         let timeout = match deadline {
@@ -193,12 +209,12 @@ impl Machine<'_> {
                     | QuotaError::UnknownProcess { .. },
                 ) => {
                     thread.stats.refusals += 1;
-                    return Done::Next;
+                    return None;
                 }
             },
         };
         thread.wait = Some(kind);
-        Done::Stay(Progress::Stop(Stop::Blocked(kind, timeout)))
+        Some(timeout)
     }
 
     pub(super) fn deadline(&mut self, thread: usize, timeout: Option<Span>) -> Option<Nanos> {
@@ -211,12 +227,14 @@ impl Machine<'_> {
     }
 
     #[inline(always)]
-    fn sleep_until(&mut self, thread: usize, deadline: Nanos) -> Done {
+    fn sleep_until(&mut self, cpu: usize, thread: usize, deadline: Nanos) {
         if deadline <= self.now {
-            return Done::Next;
+            return;
         }
         self.begin_wait(thread);
-        self.block(thread, WaitKind::Sleep, Some(deadline))
+        if let Some(timeout) = self.enter_wait(thread, WaitKind::Sleep, Some(deadline)) {
+            self.stop_and_decide(cpu, Stop::Blocked(WaitKind::Sleep, timeout));
+        }
     }
 
     fn park(&mut self, thread: usize, timeout: Option<Span>) -> Done {

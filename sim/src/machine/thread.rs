@@ -1,7 +1,6 @@
 //! A scripted thread and the endpoints it talks through.
 
 use super::calls::Borrowed;
-use super::program::{Done, Progress};
 use crate::random::Random;
 use mainspring_abi::request::Request as Timing;
 use mainspring_abi::{Nanos, ProcessId, ThreadRef};
@@ -109,12 +108,6 @@ pub(super) struct Stats {
 }
 
 impl Thread {
-    /// It is at the end of its program, which it may go through `times` times.
-    pub(super) fn begin_round(&mut self, times: u64) -> Done {
-        self.rounds += 1;
-        if self.rounds >= times { Done::Stay(Progress::Exit) } else { Done::Next }
-    }
-
     /// The next multiple of `period` since its start. Those that have passed in vain are misses.
     pub(super) fn next_multiple(&mut self, now: Nanos, period: Nanos) -> Nanos {
         let Self { start, periods, stats, .. } = self;
