@@ -14,6 +14,7 @@
 //! both are refused: a replay never works on half a story.
 
 mod background;
+mod block;
 mod read;
 mod write;
 

@@ -15,6 +15,7 @@ mod decode;
 mod encode;
 mod log;
 mod nohz;
+mod usual;
 mod word;
 
 pub use apply::Impossible;
@@ -23,6 +24,7 @@ pub use decode::read_record;
 pub use encode::{write_event, write_outcome};
 pub use log::Log;
 pub use nohz::{NohzEvent, NohzOutcome};
+pub use usual::{Moment, UsualRoom, write_decision, write_expired, write_stop, write_timer};
 
 use crate::context::Context;
 use crate::cpu::{
