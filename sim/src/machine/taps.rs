@@ -72,7 +72,7 @@ impl Machine<'_> {
     #[inline(always)]
     fn conclude_usual(
         &mut self,
-        cpu: CpuId,
+        cpu: usize,
         record: impl FnOnce(&mut Recorder<'_>, Nanos) -> io::Result<()>,
         outcome: impl FnOnce() -> Outcome,
     ) {
@@ -84,7 +84,7 @@ impl Machine<'_> {
             self.note_recorded(Some(recorded));
         }
         if self.watch.is_some() {
-            self.let_watch_see_outcome(cpu.index(), outcome());
+            self.let_watch_see_outcome(cpu, outcome());
         }
     }
 
@@ -134,9 +134,8 @@ impl Machine<'_> {
     pub(super) fn core_resched(&mut self, cpu: usize, stop: Stop) -> Decision {
         self.announce_usual(cpu, || EventRef::Resched(&stop));
         let core = &mut self.cores[cpu];
-        let id = core.id();
         if let Some(recorder) = &mut self.recorder {
-            recorder.stops(self.now, id, &stop);
+            recorder.stops(self.now, core.id(), &stop);
         }
         let decision = core.resched(self.now, stop);
         let thread = match decision {
@@ -145,7 +144,7 @@ impl Machine<'_> {
         };
         self.decisions += 1;
         self.digest.decision(self.now.get(), cpu, thread);
-        self.conclude_usual(id, |recorder, now| recorder.decided(now, decision), || decision.into());
+        self.conclude_usual(cpu, |recorder, now| recorder.decided(now, &decision), || decision.into());
         if !self.grants.list.is_empty() {
             self.note_overrun(cpu);
         }
@@ -256,8 +255,8 @@ impl Machine<'_> {
     pub(super) fn core_timer(&mut self, cpu: usize) -> TimerOutcome {
         self.announce_usual(cpu, || EventRef::Timer);
         let core = &mut self.cores[cpu];
-        let (id, outcome) = (core.id(), core.timer(self.now));
-        self.conclude_usual(id, |recorder, now| recorder.timer(now, id, outcome), || outcome.into());
+        let (outcome, id) = (core.timer(self.now), core.id());
+        self.conclude_usual(cpu, |recorder, now| recorder.timer(now, id, outcome), || outcome.into());
         outcome
     }
 
@@ -268,8 +267,8 @@ impl Machine<'_> {
         }
         self.announce_usual(cpu, || EventRef::Expire);
         let core = &mut self.cores[cpu];
-        let (id, expired) = (core.id(), core.expire(self.now));
-        self.conclude_usual(id, |recorder, now| recorder.expire(now, id, &expired), || (&expired).into());
+        let (expired, id) = (core.expire(self.now), core.id());
+        self.conclude_usual(cpu, |recorder, now| recorder.expire(now, id, &expired), || (&expired).into());
         expired
     }
 

@@ -31,9 +31,13 @@ impl Block {
         self.at = PREFIX;
     }
 
-    #[inline(always)]
+    /// How many bytes of records it holds.
+    pub(super) fn len(&self) -> usize {
+        self.at - PREFIX
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.at == PREFIX
+        self.len() == 0
     }
 
     #[inline(always)]

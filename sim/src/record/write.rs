@@ -41,13 +41,14 @@ impl Outlet for Box<dyn Write + '_> {
 pub struct Recorder<'a> {
     block: Block,
     last: Nanos,
-    records: u64,
+    /// Bytes of the records in the blocks that have been closed.
+    bytes: u64,
     out: Box<dyn Outlet + 'a>,
 }
 
 impl std::fmt::Debug for Recorder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorder").field("records", &self.records).finish_non_exhaustive()
+        f.debug_struct("Recorder").field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }
 
@@ -66,13 +67,13 @@ impl<'a> Recorder<'a> {
         start.extend_from_slice(&prefix(&payload));
         start.append(&mut payload);
         out.put(start)?;
-        Ok(Self { block: Block::new(), last: Nanos::ZERO, records: 0, out })
+        Ok(Self { block: Block::new(), last: Nanos::ZERO, bytes: 0, out })
     }
 
     /// `event` is about to happen on `cpu`.
     #[inline(always)]
     pub fn begin(&mut self, now: Nanos, cpu: CpuId, event: EventRef<'_>) {
-        let before = self.next(now);
+        let before = std::mem::replace(&mut self.last, now);
         self.block.append(|writer| write_event(writer, cpu, before, now, event));
     }
 
@@ -108,10 +109,10 @@ impl<'a> Recorder<'a> {
 
     /// This was decided at `now`.
     #[inline(always)]
-    pub(crate) fn decided(&mut self, now: Nanos, decision: Decision) -> io::Result<()> {
-        match self.block.append_usual(|room| write_decision(room, now, &decision)) {
+    pub(crate) fn decided(&mut self, now: Nanos, decision: &Decision) -> io::Result<()> {
+        match self.block.append_usual(|room| write_decision(room, now, decision)) {
             Some(()) => Ok(()),
-            None => self.finish_unusual(decision.into()),
+            None => self.finish_unusual((*decision).into()),
         }
     }
 
@@ -124,7 +125,7 @@ impl<'a> Recorder<'a> {
     ) -> Option<()> {
         let moment = Moment::new(cpu, self.last, now)?;
         self.block.append_usual(|room| write(room, moment))?;
-        self.next(now);
+        self.last = now;
         Some(())
     }
 
@@ -147,20 +148,13 @@ impl<'a> Recorder<'a> {
         self.finish(outcome)
     }
 
-    /// One more record, of the time `now`; the time of the one before.
-    #[inline(always)]
-    fn next(&mut self, now: Nanos) -> Nanos {
-        self.records += 1;
-        std::mem::replace(&mut self.last, now)
-    }
-
     /// Ends the record.
     pub fn close(mut self, now: Nanos, digest: &str) -> io::Result<()> {
         if !self.block.is_empty() {
             self.flush()?;
         }
         let mut payload = END.to_vec();
-        payload.extend_from_slice(&self.records.to_le_bytes());
+        payload.extend_from_slice(&self.bytes.to_le_bytes());
         payload.extend_from_slice(&now.get().to_le_bytes());
         write_text(&mut payload, digest);
         let mut end = prefix(&payload).to_vec();
@@ -172,6 +166,7 @@ impl<'a> Recorder<'a> {
     #[cold]
     #[inline(never)]
     fn flush(&mut self) -> io::Result<()> {
+        self.bytes += self.block.len() as u64;
         self.out.exchange(&mut self.block)
     }
 }

@@ -6,11 +6,11 @@
 use super::authority::{write_authority, write_context, write_who};
 use super::bytes::Writer;
 use super::usual::{
-    BLOCKED, EXPIRE, IDLE, NOTHING_RAN, PREEMPTED, SHORT_WAIT, TIMER, YIELDED, expired_code, run_code,
+    BLOCKED, EXPIRE, IDLE, NOTHING_RAN, PREEMPTED, TIMER, YIELDED, expired_code, run_code, short_wait,
     timer_code,
 };
-use super::word::{distance, pack_seat, pack_wait};
-use super::{CPU_SHIFT, EventRef, LONG_AGO, Outcome, TIME_SHIFT, nohz};
+use super::word::{SmallSeat, SmallWait, distance};
+use super::{EventRef, LONG_AGO, Outcome, nohz};
 use crate::cpu::{Decision, IdleTick, Seat, Stop, Via};
 use crate::entity::{Affinity, Entity};
 use crate::tick::{IdleConditions, NetworkNeed};
@@ -38,10 +38,10 @@ pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, before: Nanos, now: Nanos, ev
             start(w, BLOCKED);
             w.byte(*kind as u8);
         }
-        EventRef::Resched(Stop::Blocked(kind, Some(timeout))) => match pack_wait(*kind, timeout, now) {
-            Some(word) => {
-                start(w, SHORT_WAIT);
-                w.word(word);
+        EventRef::Resched(Stop::Blocked(kind, Some(timeout))) => match SmallWait::new(timeout, now) {
+            Some(wait) => {
+                start(w, short_wait(*kind));
+                w.word(wait.word());
             }
             None => {
                 start(w, 6);
@@ -100,16 +100,12 @@ pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, before: Nanos, now: Nanos, ev
 #[inline(always)]
 fn write_start(w: &mut Writer<'_>, kind: u8, cpu: CpuId, before: Nanos, now: Nanos) {
     let elapsed = (now - before).get();
-    w.half_word(start(kind, cpu) | (elapsed.min(LONG_AGO) as u32) << TIME_SHIFT);
+    w.byte(kind);
+    w.short(cpu.index() as u16);
+    w.short(elapsed.min(LONG_AGO) as u16);
     if elapsed >= LONG_AGO {
         w.number(elapsed);
     }
-}
-
-/// The start of a record but for the time.
-#[inline(always)]
-pub(super) fn start(kind: u8, cpu: CpuId) -> u32 {
-    u32::from(kind) | (cpu.index() as u32) << CPU_SHIFT
 }
 
 fn via_code(via: Via) -> u8 {
@@ -269,8 +265,8 @@ pub fn write_outcome(w: &mut Writer<'_>, now: Nanos, outcome: Outcome) {
 /// An outcome with a seat and a distance in time: its codes are for numbers and for a word.
 #[inline(always)]
 fn seat_and_distance(w: &mut Writer<'_>, [numbers, word]: [u8; 2], at: Seat, distance: u64) {
-    if let Some(word) = pack_seat(word, at, distance) {
-        return w.word(word);
+    if let Some(seat) = SmallSeat::new(at, distance) {
+        return w.word(seat.word(word));
     }
     w.byte(numbers);
     seat(w, at);

@@ -38,16 +38,11 @@ use crate::waiter::{Timeout, WaitKind};
 use alloc::boxed::Box;
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 
-// A record starts with 32 bits: the event's kind, the CPU, and the time since the record before.
-const KIND_BITS: u32 = 5;
-const CPU_BITS: u32 = 12;
-const CPU_SHIFT: u32 = KIND_BITS;
-const TIME_SHIFT: u32 = KIND_BITS + CPU_BITS;
-
-const _: () = assert!(mainspring_abi::MAX_CPUS <= 1 << CPU_BITS);
+// A record starts with five bytes: the event's kind, the CPU in two, and in two the time since the record before.
+const _: () = assert!(mainspring_abi::MAX_CPUS <= 1 << u16::BITS);
 
 /// From this many nanoseconds on, the time since the record before has a number of its own.
-const LONG_AGO: u64 = (1 << (32 - TIME_SHIFT)) - 1;
+const LONG_AGO: u64 = u16::MAX as u64;
 
 /// What happened to a CPU.
 #[derive(Debug, PartialEq, Eq)]
