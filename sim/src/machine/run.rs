@@ -144,7 +144,7 @@ impl<'a> Machine<'a> {
         machine.outside = machine.next_from_outside();
         if let Some(out) = record {
             let header = machine.header(name, seed);
-            machine.recorder = Some(Recorder::new(Box::new(out), &header).map_err(RunError::Record)?);
+            machine.recorder = Some(Recorder::on(Box::new(out), &header).map_err(RunError::Record)?);
         }
         Ok(machine)
     }

@@ -2,7 +2,8 @@
 
 use super::Machine;
 use crate::RunError;
-use mainspring_abi::{ContextRef, CpuId, LatencyClass, ThreadRef, Weight};
+use crate::record::Recorder;
+use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 use mainspring_sched::context::Context;
 use mainspring_sched::flight::{EventRef, NohzEvent, NohzOutcome, Outcome};
 use mainspring_sched::lease::LeaseRef;
@@ -12,6 +13,7 @@ use mainspring_sched::{
     NotBound, Refused, Removed, Seat, SeatError, Stop, Timeout, TimerOutcome, UnbindError, Via, WaitKind,
     Woken,
 };
+use std::io;
 
 impl Machine<'_> {
     #[inline(always)]
@@ -45,24 +47,52 @@ impl Machine<'_> {
     #[inline(never)]
     fn show_outcome(&mut self, cpu: usize, outcome: impl Into<Outcome>) {
         let outcome = outcome.into();
-        if let Some(recorder) = &mut self.recorder {
-            recorder.end(outcome);
-            if recorder.is_full() {
-                self.flush_record();
-            }
-        }
+        let recorded = self.recorder.as_mut().map(|recorder| recorder.finish(outcome));
+        self.note_recorded(recorded);
         if self.watch.is_some() {
             self.let_watch_see_outcome(cpu, outcome);
         }
     }
 
-    #[inline(never)]
-    fn flush_record(&mut self) {
-        if let Some(recorder) = &mut self.recorder
-            && let Err(error) = recorder.flush()
-        {
-            self.trouble.get_or_insert(RunError::Record(error));
+    /// The three usual events are recorded whole, once their outcome is known. This is for whoever looks on.
+    #[inline(always)]
+    fn announce_usual<'e>(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'e>) {
+        self.touch(cpu);
+        if self.watch.is_some() {
+            self.let_watch_see_event(cpu, event());
         }
+    }
+
+    #[inline(always)]
+    fn conclude_usual(
+        &mut self,
+        cpu: usize,
+        record: impl FnOnce(&mut Recorder<'_>, Nanos) -> io::Result<()>,
+        outcome: impl FnOnce() -> Outcome,
+    ) {
+        if !self.observed {
+            return;
+        }
+        if let Some(recorder) = &mut self.recorder {
+            let recorded = record(recorder, self.now);
+            self.note_recorded(Some(recorded));
+        }
+        if self.watch.is_some() {
+            self.let_watch_see_outcome(cpu, outcome());
+        }
+    }
+
+    #[inline(always)]
+    fn note_recorded(&mut self, recorded: Option<io::Result<()>>) {
+        if let Some(Err(error)) = recorded {
+            self.note_unrecorded(error);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_unrecorded(&mut self, error: io::Error) {
+        self.trouble.get_or_insert(RunError::Record(error));
     }
 
     #[inline(never)]
@@ -96,15 +126,19 @@ impl Machine<'_> {
 
     #[inline(always)]
     pub(super) fn core_resched(&mut self, cpu: usize, stop: Stop) -> Decision {
-        self.announce(cpu, || EventRef::Resched(&stop));
-        let decision = self.cores[cpu].resched(self.now, stop);
+        self.announce_usual(cpu, || EventRef::Resched(&stop));
+        let core = &mut self.cores[cpu];
+        if let Some(recorder) = &mut self.recorder {
+            recorder.stops(self.now, core.id(), &stop);
+        }
+        let decision = core.resched(self.now, stop);
         let thread = match decision {
             Decision::Run(run) => Some(run.thread.index()),
             Decision::Idle => None,
         };
         self.decisions += 1;
         self.digest.decision(self.now.get(), cpu, thread);
-        self.conclude(cpu, decision);
+        self.conclude_usual(cpu, |recorder, now| recorder.decided(now, &decision), || decision.into());
         if self.authority {
             self.note_overrun(cpu);
         }
@@ -214,9 +248,10 @@ impl Machine<'_> {
 
     #[inline(always)]
     pub(super) fn core_timer(&mut self, cpu: usize) -> TimerOutcome {
-        self.announce(cpu, || EventRef::Timer);
-        let outcome = self.cores[cpu].timer(self.now);
-        self.conclude(cpu, outcome);
+        self.announce_usual(cpu, || EventRef::Timer);
+        let core = &mut self.cores[cpu];
+        let (outcome, id) = (core.timer(self.now), core.id());
+        self.conclude_usual(cpu, |recorder, now| recorder.timer(now, id, outcome), || outcome.into());
         outcome
     }
 
@@ -226,9 +261,10 @@ impl Machine<'_> {
         if self.cores[cpu].next_deadline().is_none_or(|deadline| deadline > self.now) {
             return None;
         }
-        self.announce(cpu, || EventRef::Expire);
-        let expired = self.cores[cpu].expire(self.now);
-        self.conclude(cpu, &expired);
+        self.announce_usual(cpu, || EventRef::Expire);
+        let core = &mut self.cores[cpu];
+        let (expired, id) = (core.expire(self.now), core.id());
+        self.conclude_usual(cpu, |recorder, now| recorder.expire(now, id, &expired), || (&expired).into());
         expired
     }
 

@@ -1,21 +1,32 @@
-//! Writing on a thread of its own, so that a run does not wait for the disk.
+//! Writing on a thread of its own, so that a run does not wait for checksums or for the disk.
 //!
-//! Conserved: what was written comes out whole and in order, or the first error is told, at the next write or at the
-//! flush, which is the end. At most [`AHEAD`] pieces wait to be written; then the writer waits.
+//! Conserved: what was put comes out whole and in order, or the first error is told, at the next put or at the close. At most
+//! [`AHEAD`] pieces wait to be written; then whoever puts waits. A block is handed over, not copied, and comes back when it
+//! has been written.
 
+use super::block::Block;
+use super::write::Outlet;
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope};
 
 /// How many pieces may wait to be written: enough for a thread that has to wait for a CPU.
-const AHEAD: usize = 64;
+const AHEAD: usize = 32;
 
-/// A writer whose work is done by a thread.
+#[derive(Debug)]
+enum Piece {
+    Bytes(Vec<u8>),
+    Block(Block),
+}
+
+/// An outlet whose work is done by a thread.
 #[derive(Debug)]
 pub(crate) struct Background {
-    pieces: Option<SyncSender<Vec<u8>>>,
-    /// Pieces that have been written, to be filled again.
-    spent: Receiver<Vec<u8>>,
+    pieces: Option<SyncSender<Piece>>,
+    /// Blocks that have been written.
+    written: Receiver<Block>,
+    /// Blocks to be filled again. The last one was written last, so it is the nearest in memory.
+    spare: Vec<Block>,
     result: Receiver<io::Result<()>>,
 }
 
@@ -25,21 +36,33 @@ impl Background {
         scope: &'scope Scope<'scope, '_>,
         mut out: Box<dyn Write + Send + 'scope>,
     ) -> io::Result<Self> {
-        let (pieces, to_write) = sync_channel::<Vec<u8>>(AHEAD);
-        let (written, spent) = sync_channel(AHEAD + 1);
+        let (pieces, to_write) = sync_channel(AHEAD);
+        let (spent, written) = sync_channel(AHEAD + 1);
         let (done, result) = sync_channel(1);
         let work = move || {
-            let outcome = to_write.iter().try_for_each(|piece| {
-                out.write_all(&piece)?;
-                // Nobody fills it again once the run is over.
-                let _ = written.try_send(piece);
-                Ok(())
+            let outcome = to_write.iter().try_for_each(|piece| match piece {
+                Piece::Bytes(bytes) => out.write_all(&bytes),
+                Piece::Block(mut block) => {
+                    out.write_all(block.close())?;
+                    // Nobody fills it again once the run is over.
+                    let _ = spent.try_send(block);
+                    Ok(())
+                }
             });
             // Nobody asks once the run has failed.
             let _ = done.send(outcome.and_then(|()| out.flush()));
         };
         Builder::new().name("recorder".to_owned()).spawn_scoped(scope, work)?;
-        Ok(Self { pieces: Some(pieces), spent, result })
+        Ok(Self { pieces: Some(pieces), written, spare: Vec::new(), result })
+    }
+
+    fn send(&mut self, piece: Piece) -> io::Result<()> {
+        match self.pieces.as_ref().map(|pieces| pieces.send(piece)) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(_)) | None => {
+                self.outcome().and_then(|()| Err(io::Error::other("the record has been closed")))
+            }
+        }
     }
 
     /// How the thread's work ended.
@@ -48,21 +71,19 @@ impl Background {
     }
 }
 
-impl Write for Background {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut piece = self.spent.try_recv().unwrap_or_default();
-        piece.clear();
-        piece.extend_from_slice(bytes);
-        match self.pieces.as_ref().map(|pieces| pieces.send(piece)) {
-            Some(Ok(())) => Ok(bytes.len()),
-            Some(Err(_)) | None => {
-                self.outcome().and_then(|()| Err(io::Error::other("the record has been closed")))
-            }
-        }
+impl Outlet for Background {
+    fn put(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+        self.send(Piece::Bytes(bytes))
     }
 
-    /// Waits until everything is written. Nothing can be written afterwards.
-    fn flush(&mut self) -> io::Result<()> {
+    fn exchange(&mut self, block: &mut Block) -> io::Result<()> {
+        self.spare.extend(self.written.try_iter());
+        let mut empty = self.spare.pop().unwrap_or_else(Block::new);
+        empty.clear();
+        self.send(Piece::Block(std::mem::replace(block, empty)))
+    }
+
+    fn close(&mut self) -> io::Result<()> {
         self.pieces = None;
         self.outcome()
     }
@@ -71,20 +92,38 @@ impl Write for Background {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mainspring_abi::{CpuId, Nanos};
+    use mainspring_sched::flight::{EventRef, write_event};
+
+    /// A block with that many starts of records in it.
+    fn fill(block: &mut Block, events: usize) {
+        for n in 0..events {
+            block.append(|writer| {
+                write_event(writer, CpuId::BOOT, Nanos::ZERO, Nanos::new(n as u64), EventRef::Timer);
+            });
+        }
+    }
 
     #[test]
     fn everything_is_written_in_order() {
-        let mut out = Vec::new();
-        let pieces: Vec<Vec<u8>> = (0..100u8).map(|n| vec![n; usize::from(n) * 7 + 1]).collect();
+        let (mut out, mut expected) = (Vec::new(), Vec::new());
         std::thread::scope(|scope| {
-            let mut writer = Background::start(scope, Box::new(&mut out)).expect("threads can be made");
-            for piece in &pieces {
-                writer.write_all(piece).expect("memory takes it");
+            let mut outlet = Background::start(scope, Box::new(&mut out)).expect("threads can be made");
+            let mut block = Block::new();
+            for n in 0..200 {
+                let bytes = vec![n as u8; n * 7 + 1];
+                expected.extend_from_slice(&bytes);
+                outlet.put(bytes).expect("memory takes it");
+                fill(&mut block, n);
+                expected.extend_from_slice(block.close());
+                outlet.exchange(&mut block).expect("memory takes it");
+                assert!(block.is_empty(), "what was written before is still in it");
             }
-            writer.flush().expect("memory takes it");
-            assert!(writer.write_all(b"more").is_err(), "it is closed");
+            outlet.close().expect("memory takes it");
+            assert!(outlet.put(b"more".to_vec()).is_err(), "it is closed");
+            assert!(outlet.exchange(&mut block).is_err(), "it is closed");
         });
-        assert_eq!(out, pieces.concat());
+        assert!(out == expected);
     }
 
     /// Takes `room` bytes, then is full.
@@ -108,11 +147,18 @@ mod tests {
 
     #[test]
     fn an_error_is_told_with_its_cause_and_ends_the_writing() {
-        for pieces in 0..20 {
+        for pieces in 0..80 {
             let told = std::thread::scope(|scope| {
-                let out = Box::new(Full { room: 100 * pieces });
-                let mut writer = Background::start(scope, out).expect("threads can be made");
-                (0..=pieces).try_for_each(|_| writer.write_all(&[0; 100])).and_then(|()| writer.flush())
+                let mut block = Block::new();
+                fill(&mut block, 23);
+                let piece = block.close().len();
+                let out = Box::new(Full { room: piece * pieces });
+                let mut outlet = Background::start(scope, out).expect("threads can be made");
+                for _ in 0..=pieces {
+                    outlet.exchange(&mut block)?;
+                    fill(&mut block, 23);
+                }
+                outlet.close()
             });
             assert_eq!(told.expect_err("it is full").kind(), io::ErrorKind::StorageFull);
         }

@@ -5,7 +5,7 @@
 //! version  u16       the reader refuses every other than its own
 //! header   block     the machine: workload name, seed, CPUs, seats, policy, quantum, tick, floor, thread names
 //! records  blocks    whole records of `mainspring_sched::flight`, never split over two blocks
-//! end      block     the word "end", number of records, last time, digest of the decisions
+//! end      block     the word "end", number of bytes in the blocks of records, last time, digest of the decisions
 //!
 //! block = length u32, CRC-32 of the payload u32, payload
 //! ```
@@ -14,6 +14,7 @@
 //! both are refused: a replay never works on half a story.
 
 mod background;
+mod block;
 mod read;
 mod write;
 
@@ -24,7 +25,7 @@ pub use write::Recorder;
 use mainspring_abi::{Nanos, Policy};
 
 const MAGIC: [u8; 8] = *b"MSRECORD";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const END: &[u8; 3] = b"end";
 
 /// No block is longer; what claims to be is damaged.
@@ -56,8 +57,8 @@ pub struct Header {
 /// What the end block says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trailer {
-    /// How many records there are.
-    pub records: u64,
+    /// How many bytes the blocks of records hold.
+    pub bytes: u64,
     /// When the run ended.
     pub end: Nanos,
     /// Digest of the decisions.

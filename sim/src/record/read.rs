@@ -47,7 +47,7 @@ pub enum Malformed {
     Record(DecodeError),
     /// The header could not be decoded.
     Header,
-    /// The end block could not be decoded, or counts other records than there are.
+    /// The end block could not be decoded, or counts other bytes than there are.
     End,
 }
 
@@ -122,6 +122,8 @@ pub struct RecordReader<R> {
     at: usize,
     blocks: u64,
     records: u64,
+    /// Bytes of the records in the blocks so far.
+    recorded: u64,
     now: Nanos,
     bytes: u64,
 }
@@ -161,6 +163,7 @@ impl<R: Read> RecordReader<R> {
             at: 0,
             blocks: 0,
             records: 0,
+            recorded: 0,
             now: Nanos::ZERO,
             bytes: start.len() as u64,
         };
@@ -188,6 +191,7 @@ impl<R: Read> RecordReader<R> {
             if self.block.starts_with(END) {
                 return self.end();
             }
+            self.recorded += self.block.len() as u64;
         }
         let mut reader = Reader::new(&self.block[self.at..]);
         let (cpu, now, event, outcome) = read_record(&mut reader, self.now).map_err(|error| {
@@ -208,13 +212,13 @@ impl<R: Read> RecordReader<R> {
         let mut fields = Fields { bytes: &self.block[END.len()..] };
         let trailer = (|| {
             Some(Trailer {
-                records: fields.number()?,
+                bytes: fields.number()?,
                 end: Nanos::new(fields.number()?),
                 digest: fields.text()?,
             })
         })()
         .ok_or_else(|| self.bad_end())?;
-        if trailer.records != self.records {
+        if trailer.bytes != self.recorded {
             return Err(self.bad_end());
         }
         Ok(Item::End(trailer))

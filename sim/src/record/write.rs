@@ -1,117 +1,174 @@
+use super::block::{Block, prefix};
 use super::{END, Header, MAGIC, VERSION};
 use mainspring_abi::{CpuId, Nanos, Policy};
-use mainspring_sched::flight::{EventRef, Outcome, Room, Writer, write_event, write_outcome};
+use mainspring_sched::flight::{
+    EventRef, Moment, Outcome, UsualRoom, write_decision, write_event, write_expired, write_outcome,
+    write_stop, write_timer,
+};
+use mainspring_sched::{Decision, Expired, Stop, TimerOutcome};
 use std::io::{self, Write};
 
-/// A block is written out when it has grown to this.
-const BLOCK: usize = 64 << 10;
+/// Where a record goes, in order.
+pub(crate) trait Outlet {
+    /// Takes bytes that are written as they are.
+    fn put(&mut self, bytes: Vec<u8>) -> io::Result<()>;
 
-/// What stands before a block: its length and its checksum, of four bytes each.
-const PREFIX: usize = 8;
+    /// Takes a block and leaves an empty one in its place, even if it fails.
+    fn exchange(&mut self, block: &mut Block) -> io::Result<()>;
+
+    /// Waits until everything is written. Nothing can be put afterwards.
+    fn close(&mut self) -> io::Result<()>;
+}
+
+/// At once.
+impl Outlet for Box<dyn Write + '_> {
+    fn put(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+        self.write_all(&bytes)
+    }
+
+    fn exchange(&mut self, block: &mut Block) -> io::Result<()> {
+        let written = self.write_all(block.close());
+        block.clear();
+        written
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        self.flush()
+    }
+}
 
 /// Writes a flight record.
 pub struct Recorder<'a> {
-    out: Box<dyn Write + 'a>,
-    /// The block being filled, with its prefix: its first `len` bytes count. Kept at full length, so that no byte is
-    /// cleared twice.
-    block: Vec<u8>,
-    len: usize,
+    block: Block,
     last: Nanos,
-    records: u64,
+    /// Bytes of the records in the blocks that have been closed.
+    bytes: u64,
+    out: Box<dyn Outlet + 'a>,
 }
 
 impl std::fmt::Debug for Recorder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorder").field("records", &self.records).finish_non_exhaustive()
+        f.debug_struct("Recorder").field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }
 
 impl<'a> Recorder<'a> {
     /// Begins a record with `header`.
-    pub fn new(mut out: Box<dyn Write + 'a>, header: &Header) -> io::Result<Self> {
-        out.write_all(&MAGIC)?;
-        out.write_all(&VERSION.to_le_bytes())?;
-        let mut start = Vec::new();
-        write_header(&mut start, header);
-        write_block(&mut out, &start)?;
-        let block = vec![0; PREFIX + BLOCK + 2 * size_of::<Room>()];
-        Ok(Self { out, block, len: PREFIX, last: Nanos::ZERO, records: 0 })
+    pub fn new(out: Box<dyn Write + 'a>, header: &Header) -> io::Result<Self> {
+        Self::on(Box::new(out), header)
+    }
+
+    /// Begins a record with `header` on `out`.
+    pub(crate) fn on(mut out: Box<dyn Outlet + 'a>, header: &Header) -> io::Result<Self> {
+        let mut payload = Vec::new();
+        write_header(&mut payload, header);
+        let mut start = MAGIC.to_vec();
+        start.extend_from_slice(&VERSION.to_le_bytes());
+        start.extend_from_slice(&prefix(&payload));
+        start.append(&mut payload);
+        out.put(start)?;
+        Ok(Self { block: Block::new(), last: Nanos::ZERO, bytes: 0, out })
     }
 
     /// `event` is about to happen on `cpu`.
     #[inline(always)]
     pub fn begin(&mut self, now: Nanos, cpu: CpuId, event: EventRef<'_>) {
         let before = std::mem::replace(&mut self.last, now);
-        self.records += 1;
-        let mut writer = self.room();
-        write_event(&mut writer, cpu, before, now, event);
-        self.len += writer.written();
+        self.block.append(|writer| write_event(writer, cpu, before, now, event));
     }
 
     /// The event begun last had this outcome.
-    #[inline]
+    #[inline(always)]
     pub fn finish(&mut self, outcome: Outcome) -> io::Result<()> {
-        self.end(outcome);
-        if self.is_full() { self.flush() } else { Ok(()) }
-    }
-
-    /// The event begun last had this outcome. Call [`Recorder::flush`] next if that fills the block.
-    #[inline(always)]
-    pub(crate) fn end(&mut self, outcome: Outcome) {
         let now = self.last;
-        let mut writer = self.room();
-        write_outcome(&mut writer, now, outcome);
-        self.len += writer.written();
+        self.block.append(|writer| write_outcome(writer, now, outcome));
+        if self.block.is_full() { self.flush() } else { Ok(()) }
     }
 
-    /// Whether the block is to be flushed.
+    /// A timer interrupt came on `cpu`.
     #[inline(always)]
-    pub(crate) fn is_full(&self) -> bool {
-        self.len >= PREFIX + BLOCK
+    pub(crate) fn timer(&mut self, now: Nanos, cpu: CpuId, outcome: TimerOutcome) -> io::Result<()> {
+        let usual = self.usual(now, cpu, |room, moment| Some(write_timer(room, moment, outcome)));
+        if usual.is_some() { Ok(()) } else { self.unusual(now, cpu, EventRef::Timer, outcome.into()) }
+    }
+
+    /// `cpu` was told to end a timed wait.
+    #[inline(always)]
+    pub(crate) fn expire(&mut self, now: Nanos, cpu: CpuId, expired: &Option<Expired>) -> io::Result<()> {
+        let usual = self.usual(now, cpu, |room, moment| write_expired(room, moment, expired.as_ref()?));
+        if usual.is_some() { Ok(()) } else { self.unusual(now, cpu, EventRef::Expire, expired.into()) }
+    }
+
+    /// The running thread of `cpu` stops. What is decided comes next, to [`Recorder::decided`].
+    #[inline(always)]
+    pub(crate) fn stops(&mut self, now: Nanos, cpu: CpuId, stop: &Stop) {
+        if self.usual(now, cpu, |room, moment| write_stop(room, moment, stop)).is_none() {
+            self.begin_unusual(now, cpu, EventRef::Resched(stop));
+        }
+    }
+
+    /// This was decided at `now`.
+    #[inline(always)]
+    pub(crate) fn decided(&mut self, now: Nanos, decision: &Decision) -> io::Result<()> {
+        match self.block.append_usual(|room| write_decision(room, now, decision)) {
+            Some(()) => Ok(()),
+            None => self.finish_unusual((*decision).into()),
+        }
+    }
+
+    #[inline(always)]
+    fn usual(
+        &mut self,
+        now: Nanos,
+        cpu: CpuId,
+        write: impl FnOnce(&mut UsualRoom, Moment) -> Option<usize>,
+    ) -> Option<()> {
+        let moment = Moment::new(cpu, self.last, now)?;
+        self.block.append_usual(|room| write(room, moment))?;
+        self.last = now;
+        Some(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unusual(&mut self, now: Nanos, cpu: CpuId, event: EventRef<'_>, outcome: Outcome) -> io::Result<()> {
+        self.begin(now, cpu, event);
+        self.finish(outcome)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_unusual(&mut self, now: Nanos, cpu: CpuId, event: EventRef<'_>) {
+        self.begin(now, cpu, event);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn finish_unusual(&mut self, outcome: Outcome) -> io::Result<()> {
+        self.finish(outcome)
     }
 
     /// Ends the record.
     pub fn close(mut self, now: Nanos, digest: &str) -> io::Result<()> {
-        if self.len > PREFIX {
+        if !self.block.is_empty() {
             self.flush()?;
         }
-        let mut end = END.to_vec();
-        end.extend_from_slice(&self.records.to_le_bytes());
-        end.extend_from_slice(&now.get().to_le_bytes());
-        write_text(&mut end, digest);
-        write_block(&mut self.out, &end)?;
-        self.out.flush()
+        let mut payload = END.to_vec();
+        payload.extend_from_slice(&self.bytes.to_le_bytes());
+        payload.extend_from_slice(&now.get().to_le_bytes());
+        write_text(&mut payload, digest);
+        let mut end = prefix(&payload).to_vec();
+        end.append(&mut payload);
+        self.out.put(end)?;
+        self.out.close()
     }
 
-    /// Where the next half of a record goes. A block is flushed long before its end, so there is always room.
-    #[inline(always)]
-    fn room(&mut self) -> Writer<'_> {
-        match self.block[self.len..].first_chunk_mut() {
-            Some(room) => Writer::new(room),
-            None => unreachable!("a block has room for a record"),
-        }
+    #[cold]
+    #[inline(never)]
+    fn flush(&mut self) -> io::Result<()> {
+        self.bytes += self.block.len() as u64;
+        self.out.exchange(&mut self.block)
     }
-
-    /// Writes the block out.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
-        let prefix = prefix(&self.block[PREFIX..self.len]);
-        self.block[..PREFIX].copy_from_slice(&prefix);
-        self.out.write_all(&self.block[..self.len])?;
-        self.len = PREFIX;
-        Ok(())
-    }
-}
-
-fn write_block(out: &mut dyn Write, block: &[u8]) -> io::Result<()> {
-    out.write_all(&prefix(block))?;
-    out.write_all(block)
-}
-
-fn prefix(block: &[u8]) -> [u8; PREFIX] {
-    let mut prefix = [0; PREFIX];
-    prefix[..4].copy_from_slice(&(block.len() as u32).to_le_bytes());
-    prefix[4..].copy_from_slice(&crc32fast::hash(block).to_le_bytes());
-    prefix
 }
 
 fn write_header(block: &mut Vec<u8>, header: &Header) {

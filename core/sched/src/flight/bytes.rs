@@ -1,7 +1,7 @@
 //! Bytes with variable-length integers. A number below 2^56 takes one byte per seven bits; the zero bits at the low end
 //! of the first byte, before its first one bit, are how many bytes follow. A greater number is a zero byte and eight
 //! more. The length is computed, not searched for, and all bytes are stored at once, so that writing a number takes the
-//! same few instructions whatever it is. Words and half words are little-endian.
+//! same few instructions whatever it is. Words and shorts are little-endian.
 
 use core::fmt;
 
@@ -91,10 +91,10 @@ impl<'a> Writer<'a> {
     }
 
     #[inline]
-    pub(super) fn half_word(&mut self, half: u32) {
+    pub(super) fn short(&mut self, short: u16) {
         let at = self.at & INSIDE;
-        self.buffer[at..at + 4].copy_from_slice(&half.to_le_bytes());
-        self.at += 4;
+        self.buffer[at..at + 2].copy_from_slice(&short.to_le_bytes());
+        self.at += 2;
     }
 
     #[inline]
@@ -166,8 +166,8 @@ impl<'a> Reader<'a> {
         Ok(*bytes)
     }
 
-    pub(super) fn half_word(&mut self) -> Result<u32, DecodeError> {
-        self.bytes().map(u32::from_le_bytes)
+    pub(super) fn short(&mut self) -> Result<u16, DecodeError> {
+        self.bytes().map(u16::from_le_bytes)
     }
 
     pub(super) fn word(&mut self) -> Result<u64, DecodeError> {

@@ -2,8 +2,9 @@
 
 use super::authority::{read_authority, read_context, read_who};
 use super::bytes::{DecodeError, Reader};
-use super::word::{pack_seat, pack_wait, unpack_seat, unpack_wait};
-use super::{CPU_BITS, CPU_SHIFT, Event, KIND_BITS, LONG_AGO, Outcome, TIME_SHIFT, nohz};
+use super::usual::{LAST_SHORT_WAIT, SHORT_WAIT};
+use super::word::{SmallSeat, SmallWait, unpack_seat, unpack_wait};
+use super::{Event, LONG_AGO, Outcome, nohz};
 use crate::account::Account;
 use crate::cpu::{Decision, Dispatch, IdleTick, Seat, Stop, TimerOutcome, Via};
 use crate::entity::{Affinity, Entity, OwnRequest};
@@ -17,24 +18,17 @@ pub(super) type Read<T> = Result<T, DecodeError>;
 
 /// Reads one record, which follows one of the time `before`: the CPU, the time, the event, the outcome.
 pub fn read_record(r: &mut Reader<'_>, before: Nanos) -> Read<(CpuId, Nanos, Event, Outcome)> {
-    let start = u64::from(r.half_word()?);
-    let kind = (start & low(KIND_BITS)) as u8;
-    let cpu = CpuId::new((start >> CPU_SHIFT & low(CPU_BITS)) as usize)
-        .map_err(|_| DecodeError::OutOfRange { what: "CPU" })?;
-    let elapsed = match start >> TIME_SHIFT {
-        LONG_AGO => r.number("time")?,
-        elapsed => elapsed,
+    let kind = r.byte()?;
+    let cpu = CpuId::new(usize::from(r.short()?)).map_err(|_| DecodeError::OutOfRange { what: "CPU" })?;
+    let elapsed = match u64::from(r.short()?) {
+        LONG_AGO => Some(r.number("time")?).filter(|elapsed| *elapsed >= LONG_AGO),
+        elapsed => Some(elapsed),
     };
-    let misplaced = elapsed < LONG_AGO && start >> TIME_SHIFT >= LONG_AGO;
-    let now = before.get().checked_add(elapsed).filter(|_| !misplaced);
+    let now = elapsed.and_then(|elapsed| before.get().checked_add(elapsed));
     let now = Nanos::new(now.ok_or(DecodeError::OutOfRange { what: "time" })?);
     let event = event(r, kind, now)?;
     let outcome = outcome(r, now)?;
     Ok((cpu, now, event, outcome))
-}
-
-fn low(bits: u32) -> u64 {
-    (1 << bits) - 1
 }
 
 /// A time that is told as its distance from `from`.
@@ -61,7 +55,7 @@ fn event(r: &mut Reader<'_>, kind: u8, now: Nanos) -> Read<Event> {
             let permit = WaitPermit::from_record(ProcessId::new(r.small("process")?));
             let deadline = time_after(r, now, "deadline")?;
             let timeout = Timeout { deadline, user_data: r.number("user data")?, permit };
-            if pack_wait(kind, &timeout, now).is_some() {
+            if SmallWait::new(&timeout, now).is_some() {
                 return Err(DecodeError::OutOfRange { what: "timed wait" });
             }
             Event::Resched(Stop::Blocked(kind, Some(timeout)))
@@ -79,10 +73,6 @@ fn event(r: &mut Reader<'_>, kind: u8, now: Nanos) -> Read<Event> {
         17 => Event::EnterIdle(idle_conditions(r)?),
         18 => Event::SetWeight(seat(r)?, weight(r)?),
         19 => Event::SetClass(seat(r)?, class(r)?),
-        20 => {
-            let (kind, timeout) = unpack_wait(r.word()?, now);
-            Event::Resched(Stop::Blocked(wait_kind(kind)?, Some(timeout)))
-        }
         21 => {
             let (kind, timeout) = blocked(r, now)?;
             Event::BlockCurrent(kind, timeout)
@@ -92,6 +82,10 @@ fn event(r: &mut Reader<'_>, kind: u8, now: Nanos) -> Read<Event> {
         24 => Event::Lend(seat(r)?, thread(r)?),
         25 => Event::WriteOff(seat(r)?),
         26 => Event::Nohz(nohz::read_event(r)?),
+        SHORT_WAIT..=LAST_SHORT_WAIT => {
+            let wait = wait_kind(u64::from(kind - SHORT_WAIT))?;
+            Event::Resched(Stop::Blocked(wait, Some(unpack_wait(r.word()?, now))))
+        }
         code => return unknown("event", code),
     })
 }
@@ -158,7 +152,7 @@ fn seat_and_distance(r: &mut Reader<'_>, as_numbers: bool) -> Read<(Seat, u64)> 
         return Ok(unpack_seat(r.word()?));
     }
     let (seat, distance) = (seat(r)?, r.number("time")?);
-    match pack_seat(0, seat, distance) {
+    match SmallSeat::new(seat, distance) {
         Some(_) => Err(DecodeError::OutOfRange { what: "seat" }),
         None => Ok((seat, distance)),
     }

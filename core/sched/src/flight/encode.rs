@@ -5,8 +5,12 @@
 
 use super::authority::{write_authority, write_context, write_who};
 use super::bytes::Writer;
-use super::word::{distance, pack_seat, pack_wait};
-use super::{CPU_SHIFT, EventRef, LONG_AGO, Outcome, TIME_SHIFT, nohz};
+use super::usual::{
+    BLOCKED, EXPIRE, IDLE, NOTHING_RAN, PREEMPTED, TIMER, YIELDED, expired_code, run_code, short_wait,
+    timer_code,
+};
+use super::word::{SmallSeat, SmallWait, distance};
+use super::{EventRef, LONG_AGO, Outcome, nohz};
 use crate::cpu::{Decision, IdleTick, Seat, Stop, Via};
 use crate::entity::{Affinity, Entity};
 use crate::tick::{IdleConditions, NetworkNeed};
@@ -16,96 +20,91 @@ use mainspring_abi::{CpuId, LatencyClass, Nanos, ThreadRef};
 /// Writes the first half of a record: what is about to happen on `cpu` at `now`; the record before was at `before`.
 #[inline(always)]
 pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, before: Nanos, now: Nanos, event: EventRef<'_>) {
-    let elapsed = (now - before).get();
-    let wait = match event {
-        EventRef::Resched(Stop::Blocked(kind, Some(timeout))) => pack_wait(*kind, timeout, now),
-        _ => None,
+    let start = |w: &mut Writer<'_>, kind: u8| write_start(w, kind, cpu, before, now);
+    let at_seat = |w: &mut Writer<'_>, kind: u8, at: Seat| {
+        start(w, kind);
+        seat(w, at);
     };
-    let kind = if wait.is_some() { SHORT_WAIT } else { kind(&event) };
-    let start = u64::from(kind) | (cpu.index() as u64) << CPU_SHIFT;
-    if elapsed < LONG_AGO {
-        w.half_word((start | elapsed << TIME_SHIFT) as u32);
-    } else {
-        w.half_word((start | LONG_AGO << TIME_SHIFT) as u32);
-        w.number(elapsed);
-    }
-    if let Some(word) = wait {
-        return w.word(word);
-    }
     match event {
         EventRef::Accept(thread, via) => {
+            start(w, 1);
             w.byte(via_code(via));
             entity(w, thread);
         }
-        EventRef::Resched(Stop::Nothing | Stop::Preempted | Stop::Yielded) => {}
-        EventRef::Resched(Stop::Blocked(kind, None)) => w.byte(*kind as u8),
-        EventRef::Resched(Stop::Blocked(kind, Some(timeout))) => {
+        EventRef::Resched(Stop::Nothing) => start(w, NOTHING_RAN),
+        EventRef::Resched(Stop::Preempted) => start(w, PREEMPTED),
+        EventRef::Resched(Stop::Yielded) => start(w, YIELDED),
+        EventRef::Resched(Stop::Blocked(kind, None)) => {
+            start(w, BLOCKED);
             w.byte(*kind as u8);
-            w.number(u64::from(timeout.permit.process().get()));
-            w.number(distance(now, timeout.deadline));
-            w.number(timeout.user_data);
         }
-        EventRef::Wake(at)
-        | EventRef::HandOff(at)
-        | EventRef::Hold(at)
-        | EventRef::Release(at)
-        | EventRef::Remove(at) => seat(w, at),
-        EventRef::Give(thief) => w.number(thief.index() as u64),
-        EventRef::EnterIdle(conditions) => idle_conditions(w, conditions),
+        EventRef::Resched(Stop::Blocked(kind, Some(timeout))) => match SmallWait::new(timeout, now) {
+            Some(wait) => {
+                start(w, short_wait(*kind));
+                w.word(wait.word());
+            }
+            None => {
+                start(w, 6);
+                w.byte(*kind as u8);
+                w.number(u64::from(timeout.permit.process().get()));
+                w.number(distance(now, timeout.deadline));
+                w.number(timeout.user_data);
+            }
+        },
+        EventRef::ExitCurrent => start(w, 7),
+        EventRef::Wake(at) => at_seat(w, 8, at),
+        EventRef::HandOff(at) => at_seat(w, 9, at),
+        EventRef::Hold(at) => at_seat(w, 10, at),
+        EventRef::Release(at) => at_seat(w, 11, at),
+        EventRef::Remove(at) => at_seat(w, 12, at),
+        EventRef::Give(thief) => {
+            start(w, 13);
+            w.number(thief.index() as u64);
+        }
+        EventRef::Timer => start(w, TIMER),
+        EventRef::Expire => start(w, EXPIRE),
+        EventRef::RescheduleReceived => start(w, 16),
+        EventRef::EnterIdle(conditions) => {
+            start(w, 17);
+            idle_conditions(w, conditions);
+        }
         EventRef::SetWeight(at, weight) => {
-            seat(w, at);
+            at_seat(w, 18, at);
             w.number(u64::from(weight.get()));
         }
         EventRef::SetClass(at, class) => {
-            seat(w, at);
+            at_seat(w, 19, at);
             w.byte(class_code(class));
         }
-        EventRef::BlockCurrent(kind, timeout) => blocked(w, now, kind, timeout),
+        EventRef::BlockCurrent(kind, timeout) => {
+            start(w, 21);
+            blocked(w, now, kind, timeout);
+        }
         EventRef::Bind(at, context) => {
-            seat(w, at);
+            at_seat(w, 22, at);
             write_context(w, context);
         }
-        EventRef::Unbind(at) | EventRef::WriteOff(at) => seat(w, at),
+        EventRef::Unbind(at) => at_seat(w, 23, at),
         EventRef::Lend(at, to) => {
-            seat(w, at);
+            at_seat(w, 24, at);
             thread_ref(w, to);
         }
-        EventRef::Nohz(event) => nohz::write_event(w, event),
-        EventRef::ExitCurrent | EventRef::Timer | EventRef::Expire | EventRef::RescheduleReceived => {}
+        EventRef::WriteOff(at) => at_seat(w, 25, at),
+        EventRef::Nohz(event) => {
+            start(w, 26);
+            nohz::write_event(w, event);
+        }
     }
 }
 
-/// A timed wait that fits a word.
-const SHORT_WAIT: u8 = 20;
-
 #[inline(always)]
-fn kind(event: &EventRef<'_>) -> u8 {
-    match event {
-        EventRef::Accept(..) => 1,
-        EventRef::Resched(Stop::Nothing) => 2,
-        EventRef::Resched(Stop::Preempted) => 3,
-        EventRef::Resched(Stop::Yielded) => 4,
-        EventRef::Resched(Stop::Blocked(_, None)) => 5,
-        EventRef::Resched(Stop::Blocked(_, Some(_))) => 6,
-        EventRef::ExitCurrent => 7,
-        EventRef::Wake(_) => 8,
-        EventRef::HandOff(_) => 9,
-        EventRef::Hold(_) => 10,
-        EventRef::Release(_) => 11,
-        EventRef::Remove(_) => 12,
-        EventRef::Give(_) => 13,
-        EventRef::Timer => 14,
-        EventRef::Expire => 15,
-        EventRef::RescheduleReceived => 16,
-        EventRef::EnterIdle(_) => 17,
-        EventRef::SetWeight(..) => 18,
-        EventRef::SetClass(..) => 19,
-        EventRef::BlockCurrent(..) => 21,
-        EventRef::Bind(..) => 22,
-        EventRef::Unbind(_) => 23,
-        EventRef::Lend(..) => 24,
-        EventRef::WriteOff(_) => 25,
-        EventRef::Nohz(_) => 26,
+fn write_start(w: &mut Writer<'_>, kind: u8, cpu: CpuId, before: Nanos, now: Nanos) {
+    let elapsed = (now - before).get();
+    w.byte(kind);
+    w.short(cpu.index() as u16);
+    w.short(elapsed.min(LONG_AGO) as u16);
+    if elapsed >= LONG_AGO {
+        w.number(elapsed);
     }
 }
 
@@ -221,9 +220,9 @@ pub fn write_outcome(w: &mut Writer<'_>, now: Nanos, outcome: Outcome) {
             w.number(u64::from(slot));
         }
         Outcome::Refused => w.byte(4),
-        Outcome::Decided(Decision::Idle) => w.byte(5),
+        Outcome::Decided(Decision::Idle) => w.byte(IDLE),
         Outcome::Decided(Decision::Run(run)) => {
-            let codes = [6 + u8::from(run.switched), 27 + u8::from(run.switched)];
+            let codes = [6 + u8::from(run.switched), run_code(run.switched)];
             seat_and_distance(w, codes, run.seat, distance(now, run.slice_end));
         }
         Outcome::Left(None) => w.byte(8),
@@ -237,12 +236,10 @@ pub fn write_outcome(w: &mut Writer<'_>, now: Nanos, outcome: Outcome) {
         }
         Outcome::Direct(permit) => w.byte(14 + u8::from(permit)),
         Outcome::BadSeat => w.byte(16),
-        Outcome::Timer(timer) => {
-            w.byte(17 + u8::from(timer.ticked) + 2 * u8::from(timer.reschedule));
-        }
+        Outcome::Timer(timer) => w.byte(timer_code(timer)),
         Outcome::Expired(None, _) => w.byte(21),
         Outcome::Expired(Some((at, deadline)), reschedule) => {
-            let codes = [22 + u8::from(reschedule), 29 + u8::from(reschedule)];
+            let codes = [22 + u8::from(reschedule), expired_code(reschedule)];
             seat_and_distance(w, codes, at, distance(deadline, now));
         }
         Outcome::Idle(IdleTick::Suppressed { wake_at }) => {
@@ -268,8 +265,8 @@ pub fn write_outcome(w: &mut Writer<'_>, now: Nanos, outcome: Outcome) {
 /// An outcome with a seat and a distance in time: its codes are for numbers and for a word.
 #[inline(always)]
 fn seat_and_distance(w: &mut Writer<'_>, [numbers, word]: [u8; 2], at: Seat, distance: u64) {
-    if let Some(word) = pack_seat(word, at, distance) {
-        return w.word(word);
+    if let Some(seat) = SmallSeat::new(at, distance) {
+        return w.word(seat.word(word));
     }
     w.byte(numbers);
     seat(w, at);

@@ -15,6 +15,7 @@ mod decode;
 mod encode;
 mod log;
 mod nohz;
+mod usual;
 mod word;
 
 pub use apply::Impossible;
@@ -23,6 +24,7 @@ pub use decode::read_record;
 pub use encode::{write_event, write_outcome};
 pub use log::Log;
 pub use nohz::{NohzEvent, NohzOutcome};
+pub use usual::{Moment, UsualRoom, write_decision, write_expired, write_stop, write_timer};
 
 use crate::context::Context;
 use crate::cpu::{
@@ -36,16 +38,11 @@ use crate::waiter::{Timeout, WaitKind};
 use alloc::boxed::Box;
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 
-// A record starts with 32 bits: the event's kind, the CPU, and the time since the record before.
-const KIND_BITS: u32 = 5;
-const CPU_BITS: u32 = 12;
-const CPU_SHIFT: u32 = KIND_BITS;
-const TIME_SHIFT: u32 = KIND_BITS + CPU_BITS;
-
-const _: () = assert!(mainspring_abi::MAX_CPUS <= 1 << CPU_BITS);
+// A record starts with five bytes: the event's kind, the CPU in two, and in two the time since the record before.
+const _: () = assert!(mainspring_abi::MAX_CPUS <= 1 << u16::BITS);
 
 /// From this many nanoseconds on, the time since the record before has a number of its own.
-const LONG_AGO: u64 = (1 << (32 - TIME_SHIFT)) - 1;
+const LONG_AGO: u64 = u16::MAX as u64;
 
 /// What happened to a CPU.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,24 +1,23 @@
-//! The frequent case in one word. What the most frequent records say is nearly always small enough to share 64 bits,
-//! which is one store to write. What does not fit is written as numbers, under another code.
+//! The frequent case in one word of 64 bits. What the most frequent records say is nearly always small enough to share one.
+//! Its parts are whole bytes, so that each can be stored where it belongs without having to be moved there first. What does
+//! not fit is written as numbers, under another code.
 
 use crate::cpu::Seat;
-use crate::waiter::{Timeout, WaitKind, WaitPermit};
+use crate::waiter::{Timeout, WaitPermit};
 use mainspring_abi::{Nanos, ProcessId, ThreadRef};
 
-/// Bits of an outcome's code, which is the word's first byte.
+/// Bits of an outcome's code, which is the word's first byte, and of what follows.
 const CODE: u32 = 8;
-const SLOT: u32 = 10;
-const THREAD: u32 = 18;
-const DISTANCE: u32 = 28;
+const SLOT: u32 = 16;
+const THREAD: u32 = 16;
+const DISTANCE: u32 = 24;
 
-const WAIT: u32 = 3;
 const PROCESS: u32 = 8;
-const USER_DATA: u32 = 21;
+const USER_DATA: u32 = 24;
 const DELAY: u32 = 32;
 
 const _: () = assert!(CODE + SLOT + THREAD + DISTANCE == u64::BITS);
-const _: () = assert!(WAIT + PROCESS + USER_DATA + DELAY == u64::BITS);
-const _: () = assert!(WaitKind::ALL.len() <= 1 << WAIT);
+const _: () = assert!(PROCESS + USER_DATA + DELAY == u64::BITS);
 
 /// From `from` to `to`. It is small if `to` is not long after; any other distance wraps, and is not lost.
 #[inline(always)]
@@ -33,13 +32,30 @@ fn take(word: &mut u64, bits: u32) -> u64 {
     taken
 }
 
-/// A seat and a distance in time, with an outcome's code.
-#[inline(always)]
-pub(super) fn pack_seat(code: u8, seat: Seat, distance: u64) -> Option<u64> {
-    let (slot, thread) = (u64::from(seat.slot), u64::from(seat.thread.index()));
-    let rest = slot >> SLOT | thread >> THREAD | distance >> DISTANCE | u64::from(seat.thread.generation());
-    let word = u64::from(code) | slot << CODE | thread << (CODE + SLOT) | distance << (CODE + SLOT + THREAD);
-    (rest == 0).then_some(word)
+/// A seat and a distance in time that fit a word with an outcome's code.
+#[derive(Clone, Copy)]
+pub(super) struct SmallSeat {
+    pub(super) slot: u16,
+    pub(super) thread: u16,
+    pub(super) distance: u32,
+}
+
+impl SmallSeat {
+    #[inline(always)]
+    pub(super) fn new(seat: Seat, distance: u64) -> Option<Self> {
+        let (slot, thread) = (seat.slot, seat.thread.index());
+        let fits = slot >> SLOT == 0
+            && thread >> THREAD == 0
+            && distance >> DISTANCE == 0
+            && seat.thread.generation() == 0;
+        fits.then_some(Self { slot: slot as u16, thread: thread as u16, distance: distance as u32 })
+    }
+
+    pub(super) fn word(self, code: u8) -> u64 {
+        let (slot, thread, distance) =
+            (u64::from(self.slot), u64::from(self.thread), u64::from(self.distance));
+        u64::from(code) | slot << CODE | thread << (CODE + SLOT) | distance << (CODE + SLOT + THREAD)
+    }
 }
 
 /// The seat and the distance of a word; its code has been seen to.
@@ -50,23 +66,35 @@ pub(super) fn unpack_seat(mut word: u64) -> (Seat, u64) {
     (Seat { slot, thread }, word)
 }
 
-/// A timed wait that begins at `now`.
-#[inline(always)]
-pub(super) fn pack_wait(kind: WaitKind, timeout: &Timeout, now: Nanos) -> Option<u64> {
-    let (process, delay) = (u64::from(timeout.permit.process().get()), distance(now, timeout.deadline));
-    let rest = process >> PROCESS | timeout.user_data >> USER_DATA | delay >> DELAY;
-    let word = kind as u64
-        | process << WAIT
-        | timeout.user_data << (WAIT + PROCESS)
-        | delay << (WAIT + PROCESS + USER_DATA);
-    (rest == 0).then_some(word)
+/// The end of a timed wait that fits a word.
+#[derive(Clone, Copy)]
+pub(super) struct SmallWait {
+    pub(super) process: u8,
+    pub(super) user_data: u32,
+    pub(super) delay: u32,
 }
 
-/// The code of the wait's kind, and when it ends.
-pub(super) fn unpack_wait(mut word: u64, now: Nanos) -> (u64, Timeout) {
-    let kind = take(&mut word, WAIT);
+impl SmallWait {
+    /// Of a wait that begins at `now`.
+    #[inline(always)]
+    pub(super) fn new(timeout: &Timeout, now: Nanos) -> Option<Self> {
+        let (process, user_data) = (timeout.permit.process().get(), timeout.user_data);
+        let delay = distance(now, timeout.deadline);
+        let fits = process >> PROCESS == 0 && user_data >> USER_DATA == 0 && delay >> DELAY == 0;
+        fits.then_some(Self { process: process as u8, user_data: user_data as u32, delay: delay as u32 })
+    }
+
+    pub(super) fn word(self) -> u64 {
+        let (process, user_data, delay) =
+            (u64::from(self.process), u64::from(self.user_data), u64::from(self.delay));
+        process | user_data << PROCESS | delay << (PROCESS + USER_DATA)
+    }
+}
+
+/// When a wait that begins at `now` ends.
+pub(super) fn unpack_wait(mut word: u64, now: Nanos) -> Timeout {
     let permit = WaitPermit::from_record(ProcessId::new(take(&mut word, PROCESS) as u32));
     let user_data = take(&mut word, USER_DATA);
     let deadline = Nanos::new(now.get().wrapping_add(word));
-    (kind, Timeout { deadline, user_data, permit })
+    Timeout { deadline, user_data, permit }
 }

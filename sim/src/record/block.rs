@@ -1,0 +1,81 @@
+//! One block of records while it is filled.
+//!
+//! Conserved: `room[..at]` is what the block will be in the file, its prefix included, and is whole records but for one whose
+//! outcome is awaited. Room for one more record is seen to once per record, at its end; after that a store is a store.
+
+use mainspring_sched::flight::{Room, UsualRoom, Writer};
+
+/// What stands before a block: its length and its checksum, of four bytes each.
+pub(super) const PREFIX: usize = 8;
+
+/// A block is closed when it has grown to this.
+const FULL: usize = 128 << 10;
+
+/// Beyond it there is room for the two halves of a record that came when a usual one had just filled the block.
+const ROOM: usize = FULL + 3 * size_of::<Room>();
+
+/// A block in the making.
+#[derive(Debug)]
+pub(crate) struct Block {
+    room: Box<[u8; ROOM]>,
+    at: usize,
+}
+
+impl Block {
+    pub(super) fn new() -> Self {
+        let room = vec![0; ROOM].try_into().unwrap_or_else(|_| unreachable!("it is as long as it was made"));
+        Self { room, at: PREFIX }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.at = PREFIX;
+    }
+
+    /// How many bytes of records it holds.
+    pub(super) fn len(&self) -> usize {
+        self.at - PREFIX
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[inline(always)]
+    pub(super) fn is_full(&self) -> bool {
+        self.at >= FULL
+    }
+
+    /// Appends what `write` writes: half a record.
+    #[inline(always)]
+    pub(super) fn append(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
+        let Some(room) = self.room[self.at..].first_chunk_mut() else {
+            unreachable!("a full block is closed before the next record")
+        };
+        let mut writer = Writer::new(room);
+        write(&mut writer);
+        self.at += writer.written();
+    }
+
+    /// Appends a usual record, the length of which `write` returns; unless the block is full or it was not usual.
+    #[inline(always)]
+    pub(super) fn append_usual(&mut self, write: impl FnOnce(&mut UsualRoom) -> Option<usize>) -> Option<()> {
+        let room = if self.at < FULL { self.room[self.at..].first_chunk_mut() } else { None };
+        self.at += write(room?)?;
+        Some(())
+    }
+
+    /// The whole block as it is in the file.
+    pub(super) fn close(&mut self) -> &[u8] {
+        let (start, payload) = self.room[..self.at].split_at_mut(PREFIX);
+        start.copy_from_slice(&prefix(payload));
+        &self.room[..self.at]
+    }
+}
+
+/// What stands before `payload`.
+pub(super) fn prefix(payload: &[u8]) -> [u8; PREFIX] {
+    let mut prefix = [0; PREFIX];
+    prefix[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    prefix[4..].copy_from_slice(&crc32fast::hash(payload).to_le_bytes());
+    prefix
+}
