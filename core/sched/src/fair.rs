@@ -41,7 +41,7 @@ use alloc::vec::Vec;
 use estate::Estate;
 use lanes::Lanes;
 use mainspring_abi::{LatencyClass, Nanos, Policy, Weight};
-use row::{Key, Place, Row};
+use row::{Key, Place};
 
 /// The longest service that a thread may ask for at a time.
 pub const MAX_REQUEST: Nanos = Nanos::from_secs(10);
@@ -96,16 +96,6 @@ impl Rank for VirtualTime {
     fn is_before(&self, other: &Self) -> bool {
         (*self).is_before(*other)
     }
-}
-
-fn seat_of((_, seat): (Key, u32)) -> u32 {
-    seat
-}
-
-/// When the request in progress started, of which the thread has `used` some.
-#[inline]
-fn started(row: &Row, used: Nanos) -> VirtualTime {
-    if used.is_zero() { row.position } else { row.position.minus(span(used, row.weight)) }
 }
 
 // In this order, what every event needs comes first.
@@ -201,7 +191,7 @@ impl FairQueue {
     pub(crate) fn tag(&self, seat: u32, request: Nanos, used: Nanos, ran: Nanos) -> Tag {
         let row = &self.nodes.rows[seat];
         // Whoever is at the first request since it was queued has used just what it ran.
-        let start = if used == ran { row.position } else { started(row, used).plus(span(ran, row.weight)) };
+        let start = if used == ran { row.position } else { row.started(used).plus(span(ran, row.weight)) };
         Tag { start, deadline: start.plus(span(request, row.weight)) }
     }
 
@@ -218,60 +208,75 @@ impl FairQueue {
     }
 
     /// Queues `seat`; the tags it got.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enqueue(&mut self, seat: u32, ask: &Ask) -> Tag {
         let row = &mut self.nodes.rows[seat];
-        let start = started(row, ask.used);
-        let tag = Tag { start, deadline: start.plus(span(ask.request, row.weight)) };
-        self.enqueue_under(seat, tag, ask.thread_index, ask.reach);
-        tag
-    }
-
-    /// Queues `seat`, which may run anywhere and has just been charged for `ran`, moving it by `moved`.
-    #[inline]
-    pub(crate) fn enqueue_charged(&mut self, seat: u32, ask: &Ask, ran: Nanos, moved: u64) {
-        let row = &self.nodes.rows[seat];
-        let start = started(row, ask.used);
-        // Mostly it ran for just its request, and the division is done.
-        let length = if ran == ask.request { moved } else { span(ask.request, row.weight) };
-        self.enqueue_under(seat, Tag { start, deadline: start.plus(length) }, ask.thread_index, None);
-    }
-
-    #[inline(always)]
-    fn enqueue_under(&mut self, seat: u32, tag: Tag, thread_index: u32, reach: Option<u64>) {
-        let row = &mut self.nodes.rows[seat];
-        debug_assert_eq!(row.place, Place::Out, "queued twice");
-        debug_assert!(!tag.deadline.is_before(row.position), "due in the past");
-        row.deadline = tag.deadline;
-        row.start = tag.start;
-        row.thread_index = thread_index;
+        let key = row.begin_to_wait(ask, span(ask.request, row.weight));
         self.queued += 1;
-        let key = Key { deadline: tag.deadline, start: tag.start, thread_index };
-        if self.long || self.few.is_full() || reach.is_some() {
-            self.enqueue_among_many(seat, key, reach);
+        if self.long || ask.reach.is_some() {
+            self.enqueue_among_many(seat, ask.reach);
         } else {
             row.place = Place::Few;
-            self.few.insert(seat, key);
+            if !self.few.insert(seat, key) {
+                self.become_long(seat);
+            }
         }
+        Tag { start: key.start, deadline: key.deadline }
     }
 
-    #[inline]
-    fn enqueue_among_many(&mut self, seat: u32, key: Key, reach: Option<u64>) {
-        if reach.is_none() && !self.long {
-            self.become_long();
+    /// Queues `seat`, which may run anywhere and has just been charged for `ran`, moving it by `moved`; takes out the thread
+    /// to run next, which is the same or another, and says how many were queued between the two.
+    #[inline(always)]
+    pub(crate) fn exchange(&mut self, seat: u32, ask: &Ask, ran: Nanos, moved: u64) -> (u32, Option<u32>) {
+        let row = &mut self.nodes.rows[seat];
+        // Mostly it ran for just its request, and the division is done.
+        let length = if ran == ask.request { moved } else { span(ask.request, row.weight) };
+        row.begin_to_wait(ask, length);
+        self.queued += 1;
+        let queued = self.queued;
+        if !self.long {
+            return (queued, self.exchange_among_few(seat));
         }
-        let priority = self.draw();
-        if reach.is_some() || !self.lanes.insert(&mut self.nodes.rows, seat, &key, priority) {
-            self.enqueue_in_tree(seat, key, reach, priority);
-        }
+        self.put_among_many(seat);
+        (queued, self.take_of_many())
     }
 
     #[inline(never)]
-    fn become_long(&mut self) {
+    fn exchange_among_few(&mut self, seat: u32) -> Option<u32> {
+        let row = &mut self.nodes.rows[seat];
+        row.place = Place::Few;
+        if !self.few.insert(seat, row.key()) {
+            self.become_long(seat);
+        }
+        self.take_next()
+    }
+
+    #[inline(never)]
+    fn enqueue_among_many(&mut self, seat: u32, reach: Option<u64>) {
+        if reach.is_some() {
+            let priority = self.draw();
+            self.put_in_tree(seat, reach, priority);
+        } else {
+            self.put_among_many(seat);
+        }
+    }
+
+    #[inline(always)]
+    fn put_among_many(&mut self, seat: u32) {
+        let priority = self.draw();
+        if !self.lanes.insert(&mut self.nodes.rows, seat, priority) {
+            self.put_in_tree(seat, None, priority);
+        }
+    }
+
+    /// With `seat` there are too many to be few.
+    #[inline(never)]
+    fn become_long(&mut self, seat: u32) {
         self.long = true;
-        while let Some((key, seat)) = self.few.take_first() {
-            self.nodes.rows[seat].place = Place::Out;
-            self.enqueue_among_many(seat, key, None);
+        let mut next = Some(seat);
+        while let Some(seat) = next {
+            self.put_among_many(seat);
+            next = self.few.take_first().map(|(_, seat)| seat);
         }
     }
 
@@ -282,14 +287,16 @@ impl FairQueue {
             self.take_out(seat);
             let row = &mut self.nodes.rows[seat];
             row.place = Place::Few;
-            self.few.insert(seat, row.key());
+            let fits = self.few.insert(seat, row.key());
+            debug_assert!(fits, "fewer than few");
         }
         self.long = false;
     }
 
     #[inline(never)]
-    fn enqueue_in_tree(&mut self, seat: u32, key: Key, reach: Option<u64>, priority: u32) {
+    fn put_in_tree(&mut self, seat: u32, reach: Option<u64>, priority: u32) {
         self.queued_in_trees += 1;
+        let key = self.nodes.rows[seat].key();
         if let Some(reach) = reach {
             self.nodes.rows[seat].place = Place::Bound;
             self.bound.insert(&mut self.nodes, seat, key, reach, priority);
@@ -314,7 +321,8 @@ impl FairQueue {
 
     /// Takes `seat` out of whatever it is queued in.
     fn take_out(&mut self, seat: u32) {
-        match core::mem::replace(&mut self.nodes.rows[seat].place, Place::Out) {
+        let row = &mut self.nodes.rows[seat];
+        match core::mem::replace(&mut row.place, Place::Out) {
             Place::Few => {
                 self.few.take(|(_, one)| *one == seat);
             }
@@ -332,28 +340,45 @@ impl FairQueue {
     }
 
     /// Takes the thread to run next out. Moves the clock if everybody queued is ahead of it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_next(&mut self) -> Option<u32> {
+        if self.long || self.queued_in_trees != 0 {
+            return self.take_next_of_many();
+        }
+        let (reached, any) = (self.reached(), self.policy == Policy::Wfq);
+        let Some((key, seat)) = self.few.take(|(key, _)| any || !reached.is_before(key.start)) else {
+            return self.take_next_of_all();
+        };
+        self.queued -= 1;
+        self.nodes.rows[seat].place = Place::Out;
+        if reached.is_before(key.start) {
+            self.pull_clock(seat);
+        }
+        Some(seat)
+    }
+
+    #[inline(never)]
+    fn take_next_of_many(&mut self) -> Option<u32> {
+        if self.long { self.take_of_many() } else { self.take_next_of_all() }
+    }
+
+    /// [`FairQueue::take_next`] of a queue that is long.
+    #[inline(always)]
+    fn take_of_many(&mut self) -> Option<u32> {
         if self.queued_in_trees != 0 {
             return self.take_next_of_all();
         }
         let reached = self.reached();
-        let rows = &mut self.nodes.rows;
-        let taken = match (self.policy, self.long) {
-            (Policy::Eevdf, false) => self.few.take(|(key, _)| !reached.is_before(key.start)).map(seat_of),
-            (Policy::Wfq, false) => self.few.take_first().map(seat_of),
-            (Policy::Eevdf, true) => self.lanes.take_first_started(rows, reached),
-            (Policy::Wfq, true) => self.lanes.take_first(rows),
+        let taken = match self.policy {
+            Policy::Eevdf => self.lanes.take_first_started(&mut self.nodes.rows, reached),
+            Policy::Wfq => self.lanes.take_first(&mut self.nodes.rows),
         };
-        let Some(seat) = taken else { return self.take_next_of_all() };
-        let row = &mut rows[seat];
-        row.place = Place::Out;
-        let early = reached.is_before(row.start);
-        if early && self.first_open_started(reached).is_none() {
+        let Some((seat, start)) = taken else { return self.take_next_of_all() };
+        if reached.is_before(start) && self.lanes.first_started(reached).is_none() {
             self.pull_clock(seat);
         }
         self.note_shrunk();
-        taken
+        Some(seat)
     }
 
     #[inline(never)]

@@ -106,9 +106,7 @@ impl<K: Rank> SeatHeap<K> {
     #[inline]
     pub(crate) fn insert(&mut self, seat: u32, key: K) {
         debug_assert!(!self.contains(seat), "seat {seat} waits already");
-        if self.heap.is_empty() && !self.few.is_full() {
-            self.few.insert(seat, key);
-        } else {
+        if !(self.heap.is_empty() && self.few.insert(seat, key)) {
             self.insert_among_many(seat, key);
         }
     }
@@ -168,10 +166,18 @@ impl<K: Rank> SeatHeap<K> {
         self.note_shrunk();
     }
 
+    #[inline(never)]
+    fn become_few(&mut self) {
+        for (key, seat) in self.heap.drain(..) {
+            let fits = self.few.insert(seat, key);
+            debug_assert!(fits, "fewer than few");
+        }
+    }
+
     #[inline]
     fn note_shrunk(&mut self) {
         if self.heap.len() <= FEW_AGAIN {
-            self.heap.drain(..).for_each(|(key, seat)| self.few.insert(seat, key));
+            self.become_few();
         }
     }
 

@@ -138,7 +138,7 @@ impl Cpu {
         occupant.state = State::Queued;
         let patient = occupant.entity.class == LatencyClass::Batch;
         let tag = self.fair.enqueue(slot, &occupant.ask(authority));
-        self.note_queue_depth();
+        self.telemetry.note_queue_depth(self.fair.queued());
         let reschedule = match self.current {
             None => true,
             Some(current) if self.band == Band::Deadline => self.floor_claims(now, current),
