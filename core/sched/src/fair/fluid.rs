@@ -184,7 +184,7 @@ impl FairQueue {
     }
 
     /// `seat` competes again, with `weight`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn wake(&mut self, seat: u32, weight: Weight) {
         let row = &mut self.nodes.rows[seat];
         if row.place == Place::Debt {
@@ -196,7 +196,7 @@ impl FairQueue {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn wake_debtor(&mut self, seat: u32, weight: Weight) {
         self.debtors.remove(seat);
         let row = &mut self.nodes.rows[seat];
