@@ -92,12 +92,17 @@ impl Cpu {
     pub fn resched(&mut self, now: Nanos, stop: Stop) -> Decision {
         self.resched_wanted = false;
         match stop {
-            Stop::Preempted => self.preempt(now),
-            Stop::Blocked(kind, timeout) if self.contexts == 0 && self.direct.is_none() => {
-                self.block(now, kind, timeout)
-            }
+            Stop::Preempted if self.is_simple() => self.preempt(now),
+            Stop::Preempted => self.preempt_beside_contexts(now),
+            Stop::Blocked(kind, timeout) if self.is_simple() => self.block(now, kind, timeout),
             stop => self.stop_otherwise(now, stop),
         }
+    }
+
+    /// Whether nobody here has a context, and nobody is the direct target: the queue alone says who is next.
+    #[inline(always)]
+    fn is_simple(&self) -> bool {
+        self.contexts == 0 && self.direct.is_none()
     }
 
     /// The running thread goes back into the queue and the first one is taken out: nearly every decision there is, so
@@ -105,9 +110,6 @@ impl Cpu {
     #[inline(never)]
     fn preempt(&mut self, now: Nanos) -> Decision {
         let Some(slot) = self.current else { nothing_was_running(&Stop::Preempted) };
-        if self.contexts != 0 || self.direct.is_some() {
-            return self.preempt_beside_contexts(now, slot);
-        }
         self.bring_fair_clock_up(now);
         let occupant = taken(&mut self.slots, slot);
         let unusual =
@@ -154,7 +156,8 @@ impl Cpu {
     }
 
     #[inline(never)]
-    fn preempt_beside_contexts(&mut self, now: Nanos, slot: u32) -> Decision {
+    fn preempt_beside_contexts(&mut self, now: Nanos) -> Decision {
+        let Some(slot) = self.current else { nothing_was_running(&Stop::Preempted) };
         self.bring_clock_up(now);
         if self.band == Band::Fair {
             return self.stop_running(now, slot, Stop::Preempted);
