@@ -30,9 +30,10 @@
 mod estate;
 mod fluid;
 mod lanes;
+mod queue;
 pub(crate) mod row;
 
-use crate::few::{FEW, Few, Rank};
+use crate::few::{Few, Rank};
 use crate::heap::SeatHeap;
 use crate::tree::{Nodes, Tree};
 use crate::virtual_time::{VirtualTime, span};
@@ -41,7 +42,7 @@ use alloc::vec::Vec;
 use estate::Estate;
 use lanes::Lanes;
 use mainspring_abi::{LatencyClass, Nanos, Policy, Weight};
-use row::{Key, Place, Row};
+use row::{Key, Place};
 
 /// The longest service that a thread may ask for at a time.
 pub const MAX_REQUEST: Nanos = Nanos::from_secs(10);
@@ -56,9 +57,6 @@ const GRACE_UNITS: u64 = 1 << 10;
 /// How many debtors may leave the fluid schedule at one event. Each event adds at most one, so none piles up; a
 /// debtor that stays too long only slows the clock.
 pub const DEBTORS_RETIRED_PER_EVENT: usize = 8;
-
-/// A queue that has shrunk to this is short again. Well below what makes it long, so that it does not go to and fro.
-const FEW_AGAIN: u32 = FEW as u32 / 2;
 
 /// The service that a class asks for at a time, unless the thread says otherwise.
 #[must_use]
@@ -96,16 +94,6 @@ impl Rank for VirtualTime {
     fn is_before(&self, other: &Self) -> bool {
         (*self).is_before(*other)
     }
-}
-
-fn seat_of((_, seat): (Key, u32)) -> u32 {
-    seat
-}
-
-/// When the request in progress started, of which the thread has `used` some.
-#[inline]
-fn started(row: &Row, used: Nanos) -> VirtualTime {
-    if used.is_zero() { row.position } else { row.position.minus(span(used, row.weight)) }
 }
 
 // In this order, what every event needs comes first.
@@ -201,7 +189,7 @@ impl FairQueue {
     pub(crate) fn tag(&self, seat: u32, request: Nanos, used: Nanos, ran: Nanos) -> Tag {
         let row = &self.nodes.rows[seat];
         // Whoever is at the first request since it was queued has used just what it ran.
-        let start = if used == ran { row.position } else { started(row, used).plus(span(ran, row.weight)) };
+        let start = if used == ran { row.position } else { row.started(used).plus(span(ran, row.weight)) };
         Tag { start, deadline: start.plus(span(request, row.weight)) }
     }
 
@@ -215,269 +203,6 @@ impl FairQueue {
     #[inline]
     pub(crate) fn weight(&self, seat: u32) -> Weight {
         self.nodes.rows[seat].weight
-    }
-
-    /// Queues `seat`; the tags it got.
-    #[inline]
-    pub(crate) fn enqueue(&mut self, seat: u32, ask: &Ask) -> Tag {
-        let row = &mut self.nodes.rows[seat];
-        let start = started(row, ask.used);
-        let tag = Tag { start, deadline: start.plus(span(ask.request, row.weight)) };
-        self.enqueue_under(seat, tag, ask.thread_index, ask.reach);
-        tag
-    }
-
-    /// Queues `seat`, which may run anywhere and has just been charged for `ran`, moving it by `moved`.
-    #[inline]
-    pub(crate) fn enqueue_charged(&mut self, seat: u32, ask: &Ask, ran: Nanos, moved: u64) {
-        let row = &self.nodes.rows[seat];
-        let start = started(row, ask.used);
-        // Mostly it ran for just its request, and the division is done.
-        let length = if ran == ask.request { moved } else { span(ask.request, row.weight) };
-        self.enqueue_under(seat, Tag { start, deadline: start.plus(length) }, ask.thread_index, None);
-    }
-
-    #[inline(always)]
-    fn enqueue_under(&mut self, seat: u32, tag: Tag, thread_index: u32, reach: Option<u64>) {
-        let row = &mut self.nodes.rows[seat];
-        debug_assert_eq!(row.place, Place::Out, "queued twice");
-        debug_assert!(!tag.deadline.is_before(row.position), "due in the past");
-        row.deadline = tag.deadline;
-        row.start = tag.start;
-        row.thread_index = thread_index;
-        self.queued += 1;
-        let key = Key { deadline: tag.deadline, start: tag.start, thread_index };
-        if self.long || self.few.is_full() || reach.is_some() {
-            self.enqueue_among_many(seat, key, reach);
-        } else {
-            row.place = Place::Few;
-            self.few.insert(seat, key);
-        }
-    }
-
-    #[inline]
-    fn enqueue_among_many(&mut self, seat: u32, key: Key, reach: Option<u64>) {
-        if reach.is_none() && !self.long {
-            self.become_long();
-        }
-        let priority = self.draw();
-        if reach.is_some() || !self.lanes.insert(&mut self.nodes.rows, seat, &key, priority) {
-            self.enqueue_in_tree(seat, key, reach, priority);
-        }
-    }
-
-    #[inline(never)]
-    fn become_long(&mut self) {
-        self.long = true;
-        while let Some((key, seat)) = self.few.take_first() {
-            self.nodes.rows[seat].place = Place::Out;
-            self.enqueue_among_many(seat, key, None);
-        }
-    }
-
-    /// The queue, which is long, has shrunk to a few.
-    #[inline(never)]
-    fn become_short(&mut self) {
-        while let Some(seat) = self.first_open() {
-            self.take_out(seat);
-            let row = &mut self.nodes.rows[seat];
-            row.place = Place::Few;
-            self.few.insert(seat, row.key());
-        }
-        self.long = false;
-    }
-
-    #[inline(never)]
-    fn enqueue_in_tree(&mut self, seat: u32, key: Key, reach: Option<u64>, priority: u32) {
-        self.queued_in_trees += 1;
-        if let Some(reach) = reach {
-            self.nodes.rows[seat].place = Place::Bound;
-            self.bound.insert(&mut self.nodes, seat, key, reach, priority);
-        } else {
-            self.nodes.rows[seat].place = Place::Open;
-            self.open.insert(&mut self.nodes, seat, key, 0, priority);
-        }
-    }
-
-    pub(crate) fn dequeue(&mut self, seat: u32) {
-        self.take_out(seat);
-        self.note_shrunk();
-    }
-
-    #[inline]
-    fn note_shrunk(&mut self) {
-        self.queued -= 1;
-        if self.long && self.queued <= FEW_AGAIN {
-            self.become_short();
-        }
-    }
-
-    /// Takes `seat` out of whatever it is queued in.
-    fn take_out(&mut self, seat: u32) {
-        match core::mem::replace(&mut self.nodes.rows[seat].place, Place::Out) {
-            Place::Few => {
-                self.few.take(|(_, one)| *one == seat);
-            }
-            Place::Lane => self.lanes.remove(&mut self.nodes.rows, seat),
-            Place::Open => {
-                self.queued_in_trees -= 1;
-                self.open.remove(&mut self.nodes, seat);
-            }
-            Place::Bound => {
-                self.queued_in_trees -= 1;
-                self.bound.remove(&mut self.nodes, seat);
-            }
-            Place::Out | Place::Debt => debug_assert!(false, "not queued"),
-        }
-    }
-
-    /// Takes the thread to run next out. Moves the clock if everybody queued is ahead of it.
-    #[inline]
-    pub(crate) fn take_next(&mut self) -> Option<u32> {
-        if self.queued_in_trees != 0 {
-            return self.take_next_of_all();
-        }
-        let reached = self.reached();
-        let rows = &mut self.nodes.rows;
-        let taken = match (self.policy, self.long) {
-            (Policy::Eevdf, false) => self.few.take(|(key, _)| !reached.is_before(key.start)).map(seat_of),
-            (Policy::Wfq, false) => self.few.take_first().map(seat_of),
-            (Policy::Eevdf, true) => self.lanes.take_first_started(rows, reached),
-            (Policy::Wfq, true) => self.lanes.take_first(rows),
-        };
-        let Some(seat) = taken else { return self.take_next_of_all() };
-        let row = &mut rows[seat];
-        row.place = Place::Out;
-        let early = reached.is_before(row.start);
-        if early && self.first_open_started(reached).is_none() {
-            self.pull_clock(seat);
-        }
-        self.note_shrunk();
-        taken
-    }
-
-    #[inline(never)]
-    fn take_next_of_all(&mut self) -> Option<u32> {
-        let seat = match self.first_eligible() {
-            Some(seat) => seat,
-            None => {
-                self.jump_to(self.earliest_start()?);
-                self.first_eligible()?
-            }
-        };
-        self.dequeue(seat);
-        if self.reached().is_before(self.nodes.rows[seat].start) {
-            self.pull_clock(seat);
-        }
-        Some(seat)
-    }
-
-    /// `seat` was taken although its start has not come, as WFQ does. If nobody's has, the clock is behind them all.
-    #[cold]
-    fn pull_clock(&mut self, seat: u32) {
-        let start = self.nodes.rows[seat].start;
-        let earliest = self.earliest_start().map_or(start, |other| other.earlier(start));
-        if self.reached().is_before(earliest) {
-            self.jump_to(earliest);
-        }
-    }
-
-    /// Nobody is queued, and whoever runs is at a request that began at `start`: the clock is there at least.
-    pub(crate) fn catch_up(&mut self, start: VirtualTime) {
-        if self.reached().is_before(start) {
-            self.jump_to(start);
-        }
-    }
-
-    fn jump_to(&mut self, start: VirtualTime) {
-        self.clock = start;
-        self.remainder = 0;
-    }
-
-    fn earliest_start(&self) -> Option<VirtualTime> {
-        let starts = [
-            self.few.iter().map(|(key, _)| key.start).reduce(VirtualTime::earlier),
-            self.lanes.earliest_start(),
-            self.open.earliest_start(&self.nodes),
-            self.bound.earliest_start(&self.nodes),
-        ];
-        starts.into_iter().flatten().reduce(VirtualTime::earlier)
-    }
-
-    /// The first queued thread whose start has come; under WFQ the first of all.
-    pub(crate) fn first_eligible(&self) -> Option<u32> {
-        let reached = self.reached();
-        let [open, bound] = match self.policy {
-            Policy::Eevdf => {
-                [self.first_open_started(reached), self.bound.first_started(&self.nodes, reached)]
-            }
-            Policy::Wfq => [self.first_open(), self.bound.first(&self.nodes)],
-        };
-        self.sooner(open, bound)
-    }
-
-    /// The first queued thread that may run anywhere and whose start is not after `reached`.
-    #[inline]
-    fn first_open_started(&self, reached: VirtualTime) -> Option<u32> {
-        if !self.long {
-            return self.few.iter().find(|(key, _)| !reached.is_before(key.start)).map(|(_, seat)| *seat);
-        }
-        self.sooner(self.lanes.first_started(reached), self.open.first_started(&self.nodes, reached))
-    }
-
-    /// The latest start that counts as come.
-    #[inline]
-    fn reached(&self) -> VirtualTime {
-        self.clock.plus(GRACE_UNITS)
-    }
-
-    fn sooner(&self, a: Option<u32>, b: Option<u32>) -> Option<u32> {
-        match (a, b) {
-            (Some(x), Some(y)) if self.precedes(y, x) => Some(y),
-            (Some(x), _) => Some(x),
-            (None, y) => y,
-        }
-    }
-
-    /// Whether `a` stands before `b` in the queue's order.
-    pub(crate) fn precedes(&self, a: u32, b: u32) -> bool {
-        self.nodes.rows[a].key().is_before(&self.nodes.rows[b].key())
-    }
-
-    /// The first queued thread, taken out, if its start has come: somebody who is owed service, under either policy.
-    pub(crate) fn take_next_if_owed(&mut self) -> Option<u32> {
-        let seat = self.first_eligible().filter(|seat| self.has_started(self.nodes.rows[*seat].start))?;
-        self.dequeue(seat);
-        Some(seat)
-    }
-
-    /// Whether the clock has come to `start`.
-    pub(crate) fn has_started(&self, start: VirtualTime) -> bool {
-        !self.reached().is_before(start)
-    }
-
-    /// Whether a request with that start may be chosen: once it has started, and under WFQ at any time.
-    pub(crate) fn has_reached(&self, start: VirtualTime) -> bool {
-        self.policy == Policy::Wfq || !self.reached().is_before(start)
-    }
-
-    /// The first queued thread that may run anywhere, for a thief.
-    #[inline]
-    pub(crate) fn first_open(&self) -> Option<u32> {
-        if !self.long {
-            return self.few.first().map(|(_, seat)| *seat);
-        }
-        self.sooner(self.lanes.first(), self.open.first(&self.nodes))
-    }
-
-    /// The first queued thread that is bound to some CPUs and that `accept` takes, for a thief.
-    pub(crate) fn first_bound(&self, thief_bit: u64, accept: &impl Fn(u32) -> bool) -> Option<u32> {
-        self.bound.first_reaching(&self.nodes, thief_bit, accept)
-    }
-
-    /// Where the bound threads may go, folded.
-    pub(crate) fn bound_reach(&self) -> u64 {
-        self.bound.reach(&self.nodes)
     }
 
     /// All queued seats in the queue's order, for those who look on.
@@ -522,13 +247,6 @@ impl FairQueue {
             return Err("the few are out of order");
         }
         Ok(())
-    }
-
-    /// The upper half of a linear congruential generator: enough for a treap's balance.
-    #[inline]
-    fn draw(&mut self) -> u32 {
-        self.shape = self.shape.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-        (self.shape >> 32) as u32
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) trait Rank: Copy {
 }
 
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Few<K> {
     len: usize,
     seats: [(K, u32); FEW],
@@ -31,11 +32,6 @@ impl<K: Rank> Few<K> {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
-    }
-
-    #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.len >= FEW
     }
 
     #[inline]
@@ -59,10 +55,11 @@ impl<K: Rank> Few<K> {
         self.seats.get(self.len.wrapping_sub(1))
     }
 
-    /// Puts `seat`, for which there is room, where it belongs.
+    /// Puts `seat` where it belongs; whether there was room.
     #[inline]
-    pub(crate) fn insert(&mut self, seat: u32, key: K) {
-        let line = &mut self.seats[..=self.len];
+    #[must_use]
+    pub(crate) fn insert(&mut self, seat: u32, key: K) -> bool {
+        let Some(line) = self.seats.get_mut(..=self.len) else { return false };
         let mut at = line.len() - 1;
         while at > 0 && line[at - 1].0.is_before(&key) {
             line[at] = line[at - 1];
@@ -70,6 +67,7 @@ impl<K: Rank> Few<K> {
         }
         line[at] = (key, seat);
         self.len += 1;
+        true
     }
 
     /// Takes the first in order out.
@@ -83,6 +81,9 @@ impl<K: Rank> Few<K> {
     /// Takes out the first in order that `is_it`.
     #[inline]
     pub(crate) fn take(&mut self, is_it: impl Fn(&(K, u32)) -> bool) -> Option<(K, u32)> {
+        if is_it(self.first()?) {
+            return self.take_first();
+        }
         let at = self.line().iter().rposition(is_it)?;
         let taken = self.seats[at];
         for later in at + 1..self.len {
@@ -132,12 +133,12 @@ mod tests {
             let mut list: Vec<(VirtualTime, u32)> = Vec::new();
             for (seat, op) in (0u32..).zip(ops) {
                 match op {
-                    Op::Insert(distance) if !few.is_full() => {
-                        few.insert(seat, key(distance));
+                    Op::Insert(distance) if list.len() < FEW => {
+                        assert!(few.insert(seat, key(distance)));
                         list.insert(0, (key(distance), seat));
                         list.sort_by_key(|(key, _)| key.since(VirtualTime(u64::MAX - 2)));
                     }
-                    Op::Insert(_) => assert_eq!(list.len(), FEW),
+                    Op::Insert(distance) => assert!(!few.insert(seat, key(distance))),
                     Op::TakeFirst => {
                         let first = (!list.is_empty()).then(|| list.remove(0));
                         assert_eq!(few.take_first(), first);

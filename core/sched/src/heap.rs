@@ -106,23 +106,28 @@ impl<K: Rank> SeatHeap<K> {
     #[inline]
     pub(crate) fn insert(&mut self, seat: u32, key: K) {
         debug_assert!(!self.contains(seat), "seat {seat} waits already");
-        if self.heap.is_empty() && !self.few.is_full() {
-            self.few.insert(seat, key);
-        } else {
+        if !(self.heap.is_empty() && self.few.insert(seat, key)) {
             self.insert_among_many(seat, key);
         }
     }
 
     #[inline(never)]
     fn insert_among_many(&mut self, seat: u32, key: K) {
+        if !self.few.is_empty() {
+            self.become_many();
+        }
+        let (entry, at) = ((key, seat), self.heap.len());
+        self.heap.push(entry);
+        self.rise(at, entry);
+    }
+
+    #[inline(never)]
+    fn become_many(&mut self) {
         // What is in order is a heap.
         while let Some(entry) = self.few.take_first() {
             self.place[entry.1 as usize] = self.heap.len() as u32;
             self.heap.push(entry);
         }
-        let entry = (key, seat);
-        self.heap.push(entry);
-        self.rise(self.heap.len() - 1, entry);
     }
 
     /// Takes `seat` out; whether it was there.
@@ -168,10 +173,18 @@ impl<K: Rank> SeatHeap<K> {
         self.note_shrunk();
     }
 
+    #[inline(never)]
+    fn become_few(&mut self) {
+        for (key, seat) in self.heap.drain(..) {
+            let fits = self.few.insert(seat, key);
+            debug_assert!(fits, "fewer than few");
+        }
+    }
+
     #[inline]
     fn note_shrunk(&mut self) {
         if self.heap.len() <= FEW_AGAIN {
-            self.heap.drain(..).for_each(|(key, seat)| self.few.insert(seat, key));
+            self.become_few();
         }
     }
 
@@ -190,22 +203,24 @@ impl<K: Rank> SeatHeap<K> {
     }
 
     /// Lets the gap at `at` change places with the smallest below it, down to where nothing is below; where that is.
-    #[inline]
-    fn sink_gap(&mut self, mut at: usize) -> usize {
+    #[inline(always)]
+    fn sink_gap(&mut self, at: usize) -> usize {
         let (heap, place) = (self.heap.as_mut_slice(), self.place.as_mut_slice());
+        // As a seat's number is, so that what is below cannot overflow.
+        let mut at = at as u32;
         loop {
-            let below = FAN * at + 1;
-            let Some(children) = heap.get(below..) else { return at };
-            let (least, entry) = match children.first_chunk::<FAN>() {
+            let below = FAN * at as usize + 1;
+            let (least, entry) = match heap.get(below..below + FAN).and_then(<[_]>::first_chunk) {
                 Some(children) => least_of_all(children),
-                None => match least_of_few(children) {
+                // Below the few that stand last there is nothing: the next round ends it.
+                None => match heap.get(below..).and_then(least_of_few) {
                     Some(least) => least,
-                    None => return at,
+                    None => return at as usize,
                 },
             };
-            heap[at] = entry;
-            place[entry.1 as usize] = at as u32;
-            at = below + least;
+            heap[at as usize] = entry;
+            place[entry.1 as usize] = at;
+            at = (below + least) as u32;
         }
     }
 

@@ -138,3 +138,12 @@ pub struct Telemetry {
     /// Direct handoffs that had to queue.
     pub handoffs_queued: u64,
 }
+
+impl Telemetry {
+    #[inline]
+    pub(crate) fn note_queue_depth(&mut self, queued: u32) {
+        if u64::from(queued) > self.queue_depth_max {
+            self.queue_depth_max = u64::from(queued);
+        }
+    }
+}

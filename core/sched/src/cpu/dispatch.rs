@@ -88,26 +88,28 @@ impl Cpu {
     /// # Panics
     ///
     /// If `stop` speaks of a running thread and there is none, or the reverse: the caller has lost track of its CPU.
-    #[inline]
+    #[inline(always)]
     pub fn resched(&mut self, now: Nanos, stop: Stop) -> Decision {
         self.resched_wanted = false;
         match stop {
-            Stop::Preempted => self.preempt(now),
-            Stop::Blocked(kind, timeout) if self.contexts == 0 && self.direct.is_none() => {
-                self.block(now, kind, timeout)
-            }
+            Stop::Preempted if self.is_simple() => self.preempt(now),
+            Stop::Preempted => self.preempt_beside_contexts(now),
+            Stop::Blocked(kind, timeout) if self.is_simple() => self.block(now, kind, timeout),
             stop => self.stop_otherwise(now, stop),
         }
     }
 
+    /// Whether nobody here has a context, and nobody is the direct target: the queue alone says who is next.
+    #[inline(always)]
+    fn is_simple(&self) -> bool {
+        self.contexts == 0 && self.direct.is_none()
+    }
+
     /// The running thread goes back into the queue and the first one is taken out: nearly every decision there is, so
     /// the usual case is one straight piece of code that looks into each table once per thread.
-    #[inline]
+    #[inline(never)]
     fn preempt(&mut self, now: Nanos) -> Decision {
         let Some(slot) = self.current else { nothing_was_running(&Stop::Preempted) };
-        if self.contexts != 0 || self.direct.is_some() {
-            return self.preempt_beside_contexts(now, slot);
-        }
         self.bring_fair_clock_up(now);
         let occupant = taken(&mut self.slots, slot);
         let unusual =
@@ -121,9 +123,9 @@ impl Cpu {
         // Counted while the account is at hand, and taken back below if nobody was better.
         occupant.entity.account.preemptions += 1;
         occupant.wait_for_cpu(now);
-        self.fair.enqueue_charged(slot, &occupant.ask_to_run(None), ran, moved);
-        self.note_queue_depth();
-        let Some(next) = self.fair.take_next() else { unreachable!("the thread that stopped is queued") };
+        let (queued, next) = self.fair.exchange(slot, &occupant.ask_to_run(None), ran, moved);
+        self.telemetry.note_queue_depth(queued);
+        let Some(next) = next else { unreachable!("the thread that stopped is queued") };
         if next == slot {
             taken(&mut self.slots, slot).entity.account.preemptions -= 1;
         }
@@ -131,7 +133,7 @@ impl Cpu {
     }
 
     /// The running thread waits and the first one is taken out of the queue: the next most frequent decision, as straight.
-    #[inline]
+    #[inline(never)]
     fn block(&mut self, now: Nanos, kind: WaitKind, timeout: Option<Timeout>) -> Decision {
         let Some(slot) = self.current else { nothing_was_running(&Stop::Blocked(kind, timeout)) };
         self.bring_fair_clock_up(now);
@@ -154,7 +156,8 @@ impl Cpu {
     }
 
     #[inline(never)]
-    fn preempt_beside_contexts(&mut self, now: Nanos, slot: u32) -> Decision {
+    fn preempt_beside_contexts(&mut self, now: Nanos) -> Decision {
+        let Some(slot) = self.current else { nothing_was_running(&Stop::Preempted) };
         self.bring_clock_up(now);
         if self.band == Band::Fair {
             return self.stop_running(now, slot, Stop::Preempted);
@@ -268,12 +271,7 @@ impl Cpu {
     pub(super) fn enqueue(&mut self, slot: u32) {
         let ask = self.at(slot).ask(self.has_authority());
         self.fair.enqueue(slot, &ask);
-        self.note_queue_depth();
-    }
-
-    #[inline]
-    pub(super) fn note_queue_depth(&mut self) {
-        self.telemetry.queue_depth_max = self.telemetry.queue_depth_max.max(u64::from(self.fair.queued()));
+        self.telemetry.note_queue_depth(self.fair.queued());
     }
 
     fn fall_asleep(&mut self, now: Nanos, slot: u32, kind: WaitKind, timeout: Option<Timeout>) {

@@ -96,7 +96,7 @@ impl Realtime {
         self.ready.remove(slot)
     }
 
-    #[inline(always)]
+    #[inline]
     fn await_refill(&mut self, slot: u32, at: Nanos) {
         if !self.refilling.contains(slot) {
             self.refilling.insert(slot, RefillDue(at));
@@ -199,11 +199,15 @@ impl Cpu {
             return;
         }
         let (at, goes_on) = (context.refills().head().at, context.spec().overrun == Overrun::Notify);
-        self.realtime.await_refill(slot, at);
         if self.band == Band::Fair {
+            self.realtime.await_refill(slot, at);
             self.fair.reweigh(slot, weight);
             self.enqueue(slot);
-        } else if goes_on {
+            return;
+        }
+        // It ran on its context, so it did not wait for a refill.
+        self.realtime.refilling.insert(slot, RefillDue(at));
+        if goes_on {
             self.fair.wake(slot, weight);
             self.enqueue(slot);
         } else {

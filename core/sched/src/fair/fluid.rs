@@ -24,12 +24,14 @@ impl FairQueue {
 
     #[inline(always)]
     fn advance_by(&mut self, elapsed: Nanos) {
-        if elapsed.get() >> NARROW_BITS == 0 && self.load != 0 {
-            let service = elapsed.get() * UNITS_AT_WEIGHT_ONE + self.remainder;
-            let moved = service / self.load;
-            let distance = || self.first_even.since(self.clock).max(0) as u64;
-            if self.debtor_load == 0 || moved < distance() {
-                self.clock = self.clock.plus(moved);
+        // Meaningless after minutes; no branch of its own tells before the division does.
+        let service = elapsed.get().wrapping_mul(UNITS_AT_WEIGHT_ONE).wrapping_add(self.remainder);
+        if let Some(moved) = service.checked_div(self.load)
+            && elapsed.get() >> NARROW_BITS == 0
+        {
+            let clock = self.clock.plus(moved);
+            if self.debtor_load == 0 || clock.is_before(self.first_even) {
+                self.clock = clock;
                 self.remainder = service % self.load;
                 return;
             }
@@ -182,7 +184,7 @@ impl FairQueue {
     }
 
     /// `seat` competes again, with `weight`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn wake(&mut self, seat: u32, weight: Weight) {
         let row = &mut self.nodes.rows[seat];
         if row.place == Place::Debt {
@@ -194,7 +196,7 @@ impl FairQueue {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn wake_debtor(&mut self, seat: u32, weight: Weight) {
         self.debtors.remove(seat);
         let row = &mut self.nodes.rows[seat];

@@ -67,11 +67,12 @@ impl Lanes {
         Self { lanes: [Lane::EMPTY; LANES], heads: [Head::NONE; LANES], occupied: 0 }
     }
 
-    /// Adds `seat`, which is not queued, to the lane of its span; whether there is one.
-    #[inline]
-    pub(crate) fn insert(&mut self, rows: &mut Rows, seat: u32, key: &Key, priority: u32) -> bool {
-        let span = key.deadline.since(key.start) as u64;
+    /// Adds `seat`, which has its tags but is not queued, to the lane of its span; whether there is one.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, rows: &mut Rows, seat: u32, priority: u32) -> bool {
         let row = &mut rows[seat];
+        let key = row.key();
+        let span = key.deadline.since(key.start) as u64;
         if self.lanes[usize::from(row.lane) % LANES].span != span {
             let Some(found) = self.find(span) else { return false };
             row.lane = found;
@@ -80,13 +81,14 @@ impl Lanes {
         row.priority = priority;
         let lane = &mut self.lanes[usize::from(row.lane) % LANES];
         match rows.get(lane.tail) {
-            Some(tail) if tail.is_before_in_lane(key) => lane.push_back(rows, seat, priority),
-            _ => self.insert_before_tail(rows, seat, key, priority),
+            Some(tail) if tail.is_before_in_lane(&key) => lane.push_back(rows, seat, priority),
+            _ => self.insert_before_tail(rows, seat, priority),
         }
         true
     }
 
     /// Takes `seat` out of its lane, wherever it stands.
+    #[inline(never)]
     pub(crate) fn remove(&mut self, rows: &mut Rows, seat: u32) {
         match self.heads().iter().position(|head| head.seat == seat) {
             Some(at) => self.remove_head(rows, at),
@@ -94,24 +96,28 @@ impl Lanes {
         }
     }
 
-    /// Takes out the first thread in order whose start is not after `reached`.
-    #[inline]
-    pub(crate) fn take_first_started(&mut self, rows: &mut Rows, reached: VirtualTime) -> Option<u32> {
+    /// Takes out the first thread in order whose start is not after `reached`; also when that was.
+    #[inline(always)]
+    pub(crate) fn take_first_started(
+        &mut self,
+        rows: &mut Rows,
+        reached: VirtualTime,
+    ) -> Option<(u32, VirtualTime)> {
         let at = self.heads().iter().position(|head| !reached.is_before(head.start))?;
-        let seat = self.heads[at].seat;
+        let Head { seat, start, .. } = self.heads[at];
         self.remove_head(rows, at);
-        Some(seat)
+        Some((seat, start))
     }
 
-    /// Takes out the first thread in order.
-    #[inline]
-    pub(crate) fn take_first(&mut self, rows: &mut Rows) -> Option<u32> {
-        let seat = self.first()?;
+    /// Takes out the first thread in order; also when it may start.
+    #[inline(always)]
+    pub(crate) fn take_first(&mut self, rows: &mut Rows) -> Option<(u32, VirtualTime)> {
+        let Head { seat, start, .. } = *self.heads().first()?;
         self.remove_head(rows, 0);
-        Some(seat)
+        Some((seat, start))
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove_head(&mut self, rows: &mut Rows, at: usize) {
         let heads = &mut self.heads[..self.occupied];
         let Head { seat, lane, .. } = heads[at];
@@ -125,7 +131,7 @@ impl Lanes {
     }
 
     /// The first thread in order whose start is not after `reached`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn first_started(&self, reached: VirtualTime) -> Option<u32> {
         self.heads().iter().find(|head| !reached.is_before(head.start)).map(|head| head.seat)
     }
@@ -159,8 +165,8 @@ impl Lanes {
     }
 
     #[inline(never)]
-    fn insert_before_tail(&mut self, rows: &mut Rows, seat: u32, key: &Key, priority: u32) {
-        let head = Head::of(rows, seat);
+    fn insert_before_tail(&mut self, rows: &mut Rows, seat: u32, priority: u32) {
+        let (head, key) = (Head::of(rows, seat), rows[seat].key());
         let lane = &mut self.lanes[usize::from(head.lane) % LANES];
         if lane.root == NIL {
             lane.push_back(rows, seat, priority);
@@ -172,8 +178,8 @@ impl Lanes {
             unreachable!("a lane with threads has a head")
         };
         let first = self.heads[at].seat;
-        if rows[first].is_before_in_lane(key) {
-            lane.insert_inside(rows, seat, key);
+        if rows[first].is_before_in_lane(&key) {
+            lane.insert_inside(rows, seat, &key);
         } else {
             lane.push_beyond::<LEFT>(rows, first, seat, priority);
             settle_front(&mut self.heads[..=at], head);
@@ -226,7 +232,7 @@ impl Lanes {
 }
 
 /// Puts `head` where it belongs among those from `at` on, in place of the one there.
-#[inline]
+#[inline(always)]
 fn settle_back(heads: &mut [Head], mut at: usize, head: Head) {
     while at + 1 < heads.len() && heads[at + 1].is_before(&head) {
         heads[at] = heads[at + 1];
@@ -257,7 +263,7 @@ impl Lane {
     const EMPTY: Self = Self { span: 0, root: NIL, tail: NIL };
 
     /// Adds `seat` behind all others.
-    #[inline]
+    #[inline(always)]
     fn push_back(&mut self, rows: &mut Rows, seat: u32, priority: u32) {
         let last = core::mem::replace(&mut self.tail, seat);
         self.push_beyond::<RIGHT>(rows, last, seat, priority);
@@ -265,7 +271,7 @@ impl Lane {
 
     /// Adds `seat` beyond `end`, the outermost row on `SIDE`: it goes under the first row from there upwards that
     /// outranks it, and what was there goes under it.
-    #[inline]
+    #[inline(always)]
     fn push_beyond<const SIDE: usize>(&mut self, rows: &mut Rows, end: u32, seat: u32, priority: u32) {
         let (mut below, mut above) = (NIL, end);
         while let Some(row) = rows.get(above)
@@ -301,9 +307,10 @@ impl Lane {
     }
 
     /// Takes out `seat`, the first; who is the first then. Nothing is before it, so what is after it takes its place.
-    #[inline]
+    #[inline(always)]
     fn remove_head(&mut self, rows: &mut Rows, seat: u32) -> u32 {
-        let row = &rows[seat];
+        let row = &mut rows[seat];
+        row.place = Place::Out;
         let (parent, after) = (row.parent, row.child[RIGHT]);
         match rows.get_mut(parent) {
             Some(above) => above.child[LEFT] = after,

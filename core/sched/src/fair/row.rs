@@ -3,12 +3,13 @@
 //! All of it is one cache line, so that queueing a thread touches one line of its own and one of each neighbour. A
 //! row is in at most one of the queue's structures at a time, and `place` says in which; they share its links.
 
+use super::Ask;
 use crate::few::Rank;
-use crate::virtual_time::VirtualTime;
+use crate::virtual_time::{VirtualTime, span};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
-use mainspring_abi::Weight;
+use mainspring_abi::{Nanos, Weight};
 
 /// No seat.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -98,6 +99,23 @@ impl Row {
             place: Place::Out,
             lane: 0,
         }
+    }
+
+    /// When the request in progress started, of which the thread has `used` some.
+    #[inline]
+    pub(crate) fn started(&self, used: Nanos) -> VirtualTime {
+        if used.is_zero() { self.position } else { self.position.minus(span(used, self.weight)) }
+    }
+
+    /// Gives the thread, which is about to be queued, the tags of what it asks for, which moves it by `length`.
+    #[inline]
+    pub(crate) fn begin_to_wait(&mut self, ask: &Ask, length: u64) -> Key {
+        debug_assert_eq!(self.place, Place::Out, "queued twice");
+        self.start = self.started(ask.used);
+        self.deadline = self.start.plus(length);
+        self.thread_index = ask.thread_index;
+        debug_assert!(!self.deadline.is_before(self.position), "due in the past");
+        self.key()
     }
 
     #[inline]

@@ -140,17 +140,9 @@ impl Pair {
     fn run(&mut self, wait: Nanos, ran: Nanos) {
         self.now += wait;
         self.queue.advance(self.now);
-        let mut clock = self.queue.clock();
-        let earliest = self.list.iter().map(|listed| listed.tag.start).reduce(VirtualTime::earlier);
-        if let Some(earliest) = earliest.filter(|earliest| clock.plus(GRACE_UNITS).is_before(*earliest)) {
-            clock = earliest;
-        }
-        let any = self.queue.policy == Policy::Wfq;
-        let reached = clock.plus(GRACE_UNITS);
-        let expected = self.first_listed(|listed| any || !reached.is_before(listed.tag.start));
+        let expected = self.next_listed();
         let taken = self.queue.take_next();
-        assert_eq!(taken, expected);
-        assert_eq!(self.queue.clock(), clock);
+        assert_eq!((taken, self.queue.clock()), expected);
         let Some(seat) = taken else { return };
         self.strike(seat);
         self.now += ran;
@@ -159,11 +151,37 @@ impl Pair {
         let request = self.ask(seat, Nanos::ZERO).request;
         let ask = self.ask(seat, Nanos::new(ran.get() % request.get()));
         if ask.reach.is_none() {
-            self.queue.enqueue_charged(seat, &ask, ran, moved);
+            self.exchange(seat, &ask, ran, moved);
         } else {
             self.queue.enqueue(seat, &ask);
+            self.note(seat);
         }
-        self.note(seat);
+    }
+
+    /// `seat` is queued and the next is taken out, in one go; that one begins another request.
+    fn exchange(&mut self, seat: u32, ask: &Ask, ran: Nanos, moved: u64) {
+        let tag = self.queue.tag(seat, ask.request, ask.used, Nanos::ZERO);
+        self.list.push(Listed { seat, tag, thread_index: Self::thread_index(seat), cpus: None });
+        let (queued, expected) = (self.list.len() as u32, self.next_listed());
+        let (counted, next) = self.queue.exchange(seat, ask, ran, moved);
+        assert_eq!((counted, (next, self.queue.clock())), (queued, expected));
+        assert_eq!(self.queue.queued_tag(seat), tag);
+        let next = next.expect("somebody was queued");
+        self.strike(next);
+        self.queue.enqueue(next, &self.ask(next, Nanos::ZERO));
+        self.note(next);
+    }
+
+    /// Who runs next, and what the clock shows then.
+    fn next_listed(&self) -> (Option<u32>, VirtualTime) {
+        let mut clock = self.queue.clock();
+        let earliest = self.list.iter().map(|listed| listed.tag.start).reduce(VirtualTime::earlier);
+        if let Some(earliest) = earliest.filter(|earliest| clock.plus(GRACE_UNITS).is_before(*earliest)) {
+            clock = earliest;
+        }
+        let any = self.queue.policy == Policy::Wfq;
+        let reached = clock.plus(GRACE_UNITS);
+        (self.first_listed(|listed| any || !reached.is_before(listed.tag.start)), clock)
     }
 
     fn steal(&mut self, thief: CpuId) {
@@ -246,6 +264,13 @@ fn agree(policy: Policy, ops: &[Op]) {
         if step % 4 == 0 {
             pair.compare();
         }
+    }
+    // Many become few again, whatever they were.
+    while let Some(Listed { seat, .. }) = pair.list.first() {
+        let seat = *seat;
+        pair.compare();
+        pair.queue.dequeue(seat);
+        pair.leave(seat);
     }
     pair.compare();
 }
@@ -379,7 +404,7 @@ fn equal_deadlines_go_to_the_later_start_across_lanes() {
     }
 }
 
-/// The short way that full requests take in [`FairQueue::enqueue_charged`] gives the tags of the long one.
+/// The short way that full requests take in [`FairQueue::exchange`] gives the tags of the long one.
 #[test]
 fn a_full_request_is_tagged_like_any_other() {
     for weight in [1, 7, 64, 1000, 65_535] {
@@ -389,7 +414,7 @@ fn a_full_request_is_tagged_like_any_other() {
             let mut queue = queue_of(&[weight, 64]);
             let moved = queue.charge(0, quantum);
             if short {
-                queue.enqueue_charged(0, &ask(0, quantum), quantum, moved);
+                let _ = queue.exchange(0, &ask(0, quantum), quantum, moved);
             } else {
                 queue.enqueue(0, &ask(0, quantum));
             }
