@@ -7,6 +7,7 @@
 mod calls;
 mod contexts;
 mod cpu_events;
+mod decisions;
 mod faults;
 mod foresight;
 mod grants;
