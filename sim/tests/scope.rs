@@ -55,6 +55,53 @@ fn a_context_serves_a_thread_a_process_or_the_calls_of_an_endpoint() {
     assert_eq!(context(&endpoint, "grant").donated_ns, 0, "the endpoint's own, not the caller's");
 }
 
+/// Who would do 1 ms of work every 10 ms for a second, beside hogs of a thousand times its weight: what it gets.
+fn beside_giants(client: &str) -> u64 {
+    let report = run(&format!(
+        r#"
+        [machine]
+        duration = "1s"
+        [[thread]]
+        name = "hog"
+        count = 3
+        weight = 1024
+        program = ["run forever"]
+        {client}
+        "#
+    ));
+    report
+        .threads
+        .iter()
+        .filter(|thread| !thread.name.starts_with("hog"))
+        .map(|thread| thread.runtime_ns)
+        .sum()
+}
+
+//= TICK:tax.context
+#[test]
+fn nothing_but_a_context_is_time_to_spend() {
+    let plain = "[[thread]]\nname = \"client\"\nweight = 1\nprogram = [\"run 1ms\", \"every 10ms\"]\n";
+    let hinted = plain.replace("weight", "latency = \"interactive\"\nrequest = \"100us\"\nweight");
+    let asking = "[[endpoint]]\nname = \"port\"\n\
+         [[thread]]\nname = \"server\"\nweight = 1\nprogram = [\"recv port\", \"run 1ms\", \"reply\"]\n\
+         [[thread]]\nname = \"client\"\nweight = 1\nprogram = [\"call port needs 1ms deadline 2ms\", \"every 10ms\"]\n";
+    let submitting = "[[ring]]\nname = \"disk\"\nowner = \"client\"\nentries = 4\ncost = \"1ms\"\nreorder = true\n\
+         [[thread]]\nname = \"client\"\nweight = 1\nprogram = [\"submit disk 1 deadline 2ms\", \"complete disk 1\", \"every 10ms\"]\n";
+    let admitted = "[[context]]\nname = \"grant\"\nbudget = \"2ms\"\nperiod = \"10ms\"\n".to_owned()
+        + &plain.replace("weight", "context = \"grant\"\nweight");
+    // Its share, and no more in advance than two threads can have.
+    let quantum = 3_000_000;
+    let most = 1_000_000_000 / 1024 + 2 * quantum;
+    for (client, what) in
+        [(plain, "nothing"), (&hinted, "a hint"), (asking, "a deadline"), (submitting, "an entry")]
+    {
+        let got = beside_giants(client);
+        assert!((1..=most).contains(&got), "with {what}: {got}ns");
+    }
+    let got = beside_giants(&admitted);
+    assert!((90_000_000..=100_000_000).contains(&got), "with a context: {got}ns");
+}
+
 //= ARCH:ctx.granularity
 #[test]
 fn a_budget_is_overrun_by_no_more_than_its_timer_is_late() {

@@ -2,12 +2,15 @@
 //! programs above, and nothing of the kernel's within their reach.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+fn project() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "..", ".."].iter().collect()
+}
 
 /// The packages of ours that the package in `folder` is built from, by their short names.
 fn below(folder: &str) -> BTreeSet<String> {
-    let root: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", ".."].iter().collect();
-    let manifest = root.join(folder).join("Cargo.toml");
+    let manifest = project().join(folder).join("Cargo.toml");
     let text = std::fs::read_to_string(&manifest).unwrap_or_else(|error| panic!("{folder}: {error}"));
     let manifest: toml::Table = text.parse().unwrap_or_else(|error| panic!("{folder}: {error}"));
     let dependencies = manifest.get("dependencies").and_then(toml::Value::as_table);
@@ -33,4 +36,43 @@ fn each_layer_is_built_from_those_below_it_and_none_above() {
     // An application runtime has a scheduler of its own, and nothing of the kernel's.
     assert_eq!(below("runtime"), set(["abi", "sched", "runtime-macros"]));
     assert!(!below("sim").contains("runtime"), "the simulator stands for the kernel, not for a runtime");
+}
+
+/// Every file below `folder` that is not built.
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+        let path = entry.expect("a folder can be read to its end").path();
+        if !path.is_dir() {
+            found.push(path);
+        } else if !path.ends_with("target") {
+            files(&path, found);
+        }
+    }
+}
+
+/// Code that comes from elsewhere comes with the names of those it belongs to, and most of what schedules elsewhere is in C.
+//= EVO:nongoal.imported-code
+#[test]
+fn no_source_of_another_scheduler_is_in_core_or_kernel() {
+    let root = project();
+    let mut found = Vec::new();
+    for folder in ["core", "kernel/src", "runtime", "sim"] {
+        files(&root.join(folder), &mut found);
+    }
+    assert!(found.len() > 200, "only {} files have been looked at", found.len());
+    for path in found {
+        let name = path.display();
+        let ours =
+            ["rs", "toml", "md"].iter().any(|kind| path.extension().is_some_and(|found| found == *kind));
+        let header = path.ends_with("core/ring/include/mainspring_ring.h");
+        let regressions = path.extension().is_some_and(|kind| kind == "proptest-regressions");
+        assert!(ours || header || regressions, "{name}: what is it?");
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let text = text.to_lowercase();
+        for sign in
+            ["copyright", "spdx-", "gnu general public", "redistribution and use", "all rights reserved"]
+        {
+            assert!(!text.contains(sign), "{name} says {sign:?}: whose is it?");
+        }
+    }
 }
