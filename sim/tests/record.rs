@@ -106,8 +106,8 @@ fn rewritten(bytes: &[u8], mut alter: impl FnMut(u64, &mut Outcome)) -> Vec<u8> 
         match reader.next_item().expect("a sound record") {
             Item::Record { now, cpu, event, mut outcome } => {
                 alter(number, &mut outcome);
-                recorder.begin(now, cpu, event.borrowed());
-                recorder.finish(outcome).expect("memory takes it");
+                recorder.begin(now, cpu, event.borrowed()).expect("memory takes it");
+                recorder.finish(outcome);
             }
             Item::End(trailer) => {
                 recorder.close(trailer.end, &trailer.digest).expect("memory takes it");
