@@ -8,8 +8,9 @@ use mainspring_sched::flight::Outcome;
 use mainspring_sched::{Decision, State};
 use mainspring_sim::check::Bound;
 use mainspring_sim::explain::{ExplainError, Explanation, explain};
-use mainspring_sim::record::{Item, RecordError, RecordReader, Recorder};
+use mainspring_sim::record::{Item, Malformed, RecordError, RecordReader, Recorder};
 use mainspring_sim::replay::{ReplayError, replay};
+use mainspring_sim::{Options, RunError, run};
 
 /// A run that has some of everything and is short.
 const SMALL: &str = r#"
@@ -54,7 +55,15 @@ fn every_flipped_byte_is_noticed() {
             };
             let right = match at {
                 0..8 => matches!(error, RecordError::NotARecord),
-                8..10 => matches!(error, RecordError::Newer { .. } | RecordError::NotARecord),
+                8..10 => {
+                    let version = u16::from_le_bytes([bad[8], bad[9]]);
+                    match error {
+                        RecordError::NotARecord => version == 0,
+                        RecordError::Older { version: told } => told == version && version < 3,
+                        RecordError::Newer { version: told } => told == version && version > 3,
+                        _ => false,
+                    }
+                }
                 _ => matches!(error, RecordError::Damaged { .. } | RecordError::Truncated { .. }),
             };
             assert!(right, "byte {at} xor {flip:#x}: {error:?}");
@@ -85,11 +94,16 @@ fn newer_older_and_foreign_files_are_refused_by_name() {
     let error = replayed(&newer).expect_err("it is newer");
     assert!(matches!(error, ReplayError::Record(RecordError::Newer { version: 999 })), "{error:?}");
     assert!(error.to_string().contains("version 999"), "{error}");
-    let mut older = record();
-    older[8..10].copy_from_slice(&1u16.to_le_bytes());
-    let error = replayed(&older).expect_err("it is older");
-    assert!(matches!(error, ReplayError::Record(RecordError::Older { version: 1 })), "{error:?}");
-    assert!(error.to_string().contains("record the run again"), "{error}");
+    for old in [1, 2] {
+        let mut older = record();
+        older[8..10].copy_from_slice(&u16::to_le_bytes(old));
+        let error = replayed(&older).expect_err("it is older");
+        assert!(
+            matches!(error, ReplayError::Record(RecordError::Older { version }) if version == old),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("record the run again"), "{error}");
+    }
     for foreign in [&b""[..], b"[machine]\ncpus = 2\n", b"\x7fELF\x02\x01\x01\0\0\0\0\0", &[0; 64]] {
         let error = replayed(foreign).expect_err("it is no record");
         assert!(matches!(error, ReplayError::Record(RecordError::NotARecord)), "{error:?}");
@@ -106,8 +120,8 @@ fn rewritten(bytes: &[u8], mut alter: impl FnMut(u64, &mut Outcome)) -> Vec<u8> 
         match reader.next_item().expect("a sound record") {
             Item::Record { now, cpu, event, mut outcome } => {
                 alter(number, &mut outcome);
-                recorder.begin(now, cpu, event.borrowed());
-                recorder.finish(outcome).expect("memory takes it");
+                recorder.begin(now, cpu, event.borrowed()).expect("memory takes it");
+                recorder.finish(outcome);
             }
             Item::End(trailer) => {
                 recorder.close(trailer.end, &trailer.digest).expect("memory takes it");
@@ -118,10 +132,81 @@ fn rewritten(bytes: &[u8], mut alter: impl FnMut(u64, &mut Outcome)) -> Vec<u8> 
     unreachable!("a record ends")
 }
 
+/// A run whose record takes several blocks.
+const LONG: &str = r#"
+    [machine]
+    cpus = 8
+    duration = "400ms"
+    [[thread]]
+    name = "short"
+    count = 60
+    program = ["run 50us..150us", "sleep 200us..900us"]
+    [[thread]]
+    name = "polite"
+    count = 20
+    program = ["run 100us..400us", "yield"]
+"#;
+
 #[test]
 fn a_record_written_again_is_the_same_to_the_byte() {
-    let good = record();
-    assert!(rewritten(&good, |_, _| {}) == good);
+    for text in [SMALL, LONG] {
+        let good = checked(&workload(text), 7, Bound::None).record;
+        assert!(rewritten(&good, |_, _| {}) == good);
+    }
+}
+
+/// Where the blocks of a record begin and end.
+fn blocks(record: &[u8]) -> Vec<std::ops::Range<usize>> {
+    let mut blocks = Vec::new();
+    let mut at = 10;
+    while let Some(length) = record[at..].first_chunk() {
+        let end = at + 8 + u32::from_le_bytes(*length) as usize;
+        blocks.push(at..end);
+        at = end;
+    }
+    blocks
+}
+
+#[test]
+fn a_record_that_lacks_a_block_is_refused() {
+    let good = checked(&workload(LONG), 7, Bound::None).record;
+    let blocks = blocks(&good);
+    assert!(blocks.len() > 5, "a header, some blocks of records, an end");
+    for lost in &blocks[1..blocks.len() - 1] {
+        let bad = [&good[..lost.start], &good[lost.end..]].concat();
+        let mut reader = RecordReader::new(bad.as_slice()).expect("its header is there");
+        let error = loop {
+            match reader.next_item() {
+                Ok(Item::Record { .. }) => {}
+                Ok(Item::End(_)) => panic!("the block at {} was lost and nobody noticed", lost.start),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, RecordError::Malformed { what: Malformed::End, .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_ends_the_run_with_its_cause() {
+    /// Takes so many bytes and no more.
+    struct Disk(usize);
+    impl std::io::Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let left = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+            self.0 = left;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let size = checked(&workload(LONG), 7, Bound::None).record.len();
+    for room in [0, 1_000, size / 2, size - 1] {
+        let options = Options { seed: 7, record: Some(Box::new(Disk(room))), ..Options::default() };
+        let error = run("test", &workload(LONG), options).expect_err("the record does not fit");
+        let RunError::Record(cause) = &error else { panic!("{error:?}") };
+        assert_eq!(cause.kind(), std::io::ErrorKind::StorageFull, "{room} bytes: {error}");
+    }
 }
 
 #[test]

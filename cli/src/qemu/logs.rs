@@ -30,20 +30,20 @@ pub fn read(mut bytes: &[u8]) -> Result<Log, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mainspring_sched::flight::{EventRef, Outcome, Room, Writer, write_event, write_outcome};
+    use mainspring_sched::flight::{EventRef, Outcome, Place, Room, Writer, write_event, write_outcome};
 
     /// A log of timer interrupts that far apart.
     fn log(cpu: usize, gaps_ns: &[u64], lost: u64) -> Vec<u8> {
         let id = CpuId::new(cpu).expect("a CPU");
         let mut body = Vec::new();
-        let mut now = Nanos::ZERO;
+        let mut place = Place::START;
         for gap in gaps_ns {
             let mut room: Room = [0; size_of::<Room>()];
             let mut writer = Writer::new(&mut room);
-            let before = now;
-            now += Nanos::new(*gap);
-            write_event(&mut writer, id, before, now, EventRef::RescheduleReceived);
-            write_outcome(&mut writer, now, Outcome::Done);
+            let before = place;
+            place = Place { cpu: id, now: before.now + Nanos::new(*gap) };
+            write_event(&mut writer, before, place, EventRef::RescheduleReceived);
+            write_outcome(&mut writer, place.now, Outcome::Done);
             let len = writer.written();
             body.extend_from_slice(&room[..len]);
         }

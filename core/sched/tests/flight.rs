@@ -2,9 +2,9 @@
 
 mod rig;
 
-use mainspring_abi::{LatencyClass, Nanos, Policy, ThreadRef};
+use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ThreadRef};
 use mainspring_sched::flight::{
-    DecodeError, Event, EventRef, NohzEvent, NohzOutcome, Outcome, Reader, Room, Writer, read_record,
+    DecodeError, Event, EventRef, NohzEvent, NohzOutcome, Outcome, Place, Reader, Room, Writer, read_record,
     write_event, write_outcome,
 };
 use mainspring_sched::lease::{AccountingTarget, LeaseRef, Standing, TargetStanding};
@@ -17,14 +17,17 @@ use rig::lease::{compute, eligibility, grant, local, mask, registry, sqpoll};
 use rig::{Rig, cpu_id, entity, ms, only, spec, us, weight};
 
 /// When the record before was, and the one that is written.
-const BEFORE: Nanos = Nanos::from_millis(2);
-const NOW: Nanos = Nanos::from_millis(5);
+const BEFORE: Place = Place { cpu: CpuId::BOOT, now: Nanos::from_millis(2) };
+
+fn here() -> Place {
+    Place { cpu: cpu_id(4095), now: ms(5) }
+}
 
 fn bytes(event: EventRef<'_>, outcome: Outcome) -> Vec<u8> {
     let mut buffer = [0; size_of::<Room>()];
     let mut writer = Writer::new(&mut buffer);
-    write_event(&mut writer, cpu_id(4095), BEFORE, NOW, event);
-    write_outcome(&mut writer, NOW, outcome);
+    write_event(&mut writer, BEFORE, here(), event);
+    write_outcome(&mut writer, here().now, outcome);
     let length = writer.written();
     buffer[..length].to_vec()
 }
@@ -112,27 +115,30 @@ fn every_event_is_read_back_as_it_was() {
     for (bytes, event) in events() {
         let mut reader = Reader::new(&bytes);
         let read = read_record(&mut reader, BEFORE);
-        assert_eq!(read, Ok((cpu_id(4095), NOW, event, Outcome::Done)));
+        assert_eq!(read, Ok((here(), event, Outcome::Done)));
         assert!(reader.is_empty());
     }
 }
 
 #[test]
 fn times_of_any_distance_are_read_back_as_they_were() {
-    let times = [0, 1, 1 << 20, (1 << 39) - 2, (1 << 39) - 1, 1 << 39, 1 << 60, u64::MAX].map(Nanos::new);
-    for now in times {
-        for before in times.into_iter().filter(|before| *before <= now) {
-            for other in times {
+    let edges = [16, 24, 32, 56].into_iter().flat_map(|bits| [-2, -1, 0].map(|by| (1i64 << bits) + by));
+    let times: Vec<_> = edges.chain([0, 1, i64::MAX, -1]).map(|time| Nanos::new(time as u64)).collect();
+    let at = |now| Place { cpu: cpu_id(0), now };
+    for &now in &times {
+        for &before in times.iter().filter(|before| **before <= now) {
+            for &other in &times {
                 let stop = || Stop::Blocked(WaitKind::Park, Some(Timeout { deadline: other, ..timeout() }));
                 let seat = Seat::from_parts(u32::MAX, ThreadRef::new(u32::MAX, u32::MAX));
                 let outcome = Outcome::Expired(Some((seat, other)), true);
                 let mut buffer = [0; size_of::<Room>()];
                 let mut writer = Writer::new(&mut buffer);
-                write_event(&mut writer, cpu_id(0), before, now, EventRef::Resched(&stop()));
+                let (before, place) = (at(before), at(now));
+                write_event(&mut writer, before, place, EventRef::Resched(&stop()));
                 write_outcome(&mut writer, now, outcome);
                 let length = writer.written();
                 let read = read_record(&mut Reader::new(&buffer[..length]), before);
-                assert_eq!(read, Ok((cpu_id(0), now, Event::Resched(stop()), outcome)));
+                assert_eq!(read, Ok((place, Event::Resched(stop()), outcome)));
             }
         }
     }
@@ -186,7 +192,7 @@ fn every_outcome_is_read_back_as_it_was() {
     for outcome in outcomes {
         let bytes = bytes(EventRef::Timer, outcome);
         let read = read_record(&mut Reader::new(&bytes), BEFORE);
-        assert_eq!(read, Ok((cpu_id(4095), NOW, Event::Timer, outcome)));
+        assert_eq!(read, Ok((here(), Event::Timer, outcome)));
     }
 }
 
@@ -216,9 +222,9 @@ fn any_bytes_are_refused_or_read_and_never_believed_beyond_their_range() {
             bytes[at] = draw() as u8;
         }
         // Whatever is read can be given to a CPU, which refuses what makes no sense.
-        if let Ok((_, now, event, _)) = read_record(&mut Reader::new(&bytes), BEFORE) {
+        if let Ok((place, event, _)) = read_record(&mut Reader::new(&bytes), BEFORE) {
             let mut rig = Rig::on(17, Policy::Eevdf);
-            let _ = rig.cpu.apply(Nanos::new(now.get() >> 8), event);
+            let _ = rig.cpu.apply(Nanos::new(place.now.get() >> 8), event);
         }
     }
 }
@@ -260,7 +266,7 @@ fn a_window_under_a_lease_replays_from_its_record() {
             Event::Resched(stop) => bytes(EventRef::Resched(stop), outcome),
             _ => bytes(EventRef::Timer, outcome),
         };
-        let (_, _, read, recorded) = read_record(&mut Reader::new(&bytes), BEFORE).expect("just written");
+        let (_, read, recorded) = read_record(&mut Reader::new(&bytes), BEFORE).expect("just written");
         assert_eq!(second.cpu.apply(now, read), Ok(recorded));
     }
     assert_eq!(first.cpu.telemetry(), second.cpu.telemetry());

@@ -16,7 +16,7 @@ use crate::board::Board;
 use crate::digest::Digest;
 use crate::latency::Latencies;
 use crate::random::{Random, Stream};
-use crate::record::{Background, Header, Recorder};
+use crate::record::{Background, Header};
 use crate::tournament::{LAST, Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
@@ -142,9 +142,9 @@ impl<'a> Machine<'a> {
         machine.plan_starts();
         machine.plan_faults();
         machine.outside = machine.next_from_outside();
-        if let Some(out) = record {
+        if machine.observed {
             let header = machine.header(name, seed);
-            machine.recorder = Some(Recorder::on(Box::new(out), &header).map_err(RunError::Record)?);
+            machine.observe(record, &header).map_err(RunError::Record)?;
         }
         Ok(machine)
     }

@@ -2,10 +2,10 @@
 
 use super::Machine;
 use crate::RunError;
-use crate::record::Recorder;
-use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
+use crate::record::{Background, Header, Recorder};
+use mainspring_abi::{ContextRef, CpuId, LatencyClass, ThreadRef, Weight};
 use mainspring_sched::context::Context;
-use mainspring_sched::flight::{EventRef, NohzEvent, NohzOutcome, Outcome};
+use mainspring_sched::flight::{EventRef, NohzEvent, NohzOutcome, Outcome, Place};
 use mainspring_sched::lease::LeaseRef;
 use mainspring_sched::nohz::{Claim, Conditions};
 use mainspring_sched::{
@@ -16,6 +16,17 @@ use mainspring_sched::{
 use std::io;
 
 impl Machine<'_> {
+    /// Records to `out`. A run that is watched has a recorder in any case, one that finds no event usual: so nobody has to
+    /// look for a watcher where a usual event is recorded.
+    pub(super) fn observe(&mut self, out: Option<Background>, header: &Header) -> io::Result<()> {
+        let recorder = match out {
+            Some(out) => Recorder::on(Box::new(out), header)?,
+            None => Recorder::new(Box::new(io::sink()), header)?,
+        };
+        self.recorder = Some(if self.watch.is_some() { recorder.take_time() } else { recorder });
+        Ok(())
+    }
+
     #[inline(always)]
     fn announce<'e>(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'e>) {
         self.touch(cpu);
@@ -31,68 +42,47 @@ impl Machine<'_> {
         }
     }
 
-    /// Compiled for each kind of event on its own, so that nothing has to look which one it is.
+    /// Compiled for each kind of event on its own, so that whoever announces it need not build it.
     #[inline(never)]
     fn show_event<'e>(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'e>) {
         let event = event();
-        if let Some(recorder) = &mut self.recorder {
-            recorder.begin(self.now, self.cores[cpu].id(), event);
-        }
-        if self.watch.is_some() {
-            self.let_watch_see_event(cpu, event);
-        }
+        self.begin_record(cpu, event);
+        self.let_watch_see_event(cpu, event);
     }
 
     /// Compiled for each kind of outcome on its own, like [`Machine::show_event`].
     #[inline(never)]
     fn show_outcome(&mut self, cpu: usize, outcome: impl Into<Outcome>) {
         let outcome = outcome.into();
-        let recorded = self.recorder.as_mut().map(|recorder| recorder.finish(outcome));
-        self.note_recorded(recorded);
-        if self.watch.is_some() {
-            self.let_watch_see_outcome(cpu, outcome);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.finish(outcome);
+        }
+        self.let_watch_see_outcome(cpu, outcome);
+    }
+
+    fn begin_record(&mut self, cpu: usize, event: EventRef<'_>) {
+        if let Some(recorder) = &mut self.recorder
+            && let Err(error) = recorder.begin(self.now, self.cores[cpu].id(), event)
+        {
+            self.trouble.get_or_insert(RunError::Record(error));
         }
     }
 
-    /// The three usual events are recorded whole, once their outcome is known. This is for whoever looks on.
+    /// Announces an event that says nothing but its kind, and is recorded once its outcome is known.
     #[inline(always)]
-    fn announce_usual<'e>(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'e>) {
+    fn announce_plain(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'static>) {
         self.touch(cpu);
         if self.watch.is_some() {
             self.let_watch_see_event(cpu, event());
         }
     }
 
-    #[inline(always)]
-    fn conclude_usual(
-        &mut self,
-        cpu: usize,
-        record: impl FnOnce(&mut Recorder<'_>, Nanos) -> io::Result<()>,
-        outcome: impl FnOnce() -> Outcome,
-    ) {
-        if !self.observed {
-            return;
-        }
-        if let Some(recorder) = &mut self.recorder {
-            let recorded = record(recorder, self.now);
-            self.note_recorded(Some(recorded));
-        }
-        if self.watch.is_some() {
-            self.let_watch_see_outcome(cpu, outcome());
-        }
-    }
-
-    #[inline(always)]
-    fn note_recorded(&mut self, recorded: Option<io::Result<()>>) {
-        if let Some(Err(error)) = recorded {
-            self.note_unrecorded(error);
-        }
-    }
-
+    /// Concludes such an event, if its record is not usual.
     #[cold]
     #[inline(never)]
-    fn note_unrecorded(&mut self, error: io::Error) {
-        self.trouble.get_or_insert(RunError::Record(error));
+    fn conclude_plain(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'static>, outcome: Outcome) {
+        self.begin_record(cpu, event());
+        self.show_outcome(cpu, outcome);
     }
 
     #[inline(never)]
@@ -126,19 +116,25 @@ impl Machine<'_> {
 
     #[inline(always)]
     pub(super) fn core_resched(&mut self, cpu: usize, stop: Stop) -> Decision {
-        self.announce_usual(cpu, || EventRef::Resched(&stop));
-        let core = &mut self.cores[cpu];
+        self.touch(cpu);
         if let Some(recorder) = &mut self.recorder {
-            recorder.stops(self.now, core.id(), &stop);
+            let place = CpuId::new(cpu).map(|cpu| Place { cpu, now: self.now });
+            if place.ok().and_then(|place| recorder.stop(place, &stop)).is_none() {
+                self.show_event(cpu, || EventRef::Resched(&stop));
+            }
         }
-        let decision = core.resched(self.now, stop);
+        let decision = self.cores[cpu].resched(self.now, stop);
         let thread = match decision {
             Decision::Run(run) => Some(run.thread.index()),
             Decision::Idle => None,
         };
         self.decisions += 1;
         self.digest.decision(self.now.get(), cpu, thread);
-        self.conclude_usual(cpu, |recorder, now| recorder.decided(now, &decision), || decision.into());
+        if let Some(recorder) = &mut self.recorder
+            && recorder.decision(self.now, &decision).is_none()
+        {
+            self.show_outcome(cpu, decision);
+        }
         if self.authority {
             self.note_overrun(cpu);
         }
@@ -248,10 +244,14 @@ impl Machine<'_> {
 
     #[inline(always)]
     pub(super) fn core_timer(&mut self, cpu: usize) -> TimerOutcome {
-        self.announce_usual(cpu, || EventRef::Timer);
+        self.announce_plain(cpu, || EventRef::Timer);
         let core = &mut self.cores[cpu];
-        let (outcome, id) = (core.timer(self.now), core.id());
-        self.conclude_usual(cpu, |recorder, now| recorder.timer(now, id, outcome), || outcome.into());
+        let outcome = core.timer(self.now);
+        if let Some(recorder) = &mut self.recorder
+            && recorder.timer(Place { cpu: core.id(), now: self.now }, outcome).is_none()
+        {
+            self.conclude_plain(cpu, || EventRef::Timer, outcome.into());
+        }
         outcome
     }
 
@@ -261,10 +261,14 @@ impl Machine<'_> {
         if self.cores[cpu].next_deadline().is_none_or(|deadline| deadline > self.now) {
             return None;
         }
-        self.announce_usual(cpu, || EventRef::Expire);
+        self.announce_plain(cpu, || EventRef::Expire);
         let core = &mut self.cores[cpu];
-        let (expired, id) = (core.expire(self.now), core.id());
-        self.conclude_usual(cpu, |recorder, now| recorder.expire(now, id, &expired), || (&expired).into());
+        let expired = core.expire(self.now);
+        if let Some(recorder) = &mut self.recorder
+            && recorder.expired(Place { cpu: core.id(), now: self.now }, expired.as_ref()).is_none()
+        {
+            self.conclude_plain(cpu, || EventRef::Expire, (&expired).into());
+        }
         expired
     }
 

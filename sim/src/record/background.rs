@@ -93,14 +93,13 @@ impl Outlet for Background {
 mod tests {
     use super::*;
     use mainspring_abi::{CpuId, Nanos};
-    use mainspring_sched::flight::{EventRef, write_event};
+    use mainspring_sched::flight::{EventRef, Place, write_event};
 
     /// A block with that many starts of records in it.
     fn fill(block: &mut Block, events: usize) {
         for n in 0..events {
-            block.append(|writer| {
-                write_event(writer, CpuId::BOOT, Nanos::ZERO, Nanos::new(n as u64), EventRef::Timer);
-            });
+            let place = Place { cpu: CpuId::BOOT, now: Nanos::new(n as u64) };
+            block.append(|writer| write_event(writer, Place::START, place, EventRef::Timer));
         }
     }
 
@@ -117,7 +116,7 @@ mod tests {
                 fill(&mut block, n);
                 expected.extend_from_slice(block.close());
                 outlet.exchange(&mut block).expect("memory takes it");
-                assert!(block.is_empty(), "what was written before is still in it");
+                assert_eq!(block.len(), 0, "what was written before is still in it");
             }
             outlet.close().expect("memory takes it");
             assert!(outlet.put(b"more".to_vec()).is_err(), "it is closed");

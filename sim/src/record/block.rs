@@ -1,9 +1,10 @@
 //! One block of records while it is filled.
 //!
-//! Conserved: `room[..at]` is what the block will be in the file, its prefix included, and is whole records but for one whose
-//! outcome is awaited. Room for one more record is seen to once per record, at its end; after that a store is a store.
+//! Conserved: what has been appended is whole records but for one whose outcome is awaited. There is room for one more as long
+//! as the block is not full, which is looked at once, so that a usual record is a few stores.
 
 use mainspring_sched::flight::{Room, UsualRoom, Writer};
+use std::hint::cold_path;
 
 /// What stands before a block: its length and its checksum, of four bytes each.
 pub(super) const PREFIX: usize = 8;
@@ -11,8 +12,11 @@ pub(super) const PREFIX: usize = 8;
 /// A block is closed when it has grown to this.
 const FULL: usize = 128 << 10;
 
-/// Beyond it there is room for the two halves of a record that came when a usual one had just filled the block.
-const ROOM: usize = FULL + 3 * size_of::<Room>();
+/// Beyond it there is room for the two halves of the record that fills it.
+const ROOM: usize = FULL + 2 * size_of::<Room>();
+
+/// Added to where a block is filled if no record is to be taken for usual: then it looks full to those.
+const UNHURRIED: usize = 1 << 31;
 
 /// A block in the making.
 #[derive(Debug)]
@@ -27,28 +31,32 @@ impl Block {
         Self { room, at: PREFIX }
     }
 
+    /// From now on no record is usual.
+    pub(super) fn take_time(&mut self) {
+        self.at |= UNHURRIED;
+    }
+
     pub(super) fn clear(&mut self) {
         self.at = PREFIX;
     }
 
+    fn end(&self) -> usize {
+        self.at & !UNHURRIED
+    }
+
     /// How many bytes of records it holds.
     pub(super) fn len(&self) -> usize {
-        self.at - PREFIX
+        self.end() - PREFIX
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    #[inline(always)]
     pub(super) fn is_full(&self) -> bool {
-        self.at >= FULL
+        self.end() >= FULL
     }
 
     /// Appends what `write` writes: half a record.
-    #[inline(always)]
     pub(super) fn append(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
-        let Some(room) = self.room[self.at..].first_chunk_mut() else {
+        let at = self.end();
+        let Some(room) = self.room[at..].first_chunk_mut() else {
             unreachable!("a full block is closed before the next record")
         };
         let mut writer = Writer::new(room);
@@ -56,19 +64,24 @@ impl Block {
         self.at += writer.written();
     }
 
-    /// Appends a usual record, the length of which `write` returns; unless the block is full or it was not usual.
+    /// Appends a usual record, or half of one, the length of which `write` returns; unless it is not usual.
     #[inline(always)]
     pub(super) fn append_usual(&mut self, write: impl FnOnce(&mut UsualRoom) -> Option<usize>) -> Option<()> {
         let room = if self.at < FULL { self.room[self.at..].first_chunk_mut() } else { None };
-        self.at += write(room?)?;
+        let Some(length) = room.and_then(write) else {
+            cold_path();
+            return None;
+        };
+        self.at += length;
         Some(())
     }
 
     /// The whole block as it is in the file.
     pub(super) fn close(&mut self) -> &[u8] {
-        let (start, payload) = self.room[..self.at].split_at_mut(PREFIX);
+        let end = self.end();
+        let (start, payload) = self.room[..end].split_at_mut(PREFIX);
         start.copy_from_slice(&prefix(payload));
-        &self.room[..self.at]
+        &self.room[..end]
     }
 }
 

@@ -19,7 +19,7 @@ mod read;
 mod write;
 
 pub(crate) use background::Background;
-pub use read::{Item, RecordError, RecordReader};
+pub use read::{Item, Malformed, RecordError, RecordReader};
 pub use write::Recorder;
 
 use mainspring_abi::{Nanos, Policy};

@@ -2,8 +2,8 @@ use super::block::{Block, prefix};
 use super::{END, Header, MAGIC, VERSION};
 use mainspring_abi::{CpuId, Nanos, Policy};
 use mainspring_sched::flight::{
-    EventRef, Moment, Outcome, UsualRoom, write_decision, write_event, write_expired, write_outcome,
-    write_stop, write_timer,
+    EventRef, Outcome, Place, write_decision, write_event, write_expired, write_outcome, write_stop,
+    write_timer,
 };
 use mainspring_sched::{Decision, Expired, Stop, TimerOutcome};
 use std::io::{self, Write};
@@ -40,7 +40,8 @@ impl Outlet for Box<dyn Write + '_> {
 /// Writes a flight record.
 pub struct Recorder<'a> {
     block: Block,
-    last: Nanos,
+    last: Place,
+    unhurried: bool,
     /// Bytes of the records in the blocks that have been closed.
     bytes: u64,
     out: Box<dyn Outlet + 'a>,
@@ -67,90 +68,66 @@ impl<'a> Recorder<'a> {
         start.extend_from_slice(&prefix(&payload));
         start.append(&mut payload);
         out.put(start)?;
-        Ok(Self { block: Block::new(), last: Nanos::ZERO, bytes: 0, out })
+        Ok(Self { block: Block::new(), last: Place::START, unhurried: false, bytes: 0, out })
     }
 
-    /// `event` is about to happen on `cpu`.
-    #[inline(always)]
-    pub fn begin(&mut self, now: Nanos, cpu: CpuId, event: EventRef<'_>) {
-        let before = std::mem::replace(&mut self.last, now);
-        self.block.append(|writer| write_event(writer, cpu, before, now, event));
+    /// From now on no record is usual: whoever looks on is asked about every event on the long way.
+    pub(crate) fn take_time(mut self) -> Self {
+        self.unhurried = true;
+        self.block.take_time();
+        self
+    }
+
+    /// `event` is about to happen on `cpu`. Its outcome comes next, to [`Recorder::finish`].
+    pub fn begin(&mut self, now: Nanos, cpu: CpuId, event: EventRef<'_>) -> io::Result<()> {
+        let flushed = if self.block.is_full() { self.flush() } else { Ok(()) };
+        let place = Place { cpu, now };
+        let before = std::mem::replace(&mut self.last, place);
+        self.block.append(|writer| write_event(writer, before, place, event));
+        flushed
     }
 
     /// The event begun last had this outcome.
-    #[inline(always)]
-    pub fn finish(&mut self, outcome: Outcome) -> io::Result<()> {
-        let now = self.last;
+    pub fn finish(&mut self, outcome: Outcome) {
+        let now = self.last.now;
         self.block.append(|writer| write_outcome(writer, now, outcome));
-        if self.block.is_full() { self.flush() } else { Ok(()) }
     }
 
-    /// A timer interrupt came on `cpu`.
+    /// Records a timer interrupt, if the record is usual.
     #[inline(always)]
-    pub(crate) fn timer(&mut self, now: Nanos, cpu: CpuId, outcome: TimerOutcome) -> io::Result<()> {
-        let usual = self.usual(now, cpu, |room, moment| Some(write_timer(room, moment, outcome)));
-        if usual.is_some() { Ok(()) } else { self.unusual(now, cpu, EventRef::Timer, outcome.into()) }
-    }
-
-    /// `cpu` was told to end a timed wait.
-    #[inline(always)]
-    pub(crate) fn expire(&mut self, now: Nanos, cpu: CpuId, expired: &Option<Expired>) -> io::Result<()> {
-        let usual = self.usual(now, cpu, |room, moment| write_expired(room, moment, expired.as_ref()?));
-        if usual.is_some() { Ok(()) } else { self.unusual(now, cpu, EventRef::Expire, expired.into()) }
-    }
-
-    /// The running thread of `cpu` stops. What is decided comes next, to [`Recorder::decided`].
-    #[inline(always)]
-    pub(crate) fn stops(&mut self, now: Nanos, cpu: CpuId, stop: &Stop) {
-        if self.usual(now, cpu, |room, moment| write_stop(room, moment, stop)).is_none() {
-            self.begin_unusual(now, cpu, EventRef::Resched(stop));
-        }
-    }
-
-    /// This was decided at `now`.
-    #[inline(always)]
-    pub(crate) fn decided(&mut self, now: Nanos, decision: &Decision) -> io::Result<()> {
-        match self.block.append_usual(|room| write_decision(room, now, decision)) {
-            Some(()) => Ok(()),
-            None => self.finish_unusual((*decision).into()),
-        }
-    }
-
-    #[inline(always)]
-    fn usual(
-        &mut self,
-        now: Nanos,
-        cpu: CpuId,
-        write: impl FnOnce(&mut UsualRoom, Moment) -> Option<usize>,
-    ) -> Option<()> {
-        let moment = Moment::new(cpu, self.last, now)?;
-        self.block.append_usual(|room| write(room, moment))?;
-        self.last = now;
+    pub(crate) fn timer(&mut self, place: Place, outcome: TimerOutcome) -> Option<()> {
+        let before = self.last;
+        self.block.append_usual(|room| write_timer(room, before, place, outcome))?;
+        self.last = place;
         Some(())
     }
 
-    #[cold]
-    #[inline(never)]
-    fn unusual(&mut self, now: Nanos, cpu: CpuId, event: EventRef<'_>, outcome: Outcome) -> io::Result<()> {
-        self.begin(now, cpu, event);
-        self.finish(outcome)
+    /// Records the end of a timed wait, if the record is usual.
+    #[inline(always)]
+    pub(crate) fn expired(&mut self, place: Place, expired: Option<&Expired>) -> Option<()> {
+        let before = self.last;
+        self.block.append_usual(|room| write_expired(room, before, place, expired?))
     }
 
-    #[cold]
-    #[inline(never)]
-    fn begin_unusual(&mut self, now: Nanos, cpu: CpuId, event: EventRef<'_>) {
-        self.begin(now, cpu, event);
+    /// Begins the record of a decision with how the running thread stops, if that is usual. What is decided comes next, to
+    /// [`Recorder::decision`] or [`Recorder::finish`].
+    #[inline(always)]
+    pub(crate) fn stop(&mut self, place: Place, stop: &Stop) -> Option<()> {
+        let before = self.last;
+        self.block.append_usual(|room| write_stop(room, before, place, stop))?;
+        self.last = place;
+        Some(())
     }
 
-    #[cold]
-    #[inline(never)]
-    fn finish_unusual(&mut self, outcome: Outcome) -> io::Result<()> {
-        self.finish(outcome)
+    /// Ends the record of a decision, if that is usual.
+    #[inline(always)]
+    pub(crate) fn decision(&mut self, now: Nanos, decision: &Decision) -> Option<()> {
+        self.block.append_usual(|room| write_decision(room, now, decision))
     }
 
     /// Ends the record.
     pub fn close(mut self, now: Nanos, digest: &str) -> io::Result<()> {
-        if !self.block.is_empty() {
+        if self.block.len() > 0 {
             self.flush()?;
         }
         let mut payload = END.to_vec();
@@ -167,7 +144,11 @@ impl<'a> Recorder<'a> {
     #[inline(never)]
     fn flush(&mut self) -> io::Result<()> {
         self.bytes += self.block.len() as u64;
-        self.out.exchange(&mut self.block)
+        let flushed = self.out.exchange(&mut self.block);
+        if self.unhurried {
+            self.block.take_time();
+        }
+        flushed
     }
 }
 

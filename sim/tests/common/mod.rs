@@ -46,7 +46,8 @@ pub fn watched(workload: &Workload, seed: u64, watch: &mut impl Watch) -> Result
     run("test", workload, options).map_err(|error| error.to_string())
 }
 
-/// Runs `workload` with all checkers of `setting`; its record must replay, and a second run must be the same.
+/// Runs `workload` with all checkers of `setting`; its record must replay, and a second run that nobody watches must be the
+/// same and leave the same record.
 pub fn checked_in<N: Number>(workload: &Workload, seed: u64, setting: Setting) -> Result<Checked<N>, String> {
     let mut checks = Checks::<N>::new(setting);
     let mut record = Vec::new();
@@ -58,10 +59,14 @@ pub fn checked_in<N: Number>(workload: &Workload, seed: u64, setting: Setting) -
         ..Options::default()
     };
     let report = run("test", workload, options).map_err(|error| error.to_string())?;
-    let again =
-        run("test", workload, Options { seed, ..Options::default() }).map_err(|error| error.to_string())?;
+    let mut record_again = Vec::new();
+    let options = Options { seed, record: Some(Box::new(&mut record_again)), ..Options::default() };
+    let again = run("test", workload, options).map_err(|error| error.to_string())?;
     if (&again.digest, again.decisions) != (&report.digest, report.decisions) {
         return Err("a second run with the same seed decided otherwise".to_owned());
+    }
+    if record_again != record {
+        return Err("a run that nobody watched left another record".to_owned());
     }
     let replayed = replay(record.as_slice(), &mut |_| {}).map_err(|error| format!("replay: {error}"))?;
     if (&replayed.digest, replayed.decisions) != (&report.digest, report.decisions) {

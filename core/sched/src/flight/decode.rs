@@ -2,9 +2,9 @@
 
 use super::authority::{read_authority, read_context, read_who};
 use super::bytes::{DecodeError, Reader};
-use super::usual::{LAST_SHORT_WAIT, SHORT_WAIT};
+use super::usual::{EXPIRE, EXPIRE_HERE, LAST_SHORT_WAIT, SHORT_WAIT};
 use super::word::{SmallSeat, SmallWait, unpack_seat, unpack_wait};
-use super::{Event, LONG_AGO, Outcome, nohz};
+use super::{Event, LONG_AGO, Outcome, Place, nohz};
 use crate::account::Account;
 use crate::cpu::{Decision, Dispatch, IdleTick, Seat, Stop, TimerOutcome, Via};
 use crate::entity::{Affinity, Entity, OwnRequest};
@@ -16,19 +16,27 @@ use mainspring_abi::{CpuId, CpuSet, LatencyClass, MAX_CPUS, Nanos, ProcessId, Th
 
 pub(super) type Read<T> = Result<T, DecodeError>;
 
-/// Reads one record, which follows one of the time `before`: the CPU, the time, the event, the outcome.
-pub fn read_record(r: &mut Reader<'_>, before: Nanos) -> Read<(CpuId, Nanos, Event, Outcome)> {
+/// Reads one record, which follows one at `before`: where and when it was, the event, the outcome.
+pub fn read_record(r: &mut Reader<'_>, before: Place) -> Read<(Place, Event, Outcome)> {
     let kind = r.byte()?;
-    let cpu = CpuId::new(usize::from(r.short()?)).map_err(|_| DecodeError::OutOfRange { what: "CPU" })?;
+    let place = if kind == EXPIRE_HERE { before } else { place(r, before.now)? };
+    if kind == EXPIRE && place == before {
+        return unknown("event", kind);
+    }
+    let event = event(r, kind, place.now)?;
+    let outcome = outcome(r, place.now)?;
+    Ok((place, event, outcome))
+}
+
+fn place(r: &mut Reader<'_>, before: Nanos) -> Read<Place> {
+    let out_of_range = |what| DecodeError::OutOfRange { what };
+    let cpu = CpuId::new(usize::from(r.short()?)).map_err(|_| out_of_range("CPU"))?;
     let elapsed = match u64::from(r.short()?) {
         LONG_AGO => Some(r.number("time")?).filter(|elapsed| *elapsed >= LONG_AGO),
         elapsed => Some(elapsed),
     };
-    let now = elapsed.and_then(|elapsed| before.get().checked_add(elapsed));
-    let now = Nanos::new(now.ok_or(DecodeError::OutOfRange { what: "time" })?);
-    let event = event(r, kind, now)?;
-    let outcome = outcome(r, now)?;
-    Ok((cpu, now, event, outcome))
+    let now = elapsed.and_then(|elapsed| before.get().checked_add(elapsed)).ok_or(out_of_range("time"))?;
+    Ok(Place { cpu, now: Nanos::new(now) })
 }
 
 /// A time that is told as its distance from `from`.
@@ -68,7 +76,7 @@ fn event(r: &mut Reader<'_>, kind: u8, now: Nanos) -> Read<Event> {
         12 => Event::Remove(seat(r)?),
         13 => Event::Give(cpu(r)?),
         14 => Event::Timer,
-        15 => Event::Expire,
+        EXPIRE | EXPIRE_HERE => Event::Expire,
         16 => Event::RescheduleReceived,
         17 => Event::EnterIdle(idle_conditions(r)?),
         18 => Event::SetWeight(seat(r)?, weight(r)?),

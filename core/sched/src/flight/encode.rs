@@ -6,21 +6,22 @@
 use super::authority::{write_authority, write_context, write_who};
 use super::bytes::Writer;
 use super::usual::{
-    BLOCKED, EXPIRE, IDLE, NOTHING_RAN, PREEMPTED, TIMER, YIELDED, expired_code, run_code, short_wait,
-    timer_code,
+    BLOCKED, EXPIRE, EXPIRE_HERE, IDLE, NOTHING_RAN, PREEMPTED, TIMER, YIELDED, expired_code, run_code,
+    short_wait, timer_code,
 };
 use super::word::{SmallSeat, SmallWait, distance};
-use super::{EventRef, LONG_AGO, Outcome, nohz};
+use super::{EventRef, LONG_AGO, Outcome, Place, nohz};
 use crate::cpu::{Decision, IdleTick, Seat, Stop, Via};
 use crate::entity::{Affinity, Entity};
 use crate::tick::{IdleConditions, NetworkNeed};
 use crate::waiter::{Timeout, WaitKind};
-use mainspring_abi::{CpuId, LatencyClass, Nanos, ThreadRef};
+use mainspring_abi::{LatencyClass, Nanos, ThreadRef};
 
-/// Writes the first half of a record: what is about to happen on `cpu` at `now`; the record before was at `before`.
+/// Writes the first half of a record: what is about to happen at `place`; the record before was at `before`.
 #[inline(always)]
-pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, before: Nanos, now: Nanos, event: EventRef<'_>) {
-    let start = |w: &mut Writer<'_>, kind: u8| write_start(w, kind, cpu, before, now);
+pub fn write_event(w: &mut Writer<'_>, before: Place, place: Place, event: EventRef<'_>) {
+    let now = place.now;
+    let start = |w: &mut Writer<'_>, kind: u8| write_start(w, kind, before, place);
     let at_seat = |w: &mut Writer<'_>, kind: u8, at: Seat| {
         start(w, kind);
         seat(w, at);
@@ -62,6 +63,7 @@ pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, before: Nanos, now: Nanos, ev
             w.number(thief.index() as u64);
         }
         EventRef::Timer => start(w, TIMER),
+        EventRef::Expire if place == before => w.byte(EXPIRE_HERE),
         EventRef::Expire => start(w, EXPIRE),
         EventRef::RescheduleReceived => start(w, 16),
         EventRef::EnterIdle(conditions) => {
@@ -98,10 +100,10 @@ pub fn write_event(w: &mut Writer<'_>, cpu: CpuId, before: Nanos, now: Nanos, ev
 }
 
 #[inline(always)]
-fn write_start(w: &mut Writer<'_>, kind: u8, cpu: CpuId, before: Nanos, now: Nanos) {
-    let elapsed = (now - before).get();
+fn write_start(w: &mut Writer<'_>, kind: u8, before: Place, place: Place) {
+    let elapsed = (place.now - before.now).get();
     w.byte(kind);
-    w.short(cpu.index() as u16);
+    w.short(place.cpu.index() as u16);
     w.short(elapsed.min(LONG_AGO) as u16);
     if elapsed >= LONG_AGO {
         w.number(elapsed);

@@ -3,7 +3,7 @@
 //! Conserved: the bytes are whole records, event and outcome, from the first event on without a gap. Once there is no room
 //! for another the log stays as it is and counts what it loses.
 
-use super::{EventRef, Outcome, Room, Writer, write_event, write_outcome};
+use super::{EventRef, Outcome, Place, Room, Writer, write_event, write_outcome};
 use alloc::vec;
 use alloc::vec::Vec;
 use mainspring_abi::{CpuId, Nanos};
@@ -13,7 +13,7 @@ use mainspring_abi::{CpuId, Nanos};
 pub struct Log {
     room: Vec<u8>,
     len: usize,
-    last: Nanos,
+    last: Place,
     records: u64,
     lost: u64,
 }
@@ -23,7 +23,7 @@ impl Log {
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         // Zeroes, which a host with virtual memory hands out when they are first written.
-        Self { room: vec![0; bytes], len: 0, last: Nanos::ZERO, records: 0, lost: 0 }
+        Self { room: vec![0; bytes], len: 0, last: Place::START, records: 0, lost: 0 }
     }
 
     /// `event` is about to be given to `cpu`. Its outcome comes next, to [`Log::finish`].
@@ -32,15 +32,16 @@ impl Log {
             self.lost += 1;
             return;
         }
-        let before = core::mem::replace(&mut self.last, now);
+        let place = Place { cpu, now };
+        let before = core::mem::replace(&mut self.last, place);
         self.records += 1;
-        self.append(|writer| write_event(writer, cpu, before, now, event));
+        self.append(|writer| write_event(writer, before, place, event));
     }
 
     /// What came of the event that was begun last.
     pub fn finish(&mut self, outcome: Outcome) {
         if self.lost == 0 {
-            let now = self.last;
+            let now = self.last.now;
             self.append(|writer| write_outcome(writer, now, outcome));
         }
     }
@@ -81,7 +82,7 @@ impl Log {
     /// When the last record was made.
     #[must_use]
     pub fn last(&self) -> Nanos {
-        self.last
+        self.last.now
     }
 }
 
@@ -105,13 +106,13 @@ mod tests {
         assert!(fitted > 0 && log.lost() == 999 - fitted);
         assert_eq!((log.records(), log.last()), (fitted, Nanos::new(fitted * fitted)));
         let bytes = log.into_bytes();
-        let (mut at, mut now) = (0, Nanos::ZERO);
+        let (mut at, mut before) = (0, Place::START);
         for n in 1..=fitted {
             let mut reader = Reader::new(&bytes[at..]);
-            let (on, then, event, outcome) = read_record(&mut reader, now).expect("a whole record");
+            let (place, event, outcome) = read_record(&mut reader, before).expect("a whole record");
             at += reader.position();
-            now = then;
-            assert_eq!((on, now, outcome), (cpu, Nanos::new(n * n), Outcome::Done));
+            before = place;
+            assert_eq!((place, outcome), (Place { cpu, now: Nanos::new(n * n) }, Outcome::Done));
             assert_eq!(event, crate::flight::Event::RescheduleReceived);
         }
         assert_eq!(at, bytes.len());

@@ -24,7 +24,7 @@ pub use decode::read_record;
 pub use encode::{write_event, write_outcome};
 pub use log::Log;
 pub use nohz::{NohzEvent, NohzOutcome};
-pub use usual::{Moment, UsualRoom, write_decision, write_expired, write_stop, write_timer};
+pub use usual::{UsualRoom, write_decision, write_expired, write_stop, write_timer};
 
 use crate::context::Context;
 use crate::cpu::{
@@ -38,11 +38,26 @@ use crate::waiter::{Timeout, WaitKind};
 use alloc::boxed::Box;
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 
-// A record starts with five bytes: the event's kind, the CPU in two, and in two the time since the record before.
+// A record starts with five bytes: the event's kind, the CPU in two, and in two the time since the record before. One event
+// mostly comes where and when the record before did, and then starts with its kind alone.
 const _: () = assert!(mainspring_abi::MAX_CPUS <= 1 << u16::BITS);
 
 /// From this many nanoseconds on, the time since the record before has a number of its own.
 const LONG_AGO: u64 = u16::MAX as u64;
+
+/// Where and when something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// On which CPU.
+    pub cpu: CpuId,
+    /// When.
+    pub now: Nanos,
+}
+
+impl Place {
+    /// What comes before the first record.
+    pub const START: Self = Self { cpu: CpuId::BOOT, now: Nanos::ZERO };
+}
 
 /// What happened to a CPU.
 #[derive(Debug, PartialEq, Eq)]

@@ -5,11 +5,11 @@
 //! and outcome are at hand together, so that a record is a few stores at places known beforehand. What is not
 //! usual is not written at all; the caller is told, and takes the long way.
 
-use super::LONG_AGO;
 use super::word::{SmallSeat, SmallWait, distance};
+use super::{LONG_AGO, Place};
 use crate::cpu::{Decision, Expired, Stop, TimerOutcome};
 use crate::waiter::WaitKind;
-use mainspring_abi::{CpuId, Nanos};
+use mainspring_abi::Nanos;
 
 // The codes of these events.
 pub(super) const NOTHING_RAN: u8 = 2;
@@ -18,6 +18,8 @@ pub(super) const YIELDED: u8 = 4;
 pub(super) const BLOCKED: u8 = 5;
 pub(super) const TIMER: u8 = 14;
 pub(super) const EXPIRE: u8 = 15;
+/// The same, where and when the record before was, so that this is the whole start.
+pub(super) const EXPIRE_HERE: u8 = 27;
 /// A timed wait that fits a word, of the first kind. The other kinds follow.
 pub(super) const SHORT_WAIT: u8 = 32;
 pub(super) const LAST_SHORT_WAIT: u8 = SHORT_WAIT + WaitKind::ALL.len() as u8 - 1;
@@ -52,29 +54,17 @@ const WORD: usize = 8;
 /// Room for a usual record, or for half of one, and for what is stored beyond its end.
 pub type UsualRoom = [u8; START + WORD + 1];
 
-/// Where and when a usual record is.
-#[derive(Clone, Copy, Debug)]
-pub struct Moment {
-    now: Nanos,
-    cpu: u16,
-    elapsed: u16,
-}
-
-impl Moment {
-    /// On `cpu` at `now`, after a record of the time `before`; unless that was long before.
-    #[must_use]
-    #[inline(always)]
-    pub fn new(cpu: CpuId, before: Nanos, now: Nanos) -> Option<Self> {
-        let elapsed = distance(before, now);
-        (elapsed < LONG_AGO).then_some(Self { now, cpu: cpu.index() as u16, elapsed: elapsed as u16 })
+/// A start with the time since the record before; unless that is long.
+#[inline(always)]
+fn put_start(room: &mut UsualRoom, kind: u8, before: Place, place: Place) -> Option<()> {
+    let elapsed = distance(before.now, place.now);
+    if elapsed >= LONG_AGO {
+        return None;
     }
-
-    #[inline(always)]
-    fn put_start(self, room: &mut UsualRoom, kind: u8) {
-        room[0] = kind;
-        room[1..3].copy_from_slice(&self.cpu.to_le_bytes());
-        room[3..START].copy_from_slice(&self.elapsed.to_le_bytes());
-    }
+    room[0] = kind;
+    room[1..3].copy_from_slice(&(place.cpu.index() as u16).to_le_bytes());
+    room[3..START].copy_from_slice(&(elapsed as u16).to_le_bytes());
+    Some(())
 }
 
 /// The parts of a word. The highest byte of the last is zero, and what comes next is written over it.
@@ -94,50 +84,58 @@ fn put_wait(room: &mut UsualRoom, at: usize, wait: SmallWait) {
     room[at + 4..at + 8].copy_from_slice(&wait.delay.to_le_bytes());
 }
 
-/// Writes the record of a timer interrupt; its length.
+/// Writes the record of a timer interrupt; its length, unless it is not usual.
 #[inline(always)]
-pub fn write_timer(room: &mut UsualRoom, moment: Moment, outcome: TimerOutcome) -> usize {
-    moment.put_start(room, TIMER);
+pub fn write_timer(
+    room: &mut UsualRoom,
+    before: Place,
+    place: Place,
+    outcome: TimerOutcome,
+) -> Option<usize> {
+    put_start(room, TIMER, before, place)?;
     room[START] = timer_code(outcome);
-    START + 1
+    Some(START + 1)
 }
 
-/// Writes the record of a timed wait that ended; its length, unless it is not usual.
+/// Writes the record of a timed wait that ended where and when the record before was; its length, unless it is not usual.
 #[inline(always)]
-pub fn write_expired(room: &mut UsualRoom, moment: Moment, expired: &Expired) -> Option<usize> {
-    let seat = SmallSeat::new(expired.seat, distance(expired.deadline, moment.now))?;
-    moment.put_start(room, EXPIRE);
-    put_seat(room, START, expired_code(expired.woken.reschedule), seat);
-    Some(START + WORD)
+pub fn write_expired(room: &mut UsualRoom, before: Place, place: Place, expired: &Expired) -> Option<usize> {
+    if place != before {
+        return None;
+    }
+    let seat = SmallSeat::new(expired.seat, distance(expired.deadline, place.now))?;
+    room[0] = EXPIRE_HERE;
+    put_seat(room, 1, expired_code(expired.woken.reschedule), seat);
+    Some(1 + WORD)
 }
 
 /// Writes the first half of the record of a decision, how the running thread stopped; its length, unless it is not usual.
 #[inline(always)]
-pub fn write_stop(room: &mut UsualRoom, moment: Moment, stop: &Stop) -> Option<usize> {
+pub fn write_stop(room: &mut UsualRoom, before: Place, place: Place, stop: &Stop) -> Option<usize> {
     if let Stop::Blocked(kind, Some(timeout)) = stop {
-        let wait = SmallWait::new(timeout, moment.now)?;
-        moment.put_start(room, short_wait(*kind));
+        let wait = SmallWait::new(timeout, place.now)?;
+        put_start(room, short_wait(*kind), before, place)?;
         put_wait(room, START, wait);
         return Some(START + WORD);
     }
-    Some(write_plain_stop(room, moment, stop))
+    write_plain_stop(room, before, place, stop)
 }
 
 /// On its own, so that a timed wait is told from all others at one glance.
 #[inline(never)]
-fn write_plain_stop(room: &mut UsualRoom, moment: Moment, stop: &Stop) -> usize {
+fn write_plain_stop(room: &mut UsualRoom, before: Place, place: Place, stop: &Stop) -> Option<usize> {
     let kind = match stop {
         Stop::Nothing => NOTHING_RAN,
         Stop::Preempted => PREEMPTED,
         Stop::Yielded => YIELDED,
         Stop::Blocked(kind, _) => {
-            moment.put_start(room, BLOCKED);
+            put_start(room, BLOCKED, before, place)?;
             room[START] = *kind as u8;
-            return START + 1;
+            return Some(START + 1);
         }
     };
-    moment.put_start(room, kind);
-    START
+    put_start(room, kind, before, place)?;
+    Some(START)
 }
 
 /// Writes the second half, what was decided at `now`; its length, unless it is not usual.
