@@ -96,9 +96,9 @@ impl Rank for VirtualTime {
     }
 }
 
-// In this order, what every event needs comes first.
+// In this order, and aligned, what every event needs is in the first cache line.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct FairQueue {
     clock: VirtualTime,
     /// Part of a unit that the clock owes, in units times load.

@@ -95,13 +95,13 @@ impl FairQueue {
             },
         };
         self.forgive(weight);
+        self.find_first_even();
     }
 
     /// A debtor's weight competes no longer; its debt has been taken out.
     fn forgive(&mut self, weight: Weight) {
         self.debtor_load -= u64::from(weight.get());
         self.unload(weight);
-        self.find_first_even();
     }
 
     fn find_first_even(&mut self) {
@@ -147,6 +147,7 @@ impl FairQueue {
             self.find_first_even();
         } else if counted {
             self.forgive(weight);
+            self.find_first_even();
         } else if !asleep {
             self.unload(weight);
         }
@@ -201,14 +202,17 @@ impl FairQueue {
         self.debtors.remove(seat);
         let row = &mut self.nodes.rows[seat];
         row.place = Place::Out;
-        let owing = row.weight;
-        row.position = row.position.later(self.clock);
+        let (owing, even) = (row.weight, row.position);
+        row.position = even.later(self.clock);
         if weight != owing {
             let lag = Lag::between(self.clock, row.position, owing);
             row.position = lag.position(self.clock, weight);
             row.weight = weight;
         }
         self.forgive(owing);
+        if even == self.first_even {
+            self.find_first_even();
+        }
         self.add_load(weight);
     }
 
