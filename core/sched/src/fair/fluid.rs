@@ -24,7 +24,7 @@ impl FairQueue {
 
     #[inline(always)]
     fn advance_by(&mut self, elapsed: Nanos) {
-        // Meaningless after minutes; no branch of its own tells before the division does.
+        // Wraps if minutes have passed, of which the division knows nothing; then nothing is made of it.
         let service = elapsed.get().wrapping_mul(UNITS_AT_WEIGHT_ONE).wrapping_add(self.remainder);
         if let Some(moved) = service.checked_div(self.load)
             && elapsed.get() >> NARROW_BITS == 0
