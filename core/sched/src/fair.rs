@@ -96,9 +96,9 @@ impl Rank for VirtualTime {
     }
 }
 
-// In this order, what every event needs comes first.
+// In this order, and aligned, what every event needs is in the first cache line.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct FairQueue {
     clock: VirtualTime,
     /// Part of a unit that the clock owes, in units times load.
@@ -226,6 +226,7 @@ impl FairQueue {
         let in_trees = in_open + self.bound.verify(&self.nodes)?;
         let in_lanes = self.lanes.verify(&self.nodes.rows)?;
         self.verify_few()?;
+        self.verify_debtors()?;
         let misplaced = if self.long { self.few.len() } else { in_lanes + in_open };
         if misplaced != 0 {
             return Err("a queue is long and short at once");
@@ -236,6 +237,17 @@ impl FairQueue {
         } else {
             Err("queued threads miscounted")
         }
+    }
+
+    fn verify_debtors(&self) -> Result<(), &'static str> {
+        let rows = &self.nodes.rows;
+        let owes = |seat: u32| {
+            rows[seat].place == Place::Debt && self.debtors.key(seat) == Some(rows[seat].position)
+        };
+        if !self.debtors.seats().all(owes) || self.debtors.len() != rows.count(Place::Debt) {
+            return Err("a debtor's row says otherwise");
+        }
+        Ok(())
     }
 
     fn verify_few(&self) -> Result<(), &'static str> {

@@ -69,7 +69,7 @@ impl<K: Rank> SeatHeap<K> {
     /// The seat with the smallest key.
     #[inline]
     pub(crate) fn peek(&self) -> Option<&(K, u32)> {
-        self.few.first().or_else(|| self.heap.first())
+        if self.heap.is_empty() { self.few.first() } else { self.heap.first() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -132,19 +132,22 @@ impl<K: Rank> SeatHeap<K> {
 
     /// Takes `seat` out; whether it was there.
     pub(crate) fn remove(&mut self, seat: u32) -> bool {
-        match self.place_in_heap(seat) {
-            Some(at) => {
-                self.fill(at);
-                true
-            }
-            None => self.few.take(|(_, one)| *one == seat).is_some(),
+        if self.heap.is_empty() {
+            return self.few.take(|(_, one)| *one == seat).is_some();
         }
+        let place = self.place_in_heap(seat);
+        if let Some(at) = place {
+            self.fill(at);
+        }
+        place.is_some()
     }
 
     /// Takes the seat with the smallest key out.
     #[inline]
     pub(crate) fn remove_first(&mut self) {
-        if self.few.take_first().is_none() {
+        if self.heap.is_empty() {
+            self.few.take_first();
+        } else {
             self.remove_first_of_many();
         }
     }

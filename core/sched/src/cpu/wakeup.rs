@@ -117,9 +117,7 @@ impl Cpu {
             return self.publish(now, slot);
         }
         self.bring_fair_clock_up(now);
-        let weight = self.at(slot).entity.weight;
-        self.fair.wake(slot, weight);
-        self.publish_fairly(now, slot, false)
+        self.publish_fairly(now, slot, true)
     }
 
     /// `slot` has its share of the fluid schedule again, but is not queued yet.
@@ -136,14 +134,19 @@ impl Cpu {
         if self.contexts != 0 && self.at(slot).entity.context().is_some() {
             return self.publish_on_context(now, slot);
         }
-        self.publish_fairly(now, slot, self.has_authority())
+        self.publish_fairly(now, slot, false)
     }
 
-    /// The same for a thread without a context; `authority` says whether anybody here has one or has lent one.
+    /// The same for a thread without a context, which is `just_awake` if it does not compete yet and nobody here has a
+    /// context or has lent one.
     #[inline(always)]
-    fn publish_fairly(&mut self, now: Nanos, slot: u32, authority: bool) -> bool {
+    fn publish_fairly(&mut self, now: Nanos, slot: u32, just_awake: bool) -> bool {
         self.begin_contention(now, NohzExit::SecondRunnable);
+        let authority = !just_awake && self.has_authority();
         let occupant = taken(&mut self.slots, slot);
+        if just_awake {
+            self.fair.wake(slot, occupant.entity.weight);
+        }
         occupant.entity.ready_from(now);
         occupant.state = State::Queued;
         let patient = occupant.entity.class == LatencyClass::Batch;

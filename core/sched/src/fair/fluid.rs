@@ -24,7 +24,7 @@ impl FairQueue {
 
     #[inline(always)]
     fn advance_by(&mut self, elapsed: Nanos) {
-        // Meaningless after minutes; no branch of its own tells before the division does.
+        // Wraps if minutes have passed, of which the division knows nothing; then nothing is made of it.
         let service = elapsed.get().wrapping_mul(UNITS_AT_WEIGHT_ONE).wrapping_add(self.remainder);
         if let Some(moved) = service.checked_div(self.load)
             && elapsed.get() >> NARROW_BITS == 0
@@ -95,13 +95,13 @@ impl FairQueue {
             },
         };
         self.forgive(weight);
+        self.find_first_even();
     }
 
     /// A debtor's weight competes no longer; its debt has been taken out.
     fn forgive(&mut self, weight: Weight) {
         self.debtor_load -= u64::from(weight.get());
         self.unload(weight);
-        self.find_first_even();
     }
 
     fn find_first_even(&mut self) {
@@ -147,6 +147,7 @@ impl FairQueue {
             self.find_first_even();
         } else if counted {
             self.forgive(weight);
+            self.find_first_even();
         } else if !asleep {
             self.unload(weight);
         }
@@ -201,14 +202,17 @@ impl FairQueue {
         self.debtors.remove(seat);
         let row = &mut self.nodes.rows[seat];
         row.place = Place::Out;
-        let owing = row.weight;
-        row.position = row.position.later(self.clock);
+        let (owing, even) = (row.weight, row.position);
+        row.position = even.later(self.clock);
         if weight != owing {
             let lag = Lag::between(self.clock, row.position, owing);
             row.position = lag.position(self.clock, weight);
             row.weight = weight;
         }
         self.forgive(owing);
+        if even == self.first_even {
+            self.find_first_even();
+        }
         self.add_load(weight);
     }
 

@@ -1,7 +1,8 @@
 //! One seat's part in the fair queue: where its thread stands, the tags it is queued with, and its links.
 //!
 //! All of it is one cache line, so that queueing a thread touches one line of its own and one of each neighbour. A
-//! row is in at most one of the queue's structures at a time, and `place` says in which; they share its links.
+//! row is in at most one of the queue's structures at a time, and `place` says in which; those that link rows share its
+//! links.
 
 use super::Ask;
 use crate::few::Rank;
@@ -156,6 +157,11 @@ impl Rows {
     #[inline]
     pub(crate) fn get_mut(&mut self, seat: u32) -> Option<&mut Row> {
         self.0.get_mut(seat as usize)
+    }
+
+    /// How many rows are at `place`, for those who look on.
+    pub(crate) fn count(&self, place: Place) -> usize {
+        self.0.iter().filter(|row| row.place == place).count()
     }
 
     /// On which side of `parent` the row hangs.
