@@ -64,11 +64,16 @@ impl Block {
         self.at += writer.written();
     }
 
-    /// Appends a usual record, or half of one, the length of which `write` returns; unless it is not usual.
+    /// Room for a usual record, or for half of one, if one may be usual.
     #[inline(always)]
-    pub(super) fn append_usual(&mut self, write: impl FnOnce(&mut UsualRoom) -> Option<usize>) -> Option<()> {
-        let room = if self.at < FULL { self.room[self.at..].first_chunk_mut() } else { None };
-        let Some(length) = room.and_then(write) else {
+    pub(super) fn usual_room(&mut self) -> Option<&mut UsualRoom> {
+        if self.at < FULL { self.room[self.at..].first_chunk_mut() } else { None }
+    }
+
+    /// A usual record of this length, or half of one, has been written into that room; unless it was not usual.
+    #[inline(always)]
+    pub(super) fn keep(&mut self, length: Option<usize>) -> Option<()> {
+        let Some(length) = length else {
             cold_path();
             return None;
         };

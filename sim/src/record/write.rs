@@ -97,7 +97,8 @@ impl<'a> Recorder<'a> {
     #[inline(always)]
     pub(crate) fn timer(&mut self, place: Place, outcome: TimerOutcome) -> Option<()> {
         let before = self.last;
-        self.block.append_usual(|room| write_timer(room, before, place, outcome))?;
+        let length = write_timer(self.block.usual_room()?, before, place, outcome);
+        self.block.keep(length)?;
         self.last = place;
         Some(())
     }
@@ -106,7 +107,8 @@ impl<'a> Recorder<'a> {
     #[inline(always)]
     pub(crate) fn expired(&mut self, place: Place, expired: Option<&Expired>) -> Option<()> {
         let before = self.last;
-        self.block.append_usual(|room| write_expired(room, before, place, expired?))
+        let length = write_expired(self.block.usual_room()?, before, place, expired?);
+        self.block.keep(length)
     }
 
     /// Begins the record of a decision with how the running thread stops, if that is usual. What is decided comes next, to
@@ -114,7 +116,8 @@ impl<'a> Recorder<'a> {
     #[inline(always)]
     pub(crate) fn stop(&mut self, place: Place, stop: &Stop) -> Option<()> {
         let before = self.last;
-        self.block.append_usual(|room| write_stop(room, before, place, stop))?;
+        let length = write_stop(self.block.usual_room()?, before, place, stop);
+        self.block.keep(length)?;
         self.last = place;
         Some(())
     }
@@ -122,7 +125,8 @@ impl<'a> Recorder<'a> {
     /// Ends the record of a decision, if that is usual.
     #[inline(always)]
     pub(crate) fn decision(&mut self, now: Nanos, decision: &Decision) -> Option<()> {
-        self.block.append_usual(|room| write_decision(room, now, decision))
+        let length = write_decision(self.block.usual_room()?, now, decision);
+        self.block.keep(length)
     }
 
     /// Ends the record.
