@@ -4,7 +4,7 @@ use super::realtime::Band;
 use super::{Cpu, Seat, State, taken};
 use crate::entity::{Affinity, Entity};
 use crate::telemetry::NohzExit;
-use crate::waiter::{Timeout, WaitKind};
+use crate::waiter::{Timeout, WaitKind, WaitPermit};
 use mainspring_abi::{Nanos, ThreadRef};
 
 /// Why the running thread stops.
@@ -133,8 +133,27 @@ impl Cpu {
     }
 
     /// The running thread waits and the first one is taken out of the queue: the next most frequent decision, as straight.
-    #[inline(never)]
+    #[inline(always)]
     fn block(&mut self, now: Nanos, kind: WaitKind, timeout: Option<Timeout>) -> Decision {
+        match timeout {
+            Some(Timeout { deadline, user_data, permit }) => {
+                self.block_until(now, kind, deadline, user_data, Some(permit))
+            }
+            None => self.block_until(now, kind, Nanos::MAX, 0, None),
+        }
+    }
+
+    /// A timeout in its parts, which come in registers; without a permit there is none.
+    #[inline(never)]
+    fn block_until(
+        &mut self,
+        now: Nanos,
+        kind: WaitKind,
+        deadline: Nanos,
+        user_data: u64,
+        permit: Option<WaitPermit>,
+    ) -> Decision {
+        let timeout = permit.map(|permit| Timeout { deadline, user_data, permit });
         let Some(slot) = self.current else { nothing_was_running(&Stop::Blocked(kind, timeout)) };
         self.bring_fair_clock_up(now);
         let ran = end_interval(&mut self.since, &mut self.charged_total, now);
