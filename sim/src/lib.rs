@@ -32,8 +32,8 @@ pub struct Options<'a> {
     pub seed: u64,
     /// Whether the report lists what ran when.
     pub schedule: bool,
-    /// Where to write the flight record, on a thread of its own.
-    pub record: Option<Box<dyn Write + Send + 'a>>,
+    /// Where to write the flight record, a hundred kilobytes or so at a time.
+    pub record: Option<Box<dyn Write + 'a>>,
     /// Told the virtual time now and then, a thousand times in a run.
     pub progress: Option<Box<dyn FnMut(Nanos) + 'a>>,
     /// Looks on at every event of every CPU.

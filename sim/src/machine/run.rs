@@ -16,7 +16,7 @@ use crate::board::Board;
 use crate::digest::Digest;
 use crate::latency::Latencies;
 use crate::random::{Random, Stream};
-use crate::record::{Background, Header};
+use crate::record::Header;
 use crate::tournament::{LAST, Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
@@ -34,24 +34,8 @@ const PROGRESS_STEPS: u64 = 1_000;
 
 pub(crate) fn run(name: &str, workload: &Workload, mut options: Options<'_>) -> Result<Report, RunError> {
     let started = Instant::now();
-    match options.record.take() {
-        None => simulate(name, workload, options, None, started),
-        Some(out) => std::thread::scope(|scope| {
-            let out = Background::start(scope, out).map_err(RunError::Record)?;
-            simulate(name, workload, options, Some(out), started)
-        }),
-    }
-}
-
-fn simulate(
-    name: &str,
-    workload: &Workload,
-    mut options: Options<'_>,
-    record: Option<Background>,
-    started: Instant,
-) -> Result<Report, RunError> {
     let mut progress = options.progress.take();
-    let mut machine = Machine::new(name, workload, options, record)?;
+    let mut machine = Machine::new(name, workload, options)?;
     machine.enter_idle_everywhere();
     let duration = workload.machine.duration;
     let step = Nanos::new((duration.get() / PROGRESS_STEPS).max(1));
@@ -77,9 +61,9 @@ impl<'a> Machine<'a> {
     fn new(
         name: &str,
         workload: &'a Workload,
-        options: Options<'a>,
-        record: Option<Background>,
+        mut options: Options<'a>,
     ) -> Result<Self, RunError> {
+        let record = options.record.take();
         let cpus = workload.machine.cpus;
         let seed = options.seed;
         let (threads, bases) = instances(workload, seed);

@@ -2,7 +2,7 @@
 
 use super::Machine;
 use crate::RunError;
-use crate::record::{Background, Header, Recorder};
+use crate::record::{Header, Recorder};
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, ThreadRef, Weight};
 use mainspring_sched::context::Context;
 use mainspring_sched::flight::{EventRef, NohzEvent, NohzOutcome, Outcome, Place};
@@ -13,16 +13,13 @@ use mainspring_sched::{
     NotBound, Refused, Removed, Seat, SeatError, Stop, Timeout, TimerOutcome, UnbindError, Via, WaitKind,
     Woken,
 };
-use std::io;
+use std::io::{self, Write};
 
-impl Machine<'_> {
+impl<'a> Machine<'a> {
     /// Records to `out`. A run that is watched has a recorder in any case, one that finds no event usual: so nobody has to
     /// look for a watcher where a usual event is recorded.
-    pub(super) fn observe(&mut self, out: Option<Background>, header: &Header) -> io::Result<()> {
-        let recorder = match out {
-            Some(out) => Recorder::on(Box::new(out), header)?,
-            None => Recorder::new(Box::new(io::sink()), header)?,
-        };
+    pub(super) fn observe(&mut self, out: Option<Box<dyn Write + 'a>>, header: &Header) -> io::Result<()> {
+        let recorder = Recorder::new(out.unwrap_or_else(|| Box::new(io::sink())), header)?;
         self.recorder = Some(if self.watch.is_some() { recorder.take_time() } else { recorder });
         Ok(())
     }

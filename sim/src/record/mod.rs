@@ -13,12 +13,10 @@
 //! Integers are little-endian. A file without its end block is truncated, one whose checksum fails is damaged, and
 //! both are refused: a replay never works on half a story.
 
-mod background;
 mod block;
 mod read;
 mod write;
 
-pub(crate) use background::Background;
 pub use read::{Item, Malformed, RecordError, RecordReader};
 pub use write::Recorder;
 

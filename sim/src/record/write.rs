@@ -8,35 +8,6 @@ use mainspring_sched::flight::{
 use mainspring_sched::{Decision, Expired, Stop, TimerOutcome};
 use std::io::{self, Write};
 
-/// Where a record goes, in order.
-pub(crate) trait Outlet {
-    /// Takes bytes that are written as they are.
-    fn put(&mut self, bytes: Vec<u8>) -> io::Result<()>;
-
-    /// Takes a block and leaves an empty one in its place, even if it fails.
-    fn exchange(&mut self, block: &mut Block) -> io::Result<()>;
-
-    /// Waits until everything is written. Nothing can be put afterwards.
-    fn close(&mut self) -> io::Result<()>;
-}
-
-/// At once.
-impl Outlet for Box<dyn Write + '_> {
-    fn put(&mut self, bytes: Vec<u8>) -> io::Result<()> {
-        self.write_all(&bytes)
-    }
-
-    fn exchange(&mut self, block: &mut Block) -> io::Result<()> {
-        let written = self.write_all(block.close());
-        block.clear();
-        written
-    }
-
-    fn close(&mut self) -> io::Result<()> {
-        self.flush()
-    }
-}
-
 /// Writes a flight record.
 pub struct Recorder<'a> {
     block: Block,
@@ -44,7 +15,7 @@ pub struct Recorder<'a> {
     unhurried: bool,
     /// Bytes of the records in the blocks that have been closed.
     bytes: u64,
-    out: Box<dyn Outlet + 'a>,
+    out: Box<dyn Write + 'a>,
 }
 
 impl std::fmt::Debug for Recorder<'_> {
@@ -55,19 +26,14 @@ impl std::fmt::Debug for Recorder<'_> {
 
 impl<'a> Recorder<'a> {
     /// Begins a record with `header`.
-    pub fn new(out: Box<dyn Write + 'a>, header: &Header) -> io::Result<Self> {
-        Self::on(Box::new(out), header)
-    }
-
-    /// Begins a record with `header` on `out`.
-    pub(crate) fn on(mut out: Box<dyn Outlet + 'a>, header: &Header) -> io::Result<Self> {
+    pub fn new(mut out: Box<dyn Write + 'a>, header: &Header) -> io::Result<Self> {
         let mut payload = Vec::new();
         write_header(&mut payload, header);
         let mut start = MAGIC.to_vec();
         start.extend_from_slice(&VERSION.to_le_bytes());
         start.extend_from_slice(&prefix(&payload));
         start.append(&mut payload);
-        out.put(start)?;
+        out.write_all(&start)?;
         Ok(Self { block: Block::new(), last: Place::START, unhurried: false, bytes: 0, out })
     }
 
@@ -140,19 +106,20 @@ impl<'a> Recorder<'a> {
         write_text(&mut payload, digest);
         let mut end = prefix(&payload).to_vec();
         end.append(&mut payload);
-        self.out.put(end)?;
-        self.out.close()
+        self.out.write_all(&end)?;
+        self.out.flush()
     }
 
     #[cold]
     #[inline(never)]
     fn flush(&mut self) -> io::Result<()> {
         self.bytes += self.block.len() as u64;
-        let flushed = self.out.exchange(&mut self.block);
+        let written = self.out.write_all(self.block.close());
+        self.block.clear();
         if self.unhurried {
             self.block.take_time();
         }
-        flushed
+        written
     }
 }
 
