@@ -73,7 +73,7 @@ fn simulate(
         Options {
             seed: args.seed,
             schedule: args.schedule || args.trace.is_some() || args.html.is_some(),
-            record: record.as_mut().map(|writer| Box::new(writer) as Box<dyn Write + Send + '_>),
+            record: record.as_mut().map(|writer| Box::new(writer) as Box<dyn Write + '_>),
             progress: Some(Box::new(|now: Nanos| {
                 progress.at(now.get(), || format!("{} of {end}", rounded(now)));
             })),

@@ -58,11 +58,7 @@ pub(crate) fn run(name: &str, workload: &Workload, mut options: Options<'_>) -> 
 }
 
 impl<'a> Machine<'a> {
-    fn new(
-        name: &str,
-        workload: &'a Workload,
-        mut options: Options<'a>,
-    ) -> Result<Self, RunError> {
+    fn new(name: &str, workload: &'a Workload, mut options: Options<'a>) -> Result<Self, RunError> {
         let record = options.record.take();
         let cpus = workload.machine.cpus;
         let seed = options.seed;
