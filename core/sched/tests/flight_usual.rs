@@ -162,9 +162,9 @@ proptest! {
 fn what_is_small_is_usual() {
     let before = Place { cpu: cpu_id(4095), now: ms(3) };
     let place = Place { cpu: CpuId::BOOT, now: before.now + us(65) };
-    let seat = Seat::from_parts(65_535, ThreadRef::new(65_535, 0));
+    let seat = Seat::from_parts(255, ThreadRef::new(65_535, 0));
     let timer = TimerOutcome { ticked: true, reschedule: false };
-    let timeout = Timeout { deadline: place.now + ms(4_000), user_data: (1 << 24) - 1, permit: permit(255) };
+    let timeout = Timeout { deadline: place.now + ms(16), user_data: (1 << 24) - 1, permit: permit(255) };
     let lengths = [
         usual(|room| write_timer(room, before, place, timer)),
         usual(|room| write_expired(room, place, place, &expired(seat, place.now, true))),
@@ -174,5 +174,5 @@ fn what_is_small_is_usual() {
         usual(|room| write_decision(room, place.now, &Decision::Idle)),
     ]
     .map(|bytes| bytes.map(|bytes| bytes.len()));
-    assert_eq!(lengths, [Some(6), Some(9), Some(13), Some(5), Some(8), Some(1)]);
+    assert_eq!(lengths, [Some(6), Some(5), Some(12), Some(5), Some(7), Some(1)]);
 }

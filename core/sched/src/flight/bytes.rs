@@ -98,9 +98,15 @@ impl<'a> Writer<'a> {
     }
 
     #[inline]
-    pub(super) fn word(&mut self, word: u64) {
+    fn word(&mut self, word: u64) {
+        self.part_of_word::<8>(word);
+    }
+
+    /// The `BYTES` lowest bytes of `word`; the others are zero.
+    #[inline]
+    pub(super) fn part_of_word<const BYTES: usize>(&mut self, word: u64) {
         self.eight_bytes(word);
-        self.at += 8;
+        self.at += BYTES;
     }
 
     pub(super) fn number(&mut self, number: u64) {
@@ -170,8 +176,10 @@ impl<'a> Reader<'a> {
         self.bytes().map(u16::from_le_bytes)
     }
 
-    pub(super) fn word(&mut self) -> Result<u64, DecodeError> {
-        self.bytes().map(u64::from_le_bytes)
+    /// A word whose other bytes are zero.
+    pub(super) fn part_of_word<const BYTES: usize>(&mut self) -> Result<u64, DecodeError> {
+        let part: [u8; BYTES] = self.bytes()?;
+        Ok(part.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
     }
 
     /// Goes back by one byte, which was read.

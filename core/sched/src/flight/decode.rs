@@ -3,7 +3,9 @@
 use super::authority::{read_authority, read_context, read_who};
 use super::bytes::{DecodeError, Reader};
 use super::usual::{EXPIRE, EXPIRE_HERE, LAST_SHORT_WAIT, SHORT_WAIT};
-use super::word::{SmallSeat, SmallWait, unpack_seat, unpack_wait};
+use super::word::{
+    RUN_BYTES, SEAT_BYTES, SmallSeat, SmallWait, WAIT_BYTES, small_distance, unpack_seat, unpack_wait,
+};
 use super::{Event, LONG_AGO, Outcome, Place, nohz};
 use crate::account::Account;
 use crate::cpu::{Decision, Dispatch, IdleTick, Seat, Stop, TimerOutcome, Via};
@@ -92,7 +94,7 @@ fn event(r: &mut Reader<'_>, kind: u8, now: Nanos) -> Read<Event> {
         26 => Event::Nohz(nohz::read_event(r)?),
         SHORT_WAIT..=LAST_SHORT_WAIT => {
             let wait = wait_kind(u64::from(kind - SHORT_WAIT))?;
-            Event::Resched(Stop::Blocked(wait, Some(unpack_wait(r.word()?, now))))
+            Event::Resched(Stop::Blocked(wait, Some(unpack_wait(r.part_of_word::<WAIT_BYTES>()?, now))))
         }
         code => return unknown("event", code),
     })
@@ -119,7 +121,10 @@ fn outcome(r: &mut Reader<'_>, now: Nanos) -> Read<Outcome> {
         4 => Outcome::Refused,
         5 => Outcome::Decided(Decision::Idle),
         6..=7 | 27..=28 => {
-            let (seat, distance) = seat_and_distance(r, code < 8)?;
+            let (seat, distance) = match code {
+                6..=7 => seat_and_distance(r, |distance| small_distance(distance).is_some())?,
+                _ => word_of_seat::<RUN_BYTES>(r)?,
+            };
             let slice_end = Nanos::new(now.get().wrapping_add(distance));
             let switched = matches!(code, 7 | 28);
             Outcome::Decided(Decision::Run(Dispatch { seat, thread: seat.thread, switched, slice_end }))
@@ -134,7 +139,10 @@ fn outcome(r: &mut Reader<'_>, now: Nanos) -> Read<Outcome> {
         }
         21 => Outcome::Expired(None, false),
         22..=23 | 29..=30 => {
-            let (seat, late) = seat_and_distance(r, code < 24)?;
+            let (seat, late) = match code {
+                22..=23 => seat_and_distance(r, |late| late == 0)?,
+                _ => word_of_seat::<SEAT_BYTES>(r)?,
+            };
             let deadline = Nanos::new(now.get().wrapping_sub(late));
             Outcome::Expired(Some((seat, deadline)), matches!(code, 23 | 30))
         }
@@ -153,17 +161,19 @@ fn outcome(r: &mut Reader<'_>, now: Nanos) -> Read<Outcome> {
     })
 }
 
-/// A seat and a distance in time, as numbers or as a word, of which the code has been read already.
-fn seat_and_distance(r: &mut Reader<'_>, as_numbers: bool) -> Read<(Seat, u64)> {
-    if !as_numbers {
-        r.unread();
-        return Ok(unpack_seat(r.word()?));
-    }
+/// A seat and a distance in time, as numbers, unless `fits` says that there is a shorter form.
+fn seat_and_distance(r: &mut Reader<'_>, fits: impl FnOnce(u64) -> bool) -> Read<(Seat, u64)> {
     let (seat, distance) = (seat(r)?, r.number("time")?);
-    match SmallSeat::new(seat, distance) {
-        Some(_) => Err(DecodeError::OutOfRange { what: "seat" }),
-        None => Ok((seat, distance)),
+    if SmallSeat::new(seat).is_some() && fits(distance) {
+        return Err(DecodeError::OutOfRange { what: "seat" });
     }
+    Ok((seat, distance))
+}
+
+/// The same as a word, of which the code has been read already.
+fn word_of_seat<const BYTES: usize>(r: &mut Reader<'_>) -> Read<(Seat, u64)> {
+    r.unread();
+    r.part_of_word::<BYTES>().map(unpack_seat)
 }
 
 fn cpu(r: &mut Reader<'_>) -> Read<CpuId> {

@@ -9,7 +9,7 @@ use super::usual::{
     BLOCKED, EXPIRE, EXPIRE_HERE, IDLE, NOTHING_RAN, PREEMPTED, TIMER, YIELDED, expired_code, run_code,
     short_wait, timer_code,
 };
-use super::word::{SmallSeat, SmallWait, distance};
+use super::word::{RUN_BYTES, SEAT_BYTES, SmallSeat, SmallWait, WAIT_BYTES, distance, small_distance};
 use super::{EventRef, LONG_AGO, Outcome, Place, nohz};
 use crate::cpu::{Decision, IdleTick, Seat, Stop, Via};
 use crate::entity::{Affinity, Entity};
@@ -42,7 +42,7 @@ pub fn write_event(w: &mut Writer<'_>, before: Place, place: Place, event: Event
         EventRef::Resched(Stop::Blocked(kind, Some(timeout))) => match SmallWait::new(timeout, now) {
             Some(wait) => {
                 start(w, short_wait(*kind));
-                w.word(wait.word());
+                w.part_of_word::<WAIT_BYTES>(wait.word());
             }
             None => {
                 start(w, 6);
@@ -224,8 +224,17 @@ pub fn write_outcome(w: &mut Writer<'_>, now: Nanos, outcome: Outcome) {
         Outcome::Refused => w.byte(4),
         Outcome::Decided(Decision::Idle) => w.byte(IDLE),
         Outcome::Decided(Decision::Run(run)) => {
-            let codes = [6 + u8::from(run.switched), run_code(run.switched)];
-            seat_and_distance(w, codes, run.seat, distance(now, run.slice_end));
+            let slice = distance(now, run.slice_end);
+            match (SmallSeat::new(run.seat), small_distance(slice)) {
+                (Some(small), Some(slice)) => {
+                    w.part_of_word::<RUN_BYTES>(small.word(run_code(run.switched), slice));
+                }
+                _ => {
+                    w.byte(6 + u8::from(run.switched));
+                    seat(w, run.seat);
+                    w.number(slice);
+                }
+            }
         }
         Outcome::Left(None) => w.byte(8),
         Outcome::Left(Some((thread, lag))) => {
@@ -241,8 +250,14 @@ pub fn write_outcome(w: &mut Writer<'_>, now: Nanos, outcome: Outcome) {
         Outcome::Timer(timer) => w.byte(timer_code(timer)),
         Outcome::Expired(None, _) => w.byte(21),
         Outcome::Expired(Some((at, deadline)), reschedule) => {
-            let codes = [22 + u8::from(reschedule), expired_code(reschedule)];
-            seat_and_distance(w, codes, at, distance(deadline, now));
+            match SmallSeat::new(at).filter(|_| deadline == now) {
+                Some(small) => w.part_of_word::<SEAT_BYTES>(small.word(expired_code(reschedule), 0)),
+                None => {
+                    w.byte(22 + u8::from(reschedule));
+                    seat(w, at);
+                    w.number(distance(deadline, now));
+                }
+            }
         }
         Outcome::Idle(IdleTick::Suppressed { wake_at }) => {
             w.byte(24);
@@ -262,15 +277,4 @@ pub fn write_outcome(w: &mut Writer<'_>, now: Nanos, outcome: Outcome) {
             nohz::write_outcome(w, outcome);
         }
     }
-}
-
-/// An outcome with a seat and a distance in time: its codes are for numbers and for a word.
-#[inline(always)]
-fn seat_and_distance(w: &mut Writer<'_>, [numbers, word]: [u8; 2], at: Seat, distance: u64) {
-    if let Some(seat) = SmallSeat::new(at, distance) {
-        return w.word(seat.word(word));
-    }
-    w.byte(numbers);
-    seat(w, at);
-    w.number(distance);
 }

@@ -5,7 +5,7 @@
 //! and outcome are at hand together, so that a record is a few stores at places known beforehand. What is not
 //! usual is not written at all; the caller is told, and takes the long way.
 
-use super::word::{SmallSeat, SmallWait, distance};
+use super::word::{RUN_BYTES, SEAT_BYTES, SmallSeat, SmallWait, WAIT_BYTES, distance, small_distance};
 use super::{LONG_AGO, Place};
 use crate::cpu::{Decision, Expired, Stop, TimerOutcome};
 use crate::waiter::WaitKind;
@@ -49,10 +49,9 @@ pub(super) fn expired_code(reschedule: bool) -> u8 {
 
 /// Bytes of a start: the kind, the CPU, the time since the record before.
 const START: usize = 5;
-const WORD: usize = 8;
 
 /// Room for a usual record, or for half of one, and for what is stored beyond its end.
-pub type UsualRoom = [u8; START + WORD + 1];
+pub type UsualRoom = [u8; START + WAIT_BYTES + 1];
 
 /// A start with the time since the record before; unless that is long.
 #[inline(always)]
@@ -67,16 +66,15 @@ fn put_start(room: &mut UsualRoom, kind: u8, before: Place, place: Place) -> Opt
     Some(())
 }
 
-/// The parts of a word. The highest byte of the last is zero, and what comes next is written over it.
+/// The parts of a word.
 #[inline(always)]
 fn put_seat(room: &mut UsualRoom, at: usize, code: u8, seat: SmallSeat) {
     room[at] = code;
-    room[at + 1..at + 3].copy_from_slice(&seat.slot.to_le_bytes());
-    room[at + 3..at + 5].copy_from_slice(&seat.thread.to_le_bytes());
-    room[at + 5..at + 9].copy_from_slice(&seat.distance.to_le_bytes());
+    room[at + 1] = seat.slot;
+    room[at + 2..at + SEAT_BYTES].copy_from_slice(&seat.thread.to_le_bytes());
 }
 
-/// The parts of a word. The highest byte of the number in the middle is zero, and is written over.
+/// The parts of a word. The highest byte of each of the two last is zero, and what comes next is written over it.
 #[inline(always)]
 fn put_wait(room: &mut UsualRoom, at: usize, wait: SmallWait) {
     room[at] = wait.process;
@@ -97,16 +95,17 @@ pub fn write_timer(
     Some(START + 1)
 }
 
-/// Writes the record of a timed wait that ended where and when the record before was; its length, unless it is not usual.
+/// Writes the record of a timed wait that ended in time, where and when the record before was; its length, unless it is not
+/// usual.
 #[inline(always)]
 pub fn write_expired(room: &mut UsualRoom, before: Place, place: Place, expired: &Expired) -> Option<usize> {
-    if place != before {
+    if place != before || expired.deadline != place.now {
         return None;
     }
-    let seat = SmallSeat::new(expired.seat, distance(expired.deadline, place.now))?;
+    let seat = SmallSeat::new(expired.seat)?;
     room[0] = EXPIRE_HERE;
     put_seat(room, 1, expired_code(expired.woken.reschedule), seat);
-    Some(1 + WORD)
+    Some(1 + SEAT_BYTES)
 }
 
 /// Writes the first half of the record of a decision, how the running thread stopped; its length, unless it is not usual.
@@ -116,7 +115,7 @@ pub fn write_stop(room: &mut UsualRoom, before: Place, place: Place, stop: &Stop
         let wait = SmallWait::new(timeout, place.now)?;
         put_start(room, short_wait(*kind), before, place)?;
         put_wait(room, START, wait);
-        return Some(START + WORD);
+        return Some(START + WAIT_BYTES);
     }
     write_plain_stop(room, before, place, stop)
 }
@@ -147,9 +146,10 @@ pub fn write_decision(room: &mut UsualRoom, now: Nanos, decision: &Decision) -> 
             Some(1)
         }
         Decision::Run(run) => {
-            let seat = SmallSeat::new(run.seat, distance(now, run.slice_end))?;
-            put_seat(room, 0, run_code(run.switched), seat);
-            Some(WORD)
+            let slice = small_distance(distance(now, run.slice_end))?;
+            put_seat(room, 0, run_code(run.switched), SmallSeat::new(run.seat)?);
+            room[SEAT_BYTES..SEAT_BYTES + 4].copy_from_slice(&slice.to_le_bytes());
+            Some(RUN_BYTES)
         }
     }
 }

@@ -1,23 +1,29 @@
-//! The frequent case in one word of 64 bits. What the most frequent records say is nearly always small enough to share one.
-//! Its parts are whole bytes, so that each can be stored where it belongs without having to be moved there first. What does
-//! not fit is written as numbers, under another code.
+//! The frequent case in a few bytes. What the most frequent records say is nearly always small enough for a word of at most
+//! seven of them. Its parts are whole bytes, so that each can be stored where it belongs without having to be moved there
+//! first. What does not fit is written as numbers, under another code.
 
 use crate::cpu::Seat;
 use crate::waiter::{Timeout, WaitPermit};
 use mainspring_abi::{Nanos, ProcessId, ThreadRef};
 
-/// Bits of an outcome's code, which is the word's first byte, and of what follows.
+/// Bits of an outcome's code, which is the first byte, and of what follows.
 const CODE: u32 = 8;
-const SLOT: u32 = 16;
+const SLOT: u32 = 8;
 const THREAD: u32 = 16;
 const DISTANCE: u32 = 24;
 
 const PROCESS: u32 = 8;
 const USER_DATA: u32 = 24;
-const DELAY: u32 = 32;
+const DELAY: u32 = 24;
 
-const _: () = assert!(CODE + SLOT + THREAD + DISTANCE == u64::BITS);
-const _: () = assert!(PROCESS + USER_DATA + DELAY == u64::BITS);
+/// Bytes of an outcome with a seat, of one with a seat and a distance, and of a timed wait.
+pub(super) const SEAT_BYTES: usize = 4;
+pub(super) const RUN_BYTES: usize = 7;
+pub(super) const WAIT_BYTES: usize = 7;
+
+const _: () = assert!((CODE + SLOT + THREAD) as usize == 8 * SEAT_BYTES);
+const _: () = assert!((CODE + SLOT + THREAD + DISTANCE) as usize == 8 * RUN_BYTES);
+const _: () = assert!((PROCESS + USER_DATA + DELAY) as usize == 8 * WAIT_BYTES);
 
 /// From `from` to `to`. It is small if `to` is not long after; any other distance wraps, and is not lost.
 #[inline(always)]
@@ -32,28 +38,29 @@ fn take(word: &mut u64, bits: u32) -> u64 {
     taken
 }
 
-/// A seat and a distance in time that fit a word with an outcome's code.
+/// A distance in time that fits a word with a seat.
+#[inline(always)]
+pub(super) fn small_distance(distance: u64) -> Option<u32> {
+    (distance >> DISTANCE == 0).then_some(distance as u32)
+}
+
+/// A seat that fits a word with an outcome's code.
 #[derive(Clone, Copy)]
 pub(super) struct SmallSeat {
-    pub(super) slot: u16,
+    pub(super) slot: u8,
     pub(super) thread: u16,
-    pub(super) distance: u32,
 }
 
 impl SmallSeat {
     #[inline(always)]
-    pub(super) fn new(seat: Seat, distance: u64) -> Option<Self> {
+    pub(super) fn new(seat: Seat) -> Option<Self> {
         let (slot, thread) = (seat.slot, seat.thread.index());
-        let fits = slot >> SLOT == 0
-            && thread >> THREAD == 0
-            && distance >> DISTANCE == 0
-            && seat.thread.generation() == 0;
-        fits.then_some(Self { slot: slot as u16, thread: thread as u16, distance: distance as u32 })
+        let fits = slot >> SLOT == 0 && thread >> THREAD == 0 && seat.thread.generation() == 0;
+        fits.then_some(Self { slot: slot as u8, thread: thread as u16 })
     }
 
-    pub(super) fn word(self, code: u8) -> u64 {
-        let (slot, thread, distance) =
-            (u64::from(self.slot), u64::from(self.thread), u64::from(self.distance));
+    pub(super) fn word(self, code: u8, distance: u32) -> u64 {
+        let (slot, thread, distance) = (u64::from(self.slot), u64::from(self.thread), u64::from(distance));
         u64::from(code) | slot << CODE | thread << (CODE + SLOT) | distance << (CODE + SLOT + THREAD)
     }
 }
