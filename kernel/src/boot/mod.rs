@@ -72,11 +72,24 @@ pub fn run(info: &BootInfo) -> ! {
         }
     }
     crate::say!("boot: cpus={} of {}", cpu::online(), cpus.len().max(1));
+    if settings.say_idle {
+        // What each CPU says first does not depend on how soon it comes: nothing is there to run until one has idled.
+        open();
+        while cpu::online() > 1 && idle::KERNEL_IDLE_HLT_ENTRIES.load(Ordering::Relaxed) == 0 {
+            core::hint::spin_loop();
+        }
+    }
     for line in manifest::lines(text) {
         if let Ok(Line::Start(start)) = line {
             begin(&image, &start);
         }
     }
+    open();
+    dispatch::start()
+}
+
+/// Lets the other CPUs schedule.
+fn open() {
     OPEN.store(true, Ordering::Release);
     for lane in lane::lanes() {
         if lane.id() != lane::mine().id() {
@@ -84,7 +97,6 @@ pub fn run(info: &BootInfo) -> ! {
             let _it_is_online = arch::send_reschedule(lane.id());
         }
     }
-    dispatch::start()
 }
 
 /// The local APICs' timers, or where they cannot be used, the PIT.
