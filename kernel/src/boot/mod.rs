@@ -72,30 +72,28 @@ pub fn run(info: &BootInfo) -> ! {
         }
     }
     crate::say!("boot: cpus={} of {}", cpu::online(), cpus.len().max(1));
-    if settings.say_idle {
-        // What each CPU says first does not depend on how soon it comes: nothing is there to run until one has idled.
-        open();
-        while cpu::online() > 1 && idle::KERNEL_IDLE_HLT_ENTRIES.load(Ordering::Relaxed) == 0 {
-            core::hint::spin_loop();
-        }
-    }
+    open_others();
     for line in manifest::lines(text) {
         if let Ok(Line::Start(start)) = line {
             begin(&image, &start);
         }
     }
-    open();
     dispatch::start()
 }
 
-/// Lets the other CPUs schedule.
-fn open() {
+/// Lets the other CPUs schedule, and waits until they have idled: how soon one comes decides nothing of what runs then.
+fn open_others() {
     OPEN.store(true, Ordering::Release);
+    let mut others = 0;
     for lane in lane::lanes() {
         if lane.id() != lane::mine().id() {
+            others += 1;
             // It does not schedule yet; the interrupt alone lets it look.
             let _it_is_online = arch::send_reschedule(lane.id());
         }
+    }
+    while idle::KERNEL_IDLE_HLT_ENTRIES.load(Ordering::Relaxed) < others {
+        core::hint::spin_loop();
     }
 }
 
