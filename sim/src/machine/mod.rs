@@ -16,6 +16,7 @@ mod lane;
 mod leases;
 mod log;
 mod network;
+mod observer;
 mod operations;
 mod outcome;
 mod policy;
@@ -34,9 +35,7 @@ use crate::board::Board;
 use crate::digest::Digest;
 use crate::latency::Latencies;
 use crate::random::Random;
-use crate::record::Recorder;
 use crate::tournament::{Key, Tournament, keyed};
-use crate::watch::Watch;
 use grants::Grants;
 use islands::Islands;
 use lane::Lane;
@@ -46,6 +45,7 @@ use mainspring_report::{Event, ScheduleEntry};
 use mainspring_sched::{Cpu, Overran, WaitQuota};
 use mainspring_workload::Workload;
 use network::Nic;
+use observer::Observer;
 use policy::Policy;
 use rings::Ring;
 use script::Script;
@@ -107,10 +107,7 @@ struct Machine<'a> {
     next_exit: Nanos,
     random: Random,
     nic: Option<Nic>,
-    /// Whether anybody records or looks on.
-    observed: bool,
-    recorder: Option<Recorder<'a>>,
-    watch: Option<Box<dyn Watch + 'a>>,
+    observer: Observer<'a>,
     trouble: Option<RunError>,
     schedule: Option<Vec<ScheduleEntry>>,
     /// Wake latencies of each thread.

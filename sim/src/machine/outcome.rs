@@ -2,6 +2,7 @@
 
 use super::Machine;
 use super::grants::Grant;
+use super::observer::Observer;
 use super::thread::Thread;
 use crate::RunError;
 use crate::latency::Latencies;
@@ -16,10 +17,11 @@ impl Machine<'_> {
         for cpu in 0..self.cores.len() {
             self.end_segment(cpu, "end");
         }
-        if let Some(recorder) = self.recorder.take() {
+        let (watch, recorder) = std::mem::replace(&mut self.observer, Observer::Nobody).part();
+        if let Some(recorder) = recorder {
             recorder.close(self.now, &self.digest.to_string()).map_err(RunError::Record)?;
         }
-        if let Some(mut watch) = self.watch.take() {
+        if let Some(mut watch) = watch {
             watch.end(self.now, &self.cores).map_err(|(cpu, what)| RunError::Violation {
                 at: self.now,
                 cpu: cpu.index(),

@@ -6,6 +6,7 @@ use super::islands::Islands;
 use super::lane::Lane;
 use super::leases::Leases;
 use super::network::Nic;
+use super::observer::Observer;
 use super::policy::Policy;
 use super::rings::Ring;
 use super::script::Script;
@@ -16,7 +17,7 @@ use crate::board::Board;
 use crate::digest::Digest;
 use crate::latency::Latencies;
 use crate::random::{Random, Stream};
-use crate::record::Header;
+use crate::record::{Header, Recorder};
 use crate::tournament::{LAST, Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
@@ -58,8 +59,7 @@ pub(crate) fn run(name: &str, workload: &Workload, mut options: Options<'_>) -> 
 }
 
 impl<'a> Machine<'a> {
-    fn new(name: &str, workload: &'a Workload, mut options: Options<'a>) -> Result<Self, RunError> {
-        let record = options.record.take();
+    fn new(name: &str, workload: &'a Workload, options: Options<'a>) -> Result<Self, RunError> {
         let cpus = workload.machine.cpus;
         let seed = options.seed;
         let (threads, bases) = instances(workload, seed);
@@ -101,9 +101,7 @@ impl<'a> Machine<'a> {
             next_exit: Nanos::MAX,
             random: Random::new(seed, Stream::Machine),
             nic: workload.network.as_ref().map(Nic::new),
-            observed: record.is_some() || options.watch.is_some(),
-            recorder: None,
-            watch: options.watch,
+            observer: Observer::Nobody,
             trouble: None,
             schedule: options.schedule.then(Vec::new),
             latencies: threads.iter().map(|_| Latencies::default()).collect(),
@@ -122,10 +120,11 @@ impl<'a> Machine<'a> {
         machine.plan_starts();
         machine.plan_faults();
         machine.outside = machine.next_from_outside();
-        if machine.observed {
-            let header = machine.header(name, seed);
-            machine.observe(record, &header).map_err(RunError::Record)?;
-        }
+        let recorder = match options.record {
+            Some(out) => Some(Recorder::new(out, &machine.header(name, seed)).map_err(RunError::Record)?),
+            None => None,
+        };
+        machine.observer = Observer::new(options.watch, recorder);
         Ok(machine)
     }
 

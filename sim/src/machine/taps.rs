@@ -1,8 +1,8 @@
 //! The only way to a scheduler core: each call is announced, made, and concluded, so that it is recorded and shown.
 
 use super::Machine;
+use super::observer::Observer;
 use crate::RunError;
-use crate::record::{Header, Recorder};
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, ThreadRef, Weight};
 use mainspring_sched::context::Context;
 use mainspring_sched::flight::{EventRef, NohzEvent, NohzOutcome, Outcome, Place};
@@ -13,28 +13,19 @@ use mainspring_sched::{
     NotBound, Refused, Removed, Seat, SeatError, Stop, Timeout, TimerOutcome, UnbindError, Via, WaitKind,
     Woken,
 };
-use std::io::{self, Write};
 
-impl<'a> Machine<'a> {
-    /// Records to `out`. A run that is watched has a recorder in any case, one that finds no event usual: so nobody has to
-    /// look for a watcher where a usual event is recorded.
-    pub(super) fn observe(&mut self, out: Option<Box<dyn Write + 'a>>, header: &Header) -> io::Result<()> {
-        let recorder = Recorder::new(out.unwrap_or_else(|| Box::new(io::sink())), header)?;
-        self.recorder = Some(if self.watch.is_some() { recorder.take_time() } else { recorder });
-        Ok(())
-    }
-
+impl Machine<'_> {
     #[inline(always)]
     fn announce<'e>(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'e>) {
         self.touch(cpu);
-        if self.observed {
+        if !matches!(self.observer, Observer::Nobody) {
             self.show_event(cpu, event);
         }
     }
 
     #[inline(always)]
     fn conclude(&mut self, cpu: usize, outcome: impl Into<Outcome>) {
-        if self.observed {
+        if !matches!(self.observer, Observer::Nobody) {
             self.show_outcome(cpu, outcome);
         }
     }
@@ -51,17 +42,28 @@ impl<'a> Machine<'a> {
     #[inline(never)]
     fn show_outcome(&mut self, cpu: usize, outcome: impl Into<Outcome>) {
         let outcome = outcome.into();
-        if let Some(recorder) = &mut self.recorder {
+        if let Some(recorder) = self.observer.recorder() {
             recorder.finish(outcome);
         }
-        self.let_watch_see_outcome(cpu, outcome);
+        if let Observer::Watch(watch, _) = &mut self.observer
+            && let Err(what) = watch.after(self.now, &self.cores[cpu], outcome)
+        {
+            self.trouble.get_or_insert(RunError::Violation { at: self.now, cpu, what });
+        }
     }
 
     fn begin_record(&mut self, cpu: usize, event: EventRef<'_>) {
-        if let Some(recorder) = &mut self.recorder
+        if let Some(recorder) = self.observer.recorder()
             && let Err(error) = recorder.begin(self.now, self.cores[cpu].id(), event)
         {
             self.trouble.get_or_insert(RunError::Record(error));
+        }
+    }
+
+    #[inline(never)]
+    fn let_watch_see_event(&mut self, cpu: usize, event: EventRef<'_>) {
+        if let Observer::Watch(watch, _) = &mut self.observer {
+            watch.before(self.now, &self.cores[cpu], event);
         }
     }
 
@@ -69,33 +71,17 @@ impl<'a> Machine<'a> {
     #[inline(always)]
     fn announce_plain(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'static>) {
         self.touch(cpu);
-        if self.watch.is_some() {
+        if matches!(self.observer, Observer::Watch(..)) {
             self.let_watch_see_event(cpu, event());
         }
     }
 
-    /// Concludes such an event, if its record is not usual.
+    /// Concludes such an event, if it has not been recorded in one piece.
     #[cold]
     #[inline(never)]
     fn conclude_plain(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'static>, outcome: Outcome) {
         self.begin_record(cpu, event());
         self.show_outcome(cpu, outcome);
-    }
-
-    #[inline(never)]
-    fn let_watch_see_event(&mut self, cpu: usize, event: EventRef<'_>) {
-        if let Some(watch) = &mut self.watch {
-            watch.before(self.now, &self.cores[cpu], event);
-        }
-    }
-
-    #[inline(never)]
-    fn let_watch_see_outcome(&mut self, cpu: usize, outcome: Outcome) {
-        if let Some(watch) = &mut self.watch
-            && let Err(what) = watch.after(self.now, &self.cores[cpu], outcome)
-        {
-            self.trouble.get_or_insert(RunError::Violation { at: self.now, cpu, what });
-        }
     }
 
     /// Before a thread comes to `cpu` or leaves it. Seats for all threads at once would do too, but hardly any CPU ever
@@ -114,11 +100,16 @@ impl<'a> Machine<'a> {
     #[inline(always)]
     pub(super) fn core_resched(&mut self, cpu: usize, stop: Stop) -> Decision {
         self.touch(cpu);
-        if let Some(recorder) = &mut self.recorder {
-            let place = CpuId::new(cpu).map(|cpu| Place { cpu, now: self.now });
-            if place.ok().and_then(|place| recorder.stop(place, &stop)).is_none() {
-                self.show_event(cpu, || EventRef::Resched(&stop));
+        let core = &mut self.cores[cpu];
+        let told = match &mut self.observer {
+            Observer::Nobody => true,
+            Observer::Recorder(recorder) => {
+                recorder.stop(Place { cpu: core.id(), now: self.now }, &stop).is_some()
             }
+            Observer::Watch(..) => false,
+        };
+        if !told {
+            self.show_event(cpu, || EventRef::Resched(&stop));
         }
         let decision = self.cores[cpu].resched(self.now, stop);
         let thread = match decision {
@@ -127,9 +118,12 @@ impl<'a> Machine<'a> {
         };
         self.decisions += 1;
         self.digest.decision(self.now.get(), cpu, thread);
-        if let Some(recorder) = &mut self.recorder
-            && recorder.decision(self.now, &decision).is_none()
-        {
+        let told = match &mut self.observer {
+            Observer::Nobody => true,
+            Observer::Recorder(recorder) => recorder.decision(self.now, &decision).is_some(),
+            Observer::Watch(..) => false,
+        };
+        if !told {
             self.show_outcome(cpu, decision);
         }
         if self.authority {
@@ -244,9 +238,14 @@ impl<'a> Machine<'a> {
         self.announce_plain(cpu, || EventRef::Timer);
         let core = &mut self.cores[cpu];
         let outcome = core.timer(self.now);
-        if let Some(recorder) = &mut self.recorder
-            && recorder.timer(Place { cpu: core.id(), now: self.now }, outcome).is_none()
-        {
+        let told = match &mut self.observer {
+            Observer::Nobody => true,
+            Observer::Recorder(recorder) => {
+                recorder.timer(Place { cpu: core.id(), now: self.now }, outcome).is_some()
+            }
+            Observer::Watch(..) => false,
+        };
+        if !told {
             self.conclude_plain(cpu, || EventRef::Timer, outcome.into());
         }
         outcome
@@ -261,9 +260,14 @@ impl<'a> Machine<'a> {
         self.announce_plain(cpu, || EventRef::Expire);
         let core = &mut self.cores[cpu];
         let expired = core.expire(self.now);
-        if let Some(recorder) = &mut self.recorder
-            && recorder.expired(Place { cpu: core.id(), now: self.now }, expired.as_ref()).is_none()
-        {
+        let told = match &mut self.observer {
+            Observer::Nobody => true,
+            Observer::Recorder(recorder) => {
+                recorder.expired(Place { cpu: core.id(), now: self.now }, expired.as_ref()).is_some()
+            }
+            Observer::Watch(..) => false,
+        };
+        if !told {
             self.conclude_plain(cpu, || EventRef::Expire, (&expired).into());
         }
         expired

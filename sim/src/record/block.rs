@@ -15,9 +15,6 @@ const FULL: usize = 128 << 10;
 /// Beyond it there is room for the two halves of the record that fills it.
 const ROOM: usize = FULL + 2 * size_of::<Room>();
 
-/// Added to where a block is filled if no record is to be taken for usual: then it looks full to those.
-const UNHURRIED: usize = 1 << 31;
-
 /// A block in the making.
 #[derive(Debug)]
 pub(crate) struct Block {
@@ -31,32 +28,22 @@ impl Block {
         Self { room, at: PREFIX }
     }
 
-    /// From now on no record is usual.
-    pub(super) fn take_time(&mut self) {
-        self.at |= UNHURRIED;
-    }
-
     pub(super) fn clear(&mut self) {
         self.at = PREFIX;
     }
 
-    fn end(&self) -> usize {
-        self.at & !UNHURRIED
-    }
-
     /// How many bytes of records it holds.
     pub(super) fn len(&self) -> usize {
-        self.end() - PREFIX
+        self.at - PREFIX
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.end() >= FULL
+        self.at >= FULL
     }
 
     /// Appends what `write` writes: half a record.
     pub(super) fn append(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
-        let at = self.end();
-        let Some(room) = self.room[at..].first_chunk_mut() else {
+        let Some(room) = self.room[self.at..].first_chunk_mut() else {
             unreachable!("a full block is closed before the next record")
         };
         let mut writer = Writer::new(room);
@@ -64,7 +51,7 @@ impl Block {
         self.at += writer.written();
     }
 
-    /// Room for a usual record, or for half of one, if one may be usual.
+    /// Room for a usual record, or for half of one, unless the block is full.
     #[inline(always)]
     pub(super) fn usual_room(&mut self) -> Option<&mut UsualRoom> {
         if self.at < FULL { self.room[self.at..].first_chunk_mut() } else { None }
@@ -83,10 +70,9 @@ impl Block {
 
     /// The whole block as it is in the file.
     pub(super) fn close(&mut self) -> &[u8] {
-        let end = self.end();
-        let (start, payload) = self.room[..end].split_at_mut(PREFIX);
+        let (start, payload) = self.room[..self.at].split_at_mut(PREFIX);
         start.copy_from_slice(&prefix(payload));
-        &self.room[..end]
+        &self.room[..self.at]
     }
 }
 

@@ -12,7 +12,6 @@ use std::io::{self, Write};
 pub struct Recorder<'a> {
     block: Block,
     last: Place,
-    unhurried: bool,
     /// Bytes of the records in the blocks that have been closed.
     bytes: u64,
     out: Box<dyn Write + 'a>,
@@ -34,14 +33,7 @@ impl<'a> Recorder<'a> {
         start.extend_from_slice(&prefix(&payload));
         start.append(&mut payload);
         out.write_all(&start)?;
-        Ok(Self { block: Block::new(), last: Place::START, unhurried: false, bytes: 0, out })
-    }
-
-    /// From now on no record is usual: whoever looks on is asked about every event on the long way.
-    pub(crate) fn take_time(mut self) -> Self {
-        self.unhurried = true;
-        self.block.take_time();
-        self
+        Ok(Self { block: Block::new(), last: Place::START, bytes: 0, out })
     }
 
     /// `event` is about to happen on `cpu`. Its outcome comes next, to [`Recorder::finish`].
@@ -116,9 +108,6 @@ impl<'a> Recorder<'a> {
         self.bytes += self.block.len() as u64;
         let written = self.out.write_all(self.block.close());
         self.block.clear();
-        if self.unhurried {
-            self.block.take_time();
-        }
         written
     }
 }
