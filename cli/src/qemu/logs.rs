@@ -29,24 +29,18 @@ pub fn read(mut bytes: &[u8]) -> Result<Log, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use mainspring_sched::flight::{EventRef, Outcome, Place, Room, Writer, write_event, write_outcome};
+    use super::{CpuId, MARK, Nanos, read};
+    use mainspring_sched::flight::{EventRef, Log, Outcome};
 
     /// A log of timer interrupts that far apart.
     fn log(cpu: usize, gaps_ns: &[u64], lost: u64) -> Vec<u8> {
         let id = CpuId::new(cpu).expect("a CPU");
-        let mut body = Vec::new();
-        let mut place = Place::START;
+        let mut log = Log::new(1 << 16);
         for gap in gaps_ns {
-            let mut room: Room = [0; size_of::<Room>()];
-            let mut writer = Writer::new(&mut room);
-            let before = place;
-            place = Place { cpu: id, now: before.now + Nanos::new(*gap) };
-            write_event(&mut writer, before, place, EventRef::RescheduleReceived);
-            write_outcome(&mut writer, place.now, Outcome::Done);
-            let len = writer.written();
-            body.extend_from_slice(&room[..len]);
+            log.begin(log.last() + Nanos::new(*gap), id, EventRef::RescheduleReceived);
+            log.finish(Outcome::Done);
         }
+        let body = log.into_bytes();
         let mut bytes = MARK.to_vec();
         for number in [cpu as u64, gaps_ns.len() as u64, lost, 1000, body.len() as u64] {
             bytes.extend_from_slice(&number.to_le_bytes());
