@@ -6,7 +6,7 @@ use mainspring::{
     Profile, Schedule, SpawnError, TaskError, ThreadError, Weight,
 };
 use mainspring_sched::Cpu;
-use mainspring_sched::flight::{Outcome, Place, Reader, read_record};
+use mainspring_sched::flight::{Outcome, Past, Reader, read_record};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 fn weight(weight: u64) -> Weight {
@@ -121,19 +121,18 @@ fn replay(records: &[LaneRecord]) -> u64 {
         let id = CpuId::new(number).unwrap();
         let mut cpu = Cpu::new(mainspring_sched::Config::new(id, Policy::Eevdf));
         cpu.reserve(64).unwrap();
-        let (mut at, mut place) = (0, Place::START);
+        let (mut at, mut past) = (0, Past::new());
         for _ in 0..record.records {
             let mut reader = Reader::new(&record.bytes[at..]);
-            let (then, event, recorded) = read_record(&mut reader, place).unwrap();
+            let (place, event, recorded) = read_record(&mut reader, &mut past).unwrap();
             at += reader.position();
-            place = then;
             let now = place.now;
             assert_eq!(place.cpu, id);
             assert_eq!(cpu.apply(now, event).unwrap(), recorded, "worker {number} at {now}");
             decisions += u64::from(matches!(recorded, Outcome::Decided(_)));
         }
         assert_eq!(at, record.bytes.len());
-        assert!(record.end >= place.now);
+        assert!(record.end >= past.last().now);
     }
     decisions
 }

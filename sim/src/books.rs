@@ -12,7 +12,7 @@ use crate::replay::Description;
 use crate::rows::{self, Latencies};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
 use mainspring_report::{Report, ScheduleEntry, Telemetry, ThreadReport};
-use mainspring_sched::flight::{DecodeError, Event, Impossible, Outcome, Place, Reader, read_record};
+use mainspring_sched::flight::{DecodeError, Event, Impossible, Outcome, Past, Reader, read_record};
 use mainspring_sched::{Cpu, Decision, Entity, State, Stop, Via};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -95,18 +95,17 @@ impl std::error::Error for BookError {}
 impl Log {
     /// Adds the record of one CPU: so many events as bytes, and when it was closed.
     pub fn add(&mut self, cpu: CpuId, bytes: &[u8], records: u64, end: Nanos) -> Result<(), BookError> {
-        let (mut at, mut place) = (0, Place::START);
+        let (mut at, mut past) = (0, Past::new());
         for _ in 0..records {
             let mut reader = Reader::new(&bytes[at..]);
-            let (then, event, outcome) = read_record(&mut reader, place).map_err(BookError::Decode)?;
+            let (place, event, outcome) = read_record(&mut reader, &mut past).map_err(BookError::Decode)?;
             at += reader.position();
-            place = then;
             self.entries.push(Entry { now: place.now, cpu: place.cpu, event, outcome });
         }
         if at != bytes.len() {
             return Err(BookError::Trailing(cpu));
         }
-        self.end = self.end.max(end).max(place.now);
+        self.end = self.end.max(end).max(past.last().now);
         // Stable: events of one CPU stay in their order.
         self.entries.sort_by_key(|entry| entry.now);
         Ok(())

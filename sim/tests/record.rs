@@ -4,7 +4,7 @@ mod common;
 
 use common::{checked, workload};
 use mainspring_abi::Nanos;
-use mainspring_sched::flight::Outcome;
+use mainspring_sched::flight::{DecodeError, Outcome};
 use mainspring_sched::{Decision, State};
 use mainspring_sim::check::Bound;
 use mainspring_sim::explain::{ExplainError, Explanation, explain};
@@ -59,8 +59,8 @@ fn every_flipped_byte_is_noticed() {
                     let version = u16::from_le_bytes([bad[8], bad[9]]);
                     match error {
                         RecordError::NotARecord => version == 0,
-                        RecordError::Older { version: told } => told == version && version < 3,
-                        RecordError::Newer { version: told } => told == version && version > 3,
+                        RecordError::Older { version: told } => told == version && version < 4,
+                        RecordError::Newer { version: told } => told == version && version > 4,
                         _ => false,
                     }
                 }
@@ -94,7 +94,7 @@ fn newer_older_and_foreign_files_are_refused_by_name() {
     let error = replayed(&newer).expect_err("it is newer");
     assert!(matches!(error, ReplayError::Record(RecordError::Newer { version: 999 })), "{error:?}");
     assert!(error.to_string().contains("version 999"), "{error}");
-    for old in [1, 2] {
+    for old in [1, 2, 3] {
         let mut older = record();
         older[8..10].copy_from_slice(&u16::to_le_bytes(old));
         let error = replayed(&older).expect_err("it is older");
@@ -182,7 +182,11 @@ fn a_record_that_lacks_a_block_is_refused() {
                 Err(error) => break error,
             }
         };
-        assert!(matches!(error, RecordError::Malformed { what: Malformed::End, .. }), "{error:?}");
+        // Who sits where is told once, so a record may also speak of a seat that nobody is known to have taken.
+        let right = |what: &Malformed| {
+            matches!(what, Malformed::End | Malformed::Record(DecodeError::Nobody { .. }))
+        };
+        assert!(matches!(&error, RecordError::Malformed { what, .. } if right(what)), "{error:?}");
     }
 }
 

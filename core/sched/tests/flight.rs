@@ -4,8 +4,7 @@ mod rig;
 
 use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ThreadRef};
 use mainspring_sched::flight::{
-    DecodeError, Event, EventRef, NohzEvent, NohzOutcome, Outcome, Place, Reader, Room, Writer, read_record,
-    write_event, write_outcome,
+    DecodeError, Event, EventRef, NohzEvent, NohzOutcome, Outcome, Place, Reader, read_record,
 };
 use mainspring_sched::lease::{AccountingTarget, LeaseRef, Standing, TargetStanding};
 use mainspring_sched::nohz::{Conditions, Kind, Obstacle, Origin, RingFacts};
@@ -14,6 +13,7 @@ use mainspring_sched::{
     Timeout, TimerOutcome, Via, WaitKind, WaitQuota,
 };
 use rig::lease::{compute, eligibility, grant, local, mask, registry, sqpoll};
+use rig::record::{past, written};
 use rig::{Rig, cpu_id, entity, ms, only, spec, us, weight};
 
 /// When the record before was, and the one that is written.
@@ -24,12 +24,12 @@ fn here() -> Place {
 }
 
 fn bytes(event: EventRef<'_>, outcome: Outcome) -> Vec<u8> {
-    let mut buffer = [0; size_of::<Room>()];
-    let mut writer = Writer::new(&mut buffer);
-    write_event(&mut writer, BEFORE, here(), event);
-    write_outcome(&mut writer, here().now, outcome);
-    let length = writer.written();
-    buffer[..length].to_vec()
+    written(BEFORE, here(), event, outcome)
+}
+
+/// Reads what has been written so, where nobody sits.
+fn read(bytes: &[u8]) -> Result<(Place, Event, Outcome), DecodeError> {
+    read_record(&mut Reader::new(bytes), &mut past(BEFORE, here().cpu, &[]))
 }
 
 fn timeout() -> Timeout {
@@ -114,7 +114,7 @@ fn events() -> Vec<(Vec<u8>, Event)> {
 fn every_event_is_read_back_as_it_was() {
     for (bytes, event) in events() {
         let mut reader = Reader::new(&bytes);
-        let read = read_record(&mut reader, BEFORE);
+        let read = read_record(&mut reader, &mut past(BEFORE, here().cpu, &[]));
         assert_eq!(read, Ok((here(), event, Outcome::Done)));
         assert!(reader.is_empty());
     }
@@ -131,13 +131,9 @@ fn times_of_any_distance_are_read_back_as_they_were() {
                 let stop = || Stop::Blocked(WaitKind::Park, Some(Timeout { deadline: other, ..timeout() }));
                 let seat = Seat::from_parts(u32::MAX, ThreadRef::new(u32::MAX, u32::MAX));
                 let outcome = Outcome::Expired(Some((seat, other)), true);
-                let mut buffer = [0; size_of::<Room>()];
-                let mut writer = Writer::new(&mut buffer);
                 let (before, place) = (at(before), at(now));
-                write_event(&mut writer, before, place, EventRef::Resched(&stop()));
-                write_outcome(&mut writer, now, outcome);
-                let length = writer.written();
-                let read = read_record(&mut Reader::new(&buffer[..length]), before);
+                let bytes = written(before, place, EventRef::Resched(&stop()), outcome);
+                let read = read_record(&mut Reader::new(&bytes), &mut past(before, place.cpu, &[]));
                 assert_eq!(read, Ok((place, Event::Resched(stop()), outcome)));
             }
         }
@@ -191,8 +187,7 @@ fn every_outcome_is_read_back_as_it_was() {
     outcomes.extend(KeepTicking::ALL.map(|reason| Outcome::Idle(IdleTick::Kept(reason))));
     for outcome in outcomes {
         let bytes = bytes(EventRef::Timer, outcome);
-        let read = read_record(&mut Reader::new(&bytes), BEFORE);
-        assert_eq!(read, Ok((here(), Event::Timer, outcome)));
+        assert_eq!(read(&bytes), Ok((here(), Event::Timer, outcome)));
     }
 }
 
@@ -200,7 +195,7 @@ fn every_outcome_is_read_back_as_it_was() {
 fn a_record_cut_anywhere_is_refused() {
     for (bytes, _) in events() {
         for length in 0..bytes.len() {
-            assert_eq!(read_record(&mut Reader::new(&bytes[..length]), BEFORE), Err(DecodeError::Truncated));
+            assert_eq!(read(&bytes[..length]), Err(DecodeError::Truncated));
         }
     }
 }
@@ -222,7 +217,7 @@ fn any_bytes_are_refused_or_read_and_never_believed_beyond_their_range() {
             bytes[at] = draw() as u8;
         }
         // Whatever is read can be given to a CPU, which refuses what makes no sense.
-        if let Ok((place, event, _)) = read_record(&mut Reader::new(&bytes), BEFORE) {
+        if let Ok((place, event, _)) = read(&bytes) {
             let mut rig = Rig::on(17, Policy::Eevdf);
             let _ = rig.cpu.apply(Nanos::new(place.now.get() >> 8), event);
         }
@@ -266,7 +261,8 @@ fn a_window_under_a_lease_replays_from_its_record() {
             Event::Resched(stop) => bytes(EventRef::Resched(stop), outcome),
             _ => bytes(EventRef::Timer, outcome),
         };
-        let (_, read, recorded) = read_record(&mut Reader::new(&bytes), BEFORE).expect("just written");
+        let mut past = past(BEFORE, here().cpu, &[Seat::from_parts(0, ThreadRef::new(5, 0))]);
+        let (_, read, recorded) = read_record(&mut Reader::new(&bytes), &mut past).expect("just written");
         assert_eq!(second.cpu.apply(now, read), Ok(recorded));
     }
     assert_eq!(first.cpu.telemetry(), second.cpu.telemetry());

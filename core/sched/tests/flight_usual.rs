@@ -4,36 +4,29 @@ mod rig;
 
 use mainspring_abi::{CpuId, Nanos, ProcessId, ThreadRef};
 use mainspring_sched::flight::{
-    Event, EventRef, Outcome, Place, Reader, Room, UsualRoom, Writer, read_record, write_decision,
-    write_event, write_expired, write_outcome, write_stop, write_timer,
+    DecodeError, Event, EventRef, Outcome, Place, Reader, UsualRoom, read_record, write_decision,
+    write_expired, write_stop, write_timer,
 };
 use mainspring_sched::{
     Decision, Dispatch, Expired, Seat, Stop, Timeout, TimerOutcome, WaitKind, WaitPermit, WaitQuota, Woken,
 };
 use proptest::prelude::*;
+use rig::record::{past, written};
 use rig::{cpu_id, ms, us};
-
-fn long_event(before: Place, place: Place, event: EventRef<'_>) -> Vec<u8> {
-    written(|writer| write_event(writer, before, place, event))
-}
-
-fn long_outcome(now: Nanos, outcome: Outcome) -> Vec<u8> {
-    written(|writer| write_outcome(writer, now, outcome))
-}
-
-fn written(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-    let mut room = [0; size_of::<Room>()];
-    let mut writer = Writer::new(&mut room);
-    write(&mut writer);
-    let length = writer.written();
-    room[..length].to_vec()
-}
 
 /// What `write` writes, if it finds it usual.
 fn usual(write: impl FnOnce(&mut UsualRoom) -> Option<usize>) -> Option<Vec<u8>> {
     let mut room = [0xAA; size_of::<UsualRoom>()];
     let length = write(&mut room)?;
     Some(room[..length].to_vec())
+}
+
+/// The two halves of a decision's record, if both are usual.
+fn usual_decision(before: Place, place: Place, stop: &Stop, decision: &Decision) -> Option<Vec<u8>> {
+    usual(|room| {
+        let half = write_stop(room, before, place, stop)?;
+        write_decision(room, half, place.now, decision)
+    })
 }
 
 fn permit(process: u32) -> WaitPermit {
@@ -97,11 +90,11 @@ proptest! {
     #[test]
     fn a_timer_interrupt_has_one_form((before, place) in places(), ticked: bool, reschedule: bool) {
         let outcome = TimerOutcome { ticked, reschedule };
-        let long = [long_event(before, place, EventRef::Timer), long_outcome(place.now, outcome.into())].concat();
+        let long = written(before, place, EventRef::Timer, outcome.into());
         if let Some(short) = usual(|room| write_timer(room, before, place, outcome)) {
             prop_assert_eq!(&short, &long);
         }
-        let read = read_record(&mut Reader::new(&long), before);
+        let read = read_record(&mut Reader::new(&long), &mut past(before, place.cpu, &[]));
         prop_assert_eq!(read, Ok((place, Event::Timer, outcome.into())));
     }
 
@@ -111,48 +104,48 @@ proptest! {
     ) {
         let expired = expired(seat, place.now - Nanos::new(late), reschedule);
         let outcome = Outcome::Expired(Some((seat, expired.deadline)), reschedule);
-        let long = [long_event(before, place, EventRef::Expire), long_outcome(place.now, outcome)].concat();
+        let long = written(before, place, EventRef::Expire, outcome);
         if let Some(short) = usual(|room| write_expired(room, before, place, &expired)) {
             prop_assert_eq!(&short, &long);
         }
-        let read = read_record(&mut Reader::new(&long), before);
+        let read = read_record(&mut Reader::new(&long), &mut past(before, place.cpu, &[seat]));
         prop_assert_eq!(read, Ok((place, Event::Expire, outcome)));
     }
 
     #[test]
     fn a_decision_has_one_form(
         (before, place) in places(), choice in 0u8..8, kind: u8,
-        timeout in (number(), number(), number()), next in prop::option::of((seat(), number(), any::<bool>())),
+        timeout in (number(), number(), prop_oneof![Just(0), number()]), next in prop::option::of((seat(), number(), any::<bool>())),
     ) {
         let stop = || stop(choice, kind, timeout, place.now);
         let decision = next.map_or(Decision::Idle, |(seat, slice, switched)| {
             run(seat, place.now + Nanos::new(slice), switched)
         });
-        let first = long_event(before, place, EventRef::Resched(&stop()));
-        let second = long_outcome(place.now, decision.into());
-        if let Some(short) = usual(|room| write_stop(room, before, place, &stop())) {
-            prop_assert_eq!(&short, &first);
+        let long = written(before, place, EventRef::Resched(&stop()), decision.into());
+        if let Some(short) = usual_decision(before, place, &stop(), &decision) {
+            prop_assert_eq!(&short, &long);
         }
-        if let Some(short) = usual(|room| write_decision(room, place.now, &decision)) {
-            prop_assert_eq!(&short, &second);
-        }
-        let long = [first, second].concat();
-        let read = read_record(&mut Reader::new(&long), before);
+        let seats: Vec<_> = next.iter().map(|(seat, ..)| *seat).collect();
+        let read = read_record(&mut Reader::new(&long), &mut past(before, place.cpu, &seats));
         prop_assert_eq!(read, Ok((place, Event::Resched(stop()), decision.into())));
     }
 
     #[test]
     fn any_bytes_of_a_usual_kind_are_refused_or_are_the_one_form_of_what_is_read(
-        kind in prop_oneof![2u8..=6, 14u8..=15, Just(27u8), 32u8..=40], cpu in 0u8..3, gap in number(),
-        rest in prop::collection::vec(prop_oneof![Just(0u8), 5u8..=6, 17u8..=30, any::<u8>()], 1..30),
+        kind in prop_oneof![2u8..=6, 14u8..=15, Just(27u8), 32u8..=40],
+        bits in prop::sample::select(vec![0u8, 0x40, 0x80, 0xC0]), cpu in 0u8..3, gap in number(),
+        rest in prop::collection::vec(prop_oneof![Just(0u8), 5u8..=6, 17u8..=23, any::<u8>()], 1..30),
     ) {
         let before = Place { cpu: cpu_id(2), now: ms(1) };
         let gap = (gap as u16).to_le_bytes();
-        let start: &[u8] = if kind == 27 { &[kind] } else { &[kind, cpu, 0, gap[0], gap[1]] };
+        let start: &[u8] = if kind == 27 { &[kind | bits] } else { &[kind | bits, cpu, 0, gap[0], gap[1]] };
         let bytes = [start, &rest].concat();
         let mut reader = Reader::new(&bytes);
-        if let Ok((place, event, outcome)) = read_record(&mut reader, before) {
-            let again = [long_event(before, place, event.borrowed()), long_outcome(place.now, outcome)].concat();
+        let seats = [(0, 7), (1, 70_000), (200, 3)].map(|(slot, thread)| {
+            Seat::from_parts(slot, ThreadRef::new(thread, thread))
+        });
+        if let Ok((place, event, outcome)) = read_record(&mut reader, &mut past(before, before.cpu, &seats)) {
+            let again = written(before, place, event.borrowed(), outcome);
             prop_assert_eq!(&bytes[..reader.position()], again.as_slice());
         }
     }
@@ -162,17 +155,33 @@ proptest! {
 fn what_is_small_is_usual() {
     let before = Place { cpu: cpu_id(4095), now: ms(3) };
     let place = Place { cpu: CpuId::BOOT, now: before.now + us(65) };
-    let seat = Seat::from_parts(255, ThreadRef::new(65_535, 0));
-    let timer = TimerOutcome { ticked: true, reschedule: false };
-    let timeout = Timeout { deadline: place.now + ms(16), user_data: (1 << 24) - 1, permit: permit(255) };
+    let seat = Seat::from_parts(255, ThreadRef::new(u32::MAX, 9));
+    let timer = TimerOutcome { ticked: false, reschedule: true };
+    let timeout = Timeout { deadline: place.now + ms(16), user_data: 0, permit: permit(255) };
+    let (waits, runs) = (Stop::Blocked(WaitKind::Ring, Some(timeout)), run(seat, place.now + ms(16), true));
     let lengths = [
         usual(|room| write_timer(room, before, place, timer)),
         usual(|room| write_expired(room, place, place, &expired(seat, place.now, true))),
-        usual(|room| write_stop(room, before, place, &Stop::Blocked(WaitKind::Ring, Some(timeout)))),
-        usual(|room| write_stop(room, before, place, &Stop::Yielded)),
-        usual(|room| write_decision(room, place.now, &run(seat, place.now + ms(16), true))),
-        usual(|room| write_decision(room, place.now, &Decision::Idle)),
+        usual_decision(before, place, &waits, &runs),
+        usual_decision(before, place, &waits, &Decision::Idle),
+        usual_decision(before, place, &Stop::Yielded, &runs),
+        usual_decision(before, place, &Stop::Nothing, &Decision::Idle),
     ]
     .map(|bytes| bytes.map(|bytes| bytes.len()));
-    assert_eq!(lengths, [Some(6), Some(5), Some(12), Some(5), Some(7), Some(1)]);
+    assert_eq!(lengths, [Some(5), Some(2), Some(13), Some(10), Some(9), Some(6)]);
+}
+
+#[test]
+fn a_small_seat_is_whose_the_last_record_that_accepted_a_thread_there_says() {
+    let (cpu, before) = (cpu_id(3), Place { cpu: cpu_id(3), now: ms(3) });
+    let [old, new, other] =
+        [(4, 1), (4, 2), (5, 3)].map(|(slot, thread)| Seat::from_parts(slot, ThreadRef::new(thread, 0)));
+    let ends = Outcome::Expired(Some((new, before.now)), false);
+    let bytes = written(before, before, EventRef::Expire, ends);
+    let read = |cpu, seats: &[Seat]| read_record(&mut Reader::new(&bytes), &mut past(before, cpu, seats));
+    assert_eq!(read(cpu, &[old, new, other]), Ok((before, Event::Expire, ends)));
+    let stale = Outcome::Expired(Some((old, before.now)), false);
+    assert_eq!(read(cpu, &[new, other, old]), Ok((before, Event::Expire, stale)));
+    assert_eq!(read(cpu, &[other]), Err(DecodeError::Nobody { slot: 4 }));
+    assert_eq!(read(cpu_id(2), &[new]), Err(DecodeError::Nobody { slot: 4 }));
 }

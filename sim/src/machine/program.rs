@@ -202,7 +202,7 @@ impl Machine<'_> {
         let timeout = match deadline {
             None => None,
             Some(deadline) => match self.quota.take(thread.process) {
-                Ok(permit) => Some(Timeout { deadline, user_data: thread.wait_number, permit }),
+                Ok(permit) => Some(Timeout { deadline, user_data: 0, permit }),
                 Err(
                     QuotaError::Process { .. }
                     | QuotaError::System { .. }

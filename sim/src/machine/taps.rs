@@ -38,6 +38,14 @@ impl Machine<'_> {
         self.let_watch_see_event(cpu, event);
     }
 
+    /// Takes the stop and gives it back: its address would keep it from being spread over registers.
+    #[cold]
+    #[inline(never)]
+    fn show_stop(&mut self, cpu: usize, stop: Stop) -> Stop {
+        self.show_event(cpu, || EventRef::Resched(&stop));
+        stop
+    }
+
     /// Compiled for each kind of outcome on its own, like [`Machine::show_event`].
     #[inline(never)]
     fn show_outcome(&mut self, cpu: usize, outcome: impl Into<Outcome>) {
@@ -100,17 +108,15 @@ impl Machine<'_> {
     #[inline(always)]
     pub(super) fn core_resched(&mut self, cpu: usize, stop: Stop) -> Decision {
         self.touch(cpu);
-        let core = &mut self.cores[cpu];
-        let told = match &mut self.observer {
-            Observer::Nobody => true,
-            Observer::Recorder(recorder) => {
-                recorder.stop(Place { cpu: core.id(), now: self.now }, &stop).is_some()
-            }
-            Observer::Watch(..) => false,
+        let place = Place { cpu: self.cores[cpu].id(), now: self.now };
+        let half = match &mut self.observer {
+            Observer::Recorder(recorder) => recorder.stop(place, &stop),
+            Observer::Nobody | Observer::Watch(..) => None,
         };
-        if !told {
-            self.show_event(cpu, || EventRef::Resched(&stop));
-        }
+        let stop = match (half, &self.observer) {
+            (Some(_), _) | (None, Observer::Nobody) => stop,
+            (None, _) => self.show_stop(cpu, stop),
+        };
         let decision = self.cores[cpu].resched(self.now, stop);
         let thread = match decision {
             Decision::Run(run) => Some(run.thread.index()),
@@ -120,7 +126,9 @@ impl Machine<'_> {
         self.digest.decision(self.now.get(), cpu, thread);
         let told = match &mut self.observer {
             Observer::Nobody => true,
-            Observer::Recorder(recorder) => recorder.decision(self.now, &decision).is_some(),
+            Observer::Recorder(recorder) => {
+                half.is_some_and(|half| recorder.decision(half, place, &decision).is_some())
+            }
             Observer::Watch(..) => false,
         };
         if !told {

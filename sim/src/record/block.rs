@@ -3,7 +3,7 @@
 //! Conserved: what has been appended is whole records but for one whose outcome is awaited. There is room for one more as long
 //! as the block is not full, which is looked at once, so that a usual record is a few stores.
 
-use mainspring_sched::flight::{Room, UsualRoom, Writer};
+use mainspring_sched::flight::{FirstHalf, Room, UsualRoom, Writer};
 use std::hint::cold_path;
 
 /// What stands before a block: its length and its checksum, of four bytes each.
@@ -20,12 +20,14 @@ const ROOM: usize = FULL + 2 * size_of::<Room>();
 pub(crate) struct Block {
     room: Box<[u8; ROOM]>,
     at: usize,
+    /// Where the first byte of the record is whose outcome is awaited.
+    kind: usize,
 }
 
 impl Block {
     pub(super) fn new() -> Self {
         let room = vec![0; ROOM].try_into().unwrap_or_else(|_| unreachable!("it is as long as it was made"));
-        Self { room, at: PREFIX }
+        Self { room, at: PREFIX, kind: PREFIX }
     }
 
     pub(super) fn clear(&mut self) {
@@ -41,23 +43,35 @@ impl Block {
         self.at >= FULL
     }
 
-    /// Appends what `write` writes: half a record.
-    pub(super) fn append(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
-        let Some(room) = self.room[self.at..].first_chunk_mut() else {
+    /// Appends what `write` writes, the first half of a record.
+    pub(super) fn begin(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
+        self.kind = self.at;
+        self.append(|_, writer| write(writer));
+    }
+
+    /// Appends what `write` writes, the second half of a record; and it may change the first byte of the first half.
+    pub(super) fn finish(&mut self, write: impl FnOnce(&mut u8, &mut Writer<'_>)) {
+        let kind = self.kind;
+        self.append(|written, writer| write(&mut written[kind], writer));
+    }
+
+    fn append(&mut self, write: impl FnOnce(&mut [u8], &mut Writer<'_>)) {
+        let (written, room) = self.room.split_at_mut(self.at);
+        let Some(room) = room.first_chunk_mut() else {
             unreachable!("a full block is closed before the next record")
         };
         let mut writer = Writer::new(room);
-        write(&mut writer);
+        write(written, &mut writer);
         self.at += writer.written();
     }
 
-    /// Room for a usual record, or for half of one, unless the block is full.
+    /// Room for a usual record, unless the block is full.
     #[inline(always)]
     pub(super) fn usual_room(&mut self) -> Option<&mut UsualRoom> {
         if self.at < FULL { self.room[self.at..].first_chunk_mut() } else { None }
     }
 
-    /// A usual record of this length, or half of one, has been written into that room; unless it was not usual.
+    /// A usual record of this length has been written into that room; unless it was not usual.
     #[inline(always)]
     pub(super) fn keep(&mut self, length: Option<usize>) -> Option<()> {
         let Some(length) = length else {
@@ -66,6 +80,13 @@ impl Block {
         };
         self.at += length;
         Some(())
+    }
+
+    /// The first half of a record has been written into that room, and the second is yet to come.
+    #[cold]
+    pub(super) fn keep_first(&mut self, half: FirstHalf) {
+        self.kind = self.at;
+        self.at += half.length();
     }
 
     /// The whole block as it is in the file.

@@ -1,6 +1,6 @@
 use super::{END, Header, MAGIC, MAX_BLOCK, Trailer, VERSION};
 use mainspring_abi::{CpuId, Nanos, Policy};
-use mainspring_sched::flight::{DecodeError, Event, Outcome, Place, Reader, read_record};
+use mainspring_sched::flight::{DecodeError, Event, Outcome, Past, Reader, read_record};
 use std::fmt;
 use std::io::{self, Read};
 
@@ -124,7 +124,7 @@ pub struct RecordReader<R> {
     records: u64,
     /// Bytes of the records in the blocks so far.
     recorded: u64,
-    place: Place,
+    past: Past,
     bytes: u64,
 }
 
@@ -164,7 +164,7 @@ impl<R: Read> RecordReader<R> {
             blocks: 0,
             records: 0,
             recorded: 0,
-            place: Place::START,
+            past: Past::new(),
             bytes: start.len() as u64,
         };
         reader.next_block()?;
@@ -194,11 +194,10 @@ impl<R: Read> RecordReader<R> {
             self.recorded += self.block.len() as u64;
         }
         let mut reader = Reader::new(&self.block[self.at..]);
-        let (place, event, outcome) = read_record(&mut reader, self.place).map_err(|error| {
+        let (place, event, outcome) = read_record(&mut reader, &mut self.past).map_err(|error| {
             RecordError::Malformed { block: self.blocks - 1, what: Malformed::Record(error) }
         })?;
         self.at += reader.position();
-        self.place = place;
         self.records += 1;
         Ok(Item::Record { now: place.now, cpu: place.cpu, event, outcome })
     }

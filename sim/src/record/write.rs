@@ -2,8 +2,8 @@ use super::block::{Block, prefix};
 use super::{END, Header, MAGIC, VERSION};
 use mainspring_abi::{CpuId, Nanos, Policy};
 use mainspring_sched::flight::{
-    EventRef, Outcome, Place, write_decision, write_event, write_expired, write_outcome, write_stop,
-    write_timer,
+    EventRef, FirstHalf, Outcome, Place, write_decision, write_event, write_expired, write_outcome,
+    write_stop, write_timer,
 };
 use mainspring_sched::{Decision, Expired, Stop, TimerOutcome};
 use std::io::{self, Write};
@@ -41,14 +41,14 @@ impl<'a> Recorder<'a> {
         let flushed = if self.block.is_full() { self.flush() } else { Ok(()) };
         let place = Place { cpu, now };
         let before = std::mem::replace(&mut self.last, place);
-        self.block.append(|writer| write_event(writer, before, place, event));
+        self.block.begin(|writer| write_event(writer, before, place, event));
         flushed
     }
 
     /// The event begun last had this outcome.
     pub fn finish(&mut self, outcome: Outcome) {
         let now = self.last.now;
-        self.block.append(|writer| write_outcome(writer, now, outcome));
+        self.block.finish(|kind, writer| write_outcome(writer, kind, now, outcome));
     }
 
     /// Records a timer interrupt, if the record is usual.
@@ -69,21 +69,21 @@ impl<'a> Recorder<'a> {
         self.block.keep(length)
     }
 
-    /// Begins the record of a decision with how the running thread stops, if that is usual. What is decided comes next, to
-    /// [`Recorder::decision`] or [`Recorder::finish`].
+    /// Writes how the running thread stops, if that is usual. What is decided comes next, to [`Recorder::decision`].
     #[inline(always)]
-    pub(crate) fn stop(&mut self, place: Place, stop: &Stop) -> Option<()> {
-        let before = self.last;
-        let length = write_stop(self.block.usual_room()?, before, place, stop);
-        self.block.keep(length)?;
-        self.last = place;
-        Some(())
+    pub(crate) fn stop(&mut self, place: Place, stop: &Stop) -> Option<FirstHalf> {
+        write_stop(self.block.usual_room()?, self.last, place, stop)
     }
 
-    /// Ends the record of a decision, if that is usual.
+    /// Records the decision that came of such a stop. If that is not usual, the record has begun, and what was decided goes to
+    /// [`Recorder::finish`].
     #[inline(always)]
-    pub(crate) fn decision(&mut self, now: Nanos, decision: &Decision) -> Option<()> {
-        let length = write_decision(self.block.usual_room()?, now, decision);
+    pub(crate) fn decision(&mut self, half: FirstHalf, place: Place, decision: &Decision) -> Option<()> {
+        self.last = place;
+        let length = write_decision(self.block.usual_room()?, half, place.now, decision);
+        if length.is_none() {
+            self.block.keep_first(half);
+        }
         self.block.keep(length)
     }
 

@@ -33,6 +33,11 @@ pub enum DecodeError {
         /// The code.
         code: u64,
     },
+    /// A seat that nobody was accepted at.
+    Nobody {
+        /// Which.
+        slot: u8,
+    },
     /// A number beyond what its field can hold.
     OutOfRange {
         /// Which field.
@@ -45,6 +50,7 @@ impl fmt::Display for DecodeError {
         match self {
             Self::Truncated => f.write_str("a record ends early"),
             Self::UnknownCode { what, code } => write!(f, "unknown {what} code {code}"),
+            Self::Nobody { slot } => write!(f, "nobody sits at seat {slot}"),
             Self::OutOfRange { what } => write!(f, "{what} out of range"),
         }
     }
@@ -98,22 +104,19 @@ impl<'a> Writer<'a> {
     }
 
     #[inline]
-    fn word(&mut self, word: u64) {
-        self.part_of_word::<8>(word);
-    }
-
-    /// The `BYTES` lowest bytes of `word`; the others are zero.
-    #[inline]
-    pub(super) fn part_of_word<const BYTES: usize>(&mut self, word: u64) {
-        self.eight_bytes(word);
-        self.at += BYTES;
+    pub(super) fn word(&mut self, word: u32) {
+        let at = self.at & INSIDE;
+        self.buffer[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        self.at += 4;
     }
 
     pub(super) fn number(&mut self, number: u64) {
         let bits = bits(number);
         if bits > SHORT_BITS {
             self.byte(0);
-            return self.word(number);
+            self.eight_bytes(number);
+            self.at += 8;
+            return;
         }
         let length = short_length(bits);
         self.eight_bytes((number << 1 | 1) << (length - 1));
@@ -176,15 +179,8 @@ impl<'a> Reader<'a> {
         self.bytes().map(u16::from_le_bytes)
     }
 
-    /// A word whose other bytes are zero.
-    pub(super) fn part_of_word<const BYTES: usize>(&mut self) -> Result<u64, DecodeError> {
-        let part: [u8; BYTES] = self.bytes()?;
-        Ok(part.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
-    }
-
-    /// Goes back by one byte, which was read.
-    pub(super) fn unread(&mut self) {
-        self.at = self.at.saturating_sub(1);
+    pub(super) fn word(&mut self) -> Result<u32, DecodeError> {
+        self.bytes().map(u32::from_le_bytes)
     }
 
     pub(super) fn number(&mut self, what: &'static str) -> Result<u64, DecodeError> {

@@ -2,11 +2,11 @@
 
 use super::authority::{read_authority, read_context, read_who};
 use super::bytes::{DecodeError, Reader};
-use super::usual::{EXPIRE, EXPIRE_HERE, LAST_SHORT_WAIT, SHORT_WAIT};
-use super::word::{
-    RUN_BYTES, SEAT_BYTES, SmallSeat, SmallWait, WAIT_BYTES, small_distance, unpack_seat, unpack_wait,
+use super::usual::{
+    EXPIRE, EXPIRE_HERE, FLAG, LAST_SHORT_WAIT, LONG_WAIT, SHORT_WAIT, SMALL, TIMER, decides, ends_wait,
 };
-use super::{Event, LONG_AGO, Outcome, Place, nohz};
+use super::word::{small_run, small_seat, small_wait, unpack, unpack_wait};
+use super::{Event, LONG_AGO, Outcome, Past, Place, nohz};
 use crate::account::Account;
 use crate::cpu::{Decision, Dispatch, IdleTick, Seat, Stop, TimerOutcome, Via};
 use crate::entity::{Affinity, Entity, OwnRequest};
@@ -18,15 +18,23 @@ use mainspring_abi::{CpuId, CpuSet, LatencyClass, MAX_CPUS, Nanos, ProcessId, Th
 
 pub(super) type Read<T> = Result<T, DecodeError>;
 
-/// Reads one record, which follows one at `before`: where and when it was, the event, the outcome.
-pub fn read_record(r: &mut Reader<'_>, before: Place) -> Read<(Place, Event, Outcome)> {
-    let kind = r.byte()?;
-    let place = if kind == EXPIRE_HERE { before } else { place(r, before.now)? };
-    if kind == EXPIRE && place == before {
+/// Reads the next record: where and when it was, the event, the outcome.
+pub fn read_record(r: &mut Reader<'_>, past: &mut Past) -> Read<(Place, Event, Outcome)> {
+    let first = r.byte()?;
+    let (kind, is_small, flag) = (first & !(SMALL | FLAG), first & SMALL != 0, first & FLAG != 0);
+    if flag && !is_small {
+        return unknown("event", first);
+    }
+    let place = if kind == EXPIRE_HERE { past.last } else { place(r, past.last.now)? };
+    if kind == EXPIRE && place == past.last {
         return unknown("event", kind);
     }
     let event = event(r, kind, place.now)?;
-    let outcome = outcome(r, place.now)?;
+    let outcome = match is_small {
+        true => small_outcome(r, kind, flag, place, past)?,
+        false => outcome(r, kind, place.now)?,
+    };
+    past.note(place, &event, outcome);
     Ok((place, event, outcome))
 }
 
@@ -60,12 +68,12 @@ fn event(r: &mut Reader<'_>, kind: u8, now: Nanos) -> Read<Event> {
         3 => Event::Resched(Stop::Preempted),
         4 => Event::Resched(Stop::Yielded),
         5 => Event::Resched(Stop::Blocked(wait_kind(u64::from(r.byte()?))?, None)),
-        6 => {
+        LONG_WAIT => {
             let kind = wait_kind(u64::from(r.byte()?))?;
             let permit = WaitPermit::from_record(ProcessId::new(r.small("process")?));
             let deadline = time_after(r, now, "deadline")?;
             let timeout = Timeout { deadline, user_data: r.number("user data")?, permit };
-            if SmallWait::new(&timeout, now).is_some() {
+            if small_wait(&timeout, now).is_some() {
                 return Err(DecodeError::OutOfRange { what: "timed wait" });
             }
             Event::Resched(Stop::Blocked(kind, Some(timeout)))
@@ -77,7 +85,7 @@ fn event(r: &mut Reader<'_>, kind: u8, now: Nanos) -> Read<Event> {
         11 => Event::Release(seat(r)?),
         12 => Event::Remove(seat(r)?),
         13 => Event::Give(cpu(r)?),
-        14 => Event::Timer,
+        TIMER => Event::Timer,
         EXPIRE | EXPIRE_HERE => Event::Expire,
         16 => Event::RescheduleReceived,
         17 => Event::EnterIdle(idle_conditions(r)?),
@@ -94,7 +102,7 @@ fn event(r: &mut Reader<'_>, kind: u8, now: Nanos) -> Read<Event> {
         26 => Event::Nohz(nohz::read_event(r)?),
         SHORT_WAIT..=LAST_SHORT_WAIT => {
             let wait = wait_kind(u64::from(kind - SHORT_WAIT))?;
-            Event::Resched(Stop::Blocked(wait, Some(unpack_wait(r.part_of_word::<WAIT_BYTES>()?, now))))
+            Event::Resched(Stop::Blocked(wait, Some(unpack_wait(r.word()?, now))))
         }
         code => return unknown("event", code),
     })
@@ -114,37 +122,52 @@ fn blocked(r: &mut Reader<'_>, now: Nanos) -> Read<(WaitKind, Option<Timeout>)> 
     Ok((kind, timeout))
 }
 
-fn outcome(r: &mut Reader<'_>, now: Nanos) -> Read<Outcome> {
+/// An outcome that is told along with the event of this kind.
+fn small_outcome(r: &mut Reader<'_>, kind: u8, flag: bool, place: Place, past: &Past) -> Read<Outcome> {
+    Ok(match kind {
+        TIMER => Outcome::Timer(TimerOutcome { ticked: false, reschedule: flag }),
+        kind if ends_wait(kind) => {
+            Outcome::Expired(Some((past.seat(place.cpu, r.byte()?)?, place.now)), flag)
+        }
+        kind if decides(kind) => {
+            let (slot, slice) = unpack(r.word()?);
+            run(past.seat(place.cpu, slot)?, place.now, slice, flag)
+        }
+        kind => return unknown("event with a small outcome", kind),
+    })
+}
+
+fn run(seat: Seat, now: Nanos, slice: u64, switched: bool) -> Outcome {
+    let slice_end = Nanos::new(now.get().wrapping_add(slice));
+    Outcome::Decided(Decision::Run(Dispatch { seat, thread: seat.thread, switched, slice_end }))
+}
+
+/// An outcome with a code of its own. It cannot be told along with the event of this kind.
+fn outcome(r: &mut Reader<'_>, kind: u8, now: Nanos) -> Read<Outcome> {
     let code = r.byte()?;
     Ok(match code {
         2..=3 => Outcome::Seated(r.small("seat")?, code == 3),
         4 => Outcome::Refused,
         5 => Outcome::Decided(Decision::Idle),
-        6..=7 | 27..=28 => {
-            let (seat, distance) = match code {
-                6..=7 => seat_and_distance(r, |distance| small_distance(distance).is_some())?,
-                _ => word_of_seat::<RUN_BYTES>(r)?,
-            };
-            let slice_end = Nanos::new(now.get().wrapping_add(distance));
-            let switched = matches!(code, 7 | 28);
-            Outcome::Decided(Decision::Run(Dispatch { seat, thread: seat.thread, switched, slice_end }))
+        6..=7 => {
+            let (seat, slice) =
+                seat_and_distance(r, |at, slice| decides(kind) && small_run(at, slice).is_some())?;
+            run(seat, now, slice, code == 7)
         }
         8 => Outcome::Left(None),
         9 => Outcome::Left(Some((thread(r)?, Lag::from_units(r.signed("lag")?)))),
         10..=13 => Outcome::Ready((code - 10) & 1 == 1, (code - 10) & 2 == 2),
         14..=15 => Outcome::Direct(code == 15),
         16 => Outcome::BadSeat,
+        17 | 19 if kind == TIMER => return Err(DecodeError::OutOfRange { what: "timer" }),
         17..=20 => {
             Outcome::Timer(TimerOutcome { ticked: (code - 17) & 1 == 1, reschedule: (code - 17) & 2 == 2 })
         }
         21 => Outcome::Expired(None, false),
-        22..=23 | 29..=30 => {
-            let (seat, late) = match code {
-                22..=23 => seat_and_distance(r, |late| late == 0)?,
-                _ => word_of_seat::<SEAT_BYTES>(r)?,
-            };
-            let deadline = Nanos::new(now.get().wrapping_sub(late));
-            Outcome::Expired(Some((seat, deadline)), matches!(code, 23 | 30))
+        22..=23 => {
+            let (seat, late) =
+                seat_and_distance(r, |at, late| ends_wait(kind) && late == 0 && small_seat(at).is_some())?;
+            Outcome::Expired(Some((seat, Nanos::new(now.get().wrapping_sub(late)))), code == 23)
         }
         24 => Outcome::Idle(IdleTick::Suppressed { wake_at: time_after(r, now, "one-shot")? }),
         25 => {
@@ -161,19 +184,13 @@ fn outcome(r: &mut Reader<'_>, now: Nanos) -> Read<Outcome> {
     })
 }
 
-/// A seat and a distance in time, as numbers, unless `fits` says that there is a shorter form.
-fn seat_and_distance(r: &mut Reader<'_>, fits: impl FnOnce(u64) -> bool) -> Read<(Seat, u64)> {
+/// A seat and a distance in time, as numbers, which are refused where there is a shorter form for both.
+fn seat_and_distance(r: &mut Reader<'_>, shorter: impl FnOnce(Seat, u64) -> bool) -> Read<(Seat, u64)> {
     let (seat, distance) = (seat(r)?, r.number("time")?);
-    if SmallSeat::new(seat).is_some() && fits(distance) {
+    if shorter(seat, distance) {
         return Err(DecodeError::OutOfRange { what: "seat" });
     }
     Ok((seat, distance))
-}
-
-/// The same as a word, of which the code has been read already.
-fn word_of_seat<const BYTES: usize>(r: &mut Reader<'_>) -> Read<(Seat, u64)> {
-    r.unread();
-    r.part_of_word::<BYTES>().map(unpack_seat)
 }
 
 fn cpu(r: &mut Reader<'_>) -> Read<CpuId> {

@@ -6,10 +6,10 @@
 use super::authority::{write_authority, write_context, write_who};
 use super::bytes::Writer;
 use super::usual::{
-    BLOCKED, EXPIRE, EXPIRE_HERE, IDLE, NOTHING_RAN, PREEMPTED, TIMER, YIELDED, expired_code, run_code,
-    short_wait, timer_code,
+    BLOCKED, EXPIRE, EXPIRE_HERE, IDLE, LONG_WAIT, NOTHING_RAN, PREEMPTED, TIMER, YIELDED, decides,
+    ends_wait, short_wait, small,
 };
-use super::word::{RUN_BYTES, SEAT_BYTES, SmallSeat, SmallWait, WAIT_BYTES, distance, small_distance};
+use super::word::{distance, small_run, small_seat, small_wait};
 use super::{EventRef, LONG_AGO, Outcome, Place, nohz};
 use crate::cpu::{Decision, IdleTick, Seat, Stop, Via};
 use crate::entity::{Affinity, Entity};
@@ -39,13 +39,13 @@ pub fn write_event(w: &mut Writer<'_>, before: Place, place: Place, event: Event
             start(w, BLOCKED);
             w.byte(*kind as u8);
         }
-        EventRef::Resched(Stop::Blocked(kind, Some(timeout))) => match SmallWait::new(timeout, now) {
+        EventRef::Resched(Stop::Blocked(kind, Some(timeout))) => match small_wait(timeout, now) {
             Some(wait) => {
                 start(w, short_wait(*kind));
-                w.part_of_word::<WAIT_BYTES>(wait.word());
+                w.word(wait);
             }
             None => {
-                start(w, 6);
+                start(w, LONG_WAIT);
                 w.byte(*kind as u8);
                 w.number(u64::from(timeout.permit.process().get()));
                 w.number(distance(now, timeout.deadline));
@@ -213,9 +213,10 @@ pub(super) fn optional(w: &mut Writer<'_>, value: Option<u64>) {
     w.number(value.map_or(0, |value| value.saturating_add(1)));
 }
 
-/// Writes the second half of a record: what came of the event at `now`.
+/// Writes the second half of a record: what came of the event at `now`. `kind` is the first byte of the first half, which
+/// tells a small outcome of the usual sort along with the event.
 #[inline(always)]
-pub fn write_outcome(w: &mut Writer<'_>, now: Nanos, outcome: Outcome) {
+pub fn write_outcome(w: &mut Writer<'_>, kind: &mut u8, now: Nanos, outcome: Outcome) {
     match outcome {
         Outcome::Seated(slot, reschedule) => {
             w.byte(2 + u8::from(reschedule));
@@ -225,9 +226,10 @@ pub fn write_outcome(w: &mut Writer<'_>, now: Nanos, outcome: Outcome) {
         Outcome::Decided(Decision::Idle) => w.byte(IDLE),
         Outcome::Decided(Decision::Run(run)) => {
             let slice = distance(now, run.slice_end);
-            match (SmallSeat::new(run.seat), small_distance(slice)) {
-                (Some(small), Some(slice)) => {
-                    w.part_of_word::<RUN_BYTES>(small.word(run_code(run.switched), slice));
+            match small_run(run.seat, slice) {
+                Some(word) if decides(*kind) => {
+                    *kind = small(*kind, run.switched);
+                    w.word(word);
                 }
                 _ => {
                     w.byte(6 + u8::from(run.switched));
@@ -247,18 +249,20 @@ pub fn write_outcome(w: &mut Writer<'_>, now: Nanos, outcome: Outcome) {
         }
         Outcome::Direct(permit) => w.byte(14 + u8::from(permit)),
         Outcome::BadSeat => w.byte(16),
-        Outcome::Timer(timer) => w.byte(timer_code(timer)),
+        Outcome::Timer(timer) if *kind == TIMER && !timer.ticked => *kind = small(TIMER, timer.reschedule),
+        Outcome::Timer(timer) => w.byte(17 + u8::from(timer.ticked) + 2 * u8::from(timer.reschedule)),
         Outcome::Expired(None, _) => w.byte(21),
-        Outcome::Expired(Some((at, deadline)), reschedule) => {
-            match SmallSeat::new(at).filter(|_| deadline == now) {
-                Some(small) => w.part_of_word::<SEAT_BYTES>(small.word(expired_code(reschedule), 0)),
-                None => {
-                    w.byte(22 + u8::from(reschedule));
-                    seat(w, at);
-                    w.number(distance(deadline, now));
-                }
+        Outcome::Expired(Some((at, deadline)), reschedule) => match small_seat(at) {
+            Some(slot) if ends_wait(*kind) && deadline == now => {
+                *kind = small(*kind, reschedule);
+                w.byte(slot);
             }
-        }
+            _ => {
+                w.byte(22 + u8::from(reschedule));
+                seat(w, at);
+                w.number(distance(deadline, now));
+            }
+        },
         Outcome::Idle(IdleTick::Suppressed { wake_at }) => {
             w.byte(24);
             w.number(distance(now, wake_at));

@@ -13,6 +13,8 @@ use mainspring_abi::{CpuId, Nanos};
 pub struct Log {
     room: Vec<u8>,
     len: usize,
+    /// Where the last record begins.
+    record: usize,
     last: Place,
     records: u64,
     lost: u64,
@@ -23,7 +25,7 @@ impl Log {
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         // Zeroes, which a host with virtual memory hands out when they are first written.
-        Self { room: vec![0; bytes], len: 0, last: Place::START, records: 0, lost: 0 }
+        Self { room: vec![0; bytes], len: 0, record: 0, last: Place::START, records: 0, lost: 0 }
     }
 
     /// `event` is about to be given to `cpu`. Its outcome comes next, to [`Log::finish`].
@@ -35,21 +37,28 @@ impl Log {
         let place = Place { cpu, now };
         let before = core::mem::replace(&mut self.last, place);
         self.records += 1;
-        self.append(|writer| write_event(writer, before, place, event));
+        self.record = self.len;
+        self.append(|_, writer| write_event(writer, before, place, event));
     }
 
     /// What came of the event that was begun last.
     pub fn finish(&mut self, outcome: Outcome) {
         if self.lost == 0 {
             let now = self.last.now;
-            self.append(|writer| write_outcome(writer, now, outcome));
+            self.append(|record, writer| {
+                if let Some(kind) = record.first_mut() {
+                    write_outcome(writer, kind, now, outcome);
+                }
+            });
         }
     }
 
-    fn append(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
-        if let Some(room) = self.room[self.len..].first_chunk_mut() {
+    /// Appends what `write` writes; what it is given is the record so far.
+    fn append(&mut self, write: impl FnOnce(&mut [u8], &mut Writer<'_>)) {
+        let (written, room) = self.room.split_at_mut(self.len);
+        if let Some(room) = room.first_chunk_mut() {
             let mut writer = Writer::new(room);
-            write(&mut writer);
+            write(&mut written[self.record..], &mut writer);
             self.len += writer.written();
         }
     }
@@ -89,7 +98,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flight::{Reader, read_record};
+    use crate::flight::{Past, Reader, read_record};
 
     #[test]
     fn what_does_not_fit_is_counted_and_what_does_reads_back() {
@@ -106,12 +115,11 @@ mod tests {
         assert!(fitted > 0 && log.lost() == 999 - fitted);
         assert_eq!((log.records(), log.last()), (fitted, Nanos::new(fitted * fitted)));
         let bytes = log.into_bytes();
-        let (mut at, mut before) = (0, Place::START);
+        let (mut at, mut past) = (0, Past::new());
         for n in 1..=fitted {
             let mut reader = Reader::new(&bytes[at..]);
-            let (place, event, outcome) = read_record(&mut reader, before).expect("a whole record");
+            let (place, event, outcome) = read_record(&mut reader, &mut past).expect("a whole record");
             at += reader.position();
-            before = place;
             assert_eq!((place, outcome), (Place { cpu, now: Nanos::new(n * n) }, Outcome::Done));
             assert_eq!(event, crate::flight::Event::RescheduleReceived);
         }

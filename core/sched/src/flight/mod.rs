@@ -15,6 +15,7 @@ mod decode;
 mod encode;
 mod log;
 mod nohz;
+mod past;
 mod usual;
 mod word;
 
@@ -24,7 +25,8 @@ pub use decode::read_record;
 pub use encode::{write_event, write_outcome};
 pub use log::Log;
 pub use nohz::{NohzEvent, NohzOutcome};
-pub use usual::{UsualRoom, write_decision, write_expired, write_stop, write_timer};
+pub use past::Past;
+pub use usual::{FirstHalf, UsualRoom, write_decision, write_expired, write_stop, write_timer};
 
 use crate::context::Context;
 use crate::cpu::{

@@ -5,7 +5,7 @@
 //! and outcome are at hand together, so that a record is a few stores at places known beforehand. What is not
 //! usual is not written at all; the caller is told, and takes the long way.
 
-use super::word::{RUN_BYTES, SEAT_BYTES, SmallSeat, SmallWait, WAIT_BYTES, distance, small_distance};
+use super::word::{WORD_BYTES, distance, small_run, small_seat, small_wait};
 use super::{LONG_AGO, Place};
 use crate::cpu::{Decision, Expired, Stop, TimerOutcome};
 use crate::waiter::WaitKind;
@@ -16,6 +16,7 @@ pub(super) const NOTHING_RAN: u8 = 2;
 pub(super) const PREEMPTED: u8 = 3;
 pub(super) const YIELDED: u8 = 4;
 pub(super) const BLOCKED: u8 = 5;
+pub(super) const LONG_WAIT: u8 = 6;
 pub(super) const TIMER: u8 = 14;
 pub(super) const EXPIRE: u8 = 15;
 /// The same, where and when the record before was, so that this is the whole start.
@@ -24,34 +25,53 @@ pub(super) const EXPIRE_HERE: u8 = 27;
 pub(super) const SHORT_WAIT: u8 = 32;
 pub(super) const LAST_SHORT_WAIT: u8 = SHORT_WAIT + WaitKind::ALL.len() as u8 - 1;
 
-// The codes of their outcomes.
+/// Set in a record's first byte if its outcome is small: then that has no code of its own.
+pub(super) const SMALL: u8 = 0x80;
+/// The one thing that a small outcome says with a bit.
+pub(super) const FLAG: u8 = 0x40;
+
+/// The code of an outcome.
 pub(super) const IDLE: u8 = 5;
+
+/// Whether a decision comes of the event.
+#[inline(always)]
+pub(super) fn decides(kind: u8) -> bool {
+    matches!(kind, NOTHING_RAN..=LONG_WAIT | SHORT_WAIT..=LAST_SHORT_WAIT)
+}
+
+/// Whether the end of a wait comes of the event.
+pub(super) fn ends_wait(kind: u8) -> bool {
+    matches!(kind, EXPIRE | EXPIRE_HERE)
+}
+
+/// The first byte, once it is known that the outcome is small.
+#[inline(always)]
+pub(super) fn small(kind: u8, flag: bool) -> u8 {
+    kind | SMALL | if flag { FLAG } else { 0 }
+}
 
 #[inline(always)]
 pub(super) fn short_wait(kind: WaitKind) -> u8 {
     SHORT_WAIT + kind as u8
 }
 
-#[inline(always)]
-pub(super) fn run_code(switched: bool) -> u8 {
-    27 + u8::from(switched)
-}
-
-#[inline(always)]
-pub(super) fn timer_code(outcome: TimerOutcome) -> u8 {
-    17 + u8::from(outcome.ticked) + 2 * u8::from(outcome.reschedule)
-}
-
-#[inline(always)]
-pub(super) fn expired_code(reschedule: bool) -> u8 {
-    29 + u8::from(reschedule)
-}
-
 /// Bytes of a start: the kind, the CPU, the time since the record before.
 const START: usize = 5;
 
-/// Room for a usual record, or for half of one, and for what is stored beyond its end.
-pub type UsualRoom = [u8; START + WAIT_BYTES + 1];
+/// Room for a usual record.
+pub type UsualRoom = [u8; START + 2 * WORD_BYTES];
+
+/// The first half of a decision's record has been written into a room: that many bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct FirstHalf(u8);
+
+impl FirstHalf {
+    /// How many bytes.
+    #[must_use]
+    pub fn length(self) -> usize {
+        self.0.into()
+    }
+}
 
 /// A start with the time since the record before; unless that is long.
 #[inline(always)]
@@ -66,22 +86,6 @@ fn put_start(room: &mut UsualRoom, kind: u8, before: Place, place: Place) -> Opt
     Some(())
 }
 
-/// The parts of a word.
-#[inline(always)]
-fn put_seat(room: &mut UsualRoom, at: usize, code: u8, seat: SmallSeat) {
-    room[at] = code;
-    room[at + 1] = seat.slot;
-    room[at + 2..at + SEAT_BYTES].copy_from_slice(&seat.thread.to_le_bytes());
-}
-
-/// The parts of a word. The highest byte of each of the two last is zero, and what comes next is written over it.
-#[inline(always)]
-fn put_wait(room: &mut UsualRoom, at: usize, wait: SmallWait) {
-    room[at] = wait.process;
-    room[at + 1..at + 5].copy_from_slice(&wait.user_data.to_le_bytes());
-    room[at + 4..at + 8].copy_from_slice(&wait.delay.to_le_bytes());
-}
-
 /// Writes the record of a timer interrupt; its length, unless it is not usual.
 #[inline(always)]
 pub fn write_timer(
@@ -90,9 +94,11 @@ pub fn write_timer(
     place: Place,
     outcome: TimerOutcome,
 ) -> Option<usize> {
-    put_start(room, TIMER, before, place)?;
-    room[START] = timer_code(outcome);
-    Some(START + 1)
+    if outcome.ticked {
+        return None;
+    }
+    put_start(room, small(TIMER, outcome.reschedule), before, place)?;
+    Some(START)
 }
 
 /// Writes the record of a timed wait that ended in time, where and when the record before was; its length, unless it is not
@@ -102,54 +108,64 @@ pub fn write_expired(room: &mut UsualRoom, before: Place, place: Place, expired:
     if place != before || expired.deadline != place.now {
         return None;
     }
-    let seat = SmallSeat::new(expired.seat)?;
-    room[0] = EXPIRE_HERE;
-    put_seat(room, 1, expired_code(expired.woken.reschedule), seat);
-    Some(1 + SEAT_BYTES)
+    room[0] = small(EXPIRE_HERE, expired.woken.reschedule);
+    room[1] = small_seat(expired.seat)?;
+    Some(2)
 }
 
-/// Writes the first half of the record of a decision, how the running thread stopped; its length, unless it is not usual.
+/// Writes the first half of the record of a decision, how the running thread stopped, unless it is not usual.
 #[inline(always)]
-pub fn write_stop(room: &mut UsualRoom, before: Place, place: Place, stop: &Stop) -> Option<usize> {
+pub fn write_stop(room: &mut UsualRoom, before: Place, place: Place, stop: &Stop) -> Option<FirstHalf> {
     if let Stop::Blocked(kind, Some(timeout)) = stop {
-        let wait = SmallWait::new(timeout, place.now)?;
+        let wait = small_wait(timeout, place.now)?;
         put_start(room, short_wait(*kind), before, place)?;
-        put_wait(room, START, wait);
-        return Some(START + WAIT_BYTES);
+        room[START..START + WORD_BYTES].copy_from_slice(&wait.to_le_bytes());
+        return Some(FirstHalf((START + WORD_BYTES) as u8));
     }
-    write_plain_stop(room, before, place, stop)
-}
-
-/// On its own, so that a timed wait is told from all others at one glance.
-#[inline(never)]
-fn write_plain_stop(room: &mut UsualRoom, before: Place, place: Place, stop: &Stop) -> Option<usize> {
-    let kind = match stop {
-        Stop::Nothing => NOTHING_RAN,
-        Stop::Preempted => PREEMPTED,
-        Stop::Yielded => YIELDED,
-        Stop::Blocked(kind, _) => {
-            put_start(room, BLOCKED, before, place)?;
-            room[START] = *kind as u8;
-            return Some(START + 1);
-        }
+    let (code, wait) = match stop {
+        Stop::Nothing => (NOTHING_RAN, None),
+        Stop::Preempted => (PREEMPTED, None),
+        Stop::Yielded => (YIELDED, None),
+        Stop::Blocked(kind, _) => (BLOCKED, Some(*kind)),
     };
-    put_start(room, kind, before, place)?;
-    Some(START)
+    write_plain_stop(room, before, place, code, wait)
 }
 
-/// Writes the second half, what was decided at `now`; its length, unless it is not usual.
+/// On its own, so that a timed wait is told from all others at one glance; and without the stop itself, which is spread over
+/// registers as long as nobody asks for its address.
+#[inline(never)]
+fn write_plain_stop(
+    room: &mut UsualRoom,
+    before: Place,
+    place: Place,
+    code: u8,
+    wait: Option<WaitKind>,
+) -> Option<FirstHalf> {
+    put_start(room, code, before, place)?;
+    let Some(wait) = wait else { return Some(FirstHalf(START as u8)) };
+    room[START] = wait as u8;
+    Some(FirstHalf(START as u8 + 1))
+}
+
+/// Writes the second half, what was decided at `now`, into the same room; the record's length, unless it is not usual.
 #[inline(always)]
-pub fn write_decision(room: &mut UsualRoom, now: Nanos, decision: &Decision) -> Option<usize> {
+pub fn write_decision(
+    room: &mut UsualRoom,
+    first: FirstHalf,
+    now: Nanos,
+    decision: &Decision,
+) -> Option<usize> {
+    let at = first.length();
     match decision {
         Decision::Idle => {
-            room[0] = IDLE;
-            Some(1)
+            *room.get_mut(at)? = IDLE;
+            Some(at + 1)
         }
         Decision::Run(run) => {
-            let slice = small_distance(distance(now, run.slice_end))?;
-            put_seat(room, 0, run_code(run.switched), SmallSeat::new(run.seat)?);
-            room[SEAT_BYTES..SEAT_BYTES + 4].copy_from_slice(&slice.to_le_bytes());
-            Some(RUN_BYTES)
+            let word = small_run(run.seat, distance(now, run.slice_end))?;
+            *room.get_mut(at..)?.first_chunk_mut()? = word.to_le_bytes();
+            room[0] = small(room[0], run.switched);
+            Some(at + WORD_BYTES)
         }
     }
 }
