@@ -183,9 +183,8 @@ fn a_record_that_lacks_a_block_is_refused() {
             }
         };
         // Who sits where is told once, so a record may also speak of a seat that nobody is known to have taken.
-        let right = |what: &Malformed| {
-            matches!(what, Malformed::End | Malformed::Record(DecodeError::Nobody { .. }))
-        };
+        let right =
+            |what: &Malformed| matches!(what, Malformed::End | Malformed::Record(DecodeError::Nobody { .. }));
         assert!(matches!(&error, RecordError::Malformed { what, .. } if right(what)), "{error:?}");
     }
 }

@@ -5,10 +5,11 @@ mod rig;
 use mainspring_abi::{CpuId, Nanos, ProcessId, ThreadRef};
 use mainspring_sched::flight::{
     DecodeError, Event, EventRef, Outcome, Place, Reader, UsualRoom, read_record, write_decision,
-    write_expired, write_stop, write_timer,
+    write_expired, write_idle, write_stop, write_timer,
 };
 use mainspring_sched::{
-    Decision, Dispatch, Expired, Seat, Stop, Timeout, TimerOutcome, WaitKind, WaitPermit, WaitQuota, Woken,
+    Decision, Dispatch, Expired, IdleConditions, IdleTick, KeepTicking, NetworkNeed, Seat, Stop, Timeout,
+    TimerOutcome, WaitKind, WaitPermit, WaitQuota, Woken,
 };
 use proptest::prelude::*;
 use rig::record::{past, written};
@@ -131,14 +132,39 @@ proptest! {
     }
 
     #[test]
+    fn a_cpu_that_idles_has_one_form(
+        (before, place) in places(), flags in prop::array::uniform7(any::<bool>()), network in 0u8..4,
+        tick in prop::option::of(number()),
+    ) {
+        let [deferred_completions, ring_service, oneshot, idle_context, nohz_lease, stable_clock, polled_waiter] = flags;
+        let network = match network {
+            0 => NetworkNeed::EveryTick,
+            1 => NetworkNeed::PollAt(ms(9)),
+            _ => NetworkNeed::Inactive,
+        };
+        let conditions = IdleConditions {
+            deferred_completions, ring_service, oneshot, idle_context, nohz_lease, stable_clock, polled_waiter, network,
+        };
+        let tick = tick.map_or(IdleTick::Kept(KeepTicking::ALL[0]), |sleep| {
+            IdleTick::Suppressed { wake_at: place.now + Nanos::new(sleep) }
+        });
+        let long = written(before, place, EventRef::EnterIdle(&conditions), tick.into());
+        if let Some(short) = usual(|room| write_idle(room, before, place, &conditions, tick)) {
+            prop_assert_eq!(&short, &long);
+        }
+        let read = read_record(&mut Reader::new(&long), &mut past(before, place.cpu, &[]));
+        prop_assert_eq!(read, Ok((place, Event::EnterIdle(conditions), tick.into())));
+    }
+
+    #[test]
     fn any_bytes_of_a_usual_kind_are_refused_or_are_the_one_form_of_what_is_read(
-        kind in prop_oneof![2u8..=6, 14u8..=15, Just(27u8), 32u8..=40],
+        kind in prop_oneof![2u8..=6, 14u8..=15, Just(17u8), 27u8..=28, 32u8..=40],
         bits in prop::sample::select(vec![0u8, 0x40, 0x80, 0xC0]), cpu in 0u8..3, gap in number(),
-        rest in prop::collection::vec(prop_oneof![Just(0u8), 5u8..=6, 17u8..=23, any::<u8>()], 1..30),
+        rest in prop::collection::vec(prop_oneof![Just(0u8), 5u8..=6, 17u8..=24, any::<u8>()], 1..30),
     ) {
         let before = Place { cpu: cpu_id(2), now: ms(1) };
         let gap = (gap as u16).to_le_bytes();
-        let start: &[u8] = if kind == 27 { &[kind | bits] } else { &[kind | bits, cpu, 0, gap[0], gap[1]] };
+        let start: &[u8] = if matches!(kind, 27 | 28) { &[kind | bits] } else { &[kind | bits, cpu, 0, gap[0], gap[1]] };
         let bytes = [start, &rest].concat();
         let mut reader = Reader::new(&bytes);
         let seats = [(0, 7), (1, 70_000), (200, 3)].map(|(slot, thread)| {
@@ -159,6 +185,7 @@ fn what_is_small_is_usual() {
     let timer = TimerOutcome { ticked: false, reschedule: true };
     let timeout = Timeout { deadline: place.now + ms(16), user_data: 0, permit: permit(255) };
     let (waits, runs) = (Stop::Blocked(WaitKind::Ring, Some(timeout)), run(seat, place.now + ms(16), true));
+    let sleeps = IdleTick::Suppressed { wake_at: place.now + ms(100) };
     let lengths = [
         usual(|room| write_timer(room, before, place, timer)),
         usual(|room| write_expired(room, place, place, &expired(seat, place.now, true))),
@@ -166,9 +193,10 @@ fn what_is_small_is_usual() {
         usual_decision(before, place, &waits, &Decision::Idle),
         usual_decision(before, place, &Stop::Yielded, &runs),
         usual_decision(before, place, &Stop::Nothing, &Decision::Idle),
+        usual(|room| write_idle(room, place, place, &IdleConditions::default(), sleeps)),
     ]
     .map(|bytes| bytes.map(|bytes| bytes.len()));
-    assert_eq!(lengths, [Some(5), Some(2), Some(13), Some(10), Some(9), Some(6)]);
+    assert_eq!(lengths, [Some(5), Some(2), Some(13), Some(10), Some(9), Some(6), Some(6)]);
 }
 
 #[test]

@@ -75,19 +75,24 @@ impl Machine<'_> {
         }
     }
 
-    /// Announces an event that says nothing but its kind, and is recorded once its outcome is known.
+    /// Announces an event that is recorded together with its outcome.
     #[inline(always)]
-    fn announce_plain(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'static>) {
+    fn announce_unrecorded<'e>(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'e>) {
         self.touch(cpu);
         if matches!(self.observer, Observer::Watch(..)) {
             self.let_watch_see_event(cpu, event());
         }
     }
 
-    /// Concludes such an event, if it has not been recorded in one piece.
+    /// Records and concludes such an event, if it has not been recorded in one piece.
     #[cold]
     #[inline(never)]
-    fn conclude_plain(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'static>, outcome: Outcome) {
+    fn record_and_conclude<'e>(
+        &mut self,
+        cpu: usize,
+        event: impl FnOnce() -> EventRef<'e>,
+        outcome: Outcome,
+    ) {
         self.begin_record(cpu, event());
         self.show_outcome(cpu, outcome);
     }
@@ -243,7 +248,7 @@ impl Machine<'_> {
 
     #[inline(always)]
     pub(super) fn core_timer(&mut self, cpu: usize) -> TimerOutcome {
-        self.announce_plain(cpu, || EventRef::Timer);
+        self.announce_unrecorded(cpu, || EventRef::Timer);
         let core = &mut self.cores[cpu];
         let outcome = core.timer(self.now);
         let told = match &mut self.observer {
@@ -254,7 +259,7 @@ impl Machine<'_> {
             Observer::Watch(..) => false,
         };
         if !told {
-            self.conclude_plain(cpu, || EventRef::Timer, outcome.into());
+            self.record_and_conclude(cpu, || EventRef::Timer, outcome.into());
         }
         outcome
     }
@@ -265,7 +270,7 @@ impl Machine<'_> {
         if self.cores[cpu].next_deadline().is_none_or(|deadline| deadline > self.now) {
             return None;
         }
-        self.announce_plain(cpu, || EventRef::Expire);
+        self.announce_unrecorded(cpu, || EventRef::Expire);
         let core = &mut self.cores[cpu];
         let expired = core.expire(self.now);
         let told = match &mut self.observer {
@@ -276,7 +281,7 @@ impl Machine<'_> {
             Observer::Watch(..) => false,
         };
         if !told {
-            self.conclude_plain(cpu, || EventRef::Expire, (&expired).into());
+            self.record_and_conclude(cpu, || EventRef::Expire, (&expired).into());
         }
         expired
     }
@@ -313,9 +318,19 @@ impl Machine<'_> {
     }
 
     pub(super) fn core_enter_idle(&mut self, cpu: usize, conditions: &IdleConditions) -> IdleTick {
-        self.announce(cpu, || EventRef::EnterIdle(conditions));
-        let tick = self.cores[cpu].enter_idle(self.now, conditions);
-        self.conclude(cpu, tick);
+        self.announce_unrecorded(cpu, || EventRef::EnterIdle(conditions));
+        let core = &mut self.cores[cpu];
+        let tick = core.enter_idle(self.now, conditions);
+        let told = match &mut self.observer {
+            Observer::Nobody => true,
+            Observer::Recorder(recorder) => {
+                recorder.idle(Place { cpu: core.id(), now: self.now }, conditions, tick).is_some()
+            }
+            Observer::Watch(..) => false,
+        };
+        if !told {
+            self.record_and_conclude(cpu, || EventRef::EnterIdle(conditions), tick.into());
+        }
         tick
     }
 

@@ -2,10 +2,10 @@ use super::block::{Block, prefix};
 use super::{END, Header, MAGIC, VERSION};
 use mainspring_abi::{CpuId, Nanos, Policy};
 use mainspring_sched::flight::{
-    EventRef, FirstHalf, Outcome, Place, write_decision, write_event, write_expired, write_outcome,
-    write_stop, write_timer,
+    EventRef, FirstHalf, Outcome, Place, write_decision, write_event, write_expired, write_idle,
+    write_outcome, write_stop, write_timer,
 };
-use mainspring_sched::{Decision, Expired, Stop, TimerOutcome};
+use mainspring_sched::{Decision, Expired, IdleConditions, IdleTick, Stop, TimerOutcome};
 use std::io::{self, Write};
 
 /// Writes a flight record.
@@ -66,6 +66,14 @@ impl<'a> Recorder<'a> {
     pub(crate) fn expired(&mut self, place: Place, expired: Option<&Expired>) -> Option<()> {
         let before = self.last;
         let length = write_expired(self.block.usual_room()?, before, place, expired?);
+        self.block.keep(length)
+    }
+
+    /// Records that a CPU idles, if the record is usual.
+    #[inline(always)]
+    pub(crate) fn idle(&mut self, place: Place, conditions: &IdleConditions, tick: IdleTick) -> Option<()> {
+        let before = self.last;
+        let length = write_idle(self.block.usual_room()?, before, place, conditions, tick);
         self.block.keep(length)
     }
 

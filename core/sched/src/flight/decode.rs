@@ -3,9 +3,10 @@
 use super::authority::{read_authority, read_context, read_who};
 use super::bytes::{DecodeError, Reader};
 use super::usual::{
-    EXPIRE, EXPIRE_HERE, FLAG, LAST_SHORT_WAIT, LONG_WAIT, SHORT_WAIT, SMALL, TIMER, decides, ends_wait,
+    ENTER_IDLE, ENTER_IDLE_HERE, EXPIRE, EXPIRE_HERE, FLAG, LAST_SHORT_WAIT, LONG_WAIT, SHORT_WAIT, SMALL,
+    TIMER, decides, ends_wait, idles,
 };
-use super::word::{small_run, small_seat, small_wait, unpack, unpack_wait};
+use super::word::{small_run, small_seat, small_sleep, small_wait, unpack, unpack_wait};
 use super::{Event, LONG_AGO, Outcome, Past, Place, nohz};
 use crate::account::Account;
 use crate::cpu::{Decision, Dispatch, IdleTick, Seat, Stop, TimerOutcome, Via};
@@ -25,17 +26,27 @@ pub fn read_record(r: &mut Reader<'_>, past: &mut Past) -> Read<(Place, Event, O
     if flag && !is_small {
         return unknown("event", first);
     }
-    let place = if kind == EXPIRE_HERE { past.last } else { place(r, past.last.now)? };
-    if kind == EXPIRE && place == past.last {
+    let place =
+        if matches!(kind, EXPIRE_HERE | ENTER_IDLE_HERE) { past.last } else { place(r, past.last.now)? };
+    let event = event(r, kind, place.now)?;
+    if place == past.last && has_shorter_start(kind, &event) {
         return unknown("event", kind);
     }
-    let event = event(r, kind, place.now)?;
     let outcome = match is_small {
         true => small_outcome(r, kind, flag, place, past)?,
         false => outcome(r, kind, place.now)?,
     };
     past.note(place, &event, outcome);
     Ok((place, event, outcome))
+}
+
+/// Whether there is a shorter form for the event where and when the record before was.
+fn has_shorter_start(kind: u8, event: &Event) -> bool {
+    match event {
+        Event::Expire => kind == EXPIRE,
+        Event::EnterIdle(conditions) => kind == ENTER_IDLE && conditions.network == NetworkNeed::Inactive,
+        _ => false,
+    }
 }
 
 fn place(r: &mut Reader<'_>, before: Nanos) -> Read<Place> {
@@ -88,7 +99,11 @@ fn event(r: &mut Reader<'_>, kind: u8, now: Nanos) -> Read<Event> {
         TIMER => Event::Timer,
         EXPIRE | EXPIRE_HERE => Event::Expire,
         16 => Event::RescheduleReceived,
-        17 => Event::EnterIdle(idle_conditions(r)?),
+        ENTER_IDLE => {
+            let flags = idle_flags(r)?;
+            Event::EnterIdle(IdleConditions { network: network_need(r)?, ..flags })
+        }
+        ENTER_IDLE_HERE => Event::EnterIdle(idle_flags(r)?),
         18 => Event::SetWeight(seat(r)?, weight(r)?),
         19 => Event::SetClass(seat(r)?, class(r)?),
         21 => {
@@ -133,6 +148,10 @@ fn small_outcome(r: &mut Reader<'_>, kind: u8, flag: bool, place: Place, past: &
             let (slot, slice) = unpack(r.word()?);
             run(past.seat(place.cpu, slot)?, place.now, slice, flag)
         }
+        kind if idles(kind) && !flag => {
+            let wake_at = Nanos::new(place.now.get().wrapping_add(r.word()?.into()));
+            Outcome::Idle(IdleTick::Suppressed { wake_at })
+        }
         kind => return unknown("event with a small outcome", kind),
     })
 }
@@ -169,7 +188,13 @@ fn outcome(r: &mut Reader<'_>, kind: u8, now: Nanos) -> Read<Outcome> {
                 seat_and_distance(r, |at, late| ends_wait(kind) && late == 0 && small_seat(at).is_some())?;
             Outcome::Expired(Some((seat, Nanos::new(now.get().wrapping_sub(late)))), code == 23)
         }
-        24 => Outcome::Idle(IdleTick::Suppressed { wake_at: time_after(r, now, "one-shot")? }),
+        24 => {
+            let sleep = r.number("one-shot")?;
+            if idles(kind) && small_sleep(sleep).is_some() {
+                return Err(DecodeError::OutOfRange { what: "one-shot" });
+            }
+            Outcome::Idle(IdleTick::Suppressed { wake_at: Nanos::new(now.get().wrapping_add(sleep)) })
+        }
         25 => {
             let code = r.byte()?;
             match KeepTicking::ALL.get(code as usize) {
@@ -241,18 +266,13 @@ fn wait_kind(code: u64) -> Read<WaitKind> {
     known.copied().ok_or(DecodeError::UnknownCode { what: "wait", code })
 }
 
-fn idle_conditions(r: &mut Reader<'_>) -> Read<IdleConditions> {
+/// The conditions, with a network that needs nothing.
+fn idle_flags(r: &mut Reader<'_>) -> Read<IdleConditions> {
     let bits = r.byte()?;
     if bits >> 7 != 0 {
         return unknown("idle condition", bits);
     }
     let flag = |n: u8| bits >> n & 1 == 1;
-    let network = match r.byte()? {
-        0 => NetworkNeed::Inactive,
-        1 => NetworkNeed::EveryTick,
-        2 => NetworkNeed::PollAt(Nanos::new(r.number("poll time")?)),
-        code => return unknown("network need", code),
-    };
     Ok(IdleConditions {
         deferred_completions: flag(0),
         ring_service: flag(1),
@@ -261,7 +281,16 @@ fn idle_conditions(r: &mut Reader<'_>) -> Read<IdleConditions> {
         nohz_lease: flag(4),
         stable_clock: flag(5),
         polled_waiter: flag(6),
-        network,
+        network: NetworkNeed::Inactive,
+    })
+}
+
+fn network_need(r: &mut Reader<'_>) -> Read<NetworkNeed> {
+    Ok(match r.byte()? {
+        0 => NetworkNeed::Inactive,
+        1 => NetworkNeed::EveryTick,
+        2 => NetworkNeed::PollAt(Nanos::new(r.number("poll time")?)),
+        code => return unknown("network need", code),
     })
 }
 

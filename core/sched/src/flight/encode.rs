@@ -6,14 +6,14 @@
 use super::authority::{write_authority, write_context, write_who};
 use super::bytes::Writer;
 use super::usual::{
-    BLOCKED, EXPIRE, EXPIRE_HERE, IDLE, LONG_WAIT, NOTHING_RAN, PREEMPTED, TIMER, YIELDED, decides,
-    ends_wait, short_wait, small,
+    BLOCKED, ENTER_IDLE, ENTER_IDLE_HERE, EXPIRE, EXPIRE_HERE, IDLE, LONG_WAIT, NOTHING_RAN, PREEMPTED,
+    TIMER, YIELDED, decides, ends_wait, idle_flags, idles, short_wait, small,
 };
-use super::word::{distance, small_run, small_seat, small_wait};
+use super::word::{distance, small_run, small_seat, small_sleep, small_wait};
 use super::{EventRef, LONG_AGO, Outcome, Place, nohz};
 use crate::cpu::{Decision, IdleTick, Seat, Stop, Via};
 use crate::entity::{Affinity, Entity};
-use crate::tick::{IdleConditions, NetworkNeed};
+use crate::tick::NetworkNeed;
 use crate::waiter::{Timeout, WaitKind};
 use mainspring_abi::{LatencyClass, Nanos, ThreadRef};
 
@@ -66,9 +66,14 @@ pub fn write_event(w: &mut Writer<'_>, before: Place, place: Place, event: Event
         EventRef::Expire if place == before => w.byte(EXPIRE_HERE),
         EventRef::Expire => start(w, EXPIRE),
         EventRef::RescheduleReceived => start(w, 16),
+        EventRef::EnterIdle(conditions) if place == before && conditions.network == NetworkNeed::Inactive => {
+            w.byte(ENTER_IDLE_HERE);
+            w.byte(idle_flags(conditions));
+        }
         EventRef::EnterIdle(conditions) => {
-            start(w, 17);
-            idle_conditions(w, conditions);
+            start(w, ENTER_IDLE);
+            w.byte(idle_flags(conditions));
+            network_need(w, conditions.network);
         }
         EventRef::SetWeight(at, weight) => {
             at_seat(w, 18, at);
@@ -151,18 +156,8 @@ fn blocked(w: &mut Writer<'_>, now: Nanos, kind: WaitKind, timeout: Option<&Time
     }
 }
 
-fn idle_conditions(w: &mut Writer<'_>, conditions: &IdleConditions) {
-    let flags = [
-        conditions.deferred_completions,
-        conditions.ring_service,
-        conditions.oneshot,
-        conditions.idle_context,
-        conditions.nohz_lease,
-        conditions.stable_clock,
-        conditions.polled_waiter,
-    ];
-    w.byte(flags.iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(*flag)));
-    match conditions.network {
+fn network_need(w: &mut Writer<'_>, network: NetworkNeed) {
+    match network {
         NetworkNeed::Inactive => w.byte(0),
         NetworkNeed::EveryTick => w.byte(1),
         NetworkNeed::PollAt(at) => {
@@ -264,8 +259,17 @@ pub fn write_outcome(w: &mut Writer<'_>, kind: &mut u8, now: Nanos, outcome: Out
             }
         },
         Outcome::Idle(IdleTick::Suppressed { wake_at }) => {
-            w.byte(24);
-            w.number(distance(now, wake_at));
+            let sleep = distance(now, wake_at);
+            match small_sleep(sleep) {
+                Some(word) if idles(*kind) => {
+                    *kind = small(*kind, false);
+                    w.word(word);
+                }
+                _ => {
+                    w.byte(24);
+                    w.number(sleep);
+                }
+            }
         }
         Outcome::Idle(IdleTick::Kept(reason)) => {
             w.byte(25);

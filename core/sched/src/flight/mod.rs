@@ -26,7 +26,7 @@ pub use encode::{write_event, write_outcome};
 pub use log::Log;
 pub use nohz::{NohzEvent, NohzOutcome};
 pub use past::Past;
-pub use usual::{FirstHalf, UsualRoom, write_decision, write_expired, write_stop, write_timer};
+pub use usual::{FirstHalf, UsualRoom, write_decision, write_expired, write_idle, write_stop, write_timer};
 
 use crate::context::Context;
 use crate::cpu::{
@@ -40,8 +40,8 @@ use crate::waiter::{Timeout, WaitKind};
 use alloc::boxed::Box;
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 
-// A record starts with five bytes: the event's kind, the CPU in two, and in two the time since the record before. One event
-// mostly comes where and when the record before did, and then starts with its kind alone.
+// A record starts with five bytes: the event's kind, the CPU in two, and in two the time since the record before. Two events
+// mostly come where and when the record before did, and then start with their kind alone.
 const _: () = assert!(mainspring_abi::MAX_CPUS <= 1 << u16::BITS);
 
 /// From this many nanoseconds on, the time since the record before has a number of its own.

@@ -1,13 +1,14 @@
-//! The usual records in one piece: a timer interrupt, the end of a timed wait, a decision.
+//! The usual records in one piece: a timer interrupt, the end of a timed wait, a decision, a CPU that idles.
 //!
 //! Nearly all records are one of these, and nearly all of these are small. They have the form that
 //! [`write_event`](super::write_event) and [`write_outcome`](super::write_outcome) give them, byte for byte. But here event
 //! and outcome are at hand together, so that a record is a few stores at places known beforehand. What is not
 //! usual is not written at all; the caller is told, and takes the long way.
 
-use super::word::{WORD_BYTES, distance, small_run, small_seat, small_wait};
+use super::word::{WORD_BYTES, distance, small_run, small_seat, small_sleep, small_wait};
 use super::{LONG_AGO, Place};
-use crate::cpu::{Decision, Expired, Stop, TimerOutcome};
+use crate::cpu::{Decision, Expired, IdleTick, Stop, TimerOutcome};
+use crate::tick::{IdleConditions, NetworkNeed};
 use crate::waiter::WaitKind;
 use mainspring_abi::Nanos;
 
@@ -21,6 +22,9 @@ pub(super) const TIMER: u8 = 14;
 pub(super) const EXPIRE: u8 = 15;
 /// The same, where and when the record before was, so that this is the whole start.
 pub(super) const EXPIRE_HERE: u8 = 27;
+pub(super) const ENTER_IDLE: u8 = 17;
+/// The same, where and when the record before was, with a network that needs nothing.
+pub(super) const ENTER_IDLE_HERE: u8 = 28;
 /// A timed wait that fits a word, of the first kind. The other kinds follow.
 pub(super) const SHORT_WAIT: u8 = 32;
 pub(super) const LAST_SHORT_WAIT: u8 = SHORT_WAIT + WaitKind::ALL.len() as u8 - 1;
@@ -42,6 +46,11 @@ pub(super) fn decides(kind: u8) -> bool {
 /// Whether the end of a wait comes of the event.
 pub(super) fn ends_wait(kind: u8) -> bool {
     matches!(kind, EXPIRE | EXPIRE_HERE)
+}
+
+/// Whether it is decided what becomes of the tick of a CPU that idles.
+pub(super) fn idles(kind: u8) -> bool {
+    matches!(kind, ENTER_IDLE | ENTER_IDLE_HERE)
 }
 
 /// The first byte, once it is known that the outcome is small.
@@ -168,4 +177,38 @@ pub fn write_decision(
             Some(at + WORD_BYTES)
         }
     }
+}
+
+/// Writes the record of a CPU that idles, where and when the record before was; its length, unless it is not usual.
+#[inline(always)]
+pub fn write_idle(
+    room: &mut UsualRoom,
+    before: Place,
+    place: Place,
+    conditions: &IdleConditions,
+    tick: IdleTick,
+) -> Option<usize> {
+    let IdleTick::Suppressed { wake_at } = tick else { return None };
+    if place != before || conditions.network != NetworkNeed::Inactive {
+        return None;
+    }
+    room[0] = small(ENTER_IDLE_HERE, false);
+    room[1] = idle_flags(conditions);
+    room[2..2 + WORD_BYTES].copy_from_slice(&small_sleep(distance(place.now, wake_at))?.to_le_bytes());
+    Some(2 + WORD_BYTES)
+}
+
+/// A bit for each condition but the network's.
+#[inline(always)]
+pub(super) fn idle_flags(conditions: &IdleConditions) -> u8 {
+    let flags = [
+        conditions.deferred_completions,
+        conditions.ring_service,
+        conditions.oneshot,
+        conditions.idle_context,
+        conditions.nohz_lease,
+        conditions.stable_clock,
+        conditions.polled_waiter,
+    ];
+    flags.iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(*flag))
 }

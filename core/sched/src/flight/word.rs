@@ -41,6 +41,12 @@ pub(super) fn small_run(seat: Seat, slice: u64) -> Option<u32> {
     word(seat.slot, slice)
 }
 
+/// For how long a CPU may sleep that suppresses its tick: the whole word.
+#[inline(always)]
+pub(super) fn small_sleep(distance: u64) -> Option<u32> {
+    u32::try_from(distance).ok()
+}
+
 /// The end of a timed wait that begins at `now` and carries no data.
 #[inline(always)]
 pub(super) fn small_wait(timeout: &Timeout, now: Nanos) -> Option<u32> {
