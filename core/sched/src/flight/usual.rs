@@ -33,6 +33,7 @@ pub(super) const LAST_SHORT_WAIT: u8 = SHORT_WAIT + WaitKind::ALL.len() as u8 - 
 pub(super) const SMALL: u8 = 0x80;
 /// The one thing that a small outcome says with a bit.
 pub(super) const FLAG: u8 = 0x40;
+const _: () = assert!(LAST_SHORT_WAIT < FLAG);
 
 /// The code of an outcome.
 pub(super) const IDLE: u8 = 5;
