@@ -214,12 +214,12 @@ kernel-proofs: setup-qemu kernel kernel-checked kernel-measured run-workload ## 
 	$(PROOF) --measured --logs "$(OUT)/kernel-logs" $(MEASURED_PROOFS)
 
 .PHONY: run-workload
-run-workload: setup-qemu kernel ## A workload on the kernel, and its flight record replayed in the simulator (FILE=...)
+run-workload: setup-qemu kernel ## A workload on the kernel, its flight record verified, and replayed in the simulator (FILE=...)
 	mkdir -p "$(OUT)"
 	export MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release"
 	again() { echo "--- again: make run-workload FILE=$(or $(FILE),workloads/tour.toml)" >&2; exit 1; }
 	$(CARGO) run --quiet --locked --package mainspring-cli -- run $(or $(FILE),workloads/tour.toml) \
-	    --on qemu --record "$(OUT)/kernel-run.msr" || again
+	    --on qemu --verify --record "$(OUT)/kernel-run.msr" || again
 	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-run.msr" || again
 
 .PHONY: $(KERNEL_PROOFS:%=run-%)

@@ -134,8 +134,9 @@ pub struct RunArgs {
     #[arg(long)]
     pub schedule: bool,
 
-    /// Check every event against independent books and an exact fluid schedule, and stop at the first that is wrong.
-    /// Slow; debug builds always do it.
+    /// Check every event against independent books and an exact fluid schedule, and stop at the first that is wrong; on
+    /// other machines than the simulator, in the record, once the run is over. Slow; debug builds always do it when they
+    /// simulate.
     #[arg(long)]
     pub verify: bool,
 
@@ -181,6 +182,10 @@ pub struct ReplayArgs {
     /// The flight record, or `-` for standard input.
     #[arg(value_name = "FILE.msr")]
     pub record: PathBuf,
+
+    /// Also check every event against independent books and an exact fluid schedule. Needs memory for the whole record.
+    #[arg(long)]
+    pub verify: bool,
 }
 
 /// `mainspring explain`.

@@ -44,6 +44,13 @@ pub enum Failure {
         /// Why.
         error: RunError,
     },
+    /// A recorded run broke a rule.
+    Verify {
+        /// The workload or the record, as errors call it.
+        name: String,
+        /// Which.
+        error: RunError,
+    },
     /// Admission refused the workload, and has said why.
     NotAdmitted {
         /// The workload, as errors call it.
@@ -103,7 +110,8 @@ impl Failure {
     fn status(&self) -> u8 {
         match self {
             Self::NotAdmitted { .. } => 3,
-            Self::Run { error: RunError::Violation { .. }, .. } => 1,
+            Self::Run { error: RunError::Violation { .. }, .. }
+            | Self::Verify { error: RunError::Violation { .. }, .. } => 1,
             Self::Replay { error, .. } | Self::Explain { error: ExplainError::Replay(error), .. }
                 if error.is_difference() =>
             {
@@ -138,7 +146,12 @@ impl fmt::Display for Failure {
                 "{name}: {error}\nhelp: this is a fault of the scheduler, please report it; the same file with \
                  --seed {seed} shows it again"
             ),
-            Self::Run { name, error, .. } => write!(f, "{name}: {error}"),
+            Self::Verify { name, error: error @ RunError::Violation { .. } } => write!(
+                f,
+                "{name}: {error}\nhelp: this is a fault of the scheduler or of the machine that drives it; please report \
+                 it with the flight record"
+            ),
+            Self::Run { name, error, .. } | Self::Verify { name, error } => write!(f, "{name}: {error}"),
             Self::NotAdmitted { name } => write!(
                 f,
                 "{name}: not admitted\nhelp: grant less, for longer periods or later deadlines, or let contexts use more CPUs"
@@ -182,7 +195,7 @@ impl std::error::Error for Failure {
             Self::Load(errors) => errors.first().map(|error| error as _),
             Self::Taken { .. } | Self::NotAdmitted { .. } => None,
             Self::Write { cause, .. } | Self::Print(cause) | Self::Open { cause, .. } => Some(cause),
-            Self::Run { error, .. } => Some(error),
+            Self::Run { error, .. } | Self::Verify { error, .. } => Some(error),
             Self::Cannot { cannot, .. } => Some(cannot),
             Self::Linux { error, .. } => Some(error),
             Self::Qemu { error, .. } => Some(error),

@@ -7,8 +7,10 @@ use crate::args::RunArgs;
 use crate::failure::Failure;
 use crate::input;
 use mainspring_report::Report;
+use mainspring_sim::RunError;
 use mainspring_sim::books::{BookError, Books, Log};
 use mainspring_sim::record::{Header, Recorder};
+use mainspring_sim::verify::verify;
 use mainspring_workload::Workload;
 use std::io::Write;
 use std::time::Instant;
@@ -26,6 +28,13 @@ pub struct Recorded<'a> {
     pub started: Instant,
 }
 
+/// What came of it.
+pub struct Played {
+    pub report: Report,
+    /// What the checkers found, if they were asked.
+    pub fault: Option<RunError>,
+}
+
 impl Recorded<'_> {
     /// Plays the record, writes it to `out`, and reports. Playing spends the events, so `read` is asked for them twice.
     pub fn report(
@@ -33,7 +42,7 @@ impl Recorded<'_> {
         read: impl Fn() -> Result<Log, Failure>,
         wrong: impl FnOnce(BookError) -> Failure,
         out: Option<&mut dyn Write>,
-    ) -> Result<Report, Failure> {
+    ) -> Result<Played, Failure> {
         let machine = &self.workload.machine;
         let header = Header {
             workload: input::name(&self.args.file),
@@ -53,6 +62,8 @@ impl Recorded<'_> {
                 .and_then(|recorder| log.write(recorder, &books.digest()))
                 .map_err(|cause| Failure::Write { path: self.args.record.clone().unwrap_or_default(), cause })?;
         }
-        Ok(books.report(self.machine, &header, self.started.elapsed()))
+        // The record is written by now: whoever is told of a fault has it.
+        let fault = if self.args.verify { verify(&header, read()?).err() } else { None };
+        Ok(Played { report: books.report(self.machine, &header, self.started.elapsed()), fault })
     }
 }

@@ -11,6 +11,7 @@ use crate::outfile::{OutFile, Target};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::qemu;
+use crate::recorded::Played;
 use crate::refuse;
 use mainspring_abi::Nanos;
 use mainspring_report::{Report, html, json_to, perfetto, text};
@@ -27,12 +28,10 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     refuse::on(args.on, &workload)
         .map_err(|cannot| Failure::Cannot { name: input::name(&args.file), cannot })?;
     let mut files = Files::open(args)?;
-    if args.verify && args.on != Machine::Sim {
-        output
-            .note("note: --verify checks the simulator; a report of this machine is a replay of its record");
-    }
-    let mut report = match args.on {
-        Machine::Sim => simulate(args, &workload, files.record.as_mut(), output)?,
+    let Played { mut report, fault } = match args.on {
+        Machine::Sim => {
+            Played { report: simulate(args, &workload, files.record.as_mut(), output)?, fault: None }
+        }
         Machine::Linux => {
             let mut record = files.record.as_mut().map(|file| BufWriter::new(file.writer()));
             linux::run(args, &workload, record.as_mut().map(|writer| writer as &mut dyn Write), output)?
@@ -51,7 +50,8 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     for path in written {
         output.note(format_args!("wrote {}", path.display()));
     }
-    printed
+    printed?;
+    fault.map_or(Ok(()), |error| Err(Failure::Verify { name: input::name(&args.file), error }))
 }
 
 fn simulate(

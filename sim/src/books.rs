@@ -128,6 +128,12 @@ impl Log {
         &self.entries
     }
 
+    /// The same, by value.
+    #[must_use]
+    pub(crate) fn into_entries(self) -> Vec<Entry> {
+        self.entries
+    }
+
     /// When the machine ended.
     #[must_use]
     pub fn end(&self) -> Nanos {

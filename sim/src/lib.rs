@@ -17,6 +17,7 @@ pub mod record;
 pub mod replay;
 pub mod rows;
 mod tournament;
+pub mod verify;
 pub mod watch;
 
 use mainspring_abi::Nanos;

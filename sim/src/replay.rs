@@ -219,7 +219,8 @@ impl fmt::Display for Description {
     }
 }
 
-fn machine(header: &Header) -> Result<Vec<Cpu>, ReplayError> {
+/// The CPUs of the machine that a record is of, as they were before it.
+pub(crate) fn machine(header: &Header) -> Result<Vec<Cpu>, ReplayError> {
     let mut cpus = Vec::new();
     for index in 0..header.cpus {
         let id = CpuId::new(index).map_err(|_| ReplayError::NoRoom)?;

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::recorded::Recorded;
+use crate::recorded::{Played, Recorded};
 use mainspring::{
     Caps, Config, ConfigError, LaneRecord, LaneSettings, NurseryError, NurseryOptions, Profile, Runtime,
     TaskError,
@@ -68,7 +68,7 @@ pub fn run(
     workload: &Workload,
     record: Option<&mut dyn Write>,
     output: Output,
-) -> Result<Report, Failure> {
+) -> Result<Played, Failure> {
     let started = Instant::now();
     let name = input::name(&args.file);
     let fail = |error| Failure::Linux { name: name.clone(), error };
@@ -82,10 +82,10 @@ pub fn run(
         threads: stage.names(),
         started,
     };
-    let mut report =
+    let mut played =
         recorded.report(|| log(&records).map_err(fail), |error| fail(LinuxError::Record(error)), record)?;
-    tell(&stage, &mut report);
-    Ok(report)
+    tell(&stage, &mut played.report);
+    Ok(played)
 }
 
 /// Starts the runtime, plays the workload, and returns what each worker's core was asked.

@@ -1,10 +1,11 @@
 //! The records of all CPUs, as the kernel writes them to its debug console.
 
 use mainspring_abi::{CpuId, Nanos};
+use mainspring_sched::flight::FORMAT;
 use mainspring_sim::books::Log;
 
 const MARK: &[u8; 8] = b"MSLOG\0\0\0";
-const HEAD: usize = 8 + 5 * 8;
+const HEAD: usize = 8 + 6 * 8;
 
 /// Reads what the kernel wrote to its debug console.
 pub fn read(mut bytes: &[u8]) -> Result<Log, String> {
@@ -15,7 +16,14 @@ pub fn read(mut bytes: &[u8]) -> Result<Log, String> {
     while !bytes.is_empty() {
         let head = bytes.get(..HEAD).filter(|head| head.starts_with(MARK)).ok_or("it is cut short")?;
         let number = |at: usize| head[8 + 8 * at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        let (cpu, records, lost, end, len) = (number(0), number(1), number(2), number(3), number(4) as usize);
+        let (format, cpu, records) = (number(0), number(1), number(2));
+        let (lost, end, len) = (number(3), number(4), number(5) as usize);
+        if format != u64::from(FORMAT) {
+            return Err(format!(
+                "the kernel is of another version than this command; build it again with `make kernel` (its records are \
+                 of format {format} instead of {FORMAT})"
+            ));
+        }
         if lost > 0 {
             return Err(format!("CPU {cpu} had no room for {lost} events; run for a shorter time"));
         }
@@ -29,7 +37,7 @@ pub fn read(mut bytes: &[u8]) -> Result<Log, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CpuId, MARK, Nanos, read};
+    use super::{CpuId, FORMAT, MARK, Nanos, read};
     use mainspring_sched::flight::{EventRef, Log, Outcome};
 
     /// A log of timer interrupts that far apart.
@@ -42,7 +50,7 @@ mod tests {
         }
         let body = log.into_bytes();
         let mut bytes = MARK.to_vec();
-        for number in [cpu as u64, gaps_ns.len() as u64, lost, 1000, body.len() as u64] {
+        for number in [FORMAT.into(), cpu as u64, gaps_ns.len() as u64, lost, 1000, body.len() as u64] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes.extend(body);
@@ -58,6 +66,13 @@ mod tests {
         let order: Vec<_> = logs.entries().iter().map(|entry| (entry.now.get(), entry.cpu.index())).collect();
         assert_eq!(order, [(10, 0), (15, 1), (16, 1), (30, 0), (35, 0)]);
         assert_eq!(logs.end(), Nanos::new(1000));
+    }
+
+    #[test]
+    fn the_log_of_an_older_kernel_is_refused_with_what_to_do() {
+        let mut bytes = log(0, &[1], 0);
+        bytes[MARK.len()] -= 1;
+        assert!(read(&bytes).is_err_and(|what| what.contains("make kernel")));
     }
 
     #[test]

@@ -11,10 +11,9 @@ use crate::args::RunArgs;
 use crate::failure::Failure;
 use crate::input;
 use crate::output::Output;
-use crate::recorded::Recorded;
+use crate::recorded::{Played, Recorded};
 use mainspring_machine::image;
 use mainspring_machine::qemu::{Machine, SUCCESS};
-use mainspring_report::Report;
 use mainspring_workload::Workload;
 use std::fmt;
 use std::io::Write;
@@ -71,7 +70,7 @@ pub fn run(
     workload: &Workload,
     record: Option<&mut dyn Write>,
     output: Output,
-) -> Result<Report, Failure> {
+) -> Result<Played, Failure> {
     let started = Instant::now();
     let name = input::name(&args.file);
     let fail = |error| Failure::Qemu { name: name.clone(), error };
@@ -82,10 +81,10 @@ pub fn run(
     name_starters(&mut names, plan::process_count(workload));
     let recorded = Recorded { machine: "qemu", args, workload, seats: SEATS, threads: names, started };
     let wrong = |what| fail(QemuError::Record(what));
-    let mut report =
+    let mut played =
         recorded.report(|| logs::read(&bytes).map_err(wrong), |error| wrong(error.to_string()), record)?;
-    report::told(workload, &serial, &mut report);
-    Ok(report)
+    report::told(workload, &serial, &mut played.report);
+    Ok(played)
 }
 
 /// Each process begins with a thread that starts the others, and these threads are the first that the kernel makes.

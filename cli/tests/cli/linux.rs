@@ -265,6 +265,15 @@ fn traces_pages_and_explanations_come_from_linux_too() {
 }
 
 #[test]
+fn what_linux_did_is_verified_and_so_is_its_record() {
+    let folder = Folder::with_workload("linux-verified");
+    let ran = folder.run("run w.toml --on linux --verify --record w.msr --quiet").ok();
+    assert_eq!(ran.stderr, "");
+    let replayed = folder.run("replay w.msr --verify").ok();
+    assert!(replayed.stdout.contains("verified"), "{replayed:?}");
+}
+
+#[test]
 fn what_linux_cannot_do_is_refused_with_its_line_and_the_machine_that_can() {
     let folder = Folder::new("linux-refused");
     folder.write(

@@ -32,6 +32,19 @@ fn a_record_replays_to_the_same_decisions() {
 }
 
 #[test]
+fn a_record_is_verified_without_its_workload() {
+    let folder = recorded("verified");
+    let plain = folder.run("replay w.msr").ok().stdout;
+    let verified = folder.run("replay w.msr --verify").ok().stdout;
+    assert_eq!(verified, plain.trim_end().to_owned() + ", verified\n");
+    let piped = folder.run_with_input("replay - --verify", &folder.read("w.msr")).ok();
+    assert_eq!(piped.stdout.replace("<stdin>", "w.msr"), verified);
+    let whole = folder.read("w.msr");
+    folder.write("bad.msr", &whole[..whole.len() / 2]);
+    folder.run("replay bad.msr --verify").refused(&["bad.msr: ", "cut short"]);
+}
+
+#[test]
 fn a_decision_that_differs_is_named() {
     let folder = recorded("differs");
     folder.write("wfq.msr", with_other_policy(folder.read("w.msr")));

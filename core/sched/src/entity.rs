@@ -130,6 +130,12 @@ impl Entity {
         }
     }
 
+    /// How much service it asks for at a time; `None` leaves that to its class.
+    #[must_use]
+    pub fn own_request(&self) -> Option<Nanos> {
+        self.request.get()
+    }
+
     /// The service it asks for at a time on a CPU with that quantum. What it has used of a longer request is more
     /// than one of these: the whole ones are behind it.
     pub(crate) fn settle_request(&mut self, quantum: Nanos) -> Nanos {

@@ -4,13 +4,14 @@
 use crate::arch::cpu::MAX_CPUS;
 use crate::arch::record_out;
 use mainspring_abi::{CpuId, Nanos};
-use mainspring_sched::flight::Log;
+use mainspring_sched::flight::{FORMAT, Log};
 
-/// "MSLOG", the CPU, how many records, how many were lost, the time of the end, the length, the bytes.
+/// "MSLOG", the format of the records, the CPU, how many records, how many were lost, the time of the end, the length, the bytes.
 fn write_out(log: &Log, cpu: CpuId, now: Nanos) {
     record_out(b"MSLOG\0\0\0");
     let bytes = log.bytes();
-    for number in [cpu.index() as u64, log.records(), log.lost(), now.get(), bytes.len() as u64] {
+    let (format, cpu) = (u64::from(FORMAT), cpu.index() as u64);
+    for number in [format, cpu, log.records(), log.lost(), now.get(), bytes.len() as u64] {
         record_out(&number.to_le_bytes());
     }
     record_out(bytes);

@@ -131,7 +131,9 @@ impl<N: Number> Fairness<N> {
     /// Lets the exact schedule follow `fact` and judges its outcome; `book` is as it was before.
     pub fn follow(&mut self, book: &Book, grants: &Grants, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
         let (now, at) = (fact.now.get(), fact.cpu);
-        if let (Seen::Give(thief), Outcome::Left(left)) = (&fact.seen, fact.outcome) {
+        if let (Seen::Give(thief), Outcome::Left(left), true) =
+            (&fact.seen, fact.outcome, self.setting.one_clock)
+        {
             self.judge_victim(book, at, thief.index(), left.is_some())?;
         }
         match (&fact.seen, fact.outcome) {

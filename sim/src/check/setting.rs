@@ -1,6 +1,7 @@
 //! What a checker must know of a machine beforehand: what the events themselves do not tell.
 
 use super::Bound;
+use crate::record::Header;
 use mainspring_abi::{LatencyClass, Nanos, Policy};
 use mainspring_workload::{Faults, Workload};
 
@@ -21,6 +22,8 @@ pub struct Setting {
     pub requests: Vec<Option<Nanos>>,
     /// Whether interrupts come when they are due.
     pub punctual: bool,
+    /// Whether the events of all CPUs are in one order, so that what one did can be judged by how the others stood.
+    pub one_clock: bool,
     /// What to demand of lags.
     pub bound: Bound,
     /// Whether choices must follow the exact schedule to the last digit. Only for loads on which the core does not
@@ -47,6 +50,25 @@ impl Setting {
             floor_ppm: machine.floor_ppm,
             requests,
             punctual: late_timer_ppm == 0 && stall_ppm == 0,
+            one_clock: true,
+            bound: Bound::None,
+            strict: false,
+        }
+    }
+
+    /// The setting of a recorded machine, of which no more is known than its record says; `requests` are those of its
+    /// threads. An interrupt came when it could, and no CPU knew exactly how another one stood.
+    #[must_use]
+    pub fn recorded(header: &Header, requests: Vec<Option<Nanos>>) -> Self {
+        Self {
+            cpus: header.cpus,
+            policy: header.policy,
+            quantum: header.quantum,
+            tick: header.tick,
+            floor_ppm: header.floor_ppm,
+            requests,
+            punctual: false,
+            one_clock: false,
             bound: Bound::None,
             strict: false,
         }

@@ -23,7 +23,7 @@ pub use write::Recorder;
 use mainspring_abi::{Nanos, Policy};
 
 const MAGIC: [u8; 8] = *b"MSRECORD";
-const VERSION: u16 = 4;
+const VERSION: u16 = mainspring_sched::flight::FORMAT;
 const END: &[u8; 3] = b"end";
 
 /// No block is longer; what claims to be is damaged.

@@ -88,6 +88,7 @@ pub fn setting(seed: u64) -> Setting {
         floor_ppm,
         requests: vec![None; THREADS as usize],
         punctual: true,
+        one_clock: true,
         bound: Bound::None,
         strict: false,
     }

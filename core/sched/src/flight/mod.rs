@@ -44,6 +44,9 @@ use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 // mostly come where and when the record before did, and then start with their kind alone.
 const _: () = assert!(mainspring_abi::MAX_CPUS <= 1 << u16::BITS);
 
+/// The version of all of this. Whoever keeps records says by which they were written; none is read by another.
+pub const FORMAT: u16 = 4;
+
 /// From this many nanoseconds on, the time since the record before has a number of its own.
 const LONG_AGO: u64 = u16::MAX as u64;
 

@@ -1,0 +1,109 @@
+//! A recorded run under the eyes of checkers.
+//!
+//! Conserved: the events of each CPU keep their order, and a thread arrives at a CPU after it has left the one before. The
+//! clocks of real CPUs differ by a little, so that by the times alone a thread may arrive before it left.
+
+use crate::RunError;
+use crate::books::{Entry, Log};
+use crate::check::{Checks, Setting, Wide};
+use crate::record::Header;
+use crate::replay;
+use crate::watch::Watch;
+use mainspring_abi::{CpuId, Nanos, ThreadRef};
+use mainspring_sched::Cpu;
+use mainspring_sched::flight::{Event, Outcome};
+use mainspring_workload::MAX_THREADS;
+use std::collections::{BTreeSet, VecDeque};
+
+/// Makes every decision of `log` again on CPUs as `header` says, under the eyes of all checkers; how many events there were.
+pub fn verify(header: &Header, log: Log) -> Result<u64, RunError> {
+    let mut cpus = replay::machine(header)
+        .map_err(|_| RunError::NoRoom { cpus: header.cpus, threads: header.threads.len() })?;
+    let end = log.end();
+    let mut checks = Checks::<Wide>::new(Setting::recorded(header, requests(&log)?));
+    for Entry { now, cpu, event, .. } in Causal::new(header.cpus, log) {
+        step(&mut cpus, now, cpu, event, &mut checks).map_err(|what| violation(now, cpu, what))?;
+    }
+    checks.end(end, &cpus).map_err(|(cpu, what)| violation(end, cpu, what))?;
+    Ok(checks.events())
+}
+
+fn violation(at: Nanos, cpu: CpuId, what: String) -> RunError {
+    RunError::Violation { at, cpu: cpu.index(), what }
+}
+
+/// What each thread asks for at a time, by its index. It brings that along wherever it arrives.
+fn requests(log: &Log) -> Result<Vec<Option<Nanos>>, RunError> {
+    let mut requests = Vec::new();
+    for Entry { now, cpu, event, .. } in log.entries() {
+        let Event::Accept(entity, _) = event else { continue };
+        let index = entity.thread().index() as usize;
+        if index >= MAX_THREADS {
+            return Err(violation(*now, *cpu, format!("thread number {index}: no machine has so many")));
+        }
+        if requests.len() <= index {
+            requests.resize(index + 1, None);
+        }
+        requests[index] = entity.own_request();
+    }
+    Ok(requests)
+}
+
+fn step(cpus: &mut [Cpu], now: Nanos, at: CpuId, event: Event, watch: &mut impl Watch) -> Result<(), String> {
+    let cpu = cpus.get_mut(at.index()).ok_or("the machine has no such CPU")?;
+    watch.before(now, cpu, event.borrowed());
+    let outcome = cpu.apply(now, event).map_err(|why| why.to_string())?;
+    watch.after(now, cpu, outcome)
+}
+
+/// The events of a log, in an order in which they can have happened.
+struct Causal {
+    /// What each CPU has still before it.
+    queues: Vec<VecDeque<Entry>>,
+    /// Threads that sit at some CPU.
+    seated: BTreeSet<ThreadRef>,
+}
+
+impl Causal {
+    fn new(cpus: usize, log: Log) -> Self {
+        let mut queues: Vec<VecDeque<Entry>> = (0..cpus).map(|_| VecDeque::new()).collect();
+        for entry in log.into_entries() {
+            let at = entry.cpu.index();
+            if queues.len() <= at {
+                queues.resize_with(at + 1, VecDeque::new);
+            }
+            queues[at].push_back(entry);
+        }
+        Self { queues, seated: BTreeSet::new() }
+    }
+
+    /// Whether the first event of a CPU is the arrival of a thread that has not left another yet.
+    fn is_early(&self, entry: &Entry) -> bool {
+        matches!(&entry.event, Event::Accept(entity, _) if self.seated.contains(&entity.thread()))
+    }
+}
+
+impl Iterator for Causal {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        let heads = || self.queues.iter().enumerate().filter_map(|(cpu, queue)| Some((cpu, queue.front()?)));
+        let first = |early: bool| {
+            let heads = heads().filter(|(_, entry)| early || !self.is_early(entry));
+            heads.min_by_key(|(_, entry)| entry.now).map(|(cpu, _)| cpu)
+        };
+        // If nobody leaves any more, the record is wrong, and whoever looks on will say so.
+        let cpu = first(false).or_else(|| first(true))?;
+        let entry = self.queues[cpu].pop_front()?;
+        match (&entry.event, entry.outcome) {
+            (Event::Accept(entity, _), Outcome::Seated(..)) => {
+                self.seated.insert(entity.thread());
+            }
+            (_, Outcome::Left(Some((thread, _)))) => {
+                self.seated.remove(&thread);
+            }
+            _ => {}
+        }
+        Some(entry)
+    }
+}
