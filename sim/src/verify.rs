@@ -15,6 +15,9 @@ use mainspring_sched::flight::{Event, Outcome};
 use mainspring_workload::MAX_THREADS;
 use std::collections::{BTreeSet, VecDeque};
 
+/// How long a thread runs or a CPU idles at most in a record that can be checked. The books follow each refill on the way.
+const LONGEST: Nanos = Nanos::from_millis(60 * 60 * 1_000);
+
 /// Makes every decision of `log` again on CPUs as `header` says, under the eyes of all checkers; how many events there were.
 pub fn verify(header: &Header, log: Log) -> Result<u64, RunError> {
     let mut cpus = replay::machine(header)
@@ -51,6 +54,12 @@ fn requests(log: &Log) -> Result<Vec<Option<Nanos>>, RunError> {
 
 fn step(cpus: &mut [Cpu], now: Nanos, at: CpuId, event: Event, watch: &mut impl Watch) -> Result<(), String> {
     let cpu = cpus.get_mut(at.index()).ok_or("the machine has no such CPU")?;
+    if now - cpu.since() > LONGEST {
+        return Err(format!(
+            "nothing is said of it since {}, and no books are kept over so long",
+            cpu.since()
+        ));
+    }
     watch.before(now, cpu, event.borrowed());
     let outcome = cpu.apply(now, event).map_err(|why| why.to_string())?;
     watch.after(now, cpu, outcome)

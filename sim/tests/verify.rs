@@ -152,3 +152,51 @@ fn a_thread_number_that_no_machine_has_is_refused() {
     let error = pair.verify().expect_err("there are not so many threads");
     assert!(error.to_string().contains("no machine has so many"), "{error}");
 }
+
+/// Whatever happened on a machine, in whatever order it is told: it is judged, and nothing of it ends the checkers.
+#[test]
+fn records_that_were_tampered_with_are_judged_and_never_a_panic() {
+    let mut judged = [0; 2];
+    for name in ["tour", "spawn-join", "handoff-pingpong", "robot-control", "sqpoll-lease", "inversion"] {
+        let (header, whole) = recorded(name);
+        for seed in 1..=25 {
+            let Some(log) = tampered(&header, &whole, seed) else { continue };
+            let verdict = std::panic::catch_unwind(|| verify(&header, log));
+            match verdict {
+                Ok(verdict) => judged[usize::from(verdict.is_err())] += 1,
+                Err(_) => panic!("{name}: tampered with by seed {seed}, it ended the checkers"),
+            }
+        }
+    }
+    assert!(judged[1] > 50, "hardly anything is found: {judged:?}");
+}
+
+/// The same with some events left out, moved in time or to another CPU; `None` if that is no record any more.
+fn tampered(header: &Header, whole: &Log, seed: u64) -> Option<Log> {
+    let mut state = seed;
+    let mut dice = move |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let one_in = 1 + dice(200);
+    let mut logs: Vec<_> = (0..header.cpus).map(|_| flight::Log::new(1 << 22)).collect();
+    for entry in whole.entries() {
+        let (mut cpu, mut now) = (entry.cpu.index(), entry.now);
+        if dice(one_in) == 0 {
+            match dice(4) {
+                0 => continue,
+                1 => cpu = dice(header.cpus as u64) as usize,
+                2 => now += Nanos::new(dice(5_000_000)),
+                _ => now += Nanos::new(1 << dice(63)),
+            }
+        }
+        let log = &mut logs[cpu];
+        log.begin(now.max(log.last()), CpuId::new(cpu).ok()?, entry.event.borrowed());
+        log.finish(entry.outcome);
+    }
+    let mut all = Log::default();
+    for (cpu, log) in logs.into_iter().enumerate() {
+        all.add(CpuId::new(cpu).ok()?, log.bytes(), log.records(), log.last()).ok()?;
+    }
+    Some(all)
+}
