@@ -28,6 +28,16 @@ impl<'a> Observer<'a> {
         }
     }
 
+    /// Whether nobody has to be told in two halves: `record` has recorded it in one piece, or nobody looks on.
+    #[inline(always)]
+    pub(super) fn takes(&mut self, record: impl FnOnce(&mut Recorder<'a>) -> Option<()>) -> bool {
+        match self {
+            Self::Nobody => true,
+            Self::Recorder(recorder) => record(recorder).is_some(),
+            Self::Watch(..) => false,
+        }
+    }
+
     /// Both, to be told that the run is over.
     pub(super) fn part(self) -> (Option<Box<dyn Watch + 'a>>, Option<Recorder<'a>>) {
         match self {

@@ -129,14 +129,7 @@ impl Machine<'_> {
         };
         self.decisions += 1;
         self.digest.decision(self.now.get(), cpu, thread);
-        let told = match &mut self.observer {
-            Observer::Nobody => true,
-            Observer::Recorder(recorder) => {
-                half.is_some_and(|half| recorder.decision(half, place, &decision).is_some())
-            }
-            Observer::Watch(..) => false,
-        };
-        if !told {
+        if !self.observer.takes(|recorder| recorder.decision(half?, place, &decision)) {
             self.show_outcome(cpu, decision);
         }
         if self.authority {
@@ -251,14 +244,8 @@ impl Machine<'_> {
         self.announce_unrecorded(cpu, || EventRef::Timer);
         let core = &mut self.cores[cpu];
         let outcome = core.timer(self.now);
-        let told = match &mut self.observer {
-            Observer::Nobody => true,
-            Observer::Recorder(recorder) => {
-                recorder.timer(Place { cpu: core.id(), now: self.now }, outcome).is_some()
-            }
-            Observer::Watch(..) => false,
-        };
-        if !told {
+        let place = Place { cpu: core.id(), now: self.now };
+        if !self.observer.takes(|recorder| recorder.timer(place, outcome)) {
             self.record_and_conclude(cpu, || EventRef::Timer, outcome.into());
         }
         outcome
@@ -273,14 +260,8 @@ impl Machine<'_> {
         self.announce_unrecorded(cpu, || EventRef::Expire);
         let core = &mut self.cores[cpu];
         let expired = core.expire(self.now);
-        let told = match &mut self.observer {
-            Observer::Nobody => true,
-            Observer::Recorder(recorder) => {
-                recorder.expired(Place { cpu: core.id(), now: self.now }, expired.as_ref()).is_some()
-            }
-            Observer::Watch(..) => false,
-        };
-        if !told {
+        let place = Place { cpu: core.id(), now: self.now };
+        if !self.observer.takes(|recorder| recorder.expired(place, expired.as_ref())) {
             self.record_and_conclude(cpu, || EventRef::Expire, (&expired).into());
         }
         expired
@@ -321,14 +302,8 @@ impl Machine<'_> {
         self.announce_unrecorded(cpu, || EventRef::EnterIdle(conditions));
         let core = &mut self.cores[cpu];
         let tick = core.enter_idle(self.now, conditions);
-        let told = match &mut self.observer {
-            Observer::Nobody => true,
-            Observer::Recorder(recorder) => {
-                recorder.idle(Place { cpu: core.id(), now: self.now }, conditions, tick).is_some()
-            }
-            Observer::Watch(..) => false,
-        };
-        if !told {
+        let place = Place { cpu: core.id(), now: self.now };
+        if !self.observer.takes(|recorder| recorder.idle(place, conditions, tick)) {
             self.record_and_conclude(cpu, || EventRef::EnterIdle(conditions), tick.into());
         }
         tick
