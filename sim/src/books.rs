@@ -8,7 +8,7 @@
 
 use crate::digest::Digest;
 use crate::record::{Header, Item, RecordError, RecordReader, Recorder};
-use crate::replay::Description;
+use crate::replay::{self, Description};
 use crate::rows::{self, Latencies};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
 use mainspring_report::{Report, ScheduleEntry, Telemetry, ThreadReport};
@@ -44,6 +44,8 @@ pub struct Log {
 pub enum BookError {
     /// The bytes are no records.
     Decode(DecodeError),
+    /// The machine does not fit in memory.
+    NoRoom,
     /// There are bytes after the last record of a CPU.
     Trailing(CpuId),
     /// An event of a CPU that the machine does not have, or that cannot have happened.
@@ -78,6 +80,7 @@ impl fmt::Display for BookError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Decode(error) => error.fmt(f),
+            Self::NoRoom => f.write_str("no memory for the recorded machine"),
             Self::Trailing(cpu) => write!(f, "CPU {cpu} has bytes after its last event"),
             Self::Impossible { number, now, cpu, why } => {
                 write!(f, "event {number} at {now} on CPU {cpu} cannot have happened: {why}")
@@ -181,19 +184,8 @@ pub struct Books {
 impl Books {
     /// Makes every decision of `log` again, on cores as `header` says.
     pub fn of(header: &Header, log: Log) -> Result<Self, BookError> {
-        let cpus = (0..header.cpus).filter_map(|number| {
-            let id = CpuId::new(number).ok()?;
-            let config = mainspring_sched::Config {
-                quantum: header.quantum,
-                tick: header.tick,
-                ..mainspring_sched::Config::new(id, header.policy)
-            };
-            let mut cpu = Cpu::new(config);
-            cpu.reserve(header.seats).ok()?;
-            Some(cpu)
-        });
         let mut books = Self {
-            cpus: cpus.collect(),
+            cpus: replay::machine(header).map_err(|_| BookError::NoRoom)?,
             rows: Vec::new(),
             row_of: Vec::new(),
             in_hand: BTreeMap::new(),
