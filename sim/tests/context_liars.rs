@@ -5,10 +5,10 @@
 mod common;
 
 use common::drive::{Drive, setting};
-use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
+use mainspring_abi::{ContextRef, CpuId, Nanos, Policy, ThreadRef};
 use mainspring_sched::context::{ContextSpec, Registry};
 use mainspring_sched::flight::{EventRef, Outcome};
-use mainspring_sched::{Affinity, Config, Cpu, Decision, Entity, IdleTick, Spec, State, Stop, Via};
+use mainspring_sched::{Config, Cpu, Decision, Entity, IdleTick, Spec, State, Stop, Via};
 use mainspring_sim::check::book::Book;
 use mainspring_sim::check::contexts::Grants;
 use mainspring_sim::check::fact::{Fact, Given, Seen, Title};
@@ -392,14 +392,7 @@ fn a_timer_that_is_armed_too_late_is_noticed() {
         let context = registry.bind(who, ThreadRef::new(0, 0)).expect("on the shelf");
         (cpu, context)
     };
-    let thread = Spec {
-        thread: ThreadRef::new(0, 0),
-        process: ProcessId::new(0),
-        weight: Weight::DEFAULT,
-        class: LatencyClass::Normal,
-        request: None,
-        affinity: Affinity::Any,
-    };
+    let thread = Spec::new(ThreadRef::new(0, 0));
     let setting = Setting { cpus: 1, policy: Policy::Eevdf, floor_ppm: 50_000, ..setting(0) };
     let (mut book, mut grants) = (Book::new(1), Grants::new(&setting));
     let mut timers = Timers::new(1);

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{checked, workload};
-use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
-use mainspring_sched::{Affinity, Config, Cpu, Decision, Entity, Seat, Spec, Stop, Via, VirtualTime};
+use mainspring_abi::{CpuId, Nanos, Policy, ThreadRef, Weight};
+use mainspring_sched::{Config, Cpu, Decision, Entity, Seat, Spec, Stop, Via, VirtualTime};
 use mainspring_sim::check::Bound;
 
 const MS: u64 = 1_000_000;
@@ -22,12 +22,9 @@ fn cpu(policy: Policy, quantum_ms: u64) -> Cpu {
 
 fn join(cpu: &mut Cpu, now: Nanos, index: u32, weight: u64, request: Option<Nanos>) -> Seat {
     let spec = Spec {
-        thread: ThreadRef::new(index, 0),
-        process: ProcessId::new(0),
         weight: Weight::new(weight).expect("a valid weight"),
-        class: LatencyClass::Normal,
         request,
-        affinity: Affinity::Any,
+        ..Spec::new(ThreadRef::new(index, 0))
     };
     cpu.accept(now, Entity::new(spec), Via::Admit).expect("a seat is free").0
 }

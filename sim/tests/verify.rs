@@ -1,10 +1,10 @@
 //! Recorded runs under the eyes of the checkers: what is sound passes, whatever the machine's clocks, and what no CPU could
 //! notice on its own is found.
 
-use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
+use mainspring_abi::{CpuId, Nanos, Policy, ThreadRef};
 use mainspring_sched::admission::Floor;
 use mainspring_sched::flight::{self, Event};
-use mainspring_sched::{Affinity, Config, Cpu, Entity, Spec, Stop, Via};
+use mainspring_sched::{Config, Cpu, Entity, Spec, Stop, Via};
 use mainspring_sim::books::Log;
 use mainspring_sim::record::{Header, RecordReader};
 use mainspring_sim::verify::verify;
@@ -107,14 +107,7 @@ impl Pair {
 }
 
 fn thread(index: u32) -> Entity {
-    Entity::new(Spec {
-        thread: ThreadRef::new(index, 0),
-        process: ProcessId::new(0),
-        weight: Weight::DEFAULT,
-        class: LatencyClass::Normal,
-        request: None,
-        affinity: Affinity::Any,
-    })
+    Entity::new(Spec::new(ThreadRef::new(index, 0)))
 }
 
 #[test]

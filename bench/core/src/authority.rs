@@ -1,10 +1,10 @@
 //! The programs that are counted for contexts: one whose budget ends at each decision, and one that is lent and given
 //! back at each call.
 
-use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
+use mainspring_abi::{CpuId, Nanos, Policy, ThreadRef};
 use mainspring_sched::admission::Floor;
 use mainspring_sched::context::{Context, ContextSpec, Registry};
-use mainspring_sched::{Affinity, Config, Cpu, Decision, Entity, Seat, Spec, Stop, Via, WaitKind};
+use mainspring_sched::{Config, Cpu, Decision, Entity, Seat, Spec, Stop, Via, WaitKind};
 
 /// How many rounds are counted.
 pub const ROUNDS: u32 = 20_000;
@@ -68,14 +68,7 @@ impl Bench {
     }
 
     fn thread(&mut self, index: u32) -> Seat {
-        let spec = Spec {
-            thread: ThreadRef::new(index, 0),
-            process: ProcessId::new(0),
-            weight: Weight::DEFAULT,
-            class: LatencyClass::Normal,
-            request: None,
-            affinity: Affinity::Any,
-        };
+        let spec = Spec::new(ThreadRef::new(index, 0));
         let (seat, _woken) =
             self.cpu.accept(self.now, Entity::new(spec), Via::Admit).expect("seats are reserved");
         seat

@@ -68,6 +68,21 @@ pub struct Spec {
     pub affinity: Affinity,
 }
 
+impl Spec {
+    /// A thread like any other: of the first process, with the default share, and at home everywhere.
+    #[must_use]
+    pub fn new(thread: ThreadRef) -> Self {
+        Self {
+            thread,
+            process: ProcessId::new(0),
+            weight: Weight::DEFAULT,
+            class: LatencyClass::Normal,
+            request: None,
+            affinity: Affinity::Any,
+        }
+    }
+}
+
 /// A thread's scheduling state, owned by whoever holds it.
 // In this order, what every event needs comes first: see `Occupant`.
 #[derive(Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use mainspring_sched::admission::Floor;
 use mainspring_sched::context::{Context, ContextSpec, Overrun, Registry};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{
-    Affinity, Authority, Config, Cpu, Decision, Entity, IdleConditions, Seat, Spec, State, Stop, Timeout,
-    Via, WaitKind, WaitPermit, WaitQuota,
+    Authority, Config, Cpu, Decision, Entity, IdleConditions, Seat, Spec, State, Stop, Timeout, Via,
+    WaitKind, WaitPermit, WaitQuota,
 };
 use mainspring_sim::check::{Bound, Setting};
 use mainspring_sim::watch::Watch;
@@ -210,12 +210,9 @@ impl<W: Watch> Drive<W> {
         let classes =
             [LatencyClass::Normal, LatencyClass::Normal, LatencyClass::Interactive, LatencyClass::Batch];
         let spec = Spec {
-            thread: ThreadRef::new(self.admitted, 0),
-            process: ProcessId::new(0),
             weight: Weight::new(weights[self.dice.below(weights.len())]).expect("a weight"),
             class: classes[self.dice.below(classes.len())],
-            request: None,
-            affinity: Affinity::Any,
+            ..Spec::new(ThreadRef::new(self.admitted, 0))
         };
         self.admitted += 1;
         self.accept(at, Entity::new(spec), Via::Admit)

@@ -7,19 +7,12 @@ use crate::entity::{Affinity, Spec};
 use crate::fair::class_request;
 use crate::virtual_time::VirtualTime;
 use alloc::sync::Arc;
-use mainspring_abi::{CpuSet, ProcessId};
+use mainspring_abi::CpuSet;
 use proptest::prelude::*;
 use std::vec::Vec;
 
 fn a_spec(index: u32) -> Spec {
-    Spec {
-        thread: ThreadRef::new(index, 0),
-        process: ProcessId::new(0),
-        weight: Weight::DEFAULT,
-        class: LatencyClass::Normal,
-        request: None,
-        affinity: Affinity::Any,
-    }
+    Spec::new(ThreadRef::new(index, 0))
 }
 
 fn a_cpu(policy: Policy, specs: impl IntoIterator<Item = Spec>) -> (Cpu, Vec<Seat>) {

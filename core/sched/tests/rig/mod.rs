@@ -4,7 +4,7 @@
 pub mod lease;
 pub mod record;
 
-use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
+use mainspring_abi::{CpuId, CpuSet, Nanos, Policy, ProcessId, ThreadRef, Weight};
 use mainspring_sched::{
     Affinity, Config, Cpu, Decision, Entity, Seat, Spec, Stop, Timeout, Via, WaitKind, WaitQuota,
 };
@@ -31,14 +31,7 @@ pub fn only(cpus: &[usize]) -> Affinity {
 }
 
 pub fn spec(index: u32) -> Spec {
-    Spec {
-        thread: ThreadRef::new(index, 0),
-        process: ProcessId::new(0),
-        weight: Weight::DEFAULT,
-        class: LatencyClass::Normal,
-        request: None,
-        affinity: Affinity::Any,
-    }
+    Spec::new(ThreadRef::new(index, 0))
 }
 
 pub fn entity(index: u32) -> Entity {
