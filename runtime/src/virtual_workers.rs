@@ -59,7 +59,7 @@ impl Shared {
         !bell.closed
     }
 
-    fn is_rung(&self) -> bool {
+    pub(crate) fn is_rung(&self) -> bool {
         let bell = self.bell.lock().expect("no panic while it is held");
         bell.rung || bell.closed
     }
@@ -96,7 +96,7 @@ pub(crate) fn run(inner: &Inner, workers: &[Worker]) {
             inner.timers.fire_due();
             continue;
         }
-        if inner.config.fail_on_deadlock && !shared.is_rung() && inner.fail_deadlock() {
+        if inner.config.fail_on_deadlock && inner.fail_deadlock() {
             continue;
         }
         set_current(std::ptr::null());

@@ -237,13 +237,20 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     /// Others may run it from here on.
     #[inline(always)]
     fn queue(&self, task: TaskPtr, priority: Priority) {
+        let Some(worker) = self.owner.map(|owner| owner.worker.get()) else {
+            let rt = self.core.rt();
+            return rt.hand_over(|| {
+                self.count_in(task);
+                rt.inject(task);
+            });
+        };
         self.count_in(task);
-        match self.owner.map(|owner| owner.worker.get()) {
-            // SAFETY: the owner runs this, on its worker.
-            Some(worker) if priority == Priority::High => unsafe { &*worker }.push_woken(task),
-            // SAFETY: as above.
-            Some(worker) => unsafe { &*worker }.push_spawned(task),
-            None => self.core.rt().inject(task),
+        // SAFETY: the owner runs this, on its worker.
+        let worker = unsafe { &*worker };
+        if priority == Priority::High {
+            worker.push_woken(task);
+        } else {
+            worker.push_spawned(task);
         }
     }
 
