@@ -49,6 +49,7 @@ use observer::Observer;
 use policy::Policy;
 use rings::Ring;
 use script::Script;
+use std::hint::cold_path;
 use thread::{Endpoint, Thread};
 
 /// Everything there is in one run.
@@ -113,7 +114,7 @@ struct Machine<'a> {
     /// Wake latencies of each thread.
     latencies: Vec<Latencies>,
     /// Those that have not been filed yet, and whose they are.
-    untold_latencies: Vec<(u32, Nanos)>,
+    untold_latencies: Vec<(u32, u32)>,
     decisions: u64,
     digest: Digest,
     sent: ReschedulesSent,
@@ -121,7 +122,7 @@ struct Machine<'a> {
 
 /// A thread's latencies are far from what a decision has at hand. They are noted in passing and filed many at a time,
 /// so that the trips to all those threads overlap.
-const LATENCIES_AT_A_TIME: usize = 4096;
+const LATENCIES_AT_A_TIME: usize = 1024;
 
 #[derive(Debug, Default)]
 struct ReschedulesSent {
@@ -137,16 +138,20 @@ impl Machine<'_> {
 
     #[inline]
     fn note_latency(&mut self, thread: u32, latency: Nanos) {
+        let Ok(short) = u32::try_from(latency.get()) else {
+            cold_path();
+            return self.latencies[thread as usize].record(latency);
+        };
         if self.untold_latencies.len() == LATENCIES_AT_A_TIME {
             self.file_latencies();
         }
-        self.untold_latencies.push((thread, latency));
+        self.untold_latencies.push((thread, short));
     }
 
     #[inline(never)]
     fn file_latencies(&mut self) {
         for (thread, latency) in self.untold_latencies.drain(..) {
-            self.latencies[thread as usize].record(latency);
+            self.latencies[thread as usize].record(Nanos::new(latency.into()));
         }
     }
 
