@@ -108,7 +108,7 @@ impl Log {
         if at != bytes.len() {
             return Err(BookError::Trailing(cpu));
         }
-        self.end = self.end.max(end).max(past.last().now);
+        self.end = self.end.max(end).max(past.told().last().now);
         // Stable: events of one CPU stay in their order.
         self.entries.sort_by_key(|entry| entry.now);
         Ok(())

@@ -4,7 +4,7 @@ mod common;
 
 use common::{checked, workload};
 use mainspring_abi::Nanos;
-use mainspring_sched::flight::{DecodeError, Outcome};
+use mainspring_sched::flight::{DecodeError, FORMAT, Outcome};
 use mainspring_sched::{Decision, State};
 use mainspring_sim::check::Bound;
 use mainspring_sim::explain::{ExplainError, Explanation, explain};
@@ -59,8 +59,8 @@ fn every_flipped_byte_is_noticed() {
                     let version = u16::from_le_bytes([bad[8], bad[9]]);
                     match error {
                         RecordError::NotARecord => version == 0,
-                        RecordError::Older { version: told } => told == version && version < 4,
-                        RecordError::Newer { version: told } => told == version && version > 4,
+                        RecordError::Older { version: told } => told == version && version < FORMAT,
+                        RecordError::Newer { version: told } => told == version && version > FORMAT,
                         _ => false,
                     }
                 }
@@ -94,7 +94,7 @@ fn newer_older_and_foreign_files_are_refused_by_name() {
     let error = replayed(&newer).expect_err("it is newer");
     assert!(matches!(error, ReplayError::Record(RecordError::Newer { version: 999 })), "{error:?}");
     assert!(error.to_string().contains("version 999"), "{error}");
-    for old in [1, 2, 3] {
+    for old in 1..FORMAT {
         let mut older = record();
         older[8..10].copy_from_slice(&u16::to_le_bytes(old));
         let error = replayed(&older).expect_err("it is older");
@@ -136,7 +136,7 @@ fn rewritten(bytes: &[u8], mut alter: impl FnMut(u64, &mut Outcome)) -> Vec<u8> 
 const LONG: &str = r#"
     [machine]
     cpus = 8
-    duration = "400ms"
+    duration = "600ms"
     [[thread]]
     name = "short"
     count = 60

@@ -24,7 +24,7 @@ fn here() -> Place {
 }
 
 fn bytes(event: EventRef<'_>, outcome: Outcome) -> Vec<u8> {
-    written(BEFORE, here(), event, outcome)
+    written(past(BEFORE, here().cpu, &[]).told(), here(), event, outcome)
 }
 
 /// Reads what has been written so, where nobody sits.
@@ -132,8 +132,9 @@ fn times_of_any_distance_are_read_back_as_they_were() {
                 let seat = Seat::from_parts(u32::MAX, ThreadRef::new(u32::MAX, u32::MAX));
                 let outcome = Outcome::Expired(Some((seat, other)), true);
                 let (before, place) = (at(before), at(now));
-                let bytes = written(before, place, EventRef::Resched(&stop()), outcome);
-                let read = read_record(&mut Reader::new(&bytes), &mut past(before, place.cpu, &[]));
+                let mut past = past(before, place.cpu, &[]);
+                let bytes = written(past.told(), place, EventRef::Resched(&stop()), outcome);
+                let read = read_record(&mut Reader::new(&bytes), &mut past);
                 assert_eq!(read, Ok((place, Event::Resched(stop()), outcome)));
             }
         }

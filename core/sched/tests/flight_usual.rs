@@ -4,7 +4,7 @@ mod rig;
 
 use mainspring_abi::{CpuId, Nanos, ProcessId, ThreadRef};
 use mainspring_sched::flight::{
-    DecodeError, Event, EventRef, Outcome, Place, Reader, UsualRoom, read_record, write_decision,
+    DecodeError, Event, EventRef, Outcome, Place, Reader, Told, UsualRoom, read_record, write_decision,
     write_expired, write_idle, write_stop, write_timer,
 };
 use mainspring_sched::{
@@ -12,7 +12,7 @@ use mainspring_sched::{
     TimerOutcome, WaitKind, WaitPermit, WaitQuota, Woken,
 };
 use proptest::prelude::*;
-use rig::record::{past, written};
+use rig::record::{past, past_with_slice, written};
 use rig::{cpu_id, ms, us};
 
 /// What `write` writes, if it finds it usual.
@@ -23,10 +23,10 @@ fn usual(write: impl FnOnce(&mut UsualRoom) -> Option<usize>) -> Option<Vec<u8>>
 }
 
 /// The two halves of a decision's record, if both are usual.
-fn usual_decision(before: Place, place: Place, stop: &Stop, decision: &Decision) -> Option<Vec<u8>> {
+fn usual_decision(mut told: Told, place: Place, stop: &Stop, decision: &Decision) -> Option<Vec<u8>> {
     usual(|room| {
-        let half = write_stop(room, before, place, stop)?;
-        write_decision(room, half, place.now, decision)
+        let half = write_stop(room, &told, place, stop)?;
+        write_decision(room, &mut told, half, place, decision)
     })
 }
 
@@ -45,7 +45,7 @@ fn run(seat: Seat, slice_end: Nanos, switched: bool) -> Decision {
 
 /// Numbers around the ends of the parts of a word, and others.
 fn number() -> impl Strategy<Value = u64> {
-    let edge = prop::sample::select(vec![0u32, 8, 16, 24, 32]);
+    let edge = prop::sample::select(vec![0u32, 7, 8, 16, 24, 32]);
     prop_oneof![
         4 => 0u64..200,
         3 => (edge, 0u64..4).prop_map(|(bits, by)| (1u64 << bits).saturating_sub(by)),
@@ -61,7 +61,8 @@ fn seat() -> impl Strategy<Value = Seat> {
 }
 
 fn place() -> impl Strategy<Value = Place> {
-    (0usize..4, number()).prop_map(|(cpu, now)| Place { cpu: cpu_id(cpu * 1365), now: Nanos::new(now) })
+    let cpu = prop::sample::select(vec![0, 5, 254, 255, 256, 4095]);
+    (cpu, number()).prop_map(|(cpu, now)| Place { cpu: cpu_id(cpu), now: Nanos::new(now) })
 }
 
 /// The place of a record, and that of the one before.
@@ -91,11 +92,12 @@ proptest! {
     #[test]
     fn a_timer_interrupt_has_one_form((before, place) in places(), ticked: bool, reschedule: bool) {
         let outcome = TimerOutcome { ticked, reschedule };
-        let long = written(before, place, EventRef::Timer, outcome.into());
-        if let Some(short) = usual(|room| write_timer(room, before, place, outcome)) {
+        let mut past = past(before, place.cpu, &[]);
+        let long = written(past.told(), place, EventRef::Timer, outcome.into());
+        if let Some(short) = usual(|room| write_timer(room, &mut past.told(), place, outcome)) {
             prop_assert_eq!(&short, &long);
         }
-        let read = read_record(&mut Reader::new(&long), &mut past(before, place.cpu, &[]));
+        let read = read_record(&mut Reader::new(&long), &mut past);
         prop_assert_eq!(read, Ok((place, Event::Timer, outcome.into())));
     }
 
@@ -105,11 +107,12 @@ proptest! {
     ) {
         let expired = expired(seat, place.now - Nanos::new(late), reschedule);
         let outcome = Outcome::Expired(Some((seat, expired.deadline)), reschedule);
-        let long = written(before, place, EventRef::Expire, outcome);
-        if let Some(short) = usual(|room| write_expired(room, before, place, &expired)) {
+        let mut past = past(before, place.cpu, &[seat]);
+        let long = written(past.told(), place, EventRef::Expire, outcome);
+        if let Some(short) = usual(|room| write_expired(room, &past.told(), place, &expired)) {
             prop_assert_eq!(&short, &long);
         }
-        let read = read_record(&mut Reader::new(&long), &mut past(before, place.cpu, &[seat]));
+        let read = read_record(&mut Reader::new(&long), &mut past);
         prop_assert_eq!(read, Ok((place, Event::Expire, outcome)));
     }
 
@@ -117,17 +120,20 @@ proptest! {
     fn a_decision_has_one_form(
         (before, place) in places(), choice in 0u8..8, kind: u8,
         timeout in (number(), number(), prop_oneof![Just(0), number()]), next in prop::option::of((seat(), number(), any::<bool>())),
+        slice_before in prop::option::of(number()),
     ) {
         let stop = || stop(choice, kind, timeout, place.now);
         let decision = next.map_or(Decision::Idle, |(seat, slice, switched)| {
             run(seat, place.now + Nanos::new(slice), switched)
         });
-        let long = written(before, place, EventRef::Resched(&stop()), decision.into());
-        if let Some(short) = usual_decision(before, place, &stop(), &decision) {
+        let seats: Vec<_> = next.iter().map(|(seat, ..)| *seat).collect();
+        let slice_before = slice_before.or(next.map(|(_, slice, _)| slice)).unwrap_or_default();
+        let mut past = past_with_slice(Nanos::new(slice_before), before, place.cpu, &seats);
+        let long = written(past.told(), place, EventRef::Resched(&stop()), decision.into());
+        if let Some(short) = usual_decision(past.told(), place, &stop(), &decision) {
             prop_assert_eq!(&short, &long);
         }
-        let seats: Vec<_> = next.iter().map(|(seat, ..)| *seat).collect();
-        let read = read_record(&mut Reader::new(&long), &mut past(before, place.cpu, &seats));
+        let read = read_record(&mut Reader::new(&long), &mut past);
         prop_assert_eq!(read, Ok((place, Event::Resched(stop()), decision.into())));
     }
 
@@ -148,30 +154,33 @@ proptest! {
         let tick = tick.map_or(IdleTick::Kept(KeepTicking::ALL[0]), |sleep| {
             IdleTick::Suppressed { wake_at: place.now + Nanos::new(sleep) }
         });
-        let long = written(before, place, EventRef::EnterIdle(&conditions), tick.into());
-        if let Some(short) = usual(|room| write_idle(room, before, place, &conditions, tick)) {
+        let mut past = past(before, place.cpu, &[]);
+        let long = written(past.told(), place, EventRef::EnterIdle(&conditions), tick.into());
+        if let Some(short) = usual(|room| write_idle(room, &past.told(), place, &conditions, tick)) {
             prop_assert_eq!(&short, &long);
         }
-        let read = read_record(&mut Reader::new(&long), &mut past(before, place.cpu, &[]));
+        let read = read_record(&mut Reader::new(&long), &mut past);
         prop_assert_eq!(read, Ok((place, Event::EnterIdle(conditions), tick.into())));
     }
 
     #[test]
     fn any_bytes_of_a_usual_kind_are_refused_or_are_the_one_form_of_what_is_read(
         kind in prop_oneof![2u8..=6, 14u8..=15, Just(17u8), 27u8..=28, 32u8..=40],
-        bits in prop::sample::select(vec![0u8, 0x40, 0x80, 0xC0]), cpu in 0u8..3, gap in number(),
+        bits in prop::sample::select(vec![0u8, 0x40, 0x80, 0xC0]), cpu in prop_oneof![0u8..3, Just(255)], gap in number(),
         rest in prop::collection::vec(prop_oneof![Just(0u8), 5u8..=6, 17u8..=24, any::<u8>()], 1..30),
     ) {
         let before = Place { cpu: cpu_id(2), now: ms(1) };
         let gap = (gap as u16).to_le_bytes();
-        let start: &[u8] = if matches!(kind, 27 | 28) { &[kind | bits] } else { &[kind | bits, cpu, 0, gap[0], gap[1]] };
+        let start: &[u8] = if matches!(kind, 27 | 28) { &[kind | bits] } else { &[kind | bits, cpu, gap[0], gap[1]] };
         let bytes = [start, &rest].concat();
         let mut reader = Reader::new(&bytes);
-        let seats = [(0, 7), (1, 70_000), (200, 3)].map(|(slot, thread)| {
+        let seats = [(0, 7), (1, 70_000), (100, 4), (200, 3)].map(|(slot, thread)| {
             Seat::from_parts(slot, ThreadRef::new(thread, thread))
         });
-        if let Ok((place, event, outcome)) = read_record(&mut reader, &mut past(before, before.cpu, &seats)) {
-            let again = written(before, place, event.borrowed(), outcome);
+        let mut past = past_with_slice(Nanos::new(5), before, before.cpu, &seats);
+        let told = past.told();
+        if let Ok((place, event, outcome)) = read_record(&mut reader, &mut past) {
+            let again = written(told, place, event.borrowed(), outcome);
             prop_assert_eq!(&bytes[..reader.position()], again.as_slice());
         }
     }
@@ -181,22 +190,25 @@ proptest! {
 fn what_is_small_is_usual() {
     let before = Place { cpu: cpu_id(4095), now: ms(3) };
     let place = Place { cpu: CpuId::BOOT, now: before.now + us(65) };
-    let seat = Seat::from_parts(255, ThreadRef::new(u32::MAX, 9));
+    let [seat, runner] = [255, 127].map(|slot| Seat::from_parts(slot, ThreadRef::new(u32::MAX, 9)));
     let timer = TimerOutcome { ticked: false, reschedule: true };
     let timeout = Timeout { deadline: place.now + ms(16), user_data: 0, permit: permit(255) };
-    let (waits, runs) = (Stop::Blocked(WaitKind::Ring, Some(timeout)), run(seat, place.now + ms(16), true));
+    let (waits, runs) = (Stop::Blocked(WaitKind::Ring, Some(timeout)), run(runner, place.now + ms(16), true));
     let sleeps = IdleTick::Suppressed { wake_at: place.now + ms(100) };
+    let [mut told, there] = [before, place].map(|at| past(at, place.cpu, &[]).told());
+    let as_long = past_with_slice(ms(16), before, place.cpu, &[]).told();
     let lengths = [
-        usual(|room| write_timer(room, before, place, timer)),
-        usual(|room| write_expired(room, place, place, &expired(seat, place.now, true))),
-        usual_decision(before, place, &waits, &runs),
-        usual_decision(before, place, &waits, &Decision::Idle),
-        usual_decision(before, place, &Stop::Yielded, &runs),
-        usual_decision(before, place, &Stop::Nothing, &Decision::Idle),
-        usual(|room| write_idle(room, place, place, &IdleConditions::default(), sleeps)),
+        usual(|room| write_timer(room, &mut told, place, timer)),
+        usual(|room| write_expired(room, &there, place, &expired(seat, place.now, true))),
+        usual_decision(told, place, &waits, &runs),
+        usual_decision(as_long, place, &waits, &runs),
+        usual_decision(told, place, &waits, &Decision::Idle),
+        usual_decision(told, place, &Stop::Yielded, &runs),
+        usual_decision(told, place, &Stop::Nothing, &Decision::Idle),
+        usual(|room| write_idle(room, &there, place, &IdleConditions::default(), sleeps)),
     ]
     .map(|bytes| bytes.map(|bytes| bytes.len()));
-    assert_eq!(lengths, [Some(5), Some(2), Some(13), Some(10), Some(9), Some(6), Some(6)]);
+    assert_eq!(lengths, [Some(4), Some(2), Some(12), Some(9), Some(9), Some(8), Some(5), Some(6)]);
 }
 
 #[test]
@@ -205,7 +217,7 @@ fn a_small_seat_is_whose_the_last_record_that_accepted_a_thread_there_says() {
     let [old, new, other] =
         [(4, 1), (4, 2), (5, 3)].map(|(slot, thread)| Seat::from_parts(slot, ThreadRef::new(thread, 0)));
     let ends = Outcome::Expired(Some((new, before.now)), false);
-    let bytes = written(before, before, EventRef::Expire, ends);
+    let bytes = written(past(before, cpu, &[]).told(), before, EventRef::Expire, ends);
     let read = |cpu, seats: &[Seat]| read_record(&mut Reader::new(&bytes), &mut past(before, cpu, seats));
     assert_eq!(read(cpu, &[old, new, other]), Ok((before, Event::Expire, ends)));
     let stale = Outcome::Expired(Some((old, before.now)), false);

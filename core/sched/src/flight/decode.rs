@@ -6,8 +6,8 @@ use super::usual::{
     ENTER_IDLE, ENTER_IDLE_HERE, EXPIRE, EXPIRE_HERE, FLAG, LAST_SHORT_WAIT, LONG_WAIT, SHORT_WAIT, SMALL,
     TIMER, decides, ends_wait, idles,
 };
-use super::word::{small_run, small_seat, small_sleep, small_wait, unpack, unpack_wait};
-use super::{Event, LONG_AGO, Outcome, Past, Place, nohz};
+use super::word::{small_run, small_seat, small_sleep, small_wait, unpack_seat, unpack_wait};
+use super::{Event, FAR_CPU, LONG_AGO, Outcome, Past, Place, nohz};
 use crate::account::Account;
 use crate::cpu::{Decision, Dispatch, IdleTick, Seat, Stop, TimerOutcome, Via};
 use crate::entity::{Affinity, Entity, OwnRequest};
@@ -26,10 +26,10 @@ pub fn read_record(r: &mut Reader<'_>, past: &mut Past) -> Read<(Place, Event, O
     if flag && !is_small {
         return unknown("event", first);
     }
-    let place =
-        if matches!(kind, EXPIRE_HERE | ENTER_IDLE_HERE) { past.last } else { place(r, past.last.now)? };
+    let before = past.told.last;
+    let place = if matches!(kind, EXPIRE_HERE | ENTER_IDLE_HERE) { before } else { place(r, before.now)? };
     let event = event(r, kind, place.now)?;
-    if place == past.last && has_shorter_start(kind, &event) {
+    if place == before && has_shorter_start(kind, &event) {
         return unknown("event", kind);
     }
     let outcome = match is_small {
@@ -51,8 +51,13 @@ fn has_shorter_start(kind: u8, event: &Event) -> bool {
 
 fn place(r: &mut Reader<'_>, before: Nanos) -> Read<Place> {
     let out_of_range = |what| DecodeError::OutOfRange { what };
-    let cpu = CpuId::new(usize::from(r.short()?)).map_err(|_| out_of_range("CPU"))?;
-    let elapsed = match u64::from(r.short()?) {
+    let (near, elapsed) = (usize::from(r.byte()?), r.short()?);
+    let cpu = match near {
+        FAR_CPU => Some(usize::from(r.short()?)).filter(|cpu| *cpu >= FAR_CPU),
+        near => Some(near),
+    };
+    let cpu = cpu.and_then(|cpu| CpuId::new(cpu).ok()).ok_or(out_of_range("CPU"))?;
+    let elapsed = match u64::from(elapsed) {
         LONG_AGO => Some(r.number("time")?).filter(|elapsed| *elapsed >= LONG_AGO),
         elapsed => Some(elapsed),
     };
@@ -138,15 +143,19 @@ fn blocked(r: &mut Reader<'_>, now: Nanos) -> Read<(WaitKind, Option<Timeout>)> 
 }
 
 /// An outcome that is told along with the event of this kind.
-fn small_outcome(r: &mut Reader<'_>, kind: u8, flag: bool, place: Place, past: &Past) -> Read<Outcome> {
+fn small_outcome(r: &mut Reader<'_>, kind: u8, flag: bool, place: Place, past: &mut Past) -> Read<Outcome> {
     Ok(match kind {
         TIMER => Outcome::Timer(TimerOutcome { ticked: false, reschedule: flag }),
         kind if ends_wait(kind) => {
             Outcome::Expired(Some((past.seat(place.cpu, r.byte()?)?, place.now)), flag)
         }
         kind if decides(kind) => {
-            let (slot, slice) = unpack(r.word()?);
-            run(past.seat(place.cpu, slot)?, place.now, slice, flag)
+            let (slot, as_long) = unpack_seat(r.byte()?);
+            let seat = past.seat(place.cpu, slot)?;
+            if !as_long {
+                past.told.slice = other_slice(r, past.told.slice)?;
+            }
+            run(seat, place.now, past.told.slice.into(), flag)
         }
         kind if idles(kind) && !flag => {
             let wake_at = Nanos::new(place.now.get().wrapping_add(r.word()?.into()));
@@ -154,6 +163,12 @@ fn small_outcome(r: &mut Reader<'_>, kind: u8, flag: bool, place: Place, past: &
         }
         kind => return unknown("event with a small outcome", kind),
     })
+}
+
+/// A slice that is not as long as the one told before.
+fn other_slice(r: &mut Reader<'_>, before: u32) -> Read<u32> {
+    let slice = u32::from(r.short()?) | u32::from(r.byte()?) << u16::BITS;
+    if slice == before { Err(DecodeError::OutOfRange { what: "slice" }) } else { Ok(slice) }
 }
 
 fn run(seat: Seat, now: Nanos, slice: u64, switched: bool) -> Outcome {
@@ -170,7 +185,7 @@ fn outcome(r: &mut Reader<'_>, kind: u8, now: Nanos) -> Read<Outcome> {
         5 => Outcome::Decided(Decision::Idle),
         6..=7 => {
             let (seat, slice) =
-                seat_and_distance(r, |at, slice| decides(kind) && small_run(at, slice).is_some())?;
+                seat_and_distance(r, |at, slice| decides(kind) && small_run(at, slice, 0).is_some())?;
             run(seat, now, slice, code == 7)
         }
         8 => Outcome::Left(None),

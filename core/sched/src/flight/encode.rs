@@ -10,17 +10,18 @@ use super::usual::{
     TIMER, YIELDED, decides, ends_wait, idle_flags, idles, short_wait, small,
 };
 use super::word::{distance, small_run, small_seat, small_sleep, small_wait};
-use super::{EventRef, LONG_AGO, Outcome, Place, nohz};
+use super::{EventRef, FAR_CPU, LONG_AGO, Outcome, Place, Told, nohz};
 use crate::cpu::{Decision, IdleTick, Seat, Stop, Via};
 use crate::entity::{Affinity, Entity};
 use crate::tick::NetworkNeed;
 use crate::waiter::{Timeout, WaitKind};
+use core::mem::replace;
 use mainspring_abi::{LatencyClass, Nanos, ThreadRef};
 
-/// Writes the first half of a record: what is about to happen at `place`; the record before was at `before`.
+/// Writes the first half of a record: what is about to happen at `place`, after the records that have `told`.
 #[inline(always)]
-pub fn write_event(w: &mut Writer<'_>, before: Place, place: Place, event: EventRef<'_>) {
-    let now = place.now;
+pub fn write_event(w: &mut Writer<'_>, told: &mut Told, place: Place, event: EventRef<'_>) {
+    let (before, now) = (replace(&mut told.last, place), place.now);
     let start = |w: &mut Writer<'_>, kind: u8| write_start(w, kind, before, place);
     let at_seat = |w: &mut Writer<'_>, kind: u8, at: Seat| {
         start(w, kind);
@@ -106,10 +107,13 @@ pub fn write_event(w: &mut Writer<'_>, before: Place, place: Place, event: Event
 
 #[inline(always)]
 fn write_start(w: &mut Writer<'_>, kind: u8, before: Place, place: Place) {
-    let elapsed = (place.now - before.now).get();
+    let (elapsed, cpu) = ((place.now - before.now).get(), place.cpu.index());
     w.byte(kind);
-    w.short(place.cpu.index() as u16);
+    w.byte(cpu.min(FAR_CPU) as u8);
     w.short(elapsed.min(LONG_AGO) as u16);
+    if cpu >= FAR_CPU {
+        w.short(cpu as u16);
+    }
     if elapsed >= LONG_AGO {
         w.number(elapsed);
     }
@@ -208,10 +212,11 @@ pub(super) fn optional(w: &mut Writer<'_>, value: Option<u64>) {
     w.number(value.map_or(0, |value| value.saturating_add(1)));
 }
 
-/// Writes the second half of a record: what came of the event at `now`. `kind` is the first byte of the first half, which
-/// tells a small outcome of the usual sort along with the event.
+/// Writes the second half of a record: what came of the event. `kind` is the first byte of the first half, which tells a small
+/// outcome of the usual sort along with the event.
 #[inline(always)]
-pub fn write_outcome(w: &mut Writer<'_>, kind: &mut u8, now: Nanos, outcome: Outcome) {
+pub fn write_outcome(w: &mut Writer<'_>, told: &mut Told, kind: &mut u8, outcome: Outcome) {
+    let now = told.last.now;
     match outcome {
         Outcome::Seated(slot, reschedule) => {
             w.byte(2 + u8::from(reschedule));
@@ -221,10 +226,12 @@ pub fn write_outcome(w: &mut Writer<'_>, kind: &mut u8, now: Nanos, outcome: Out
         Outcome::Decided(Decision::Idle) => w.byte(IDLE),
         Outcome::Decided(Decision::Run(run)) => {
             let slice = distance(now, run.slice_end);
-            match small_run(run.seat, slice) {
-                Some(word) if decides(*kind) => {
+            match small_run(run.seat, slice, told.slice) {
+                Some(next) if decides(*kind) => {
                     *kind = small(*kind, run.switched);
-                    w.word(word);
+                    w.byte(next.seat);
+                    next.slice.to_le_bytes()[..next.bytes() - 1].iter().for_each(|byte| w.byte(*byte));
+                    told.slice = next.slice;
                 }
                 _ => {
                     w.byte(6 + u8::from(run.switched));

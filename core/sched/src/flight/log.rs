@@ -3,7 +3,7 @@
 //! Conserved: the bytes are whole records, event and outcome, from the first event on without a gap. Once there is no room
 //! for another the log stays as it is and counts what it loses.
 
-use super::{EventRef, Outcome, Place, Room, Writer, write_event, write_outcome};
+use super::{EventRef, Outcome, Place, Room, Told, Writer, write_event, write_outcome};
 use alloc::vec;
 use alloc::vec::Vec;
 use mainspring_abi::{CpuId, Nanos};
@@ -15,7 +15,7 @@ pub struct Log {
     len: usize,
     /// Where the last record begins.
     record: usize,
-    last: Place,
+    told: Told,
     records: u64,
     lost: u64,
 }
@@ -25,7 +25,7 @@ impl Log {
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         // Zeroes, which a host with virtual memory hands out when they are first written.
-        Self { room: vec![0; bytes], len: 0, record: 0, last: Place::START, records: 0, lost: 0 }
+        Self { room: vec![0; bytes], len: 0, record: 0, told: Told::new(), records: 0, lost: 0 }
     }
 
     /// `event` is about to be given to `cpu`. Its outcome comes next, to [`Log::finish`].
@@ -34,31 +34,28 @@ impl Log {
             self.lost += 1;
             return;
         }
-        let place = Place { cpu, now };
-        let before = core::mem::replace(&mut self.last, place);
         self.records += 1;
         self.record = self.len;
-        self.append(|_, writer| write_event(writer, before, place, event));
+        self.append(|_, told, writer| write_event(writer, told, Place { cpu, now }, event));
     }
 
     /// What came of the event that was begun last.
     pub fn finish(&mut self, outcome: Outcome) {
         if self.lost == 0 {
-            let now = self.last.now;
-            self.append(|record, writer| {
+            self.append(|record, told, writer| {
                 if let Some(kind) = record.first_mut() {
-                    write_outcome(writer, kind, now, outcome);
+                    write_outcome(writer, told, kind, outcome);
                 }
             });
         }
     }
 
     /// Appends what `write` writes; what it is given is the record so far.
-    fn append(&mut self, write: impl FnOnce(&mut [u8], &mut Writer<'_>)) {
+    fn append(&mut self, write: impl FnOnce(&mut [u8], &mut Told, &mut Writer<'_>)) {
         let (written, room) = self.room.split_at_mut(self.len);
         if let Some(room) = room.first_chunk_mut() {
             let mut writer = Writer::new(room);
-            write(&mut written[self.record..], &mut writer);
+            write(&mut written[self.record..], &mut self.told, &mut writer);
             self.len += writer.written();
         }
     }
@@ -91,7 +88,7 @@ impl Log {
     /// When the last record was made.
     #[must_use]
     pub fn last(&self) -> Nanos {
-        self.last.now
+        self.told.last.now
     }
 }
 

@@ -16,6 +16,7 @@ mod encode;
 mod log;
 mod nohz;
 mod past;
+mod told;
 mod usual;
 mod word;
 
@@ -26,6 +27,7 @@ pub use encode::{write_event, write_outcome};
 pub use log::Log;
 pub use nohz::{NohzEvent, NohzOutcome};
 pub use past::Past;
+pub use told::Told;
 pub use usual::{FirstHalf, UsualRoom, write_decision, write_expired, write_idle, write_stop, write_timer};
 
 use crate::context::Context;
@@ -40,12 +42,15 @@ use crate::waiter::{Timeout, WaitKind};
 use alloc::boxed::Box;
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 
-// A record starts with five bytes: the event's kind, the CPU in two, and in two the time since the record before. Two events
+// A record starts with four bytes: the event's kind, the CPU, and in two the time since the record before. Two events
 // mostly come where and when the record before did, and then start with their kind alone.
+
+/// From this CPU on, its number follows in two bytes.
+const FAR_CPU: usize = u8::MAX as usize;
 const _: () = assert!(mainspring_abi::MAX_CPUS <= 1 << u16::BITS);
 
 /// The version of all of this. Whoever keeps records says by which they were written; none is read by another.
-pub const FORMAT: u16 = 4;
+pub const FORMAT: u16 = 5;
 
 /// From this many nanoseconds on, the time since the record before has a number of its own.
 const LONG_AGO: u64 = u16::MAX as u64;

@@ -1,8 +1,8 @@
-//! What the records so far say, so that the next need not repeat it: where and when the last one was, and who sits where.
+//! What a reader knows from the records so far: what they have told, and who sits where.
 //!
 //! Conserved: a seat is its thread's from the record that accepts it there until one accepts another.
 
-use super::{DecodeError, Event, Outcome, Place};
+use super::{DecodeError, Event, Outcome, Place, Told};
 use crate::cpu::Seat;
 use alloc::vec::Vec;
 use mainspring_abi::{CpuId, ThreadRef};
@@ -10,7 +10,7 @@ use mainspring_abi::{CpuId, ThreadRef};
 /// For a reader of records; before the first of them.
 #[derive(Clone, Debug)]
 pub struct Past {
-    pub(super) last: Place,
+    pub(super) told: Told,
     /// By CPU and seat, as far as a byte can tell the seat.
     seats: Vec<Vec<Option<ThreadRef>>>,
 }
@@ -19,13 +19,13 @@ impl Past {
     /// Before the first record.
     #[must_use]
     pub const fn new() -> Self {
-        Self { last: Place::START, seats: Vec::new() }
+        Self { told: Told::new(), seats: Vec::new() }
     }
 
-    /// Where and when the last record was.
+    /// What the records have told.
     #[must_use]
-    pub fn last(&self) -> Place {
-        self.last
+    pub fn told(&self) -> Told {
+        self.told
     }
 
     /// The seat with whoever sits there.
@@ -36,7 +36,7 @@ impl Past {
 
     /// Another record has been read.
     pub(super) fn note(&mut self, place: Place, event: &Event, outcome: Outcome) {
-        self.last = place;
+        self.told.last = place;
         if let (Event::Accept(entity, _), Outcome::Seated(slot, _)) = (event, outcome)
             && let Ok(slot) = u8::try_from(slot)
         {

@@ -6,11 +6,10 @@
 //! usual is not written at all; the caller is told, and takes the long way.
 
 use super::word::{WORD_BYTES, distance, small_run, small_seat, small_sleep, small_wait};
-use super::{LONG_AGO, Place};
+use super::{FAR_CPU, LONG_AGO, Place, Told};
 use crate::cpu::{Decision, Expired, IdleTick, Stop, TimerOutcome};
 use crate::tick::{IdleConditions, NetworkNeed};
 use crate::waiter::WaitKind;
-use mainspring_abi::Nanos;
 
 // The codes of these events.
 pub(super) const NOTHING_RAN: u8 = 2;
@@ -66,10 +65,10 @@ pub(super) fn short_wait(kind: WaitKind) -> u8 {
 }
 
 /// Bytes of a start: the kind, the CPU, the time since the record before.
-const START: usize = 5;
+const START: usize = 4;
 
 /// Room for a usual record.
-pub type UsualRoom = [u8; START + 2 * WORD_BYTES];
+pub type UsualRoom = [u8; START + WORD_BYTES + 1 + WORD_BYTES];
 
 /// The first half of a decision's record has been written into a room: that many bytes.
 #[derive(Clone, Copy, Debug)]
@@ -83,16 +82,16 @@ impl FirstHalf {
     }
 }
 
-/// A start with the time since the record before; unless that is long.
+/// A start with the time since the record before, unless that is long or the CPU far.
 #[inline(always)]
-fn put_start(room: &mut UsualRoom, kind: u8, before: Place, place: Place) -> Option<()> {
-    let elapsed = distance(before.now, place.now);
-    if elapsed >= LONG_AGO {
+fn put_start(room: &mut UsualRoom, kind: u8, told: &Told, place: Place) -> Option<()> {
+    let (elapsed, cpu) = (distance(told.last.now, place.now), place.cpu.index());
+    if elapsed >= LONG_AGO || cpu >= FAR_CPU {
         return None;
     }
     room[0] = kind;
-    room[1..3].copy_from_slice(&(place.cpu.index() as u16).to_le_bytes());
-    room[3..START].copy_from_slice(&(elapsed as u16).to_le_bytes());
+    room[1] = cpu as u8;
+    room[2..START].copy_from_slice(&(elapsed as u16).to_le_bytes());
     Some(())
 }
 
@@ -100,22 +99,23 @@ fn put_start(room: &mut UsualRoom, kind: u8, before: Place, place: Place) -> Opt
 #[inline(always)]
 pub fn write_timer(
     room: &mut UsualRoom,
-    before: Place,
+    told: &mut Told,
     place: Place,
     outcome: TimerOutcome,
 ) -> Option<usize> {
     if outcome.ticked {
         return None;
     }
-    put_start(room, small(TIMER, outcome.reschedule), before, place)?;
+    put_start(room, small(TIMER, outcome.reschedule), told, place)?;
+    told.last = place;
     Some(START)
 }
 
 /// Writes the record of a timed wait that ended in time, where and when the record before was; its length, unless it is not
 /// usual.
 #[inline(always)]
-pub fn write_expired(room: &mut UsualRoom, before: Place, place: Place, expired: &Expired) -> Option<usize> {
-    if place != before || expired.deadline != place.now {
+pub fn write_expired(room: &mut UsualRoom, told: &Told, place: Place, expired: &Expired) -> Option<usize> {
+    if place != told.last || expired.deadline != place.now {
         return None;
     }
     room[0] = small(EXPIRE_HERE, expired.woken.reschedule);
@@ -125,10 +125,10 @@ pub fn write_expired(room: &mut UsualRoom, before: Place, place: Place, expired:
 
 /// Writes the first half of the record of a decision, how the running thread stopped, unless it is not usual.
 #[inline(always)]
-pub fn write_stop(room: &mut UsualRoom, before: Place, place: Place, stop: &Stop) -> Option<FirstHalf> {
+pub fn write_stop(room: &mut UsualRoom, told: &Told, place: Place, stop: &Stop) -> Option<FirstHalf> {
     if let Stop::Blocked(kind, Some(timeout)) = stop {
         let wait = small_wait(timeout, place.now)?;
-        put_start(room, short_wait(*kind), before, place)?;
+        put_start(room, short_wait(*kind), told, place)?;
         room[START..START + WORD_BYTES].copy_from_slice(&wait.to_le_bytes());
         return Some(FirstHalf((START + WORD_BYTES) as u8));
     }
@@ -138,7 +138,7 @@ pub fn write_stop(room: &mut UsualRoom, before: Place, place: Place, stop: &Stop
         Stop::Yielded => (YIELDED, None),
         Stop::Blocked(kind, _) => (BLOCKED, Some(*kind)),
     };
-    write_plain_stop(room, before, place, code, wait)
+    write_plain_stop(room, told, place, code, wait)
 }
 
 /// On its own, so that a timed wait is told from all others at one glance; and without the stop itself, which is spread over
@@ -146,25 +146,28 @@ pub fn write_stop(room: &mut UsualRoom, before: Place, place: Place, stop: &Stop
 #[inline(never)]
 fn write_plain_stop(
     room: &mut UsualRoom,
-    before: Place,
+    told: &Told,
     place: Place,
     code: u8,
     wait: Option<WaitKind>,
 ) -> Option<FirstHalf> {
-    put_start(room, code, before, place)?;
+    put_start(room, code, told, place)?;
     let Some(wait) = wait else { return Some(FirstHalf(START as u8)) };
     room[START] = wait as u8;
     Some(FirstHalf(START as u8 + 1))
 }
 
-/// Writes the second half, what was decided at `now`, into the same room; the record's length, unless it is not usual.
+/// Writes the second half, what was decided at `place`, into the same room; the record's length, unless it is not usual. The
+/// record is at `place` in any case.
 #[inline(always)]
 pub fn write_decision(
     room: &mut UsualRoom,
+    told: &mut Told,
     first: FirstHalf,
-    now: Nanos,
+    place: Place,
     decision: &Decision,
 ) -> Option<usize> {
+    told.last = place;
     let at = first.length();
     match decision {
         Decision::Idle => {
@@ -172,10 +175,13 @@ pub fn write_decision(
             Some(at + 1)
         }
         Decision::Run(run) => {
-            let word = small_run(run.seat, distance(now, run.slice_end))?;
-            *room.get_mut(at..)?.first_chunk_mut()? = word.to_le_bytes();
+            let slice = distance(place.now, run.slice_end);
+            let next = small_run(run.seat, slice, told.slice)?;
+            let [seat, rest @ ..]: &mut [u8; 1 + WORD_BYTES] = room.get_mut(at..)?.first_chunk_mut()?;
+            // As long as before or not, it is written, and perhaps written over.
+            (*seat, *rest, told.slice) = (next.seat, next.slice.to_le_bytes(), next.slice);
             room[0] = small(room[0], run.switched);
-            Some(at + WORD_BYTES)
+            Some(at + next.bytes())
         }
     }
 }
@@ -184,13 +190,13 @@ pub fn write_decision(
 #[inline(always)]
 pub fn write_idle(
     room: &mut UsualRoom,
-    before: Place,
+    told: &Told,
     place: Place,
     conditions: &IdleConditions,
     tick: IdleTick,
 ) -> Option<usize> {
     let IdleTick::Suppressed { wake_at } = tick else { return None };
-    if place != before || conditions.network != NetworkNeed::Inactive {
+    if place != told.last || conditions.network != NetworkNeed::Inactive {
         return None;
     }
     room[0] = small(ENTER_IDLE_HERE, false);

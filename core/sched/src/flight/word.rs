@@ -24,21 +24,42 @@ fn word(first: u32, distance: u64) -> Option<u32> {
     fits.then_some(first | (distance as u32) << FIRST)
 }
 
-/// The byte and the distance of a word.
-pub(super) fn unpack(word: u32) -> (u8, u64) {
-    (word as u8, u64::from(word >> FIRST))
-}
-
 /// A seat that a byte can tell. Who sits there has been told when the thread was accepted.
 #[inline(always)]
 pub(super) fn small_seat(seat: Seat) -> Option<u8> {
     (seat.slot >> FIRST == 0).then_some(seat.slot as u8)
 }
 
-/// Who runs, and until how long from now.
+/// A decision that a word or less can tell.
+#[derive(Clone, Copy)]
+pub(super) struct SmallRun {
+    /// Who runs, and whether for as long as whoever was told before.
+    pub(super) seat: u8,
+    /// How long the slice is, in three bytes, which are not told if it is as long.
+    pub(super) slice: u32,
+}
+
+/// Set in a seat's byte if its slice is as long as the one that was told before.
+const AS_LONG: u8 = 0x80;
+
+impl SmallRun {
+    #[inline(always)]
+    pub(super) fn bytes(self) -> usize {
+        if self.seat & AS_LONG == 0 { WORD_BYTES } else { 1 }
+    }
+}
+
+/// Who runs, and until how long from now; `before` is how long it was for whoever was told before.
 #[inline(always)]
-pub(super) fn small_run(seat: Seat, slice: u64) -> Option<u32> {
-    word(seat.slot, slice)
+pub(super) fn small_run(seat: Seat, slice: u64, before: u32) -> Option<SmallRun> {
+    let fits = seat.slot < u32::from(AS_LONG) && slice >> DISTANCE == 0;
+    let as_long = if slice == u64::from(before) { AS_LONG } else { 0 };
+    fits.then_some(SmallRun { seat: seat.slot as u8 | as_long, slice: slice as u32 })
+}
+
+/// The seat of the first byte of such a decision, and whether that is all of it.
+pub(super) fn unpack_seat(byte: u8) -> (u8, bool) {
+    (byte & !AS_LONG, byte & AS_LONG != 0)
 }
 
 /// For how long a CPU may sleep that suppresses its tick: the whole word.
@@ -56,7 +77,7 @@ pub(super) fn small_wait(timeout: &Timeout, now: Nanos) -> Option<u32> {
 
 /// When a wait that begins at `now` ends.
 pub(super) fn unpack_wait(word: u32, now: Nanos) -> Timeout {
-    let (process, delay) = unpack(word);
+    let (process, delay) = (word as u8, u64::from(word >> FIRST));
     let permit = WaitPermit::from_record(ProcessId::new(process.into()));
     Timeout { deadline: Nanos::new(now.get().wrapping_add(delay)), user_data: 0, permit }
 }
