@@ -5,6 +5,7 @@
 
 use crate::tournament::Tournament;
 use mainspring_abi::CpuId;
+use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Cpu, Offer, choose_victim};
 
 #[derive(Debug)]
@@ -32,7 +33,7 @@ impl Board {
     /// What `cpu` has to give may have changed.
     #[inline]
     pub(crate) fn touch(&mut self, cpu: usize) {
-        if !std::mem::replace(&mut self.is_stale[cpu], true) {
+        if unlikely(!std::mem::replace(&mut self.is_stale[cpu], true)) {
             self.stale.push(cpu as u32);
         }
     }

@@ -4,6 +4,7 @@
 //! other time; summed over all threads and added to idle time it equals elapsed time on every CPU.
 //! `virtual_runtime` grows by the same interval scaled by the weight under which the thread was dispatched.
 
+use crate::hint::unlikely;
 use crate::virtual_time::FRACTION_BITS;
 use mainspring_abi::Nanos;
 
@@ -29,7 +30,7 @@ impl Account {
         self.runtime += ran;
         let (units, wrapped) = self.virtual_units.overflowing_add(virtual_span);
         self.virtual_units = units;
-        if wrapped {
+        if unlikely(wrapped) {
             self.virtual_units_high += 1;
         }
     }

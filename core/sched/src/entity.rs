@@ -10,6 +10,7 @@ use crate::fair::class_request;
 use crate::virtual_time::Lag;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::hint::cold_path;
 use mainspring_abi::{ContextRef, CpuId, CpuSet, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
 
 /// Where a thread may run.
@@ -35,7 +36,10 @@ impl Affinity {
     pub(crate) fn folded(&self) -> Option<u64> {
         match self {
             Self::Any => None,
-            Self::Only(cpus) => Some(cpus.folded()),
+            Self::Only(cpus) => {
+                cold_path();
+                Some(cpus.folded())
+            }
         }
     }
 }

@@ -7,6 +7,7 @@
 //! [`SeatHeap::reserve`] has set aside.
 
 use crate::few::{FEW, Few, Rank};
+use crate::hint::{likely, unlikely};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::hint::select_unpredictable;
@@ -69,7 +70,7 @@ impl<K: Rank> SeatHeap<K> {
     /// The seat with the smallest key.
     #[inline]
     pub(crate) fn peek(&self) -> Option<&(K, u32)> {
-        if self.heap.is_empty() { self.few.first() } else { self.heap.first() }
+        if likely(self.heap.is_empty()) { self.few.first() } else { self.heap.first() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -106,7 +107,7 @@ impl<K: Rank> SeatHeap<K> {
     #[inline]
     pub(crate) fn insert(&mut self, seat: u32, key: K) {
         debug_assert!(!self.contains(seat), "seat {seat} waits already");
-        if !(self.heap.is_empty() && self.few.insert(seat, key)) {
+        if unlikely(!(self.heap.is_empty() && self.few.insert(seat, key))) {
             self.insert_among_many(seat, key);
         }
     }
@@ -132,7 +133,7 @@ impl<K: Rank> SeatHeap<K> {
 
     /// Takes `seat` out; whether it was there.
     pub(crate) fn remove(&mut self, seat: u32) -> bool {
-        if self.heap.is_empty() {
+        if likely(self.heap.is_empty()) {
             return self.few.take(|(_, one)| *one == seat).is_some();
         }
         let place = self.place_in_heap(seat);

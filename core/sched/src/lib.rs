@@ -47,6 +47,7 @@ mod fair;
 mod few;
 pub mod flight;
 mod heap;
+pub mod hint;
 pub mod identity;
 pub mod island;
 pub mod lease;

@@ -1,5 +1,6 @@
 //! The permanent counters of one CPU. Plain words: counting allocates nothing, logs nothing and reads no clock.
 
+use crate::hint::unlikely;
 use crate::nohz::Kind;
 
 /// Why a CPU left a tickless state.
@@ -142,7 +143,7 @@ pub struct Telemetry {
 impl Telemetry {
     #[inline]
     pub(crate) fn note_queue_depth(&mut self, queued: u32) {
-        if u64::from(queued) > self.queue_depth_max {
+        if unlikely(u64::from(queued) > self.queue_depth_max) {
             self.queue_depth_max = u64::from(queued);
         }
     }

@@ -5,6 +5,7 @@
 //! than its lease's revocation latency. Nothing but idle runs in `TicklessIdle`, and nobody but the one thread that was
 //! running in `TicklessLease`: the tick is restored before a thread is dispatched.
 
+use crate::hint::unlikely;
 use crate::telemetry::{NohzExit, Telemetry};
 use core::fmt;
 use mainspring_abi::Nanos;
@@ -233,7 +234,7 @@ impl Tick {
     /// A timer interrupt came; whether it was a tick.
     #[inline]
     pub(crate) fn interrupt(&mut self, now: Nanos, telemetry: &mut Telemetry) -> bool {
-        now >= self.due && self.interrupt_due(now, telemetry)
+        unlikely(now >= self.due) && self.interrupt_due(now, telemetry)
     }
 
     fn interrupt_due(&mut self, now: Nanos, telemetry: &mut Telemetry) -> bool {

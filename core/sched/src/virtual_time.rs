@@ -9,6 +9,7 @@
 //! requests of their queue's clock, and a request is at most [`MAX_REQUEST`].
 
 use crate::fair::MAX_REQUEST;
+use crate::hint::likely;
 use core::ops::Add;
 use mainspring_abi::{Nanos, Weight};
 
@@ -71,10 +72,10 @@ impl VirtualTime {
 #[inline(always)]
 pub(crate) fn span(service: Nanos, weight: Weight) -> u64 {
     let weight = u64::from(weight.get());
-    if service.get() < NARROW_SERVICE {
+    if likely(service.get() < NARROW_SERVICE) {
         let units = service.get() * UNITS_AT_WEIGHT_ONE;
         // Most weights are powers of two, and a shift takes a tenth of the time of a division.
-        if weight & (weight - 1) == 0 { units >> weight.trailing_zeros() } else { units / weight }
+        if likely(weight & (weight - 1) == 0) { units >> weight.trailing_zeros() } else { units / weight }
     } else {
         // Only an interval of minutes gets here: a lone thread that nothing ever stopped.
         (u128::from(service.get()) * u128::from(UNITS_AT_WEIGHT_ONE) / u128::from(weight)) as u64

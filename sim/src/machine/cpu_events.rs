@@ -4,6 +4,7 @@ use super::thread::FOREVER;
 use super::{Lane, Machine};
 use crate::RunError;
 use mainspring_abi::Nanos;
+use mainspring_sched::hint::{likely, unlikely};
 use mainspring_sched::{Entity, TickMode, WaitKind};
 
 /// How many steps a CPU may take at one instant before that counts as a standstill.
@@ -23,11 +24,11 @@ impl Machine<'_> {
                 self.threads[thread as usize].remaining = Nanos::ZERO;
             }
             self.carry_on(cpu);
-        } else if lane.begin_at <= self.now {
+        } else if unlikely(lane.begin_at <= self.now) {
             self.begin_to_compute(cpu);
-        } else if lane.ipi_at <= self.now {
+        } else if unlikely(lane.ipi_at <= self.now) {
             self.reschedule_arrived(cpu);
-        } else if self.disturbed && lane.net_at <= self.now {
+        } else if unlikely(self.disturbed && lane.net_at <= self.now) {
             self.poll_network(cpu);
         } else {
             self.timer_fired(cpu);
@@ -54,25 +55,25 @@ impl Machine<'_> {
 
     #[inline(always)]
     fn timer_fired(&mut self, cpu: usize) {
-        if self.disturbed {
+        if unlikely(self.disturbed) {
             if self.delay_timer(cpu) {
                 return;
             }
             self.make_up_for_lost_reschedule(cpu);
         }
-        if self.authority && self.leases.any() {
+        if unlikely(self.authority && self.leases.any()) {
             self.attend_leases(cpu);
         }
         let outcome = self.core_timer(cpu);
         let costs = &self.workload.costs;
-        let tick_cost = if outcome.ticked { costs.tick } else { Nanos::ZERO };
+        let tick_cost = if unlikely(outcome.ticked) { costs.tick } else { Nanos::ZERO };
         self.interrupt(cpu, costs.interrupt + tick_cost);
         while let Some(expired) = self.core_expire(cpu) {
             let thread = expired.thread.index() as usize;
-            if expired.kind != WaitKind::Sleep {
+            if unlikely(expired.kind != WaitKind::Sleep) {
                 self.time_out(thread, expired.kind);
             }
-            if expired.away.is_some() {
+            if unlikely(expired.away.is_some()) {
                 if let Some(permit) = expired.woken.permit {
                     self.quota.give_back(permit);
                 }
@@ -80,14 +81,14 @@ impl Machine<'_> {
                 continue;
             }
             self.note_woken(thread, expired.woken.permit);
-            if !(self.authority && self.moves_on(thread)) {
+            if likely(!(self.authority && self.moves_on(thread))) {
                 self.kick(cpu, expired.woken.reschedule, thread, Some(cpu));
             }
         }
-        if outcome.ticked {
+        if unlikely(outcome.ticked) {
             self.poll_network_on_tick(cpu);
         }
-        if self.disturbed {
+        if unlikely(self.disturbed) {
             self.stall(cpu);
         }
         self.reconsider(cpu);
@@ -111,7 +112,7 @@ impl Machine<'_> {
     /// Takes `cost` from whatever CPU `cpu` is doing.
     #[inline]
     pub(super) fn interrupt(&mut self, cpu: usize, cost: Nanos) {
-        if !cost.is_zero() && self.lanes[cpu].running.is_some() {
+        if unlikely(!cost.is_zero() && self.lanes[cpu].running.is_some()) {
             self.hold_up(cpu, cost);
         }
     }
@@ -149,10 +150,10 @@ impl Machine<'_> {
     /// After an interrupt: another decision, if one is wanted or the CPU is idle.
     #[inline(always)]
     pub(super) fn reconsider(&mut self, cpu: usize) {
-        if self.lanes[cpu].running.is_none() {
+        if unlikely(self.lanes[cpu].running.is_none()) {
             self.look_for_work(cpu);
             self.carry_on(cpu);
-        } else if self.cores[cpu].reschedule_wanted() {
+        } else if unlikely(self.cores[cpu].reschedule_wanted()) {
             self.preempt(cpu);
             self.carry_on(cpu);
         }
@@ -166,7 +167,7 @@ impl Machine<'_> {
             }
             let index = thread as usize;
             let thread = &mut self.threads[index];
-            if thread.remaining.is_zero() {
+            if likely(thread.remaining.is_zero()) {
                 thread.ahead = false;
                 self.take_step(cpu, index);
                 continue;
@@ -183,12 +184,12 @@ impl Machine<'_> {
     #[inline(always)]
     fn stands_still(&mut self, cpu: usize, thread: u32) -> bool {
         let lane = &mut self.lanes[cpu];
-        if lane.standstill_at != self.now {
+        if likely(lane.standstill_at != self.now) {
             lane.standstill_at = self.now;
             lane.standstill = 0;
         }
         lane.standstill += 1;
-        if lane.standstill < STANDSTILL {
+        if likely(lane.standstill < STANDSTILL) {
             return false;
         }
         let thread = self.thread_name(thread as usize);

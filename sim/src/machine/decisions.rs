@@ -5,7 +5,9 @@ use super::foresight::think_ahead;
 use super::thread::Home;
 use mainspring_abi::Nanos;
 use mainspring_report::ScheduleEntry;
+use mainspring_sched::hint::{likely, unlikely};
 use mainspring_sched::{Decision, Dispatch, IdleConditions, Lag, State, Stop, Via};
+use std::hint::cold_path;
 
 impl Machine<'_> {
     /// Nothing runs on `cpu`, and somebody is chosen.
@@ -34,7 +36,7 @@ impl Machine<'_> {
             self.look_at_lag_of_stopping(cpu, thread);
         }
         let decision = self.core_resched(cpu, stop);
-        let depleted = self.authority && before.is_some_and(|thread| self.is_throttled(thread));
+        let depleted = unlikely(self.authority) && before.is_some_and(|thread| self.is_throttled(thread));
         self.carry_out(cpu, before, if depleted { "depleted" } else { reason }, decision);
     }
 
@@ -58,6 +60,7 @@ impl Machine<'_> {
                 self.share_leftovers(cpu, before);
             }
             Decision::Idle => {
+                cold_path();
                 if before.is_some() {
                     self.end_segment(cpu, reason);
                 }
@@ -115,7 +118,7 @@ impl Machine<'_> {
 
     /// Threads are still queued here while other CPUs have nothing to do: tells one of them.
     fn share_leftovers(&mut self, cpu: usize, before: Option<u32>) {
-        if self.askable_count == 0 || self.cores[cpu].queued() == 0 {
+        if likely(self.askable_count == 0 || self.cores[cpu].queued() == 0) {
             return;
         }
         if let Some(thread) = before
@@ -130,7 +133,7 @@ impl Machine<'_> {
     fn begin(&mut self, cpu: usize, run: Dispatch) {
         let index = run.thread.index();
         self.mark_idle(cpu, false);
-        if self.authority {
+        if unlikely(self.authority) {
             self.tell_of_beginning(cpu, run);
         }
         let costs = &self.workload.costs;
@@ -139,7 +142,7 @@ impl Machine<'_> {
         let moved = std::mem::take(&mut thread.moved);
         if run.switched {
             lane.work_from = self.now + costs.switch;
-            if moved {
+            if unlikely(moved) {
                 lane.work_from += costs.migration;
             }
         } else {
@@ -181,7 +184,7 @@ impl Machine<'_> {
     #[inline]
     pub(super) fn look_at_lag_of_stopping(&mut self, cpu: usize, thread: u32) {
         // A thread that gains or loses a context while it runs goes on with another lag.
-        if self.authority || self.now > self.lanes[cpu].lag_known_until {
+        if unlikely(self.authority || self.now > self.lanes[cpu].lag_known_until) {
             let Some(lag) = self.lag_of_current(cpu) else { return };
             let greatest = &mut self.threads[thread as usize].lag_max;
             *greatest = lag.max(*greatest);
@@ -200,7 +203,7 @@ impl Machine<'_> {
 
     /// CPU `cpu` has become idle, or has stopped being so.
     pub(super) fn mark_idle(&mut self, cpu: usize, idle: bool) {
-        if self.lanes[cpu].idle == idle {
+        if likely(self.lanes[cpu].idle == idle) {
             return;
         }
         self.lanes[cpu].idle = idle;
@@ -227,7 +230,7 @@ impl Machine<'_> {
     /// The interval in which CPU `cpu` had its running thread is over.
     #[inline]
     pub(super) fn end_segment(&mut self, cpu: usize, reason: &str) {
-        if self.schedule.is_some() {
+        if unlikely(self.schedule.is_some()) {
             self.list_segment(cpu, reason);
         }
     }

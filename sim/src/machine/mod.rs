@@ -42,6 +42,7 @@ use lane::Lane;
 use leases::Leases;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
 use mainspring_report::{Event, ScheduleEntry};
+use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Cpu, Overran, WaitQuota};
 use mainspring_workload::Workload;
 use network::Nic;
@@ -142,7 +143,7 @@ impl Machine<'_> {
             cold_path();
             return self.latencies[thread as usize].record(latency);
         };
-        if self.untold_latencies.len() == LATENCIES_AT_A_TIME {
+        if unlikely(self.untold_latencies.len() == LATENCIES_AT_A_TIME) {
             self.file_latencies();
         }
         self.untold_latencies.push((thread, short));
@@ -159,7 +160,7 @@ impl Machine<'_> {
     #[inline]
     fn touch(&mut self, cpu: usize) {
         // The acting CPU is settled anyway, and nearly every event touches no other.
-        if self.acting != Some(cpu) {
+        if unlikely(self.acting != Some(cpu)) {
             self.touch_another(cpu);
         }
     }
@@ -178,7 +179,7 @@ impl Machine<'_> {
             let next = self.next_event(cpu);
             self.agenda.put_back(cpu, next);
         }
-        if !self.touched.is_empty() {
+        if unlikely(!self.touched.is_empty()) {
             self.settle_others();
         }
     }
@@ -198,10 +199,10 @@ impl Machine<'_> {
     fn next_event(&mut self, cpu: usize) -> Key {
         let core = &self.cores[cpu];
         let (timer, wanted) = (core.next_timer(), core.reschedule_wanted());
-        let begin_at = if wanted { self.beginning(cpu) } else { Nanos::MAX };
+        let begin_at = if unlikely(wanted) { self.beginning(cpu) } else { Nanos::MAX };
         let lane = &mut self.lanes[cpu];
         lane.begin_at = begin_at;
-        let next = if self.disturbed { lane.next_of_all(timer) } else { lane.next_event(timer) };
+        let next = if unlikely(self.disturbed) { lane.next_of_all(timer) } else { lane.next_event(timer) };
         keyed(next.get(), cpu)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::record::Recorder;
 use crate::watch::Watch;
+use std::hint::cold_path;
 
 /// Fixed for a run, so that whoever takes the shortest way knows that nobody else has to be told.
 pub(super) enum Observer<'a> {
@@ -34,7 +35,10 @@ impl<'a> Observer<'a> {
         match self {
             Self::Nobody => true,
             Self::Recorder(recorder) => record(recorder).is_some(),
-            Self::Watch(..) => false,
+            Self::Watch(..) => {
+                cold_path();
+                false
+            }
         }
     }
 

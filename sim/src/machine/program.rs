@@ -6,8 +6,10 @@ use super::rings::Batch;
 use super::script::Op;
 use super::thread::{FOREVER, Home, Request};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
+use mainspring_sched::hint::unlikely;
 use mainspring_sched::{QuotaError, Stop, Timeout, Via, WaitKind};
 use mainspring_workload::{ContextTarget, Span, Step, ThreadTarget};
+use std::hint::cold_path;
 
 /// How a thread goes on that cannot take its next step at once.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ impl Machine<'_> {
     /// The thread at `index`, which has CPU `cpu` and has nothing to compute, takes its next step.
     #[inline(always)]
     pub(super) fn take_step(&mut self, cpu: usize, index: usize) {
-        if self.authority
+        if unlikely(self.authority)
             && let Some(grant) = self.claimed(index)
         {
             return self.proceed(cpu, index, Progress::Move(Errand::Bind(grant)));
@@ -191,7 +193,7 @@ impl Machine<'_> {
         deadline: Option<Nanos>,
     ) -> Option<Option<Timeout>> {
         // On borrowed time nobody waits for anything but the answer to a call, which takes the loan along.
-        if self.authority
+        if unlikely(self.authority)
             && kind != WaitKind::Call
             && self.holds(thread).is_some_and(|context| context.donors().depth() != 0)
         {
@@ -208,6 +210,7 @@ impl Machine<'_> {
                     | QuotaError::System { .. }
                     | QuotaError::UnknownProcess { .. },
                 ) => {
+                    cold_path();
                     thread.stats.refusals += 1;
                     return None;
                 }
@@ -228,7 +231,7 @@ impl Machine<'_> {
 
     #[inline(always)]
     fn sleep_until(&mut self, cpu: usize, thread: usize, deadline: Nanos) {
-        if deadline <= self.now {
+        if unlikely(deadline <= self.now) {
             return;
         }
         self.begin_wait(thread);

@@ -22,6 +22,7 @@ use crate::tournament::{LAST, Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
 use mainspring_report::Report;
+use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Affinity, Config, Cpu, Entity, Lag, Spec, WaitQuota};
 use mainspring_workload::{Faults, Start, Workload};
 use std::sync::Arc;
@@ -42,12 +43,12 @@ pub(crate) fn run(name: &str, workload: &Workload, mut options: Options<'_>) -> 
     let step = Nanos::new((duration.get() / PROGRESS_STEPS).max(1));
     let mut tell_at = step;
     while let Some(now) = machine.advance(duration) {
-        if machine.trouble.is_some()
+        if unlikely(machine.trouble.is_some())
             && let Some(error) = machine.trouble.take()
         {
             return Err(error);
         }
-        if now >= tell_at {
+        if unlikely(now >= tell_at) {
             tell_at = now + step;
             if let Some(tell) = &mut progress {
                 tell(now);
@@ -181,10 +182,10 @@ impl<'a> Machine<'a> {
         let turn = self.agenda.first();
         let (at, cpu) = owner(turn);
         let at = Nanos::new(at);
-        if at >= self.outside {
+        if unlikely(at >= self.outside) {
             return self.advance_from_outside(end);
         }
-        if at >= end {
+        if unlikely(at >= end) {
             return None;
         }
         self.now = at;
@@ -192,7 +193,7 @@ impl<'a> Machine<'a> {
             self.turn = turn;
         }
         self.cpu_event(cpu);
-        if self.authority {
+        if unlikely(self.authority) {
             self.tend_authority();
         }
         self.settle();

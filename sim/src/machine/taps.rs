@@ -6,6 +6,7 @@ use crate::RunError;
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, ThreadRef, Weight};
 use mainspring_sched::context::Context;
 use mainspring_sched::flight::{EventRef, NohzEvent, NohzOutcome, Outcome, Place};
+use mainspring_sched::hint::unlikely;
 use mainspring_sched::lease::LeaseRef;
 use mainspring_sched::nohz::{Claim, Conditions};
 use mainspring_sched::{
@@ -79,7 +80,7 @@ impl Machine<'_> {
     #[inline(always)]
     fn announce_unrecorded<'e>(&mut self, cpu: usize, event: impl FnOnce() -> EventRef<'e>) {
         self.touch(cpu);
-        if matches!(self.observer, Observer::Watch(..)) {
+        if unlikely(matches!(self.observer, Observer::Watch(..))) {
             self.let_watch_see_event(cpu, event());
         }
     }
@@ -132,7 +133,7 @@ impl Machine<'_> {
         if !self.observer.takes(|recorder| recorder.decision(half?, place, &decision)) {
             self.show_outcome(cpu, decision);
         }
-        if self.authority {
+        if unlikely(self.authority) {
             self.note_overrun(cpu);
         }
         decision

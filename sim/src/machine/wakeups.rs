@@ -3,6 +3,7 @@
 use super::Machine;
 use super::thread::Home;
 use mainspring_abi::Nanos;
+use mainspring_sched::hint::likely;
 use mainspring_sched::{Handoff, Removed, Via, WaitPermit, probe_order};
 
 impl Machine<'_> {
@@ -75,8 +76,8 @@ impl Machine<'_> {
         if home_wants && from == Some(home) {
             return;
         }
-        if home_wants && self.send_reschedule(home) || self.askable_count == 0 || self.threads[thread].pinned
-        {
+        let told = home_wants && self.send_reschedule(home);
+        if likely(told || self.askable_count == 0 || self.threads[thread].pinned) {
             return;
         }
         self.kick_idle(home, thread);

@@ -3,8 +3,10 @@
 use super::realtime::Band;
 use super::{Cpu, Seat, State, taken};
 use crate::entity::{Affinity, Entity};
+use crate::hint::likely;
 use crate::telemetry::NohzExit;
 use crate::waiter::{Timeout, WaitKind, WaitPermit};
+use core::hint::cold_path;
 use mainspring_abi::{Nanos, ThreadRef};
 
 /// Why the running thread stops.
@@ -92,9 +94,9 @@ impl Cpu {
     pub fn resched(&mut self, now: Nanos, stop: Stop) -> Decision {
         self.resched_wanted = false;
         match stop {
-            Stop::Preempted if self.is_simple() => self.preempt(now),
+            Stop::Preempted if likely(self.is_simple()) => self.preempt(now),
             Stop::Preempted => self.preempt_beside_contexts(now),
-            Stop::Blocked(kind, timeout) if self.is_simple() => self.block(now, kind, timeout),
+            Stop::Blocked(kind, timeout) if likely(self.is_simple()) => self.block(now, kind, timeout),
             stop => self.stop_otherwise(now, stop),
         }
     }
@@ -168,6 +170,7 @@ impl Cpu {
         match self.fair.take_next() {
             Some(next) => self.run(now, next, true, Nanos::MAX),
             None => {
+                cold_path();
                 self.nobody_runs();
                 Decision::Idle
             }

@@ -36,6 +36,7 @@ use crate::admission::Floor;
 use crate::entity::{Authority, Entity};
 use crate::fair::{Ask, FairQueue, Tag};
 use crate::heap::SeatHeap;
+use crate::hint::unlikely;
 use crate::nohz::Activation;
 use crate::telemetry::Telemetry;
 use crate::tick::Tick;
@@ -438,7 +439,7 @@ impl Cpu {
     #[inline]
     fn bring_fair_clock_up(&mut self, now: Nanos) {
         self.fair.advance(now);
-        if !self.contended() {
+        if unlikely(!self.contended()) {
             self.keep_up_with_lone_runner(now);
         }
     }

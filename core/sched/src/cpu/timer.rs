@@ -2,6 +2,7 @@
 
 use super::{Cpu, Occupant, Seat, State, taken};
 use crate::cpu::Woken;
+use crate::hint::{likely, unlikely};
 use crate::telemetry::NohzExit;
 use crate::tick::{HOUSEKEEPING_FLOOR, IdleConditions, KeepTicking, NetworkNeed, TickMode};
 use crate::waiter::{Due, WaitKind};
@@ -61,7 +62,7 @@ impl Cpu {
         // Which is never while nobody runs.
         let slice = if self.contended() { self.slice_end } else { Nanos::MAX };
         let due = self.tick.due().min(wait).min(slice);
-        if self.contexts == 0 { due } else { due.min(self.next_on_contexts()) }
+        if likely(self.contexts == 0) { due } else { due.min(self.next_on_contexts()) }
     }
 
     /// When the next timed wait here ends.
@@ -71,25 +72,27 @@ impl Cpu {
     }
 
     /// A timer interrupt came. Call [`Cpu::expire`] until it returns `None`, then reschedule if wanted.
+    #[inline(always)]
     pub fn timer(&mut self, now: Nanos) -> TimerOutcome {
         self.telemetry.timer_interrupts += 1;
-        if now > self.next_timer() {
+        if unlikely(now > self.next_timer()) {
             self.telemetry.oneshot_deadline_misses += 1;
         }
         let ticked = self.tick.interrupt(now, &mut self.telemetry);
-        if self.slice_end <= now && self.contended() {
+        if unlikely(self.slice_end <= now && self.contended()) {
             self.resched_wanted = true;
         }
-        if self.contexts != 0 {
+        if unlikely(self.contexts != 0) {
             self.timer_on_contexts(now);
         }
         TimerOutcome { ticked, reschedule: self.resched_wanted }
     }
 
     /// Ends one timed wait that is due.
+    #[inline(always)]
     pub fn expire(&mut self, now: Nanos) -> Option<Expired> {
         let &(Due { deadline, .. }, slot) = self.waits.peek()?;
-        if deadline > now {
+        if unlikely(deadline > now) {
             return None;
         }
         self.telemetry.timeouts += 1;
@@ -97,7 +100,7 @@ impl Cpu {
         let Occupant { state, user_data, entity, permit, .. } = taken(&mut self.slots, slot);
         let State::Asleep(kind) = *state else { unreachable!("only sleepers wait") };
         let (thread, user_data, permit) = (entity.thread, *user_data, permit.take());
-        let away = if self.lent == 0 { None } else { entity.has_lent() };
+        let away = if likely(self.lent == 0) { None } else { entity.has_lent() };
         let reschedule = away.is_none() && self.ready_again(now, slot);
         let (seat, woken) = (Seat { slot, thread }, Woken { reschedule, permit });
         Some(Expired { thread, seat, kind, deadline, user_data, woken, away })

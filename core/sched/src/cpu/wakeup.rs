@@ -4,6 +4,7 @@ use super::realtime::Band;
 use super::{Cpu, Seat, SeatError, State, taken};
 use crate::entity::{Authority, Entity};
 use crate::fair::Tag;
+use crate::hint::unlikely;
 use crate::telemetry::NohzExit;
 use crate::virtual_time::Lag;
 use crate::waiter::WaitPermit;
@@ -112,7 +113,7 @@ impl Cpu {
     /// context that is one straight piece of code, since it comes before nearly every decision.
     #[inline(never)]
     pub(super) fn ready_again(&mut self, now: Nanos, slot: u32) -> bool {
-        if self.has_authority() {
+        if unlikely(self.has_authority()) {
             self.compete_again(now, slot);
             return self.publish(now, slot);
         }
@@ -154,7 +155,7 @@ impl Cpu {
         self.telemetry.note_queue_depth(self.fair.queued());
         let reschedule = match self.current {
             None => true,
-            Some(current) if self.band == Band::Deadline => self.floor_claims(now, current),
+            Some(current) if unlikely(self.band == Band::Deadline) => self.floor_claims(now, current),
             Some(current) => !patient && self.preempts(now, tag, current),
         };
         self.resched_wanted |= reschedule;
@@ -181,7 +182,7 @@ impl Cpu {
     pub(super) fn begin_contention(&mut self, now: Nanos, why: NohzExit) {
         let Some(current) = self.current else { return };
         self.tick.restore(now, why, &mut self.telemetry);
-        if self.band == Band::Fair && self.slice_end < now {
+        if unlikely(self.band == Band::Fair && self.slice_end < now) {
             let slice = self.at(current).request.min(self.quantum).get();
             let missed = (now - self.slice_end).get().div_ceil(slice);
             self.slice_end += Nanos::new(missed.saturating_mul(slice));

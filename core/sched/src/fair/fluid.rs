@@ -3,7 +3,9 @@
 use super::estate::Debt;
 use super::row::{Place, Row};
 use super::{DEBTORS_RETIRED_PER_EVENT, FairQueue};
+use crate::hint::unlikely;
 use crate::virtual_time::{Lag, NARROW_BITS, UNITS_AT_WEIGHT_ONE, VirtualTime, span};
+use core::hint::cold_path;
 use mainspring_abi::{Nanos, Weight};
 
 impl FairQueue {
@@ -36,6 +38,7 @@ impl FairQueue {
                 return;
             }
         }
+        cold_path();
         self.advance_past_debtors(elapsed);
     }
 
@@ -204,7 +207,7 @@ impl FairQueue {
         row.place = Place::Out;
         let (owing, even) = (row.weight, row.position);
         row.position = even.later(self.clock);
-        if weight != owing {
+        if unlikely(weight != owing) {
             let lag = Lag::between(self.clock, row.position, owing);
             row.position = lag.position(self.clock, weight);
             row.weight = weight;

@@ -6,6 +6,7 @@
 use super::row::Place;
 use super::{Ask, FairQueue, GRACE_UNITS, Tag};
 use crate::few::{FEW, Rank};
+use crate::hint::unlikely;
 use crate::virtual_time::{VirtualTime, span};
 use mainspring_abi::{Nanos, Policy};
 
@@ -19,11 +20,11 @@ impl FairQueue {
         let row = &mut self.nodes.rows[seat];
         let key = row.begin_to_wait(ask, span(ask.request, row.weight));
         self.queued += 1;
-        if self.long || ask.reach.is_some() {
+        if unlikely(self.long || ask.reach.is_some()) {
             self.enqueue_among_many(seat, ask.reach);
         } else {
             row.place = Place::Few;
-            if !self.few.insert(seat, key) {
+            if unlikely(!self.few.insert(seat, key)) {
                 self.become_long(seat);
             }
         }
@@ -148,7 +149,7 @@ impl FairQueue {
     /// Takes the thread to run next out. Moves the clock if everybody queued is ahead of it.
     #[inline(always)]
     pub(crate) fn take_next(&mut self) -> Option<u32> {
-        if self.long || self.queued_in_trees != 0 {
+        if unlikely(self.long || self.queued_in_trees != 0) {
             return self.take_next_of_many();
         }
         let (reached, any) = (self.reached(), self.policy == Policy::Wfq);
@@ -157,7 +158,7 @@ impl FairQueue {
         };
         self.queued -= 1;
         self.nodes.rows[seat].place = Place::Out;
-        if reached.is_before(key.start) {
+        if unlikely(reached.is_before(key.start)) {
             self.pull_clock(seat);
         }
         Some(seat)

@@ -6,6 +6,7 @@
 
 use super::Ask;
 use crate::few::Rank;
+use crate::hint::likely;
 use crate::virtual_time::{VirtualTime, span};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -105,7 +106,7 @@ impl Row {
     /// When the request in progress started, of which the thread has `used` some.
     #[inline]
     pub(crate) fn started(&self, used: Nanos) -> VirtualTime {
-        if used.is_zero() { self.position } else { self.position.minus(span(used, self.weight)) }
+        if likely(used.is_zero()) { self.position } else { self.position.minus(span(used, self.weight)) }
     }
 
     /// Gives the thread, which is about to be queued, the tags of what it asks for, which moves it by `length`.
