@@ -163,13 +163,20 @@ struct Row {
     latencies: Latencies,
 }
 
+/// Adds a row of that name; which it is.
+fn add_row(rows: &mut Vec<Row>, name: String) -> usize {
+    rows.push(Row { told: ThreadReport { name, ..ThreadReport::default() }, ..Row::default() });
+    rows.len() - 1
+}
+
 /// What has been learnt from a record so far.
 #[derive(Debug)]
 pub struct Books {
     cpus: Vec<Cpu>,
-    /// A row per name, and the row of each thread index.
+    /// A row per name, and one for each thread that has none.
     rows: Vec<Row>,
-    row_of: Vec<usize>,
+    /// By thread index.
+    row_of: BTreeMap<u32, usize>,
     /// Threads that have left one CPU and not arrived at another, and since when: on their way, or gone for good.
     in_hand: BTreeMap<u32, (Entity, Nanos)>,
     /// Threads whose arrival comes before their departure, since two CPUs read two clocks.
@@ -187,7 +194,7 @@ impl Books {
         let mut books = Self {
             cpus: replay::machine(header).map_err(|_| BookError::NoRoom)?,
             rows: Vec::new(),
-            row_of: Vec::new(),
+            row_of: BTreeMap::new(),
             in_hand: BTreeMap::new(),
             early: BTreeSet::new(),
             running: vec![None; header.cpus],
@@ -207,24 +214,16 @@ impl Books {
     /// Instances that had several threads have one row.
     fn name(&mut self, names: &[String]) {
         let mut known = BTreeMap::new();
-        for name in names {
-            let row = *known.entry(name).or_insert_with(|| {
-                let told = ThreadReport { name: name.clone(), ..ThreadReport::default() };
-                self.rows.push(Row { told, ..Row::default() });
-                self.rows.len() - 1
-            });
-            self.row_of.push(row);
+        for (thread, name) in (0..).zip(names) {
+            let row = *known.entry(name).or_insert_with(|| add_row(&mut self.rows, name.clone()));
+            self.row_of.insert(thread, row);
         }
     }
 
     fn row(&mut self, thread: u32) -> &mut Row {
-        while self.row_of.len() <= thread as usize {
-            let told =
-                ThreadReport { name: format!("(thread {})", self.row_of.len()), ..ThreadReport::default() };
-            self.rows.push(Row { told, ..Row::default() });
-            self.row_of.push(self.rows.len() - 1);
-        }
-        &mut self.rows[self.row_of[thread as usize]]
+        let rows = &mut self.rows;
+        let row = *self.row_of.entry(thread).or_insert_with(|| add_row(rows, format!("(thread {thread})")));
+        &mut self.rows[row]
     }
 
     fn take(&mut self, number: usize, entry: Entry) -> Result<(), BookError> {

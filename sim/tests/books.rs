@@ -1,8 +1,11 @@
 //! The books of a recorded run say what the run's own report says: two ways to the same numbers.
 
+use mainspring_abi::{CpuId, Nanos, Policy, ThreadRef};
 use mainspring_report::{Report, ThreadReport};
+use mainspring_sched::flight::{self, EventRef, Outcome};
+use mainspring_sched::{Entity, Spec, Via};
 use mainspring_sim::books::{Books, Log};
-use mainspring_sim::record::RecordReader;
+use mainspring_sim::record::{Header, RecordReader};
 use mainspring_sim::{Options, run};
 use mainspring_workload::{Workload, load};
 use std::path::PathBuf;
@@ -70,8 +73,33 @@ fn a_record_that_decides_otherwise_is_no_book() {
     run("fair-weights", &workload, options).unwrap_or_else(|error| panic!("{error}"));
     let reader = RecordReader::new(bytes.as_slice()).expect("a sound record");
     let mut header = reader.header().clone();
-    header.quantum = mainspring_abi::Nanos::from_millis(1);
+    header.quantum = Nanos::from_millis(1);
     let log = Log::read(reader).expect("a sound record");
     let error = Books::of(&header, log).expect_err("another quantum, other slices");
     assert!(error.to_string().contains("differs"), "{error}");
+}
+
+#[test]
+fn a_thread_without_a_name_has_a_row_whatever_its_number() {
+    let entity = Entity::new(Spec::new(ThreadRef::new(u32::MAX, 0)));
+    let mut record = flight::Log::new(4 * size_of::<flight::Room>());
+    record.begin(Nanos::ZERO, CpuId::BOOT, EventRef::Accept(&entity, Via::Admit));
+    record.finish(Outcome::Seated(0, true));
+    let mut log = Log::default();
+    log.add(CpuId::BOOT, record.bytes(), 1, Nanos::from_millis(1)).expect("a sound record");
+    let header = Header {
+        workload: "forged".to_owned(),
+        seed: 0,
+        cpus: 1,
+        seats: 1,
+        policy: Policy::Eevdf,
+        quantum: Nanos::from_millis(3),
+        tick: Nanos::from_millis(10),
+        floor_ppm: 0,
+        threads: Vec::new(),
+    };
+    let books = Books::of(&header, log).unwrap_or_else(|error| panic!("{error}"));
+    let report = books.report("sim", &header, Duration::ZERO);
+    let names: Vec<_> = report.threads.iter().map(|thread| thread.name.as_str()).collect();
+    assert_eq!(names, ["(thread 4294967295)"]);
 }
