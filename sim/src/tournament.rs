@@ -8,7 +8,10 @@
 //!
 //! What a CPU does next depends on who is first, and who is first on what the last one did, so every step between the two
 //! counts. Whoever is first is therefore taken out before it acts: its rivals are compared while it does, and when it comes
-//! back only the best of each group are left to compare it with.
+//! back nearly always the best of them is first, which has long been known. That it is, a processor guesses, and begins with
+//! what that CPU does while it still works out when the other is to act again.
+
+use mainspring_sched::hint::unlikely;
 
 /// Bits that hold a CPU's number.
 const CPU_BITS: u32 = mainspring_abi::MAX_CPUS.trailing_zeros();
@@ -78,6 +81,8 @@ pub(crate) struct Tournament<K> {
     last: K,
     /// Of the CPU that is out: the smallest of the others in each of its groups, from its own to the root's.
     rivals: [K; LEVELS],
+    /// The smallest of all of them.
+    rival: K,
 }
 
 /// The lesser of two, in the one form that is a single instruction for numbers with a fraction.
@@ -86,12 +91,12 @@ fn lesser<K: PartialOrd + Copy>(a: K, b: K) -> K {
     if a < b { a } else { b }
 }
 
+/// One after the other: a key has mostly just been written, and a processor has it at hand for whoever asks for that key, but
+/// not for whoever asks for two at a time.
 #[inline(always)]
 fn least<K: PartialOrd + Copy>(group: &[K; FAN]) -> K {
-    let [a, b, c, d, e, f, g, h] = *group;
-    // Neighbours are compared with neighbours, two at a time.
-    let (even, odd) = (lesser(lesser(a, e), lesser(c, g)), lesser(lesser(b, f), lesser(d, h)));
-    lesser(even, odd)
+    let [first, others @ ..] = group;
+    others.iter().fold(*first, |least, key| lesser(least, *key))
 }
 
 impl<K: PartialOrd + Copy> Tournament<K> {
@@ -108,6 +113,7 @@ impl<K: PartialOrd + Copy> Tournament<K> {
             first: last,
             last,
             rivals: [last; LEVELS],
+            rival: last,
         }
     }
 
@@ -136,14 +142,16 @@ impl<K: PartialOrd + Copy> Tournament<K> {
     /// Takes the key of `cpu` out until [`Tournament::put_back`]. Nobody else is out, and no key changes meanwhile.
     #[inline(always)]
     pub(crate) fn take_out(&mut self, cpu: usize) {
-        let mut spot = self.leaf(cpu);
+        let (mut spot, mut best) = (self.leaf(cpu), self.last);
         for rival in &mut self.rivals {
             let Group(group) = &mut self.groups[spot.group];
             group[spot.place] = self.last;
             *rival = least(group);
+            best = lesser(*rival, best);
             let Some(above) = spot.above() else { break };
             spot = above;
         }
+        self.rival = best;
     }
 
     /// `cpu`, which is out, comes back with `key`.
@@ -156,7 +164,8 @@ impl<K: PartialOrd + Copy> Tournament<K> {
             let Some(above) = spot.above() else { break };
             spot = above;
         }
-        self.first = winner;
+        // A branch and not a choice: whoever comes next then need not wait for `key`.
+        self.first = if unlikely(key < self.rival) { key } else { self.rival };
     }
 
     /// The smallest key.
