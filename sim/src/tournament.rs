@@ -23,7 +23,7 @@ const VALUE_BITS: u32 = 50;
 const SMALLEST: u64 = 1 << (f64::MANTISSA_DIGITS - 1);
 
 /// A value and its CPU, dressed up as a number with a fraction: positive ones have the order of their bits, and the least of
-/// two, or of two pairs at once, is a single instruction on every processor of this kind. That of integers is not.
+/// two is a single instruction on every processor of this kind. That of integers is not.
 pub(crate) type Key = f64;
 
 /// Comes after every key.
