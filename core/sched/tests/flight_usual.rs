@@ -212,6 +212,25 @@ fn what_is_small_is_usual() {
 }
 
 #[test]
+fn what_is_small_is_usual_on_a_far_cpu_too() {
+    let before = Place { cpu: CpuId::BOOT, now: ms(3) };
+    let place = Place { cpu: cpu_id(255), now: before.now + us(65) };
+    let seat = Seat::from_parts(127, ThreadRef::new(7, 0));
+    let timer = TimerOutcome { ticked: false, reschedule: false };
+    let timeout = Timeout { deadline: place.now + ms(16), user_data: 0, permit: permit(255) };
+    let (waits, runs) = (Stop::Blocked(WaitKind::Sleep, Some(timeout)), run(seat, place.now + ms(16), true));
+    let told = past(before, place.cpu, &[]).told();
+    let lengths = [
+        usual(|room| write_timer(room, &mut { told }, place, timer)),
+        usual_decision(told, place, &waits, &runs),
+        usual_decision(told, place, &Stop::Blocked(WaitKind::Park, None), &runs),
+        usual_decision(told, place, &Stop::Preempted, &Decision::Idle),
+    ]
+    .map(|bytes| bytes.map(|bytes| bytes.len()));
+    assert_eq!(lengths, [Some(6), Some(14), Some(11), Some(7)]);
+}
+
+#[test]
 fn a_small_seat_is_whose_the_last_record_that_accepted_a_thread_there_says() {
     let (cpu, before) = (cpu_id(3), Place { cpu: cpu_id(3), now: ms(3) });
     let [old, new, other] =

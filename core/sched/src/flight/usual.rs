@@ -8,6 +8,7 @@
 use super::word::{WORD_BYTES, distance, small_run, small_seat, small_sleep, small_wait};
 use super::{FAR_CPU, LONG_AGO, Place, Told};
 use crate::cpu::{Decision, Expired, IdleTick, Stop, TimerOutcome};
+use crate::hint::unlikely;
 use crate::tick::{IdleConditions, NetworkNeed};
 use crate::waiter::WaitKind;
 
@@ -66,9 +67,11 @@ pub(super) fn short_wait(kind: WaitKind) -> u8 {
 
 /// Bytes of a start: the kind, the CPU, the time since the record before.
 const START: usize = 4;
+/// The same for a far CPU, whose number follows.
+const FAR_START: usize = START + 2;
 
 /// Room for a usual record.
-pub type UsualRoom = [u8; START + WORD_BYTES + 1 + WORD_BYTES];
+pub type UsualRoom = [u8; FAR_START + WORD_BYTES + 1 + WORD_BYTES];
 
 /// The first half of a decision's record has been written into a room: that many bytes.
 #[derive(Clone, Copy, Debug)]
@@ -82,16 +85,26 @@ impl FirstHalf {
     }
 }
 
-/// A start with the time since the record before, unless that is long or the CPU far.
+/// Whether the CPU's number does not fit a byte. What is written for such a one is the same but for its start; it is written
+/// on its own, so that for all others every place is known beforehand.
 #[inline(always)]
-fn put_start(room: &mut UsualRoom, kind: u8, told: &Told, place: Place) -> Option<()> {
+fn is_far(place: Place) -> bool {
+    unlikely(place.cpu.index() >= FAR_CPU)
+}
+
+/// A start of `LENGTH` bytes with the time since the record before, unless that is long.
+#[inline(always)]
+fn put_start<const LENGTH: usize>(room: &mut UsualRoom, kind: u8, told: &Told, place: Place) -> Option<()> {
     let (elapsed, cpu) = (distance(told.last.now, place.now), place.cpu.index());
-    if elapsed >= LONG_AGO || cpu >= FAR_CPU {
+    if elapsed >= LONG_AGO {
         return None;
     }
     room[0] = kind;
-    room[1] = cpu as u8;
+    room[1] = if LENGTH == FAR_START { FAR_CPU as u8 } else { cpu as u8 };
     room[2..START].copy_from_slice(&(elapsed as u16).to_le_bytes());
+    if LENGTH == FAR_START {
+        room[START..FAR_START].copy_from_slice(&(cpu as u16).to_le_bytes());
+    }
     Some(())
 }
 
@@ -106,9 +119,20 @@ pub fn write_timer(
     if outcome.ticked {
         return None;
     }
-    put_start(room, small(TIMER, outcome.reschedule), told, place)?;
+    let kind = small(TIMER, outcome.reschedule);
+    if is_far(place) {
+        return put_far_timer(room, kind, told, place);
+    }
+    put_start::<START>(room, kind, told, place)?;
     told.last = place;
     Some(START)
+}
+
+#[inline(never)]
+fn put_far_timer(room: &mut UsualRoom, kind: u8, told: &mut Told, place: Place) -> Option<usize> {
+    put_start::<FAR_START>(room, kind, told, place)?;
+    told.last = place;
+    Some(FAR_START)
 }
 
 /// Writes the record of a timed wait that ended in time, where and when the record before was; its length, unless it is not
@@ -128,9 +152,10 @@ pub fn write_expired(room: &mut UsualRoom, told: &Told, place: Place, expired: &
 pub fn write_stop(room: &mut UsualRoom, told: &Told, place: Place, stop: &Stop) -> Option<FirstHalf> {
     if let Stop::Blocked(kind, Some(timeout)) = stop {
         let wait = small_wait(timeout, place.now)?;
-        put_start(room, short_wait(*kind), told, place)?;
-        room[START..START + WORD_BYTES].copy_from_slice(&wait.to_le_bytes());
-        return Some(FirstHalf((START + WORD_BYTES) as u8));
+        if is_far(place) {
+            return put_far_wait(room, short_wait(*kind), told, place, wait);
+        }
+        return put_wait::<START>(room, short_wait(*kind), told, place, wait);
     }
     let (code, wait) = match stop {
         Stop::Nothing => (NOTHING_RAN, None),
@@ -139,6 +164,24 @@ pub fn write_stop(room: &mut UsualRoom, told: &Told, place: Place, stop: &Stop) 
         Stop::Blocked(kind, _) => (BLOCKED, Some(*kind)),
     };
     write_plain_stop(room, told, place, code, wait)
+}
+
+#[inline(always)]
+fn put_wait<const LENGTH: usize>(
+    room: &mut UsualRoom,
+    kind: u8,
+    told: &Told,
+    place: Place,
+    wait: u32,
+) -> Option<FirstHalf> {
+    put_start::<LENGTH>(room, kind, told, place)?;
+    room[LENGTH..LENGTH + WORD_BYTES].copy_from_slice(&wait.to_le_bytes());
+    Some(FirstHalf((LENGTH + WORD_BYTES) as u8))
+}
+
+#[inline(never)]
+fn put_far_wait(room: &mut UsualRoom, kind: u8, told: &Told, place: Place, wait: u32) -> Option<FirstHalf> {
+    put_wait::<FAR_START>(room, kind, told, place, wait)
 }
 
 /// On its own, so that a timed wait is told from all others at one glance; and without the stop itself, which is spread over
@@ -151,10 +194,14 @@ fn write_plain_stop(
     code: u8,
     wait: Option<WaitKind>,
 ) -> Option<FirstHalf> {
-    put_start(room, code, told, place)?;
-    let Some(wait) = wait else { return Some(FirstHalf(START as u8)) };
-    room[START] = wait as u8;
-    Some(FirstHalf(START as u8 + 1))
+    let at = if is_far(place) {
+        put_start::<FAR_START>(room, code, told, place).map(|()| FAR_START)?
+    } else {
+        put_start::<START>(room, code, told, place).map(|()| START)?
+    };
+    let Some(wait) = wait else { return Some(FirstHalf(at as u8)) };
+    room[at] = wait as u8;
+    Some(FirstHalf(at as u8 + 1))
 }
 
 /// Writes the second half, what was decided at `place`, into the same room; the record's length, unless it is not usual. The
