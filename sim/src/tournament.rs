@@ -91,8 +91,7 @@ fn lesser<K: PartialOrd + Copy>(a: K, b: K) -> K {
     if a < b { a } else { b }
 }
 
-/// One after the other: a key has mostly just been written, and a processor has it at hand for whoever asks for that key, but
-/// not for whoever asks for two at a time.
+/// One after the other: that is the fewest instructions, and nobody waits for it before the event is over.
 #[inline(always)]
 fn least<K: PartialOrd + Copy>(group: &[K; FAN]) -> K {
     let [first, others @ ..] = group;

@@ -72,6 +72,7 @@ impl Cpu {
     }
 
     /// A timer interrupt came. Call [`Cpu::expire`] until it returns `None`, then reschedule if wanted.
+    // Both always in line: they come before nearly every decision, and a call would pass what they tell through memory.
     #[inline(always)]
     pub fn timer(&mut self, now: Nanos) -> TimerOutcome {
         self.telemetry.timer_interrupts += 1;
@@ -92,7 +93,7 @@ impl Cpu {
     #[inline(always)]
     pub fn expire(&mut self, now: Nanos) -> Option<Expired> {
         let &(Due { deadline, .. }, slot) = self.waits.peek()?;
-        if unlikely(deadline > now) {
+        if deadline > now {
             return None;
         }
         self.telemetry.timeouts += 1;

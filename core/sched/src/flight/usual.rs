@@ -92,9 +92,14 @@ fn is_far(place: Place) -> bool {
     unlikely(place.cpu.index() >= FAR_CPU)
 }
 
-/// A start of `LENGTH` bytes with the time since the record before, unless that is long.
+/// A start of `LENGTH` bytes with the time since the record before, unless that is long; how many bytes.
 #[inline(always)]
-fn put_start<const LENGTH: usize>(room: &mut UsualRoom, kind: u8, told: &Told, place: Place) -> Option<()> {
+fn put_start<const LENGTH: usize>(
+    room: &mut UsualRoom,
+    kind: u8,
+    told: &Told,
+    place: Place,
+) -> Option<usize> {
     let (elapsed, cpu) = (distance(told.last.now, place.now), place.cpu.index());
     if elapsed >= LONG_AGO {
         return None;
@@ -105,7 +110,7 @@ fn put_start<const LENGTH: usize>(room: &mut UsualRoom, kind: u8, told: &Told, p
     if LENGTH == FAR_START {
         room[START..FAR_START].copy_from_slice(&(cpu as u16).to_le_bytes());
     }
-    Some(())
+    Some(LENGTH)
 }
 
 /// Writes the record of a timer interrupt; its length, unless it is not usual.
@@ -123,16 +128,16 @@ pub fn write_timer(
     if is_far(place) {
         return put_far_timer(room, kind, told, place);
     }
-    put_start::<START>(room, kind, told, place)?;
+    let length = put_start::<START>(room, kind, told, place)?;
     told.last = place;
-    Some(START)
+    Some(length)
 }
 
 #[inline(never)]
 fn put_far_timer(room: &mut UsualRoom, kind: u8, told: &mut Told, place: Place) -> Option<usize> {
-    put_start::<FAR_START>(room, kind, told, place)?;
+    let length = put_start::<FAR_START>(room, kind, told, place)?;
     told.last = place;
-    Some(FAR_START)
+    Some(length)
 }
 
 /// Writes the record of a timed wait that ended in time, where and when the record before was; its length, unless it is not
@@ -174,9 +179,9 @@ fn put_wait<const LENGTH: usize>(
     place: Place,
     wait: u32,
 ) -> Option<FirstHalf> {
-    put_start::<LENGTH>(room, kind, told, place)?;
-    room[LENGTH..LENGTH + WORD_BYTES].copy_from_slice(&wait.to_le_bytes());
-    Some(FirstHalf((LENGTH + WORD_BYTES) as u8))
+    let at = put_start::<LENGTH>(room, kind, told, place)?;
+    room[at..at + WORD_BYTES].copy_from_slice(&wait.to_le_bytes());
+    Some(FirstHalf((at + WORD_BYTES) as u8))
 }
 
 #[inline(never)]
@@ -195,9 +200,9 @@ fn write_plain_stop(
     wait: Option<WaitKind>,
 ) -> Option<FirstHalf> {
     let at = if is_far(place) {
-        put_start::<FAR_START>(room, code, told, place).map(|()| FAR_START)?
+        put_start::<FAR_START>(room, code, told, place)?
     } else {
-        put_start::<START>(room, code, told, place).map(|()| START)?
+        put_start::<START>(room, code, told, place)?
     };
     let Some(wait) = wait else { return Some(FirstHalf(at as u8)) };
     room[at] = wait as u8;
