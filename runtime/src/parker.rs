@@ -1,7 +1,8 @@
 //! Parking: somebody waits until another says go.
 //!
-//! Conserved: an unpark lets the one go that has waited longest, or else is remembered, once; none is lost. A node in the line is
-//! in the frame of a wait, which ends when the node has been taken out: by an unpark, or by the wait itself.
+//! Conserved: an unpark lets the one go that has waited longest, or else is remembered, once; none is lost: a waiter that is
+//! cancelled hands on what it was given. A node in the line is in the frame of a wait, which takes it out on every way out if no
+//! unpark has.
 #![allow(unsafe_code)]
 
 use crate::cx::Cx;
@@ -45,6 +46,41 @@ struct Node {
 // SAFETY: nodes are touched under the lock, or by their own waiter after they left the line.
 unsafe impl Send for Inside {}
 
+/// A node that is in the line, or was taken out by an unpark. Dropped on every way out of the frame that the node is in.
+struct Enlisted<'a> {
+    parker: &'a Parker,
+    who: &'a Who<'a>,
+    node: &'a Node,
+}
+
+impl Enlisted<'_> {
+    /// Ends the wait. True if there was an unpark.
+    fn leave(self) -> bool {
+        let this = std::mem::ManuallyDrop::new(self);
+        this.take_out()
+    }
+
+    /// Also when it is done: the unpark that took the node out wakes this waiter under the lock, and until then what the word
+    /// names must not go.
+    fn take_out(&self) -> bool {
+        let mut inside = self.parker.inside.lock();
+        let place = inside.line.iter().position(|other| std::ptr::eq(*other, self.node));
+        let Some(place) = place else { return true };
+        inside.line.remove(place);
+        drop(inside);
+        self.who.take_back(self.node.word);
+        false
+    }
+}
+
+impl Drop for Enlisted<'_> {
+    fn drop(&mut self) {
+        if self.take_out() {
+            self.parker.unpark();
+        }
+    }
+}
+
 impl Default for Parker {
     fn default() -> Self {
         Self { inside: Lock::new(Inside { permit: false, line: VecDeque::new() }) }
@@ -84,22 +120,18 @@ impl Parker {
             }
             inside.line.push_back(&raw const node);
         }
+        let enlisted = Enlisted { parker: self, who, node: &node };
         let waited = who.wait(&node.tell, reason, timeout);
-        // Also when it is done: the unpark that took the node out wakes this waiter under the lock, and until then what the
-        // word names must not go.
-        let mut inside = self.inside.lock();
-        let waits = inside.line.iter().position(|other| std::ptr::eq(*other, &raw const node));
-        if let Some(place) = waits {
-            inside.line.remove(place);
-            drop(inside);
-            who.take_back(node.word);
-        } else {
-            drop(inside);
-        }
-        if waited == Waited::Stop {
+        let unparked = enlisted.leave();
+        if who.must_stop() {
+            // It ends here, so that it has no use for the unpark.
+            if unparked {
+                self.unpark();
+            }
             who.acknowledge();
         }
-        waits.is_none()
+        debug_assert!(unparked || waited != Waited::Done);
+        unparked
     }
 
     /// As [`Parker::unpark`], by a task that is about to wait itself. Under the fair discipline by task, the other one goes

@@ -91,7 +91,8 @@ impl Who<'_> {
         match self {
             Self::Task(cx) => wait_as_task(cx, tell, timeout, || cx.block(reason)),
             Self::Thread(thread) => {
-                let deadline = timeout.map(|timeout| Instant::now() + timeout);
+                // A deadline beyond what the clock can tell is none.
+                let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
                 while !tell.is_over() {
                     if !thread.wait(deadline) {
                         return Waited::TimedOut;
@@ -109,6 +110,11 @@ impl Who<'_> {
             // Another for each, without anything that threads share.
             Self::Thread(_) => RandomState::new().hash_one(0) as usize % n.max(1),
         }
+    }
+
+    /// Whether [`Who::acknowledge`] will end the task.
+    pub(crate) fn must_stop(&self) -> bool {
+        matches!(self, Self::Task(cx) if cx.must_stop())
     }
 
     /// What follows a [`Waited::Stop`] once the registration is taken back.

@@ -18,6 +18,7 @@ use crate::cx::Cx;
 use crate::task::TaskPtr;
 use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
 
 /// Whom a [`Meter`] charges.
 #[doc(hidden)]
@@ -28,12 +29,13 @@ pub trait Purse: Copy {
     fn pay_rarely(self, ops: u32);
 }
 
-/// A task that is metered. Not its `Cx`, which would have to be at hand beside it.
+/// A task that is metered. Not its `Cx`, which would have to be at hand beside it; but it is bound to that `Cx`, and so to the
+/// task and its life.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct Metered(TaskPtr);
+pub struct Metered<'cx>(TaskPtr, PhantomData<&'cx Cx>);
 
-impl Purse for Metered {
+impl Purse for Metered<'_> {
     #[inline(always)]
     fn pay(self, ops: u32) {
         if self.0.charge_slice(ops).is_none() {
@@ -54,7 +56,24 @@ const SLACK: u32 = 512;
 const UNPAID_AT_CALLS: u32 = 64;
 
 /// Counts the iterations and calls of one function.
-pub struct Meter<P: Purse = Metered> {
+///
+/// A meter acts for one task, so it neither leaves that task nor outlives it:
+///
+/// ```compile_fail,E0277
+/// # use mainspring::{Config, Profile};
+/// # let runtime = Config::new(Profile::Service).build().unwrap();
+/// runtime.run(|cx| {
+///     let meter = cx.meter();
+///     std::thread::scope(|threads| threads.spawn(move || meter.count()).join());
+/// });
+/// ```
+///
+/// ```compile_fail
+/// # use mainspring::{Config, Profile};
+/// # let runtime = Config::new(Profile::Service).build().unwrap();
+/// let escaped = runtime.run(|cx| cx.meter());
+/// ```
+pub struct Meter<P: Purse> {
     purse: P,
     /// What may still be counted before it is paid for. Down to zero, never below.
     slack: Cell<u32>,
@@ -71,8 +90,8 @@ impl<P: Purse> fmt::Debug for Meter<P> {
 impl Cx {
     /// A meter for one function. `#[budgeted]` makes it.
     #[inline(always)]
-    pub fn meter(&self) -> Meter {
-        Meter::new(Metered(self.task_ptr()))
+    pub fn meter(&self) -> Meter<Metered<'_>> {
+        Meter::new(Metered(self.task_ptr(), PhantomData))
     }
 }
 

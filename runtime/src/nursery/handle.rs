@@ -30,10 +30,25 @@ use std::sync::atomic::Ordering;
 ///     })
 /// });
 /// ```
+///
+/// The handle of one nursery is not a handle of another, not even of one inside it:
+///
+/// ```compile_fail
+/// # use mainspring::{Budget, Config, Profile};
+/// # let runtime = Config::new(Profile::Service).build().unwrap();
+/// runtime.run(|cx| {
+///     cx.nursery(|outer| {
+///         let child = outer.spawn(|_| 1).unwrap();
+///         cx.nursery(|inner| inner.recharge(&child, Budget::ZERO)) // whose pool would pay?
+///     })
+/// });
+/// ```
 pub struct Handle<'scope, T> {
     task: TaskPtr,
     core: &'scope NurseryCore,
     _result: PhantomData<(*const (), T)>,
+    /// Invariant: a handle of one nursery must not pass for one of a nursery inside it, which would pay for the child.
+    _brand: PhantomData<fn(&'scope ()) -> &'scope ()>,
 }
 
 impl<T> std::fmt::Debug for Handle<'_, T> {
@@ -44,7 +59,7 @@ impl<T> std::fmt::Debug for Handle<'_, T> {
 
 impl<'scope, T> Handle<'scope, T> {
     pub(super) fn new(task: TaskPtr, core: &'scope NurseryCore) -> Self {
-        Self { task, core, _result: PhantomData }
+        Self { task, core, _result: PhantomData, _brand: PhantomData }
     }
 
     pub(super) fn task(&self) -> &Task {

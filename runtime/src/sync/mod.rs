@@ -13,6 +13,7 @@ use crate::waiter::Ending;
 use crate::worker;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
@@ -85,6 +86,48 @@ impl Drop for Permit<'_> {
     }
 }
 
+/// A node that is in the line, or was taken out and given its permits. Dropped on every way out of the frame that the node is
+/// in.
+struct Enlisted<'s, 'w> {
+    semaphore: &'s Semaphore,
+    who: &'w Who<'w>,
+    node: &'w Node,
+}
+
+impl<'s> Enlisted<'s, '_> {
+    /// Ends the wait: with the permits, if they were given.
+    fn leave(self) -> Option<Permit<'s>> {
+        let this = std::mem::ManuallyDrop::new(self);
+        this.take_out()
+    }
+
+    fn take_out(&self) -> Option<Permit<'s>> {
+        let Self { semaphore, who, node } = *self;
+        let permit = || Permit { semaphore, held: node.wanted };
+        if node.tell.told().is_some() {
+            return Some(permit());
+        }
+        let mut inside = semaphore.inside.lock();
+        let Some(place) = inside.line.iter().position(|&other| std::ptr::eq(other, node)) else {
+            drop(inside);
+            node.tell.told().expect("whoever took it off the line told it");
+            return Some(permit());
+        };
+        inside.line.remove(place);
+        drop(inside);
+        who.take_back(node.word);
+        // Others behind it may go now.
+        semaphore.release(0);
+        None
+    }
+}
+
+impl Drop for Enlisted<'_, '_> {
+    fn drop(&mut self) {
+        drop(self.take_out());
+    }
+}
+
 impl Semaphore {
     /// A semaphore with `permits`.
     pub fn new(permits: usize) -> Self {
@@ -145,25 +188,16 @@ impl Semaphore {
             }
             inside.line.push_back(&raw const node);
         }
+        let enlisted = Enlisted { semaphore: self, who, node: &node };
         let waited = who.wait(&node.tell, WaitReason::Sync, timeout);
-        if waited != Waited::Done {
-            let mut inside = self.inside.lock();
-            if let Some(position) = inside.line.iter().position(|&other| std::ptr::eq(other, &raw const node))
-            {
-                inside.line.remove(position);
-                drop(inside);
-                who.take_back(node.word);
-                // Others behind it may go now.
-                self.release(0);
-                if waited == Waited::TimedOut {
-                    return Err(AcquireError::TimedOut);
-                }
+        match (enlisted.leave(), waited) {
+            (Some(permit), _) => Ok(permit),
+            (None, Waited::TimedOut) => Err(AcquireError::TimedOut),
+            (None, _) => {
                 who.acknowledge();
-                return Err(AcquireError::Unwinding);
+                Err(AcquireError::Unwinding)
             }
         }
-        node.tell.told().expect("whoever took it off the line told it");
-        Ok(Permit { semaphore: self, held: wanted })
     }
 
     /// Gives permits back, and hands them on in order.
@@ -202,11 +236,25 @@ unsafe impl<T: Send> Sync for Mutex<T> {}
 unsafe impl<T: Send> Send for Mutex<T> {}
 
 /// The right to a mutex's value, until dropped.
+///
+/// A shared guard is a shared value, so a guard of a `Cell` does not go to several tasks at once:
+///
+/// ```compile_fail,E0277
+/// # use mainspring::sync::Mutex;
+/// # use std::cell::Cell;
+/// let mutex = Mutex::new(Cell::new(1));
+/// let guard = mutex.try_lock().unwrap();
+/// std::thread::scope(|threads| {
+///     threads.spawn(|| guard.set(2));
+/// });
+/// ```
 #[must_use = "the mutex is released when this is dropped"]
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
     _permit: Permit<'a>,
+    /// A shared guard is a shared value: without this the guard would be `Sync` for every `T: Send`, as the mutex is.
+    _value: PhantomData<&'a mut T>,
 }
 
 impl<T> Mutex<T> {
@@ -218,13 +266,13 @@ impl<T> Mutex<T> {
     /// Waits for the mutex. Fails only in a destructor of a task that unwinds.
     pub fn lock(&self, cx: &Cx) -> Result<MutexGuard<'_, T>, AcquireError> {
         let permit = self.semaphore.acquire(cx, 1)?;
-        Ok(MutexGuard { mutex: self, _permit: permit })
+        Ok(MutexGuard { mutex: self, _permit: permit, _value: PhantomData })
     }
 
     /// The mutex, if nobody holds it.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let permit = self.semaphore.try_acquire(1)?;
-        Some(MutexGuard { mutex: self, _permit: permit })
+        Some(MutexGuard { mutex: self, _permit: permit, _value: PhantomData })
     }
 
     /// The value.
