@@ -73,6 +73,7 @@ pub fn run(info: &BootInfo) -> ! {
     }
     crate::say!("boot: cpus={} of {}", cpu::online(), cpus.len().max(1));
     open_others();
+    process::open_pool(arch::free_frames());
     for line in manifest::lines(text) {
         if let Ok(Line::Start(start)) = line {
             begin(&image, &start);

@@ -84,7 +84,7 @@ fn create_object(call: &Call<'_>) -> Result<Answer, CapError> {
         return Err(CapError::InvalidParameter);
     }
     let process = call.process();
-    let object = MemoryObject::new(process.name(), pages)?;
+    let object = MemoryObject::new(process, pages)?;
     let cap = process.state.lock().caps.insert(Object::Memory(Arc::new(object)))?;
     with_result::<handle::Owned>(call, |mut result| result.set_cap(cap))
 }

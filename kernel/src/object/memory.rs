@@ -1,43 +1,24 @@
 //! Memory that several processes can map.
 
-use super::ProcessRef;
-use super::process::{self, PAGES};
+use super::process::{Process, refusal};
 use crate::arch::SharedPages;
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
 use mainspring_abi::ring::CapError;
+use mainspring_kernel_core::ledger::{Charge, Kind};
 
-/// Pages, counted against the process that made them until nobody has them any more.
+/// Pages, charged to the process that made them until nobody has them any more.
 #[derive(Debug)]
 pub struct MemoryObject {
     /// The pages.
     pub pages: Arc<SharedPages>,
-    maker: ProcessRef,
+    _charge: Charge<'static>,
 }
 
 impl MemoryObject {
     /// Cleared pages on `maker`'s account.
-    pub fn new(maker: ProcessRef, pages: u32) -> Result<Self, CapError> {
-        let charged = &process::slot(maker.index).object_pages;
-        let fits = |used: u64| (used + u64::from(pages) <= PAGES).then_some(used + u64::from(pages));
-        if charged.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
-            return Err(CapError::QuotaExceeded);
-        }
-        match SharedPages::new(pages as usize) {
-            Some(shared) => Ok(Self { pages: Arc::new(shared), maker }),
-            None => {
-                charged.fetch_sub(u64::from(pages), Ordering::Relaxed);
-                Err(CapError::NoMemory)
-            }
-        }
-    }
-}
-
-impl Drop for MemoryObject {
-    fn drop(&mut self) {
-        let maker = process::slot(self.maker.index);
-        if maker.name() == self.maker {
-            maker.object_pages.fetch_sub(self.pages.len() as u64, Ordering::Relaxed);
-        }
+    pub fn new(maker: &'static Process, pages: u32) -> Result<Self, CapError> {
+        let charge = maker.ledger.charge(Kind::Frames, u64::from(pages)).map_err(refusal)?;
+        let shared = SharedPages::new(pages as usize).ok_or(CapError::NoMemory)?;
+        Ok(Self { pages: Arc::new(shared), _charge: charge })
     }
 }

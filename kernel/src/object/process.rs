@@ -4,7 +4,7 @@
 //! is torn down later, once no CPU has its page tables loaded any more.
 
 use super::ProcessRef;
-use super::caps::{Caps, Object};
+use super::caps::{CAPS, Caps, Object};
 use super::inbox::Waiter;
 use super::park::ParkList;
 use super::thread;
@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use heapless::{String, Vec as Few};
 use mainspring_abi::ThreadRef;
 use mainspring_abi::ring::CapError;
+use mainspring_kernel_core::ledger::{Ledger, Limits, Pool, Refused};
 use spin::{Mutex, Once};
 
 /// How many processes there can be.
@@ -26,6 +27,31 @@ pub const THREADS: u32 = 128;
 pub const SLEEPS: u32 = 64;
 /// How many pages one may have mapped.
 pub const PAGES: u64 = 16_384;
+
+/// How many frames one may always have, whatever others do: a program and a few dozen threads.
+const GUARANTEED_FRAMES: u64 = 512;
+/// The most that one process may have of each kind, in the order of [`mainspring_kernel_core::ledger::Kind`].
+const LIMITS: Limits = Limits([PAGES, 2 * PAGES, THREADS as u64, CAPS as u64, 256, SLEEPS as u64, 64]);
+
+/// The frames of the machine that processes can be charged for.
+static POOL: Pool = Pool::new();
+
+/// Frames that no process can be charged for: what the kernel needs for a moment.
+const KERNEL_FRAMES: u64 = 1024;
+
+/// Lets processes be charged for all but the kernel's of `free` frames.
+pub fn open_pool(free: u64) {
+    POOL.open(free.saturating_sub(KERNEL_FRAMES), MAX_PROCESSES as u64, GUARANTEED_FRAMES);
+}
+
+/// A refusal of the ledger, as it is told to programs.
+#[must_use]
+pub fn refusal(why: Refused) -> CapError {
+    match why {
+        Refused::Limit => CapError::QuotaExceeded,
+        Refused::Exhausted => CapError::NoMemory,
+    }
+}
 
 /// What changes about a process, under one lock.
 #[derive(Debug, Default)]
@@ -75,8 +101,8 @@ pub struct Process {
     pub resident: AtomicU64,
     /// Pages that were unmapped, until every CPU has forgotten them: the flush that each waits for.
     pub limbo: Mutex<Vec<(u64, Limbo)>>,
-    /// Pages of memory objects that it made and that somebody still has.
-    pub object_pages: AtomicU64,
+    /// What the kernel holds for it.
+    pub ledger: Ledger<'static>,
     /// Sleeps pending.
     pub sleeps: AtomicU32,
     /// The machine has failed if this one does.
@@ -99,7 +125,7 @@ pub fn init() {
             parks: Mutex::default(),
             resident: AtomicU64::new(0),
             limbo: Mutex::new(Vec::new()),
-            object_pages: AtomicU64::new(0),
+            ledger: Ledger::new(&POOL, LIMITS),
             sleeps: AtomicU32::new(0),
             essential: AtomicBool::new(false),
         };
@@ -143,7 +169,6 @@ pub fn allocate(name: &str, space: AddressSpace) -> Result<&'static Process, Cap
         };
         *process.space.lock() = Some(space);
         process.sleeps.store(0, Ordering::Relaxed);
-        process.object_pages.store(0, Ordering::Relaxed);
         process.essential.store(false, Ordering::Relaxed);
         LIVE.fetch_add(1, Ordering::Relaxed);
         return Ok(process);
