@@ -152,8 +152,7 @@ impl Cx {
         if asked.unwrap_or(u32::MAX) > cap.buffer() {
             return Err(ChannelError::BufferTooLarge { asked, allowed: cap.buffer() });
         }
-        let task = self.task();
-        task.nursery().change_ext(task, |ext| {
+        self.task().nursery().change_ext(&self.account(), |ext| {
             if ext.channels >= cap.channels() {
                 return Err(ChannelError::TooMany(cap.channels()));
             }

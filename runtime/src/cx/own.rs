@@ -19,10 +19,11 @@ impl Cx {
         self.task.ops_used()
     }
 
-    /// What the task may do.
+    /// What the task may do. The halves of a [`Cx::join`] have exactly the capabilities of the task that forked, whoever runs
+    /// them.
     pub fn caps(&self) -> Caps {
-        let nursery = self.task.nursery();
-        nursery.with_ext(&self.task, |ext| ext.and_then(|ext| ext.caps)).unwrap_or(nursery.caps)
+        let (holder, nursery) = (self.account(), self.task.nursery());
+        nursery.with_ext(&holder, |ext| ext.and_then(|ext| ext.caps)).unwrap_or(nursery.caps)
     }
 
     /// The task's id.
@@ -58,7 +59,7 @@ impl Cx {
     fn recharge_by_cap(&self, amount: Budget) -> Result<(), RechargeError> {
         let cap = self.caps().budget().copied().ok_or(RechargeError::NotPermitted)?;
         let mut budget = self.task.budget();
-        self.task.nursery().change_ext(&self.task, |ext| {
+        self.task.nursery().change_ext(&self.account(), |ext| {
             let mut total = ext.self_recharged;
             if let Some(over) = Budget::ZERO.lacking(&total.add(amount)) {
                 return Err(RechargeError::WouldOverflow(over.component));

@@ -302,7 +302,7 @@ impl Cx {
     #[inline]
     fn may_fork(&self) -> bool {
         // Under the fair discipline the deque is not used, and a half that went to the queue would only wait.
-        self.task().nursery().caps.spawn().is_some() && !self.task().worker().is_fair()
+        !self.task().worker().is_fair() && self.caps().spawn().is_some()
     }
 
     /// The purse of the fork tree that the task is part of.
@@ -312,6 +312,12 @@ impl Cx {
         let job = if forks.is_null() { self.task().job.get() } else { forks };
         // SAFETY: null, or a job of a frame of this task, or that this task was made for: frames that wait for it.
         unsafe { job.as_ref().map(|job| &*job.purse) }
+    }
+
+    /// The task whose capabilities this one uses, and whose limits it uses up: itself, or in a fork tree the task that forked
+    /// first. So a half holds nothing that the forking task does not hold, whether it was stolen or not.
+    pub(crate) fn account(&self) -> TaskPtr {
+        self.purse().map_or(self.task_ptr(), |purse| purse.owner)
     }
 
     /// The tree is over: what is left is the task's alone.
