@@ -7,11 +7,12 @@ use crate::io::IoDriver;
 use crate::profile::Profile;
 use crate::protocol::lanes::LaneSettings;
 use crate::runtime::Runtime;
+use crate::stack::arena::LEAST_STACK;
 use crate::worker::victim::{DEFAULT_SEED, VictimStrategy};
 use mainspring_abi::Weight;
 use std::num::NonZeroUsize;
 
-pub(crate) const STACK_SIZES: std::ops::RangeInclusive<usize> = 4096..=1 << 30;
+pub(crate) const STACK_SIZES: std::ops::RangeInclusive<usize> = LEAST_STACK..=1 << 30;
 
 /// How a runtime is set up. The host of a runtime holds all authority; what it puts here is what its tasks can have.
 ///
@@ -38,6 +39,8 @@ pub struct Config {
     pub(crate) tenants: Option<Vec<Weight>>,
     pub(crate) lanes: Option<LaneSettings>,
     pub(crate) io: IoDriver,
+    /// A task that runs into the guard of its stack is abandoned, rather than the process aborted.
+    pub(crate) abandons_overflowed: bool,
 }
 
 impl Default for Config {
@@ -64,7 +67,7 @@ impl Config {
             seed: DEFAULT_SEED,
             deterministic: false,
             victims: VictimStrategy::default(),
-            stack_size: 60 << 10,
+            stack_size: 112 << 10,
             max_stacks: (1 << 20) + (1 << 17),
             root_caps: profile.implicit_caps(),
             root_pool: Pool::AMPLE,
@@ -75,6 +78,7 @@ impl Config {
             tenants: None,
             lanes: None,
             io: IoDriver::Auto,
+            abandons_overflowed: false,
         }
     }
 
@@ -108,10 +112,32 @@ impl Config {
         self
     }
 
-    /// Usable bytes of a stack, 4 KiB to 1 GiB. Memory is committed as it is touched.
+    /// Usable bytes of a stack, 16 KiB to 1 GiB; 112 KiB unless set. Memory is committed as it is touched.
+    ///
+    /// A part of each stack (24 KiB, or a quarter of a smaller one, but at least 8 KiB) is kept for unwinding, panics and
+    /// destructors: with less than that left, the runtime's entry points and `#[budgeted]` functions fail the task as
+    /// [`TaskError::StackOverflow`](crate::TaskError::StackOverflow).
     #[must_use]
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = bytes;
+        self
+    }
+
+    /// When a task runs into the guard of its stack: abandons the task's frames and fails it as
+    /// [`TaskError::StackOverflow`](crate::TaskError::StackOverflow), instead of ending the process. Its stack is never used
+    /// again. Tasks that are low on stack at an entry point of the runtime fail by unwinding either way.
+    ///
+    /// # Safety
+    ///
+    /// The frames end without their destructors, at any instruction. The caller promises that no code that runs in tasks of this
+    /// runtime, libraries included, relies on a destructor or on the rest of a function to be memory safe: no `std::thread::scope`
+    /// and no other scoped threads, no value that is pinned to the stack and linked from elsewhere (most of the futures of other
+    /// crates), no lock of the C library or of the allocator that others need (it stays held). The runtime's own scopes are
+    /// cancelled and awaited; locks that a task held on the way stay held.
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub unsafe fn abandon_overflowed_stacks(mut self) -> Self {
+        self.abandons_overflowed = true;
         self
     }
 

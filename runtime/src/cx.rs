@@ -11,6 +11,7 @@ use crate::error::{BudgetError, TaskError};
 use crate::fork::Purse;
 use crate::nursery::core::Exhaustion;
 use crate::runtime::Inner;
+use crate::stack::overflow::stack_pointer;
 use crate::task::body::StopUnwind;
 use crate::task::{Task, TaskPtr, WaitReason};
 use std::marker::PhantomData;
@@ -39,6 +40,8 @@ const ALLOC_LOOK_BYTES: usize = 64;
 pub struct Cx {
     task: TaskPtr,
     yield_interval: u32,
+    /// Below this address the task's stack is low: one comparison tells.
+    stack_floor: usize,
     _of_one_task: PhantomData<*const ()>,
 }
 
@@ -49,7 +52,8 @@ pub struct TaskId(pub u64);
 impl Cx {
     pub(crate) fn new(task: TaskPtr) -> Self {
         let yield_interval = task.nursery().rt().config.yield_interval;
-        Self { task, yield_interval, _of_one_task: PhantomData }
+        let stack_floor = task.stack().map_or(0, |stack| stack.limit() + stack.reserve());
+        Self { task, yield_interval, stack_floor, _of_one_task: PhantomData }
     }
 
     pub(crate) fn task(&self) -> &Task {
@@ -68,9 +72,11 @@ impl Cx {
     /// A yield check: charges one op. With none left the task stops here until it is recharged.
     ///
     /// Now and then it also lets the runtime look up: a cancelled task ends here, by unwinding, and a task that has used
-    /// its quantum gives way to others.
+    /// its quantum gives way to others. A task that is low on stack fails here, as
+    /// [`TaskError::StackOverflow`].
     #[inline(always)]
     pub fn check(&self) {
+        self.probe_stack();
         let fuel = self.task.fuel.load(Ordering::Relaxed);
         if fuel != 0 {
             self.task.fuel.store(fuel - 1, Ordering::Relaxed);
@@ -82,6 +88,7 @@ impl Cx {
     /// A batched yield check: pays for `n` iterations at once. What cannot be paid for stops the task afterwards.
     #[inline(always)]
     pub fn check_iterations(&self, n: u32) {
+        self.probe_stack();
         let fuel = self.task.fuel.load(Ordering::Relaxed);
         if fuel >= n {
             self.task.fuel.store(fuel - n, Ordering::Relaxed);
@@ -332,10 +339,12 @@ impl Cx {
         }
     }
 
-    /// Overflows here if little is left of the stack, rather than inside of what follows.
-    #[inline]
+    /// Fails the task here if little is left of its stack, rather than the process inside of what follows.
+    #[inline(always)]
     pub(crate) fn probe_stack(&self) {
-        self.task.probe_stack();
+        if stack_pointer() < self.stack_floor {
+            self.task.probe_stack();
+        }
     }
 
     /// Charges an allocation of `size` bytes and one op, and checks after it.
@@ -441,8 +450,13 @@ impl Cx {
     }
 
     /// Takes the worker down as a fault in the scheduler would, for tests of recovery. The task fails as WorkerPanic.
+    ///
+    /// # Safety
+    ///
+    /// The task's frames end without their destructors: as for `Config::abandon_overflowed_stacks`.
     #[doc(hidden)]
-    pub fn kill_worker(&self) -> ! {
+    #[allow(unsafe_code)]
+    pub unsafe fn kill_worker(&self) -> ! {
         let task = self.task();
         task.worker().die(task)
     }

@@ -45,7 +45,7 @@ pub enum ConfigError {
     CoreProfile,
     /// Not between 1 and 1024.
     Workers(usize),
-    /// A stack size that is not between 4 KiB and 1 GiB.
+    /// A stack size that is not between 16 KiB and 1 GiB.
     StackSize(usize),
     /// Stacks could not be reserved.
     Stacks(StackError),
@@ -72,7 +72,7 @@ impl fmt::Display for ConfigError {
                 f.write_str("the core profile has no scheduler; choose service, cluster or sovereign")
             }
             Self::Workers(n) => write!(f, "{n} workers; choose 1 to 1024"),
-            Self::StackSize(n) => write!(f, "stacks of {n} bytes; choose 4096 to 1073741824"),
+            Self::StackSize(n) => write!(f, "stacks of {n} bytes; choose 16384 to 1073741824"),
             Self::Stacks(error) => error.fmt(f),
             Self::YieldInterval => f.write_str("a yield interval of 0; choose 1 or more"),
             Self::Tenants => f.write_str("the fair discipline needs 1 to 4096 tenants"),
@@ -110,7 +110,7 @@ pub enum SpawnError {
     TaskLimit(u32),
     /// The pool cannot pay for the budget that was asked for.
     Pool(Unpayable),
-    /// A stack size that is not between 4 KiB and 1 GiB.
+    /// A stack size that is not between 16 KiB and 1 GiB.
     StackSize(usize),
     /// No such tenant; `Config::fair` says which there are.
     NoSuchTenant(usize),
@@ -137,7 +137,7 @@ impl fmt::Display for SpawnError {
             Self::NotByTask => f.write_str(
                 "only Config::fair_by_task schedules single tasks; set it, or leave the schedule out",
             ),
-            Self::StackSize(n) => write!(f, "a stack of {n} bytes; choose 4096 to 1073741824"),
+            Self::StackSize(n) => write!(f, "a stack of {n} bytes; choose 16384 to 1073741824"),
         }
     }
 }
@@ -170,7 +170,8 @@ pub enum TaskError {
     Panicked(String),
     /// It returned an error, from a spawn that takes errors.
     Failed(Box<dyn Error + Send + Sync>),
-    /// It used more stack than it has. Its destructors did not run.
+    /// It had too little stack left at an entry point of the runtime or of a `#[budgeted]` function, and was unwound: give it a
+    /// larger one (`SpawnBuilder::stack_size`). Under `Config::abandon_overflowed_stacks` its destructors may not have run.
     StackOverflow,
     /// It was cancelled.
     Cancelled,

@@ -359,7 +359,7 @@ impl Runtime {
             let inner = self.inner.clone();
             let thread = std::thread::Builder::new()
                 .name("mainspring-virtual".to_owned())
-                .spawn(move || virtual_workers::run(&inner, &workers))
+                .spawn(move || as_worker(|| virtual_workers::run(&inner, &workers)))
                 .map_err(ConfigError::Thread)?;
             self.threads.push(thread);
             return Ok(());
@@ -368,7 +368,7 @@ impl Runtime {
             let inner = self.inner.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("mainspring-{}", worker.index))
-                .spawn(move || keep_alive(&inner, &worker))
+                .spawn(move || as_worker(|| keep_alive(&inner, &worker)))
                 .map_err(ConfigError::Thread)?;
             self.threads.push(thread);
         }
@@ -474,6 +474,13 @@ impl Drop for Runtime {
             let _ = thread.join();
         }
     }
+}
+
+/// What a thread has that runs tasks.
+fn as_worker(run: impl FnOnce()) {
+    let _alternate = overflow::AlternateStack::install();
+    run();
+    crate::stack::roomy::discard();
 }
 
 /// Runs a worker, and goes on with it, queue and all, if it dies.

@@ -81,9 +81,10 @@ fn a_panic_fails_its_task_and_its_nursery_and_nothing_else() {
 }
 
 #[inline(never)]
-fn recurse(depth: u64) -> u64 {
+fn recurse(cx: &mainspring::Cx, depth: u64) -> u64 {
+    cx.check();
     let page = std::hint::black_box([depth; 64]);
-    if depth == 0 { page[0] } else { recurse(depth - 1) + page[63] % 2 }
+    if depth == 0 { page[0] } else { recurse(cx, depth - 1) + page[63] % 2 }
 }
 
 //= SCHED:14.1.1c SCHED:5.3.3
@@ -96,7 +97,7 @@ fn a_stack_overflow_fails_its_task_and_nothing_else() {
                 let mut sibling = None;
                 let error = cx
                     .nursery(|n| {
-                        let hog = n.spawn(|_| recurse(1 << 40)).unwrap();
+                        let hog = n.spawn(|cx| recurse(cx, 1 << 40)).unwrap();
                         let error = hog.join(cx).unwrap_err();
                         sibling = Some(matches!(error, TaskError::StackOverflow));
                     })
@@ -107,7 +108,7 @@ fn a_stack_overflow_fails_its_task_and_nothing_else() {
         assert!(matches!(error, TaskError::StackOverflow), "{error}");
         assert_eq!(sibling, Some(true));
     }
-    assert!(runtime.run(|_| recurse(10)).unwrap() > 0);
+    assert!(runtime.run(|cx| recurse(cx, 10)).unwrap() > 0);
 }
 
 fn fib(cx: &mainspring::Cx, n: u32) -> u64 {

@@ -1,5 +1,6 @@
 //! The fair discipline: by tenant, where tenants get their share, whatever the number of their tasks; and by task, where
 //! each task is a thread of its worker's core, and what every core decided replays.
+#![allow(unsafe_code)]
 
 use mainspring::{
     Budget, Caps, Config, ConfigError, CpuId, CpuSet, Cx, LaneRecord, LaneSettings, Nanos, Parker, Policy,
@@ -281,7 +282,8 @@ fn what_ends_badly_ends_on_its_lane_too() {
         let result = runtime.run(|cx| {
             let panicked = cx.nursery(|n| n.spawn(|_| panic!("as planned")).map(drop));
             assert!(matches!(panicked.unwrap_err().error, TaskError::Panicked(_)));
-            let killed = cx.nursery(|n| n.spawn(|cx| cx.kill_worker()).map(drop));
+            // SAFETY: the task owns nothing.
+            let killed = cx.nursery(|n| n.spawn(|cx| unsafe { cx.kill_worker() }).map(drop));
             assert!(matches!(killed.unwrap_err().error, TaskError::WorkerPanic));
             let cancelled = cx.nursery(|n| {
                 for _ in 0..20 {

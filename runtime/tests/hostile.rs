@@ -1,5 +1,6 @@
 //! Hostile tasks stop at their budget, one attack each, while a victim beside them finishes its work. Bad input gets a
 //! typed error and loses nothing.
+#![allow(unsafe_code)]
 
 use mainspring::{
     Budget, Capacity, Component, Config, ConfigError, Cx, Exhaustion, NurseryOptions, Pool, Profile, Runtime,
@@ -185,6 +186,13 @@ fn late_and_repeated_orders_are_harmless() {
         .unwrap();
 }
 
+/// A runtime that gives the frames of a task up that overflows.
+fn abandoning() -> Runtime {
+    // SAFETY: the tasks of these tests own nothing but memory, and borrow through the runtime's scopes only.
+    let config = unsafe { Config::new(Profile::Service).abandon_overflowed_stacks() };
+    config.workers(2).build().unwrap()
+}
+
 #[inline(never)]
 fn recurse(depth: u64) -> u64 {
     let page = std::hint::black_box([depth; 128]);
@@ -193,8 +201,8 @@ fn recurse(depth: u64) -> u64 {
 
 //= SCHED:14.1.1c SCHED:15.2.1
 #[test]
-fn children_of_an_overflowed_task_end_before_its_stack_is_used_again() {
-    let runtime = Config::new(Profile::Service).workers(2).build().unwrap();
+fn children_of_an_abandoned_task_end_before_it_does() {
+    let runtime = abandoning();
     for _ in 0..20 {
         let error = runtime
             .run(|cx| {
@@ -230,8 +238,8 @@ fn children_of_an_overflowed_task_end_before_its_stack_is_used_again() {
 }
 
 #[test]
-fn the_other_half_of_a_join_ends_before_a_lost_stack_is_used_again() {
-    let runtime = Config::new(Profile::Service).workers(2).build().unwrap();
+fn the_other_half_of_a_join_ends_before_an_abandoned_task_does() {
+    let runtime = abandoning();
     for _ in 0..20 {
         let error = runtime
             .run(|cx| {
@@ -309,7 +317,8 @@ fn a_dying_worker_is_replaced_and_its_queue_survives() {
             let mut survivors = 0;
             let failed = cx.nursery(|n| {
                 let queued: Vec<_> = (0..20).map(|i| n.spawn(move |_| i).unwrap()).collect();
-                let killer = n.spawn(|cx| cx.kill_worker()).unwrap();
+                // SAFETY: the task owns nothing.
+                let killer = n.spawn(|cx| unsafe { cx.kill_worker() }).unwrap();
                 assert!(matches!(killer.join(cx), Err(TaskError::WorkerPanic)));
                 survivors = queued.into_iter().filter_map(|handle| handle.join(cx).ok()).count();
             });

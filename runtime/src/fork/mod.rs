@@ -183,7 +183,7 @@ pub(crate) fn report(task: TaskPtr, job: *const Job, error: Option<TaskError>, f
     task.job.set(std::ptr::null());
     let body = task.body.get().expect("set at birth");
     // SAFETY: the task wrote a result, of type `()`, that nobody takes.
-    unsafe { (body.drop_result)(&task) };
+    let _ = unsafe { (body.drop_result)(&task) };
     free(task);
     if let Finished::Wake(waiter) = job_ref.latch.finish() {
         waiter::wake(waiter);

@@ -91,6 +91,7 @@ impl Cx {
     /// A meter for one function. `#[budgeted]` makes it.
     #[inline(always)]
     pub fn meter(&self) -> Meter<Metered<'_>> {
+        self.probe_stack();
         Meter::new(Metered(self.task_ptr(), PhantomData))
     }
 }

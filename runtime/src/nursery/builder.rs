@@ -55,7 +55,7 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         self
     }
 
-    /// Bytes of stack, if not the usual: 4 KiB to 1 GiB.
+    /// Bytes of stack, if not the usual: 16 KiB to 1 GiB.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self

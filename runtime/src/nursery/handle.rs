@@ -7,7 +7,7 @@ use crate::cx::{Cx, TaskId};
 use crate::error::TaskError;
 use crate::protocol::join::{Dropped, Waiting};
 use crate::protocol::roster::interrupt;
-use crate::task::body::take_result;
+use crate::task::body::{self, take_result};
 use crate::task::state::TaskState;
 use crate::task::{Task, TaskPtr, WaitReason};
 use crate::waiter::{ThreadWait, task_word};
@@ -145,8 +145,9 @@ impl<T> Drop for Handle<'_, T> {
     fn drop(&mut self) {
         if self.task.join.detach() == Dropped::Free {
             // SAFETY: the task is done and nobody took its result.
-            drop(unsafe { take_result::<T>(&self.task) });
+            let result = unsafe { take_result::<T>(&self.task) };
             free_slot(self.task, self.core.rt());
+            body::drop_here(result);
         }
     }
 }

@@ -17,8 +17,15 @@ pub(crate) const PAGE: usize = 4096;
 const HEAD: usize = size_of::<StackHead>().next_multiple_of(64);
 /// Stacks begin at one of this many cache lines, since the tops of all slots would share one set of the cache.
 const COLOURS: usize = 16;
-/// What the runtime's own frames need, and then some.
-const RED_ZONE: usize = 8 << 10;
+/// Bytes below each stack that fault when touched. More than a page, since C code may step over one: only Rust touches every
+/// page of a large frame.
+pub(crate) const GUARD: usize = 4 * PAGE;
+/// What an unwind needs: from the first raise to the landing pads of the frames above. Measured: 5.3 KiB.
+const LEAST_RESERVE: usize = 8 << 10;
+/// What a panic needs whose hook prints a backtrace, which is the most that ordinary code does on its last legs. Measured: 22 KiB.
+const USUAL_RESERVE: usize = 24 << 10;
+/// The least stack: the least reserve, and as much to work with.
+pub(crate) const LEAST_STACK: usize = 2 * LEAST_RESERVE;
 
 /// What a stack says of itself, at its top.
 #[repr(C, align(64))]
@@ -30,8 +37,8 @@ pub(crate) struct StackHead {
     limit: usize,
     /// Where a context may begin.
     top: usize,
-    /// With less than this left above the limit, the runtime takes no lock on the stack.
-    red_zone: usize,
+    /// With less than this left above the limit, the runtime's entry points fail the task by unwinding.
+    reserve: usize,
     /// The size of a mapping of its own, or 0 for a slot of the arena.
     own_mapping: usize,
 }
@@ -57,9 +64,14 @@ impl Stack {
         self.head().top
     }
 
-    /// How much of the stack, from its limit, is too little for the runtime's own frames.
-    pub(crate) fn red_zone(&self) -> usize {
-        self.head().red_zone
+    /// How much of the stack, from its limit, is kept for unwinding, panics and destructors.
+    pub(crate) fn reserve(&self) -> usize {
+        self.head().reserve
+    }
+
+    /// Whether touching `address` is an overflow of this stack.
+    pub(crate) fn guards(&self, address: usize) -> bool {
+        self.limit().wrapping_sub(address).wrapping_sub(1) < GUARD
     }
 
     pub(crate) fn address(&self) -> usize {
@@ -114,14 +126,14 @@ pub(crate) struct Arena {
 impl Arena {
     /// Reserves address space for `slots` stacks of `size` usable bytes each.
     pub(crate) fn new(size: usize, slots: usize) -> Result<Self, StackError> {
-        let slot = size + PAGE;
+        let slot = size + GUARD;
         let length = slot.checked_mul(slots).ok_or(StackError::TooLarge)?;
         let base = map(length)?;
         // Huge pages would commit 2 MiB where a task needs 4 KiB.
         // SAFETY: the range was just mapped. Failure leaves the default, which only costs memory.
         unsafe { libc::madvise(base as *mut _, length, libc::MADV_NOHUGEPAGE) };
-        // SAFETY: the first page of the mapping, which nobody uses.
-        let marks = unsafe { libc::madvise(base as *mut _, PAGE, MADV_GUARD_INSTALL) } == 0;
+        // SAFETY: the first guard of the mapping, which nobody uses.
+        let marks = unsafe { libc::madvise(base as *mut _, GUARD, MADV_GUARD_INSTALL) } == 0;
         let guards = if marks { GuardKind::PageTableMark } else { GuardKind::Protection };
         Ok(Self {
             base,
@@ -157,7 +169,7 @@ impl Arena {
         }
         let bottom = self.base + index * self.slot;
         guard(bottom, self.guards)?;
-        Ok(write_head(bottom + PAGE, bottom + self.slot, index % COLOURS, 0))
+        Ok(write_head(bottom + GUARD, bottom + self.slot, index % COLOURS, 0))
     }
 
     /// Takes back the chain that begins at `stack`.
@@ -184,16 +196,16 @@ impl Drop for Arena {
 /// A stack of an unusual size, in a mapping of its own.
 pub(crate) fn dedicated(size: usize) -> Result<Stack, StackError> {
     let usable = size.checked_next_multiple_of(PAGE).ok_or(StackError::TooLarge)?;
-    let length = usable.checked_add(PAGE).ok_or(StackError::TooLarge)?;
+    let length = usable.checked_add(GUARD).ok_or(StackError::TooLarge)?;
     let bottom = map(length)?;
     guard(bottom, GuardKind::Protection)?;
-    Ok(write_head(bottom + PAGE, bottom + length, 0, length))
+    Ok(write_head(bottom + GUARD, bottom + length, 0, length))
 }
 
 /// Gives the mapping of a dedicated stack back.
 pub(crate) fn unmap(stack: Stack) {
     let head = stack.head();
-    let (bottom, length) = (head.limit - PAGE, head.own_mapping);
+    let (bottom, length) = (head.limit - GUARD, head.own_mapping);
     debug_assert_ne!(length, 0);
     // SAFETY: a dedicated stack is a mapping of exactly this range, and the caller was its only holder.
     unsafe { libc::munmap(bottom as *mut _, length) };
@@ -215,11 +227,11 @@ fn map(length: usize) -> Result<usize, StackError> {
 }
 
 fn guard(bottom: usize, kind: GuardKind) -> Result<(), StackError> {
-    // SAFETY: the page at `bottom` is the guard of a slot that was never handed out.
+    // SAFETY: the pages at `bottom` are the guard of a slot that was never handed out.
     let failed = unsafe {
         match kind {
-            GuardKind::PageTableMark => libc::madvise(bottom as *mut _, PAGE, MADV_GUARD_INSTALL),
-            GuardKind::Protection => libc::mprotect(bottom as *mut _, PAGE, libc::PROT_NONE),
+            GuardKind::PageTableMark => libc::madvise(bottom as *mut _, GUARD, MADV_GUARD_INSTALL),
+            GuardKind::Protection => libc::mprotect(bottom as *mut _, GUARD, libc::PROT_NONE),
         }
     } != 0;
     if failed { Err(StackError::Os(io::Error::last_os_error())) } else { Ok(()) }
@@ -228,9 +240,9 @@ fn guard(bottom: usize, kind: GuardKind) -> Result<(), StackError> {
 fn write_head(limit: usize, end: usize, colour: usize, own_mapping: usize) -> Stack {
     let head = (end - HEAD) as *mut StackHead;
     let top = end - HEAD - colour * 64;
-    let red_zone = ((top - limit) / 4).min(RED_ZONE);
+    let reserve = ((top - limit) / 4).clamp(LEAST_RESERVE, USUAL_RESERVE);
     // SAFETY: the top of a slot that is ours alone, aligned to 64 since slots are whole pages.
-    unsafe { head.write(StackHead { next: None, limit, top, red_zone, own_mapping }) };
+    unsafe { head.write(StackHead { next: None, limit, top, reserve, own_mapping }) };
     // SAFETY: not null.
     Stack(unsafe { NonNull::new_unchecked(head) })
 }

@@ -2,4 +2,6 @@
 
 pub(crate) mod arena;
 pub(crate) mod overflow;
+mod report;
+pub(crate) mod roomy;
 pub(crate) mod switch;

@@ -8,9 +8,11 @@ use super::{BODY, Task};
 use crate::cx::Cx;
 use crate::error::TaskError;
 use crate::future::FutureBody;
+use crate::stack::roomy::with_room;
 use std::any::Any;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::mem::needs_drop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Poll;
 
 /// How to run and drop one kind of closure.
@@ -18,12 +20,12 @@ use std::task::Poll;
 pub(crate) struct BodyKind {
     /// Takes the closure, runs it and writes its result.
     pub(crate) run: unsafe fn(&Task, &Cx) -> Ran,
-    /// Drops the closure of a task that never ran and writes an error as its result.
-    pub(crate) refuse: unsafe fn(&Task, TaskError),
+    /// Drops the closure of a task that never ran and writes an error as its result: that one, or that a destructor panicked.
+    pub(crate) refuse: unsafe fn(&Task, TaskError) -> Ended,
     /// Writes an error as the result of a task whose frames were abandoned.
     pub(crate) abandon: unsafe fn(&Task, TaskError),
-    /// Drops the result.
-    pub(crate) drop_result: unsafe fn(&Task),
+    /// Drops the result. An error if its destructor panicked.
+    pub(crate) drop_result: unsafe fn(&Task) -> Result<(), TaskError>,
 }
 
 /// What a run of a body came to.
@@ -121,11 +123,11 @@ where
         Err(payload) => Err(error_of(payload)),
     };
     // SAFETY: the storage is empty since the closure was taken.
-    unsafe { finish(task, result) }
+    Ran::Ended(unsafe { finish(task, result) })
 }
 
 /// Writes the result into the empty storage.
-unsafe fn finish<T>(task: &Task, result: Result<T, TaskError>) -> Ran {
+unsafe fn finish<T>(task: &Task, result: Result<T, TaskError>) -> Ended {
     let ended = match &result {
         Ok(_) => Ended::Returned,
         Err(TaskError::Cancelled) => Ended::Cancelled,
@@ -133,7 +135,7 @@ unsafe fn finish<T>(task: &Task, result: Result<T, TaskError>) -> Ran {
     };
     // SAFETY: as the caller promises.
     unsafe { put(task, result) };
-    Ran::Ended(ended)
+    ended
 }
 
 /// Puts a future into a slot that the caller holds.
@@ -197,22 +199,34 @@ where
         Err(payload) => result.and(Err(error_of(payload))),
     };
     // SAFETY: the storage is empty since the future was dropped.
-    unsafe { finish(task, result) }
+    Ran::Ended(unsafe { finish(task, result) })
 }
 
-unsafe fn refuse<F, T>(task: &Task, error: TaskError) {
+unsafe fn refuse<F, T>(task: &Task, error: TaskError) -> Ended {
     let storage = task.storage();
     // SAFETY: the storage holds the closure, or the future that waits. It is dropped where it is, since a future that was
-    // polled must not move. A destructor that panics has nobody to tell.
-    let _ = catch_unwind(AssertUnwindSafe(|| unsafe {
+    // polled must not move.
+    let dropped = drop_with_room(needs_drop::<F>(), || unsafe {
         if fits::<F>() {
             std::ptr::drop_in_place(storage.cast::<F>());
         } else {
             drop(Box::from_raw(storage.cast::<*mut F>().read()));
         }
-    }));
+    });
     // SAFETY: the storage is empty now.
-    unsafe { write_error::<T>(task, error) };
+    unsafe { finish::<T>(task, Err(dropped.err().unwrap_or(error))) }
+}
+
+/// Runs a destructor where there is room for it, and says what became of it. `deep`: it may take much room.
+fn drop_with_room(deep: bool, destroy: impl FnOnce()) -> Result<(), TaskError> {
+    let mut result = Ok(());
+    let destroy = || result = catch_unwind(AssertUnwindSafe(destroy)).map_err(error_of);
+    if deep {
+        with_room(destroy);
+    } else {
+        destroy();
+    }
+    result
 }
 
 unsafe fn write_error<T>(task: &Task, error: TaskError) {
@@ -220,11 +234,23 @@ unsafe fn write_error<T>(task: &Task, error: TaskError) {
     unsafe { put::<Result<T, TaskError>>(task, Err(error)) };
 }
 
-unsafe fn drop_result<T>(task: &Task) {
+unsafe fn drop_result<T>(task: &Task) -> Result<(), TaskError> {
     // SAFETY: the task has ended and nobody took its result.
     let result = unsafe { take::<Result<T, TaskError>>(task) };
-    // A destructor that panics has nobody to tell.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(result)));
+    let deep = result.is_ok() && needs_drop::<T>();
+    drop_with_room(deep, || drop(result))
+}
+
+/// Drops a result that its owner does not want: with room, as if it were dropped in place.
+pub(crate) fn drop_here<T>(result: Result<T, TaskError>) {
+    if result.is_err() || !needs_drop::<T>() {
+        return;
+    }
+    let mut dropped = Ok(());
+    with_room(|| dropped = catch_unwind(AssertUnwindSafe(|| drop(result))));
+    if let Err(payload) = dropped {
+        resume_unwind(payload);
+    }
 }
 
 /// What a panic payload says.

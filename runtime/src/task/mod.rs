@@ -375,7 +375,7 @@ impl Task {
         unsafe { Stack::from_address(self.stack.load(Ordering::Relaxed)) }
     }
 
-    /// Overflows here if little is left of the stack, rather than inside of what follows. The task itself only.
+    /// Fails the task here if little is left of its stack, rather than the process inside of what follows. The task itself only.
     #[inline(always)]
     pub(crate) fn probe_stack(&self) {
         if let Some(stack) = self.stack() {

@@ -64,24 +64,38 @@ fn is_ordinary(task: TaskPtr) -> bool {
 #[inline(always)]
 fn end_well(task: TaskPtr, worker: &Worker) {
     let (nursery, left) = (task.nursery.load(Ordering::Relaxed), Pool::from(task.budget()));
-    settle_handle(task, |task| worker.slots.give(&worker.rt().slab, task));
+    let settled = settle_handle(task, |task| worker.slots.give(&worker.rt().slab, task));
     // SAFETY: the nursery waits for this report.
-    worker.tally(unsafe { &*nursery }, &left);
+    let core = unsafe { &*nursery };
+    match settled {
+        Ok(()) => worker.tally(core, &left),
+        Err((id, error)) => child_done(core, id, &left, Ended::Failed(error)),
+    }
 }
 
-/// Tells the handle that the result is there; without one the task is freed.
+fn child_done(core: &NurseryCore, id: u64, left: &Pool, ended: Ended) {
+    if let Some(waiter) = core.children_done(1, id, left, ended) {
+        waiter::wake(waiter);
+    }
+}
+
+/// Tells the handle that the result is there; without one the task is freed. An error, and whose, if the result's destructor
+/// panicked.
 #[inline(always)]
-fn settle_handle(task: TaskPtr, free: impl FnOnce(TaskPtr)) {
+fn settle_handle(task: TaskPtr, free: impl FnOnce(TaskPtr)) -> Result<(), (u64, TaskError)> {
     match task.join.finish() {
         Finished::KeepForHandle => {}
         Finished::Wake(waiter) => waiter::wake(waiter),
         Finished::Free => {
             let body = task.body.get().expect("set at birth");
             // SAFETY: the result was written and no handle will take it.
-            unsafe { (body.drop_result)(&task) };
+            let dropped = unsafe { (body.drop_result)(&task) };
+            let settled = dropped.map_err(|error| (task.id.load(Ordering::Relaxed), error));
             free(task);
+            return settled;
         }
     }
+    Ok(())
 }
 
 /// Tells the handle and the nursery.
@@ -111,17 +125,17 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
         }
     }
     let id = task.id.load(Ordering::Relaxed);
-    settle_handle(task, |task| match worker {
+    let settled = settle_handle(task, |task| match worker {
         Some(worker) => worker.slots.give(&worker.rt().slab, task),
         None => core.rt().slab.give_shared(task),
     });
+    let ended = match (ended, settled) {
+        (Ended::Returned | Ended::Cancelled, Err((_, error))) => Ended::Failed(error),
+        (ended, _) => ended,
+    };
     match (worker, ended) {
         (Some(worker), Ended::Returned) if !worker.is_virtual => worker.tally(core, &left),
-        (_, ended) => {
-            if let Some(waiter) = core.children_done(1, id, &left, ended) {
-                waiter::wake(waiter);
-            }
-        }
+        (_, ended) => child_done(core, id, &left, ended),
     }
 }
 
@@ -206,12 +220,12 @@ impl Worker {
     pub(super) fn refuse(&self, task: TaskPtr) {
         let body = task.body.get().expect("set at birth");
         // SAFETY: the task is this worker's, and has not run.
-        unsafe { (body.refuse)(&task, TaskError::Cancelled) };
+        let ended = unsafe { (body.refuse)(&task, TaskError::Cancelled) };
         self.end_in_lane();
         self.close_span(task);
         task.state.step(Event::Cancel);
         self.rt().shares[self.index].cancelled();
-        report(task, Ended::Cancelled, Some(self));
+        report(task, ended, Some(self));
     }
 
     /// Ends a task for which there is no stack.
@@ -220,11 +234,11 @@ impl Worker {
         let body = task.body.get().expect("set at birth");
         task.state.step(Event::Dispatch);
         // SAFETY: the task is this worker's, and has not run.
-        unsafe { (body.refuse)(&task, TaskError::NoStack) };
+        let ended = unsafe { (body.refuse)(&task, TaskError::NoStack) };
         self.end_in_lane();
         self.close_span(task);
         task.state.step(Event::Complete);
-        report(task, Ended::Failed(TaskError::NoStack), Some(self));
+        report(task, ended, Some(self));
     }
 }
 

@@ -43,8 +43,7 @@ impl Worker {
         self.report_tally();
         let task = TaskPtr::from_raw(self.current.replace(std::ptr::null())).expect("it was running");
         task.set_lost(how);
-        let lost = task.stack().expect("it was running");
-        match self.abandoned_context(task, lost) {
+        match self.abandoned_context(task) {
             Some(context) => {
                 task.sp.set(context);
                 task.state.step(crate::task::state::Event::Yield);

@@ -376,9 +376,8 @@ impl Worker {
     }
 
     /// The first frame of a task whose stack is lost.
-    pub(crate) fn abandoned_context(&self, task: TaskPtr, lost: Stack) -> Option<usize> {
+    pub(crate) fn abandoned_context(&self, task: TaskPtr) -> Option<usize> {
         let stack = self.take_pooled_stack()?;
-        stack.set_next(Some(lost));
         task.stack.store(stack.address(), Ordering::Relaxed);
         // SAFETY: the stack was free and is the task's now.
         Some(unsafe { prepare(stack.top(), abandoned_main, task.word()) })
@@ -390,14 +389,9 @@ extern "C-unwind" fn abandoned_main(word: usize) -> ! {
     let task = TaskPtr::from_word(word);
     task.worker().settle();
     let stack = task.stack().expect("just set");
-    let lost = stack.next().expect("just set");
     // SAFETY: the worker outlives this thread's stay on the stack.
     let worker = unsafe { &*finish::bury(task) };
     worker.give_stack(stack);
-    if lost.is_pooled() {
-        worker.give_stack(lost);
-    } else {
-        worker.after.set(After::Unmap(lost));
-    }
+    // The lost stack stays mapped and is never used again: what pointed into its frames may still do so.
     worker.go_on(None)
 }
