@@ -20,7 +20,11 @@
 //!   nobody else wants is given, not lent.
 //!
 //! Tags (start and deadline) are derived from position, weight and request at each enqueue and never kept beyond it.
-//! Ties: earlier deadline, then later start, then lower thread index.
+//! Order: earlier deadline, then later start, then lower thread index.
+//!
+//! The order is that of the tags as they are kept, with [`FRACTION_BITS`](crate::virtual_time::FRACTION_BITS) binary places.
+//! Weights that are powers of two are not rounded, so their ties are exact. For other weights each charge may round a position
+//! down by less than 2^-20 ns, and tags that are equal in exact arithmetic are then ordered by their rounded values.
 //!
 //! While there are few, queued threads stand in order in one small array. Many stand in *lanes*, one per length of
 //! request, where the usual decision costs the same however many there are. Threads that no lane is left for, or that are

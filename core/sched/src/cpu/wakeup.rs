@@ -172,6 +172,9 @@ impl Cpu {
         occupant.state = State::Direct;
         occupant.entity.ready_from(now);
         self.direct = Some(slot);
+        if unlikely(self.contexts != 0) {
+            self.realtime.floor.note_ready(now, true);
+        }
         self.resched_wanted |= self.current.is_none();
         true
     }

@@ -13,6 +13,7 @@ impl Grants {
     pub fn follow(&mut self, book: &Book, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
         self.refilled.clear();
         let (now, at) = (fact.now.get(), fact.cpu);
+        self.watch_floor(book, at, now)?;
         match (&fact.seen, fact.outcome) {
             (Seen::Accept(arrival), Outcome::Seated(slot, reschedule)) => {
                 self.arrive(at, now, arrival.thread, &arrival.title)?;
@@ -91,6 +92,16 @@ impl Grants {
         }
     }
 
+    /// Looks at the windows of the floor that have ended, on a machine whose interrupts come when they are due.
+    fn watch_floor(&mut self, book: &Book, at: usize, now: u64) -> Result<(), String> {
+        if !self.punctual {
+            return Ok(());
+        }
+        let corner = &mut self.corners[at];
+        let best_effort_runs = book.page(at).running.is_some() && !corner.on_context && corner.holders > 0;
+        corner.floor.watch(now, &corner.here, best_effort_runs.then_some(corner.since))
+    }
+
     /// The running interval of CPU number `at` ends: it is charged to the context or counts against the floor.
     fn charge(&mut self, book: &Book, at: usize, now: u64) -> Result<(), String> {
         let start = std::mem::replace(&mut self.corners[at].since, now);
@@ -101,7 +112,7 @@ impl Grants {
             return grant.spend(start, now, punctual).map_err(|what| format!("{thread:?}: {what}"));
         }
         if self.corners[at].holders > 0 {
-            self.corners[at].floor.spend(start, now)?;
+            self.corners[at].floor.spend(start, now);
         }
         Ok(())
     }

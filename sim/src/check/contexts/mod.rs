@@ -85,6 +85,8 @@ pub struct Corner {
     ready: BTreeSet<u32>,
     /// Refills that somebody waits for, and who.
     refills: BTreeSet<(u64, u32)>,
+    /// The contexts here.
+    here: BTreeMap<ContextRef, floor::Claim>,
     floor: Floor,
     /// The most that best effort may run until the next decision, by right of its floor.
     pub cap: Option<u64>,
@@ -132,6 +134,7 @@ impl Grants {
             since: 0,
             ready: BTreeSet::new(),
             refills: BTreeSet::new(),
+            here: BTreeMap::new(),
             floor: Floor::new(setting.floor_ppm),
             cap: None,
         };
@@ -347,15 +350,20 @@ impl Grants {
             corner.floor.wanted(now, false);
         }
         corner.holders += 1;
+        let deadline = spec.deadline.min(spec.period);
+        corner.here.insert(who, (budget, deadline.get(), spec.criticality));
         Ok(())
     }
 
     /// The context of `thread` leaves CPU number `cpu`.
     fn take_out(&mut self, cpu: usize, thread: ThreadRef, now: u64) {
-        if let Some(grant) = self.held_mut(thread) {
+        if let Right::Holds(who) = self.right(thread)
+            && let Some(grant) = self.grants.get_mut(&who)
+        {
             grant.seated = None;
             grant.pause(now);
             let corner = &mut self.corners[cpu];
+            corner.here.remove(&who);
             corner.holders -= 1;
             if corner.holders == 0 {
                 corner.none_since = Some(now);
