@@ -19,6 +19,9 @@ use spin::MutexGuard;
 /// Requests of the current ring that a timer interrupt handles.
 const TIMER_REQUESTS: u32 = 2;
 
+/// The exception of an address that no processor can go to.
+const GENERAL_PROTECTION: u8 = 13;
+
 /// A system call.
 pub fn system_call(number: u64, arguments: [u64; 3]) {
     let here = mine();
@@ -58,24 +61,31 @@ pub fn trap(trap: Trap) {
             after = After::Message;
         }
         Trap::Spurious => {}
-        Trap::Fault { vector, error, address } => {
-            let process = thread.process();
-            crate::say!(
-                "fault: process={} thread={:?} vector={vector} error={error:#x} address={address:#x} at={:#x}",
-                process.state.lock().name,
-                thread.name(),
-                thread.context.mine().instruction()
-            );
-            let code = kernel::KILLED - i64::from(vector);
-            dispatch::end_process(process, code);
-            dispatch::exit_thread(thread, code, After::Exit);
-            return dispatch::leave(here, After::Exit);
-        }
+        Trap::Fault { vector, error, address } => return fault(here, thread, vector, error, address),
+    }
+    if !thread.context.mine().is_somewhere() {
+        return fault(here, thread, GENERAL_PROTECTION, 0, 0);
     }
     if dispatch::decision_wanted(here) {
         dispatch::stop(thread, Stop::Preempted, after);
     }
     dispatch::leave(here, after);
+}
+
+/// The running thread did what it may not: its process ends.
+#[cold]
+fn fault(here: &'static Lane, thread: &'static Thread, vector: u8, error: u64, address: u64) {
+    let process = thread.process();
+    crate::say!(
+        "fault: process={} thread={:?} vector={vector} error={error:#x} address={address:#x} at={:#x}",
+        process.state.lock().name,
+        thread.name(),
+        thread.context.mine().instruction()
+    );
+    let code = kernel::KILLED - i64::from(vector);
+    dispatch::end_process(process, code);
+    dispatch::exit_thread(thread, code, After::Exit);
+    dispatch::leave(here, After::Exit);
 }
 
 /// The running thread's own share of a timer interrupt: what it waits for and has not asked about, and a bounded piece

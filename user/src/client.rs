@@ -1,7 +1,6 @@
 //! A thread's side of its own ring: requests in, completions out, each completion to whoever asked.
 
 use crate::arch;
-use alloc::sync::Arc;
 use heapless::Vec;
 use mainspring_abi::kernel::{
     CQ_ENTRIES, DIRECT_WORDS, DirectRequest, FOREVER, REFUSED, ReceivedCall, SQ_ENTRIES,
@@ -17,22 +16,22 @@ const STASH: usize = 32;
 #[must_use = "its completion waits to be taken"]
 pub struct Ticket(u64);
 
-/// The ring client of one thread.
+/// The ring client of one thread. It owns nothing that would have to be given back: a thread can end at any moment, and its
+/// block goes with its stack.
 pub struct Client {
-    submitter: Submitter<Arc<SharedMemory>>,
-    reaper: Reaper<Arc<SharedMemory>>,
+    submitter: Submitter<&'static SharedMemory>,
+    reaper: Reaper<&'static SharedMemory>,
     next: u64,
     stash: Vec<CapCqe, STASH>,
     busy: bool,
 }
 
 impl Client {
-    pub(crate) fn new(memory: SharedMemory) -> Self {
-        let memory = Arc::new(memory);
+    pub(crate) fn new(memory: &'static SharedMemory) -> Self {
         let geometry =
             Geometry::new(RingAbi::V2, SQ_ENTRIES, CQ_ENTRIES).expect("the ABI's sizes are a ring's");
         Self {
-            submitter: Submitter::new(memory.clone(), geometry),
+            submitter: Submitter::new(memory, geometry),
             reaper: Reaper::new(memory, geometry),
             next: 1,
             stash: Vec::new(),
@@ -190,6 +189,13 @@ pub fn request(cap: u32, method: u16, params: &[u8], result: &mut [u8]) -> CapSq
 /// Calls a method and waits for it.
 pub fn call(cap: u32, method: u16, params: &[u8], result: &mut [u8]) -> Result<u32, CapError> {
     carry_out(request(cap, method, params, result))
+}
+
+/// The same with room for the answer at any address at all.
+pub fn call_with_answer_at(cap: u32, method: u16, params: &[u8], address: u64) -> Result<u32, CapError> {
+    let mut request = request(cap, method, params, &mut []);
+    (request.v1.result_addr, request.v1.result_len) = (address, 4096);
+    carry_out(request)
 }
 
 /// Submits a request and waits for its completion.

@@ -106,6 +106,8 @@ fn unchecked(build: Build, run: &Run) -> Option<String> {
 
 const ALL: &str = "console,timer,threads,control,processes,park,memory,policy,info";
 
+const CONTAIN: &str = "console,timer,threads,control,processes,park,memory,policy,info,call:x,serve:x";
+
 /// All proofs.
 pub const PROOFS: &[Proof] = &[
     Proof {
@@ -306,6 +308,23 @@ pub const PROOFS: &[Proof] = &[
         settings: "",
         programs: &["hostile", "attack"],
         markers: &["hostile: neighbour_share=ok", "hostile: attacks=35 memory=ok", "kernel: status=ok"],
+        icount: false,
+        seconds: 180,
+    },
+    Proof {
+        name: "contain",
+        about: "flags, faults and threads without end stay within their process",
+        cpus: &[1, 2, 4, 8],
+        starts: &[("start", "contain", CONTAIN, "cases entry_flags faults many_threads")],
+        settings: "",
+        programs: &["contain"],
+        markers: &[
+            "contain: entry_flags=ok",
+            "contain: faults=ok",
+            "contain: many_threads=ok",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
         icount: false,
         seconds: 180,
     },

@@ -117,6 +117,23 @@ impl Context {
         self.rip
     }
 
+    /// Whether its next instruction has an address in the lower half. The processor refuses to leave to any other, in the
+    /// kernel's name. A processor that looks at a jump's target only when it gets there can be interrupted in between.
+    #[must_use]
+    pub fn is_somewhere(&self) -> bool {
+        self.rip < 1 << 47
+    }
+
+    /// Whether it says what only a thread in user mode can be: selectors, an instruction in the lower half, interrupts on, no
+    /// rights to ports.
+    #[must_use]
+    pub(super) fn is_of_user_mode(&self) -> bool {
+        const PORTS: u64 = 3 << 12;
+        (self.cs, self.ss) == (USER_CODE, USER_DATA)
+            && self.is_somewhere()
+            && self.rflags & (USER_FLAGS | PORTS) == USER_FLAGS
+    }
+
     /// What caused the entry.
     #[must_use]
     pub(super) fn cause(&self) -> (u64, u64) {

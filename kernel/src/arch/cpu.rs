@@ -33,6 +33,8 @@ pub(super) struct CpuBlock {
     index: u32,
     hard: AtomicU32,
     held: AtomicU32,
+    /// Whether the processor has SMAP, for the entry code.
+    smap: u32,
     lane: AtomicPtr<Lane>,
     tss: TaskStateSegment,
     gdt: GlobalDescriptorTable,
@@ -41,6 +43,7 @@ pub(super) struct CpuBlock {
 pub(super) const USER_STACK: usize = offset_of!(CpuBlock, user_stack);
 pub(super) const FRAME_END: usize = offset_of!(CpuBlock, frame_end);
 pub(super) const KERNEL_STACK: usize = offset_of!(CpuBlock, kernel_stack);
+pub(super) const SMAP: usize = offset_of!(CpuBlock, smap);
 pub(super) const PENDING: usize = offset_of!(CpuBlock, pending);
 
 /// Interrupt stack table entries.
@@ -257,6 +260,7 @@ fn prepare(number: usize) -> &'static mut CpuBlock {
         index: number as u32,
         hard: AtomicU32::new(0),
         held: AtomicU32::new(0),
+        smap: 0,
         lane: AtomicPtr::new(core::ptr::null_mut()),
         tss,
         gdt: GlobalDescriptorTable::new(),
@@ -266,6 +270,7 @@ fn prepare(number: usize) -> &'static mut CpuBlock {
 /// Makes the calling CPU the one that `block` was made for: segments, interrupts, system calls.
 fn settle(block: &'static mut CpuBlock) {
     block.this = block;
+    block.smap = u32::from(features::has_smap());
     // In the order that syscall, sysret and the selectors of `context.rs` need.
     let code = block.gdt.append(Descriptor::kernel_code_segment());
     let data = block.gdt.append(Descriptor::kernel_data_segment());

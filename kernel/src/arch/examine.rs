@@ -42,6 +42,24 @@ pub fn user_pages_are_shut() -> bool {
         && !rflags::read().contains(RFlags::ALIGNMENT_CHECK)
 }
 
+/// Whether the kernel runs without any flag of the thread that it was entered from which would change what it does.
+#[must_use]
+pub fn flags_are_the_kernels() -> bool {
+    let foreign = RFlags::ALIGNMENT_CHECK
+        | RFlags::DIRECTION_FLAG
+        | RFlags::NESTED_TASK
+        | RFlags::TRAP_FLAG
+        | RFlags::INTERRUPT_FLAG;
+    !rflags::read().intersects(foreign)
+}
+
+/// Whether the processor can leave to the context that `cell` has, which this CPU has, without a fault: user selectors, and
+/// addresses of user memory. Nothing but the processor itself and [`Context::start`] writes them.
+#[must_use]
+pub fn can_leave_to(cell: &ContextCell) -> bool {
+    cell.mine().is_of_user_mode()
+}
+
 /// What belongs to user threads and is not saved: the FS base, and where entries go.
 #[must_use]
 pub fn user_side() -> (u64, (u64, u64)) {

@@ -72,6 +72,15 @@ global_asm!(
     pop rax
     .endm
 
+    // The alignment flag of whoever was interrupted would let the kernel touch user pages. Only processors that have SMAP
+    // know the instruction. Of the flags that matter the processor itself clears the others, but for the direction.
+    .macro shut_user_pages
+    cmp dword ptr gs:[{smap}], 0
+    je 99f
+    clac
+99:
+    .endm
+
     .macro leave_by_sysret
     restore_registers
     mov rcx, [rsp + 16]
@@ -107,6 +116,7 @@ trap_common:
     test byte ptr [rsp + 24], 3
     jz trap_from_kernel
     swapgs
+    shut_user_pages
     save_registers
     cld
     fxsave64 [rsp + {frame}]
@@ -194,9 +204,21 @@ trap_from_kernel:
     mov al, 0x20
     out 0x20, al
     jmp 5b
+    // Never goes on. It may come between a `swapgs` and its counterpart, or from an `iretq` that stands in a context: the
+    // base of GS says whose it is, and a stack is the kernel's only if it is among the kernel's stacks.
 kernel_fault:
+    cld
     mov rdi, rsp
-    and rsp, -16
+    mov ecx, 0xc0000101
+    rdmsr
+    test edx, edx
+    js 6f
+    swapgs
+6:  shut_user_pages
+    bt rdi, 46
+    jc 7f
+    mov rsp, gs:[{kernel_stack}]
+7:  and rsp, -16
     call {on_kernel_fault}
     ud2
 
@@ -208,10 +230,7 @@ fatal_stub_\n:
     push 0
     .endif
     push \n
-    test byte ptr [rsp + 24], 3
-    jz 6f
-    swapgs
-6:  jmp kernel_fault
+    jmp kernel_fault
     .endm
     fatal 2, 0
     fatal 8, 1
@@ -226,6 +245,7 @@ fatal_stub_\n:
     user_stack = const cpu::USER_STACK,
     frame_end = const cpu::FRAME_END,
     pending = const cpu::PENDING,
+    smap = const cpu::SMAP,
     on_trap = sym on_trap,
     on_syscall = sym on_syscall,
     on_kernel_fault = sym on_kernel_fault,

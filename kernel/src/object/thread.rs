@@ -127,8 +127,9 @@ impl Thread {
 
     /// `name` is to end at the next opportunity. Nothing happens to a later occupant of its slot.
     pub fn kill(&self, name: ThreadRef) {
-        // Release: pairs with the acquire in `is_killed`.
-        self.killed.store(u64::from(name.generation()) + 1, Ordering::Release);
+        // Release: pairs with the acquire in `is_killed`. The greatest generation counts: a mark that comes late, for
+        // somebody who is gone, does not erase that of a later occupant.
+        self.killed.fetch_max(u64::from(name.generation()) + 1, Ordering::Release);
     }
 
     /// Whether its present occupant is to end.

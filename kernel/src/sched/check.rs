@@ -46,6 +46,7 @@ fn nothing_is_held() {
 #[inline(always)]
 pub fn entered(here: &Lane) {
     if ON {
+        assert!(examine::flags_are_the_kernels(), "the kernel runs with a flag of the thread it came from");
         count(&here.checks.user_entries);
     }
 }
@@ -115,6 +116,7 @@ fn look_before_user_mode(here: &Lane) {
     assert!(resident, "page tables are loaded and not counted as resident");
     assert_eq!(here.loaded_process.load(Ordering::Relaxed), process.index() + 1, "another's page tables");
     assert!(examine::user_pages_are_shut(), "the kernel could touch a user page");
+    assert!(examine::can_leave_to(&thread.context), "the processor could not leave to this thread");
     count(&LEAVES);
 }
 

@@ -10,9 +10,12 @@ use crate::arch::cpu;
 use crate::measure::{self, Counter};
 use crate::object::process;
 use core::sync::atomic::{AtomicU64, Ordering};
+use spin::Mutex;
 
-/// The latest flush that anybody asked for.
+/// The latest flush whose CPUs have all been asked.
 static FLUSH: AtomicU64 = AtomicU64::new(0);
+/// Held by whoever asks: generations become known in their order, and each only once everybody knows of it who must.
+static ASKING: Mutex<()> = Mutex::new(());
 
 /// Forgets translations if others asked for it.
 #[inline]
@@ -32,8 +35,9 @@ pub fn shoot_down(process: &process::Process) -> u64 {
     measure::one(Counter::Flushes);
     measure::one(Counter::Shootdowns);
     cpu::flush_translations();
+    let asking = ASKING.lock();
     let resident = process.resident.load(Ordering::Acquire);
-    let generation = FLUSH.fetch_add(1, Ordering::AcqRel) + 1;
+    let generation = FLUSH.load(Ordering::Relaxed) + 1;
     for lane in lanes() {
         if lane.id() != here.id() && resident >> lane.id().index() & 1 == 1 {
             // Release: pairs with the acquire in `drain_flushes`.
@@ -41,6 +45,9 @@ pub fn shoot_down(process: &process::Process) -> u64 {
             wakeup::tell(lane);
         }
     }
+    // Release: pairs with the acquire in `flushed`; who sees the generation sees what was asked for it.
+    FLUSH.store(generation, Ordering::Release);
+    drop(asking);
     generation
 }
 

@@ -69,6 +69,7 @@ pub fn any_call(number: u64, first: u64, second: u64) -> u64 {
 #[repr(C)]
 struct Block {
     this: *mut Block,
+    memory: SharedMemory,
     client: UnsafeCell<Client>,
 }
 
@@ -113,8 +114,13 @@ fn settle(block: *mut u8, ring: u64) {
     // SAFETY: the kernel mapped the ring's page for this thread, and it stays while the thread lives.
     let memory = unsafe { SharedMemory::new(base, 4096) }.expect("a ring's page is large enough");
     let block = block.cast::<Block>();
-    // SAFETY: the kernel set this memory aside for the block, and nobody else uses it.
-    unsafe { block.write(Block { this: block, client: UnsafeCell::new(Client::new(memory)) }) };
+    // SAFETY: the kernel set this memory aside for the block, and nobody else uses it. The memory's description stays where
+    // it is, unchanged, for as long as the thread can use the client that refers to it.
+    unsafe {
+        (&raw mut (*block).memory).write(memory);
+        (&raw mut (*block).client).write(UnsafeCell::new(Client::new(&(*block).memory)));
+        (&raw mut (*block).this).write(block);
+    }
 }
 
 struct UserHeap(Mutex<Heap>);
@@ -274,9 +280,44 @@ pub fn misbehave(how: &str) {
                 asm!("mov rsp, {}", "push rax", in(reg) 0xffff_c000_0000_8000_u64, options(noreturn))
             }
             "single-step" => asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq", "nop", "nop"),
+            // The trap is due behind the system call, not in the kernel.
+            "step-into-call" => asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq", "syscall", "nop", "nop",
+                in("rax") call::CAP_ENTER, in("rdi") 0, in("rsi") 0, clobber_abi("sysv64")),
+            // One divided by zero with nothing masked: the processor says so at the next instruction that waits.
+            "x87" => {
+                let unmasked = 0x0340_u16;
+                asm!("fninit", "fldcw [{}]", "fldz", "fld1", "fdivrp st(1), st", "fwait", in(reg) &raw const unmasked);
+            }
+            // Alignment check, direction and nested task, all at a fault.
+            "flagged-fault" => asm!("pushfq", "or qword ptr [rsp], 0x44400", "popfq", "ud2"),
+            "segment" => asm!("mov ds, {0:x}", in(reg) 0x10_u16),
+            "rdpmc" => asm!("rdpmc", in("ecx") 0, out("eax") _, out("edx") _),
+            "swapgs" => asm!("swapgs"),
+            "wrfsbase" => asm!("wrfsbase {}", in(reg) 0xffff_8000_0000_0000_u64),
+            "sgdt" => {
+                let mut table = [0_u8; 10];
+                asm!("sgdt [{}]", in(reg) table.as_mut_ptr());
+            }
+            "jump-noncanonical" => asm!("jmp {}", in(reg) 0x8000_0000_0000_u64),
+            "jump-last" => asm!("jmp {}", in(reg) 0x7fff_ffff_fffe_u64),
+            "return-kernel" => asm!("push {}", "ret", in(reg) 0xffff_ffff_8010_0000_u64),
             _ => {}
         }
     }
+}
+
+/// Runs with `flags` set besides the usual ones: `rounds` times around a loop, in which interrupts come, then into the
+/// kernel and back. What the kernel answered.
+#[must_use]
+pub fn enter_with_flags(flags: u64, rounds: u64) -> u64 {
+    let answer;
+    // SAFETY: the flags are as before at the end, and what a call may change is given up.
+    unsafe {
+        asm!("pushfq", "pushfq", "or [rsp], r12", "popfq", "2:", "dec r13", "jnz 2b", "syscall", "popfq",
+            inlateout("rax") call::CAP_ENTER => answer, in("rdi") 0, in("rsi") 0, in("r12") flags,
+            inlateout("r13") rounds.max(1) => _, clobber_abi("sysv64"));
+    }
+    answer
 }
 
 #[expect(unconditional_recursion, reason = "that is the point")]

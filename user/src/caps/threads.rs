@@ -56,6 +56,29 @@ pub fn spawn(options: ThreadOptions, job: impl FnOnce() -> i64 + Send + 'static)
 /// Makes a thread that begins at any address at all.
 pub fn spawn_raw(options: ThreadOptions, entry: u64, argument: u64) -> Result<Thread, CapError> {
     let method = schema::ThreadSpawnerMethod::Create as u16;
+    create_with(options, entry, argument, |bytes| {
+        call_for::<schema::handle::Owned, _>(need("threads"), method, bytes, |made| Thread {
+            cap: made.get_cap(),
+            slot: made.get_slot(),
+        })
+    })?
+}
+
+/// Asks for a thread whose handle is to be written to `address`, which need not be the caller's: for programs that try what
+/// they may not.
+pub fn spawn_with_answer_at(options: ThreadOptions, address: u64) -> Result<u32, CapError> {
+    let method = schema::ThreadSpawnerMethod::Create as u16;
+    create_with(options, 0x5000_0000, 0, |bytes| {
+        client::call_with_answer_at(need("threads"), method, bytes, address)
+    })?
+}
+
+fn create_with<T>(
+    options: ThreadOptions,
+    entry: u64,
+    argument: u64,
+    work: impl FnOnce(&[u8]) -> T,
+) -> Result<T, CapError> {
     with_params::<schema::thread_create::Owned, _>(
         |mut params| {
             params.set_entry(entry);
@@ -65,13 +88,8 @@ pub fn spawn_raw(options: ThreadOptions, entry: u64, argument: u64) -> Result<Th
             params.set_request_ns(options.request_ns);
             params.set_cpus(options.cpus);
         },
-        |bytes| {
-            call_for::<schema::handle::Owned, _>(need("threads"), method, bytes, |made| Thread {
-                cap: made.get_cap(),
-                slot: made.get_slot(),
-            })
-        },
-    )?
+        work,
+    )
 }
 
 impl Thread {
