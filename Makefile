@@ -230,6 +230,11 @@ $(KERNEL_PROOFS:%=run-%): run-%: setup-qemu kernel $(if $(CHECKED),kernel-checke
 $(MEASURED_PROOFS:%=run-%): run-%: setup-qemu kernel kernel-measured
 	$(PROOF) --verbose --measured --logs "$(OUT)/kernel-logs" $(if $(TIMES),--times $(TIMES)) $*
 
+.PHONY: fuzz-kernel
+fuzz-kernel: setup-qemu kernel kernel-checked ## Fuzz the kernel from ring 3 (SEED, CPUS, CALLS, TIMES, REPLAY=1, PLAIN=1)
+	$(PROOF) --fuzz $(if $(PLAIN),,--checked) --logs "$(OUT)/kernel-logs" $(if $(SEED),--seed $(SEED)) \
+	    $(if $(CPUS),--cpus $(CPUS)) $(if $(CALLS),--calls $(CALLS)) $(if $(TIMES),--times $(TIMES)) $(if $(REPLAY),--replay)
+
 .PHONY: proofs
 proofs: ## List the proofs; `make run-NAME` runs one (CPUS=4, TIMES=10)
 	$(PROOF) --list

@@ -1,6 +1,7 @@
 //! `kernel-proof NAME...`: runs proofs of the kernel under QEMU.
 
 use mainspring_machine::baseline::{self, Judged};
+use mainspring_machine::fuzz::Fuzz;
 use mainspring_machine::image::Build;
 use mainspring_machine::proof::{self, MEASURED, PROOFS, Proof};
 use mainspring_machine::qemu::Run;
@@ -11,6 +12,7 @@ use std::{fs, io};
 
 const HELP: &str = "\
 usage: kernel-proof [--checked | --measured] [--scales] [--verbose] [--cpus N] [--times N] [--logs DIR] NAME...
+       kernel-proof --fuzz [--checked] [--seed N] [--calls N] [--cpus N] [--times N] [--replay]
        kernel-proof --list
        kernel-proof --trace
 
@@ -19,6 +21,8 @@ if the machine ends badly, or if its time is over. `all` stands for all of them.
 With --trace it says what one endpoint round trip spends its instructions on.
 With --checked the kernel looks at its invariants at every turn (`make kernel-checked`).
 With --measured it counts everything that may take time (`make kernel-measured`).
+With --fuzz programs call everything with anything beside an honest neighbour; --replay counts
+instructions on one CPU, so that the whole run repeats. Without a seed there is a new one each time.
 With --scales it fails if every run of thread-scale that could be judged missed its limit.
 With --logs the raw serial output of each is kept, also of one that fails; that of
 thread-scale beside the same work on the host's own threads.";
@@ -27,6 +31,7 @@ thread-scale beside the same work on the host's own threads.";
 enum Task {
     List,
     Trace,
+    Fuzz(Fuzz, Options),
     Prove(Options),
 }
 
@@ -50,8 +55,17 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Task, String> {
         logs: None,
         proofs: Vec::new(),
     };
+    let mut fuzzes = false;
+    let mut fuzz =
+        Fuzz { seed: Fuzz::any_seed(), calls: 20_000, cpus: 4, replay: false, build: Build::Plain };
     let mut arguments = arguments.peekable();
     while let Some(word) = arguments.next() {
+        if let "--seed" | "--calls" = word.as_str() {
+            let text = arguments.next().ok_or(format!("{word} needs a number"))?;
+            let value = text.parse().map_err(|_| format!("{text} is not a number"))?;
+            *(if word == "--seed" { &mut fuzz.seed } else { &mut fuzz.calls }) = value;
+            continue;
+        }
         let mut number = || {
             let text = arguments.next().ok_or(format!("{word} needs a number"))?;
             text.parse::<u32>()
@@ -63,6 +77,8 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Task, String> {
             "--help" | "-h" | "--list" => return Ok(Task::List),
             "--trace" => return Ok(Task::Trace),
             "--scales" => options.scales = true,
+            "--fuzz" => fuzzes = true,
+            "--replay" => fuzz.replay = true,
             "--checked" => options.build = Build::Checked,
             "--measured" => options.build = Build::Measured,
             "--verbose" | "-v" => options.verbose = true,
@@ -75,7 +91,11 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Task, String> {
                 .push(proof::find(name).ok_or(format!("no proof is called {name}; see --list"))?),
         }
     }
-    if options.proofs.is_empty() {
+    if fuzzes {
+        fuzz.build = options.build;
+        fuzz.cpus = options.cpus.unwrap_or(fuzz.cpus);
+        Ok(Task::Fuzz(fuzz, options))
+    } else if options.proofs.is_empty() {
         Err("which proof? see --list".to_owned())
     } else {
         Ok(Task::Prove(options))
@@ -120,6 +140,38 @@ fn keep_failed(folder: &Path, proof: &Proof, cpus: u32, serial: &[String]) {
     }
 }
 
+/// Runs the fuzzer, each time with the next seed.
+fn run_fuzz(fuzz: Fuzz, options: &Options) -> ExitCode {
+    for time in 0..options.times {
+        let fuzz = Fuzz { seed: fuzz.seed.wrapping_add(u64::from(time)), ..fuzz };
+        let shown = |line: &str| {
+            if options.verbose {
+                println!("    {line}");
+            }
+        };
+        match fuzz.run(shown) {
+            Ok(run) => {
+                let said = run.serial.iter().find(|line| line.contains("fuzz: seed="));
+                let said = said.map_or("", |line| line.as_str());
+                println!("ok    {said} cpus={} {:>6} ms", fuzz.cpus, run.took.as_millis());
+            }
+            Err((what, serial)) => {
+                println!("FAIL  {what}");
+                if let Some(folder) = &options.logs {
+                    let file = folder.join(format!("fuzz-{}-{}.failed.log", fuzz.seed, fuzz.cpus));
+                    let kept =
+                        fs::create_dir_all(folder).and_then(|()| fs::write(&file, serial.join("\n") + "\n"));
+                    if kept.is_ok() {
+                        println!("--- all of it: {}", file.display());
+                    }
+                }
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
+
 fn show_trace() -> ExitCode {
     for (way, argument) in trace::WAYS {
         let parts = match trace::run(argument) {
@@ -142,6 +194,7 @@ fn main() -> ExitCode {
     let options = match parse(std::env::args().skip(1)) {
         Ok(Task::Prove(options)) => options,
         Ok(Task::Trace) => return show_trace(),
+        Ok(Task::Fuzz(fuzz, options)) => return run_fuzz(fuzz, &options),
         Ok(Task::List) => {
             println!("{HELP}\n");
             for proof in PROOFS.iter().chain(MEASURED) {

@@ -4,6 +4,7 @@
 // The kernel needs the same few functions, and neither has a library to take them from.
 #[path = "../../../kernel/src/arch/builtins.rs"]
 mod builtins;
+pub mod wild;
 
 use crate::client::Client;
 use core::arch::asm;

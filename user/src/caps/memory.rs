@@ -35,6 +35,11 @@ pub fn map(pages: u32, access: schema::Access) -> Result<u64, CapError> {
     memory(schema::VirtualMemoryMethod::Map, 0, pages, access)
 }
 
+/// Maps pages at `address`, where nothing is mapped.
+pub fn map_at(address: u64, pages: u32, access: schema::Access) -> Result<u64, CapError> {
+    memory(schema::VirtualMemoryMethod::Map, address, pages, access)
+}
+
 /// Unmaps pages.
 pub fn unmap(address: u64, pages: u32) -> Result<(), CapError> {
     memory(schema::VirtualMemoryMethod::Unmap, address, pages, schema::Access::Read).map(|_| ())

@@ -1,0 +1,176 @@
+//! The boss: starts fuzzers, kills them, counts, and looks at what is left.
+
+use crate::random::Random;
+use crate::shared;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use mainspring_abi::ring::CapError;
+use mainspring_user::caps::{self, Process, Usage};
+use mainspring_user::schema::Access;
+use mainspring_user::{arch, say};
+
+const MS: u64 = 1_000_000;
+/// Long enough for a neighbour that gets any share at all.
+const PATIENCE_NS: u64 = 60_000 * MS;
+/// Fuzzers at a time, besides those that they start themselves.
+const AT_ONCE: usize = 4;
+/// What a fuzzer may be given.
+const GRANTS: &[&str] = &[
+    "timer",
+    "control",
+    "park",
+    "memory",
+    "info",
+    "call:free",
+    "serve:free",
+    "call:public",
+    "policy",
+    "processes",
+];
+
+/// Fuzzes until `calls` have been made, and then asks whether anything is missing.
+pub fn run(seed: u64, calls: u64) -> i64 {
+    let page_cap = caps::create_object(1).expect("an object is within the quota");
+    let page = caps::map_object(page_cap, Access::Write).expect("the object can be mapped");
+    // What is made once for the first children is there before anything is counted.
+    let warm = [(); AT_ONCE].map(|()| caps::start("fuzz", "", &[]));
+    for child in warm.into_iter().flatten() {
+        let _ = child.wait();
+        child.detach().expect("a handle can be dropped");
+    }
+    let before = quiet(None);
+    let mut random = Random::new(seed, 0);
+    let mut children: Vec<Process> = Vec::with_capacity(AT_ONCE);
+    let (mut started, mut killed, mut refused, mut number) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let (mut made, mut seen) = (0, 0);
+    // A fuzzer may map the page once more and write nonsense into it: a leap is no count.
+    let mut done = move || {
+        let now = arch::word(page + shared::CALLS).load(Ordering::Relaxed);
+        let more = now.wrapping_sub(seen);
+        made += if more < 1 << 22 { more } else { 0 };
+        seen = now;
+        made
+    };
+    let mut said = 0;
+    while done() < calls {
+        while children.len() < AT_ONCE {
+            number += 1;
+            match start(&mut random, seed, number, page_cap) {
+                Ok(child) => {
+                    children.push(child);
+                    started += 1;
+                }
+                Err(CapError::QuotaExceeded | CapError::NoMemory) => {
+                    refused += 1;
+                    break;
+                }
+                Err(code) => panic!("a fuzzer could not be started: {code}"),
+            }
+        }
+        let _ = caps::sleep(random.below(3 * MS));
+        if !children.is_empty() {
+            // The one that waits longest, or any other: it may still run, or have ended long ago.
+            let at = if random.once_in(2) { 0 } else { random.below(children.len() as u64) as usize };
+            let child = children.swap_remove(at);
+            if random.once_in(2) {
+                child.kill().expect("a handle can kill");
+                killed += 1;
+            }
+            let _ = child.wait();
+            child.detach().expect("a handle can be dropped");
+        }
+        let made = done();
+        if made / (1 << 14) > said {
+            said = made / (1 << 14);
+            let usage = caps::usage().expect("usage can be read");
+            say!(
+                "fuzz: calls={made} started={started} killed={killed} threads={} processes={} free={} heap={}",
+                usage.threads,
+                usage.processes,
+                usage.free_frames,
+                usage.heap_used
+            );
+        }
+    }
+    arch::word(page + shared::STOP).store(1, Ordering::Relaxed);
+    for child in children {
+        child.kill().expect("a handle can kill");
+        let _ = child.wait();
+        child.detach().expect("a handle can be dropped");
+    }
+    let after = quiet(Some(&before));
+    // What a fuzzer printed may stand on a line without an end.
+    caps::print(b"\n");
+    let theirs = arch::word(page + shared::STARTED).load(Ordering::Relaxed);
+    say!(
+        "fuzz: seed={seed} calls={} processes={} killed={killed} refused={refused}",
+        done(),
+        started + theirs
+    );
+    neighbour(STOP);
+    if after != before {
+        say!("fuzz: LEAK before {before:?}");
+        say!("fuzz: LEAK after  {after:?}");
+        return 1;
+    }
+    say!("fuzz: nothing_is_missing=ok");
+    0
+}
+
+/// A fuzzer with a random subset of what the boss has.
+fn start(random: &mut Random, seed: u64, number: u64, page: u32) -> Result<Process, CapError> {
+    let arguments = alloc::format!("child {} 1", Random::new(seed, number).word() >> 1);
+    let mut grants: Vec<&str> = Vec::new();
+    for name in GRANTS {
+        // Copies of copies are rarer: each of them may take as much memory as a process may.
+        if if *name == "processes" { random.once_in(4) } else { !random.once_in(8) } {
+            grants.push(name);
+        }
+    }
+    if !random.once_in(8) {
+        grants.push("threads");
+    }
+    if random.once_in(8) {
+        grants.push("console");
+    }
+    caps::start_with("fuzz", &arguments, &grants, &[("pages", page)])
+}
+
+/// Tells the neighbour to rest.
+const REST: u32 = 1;
+/// Tells it to go on.
+const GO_ON: u32 = 2;
+/// Tells it to end.
+const STOP: u32 = 3;
+
+/// Asks the neighbour for something; how many rounds it has made.
+fn neighbour(what: u32) -> u32 {
+    let mut answer = [0; 4];
+    let cap = caps::need("call:judge");
+    match caps::call_endpoint_for(cap, &what.to_le_bytes(), &mut answer, PATIENCE_NS) {
+        Ok(_) => u32::from_le_bytes(answer),
+        Err(code) => {
+            say!("fuzz: HARM the neighbour does not answer: {code}");
+            arch::exit(mainspring_abi::kernel::EXIT_PROCESS, 1)
+        }
+    }
+}
+
+/// What the machine has in use when nobody but the boss does anything, and all the dead are buried.
+fn quiet(before: Option<&Usage>) -> Usage {
+    let rounds = neighbour(REST);
+    // What is being torn down comes back a piece at a time.
+    let mut last = caps::usage().expect("usage can be read");
+    let settled = caps::comes_true(10 * MS, || {
+        let now = caps::usage().expect("usage can be read");
+        let same = now == last && before.is_none_or(|before| now == *before);
+        last = now;
+        same
+    });
+    if !settled {
+        say!("fuzz: the machine does not come to rest");
+    }
+    say!("fuzz: neighbour_rounds={rounds}");
+    neighbour(GO_ON);
+    last
+}
