@@ -81,12 +81,12 @@ pub fn run(seed: u64, depth: u64) -> i64 {
 }
 
 extern "C" fn worker(argument: u64, ring: u64, _block: u64) -> ! {
-    if argument % 7 == 0 {
+    if argument.is_multiple_of(7) {
         arch::exit(0, argument as i64);
     }
     work(ring);
     // Ends the thread, and now and then the process.
-    arch::exit(u64::from(argument % 5 == 0), 5)
+    arch::exit(u64::from(argument.is_multiple_of(5)), 5)
 }
 
 struct Worker {
