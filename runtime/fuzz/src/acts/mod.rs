@@ -1,0 +1,186 @@
+//! What a task does, drawn from its seed, and what must come of it.
+
+mod alone;
+mod fork;
+mod future;
+mod messages;
+mod outside;
+mod scope;
+mod shared;
+mod sockets;
+
+use crate::options::Mutant;
+use crate::rng::Rng;
+use crate::world::Me;
+use mainspring::Cx;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use alone::MESSAGE;
+pub use outside::host_thread;
+pub use scope::{host_costs, run_root};
+
+macro_rules! acts {
+    ($($act:ident $name:literal $weight:literal,)*) => {
+        /// Something that a task does.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Act { $($act,)* }
+
+        impl Act {
+            const ALL: &[(Self, &str, u64)] = &[$((Self::$act, $name, $weight),)*];
+        }
+    };
+}
+
+acts! {
+    Yield "yield" 14,
+    LookUp "look-up" 2,
+    Check "check" 14,
+    Iterations "iterations" 8,
+    Pay "pay" 3,
+    Alloc "alloc" 5,
+    SleepZero "sleep-zero" 3,
+    Sleep "sleep" 3,
+    Interval "interval" 1,
+    Recharge "recharge" 3,
+    Own "own" 4,
+    Channel "channel" 3,
+    Send "send" 12,
+    Receive "receive" 12,
+    Select "select" 8,
+    Len "len" 2,
+    Pipeline "pipeline" 2,
+    PingPong "ping-pong" 2,
+    Mutex "mutex" 6,
+    Semaphore "semaphore" 5,
+    Once "once" 2,
+    Park "park" 3,
+    Unpark "unpark" 4,
+    Handshake "handshake" 3,
+    Ready "ready" 3,
+    Woken "woken" 3,
+    StaleWaker "stale-waker" 3,
+    Blocking "blocking" 2,
+    Bridge "bridge" 2,
+    ThreadLocal "thread-local" 4,
+    ThreadScope "thread-scope" 1,
+    StdMutex "std-mutex" 4,
+    DeepStack "deep-stack" 3,
+    Cleanup "cleanup" 3,
+    Destructor "destructor" 3,
+    CatchPanic "catch-panic" 3,
+    Panic "panic" 1,
+    Nursery "nursery" 10,
+    Join "join" 8,
+    Echo "echo" 1,
+    Datagram "datagram" 1,
+    File "file" 1,
+    Exhaust "exhaust" 1,
+    SilentPark "silent-park" 1,
+    LongRoot "long-root" 1,
+}
+
+impl Act {
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known, _)| *known == name).map(|(act, _, _)| *act)
+    }
+
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(act, _, _)| *act == self).map_or("", |(_, name, _)| name)
+    }
+
+    pub fn names() -> Vec<&'static str> {
+        Self::ALL.iter().map(|(_, name, _)| *name).collect()
+    }
+
+    fn draw(rng: &mut Rng) -> Self {
+        const TOTAL: u64 = {
+            let (mut total, mut i) = (0, 0);
+            while i < Act::ALL.len() {
+                total += Act::ALL[i].2;
+                i += 1;
+            }
+            total
+        };
+        let mut place = rng.below(TOTAL);
+        for (act, _, weight) in Self::ALL {
+            if place < *weight {
+                return *act;
+            }
+            place -= weight;
+        }
+        Self::Yield
+    }
+}
+
+/// What a program must not depend on: for the test that it would be noticed.
+static OTHERWISE: AtomicU64 = AtomicU64::new(0);
+
+/// So many acts of a task, or as many as are left.
+pub fn live(cx: &Cx, me: &Me<'_>, rng: &mut Rng, acts: u64) {
+    for _ in 0..acts {
+        let act = Act::draw(rng);
+        // Drawn whether the act is left out or not: leaving one out must not change the others.
+        let mut own = rng.fork();
+        if me.world.options.without.contains(&act) {
+            continue;
+        }
+        if !me.world.take_act() {
+            return;
+        }
+        perform(cx, me, &mut own, act);
+        me.look(cx);
+    }
+    if me.world.options.mutant == Some(Mutant::Trace) && OTHERWISE.fetch_add(1, Ordering::Relaxed) % 7 == 0 {
+        cx.yield_now();
+    }
+}
+
+fn perform(cx: &Cx, me: &Me<'_>, rng: &mut Rng, act: Act) {
+    match act {
+        Act::Yield => cx.yield_now(),
+        Act::LookUp => cx.look_up(),
+        Act::Check => alone::check(cx, me, rng),
+        Act::Iterations => alone::iterations(cx, me, rng),
+        Act::Pay => alone::pay(cx, me, rng),
+        Act::Alloc => alone::alloc(cx, me, rng),
+        Act::SleepZero => cx.sleep(std::time::Duration::ZERO),
+        Act::Sleep => alone::sleep(cx, me, rng),
+        Act::Interval => alone::interval(cx, me, rng),
+        Act::Recharge => alone::recharge(cx, me, rng),
+        Act::Own => alone::own(cx, me),
+        Act::ThreadLocal => alone::thread_local(cx, me, rng),
+        Act::ThreadScope => alone::thread_scope(cx, me, rng),
+        Act::StdMutex => alone::std_mutex(cx, me, rng),
+        Act::DeepStack => alone::deep_stack(cx, me, rng),
+        Act::Cleanup => alone::cleanup(cx, me, rng),
+        Act::Destructor => alone::destructor(cx, me, rng),
+        Act::CatchPanic => alone::catch_panic(cx, me, rng),
+        Act::Panic => alone::panic_here(me, rng),
+        Act::Exhaust => alone::exhaust(cx, me, rng),
+        Act::LongRoot => alone::long_root(cx, me, rng),
+        Act::Channel => messages::channel(cx, me, rng),
+        Act::Send => messages::send(cx, me, rng),
+        Act::Receive => messages::receive(cx, me, rng),
+        Act::Select => messages::select(cx, me, rng),
+        Act::Len => messages::len(me, rng),
+        Act::Pipeline => messages::pipeline(cx, me, rng),
+        Act::PingPong => messages::ping_pong(cx, me, rng),
+        Act::Mutex => shared::mutex(cx, me, rng),
+        Act::Semaphore => shared::semaphore(cx, me, rng),
+        Act::Once => shared::once(cx, me, rng),
+        Act::Park => shared::park(cx, me, rng),
+        Act::Unpark => shared::unpark(cx, me, rng),
+        Act::Handshake => shared::handshake(cx, me, rng),
+        Act::Ready => future::ready(cx, me, rng),
+        Act::Woken => future::woken(cx, me, rng),
+        Act::StaleWaker => future::stale_waker(me, rng),
+        Act::Blocking => outside::blocking(cx, me, rng),
+        Act::Bridge => outside::bridge(cx, me, rng),
+        Act::Nursery => scope::nursery(cx, me, rng),
+        Act::SilentPark => scope::silent_park(cx, me, rng),
+        Act::Join => fork::join(cx, me, rng),
+        Act::Echo => sockets::echo(cx, me, rng),
+        Act::Datagram => sockets::datagram(cx, me, rng),
+        Act::File => sockets::file(cx, me, rng),
+    }
+}

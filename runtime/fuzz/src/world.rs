@@ -1,0 +1,284 @@
+//! What the tasks of a run share, and a task's own place in it.
+
+use crate::line::Line;
+use crate::model::{Authority, Books, Life, Scope, Totals};
+use crate::options::{Mutant, Options};
+use crate::setting::Setting;
+use crate::verdict::{self, violation};
+use mainspring::sync::{Mutex, Once, Semaphore};
+use mainspring::{Budget, Component, Cost, Cx, Parker};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::Waker;
+
+/// What a host thread is asked to do.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// A pair of numbers that are equal whenever the lock is free.
+#[derive(Debug, Default)]
+pub struct Twins(pub u64, pub u64);
+
+pub struct World {
+    pub options: Options,
+    pub setting: Setting,
+    pub totals: Arc<Totals>,
+    acts_left: AtomicI64,
+    tasks_left: AtomicI64,
+    connections_left: AtomicI64,
+    threads_left: AtomicI64,
+    next_uid: AtomicU64,
+    pub lines: Vec<Line>,
+    pub parkers: Vec<Parker>,
+    pub mutexes: Vec<Mutex<Twins>>,
+    pub semaphores: Vec<(Semaphore, AtomicI64)>,
+    pub onces: Vec<(Once<u64>, AtomicU64)>,
+    pub std_mutex: std::sync::Mutex<Twins>,
+    /// Wakers of waits that may be over.
+    pub stale: std::sync::Mutex<Vec<Waker>>,
+    pub long_roots: AtomicU64,
+    /// Spawns by host threads.
+    pub root_spawns: AtomicU64,
+    pub hosts: Vec<mpsc::Sender<Job>>,
+}
+
+impl World {
+    pub fn new(options: &Options, setting: &Setting, lines: Vec<Line>, hosts: Vec<mpsc::Sender<Job>>) -> Self {
+        Self {
+            options: options.clone(),
+            setting: setting.clone(),
+            totals: Arc::default(),
+            acts_left: AtomicI64::new(options.acts as i64),
+            tasks_left: AtomicI64::new((options.acts / 4).max(2) as i64),
+            connections_left: AtomicI64::new(2),
+            threads_left: AtomicI64::new(8),
+            next_uid: AtomicU64::new(0),
+            lines,
+            parkers: (0..3).map(|_| Parker::default()).collect(),
+            mutexes: (0..2).map(|_| Mutex::new(Twins::default())).collect(),
+            semaphores: (0..2).map(|_| (Semaphore::new(3), AtomicI64::new(3))).collect(),
+            onces: (0..3).map(|_| (Once::new(), AtomicU64::new(0))).collect(),
+            std_mutex: std::sync::Mutex::default(),
+            stale: std::sync::Mutex::default(),
+            long_roots: AtomicU64::new(0),
+            root_spawns: AtomicU64::new(0),
+            hosts,
+        }
+    }
+
+    fn take(counter: &AtomicI64) -> bool {
+        counter.fetch_sub(1, Ordering::Relaxed) > 0
+    }
+
+    /// One act more, if any is left.
+    pub fn take_act(&self) -> bool {
+        let may = Self::take(&self.acts_left);
+        if may {
+            verdict::count_act();
+        }
+        may
+    }
+
+    /// Acts inside of an act that is under way: it is brought to its end whatever is left.
+    pub fn count_act(&self) {
+        self.acts_left.fetch_sub(1, Ordering::Relaxed);
+        verdict::count_act();
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.acts_left.load(Ordering::Relaxed) <= 0
+    }
+
+    pub fn take_task(&self) -> bool {
+        Self::take(&self.tasks_left)
+    }
+
+    pub fn take_connection(&self) -> bool {
+        Self::take(&self.connections_left)
+    }
+
+    pub fn take_thread(&self) -> bool {
+        Self::take(&self.threads_left)
+    }
+
+    pub fn uid(&self) -> u64 {
+        self.next_uid.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// The thread that this runs on, as the operating system sees it.
+#[inline(never)]
+pub fn thread_here() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static MINE: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    std::hint::black_box(MINE.with(|mine| *mine))
+}
+
+/// A task, or one half of a join: what the model knows of it.
+pub struct Me<'w> {
+    pub world: &'w World,
+    pub scope: Arc<Scope>,
+    pub life: Option<&'w Life>,
+    pub authority: Authority,
+    pub books: Books,
+    /// Nobody else changes its budget: what it has is known to the last op.
+    pub is_exact: bool,
+    pub depth: u32,
+    pub is_half: bool,
+    thread: u64,
+    granted: Budget,
+    pub uid: u64,
+    number: Cell<u64>,
+    pub seen: RefCell<Vec<(usize, u64, u64)>>,
+    pub channels_made: Cell<u32>,
+    /// Halves of its joins may have used what is counted per task.
+    pub has_joined: Cell<bool>,
+    pub recharged: Cell<[u64; 5]>,
+    /// Its cleanup runs, on a budget that is not its own.
+    pub cleans_up: Cell<bool>,
+    /// The nurseries that it has open.
+    pub open: RefCell<Vec<Arc<Scope>>>,
+}
+
+impl<'w> Me<'w> {
+    /// At the start of a task's body.
+    pub fn begin(
+        cx: &Cx,
+        world: &'w World,
+        scope: &Arc<Scope>,
+        life: Option<&'w Life>,
+        authority: Authority,
+        is_exact: bool,
+        depth: u32,
+    ) -> Self {
+        let me = Self {
+            world,
+            scope: scope.clone(),
+            life,
+            authority,
+            books: Books::new(&world.totals),
+            is_exact,
+            depth,
+            is_half: false,
+            thread: thread_here(),
+            granted: cx.budget(),
+            uid: world.uid(),
+            number: Cell::new(0),
+            seen: RefCell::default(),
+            channels_made: Cell::new(0),
+            has_joined: Cell::new(false),
+            recharged: Cell::default(),
+            cleans_up: Cell::new(false),
+            open: RefCell::default(),
+        };
+        me.look(cx);
+        authority.check(&cx.caps(), "a task");
+        me
+    }
+
+    /// At the start of a half of a join of `self`, wherever it runs.
+    pub fn half(cx: &Cx, of: &Origin<'w>) -> Self {
+        let mut me = Self::begin(cx, of.world, &of.scope, of.life, of.authority, false, of.depth + 1);
+        me.is_half = true;
+        me.granted = of.granted;
+        me.open = RefCell::new(of.open.clone());
+        me.cleans_up.set(of.cleans_up);
+        me
+    }
+
+    pub fn origin(&self) -> Origin<'w> {
+        Origin {
+            world: self.world,
+            scope: self.scope.clone(),
+            life: self.life,
+            authority: self.authority,
+            depth: self.depth,
+            granted: self.granted,
+            open: self.open.borrow().clone(),
+            cleans_up: self.cleans_up.get(),
+        }
+    }
+
+    /// After every yield point: what holds for a task that runs.
+    pub fn look(&self, _cx: &Cx) {
+        let told = self.thread + u64::from(self.world.options.mutant == Some(Mutant::Thread));
+        if told != thread_here() && !self.world.options.may_move {
+            violation("a started task goes on on another thread");
+        }
+        if std::thread::panicking() {
+            violation("a task runs on a thread that is panicking");
+        }
+    }
+
+    pub fn number(&self) -> u64 {
+        self.number.set(self.number.get() + 1);
+        self.number.get()
+    }
+
+    pub fn was_granted(&self, component: Component) -> bool {
+        self.granted.get(component) > 0 || self.recharged.get()[component as usize] > 0
+    }
+
+    /// It must be refused: it was granted none, and nobody can have given it any.
+    pub fn has_none(&self, component: Component) -> bool {
+        self.is_exact && !self.was_granted(component)
+    }
+
+    /// Whether it may use that much: tasks that are to have enough keep within what they have.
+    pub fn affords(&self, cx: &Cx, cost: Budget) -> bool {
+        if !self.scope.is_ample {
+            return true;
+        }
+        let have = if self.is_half { self.granted } else { cx.budget() };
+        Component::ALL.into_iter().all(|c| have.get(c) >= 2 * cost.get(c) + u64::from(cost.get(c) > 0))
+    }
+
+    pub fn may_cost(&self, cost: Cost) {
+        self.books.may_cost(cost);
+    }
+
+    pub fn did_cost(&self, cost: Cost) {
+        if !self.cleans_up.get() {
+            self.books.did_cost(cost);
+        }
+    }
+
+    /// An act that costs this much if it is `charged`, and nothing or an op otherwise.
+    pub fn paid<R>(&self, cx: &Cx, cost: Cost, act: impl FnOnce() -> R, charged: impl FnOnce(&R) -> bool) -> R {
+        self.world.count_act();
+        if self.world.options.mutant != Some(Mutant::Unpaid) {
+            self.may_cost(cost);
+        }
+        let before = cx.budget();
+        let result = act();
+        self.look(cx);
+        if charged(&result) {
+            self.did_cost(cost);
+            if self.is_exact && !self.cleans_up.get() {
+                let after = cx.budget();
+                for component in [Component::Ops, Component::ChannelOps, Component::Syscalls] {
+                    let (had, has) = (before.get(component), after.get(component));
+                    let price = cost.amounts().get(component);
+                    if had != has + price {
+                        violation(format_args!("{component}: had {had}, paid {price}, has {has}"));
+                    }
+                }
+            }
+        }
+        result
+    }
+}
+
+/// What a half of a join knows of the task that forks it.
+pub struct Origin<'w> {
+    world: &'w World,
+    scope: Arc<Scope>,
+    life: Option<&'w Life>,
+    authority: Authority,
+    depth: u32,
+    granted: Budget,
+    open: Vec<Arc<Scope>>,
+    cleans_up: bool,
+}
