@@ -175,6 +175,14 @@ trees: ## A million random nursery trees, and a million waiting tasks, on the Li
 	MAINSPRING_TREES=1000000 $(CARGO) test --locked --release --package mainspring-runtime --test trees -- --nocapture
 	MAINSPRING_TASKS=1000000 $(CARGO) test --locked --release --package mainspring-runtime --test million -- --nocapture
 
+# The runtime's fuzzer, optimised: what it is asked for is in ARGS (`ARGS=--help` lists it).
+FUZZ_RUNTIME = $(CARGO) run --quiet --release --locked --package mainspring-fuzz-runtime --
+
+.PHONY: fuzz-runtime
+fuzz-runtime: setup ## Random programs over the runtime's whole API against a model (SECONDS=120, SEED=n, ACTS=n, ARGS=...)
+	$(FUZZ_RUNTIME) $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS),$(if $(SEED),,--seconds 120)) \
+	    $(if $(ACTS),--acts $(ACTS)) $(ARGS)
+
 .PHONY: fuzz-ring-valgrind
 fuzz-ring-valgrind: setup-valgrind ## The rings' hostile-peer fuzzer under valgrind
 	bin="$$($(CARGO) test --locked --package mainspring-ring --test fuzz --no-run --message-format json |

@@ -71,7 +71,9 @@ struct Tally {
 pub fn drive(options: &Options) -> ExitCode {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
     let first = options.seed.unwrap_or(clock / 1000 * 1_000_000);
-    let seeds = options.seeds.or((options.seed.is_some() && options.time.is_none() && options.total.is_none()).then_some(1));
+    let seeds = options
+        .seeds
+        .or((options.seed.is_some() && options.time.is_none() && options.total.is_none()).then_some(1));
     let tally = Tally {
         next: AtomicU64::new(first),
         seeds: AtomicU64::new(0),
@@ -89,7 +91,10 @@ pub fn drive(options: &Options) -> ExitCode {
     let seconds = began.elapsed().as_secs_f64();
     let (seeds, acts) = (tally.seeds.into_inner(), tally.acts.into_inner());
     let failures = tally.failures.into_inner().unwrap_or_default();
-    println!("fuzz-runtime: {seeds} seeds, {acts} acts in {seconds:.1} s, {:.0} acts/s", acts as f64 / seconds);
+    println!(
+        "fuzz-runtime: {seeds} seeds, {acts} acts in {seconds:.1} s, {:.0} acts/s",
+        acts as f64 / seconds
+    );
     for (seed, what) in &failures {
         println!("  seed {seed}: {what}");
     }
@@ -156,7 +161,11 @@ fn report(options: &Options, seed: u64, how: &str, said: &str) {
             .into_iter()
             .filter(|name| Act::named(name).is_some_and(|act| !small.without.contains(&act)))
             .collect();
-        text.push_str(&format!("    still fails with {} acts of these kinds: {}\n", small.acts, names.join(" ")));
+        text.push_str(&format!(
+            "    still fails with {} acts of these kinds: {}\n",
+            small.acts,
+            names.join(" ")
+        ));
     }
     text.push_str(&format!("--- again: make fuzz-runtime SEED={seed}"));
     if small.acts != 3000 {
@@ -174,7 +183,8 @@ const TRIES: u32 = 4;
 
 /// What a failure is called, whatever its numbers.
 fn name_of(how: &str, said: &str) -> String {
-    let line = said.lines().find_map(|line| line.strip_prefix("VIOLATION").and_then(|rest| rest.split_once("]: ")));
+    let line =
+        said.lines().find_map(|line| line.strip_prefix("VIOLATION").and_then(|rest| rest.split_once("]: ")));
     let text = line.map_or(how, |(_, what)| what);
     text.chars().filter(|c| !c.is_ascii_digit()).take(24).collect()
 }

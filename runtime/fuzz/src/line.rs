@@ -105,7 +105,10 @@ impl Tx {
             },
             |result| !matches!(result, Err(SendError { why: Refusal::Budget(_), .. })),
         );
-        self.sent(result.as_ref().map_err(|error| (error.why, &error.value)).copied(), me.has_none(Component::ChannelOps));
+        self.sent(
+            result.as_ref().map_err(|error| (error.why, &error.value)).copied(),
+            me.has_none(Component::ChannelOps),
+        );
         match result {
             Ok(()) => true,
             Err(error) => {
@@ -235,7 +238,8 @@ impl Rx {
                     violation("a task that was granted no channel operations receives");
                 }
                 let mut seen = me.seen.borrow_mut();
-                let known = seen.iter_mut().find(|(line, from, _)| (*line, *from) == (message.line, message.from));
+                let known =
+                    seen.iter_mut().find(|(line, from, _)| (*line, *from) == (message.line, message.from));
                 match known {
                     Some((_, _, last)) if *last >= message.number => {
                         violation(format_args!("message {} comes after message {last}", message.number))

@@ -191,7 +191,10 @@ impl Scope {
     pub fn is_over(&self) {
         let (started, ended) = (self.started.load(Ordering::SeqCst), self.ended.load(Ordering::SeqCst));
         if started != ended {
-            violation(format_args!("a nursery returned with {} of {started} children alive", started - ended));
+            violation(format_args!(
+                "a nursery returned with {} of {started} children alive",
+                started - ended
+            ));
         }
         let held = self.held.load(Ordering::SeqCst);
         if held != 0 {
@@ -249,6 +252,8 @@ pub struct Fate {
     pub cancelled: AtomicBool,
     /// A destructor of what it owns panics.
     pub explosive: bool,
+    /// It panicked in one half of a join.
+    pub in_half: AtomicBool,
 }
 
 impl Fate {
@@ -258,6 +263,7 @@ impl Fate {
             result: AtomicU32::new(u32::MAX),
             cancelled: AtomicBool::new(false),
             explosive,
+            in_half: AtomicBool::new(false),
         })
     }
 
@@ -300,8 +306,11 @@ impl Life {
     }
 
     /// Both halves of a join may: the first to get here counts.
-    pub fn panics(&self) {
+    pub fn panics(&self, in_half: bool) {
         self.scope.will_fail();
+        if in_half {
+            self.fate.in_half.store(true, Ordering::SeqCst);
+        }
         if self.fate.stage() == Stage::Running {
             let (from, to) = (Stage::Running as u8, Stage::Panicked as u8);
             let _ = self.fate.stage.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);

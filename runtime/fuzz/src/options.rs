@@ -122,9 +122,11 @@ impl Options {
                 "--patience" => options.patience = Duration::from_secs(number(value()?)?.max(1)),
                 "--without" => {
                     for act in value()?.split(',').filter(|name| !name.is_empty()) {
-                        options.without.push(Act::named(act).ok_or_else(|| {
-                            format!("no act {act}; there are {}", Act::names().join(","))
-                        })?);
+                        options.without.push(
+                            Act::named(act).ok_or_else(|| {
+                                format!("no act {act}; there are {}", Act::names().join(","))
+                            })?,
+                        );
                     }
                 }
                 "--may-move" => options.may_move = true,

@@ -46,8 +46,7 @@ fn run(seed: u64, options: &Options) -> Option<(u64, u64)> {
     let mut rng = Rng::new(mix(seed));
     let runtimes: Vec<Arc<Runtime>> = (0..setting.runtimes).map(|_| Arc::new(setting.build())).collect();
     verdict::begin(seed, setting.to_string(), runtimes.iter().map(Arc::downgrade).collect());
-    let capacities =
-        [Capacity::Rendezvous, Capacity::Bounded(1), Capacity::Bounded(4), Capacity::Unbounded];
+    let capacities = [Capacity::Rendezvous, Capacity::Bounded(1), Capacity::Bounded(4), Capacity::Unbounded];
     let lines = capacities.map(|capacity| line::line(capacity, runtimes[0].channel(capacity))).into();
     let (hosts, jobs): (Vec<mpsc::Sender<Job>>, Vec<_>) = (0..setting.hosts).map(|_| mpsc::channel()).unzip();
     let mut world = World::new(options, &setting, lines, hosts);
@@ -91,7 +90,7 @@ fn run(seed: u64, options: &Options) -> Option<(u64, u64)> {
     let trace = runtimes[0].trace();
     let stale = std::mem::take(&mut world.stale);
     // Either goes first.
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         drop(world);
         drop(runtimes);
     } else {
@@ -115,7 +114,9 @@ fn conserve(world: &World, runtimes: &[Arc<Runtime>], before: &[Pool]) {
         let spent: i128 = runtimes
             .iter()
             .zip(before)
-            .map(|(runtime, before)| i128::from(before.get(component)) - i128::from(runtime.root_pool().get(component)))
+            .map(|(runtime, before)| {
+                i128::from(before.get(component)) - i128::from(runtime.root_pool().get(component))
+            })
             .sum();
         let hosts = if component == Component::SpawnCount { acts::host_costs(world).into() } else { 0 };
         world.totals.check(component, spent - hosts);

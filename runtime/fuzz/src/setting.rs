@@ -62,7 +62,7 @@ impl Setting {
         let mut rng = Rng::new(seed ^ 0x5e77_1469);
         let discipline = Discipline::ALL[(seed % 4) as usize];
         let workers = 1 + (seed / 4 % 8) as usize;
-        let io = if epoll || seed / 32 % 2 == 0 { IoDriver::Epoll } else { IoDriver::Auto };
+        let io = if epoll || (seed / 32).is_multiple_of(2) { IoDriver::Epoll } else { IoDriver::Auto };
         let profile = rng.pick(&[Profile::Service, Profile::Cluster, Profile::Sovereign]);
         let implicit = profile != Profile::Sovereign && rng.one_in(2);
         let child = Budget {

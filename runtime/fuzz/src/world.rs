@@ -1,5 +1,6 @@
 //! What the tasks of a run share, and a task's own place in it.
 
+use crate::acts::Act;
 use crate::line::Line;
 use crate::model::{Authority, Books, Life, Scope, Totals};
 use crate::options::{Mutant, Options};
@@ -43,7 +44,12 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(options: &Options, setting: &Setting, lines: Vec<Line>, hosts: Vec<mpsc::Sender<Job>>) -> Self {
+    pub fn new(
+        options: &Options,
+        setting: &Setting,
+        lines: Vec<Line>,
+        hosts: Vec<mpsc::Sender<Job>>,
+    ) -> Self {
         Self {
             options: options.clone(),
             setting: setting.clone(),
@@ -64,6 +70,11 @@ impl World {
             root_spawns: AtomicU64::new(0),
             hosts,
         }
+    }
+
+    /// Whether that is not left out.
+    pub fn has(&self, act: Act) -> bool {
+        !self.options.without.contains(&act)
     }
 
     fn take(counter: &AtomicI64) -> bool {
@@ -246,7 +257,13 @@ impl<'w> Me<'w> {
     }
 
     /// An act that costs this much if it is `charged`, and nothing or an op otherwise.
-    pub fn paid<R>(&self, cx: &Cx, cost: Cost, act: impl FnOnce() -> R, charged: impl FnOnce(&R) -> bool) -> R {
+    pub fn paid<R>(
+        &self,
+        cx: &Cx,
+        cost: Cost,
+        act: impl FnOnce() -> R,
+        charged: impl FnOnce(&R) -> bool,
+    ) -> R {
         self.world.count_act();
         if self.world.options.mutant != Some(Mutant::Unpaid) {
             self.may_cost(cost);

@@ -35,15 +35,22 @@ fn every_lie_to_the_model_is_noticed() {
             "--seed",
             "0",
             "--seeds",
-            "64",
+            "8",
             "--patience",
             patience,
             "--first",
+            "--jobs",
+            "1",
+            "--without",
+            "silent-park,long-root,recharge,refill,tended,join",
             "--no-shrink",
         ]);
         let said = said(&output);
         assert!(!output.status.success(), "{mutant} is not noticed:\n{said}");
         assert!(said.contains(words), "{mutant} is noticed as something else:\n{said}");
-        assert!(said.contains("make fuzz-runtime SEED="), "{mutant}: a failure says how to replay it:\n{said}");
+        assert!(
+            said.contains("make fuzz-runtime SEED="),
+            "{mutant}: a failure says how to replay it:\n{said}"
+        );
     }
 }

@@ -114,7 +114,9 @@ pub fn recharge(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     match (result, me.authority.budget) {
         (Err(RechargeError::NotPermitted), None) => {}
         (other, None) => violation(format_args!("a task without CapBudget recharges itself: {other:?}")),
-        (Err(RechargeError::NotPermitted), Some(_)) => violation("a task with CapBudget may not recharge itself"),
+        (Err(RechargeError::NotPermitted), Some(_)) => {
+            violation("a task with CapBudget may not recharge itself")
+        }
         (Ok(()), Some(limit)) if !is_within(limit) && !me.is_half => {
             violation(format_args!("a task recharges itself beyond {limit:?}: {sum:?}"));
         }
@@ -124,7 +126,10 @@ pub fn recharge(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
             for component in Component::ALL {
                 let most = before.get(component) + amount.get(component);
                 if me.is_exact && after.get(component) != most {
-                    violation(format_args!("{component}: {} after a recharge to {most}", after.get(component)));
+                    violation(format_args!(
+                        "{component}: {} after a recharge to {most}",
+                        after.get(component)
+                    ));
                 }
             }
         }
@@ -303,7 +308,7 @@ pub fn panic_here(me: &Me<'_>, rng: &mut Rng) {
     }
     me.open.borrow().iter().for_each(|scope| scope.will_cancel());
     if me.world.options.mutant != Some(Mutant::Panic) {
-        life.panics();
+        life.panics(me.is_half);
     }
     if rng.one_in(2) {
         std::panic::panic_any(MESSAGE);

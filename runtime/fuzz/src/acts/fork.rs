@@ -33,10 +33,8 @@ fn fork(cx: &Cx, me: &Me<'_>, rng: &mut Rng, levels: u64) {
     let slots = (first.slot(), second.slot());
     let (one, two) = (me.origin(), me.origin());
     me.may_cost(price);
-    let (x, y) = cx.join(
-        move |cx| half(cx, &one, a, levels, first),
-        move |cx| half(cx, &two, b, levels, second),
-    );
+    let (x, y) =
+        cx.join(move |cx| half(cx, &one, a, levels, first), move |cx| half(cx, &two, b, levels, second));
     me.did_cost(price);
     me.look(cx);
     x.check();

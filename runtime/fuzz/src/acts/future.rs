@@ -67,7 +67,11 @@ impl Future for Wait {
         self.value.check();
         self.signal.polls.fetch_add(1, Ordering::SeqCst);
         *self.signal.waker() = Some(context.waker().clone());
-        if self.signal.is_ready.load(Ordering::SeqCst) { Poll::Ready(self.value.slot()) } else { Poll::Pending }
+        if self.signal.is_ready.load(Ordering::SeqCst) {
+            Poll::Ready(self.value.slot())
+        } else {
+            Poll::Pending
+        }
     }
 }
 

@@ -67,7 +67,10 @@ pub fn channel(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     match rng.below(4) {
         0 => {
             drop(rx);
-            if me.affords(cx, Cost::CHANNEL_OP.amounts()) && tx.send(cx, me, Patience::None) && me.was_granted(Component::ChannelOps) {
+            if me.affords(cx, Cost::CHANNEL_OP.amounts())
+                && tx.send(cx, me, Patience::None)
+                && me.was_granted(Component::ChannelOps)
+            {
                 violation("a send to nobody is taken");
             }
         }

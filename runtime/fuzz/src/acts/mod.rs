@@ -77,6 +77,11 @@ acts! {
     Exhaust "exhaust" 1,
     SilentPark "silent-park" 1,
     LongRoot "long-root" 1,
+    // Ways of a nursery and of the host, here so that they can be left out.
+    Refill "refill" 0,
+    Tended "tended" 0,
+    Explosive "explosive" 0,
+    HostNursery "host-nursery" 0,
 }
 
 impl Act {
@@ -121,7 +126,7 @@ pub fn live(cx: &Cx, me: &Me<'_>, rng: &mut Rng, acts: u64) {
         let act = Act::draw(rng);
         // Drawn whether the act is left out or not: leaving one out must not change the others.
         let mut own = rng.fork();
-        if me.world.options.without.contains(&act) {
+        if !me.world.has(act) {
             continue;
         }
         if !me.world.take_act() {
@@ -130,7 +135,9 @@ pub fn live(cx: &Cx, me: &Me<'_>, rng: &mut Rng, acts: u64) {
         perform(cx, me, &mut own, act);
         me.look(cx);
     }
-    if me.world.options.mutant == Some(Mutant::Trace) && OTHERWISE.fetch_add(1, Ordering::Relaxed) % 7 == 0 {
+    if me.world.options.mutant == Some(Mutant::Trace)
+        && OTHERWISE.fetch_add(1, Ordering::Relaxed).is_multiple_of(7)
+    {
         cx.yield_now();
     }
 }
@@ -182,5 +189,6 @@ fn perform(cx: &Cx, me: &Me<'_>, rng: &mut Rng, act: Act) {
         Act::Echo => sockets::echo(cx, me, rng),
         Act::Datagram => sockets::datagram(cx, me, rng),
         Act::File => sockets::file(cx, me, rng),
+        Act::Refill | Act::Tended | Act::Explosive | Act::HostNursery => {}
     }
 }

@@ -45,7 +45,11 @@ pub fn bridge(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     const MESSAGES: u64 = 6;
     let share = Budget { ops: 50, channel_ops: 2 * MESSAGES as u16 + 4, ..Budget::ZERO };
     let Some(host) = me.world.hosts.last().filter(|_| me.affords(cx, share)) else { return };
-    if me.has_none(Component::ChannelOps) || !me.scope.is_ample || me.authority.channel.is_none() || me.is_half {
+    if me.has_none(Component::ChannelOps)
+        || !me.scope.is_ample
+        || me.authority.channel.is_none()
+        || me.is_half
+    {
         return;
     }
     let capacity = rng.pick(&[Capacity::Rendezvous, Capacity::Bounded(2), Capacity::Unbounded]);

@@ -1,7 +1,7 @@
 //! Nurseries and their children.
 
 use super::alone::{MESSAGE, ops};
-use super::{future, live};
+use super::{Act, future, live};
 use crate::ledger::{Kind, Tracked};
 use crate::model::{Authority, Fate, Held, Life, Scope, ScopeEnd, Stage};
 use crate::options::Mutant;
@@ -11,7 +11,8 @@ use crate::verdict::violation;
 use crate::world::{Me, World};
 use mainspring::{
     Budget, Caps, Cost, Cx, Exhaustion, Handle, LatencyClass, Nursery, NurseryError, NurseryOptions,
-    NurseryState, Pool, Priority, Profile, RechargeError, Runtime, Schedule, SpawnError, TaskError, TaskState,
+    NurseryState, Pool, Priority, Profile, RechargeError, Runtime, Schedule, SpawnError, TaskError,
+    TaskState,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -174,7 +175,7 @@ fn closure<'scope, 'w: 'scope>(
         }
         let mut parcel = Parcel::new(&scope);
         if parcel.slot().is_multiple_of(2) && bomb.is_some() {
-            life.panics();
+            life.panics(false);
             drop(bomb.take());
             violation("a destructor that panics did not");
         }
@@ -242,7 +243,8 @@ impl<'n, 'scope, 'w: 'scope> Brood<'n, 'scope, 'w> {
         let f = closure(me.world, &self.scope, &fate, authority, ask, me.depth + 1, body);
         let spawn = Cost::SPAWN;
         me.may_cost(spawn);
-        let is_plain = ask.pool.is_none() && ask.caps.is_none() && ask.tenant.is_none() && ask.schedule.is_none();
+        let is_plain =
+            ask.pool.is_none() && ask.caps.is_none() && ask.tenant.is_none() && ask.schedule.is_none();
         let is_short = is_plain && ask.budget.is_none() && ask.priority == Priority::Normal;
         let spawn_it = || match ask.how {
             How::Spawn if is_short => n.spawn(move |cx| f(cx).unwrap_or_else(|_| unreachable!())).map(Some),
@@ -294,7 +296,9 @@ impl<'n, 'scope, 'w: 'scope> Brood<'n, 'scope, 'w> {
             }
             SpawnError::NurseryNotActive => self.n.state() != NurseryState::Open && self.scope.cancels(),
             SpawnError::SpawnBudgetExhausted => pool.spawn_count == 0 || self.refills,
-            SpawnError::TaskLimit(limit) => authority.spawn.is_some_and(|(most, _)| most == limit && live >= most.into()),
+            SpawnError::TaskLimit(limit) => {
+                authority.spawn.is_some_and(|(most, _)| most == limit && live >= most.into())
+            }
             SpawnError::Pool(_) => self.refills || pool.clone().take(&ask.price()).is_err(),
             SpawnError::Thread(_) => me.world.setting.discipline == Discipline::ByTask,
             _ => false,
@@ -339,34 +343,43 @@ fn check_end(scope: &Scope, fate: &Fate, result: Result<Parcel, TaskError>) {
         }
         Err(TaskError::Failed(_)) => stage == Stage::Failed,
         Err(TaskError::Cancelled) => {
-            (matches!(stage, Stage::NotStarted | Stage::Stopped) || fate.explosive)
+            // One half of a join may be cancelled while the other panics.
+            let panicked = stage == Stage::Panicked && fate.in_half.load(Ordering::SeqCst);
+            (matches!(stage, Stage::NotStarted | Stage::Stopped) || fate.explosive || panicked)
                 && (fate.cancelled.load(Ordering::SeqCst) || scope.cancels())
         }
-        Err(TaskError::StackOverflow | TaskError::WorkerPanic | TaskError::NoStack | TaskError::Deadlock) => false,
+        Err(TaskError::StackOverflow | TaskError::WorkerPanic | TaskError::NoStack | TaskError::Deadlock) => {
+            false
+        }
         // Out of budget, in one way or another.
         Err(_) => matches!(stage, Stage::NotStarted | Stage::Stopped) && !scope.is_ample,
     };
     if !is_right {
         let cancels = scope.cancels();
         let result = result.as_ref().map(|parcel| parcel.slot());
-        violation(format_args!("a task that is {stage:?} ends with {result:?}; cancelled: {cancels}, {fate:?}"));
+        violation(format_args!(
+            "a task that is {stage:?} ends with {result:?}; cancelled: {cancels}, {fate:?}"
+        ));
     }
     if let Ok(mut parcel) = result {
         parcel.bomb.iter_mut().for_each(|bomb| bomb.is_armed = false);
     }
 }
 
-fn check_nursery(scope: &Scope, asked_pool: bool, result: Result<(), NurseryError>) {
-    let is_right = match &result {
+fn check_nursery(scope: &Scope, asked_pool: bool, result: &Result<(), NurseryError>) {
+    let is_right = match result {
         Ok(()) => !scope.has_failed(),
         Err(NurseryError { task: None, error: TaskError::Failed(_) }) => asked_pool,
         Err(NurseryError { error: TaskError::Failed(_), .. }) => scope.has_failed(),
         Err(NurseryError { error: TaskError::Panicked(message), .. }) => {
             message.contains(MESSAGE) && (scope.has_failed() || scope.explosive.load(Ordering::SeqCst))
         }
-        Err(NurseryError { error: TaskError::Cancelled | TaskError::DeadlineExceeded, .. }) => scope.cancels(),
+        Err(NurseryError { error: TaskError::Cancelled | TaskError::DeadlineExceeded, .. }) => {
+            scope.cancels()
+        }
         Err(NurseryError {
-            error: TaskError::StackOverflow | TaskError::WorkerPanic | TaskError::NoStack | TaskError::Deadlock,
+            error:
+                TaskError::StackOverflow | TaskError::WorkerPanic | TaskError::NoStack | TaskError::Deadlock,
             ..
         }) => false,
         Err(_) => !scope.is_ample,
@@ -391,7 +404,7 @@ pub fn with_brood<'w>(
         body(cx, &brood, rng);
     });
     drop(opened);
-    check_nursery(&scope, false, result);
+    check_nursery(&scope, false, &result);
 }
 
 /// Takes something away, or tries to add something: the model knows what should come of it.
@@ -470,7 +483,7 @@ fn draw_ask(brood: &Brood<'_, '_, '_>, cx: &Cx, rng: &mut Rng) -> Option<Ask> {
             class: rng.pick(&[LatencyClass::Interactive, LatencyClass::Normal, LatencyClass::Batch]),
             ..Schedule::default()
         }),
-        explosive: how != How::Future && rng.one_in(30),
+        explosive: how != How::Future && rng.one_in(30) && me.world.has(Act::Explosive),
         is_exact: !brood.refills && !by_default,
     })
 }
@@ -504,8 +517,8 @@ pub fn nursery(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     let plan = match rng.below(12) {
         0 => Plan::Fail,
         1 => Plan::Cancel,
-        2 => Plan::Refill,
-        3 => Plan::Tended,
+        2 if me.world.has(Act::Refill) => Plan::Refill,
+        3 if me.world.has(Act::Tended) => Plan::Tended,
         4 => Plan::Deadline,
         _ => Plan::Ample,
     };
@@ -554,7 +567,7 @@ fn open(cx: &Cx, me: &Me<'_>, rng: &mut Rng, plan: Plan) {
     });
     drop(opened);
     me.look(cx);
-    check_nursery(&scope, asked_pool, result);
+    check_nursery(&scope, asked_pool, &result);
 }
 
 /// The body of a nursery.
@@ -640,7 +653,12 @@ fn recharge<'scope>(cx: &Cx, brood: &Brood<'_, 'scope, '_>, rng: &mut Rng, child
     }
 }
 
-fn supervise<'scope>(cx: &Cx, brood: &Brood<'_, 'scope, '_>, handle: &Handle<'scope, Parcel>, amount: Budget) {
+fn supervise<'scope>(
+    cx: &Cx,
+    brood: &Brood<'_, 'scope, '_>,
+    handle: &Handle<'scope, Parcel>,
+    amount: Budget,
+) {
     let (me, n) = (brood.me, brood.n);
     let result = n.supervise(cx, handle, amount);
     let is_cluster = me.world.setting.profile == Profile::Cluster;
@@ -648,7 +666,9 @@ fn supervise<'scope>(cx: &Cx, brood: &Brood<'_, 'scope, '_>, handle: &Handle<'sc
         (Err(RechargeError::NotASupervisor), _) if !is_cluster => {}
         (Ok(()), _) if !is_cluster => violation("a supervisor outside of the cluster profile"),
         (Ok(()), None) => violation("a supervisor without CapBudget"),
-        (Ok(()), Some(limit)) if limit.lacking(&amount).is_some() => violation("a supervisor beyond its CapBudget"),
+        (Ok(()), Some(limit)) if limit.lacking(&amount).is_some() => {
+            violation("a supervisor beyond its CapBudget")
+        }
         _ => {}
     }
 }
@@ -660,7 +680,9 @@ pub fn run_root(runtime: &Runtime, world: &World, seed: u64) {
         if world.is_over() {
             return;
         }
-        if rng.one_in(4) {
+        // In the deterministic mode a host that spawns while tasks run is not part of what replays.
+        let may = world.has(Act::HostNursery) && !world.setting.is_deterministic();
+        if rng.one_in(4) && may {
             host_nursery(runtime, world, &mut rng);
         } else {
             host_run(runtime, world, &mut rng);
@@ -712,12 +734,14 @@ fn host_nursery(runtime: &Runtime, world: &World, rng: &mut Rng) {
     let result = runtime.nursery(options, |n| {
         let mut children = Vec::new();
         for _ in 0..1 + rng.below(4) {
-            let mut ask = Ask::plain(part(&n.pool(), 4, &world.setting.authority.spawn.map_or(Budget::MAX, |s| s.1)));
+            let mut ask =
+                Ask::plain(part(&n.pool(), 4, &world.setting.authority.spawn.map_or(Budget::MAX, |s| s.1)));
             ask.how = How::Try;
             ask.is_exact = true;
             let fate = Fate::new(false);
             let f = closure(world, &scope, &fate, world.setting.authority, &ask, 1, child_body(rng.draw()));
-            let spawned = n.builder().budget(ask.budget.unwrap_or_default()).pool(n.pool().part(4)).spawn_try(f);
+            let spawned =
+                n.builder().budget(ask.budget.unwrap_or_default()).pool(n.pool().part(4)).spawn_try(f);
             match spawned {
                 Ok(handle) => {
                     world.root_spawns.fetch_add(1, Ordering::Relaxed);
@@ -746,7 +770,7 @@ fn host_nursery(runtime: &Runtime, world: &World, rng: &mut Rng) {
     });
     scope.is_over();
     let asked_pool = world.setting.roots > 1;
-    check_nursery(&scope, asked_pool, result);
+    check_nursery(&scope, asked_pool, &result);
 }
 
 /// What roots cost that no task pays for: one spawn each.
@@ -758,4 +782,3 @@ pub fn host_costs(world: &World) -> u64 {
 pub fn little() -> Budget {
     Budget { channel_ops: 4, ..ops(60) }
 }
-

@@ -87,7 +87,9 @@ pub fn datagram(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     }
     let bind = |cx: &Cx| UdpSocket::bind(cx, "127.0.0.1:0");
     let (one, two) = (io(cx, me, || bind(cx)), io(cx, me, || bind(cx)));
-    let (Ok(here), Ok(there)) = (one.local_addr(), two.local_addr()) else { violation("a socket without an address") };
+    let (Ok(here), Ok(there)) = (one.local_addr(), two.local_addr()) else {
+        violation("a socket without an address")
+    };
     let (bytes, value) = (rng.draw().to_le_bytes(), Arc::new(Tracked::new(Kind::Local)));
     let sent = io(cx, me, || one.send_to(cx, &bytes, there));
     let mut buffer = [0; 32];
