@@ -6,6 +6,7 @@
 
 use crate::audit;
 use crate::budget::Component;
+use crate::calls;
 use crate::cx::Cx;
 use crate::error::BudgetError;
 use crate::protocol::tell::{Tell, Told};
@@ -140,6 +141,7 @@ impl Cx {
         F: FnOnce() -> T + Send,
         T: Send,
     {
+        calls::count(self);
         let cap = self.caps().executor().copied().ok_or(BlockingError::NotPermitted);
         audit::noted(self, "CapExecutor", "blocking", cap)?;
         self.charge(Component::Syscalls).map_err(BlockingError::Budget)?;

@@ -7,6 +7,7 @@ mod own;
 mod scope;
 
 use crate::budget::{Budget, Component, Cost, Pool};
+use crate::calls;
 use crate::error::{BudgetError, TaskError};
 use crate::fork::Purse;
 use crate::nursery::core::Exhaustion;
@@ -349,6 +350,7 @@ impl Cx {
 
     /// Charges an allocation of `size` bytes and one op, and checks after it.
     pub fn charge_alloc(&self, size: usize) -> Result<(), BudgetError> {
+        calls::count(self);
         let task = self.task();
         let mut budget = task.budget();
         let unpayable = match budget.charge(Cost::alloc(size)) {

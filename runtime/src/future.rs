@@ -1,6 +1,7 @@
 //! Futures: awaited by a task on its stack, or tasks of their own that need no stack while they wait.
 #![allow(unsafe_code)]
 
+use crate::calls;
 use crate::cx::Cx;
 use crate::error::SpawnError;
 use crate::nursery::{Handle, Nursery};
@@ -142,7 +143,7 @@ impl<'scope> Nursery<'scope, '_> {
         F::Output: Send + 'scope,
     {
         let cap = self.children_caps().executor().copied().ok_or(SpawnError::NotPermitted);
-        self.audited("CapExecutor", "spawn_future", cap)?;
+        self.audited("CapExecutor", "spawn_future", cap).inspect_err(|_| calls::count_poll())?;
         self.builder().launch_future(FutureBody(future))
     }
 }

@@ -24,6 +24,7 @@
 mod audit;
 mod blocking;
 pub mod budget;
+mod calls;
 pub mod caps;
 pub mod channel;
 mod config;

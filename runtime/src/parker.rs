@@ -5,6 +5,7 @@
 //! unpark has.
 #![allow(unsafe_code)]
 
+use crate::calls;
 use crate::cx::Cx;
 use crate::protocol::lock::Lock;
 use crate::protocol::tell::{Tell, Told};
@@ -110,6 +111,9 @@ impl Parker {
     }
 
     fn wait_as(&self, who: &Who<'_>, reason: WaitReason, timeout: Option<Duration>) -> bool {
+        if let Who::Task(cx) = who {
+            calls::count(cx);
+        }
         let node = Node { word: who.word(), tell: Tell::new() };
         {
             let mut inside = self.inside.lock();
@@ -137,11 +141,13 @@ impl Parker {
     /// As [`Parker::unpark`], by a task that is about to wait itself. Under the fair discipline by task, the other one goes
     /// first on this worker, for the rest of this one's turn, if it may run here.
     pub fn hand_over(&self, cx: &Cx) {
+        calls::count(cx);
         cx.task().worker().handing_over(|| self.unpark());
     }
 
     /// Lets the one that has waited longest go on, or else the next that parks.
     pub fn unpark(&self) {
+        calls::count_action();
         let mut inside = self.inside.lock();
         let Some(node) = inside.line.pop_front() else {
             inside.permit = true;

@@ -5,13 +5,14 @@
 
 use crate::blocking::BlockingPool;
 use crate::budget::{Budget, Pool};
+use crate::calls;
 use crate::config::Config;
 use crate::cx::Cx;
 use crate::error::{ConfigError, TaskError};
 use crate::histogram::Histogram;
 use crate::io::driver::Driver;
 use crate::nursery::core::NurseryCore;
-use crate::nursery::{Nursery, NurseryError, NurseryOptions, host_nursery};
+use crate::nursery::{Exhaustion, Nursery, NurseryError, NurseryOptions, host_nursery};
 use crate::protocol::bias::Seat;
 use crate::protocol::deque::{Stealer, deques};
 use crate::protocol::lanes::{LaneRecord, Lanes};
@@ -377,6 +378,7 @@ impl Runtime {
 
     /// How many workers there are.
     pub fn workers(&self) -> usize {
+        calls::count_poll();
         self.inner.shares.len()
     }
 
@@ -387,7 +389,11 @@ impl Runtime {
         F: FnOnce(&Cx) -> T + Send,
         T: Send,
     {
-        let result = self.nursery(NurseryOptions::default(), |nursery| {
+        // The root is refilled from what the nursery keeps: a service does not stop by itself.
+        let refill =
+            Budget { ops: 1 << 30, memory: 0, channel_ops: 1 << 14, syscalls: 1 << 14, spawn_count: 0 };
+        let options = NurseryOptions::new().on_exhausted(Exhaustion::Refill(refill));
+        let result = self.nursery(options, |nursery| {
             let pool = nursery.pool();
             let half = pool.part(2);
             let root = nursery
@@ -417,11 +423,13 @@ impl Runtime {
 
     /// What each worker has done.
     pub fn worker_stats(&self) -> Vec<WorkerStats> {
+        calls::count_poll();
         self.inner.shares.iter().map(Share::stats).collect()
     }
 
     /// Allows or forbids a worker to steal. False if there is no such worker.
     pub fn set_steal_enabled(&self, worker: usize, enabled: bool) -> bool {
+        calls::count_poll();
         let share = self.inner.shares.get(worker);
         if let Some(share) = share {
             share.steal_enabled.store(enabled, Ordering::Relaxed);
@@ -432,27 +440,32 @@ impl Runtime {
     /// Closes the flight record of each worker and hands it out: what its lane was asked and what it answered, from the
     /// start until now. Empty unless the fair discipline by task was asked to record, and the second time.
     pub fn close_record(&self) -> Vec<LaneRecord> {
+        calls::count_poll();
         let now = Nanos::new(self.inner.timers.now_ns());
         self.inner.lanes.as_ref().map_or_else(Vec::new, |lanes| lanes.close_record(now))
     }
 
     /// The driver of sockets and files: never [`IoDriver::Auto`](crate::io::IoDriver::Auto).
     pub fn io_driver(&self) -> crate::io::IoDriver {
+        calls::count_poll();
         self.inner.io.kind()
     }
 
     /// How stacks are guarded here.
     pub fn guards(&self) -> GuardKind {
+        calls::count_poll();
         self.inner.arena.guards()
     }
 
     /// What is left of the root pool while no root nursery is open.
     pub fn root_pool(&self) -> Pool {
+        calls::count_poll();
         *self.inner.pool.lock().expect("no panic while it is held")
     }
 
     /// In the deterministic mode, a hash of the order of every dispatch and steal so far, and how many there were.
     pub fn trace(&self) -> Option<(u64, u64)> {
+        calls::count_poll();
         self.inner.virtual_run.as_ref().map(virtual_workers::Shared::trace)
     }
 

@@ -157,6 +157,7 @@ impl Registry {
 impl Runtime {
     /// What the runtime does now. Stops nobody.
     pub fn snapshot(&self) -> Snapshot {
+        crate::calls::count_poll();
         let inner = self.inner();
         let mut nurseries = Vec::new();
         let mut by_address = HashMap::new();

@@ -11,6 +11,7 @@ pub use select::Select;
 
 use crate::audit;
 use crate::budget::Component;
+use crate::calls;
 use crate::cx::Cx;
 use crate::error::BudgetError;
 use crate::runtime::Runtime;
@@ -138,6 +139,7 @@ pub fn model_pair<T>(capacity: Capacity) -> (Sender<T>, Receiver<T>) {
 impl Cx {
     /// Makes a channel, by the task's `CapChannel`.
     pub fn channel<T>(&self, capacity: Capacity) -> Result<(Sender<T>, Receiver<T>), ChannelError> {
+        calls::count(self);
         audit::noted(self, "CapChannel", "channel", self.admit_channel(capacity))?;
         Ok(pair(capacity))
     }
@@ -165,6 +167,7 @@ impl Cx {
 impl Runtime {
     /// Makes a channel between the host's threads and tasks.
     pub fn channel<T>(&self, capacity: Capacity) -> (Sender<T>, Receiver<T>) {
+        calls::count_action();
         pair(capacity)
     }
 }
@@ -206,6 +209,7 @@ impl<T> Sender<T> {
 
     /// Closes the channel: later sends are refused, receivers get what is left.
     pub fn close(&self) {
+        calls::count_action();
         self.0.close();
     }
 
@@ -246,6 +250,7 @@ impl<T> Receiver<T> {
 
     /// How many values are buffered.
     pub fn len(&self) -> usize {
+        calls::count_poll();
         self.0.len()
     }
 
@@ -261,6 +266,7 @@ impl<T> Receiver<T> {
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
+        calls::count_action();
         self.0.add_sender();
         Self(self.0.clone())
     }
@@ -268,6 +274,7 @@ impl<T> Clone for Sender<T> {
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
+        calls::count_action();
         self.0.add_receiver();
         Self(self.0.clone())
     }

@@ -3,6 +3,7 @@
 use super::{Cx, TaskId};
 use crate::audit;
 use crate::budget::Budget;
+use crate::calls;
 use crate::caps::Caps;
 use crate::error::RechargeError;
 use std::sync::atomic::Ordering;
@@ -11,11 +12,13 @@ use std::time::Duration;
 impl Cx {
     /// What is left of the task's budget.
     pub fn budget(&self) -> Budget {
+        calls::count(self);
         self.task.budget()
     }
 
     /// Ops that the task has used so far.
     pub fn ops_used(&self) -> u64 {
+        calls::count(self);
         self.task.ops_used()
     }
 
@@ -38,6 +41,7 @@ impl Cx {
 
     /// Whether the task has been cancelled. It ends at its next yield point; this lets a loop end sooner.
     pub fn is_cancelled(&self) -> bool {
+        calls::count(self);
         self.task.is_cancelled()
     }
 
@@ -48,11 +52,13 @@ impl Cx {
 
     /// Time since the runtime started, by its clock: virtual in the deterministic mode.
     pub fn now(&self) -> Duration {
+        calls::count(self);
         Duration::from_nanos(self.rt().timers.now_ns())
     }
 
     /// Adds to the task's own budget, by its `CapBudget`, up to that capability's limit in all.
     pub fn recharge(&self, amount: Budget) -> Result<(), RechargeError> {
+        calls::count(self);
         audit::noted(self, "CapBudget", "recharge", self.recharge_by_cap(amount))
     }
 

@@ -2,6 +2,7 @@
 
 use super::Cx;
 use crate::budget::Budget;
+use crate::calls;
 use crate::nursery::{Nursery, NurseryError, NurseryOptions, task_nursery};
 use crate::task::body::StopUnwind;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -26,6 +27,7 @@ impl Cx {
     where
         F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
     {
+        calls::count(self);
         task_nursery(self, NurseryOptions::default(), f)
     }
 
@@ -34,12 +36,14 @@ impl Cx {
     where
         F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
     {
+        calls::count(self);
         task_nursery(self, options, f)
     }
 
     /// Runs `body`; if the task is cancelled inside, runs `cleanup` before it ends. The cleanup has a small budget of its
     /// own (`Config::cleanup_ops`), may wait, and is cut short when that budget is used up.
     pub fn with_cleanup<R>(&self, body: impl FnOnce(&Self) -> R, cleanup: impl FnOnce(&Self)) -> R {
+        calls::count(self);
         match catch_unwind(AssertUnwindSafe(|| body(self))) {
             Ok(value) => value,
             Err(payload) => {

@@ -18,6 +18,7 @@ pub use driver::IoDriver;
 
 use crate::audit;
 use crate::budget::Component;
+use crate::calls;
 use crate::cx::Cx;
 use crate::task::WaitReason;
 use crate::waiter::task_word;
@@ -112,6 +113,7 @@ impl TcpListener {
 
     /// The address it listens on.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        calls::count_poll();
         self.0.socket.local_addr()
     }
 }
@@ -210,6 +212,7 @@ impl UdpSocket {
 
     /// The address it is bound to.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        calls::count_poll();
         self.0.socket.local_addr()
     }
 }

@@ -4,6 +4,7 @@
 use super::state::NurseryState;
 use super::{Handle, Nursery, Priority};
 use crate::budget::{Budget, Pool};
+use crate::calls;
 use crate::caps::Caps;
 use crate::config::STACK_SIZES;
 use crate::cx::Cx;
@@ -258,7 +259,8 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
                 })
             });
         core.share_pool();
-        let (budget, thread) = paid?;
+        // A refused spawn has nothing to pay for, and is tried again.
+        let (budget, thread) = paid.inspect_err(|_| calls::count_poll())?;
         if let Some(size) = self.stack_size {
             self.ext().stack_size = Some(size);
         }

@@ -3,6 +3,7 @@
 
 use super::core::NurseryCore;
 use crate::budget::Budget;
+use crate::calls;
 use crate::cx::{Cx, TaskId};
 use crate::error::TaskError;
 use crate::protocol::join::{Dropped, Waiting};
@@ -73,27 +74,32 @@ impl<'scope, T> Handle<'scope, T> {
 
     /// What the child does now.
     pub fn state(&self) -> TaskState {
+        calls::count_poll();
         self.task.state.get()
     }
 
     /// Ops that the child has used so far.
     pub fn ops_used(&self) -> u64 {
+        calls::count_poll();
         self.task.ops_used()
     }
 
     /// What the child has left.
     pub fn budget(&self) -> Budget {
+        calls::count_poll();
         self.task.budget()
     }
 
     /// Whether the child has ended.
     pub fn is_finished(&self) -> bool {
+        calls::count_poll();
         self.task.join.is_done()
     }
 
     /// Tells the child to stop: it ends at its next yield point, or never starts. False if it has ended already.
     pub fn cancel(&self) -> bool {
-        if self.is_finished() {
+        calls::count_action();
+        if self.task.join.is_done() {
             return false;
         }
         interrupt(&*self.task);
@@ -102,6 +108,7 @@ impl<'scope, T> Handle<'scope, T> {
 
     /// Waits for the child and takes its result. The task blocks, its worker does not.
     pub fn join(self, cx: &Cx) -> Result<T, TaskError> {
+        calls::count(cx);
         let word = task_word(cx.task_ptr());
         while !self.task.join.is_done() {
             if self.task.join.wait(word) == Waiting::Done {

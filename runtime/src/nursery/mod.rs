@@ -19,6 +19,7 @@ pub(crate) use scope::{await_children, host_nursery, task_nursery};
 use self::core::NurseryCore;
 use crate::audit;
 use crate::budget::{Budget, Pool};
+use crate::calls;
 use crate::caps::Caps;
 use crate::cx::{Cx, TaskId};
 use crate::error::{RechargeError, SpawnError, TaskError};
@@ -121,7 +122,7 @@ impl fmt::Debug for Nursery<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Nursery")
             .field("id", &self.core.id)
-            .field("state", &self.state())
+            .field("state", &self.core.state())
             .finish_non_exhaustive()
     }
 }
@@ -304,11 +305,13 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
 
     /// Tells all children to stop. The nursery takes no more, and ends as Cancelled. False if it is over already.
     pub fn cancel(&self) -> bool {
+        calls::count_action();
         self.core.cancel(None)
     }
 
     /// The nursery's state.
     pub fn state(&self) -> NurseryState {
+        calls::count_poll();
         self.core.state()
     }
 
@@ -318,11 +321,13 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
 
     /// How many children have not ended.
     pub fn live(&self) -> u64 {
+        calls::count_poll();
         self.core.live()
     }
 
     /// What is left to hand out, what children have given back included.
     pub fn pool(&self) -> Pool {
+        calls::count_poll();
         self.core.collect();
         let pool = self.core.pool.get();
         self.core.share_pool();
@@ -331,6 +336,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
 
     /// Grants a child more budget, out of the pool. A child that waits for budget goes on.
     pub fn recharge<T>(&self, child: &Handle<'scope, T>, amount: Budget) -> Result<(), RechargeError> {
+        calls::count_poll();
         let paid = Pool::from(amount);
         let carved = self.core.carve(&paid).map_err(RechargeError::Pool);
         let mailed = carved.and_then(|()| {
@@ -351,6 +357,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         child: &Handle<'scope, T>,
         amount: Budget,
     ) -> Result<(), RechargeError> {
+        calls::count(cx);
         audit::noted(cx, "CapBudget", "supervise", self.supervise_by_cap(cx, child, amount))
     }
 
@@ -376,6 +383,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     /// Waits until all children that were spawned so far have ended; the nursery stays open. The nursery's first error,
     /// if there is one, comes when it ends.
     pub fn await_all(&self, cx: &Cx) {
+        calls::count(cx);
         await_children(self.core, cx);
         cx.acknowledge();
     }

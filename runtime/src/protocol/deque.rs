@@ -195,6 +195,19 @@ impl Owner {
         Some(std::array::from_fn(|i| buffer.slot(bottom + i as isize).load(Ordering::Relaxed)))
     }
 
+    /// Takes the oldest word. `None` also if a thief took it first.
+    pub fn pop_oldest(&self) -> Option<usize> {
+        let shared = &*self.shared;
+        let top = shared.top.load(Ordering::Relaxed);
+        if top >= self.bottom.get() {
+            return None;
+        }
+        let word = shared.buffer(Ordering::Relaxed).slot(top).load(Ordering::Relaxed);
+        // The bottom stays, so that only thieves are after the same word, and the CAS decides among all of them.
+        shared.top.compare_exchange(top, top + 1, Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        Some(word)
+    }
+
     /// After the owner has moved the bottom, and before it looks at the top.
     #[inline(always)]
     fn beware_of_thieves(&self) {

@@ -4,6 +4,7 @@
 //! waiters in the order in which they came.
 #![allow(unsafe_code)]
 
+use crate::calls;
 use crate::cx::Cx;
 use crate::protocol::lock::Lock;
 use crate::protocol::tell::{Tell, Told};
@@ -39,7 +40,7 @@ pub struct Semaphore {
 
 impl std::fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Semaphore({} of {})", self.free(), self.total)
+        write!(f, "Semaphore({} of {})", self.inside.lock().free, self.total)
     }
 }
 
@@ -136,6 +137,7 @@ impl Semaphore {
 
     /// How many permits nobody holds.
     pub fn free(&self) -> usize {
+        calls::count_poll();
         self.inside.lock().free
     }
 
@@ -158,10 +160,16 @@ impl Semaphore {
     pub fn try_acquire(&self, wanted: usize) -> Option<Permit<'_>> {
         let mut inside = self.inside.lock();
         if inside.free < wanted || !inside.line.is_empty() {
+            drop(inside);
+            calls::count_poll();
             return None;
         }
         inside.free -= wanted;
-        Some(Permit { semaphore: self, held: wanted })
+        drop(inside);
+        // The permit first: if the task is stopped here, it goes back.
+        let permit = Permit { semaphore: self, held: wanted };
+        calls::count_action();
+        Some(permit)
     }
 
     fn take(
@@ -170,12 +178,13 @@ impl Semaphore {
         wanted: usize,
         timeout: Option<Duration>,
     ) -> Result<Permit<'_>, AcquireError> {
-        if wanted > self.total {
-            return Err(AcquireError::TooMany { wanted, total: self.total });
-        }
         if let Who::Task(cx) = who {
             cx.probe_stack();
+            calls::count(cx);
             cx.acknowledge();
+        }
+        if wanted > self.total {
+            return Err(AcquireError::TooMany { wanted, total: self.total });
         }
         let node = Node { word: who.word(), wanted, tell: Tell::new() };
         {

@@ -272,7 +272,8 @@ impl Task {
     /// Replaces the budget; the holder only. Components that have something again are no longer exhausted.
     pub(crate) fn write_budget(&self, budget: Budget) {
         let before = self.granted.load(Ordering::Relaxed);
-        self.set_budget(budget, self.slice_ops());
+        // What was counted of the slice stays counted: otherwise a loop that writes budgets would never come to its end.
+        self.set_budget(budget, self.fuel.load(Ordering::Relaxed));
         let now = self.granted.load(Ordering::Relaxed);
         self.granted.store(before | now, Ordering::Relaxed);
         self.exhausted.store(self.exhausted.load(Ordering::Relaxed) & !now, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 pub(crate) mod timers;
 
+use crate::calls;
 use crate::cx::Cx;
 use crate::task::WaitReason;
 use std::time::Duration;
@@ -15,6 +16,7 @@ impl Cx {
     }
 
     pub(crate) fn sleep_until_ns(&self, due_ns: u64) {
+        calls::count(self);
         self.acknowledge();
         if std::thread::panicking() {
             return;
@@ -41,6 +43,7 @@ pub struct Interval {
 impl Cx {
     /// Moments `period` apart, the first one `period` from now.
     pub fn interval(&self, period: Duration) -> Interval {
+        calls::count(self);
         let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1);
         Interval { next_ns: self.rt().timers.now_ns().saturating_add(period_ns), period_ns }
     }

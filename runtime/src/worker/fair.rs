@@ -100,9 +100,11 @@ impl Fair {
         }
     }
 
-    /// Whether the running tenant has had its turn and another one waits.
+    /// Whether the running tenant has had its turn and another task waits, of another tenant or of its own.
     pub(crate) fn turn_is_over(&self, now: Nanos) -> bool {
-        self.cpu.queued() > 0 && now >= self.slice_end
+        let others_wait = self.cpu.queued() > 0
+            || self.running.is_some_and(|tenant| !self.tenants[tenant].ready.is_empty());
+        others_wait && now >= self.slice_end
     }
 
     /// A task for another worker: of the tenant that has most. All of them have left their stacks.

@@ -1,6 +1,7 @@
 //! A worker and its lane: the fair discipline by task, see [`crate::protocol::lanes`].
 
 use super::Worker;
+use crate::calls;
 use crate::cx::Cx;
 use crate::protocol::lanes::{Lanes, Next, Schedule, Stopped, Tell};
 use crate::runtime::Inner;
@@ -120,6 +121,7 @@ impl Cx {
     /// CPU time that the task has been charged with, the interval in progress included. Only the fair discipline by task
     /// keeps such accounts.
     pub fn cpu_time(&self) -> Option<Duration> {
+        calls::count(self);
         let worker = self.task().worker();
         let lanes = worker.lanes()?;
         Some(Duration::from_nanos(lanes.cpu_time(worker.index, worker.fair_now()).get()))
@@ -127,6 +129,7 @@ impl Cx {
 
     /// Sets the task's own weight, from its next turn on. False unless the fair discipline by task schedules it.
     pub fn set_weight(&self, weight: Weight) -> bool {
+        calls::count(self);
         let worker = self.task().worker();
         let lanes = worker.lanes();
         if let Some(lanes) = lanes {

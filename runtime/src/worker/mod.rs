@@ -47,6 +47,8 @@ const SLOT_STREAK: u32 = 16;
 const TEND_EVERY: u32 = 64;
 /// At every so many of these looks, one run and one wake are timed.
 const SAMPLE_EVERY: u32 = 4;
+/// At every so many of these looks, the oldest spawn of the worker's own has a turn.
+const OLDEST_EVERY: u32 = 4;
 /// So many ops of tasks that have ended count as a pick: tasks that end before their first slow check would never look.
 const OPS_PER_PICK: u32 = 16;
 /// With more than this many tasks in its deque, a worker takes a few at once.

@@ -2,7 +2,9 @@
 //!
 //! Conserved: a task that is picked has left the queue that it was in.
 
-use super::{BACKLOG, HANDFUL, OPS_PER_PICK, PLENTY, SAMPLE_EVERY, SLOT_STREAK, TEND_EVERY, Worker};
+use super::{
+    BACKLOG, HANDFUL, OLDEST_EVERY, OPS_PER_PICK, PLENTY, SAMPLE_EVERY, SLOT_STREAK, TEND_EVERY, Worker,
+};
 use crate::fork::task_of;
 use crate::task::TaskPtr;
 
@@ -108,6 +110,13 @@ impl Worker {
         self.looks.set(self.looks.get().wrapping_add(1));
         self.rt().tend_timers();
         self.share();
+        // Of what was spawned here the newest goes first: a task that spawns and joins in a loop would keep an older one
+        // waiting for ever.
+        let oldest =
+            if self.looks.get().is_multiple_of(OLDEST_EVERY) { self.deque.pop_oldest() } else { None };
+        if let Some(word) = oldest {
+            return Some(task_of(word, self));
+        }
         let global = self.rt().global.pop();
         global
             .or_else(|| self.line.pop_front())

@@ -1,7 +1,9 @@
 //! What others see of a worker's work: samples of how long tasks run and wait, and the span of the current task.
 
 use super::Worker;
+use super::turn::After;
 use crate::task::TaskPtr;
+use crate::task::state::TaskState;
 use std::ptr::null;
 
 impl Worker {
@@ -55,6 +57,21 @@ impl Worker {
                 self.exit_span();
             }
             spans.close(task);
+        }
+    }
+
+    /// The task whose own code runs here. `None` while the worker is between two tasks: destructors of a task that never ran
+    /// are called there too, on the stack of one that is about to wait.
+    pub(crate) fn running_task(&self) -> Option<TaskPtr> {
+        let task = TaskPtr::from_raw(self.current.get())?;
+        let runs = task.state.get() == TaskState::Running && matches!(self.after.get(), After::Nothing);
+        runs.then_some(task)
+    }
+
+    /// The current task has made calls that took about as long as so many ops, and cost none.
+    pub(crate) fn count_free(&self, ops: u32) {
+        if self.fair.is_some() {
+            self.op_clock.set(self.op_clock.get() + u64::from(ops));
         }
     }
 }
