@@ -50,8 +50,7 @@ impl Fuzz {
     pub fn run(&self, watch: impl FnMut(&str)) -> Result<Run, (String, Vec<String>)> {
         let refused = |error: RunError| (error.to_string(), Vec::new());
         let cpus = if self.replay { 1 } else { self.cpus };
-        let machine =
-            Machine { cpus, memory_mb: 1024, icount: self.replay, build: self.build, ..Machine::default() };
+        let machine = Machine { cpus, icount: self.replay, build: self.build, ..Machine::default() };
         let image = image::build(&self.manifest(), PROGRAMS, &[]).map_err(|error| refused(error.into()))?;
         let run = machine.run(&image, self.deadline(), watch).map_err(refused)?;
         match complaint(&run) {

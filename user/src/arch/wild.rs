@@ -259,3 +259,175 @@ pub fn x87_works(rounds: u64) {
             out("st(6)") _, out("st(7)") _, options(nostack));
     }
 }
+
+global_asm!(
+    // Writes down the registers that a new thread begins with. rdi: where to.
+    ".global wild_look",
+    "wild_look:",
+    "mov [rdi], rax",
+    "mov [rdi + 8], rbx",
+    "mov [rdi + 16], rcx",
+    "mov [rdi + 24], rbp",
+    "mov [rdi + 32], r8",
+    "mov [rdi + 40], r9",
+    "mov [rdi + 48], r10",
+    "mov [rdi + 56], r11",
+    "mov [rdi + 64], r12",
+    "mov [rdi + 72], r13",
+    "mov [rdi + 80], r14",
+    "mov [rdi + 88], r15",
+    "pushfq",
+    "pop [rdi + 96]",
+    "por xmm0, xmm1",
+    "por xmm0, xmm2",
+    "movups [rdi + 128], xmm0",
+    "por xmm3, xmm4",
+    "por xmm3, xmm5",
+    "movups [rdi + 144], xmm3",
+    "por xmm6, xmm7",
+    "por xmm6, xmm8",
+    "movups [rdi + 160], xmm6",
+    "por xmm9, xmm10",
+    "movups [rdi + 176], xmm9",
+    "por xmm11, xmm12",
+    "movups [rdi + 192], xmm11",
+    "por xmm13, xmm14",
+    "movups [rdi + 208], xmm13",
+    "movups [rdi + 224], xmm15",
+    "movups [rdi + 240], xmm15",
+    "sub rsp, 32",
+    "fnstenv [rsp]",
+    "mov eax, [rsp + 8]",
+    "mov [rdi + 256], rax",
+    "jmp wild_leaf",
+);
+
+unsafe extern "C" {
+    fn wild_look();
+}
+
+/// Where a thread begins that writes its first registers to 40 words at its argument, and ends with code 3.
+#[must_use]
+pub fn look_entry() -> u64 {
+    wild_look as *const () as u64
+}
+
+/// Enters the kernel with these arguments and a pattern in every register that a system call keeps: 0, or the number of one
+/// that has changed. Vector registers may be cleared, or keep what they had.
+#[must_use]
+pub fn call_keeps_registers(pattern: u64, min: u64, timeout: u64) -> u32 {
+    let mut found = [0_u64; 20];
+    // SAFETY: every register that changes is declared or put back; `found` has room for what is stored.
+    unsafe {
+        asm!(
+            "push rbx", "push rbp",
+            "mov rbx, r12", "lea rbp, [r12 + 1]", "lea r8, [r12 + 2]", "lea r9, [r12 + 3]", "lea r10, [r12 + 4]",
+            "lea rdx, [r12 + 5]", "lea r13, [r12 + 6]", "lea r14, [r12 + 7]",
+            "movq xmm0, r12", "movq xmm7, r12", "movq xmm15, r12",
+            "syscall",
+            "mov [r15], rbx", "mov [r15 + 8], rbp", "mov [r15 + 16], r8", "mov [r15 + 24], r9", "mov [r15 + 32], r10",
+            "mov [r15 + 40], rdx", "mov [r15 + 48], r13", "mov [r15 + 56], r14", "mov [r15 + 64], r12",
+            "mov [r15 + 72], rdi", "mov [r15 + 80], rsi",
+            "movq [r15 + 88], xmm0", "movq [r15 + 96], xmm7", "movq [r15 + 104], xmm15",
+            "pop rbp", "pop rbx",
+            in("r15") &raw mut found, in("r12") pattern, inlateout("rax") call::CAP_ENTER => _,
+            inlateout("rdi") min => _, inlateout("rsi") timeout => _,
+            out("r13") _, out("r14") _, clobber_abi("sysv64"),
+        );
+    }
+    let expected = (0..8).map(|number| pattern.wrapping_add(number)).chain([pattern, min, timeout]);
+    for ((number, expected), found) in (1..).zip(expected).zip(found) {
+        if expected != found {
+            return number;
+        }
+    }
+    (12..)
+        .zip(&found[11..14])
+        .find(|(_, found)| **found != 0 && **found < 1 << 63 && **found != pattern)
+        .map_or(0, |(number, _)| number)
+}
+
+/// `int` with this vector, from code that is written to `page` and then made executable.
+pub fn interrupt(vector: u8, page: u64) {
+    // int N; ret
+    any_word(page).store(0xc3_00cd | u64::from(vector) << 8, core::sync::atomic::Ordering::Relaxed);
+    if crate::caps::protect(page, 1, mainspring_schema::Access::Execute).is_ok() {
+        execute(page);
+    }
+}
+
+/// Calls what is at `address`. 98 if it comes back.
+pub fn execute(address: u64) -> i64 {
+    // SAFETY: it may stop the process, which is what the caller wants to know.
+    unsafe { asm!("call {}", in(reg) address, clobber_abi("sysv64")) };
+    98
+}
+
+/// How many [`instruction`]s there are.
+pub const INSTRUCTIONS: u32 = 24;
+
+/// An instruction that ring 3 may not use, by number: those of [`fault`] are not repeated.
+pub fn instruction(number: u32) {
+    // SAFETY: it stops the process.
+    unsafe {
+        match number {
+            0 => asm!("clac"),
+            1 => asm!("stac"),
+            2 => asm!("clts"),
+            3 => asm!("lmsw ax", in("ax") 0_u16),
+            4 => asm!("invd"),
+            5 => asm!("rdpmc", in("ecx") 0, out("eax") _, out("edx") _),
+            6 => asm!("xor ecx, ecx", "xgetbv", out("eax") _, out("ecx") _, out("edx") _),
+            7 => asm!("xor ecx, ecx", "xsetbv", in("eax") 7, in("edx") 0, out("ecx") _),
+            8 => asm!("vzeroupper"),
+            9 => asm!(".byte 0xf3, 0x48, 0x0f, 0xae, 0xd0"), // wrfsbase rax
+            10 => asm!(".byte 0xf3, 0x48, 0x0f, 0xae, 0xd8"), // wrgsbase rax
+            11 => asm!(".byte 0xf3, 0x48, 0x0f, 0xae, 0xc8"), // rdgsbase rax
+            12 => asm!("xor ecx, ecx", "rdpkru", out("eax") _, out("ecx") _, out("edx") _),
+            13 => asm!("xor ecx, ecx", "xor edx, edx", "wrpkru", in("eax") 0, out("ecx") _, out("edx") _),
+            14 => asm!("sldt ax", out("ax") _),
+            15 => asm!("str ax", out("ax") _),
+            16 => asm!("sidt [rsp - 64]"),
+            17 => asm!("smsw ax", out("ax") _),
+            18 => asm!("mov ss, {0:x}", in(reg) 0_u16),
+            19 => asm!("mov ss, {0:x}", in(reg) 0x10_u16),
+            // A far jump to the kernel's code segment: jmp far [rsp]
+            20 => asm!("push 0x08", "push 0", ".byte 0x48, 0xff, 0x2c, 0x24", options(noreturn)),
+            21 => asm!("mov cr8, rax", in("rax") 0_u64),
+            22 => asm!("xor eax, eax", "mov dr6, rax", out("rax") _),
+            _ => asm!("vmcall"),
+        }
+    }
+}
+
+/// How many instructions [`allowed`] knows.
+pub const ALLOWED: u32 = 8;
+
+/// An instruction that any program may use and that tells something; what it tells.
+#[must_use]
+pub fn allowed(number: u32) -> u64 {
+    let mut value: u64 = 0;
+    // SAFETY: the instructions change nothing but the registers that are declared.
+    unsafe {
+        match number {
+            0 => asm!("lar {0:e}, {1:e}", inout(reg) value, in(reg) 0x28_u32),
+            1 => asm!("lsl {0:e}, {1:e}", inout(reg) value, in(reg) 0x28_u32),
+            2 => asm!("verw {0:x}", "setz {1}", in(reg) 0x10_u16, inout(reg_byte) value as u8 => _),
+            3 => asm!("rdtscp", out("eax") _, out("edx") _, inout("rcx") value),
+            4 => asm!("mov {0:x}, ds", inout(reg) value),
+            5 => asm!("mov {0:x}, gs", inout(reg) value),
+            6 => asm!("mov {0:x}, fs", inout(reg) value),
+            _ => asm!("mov {0:x}, es", inout(reg) value),
+        }
+    }
+    value
+}
+
+/// Loads a selector into all segment registers that a program may load. FS keeps its base: it is read before, and the kernel
+/// sets it again at the next switch.
+pub fn load_selectors(selector: u16) {
+    // SAFETY: in 64-bit mode the bases of DS, ES and GS are not used by any code here; FS is not loaded.
+    unsafe {
+        asm!("mov ds, {0:x}", "mov es, {0:x}", "mov gs, {0:x}", in(reg) selector, options(nostack, preserves_flags));
+    }
+}

@@ -385,7 +385,7 @@ fn many_threads() {
         let thread = caps::spawn(ThreadOptions::default(), || {
             DONE.fetch_add(1, Ordering::Relaxed);
             // One in four ends without coming back to the library.
-            if DONE.load(Ordering::Relaxed) % 4 == 0 { arch::exit(0, 3) } else { 3 }
+            if DONE.load(Ordering::Relaxed).is_multiple_of(4) { arch::exit(0, 3) } else { 3 }
         });
         let thread = thread.expect("within the quota");
         assert_eq!(thread.join(), Ok(3));

@@ -1,5 +1,6 @@
 //! The boss: starts fuzzers, kills them, counts, and looks at what is left.
 
+use crate::child::Bent;
 use crate::random::Random;
 use crate::shared;
 use alloc::vec::Vec;
@@ -52,6 +53,7 @@ pub fn run(seed: u64, calls: u64) -> i64 {
         made
     };
     let mut said = 0;
+    let mut witness = None;
     while done() < calls {
         while children.len() < AT_ONCE {
             number += 1;
@@ -66,6 +68,9 @@ pub fn run(seed: u64, calls: u64) -> i64 {
                 }
                 Err(code) => panic!("a fuzzer could not be started: {code}"),
             }
+        }
+        if random.once_in(3) {
+            witness = look_after(witness);
         }
         let _ = caps::sleep(random.below(3 * MS));
         if !children.is_empty() {
@@ -98,6 +103,10 @@ pub fn run(seed: u64, calls: u64) -> i64 {
         let _ = child.wait();
         child.detach().expect("a handle can be dropped");
     }
+    if let Some(witness) = witness {
+        ended(&witness);
+        witness.detach().expect("a handle can be dropped");
+    }
     let after = quiet(Some(&before));
     // What a fuzzer printed may stand on a line without an end.
     caps::print(b"\n");
@@ -117,17 +126,43 @@ pub fn run(seed: u64, calls: u64) -> i64 {
     0
 }
 
+/// Whether a witness ended by itself.
+fn ended(witness: &Process) {
+    let code = witness.wait().expect("its end is told");
+    if i64::from(code) != crate::WITNESS {
+        say!("fuzz: HARM a process that nobody may end ended with {code}");
+        arch::exit(mainspring_abi::kernel::EXIT_PROCESS, 1)
+    }
+}
+
+/// Waits for one witness and starts the next, in whatever place is free by then.
+fn look_after(witness: Option<Process>) -> Option<Process> {
+    if let Some(witness) = witness {
+        ended(&witness);
+        witness.detach().expect("a handle can be dropped");
+    }
+    caps::start("fuzz", "witness", &[]).ok()
+}
+
 /// A fuzzer with a random subset of what the boss has.
 fn start(random: &mut Random, seed: u64, number: u64, page: u32) -> Result<Process, CapError> {
-    let arguments = alloc::format!("child {} 1", Random::new(seed, number).word() >> 1);
+    // All that a process can be bent on, in turn.
+    let own = Random::new(seed, number).word() >> 1 & !15 | (number % 16);
+    let bent = Bent::of(own);
+    let arguments = alloc::format!("child {own} 1");
     let mut grants: Vec<&str> = Vec::new();
     for name in GRANTS {
         // Copies of copies are rarer: each of them may take as much memory as a process may.
-        if if *name == "processes" { random.once_in(4) } else { !random.once_in(8) } {
+        let chosen = if *name == "processes" {
+            bent == Bent::Handles || random.once_in(6)
+        } else {
+            !random.once_in(8) || bent != Bent::Nothing
+        };
+        if chosen {
             grants.push(name);
         }
     }
-    if !random.once_in(8) {
+    if bent != Bent::Nothing || !random.once_in(8) {
         grants.push("threads");
     }
     if random.once_in(8) {
@@ -163,7 +198,8 @@ fn quiet(before: Option<&Usage>) -> Usage {
     let mut last = caps::usage().expect("usage can be read");
     let settled = caps::comes_true(10 * MS, || {
         let now = caps::usage().expect("usage can be read");
-        let same = now == last && before.is_none_or(|before| now == *before);
+        // At first there are the boss and its neighbour.
+        let same = now == last && before.map_or(now.processes == 2, |before| now == *before);
         last = now;
         same
     });

@@ -4,7 +4,7 @@ use crate::generate::{self, Gives, Kind};
 use crate::random::Random;
 use crate::shared;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use mainspring_abi::kernel::{DIRECT, FOREVER, REFUSED, RING_ARENA, RING_STRIDE};
+use mainspring_abi::kernel::{DIRECT, FOREVER, MAPPINGS, REFUSED, RING_ARENA, RING_STRIDE};
 use mainspring_abi::ring::{SLOTS_OFFSET, SQE_AFTER_PREVIOUS, op, word};
 use mainspring_user::arch::{self, wild};
 use mainspring_user::caps::{self, ThreadOptions};
@@ -42,6 +42,44 @@ const NAMES: &[(&str, Kind)] = &[
     ("call:public", Kind::Call),
     ("serve:free", Kind::Serve),
 ];
+
+/// What a process is bent on, besides everything else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bent {
+    /// Nothing in particular.
+    Nothing,
+    /// As many calls at once to everybody's endpoint as there can be.
+    Flood,
+    /// Mappings that fail after many pages, touched meanwhile by a sibling.
+    Gamble,
+    /// All the memory that it can get.
+    Hog,
+    /// As many threads as it can get.
+    Storm,
+    /// As many waits with a time as it can have.
+    Timers,
+    /// Handles passed on, given up and used all the same.
+    Handles,
+}
+
+impl Bent {
+    /// What the process with this seed is bent on.
+    pub fn of(seed: u64) -> Self {
+        match seed % 16 {
+            0 => Self::Flood,
+            1 => Self::Gamble,
+            2 => Self::Hog,
+            3 => Self::Storm,
+            4 => Self::Timers,
+            5 | 6 => Self::Handles,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// Where [`Bent::Gamble`] maps, and how many pages; the last one is taken already.
+const GAMBLE: u64 = MAPPINGS + (1 << 34);
+const GAMBLE_PAGES: u64 = 1024;
 
 /// How long a process lives at most, in time stamps: some tenths of a second.
 const LIFE: u64 = 400_000_000;
@@ -126,6 +164,9 @@ impl Worker {
     fn step(&mut self) {
         let passed = arch::stamp().wrapping_sub(BASE_STAMP.load(Ordering::Relaxed));
         self.now = BASE_NS.load(Ordering::Relaxed) + passed / 2;
+        if Bent::of(SEED.load(Ordering::Relaxed)) != Bent::Nothing && self.random.once_in(3) {
+            return self.special();
+        }
         match self.random.below(1000) {
             0..850 => self.requests(),
             850..900 => self.direct(),
@@ -151,6 +192,91 @@ impl Worker {
             }
             _ => {}
         }
+    }
+
+    /// Something of what the process is bent on.
+    fn special(&mut self) {
+        let (kind, method, fields, number) = match Bent::of(SEED.load(Ordering::Relaxed)) {
+            Bent::Nothing => return self.requests(),
+            Bent::Flood => (Kind::Call, 0, [self.random.word(), 0, 0], 30),
+            Bent::Gamble if self.random.once_in(3) => {
+                // Either there is nothing, and the process ends, or it is reached for as long as it is.
+                arch::spin(self.random.below(400_000));
+                if self.random.once_in(6) {
+                    for _ in 0..2000 {
+                        wild::any_word(GAMBLE).fetch_add(1, Ordering::Relaxed);
+                        arch::spin(100);
+                    }
+                }
+                return;
+            }
+            Bent::Gamble => {
+                let last = self.random.once_in(4);
+                let at = if last { GAMBLE + (GAMBLE_PAGES - 1) * 4096 } else { GAMBLE };
+                let pages = if last { 1 } else { GAMBLE_PAGES };
+                (Kind::Memory, 0, [at, pages | 1 << 32, 0], 1)
+            }
+            Bent::Hog => {
+                let method = if self.random.once_in(2) { 0 } else { 3 };
+                (Kind::Memory, method, [0, (2048 + self.random.below(6145)) | 1 << 32, 0], 1)
+            }
+            Bent::Storm => (Kind::Threads, 0, [wild::leaf_entry(), 0, 0], 30),
+            Bent::Timers => (Kind::Timer, 1, [self.now + self.random.below(100_000), 0, 0], 16),
+            Bent::Handles => {
+                // Started, granted to somebody, given up, and used again.
+                self.submit_spawn();
+                (Kind::Process, self.random.below(3) as u16, [1, 0, 0], 8)
+            }
+        };
+        let words = match (kind, method) {
+            (Kind::Call, _) => 4,
+            (Kind::Threads, _) => 2,
+            (Kind::Process, _) | (Kind::Timer, _) => 2,
+            _ => 3,
+        };
+        let place = self.buffer + 3 * 132;
+        BUFFERS.0[place].store((words - 1) << 32, Ordering::Relaxed);
+        for (word, field) in BUFFERS.0[place + 1..].iter().zip(fields) {
+            word.store(field, Ordering::Relaxed);
+        }
+        let params = BUFFERS.0[place].as_ptr() as u64;
+        let result = BUFFERS.0[self.buffer + BUFFER_WORDS - 160].as_ptr() as u64;
+        for _ in 0..number {
+            let cap = u64::from(generate::cap(&mut self.random, kind));
+            let target = cap | u64::from(op::CALL) << 32 | u64::from(method) << 48;
+            self.push([0, target, 0, params, (8 * words) | (1060 << 32), result, 0, 0]);
+        }
+        count(number);
+        self.enter();
+    }
+
+    /// A request for another process, which may be granted handles of others.
+    fn submit_spawn(&mut self) {
+        let depth = DEPTH.load(Ordering::Relaxed);
+        if depth == 0 || !self.random.once_in(4) {
+            return;
+        }
+        let short = !self.random.once_in(8);
+        let params = generate::process(&mut self.random, depth, short);
+        let place = self.buffer + 2 * 132;
+        for (word, value) in BUFFERS.0[place..].iter().zip(params.words()) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        let cap = u64::from(generate::cap(&mut self.random, Kind::Processes));
+        let target = cap | u64::from(op::CALL) << 32;
+        let result = BUFFERS.0[self.buffer + BUFFER_WORDS - 160].as_ptr() as u64;
+        let lengths = (8 * params.words().len() as u64) | (64 << 32);
+        self.push([
+            Gives::Process as u64,
+            target,
+            0,
+            BUFFERS.0[place].as_ptr() as u64,
+            lengths,
+            result,
+            0,
+            0,
+        ]);
+        self.enter();
     }
 
     fn address(&mut self) -> u64 {
@@ -250,6 +376,11 @@ impl Worker {
             deadline,
             qos | context << 32,
         ];
+        self.push(words);
+    }
+
+    /// Puts an entry into the ring.
+    fn push(&mut self, words: [u64; 8]) {
         let slot = (SLOTS_OFFSET / 4) + (self.tail % 32) as usize * 16;
         for (at, value) in words.iter().enumerate() {
             arch::ring_word(self.ring, slot + 2 * at).store(*value as u32, Ordering::Relaxed);

@@ -277,7 +277,7 @@ pub fn request(random: &mut Random, now: u64, own: u64, depth: u64, entry: u64) 
             (Park, 0, with(&fields, 0), plain)
         }
         32..35 => (Park, 1, with(&[address(random, own) & !3, edge(random)], 0), plain),
-        35..37 if depth > 0 => (Processes, 0, process(random, depth), Gives::Process),
+        35..37 if depth > 0 => (Processes, 0, process(random, depth, false), Gives::Process),
         37..39 => (Process, 0, with(&[time(random, now)], 0), plain),
         39 => (Process, 1, none(), plain),
         40..43 => (Process, 2, none(), plain),
@@ -377,8 +377,8 @@ fn thread(random: &mut Random, entry: u64) -> Params {
     Params::with(&[entry, random.word(), packed, request_ns, cpus], 0)
 }
 
-/// Another copy of the fuzzer, with some of what this process has.
-fn process(random: &mut Random, depth: u64) -> Params {
+/// Another copy of the fuzzer, with some of what this process has; one that ends at once if it is to be `short`.
+pub fn process(random: &mut Random, depth: u64, short: bool) -> Params {
     const NAMES: &[(&[u8], Kind)] = &[
         (b"threads", Kind::Threads),
         (b"timer", Kind::Timer),
@@ -405,14 +405,14 @@ fn process(random: &mut Random, depth: u64) -> Params {
     // Below the greatest number there is.
     arguments[6] = b'0';
     arguments[27] = b'0' + (depth - 1).min(9) as u8;
-    params.text(2, &arguments);
+    params.text(2, if short { b"" } else { &arguments });
     // A copy without threads cannot see to its own end: all get those.
     let mut chosen = [NAMES[0]; 12];
     let mut count = 1;
     for name in &NAMES[1..] {
         // A grant of a handle is refused: that is tried now and then.
         let rare = matches!(name.1, Kind::Process | Kind::Thread);
-        if if rare { random.once_in(12) } else { !random.once_in(3) } {
+        if if rare { random.once_in(if short { 3 } else { 12 }) } else { !random.once_in(3) } {
             chosen[count] = *name;
             count += 1;
         }

@@ -14,7 +14,7 @@ mod child;
 mod generate;
 mod random;
 
-use mainspring_user::caps;
+use mainspring_user::{arch, caps};
 
 mainspring_user::program!(main);
 
@@ -25,9 +25,22 @@ fn main() -> i64 {
     match (role, number(), number()) {
         (Some("boss"), Some(seed), Some(calls)) => boss::run(seed, calls),
         (Some("child"), Some(seed), Some(depth)) => child::run(seed, depth),
+        (Some("witness"), _, _) => witness(),
         // A copy that was started with garbage for its arguments.
         _ => 0,
     }
+}
+
+/// What a witness ends with, unless somebody ends it who may not.
+pub const WITNESS: i64 = 42;
+
+/// A short life that nobody has a right to end.
+fn witness() -> i64 {
+    for _ in 0..8 {
+        arch::spin(20_000);
+        let _ = arch::cap_enter(1, 100_000);
+    }
+    WITNESS
 }
 
 /// What the boss and its descendants share: words of one page.
