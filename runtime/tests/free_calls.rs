@@ -68,7 +68,7 @@ const CALLS: &[(&str, Loop)] = &[
     ("Cx::cpu_time", |cx, spin| spin.run(|| _ = cx.cpu_time())),
     ("Cx::set_weight", |cx, spin| spin.run(|| _ = cx.set_weight(Weight::new(64).unwrap()))),
     ("Cx::sleep", |cx, spin| spin.run(|| cx.sleep(ZERO))),
-    ("Cx::interval", |cx, spin| spin.run(|| drop(cx.interval(ZERO)))),
+    ("Cx::interval", |cx, spin| spin.run(|| _ = cx.interval(ZERO))),
     ("Interval::tick", |cx, spin| spin.run(|| _ = cx.interval(ZERO).tick(cx))),
     ("Cx::nursery", |cx, spin| spin.run(|| cx.nursery(|_| ()).unwrap())),
     ("Cx::nursery_with", |cx, spin| {
@@ -78,7 +78,7 @@ const CALLS: &[(&str, Loop)] = &[
     ("Cx::join", |cx, spin| spin.run(|| _ = cx.join(|_| (), |_| ()))),
     ("Cx::blocking", |cx, spin| spin.run(|| cx.blocking(|| ()).unwrap())),
     ("Cx::blocking", |cx, spin| {
-        without_authority(cx, |cx| spin.run(|| assert!(cx.blocking(|| ()).is_err())))
+        without_authority(cx, |cx| spin.run(|| assert!(cx.blocking(|| ()).is_err())));
     }),
     ("Cx::await_future", |cx, spin| spin.run(|| cx.await_future(async {}))),
     ("Cx::channel", |cx, spin| spin.run(|| drop(cx.channel::<()>(Capacity::Rendezvous).unwrap()))),
@@ -279,12 +279,40 @@ const OUTSIDE: &[(&str, Loop)] = &[
             drop((listener.accept(cx).unwrap(), stream));
         });
     }),
+    ("TcpListener::accept_timeout", |cx, spin| {
+        let (listener, ..) = connected(cx);
+        spin.run(|| drop(listener.accept_timeout(cx, ZERO).unwrap_err()));
+    }),
+    ("TcpListener::bind_with_backlog", |cx, spin| {
+        spin.run(|| drop(TcpListener::bind_with_backlog(cx, "127.0.0.1:0", 1).unwrap()));
+    }),
+    ("TcpListener::from_std", |cx, spin| {
+        let (listener, ..) = connected(cx);
+        let listener = listener.into_std().unwrap();
+        spin.run(|| drop(TcpListener::from_std(cx, listener.try_clone().unwrap()).unwrap()));
+    }),
     ("TcpListener::local_addr", |cx, spin| {
         let (listener, ..) = connected(cx);
         spin.run(|| _ = listener.local_addr().unwrap());
     }),
     ("TcpStream::connect", |cx, spin| {
         spin.run(|| drop(TcpStream::connect(cx, "127.0.0.1:1").unwrap_err()));
+    }),
+    ("TcpStream::connect_timeout", |cx, spin| {
+        spin.run(|| drop(TcpStream::connect_timeout(cx, "127.0.0.1:1", ZERO).unwrap_err()));
+    }),
+    ("TcpStream::from_std", |cx, spin| {
+        let (_listener, stream, _peer) = connected(cx);
+        let stream = stream.into_std().unwrap();
+        spin.run(|| drop(TcpStream::from_std(cx, stream.try_clone().unwrap()).unwrap()));
+    }),
+    ("TcpStream::read_timeout", |cx, spin| {
+        let (_listener, stream, _peer) = connected(cx);
+        spin.run(|| drop(stream.read_timeout(cx, &mut [0; 4], ZERO).unwrap_err()));
+    }),
+    ("TcpStream::write_timeout", |cx, spin| {
+        let (_listener, stream, _peer) = connected(cx);
+        spin.run(|| drop(stream.write_timeout(cx, b"x", ZERO)));
     }),
     ("TcpStream::read", |cx, spin| {
         let (_listener, stream, peer) = connected(cx);
@@ -320,6 +348,19 @@ const OUTSIDE: &[(&str, Loop)] = &[
             socket.send_to(cx, b"x", to).unwrap();
             socket.recv_from(cx, &mut [0; 4]).unwrap();
         });
+    }),
+    ("UdpSocket::send_to_timeout", |cx, spin| {
+        let socket = UdpSocket::bind(cx, "127.0.0.1:0").unwrap();
+        let to = socket.local_addr().unwrap();
+        spin.run(|| drop(socket.send_to_timeout(cx, b"x", to, ZERO)));
+    }),
+    ("UdpSocket::recv_from_timeout", |cx, spin| {
+        let socket = UdpSocket::bind(cx, "127.0.0.1:0").unwrap();
+        spin.run(|| drop(socket.recv_from_timeout(cx, &mut [0; 4], ZERO).unwrap_err()));
+    }),
+    ("UdpSocket::from_std", |cx, spin| {
+        let socket = UdpSocket::bind(cx, "127.0.0.1:0").unwrap().into_std().unwrap();
+        spin.run(|| drop(UdpSocket::from_std(cx, socket.try_clone().unwrap()).unwrap()));
     }),
     ("UdpSocket::local_addr", |cx, spin| {
         let socket = UdpSocket::bind(cx, "127.0.0.1:0").unwrap();
@@ -360,6 +401,9 @@ const NOT_REPEATED: &[(&str, &str)] = &[
     ("Mutex::new", "makes a value that no other task knows"),
     ("Mutex::into_inner", "ends a value"),
     ("Once::new", "makes a value that no other task knows"),
+    ("TcpListener::into_std", "ends a value"),
+    ("TcpStream::into_std", "ends a value"),
+    ("UdpSocket::into_std", "ends a value"),
     ("Runtime::run", "for ordinary threads, blocks"),
     ("Runtime::nursery", "for ordinary threads, blocks"),
 ];

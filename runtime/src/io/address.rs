@@ -4,6 +4,7 @@
 use std::io::{self, ErrorKind};
 use std::mem::{size_of, zeroed};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 /// Room for an address of any kind, and how much of it is used.
 pub(super) struct RawAddress {
@@ -77,6 +78,43 @@ impl From<SocketAddr> for RawAddress {
         }
         raw
     }
+}
+
+/// A TCP socket that is to connect to `to`, with these flags beside close-on-exec.
+pub(super) fn stream_socket(to: SocketAddr, flags: i32) -> io::Result<OwnedFd> {
+    let family = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // SAFETY: the call takes numbers only.
+    let made = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags, 0) };
+    if made < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just made, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(made) })
+}
+
+/// Begins to connect a socket that does not block. Whether that was done at once.
+pub(super) fn begin_connect(socket: &impl AsFd, to: SocketAddr) -> io::Result<bool> {
+    let to = RawAddress::from(to);
+    // SAFETY: the address is in this frame, and the descriptor is borrowed.
+    if unsafe { libc::connect(socket.as_fd().as_raw_fd(), to.as_ptr(), to.len) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        // Interrupted, it goes on all the same.
+        Some(libc::EINPROGRESS | libc::EINTR) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// How many connections wait to be accepted, of a socket that listens already.
+pub(super) fn set_backlog(listener: &impl AsFd, backlog: u32) -> io::Result<()> {
+    let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+    // SAFETY: the call takes numbers only, and the descriptor is borrowed.
+    if unsafe { libc::listen(listener.as_fd().as_raw_fd(), backlog) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

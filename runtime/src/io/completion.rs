@@ -1,9 +1,10 @@
 //! The operations of sockets and files as entries of io_uring. Each returns when the kernel is through with its buffers.
 #![allow(unsafe_code)]
 
-use super::address::RawAddress;
-use super::uring::{Completed, Uring};
+use super::address::{RawAddress, stream_socket};
+use super::uring::Uring;
 use crate::cx::Cx;
+use crate::time::Alarm;
 use io_uring::{opcode, squeue, types};
 use std::ffi::CString;
 use std::io::{self, ErrorKind};
@@ -29,74 +30,75 @@ fn length(bytes: usize) -> u32 {
 /// # Safety
 ///
 /// As for [`Uring::run`].
-unsafe fn count(ring: &Uring, cx: &Cx, entry: &squeue::Entry) -> io::Result<usize> {
+unsafe fn count(ring: &Uring, cx: &Cx, alarm: &Alarm<'_>, entry: &squeue::Entry) -> io::Result<usize> {
     // SAFETY: as the caller promises.
-    let Completed { result, cancelled } = unsafe { ring.run(cx, entry) };
-    if cancelled {
-        cx.acknowledge();
-    }
-    result.map(|number| number as usize)
+    unsafe { ring.run(cx, alarm, entry) }.map(|number| number as usize)
 }
 
-/// Runs an operation that leaves a descriptor behind, which is closed if nobody wants it any more.
+/// Runs an operation that leaves a descriptor behind.
 ///
 /// # Safety
 ///
 /// As for [`Uring::run`].
-unsafe fn descriptor(ring: &Uring, cx: &Cx, entry: &squeue::Entry) -> io::Result<OwnedFd> {
+unsafe fn descriptor(ring: &Uring, cx: &Cx, alarm: &Alarm<'_>, entry: &squeue::Entry) -> io::Result<OwnedFd> {
     // SAFETY: as the caller promises.
-    let Completed { result, cancelled } = unsafe { ring.run(cx, entry) };
+    let made = unsafe { ring.run(cx, alarm, entry) }?;
     // SAFETY: the operation has made this descriptor, and nobody else has it.
-    let made = result.map(|number| unsafe { OwnedFd::from_raw_fd(number as i32) });
-    if cancelled {
-        drop(made);
-        cx.acknowledge();
-        return Err(ErrorKind::Interrupted.into());
-    }
-    made
+    Ok(unsafe { OwnedFd::from_raw_fd(made as i32) })
 }
 
-pub(super) fn accept(ring: &Uring, cx: &Cx, listener: &impl AsFd) -> io::Result<(OwnedFd, SocketAddr)> {
+pub(super) fn accept(
+    ring: &Uring,
+    cx: &Cx,
+    alarm: &Alarm<'_>,
+    listener: &impl AsFd,
+) -> io::Result<(OwnedFd, SocketAddr)> {
     let mut peer = RawAddress::room();
     let len = &raw mut peer.len;
     let entry = opcode::Accept::new(fd(listener), peer.as_mut_ptr(), len).flags(libc::SOCK_CLOEXEC).build();
     // SAFETY: the address is in this frame.
-    let socket = unsafe { descriptor(ring, cx, &entry) }?;
+    let socket = unsafe { descriptor(ring, cx, alarm, &entry) }?;
     Ok((socket, peer.address()?))
 }
 
-pub(super) fn connect(ring: &Uring, cx: &Cx, to: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if to.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    // SAFETY: the call takes numbers only.
-    let made = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
-    if made < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just made, and nobody else has it.
-    let socket = unsafe { OwnedFd::from_raw_fd(made) };
+pub(super) fn connect(ring: &Uring, cx: &Cx, alarm: &Alarm<'_>, to: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = stream_socket(to, 0)?;
     let to = RawAddress::from(to);
     let entry = opcode::Connect::new(fd(&socket), to.as_ptr(), to.len).build();
     // SAFETY: the address is in this frame.
-    unsafe { count(ring, cx, &entry) }?;
+    unsafe { count(ring, cx, alarm, &entry) }?;
     Ok(socket)
 }
 
-pub(super) fn receive(ring: &Uring, cx: &Cx, socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+pub(super) fn receive(
+    ring: &Uring,
+    cx: &Cx,
+    alarm: &Alarm<'_>,
+    socket: &impl AsFd,
+    buffer: &mut [u8],
+) -> io::Result<usize> {
     let entry = opcode::Recv::new(fd(socket), buffer.as_mut_ptr(), length(buffer.len())).build();
     // SAFETY: the buffer is borrowed, for writing, until this returns.
-    unsafe { count(ring, cx, &entry) }
+    unsafe { count(ring, cx, alarm, &entry) }
 }
 
-pub(super) fn send(ring: &Uring, cx: &Cx, socket: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+pub(super) fn send(
+    ring: &Uring,
+    cx: &Cx,
+    alarm: &Alarm<'_>,
+    socket: &impl AsFd,
+    bytes: &[u8],
+) -> io::Result<usize> {
     let entry =
         opcode::Send::new(fd(socket), bytes.as_ptr(), length(bytes.len())).flags(libc::MSG_NOSIGNAL).build();
     // SAFETY: the bytes are borrowed until this returns.
-    unsafe { count(ring, cx, &entry) }
+    unsafe { count(ring, cx, alarm, &entry) }
 }
 
 pub(super) fn receive_from(
     ring: &Uring,
     cx: &Cx,
+    alarm: &Alarm<'_>,
     socket: &impl AsFd,
     buffer: &mut [u8],
 ) -> io::Result<(usize, SocketAddr)> {
@@ -110,13 +112,14 @@ pub(super) fn receive_from(
     message.msg_iovlen = 1;
     let entry = opcode::RecvMsg::new(fd(socket), &raw mut message).build();
     // SAFETY: the message, its parts and the address are in this frame, the buffer is borrowed for writing.
-    let len = unsafe { count(ring, cx, &entry) }?;
+    let len = unsafe { count(ring, cx, alarm, &entry) }?;
     Ok((len, from.address()?))
 }
 
 pub(super) fn send_to(
     ring: &Uring,
     cx: &Cx,
+    alarm: &Alarm<'_>,
     socket: &impl AsFd,
     bytes: &[u8],
     to: SocketAddr,
@@ -131,7 +134,7 @@ pub(super) fn send_to(
     message.msg_iovlen = 1;
     let entry = opcode::SendMsg::new(fd(socket), &raw const message).flags(libc::MSG_NOSIGNAL as u32).build();
     // SAFETY: the message, its parts and the address are in this frame, the bytes are borrowed; the kernel only reads.
-    unsafe { count(ring, cx, &entry) }
+    unsafe { count(ring, cx, alarm, &entry) }
 }
 
 fn open(ring: &Uring, cx: &Cx, path: &Path, flags: i32) -> io::Result<OwnedFd> {
@@ -141,7 +144,7 @@ fn open(ring: &Uring, cx: &Cx, path: &Path, flags: i32) -> io::Result<OwnedFd> {
         .mode(0o666)
         .build();
     // SAFETY: the path is in this frame.
-    unsafe { descriptor(ring, cx, &entry) }
+    unsafe { descriptor(ring, cx, &Alarm::never(cx), &entry) }
 }
 
 pub(super) fn read_file(ring: &Uring, cx: &Cx, path: &Path) -> io::Result<Vec<u8>> {
@@ -156,7 +159,7 @@ pub(super) fn read_file(ring: &Uring, cx: &Cx, path: &Path) -> io::Result<Vec<u8
         let entry =
             opcode::Read::new(fd(&file), room.as_mut_ptr(), length(room.len())).offset(len as u64).build();
         // SAFETY: the vector is this frame's, and does not change until this returns.
-        match unsafe { count(ring, cx, &entry) }? {
+        match unsafe { count(ring, cx, &Alarm::never(cx), &entry) }? {
             0 => {
                 bytes.truncate(len);
                 return Ok(bytes);
@@ -174,7 +177,7 @@ pub(super) fn write_file(ring: &Uring, cx: &Cx, path: &Path, bytes: &[u8]) -> io
         let entry =
             opcode::Write::new(fd(&file), rest.as_ptr(), length(rest.len())).offset(done as u64).build();
         // SAFETY: the bytes are borrowed until this returns.
-        match unsafe { count(ring, cx, &entry) }? {
+        match unsafe { count(ring, cx, &Alarm::never(cx), &entry) }? {
             0 => return Err(ErrorKind::WriteZero.into()),
             more => done += more,
         }

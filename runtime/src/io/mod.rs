@@ -1,5 +1,6 @@
 //! Sockets and files. Each operation costs one op and one system call, blocks its task and not its worker, and ends when the
-//! task is cancelled.
+//! task is cancelled, or when its time is over. An operation that the kernel has done by then returns what came of it: a
+//! cancelled task ends at its next yield point, and has lost neither bytes nor clients.
 //!
 //! There are two drivers ([`IoDriver`]), and what an operation does, costs and needs is the same with both. With io_uring the
 //! kernel completes operations on the task's own buffers: a cancelled task takes its operation back and waits until the
@@ -21,17 +22,35 @@ use crate::budget::Component;
 use crate::calls;
 use crate::cx::Cx;
 use crate::task::WaitReason;
+use crate::time::Alarm;
 use crate::waiter::task_word;
 use readiness::Side;
+use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::time::Duration;
 use uring::Uring;
 
 fn charge(cx: &Cx) -> io::Result<()> {
     cx.charge(Component::Syscalls).map_err(|error| io::Error::new(ErrorKind::PermissionDenied, error))
 }
+
+/// A socket was used by a task of another runtime than the one that it was made in. Inside of the [`std::io::Error`].
+///
+/// A runtime's driver serves its own tasks only: it ends with the runtime, and must not leave another's tasks waiting. Hand the
+/// socket over with `into_std`, and `from_std` in the other runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherRuntime;
+
+impl fmt::Display for OtherRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the socket belongs to another runtime; hand it over with into_std and from_std")
+    }
+}
+
+impl std::error::Error for OtherRuntime {}
 
 /// Something the driver knows; forgotten before it is closed.
 #[derive(Debug)]
@@ -43,7 +62,7 @@ struct Source<S: AsFd> {
 impl<S: AsFd> Source<S> {
     fn new(cx: &Cx, socket: S) -> io::Result<Self> {
         if cx.rt().is_virtual() {
-            return Err(io::Error::new(ErrorKind::Unsupported, "the deterministic mode has no network"));
+            return Err(no_network());
         }
         let memory = cx.rt().memory();
         if memory.io.uring()?.is_none() {
@@ -52,14 +71,24 @@ impl<S: AsFd> Source<S> {
         Ok(Self { socket, memory })
     }
 
-    /// The ring to hand an operation to, once that is paid for; `None` if it is to be tried.
-    fn ring(&self, cx: &Cx) -> io::Result<Option<&Uring>> {
+    /// Begins an operation: the ring to hand it to, once it is paid for; `None` if it is to be tried.
+    fn begin(&self, cx: &Cx) -> io::Result<Option<&Uring>> {
+        if !std::ptr::eq(&raw const *self.memory, cx.rt()) {
+            calls::count(cx);
+            return Err(io::Error::new(ErrorKind::InvalidInput, OtherRuntime));
+        }
         charge(cx)?;
         self.memory.io.uring()
     }
 
     /// Tries until it does not block.
-    fn wait<T>(&self, cx: &Cx, side: Side, mut attempt: impl FnMut(&S) -> io::Result<T>) -> io::Result<T> {
+    fn wait<T>(
+        &self,
+        cx: &Cx,
+        alarm: &Alarm<'_>,
+        side: Side,
+        mut attempt: impl FnMut(&S) -> io::Result<T>,
+    ) -> io::Result<T> {
         loop {
             match attempt(&self.socket) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -69,11 +98,15 @@ impl<S: AsFd> Source<S> {
             if std::thread::panicking() {
                 return Err(ErrorKind::WouldBlock.into());
             }
-            self.memory.io.readiness.register(&self.socket, side, task_word(cx.task_ptr()))?;
+            if alarm.is_over() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            let readiness = &self.memory.io.readiness;
+            let ticket = readiness.register(&self.socket, side, task_word(cx.task_ptr()))?;
             if !cx.must_stop() {
                 cx.block(WaitReason::Io);
             }
-            self.memory.io.readiness.unregister(&self.socket, side);
+            readiness.unregister(&self.socket, side, ticket);
             cx.acknowledge();
         }
     }
@@ -85,30 +118,66 @@ impl<S: AsFd> Drop for Source<S> {
     }
 }
 
-/// A TCP socket that accepts connections.
+/// A TCP socket that accepts connections. Several tasks may accept from it at once.
 #[derive(Debug)]
 pub struct TcpListener(Source<std::net::TcpListener>);
 
 impl TcpListener {
-    /// Binds and listens.
+    /// Binds and listens, with the backlog that the standard library chooses.
     pub fn bind(cx: &Cx, address: impl ToSocketAddrs) -> io::Result<Self> {
         charge(cx)?;
-        let socket = std::net::TcpListener::bind(address)?;
+        Self::adopt(cx, std::net::TcpListener::bind(address)?)
+    }
+
+    /// As [`TcpListener::bind`]: at most about `backlog` connections wait to be accepted, and no more than the system allows
+    /// (`net.core.somaxconn`).
+    pub fn bind_with_backlog(cx: &Cx, address: impl ToSocketAddrs, backlog: u32) -> io::Result<Self> {
+        let listener = Self::bind(cx, address)?;
+        address::set_backlog(&listener.0.socket, backlog)?;
+        Ok(listener)
+    }
+
+    /// Makes this runtime serve a socket that listens.
+    pub fn from_std(cx: &Cx, socket: std::net::TcpListener) -> io::Result<Self> {
+        charge(cx)?;
+        Self::adopt(cx, socket)
+    }
+
+    /// Takes the socket from the runtime. It blocks its thread from now on.
+    pub fn into_std(self) -> io::Result<std::net::TcpListener> {
+        let socket = self.0.socket.try_clone()?;
+        drop(self);
+        socket.set_nonblocking(false)?;
+        Ok(socket)
+    }
+
+    fn adopt(cx: &Cx, socket: std::net::TcpListener) -> io::Result<Self> {
         socket.set_nonblocking(tries(cx))?;
         Ok(Self(Source::new(cx, socket)?))
     }
 
     /// Waits for a connection.
     pub fn accept(&self, cx: &Cx) -> io::Result<(TcpStream, SocketAddr)> {
-        let (socket, peer) = match self.0.ring(cx)? {
+        self.accept_until(cx, None)
+    }
+
+    /// As [`TcpListener::accept`], for at most this long; then [`ErrorKind::TimedOut`]. No connection is lost by that: one that
+    /// comes too late waits for the next accept.
+    pub fn accept_timeout(&self, cx: &Cx, timeout: Duration) -> io::Result<(TcpStream, SocketAddr)> {
+        self.accept_until(cx, Some(timeout))
+    }
+
+    fn accept_until(&self, cx: &Cx, timeout: Option<Duration>) -> io::Result<(TcpStream, SocketAddr)> {
+        let ring = self.0.begin(cx)?;
+        let alarm = Alarm::set(cx, timeout);
+        let (socket, peer) = match ring {
             Some(ring) => {
-                let (socket, peer) = completion::accept(ring, cx, &self.0.socket)?;
+                let (socket, peer) = completion::accept(ring, cx, &alarm, &self.0.socket)?;
                 (socket.into(), peer)
             }
-            None => self.0.wait(cx, Side::Read, std::net::TcpListener::accept)?,
+            None => self.0.wait(cx, &alarm, Side::Read, std::net::TcpListener::accept)?,
         };
-        socket.set_nonblocking(tries(cx))?;
-        Ok((TcpStream(Source::new(cx, socket)?), peer))
+        Ok((TcpStream::adopt(cx, socket)?, peer))
     }
 
     /// The address it listens on.
@@ -118,42 +187,137 @@ impl TcpListener {
     }
 }
 
-/// A TCP connection.
+/// A TCP connection. Several tasks may read from it and write to it at once: each byte goes to one of them, in no set order
+/// among those that wait.
 #[derive(Debug)]
 pub struct TcpStream(Source<std::net::TcpStream>);
 
 impl TcpStream {
-    /// Connects. Names are looked up on the pool of threads, so it needs `CapExecutor`.
+    /// Connects to the first of the addresses that answers. Names are looked up on the pool of threads, so it needs
+    /// `CapExecutor`, and a lookup that has begun is waited for.
     pub fn connect(cx: &Cx, address: impl ToSocketAddrs + Send) -> io::Result<Self> {
+        Self::connect_until(cx, address, None)
+    }
+
+    /// As [`TcpStream::connect`]: gives up when this much time has passed since the addresses are known, with
+    /// [`ErrorKind::TimedOut`].
+    pub fn connect_timeout(
+        cx: &Cx,
+        address: impl ToSocketAddrs + Send,
+        timeout: Duration,
+    ) -> io::Result<Self> {
+        Self::connect_until(cx, address, Some(timeout))
+    }
+
+    fn connect_until(
+        cx: &Cx,
+        address: impl ToSocketAddrs + Send,
+        timeout: Option<Duration>,
+    ) -> io::Result<Self> {
         if cx.rt().is_virtual() {
-            return Err(io::Error::new(ErrorKind::Unsupported, "the deterministic mode has no network"));
+            return Err(no_network());
         }
-        let socket = match cx.rt().io.uring()? {
-            Some(ring) => connect_with(ring, cx, address)?,
-            None => cx.blocking(|| std::net::TcpStream::connect(address)).map_err(refused)??,
-        };
+        let found: Vec<SocketAddr> =
+            cx.blocking(move || address.to_socket_addrs().map(Iterator::collect)).map_err(refused)??;
+        let alarm = Alarm::set(cx, timeout);
+        let mut last = io::Error::new(ErrorKind::InvalidInput, "the name has no address");
+        for to in found {
+            match Self::connect_to(cx, &alarm, to) {
+                Err(error) if error.kind() != ErrorKind::TimedOut => last = error,
+                result => return result,
+            }
+        }
+        Err(last)
+    }
+
+    fn connect_to(cx: &Cx, alarm: &Alarm<'_>, to: SocketAddr) -> io::Result<Self> {
+        if let Some(ring) = cx.rt().io.uring()? {
+            return Self::adopt(cx, completion::connect(ring, cx, alarm, to)?.into());
+        }
+        let socket = address::stream_socket(to, libc::SOCK_NONBLOCK)?;
+        let is_done = address::begin_connect(&socket, to)?;
+        let source = Source::new(cx, std::net::TcpStream::from(socket))?;
+        if !is_done {
+            source.wait(cx, alarm, Side::Write, |socket| match socket.take_error()? {
+                Some(error) => Err(error),
+                None => match socket.peer_addr() {
+                    Err(error) if error.kind() == ErrorKind::NotConnected => {
+                        Err(ErrorKind::WouldBlock.into())
+                    }
+                    result => result.map(drop),
+                },
+            })?;
+        }
+        Ok(Self(source))
+    }
+
+    /// Makes this runtime serve a socket that is connected.
+    pub fn from_std(cx: &Cx, socket: std::net::TcpStream) -> io::Result<Self> {
+        charge(cx)?;
+        Self::adopt(cx, socket)
+    }
+
+    /// Takes the socket from the runtime. It blocks its thread from now on.
+    pub fn into_std(self) -> io::Result<std::net::TcpStream> {
+        let socket = self.0.socket.try_clone()?;
+        drop(self);
+        socket.set_nonblocking(false)?;
+        Ok(socket)
+    }
+
+    fn adopt(cx: &Cx, socket: std::net::TcpStream) -> io::Result<Self> {
         socket.set_nonblocking(tries(cx))?;
         Ok(Self(Source::new(cx, socket)?))
     }
 
-    /// Reads what there is, at least one byte; 0 at the end.
+    /// Reads what there is, at least one byte; 0 at the end, and for an empty buffer.
     pub fn read(&self, cx: &Cx, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.0.ring(cx)? {
-            Some(ring) => completion::receive(ring, cx, &self.0.socket, buffer),
-            None => self.0.wait(cx, Side::Read, |mut socket| socket.read(buffer)),
+        self.read_until(cx, buffer, None)
+    }
+
+    /// As [`TcpStream::read`], for at most this long; then [`ErrorKind::TimedOut`]. No byte is lost by that: what comes too late
+    /// waits for the next read.
+    pub fn read_timeout(&self, cx: &Cx, buffer: &mut [u8], timeout: Duration) -> io::Result<usize> {
+        self.read_until(cx, buffer, Some(timeout))
+    }
+
+    fn read_until(&self, cx: &Cx, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
+        let ring = self.0.begin(cx)?;
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let alarm = Alarm::set(cx, timeout);
+        match ring {
+            Some(ring) => completion::receive(ring, cx, &alarm, &self.0.socket, buffer),
+            None => self.0.wait(cx, &alarm, Side::Read, |mut socket| socket.read(buffer)),
         }
     }
 
-    /// Writes some of `bytes`.
+    /// Writes some of `bytes`: how many.
     pub fn write(&self, cx: &Cx, bytes: &[u8]) -> io::Result<usize> {
-        match self.0.ring(cx)? {
-            Some(ring) => completion::send(ring, cx, &self.0.socket, bytes),
-            None => self.0.wait(cx, Side::Write, |mut socket| socket.write(bytes)),
+        self.write_until(cx, bytes, None)
+    }
+
+    /// As [`TcpStream::write`], for at most this long; then [`ErrorKind::TimedOut`], and nothing of `bytes` has been written.
+    pub fn write_timeout(&self, cx: &Cx, bytes: &[u8], timeout: Duration) -> io::Result<usize> {
+        self.write_until(cx, bytes, Some(timeout))
+    }
+
+    fn write_until(&self, cx: &Cx, bytes: &[u8], timeout: Option<Duration>) -> io::Result<usize> {
+        let ring = self.0.begin(cx)?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let alarm = Alarm::set(cx, timeout);
+        match ring {
+            Some(ring) => completion::send(ring, cx, &alarm, &self.0.socket, bytes),
+            None => self.0.wait(cx, &alarm, Side::Write, |mut socket| socket.write(bytes)),
         }
     }
 
-    /// Writes all of `bytes`.
+    /// Writes all of `bytes`. A task that is cancelled meanwhile may have written some of them.
     pub fn write_all(&self, cx: &Cx, mut bytes: &[u8]) -> io::Result<()> {
+        calls::count(cx);
         while !bytes.is_empty() {
             match self.write(cx, bytes)? {
                 0 => return Err(ErrorKind::WriteZero.into()),
@@ -163,8 +327,10 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Fills the buffer.
+    /// Fills the buffer. A task that is cancelled meanwhile may have read some of it: where that matters, use
+    /// [`TcpStream::read`].
     pub fn read_exact(&self, cx: &Cx, mut buffer: &mut [u8]) -> io::Result<()> {
+        calls::count(cx);
         while !buffer.is_empty() {
             match self.read(cx, buffer)? {
                 0 => return Err(ErrorKind::UnexpectedEof.into()),
@@ -174,14 +340,14 @@ impl TcpStream {
         Ok(())
     }
 
-    /// Ends the connection in one or both directions.
+    /// Ends the connection in one or both directions. Tasks that wait for it go on.
     pub fn shutdown(&self, cx: &Cx, how: std::net::Shutdown) -> io::Result<()> {
-        charge(cx)?;
+        self.0.begin(cx)?;
         self.0.socket.shutdown(how)
     }
 }
 
-/// A UDP socket.
+/// A UDP socket. Several tasks may receive from it and send to it at once.
 #[derive(Debug)]
 pub struct UdpSocket(Source<std::net::UdpSocket>);
 
@@ -189,24 +355,86 @@ impl UdpSocket {
     /// Binds.
     pub fn bind(cx: &Cx, address: impl ToSocketAddrs) -> io::Result<Self> {
         charge(cx)?;
-        let socket = std::net::UdpSocket::bind(address)?;
+        Self::adopt(cx, std::net::UdpSocket::bind(address)?)
+    }
+
+    /// Makes this runtime serve a socket that is bound.
+    pub fn from_std(cx: &Cx, socket: std::net::UdpSocket) -> io::Result<Self> {
+        charge(cx)?;
+        Self::adopt(cx, socket)
+    }
+
+    /// Takes the socket from the runtime. It blocks its thread from now on.
+    pub fn into_std(self) -> io::Result<std::net::UdpSocket> {
+        let socket = self.0.socket.try_clone()?;
+        drop(self);
+        socket.set_nonblocking(false)?;
+        Ok(socket)
+    }
+
+    fn adopt(cx: &Cx, socket: std::net::UdpSocket) -> io::Result<Self> {
         socket.set_nonblocking(tries(cx))?;
         Ok(Self(Source::new(cx, socket)?))
     }
 
-    /// Sends one datagram.
+    /// Sends one datagram, which may be empty.
     pub fn send_to(&self, cx: &Cx, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
-        match self.0.ring(cx)? {
-            Some(ring) => completion::send_to(ring, cx, &self.0.socket, bytes, to),
-            None => self.0.wait(cx, Side::Write, |socket| socket.send_to(bytes, to)),
+        self.send_until(cx, bytes, to, None)
+    }
+
+    /// As [`UdpSocket::send_to`], for at most this long; then [`ErrorKind::TimedOut`], and nothing has been sent.
+    pub fn send_to_timeout(
+        &self,
+        cx: &Cx,
+        bytes: &[u8],
+        to: SocketAddr,
+        timeout: Duration,
+    ) -> io::Result<usize> {
+        self.send_until(cx, bytes, to, Some(timeout))
+    }
+
+    fn send_until(
+        &self,
+        cx: &Cx,
+        bytes: &[u8],
+        to: SocketAddr,
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
+        let ring = self.0.begin(cx)?;
+        let alarm = Alarm::set(cx, timeout);
+        match ring {
+            Some(ring) => completion::send_to(ring, cx, &alarm, &self.0.socket, bytes, to),
+            None => self.0.wait(cx, &alarm, Side::Write, |socket| socket.send_to(bytes, to)),
         }
     }
 
-    /// Waits for one datagram.
+    /// Waits for one datagram. What does not fit into the buffer is cut off, so an empty buffer takes a datagram and keeps none
+    /// of it.
     pub fn recv_from(&self, cx: &Cx, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        match self.0.ring(cx)? {
-            Some(ring) => completion::receive_from(ring, cx, &self.0.socket, buffer),
-            None => self.0.wait(cx, Side::Read, |socket| socket.recv_from(buffer)),
+        self.recv_until(cx, buffer, None)
+    }
+
+    /// As [`UdpSocket::recv_from`], for at most this long; then [`ErrorKind::TimedOut`]. No datagram is lost by that.
+    pub fn recv_from_timeout(
+        &self,
+        cx: &Cx,
+        buffer: &mut [u8],
+        timeout: Duration,
+    ) -> io::Result<(usize, SocketAddr)> {
+        self.recv_until(cx, buffer, Some(timeout))
+    }
+
+    fn recv_until(
+        &self,
+        cx: &Cx,
+        buffer: &mut [u8],
+        timeout: Option<Duration>,
+    ) -> io::Result<(usize, SocketAddr)> {
+        let ring = self.0.begin(cx)?;
+        let alarm = Alarm::set(cx, timeout);
+        match ring {
+            Some(ring) => completion::receive_from(ring, cx, &alarm, &self.0.socket, buffer),
+            None => self.0.wait(cx, &alarm, Side::Read, |socket| socket.recv_from(buffer)),
         }
     }
 
@@ -221,27 +449,13 @@ fn refused(error: crate::blocking::BlockingError) -> io::Error {
     io::Error::new(ErrorKind::PermissionDenied, error)
 }
 
+fn no_network() -> io::Error {
+    io::Error::new(ErrorKind::Unsupported, "the deterministic mode has no network")
+}
+
 /// Whether operations are tried until they do not block, rather than completed by the kernel.
 fn tries(cx: &Cx) -> bool {
     cx.rt().io.kind() == IoDriver::Epoll
-}
-
-/// Looks the address up on the pool of threads, and has the kernel connect to the first that answers.
-fn connect_with(
-    ring: &Uring,
-    cx: &Cx,
-    address: impl ToSocketAddrs + Send,
-) -> io::Result<std::net::TcpStream> {
-    let found: Vec<SocketAddr> =
-        cx.blocking(move || address.to_socket_addrs().map(Iterator::collect)).map_err(refused)??;
-    let mut last = io::Error::new(ErrorKind::InvalidInput, "the name has no address");
-    for to in found {
-        match completion::connect(ring, cx, to) {
-            Ok(socket) => return Ok(socket.into()),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 /// The ring for a file operation, which costs and needs the same as on the pool of threads.

@@ -1,10 +1,11 @@
 //! Readiness of sockets: one thread that waits in the kernel for all of them, started with the first socket.
 //!
-//! Conserved: whoever registered for an event of a source is woken once, or takes the registration back.
+//! Conserved: a task that registered for an event of a source is woken once, or takes the registration back. Of several that
+//! wait for the same side, one is woken at a time; as long as the side stays ready, the next one is.
 
 use crate::waiter;
 use polling::{Event, Events, Poller};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,23 +19,31 @@ pub(crate) enum Side {
     Write,
 }
 
-/// Who waits for the two sides of a source; 0 for nobody.
+/// The tasks that wait for one side of a source, first come first.
+type Line = BTreeMap<u64, usize>;
+
+/// The tasks that wait for the two sides of a source.
 #[derive(Debug, Default)]
 struct Waiting {
-    read: usize,
-    write: usize,
+    read: Line,
+    write: Line,
+    next_ticket: u64,
 }
 
 impl Waiting {
-    fn side(&mut self, side: Side) -> &mut usize {
+    fn side(&mut self, side: Side) -> &mut Line {
         match side {
             Side::Read => &mut self.read,
             Side::Write => &mut self.write,
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.read.is_empty() && self.write.is_empty()
+    }
+
     fn interest(&self, key: usize) -> Event {
-        Event::new(key, self.read != 0, self.write != 0)
+        Event::new(key, !self.read.is_empty(), !self.write.is_empty())
     }
 }
 
@@ -54,27 +63,24 @@ struct Running {
 
 impl Driver {
     fn running(&self) -> io::Result<&Arc<Running>> {
-        if let Some(running) = self.running.get() {
-            return Ok(running);
+        if self.running.get().is_none() {
+            let mut thread = self.thread.lock().expect("no panic while it is held");
+            if self.running.get().is_none() {
+                let running = Arc::new(Running {
+                    poller: Poller::new()?,
+                    sources: Mutex::default(),
+                    closed: AtomicBool::new(false),
+                });
+                let theirs = running.clone();
+                *thread = Some(
+                    std::thread::Builder::new()
+                        .name("mainspring-io".to_owned())
+                        .spawn(move || theirs.wait_until_closed())?,
+                );
+                let _ = self.running.set(running);
+            }
         }
-        let running = Arc::new(Running {
-            poller: Poller::new()?,
-            sources: Mutex::default(),
-            closed: AtomicBool::new(false),
-        });
-        let theirs = Arc::downgrade(&running);
-        if self.running.set(running).is_ok() {
-            let thread = std::thread::Builder::new().name("mainspring-io".to_owned()).spawn(move || {
-                let mut events = Events::new();
-                while let Some(running) = theirs.upgrade().filter(|running| !running.is_closed()) {
-                    if running.wait(&mut events).is_err() {
-                        return;
-                    }
-                }
-            })?;
-            *self.thread.lock().expect("no panic while it is held") = Some(thread);
-        }
-        Ok(self.running.get().expect("set by somebody"))
+        Ok(self.running.get().expect("set above, or by another thread"))
     }
 
     /// Makes a source known. It must be forgotten before it is closed.
@@ -82,43 +88,44 @@ impl Driver {
     pub(crate) fn add(&self, source: &impl AsFd) -> io::Result<()> {
         let running = self.running()?;
         let fd = source.as_fd();
-        let key = key(fd);
-        running.sources.lock().expect("no panic while it is held").insert(key, Waiting::default());
+        let mut sources = running.sources.lock().expect("no panic while it is held");
         // SAFETY: the source's owner calls `forget` before it closes the descriptor.
-        unsafe { running.poller.add(&fd, Event::none(key)) }
+        unsafe { running.poller.add(&fd, Event::none(key(fd))) }?;
+        sources.insert(key(fd), Waiting::default());
+        Ok(())
     }
 
     /// Forgets a source that is about to be closed.
     pub(crate) fn forget(&self, source: &impl AsFd) {
         let Some(running) = self.running.get() else { return };
         let fd = source.as_fd();
-        let _ = running.poller.delete(fd);
-        running.sources.lock().expect("no panic while it is held").remove(&key(fd));
+        let mut sources = running.sources.lock().expect("no panic while it is held");
+        if sources.remove(&key(fd)).is_some() {
+            let _ = running.poller.delete(fd);
+        }
     }
 
-    /// Registers a waiter, to be woken when the side may be ready.
-    pub(crate) fn register(&self, source: &impl AsFd, side: Side, waiter: usize) -> io::Result<()> {
+    /// Registers a waiter, to be woken when the side may be ready: its place in the line.
+    pub(crate) fn register(&self, source: &impl AsFd, side: Side, waiter: usize) -> io::Result<u64> {
         let running = self.running()?;
         let fd = source.as_fd();
         let mut sources = running.sources.lock().expect("no panic while it is held");
         let waiting = sources.get_mut(&key(fd)).ok_or(io::ErrorKind::NotFound)?;
-        let place = waiting.side(side);
-        if *place != 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                "another task waits for this side of the socket",
-            ));
-        }
-        *place = waiter;
-        running.poller.modify(fd, waiting.interest(key(fd)))
+        let ticket = waiting.next_ticket;
+        waiting.next_ticket += 1;
+        waiting.side(side).insert(ticket, waiter);
+        running.poller.modify(fd, waiting.interest(key(fd))).inspect_err(|_| {
+            waiting.side(side).remove(&ticket);
+        })?;
+        Ok(ticket)
     }
 
     /// Takes a registration back, if it is still there.
-    pub(crate) fn unregister(&self, source: &impl AsFd, side: Side) {
+    pub(crate) fn unregister(&self, source: &impl AsFd, side: Side, ticket: u64) {
         let Some(running) = self.running.get() else { return };
         let mut sources = running.sources.lock().expect("no panic while it is held");
         if let Some(waiting) = sources.get_mut(&key(source.as_fd())) {
-            *waiting.side(side) = 0;
+            waiting.side(side).remove(&ticket);
         }
     }
 
@@ -135,37 +142,44 @@ impl Driver {
 }
 
 impl Running {
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
+    fn wait_until_closed(&self) {
+        let mut events = Events::new();
+        while !self.closed.load(Ordering::SeqCst) {
+            if let Err(error) = self.wait(&mut events) {
+                // Nobody else would wake the tasks that wait here.
+                tracing::warn!(target: "mainspring", %error, "epoll does not wait");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
     }
 
     fn wait(&self, events: &mut Events) -> io::Result<()> {
         events.clear();
-        // Now and then by itself, to see whether the runtime is gone.
-        self.poller.wait(events, Some(std::time::Duration::from_secs(1)))?;
+        self.poller.wait(events, None)?;
         let mut woken = Vec::new();
         {
             let mut sources = self.sources.lock().expect("no panic while it is held");
             for event in events.iter() {
                 let Some(waiting) = sources.get_mut(&event.key) else { continue };
-                // An error or a hang-up is for both sides: their next attempt finds it.
-                let closed = event.is_interrupt() || event.is_err().unwrap_or(false);
-                if event.readable || closed {
-                    woken.push(std::mem::take(&mut waiting.read));
+                if event.is_interrupt() || event.is_err().unwrap_or(false) {
+                    // An error or a hang-up is for all: their next attempt finds it.
+                    woken.extend(std::mem::take(&mut waiting.read).into_values());
+                    woken.extend(std::mem::take(&mut waiting.write).into_values());
                 }
-                if event.writable || closed {
-                    woken.push(std::mem::take(&mut waiting.write));
+                if event.readable {
+                    woken.extend(waiting.read.pop_first().map(|(_, word)| word));
                 }
-                // Events are one-shot: whoever still waits is registered again.
-                if waiting.read != 0 || waiting.write != 0 {
+                if event.writable {
+                    woken.extend(waiting.write.pop_first().map(|(_, word)| word));
+                }
+                // Events are one-shot: those who still wait are registered again, and hear of what the first one leaves.
+                if !waiting.is_empty() {
                     let interest = waiting.interest(event.key);
                     rearm(&self.poller, event.key, interest);
                 }
             }
         }
-        for word in woken.into_iter().filter(|&word| word != 0) {
-            waiter::wake(word);
-        }
+        woken.into_iter().for_each(waiter::wake);
         Ok(())
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! Conserved: what the kernel may read or write for an operation outlives it. The operation's record and its buffers are in
 //! the frames of the task that waits for it, and [`Uring::run`] does not return before its completion has come: a task that
-//! is cancelled asks the kernel to give the operation up, and then waits for it all the same. A completion is taken once,
-//! by whoever holds the lock.
+//! is cancelled, or out of time, asks the kernel to give the operation up, and then waits for it all the same. If the kernel
+//! has done it meanwhile, its result is returned: what was read or accepted is not lost. A completion is taken once, by the
+//! thread that holds the lock. Only tasks of the ring's own runtime use it, so that nothing is in flight when that goes.
 #![allow(unsafe_code)]
 
 use crate::cx::Cx;
 use crate::task::WaitReason;
+use crate::time::Alarm;
 use crate::waiter::{self, task_word};
 use io_uring::{IoUring, Probe, opcode, squeue};
 use std::io::{self, ErrorKind};
@@ -64,6 +66,9 @@ struct Shared {
     /// Held by whoever touches either queue.
     queues: Mutex<()>,
     closed: AtomicBool,
+    /// The kernel is said to take nothing.
+    #[cfg(test)]
+    is_refused: AtomicBool,
 }
 
 /// A ring, and the thread that waits for completions when no worker comes by.
@@ -78,12 +83,13 @@ impl std::fmt::Debug for Uring {
     }
 }
 
-/// How an operation ended.
-pub(crate) struct Completed {
-    /// What the kernel answered.
-    pub(crate) result: io::Result<u32>,
-    /// The task was cancelled meanwhile; it has not been acknowledged.
-    pub(crate) cancelled: bool,
+/// Why a task asks the kernel to give an operation up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GivesUp {
+    /// It was cancelled.
+    Stop,
+    /// Its time is over.
+    Late,
 }
 
 impl Uring {
@@ -92,6 +98,8 @@ impl Uring {
             ring: IoUring::new(ENTRIES)?,
             queues: Mutex::default(),
             closed: AtomicBool::new(false),
+            #[cfg(test)]
+            is_refused: AtomicBool::new(false),
         });
         let theirs = shared.clone();
         let reaper = std::thread::Builder::new()
@@ -100,15 +108,16 @@ impl Uring {
         Ok(Self { shared, reaper: Mutex::new(Some(reaper)) })
     }
 
-    /// Has the kernel carry `entry` out, and waits for it. Returns only when the kernel is through with it.
+    /// Has the kernel carry `entry` out, and waits for it. Returns only when the kernel is through with it. A task that was
+    /// cancelled ends here, unless the kernel has done it.
     ///
     /// # Safety
     ///
     /// What `entry` points to stays valid, and nobody else touches what it writes to, until this returns.
-    pub(crate) unsafe fn run(&self, cx: &Cx, entry: &squeue::Entry) -> Completed {
+    pub(crate) unsafe fn run(&self, cx: &Cx, alarm: &Alarm<'_>, entry: &squeue::Entry) -> io::Result<u32> {
         if std::thread::panicking() {
             // A destructor must not switch, and an operation that is begun has to be waited for.
-            return Completed { result: Err(ErrorKind::WouldBlock.into()), cancelled: false };
+            return Err(ErrorKind::WouldBlock.into());
         }
         loop {
             let operation = Operation {
@@ -119,37 +128,49 @@ impl Uring {
             let name = &raw const operation as u64;
             // SAFETY: the record lives until its completion has come, which is waited for; the rest is as promised.
             unsafe { self.shared.submit(&entry.clone().user_data(name), operation.waiter) };
-            let cancelled = self.wait(cx, &operation, name);
-            match operation.result.load(Ordering::Relaxed) {
+            let gave_up = self.wait(cx, alarm, &operation, name);
+            let result = operation.result.load(Ordering::Relaxed);
+            if result >= 0 {
+                return Ok(result as u32);
+            }
+            match (-result, gave_up) {
                 // Nobody asked for that: the thread that had submitted it has ended, and its operations with it.
-                error if error == -libc::ECANCELED && !cancelled => {}
-                error if error == -libc::EINTR && !cancelled => {}
-                error if error < 0 => {
-                    return Completed { result: Err(io::Error::from_raw_os_error(-error)), cancelled };
+                (libc::ECANCELED | libc::EINTR, None) => {}
+                (libc::ECANCELED | libc::EINTR, Some(GivesUp::Late)) => {
+                    return Err(ErrorKind::TimedOut.into());
                 }
-                value => return Completed { result: Ok(value as u32), cancelled },
+                (libc::ECANCELED | libc::EINTR, Some(GivesUp::Stop)) => {
+                    cx.acknowledge();
+                    return Err(ErrorKind::Interrupted.into());
+                }
+                (error, _) => return Err(io::Error::from_raw_os_error(error)),
             }
         }
     }
 
-    /// Waits for the completion; whether the task was cancelled meanwhile.
-    fn wait(&self, cx: &Cx, operation: &Operation, name: u64) -> bool {
+    /// Waits for the completion; whether the task has asked the kernel to give the operation up.
+    fn wait(&self, cx: &Cx, alarm: &Alarm<'_>, operation: &Operation, name: u64) -> Option<GivesUp> {
         // Acquire pairs with the release in `reap`: the result, and what the kernel wrote, is seen.
         while operation.done.load(Ordering::Acquire) == 0 {
-            if cx.must_stop() {
-                let cancel = opcode::AsyncCancel::new(name).build().user_data(NOBODY);
-                // SAFETY: it points to nothing, it only names.
-                unsafe { self.shared.submit(&cancel, operation.waiter) };
-                let masked = cx.task().masked.swap(true, Ordering::Relaxed);
-                while operation.done.load(Ordering::Acquire) == 0 {
-                    cx.block(WaitReason::Io);
-                }
-                cx.task().masked.store(masked, Ordering::Relaxed);
-                return true;
+            let gives_up = if cx.must_stop() {
+                GivesUp::Stop
+            } else if alarm.is_over() {
+                GivesUp::Late
+            } else {
+                cx.block(WaitReason::Io);
+                continue;
+            };
+            let cancel = opcode::AsyncCancel::new(name).build().user_data(NOBODY);
+            // SAFETY: it points to nothing, it only names.
+            unsafe { self.shared.submit(&cancel, operation.waiter) };
+            let masked = cx.task().masked.swap(true, Ordering::Relaxed);
+            while operation.done.load(Ordering::Acquire) == 0 {
+                cx.block(WaitReason::Io);
             }
-            cx.block(WaitReason::Io);
+            cx.task().masked.store(masked, Ordering::Relaxed);
+            return Some(gives_up);
         }
-        false
+        None
     }
 
     /// Ends the reaper. Nothing is in flight any more.
@@ -157,61 +178,81 @@ impl Uring {
         let reaper = self.reaper.lock().expect("no panic while it is held").take();
         let Some(reaper) = reaper else { return };
         self.shared.closed.store(true, Ordering::SeqCst);
-        {
-            let _queues = self.shared.queues.lock().expect("no panic while it is held");
-            // Its completion is left for the reaper, which waits for one.
+        let nop = opcode::Nop::new().build().user_data(NOBODY);
+        let mut is_queued = false;
+        loop {
+            // The completion is left for the reaper, which waits for one.
+            let queues = self.shared.queues.lock().expect("no panic while it is held");
             // SAFETY: it points to nothing; the lock is held.
-            unsafe { self.shared.push(&opcode::Nop::new().build().user_data(NOBODY)) };
+            if unsafe { self.shared.hand_in(&nop, &mut is_queued) } {
+                break;
+            }
+            drop(queues);
+            std::thread::yield_now();
         }
         let _ = reaper.join();
     }
 }
 
 impl Shared {
-    /// Hands an entry to the kernel, takes whatever has completed, and wakes who waits for that, but not `own`.
+    /// Hands an entry to the kernel, takes whatever has completed, and wakes the tasks that wait for that, but not `own`.
+    ///
+    /// The kernel may have no room now, because nobody has taken the completions. So the lock is let go of between two
+    /// attempts, for the reaper and for others, and what has completed is taken in each.
     ///
     /// # Safety
     ///
     /// As for [`Uring::run`], until the completion of the entry has been taken.
     unsafe fn submit(&self, entry: &squeue::Entry, own: usize) {
-        let mut woken = Vec::new();
-        {
-            let _queues = self.queues.lock().expect("no panic while it is held");
-            // SAFETY: as the caller promises; the lock is held.
-            unsafe { self.push(entry) };
-            self.reap(&mut woken);
-        }
-        for word in woken.into_iter().filter(|word| *word != own) {
-            waiter::wake(word);
+        let mut is_queued = false;
+        loop {
+            let mut woken = Vec::new();
+            let is_taken = {
+                let _queues = self.queues.lock().expect("no panic while it is held");
+                // SAFETY: as the caller promises; the lock is held.
+                let is_taken = unsafe { self.hand_in(entry, &mut is_queued) };
+                self.reap(&mut woken);
+                is_taken
+            };
+            for word in woken.into_iter().filter(|word| *word != own) {
+                waiter::wake(word);
+            }
+            if is_taken {
+                return;
+            }
+            std::thread::yield_now();
         }
     }
 
+    /// Puts an entry into the submission queue, unless it `is_queued`, and tells the kernel. False if that is to be tried
+    /// again.
+    ///
     /// # Safety
     ///
     /// The lock is held, and what the entry points to stays valid until its completion has been taken.
-    unsafe fn push(&self, entry: &squeue::Entry) {
-        // SAFETY: nobody else has the submission queue: the lock is held. The entry is as the caller promises.
-        while unsafe { self.ring.submission_shared().push(entry) }.is_err() {
-            self.enter();
+    unsafe fn hand_in(&self, entry: &squeue::Entry, is_queued: &mut bool) -> bool {
+        if !*is_queued {
+            // SAFETY: nobody else has the submission queue: the lock is held. The entry is as the caller promises.
+            *is_queued = unsafe { self.ring.submission_shared().push(entry) }.is_ok();
         }
-        self.enter();
+        let is_queued = *is_queued;
+        self.enter() && is_queued
     }
 
-    /// Tells the kernel of what is in the submission queue, all of it.
-    fn enter(&self) {
-        loop {
-            match self.ring.submit() {
-                Ok(_) => return,
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EINTR) => {}
-                    // It has no memory for them now, or too many completions wait: the reaper takes those.
-                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => std::thread::yield_now(),
-                    _ => {
-                        // The entry would be in the queue still, and its task must not go on while it is.
-                        eprintln!("mainspring: io_uring does not take an operation: {error}");
-                        std::process::abort();
-                    }
-                },
+    /// Tells the kernel of what is in the submission queue. False if it cannot take all of it now.
+    fn enter(&self) -> bool {
+        #[cfg(test)]
+        if self.is_refused.load(Ordering::SeqCst) {
+            return false;
+        }
+        let Err(error) = self.ring.submit() else { return true };
+        match error.raw_os_error() {
+            // It has no memory for them now, or too many completions wait.
+            Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => false,
+            _ => {
+                // The entry would be in the queue still, and its task must not go on while it is.
+                eprintln!("mainspring: io_uring does not take an operation: {error}");
+                std::process::abort();
             }
         }
     }
@@ -253,5 +294,35 @@ impl Shared {
                 return;
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{NOBODY, Uring};
+    use io_uring::opcode;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn a_submitter_that_the_kernel_refuses_lets_others_take_completions() {
+        let Ok(uring) = Uring::new() else { return };
+        let shared = &uring.shared;
+        shared.is_refused.store(true, Ordering::SeqCst);
+        std::thread::scope(|threads| {
+            let submitter = threads.spawn(|| {
+                let nop = opcode::Nop::new().build().user_data(NOBODY);
+                // SAFETY: it points to nothing.
+                unsafe { shared.submit(&nop, 0) };
+            });
+            // As the reaper does: it gets the lock again and again while the other one is refused.
+            for _ in 0..100 {
+                drop(shared.queues.lock().unwrap());
+                std::thread::yield_now();
+            }
+            assert!(!submitter.is_finished());
+            shared.is_refused.store(false, Ordering::SeqCst);
+            submitter.join().unwrap();
+        });
+        uring.close();
     }
 }

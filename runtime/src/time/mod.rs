@@ -6,7 +6,7 @@ use crate::calls;
 use crate::cx::Cx;
 use crate::task::WaitReason;
 use std::time::Duration;
-use timers::Fire;
+use timers::{Fire, TimerKey};
 
 impl Cx {
     /// Sleeps. Only this task waits. Free of charge, as all waiting is.
@@ -30,6 +30,42 @@ impl Cx {
             self.block(WaitReason::Timer);
         }
         self.rt().timers.remove(key);
+    }
+}
+
+/// A moment at which a task that waits for something else is woken, until it is dropped.
+pub(crate) struct Alarm<'a> {
+    cx: &'a Cx,
+    set: Option<(u64, TimerKey)>,
+}
+
+impl<'a> Alarm<'a> {
+    /// In so much time; never for `None`.
+    pub(crate) fn set(cx: &'a Cx, timeout: Option<Duration>) -> Self {
+        let set = timeout.map(|timeout| {
+            let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+            let due_ns = cx.rt().timers.now_ns().saturating_add(ns);
+            (due_ns, cx.rt().add_timer(due_ns, Fire::Wake(cx.task_ptr())))
+        });
+        Self { cx, set }
+    }
+
+    /// None.
+    pub(crate) fn never(cx: &'a Cx) -> Self {
+        Self { cx, set: None }
+    }
+
+    /// Whether the moment has come.
+    pub(crate) fn is_over(&self) -> bool {
+        self.set.is_some_and(|(due_ns, _)| self.cx.rt().timers.now_ns() >= due_ns)
+    }
+}
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if let Some((_, key)) = self.set {
+            self.cx.rt().timers.remove(key);
+        }
     }
 }
 
