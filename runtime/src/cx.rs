@@ -15,8 +15,8 @@ use crate::runtime::Inner;
 use crate::stack::overflow::stack_pointer;
 use crate::task::body::StopUnwind;
 use crate::task::{Task, TaskPtr, WaitReason};
+use crate::worker::Worker;
 use std::marker::PhantomData;
-use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A system call counts as so many ops towards the next look at timers and the end of the quantum.
@@ -179,7 +179,7 @@ impl Cx {
                 }
             }
             task.mark_exhausted(component);
-            task.worker().block(task, WaitReason::Budget);
+            self.worker_to_leave().block(task, WaitReason::Budget);
             if let Some(purse) = purse {
                 purse.resume();
             }
@@ -271,6 +271,7 @@ impl Cx {
     /// task until it is recharged.
     #[inline(always)]
     pub(crate) fn charge(&self, component: Component) -> Result<(), BudgetError> {
+        self.task.assert_running();
         self.probe_stack();
         let (fuel, counter) = (self.task.fuel.load(Ordering::Relaxed), self.counter(component));
         let left = counter.load(Ordering::Relaxed);
@@ -414,6 +415,7 @@ impl Cx {
             return;
         }
         let task = self.task();
+        task.assert_running();
         task.worker().yield_now(task);
         if task.is_interrupted() {
             self.acknowledge();
@@ -424,20 +426,49 @@ impl Cx {
     /// spurious. Must not be called while panicking.
     pub(crate) fn block(&self, reason: WaitReason) {
         let task = self.task();
-        let Some(purse) = self.purse() else { return task.worker().block(task, reason) };
+        let worker = self.worker_to_leave();
+        let Some(purse) = self.purse() else { return worker.block(task, reason) };
         purse.pause(task);
-        task.worker().block(task, reason);
+        worker.block(task, reason);
         purse.resume();
     }
 
     /// As [`Cx::block`]: whoever will wake the task is most likely on this worker.
     pub(crate) fn block_at_home(&self, reason: WaitReason) {
         let task = self.task();
-        task.worker().block_at_home(task, reason);
+        self.worker_to_leave().block_at_home(task, reason);
+    }
+
+    /// The worker, which the task is about to leave to others. Entry points have refused before if it must not; by here others
+    /// may know of the wait, so that nothing can be done but to end the process.
+    #[inline(always)]
+    pub(crate) fn worker_to_leave(&self) -> &Worker {
+        #[cold]
+        #[inline(never)]
+        fn must_not_leave(task: &Task) -> ! {
+            let id = task.id.load(Ordering::Relaxed);
+            if std::thread::panicking() {
+                eprintln!(
+                    "mainspring: task {id} waits in a destructor while it unwinds, and other tasks would run on a thread that \
+                     panics. The process is aborted. Wait in Cx::with_cleanup instead, or not at all if \
+                     std::thread::panicking()."
+                );
+            } else {
+                eprintln!(
+                    "mainspring: task {id} was to wait while another task runs. The process is aborted."
+                );
+            }
+            std::process::abort()
+        }
+        if std::thread::panicking() || !self.task.is_current() {
+            must_not_leave(&self.task);
+        }
+        self.task.worker()
     }
 
     /// Ends the task here if it was cancelled and is not cleaning up.
     pub(crate) fn acknowledge(&self) {
+        self.task.assert_running();
         if self.must_stop() {
             self.stop(TaskError::Cancelled);
         }
@@ -448,7 +479,11 @@ impl Cx {
     }
 
     pub(crate) fn stop(&self, error: TaskError) -> ! {
-        resume_unwind(Box::new(StopUnwind(error)))
+        // Whoever caught the last one and forgot it may do so for ever, but not at the expense of others.
+        if self.task.mark_stopped() {
+            self.worker_to_leave().yield_now(&self.task);
+        }
+        StopUnwind::raise(self.task, error)
     }
 
     /// Takes the worker down as a fault in the scheduler would, for tests of recovery. The task fails as WorkerPanic.

@@ -183,6 +183,8 @@ pub enum TaskError {
     NoStack,
     /// It ran out of this component, in a nursery whose tasks fail when they do.
     BudgetExhausted(Component),
+    /// It was to be waited for in a destructor of a task that unwinds, which must not wait: wait in `Cx::with_cleanup` instead.
+    Unwinding,
     /// All remaining tasks wait for each other. Only the deterministic mode can tell.
     Deadlock,
 }
@@ -199,6 +201,7 @@ impl TaskError {
             Self::WorkerPanic => Self::WorkerPanic,
             Self::NoStack => Self::NoStack,
             Self::BudgetExhausted(component) => Self::BudgetExhausted(*component),
+            Self::Unwinding => Self::Unwinding,
             Self::Deadlock => Self::Deadlock,
         }
     }
@@ -215,6 +218,9 @@ impl fmt::Display for TaskError {
             Self::WorkerPanic => f.write_str("the worker thread died"),
             Self::NoStack => f.write_str("no stack could be had; raise Config::max_stacks"),
             Self::BudgetExhausted(component) => write!(f, "ran out of {component}"),
+            Self::Unwinding => {
+                f.write_str("a destructor of a task that unwinds must not wait; use Cx::with_cleanup")
+            }
             Self::Deadlock => f.write_str("deadlock: every task waits"),
         }
     }

@@ -46,6 +46,7 @@ impl Cx {
     /// assert_eq!(two.unwrap(), 2);
     /// ```
     pub fn await_future<F: Future>(&self, future: F) -> F::Output {
+        self.task().assert_running();
         let mut future = pin!(future);
         let (task, memory) = (self.task_ptr(), self.rt().memory());
         let flag = Arc::new(FrameWaker { _memory: memory, task, woken: AtomicBool::new(false) });

@@ -112,6 +112,8 @@ impl Parker {
 
     fn wait_as(&self, who: &Who<'_>, reason: WaitReason, timeout: Option<Duration>) -> bool {
         if let Who::Task(cx) = who {
+            cx.probe_stack();
+            cx.acknowledge();
             calls::count(cx);
         }
         let node = Node { word: who.word(), tell: Tell::new() };

@@ -50,10 +50,11 @@ impl Cx {
                 if payload.is::<StopUnwind>() {
                     let kept = self.task.budget();
                     self.task.write_budget(Budget { ops: self.rt().config.cleanup_ops, ..kept });
-                    self.task.masked.store(true, Ordering::Relaxed);
+                    let masked = self.task.masked.swap(true, Ordering::Relaxed);
                     // Its own panic or its budget's end changes nothing about how the task ends.
-                    let _ = catch_unwind(AssertUnwindSafe(|| cleanup(self)));
-                    self.task.masked.store(false, Ordering::Relaxed);
+                    let ended = catch_unwind(AssertUnwindSafe(|| cleanup(self)));
+                    ended.unwrap_or_else(StopUnwind::is_over);
+                    self.task.masked.store(masked, Ordering::Relaxed);
                     self.task.write_budget(Budget { ops: kept.ops, ..self.task.budget() });
                 }
                 resume_unwind(payload)

@@ -220,6 +220,11 @@ impl Cx {
         RB: Send,
     {
         self.check_iterations(2);
+        self.task().assert_running();
+        if std::thread::panicking() {
+            // A destructor of a task that unwinds could not wait for a thief.
+            return (a(self), b(self));
+        }
         match self.purse() {
             Some(purse) => self.fork(purse, a, b),
             None => self.fork_first(a, b),
@@ -338,7 +343,7 @@ impl Cx {
             if job.latch.wait(word) == Waiting::Done {
                 break;
             }
-            task.worker().block(task, WaitReason::Join);
+            self.worker_to_leave().block(task, WaitReason::Join);
             let _ = job.latch.stop_waiting(word);
         }
         task.masked.store(masked, Ordering::Relaxed);

@@ -107,7 +107,14 @@ impl<'scope, T> Handle<'scope, T> {
     }
 
     /// Waits for the child and takes its result. The task blocks, its worker does not.
+    ///
+    /// A destructor of a task that unwinds must not wait: there a child that has not ended is [`TaskError::Unwinding`], and its
+    /// nursery waits for it.
     pub fn join(self, cx: &Cx) -> Result<T, TaskError> {
+        cx.task().assert_running();
+        if std::thread::panicking() && !self.is_finished() {
+            return Err(TaskError::Unwinding);
+        }
         calls::count(cx);
         let word = task_word(cx.task_ptr());
         while !self.task.join.is_done() {

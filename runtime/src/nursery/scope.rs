@@ -30,10 +30,6 @@ fn fails_around(mut core: *const NurseryCore) -> bool {
     false
 }
 
-fn is_cancellation(payload: &(dyn std::any::Any + Send)) -> bool {
-    payload.downcast_ref::<StopUnwind>().is_some_and(|stop| matches!(stop.0, TaskError::Cancelled))
-}
-
 /// The end of a nursery: its result, or the first error. `interrupted`: the nursery's failure interrupted its body.
 fn outcome<R>(
     core: &NurseryCore,
@@ -42,7 +38,8 @@ fn outcome<R>(
 ) -> (Pool, std::thread::Result<Result<R, NurseryError>>) {
     let (state, error, pool) = core.finish();
     let result = match (result, error) {
-        (Err(payload), Some((task, error))) if interrupted && is_cancellation(&*payload) => {
+        (Err(payload), Some((task, error))) if interrupted && StopUnwind::is_cancellation(&*payload) => {
+            StopUnwind::is_over(payload);
             Ok(Err(NurseryError { task: (task != 0).then_some(TaskId(task)), error }))
         }
         // What stopped the owner inside its own nursery goes on; it was not the nursery's error.
@@ -63,7 +60,10 @@ where
     F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
 {
     let task = cx.task();
-    cx.probe_stack();
+    task.probe_stack();
+    if std::thread::panicking() {
+        return Err(NurseryError { task: None, error: TaskError::Unwinding });
+    }
     let (pool, source) = take_pool(cx, options.pool).map_err(|unpayable| NurseryError {
         task: None,
         error: TaskError::Failed(SpawnError::Pool(unpayable).into()),

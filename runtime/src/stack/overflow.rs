@@ -13,6 +13,7 @@ use super::report;
 use super::roomy;
 use super::switch::resume_address;
 use crate::error::TaskError;
+use crate::task::TaskPtr;
 use crate::task::body::StopUnwind;
 use crate::worker::{Back, current};
 use libc::{SA_NODEFER, SA_ONSTACK, SA_SIGINFO, SIGBUS, SIGSEGV, c_int, c_void, siginfo_t, ucontext_t};
@@ -36,19 +37,19 @@ pub(crate) fn stack_pointer() -> usize {
 /// Called at entry points of the runtime, before it takes a lock on a task's stack: if little of the stack is left, the task
 /// fails here, by unwinding.
 #[inline]
-pub(crate) fn probe(stack: Stack) {
+pub(crate) fn probe(task: TaskPtr, stack: Stack) {
     // Code of a task can also run elsewhere, on the worker's own stack: that says nothing about the task's.
     if stack_pointer().wrapping_sub(stack.limit()) < stack.reserve() {
-        fail_for_stack();
+        fail_for_stack(task);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn fail_for_stack() {
+fn fail_for_stack(task: TaskPtr) {
     // A destructor that runs while the task unwinds has the reserve, and cannot unwind once more.
     if !std::thread::panicking() {
-        std::panic::resume_unwind(Box::new(StopUnwind(TaskError::StackOverflow)));
+        StopUnwind::raise(task, TaskError::StackOverflow);
     }
 }
 

@@ -4,7 +4,7 @@
 //! the handle takes it or the task is freed.
 #![allow(unsafe_code)]
 
-use super::{BODY, Task};
+use super::{BODY, Task, TaskPtr};
 use crate::cx::Cx;
 use crate::error::TaskError;
 use crate::future::FutureBody;
@@ -13,6 +13,7 @@ use std::any::Any;
 use std::future::Future;
 use std::mem::needs_drop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 /// How to run and drop one kind of closure.
@@ -47,7 +48,61 @@ pub(crate) enum Ended {
 }
 
 /// The panic payload by which a yield point ends a task that must stop.
-pub(crate) struct StopUnwind(pub(crate) TaskError);
+///
+/// Code that catches panics cannot keep it from the task: where it drops the payload, the task goes on to unwind.
+pub(crate) struct StopUnwind {
+    /// Until somebody takes it who may.
+    error: Option<TaskError>,
+    task: TaskPtr,
+    id: u64,
+}
+
+impl StopUnwind {
+    /// Ends the task that runs here.
+    pub(crate) fn raise(task: TaskPtr, error: TaskError) -> ! {
+        let id = task.id.load(Ordering::Relaxed);
+        resume_unwind(Box::new(Self { error: Some(error), task, id }))
+    }
+
+    /// Whether the task ends because it was cancelled, or because a nursery around it has failed.
+    pub(crate) fn is_cancellation(payload: &(dyn Any + Send)) -> bool {
+        payload.downcast_ref::<Self>().is_some_and(|stop| matches!(stop.error, Some(TaskError::Cancelled)))
+    }
+
+    /// Drops a payload that has done what it was for, if it is one of these. In the task that was stopped.
+    pub(crate) fn is_over(mut payload: Box<dyn Any + Send>) {
+        if let Some(stop) = payload.downcast_mut::<Self>() {
+            stop.error = None;
+            stop.task.clear_stopped();
+        }
+    }
+
+    /// Whether the reason for the stop still stands, for the task that runs on this thread.
+    fn still_stands(&self) -> bool {
+        // SAFETY: null, or the worker of this thread.
+        let worker = unsafe { crate::worker::current().as_ref() };
+        let runs = worker.is_some_and(|worker| std::ptr::eq(worker.current.get(), self.task.raw()));
+        let is_same = runs && self.task.id.load(Ordering::Relaxed) == self.id;
+        if !is_same || std::thread::panicking() || self.task.masked.load(Ordering::Relaxed) {
+            return false;
+        }
+        match self.error {
+            Some(TaskError::Cancelled) => self.task.is_interrupted(),
+            Some(TaskError::BudgetExhausted(component)) => self.task.budget().get(component) == 0,
+            // As a panic would be: whoever caught it has a stack with room again.
+            _ => false,
+        }
+    }
+}
+
+impl Drop for StopUnwind {
+    fn drop(&mut self) {
+        if self.error.is_some() && self.still_stands() {
+            let error = self.error.take().expect("just looked");
+            Self::raise(self.task, error);
+        }
+    }
+}
 
 const fn fits<T>() -> bool {
     size_of::<T>() <= BODY && align_of::<T>() <= 8
@@ -256,7 +311,7 @@ pub(crate) fn drop_here<T>(result: Result<T, TaskError>) {
 /// What a panic payload says.
 pub(crate) fn error_of(payload: Box<dyn Any + Send>) -> TaskError {
     match payload.downcast::<StopUnwind>() {
-        Ok(stop) => stop.0,
+        Ok(mut stop) => stop.error.take().expect("taken once"),
         Err(payload) => {
             let message = payload
                 .downcast_ref::<&str>()

@@ -51,6 +51,8 @@ pub(crate) const BODY: usize = 80;
 
 /// In `exhausted`, above the five components.
 const LOST_TO_WORKER: u8 = 0x80;
+/// In `exhausted`: the task was unwound for a stop.
+const STOPPED: u8 = 0x40;
 
 /// What few tasks have.
 #[derive(Debug, Default)]
@@ -345,6 +347,18 @@ impl Task {
         self.force_slow_check();
     }
 
+    /// The task is about to be unwound for a stop. True if it was before, and went on.
+    pub(crate) fn mark_stopped(&self) -> bool {
+        let bits = self.exhausted.load(Ordering::Relaxed);
+        self.exhausted.store(bits | STOPPED, Ordering::Relaxed);
+        bits & STOPPED != 0
+    }
+
+    /// The stop was for a scope of the task's, which is over.
+    pub(crate) fn clear_stopped(&self) {
+        self.exhausted.store(self.exhausted.load(Ordering::Relaxed) & !STOPPED, Ordering::Relaxed);
+    }
+
     pub(crate) fn was_granted(&self, component: Component) -> bool {
         self.granted.load(Ordering::Relaxed) & 1 << component as u8 != 0
     }
@@ -379,9 +393,35 @@ impl Task {
     /// Fails the task here if little is left of its stack, rather than the process inside of what follows. The task itself only.
     #[inline(always)]
     pub(crate) fn probe_stack(&self) {
+        self.assert_running();
         if let Some(stack) = self.stack() {
-            crate::stack::overflow::probe(stack);
+            crate::stack::overflow::probe(TaskPtr::of(self), stack);
         }
+    }
+
+    /// Whether it is the task that its worker runs. Asked by the task itself, or by code that passes for it: a reference to a
+    /// `Cx` or a nursery reaches other tasks of the thread through a scoped thread-local.
+    #[inline(always)]
+    pub(crate) fn is_current(&self) -> bool {
+        std::ptr::eq(self.worker().current.get(), self)
+    }
+
+    /// Panics unless it is the task that runs. Nothing has changed by then.
+    #[inline(always)]
+    pub(crate) fn assert_running(&self) {
+        if !self.is_current() {
+            self.refuse_for_another();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse_for_another(&self) -> ! {
+        let id = self.id.load(Ordering::Relaxed);
+        panic!(
+            "a Cx or Nursery of task {id} was used while that task does not run: each task uses the Cx that it was given, and \
+             destructors that the runtime calls use none"
+        );
     }
 
     pub(crate) fn is_started(&self) -> bool {

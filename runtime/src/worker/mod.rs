@@ -353,6 +353,7 @@ impl Worker {
     /// As [`Worker::dispatch`], of a task whose home is here or nowhere.
     #[inline(always)]
     fn begin(&self, task: TaskPtr) {
+        debug_assert!(!std::thread::panicking(), "a task would run on a thread that panics");
         task.state.step(Event::Dispatch);
         task.worker.set(self);
         self.current.set(task.raw());

@@ -1,0 +1,400 @@
+//! Unwinding: cancellation and panics. No other task runs on a thread that panics, and a stop cannot be kept from its task.
+
+use mainspring::sync::{AcquireError, Mutex, Semaphore};
+use mainspring::{
+    BlockingError, Budget, Capacity, Config, Cx, Exhaustion, NurseryOptions, Parker, Profile, Refusal,
+    Runtime, TaskError,
+};
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+fn runtime(workers: usize) -> Runtime {
+    Config::new(Profile::Cluster).workers(workers).build().unwrap()
+}
+
+/// Does something when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// How a task comes to unwind.
+#[derive(Clone, Copy, Debug)]
+enum Cause {
+    Panic,
+    Cancellation,
+}
+
+/// Runs `in_destructor` while a task unwinds, beside tasks that look whether their thread panics.
+fn while_it_unwinds(workers: usize, cause: Cause, in_destructor: impl Fn(&Cx) + Sync) {
+    let runtime = runtime(workers);
+    let (ran, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let _ = runtime.run(|cx| {
+        cx.nursery(|n| {
+            for _ in 0..4 {
+                n.start(|cx| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        if std::thread::panicking() {
+                            eprintln!("a task runs on a thread that panics");
+                            std::process::abort();
+                        }
+                        cx.yield_now();
+                    }
+                })
+                .unwrap();
+            }
+            let child = cx.nursery(|n| {
+                let child = n
+                    .spawn(|cx| {
+                        let _at_the_end = OnDrop(|| {
+                            assert!(std::thread::panicking());
+                            in_destructor(cx);
+                            ran.store(true, Ordering::Relaxed);
+                        });
+                        match cause {
+                            Cause::Panic => resume_unwind(Box::new("a panic")),
+                            Cause::Cancellation => cx.sleep(Duration::MAX),
+                        }
+                    })
+                    .unwrap();
+                (0..3).for_each(|_| cx.yield_now());
+                child.cancel();
+                let _ = child.join(cx);
+            });
+            drop(child);
+            is_over.store(true, Ordering::Relaxed);
+        })
+    });
+    assert!(ran.load(Ordering::Relaxed), "{cause:?}: the destructor did not come to its end");
+}
+
+fn both_causes(in_destructor: impl Fn(&Cx) + Sync) {
+    for cause in [Cause::Panic, Cause::Cancellation] {
+        [1, 2].into_iter().for_each(|workers| while_it_unwinds(workers, cause, &in_destructor));
+    }
+}
+
+#[test]
+fn yields_and_sleeps_in_a_destructor_return_at_once() {
+    both_causes(|cx| {
+        cx.yield_now();
+        cx.sleep(Duration::MAX);
+        cx.look_up();
+        (0..10_000).for_each(|_| cx.check());
+    });
+}
+
+#[test]
+fn a_nursery_in_a_destructor_is_refused() {
+    both_causes(|cx| {
+        let refused = cx.nursery(|n| n.spawn(|_| ()).map(drop));
+        assert!(matches!(refused.unwrap_err().error, TaskError::Unwinding));
+    });
+}
+
+#[test]
+fn a_wait_in_a_destructor_is_refused() {
+    let (parker, semaphore, mutex) = (Parker::default(), Semaphore::new(1), Mutex::new(1));
+    let (_held, _locked) = (semaphore.try_acquire(1).unwrap(), mutex.try_lock().unwrap());
+    both_causes(|cx| {
+        assert!(!parker.park(cx, None));
+        assert!(matches!(semaphore.acquire(cx, 1), Err(AcquireError::Unwinding)));
+        assert!(matches!(mutex.lock(cx), Err(AcquireError::Unwinding)));
+        let (tx, rx) = cx.channel::<u8>(Capacity::Rendezvous).unwrap();
+        assert_eq!(rx.recv(cx), Err(Refusal::Unwinding));
+        assert_eq!(tx.send(cx, 1).unwrap_err().why, Refusal::Unwinding);
+        assert_eq!(cx.blocking(|| ()), Err(BlockingError::Unwinding));
+    });
+}
+
+#[test]
+fn a_join_in_a_destructor_is_refused_unless_the_child_has_ended() {
+    for workers in [1, 2] {
+        let runtime = runtime(workers);
+        let looked = AtomicU32::new(0);
+        let failed = runtime.run(|cx| {
+            cx.nursery(|n| {
+                let slow = n.spawn(|cx| cx.sleep(Duration::MAX)).unwrap();
+                let quick = n.spawn(|_| 7).unwrap();
+                while !quick.is_finished() {
+                    cx.yield_now();
+                }
+                let mut handles = Some((slow, quick));
+                let _at_the_end = OnDrop(|| {
+                    let (slow, quick) = handles.take().unwrap();
+                    assert!(matches!(slow.join(cx), Err(TaskError::Unwinding)));
+                    assert!(matches!(quick.join(cx), Ok(7)));
+                    looked.fetch_add(1, Ordering::Relaxed);
+                });
+                resume_unwind(Box::new("a panic"))
+            })
+            .map(|()| ())
+        });
+        assert!(matches!(failed, Err(TaskError::Panicked(text)) if text == "a panic"));
+        assert_eq!(looked.load(Ordering::Relaxed), 1);
+    }
+}
+
+#[test]
+fn both_halves_of_a_join_in_a_destructor_run_there() {
+    both_causes(|cx| assert_eq!(cx.join(|_| 1, |_| 2), (1, 2)));
+}
+
+#[test]
+fn a_future_that_is_ready_can_be_awaited_in_a_destructor() {
+    both_causes(|cx| assert_eq!(cx.await_future(async { 3 }), 3));
+}
+
+const CHILD: &str = "MAINSPRING_UNWINDING_CHILD";
+
+/// Runs the test `name` again as a process of its own, in which [`CHILD`] is set.
+fn as_child(name: &str) -> (std::process::ExitStatus, String) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_future_that_would_wait_in_a_destructor_ends_the_process_with_a_reason() {
+    if std::env::var_os(CHILD).is_some() {
+        return while_it_unwinds(1, Cause::Panic, |cx| cx.await_future(std::future::pending()));
+    }
+    let (status, stderr) =
+        as_child("a_future_that_would_wait_in_a_destructor_ends_the_process_with_a_reason");
+    assert_eq!(status.signal(), Some(6), "{status}\n{stderr}");
+    assert!(stderr.contains("waits in a destructor while it unwinds"), "{stderr}");
+    assert!(stderr.contains("Cx::with_cleanup"), "{stderr}");
+}
+
+#[test]
+fn a_cancellation_is_no_panic_to_the_hook() {
+    if std::env::var_os(CHILD).is_some() {
+        std::panic::set_hook(Box::new(|_| std::process::exit(42)));
+        for workers in [1, 2] {
+            runtime(workers)
+                .run(|cx| {
+                    let ended = cx.nursery(|n| {
+                        n.start(|cx| cx.sleep(Duration::MAX)).unwrap();
+                        n.start(|cx| {
+                            loop {
+                                cx.check()
+                            }
+                        })
+                        .unwrap();
+                        cx.yield_now();
+                        n.cancel();
+                    });
+                    assert!(matches!(ended.unwrap_err().error, TaskError::Cancelled));
+                })
+                .unwrap();
+        }
+        return;
+    }
+    let (status, stderr) = as_child("a_cancellation_is_no_panic_to_the_hook");
+    assert!(status.success(), "{status}\n{stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+}
+
+#[test]
+fn a_mutex_of_tasks_is_not_poisoned_by_whoever_is_cancelled_or_panics_with_it() {
+    let (runtime, mutex) = (runtime(2), Mutex::new(0));
+    for cause in [Cause::Panic, Cause::Cancellation] {
+        let _ = runtime.run(|cx| {
+            cx.nursery(|n| {
+                n.start(|cx| {
+                    let mut value = mutex.lock(cx).unwrap();
+                    *value += 1;
+                    match cause {
+                        Cause::Panic => resume_unwind(Box::new("a panic")),
+                        Cause::Cancellation => cx.sleep(Duration::MAX),
+                    }
+                })
+                .unwrap();
+                while mutex.try_lock().is_some() {
+                    cx.yield_now();
+                }
+                n.cancel();
+            })
+        });
+    }
+    assert_eq!(*mutex.try_lock().unwrap(), 2);
+}
+
+/// Cancels a task that does `work`, and waits for its end.
+fn cancelled(work: impl FnOnce(&Cx) + Send) {
+    let runtime = runtime(1);
+    let ended = runtime.run(|cx| {
+        cx.nursery(|n| {
+            let child = n.spawn(work).unwrap();
+            (0..3).for_each(|_| cx.yield_now());
+            child.cancel();
+            child.join(cx)
+        })
+    });
+    assert!(matches!(ended, Ok(Ok(Err(TaskError::Cancelled)))), "{ended:?}");
+}
+
+#[test]
+fn a_loop_that_catches_panics_cannot_swallow_a_cancellation() {
+    cancelled(|cx| {
+        loop {
+            let _ = catch_unwind(AssertUnwindSafe(|| cx.yield_now()));
+        }
+    });
+    cancelled(|cx| while catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::MAX))).is_err() {});
+    cancelled(|cx| {
+        loop {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| cx.check())) {
+                // A server's way to go on after a request that failed.
+                std::hint::black_box(payload.downcast_ref::<&str>());
+            }
+        }
+    });
+    // Caught where it is dropped, too.
+    cancelled(|cx| {
+        loop {
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                drop(catch_unwind(AssertUnwindSafe(|| cx.yield_now())));
+            }));
+        }
+    });
+}
+
+#[test]
+fn a_cancellation_that_is_kept_comes_again_at_every_yield_point_and_others_run_in_between() {
+    // One worker: the flag is set only if the task that keeps its stops gives way.
+    let runtime = runtime(1);
+    let (flag, caught) = (AtomicBool::new(false), AtomicU32::new(0));
+    let ended = runtime.run(|cx| {
+        cx.nursery(|n| {
+            let keeps = n
+                .spawn(|cx| {
+                    let mut kept = Vec::new();
+                    while !flag.load(Ordering::Relaxed) {
+                        // A stop comes before the wait.
+                        if let Err(payload) =
+                            catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::from_micros(1))))
+                        {
+                            kept.push(payload);
+                            caught.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    kept.into_iter().for_each(std::mem::forget);
+                })
+                .unwrap();
+            cx.yield_now();
+            keeps.cancel();
+            while caught.load(Ordering::Relaxed) < 10 {
+                cx.yield_now();
+            }
+            flag.store(true, Ordering::Relaxed);
+            // It was never anywhere but at yield points, and returned in the end.
+            keeps.join(cx)
+        })
+    });
+    assert!(matches!(ended, Ok(Ok(Ok(())))), "{ended:?}");
+}
+
+#[test]
+fn a_task_that_ran_out_cannot_go_on_for_nothing_by_catching_that() {
+    let runtime = runtime(1);
+    let ended = runtime.run(|cx| {
+        cx.nursery_with(NurseryOptions::new().on_exhausted(Exhaustion::Fail), |n| {
+            n.builder()
+                .budget(Budget { ops: 100, ..Budget::ZERO })
+                .start(|cx| {
+                    loop {
+                        let _ = catch_unwind(AssertUnwindSafe(|| cx.check()));
+                    }
+                })
+                .unwrap();
+        })
+    });
+    let error = ended.unwrap().unwrap_err().error;
+    assert!(matches!(error, TaskError::BudgetExhausted(_)), "{error}");
+}
+
+#[test]
+fn a_stop_that_outlives_its_scope_stops_nobody() {
+    let runtime = runtime(1);
+    let kept = std::sync::Mutex::new(None);
+    let ended = runtime.run(|cx| {
+        let failed = cx.nursery(|n| {
+            n.spawn_try(|_| Err::<(), _>("it failed")).unwrap();
+            let stop = catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::MAX)));
+            *kept.lock().unwrap() = stop.err();
+        });
+        assert!(matches!(failed.unwrap_err().error, TaskError::Failed(_)));
+        // In the task that it was for, but the scope that failed is over.
+        drop(kept.lock().unwrap().take());
+        // In another task, and on another thread.
+        let failed = cx.nursery(|n| {
+            n.spawn_try(|_| Err::<(), _>("it failed")).unwrap();
+            *kept.lock().unwrap() = catch_unwind(AssertUnwindSafe(|| cx.sleep(Duration::MAX))).err();
+            let kept = &kept;
+            std::thread::scope(|threads| threads.spawn(|| drop(kept.lock().unwrap().take())).join().unwrap());
+            7
+        });
+        drop(failed);
+        cx.yield_now();
+        8
+    });
+    assert!(matches!(ended, Ok(8)), "{ended:?}");
+}
+
+scoped_tls::scoped_thread_local!(static LENT: Cx);
+
+#[test]
+fn a_cx_that_another_task_got_hold_of_acts_for_nobody() {
+    let runtime = runtime(1);
+    let parker = Parker::default();
+    let semaphore = Semaphore::new(1);
+    let refused = AtomicU32::new(0);
+    fn ignore<T>(_: T) {}
+    let attacks: &[&(dyn Fn(&Cx) + Sync)] = &[
+        &|cx| cx.yield_now(),
+        &|cx| cx.sleep(Duration::from_millis(1)),
+        &|cx| ignore(parker.park(cx, None)),
+        &|cx| ignore(semaphore.acquire(cx, 1)),
+        &|cx| ignore(cx.channel::<u8>(Capacity::Rendezvous).unwrap().1.recv(cx)),
+        &|cx| ignore(cx.nursery(|n| n.spawn(|_| ()).map(drop))),
+        &|cx| ignore(cx.join(|_| 1, |_| 2)),
+        &|cx| cx.await_future(std::future::pending()),
+        &|cx| ignore(cx.blocking(|| ())),
+        &|cx| (0..10_000).for_each(|_| cx.check()),
+    ];
+    let ended = runtime.run(|cx| {
+        cx.nursery(|n| {
+            n.start(|cx| LENT.set(cx, || assert!(parker.park(cx, None)))).unwrap();
+            cx.yield_now();
+            for attack in attacks {
+                let (attack, refused) = (*attack, &refused);
+                n.start(move |_| {
+                    LENT.with(|lent| {
+                        let caught = catch_unwind(AssertUnwindSafe(|| attack(lent)));
+                        let payload = caught.expect_err("it acted for a task that does not run");
+                        let text = payload.downcast_ref::<String>().expect("a message");
+                        assert!(text.contains("while that task does not run"), "{text}");
+                        refused.fetch_add(1, Ordering::Relaxed);
+                    });
+                })
+                .unwrap();
+            }
+            while n.live() > 1 {
+                cx.yield_now();
+            }
+            parker.unpark();
+        })
+    });
+    assert!(matches!(ended, Ok(Ok(()))), "{ended:?}");
+    assert_eq!(refused.load(Ordering::Relaxed) as usize, attacks.len());
+}
