@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p mainspring-runtime --example pipeline`
 
-use mainspring::{Budget, Capacity, Config, Profile};
+use mainspring::{Budget, Capacity, Config, Profile, Refusal};
 use std::time::Duration;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,19 +20,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             })?;
             n.builder().budget(budget).spawn_try(move |cx| {
                 for number in to_square.iter(cx) {
-                    squares.send(cx, number * number)?;
+                    let number = number?;
+                    squares.send(cx, number * number).map_err(|refused| refused.why)?;
                 }
-                Ok::<_, mainspring::SendError<u64>>(())
+                Ok::<_, Refusal>(())
             })?;
-            let sum = n.builder().budget(budget).spawn(move |cx| {
-                to_sum
-                    .iter(cx)
-                    .inspect(|square| {
-                        if square % 10 == 0 {
-                            cx.sleep(Duration::from_millis(1));
-                        }
-                    })
-                    .sum::<u64>()
+            let sum = n.builder().budget(budget).spawn_try(move |cx| {
+                let mut sum = 0;
+                for square in to_sum.iter(cx) {
+                    let square = square?;
+                    if square % 10 == 0 {
+                        cx.sleep(Duration::from_millis(1)); // the others wait meanwhile
+                    }
+                    sum += square;
+                }
+                Ok::<_, Refusal>(sum)
             })?;
             sum.join(cx).map_err(Box::<dyn std::error::Error + Send + Sync>::from)
         })?

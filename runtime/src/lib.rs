@@ -12,9 +12,9 @@
 //!     let (tx, rx) = cx.channel(Capacity::Bounded(8)).unwrap();
 //!     cx.nursery(|n| {
 //!         n.spawn(move |cx| (1..=10).for_each(|i| tx.send(cx, i).unwrap())).unwrap();
-//!         rx.iter(cx).sum::<u32>()
+//!         rx.iter(cx).sum::<Result<u32, _>>()
 //!     })
-//! })??;
+//! })???;
 //! assert_eq!(sum, 55);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -23,7 +23,7 @@ pub const SEED_VARIABLE: &str = "MAINSPRING_SEED";
 ///     let sum: u32 = cx
 ///         .nursery(|n| {
 ///             n.spawn(move |cx| (1..=3).for_each(|i| tx.send(cx, i).unwrap())).unwrap();
-///             rx.iter(cx).sum()
+///             rx.iter(cx).map(Result::unwrap).sum()
 ///         })
 ///         .unwrap();
 ///     assert_eq!(sum, 6);

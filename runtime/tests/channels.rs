@@ -33,7 +33,8 @@ fn every_value_arrives_once_through_every_kind_of_channel() {
                         for _ in 0..3 {
                             let (rx, sum) = (rx.clone(), &sum);
                             n.spawn(move |cx| {
-                                rx.iter(cx).for_each(|value| _ = sum.fetch_add(value, Ordering::Relaxed));
+                                rx.iter(cx)
+                                    .for_each(|value| _ = sum.fetch_add(value.unwrap(), Ordering::Relaxed));
                             })
                             .unwrap();
                         }
@@ -85,7 +86,11 @@ fn host_threads_and_tasks_share_a_channel() {
             }
             to_task.close();
         });
-        runtime.run(|cx| from_host.iter(cx).for_each(|i: i32| to_host.send(cx, i * 2).unwrap())).unwrap();
+        runtime
+            .run(|cx| {
+                from_host.iter(cx).for_each(|i: Result<i32, _>| to_host.send(cx, i.unwrap() * 2).unwrap())
+            })
+            .unwrap();
     });
 }
 
@@ -413,4 +418,200 @@ fn many_waiters_leave_a_channel_one_by_one_and_the_rest_keep_their_order() {
         order
     });
     assert_eq!(order.unwrap(), [(1, 10), (2, 20)], "who came first got the first");
+}
+
+/// Counts how often each of its values has been dropped.
+#[derive(Default)]
+struct Ledger(std::sync::Mutex<Vec<u32>>);
+
+/// A value of a ledger.
+struct Value<'a>(&'a Ledger, usize);
+
+impl Ledger {
+    fn value(&self) -> Value<'_> {
+        let mut drops = self.0.lock().unwrap();
+        drops.push(0);
+        Value(self, drops.len() - 1)
+    }
+
+    fn dropped(&self) -> usize {
+        self.0.lock().unwrap().iter().map(|&times| times as usize).sum()
+    }
+
+    /// Each value was dropped, once.
+    fn close(self) {
+        let drops = self.0.into_inner().unwrap();
+        assert!(drops.iter().all(|&times| times == 1), "{drops:?}");
+    }
+}
+
+impl Drop for Value<'_> {
+    fn drop(&mut self) {
+        self.0.0.lock().unwrap()[self.1] += 1;
+    }
+}
+
+#[test]
+fn the_last_receiver_drops_what_is_buffered_and_senders_get_their_values_back() {
+    let ledger = Ledger::default();
+    runtime(1)
+        .run(|cx| {
+            let (tx, rx) = cx.channel(Capacity::Bounded(3)).unwrap();
+            (0..3).for_each(|_| assert!(tx.send(cx, ledger.value()).is_ok()));
+            cx.nursery(|n| {
+                let (tx, ledger) = (&tx, &ledger);
+                let blocked = n.spawn(move |cx| tx.send(cx, ledger.value()).unwrap_err()).unwrap();
+                while blocked.state() != mainspring::TaskState::Blocked {
+                    cx.yield_now();
+                }
+                let clone = rx.clone();
+                drop(rx);
+                assert_eq!((ledger.dropped(), clone.len()), (0, 3), "there is a receiver yet");
+                drop(clone);
+                assert_eq!(ledger.dropped(), 3, "at once, by the task that dropped the last receiver");
+                let refused = blocked.join(cx).unwrap();
+                assert_eq!(
+                    (refused.why, ledger.dropped()),
+                    (Refusal::Closed, 3),
+                    "this one is the sender's again"
+                );
+            })
+            .unwrap();
+            assert_eq!(tx.try_send(cx, ledger.value()).map_err(|refused| refused.why), Err(Refusal::Closed));
+        })
+        .unwrap();
+    ledger.close();
+}
+
+#[test]
+fn a_buffered_value_may_use_its_channel_when_it_is_dropped() {
+    struct Last(Option<mainspring::Sender<Last>>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            if let Some(sender) = self.0.take() {
+                // Under the channel's lock this would wait for itself.
+                assert!(sender.send_blocking(Last(None)).is_err());
+            }
+        }
+    }
+    let runtime = runtime(1);
+    let (tx, rx) = runtime.channel(Capacity::Unbounded);
+    tx.send_blocking(Last(Some(tx.clone()))).unwrap();
+    drop(rx);
+    assert!(tx.send_blocking(Last(None)).is_err());
+}
+
+#[test]
+fn an_iteration_that_the_budget_refuses_says_so() {
+    runtime(1)
+        .run(|cx| {
+            let (tx, rx) = cx.channel::<u32>(Capacity::Bounded(4)).unwrap();
+            (0..3).for_each(|i| tx.send(cx, i).unwrap());
+            cx.nursery(|n| {
+                let rx = &rx;
+                let poor = n.builder().budget(Budget { ops: 100, ..Budget::ZERO });
+                let items = poor.spawn(move |cx| rx.iter(cx).collect::<Vec<_>>()).unwrap().join(cx).unwrap();
+                let refused = Refusal::Budget(BudgetError::NeverGranted(Component::ChannelOps));
+                assert_eq!(items, [Err(refused)], "one error, and then the end");
+                // The values are there yet, for a task that can pay.
+                drop(tx);
+                let all = n.spawn(move |cx| rx.iter(cx).collect::<Result<Vec<_>, _>>()).unwrap();
+                assert_eq!(all.join(cx).unwrap(), Ok(vec![0, 1, 2]));
+            })
+            .unwrap();
+        })
+        .unwrap();
+}
+
+/// What a task or a thread does with one end of a channel.
+fn act<'a>(
+    cx: &mainspring::Cx,
+    random: &mut impl FnMut(u64) -> u64,
+    ledger: &'a Ledger,
+    counts: &[AtomicUsize; 2],
+    tx: &mainspring::Sender<Value<'a>>,
+    rx: &mainspring::Receiver<Value<'a>>,
+) {
+    let [sent, received] = counts;
+    let time = Duration::from_micros(random(30));
+    let was_sent = |is_ok: bool| _ = sent.fetch_add(usize::from(is_ok), Ordering::Relaxed);
+    let was_received = |is_ok: bool| _ = received.fetch_add(usize::from(is_ok), Ordering::Relaxed);
+    match random(10) {
+        0 => was_sent(tx.send(cx, ledger.value()).is_ok()),
+        1 => was_sent(tx.send_timeout(cx, ledger.value(), time).is_ok()),
+        2 => was_sent(tx.try_send(cx, ledger.value()).is_ok()),
+        3 => was_received(rx.recv(cx).is_ok()),
+        4 => was_received(rx.recv_timeout(cx, time).is_ok()),
+        5 => was_received(rx.try_recv(cx).is_ok()),
+        6 => was_received(rx.iter(cx).next().is_some_and(|item| item.is_ok())),
+        7 | 8 => {
+            // Both ways at once, and perhaps with itself.
+            let mut value = Some(ledger.value());
+            let select = Select::new()
+                .send(tx, &mut value, |done| was_sent(done.is_ok()))
+                .recv(rx, |got| was_received(got.is_ok()));
+            let _ = select.run_timeout(cx, time, || ());
+        }
+        _ => cx.yield_now(),
+    }
+}
+
+/// Tasks and threads send and receive in every way, and are cancelled, run out of time or lose the other side at random: each
+/// value is received once, or dropped once.
+#[test]
+fn no_value_is_lost_or_doubled_whatever_ends_an_operation() {
+    for seed in 0..120u64 {
+        let capacity = [Capacity::Rendezvous, Capacity::Bounded(2), Capacity::Unbounded][seed as usize % 3];
+        let (ledger, counts) = (Ledger::default(), [AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let runtime = Config::new(Profile::Cluster).workers(1 + seed as usize % 2).build().unwrap();
+        let (tx, rx) = runtime.channel(capacity);
+        std::thread::scope(|threads| {
+            let (host_tx, host_rx) = (tx.clone(), rx.clone());
+            let (ledger, counts) = (&ledger, &counts);
+            threads.spawn(move || {
+                for _ in 0..20 {
+                    let sent = host_tx.send_blocking(ledger.value()).is_ok();
+                    counts[0].fetch_add(usize::from(sent), Ordering::Relaxed);
+                }
+            });
+            let receiving = threads.spawn(move || {
+                while host_rx.recv_blocking().is_ok() {
+                    counts[1].fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            runtime
+                .run(|cx| {
+                    for round in 0..8u64 {
+                        let ended = cx.nursery(|n| {
+                            for child in 0..6u64 {
+                                let (tx, rx) = (tx.clone(), rx.clone());
+                                n.start(move |cx| {
+                                    let mut state = seed << 16 | round << 8 | child | 1 << 40;
+                                    let mut random = move |n: u64| {
+                                        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                                        (state >> 33) % n
+                                    };
+                                    for _ in 0..30 {
+                                        act(cx, &mut random, ledger, counts, &tx, &rx);
+                                    }
+                                })
+                                .unwrap();
+                            }
+                            (0..seed % 11 * round).for_each(|_| cx.yield_now());
+                            n.cancel();
+                        });
+                        assert!(matches!(
+                            ended,
+                            Ok(()) | Err(mainspring::NurseryError { error: TaskError::Cancelled, .. })
+                        ));
+                    }
+                })
+                .unwrap();
+            drop((tx, rx));
+            receiving.join().unwrap();
+        });
+        let [sent, received] = counts.map(AtomicUsize::into_inner);
+        assert_eq!(sent, received, "seed {seed}: the last receiver stayed until nothing was left");
+        ledger.close();
+    }
 }

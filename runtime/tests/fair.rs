@@ -81,7 +81,7 @@ fn the_fair_discipline_runs_everything_that_stealing_does() {
                             .unwrap();
                     }
                     drop(tx);
-                    rx.iter(cx).sum::<u64>()
+                    rx.iter(cx).sum::<Result<u64, _>>().unwrap()
                 })
                 .unwrap()
             })
@@ -156,7 +156,7 @@ fn by_task_runs_everything_that_stealing_does_and_its_record_replays() {
                         .unwrap();
                     }
                     drop(tx);
-                    rx.iter(cx).sum::<u64>()
+                    rx.iter(cx).sum::<Result<u64, _>>().unwrap()
                 })
                 .unwrap()
             })

@@ -697,7 +697,7 @@ fn a_socket_of_another_runtime_is_refused_and_can_be_handed_over() {
         let mut others = runtimes(1);
         others.extend(runtimes(1));
         let (a, b) = (kinds.swap_remove(first), others.swap_remove(second));
-        let (listener, stream, peer) = a.run(|cx| connected(cx)).unwrap();
+        let (listener, stream, peer) = a.run(connected).unwrap();
         let refused = |error: io::Error| {
             assert!(error.get_ref().is_some_and(|inner| inner.is::<OtherRuntime>()), "{error}");
         };

@@ -124,7 +124,7 @@ fn a_task_that_is_low_on_stack_fails_alone_and_drops_what_it_has() {
                         assert!(matches!(error, TaskError::StackOverflow), "{name}: {error}");
                         // No lock is held: the channel works on.
                         tx.send(cx, 7).unwrap();
-                        assert_eq!(rx.iter(cx).take(rx.len()).last(), Some(7));
+                        assert_eq!(rx.iter(cx).take(rx.len()).last(), Some(Ok(7)));
                     })
                     .unwrap();
             }

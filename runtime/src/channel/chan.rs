@@ -319,12 +319,17 @@ impl<T> Chan<T> {
     }
 
     pub(super) fn drop_receiver(&self) {
-        self.with(|mut inside, here| {
+        let unreceived = self.with(|mut inside, here| {
             inside.receivers -= 1;
-            if inside.receivers == 0 {
-                end_waits(inside, here);
+            if inside.receivers > 0 {
+                return VecDeque::new();
             }
+            let unreceived = std::mem::take(&mut inside.buffer);
+            end_waits(inside, here);
+            unreceived
         });
+        // Nobody can receive these any more. Not under the lock: their destructors are the program's, and may use the channel.
+        drop(unreceived);
     }
 }
 

@@ -122,8 +122,37 @@ impl<T> std::error::Error for SendError<T> {}
 /// The sending side. Clones send to the same channel; when the last goes, receivers get what is left and then Closed.
 pub struct Sender<T>(Arc<Chan<T>>);
 
-/// The receiving side. Clones share the values; when the last goes, sends are refused.
+/// The receiving side. Clones share the values. When the last goes, what was buffered is dropped there and then, later sends are
+/// refused, and sends that wait get their values back.
 pub struct Receiver<T>(Arc<Chan<T>>);
+
+/// The values of a channel, until it is closed: [`Receiver::iter`].
+#[derive(Debug)]
+#[must_use = "an iterator does nothing until it is asked"]
+pub struct Iter<'a, T> {
+    receiver: &'a Receiver<T>,
+    cx: &'a Cx,
+    is_over: bool,
+}
+
+impl<T> Iterator for Iter<'_, T> {
+    type Item = Result<T, Refusal>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            calls::count(self.cx);
+            return None;
+        }
+        let received = self.receiver.recv(self.cx);
+        self.is_over = received.is_err();
+        match received {
+            Err(Refusal::Closed) => None,
+            received => Some(received),
+        }
+    }
+}
+
+impl<T> std::iter::FusedIterator for Iter<'_, T> {}
 
 fn pair<T>(capacity: Capacity) -> (Sender<T>, Receiver<T>) {
     let chan = Arc::new(Chan::new(capacity));
@@ -243,9 +272,23 @@ impl<T> Receiver<T> {
         self.0.recv(&Who::thread(), None)
     }
 
-    /// The values until the channel is closed, each charged. Ends early when the task's budget refuses.
-    pub fn iter<'a>(&'a self, cx: &'a Cx) -> impl Iterator<Item = T> + 'a {
-        std::iter::from_fn(move || self.recv(cx).ok())
+    /// The values until the channel is closed, each charged. If a receive is refused for another reason, most likely by the
+    /// task's budget, the last item says why: values may be left.
+    ///
+    /// ```
+    /// # use mainspring::{Capacity, Config, Profile, Refusal};
+    /// # let runtime = Config::new(Profile::Service).build().unwrap();
+    /// let sum = runtime.run(|cx| {
+    ///     let (tx, rx) = cx.channel(Capacity::Bounded(2)).unwrap();
+    ///     tx.send(cx, 20).unwrap();
+    ///     tx.send(cx, 22).unwrap();
+    ///     drop(tx);
+    ///     rx.iter(cx).sum::<Result<u32, Refusal>>()
+    /// });
+    /// assert_eq!(sum.unwrap(), Ok(42));
+    /// ```
+    pub fn iter<'a>(&'a self, cx: &'a Cx) -> Iter<'a, T> {
+        Iter { receiver: self, cx, is_over: false }
     }
 
     /// How many values are buffered.
