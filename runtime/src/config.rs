@@ -41,6 +41,7 @@ pub struct Config {
     pub(crate) io: IoDriver,
     /// A task that runs into the guard of its stack is abandoned, rather than the process aborted.
     pub(crate) abandons_overflowed: bool,
+    pub(crate) migrates_started_tasks: bool,
 }
 
 impl Default for Config {
@@ -79,6 +80,7 @@ impl Config {
             lanes: None,
             io: IoDriver::Auto,
             abandons_overflowed: false,
+            migrates_started_tasks: false,
         }
     }
 
@@ -206,6 +208,32 @@ impl Config {
     #[must_use]
     pub fn io(mut self, driver: IoDriver) -> Self {
         self.io = driver;
+        self
+    }
+
+    /// Lets a worker that is idle, or whose task wakes another, go on with a task that started on another worker. Without
+    /// this, a task stays on the thread that it started on, and only tasks that have not started are shared.
+    ///
+    /// It helps programs whose tasks run long and yield often, and start in bursts on one worker: the fair disciplines
+    /// balance them then. Tasks that mostly wait for each other are faster without it.
+    ///
+    /// # Safety
+    ///
+    /// After any yield point (a yield, a wait, a check, the drop of a nursery) a task may be on another thread, and the
+    /// compiler does not know it. The program promises for all code that its tasks run, libraries and the standard library
+    /// included, that nothing of a thread crosses a yield point:
+    ///
+    /// - no reference into a `thread_local!`, no address of one that the compiler may keep: a function that yields reads
+    ///   thread-locals only through calls that are not inlined into it;
+    /// - no value that is not `Send`: no `Rc` of which another thread has a clone, no guard of `std::sync::Mutex` or of
+    ///   a `RefCell` in a thread-local;
+    /// - no `std::thread::scope`, and no `std::thread::current()` that is unparked later;
+    /// - no unwinding: no destructor that waits while its task panics, since the standard library counts panics by thread;
+    /// - no control word of the FPU that differs from the default.
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub unsafe fn migrate_started_tasks(mut self) -> Self {
+        self.migrates_started_tasks = true;
         self
     }
 

@@ -15,14 +15,15 @@ use crate::nursery::core::NurseryCore;
 use crate::nursery::{Exhaustion, Nursery, NurseryError, NurseryOptions, host_nursery};
 use crate::protocol::bias::Seat;
 use crate::protocol::deque::{Stealer, deques};
+use crate::protocol::inbox::Inbox;
 use crate::protocol::lanes::{LaneRecord, Lanes};
 use crate::protocol::sleep::Dormitory;
 use crate::snapshot::Registry;
 use crate::spans::{self, Spans};
 use crate::stack::arena::{Arena, GuardKind};
 use crate::stack::overflow;
-use crate::task::TaskPtr;
 use crate::task::slab::Slab;
+use crate::task::{Runnable, Task};
 use crate::time::timers::{Fire, TimerKey, Timers};
 use crate::virtual_workers;
 use crate::worker::Worker;
@@ -38,18 +39,19 @@ use std::time::Duration;
 /// Tasks that any worker may take, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct GlobalQueue {
-    tasks: Mutex<VecDeque<TaskPtr>>,
+    tasks: Mutex<VecDeque<Runnable>>,
     len: AtomicUsize,
 }
 
 impl GlobalQueue {
-    fn push(&self, task: TaskPtr) {
+    fn push(&self, task: Runnable) {
+        debug_assert!(!task.is_pinned(), "a task that must stay on its thread");
         let mut tasks = self.tasks.lock().expect("no panic while it is held");
         tasks.push_back(task);
         self.len.store(tasks.len(), Ordering::SeqCst);
     }
 
-    pub(crate) fn pop(&self) -> Option<TaskPtr> {
+    pub(crate) fn pop(&self) -> Option<Runnable> {
         if self.is_empty() {
             return None;
         }
@@ -70,6 +72,8 @@ impl GlobalQueue {
 #[repr(align(128))]
 pub(crate) struct Share {
     pub(crate) stealer: Stealer,
+    /// Pinned tasks of the worker that other threads have made ready.
+    pub(crate) inbox: Inbox<Task>,
     /// Of the thread that runs the worker.
     pub(crate) seat: Arc<Seat>,
     steal_enabled: AtomicBool,
@@ -94,7 +98,7 @@ pub struct WorkerStats {
     pub steals_failed: u64,
     /// Tasks that ended as Cancelled here.
     pub tasks_cancelled: u64,
-    /// How often its thread died and was replaced.
+    /// How often it died, and was started again on the same thread.
     pub deaths: u64,
 }
 
@@ -102,6 +106,7 @@ impl Share {
     fn new(stealer: Stealer, seat: Arc<Seat>) -> Self {
         Self {
             stealer,
+            inbox: Inbox::default(),
             seat,
             steal_enabled: AtomicBool::new(true),
             tasks_stolen: AtomicU64::new(0),
@@ -208,15 +213,27 @@ impl Inner {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Queues a task from a thread that is no worker of this runtime.
-    pub(crate) fn inject(&self, task: TaskPtr) {
+    /// Queues a task that does not belong to the worker of this thread: a pinned one for its own worker, any other for all.
+    /// `from_outside`: this thread is no worker of this runtime.
+    pub(crate) fn inject(&self, task: Runnable, from_outside: bool) {
         if self.lanes.is_some() {
             return self.wake_in_lane(task, None);
         }
-        self.global.push(task);
-        match &self.virtual_run {
-            Some(shared) => shared.ring(),
-            None => self.dormitory.published(),
+        let home = task.is_pinned().then(|| Worker::index_of(&task));
+        match home {
+            // SAFETY: the task is in nobody's hands but ours, and records stay where they are.
+            Some(home) => unsafe { self.shares[home].inbox.push(&*task.take()) },
+            None => self.global.push(task),
+        }
+        match (&self.virtual_run, home) {
+            (Some(shared), _) => {
+                // The virtual workers look at each other's queues by themselves.
+                if from_outside {
+                    shared.ring();
+                }
+            }
+            (None, Some(home)) => self.dormitory.notify(home),
+            (None, None) => self.dormitory.published(),
         }
     }
 

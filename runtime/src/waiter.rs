@@ -58,7 +58,7 @@ impl Ending {
     pub(crate) fn begin(word: usize, tell: &Tell, told: Told, here: Option<&Worker>) -> Self {
         // Once it has been told, the waiter may go, and its runtime with it. A runtime does not go while one of its own
         // tasks runs; a thread's word keeps what it names.
-        let stays = task_of(word).is_none_or(|task| here.is_some_and(|here| here.is_of_runtime_of(task)));
+        let stays = task_of(word).is_none_or(|task| here.is_some_and(|here| here.is_of_runtime_of(&task)));
         if stays {
             tell.tell(told);
         } else {

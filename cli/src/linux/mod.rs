@@ -97,12 +97,9 @@ fn play(workload: &Workload, stage: &Stage<'_>, output: Output) -> Result<Vec<La
         threads: stage.names().len().max(1),
         record_bytes: RECORD_BYTES,
     };
-    let runtime: Runtime = Config::new(Profile::Cluster)
-        .workers(machine.cpus)
-        .root_caps(Caps::none())
-        .fair_by_task(settings)
-        .build()
-        .map_err(LinuxError::Start)?;
+    let config =
+        Config::new(Profile::Cluster).workers(machine.cpus).root_caps(Caps::none()).fair_by_task(settings);
+    let runtime: Runtime = moving(config).build().map_err(LinuxError::Start)?;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     if machine.cpus > cores {
         output.note(format_args!(
@@ -127,6 +124,14 @@ fn play(workload: &Workload, stage: &Stage<'_>, output: Output) -> Result<Vec<La
         Ok(()) | Err(NurseryError { error: TaskError::Cancelled, .. }) => Ok(records),
         Err(error) => Err(LinuxError::Task(error)),
     }
+}
+
+/// The threads of a workload move between CPUs, as on the other machines: that is part of what a run shows.
+#[allow(unsafe_code)]
+fn moving(config: Config) -> Config {
+    // SAFETY: the tasks of a run are those of this folder. They compute, sleep, park and count in atomics; nothing in them
+    // uses a thread-local, holds a guard, opens a scope of threads or waits in a destructor.
+    unsafe { config.migrate_started_tasks() }
 }
 
 fn rounded(now: Duration) -> String {

@@ -17,7 +17,7 @@ use crate::cx::Cx;
 use crate::error::TaskError;
 use crate::protocol::join::{Finished, JoinCell, Waiting};
 use crate::spans;
-use crate::task::{Task, TaskPtr, WaitReason, body};
+use crate::task::{Runnable, Task, TaskPtr, WaitReason, body};
 use crate::waiter::{self, task_word};
 use crate::worker::Worker;
 use std::cell::{Cell, UnsafeCell};
@@ -134,8 +134,12 @@ pub(crate) fn is_job(word: usize) -> bool {
 
 /// The task behind a word of a deque; a job that was stolen becomes one.
 #[inline]
-pub(crate) fn task_of(word: usize, worker: &Worker) -> TaskPtr {
-    if is_job(word) { adopt((word & !TAG) as *const Job, worker) } else { TaskPtr::from_word(word) }
+pub(crate) fn task_of(word: usize, worker: &Worker) -> Runnable {
+    if is_job(word) {
+        Runnable::newborn(adopt((word & !TAG) as *const Job, worker))
+    } else {
+        Runnable::from_word(word)
+    }
 }
 
 #[cold]

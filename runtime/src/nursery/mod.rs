@@ -26,8 +26,8 @@ use crate::error::{RechargeError, SpawnError, TaskError};
 use crate::profile::Profile;
 use crate::protocol::lanes::Schedule;
 use crate::spans;
-use crate::task::TaskPtr;
 use crate::task::body::{self, StopUnwind};
+use crate::task::{Runnable, TaskPtr};
 use state::NurseryState;
 use std::fmt;
 use std::marker::PhantomData;
@@ -232,7 +232,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     fn seat(&self, task: TaskPtr, thread: usize, schedule: &Schedule) {
         self.count_in(task);
         let here = self.owner.map(|owner| owner.worker().index);
-        self.core.rt().admit_to_lane(task, thread, schedule, here);
+        self.core.rt().admit_to_lane(Runnable::newborn(task), thread, schedule, here);
     }
 
     /// Others may run it from here on.
@@ -242,16 +242,16 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
             let rt = self.core.rt();
             return rt.hand_over(|| {
                 self.count_in(task);
-                rt.inject(task);
+                rt.inject(Runnable::newborn(task), true);
             });
         };
         self.count_in(task);
         // SAFETY: the owner runs this, on its worker.
         let worker = unsafe { &*worker };
         if priority == Priority::High {
-            worker.push_woken(task);
+            worker.push_woken(Runnable::newborn(task));
         } else {
-            worker.push_spawned(task);
+            worker.push_spawned(Runnable::newborn(task));
         }
     }
 

@@ -5,6 +5,7 @@
 pub mod bias;
 pub mod brood;
 pub mod deque;
+pub mod inbox;
 pub mod join;
 pub mod keep;
 pub mod lanes;

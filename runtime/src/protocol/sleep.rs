@@ -9,11 +9,13 @@ use super::prim::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering};
 use std::time::Duration;
 
 /// One worker's place to sleep.
-#[derive(Debug, Default)]
-pub struct Bed {
+#[derive(Debug)]
+struct Bed {
     /// Set by whoever wakes this worker, cleared by the worker.
     woken: Mutex<bool>,
     bell: Condvar,
+    /// Whether the worker is in the list. Written under the list's lock, read without it.
+    listed: AtomicBool,
 }
 
 /// The workers that sleep or are about to.
@@ -45,13 +47,19 @@ pub enum Woke {
     Closed,
 }
 
+impl Bed {
+    fn new() -> Self {
+        Self { woken: Mutex::new(false), bell: Condvar::new(), listed: AtomicBool::new(false) }
+    }
+}
+
 // A proof is used up by what takes it.
 #[allow(clippy::needless_pass_by_value)]
 impl Dormitory {
     /// Beds for `workers`.
     pub fn new(workers: usize) -> Self {
         Self {
-            beds: (0..workers).map(|_| Bed::default()).collect(),
+            beds: (0..workers).map(|_| Bed::new()).collect(),
             asleep: Mutex::new(Vec::with_capacity(workers)),
             sleeping: AtomicUsize::new(0),
             searching: AtomicUsize::new(0),
@@ -94,10 +102,8 @@ impl Dormitory {
         let sleeper = {
             let mut asleep = self.asleep.lock().expect("no panic while it is held");
             let sleeper = asleep.pop();
-            if sleeper.is_some() {
-                self.sleeping.fetch_sub(1, Ordering::SeqCst);
-                // On the sleeper's behalf, so that the next publication does not wake another one meanwhile.
-                self.searching.fetch_add(1, Ordering::SeqCst);
+            if let Some(index) = sleeper {
+                self.delisted(index);
             }
             sleeper
         };
@@ -112,10 +118,28 @@ impl Dormitory {
             let mut asleep = self.asleep.lock().expect("no panic while it is held");
             let Some(position) = asleep.iter().position(|&sleeper| sleeper == index) else { return };
             asleep.swap_remove(position);
-            self.sleeping.fetch_sub(1, Ordering::SeqCst);
-            self.searching.fetch_add(1, Ordering::SeqCst);
+            self.delisted(index);
         }
         self.ring(index);
+    }
+
+    /// Something was put where only worker `index` finds it: that worker is woken if it sleeps.
+    #[inline]
+    pub fn notify(&self, index: usize) {
+        // Pairs with the heavy one in `sleep`: either the last look of that worker sees what was put there, or that it is
+        // in the list is seen here.
+        asymmetric::light();
+        if self.beds[index].listed.load(Ordering::Relaxed) {
+            self.wake(index);
+        }
+    }
+
+    /// A worker has been taken off the list, under its lock. It is counted as searching on its behalf, so that the next
+    /// publication does not wake another one meanwhile.
+    fn delisted(&self, index: usize) {
+        self.beds[index].listed.store(false, Ordering::Relaxed);
+        self.sleeping.fetch_sub(1, Ordering::SeqCst);
+        self.searching.fetch_add(1, Ordering::SeqCst);
     }
 
     fn ring(&self, index: usize) {
@@ -135,10 +159,11 @@ impl Dormitory {
         {
             let mut asleep = self.asleep.lock().expect("no panic while it is held");
             asleep.push(index);
+            self.beds[index].listed.store(true, Ordering::Relaxed);
             self.sleeping.fetch_add(1, Ordering::SeqCst);
         }
         self.searching.fetch_sub(1, Ordering::SeqCst);
-        // Pairs with the light one in `published`.
+        // Pairs with the light one in `published`, and with that in `notify`.
         asymmetric::heavy();
         if self.closed.load(Ordering::SeqCst) {
             return Woke::Closed;
@@ -177,8 +202,7 @@ impl Dormitory {
             let position = asleep.iter().position(|&sleeper| sleeper == index);
             if let Some(position) = position {
                 asleep.swap_remove(position);
-                self.sleeping.fetch_sub(1, Ordering::SeqCst);
-                self.searching.fetch_add(1, Ordering::SeqCst);
+                self.delisted(index);
             }
             position.is_some()
         };

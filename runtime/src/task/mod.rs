@@ -10,7 +10,7 @@
 //! | `scope_failed` | set under the lock of a nursery that the task has open; cleared by the holder |
 //! | `sp`, `worker`, `stack`, `body` | the holder |
 //! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth, and by the holder at its end unless `post` says otherwise |
-//! | `link` | the free list |
+//! | `link` | the free list; of a Ready task, the inbox that it is in |
 //! | `forks`, `job` | the holder |
 //! | `wakers`, `kept` | by their protocol; they are of the slot and outlive its task |
 #![allow(unsafe_code)]
@@ -21,7 +21,7 @@ pub(crate) mod slab;
 pub mod state;
 mod wait_reason;
 
-pub(crate) use pointer::TaskPtr;
+pub(crate) use pointer::{Runnable, TaskPtr, WorkerCell};
 pub use wait_reason::WaitReason;
 
 use crate::budget::{Budget, Component, Pool};
@@ -30,6 +30,7 @@ use crate::config::SLICE;
 use crate::fork::Job;
 use crate::nursery::core::NurseryCore;
 use crate::protocol::bias::Home;
+use crate::protocol::inbox::Linked;
 use crate::protocol::join::JoinCell;
 use crate::protocol::keep::Keep;
 use crate::protocol::post::Post;
@@ -94,9 +95,10 @@ pub(crate) struct Task {
     pub(crate) listed: prim::AtomicBool,
     /// A nursery that it has open has failed: what it does inside is over.
     pub(crate) scope_failed: AtomicBool,
-    /// The saved context while it is not running; 0 before its first run.
+    /// The saved context of a task with frames that does not run. Says nothing about whether there are any: `state` does.
     pub(crate) sp: Cell<usize>,
-    pub(crate) worker: Cell<*const Worker>,
+    /// The worker that runs it or ran it last: of a pinned task, the one that it stays on.
+    pub(crate) worker: WorkerCell,
     pub(crate) nursery: AtomicPtr<NurseryCore>,
     pub(crate) body: Cell<Option<&'static body::BodyKind>>,
     /// The worker that may change `state` alone, while the task waits for something of that worker's.
@@ -131,7 +133,8 @@ pub(crate) struct Task {
     pub(crate) wakers: Keep,
     /// What the wakers keep.
     pub(crate) kept: AtomicPtr<Inner>,
-    pub(crate) link: AtomicPtr<Task>,
+    /// The next free slot, or the next task in an inbox.
+    pub(crate) link: prim::AtomicPtr<Task>,
     storage: Storage,
 }
 
@@ -142,6 +145,12 @@ unsafe impl Send for Task {}
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Task>() == 256);
+
+impl Linked for Task {
+    fn link(&self) -> &prim::AtomicPtr<Self> {
+        &self.link
+    }
+}
 
 impl Member for Task {
     fn cancel_flag(&self) -> &prim::AtomicBool {
@@ -179,7 +188,7 @@ impl Task {
             listed: prim::AtomicBool::new(false),
             scope_failed: AtomicBool::new(false),
             sp: Cell::new(0),
-            worker: Cell::new(null()),
+            worker: WorkerCell::none(),
             nursery: AtomicPtr::new(null_mut()),
             body: Cell::new(None),
             home: Home::new(),
@@ -204,7 +213,7 @@ impl Task {
             tenant: AtomicU16::new(0),
             wakers: Keep::new(),
             kept: AtomicPtr::new(null_mut()),
-            link: AtomicPtr::new(null_mut()),
+            link: prim::AtomicPtr::new(null_mut()),
             storage: Storage(UnsafeCell::new(MaybeUninit::uninit())),
         }
     }
@@ -216,13 +225,13 @@ impl Task {
         unsafe { *self.ext.get() = None };
         self.post.reset();
         self.set_budget(budget, SLICE);
-        self.state.reset();
+        // SAFETY: the spawner's nursery, which is open.
+        self.state.reset(unsafe { (*nursery).rt() }.config.migrates_started_tasks);
         self.cancel.store(false, Ordering::Relaxed);
         self.exhausted.store(0, Ordering::Relaxed);
         self.masked.store(false, Ordering::Relaxed);
         self.listed.store(false, Ordering::Relaxed);
         self.scope_failed.store(false, Ordering::Relaxed);
-        self.sp.set(0);
         self.nursery.store(nursery.cast_mut(), Ordering::Relaxed);
         self.join.reset(has_handle);
         self.id.store(id, Ordering::Relaxed);
@@ -424,8 +433,16 @@ impl Task {
         );
     }
 
+    /// Whether it has frames on a stack. A future that waits has none, as a task that was never dispatched.
+    #[inline(always)]
     pub(crate) fn is_started(&self) -> bool {
-        self.sp.get() != 0
+        self.state.has_frames()
+    }
+
+    /// Whether it must go on on its worker's thread.
+    #[inline(always)]
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.state.is_pinned()
     }
 
     /// The rare fields, made if there were none.
@@ -462,7 +479,7 @@ impl Task {
         let here = worker.map(|worker| &**worker.seat());
         // SAFETY: the seats of a runtime live as long as its slots.
         if unsafe { self.state.wake(event, &self.home, here) } == Woken::Queue {
-            crate::worker::schedule(TaskPtr::of(self), worker);
+            crate::worker::schedule(Runnable::woken(TaskPtr::of(self)), worker);
         }
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! Conserved: a task is in exactly one state, and only the steps of [`TaskState::step`] exist. A task that is Ready is in
 //! exactly one queue or in the hands of one worker; of all who want to make it Ready, exactly one is told to queue it.
+//!
+//! Beside the state, the same word says whether the task has frames on a stack, and whether a task with frames may go on
+//! on another thread. Nothing else says that it has started: its saved context is written only when it is left.
 
 use crate::protocol::asymmetric;
 use crate::protocol::bias::{Home, Seat, Section};
@@ -93,7 +96,7 @@ impl TaskState {
     }
 
     const fn from_bits(bits: u8) -> Self {
-        match bits & !AT_HOME {
+        match bits & STATE {
             0 => Self::Ready,
             1 => Self::Running,
             2 => Self::Blocked,
@@ -108,12 +111,20 @@ impl TaskState {
 /// the home has been taken away.
 const AT_HOME: u8 = 0x40;
 const BLOCKED_AT_HOME: u8 = TaskState::Blocked as u8 | AT_HOME;
+/// The task has frames on a stack: it was dispatched, and has not ended. A future that waits has none.
+const FRAMES: u8 = 0x20;
+/// Even with frames, the task may go on on another thread. Set at its birth.
+const MOVABLE: u8 = 0x10;
+/// What every step but a dispatch leaves as it is.
+const KEPT: u8 = FRAMES | MOVABLE;
+const STATE: u8 = 0x07;
 
 /// The state of a task that threads share.
 #[derive(Debug)]
 pub struct StateCell {
     bits: AtomicU8,
-    /// Somebody wanted to wake the task while it was Running: perhaps it was about to fall asleep.
+    /// Somebody wanted to wake the task while it did not wait for that: perhaps it was about to fall asleep. Whoever
+    /// commits the next wait takes the task back for it.
     noted: AtomicBool,
 }
 
@@ -150,8 +161,29 @@ impl StateCell {
     }
 
     /// As new. Only whoever owns the task alone may call this.
-    pub(crate) fn reset(&self) {
-        self.bits.store(TaskState::Ready as u8, Ordering::Relaxed);
+    pub(crate) fn reset(&self, movable: bool) {
+        let movable = if movable { MOVABLE } else { 0 };
+        self.bits.store(TaskState::Ready as u8 | movable, Ordering::Relaxed);
+        self.noted.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the task has frames on a stack. Whoever holds the task asks.
+    #[inline(always)]
+    pub(crate) fn has_frames(&self) -> bool {
+        self.bits.load(Ordering::Relaxed) & FRAMES != 0
+    }
+
+    /// Whether the task must go on on the thread that started it. Whoever holds the task asks.
+    #[inline(always)]
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.bits.load(Ordering::Relaxed) & KEPT == FRAMES
+    }
+
+    /// The running task is a future that returned: it has no frames until it is dispatched again. The holder only.
+    pub(crate) fn lose_frames(&self) {
+        let bits = self.bits.load(Ordering::Relaxed);
+        debug_assert_eq!(bits & !KEPT, TaskState::Running as u8);
+        self.bits.store(bits & !FRAMES, Ordering::Relaxed);
     }
 
     /// What a worker does with a task from a queue, for model checking.
@@ -165,22 +197,22 @@ impl StateCell {
     pub(crate) fn step(&self, event: Event) {
         // The holder is alone with these states, so a load and a store are one step. The queue that the task goes
         // through, or the join cell, orders them for the next holder.
-        let state = TaskState::from_bits(self.bits.load(Ordering::Relaxed));
-        match state.step(event) {
-            Ok(next) => self.bits.store(next as u8, Ordering::Relaxed),
+        // What was noted stays: a waker that saw the task Ready or Running relies on the next commit to find it.
+        let bits = self.bits.load(Ordering::Relaxed);
+        let kept = bits & KEPT | if event == Event::Dispatch { FRAMES } else { 0 };
+        match TaskState::from_bits(bits).step(event) {
+            Ok(next) => self.bits.store(next as u8 | kept, Ordering::Relaxed),
             Err(illegal) => unreachable_step(illegal),
-        }
-        if event == Event::Dispatch {
-            // Whoever is to wake it from its next wait has not been told of it yet.
-            self.noted.store(false, Ordering::Relaxed);
         }
     }
 
     /// The task has left its stack, to wait (Block) or for want of budget (Exhaust). `here` is the seat of the calling thread.
     #[inline]
     pub fn commit_wait(&self, event: Event, home: &Home, here: &Seat) -> Committed {
+        // Nobody but the holder changes the word of a task that runs.
+        let kept = self.bits.load(Ordering::Relaxed) & KEPT;
         let next = match TaskState::Running.step(event) {
-            Ok(next) => next as u8,
+            Ok(next) => next as u8 | kept,
             Err(illegal) => unreachable_step(illegal),
         };
         if let Some(section) = home.enter(here) {
@@ -215,25 +247,35 @@ impl StateCell {
         if !home.is_here(section) {
             return false;
         }
+        let kept = self.bits.load(Ordering::Relaxed) & KEPT;
         // Release: who wakes the task sees its saved context, since it comes after the section.
-        self.bits.store(BLOCKED_AT_HOME, Ordering::Release);
+        self.bits.store(BLOCKED_AT_HOME | kept, Ordering::Release);
         // Pairs with the heavy ones of who takes the home away and of who cancels, as in `commit_wait`.
         asymmetric::light();
         if self.noted.load(Ordering::Relaxed) || is_wanted() {
+            self.forget_note();
             // Whoever saw it waiting cannot take the home before the section ends, and then looks again.
-            self.bits.store(TaskState::Running as u8, Ordering::Release);
+            self.bits.store(TaskState::Running as u8 | kept, Ordering::Release);
             return false;
         }
         true
     }
 
+    /// The task goes on, and looks at everything that may have been noted.
+    fn forget_note(&self) {
+        // Acquire pairs with the release of who noted a wake: what the task is to find is seen. A plain store could
+        // forget a note that came in between without seeing what it was for.
+        self.noted.swap(false, Ordering::Acquire);
+    }
+
     /// A wake by a worker that is inside, of a task that waits at home there. False if it does not: then nothing has changed.
     #[inline(always)]
     pub fn wake_inside(&self, home: &Home, section: &Section<'_>) -> bool {
-        if !home.is_here(section) || self.bits.load(Ordering::Relaxed) != BLOCKED_AT_HOME {
+        let bits = self.bits.load(Ordering::Relaxed);
+        if !home.is_here(section) || bits & !KEPT != BLOCKED_AT_HOME {
             return false;
         }
-        self.bits.store(TaskState::Ready as u8, Ordering::Release);
+        self.bits.store(TaskState::Ready as u8 | bits & KEPT, Ordering::Release);
         true
     }
 
@@ -242,7 +284,8 @@ impl StateCell {
         if self.bits.load(Ordering::Relaxed) != waiting {
             return Committed::Waits;
         }
-        self.bits.store(TaskState::Ready as u8, Ordering::Release);
+        self.bits.store(TaskState::Ready as u8 | waiting & KEPT, Ordering::Release);
+        self.forget_note();
         Committed::Queue
     }
 
@@ -250,9 +293,13 @@ impl StateCell {
     /// wakes for nothing, as any late wake does.
     #[cold]
     fn take_back_shared(&self, waiting: u8) -> Committed {
-        match self.bits.compare_exchange(waiting, TaskState::Ready as u8, Ordering::SeqCst, Ordering::SeqCst)
-        {
-            Ok(_) => Committed::Queue,
+        let ready = TaskState::Ready as u8 | waiting & KEPT;
+        match self.bits.compare_exchange(waiting, ready, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => {
+                // Only now is the task in the caller's hands: before, the note could be another task's.
+                self.forget_note();
+                Committed::Queue
+            }
             Err(_) => Committed::Waits,
         }
     }
@@ -284,13 +331,16 @@ impl StateCell {
             let state = TaskState::from_bits(bits);
             match state.step(event) {
                 Ok(next) => {
-                    let next = next as u8;
+                    let next = next as u8 | bits & KEPT;
                     if self.bits.compare_exchange(bits, next, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                         return Woken::Queue;
                     }
                 }
-                Err(_) if state == TaskState::Running && !noted => {
-                    self.noted.store(true, Ordering::Relaxed);
+                Err(_) if !state.is_final() && !noted => {
+                    // Also of a task that is Ready, or waits for budget: what the waker wrote before may still be on its
+                    // way when such a task runs, looks at it in vain, and falls asleep.
+                    // Release pairs with the acquire of who forgets the note.
+                    self.noted.store(true, Ordering::Release);
                     // Pairs with the fence in `commit_wait`: the note is seen there, or the wait here.
                     fence(Ordering::SeqCst);
                     noted = true;
@@ -303,13 +353,15 @@ impl StateCell {
     /// A wake by the worker of the task's home, inside a section.
     #[inline(always)]
     fn wake_at_home(&self, event: Event) -> Woken {
-        let state = TaskState::from_bits(self.bits.load(Ordering::Relaxed));
+        let bits = self.bits.load(Ordering::Relaxed);
+        let state = TaskState::from_bits(bits);
         match state.step(event) {
             Ok(next) => {
-                self.bits.store(next as u8, Ordering::Release);
+                self.bits.store(next as u8 | bits & KEPT, Ordering::Release);
                 return Woken::Queue;
             }
-            Err(_) if state == TaskState::Running => self.noted.store(true, Ordering::Relaxed),
+            // One that is not Running sees what this thread wrote before: it goes through a queue of this worker.
+            Err(_) if state == TaskState::Running => self.noted.store(true, Ordering::Release),
             Err(_) => {}
         }
         Woken::Nothing

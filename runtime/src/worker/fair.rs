@@ -4,10 +4,9 @@
 //! tasks runs is first come, first served. So a tenant's share does not grow with the number of its tasks.
 //!
 //! Conserved: a tenant with a ready task here is queued or running in the core. One without falls asleep there when its turn
-//! comes. The whole is the worker's own; tasks leave it for other workers through the global queue. A task is queued here
-//! from the worker's own stack, so none in the queue is on its own: two workers would run on that.
+//! comes. The whole is the worker's own; tasks that may move leave it for other workers through the global queue.
 
-use crate::task::TaskPtr;
+use crate::task::Runnable;
 use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
 use mainspring_sched::{Affinity, Config, Cpu, Decision, Entity, Seat, Spec, Stop, Via, WaitKind};
 use std::collections::VecDeque;
@@ -18,7 +17,27 @@ struct Tenant {
     seat: Option<Seat>,
     /// Whether the core has it as queued or running.
     awake: bool,
-    ready: VecDeque<TaskPtr>,
+    /// Its ready tasks with the number of their arrival, oldest first: those that stay on this worker, and those that may
+    /// move.
+    staying: VecDeque<(u64, Runnable)>,
+    movable: VecDeque<(u64, Runnable)>,
+}
+
+impl Tenant {
+    fn is_idle(&self) -> bool {
+        self.staying.is_empty() && self.movable.is_empty()
+    }
+
+    /// First come, first served.
+    fn next(&mut self) -> Option<Runnable> {
+        let arrived = |line: &VecDeque<(u64, Runnable)>| line.front().map_or(u64::MAX, |(number, _)| *number);
+        let line = if arrived(&self.staying) < arrived(&self.movable) {
+            &mut self.staying
+        } else {
+            &mut self.movable
+        };
+        line.pop_front().map(|(_, task)| task)
+    }
 }
 
 /// The tenants of one worker.
@@ -28,6 +47,7 @@ pub(crate) struct Fair {
     running: Option<usize>,
     slice_end: Nanos,
     queued: usize,
+    arrivals: u64,
 }
 
 impl Fair {
@@ -37,9 +57,15 @@ impl Fair {
         cpu.reserve(weights.len()).expect("a few bytes per tenant");
         let tenants = weights
             .iter()
-            .map(|&weight| Tenant { weight, seat: None, awake: false, ready: VecDeque::new() })
+            .map(|&weight| Tenant {
+                weight,
+                seat: None,
+                awake: false,
+                staying: VecDeque::new(),
+                movable: VecDeque::new(),
+            })
             .collect();
-        Self { cpu, tenants, running: None, slice_end: Nanos::ZERO, queued: 0 }
+        Self { cpu, tenants, running: None, slice_end: Nanos::ZERO, queued: 0, arrivals: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -47,9 +73,11 @@ impl Fair {
     }
 
     /// A task of `tenant` is ready.
-    pub(crate) fn push(&mut self, now: Nanos, tenant: usize, task: TaskPtr) {
+    pub(crate) fn push(&mut self, now: Nanos, tenant: usize, task: Runnable) {
         let place = &mut self.tenants[tenant];
-        place.ready.push_back(task);
+        let line = if task.is_pinned() { &mut place.staying } else { &mut place.movable };
+        line.push_back((self.arrivals, task));
+        self.arrivals += 1;
         self.queued += 1;
         if std::mem::replace(&mut place.awake, true) {
             return;
@@ -75,11 +103,11 @@ impl Fair {
     }
 
     /// The task that ran has left the worker; the next one.
-    pub(crate) fn next(&mut self, now: Nanos) -> Option<TaskPtr> {
+    pub(crate) fn next(&mut self, now: Nanos) -> Option<Runnable> {
         loop {
             let stop = match self.running.map(|tenant| &mut self.tenants[tenant]) {
                 None => Stop::Nothing,
-                Some(tenant) if tenant.ready.is_empty() => {
+                Some(tenant) if tenant.is_idle() => {
                     tenant.awake = false;
                     Stop::Blocked(WaitKind::Park, None)
                 }
@@ -92,7 +120,7 @@ impl Fair {
             let tenant = dispatch.thread.index() as usize;
             self.running = Some(tenant);
             self.slice_end = dispatch.slice_end;
-            if let Some(task) = self.tenants[tenant].ready.pop_front() {
+            if let Some(task) = self.tenants[tenant].next() {
                 self.queued -= 1;
                 return Some(task);
             }
@@ -107,10 +135,10 @@ impl Fair {
         others_wait && now >= self.slice_end
     }
 
-    /// A task for another worker: of the tenant that has most. All of them have left their stacks.
-    pub(crate) fn give(&mut self) -> Option<TaskPtr> {
-        let tenant = self.tenants.iter_mut().max_by_key(|tenant| tenant.ready.len())?;
-        let task = tenant.ready.pop_back()?;
+    /// A task for another worker, of the tenant that has most of those that may move.
+    pub(crate) fn give(&mut self) -> Option<Runnable> {
+        let tenant = self.tenants.iter_mut().max_by_key(|tenant| tenant.movable.len())?;
+        let (_, task) = tenant.movable.pop_back()?;
         self.queued -= 1;
         Some(task)
     }

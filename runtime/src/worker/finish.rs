@@ -11,9 +11,9 @@ use crate::error::TaskError;
 use crate::fork;
 use crate::nursery::core::NurseryCore;
 use crate::protocol::join::Finished;
-use crate::task::TaskPtr;
 use crate::task::body::{Ended, Ran};
 use crate::task::state::Event;
+use crate::task::{Runnable, Task, TaskPtr};
 use crate::waiter;
 use std::sync::atomic::Ordering;
 
@@ -176,7 +176,7 @@ impl Worker {
     }
 
     /// Whether `task` is a sibling of those that are not yet reported.
-    pub(super) fn tallies(&self, task: TaskPtr) -> bool {
+    pub(super) fn tallies(&self, task: &Task) -> bool {
         std::ptr::eq(self.tally_now().nursery, task.nursery.load(Ordering::Relaxed))
     }
 
@@ -217,7 +217,8 @@ pub(crate) fn free_slot(task: TaskPtr, rt: &crate::runtime::Inner) {
 
 impl Worker {
     /// Ends a task that was cancelled before it started.
-    pub(super) fn refuse(&self, task: TaskPtr) {
+    pub(super) fn refuse(&self, task: Runnable) {
+        let task = task.take();
         let body = task.body.get().expect("set at birth");
         // SAFETY: the task is this worker's, and has not run.
         let ended = unsafe { (body.refuse)(&task, TaskError::Cancelled) };
@@ -230,7 +231,8 @@ impl Worker {
 
     /// Ends a task for which there is no stack.
     #[cold]
-    pub(super) fn no_stack(&self, task: TaskPtr) {
+    pub(super) fn no_stack(&self, task: Runnable) {
+        let task = task.take();
         let body = task.body.get().expect("set at birth");
         task.state.step(Event::Dispatch);
         // SAFETY: the task is this worker's, and has not run.

@@ -1,4 +1,5 @@
 //! What a worker does on its own stack: find work elsewhere, or sleep until there is some.
+#![allow(unsafe_code)]
 
 use super::back_off::BackOff;
 use super::finish::Lost;
@@ -6,7 +7,7 @@ use super::{Back, Worker, set_current};
 use crate::fork::{is_job, task_of};
 use crate::protocol::deque::Steal;
 use crate::protocol::sleep::Woke;
-use crate::task::TaskPtr;
+use crate::task::{Runnable, TaskPtr};
 use std::sync::atomic::Ordering;
 
 /// Looks for work before the first sleep, about ten microseconds: to fall asleep and to be woken takes longer, and disturbs
@@ -26,13 +27,14 @@ impl Worker {
     }
 
     /// Runs `task`, and what follows it here.
-    pub(crate) fn run_one(&self, task: TaskPtr) {
+    pub(crate) fn run_one(&self, task: Runnable) {
         match self.enter(task) {
             Back::Idle => {}
             Back::Overflow => self.lose(Lost::Overflow),
             Back::Kill => {
                 self.lose(Lost::WorkerPanic);
-                // The thread ends as a fault in the scheduler would end it; its successor gets this worker.
+                // As a fault in the scheduler would end it. The thread goes on with the worker: tasks that have started here
+                // must not change threads.
                 std::panic::resume_unwind(Box::new("the worker was killed"));
             }
         }
@@ -47,7 +49,8 @@ impl Worker {
             Some(context) => {
                 task.sp.set(context);
                 task.state.step(crate::task::state::Event::Yield);
-                self.push_woken(task);
+                // SAFETY: this runs on the worker's own stack, and the task goes on on one that is new.
+                self.push_woken(unsafe { Runnable::left(task) });
             }
             None => {
                 // Its children may borrow from the lost frames, and there is no stack to wait for them on.
@@ -58,7 +61,7 @@ impl Worker {
     }
 
     /// Own queues, the global queue, the others' queues; then sleep. `None` when the runtime shuts down.
-    fn next_anywhere(&self) -> Option<TaskPtr> {
+    fn next_anywhere(&self) -> Option<Runnable> {
         if let Some(task) = self.next_local().or_else(|| self.next_global()) {
             return Some(task);
         }
@@ -106,13 +109,13 @@ impl Worker {
         }
     }
 
-    fn next_global(&self) -> Option<TaskPtr> {
+    fn next_global(&self) -> Option<Runnable> {
         if self.is_fair() {
             // They come in with the worker's own: see `pick_fair`.
             return if self.rt().global.is_empty() { None } else { self.next_local() };
         }
         while let Some(task) = self.rt().global.pop() {
-            if self.is_runnable(task) {
+            if let Some(task) = self.unless_cancelled(task) {
                 return Some(task);
             }
         }
@@ -120,7 +123,7 @@ impl Worker {
     }
 
     /// One bounded round of attempts, never against itself.
-    pub(crate) fn steal_round(&self) -> Option<TaskPtr> {
+    pub(crate) fn steal_round(&self) -> Option<Runnable> {
         let rt = self.rt();
         let share = &rt.shares[self.index];
         if rt.shares.len() < 2 || !share.may_steal() || self.is_fair() {
@@ -141,11 +144,8 @@ impl Worker {
                         self.take_more(stealer);
                     }
                     let task = task_of(word, self);
-                    if self.is_runnable(task) {
-                        return Some(task);
-                    }
                     drop(victims);
-                    return self.next_local();
+                    return self.unless_cancelled(task).or_else(|| self.next_local());
                 }
                 Steal::Empty | Steal::Lost => share.missed(),
             }
@@ -183,7 +183,8 @@ impl Worker {
     fn sees_work(&self) -> bool {
         let rt = self.rt();
         let may_steal = rt.shares[self.index].may_steal();
-        self.lanes().is_some_and(|lanes| lanes.has_work_for(self.index, may_steal))
+        self.has_mail()
+            || self.lanes().is_some_and(|lanes| lanes.has_work_for(self.index, may_steal))
             || !rt.global.is_empty()
             || (may_steal && rt.shares.iter().any(|share| !share.stealer.is_empty()))
             || rt.timers.is_due()
@@ -192,7 +193,7 @@ impl Worker {
 
 impl Worker {
     /// One look for work, as a virtual worker does: own queues, the global queue, one round of steals.
-    pub(crate) fn next_in_turn(&self) -> Option<TaskPtr> {
+    pub(crate) fn next_in_turn(&self) -> Option<Runnable> {
         self.next_local().or_else(|| self.next_global()).or_else(|| self.steal_round())
     }
 }

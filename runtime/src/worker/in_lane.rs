@@ -5,7 +5,7 @@ use crate::calls;
 use crate::cx::Cx;
 use crate::protocol::lanes::{Lanes, Next, Schedule, Stopped, Tell};
 use crate::runtime::Inner;
-use crate::task::{TaskPtr, WaitReason};
+use crate::task::{Runnable, TaskPtr, WaitReason};
 use mainspring_abi::{Nanos, Weight};
 use mainspring_sched::WaitKind;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ impl Worker {
     }
 
     /// A task has become ready again.
-    pub(super) fn wake_in_lane(&self, task: TaskPtr) {
+    pub(super) fn wake_in_lane(&self, task: Runnable) {
         match self.lanes() {
             Some(lanes) if self.hands_over.replace(false) => {
                 let thread = task.tenant.load(Ordering::Relaxed).into();
@@ -39,8 +39,8 @@ impl Worker {
         self.hands_over.set(false);
     }
 
-    /// The task that ran here has left its stack, and could go on.
-    pub(super) fn yield_in_lane(&self, lanes: &Lanes) {
+    /// The task that ran here could go on. Its lane has it as the current one.
+    pub(super) fn yield_in_lane(&self, lanes: &Lanes, _left: Runnable) {
         let how = if self.preempted.replace(false) { Stopped::Preempted } else { Stopped::Yielded };
         lanes.stop(self.index, how, self.fair_now());
     }
@@ -63,7 +63,7 @@ impl Worker {
     }
 
     #[cold]
-    pub(super) fn pick_in_lane(&self, lanes: &Lanes) -> Option<TaskPtr> {
+    pub(super) fn pick_in_lane(&self, lanes: &Lanes) -> Option<Runnable> {
         let rt = self.rt();
         rt.tend_timers();
         let share = self.my_share();
@@ -75,7 +75,7 @@ impl Worker {
             share.steal_latency.record((self.fair_now() - began).get());
             rt.on_steal(self.index, victim, word);
         }
-        Some(TaskPtr::from_word(word))
+        Some(Runnable::from_word(word))
     }
 
     /// Says that this worker sleeps, or no longer does.
@@ -91,20 +91,21 @@ impl Inner {
     /// A new task is ready, as a thread that was claimed for it.
     pub(crate) fn admit_to_lane(
         &self,
-        task: TaskPtr,
+        task: Runnable,
         thread: usize,
         schedule: &Schedule,
         here: Option<usize>,
     ) {
         let Some(lanes) = &self.lanes else { return };
         let now = Nanos::new(self.timers.now_ns());
-        self.ring(lanes.admit(thread, task.word(), schedule, here, now));
+        let stays = !self.config.migrates_started_tasks;
+        self.ring(lanes.admit(thread, task.into_word(), schedule, stays, here, now));
     }
 
     /// A task has become ready again; `here` is the worker that says so, if it is one.
-    pub(crate) fn wake_in_lane(&self, task: TaskPtr, here: Option<usize>) {
+    pub(crate) fn wake_in_lane(&self, task: Runnable, here: Option<usize>) {
         let Some(lanes) = &self.lanes else { return };
-        let thread = task.tenant.load(Ordering::Relaxed).into();
+        let thread = task.take().tenant.load(Ordering::Relaxed).into();
         let tell = lanes.wake(thread, here, Nanos::new(self.timers.now_ns()));
         self.ring(tell);
     }

@@ -1,8 +1,9 @@
 //! Tasks that wait for their turn on one worker, oldest first.
 //!
-//! Conserved: a task that was put in comes out once, in order. Only the worker's thread touches its line.
+//! Conserved: a task that was put in comes out once, in order. Only the worker's thread touches its line. The line knows how
+//! many of its tasks may move to another thread.
 
-use crate::task::{Task, TaskPtr};
+use crate::task::{Runnable, Task, TaskPtr};
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::null;
@@ -16,6 +17,8 @@ pub(crate) struct Line {
     /// Where the oldest is; counts on, and wraps at the ring's end by a mask.
     first: Cell<usize>,
     len: Cell<usize>,
+    /// How many of them are not pinned.
+    movable: Cell<usize>,
 }
 
 fn ring(capacity: usize) -> Box<[Cell<*const Task>]> {
@@ -30,12 +33,23 @@ fn prefetch(address: usize) {
 
 impl Line {
     pub(crate) fn new() -> Self {
-        Self { slots: UnsafeCell::new(ring(FIRST_CAPACITY)), first: Cell::new(0), len: Cell::new(0) }
+        Self {
+            slots: UnsafeCell::new(ring(FIRST_CAPACITY)),
+            first: Cell::new(0),
+            len: Cell::new(0),
+            movable: Cell::new(0),
+        }
     }
 
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.len.get()
+    }
+
+    /// How many of its tasks may move to another thread.
+    #[inline(always)]
+    pub(crate) fn movable(&self) -> usize {
+        self.movable.get()
     }
 
     #[inline(always)]
@@ -51,35 +65,38 @@ impl Line {
     }
 
     #[inline]
-    pub(crate) fn push_back(&self, task: TaskPtr) {
+    pub(crate) fn push_back(&self, task: Runnable) {
+        self.movable.set(self.movable() + usize::from(!task.is_pinned()));
         // SAFETY: a look at the length, as above.
         if self.len() == unsafe { (&*self.slots.get()).len() } {
             self.grow();
         }
-        self.slot(self.first.get().wrapping_add(self.len())).set(task.raw());
+        self.slot(self.first.get().wrapping_add(self.len())).set(task.take().raw());
         self.len.set(self.len() + 1);
     }
 
     #[inline]
-    pub(crate) fn pop_front(&self) -> Option<TaskPtr> {
-        let task = self.front()?;
+    pub(crate) fn pop_front(&self) -> Option<Runnable> {
+        let task = self.front().map(Runnable::woken)?;
+        self.movable.set(self.movable() - usize::from(!task.is_pinned()));
         self.first.set(self.first.get().wrapping_add(1));
         self.len.set(self.len() - 1);
         Some(task)
     }
 
-    /// The oldest.
+    /// The oldest, which stays.
     #[inline(always)]
     pub(crate) fn front(&self) -> Option<TaskPtr> {
         if self.is_empty() { None } else { TaskPtr::from_raw(self.slot(self.first.get()).get()) }
     }
 
-    /// Takes the oldest out and puts `task` in: what `pop_front` and `push_back` do, but never grows. The line is not empty.
+    /// Takes the oldest out and puts `task` in: what `pop_front` and `push_back` do, but never grows. The line is not empty,
+    /// and both are pinned or neither is.
     #[inline(always)]
-    pub(crate) fn rotate(&self, task: TaskPtr) {
-        debug_assert!(!self.is_empty());
+    pub(crate) fn rotate(&self, task: Runnable) {
+        debug_assert!(self.front().is_some_and(|front| front.is_pinned() == task.is_pinned()));
         let first = self.first.get();
-        self.slot(first.wrapping_add(self.len())).set(task.raw());
+        self.slot(first.wrapping_add(self.len())).set(task.take().raw());
         self.first.set(first.wrapping_add(1));
     }
 
@@ -129,18 +146,19 @@ mod tests {
             match draw(3) {
                 // Long enough to grow, at any position of the ring.
                 0 if model.len() < 250 => {
-                    line.push_back(task);
+                    line.push_back(Runnable::newborn(task));
                     model.push_back(task);
                 }
                 1 if !model.is_empty() => {
-                    line.rotate(task);
+                    line.rotate(Runnable::newborn(task));
                     model.pop_front();
                     model.push_back(task);
                 }
-                2 if step % 1000 > 500 => assert_eq!(line.pop_front(), model.pop_front()),
+                2 if step % 1000 > 500 => assert_eq!(line.pop_front().map(Runnable::take), model.pop_front()),
                 _ => {}
             }
             assert_eq!((line.front(), line.len()), (model.front().copied(), model.len()));
+            assert_eq!(line.movable(), model.len(), "none of them has started");
         }
     }
 }

@@ -1,7 +1,11 @@
 //! A worker: the thread that runs tasks, its queues, and how it goes from one task to the next.
 //!
-//! Conserved: a Ready task is in exactly one place: a worker's slot, its deque, its line of yielded tasks, the global
-//! queue, or the hands of the worker that is about to run it. A worker never sleeps while its slot or line has a task.
+//! Conserved: a Ready task is in exactly one place: a worker's slot, its deque, its line of yielded tasks, its inbox, the
+//! global queue, or the hands of the worker that is about to run it. A worker never sleeps while its slot, its line or its
+//! inbox has a task. Only a [`Runnable`] can be queued, and whoever has one knows that nobody is on the task's stack.
+//!
+//! A task with frames stays on its worker, and so on its thread, unless it was spawned as movable: whoever wakes it from
+//! another thread puts it into its worker's inbox. Only tasks without frames are shared and stolen.
 //!
 //! A task that gives way switches straight to the next one; the worker's own stack is used to look for work elsewhere
 //! and to sleep.
@@ -30,7 +34,7 @@ use crate::spans;
 use crate::stack::arena::Stack;
 use crate::task::slab::FreeList;
 use crate::task::state::Event;
-use crate::task::{Task, TaskPtr};
+use crate::task::{Runnable, Task, TaskPtr};
 use fair::Fair;
 use line::Line;
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -85,7 +89,7 @@ pub(crate) struct Worker {
     /// nobody who is idle misses them.
     hand: Cell<[usize; HANDFUL]>,
     in_hand: Cell<usize>,
-    slot: Cell<Option<TaskPtr>>,
+    slot: Slot,
     slot_streak: Cell<u32>,
     line: Line,
     pub(crate) current: Cell<*const Task>,
@@ -129,8 +133,36 @@ pub(crate) struct Worker {
     sampled_wake: Cell<(*const Task, u64)>,
 }
 
-// SAFETY: a worker is handed to its thread whole, and to the next one when that thread has died.
+// SAFETY: a worker is handed to its thread whole, before that thread runs anything.
 unsafe impl Send for Worker {}
+
+/// The task that runs next on a worker.
+#[derive(Debug, Default)]
+struct Slot(Cell<Option<TaskPtr>>);
+
+impl Slot {
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.0.get().is_none()
+    }
+
+    /// The task, which stays.
+    #[inline(always)]
+    fn peek(&self) -> Option<TaskPtr> {
+        self.0.get()
+    }
+
+    #[inline(always)]
+    fn take(&self) -> Option<Runnable> {
+        self.0.take().map(Runnable::woken)
+    }
+
+    /// Puts a task in; the one that was there comes out.
+    #[inline(always)]
+    fn replace(&self, task: Runnable) -> Option<Runnable> {
+        self.0.replace(Some(task.take())).map(Runnable::woken)
+    }
+}
 
 thread_local! {
     static CURRENT: Cell<*const Worker> = const { Cell::new(null()) };
@@ -148,12 +180,14 @@ pub(crate) fn set_current(worker: *const Worker) {
     CURRENT.set(worker);
 }
 
-/// Queues a task that has just become Ready: on the worker of this thread, or for all if that is none of its runtime.
-pub(crate) fn schedule(task: TaskPtr, worker: Option<&Worker>) {
-    spans::woken(task);
-    match worker {
-        Some(worker) if worker.is_of_runtime_of(task) => worker.push_woken(task),
-        _ => task.nursery().rt().inject(task),
+/// Queues a task that has just become Ready. A pinned one goes to its own worker. Any other goes to the worker of this
+/// thread, or, if that is none of the task's runtime, to all.
+pub(crate) fn schedule(task: Runnable, worker: Option<&Worker>) {
+    spans::woken(task.ptr());
+    let here = worker.filter(|worker| worker.is_of_runtime_of(&task));
+    match here {
+        Some(here) if here.may_queue(&task) => here.push_woken(task),
+        _ => task.ptr().nursery().rt().inject(task, here.is_none()),
     }
 }
 
@@ -176,7 +210,7 @@ impl Worker {
             deque,
             hand: Cell::new([0; HANDFUL]),
             in_hand: Cell::new(0),
-            slot: Cell::new(None),
+            slot: Slot::default(),
             slot_streak: Cell::new(0),
             line: Line::new(),
             current: Cell::new(null()),
@@ -217,7 +251,7 @@ impl Worker {
     }
 
     #[inline]
-    pub(crate) fn is_of_runtime_of(&self, task: TaskPtr) -> bool {
+    pub(crate) fn is_of_runtime_of(&self, task: &Task) -> bool {
         std::ptr::eq(self.rt, task.nursery().rt)
     }
 
@@ -245,14 +279,34 @@ impl Worker {
         (self.turns.get() >> 33) as usize % n.max(1)
     }
 
+    /// The number of the worker that a task which has started runs on.
+    pub(crate) fn index_of(task: &Task) -> usize {
+        // SAFETY: set when the task was dispatched; a worker outlives its tasks, and its number never changes.
+        unsafe { (&raw const (*task.worker.get()).index).read() }
+    }
+
+    /// Whether a task that is ready may be queued here. Lanes keep a pinned task on its lane, whoever wakes it.
+    #[inline(always)]
+    fn may_queue(&self, task: &Task) -> bool {
+        !task.is_pinned() || std::ptr::eq(task.worker.get(), self) || self.lanes.is_some()
+    }
+
     /// A new child: others may steal it.
     #[inline]
-    pub(crate) fn push_spawned(&self, task: TaskPtr) {
+    pub(crate) fn push_spawned(&self, task: Runnable) {
         if self.is_fair() {
             return self.push_fair(task);
         }
-        self.deque.push(task.word());
+        self.publish(task);
         self.rt().dormitory.published();
+    }
+
+    /// Puts a task where others may steal it. Call `published` afterwards.
+    #[inline(always)]
+    fn publish(&self, task: Runnable) {
+        debug_assert!(!std::ptr::eq(self.current.get(), task.ptr().raw()), "a task on its stack");
+        debug_assert!(!task.is_pinned(), "a task that must stay on its thread");
+        self.deque.push(task.into_word());
     }
 
     /// A word that others may steal.
@@ -277,23 +331,29 @@ impl Worker {
 
     /// A task that something on this worker has woken: it runs next here.
     #[inline]
-    pub(crate) fn push_woken(&self, task: TaskPtr) {
-        if self.is_plain && !self.samples_wake.get() && self.slot.get().is_none() {
-            self.slot.set(Some(task));
+    pub(crate) fn push_woken(&self, task: Runnable) {
+        debug_assert!(!std::ptr::eq(self.current.get(), task.ptr().raw()), "a task on its stack");
+        debug_assert!(self.is_virtual || self.may_queue(&task), "a task that must stay on its thread");
+        if self.is_plain && !self.samples_wake.get() && self.slot.is_empty() {
+            self.slot.replace(task);
         } else {
             self.push_woken_slowly(task);
         }
     }
 
     #[inline(never)]
-    fn push_woken_slowly(&self, task: TaskPtr) {
+    fn push_woken_slowly(&self, task: Runnable) {
+        if !self.may_queue(&task) {
+            // Of another virtual worker: those are at home in each other's channels.
+            return self.rt().inject(task, false);
+        }
         if self.is_fair() {
             return self.push_fair(task);
         }
         if self.samples_wake.get() {
-            self.begin_wake_sample(task);
+            self.begin_wake_sample(task.ptr());
         }
-        if let Some(displaced) = self.slot.replace(Some(task)) {
+        if let Some(displaced) = self.slot.replace(task) {
             self.line.push_back(displaced);
             self.share();
         }
@@ -303,13 +363,38 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn push_woken_at_home(&self, task: TaskPtr) {
         spans::woken(task);
-        self.push_woken(task);
+        self.push_woken(Runnable::woken(task));
     }
 
-    /// If others sleep while several wait here, half of those go where others can take them.
+    /// Whether another thread has made a task ready for this worker.
+    #[inline(always)]
+    fn has_mail(&self) -> bool {
+        !self.my_share().inbox.is_empty()
+    }
+
+    /// Queues what others have made ready for this worker.
+    #[cold]
+    #[inline(never)]
+    fn take_mail(&self) {
+        self.my_share().inbox.take_all(|task| {
+            let task = Runnable::woken(TaskPtr::from_raw(task).expect("an inbox has tasks"));
+            debug_assert!(!std::ptr::eq(self.current.get(), task.ptr().raw()), "a task on its stack");
+            match &self.fair {
+                Some(fair) => {
+                    let tenant = task.tenant.load(Ordering::Relaxed).into();
+                    fair.borrow_mut().push(self.fair_now(), tenant, task);
+                }
+                // Its wake was somewhere else, so it does not take the place of one that was woken here.
+                None if self.slot.is_empty() => _ = self.slot.replace(task),
+                None => self.line.push_back(task),
+            }
+        });
+    }
+
+    /// If others sleep while several wait here, half of those that may move go where others can take them.
     #[inline]
     fn share(&self) {
-        if self.rt().dormitory.sleeping() != 0 && self.line.len() > 1 {
+        if self.line.movable() != 0 && self.line.len() > 1 && self.rt().dormitory.sleeping() != 0 {
             self.share_half();
         }
     }
@@ -319,9 +404,16 @@ impl Worker {
         if self.is_virtual {
             return;
         }
-        for _ in 0..self.line.len() / 2 {
-            if let Some(task) = self.line.pop_front() {
-                self.deque.push(task.word());
+        let mut shared = self.line.movable().div_ceil(2);
+        // Once around, so that those that stay keep their order.
+        for _ in 0..self.line.len() {
+            match self.line.pop_front() {
+                Some(task) if shared > 0 && !task.is_pinned() => {
+                    shared -= 1;
+                    self.publish(task);
+                }
+                Some(task) => self.line.push_back(task),
+                None => break,
             }
         }
         self.rt().dormitory.published();
@@ -354,11 +446,12 @@ impl Worker {
     #[inline(always)]
     fn begin(&self, task: TaskPtr) {
         debug_assert!(!std::thread::panicking(), "a task would run on a thread that panics");
+        if !std::ptr::eq(task.worker.get(), self) {
+            self.take_over(task);
+        }
         task.state.step(Event::Dispatch);
-        task.worker.set(self);
         self.current.set(task.raw());
-        self.slices.set(0);
-        self.turn_used.set(false);
+        self.begin_turn();
         if self.fair.is_some() {
             self.ops_at_dispatch.set(task.ops_used());
         }
@@ -366,6 +459,24 @@ impl Worker {
         if std::ptr::eq(self.sampled_wake.get().0, task.raw()) {
             self.end_wake_sample();
         }
+    }
+
+    /// The current task may use a whole quantum from here on.
+    #[inline(always)]
+    fn begin_turn(&self) {
+        self.slices.set(0);
+        self.turn_used.set(false);
+    }
+
+    /// A task that this worker did not run last becomes its own.
+    #[inline(never)]
+    fn take_over(&self, task: TaskPtr) {
+        if task.is_pinned() {
+            // Safe code relies on it: there is no safe way to go on.
+            eprintln!("mainspring: internal error: a task with frames was dispatched on another thread");
+            std::process::abort();
+        }
+        task.worker.set(self);
     }
 
     /// The current task has used another slice, and can have one more without a look around: its size.

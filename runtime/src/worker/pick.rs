@@ -6,7 +6,7 @@ use super::{
     BACKLOG, HANDFUL, OLDEST_EVERY, OPS_PER_PICK, PLENTY, SAMPLE_EVERY, SLOT_STREAK, TEND_EVERY, Worker,
 };
 use crate::fork::task_of;
-use crate::task::TaskPtr;
+use crate::task::Runnable;
 
 impl Worker {
     /// Whether so many spawned tasks wait here that their spawner had better give way: records that are used again soon
@@ -24,9 +24,10 @@ impl Worker {
 
     /// Whether its own queues have a task.
     pub(crate) fn has_own(&self) -> bool {
-        self.slot.get().is_some()
+        !self.slot.is_empty()
             || !self.line.is_empty()
             || self.has_spawned()
+            || self.has_mail()
             || self.fair.as_ref().is_some_and(|fair| !fair.borrow().is_empty())
     }
 
@@ -37,10 +38,13 @@ impl Worker {
 
     /// The next task of this worker's own queues.
     #[inline]
-    pub(super) fn pick(&self) -> Option<TaskPtr> {
+    pub(super) fn pick(&self) -> Option<Runnable> {
         let looks = self.count_down();
         if self.run_began_ns.get() != 0 {
             self.end_sample();
+        }
+        if self.has_mail() {
+            self.take_mail();
         }
         if let Some(fair) = &self.fair {
             return self.pick_fair(fair, looks);
@@ -100,7 +104,7 @@ impl Worker {
 
     /// Now and then: timers, then the global queue, then the line, so that nobody waits for ever behind newer work.
     #[cold]
-    pub(super) fn pick_fairly(&self) -> Option<TaskPtr> {
+    pub(super) fn pick_fairly(&self) -> Option<Runnable> {
         let now_ns = self.rt().timers.now_ns();
         self.my_share().looks_up(now_ns);
         if self.looks.get().is_multiple_of(SAMPLE_EVERY) {
@@ -127,21 +131,22 @@ impl Worker {
     /// The next task of this worker's own queues that is still to run: one that was cancelled before it started is
     /// ended here instead.
     #[inline]
-    pub(crate) fn next_local(&self) -> Option<TaskPtr> {
+    pub(crate) fn next_local(&self) -> Option<Runnable> {
         loop {
             let task = self.pick()?;
-            if self.is_runnable(task) {
+            if let Some(task) = self.unless_cancelled(task) {
                 return Some(task);
             }
         }
     }
 
+    /// The task, unless it was cancelled before it started, or while it had no frames: then it is ended.
     #[inline]
-    pub(crate) fn is_runnable(&self, task: TaskPtr) -> bool {
+    pub(crate) fn unless_cancelled(&self, task: Runnable) -> Option<Runnable> {
         if !task.is_started() && task.is_cancelled() {
             self.refuse(task);
-            return false;
+            return None;
         }
-        true
+        Some(task)
     }
 }

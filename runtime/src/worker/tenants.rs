@@ -3,7 +3,7 @@
 
 use super::fair::Fair;
 use super::{SWITCH_OPS, Worker};
-use crate::task::{Task, TaskPtr};
+use crate::task::{Runnable, Task};
 use mainspring_abi::Nanos;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -37,20 +37,20 @@ impl Worker {
     }
 
     #[cold]
-    pub(super) fn push_fair(&self, task: TaskPtr) {
+    pub(super) fn push_fair(&self, task: Runnable) {
         let Some(fair) = &self.fair else { return self.wake_in_lane(task) };
         let now = self.fair_now();
         fair.borrow_mut().push(now, task.tenant.load(Ordering::Relaxed).into(), task);
         if !self.is_virtual && self.rt().dormitory.sleeping() != 0 {
-            // Others sleep: one that is not the next here goes to them.
+            // Others sleep: one that may move, and is not the next here, goes to them.
             let spare = { fair.borrow_mut().give() };
             if let Some(spare) = spare {
-                self.rt().inject(spare);
+                self.rt().inject(spare, false);
             }
         }
     }
 
-    pub(super) fn pick_fair(&self, fair: &RefCell<Fair>, looks: bool) -> Option<TaskPtr> {
+    pub(super) fn pick_fair(&self, fair: &RefCell<Fair>, looks: bool) -> Option<Runnable> {
         if looks {
             self.rt().tend_timers();
         }

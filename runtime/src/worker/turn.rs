@@ -10,7 +10,7 @@ use crate::protocol::roster::may_stay_asleep;
 use crate::stack::arena::{self, Stack};
 use crate::stack::switch::{prepare, switch};
 use crate::task::state::{Committed, Event};
-use crate::task::{Task, TaskPtr, WaitReason};
+use crate::task::{Runnable, Task, TaskPtr, WaitReason};
 use std::ptr::null;
 use std::sync::atomic::Ordering;
 
@@ -22,7 +22,7 @@ pub(super) enum After {
     Leave,
     /// It waits.
     Wait(TaskPtr, Event),
-    /// It yielded where others may take it.
+    /// It yielded, and is to be queued.
     Queue(TaskPtr),
     /// It ended on a stack of its own.
     Unmap(Stack),
@@ -63,36 +63,40 @@ impl Worker {
             || until_look == 0
             || self.run_began_ns.get() != 0
             || self.has_tally()
-            || self.slot.get().is_some()
+            || !self.slot.is_empty()
             || self.has_spawned()
-            || self.rt().dormitory.sleeping() != 0;
+            || self.has_mail()
+            || self.line.movable() != 0 && self.rt().dormitory.sleeping() != 0;
         if other_business {
             return None;
         }
-        let next = self.line.front().filter(|next| next.is_started())?;
+        let takes_turns = |next: &TaskPtr| next.is_started() && next.is_pinned() == task.is_pinned();
+        let next = self.line.front().filter(takes_turns)?;
         self.until_look.set(until_look - 1);
         self.slot_streak.set(0);
         self.line.announce();
-        self.line.rotate(TaskPtr::of(task));
         task.state.step(Event::Yield);
         self.dispatch_plainly(next);
+        // SAFETY: the caller does nothing but switch. Until then this thread alone sees the line.
+        self.line.rotate(unsafe { Runnable::left(TaskPtr::of(task)) });
         Some(next)
     }
 
     #[inline(never)]
     fn yield_carefully(&self, task: &Task) {
         self.report_tally();
-        let me = TaskPtr::of(task);
-        task.state.step(Event::Yield);
+        let queue = After::Queue(TaskPtr::of(task));
         if self.chooses_on_own_stack() {
             self.bill(task);
-            self.after.set(After::Queue(me));
-            self.leave_to_worker(task);
-            return;
+            task.state.step(Event::Yield);
+            return self.leave_to_worker(task, queue);
         }
-        self.line.push_back(me);
-        self.share();
-        self.leave(task);
+        let Some(next) = self.next_local() else {
+            // Nobody else is ready: it goes on, with a new turn.
+            return self.begin_turn();
+        };
+        task.state.step(Event::Yield);
+        self.leave(task, queue, Some(next));
     }
 
     /// The current task waits until woken. It has told whoever will wake it.
@@ -110,15 +114,16 @@ impl Worker {
         }
         self.bill(task);
         let event = if reason == WaitReason::Budget { Event::Exhaust } else { Event::Block };
-        self.after.set(After::Wait(TaskPtr::of(task), event));
+        let wait = After::Wait(TaskPtr::of(task), event);
         if let Some(next) = self.take_woken() {
+            self.after.set(wait);
             // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
             unsafe { switch(task.sp.as_ptr(), next.sp.get(), 0) };
             task.worker().settle();
         } else if self.is_virtual || self.lanes.is_some() {
-            self.leave_to_worker(task);
+            self.leave_to_worker(task, wait);
         } else {
-            self.leave(task);
+            self.leave(task, wait, self.next_local());
         }
         task.wait_reason.store(WaitReason::None as u8, Ordering::Relaxed);
     }
@@ -153,7 +158,7 @@ impl Worker {
     /// The usual next task after one that waits: the one that it woke. `None` if the worker has something else to do.
     #[inline(always)]
     fn woken_next(&self) -> Option<TaskPtr> {
-        let next = self.slot.get().filter(|next| next.is_started())?;
+        let next = self.slot.peek().filter(|next| next.is_started())?;
         let other_business = !self.is_plain
             || self.until_look.get() == 0
             || self.run_began_ns.get() != 0
@@ -166,7 +171,7 @@ impl Worker {
     fn take_slot(&self) {
         self.until_look.set(self.until_look.get() - 1);
         self.slot_streak.set((self.slot_streak.get() + 1) % SLOT_STREAK);
-        self.slot.set(None);
+        self.slot.0.set(None);
     }
 
     #[inline(always)]
@@ -177,30 +182,27 @@ impl Worker {
         Some(next)
     }
 
-    /// Goes on with the next task of this worker, or with the worker itself.
+    /// Leaves the stack of `task` for `next`, or for the worker's own; `after` is done when it has been left.
     #[inline]
-    fn leave(&self, task: &Task) {
-        let Some(next) = self.next_local() else { return self.leave_to_worker(task) };
-        if std::ptr::eq(next.raw(), task) {
-            // Nobody else was ready, and nothing was noted: a task in a queue is not waiting.
-            self.dispatch(next);
-            return;
-        }
-        match self.context_of(next) {
+    fn leave(&self, task: &Task, after: After, next: Option<Runnable>) {
+        let Some(next) = next else { return self.leave_to_worker(task, after) };
+        match self.context_of(&next) {
             Some(context) => {
-                self.dispatch(next);
+                self.dispatch(next.take());
+                self.after.set(after);
                 // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
                 unsafe { switch(task.sp.as_ptr(), context, 0) };
                 task.worker().settle();
             }
             None => {
                 self.no_stack(next);
-                self.leave_to_worker(task);
+                self.leave_to_worker(task, after);
             }
         }
     }
 
-    fn leave_to_worker(&self, task: &Task) {
+    fn leave_to_worker(&self, task: &Task, after: After) {
+        self.after.set(after);
         self.current.set(null());
         // SAFETY: the worker saved its context when it left its stack for a task, and waits to go on.
         unsafe { switch(task.sp.as_ptr(), *self.sp.get(), Back::Idle as usize) };
@@ -209,17 +211,18 @@ impl Worker {
 
     /// The context to go on with: the saved one, or that of a new stack.
     #[inline]
-    fn context_of(&self, task: TaskPtr) -> Option<usize> {
+    fn context_of(&self, task: &Runnable) -> Option<usize> {
         if task.is_started() {
             return Some(task.sp.get());
         }
-        let stack = self.take_stack(task)?;
+        let stack = self.take_stack(task.ptr())?;
         task.stack.store(stack.address(), Ordering::Relaxed);
         // SAFETY: the stack was free and is the task's now.
-        Some(unsafe { prepare(stack.top(), task_main, task.word()) })
+        Some(unsafe { prepare(stack.top(), task_main, task.ptr().word()) })
     }
 
-    /// Does what was noted for the task that was left, and ends the section that it was left in.
+    /// Does what was noted for the task that was left, and ends the section that it was left in. The first thing that whoever
+    /// goes on does: only from here can others find the task that was left.
     #[inline(always)]
     pub(crate) fn settle(&self) {
         match self.after.get() {
@@ -241,7 +244,7 @@ impl Worker {
                 // Before the commit: whoever wakes the task afterwards finds it asleep on its lane.
                 self.wait_in_lane(task);
                 if task.state.commit_wait(event, &task.home, &self.seat) == Committed::Queue {
-                    self.push_woken(task);
+                    schedule_back(Runnable::woken(task), self);
                 } else if (!may_stay_asleep(&*task) || task.scope_failed.load(Ordering::SeqCst))
                     && !task.masked.load(Ordering::Relaxed)
                 {
@@ -250,7 +253,8 @@ impl Worker {
                     task.wake(Event::Interrupt);
                 }
             }
-            After::Queue(task) => self.push_yielded(task),
+            // SAFETY: whoever notes this switches next, and this runs after the switch.
+            After::Queue(task) => self.push_yielded(unsafe { Runnable::left(task) }),
             After::Unmap(stack) => arena::unmap(stack),
         }
     }
@@ -259,7 +263,7 @@ impl Worker {
     pub(crate) fn park_without_stack(&self, task: TaskPtr) {
         self.report_tally();
         task.stack.store(0, Ordering::Relaxed);
-        task.sp.set(0);
+        task.state.lose_frames();
         task.wait_reason.store(WaitReason::Future as u8, Ordering::Relaxed);
         if !task.listed.load(Ordering::Relaxed) {
             task.nursery().enlist(&task);
@@ -269,23 +273,25 @@ impl Worker {
         self.settle();
     }
 
-    fn push_yielded(&self, task: TaskPtr) {
+    fn push_yielded(&self, task: Runnable) {
+        debug_assert!(!std::ptr::eq(self.current.get(), task.ptr().raw()), "a task on its stack");
         if self.fair.is_some() {
             return self.push_fair(task);
         }
         if let Some(lanes) = self.lanes() {
-            return self.yield_in_lane(lanes);
+            return self.yield_in_lane(lanes, task);
         }
         self.line.push_back(task);
+        self.share();
     }
 
     /// Runs `task` from the worker's own stack until nothing is left to run here.
-    pub(crate) fn enter(&self, task: TaskPtr) -> Back {
-        let Some(context) = self.context_of(task) else {
+    pub(crate) fn enter(&self, task: Runnable) -> Back {
+        let Some(context) = self.context_of(&task) else {
             self.no_stack(task);
             return Back::Idle;
         };
-        self.dispatch(task);
+        self.dispatch(task.take());
         // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once. The worker's own context
         // goes on when a task leaves to it, or by the overflow handler.
         let back = unsafe { switch(self.sp.get(), context, 0) };
@@ -321,15 +327,14 @@ extern "C-unwind" fn task_main(word: usize) -> ! {
         let worker = unsafe { &*finish::execute(task) };
         if !stack.is_pooled() {
             worker.report_tally();
-            worker.after.set(After::Unmap(stack));
-            worker.go_on(None);
+            worker.go_on(After::Unmap(stack), None);
         }
         if worker.is_virtual {
             worker.give_stack(stack);
-            worker.go_on(None);
+            worker.go_on(After::Nothing, None);
         }
         let mut next = worker.next_local();
-        if next.is_none_or(|next| next.is_started() || !worker.tallies(next)) {
+        if next.as_ref().is_none_or(|next| next.is_started() || !worker.tallies(next)) {
             worker.report_tally();
             // That may have woken their owner.
             next = next.or_else(|| worker.next_local());
@@ -337,25 +342,25 @@ extern "C-unwind" fn task_main(word: usize) -> ! {
         match next {
             Some(next) if !next.is_started() && !next.own_stack.load(Ordering::Relaxed) => {
                 next.stack.store(stack.address(), Ordering::Relaxed);
-                worker.dispatch(next);
-                task = next;
+                task = next.take();
+                worker.dispatch(task);
             }
             next => {
                 worker.give_stack(stack);
-                worker.go_on(next);
+                worker.go_on(After::Nothing, next);
             }
         }
     }
 }
 
 impl Worker {
-    /// Leaves a stack for good.
-    fn go_on(&self, next: Option<TaskPtr>) -> ! {
+    /// Leaves a stack for good; `after` is done when it has been left.
+    fn go_on(&self, after: After, next: Option<Runnable>) -> ! {
         let mut dead = 0;
         let context = match next {
-            Some(next) => match self.context_of(next) {
+            Some(next) => match self.context_of(&next) {
                 Some(context) => {
-                    self.dispatch(next);
+                    self.dispatch(next.take());
                     Some(context)
                 }
                 None => {
@@ -370,6 +375,7 @@ impl Worker {
             // SAFETY: the worker's context, which waits to go on.
             unsafe { *self.sp.get() }
         });
+        self.after.set(after);
         // SAFETY: a context of this worker's, gone on with once; the one that is saved here is forgotten.
         unsafe { switch(&raw mut dead, context, Back::Idle as usize) };
         std::process::abort()
@@ -393,5 +399,12 @@ extern "C-unwind" fn abandoned_main(word: usize) -> ! {
     let worker = unsafe { &*finish::bury(task) };
     worker.give_stack(stack);
     // The lost stack stays mapped and is never used again: what pointed into its frames may still do so.
-    worker.go_on(None)
+    worker.go_on(After::Nothing, None)
+}
+
+/// Queues a task whose wait ended before it was committed.
+#[cold]
+fn schedule_back(task: Runnable, worker: &Worker) {
+    // By now the record may be another task's, which this wakes for nothing: so it goes where that one belongs.
+    super::schedule(task, Some(worker));
 }

@@ -16,7 +16,7 @@ fn small_lanes(workers: usize, threads: usize) -> Lanes {
 
 fn admit(lanes: &Lanes, word: usize, schedule: &Schedule, here: Option<usize>) -> Tell {
     let thread = lanes.claim(schedule).expect("there is one");
-    lanes.admit(thread, word, schedule, here, Nanos::ZERO)
+    lanes.admit(thread, word, schedule, false, here, Nanos::ZERO)
 }
 
 /// A stack that two workers must not be on at once: loom reports it if they are.

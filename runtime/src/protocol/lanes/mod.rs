@@ -112,6 +112,8 @@ struct Thread {
     word: AtomicUsize,
     lane: AtomicUsize,
     slot: AtomicU32,
+    /// It stays on the lane that runs it first, and has not run yet.
+    stays_when_run: AtomicBool,
 }
 
 /// The lanes of a runtime, and the threads on them.
@@ -143,6 +145,7 @@ impl Lanes {
             word: AtomicUsize::new(0),
             lane: AtomicUsize::new(0),
             slot: AtomicU32::new(0),
+            stays_when_run: AtomicBool::new(false),
         };
         Some(Self {
             lanes: (0..workers).map(lane).collect::<Option<_>>()?,
@@ -183,18 +186,22 @@ impl Lanes {
         self.threads[thread].taken.store(false, Ordering::Release);
     }
 
-    /// A claimed thread is ready for the first time. `here` is the worker that says so, if it is one.
+    /// A claimed thread is ready for the first time. `stays`: the lane that runs it first keeps it. `here` is the worker that
+    /// says so, if it is one.
     pub fn admit(
         &self,
         thread: usize,
         word: usize,
         schedule: &Schedule,
+        stays: bool,
         here: Option<usize>,
         now: Nanos,
     ) -> Tell {
         let affinity = schedule.workers.as_ref().map_or(Affinity::Any, |w| Affinity::Only(Arc::new(*w)));
         let entry = &self.threads[thread];
         entry.word.store(word, Ordering::Relaxed);
+        // With one lane there is nowhere to go.
+        entry.stays_when_run.store(stays && self.lanes.len() > 1, Ordering::Relaxed);
         let entity = Entity::new(Spec {
             thread: ThreadRef::new(thread as u32, entry.generation.load(Ordering::Relaxed)),
             process: ProcessId::new(schedule.process),
@@ -221,17 +228,30 @@ impl Lanes {
 
     /// Seats a thread that the caller holds; whether that lane should reschedule.
     fn seat(&self, lane: usize, thread: usize, entity: Entity, via: Via, now: Nanos) -> bool {
-        self.lanes[lane].with(|core, id| match core.accept(id, now, entity, via) {
+        self.lanes[lane].with(|core, id| self.seated(core, id, thread, entity, via, now))
+    }
+
+    /// As [`Lanes::seat`], under the lane's lock.
+    fn seated(
+        &self,
+        core: &mut lane::Core,
+        id: CpuId,
+        thread: usize,
+        entity: Entity,
+        via: Via,
+        now: Nanos,
+    ) -> bool {
+        match core.accept(id, now, entity, via) {
             Ok((seat, woken)) => {
                 // Under the lane's lock, so that nobody moves it on before.
-                self.threads[thread].lane.store(lane, Ordering::Relaxed);
+                self.threads[thread].lane.store(id.index(), Ordering::Relaxed);
                 self.threads[thread].slot.store(seat.slot(), Ordering::Relaxed);
                 woken.reschedule
             }
             Err(refused) => {
                 unreachable!("every lane has a seat for every thread that may sit there: {refused}")
             }
-        })
+        }
     }
 
     fn seat_of(&self, thread: usize) -> Seat {
@@ -311,7 +331,7 @@ impl Lanes {
             if told {
                 core.reschedule_received(id, now);
             }
-            core.take_decided(id, now)
+            self.decide(core, id, now)
         });
         let (run, stolen_from) = match own {
             Some(run) => (run, None),
@@ -340,8 +360,28 @@ impl Lanes {
         // It arrives after it has left, so that the records of two lanes, joined by time, are in order.
         let now = now.max(left) + Nanos::new(1);
         self.seat(worker, thread, entity, Via::Steal, now);
-        let run = self.lanes[worker].with(|core, id| core.take_decided(id, now))?;
+        let run = self.lanes[worker].with(|core, id| self.decide(core, id, now))?;
         Some((run, Some(victim.index())))
+    }
+
+    /// What the lane is to run. A thread that stays where it runs first is bound to this lane before it does: from then on
+    /// its affinity names no other, so nobody is given it.
+    fn decide(&self, core: &mut lane::Core, id: CpuId, now: Nanos) -> Option<Dispatch> {
+        loop {
+            let run = core.take_decided(id, now)?;
+            let thread = run.thread.index() as usize;
+            let stays = &self.threads[thread].stays_when_run;
+            // Relaxed: a thread's entry is changed by whoever holds it, under its lane's lock.
+            if !stays.load(Ordering::Relaxed) {
+                return Some(run);
+            }
+            stays.store(false, Ordering::Relaxed);
+            let mut entity = core.exit_current(id, now).expect("it was decided to run it");
+            entity.set_affinity(Affinity::Only(Arc::new(std::iter::once(id).collect())));
+            // It comes back as the direct target, so that it is still the next here.
+            self.seated(core, id, thread, entity, Via::HandOff, now);
+            core.resched(id, now, Stop::Nothing);
+        }
     }
 
     /// Whether there is anything that `worker` could run: its last look before it sleeps.
