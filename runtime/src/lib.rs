@@ -39,14 +39,22 @@ pub mod meter;
 pub mod nursery;
 mod parker;
 mod profile;
+// The protocols have preconditions that types do not state: only the model checker sees them from outside.
+#[cfg(loom)]
 #[doc(hidden)]
 pub mod protocol;
+#[cfg(not(loom))]
+mod protocol;
 mod runtime;
 pub mod snapshot;
 mod spans;
 mod stack;
 pub mod sync;
+#[cfg(loom)]
+#[doc(hidden)]
 pub mod task;
+#[cfg(not(loom))]
+mod task;
 pub mod testing;
 pub mod time;
 mod virtual_workers;
@@ -74,5 +82,5 @@ pub use runtime::{Runtime, WorkerStats};
 pub use snapshot::Snapshot;
 pub use stack::arena::GuardKind;
 pub use task::WaitReason;
-pub use task::state::TaskState;
+pub use task::state::{Event as TaskEvent, IllegalStep, TaskState};
 pub use worker::victim::{VictimStrategy, Victims};

@@ -15,6 +15,7 @@ use crate::nursery::core::NurseryCore;
 use crate::nursery::{Exhaustion, Nursery, NurseryError, NurseryOptions, host_nursery};
 use crate::protocol::bias::Seat;
 use crate::protocol::deque::{Stealer, deques};
+use crate::protocol::earliest::WhoKeeps;
 use crate::protocol::inbox::Inbox;
 use crate::protocol::lanes::{LaneRecord, Lanes};
 use crate::protocol::sleep::Dormitory;
@@ -34,7 +35,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 /// Tasks that any worker may take, oldest first.
 #[derive(Debug, Default)]
@@ -170,8 +170,6 @@ pub(crate) struct Inner {
     pub(crate) arena: Arena,
     pub(crate) slab: Slab,
     pub(crate) timers: Timers,
-    /// The sleeping worker that wakes for the earliest deadline.
-    pub(crate) timer_keeper: AtomicUsize,
     next_nursery: AtomicU64,
     next_id: AtomicU64,
     pub(crate) pool: Mutex<Pool>,
@@ -237,22 +235,20 @@ impl Inner {
         }
     }
 
-    /// Fires what is due; how long until the next deadline.
-    pub(crate) fn tend_timers(&self) -> Option<Duration> {
-        if !self.timers.has_entries() {
-            return None;
+    /// Fires what is due.
+    pub(crate) fn tend_timers(&self) {
+        if self.timers.has_entries() {
+            self.timers.fire_due();
         }
-        self.timers.fire_due();
-        self.timers.time_left()
     }
 
     /// A deadline, and the sleeper that has to know of it.
     pub(crate) fn add_timer(&self, due_ns: u64, fire: Fire) -> TimerKey {
         let (key, first) = self.timers.insert(due_ns, fire);
         if first && !self.is_virtual() {
-            match self.timer_keeper.load(Ordering::SeqCst) {
-                usize::MAX => self.dormitory.published(),
-                keeper => self.dormitory.wake(keeper),
+            match self.timers.earliest.who_keeps() {
+                WhoKeeps::Nobody => self.dormitory.published(),
+                WhoKeeps::Worker(keeper) => self.dormitory.wake(keeper),
             }
         }
         key
@@ -349,7 +345,6 @@ impl Runtime {
             arena,
             slab: Slab::default(),
             timers: Timers::new(config.deterministic),
-            timer_keeper: AtomicUsize::new(usize::MAX),
             next_nursery: AtomicU64::new(1),
             next_id: AtomicU64::new(1),
             pool: Mutex::new(config.root_pool),

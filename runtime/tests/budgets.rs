@@ -1,7 +1,7 @@
 //! Budgets, pools, capabilities and profiles, against slow obvious models.
 
+use mainspring::TaskEvent as Event;
 use mainspring::nursery::state::NurseryEvent;
-use mainspring::task::state::Event;
 use mainspring::{Budget, Caps, Charged, Component, Cost, NurseryState, Pool, Profile, TaskState};
 use proptest::prelude::*;
 

@@ -5,6 +5,7 @@
 //! worker is outside: a worker that goes in later sees that it has lost the right.
 
 use super::lock::{Guard, Lock};
+use super::mutant::{Mutant, broken};
 use super::prim::{AtomicBool, AtomicPtr, Ordering};
 use super::{asymmetric, give_way};
 use std::cell::UnsafeCell;
@@ -36,7 +37,9 @@ impl Seat {
         debug_assert!(!self.inside.load(Ordering::Relaxed), "sections do not nest");
         self.inside.store(true, Ordering::Relaxed);
         // Pairs with the heavy one of who takes the right away: the loss is seen here, or the section there.
-        asymmetric::light();
+        if !broken(Mutant::EnterWithoutFence) {
+            asymmetric::light();
+        }
         let section = Section(self);
         is_mine().then_some(section)
     }
@@ -50,7 +53,7 @@ impl Seat {
 
     fn wait_until_outside(&self) {
         // Acquire pairs with the release in `drop`: what was done inside is seen.
-        while self.inside.load(Ordering::Acquire) {
+        while self.inside.load(Ordering::Acquire) && !broken(Mutant::EvictWithoutWaiting) {
             give_way();
         }
     }

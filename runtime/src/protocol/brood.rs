@@ -5,6 +5,7 @@
 //! equal under the lock may free the whole.
 
 use super::lock::Lock;
+use super::mutant::{Mutant, broken};
 use super::prim::{AtomicUsize, Ordering};
 
 /// Counts, a waiter, and what else is behind the same lock.
@@ -67,6 +68,9 @@ impl<T> Brood<T> {
         self.completed.store(completed, Ordering::Relaxed);
         // The owner does not spawn while it waits, so that its count stands still.
         let last = inside.waiter != 0 && completed == self.spawned();
+        if broken(Mutant::WaiterLeft) {
+            return None;
+        }
         last.then(|| std::mem::take(&mut inside.waiter))
     }
 

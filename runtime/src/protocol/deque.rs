@@ -11,6 +11,7 @@
 //! stays announced until it has popped `CALM` words of its own, or sleeps. The README beside this file has the argument.
 
 use super::asymmetric;
+use super::mutant::{Mutant, broken};
 use super::prim::{AtomicIsize, AtomicPtr, AtomicUsize, Ordering, fence};
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -127,7 +128,9 @@ impl Owner {
         }
         buffer.slot(bottom).store(word, Ordering::Relaxed);
         // Pairs with the fence in `steal`: a thief that sees the new bottom sees the word.
-        fence(Ordering::Release);
+        if !broken(Mutant::PushWithoutRelease) {
+            fence(Ordering::Release);
+        }
         self.bottom.set(bottom + 1);
         shared.bottom.store(bottom + 1, Ordering::Relaxed);
     }
@@ -212,13 +215,17 @@ impl Owner {
     #[inline(always)]
     fn beware_of_thieves(&self) {
         // Pairs with the heavy one in `announce`: this sees the thief, or the thief sees the bottom.
-        asymmetric::light();
+        if !broken(Mutant::PopWithoutFence) {
+            asymmetric::light();
+        }
         // Acquire pairs with `withdraw`: if the thief has gone, the top that it left is seen below.
         if self.thieves.0.load(Ordering::Acquire) != 0 {
             self.calm_down();
             // Pairs with the fence in `steal`: of the owner and a thief after the same last word, at least one sees the
             // other, and the CAS on the top decides. Weaker, both could take it.
-            fence(Ordering::SeqCst);
+            if !broken(Mutant::PopWithoutFence) {
+                fence(Ordering::SeqCst);
+            }
         }
     }
 
@@ -227,7 +234,9 @@ impl Owner {
         if self.calm.replace(CALM) == 0 {
             self.thieves.0.fetch_add(1, Ordering::SeqCst);
             // Pairs with the light one of an owner that takes words.
-            asymmetric::heavy();
+            if !broken(Mutant::AnnounceWithoutFence) {
+                asymmetric::heavy();
+            }
         }
     }
 
@@ -300,7 +309,9 @@ impl Stealer {
         thief.announce();
         let top = shared.top.load(Ordering::Acquire);
         // Pairs with the fence in `pop`.
-        fence(Ordering::SeqCst);
+        if !broken(Mutant::AnnounceWithoutFence) {
+            fence(Ordering::SeqCst);
+        }
         let bottom = shared.bottom.load(Ordering::Acquire);
         if top >= bottom {
             return Steal::Empty;

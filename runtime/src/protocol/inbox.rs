@@ -6,6 +6,7 @@
 //! Whoever pushes then tells the worker ([`Dormitory::notify`](super::sleep::Dormitory::notify)), and a worker looks into its
 //! inbox after it has said that it sleeps: so it does not sleep over a task in it.
 
+use super::mutant::{Mutant, broken};
 use super::prim::{AtomicPtr, Ordering};
 use std::ptr::null_mut;
 
@@ -41,7 +42,12 @@ impl<N: Linked> Inbox<N> {
             node.link().store(newest, Ordering::Relaxed);
             // Release pairs with the acquire in `take_all`: the worker sees the link, and the task as its waker saw it.
             // A node that was taken and pushed again meanwhile does no harm: the worker takes all, never one.
-            match self.newest.compare_exchange_weak(newest, address, Ordering::Release, Ordering::Relaxed) {
+            let order =
+                if broken(Mutant::InboxWithoutRelease) { Ordering::Relaxed } else { Ordering::Release };
+            if broken(Mutant::InboxWithoutCompare) {
+                return self.newest.store(address, order);
+            }
+            match self.newest.compare_exchange_weak(newest, address, order, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(other) => newest = other,
             }

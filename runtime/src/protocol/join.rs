@@ -3,6 +3,7 @@
 //! Conserved: exactly one of the two sides learns that it is the last and must free the task. Waiters are words
 //! that the caller gives a meaning to; they are never one of the three reserved values.
 
+use super::mutant::{Mutant, broken};
 use super::prim::{AtomicUsize, Ordering};
 
 const IDLE: usize = 0;
@@ -69,7 +70,8 @@ impl JoinCell {
             return Finished::Free;
         }
         // Release: whoever sees `DONE` sees the result. Acquire: the waiter's word and what it points to are seen.
-        match self.0.swap(DONE, Ordering::AcqRel) {
+        let order = if broken(Mutant::DoneWithoutRelease) { Ordering::Relaxed } else { Ordering::AcqRel };
+        match self.0.swap(DONE, order) {
             IDLE => Finished::KeepForHandle,
             DETACHED => Finished::Free,
             waiter => Finished::Wake(waiter),

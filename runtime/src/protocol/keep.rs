@@ -3,6 +3,7 @@
 //! Conserved: whoever makes the count go from zero to one takes hold of the memory once, and whoever makes it go back to
 //! zero lets go of it once. The memory is held by others while the first reference is made.
 
+use super::mutant::{Mutant, broken};
 use super::prim::{AtomicU32, Ordering};
 
 /// How many references there are.
@@ -39,7 +40,7 @@ impl Keep {
             // Only references that were forgotten can be so many. A count that wraps would free what is in use.
             std::process::abort();
         }
-        if before == 0 {
+        if before == 0 && !broken(Mutant::NoHold) {
             take_hold();
         }
     }
@@ -47,6 +48,7 @@ impl Keep {
     /// One less.
     pub fn let_go(&self) -> LetGo {
         // Release: what this reference did comes before the memory goes. Acquire: what the others did, too.
-        if self.0.fetch_sub(1, Ordering::AcqRel) == 1 { LetGo::Last } else { LetGo::More }
+        let order = if broken(Mutant::LetGoWithoutAcquire) { Ordering::Relaxed } else { Ordering::AcqRel };
+        if self.0.fetch_sub(1, order) == 1 { LetGo::Last } else { LetGo::More }
     }
 }

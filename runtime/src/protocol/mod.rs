@@ -5,11 +5,13 @@
 pub mod bias;
 pub mod brood;
 pub mod deque;
+pub mod earliest;
 pub mod inbox;
 pub mod join;
 pub mod keep;
 pub mod lanes;
 pub mod lock;
+pub mod mutant;
 pub mod post;
 pub mod roster;
 pub mod sleep;
@@ -19,14 +21,14 @@ pub mod tell;
 pub mod prim {
     #[cfg(loom)]
     pub use loom::sync::atomic::{
-        AtomicBool, AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence,
+        AtomicBool, AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
     #[cfg(loom)]
     pub use loom::sync::{Condvar, Mutex, MutexGuard};
 
     #[cfg(not(loom))]
     pub use std::sync::atomic::{
-        AtomicBool, AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence,
+        AtomicBool, AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
     #[cfg(not(loom))]
     pub use std::sync::{Condvar, Mutex, MutexGuard};

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::asymmetric;
+use super::mutant::{Mutant, broken};
 use super::prim::{AtomicBool, Ordering};
 use std::cell::Cell;
 use std::ptr::null;
@@ -54,7 +55,7 @@ impl<M: Member> Roster<M> {
         }
         self.first = member;
         member.listed().store(true, Ordering::Relaxed);
-        if cancelled {
+        if cancelled && !broken(Mutant::EnlistBlindly) {
             member.cancel_flag().store(true, Ordering::SeqCst);
         }
     }
@@ -86,7 +87,13 @@ impl<M: Member> Roster<M> {
         if self.first.is_null() {
             return;
         }
+        if broken(Mutant::WakeBeforeFlag) {
+            self.members().for_each(Member::interrupt_wait);
+        }
         self.members().for_each(|member| member.cancel_flag().store(true, Ordering::SeqCst));
+        if broken(Mutant::WakeBeforeFlag) {
+            return;
+        }
         // Between the flags and the states: a member commits to a wait and then looks at its flag, with a light one between.
         asymmetric::heavy();
         self.members().for_each(Member::interrupt_wait);

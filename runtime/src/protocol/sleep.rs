@@ -5,6 +5,7 @@
 //! works again.
 
 use super::asymmetric;
+use super::mutant::{Mutant, broken};
 use super::prim::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering};
 use std::time::Duration;
 
@@ -91,7 +92,9 @@ impl Dormitory {
     #[inline]
     pub fn published(&self) {
         // Pairs with the heavy one in `sleep`: either the sleeper's last look sees the work, or its count is seen here.
-        asymmetric::light();
+        if !broken(Mutant::PublishWithoutFence) {
+            asymmetric::light();
+        }
         if self.sleeping.load(Ordering::Relaxed) != 0 && self.searching.load(Ordering::Relaxed) == 0 {
             self.wake_one();
         }
@@ -128,7 +131,9 @@ impl Dormitory {
     pub fn notify(&self, index: usize) {
         // Pairs with the heavy one in `sleep`: either the last look of that worker sees what was put there, or that it is
         // in the list is seen here.
-        asymmetric::light();
+        if !broken(Mutant::NotifyWithoutFence) {
+            asymmetric::light();
+        }
         if self.beds[index].listed.load(Ordering::Relaxed) {
             self.wake(index);
         }
@@ -164,11 +169,13 @@ impl Dormitory {
         }
         self.searching.fetch_sub(1, Ordering::SeqCst);
         // Pairs with the light one in `published`, and with that in `notify`.
-        asymmetric::heavy();
+        if !broken(Mutant::SleepWithoutFence) {
+            asymmetric::heavy();
+        }
         if self.closed.load(Ordering::SeqCst) {
             return Woke::Closed;
         }
-        if last_look() {
+        if !broken(Mutant::SleepWithoutLook) && last_look() {
             return self.get_up(index, true);
         }
         let bed = &self.beds[index];

@@ -3,6 +3,7 @@
 //! Conserved: a wait is told once. The waiter leaves when it has been told, and whoever tells it touches nothing of the
 //! waiter's, or of the waiter's runtime, afterwards.
 
+use super::mutant::{Mutant, broken};
 use super::prim::{AtomicU8, Ordering};
 
 /// In the frame of a wait.
@@ -46,7 +47,8 @@ impl Tell {
     /// The wait is over, and will be told. Until then the waiter stays, so that it can be woken.
     #[inline]
     pub fn begin(&self) {
-        self.0.store(TELLING, Ordering::Release);
+        let told = if broken(Mutant::ToldTooEarly) { Told::Closed as u8 } else { TELLING };
+        self.0.store(told, Ordering::Release);
     }
 
     /// The last touch of the waiter: its frame may go at once.

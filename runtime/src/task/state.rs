@@ -8,6 +8,7 @@
 
 use crate::protocol::asymmetric;
 use crate::protocol::bias::{Home, Seat, Section};
+use crate::protocol::mutant::{Mutant, broken};
 use crate::protocol::prim::{AtomicBool, AtomicU8, Ordering, fence};
 use std::fmt;
 
@@ -204,6 +205,9 @@ impl StateCell {
             Ok(next) => self.bits.store(next as u8 | kept, Ordering::Relaxed),
             Err(illegal) => unreachable_step(illegal),
         }
+        if event == Event::Dispatch && broken(Mutant::DispatchForgets) {
+            self.noted.store(false, Ordering::Relaxed);
+        }
     }
 
     /// The task has left its stack, to wait (Block) or for want of budget (Exhaust). `here` is the seat of the calling thread.
@@ -235,8 +239,11 @@ impl StateCell {
         self.bits.store(next, Ordering::Release);
         // Pairs with the fence of who notes a wake, between that and its second look at the state, and with that of the
         // canceller, as above.
-        fence(Ordering::SeqCst);
-        if self.noted.load(Ordering::Relaxed) { self.take_back_shared(next) } else { Committed::Waits }
+        if !broken(Mutant::CommitWithoutFence) {
+            fence(Ordering::SeqCst);
+        }
+        let noted = self.noted.load(Ordering::Relaxed) && !broken(Mutant::NoteIgnored);
+        if noted { self.take_back_shared(next) } else { Committed::Waits }
     }
 
     /// The task, which runs here, waits for something of this worker's own: the worker stays inside until it has left the task's
@@ -259,6 +266,16 @@ impl StateCell {
             return false;
         }
         true
+    }
+
+    /// Leaves a note for whoever commits the next wait.
+    fn note(&self) {
+        // Release pairs with the acquire in `forget_note`. An exchange, not a store: whoever takes several notes at once
+        // reads the last, and an exchange passes on what those before it released.
+        if broken(Mutant::NoteStored) {
+            return self.noted.store(true, Ordering::Release);
+        }
+        self.noted.swap(true, Ordering::AcqRel);
     }
 
     /// The task goes on, and looks at everything that may have been noted.
@@ -336,13 +353,17 @@ impl StateCell {
                         return Woken::Queue;
                     }
                 }
+                Err(_) if state == TaskState::Ready && broken(Mutant::ReadyNotNoted) => {
+                    return Woken::Nothing;
+                }
                 Err(_) if !state.is_final() && !noted => {
                     // Also of a task that is Ready, or waits for budget: what the waker wrote before may still be on its
                     // way when such a task runs, looks at it in vain, and falls asleep.
-                    // Release pairs with the acquire of who forgets the note.
-                    self.noted.store(true, Ordering::Release);
+                    self.note();
                     // Pairs with the fence in `commit_wait`: the note is seen there, or the wait here.
-                    fence(Ordering::SeqCst);
+                    if !broken(Mutant::WakeWithoutFence) {
+                        fence(Ordering::SeqCst);
+                    }
                     noted = true;
                 }
                 Err(_) => return Woken::Nothing,
@@ -361,7 +382,7 @@ impl StateCell {
                 return Woken::Queue;
             }
             // One that is not Running sees what this thread wrote before: it goes through a queue of this worker.
-            Err(_) if state == TaskState::Running => self.noted.store(true, Ordering::Release),
+            Err(_) if state == TaskState::Running => self.note(),
             Err(_) => {}
         }
         Woken::Nothing

@@ -5,6 +5,7 @@
 
 use crate::error::TaskError;
 use crate::nursery::core::NurseryCore;
+use crate::protocol::earliest::{Earliest, NEVER};
 use crate::task::TaskPtr;
 use crate::task::state::Event;
 use std::collections::BTreeMap;
@@ -35,8 +36,8 @@ pub(crate) struct Timers {
     began: Instant,
     /// Virtual time, in the deterministic mode.
     virtual_ns: Option<AtomicU64>,
-    /// The earliest deadline; `u64::MAX` for none.
-    next_ns: AtomicU64,
+    /// The earliest deadline, and which sleeper wakes for it.
+    pub(crate) earliest: Earliest,
     entries: Mutex<Entries>,
 }
 
@@ -51,7 +52,7 @@ impl Timers {
         Self {
             began: Instant::now(),
             virtual_ns: is_virtual.then(|| AtomicU64::new(0)),
-            next_ns: AtomicU64::new(u64::MAX),
+            earliest: Earliest::default(),
             entries: Mutex::default(),
         }
     }
@@ -72,7 +73,7 @@ impl Timers {
         entries.by_time.insert(key, fire);
         let first = entries.by_time.first_key_value().is_some_and(|(first, _)| *first == key);
         if first {
-            self.next_ns.store(due_ns, Ordering::SeqCst);
+            self.earliest.set(due_ns);
         }
         (key, first)
     }
@@ -87,30 +88,29 @@ impl Timers {
 
     fn update_next(&self, entries: &Entries) {
         let next = entries.by_time.first_key_value().map_or(u64::MAX, |(key, _)| key.due_ns);
-        self.next_ns.store(next, Ordering::SeqCst);
+        self.earliest.set(next);
     }
 
     /// Whether a deadline has come.
     pub(crate) fn is_due(&self) -> bool {
-        let next = self.next_ns.load(Ordering::SeqCst);
+        let next = self.earliest.get();
         next != u64::MAX && next <= self.now_ns()
     }
 
     /// Whether a deadline had come at `now_ns`.
     #[inline]
     pub(crate) fn is_due_at(&self, now_ns: u64) -> bool {
-        self.next_ns.load(Ordering::SeqCst) <= now_ns
+        self.earliest.get() <= now_ns
     }
 
     /// Whether there is any entry.
     pub(crate) fn has_entries(&self) -> bool {
-        self.next_ns.load(Ordering::Relaxed) != u64::MAX
+        self.earliest.get() != NEVER
     }
 
-    /// How long until the earliest deadline.
-    pub(crate) fn time_left(&self) -> Option<Duration> {
-        let next = self.next_ns.load(Ordering::SeqCst);
-        (next != u64::MAX).then(|| Duration::from_nanos(next.saturating_sub(self.now_ns())))
+    /// How long until `deadline_ns`; `None` if there is none.
+    pub(crate) fn time_until(&self, deadline_ns: u64) -> Option<Duration> {
+        (deadline_ns != NEVER).then(|| Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns())))
     }
 
     /// Fires what is due.
@@ -134,7 +134,7 @@ impl Timers {
 
     /// Moves virtual time to the earliest deadline. False if there is none.
     pub(crate) fn skip_to_next(&self) -> bool {
-        let next = self.next_ns.load(Ordering::SeqCst);
+        let next = self.earliest.get();
         match &self.virtual_ns {
             Some(now) if next != u64::MAX => {
                 now.fetch_max(next, Ordering::Relaxed);

@@ -8,7 +8,6 @@ use crate::fork::{is_job, task_of};
 use crate::protocol::deque::Steal;
 use crate::protocol::sleep::Woke;
 use crate::task::{Runnable, TaskPtr};
-use std::sync::atomic::Ordering;
 
 /// Looks for work before the first sleep, about ten microseconds: to fall asleep and to be woken takes longer, and disturbs
 /// those who work.
@@ -69,7 +68,7 @@ impl Worker {
         let mut searching = rt.dormitory.search();
         let mut back_off = BackOff::new();
         loop {
-            let next_timer = rt.tend_timers();
+            rt.tend_timers();
             let found = self.next_local().or_else(|| self.next_global()).or_else(|| self.steal_round());
             if let Some(task) = found {
                 rt.dormitory.found(searching);
@@ -81,19 +80,20 @@ impl Worker {
             if back_off.is_fresh() && self.sees_work_soon() {
                 continue;
             }
-            let keeper =
-                rt.timer_keeper.compare_exchange(usize::MAX, self.index, Ordering::SeqCst, Ordering::Relaxed);
-            let timer = if keeper.is_ok() { rt.timers.time_left().or(next_timer) } else { None };
+            let kept = rt.timers.earliest.keep(self.index);
+            let timer = kept.and_then(|deadline_ns| rt.timers.time_until(deadline_ns));
             let timeout = match (timer, back_off.doze()) {
                 (Some(timer), Some(doze)) => Some(timer.min(doze)),
                 (timer, doze) => timer.or(doze),
             };
             self.set_idle(true);
             self.deque.withdraw();
-            let woke = rt.dormitory.sleep(self.index, searching, timeout, || self.sees_work());
+            let woke = rt.dormitory.sleep(self.index, searching, timeout, || {
+                self.sees_work() || kept.is_some_and(|planned| rt.timers.earliest.is_before(planned))
+            });
             self.set_idle(false);
-            if keeper.is_ok() {
-                rt.timer_keeper.store(usize::MAX, Ordering::SeqCst);
+            if kept.is_some() {
+                rt.timers.earliest.resign();
             }
             searching = match woke {
                 Woke::ForWork(searching) => {

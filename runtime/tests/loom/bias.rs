@@ -1,9 +1,10 @@
 //! A worker that is mostly alone against everybody else.
 
-use crate::model;
+use crate::{finds, model};
 use loom::sync::Arc;
 use loom::thread;
 use mainspring::protocol::bias::{BiasedLock, Home, Seat};
+use mainspring::protocol::mutant::Mutant;
 
 /// Two who take a home away at once, while its worker goes in and out.
 #[test]
@@ -59,4 +60,11 @@ fn a_biased_lock_lets_one_in_at_a_time() {
         // SAFETY: nobody else is left.
         lock.lock(None).with(|value| assert_eq!(unsafe { *value }, 7));
     });
+}
+
+#[test]
+fn the_models_find_a_right_that_two_have() {
+    let faults = [Mutant::EnterWithoutFence, Mutant::EvictWithoutWaiting];
+    finds(&faults, "bias::nobody_goes_on_while_a_home_s_worker_is_inside");
+    finds(&faults, "bias::a_biased_lock_lets_one_in_at_a_time");
 }

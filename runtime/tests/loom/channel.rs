@@ -1,9 +1,10 @@
 //! Channels and parkers, and who is told what.
 
-use crate::model;
+use crate::{finds, model};
 use loom::sync::Arc;
 use loom::thread;
 use mainspring::channel::model_pair;
+use mainspring::protocol::mutant::Mutant;
 use mainspring::protocol::tell::{Tell, Told};
 use mainspring::{Capacity, Parker, Refusal, Select};
 
@@ -147,4 +148,9 @@ fn a_select_whose_channel_goes_is_told_and_keeps_its_value() {
         assert_eq!((sent, value), (Err(Refusal::Closed), Some(3)));
         going.join().unwrap();
     });
+}
+
+#[test]
+fn the_model_finds_a_waiter_that_is_told_before_it_is_woken() {
+    finds(&[Mutant::ToldTooEarly], "channel::whoever_waits_stays_until_whoever_tells_it_has_woken_it");
 }

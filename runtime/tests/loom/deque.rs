@@ -1,10 +1,11 @@
 //! The owner of a deque against thieves.
 
-use crate::model;
+use crate::{finds, model};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use mainspring::protocol::deque::{Steal, deques};
+use mainspring::protocol::mutant::Mutant;
 
 //= SCHED:7.1.1a SCHED:7.1.1b SCHED:7.1.2
 #[test]
@@ -77,4 +78,54 @@ fn words_that_are_taken_together_are_not_stolen() {
         assert_eq!(taken & stolen, 0, "taken twice");
         assert_eq!(taken | stolen, 15, "lost");
     });
+}
+
+/// The last word, with nothing between the two: the smallest program that needs both fences.
+#[test]
+fn the_last_words_go_to_the_owner_or_to_a_thief() {
+    model(|| {
+        let mut ends = deques(2).into_iter();
+        let ((owner, stealer), (thief, _)) = (ends.next().unwrap(), ends.next().unwrap());
+        owner.push(1);
+        owner.push(2);
+        let thief = thread::spawn(move || {
+            let mut stolen = 0;
+            for _ in 0..2 {
+                if let Steal::Taken(word) = stealer.steal(&thief) {
+                    assert_ne!(word, 0, "seen before it was written");
+                    stolen += word;
+                }
+            }
+            stolen
+        });
+        let mut popped = 0;
+        while let Some(word) = owner.pop() {
+            popped += word;
+        }
+        assert_eq!(popped + thief.join().unwrap(), 3, "lost, or taken twice");
+    });
+}
+
+/// A word that is pushed while a thief looks.
+#[test]
+fn a_word_is_seen_whole() {
+    model(|| {
+        let mut ends = deques(2).into_iter();
+        let ((owner, stealer), (thief, _)) = (ends.next().unwrap(), ends.next().unwrap());
+        let thief = thread::spawn(move || match stealer.steal(&thief) {
+            Steal::Taken(word) => assert_eq!(word, 1, "seen before it was written"),
+            Steal::Empty | Steal::Lost => {}
+        });
+        owner.push(1);
+        thief.join().unwrap();
+    });
+}
+
+#[test]
+fn the_models_find_a_word_that_is_taken_twice() {
+    finds(
+        &[Mutant::PopWithoutFence, Mutant::AnnounceWithoutFence],
+        "deque::the_last_words_go_to_the_owner_or_to_a_thief",
+    );
+    finds(&[Mutant::PushWithoutRelease], "deque::a_word_is_seen_whole");
 }

@@ -1,11 +1,12 @@
 //! The end of a task against its handle, its nursery, and who leaves it something.
 
-use crate::model;
+use crate::{finds, model};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use mainspring::protocol::brood::Brood;
 use mainspring::protocol::join::{Dropped, Finished, JoinCell, Waiting};
+use mainspring::protocol::mutant::Mutant;
 use mainspring::protocol::post::Post;
 
 #[test]
@@ -135,4 +136,11 @@ fn what_is_left_for_a_task_is_found_at_its_end_or_refused() {
         let found = task.join().unwrap();
         assert_eq!(found, if accepted { 5 } else { 0 }, "lost");
     });
+}
+
+#[test]
+fn the_models_find_an_end_that_is_not_told() {
+    finds(&[Mutant::DoneWithoutRelease], "end::a_result_is_seen_and_freed_once");
+    finds(&[Mutant::WaiterLeft], "end::the_last_child_wakes_the_owner_once_and_all_are_counted");
+    finds(&[Mutant::AnnounceMailWithoutFence], "end::what_is_left_for_a_task_is_found_at_its_end_or_refused");
 }

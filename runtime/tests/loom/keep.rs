@@ -1,10 +1,11 @@
 //! The wakers of a slot against the end of the runtime.
 
-use crate::model;
+use crate::{finds, model};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use mainspring::protocol::keep::{Keep, LetGo};
+use mainspring::protocol::mutant::Mutant;
 
 /// The runtime's memory: freed when the last hold goes.
 struct Memory {
@@ -63,4 +64,12 @@ fn wakers_keep_the_memory_of_their_runtime_until_the_last() {
         // SAFETY: nobody else is left.
         memory.freed.with(|freed| assert!(unsafe { *freed }, "kept for ever"));
     });
+}
+
+#[test]
+fn the_model_finds_memory_that_goes_too_early() {
+    finds(
+        &[Mutant::LetGoWithoutAcquire, Mutant::NoHold],
+        "keep::wakers_keep_the_memory_of_their_runtime_until_the_last",
+    );
 }

@@ -1,12 +1,12 @@
 //! A thread that stops against who takes it, and a wake against who sleeps.
 
-use crate::model;
 use crate::state::Waiter;
+use crate::{finds, model};
 use loom::sync::Arc;
-use loom::sync::atomic::Ordering;
 use loom::thread;
 use mainspring::Nanos;
 use mainspring::protocol::lanes::{LaneSettings, Lanes, Schedule, Stopped, Tell};
+use mainspring::protocol::mutant::Mutant;
 use mainspring::protocol::sleep::{Dormitory, Woke};
 use mainspring::task::state::Event;
 
@@ -17,6 +17,12 @@ fn small_lanes(workers: usize, threads: usize) -> Lanes {
 fn admit(lanes: &Lanes, word: usize, schedule: &Schedule, here: Option<usize>) -> Tell {
     let thread = lanes.claim(schedule).expect("there is one");
     lanes.admit(thread, word, schedule, false, here, Nanos::ZERO)
+}
+
+/// As [`admit`], of a task that stays where it runs first.
+fn admit_staying(lanes: &Lanes, word: usize) {
+    let thread = lanes.claim(&Schedule::default()).expect("there is one");
+    let _ = lanes.admit(thread, word, &Schedule::default(), true, Some(0), Nanos::ZERO);
 }
 
 /// A stack that two workers must not be on at once: loom reports it if they are.
@@ -128,7 +134,7 @@ fn a_wake_finds_a_thread_asleep_on_its_lane_however_early_it_comes() {
         let waker = {
             let shared = shared.clone();
             thread::spawn(move || {
-                shared.1.woken.store(true, Ordering::SeqCst);
+                shared.1.tell();
                 if shared.1.is_to_be_queued(Event::Wake, None) {
                     let _ = shared.0.wake(0, None, Nanos::new(3));
                 }
@@ -151,4 +157,46 @@ fn a_wake_finds_a_thread_asleep_on_its_lane_however_early_it_comes() {
         shared.0.end(0, Nanos::new(9));
         assert!(shared.0.next(0, true, Nanos::new(10)).is_none(), "queued once");
     });
+}
+
+/// Two threads that stay where they run first, on two lanes that steal: whoever runs one first runs it always.
+#[test]
+fn a_thread_that_has_run_is_given_to_no_other_lane() {
+    model(|| {
+        let lanes = Arc::new(small_lanes(2, 2));
+        for word in 1..=2 {
+            admit_staying(&lanes, word);
+        }
+        let run = |lanes: &Lanes, worker: usize| {
+            let mut ran = Vec::new();
+            let mut now = 10;
+            while let Some(next) = lanes.next(worker, true, Nanos::new(now)) {
+                ran.push(next.word);
+                if ran.iter().filter(|&&word| word == next.word).count() == 2 {
+                    lanes.end(worker, Nanos::new(now + 1));
+                } else {
+                    lanes.stop(worker, Stopped::Yielded, Nanos::new(now + 1));
+                }
+                now += 10;
+            }
+            ran
+        };
+        let other = {
+            let lanes = lanes.clone();
+            thread::spawn(move || run(&lanes, 1))
+        };
+        let here = run(&lanes, 0);
+        let there = other.join().unwrap();
+        assert!(
+            !here.iter().any(|word| there.contains(word)),
+            "one thread on two lanes: {here:?}, {there:?}"
+        );
+    });
+}
+
+#[test]
+fn the_models_find_a_thread_that_moves_and_one_that_is_slept_over() {
+    finds(&[Mutant::StaysNowhere], "lanes::a_thread_that_has_run_is_given_to_no_other_lane");
+    let slept_over = Mutant::SleepWithoutLook;
+    finds(&[slept_over], "lanes::a_thread_that_only_a_sleeping_worker_may_run_is_never_slept_over");
 }

@@ -1,11 +1,12 @@
 //! A cancellation against a child that falls asleep.
 
-use crate::model;
+use crate::{finds, model};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use mainspring::protocol::bias::{Home, Seat};
 use mainspring::protocol::brood::Brood;
+use mainspring::protocol::mutant::Mutant;
 use mainspring::protocol::roster::{Member, Roster, interrupt, may_stay_asleep};
 use mainspring::task::state::{Committed, Event, StateCell, Woken};
 
@@ -135,4 +136,10 @@ fn a_cancellation_of_one_child_and_of_all_reach_two_children() {
         cancel(&nursery);
         assert!(children[1].cancel.load(Ordering::SeqCst), "it is still in the list");
     });
+}
+
+#[test]
+fn the_model_finds_a_cancellation_that_is_slept_over() {
+    let faults = [Mutant::WakeBeforeFlag, Mutant::EnlistBlindly];
+    finds(&faults, "roster::a_cancellation_reaches_a_child_that_enlists_waits_or_ends_meanwhile");
 }

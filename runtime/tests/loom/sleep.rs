@@ -1,9 +1,10 @@
 //! Falling asleep against publishing work.
 
-use crate::model;
+use crate::{finds, model};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
+use mainspring::protocol::mutant::Mutant;
 use mainspring::protocol::sleep::{Dormitory, Woke};
 
 //= SCHED:6.3.1b
@@ -68,4 +69,10 @@ fn two_sleepers_and_one_piece_of_work_end_with_a_shutdown() {
         }
         assert_eq!(work.load(Ordering::Relaxed), 2);
     });
+}
+
+#[test]
+fn the_model_finds_work_that_is_slept_over() {
+    let faults = [Mutant::PublishWithoutFence, Mutant::SleepWithoutFence, Mutant::SleepWithoutLook];
+    finds(&faults, "sleep::published_work_is_never_slept_over");
 }

@@ -1,11 +1,13 @@
 //! Waking a task against its falling asleep, and cancelling against both.
 
-use crate::model;
+use crate::{finds, model};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use mainspring::protocol::asymmetric;
 use mainspring::protocol::bias::{Home, Seat};
+use mainspring::protocol::mutant::Mutant;
+use mainspring::protocol::tell::{Tell, Told};
 use mainspring::task::state::{Committed, Event, StateCell, Woken};
 
 /// A task on its worker, and who queues it.
@@ -14,7 +16,8 @@ pub(crate) struct Waiter {
     home: Home,
     seat: Seat,
     pub(crate) queued: AtomicUsize,
-    pub(crate) woken: AtomicBool,
+    /// What a wait of a task looks at.
+    tell: Tell,
     cancelled: AtomicBool,
 }
 
@@ -27,7 +30,7 @@ impl Waiter {
             home: Home::new(),
             seat: Seat::default(),
             queued: AtomicUsize::new(0),
-            woken: AtomicBool::new(false),
+            tell: Tell::new(),
             cancelled: AtomicBool::new(false),
         }
     }
@@ -43,7 +46,7 @@ impl Waiter {
 
     pub(crate) fn wake(&self, event: Event, here: Option<&Seat>) {
         if self.is_to_be_queued(event, here) {
-            self.queued.fetch_add(1, Ordering::SeqCst);
+            self.queued.fetch_add(1, Ordering::Release);
         }
     }
 
@@ -53,26 +56,41 @@ impl Waiter {
         self.wake(Event::Interrupt, None);
     }
 
+    /// What `Ending::begin` and `Ending::finish` do inside of a runtime.
+    pub(crate) fn end_wait(&self, here: Option<&Seat>) {
+        self.tell.tell(Told::Done);
+        self.wake(Event::Wake, here);
+    }
+
+    pub(crate) fn tell(&self) {
+        self.tell.tell(Told::Done);
+    }
+
     pub(crate) fn is_over(&self) -> bool {
-        self.woken.load(Ordering::SeqCst) || self.cancelled.load(Ordering::SeqCst)
+        self.tell.is_over() || self.cancelled.load(Ordering::SeqCst)
     }
 
     /// Waits as a task does. `on_worker` is what its worker does next.
     pub(crate) fn wait(&self, on_worker: impl Fn()) {
         while !self.is_over() {
             if self.commits_to_be_queued() {
-                self.queued.fetch_add(1, Ordering::SeqCst);
+                self.queued.fetch_add(1, Ordering::Release);
             } else if self.cancelled.load(Ordering::SeqCst) {
                 // The last look of `Worker::settle`.
                 self.wake(Event::Interrupt, Some(&self.seat));
             }
             on_worker();
-            while self.queued.load(Ordering::SeqCst) == 0 {
-                thread::yield_now();
-            }
-            assert_eq!(self.queued.swap(0, Ordering::SeqCst), 1, "queued twice");
-            self.state.dispatch_for_model();
+            self.run_again();
         }
+    }
+
+    /// Takes the task from its queue. The queue orders what its waker wrote before the run, and nothing else.
+    fn run_again(&self) {
+        while self.queued.load(Ordering::Acquire) == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(self.queued.swap(0, Ordering::Acquire), 1, "queued twice");
+        self.state.dispatch_for_model();
     }
 }
 
@@ -84,20 +102,14 @@ fn a_wake_and_a_cancellation_of_a_waiting_task_queue_it_once_each_at_most() {
         let others = [
             {
                 let task = task.clone();
-                thread::spawn(move || {
-                    task.woken.store(true, Ordering::SeqCst);
-                    task.wake(Event::Wake, None);
-                })
+                thread::spawn(move || task.end_wait(None))
             },
             {
                 let task = task.clone();
                 thread::spawn(move || task.cancel())
             },
         ];
-        // A wake that looks at the flag only, as the wait of a task does.
-        while !task.woken.load(Ordering::SeqCst) && !task.cancelled.load(Ordering::SeqCst) {
-            task.wait(|| ());
-        }
+        task.wait(|| ());
         for other in others {
             other.join().unwrap();
         }
@@ -114,10 +126,7 @@ fn a_wake_at_home_and_one_from_elsewhere_queue_a_task_once() {
             let task = task.clone();
             thread::spawn(move || task.cancel())
         };
-        task.wait(|| {
-            task.woken.store(true, Ordering::SeqCst);
-            task.wake(Event::Wake, Some(&task.seat));
-        });
+        task.wait(|| task.end_wait(Some(&task.seat)));
         canceller.join().unwrap();
         task.home.move_out();
         // What came too late to matter has not left the task queued.
@@ -152,11 +161,15 @@ fn late_wakes_of_earlier_waits_at_home_do_no_harm() {
         };
         for _ in 0..2 {
             task.home.move_in(&task.seat);
-            task.woken.store(false, Ordering::SeqCst);
-            task.wait(|| {
-                task.woken.store(true, Ordering::SeqCst);
+            let told = AtomicBool::new(false);
+            while !told.load(Ordering::Relaxed) {
+                if task.commits_to_be_queued() {
+                    task.queued.fetch_add(1, Ordering::Release);
+                }
+                told.store(true, Ordering::Relaxed);
                 task.wake(Event::Wake, Some(&task.seat));
-            });
+                task.run_again();
+            }
         }
         late.join().unwrap();
         task.home.move_out();
@@ -209,4 +222,44 @@ fn a_task_that_leaves_its_stack_inside_is_woken_once_and_after_that() {
         let cancelled = canceller.join().unwrap();
         assert_eq!(u8::from(queues) + u8::from(cancelled), u8::from(waits), "queued once if it waits");
     });
+}
+
+/// The wait of a task, and a spurious wake, such as that of an earlier timer: the task runs, finds nothing, and waits again.
+/// The waker writes what the task looks at, then looks at the state. In between it is Ready, Running or Blocked.
+//= SCHED:6.3.1b
+#[test]
+fn a_wake_is_not_lost_beside_a_spurious_one() {
+    model(|| {
+        let task = Arc::new(Waiter::running());
+        let others = [false, true].map(|spurious| {
+            let task = task.clone();
+            thread::spawn(move || if spurious { task.wake(Event::Wake, None) } else { task.end_wait(None) })
+        });
+        // A task that slept over its wake would go round for ever in here, which loom reports.
+        task.wait(|| ());
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_model_finds_wakes_that_are_lost() {
+    let faults = [
+        Mutant::CommitWithoutFence,
+        Mutant::WakeWithoutFence,
+        Mutant::ReadyNotNoted,
+        Mutant::DispatchForgets,
+        Mutant::NoteStored,
+        Mutant::NoteIgnored,
+    ];
+    finds(&faults, "state::a_wake_is_not_lost_beside_a_spurious_one");
+}
+
+#[test]
+fn the_model_finds_a_home_that_is_taken_away_too_early() {
+    finds(
+        &[Mutant::EvictWithoutWaiting],
+        "state::a_task_that_leaves_its_stack_inside_is_woken_once_and_after_that",
+    );
 }

@@ -13,6 +13,7 @@ mod record;
 
 pub use record::LaneRecord;
 
+use crate::protocol::mutant::{Mutant, broken};
 use crate::protocol::prim::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use lane::Lane;
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
@@ -372,7 +373,7 @@ impl Lanes {
             let thread = run.thread.index() as usize;
             let stays = &self.threads[thread].stays_when_run;
             // Relaxed: a thread's entry is changed by whoever holds it, under its lane's lock.
-            if !stays.load(Ordering::Relaxed) {
+            if !stays.load(Ordering::Relaxed) || broken(Mutant::StaysNowhere) {
                 return Some(run);
             }
             stays.store(false, Ordering::Relaxed);

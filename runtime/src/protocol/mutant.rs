@@ -1,0 +1,93 @@
+//! Deliberate faults, for the model checker only: a model that does not find the fault that it is about checks nothing.
+//!
+//! Outside of `--cfg loom` no fault exists, and [`broken`] is a constant.
+
+macro_rules! mutants {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A fault, at the one place that asks for it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Mutant {
+            $($(#[$doc])* $name,)*
+        }
+
+        #[cfg(loom)]
+        const ALL: &[Mutant] = &[$(Mutant::$name),*];
+    };
+}
+
+mutants! {
+    /// A commit looks at the note without a fence after its state.
+    CommitWithoutFence,
+    /// A waker looks at the state again without a fence after its note.
+    WakeWithoutFence,
+    /// A waker notes nothing for a task that is Ready.
+    ReadyNotNoted,
+    /// A dispatch forgets what was noted.
+    DispatchForgets,
+    /// A note is a store, which hides what an earlier note released.
+    NoteStored,
+    /// A wake that comes first is not looked for by the commit.
+    NoteIgnored,
+    /// A worker goes in without a fence before it looks whether it still may.
+    EnterWithoutFence,
+    /// Whoever takes a home or a lock away does not wait until its worker is outside.
+    EvictWithoutWaiting,
+    /// A pop reads the top without a fence after the bottom.
+    PopWithoutFence,
+    /// A thief goes on without making owners pass a fence.
+    AnnounceWithoutFence,
+    /// A push makes the new bottom visible before the word.
+    PushWithoutRelease,
+    /// A worker sleeps without a last look.
+    SleepWithoutLook,
+    /// A worker takes its last look without a fence after it entered the list.
+    SleepWithoutFence,
+    /// Whoever publishes looks at the sleepers without a fence after the work.
+    PublishWithoutFence,
+    /// Whoever puts something into an inbox looks at its worker without a fence.
+    NotifyWithoutFence,
+    /// A push into an inbox does not make the task visible.
+    InboxWithoutRelease,
+    /// A push into an inbox does not look whether another came between.
+    InboxWithoutCompare,
+    /// A canceller wakes before it sets the flag.
+    WakeBeforeFlag,
+    /// A child that enlists does not look whether the cancellation has been.
+    EnlistBlindly,
+    /// The end of a task says that it is done without making the result visible.
+    DoneWithoutRelease,
+    /// The end of a reference does not see what the others did.
+    LetGoWithoutAcquire,
+    /// The first reference takes no hold of the memory.
+    NoHold,
+    /// The last child wakes nobody.
+    WaiterLeft,
+    /// What is left for a task is announced without a fence before the look at its end.
+    AnnounceMailWithoutFence,
+    /// A waiter is told before it is woken.
+    ToldTooEarly,
+    /// A sleeper reads the earliest deadline before it says that it keeps it.
+    KeeperLooksEarly,
+    /// A thread that has run is given to other lanes all the same.
+    StaysNowhere,
+}
+
+/// Whether the process was started with this fault, by its name in `MAINSPRING_FAULT`.
+#[inline(always)]
+pub(crate) fn broken(mutant: Mutant) -> bool {
+    #[cfg(loom)]
+    return *FAULT == Some(mutant);
+    #[cfg(not(loom))]
+    {
+        let _ = mutant;
+        false
+    }
+}
+
+/// Of the standard library, since it is no part of a model.
+#[cfg(loom)]
+static FAULT: std::sync::LazyLock<Option<Mutant>> = std::sync::LazyLock::new(|| {
+    let name = std::env::var("MAINSPRING_FAULT").ok()?;
+    let fault = ALL.iter().find(|fault| format!("{fault:?}") == name);
+    Some(*fault.unwrap_or_else(|| panic!("there is no fault {name}")))
+});
