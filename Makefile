@@ -183,6 +183,14 @@ fuzz-runtime: setup ## Random programs over the runtime's whole API against a mo
 	$(FUZZ_RUNTIME) $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS),$(if $(SEED),,--seconds 120)) \
 	    $(if $(ACTS),--acts $(ACTS)) $(ARGS)
 
+.PHONY: soak-server
+soak-server: setup ## A server that accepts a million connections one after the other (COUNT=n)
+	$(CARGO) run --locked --release --package mainspring-runtime --example soak -- server $(or $(COUNT),1000000)
+
+.PHONY: soak-hostile
+soak-hostile: setup ## A server beside a hostile tenant, for ten minutes (SOAK_SECONDS=n)
+	$(CARGO) run --locked --release --package mainspring-runtime --example soak -- hostile $(or $(SOAK_SECONDS),600)
+
 .PHONY: fuzz-ring-valgrind
 fuzz-ring-valgrind: setup-valgrind ## The rings' hostile-peer fuzzer under valgrind
 	bin="$$($(CARGO) test --locked --package mainspring-ring --test fuzz --no-run --message-format json |

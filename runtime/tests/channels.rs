@@ -88,7 +88,7 @@ fn host_threads_and_tasks_share_a_channel() {
         });
         runtime
             .run(|cx| {
-                from_host.iter(cx).for_each(|i: Result<i32, _>| to_host.send(cx, i.unwrap() * 2).unwrap())
+                from_host.iter(cx).for_each(|i: Result<i32, _>| to_host.send(cx, i.unwrap() * 2).unwrap());
             })
             .unwrap();
     });

@@ -1,0 +1,35 @@
+//! Servers that run for long: they must neither stop nor grow.
+//!
+//! `make soak-server COUNT=1000000` and `make soak-hostile SOAK_SECONDS=600`, or
+//! `cargo run --release -p mainspring-runtime --example soak -- server 1000000`. Loopback only. Prints what grew, and a verdict;
+//! fails if there is something to fail for. `tests/soak.rs` runs short versions.
+
+mod growth;
+mod hostile;
+mod server;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = arguments.get(1).and_then(|text| text.parse().ok());
+    let verdict = match (arguments.first().map(String::as_str), number) {
+        (Some("server"), Some(count)) => server::soak(count),
+        (Some("hostile"), Some(seconds)) => hostile::soak(Duration::from_secs(seconds)),
+        _ => {
+            eprintln!("usage: soak server CONNECTIONS | soak hostile SECONDS");
+            return ExitCode::from(2);
+        }
+    };
+    match verdict {
+        Ok(()) => {
+            println!("verdict: it neither stopped nor grew");
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            println!("verdict: FAILED: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
