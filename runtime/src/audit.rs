@@ -2,6 +2,7 @@
 //! `mainspring::audit` at the debug level. Without a subscriber that wants them, an event costs a load and a branch.
 
 use crate::cx::Cx;
+use crate::spans;
 
 /// Notes what a task tried by its `capability`, and whether it could. Returns what came of it.
 #[inline]
@@ -12,6 +13,6 @@ pub(crate) fn noted<T, E>(
     result: Result<T, E>,
 ) -> Result<T, E> {
     let (task, granted) = (cx.id().0, result.is_ok());
-    tracing::debug!(target: "mainspring::audit", task, capability, granted, "{operation}");
+    spans::event(|| tracing::debug!(target: "mainspring::audit", task, capability, granted, "{operation}"));
     result
 }

@@ -9,6 +9,7 @@ use crate::budget::Component;
 use crate::calls;
 use crate::cx::Cx;
 use crate::error::BudgetError;
+use crate::foreign::NoUnwind;
 use crate::protocol::tell::{Tell, Told};
 use crate::task::WaitReason;
 use crate::wait::{Waited, Who};
@@ -97,12 +98,11 @@ impl BlockingPool {
         id
     }
 
-    /// Takes a job back that nobody has begun.
-    fn take_back(&self, id: u64) -> bool {
+    /// Takes a job back that nobody has begun. Its owner drops it, without the lock: that may run any code.
+    fn take_back(&self, id: u64) -> Option<Job> {
         let mut queue = self.queue.lock().expect("no panic while it is held");
-        let before = queue.jobs.len();
-        queue.jobs.retain(|job| job.id != id);
-        queue.jobs.len() < before
+        let place = queue.jobs.iter().position(|job| job.id == id)?;
+        queue.jobs.remove(place)
     }
 
     fn serve(&self) {
@@ -172,9 +172,12 @@ impl Cx {
         let run =
             unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + '_>, Box<dyn FnOnce() + Send>>(run) };
         let pool = &self.rt().blocking;
+        let no_unwind = NoUnwind;
         let id = pool.submit(run);
         if who.wait(&tell, WaitReason::BlockingCall, None) != Waited::Done {
-            if pool.take_back(id) {
+            if let Some(job) = pool.take_back(id) {
+                no_unwind.end();
+                drop(job);
                 self.acknowledge();
                 return Err(BlockingError::Unwinding);
             }
@@ -183,6 +186,7 @@ impl Cx {
             let _ = who.wait(&tell, WaitReason::BlockingCall, None);
             self.task().masked.store(masked, Ordering::Relaxed);
         }
+        no_unwind.end();
         match result.expect("the flag is set after the result") {
             Ok(value) => Ok(value),
             Err(payload) => resume_panic(payload),

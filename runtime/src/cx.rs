@@ -12,6 +12,7 @@ use crate::error::{BudgetError, TaskError};
 use crate::fork::Purse;
 use crate::nursery::core::Exhaustion;
 use crate::runtime::Inner;
+use crate::spans;
 use crate::stack::overflow::stack_pointer;
 use crate::task::body::StopUnwind;
 use crate::task::{Task, TaskPtr, WaitReason};
@@ -153,7 +154,7 @@ impl Cx {
         }
         let purse = self.purse();
         let policy = task.nursery().on_exhausted;
-        tracing::debug!(target: "mainspring", task = self.id().0, %component, "exhausted");
+        spans::event(|| tracing::debug!(target: "mainspring", task = self.id().0, %component, "exhausted"));
         loop {
             if let Some(purse) = purse {
                 purse.lend(task);

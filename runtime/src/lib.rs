@@ -19,7 +19,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The guide is `docs/runtime.md`. Values that belong to a thread must not cross a yield point: the guide says which.
+//! The guide is `docs/runtime.md`. Its first page says what is guaranteed, what a program must not do, and what happens if it does.
 
 mod audit;
 mod blocking;
@@ -30,6 +30,7 @@ pub mod channel;
 mod config;
 pub mod cx;
 pub mod error;
+mod foreign;
 mod fork;
 mod future;
 mod histogram;
@@ -37,6 +38,7 @@ pub mod io;
 #[doc(hidden)]
 pub mod meter;
 pub mod nursery;
+mod panic_strategy;
 mod parker;
 mod profile;
 // The protocols have preconditions that types do not state: only the model checker sees them from outside.

@@ -11,7 +11,8 @@ use crate::protocol::lock::Lock;
 use crate::protocol::tell::{Tell, Told};
 use crate::task::WaitReason;
 use crate::wait::{Waited, Who};
-use crate::waiter;
+use crate::waiter::Ending;
+use crate::worker;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -61,12 +62,18 @@ impl Enlisted<'_> {
         this.take_out()
     }
 
-    /// Also when it is done: the unpark that took the node out wakes this waiter under the lock, and until then what the word
-    /// names must not go.
+    /// True if an unpark took the node out, and is done with it.
     fn take_out(&self) -> bool {
+        if self.node.tell.told().is_some() {
+            return true;
+        }
         let mut inside = self.parker.inside.lock();
         let place = inside.line.iter().position(|other| std::ptr::eq(*other, self.node));
-        let Some(place) = place else { return true };
+        let Some(place) = place else {
+            drop(inside);
+            self.node.tell.told().expect("whoever took it off the line told it");
+            return true;
+        };
         inside.line.remove(place);
         drop(inside);
         self.who.take_back(self.node.word);
@@ -155,9 +162,13 @@ impl Parker {
             inside.permit = true;
             return;
         };
-        // SAFETY: a node in the line is in a frame that takes the lock before it goes.
+        // SAFETY: the pointer is null or the worker of this thread, which does not go away under it.
+        let here = unsafe { worker::current().as_ref() };
+        // SAFETY: a node in the line is in a frame that waits to be told; the lock makes us alone with it.
         let node = unsafe { &*node };
-        node.tell.tell(Told::Done);
-        waiter::wake(node.word);
+        let ending = Ending::begin(node.word, &node.tell, Told::Done, here);
+        // A subscriber may hear of the wake, and unpark again.
+        drop(inside);
+        ending.finish();
     }
 }

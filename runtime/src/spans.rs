@@ -7,6 +7,7 @@
 //! A runtime keeps spans if a subscriber wants the target `mainspring` at the trace level when it is built. One that does not
 //! has only events, and looks at one word for each.
 
+use crate::foreign::tell_subscriber;
 use crate::fork::is_job;
 use crate::runtime::Inner;
 use crate::task::TaskPtr;
@@ -42,7 +43,8 @@ impl Spans {
     /// The task is over.
     pub(crate) fn close(&self, task: TaskPtr) {
         // Dropped outside of the lock: a subscriber may do much then.
-        let _closed = self.all().remove(&id(task));
+        let closed = self.all().remove(&id(task));
+        tell_subscriber(|| drop(closed));
     }
 }
 
@@ -59,6 +61,14 @@ fn somebody_listens() -> bool {
     LevelFilter::current() == LevelFilter::TRACE
 }
 
+/// An event at the debug level.
+#[inline(always)]
+pub(crate) fn event(report: impl FnOnce()) {
+    if LevelFilter::current() >= LevelFilter::DEBUG {
+        tell_subscriber(report);
+    }
+}
+
 /// A task was spawned, below what its spawner does now. It is not yet published.
 #[inline(always)]
 pub(crate) fn spawned(task: TaskPtr) {
@@ -66,15 +76,18 @@ pub(crate) fn spawned(task: TaskPtr) {
     #[inline(never)]
     fn report(task: TaskPtr) {
         let nursery = task.nursery();
-        let span = match &nursery.rt().spans {
-            Some(spans) => {
-                let span = trace_span!(target: "mainspring", "task", task = id(task), nursery = nursery.id);
-                spans.open(task, span.clone());
-                span
-            }
-            None => Span::none(),
-        };
-        span.in_scope(|| trace!(target: "mainspring", task = id(task), nursery = nursery.id, "spawn"));
+        tell_subscriber(|| {
+            let span = match &nursery.rt().spans {
+                Some(spans) => {
+                    let span =
+                        trace_span!(target: "mainspring", "task", task = id(task), nursery = nursery.id);
+                    spans.open(task, span.clone());
+                    span
+                }
+                None => Span::none(),
+            };
+            span.in_scope(|| trace!(target: "mainspring", task = id(task), nursery = nursery.id, "spawn"));
+        });
     }
     if somebody_listens() {
         report(task);
@@ -85,10 +98,11 @@ pub(crate) fn spawned(task: TaskPtr) {
 pub(crate) fn adopted(task: TaskPtr, parent: TaskPtr) {
     let nursery = task.nursery();
     if let Some(spans) = &nursery.rt().spans {
-        let below = spans.of(parent);
-        let span =
-            trace_span!(target: "mainspring", parent: &below, "task", task = id(task), nursery = nursery.id);
-        spans.open(task, span);
+        tell_subscriber(|| {
+            let below = spans.of(parent);
+            let span = trace_span!(target: "mainspring", parent: &below, "task", task = id(task), nursery = nursery.id);
+            spans.open(task, span);
+        });
     }
 }
 
@@ -98,8 +112,10 @@ pub(crate) fn woken(task: TaskPtr) {
     #[cold]
     #[inline(never)]
     fn report(task: TaskPtr) {
-        let span = span_of(task, task.nursery().rt());
-        span.in_scope(|| trace!(target: "mainspring", task = id(task), "wake"));
+        tell_subscriber(|| {
+            let span = span_of(task, task.nursery().rt());
+            span.in_scope(|| trace!(target: "mainspring", task = id(task), "wake"));
+        });
     }
     if somebody_listens() {
         report(task);
@@ -109,7 +125,9 @@ pub(crate) fn woken(task: TaskPtr) {
 /// A worker has taken a task, or a half of a join, from another.
 pub(crate) fn stolen(rt: &Inner, thief: usize, victim: usize, word: usize) {
     if somebody_listens() {
-        let span = if is_job(word) { Span::none() } else { span_of(TaskPtr::from_word(word), rt) };
-        span.in_scope(|| trace!(target: "mainspring", thief, victim, "steal"));
+        tell_subscriber(|| {
+            let span = if is_job(word) { Span::none() } else { span_of(TaskPtr::from_word(word), rt) };
+            span.in_scope(|| trace!(target: "mainspring", thief, victim, "steal"));
+        });
     }
 }

@@ -113,3 +113,53 @@ fn permits_come_back_from_every_way_out_of_a_wait() {
     }
     assert_ne!(got.load(Ordering::Relaxed), 0);
 }
+
+#[test]
+fn a_blocking_call_that_is_taken_back_drops_its_captures_in_its_task_alone() {
+    /// A destructor that panics.
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                std::panic::resume_unwind(Box::new("the bomb"));
+            }
+        }
+    }
+    // All threads of the pool are busy, so that the last call waits in the queue and is taken back.
+    let runtime = Config::new(Profile::Cluster).workers(1).build().unwrap();
+    let (go_on, began) = (AtomicBool::new(false), AtomicU32::new(0));
+    let ended = runtime.run(|cx| {
+        cx.nursery(|n| {
+            for _ in 0..64 {
+                n.start(|cx| {
+                    cx.blocking(|| {
+                        began.fetch_add(1, Ordering::Relaxed);
+                        while !go_on.load(Ordering::Relaxed) {
+                            std::thread::yield_now();
+                        }
+                    })
+                    .unwrap();
+                })
+                .unwrap();
+            }
+            while began.load(Ordering::Relaxed) < 64 {
+                cx.sleep(Duration::from_millis(1));
+            }
+            let failed = cx.nursery(|n| {
+                let bomb = Bomb;
+                let queued = n.spawn(move |cx| cx.blocking(move || std::mem::forget(bomb))).unwrap();
+                while queued.state() != TaskState::Blocked {
+                    cx.yield_now();
+                }
+                queued.cancel();
+                queued.join(cx).map(drop)
+            });
+            go_on.store(true, Ordering::Relaxed);
+            // The bomb went off in its task.
+            assert!(matches!(failed.unwrap_err().error, TaskError::Panicked(text) if text == "the bomb"));
+            // And the pool works on.
+            assert_eq!(cx.blocking(|| 7), Ok(7));
+        })
+    });
+    assert!(matches!(ended, Ok(Ok(()))), "{ended:?}");
+}

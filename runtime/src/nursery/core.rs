@@ -13,6 +13,7 @@ use crate::protocol::asymmetric;
 use crate::protocol::brood::Brood;
 use crate::protocol::roster::Roster;
 use crate::runtime::Inner;
+use crate::spans;
 use crate::task::body::Ended;
 use crate::task::state::Event;
 use crate::task::{Ext, Task, TaskPtr};
@@ -208,7 +209,7 @@ impl NurseryCore {
 
     /// Tells all children to stop, and interrupts those that wait.
     pub(crate) fn cancel(&self, error: Option<TaskError>) -> bool {
-        tracing::debug!(target: "mainspring", nursery = self.id, "cancel");
+        spans::event(|| tracing::debug!(target: "mainspring", nursery = self.id, "cancel"));
         self.brood.with(|shared| {
             if matches!(self.state(), NurseryState::Closed | NurseryState::Cancelled) {
                 return false;

@@ -7,6 +7,7 @@ use super::{Nursery, NurseryError, NurseryOptions};
 use crate::budget::Pool;
 use crate::cx::{Cx, TaskId};
 use crate::error::{SpawnError, TaskError};
+use crate::foreign::NoUnwind;
 use crate::runtime::Inner;
 use crate::task::WaitReason;
 use crate::task::body::StopUnwind;
@@ -79,6 +80,7 @@ where
         options.on_exhausted,
         pool,
     );
+    let no_unwind = NoUnwind;
     core.share_pool();
     cx.rt().registry.enter(&core);
     if !task.listed.load(Ordering::Relaxed) {
@@ -109,6 +111,7 @@ where
     }
     task.owned.store(core.outer.cast_mut(), Ordering::Relaxed);
     cx.rt().registry.leave(&core);
+    no_unwind.end();
     task.scope_failed.store(fails_around(core.outer), Ordering::SeqCst);
     let interrupted = core.has_failed() && !task.is_cancelled();
     let (pool, result) = outcome(&core, result, interrupted);
@@ -211,6 +214,7 @@ where
     let root_caps = rt.config.root_caps;
     let caps = options.caps.map_or(root_caps, |caps| root_caps.intersect(&caps));
     let core = NurseryCore::new(rt, null(), 0, null(), caps, options.on_exhausted, pool);
+    let no_unwind = NoUnwind;
     core.share_pool();
     rt.registry.enter(&core);
     let deadline = options.deadline.map(|after| {
@@ -246,6 +250,7 @@ where
     }
     rt.note_host_nursery(&core, false);
     rt.registry.leave(&core);
+    no_unwind.end();
     let (pool, result) = outcome(&core, result, false);
     rt.pool.lock().expect("no panic while it is held").put(&pool);
     match result {

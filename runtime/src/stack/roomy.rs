@@ -10,9 +10,8 @@
 
 use super::arena::{self, Stack};
 use super::switch::{prepare, switch};
-use crate::worker::current;
+use crate::foreign::NoTask;
 use std::cell::Cell;
-use std::ptr::null;
 
 /// Address space of a roomy stack; memory is committed as it is touched.
 pub(super) const SIZE: usize = 256 << 20;
@@ -60,22 +59,9 @@ extern "C-unwind" fn entry<F: FnOnce()>(call: usize) -> ! {
 
 /// Runs `f`, which must not unwind, with room.
 pub(crate) fn with_room<F: FnOnce()>(f: F) {
-    /// While a destructor runs, no task of the worker does.
-    struct NoTask(*const crate::worker::Worker, *const crate::task::Task);
-    impl Drop for NoTask {
-        fn drop(&mut self) {
-            // SAFETY: null, or the worker of this thread.
-            if let Some(worker) = unsafe { self.0.as_ref() } {
-                worker.current.set(self.1);
-            }
-        }
-    }
-    let worker = current();
-    // SAFETY: null, or the worker of this thread.
-    let task = unsafe { worker.as_ref() }.map_or(null(), |worker| worker.current.replace(null()));
-    let _no_task = NoTask(worker, task);
+    let no_task = NoTask::begin();
     // On other threads values are dropped as everywhere: they have stacks of the usual size.
-    let stack = if IN_USE.get() || worker.is_null() { None } else { stack() };
+    let stack = if IN_USE.get() || !no_task.is_on_worker() { None } else { stack() };
     let Some(stack) = stack else { return f() };
     IN_USE.set(true);
     let mut call = Call { f: Some(f), caller: 0 };

@@ -2,6 +2,7 @@
 
 use super::Worker;
 use super::turn::After;
+use crate::foreign::tell_subscriber;
 use crate::task::TaskPtr;
 use crate::task::state::TaskState;
 use std::ptr::null;
@@ -36,7 +37,7 @@ impl Worker {
     pub(super) fn enter_span(&self, task: TaskPtr) {
         self.exit_span();
         if let Some(spans) = &self.rt().spans {
-            *self.entered.borrow_mut() = Some(spans.of(task).entered());
+            *self.entered.borrow_mut() = tell_subscriber(|| spans.of(task).entered());
         }
     }
 
@@ -45,7 +46,8 @@ impl Worker {
     pub(super) fn exit_span(&self) {
         if self.traces {
             // Dropped outside of the borrow: a subscriber may do much then.
-            let _left = self.entered.borrow_mut().take();
+            let left = self.entered.borrow_mut().take();
+            tell_subscriber(|| drop(left));
         }
     }
 
