@@ -31,7 +31,7 @@ MEASURED_PROOFS := evidence evidence-said
 # Packages that measure rather than test: linted, never run by `make test`.
 NOT_TESTED := mainspring-bench-core mainspring-bench-ring mainspring-bench-runtime mainspring-bench-sim
 
-LINT_PHASES := fmt-check clippy doc licences advisories
+LINT_PHASES := commits fmt-check clippy doc licences advisories
 TEST_PHASES := $(LINT_PHASES) unit loom kernel-proofs conformance-summary
 
 # Installs the packages of $(1) whose command is missing; asks nothing of the network when none is.
@@ -122,6 +122,17 @@ clean: ## Remove all build output
 .PHONY: lint
 lint: setup ## Format, clippy, documentation, licences, advisories
 	$(call run-phases,$(LINT_PHASES))
+
+.PHONY: commits
+commits: ## Check the subjects of the commits since the rule is there
+	if ! git rev-parse --verify --quiet HEAD >/dev/null; then
+	    echo "commits: not checked, this is no git checkout"
+	    exit 0
+	fi
+	since="$$(git log --diff-filter=A --format=%H -1 -- .githooks/check-subject)"
+	git log --no-merges --format=%s $${since:+"$$since"..}HEAD -- | while IFS= read -r subject; do
+	    .githooks/check-subject "$$subject"
+	done
 
 .PHONY: fmt
 fmt: ## Format all code in place
