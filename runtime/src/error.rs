@@ -2,9 +2,11 @@
 
 use crate::budget::{Component, Unpayable};
 use crate::protocol::lanes::ThreadError;
+use crate::task::body;
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A stack could not be had.
 #[derive(Debug)]
@@ -189,12 +191,20 @@ pub enum TaskError {
     Deadlock,
 }
 
+/// What an error says. Its code is the program's, and may panic.
+fn text_of(error: &dyn Error) -> String {
+    catch_unwind(AssertUnwindSafe(|| error.to_string())).unwrap_or_else(|payload| {
+        body::discard(payload);
+        "an error whose text panicked".to_owned()
+    })
+}
+
 impl TaskError {
     /// The error for somebody else, when the first holder has to keep it too.
     pub(crate) fn echo(&self) -> Self {
         match self {
             Self::Panicked(message) => Self::Panicked(message.clone()),
-            Self::Failed(error) => Self::Failed(error.to_string().into()),
+            Self::Failed(error) => Self::Failed(text_of(&**error).into()),
             Self::StackOverflow => Self::StackOverflow,
             Self::Cancelled => Self::Cancelled,
             Self::DeadlineExceeded => Self::DeadlineExceeded,

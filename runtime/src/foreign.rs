@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::task::Task;
+use crate::task::body::discard;
 use crate::worker::{Worker, current};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
@@ -42,9 +43,7 @@ impl Drop for NoTask {
 /// Tells a subscriber something. `None` if it panicked: its hook has said so, and the runtime goes on.
 pub(crate) fn tell_subscriber<R>(f: impl FnOnce() -> R) -> Option<R> {
     let _no_task = NoTask::begin();
-    catch_unwind(AssertUnwindSafe(f))
-        .map_err(|payload| drop(catch_unwind(AssertUnwindSafe(|| drop(payload)))))
-        .ok()
+    catch_unwind(AssertUnwindSafe(f)).map_err(discard).ok()
 }
 
 /// Ends the process if it is dropped by an unwind: what follows in this frame is waited for by others.

@@ -134,7 +134,6 @@ fn a_join_in_a_destructor_is_refused_unless_the_child_has_ended() {
                 });
                 resume_unwind(Box::new("a panic"))
             })
-            .map(|()| ())
         });
         assert!(matches!(failed, Err(TaskError::Panicked(text)) if text == "a panic"));
         assert_eq!(looked.load(Ordering::Relaxed), 1);
@@ -186,7 +185,7 @@ fn a_cancellation_is_no_panic_to_the_hook() {
                         n.start(|cx| cx.sleep(Duration::MAX)).unwrap();
                         n.start(|cx| {
                             loop {
-                                cx.check()
+                                cx.check();
                             }
                         })
                         .unwrap();
@@ -397,4 +396,51 @@ fn a_cx_that_another_task_got_hold_of_acts_for_nobody() {
     });
     assert!(matches!(ended, Ok(Ok(()))), "{ended:?}");
     assert_eq!(refused.load(Ordering::Relaxed) as usize, attacks.len());
+}
+
+/// An error whose text panics.
+#[derive(Debug)]
+struct Unspeakable;
+
+impl std::fmt::Display for Unspeakable {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        resume_unwind(Box::new(OnDrop(|| resume_unwind(Box::new("and again")))))
+    }
+}
+
+impl std::error::Error for Unspeakable {}
+
+#[test]
+fn an_error_whose_text_panics_is_an_error() {
+    for workers in [1, 2] {
+        let ended = runtime(workers).run(|cx| {
+            cx.nursery(|n| {
+                let child = n.spawn_try(|_| Err::<(), _>(Unspeakable)).unwrap();
+                assert!(matches!(child.join(cx), Err(TaskError::Failed(_))));
+            })
+        });
+        let error = ended.unwrap().unwrap_err().error;
+        assert_eq!(error.to_string(), "an error whose text panicked");
+    }
+}
+
+#[test]
+fn a_child_of_another_runtime_can_be_joined() {
+    let (ours, theirs) = (runtime(2), runtime(2));
+    for _ in 0..100 {
+        let ended = ours.run(|cx| {
+            theirs.nursery(NurseryOptions::new(), |n| {
+                let child = n.spawn(|cx| {
+                    cx.yield_now();
+                    7
+                });
+                n.start(|cx| cx.yield_now()).unwrap();
+                let seven = child.unwrap().join(cx).unwrap();
+                n.await_all(cx);
+                assert_eq!(n.live(), 0);
+                seven
+            })
+        });
+        assert!(matches!(ended, Ok(Ok(7))), "{ended:?}");
+    }
 }

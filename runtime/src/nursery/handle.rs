@@ -108,6 +108,8 @@ impl<'scope, T> Handle<'scope, T> {
 
     /// Waits for the child and takes its result. The task blocks, its worker does not.
     ///
+    /// A child of another runtime than the task's own is waited for as by [`Handle::wait`].
+    ///
     /// A destructor of a task that unwinds must not wait: there a child that has not ended is [`TaskError::Unwinding`], and its
     /// nursery waits for it.
     pub fn join(self, cx: &Cx) -> Result<T, TaskError> {
@@ -116,6 +118,11 @@ impl<'scope, T> Handle<'scope, T> {
             return Err(TaskError::Unwinding);
         }
         calls::count(cx);
+        if !std::ptr::eq(cx.rt(), self.core.rt()) {
+            // Whoever ends the child could wake a task of a runtime that has ended meanwhile. The child's nursery was opened as
+            // by an ordinary thread, and blocks this one at its end in any case.
+            return self.wait();
+        }
         let word = task_word(cx.task_ptr());
         while !self.task.join.is_done() {
             if self.task.join.wait(word) == Waiting::Done {

@@ -14,6 +14,7 @@ pub mod state;
 pub use self::core::Exhaustion;
 pub use builder::SpawnBuilder;
 pub use handle::Handle;
+use scope::await_children_blocking;
 pub(crate) use scope::{await_children, host_nursery, task_nursery};
 
 use self::core::NurseryCore;
@@ -382,9 +383,22 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
 
     /// Waits until all children that were spawned so far have ended; the nursery stays open. The nursery's first error,
     /// if there is one, comes when it ends.
+    ///
+    /// # Panics
+    ///
+    /// If `cx` is not that of the task that opened the nursery.
     pub fn await_all(&self, cx: &Cx) {
         calls::count(cx);
-        await_children(self.core, cx);
+        match self.owner {
+            Some(owner) => {
+                assert!(
+                    owner == cx.task_ptr(),
+                    "await_all with the Cx of a task that did not open the nursery"
+                );
+                await_children(self.core, cx);
+            }
+            None => await_children_blocking(self.core),
+        }
         cx.acknowledge();
     }
 }

@@ -198,6 +198,22 @@ pub(crate) fn await_children(core: &NurseryCore, cx: &Cx) {
     core.share_pool();
 }
 
+/// Blocks the thread until all children have ended.
+pub(super) fn await_children_blocking(core: &NurseryCore) {
+    core.lend_pool();
+    let thread = Arc::new(ThreadWait::default());
+    loop {
+        let word = thread.word();
+        if !core.brood.wait(word) {
+            ThreadWait::take_back(word);
+            break;
+        }
+        thread.wait(None);
+    }
+    core.collect();
+    core.share_pool();
+}
+
 pub(crate) fn host_nursery<'env, F, R>(rt: &Inner, options: NurseryOptions, f: F) -> Result<R, NurseryError>
 where
     F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
@@ -234,16 +250,7 @@ where
         core.cancel(None);
     }
     if core.close() {
-        core.lend_pool();
-        let thread = Arc::new(ThreadWait::default());
-        loop {
-            let word = thread.word();
-            if !core.brood.wait(word) {
-                ThreadWait::take_back(word);
-                break;
-            }
-            thread.wait(None);
-        }
+        await_children_blocking(&core);
     }
     if let Some(key) = deadline {
         rt.timers.remove(key);

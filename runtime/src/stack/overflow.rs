@@ -21,6 +21,7 @@ use std::arch::asm;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 static BEFORE: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
 const SIGNALS: [c_int; 2] = [SIGSEGV, SIGBUS];
@@ -141,20 +142,21 @@ enum Overflow {
 fn overflowed(address: usize) -> Option<Overflow> {
     // SAFETY: the worker of this thread, or null.
     let worker = unsafe { current().as_ref() }?;
-    // SAFETY: the running task of this worker, or null.
-    let task = unsafe { worker.current.get().as_ref() }?;
+    // The task that was dispatched last, also while a subscriber or a destructor runs on its stack and no task is current.
+    let running = worker.rt().shares[worker.index].running.load(Ordering::Relaxed);
+    let task = TaskPtr::from_raw(std::ptr::with_exposed_provenance(running))?;
     let stack = task.stack()?;
     if !stack.guards(address) {
         return None;
     }
-    if worker.rt().config.abandons_overflowed {
+    if worker.rt().config.abandons_overflowed && std::ptr::eq(worker.current.get(), task.raw()) {
         // SAFETY: this thread's own; it does not change while a task runs.
         return Some(Overflow::Abandon { worker_context: unsafe { *worker.sp.get() } });
     }
     // SAFETY: without the lock that guards the rare fields, which the task itself may hold. The name was set before the task
     // was published and does not change; the record of rare fields goes only when the task ends.
     let name = unsafe { (*task.ext.get()).as_ref().and_then(|ext| ext.name) };
-    let id = task.id.load(std::sync::atomic::Ordering::Relaxed);
+    let id = task.id.load(Ordering::Relaxed);
     Some(Overflow::Report(report::Overflowed { id, name, stack, worker: worker.index }))
 }
 

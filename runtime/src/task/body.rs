@@ -308,6 +308,13 @@ pub(crate) fn drop_here<T>(result: Result<T, TaskError>) {
     }
 }
 
+/// Drops a payload, which may panic, and so may the payload of that: the second is left where it is.
+pub(crate) fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(again);
+    }
+}
+
 /// What a panic payload says.
 pub(crate) fn error_of(payload: Box<dyn Any + Send>) -> TaskError {
     match payload.downcast::<StopUnwind>() {
@@ -318,8 +325,7 @@ pub(crate) fn error_of(payload: Box<dyn Any + Send>) -> TaskError {
                 .map(|text| (*text).to_owned())
                 .or_else(|| payload.downcast_ref::<String>().cloned())
                 .unwrap_or_else(|| "a value that is no text".to_owned());
-            // A payload may panic when dropped.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+            discard(payload);
             TaskError::Panicked(message)
         }
     }
