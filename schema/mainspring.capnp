@@ -27,6 +27,8 @@ struct ThreadCreate {
   requestNs    @4 :UInt64;
   # Bit n for CPU n; 0 for all.
   cpus         @5 :UInt64;
+  # A SchedulingPolicy capability, without which a thread gets at most the weight of its maker, and is served no sooner.
+  policy       @6 :UInt32;
 }
 # `slot` is the thread's or process's place in the kernel's tables: what the flight record calls it. It is no authority.
 struct Handle { cap @0 :UInt32; slot @1 :UInt32; }
@@ -43,7 +45,7 @@ struct Deadline { deadlineNs @0 :UInt64; }
 # Waiting on words of the calling process's memory.
 enum ParkSpaceMethod {
   wait @0;   # ParkWait; the completion's result is 0 when woken, 1 if the word was not `expected`
-  wake @1;   # ParkWake; the completion's result is the number of waiters woken
+  wake @1;   # ParkWake; the completion's result is the number of waiters woken, 32 at most
 }
 struct ParkWait { address @0 :UInt64; expected @1 :UInt32; deadlineNs @2 :UInt64; }
 struct ParkWake { address @0 :UInt64; count @1 :UInt32; }

@@ -1,5 +1,6 @@
 //! From user mode into the kernel and back: what each cause of an entry does.
 
+use crate::arch::cpu::HardPath;
 use crate::arch::{self, Trap};
 use crate::measure;
 use crate::method::{self, Progress};
@@ -8,7 +9,7 @@ use crate::object::thread::Thread;
 use crate::sched::dispatch::{self, current};
 use crate::sched::idle::{self, After};
 use crate::sched::lane::Lane;
-use crate::sched::{check, mine, wakeup};
+use crate::sched::{check, mine, visible, wakeup};
 use mainspring_abi::kernel::{self, DIRECT, DirectRequest, EXIT_PROCESS, FOREVER, REFUSED};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, kernel::call};
@@ -42,8 +43,10 @@ pub fn system_call(number: u64, arguments: [u64; 3]) {
     dispatch::leave(here, After::Exit);
 }
 
-/// An interrupt or a fault.
+/// An interrupt or a fault. Nothing is allocated until it is left: what a thread is preempted for, what it would go on with
+/// and what is served meanwhile included.
 pub fn trap(trap: Trap) {
+    let _hard = HardPath::enter();
     let here = mine();
     check::entered(here);
     let thread = current(here);
@@ -93,7 +96,7 @@ fn fault(here: &'static Lane, thread: &'static Thread, vector: u8, error: u64, a
 fn tick(thread: &'static Thread) {
     let mut turn = method::Turn::default();
     // A ring that cannot be read is its owner's business, who learns of it at its next entry.
-    let _ = method::drain(thread, SqOwner::Timer, TIMER_REQUESTS, &mut turn);
+    let _ = method::drain_in_interrupt(thread, TIMER_REQUESTS, &mut turn);
     if let Some(target) = turn.target {
         wakeup::wake(target);
     }
@@ -137,11 +140,12 @@ fn direct(here: &'static Lane, thread: &'static Thread, request: u64, call_id: u
         return refuse(thread, CapError::InvalidRequest);
     };
     check::requested();
-    let mut turn = method::Turn::default();
+    let (mut turn, seen) = (method::Turn::default(), visible::look(thread.process()));
     match method::direct(here, thread, request, call_id as u32, &mut turn) {
         Progress::HandedOver => {}
         Progress::Given => wait_in_registers(here, thread, &turn),
         Progress::Refused(code) => {
+            seen.refused(thread.process(), code);
             refuse(thread, code);
             go_on(here, thread, &turn);
         }

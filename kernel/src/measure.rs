@@ -86,20 +86,24 @@ fn totals() -> [u64; COUNTERS] {
     core::array::from_fn(|what| ROWS.iter().map(|row| row.0[what].load(Ordering::Relaxed)).sum())
 }
 
+/// What the case under way has come to so far.
+pub fn counts() -> [u64; COUNTERS] {
+    let (now, case) = (totals(), CASE.lock());
+    core::array::from_fn(|what| now[what] - case.before[what])
+}
+
 /// Ends the case under way, says what it came to, and begins another.
-pub fn begin_case(name: &str) -> [u64; COUNTERS] {
+pub fn begin_case(name: &str) {
     let now = totals();
     let mut case = CASE.lock();
     let next =
         Case { name: String::try_from(name).unwrap_or_default(), before: now, places: [(0, 0); PLACES] };
     let ended = core::mem::replace(&mut *case, next);
     drop(case);
-    let counts = core::array::from_fn(|what| now[what] - ended.before[what]);
     if !ended.name.is_empty() {
-        print(&ended.name, &counts);
+        print(&ended.name, &core::array::from_fn(|what| now[what] - ended.before[what]));
         print_places(&ended.name, ended.places);
     }
-    counts
 }
 
 /// Counts by name, in one line.
@@ -128,7 +132,7 @@ fn print_places(name: &str, mut places: [(u64, u64); PLACES]) {
 /// Says what everything came to.
 pub fn report() {
     if ON {
-        let _last = begin_case("");
+        begin_case("");
         print("total", &totals());
     }
 }

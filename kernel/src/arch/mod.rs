@@ -37,7 +37,7 @@ pub use clock::{
 pub use context::{Context, ContextCell, USER_END};
 pub use frames::{Frame, PAGE, free_frames, total_frames};
 pub use heap::allocations;
-pub use paging::{Flags, MapError};
+pub use paging::{Flags, MapError, SpaceRoot};
 pub use ports::{ExitCode, Serial, exit, record_out};
 pub use ring_page::{RingMemory, ring_memory};
 pub use space::{AddressSpace, SharedPages};

@@ -8,6 +8,7 @@
 //! timer pit                       or apic, the default
 //! say idle                        when a CPU first idles, and after what
 //! say switches                    each of them, if the kernel measures
+//! one_message_of 3                arrives, of those between CPUs; the others are lost, to show what that does
 //! record_bytes 4000000            per CPU; the flight record is written out at the end
 //! start smoke console,timer,info  a program and its capabilities; the machine waits for it and needs it to succeed
 //! serve echo console,serve:echo   as start, but nobody waits for it
@@ -115,6 +116,10 @@ fn parse(line: &str) -> Option<Line<'_>> {
         "record_bytes" => {
             let value = usize::try_from(number()?).ok()?;
             set(alloc::boxed::Box::new(move |settings| settings.record_bytes = value))
+        }
+        "one_message_of" => {
+            let value = u32::try_from(number()?).ok()?;
+            set(alloc::boxed::Box::new(move |settings| settings.one_message_of = value))
         }
         "start" | "serve" => start(rest, word == "start").map(Line::Start),
         _ => None,

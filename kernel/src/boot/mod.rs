@@ -6,7 +6,7 @@ mod manifest;
 use crate::arch::smp::{self, Started};
 use crate::arch::{self, BootInfo, ExitCode, TickSource, cpu, exit};
 use crate::measure;
-use crate::method::{Program, start_process};
+use crate::method::{PlannedProcess, Program, Share};
 use crate::object::process::{self, Process};
 use crate::object::thread;
 use crate::sched::{check, dispatch, idle, lane, record, wakeup};
@@ -55,6 +55,7 @@ pub fn run(info: &BootInfo) -> ! {
     if settings.say_idle {
         idle::say();
     }
+    wakeup::lose_messages(settings.one_message_of);
     if settings.say_switches {
         measure::say_switches();
     }
@@ -129,10 +130,10 @@ fn begin(image: &Image<'static>, start: &Start<'_>) {
     let data = start.data.and_then(|name| image.find(name)).unwrap_or(&[]);
     let program =
         Program { name: start.program, elf, arguments: start.arguments, data, grants: &start.grants };
-    match start_process(&program, 0) {
-        Ok(process) => {
-            process.essential.store(start.awaited, Ordering::Relaxed);
+    match PlannedProcess::decide(&program, Share::DEFAULT) {
+        Ok(planned) => {
             AWAITED.fetch_add(u32::from(start.awaited), Ordering::Relaxed);
+            let _nobody_asks = planned.apply(start.awaited);
         }
         Err(code) => refuse(start.program, code),
     }

@@ -68,14 +68,14 @@ struct Next {
 /// answer the caller of `call_id`, if the thread can then wait for the next one.
 #[inline(always)]
 fn partner(thread: &Thread, ends: &Endpoint, is_call: bool, call_id: u32) -> Option<(Waiter, u32)> {
+    let process = thread.process().index();
     if is_call {
-        let server = ends.first_server()?;
-        return Some((server, ends.next_call()?));
+        return ends.first_server().filter(|_| ends.may_call(process));
     }
-    if ends.has_caller() || !ends.has_room_for_server() {
+    if ends.has_caller() {
         return None;
     }
-    Some((ends.caller_of(call_id, thread.process().name())?, 0))
+    Some((ends.caller_of(call_id, process)?, 0))
 }
 
 /// Switches to whoever waits for the message, if it waits in registers and sits on this CPU, and the core agrees. Decides
@@ -108,11 +108,9 @@ fn hand_over(
     theirs.waiting = Waiting::Not;
     let myself = mine.begin_in_registers(thread.name(), awaits);
     if is_call {
-        ends.receive_as(call_id, myself, other.process().name());
-        let _served = ends.take_server();
+        ends.serve_first(myself, thread.process().index());
     } else {
-        ends.end_call(answered);
-        let _queued = ends.add_server(myself);
+        ends.end_call_and_wait(answered, myself);
     }
     Some(Next { thread: other, call_id })
 }
@@ -138,13 +136,11 @@ fn give(
         let _nobody_knew = thread.inbox.lock().give_up(thread.name());
         return Progress::Refused(CapError::NotDirect);
     }
-    // There is room, as was just seen, and nobody can answer before the endpoint is let go.
+    // Nobody can answer before the endpoint is let go.
     if is_call {
-        ends.receive_as(call_id, myself, thread::slot(to.thread.index()).process().name());
-        let _served = ends.take_server();
+        ends.serve_first(myself, thread.process().index());
     } else {
-        ends.end_call(answered);
-        let _queued = ends.add_server(myself);
+        ends.end_call_and_wait(answered, myself);
     }
     Progress::Given
 }

@@ -2,10 +2,12 @@
 //!
 //! A message goes from one address space into a buffer of the kernel's and from there into the other: no two address
 //! spaces are locked at once. Whoever waits at an endpoint has its request in flight; it is looked at and ended with its
-//! inbox locked once, so a request that was withdrawn meanwhile is noticed, and nothing is written for it.
+//! inbox locked once, so a request that was withdrawn meanwhile is noticed, and nothing is read or written for it.
+//!
+//! Whoever is in a queue of an endpoint that is locked is in its slot: a thread that ends leaves its queues before that.
 
 use super::{Answer, Call, Turn};
-use crate::object::endpoint::endpoint;
+use crate::object::endpoint::{Endpoint, endpoint};
 use crate::object::inbox::{Awaits, Posted, Short, Waiter, Waiting};
 use crate::object::thread;
 use mainspring_abi::Nanos;
@@ -85,6 +87,7 @@ fn short(awaits: Awaits, bytes: &[u8]) -> Option<Short> {
 
 /// Ends the waiting request `to`, which is at fault.
 fn fail(turn: &mut Turn, to: Waiter, code: CapError) {
+    turn.ended_others = true;
     let thread = thread::slot(to.thread.index());
     let what = thread.inbox.lock().finish(to, Err(code));
     if what == Posted::Wake {
@@ -110,43 +113,28 @@ pub fn call(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     }
 }
 
+/// Everything is decided with the endpoint locked, and the request is put in flight last: then it waits, or a server that
+/// waits has it. A server whose own request is at fault is told so, and the next one is tried.
 fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answer, CapError> {
-    call.process().read(call.request.v1.params_addr, &mut buffer[HEAD..])?;
-    let mut caller = None;
+    let process = call.process();
+    process.read(call.request.v1.params_addr, &mut buffer[HEAD..])?;
+    let client = process.index();
+    let mut ends = endpoint(index).lock();
+    if !ends.may_call(client) {
+        return Err(CapError::Overloaded);
+    }
+    let caller = call.begin(Awaits::Answer(index), Nanos::MAX)?;
     loop {
-        let mut ends = endpoint(index).lock();
-        if ends.first_server().is_none() && !ends.has_room_for_caller() {
-            drop(ends);
-            return match caller {
-                Some(caller) => call.cancel(caller, CapError::Overloaded),
-                None => Err(CapError::Overloaded),
-            };
-        }
-        let waiter = match caller {
-            Some(waiter) => waiter,
-            None => call.begin(Awaits::Answer(index), Nanos::MAX)?,
-        };
-        caller = Some(waiter);
-        let Some(server) = ends.take_server() else {
-            // There is room, as was just seen.
-            let _ = ends.add_caller(waiter);
+        let Some((server, call_id)) = ends.first_server() else {
+            ends.add_caller(caller, client);
             return Ok(Answer::Pending);
         };
-        let by = thread::slot(server.thread.index()).process().name();
-        let call_id = match ends.receive(waiter, by) {
-            Ok(call_id) => call_id,
-            Err(code) => {
-                // The server has not been disturbed: it goes on waiting. It was in the queue, so there is room.
-                let _ = ends.add_server(server);
-                drop(ends);
-                return call.cancel(waiter, code);
-            }
-        };
-        drop(ends);
         buffer[..HEAD].copy_from_slice(&head(call_id, call.request));
-        let Err(why) = hand(call.turn, server, buffer) else { return Ok(Answer::Pending) };
-        // Somebody else may serve it.
-        let _taken_back = endpoint(index).lock().answer(call_id, by);
+        let Err(why) = hand(call.turn, server, buffer) else {
+            ends.serve_first(caller, client);
+            return Ok(Answer::Pending);
+        };
+        ends.drop_server();
         if let NotHanded::BadBuffer = why {
             fail(call.turn, server, CapError::BadAddress);
         }
@@ -154,33 +142,37 @@ fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answe
 }
 
 pub fn receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
-    loop {
-        let mut ends = endpoint(index).lock();
-        let Some(caller) = ends.take_caller() else {
-            if !ends.has_room_for_server() {
-                return Err(CapError::Overloaded);
-            }
+    let by = call.process().index();
+    let mut ends = endpoint(index).lock();
+    let call_id = ends.next_call().ok_or(CapError::Overloaded)?;
+    match copy_next(call, &mut ends, call_id)? {
+        Some(len) => {
+            ends.receive_next(call_id, by);
+            Ok(Answer::Done(len))
+        }
+        None => {
             let server = call.begin(Awaits::Call(index), Nanos::MAX)?;
-            return ends.add_server(server).map(|()| Answer::Pending);
-        };
-        let received = ends.receive(caller, call.process().name());
-        drop(ends);
-        let outcome = match received {
-            Ok(call_id) => fetch(call, index, caller, call_id),
-            Err(code) => Err(Side::Server(code)),
-        };
-        match outcome {
-            Ok(len) => return Ok(Answer::Done(len)),
-            Err(Side::Caller(code)) => fail(call.turn, caller, code),
-            Err(Side::Server(code)) => {
-                // The caller has not been disturbed: it goes on waiting, if there is room.
-                if endpoint(index).lock().add_caller(caller).is_err() {
-                    fail(call.turn, caller, CapError::Overloaded);
-                }
-                return Err(code);
+            ends.add_server(server, call_id, by);
+            Ok(Answer::Pending)
+        }
+    }
+}
+
+/// Copies the message of the caller whose turn it is into the buffer of the server that receives it under `call_id`; how
+/// much that was, or `None` if nobody waits. The caller goes on waiting. One whose own request is at fault is told so, and the
+/// next one is tried.
+fn copy_next(call: &mut Call<'_>, ends: &mut Endpoint, call_id: u32) -> Result<Option<u32>, CapError> {
+    while let Some(caller) = ends.next_caller() {
+        match copy_message(call, caller, call_id) {
+            Ok(len) => return Ok(Some(len)),
+            Err(Side::Server(code)) => return Err(code),
+            Err(Side::Caller(code)) => {
+                ends.drop_caller();
+                fail(call.turn, caller, code);
             }
         }
     }
+    Ok(None)
 }
 
 /// Whose fault it is that a call could not be received.
@@ -189,24 +181,18 @@ enum Side {
     Server(CapError),
 }
 
-/// Copies the message of `caller`, which waits, to the server that receives it; how much that was.
-fn fetch(call: &Call<'_>, index: u32, caller: Waiter, call_id: u32) -> Result<u32, Side> {
-    let copied = copy_message(call, caller, call_id);
-    if copied.is_err() {
-        let _ = endpoint(index).lock().answer(call_id, call.process().name());
-    }
-    copied
-}
-
+/// Copies the message of `caller`, which waits, to the server that receives it; how much that was. The caller's memory is
+/// read with its inbox locked: as long as the request is there its thread lives, and its process with it.
 fn copy_message(call: &Call<'_>, caller: Waiter, call_id: u32) -> Result<u32, Side> {
-    let gone = || Side::Caller(CapError::PeerGone);
-    let thread = thread::find(caller.thread).ok_or_else(gone)?;
-    let from = thread.inbox.lock().request(caller).map(|op| op.request).ok_or_else(gone)?;
-    let whole = HEAD + from.v1.params_len as usize;
     let mut buffer = [0; HEAD + MAX_MESSAGE];
+    let thread = thread::slot(caller.thread.index());
+    let inbox = thread.inbox.lock();
+    let from = &inbox.request(caller).ok_or(Side::Caller(CapError::PeerGone))?.request;
+    let whole = HEAD + from.v1.params_len as usize;
     let message = buffer.get_mut(..whole).ok_or(Side::Caller(CapError::BadAddress))?;
     thread.process().read(from.v1.params_addr, &mut message[HEAD..]).map_err(Side::Caller)?;
-    message[..HEAD].copy_from_slice(&head(call_id, &from));
+    message[..HEAD].copy_from_slice(&head(call_id, from));
+    drop(inbox);
     if whole > call.request.v1.result_len as usize {
         return Err(Side::Server(CapError::BadAddress));
     }
@@ -214,33 +200,79 @@ fn copy_message(call: &Call<'_>, caller: Waiter, call_id: u32) -> Result<u32, Si
     Ok(whole as u32)
 }
 
-/// Answers a call, and receives the next one if that went well.
+/// Answers a call and receives the next one. The next one is copied first: who cannot receive it has not answered either.
 pub fn answer_and_receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
-    answer(call, index)?;
-    receive(call, index)
+    with_answer(call, |call, answer| {
+        let (answered, by) = (call.request.v1.call_id, call.process().index());
+        let mut ends = endpoint(index).lock();
+        let caller = ends.find_call(answered, by)?;
+        call.may_wait()?;
+        let call_id = ends.call_after(answered);
+        let next = match caller {
+            Some(_) => copy_next(call, &mut ends, call_id)?,
+            None => None,
+        };
+        give_answer(call, &mut ends, caller, answer)?;
+        if let Some(len) = next {
+            ends.end_call(answered);
+            ends.receive_next(call_id, by);
+            return Ok(Answer::Done(len));
+        }
+        let server = call.begin(Awaits::Call(index), Nanos::MAX)?;
+        ends.end_call_and_wait(answered, server);
+        Ok(Answer::Pending)
+    })
 }
 
 pub fn answer(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
-    let len = call.request.v1.params_len as usize;
+    with_answer(call, |call, answer| {
+        let (answered, by) = (call.request.v1.call_id, call.process().index());
+        let mut ends = endpoint(index).lock();
+        let caller = ends.find_call(answered, by)?;
+        give_answer(call, &mut ends, caller, answer)?;
+        ends.end_call(answered);
+        Ok(Answer::Done(0))
+    })
+}
+
+/// Reads the answer that the request brings, and works with it.
+fn with_answer(
+    call: &mut Call<'_>,
+    work: impl FnOnce(&mut Call<'_>, &[u8]) -> Result<Answer, CapError>,
+) -> Result<Answer, CapError> {
+    let (address, len) = (call.request.v1.params_addr, call.request.v1.params_len as usize);
     if len <= SHORT {
-        send_answer(call, index, &mut [0; SHORT][..len])
+        let mut message = [0; SHORT];
+        call.process().read(address, &mut message[..len])?;
+        work(call, &message[..len])
     } else if len <= MAX_MESSAGE {
-        send_answer(call, index, &mut [0; MAX_MESSAGE][..len])
+        let mut message = [0; MAX_MESSAGE];
+        call.process().read(address, &mut message[..len])?;
+        work(call, &message[..len])
     } else {
         Err(CapError::BadAddress)
     }
 }
 
-fn send_answer(call: &mut Call<'_>, index: u32, message: &mut [u8]) -> Result<Answer, CapError> {
-    let v1 = &call.request.v1;
-    call.process().read(v1.params_addr, message)?;
-    let caller = endpoint(index).lock().answer(v1.call_id, call.process().name())?;
-    match hand(call.turn, caller, message) {
-        Ok(()) => Ok(Answer::Done(0)),
-        Err(NotHanded::Stale) => Err(CapError::Cancelled),
-        Err(NotHanded::BadBuffer) => {
-            fail(call.turn, caller, CapError::BadAddress);
-            Ok(Answer::Done(0))
+/// Gives the answer to `caller`, if it still waits. A call that nobody waits for any more is over, which is the server's
+/// outcome. So is one whose caller has no room for the answer, which is the caller's own fault.
+fn give_answer(
+    call: &mut Call<'_>,
+    ends: &mut Endpoint,
+    caller: Option<Waiter>,
+    answer: &[u8],
+) -> Result<(), CapError> {
+    let handed = match caller {
+        Some(caller) => hand(call.turn, caller, answer),
+        None => Err(NotHanded::Stale),
+    };
+    match (handed, caller) {
+        (Err(NotHanded::BadBuffer), Some(caller)) => fail(call.turn, caller, CapError::BadAddress),
+        (Err(_), _) => {
+            ends.end_call(call.request.v1.call_id);
+            return Err(CapError::Cancelled);
         }
+        (Ok(()), _) => {}
     }
+    Ok(())
 }

@@ -12,7 +12,7 @@ use super::endpoints::{HEAD, SHORT, hand, head};
 use crate::object::caps::Object;
 use crate::object::endpoint::endpoint;
 use crate::object::inbox::{Awaits, Inbox, Waiter};
-use crate::object::thread::{self, Thread};
+use crate::object::thread::Thread;
 use mainspring_abi::Nanos;
 use mainspring_abi::ring::{CapSqeV2, op};
 use mainspring_ring::CqPlace;
@@ -70,8 +70,12 @@ fn call(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> Option<
         _ => return None,
     };
     let mut buffer = [0; SHORT];
+    let client = process.index();
     let mut ends = endpoint(index).lock();
-    let (server, call_id) = ends.first_server().zip(ends.next_call())?;
+    let (server, call_id) = ends.first_server()?;
+    if !ends.may_call(client) {
+        return None;
+    }
     process.read(request.v1.params_addr, &mut buffer[HEAD..whole]).ok()?;
     let caller = begin(thread, &mut thread.inbox.lock(), request, Awaits::Answer(index))?;
     buffer[..HEAD].copy_from_slice(&head(call_id, request));
@@ -80,8 +84,7 @@ fn call(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> Option<
         return None;
     }
     // Nobody can answer before the endpoint is let go.
-    ends.receive_as(call_id, caller, thread::slot(server.thread.index()).process().name());
-    let _served = ends.take_server();
+    ends.serve_first(caller, client);
     Some(())
 }
 
@@ -98,19 +101,16 @@ fn answer_and_receive(thread: &'static Thread, request: &CapSqeV2, turn: &mut Tu
     };
     let mut buffer = [0; SHORT];
     let mut ends = endpoint(index).lock();
-    if ends.has_caller() || !ends.has_room_for_server() {
+    if ends.has_caller() {
         return None;
     }
-    let by = process.name();
-    let caller = ends.caller_of(request.v1.call_id, by)?;
+    let caller = ends.caller_of(request.v1.call_id, process.index())?;
     process.read(request.v1.params_addr, &mut buffer[..len]).ok()?;
     let server = begin(thread, &mut thread.inbox.lock(), request, Awaits::Call(index))?;
     if hand(turn, caller, &buffer[..len]).is_err() {
         retract(&mut thread.inbox.lock(), server);
         return None;
     }
-    // It is there, and there is room, as was just seen.
-    ends.end_call(request.v1.call_id);
-    let _queued = ends.add_server(server);
+    ends.end_call_and_wait(request.v1.call_id, server);
     Some(())
 }

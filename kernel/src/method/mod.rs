@@ -9,14 +9,16 @@ mod endpoints;
 mod exchange;
 mod memory;
 mod message;
+mod new_cap;
 mod processes;
 mod serve;
 mod system;
 mod threads;
 
 pub use direct::{Progress, direct};
-pub use processes::{Program, start_process};
-pub use serve::{Answer, Call, Turn, drain};
+pub use processes::{PlannedProcess, Program};
+pub use serve::{Answer, Call, Turn, drain, drain_in_interrupt};
+pub use threads::Share;
 
 use crate::object::caps::Object;
 use crate::sched::check;
@@ -38,10 +40,10 @@ fn invoke(call: &mut Call<'_>, object: Option<Object>) -> Result<Answer, CapErro
         (op::CALL, Object::SchedulingPolicy) => threads::policy(call),
         (op::CALL, Object::ThreadSpawner) => threads::spawner(call),
         (op::CALL, Object::ThreadControl) => threads::control(call),
-        (op::CALL, Object::ThreadHandle(name)) => threads::handle(call, name),
+        (op::CALL, Object::ThreadHandle(of)) => threads::handle(call, &of),
         (op::CALL, Object::ParkSpace) => threads::park(call),
         (op::CALL, Object::ProcessSpawner) => processes::spawner(call),
-        (op::CALL, Object::ProcessHandle(name)) => processes::handle(call, name),
+        (op::CALL, Object::ProcessHandle(of)) => processes::handle(call, &of),
         (op::CALL, Object::VirtualMemory) => memory::virtual_memory(call),
         (op::CALL | op::RECV | op::RETURN | op::RETURN_RECV, _) => Err(CapError::NoSuchMethod),
         _ => Err(CapError::InvalidRequest),

@@ -1,23 +1,23 @@
 //! ProcessSpawner and ProcessHandle, and how a program becomes a process.
 
 use super::message::{with_params, with_result};
-use super::threads::{NewThread, create, deadline_of};
+use super::new_cap::NewCap;
+use super::threads::{NewThread, PlannedThread, Settled, Share, deadline_of, settle_place};
 use super::{Answer, Call};
 use crate::arch::{AddressSpace, Flags, Frame, MapError, PAGE};
-use crate::object::ProcessRef;
-use crate::object::caps::Object;
+use crate::object::caps::{Caps, Object};
+use crate::object::hold::Hold;
 use crate::object::inbox::Awaits;
 use crate::object::process::{self, PAGES, Process};
 use crate::sched::dispatch;
 use elf::ElfBytes;
 use elf::abi::{PF_W, PF_X, PT_LOAD};
 use elf::endian::LittleEndian;
-use heapless::Vec as Few;
+use heapless::{String, Vec as Few};
 use mainspring_abi::kernel::{
     ARGUMENTS, DATA, KILLED_BY_HANDLE, RING_ARENA, STARTUP, STARTUP_CAPS, StartupCap, cap_name,
 };
 use mainspring_abi::ring::{CapError, RingAbi, RuntimeBootInfo};
-use mainspring_abi::{LatencyClass, Weight};
 use mainspring_schema::{ProcessHandleMethod, ProcessSpawnerMethod, handle as wire_handle, process_spawn};
 
 /// A program to be started.
@@ -38,31 +38,42 @@ pub struct Program<'a> {
 /// Programs lie below this.
 const PROGRAM_END: u64 = 0x4000_0000_0000;
 
-/// Starts a program, of which there are `handles` handles. Nothing is left behind when it is refused.
-pub fn start_process(program: &Program<'_>, handles: u32) -> Result<&'static Process, CapError> {
-    let mut space = AddressSpace::new().map_err(refuse)?;
-    let entry = load(&mut space, program.elf)?;
-    map_bytes(&mut space, DATA, program.data, program.data.len() as u64, Flags::Read)?;
-    let process = process::allocate(program.name, space)?;
-    process.state.lock().handles = handles;
-    let started = tell(process, program).and_then(|()| {
-        let new = NewThread {
-            entry,
-            argument: STARTUP,
-            weight: Weight::DEFAULT,
-            class: LatencyClass::Normal,
-            request: None,
-            cpus: 0,
-        };
-        create(process, &new, false)
-    });
-    match started {
-        Ok(_) => Ok(process),
-        Err(code) => {
-            process.state.lock().handles = 0;
-            process.abandon();
-            Err(code)
-        }
+/// A process that can be started: its memory is laid out, and nothing can be in the way any more.
+pub struct PlannedProcess {
+    name: String<32>,
+    space: AddressSpace,
+    caps: Caps,
+    process: Hold<Process>,
+    thread: PlannedThread,
+    settled: Settled,
+}
+
+impl PlannedProcess {
+    /// Whether `program` can be started; with `share` of the CPU for its first thread.
+    pub fn decide(program: &Program<'_>, share: Share) -> Result<Self, CapError> {
+        let process = process::allocate()?;
+        let mut space = AddressSpace::new().map_err(refuse)?;
+        let entry = load(&mut space, program.elf)?;
+        map_bytes(&mut space, DATA, program.data, program.data.len() as u64, Flags::Read)?;
+        let caps = tell(&mut space, program)?;
+        let settled = settle_place(&mut space, 0)?;
+        let thread = PlannedThread::decide(NewThread { entry, argument: STARTUP, share, cpus: 0 })?;
+        let name = program.name.get(..program.name.len().min(32)).unwrap_or("?");
+        let name = String::try_from(name).unwrap_or_default();
+        Ok(Self { name, space, caps, process, thread, settled })
+    }
+
+    /// The slot that it will have.
+    fn slot(&self) -> u32 {
+        self.process.index()
+    }
+
+    /// Starts it. Whoever wants to ask how it ends has the hold.
+    pub fn apply(self, essential: bool) -> Hold<Process> {
+        let Self { name, space, caps, process, thread, settled } = self;
+        process.begin(name, space, caps, essential);
+        let _it_is_its_own = thread.apply(process.slot(), settled);
+        process
     }
 }
 
@@ -119,8 +130,8 @@ fn map_bytes(
     Ok(())
 }
 
-/// Puts its capabilities into the process's table and writes the page that tells it.
-fn tell(process: &Process, program: &Program<'_>) -> Result<(), CapError> {
+/// A table of the program's capabilities, and the page that tells it of them.
+fn tell(space: &mut AddressSpace, program: &Program<'_>) -> Result<Caps, CapError> {
     let mut page = [0_u8; PAGE];
     let mut write = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
     if program.grants.len() > STARTUP_CAPS || program.arguments.len() > ARGUMENTS {
@@ -130,18 +141,16 @@ fn tell(process: &Process, program: &Program<'_>) -> Result<(), CapError> {
     write(16, &(program.grants.len() as u32).to_le_bytes());
     write(20, &(program.arguments.len() as u32).to_le_bytes());
     write(24, &(program.data.len() as u64).to_le_bytes());
+    let mut caps = Caps::default();
     for (number, (name, object)) in program.grants.iter().enumerate() {
-        let cap = process.state.lock().caps.insert(object.clone())?;
-        if let Object::ThreadHandle(_) | Object::ProcessHandle(_) = object {
-            // A handle counts who can ask; those of others are not for passing on.
-            return Err(CapError::InvalidParameter);
-        }
+        let cap = caps.insert(object.clone())?;
         let at = 32 + number * size_of::<StartupCap>();
         write(at, &cap_name(name).ok_or(CapError::InvalidParameter)?);
         write(at + 16, &cap.to_le_bytes());
     }
     write(32 + STARTUP_CAPS * size_of::<StartupCap>(), program.arguments.as_bytes());
-    process.with_space(|space| map_bytes(space, STARTUP, &page, PAGE as u64, Flags::Read))?
+    map_bytes(space, STARTUP, &page, PAGE as u64, Flags::Read)?;
+    Ok(caps)
 }
 
 fn text(text: capnp::Result<capnp::text::Reader<'_>>) -> Result<&str, CapError> {
@@ -152,57 +161,58 @@ pub fn spawner(call: &Call<'_>) -> Result<Answer, CapError> {
     let ProcessSpawnerMethod::Spawn =
         ProcessSpawnerMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)?;
     let caller = call.process();
-    let cap = caller.state.lock().caps.insert(Object::Reserved)?;
-    let name = spawn(call, caller).inspect_err(|_| {
-        let _ = caller.state.lock().caps.remove(cap);
+    let cap = NewCap::reserve(caller)?;
+    let planned = decide_spawn(call, caller)?;
+    // The answer comes first: a process whose maker cannot be told of it is not started.
+    let answer = with_result::<wire_handle::Owned>(call, |mut result| {
+        result.set_cap(cap.number());
+        result.set_slot(planned.slot());
     })?;
-    caller.state.lock().caps.fulfil(cap, Object::ProcessHandle(name));
-    with_result::<wire_handle::Owned>(call, |mut result| {
-        result.set_cap(cap);
-        result.set_slot(name.index);
-    })
+    cap.fulfil(Object::ProcessHandle(planned.apply(false)));
+    Ok(answer)
 }
 
-/// Starts what the parameters name, with one handle.
-fn spawn(call: &Call<'_>, caller: &Process) -> Result<ProcessRef, CapError> {
+/// Whether what the parameters name can be started. Its first thread has no more of the CPU than whoever starts it.
+fn decide_spawn(call: &Call<'_>, caller: &Process) -> Result<PlannedProcess, CapError> {
     with_params::<process_spawn::Owned, _>(call, |params| {
         let name = text(params.get_program())?;
         let mut grants: Few<(&str, Object), STARTUP_CAPS> = Few::new();
         for grant in params.get_grants().map_err(|_| CapError::InvalidParameter)? {
             let object = caller.state.lock().caps.find(grant.get_cap())?;
+            if !object.can_be_granted() {
+                return Err(CapError::InvalidParameter);
+            }
             grants.push((text(grant.get_name())?, object)).map_err(|_| CapError::InvalidParameter)?;
         }
         let elf = crate::boot::program(name).ok_or(CapError::NotFound)?;
         let arguments = text(params.get_arguments())?;
-        start_process(&Program { name, elf, arguments, data: &[], grants: &grants }, 1).map(Process::name)
+        let program = Program { name, elf, arguments, data: &[], grants: &grants };
+        PlannedProcess::decide(&program, Share::DEFAULT.within(Share::of_caller()))
     })
 }
 
-pub fn handle(call: &mut Call<'_>, name: ProcessRef) -> Result<Answer, CapError> {
-    let process = process::slot(name.index);
+pub fn handle(call: &mut Call<'_>, of: &Hold<Process>) -> Result<Answer, CapError> {
     match ProcessHandleMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)? {
         ProcessHandleMethod::Wait => {
             let deadline = deadline_of(call)?;
-            let waiter = call.begin(Awaits::Process(name), deadline)?;
-            let mut state = process.state.lock();
-            let outcome = match state.ending {
-                Some(code) if state.ended => Ok(code as u32),
-                _ => match state.waiters.push(waiter) {
-                    Ok(()) => return Ok(Answer::Pending),
-                    Err(_) => Err(CapError::Overloaded),
-                },
-            };
-            drop(state);
-            let _ = call.thread.inbox.lock().finish(waiter, outcome);
+            let mut state = of.state.lock();
+            match state.ending {
+                Some(code) if state.ended => return Ok(Answer::Done(code as u32)),
+                _ if state.waiters.is_full() => return Err(CapError::Overloaded),
+                _ => {}
+            }
+            let waiter = call.begin(Awaits::Process(of.name()), deadline)?;
+            // There is room, as was just seen.
+            let _ = state.waiters.push(waiter);
             Ok(Answer::Pending)
         }
         ProcessHandleMethod::Kill => {
-            dispatch::end_process(process, KILLED_BY_HANDLE);
+            dispatch::end_process(of, KILLED_BY_HANDLE);
             Ok(Answer::Done(0))
         }
         ProcessHandleMethod::Detach => {
-            call.process().state.lock().caps.remove(call.request.v1.cap_id)?;
-            process.drop_handle(name);
+            let object = call.process().state.lock().caps.remove(call.request.v1.cap_id)?;
+            drop(object);
             Ok(Answer::Done(0))
         }
     }

@@ -6,7 +6,7 @@ use crate::object::caps::Object;
 use crate::object::inbox::{Awaits, Waiter, completion};
 use crate::object::process::Process;
 use crate::object::thread::{Queue, Thread};
-use crate::sched::{dispatch, wakeup};
+use crate::sched::{dispatch, visible, wakeup};
 use mainspring_abi::Nanos;
 use mainspring_abi::ring::{CapError, CapSqeV2, negotiate, op, word};
 use mainspring_ring::deadline::{AtDispatch, Budget, MethodTraits, Previous, Verdict, at_dispatch, refused};
@@ -20,6 +20,8 @@ pub struct Turn {
     pub target: Option<&'static Thread>,
     /// The caller lets others go first.
     pub yields: bool,
+    /// Requests of others were at fault, and have ended.
+    pub(super) ended_others: bool,
     failed: bool,
 }
 
@@ -71,12 +73,6 @@ impl Call<'_> {
             CapError::QuotaExceeded
         })
     }
-
-    /// Takes it out of flight again.
-    pub(super) fn cancel(&mut self, waiter: Waiter, code: CapError) -> Result<Answer, CapError> {
-        let _ = self.thread.inbox.lock().finish(waiter, Err(code));
-        Ok(Answer::Pending)
-    }
 }
 
 /// Handles at most `limit` requests of `thread`'s ring.
@@ -91,11 +87,12 @@ pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Tur
     }
     let mut service = queue.serve(owner, limit).map_err(SqRefusal::code)?;
     if service.pending() == 1 {
-        let request = service.read(0);
+        let (request, seen) = (service.read(0), visible::look(thread.process()));
         if exchange::exchange(thread, &request, turn) {
             service.accept_read(1);
             return Ok(());
         }
+        seen.refused(thread.process(), CapError::NotDirect);
         let place = thread.inbox.lock().completer().and_then(|completer| completer.reserve().ok());
         if let Some(place) = place {
             service.accept_read(1);
@@ -112,6 +109,48 @@ pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Tur
             Next::Fault(fault) => return Err(fault.code()),
             Next::Empty | Next::HeldBack | Next::QuotaSpent | Next::Stopping => return Ok(()),
         }
+    }
+}
+
+/// The same for a timer interrupt, in which nothing may be allocated: as far as the first request that may allocate, which
+/// waits for its owner's next entry.
+pub fn drain_in_interrupt(thread: &'static Thread, limit: u32, turn: &mut Turn) -> Result<(), CapError> {
+    let queue = thread.queue.lock();
+    let Some(queue) = &*queue else { return Err(CapError::RingClosed) };
+    check_version(queue)?;
+    if queue.shows_nothing() {
+        return Ok(());
+    }
+    let mut service = queue.serve(SqOwner::Timer, limit).map_err(SqRefusal::code)?;
+    while service.pending() > 0 {
+        let request = service.read(0);
+        if let Ok(Some(object)) = find(thread, &request)
+            && may_allocate(&object)
+        {
+            break;
+        }
+        let place = thread.inbox.lock().completer().and_then(|completer| completer.reserve().ok());
+        let Some(place) = place else { break };
+        service.accept_read(1);
+        handle(thread, &request, place, turn);
+    }
+    Ok(())
+}
+
+/// Whether carrying a request of this object out may allocate: it makes something, or changes the address space.
+fn may_allocate(object: &Object) -> bool {
+    match object {
+        Object::ThreadSpawner | Object::ProcessSpawner | Object::VirtualMemory | Object::Memory(_) => true,
+        Object::Console
+        | Object::Timer
+        | Object::ParkSpace
+        | Object::ThreadControl
+        | Object::ThreadHandle(_)
+        | Object::ProcessHandle(_)
+        | Object::EndpointCall(_)
+        | Object::EndpointServe(_)
+        | Object::SchedulingPolicy
+        | Object::SystemInfo => false,
     }
 }
 
@@ -134,6 +173,7 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
         turn.failed = true;
         return thread.inbox.lock().post(place, &refused(request, status, error));
     }
+    let seen = visible::look(thread.process());
     let mut call = Call { thread, request, turn, place: Some(place) };
     let outcome = match object.and_then(|object| invoke(&mut call, object)) {
         Ok(Answer::Pending) => {
@@ -144,6 +184,11 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
         Err(code) => Err(code),
     };
     call.turn.failed = outcome.is_err();
+    if let Err(code) = outcome
+        && !call.turn.ended_others
+    {
+        seen.refused(thread.process(), code);
+    }
     if let Some(place) = call.place.take() {
         thread.inbox.lock().post(place, &completion(request, outcome));
     }

@@ -23,6 +23,7 @@ fn slot_number(call: &Call<'_>, most: usize) -> Result<u32, CapError> {
 
 fn thread_info(call: &Call<'_>) -> Result<Answer, CapError> {
     let thread = thread::slot(slot_number(call, thread::MAX_THREADS)?);
+    let name = thread.name();
     let (cpu, seat) = thread.home().ok_or(CapError::NotFound)?;
     let core = lane(cpu).lock();
     let state = match core.cpu().state(seat) {
@@ -35,8 +36,13 @@ fn thread_info(call: &Call<'_>) -> Result<Answer, CapError> {
         core.cpu().entity(seat).map(|entity| (entity.weight().get(), entity.account().runtime().get()));
     drop(core);
     let (weight, runtime) = account.unwrap_or((0, 0));
+    let process = thread.process().index();
+    if thread.name() != name {
+        // What was read is of two occupants of the slot: the one that was asked about is gone.
+        return Err(CapError::NotFound);
+    }
     with_result::<schema::thread_info::Owned>(call, |mut result| {
-        result.set_process(thread.process().index());
+        result.set_process(process);
         result.set_cpu(cpu as u32);
         result.set_state(state);
         result.set_weight(weight);
@@ -49,24 +55,28 @@ fn begin_case(call: &Call<'_>) -> Result<Answer, CapError> {
     if !measure::ON {
         return Err(CapError::NoSuchMethod);
     }
-    let counts = with_params::<schema::case_name::Owned, _>(call, |params| {
+    with_params::<schema::case_name::Owned, _>(call, |params| {
         let name = params.get_name().ok().and_then(|name| name.to_str().ok());
-        Ok(measure::begin_case(name.ok_or(CapError::InvalidParameter)?))
-    })?;
-    with_result::<schema::counts::Owned>(call, |result| {
-        let mut list = result.init_counts(counts.len() as u32);
-        for (number, count) in (0..).zip(counts) {
-            list.set(number, count);
-        }
+        let name = name.ok_or(CapError::InvalidParameter)?;
+        let counts = measure::counts();
+        let answer = with_result::<schema::counts::Owned>(call, |result| {
+            let mut list = result.init_counts(counts.len() as u32);
+            for (number, count) in (0..).zip(counts) {
+                list.set(number, count);
+            }
+        })?;
+        measure::begin_case(name);
+        Ok(answer)
     })
 }
 
 fn process_info(call: &Call<'_>) -> Result<Answer, CapError> {
     let process = process::slot(slot_number(call, process::MAX_PROCESSES)?);
+    // With its state locked, so that all of it is about one occupant of the slot.
     let state = process.state.lock();
     let (name, threads) = (state.name.clone(), state.live);
-    drop(state);
     let pages = process.with_space(|space| space.pages()).map_err(|_| CapError::NotFound)?;
+    drop(state);
     with_result::<schema::process_info::Owned>(call, |mut result| {
         result.set_name(name.as_str());
         result.set_threads(threads);
@@ -88,13 +98,15 @@ pub fn console(call: &Call<'_>) -> Result<Answer, CapError> {
             Ok(Answer::Done(len as u32))
         }
         ConsoleMethod::Read => {
-            let mut got = 0;
-            while got < v1.result_len {
-                let Some(byte) = log::typed() else { break };
-                call.process().write(v1.result_addr + u64::from(got), &[byte])?;
-                got += 1;
-            }
-            Ok(Answer::Done(got))
+            let room = (v1.result_len as usize).min(LINE);
+            // With the buffer known to be there and the address space locked: what was typed is not lost.
+            call.process().with_space(|space| {
+                let mut typed = [0; LINE];
+                space.write(v1.result_addr, &typed[..room]).map_err(|_| CapError::BadAddress)?;
+                let got = typed[..room].iter_mut().map_while(|byte| Some(*byte = log::typed()?)).count();
+                space.write(v1.result_addr, &typed[..got]).map_err(|_| CapError::BadAddress)?;
+                Ok(Answer::Done(got as u32))
+            })?
         }
     }
 }
@@ -106,6 +118,7 @@ pub fn timer(call: &mut Call<'_>) -> Result<Answer, CapError> {
         }
         TimerMethod::Sleep => {
             let deadline = with_params::<timer_sleep::Owned, _>(call, |params| Ok(params.get_deadline_ns()))?;
+            call.may_wait().map_err(|_| CapError::QuotaExceeded)?;
             let sleeps = &call.process().sleeps;
             let taken = sleeps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
                 (now < process::SLEEPS).then_some(now + 1)
@@ -113,13 +126,9 @@ pub fn timer(call: &mut Call<'_>) -> Result<Answer, CapError> {
             if taken.is_err() {
                 return Err(CapError::QuotaExceeded);
             }
-            match call.begin(Awaits::Time, Nanos::new(deadline.min(u64::MAX - 1))) {
-                Ok(_) => Ok(Answer::Pending),
-                Err(code) => {
-                    sleeps.fetch_sub(1, Ordering::Relaxed);
-                    Err(code)
-                }
-            }
+            // There is room, as was just seen.
+            call.begin(Awaits::Time, Nanos::new(deadline.min(u64::MAX - 1)))?;
+            Ok(Answer::Pending)
         }
     }
 }

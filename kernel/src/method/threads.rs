@@ -1,23 +1,27 @@
 //! ThreadSpawner, ThreadControl, ThreadHandle, ParkSpace and SchedulingPolicy.
 
 use super::message::{with_params, with_result};
+use super::new_cap::NewCap;
 use super::{Answer, Call};
-use crate::arch::{self, Flags, Frame, PAGE, USER_END, ring_memory};
+use crate::arch::{self, AddressSpace, Flags, Frame, PAGE, RingMemory, SpaceRoot, USER_END, ring_memory};
 use crate::object::caps::Object;
+use crate::object::hold::Hold;
 use crate::object::inbox::Awaits;
 use crate::object::process::{Process, THREADS};
-use crate::object::thread;
+use crate::object::thread::{self, Thread};
+use crate::sched::lane::Lane;
 use crate::sched::{dispatch, mine, wakeup};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use mainspring_abi::kernel::{
-    CQ_ENTRIES, RING_ARENA, RING_STRIDE, SQ_ENTRIES, STACK_BYTES, STACK_STRIDE, STACKS, THREAD_BLOCK,
+    CQ_ENTRIES, MOST_WOKEN, RING_ARENA, RING_STRIDE, SQ_ENTRIES, STACK_BYTES, STACK_STRIDE, STACKS,
+    THREAD_BLOCK,
 };
 use mainspring_abi::ring::{CapError, HEADER_WORDS, RingAbi};
-use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
+use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, ProcessId, Weight};
 use mainspring_ring::sync::Ordering as RingOrdering;
 use mainspring_ring::{Completer, Geometry, Region, SubmissionQueue};
-use mainspring_sched::{Affinity, Entity, PolicyCap, PolicyError, Spec};
+use mainspring_sched::{Affinity, Entity, MAX_REQUEST, PolicyCap, PolicyError, Spec, class_request};
 use mainspring_schema::{
     LatencyClass as WireClass, ParkSpaceMethod, SchedulingPolicyMethod, ThreadControlMethod,
     ThreadHandleMethod, ThreadSpawnerMethod, deadline, handle, park_wait, park_wake, set_fs_base,
@@ -29,112 +33,201 @@ use mainspring_schema::{
 pub struct NewThread {
     pub entry: u64,
     pub argument: u64,
-    pub weight: Weight,
-    pub class: LatencyClass,
-    pub request: Option<Nanos>,
+    pub share: Share,
     pub cpus: u64,
 }
 
-/// Makes a thread of `process`, with one handle or none, and lets it run. Nothing is left behind when it is refused.
-pub fn create(process: &'static Process, new: &NewThread, handle: bool) -> Result<ThreadRef, CapError> {
-    if new.entry >= USER_END {
-        return Err(CapError::BadAddress);
+/// How much of a CPU a thread gets, and how soon.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    weight: Weight,
+    class: LatencyClass,
+    /// Service asked for at a time; `None` leaves that to the class.
+    request: Option<Nanos>,
+}
+
+impl Share {
+    pub const DEFAULT: Self = Self { weight: Weight::DEFAULT, class: LatencyClass::Normal, request: None };
+
+    /// That of the thread that runs here.
+    pub fn of_caller() -> Self {
+        let core = mine().lock();
+        let running = core.cpu().current().and_then(|seat| core.cpu().entity(seat).ok());
+        running.map_or(Self::DEFAULT, |entity| Self {
+            weight: entity.weight(),
+            class: entity.class(),
+            request: entity.own_request(),
+        })
     }
-    let affinity = affinity(new.cpus)?;
-    let place = {
+
+    /// How urgent its class is.
+    fn urgency(self) -> u8 {
+        match self.class {
+            LatencyClass::Interactive => 2,
+            LatencyClass::Normal => 1,
+            LatencyClass::Batch => 0,
+        }
+    }
+
+    /// How long it may be made to wait: the sooner, the less is asked for at a time.
+    fn service(self) -> Nanos {
+        self.request.unwrap_or_else(|| class_request(self.class, mine().quantum))
+    }
+
+    /// Whether who has this much may give `other` to a thread that it makes.
+    fn covers(self, other: Self) -> bool {
+        other.weight <= self.weight && other.urgency() <= self.urgency() && other.service() >= self.service()
+    }
+
+    /// As much of it as who has `bound` may give away.
+    pub fn within(self, bound: Self) -> Self {
+        let lesser = Self {
+            weight: self.weight.min(bound.weight),
+            class: if self.urgency() <= bound.urgency() { self.class } else { bound.class },
+            request: self.request,
+        };
+        let request = if lesser.service() < bound.service() { Some(bound.service()) } else { self.request };
+        Self { request, ..lesser }
+    }
+}
+
+/// A place (ring and stack) of a process, set aside for a thread. It is free again if the thread is not made.
+struct Place {
+    process: &'static Process,
+    number: u32,
+    taken: bool,
+}
+
+impl Place {
+    fn reserve(process: &'static Process) -> Result<Self, CapError> {
         let mut state = process.state.lock();
         if state.ending.is_some() || state.ended {
             return Err(CapError::PeerGone);
         }
-        let place = state.places.trailing_ones();
-        if place >= THREADS {
+        let number = state.places.trailing_ones();
+        if number >= THREADS {
             return Err(CapError::QuotaExceeded);
         }
-        state.places |= 1 << place;
+        state.places |= 1 << number;
         state.live += 1;
-        place
-    };
-    match create_in(process, new, affinity, place, handle) {
-        Ok(name) => Ok(name),
-        Err(code) => {
-            let mut state = process.state.lock();
-            state.places &= !(1 << place);
+        Ok(Self { process, number, taken: false })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.taken {
+            let mut state = self.process.state.lock();
+            state.places &= !(1 << self.number);
             state.live -= 1;
-            Err(code)
         }
     }
 }
 
-fn create_in(
-    process: &'static Process,
-    new: &NewThread,
-    affinity: Affinity,
+/// The memory of a place: where its ring is, the ring, and the page tables to run with.
+pub struct Settled {
     place: u32,
-    handle: bool,
-) -> Result<ThreadRef, CapError> {
-    let ring_address = RING_ARENA + u64::from(place) * RING_STRIDE;
-    let stack = STACKS + u64::from(place) * STACK_STRIDE + PAGE as u64;
-    let top = stack + STACK_BYTES - THREAD_BLOCK;
-    let geometry =
-        Geometry::new(RingAbi::V2, SQ_ENTRIES, CQ_ENTRIES).map_err(|_| CapError::InvalidParameter)?;
-    let (ring, root) = process.with_space(|space| {
-        // A place that was used before keeps its pages.
-        let ring = match space.ring_at(ring_address) {
-            Some(ring) => ring,
-            None => {
-                let ring = ring_memory().ok_or(CapError::NoMemory)?;
-                space.map_ring(ring_address, ring.clone()).map_err(|_| CapError::NoMemory)?;
-                ring
-            }
-        };
-        let mut at = stack;
-        while at < stack + STACK_BYTES {
-            if !space.is_mapped(at) {
-                let frame = Frame::new().ok_or(CapError::NoMemory)?;
-                space.map(at, frame, Flags::Write).map_err(|_| CapError::NoMemory)?;
-            }
-            at += PAGE as u64;
+    ring: Arc<RingMemory>,
+    root: SpaceRoot,
+}
+
+/// Maps what a thread needs in `space`: a ring and a stack. A place that was used before keeps its pages.
+pub fn settle_place(space: &mut AddressSpace, place: u32) -> Result<Settled, CapError> {
+    let address = ring_address(place);
+    let ring = match space.ring_at(address) {
+        Some(ring) => ring,
+        None => {
+            let ring = ring_memory().ok_or(CapError::NoMemory)?;
+            space.map_ring(address, ring.clone()).map_err(|_| CapError::NoMemory)?;
+            ring
         }
-        Ok((ring, space.root()))
-    })??;
-    for word in 0..HEADER_WORDS {
-        ring.word(word).store(0, RingOrdering::Relaxed);
-    }
-    geometry.format(&ring).map_err(|_| CapError::NoMemory)?;
-    let thread = thread::allocate()?;
-    let name = thread.name();
-    thread.root.store(root.to_bits(), Ordering::Relaxed);
-    thread.belongs_to.set(process);
-    thread.place.store(place, Ordering::Relaxed);
-    thread.inbox.lock().open(name.generation(), Completer::new(ring.clone(), geometry));
-    *thread.queue.lock() = Some(SubmissionQueue::new(ring, geometry));
-    // As after a call: the stack is aligned but for the return address.
-    thread.prepare(|context| context.start(new.entry, top - 8, [new.argument, ring_address, top], top));
-    let entity = Entity::new(Spec {
-        thread: name,
-        process: ProcessId::new(process.index()),
-        weight: new.weight,
-        class: new.class,
-        request: new.request,
-        affinity,
-    });
-    if handle {
-        thread.add_handle();
-    }
-    if let Err(code) = wakeup::publish(thread, entity) {
-        if handle {
-            thread.drop_handle(name);
+    };
+    let stack = stack_address(place);
+    let mut at = stack;
+    while at < stack + STACK_BYTES {
+        if !space.is_mapped(at) {
+            let frame = Frame::new().ok_or(CapError::NoMemory)?;
+            space.map(at, frame, Flags::Write).map_err(|_| CapError::NoMemory)?;
         }
-        *thread.queue.lock() = None;
-        let _nothing = thread.inbox.lock().close(name);
-        thread.abandon();
-        return Err(code);
+        at += PAGE as u64;
     }
-    // Whoever ends the process tells the threads that it finds. This one was not to be found until just now.
-    if process.state.lock().ending.is_some() {
-        dispatch::kill(thread, name);
+    Ok(Settled { place, ring, root: space.root() })
+}
+
+fn ring_address(place: u32) -> u64 {
+    RING_ARENA + u64::from(place) * RING_STRIDE
+}
+
+fn stack_address(place: u32) -> u64 {
+    STACKS + u64::from(place) * STACK_STRIDE + PAGE as u64
+}
+
+/// A thread that can be made: what it needs is there, and nothing can be in the way any more.
+pub struct PlannedThread {
+    new: NewThread,
+    affinity: Affinity,
+    /// Where it begins.
+    lane: &'static Lane,
+    geometry: Geometry,
+    thread: Hold<Thread>,
+}
+
+impl PlannedThread {
+    /// Whether such a thread can be made.
+    pub fn decide(new: NewThread) -> Result<Self, CapError> {
+        if new.entry >= USER_END {
+            return Err(CapError::BadAddress);
+        }
+        if new.share.request.is_some_and(|request| request.is_zero() || request > MAX_REQUEST) {
+            return Err(CapError::InvalidParameter);
+        }
+        let affinity = affinity(new.cpus)?;
+        let lane = wakeup::first_home(&affinity).ok_or(CapError::InvalidParameter)?;
+        let geometry =
+            Geometry::new(RingAbi::V2, SQ_ENTRIES, CQ_ENTRIES).map_err(|_| CapError::InvalidParameter)?;
+        Ok(Self { new, affinity, lane, geometry, thread: thread::allocate()? })
     }
-    Ok(name)
+
+    /// The slot that it will have.
+    pub fn slot(&self) -> u32 {
+        self.thread.name().index()
+    }
+
+    /// Makes it: a thread of `process` at a place that has been settled there. Whoever wants to ask how it ends has the
+    /// hold.
+    pub fn apply(self, process: &'static Process, settled: Settled) -> Hold<Thread> {
+        let Self { new, affinity, lane, geometry, thread: held } = self;
+        let Settled { place, ring, root } = settled;
+        let (thread, name) = (held.slot(), held.name());
+        for word in 0..HEADER_WORDS {
+            ring.word(word).store(0, RingOrdering::Relaxed);
+        }
+        geometry.format(&ring).expect("a ring's page holds a ring of the kernel's sizes");
+        thread.root.store(root.to_bits(), Ordering::Relaxed);
+        thread.belongs_to.set(process);
+        thread.place.store(place, Ordering::Relaxed);
+        thread.inbox.lock().open(name.generation(), Completer::new(ring.clone(), geometry));
+        *thread.queue.lock() = Some(SubmissionQueue::new(ring, geometry));
+        let top = stack_address(place) + STACK_BYTES - THREAD_BLOCK;
+        let arguments = [new.argument, ring_address(place), top];
+        // As after a call: the stack is aligned but for the return address.
+        thread.prepare(|context| context.start(new.entry, top - 8, arguments, top));
+        let entity = Entity::new(Spec {
+            thread: name,
+            process: ProcessId::new(process.index()),
+            weight: new.share.weight,
+            class: new.share.class,
+            request: new.share.request,
+            affinity,
+        });
+        held.begin();
+        wakeup::publish(lane, thread, entity);
+        // Whoever ends the process tells the threads that it finds. This one was not to be found until just now.
+        if process.state.lock().ending.is_some() {
+            dispatch::kill(thread, name);
+        }
+        held
+    }
 }
 
 fn affinity(cpus: u64) -> Result<Affinity, CapError> {
@@ -160,27 +253,34 @@ fn class_of(class: WireClass) -> LatencyClass {
 pub fn spawner(call: &Call<'_>) -> Result<Answer, CapError> {
     let ThreadSpawnerMethod::Create =
         ThreadSpawnerMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)?;
-    let new = with_params::<thread_create::Owned, _>(call, |params| {
-        Ok(NewThread {
-            entry: params.get_entry(),
-            argument: params.get_argument(),
+    let (new, policy) = with_params::<thread_create::Owned, _>(call, |params| {
+        let share = Share {
             weight: Weight::new(u64::from(params.get_weight())).map_err(|_| CapError::InvalidParameter)?,
             class: params.get_latency_class().map(class_of).map_err(|_| CapError::InvalidParameter)?,
             request: (params.get_request_ns() != 0).then(|| Nanos::new(params.get_request_ns())),
-            cpus: params.get_cpus(),
-        })
+        };
+        let (entry, argument, cpus) = (params.get_entry(), params.get_argument(), params.get_cpus());
+        Ok((NewThread { entry, argument, share, cpus }, params.get_policy()))
     })?;
     let process = call.process();
-    // The number comes first: a thread that nobody has a handle of must not come to be.
-    let cap = process.state.lock().caps.insert(Object::Reserved)?;
-    let name = create(process, &new, true).inspect_err(|_| {
-        let _ = process.state.lock().caps.remove(cap);
+    if !Share::of_caller().covers(new.share) {
+        let state = process.state.lock();
+        let Some(Object::SchedulingPolicy) = state.caps.look(policy) else {
+            return Err(CapError::InvalidCapability);
+        };
+    }
+    let cap = NewCap::reserve(process)?;
+    let mut place = Place::reserve(process)?;
+    let planned = PlannedThread::decide(new)?;
+    let settled = process.with_space(|space| settle_place(space, place.number))??;
+    // The answer comes first: a thread whose maker cannot be told of it is not made.
+    let answer = with_result::<handle::Owned>(call, |mut result| {
+        result.set_cap(cap.number());
+        result.set_slot(planned.slot());
     })?;
-    process.state.lock().caps.fulfil(cap, Object::ThreadHandle(name));
-    with_result::<handle::Owned>(call, |mut result| {
-        result.set_cap(cap);
-        result.set_slot(name.index());
-    })
+    place.taken = true;
+    cap.fulfil(Object::ThreadHandle(planned.apply(process, settled)));
+    Ok(answer)
 }
 
 pub fn control(call: &mut Call<'_>) -> Result<Answer, CapError> {
@@ -212,28 +312,25 @@ fn when(deadline_ns: u64) -> Nanos {
     if deadline_ns == 0 { Nanos::MAX } else { Nanos::new(deadline_ns) }
 }
 
-pub fn handle(call: &mut Call<'_>, name: ThreadRef) -> Result<Answer, CapError> {
-    let thread = thread::slot(name.index());
+pub fn handle(call: &mut Call<'_>, of: &Hold<Thread>) -> Result<Answer, CapError> {
     match ThreadHandleMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)? {
         ThreadHandleMethod::Join => {
             let deadline = deadline_of(call)?;
-            let waiter = call.begin(Awaits::Thread(name), deadline)?;
-            let mut life = thread.life.lock();
-            let refused = match life.ended {
-                _ if !life.is_of(name) => Err(CapError::InvalidCapability),
-                Some(code) => Ok(code as u32),
-                None => match life.joiners.push(waiter) {
-                    Ok(()) => return Ok(Answer::Pending),
-                    Err(_) => Err(CapError::Overloaded),
-                },
-            };
-            drop(life);
-            let _ = call.thread.inbox.lock().finish(waiter, refused);
+            let mut life = of.life.lock();
+            if let Some(code) = life.ended {
+                return Ok(Answer::Done(code as u32));
+            }
+            if life.joiners.is_full() {
+                return Err(CapError::Overloaded);
+            }
+            let waiter = call.begin(Awaits::Thread(of.name()), deadline)?;
+            // There is room, as was just seen.
+            let _ = life.joiners.push(waiter);
             Ok(Answer::Pending)
         }
         ThreadHandleMethod::Detach => {
-            call.process().state.lock().caps.remove(call.request.v1.cap_id)?;
-            thread.drop_handle(name);
+            let object = call.process().state.lock().caps.remove(call.request.v1.cap_id)?;
+            drop(object);
             Ok(Answer::Done(0))
         }
     }
@@ -246,19 +343,17 @@ pub fn park(call: &mut Call<'_>) -> Result<Answer, CapError> {
             let (address, expected, deadline) = with_params::<park_wait::Owned, _>(call, |params| {
                 Ok((params.get_address(), params.get_expected(), when(params.get_deadline_ns())))
             })?;
-            let waiter = call.begin(Awaits::Park(address), deadline)?;
             let mut parks = process.parks.lock();
             // Looked at with the list locked: whoever changes the word after this finds the waiter.
-            let now = match process.with_space(|space| space.read_u32(address)) {
-                Ok(Ok(value)) if value == expected => match parks.insert(address, waiter) {
-                    Ok(()) => return Ok(Answer::Pending),
-                    Err(code) => Err(code),
-                },
-                Ok(Ok(_)) => Ok(1),
-                _ => Err(CapError::BadAddress),
-            };
-            drop(parks);
-            let _ = call.thread.inbox.lock().finish(waiter, now);
+            let value = process.with_space(|space| space.read_u32(address))?;
+            if value.map_err(|_| CapError::BadAddress)? != expected {
+                return Ok(Answer::Done(1));
+            }
+            if !parks.has_room() {
+                return Err(CapError::Overloaded);
+            }
+            let waiter = call.begin(Awaits::Park(address), deadline)?;
+            parks.insert(address, waiter);
             Ok(Answer::Pending)
         }
         ParkSpaceMethod::Wake => {
@@ -266,7 +361,7 @@ pub fn park(call: &mut Call<'_>) -> Result<Answer, CapError> {
                 Ok((params.get_address(), params.get_count()))
             })?;
             let mut woken = 0;
-            while woken < count {
+            while woken < count.min(MOST_WOKEN) {
                 let waiter = process.parks.lock().pop(address);
                 let Some(waiter) = waiter else { break };
                 woken += u32::from(wakeup::finish(waiter, Ok(0)));

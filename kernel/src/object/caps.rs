@@ -1,9 +1,11 @@
 //! A process's capabilities: numbers that mean something in its own table only.
 
-use super::ProcessRef;
+use super::hold::Hold;
 use super::memory::MemoryObject;
+use super::process::Process;
+use super::thread::Thread;
+use crate::sched::visible::Digest;
 use alloc::sync::Arc;
-use mainspring_abi::ThreadRef;
 use mainspring_abi::ring::CapError;
 
 /// Capabilities that a process can have.
@@ -21,11 +23,11 @@ pub enum Object {
     /// The calling thread itself.
     ThreadControl,
     /// A thread that was made.
-    ThreadHandle(ThreadRef),
+    ThreadHandle(Hold<Thread>),
     /// Making processes.
     ProcessSpawner,
     /// A process that was made.
-    ProcessHandle(ProcessRef),
+    ProcessHandle(Hold<Process>),
     /// Waiting on words of memory.
     ParkSpace,
     /// An endpoint's calling side.
@@ -40,14 +42,48 @@ pub enum Object {
     SchedulingPolicy,
     /// What the machine is.
     SystemInfo,
-    /// A number set aside for what is being made.
-    Reserved,
+}
+
+impl Object {
+    /// Which kind it is, as a number.
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Console => 0,
+            Self::Timer => 1,
+            Self::ThreadSpawner => 2,
+            Self::ThreadControl => 3,
+            Self::ThreadHandle(_) => 4,
+            Self::ProcessSpawner => 5,
+            Self::ProcessHandle(_) => 6,
+            Self::ParkSpace => 7,
+            Self::EndpointCall(_) => 8,
+            Self::EndpointServe(_) => 9,
+            Self::VirtualMemory => 10,
+            Self::Memory(_) => 11,
+            Self::SchedulingPolicy => 12,
+            Self::SystemInfo => 13,
+        }
+    }
+
+    /// Whether a copy can be given to another process. Handles are of what one has made oneself.
+    #[must_use]
+    pub fn can_be_granted(&self) -> bool {
+        !matches!(self, Self::ThreadHandle(_) | Self::ProcessHandle(_))
+    }
 }
 
 #[derive(Clone, Debug)]
 struct Slot {
     generation: u16,
+    /// Its number is set aside for what is being made, and means nothing yet.
+    reserved: bool,
     object: Option<Object>,
+}
+
+impl Slot {
+    fn is_free(&self) -> bool {
+        self.object.is_none() && !self.reserved && self.generation != u16::MAX
+    }
 }
 
 /// The table of one process.
@@ -58,7 +94,7 @@ pub struct Caps {
 
 impl Default for Caps {
     fn default() -> Self {
-        Self { slots: [const { Slot { generation: 1, object: None } }; CAPS] }
+        Self { slots: [const { Slot { generation: 1, reserved: false, object: None } }; CAPS] }
     }
 }
 
@@ -81,26 +117,44 @@ impl Caps {
 
     /// A number for `object`.
     pub fn insert(&mut self, object: Object) -> Result<u32, CapError> {
-        let index = self.slots.iter().position(|slot| slot.object.is_none() && slot.generation != u16::MAX);
-        let index = index.ok_or(CapError::QuotaExceeded)?;
-        let slot = &mut self.slots[index];
-        slot.object = Some(object);
-        Ok(u32::from(slot.generation) << 16 | index as u32)
+        let cap = self.reserve()?;
+        self.fulfil(cap, object);
+        Ok(cap)
+    }
+
+    /// Sets a number aside. It means nothing to anybody until it is fulfilled.
+    pub fn reserve(&mut self) -> Result<u32, CapError> {
+        let index = self.slots.iter().position(Slot::is_free).ok_or(CapError::QuotaExceeded)?;
+        self.slots[index].reserved = true;
+        Ok(u32::from(self.slots[index].generation) << 16 | index as u32)
     }
 
     /// Gives a number that was set aside its object.
     pub fn fulfil(&mut self, cap: u32, object: Object) {
-        if matches!(self.find(cap), Ok(Object::Reserved)) {
-            self.slots[(cap & 0xffff) as usize].object = Some(object);
-        }
+        let slot = &mut self.slots[(cap & 0xffff) as usize];
+        debug_assert!(slot.reserved, "a number that was not set aside");
+        (slot.reserved, slot.object) = (false, Some(object));
     }
 
-    /// Takes `cap` out. Its number never means anything again.
+    /// A number that was set aside is free again; nobody has seen it.
+    pub fn release(&mut self, cap: u32) {
+        self.slots[(cap & 0xffff) as usize].reserved = false;
+    }
+
+    /// Takes `cap` out. Its number never means anything again. Drop the object without this table's lock.
     pub fn remove(&mut self, cap: u32) -> Result<Object, CapError> {
         self.find(cap)?;
         let slot = &mut self.slots[(cap & 0xffff) as usize];
         slot.generation += 1;
         slot.object.take().ok_or(CapError::InvalidCapability)
+    }
+
+    /// What the numbers mean.
+    pub fn digest(&self, digest: &mut Digest) {
+        for slot in &self.slots {
+            let kind = slot.object.as_ref().map_or(0, |object| 1 + u64::from(object.kind()));
+            digest.add(u64::from(slot.generation) << 16 | u64::from(slot.reserved) << 8 | kind);
+        }
     }
 
     /// Takes everything out, one at a time.

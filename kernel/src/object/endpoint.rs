@@ -1,56 +1,126 @@
 //! Endpoints: where calls meet servers.
 //!
-//! Conserved: not both callers and servers wait at once. A received call is answered once: the number that the server
-//! returns names a slot and its generation, and only the process that received it can use it. A received call that its
-//! caller withdraws keeps its slot until the server answers, so that the server is told and the number means nothing else
-//! meanwhile.
+//! Conserved:
+//!
+//! - Not both callers and servers wait at once.
+//! - A client, which is a process, has at most [`SHARE`] calls at an endpoint: waiting, being served, or withdrawn and not yet
+//!   answered. There is room for the share of every process there can be, so nobody has another's.
+//! - Callers are taken in turns: one of each client that waits, and each client's own in their order.
+//! - A server that waits has the number under which it receives its call. So a call to a server that waits is received, and
+//!   who receives more than it answers is the one who is refused.
+//! - A received call is answered once: the number that the server returns names a slot and its generation, and only the
+//!   process that received it can use it. A received call that its caller withdraws keeps its slot until the server answers,
+//!   so that the server is told and the number means nothing else meanwhile.
+//! - A process that has ended is in no endpoint: see [`Endpoint::forget`]. So here a process is its slot's number alone.
 
-use super::ProcessRef;
 use super::inbox::Waiter;
+use super::process::MAX_PROCESSES;
+use crate::sched::visible::Digest;
 use heapless::Deque;
 use mainspring_abi::ring::CapError;
 use spin::Mutex;
 
 /// How many endpoints there can be.
 pub const ENDPOINTS: usize = 32;
-const QUEUE: usize = 64;
+/// How many calls one client may have at an endpoint.
+pub const SHARE: usize = 16;
+/// How many calls the servers of an endpoint together can wait for or have received and not answered.
 const RECEIVED: usize = 64;
+/// A call's number: its slot in the low bits, then which call of that slot. It comes again after 67 million calls.
+const SLOT_BITS: u32 = RECEIVED.trailing_zeros();
+/// In place of a client that has ended.
+const NOBODY: u8 = MAX_PROCESSES as u8;
 
-/// A call that a process has received.
+const _: () = assert!(RECEIVED.is_power_of_two() && RECEIVED <= 128 && MAX_PROCESSES <= u64::BITS as usize);
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Received {
-    None,
-    /// Its caller waits for the answer.
-    Served {
-        caller: Waiter,
-        by: ProcessRef,
-    },
-    /// Nobody waits for the answer any more.
-    Withdrawn {
-        by: ProcessRef,
-    },
+enum State {
+    Free,
+    /// A server waits for it.
+    Awaited,
+    /// It has been received, and its caller waits for the answer.
+    Served,
+    /// It has been received, and nobody waits for the answer any more.
+    Withdrawn,
 }
 
+/// A call that a process has received, or will.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    generation: u16,
-    call: Received,
+    generation: u32,
+    state: State,
+    /// Whose call it is, once it has been received.
+    client: u8,
+    /// The process that serves it, or waits for it.
+    by: u8,
+    /// Who waits: the server for the call, or the caller for the answer.
+    waiter: Waiter,
 }
 
 impl Slot {
-    /// Its number never means this call again.
-    fn clear(&mut self) {
-        self.call = Received::None;
-        self.generation = self.generation.wrapping_add(1).max(1);
+    const FREE: Self =
+        Self { generation: 1, state: State::Free, client: NOBODY, by: 0, waiter: Waiter::NOBODY };
+
+    #[inline(always)]
+    fn number(&self, index: usize) -> u32 {
+        self.generation << SLOT_BITS | index as u32
+    }
+}
+
+/// Slots whose servers wait, in their order.
+#[derive(Debug)]
+struct Servers {
+    slots: [u8; RECEIVED],
+    first: u8,
+    len: u8,
+}
+
+impl Servers {
+    #[inline(always)]
+    fn front(&self) -> Option<usize> {
+        (self.len != 0).then(|| usize::from(self.slots[usize::from(self.first) % RECEIVED]))
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<usize> {
+        let slot = self.front()?;
+        self.first = self.first.wrapping_add(1);
+        self.len -= 1;
+        Some(slot)
+    }
+
+    /// No more wait than there are slots, so there is room.
+    #[inline(always)]
+    fn push(&mut self, slot: usize) {
+        let at = self.first.wrapping_add(self.len);
+        self.slots[usize::from(at) % RECEIVED] = slot as u8;
+        self.len += 1;
+    }
+
+    fn remove(&mut self, slot: usize) {
+        for _ in 0..self.len {
+            if let Some(one) = self.pop()
+                && one != slot
+            {
+                self.push(one);
+            }
+        }
     }
 }
 
 /// Who waits at an endpoint, and which calls are being served.
 #[derive(Debug)]
 pub struct Endpoint {
-    callers: Deque<Waiter, QUEUE>,
-    servers: Deque<Waiter, QUEUE>,
+    servers: Servers,
+    /// Clients that have callers waiting, bit by bit, and whose turn it was last.
+    waiting: u64,
+    last: u32,
+    /// Somebody has waited here.
+    used: bool,
+    /// The calls of each client: waiting, being served, withdrawn. The last one is nobody's.
+    calls: [u8; MAX_PROCESSES + 1],
     received: [Slot; RECEIVED],
+    callers: [Deque<Waiter, SHARE>; MAX_PROCESSES],
 }
 
 static ENDPOINTS_TABLE: [Mutex<Endpoint>; ENDPOINTS] = [const { Mutex::new(Endpoint::new()) }; ENDPOINTS];
@@ -71,153 +141,266 @@ impl Endpoint {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            callers: Deque::new(),
-            servers: Deque::new(),
-            received: [Slot { generation: 1, call: Received::None }; RECEIVED],
+            servers: Servers { slots: [0; RECEIVED], first: 0, len: 0 },
+            waiting: 0,
+            last: MAX_PROCESSES as u32 - 1,
+            used: false,
+            calls: [0; MAX_PROCESSES + 1],
+            received: [Slot::FREE; RECEIVED],
+            callers: [const { Deque::new() }; MAX_PROCESSES],
         }
     }
 
-    /// The server that waits longest, and goes on waiting.
+    /// Whether the process `client` can have one more call here.
+    #[inline(always)]
     #[must_use]
-    pub fn first_server(&self) -> Option<Waiter> {
-        self.servers.front().copied()
+    pub fn may_call(&self, client: u32) -> bool {
+        self.calls[client as usize % MAX_PROCESSES] < SHARE as u8
+    }
+
+    /// One call less.
+    #[inline(always)]
+    fn uncount(&mut self, client: u8) {
+        let calls = &mut self.calls[usize::from(client)];
+        *calls = calls.wrapping_sub(1);
     }
 
     /// Whether a caller waits.
+    #[inline(always)]
     #[must_use]
     pub fn has_caller(&self) -> bool {
-        !self.callers.is_empty()
+        self.waiting != 0
     }
 
-    /// A server that waits.
-    pub fn take_server(&mut self) -> Option<Waiter> {
-        self.servers.pop_front()
+    /// Whose turn it is of the clients that have callers waiting.
+    fn next_client(&self) -> Option<usize> {
+        if self.waiting == 0 {
+            return None;
+        }
+        let ahead = self.waiting.rotate_right(self.last + 1).trailing_zeros();
+        Some((self.last + 1 + ahead) as usize % MAX_PROCESSES)
     }
 
-    /// A caller that waits.
-    pub fn take_caller(&mut self) -> Option<Waiter> {
-        self.callers.pop_front()
-    }
-
-    /// Whether one more caller can wait.
+    /// The caller whose turn it is. It goes on waiting.
     #[must_use]
-    pub fn has_room_for_caller(&self) -> bool {
-        !self.callers.is_full()
+    pub fn next_caller(&self) -> Option<Waiter> {
+        self.callers[self.next_client()?].front().copied()
     }
 
-    /// Whether one more server can wait.
+    /// Takes out the caller whose turn it is, and whose it is.
+    fn take_caller(&mut self) -> Option<(Waiter, u8)> {
+        let client = self.next_client()?;
+        let caller = self.callers[client].pop_front()?;
+        if self.callers[client].is_empty() {
+            self.waiting &= !(1 << client);
+        }
+        self.last = client as u32;
+        Some((caller, client as u8))
+    }
+
+    /// The caller whose turn it is has no request any more, or not one that can be received.
+    pub fn drop_caller(&mut self) {
+        if let Some((_, client)) = self.take_caller() {
+            self.uncount(client);
+        }
+    }
+
+    /// A caller of the process `client` waits, as [`Endpoint::may_call`] allowed.
+    pub fn add_caller(&mut self, caller: Waiter, client: u32) {
+        let index = client as usize % MAX_PROCESSES;
+        let queued = self.callers[index].push_back(caller);
+        debug_assert!(queued.is_ok(), "no more wait than are counted");
+        self.calls[index] += 1;
+        self.waiting |= 1 << index;
+        self.used = true;
+    }
+
+    /// The server that waits longest, and the number of the call that it receives. It goes on waiting.
+    #[inline(always)]
     #[must_use]
-    pub fn has_room_for_server(&self) -> bool {
-        !self.servers.is_full()
+    pub fn first_server(&self) -> Option<(Waiter, u32)> {
+        let index = self.servers.front()?;
+        let slot = &self.received[index % RECEIVED];
+        Some((slot.waiter, slot.number(index)))
     }
 
-    /// A caller waits.
-    pub fn add_caller(&mut self, caller: Waiter) -> Result<(), CapError> {
-        self.callers.push_back(caller).map_err(|_| CapError::Overloaded)
+    /// The server that waits longest receives the call of `caller`, which [`Endpoint::may_call`] allowed `client`.
+    #[inline(always)]
+    pub fn serve_first(&mut self, caller: Waiter, client: u32) {
+        let Some(index) = self.servers.pop() else { return };
+        let slot = &mut self.received[index % RECEIVED];
+        (slot.state, slot.client, slot.waiter) = (State::Served, client as u8, caller);
+        self.calls[client as usize % MAX_PROCESSES] += 1;
     }
 
-    /// A server waits.
-    pub fn add_server(&mut self, server: Waiter) -> Result<(), CapError> {
-        self.servers.push_back(server).map_err(|_| CapError::Overloaded)
+    /// The server that waits longest has no request any more, or not one that can be given a call.
+    pub fn drop_server(&mut self) {
+        if let Some(index) = self.servers.pop() {
+            self.clear(index);
+        }
     }
 
     /// The number of a call that could be received next, if there is room for one.
     #[must_use]
-    #[inline(always)]
     pub fn next_call(&self) -> Option<u32> {
-        let mut slots = self.received.iter().zip(0_u32..);
-        let (slot, index) = slots.find(|(slot, _)| matches!(slot.call, Received::None))?;
-        Some(u32::from(slot.generation) << 16 | index)
+        let index = self.received.iter().position(|slot| slot.state == State::Free)?;
+        Some(self.received[index].number(index))
     }
 
-    /// `server` receives `caller`'s call under the number that [`Endpoint::next_call`] gave.
+    /// The number that the slot of `call_id` will have once that call is over.
     #[inline(always)]
-    pub fn receive_as(&mut self, call_id: u32, caller: Waiter, server: ProcessRef) {
-        self.received[(call_id & 0xffff) as usize % RECEIVED].call = Received::Served { caller, by: server };
-    }
-
-    /// `server` receives `caller`'s call: the number to answer it by.
-    pub fn receive(&mut self, caller: Waiter, server: ProcessRef) -> Result<u32, CapError> {
-        let call_id = self.next_call().ok_or(CapError::Overloaded)?;
-        self.receive_as(call_id, caller, server);
-        Ok(call_id)
-    }
-
-    /// Who waits for the answer to the call `call_id`, which `server` received and goes on serving.
     #[must_use]
-    pub fn caller_of(&self, call_id: u32, server: ProcessRef) -> Option<Waiter> {
-        let slot = self.received.get((call_id & 0xffff) as usize)?;
-        match slot.call {
-            Received::Served { caller, by }
-                if u32::from(slot.generation) == call_id >> 16 && by == server =>
-            {
-                Some(caller)
-            }
-            _ => None,
+    pub fn call_after(&self, call_id: u32) -> u32 {
+        call_id.wrapping_add(1 << SLOT_BITS)
+    }
+
+    /// `server`, of the process `by`, waits for the call `call_id`, which is free.
+    pub fn add_server(&mut self, server: Waiter, call_id: u32, by: u32) {
+        let index = call_id as usize % RECEIVED;
+        let slot = &mut self.received[index];
+        (slot.state, slot.by, slot.waiter) = (State::Awaited, by as u8, server);
+        self.servers.push(index);
+        self.used = true;
+    }
+
+    /// The process `by` receives the call of the caller whose turn it is, under the free number `call_id`.
+    pub fn receive_next(&mut self, call_id: u32, by: u32) {
+        if let Some((caller, client)) = self.take_caller() {
+            let slot = &mut self.received[call_id as usize % RECEIVED];
+            (slot.state, slot.client, slot.by, slot.waiter) = (State::Served, client, by as u8, caller);
         }
     }
 
-    /// The call `call_id`, which [`Endpoint::caller_of`] has found, is over.
+    /// What the process `by` finds under the number of a call that it has received: who waits for the answer, or nobody any
+    /// more.
+    pub fn find_call(&self, call_id: u32, by: u32) -> Result<Option<Waiter>, CapError> {
+        let index = call_id as usize % RECEIVED;
+        let slot = &self.received[index];
+        match slot.state {
+            _ if slot.number(index) != call_id || u32::from(slot.by) != by => Err(CapError::InvalidParameter),
+            State::Served => Ok(Some(slot.waiter)),
+            State::Withdrawn => Ok(None),
+            State::Free | State::Awaited => Err(CapError::InvalidParameter),
+        }
+    }
+
+    /// Who waits for the answer to the call `call_id`, which the process `by` received and goes on serving.
     #[inline(always)]
+    #[must_use]
+    pub fn caller_of(&self, call_id: u32, by: u32) -> Option<Waiter> {
+        let index = call_id as usize % RECEIVED;
+        let slot = &self.received[index];
+        let found = slot.state == State::Served && u32::from(slot.by) == by && slot.number(index) == call_id;
+        found.then_some(slot.waiter)
+    }
+
+    /// The call `call_id`, which [`Endpoint::find_call`] or [`Endpoint::caller_of`] has found, is over.
     pub fn end_call(&mut self, call_id: u32) {
-        if let Some(slot) = self.received.get_mut((call_id & 0xffff) as usize) {
-            slot.clear();
-        }
+        let client = self.clear(call_id as usize % RECEIVED);
+        self.uncount(client);
     }
 
-    /// Takes the call back that `server` answers. A call that was withdrawn is over for the server too.
-    pub fn answer(&mut self, call_id: u32, server: ProcessRef) -> Result<Waiter, CapError> {
-        let slot = self.received.get_mut((call_id & 0xffff) as usize).ok_or(CapError::InvalidParameter)?;
-        if u32::from(slot.generation) != call_id >> 16 {
-            return Err(CapError::InvalidParameter);
-        }
-        match slot.call {
-            Received::Served { caller, by } if by == server => {
-                slot.clear();
-                Ok(caller)
-            }
-            Received::Withdrawn { by } if by == server => {
-                slot.clear();
-                Err(CapError::Cancelled)
-            }
-            _ => Err(CapError::InvalidParameter),
-        }
+    /// The same, and `server` of the same process waits for the next one, under the number that
+    /// [`Endpoint::call_after`] says.
+    #[inline(always)]
+    pub fn end_call_and_wait(&mut self, call_id: u32, server: Waiter) {
+        let index = call_id as usize % RECEIVED;
+        let slot = &mut self.received[index];
+        let client = slot.client;
+        slot.generation = slot.generation.wrapping_add(1);
+        (slot.state, slot.client, slot.waiter) = (State::Awaited, NOBODY, server);
+        self.servers.push(index);
+        self.uncount(client);
     }
 
-    /// One caller whose call `server` received and will not answer any more.
-    pub fn take_orphan(&mut self, server: ProcessRef) -> Option<Waiter> {
-        for slot in &mut self.received {
-            match slot.call {
-                Received::Served { caller, by } if by == server => {
-                    slot.clear();
-                    return Some(caller);
+    /// The number of the call in this slot never means it again; whose it was.
+    fn clear(&mut self, index: usize) -> u8 {
+        let slot = &mut self.received[index];
+        let client = slot.client;
+        *slot = Slot { generation: slot.generation.wrapping_add(1), ..Slot::FREE };
+        client
+    }
+
+    /// One caller whose call the process `server` received and will not answer any more, since it has ended.
+    pub fn take_orphan(&mut self, server: u32) -> Option<Waiter> {
+        for index in 0..RECEIVED {
+            let slot = self.received[index];
+            let received = matches!(slot.state, State::Served | State::Withdrawn);
+            if received && u32::from(slot.by) == server {
+                let client = self.clear(index);
+                self.uncount(client);
+                if slot.state == State::Served {
+                    return Some(slot.waiter);
                 }
-                Received::Withdrawn { by } if by == server => slot.clear(),
-                _ => {}
             }
         }
         None
     }
 
-    /// `waiter` waits no longer: it is in no queue, and who received its call is told when it answers.
-    pub fn withdraw(&mut self, waiter: Waiter) {
-        for queue in [&mut self.callers, &mut self.servers] {
-            for _ in 0..queue.len() {
-                if let Some(one) = queue.pop_front()
-                    && one != waiter
-                {
-                    // It was in the queue just now, so there is room.
-                    let _ = queue.push_back(one);
-                }
+    /// The process `client` has ended, and none of its threads waits here any more. What it has withdrawn and is still being
+    /// served is nobody's.
+    pub fn forget(&mut self, client: u32) {
+        for slot in &mut self.received {
+            if u32::from(slot.client) == client {
+                slot.client = NOBODY;
             }
         }
-        for slot in &mut self.received {
-            match slot.call {
-                Received::Served { caller, by } if caller == waiter => {
-                    slot.call = Received::Withdrawn { by };
-                }
-                _ => {}
+        debug_assert!(self.callers[client as usize].is_empty(), "a thread ended and still waits");
+        self.calls[client as usize] = 0;
+    }
+
+    /// `waiter`, of the process `of`, waits no longer: it is in no queue, and who received its call is told when it answers.
+    pub fn withdraw(&mut self, waiter: Waiter, of: u32) {
+        self.withdraw_caller(waiter, of as usize);
+        for index in 0..RECEIVED {
+            let slot = &mut self.received[index];
+            if slot.waiter != waiter {
+                continue;
             }
+            match slot.state {
+                State::Served => (slot.state, slot.waiter) = (State::Withdrawn, Waiter::NOBODY),
+                State::Awaited => {
+                    self.servers.remove(index);
+                    self.clear(index);
+                }
+                State::Free | State::Withdrawn => {}
+            }
+        }
+    }
+
+    fn withdraw_caller(&mut self, waiter: Waiter, client: usize) {
+        let callers = &mut self.callers[client];
+        let before = callers.len();
+        for _ in 0..before {
+            if let Some(one) = callers.pop_front()
+                && one != waiter
+            {
+                // It was in the queue just now, so there is room.
+                let _ = callers.push_back(one);
+            }
+        }
+        if callers.len() == before {
+            return;
+        }
+        if callers.is_empty() {
+            self.waiting &= !(1 << client);
+        }
+        self.uncount(client as u8);
+    }
+
+    /// Who waits here, and for what.
+    pub fn digest(&self, digest: &mut Digest) {
+        if !self.used {
+            return;
+        }
+        digest.add(self.waiting);
+        digest.add(u64::from(self.last));
+        digest.add(u64::from(self.servers.len));
+        for (calls, callers) in self.calls.iter().zip(&self.callers) {
+            digest.add(u64::from(*calls) << 8 | callers.len() as u64);
+        }
+        for slot in &self.received {
+            digest.add(u64::from(slot.generation) << 2 | slot.state as u64);
         }
     }
 }

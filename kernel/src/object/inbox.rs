@@ -66,6 +66,10 @@ pub struct Waiter {
 const IN_REGISTERS: u8 = u8::MAX;
 
 impl Waiter {
+    /// In place of a waiter, where there is none.
+    pub const NOBODY: Self =
+        Self { thread: ThreadRef::new(u32::MAX, u32::MAX), slot: IN_REGISTERS - 1, serial: 0 };
+
     /// Whether it waits for a message in registers.
     #[must_use]
     pub fn is_in_registers(self) -> bool {

@@ -5,7 +5,6 @@
 
 use super::inbox::Waiter;
 use heapless::Vec;
-use mainspring_abi::ring::CapError;
 
 const WAITERS: usize = 256;
 
@@ -16,9 +15,22 @@ pub struct ParkList {
 }
 
 impl ParkList {
-    /// `waiter` waits at `address`.
-    pub fn insert(&mut self, address: u64, waiter: Waiter) -> Result<(), CapError> {
-        self.waiters.push((address, waiter)).map_err(|_| CapError::Overloaded)
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Whether one more can wait.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        !self.waiters.is_full()
+    }
+
+    /// `waiter` waits at `address`; there is room.
+    pub fn insert(&mut self, address: u64, waiter: Waiter) {
+        let inserted = self.waiters.push((address, waiter));
+        debug_assert!(inserted.is_ok(), "there was room");
     }
 
     /// The one that has waited longest at `address`.

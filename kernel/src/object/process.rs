@@ -4,11 +4,13 @@
 //! is torn down later, once no CPU has its page tables loaded any more.
 
 use super::ProcessRef;
-use super::caps::{CAPS, Caps, Object};
+use super::caps::{CAPS, Caps};
+use super::hold::{Claims, Hold, Slot};
 use super::inbox::Waiter;
 use super::park::ParkList;
 use super::thread;
 use crate::arch::{AddressSpace, Frame, SharedPages};
+use crate::sched::visible::Digest;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -16,7 +18,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use heapless::{String, Vec as Few};
 use mainspring_abi::ThreadRef;
 use mainspring_abi::ring::CapError;
-use mainspring_kernel_core::ledger::{Ledger, Limits, Pool, Refused};
+use mainspring_kernel_core::ledger::{Kind, Ledger, Limits, Pool, Refused};
 use spin::{Mutex, Once};
 
 /// How many processes there can be.
@@ -70,12 +72,10 @@ pub struct State {
     pub ended: bool,
     /// Who waits for that.
     pub waiters: Few<Waiter, 8>,
-    /// Handles that can still ask how it ended.
-    pub handles: u32,
     /// Where the next mapping without an address goes.
     pub next_mapping: u64,
-    used: bool,
-    torn_down: bool,
+    /// Its own hold of its slot, until it is torn down.
+    own: Option<Hold<Process>>,
 }
 
 /// What was unmapped and may still be reached.
@@ -91,6 +91,7 @@ pub enum Limbo {
 pub struct Process {
     index: u32,
     generation: AtomicU32,
+    claims: Claims,
     /// What changes.
     pub state: Mutex<State>,
     /// Its address space.
@@ -111,6 +112,8 @@ pub struct Process {
 
 static PROCESSES: Once<Box<[Process; MAX_PROCESSES]>> = Once::new();
 static LIVE: AtomicU32 = AtomicU32::new(0);
+/// Slots that can be used, bit by bit.
+static FREE: AtomicU64 = AtomicU64::new(0);
 /// Ended processes that still have to be torn down, bit by bit.
 static GRAVEYARD: AtomicU64 = AtomicU64::new(0);
 
@@ -120,6 +123,7 @@ pub fn init() {
         let make = |index| Process {
             index,
             generation: AtomicU32::new(0),
+            claims: Claims::default(),
             state: Mutex::default(),
             space: Mutex::new(None),
             parks: Mutex::default(),
@@ -130,6 +134,7 @@ pub fn init() {
             essential: AtomicBool::new(false),
         };
         let table: Vec<_> = (0..MAX_PROCESSES as u32).map(make).collect();
+        FREE.store(u64::MAX >> (64 - MAX_PROCESSES), Ordering::Relaxed);
         table.try_into().unwrap_or_else(|_| unreachable!("it has as many as were made"))
     });
 }
@@ -153,27 +158,53 @@ pub fn live() -> u32 {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// A slot for a new process with this address space.
-pub fn allocate(name: &str, space: AddressSpace) -> Result<&'static Process, CapError> {
-    for process in all() {
-        let mut state = process.state.lock();
-        if state.used {
-            continue;
+/// A slot for a new process, free again if the hold is dropped before the process [begins](Hold::begin).
+pub fn allocate() -> Result<Hold<Process>, CapError> {
+    let mut free = FREE.load(Ordering::Relaxed);
+    while free != 0 {
+        let bit = free & free.wrapping_neg();
+        // Acquire: pairs with the release in `vacate`; the slot is as its last occupant left it.
+        free = FREE.fetch_and(!bit, Ordering::Acquire);
+        if free & bit != 0 {
+            return Ok(Hold::first(slot(bit.trailing_zeros())));
         }
-        let name = name.get(..name.len().min(32)).unwrap_or("?");
-        *state = State {
-            name: String::try_from(name).unwrap_or_default(),
-            used: true,
-            next_mapping: mainspring_abi::kernel::MAPPINGS,
-            ..State::default()
-        };
-        *process.space.lock() = Some(space);
-        process.sleeps.store(0, Ordering::Relaxed);
-        process.essential.store(false, Ordering::Relaxed);
-        LIVE.fetch_add(1, Ordering::Relaxed);
-        return Ok(process);
     }
     Err(CapError::QuotaExceeded)
+}
+
+impl Slot for Process {
+    fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// A slot that has run out of generations is never used again.
+    fn vacate(&'static self) {
+        // Only who vacates a slot changes its generation.
+        if let Some(next) = self.generation.load(Ordering::Relaxed).checked_add(1) {
+            self.generation.store(next, Ordering::Release);
+            FREE.fetch_or(1 << self.index, Ordering::Release);
+        }
+    }
+}
+
+impl Hold<Process> {
+    /// The process is there from now on, with one thread to come, until it is torn down. The machine has failed if an
+    /// essential one does.
+    pub fn begin(&self, name: String<32>, space: AddressSpace, caps: Caps, essential: bool) {
+        *self.state.lock() = State {
+            name,
+            caps,
+            places: 1,
+            live: 1,
+            next_mapping: mainspring_abi::kernel::MAPPINGS,
+            own: Some(self.clone()),
+            ..State::default()
+        };
+        *self.space.lock() = Some(space);
+        self.sleeps.store(0, Ordering::Relaxed);
+        self.essential.store(essential, Ordering::Relaxed);
+        LIVE.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Process {
@@ -232,7 +263,7 @@ impl Process {
         })
     }
 
-    /// One thread less. If it was the last one: how the process ended, and who waited for that.
+    /// One thread less. If it was the last one: how the process ended, and who waited for that; [`Process::bury`] is next.
     pub fn thread_ended(&self, place: u32, code: i64) -> Option<(i64, Few<Waiter, 8>)> {
         let mut state = self.state.lock();
         state.places &= !(1 << place);
@@ -242,58 +273,69 @@ impl Process {
         }
         let code = *state.ending.get_or_insert(code);
         state.ended = true;
-        let waiters = core::mem::take(&mut state.waiters);
-        drop(state);
+        Some((code, core::mem::take(&mut state.waiters)))
+    }
+
+    /// The process has ended, and nobody works for it any more: it is torn down when somebody has the time. Its slot may be
+    /// another's from now on.
+    pub fn bury(&self) {
         GRAVEYARD.fetch_or(1 << self.index, Ordering::AcqRel);
-        Some((code, waiters))
     }
 
-    /// One handle less.
-    pub fn drop_handle(&self, name: ProcessRef) {
-        if self.name() == name {
-            let mut state = self.state.lock();
-            state.handles = state.handles.saturating_sub(1);
-            self.free_if_forgotten(&mut state);
-        }
-    }
-
-    fn free_if_forgotten(&self, state: &mut State) {
-        if state.used && state.torn_down && state.handles == 0 {
-            state.used = false;
-            state.torn_down = false;
-            self.generation.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    /// Gives everything back. Nobody runs in it and no CPU has its tables.
+    /// Gives everything back. Nobody runs in it and no CPU has its tables. The slot may be another's when this returns.
     fn tear_down(&self) {
         loop {
             let object = self.state.lock().caps.pop();
-            match object {
-                Some(Object::ThreadHandle(name)) => thread::slot(name.index()).drop_handle(name),
-                Some(Object::ProcessHandle(name)) => slot(name.index).drop_handle(name),
-                Some(_) => {}
-                None => break,
+            if object.is_none() {
+                break;
             }
         }
         let space = self.space.lock().take();
         drop(space);
         self.free_limbo(u64::MAX);
-        let mut state = self.state.lock();
-        state.torn_down = true;
         LIVE.fetch_sub(1, Ordering::Relaxed);
-        self.free_if_forgotten(&mut state);
+        let own = self.state.lock().own.take();
+        drop(own);
+    }
+
+    /// Everything about it that its own threads can see or use.
+    pub fn digest(&self, digest: &mut Digest) {
+        let state = self.state.lock();
+        state.caps.digest(digest);
+        digest.add(state.places as u64);
+        digest.add((state.places >> 64) as u64);
+        digest.add(state.next_mapping);
+        drop(state);
+        digest.add(self.parks.lock().len() as u64);
+        digest.add(u64::from(self.sleeps.load(Ordering::Relaxed)));
+        digest.add(self.space.lock().as_ref().map_or(0, AddressSpace::pages));
+        digest.add(self.limbo.lock().len() as u64);
+        let kinds = [
+            Kind::Frames,
+            Kind::Mapped,
+            Kind::Threads,
+            Kind::Capabilities,
+            Kind::EndpointPlaces,
+            Kind::Sleeps,
+            Kind::Objects,
+        ];
+        for kind in kinds {
+            digest.add(self.ledger.amount(kind));
+        }
+    }
+
+    /// What others can see of it.
+    pub fn digest_outside(&self, digest: &mut Digest) {
+        let state = self.state.lock();
+        digest.add(u64::from(state.live));
+        digest.add(state.ending.map_or(0, |code| code as u64 ^ 1 << 63));
+        digest.add(u64::from(state.ended));
+        digest.add(state.waiters.len() as u64);
     }
 
     /// Frees the pages that waited for flushes up to `done`.
     pub fn free_limbo(&self, done: u64) {
         self.limbo.lock().retain(|(generation, _)| *generation > done);
-    }
-
-    /// Drops a process that never had a thread.
-    pub fn abandon(&self) {
-        self.state.lock().ended = true;
-        self.tear_down();
     }
 }
 

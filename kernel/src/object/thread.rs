@@ -1,8 +1,11 @@
-//! Threads: a table of slots that are never freed, each used by one thread after the other.
+//! Threads: a table of slots that are never freed, each used by one thread after the other. Who holds a thread's slot can
+//! still ask how the thread ended, so a slot is used again only when nobody does.
 
+use super::hold::{Claims, Hold, Slot};
 use super::inbox::{Inbox, Waiter};
 use super::process;
 use crate::arch::{Context, ContextCell, RingMemory, StaticRef};
+use crate::sched::visible::Digest;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -25,21 +28,19 @@ pub type Queue = SubmissionQueue<Arc<RingMemory>>;
 /// Whether a thread lives, and who wants to know when it does not.
 #[derive(Debug, Default)]
 pub struct Life {
-    generation: u32,
-    /// Taken by a thread, alive or ended.
-    used: bool,
+    /// Its own hold of its slot, as long as it lives.
+    own: Option<Hold<Thread>>,
     /// How it ended.
     pub ended: Option<i64>,
     /// Who waits for its end.
     pub joiners: Few<Waiter, 8>,
-    /// Handles that can still ask.
-    pub handles: u32,
 }
 
 /// A slot.
 pub struct Thread {
     index: u32,
     generation: AtomicU32,
+    claims: Claims,
     /// Its registers.
     pub context: ContextCell,
     home: AtomicU64,
@@ -69,6 +70,7 @@ pub fn init() {
         let make = |index| Thread {
             index,
             generation: AtomicU32::new(0),
+            claims: Claims::default(),
             context: ContextCell::default(),
             home: AtomicU64::new(NOWHERE),
             root: AtomicU64::new(0),
@@ -107,14 +109,34 @@ pub fn live() -> u32 {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// A slot for a new thread.
-pub fn allocate() -> Result<&'static Thread, CapError> {
+/// A slot for a new thread, free again if the hold is dropped before the thread [begins](Hold::begin).
+pub fn allocate() -> Result<Hold<Thread>, CapError> {
     let index = FREE.lock().pop().ok_or(CapError::QuotaExceeded)?;
-    let thread = slot(index);
-    let mut life = thread.life.lock();
-    *life = Life { generation: thread.generation.load(Ordering::Relaxed), used: true, ..Life::default() };
-    LIVE.fetch_add(1, Ordering::Relaxed);
-    Ok(thread)
+    Ok(Hold::first(slot(index)))
+}
+
+impl Slot for Thread {
+    fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// A slot that has run out of generations is never used again.
+    fn vacate(&'static self) {
+        if let Some(next) = self.name().successor() {
+            // Release: pairs with the acquire in `name`.
+            self.generation.store(next.generation(), Ordering::Release);
+            // The list has had room for every slot since `init`.
+            FREE.lock().push(self.index);
+        }
+    }
+}
+
+impl Hold<Thread> {
+    /// The thread lives from now on, until [`Thread::end`].
+    pub fn begin(&self) {
+        *self.life.lock() = Life { own: Some(self.clone()), ..Life::default() };
+        LIVE.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Thread {
@@ -169,55 +191,27 @@ impl Thread {
         self.belongs_to.get()
     }
 
-    /// It has ended with `code`; who waited for that.
+    /// What others can see of it, and what it waits for.
+    pub fn digest(&self, digest: &mut Digest) {
+        if self.home().is_none() {
+            return;
+        }
+        digest.add(u64::from(self.name().generation()));
+        digest.add(self.killed.load(Ordering::Relaxed));
+        let life = self.life.lock();
+        digest.add(life.joiners.len() as u64);
+        drop(life);
+        digest.add(self.inbox.lock().in_flight() as u64);
+    }
+
+    /// It has ended with `code`; who waited for that. The slot may be another's when this returns.
     pub fn end(&self, code: i64) -> Few<Waiter, 8> {
         let mut life = self.life.lock();
         LIVE.fetch_sub(1, Ordering::Relaxed);
         life.ended = Some(code);
-        let joiners = core::mem::take(&mut life.joiners);
-        self.free_if_forgotten(&mut life);
+        let (joiners, own) = (core::mem::take(&mut life.joiners), life.own.take());
+        drop(life);
+        drop(own);
         joiners
-    }
-
-    /// One handle less.
-    pub fn drop_handle(&self, name: ThreadRef) {
-        let mut life = self.life.lock();
-        if life.generation == name.generation() && life.handles > 0 {
-            life.handles -= 1;
-            self.free_if_forgotten(&mut life);
-        }
-    }
-
-    /// The slot can be used again once the thread has ended and nobody can ask how. A slot that has run out of
-    /// generations is never used again.
-    fn free_if_forgotten(&self, life: &mut Life) {
-        if !life.used || life.ended.is_none() || life.handles > 0 {
-            return;
-        }
-        life.used = false;
-        if let Some(next) = self.name().successor() {
-            life.generation = next.generation();
-            self.generation.store(next.generation(), Ordering::Release);
-            // The list has had room for every slot since `init`.
-            FREE.lock().push(self.index);
-        }
-    }
-
-    /// Gives a slot back that was allocated for a thread that never came to be.
-    pub fn abandon(&self) {
-        let _nobody = self.end(0);
-    }
-
-    /// Notes one more handle.
-    pub fn add_handle(&self) {
-        self.life.lock().handles += 1;
-    }
-}
-
-impl Life {
-    /// Whether `name` is who this life is of.
-    #[must_use]
-    pub fn is_of(&self, name: ThreadRef) -> bool {
-        self.used && self.generation == name.generation()
     }
 }

@@ -4,6 +4,7 @@
 //! the first that does not hold. In others all of this is nothing.
 
 use super::lane::{IDLE, Lane};
+use super::visible;
 use crate::arch::cpu::{self, Pending};
 use crate::arch::{self, examine};
 use crate::object::process;
@@ -179,6 +180,9 @@ pub fn report() {
     if ON {
         let [leaves, halts, services, requests] =
             [&LEAVES, &HALTS, &SERVICES, &REQUESTS].map(|what| what.load(Ordering::Relaxed));
-        crate::say!("checks: ok leaves={leaves} halts={halts} services={services} requests={requests}");
+        let refusals = visible::compared();
+        crate::say!(
+            "checks: ok leaves={leaves} halts={halts} services={services} requests={requests} refusals: {refusals}"
+        );
     }
 }

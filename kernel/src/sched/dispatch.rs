@@ -39,6 +39,7 @@ pub fn check_current(here: &Lane, thread: &Thread) {
 
 /// The running thread stops as `stop` says; another is installed when this returns.
 pub fn stop(thread: &Thread, stop: Stop, after: After) {
+    let _hard = HardPath::enter();
     let here = mine();
     let mut core = here.lock();
     thread.context.unbind();
@@ -85,6 +86,7 @@ fn block_slowly(
     deadline: Nanos,
     target: Option<&'static Thread>,
 ) -> Result<(), CapError> {
+    let _hard = HardPath::enter();
     let slept = fall_asleep(here, thread, &inbox, deadline, target);
     let given_up = if slept.is_err() { inbox.give_up(thread.name()) } else { None };
     drop(inbox);
@@ -151,6 +153,7 @@ fn fall_asleep(
 /// Does what was decided, and what is decided then, until a thread is installed that can go on in user mode, or that is to
 /// end: see [`leave`]. What it comes after matters to who asks why this CPU idles.
 fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Thread>, after: After) {
+    let _hard = HardPath::enter();
     loop {
         decision = match decision {
             Decision::Run(run) => {
@@ -292,20 +295,19 @@ pub fn forget(thread: &Thread, awaits: Awaits, waiter: Waiter) {
     if awaits == Awaits::Time {
         thread.process().sleeps.fetch_sub(1, Ordering::Relaxed);
     }
-    withdraw(awaits, waiter);
+    withdraw(thread.process(), awaits, waiter);
 }
 
-fn withdraw(awaits: Awaits, waiter: Waiter) {
+/// `waiter` is of `process`, and its thread has not ended.
+fn withdraw(process: &process::Process, awaits: Awaits, waiter: Waiter) {
     match awaits {
         Awaits::Time | Awaits::Flush(_) => {}
-        Awaits::Park(_) => {
-            if let Some(thread) = thread::find(waiter.thread) {
-                thread.process().parks.lock().withdraw(waiter);
-            }
-        }
+        Awaits::Park(_) => process.parks.lock().withdraw(waiter),
         Awaits::Thread(name) => thread::slot(name.index()).life.lock().joiners.retain(|one| *one != waiter),
         Awaits::Process(name) => process::slot(name.index).state.lock().waiters.retain(|one| *one != waiter),
-        Awaits::Answer(index) | Awaits::Call(index) => endpoint::endpoint(index).lock().withdraw(waiter),
+        Awaits::Answer(index) | Awaits::Call(index) => {
+            endpoint::endpoint(index).lock().withdraw(waiter, process.index());
+        }
     }
 }
 
@@ -336,22 +338,25 @@ fn end(thread: &'static Thread, code: i64) -> Decision {
     }
     if let Some((code, waiters)) = process.thread_ended(place, code) {
         crate::boot::process_ended(process, code);
-        orphans(process);
+        leave_endpoints(process);
         for waiter in waiters {
             wakeup::finish(waiter, Ok(code as u32));
         }
+        process.bury();
     }
     here.lock().resched(here, Stop::Nothing)
 }
 
-/// Calls that the process had received and will not answer.
-fn orphans(process: &process::Process) {
+/// The process, whose last thread has ended, leaves all endpoints: callers whose calls it had received and will not answer
+/// are told.
+fn leave_endpoints(process: &process::Process) {
     for endpoint in endpoint::all() {
         loop {
-            let orphan = endpoint.lock().take_orphan(process.name());
+            let orphan = endpoint.lock().take_orphan(process.index());
             let Some(caller) = orphan else { break };
             wakeup::finish(caller, Err(CapError::PeerGone));
         }
+        endpoint.lock().forget(process.index());
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Settings {
     pub say_switches: bool,
     /// Bytes of flight record to keep per CPU; 0 for none.
     pub record_bytes: usize,
+    /// Of so many messages between CPUs one arrives; 0 if all do.
+    pub one_message_of: u32,
 }
 
 impl Default for Settings {
@@ -46,6 +48,7 @@ impl Default for Settings {
             say_idle: false,
             say_switches: false,
             record_bytes: 0,
+            one_message_of: 0,
         }
     }
 }
@@ -68,6 +71,8 @@ impl Core {
 /// One CPU's scheduling.
 pub struct Lane {
     id: CpuId,
+    /// The best-effort quantum.
+    pub quantum: Nanos,
     core: Mutex<Core>,
     /// A message is on its way: another need not be sent.
     pub(super) message_pending: AtomicBool,
@@ -135,6 +140,7 @@ pub fn init(cpus: usize, settings: &Settings) {
             let log = (settings.record_bytes > 0).then(|| Log::new(settings.record_bytes));
             Lane {
                 id,
+                quantum: settings.quantum,
                 core: Mutex::new(Core { cpu, last: Nanos::ZERO, log }),
                 message_pending: AtomicBool::new(false),
                 offer_due_in: AtomicI64::new(Offer::NOTHING),

@@ -14,6 +14,7 @@ pub mod idle;
 pub mod lane;
 pub mod record;
 mod taps;
+pub mod visible;
 pub mod wakeup;
 
 pub use lane::{lane, lanes, mine};

@@ -5,7 +5,7 @@ use crate::arch::{self, cpu::HardPath};
 use crate::measure::{self, Counter};
 use crate::object::inbox::{Posted, Waiter};
 use crate::object::thread::{self, Thread};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use mainspring_abi::ProcessId;
 use mainspring_abi::ring::CapError;
 use mainspring_sched::{
@@ -47,25 +47,26 @@ pub fn pending_waits() -> u32 {
     QUOTA.lock().as_ref().map_or(0, WaitQuota::pending)
 }
 
-/// A new thread is ready, on the CPU that made it.
-pub fn publish(thread: &Thread, entity: Entity) -> Result<(), CapError> {
-    let lane = mine();
+/// Where a new thread begins: on the CPU that makes it, or the first that it may use.
+pub fn first_home(affinity: &Affinity) -> Option<&'static Lane> {
+    let here = mine();
+    if affinity.allows(here.id()) {
+        return Some(here);
+    }
+    super::lanes().iter().find(|lane| affinity.allows(lane.id()))
+}
+
+/// A new thread is ready, at the home that [`first_home`] gave.
+pub fn publish(lane: &'static Lane, thread: &Thread, entity: Entity) {
     let affinity = entity.affinity().clone();
-    // A thread that may not run here begins on the first CPU that it may use.
-    let lane = if affinity.allows(lane.id()) {
-        lane
-    } else {
-        super::lanes().iter().find(|lane| affinity.allows(lane.id())).ok_or(CapError::InvalidParameter)?
-    };
     let mut core = lane.lock();
     match core.accept(lane, entity, Via::Admit) {
         Ok((seat, woken)) => {
             thread.set_home(lane.id().index(), seat);
             drop(core);
             kick(lane, &woken, &affinity);
-            Ok(())
         }
-        Err(_) => Err(CapError::InvalidParameter),
+        Err(refused) => unreachable!("every CPU has a seat for every thread that may use it: {refused}"),
     }
 }
 
@@ -180,7 +181,7 @@ fn kick(home: &Lane, woken: &Woken, affinity: &Affinity) {
     }
 }
 
-/// Interrupts a CPU, unless that is under way already. Whether it was not.
+/// Interrupts a CPU, unless that is under way already. Whether it was not and it could be: otherwise somebody else may be told.
 pub fn tell(target: &Lane) -> bool {
     let here = mine();
     if !target.ready.load(Ordering::Relaxed) {
@@ -194,15 +195,50 @@ pub fn tell(target: &Lane) -> bool {
         measure::one(Counter::IpisPending);
         return false;
     }
+    for _ in 0..SENDS {
+        if send(here, target) {
+            return true;
+        }
+    }
+    // It has not been told: whoever comes next tries again. Release: as if the receiver had taken it.
+    target.message_pending.store(false, Ordering::Release);
+    false
+}
+
+/// How often a message is sent that does not arrive.
+const SENDS: u32 = 2;
+
+/// Sends one message; whether it has arrived, as far as this CPU can know.
+fn send(here: &Lane, target: &Lane) -> bool {
     here.sent.fetch_add(1, Ordering::Relaxed);
-    match arch::send_reschedule(target.id()) {
-        Some(()) => measure::one(Counter::IpisSent),
-        None => measure::one(Counter::NoLapic),
-    }
-    if measure::ON && arch::sending_failed() {
+    if LOSES.load(Ordering::Relaxed) != 0 && loses_this() {
         measure::one(Counter::SendFailures);
+        return false;
     }
+    let Some(()) = arch::send_reschedule(target.id()) else {
+        measure::one(Counter::NoLapic);
+        return false;
+    };
+    if arch::sending_failed() {
+        measure::one(Counter::SendFailures);
+        return false;
+    }
+    measure::one(Counter::IpisSent);
     true
+}
+
+/// Of this many messages one arrives, if it is not 0: for the proof that no CPU depends on any one of them.
+static LOSES: AtomicU32 = AtomicU32::new(0);
+static SENT: AtomicU32 = AtomicU32::new(0);
+
+/// Lets only one of `of` messages between CPUs arrive from now on.
+pub fn lose_messages(of: u32) {
+    LOSES.store(of, Ordering::Relaxed);
+}
+
+#[cold]
+fn loses_this() -> bool {
+    !SENT.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOSES.load(Ordering::Relaxed).max(1))
 }
 
 /// Threads are still queued here while other CPUs have nothing to do: tells one of them.

@@ -9,7 +9,7 @@ extern crate alloc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use mainspring_abi::ring::{CapSqe, CapSqeV2, op};
-use mainspring_user::caps::{self, Process, Short, ThreadOptions};
+use mainspring_user::caps::{self, Process, Short, Thread, ThreadOptions};
 use mainspring_user::schema::{self, Access, LatencyClass};
 use mainspring_user::{CapError, arch, client, say};
 
@@ -29,6 +29,9 @@ fn main() -> i64 {
         "serve" => serve(rest == "registers"),
         "flood" => flood(),
         "honest" => honest(rest == "registers"),
+        "watch" => watch(),
+        "call-until-killed" => call_until_killed(),
+        "secret" => secret(),
         "light" => light(),
         "child-weight" => child_weight(rest.parse().unwrap_or(0)),
         "do" => {
@@ -51,6 +54,8 @@ fn cases(named: &str) -> i64 {
             "refusals" => refusals(),
             "weights" => weights(),
             "endpoint_share" => endpoint_share(),
+            "races" => races(),
+            "exhaustion" => exhaustion(),
             "many_threads" => many_threads(),
             other => panic!("no such case: {other}"),
         }
@@ -171,6 +176,7 @@ fn faults() {
 /// A request that is refused has changed nothing: not even if only its answer cannot be written.
 //= OWN:kernel.refuse-first
 fn refusals() {
+    buried(1);
     let before = caps::usage().expect("usage can be read");
     let first = caps::spawn(ThreadOptions::default(), || 0).expect("within the quota");
     assert_eq!(first.join(), Ok(0));
@@ -376,6 +382,137 @@ fn honest(registers: bool) -> i64 {
     say!("contain: honest calls={CALLS} refused={refused} in_turn={in_turn} most={most}");
     // A thread may lose its CPU between its look at the count and its call: then others are served meanwhile.
     i64::from(refused > 0 || in_turn * 10 < CALLS * 8)
+}
+
+/// What the programs below have at the same address, whatever they say with it.
+static MESSAGE: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
+const CALL: u32 = 0x1111_1111;
+const SECRET: u32 = 0x5ec2_e75e;
+
+/// Callers are killed at any moment while a server receives, and others come to their places: nobody reads the memory of
+/// those, and no handle that is used and dropped at the same time reaches them.
+//= OWN:kernel.refuse-first
+fn races() {
+    let grants =
+        |role: &'static str| [role, "console", "timer", "threads", "control", "park", "memory", "info"];
+    let with = |role, arguments: &str| {
+        caps::start("contain", arguments, &grants(role)).expect("the program is in the image")
+    };
+    let watcher = with("serve:x", "watch");
+    for round in 0..40_u64 {
+        let callers = [with("call:x", "call-until-killed"), with("call:x", "call-until-killed")];
+        arch::spin(20_000 + round * 7919 % 200_000);
+        let killers = callers.map(end_by_two);
+        let strangers = [start("secret"), start("secret"), start("secret")];
+        for killer in killers {
+            assert_eq!(killer.join(), Ok(0));
+            killer.detach().expect("a handle can be dropped");
+        }
+        for stranger in strangers {
+            assert_eq!(ended(stranger), 7, "a stranger was killed");
+        }
+    }
+    watcher.kill().expect("a handle can kill");
+    assert_eq!(ended(watcher), -3000, "the server has seen what was not sent");
+}
+
+/// One thread kills by a handle again and again while another drops it.
+fn end_by_two(process: Process) -> Thread {
+    let cap = process.cap();
+    let killer = caps::spawn(ThreadOptions::default(), move || {
+        let request = CapSqe { cap_id: cap, op: op::CALL, method_id: 1, ..CapSqe::default() };
+        while ask(request).is_ok() {}
+        0
+    });
+    let killer = killer.expect("within the quota");
+    process.kill().expect("a handle can kill");
+    process.detach().expect("a handle can be dropped");
+    killer
+}
+
+/// Receives calls, answers some, and ends if one says what nobody has sent.
+fn watch() -> i64 {
+    let endpoint = caps::need("serve:x");
+    let mut buffer = [0; 64];
+    let mut count = 0;
+    loop {
+        let Ok(call) = caps::receive(endpoint, &mut buffer) else { continue };
+        let said = buffer[16..20].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        if said != CALL {
+            say!("contain: a server received {said:#x}");
+            return 9;
+        }
+        count += 1;
+        // Answers that are late, or with a number that is nobody's, are refused and nothing else.
+        let forged = caps::return_request(endpoint, call.call_id ^ (count << 8 | 1), &[]);
+        let forged = client::wait(client::submit(forged).expect("there is room"));
+        assert!(matches!(forged, Err(CapError::InvalidParameter)), "a number of nobody's was answered");
+        let answer = caps::return_request(endpoint, call.call_id, &buffer[16..20]);
+        let _late_or_not = client::wait(client::submit(answer).expect("there is room"));
+    }
+}
+
+fn call_until_killed() -> i64 {
+    MESSAGE[0].store(CALL, Ordering::Relaxed);
+    let endpoint = caps::need("call:x");
+    let call = move || {
+        let mut answers = [[0_u8; 4]; 8];
+        loop {
+            for answer in &mut answers {
+                let mut request = client::request(endpoint, 0, &[], answer);
+                request.v1.params_addr = MESSAGE.as_ptr() as u64;
+                request.v1.params_len = 4;
+                let _ = client::submit(request);
+            }
+            let _ = client::enter(1, MS);
+            // What was answered is not looked at: the ring fills up, and is drained again.
+            for ticket in 0..8 {
+                let _ = client::submit(CapSqeV2::nop(ticket)).map(client::poll);
+            }
+        }
+    };
+    let _other = caps::spawn(ThreadOptions::default(), call);
+    call()
+}
+
+fn secret() -> i64 {
+    MESSAGE[0].store(SECRET, Ordering::Relaxed);
+    MESSAGE[1].store(SECRET, Ordering::Relaxed);
+    caps::sleep(MS).expect("within the quota");
+    7
+}
+
+/// A table that is full refuses, and is as it was: nothing is lost, and nothing of what is refused is left.
+//= OWN:kernel.refuse-first
+fn exhaustion() {
+    buried(1);
+    let before = caps::usage().expect("usage can be read");
+    let mut held = Vec::new();
+    loop {
+        match caps::spawn(ThreadOptions::default(), || 0) {
+            Ok(thread) => held.push(thread),
+            Err(code) => {
+                assert_eq!(code, CapError::QuotaExceeded);
+                break;
+            }
+        }
+        assert_eq!(held[held.len() - 1].join(), Ok(0));
+    }
+    for _ in 0..50 {
+        assert_eq!(caps::spawn(ThreadOptions::default(), || 0).err(), Some(CapError::QuotaExceeded));
+        assert_eq!(caps::start("contain", "exit 0", &[]).err(), Some(CapError::QuotaExceeded));
+    }
+    let one = held.pop().expect("some were made");
+    one.detach().expect("a handle can be dropped");
+    let again = caps::spawn(ThreadOptions::default(), || 3).expect("there is room again");
+    assert_eq!(again.join(), Ok(3));
+    assert!(caps::spawn(ThreadOptions::default(), || 0).is_err(), "exactly as much as before");
+    again.detach().expect("a handle can be dropped");
+    for thread in held {
+        thread.detach().expect("a handle can be dropped");
+    }
+    let after = caps::usage().expect("usage can be read");
+    assert_eq!((after.threads, after.processes), (before.threads, before.processes));
 }
 
 /// More threads than the library's heap could ever hold something for each.

@@ -1,8 +1,9 @@
 //! ThreadSpawner, ThreadControl, ThreadHandle, ParkSpace and SchedulingPolicy.
 
-use super::{call_for, call_with, need, with_params};
+use super::{call_for, call_with, find, need, with_params};
 use crate::{arch, client};
 use alloc::boxed::Box;
+use mainspring_abi::kernel::MOST_WOKEN;
 use mainspring_abi::ring::CapError;
 use mainspring_schema as schema;
 
@@ -17,7 +18,8 @@ pub fn set_fs_base(base: u64) -> Result<u32, CapError> {
     call_with::<schema::set_fs_base::Owned>(need("control"), method, |mut params| params.set_base(base))
 }
 
-/// What a new thread is to be.
+/// What a new thread is to be. More weight than its maker's, or service sooner, is refused unless the process has the
+/// capability `policy`, which is shown then.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadOptions {
     /// Its share.
@@ -87,6 +89,7 @@ fn create_with<T>(
             params.set_latency_class(options.class);
             params.set_request_ns(options.request_ns);
             params.set_cpus(options.cpus);
+            params.set_policy(find("policy").unwrap_or(0));
         },
         work,
     )
@@ -140,10 +143,17 @@ pub fn park(address: u64, expected: u32, deadline_ns: u64) -> Result<bool, CapEr
 /// Wakes at most `count` that wait at `address`; how many.
 pub fn unpark(address: u64, count: u32) -> Result<u32, CapError> {
     let method = schema::ParkSpaceMethod::Wake as u16;
-    call_with::<schema::park_wake::Owned>(need("park"), method, |mut params| {
-        params.set_address(address);
-        params.set_count(count);
-    })
+    let mut woken = 0;
+    loop {
+        let some = call_with::<schema::park_wake::Owned>(need("park"), method, |mut params| {
+            params.set_address(address);
+            params.set_count(count - woken);
+        })?;
+        woken += some;
+        if some < MOST_WOKEN || woken >= count {
+            return Ok(woken);
+        }
+    }
 }
 
 /// Sets the calling thread's weight.

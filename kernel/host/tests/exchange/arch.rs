@@ -49,6 +49,10 @@ impl AddressSpace {
         Self { bytes: vec![0; BYTES as usize] }
     }
 
+    pub fn pages(&self) -> u64 {
+        1
+    }
+
     fn range(address: u64, len: usize, end: u64) -> Result<std::ops::Range<usize>, BadAddress> {
         let from = address.checked_sub(BASE).ok_or(BadAddress)?;
         let to = from.checked_add(len as u64).filter(|to| *to <= end).ok_or(BadAddress)?;

@@ -27,14 +27,36 @@ mod sched {
         }
     }
 
+    /// There is nothing to compare: nobody looks.
+    pub mod visible {
+        use crate::object::process::Process;
+        use mainspring_abi::ring::CapError;
+
+        pub struct Digest;
+
+        impl Digest {
+            pub fn add(&mut self, _: u64) {}
+        }
+
+        pub struct Seen;
+
+        pub fn look(_: &Process) -> Seen {
+            Seen
+        }
+
+        impl Seen {
+            pub fn refused(self, _: &Process, _: CapError) {}
+        }
+    }
+
     pub mod dispatch {
         use crate::object::endpoint::endpoint;
         use crate::object::inbox::{Awaits, Waiter};
         use crate::object::thread::Thread;
 
-        pub fn forget(_: &Thread, awaits: Awaits, waiter: Waiter) {
+        pub fn forget(thread: &Thread, awaits: Awaits, waiter: Waiter) {
             if let Awaits::Answer(index) | Awaits::Call(index) = awaits {
-                endpoint(index).lock().withdraw(waiter);
+                endpoint(index).lock().withdraw(waiter, thread.process().index());
             }
         }
     }
@@ -46,7 +68,7 @@ use mainspring_abi::Nanos;
 use mainspring_abi::kernel::{CQ_ENTRIES, ReceivedCall, SQ_ENTRIES};
 use mainspring_abi::ring::{CapCqe, CapSqe, CapSqeV2, QosFlags, RingAbi, op};
 use mainspring_ring::{Completer, Geometry, Push, Reap, Reaper, SqOwner, SubmissionQueue, Submitter};
-use object::caps::Object;
+use object::caps::{Caps, Object};
 use object::endpoint::{Endpoint, endpoint};
 use object::inbox::{Wait, Waiting};
 use object::process::{self, Process};
@@ -145,23 +167,24 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 impl World {
     fn new(index: u32, short_cut: bool) -> Self {
         let geometry = Geometry::new(RingAbi::V2, SQ_ENTRIES, CQ_ENTRIES).expect("a ring's sizes");
-        let process = |name| {
-            let process = process::allocate(name, AddressSpace::new()).expect("there is room");
-            process.state.lock().live = 3;
-            process
-        };
-        let processes = [process("callers"), process("servers")];
         *endpoint(index).lock() = Endpoint::new();
-        let grant =
-            |process: &Process, object| process.state.lock().caps.insert(object).expect("there is room");
         // The same numbers in both processes, so that a capability of the wrong kind is one number away.
-        let caps = processes.map(|process| {
-            (grant(process, Object::EndpointCall(index)), grant(process, Object::EndpointServe(index)))
+        let mut ends = (0, 0);
+        let processes = ["callers", "servers"].map(|name| {
+            let mut caps = Caps::default();
+            let mut grant = |object| caps.insert(object).expect("there is room");
+            ends = (grant(Object::EndpointCall(index)), grant(Object::EndpointServe(index)));
+            let process = process::allocate().expect("there is room");
+            let name = name.try_into().expect("a short name");
+            process.begin(name, AddressSpace::new(), caps, false);
+            process.slot()
         });
         let players = (0..THREADS).map(|number| {
             let ring = Arc::new(RingMemory::new(&geometry));
             geometry.format(&ring).expect("it was made for it");
-            let thread = thread::allocate().expect("there is room");
+            let held = thread::allocate().expect("there is room");
+            held.begin();
+            let thread = held.slot();
             thread.belongs_to.set(processes[number / 2]);
             *thread.queue.lock() = Some(SubmissionQueue::new(ring.clone(), geometry));
             thread.inbox.lock().open(thread.name().generation(), Completer::new(ring.clone(), geometry));
@@ -173,7 +196,7 @@ impl World {
                 received: Vec::new(),
             }
         });
-        Self { short_cut, index, processes, call: caps[0].0, serve: caps[0].1, players: players.collect() }
+        Self { short_cut, index, processes, call: ends.0, serve: ends.1, players: players.collect() }
     }
 
     /// A slot as the number of a thread of this world.
@@ -270,7 +293,7 @@ impl World {
         let ends = endpoint(self.index).lock();
         let heads = bytes.windows(size_of::<ReceivedCall>()).filter_map(|window| {
             let call_id = ReceivedCall::from_bytes(window.try_into().ok()?).call_id;
-            ends.caller_of(call_id, process.name()).map(|_| call_id)
+            ends.caller_of(call_id, process.index()).map(|_| call_id)
         });
         myself.received = heads.collect();
         myself.received.sort_unstable();
@@ -281,14 +304,11 @@ impl World {
     /// Everything that stays.
     fn look(&self) -> String {
         let ends = endpoint(self.index).lock();
-        let server = ends.first_server().map(|server| self.number(server.thread.index()));
-        let mut seen = format!(
-            "server {server:?} caller {} next {:?} room {} {}",
-            ends.has_caller(),
-            ends.next_call(),
-            ends.has_room_for_caller(),
-            ends.has_room_for_server()
-        );
+        let server = ends.first_server().map(|(server, call)| (self.number(server.thread.index()), call));
+        let caller = ends.next_caller().map(|caller| self.number(caller.thread.index()));
+        let may_call = self.processes.map(|process| ends.may_call(process.index()));
+        let mut seen =
+            format!("server {server:?} caller {caller:?} next {:?} {may_call:?}", ends.next_call());
         for player in &self.players {
             let inbox = player.thread.inbox.lock();
             seen += &format!(" | {:?} {} {:?}", inbox.waiting, inbox.in_flight(), inbox.kind());
@@ -318,11 +338,16 @@ impl World {
                 sched::dispatch::forget(player.thread, awaits, waiter);
             }
             *player.thread.queue.lock() = None;
-            player.thread.abandon();
+            assert!(player.thread.end(0).is_empty(), "nobody joins here");
         }
         if !self.players.is_empty() {
             self.players.clear();
-            self.processes.iter().for_each(|process| process.abandon());
+            for process in self.processes {
+                assert!(process.thread_ended(0, 0).is_some(), "as if it had one thread");
+                endpoint(self.index).lock().forget(process.index());
+                process.bury();
+                process::bury_one();
+            }
         }
         let ends = endpoint(self.index).lock();
         (ends.first_server().is_some(), ends.has_caller())
