@@ -103,7 +103,13 @@ pub fn console(call: &Call<'_>) -> Result<Answer, CapError> {
             call.process().with_space(|space| {
                 let mut typed = [0; LINE];
                 space.write(v1.result_addr, &typed[..room]).map_err(|_| CapError::BadAddress)?;
-                let got = typed[..room].iter_mut().map_while(|byte| Some(*byte = log::typed()?)).count();
+                let mut got = 0;
+                while got < room
+                    && let Some(byte) = log::typed()
+                {
+                    typed[got] = byte;
+                    got += 1;
+                }
                 space.write(v1.result_addr, &typed[..got]).map_err(|_| CapError::BadAddress)?;
                 Ok(Answer::Done(got as u32))
             })?
