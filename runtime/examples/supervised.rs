@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p mainspring-runtime --example supervised`
 
-use mainspring::{Budget, Config, Cx, Profile, TaskState};
+use mainspring::{Budget, Config, Cx, Exhaustion, NurseryOptions, Profile, TaskState};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 fn worker(cx: &Cx, done: &AtomicU32) {
@@ -24,7 +24,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     runtime.run(|cx| {
         for life in 1..=3 {
             let mut recharges = 0;
-            let result = cx.nursery(|n| {
+            let options = NurseryOptions::new().on_exhausted(Exhaustion::Park);
+            let result = cx.nursery_with(options, |n| {
                 let budget = Budget { ops: 1000, ..Budget::ZERO };
                 let child = n.builder().budget(budget).spawn(|cx| worker(cx, &done)).expect("the pool pays");
                 while !child.is_finished() {

@@ -2,7 +2,7 @@
 //!
 //! Conserved: a [`Pool`] and the [`Budget`]s carved from it always sum to what the pool was opened with, less what was
 //! charged. A charge, a carve and a grant decide first and change nothing when they are refused. No component ever
-//! goes below zero or wraps.
+//! goes below zero, wraps or saturates: what does not fit is handed back or refused.
 
 use core::fmt;
 
@@ -200,6 +200,17 @@ impl Budget {
         }
     }
 
+    /// Less `other`, of which there must be no less.
+    pub(crate) fn minus(&self, other: &Self) -> Self {
+        Self {
+            ops: self.ops - other.ops,
+            memory: self.memory - other.memory,
+            spawn_count: self.spawn_count - other.spawn_count,
+            channel_ops: self.channel_ops - other.channel_ops,
+            syscalls: self.syscalls - other.syscalls,
+        }
+    }
+
     /// The smaller of both, component by component.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
@@ -299,13 +310,62 @@ impl Pool {
         Ok(())
     }
 
+    /// Both together, or the first component whose sum no pool can hold.
+    pub fn plus(&self, other: &Self) -> Result<Self, Unpayable> {
+        let add = |component| {
+            let (a, b) = (self.get(component), other.get(component));
+            a.checked_add(b).ok_or(Unpayable { component, needed: u64::MAX, available: u64::MAX - a })
+        };
+        Ok(Self {
+            ops: add(Component::Ops)?,
+            memory: add(Component::Memory)?,
+            spawn_count: add(Component::SpawnCount)?,
+            channel_ops: add(Component::ChannelOps)?,
+            syscalls: add(Component::Syscalls)?,
+        })
+    }
+
     /// Puts back what was taken out.
+    ///
+    /// # Panics
+    ///
+    /// If the sum does not fit. Parts of one whole never come to more than it, so such amounts were made, not moved.
     pub fn put(&mut self, amount: &Self) {
-        self.ops = self.ops.saturating_add(amount.ops);
-        self.memory = self.memory.saturating_add(amount.memory);
-        self.spawn_count = self.spawn_count.saturating_add(amount.spawn_count);
-        self.channel_ops = self.channel_ops.saturating_add(amount.channel_ops);
-        self.syscalls = self.syscalls.saturating_add(amount.syscalls);
+        *self = self.plus(amount).expect("parts of one whole fit into it");
+    }
+
+    /// The smaller of both, component by component.
+    #[must_use]
+    pub fn min(&self, other: &Self) -> Self {
+        Self {
+            ops: self.ops.min(other.ops),
+            memory: self.memory.min(other.memory),
+            spawn_count: self.spawn_count.min(other.spawn_count),
+            channel_ops: self.channel_ops.min(other.channel_ops),
+            syscalls: self.syscalls.min(other.syscalls),
+        }
+    }
+
+    /// So much of one component and nothing of the others.
+    #[must_use]
+    pub fn only(component: Component, amount: u64) -> Self {
+        let mut pool = Self::ZERO;
+        *match component {
+            Component::Ops => &mut pool.ops,
+            Component::Memory => &mut pool.memory,
+            Component::SpawnCount => &mut pool.spawn_count,
+            Component::ChannelOps => &mut pool.channel_ops,
+            Component::Syscalls => &mut pool.syscalls,
+        } = amount;
+        pool
+    }
+
+    /// Takes as much as there is of `amount`, and says how much that was.
+    #[must_use = "what was taken must go somewhere"]
+    pub(crate) fn take_up_to(&mut self, amount: &Self) -> Self {
+        let taken = self.min(amount);
+        self.take(&taken).expect("no more than there is");
+        taken
     }
 }
 

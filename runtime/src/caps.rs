@@ -3,8 +3,11 @@
 //! A capability has private fields and no public constructor, so the only ones in a program come from the host's
 //! `Config` ([`Caps::root`]) or from attenuating one that is held. Attenuation takes the smaller of what is held and
 //! what is asked for, component by component, so that no chain of attenuations ever amplifies.
+//!
+//! Conserved: the limits of the `CapBudget`s below a root. Whatever a spawner grants of its limit to a child leaves its own
+//! limit, and comes back when the child ends, less what the child has drawn.
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Unpayable};
 
 /// May spawn: at most `task_limit` live children in one nursery, each with at most `child_budget`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +41,12 @@ impl CapSpawn {
     }
 }
 
-/// May recharge itself, up to these amounts in all.
+/// May draw on the pool of the nursery that its holder is a child of, up to these amounts in all: for itself
+/// ([`Cx::recharge`](crate::Cx::recharge)), or in the cluster profile for its children
+/// ([`Nursery::supervise`](crate::Nursery::supervise)).
+///
+/// It makes nothing: what is drawn leaves that pool. A child does not inherit it. What
+/// [`SpawnBuilder::caps`](crate::SpawnBuilder::caps) grants of it to a child is taken from the spawner's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapBudget {
     limit: Budget,
@@ -49,7 +57,7 @@ impl CapBudget {
         Self { limit }
     }
 
-    /// The most that can be recharged in all.
+    /// How much can still be drawn.
     pub const fn limit(&self) -> Budget {
         self.limit
     }
@@ -154,7 +162,7 @@ impl Caps {
         self.spawn.as_ref()
     }
 
-    /// The capability to recharge oneself.
+    /// The capability to draw on the nursery's pool.
     pub const fn budget(&self) -> Option<&CapBudget> {
         self.budget.as_ref()
     }
@@ -175,7 +183,7 @@ impl Caps {
         Self { spawn: None, ..self }
     }
 
-    /// Without the capability to recharge oneself.
+    /// Without the capability to draw on the nursery's pool.
     #[must_use]
     pub const fn without_budget(self) -> Self {
         Self { budget: None, ..self }
@@ -199,7 +207,7 @@ impl Caps {
         Self { spawn: self.spawn.map(|cap| cap.attenuate(task_limit, child_budget)), ..self }
     }
 
-    /// Self-recharge held to this limit, if it is held at all.
+    /// Draws on the nursery's pool held to this limit, if they are allowed at all.
     #[must_use]
     pub fn attenuate_budget(self, limit: Budget) -> Self {
         Self { budget: self.budget.map(|cap| cap.attenuate(limit)), ..self }
@@ -228,5 +236,63 @@ impl Caps {
     /// Whether this is no more than `other` in anything.
     pub fn is_within(&self, other: &Self) -> bool {
         self.intersect(other) == *self
+    }
+}
+
+/// The capabilities of one child, where they differ from what children of its nursery usually have. Made only by taking from
+/// what the spawner holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held(Caps);
+
+impl Held {
+    /// What a child of a nursery has if its spawner asks for nothing: no right to draw on the pool.
+    pub(crate) fn usual(nursery: &Caps) -> Caps {
+        nursery.without_budget()
+    }
+
+    /// What a child gets of what its spawner asks for.
+    pub(crate) fn child(nursery: &Caps, asked: &Caps) -> Self {
+        Self(nursery.intersect(asked))
+    }
+
+    /// What it holds now.
+    pub(crate) fn caps(&self) -> Caps {
+        self.0
+    }
+
+    /// Takes from the limit of the `CapBudget`, all of `amount` or nothing.
+    pub(crate) fn draw(&mut self, amount: &Budget) -> Result<(), Unpayable> {
+        let Some(cap) = &mut self.0.budget else {
+            return Budget::ZERO.lacking(amount).map_or(Ok(()), Err);
+        };
+        match cap.limit.lacking(amount) {
+            Some(over) => Err(over),
+            None => {
+                cap.limit = cap.limit.minus(amount);
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts back what was taken from the limit and not drawn.
+    pub(crate) fn restore(&mut self, amount: Budget) {
+        if let Some(cap) = &mut self.0.budget {
+            let over = cap.limit.add(amount);
+            debug_assert!(over.is_zero(), "no more comes back than was taken");
+        }
+    }
+
+    /// The spawner pays for the child's limit out of its own. The child gets no more than there is.
+    pub(crate) fn paid_by(&mut self, spawner: &mut Option<Held>) {
+        let Some(wanted) = self.0.budget.map(|cap| cap.limit) else { return };
+        let most = spawner.and_then(|held| held.0.budget).map(|cap| cap.limit);
+        let Some(most) = most else {
+            self.0.budget = None;
+            return;
+        };
+        let paid = wanted.min(most);
+        let paid_for = spawner.as_mut().is_some_and(|held| held.draw(&paid).is_ok());
+        debug_assert!(paid_for, "no more than there is");
+        self.0 = self.0.attenuate_budget(paid);
     }
 }

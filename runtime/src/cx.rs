@@ -4,9 +4,12 @@
 //! neither be made, nor copied, nor sent to another task.
 
 mod own;
+mod paid;
 mod scope;
 
-use crate::budget::{Budget, Component, Cost, Pool};
+pub use paid::Paid;
+
+use crate::budget::{Component, Pool, Unpayable};
 use crate::calls;
 use crate::error::{BudgetError, TaskError};
 use crate::fork::Purse;
@@ -24,6 +27,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 const SYSCALL_LOOK: u32 = 128;
 /// So many bytes of an allocation count as an op towards the same: whoever allocates them touches them.
 const ALLOC_LOOK_BYTES: usize = 64;
+
+/// How often a task that found its nursery's pool empty gives way before it fails.
+const REPORT_TURNS: u32 = 8;
 
 /// What a task can ask of its runtime.
 ///
@@ -127,7 +133,14 @@ impl Cx {
                 }
                 continue;
             };
-            self.run_out(component);
+            if component == Component::Ops || task.nursery().on_exhausted == Exhaustion::Park {
+                self.run_out(component);
+            } else if !self.replenish(component) {
+                // The last of it was used, and nobody has asked for more: the task gives way, and goes on.
+                let bits = task.exhausted.load(Ordering::Relaxed);
+                task.exhausted.store(bits & !(1 << component as u8), Ordering::Relaxed);
+                self.yield_now();
+            }
         }
         let worker = task.worker();
         if worker.slice_over() {
@@ -141,7 +154,7 @@ impl Cx {
         marked.or((self.task.ops() == 0).then_some(Component::Ops))
     }
 
-    /// The task has run out of something: it goes on once it has been recharged.
+    /// The task needs something that it has run out of. Returns when there is some again; ends the task if there will be none.
     #[cold]
     fn run_out(&self, component: Component) {
         let task = self.task();
@@ -152,64 +165,124 @@ impl Cx {
             // Cleanup has a budget of its own, and nobody recharges it.
             self.stop(TaskError::Cancelled);
         }
-        let purse = self.purse();
-        let policy = task.nursery().on_exhausted;
         spans::event(|| tracing::debug!(target: "mainspring", task = self.id().0, %component, "exhausted"));
-        loop {
+        if self.awaits_reports(component) {
+            return;
+        }
+        let (nursery, purse) = (task.nursery(), self.purse());
+        nursery.starves(task);
+        let end = loop {
             if let Some(purse) = purse {
                 purse.lend(task);
             }
-            // Before the last look: whoever puts something back after it sees that somebody waits for that.
-            if purse.is_some() || matches!(policy, Exhaustion::Refill(_)) {
-                task.nursery().hungers(task);
-            }
             if self.replenish(component) {
-                return;
+                break None;
             }
-            if purse.is_none_or(Purse::starve) {
-                let error = match policy {
-                    Exhaustion::Fail => Some(TaskError::BudgetExhausted(component)),
-                    Exhaustion::Cancel => Some(TaskError::Cancelled),
-                    Exhaustion::Refill(_) | Exhaustion::Park => None,
-                };
-                if let Some(error) = error {
-                    if let Some(purse) = purse {
-                        purse.resume();
-                    }
-                    self.stop(error);
+            let whole = purse.is_none_or(Purse::starve);
+            if let Some(error) = self.end_of_hope(component, whole) {
+                // Whoever could give something now has given it: what came since the last look is found here.
+                let replenished = self.replenish(component);
+                if let Some(purse) = purse {
+                    purse.resume();
                 }
+                break (!replenished).then_some(error);
             }
             task.mark_exhausted(component);
             self.worker_to_leave().block(task, WaitReason::Budget);
             if let Some(purse) = purse {
                 purse.resume();
             }
-            self.acknowledge();
+            if self.must_stop() {
+                break Some(TaskError::Cancelled);
+            }
+        };
+        nursery.starves_no_more(task);
+        if let Some(error) = end {
+            self.stop(error);
         }
+    }
+
+    /// Siblings that have ended give back what they have left, but a worker may not have reported them yet: gives them a few
+    /// turns before the task fails. True if that brought something.
+    fn awaits_reports(&self, component: Component) -> bool {
+        let nursery = self.task.nursery();
+        let refills = nursery.on_exhausted == Exhaustion::RefillOrFail && !self.task.has_bound_budget();
+        refills
+            && nursery.live() > 1
+            && (0..REPORT_TURNS).any(|_| {
+                self.yield_now();
+                self.replenish(component)
+            })
+    }
+
+    /// How the task ends, if nobody will give it any of `component`. `whole`: no other task of its fork tree can go on.
+    fn end_of_hope(&self, component: Component, whole: bool) -> Option<TaskError> {
+        let nursery = self.task.nursery();
+        let outlook = nursery.outlook(&self.task, whole);
+        if !whole {
+            return None;
+        }
+        let owner_waits = outlook.awaited || self.account().join.is_awaited();
+        let hopeless = match nursery.on_exhausted {
+            Exhaustion::RefillOrFail | Exhaustion::Fail => true,
+            Exhaustion::Cancel => return Some(TaskError::BudgetCut(component)),
+            Exhaustion::Park => owner_waits,
+            Exhaustion::Refill(_) => owner_waits && outlook.all_starve,
+        };
+        if hopeless && owner_waits {
+            spans::event(|| {
+                tracing::warn!(
+                    target: "mainspring",
+                    task = self.id().0,
+                    %component,
+                    "ran out while its owner waits for it: give it a larger budget, or recharge it before the wait",
+                );
+            });
+        }
+        hopeless.then_some(TaskError::BudgetExhausted(component))
     }
 
     /// Gets more of what has run out: from the fork tree that the task is part of, from what was granted from outside, or
     /// from the nursery's pool if that refills. False if there is nothing of `component`.
     fn replenish(&self, component: Component) -> bool {
-        if !self.task.masked.load(Ordering::Relaxed)
-            && let Some(purse) = self.purse()
-        {
-            self.give(purse.draw(component, 1).into());
-            if self.has(component) {
-                return true;
+        self.replenish_at_least(component, 1);
+        self.has(component)
+    }
+
+    fn replenish_at_least(&self, component: Component, least: u64) {
+        let masked = self.task.masked.load(Ordering::Relaxed);
+        if !masked && let Some(purse) = self.purse() {
+            let drawn = purse.draw(component, least);
+            if !drawn.is_zero() {
+                return self.give(drawn.into());
             }
         }
-        if self.take_mail(component) {
-            return true;
+        let before = self.task.budget().get(component);
+        let still_lacking = |cx: &Self| cx.task.budget().get(component) < before.saturating_add(least);
+        self.take_mail(component);
+        if still_lacking(self) && !masked {
+            self.give(self.refill(component, least));
         }
+    }
+
+    /// What the nursery's pool gives to a child that ran out, at least so much of `component` or nothing.
+    fn refill(&self, component: Component, least: u64) -> Pool {
         let nursery = self.task.nursery();
-        if let Exhaustion::Refill(amount) = nursery.on_exhausted
-            && !self.task.masked.load(Ordering::Relaxed)
-            && nursery.refill(&amount)
-        {
-            self.give(amount.into());
+        let most = match nursery.on_exhausted {
+            Exhaustion::Refill(amount) => Pool::from(amount),
+            Exhaustion::RefillOrFail if !self.task.has_bound_budget() => {
+                Pool::only(component, nursery.default_budget().get(component))
+            }
+            _ => return Pool::ZERO,
+        };
+        match most.get(component) {
+            0 => Pool::ZERO,
+            usual => {
+                let mut most = most;
+                most.put(&Pool::only(component, least.saturating_sub(usual)));
+                nursery.draw_up_to(component, least, &most)
+            }
         }
-        self.has(component)
     }
 
     /// Takes up what was granted from outside. True if there is something of `component` again.
@@ -243,29 +316,20 @@ impl Cx {
         }
     }
 
-    /// What a nursery had left when it ended.
+    /// What a nursery had left when it ended, and had got from the task's budget.
     pub(crate) fn take_back(&self, pool: Pool) {
         let mut budget = self.task.budget();
-        let mut rest = pool;
-        if self.has_estate() {
-            self.task.nursery().change_ext(&self.task, |ext| {
-                ext.estate.get_or_insert(Pool::ZERO).put(&rest);
-            });
-            return;
-        }
-        let narrow = rest.narrow();
+        let before = budget.ops;
+        let (narrow, mut rest) = (pool.narrow(), pool);
         let over = budget.add(narrow);
         rest.take(&Pool::from(narrow)).expect("narrow is no more than it");
         rest.put(&over.into());
+        self.task.ops_granted.fetch_add((budget.ops - before).into(), Ordering::Relaxed);
         self.task.write_budget(budget);
         if rest != Pool::ZERO {
-            // More than a task can hold: children were granted it by capabilities. It goes on as the task's estate.
+            // More than a task can hold: it is for the nurseries that the task opens later.
             self.task.nursery().change_ext(&self.task, |ext| ext.estate.get_or_insert(Pool::ZERO).put(&rest));
         }
-    }
-
-    fn has_estate(&self) -> bool {
-        self.task.nursery().with_ext(&self.task, |ext| ext.is_some_and(|ext| ext.estate.is_some()))
     }
 
     /// Charges something other than ops. A component that was never granted is an error; one that has run out stops the
@@ -350,32 +414,27 @@ impl Cx {
         }
     }
 
-    /// Charges an allocation of `size` bytes and one op, and checks after it.
+    /// Charges an allocation of `size` bytes and one op, and checks after it. What is missing is taken from what the task was
+    /// recharged with, and from its nursery's pool if that refills. The charge is for good: memory charged here is a total.
+    /// [`Cx::try_box`] and [`Cx::try_vec`] refund theirs.
     pub fn charge_alloc(&self, size: usize) -> Result<(), BudgetError> {
         calls::count(self);
         let task = self.task();
-        let mut budget = task.budget();
-        let unpayable = match budget.charge(Cost::alloc(size)) {
-            Ok(_) => None,
-            Err(unpayable) if unpayable.component == Component::Memory => Some(unpayable),
-            // The check below stops the task for its ops; the memory is what was asked for.
-            Err(_) => budget.lacking(&Budget { memory: size, ..Budget::ZERO }),
+        let left = loop {
+            let have = task.memory.load(Ordering::Relaxed);
+            if let Some(left) = have.checked_sub(size) {
+                break left;
+            }
+            let (needed, available) = (size as u64, have as u64);
+            self.replenish_at_least(Component::Memory, needed - available);
+            if task.memory.load(Ordering::Relaxed) <= have {
+                if !task.was_granted(Component::Memory) {
+                    return Err(BudgetError::NeverGranted(Component::Memory));
+                }
+                let component = Component::Memory;
+                return Err(BudgetError::MemoryBudgetExhausted(Unpayable { component, needed, available }));
+            }
         };
-        if let Some(unpayable) = unpayable {
-            let lacking = unpayable.needed - unpayable.available;
-            if let Some(purse) = self.purse()
-                && let drawn = purse.draw(Component::Memory, lacking)
-                && !drawn.is_zero()
-            {
-                self.give(drawn.into());
-                return self.charge_alloc(size);
-            }
-            if !task.was_granted(Component::Memory) {
-                return Err(BudgetError::NeverGranted(Component::Memory));
-            }
-            return Err(BudgetError::MemoryBudgetExhausted(unpayable));
-        }
-        let left = task.memory.load(Ordering::Relaxed) - size;
         task.memory.store(left, Ordering::Relaxed);
         if left == 0 && size > 0 && self.purse().is_none() {
             task.mark_exhausted(Component::Memory);
@@ -385,17 +444,18 @@ impl Cx {
         Ok(())
     }
 
-    /// A boxed value, charged.
-    pub fn try_box<T>(&self, value: T) -> Result<Box<T>, BudgetError> {
-        self.charge_alloc(size_of::<T>())?;
-        Ok(Box::new(value))
+    /// A boxed value, charged until it is dropped.
+    pub fn try_box<T>(&self, value: T) -> Result<Paid<'_, Box<T>>, BudgetError> {
+        let bytes = size_of::<T>();
+        self.charge_alloc(bytes)?;
+        Ok(Paid::new(self, Box::new(value), bytes))
     }
 
-    /// An empty vector with room for `capacity` values, charged.
-    pub fn try_vec<T>(&self, capacity: usize) -> Result<Vec<T>, BudgetError> {
-        let size = capacity.saturating_mul(size_of::<T>());
-        self.charge_alloc(size)?;
-        Ok(Vec::with_capacity(capacity))
+    /// An empty vector with room for `capacity` values, charged until it is dropped. Growth beyond the capacity is not.
+    pub fn try_vec<T>(&self, capacity: usize) -> Result<Paid<'_, Vec<T>>, BudgetError> {
+        let bytes = capacity.saturating_mul(size_of::<T>());
+        self.charge_alloc(bytes)?;
+        Ok(Paid::new(self, Vec::with_capacity(capacity), bytes))
     }
 
     /// Looks up at once, as a check does now and then: at cancellation, at timers, and at whether others should run. For

@@ -106,12 +106,14 @@ pub enum SpawnError {
     NotPermitted,
     /// The nursery is closing, cancelled or over.
     NurseryNotActive,
-    /// The nursery's pool pays for no further child: recharge it or spawn less.
+    /// The nursery's pool pays for no further child: top it up (`Nursery::top_up`) or spawn less.
     SpawnBudgetExhausted,
     /// The nursery has as many live children as `CapSpawn` allows: join some first.
     TaskLimit(u32),
-    /// The pool cannot pay for the budget that was asked for.
+    /// The pool cannot pay for the budget that was asked for: ask for less, or top the nursery up (`Nursery::top_up`).
     Pool(Unpayable),
+    /// The budget is more than `CapSpawn` allows a child: ask for no more than that.
+    OverLimit(Unpayable),
     /// A stack size that is not between 16 KiB and 1 GiB.
     StackSize(usize),
     /// No such tenant; `Config::fair` says which there are.
@@ -130,10 +132,11 @@ impl fmt::Display for SpawnError {
                 f.write_str("the nursery takes no more tasks: it is closing or cancelled")
             }
             Self::SpawnBudgetExhausted => {
-                f.write_str("the nursery's pool has no spawn_count left; recharge it")
+                f.write_str("the nursery's pool has no spawn_count left; top it up with Nursery::top_up")
             }
             Self::TaskLimit(n) => write!(f, "{n} children are alive, which is all that CapSpawn allows"),
             Self::Pool(unpayable) => write!(f, "the nursery's pool cannot pay for the child: {unpayable}"),
+            Self::OverLimit(over) => write!(f, "more than CapSpawn allows a child: {over}"),
             Self::NoSuchTenant(n) => write!(f, "there is no tenant {n}; name it in Config::fair"),
             Self::Thread(error) => error.fmt(f),
             Self::NotByTask => f.write_str(
@@ -183,8 +186,12 @@ pub enum TaskError {
     WorkerPanic,
     /// No stack could be had for it.
     NoStack,
-    /// It ran out of this component, in a nursery whose tasks fail when they do.
+    /// It ran out of this component, and nobody could give it more: its budget was a bound, its nursery's pool was empty, or it
+    /// waited for a recharge while its owner waited for it. Give it more (`SpawnBuilder::budget`), recharge it before you join
+    /// it, or top up its nursery (`Nursery::top_up`).
     BudgetExhausted(Component),
+    /// It ran out of this component, in a nursery that ends such tasks alone (`Exhaustion::Cancel`). Nobody cancelled it.
+    BudgetCut(Component),
     /// It was to be waited for in a destructor of a task that unwinds, which must not wait: wait in `Cx::with_cleanup` instead.
     Unwinding,
     /// All remaining tasks wait for each other. Only the deterministic mode can tell.
@@ -200,6 +207,19 @@ fn text_of(error: &dyn Error) -> String {
 }
 
 impl TaskError {
+    /// Whether somebody cancelled the task, or its nursery, or the nursery's deadline passed.
+    pub const fn is_cancelled(&self) -> bool {
+        matches!(self, Self::Cancelled | Self::DeadlineExceeded)
+    }
+
+    /// The component that the task ran out of, if that is why it ended.
+    pub const fn exhausted(&self) -> Option<Component> {
+        match self {
+            Self::BudgetExhausted(component) | Self::BudgetCut(component) => Some(*component),
+            _ => None,
+        }
+    }
+
     /// The error for somebody else, when the first holder has to keep it too.
     pub(crate) fn echo(&self) -> Self {
         match self {
@@ -211,6 +231,7 @@ impl TaskError {
             Self::WorkerPanic => Self::WorkerPanic,
             Self::NoStack => Self::NoStack,
             Self::BudgetExhausted(component) => Self::BudgetExhausted(*component),
+            Self::BudgetCut(component) => Self::BudgetCut(*component),
             Self::Unwinding => Self::Unwinding,
             Self::Deadlock => Self::Deadlock,
         }
@@ -227,7 +248,9 @@ impl fmt::Display for TaskError {
             Self::DeadlineExceeded => f.write_str("the nursery's deadline passed"),
             Self::WorkerPanic => f.write_str("the worker thread died"),
             Self::NoStack => f.write_str("no stack could be had; raise Config::max_stacks"),
-            Self::BudgetExhausted(component) => write!(f, "ran out of {component}"),
+            Self::BudgetExhausted(component) | Self::BudgetCut(component) => {
+                write!(f, "ran out of {component}; give it a larger budget or recharge it in time")
+            }
             Self::Unwinding => {
                 f.write_str("a destructor of a task that unwinds must not wait; use Cx::with_cleanup")
             }
@@ -263,11 +286,11 @@ impl Error for BudgetError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RechargeError {
-    /// The task has no `CapBudget`.
+    /// The task has no `CapBudget`: its spawner must grant it one with `SpawnBuilder::caps`.
     NotPermitted,
-    /// More than the capability allows in all.
+    /// More than is left of the capability's limit.
     OverLimit(Unpayable),
-    /// More than the nursery's pool has.
+    /// More than there is where it would come from.
     Pool(Unpayable),
     /// More than a task can hold.
     WouldOverflow(Component),

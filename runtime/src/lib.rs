@@ -69,7 +69,7 @@ pub use budget::{Budget, Charged, Component, Cost, Pool, Unpayable};
 pub use caps::{CapBudget, CapChannel, CapExecutor, CapSpawn, Caps};
 pub use channel::{Capacity, ChannelError, Receiver, Refusal, Select, SendError, Sender};
 pub use config::Config;
-pub use cx::{Cx, TaskId};
+pub use cx::{Cx, Paid, TaskId};
 pub use error::{BudgetError, ConfigError, RechargeError, SpawnError, StackError, TaskError};
 pub use histogram::Durations;
 pub use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, Weight, WeightError};

@@ -19,7 +19,7 @@ use crate::protocol::earliest::WhoKeeps;
 use crate::protocol::inbox::Inbox;
 use crate::protocol::lanes::{LaneRecord, Lanes};
 use crate::protocol::sleep::Dormitory;
-use crate::snapshot::Registry;
+use crate::snapshot::{Labels, Registry};
 use crate::spans::{self, Spans};
 use crate::stack::arena::{Arena, GuardKind};
 use crate::stack::overflow;
@@ -178,6 +178,7 @@ pub(crate) struct Inner {
     pub(crate) blocking: Arc<BlockingPool>,
     pub(crate) io: Driver,
     pub(crate) registry: Registry,
+    pub(crate) labels: Labels,
     me: Weak<Inner>,
     pub(crate) virtual_run: Option<virtual_workers::Shared>,
     /// Under the fair discipline by task.
@@ -339,6 +340,7 @@ impl Runtime {
             blocking: Arc::default(),
             io,
             registry: Registry::default(),
+            labels: Labels::default(),
             global: GlobalQueue::default(),
             shares: shares.into(),
             dormitory: Dormitory::new(workers),
@@ -410,6 +412,7 @@ impl Runtime {
             let half = pool.part(2);
             let root = nursery
                 .builder()
+                .caps(self.inner.config.root_caps)
                 .budget(Budget { spawn_count: 0, ..half.narrow() })
                 .pool(Pool { spawn_count: pool.spawn_count.saturating_sub(1), ..half })
                 .spawn(f)

@@ -4,17 +4,18 @@
 #![allow(unsafe_code)]
 
 use crate::budget::Budget;
-use crate::caps::Caps;
+use crate::caps::{Caps, Held};
 use crate::cx::TaskId;
 use crate::histogram::Durations;
 use crate::nursery::core::NurseryCore;
 use crate::nursery::state::NurseryState;
 use crate::protocol::lock::Lock;
 use crate::runtime::{Runtime, WorkerStats};
-use crate::task::WaitReason;
 use crate::task::state::TaskState;
+use crate::task::{Ext, Task, WaitReason};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// A task in a snapshot.
@@ -33,7 +34,9 @@ pub struct TaskSnapshot {
     pub budget: Budget,
     /// Ops that it has used.
     pub ops_used: u64,
-    /// What children of its nursery may do, unless their spawner allowed less.
+    /// The name that its spawner gave it.
+    pub name: Option<&'static str>,
+    /// What it may do: as its spawner granted it, or what children of its nursery usually may.
     pub caps: Option<Caps>,
     /// The worker that runs it.
     pub worker: Option<usize>,
@@ -90,6 +93,46 @@ pub struct Snapshot {
     pub stacks: usize,
     /// Bytes of all task records.
     pub record_bytes: usize,
+}
+
+/// What a few tasks have beside their records, by their ids, for whoever looks from outside.
+#[derive(Debug, Default)]
+pub(crate) struct Labels(Mutex<HashMap<u64, Label>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Label {
+    pub(crate) name: Option<&'static str>,
+    caps: Option<Caps>,
+}
+
+impl Labels {
+    fn all(&self) -> MutexGuard<'_, HashMap<u64, Label>> {
+        self.0.lock().expect("no panic while it is held")
+    }
+
+    fn is_needed(ext: &Ext) -> bool {
+        ext.name.is_some() || ext.caps.is_some()
+    }
+
+    /// A task is spawned with these options.
+    pub(crate) fn note(&self, task: &Task, ext: &Ext) {
+        if Self::is_needed(ext) {
+            let label = Label { name: ext.name, caps: ext.caps.map(|held| held.caps()) };
+            self.all().insert(task.id.load(Ordering::Relaxed), label);
+        }
+    }
+
+    /// The task is over.
+    pub(crate) fn remove(&self, id: u64, ext: &Ext) {
+        if Self::is_needed(ext) {
+            self.all().remove(&id);
+        }
+    }
+
+    /// What a task has.
+    pub(crate) fn of(&self, id: u64) -> Label {
+        self.all().get(&id).copied().unwrap_or_default()
+    }
 }
 
 /// The open nurseries of a runtime: chains of records, each in the frame of its scope.
@@ -188,6 +231,7 @@ impl Runtime {
             }
             // An address only: the nursery is not touched.
             let nursery = by_address.get(&(task.nursery.load(Ordering::Relaxed) as usize));
+            let label = inner.labels.of(id);
             let on =
                 running.get(&(std::ptr::from_ref(task) as usize)).filter(|_| state == TaskState::Running);
             tasks.push(TaskSnapshot {
@@ -197,7 +241,8 @@ impl Runtime {
                 waits_for: WaitReason::from_u8(task.wait_reason.load(Ordering::Relaxed)),
                 budget: task.budget(),
                 ops_used: task.ops_granted.load(Ordering::Relaxed).saturating_sub(task.ops().into()),
-                caps: nursery.map(|(_, caps)| *caps),
+                name: label.name,
+                caps: label.caps.or(nursery.map(|(_, caps)| Held::usual(caps))),
                 worker: on.map(|(index, _)| *index),
                 since_yield: on.map(|(_, at)| Duration::from_nanos(now_ns.saturating_sub(*at))),
             });

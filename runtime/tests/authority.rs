@@ -35,7 +35,7 @@ fn wait_for(cx: &Cx, handle: &Handle<'_, u64>, state: TaskState) {
 fn an_exhausted_task_waits_until_its_nursery_recharges_it() {
     runtime(Profile::Service)
         .run(|cx| {
-            cx.nursery(|n| {
+            cx.nursery_with(NurseryOptions::new().on_exhausted(Exhaustion::Park), |n| {
                 let child = n.builder().budget(ops(10)).spawn(|cx| {
                     checks(cx, 25);
                     cx.ops_used()
@@ -63,7 +63,7 @@ fn a_recharge_that_the_pool_cannot_pay_changes_nothing() {
     runtime(Profile::Service)
         .run(|cx| {
             let small = NurseryOptions::new().pool(Pool { ops: 100, spawn_count: 1, ..Pool::ZERO });
-            cx.nursery_with(small, |n| {
+            cx.nursery_with(small.on_exhausted(Exhaustion::Park), |n| {
                 let child = n.builder().budget(ops(10)).spawn(|cx| {
                     checks(cx, 50);
                     cx.ops_used()
@@ -95,11 +95,11 @@ fn self_recharge_is_cumulative_up_to_the_capability_and_no_further() {
     runtime
         .run(|cx| {
             cx.nursery(|n| {
-                let child = n.builder().budget(ops(1000)).spawn(move |cx| {
+                let child = n.builder().budget(ops(1000)).caps(cx.caps()).spawn(move |cx| {
                     let before = cx.budget();
                     cx.recharge(ops(60)).unwrap();
                     assert_eq!(cx.budget().ops, before.ops + 60);
-                    let over = Unpayable { component: Component::Ops, needed: 120, available: 100 };
+                    let over = Unpayable { component: Component::Ops, needed: 60, available: 40 };
                     assert_eq!(cx.recharge(ops(60)), Err(RechargeError::OverLimit(over)));
                     assert_eq!(cx.budget().ops, before.ops + 60, "a refused recharge changes nothing");
                     cx.recharge(ops(40)).unwrap();
@@ -123,7 +123,7 @@ fn a_supervisor_recharges_its_children_in_the_cluster_profile_only() {
     {
         runtime(profile)
             .run(|cx| {
-                cx.nursery(|n| {
+                cx.nursery_with(NurseryOptions::new().on_exhausted(Exhaustion::Park), |n| {
                     let child = n.builder().budget(ops(5)).spawn(|cx| {
                         checks(cx, 8);
                         cx.ops_used()

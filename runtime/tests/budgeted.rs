@@ -513,8 +513,7 @@ fn a_cancelled_loop_unwinds_and_drops_what_it_holds() {
     let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
     let ended = runtime.run(|cx| {
         cx.nursery(|n| {
-            let budget = mainspring::Budget { ops: u32::MAX, ..mainspring::Budget::ZERO };
-            n.builder().budget(budget).start(|cx| holds(cx, &dropped)).unwrap();
+            n.start(|cx| holds(cx, &dropped)).unwrap();
             cx.yield_now();
             n.cancel();
         })

@@ -2,7 +2,7 @@
 
 use mainspring::sync::{AcquireError, Mutex, Once, Semaphore};
 use mainspring::{
-    Budget, BudgetError, Capacity, Caps, ChannelError, Component, Config, NurseryOptions, Profile,
+    Budget, BudgetError, Capacity, Caps, ChannelError, Component, Config, Exhaustion, NurseryOptions, Profile,
 };
 use mainspring::{Refusal, Runtime, Select, SendError, TaskError};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -216,7 +216,8 @@ fn cancellation_reaches_tasks_that_wait_in_every_way() {
                 let (tx, rx) = cx.channel::<u8>(Capacity::Rendezvous).unwrap();
                 let (lock, semaphore) = (Mutex::new(()), Semaphore::new(1));
                 let held = (lock.lock(cx).unwrap(), semaphore.acquire(cx, 1).unwrap());
-                let ended = cx.nursery(|n| {
+                let options = NurseryOptions::new().on_exhausted(Exhaustion::Park);
+                let ended = cx.nursery_with(options, |n| {
                     n.spawn(|cx| rx.recv(cx)).unwrap();
                     n.spawn(|cx| cx.sleep(Duration::from_secs(3600))).unwrap();
                     n.spawn(|cx| drop(lock.lock(cx))).unwrap();

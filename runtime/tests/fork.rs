@@ -79,7 +79,7 @@ fn a_tree_has_exactly_the_budget_of_the_task_that_forks() {
 fn busy(cx: &Cx, tx: &mainspring::Sender<u32>, depth: u32) {
     if depth == 0 {
         tx.send(cx, 1).unwrap();
-        drop(cx.try_box([0u8; 100]).unwrap());
+        drop(cx.try_box([0u8; 100]).unwrap().keep());
         return;
     }
     cx.join(|cx| busy(cx, tx, depth - 1), |cx| busy(cx, tx, depth - 1));
@@ -124,7 +124,8 @@ fn a_recharge_reaches_whichever_task_of_the_tree_ran_out() {
         let runtime = runtime(workers);
         for _ in 0..10 {
             let value = runtime.run(|cx| {
-                let options = NurseryOptions::new().deadline(Duration::from_secs(20));
+                let options =
+                    NurseryOptions::new().on_exhausted(Exhaustion::Park).deadline(Duration::from_secs(20));
                 cx.nursery_with(options, |n| {
                     let budget = Budget { ops: 100, ..Budget::ZERO };
                     let child = n.builder().budget(budget).spawn(|cx| fib(cx, 14)).unwrap();

@@ -132,6 +132,7 @@ const CALLS: &[(&str, Loop)] = &[
     ("Nursery::supervise", |cx, spin| {
         with_child(cx, |cx, n, child| spin.run(|| _ = n.supervise(cx, child, SMALL)));
     }),
+    ("Nursery::top_up", |cx, spin| cx.nursery(|n| spin.run(|| _ = n.top_up(SMALL.into()))).unwrap()),
     ("Nursery::await_all", |cx, spin| cx.nursery(|n| spin.run(|| n.await_all(cx))).unwrap()),
     ("Handle::state", |cx, spin| with_child(cx, |_, _, child| spin.run(|| _ = child.state()))),
     ("Handle::ops_used", |cx, spin| with_child(cx, |_, _, child| spin.run(|| _ = child.ops_used()))),

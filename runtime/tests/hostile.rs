@@ -10,11 +10,11 @@ use std::time::Duration;
 
 /// Runs an attack beside a victim that needs 100 turns. Returns the attacker's state and what it had left.
 fn attack(budget: Budget, attack: impl FnOnce(&Cx) + Send) -> (TaskState, Budget) {
-    let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
+    let runtime = Config::new(Profile::Cluster).workers(1).build().unwrap();
     runtime
         .run(|cx| {
             let mut seen = None;
-            let ended = cx.nursery(|n| {
+            let ended = cx.nursery_with(NurseryOptions::new().on_exhausted(Exhaustion::Park), |n| {
                 let attacker = n.builder().budget(budget).spawn(move |cx| {
                     attack(cx);
                     unreachable!("the budget ends it");

@@ -3,7 +3,8 @@
 
 use mainspring::io::{IoDriver, OtherRuntime, TcpListener, TcpStream, UdpSocket, read_file, write_file};
 use mainspring::{
-    Budget, Capacity, Config, ConfigError, Cx, Handle, NurseryOptions, Profile, Runtime, TaskError, TaskState,
+    Budget, Capacity, Config, ConfigError, Cx, Exhaustion, Handle, NurseryOptions, Profile, Runtime,
+    TaskError, TaskState,
 };
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
@@ -96,8 +97,9 @@ fn a_syscall_storm_stops_at_its_budget_and_a_waiting_socket_is_cancelled() {
     with_each(1, |cx| {
         let socket = UdpSocket::bind(cx, "127.0.0.1:0").unwrap();
         let (to, sink) = (socket.local_addr().unwrap(), UdpSocket::bind(cx, "127.0.0.1:0").unwrap());
-        let ended = cx.nursery(|n| {
-            let budget = Budget { ops: 10_000, syscalls: 200, ..Budget::ZERO };
+        let options = NurseryOptions::new().on_exhausted(Exhaustion::Park);
+        let ended = cx.nursery_with(options, |n| {
+            let budget = Budget { ops: 10_000, syscalls: 100, ..Budget::ZERO };
             let storm = n.builder().budget(budget).spawn(|cx| {
                 loop {
                     sink.send_to(cx, b"x", to).unwrap();
@@ -109,7 +111,7 @@ fn a_syscall_storm_stops_at_its_budget_and_a_waiting_socket_is_cancelled() {
             while storm.state() != TaskState::BudgetExhausted {
                 cx.yield_now();
             }
-            assert_eq!((storm.budget().syscalls, storm.ops_used()), (0, 200));
+            assert_eq!((storm.budget().syscalls, storm.ops_used()), (0, 100));
             let quiet = UdpSocket::bind(cx, "127.0.0.1:0").unwrap();
             n.spawn(move |cx| quiet.recv_from(cx, &mut [0; 4]).map(|_| ())).unwrap();
             (0..10).for_each(|_| cx.yield_now());

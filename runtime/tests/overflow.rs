@@ -112,7 +112,7 @@ fn a_task_that_is_low_on_stack_fails_alone_and_drops_what_it_has() {
                                 .budget(Budget {
                                     ops: 100_000,
                                     spawn_count: 1000,
-                                    channel_ops: 60_000,
+                                    channel_ops: 10_000,
                                     ..Budget::ZERO
                                 })
                                 .spawn(move |cx| way(cx, counts, tx))

@@ -1,6 +1,9 @@
 //! Snapshots, histograms and trace events.
 
-use mainspring::{Budget, Capacity, Caps, Config, NurseryState, Priority, Profile, TaskState, WaitReason};
+use mainspring::{
+    Budget, Capacity, Caps, Config, Exhaustion, NurseryOptions, NurseryState, Priority, Profile, TaskState,
+    WaitReason,
+};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -11,7 +14,7 @@ fn a_snapshot_shows_tasks_nurseries_and_workers() {
         .run(|cx| {
             let (_tx, rx) = cx.channel::<u8>(Capacity::Rendezvous).unwrap();
             let mut taken = None;
-            let ended = cx.nursery(|n| {
+            let ended = cx.nursery_with(NurseryOptions::new().on_exhausted(Exhaustion::Park), |n| {
                 let budget = Budget { ops: 5, channel_ops: 3, ..Budget::ZERO };
                 let waits = n.builder().budget(budget).spawn(|cx| rx.recv(cx).is_ok()).unwrap();
                 let poor = n.builder().budget(budget).spawn(|cx| (0..9).for_each(|_| cx.check())).unwrap();

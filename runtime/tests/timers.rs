@@ -13,7 +13,7 @@ fn work_until_woken(work: impl Fn(&Cx) + Send + Sync) -> u32 {
     runtime
         .run(|cx| {
             cx.nursery(|n| {
-                let busy = n.builder().budget(Budget { spawn_count: u16::MAX, ..Budget::MAX });
+                let busy = n.builder().budget(cx.caps().spawn().unwrap().child_budget());
                 let busy = busy.spawn(move |cx| {
                     while !asleep.load(Ordering::Relaxed) {
                         cx.yield_now();

@@ -14,8 +14,8 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::recorded::{Played, Recorded};
 use mainspring::{
-    Caps, Config, ConfigError, LaneRecord, LaneSettings, NurseryError, NurseryOptions, Profile, Runtime,
-    TaskError,
+    Caps, Config, ConfigError, Exhaustion, LaneRecord, LaneSettings, NurseryError, NurseryOptions, Profile,
+    Runtime, TaskError,
 };
 use mainspring_abi::CpuId;
 use mainspring_report::{Report, ThreadReport};
@@ -110,7 +110,9 @@ fn play(workload: &Workload, stage: &Stage<'_>, output: Output) -> Result<Vec<La
     let duration = Duration::from_nanos(machine.duration.get());
     let mut progress = Progress::new("running", machine.duration.get(), output);
     let mut records = Vec::new();
-    let result = runtime.nursery(NurseryOptions::default(), |nursery| {
+    // Who has run out stands still, and is reported.
+    let options = NurseryOptions::new().on_exhausted(Exhaustion::Park);
+    let result = runtime.nursery(options, |nursery| {
         stage.direct(nursery, duration, |now| {
             progress.at(now.as_nanos() as u64, || format!("{} of {}", rounded(now), machine.duration));
         });

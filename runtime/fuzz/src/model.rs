@@ -54,10 +54,20 @@ impl Authority {
         }
     }
 
-    /// The capabilities of a task are those that it was given.
+    /// What a child gets if its spawner asks for nothing: the right to draw on the pool is not inherited.
+    pub fn usual(self) -> Self {
+        Self { budget: None, ..self }
+    }
+
+    /// The capabilities of a task are those that it was given; of a limit that it draws on there may be less.
     pub fn check(self, caps: &Caps, whose: &str) {
         let held = Self::of(caps);
-        if held != self {
+        let limit_is_right = match (held.budget, self.budget) {
+            (None, None) => true,
+            (Some(held), Some(given)) => given.lacking(&held).is_none(),
+            _ => false,
+        };
+        if held.usual() != self.usual() || !limit_is_right {
             violation(format_args!("{whose} holds {held:?}; it was given {self:?}"));
         }
     }

@@ -234,7 +234,8 @@ impl<'w> Me<'w> {
 
     /// It must be refused: it was granted none, and nobody can have given it any.
     pub fn has_none(&self, component: Component) -> bool {
-        self.is_exact && !self.was_granted(component)
+        let a_half_may_recharge = self.has_joined.get() && self.authority.budget.is_some();
+        self.is_exact && !self.was_granted(component) && !a_half_may_recharge
     }
 
     /// Whether it may use that much: tasks that are to have enough keep within what they have.

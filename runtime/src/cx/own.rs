@@ -2,9 +2,9 @@
 
 use super::{Cx, TaskId};
 use crate::audit;
-use crate::budget::Budget;
+use crate::budget::{Budget, Pool};
 use crate::calls;
-use crate::caps::Caps;
+use crate::caps::{Caps, Held};
 use crate::error::RechargeError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,7 +26,8 @@ impl Cx {
     /// them.
     pub fn caps(&self) -> Caps {
         let (holder, nursery) = (self.account(), self.task.nursery());
-        nursery.with_ext(&holder, |ext| ext.and_then(|ext| ext.caps)).unwrap_or(nursery.caps)
+        let own = nursery.with_ext(&holder, |ext| ext?.caps.map(|held| held.caps()));
+        own.unwrap_or_else(|| Held::usual(&nursery.caps))
     }
 
     /// The task's id.
@@ -56,31 +57,47 @@ impl Cx {
         Duration::from_nanos(self.rt().timers.now_ns())
     }
 
-    /// Adds to the task's own budget, by its `CapBudget`, up to that capability's limit in all.
+    /// Adds to the task's own budget, by its `CapBudget`: takes the amount from the pool of the nursery that the task is a child
+    /// of, up to that capability's limit in all.
     pub fn recharge(&self, amount: Budget) -> Result<(), RechargeError> {
         calls::count(self);
         audit::noted(self, "CapBudget", "recharge", self.recharge_by_cap(amount))
     }
 
     fn recharge_by_cap(&self, amount: Budget) -> Result<(), RechargeError> {
-        let cap = self.caps().budget().copied().ok_or(RechargeError::NotPermitted)?;
-        let mut budget = self.task.budget();
-        self.task.nursery().change_ext(&self.account(), |ext| {
-            let mut total = ext.self_recharged;
-            if let Some(over) = Budget::ZERO.lacking(&total.add(amount)) {
-                return Err(RechargeError::WouldOverflow(over.component));
-            }
-            if let Some(over) = cap.limit().lacking(&total) {
-                return Err(RechargeError::OverLimit(over));
-            }
-            if let Some(over) = Budget::ZERO.lacking(&budget.add(amount)) {
-                return Err(RechargeError::WouldOverflow(over.component));
-            }
-            ext.self_recharged = total;
-            Ok(())
-        })?;
-        self.task.ops_granted.fetch_add(amount.ops.into(), Ordering::Relaxed);
-        self.task.write_budget(budget);
+        self.draw_by_cap(&amount)?;
+        if let Some(over) = Budget::ZERO.lacking(&self.task.budget().add(amount)) {
+            self.undo_draw(amount);
+            return Err(RechargeError::WouldOverflow(over.component));
+        }
+        self.give(amount.into());
         Ok(())
+    }
+
+    /// Takes from the pool of the task's nursery by the task's `CapBudget`, all or nothing.
+    pub(crate) fn draw_by_cap(&self, amount: &Budget) -> Result<(), RechargeError> {
+        let (holder, nursery) = (self.account(), self.task.nursery());
+        nursery.with_ext(&holder, |ext| {
+            let held = ext.and_then(|ext| ext.caps.as_mut()).filter(|held| held.caps().budget().is_some());
+            held.ok_or(RechargeError::NotPermitted)?.draw(amount).map_err(RechargeError::OverLimit)
+        })?;
+        nursery.draw(&Pool::from(*amount)).map_err(|unpayable| {
+            self.restore_cap(*amount);
+            RechargeError::Pool(unpayable)
+        })
+    }
+
+    /// Undoes [`Cx::draw_by_cap`].
+    pub(crate) fn undo_draw(&self, amount: Budget) {
+        self.restore_cap(amount);
+        self.task.nursery().put_back(&amount.into());
+    }
+
+    fn restore_cap(&self, amount: Budget) {
+        self.task.nursery().with_ext(&self.account(), |ext| {
+            if let Some(held) = ext.and_then(|ext| ext.caps.as_mut()) {
+                held.restore(amount);
+            }
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! Scopes of a task: nurseries, and what runs when it is cancelled.
 
 use super::Cx;
-use crate::budget::Budget;
+use crate::budget::{Budget, Component, Pool};
 use crate::calls;
 use crate::nursery::{Nursery, NurseryError, NurseryOptions, task_nursery};
 use crate::task::body::StopUnwind;
@@ -40,25 +40,43 @@ impl Cx {
         task_nursery(self, options, f)
     }
 
-    /// Runs `body`; if the task is cancelled inside, runs `cleanup` before it ends. The cleanup has a small budget of its
-    /// own (`Config::cleanup_ops`), may wait, and is cut short when that budget is used up.
+    /// Runs `body`; if the task is cancelled inside, runs `cleanup` before it ends. The cleanup may wait. It has a small budget:
+    /// `Config::cleanup_ops` for all cleanups of the task together, taken from what the task has left and then from its
+    /// nursery's pool. It is cut short when that is used up.
     pub fn with_cleanup<R>(&self, body: impl FnOnce(&Self) -> R, cleanup: impl FnOnce(&Self)) -> R {
         calls::count(self);
         match catch_unwind(AssertUnwindSafe(|| body(self))) {
             Ok(value) => value,
             Err(payload) => {
                 if payload.is::<StopUnwind>() {
-                    let kept = self.task.budget();
-                    self.task.write_budget(Budget { ops: self.rt().config.cleanup_ops, ..kept });
-                    let masked = self.task.masked.swap(true, Ordering::Relaxed);
-                    // Its own panic or its budget's end changes nothing about how the task ends.
-                    let ended = catch_unwind(AssertUnwindSafe(|| cleanup(self)));
-                    ended.unwrap_or_else(StopUnwind::is_over);
-                    self.task.masked.store(masked, Ordering::Relaxed);
-                    self.task.write_budget(Budget { ops: kept.ops, ..self.task.budget() });
+                    self.clean_up(cleanup);
                 }
                 resume_unwind(payload)
             }
+        }
+    }
+
+    fn clean_up(&self, cleanup: impl FnOnce(&Self)) {
+        let (task, nursery, most) = (self.task(), self.task.nursery(), self.rt().config.cleanup_ops);
+        let allowed = nursery.change_ext(task, |ext| *ext.cleanup_ops.get_or_insert(most));
+        let before = task.budget();
+        let own = before.ops.min(allowed);
+        let drawn =
+            nursery.draw_up_to(Component::Ops, 1, &Pool::only(Component::Ops, (allowed - own).into()));
+        task.write_budget(Budget { ops: own, ..before });
+        self.give(drawn);
+        let had = task.ops_used();
+        let masked = task.masked.swap(true, Ordering::Relaxed);
+        // Its own panic or its budget's end changes nothing about how the task ends.
+        catch_unwind(AssertUnwindSafe(|| cleanup(self))).unwrap_or_else(StopUnwind::is_over);
+        task.masked.store(masked, Ordering::Relaxed);
+        let used = u32::try_from(task.ops_used().saturating_sub(had)).unwrap_or(u32::MAX);
+        nursery.change_ext(task, |ext| ext.cleanup_ops = Some(allowed.saturating_sub(used)));
+        let mut after = task.budget();
+        let over = after.add(Budget { ops: before.ops - own, ..Budget::ZERO });
+        task.write_budget(after);
+        if !over.is_zero() {
+            nursery.put_back(&over.into());
         }
     }
 }

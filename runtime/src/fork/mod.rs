@@ -15,8 +15,13 @@ pub(crate) use purse::Purse;
 use crate::budget::Pool;
 use crate::cx::Cx;
 use crate::error::TaskError;
+use crate::nursery::core::NurseryCore;
+use crate::nursery::fails_around;
 use crate::protocol::join::{Finished, JoinCell, Waiting};
+use crate::protocol::lock::Lock;
+use crate::protocol::roster::interrupt;
 use crate::spans;
+use crate::task::body::StopUnwind;
 use crate::task::{Runnable, Task, TaskPtr, WaitReason, body};
 use crate::waiter::{self, task_word};
 use crate::worker::Worker;
@@ -38,6 +43,10 @@ pub(crate) struct Job {
     outer: *const Job,
     /// Where a thief's task gets its budget.
     purse: *const Purse,
+    /// The innermost nursery that is open around the fork, or null: what the half opens takes its pool from there.
+    around: *const NurseryCore,
+    /// The task that a thief made for it, until that has ended.
+    thief: Lock<Option<TaskPtr>>,
     /// Ops that the thief's task has used, when it has ended.
     used: Cell<u64>,
     /// Where its end meets the frame, if a thief has it.
@@ -50,7 +59,30 @@ impl Job {
         const NONE: JobKind = JobKind { run: |_, _| {}, fail: |_, _| {}, discard: |_| {} };
         let latch = JoinCell::new();
         let _ = latch.finish();
-        Self { kind: &NONE, parent: owner, outer: std::ptr::null(), purse, used: Cell::new(0), latch }
+        Self {
+            kind: &NONE,
+            parent: owner,
+            outer: std::ptr::null(),
+            purse,
+            around: std::ptr::null(),
+            thief: Lock::new(None),
+            used: Cell::new(0),
+            latch,
+        }
+    }
+
+    /// Tells the task that runs the half to stop, if one does.
+    fn interrupt(&self) {
+        // Under the lock the task has not been freed.
+        if let Some(thief) = *self.thief.lock() {
+            interrupt(&*thief);
+        }
+    }
+
+    /// Whether the task that forked has been asked to stop, or what it does around the fork is over. A nursery that it has
+    /// opened since, in the first half, is none of the second half's.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.parent.is_cancelled() || fails_around(self.around) || self.parent.fork_is_interrupted()
     }
 }
 
@@ -153,6 +185,8 @@ fn adopt(job: *const Job, worker: &Worker) -> TaskPtr {
     task.tenant.store(parent.tenant.load(Ordering::Relaxed), Ordering::Relaxed);
     task.own_stack.store(false, Ordering::Relaxed);
     task.job.set(job);
+    // SAFETY: as above.
+    *unsafe { &*job }.thief.lock() = Some(task);
     spans::adopted(task, parent);
     let stolen = Stolen(job);
     // SAFETY: the slot is empty and not published; the job outlives the task, whose end sets the job's latch.
@@ -178,9 +212,9 @@ pub(crate) fn report(task: TaskPtr, job: *const Job, error: Option<TaskError>, f
     let mut left = Pool::from(task.budget());
     // SAFETY: off the list and over: nobody else reaches the rare fields.
     if let Some(ext) = unsafe { (*task.ext.get()).take() } {
-        left.put(&ext.mail.into());
-        left.put(&ext.estate.unwrap_or_default());
+        left.put(&ext.leave());
     }
+    *job_ref.thief.lock() = None;
     job_ref.used.set(task.ops_used());
     // SAFETY: the purse's frame waits for this one.
     unsafe { &*job_ref.purse }.leave(&task, &left);
@@ -199,6 +233,9 @@ impl Cx {
     ///
     /// `a` runs here. `b` waits in the worker's deque; if nobody has stolen it when `a` is done, it runs here too, on the
     /// same stack, with no switch. Without `CapSpawn`, or under the fair discipline, both run here.
+    ///
+    /// Both have the capabilities and the budget of the task, whoever runs them. If the task is cancelled, or `a` fails, a half
+    /// that another worker runs is told to stop.
     ///
     /// # Panics
     ///
@@ -277,6 +314,8 @@ impl Cx {
                 parent: self.task_ptr(),
                 outer: task.forks.get(),
                 purse,
+                around: self.nursery_around(),
+                thief: Lock::new(None),
                 used: Cell::new(0),
                 latch: JoinCell::new(),
             },
@@ -288,7 +327,7 @@ impl Cx {
         task.worker().push_word(job as usize | TAG);
         let first = catch_unwind(AssertUnwindSafe(|| a(self)));
         if !task.worker().take_newest(job as usize | TAG) {
-            self.await_thief(&typed.job);
+            self.await_thief(&typed.job, first.is_err());
         } else if first.is_ok() {
             task.forks.set(typed.job.outer);
             // SAFETY: the job came back before anybody took it, so its closure is here and ours.
@@ -302,9 +341,17 @@ impl Cx {
         task.forks.set(typed.job.outer);
         match (first, typed.into_result()) {
             (Ok(first), Ok(second)) => (first, second),
+            // A cancellation must not hide why the other half failed: it may end at a nursery around the fork.
+            (first, Err(TaskError::Panicked(message))) if is_stop_or_ok(&first) => {
+                let _ = first.map_err(StopUnwind::is_over);
+                resume_unwind(Box::new(message))
+            }
+            (first, Err(error)) if !error.is_cancelled() && is_cancelled_or_ok(&first) => {
+                let _ = first.map_err(StopUnwind::is_over);
+                self.stop(error)
+            }
             (Err(payload), _) => resume_unwind(payload),
-            (_, Err(TaskError::Panicked(message))) => resume_unwind(Box::new(message)),
-            (_, Err(error)) => self.stop(error),
+            (Ok(_), Err(error)) => self.stop(error),
         }
     }
 
@@ -334,16 +381,37 @@ impl Cx {
         self.give(purse.close());
     }
 
-    /// Somebody else has the job. A cancelled task waits for it all the same: it borrows from this frame.
+    /// The innermost nursery that is open around what the task does now, its own or one around the fork that it is a half of.
+    #[inline]
+    fn nursery_around(&self) -> *const NurseryCore {
+        let own = self.task().owned.load(Ordering::Relaxed);
+        if own.is_null() { self.nursery_of_fork() } else { own }
+    }
+
+    /// If the task is a stolen half, the innermost nursery that is open around the fork; or null.
+    #[inline]
+    pub(crate) fn nursery_of_fork(&self) -> *const NurseryCore {
+        // SAFETY: null, or the job that this task was made for, whose frame waits for it.
+        unsafe { self.task().job.get().as_ref() }.map_or(std::ptr::null(), |job| job.around)
+    }
+
+    /// Somebody else has the job. A cancelled task waits for it all the same: it borrows from this frame. It is told to stop if
+    /// this task must stop, or if `failed`: then nobody will use what it comes to.
     #[cold]
-    fn await_thief(&self, job: &Job) {
+    fn await_thief(&self, job: &Job, failed: bool) {
         let task = self.task();
         let word = task_word(self.task_ptr());
         // SAFETY: the purse's frame waits for this one.
         let purse = unsafe { &*job.purse };
         purse.pause(task);
         let masked = task.masked.swap(true, Ordering::Relaxed);
+        let mut told = false;
         while !job.latch.is_done() {
+            // Whoever interrupts this task later ends the wait below.
+            if !told && (failed || !masked && task.is_interrupted()) {
+                told = true;
+                job.interrupt();
+            }
             if job.latch.wait(word) == Waiting::Done {
                 break;
             }
@@ -360,7 +428,7 @@ impl Cx {
     pub(crate) fn bury_forks(&self) {
         // SAFETY: null, or a job in the lost frames, which are kept until this is over.
         while let Some(job) = unsafe { self.task().forks.get().as_ref() } {
-            self.await_thief(job);
+            self.await_thief(job, true);
             // SAFETY: it has ended, and nobody else will take its result.
             unsafe { (job.kind.discard)(job) };
             self.task().forks.set(job.outer);
@@ -371,6 +439,16 @@ impl Cx {
             }
         }
     }
+}
+
+/// Whether a half did not panic by itself.
+fn is_stop_or_ok<R>(half: &std::thread::Result<R>) -> bool {
+    half.as_ref().err().is_none_or(|payload| payload.is::<StopUnwind>())
+}
+
+/// Whether a half did not fail by itself.
+fn is_cancelled_or_ok<R>(half: &std::thread::Result<R>) -> bool {
+    half.as_ref().err().is_none_or(|payload| StopUnwind::is_cancellation(&**payload))
 }
 
 #[inline]

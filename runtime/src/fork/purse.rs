@@ -8,7 +8,7 @@
 //!
 //! A fork that nobody steals does not touch it.
 
-use crate::budget::{Budget, Component, Pool};
+use crate::budget::{Budget, Component, Pool, Unpayable};
 use crate::cx::Cx;
 use crate::protocol::lock::Lock;
 use crate::task::{Task, TaskPtr};
@@ -36,10 +36,10 @@ impl Purse {
         purse
     }
 
-    /// All that a task holds, but for its spawns.
+    /// All that a task holds.
     fn take_from(task: &Task) -> Pool {
-        let lent = Budget { spawn_count: 0, ..task.budget() };
-        task.write_budget(Budget { spawn_count: task.budget().spawn_count, ..Budget::ZERO });
+        let lent = task.budget();
+        task.write_budget(Budget::ZERO);
         let granted = task.ops_granted.load(Ordering::Relaxed);
         task.ops_granted.store(granted.wrapping_sub(lent.ops.into()), Ordering::Relaxed);
         lent.into()
@@ -109,16 +109,21 @@ impl Purse {
             Component::Memory => need,
             _ => half.max(need),
         };
-        let drawn = match component {
-            Component::Ops => Pool { ops: amount, ..Pool::ZERO },
-            Component::Memory => Pool { memory: amount, ..Pool::ZERO },
-            Component::ChannelOps => Pool { channel_ops: amount, ..Pool::ZERO },
-            Component::Syscalls => Pool { syscalls: amount, ..Pool::ZERO },
-            Component::SpawnCount => Pool::ZERO,
-        };
         // What is more than a task can hold stays.
-        let drawn = drawn.narrow();
+        let drawn = Pool::only(component, amount).narrow();
         if inside.pool.take(&drawn.into()).is_ok() { drawn } else { Budget::ZERO }
+    }
+
+    /// Takes what `choose` says of all that the tree and the task hold, all of it or nothing.
+    pub(crate) fn take_part(
+        &self,
+        task: &Task,
+        choose: impl FnOnce(&Pool) -> Pool,
+    ) -> Result<Pool, Unpayable> {
+        self.lend(task);
+        let mut inside = self.inside.lock();
+        let part = choose(&inside.pool);
+        inside.pool.take(&part).map(|()| part)
     }
 
     /// All that is left, when the tree is over.

@@ -5,7 +5,7 @@ use super::state::NurseryState;
 use super::{Handle, Nursery, Priority};
 use crate::budget::{Budget, Pool};
 use crate::calls;
-use crate::caps::Caps;
+use crate::caps::{Caps, Held};
 use crate::config::STACK_SIZES;
 use crate::cx::Cx;
 use crate::error::{SpawnError, TaskError};
@@ -33,7 +33,8 @@ pub struct SpawnBuilder<'n, 'scope, 'env: 'scope> {
 }
 
 impl<'scope> SpawnBuilder<'_, 'scope, '_> {
-    /// The child's budget, taken from the pool; at most what `CapSpawn` allows a child.
+    /// The child's budget, taken from the pool. It is a bound: the child is not refilled beyond it, unless the nursery says
+    /// [`Exhaustion::Refill`](crate::Exhaustion::Refill). More than `CapSpawn` allows a child is refused.
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = Some(budget);
         self
@@ -49,10 +50,11 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         self
     }
 
-    /// What the child may do: at most what the nursery's children may.
+    /// What the child may do: at most what the nursery's children may. What it gets of a `CapBudget`'s limit leaves the
+    /// spawner's own, and comes back when the child ends, less what it has drawn.
     pub fn caps(mut self, caps: Caps) -> Self {
-        let caps = self.nursery.core.caps.intersect(&caps);
-        self.ext().caps = Some(caps);
+        let held = Held::child(&self.nursery.core.caps, &caps);
+        self.ext().caps = Some(held);
         self
     }
 
@@ -143,11 +145,9 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
                 return Err(SpawnError::TaskLimit(cap.task_limit()));
             }
         }
-        if core.pool.get().spawn_count == 0 {
-            core.collect();
-            if core.pool.get().spawn_count == 0 {
-                return Err(SpawnError::SpawnBudgetExhausted);
-            }
+        let mut whole = core.at_hand(|pool| pool.spawn_count > 0 && pool.ops >= default.ops.into());
+        if whole.spawn_count == 0 {
+            return Err(SpawnError::SpawnBudgetExhausted);
         }
         if let Some(size) = self.stack_size
             && !STACK_SIZES.contains(&size)
@@ -164,22 +164,30 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         }
         let mut price = Pool { spawn_count: 1, ..Pool::ZERO };
         if let Some(estate) = self.ext.as_ref().and_then(|ext| ext.estate) {
-            price.put(&estate);
+            price = price.plus(&estate).map_err(SpawnError::Pool)?;
         }
         let budget = match self.budget {
-            Some(budget) => budget.min(most),
+            Some(budget) => {
+                most.lacking(&budget).map_or(Ok(budget), |over| Err(SpawnError::OverLimit(over)))?
+            }
             None => {
-                if core.pool.get().ops < default.ops.into() {
-                    core.collect();
-                }
                 // What is left when the rest of the price is paid.
-                let mut left = core.pool.get();
-                left.take(&price).map_err(SpawnError::Pool)?;
-                left.child_grant(&default)
+                whole.take(&price).map_err(SpawnError::Pool)?;
+                whole.child_grant(&default)
             }
         };
-        price.put(&budget.into());
+        let price = price.plus(&budget.into()).map_err(SpawnError::Pool)?;
         Ok((budget, price))
+    }
+
+    /// What the child gets of the right to draw on a pool leaves its spawner's. A host has all authority, and no less after it.
+    fn pay_for_caps(&mut self) {
+        let Some(owner) = self.nursery.owner else { return };
+        let Some(ext) = &mut self.ext else { return };
+        let Some(held) = ext.caps.as_mut().filter(|held| held.caps().budget().is_some()) else { return };
+        let account = Cx::new(owner).account();
+        owner.nursery().change_ext(&account, |spawner| held.paid_by(&mut spawner.caps));
+        ext.caps_from = Some(account);
     }
 
     /// A child that was joined may not have reported to the nursery yet: gives it a few turns. True if there is room then.
@@ -258,9 +266,9 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
                     SpawnError::Pool(unpayable)
                 })
             });
-        core.share_pool();
         // A refused spawn has nothing to pay for, and is tried again.
         let (budget, thread) = paid.inspect_err(|_| calls::count_poll())?;
+        self.pay_for_caps();
         if let Some(size) = self.stack_size {
             self.ext().stack_size = Some(size);
         }
@@ -269,6 +277,12 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
             task.tenant.store(share as u16, Ordering::Relaxed);
         }
         task.own_stack.store(self.stack_size.is_some(), Ordering::Relaxed);
+        if self.budget.is_some() {
+            task.bound_budget();
+        }
+        if let Some(ext) = &self.ext {
+            core.rt().labels.note(&task, ext);
+        }
         // SAFETY: the task is not published yet.
         unsafe { *task.ext.get() = self.ext };
         fill(&task);

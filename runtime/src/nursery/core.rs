@@ -1,16 +1,17 @@
 //! What a nursery and its children share.
 //!
-//! Conserved: `pool` (the owner's side), `returned` (the children's side) and the budgets of the live children sum to
-//! what the nursery was opened with, less what was charged. The scope that holds this record does not end before all
-//! children have reported.
+//! Conserved: the pool (`pool.rs`) and the budgets of the live children sum to what the nursery was opened with and topped up
+//! with, less what was charged. The scope that holds this record does not end before all children have reported.
 #![allow(unsafe_code)]
 
+use super::hunger::Starving;
 use super::state::{NurseryEvent, NurseryState};
-use crate::budget::{Budget, Pool, Unpayable};
-use crate::caps::Caps;
+use crate::budget::{Budget, Pool};
+use crate::caps::{CapSpawn, Caps};
 use crate::error::{RechargeError, TaskError};
 use crate::protocol::asymmetric;
 use crate::protocol::brood::Brood;
+use crate::protocol::claim::Claimable;
 use crate::protocol::roster::Roster;
 use crate::runtime::Inner;
 use crate::spans;
@@ -19,21 +20,28 @@ use crate::task::state::Event;
 use crate::task::{Ext, Task, TaskPtr};
 use std::cell::Cell;
 use std::ptr::null;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 /// What happens to a child that runs out of budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Exhaustion {
-    /// It waits as BudgetExhausted until somebody recharges it.
+    /// A child that was spawned without a budget of its own takes another default amount from the nursery's pool, as long as
+    /// the pool has any. A child with a budget of its own, or one that the pool cannot pay, fails with
+    /// [`TaskError::BudgetExhausted`], and with it the nursery.
     #[default]
-    Park,
-    /// It fails, and with it the nursery.
+    RefillOrFail,
+    /// It fails with [`TaskError::BudgetExhausted`], and with it the nursery.
     Fail,
-    /// It is cancelled; its siblings go on.
+    /// It alone ends, with [`TaskError::BudgetCut`]; its siblings go on.
     Cancel,
-    /// It takes this much from the pool and goes on; it waits when the pool cannot pay.
+    /// It takes up to this much from the pool and goes on; it waits while the pool has nothing. It fails with
+    /// [`TaskError::BudgetExhausted`] when the owner waits and every child of the nursery waits for budget.
     Refill(Budget),
+    /// It waits as BudgetExhausted until [`Nursery::recharge`](crate::Nursery::recharge) or
+    /// [`Nursery::supervise`](crate::Nursery::supervise). It fails with [`TaskError::BudgetExhausted`] when the owner waits for
+    /// it, by a join or at the end of the nursery, since nobody else can recharge it.
+    Park,
 }
 
 pub(crate) struct NurseryCore {
@@ -54,20 +62,24 @@ pub(crate) struct NurseryCore {
     /// What children may do if their spawner does not say.
     pub(crate) caps: Caps,
     pub(crate) on_exhausted: Exhaustion,
-    /// The owner's side of the pool.
-    pub(crate) pool: Cell<Pool>,
+    /// The pool, but for what children have given back since. The lock of its claimants is the one of `brood`.
+    pub(super) pool: Claimable<Pool>,
+    /// How many tasks wait for budget: the length of `Shared::starving`.
+    pub(super) starving: AtomicUsize,
     pub(crate) brood: Brood<Shared>,
 }
 
 pub(crate) struct Shared {
-    returned: Pool,
-    /// Tasks that wait for budget which may come from the pool or from their fork tree.
-    hungry: Vec<TaskPtr>,
+    /// What children have given back.
+    pub(super) returned: Pool,
+    pub(super) starving: Vec<Starving>,
+    /// The owner waits until all children have ended.
+    pub(super) awaited: bool,
     error: Option<(u64, TaskError)>,
     roster: Roster<Task>,
 }
 
-// SAFETY: `pool` is the owner's, the chain the registry's; the rest is immutable, atomic or behind the lock.
+// SAFETY: the chain is the registry's; the rest is immutable, atomic or behind the lock.
 unsafe impl Sync for NurseryCore {}
 
 impl NurseryCore {
@@ -92,10 +104,12 @@ impl NurseryCore {
             state: AtomicU8::new(NurseryState::Open as u8),
             caps,
             on_exhausted,
-            pool: Cell::new(pool),
+            pool: Claimable::new(pool),
+            starving: AtomicUsize::new(0),
             brood: Brood::new(Shared {
                 returned: Pool::ZERO,
-                hungry: Vec::new(),
+                starving: Vec::new(),
+                awaited: false,
                 error: None,
                 roster: Roster::default(),
             }),
@@ -116,52 +130,18 @@ impl NurseryCore {
         self.state().is_cancelled()
     }
 
+    /// What a child gets when its spawner does not say.
+    pub(crate) fn default_budget(&self) -> Budget {
+        let profile = self.rt().config.profile;
+        if self.owner.is_null() {
+            return profile.child_budget();
+        }
+        self.caps.spawn().map_or(Budget::ZERO, CapSpawn::child_budget)
+    }
+
     /// Children that have not ended.
     pub(crate) fn live(&self) -> u64 {
         self.brood.live() as u64
-    }
-
-    /// Moves what children gave back to the owner's side. The owner only.
-    pub(crate) fn collect(&self) {
-        let returned = self.brood.with(|shared| std::mem::take(&mut shared.returned));
-        let mut pool = self.pool.get();
-        pool.put(&returned);
-        self.pool.set(pool);
-    }
-
-    /// Takes from the pool, all or nothing. The owner only.
-    pub(crate) fn carve(&self, amount: &Pool) -> Result<(), Unpayable> {
-        let mut pool = self.pool.get();
-        if pool.take(amount).is_err() {
-            self.collect();
-            pool = self.pool.get();
-            pool.take(amount)?;
-        }
-        self.pool.set(pool);
-        Ok(())
-    }
-
-    /// Takes a child's grant, and the spawn itself, from the pool. False, and nothing taken, if the pool does not have all of
-    /// it at hand. The owner only.
-    #[inline(always)]
-    pub(crate) fn pay_for_child(&self, grant: &Budget) -> bool {
-        let pool = self.pool.get();
-        let price = Pool { spawn_count: 1, ..Pool::from(*grant) };
-        let covered = pool.ops >= price.ops
-            && pool.memory >= price.memory
-            && pool.spawn_count >= price.spawn_count
-            && pool.channel_ops >= price.channel_ops
-            && pool.syscalls >= price.syscalls;
-        if covered {
-            self.pool.set(Pool {
-                ops: pool.ops - price.ops,
-                memory: pool.memory - price.memory,
-                spawn_count: pool.spawn_count - price.spawn_count,
-                channel_ops: pool.channel_ops - price.channel_ops,
-                syscalls: pool.syscalls - price.syscalls,
-            });
-        }
-        covered
     }
 
     /// The event, if the state has such a step. Under the lock, but for Spawn.
@@ -196,9 +176,7 @@ impl NurseryCore {
     pub(crate) fn children_done(&self, children: u64, id: u64, left: &Pool, ended: Ended) -> Option<usize> {
         self.brood.ended(children as usize, |shared| {
             shared.returned.put(left);
-            if let Exhaustion::Refill(_) = self.on_exhausted {
-                Self::wake_hungry(shared);
-            }
+            Self::feed_locked(shared);
             if let Ended::Failed(error) = ended {
                 shared.error.get_or_insert((id, error));
                 self.cancel_locked(shared);
@@ -261,9 +239,7 @@ impl NurseryCore {
         self.brood.with(|shared| {
             debug_assert_eq!(self.live(), 0);
             let _ = self.step(NurseryEvent::AllDone);
-            let mut pool = self.pool.replace(Pool::ZERO);
-            pool.put(&std::mem::take(&mut shared.returned));
-            (self.state(), shared.error.take(), pool)
+            (self.state(), shared.error.take(), self.empty_pool(shared))
         })
     }
 
@@ -283,36 +259,11 @@ impl NurseryCore {
                 }
             }
             ext.mail = mail;
-            task.wake(Event::Recharge);
             Ok(())
         })?;
-        // It may be for a task of the child's fork tree.
+        // The child waits, or a task of its fork tree does.
         self.feed();
         Ok(())
-    }
-
-    /// A task is about to wait for budget that nobody will address to it.
-    pub(crate) fn hungers(&self, task: &Task) {
-        self.brood.with(|shared| shared.hungry.push(TaskPtr::of(task)));
-    }
-
-    /// There may be budget again for those who wait for it: they look for themselves.
-    pub(crate) fn feed(&self) {
-        self.brood.with(Self::wake_hungry);
-    }
-
-    fn wake_hungry(shared: &mut Shared) {
-        for task in shared.hungry.drain(..) {
-            task.wake(Event::Recharge);
-        }
-    }
-
-    /// Puts into the pool what a task could not hold.
-    pub(crate) fn put_back(&self, amount: &Pool) {
-        self.brood.with(|shared| {
-            shared.returned.put(amount);
-            Self::wake_hungry(shared);
-        });
     }
 
     /// Takes a task's mail out. The task itself only.
@@ -330,27 +281,5 @@ impl NurseryCore {
     pub(crate) fn change_ext<R>(&self, task: &Task, f: impl FnOnce(&mut Ext) -> R) -> R {
         // SAFETY: under the nursery's lock.
         self.brood.with(|_| f(unsafe { task.ext_mut() }))
-    }
-
-    /// Takes a refill from the children's side of the pool, for a child that ran out. Only what was returned is within a
-    /// child's reach without disturbing the owner.
-    pub(crate) fn refill(&self, amount: &Budget) -> bool {
-        self.brood.with(|shared| shared.returned.take(&Pool::from(*amount)).is_ok())
-    }
-
-    /// Moves the owner's side to the children's side, so that refills can be paid while the owner waits.
-    pub(crate) fn lend_pool(&self) {
-        let pool = self.pool.replace(Pool::ZERO);
-        self.brood.with(|shared| {
-            shared.returned.put(&pool);
-            Self::wake_hungry(shared);
-        });
-    }
-
-    /// Where children are refilled from the pool, the owner has it only while it hands out: it may wait for them anywhere.
-    pub(crate) fn share_pool(&self) {
-        if let Exhaustion::Refill(_) = self.on_exhausted {
-            self.lend_pool();
-        }
     }
 }

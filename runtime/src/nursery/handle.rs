@@ -134,6 +134,7 @@ impl<'scope, T> Handle<'scope, T> {
                 }
                 cx.acknowledge();
             }
+            self.core.owner_joins();
             cx.block(WaitReason::Join);
             let _ = self.task.join.stop_waiting(word);
         }
@@ -147,6 +148,7 @@ impl<'scope, T> Handle<'scope, T> {
         match self.task.join.wait(word) {
             Waiting::Done => ThreadWait::take_back(word),
             Waiting::Wait => {
+                self.core.owner_joins();
                 thread.wait(None);
             }
         }

@@ -8,6 +8,8 @@
 mod builder;
 pub(crate) mod core;
 mod handle;
+mod hunger;
+mod pool;
 mod scope;
 pub mod state;
 
@@ -15,7 +17,7 @@ pub use self::core::Exhaustion;
 pub use builder::SpawnBuilder;
 pub use handle::Handle;
 use scope::await_children_blocking;
-pub(crate) use scope::{await_children, host_nursery, task_nursery};
+pub(crate) use scope::{await_children, fails_around, host_nursery, task_nursery};
 
 use self::core::NurseryCore;
 use crate::audit;
@@ -329,29 +331,40 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     /// What is left to hand out, what children have given back included.
     pub fn pool(&self) -> Pool {
         calls::count_poll();
-        self.core.collect();
-        let pool = self.core.pool.get();
-        self.core.share_pool();
-        pool
+        self.core.whole()
+    }
+
+    /// Moves more into the pool, from where the nursery's pool came from: the pool of the nursery around it, the task's own
+    /// pool, or its budget; for a nursery of an ordinary thread the root pool. A child that waits for budget goes on.
+    ///
+    /// ```
+    /// # use mainspring::{Config, NurseryOptions, Pool, Profile, SpawnError};
+    /// # let runtime = Config::new(Profile::Service).build().unwrap();
+    /// runtime.run(|cx| {
+    ///     let one = NurseryOptions::new().pool(Pool { spawn_count: 1, ..Pool::ZERO });
+    ///     cx.nursery_with(one, |n| {
+    ///         n.spawn(|_| ()).unwrap();
+    ///         assert_eq!(n.spawn(|_| ()).unwrap_err(), SpawnError::SpawnBudgetExhausted);
+    ///         n.top_up(Pool { spawn_count: 1, ..Pool::ZERO }).unwrap();
+    ///         n.spawn(|_| ()).unwrap();
+    ///     })
+    /// });
+    /// ```
+    pub fn top_up(&self, amount: Pool) -> Result<(), RechargeError> {
+        calls::count_poll();
+        scope::top_up(self.core, self.owner, &amount).map_err(RechargeError::Pool)
     }
 
     /// Grants a child more budget, out of the pool. A child that waits for budget goes on.
     pub fn recharge<T>(&self, child: &Handle<'scope, T>, amount: Budget) -> Result<(), RechargeError> {
         calls::count_poll();
         let paid = Pool::from(amount);
-        let carved = self.core.carve(&paid).map_err(RechargeError::Pool);
-        let mailed = carved.and_then(|()| {
-            self.core.mail(child.task(), &amount).inspect_err(|_| {
-                let mut pool = self.core.pool.get();
-                pool.put(&paid);
-                self.core.pool.set(pool);
-            })
-        });
-        self.core.share_pool();
-        mailed
+        self.core.carve(&paid).map_err(RechargeError::Pool)?;
+        self.core.mail(child.task(), &amount).inspect_err(|_| self.core.put_back(&paid))
     }
 
-    /// Grants a child more budget by the authority of a supervisor: the owner's `CapBudget`, in the cluster profile.
+    /// Grants a child more budget by the authority of a supervisor: the owner's `CapBudget`, in the cluster profile. The
+    /// amount leaves the pool of the nursery that the owner is a child of, and counts towards the capability's limit.
     pub fn supervise<T>(
         &self,
         cx: &Cx,
@@ -368,17 +381,11 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         child: &Handle<'scope, T>,
         amount: Budget,
     ) -> Result<(), RechargeError> {
-        let owner =
-            self.owner.filter(|owner| *owner == cx.task_ptr()).ok_or(RechargeError::NotASupervisor)?;
-        if self.core.rt().config.profile != Profile::Cluster {
+        if self.owner != Some(cx.task_ptr()) || self.core.rt().config.profile != Profile::Cluster {
             return Err(RechargeError::NotASupervisor);
         }
-        let cap = cx.caps().budget().copied().ok_or(RechargeError::NotPermitted)?;
-        if let Some(over) = cap.limit().lacking(&amount) {
-            return Err(RechargeError::OverLimit(over));
-        }
-        debug_assert_eq!(owner, cx.task_ptr());
-        self.core.mail(child.task(), &amount)
+        cx.draw_by_cap(&amount)?;
+        self.core.mail(child.task(), &amount).inspect_err(|_| cx.undo_draw(amount))
     }
 
     /// Waits until all children that were spawned so far have ended; the nursery stays open. The nursery's first error,

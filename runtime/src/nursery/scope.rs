@@ -4,13 +4,13 @@
 use super::core::NurseryCore;
 use super::state::NurseryState;
 use super::{Nursery, NurseryError, NurseryOptions};
-use crate::budget::Pool;
+use crate::budget::{Pool, Unpayable};
 use crate::cx::{Cx, TaskId};
 use crate::error::{SpawnError, TaskError};
 use crate::foreign::NoUnwind;
 use crate::runtime::Inner;
-use crate::task::WaitReason;
 use crate::task::body::StopUnwind;
+use crate::task::{TaskPtr, WaitReason};
 use crate::time::timers::Fire;
 use crate::waiter::{ThreadWait, task_word};
 use std::marker::PhantomData;
@@ -19,8 +19,8 @@ use std::ptr::null;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Whether a nursery further out that the same task has open has failed.
-fn fails_around(mut core: *const NurseryCore) -> bool {
+/// Whether a nursery, or one further out that is open around it, has failed.
+pub(crate) fn fails_around(mut core: *const NurseryCore) -> bool {
     // SAFETY: null, or a nursery of a frame around this one.
     while let Some(around) = unsafe { core.as_ref() } {
         if around.has_failed() {
@@ -65,23 +65,15 @@ where
     if std::thread::panicking() {
         return Err(NurseryError { task: None, error: TaskError::Unwinding });
     }
-    let (pool, source) = take_pool(cx, options.pool).map_err(|unpayable| NurseryError {
+    let around = task.owned.load(Ordering::Relaxed);
+    let (pool, source) = take_pool(cx, around, options.pool).map_err(|unpayable| NurseryError {
         task: None,
         error: TaskError::Failed(SpawnError::Pool(unpayable).into()),
     })?;
     let mine = cx.caps();
     let caps = options.caps.map_or(mine, |caps| mine.intersect(&caps));
-    let core = NurseryCore::new(
-        cx.rt(),
-        task,
-        cx.id().0,
-        task.owned.load(Ordering::Relaxed),
-        caps,
-        options.on_exhausted,
-        pool,
-    );
+    let core = NurseryCore::new(cx.rt(), task, cx.id().0, around, caps, options.on_exhausted, pool);
     let no_unwind = NoUnwind;
-    core.share_pool();
     cx.rt().registry.enter(&core);
     if !task.listed.load(Ordering::Relaxed) {
         task.nursery().enlist(task);
@@ -115,7 +107,7 @@ where
     task.scope_failed.store(fails_around(core.outer), Ordering::SeqCst);
     let interrupted = core.has_failed() && !task.is_cancelled();
     let (pool, result) = outcome(&core, result, interrupted);
-    give_back(cx, &core, pool, source);
+    give_back(cx, pool, source);
     match result {
         Ok(result) => {
             cx.acknowledge();
@@ -128,63 +120,79 @@ where
 /// Where a nursery's pool came from, and goes back to.
 #[derive(Clone, Copy)]
 enum Source {
-    /// The pool of the nursery around it, of the same task.
-    Around,
-    /// The task's own pool, or its budget.
-    Task,
+    /// The pool of a nursery around it.
+    Around(*const NurseryCore),
+    /// The pool that the task got from its spawner. In a fork tree: the pool of the task that forked first.
+    Own(TaskPtr),
+    /// The task's budget, or its fork tree's.
+    Budget,
 }
 
 /// Takes a nursery's pool from its opener: from the pool of the nursery around it, from the task's own pool, or from its
-/// budget.
-fn take_pool(cx: &Cx, asked: Option<Pool>) -> Result<(Pool, Source), crate::budget::Unpayable> {
+/// budget. A half of a fork takes it from where the forking task would, so that it does not matter who runs the half.
+fn take_pool(cx: &Cx, around: *const NurseryCore, asked: Option<Pool>) -> Result<(Pool, Source), Unpayable> {
     let task = cx.task();
-    // SAFETY: null, or a nursery of a frame around this one.
-    if let Some(around) = unsafe { task.owned.load(Ordering::Relaxed).as_ref() } {
-        around.collect();
-        let pool = asked.unwrap_or_else(|| around.pool.get().part(2));
-        let carved = around.carve(&pool).map(|()| (pool, Source::Around));
-        around.share_pool();
-        return carved;
+    let around = if around.is_null() { cx.nursery_of_fork() } else { around };
+    // SAFETY: null, or a nursery of a frame around this one, of this task or of one that waits for this one.
+    if let Some(core) = unsafe { around.as_ref() } {
+        let pool = core.draw_part(|all| asked.unwrap_or_else(|| all.part(2)))?;
+        return Ok((pool, Source::Around(around)));
     }
-    let from_estate = task.nursery().with_ext(task, |ext| {
-        let estate = ext?.estate.as_mut()?;
-        let pool = asked.unwrap_or(*estate);
-        Some(estate.take(&pool).map(|()| (pool, Source::Task)))
+    let account = cx.account();
+    let own = task.nursery().with_ext(&account, |ext| {
+        let own = ext?.estate.as_mut()?;
+        let pool = asked.unwrap_or(*own);
+        Some(own.take(&pool).map(|()| pool))
     });
-    if let Some(result) = from_estate {
-        return result;
+    if let Some(taken) = own {
+        return taken.map(|pool| (pool, Source::Own(account)));
     }
-    let budget = task.budget();
-    let half = Pool { spawn_count: budget.spawn_count.into(), ..Pool::from(budget).part(2) };
-    let pool = asked.unwrap_or(half);
-    let mut left = Pool::from(budget);
-    left.take(&pool)?;
-    let had = task.exhausted.load(Ordering::Relaxed);
-    task.write_budget(left.narrow());
-    task.exhausted.store(had, Ordering::Relaxed);
-    Ok((pool, Source::Task))
+    let choose = |all: &Pool| asked.unwrap_or(Pool { spawn_count: all.spawn_count, ..all.part(2) });
+    let pool = match cx.purse() {
+        Some(purse) => purse.take_part(task, choose)?,
+        None => {
+            let mut left = Pool::from(task.budget());
+            let pool = choose(&left);
+            left.take(&pool)?;
+            let had = task.exhausted.load(Ordering::Relaxed);
+            task.write_budget(left.narrow());
+            task.exhausted.store(had, Ordering::Relaxed);
+            task.ops_granted.fetch_sub(pool.ops, Ordering::Relaxed);
+            pool
+        }
+    };
+    Ok((pool, Source::Budget))
 }
 
 /// What a nursery had left goes back.
-fn give_back(cx: &Cx, core: &NurseryCore, pool: Pool, source: Source) {
+fn give_back(cx: &Cx, pool: Pool, source: Source) {
     match source {
-        Source::Task => cx.take_back(pool),
-        Source::Around => {
-            // SAFETY: the nursery that the pool came from, of a frame around this one.
-            let around = unsafe { &*core.outer };
-            let mut all = around.pool.get();
-            all.put(&pool);
-            around.pool.set(all);
-            around.share_pool();
+        Source::Budget => cx.take_back(pool),
+        Source::Own(account) => {
+            cx.task().nursery().change_ext(&account, |ext| ext.estate.get_or_insert_default().put(&pool));
         }
+        // SAFETY: the nursery that the pool came from, which is around this one.
+        Source::Around(around) => unsafe { &*around }.put_back(&pool),
     }
+}
+
+/// Moves more into the pool of a nursery, from where its pool came from.
+pub(super) fn top_up(core: &NurseryCore, owner: Option<TaskPtr>, amount: &Pool) -> Result<(), Unpayable> {
+    match owner {
+        Some(owner) => {
+            take_pool(&Cx::new(owner), core.outer, Some(*amount))?;
+        }
+        None => core.rt().pool.lock().expect("no panic while it is held").take(amount)?,
+    }
+    core.put_back(amount);
+    Ok(())
 }
 
 /// Blocks the task until all children have ended. A cancelled owner cancels its nursery and goes on waiting.
 pub(crate) fn await_children(core: &NurseryCore, cx: &Cx) {
     let task = cx.task();
     let was_masked = task.masked.load(Ordering::Relaxed);
-    core.lend_pool();
+    core.owner_awaits(true);
     while core.brood.wait(task_word(cx.task_ptr())) {
         if cx.must_stop() {
             core.cancel(None);
@@ -194,13 +202,12 @@ pub(crate) fn await_children(core: &NurseryCore, cx: &Cx) {
         cx.block(WaitReason::NurseryAwait);
     }
     task.masked.store(was_masked, Ordering::Relaxed);
-    core.collect();
-    core.share_pool();
+    core.owner_awaits(false);
 }
 
 /// Blocks the thread until all children have ended.
 pub(super) fn await_children_blocking(core: &NurseryCore) {
-    core.lend_pool();
+    core.owner_awaits(true);
     let thread = Arc::new(ThreadWait::default());
     loop {
         let word = thread.word();
@@ -210,8 +217,7 @@ pub(super) fn await_children_blocking(core: &NurseryCore) {
         }
         thread.wait(None);
     }
-    core.collect();
-    core.share_pool();
+    core.owner_awaits(false);
 }
 
 pub(crate) fn host_nursery<'env, F, R>(rt: &Inner, options: NurseryOptions, f: F) -> Result<R, NurseryError>
@@ -231,7 +237,6 @@ where
     let caps = options.caps.map_or(root_caps, |caps| root_caps.intersect(&caps));
     let core = NurseryCore::new(rt, null(), 0, null(), caps, options.on_exhausted, pool);
     let no_unwind = NoUnwind;
-    core.share_pool();
     rt.registry.enter(&core);
     let deadline = options.deadline.map(|after| {
         let due = rt.timers.now_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));

@@ -101,6 +101,12 @@ impl JoinCell {
         self.0.load(Ordering::Acquire) == DONE
     }
 
+    /// Whether somebody waits for the end of the task, which is not done.
+    pub fn is_awaited(&self) -> bool {
+        // Acquire: as for whoever takes the waiter's word, though nothing is read through it here.
+        self.0.load(Ordering::Acquire) > DONE
+    }
+
     /// The handle goes, and nobody waits.
     pub fn detach(&self) -> Dropped {
         match self.0.compare_exchange(IDLE, DETACHED, Ordering::AcqRel, Ordering::Acquire) {

@@ -4,6 +4,7 @@
 
 pub mod bias;
 pub mod brood;
+pub mod claim;
 pub mod deque;
 pub mod earliest;
 pub mod inbox;

@@ -88,7 +88,9 @@ impl StopUnwind {
         }
         match self.error {
             Some(TaskError::Cancelled) => self.task.is_interrupted(),
-            Some(TaskError::BudgetExhausted(component)) => self.task.budget().get(component) == 0,
+            Some(TaskError::BudgetExhausted(component) | TaskError::BudgetCut(component)) => {
+                self.task.budget().get(component) == 0
+            }
             // As a panic would be: whoever caught it has a stack with room again.
             _ => false,
         }
@@ -185,7 +187,7 @@ where
 unsafe fn finish<T>(task: &Task, result: Result<T, TaskError>) -> Ended {
     let ended = match &result {
         Ok(_) => Ended::Returned,
-        Err(TaskError::Cancelled) => Ended::Cancelled,
+        Err(TaskError::Cancelled | TaskError::BudgetCut(_)) => Ended::Cancelled,
         Err(error) => Ended::Failed(error.echo()),
     };
     // SAFETY: as the caller promises.

@@ -25,7 +25,7 @@ pub(crate) use pointer::{Runnable, TaskPtr, WorkerCell};
 pub use wait_reason::WaitReason;
 
 use crate::budget::{Budget, Component, Pool};
-use crate::caps::Caps;
+use crate::caps::Held;
 use crate::config::SLICE;
 use crate::fork::Job;
 use crate::nursery::core::NurseryCore;
@@ -54,6 +54,8 @@ pub(crate) const BODY: usize = 80;
 const LOST_TO_WORKER: u8 = 0x80;
 /// In `exhausted`: the task was unwound for a stop.
 const STOPPED: u8 = 0x40;
+/// In `granted`, above the five components: the spawner set the budget, which is a bound.
+const BOUND: u8 = 0x80;
 
 /// What few tasks have.
 #[derive(Debug, Default)]
@@ -62,16 +64,36 @@ pub(crate) struct Ext {
     pub(crate) mail: Budget,
     /// What the task may hand to nurseries that it opens, beside its budget.
     pub(crate) estate: Option<Pool>,
-    /// What it has recharged by its own capability.
-    pub(crate) self_recharged: Budget,
-    /// Capabilities of its own, if not those of its nursery.
-    pub(crate) caps: Option<Caps>,
+    /// Capabilities of its own, if not what children of its nursery usually have.
+    pub(crate) caps: Option<Held>,
+    /// Whose right to draw on a pool its own was taken from.
+    pub(crate) caps_from: Option<TaskPtr>,
+    /// Ops that its cleanups may still use, once one has begun.
+    pub(crate) cleanup_ops: Option<u32>,
     /// Stack bytes, if not the usual.
     pub(crate) stack_size: Option<usize>,
     /// How many channels it has made.
     pub(crate) channels: u32,
     /// A name for people.
     pub(crate) name: Option<&'static str>,
+}
+
+impl Ext {
+    /// The task is over: what it has left. Its right to draw on a pool goes back to whom it was taken from, who has not ended.
+    pub(crate) fn leave(self) -> Pool {
+        if let (Some(from), Some(cap)) =
+            (self.caps_from, self.caps.and_then(|held| held.caps().budget().copied()))
+        {
+            from.nursery().change_ext(&from, |ext| {
+                if let Some(held) = &mut ext.caps {
+                    held.restore(cap.limit());
+                }
+            });
+        }
+        let mut left = Pool::from(self.mail);
+        left.put(&self.estate.unwrap_or_default());
+        left
+    }
 }
 
 #[repr(C, align(8))]
@@ -280,10 +302,20 @@ impl Task {
         self.fuel.load(Ordering::Relaxed) + self.reserve.load(Ordering::Relaxed)
     }
 
-    /// Replaces the budget; the holder only. Components that have something again are no longer exhausted.
+    /// Its budget was set by its spawner. The task is not published yet.
+    pub(crate) fn bound_budget(&self) {
+        self.granted.store(self.granted.load(Ordering::Relaxed) | BOUND, Ordering::Relaxed);
+    }
+
+    /// Whether its budget was set by its spawner.
+    pub(crate) fn has_bound_budget(&self) -> bool {
+        self.granted.load(Ordering::Relaxed) & BOUND != 0
+    }
+
+    /// Replaces the budget; the holder only. Components that have something again are no longer exhausted. The slice gets no
+    /// longer, so that no sequence of calls that change the budget puts off the end of a quantum.
     pub(crate) fn write_budget(&self, budget: Budget) {
         let before = self.granted.load(Ordering::Relaxed);
-        // What was counted of the slice stays counted: otherwise a loop that writes budgets would never come to its end.
         self.set_budget(budget, self.fuel.load(Ordering::Relaxed));
         let now = self.granted.load(Ordering::Relaxed);
         self.granted.store(before | now, Ordering::Relaxed);
@@ -391,7 +423,15 @@ impl Task {
     /// Whether what it does is over: it was cancelled, or a nursery around it has failed.
     #[inline]
     pub(crate) fn is_interrupted(&self) -> bool {
-        self.is_cancelled() || self.scope_failed.load(Ordering::SeqCst)
+        self.is_cancelled() || self.scope_failed.load(Ordering::SeqCst) || self.fork_is_interrupted()
+    }
+
+    /// Whether it is a stolen half of a task that has been asked to stop.
+    #[inline]
+    pub(crate) fn fork_is_interrupted(&self) -> bool {
+        // SAFETY: null, or the job that this task was made for: set before the task is published, and its frame waits for the
+        // task.
+        unsafe { self.job.get().as_ref() }.is_some_and(Job::is_interrupted)
     }
 
     pub(crate) fn stack(&self) -> Option<Stack> {

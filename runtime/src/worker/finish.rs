@@ -118,13 +118,11 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
     // SAFETY: over, so that whoever left something does not come again; under the lock, or nobody outside did.
     let take = || unsafe { (*task.ext.get()).take() };
     let ext = if task.post.is_announced() { core.brood.with(|_| take()) } else { take() };
-    if let Some(ext) = ext {
-        left.put(&ext.mail.into());
-        if let Some(estate) = ext.estate {
-            left.put(&estate);
-        }
-    }
     let id = task.id.load(Ordering::Relaxed);
+    if let Some(ext) = ext {
+        core.rt().labels.remove(id, &ext);
+        left.put(&ext.leave());
+    }
     let settled = settle_handle(task, |task| match worker {
         Some(worker) => worker.slots.give(&worker.rt().slab, task),
         None => core.rt().slab.give_shared(task),

@@ -219,7 +219,7 @@ impl<'n, 'scope, 'w: 'scope> Brood<'n, 'scope, 'w> {
         if ask.explosive {
             self.scope.explosive.store(true, Ordering::SeqCst);
         }
-        let mut authority = ask.caps.map_or(self.authority, |(_, asked)| self.authority.and(asked));
+        let mut authority = ask.caps.map_or(self.authority.usual(), |(_, asked)| self.authority.and(asked));
         if me.world.options.mutant == Some(Mutant::Authority) {
             authority.channel = None;
         }
@@ -281,6 +281,11 @@ impl<'n, 'scope, 'w: 'scope> Brood<'n, 'scope, 'w> {
         }
     }
 
+    /// Whether children may take from the pool meanwhile: refills, draws by capability, cleanups.
+    fn is_drawn_on(&self) -> bool {
+        self.refills || self.authority.budget.is_some() || self.me.world.has(Act::Cleanup)
+    }
+
     fn check_refusal(&self, error: SpawnError, ask: &Ask, pool: Pool, live: u64) {
         let (me, authority) = (self.me, self.authority);
         let beyond = match (authority.spawn, ask.budget) {
@@ -295,11 +300,11 @@ impl<'n, 'scope, 'w: 'scope> Brood<'n, 'scope, 'w> {
                 (sovereign && authority.budget.is_none()) || (ask.how == How::Future && !authority.executor)
             }
             SpawnError::NurseryNotActive => self.n.state() != NurseryState::Open && self.scope.cancels(),
-            SpawnError::SpawnBudgetExhausted => pool.spawn_count == 0 || self.refills,
+            SpawnError::SpawnBudgetExhausted => pool.spawn_count == 0 || self.is_drawn_on(),
             SpawnError::TaskLimit(limit) => {
                 authority.spawn.is_some_and(|(most, _)| most == limit && live >= most.into())
             }
-            SpawnError::Pool(_) => self.refills || pool.clone().take(&ask.price()).is_err(),
+            SpawnError::Pool(_) => self.is_drawn_on() || pool.clone().take(&ask.price()).is_err(),
             SpawnError::Thread(_) => me.world.setting.discipline == Discipline::ByTask,
             _ => false,
         };
@@ -646,7 +651,8 @@ fn recharge<'scope>(cx: &Cx, brood: &Brood<'_, 'scope, '_>, rng: &mut Rng, child
             let pool = n.pool();
             match n.recharge(handle, amount) {
                 Ok(()) | Err(RechargeError::Finished) => {}
-                Err(RechargeError::Pool(_)) if pool.clone().take(&amount.into()).is_err() => {}
+                Err(RechargeError::Pool(_))
+                    if brood.is_drawn_on() || pool.clone().take(&amount.into()).is_err() => {}
                 Err(error) => violation(format_args!("a recharge from {pool:?} is refused: {error}")),
             }
         }
@@ -739,7 +745,8 @@ fn host_nursery(runtime: &Runtime, world: &World, rng: &mut Rng) {
             ask.how = How::Try;
             ask.is_exact = true;
             let fate = Fate::new(false);
-            let f = closure(world, &scope, &fate, world.setting.authority, &ask, 1, child_body(rng.draw()));
+            let authority = world.setting.authority.usual();
+            let f = closure(world, &scope, &fate, authority, &ask, 1, child_body(rng.draw()));
             let spawned =
                 n.builder().budget(ask.budget.unwrap_or_default()).pool(n.pool().part(4)).spawn_try(f);
             match spawned {

@@ -1,0 +1,135 @@
+//! The pool of a nursery: what its owner hands out and its children draw on.
+//!
+//! Conserved: an amount is in the pool, in `returned`, or with whoever took it; every method here moves amounts and makes none.
+//!
+//! The owner pays for spawns without a lock, until a child needs more than was given back: then the child claims the pool, and
+//! from then on the owner takes the lock as well.
+#![allow(unsafe_code)]
+
+use super::core::{NurseryCore, Shared};
+use crate::budget::{Budget, Component, Pool, Unpayable};
+
+impl NurseryCore {
+    /// Takes from the pool, all or nothing. The owner only.
+    pub(crate) fn carve(&self, amount: &Pool) -> Result<(), Unpayable> {
+        // SAFETY: the owner calls this, and `take` comes back at once.
+        match unsafe { self.pool.try_own(|pool| pool.take(amount)) } {
+            Some(Ok(())) => Ok(()),
+            _ => self.with_whole(|pool| pool.take(amount)),
+        }
+    }
+
+    /// Takes a child's grant, and the spawn itself, from the pool. False, and nothing taken, if the pool does not have all of
+    /// it at hand. The owner only.
+    #[inline(always)]
+    pub(crate) fn pay_for_child(&self, grant: &Budget) -> bool {
+        let price = Pool { spawn_count: 1, ..Pool::from(*grant) };
+        let pay = |pool: &mut Pool| {
+            let covered = pool.ops >= price.ops
+                && pool.memory >= price.memory
+                && pool.spawn_count >= price.spawn_count
+                && pool.channel_ops >= price.channel_ops
+                && pool.syscalls >= price.syscalls;
+            if covered {
+                pool.ops -= price.ops;
+                pool.memory -= price.memory;
+                pool.spawn_count -= price.spawn_count;
+                pool.channel_ops -= price.channel_ops;
+                pool.syscalls -= price.syscalls;
+            }
+            covered
+        };
+        // SAFETY: the owner calls this, and the closure comes back at once.
+        unsafe { self.pool.try_own(pay) }.unwrap_or(false)
+    }
+
+    /// Uses the whole pool, with what children have given back. The owner only.
+    pub(crate) fn with_whole<R>(&self, f: impl FnOnce(&mut Pool) -> R) -> R {
+        self.brood.with(|shared| {
+            let returned = std::mem::take(&mut shared.returned);
+            // SAFETY: the owner calls this, under the lock.
+            unsafe {
+                self.pool.own_locked(|pool| {
+                    pool.put(&returned);
+                    f(pool)
+                })
+            }
+        })
+    }
+
+    /// What is left to hand out without what children have given back, if that is enough; otherwise all. The owner only.
+    pub(crate) fn at_hand(&self, is_enough: impl FnOnce(&Pool) -> bool) -> Pool {
+        // SAFETY: the owner calls this, and the closure comes back at once.
+        match unsafe { self.pool.try_own(|pool| *pool) } {
+            Some(pool) if is_enough(&pool) => pool,
+            _ => self.whole(),
+        }
+    }
+
+    /// What is left to hand out. The owner only.
+    pub(crate) fn whole(&self) -> Pool {
+        self.with_whole(|pool| *pool)
+    }
+
+    /// Uses the whole pool from anywhere.
+    fn claim<R>(&self, shared: &mut Shared, f: impl FnOnce(&mut Pool) -> R) -> R {
+        let returned = std::mem::take(&mut shared.returned);
+        // SAFETY: the caller holds the lock, since it has what is behind it.
+        unsafe {
+            self.pool.claim(|pool| {
+                pool.put(&returned);
+                f(pool)
+            })
+        }
+    }
+
+    /// Takes from the pool, all or nothing, for whoever has the right to it.
+    pub(crate) fn draw(&self, amount: &Pool) -> Result<(), Unpayable> {
+        self.brood.with(|shared| match shared.returned.take(amount) {
+            Ok(()) => Ok(()),
+            Err(_) => self.claim(shared, |pool| pool.take(amount)),
+        })
+    }
+
+    /// Takes up to `most` from the pool, if that has at least so much of a component; otherwise nothing.
+    pub(crate) fn draw_up_to(&self, component: Component, least: u64, most: &Pool) -> Pool {
+        self.brood.with(|shared| {
+            if shared.returned.take(most).is_ok() {
+                return *most;
+            }
+            self.claim(
+                shared,
+                |pool| {
+                    if pool.get(component) < least { Pool::ZERO } else { pool.take_up_to(most) }
+                },
+            )
+        })
+    }
+
+    /// Takes what `choose` says of the whole pool, which must be no more than that.
+    pub(crate) fn draw_part(&self, choose: impl FnOnce(&Pool) -> Pool) -> Result<Pool, Unpayable> {
+        self.brood.with(|shared| {
+            self.claim(shared, |pool| {
+                let part = choose(pool);
+                pool.take(&part).map(|()| part)
+            })
+        })
+    }
+
+    /// Puts into the pool what came from it, or what it is topped up with. Whoever waits for budget looks again.
+    pub(crate) fn put_back(&self, amount: &Pool) {
+        self.brood.with(|shared| {
+            shared.returned.put(amount);
+            Self::feed_locked(shared);
+        });
+    }
+
+    /// All that is left, at the end.
+    pub(super) fn empty_pool(&self, shared: &mut Shared) -> Pool {
+        let returned = std::mem::take(&mut shared.returned);
+        // SAFETY: the owner calls this, under the lock.
+        let mut pool = unsafe { self.pool.own_locked(std::mem::take) };
+        pool.put(&returned);
+        pool
+    }
+}
