@@ -10,6 +10,8 @@ pub type Figures = Vec<(&'static str, f64)>;
 #[allow(missing_docs)]
 pub enum Peer {
     Mainspring,
+    /// Ours, with started tasks that may move: what the sound default costs.
+    MainspringMoving,
     Tokio,
     May,
     Smol,
@@ -23,6 +25,7 @@ impl Peer {
     pub fn name(self) -> &'static str {
         match self {
             Self::Mainspring => "mainspring",
+            Self::MainspringMoving => "mainspring-moving",
             Self::Tokio => "tokio",
             Self::May => "may",
             Self::Smol => "smol",
@@ -125,16 +128,16 @@ impl Bench {
 
     /// Who takes part, in the order of a round.
     pub fn peers(self) -> &'static [Peer] {
-        use Peer::{Corosensei, Go, Mainspring, May, Rayon, Smol, Tokio};
+        use Peer::{Corosensei, Go, Mainspring, MainspringMoving, May, Rayon, Smol, Tokio};
         match self {
-            Self::Yield | Self::PingPong => &[Mainspring, Tokio, May, Smol, Corosensei, Go],
-            Self::Spawn => &[Mainspring, Tokio, Smol, Rayon, Go],
+            Self::Yield | Self::PingPong => &[Mainspring, MainspringMoving, Tokio, May, Smol, Corosensei, Go],
+            Self::Spawn => &[Mainspring, MainspringMoving, Tokio, Smol, Rayon, Go],
             Self::Memory => &[Mainspring, May, Go],
             Self::MemoryFuture => &[Mainspring, Tokio, Smol],
             Self::MemoryUnstarted | Self::Check => &[Mainspring],
-            Self::Skynet => &[Mainspring, Tokio, May, Smol, Rayon, Go],
-            Self::Fib => &[Mainspring, Rayon],
-            _ => &[Mainspring, Tokio, May, Go],
+            Self::Skynet => &[Mainspring, MainspringMoving, Tokio, May, Smol, Rayon, Go],
+            Self::Fib => &[Mainspring, MainspringMoving, Rayon],
+            _ => &[Mainspring, MainspringMoving, Tokio, May, Go],
         }
     }
 

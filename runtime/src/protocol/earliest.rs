@@ -64,11 +64,10 @@ impl Earliest {
     /// is. A keeper calls [`Earliest::resign`] when it is awake.
     #[must_use]
     pub fn keep(&self, index: usize) -> Option<u64> {
-        let early = broken(Mutant::KeeperLooksEarly).then(|| self.get());
         // SeqCst, and so is the read that follows: whoever sets a deadline and then finds no keeper has set it before this
         // read.
         self.keeper.compare_exchange(NOBODY, index, Ordering::SeqCst, Ordering::Relaxed).ok()?;
-        Some(early.unwrap_or_else(|| self.get()))
+        Some(self.get())
     }
 
     /// The last look of a keeper that is in the list of sleepers: whether it was told in vain before that.

@@ -66,8 +66,6 @@ mutants! {
     AnnounceMailWithoutFence,
     /// A waiter is told before it is woken.
     ToldTooEarly,
-    /// A sleeper reads the earliest deadline before it says that it keeps it.
-    KeeperLooksEarly,
     /// A thread that has run is given to other lanes all the same.
     StaysNowhere,
 }

@@ -24,24 +24,43 @@ const STRIKE: Budget = Budget {
     syscalls: HOARD as u16,
 };
 
+/// What becomes of tasks that have started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// They stay on their worker: the default.
+    Stay,
+    /// They may go on on another.
+    Move,
+}
+
 /// Measures one benchmark.
-pub fn measure(bench: Bench, work: &Work) -> Option<f64> {
+pub fn measure(bench: Bench, work: &Work, started: Started) -> Option<f64> {
     Some(match bench {
-        Bench::Yield => yields(work.yields),
-        Bench::Spawn => spawn(work.spawns),
-        Bench::PingPong => pingpong(work.trips),
-        Bench::Skynet => skynet(work.leaves),
-        Bench::Fib => fib(work.fib),
+        Bench::Yield => yields(work.yields, started),
+        Bench::Spawn => spawn(work.spawns, started),
+        Bench::PingPong => pingpong(work.trips, started),
+        Bench::Skynet => skynet(work.leaves, started),
+        Bench::Fib => fib(work.fib, started),
         Bench::Memory => stackful_memory(work.parked),
         Bench::MemoryFuture => future_memory(work.parked),
         Bench::MemoryUnstarted => unstarted_memory(work.parked),
         Bench::Check => return None,
-        _ => hostile(bench.attack()?, work.window),
+        _ => hostile(bench.attack()?, work.window, started),
     })
 }
 
 pub(crate) fn runtime(workers: usize) -> Runtime {
-    build(config(workers).max_stacks(1 << 16))
+    runtime_whose(workers, Started::Stay)
+}
+
+#[allow(unsafe_code)]
+fn runtime_whose(workers: usize, started: Started) -> Runtime {
+    let config = config(workers).max_stacks(1 << 16);
+    build(match started {
+        Started::Stay => config,
+        // SAFETY: the tasks of this file use no thread-local, no scope of threads and no guard across a yield point.
+        Started::Move => unsafe { config.migrate_started_tasks() },
+    })
 }
 
 fn config(workers: usize) -> Config {
@@ -53,8 +72,8 @@ fn build(config: Config) -> Runtime {
     config.build().expect("the configuration is sound")
 }
 
-fn yields(each: u32) -> f64 {
-    let time = runtime(1).run(|cx| {
+fn yields(each: u32, started: Started) -> f64 {
+    let time = runtime_whose(1, started).run(|cx| {
         processor_timed(|| {
             cx.nursery(|n| {
                 for _ in 0..YIELDERS {
@@ -67,8 +86,8 @@ fn yields(each: u32) -> f64 {
     ns_each(time.expect("the task does not fail"), each * YIELDERS)
 }
 
-fn spawn(count: u32) -> f64 {
-    let time = runtime(2).run(|cx| {
+fn spawn(count: u32, started: Started) -> f64 {
+    let time = runtime_whose(2, started).run(|cx| {
         timed(|| {
             cx.nursery(|n| {
                 for _ in 0..count {
@@ -81,8 +100,8 @@ fn spawn(count: u32) -> f64 {
     ns_each(time.expect("the task does not fail"), count)
 }
 
-fn pingpong(trips: u32) -> f64 {
-    let time = runtime(1).run(|cx| {
+fn pingpong(trips: u32, started: Started) -> f64 {
+    let time = runtime_whose(1, started).run(|cx| {
         let (to, at) = cx.channel(Capacity::Rendezvous).expect("the root may");
         let (back, home) = cx.channel(Capacity::Rendezvous).expect("the root may");
         processor_timed(|| {
@@ -110,7 +129,7 @@ fn pingpong(trips: u32) -> f64 {
     ns_each(time.expect("the task does not fail"), trips)
 }
 
-fn skynet(leaves: u64) -> f64 {
+fn skynet(leaves: u64, started: Started) -> f64 {
     fn node(cx: &Cx, first: u64, leaves: u64) -> u64 {
         if leaves == 1 {
             return first;
@@ -128,11 +147,12 @@ fn skynet(leaves: u64) -> f64 {
         })
         .expect("no child fails")
     }
-    let time = runtime(2).run(|cx| timed(|| assert_eq!(node(cx, 0, leaves), leaf_sum(leaves))));
+    let time =
+        runtime_whose(2, started).run(|cx| timed(|| assert_eq!(node(cx, 0, leaves), leaf_sum(leaves))));
     ms(time.expect("the task does not fail"))
 }
 
-fn fib(n: u32) -> f64 {
+fn fib(n: u32, started: Started) -> f64 {
     fn fib(cx: &Cx, n: u32) -> u32 {
         if n < 2 {
             return n;
@@ -140,7 +160,7 @@ fn fib(n: u32) -> f64 {
         let (a, b) = cx.join(|cx| fib(cx, n - 1), |cx| fib(cx, n - 2));
         a + b
     }
-    let time = runtime(2).run(|cx| {
+    let time = runtime_whose(2, started).run(|cx| {
         timed(|| {
             black_box(fib(cx, n));
         })
@@ -235,9 +255,9 @@ fn unstarted_memory(tasks: u32) -> f64 {
 }
 
 /// A strike ends at its budget, and the attacker strikes again: the attack lasts as long as the window.
-fn hostile(attack: Attack, window: Duration) -> f64 {
+fn hostile(attack: Attack, window: Duration, started: Started) -> f64 {
     let stop = AtomicBool::new(false);
-    let p99 = runtime(2).run(|cx| {
+    let p99 = runtime_whose(2, started).run(|cx| {
         let stop = &stop;
         let mut victim = Victim::new(window);
         cx.nursery(|n| {

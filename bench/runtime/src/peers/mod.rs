@@ -10,6 +10,7 @@ mod tokio;
 use crate::bench::{Bench, Figures, Peer, Work};
 use crate::check;
 
+use self::mainspring::Started;
 pub(crate) use self::mainspring::runtime;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,8 @@ pub fn measure(bench: Bench, peer: Peer, work: &Work) -> Option<Figures> {
         return Some(check::measure(work));
     }
     let value = match peer {
-        Peer::Mainspring => mainspring::measure(bench, work),
+        Peer::Mainspring => mainspring::measure(bench, work, Started::Stay),
+        Peer::MainspringMoving => mainspring::measure(bench, work, Started::Move),
         Peer::Tokio => tokio::measure(bench, work),
         Peer::May => may::measure(bench, work),
         Peer::Smol => smol::measure(bench, work),
