@@ -37,6 +37,13 @@ impl TaskPtr {
     pub(crate) fn raw(self) -> *mut Task {
         self.0.as_ptr()
     }
+
+    /// Whether this code runs on the task's stack: then nobody else may find the task. For assertions.
+    pub(crate) fn is_on_its_stack(self) -> bool {
+        let here = 0u8;
+        let here = &raw const here as usize;
+        self.stack().is_some_and(|stack| (stack.limit()..stack.top()).contains(&here))
+    }
 }
 
 impl std::ops::Deref for TaskPtr {

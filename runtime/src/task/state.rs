@@ -180,6 +180,12 @@ impl StateCell {
         self.bits.load(Ordering::Relaxed) & KEPT == FRAMES
     }
 
+    /// Whether both tasks have frames or neither, and both may move or neither. Whoever holds both asks.
+    #[inline(always)]
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        (self.bits.load(Ordering::Relaxed) ^ other.bits.load(Ordering::Relaxed)) & KEPT == 0
+    }
+
     /// The running task is a future that returned: it has no frames until it is dispatched again. The holder only.
     pub(crate) fn lose_frames(&self) {
         let bits = self.bits.load(Ordering::Relaxed);

@@ -304,7 +304,7 @@ impl Worker {
     /// Puts a task where others may steal it. Call `published` afterwards.
     #[inline(always)]
     fn publish(&self, task: Runnable) {
-        debug_assert!(!std::ptr::eq(self.current.get(), task.ptr().raw()), "a task on its stack");
+        debug_assert!(!task.ptr().is_on_its_stack(), "a task on its stack");
         debug_assert!(!task.is_pinned(), "a task that must stay on its thread");
         self.deque.push(task.into_word());
     }
@@ -332,7 +332,7 @@ impl Worker {
     /// A task that something on this worker has woken: it runs next here.
     #[inline]
     pub(crate) fn push_woken(&self, task: Runnable) {
-        debug_assert!(!std::ptr::eq(self.current.get(), task.ptr().raw()), "a task on its stack");
+        debug_assert!(!task.ptr().is_on_its_stack(), "a task on its stack");
         debug_assert!(self.is_virtual || self.may_queue(&task), "a task that must stay on its thread");
         if self.is_plain && !self.samples_wake.get() && self.slot.is_empty() {
             self.slot.replace(task);
@@ -378,7 +378,7 @@ impl Worker {
     fn take_mail(&self) {
         self.my_share().inbox.take_all(|task| {
             let task = Runnable::woken(TaskPtr::from_raw(task).expect("an inbox has tasks"));
-            debug_assert!(!std::ptr::eq(self.current.get(), task.ptr().raw()), "a task on its stack");
+            debug_assert!(!task.ptr().is_on_its_stack(), "a task on its stack");
             match &self.fair {
                 Some(fair) => {
                     let tenant = task.tenant.load(Ordering::Relaxed).into();

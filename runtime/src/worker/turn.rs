@@ -70,8 +70,8 @@ impl Worker {
         if other_business {
             return None;
         }
-        let takes_turns = |next: &TaskPtr| next.is_started() && next.is_pinned() == task.is_pinned();
-        let next = self.line.front().filter(takes_turns)?;
+        // One with frames that may move or stays, as the task itself.
+        let next = self.line.front().filter(|next| next.state.is_like(&task.state))?;
         self.until_look.set(until_look - 1);
         self.slot_streak.set(0);
         self.line.announce();
@@ -274,7 +274,7 @@ impl Worker {
     }
 
     fn push_yielded(&self, task: Runnable) {
-        debug_assert!(!std::ptr::eq(self.current.get(), task.ptr().raw()), "a task on its stack");
+        debug_assert!(!task.ptr().is_on_its_stack(), "a task on its stack");
         if self.fair.is_some() {
             return self.push_fair(task);
         }
