@@ -4,9 +4,9 @@
 use crate::linux::LinuxError;
 use crate::qemu::QemuError;
 use crate::refuse::Cannot;
+use mainspring_record::explain::ExplainError;
+use mainspring_record::replay::ReplayError;
 use mainspring_sim::RunError;
-use mainspring_sim::explain::ExplainError;
-use mainspring_sim::replay::ReplayError;
 use mainspring_workload::LoadError;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,7 +49,7 @@ pub enum Failure {
         /// The workload or the record, as errors call it.
         name: String,
         /// Which.
-        error: RunError,
+        error: ReplayError,
     },
     /// Admission refused the workload, and has said why.
     NotAdmitted {
@@ -110,9 +110,10 @@ impl Failure {
     fn status(&self) -> u8 {
         match self {
             Self::NotAdmitted { .. } => 3,
-            Self::Run { error: RunError::Violation { .. }, .. }
-            | Self::Verify { error: RunError::Violation { .. }, .. } => 1,
-            Self::Replay { error, .. } | Self::Explain { error: ExplainError::Replay(error), .. }
+            Self::Run { error: RunError::Violation(_), .. } => 1,
+            Self::Replay { error, .. }
+            | Self::Verify { error, .. }
+            | Self::Explain { error: ExplainError::Replay(error), .. }
                 if error.is_difference() =>
             {
                 1
@@ -141,17 +142,17 @@ impl fmt::Display for Failure {
                 write!(f, "{}: cannot write: {cause}\nhelp: {}", path.display(), write_help(cause))
             }
             Self::Print(cause) => write!(f, "standard output: cannot write: {cause}"),
-            Self::Run { name, error: error @ RunError::Violation { .. }, seed } => write!(
+            Self::Run { name, error: error @ RunError::Violation(_), seed } => write!(
                 f,
                 "{name}: {error}\nhelp: this is a fault of the scheduler, please report it; the same file with \
                  --seed {seed} shows it again"
             ),
-            Self::Verify { name, error: error @ RunError::Violation { .. } } => write!(
+            Self::Verify { name, error: error @ ReplayError::Violation(_) } => write!(
                 f,
                 "{name}: {error}\nhelp: this is a fault of the scheduler or of the machine that drives it; please report \
                  it with the flight record"
             ),
-            Self::Run { name, error, .. } | Self::Verify { name, error } => write!(f, "{name}: {error}"),
+            Self::Run { name, error, .. } => write!(f, "{name}: {error}"),
             Self::NotAdmitted { name } => write!(
                 f,
                 "{name}: not admitted\nhelp: grant less, for longer periods or later deadlines, or let contexts use more CPUs"
@@ -173,7 +174,7 @@ impl fmt::Display for Failure {
                      same version, or look for what changed"
                 )
             }
-            Self::Replay { name, error } => write!(f, "{name}: {error}"),
+            Self::Replay { name, error } | Self::Verify { name, error } => write!(f, "{name}: {error}"),
             Self::Explain { name, error } => write!(f, "{name}: {error}"),
         }
     }
@@ -195,11 +196,11 @@ impl std::error::Error for Failure {
             Self::Load(errors) => errors.first().map(|error| error as _),
             Self::Taken { .. } | Self::NotAdmitted { .. } => None,
             Self::Write { cause, .. } | Self::Print(cause) | Self::Open { cause, .. } => Some(cause),
-            Self::Run { error, .. } | Self::Verify { error, .. } => Some(error),
+            Self::Run { error, .. } => Some(error),
             Self::Cannot { cannot, .. } => Some(cannot),
             Self::Linux { error, .. } => Some(error),
             Self::Qemu { error, .. } => Some(error),
-            Self::Replay { error, .. } => Some(error),
+            Self::Replay { error, .. } | Self::Verify { error, .. } => Some(error),
             Self::Explain { error, .. } => Some(error),
         }
     }
@@ -208,11 +209,14 @@ impl std::error::Error for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mainspring_abi::Nanos;
+    use mainspring_abi::{CpuId, Nanos};
+    use mainspring_record::Violation;
 
     #[test]
     fn a_violation_is_the_schedulers_fault_and_tells_how_to_see_it_again() {
-        let violation = RunError::Violation { at: Nanos::from_millis(3), cpu: 1, what: "two owners".into() };
+        let cpu = CpuId::new(1).expect("a CPU");
+        let violation =
+            RunError::Violation(Violation { at: Nanos::from_millis(3), cpu, what: "two owners".into() });
         let failure = Failure::Run { name: "w.toml".into(), seed: 42, error: violation };
         assert_eq!(failure.status(), 1);
         let told = failure.to_string();

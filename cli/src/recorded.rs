@@ -6,11 +6,11 @@
 use crate::args::RunArgs;
 use crate::failure::Failure;
 use crate::input;
+use mainspring_record::file::{Header, Recorder};
+use mainspring_record::report::RecordReport;
+use mainspring_record::verify::verify;
+use mainspring_record::{Log, ReplayError};
 use mainspring_report::Report;
-use mainspring_sim::RunError;
-use mainspring_sim::books::{BookError, Books, Log};
-use mainspring_sim::record::{Header, Recorder};
-use mainspring_sim::verify::verify;
 use mainspring_workload::Workload;
 use std::io::Write;
 use std::time::Instant;
@@ -32,7 +32,7 @@ pub struct Recorded<'a> {
 pub struct Played {
     pub report: Report,
     /// What the checkers found, if they were asked.
-    pub fault: Option<RunError>,
+    pub fault: Option<ReplayError>,
 }
 
 impl Recorded<'_> {
@@ -40,7 +40,7 @@ impl Recorded<'_> {
     pub fn report(
         self,
         read: impl Fn() -> Result<Log, Failure>,
-        wrong: impl FnOnce(BookError) -> Failure,
+        wrong: impl FnOnce(ReplayError) -> Failure,
         out: Option<&mut dyn Write>,
     ) -> Result<Played, Failure> {
         let machine = &self.workload.machine;
@@ -55,15 +55,18 @@ impl Recorded<'_> {
             floor_ppm: machine.floor_ppm,
             threads: self.threads,
         };
-        let books = Books::of(&header, read()?).map_err(wrong)?;
+        let played = RecordReport::of(&header, read()?).map_err(wrong)?;
         if let Some(out) = out {
             let log = read()?;
             Recorder::new(Box::new(out), &header)
-                .and_then(|recorder| log.write(recorder, &books.digest()))
-                .map_err(|cause| Failure::Write { path: self.args.record.clone().unwrap_or_default(), cause })?;
+                .and_then(|recorder| log.write(recorder, &played.digest()))
+                .map_err(|cause| Failure::Write {
+                    path: self.args.record.clone().unwrap_or_default(),
+                    cause,
+                })?;
         }
         // The record is written by now: whoever is told of a fault has it.
         let fault = if self.args.verify { verify(&header, read()?).err() } else { None };
-        Ok(Played { report: books.report(self.machine, &header, self.started.elapsed()), fault })
+        Ok(Played { report: played.report(self.machine, &header, self.started.elapsed()), fault })
     }
 }

@@ -4,10 +4,10 @@ use crate::args::ReplayArgs;
 use crate::failure::Failure;
 use crate::input;
 use crate::output::Output;
-use mainspring_sim::books::Log;
-use mainspring_sim::record::{RecordError, RecordReader};
-use mainspring_sim::replay::{self, ReplayError};
-use mainspring_sim::verify::verify;
+use mainspring_record::Log;
+use mainspring_record::file::{RecordError, RecordReader};
+use mainspring_record::replay::{self, ReplayError};
+use mainspring_record::verify::verify;
 use std::io::Read;
 
 /// Makes the decisions of a flight record again, and says that they were the same.

@@ -2,25 +2,17 @@
 //!
 //! A run is a function of the workload and the seed. Threads are scripted programs; costs and faults are what the
 //! workload says. Every input of the core goes through one place, where it can be recorded and watched: see
-//! [`record`] for the file, [`watch`] for the checkers.
+//! [`mainspring_record`] for the record and the checkers.
 
 pub mod admission;
 mod board;
-pub mod books;
-pub mod check;
-pub mod digest;
-pub mod explain;
-mod latency;
 mod machine;
 pub mod random;
-pub mod record;
-pub mod replay;
-pub mod rows;
 mod tournament;
-pub mod verify;
-pub mod watch;
 
-use mainspring_abi::Nanos;
+use mainspring_abi::{CpuId, Nanos};
+use mainspring_record::Violation;
+use mainspring_record::watch::Watch;
 use mainspring_report::Report;
 use mainspring_workload::Workload;
 use std::fmt;
@@ -38,7 +30,7 @@ pub struct Options<'a> {
     /// Told the virtual time now and then, a thousand times in a run.
     pub progress: Option<Box<dyn FnMut(Nanos) + 'a>>,
     /// Looks on at every event of every CPU.
-    pub watch: Option<Box<dyn watch::Watch + 'a>>,
+    pub watch: Option<Box<dyn Watch + 'a>>,
 }
 
 impl fmt::Debug for Options<'_> {
@@ -70,14 +62,7 @@ pub enum RunError {
     /// The flight record could not be written.
     Record(io::Error),
     /// A watcher found something that must not be.
-    Violation {
-        /// When.
-        at: Nanos,
-        /// On which CPU.
-        cpu: usize,
-        /// What.
-        what: String,
-    },
+    Violation(Violation),
 }
 
 impl fmt::Display for RunError {
@@ -91,8 +76,15 @@ impl fmt::Display for RunError {
                 "time stands still at {at}: thread `{thread}` and its partners never run; add a `run` step"
             ),
             Self::Record(error) => write!(f, "cannot write the flight record: {error}"),
-            Self::Violation { at, cpu, what } => write!(f, "at {at} on CPU {cpu}: {what}"),
+            Self::Violation(violation) => violation.fmt(f),
         }
+    }
+}
+
+impl RunError {
+    /// A watcher or the machine itself found something that must not be.
+    pub(crate) fn violation(at: Nanos, cpu: usize, what: String) -> Self {
+        Self::Violation(Violation { at, cpu: CpuId::new(cpu).unwrap_or(CpuId::BOOT), what })
     }
 }
 

@@ -4,9 +4,10 @@
 //! A failure names its seed; `MAINSPRING_SEED=N` runs that one alone.
 
 use mainspring_abi::Nanos;
+use mainspring_record::check;
 use mainspring_report::Report;
 use mainspring_sim::admission::{Admission, Search, witness};
-use mainspring_sim::{Options, check, run};
+use mainspring_sim::{Options, run};
 use mainspring_workload::{
     Call, ContextSpec, EndpointSpec, Overrun, Span, Start, Step, ThreadSpec, Workload,
 };

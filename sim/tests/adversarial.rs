@@ -3,8 +3,8 @@
 mod common;
 
 use common::{checked, thread, workload};
+use mainspring_record::check::{Bound, all};
 use mainspring_report::Report;
-use mainspring_sim::check::{Bound, all};
 use mainspring_sim::{Options, run};
 
 const MS: u64 = 1_000_000;

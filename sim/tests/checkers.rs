@@ -4,10 +4,10 @@ mod common;
 
 use common::{watched, workload};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
+use mainspring_record::check::{Checks, Wide, all};
+use mainspring_record::watch::Watch;
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{Cpu, Decision, IdleTick};
-use mainspring_sim::check::{Checks, Wide, all};
-use mainspring_sim::watch::Watch;
 
 /// Some of everything, on two CPUs.
 const BUSY: &str = r#"

@@ -6,8 +6,8 @@
 mod common;
 
 use common::drive::{Drive, setting};
-use mainspring_sim::check::contexts::Tally;
-use mainspring_sim::check::{Checks, Wide};
+use mainspring_record::check::contexts::Tally;
+use mainspring_record::check::{Checks, Wide};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const SEED: &str = "MAINSPRING_SEED";

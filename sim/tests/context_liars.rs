@@ -6,15 +6,15 @@ mod common;
 
 use common::drive::{Drive, setting};
 use mainspring_abi::{ContextRef, CpuId, Nanos, Policy, ThreadRef};
+use mainspring_record::check::book::Book;
+use mainspring_record::check::contexts::Grants;
+use mainspring_record::check::fact::{Fact, Given, Seen, Title};
+use mainspring_record::check::timers::Timers;
+use mainspring_record::check::{Checks, Setting, Wide};
+use mainspring_record::watch::Watch;
 use mainspring_sched::context::{ContextSpec, Registry};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{Config, Cpu, Decision, Entity, IdleTick, Spec, State, Stop, Via};
-use mainspring_sim::check::book::Book;
-use mainspring_sim::check::contexts::Grants;
-use mainspring_sim::check::fact::{Fact, Given, Seen, Title};
-use mainspring_sim::check::timers::Timers;
-use mainspring_sim::check::{Checks, Setting, Wide};
-use mainspring_sim::watch::Watch;
 
 /// Passes on what it sees, until `lie` changes a fact.
 struct Liar<L> {

@@ -6,8 +6,8 @@ mod common;
 use common::authority::draw_authority;
 use common::seeds::on_all_cores;
 use common::{checked, checked_in, thread, workload};
+use mainspring_record::check::{Bound, Setting, Wide};
 use mainspring_report::{ContextReport, Report};
-use mainspring_sim::check::{Bound, Setting, Wide};
 
 fn context<'a>(report: &'a Report, name: &str) -> &'a ContextReport {
     report.contexts.iter().find(|context| context.name == name).unwrap_or_else(|| panic!("no context {name}"))

@@ -7,8 +7,8 @@ mod common;
 use common::generate::Dice;
 use common::seeds::on_all_cores;
 use common::{checked, workload};
+use mainspring_record::check::Bound;
 use mainspring_sim::admission::Admission;
-use mainspring_sim::check::Bound;
 use std::fmt::Write as _;
 
 const WINDOW_NS: u64 = 100_000_000;

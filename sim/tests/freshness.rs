@@ -1,8 +1,9 @@
 //! Deadlines of calls say how long an answer is of use, and nothing else: late calls are marked, dropped or refused, each
 //! counted apart, and none of them gets CPU time for being urgent.
 
+use mainspring_record::check;
 use mainspring_report::{Report, ThreadReport};
-use mainspring_sim::{Options, check, run};
+use mainspring_sim::{Options, run};
 use mainspring_workload::parse;
 
 fn simulate(text: &str) -> Report {

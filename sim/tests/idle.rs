@@ -3,7 +3,7 @@
 mod common;
 
 use common::{checked, thread, workload};
-use mainspring_sim::check::Bound;
+use mainspring_record::check::Bound;
 
 /// One idle second on each CPU, but for a wait now and then.
 const QUIET: &str = r#"

@@ -1,7 +1,8 @@
 //! Islands in a run: admitted as a whole or not at all, at their start, beside what is there.
 
+use mainspring_record::check;
 use mainspring_report::Report;
-use mainspring_sim::{Options, check, run};
+use mainspring_sim::{Options, run};
 use mainspring_workload::parse;
 
 fn simulate(text: &str) -> Report {

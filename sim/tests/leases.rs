@@ -4,12 +4,12 @@ mod common;
 
 use common::{checked, checked_in, thread, watched, workload};
 use mainspring_abi::Nanos;
+use mainspring_record::check::{Bound, Checks, Setting, Wide, all};
+use mainspring_record::watch::Watch;
 use mainspring_report::{Event, LeaseReport, Report};
 use mainspring_sched::flight::{EventRef, NohzOutcome, Outcome};
 use mainspring_sched::nohz::Obstacle;
 use mainspring_sched::{Cpu, NohzEntry, NohzRecheck};
-use mainspring_sim::check::{Bound, Checks, Setting, Wide, all};
-use mainspring_sim::watch::Watch;
 
 fn run(text: &str) -> Report {
     checked(&workload(text), 1, Bound::None).report

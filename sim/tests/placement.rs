@@ -1,10 +1,10 @@
 //! Where threads run: published where they are made, spread by stealing, never in two places at once.
 
 use mainspring_abi::Nanos;
+use mainspring_record::watch::Watch;
 use mainspring_report::ScheduleEntry;
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{Cpu, Via};
-use mainspring_sim::watch::Watch;
 use mainspring_sim::{Options, run};
 use mainspring_workload::{Workload, parse};
 use std::cell::RefCell;

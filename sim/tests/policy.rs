@@ -1,7 +1,8 @@
 //! A policy service that is dead, slow, stale or hostile, in a run: the rest goes on.
 
+use mainspring_record::check;
 use mainspring_report::{Report, ThreadReport};
-use mainspring_sim::{Options, check, run};
+use mainspring_sim::{Options, run};
 use mainspring_workload::parse;
 
 const SHOP: &str = r#"

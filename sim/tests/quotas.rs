@@ -3,7 +3,7 @@
 mod common;
 
 use common::{checked, thread, workload};
-use mainspring_sim::check::Bound;
+use mainspring_record::check::Bound;
 
 //= TICK:L1.waiter-bound ARCH:inv.sleep-bounded
 #[test]

@@ -9,7 +9,7 @@ use common::rational::Rational;
 use common::seeds::on_all_cores;
 use common::{Checked, checked_in};
 use mainspring_abi::Policy;
-use mainspring_sim::check::{Bound, Number, Setting, Wide};
+use mainspring_record::check::{Bound, Number, Setting, Wide};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -32,7 +32,7 @@ fn sweep<N: Number>(test: &str, seeds: Range<u64>, kind: Kind, bound: Bound) {
         let checked = outcome.unwrap_or_else(|_| Err("it panicked".to_owned()));
         let told = checked.map(|Checked { report, checks, .. }| {
             let (owed, ahead) =
-                checks.fairness().map_or((0, 0), mainspring_sim::check::fairness::Fairness::extremes);
+                checks.fairness().map_or((0, 0), mainspring_record::check::fairness::Fairness::extremes);
             (checks.events(), report.decisions, owed.max(-ahead) as f64 / quantum)
         });
         (seed, told)

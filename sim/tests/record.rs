@@ -4,12 +4,13 @@ mod common;
 
 use common::{checked, workload};
 use mainspring_abi::Nanos;
+use mainspring_record::Entry;
+use mainspring_record::check::Bound;
+use mainspring_record::explain::{ExplainError, Explanation, explain};
+use mainspring_record::file::{Item, Malformed, RecordError, RecordReader, Recorder};
+use mainspring_record::replay::{ReplayError, replay};
 use mainspring_sched::flight::{DecodeError, FORMAT, Outcome};
 use mainspring_sched::{Decision, State};
-use mainspring_sim::check::Bound;
-use mainspring_sim::explain::{ExplainError, Explanation, explain};
-use mainspring_sim::record::{Item, Malformed, RecordError, RecordReader, Recorder};
-use mainspring_sim::replay::{ReplayError, replay};
 use mainspring_sim::{Options, RunError, run};
 
 /// A run that has some of everything and is short.
@@ -118,7 +119,7 @@ fn rewritten(bytes: &[u8], mut alter: impl FnMut(u64, &mut Outcome)) -> Vec<u8> 
     let mut recorder = Recorder::new(Box::new(&mut out), reader.header()).expect("memory takes it");
     for number in 0.. {
         match reader.next_item().expect("a sound record") {
-            Item::Record { now, cpu, event, mut outcome } => {
+            Item::Record(Entry { now, cpu, event, mut outcome }) => {
                 alter(number, &mut outcome);
                 recorder.begin(now, cpu, event.borrowed()).expect("memory takes it");
                 recorder.finish(outcome);
@@ -186,6 +187,15 @@ fn a_record_that_lacks_a_block_is_refused() {
         let right =
             |what: &Malformed| matches!(what, Malformed::End | Malformed::Record(DecodeError::Nobody { .. }));
         assert!(matches!(&error, RecordError::Malformed { what, .. } if right(what)), "{error:?}");
+    }
+}
+
+#[test]
+fn a_record_with_something_after_its_end_is_refused() {
+    let good = checked(&workload(SMALL), 7, Bound::None).record;
+    for rest in [&b"\0"[..], b"a note", &good] {
+        let error = replay([&good, rest].concat().as_slice(), &mut |_| ()).expect_err("it has two ends");
+        assert!(matches!(error, ReplayError::Record(RecordError::Extended)), "{error}");
     }
 }
 

@@ -4,8 +4,8 @@
 mod common;
 
 use common::{checked, checked_in, thread, workload};
+use mainspring_record::check::{Bound, Setting, Wide};
 use mainspring_report::{Event, Report, RingReport};
-use mainspring_sim::check::{Bound, Setting, Wide};
 
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;

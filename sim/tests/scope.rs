@@ -4,8 +4,8 @@
 mod common;
 
 use common::{checked, thread, workload};
+use mainspring_record::check::Bound;
 use mainspring_report::{ContextReport, Report};
-use mainspring_sim::check::Bound;
 
 fn run(text: &str) -> Report {
     checked(&workload(text), 1, Bound::None).report

@@ -4,8 +4,8 @@ mod common;
 
 use common::{checked, workload};
 use mainspring_abi::{CpuId, Nanos, Policy, ThreadRef, Weight};
+use mainspring_record::check::Bound;
 use mainspring_sched::{Config, Cpu, Decision, Entity, Seat, Spec, Stop, Via, VirtualTime};
-use mainspring_sim::check::Bound;
 
 const MS: u64 = 1_000_000;
 

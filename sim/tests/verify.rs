@@ -2,13 +2,14 @@
 //! notice on its own is found.
 
 use mainspring_abi::{CpuId, Nanos, Policy, ThreadRef};
+use mainspring_record::Log;
+use mainspring_record::ReplayError;
+use mainspring_record::file::{Header, RecordReader};
+use mainspring_record::verify::verify;
 use mainspring_sched::admission::Floor;
 use mainspring_sched::flight::{self, Event};
 use mainspring_sched::{Config, Cpu, Entity, Spec, Stop, Via};
-use mainspring_sim::books::Log;
-use mainspring_sim::record::{Header, RecordReader};
-use mainspring_sim::verify::verify;
-use mainspring_sim::{Options, RunError, run};
+use mainspring_sim::{Options, run};
 use mainspring_workload::load;
 use std::path::PathBuf;
 
@@ -70,7 +71,7 @@ impl Pair {
     fn apply(&mut self, cpu: usize, now_us: u64, event: Event) {
         let now = Nanos::from_micros(now_us);
         self.logs[cpu].begin(now, self.cpus[cpu].id(), event.borrowed());
-        let outcome = self.cpus[cpu].apply(now, event).expect("possible");
+        let (outcome, _) = self.cpus[cpu].apply(now, event).expect("possible");
         self.logs[cpu].finish(outcome);
     }
 
@@ -83,7 +84,7 @@ impl Pair {
         self.apply(1, arrived_us, Event::Accept(given.expect("one is left"), Via::Steal));
     }
 
-    fn verify(self) -> Result<u64, RunError> {
+    fn verify(self) -> Result<u64, ReplayError> {
         let Config { policy, quantum, tick, .. } = config(CpuId::BOOT);
         let header = Header {
             workload: "by hand".into(),
@@ -135,7 +136,7 @@ fn a_thread_on_two_cpus_at_once_is_found_though_each_of_them_is_right() {
         pair.apply(cpu, 10 + cpu as u64, Event::Resched(Stop::Nothing));
     }
     let error = pair.verify().expect_err("it is on two CPUs");
-    assert!(matches!(&error, RunError::Violation { cpu: 1, .. }), "{error}");
+    assert!(matches!(&error, ReplayError::Violation(violation) if violation.cpu.index() == 1), "{error}");
 }
 
 #[test]

@@ -18,8 +18,8 @@ use mainspring::{
     Runtime, TaskError,
 };
 use mainspring_abi::CpuId;
+use mainspring_record::{Log, ReplayError};
 use mainspring_report::{Report, ThreadReport};
-use mainspring_sim::books::{BookError, Log};
 use mainspring_workload::Workload;
 use stage::Stage;
 use std::fmt;
@@ -37,7 +37,7 @@ pub enum LinuxError {
     /// A task ended as it must not.
     Task(NurseryError),
     /// The record does not replay.
-    Record(BookError),
+    Record(ReplayError),
     /// There was no room for the record of a worker.
     TooLong {
         /// Which worker.
@@ -147,7 +147,8 @@ fn log(records: &[LaneRecord]) -> Result<Log, LinuxError> {
             return Err(LinuxError::TooLong { cpu, lost: record.lost });
         }
         if let Ok(id) = CpuId::new(cpu) {
-            log.add(id, &record.bytes, record.records, record.end).map_err(LinuxError::Record)?;
+            log.add(id, &record.bytes, record.records, record.end)
+                .map_err(|error| LinuxError::Record(error.into()))?;
         }
     }
     Ok(log)

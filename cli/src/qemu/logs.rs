@@ -1,8 +1,8 @@
 //! The records of all CPUs, as the kernel writes them to its debug console.
 
 use mainspring_abi::{CpuId, Nanos};
+use mainspring_record::Log;
 use mainspring_sched::flight::FORMAT;
-use mainspring_sim::books::Log;
 
 const MARK: &[u8; 8] = b"MSLOG\0\0\0";
 const HEAD: usize = 8 + 6 * 8;

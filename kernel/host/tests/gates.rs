@@ -72,7 +72,7 @@ fn the_base_gate_is_one_command_for_each_part_and_one_for_all() {
     let left_out = words("NOT_TESTED");
     assert!(left_out.iter().all(|package| package.starts_with("mainspring-bench-")), "{left_out:?}");
     let workspace = fs::read_to_string(root().join("Cargo.toml")).expect("the workspace is there");
-    for member in ["core/abi", "core/sched", "core/ring", "schema", "cli", "cli/workload"] {
+    for member in ["core/abi", "core/sched", "core/ring", "schema", "cli", "workload"] {
         assert!(workspace.contains(&format!("\"{member}\"")), "{member} is not tested");
     }
 }

@@ -5,8 +5,9 @@
 //! a test that is sufficient only need not.
 
 use super::Admission;
-use crate::{Options, RunError, check};
+use crate::{Options, RunError};
 use mainspring_abi::Nanos;
+use mainspring_record::check;
 use mainspring_report::{Report, ScheduleEntry};
 use mainspring_sched::admission::Floor;
 use mainspring_workload::{ContextSpec, Machine, Span, Start, Step, ThreadSpec, Workload};
@@ -62,7 +63,7 @@ pub fn witness(
     loop {
         // A job that is late is seen only once its deadline has passed.
         witness.machine.duration = duration + Nanos::new(1);
-        let watch: Option<Box<dyn crate::watch::Watch>> =
+        let watch: Option<Box<dyn mainspring_record::watch::Watch>> =
             if cfg!(debug_assertions) { Some(Box::new(check::all(&witness))) } else { None };
         let options = Options { schedule: true, watch, ..Options::default() };
         let report = crate::run("witness", &witness, options)?;

@@ -32,8 +32,6 @@ pub(crate) use run::run;
 
 use crate::RunError;
 use crate::board::Board;
-use crate::digest::Digest;
-use crate::latency::Latencies;
 use crate::random::Random;
 use crate::tournament::{Key, Tournament, keyed};
 use grants::Grants;
@@ -41,6 +39,8 @@ use islands::Islands;
 use lane::Lane;
 use leases::Leases;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
+use mainspring_record::Latencies;
+use mainspring_record::digest::Digest;
 use mainspring_report::{Event, ScheduleEntry};
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Cpu, Overran, WaitQuota};

@@ -1,7 +1,7 @@
 //! Who looks on at the cores.
 
-use crate::record::Recorder;
-use crate::watch::Watch;
+use mainspring_record::file::Recorder;
+use mainspring_record::watch::Watch;
 use std::hint::cold_path;
 
 /// Fixed for a run, so that whoever takes the shortest way knows that nobody else has to be told.

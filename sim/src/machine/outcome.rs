@@ -5,9 +5,9 @@ use super::grants::Grant;
 use super::observer::Observer;
 use super::thread::Thread;
 use crate::RunError;
-use crate::latency::Latencies;
-use crate::rows;
 use mainspring_abi::Nanos;
+use mainspring_record::Latencies;
+use mainspring_record::sections;
 use mainspring_report::{ContextReport, Report, Telemetry, ThreadReport};
 use mainspring_sched::{Entity, State};
 use std::time::Instant;
@@ -22,19 +22,17 @@ impl Machine<'_> {
             recorder.close(self.now, &self.digest.to_string()).map_err(RunError::Record)?;
         }
         if let Some(mut watch) = watch {
-            watch.end(self.now, &self.cores).map_err(|(cpu, what)| RunError::Violation {
-                at: self.now,
-                cpu: cpu.index(),
-                what,
-            })?;
+            watch
+                .end(self.now, &self.cores)
+                .map_err(|(cpu, what)| RunError::violation(self.now, cpu.index(), what))?;
         }
-        let cpus = rows::cpus(&self.cores, self.now);
+        let cpus = sections::cpus(&self.cores, self.now);
         self.book_survivors();
         self.file_latencies();
         let threads = self.thread_reports();
         let contexts = self.context_reports();
         let islands = self.island_reports();
-        let telemetry = rows::telemetry(&self.cores, self.counted());
+        let telemetry = sections::telemetry(&self.cores, self.counted());
         let told = self.policy_notices();
         self.notices.extend(told);
         let leases = self.lease_reports();
@@ -45,7 +43,7 @@ impl Machine<'_> {
         }
         Ok(Report {
             machine: "sim".to_owned(),
-            config: rows::config(name, machine.policy, machine.quantum, machine.tick),
+            config: sections::config(name, machine.policy, machine.quantum, machine.tick),
             seed: self.seed,
             duration_ns: machine.duration.get(),
             decisions: self.decisions,

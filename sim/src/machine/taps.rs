@@ -57,7 +57,7 @@ impl Machine<'_> {
         if let Observer::Watch(watch, _) = &mut self.observer
             && let Err(what) = watch.after(self.now, &self.cores[cpu], outcome)
         {
-            self.trouble.get_or_insert(RunError::Violation { at: self.now, cpu, what });
+            self.trouble.get_or_insert(RunError::violation(self.now, cpu, what));
         }
     }
 

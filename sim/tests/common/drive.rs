@@ -1,6 +1,8 @@
 //! A few CPUs without a machine: events at random, each shown to a watcher.
 
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
+use mainspring_record::check::{Bound, Setting};
+use mainspring_record::watch::Watch;
 use mainspring_sched::admission::Floor;
 use mainspring_sched::context::{Context, ContextSpec, Overrun, Registry};
 use mainspring_sched::flight::{EventRef, Outcome};
@@ -8,8 +10,6 @@ use mainspring_sched::{
     Authority, Config, Cpu, Decision, Entity, IdleConditions, Seat, Spec, State, Stop, Timeout, Via,
     WaitKind, WaitPermit, WaitQuota,
 };
-use mainspring_sim::check::{Bound, Setting};
-use mainspring_sim::watch::Watch;
 
 /// How many threads there may ever be in one run.
 const THREADS: u32 = 24;

@@ -8,12 +8,12 @@ pub mod rational;
 pub mod seeds;
 
 use mainspring_abi::{CpuId, Nanos};
+use mainspring_record::check::{Bound, Checks, Number, Setting, Wide};
+use mainspring_record::replay::replay;
+use mainspring_record::watch::Watch;
 use mainspring_report::Report;
 use mainspring_sched::Cpu;
 use mainspring_sched::flight::{EventRef, Outcome};
-use mainspring_sim::check::{Bound, Checks, Number, Setting, Wide};
-use mainspring_sim::replay::replay;
-use mainspring_sim::watch::Watch;
 use mainspring_sim::{Options, run};
 use mainspring_workload::Workload;
 

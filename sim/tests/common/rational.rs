@@ -1,6 +1,6 @@
 //! Rational numbers: the exact schedule exactly.
 
-use mainspring_sim::check::Number;
+use mainspring_record::check::Number;
 use num_bigint::BigInt;
 use num_rational::BigRational;
 

@@ -1,6 +1,6 @@
 //! Rows, citations and exceptions joined: what is covered, what is excused, what is wrong.
 //!
-//! A row is in exactly one [`State`], unless a problem says otherwise.
+//! A row is in exactly one [`State`] with each part that owes it.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -9,13 +9,16 @@ use std::fmt;
 use crate::citations::Citation;
 use crate::exceptions::Exception;
 use crate::requirements::{Group, Requirements, Row};
+use crate::trees::{self, Speaks};
 
-/// How a row stands.
+/// How a row stands with one part that owes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State<'a> {
-    /// A test cites it.
-    Cited,
-    /// No test cites it, for this reason.
+    /// A test in the part's own tree cites it.
+    Own,
+    /// Tests of other parts only cite it.
+    Elsewhere,
+    /// No test of the part cites it, for this reason.
     Excused(&'a str),
     /// No test cites it, and nobody says why.
     Open,
@@ -28,8 +31,10 @@ pub enum Problem {
     UnknownCitation(Citation),
     /// An exception names an id that no row has.
     UnknownException { at: String, id: String },
-    /// An exception names a row that a test cites.
+    /// An exception names a row that the tests of all its parts cite.
     CitedException { at: String, id: String, cited_at: String },
+    /// An exception names a part that does not owe the row.
+    ForeignPart { at: String, id: String, part: String },
     /// Two exceptions name one row.
     RepeatedException { at: String, id: String },
     /// An exception gives no reason.
@@ -46,6 +51,7 @@ impl fmt::Display for Problem {
             Problem::CitedException { at, id, cited_at } => {
                 write!(f, "{at}: {id} is cited by {cited_at}; remove the exception")
             }
+            Problem::ForeignPart { at, id, part } => write!(f, "{at}: {id} is not owed by {part}"),
             Problem::RepeatedException { at, id } => write!(f, "{at}: {id} has an exception already"),
             Problem::EmptyReason { at, id } => write!(f, "{at}: the exception for {id} gives no reason"),
         }
@@ -61,8 +67,9 @@ pub struct Audit {
     pub rows: Vec<Row>,
     /// What must be mended; empty when all is well.
     pub problems: Vec<Problem>,
-    first_citation: BTreeMap<String, String>,
-    reasons: BTreeMap<String, String>,
+    cited: BTreeMap<String, Vec<(Speaks, String)>>,
+    /// By row and part.
+    reasons: BTreeMap<(String, String), String>,
 }
 
 impl Audit {
@@ -74,13 +81,8 @@ impl Audit {
         exceptions_file: &str,
     ) -> Audit {
         let Requirements { groups, rows } = requirements;
-        let mut audit = Audit {
-            groups,
-            rows,
-            problems: Vec::new(),
-            first_citation: BTreeMap::new(),
-            reasons: BTreeMap::new(),
-        };
+        let mut audit =
+            Audit { groups, rows, problems: Vec::new(), cited: BTreeMap::new(), reasons: BTreeMap::new() };
         audit.take_citations(citations);
         for exception in exceptions {
             let at = format!("{exceptions_file}:{}", exception.line);
@@ -89,12 +91,15 @@ impl Audit {
         audit
     }
 
-    /// How a row stands.
-    pub fn state(&self, row: &Row) -> State<'_> {
-        if self.first_citation.contains_key(&row.id) {
-            State::Cited
-        } else if let Some(reason) = self.reasons.get(&row.id) {
+    /// How a row stands with `part`.
+    pub fn state(&self, row: &Row, part: &str) -> State<'_> {
+        let cited = self.cited.get(&row.id);
+        if cited.is_some_and(|cited| cited.iter().any(|(speaks, _)| speaks.is_for(part))) {
+            State::Own
+        } else if let Some(reason) = self.reasons.get(&(row.id.clone(), part.to_owned())) {
             State::Excused(reason)
+        } else if cited.is_some() {
+            State::Elsewhere
         } else {
             State::Open
         }
@@ -105,7 +110,8 @@ impl Audit {
         for citation in citations {
             if known.contains(citation.id.as_str()) {
                 let at = format!("{}:{}", citation.file, citation.line);
-                self.first_citation.entry(citation.id).or_insert(at);
+                let speaks = trees::parts_of(&citation.file);
+                self.cited.entry(citation.id).or_default().push((speaks, at));
             } else {
                 self.problems.push(Problem::UnknownCitation(citation));
             }
@@ -113,20 +119,34 @@ impl Audit {
     }
 
     fn take_exception(&mut self, exception: Exception, at: String) {
-        let Exception { id, reason, .. } = exception;
-        if !self.rows.iter().any(|row| row.id == id) {
-            self.problems.push(Problem::UnknownException { at, id });
-        } else if let Some(cited_at) = self.first_citation.get(&id) {
-            self.problems.push(Problem::CitedException { at, id, cited_at: cited_at.clone() });
-        } else if reason.is_empty() {
-            self.problems.push(Problem::EmptyReason { at, id });
-        } else {
-            match self.reasons.entry(id) {
+        let Exception { id, part, reason, .. } = exception;
+        let Some(row) = self.rows.iter().find(|row| row.id == id) else {
+            return self.problems.push(Problem::UnknownException { at, id });
+        };
+        if reason.is_empty() {
+            return self.problems.push(Problem::EmptyReason { at, id });
+        }
+        let parts = match part {
+            Some(part) if !row.is_of(&part) => {
+                return self.problems.push(Problem::ForeignPart { at, id, part });
+            }
+            Some(part) => vec![part],
+            None => row.parts.clone(),
+        };
+        let cited = self.cited.get(&id).map_or(&[][..], Vec::as_slice);
+        let lacking = |part: &&String| !cited.iter().any(|(speaks, _)| speaks.is_for(part));
+        let lacking: Vec<String> = parts.iter().filter(lacking).cloned().collect();
+        if lacking.is_empty() {
+            let cited_at = cited.first().map_or(String::new(), |(_, at)| at.clone());
+            return self.problems.push(Problem::CitedException { at, id, cited_at });
+        }
+        for part in lacking {
+            match self.reasons.entry((id.clone(), part)) {
                 Entry::Vacant(entry) => {
-                    entry.insert(reason);
+                    entry.insert(reason.clone());
                 }
-                Entry::Occupied(entry) => {
-                    self.problems.push(Problem::RepeatedException { at, id: entry.key().clone() });
+                Entry::Occupied(_) => {
+                    return self.problems.push(Problem::RepeatedException { at, id });
                 }
             }
         }
@@ -147,9 +167,13 @@ mod tests {
             group: 1,
         });
         let requirements = Requirements { groups: Vec::new(), rows: rows.into() };
-        let exception =
-            |&(id, reason): &(&str, &str)| Exception { id: id.into(), reason: reason.into(), line: 4 };
-        let citation = |&id: &&str| Citation { id: id.into(), file: "tests/a.rs".into(), line: 9 };
+        let exception = |&(id, reason): &(&str, &str)| Exception {
+            id: id.into(),
+            part: None,
+            reason: reason.into(),
+            line: 4,
+        };
+        let citation = |&id: &&str| Citation { id: id.into(), file: "core/tests/a.rs".into(), line: 9 };
         let exceptions = exceptions.iter().map(exception).collect();
         Audit::new(requirements, exceptions, citations.iter().map(citation).collect(), "e.toml")
     }
@@ -161,14 +185,39 @@ mod tests {
     #[test]
     fn each_row_is_cited_excused_or_open() {
         let audit = audit(&[("A:2", "no board")], &["A:1", "A:1"]);
-        let states: Vec<_> = audit.rows.iter().map(|row| audit.state(row)).collect();
-        assert_eq!(states, [State::Cited, State::Excused("no board"), State::Open]);
+        let states: Vec<_> = audit.rows.iter().map(|row| audit.state(row, "core")).collect();
+        assert_eq!(states, [State::Own, State::Excused("no board"), State::Open]);
         assert_eq!(audit.problems, []);
     }
 
     #[test]
+    fn a_citation_counts_for_the_part_of_its_tree_alone() {
+        let row = Row {
+            id: "A:1".into(),
+            parts: vec!["core".into(), "kernel".into(), "sim".into()],
+            level: Level::Must,
+            text: "Yes.".into(),
+            group: 1,
+        };
+        let requirements = Requirements { groups: Vec::new(), rows: vec![row] };
+        let citation = Citation { id: "A:1".into(), file: "core/tests/a.rs".into(), line: 9 };
+        let excused = |part: &str| Exception {
+            id: "A:1".into(),
+            part: Some(part.into()),
+            reason: "no board".into(),
+            line: 4,
+        };
+        let exceptions = vec![excused("sim"), excused("cli")];
+        let audit = Audit::new(requirements, exceptions, vec![citation], "e.toml");
+        let states: Vec<_> =
+            audit.rows[0].parts.iter().map(|part| audit.state(&audit.rows[0], part)).collect();
+        assert_eq!(states, [State::Own, State::Elsewhere, State::Excused("no board")]);
+        assert_eq!(problems(&audit), ["e.toml:4: A:1 is not owed by cli"]);
+    }
+
+    #[test]
     fn an_unknown_citation_is_named_with_its_place() {
-        assert_eq!(problems(&audit(&[], &["A:9"])), ["tests/a.rs:9: unknown id A:9"]);
+        assert_eq!(problems(&audit(&[], &["A:9"])), ["core/tests/a.rs:9: unknown id A:9"]);
     }
 
     #[test]
@@ -176,7 +225,7 @@ mod tests {
         let audit = audit(&[("A:9", "x"), ("A:1", "x"), ("A:2", ""), ("A:3", "x"), ("A:3", "y")], &["A:1"]);
         let expected = [
             "e.toml:4: unknown id A:9",
-            "e.toml:4: A:1 is cited by tests/a.rs:9; remove the exception",
+            "e.toml:4: A:1 is cited by core/tests/a.rs:9; remove the exception",
             "e.toml:4: the exception for A:2 gives no reason",
             "e.toml:4: A:3 has an exception already",
         ];

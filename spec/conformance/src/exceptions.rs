@@ -14,6 +14,8 @@ use crate::requirements::line_of;
 pub struct Exception {
     /// The row.
     pub id: String,
+    /// The part that has none; `None` for every part that owes the row and has none.
+    pub part: Option<String>,
     /// Why it has no test.
     pub reason: String,
     /// Where it stands in the file.
@@ -31,6 +33,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct RawException {
     id: Spanned<String>,
+    part: Option<String>,
     reason: String,
 }
 
@@ -50,6 +53,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Vec<Exception>, Error> {
     let exceptions = file.exception.into_iter().map(|raw| Exception {
         line: line_of(text, raw.id.span().start),
         id: raw.id.into_inner(),
+        part: raw.part,
         reason: raw.reason.trim().to_owned(),
     });
     Ok(exceptions.collect())
@@ -63,7 +67,10 @@ mod tests {
     fn an_exception_knows_its_line() {
         let text = "# none yet\n\n[[exception]]\nid = \"A:1\"\nreason = \" needs a board \"\n";
         let found = parse(text, Path::new("e.toml")).unwrap();
-        assert_eq!(found, [Exception { id: "A:1".into(), reason: "needs a board".into(), line: 4 }]);
+        assert_eq!(
+            found,
+            [Exception { id: "A:1".into(), part: None, reason: "needs a board".into(), line: 4 }]
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The conformance tool: which requirements have a citing test, and which licences we depend on.
 //!
 //! Each module is one step: [`args`] reads the command line, [`requirements`] and [`exceptions`] the two
-//! TOML files, [`sources`] lists the tree, [`citations`] finds what tests cite, [`audit`] joins them and
-//! [`report`] prints. [`licences`] stands alone. Only this file prints and exits.
+//! TOML files, [`sources`] lists the tree, [`citations`] finds what tests cite, [`trees`] says for
+//! which part, [`audit`] joins them and [`report`] prints. [`licences`] stands alone. Only this file prints and exits.
 
 mod args;
 mod audit;
@@ -13,6 +13,7 @@ mod licences;
 mod report;
 mod requirements;
 mod sources;
+mod trees;
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The report as text: a table per part, then the rows that no test cites, under their headings.
+//! The report as text: a table by part, then the rows that lack a test in the tree of a part that owes them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -14,17 +14,19 @@ const TEXT_CHARS: usize = 110;
 #[derive(Clone, Copy, Default)]
 struct Tally {
     rows: usize,
-    cited: usize,
+    own: usize,
+    elsewhere: usize,
     excused: usize,
 }
 
 impl Tally {
-    fn of<'a>(audit: &Audit, rows: impl IntoIterator<Item = &'a Row>) -> Tally {
+    fn of<'a>(audit: &Audit, rows: impl IntoIterator<Item = &'a Row>, parts: &[&str]) -> Tally {
         let mut tally = Tally::default();
         for row in rows {
             tally.rows += 1;
-            match audit.state(row) {
-                State::Cited => tally.cited += 1,
+            match worst(audit, row, parts) {
+                State::Own => tally.own += 1,
+                State::Elsewhere => tally.elsewhere += 1,
                 State::Excused(_) => tally.excused += 1,
                 State::Open => {}
             }
@@ -33,8 +35,20 @@ impl Tally {
     }
 
     fn open(self) -> usize {
-        self.rows - self.cited - self.excused
+        self.rows - self.own - self.elsewhere - self.excused
     }
+}
+
+/// How a row stands with that one of `parts` which is furthest from a test of its own.
+fn worst<'a>(audit: &'a Audit, row: &Row, parts: &[&str]) -> State<'a> {
+    let distance = |state: &State<'_>| match state {
+        State::Own => 0,
+        State::Excused(_) => 1,
+        State::Elsewhere => 2,
+        State::Open => 3,
+    };
+    let owed = row.parts.iter().filter(|part| parts.contains(&part.as_str()));
+    owed.map(|part| audit.state(row, part)).max_by_key(distance).unwrap_or(State::Own)
 }
 
 /// The report that the options ask for; refuses a part or group that does not exist.
@@ -56,58 +70,75 @@ pub fn render(audit: &Audit, options: &ReportOptions) -> Result<String, UsageErr
             && options.part.as_deref().is_none_or(|part| row.is_of(part))
     };
     let rows: Vec<&Row> = audit.rows.iter().filter(wanted).collect();
+    let asked = |part: &&str| options.part.as_deref().is_none_or(|asked| asked == *part);
+    let shown: Vec<&str> = parts.into_iter().filter(asked).collect();
     let mut out = String::new();
     if options.sections != Sections::Missing {
-        let shown = parts.into_iter().filter(|part| options.part.as_deref().is_none_or(|p| p == *part));
-        table(&mut out, audit, shown, &rows);
+        table(&mut out, audit, &shown, &rows);
     }
     if options.sections == Sections::Both {
         out.push('\n');
     }
     if options.sections != Sections::Summary {
-        missing(&mut out, audit, &rows);
+        missing(&mut out, audit, &shown, &rows);
     }
     Ok(out)
 }
 
-fn table<'a>(out: &mut String, audit: &Audit, parts: impl Iterator<Item = &'a str>, rows: &[&Row]) {
-    push(out, format_args!("{:10} {:>6} {:>6} {:>8} {:>6}", "part", "cited", "rows", "excused", "open"));
+fn table(out: &mut String, audit: &Audit, parts: &[&str], rows: &[&Row]) {
+    push(
+        out,
+        format_args!(
+            "{:10} {:>6} {:>10} {:>8} {:>6} {:>6}",
+            "part", "own", "elsewhere", "excused", "open", "rows"
+        ),
+    );
     let mut line = |name: &str, tally: Tally| {
-        let Tally { rows, cited, excused } = tally;
-        push(out, format_args!("{name:10} {cited:6} {rows:6} {excused:8} {:6}", tally.open()));
+        let Tally { rows, own, elsewhere, excused } = tally;
+        push(out, format_args!("{name:10} {own:6} {elsewhere:10} {excused:8} {:6} {rows:6}", tally.open()));
     };
     for part in parts {
-        let tally = Tally::of(audit, rows.iter().copied().filter(|row| row.is_of(part)));
+        let tally = Tally::of(audit, rows.iter().copied().filter(|row| row.is_of(part)), &[part]);
         if tally.rows > 0 {
             line(part, tally);
         }
     }
-    line("all", Tally::of(audit, rows.iter().copied()));
+    line("all", Tally::of(audit, rows.iter().copied(), parts));
 }
 
-fn missing(out: &mut String, audit: &Audit, rows: &[&Row]) {
-    let total = Tally::of(audit, rows.iter().copied());
-    if total.cited == total.rows {
-        push(out, format_args!("Every row has a citing test."));
+fn missing(out: &mut String, audit: &Audit, parts: &[&str], rows: &[&Row]) {
+    let total = Tally::of(audit, rows.iter().copied(), parts);
+    if total.own == total.rows {
+        push(out, format_args!("Every row has a citing test in the tree of each part that owes it."));
         return;
     }
-    push(out, format_args!("{} of {} rows have no citing test:", total.rows - total.cited, total.rows));
+    push(
+        out,
+        format_args!(
+            "{} of {} rows lack a citing test in some part that owes them:",
+            total.rows - total.own,
+            total.rows
+        ),
+    );
     for group in &audit.groups {
         let mine = || rows.iter().copied().filter(|row| row.group == group.number);
-        let tally = Tally::of(audit, mine());
-        if tally.cited == tally.rows {
+        let tally = Tally::of(audit, mine(), parts);
+        if tally.own == tally.rows {
             continue;
         }
-        let Tally { rows, cited, .. } = tally;
-        push(out, format_args!("\n{}. {} ({cited} of {rows} cited)", group.number, group.title));
+        let Tally { rows, own, .. } = tally;
+        push(out, format_args!("\n{}. {} ({own} of {rows} shown)", group.number, group.title));
         for row in mine() {
-            let text = match audit.state(row) {
-                State::Cited => continue,
-                State::Excused(reason) => format!("excused: {reason}"),
-                State::Open => shorten(&row.text),
-            };
-            let (level, parts) = (row.level.name(), row.parts.join("+"));
-            push(out, format_args!("  {:28} {level:8} {parts:16} {text}", row.id));
+            for part in row.parts.iter().filter(|part| parts.contains(&part.as_str())) {
+                let text = match audit.state(row, part) {
+                    State::Own => continue,
+                    State::Elsewhere => format!("elsewhere: {}", shorten(&row.text)),
+                    State::Excused(reason) => format!("excused: {reason}"),
+                    State::Open => shorten(&row.text),
+                };
+                let level = row.level.name();
+                push(out, format_args!("  {:28} {level:8} {part:10} {text}", row.id));
+            }
         }
     }
 }
@@ -159,8 +190,8 @@ text = "Four."
 
     fn audit() -> Audit {
         let requirements = requirements::parse(ROWS, Path::new("r.toml")).unwrap();
-        let exception = Exception { id: "B:1".into(), reason: "no board".into(), line: 1 };
-        let citation = Citation { id: "A:1".into(), file: "tests/a.rs".into(), line: 1 };
+        let exception = Exception { id: "B:1".into(), part: None, reason: "no board".into(), line: 1 };
+        let citation = Citation { id: "A:1".into(), file: "core/tests/a.rs".into(), line: 1 };
         Audit::new(requirements, vec![exception], vec![citation], "e.toml")
     }
 
@@ -171,18 +202,19 @@ text = "Four."
     #[test]
     fn the_whole_report_counts_by_part_and_lists_by_group() {
         let expected = "\
-part        cited   rows  excused   open
-core            1      2        0      1
-sim             1      2        1      0
-all             1      3        1      1
+part          own  elsewhere  excused   open   rows
+core            1          0        0      1      2
+sim             0          1        1      0      2
+all             0          1        1      1      3
 
-2 of 3 rows have no citing test:
+3 of 3 rows lack a citing test in some part that owes them:
 
-1. First (1 of 2 cited)
-  A:2                          should   core             Two.
+1. First (0 of 2 shown)
+  A:1                          must     sim        elsewhere: One.
+  A:2                          should   core       Two.
 
-2. Second (0 of 1 cited)
-  B:1                          must-not sim              excused: no board
+2. Second (0 of 1 shown)
+  B:1                          must-not sim        excused: no board
 ";
         assert_eq!(render(&audit(), &ReportOptions::default()).unwrap(), expected);
     }
@@ -194,7 +226,7 @@ all             1      3        1      1
         let list = render(&audit(), &options(None, Some(2), Sections::Missing)).unwrap();
         assert!(list.contains("B:1") && !list.contains("A:2"));
         let nothing = render(&audit(), &options(Some("core"), Some(2), Sections::Missing)).unwrap();
-        assert_eq!(nothing, "Every row has a citing test.\n");
+        assert_eq!(nothing, "Every row has a citing test in the tree of each part that owes it.\n");
     }
 
     #[test]

@@ -44,21 +44,21 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn a_sound_project_is_reported_with_zero() {
     let project = Project::new("sound");
-    project.cite("tests/a.rs", "A:1");
+    project.cite("core/tests/a.rs", "A:1");
     let output = project.run(&[]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let report = text(&output.stdout);
-    assert!(report.contains("core            1      2        0      1"), "{report}");
+    assert!(report.contains("core            1          0        0      1      2"), "{report}");
     assert!(report.contains("A:2") && !report.contains("A:1"), "{report}");
 }
 
 #[test]
 fn an_unknown_id_fails_and_is_named_with_its_place() {
     let project = Project::new("unknown-id");
-    project.cite("tests/a.rs", "A:9");
+    project.cite("core/tests/a.rs", "A:9");
     let output = project.run(&["--summary"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("tests/a.rs:2: unknown id A:9"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("core/tests/a.rs:2: unknown id A:9"), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -67,21 +67,21 @@ fn in_a_repository_untracked_files_count_and_ignored_ones_do_not() {
     let git = Command::new("git").args(["init", "--quiet"]).current_dir(&project.0).status();
     assert!(git.expect("git starts").success());
     project.write(".gitignore", "out/\n");
-    project.cite("tests/a.rs", "A:1");
-    project.cite("out/tests/a.rs", "A:9");
+    project.cite("core/tests/a.rs", "A:1");
+    project.cite("out/core/tests/a.rs", "A:9");
     let output = project.run(&["--summary"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("core            1      2        0      1"));
+    assert!(text(&output.stdout).contains("core            1          0        0      1      2"));
 }
 
 #[test]
 fn an_exception_for_a_cited_row_fails() {
     let project = Project::new("cited-exception");
-    project.cite("tests/a.rs", "A:1");
+    project.cite("core/tests/a.rs", "A:1");
     project.write("spec/exceptions.toml", "[[exception]]\nid = \"A:1\"\nreason = \"none\"\n");
     let output = project.run(&["--summary"]);
     assert_eq!(output.status.code(), Some(1));
-    let expected = "spec/exceptions.toml:2: A:1 is cited by tests/a.rs:2; remove the exception";
+    let expected = "spec/exceptions.toml:2: A:1 is cited by core/tests/a.rs:2; remove the exception";
     assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
 }
 

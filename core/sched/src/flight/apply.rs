@@ -2,6 +2,7 @@
 
 use super::{Event, Outcome};
 use crate::cpu::{Cpu, Stop};
+use crate::entity::Entity;
 use core::fmt;
 use mainspring_abi::Nanos;
 
@@ -26,13 +27,13 @@ impl fmt::Display for Impossible {
 impl core::error::Error for Impossible {}
 
 impl Cpu {
-    /// Does what `event` says, as the method of that name would. What leaves the CPU is dropped: an arrival is
-    /// recorded by value where it arrives.
-    pub fn apply(&mut self, now: Nanos, event: Event) -> Result<Outcome, Impossible> {
+    /// Does what `event` says, as the method of that name would; the outcome, and the thread that has left this CPU. Where a
+    /// thread arrives it is recorded by value, so a replay needs nobody who left.
+    pub fn apply(&mut self, now: Nanos, event: Event) -> Result<(Outcome, Option<Entity>), Impossible> {
         if now < self.since() {
             return Err(Impossible::Time);
         }
-        Ok(match event {
+        let outcome = match event {
             Event::Accept(entity, via) => (&self.accept(now, entity, via)).into(),
             Event::Resched(stop) => {
                 if (stop == Stop::Nothing) != self.current().is_none() {
@@ -40,13 +41,22 @@ impl Cpu {
                 }
                 self.resched(now, stop).into()
             }
-            Event::ExitCurrent => (&self.exit_current(now)).into(),
+            Event::ExitCurrent => {
+                let left = self.exit_current(now);
+                return Ok(((&left).into(), left));
+            }
+            Event::Give(thief) => {
+                let left = self.give(now, thief);
+                return Ok(((&left).into(), left));
+            }
+            Event::Remove(seat) => {
+                let removed = self.remove(now, seat);
+                return Ok(((&removed).into(), removed.ok().map(|removed| removed.entity)));
+            }
             Event::Wake(seat) => (&self.wake(now, seat)).into(),
             Event::HandOff(seat) => (&self.hand_off(now, seat)).into(),
             Event::Hold(seat) => (&self.hold(now, seat)).into(),
             Event::Release(seat) => (&self.release(now, seat)).into(),
-            Event::Remove(seat) => (&self.remove(now, seat)).into(),
-            Event::Give(thief) => (&self.give(now, thief)).into(),
             Event::Timer => self.timer(now).into(),
             Event::Expire => (&self.expire(now)).into(),
             Event::RescheduleReceived => {
@@ -67,6 +77,7 @@ impl Cpu {
             Event::Unbind(seat) => (&self.unbind(now, seat)).into(),
             Event::Lend(seat, to) => (&self.lend(now, seat, to)).into(),
             Event::WriteOff(seat) => (&self.write_off(seat)).into(),
-        })
+        };
+        Ok((outcome, None))
     }
 }

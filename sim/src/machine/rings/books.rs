@@ -55,7 +55,7 @@ impl Machine<'_> {
                  {there} in all",
                 self.ring_name(ring)
             );
-            self.trouble.get_or_insert(RunError::Violation { at: self.now, cpu: 0, what });
+            self.trouble.get_or_insert(RunError::violation(self.now, 0, what));
         }
     }
 

@@ -3,15 +3,14 @@
 //! Conserved: the events of each CPU keep their order, and a thread arrives at a CPU after it has left the one before. The
 //! clocks of real CPUs differ by a little, so that by the times alone a thread may arrive before it left.
 
-use crate::RunError;
-use crate::books::{Entry, Log};
 use crate::check::{Checks, Setting, Wide};
-use crate::record::Header;
-use crate::replay;
+use crate::file::Header;
+use crate::log::{Entry, Log};
+use crate::replay::{Onlooker, ReplayError, Replayer, Violation};
 use crate::watch::Watch;
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
-use mainspring_sched::Cpu;
 use mainspring_sched::flight::{Event, Outcome};
+use mainspring_sched::{Cpu, Entity};
 use mainspring_workload::MAX_THREADS;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,24 +18,44 @@ use std::collections::{BTreeSet, VecDeque};
 const LONGEST: Nanos = Nanos::from_millis(60 * 60 * 1_000);
 
 /// Makes every decision of `log` again on CPUs as `header` says, under the eyes of all checkers; how many events there were.
-pub fn verify(header: &Header, log: Log) -> Result<u64, RunError> {
-    let mut cpus = replay::machine(header)
-        .map_err(|_| RunError::NoRoom { cpus: header.cpus, threads: header.threads.len() })?;
+pub fn verify(header: &Header, log: Log) -> Result<u64, ReplayError> {
+    let mut replayer = Replayer::new(header)?;
     let end = log.end();
-    let mut checks = Checks::<Wide>::new(Setting::recorded(header, requests(&log)?));
-    for Entry { now, cpu, event, .. } in Causal::new(header.cpus, log) {
-        step(&mut cpus, now, cpu, event, &mut checks).map_err(|what| violation(now, cpu, what))?;
+    let mut watched = Watched(Checks::<Wide>::new(Setting::recorded(header, requests(&log)?)));
+    for entry in Causal::new(header.cpus, log) {
+        let (now, cpu) = (entry.now, entry.cpu);
+        if let Some(core) = replayer.cpus.get(cpu.index())
+            && now - core.since() > LONGEST
+        {
+            let since = core.since();
+            let what = format!("nothing is said of it since {since}, and no books are kept over so long");
+            return Err(violation(now, cpu, what));
+        }
+        replayer.step(entry, &mut watched)?;
     }
-    checks.end(end, &cpus).map_err(|(cpu, what)| violation(end, cpu, what))?;
-    Ok(checks.events())
+    watched.0.end(end, &replayer.cpus).map_err(|(cpu, what)| violation(end, cpu, what))?;
+    Ok(watched.0.events())
 }
 
-fn violation(at: Nanos, cpu: CpuId, what: String) -> RunError {
-    RunError::Violation { at, cpu: cpu.index(), what }
+/// A watcher of live runs looks on at a replay.
+struct Watched<W>(W);
+
+impl<W: Watch> Onlooker for Watched<W> {
+    fn before(&mut self, now: Nanos, cpu: &mut Cpu, event: &Event) {
+        self.0.before(now, cpu, event.borrowed());
+    }
+
+    fn after(&mut self, now: Nanos, cpu: &Cpu, outcome: Outcome, _: Option<Entity>) -> Result<(), String> {
+        self.0.after(now, cpu, outcome)
+    }
+}
+
+fn violation(at: Nanos, cpu: CpuId, what: String) -> ReplayError {
+    ReplayError::Violation(Violation { at, cpu, what })
 }
 
 /// What each thread asks for at a time, by its index. It brings that along wherever it arrives.
-fn requests(log: &Log) -> Result<Vec<Option<Nanos>>, RunError> {
+fn requests(log: &Log) -> Result<Vec<Option<Nanos>>, ReplayError> {
     let mut requests = Vec::new();
     for Entry { now, cpu, event, .. } in log.entries() {
         let Event::Accept(entity, _) = event else { continue };
@@ -50,19 +69,6 @@ fn requests(log: &Log) -> Result<Vec<Option<Nanos>>, RunError> {
         requests[index] = entity.own_request();
     }
     Ok(requests)
-}
-
-fn step(cpus: &mut [Cpu], now: Nanos, at: CpuId, event: Event, watch: &mut impl Watch) -> Result<(), String> {
-    let cpu = cpus.get_mut(at.index()).ok_or("the machine has no such CPU")?;
-    if now - cpu.since() > LONGEST {
-        return Err(format!(
-            "nothing is said of it since {}, and no books are kept over so long",
-            cpu.since()
-        ));
-    }
-    watch.before(now, cpu, event.borrowed());
-    let outcome = cpu.apply(now, event).map_err(|why| why.to_string())?;
-    watch.after(now, cpu, outcome)
 }
 
 /// The events of a log, in an order in which they can have happened.

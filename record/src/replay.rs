@@ -1,11 +1,12 @@
 //! Replay: a recorded run's events, given to fresh CPUs, must give the recorded decisions.
 
 use crate::digest::Digest;
-use crate::record::{Header, Item, RecordError, RecordReader, Trailer};
+use crate::file::{Header, Item, RecordError, RecordReader, Trailer};
+use crate::log::Entry;
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_sched::admission::Floor;
 use mainspring_sched::flight::{Event, Impossible, Outcome};
-use mainspring_sched::{Config, Cpu, Decision};
+use mainspring_sched::{Config, Cpu, Decision, Entity};
 use std::fmt;
 use std::io::Read;
 
@@ -47,6 +48,25 @@ pub enum ReplayError {
     },
     /// The first decision that differs.
     Differs(Box<Difference>),
+    /// Who looked on found something that must not be.
+    Violation(Violation),
+}
+
+/// Something that must not be, as a checker found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// When.
+    pub at: Nanos,
+    /// Where.
+    pub cpu: CpuId,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {} on CPU {}: {}", self.at, self.cpu, self.what)
+    }
 }
 
 /// Where replay and record part.
@@ -90,6 +110,7 @@ impl fmt::Display for ReplayError {
                 "event {} at {} on CPU {} differs: {}\n  recorded: {}\n  replayed: {}",
                 at.number, at.now, at.cpu, at.event, at.recorded, at.replayed
             ),
+            Self::Violation(violation) => violation.fmt(f),
         }
     }
 }
@@ -102,13 +123,72 @@ impl From<RecordError> for ReplayError {
     }
 }
 
-/// A record being replayed.
+/// Looks on at a replay.
+pub trait Onlooker {
+    /// `event` is about to be given to `cpu`, which may be asked for its lag: that brings its clock up to `now`.
+    fn before(&mut self, now: Nanos, cpu: &mut Cpu, event: &Event);
+
+    /// `cpu` answered with `outcome`, and `left` has left it. `Err` says what must not be, and ends the replay.
+    fn after(&mut self, now: Nanos, cpu: &Cpu, outcome: Outcome, left: Option<Entity>) -> Result<(), String>;
+}
+
+/// Nobody looks on.
+impl Onlooker for () {
+    fn before(&mut self, _: Nanos, _: &mut Cpu, _: &Event) {}
+    fn after(&mut self, _: Nanos, _: &Cpu, _: Outcome, _: Option<Entity>) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// The CPUs of a recorded machine, on which the decisions of its record are made again.
+#[derive(Debug)]
+pub(crate) struct Replayer {
+    pub cpus: Vec<Cpu>,
+    pub events: u64,
+    pub decisions: u64,
+    pub digest: Digest,
+}
+
+impl Replayer {
+    /// The machine as it was before its record.
+    pub(crate) fn new(header: &Header) -> Result<Self, ReplayError> {
+        Ok(Self { cpus: machine(header)?, events: 0, decisions: 0, digest: Digest::new() })
+    }
+
+    /// Gives one event to its CPU, and compares what comes of it with the record.
+    pub(crate) fn step(&mut self, entry: Entry, onlooker: &mut impl Onlooker) -> Result<(), ReplayError> {
+        let Entry { now, cpu, event, outcome: recorded } = entry;
+        let number = self.events;
+        self.events += 1;
+        let core = self.cpus.get_mut(cpu.index()).ok_or(ReplayError::NoSuchCpu { cpu })?;
+        let said = Description::of(&event);
+        onlooker.before(now, core, &event);
+        let (replayed, left) =
+            core.apply(now, event).map_err(|why| ReplayError::Impossible { number, now, cpu, why })?;
+        if replayed != recorded {
+            let (event, recorded, replayed) =
+                (said.to_string(), format!("{recorded:?}"), format!("{replayed:?}"));
+            let difference = Difference { number, now, cpu, event, recorded, replayed };
+            return Err(ReplayError::Differs(Box::new(difference)));
+        }
+        if let Outcome::Decided(decision) = replayed {
+            self.decisions += 1;
+            let thread = match decision {
+                Decision::Run(run) => Some(run.thread.index()),
+                Decision::Idle => None,
+            };
+            self.digest.decision(now.get(), cpu.index(), thread);
+        }
+        onlooker
+            .after(now, core, replayed, left)
+            .map_err(|what| ReplayError::Violation(Violation { at: now, cpu, what }))
+    }
+}
+
+/// A record file being replayed.
 pub(crate) struct Replay<R> {
     reader: RecordReader<R>,
-    pub cpus: Vec<Cpu>,
-    events: u64,
-    decisions: u64,
-    digest: Digest,
+    pub replayer: Replayer,
     /// Read, but not replayed yet.
     next: Option<Item>,
 }
@@ -116,8 +196,8 @@ pub(crate) struct Replay<R> {
 impl<R: Read> Replay<R> {
     pub(crate) fn new(input: R) -> Result<Self, ReplayError> {
         let reader = RecordReader::new(input)?;
-        let cpus = machine(reader.header())?;
-        Ok(Self { reader, cpus, events: 0, decisions: 0, digest: Digest::new(), next: None })
+        let replayer = Replayer::new(reader.header())?;
+        Ok(Self { reader, replayer, next: None })
     }
 
     pub(crate) fn header(&self) -> &Header {
@@ -130,7 +210,7 @@ impl<R: Read> Replay<R> {
             self.next = Some(self.reader.next_item()?);
         }
         Ok(match &self.next {
-            Some(Item::Record { now, .. }) => Some(*now),
+            Some(Item::Record(entry)) => Some(entry.now),
             _ => None,
         })
     }
@@ -149,39 +229,18 @@ impl<R: Read> Replay<R> {
             Some(item) => item,
             None => self.reader.next_item()?,
         };
-        let (now, cpu, event, recorded) = match item {
-            Item::End(trailer) => return Ok(Some(trailer)),
-            Item::Record { now, cpu, event, outcome } => (now, cpu, event, outcome),
-        };
-        let number = self.events;
-        self.events += 1;
-        let core = self.cpus.get_mut(cpu.index()).ok_or(ReplayError::NoSuchCpu { cpu })?;
-        let said = Description::of(&event);
-        let replayed =
-            core.apply(now, event).map_err(|why| ReplayError::Impossible { number, now, cpu, why })?;
-        if replayed != recorded {
-            let (event, recorded, replayed) =
-                (said.to_string(), format!("{recorded:?}"), format!("{replayed:?}"));
-            let difference = Difference { number, now, cpu, event, recorded, replayed };
-            return Err(ReplayError::Differs(Box::new(difference)));
+        match item {
+            Item::End(trailer) => Ok(Some(trailer)),
+            Item::Record(entry) => self.replayer.step(entry, &mut ()).map(|()| None),
         }
-        if let Outcome::Decided(decision) = replayed {
-            self.decisions += 1;
-            let thread = match decision {
-                Decision::Run(run) => Some(run.thread.index()),
-                Decision::Idle => None,
-            };
-            self.digest.decision(now.get(), cpu.index(), thread);
-        }
-        Ok(None)
     }
 }
 
 /// What an event was, kept while the event itself is spent.
-pub(crate) struct Description(&'static str, Option<String>);
+struct Description(&'static str, Option<String>);
 
 impl Description {
-    pub(crate) fn of(event: &Event) -> Self {
+    fn of(event: &Event) -> Self {
         match event {
             Event::Accept(entity, via) => Self("accept", Some(format!("{:?} by {via:?}", entity.thread()))),
             Event::Resched(_) => Self("resched", None),
@@ -220,7 +279,7 @@ impl fmt::Display for Description {
 }
 
 /// The CPUs of the machine that a record is of, as they were before it.
-pub(crate) fn machine(header: &Header) -> Result<Vec<Cpu>, ReplayError> {
+fn machine(header: &Header) -> Result<Vec<Cpu>, ReplayError> {
     let mut cpus = Vec::new();
     for index in 0..header.cpus {
         let id = CpuId::new(index).map_err(|_| ReplayError::NoRoom)?;
@@ -248,13 +307,11 @@ pub fn replay(input: impl Read, progress: &mut dyn FnMut(u64)) -> Result<Replaye
             progress(read);
         }
     };
-    if trailer.digest != replay.digest.to_string() {
+    let Replayer { events, decisions, digest, .. } = &replay.replayer;
+    let digest = digest.to_string();
+    if trailer.digest != digest {
         return Err(replay.reader.bad_end().into());
     }
-    Ok(Replayed {
-        events: replay.events,
-        decisions: replay.decisions,
-        digest: replay.digest.to_string(),
-        workload: replay.header().workload.clone(),
-    })
+    let workload = replay.header().workload.clone();
+    Ok(Replayed { events: *events, decisions: *decisions, digest, workload })
 }

@@ -1,11 +1,12 @@
 //! The books of a recorded run say what the run's own report says: two ways to the same numbers.
 
 use mainspring_abi::{CpuId, Nanos, Policy, ThreadRef};
+use mainspring_record::Log;
+use mainspring_record::file::{Header, RecordReader};
+use mainspring_record::report::RecordReport;
 use mainspring_report::{Report, ThreadReport};
 use mainspring_sched::flight::{self, EventRef, Outcome};
 use mainspring_sched::{Entity, Spec, Via};
-use mainspring_sim::books::{Books, Log};
-use mainspring_sim::record::{Header, RecordReader};
 use mainspring_sim::{Options, run};
 use mainspring_workload::{Workload, load};
 use std::path::PathBuf;
@@ -26,7 +27,7 @@ fn both(name: &str) -> (Report, Report) {
     let reader = RecordReader::new(bytes.as_slice()).expect("a sound record");
     let header = reader.header().clone();
     let log = Log::read(reader).expect("a sound record");
-    let books = Books::of(&header, log).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let books = RecordReport::of(&header, log).unwrap_or_else(|error| panic!("{name}: {error}"));
     (told, books.report("sim", &header, Duration::ZERO))
 }
 
@@ -75,7 +76,7 @@ fn a_record_that_decides_otherwise_is_no_book() {
     let mut header = reader.header().clone();
     header.quantum = Nanos::from_millis(1);
     let log = Log::read(reader).expect("a sound record");
-    let error = Books::of(&header, log).expect_err("another quantum, other slices");
+    let error = RecordReport::of(&header, log).expect_err("another quantum, other slices");
     assert!(error.to_string().contains("differs"), "{error}");
 }
 
@@ -98,7 +99,7 @@ fn a_thread_without_a_name_has_a_row_whatever_its_number() {
         floor_ppm: 0,
         threads: Vec::new(),
     };
-    let books = Books::of(&header, log).unwrap_or_else(|error| panic!("{error}"));
+    let books = RecordReport::of(&header, log).unwrap_or_else(|error| panic!("{error}"));
     let report = books.report("sim", &header, Duration::ZERO);
     let names: Vec<_> = report.threads.iter().map(|thread| thread.name.as_str()).collect();
     assert_eq!(names, ["(thread 4294967295)"]);

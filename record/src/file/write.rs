@@ -50,35 +50,35 @@ impl<'a> Recorder<'a> {
 
     /// Records a timer interrupt, if the record is usual.
     #[inline(always)]
-    pub(crate) fn timer(&mut self, place: Place, outcome: TimerOutcome) -> Option<()> {
+    pub fn timer(&mut self, place: Place, outcome: TimerOutcome) -> Option<()> {
         let length = write_timer(self.block.usual_room()?, &mut self.told, place, outcome);
         self.block.keep(length)
     }
 
     /// Records the end of a timed wait, if the record is usual.
     #[inline(always)]
-    pub(crate) fn expired(&mut self, place: Place, expired: Option<&Expired>) -> Option<()> {
+    pub fn expired(&mut self, place: Place, expired: Option<&Expired>) -> Option<()> {
         let length = write_expired(self.block.usual_room()?, &self.told, place, expired?);
         self.block.keep(length)
     }
 
     /// Records that a CPU idles, if the record is usual.
     #[inline(always)]
-    pub(crate) fn idle(&mut self, place: Place, conditions: &IdleConditions, tick: IdleTick) -> Option<()> {
+    pub fn idle(&mut self, place: Place, conditions: &IdleConditions, tick: IdleTick) -> Option<()> {
         let length = write_idle(self.block.usual_room()?, &self.told, place, conditions, tick);
         self.block.keep(length)
     }
 
     /// Writes how the running thread stops, if that is usual. What is decided comes next, to [`Recorder::decision`].
     #[inline(always)]
-    pub(crate) fn stop(&mut self, place: Place, stop: &Stop) -> Option<FirstHalf> {
+    pub fn stop(&mut self, place: Place, stop: &Stop) -> Option<FirstHalf> {
         write_stop(self.block.usual_room()?, &self.told, place, stop)
     }
 
     /// Records the decision that came of such a stop. If that is not usual, the record has begun, and what was decided goes to
     /// [`Recorder::finish`].
     #[inline(always)]
-    pub(crate) fn decision(&mut self, half: FirstHalf, place: Place, decision: &Decision) -> Option<()> {
+    pub fn decision(&mut self, half: FirstHalf, place: Place, decision: &Decision) -> Option<()> {
         let length = write_decision(self.block.usual_room()?, &mut self.told, half, place, decision);
         if length.is_none() {
             self.block.keep_first(half);

@@ -1,6 +1,4 @@
-//! Rows of a report that every machine fills in alike, from its cores.
-
-pub use crate::latency::Latencies;
+//! Sections of a report that every machine fills in alike, from its cores.
 
 use mainspring_abi::{Nanos, Policy};
 use mainspring_report::{Config, CpuReport, Telemetry};

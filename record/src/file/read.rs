@@ -1,6 +1,7 @@
 use super::{END, Header, MAGIC, MAX_BLOCK, Trailer, VERSION};
+use crate::log::Entry;
 use mainspring_abi::{CpuId, Nanos, Policy};
-use mainspring_sched::flight::{DecodeError, Event, Outcome, Past, Reader, read_record};
+use mainspring_sched::flight::{DecodeError, Past, Reader, read_record};
 use std::fmt;
 use std::io::{self, Read};
 
@@ -38,10 +39,25 @@ pub enum RecordError {
         /// What is wrong.
         what: Malformed,
     },
+    /// What a CPU of a live machine left behind makes no sense.
+    OfCpu {
+        /// Which CPU.
+        cpu: CpuId,
+        /// What is wrong.
+        what: Malformed,
+    },
+    /// Something follows the end block.
+    Extended,
+}
+
+impl RecordError {
+    pub(crate) fn of_cpu(cpu: CpuId, what: Malformed) -> Self {
+        Self::OfCpu { cpu, what }
+    }
 }
 
 /// What is wrong with a block whose checksum fits.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
     /// A record could not be decoded.
     Record(DecodeError),
@@ -49,6 +65,19 @@ pub enum Malformed {
     Header,
     /// The end block could not be decoded, or counts other bytes than there are.
     End,
+    /// There are bytes after the last record.
+    Trailing,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Record(error) => error.fmt(f),
+            Self::Header => f.write_str("no usable header"),
+            Self::End => f.write_str("its end does not fit its contents"),
+            Self::Trailing => f.write_str("there are bytes after its last event"),
+        }
+    }
 }
 
 impl fmt::Display for RecordError {
@@ -75,13 +104,12 @@ impl fmt::Display for RecordError {
                 write!(f, "flight record damaged: the checksum of block {block} does not fit; get it again")
             }
             Self::Malformed { block, what } => {
-                write!(f, "flight record malformed in block {block}: ")?;
-                match what {
-                    Malformed::Record(error) => write!(f, "{error}"),
-                    Malformed::Header => f.write_str("no usable header"),
-                    Malformed::End => f.write_str("its end does not fit its contents"),
-                }
+                write!(f, "flight record malformed in block {block}: {what}")
             }
+            Self::OfCpu { cpu, what } => write!(f, "the flight record of CPU {cpu} is malformed: {what}"),
+            Self::Extended => f.write_str(
+                "something follows the end of the flight record; cut it off, or record the run again",
+            ),
         }
     }
 }
@@ -99,16 +127,7 @@ impl From<io::Error> for RecordError {
 #[expect(clippy::large_enum_variant, reason = "one is alive at a time, and nearly all are records")]
 pub enum Item {
     /// Something happened.
-    Record {
-        /// When.
-        now: Nanos,
-        /// Where.
-        cpu: CpuId,
-        /// What.
-        event: Event,
-        /// What came of it.
-        outcome: Outcome,
-    },
+    Record(Entry),
     /// The record is complete.
     End(Trailer),
 }
@@ -199,7 +218,7 @@ impl<R: Read> RecordReader<R> {
         })?;
         self.at += reader.position();
         self.records += 1;
-        Ok(Item::Record { now: place.now, cpu: place.cpu, event, outcome })
+        Ok(Item::Record(Entry { now: place.now, cpu: place.cpu, event, outcome }))
     }
 
     /// The end block does not fit what came before it.
@@ -217,8 +236,11 @@ impl<R: Read> RecordReader<R> {
             })
         })()
         .ok_or_else(|| self.bad_end())?;
-        if trailer.bytes != self.recorded {
+        if trailer.bytes != self.recorded || !fields.bytes.is_empty() {
             return Err(self.bad_end());
+        }
+        if fill(&mut self.input, &mut [0])? {
+            return Err(RecordError::Extended);
         }
         Ok(Item::End(trailer))
     }

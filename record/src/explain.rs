@@ -120,7 +120,8 @@ pub fn explain(input: impl Read, thread: &str, at: Nanos) -> Result<Explanation,
         return Err(ExplainError::AfterEnd { end });
     }
     let policy = replay.header().policy;
-    let place = replay.cpus.iter_mut().find_map(|cpu| Place::of(cpu, at, policy, index as u32, &names));
+    let place =
+        replay.replayer.cpus.iter_mut().find_map(|cpu| Place::of(cpu, at, policy, index as u32, &names));
     Ok(Explanation { thread: thread.to_owned(), at, place })
 }
 

@@ -1,7 +1,7 @@
 //! What a checker must know of a machine beforehand: what the events themselves do not tell.
 
 use super::Bound;
-use crate::record::Header;
+use crate::file::Header;
 use mainspring_abi::{LatencyClass, Nanos, Policy};
 use mainspring_workload::{Faults, Workload};
 

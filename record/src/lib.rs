@@ -1,0 +1,24 @@
+//! Flight records on the host: what every machine's runs leave behind, and everything that can be learnt from it.
+//!
+//! * [`file`] reads and writes record files; [`log`] joins the records of a machine's CPUs.
+//! * [`replay`] makes every decision of a record again. It is the only replay loop: [`report`], [`verify`] and [`explain`]
+//!   look on while it runs.
+//! * [`check`] judges every event from outside, live through [`watch`] or from a record.
+//!
+//! Conserved: whatever comes out of here comes from a replay without a difference.
+
+pub mod check;
+pub mod digest;
+pub mod explain;
+pub mod file;
+mod latency;
+pub mod log;
+pub mod replay;
+pub mod report;
+pub mod sections;
+pub mod verify;
+pub mod watch;
+
+pub use latency::Latencies;
+pub use log::{Entry, Log};
+pub use replay::{ReplayError, Violation};

@@ -1,0 +1,85 @@
+//! The events of all CPUs of a machine, joined by time.
+
+use crate::file::{Item, Malformed, RecordError, RecordReader, Recorder};
+use mainspring_abi::{CpuId, Nanos};
+use mainspring_sched::flight::{Event, Outcome, Past, Reader, read_record};
+use std::io::{self, Read};
+
+/// One event of a record.
+#[derive(Debug)]
+pub struct Entry {
+    /// When.
+    pub now: Nanos,
+    /// Where.
+    pub cpu: CpuId,
+    /// What was asked.
+    pub event: Event,
+    /// What was answered.
+    pub outcome: Outcome,
+}
+
+/// The events of all CPUs, joined by time. Each CPU's own are in its own order; between CPUs any order replays.
+#[derive(Debug, Default)]
+pub struct Log {
+    entries: Vec<Entry>,
+    end: Nanos,
+}
+
+impl Log {
+    /// Adds the record of one CPU: so many events as bytes, and when it was closed.
+    pub fn add(&mut self, cpu: CpuId, bytes: &[u8], records: u64, end: Nanos) -> Result<(), RecordError> {
+        let (mut at, mut past) = (0, Past::new());
+        for _ in 0..records {
+            let mut reader = Reader::new(&bytes[at..]);
+            let (place, event, outcome) = read_record(&mut reader, &mut past)
+                .map_err(|error| RecordError::of_cpu(cpu, Malformed::Record(error)))?;
+            at += reader.position();
+            self.entries.push(Entry { now: place.now, cpu: place.cpu, event, outcome });
+        }
+        if at != bytes.len() {
+            return Err(RecordError::of_cpu(cpu, Malformed::Trailing));
+        }
+        self.end = self.end.max(end).max(past.told().last().now);
+        // Stable: events of one CPU stay in their order.
+        self.entries.sort_by_key(|entry| entry.now);
+        Ok(())
+    }
+
+    /// The events of a flight record file.
+    pub fn read(mut reader: RecordReader<impl Read>) -> Result<Self, RecordError> {
+        let mut entries = Vec::new();
+        loop {
+            match reader.next_item()? {
+                Item::Record(entry) => entries.push(entry),
+                Item::End(trailer) => return Ok(Self { entries, end: trailer.end }),
+            }
+        }
+    }
+
+    /// The events, by time.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The same, by value.
+    #[must_use]
+    pub(crate) fn into_entries(self) -> Vec<Entry> {
+        self.entries
+    }
+
+    /// When the machine ended.
+    #[must_use]
+    pub fn end(&self) -> Nanos {
+        self.end
+    }
+
+    /// Writes the events as a flight record file.
+    pub fn write(&self, mut recorder: Recorder<'_>, digest: &str) -> io::Result<()> {
+        for Entry { now, cpu, event, outcome } in &self.entries {
+            recorder.begin(*now, *cpu, event.borrowed())?;
+            recorder.finish(*outcome);
+        }
+        recorder.close(self.end, digest)
+    }
+}
