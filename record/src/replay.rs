@@ -4,7 +4,7 @@ use crate::digest::Digest;
 use crate::file::{Header, Item, RecordError, RecordReader, Trailer};
 use crate::log::Entry;
 use mainspring_abi::{CpuId, Nanos};
-use mainspring_sched::admission::Floor;
+use mainspring_sched::Floor;
 use mainspring_sched::flight::{Event, Impossible, Outcome};
 use mainspring_sched::{Config, Cpu, Decision, Entity};
 use std::fmt;

@@ -300,9 +300,9 @@ impl RecordReport {
             decisions,
             wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
             digest: digest.to_string(),
-            cpus: sections::cpus(&cpus, end),
+            cpus: sections::cpus(cpus.iter(), end),
             threads: rows.collect(),
-            telemetry: sections::telemetry(&cpus, counted),
+            telemetry: sections::telemetry(cpus.iter(), counted),
             schedule: Some(threads.schedule),
             ..Report::default()
         }

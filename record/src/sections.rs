@@ -21,7 +21,7 @@ pub fn config(workload: &str, policy: Policy, quantum: Nanos, tick: Nanos) -> Co
 
 /// A row per core, at `now`.
 #[must_use]
-pub fn cpus(cores: &[Cpu], now: Nanos) -> Vec<CpuReport> {
+pub fn cpus<'c>(cores: impl Iterator<Item = &'c Cpu>, now: Nanos) -> Vec<CpuReport> {
     let row = |(id, core): (usize, &Cpu)| {
         let counters = core.telemetry();
         let idle = core.idle_time(now);
@@ -37,13 +37,13 @@ pub fn cpus(cores: &[Cpu], now: Nanos) -> Vec<CpuReport> {
             queue_depth_max: counters.queue_depth_max,
         }
     };
-    cores.iter().enumerate().map(row).collect()
+    cores.enumerate().map(row).collect()
 }
 
 /// The counters of all cores, added to what the machine itself has counted.
 #[must_use]
-pub fn telemetry(cores: &[Cpu], mut telemetry: Telemetry) -> Telemetry {
-    for (cpu, core) in cores.iter().enumerate() {
+pub fn telemetry<'c>(cores: impl Iterator<Item = &'c Cpu>, mut telemetry: Telemetry) -> Telemetry {
+    for (cpu, core) in cores.enumerate() {
         let counters = core.telemetry();
         telemetry.scheduler_tick_count.insert(cpu.to_string(), counters.ticks);
         telemetry.ticks_suppressed.insert(format!("{cpu},idle"), counters.ticks_suppressed_idle);

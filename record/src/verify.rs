@@ -33,7 +33,8 @@ pub fn verify(header: &Header, log: Log) -> Result<u64, ReplayError> {
         }
         replayer.step(entry, &mut watched)?;
     }
-    watched.0.end(end, &replayer.cpus).map_err(|(cpu, what)| violation(end, cpu, what))?;
+    let cpus: Vec<&Cpu> = replayer.cpus.iter().collect();
+    watched.0.end(end, &cpus).map_err(|(cpu, what)| violation(end, cpu, what))?;
     Ok(watched.0.events())
 }
 

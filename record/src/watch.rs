@@ -16,7 +16,7 @@ pub trait Watch {
     fn after(&mut self, now: Nanos, cpu: &Cpu, outcome: Outcome) -> Result<(), String>;
 
     /// The run is over.
-    fn end(&mut self, _now: Nanos, _cpus: &[Cpu]) -> Result<(), (CpuId, String)> {
+    fn end(&mut self, _now: Nanos, _cpus: &[&Cpu]) -> Result<(), (CpuId, String)> {
         Ok(())
     }
 }

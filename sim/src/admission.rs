@@ -14,18 +14,19 @@
 
 mod witness;
 
-pub use mainspring_sched::admission::{Denial, Interval, Part};
-pub use mainspring_sched::island::IslandDenial;
+pub use mainspring_authority::admission::{Denial, Interval, Part};
+pub use mainspring_authority::island::IslandDenial;
 pub use witness::{Miss, Search, Witness, witness};
 
 use mainspring_abi::{CpuId, CpuSet, Nanos};
-use mainspring_sched::admission::{
-    Banded, Candidate, CpuVerdict, Floor, Load, Refusal, Survey, Task, judge_cpu, response_bound, survey,
+use mainspring_authority::admission::{
+    Banded, Candidate, CpuVerdict, Load, Refusal, Survey, Task, judge_cpu, response_bound, survey,
 };
-use mainspring_sched::island::{
+use mainspring_authority::island::{
     Calls, Capacity, DeviceReservation, HotPath, IslandError, IslandRef, Locks, Machine, NodeBudget,
     OverrunPolicy, PlainTask, PreallocSpec, RealtimeIslandSpec, Residency, RingSpec, Shape, ShutdownPolicy,
 };
+use mainspring_sched::Floor;
 use mainspring_workload::{self as workload, Workload};
 
 /// How an island of the workload stands.
@@ -264,7 +265,8 @@ impl Admission {
         let cpu = self.homes[context]?;
         let on = self.on(cpu, &live);
         let tasks = self.load(&on);
-        let load = Load { tasks: &tasks, floor: self.floor.task(), interrupts: &[], overhead: Nanos::ZERO };
+        let load =
+            Load { tasks: &tasks, floor: Task::of_floor(self.floor), interrupts: &[], overhead: Nanos::ZERO };
         let bound = response_bound(&load, on.iter().position(|other| *other == context)?)?;
         // What is admitted is never late, even where the bound is not tight.
         let admitted = judge_cpu(&load).is_admitted();
@@ -272,7 +274,8 @@ impl Admission {
     }
 
     fn density_ppm(&self, contexts: &[usize]) -> u64 {
-        let tasks = contexts.iter().map(|context| self.contexts[*context].task).chain(self.floor.task());
+        let tasks =
+            contexts.iter().map(|context| self.contexts[*context].task).chain(Task::of_floor(self.floor));
         let scaled =
             |task: Task| (u128::from(task.cost.get()) << 64) / u128::from(task.deadline.get().max(1));
         let sum = tasks.map(scaled).fold(0, u128::saturating_add).saturating_mul(1_000_000);
@@ -285,7 +288,12 @@ impl Admission {
 
     fn judge_all(&self, contexts: &[usize]) -> CpuVerdict {
         let tasks = self.load(contexts);
-        judge_cpu(&Load { tasks: &tasks, floor: self.floor.task(), interrupts: &[], overhead: Nanos::ZERO })
+        judge_cpu(&Load {
+            tasks: &tasks,
+            floor: Task::of_floor(self.floor),
+            interrupts: &[],
+            overhead: Nanos::ZERO,
+        })
     }
 
     fn on(&self, cpu: CpuId, live: &[bool]) -> Vec<usize> {

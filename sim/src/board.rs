@@ -5,8 +5,9 @@
 
 use crate::tournament::Tournament;
 use mainspring_abi::CpuId;
+use mainspring_driver::CpuCore;
 use mainspring_sched::hint::unlikely;
-use mainspring_sched::{Cpu, Offer, choose_victim};
+use mainspring_sched::{Offer, choose_victim};
 
 #[derive(Debug)]
 pub(crate) struct Board {
@@ -39,7 +40,7 @@ impl Board {
     }
 
     /// The CPU that `thief` should steal from.
-    pub(crate) fn victim(&mut self, thief: CpuId, cores: &[Cpu]) -> Option<CpuId> {
+    pub(crate) fn victim(&mut self, thief: CpuId, cores: &[CpuCore]) -> Option<CpuId> {
         self.refresh(cores);
         if self.bound > 0 {
             return choose_victim(thief, &self.offers, |victim| cores[victim.index()].bound_due_in(thief));
@@ -49,7 +50,7 @@ impl Board {
         (due_in != Offer::NOTHING && cpu as usize != thief.index()).then(|| cores[cpu as usize].id())
     }
 
-    fn refresh(&mut self, cores: &[Cpu]) {
+    fn refresh(&mut self, cores: &[CpuCore]) {
         while let Some(cpu) = self.stale.pop() {
             let cpu = cpu as usize;
             self.is_stale[cpu] = false;

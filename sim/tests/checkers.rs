@@ -60,7 +60,7 @@ impl<L: FnMut(&Cpu, &mut Outcome) -> bool> Watch for Liar<L> {
         self.checks.after(now, cpu, outcome)
     }
 
-    fn end(&mut self, now: Nanos, cpus: &[Cpu]) -> Result<(), (CpuId, String)> {
+    fn end(&mut self, now: Nanos, cpus: &[&Cpu]) -> Result<(), (CpuId, String)> {
         self.checks.end(now, cpus)
     }
 }

@@ -6,7 +6,7 @@ use mainspring_record::Log;
 use mainspring_record::ReplayError;
 use mainspring_record::file::{Header, RecordReader};
 use mainspring_record::verify::verify;
-use mainspring_sched::admission::Floor;
+use mainspring_sched::Floor;
 use mainspring_sched::flight::{self, Event};
 use mainspring_sched::{Config, Cpu, Entity, Spec, Stop, Via};
 use mainspring_sim::{Options, run};

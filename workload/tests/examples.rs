@@ -1,12 +1,12 @@
 //! The example files of the project, which the simulator's acceptance rests on.
 
 use mainspring_abi::{CpuSet, Nanos, Policy};
-use mainspring_sched::admission::{Task, partition};
+use mainspring_authority::admission::{Task, partition};
 use mainspring_workload::{Operation, Step, Workload, load};
 use std::path::PathBuf;
 
 fn folder() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "..", "..", "workloads"].iter().collect()
+    [env!("CARGO_MANIFEST_DIR"), "..", "workloads"].iter().collect()
 }
 
 fn example(name: &str) -> Workload {
@@ -71,7 +71,7 @@ fn the_published_schedules_keep_their_proportions() {
 
 #[test]
 fn the_examples_of_the_manual_are_valid_and_quoted_as_they_are() {
-    let docs: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "..", "docs"].iter().collect();
+    let docs: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "docs"].iter().collect();
     for entry in std::fs::read_dir(docs.join("examples")).expect("the folder exists") {
         load(entry.expect("readable").path()).unwrap_or_else(|error| panic!("{error}"));
     }

@@ -102,7 +102,7 @@ impl Random {
 }
 
 fn corpus() -> Vec<String> {
-    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "..", "workloads"].iter().collect();
+    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "workloads"].iter().collect();
     let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
         .expect("the folder exists")
         .map(|entry| entry.expect("readable").path())

@@ -2,7 +2,7 @@
 //! back at each call.
 
 use mainspring_abi::{CpuId, Nanos, Policy, ThreadRef};
-use mainspring_sched::admission::Floor;
+use mainspring_sched::Floor;
 use mainspring_sched::context::{Context, ContextSpec, Registry};
 use mainspring_sched::{Config, Cpu, Decision, Entity, Seat, Spec, Stop, Via, WaitKind};
 

@@ -38,21 +38,18 @@
 extern crate alloc;
 
 mod account;
-pub mod admission;
-pub mod boundary;
 pub mod context;
 mod cpu;
 mod entity;
 mod fair;
 mod few;
 pub mod flight;
+mod floor;
 mod heap;
 pub mod hint;
 pub mod identity;
-pub mod island;
 pub mod lease;
 pub mod nohz;
-pub mod ordered;
 mod steal;
 mod telemetry;
 mod tick;
@@ -69,6 +66,7 @@ pub use cpu::{
 };
 pub use entity::{Affinity, Authority, Entity, Spec};
 pub use fair::{DEBTORS_RETIRED_PER_EVENT, MAX_REQUEST, Tag, class_request};
+pub use floor::{Floor, FloorError};
 pub use steal::{Offer, choose_victim};
 pub use telemetry::{NohzExit, Telemetry};
 pub use tick::{

@@ -3,7 +3,7 @@
 mod rig;
 
 use mainspring_abi::{ContextRef, Nanos, Policy};
-use mainspring_sched::admission::Floor;
+use mainspring_sched::Floor;
 use mainspring_sched::context::{ContextSpec, LoanError, NoticeKind, Overrun, PutBack, Registry};
 use mainspring_sched::{
     AcceptError, BindRefusal, Config, Cpu, LendError, Seat, SeatError, State, Stop, Via, WaitKind,

@@ -156,7 +156,7 @@ impl<N: Number> Watch for Checks<N> {
         checked.map_err(|what| format!("{what}\n  after {fact:?}"))
     }
 
-    fn end(&mut self, now: Nanos, cpus: &[Cpu]) -> Result<(), (CpuId, String)> {
+    fn end(&mut self, now: Nanos, cpus: &[&Cpu]) -> Result<(), (CpuId, String)> {
         if self.failed {
             return Ok(());
         }

@@ -7,9 +7,10 @@
 use super::Admission;
 use crate::{Options, RunError};
 use mainspring_abi::Nanos;
+use mainspring_authority::admission::Task;
 use mainspring_record::check;
 use mainspring_report::{Report, ScheduleEntry};
-use mainspring_sched::admission::Floor;
+use mainspring_sched::Floor;
 use mainspring_workload::{ContextSpec, Machine, Span, Start, Step, ThreadSpec, Workload};
 
 /// How many jobs are tried before the search for a miss is given up, unless the test names an interval.
@@ -81,7 +82,7 @@ pub fn witness(
 
 /// How long it takes until so many jobs have come.
 fn furthest(witness: &Workload) -> Nanos {
-    let floor = super::floor(witness).task().map(|task| task.period);
+    let floor = Task::of_floor(super::floor(witness)).map(|task| task.period);
     let periods = witness.contexts.iter().map(|context| context.period).chain(floor);
     // Jobs in a thousand seconds; the floor alone has ten thousand.
     let span = Nanos::from_secs(1_000);
@@ -154,7 +155,7 @@ fn thread(name: &str, context: Option<usize>, program: Vec<Step>) -> ThreadSpec 
 fn first_miss(witness: &Workload, report: &Report) -> Option<Miss> {
     let schedule = report.schedule.as_deref().unwrap_or_default();
     let end = witness.machine.duration;
-    let floor = super::floor(witness).task();
+    let floor = Task::of_floor(super::floor(witness));
     let contexts = witness.contexts.iter().map(|spec| (&*spec.name, spec.budget, spec.deadline, spec.period));
     let best_effort = floor.map(|task| (BEST_EFFORT, task.cost, task.deadline, task.period));
     let misses = contexts.chain(best_effort).filter_map(|(who, budget, deadline, period)| {

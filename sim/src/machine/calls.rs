@@ -13,8 +13,8 @@ use mainspring_abi::request::{
 };
 use mainspring_abi::ring::{CapError, CompletionStatus, QosFlags};
 use mainspring_abi::{CpuId, Nanos};
+use mainspring_authority::call_order::{Call as Waiting, CallQueue, Full};
 use mainspring_sched::context::CallBound;
-use mainspring_sched::ordered::{Call as Waiting, CallQueue, Full};
 use mainspring_sched::{Authority, Stop, Timeout, Via, WaitKind};
 use mainspring_workload::{Call, EndpointSpec, Lateness, Span, Step, Workload};
 
@@ -266,7 +266,7 @@ impl Machine<'_> {
     fn lend_to(&mut self, caller: usize, server: usize) -> bool {
         let Some((cpu, seat)) = self.place_of(caller) else { return false };
         let to = self.threads[server].identity;
-        let Ok(value) = self.core_lend(cpu, seat, to) else { return false };
+        let Ok(value) = self.core(cpu).lend(seat, to) else { return false };
         self.threads[caller].pinned = false;
         let grant = self.grants.index(value.who());
         if let Err(value) = self.install(server, value) {

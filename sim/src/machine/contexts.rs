@@ -205,7 +205,7 @@ impl Machine<'_> {
 
     fn write_off(&mut self, donor: usize) {
         if let Some((cpu, seat)) = self.place_of(donor) {
-            let _ = self.core_write_off(cpu, seat);
+            let _ = self.core(cpu).write_off(seat);
         }
     }
 

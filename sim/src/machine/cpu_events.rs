@@ -47,7 +47,7 @@ impl Machine<'_> {
         let work = core.queued() > 0 || core.reschedule_wanted() || core.current().is_none();
         // A CPU that has proved its window again has only been asked whether it still can.
         if work || !tickless {
-            self.core_reschedule_received(cpu);
+            self.core(cpu).reschedule_received();
         }
         self.interrupt(cpu, self.workload.costs.interrupt);
         self.reconsider(cpu);
@@ -64,11 +64,11 @@ impl Machine<'_> {
         if unlikely(self.authority && self.leases.any()) {
             self.attend_leases(cpu);
         }
-        let outcome = self.core_timer(cpu);
+        let outcome = self.core(cpu).timer();
         let costs = &self.workload.costs;
         let tick_cost = if unlikely(outcome.ticked) { costs.tick } else { Nanos::ZERO };
         self.interrupt(cpu, costs.interrupt + tick_cost);
-        while let Some(expired) = self.core_expire(cpu) {
+        while let Some(expired) = self.core(cpu).expire() {
             let thread = expired.thread.index() as usize;
             if unlikely(expired.kind != WaitKind::Sleep) {
                 self.time_out(thread, expired.kind);
@@ -193,7 +193,7 @@ impl Machine<'_> {
             return false;
         }
         let thread = self.thread_name(thread as usize);
-        self.trouble.get_or_insert(RunError::Standstill { at: self.now, thread });
+        self.observer.trouble.get_or_insert(RunError::Standstill { at: self.now, thread });
         true
     }
 

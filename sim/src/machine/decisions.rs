@@ -85,7 +85,7 @@ impl Machine<'_> {
 
     fn go_idle(&mut self, cpu: usize) {
         let conditions = IdleConditions { network: self.network_need(cpu), ..IdleConditions::default() };
-        let _tick = self.core_enter_idle(cpu, &conditions);
+        let _tick = self.core(cpu).enter_idle(&conditions);
     }
 
     /// Takes the most overdue thread that this CPU may run from another CPU, and runs it.

@@ -9,8 +9,8 @@ use super::calls::Errand;
 use super::thread::Home;
 use crate::admission::{Admission, Standing};
 use mainspring_abi::{CpuId, Nanos};
+use mainspring_authority::admission::{Denial, Refusal, Task};
 use mainspring_report::IslandReport;
-use mainspring_sched::admission::{Denial, Refusal, Task};
 use mainspring_sched::{State, Via};
 use mainspring_workload::Workload;
 
@@ -134,7 +134,6 @@ impl Machine<'_> {
     /// `thread`, which is ready, goes to the queue of `cpu`.
     fn move_ready(&mut self, thread: usize, cpu: usize) {
         let Some((home, seat)) = self.place_of(thread) else { return };
-        self.make_room(cpu);
         let Ok(removed) = self.core_remove(home, seat) else { return };
         match self.core_accept(cpu, removed.entity, Via::Steal) {
             Ok((seat, woken)) => {

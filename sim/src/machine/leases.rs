@@ -322,7 +322,7 @@ impl Machine<'_> {
             }
             let Some(cpu) = cpu.map(CpuId::index) else { continue };
             self.leases.slots[cpu].withdraw(who);
-            self.core_nohz_forget(cpu, who);
+            self.core(cpu).nohz_forget(who);
             self.send_reschedule(cpu);
         }
     }

@@ -1,11 +1,12 @@
 //! The machine: virtual CPUs that drive one scheduler core each.
 //!
 //! Conserved: exactly one of `cores` has a live thread's state, except within a transfer; a CPU's `running` is its
-//! core's current thread; time never goes back; and every core is touched only through [`taps`], which records and
-//! shows what it does.
+//! core's current thread; time never goes back; and every core is touched only through [`Machine::core`], which records
+//! and shows what it does.
 
 mod calls;
 mod contexts;
+mod cores;
 mod cpu_events;
 mod decisions;
 mod faults;
@@ -24,13 +25,11 @@ mod program;
 mod rings;
 mod run;
 mod script;
-mod taps;
 mod thread;
 mod wakeups;
 
 pub(crate) use run::run;
 
-use crate::RunError;
 use crate::board::Board;
 use crate::random::Random;
 use crate::tournament::{Key, Tournament, keyed};
@@ -39,11 +38,11 @@ use islands::Islands;
 use lane::Lane;
 use leases::Leases;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
+use mainspring_driver::CpuCore;
 use mainspring_record::Latencies;
-use mainspring_record::digest::Digest;
 use mainspring_report::{Event, ScheduleEntry};
 use mainspring_sched::hint::unlikely;
-use mainspring_sched::{Cpu, Overran, WaitQuota};
+use mainspring_sched::{Overran, WaitQuota};
 use mainspring_workload::Workload;
 use network::Nic;
 use observer::Observer;
@@ -58,7 +57,7 @@ struct Machine<'a> {
     workload: &'a Workload,
     seed: u64,
     now: Nanos,
-    cores: Vec<Cpu>,
+    cores: Vec<CpuCore>,
     lanes: Vec<Lane>,
     /// When each CPU next has something to do.
     agenda: Tournament<Key>,
@@ -110,14 +109,11 @@ struct Machine<'a> {
     random: Random,
     nic: Option<Nic>,
     observer: Observer<'a>,
-    trouble: Option<RunError>,
     schedule: Option<Vec<ScheduleEntry>>,
     /// Wake latencies of each thread.
     latencies: Vec<Latencies>,
     /// Those that have not been filed yet, and whose they are.
     untold_latencies: Vec<(u32, u32)>,
-    decisions: u64,
-    digest: Digest,
     sent: ReschedulesSent,
 }
 

@@ -2,14 +2,13 @@
 
 use super::Machine;
 use super::grants::Grant;
-use super::observer::Observer;
 use super::thread::Thread;
 use crate::RunError;
 use mainspring_abi::Nanos;
 use mainspring_record::Latencies;
 use mainspring_record::sections;
 use mainspring_report::{ContextReport, Report, Telemetry, ThreadReport};
-use mainspring_sched::{Entity, State};
+use mainspring_sched::{Cpu, Entity, State};
 use std::time::Instant;
 
 impl Machine<'_> {
@@ -17,22 +16,23 @@ impl Machine<'_> {
         for cpu in 0..self.cores.len() {
             self.end_segment(cpu, "end");
         }
-        let (watch, recorder) = std::mem::replace(&mut self.observer, Observer::Nobody).part();
+        let (watch, recorder) = self.observer.take_parts();
         if let Some(recorder) = recorder {
-            recorder.close(self.now, &self.digest.to_string()).map_err(RunError::Record)?;
+            recorder.close(self.now, &self.observer.digest.to_string()).map_err(RunError::Record)?;
         }
         if let Some(mut watch) = watch {
+            let cpus: Vec<&Cpu> = self.cores.iter().map(|core| &**core).collect();
             watch
-                .end(self.now, &self.cores)
+                .end(self.now, &cpus)
                 .map_err(|(cpu, what)| RunError::violation(self.now, cpu.index(), what))?;
         }
-        let cpus = sections::cpus(&self.cores, self.now);
+        let cpus = sections::cpus(self.cores.iter().map(|core| &**core), self.now);
         self.book_survivors();
         self.file_latencies();
         let threads = self.thread_reports();
         let contexts = self.context_reports();
         let islands = self.island_reports();
-        let telemetry = sections::telemetry(&self.cores, self.counted());
+        let telemetry = sections::telemetry(self.cores.iter().map(|core| &**core), self.counted());
         let told = self.policy_notices();
         self.notices.extend(told);
         let leases = self.lease_reports();
@@ -46,8 +46,8 @@ impl Machine<'_> {
             config: sections::config(name, machine.policy, machine.quantum, machine.tick),
             seed: self.seed,
             duration_ns: machine.duration.get(),
-            decisions: self.decisions,
-            digest: self.digest.to_string(),
+            decisions: self.observer.decisions,
+            digest: self.observer.digest.to_string(),
             cpus,
             threads,
             contexts,
@@ -68,9 +68,8 @@ impl Machine<'_> {
         for index in 0..self.threads.len() {
             let Some(home) = self.threads[index].home else { continue };
             let (cpu, seat) = (home.cpu(), home.seat);
-            self.make_room(cpu);
             let running = self.lanes[cpu].running == Some(index as u32);
-            if running && let Some(entity) = self.cores[cpu].exit_current(self.now) {
+            if running && let Some(entity) = self.core_exit_current(cpu) {
                 self.close_context(&entity);
                 let lag = entity.lag();
                 self.threads[index].lag_max = self.threads[index].lag_max.max(lag.abs());
@@ -78,7 +77,7 @@ impl Machine<'_> {
                 continue;
             }
             let asleep = matches!(self.cores[cpu].state(seat), Ok(State::Asleep(_)));
-            let Ok(removed) = self.cores[cpu].remove(self.now, seat) else { continue };
+            let Ok(removed) = self.core_remove(cpu, seat) else { continue };
             let entity = removed.entity;
             self.close_context(&entity);
             let lag = entity.lag();

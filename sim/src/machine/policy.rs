@@ -9,7 +9,7 @@
 use super::Machine;
 use crate::admission;
 use mainspring_abi::{CpuSet, LatencyClass, Nanos, ThreadRef, Weight};
-use mainspring_sched::boundary::{
+use mainspring_authority::boundary::{
     Answer, Boundary, Change, Decision, Directive, Epoch, Instance, Lost, Manifest, Refusal, Treatment,
     Update,
 };
@@ -206,10 +206,10 @@ impl Machine<'_> {
     fn treat(&mut self, thread: ThreadRef, treatment: Treatment) {
         let index = thread.index() as usize;
         let Some((cpu, seat)) = self.threads.get(index).and_then(|_| self.place_of(index)) else { return };
-        if self.core_set_weight(cpu, seat, treatment.weight).is_ok() {
+        if self.core(cpu).set_weight(seat, treatment.weight).is_ok() {
             self.threads[index].stats.weight = treatment.weight.get();
         }
-        let set = self.core_set_class(cpu, seat, treatment.class);
+        let set = self.core(cpu).set_class(seat, treatment.class);
         debug_assert!(set.is_ok(), "whoever has a home has a seat");
     }
 

@@ -140,7 +140,7 @@ impl Machine<'_> {
             Step::Weight(weight) => {
                 if let Some(home) = self.threads[thread].home {
                     // The running thread sits where its home says; a refusal would be a stale home.
-                    let set = self.core_set_weight(home.cpu(), home.seat, weight);
+                    let set = self.core(home.cpu()).set_weight(home.seat, weight);
                     debug_assert!(set.is_ok(), "a running thread has a seat");
                     self.threads[thread].stats.weight = weight.get();
                 }

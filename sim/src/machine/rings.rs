@@ -334,7 +334,7 @@ impl Machine<'_> {
             if !self.rings[ring].outstanding.remove(&entry.user_data) {
                 let what =
                     format!("ring `{}`: entry {} completed twice", self.ring_name(ring), entry.user_data);
-                self.trouble.get_or_insert(RunError::violation(self.now, cpu, what));
+                self.observer.trouble.get_or_insert(RunError::violation(self.now, cpu, what));
             }
             reaped += 1;
         }

@@ -18,8 +18,8 @@ use crate::random::{Random, Stream};
 use crate::tournament::{LAST, Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
+use mainspring_driver::CpuCore;
 use mainspring_record::Latencies;
-use mainspring_record::digest::Digest;
 use mainspring_record::file::{Header, Recorder};
 use mainspring_report::Report;
 use mainspring_sched::hint::unlikely;
@@ -43,8 +43,8 @@ pub(crate) fn run(name: &str, workload: &Workload, mut options: Options<'_>) -> 
     let step = Nanos::new((duration.get() / PROGRESS_STEPS).max(1));
     let mut tell_at = step;
     while let Some(now) = machine.advance(duration) {
-        if unlikely(machine.trouble.is_some())
-            && let Some(error) = machine.trouble.take()
+        if unlikely(machine.observer.trouble.is_some())
+            && let Some(error) = machine.observer.trouble.take()
         {
             return Err(error);
         }
@@ -102,13 +102,10 @@ impl<'a> Machine<'a> {
             next_exit: Nanos::MAX,
             random: Random::new(seed, Stream::Machine),
             nic: workload.network.as_ref().map(Nic::new),
-            observer: Observer::Nobody,
-            trouble: None,
+            observer: Observer::new(None, None),
             schedule: options.schedule.then(Vec::new),
             latencies: threads.iter().map(|_| Latencies::default()).collect(),
             untold_latencies: Vec::with_capacity(LATENCIES_AT_A_TIME),
-            decisions: 0,
-            digest: Digest::new(),
             sent: ReschedulesSent::default(),
             cores,
             threads,
@@ -369,7 +366,7 @@ fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
     (threads, bases)
 }
 
-fn cores(workload: &Workload, threads: usize) -> Result<Vec<Cpu>, RunError> {
+fn cores(workload: &Workload, threads: usize) -> Result<Vec<CpuCore>, RunError> {
     let machine = &workload.machine;
     // Twice its share of the threads is what a CPU may well need.
     let seats = FIRST_SEATS.max(2 * threads / machine.cpus);
@@ -385,7 +382,7 @@ fn cores(workload: &Workload, threads: usize) -> Result<Vec<Cpu>, RunError> {
         };
         let mut core = Cpu::new(config);
         core.reserve(threads.min(seats)).map_err(|_| no_room())?;
-        cores.push(core);
+        cores.push(CpuCore::new(core));
     }
     Ok(cores)
 }

@@ -4,7 +4,7 @@ use super::calls::Borrowed;
 use crate::random::Random;
 use mainspring_abi::request::Request as Timing;
 use mainspring_abi::{Nanos, ProcessId, ThreadRef};
-use mainspring_sched::ordered::CallQueue;
+use mainspring_authority::call_order::CallQueue;
 use mainspring_sched::{Affinity, Lag, Seat, WaitKind};
 use std::collections::VecDeque;
 

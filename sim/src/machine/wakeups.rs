@@ -14,7 +14,7 @@ impl Machine<'_> {
         }
         let Some(home) = self.threads[thread].home else { return };
         let (home, seat) = (home.cpu(), home.seat);
-        let Ok(woken) = self.core_wake(home, seat) else { return };
+        let Ok(woken) = self.core(home).wake(seat) else { return };
         self.note_woken(thread, woken.permit);
         self.kick(home, woken.reschedule, thread, from);
     }
@@ -32,7 +32,7 @@ impl Machine<'_> {
         let Some(home) = self.threads[thread].home else { return };
         let (home, seat) = (home.cpu(), home.seat);
         if home == cpu {
-            match self.core_hand_off(cpu, seat) {
+            match self.core(cpu).hand_off(seat) {
                 Ok(Handoff::Direct(permit)) => self.note_woken(thread, permit),
                 Ok(Handoff::Queued(woken)) => {
                     self.note_woken(thread, woken.permit);

@@ -3,7 +3,7 @@
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
 use mainspring_record::check::{Bound, Setting};
 use mainspring_record::watch::Watch;
-use mainspring_sched::admission::Floor;
+use mainspring_sched::Floor;
 use mainspring_sched::context::{Context, ContextSpec, Overrun, Registry};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{
@@ -574,7 +574,9 @@ impl<W: Watch> Drive<W> {
 
     /// The run is over.
     pub fn end(&mut self) -> Step {
-        self.watch.end(self.now, &self.cpus).map_err(|(cpu, what)| format!("{cpu:?}: {what}"))
+        self.watch
+            .end(self.now, &self.cpus.iter().collect::<Vec<_>>())
+            .map_err(|(cpu, what)| format!("{cpu:?}: {what}"))
     }
 }
 

@@ -27,7 +27,7 @@ impl<W: Watch> Watch for Borrowed<'_, W> {
     fn after(&mut self, now: Nanos, cpu: &Cpu, outcome: Outcome) -> Result<(), String> {
         self.0.after(now, cpu, outcome)
     }
-    fn end(&mut self, now: Nanos, cpus: &[Cpu]) -> Result<(), (CpuId, String)> {
+    fn end(&mut self, now: Nanos, cpus: &[&Cpu]) -> Result<(), (CpuId, String)> {
         self.0.end(now, cpus)
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! Conserved: beside contexts that were admitted, best effort that is ready during a whole window gets its share of it.
 
-use crate::admission::Floor;
+use crate::floor::Floor;
 use mainspring_abi::Nanos;
 
 /// How many late windows one charge pays for; older ones are forgiven, so that a charge takes bounded time.
@@ -38,7 +38,7 @@ fn window_of(now: Nanos) -> Nanos {
 
 impl FloorBudget {
     pub(crate) fn new(floor: Floor) -> Self {
-        let budget = floor.task().map_or(Nanos::ZERO, |task| task.cost);
+        let budget = floor.budget();
         Self { budget, window: Nanos::ZERO, left: budget, ready_since: Nanos::MAX }
     }
 

@@ -6,7 +6,7 @@
 //! construction and not by a check.
 //!
 //! [`Refills`] says when how much of the budget may be used; [`Donors`] says to whom it goes back; [`Notices`] tells
-//! what became of it; `FloorBudget` is what best effort keeps, by its [`Floor`](crate::admission::Floor).
+//! what became of it; `FloorBudget` is what best effort keeps, by its [`Floor`](crate::Floor).
 
 mod donors;
 pub(crate) mod floor;

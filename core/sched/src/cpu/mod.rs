@@ -32,9 +32,9 @@ pub use timer::{Expired, IdleTick, TimerOutcome};
 pub use transfer::{AcceptError, Refused, Removed, Via};
 pub use wakeup::{Handoff, Woken};
 
-use crate::admission::Floor;
 use crate::entity::{Authority, Entity};
 use crate::fair::{Ask, FairQueue, Tag};
+use crate::floor::Floor;
 use crate::heap::SeatHeap;
 use crate::hint::unlikely;
 use crate::nohz::Activation;

@@ -8,11 +8,11 @@
 
 use super::dispatch::{Choice, end_interval};
 use super::{Cpu, Decision, Dispatch, Overran, Seat, State, ThreadView, taken};
-use crate::admission::Floor;
 use crate::context::floor::FloorBudget;
 use crate::context::{Context, Overrun, Urgency};
 use crate::entity::{Authority, Entity};
 use crate::few::Rank;
+use crate::floor::Floor;
 use crate::heap::SeatHeap;
 use crate::telemetry::NohzExit;
 use alloc::collections::TryReserveError;

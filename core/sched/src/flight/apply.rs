@@ -58,7 +58,7 @@ impl Cpu {
             Event::Hold(seat) => (&self.hold(now, seat)).into(),
             Event::Release(seat) => (&self.release(now, seat)).into(),
             Event::Timer => self.timer(now).into(),
-            Event::Expire => (&self.expire(now)).into(),
+            Event::Expire => self.expire(now).as_ref().into(),
             Event::RescheduleReceived => {
                 self.reschedule_received(now);
                 Outcome::Done

@@ -247,6 +247,12 @@ impl From<TimerOutcome> for Outcome {
 
 impl From<&Option<Expired>> for Outcome {
     fn from(expired: &Option<Expired>) -> Self {
+        expired.as_ref().into()
+    }
+}
+
+impl From<Option<&Expired>> for Outcome {
+    fn from(expired: Option<&Expired>) -> Self {
         match expired {
             Some(one) => Self::Expired(Some((one.seat, one.deadline)), one.woken.reschedule),
             None => Self::Expired(None, false),

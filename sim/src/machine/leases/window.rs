@@ -32,7 +32,7 @@ impl Machine<'_> {
     pub(super) fn recheck_window(&mut self, cpu: usize) {
         let lease = self.cores[cpu].nohz().map(Activation::lease);
         let conditions = self.conditions(cpu, lease);
-        if let NohzRecheck::RolledBack(obstacle) = self.core_nohz_recheck(cpu, conditions)
+        if let NohzRecheck::RolledBack(obstacle) = self.core(cpu).nohz_recheck(conditions)
             && let Some(tenure) = self.tenure_with_window(cpu)
             && let Some(window) = &mut self.leases.list[tenure].window
         {
@@ -199,7 +199,7 @@ impl Machine<'_> {
         };
         let Some(claim) = claim else { return };
         let conditions = self.conditions(cpu, Some(claim.lease));
-        let entry = self.core_nohz_enter(cpu, claim, conditions);
+        let entry = self.core(cpu).nohz_enter(claim, conditions);
         if let Some(request) = parked {
             self.leases.slots[cpu].finish(&request);
         }

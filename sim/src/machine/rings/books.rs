@@ -55,7 +55,7 @@ impl Machine<'_> {
                  {there} in all",
                 self.ring_name(ring)
             );
-            self.trouble.get_or_insert(RunError::violation(self.now, 0, what));
+            self.observer.trouble.get_or_insert(RunError::violation(self.now, 0, what));
         }
     }
 
@@ -100,7 +100,7 @@ impl Machine<'_> {
                 self.check_conserved(ring);
             }
         }
-        if let Some(trouble) = self.trouble.take() {
+        if let Some(trouble) = self.observer.trouble.take() {
             return Err(trouble);
         }
         let report = |ring: &Ring| {

@@ -11,7 +11,6 @@
 
 mod bands;
 mod demand;
-mod floor;
 mod left_over;
 mod partition;
 mod response;
@@ -19,7 +18,6 @@ mod survey;
 
 pub use bands::{Banded, CpuDenial, CpuVerdict, Interval, Load, Part, judge_cpu, response_bound};
 pub use demand::{Denial, Task, Verdict, demand, judge};
-pub use floor::{Floor, FloorError};
 pub use partition::{Assignment, PartitionError, partition};
 pub use response::{worst_response, worst_response_below};
 pub use survey::{Candidate, CpuReport, Refusal, Survey, TaskReport, survey};

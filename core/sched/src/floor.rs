@@ -1,6 +1,5 @@
-//! The share of each CPU that best effort keeps, as a task among tasks.
+//! The share of each CPU that best effort keeps.
 
-use super::demand::Task;
 use core::fmt;
 use mainspring_abi::Nanos;
 
@@ -55,15 +54,11 @@ impl Floor {
         self.parts_per_million
     }
 
-    /// What admission counts for it.
+    /// How much of each period; zero for no floor.
     #[must_use]
-    pub const fn task(self) -> Option<Task> {
-        if self.parts_per_million == 0 {
-            return None;
-        }
+    pub const fn budget(self) -> Nanos {
         // A hundred nanoseconds for each millionth of 100 ms.
-        let cost = Nanos::new(self.parts_per_million as u64 * (Self::PERIOD.get() / 1_000_000));
-        Some(Task { cost, deadline: Self::PERIOD, period: Self::PERIOD })
+        Nanos::new(self.parts_per_million as u64 * (Self::PERIOD.get() / 1_000_000))
     }
 }
 
@@ -79,12 +74,12 @@ mod tests {
 
     #[test]
     fn the_default_floor_is_five_milliseconds_in_a_hundred() {
-        let task = Floor::DEFAULT.task().expect("not zero");
-        assert_eq!((task.cost, task.period), (Nanos::from_millis(5), Nanos::from_millis(100)));
-        assert_eq!(task.deadline, task.period);
-        assert_eq!(Floor::NONE.task(), None);
-        let half = Floor::from_ppm(Floor::MOST_PPM).map(|half| half.task().map(|task| task.cost));
-        assert_eq!(half, Ok(Some(Nanos::from_millis(50))));
+        assert_eq!(
+            (Floor::DEFAULT.budget(), Floor::PERIOD),
+            (Nanos::from_millis(5), Nanos::from_millis(100))
+        );
+        assert_eq!(Floor::NONE.budget(), Nanos::ZERO);
+        assert_eq!(Floor::from_ppm(Floor::MOST_PPM).map(Floor::budget), Ok(Nanos::from_millis(50)));
         assert!(Floor::from_ppm(Floor::MOST_PPM + 1).is_err());
     }
 }

@@ -3,12 +3,13 @@
 use super::book::{Book, Capacity};
 use super::check::{IslandDenial, check_declaration};
 use super::spec::{IrqWork, OverrunPolicy, RealtimeIslandSpec, Shape, ShutdownPolicy};
-use crate::admission::{Banded, CpuVerdict, Floor, Load, Task, judge_cpu};
+use crate::admission::{Banded, CpuVerdict, Load, Task, judge_cpu};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::fmt;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
+use mainspring_sched::Floor;
 
 /// An island's name for the machine. It is never given to another, and each adjustment makes the old one stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -408,7 +409,12 @@ struct CpuLoad {
 
 impl CpuLoad {
     fn judge(&self, floor: Floor, overhead: Nanos) -> CpuVerdict {
-        judge_cpu(&Load { tasks: &self.tasks, floor: floor.task(), interrupts: &self.interrupts, overhead })
+        judge_cpu(&Load {
+            tasks: &self.tasks,
+            floor: Task::of_floor(floor),
+            interrupts: &self.interrupts,
+            overhead,
+        })
     }
 }
 

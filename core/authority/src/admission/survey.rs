@@ -7,11 +7,11 @@
 
 use super::bands::{Banded, CpuVerdict, Interval, Load, judge_cpu, response_bound};
 use super::demand::{Denial, Task};
-use super::floor::Floor;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
+use mainspring_sched::Floor;
 
 /// A task that asks for a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ struct Place {
 
 impl Place {
     fn verdict(&self, floor: Floor, overhead: Nanos) -> CpuVerdict {
-        judge_cpu(&Load { tasks: &self.load, floor: floor.task(), interrupts: &[], overhead })
+        judge_cpu(&Load { tasks: &self.load, floor: Task::of_floor(floor), interrupts: &[], overhead })
     }
 
     fn push(&mut self, index: usize, candidate: &Candidate) {
@@ -192,7 +192,7 @@ fn refusal(place: &Place, verdict: &CpuVerdict, candidates: &[Candidate], cpus: 
 }
 
 fn response(place: &Place, index: usize, floor: Floor, overhead: Nanos) -> Option<Nanos> {
-    let load = Load { tasks: &place.load, floor: floor.task(), interrupts: &[], overhead };
+    let load = Load { tasks: &place.load, floor: Task::of_floor(floor), interrupts: &[], overhead };
     let own = place.who.iter().position(|who| *who == index)?;
     let bound = response_bound(&load, own)?;
     // What is admitted is never late, even where the bound is not tight.

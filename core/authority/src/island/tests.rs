@@ -1,9 +1,10 @@
 use super::*;
-use crate::admission::{Banded, Denial, Floor, Task};
+use crate::admission::{Banded, Denial, Task};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
+use mainspring_sched::Floor;
 use proptest::prelude::*;
 
 const MS: fn(u64) -> Nanos = Nanos::from_millis;

@@ -1,10 +1,11 @@
 //! What the policy service has set, over what the manifest says.
 
 use super::ledger::Quota;
-use crate::admission::{Candidate, Floor};
+use crate::admission::Candidate;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
+use mainspring_sched::Floor;
 
 /// How a best-effort thread is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

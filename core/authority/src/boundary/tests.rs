@@ -1,11 +1,12 @@
 use super::*;
-use crate::admission::{Candidate, Floor, Task};
+use crate::admission::{Candidate, Task};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
+use mainspring_sched::Floor;
 use proptest::prelude::*;
 
 const MS: fn(u64) -> Nanos = Nanos::from_millis;

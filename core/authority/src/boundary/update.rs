@@ -4,7 +4,7 @@ use super::ledger::Quota;
 use super::settings::{
     Hint, Lease, Manifest, OnLoss, PlacedContext, ProfileKey, ResourceProfile, Settings, Treatment,
 };
-use crate::admission::{Banded, Candidate, CpuDenial, Load, judge_cpu};
+use crate::admission::{Banded, Candidate, CpuDenial, Load, Task, judge_cpu};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -345,7 +345,7 @@ fn place_contexts(before: &Settings, next: &mut Settings, manifest: &Manifest) -
         let mut allowed = loads.iter_mut().filter(|(cpu, _)| candidate.cpus.contains(**cpu));
         let home = allowed.find_map(|(cpu, tasks)| {
             tasks.push(banded(&candidate));
-            let floor = manifest.floor.task();
+            let floor = Task::of_floor(manifest.floor);
             let load = Load { tasks, floor, interrupts: &[], overhead: manifest.overhead };
             let denial = judge_cpu(&load).denial;
             if let Some(denial) = denial {

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use mainspring_abi::Nanos;
+use mainspring_sched::Floor;
 
 /// How many points in time the exact test looks at before it gives up. Sets that need more are refused, as undecided.
 const MAX_STEPS: u32 = 1_000_000;
@@ -15,6 +16,15 @@ pub struct Task {
     pub deadline: Nanos,
     /// Shortest time between two releases.
     pub period: Nanos,
+}
+
+impl Task {
+    /// What admission counts for the floor of best effort: its budget in each of its periods, due at their end.
+    #[must_use]
+    pub fn of_floor(floor: Floor) -> Option<Self> {
+        let (cost, period) = (floor.budget(), Floor::PERIOD);
+        (!cost.is_zero()).then_some(Self { cost, deadline: period, period })
+    }
 }
 
 /// Why a set of tasks is refused.
