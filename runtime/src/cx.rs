@@ -35,7 +35,7 @@ const REPORT_TURNS: u32 = 8;
 ///
 /// A `Cx` stays on the task that it was handed to:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use mainspring::{Config, Profile};
 /// # let runtime = Config::new(Profile::Service).build().unwrap();
 /// runtime.run(|cx| {
@@ -43,6 +43,15 @@ const REPORT_TURNS: u32 = 8;
 ///         n.spawn(|_| cx.check()); // the child has a context of its own
 ///     })
 /// });
+/// ```
+///
+/// It does not outlive the closure that it was handed to:
+///
+/// ```compile_fail
+/// # use mainspring::{Config, Cx, Profile};
+/// # let runtime = Config::new(Profile::Service).build().unwrap();
+/// let mut kept: Option<&Cx> = None;
+/// runtime.run(|cx| kept = Some(cx));
 /// ```
 #[derive(Debug)]
 pub struct Cx {

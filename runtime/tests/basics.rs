@@ -87,7 +87,7 @@ fn recurse(cx: &mainspring::Cx, depth: u64) -> u64 {
     if depth == 0 { page[0] } else { recurse(cx, depth - 1) + page[63] % 2 }
 }
 
-//= SCHED:14.1.1c SCHED:5.3.3
+//= SCHED:14.1.1c
 #[test]
 fn a_stack_overflow_fails_its_task_and_nothing_else() {
     let runtime = runtime(2);

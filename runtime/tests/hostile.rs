@@ -199,7 +199,7 @@ fn recurse(depth: u64) -> u64 {
     if depth == 0 { page[0] } else { recurse(depth - 1) + page[127] }
 }
 
-//= SCHED:14.1.1c SCHED:15.2.1
+//= SCHED:5.3.3 SCHED:14.1.1c SCHED:15.2.1
 #[test]
 fn children_of_an_abandoned_task_end_before_it_does() {
     let runtime = abandoning();

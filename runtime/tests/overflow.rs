@@ -83,7 +83,6 @@ fn by_spawns(cx: &Cx, counts: &Counts, tx: &Sender<u64>) {
     let _ = cx.nursery(|n| deeper(cx, n, counts));
 }
 
-//= SCHED:5.3.3
 #[test]
 fn a_task_that_is_low_on_stack_fails_alone_and_drops_what_it_has() {
     type Way = fn(&Cx, &Counts, &Sender<u64>);

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 /// A child of a nursery. Its result can be had here and nowhere else, and only by the nursery's owner: a handle
 /// does not leave the task that spawned it.
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use mainspring::{Config, Profile};
 /// # let runtime = Config::new(Profile::Service).build().unwrap();
 /// runtime.run(|cx| {

@@ -112,7 +112,41 @@ pub enum Priority {
     High,
 }
 
-/// A scope that owns tasks. Only the task or thread that opened it spawns into it.
+/// A scope that owns tasks. Only the task or thread that opened it spawns into it:
+///
+/// ```compile_fail,E0277
+/// # use mainspring::{Config, Profile};
+/// # let runtime = Config::new(Profile::Service).build().unwrap();
+/// runtime.run(|cx| {
+///     cx.nursery(|n| {
+///         n.start(|_| drop(n.start(|_| ()))).unwrap(); // a child opens a nursery of its own
+///     })
+/// });
+/// ```
+///
+/// Children borrow from around the nursery, not from inside, which ends before they do:
+///
+/// ```compile_fail,E0373
+/// # use mainspring::{Config, Profile};
+/// # let runtime = Config::new(Profile::Service).build().unwrap();
+/// runtime.run(|cx| {
+///     cx.nursery(|n| {
+///         let inside = String::from("gone when this closure returns");
+///         n.start(|_| println!("{inside}")).unwrap();
+///     })
+/// });
+/// ```
+///
+/// Neither the nursery nor a handle leaves the scope:
+///
+/// ```compile_fail
+/// # use mainspring::{Config, Profile};
+/// # let runtime = Config::new(Profile::Service).build().unwrap();
+/// runtime.run(|cx| {
+///     let late = cx.nursery(|n| n.spawn(|_| 1).unwrap()).unwrap();
+///     late.join(cx)
+/// });
+/// ```
 pub struct Nursery<'scope, 'env: 'scope> {
     core: &'scope NurseryCore,
     owner: Option<TaskPtr>,

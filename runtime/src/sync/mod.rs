@@ -73,7 +73,14 @@ impl std::fmt::Display for AcquireError {
 
 impl std::error::Error for AcquireError {}
 
-/// Permits, until dropped.
+/// Permits, until dropped. They do not outlive their semaphore:
+///
+/// ```compile_fail,E0515
+/// # use mainspring::sync::{Permit, Semaphore};
+/// fn leak() -> Option<Permit<'static>> {
+///     Semaphore::new(1).try_acquire(1)
+/// }
+/// ```
 #[must_use = "permits go back when this is dropped"]
 #[derive(Debug)]
 pub struct Permit<'a> {
