@@ -4,12 +4,12 @@ use crate::arch::cpu::HardPath;
 use crate::arch::{self, Trap};
 use crate::measure;
 use crate::method::{self, Progress};
-use crate::object::inbox::{Inbox, Wait, Waiting};
+use crate::object::inbox::{Inbox, Serving, Wait, Waiting};
 use crate::object::thread::Thread;
 use crate::sched::dispatch::{self, current};
 use crate::sched::idle::{self, After};
 use crate::sched::lane::Lane;
-use crate::sched::{check, mine, visible, wakeup};
+use crate::sched::{check, mine, stretch, visible, wakeup};
 use mainspring_abi::kernel::{self, DIRECT, DirectRequest, EXIT_PROCESS, FOREVER, REFUSED};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, kernel::call};
@@ -113,6 +113,9 @@ fn cap_enter(here: &'static Lane, thread: &'static Thread, min: u64, timeout: u6
     let mut turn = method::Turn::default();
     check::requested();
     let drained = method::drain(thread, SqOwner::Syscall, kernel::SQ_ENTRIES, &mut turn);
+    if turn.paused {
+        return serve_on(here, thread, min, timeout, &turn);
+    }
     let mut inbox = dispatch::settled(thread);
     let outcome = match (drained, inbox.unread()) {
         (_, Err(fault)) => Err(fault.code()),
@@ -131,6 +134,22 @@ fn cap_enter(here: &'static Lane, thread: &'static Thread, min: u64, timeout: u6
         Err(code) => refuse(thread, code),
     }
     go_on(here, thread, &turn);
+}
+
+/// There is more to do than fits one stretch.
+#[cold]
+fn serve_on(here: &'static Lane, thread: &'static Thread, min: u32, timeout: u64, turn: &method::Turn) {
+    if let Some(target) = turn.target {
+        wakeup::wake(target);
+    }
+    let deadline = if timeout == FOREVER { Nanos::MAX } else { arch::now() + Nanos::new(timeout) };
+    let serving = Serving {
+        wait: Some(Wait { min, deadline }),
+        left: kernel::SQ_ENTRIES - turn.handled,
+        failed: turn.has_failed(),
+        yields: turn.yields,
+    };
+    stretch::begin(here, thread, serving, After::Block);
 }
 
 /// `cap_enter` with its one request in registers.

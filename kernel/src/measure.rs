@@ -136,3 +136,11 @@ pub fn report() {
         print("total", &totals());
     }
 }
+
+/// A stretch with interrupts off begins.
+#[inline(always)]
+pub fn stretch_begins() {}
+
+/// A stretch with interrupts off ends.
+#[inline(always)]
+pub fn stretch_ends() {}

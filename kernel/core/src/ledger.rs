@@ -214,6 +214,18 @@ impl<'l> Charge<'l> {
     }
 }
 
+impl<'l> Charge<'l> {
+    /// Adds what `other` has been charged to it; the ledger's amount stays the same. Charges of another ledger or kind are
+    /// given back as they are.
+    pub fn merge(&mut self, mut other: Charge<'l>) -> Option<Charge<'l>> {
+        if !core::ptr::eq(self.ledger, other.ledger) || self.kind != other.kind {
+            return Some(other);
+        }
+        self.amount += core::mem::take(&mut other.amount);
+        None
+    }
+}
+
 impl Drop for Charge<'_> {
     fn drop(&mut self) {
         if self.amount > 0 {

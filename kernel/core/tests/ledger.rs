@@ -21,6 +21,7 @@ enum Step {
     Grow(usize, u64),
     Shrink(usize, u64),
     Split(usize, u64),
+    Merge(usize, usize),
     Drop(usize),
 }
 
@@ -30,6 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
         (any::<usize>(), 0_u64..40).prop_map(|(at, n)| Step::Grow(at, n)),
         (any::<usize>(), 0_u64..40).prop_map(|(at, n)| Step::Shrink(at, n)),
         (any::<usize>(), 0_u64..40).prop_map(|(at, n)| Step::Split(at, n)),
+        (any::<usize>(), any::<usize>()).prop_map(|(to, from)| Step::Merge(to, from)),
         any::<usize>().prop_map(Step::Drop),
     ]
 }
@@ -76,6 +78,14 @@ proptest! {
                     let part = charge.split(n.min(charge.amount()));
                     let new = (*ledger, *kind, part);
                     charges.push(new);
+                }
+                Step::Merge(to, from) if charges.len() > 1 => {
+                    let (ledger, kind, other) = charges.swap_remove(from % charges.len());
+                    let to = to % charges.len();
+                    let fits = (charges[to].0, charges[to].1) == (ledger, kind);
+                    let back = charges[to].2.merge(other);
+                    prop_assert_eq!(back.is_none(), fits);
+                    charges.extend(back.map(|other| (ledger, kind, other)));
                 }
                 Step::Drop(at) if !charges.is_empty() => drop(charges.swap_remove(at % charges.len())),
                 _ => {}

@@ -52,7 +52,7 @@ impl Proof {
         let machine = Machine { cpus, build, icount: self.icount, ..Machine::default() };
         let image = image::build(&self.manifest(), self.programs, &[]).map_err(RunError::Build)?;
         let run = machine.run(&image, Duration::from_secs(self.seconds), watch)?;
-        match self.complaint(&run).or_else(|| unchecked(build, &run)) {
+        match self.complaint(&run).or_else(|| lost_memory(&run)).or_else(|| unchecked(build, &run)) {
             None => Ok(run),
             Some(what) => Err(Failed { what: self.explain(cpus, build, &run, &what), serial: run.serial }),
         }
@@ -92,6 +92,12 @@ impl Proof {
         }
         text
     }
+}
+
+/// Says so if a run that ended well did not say that all memory came back.
+fn lost_memory(run: &Run) -> Option<String> {
+    let whole = run.serial.iter().any(|line| line.contains("kernel: memory frames_lost=0 heap_lost=0"));
+    (!whole).then(|| "the kernel did not say that all memory came back".to_owned())
 }
 
 /// Says so if a run that was to check itself did not look at each of its invariants.
@@ -350,6 +356,17 @@ pub const PROOFS: &[Proof] = &[
         icount: false,
         seconds: 180,
     },
+    Proof {
+        name: "hostile-memory",
+        about: "attacks on memory: refused mappings, page tables, objects, W^X, hogs; neighbours do not notice",
+        cpus: &[1, 2, 4, 8],
+        starts: &[("start", "hostile-memory", ALL, "")],
+        settings: "",
+        programs: &["hostile-memory", "attack-memory", "child"],
+        markers: &["hostile-memory: attacks=18 memory=ok", "kernel: status=ok"],
+        icount: false,
+        seconds: 300,
+    },
 ];
 
 /// What runs on the kernel that measures: cases, and what is counted in each.
@@ -448,6 +465,14 @@ mod tests {
         assert_eq!(unchecked(Build::Plain, &run(&[], Some(SUCCESS))), None);
         assert!(unchecked(Build::Checked, &run(&[], Some(SUCCESS))).is_some());
         assert!(unchecked(Build::Checked, &run(&["checks: ok leaves=9 halts=0"], Some(SUCCESS))).is_some());
+    }
+
+    //= OWN:kernel.charge-all
+    #[test]
+    fn a_run_says_that_all_memory_came_back() {
+        assert_eq!(lost_memory(&run(&["kernel: memory frames_lost=0 heap_lost=0"], Some(SUCCESS))), None);
+        assert!(lost_memory(&run(&["kernel: memory frames_lost=1 heap_lost=0"], Some(SUCCESS))).is_some());
+        assert!(lost_memory(&run(&[], Some(SUCCESS))).is_some());
     }
 
     #[test]

@@ -133,6 +133,26 @@ impl Drop for HardPath {
     }
 }
 
+/// While it lives, allocations on this CPU are not counted as forbidden, whatever path it is on.
+#[derive(Debug)]
+pub struct SoftPath(u32);
+
+impl SoftPath {
+    /// Leaves all hard paths for a while.
+    #[must_use]
+    pub fn enter() -> Self {
+        // SAFETY: this CPU's own block, an atomic in it.
+        Self(unsafe { (*block()).hard.swap(0, Ordering::Relaxed) })
+    }
+}
+
+impl Drop for SoftPath {
+    fn drop(&mut self) {
+        // SAFETY: as in `enter`.
+        unsafe { (*block()).hard.store(self.0, Ordering::Relaxed) };
+    }
+}
+
 /// While it lives, this CPU has a scheduler core locked. Only builds with debug assertions count that.
 #[derive(Debug)]
 pub struct Held(());
@@ -222,12 +242,20 @@ pub struct Pending {
     pub message: bool,
 }
 
-/// Halts until an interrupt. The only place where the kernel can be interrupted; what came was only noted.
+/// Halts until an interrupt. Here and in [`take_interrupts`] the kernel can be interrupted; what came was only noted.
 #[must_use]
 pub fn halt() -> Pending {
     // SAFETY: `sti` takes effect after the next instruction, so no interrupt is lost between the two; the entry code
     // saves what it uses, and all registers that a call may change are given up besides.
     unsafe { asm!("sti", "hlt", "cli", clobber_abi("sysv64")) };
+    take_pending()
+}
+
+/// Takes the interrupts that have come, which are only noted, and goes on. No lock is held.
+#[must_use]
+pub fn take_interrupts() -> Pending {
+    // SAFETY: as in `halt`; the instruction in the middle is there because `sti` takes effect after it.
+    unsafe { asm!("sti", "nop", "cli", clobber_abi("sysv64")) };
     take_pending()
 }
 

@@ -35,12 +35,12 @@ pub use clock::{
     SLACK as CLOCK_SLACK, is_running as clock_is_running, now, steps as clock_steps, timer_came,
 };
 pub use context::{Context, ContextCell, USER_END};
-pub use frames::{Frame, PAGE, free_frames, total_frames};
+pub use frames::{Frame, FrameList, PAGE, free_frames, total_frames};
 pub use heap::allocations;
-pub use paging::{Flags, MapError, SpaceRoot};
+pub use paging::{Flags, MapError, SpaceRoot, kernel_root};
 pub use ports::{ExitCode, Serial, exit, record_out};
-pub use ring_page::{RingMemory, ring_memory};
-pub use space::{AddressSpace, SharedPages};
+pub use ring_page::Ring;
+pub use space::{AddressSpace, Owner, Reserve};
 pub use static_ref::StaticRef;
 pub use traps::Trap;
 

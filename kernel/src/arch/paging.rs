@@ -6,6 +6,7 @@
 use super::frames::{Frame, PAGE, kernel_end};
 use super::{DIRECT_MAP, DIRECT_MAP_SIZE, KERNEL_BASE};
 use core::sync::atomic::{AtomicU64, Ordering};
+use mainspring_kernel_core::ledger::Refused;
 
 pub(super) const PRESENT: u64 = 1;
 pub(super) const WRITE: u64 = 1 << 1;
@@ -13,8 +14,6 @@ pub(super) const USER: u64 = 1 << 2;
 const UNCACHED: u64 = 1 << 4 | 1 << 3;
 const LARGE: u64 = 1 << 7;
 const GLOBAL: u64 = 1 << 8;
-/// Free for software: the page belongs to somebody else.
-pub(super) const SHARED: u64 = 1 << 9;
 const NO_EXECUTE: u64 = 1 << 63;
 pub(super) const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
@@ -38,6 +37,21 @@ pub enum Flags {
 }
 
 impl Flags {
+    /// What the bits of an entry allow.
+    pub(super) fn of(bits: u64) -> Self {
+        match (bits & WRITE != 0, bits & NO_EXECUTE == 0) {
+            (true, _) => Self::Write,
+            (false, true) => Self::Execute,
+            (false, false) => Self::Read,
+        }
+    }
+
+    /// Whether a page that has the one may not have the other at the same time.
+    #[must_use]
+    pub fn excludes(self, other: Self) -> bool {
+        matches!((self, other), (Self::Write, Self::Execute) | (Self::Execute, Self::Write))
+    }
+
     pub(super) fn bits(self) -> u64 {
         PRESENT
             | USER
@@ -54,8 +68,14 @@ impl Flags {
 pub enum MapError {
     /// Not a page of user space.
     BadAddress,
-    /// Something is mapped there, or nothing is.
+    /// Something is mapped there.
     Occupied,
+    /// Another operation is under way there: try again.
+    Busy,
+    /// The object has been writable and may not be executed, or the other way round.
+    Denied,
+    /// The ledger refuses it.
+    Refused(Refused),
     /// No memory for the tables.
     NoMemory,
 }
@@ -177,6 +197,12 @@ fn load(root: u64) {
 /// The kernel's own tables, for a CPU that starts.
 pub(super) fn kernel_table() -> u64 {
     KERNEL_TABLE.load(Ordering::Acquire)
+}
+
+/// The kernel's own tables, for a thread that has no address space any more.
+#[must_use]
+pub fn kernel_root() -> SpaceRoot {
+    SpaceRoot(kernel_table())
 }
 
 /// Makes the kernel's own tables, which have no user half, those of this CPU.

@@ -1,11 +1,10 @@
 //! A page that a user thread and the kernel share, as the rings see it.
 
 use super::frames::{Frame, PAGE};
-use alloc::sync::Arc;
 use core::ptr::NonNull;
 use mainspring_ring::SharedMemory;
 
-/// A ring's page, for as long as somebody has it.
+/// A ring's page, for as long as somebody has a value of it.
 #[derive(Debug)]
 pub struct RingMemory {
     memory: SharedMemory,
@@ -25,17 +24,19 @@ impl mainspring_ring::Region for RingMemory {
 }
 
 impl RingMemory {
-    pub(super) fn physical(&self) -> u64 {
-        self.frame.address()
+    pub(super) fn new(frame: Frame) -> Option<Self> {
+        let base = NonNull::new(frame.pointer())?;
+        // SAFETY: the frame lives as long as the value beside it, and the kernel reaches it in no other way.
+        let memory = unsafe { SharedMemory::new(base, PAGE) }?;
+        Some(Self { memory, frame })
+    }
+
+    /// Another value for the same page.
+    #[must_use]
+    pub fn share(&self) -> Option<Self> {
+        Self::new(self.frame.share())
     }
 }
 
-/// A cleared page for a ring.
-#[must_use]
-pub fn ring_memory() -> Option<Arc<RingMemory>> {
-    let frame = Frame::new()?;
-    let base = NonNull::new(frame.pointer())?;
-    // SAFETY: the frame lives as long as the value beside it, and the kernel reaches it in no other way.
-    let memory = unsafe { SharedMemory::new(base, PAGE) }?;
-    Some(Arc::new(RingMemory { memory, frame }))
-}
+/// What threads and inboxes have of a ring.
+pub type Ring = RingMemory;

@@ -1,51 +1,91 @@
 //! The address space of a process: what is mapped in it, and how the kernel reads and writes it.
 //!
-//! Conserved: a page table entry owns its page unless its [`SHARED`] bit says that somebody else does. What the kernel
+//! A page table entry is one of these:
+//!
+//! | entry | what it is |
+//! | --- | --- |
+//! | 0 | free |
+//! | present | mapped: programs can use the page |
+//! | present, claimed | mapped, and an operation in progress is about to change it |
+//! | not present, claimed | a page that an operation in progress has not shown yet, or has hidden |
+//!
+//! An operation first claims every page that it is about, which can be refused and undone without anybody noticing, and then
+//! changes them all, which cannot fail. Whoever meets a claimed page is refused, so an operation can be done a few pages at a
+//! time with the address space unlocked in between.
+//!
+//! Conserved: an entry that is not 0 holds one reference to its page. A hidden page keeps its reference until whoever hid it
+//! knows that no CPU has a translation of it. A page of the process's own is in one entry alone. Every page and table of the space is charged before it is made. What the kernel
 //! remembers of an entry is what stands in the tables: it forgets all of it before any entry changes.
 
 use super::DIRECT_MAP;
 use super::frames::{Frame, PAGE};
 use super::paging::{
-    ADDRESS, Flags, MapError, PRESENT, SHARED, SpaceRoot, USER, USER_END, WRITE, entry, kernel_table, walk,
+    ADDRESS, Flags, MapError, PRESENT, SpaceRoot, USER, USER_END, WRITE, entry, kernel_table, walk,
 };
 use super::ring_page::RingMemory;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
+use mainspring_kernel_core::ledger::{Charge, Kind, Ledger, Refused};
 
-/// Pages that several address spaces can map, for as long as anybody has the value.
-#[derive(Debug)]
-pub struct SharedPages {
-    frames: Vec<Frame>,
+/// An operation in progress has the page.
+const CLAIMED: u64 = 1 << 9;
+/// The page is one of a memory object's.
+const OBJECT: u64 = 1 << 10;
+/// The page is the first of a memory object's.
+const FIRST: u64 = 1 << 11;
+/// The page is a ring.
+const RING: u64 = 1 << 52;
+
+/// Whose page it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// The process's own.
+    Process,
+    /// A memory object's, the first of a mapping or a further one.
+    Object {
+        /// Which.
+        first: bool,
+    },
+    /// A thread's ring.
+    Ring,
 }
 
-impl SharedPages {
-    /// Cleared pages, if there are so many.
-    #[must_use]
-    pub fn new(pages: usize) -> Option<Self> {
-        let mut frames = Vec::new();
-        frames.try_reserve_exact(pages).ok()?;
-        for _ in 0..pages {
-            frames.push(Frame::new()?);
+impl Owner {
+    fn bits(self) -> u64 {
+        match self {
+            Self::Process => 0,
+            Self::Object { first: false } => OBJECT,
+            Self::Object { first: true } => OBJECT | FIRST,
+            Self::Ring => RING,
         }
-        Some(Self { frames })
     }
 
-    /// How many.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.frames.len()
+    /// Whether the page itself is charged to the space that has it mapped. An object is charged to whoever holds it.
+    fn is_charged(self) -> bool {
+        !matches!(self, Self::Object { .. })
     }
+}
+
+/// What has been charged for pages that are about to be mapped. What is left of it is refunded.
+#[derive(Debug)]
+pub struct Reserve {
+    frames: Charge<'static>,
+    mapped: Charge<'static>,
 }
 
 /// A process's page tables. All changes go through `&mut`, so whoever guards the value guards the tables.
 #[derive(Debug)]
 pub struct AddressSpace {
     root: u64,
-    rings: Vec<(u64, Arc<RingMemory>)>,
-    shared: Vec<(u64, Arc<SharedPages>)>,
-    pages: u64,
+    ledger: &'static Ledger<'static>,
+    /// Its tables, and the pages that are its own.
+    frames: Charge<'static>,
+    /// Entries that are not 0.
+    mapped: Charge<'static>,
+    /// How far it has been taken apart: an index into each level's table.
+    gone: [u64; 4],
     /// Entries of pages that the kernel has looked at, by the low bits of their number. None outlives a change.
     seen: [Seen; SEEN],
+    /// Whether there are any.
+    remembers: bool,
 }
 
 /// Most programs keep their messages in a page or two.
@@ -65,14 +105,16 @@ impl Seen {
 
 impl AddressSpace {
     /// An empty user half under the kernel's.
-    pub fn new() -> Result<Self, MapError> {
-        let root = Frame::new().ok_or(MapError::NoMemory)?.into_address();
+    pub fn new(ledger: &'static Ledger<'static>) -> Result<Self, Refused> {
+        let frames = ledger.charge(Kind::Frames, 1)?;
+        let mapped = ledger.charge(Kind::Mapped, 0)?;
+        let root = Frame::new().ok_or(Refused::Exhausted)?.into_address();
         let kernel = kernel_table();
         for index in 256..512 {
             // SAFETY: the new table is ours; the kernel's top level does not change.
             unsafe { *entry(root, index) = *entry(kernel, index) };
         }
-        Ok(Self { root, rings: Vec::new(), shared: Vec::new(), pages: 0, seen: [Seen::NOTHING; SEEN] })
+        Ok(Self { root, ledger, frames, mapped, gone: [0; 4], seen: [Seen::NOTHING; SEEN], remembers: false })
     }
 
     /// What a CPU loads to run in it. Whoever keeps it must not load it after the address space is dropped.
@@ -81,129 +123,289 @@ impl AddressSpace {
         SpaceRoot(self.root)
     }
 
-    /// How many pages of its own it has mapped.
+    /// How many frames it has: tables, rings and pages of its own.
     #[must_use]
-    pub fn pages(&self) -> u64 {
-        self.pages
+    pub fn frames(&self) -> u64 {
+        self.frames.amount()
     }
 
-    fn slot(&mut self, address: u64) -> Result<*mut u64, MapError> {
+    /// Charges for `pages` pages from `address` on that are `owner`'s, and for the tables that they need.
+    pub fn reserve(&self, address: u64, pages: u64, owner: Owner) -> Result<Reserve, Refused> {
+        let own = if owner.is_charged() { pages } else { 0 };
+        let frames = self.ledger.charge(Kind::Frames, own + self.tables_missing(address, pages))?;
+        Ok(Reserve { frames, mapped: self.ledger.charge(Kind::Mapped, pages)? })
+    }
+
+    /// How many tables would have to be made to map so many pages.
+    fn tables_missing(&self, address: u64, pages: u64) -> u64 {
+        let end = address + pages * PAGE as u64;
+        (1..4)
+            .map(|level| {
+                let bytes = 1 << (12 + 9 * level);
+                let first = address / bytes;
+                let count = (end - 1) / bytes - first + 1;
+                // SAFETY: the tables are changed through `&mut self` only.
+                let is_missing = |table: u64| unsafe {
+                    walk(self.root, table * bytes, level, 0).is_none_or(|slot| *slot & PRESENT == 0)
+                };
+                (first..first + count).filter(|table| is_missing(*table)).count() as u64
+            })
+            .sum()
+    }
+
+    /// Forgets the entries that it remembers, if it does.
+    #[inline]
+    fn forget(&mut self) {
+        if core::mem::take(&mut self.remembers) {
+            self.seen = [Seen::NOTHING; SEEN];
+        }
+    }
+
+    /// The entry of `address`, if it has a table.
+    fn slot(&mut self, address: u64) -> Option<*mut u64> {
+        // Whoever asks for an entry may change it.
+        self.forget();
+        // SAFETY: `&mut self` is the only way to these tables.
+        unsafe { walk(self.root, address, 0, 0) }
+    }
+
+    /// What stands in the entry of `address`.
+    fn bits(&self, address: u64) -> u64 {
+        // SAFETY: the tables are changed through `&mut self` only.
+        unsafe { walk(self.root, address, 0, 0).map_or(0, |slot| *slot) }
+    }
+
+    /// The entry of `address`; tables that are missing are made from `reserve`.
+    fn slot_made(&mut self, address: u64, reserve: &mut Reserve) -> Result<*mut u64, MapError> {
         if !address.is_multiple_of(PAGE as u64) || address < PAGE as u64 || address >= USER_END {
             return Err(MapError::BadAddress);
         }
-        // Whoever asks for an entry may change it.
-        self.seen = [Seen::NOTHING; SEEN];
-        // SAFETY: `&mut self` is the only way to these tables.
-        unsafe { walk(self.root, address, 0, PRESENT | WRITE | USER) }.ok_or(MapError::NoMemory)
-    }
-
-    /// Maps `frame` at `address`; the address space owns it from now on.
-    pub fn map(&mut self, address: u64, frame: Frame, flags: Flags) -> Result<(), MapError> {
-        let slot = self.slot(address)?;
-        // SAFETY: the slot belongs to these tables.
-        unsafe {
-            if *slot & PRESENT != 0 {
-                return Err(MapError::Occupied);
+        for level in (1..4).rev() {
+            // SAFETY: as in `slot`; the tables above this level exist by now.
+            unsafe {
+                let slot = walk(self.root, address, level, 0).ok_or(MapError::NoMemory)?;
+                if *slot & PRESENT == 0 {
+                    if reserve.frames.amount() == 0 {
+                        return Err(MapError::NoMemory);
+                    }
+                    *slot = Frame::new().ok_or(MapError::NoMemory)?.into_address() | PRESENT | WRITE | USER;
+                    let _of_another = self.frames.merge(reserve.frames.split(1));
+                }
             }
-            *slot = frame.into_address() | flags.bits();
         }
-        self.pages += 1;
-        Ok(())
+        self.slot(address).ok_or(MapError::NoMemory)
     }
 
-    /// Maps a ring's page; it stays the ring's, and is kept as long as it is mapped.
-    pub fn map_ring(&mut self, address: u64, ring: Arc<RingMemory>) -> Result<(), MapError> {
-        self.rings.try_reserve(1).map_err(|_| MapError::NoMemory)?;
-        let slot = self.slot(address)?;
-        // SAFETY: the slot belongs to these tables; the ring's page lives as long as `rings` has it.
-        unsafe {
-            if *slot & PRESENT != 0 {
-                return Err(MapError::Occupied);
-            }
-            *slot = ring.physical() | Flags::Write.bits() | SHARED;
-        }
-        self.rings.push((address, ring));
-        Ok(())
+    /// Whether nothing is mapped at `address` and nobody is about to map anything there.
+    #[must_use]
+    pub fn is_free(&self, address: u64) -> bool {
+        self.bits(address) == 0
     }
 
-    /// Maps all of `pages` from `address` on. They stay shared, and are kept as long as they are mapped.
-    pub fn map_shared(
+    /// Puts `frame` at `address`, not yet to be seen. Both are refused if the place is taken.
+    pub fn claim_free(
         &mut self,
         address: u64,
-        pages: Arc<SharedPages>,
-        flags: Flags,
+        frame: Frame,
+        owner: Owner,
+        reserve: &mut Reserve,
     ) -> Result<(), MapError> {
-        self.shared.try_reserve(1).map_err(|_| MapError::NoMemory)?;
-        let at = |number: usize| address + (number * PAGE) as u64;
-        for number in 0..pages.len() {
-            // SAFETY: the slot belongs to these tables.
-            if unsafe { *self.slot(at(number))? } & PRESENT != 0 {
+        let slot = self.slot_made(address, reserve)?;
+        // SAFETY: the slot belongs to these tables.
+        unsafe {
+            if *slot != 0 {
                 return Err(MapError::Occupied);
             }
+            *slot = frame.into_address() | CLAIMED | owner.bits();
         }
-        for (number, frame) in pages.frames.iter().enumerate() {
-            let slot = self.slot(at(number))?;
-            // SAFETY: as above; the pages live as long as `shared` has them.
-            unsafe { *slot = frame.address() | flags.bits() | SHARED };
+        let _of_another = self.mapped.merge(reserve.mapped.split(1));
+        if owner.is_charged() {
+            let _of_another = self.frames.merge(reserve.frames.split(1));
         }
-        self.shared.push((address, pages));
         Ok(())
     }
 
-    /// Takes out what [`AddressSpace::map_shared`] mapped at `address`. Keep it until no CPU has its translations.
-    pub fn unmap_shared(&mut self, address: u64) -> Option<Arc<SharedPages>> {
-        let at = self.shared.iter().position(|(mapped, _)| *mapped == address)?;
-        let (_, pages) = self.shared.swap_remove(at);
-        for number in 0..pages.len() {
-            if let Ok(slot) = self.slot(address + (number * PAGE) as u64) {
-                // SAFETY: the slot belongs to these tables.
-                unsafe { *slot = 0 };
-            }
-        }
-        Some(pages)
+    /// Shows programs the page at `address` that was claimed when it was free.
+    pub fn show(&mut self, address: u64, access: Flags) {
+        self.change(
+            address,
+            |bits| bits & (CLAIMED | PRESENT) == CLAIMED,
+            |bits| bits & !CLAIMED | access.bits(),
+        );
     }
 
-    /// Takes the page at `address` out. Other CPUs may still have its translation: keep the frame until they do not.
-    pub fn unmap(&mut self, address: u64) -> Result<Option<Frame>, MapError> {
-        let slot = self.slot(address)?;
-        // SAFETY: the slot belongs to these tables, and an owned page leaves with its entry.
-        unsafe {
-            let old = *slot;
-            if old & PRESENT == 0 {
-                return Err(MapError::Occupied);
-            }
-            if old & SHARED != 0 {
-                return Ok(None);
+    /// Claims the page of the process's own at `address`, which is to be hidden or changed; what it may be used for now.
+    pub fn claim_own(&mut self, address: u64) -> Result<Flags, MapError> {
+        let bits = self.bits(address);
+        if bits & PRESENT == 0 || bits & (OBJECT | RING) != 0 {
+            return Err(MapError::BadAddress);
+        }
+        if bits & CLAIMED != 0 {
+            return Err(MapError::Busy);
+        }
+        self.change(address, |_| true, |bits| bits | CLAIMED);
+        Ok(Flags::of(bits))
+    }
+
+    /// Claims the page of a memory object at `address`, which is to be hidden. Whether it was there.
+    pub fn claim_object(&mut self, address: u64, first: bool) -> Result<bool, MapError> {
+        let bits = self.bits(address);
+        if bits & PRESENT == 0 || bits & OBJECT == 0 || (bits & FIRST != 0) != first {
+            return Ok(false);
+        }
+        if bits & CLAIMED != 0 {
+            return Err(MapError::Busy);
+        }
+        self.change(address, |_| true, |bits| bits | CLAIMED);
+        Ok(true)
+    }
+
+    /// Hides the page at `address`, which is claimed. Other CPUs may still have its translation.
+    pub fn hide(&mut self, address: u64) {
+        self.change(address, is_claimed_and_present, |bits| bits & !PRESENT);
+    }
+
+    /// Lets programs only read the page of the process's own at `address`, which stays claimed, if they could have the other
+    /// of writing and execution than `access`.
+    pub fn retract(&mut self, address: u64, access: Flags) {
+        let other = |bits: u64| is_claimed_and_present(bits) && Flags::of(bits).excludes(access);
+        self.change(address, other, |bits| bits & ADDRESS | CLAIMED | Flags::Read.bits());
+    }
+
+    /// Changes what the page of the process's own at `address` may be used for, which is claimed for that. Other CPUs may
+    /// still have its old translation.
+    pub fn protect(&mut self, address: u64, access: Flags) {
+        debug_assert!(!Flags::of(self.bits(address)).excludes(access), "a page for both");
+        self.change(address, is_claimed_and_present, |bits| bits & ADDRESS | access.bits());
+    }
+
+    /// Lets go of the page at `address`, which was claimed and has not been changed. One that was never shown is given back.
+    pub fn let_go(&mut self, address: u64) {
+        if is_claimed_and_present(self.bits(address)) {
+            self.change(address, |_| true, |bits| bits & !CLAIMED);
+        } else {
+            self.free(address);
+        }
+    }
+
+    /// Gives the page at `address` back, which is claimed and not shown: no CPU can have a translation of it.
+    pub fn free(&mut self, address: u64) {
+        let Some(slot) = self.slot(address) else { return };
+        // SAFETY: the slot belongs to these tables, and the reference leaves with its entry.
+        let (bits, frame) = unsafe {
+            let bits = *slot;
+            if bits & (CLAIMED | PRESENT) != CLAIMED {
+                return;
             }
             *slot = 0;
-            self.pages -= 1;
-            Ok(Some(Frame::from_address(old & ADDRESS)))
+            (bits, Frame::from_address(bits & ADDRESS))
+        };
+        drop(frame);
+        self.mapped.shrink(1);
+        if bits & OBJECT == 0 {
+            self.frames.shrink(1);
         }
+    }
+
+    fn change(&mut self, address: u64, if_it: impl Fn(u64) -> bool, to: impl Fn(u64) -> u64) {
+        if let Some(slot) = self.slot(address) {
+            // SAFETY: the slot belongs to these tables. One store: a processor that walks them sees the one or the other.
+            unsafe {
+                if if_it(*slot) {
+                    slot.write_volatile(to(*slot));
+                }
+            }
+        }
+    }
+
+    /// The ring and the stack of a place for a thread: those that are there, or new ones. Nothing is made if it is refused.
+    pub fn open_place(&mut self, ring: u64, stack: u64, stack_pages: u64) -> Result<RingMemory, MapError> {
+        if let Some(there) = self.ring_at(ring) {
+            return Ok(there);
+        }
+        let mut for_ring = self.reserve(ring, 1, Owner::Ring).map_err(MapError::Refused)?;
+        let mut for_stack = self.reserve(stack, stack_pages, Owner::Process).map_err(MapError::Refused)?;
+        for number in 0..stack_pages {
+            let at = stack + number * PAGE as u64;
+            let frame = Frame::new().ok_or(MapError::NoMemory)?;
+            self.claim_free(at, frame, Owner::Process, &mut for_stack)?;
+            self.show(at, Flags::Write);
+        }
+        let frame = Frame::new().ok_or(MapError::NoMemory)?;
+        self.claim_free(ring, frame, Owner::Ring, &mut for_ring)?;
+        self.show(ring, Flags::Write);
+        self.ring_at(ring).ok_or(MapError::NoMemory)
     }
 
     /// The ring whose page is mapped at `address`.
     #[must_use]
-    pub fn ring_at(&self, address: u64) -> Option<Arc<RingMemory>> {
-        self.rings.iter().find(|(mapped, _)| *mapped == address).map(|(_, ring)| ring.clone())
-    }
-
-    /// Changes what the page at `address` may be used for.
-    pub fn protect(&mut self, address: u64, flags: Flags) -> Result<(), MapError> {
-        let slot = self.slot(address)?;
-        // SAFETY: the slot belongs to these tables.
-        unsafe {
-            if *slot & PRESENT == 0 || *slot & SHARED != 0 {
-                return Err(MapError::Occupied);
-            }
-            *slot = *slot & ADDRESS | flags.bits();
+    pub fn ring_at(&self, address: u64) -> Option<RingMemory> {
+        let bits = self.bits(address);
+        if bits & (PRESENT | RING) != PRESENT | RING {
+            return None;
         }
-        Ok(())
+        // SAFETY: the entry has a reference, which it keeps: only another one is made from it.
+        let own = unsafe { Frame::from_address(bits & ADDRESS) };
+        let another = own.share();
+        core::mem::forget(own);
+        RingMemory::new(another)
     }
 
-    /// Whether something is mapped at `address`.
-    #[must_use]
-    pub fn is_mapped(&mut self, address: u64) -> bool {
-        self.translate(address, false).is_some()
+    /// Takes apart a piece of what is mapped, of about `size` entries; whether nothing is left. No CPU has the tables loaded,
+    /// and nobody asks for any other change from now on.
+    pub fn take_apart(&mut self, size: u32) -> bool {
+        self.forget();
+        let mut left = size;
+        while left > 0 {
+            let Some(looked_at) = self.take_apart_next() else { return true };
+            left = left.saturating_sub(looked_at);
+        }
+        false
+    }
+
+    /// The next entry that is not 0: a page is given back, and a table once nothing is in it. How much that was to look at,
+    /// in entries, or `None` if nothing is left.
+    fn take_apart_next(&mut self) -> Option<u32> {
+        // What giving back a page costs, compared to looking at an entry.
+        const PAGE_GIVEN_BACK: u32 = 12;
+        let mut looked_at = PAGE_GIVEN_BACK;
+        let mut path = [0, 0, 0, self.root];
+        let mut level = 3;
+        loop {
+            let end = if level == 3 { 256 } else { 512 };
+            // SAFETY: the tables are these, and nobody else uses them.
+            let at = (self.gone[level]..end).find(|index| unsafe { *entry(path[level], *index) } != 0);
+            looked_at += (at.unwrap_or(end) - self.gone[level]) as u32;
+            self.gone[level] = at.unwrap_or(end);
+            match at {
+                Some(index) => {
+                    // SAFETY: as above.
+                    let slot = unsafe { entry(path[level], index) };
+                    // SAFETY: as above.
+                    let bits = unsafe { *slot };
+                    if level == 0 {
+                        // SAFETY: as above; the reference leaves with its entry.
+                        unsafe { *slot = 0 };
+                        // SAFETY: as above.
+                        drop(unsafe { Frame::from_address(bits & ADDRESS) });
+                        self.gone[0] += 1;
+                        return Some(looked_at);
+                    }
+                    level -= 1;
+                    path[level] = bits & ADDRESS;
+                }
+                None if level == 3 => return None,
+                None => {
+                    // SAFETY: as above; nothing is left in the table, and its entry above goes first.
+                    unsafe { *entry(path[level + 1], self.gone[level + 1]) = 0 };
+                    // SAFETY: as above.
+                    drop(unsafe { Frame::from_address(path[level]) });
+                    self.gone[level] = 0;
+                    self.gone[level + 1] += 1;
+                    return Some(looked_at);
+                }
+            }
+        }
     }
 
     /// Where the byte at `address` is, if users may read it, or write it.
@@ -225,6 +427,7 @@ impl AddressSpace {
         // SAFETY: the tables are changed through `&mut self` only.
         let bits = unsafe { *walk(self.root, address, 0, 0)? };
         self.seen[page as usize % SEEN] = Seen { page, bits };
+        self.remembers = true;
         Some(bits)
     }
 
@@ -319,26 +522,14 @@ unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
+fn is_claimed_and_present(bits: u64) -> bool {
+    bits & (CLAIMED | PRESENT) == CLAIMED | PRESENT
+}
+
 impl Drop for AddressSpace {
     fn drop(&mut self) {
-        fn free(table: u64, level: u32) {
-            let count = if level == 3 { 256 } else { 512 };
-            for index in 0..count {
-                // SAFETY: nobody uses these tables any more: the value is being dropped, and no CPU has them loaded.
-                let bits = unsafe { *entry(table, index) };
-                if bits & PRESENT == 0 || bits & SHARED != 0 {
-                    continue;
-                }
-                if level > 0 {
-                    free(bits & ADDRESS, level - 1);
-                } else {
-                    // SAFETY: the entry owned the page, and is gone with its table.
-                    drop(unsafe { Frame::from_address(bits & ADDRESS) });
-                }
-            }
-            // SAFETY: the table itself was a frame, and nothing points to it any more.
-            drop(unsafe { Frame::from_address(table) });
-        }
-        free(self.root, 3);
+        while !self.take_apart(u32::MAX) {}
+        // SAFETY: nothing is left below the top level, and no CPU has it loaded.
+        drop(unsafe { Frame::from_address(self.root) });
     }
 }

@@ -8,10 +8,10 @@ use crate::arch::{self, BootInfo, ExitCode, TickSource, cpu, exit};
 use crate::measure;
 use crate::method::{PlannedProcess, Program, Share};
 use crate::object::process::{self, Process};
-use crate::object::thread;
+use crate::object::{memory, thread};
 use crate::sched::{check, dispatch, idle, lane, record, wakeup};
 use core::fmt::Display;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use mainspring_abi::boot::{Image, MANIFEST};
 use manifest::{Line, Start};
 use spin::Once;
@@ -19,6 +19,9 @@ use spin::Once;
 static IMAGE: Once<Image<'static>> = Once::new();
 /// Processes that the machine waits for.
 static AWAITED: AtomicU32 = AtomicU32::new(0);
+/// What was free, and in use of the heap, before the first process.
+static FREE_FRAMES: AtomicU64 = AtomicU64::new(0);
+static HEAP_USED: AtomicU64 = AtomicU64::new(0);
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// The file of a program in the boot image.
@@ -75,6 +78,8 @@ pub fn run(info: &BootInfo) -> ! {
     crate::say!("boot: cpus={} of {}", cpu::online(), cpus.len().max(1));
     open_others();
     process::open_pool(arch::free_frames());
+    FREE_FRAMES.store(arch::free_frames(), Ordering::Relaxed);
+    HEAP_USED.store(arch::allocations().used, Ordering::Relaxed);
     for line in manifest::lines(text) {
         if let Ok(Line::Start(start)) = line {
             begin(&image, &start);
@@ -154,6 +159,27 @@ pub fn process_ended(process: &Process, code: i64) {
     }
 }
 
+/// Frames that nobody who lives has and that are not free, and bytes of the heap that nobody had before the first process.
+fn lost() -> (i64, i64) {
+    let had = FREE_FRAMES.load(Ordering::Relaxed) - process::frames() - memory::frames();
+    let heap = arch::allocations().used as i64 - HEAP_USED.load(Ordering::Relaxed) as i64;
+    (had as i64 - arch::free_frames() as i64, heap)
+}
+
+/// As [`lost`], once the other CPUs are not in the middle of something.
+fn lost_for_good() -> (i64, i64) {
+    for _ in 0..LOOKS {
+        if lost() == (0, 0) {
+            break;
+        }
+        core::hint::spin_loop();
+    }
+    lost()
+}
+
+/// How often the end looks whether everything has come back.
+const LOOKS: u32 = 1000;
+
 fn shut_down() -> ! {
     record::write_all(arch::now());
     let allocations = arch::allocations();
@@ -166,7 +192,10 @@ fn shut_down() -> ! {
     );
     check::report();
     measure::report();
-    let failed = FAILED.load(Ordering::Relaxed) || allocations.on_hard_paths != 0;
+    let (frames, heap) = lost_for_good();
+    crate::say!("kernel: memory frames_lost={frames} heap_lost={heap}");
+    let held = allocations.on_hard_paths == 0 && (frames, heap) == (0, 0);
+    let failed = FAILED.load(Ordering::Relaxed) || !held;
     crate::say!("kernel: status={}", if failed { "failed" } else { "ok" });
     exit(if failed { ExitCode::Failed } else { ExitCode::Success })
 }

@@ -14,11 +14,13 @@ mod processes;
 mod serve;
 mod system;
 mod threads;
+mod work;
 
 pub use direct::{Progress, direct};
 pub use processes::{PlannedProcess, Program};
 pub use serve::{Answer, Call, Turn, drain, drain_in_interrupt};
 pub use threads::Share;
+pub use work::{Ending, Piece, Work, work_on};
 
 use crate::object::caps::Object;
 use crate::sched::check;

@@ -4,11 +4,11 @@ use super::message::{with_params, with_result};
 use super::new_cap::NewCap;
 use super::threads::{NewThread, PlannedThread, Settled, Share, deadline_of, settle_place};
 use super::{Answer, Call};
-use crate::arch::{AddressSpace, Flags, Frame, MapError, PAGE};
+use crate::arch::{AddressSpace, Flags, Frame, MapError, Owner, PAGE};
 use crate::object::caps::{Caps, Object};
 use crate::object::hold::Hold;
 use crate::object::inbox::Awaits;
-use crate::object::process::{self, PAGES, Process};
+use crate::object::process::{self, Process, refusal};
 use crate::sched::dispatch;
 use elf::ElfBytes;
 use elf::abi::{PF_W, PF_X, PT_LOAD};
@@ -18,6 +18,7 @@ use mainspring_abi::kernel::{
     ARGUMENTS, DATA, KILLED_BY_HANDLE, RING_ARENA, STARTUP, STARTUP_CAPS, StartupCap, cap_name,
 };
 use mainspring_abi::ring::{CapError, RingAbi, RuntimeBootInfo};
+use mainspring_kernel_core::ledger::Ledger;
 use mainspring_schema::{ProcessHandleMethod, ProcessSpawnerMethod, handle as wire_handle, process_spawn};
 
 /// A program to be started.
@@ -52,10 +53,11 @@ impl PlannedProcess {
     /// Whether `program` can be started; with `share` of the CPU for its first thread.
     pub fn decide(program: &Program<'_>, share: Share) -> Result<Self, CapError> {
         let process = process::allocate()?;
-        let mut space = AddressSpace::new().map_err(refuse)?;
+        let ledger = &process.slot().ledger;
+        let mut space = AddressSpace::new(ledger).map_err(refusal)?;
         let entry = load(&mut space, program.elf)?;
         map_bytes(&mut space, DATA, program.data, program.data.len() as u64, Flags::Read)?;
-        let caps = tell(&mut space, program)?;
+        let caps = tell(&mut space, ledger, program)?;
         let settled = settle_place(&mut space, 0)?;
         let thread = PlannedThread::decide(NewThread { entry, argument: STARTUP, share, cpus: 0 })?;
         let name = program.name.get(..program.name.len().min(32)).unwrap_or("?");
@@ -80,7 +82,10 @@ impl PlannedProcess {
 fn refuse(error: MapError) -> CapError {
     match error {
         MapError::NoMemory => CapError::NoMemory,
-        MapError::BadAddress | MapError::Occupied => CapError::InvalidParameter,
+        MapError::Refused(why) => refusal(why),
+        MapError::BadAddress | MapError::Occupied | MapError::Busy | MapError::Denied => {
+            CapError::InvalidParameter
+        }
     }
 }
 
@@ -114,9 +119,11 @@ fn map_bytes(
 ) -> Result<(), CapError> {
     let page = PAGE as u64;
     let mut at = address & !(page - 1);
-    if (address + len - at).div_ceil(page) + space.pages() > PAGES {
-        return Err(CapError::QuotaExceeded);
+    if len == 0 {
+        return Ok(());
     }
+    let mut reserve =
+        space.reserve(at, (address + len - at).div_ceil(page), Owner::Process).map_err(refusal)?;
     while at < address + len {
         let mut frame = Frame::new().ok_or(CapError::NoMemory)?;
         let from = at.max(address);
@@ -124,14 +131,19 @@ fn map_bytes(
         if let Some(rest) = bytes.get(skip..) {
             frame.write((from - at) as usize, rest);
         }
-        space.map(at, frame, flags).map_err(refuse)?;
+        space.claim_free(at, frame, Owner::Process, &mut reserve).map_err(refuse)?;
+        space.show(at, flags);
         at += page;
     }
     Ok(())
 }
 
 /// A table of the program's capabilities, and the page that tells it of them.
-fn tell(space: &mut AddressSpace, program: &Program<'_>) -> Result<Caps, CapError> {
+fn tell(
+    space: &mut AddressSpace,
+    ledger: &'static Ledger<'static>,
+    program: &Program<'_>,
+) -> Result<Caps, CapError> {
     let mut page = [0_u8; PAGE];
     let mut write = |at: usize, bytes: &[u8]| page[at..at + bytes.len()].copy_from_slice(bytes);
     if program.grants.len() > STARTUP_CAPS || program.arguments.len() > ARGUMENTS {
@@ -143,7 +155,12 @@ fn tell(space: &mut AddressSpace, program: &Program<'_>) -> Result<Caps, CapErro
     write(24, &(program.data.len() as u64).to_le_bytes());
     let mut caps = Caps::default();
     for (number, (name, object)) in program.grants.iter().enumerate() {
-        let cap = caps.insert(object.clone())?;
+        let object = match object {
+            // Whoever holds memory pays for it.
+            Object::Memory(memory) => Object::Memory(memory.held_by(ledger)?),
+            other => other.clone(),
+        };
+        let cap = caps.insert(object)?;
         let at = 32 + number * size_of::<StartupCap>();
         write(at, &cap_name(name).ok_or(CapError::InvalidParameter)?);
         write(at + 16, &cap.to_le_bytes());

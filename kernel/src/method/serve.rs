@@ -1,7 +1,8 @@
 //! A ring is served: requests are taken from it one at a time, judged, and carried out or put in flight.
 
+use super::work::{Job, Work};
 use super::{exchange, invoke};
-use crate::arch;
+use crate::arch::{self, Ring};
 use crate::object::caps::Object;
 use crate::object::inbox::{Awaits, Waiter, completion};
 use crate::object::process::Process;
@@ -11,7 +12,7 @@ use mainspring_abi::Nanos;
 use mainspring_abi::ring::{CapError, CapSqeV2, negotiate, op, word};
 use mainspring_ring::deadline::{AtDispatch, Budget, MethodTraits, Previous, Verdict, at_dispatch, refused};
 use mainspring_ring::sync::Ordering;
-use mainspring_ring::{CqPlace, Next, Region, SqOwner, SqRefusal};
+use mainspring_ring::{CqPlace, Next, Region, Service, SqOwner, SqRefusal};
 
 /// What the requests of one entry lead to besides their completions.
 #[derive(Default)]
@@ -22,10 +23,23 @@ pub struct Turn {
     pub yields: bool,
     /// Requests of others were at fault, and have ended.
     pub(super) ended_others: bool,
-    failed: bool,
+    /// There is more to do before the caller goes on, see [`super::work`].
+    pub paused: bool,
+    /// Requests that were accepted.
+    pub handled: u32,
+    pub(super) failed: bool,
 }
 
+/// Requests that are accepted before interrupts are taken.
+const AT_ONCE: u32 = 4;
+
 impl Turn {
+    /// Whether the last request failed.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
     /// `thread` has what it waited for. The first such thread may be handed the CPU; others are woken.
     pub(super) fn wake(&mut self, thread: &'static Thread) {
         match self.target {
@@ -36,11 +50,21 @@ impl Turn {
 }
 
 /// What a method comes to.
+#[expect(clippy::large_enum_variant, reason = "a box would need the heap")]
 pub enum Answer {
     /// It is done; the completion's result.
     Done(u32),
     /// It is in flight.
     Pending,
+    /// It goes on with this.
+    Work(Job),
+}
+
+impl Answer {
+    /// The completion's result, if it is done.
+    pub(super) fn result(&self) -> u32 {
+        if let Self::Done(result) = self { *result } else { 0 }
+    }
 }
 
 /// A request being carried out.
@@ -86,6 +110,7 @@ pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Tur
         return Ok(());
     }
     let mut service = queue.serve(owner, limit).map_err(SqRefusal::code)?;
+    let mut first = None;
     if service.pending() == 1 {
         let (request, seen) = (service.read(0), visible::look(thread.process()));
         if exchange::exchange(thread, &request, turn) {
@@ -93,23 +118,43 @@ pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Tur
             return Ok(());
         }
         seen.refused(thread.process(), CapError::NotDirect);
+        first = Some(request);
+    }
+    serve_all(thread, service, first, turn)
+}
+
+/// Handles requests as they come, `first` before any other, until there are none or it is time for a pause.
+#[inline(never)]
+fn serve_all(
+    thread: &'static Thread,
+    mut service: Service<'_, Ring>,
+    first: Option<CapSqeV2>,
+    turn: &mut Turn,
+) -> Result<(), CapError> {
+    if let Some(request) = first {
         let place = thread.inbox.lock().completer().and_then(|completer| completer.reserve().ok());
         if let Some(place) = place {
             service.accept_read(1);
             handle(thread, &request, place, turn);
+            turn.handled += 1;
         }
     }
-    loop {
+    while !turn.paused {
         let next = match thread.inbox.lock().completer() {
             Some(completer) => service.next(completer),
             None => return Ok(()),
         };
         match next {
-            Next::Accepted(request, place) => handle(thread, &request, place, turn),
+            Next::Accepted(request, place) => {
+                handle(thread, &request, place, turn);
+                turn.handled += 1;
+                turn.paused |= turn.handled.is_multiple_of(AT_ONCE);
+            }
             Next::Fault(fault) => return Err(fault.code()),
             Next::Empty | Next::HeldBack | Next::QuotaSpent | Next::Stopping => return Ok(()),
         }
     }
+    Ok(())
 }
 
 /// The same for a timer interrupt, in which nothing may be allocated: as far as the first request that may allocate, which
@@ -178,6 +223,14 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
     let outcome = match object.and_then(|object| invoke(&mut call, object)) {
         Ok(Answer::Pending) => {
             call.turn.failed = false;
+            return;
+        }
+        Ok(Answer::Work(job)) => {
+            call.turn.failed = false;
+            call.turn.paused = true;
+            if let Some(place) = call.place.take() {
+                *thread.work.lock() = Some(Work::Request(*request, place, job));
+            }
             return;
         }
         Ok(Answer::Done(result)) => Ok(result),

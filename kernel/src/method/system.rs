@@ -75,7 +75,7 @@ fn process_info(call: &Call<'_>) -> Result<Answer, CapError> {
     // With its state locked, so that all of it is about one occupant of the slot.
     let state = process.state.lock();
     let (name, threads) = (state.name.clone(), state.live);
-    let pages = process.with_space(|space| space.pages()).map_err(|_| CapError::NotFound)?;
+    let pages = process.with_space(|space| space.frames()).map_err(|_| CapError::NotFound)?;
     drop(state);
     with_result::<schema::process_info::Owned>(call, |mut result| {
         result.set_name(name.as_str());

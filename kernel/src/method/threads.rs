@@ -3,11 +3,11 @@
 use super::message::{with_params, with_result};
 use super::new_cap::NewCap;
 use super::{Answer, Call};
-use crate::arch::{self, AddressSpace, Flags, Frame, PAGE, RingMemory, SpaceRoot, USER_END, ring_memory};
+use crate::arch::{self, AddressSpace, MapError, PAGE, Ring, SpaceRoot, USER_END};
 use crate::object::caps::Object;
 use crate::object::hold::Hold;
 use crate::object::inbox::Awaits;
-use crate::object::process::{Process, THREADS};
+use crate::object::process::{Process, THREADS, refusal};
 use crate::object::thread::{self, Thread};
 use crate::sched::lane::Lane;
 use crate::sched::{dispatch, mine, wakeup};
@@ -127,31 +127,24 @@ impl Drop for Place {
 /// The memory of a place: where its ring is, the ring, and the page tables to run with.
 pub struct Settled {
     place: u32,
-    ring: Arc<RingMemory>,
+    /// One for each side of the kernel: requests, and completions.
+    rings: (Ring, Ring),
     root: SpaceRoot,
 }
 
 /// Maps what a thread needs in `space`: a ring and a stack. A place that was used before keeps its pages.
 pub fn settle_place(space: &mut AddressSpace, place: u32) -> Result<Settled, CapError> {
-    let address = ring_address(place);
-    let ring = match space.ring_at(address) {
-        Some(ring) => ring,
-        None => {
-            let ring = ring_memory().ok_or(CapError::NoMemory)?;
-            space.map_ring(address, ring.clone()).map_err(|_| CapError::NoMemory)?;
-            ring
-        }
-    };
-    let stack = stack_address(place);
-    let mut at = stack;
-    while at < stack + STACK_BYTES {
-        if !space.is_mapped(at) {
-            let frame = Frame::new().ok_or(CapError::NoMemory)?;
-            space.map(at, frame, Flags::Write).map_err(|_| CapError::NoMemory)?;
-        }
-        at += PAGE as u64;
+    let pages = STACK_BYTES / PAGE as u64;
+    let ring = space.open_place(ring_address(place), stack_address(place), pages).map_err(refused)?;
+    let second = ring.share().ok_or(CapError::NoMemory)?;
+    Ok(Settled { place, rings: (ring, second), root: space.root() })
+}
+
+fn refused(why: MapError) -> CapError {
+    match why {
+        MapError::Refused(why) => refusal(why),
+        _ => CapError::NoMemory,
     }
-    Ok(Settled { place, ring, root: space.root() })
 }
 
 fn ring_address(place: u32) -> u64 {
@@ -197,7 +190,7 @@ impl PlannedThread {
     /// hold.
     pub fn apply(self, process: &'static Process, settled: Settled) -> Hold<Thread> {
         let Self { new, affinity, lane, geometry, thread: held } = self;
-        let Settled { place, ring, root } = settled;
+        let Settled { place, rings: (ring, second), root } = settled;
         let (thread, name) = (held.slot(), held.name());
         for word in 0..HEADER_WORDS {
             ring.word(word).store(0, RingOrdering::Relaxed);
@@ -206,7 +199,7 @@ impl PlannedThread {
         thread.root.store(root.to_bits(), Ordering::Relaxed);
         thread.belongs_to.set(process);
         thread.place.store(place, Ordering::Relaxed);
-        thread.inbox.lock().open(name.generation(), Completer::new(ring.clone(), geometry));
+        thread.inbox.lock().open(name.generation(), Completer::new(second, geometry));
         *thread.queue.lock() = Some(SubmissionQueue::new(ring, geometry));
         let top = stack_address(place) + STACK_BYTES - THREAD_BLOCK;
         let arguments = [new.argument, ring_address(place), top];

@@ -5,7 +5,6 @@ use super::memory::MemoryObject;
 use super::process::Process;
 use super::thread::Thread;
 use crate::sched::visible::Digest;
-use alloc::sync::Arc;
 use mainspring_abi::ring::CapError;
 
 /// Capabilities that a process can have.
@@ -37,7 +36,7 @@ pub enum Object {
     /// The process's address space.
     VirtualMemory,
     /// Memory that can be mapped by whoever has it.
-    Memory(Arc<MemoryObject>),
+    Memory(MemoryObject),
     /// The calling thread's weight and class.
     SchedulingPolicy,
     /// What the machine is.

@@ -6,9 +6,8 @@
 //!
 //! A request in registers is no operation of the ring: it is the wait itself, and so there is at most one.
 
-use crate::arch::{self, RingMemory};
+use crate::arch::{self, Ring};
 use crate::object::ProcessRef;
-use alloc::sync::Arc;
 use heapless::Vec;
 use mainspring_abi::kernel::{DIRECT_WORDS, ReceivedCall};
 use mainspring_abi::ring::{CapCqe, CapError, CapSqeV2};
@@ -34,8 +33,6 @@ pub enum Awaits {
     Answer(u32),
     /// A call at this endpoint.
     Call(u32),
-    /// Other CPUs forgetting translations up to this generation.
-    Flush(u64),
 }
 
 impl Awaits {
@@ -48,7 +45,6 @@ impl Awaits {
             Self::Thread(_) | Self::Process(_) => WaitKind::Join,
             Self::Answer(_) => WaitKind::Call,
             Self::Call(_) => WaitKind::Receive,
-            Self::Flush(_) => WaitKind::Ring,
         }
     }
 }
@@ -108,6 +104,19 @@ pub struct Wait {
     pub deadline: Nanos,
 }
 
+/// How far a thread is that has more to do before it goes on, see [`crate::method::Work`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Serving {
+    /// For what its `cap_enter` waits then; nothing if it did not enter by itself.
+    pub wait: Option<Wait>,
+    /// How many requests of its ring may still be accepted.
+    pub left: u32,
+    /// The last request failed.
+    pub failed: bool,
+    /// It lets others go first when it is done.
+    pub yields: bool,
+}
+
 /// Whether a thread is in a `cap_enter` that waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Waiting {
@@ -123,6 +132,8 @@ pub enum Waiting {
         /// What it waits for.
         awaits: Awaits,
     },
+    /// It is in the middle of what it has to do before it waits or goes on.
+    Serving(Serving),
     /// It was, and goes on with this answer when it has the CPU.
     Over(u64),
     /// It was, and goes on with this message in its registers.
@@ -153,21 +164,20 @@ pub fn completion(request: &CapSqeV2, outcome: Result<u32, CapError>) -> CapCqe 
 #[derive(Default)]
 pub struct Inbox {
     generation: u32,
-    completer: Option<Completer<Arc<RingMemory>>>,
+    completer: Option<Completer<Ring>>,
     /// Whether the thread is in a `cap_enter` that waits.
     pub waiting: Waiting,
     ops: [Option<Op>; OPS],
     next_serial: u32,
-    /// How many operations have a deadline, and how many wait for a flush.
+    /// How many operations have a deadline.
     timed: u8,
-    flushing: u8,
     /// What the latest operation waits for.
     latest: Option<Awaits>,
 }
 
 impl Inbox {
     /// For a new occupant of the slot.
-    pub fn open(&mut self, generation: u32, completer: Completer<Arc<RingMemory>>) {
+    pub fn open(&mut self, generation: u32, completer: Completer<Ring>) {
         *self =
             Self { generation, completer: Some(completer), next_serial: self.next_serial, ..Self::default() };
     }
@@ -176,7 +186,6 @@ impl Inbox {
     pub fn close(&mut self, thread: ThreadRef) -> Vec<(Awaits, Waiter), { OPS + 1 }> {
         self.completer = None;
         self.timed = 0;
-        self.flushing = 0;
         let in_registers = self.give_up(thread);
         let ops = core::mem::take(&mut self.ops);
         let ended = ops.into_iter().zip(0..).filter_map(|(op, slot)| {
@@ -221,7 +230,7 @@ impl Inbox {
     }
 
     /// The completion queue, while the thread lives.
-    pub fn completer(&mut self) -> Option<&mut Completer<Arc<RingMemory>>> {
+    pub fn completer(&mut self) -> Option<&mut Completer<Ring>> {
         self.completer.as_mut()
     }
 
@@ -251,7 +260,6 @@ impl Inbox {
         self.next_serial = self.next_serial.wrapping_add(1);
         let serial = self.next_serial;
         self.timed += u8::from(deadline != Nanos::MAX);
-        self.flushing += u8::from(matches!(awaits, Awaits::Flush(_)));
         self.latest = Some(awaits);
         self.ops[slot] = Some(Op { serial, awaits, request: *request, deadline, place });
         Ok(Waiter { thread, slot: slot as u8, serial })
@@ -261,7 +269,6 @@ impl Inbox {
     fn remove(&mut self, slot: usize) -> Option<Op> {
         let op = self.ops.get_mut(slot)?.take()?;
         self.timed -= u8::from(op.deadline != Nanos::MAX);
-        self.flushing -= u8::from(matches!(op.awaits, Awaits::Flush(_)));
         Some(op)
     }
 
@@ -305,9 +312,9 @@ impl Inbox {
     }
 
     /// Takes the operation out that is in flight for the request with this `user_data`, and completes it as cancelled;
-    /// what it was, for its object to forget. What other CPUs are to forget cannot be taken back.
+    /// what it was, for its object to forget.
     pub fn cancel(&mut self, thread: ThreadRef, user_data: u64) -> Option<(Awaits, Waiter)> {
-        let named = |op: &Op| op.request.v1.user_data == user_data && !matches!(op.awaits, Awaits::Flush(_));
+        let named = |op: &Op| op.request.v1.user_data == user_data;
         let slot = self.ops.iter().position(|op| op.as_ref().is_some_and(named))?;
         let op = self.remove(slot)?;
         self.post(op.place, &completion(&op.request, Err(CapError::Cancelled)));
@@ -379,37 +386,9 @@ impl Inbox {
         self.latest.map_or(WaitKind::Ring, Awaits::kind)
     }
 
-    /// Ends the operations that wait for a flush that is done; how many.
-    pub fn finish_flushes(&mut self, done: u64) -> u32 {
-        let mut finished = 0;
-        for slot in 0..OPS {
-            let due = |op: &Op| matches!(op.awaits, Awaits::Flush(needed) if needed <= done);
-            if self.ops[slot].as_ref().is_some_and(due)
-                && let Some(op) = self.remove(slot)
-            {
-                self.post(op.place, &completion(&op.request, Ok(0)));
-                finished += 1;
-            }
-        }
-        finished
-    }
-
-    /// Whether an operation may have ended without anybody's doing: by its deadline, or by a flush.
+    /// Whether an operation may have ended without anybody's doing: by its deadline.
     #[must_use]
     pub fn may_be_due(&self) -> bool {
-        self.timed != 0 || self.flushing != 0
-    }
-
-    /// The earliest flush that an operation waits for.
-    #[must_use]
-    pub fn awaited_flush(&self) -> Option<u64> {
-        if self.flushing == 0 {
-            return None;
-        }
-        self.ops
-            .iter()
-            .flatten()
-            .filter_map(|op| if let Awaits::Flush(at) = op.awaits { Some(at) } else { None })
-            .min()
+        self.timed != 0
     }
 }

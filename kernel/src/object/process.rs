@@ -1,18 +1,18 @@
 //! Processes: an address space, a table of capabilities, quotas, and places for threads.
 //!
-//! A process ends when its last thread has: each thread ends itself, on the CPU it is on, when it is told to. What is left
-//! is torn down later, once no CPU has its page tables loaded any more.
+//! A process ends when its last thread has: each thread ends itself, on the CPU it is on, when it is told to. The last one
+//! takes the address space apart and gives everything back before it ends.
 
 use super::ProcessRef;
 use super::caps::{CAPS, Caps};
 use super::hold::{Claims, Hold, Slot};
 use super::inbox::Waiter;
+use super::memory::HELD;
 use super::park::ParkList;
 use super::thread;
-use crate::arch::{AddressSpace, Frame, SharedPages};
+use crate::arch::AddressSpace;
 use crate::sched::visible::Digest;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use heapless::{String, Vec as Few};
@@ -33,7 +33,8 @@ pub const PAGES: u64 = 16_384;
 /// How many frames one may always have, whatever others do: a program and a few dozen threads.
 const GUARANTEED_FRAMES: u64 = 512;
 /// The most that one process may have of each kind, in the order of [`mainspring_kernel_core::ledger::Kind`].
-const LIMITS: Limits = Limits([PAGES, 2 * PAGES, THREADS as u64, CAPS as u64, 256, SLEEPS as u64, 64]);
+const LIMITS: Limits =
+    Limits([PAGES, 2 * PAGES, THREADS as u64, CAPS as u64, 256, SLEEPS as u64, HELD as u64]);
 
 /// The frames of the machine that processes can be charged for.
 static POOL: Pool = Pool::new();
@@ -66,6 +67,8 @@ pub struct State {
     pub places: u128,
     /// Threads that live.
     pub live: u32,
+    /// Of those, how many have begun to end.
+    pub leaving: u32,
     /// It is ending, with this code.
     pub ending: Option<i64>,
     /// It has ended: no thread is left.
@@ -76,15 +79,6 @@ pub struct State {
     pub next_mapping: u64,
     /// Its own hold of its slot, until it is torn down.
     own: Option<Hold<Process>>,
-}
-
-/// What was unmapped and may still be reached.
-#[expect(dead_code, reason = "kept, not looked at")]
-pub enum Limbo {
-    /// Pages of the process's own.
-    Own(Vec<Frame>),
-    /// Pages that others may have too.
-    Shared(Arc<SharedPages>),
 }
 
 /// A slot.
@@ -100,8 +94,6 @@ pub struct Process {
     pub parks: Mutex<ParkList>,
     /// CPUs that have its page tables loaded, bit by bit.
     pub resident: AtomicU64,
-    /// Pages that were unmapped, until every CPU has forgotten them: the flush that each waits for.
-    pub limbo: Mutex<Vec<(u64, Limbo)>>,
     /// What the kernel holds for it.
     pub ledger: Ledger<'static>,
     /// Sleeps pending.
@@ -114,8 +106,6 @@ static PROCESSES: Once<Box<[Process; MAX_PROCESSES]>> = Once::new();
 static LIVE: AtomicU32 = AtomicU32::new(0);
 /// Slots that can be used, bit by bit.
 static FREE: AtomicU64 = AtomicU64::new(0);
-/// Ended processes that still have to be torn down, bit by bit.
-static GRAVEYARD: AtomicU64 = AtomicU64::new(0);
 
 /// Makes the table.
 pub fn init() {
@@ -128,7 +118,6 @@ pub fn init() {
             space: Mutex::new(None),
             parks: Mutex::default(),
             resident: AtomicU64::new(0),
-            limbo: Mutex::new(Vec::new()),
             ledger: Ledger::new(&POOL, LIMITS),
             sleeps: AtomicU32::new(0),
             essential: AtomicBool::new(false),
@@ -263,11 +252,23 @@ impl Process {
         })
     }
 
+    /// One of its threads has begun to end. Whether it is the last one: no other comes to be then.
+    pub fn leaves(&self, code: i64) -> bool {
+        let mut state = self.state.lock();
+        state.leaving += 1;
+        let last = state.leaving == state.live;
+        if last {
+            state.ending.get_or_insert(code);
+        }
+        last
+    }
+
     /// One thread less. If it was the last one: how the process ended, and who waited for that; [`Process::bury`] is next.
     pub fn thread_ended(&self, place: u32, code: i64) -> Option<(i64, Few<Waiter, 8>)> {
         let mut state = self.state.lock();
         state.places &= !(1 << place);
         state.live -= 1;
+        state.leaving = state.leaving.saturating_sub(1);
         if state.live > 0 {
             return None;
         }
@@ -276,23 +277,9 @@ impl Process {
         Some((code, core::mem::take(&mut state.waiters)))
     }
 
-    /// The process has ended, and nobody works for it any more: it is torn down when somebody has the time. Its slot may be
-    /// another's from now on.
+    /// Nothing is left of it but how it ended, for whoever has a handle: its last thread gave everything back. Its slot may
+    /// be another's when this returns.
     pub fn bury(&self) {
-        GRAVEYARD.fetch_or(1 << self.index, Ordering::AcqRel);
-    }
-
-    /// Gives everything back. Nobody runs in it and no CPU has its tables. The slot may be another's when this returns.
-    fn tear_down(&self) {
-        loop {
-            let object = self.state.lock().caps.pop();
-            if object.is_none() {
-                break;
-            }
-        }
-        let space = self.space.lock().take();
-        drop(space);
-        self.free_limbo(u64::MAX);
         LIVE.fetch_sub(1, Ordering::Relaxed);
         let own = self.state.lock().own.take();
         drop(own);
@@ -308,8 +295,7 @@ impl Process {
         drop(state);
         digest.add(self.parks.lock().len() as u64);
         digest.add(u64::from(self.sleeps.load(Ordering::Relaxed)));
-        digest.add(self.space.lock().as_ref().map_or(0, AddressSpace::pages));
-        digest.add(self.limbo.lock().len() as u64);
+        digest.add(self.space.lock().as_ref().map_or(0, AddressSpace::frames));
         let kinds = [
             Kind::Frames,
             Kind::Mapped,
@@ -332,31 +318,10 @@ impl Process {
         digest.add(u64::from(state.ended));
         digest.add(state.waiters.len() as u64);
     }
-
-    /// Frees the pages that waited for flushes up to `done`.
-    pub fn free_limbo(&self, done: u64) {
-        self.limbo.lock().retain(|(generation, _)| *generation > done);
-    }
 }
 
-/// Tears down at most one ended process that no CPU has loaded.
-pub fn bury_one() {
-    let mut waiting = GRAVEYARD.load(Ordering::Acquire);
-    while waiting != 0 {
-        let bit = waiting & waiting.wrapping_neg();
-        let process = slot(bit.trailing_zeros());
-        let mine = process.resident.load(Ordering::Acquire) == 0
-            && GRAVEYARD.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
-        if mine {
-            process.tear_down();
-            return;
-        }
-        waiting &= !bit;
-    }
-}
-
-/// Whether an ended process waits to be torn down.
+/// Frames that the address spaces of all processes have.
 #[must_use]
-pub fn graves() -> bool {
-    GRAVEYARD.load(Ordering::Relaxed) != 0
+pub fn frames() -> u64 {
+    all().map(|process| process.space.lock().as_ref().map_or(0, AddressSpace::frames)).sum()
 }

@@ -4,10 +4,10 @@
 use super::hold::{Claims, Hold, Slot};
 use super::inbox::{Inbox, Waiter};
 use super::process;
-use crate::arch::{Context, ContextCell, RingMemory, StaticRef};
+use crate::arch::{Context, ContextCell, Ring, StaticRef};
+use crate::method::Work;
 use crate::sched::visible::Digest;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use heapless::Vec as Few;
@@ -23,7 +23,7 @@ pub const MAX_THREADS: usize = 512;
 const NOWHERE: u64 = u64::MAX;
 
 /// A thread's ring, as its own CPU consumes it.
-pub type Queue = SubmissionQueue<Arc<RingMemory>>;
+pub type Queue = SubmissionQueue<Ring>;
 
 /// Whether a thread lives, and who wants to know when it does not.
 #[derive(Debug, Default)]
@@ -56,6 +56,8 @@ pub struct Thread {
     pub inbox: Mutex<Inbox>,
     /// Its ring.
     pub queue: Mutex<Option<Queue>>,
+    /// What it has to do before it goes on; only the CPU that runs it asks.
+    pub work: Mutex<Option<Work>>,
     /// Its life.
     pub life: Mutex<Life>,
 }
@@ -79,6 +81,7 @@ pub fn init() {
             killed: AtomicU64::new(0),
             inbox: Mutex::default(),
             queue: Mutex::new(None),
+            work: Mutex::new(None),
             life: Mutex::default(),
         };
         let table: Vec<_> = (0..MAX_THREADS as u32).map(make).collect();

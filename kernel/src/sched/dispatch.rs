@@ -1,14 +1,16 @@
 //! Decisions and what follows from them: the running thread stops, another takes over, or the CPU idles.
 
 use super::check;
-use super::flush::{drain_flushes, flushed};
+use super::flush::drain_flushes;
 use super::idle::{self, After};
 use super::lane::{Lane, lane, mine};
+use super::stretch;
 use super::wakeup::{self, share_leftovers, take_permit};
 use crate::arch::cpu::{self, HardPath};
 use crate::arch::{self, LapicTimer};
 use crate::measure::{self, Counter};
-use crate::object::inbox::{Awaits, Inbox, Short, Waiter, Waiting};
+use crate::method::Ending;
+use crate::object::inbox::{Awaits, Inbox, Serving, Short, Waiter, Waiting};
 use crate::object::thread::{self, Thread};
 use crate::object::{endpoint, process};
 use core::sync::atomic::Ordering;
@@ -17,8 +19,8 @@ use mainspring_abi::{Nanos, ThreadRef, kernel};
 use mainspring_sched::{ClockEvent, Decision, Entity, Stop, Timeout, WaitKind, arm_oneshot};
 use spin::MutexGuard;
 
-/// How long a thread that waits for a flush sleeps before it looks again.
-const FLUSH_POLL: Nanos = Nanos::from_micros(200);
+/// Threads that one look tells to end.
+const KILLED_AT_ONCE: usize = 4;
 
 /// The thread that this CPU runs. Only code that was entered from one, or has installed one, may ask.
 #[must_use]
@@ -118,18 +120,14 @@ pub fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) 
 }
 
 /// The core is told that `thread`, which runs, sleeps; or why it cannot, and then nothing has changed.
-fn fall_asleep(
+pub(super) fn fall_asleep(
     here: &Lane,
     thread: &Thread,
     inbox: &Inbox,
     deadline: Nanos,
     target: Option<&Thread>,
 ) -> Result<Decision, CapError> {
-    let mut deadline = deadline.min(inbox.next_deadline());
-    if inbox.awaited_flush().is_some() {
-        // The other CPUs have been interrupted and do not report back: the thread looks again.
-        deadline = deadline.min(arch::now() + FLUSH_POLL);
-    }
+    let deadline = deadline.min(inbox.next_deadline());
     let timeout = if deadline == Nanos::MAX {
         None
     } else {
@@ -152,7 +150,12 @@ fn fall_asleep(
 
 /// Does what was decided, and what is decided then, until a thread is installed that can go on in user mode, or that is to
 /// end: see [`leave`]. What it comes after matters to who asks why this CPU idles.
-fn carry_out(here: &'static Lane, mut decision: Decision, mut before: Option<&Thread>, after: After) {
+pub(super) fn carry_out(
+    here: &'static Lane,
+    mut decision: Decision,
+    mut before: Option<&Thread>,
+    after: After,
+) {
     let _hard = HardPath::enter();
     loop {
         decision = match decision {
@@ -219,7 +222,7 @@ pub(super) fn load_space(here: &Lane, root: u64, process: Option<&process::Proce
 
 /// Whether the installed thread can go on: `None`, or what was decided because it cannot.
 #[inline(always)]
-pub fn go_on(here: &Lane, thread: &'static Thread) -> Option<Decision> {
+pub fn go_on(here: &'static Lane, thread: &'static Thread) -> Option<Decision> {
     let mut inbox = settled(thread);
     match inbox.waiting {
         Waiting::Not => return None,
@@ -227,15 +230,26 @@ pub fn go_on(here: &Lane, thread: &'static Thread) -> Option<Decision> {
         Waiting::Has(Short { head, words }) => {
             thread.context.mine().receive(head.len, head.call_id, head.deadline_ns, words);
         }
-        Waiting::For(_) | Waiting::InRegisters { .. } => return woken_early(here, thread, inbox),
+        Waiting::For(_) | Waiting::InRegisters { .. } | Waiting::Serving(_) => {
+            return woken_early(here, thread, inbox);
+        }
     }
     inbox.waiting = Waiting::Not;
     None
 }
 
-/// The installed thread was woken while its inbox says that it waits: it sleeps again, or goes on with what there is.
+/// The installed thread was woken while its inbox says that it waits: it sleeps again, or goes on with what there is. One
+/// that has more to do goes on with that.
 #[cold]
-fn woken_early(here: &Lane, thread: &Thread, mut inbox: MutexGuard<'_, Inbox>) -> Option<Decision> {
+fn woken_early(
+    here: &'static Lane,
+    thread: &'static Thread,
+    mut inbox: MutexGuard<'_, Inbox>,
+) -> Option<Decision> {
+    if let Waiting::Serving(_) = inbox.waiting {
+        drop(inbox);
+        return stretch::go_on(here, thread);
+    }
     let answer = match still_waits(here, thread, &mut inbox) {
         Ok(decision) => return Some(decision),
         Err(answer) => answer,
@@ -266,21 +280,15 @@ fn still_waits(here: &Lane, thread: &Thread, inbox: &mut Inbox) -> Result<Decisi
 }
 
 /// The inbox of `thread`, locked, with everything ended in it that is due, and forgotten by its objects.
-#[inline]
+#[inline(always)]
 pub fn settled(thread: &Thread) -> MutexGuard<'_, Inbox> {
     let inbox = thread.inbox.lock();
     if inbox.may_be_due() { settle(thread, inbox) } else { inbox }
 }
 
+#[inline(never)]
 fn settle<'t>(thread: &'t Thread, mut inbox: MutexGuard<'t, Inbox>) -> MutexGuard<'t, Inbox> {
     let now = arch::now();
-    if let Some(asked) = inbox.awaited_flush() {
-        let done = flushed();
-        if done >= asked {
-            inbox.finish_flushes(done);
-            thread.process().free_limbo(done);
-        }
-    }
     while let Some((awaits, waiter)) = inbox.expire(thread.name(), now) {
         // An object's lock comes before an inbox's.
         drop(inbox);
@@ -301,7 +309,7 @@ pub fn forget(thread: &Thread, awaits: Awaits, waiter: Waiter) {
 /// `waiter` is of `process`, and its thread has not ended.
 fn withdraw(process: &process::Process, awaits: Awaits, waiter: Waiter) {
     match awaits {
-        Awaits::Time | Awaits::Flush(_) => {}
+        Awaits::Time => {}
         Awaits::Park(_) => process.parks.lock().withdraw(waiter),
         Awaits::Thread(name) => thread::slot(name.index()).life.lock().joiners.retain(|one| *one != waiter),
         Awaits::Process(name) => process::slot(name.index).state.lock().waiters.retain(|one| *one != waiter),
@@ -312,7 +320,7 @@ fn withdraw(process: &process::Process, awaits: Awaits, waiter: Waiter) {
 }
 
 /// The installed thread ends with `code`. Nothing of it is left anywhere when this returns.
-fn end(thread: &'static Thread, code: i64) -> Decision {
+pub(super) fn end(thread: &'static Thread, code: i64) -> Decision {
     let _hard = HardPath::enter();
     let (here, name) = (mine(), thread.name());
     let process = thread.process();
@@ -324,6 +332,7 @@ fn end(thread: &'static Thread, code: i64) -> Decision {
     for (awaits, waiter) in ended {
         forget(thread, awaits, waiter);
     }
+    *thread.work.lock() = None;
     let place = thread.place.load(Ordering::Relaxed);
     load_space(here, 0, None);
     let mut core = here.lock();
@@ -338,7 +347,6 @@ fn end(thread: &'static Thread, code: i64) -> Decision {
     }
     if let Some((code, waiters)) = process.thread_ended(place, code) {
         crate::boot::process_ended(process, code);
-        leave_endpoints(process);
         for waiter in waiters {
             wakeup::finish(waiter, Ok(code as u32));
         }
@@ -347,34 +355,40 @@ fn end(thread: &'static Thread, code: i64) -> Decision {
     here.lock().resched(here, Stop::Nothing)
 }
 
-/// The process, whose last thread has ended, leaves all endpoints: callers whose calls it had received and will not answer
-/// are told.
-fn leave_endpoints(process: &process::Process) {
-    for endpoint in endpoint::all() {
-        loop {
-            let orphan = endpoint.lock().take_orphan(process.index());
-            let Some(caller) = orphan else { break };
-            wakeup::finish(caller, Err(CapError::PeerGone));
-        }
-        endpoint.lock().forget(process.index());
-    }
+/// `thread`, which runs, has no address space any more.
+pub fn leave_space(thread: &Thread) {
+    let root = arch::kernel_root().to_bits();
+    thread.root.store(root, Ordering::Relaxed);
+    load_space(mine(), root, Some(thread.process()));
 }
 
-/// The running thread ends; another is installed when this returns.
+/// The running thread ends, and its process if it is the last one; another is installed when this returns.
+#[cold]
 pub fn exit_thread(thread: &'static Thread, code: i64, after: After) {
-    let decision = end(thread, code);
-    carry_out(mine(), decision, None, after);
+    Ending::begin(thread, code);
+    stretch::begin(mine(), thread, Serving::default(), after);
 }
 
-/// The process of `thread` ends: its threads are told, wherever they are.
+/// The process ends: its threads are told, wherever they are. A few are told now, and each of them tells others.
 pub fn end_process(process: &process::Process, code: i64) {
+    if process.end(code) {
+        let _others_are_told_by_them = kill_some(process);
+    }
+}
+
+/// Tells some threads of `process` to end, if it is ending. Whether there may be others that have not been told.
+pub fn kill_some(process: &process::Process) -> bool {
     let _hard = HardPath::enter();
-    if !process.end(code) {
-        return;
+    if process.state.lock().ending.is_none() {
+        return false;
     }
-    for (thread, name) in process.threads() {
+    let untold = process.threads().filter(|(thread, _)| !thread.is_killed());
+    let mut told = 0;
+    for (thread, name) in untold.take(KILLED_AT_ONCE) {
         kill(thread, name);
+        told += 1;
     }
+    told == KILLED_AT_ONCE
 }
 
 /// A thread is to end: it does so itself, the next time it would go on in user mode, which is made to be soon.

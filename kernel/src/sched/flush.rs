@@ -1,21 +1,15 @@
 //! Page table changes, told to the CPUs that have the tables loaded: each forgets its translations and says up to which
-//! change it has.
+//! request it has.
 //!
 //! Conserved: a page that was taken away is not given to anybody before every CPU that may know its translation has
 //! forgotten it.
 
 use super::lane::{Lane, lanes, mine};
 use super::wakeup;
-use crate::arch::cpu;
+use crate::arch::cpu::{self, MAX_CPUS};
 use crate::measure::{self, Counter};
 use crate::object::process;
-use core::sync::atomic::{AtomicU64, Ordering};
-use spin::Mutex;
-
-/// The latest flush whose CPUs have all been asked.
-static FLUSH: AtomicU64 = AtomicU64::new(0);
-/// Held by whoever asks: generations become known in their order, and each only once everybody knows of it who must.
-static ASKING: Mutex<()> = Mutex::new(());
+use core::sync::atomic::Ordering;
 
 /// Forgets translations if others asked for it.
 #[inline]
@@ -29,38 +23,39 @@ pub fn drain_flushes(here: &Lane) {
     }
 }
 
+/// What each CPU that was asked to forget translations has to have done: a number of its own, or 0.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "nobody can know otherwise that a page may be used again"]
+pub struct Flush {
+    tickets: [u64; MAX_CPUS],
+}
+
 /// Translations of `process`'s pages have changed: this CPU forgets them now, the others are told to. What to wait for.
-pub fn shoot_down(process: &process::Process) -> u64 {
+pub fn shoot_down(process: &process::Process) -> Flush {
     let here = mine();
     measure::one(Counter::Flushes);
     measure::one(Counter::Shootdowns);
+    // The changes come before the look at who is resident: loading CR3 lets no store wait. A CPU that is not resident by then
+    // loads the tables later, and finds the changes in them.
     cpu::flush_translations();
-    let asking = ASKING.lock();
     let resident = process.resident.load(Ordering::Acquire);
-    let generation = FLUSH.load(Ordering::Relaxed) + 1;
-    for lane in lanes() {
+    let mut tickets = [0; MAX_CPUS];
+    for (lane, ticket) in lanes().iter().zip(&mut tickets) {
         if lane.id() != here.id() && resident >> lane.id().index() & 1 == 1 {
             // Release: pairs with the acquire in `drain_flushes`.
-            lane.flush_asked.fetch_max(generation, Ordering::Release);
+            *ticket = lane.flush_asked.fetch_add(1, Ordering::AcqRel) + 1;
             wakeup::tell(lane);
         }
     }
-    // Release: pairs with the acquire in `flushed`; who sees the generation sees what was asked for it.
-    FLUSH.store(generation, Ordering::Release);
-    drop(asking);
-    generation
+    Flush { tickets }
 }
 
-/// Up to which generation every CPU that was asked has forgotten.
-#[must_use]
-pub fn flushed() -> u64 {
-    let mut done = FLUSH.load(Ordering::Acquire);
-    for lane in lanes() {
-        let (asked, has) =
-            (lane.flush_asked.load(Ordering::Acquire), lane.flush_done.load(Ordering::Acquire));
-        if has < asked {
-            done = done.min(has);
-        }
+impl Flush {
+    /// Whether every CPU that was asked has forgotten.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        // Acquire: pairs with the release in `drain_flushes` and in `load_space`.
+        let done = |(lane, ticket): (&Lane, &u64)| lane.flush_done.load(Ordering::Acquire) >= *ticket;
+        lanes().iter().zip(&self.tickets).all(done)
     }
-    done
 }

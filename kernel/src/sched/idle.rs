@@ -12,9 +12,12 @@ use super::dispatch::{self, arm, load_space};
 use super::lane::{IDLE, Lane, lane, lanes, mine};
 use crate::arch::{self, cpu};
 use crate::measure::{self, Counter};
-use crate::object::{process, thread};
+use crate::object::{memory, thread};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mainspring_sched::{Decision, IdleConditions, IdleTick, Offer, Stop, Via, choose_victim};
+
+/// Pages that one service gives back.
+const BURIED: u32 = 16;
 
 /// Why a CPU came to idle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +79,7 @@ pub fn idle(after: After) -> Decision {
         }
         let mut core = here.lock();
         let conditions = IdleConditions {
-            deferred_completions: process::graves(),
+            deferred_completions: memory::has_ended(),
             oneshot: !arch::fallback::is_active(),
             ..IdleConditions::default()
         };
@@ -157,5 +160,6 @@ fn steal(here: &'static Lane) -> Option<Decision> {
 /// that idles. Timed waits are not of it, they end in the timer interrupt itself.
 pub fn service() {
     check::serving();
-    process::bury_one();
+    // Whoever gives up an object buries it. This is for one that ended in the hands of somebody who could not.
+    let _more_next_time = memory::bury(BURIED);
 }

@@ -13,6 +13,7 @@ pub mod flush;
 pub mod idle;
 pub mod lane;
 pub mod record;
+pub mod stretch;
 mod taps;
 pub mod visible;
 pub mod wakeup;

@@ -35,7 +35,7 @@ pub fn map(pages: u32, access: schema::Access) -> Result<u64, CapError> {
     memory(schema::VirtualMemoryMethod::Map, 0, pages, access)
 }
 
-/// Maps pages at `address`, where nothing is mapped.
+/// Maps pages at `address`, which is theirs alone.
 pub fn map_at(address: u64, pages: u32, access: schema::Access) -> Result<u64, CapError> {
     memory(schema::VirtualMemoryMethod::Map, address, pages, access)
 }

@@ -79,8 +79,8 @@ codes! {
         StaleInput = 8, "CAP_ERR_STALE_INPUT", "the input is older than the request allows; produce it again";
         /// The caller's right to consume the submission queue has ended; nothing was consumed.
         StaleSqConsumer = 9, "CAP_ERR_STALE_SQ_CONSUMER", "the lease on the submission queue has ended; nothing was consumed";
-        /// Somebody else is consuming the submission queue now; nothing was consumed.
-        Busy = 10, "CAP_ERR_BUSY", "the submission queue has another consumer now; try again";
+        /// Somebody else is consuming the submission queue now, or changing the same pages; nothing was done.
+        Busy = 10, "CAP_ERR_BUSY", "the submission queue or the pages are being worked on by another; try again";
         /// A word that the peer writes has a value that no honest peer writes.
         RingCorrupt = 11, "CAP_ERR_RING_CORRUPT", "a shared index lies outside its ring; nothing was consumed";
         /// The request is not well formed: unknown operation, unknown or contradictory flags.
@@ -113,6 +113,8 @@ codes! {
         Cancelled = 25, "CAP_ERR_CANCELLED", "it was withdrawn by whoever asked for it; there is nothing to do";
         /// A request in registers cannot be carried out at once; nothing has changed.
         NotDirect = 26, "CAP_ERR_NOT_DIRECT", "the other side does not wait for it now; send it through the ring";
+        /// The object was mapped writable and is to be mapped executable, or the other way round.
+        Denied = 27, "CAP_ERR_DENIED", "an object that was ever writable cannot be executed, and the other way round; make another";
     }
 }
 

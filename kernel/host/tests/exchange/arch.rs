@@ -1,8 +1,9 @@
 //! A machine of ordinary memory, as far as the kernel's objects need one: nothing is mapped, run or shared.
 
 use mainspring_abi::Nanos;
+use mainspring_kernel_core::ledger::{Ledger, Refused};
 use mainspring_ring::HeapRegion;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Where the memory of every process begins.
 pub const BASE: u64 = 0x1000;
@@ -16,6 +17,7 @@ pub fn now() -> Nanos {
 }
 
 pub type RingMemory = HeapRegion;
+pub type Ring = Arc<RingMemory>;
 
 #[derive(Debug)]
 pub struct StaticRef<T: 'static>(RwLock<&'static T>);
@@ -45,8 +47,12 @@ pub struct AddressSpace {
 }
 
 impl AddressSpace {
-    pub fn new() -> Self {
-        Self { bytes: vec![0; BYTES as usize] }
+    pub fn new(_ledger: &'static Ledger<'static>) -> Result<Self, Refused> {
+        Ok(Self { bytes: vec![0; BYTES as usize] })
+    }
+
+    pub fn frames(&self) -> u64 {
+        0
     }
 
     pub fn pages(&self) -> u64 {
@@ -93,15 +99,49 @@ impl ContextCell {
 #[derive(Debug)]
 pub struct Frame;
 
-#[derive(Debug)]
-pub struct SharedPages;
-
-impl SharedPages {
-    pub fn new(_pages: usize) -> Option<Self> {
+impl Frame {
+    pub fn new() -> Option<Self> {
         None
+    }
+}
+
+/// What a page may be used for.
+#[derive(Clone, Copy, Debug)]
+pub enum Flags {
+    Read,
+    Write,
+    Execute,
+}
+
+#[derive(Debug)]
+pub struct FrameList;
+
+impl FrameList {
+    pub const fn new() -> Self {
+        Self
+    }
+
+    pub fn overhead(_len: usize) -> usize {
+        0
     }
 
     pub fn len(&self) -> usize {
         0
+    }
+
+    pub fn frames(&self) -> u64 {
+        0
+    }
+
+    pub fn push(&mut self, _frame: Frame) -> Option<()> {
+        None
+    }
+
+    pub fn get(&self, _number: usize) -> Option<Frame> {
+        None
+    }
+
+    pub fn pop(&mut self) -> Option<Frame> {
+        None
     }
 }

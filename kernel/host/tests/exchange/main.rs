@@ -176,7 +176,8 @@ impl World {
             ends = (grant(Object::EndpointCall(index)), grant(Object::EndpointServe(index)));
             let process = process::allocate().expect("there is room");
             let name = name.try_into().expect("a short name");
-            process.begin(name, AddressSpace::new(), caps, false);
+            let space = AddressSpace::new(&process.slot().ledger).expect("it costs nothing here");
+            process.begin(name, space, caps, false);
             process.slot()
         });
         let players = (0..THREADS).map(|number| {
@@ -345,8 +346,8 @@ impl World {
             for process in self.processes {
                 assert!(process.thread_ended(0, 0).is_some(), "as if it had one thread");
                 endpoint(self.index).lock().forget(process.index());
+                *process.space.lock() = None;
                 process.bury();
-                process::bury_one();
             }
         }
         let ends = endpoint(self.index).lock();

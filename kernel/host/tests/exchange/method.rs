@@ -8,9 +8,22 @@ mod serve;
 mod short_cut;
 
 pub use serve::{Answer, Call, Turn, drain};
+pub use work::Work;
 
 use crate::object::caps::Object;
 use mainspring_abi::ring::{CapError, op};
+
+/// No method of endpoints goes on for long.
+pub mod work {
+    use mainspring_abi::ring::CapSqeV2;
+    use mainspring_ring::CqPlace;
+
+    pub enum Job {}
+
+    pub enum Work {
+        Request(CapSqeV2, CqPlace, Job),
+    }
+}
 
 /// The short cut, in the world that has it.
 mod exchange {

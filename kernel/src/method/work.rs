@@ -1,0 +1,242 @@
+//! Work that grows with what a program asks for, done in pieces.
+//!
+//! A method that may take long answers with a [`Job`]. The thread that asked keeps it, and does it one bounded piece at a time
+//! before it goes on: on its own CPU time, with interrupts taken between the pieces, and with others running meanwhile if they
+//! are due ([`crate::sched::stretch`]). So is the end of a thread: the last one of a process takes its address space apart.
+//!
+//! Conserved: a thread has at most one piece of work, and does not go on in user mode before it is done. Each piece leaves
+//! everything as the next one, or the end of the process, can find it.
+
+use super::memory::{ObjectJob, PageJob};
+use super::serve::{Turn, drain};
+use crate::arch::AddressSpace;
+use crate::arch::cpu::SoftPath;
+use crate::object::inbox::{Serving, Waiting, completion};
+use crate::object::process::Process;
+use crate::object::thread::Thread;
+use crate::object::{endpoint, memory};
+use crate::sched::{dispatch, wakeup};
+use mainspring_abi::kernel;
+use mainspring_abi::ring::{CapError, CapSqeV2};
+use mainspring_ring::{CqPlace, SqOwner};
+
+/// Entries of page tables that one piece takes apart.
+const TAKEN_APART: u32 = 4096;
+/// Pages of objects that one piece gives back.
+const BURIED: u32 = 128;
+/// Capabilities that one piece gives up, and threads or callers that one piece tells.
+const TOLD: usize = 4;
+
+/// What a piece of work comes to.
+pub enum Step {
+    /// There is more.
+    More,
+    /// There is more, but not before other CPUs have done something.
+    Wait,
+    /// It is done.
+    Done(Result<u32, CapError>),
+}
+
+/// What a request goes on with.
+pub enum Job {
+    /// Pages of the address space.
+    Pages(PageJob),
+    /// An object that is being made.
+    Object(ObjectJob),
+}
+
+impl Job {
+    fn step(&mut self, process: &'static Process) -> Step {
+        match self {
+            Self::Pages(job) => job.step(process),
+            Self::Object(job) => job.step(),
+        }
+    }
+}
+
+/// What a thread has to do before it goes on.
+#[expect(clippy::large_enum_variant, reason = "a box would need the heap")]
+pub enum Work {
+    /// A request, and where its completion goes.
+    Request(CapSqeV2, CqPlace, Job),
+    /// To end.
+    End(Ending),
+}
+
+/// What a piece came to.
+pub enum Piece {
+    /// There is more.
+    More,
+    /// There is more, but not before other CPUs have done something.
+    Wait,
+    /// The thread's inbox says what it does now.
+    Over {
+        /// It lets others go first.
+        yields: bool,
+    },
+    /// The thread ends now.
+    End(i64),
+}
+
+/// Does one piece of what `thread`, which runs, has to do.
+pub fn work_on(thread: &'static Thread) -> Piece {
+    let mut work = thread.work.lock();
+    match &mut *work {
+        Some(Work::End(ending)) => ending.step(thread),
+        _ if thread.is_killed() => {
+            // It ends before it goes on.
+            thread.inbox.lock().waiting = Waiting::Not;
+            Piece::Over { yields: false }
+        }
+        Some(Work::Request(_, _, job)) => match job.step(thread.process()) {
+            Step::More => Piece::More,
+            Step::Wait => Piece::Wait,
+            Step::Done(outcome) => {
+                if let Some(Work::Request(request, place, _)) = work.take() {
+                    let mut inbox = thread.inbox.lock();
+                    inbox.post(place, &completion(&request, outcome));
+                    if let Waiting::Serving(serving) = &mut inbox.waiting {
+                        serving.failed = outcome.is_err();
+                    }
+                }
+                Piece::More
+            }
+        },
+        None => {
+            drop(work);
+            serve_on(thread)
+        }
+    }
+}
+
+/// A few more requests of the ring of `thread`; or what the entry comes to if that was all.
+fn serve_on(thread: &'static Thread) -> Piece {
+    let Waiting::Serving(serving) = thread.inbox.lock().waiting else { return Piece::Over { yields: false } };
+    let mut turn = Turn { failed: serving.failed, ..Turn::default() };
+    // The thread entered to have its requests served, however it came back to it.
+    let soft = SoftPath::enter();
+    let drained = drain(thread, SqOwner::Syscall, serving.left, &mut turn);
+    drop(soft);
+    if let Some(target) = turn.target {
+        wakeup::wake(target);
+    }
+    let mut inbox = thread.inbox.lock();
+    let yields = serving.yields || turn.yields;
+    if turn.paused {
+        let left = serving.left.saturating_sub(turn.handled);
+        inbox.waiting = Waiting::Serving(Serving { left, failed: turn.failed, yields, ..serving });
+        return Piece::More;
+    }
+    inbox.waiting = match (serving.wait, drained) {
+        (None, _) => Waiting::Not,
+        (Some(wait), Err(code)) if code != CapError::Busy || !inbox.unread().is_ok_and(|n| n >= wait.min) => {
+            Waiting::Over(kernel::REFUSED | u64::from(code.number()))
+        }
+        (Some(wait), _) => Waiting::For(wait),
+    };
+    Piece::Over { yields }
+}
+
+/// The end of a thread, and of its process if it is the last one.
+pub struct Ending {
+    code: i64,
+    phase: Phase,
+}
+
+#[expect(clippy::large_enum_variant, reason = "a box would need the heap")]
+enum Phase {
+    /// Others of the process are told to end too.
+    Tell,
+    /// Whether it is the last one.
+    Count,
+    /// It is, and the others are still ending.
+    Last,
+    /// Calls that were received from these endpoints on will not be answered.
+    Orphans(usize),
+    /// Capabilities are given up.
+    Caps,
+    /// The address space is taken apart, and then dropped.
+    Space(AddressSpace),
+    /// Objects that nobody holds any more are given back.
+    Objects,
+}
+
+impl Ending {
+    /// `thread`, which runs, is to end with `code`, whatever it was doing.
+    pub fn begin(thread: &Thread, code: i64) {
+        let mut work = thread.work.lock();
+        // What it was doing is given up: the end of the process finds what is left of it.
+        if !matches!(*work, Some(Work::End(_))) {
+            *work = Some(Work::End(Self { code, phase: Phase::Tell }));
+        }
+    }
+
+    fn step(&mut self, thread: &'static Thread) -> Piece {
+        let process = thread.process();
+        match &mut self.phase {
+            Phase::Tell => {
+                if !dispatch::kill_some(process) {
+                    self.phase = Phase::Count;
+                }
+            }
+            Phase::Count => {
+                if !process.leaves(self.code) {
+                    return Piece::End(self.code);
+                }
+                self.phase = Phase::Last;
+            }
+            Phase::Last => {
+                // Whoever has ended has let go of the page tables.
+                if process.state.lock().live > 1 {
+                    return Piece::Wait;
+                }
+                self.phase = Phase::Orphans(0);
+            }
+            Phase::Orphans(number) => {
+                let Some(at) = endpoint::all().nth(*number) else {
+                    self.phase = Phase::Caps;
+                    return Piece::More;
+                };
+                for _ in 0..TOLD {
+                    let orphan = at.lock().take_orphan(process.index());
+                    let Some(caller) = orphan else {
+                        at.lock().forget(process.index());
+                        *number += 1;
+                        break;
+                    };
+                    wakeup::finish(caller, Err(CapError::PeerGone));
+                }
+            }
+            Phase::Caps => {
+                if !give_up_caps(process) {
+                    dispatch::leave_space(thread);
+                    let space = process.space.lock().take();
+                    self.phase = space.map_or(Phase::Objects, Phase::Space);
+                }
+            }
+            Phase::Space(space) => {
+                if space.take_apart(TAKEN_APART) {
+                    self.phase = Phase::Objects;
+                }
+            }
+            Phase::Objects => {
+                if !memory::bury(BURIED) {
+                    return Piece::End(self.code);
+                }
+            }
+        }
+        Piece::More
+    }
+}
+
+/// Gives up some capabilities of `process`; whether there may be others.
+fn give_up_caps(process: &Process) -> bool {
+    for _ in 0..TOLD {
+        let object = process.state.lock().caps.pop();
+        if object.is_none() {
+            return false;
+        }
+        // Dropped with the table unlocked.
+    }
+    true
+}

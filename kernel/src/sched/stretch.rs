@@ -1,0 +1,84 @@
+//! Stretches of kernel work with interrupts off, and what happens between them.
+//!
+//! The kernel is not interrupted but where it says so. A thread that has long work to do ([`crate::method::work`]) says so
+//! after each piece: interrupts that came meanwhile are taken, and if another thread is due, this one stops as if it had been
+//! preempted in user mode. When it is chosen again it goes on with the next piece. So a stretch is as long as one piece, the
+//! time is the thread's own, and a CPU that idles or runs somebody else is never in the middle of it.
+
+use super::check;
+use super::dispatch::{self, arm, current, fall_asleep};
+use super::flush::drain_flushes;
+use super::idle::{self, After};
+use super::lane::Lane;
+use crate::arch::{self, cpu};
+use crate::measure;
+use crate::method::{Piece, work_on};
+use crate::object::inbox::{Serving, Waiting};
+use crate::object::thread::Thread;
+use mainspring_abi::Nanos;
+use mainspring_sched::{Decision, Stop};
+
+/// How long a thread that waits for other CPUs sleeps before it looks again.
+const POLL: Nanos = Nanos::from_micros(200);
+
+/// `thread`, which runs, has more to do before it goes on; what comes of it is installed when this returns.
+#[cold]
+pub fn begin(here: &'static Lane, thread: &'static Thread, serving: Serving, after: After) {
+    thread.inbox.lock().waiting = Waiting::Serving(serving);
+    // What it did until now was a stretch of its own.
+    if let Some(decision) = between(here, thread).or_else(|| go_on(here, thread)) {
+        dispatch::carry_out(here, decision, Some(thread), after);
+    }
+}
+
+/// `thread`, which runs, does what it has to do, piece by piece: `None` if it goes on in user mode or is to end then, or
+/// what was decided because it does not.
+#[cold]
+pub fn go_on(here: &'static Lane, thread: &'static Thread) -> Option<Decision> {
+    arm(here);
+    loop {
+        match work_on(thread) {
+            Piece::More => {}
+            Piece::Wait => return Some(wait(here, thread)),
+            Piece::Over { yields: true } => return Some(stop(here, thread, Stop::Yielded)),
+            Piece::Over { yields: false } => return dispatch::go_on(here, thread),
+            Piece::End(code) => return Some(dispatch::end(thread, code)),
+        }
+        if let Some(decision) = between(here, thread) {
+            return Some(decision);
+        }
+    }
+}
+
+/// Between two pieces: interrupts are taken. What was decided if another thread is due.
+fn between(here: &'static Lane, thread: &Thread) -> Option<Decision> {
+    debug_assert!(core::ptr::eq(current(here), thread), "somebody else's work");
+    measure::stretch_ends();
+    let pending = cpu::take_interrupts();
+    measure::stretch_begins();
+    if pending.message {
+        dispatch::message(here);
+    }
+    if pending.timer {
+        dispatch::timer(here);
+        idle::service();
+        check::tick_served(here);
+        arm(here);
+    }
+    drain_flushes(here);
+    dispatch::decision_wanted(here).then(|| stop(here, thread, Stop::Preempted))
+}
+
+fn stop(here: &Lane, thread: &Thread, stop: Stop) -> Decision {
+    let mut core = here.lock();
+    thread.context.unbind();
+    core.resched(here, stop)
+}
+
+/// The thread sleeps a little; where it cannot, others go first.
+fn wait(here: &Lane, thread: &Thread) -> Decision {
+    let inbox = thread.inbox.lock();
+    let slept = fall_asleep(here, thread, &inbox, arch::now() + POLL, None);
+    drop(inbox);
+    slept.unwrap_or_else(|_| stop(here, thread, Stop::Yielded))
+}
