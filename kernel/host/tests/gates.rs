@@ -123,8 +123,13 @@ fn what_is_measured_is_labelled_diagnostic_and_decides_nothing() {
     kernel_sources(&root().join("kernel/src"), &mut sources);
     let writes =
         ["ON", "one", "add", "sample", "switched", "self", "Counter", "stretch_begins", "stretch_ends"];
-    let once =
-        [("boot/mod.rs", "say_switches"), ("boot/mod.rs", "report"), ("method/system.rs", "begin_case")];
+    let once = [
+        ("boot/mod.rs", "say_switches"),
+        ("boot/mod.rs", "report"),
+        ("method/system.rs", "begin_case"),
+        // What ends is told before the next case begins.
+        ("method/system.rs", "counts"),
+    ];
     let mut uses = 0;
     for (file, text) in sources.iter().filter(|(file, _)| file != "measure.rs") {
         for rest in text.split("measure::").skip(1) {
