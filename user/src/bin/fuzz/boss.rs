@@ -13,6 +13,10 @@ use mainspring_user::{arch, say};
 const MS: u64 = 1_000_000;
 /// Long enough for a neighbour that gets any share at all.
 const PATIENCE_NS: u64 = 60_000 * MS;
+/// Processes that nobody may end, at a time.
+const WITNESSES: usize = 4;
+/// How often to look whether the machine has come to rest.
+const LOOKS: u32 = 300;
 /// Fuzzers at a time, besides those that they start themselves.
 const AT_ONCE: usize = 4;
 /// What a fuzzer may be given.
@@ -53,7 +57,7 @@ pub fn run(seed: u64, calls: u64) -> i64 {
         made
     };
     let mut said = 0;
-    let mut witness = None;
+    let mut witnesses = [const { None }; WITNESSES];
     while done() < calls {
         while children.len() < AT_ONCE {
             number += 1;
@@ -69,10 +73,13 @@ pub fn run(seed: u64, calls: u64) -> i64 {
                 Err(code) => panic!("a fuzzer could not be started: {code}"),
             }
         }
-        if random.once_in(3) {
-            witness = look_after(witness);
+        for _ in 0..2 {
+            let place = random.below(WITNESSES as u64) as usize;
+            witnesses[place] = look_after(witnesses[place].take());
         }
-        let _ = caps::sleep(random.below(3 * MS));
+        // Most live until they end by themselves; some hardly begin.
+        let pause = if random.once_in(3) { 2 * MS } else { 40 * MS };
+        let _ = caps::sleep(random.below(pause));
         if !children.is_empty() {
             // The one that waits longest, or any other: it may still run, or have ended long ago.
             let at = if random.once_in(2) { 0 } else { random.below(children.len() as u64) as usize };
@@ -103,18 +110,20 @@ pub fn run(seed: u64, calls: u64) -> i64 {
         let _ = child.wait();
         child.detach().expect("a handle can be dropped");
     }
-    if let Some(witness) = witness {
+    for witness in witnesses.into_iter().flatten() {
         ended(&witness);
         witness.detach().expect("a handle can be dropped");
     }
     let after = quiet(Some(&before));
     // What a fuzzer printed may stand on a line without an end.
     caps::print(b"\n");
-    let theirs = arch::word(page + shared::STARTED).load(Ordering::Relaxed);
+    let said = |what| arch::word(page + what).load(Ordering::Relaxed);
+    let (theirs, carried_out) = (said(shared::STARTED), said(shared::DONE));
+    let (declined, bad) = (said(shared::REFUSED), said(shared::BAD_RING));
+    say!("fuzz: carried_out={carried_out} refused={declined} bad_rings={bad}");
     say!(
-        "fuzz: seed={seed} calls={} processes={} killed={killed} refused={refused}",
-        done(),
-        started + theirs
+        "fuzz: seed={seed} calls={} processes={started}+{theirs} killed={killed} not_started={refused}",
+        done()
     );
     neighbour(STOP);
     if after != before {
@@ -146,8 +155,8 @@ fn look_after(witness: Option<Process>) -> Option<Process> {
 
 /// A fuzzer with a random subset of what the boss has.
 fn start(random: &mut Random, seed: u64, number: u64, page: u32) -> Result<Process, CapError> {
-    // All that a process can be bent on, in turn.
-    let own = Random::new(seed, number).word() >> 1 & !15 | (number % 16);
+    // All that a process can be bent on, in turn, and several of them at a time.
+    let own = Random::new(seed, number).word() >> 1 & !15 | (seed + number / 6) % 16;
     let bent = Bent::of(own);
     let arguments = alloc::format!("child {own} 1");
     let mut grants: Vec<&str> = Vec::new();
@@ -196,13 +205,17 @@ fn quiet(before: Option<&Usage>) -> Usage {
     let rounds = neighbour(REST);
     // What is being torn down comes back a piece at a time.
     let mut last = caps::usage().expect("usage can be read");
-    let settled = caps::comes_true(10 * MS, || {
+    let mut looks = 0;
+    let mut settled = false;
+    while looks < LOOKS && !settled {
+        looks += 1;
+        let _ = caps::sleep(10 * MS);
         let now = caps::usage().expect("usage can be read");
         // At first there are the boss and its neighbour.
         let same = now == last && before.map_or(now.processes == 2, |before| now == *before);
         last = now;
-        same
-    });
+        settled = same;
+    }
     if !settled {
         say!("fuzz: the machine does not come to rest");
     }

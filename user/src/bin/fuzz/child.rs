@@ -28,6 +28,7 @@ const BUFFER_WORDS: usize = 1024;
 struct Buffers([AtomicU64; THREAD_BUFFERS * BUFFER_WORDS]);
 static BUFFERS: Buffers = Buffers([const { AtomicU64::new(0) }; THREAD_BUFFERS * BUFFER_WORDS]);
 
+/// What a fuzzer may have, and where in [`generate`]'s tables it is.
 const NAMES: &[(&str, Kind)] = &[
     ("console", Kind::Console),
     ("timer", Kind::Timer),
@@ -66,20 +67,23 @@ impl Bent {
     /// What the process with this seed is bent on.
     pub fn of(seed: u64) -> Self {
         match seed % 16 {
-            0 => Self::Flood,
-            1 => Self::Gamble,
-            2 => Self::Hog,
-            3 => Self::Storm,
-            4 => Self::Timers,
-            5 | 6 => Self::Handles,
+            1 | 10 => Self::Flood,
+            3 | 11 => Self::Gamble,
+            5 => Self::Hog,
+            7 => Self::Storm,
+            9 => Self::Timers,
+            2 | 12 => Self::Handles,
             _ => Self::Nothing,
         }
     }
 }
 
-/// Where [`Bent::Gamble`] maps, and how many pages; the last one is taken already.
+/// Where [`Bent::Gamble`] maps, and how many pages, some of which are taken already.
 const GAMBLE: u64 = MAPPINGS + (1 << 34);
 const GAMBLE_PAGES: u64 = 1024;
+
+/// The place of everybody's endpoint in [`NAMES`].
+const PUBLIC: u64 = 10;
 
 /// How long a process lives at most, in time stamps: some tenths of a second.
 const LIFE: u64 = 400_000_000;
@@ -154,9 +158,14 @@ fn work(ring: u64) {
 
 /// Counts calls for the boss.
 fn count(calls: u64) {
+    count_as(shared::CALLS, calls);
+}
+
+/// Counts something for the boss.
+fn count_as(what: u64, more: u64) {
     let page = SHARED.load(Ordering::Relaxed);
     if page != 0 {
-        arch::word(page + shared::CALLS).fetch_add(calls, Ordering::Relaxed);
+        arch::word(page + what).fetch_add(more, Ordering::Relaxed);
     }
 }
 
@@ -185,7 +194,8 @@ impl Worker {
                     wild::any_word(at).fetch_xor(0x00ff_00ff_00ff_00ff, Ordering::Relaxed);
                 }
             }
-            974..999 => arch::spin(self.random.below(20_000)),
+            974..985 => self.withdraw(),
+            985..999 => arch::spin(self.random.below(20_000)),
             _ if self.random.once_in(3) => {
                 let (which, value) = (self.random.below(u64::from(wild::FAULTS)) as u32, self.address());
                 wild::fault(which, value);
@@ -198,21 +208,25 @@ impl Worker {
     fn special(&mut self) {
         let (kind, method, fields, number) = match Bent::of(SEED.load(Ordering::Relaxed)) {
             Bent::Nothing => return self.requests(),
+            _ if self.random.once_in(4) => return self.withdraw(),
             Bent::Flood => (Kind::Call, 0, [self.random.word(), 0, 0], 30),
             Bent::Gamble if self.random.once_in(3) => {
                 // Either there is nothing, and the process ends, or it is reached for as long as it is.
                 arch::spin(self.random.below(400_000));
                 if self.random.once_in(6) {
-                    for _ in 0..2000 {
-                        wild::any_word(GAMBLE).fetch_add(1, Ordering::Relaxed);
-                        arch::spin(100);
+                    let at = GAMBLE + 4096 * self.random.below(24);
+                    for _ in 0..20_000 {
+                        wild::any_word(at).fetch_add(1, Ordering::Relaxed);
+                        arch::spin(50);
                     }
                 }
                 return;
             }
             Bent::Gamble => {
-                let last = self.random.once_in(4);
-                let at = if last { GAMBLE + (GAMBLE_PAGES - 1) * 4096 } else { GAMBLE };
+                // Two places that are taken, so that it fails early or late.
+                let taken = self.random.one_of(&[GAMBLE_PAGES - 1, 40]);
+                let last = self.random.once_in(8);
+                let at = if last { GAMBLE + taken * 4096 } else { GAMBLE };
                 let pages = if last { 1 } else { GAMBLE_PAGES };
                 (Kind::Memory, 0, [at, pages | 1 << 32, 0], 1)
             }
@@ -225,7 +239,8 @@ impl Worker {
             Bent::Handles => {
                 // Started, granted to somebody, given up, and used again.
                 self.submit_spawn();
-                (Kind::Process, self.random.below(3) as u16, [1, 0, 0], 8)
+                let method = self.random.one_of(&[0_u16, 1, 1, 1, 1, 2]);
+                (Kind::Process, method, [1, 0, 0], 8)
             }
         };
         let words = match (kind, method) {
@@ -242,8 +257,12 @@ impl Worker {
         let params = BUFFERS.0[place].as_ptr() as u64;
         let result = BUFFERS.0[self.buffer + BUFFER_WORDS - 160].as_ptr() as u64;
         for _ in 0..number {
-            let cap = u64::from(generate::cap(&mut self.random, kind));
-            let target = cap | u64::from(op::CALL) << 32 | u64::from(method) << 48;
+            let cap = if kind == Kind::Call {
+                generate::known(kind, PUBLIC)
+            } else {
+                generate::cap(&mut self.random, kind)
+            };
+            let target = u64::from(cap) | u64::from(op::CALL) << 32 | u64::from(method) << 48;
             self.push([0, target, 0, params, (8 * words) | (1060 << 32), result, 0, 0]);
         }
         count(number);
@@ -253,7 +272,7 @@ impl Worker {
     /// A request for another process, which may be granted handles of others.
     fn submit_spawn(&mut self) {
         let depth = DEPTH.load(Ordering::Relaxed);
-        if depth == 0 || !self.random.once_in(4) {
+        if depth == 0 || !self.random.once_in(2) {
             return;
         }
         let short = !self.random.once_in(8);
@@ -304,6 +323,7 @@ impl Worker {
         let answer = arch::cap_enter(min, timeout);
         self.reap();
         if answer & REFUSED != 0 {
+            count_as(shared::BAD_RING, 1);
             self.heal();
         }
     }
@@ -322,7 +342,7 @@ impl Worker {
     /// One request into the ring. Its parameters lie in the lower half of the thread's buffer, results in the upper.
     fn submit(&mut self, place: u64) {
         let random = &mut self.random;
-        let depth = if random.once_in(40) { DEPTH.load(Ordering::Relaxed) } else { 0 };
+        let depth = if random.once_in(8) { DEPTH.load(Ordering::Relaxed) } else { 0 };
         let own = BUFFERS.0[self.buffer].as_ptr() as u64;
         let request = generate::request(random, self.now, own, depth, worker as *const () as u64);
         let at = self.buffer + place as usize * 132;
@@ -401,6 +421,7 @@ impl Worker {
             let slot = (SLOTS_OFFSET + 32 * 64) / 4 + (head % 64) as usize * 4;
             let read = |at| arch::ring_word(self.ring, slot + at).load(Ordering::Relaxed);
             let (user_data, error) = (u64::from(read(0)), read(3) & 0xffff);
+            count_as(if error == 0 { shared::DONE } else { shared::REFUSED }, 1);
             if error == 0 {
                 self.remember(user_data);
             }
@@ -420,15 +441,24 @@ impl Worker {
             Gives::Thread => generate::learn(Kind::Thread, second as u32, random.below(8)),
             Gives::Process => {
                 generate::learn(Kind::Process, second as u32, random.below(8));
-                let page = SHARED.load(Ordering::Relaxed);
-                if page != 0 {
-                    arch::word(page + shared::STARTED).fetch_add(1, Ordering::Relaxed);
-                }
+                count_as(shared::STARTED, 1);
             }
             Gives::Object => generate::learn(Kind::Object, second as u32, random.below(8)),
             Gives::Address => generate::learn_address(second, random.below(32)),
             Gives::Call => generate::learn_call(first as u32, random.below(16)),
         }
+    }
+
+    /// Withdraws what is in flight: else there is soon no room for anything that waits.
+    fn withdraw(&mut self) {
+        for number in 0..24_u64 {
+            let named = (number % 6) | (number / 6) << 8;
+            let target = u64::from(op::CANCEL) << 32;
+            self.push([u64::MAX, target, 0, named, 0, 0, 0, 0]);
+        }
+        count(24);
+        let _ = arch::cap_enter(0, 0);
+        self.reap();
     }
 
     /// A request in registers.

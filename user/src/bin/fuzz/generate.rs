@@ -58,16 +58,21 @@ pub fn mapped(random: &mut Random) -> u64 {
 
 /// A capability of this kind, or one that was; sometimes one of another kind, of another generation, or nobody's.
 pub fn cap(random: &mut Random, kind: Kind) -> u32 {
-    let kind = if random.once_in(24) { random.below(KINDS as u64) as usize } else { kind as usize };
+    let kind = if random.once_in(60) { random.below(KINDS as u64) as usize } else { kind as usize };
     let known = CAPS[kind][random.below(EACH as u64) as usize].load(Ordering::Relaxed);
     let known = if known == 0 { CAPS[kind][0].load(Ordering::Relaxed) } else { known };
-    match random.below(64) {
+    match random.below(160) {
         0 => known ^ 0x1_0000,
         1 => known.wrapping_add(0xffff_0000),
         2 => known ^ random.below(128) as u32,
         3 => random.word() as u32,
         _ => known,
     }
+}
+
+/// The capability that was remembered in this place.
+pub fn known(kind: Kind, place: u64) -> u32 {
+    CAPS[kind as usize][place as usize % EACH].load(Ordering::Relaxed)
 }
 
 /// A number at the edge of something.
@@ -255,8 +260,20 @@ pub struct Request {
     pub gives: Gives,
 }
 
-/// Any request. `entry` is where a new thread of the fuzzer begins, and `argument` what it gets.
+/// A request; most often for something that the process has. `entry` is where a new thread of the fuzzer begins.
 pub fn request(random: &mut Random, now: u64, own: u64, depth: u64, entry: u64) -> Request {
+    let mut made = any_request(random, now, own, depth, entry);
+    for _ in 0..4 {
+        if CAPS[made.kind as usize].iter().any(|cap| cap.load(Ordering::Relaxed) != 0) {
+            break;
+        }
+        made = any_request(random, now, own, depth, entry);
+    }
+    made
+}
+
+/// Any request.
+fn any_request(random: &mut Random, now: u64, own: u64, depth: u64, entry: u64) -> Request {
     use Kind::*;
     let with = Params::with;
     let none = Params::none;
@@ -412,6 +429,10 @@ pub fn process(random: &mut Random, depth: u64, short: bool) -> Params {
     for name in &NAMES[1..] {
         // A grant of a handle is refused: that is tried now and then.
         let rare = matches!(name.1, Kind::Process | Kind::Thread);
+        // One that the process has nothing of is left out: it would be refused for that alone.
+        if CAPS[name.1 as usize].iter().all(|cap| cap.load(Ordering::Relaxed) == 0) {
+            continue;
+        }
         if if rare { random.once_in(if short { 3 } else { 12 }) } else { !random.once_in(3) } {
             chosen[count] = *name;
             count += 1;

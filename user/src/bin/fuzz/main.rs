@@ -36,8 +36,8 @@ pub const WITNESS: i64 = 42;
 
 /// A short life that nobody has a right to end.
 fn witness() -> i64 {
-    for _ in 0..8 {
-        arch::spin(20_000);
+    for _ in 0..20 {
+        arch::spin(5_000);
         let _ = arch::cap_enter(1, 100_000);
     }
     WITNESS
@@ -51,4 +51,10 @@ pub mod shared {
     pub const STOP: u64 = 8;
     /// Processes started by others than the boss.
     pub const STARTED: u64 = 16;
+    /// Requests that were carried out, and those that were refused.
+    pub const DONE: u64 = 24;
+    /// See [`DONE`].
+    pub const REFUSED: u64 = 32;
+    /// Entries that were refused as a whole.
+    pub const BAD_RING: u64 = 40;
 }
