@@ -78,7 +78,7 @@ pub fn run(seed: u64, calls: u64) -> i64 {
             witnesses[place] = look_after(witnesses[place].take());
         }
         // Most live until they end by themselves; some hardly begin.
-        let pause = if random.once_in(3) { 2 * MS } else { 40 * MS };
+        let pause = random.one_of(&[2, 40, 200]) * MS;
         let _ = caps::sleep(random.below(pause));
         if !children.is_empty() {
             // The one that waits longest, or any other: it may still run, or have ended long ago.
@@ -156,7 +156,7 @@ fn look_after(witness: Option<Process>) -> Option<Process> {
 /// A fuzzer with a random subset of what the boss has.
 fn start(random: &mut Random, seed: u64, number: u64, page: u32) -> Result<Process, CapError> {
     // All that a process can be bent on, in turn, and several of them at a time.
-    let own = Random::new(seed, number).word() >> 1 & !15 | (seed + number / 6) % 16;
+    let own = Random::new(seed, number).word() >> 1 & !15 | (seed + number / 4) % 16;
     let bent = Bent::of(own);
     let arguments = alloc::format!("child {own} 1");
     let mut grants: Vec<&str> = Vec::new();

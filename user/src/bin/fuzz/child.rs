@@ -85,8 +85,8 @@ const GAMBLE_PAGES: u64 = 1024;
 /// The place of everybody's endpoint in [`NAMES`].
 const PUBLIC: u64 = 10;
 
-/// How long a process lives at most, in time stamps: some tenths of a second.
-const LIFE: u64 = 400_000_000;
+/// How long a process lives at most, in time stamps: about a second.
+const LIFE: u64 = 2_000_000_000;
 
 /// A fuzzer with this seed, whose copies may make copies `depth` deep.
 pub fn run(seed: u64, depth: u64) -> i64 {
