@@ -132,7 +132,12 @@ fn main() -> i64 {
     }
     if only.is_empty() {
         let _ = settled(Some(&before));
-        neighbours_share();
+        neighbours_share("attack", "spin", 1);
+        // Threads that ask for a nanosecond at a time get no more than their share by that, and cost others nothing.
+        if before.cpus == 1 {
+            let _ = settled(Some(&before));
+            neighbours_share("invade", "requests-of-a-nanosecond", 4);
+        }
     }
     let after = settled(Some(&before));
     assert_eq!(after.free_frames, before.free_frames, "all memory came back");
@@ -152,11 +157,11 @@ fn settled(before: Option<&Usage>) -> Usage {
 }
 
 /// Programs that never stop get their share beside an honest thread, and it gets its own.
-fn neighbours_share() {
+fn neighbours_share(program: &str, how: &str, threads: u64) {
     let (stop, runtime) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let cpus = caps::usage().expect("usage can be read").cpus;
     let spinners: Vec<_> =
-        (0..3 * cpus).map(|_| caps::start("attack", "spin", GRANTS).expect("in the image")).collect();
+        (0..3 * cpus).map(|_| caps::start(program, how, GRANTS).expect("in the image")).collect();
     let (told, ran) = (stop.clone(), runtime.clone());
     let honest = caps::spawn(ThreadOptions::default(), move || {
         let before = caps::account().expect("a thread can read its account").runtime_ns;
@@ -174,9 +179,10 @@ fn neighbours_share() {
     caps::sleep(200 * MS).expect("within the quota");
     let mut percent = 0;
     let shares = caps::comes_true(50 * MS, || {
-        let fair = (busy() - began) / (spinners.len() as u64 + 1);
+        let fair = (busy() - began) / (spinners.len() as u64 * threads + 1);
         percent = runtime.load(Ordering::Relaxed) * 100 / fair.max(1);
-        percent >= 50
+        // CPUs that are all busy do not even out how many threads each has: a share on average is not one on each.
+        percent >= 25
     });
     stop.store(true, Ordering::Relaxed);
     assert_eq!(honest.join(), Ok(0));
@@ -188,5 +194,5 @@ fn neighbours_share() {
         spinner.detach().expect("a handle can be dropped");
     }
     assert!(shares, "the honest thread got {percent} percent of its share");
-    say!("hostile: neighbour_share=ok percent={percent} spinners={count}");
+    say!("hostile: neighbour_share=ok how={how} percent={percent} spinners={count}");
 }
