@@ -156,7 +156,7 @@ fn look_after(witness: Option<Process>) -> Option<Process> {
 /// A fuzzer with a random subset of what the boss has.
 fn start(random: &mut Random, seed: u64, number: u64, page: u32) -> Result<Process, CapError> {
     // All that a process can be bent on, in turn, and several of them at a time.
-    let own = Random::new(seed, number).word() >> 1 & !15 | (seed + number / 4) % 16;
+    let own = Random::new(seed, number).word() >> 1 & !15 | ((seed + number / 4) % 16);
     let bent = Bent::of(own);
     let arguments = alloc::format!("child {own} 1");
     let mut grants: Vec<&str> = Vec::new();
