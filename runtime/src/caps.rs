@@ -98,7 +98,7 @@ impl CapChannel {
     }
 }
 
-/// May run blocking calls on the pool of threads, and drive futures.
+/// May run blocking calls on the pool of threads, and spawn futures. To await one on its own stack a task needs no capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapExecutor(());
 

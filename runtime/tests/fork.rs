@@ -1,8 +1,10 @@
 //! Fork and join: one budget for the tree, however deep and whoever runs it.
 
 use mainspring::{
-    Budget, Capacity, Component, Config, Cx, Exhaustion, NurseryOptions, Pool, Profile, Runtime, TaskError,
+    Budget, Capacity, Component, Config, Cx, Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, Pool,
+    Profile, Runtime, TaskError,
 };
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn runtime(workers: usize) -> Runtime {
@@ -192,4 +194,95 @@ fn a_half_that_waits_at_home_lends_its_budget_to_the_other() {
         })
     });
     assert_eq!(received.unwrap().unwrap(), Ok(7));
+}
+
+/// A join whose second half sleeps as a task of its own, while the first waits in a way of its own.
+fn sleeping_half(cx: &Cx, begun: &AtomicBool, first: impl FnOnce(&Cx) + Send) {
+    cx.join(
+        |cx| {
+            while !begun.load(Ordering::Acquire) {
+                cx.yield_now();
+            }
+            first(cx);
+        },
+        |cx| {
+            begun.store(true, Ordering::Release);
+            cx.sleep(Duration::from_secs(3600));
+        },
+    );
+}
+
+#[test]
+fn a_half_that_another_task_runs_hears_a_cancel_and_a_deadline() {
+    for workers in [1, 2] {
+        let runtime = runtime(workers);
+        let run = |options: NurseryOptions, end: &(dyn Fn(&Nursery<'_, '_>, &Handle<'_, ()>) + Sync)| {
+            let begun = AtomicBool::new(false);
+            runtime
+                .run(|cx| {
+                    cx.nursery_with(options, |n| {
+                        let child = n.spawn(|cx| sleeping_half(cx, &begun, |_| ())).unwrap();
+                        while !begun.load(Ordering::Acquire) {
+                            cx.yield_now();
+                        }
+                        end(n, &child);
+                        child.join(cx).map_err(|error| assert!(error.is_cancelled(), "{error}"))
+                    })
+                })
+                .unwrap()
+        };
+        // Its handle.
+        assert!(
+            run(NurseryOptions::new(), &|_, child| assert!(child.cancel())).unwrap().is_err(),
+            "{workers} workers"
+        );
+        // Its nursery.
+        let cancelled = run(NurseryOptions::new(), &|n, _| assert!(n.cancel()));
+        assert!(cancelled.unwrap_err().error.is_cancelled());
+        // A deadline.
+        let late = run(NurseryOptions::new().deadline(Duration::from_millis(20)), &|_, _| ());
+        assert!(late.unwrap_err().error.is_cancelled());
+    }
+}
+
+#[test]
+fn a_half_that_another_task_runs_ends_when_the_other_half_fails() {
+    for workers in [1, 2] {
+        let begun = AtomicBool::new(false);
+        let ended = runtime(workers).run(|cx| {
+            sleeping_half(cx, &begun, |_| std::panic::resume_unwind(Box::new("the first half")));
+        });
+        assert!(matches!(ended, Err(TaskError::Panicked(why)) if why == "the first half"));
+    }
+}
+
+/// What the first half does inside a nursery of its own is none of the second half's.
+#[test]
+fn a_failure_inside_one_half_does_not_stop_the_other() {
+    for workers in [1, 2] {
+        let begun = AtomicBool::new(false);
+        let done = runtime(workers).run(|cx| {
+            let options = NurseryOptions::new().pool(Pool { ops: 1000, spawn_count: 1, ..Pool::ZERO });
+            let first = |cx: &Cx| {
+                while !begun.load(Ordering::Acquire) {
+                    cx.yield_now();
+                }
+                cx.nursery_with(options, |n| {
+                    n.spawn_try(|_| Err::<(), _>("inside")).unwrap();
+                    loop {
+                        cx.yield_now();
+                    }
+                })
+                .map_err(|error: NurseryError| error.error.to_string())
+            };
+            let second = |cx: &Cx| {
+                begun.store(true, Ordering::Release);
+                (0..2000).for_each(|_| cx.yield_now());
+                (0..2000).for_each(|_| cx.check());
+                7
+            };
+            cx.join(first, second)
+        });
+        assert_eq!(done.unwrap(), (Err::<(), _>("inside".to_owned()), 7), "{workers} workers");
+    }
 }
