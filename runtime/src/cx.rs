@@ -289,9 +289,35 @@ impl Cx {
             usual => {
                 let mut most = most;
                 most.put(&Pool::only(component, least.saturating_sub(usual)));
-                nursery.draw_up_to(component, least, &most)
+                let drawn = nursery.draw_up_to(component, least, &most);
+                if drawn == Pool::ZERO && nursery.is_run { self.draw_own(component, least) } else { drawn }
             }
         }
+    }
+
+    /// What a root task has set aside for its nurseries, those included that it has open: it may use that itself when the root
+    /// pool is empty.
+    #[allow(unsafe_code)]
+    fn draw_own(&self, component: Component, least: u64) -> Pool {
+        let most = Pool::only(component, least.max(1 << 10));
+        let account = self.account();
+        let aside = self.task.nursery().with_ext(&account, |ext| {
+            let own = ext?.estate.as_mut().filter(|own| own.get(component) >= least)?;
+            Some(own.take_up_to(&most))
+        });
+        if let Some(aside) = aside {
+            return aside;
+        }
+        let mut next: *const _ = self.task.owned.load(Ordering::Relaxed);
+        // SAFETY: null, or a nursery of a frame of this task's.
+        while let Some(core) = unsafe { next.as_ref() } {
+            let drawn = core.draw_up_to(component, least, &most);
+            if drawn != Pool::ZERO {
+                return drawn;
+            }
+            next = core.outer;
+        }
+        Pool::ZERO
     }
 
     /// Takes up what was granted from outside. True if there is something of `component` again.

@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::blocking::BlockingPool;
-use crate::budget::{Budget, Pool};
+use crate::budget::{Budget, Component, Pool};
 use crate::calls;
 use crate::config::Config;
 use crate::cx::Cx;
@@ -255,6 +255,25 @@ impl Inner {
         key
     }
 
+    /// Takes what `have` lacks of `need` from the root pool, as far as that goes, and a reserve, so that the next time is not
+    /// soon.
+    pub(crate) fn draw_root_pool(&self, have: &Pool, need: &Pool) -> Pool {
+        const RESERVE: u64 = 1 << 20;
+        let mut drawn = Pool::ZERO;
+        let lacks = |component: &Component| need.get(*component) > have.get(*component);
+        if !Component::ALL.iter().any(lacks) {
+            return drawn;
+        }
+        let mut root = self.pool.lock().expect("no panic while it is held");
+        for component in Component::ALL.into_iter().filter(lacks) {
+            let (lacking, left) = (need.get(component) - have.get(component), root.get(component));
+            let amount = Pool::only(component, lacking.max(RESERVE.min(left / 64)).min(left));
+            root.take(&amount).expect("no more than there is");
+            drawn.put(&amount);
+        }
+        drawn
+    }
+
     /// A nursery of an ordinary thread opens (true) or is over.
     pub(crate) fn note_host_nursery(&self, core: &NurseryCore, open: bool) {
         let address = std::ptr::from_ref(core) as usize;
@@ -396,18 +415,27 @@ impl Runtime {
         self.inner.shares.len()
     }
 
-    /// Runs `f` as a task and waits for it. It gets the root capabilities, and the whole root pool for the nurseries that
-    /// it opens. `f` may borrow from the caller.
+    /// Runs `f` as a task and waits for it. `f` may borrow from the caller. The task gets the root capabilities.
+    ///
+    /// All that runs at a time shares the root pool (`Config::root_pool`), whether one thread calls this or many. A run begins
+    /// with a 64th of what is left. What the task itself or a nursery that it opens without a pool of its own lacks later is taken from
+    /// what is left, so that a service does not stop by itself. When the root pool is empty, and the task's own nurseries have
+    /// nothing left, the run ends with [`TaskError::BudgetExhausted`]. Amounts move, none are made; what a run has not used goes
+    /// back at its end.
     pub fn run<F, T>(&self, f: F) -> Result<T, TaskError>
     where
         F: FnOnce(&Cx) -> T + Send,
         T: Send,
     {
-        // The root is refilled from what the nursery keeps: a service does not stop by itself.
-        let refill =
-            Budget { ops: 1 << 30, memory: 0, channel_ops: 1 << 14, syscalls: 1 << 14, spawn_count: 0 };
+        let refill = Budget {
+            ops: 1 << 30,
+            memory: 1 << 30,
+            channel_ops: 1 << 14,
+            syscalls: 1 << 14,
+            spawn_count: 1 << 14,
+        };
         let options = NurseryOptions::new().on_exhausted(Exhaustion::Refill(refill));
-        let result = self.nursery(options, |nursery| {
+        let result = host_nursery(&self.inner, options, true, |nursery| {
             let pool = nursery.pool();
             let half = pool.part(2);
             let root = nursery
@@ -426,14 +454,15 @@ impl Runtime {
     }
 
     /// Opens a nursery from an ordinary thread, which blocks on a futex until the children have ended. The nursery
-    /// has the root capabilities and takes what is left of the root pool for its time.
+    /// has the root capabilities. Unless `options` say otherwise, it takes half of what is left of the root pool for its time;
+    /// [`Nursery::top_up`] moves more into it.
     ///
     /// Must not be called from inside a task: it would block the worker.
     pub fn nursery<'env, F, R>(&self, options: NurseryOptions, f: F) -> Result<R, NurseryError>
     where
         F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
     {
-        host_nursery(&self.inner, options, f)
+        host_nursery(&self.inner, options, false, f)
     }
 
     /// What each worker has done.
@@ -472,7 +501,7 @@ impl Runtime {
         self.inner.arena.guards()
     }
 
-    /// What is left of the root pool while no root nursery is open.
+    /// What is left of the root pool. Runs and nurseries that are open have taken a part of it.
     pub fn root_pool(&self) -> Pool {
         calls::count_poll();
         *self.inner.pool.lock().expect("no panic while it is held")

@@ -2,8 +2,8 @@
 
 use mainspring::sync::Semaphore;
 use mainspring::{
-    BlockingError, Budget, BudgetError, Capacity, Caps, Component, Config, Cx, Nursery, Profile, Receiver,
-    Refusal, Runtime, SpawnError, TaskError,
+    BlockingError, Budget, BudgetError, Capacity, Caps, Component, Config, Cx, Nursery, Pool, Profile,
+    Receiver, Refusal, Runtime, SpawnError, TaskError,
 };
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -278,5 +278,129 @@ fn a_runtime_goes_as_soon_as_a_task_has_what_a_host_thread_gave_it() {
             }
             drop(runtime);
         });
+    }
+}
+
+const FINITE: Pool =
+    Pool { ops: 1 << 40, memory: 1 << 30, spawn_count: 1000, channel_ops: 1000, syscalls: 1000 };
+
+//= OWN:exhaust.told
+#[test]
+fn a_root_goes_on_for_as_long_as_the_root_pool_has_something() {
+    runtime(1)
+        .run(|cx| {
+            let (tx, rx) = cx.channel(Capacity::Bounded(1)).unwrap();
+            drop(rx);
+            for i in 0..200_000u32 {
+                cx.pay(Component::Syscalls).unwrap();
+                assert!(tx.try_send(cx, i).is_err());
+            }
+            // More than a task can hold.
+            (0..10).for_each(|_| cx.check_iterations(1 << 31));
+            cx.nursery(|n| {
+                for _ in 0..200_000 {
+                    n.start(|_| ()).unwrap();
+                    cx.pay(Component::Syscalls).unwrap();
+                }
+            })
+            .unwrap();
+        })
+        .unwrap();
+}
+
+/// Uses one of a component, or says that it cannot.
+fn use_one(cx: &Cx, component: Component, used: &AtomicUsize) {
+    cx.pay(component).unwrap();
+    used.fetch_add(1, Ordering::Relaxed);
+}
+
+//= OWN:exhaust.told OWN:budget.conserve
+#[test]
+fn a_root_whose_pool_is_empty_ends_with_an_error_after_it_has_used_all_of_it() {
+    for component in [Component::Syscalls, Component::ChannelOps] {
+        for in_nursery in [false, true] {
+            let runtime = Config::new(Profile::Cluster).workers(1).root_pool(FINITE).build().unwrap();
+            let used = AtomicUsize::new(0);
+            let ended = runtime.run(|cx| {
+                if in_nursery {
+                    // What the nursery was given is the root's too.
+                    cx.nursery(|_| {
+                        loop {
+                            use_one(cx, component, &used)
+                        }
+                    })
+                    .unwrap()
+                }
+                loop {
+                    use_one(cx, component, &used);
+                }
+            });
+            let told = matches!(ended, Err::<(), _>(TaskError::BudgetExhausted(which)) if which == component);
+            assert!(told, "{component} {in_nursery}");
+            assert_eq!(used.into_inner(), 1000, "{component} {in_nursery}");
+            assert_eq!(runtime.root_pool().get(component), 0);
+            assert_eq!(runtime.root_pool().spawn_count, 999, "what was not used is back");
+        }
+    }
+}
+
+//= OWN:budget.conserve
+#[test]
+fn the_nursery_of_a_root_spawns_for_as_long_as_the_root_pool_pays() {
+    let runtime = Config::new(Profile::Cluster).workers(1).root_pool(FINITE).build().unwrap();
+    let spawned = runtime
+        .run(|cx| {
+            cx.nursery(|n| {
+                let small = Budget { ops: 10, ..Budget::ZERO };
+                (0..).find(|_| n.builder().budget(small).start(|_| ()).is_err()).unwrap()
+            })
+            .unwrap()
+        })
+        .unwrap();
+    assert_eq!(spawned, 999, "and the root itself");
+    assert_eq!(runtime.root_pool().spawn_count, 0);
+}
+
+//= OWN:budget.conserve
+#[test]
+fn runs_of_several_threads_at_a_time_share_the_root_pool() {
+    const THREADS: usize = 48;
+    for pool in [Pool::AMPLE, Pool { spawn_count: 10_000, channel_ops: 100_000, syscalls: 10_000, ..FINITE }]
+    {
+        let runtime = Config::new(Profile::Service).workers(2).root_pool(pool).build().unwrap();
+        let (running, used) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|threads| {
+            for _ in 0..THREADS {
+                threads.spawn(|| {
+                    runtime
+                        .run(|cx| {
+                            running.fetch_add(1, Ordering::Relaxed);
+                            // Until all of them run at the same time.
+                            while running.load(Ordering::Relaxed) < THREADS {
+                                cx.yield_now();
+                            }
+                            cx.nursery(|n| {
+                                let small = Budget { ops: 100, syscalls: 20, ..Budget::ZERO };
+                                for _ in 0..3 {
+                                    let child = n.builder().budget(small).spawn(|cx| {
+                                        (0..20).for_each(|_| use_one(cx, Component::Syscalls, &used));
+                                    });
+                                    child.unwrap().join(cx).unwrap();
+                                }
+                            })
+                            .unwrap();
+                            (0..40).for_each(|_| use_one(cx, Component::Syscalls, &used));
+                        })
+                        .unwrap();
+                });
+            }
+        });
+        let used = used.into_inner() as u64;
+        assert_eq!(used, THREADS as u64 * 100);
+        let left = runtime.root_pool();
+        assert_eq!(
+            (left.syscalls, left.spawn_count),
+            (pool.syscalls - used, pool.spawn_count - 4 * THREADS as u64)
+        );
     }
 }

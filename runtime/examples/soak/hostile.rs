@@ -16,7 +16,7 @@ const PER_CONNECTION: Budget =
     Budget { ops: 10_000, memory: 0, spawn_count: 0, channel_ops: 0, syscalls: 100 };
 /// What each of the hostile tenant's tasks gets.
 const HOSTILE: Budget =
-    Budget { ops: 2_000_000, memory: 1 << 20, spawn_count: 100, channel_ops: 5000, syscalls: 500 };
+    Budget { ops: 1_000_000, memory: 1 << 20, spawn_count: 100, channel_ops: 5000, syscalls: 500 };
 
 /// Serves for so long with each driver, half of it each.
 pub fn soak(time: Duration) -> Result<(), String> {
@@ -35,7 +35,9 @@ fn serve_for(runtime: &Runtime, time: Duration) -> Result<(), String> {
     let (tell_address, address) = channel();
     std::thread::scope(|threads| {
         let server = threads.spawn(|| runtime.run(|cx| serve(cx, &stop, &rounds, &tell_address)));
-        let address: SocketAddr = address.recv().map_err(|_| "the server did not start".to_owned())?;
+        let Ok(address) = address.recv_timeout(Duration::from_secs(60)) else {
+            return Err(format!("the server did not start: {:?}", server.join()));
+        };
         let (stop, visits) = (&stop, &visits);
         let client = threads.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
@@ -104,7 +106,7 @@ fn serve(cx: &Cx, stop: &AtomicBool, rounds: &AtomicU64, tell: &Sender<SocketAdd
         n.builder()
             .tenant(1)
             .pool(pool)
-            .budget(Budget { ops: 500_000_000, syscalls: 0, ..HOSTILE })
+            .budget(HOSTILE)
             .start(move |cx| attack(cx, stop, rounds, address))
             .map_err(io::Error::other)?;
         tell.send(address).map_err(io::Error::other)?;

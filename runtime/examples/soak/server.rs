@@ -29,7 +29,9 @@ fn serve_all(runtime: &Runtime, count: u64) -> Result<(), String> {
     let (tell_address, address) = channel();
     std::thread::scope(|threads| {
         let server = threads.spawn(|| runtime.run(|cx| serve(cx, count, &served, &tell_address)));
-        let address: SocketAddr = address.recv().map_err(|_| "the server did not start".to_owned())?;
+        let Ok(address) = address.recv_timeout(Duration::from_secs(60)) else {
+            return Err(format!("the server did not start: {:?}", server.join()));
+        };
         let clients: Vec<_> = (0..CLIENTS)
             .map(|i| {
                 threads.spawn(move || {

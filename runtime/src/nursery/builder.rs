@@ -145,6 +145,9 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
                 return Err(SpawnError::TaskLimit(cap.task_limit()));
             }
         }
+        let need = Pool::from(self.budget.unwrap_or(Budget { spawn_count: 0, ..default }));
+        let need = Pool { spawn_count: need.spawn_count + 1, ..need };
+        core.restock(|| core.at_hand(|pool| need.min(pool) == need), &need);
         let mut whole = core.at_hand(|pool| pool.spawn_count > 0 && pool.ops >= default.ops.into());
         if whole.spawn_count == 0 {
             return Err(SpawnError::SpawnBudgetExhausted);

@@ -62,6 +62,11 @@ pub(crate) struct NurseryCore {
     /// What children may do if their spawner does not say.
     pub(crate) caps: Caps,
     pub(crate) on_exhausted: Exhaustion,
+    /// Its child is the root task of a [`Runtime::run`](crate::Runtime::run).
+    pub(crate) is_run: bool,
+    /// What its pool lacks is taken from the root pool: it is the nursery of a run, or one that a root task has opened without a
+    /// pool of its own.
+    pub(crate) draws_on_root: bool,
     /// The pool, but for what children have given back since. The lock of its claimants is the one of `brood`.
     pub(super) pool: Claimable<Pool>,
     /// How many tasks wait for budget: the length of `Shared::starving`.
@@ -104,6 +109,8 @@ impl NurseryCore {
             state: AtomicU8::new(NurseryState::Open as u8),
             caps,
             on_exhausted,
+            is_run: false,
+            draws_on_root: false,
             pool: Claimable::new(pool),
             starving: AtomicUsize::new(0),
             brood: Brood::new(Shared {

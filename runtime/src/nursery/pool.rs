@@ -15,7 +15,20 @@ impl NurseryCore {
         // SAFETY: the owner calls this, and `take` comes back at once.
         match unsafe { self.pool.try_own(|pool| pool.take(amount)) } {
             Some(Ok(())) => Ok(()),
-            _ => self.with_whole(|pool| pool.take(amount)),
+            _ => {
+                self.restock(|| self.whole(), amount);
+                self.with_whole(|pool| pool.take(amount))
+            }
+        }
+    }
+
+    /// Takes from the root pool what the pool lacks of `need`, if this is a nursery that may.
+    pub(crate) fn restock(&self, have: impl FnOnce() -> Pool, need: &Pool) {
+        if self.draws_on_root {
+            let drawn = self.rt().draw_root_pool(&have(), need);
+            if drawn != Pool::ZERO {
+                self.put_back(&drawn);
+            }
         }
     }
 
@@ -93,6 +106,8 @@ impl NurseryCore {
 
     /// Takes up to `most` from the pool, if that has at least so much of a component; otherwise nothing.
     pub(crate) fn draw_up_to(&self, component: Component, least: u64, most: &Pool) -> Pool {
+        let have = || self.brood.with(|shared| self.claim(shared, |pool| *pool));
+        self.restock(have, &Pool::only(component, least));
         self.brood.with(|shared| {
             if shared.returned.take(most).is_ok() {
                 return *most;

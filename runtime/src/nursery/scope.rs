@@ -4,7 +4,7 @@
 use super::core::NurseryCore;
 use super::state::NurseryState;
 use super::{Nursery, NurseryError, NurseryOptions};
-use crate::budget::{Pool, Unpayable};
+use crate::budget::{Component, Pool, Unpayable};
 use crate::cx::{Cx, TaskId};
 use crate::error::{SpawnError, TaskError};
 use crate::foreign::NoUnwind;
@@ -72,7 +72,8 @@ where
     })?;
     let mine = cx.caps();
     let caps = options.caps.map_or(mine, |caps| mine.intersect(&caps));
-    let core = NurseryCore::new(cx.rt(), task, cx.id().0, around, caps, options.on_exhausted, pool);
+    let mut core = NurseryCore::new(cx.rt(), task, cx.id().0, around, caps, options.on_exhausted, pool);
+    core.draws_on_root = task.nursery().is_run && options.pool.is_none();
     let no_unwind = NoUnwind;
     cx.rt().registry.enter(&core);
     if !task.listed.load(Ordering::Relaxed) {
@@ -220,13 +221,34 @@ pub(super) fn await_children_blocking(core: &NurseryCore) {
     core.owner_awaits(false);
 }
 
-pub(crate) fn host_nursery<'env, F, R>(rt: &Inner, options: NurseryOptions, f: F) -> Result<R, NurseryError>
+/// What a nursery of an ordinary thread takes of the root pool if it does not say. Others may open some at the same time: that
+/// of a run, which can draw on the root pool later, begins with a small part, another one with half of what is left.
+fn root_share(left: &Pool, is_run: bool) -> Pool {
+    if !is_run {
+        return left.part(2);
+    }
+    /// Of a small pool: enough to begin with.
+    const LEAST: u64 = 16;
+    let mut share = left.part(64);
+    Component::ALL.into_iter().for_each(|component| {
+        let more = LEAST.min(left.get(component)).saturating_sub(share.get(component));
+        share.put(&Pool::only(component, more));
+    });
+    share
+}
+
+pub(crate) fn host_nursery<'env, F, R>(
+    rt: &Inner,
+    options: NurseryOptions,
+    is_run: bool,
+    f: F,
+) -> Result<R, NurseryError>
 where
     F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
 {
     let pool = {
         let mut root = rt.pool.lock().expect("no panic while it is held");
-        let pool = options.pool.unwrap_or(*root);
+        let pool = options.pool.unwrap_or_else(|| root_share(&root, is_run));
         root.take(&pool).map_err(|unpayable| NurseryError {
             task: None,
             error: TaskError::Failed(SpawnError::Pool(unpayable).into()),
@@ -235,7 +257,8 @@ where
     };
     let root_caps = rt.config.root_caps;
     let caps = options.caps.map_or(root_caps, |caps| root_caps.intersect(&caps));
-    let core = NurseryCore::new(rt, null(), 0, null(), caps, options.on_exhausted, pool);
+    let mut core = NurseryCore::new(rt, null(), 0, null(), caps, options.on_exhausted, pool);
+    (core.is_run, core.draws_on_root) = (is_run, is_run);
     let no_unwind = NoUnwind;
     rt.registry.enter(&core);
     let deadline = options.deadline.map(|after| {
