@@ -55,7 +55,6 @@ impl Job {
 }
 
 /// What a thread has to do before it goes on.
-#[expect(clippy::large_enum_variant, reason = "a box would need the heap")]
 pub enum Work {
     /// A request, and where its completion goes.
     Request(CapSqeV2, CqPlace, Job),

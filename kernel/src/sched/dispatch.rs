@@ -346,6 +346,8 @@ pub(super) fn end(thread: &'static Thread, code: i64) -> Decision {
         wakeup::finish(joiner, Ok(code as u32));
     }
     if let Some((code, waiters)) = process.thread_ended(place, code) {
+        // What the last thread itself had in flight was withdrawn just now, after the others' calls were answered.
+        leave_endpoints(process);
         crate::boot::process_ended(process, code);
         for waiter in waiters {
             wakeup::finish(waiter, Ok(code as u32));
@@ -353,6 +355,19 @@ pub(super) fn end(thread: &'static Thread, code: i64) -> Decision {
         process.bury();
     }
     here.lock().resched(here, Stop::Nothing)
+}
+
+/// The process, whose last thread has ended, leaves all endpoints: callers whose calls it had received and will not answer
+/// are told.
+fn leave_endpoints(process: &process::Process) {
+    for endpoint in endpoint::all() {
+        loop {
+            let orphan = endpoint.lock().take_orphan(process.index());
+            let Some(caller) = orphan else { break };
+            wakeup::finish(caller, Err(CapError::PeerGone));
+        }
+        endpoint.lock().forget(process.index());
+    }
 }
 
 /// `thread`, which runs, has no address space any more.
