@@ -139,6 +139,8 @@ pub struct Me<'w> {
     pub depth: u32,
     pub is_half: bool,
     thread: u64,
+    /// Looks so far: nobody else looks as this task.
+    turns: AtomicU64,
     granted: Budget,
     pub uid: u64,
     number: Cell<u64>,
@@ -174,6 +176,7 @@ impl<'w> Me<'w> {
             depth,
             is_half: false,
             thread: thread_here(),
+            turns: AtomicU64::new(0),
             granted: cx.budget(),
             uid: world.uid(),
             number: Cell::new(0),
@@ -220,6 +223,11 @@ impl<'w> Me<'w> {
         }
         if std::thread::panicking() {
             violation("a task runs on a thread that is panicking");
+        }
+        let turn = self.turns.fetch_add(1, Ordering::SeqCst) + 1;
+        std::hint::spin_loop();
+        if self.turns.load(Ordering::SeqCst) != turn {
+            violation("two threads run one task");
         }
     }
 
