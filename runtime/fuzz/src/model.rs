@@ -315,11 +315,14 @@ impl Life {
         self.fate.reach(Stage::Running, Stage::Returned);
     }
 
-    /// Both halves of a join may: the first to get here counts.
+    /// Both halves of a join may: the first to get here counts. If one of them is cancelled meanwhile, that may be what the
+    /// task ends with.
     pub fn panics(&self, in_half: bool) {
-        self.scope.will_fail();
         if in_half {
             self.fate.in_half.store(true, Ordering::SeqCst);
+            self.scope.explosive.store(true, Ordering::SeqCst);
+        } else {
+            self.scope.will_fail();
         }
         if self.fate.stage() == Stage::Running {
             let (from, to) = (Stage::Running as u8, Stage::Panicked as u8);

@@ -157,7 +157,7 @@ fn perform(cx: &Cx, me: &Me<'_>, rng: &mut Rng, act: Act) {
         Act::Own => alone::own(cx, me),
         Act::ThreadLocal => alone::thread_local(cx, me, rng),
         Act::ThreadScope => alone::thread_scope(cx, me, rng),
-        Act::StdMutex => alone::std_mutex(cx, me, rng),
+        Act::StdMutex => alone::std_mutex(me, rng),
         Act::DeepStack => alone::deep_stack(cx, me, rng),
         Act::Cleanup => alone::cleanup(cx, me, rng),
         Act::Destructor => alone::destructor(cx, me, rng),

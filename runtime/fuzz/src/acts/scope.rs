@@ -338,6 +338,8 @@ fn let_go(Child { handle, fate }: Child<'_>) {
 
 fn check_end(scope: &Scope, fate: &Fate, result: Result<Parcel, TaskError>) {
     let stage = fate.stage();
+    // One half of a join may be stopped while the other panics.
+    let panicked = stage == Stage::Panicked && fate.in_half.load(Ordering::SeqCst);
     let is_right = match &result {
         Ok(parcel) => {
             parcel.value.check();
@@ -348,8 +350,6 @@ fn check_end(scope: &Scope, fate: &Fate, result: Result<Parcel, TaskError>) {
         }
         Err(TaskError::Failed(_)) => stage == Stage::Failed,
         Err(TaskError::Cancelled) => {
-            // One half of a join may be cancelled while the other panics.
-            let panicked = stage == Stage::Panicked && fate.in_half.load(Ordering::SeqCst);
             (matches!(stage, Stage::NotStarted | Stage::Stopped) || fate.explosive || panicked)
                 && (fate.cancelled.load(Ordering::SeqCst) || scope.cancels())
         }
@@ -357,7 +357,7 @@ fn check_end(scope: &Scope, fate: &Fate, result: Result<Parcel, TaskError>) {
             false
         }
         // Out of budget, in one way or another.
-        Err(_) => matches!(stage, Stage::NotStarted | Stage::Stopped) && !scope.is_ample,
+        Err(_) => (matches!(stage, Stage::NotStarted | Stage::Stopped) || panicked) && !scope.is_ample,
     };
     if !is_right {
         let cancels = scope.cancels();

@@ -45,7 +45,7 @@ pub fn echo(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     // What both owe is counted here, generously: writes may be taken in pieces.
     with_brood(cx, me, rng, |cx, brood: &Brood<'_, '_, '_>, rng| {
         let stays = rng.one_in(4);
-        brood.spawn(cx, SHARE, move |cx, me| {
+        let serves = brood.spawn(cx, SHARE, move |cx, me| {
             let Some((stream, _)) = io(cx, me, || listener.accept(cx)) else { return };
             let mut buffer = vec![0; size];
             pieces(me);
@@ -55,6 +55,9 @@ pub fn echo(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
             }
             me.look(cx);
         });
+        if !serves {
+            return;
+        }
         let connects = brood.spawn(cx, SHARE, move |cx, me| {
             // The lookup is a blocking call of its own with one driver.
             me.may_cost(Cost::SYSCALL);
