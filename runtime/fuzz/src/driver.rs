@@ -95,15 +95,36 @@ pub fn drive(options: &Options) -> ExitCode {
         "fuzz-runtime: {seeds} seeds, {acts} acts in {seconds:.1} s, {:.0} acts/s",
         acts as f64 / seconds
     );
-    for (seed, what) in &failures {
-        println!("  seed {seed}: {what}");
-    }
+    summarise(&failures);
     if failures.is_empty() {
         println!("fuzz-runtime: passed");
         ExitCode::SUCCESS
     } else {
         println!("fuzz-runtime: FAILED, {} seeds", failures.len());
         ExitCode::FAILURE
+    }
+}
+
+/// Failures of one kind in one line, with the first seeds.
+fn summarise(failures: &[(u64, String)]) {
+    let mut kinds: Vec<(String, &str, Vec<u64>)> = Vec::new();
+    for (seed, what) in failures {
+        let name: String = what
+            .rsplit("]: ")
+            .next()
+            .unwrap_or("")
+            .chars()
+            .filter(|c| !c.is_ascii_digit())
+            .take(40)
+            .collect();
+        match kinds.iter_mut().find(|(known, _, _)| *known == name) {
+            Some((_, _, seeds)) => seeds.push(*seed),
+            None => kinds.push((name, what, vec![*seed])),
+        }
+    }
+    kinds.sort_by_key(|(_, _, seeds)| std::cmp::Reverse(seeds.len()));
+    for (_, what, seeds) in &kinds {
+        println!("  {} times, seeds {:?}: {what}", seeds.len(), &seeds[..seeds.len().min(6)]);
     }
 }
 

@@ -250,6 +250,8 @@ pub enum Stage {
     Failed,
     /// It unwound, and not by itself.
     Stopped,
+    /// It needed more stack than it had.
+    Overflowed,
 }
 
 /// What becomes of a child.
@@ -278,13 +280,14 @@ impl Fate {
     }
 
     pub fn stage(&self) -> Stage {
-        const ALL: [Stage; 6] = [
+        const ALL: [Stage; 7] = [
             Stage::NotStarted,
             Stage::Running,
             Stage::Returned,
             Stage::Panicked,
             Stage::Failed,
             Stage::Stopped,
+            Stage::Overflowed,
         ];
         ALL[self.stage.load(Ordering::SeqCst) as usize]
     }
@@ -312,7 +315,9 @@ impl Life {
 
     pub fn returns(&self, slot: u32) {
         self.fate.result.store(slot, Ordering::SeqCst);
-        self.fate.reach(Stage::Running, Stage::Returned);
+        // A half of a join that panics while the other is stopped may be taken for stopped.
+        let lost = self.fate.stage() == Stage::Panicked && self.fate.in_half.load(Ordering::SeqCst);
+        self.fate.reach(if lost { Stage::Panicked } else { Stage::Running }, Stage::Returned);
     }
 
     /// Both halves of a join may: the first to get here counts. If one of them is cancelled meanwhile, that may be what the
@@ -328,6 +333,12 @@ impl Life {
             let (from, to) = (Stage::Running as u8, Stage::Panicked as u8);
             let _ = self.fate.stage.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
         }
+    }
+
+    /// Unless it is cancelled on the way down.
+    pub fn overflows(&self) {
+        self.scope.explosive.store(true, Ordering::SeqCst);
+        self.fate.reach(Stage::Running, Stage::Overflowed);
     }
 
     pub fn fails(&self) {

@@ -7,7 +7,7 @@ use crate::options::Mutant;
 use crate::rng::Rng;
 use crate::verdict::violation;
 use crate::world::{Me, thread_here};
-use mainspring::{Budget, BudgetError, Component, Cost, Cx, RechargeError};
+use mainspring::{Budget, BudgetError, Component, Cost, Cx, NurseryError, RechargeError, TaskError};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
@@ -270,12 +270,28 @@ pub fn destructor(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
                 return;
             }
             me.world.count_act();
-            match self.3 % 5 {
+            match self.3 % 7 {
                 0 => cx.yield_now(),
                 1 => cx.sleep(Duration::from_micros(10)),
                 2 => drop(me.world.mutexes[0].lock(cx)),
                 3 => me.world.parkers[0].unpark(),
+                4 => {
+                    // Both halves run here.
+                    if cx.join(|_| 1, |_| 2) != (1, 2) {
+                        violation("a join in a destructor has another's results");
+                    }
+                }
+                5 => {
+                    let opened =
+                        cx.nursery(|_| violation("a nursery opens in a destructor of a task that unwinds"));
+                    if !matches!(opened, Err(NurseryError { error: TaskError::Unwinding, .. })) {
+                        violation(format_args!("a nursery in a destructor: {opened:?}"));
+                    }
+                }
                 _ => cx.look_up(),
+            }
+            if !std::thread::panicking() {
+                violation("a destructor of a task that unwinds goes on on a thread that does not");
             }
         }
     }
@@ -302,6 +318,50 @@ pub fn catch_panic(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
         Err(payload) => resume_unwind(payload),
         Ok(()) => violation("a panic did not unwind"),
     }
+}
+
+/// Code that catches everything does not keep a task from being stopped: what it caught stops the task again.
+pub fn swallow(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
+    if me.cleans_up.get() {
+        return;
+    }
+    let value = Tracked::new(Kind::Local);
+    for _ in 0..1 + rng.below(3) {
+        let caught = catch_unwind(AssertUnwindSafe(|| match rng.below(3) {
+            0 => cx.sleep(Duration::from_micros(5)),
+            _ => cx.yield_now(),
+        }));
+        me.look(cx);
+        value.check();
+        let Err(payload) = caught else { continue };
+        if rng.one_in(2) {
+            // Goes on to unwind, if the task still has to stop.
+            drop(payload);
+        } else {
+            std::mem::forget(payload);
+        }
+    }
+}
+
+/// More stack than there is, found out where there is room to unwind.
+pub fn overflow(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
+    #[inline(never)]
+    fn descend(cx: &Cx, me: &Me<'_>, depth: u64) -> u64 {
+        let frame = std::hint::black_box([depth; 64]);
+        let value = Tracked::new(Kind::Local);
+        drop(me.world.mutexes[0].lock(cx));
+        let below = if depth == 0 { 0 } else { descend(cx, me, depth - 1) };
+        value.check();
+        below + frame[63]
+    }
+    let Some(life) = me.life.filter(|_| !me.cleans_up.get() && !me.is_half) else { return };
+    if me.depth == 0 || !rng.one_in(4) {
+        return;
+    }
+    me.open.borrow().iter().for_each(|scope| scope.will_cancel());
+    life.overflows();
+    descend(cx, me, 1 << 20);
+    violation("a recursion without end has an end");
 }
 
 /// The task ends here.

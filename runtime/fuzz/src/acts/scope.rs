@@ -350,10 +350,13 @@ fn check_end(scope: &Scope, fate: &Fate, result: Result<Parcel, TaskError>) {
         }
         Err(TaskError::Failed(_)) => stage == Stage::Failed,
         Err(TaskError::Cancelled) => {
-            (matches!(stage, Stage::NotStarted | Stage::Stopped) || fate.explosive || panicked)
+            (matches!(stage, Stage::NotStarted | Stage::Stopped | Stage::Overflowed)
+                || fate.explosive
+                || panicked)
                 && (fate.cancelled.load(Ordering::SeqCst) || scope.cancels())
         }
-        Err(TaskError::StackOverflow | TaskError::WorkerPanic | TaskError::NoStack | TaskError::Deadlock) => {
+        Err(TaskError::StackOverflow) => stage == Stage::Overflowed,
+        Err(TaskError::Unwinding | TaskError::WorkerPanic | TaskError::NoStack | TaskError::Deadlock) => {
             false
         }
         // Out of budget, in one way or another.
@@ -382,9 +385,9 @@ fn check_nursery(scope: &Scope, asked_pool: bool, result: &Result<(), NurseryErr
         Err(NurseryError { error: TaskError::Cancelled | TaskError::DeadlineExceeded, .. }) => {
             scope.cancels()
         }
+        Err(NurseryError { error: TaskError::StackOverflow, .. }) => scope.explosive.load(Ordering::SeqCst),
         Err(NurseryError {
-            error:
-                TaskError::StackOverflow | TaskError::WorkerPanic | TaskError::NoStack | TaskError::Deadlock,
+            error: TaskError::Unwinding | TaskError::WorkerPanic | TaskError::NoStack | TaskError::Deadlock,
             ..
         }) => false,
         Err(_) => !scope.is_ample,
