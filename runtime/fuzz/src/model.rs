@@ -145,6 +145,8 @@ impl Drop for Books {
 #[derive(Debug)]
 pub struct Scope {
     around: Option<Arc<Scope>>,
+    /// What becomes of the task that opened it.
+    owner: Option<Arc<Fate>>,
     /// Its children are given enough for all they do.
     pub is_ample: bool,
     has_deadline: bool,
@@ -161,9 +163,25 @@ pub struct Scope {
 }
 
 impl Scope {
-    pub fn new(around: Option<&Arc<Self>>, is_ample: bool, has_deadline: bool) -> Arc<Self> {
+    /// A nursery of a host: nobody cancels it from around.
+    pub fn at_root() -> Arc<Self> {
+        Self::new(None, None, true, false)
+    }
+
+    /// A nursery that `owner` opens, itself a child of `around`.
+    pub fn inside(around: &Arc<Self>, owner: Option<&Life>, is_ample: bool, has_deadline: bool) -> Arc<Self> {
+        Self::new(Some(around.clone()), owner.map(|life| life.fate.clone()), is_ample, has_deadline)
+    }
+
+    fn new(
+        around: Option<Arc<Self>>,
+        owner: Option<Arc<Fate>>,
+        is_ample: bool,
+        has_deadline: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
-            around: around.cloned(),
+            around,
+            owner,
             is_ample,
             has_deadline,
             may_cancel: AtomicBool::new(false),
@@ -194,6 +212,7 @@ impl Scope {
             || !self.is_ample
             || self.explosive.load(Ordering::SeqCst)
             || self.may_cancel.load(Ordering::SeqCst)
+            || self.owner.as_ref().is_some_and(|owner| owner.cancelled.load(Ordering::SeqCst))
             || self.around.as_ref().is_some_and(|around| around.cancels())
     }
 

@@ -404,7 +404,7 @@ pub fn with_brood<'w>(
     rng: &mut Rng,
     body: impl for<'n, 'scope> FnOnce(&Cx, &Brood<'n, 'scope, 'w>, &mut Rng),
 ) {
-    let scope = Scope::new(Some(&me.scope), true, false);
+    let scope = Scope::inside(&me.scope, me.life, true, false);
     let _end = ScopeEnd(scope.clone());
     let opened = Opened::new(me, &scope);
     let result = cx.nursery_with(NurseryOptions::new().on_exhausted(Exhaustion::Fail), |n| {
@@ -565,7 +565,7 @@ fn open(cx: &Cx, me: &Me<'_>, rng: &mut Rng, plan: Plan) {
     if asked_pool {
         options = options.pool(Pool { ops: 5000, spawn_count: 4, channel_ops: 100, ..Pool::ZERO });
     }
-    let scope = Scope::new(Some(&me.scope), plan == Plan::Ample, deadline);
+    let scope = Scope::inside(&me.scope, me.life, plan == Plan::Ample, deadline);
     let _end = ScopeEnd(scope.clone());
     let opened = Opened::new(me, &scope);
     let result = cx.nursery_with(options, |n| {
@@ -700,7 +700,7 @@ pub fn run_root(runtime: &Runtime, world: &World, seed: u64) {
 }
 
 fn host_run(runtime: &Runtime, world: &World, rng: &mut Rng) {
-    let scope = Scope::new(None, true, false);
+    let scope = Scope::at_root();
     let fate = Fate::new(false);
     let (mut own, limit) = (rng.fork(), 20 + rng.below(200));
     let (scope_ref, fate_ref) = (&scope, &fate);
@@ -732,7 +732,7 @@ fn host_run(runtime: &Runtime, world: &World, rng: &mut Rng) {
 
 /// A nursery of an ordinary thread.
 fn host_nursery(runtime: &Runtime, world: &World, rng: &mut Rng) {
-    let scope = Scope::new(None, true, false);
+    let scope = Scope::at_root();
     let root = runtime.root_pool();
     let pool = root.part(4 * world.setting.roots as u64);
     let enough = Pool::from(ENOUGH).part(1);
