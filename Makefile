@@ -194,6 +194,31 @@ fuzz-runtime: setup ## Random programs over the runtime's whole API against a mo
 	$(FUZZ_RUNTIME) $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS),$(if $(SEED),,--seconds 120)) \
 	    $(if $(ACTS),--acts $(ACTS)) $(ARGS)
 
+# Programs that end by themselves; the sound of all of them is a clean memcheck.
+MEMCHECKED := hello_nursery parallel_map pipeline plugin supervised timeout_retry
+MEMCHECK = valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite
+
+.PHONY: memcheck-runtime
+memcheck-runtime: setup-valgrind ## The runtime's examples, and some of its fuzzer's programs, under valgrind's memcheck (SEEDS=32)
+	$(CARGO) build --quiet --locked --package mainspring-runtime --examples
+	$(CARGO) build --quiet --locked --package mainspring-fuzz-runtime
+	for program in $(MEMCHECKED); do
+	    $(MEMCHECK) "$(OUT)/debug/examples/$$program" >/dev/null || { echo "memcheck-runtime: $$program FAILED" >&2; exit 1; }
+	    echo "memcheck-runtime: $$program is clean"
+	done
+	# Valgrind knows no io_uring.
+	$(MEMCHECK) "$(OUT)/debug/mainspring-fuzz-runtime" --child --epoll --patience 300 --acts 150 --seed 0 \
+	    --seeds $(or $(SEEDS),32) >/dev/null || { echo "memcheck-runtime: the fuzzer FAILED" >&2; exit 1; }
+	echo "memcheck-runtime: passed"
+
+.PHONY: soak
+soak: setup ## For hours: 100 million acts of the runtime's fuzzer, memcheck, a million trees, the soaked servers
+	$(call run-phases,fuzz-runtime-soak memcheck-runtime trees soak-server soak-hostile)
+
+.PHONY: fuzz-runtime-soak
+fuzz-runtime-soak: setup
+	$(FUZZ_RUNTIME) --total 100000000
+
 .PHONY: soak-server
 soak-server: setup ## A server that accepts a million connections one after the other (COUNT=n)
 	$(CARGO) run --locked --release --package mainspring-runtime --example soak -- server $(or $(COUNT),1000000)

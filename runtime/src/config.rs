@@ -29,7 +29,7 @@ pub struct Config {
     pub(crate) deterministic: bool,
     pub(crate) victims: VictimStrategy,
     pub(crate) stack_size: usize,
-    pub(crate) max_stacks: usize,
+    pub(crate) max_stacks: Option<usize>,
     pub(crate) root_caps: Caps,
     pub(crate) root_pool: Pool,
     pub(crate) yield_interval: u32,
@@ -50,6 +50,9 @@ impl Default for Config {
     }
 }
 
+/// Stacks of a runtime that was not told how many.
+pub(crate) const USUAL_STACKS: usize = (1 << 20) + (1 << 17);
+
 /// Ops that a task runs on at most before it looks up.
 pub(crate) const SLICE: u32 = 1024;
 
@@ -69,7 +72,7 @@ impl Config {
             deterministic: false,
             victims: VictimStrategy::default(),
             stack_size: 112 << 10,
-            max_stacks: (1 << 20) + (1 << 17),
+            max_stacks: None,
             root_caps: profile.implicit_caps(),
             root_pool: Pool::AMPLE,
             yield_interval: profile.yield_interval(),
@@ -143,10 +146,11 @@ impl Config {
         self
     }
 
-    /// How many stacks there can be: how many tasks can have started and not ended.
+    /// How many stacks there can be: how many tasks can have started and not ended. Unless set, somewhat more than a million, or
+    /// as many as the address space allows.
     #[must_use]
     pub fn max_stacks(mut self, stacks: usize) -> Self {
-        self.max_stacks = stacks;
+        self.max_stacks = Some(stacks);
         self
     }
 

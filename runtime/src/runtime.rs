@@ -6,7 +6,7 @@
 use crate::blocking::BlockingPool;
 use crate::budget::{Budget, Component, Pool};
 use crate::calls;
-use crate::config::Config;
+use crate::config::{Config, USUAL_STACKS};
 use crate::cx::Cx;
 use crate::error::{ConfigError, TaskError};
 use crate::histogram::Histogram;
@@ -340,7 +340,11 @@ impl Runtime {
         overflow::install();
         let workers = config.worker_count();
         let stack_size = config.stack_size.next_multiple_of(crate::stack::arena::PAGE);
-        let arena = Arena::new(stack_size, config.max_stacks).map_err(ConfigError::Stacks)?;
+        let arena = match config.max_stacks {
+            Some(stacks) => Arena::new(stack_size, stacks),
+            None => Arena::up_to(stack_size, USUAL_STACKS),
+        };
+        let arena = arena.map_err(ConfigError::Stacks)?;
         // Virtual workers are one thread.
         let only = config.deterministic.then(Arc::<Seat>::default);
         let (owners, shares): (Vec<_>, Vec<_>) = deques(workers)

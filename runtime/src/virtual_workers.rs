@@ -108,8 +108,9 @@ pub(crate) fn run(inner: &Inner, workers: &[Worker]) {
 
 /// One worker, drawn by the seed, runs one task to its next switch. False if nobody has anything to run.
 fn turn(inner: &Inner, workers: &[Worker], shared: &Shared, rng: &mut Xoshiro256PlusPlus) -> bool {
+    let has_work = || !inner.global.is_empty() || workers.iter().any(|worker| worker.has_own());
     // No draw is spent on an empty machine: when the host's threads come is not part of the seed.
-    if inner.global.is_empty() && !workers.iter().any(|worker| worker.has_own()) {
+    if !has_work() {
         return false;
     }
     let first = ((u128::from(rng.next_u64()) * workers.len() as u128) >> 64) as usize;
@@ -123,5 +124,6 @@ fn turn(inner: &Inner, workers: &[Worker], shared: &Shared, rng: &mut Xoshiro256
         inner.timers.fire_due();
         return true;
     }
-    false
+    // A worker that finds nothing reports the children that ended there, which may wake a task of a worker before it.
+    has_work()
 }

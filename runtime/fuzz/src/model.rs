@@ -334,9 +334,14 @@ impl Life {
 
     pub fn returns(&self, slot: u32) {
         self.fate.result.store(slot, Ordering::SeqCst);
-        // A half of a join that panics while the other is stopped may be taken for stopped.
-        let lost = self.fate.stage() == Stage::Panicked && self.fate.in_half.load(Ordering::SeqCst);
-        self.fate.reach(if lost { Stage::Panicked } else { Stage::Running }, Stage::Returned);
+        let from = match self.fate.stage() {
+            // A half of a join that panics while the other is stopped may be taken for stopped.
+            Stage::Panicked if self.fate.in_half.load(Ordering::SeqCst) => Stage::Panicked,
+            // A nursery that failed interrupted the recursion.
+            Stage::Overflowed => Stage::Overflowed,
+            _ => Stage::Running,
+        };
+        self.fate.reach(from, Stage::Returned);
     }
 
     /// Both halves of a join may: the first to get here counts. If one of them is cancelled meanwhile, that may be what the

@@ -42,7 +42,7 @@ pub fn seeds(options: &Options) {
 
 fn run(seed: u64, options: &Options) -> Option<(u64, u64)> {
     ledger::begin(seed);
-    let setting = Setting::draw(seed, options.epoll);
+    let setting = Setting::draw(seed, options);
     let mut rng = Rng::new(mix(seed));
     let runtimes: Vec<Arc<Runtime>> = (0..setting.runtimes).map(|_| Arc::new(setting.build())).collect();
     verdict::begin(seed, setting.to_string(), runtimes.iter().map(Arc::downgrade).collect());

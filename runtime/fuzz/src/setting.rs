@@ -1,6 +1,8 @@
 //! What a seed runs on: the discipline, the workers, the driver, the authority and the pool at the root.
 
+use crate::acts::Act;
 use crate::model::Authority;
+use crate::options::Options;
 use crate::rng::Rng;
 use mainspring::io::IoDriver;
 use mainspring::{Budget, Caps, Config, LaneSettings, Nanos, Pool, Profile, Runtime, Weight};
@@ -57,12 +59,13 @@ impl fmt::Display for Setting {
 
 impl Setting {
     /// The discipline, the number of workers and the driver go round with the seed, so that 64 seeds in a row meet each
-    /// combination. The rest is drawn. `epoll`: that driver alone.
-    pub fn draw(seed: u64, epoll: bool) -> Self {
+    /// combination. The rest is drawn.
+    pub fn draw(seed: u64, options: &Options) -> Self {
         let mut rng = Rng::new(seed ^ 0x5e77_1469);
         let discipline = Discipline::ALL[(seed % 4) as usize];
         let workers = 1 + (seed / 4 % 8) as usize;
-        let io = if epoll || (seed / 32).is_multiple_of(2) { IoDriver::Epoll } else { IoDriver::Auto };
+        let io =
+            if options.epoll || (seed / 32).is_multiple_of(2) { IoDriver::Epoll } else { IoDriver::Auto };
         let profile = rng.pick(&[Profile::Service, Profile::Cluster, Profile::Sovereign]);
         let implicit = profile != Profile::Sovereign && rng.one_in(2);
         let child = Budget {
@@ -83,6 +86,8 @@ impl Setting {
             syscalls: 20_000,
         };
         let alone = discipline == Discipline::Deterministic;
+        let roots = if rng.one_in(3) { 1 + rng.below(3) as usize } else { 1 };
+        let several = !alone && !options.without.contains(&Act::Roots);
         Self {
             seed,
             discipline,
@@ -93,7 +98,7 @@ impl Setting {
             authority: Authority::of(&caps),
             pool: if rng.one_in(3) { small } else { Pool::AMPLE },
             runtimes: if !alone && rng.one_in(6) { 2 } else { 1 },
-            roots: if !alone && rng.one_in(3) { 1 + rng.below(3) as usize } else { 1 },
+            roots: if several { roots } else { 1 },
             hosts: if alone { 0 } else { rng.below(3) as usize },
             tenants: 1 + rng.below(4) as usize,
             quantum_ops: rng.pick(&[1, 100, 1000, 16_384]),

@@ -4,6 +4,7 @@
 //! Memory is committed by touching it, so a slot costs nothing until a task first runs on it.
 #![allow(unsafe_code)]
 
+use super::memcheck;
 use crate::error::StackError;
 use std::io;
 use std::ptr::{NonNull, null_mut};
@@ -26,6 +27,9 @@ const LEAST_RESERVE: usize = 8 << 10;
 const USUAL_RESERVE: usize = 24 << 10;
 /// The least stack: the least reserve, and as much to work with.
 pub(crate) const LEAST_STACK: usize = 2 * LEAST_RESERVE;
+
+/// How many stacks a runtime must have room for that was not told how many.
+const FEWEST: usize = 1 << 10;
 
 /// What a stack says of itself, at its top.
 #[repr(C, align(64))]
@@ -124,6 +128,17 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
+    /// Reserves address space for as many stacks of `size` usable bytes as the system allows, up to `most`.
+    pub(crate) fn up_to(size: usize, most: usize) -> Result<Self, StackError> {
+        let mut slots = most;
+        loop {
+            match Self::new(size, slots) {
+                Err(StackError::Os(_)) if slots > FEWEST => slots /= 2,
+                result => return result,
+            }
+        }
+    }
+
     /// Reserves address space for `slots` stacks of `size` usable bytes each.
     pub(crate) fn new(size: usize, slots: usize) -> Result<Self, StackError> {
         let slot = size + GUARD;
@@ -241,6 +256,7 @@ fn write_head(limit: usize, end: usize, colour: usize, own_mapping: usize) -> St
     let head = (end - HEAD) as *mut StackHead;
     let top = end - HEAD - colour * 64;
     let reserve = ((top - limit) / 4).clamp(LEAST_RESERVE, USUAL_RESERVE);
+    memcheck::register(limit, end);
     // SAFETY: the top of a slot that is ours alone, aligned to 64 since slots are whole pages.
     unsafe { head.write(StackHead { next: None, limit, top, reserve, own_mapping }) };
     // SAFETY: not null.

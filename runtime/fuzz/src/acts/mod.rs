@@ -84,6 +84,7 @@ acts! {
     Tended "tended" 0,
     Explosive "explosive" 0,
     HostNursery "host-nursery" 0,
+    Roots "roots" 0,
 }
 
 impl Act {
@@ -193,6 +194,6 @@ fn perform(cx: &Cx, me: &Me<'_>, rng: &mut Rng, act: Act) {
         Act::Echo => sockets::echo(cx, me, rng),
         Act::Datagram => sockets::datagram(cx, me, rng),
         Act::File => sockets::file(cx, me, rng),
-        Act::Refill | Act::Tended | Act::Explosive | Act::HostNursery => {}
+        Act::Refill | Act::Tended | Act::Explosive | Act::HostNursery | Act::Roots => {}
     }
 }
