@@ -202,6 +202,11 @@ impl<'w> Me<'w> {
         me
     }
 
+    /// What interrupts a nursery that it opens: the one that it has open, or the one that it is a child of.
+    pub fn around(&self) -> Arc<Scope> {
+        self.open.borrow().last().unwrap_or(&self.scope).clone()
+    }
+
     pub fn origin(&self) -> Origin<'w> {
         Origin {
             world: self.world,

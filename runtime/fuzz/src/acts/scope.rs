@@ -404,7 +404,7 @@ pub fn with_brood<'w>(
     rng: &mut Rng,
     body: impl for<'n, 'scope> FnOnce(&Cx, &Brood<'n, 'scope, 'w>, &mut Rng),
 ) {
-    let scope = Scope::inside(&me.scope, me.life, true, false);
+    let scope = Scope::inside(&me.around(), me.life, true, false);
     let _end = ScopeEnd(scope.clone());
     let opened = Opened::new(me, &scope);
     let result = cx.nursery_with(NurseryOptions::new().on_exhausted(Exhaustion::Fail), |n| {
@@ -565,7 +565,7 @@ fn open(cx: &Cx, me: &Me<'_>, rng: &mut Rng, plan: Plan) {
     if asked_pool {
         options = options.pool(Pool { ops: 5000, spawn_count: 4, channel_ops: 100, ..Pool::ZERO });
     }
-    let scope = Scope::inside(&me.scope, me.life, plan == Plan::Ample, deadline);
+    let scope = Scope::inside(&me.around(), me.life, plan == Plan::Ample, deadline);
     let _end = ScopeEnd(scope.clone());
     let opened = Opened::new(me, &scope);
     let result = cx.nursery_with(options, |n| {
