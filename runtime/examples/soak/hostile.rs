@@ -163,15 +163,13 @@ fn spin(cx: &Cx, _: SocketAddr) {
     }
 }
 
-fn spawn_bomb(cx: &Cx, address: SocketAddr) {
-    let _ = cx.nursery(|n| {
-        while n
-            .builder()
-            .budget(Budget { spawn_count: 1, ops: 1000, ..Budget::ZERO })
-            .start(move |cx| spawn_bomb(cx, address))
-            .is_ok()
-        {}
-    });
+fn spawn_bomb(cx: &Cx, _: SocketAddr) {
+    bomb(cx);
+}
+
+fn bomb(cx: &Cx) {
+    let budget = Budget { spawn_count: 1, ops: 1000, ..Budget::ZERO };
+    let _ = cx.nursery(|n| while n.builder().budget(budget).start(bomb).is_ok() {});
 }
 
 fn flood(cx: &Cx, _: SocketAddr) {
