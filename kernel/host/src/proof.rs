@@ -313,7 +313,7 @@ pub const PROOFS: &[Proof] = &[
         starts: &[("start", "hostile", ALL, "")],
         settings: "",
         programs: &["hostile", "attack", "invade"],
-        markers: &["hostile: neighbour_share=ok", "hostile: attacks=334 memory=ok", "kernel: status=ok"],
+        markers: &["hostile: neighbour_share=ok", "hostile: attacks=335 memory=ok", "kernel: status=ok"],
         icount: false,
         seconds: 180,
     },

@@ -18,7 +18,8 @@ use x86_64::structures::tss::TaskStateSegment;
 /// The largest machine that the kernel runs on.
 pub const MAX_CPUS: usize = 16;
 
-pub(super) const STACK_BYTES: usize = 64 << 10;
+/// Starting a process takes 60 KiB of it: `PlannedProcess::decide` alone has a frame of 36 KiB.
+pub(super) const STACK_BYTES: usize = 256 << 10;
 const FAULT_STACK_BYTES: usize = 16 << 10;
 const STACKS_PER_CPU: usize = 4;
 

@@ -78,6 +78,7 @@ const INVASIONS: &[(&str, i32)] = &[
     ("edge-of-memory", -1014),
     ("spurious-wakes", 0),
     ("reuse", 0),
+    ("deep", 0),
 ];
 
 /// Every interrupt that a program can ask for is refused, and so is every instruction that is not its to use.

@@ -55,6 +55,7 @@ fn main() -> i64 {
         "edge-of-memory" => edge_of_memory(),
         "spurious-wakes" => spurious_wakes(),
         "reuse" => reuse(),
+        "deep" => deep(),
         "hold-thread-table" => hold_thread_table(),
         "requests-of-a-nanosecond" => requests_of_a_nanosecond(),
         _ => 98,
@@ -528,6 +529,53 @@ fn reuse() -> i64 {
             assert_eq!(ask(again), Err(CapError::InvalidCapability));
         }
         stale.push(cap);
+    }
+    0
+}
+
+/// Processes that are started from the middle of a full ring, by threads that take turns: as deep in the kernel as a request
+/// can be.
+fn deep() -> i64 {
+    static ROUNDS: AtomicU32 = AtomicU32::new(0);
+    // An empty list of grants, and the name of a program that ends at once: this one, with no arguments.
+    static SPAWN: [u64; 6] =
+        [3 << 48, 1 | 2 << 2 | 2 << 32 | 7 << 35, 0, 0, u64::from_le_bytes(*b"invade\0\0"), 0];
+    fn fill() {
+        let spawner = caps::need("processes");
+        let mut made = [0_u64; 4];
+        let mut tickets: Vec<Ticket> = Vec::new();
+        for number in 0..28 {
+            let request = CapSqe {
+                cap_id: spawner,
+                op: op::CALL,
+                params_addr: SPAWN.as_ptr() as u64,
+                params_len: 40,
+                result_addr: made.as_mut_ptr() as u64,
+                result_len: 32,
+                ..CapSqe::default()
+            };
+            let request = if number % 7 == 6 { CapSqeV2::from_v1(request) } else { CapSqeV2::nop(0) };
+            tickets.extend(client::submit(request));
+        }
+        for (number, ticket) in tickets.into_iter().enumerate() {
+            if client::wait(ticket).is_ok() && number % 7 == 6 {
+                // Only the last one's number is known: its handle is given up, the others go with this process.
+                let _ =
+                    ask(CapSqe { cap_id: made[1] as u32, op: op::CALL, method_id: 2, ..CapSqe::default() });
+            }
+        }
+    }
+    let threads = [(); 3].map(|()| {
+        let thread = caps::spawn(ThreadOptions::default(), || {
+            while ROUNDS.fetch_add(1, Ordering::Relaxed) < 24 {
+                fill();
+            }
+            0
+        });
+        thread.expect("within the quota")
+    });
+    for thread in threads {
+        assert_eq!(thread.join(), Ok(0));
     }
     0
 }
