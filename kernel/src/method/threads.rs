@@ -265,12 +265,13 @@ pub fn spawner(call: &Call<'_>) -> Result<Answer, CapError> {
     let cap = NewCap::reserve(process)?;
     let mut place = Place::reserve(process)?;
     let planned = PlannedThread::decide(new)?;
-    let settled = process.with_space(|space| settle_place(space, place.number))??;
     // The answer comes first: a thread whose maker cannot be told of it is not made.
     let answer = with_result::<handle::Owned>(call, |mut result| {
         result.set_cap(cap.number());
         result.set_slot(planned.slot());
     })?;
+    // The memory comes last: its pages stay where they are for the next thread of this place.
+    let settled = process.with_space(|space| settle_place(space, place.number))??;
     place.taken = true;
     cap.fulfil(Object::ThreadHandle(planned.apply(process, settled)));
     Ok(answer)
