@@ -199,7 +199,6 @@ impl Ending {
                 for _ in 0..TOLD {
                     let orphan = at.lock().take_orphan(process.index());
                     let Some(caller) = orphan else {
-                        at.lock().forget(process.index());
                         *number += 1;
                         break;
                     };
