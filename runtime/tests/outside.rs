@@ -326,10 +326,10 @@ fn a_root_whose_pool_is_empty_ends_with_an_error_after_it_has_used_all_of_it() {
                     // What the nursery was given is the root's too.
                     cx.nursery(|_| {
                         loop {
-                            use_one(cx, component, &used)
+                            use_one(cx, component, &used);
                         }
                     })
-                    .unwrap()
+                    .unwrap();
                 }
                 loop {
                     use_one(cx, component, &used);
