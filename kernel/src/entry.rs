@@ -164,7 +164,7 @@ fn direct(here: &'static Lane, thread: &'static Thread, request: u64, call_id: u
         Progress::HandedOver => {}
         Progress::Given => wait_in_registers(here, thread, &turn),
         Progress::Refused(code) => {
-            seen.refused(thread.process(), code);
+            seen.refused(thread.process(), code, request);
             refuse(thread, code);
             go_on(here, thread, &turn);
         }

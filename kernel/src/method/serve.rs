@@ -117,7 +117,7 @@ pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Tur
             service.accept_read(1);
             return Ok(());
         }
-        seen.refused(thread.process(), CapError::NotDirect);
+        seen.refused(thread.process(), CapError::NotDirect, request);
         first = Some(request);
     }
     serve_all(thread, service, first, turn)
@@ -240,7 +240,7 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
     if let Err(code) = outcome
         && !call.turn.ended_others
     {
-        seen.refused(thread.process(), code);
+        seen.refused(thread.process(), code, request);
     }
     if let Some(place) = call.place.take() {
         thread.inbox.lock().post(place, &completion(request, outcome));

@@ -8,6 +8,7 @@ use super::{lanes, mine, wakeup};
 use crate::arch;
 use crate::object::process::{self, Process};
 use crate::object::{endpoint, thread};
+use core::fmt::Debug;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::ring::CapError;
 
@@ -52,7 +53,7 @@ impl Seen {
     /// The request was refused with `code`. A call that its caller had withdrawn is over once the server has heard of it:
     /// that is an outcome and no refusal.
     #[inline(always)]
-    pub fn refused(self, process: &Process, code: CapError) {
+    pub fn refused(self, process: &Process, code: CapError, request: impl Debug) {
         if let Some(before) = self.0
             && code != CapError::Cancelled
         {
@@ -60,7 +61,7 @@ impl Seen {
             assert_eq!(
                 before,
                 digest(process),
-                "a request was refused as {code:?} and has changed something"
+                "a request was refused as {code:?} and has changed something: {request:?}"
             );
         }
     }

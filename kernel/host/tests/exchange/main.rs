@@ -45,7 +45,7 @@ mod sched {
         }
 
         impl Seen {
-            pub fn refused(self, _: &Process, _: CapError) {}
+            pub fn refused(self, _: &Process, _: CapError, _: impl core::fmt::Debug) {}
         }
     }
 
