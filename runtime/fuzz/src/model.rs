@@ -164,8 +164,8 @@ pub struct Scope {
 
 impl Scope {
     /// A nursery of a host: nobody cancels it from around.
-    pub fn at_root() -> Arc<Self> {
-        Self::new(None, None, true, false)
+    pub fn at_root(is_ample: bool) -> Arc<Self> {
+        Self::new(None, None, is_ample, false)
     }
 
     /// A nursery that `owner` opens, itself a child of `around`.
@@ -334,14 +334,7 @@ impl Life {
 
     pub fn returns(&self, slot: u32) {
         self.fate.result.store(slot, Ordering::SeqCst);
-        let from = match self.fate.stage() {
-            // A half of a join that panics while the other is stopped may be taken for stopped.
-            Stage::Panicked if self.fate.in_half.load(Ordering::SeqCst) => Stage::Panicked,
-            // A nursery that failed interrupted the recursion.
-            Stage::Overflowed => Stage::Overflowed,
-            _ => Stage::Running,
-        };
-        self.fate.reach(from, Stage::Returned);
+        self.fate.reach(self.so_far(), Stage::Returned);
     }
 
     /// Both halves of a join may: the first to get here counts. If one of them is cancelled meanwhile, that may be what the
@@ -353,8 +346,8 @@ impl Life {
         } else {
             self.scope.will_fail();
         }
-        if self.fate.stage() == Stage::Running {
-            let (from, to) = (Stage::Running as u8, Stage::Panicked as u8);
+        if matches!(self.fate.stage(), Stage::Running | Stage::Overflowed) {
+            let (from, to) = (self.fate.stage() as u8, Stage::Panicked as u8);
             let _ = self.fate.stage.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
         }
     }
@@ -362,12 +355,23 @@ impl Life {
     /// Unless it is cancelled on the way down.
     pub fn overflows(&self) {
         self.scope.explosive.store(true, Ordering::SeqCst);
-        self.fate.reach(Stage::Running, Stage::Overflowed);
+        self.fate.reach(self.so_far(), Stage::Overflowed);
     }
 
     pub fn fails(&self) {
         self.scope.will_fail();
-        self.fate.reach(Stage::Running, Stage::Failed);
+        self.fate.reach(self.so_far(), Stage::Failed);
+    }
+
+    /// What a task is at whose end is near.
+    fn so_far(&self) -> Stage {
+        match self.fate.stage() {
+            // A half of a join that panics while the other is stopped may be taken for stopped.
+            Stage::Panicked if self.fate.in_half.load(Ordering::SeqCst) => Stage::Panicked,
+            // A nursery that failed interrupted the recursion.
+            Stage::Overflowed => Stage::Overflowed,
+            _ => Stage::Running,
+        }
     }
 }
 

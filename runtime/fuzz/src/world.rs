@@ -148,6 +148,8 @@ pub struct Me<'w> {
     pub channels_made: Cell<u32>,
     /// Halves of its joins may have used what is counted per task.
     pub has_joined: Cell<bool>,
+    /// It was given a pool for its nurseries.
+    pub has_pool: Cell<bool>,
     pub recharged: Cell<[u64; 5]>,
     /// Its cleanup runs, on a budget that is not its own.
     pub cleans_up: Cell<bool>,
@@ -183,6 +185,7 @@ impl<'w> Me<'w> {
             seen: RefCell::default(),
             channels_made: Cell::new(0),
             has_joined: Cell::new(false),
+            has_pool: Cell::new(false),
             recharged: Cell::default(),
             cleans_up: Cell::new(false),
             open: RefCell::default(),

@@ -153,7 +153,7 @@ fn closure<'scope, 'w: 'scope>(
 ) -> impl FnOnce(&Cx) -> Result<Parcel, Fault> + Send + 'scope {
     let capture = (Tracked::new(Kind::Capture), Held::by(scope));
     let bomb = ask.explosive.then(|| Bomb { _value: Tracked::new(Kind::Capture), is_armed: true });
-    let (how, is_exact, budget) = (ask.how, ask.is_exact, ask.budget);
+    let (how, is_exact, budget, has_pool) = (ask.how, ask.is_exact, ask.budget, ask.pool.is_some());
     let (scope, fate) = (scope.clone(), fate.clone());
     move |cx: &Cx| {
         let (capture, mut bomb) = (capture, bomb);
@@ -165,6 +165,7 @@ fn closure<'scope, 'w: 'scope>(
             violation(format_args!("a task starts with {:?}; it was granted {budget:?}", cx.budget()));
         }
         let me = Me::begin(cx, world, &scope, Some(&life), authority, is_exact, depth);
+        me.has_pool.set(has_pool);
         let fails = body(cx, &me);
         drop(me);
         capture.0.check();
@@ -700,7 +701,8 @@ pub fn run_root(runtime: &Runtime, world: &World, seed: u64) {
 }
 
 fn host_run(runtime: &Runtime, world: &World, rng: &mut Rng) {
-    let scope = Scope::at_root();
+    // Several roots may hold all of a small pool between them for a while.
+    let scope = Scope::at_root(world.setting.roots == 1 || world.setting.pool == Pool::AMPLE);
     let fate = Fate::new(false);
     let (mut own, limit) = (rng.fork(), 20 + rng.below(200));
     let (scope_ref, fate_ref) = (&scope, &fate);
@@ -732,7 +734,7 @@ fn host_run(runtime: &Runtime, world: &World, rng: &mut Rng) {
 
 /// A nursery of an ordinary thread.
 fn host_nursery(runtime: &Runtime, world: &World, rng: &mut Rng) {
-    let scope = Scope::at_root();
+    let scope = Scope::at_root(true);
     let root = runtime.root_pool();
     let pool = root.part(4 * world.setting.roots as u64);
     let enough = Pool::from(ENOUGH).part(1);
