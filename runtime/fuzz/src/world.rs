@@ -148,7 +148,7 @@ pub struct Me<'w> {
     pub channels_made: Cell<u32>,
     /// Halves of its joins may have used what is counted per task.
     pub has_joined: Cell<bool>,
-    /// It was given a pool for its nurseries.
+    /// It was given a pool for its nurseries, or supervises: what they leave may be more than it was granted.
     pub has_pool: Cell<bool>,
     pub recharged: Cell<[u64; 5]>,
     /// Its cleanup runs, on a budget that is not its own.

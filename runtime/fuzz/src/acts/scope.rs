@@ -671,6 +671,10 @@ fn supervise<'scope>(
 ) {
     let (me, n) = (brood.me, brood.n);
     let result = n.supervise(cx, handle, amount);
+    if result.is_ok() {
+        // What the child leaves of it comes to its owner with the nursery's rest.
+        me.has_pool.set(true);
+    }
     let is_cluster = me.world.setting.profile == Profile::Cluster;
     match (result, me.authority.budget) {
         (Err(RechargeError::NotASupervisor), _) if !is_cluster => {}
