@@ -212,8 +212,8 @@ memcheck-runtime: setup-valgrind ## The runtime's examples, and some of its fuzz
 	echo "memcheck-runtime: passed"
 
 .PHONY: soak
-soak: setup ## For hours: 100 million acts of the runtime's fuzzer, memcheck, a million trees, the soaked servers
-	$(call run-phases,fuzz-runtime-soak memcheck-runtime trees soak-server soak-hostile)
+soak: setup ## For hours: 100 million acts of the runtime's fuzzer, memcheck, a million trees, the soaked servers, a million calls of the kernel
+	$(call run-phases,fuzz-runtime-soak memcheck-runtime trees soak-server soak-hostile fuzz-kernel-soak)
 
 .PHONY: fuzz-runtime-soak
 fuzz-runtime-soak: setup
@@ -263,6 +263,7 @@ kernel-measured: setup ## Build the kernel that counts everything that may take 
 kernel-proofs: setup-qemu kernel kernel-checked kernel-measured run-workload ## Run every proof of the kernel under QEMU
 	$(PROOF) --logs "$(OUT)/kernel-logs" $(KERNEL_PROOFS)
 	$(PROOF) --checked $(CHECKED_PROOFS)
+	$(PROOF) --fuzz --checked --logs "$(OUT)/kernel-logs" --seed 1 --cpus 4 --calls 15000
 	$(PROOF) --measured --logs "$(OUT)/kernel-logs" $(MEASURED_PROOFS)
 
 .PHONY: run-workload
@@ -286,6 +287,12 @@ $(MEASURED_PROOFS:%=run-%): run-%: setup-qemu kernel kernel-measured
 fuzz-kernel: setup-qemu kernel kernel-checked ## Fuzz the kernel from ring 3 (SEED, CPUS, CALLS, TIMES, REPLAY=1, PLAIN=1)
 	$(PROOF) --fuzz $(if $(PLAIN),,--checked) --logs "$(OUT)/kernel-logs" $(if $(SEED),--seed $(SEED)) \
 	    $(if $(CPUS),--cpus $(CPUS)) $(if $(CALLS),--calls $(CALLS)) $(if $(TIMES),--times $(TIMES)) $(if $(REPLAY),--replay)
+
+.PHONY: fuzz-kernel-soak
+fuzz-kernel-soak: setup-qemu kernel kernel-checked
+	for cpus in 2 4 8; do
+	    $(PROOF) --fuzz --checked --logs "$(OUT)/kernel-logs" --cpus $$cpus --calls 350000
+	done
 
 .PHONY: proofs
 proofs: ## List the proofs; `make run-NAME` runs one (CPUS=4, TIMES=10)
