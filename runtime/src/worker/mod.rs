@@ -446,9 +446,9 @@ impl Worker {
     #[inline(always)]
     fn begin(&self, task: TaskPtr) {
         debug_assert!(!std::thread::panicking(), "a task would run on a thread that panics");
-        if !std::ptr::eq(task.worker.get(), self) {
-            self.take_over(task);
-        }
+        debug_assert!(self.may_run(task), "a task that must stay on its thread");
+        // Without a look: a load here waits for the record, and a store does not.
+        task.worker.set(self);
         task.state.step(Event::Dispatch);
         self.current.set(task.raw());
         self.begin_turn();
@@ -468,15 +468,18 @@ impl Worker {
         self.turn_used.set(false);
     }
 
-    /// A task that this worker did not run last becomes its own.
+    /// Whether the task has no frames that belong to another worker's thread.
+    #[inline]
+    fn may_run(&self, task: TaskPtr) -> bool {
+        !task.is_pinned() || std::ptr::eq(task.worker.get(), self)
+    }
+
+    /// Safe code relies on its thread: there is no safe way to go on.
+    #[cold]
     #[inline(never)]
-    fn take_over(&self, task: TaskPtr) {
-        if task.is_pinned() {
-            // Safe code relies on it: there is no safe way to go on.
-            eprintln!("mainspring: internal error: a task with frames was dispatched on another thread");
-            std::process::abort();
-        }
-        task.worker.set(self);
+    fn wrong_thread() -> ! {
+        eprintln!("mainspring: internal error: a task with frames was dispatched on another thread");
+        std::process::abort();
     }
 
     /// The current task has used another slice, and can have one more without a look around: its size.

@@ -213,6 +213,10 @@ impl Worker {
     #[inline]
     fn context_of(&self, task: &Runnable) -> Option<usize> {
         if task.is_started() {
+            // What comes from the slot or the line without this was put there by this worker.
+            if !self.may_run(task.ptr()) {
+                Self::wrong_thread();
+            }
             return Some(task.sp.get());
         }
         let stack = self.take_stack(task.ptr())?;
