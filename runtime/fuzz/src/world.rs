@@ -251,7 +251,7 @@ impl<'w> Me<'w> {
     /// It must be refused: it was granted none, and nobody can have given it any.
     pub fn has_none(&self, component: Component) -> bool {
         let a_half_may_recharge = self.has_joined.get() && self.authority.budget.is_some();
-        self.is_exact && !self.was_granted(component) && !a_half_may_recharge
+        self.is_exact && !self.was_granted(component) && !a_half_may_recharge && !self.has_pool.get()
     }
 
     /// Whether it may use that much: tasks that are to have enough keep within what they have.
