@@ -5,7 +5,7 @@
 //! a task that must get on.
 //!
 //! - An operation that takes a context is a yield point: [`count`] gives way when the quantum is over.
-//! - A poll ([`count_poll`]) asks without a context, and is spun on: a handle's state, an attempt to lock that failed.
+//! - A poll ([`count_poll`]) only asks, and may be spun on: the time, the budget, a handle's state, an attempt to lock that failed.
 //! - An action ([`count_action`]) does something without a context: an unpark, a clone.
 //!
 //! The last two may be called while the program holds a lock of the standard library. To give way there would block the worker

@@ -161,7 +161,7 @@ fn cleanups_make_no_ops() {
                         used.fetch_add(1, Ordering::Relaxed);
                     };
                     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                        cx.with_cleanup::<()>(body, cleanup)
+                        cx.with_cleanup::<()>(body, cleanup);
                     }));
                 }
             });

@@ -12,13 +12,13 @@ use std::time::Duration;
 impl Cx {
     /// What is left of the task's budget.
     pub fn budget(&self) -> Budget {
-        calls::count(self);
+        calls::count_poll();
         self.task.budget()
     }
 
     /// Ops that the task has used so far.
     pub fn ops_used(&self) -> u64 {
-        calls::count(self);
+        calls::count_poll();
         self.task.ops_used()
     }
 
@@ -42,7 +42,7 @@ impl Cx {
 
     /// Whether the task has been cancelled. It ends at its next yield point; this lets a loop end sooner.
     pub fn is_cancelled(&self) -> bool {
-        calls::count(self);
+        calls::count_poll();
         self.task.is_cancelled()
     }
 
@@ -53,7 +53,7 @@ impl Cx {
 
     /// Time since the runtime started, by its clock: virtual in the deterministic mode.
     pub fn now(&self) -> Duration {
-        calls::count(self);
+        calls::count_poll();
         Duration::from_nanos(self.rt().timers.now_ns())
     }
 
