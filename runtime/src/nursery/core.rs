@@ -4,7 +4,6 @@
 //! with, less what was charged. The scope that holds this record does not end before all children have reported.
 #![allow(unsafe_code)]
 
-use super::hunger::Starving;
 use super::state::{NurseryEvent, NurseryState};
 use crate::budget::{Budget, Pool};
 use crate::caps::{CapSpawn, Caps};
@@ -12,6 +11,7 @@ use crate::error::{RechargeError, TaskError};
 use crate::protocol::asymmetric;
 use crate::protocol::brood::Brood;
 use crate::protocol::claim::Claimable;
+use crate::protocol::hunger::{Hunger, Starving};
 use crate::protocol::roster::Roster;
 use crate::runtime::Inner;
 use crate::spans;
@@ -20,7 +20,7 @@ use crate::task::state::Event;
 use crate::task::{Ext, Task, TaskPtr};
 use std::cell::Cell;
 use std::ptr::null;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// What happens to a child that runs out of budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,17 +69,16 @@ pub(crate) struct NurseryCore {
     pub(crate) draws_on_root: bool,
     /// The pool, but for what children have given back since. The lock of its claimants is the one of `brood`.
     pub(super) pool: Claimable<Pool>,
-    /// How many tasks wait for budget: the length of `Shared::starving`.
-    pub(super) starving: AtomicUsize,
+    /// The length of `Shared::starving`.
+    pub(super) hunger: Hunger,
     pub(crate) brood: Brood<Shared>,
 }
 
 pub(crate) struct Shared {
     /// What children have given back.
     pub(super) returned: Pool,
-    pub(super) starving: Vec<Starving>,
-    /// The owner waits until all children have ended.
-    pub(super) awaited: bool,
+    /// The tasks that wait for budget.
+    pub(super) starving: Starving<TaskPtr>,
     error: Option<(u64, TaskError)>,
     roster: Roster<Task>,
 }
@@ -112,11 +111,10 @@ impl NurseryCore {
             is_run: false,
             draws_on_root: false,
             pool: Claimable::new(pool),
-            starving: AtomicUsize::new(0),
+            hunger: Hunger::new(),
             brood: Brood::new(Shared {
                 returned: Pool::ZERO,
-                starving: Vec::new(),
-                awaited: false,
+                starving: Starving::default(),
                 error: None,
                 roster: Roster::default(),
             }),
@@ -183,7 +181,7 @@ impl NurseryCore {
     pub(crate) fn children_done(&self, children: u64, id: u64, left: &Pool, ended: Ended) -> Option<usize> {
         self.brood.ended(children as usize, |shared| {
             shared.returned.put(left);
-            Self::feed_locked(shared);
+            shared.starving.feed();
             if let Ended::Failed(error) = ended {
                 shared.error.get_or_insert((id, error));
                 self.cancel_locked(shared);

@@ -135,7 +135,7 @@ impl NurseryCore {
     pub(crate) fn put_back(&self, amount: &Pool) {
         self.brood.with(|shared| {
             shared.returned.put(amount);
-            Self::feed_locked(shared);
+            shared.starving.feed();
         });
     }
 

@@ -8,6 +8,7 @@
 //! sees the claim or the claimant sees the owner. A claim is for good: from then on the owner takes the lock as well.
 #![allow(unsafe_code)]
 
+use super::mutant::{Mutant, broken};
 use super::prim::{AtomicBool, Ordering};
 use super::{asymmetric, give_way};
 use std::cell::UnsafeCell;
@@ -44,7 +45,9 @@ impl<T> Claimable<T> {
     pub unsafe fn try_own<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.inside.store(true, Ordering::Relaxed);
         // Pairs with the heavy fence of `claim`, between its mark and its look at `inside`.
-        asymmetric::light();
+        if !broken(Mutant::OwnWithoutFence) {
+            asymmetric::light();
+        }
         let result = if self.claimed.load(Ordering::Relaxed) {
             None
         } else {
@@ -52,7 +55,8 @@ impl<T> Claimable<T> {
             Some(f(unsafe { &mut *self.value.get() }))
         };
         // Release: a claimant that sees the owner outside sees what it did inside.
-        self.inside.store(false, Ordering::Release);
+        let order = if broken(Mutant::LeaveWithoutRelease) { Ordering::Relaxed } else { Ordering::Release };
+        self.inside.store(false, order);
         result
     }
 
@@ -65,9 +69,11 @@ impl<T> Claimable<T> {
         if !self.claimed.load(Ordering::Relaxed) {
             self.claimed.store(true, Ordering::Relaxed);
             // Pairs with the light fence of `try_own`.
-            asymmetric::heavy();
+            if !broken(Mutant::ClaimWithoutFence) {
+                asymmetric::heavy();
+            }
             // Acquire: pairs with the owner's release when it leaves.
-            while self.inside.load(Ordering::Acquire) {
+            while self.inside.load(Ordering::Acquire) && !broken(Mutant::ClaimWithoutWaiting) {
                 give_way();
             }
         }

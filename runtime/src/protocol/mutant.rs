@@ -66,6 +66,24 @@ mutants! {
     AnnounceMailWithoutFence,
     /// A waiter is told before it is woken.
     ToldTooEarly,
+    /// The owner of a value looks for a claim without a fence after it went in.
+    OwnWithoutFence,
+    /// A claimant looks for the owner without a fence after its claim.
+    ClaimWithoutFence,
+    /// A claimant does not wait until the owner is outside.
+    ClaimWithoutWaiting,
+    /// The owner of a value leaves without making visible what it did inside.
+    LeaveWithoutRelease,
+    /// A task that starves looks at its owner without a fence after it entered the list.
+    StarveWithoutFence,
+    /// An owner that joins a child looks at the list of the starving without a fence after its announcement.
+    JoinWithoutFence,
+    /// An owner that waits for all children wakes nobody who starves.
+    AwaitSilently,
+    /// Budget is given and nobody who starves is woken.
+    FeedSilently,
+    /// The last child to starve does not wake the others.
+    LastStarvesSilently,
     /// A thread that has run is given to other lanes all the same.
     StaysNowhere,
 }

@@ -7,9 +7,11 @@
 
 mod bias;
 mod channel;
+mod claim;
 mod deque;
 mod earliest;
 mod end;
+mod hunger;
 mod inbox;
 mod keep;
 mod lanes;
