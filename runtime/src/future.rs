@@ -1,6 +1,7 @@
 //! Futures: awaited by a task on its stack, or tasks of their own that need no stack while they wait.
 #![allow(unsafe_code)]
 
+use crate::audit;
 use crate::calls;
 use crate::cx::Cx;
 use crate::error::SpawnError;
@@ -9,6 +10,7 @@ use crate::protocol::keep::LetGo;
 use crate::runtime::Inner;
 use crate::task::state::Event;
 use crate::task::{Task, TaskPtr, WaitReason};
+use std::fmt;
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::{Pin, pin};
@@ -36,17 +38,46 @@ impl Wake for FrameWaker {
     }
 }
 
+/// A future was not awaited, or not to its end. It has been dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AwaitError {
+    /// The task has no `CapExecutor`: its spawner must leave it in `SpawnBuilder::caps`. Nothing was polled.
+    NotPermitted,
+    /// The future is not ready, and a destructor of a task that unwinds must not wait: wait in `Cx::with_cleanup` instead.
+    Unwinding,
+}
+
+impl fmt::Display for AwaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPermitted => {
+                f.write_str("this task holds no CapExecutor; its spawner must leave it in SpawnBuilder::caps")
+            }
+            Self::Unwinding => {
+                f.write_str("a destructor of a task that unwinds must not wait; use Cx::with_cleanup")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AwaitError {}
+
 impl Cx {
-    /// Waits for a future; only this task waits. Each poll costs one op. A cancelled task drops the future.
+    /// Waits for a future; only this task waits. Each poll costs one op. A cancelled task drops the future. Needs `CapExecutor`;
+    /// a task without it polls nothing.
     ///
     /// ```
     /// # use mainspring::{Config, Profile};
     /// # let runtime = Config::new(Profile::Service).build().unwrap();
-    /// let two = runtime.run(|cx| cx.await_future(async { 1 + 1 }));
+    /// let two = runtime.run(|cx| cx.await_future(async { 1 + 1 }).unwrap());
     /// assert_eq!(two.unwrap(), 2);
     /// ```
-    pub fn await_future<F: Future>(&self, future: F) -> F::Output {
+    pub fn await_future<F: Future>(&self, future: F) -> Result<F::Output, AwaitError> {
         self.task().assert_running();
+        calls::count(self);
+        let cap = self.caps().executor().copied().ok_or(AwaitError::NotPermitted);
+        audit::noted(self, "CapExecutor", "await_future", cap)?;
         let mut future = pin!(future);
         let (task, memory) = (self.task_ptr(), self.rt().memory());
         let flag = Arc::new(FrameWaker { _memory: memory, task, woken: AtomicBool::new(false) });
@@ -56,7 +87,10 @@ impl Cx {
             self.check();
             flag.woken.store(false, Ordering::Relaxed);
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-                return output;
+                return Ok(output);
+            }
+            if std::thread::panicking() {
+                return Err(AwaitError::Unwinding);
             }
             while !flag.woken.load(Ordering::Acquire) {
                 self.acknowledge();

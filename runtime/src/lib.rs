@@ -71,6 +71,7 @@ pub use channel::{Capacity, ChannelError, Receiver, Refusal, Select, SendError, 
 pub use config::Config;
 pub use cx::{Cx, Paid, TaskId};
 pub use error::{BudgetError, ConfigError, RechargeError, SpawnError, StackError, TaskError};
+pub use future::AwaitError;
 pub use histogram::Durations;
 pub use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, Weight, WeightError};
 pub use mainspring_runtime_macros::budgeted;

@@ -1,7 +1,7 @@
 //! Exhaustion, recharge, capabilities and profiles, as tasks meet them.
 
 use mainspring::{
-    Budget, BudgetError, Capacity, Caps, Component, Config, ConfigError, Cx, Exhaustion, Handle,
+    AwaitError, Budget, BudgetError, Capacity, Caps, Component, Config, ConfigError, Cx, Exhaustion, Handle,
     NurseryOptions, NurseryState, Pool, Profile, Receiver, RechargeError, Runtime, SpawnError, TaskError,
     TaskState, Unpayable,
 };
@@ -365,4 +365,39 @@ fn refills_come_out_of_the_pool() {
             .unwrap();
         })
         .unwrap();
+}
+
+#[test]
+fn a_future_is_awaited_with_the_capability_only() {
+    let polls = std::sync::atomic::AtomicU32::new(0);
+    let polls = &polls;
+    let future = || async move { polls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) };
+    let polled = || polls.load(std::sync::atomic::Ordering::Relaxed);
+    runtime(Profile::Service)
+        .run(|cx| {
+            assert_eq!(cx.await_future(future()), Ok(0));
+            cx.nursery(|n| {
+                for caps in [Caps::none(), cx.caps().without_executor()] {
+                    let child = n.builder().caps(caps).spawn(|cx| {
+                        // In the task itself, in a half of a fork, and in a nursery that asks for more.
+                        assert_eq!(cx.await_future(future()), Err(AwaitError::NotPermitted));
+                        let halves = cx.join(|cx| cx.await_future(future()), |cx| cx.await_future(future()));
+                        assert_eq!(halves, (Err(AwaitError::NotPermitted), Err(AwaitError::NotPermitted)));
+                        let forged = Caps::root(10, Budget::MAX, Budget::MAX, 10, 10);
+                        let _ = cx.nursery_with(NurseryOptions::new().caps(forged), |n| {
+                            if let Ok(child) = n.builder().caps(forged).spawn(|cx| cx.await_future(future()))
+                            {
+                                assert_eq!(child.join(cx).unwrap(), Err(AwaitError::NotPermitted));
+                            }
+                        });
+                    });
+                    child.unwrap().join(cx).unwrap();
+                    assert_eq!(polled(), 1, "a future that is refused is not polled");
+                }
+            })
+            .unwrap();
+        })
+        .unwrap();
+    let sovereign = runtime(Profile::Sovereign).run(|cx| cx.await_future(future())).unwrap();
+    assert_eq!(sovereign, Err(AwaitError::NotPermitted));
 }

@@ -80,7 +80,10 @@ const CALLS: &[(&str, Loop)] = &[
     ("Cx::blocking", |cx, spin| {
         without_authority(cx, |cx| spin.run(|| assert!(cx.blocking(|| ()).is_err())));
     }),
-    ("Cx::await_future", |cx, spin| spin.run(|| cx.await_future(async {}))),
+    ("Cx::await_future", |cx, spin| spin.run(|| cx.await_future(async {}).unwrap())),
+    ("Cx::await_future", |cx, spin| {
+        without_authority(cx, |cx| spin.run(|| assert!(cx.await_future(async {}).is_err())));
+    }),
     ("Cx::channel", |cx, spin| spin.run(|| drop(cx.channel::<()>(Capacity::Rendezvous).unwrap()))),
     ("Cx::channel", |cx, spin| {
         without_authority(cx, |cx| spin.run(|| assert!(cx.channel::<()>(Capacity::Rendezvous).is_err())));

@@ -124,7 +124,7 @@ fn futures_are_awaited_and_spawned_and_woken_from_anywhere() {
                     cx.nursery(|n| {
                         let awaiting: Vec<_> = later[..25]
                             .iter()
-                            .map(|later| n.spawn(|cx| cx.await_future(later.clone())).unwrap())
+                            .map(|later| n.spawn(|cx| cx.await_future(later.clone()).unwrap()).unwrap())
                             .collect();
                         let spawned: Vec<_> =
                             later[25..].iter().map(|later| n.spawn_future(later.clone()).unwrap()).collect();
@@ -166,7 +166,7 @@ fn cancelled_futures_are_dropped_and_their_wakers_do_no_harm() {
                         if i % 2 == 0 {
                             n.spawn_future(never).unwrap();
                         } else {
-                            n.spawn(|cx| cx.await_future(never)).unwrap();
+                            n.spawn(|cx| cx.await_future(never).unwrap()).unwrap();
                         }
                     }
                     while kept.lock().unwrap().len() < 10 {

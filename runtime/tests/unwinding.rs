@@ -2,8 +2,8 @@
 
 use mainspring::sync::{AcquireError, Mutex, Semaphore};
 use mainspring::{
-    BlockingError, Budget, Capacity, Config, Cx, Exhaustion, NurseryOptions, Parker, Profile, Refusal,
-    Runtime, TaskError,
+    AwaitError, BlockingError, Budget, Capacity, Config, Cx, Exhaustion, NurseryOptions, Parker, Profile,
+    Refusal, Runtime, TaskError,
 };
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -147,7 +147,7 @@ fn both_halves_of_a_join_in_a_destructor_run_there() {
 
 #[test]
 fn a_future_that_is_ready_can_be_awaited_in_a_destructor() {
-    both_causes(|cx| assert_eq!(cx.await_future(async { 3 }), 3));
+    both_causes(|cx| assert_eq!(cx.await_future(async { 3 }), Ok(3)));
 }
 
 const CHILD: &str = "MAINSPRING_UNWINDING_CHILD";
@@ -163,12 +163,26 @@ fn as_child(name: &str) -> (std::process::ExitStatus, String) {
 }
 
 #[test]
-fn a_future_that_would_wait_in_a_destructor_ends_the_process_with_a_reason() {
+fn a_future_that_would_wait_in_a_destructor_is_refused() {
+    both_causes(|cx| {
+        assert_eq!(cx.await_future(std::future::pending::<()>()), Err(AwaitError::Unwinding));
+    });
+}
+
+#[test]
+fn children_that_are_awaited_in_a_destructor_end_the_process_with_a_reason() {
     if std::env::var_os(CHILD).is_some() {
-        return while_it_unwinds(1, Cause::Panic, |cx| cx.await_future(std::future::pending()));
+        let _ = runtime(1).run(|cx| {
+            cx.nursery(|n| {
+                n.start(|cx| cx.sleep(Duration::MAX)).unwrap();
+                let _at_the_end = OnDrop(|| n.await_all(cx));
+                resume_unwind(Box::new("a panic"))
+            })
+        });
+        return;
     }
     let (status, stderr) =
-        as_child("a_future_that_would_wait_in_a_destructor_ends_the_process_with_a_reason");
+        as_child("children_that_are_awaited_in_a_destructor_end_the_process_with_a_reason");
     assert_eq!(status.signal(), Some(6), "{status}\n{stderr}");
     assert!(stderr.contains("waits in a destructor while it unwinds"), "{stderr}");
     assert!(stderr.contains("Cx::with_cleanup"), "{stderr}");
@@ -367,7 +381,7 @@ fn a_cx_that_another_task_got_hold_of_acts_for_nobody() {
         &|cx| ignore(cx.channel::<u8>(Capacity::Rendezvous).unwrap().1.recv(cx)),
         &|cx| ignore(cx.nursery(|n| n.spawn(|_| ()).map(drop))),
         &|cx| ignore(cx.join(|_| 1, |_| 2)),
-        &|cx| cx.await_future(std::future::pending()),
+        &|cx| ignore(cx.await_future(std::future::pending::<()>())),
         &|cx| ignore(cx.blocking(|| ())),
         &|cx| (0..10_000).for_each(|_| cx.check()),
     ];

@@ -7,7 +7,7 @@ use crate::model::{Books, Fate, Held, Life, Scope};
 use crate::rng::Rng;
 use crate::verdict::violation;
 use crate::world::{Me, World};
-use mainspring::{Cost, Cx};
+use mainspring::{AwaitError, Cost, Cx};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -75,7 +75,7 @@ impl Future for Wait {
     }
 }
 
-/// Awaits, and pays for each poll. By the guide `await_future` needs `CapExecutor`; tasks without it do not try.
+/// Awaits, and pays for each poll. Tasks without `CapExecutor` are refused, and poll nothing.
 fn await_it(cx: &Cx, me: &Me<'_>, signal: &Arc<Signal>) {
     let value = Tracked::new(Kind::Local);
     let slot = value.slot();
@@ -84,6 +84,17 @@ fn await_it(cx: &Cx, me: &Me<'_>, signal: &Arc<Signal>) {
     let result = cx.await_future(Wait { signal: signal.clone(), value });
     me.look(cx);
     let polls = signal.polls.load(Ordering::SeqCst);
+    let result = match result {
+        Ok(_) if !me.authority.executor => violation("a task awaited a future without CapExecutor"),
+        Ok(result) => result,
+        Err(AwaitError::NotPermitted) if !me.authority.executor => {
+            if polls != 0 {
+                violation("a future that was refused has been polled");
+            }
+            return;
+        }
+        Err(error) => violation(format_args!("a future was refused: {error}")),
+    };
     me.may_cost(Cost::iterations(polls.saturating_sub(16)));
     me.did_cost(Cost::iterations(polls));
     if result != slot {
@@ -92,7 +103,7 @@ fn await_it(cx: &Cx, me: &Me<'_>, signal: &Arc<Signal>) {
 }
 
 pub fn ready(cx: &Cx, me: &Me<'_>, _: &mut Rng) {
-    if !me.authority.executor || !me.affords(cx, ops(4)) {
+    if !me.affords(cx, ops(4)) {
         return;
     }
     let signal = Arc::new(Signal::default());
