@@ -79,8 +79,8 @@ pub(crate) fn spawned(task: TaskPtr) {
         tell_subscriber(|| {
             let span = match &nursery.rt().spans {
                 Some(spans) => {
-                    let span =
-                        trace_span!(target: "mainspring", "task", task = id(task), nursery = nursery.id);
+                    let name = nursery.rt().labels.of(id(task)).name;
+                    let span = trace_span!(target: "mainspring", "task", task = id(task), nursery = nursery.id, name);
                     spans.open(task, span.clone());
                     span
                 }

@@ -15,6 +15,8 @@ use tracing::{Event, Metadata, Subscriber};
 struct Life {
     name: &'static str,
     task: Option<u64>,
+    /// The name of the task.
+    label: Option<String>,
     parent: Option<u64>,
     events: Vec<String>,
     handles: usize,
@@ -39,12 +41,19 @@ fn innermost() -> Option<u64> {
 struct Fields {
     message: String,
     task: Option<u64>,
+    label: Option<String>,
 }
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         if field.name() == "message" {
             self.message = format!("{value:?}");
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "name" {
+            self.label = Some(value.to_owned());
         }
     }
 
@@ -70,7 +79,8 @@ impl Subscriber for &'static Keeper {
             None => None,
         };
         let name = attributes.metadata().name();
-        let life = Life { name, task: fields.task, parent, handles: 1, ..Life::default() };
+        let life =
+            Life { name, task: fields.task, label: fields.label, parent, handles: 1, ..Life::default() };
         self.spans.lock().unwrap().insert(id, life);
         Id::from_u64(id)
     }
@@ -226,4 +236,31 @@ fn exhaustion_cancellation_and_stolen_halves_are_inside_the_span_of_their_task()
     assert_eq!(other.parent, Some(one), "a half is below the task that forked");
     let (_, owner) = life_of(halves.0, &lives);
     assert!(owner.events.contains(&"cancel".to_owned()), "{owner:?}");
+}
+
+#[test]
+fn a_task_s_name_is_shown_in_its_span_and_in_the_error_of_its_nursery() {
+    let _alone = subscribe();
+    let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
+    let (named, unnamed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let failed = runtime
+        .run(|cx| {
+            cx.nursery(|n| {
+                n.start(|cx| unnamed.store(cx.id().0, Ordering::Relaxed)).unwrap();
+                cx.yield_now();
+                let indexer = n.builder().name("indexer").spawn_try(|cx| {
+                    named.store(cx.id().0, Ordering::Relaxed);
+                    Err::<(), _>("no index")
+                });
+                drop(indexer.unwrap());
+            })
+        })
+        .unwrap()
+        .unwrap_err();
+    let (named, unnamed) = (named.into_inner(), unnamed.into_inner());
+    assert_eq!((failed.task.map(|id| id.0), failed.name), (Some(named), Some("indexer")));
+    assert_eq!(failed.to_string(), format!("task {named} (indexer): no index"));
+    let spans = KEEPER.spans.lock().unwrap();
+    assert_eq!(life_of(named, &spans).1.label.as_deref(), Some("indexer"));
+    assert_eq!(life_of(unnamed, &spans).1.label, None);
 }

@@ -64,7 +64,7 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         self
     }
 
-    /// A name for snapshots and traces.
+    /// A name for snapshots, spans and the errors of the nursery.
     pub fn name(mut self, name: &'static str) -> Self {
         self.ext().name = Some(name);
         self

@@ -74,12 +74,24 @@ pub(crate) struct NurseryCore {
     pub(crate) brood: Brood<Shared>,
 }
 
+/// The child that an error is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whose {
+    /// 0 for none.
+    pub(crate) id: u64,
+    pub(crate) name: Option<&'static str>,
+}
+
+impl Whose {
+    pub(crate) const NOBODY: Self = Self { id: 0, name: None };
+}
+
 pub(crate) struct Shared {
     /// What children have given back.
     pub(super) returned: Pool,
     /// The tasks that wait for budget.
     pub(super) starving: Starving<TaskPtr>,
-    error: Option<(u64, TaskError)>,
+    error: Option<(Whose, TaskError)>,
     roster: Roster<Task>,
 }
 
@@ -175,15 +187,21 @@ impl NurseryCore {
         }
     }
 
-    /// `children` have ended, and give back what they have left. `id` is that of the one that may have failed. Returns whom
-    /// to wake.
+    /// `children` have ended, and give back what they have left. `whose` is the one that may have failed. Returns whom to
+    /// wake.
     #[must_use = "somebody may have to be woken"]
-    pub(crate) fn children_done(&self, children: u64, id: u64, left: &Pool, ended: Ended) -> Option<usize> {
+    pub(crate) fn children_done(
+        &self,
+        children: u64,
+        whose: Whose,
+        left: &Pool,
+        ended: Ended,
+    ) -> Option<usize> {
         self.brood.ended(children as usize, |shared| {
             shared.returned.put(left);
             shared.starving.feed();
             if let Ended::Failed(error) = ended {
-                shared.error.get_or_insert((id, error));
+                shared.error.get_or_insert((whose, error));
                 self.cancel_locked(shared);
                 self.fail_locked();
             }
@@ -199,7 +217,7 @@ impl NurseryCore {
             }
             self.cancel_locked(shared);
             if let Some(error) = error {
-                shared.error.get_or_insert((0, error));
+                shared.error.get_or_insert((Whose::NOBODY, error));
                 self.fail_locked();
             }
             true
@@ -240,7 +258,7 @@ impl NurseryCore {
     }
 
     /// All children have ended: the final state, the first error and what is left of the pool.
-    pub(crate) fn finish(&self) -> (NurseryState, Option<(u64, TaskError)>, Pool) {
+    pub(crate) fn finish(&self) -> (NurseryState, Option<(Whose, TaskError)>, Pool) {
         self.brood.with(|shared| {
             debug_assert_eq!(self.live(), 0);
             let _ = self.step(NurseryEvent::AllDone);

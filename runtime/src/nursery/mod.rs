@@ -19,7 +19,7 @@ pub use handle::Handle;
 use scope::await_children_blocking;
 pub(crate) use scope::{await_children, fails_around, host_nursery, task_nursery};
 
-use self::core::NurseryCore;
+use self::core::{NurseryCore, Whose};
 use crate::audit;
 use crate::budget::{Budget, Pool};
 use crate::calls;
@@ -42,15 +42,24 @@ use std::time::Duration;
 pub struct NurseryError {
     /// The child that failed first, if it was a child.
     pub task: Option<TaskId>,
+    /// The name that its spawner gave it.
+    pub name: Option<&'static str>,
     /// Its error.
     pub error: TaskError,
 }
 
+impl NurseryError {
+    fn of(whose: Whose, error: TaskError) -> Self {
+        Self { task: (whose.id != 0).then_some(TaskId(whose.id)), name: whose.name, error }
+    }
+}
+
 impl fmt::Display for NurseryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.task {
-            Some(TaskId(id)) => write!(f, "task {id}: {}", self.error),
-            None => self.error.fmt(f),
+        match (self.task, self.name) {
+            (Some(TaskId(id)), Some(name)) => write!(f, "task {id} ({name}): {}", self.error),
+            (Some(TaskId(id)), None) => write!(f, "task {id}: {}", self.error),
+            (None, _) => self.error.fmt(f),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The scope of a nursery: where its pool comes from, the wait at its end on every way out, and what comes of it.
 #![allow(unsafe_code)]
 
-use super::core::NurseryCore;
+use super::core::{NurseryCore, Whose};
 use super::state::NurseryState;
 use super::{Nursery, NurseryError, NurseryOptions};
 use crate::budget::{Component, Pool, Unpayable};
-use crate::cx::{Cx, TaskId};
+use crate::cx::Cx;
 use crate::error::{SpawnError, TaskError};
 use crate::foreign::NoUnwind;
 use crate::runtime::Inner;
@@ -39,21 +39,23 @@ fn outcome<R>(
 ) -> (Pool, std::thread::Result<Result<R, NurseryError>>) {
     let (state, error, pool) = core.finish();
     let result = match (result, error) {
-        (Err(payload), Some((task, error))) if interrupted && StopUnwind::is_cancellation(&*payload) => {
+        (Err(payload), Some((whose, error))) if interrupted && StopUnwind::is_cancellation(&*payload) => {
             StopUnwind::is_over(payload);
-            Ok(Err(NurseryError { task: (task != 0).then_some(TaskId(task)), error }))
+            Ok(Err(NurseryError::of(whose, error)))
         }
         // What stopped the owner inside its own nursery goes on; it was not the nursery's error.
         (Err(payload), _) => Err(payload),
-        (Ok(_), Some((task, error))) => {
-            Ok(Err(NurseryError { task: (task != 0).then_some(TaskId(task)), error }))
-        }
+        (Ok(_), Some((whose, error))) => Ok(Err(NurseryError::of(whose, error))),
         (Ok(_), None) if state == NurseryState::Cancelled => {
-            Ok(Err(NurseryError { task: None, error: TaskError::Cancelled }))
+            Ok(Err(NurseryError::of(Whose::NOBODY, TaskError::Cancelled)))
         }
         (Ok(value), None) => Ok(Ok(value)),
     };
     (pool, result)
+}
+
+fn unpayable_pool(unpayable: Unpayable) -> NurseryError {
+    NurseryError::of(Whose::NOBODY, TaskError::Failed(SpawnError::Pool(unpayable).into()))
 }
 
 pub(crate) fn task_nursery<'env, F, R>(cx: &Cx, options: NurseryOptions, f: F) -> Result<R, NurseryError>
@@ -63,13 +65,10 @@ where
     let task = cx.task();
     task.probe_stack();
     if std::thread::panicking() {
-        return Err(NurseryError { task: None, error: TaskError::Unwinding });
+        return Err(NurseryError::of(Whose::NOBODY, TaskError::Unwinding));
     }
     let around = task.owned.load(Ordering::Relaxed);
-    let (pool, source) = take_pool(cx, around, options.pool).map_err(|unpayable| NurseryError {
-        task: None,
-        error: TaskError::Failed(SpawnError::Pool(unpayable).into()),
-    })?;
+    let (pool, source) = take_pool(cx, around, options.pool).map_err(unpayable_pool)?;
     let mine = cx.caps();
     let caps = options.caps.map_or(mine, |caps| mine.intersect(&caps));
     let mut core = NurseryCore::new(cx.rt(), task, cx.id().0, around, caps, options.on_exhausted, pool);
@@ -249,10 +248,7 @@ where
     let pool = {
         let mut root = rt.pool.lock().expect("no panic while it is held");
         let pool = options.pool.unwrap_or_else(|| root_share(&root, is_run));
-        root.take(&pool).map_err(|unpayable| NurseryError {
-            task: None,
-            error: TaskError::Failed(SpawnError::Pool(unpayable).into()),
-        })?;
+        root.take(&pool).map_err(unpayable_pool)?;
         pool
     };
     let root_caps = rt.config.root_caps;

@@ -9,7 +9,7 @@ use crate::budget::Pool;
 use crate::cx::Cx;
 use crate::error::TaskError;
 use crate::fork;
-use crate::nursery::core::NurseryCore;
+use crate::nursery::core::{NurseryCore, Whose};
 use crate::protocol::join::Finished;
 use crate::task::body::{Ended, Ran};
 use crate::task::state::Event;
@@ -69,12 +69,13 @@ fn end_well(task: TaskPtr, worker: &Worker) {
     let core = unsafe { &*nursery };
     match settled {
         Ok(()) => worker.tally(core, &left),
-        Err((id, error)) => child_done(core, id, &left, Ended::Failed(error)),
+        // An ordinary task has no name.
+        Err((id, error)) => child_done(core, Whose { id, name: None }, &left, Ended::Failed(error)),
     }
 }
 
-fn child_done(core: &NurseryCore, id: u64, left: &Pool, ended: Ended) {
-    if let Some(waiter) = core.children_done(1, id, left, ended) {
+fn child_done(core: &NurseryCore, whose: Whose, left: &Pool, ended: Ended) {
+    if let Some(waiter) = core.children_done(1, whose, left, ended) {
         waiter::wake(waiter);
     }
 }
@@ -118,9 +119,10 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
     // SAFETY: over, so that whoever left something does not come again; under the lock, or nobody outside did.
     let take = || unsafe { (*task.ext.get()).take() };
     let ext = if task.post.is_announced() { core.brood.with(|_| take()) } else { take() };
-    let id = task.id.load(Ordering::Relaxed);
+    let mut whose = Whose { id: task.id.load(Ordering::Relaxed), name: None };
     if let Some(ext) = ext {
-        core.rt().labels.remove(id, &ext);
+        whose.name = ext.name;
+        core.rt().labels.remove(whose.id, &ext);
         left.put(&ext.leave());
     }
     let settled = settle_handle(task, |task| match worker {
@@ -133,7 +135,7 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
     };
     match (worker, ended) {
         (Some(worker), Ended::Returned) if !worker.is_virtual => worker.tally(core, &left),
-        (_, ended) => child_done(core, id, &left, ended),
+        (_, ended) => child_done(core, whose, &left, ended),
     }
 }
 
@@ -198,7 +200,8 @@ impl Worker {
         let tally = self.tally.replace(Tally::NONE);
         // SAFETY: the nursery waits for these reports.
         let core = unsafe { &*tally.nursery };
-        if let Some(waiter) = core.children_done(tally.children, 0, &tally.left, Ended::Returned) {
+        if let Some(waiter) = core.children_done(tally.children, Whose::NOBODY, &tally.left, Ended::Returned)
+        {
             waiter::wake(waiter);
         }
     }

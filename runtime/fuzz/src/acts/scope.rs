@@ -378,7 +378,7 @@ fn check_end(scope: &Scope, fate: &Fate, result: Result<Parcel, TaskError>) {
 fn check_nursery(scope: &Scope, asked_pool: bool, result: &Result<(), NurseryError>) {
     let is_right = match result {
         Ok(()) => !scope.has_failed(),
-        Err(NurseryError { task: None, error: TaskError::Failed(_) }) => asked_pool,
+        Err(NurseryError { task: None, error: TaskError::Failed(_), .. }) => asked_pool,
         Err(NurseryError { error: TaskError::Failed(_), .. }) => scope.has_failed(),
         Err(NurseryError { error: TaskError::Panicked(message), .. }) => {
             message.contains(MESSAGE) && (scope.has_failed() || scope.explosive.load(Ordering::SeqCst))
