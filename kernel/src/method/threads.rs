@@ -374,18 +374,18 @@ pub fn policy(call: &Call<'_>) -> Result<Answer, CapError> {
     match SchedulingPolicyMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)? {
         SchedulingPolicyMethod::SetWeight => {
             let weight = with_params::<set_weight::Owned, _>(call, |params| Ok(params.get_weight()))?;
-            here.lock().call_set_weight(here, &cap, weight).map_err(refuse)?;
+            here.lock().event(here, |cpu| cpu.call_set_weight(&cap, weight)).map_err(refuse)?;
             Ok(Answer::Done(0))
         }
         SchedulingPolicyMethod::SetLatencyClass => {
             let class = with_params::<set_latency_class::Owned, _>(call, |params| {
                 params.get_latency_class().map(class_of).map_err(|_| CapError::InvalidParameter)
             })?;
-            here.lock().call_set_class(here, &cap, class).map_err(refuse)?;
+            here.lock().event(here, |cpu| cpu.call_set_class(&cap, class)).map_err(refuse)?;
             Ok(Answer::Done(0))
         }
         SchedulingPolicyMethod::Snapshot => {
-            let account = here.lock().call_snapshot(&cap).map_err(refuse)?;
+            let account = here.lock().cpu().call_snapshot(&cap).map_err(refuse)?;
             with_result::<snapshot::Owned>(call, |mut result| {
                 result.set_version(account.version);
                 result.set_weight(account.weight.get());

@@ -110,7 +110,7 @@ pub fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) 
     if thread.is_killed() {
         return false;
     }
-    let Some(permit) = core.switch_directly(here, seat, kind) else { return false };
+    let Some(permit) = core.event(here, |cpu| cpu.switch_directly(seat, kind)) else { return false };
     // Nobody can find it asleep before the lock is given back.
     thread.context.unbind();
     drop(core);
@@ -338,7 +338,7 @@ pub(super) fn end(thread: &'static Thread, code: i64) -> Decision {
     let mut core = here.lock();
     thread.context.unbind();
     let seat = core.cpu().current().expect("the thread that ends runs");
-    let _entity = core.exit_current(here);
+    let _entity = core.event(here, |cpu| cpu.exit_current());
     thread.clear_home();
     assert!(core.cpu().state(seat).is_err(), "a thread that ended still has its seat");
     drop(core);
@@ -427,8 +427,8 @@ pub fn timer(here: &'static Lane) {
     let _hard = HardPath::enter();
     here.armed.store(u64::MAX, Ordering::Relaxed);
     let mut core = here.lock();
-    let _outcome = core.timer(here);
-    let now = core.last;
+    let _outcome = core.event(here, |cpu| cpu.timer());
+    let now = core.cpu.last();
     drop(core);
     let due = Nanos::new(here.fires_at.load(Ordering::Relaxed));
     if now + arch::CLOCK_SLACK < due {
@@ -461,7 +461,7 @@ pub fn message(here: &'static Lane) {
     let _hard = HardPath::enter();
     // AcqRel: pairs with `tell`; what the sender did before it is seen by the look that follows.
     here.message_pending.swap(false, Ordering::AcqRel);
-    here.lock().reschedule_received(here);
+    here.lock().event(here, |cpu| cpu.reschedule_received());
     drain_flushes(here);
 }
 

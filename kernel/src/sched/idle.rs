@@ -83,7 +83,7 @@ pub fn idle(after: After) -> Decision {
             oneshot: !arch::fallback::is_active(),
             ..IdleConditions::default()
         };
-        let tick = core.enter_idle(here, &conditions);
+        let tick = core.event(here, |cpu| cpu.enter_idle(&conditions));
         drop(core);
         arm(here);
         count(here, after, tick);
@@ -143,10 +143,10 @@ fn steal(here: &'static Lane) -> Option<Decision> {
     measure::one(Counter::StealsTried);
     let victim = choose_victim(here.id(), &offers[..lanes().len()], bound)?;
     let there = lane(victim.index());
-    let entity = there.lock().give(there, here.id())?;
+    let entity = there.lock().event(there, |cpu| cpu.give(here.id()))?;
     let thread = thread::slot(entity.thread().index());
     let mut core = here.lock();
-    match core.accept(here, entity, Via::Steal) {
+    match core.event(here, |cpu| cpu.accept(entity, Via::Steal)) {
         Ok((seat, _)) => {
             measure::one(Counter::StealsMade);
             thread.set_home(here.id().index(), seat);

@@ -1,8 +1,8 @@
 //! What each CPU's scheduling consists of.
 
 use super::check::Checks;
-use crate::arch::StaticRef;
 use crate::arch::cpu::{self, Held};
+use crate::arch::{self, StaticRef};
 use crate::measure::{self, Counter};
 use crate::object::thread::{self, Thread};
 use alloc::boxed::Box;
@@ -10,8 +10,9 @@ use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use mainspring_abi::{CpuId, CpuSet, Nanos, Policy};
+use mainspring_driver::{CpuCore, RecordedCpu};
 use mainspring_sched::flight::Log;
-use mainspring_sched::{Config, Cpu, Offer};
+use mainspring_sched::{Config, Cpu, Decision, Offer, Stop};
 use spin::{Mutex, MutexGuard, Once};
 
 /// How the machine schedules, from the boot manifest.
@@ -53,10 +54,9 @@ impl Default for Settings {
     }
 }
 
-/// A scheduler core, the time of its last event, and the record of its events.
+/// A scheduler CPU, and the record of its events.
 pub struct Core {
-    pub(super) cpu: Cpu,
-    pub(super) last: Nanos,
+    pub(super) cpu: CpuCore,
     pub(super) log: Option<Log>,
 }
 
@@ -65,6 +65,23 @@ impl Core {
     #[must_use]
     pub fn cpu(&self) -> &Cpu {
         &self.cpu
+    }
+
+    /// An event that happens now. What others may see of the core is brought up to date.
+    #[inline(always)]
+    pub fn event<T>(&mut self, lane: &Lane, act: impl FnOnce(RecordedCpu<'_, Option<Log>>) -> T) -> T {
+        let result = act(self.cpu.at(arch::now(), &mut self.log));
+        lane.publish(self);
+        result
+    }
+
+    /// A decision: the running thread stops as `stop` says.
+    pub fn resched(&mut self, lane: &Lane, stop: Stop) -> Decision {
+        measure::one(Counter::Decisions);
+        measure::add(Counter::Candidates, self.cpu.queued() as u64);
+        let decision = self.event(lane, |cpu| cpu.resched(stop));
+        measure::one(if decision == Decision::Idle { Counter::Idles } else { Counter::Runs });
+        decision
     }
 }
 
@@ -141,7 +158,7 @@ pub fn init(cpus: usize, settings: &Settings) {
             Lane {
                 id,
                 quantum: settings.quantum,
-                core: Mutex::new(Core { cpu, last: Nanos::ZERO, log }),
+                core: Mutex::new(Core { cpu: CpuCore::new(cpu), log }),
                 message_pending: AtomicBool::new(false),
                 offer_due_in: AtomicI64::new(Offer::NOTHING),
                 offer_reach: AtomicU64::new(0),

@@ -14,7 +14,6 @@ pub mod idle;
 pub mod lane;
 pub mod record;
 pub mod stretch;
-mod taps;
 pub mod visible;
 pub mod wakeup;
 

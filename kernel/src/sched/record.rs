@@ -24,7 +24,7 @@ pub fn write_all(now: Nanos) {
         super::lanes().iter().map(|lane| (lane.id(), lane.lock_too())).collect();
     for (cpu, core) in &cores {
         if let Some(log) = &core.log {
-            write_out(log, *cpu, now.max(core.last));
+            write_out(log, *cpu, now.max(core.cpu.last()));
         }
     }
 }

@@ -60,7 +60,7 @@ pub fn first_home(affinity: &Affinity) -> Option<&'static Lane> {
 pub fn publish(lane: &'static Lane, thread: &Thread, entity: Entity) {
     let affinity = entity.affinity().clone();
     let mut core = lane.lock();
-    match core.accept(lane, entity, Via::Admit) {
+    match core.event(lane, |cpu| cpu.accept(entity, Via::Admit)) {
         Ok((seat, woken)) => {
             thread.set_home(lane.id().index(), seat);
             drop(core);
@@ -78,7 +78,7 @@ pub fn wake(thread: &Thread) {
         let mut core = lane.lock();
         match core.cpu().state(seat) {
             Ok(State::Asleep(_)) => {
-                let Ok(woken) = core.wake(lane, seat) else { return };
+                let Ok(woken) = core.event(lane, |cpu| cpu.wake(seat)) else { return };
                 let affinity =
                     core.cpu().entity(seat).map_or(Affinity::Any, |entity| entity.affinity().clone());
                 drop(core);
@@ -106,7 +106,7 @@ pub fn hand_off(thread: &Thread) {
     if cpu == here.id().index() {
         let mut core = here.lock();
         let handed = match core.cpu().state(seat) {
-            Ok(State::Asleep(_)) => core.hand_off(here, seat),
+            Ok(State::Asleep(_)) => core.event(here, |cpu| cpu.hand_off(seat)),
             _ => return,
         };
         drop(core);
@@ -128,11 +128,11 @@ pub fn hand_off(thread: &Thread) {
         drop(core);
         return wake(thread);
     }
-    let Ok(Removed { entity, permit }) = core.remove(there, seat) else { return };
+    let Ok(Removed { entity, permit }) = core.event(there, |cpu| cpu.remove(seat)) else { return };
     drop(core);
     give_back(permit);
     let mut core = here.lock();
-    match core.accept(here, entity, Via::HandOff) {
+    match core.event(here, |cpu| cpu.accept(entity, Via::HandOff)) {
         Ok((seat, _)) => thread.set_home(here.id().index(), seat),
         Err(refused) => unreachable!("every CPU has a seat for every thread: {refused}"),
     }
@@ -263,7 +263,7 @@ pub fn expire() {
     let here = mine();
     loop {
         let mut core = here.lock();
-        let Some(expired) = core.expire(here) else { return };
+        let Some(expired) = core.event(here, |cpu| cpu.expire()) else { return };
         let affinity =
             core.cpu().entity(expired.seat).map_or(Affinity::Any, |entity| entity.affinity().clone());
         drop(core);
