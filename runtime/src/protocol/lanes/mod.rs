@@ -229,23 +229,15 @@ impl Lanes {
 
     /// Seats a thread that the caller holds; whether that lane should reschedule.
     fn seat(&self, lane: usize, thread: usize, entity: Entity, via: Via, now: Nanos) -> bool {
-        self.lanes[lane].with(|core, id| self.seated(core, id, thread, entity, via, now))
+        self.lanes[lane].with(|core| self.seated(core, thread, entity, via, now))
     }
 
     /// As [`Lanes::seat`], under the lane's lock.
-    fn seated(
-        &self,
-        core: &mut lane::Core,
-        id: CpuId,
-        thread: usize,
-        entity: Entity,
-        via: Via,
-        now: Nanos,
-    ) -> bool {
-        match core.accept(id, now, entity, via) {
+    fn seated(&self, core: &mut lane::Core, thread: usize, entity: Entity, via: Via, now: Nanos) -> bool {
+        match core.at(now).accept(entity, via) {
             Ok((seat, woken)) => {
                 // Under the lane's lock, so that nobody moves it on before.
-                self.threads[thread].lane.store(id.index(), Ordering::Relaxed);
+                self.threads[thread].lane.store(core.cpu.id().index(), Ordering::Relaxed);
                 self.threads[thread].slot.store(seat.slot(), Ordering::Relaxed);
                 woken.reschedule
             }
@@ -266,13 +258,13 @@ impl Lanes {
     pub fn wake(&self, thread: usize, here: Option<usize>, now: Nanos) -> Tell {
         let home = self.threads[thread].lane.load(Ordering::Relaxed);
         let seat = self.seat_of(thread);
-        let woken = self.lanes[home].with(|core, id| match core.cpu.state(seat) {
+        let woken = self.lanes[home].with(|core| match core.cpu.state(seat) {
             Ok(State::Running) => {
-                core.resched(id, now, Stop::Preempted);
+                core.resched(now, Stop::Preempted);
                 None
             }
             _ => {
-                let woken = core.wake(id, now, seat).expect("a thread that waits is asleep on its lane");
+                let woken = core.at(now).wake(seat).expect("a thread that waits is asleep on its lane");
                 let affinity = core.cpu.entity(seat).map_or(Affinity::Any, |e| e.affinity().clone());
                 Some((woken.reschedule, affinity))
             }
@@ -285,16 +277,16 @@ impl Lanes {
         let home = self.threads[thread].lane.load(Ordering::Relaxed);
         let seat = self.seat_of(thread);
         if home == here {
-            let handed = self.lanes[here].with(|core, id| core.hand_off(id, now, seat));
+            let handed = self.lanes[here].with(|core| core.at(now).hand_off(seat));
             return match handed.expect("a thread that waits is asleep on its lane") {
                 Handoff::Direct(_) => Tell(None),
                 Handoff::Queued(woken) => self.kick(here, woken.reschedule, &Affinity::Any, Some(here)),
             };
         }
         let id = self.lanes[here].id;
-        let taken = self.lanes[home].with(|core, there| {
+        let taken = self.lanes[home].with(|core| {
             let movable = core.cpu.entity(seat).is_ok_and(|entity| entity.affinity().allows(id));
-            movable.then(|| (core.remove(there, now, seat), core.last()))
+            movable.then(|| (core.at(now).remove(seat), core.last()))
         });
         let Some((removed, left)) = taken else { return self.wake(thread, Some(here), now) };
         let entity = removed.expect("a thread that waits is asleep on its lane").entity;
@@ -310,12 +302,12 @@ impl Lanes {
             Stopped::Yielded => Stop::Yielded,
             Stopped::Waits(kind) => Stop::Blocked(kind, None),
         };
-        self.lanes[worker].with(|core, id| core.resched(id, now, stop));
+        self.lanes[worker].with(|core| core.resched(now, stop));
     }
 
     /// The thread that ran on `worker` has ended. It can be claimed again.
     pub fn end(&self, worker: usize, now: Nanos) {
-        let entity = self.lanes[worker].with(|core, id| core.exit_current(id, now));
+        let entity = self.lanes[worker].with(|core| core.at(now).exit_current());
         let entity = entity.expect("a task that ends runs");
         let entry = &self.threads[entity.thread().index() as usize];
         entry.generation.store(entity.thread().generation().wrapping_add(1), Ordering::Relaxed);
@@ -328,11 +320,11 @@ impl Lanes {
     pub fn next(&self, worker: usize, may_steal: bool, now: Nanos) -> Option<Next> {
         let lane = &self.lanes[worker];
         let told = self.listen(lane);
-        let own = lane.with(|core, id| {
+        let own = lane.with(|core| {
             if told {
-                core.reschedule_received(id, now);
+                core.at(now).reschedule_received();
             }
-            self.decide(core, id, now)
+            self.decide(core, now)
         });
         let (run, stolen_from) = match own {
             Some(run) => (run, None),
@@ -352,24 +344,23 @@ impl Lanes {
     fn steal(&self, worker: usize, now: Nanos) -> Option<(Dispatch, Option<usize>)> {
         let here = self.lanes[worker].id;
         let offers: Vec<Offer> = self.lanes.iter().map(Lane::offer).collect();
-        let bound = |victim: CpuId| self.lanes[victim.index()].with(|core, _| core.cpu.bound_due_in(here));
+        let bound = |victim: CpuId| self.lanes[victim.index()].with(|core| core.cpu.bound_due_in(here));
         let victim = choose_victim(here, &offers, bound)?;
-        let (given, left) =
-            self.lanes[victim.index()].with(|core, id| (core.give(id, now, here), core.last()));
+        let (given, left) = self.lanes[victim.index()].with(|core| (core.at(now).give(here), core.last()));
         let entity = given?;
         let thread = entity.thread().index() as usize;
         // It arrives after it has left, so that the records of two lanes, joined by time, are in order.
         let now = now.max(left) + Nanos::new(1);
         self.seat(worker, thread, entity, Via::Steal, now);
-        let run = self.lanes[worker].with(|core, id| self.decide(core, id, now))?;
+        let run = self.lanes[worker].with(|core| self.decide(core, now))?;
         Some((run, Some(victim.index())))
     }
 
     /// What the lane is to run. A thread that stays where it runs first is bound to this lane before it does: from then on
     /// its affinity names no other, so nobody is given it.
-    fn decide(&self, core: &mut lane::Core, id: CpuId, now: Nanos) -> Option<Dispatch> {
+    fn decide(&self, core: &mut lane::Core, now: Nanos) -> Option<Dispatch> {
         loop {
-            let run = core.take_decided(id, now)?;
+            let run = core.take_decided(now)?;
             let thread = run.thread.index() as usize;
             let stays = &self.threads[thread].stays_when_run;
             // Relaxed: a thread's entry is changed by whoever holds it, under its lane's lock.
@@ -377,11 +368,11 @@ impl Lanes {
                 return Some(run);
             }
             stays.store(false, Ordering::Relaxed);
-            let mut entity = core.exit_current(id, now).expect("it was decided to run it");
-            entity.set_affinity(Affinity::Only(Arc::new(std::iter::once(id).collect())));
+            let mut entity = core.at(now).exit_current().expect("it was decided to run it");
+            entity.set_affinity(Affinity::Only(Arc::new(std::iter::once(core.cpu.id()).collect())));
             // It comes back as the direct target, so that it is still the next here.
-            self.seated(core, id, thread, entity, Via::HandOff, now);
-            core.resched(id, now, Stop::Nothing);
+            self.seated(core, thread, entity, Via::HandOff, now);
+            core.resched(now, Stop::Nothing);
         }
     }
 
@@ -402,7 +393,7 @@ impl Lanes {
                 return false;
             }
             // Beyond 64 workers the reach is a hint only, so the lane is asked.
-            let bound = || lane.with(|core, _| core.cpu.bound_due_in(me.id)).is_some();
+            let bound = || lane.with(|core| core.cpu.bound_due_in(me.id)).is_some();
             offer.due_in != Offer::NOTHING || offer.may_reach(me.id) && bound()
         })
     }
@@ -417,9 +408,9 @@ impl Lanes {
     pub fn turn_is_over(&self, worker: usize, now: Nanos) -> bool {
         let lane = &self.lanes[worker];
         let told = self.listen(lane);
-        lane.with(|core, id| {
+        lane.with(|core| {
             if told {
-                core.reschedule_received(id, now);
+                core.at(now).reschedule_received();
             }
             core.turn_is_over(now)
         })
@@ -427,9 +418,9 @@ impl Lanes {
 
     /// Sets the weight of the thread that runs on `worker`.
     pub fn set_weight(&self, worker: usize, weight: Weight, now: Nanos) {
-        self.lanes[worker].with(|core, id| {
+        self.lanes[worker].with(|core| {
             if let Some(seat) = core.cpu.current() {
-                let set = core.set_weight(id, now, seat, weight);
+                let set = core.at(now).set_weight(seat, weight);
                 debug_assert!(set.is_ok(), "a running thread has a seat");
             }
         });
@@ -437,7 +428,7 @@ impl Lanes {
 
     /// CPU time of the thread that runs on `worker`.
     pub fn cpu_time(&self, worker: usize, now: Nanos) -> Nanos {
-        self.lanes[worker].with(|core, _| core.time_of_current(now)).unwrap_or(Nanos::ZERO)
+        self.lanes[worker].with(|core| core.time_of_current(now)).unwrap_or(Nanos::ZERO)
     }
 
     /// Closes the records of all lanes and hands them out. Empty if there are none.
