@@ -338,7 +338,8 @@ pub(super) fn end(thread: &'static Thread, code: i64) -> Decision {
     let mut core = here.lock();
     thread.context.unbind();
     let seat = core.cpu().current().expect("the thread that ends runs");
-    let _entity = core.event(here, |cpu| cpu.exit_current());
+    // Dropped before the machine may end with its last process: what it holds of the heap is accounted for then.
+    drop(core.event(here, |cpu| cpu.exit_current()));
     thread.clear_home();
     assert!(core.cpu().state(seat).is_err(), "a thread that ended still has its seat");
     drop(core);
