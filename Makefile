@@ -327,8 +327,9 @@ bench-sim: setup ## Decisions per second of the simulator, what a record costs, 
 	exit $$status
 
 .PHONY: bench-kernel
-bench-kernel: setup-qemu kernel ## Instructions of the kernel's paths, counted by QEMU: exact and repeatable
+bench-kernel: setup-qemu kernel kernel-measured ## Instructions of the kernel's paths, and the longest stretch with interrupts off
 	$(PROOF) --verbose bench
+	$(PROOF) --verbose --measured bench-longest
 
 .PHONY: bench-scale
 bench-scale: setup-qemu kernel ## Thread-scale five times, on cores 0 to 3, beside the host's own threads; fails below 1.6 times

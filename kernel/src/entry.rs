@@ -2,7 +2,7 @@
 
 use crate::arch::cpu::HardPath;
 use crate::arch::{self, Trap};
-use crate::measure;
+use crate::measure::{self, Stretch};
 use crate::method::{self, Progress};
 use crate::object::inbox::{Inbox, Serving, Wait, Waiting};
 use crate::object::thread::Thread;
@@ -25,6 +25,7 @@ const GENERAL_PROTECTION: u8 = 13;
 
 /// A system call.
 pub fn system_call(number: u64, arguments: [u64; 3]) {
+    measure::stretch_begins(Stretch::SystemCall);
     let here = mine();
     check::entered(here);
     let thread = current(here);
@@ -46,6 +47,11 @@ pub fn system_call(number: u64, arguments: [u64; 3]) {
 /// An interrupt or a fault. Nothing is allocated until it is left: what a thread is preempted for, what it would go on with
 /// and what is served meanwhile included.
 pub fn trap(trap: Trap) {
+    measure::stretch_begins(match trap {
+        Trap::Timer => Stretch::Timer,
+        Trap::Message | Trap::Spurious => Stretch::Message,
+        Trap::Fault { .. } => Stretch::Fault,
+    });
     let _hard = HardPath::enter();
     let here = mine();
     check::entered(here);

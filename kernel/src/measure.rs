@@ -104,6 +104,9 @@ pub fn begin_case(name: &str) {
         print(&ended.name, &core::array::from_fn(|what| now[what] - ended.before[what]));
         print_places(&ended.name, ended.places);
     }
+    end_stretches(&ended.name);
+    // What was said here is nobody's stretch.
+    stretch_begins(Stretch::SystemCall);
 }
 
 /// Counts by name, in one line.
@@ -134,13 +137,106 @@ pub fn report() {
     if ON {
         begin_case("");
         print("total", &totals());
+        print_stretches();
     }
 }
 
+/// What a CPU does in a stretch with interrupts off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stretch {
+    /// A system call, with its first requests.
+    SystemCall,
+    /// The timer, and what it preempts for.
+    Timer,
+    /// Another CPU's message.
+    Message,
+    /// A fault of a program.
+    Fault,
+    /// A pass of the idle loop.
+    Idle,
+    /// Further requests of a ring, or what comes after the last piece of long work.
+    Requests,
+    /// A piece of a change of pages.
+    Pages,
+    /// A piece of an object that is made.
+    Object,
+    /// A piece of a process that is made.
+    Spawn,
+    /// A piece of the end of a thread or process.
+    End,
+}
+
+const STRETCHES: [Stretch; 10] = [
+    Stretch::SystemCall,
+    Stretch::Timer,
+    Stretch::Message,
+    Stretch::Fault,
+    Stretch::Idle,
+    Stretch::Requests,
+    Stretch::Pages,
+    Stretch::Object,
+    Stretch::Spawn,
+    Stretch::End,
+];
+
+/// When each CPU's stretch began, and what it is.
+static BEGAN: [(AtomicU64, AtomicU64); MAX_CPUS] =
+    [const { (AtomicU64::new(0), AtomicU64::new(0)) }; MAX_CPUS];
+/// The longest stretch of each kind, in the case under way and in those before.
+static LONGEST: [AtomicU64; STRETCHES.len()] = [const { AtomicU64::new(0) }; STRETCHES.len()];
+static LONGEST_BEFORE: [AtomicU64; STRETCHES.len()] = [const { AtomicU64::new(0) }; STRETCHES.len()];
+
 /// A stretch with interrupts off begins.
 #[inline(always)]
-pub fn stretch_begins() {}
+pub fn stretch_begins(what: Stretch) {
+    if ON {
+        let (began, kind) = &BEGAN[cpu::index()];
+        kind.store(what as u64, Ordering::Relaxed);
+        began.store(crate::arch::time_stamp(), Ordering::Relaxed);
+    }
+}
+
+/// The stretch that is under way turns out to be this.
+#[inline(always)]
+pub fn stretch_is(what: Stretch) {
+    if ON {
+        BEGAN[cpu::index()].1.store(what as u64, Ordering::Relaxed);
+    }
+}
 
 /// A stretch with interrupts off ends.
 #[inline(always)]
-pub fn stretch_ends() {}
+pub fn stretch_ends() {
+    if ON {
+        let (began, kind) = &BEGAN[cpu::index()];
+        let began = began.load(Ordering::Relaxed);
+        if began != 0 {
+            let took = crate::arch::time_stamp().saturating_sub(began);
+            LONGEST[kind.load(Ordering::Relaxed) as usize].fetch_max(took, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Says the longest stretch of the case that ends.
+fn end_stretches(case: &str) {
+    let longest = STRETCHES.map(|what| (LONGEST[what as usize].swap(0, Ordering::Relaxed), what));
+    for (counts, what) in longest {
+        LONGEST_BEFORE[what as usize].fetch_max(counts, Ordering::Relaxed);
+    }
+    if let Some((counts, what)) = longest.into_iter().max_by_key(|(counts, _)| *counts)
+        && !case.is_empty()
+    {
+        crate::say!("measure: diagnostic case={case} interrupts_off={what:?} counts={counts}");
+    }
+}
+
+/// Says the longest stretch of each kind, and of all.
+fn print_stretches() {
+    let mut longest = 0;
+    for what in STRETCHES {
+        let counts = LONGEST_BEFORE[what as usize].load(Ordering::Relaxed);
+        crate::say!("measure: diagnostic case=total interrupts_off={what:?} counts={counts}");
+        longest = longest.max(counts);
+    }
+    crate::say!("measure: diagnostic longest interrupts_off counts={longest}");
+}

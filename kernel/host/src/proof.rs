@@ -52,7 +52,12 @@ impl Proof {
         let machine = Machine { cpus, build, icount: self.icount, ..Machine::default() };
         let image = image::build(&self.manifest(), self.programs, &[]).map_err(RunError::Build)?;
         let run = machine.run(&image, Duration::from_secs(self.seconds), watch)?;
-        match self.complaint(&run).or_else(|| lost_memory(&run)).or_else(|| unchecked(build, &run)) {
+        let complaint = self
+            .complaint(&run)
+            .or_else(|| lost_memory(&run))
+            .or_else(|| unchecked(build, &run))
+            .or_else(|| self.too_long(&run));
+        match complaint {
             None => Ok(run),
             Some(what) => Err(Failed { what: self.explain(cpus, build, &run, &what), serial: run.serial }),
         }
@@ -64,6 +69,20 @@ impl Proof {
             format!("{how} {program} {caps}{}\n", argument(text))
         };
         self.settings.lines().map(|line| format!("{line}\n")).chain(self.starts.iter().map(line)).collect()
+    }
+
+    /// Says so if interrupts were off for longer than they may. The counter counts instructions where time does.
+    fn too_long(&self, run: &Run) -> Option<String> {
+        let stretch = |line: &String| {
+            let (what, counts) = line.strip_prefix("measure: diagnostic ")?.split_once(" counts=")?;
+            let counts: u64 = counts.trim().parse().ok()?;
+            (counts > MOST_INSTRUCTIONS).then(|| {
+                format!(
+                    "interrupts were off for {counts} instructions ({what}), more than {MOST_INSTRUCTIONS}"
+                )
+            })
+        };
+        if self.icount { run.serial.iter().find_map(stretch) } else { None }
     }
 
     /// What is wrong with a run.
@@ -184,6 +203,7 @@ pub const PROOFS: &[Proof] = &[
             "thread-lifecycle: ok",
             "spawn: child=timer-smoke code=0",
             "spawn: killed_at_any_moment=ok",
+            "spawn: makers_killed=ok",
             "spawn: child=timer-flood code=0",
             "spawn: child=thread-lifecycle code=0",
             "spawn: shared_memory=ok",
@@ -428,12 +448,34 @@ pub const BENCH: Proof = Proof {
     seconds: 120,
 };
 
+/// What `make bench-kernel` runs on the kernel that measures: for how long interrupts are off at most.
+pub const LONGEST: Proof = Proof {
+    name: "bench-longest",
+    about: "the longest stretch with interrupts off, over the worst requests",
+    cpus: &[1],
+    starts: &[("start", "bench-longest", LONGEST_CAPS, "")],
+    settings: "",
+    programs: &["bench-longest"],
+    markers: &[
+        "bench: longest=done",
+        "measure: diagnostic case=map interrupts_off=",
+        "measure: diagnostic longest interrupts_off counts=",
+        "kernel: status=ok",
+    ],
+    icount: true,
+    seconds: 150,
+};
+
+/// Instructions for which interrupts may be off.
+const MOST_INSTRUCTIONS: u64 = 100_000;
+
+const LONGEST_CAPS: &str = "console,timer,threads,control,processes,park,memory,info,call:x,serve:x";
 const BENCH_CAPS: &str = "console,timer,threads,control,processes,park,policy,info,call:echo,call:direct";
 
 /// The proof called `name`.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Proof> {
-    PROOFS.iter().chain(MEASURED).chain([&BENCH]).find(|proof| proof.name == name)
+    PROOFS.iter().chain(MEASURED).chain([&BENCH, &LONGEST]).find(|proof| proof.name == name)
 }
 
 #[cfg(test)]
@@ -465,6 +507,15 @@ mod tests {
         assert_eq!(unchecked(Build::Plain, &run(&[], Some(SUCCESS))), None);
         assert!(unchecked(Build::Checked, &run(&[], Some(SUCCESS))).is_some());
         assert!(unchecked(Build::Checked, &run(&["checks: ok leaves=9 halts=0"], Some(SUCCESS))).is_some());
+    }
+
+    //= OWN:kernel.irq-off
+    #[test]
+    fn a_stretch_with_interrupts_off_for_too_long_fails_the_bench() {
+        let line = |counts: u64| format!("measure: diagnostic case=map interrupts_off=Pages counts={counts}");
+        assert_eq!(LONGEST.too_long(&run(&[&line(MOST_INSTRUCTIONS)], Some(SUCCESS))), None);
+        assert!(LONGEST.too_long(&run(&[&line(MOST_INSTRUCTIONS + 1)], Some(SUCCESS))).is_some());
+        assert_eq!(PROOFS[0].too_long(&run(&[&line(u64::MAX)], Some(SUCCESS))), None);
     }
 
     //= OWN:kernel.charge-all

@@ -12,7 +12,9 @@ pub const SLACK: Nanos = Nanos::new(SLACK_NS);
 static CLOCK: Timeline = Timeline::new();
 static STEPS: AtomicU64 = AtomicU64::new(0);
 
-pub(super) fn counter() -> u64 {
+/// What the time stamp counter says.
+#[must_use]
+pub fn counter() -> u64 {
     // SAFETY: every x86_64 processor has the instruction, and the kernel may use it.
     unsafe { _rdtsc() }
 }

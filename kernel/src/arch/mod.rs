@@ -32,7 +32,8 @@ pub use apic::{LapicTimer, send_reschedule, sending_failed, timer_scale};
 pub use boot_info::{BootInfo, physical_bytes};
 pub use calibrate::{TickSource, counts_per_ms};
 pub use clock::{
-    SLACK as CLOCK_SLACK, is_running as clock_is_running, now, steps as clock_steps, timer_came,
+    SLACK as CLOCK_SLACK, counter as time_stamp, is_running as clock_is_running, now, steps as clock_steps,
+    timer_came,
 };
 pub use context::{Context, ContextCell, USER_END};
 pub use frames::{Frame, FrameList, PAGE, free_frames, total_frames};

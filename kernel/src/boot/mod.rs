@@ -138,7 +138,8 @@ fn begin(image: &Image<'static>, start: &Start<'_>) {
     match PlannedProcess::decide(&program, Share::DEFAULT) {
         Ok(planned) => {
             AWAITED.fetch_add(u32::from(start.awaited), Ordering::Relaxed);
-            let _nobody_asks = planned.apply(start.awaited);
+            let started = planned.apply(start.awaited);
+            assert!(started.is_some(), "a process that is whole starts");
         }
         Err(code) => refuse(start.program, code),
     }

@@ -27,10 +27,12 @@ pub struct Turn {
     pub paused: bool,
     /// Requests that were accepted.
     pub handled: u32,
+    /// One of them was as much as fits one stretch.
+    pub(super) heavy: bool,
     pub(super) failed: bool,
 }
 
-/// Requests that are accepted before interrupts are taken.
+/// Requests that are accepted before interrupts are taken, unless one of them [is heavy](is_heavy).
 const AT_ONCE: u32 = 4;
 
 impl Turn {
@@ -140,6 +142,10 @@ fn serve_all(
         }
     }
     while !turn.paused {
+        if turn.heavy && service.pending() > 0 {
+            turn.paused = true;
+            break;
+        }
         let next = match thread.inbox.lock().completer() {
             Some(completer) => service.next(completer),
             None => return Ok(()),
@@ -178,8 +184,32 @@ pub fn drain_in_interrupt(thread: &'static Thread, limit: u32, turn: &mut Turn) 
         let Some(place) = place else { break };
         service.accept_read(1);
         handle(thread, &request, place, turn);
+        if turn.heavy {
+            break;
+        }
     }
     Ok(())
+}
+
+/// Whether a request of this object may be as much as fits one stretch: it wakes or tells many, clears pages, writes to a
+/// slow device, or looks at a whole table.
+fn is_heavy(object: &Object) -> bool {
+    match object {
+        Object::Console
+        | Object::ThreadSpawner
+        | Object::ProcessSpawner
+        | Object::ParkSpace
+        | Object::ThreadHandle(_)
+        | Object::ProcessHandle(_)
+        | Object::VirtualMemory
+        | Object::Memory(_)
+        | Object::SystemInfo => true,
+        Object::Timer
+        | Object::ThreadControl
+        | Object::EndpointCall(_)
+        | Object::EndpointServe(_)
+        | Object::SchedulingPolicy => false,
+    }
 }
 
 /// Whether carrying a request of this object out may allocate: it makes something, or changes the address space.
@@ -218,6 +248,7 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
         turn.failed = true;
         return thread.inbox.lock().post(place, &refused(request, status, error));
     }
+    turn.heavy |= matches!(&object, Ok(Some(object)) if is_heavy(object));
     let seen = visible::look(thread.process());
     let mut call = Call { thread, request, turn, place: Some(place) };
     let outcome = match object.and_then(|object| invoke(&mut call, object)) {

@@ -8,9 +8,11 @@
 //! everything as the next one, or the end of the process, can find it.
 
 use super::memory::{ObjectJob, PageJob};
+use super::processes::SpawnJob;
 use super::serve::{Turn, drain};
 use crate::arch::AddressSpace;
 use crate::arch::cpu::SoftPath;
+use crate::measure::{self, Stretch};
 use crate::object::inbox::{Serving, Waiting, completion};
 use crate::object::process::Process;
 use crate::object::thread::Thread;
@@ -21,7 +23,7 @@ use mainspring_abi::ring::{CapError, CapSqeV2};
 use mainspring_ring::{CqPlace, SqOwner};
 
 /// Entries of page tables that one piece takes apart.
-const TAKEN_APART: u32 = 4096;
+pub(super) const TAKEN_APART: u32 = 2048;
 /// Pages of objects that one piece gives back.
 const BURIED: u32 = 128;
 /// Capabilities that one piece gives up, and threads or callers that one piece tells.
@@ -43,13 +45,21 @@ pub enum Job {
     Pages(PageJob),
     /// An object that is being made.
     Object(ObjectJob),
+    /// A process that is being made.
+    Spawn(SpawnJob),
 }
 
 impl Job {
     fn step(&mut self, process: &'static Process) -> Step {
+        measure::stretch_is(match self {
+            Self::Pages(_) => Stretch::Pages,
+            Self::Object(_) => Stretch::Object,
+            Self::Spawn(_) => Stretch::Spawn,
+        });
         match self {
             Self::Pages(job) => job.step(process),
             Self::Object(job) => job.step(),
+            Self::Spawn(job) => job.step(),
         }
     }
 }
@@ -144,6 +154,8 @@ pub struct Ending {
 
 #[expect(clippy::large_enum_variant, reason = "a box would need the heap")]
 enum Phase {
+    /// A process that it was making is given up.
+    Undo(SpawnJob),
     /// Others of the process are told to end too.
     Tell,
     /// Whether it is the last one.
@@ -164,15 +176,25 @@ impl Ending {
     /// `thread`, which runs, is to end with `code`, whatever it was doing.
     pub fn begin(thread: &Thread, code: i64) {
         let mut work = thread.work.lock();
-        // What it was doing is given up: the end of the process finds what is left of it.
-        if !matches!(*work, Some(Work::End(_))) {
-            *work = Some(Work::End(Self { code, phase: Phase::Tell }));
-        }
+        // What it was doing is given up. The end of the process finds what is left of it in the process; another process that
+        // it was making is undone first.
+        let phase = match work.take() {
+            Some(Work::End(ending)) => return *work = Some(Work::End(ending)),
+            Some(Work::Request(_, _, Job::Spawn(job))) => Phase::Undo(job),
+            Some(Work::Request(..)) | None => Phase::Tell,
+        };
+        *work = Some(Work::End(Self { code, phase }));
     }
 
     fn step(&mut self, thread: &'static Thread) -> Piece {
+        measure::stretch_is(Stretch::End);
         let process = thread.process();
         match &mut self.phase {
+            Phase::Undo(job) => {
+                if job.undo() {
+                    self.phase = Phase::Tell;
+                }
+            }
             Phase::Tell => {
                 if !dispatch::kill_some(process) {
                     self.phase = Phase::Count;
@@ -228,7 +250,7 @@ impl Ending {
 }
 
 /// Gives up some capabilities of `process`; whether there may be others.
-fn give_up_caps(process: &Process) -> bool {
+pub(super) fn give_up_caps(process: &Process) -> bool {
     for _ in 0..TOLD {
         let object = process.state.lock().caps.pop();
         if object.is_none() {

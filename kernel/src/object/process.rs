@@ -177,19 +177,19 @@ impl Slot for Process {
 }
 
 impl Hold<Process> {
-    /// The process is there from now on, with one thread to come, until it is torn down. The machine has failed if an
-    /// essential one does.
-    pub fn begin(&self, name: String<32>, space: AddressSpace, caps: Caps, essential: bool) {
-        *self.state.lock() = State {
-            name,
-            caps,
-            places: 1,
-            live: 1,
-            next_mapping: mainspring_abi::kernel::MAPPINGS,
-            own: Some(self.clone()),
-            ..State::default()
-        };
-        *self.space.lock() = Some(space);
+    /// Clears the slot for a process that is being made. It has ended, for whoever looks, until it [begins](Hold::begin).
+    pub fn prepare(&self, name: String<32>) {
+        *self.state.lock() = State { name, ended: true, ..State::default() };
+    }
+
+    /// The process is there from now on, with the capabilities and the address space of its slot and one thread to come,
+    /// until it is torn down. The machine has failed if an essential one does.
+    pub fn begin(&self, essential: bool) {
+        let mut state = self.state.lock();
+        (state.places, state.live, state.ended) = (1, 1, false);
+        state.next_mapping = mainspring_abi::kernel::MAPPINGS;
+        state.own = Some(self.clone());
+        drop(state);
         self.sleeps.store(0, Ordering::Relaxed);
         self.essential.store(essential, Ordering::Relaxed);
         LIVE.fetch_add(1, Ordering::Relaxed);

@@ -448,6 +448,7 @@ pub fn leave(here: &'static Lane, after: After) {
     drain_flushes(here);
     arm(here);
     check::leaving(here);
+    measure::stretch_ends();
 }
 
 #[cold]

@@ -11,7 +11,7 @@ use super::check;
 use super::dispatch::{self, arm, load_space};
 use super::lane::{IDLE, Lane, lane, lanes, mine};
 use crate::arch::{self, cpu};
-use crate::measure::{self, Counter};
+use crate::measure::{self, Counter, Stretch};
 use crate::object::{memory, thread};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mainspring_sched::{Decision, IdleConditions, IdleTick, Offer, Stop, Via, choose_victim};
@@ -88,7 +88,9 @@ pub fn idle(after: After) -> Decision {
         arm(here);
         count(here, after, tick);
         let before = check::halting(here);
+        measure::stretch_ends();
         let pending = cpu::halt();
+        measure::stretch_begins(Stretch::Idle);
         check::halted(here, before, pending);
         if pending.message {
             dispatch::message(here);

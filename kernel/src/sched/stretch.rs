@@ -11,7 +11,7 @@ use super::flush::drain_flushes;
 use super::idle::{self, After};
 use super::lane::Lane;
 use crate::arch::{self, cpu};
-use crate::measure;
+use crate::measure::{self, Stretch};
 use crate::method::{Piece, work_on};
 use crate::object::inbox::{Serving, Waiting};
 use crate::object::thread::Thread;
@@ -55,7 +55,7 @@ fn between(here: &'static Lane, thread: &Thread) -> Option<Decision> {
     debug_assert!(core::ptr::eq(current(here), thread), "somebody else's work");
     measure::stretch_ends();
     let pending = cpu::take_interrupts();
-    measure::stretch_begins();
+    measure::stretch_begins(Stretch::Requests);
     if pending.message {
         dispatch::message(here);
     }

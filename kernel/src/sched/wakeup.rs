@@ -258,10 +258,14 @@ fn tell_an_idle_one(here: &Lane) {
     }
 }
 
-/// Ends the timed waits of this CPU that are due.
+/// Timed waits that one interrupt ends.
+const EXPIRED_AT_ONCE: u32 = 16;
+
+/// Ends timed waits of this CPU that are due. If there are more than fit one stretch, the core still wants its timer for the
+/// first of the rest, whose time has come: it is set to come at once.
 pub fn expire() {
     let here = mine();
-    loop {
+    for _ in 0..EXPIRED_AT_ONCE {
         let mut core = here.lock();
         let Some(expired) = core.event(here, |cpu| cpu.expire()) else { return };
         let affinity =

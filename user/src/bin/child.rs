@@ -1,5 +1,5 @@
 //! A child that does what it is told: `exit N`, `shared`, `spin` with a thread that computes for ever on CPU 1, `restless`
-//! with threads that fall asleep and wake each other all the time, `abandon` a call, `converse` in registers all the time,
+//! with threads that fall asleep and wake each other all the time, `make` processes all the time, `abandon` a call, `converse` in registers all the time,
 //! or `park` with another thread parked as well.
 #![no_std]
 #![no_main]
@@ -57,11 +57,25 @@ fn converse() -> i64 {
     1
 }
 
+/// Makes processes, for ever.
+fn make() -> i64 {
+    loop {
+        if let Ok(child) = caps::start("child", "exit 0", &[]) {
+            let _ = child.wait();
+            let _ = child.detach();
+        }
+    }
+}
+
 fn main() -> i64 {
     let arguments = caps::arguments();
     match arguments {
         "abandon" => return abandon(),
         "converse" => return converse(),
+        "make" => {
+            let made = [0, 1].map(|_| caps::spawn(ThreadOptions::default(), make));
+            return if made.iter().any(Result::is_err) { 1 } else { make() };
+        }
         _ => {}
     }
     if let Some(code) = arguments.strip_prefix("exit ") {

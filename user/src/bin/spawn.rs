@@ -30,6 +30,7 @@ fn main() -> i64 {
     }
     flood_beside_sleepers();
     killed_at_any_moment();
+    makers_killed();
     let child = caps::start("child", "exit 42", &[]).expect("the program is in the image");
     assert_eq!(child.wait(), Ok(42));
     assert_eq!(child.wait(), Ok(42), "the status stays while a handle can ask");
@@ -88,6 +89,22 @@ fn killed_at_any_moment() {
         child.detach().expect("a handle can be dropped");
     }
     say!("spawn: killed_at_any_moment=ok rounds={ROUNDS}");
+}
+
+/// A process whose threads do nothing but make processes is killed, mostly in the middle of that: what was not whole is
+/// undone, and what was ends by itself. Whether anything is left is asked at the end.
+//= OWN:kernel.irq-off OWN:kernel.charge-all
+fn makers_killed() {
+    const ROUNDS: u64 = 20;
+    for round in 0..ROUNDS {
+        let child =
+            caps::start("child", "make", &["processes", "park", "threads", "timer"]).expect("in the image");
+        caps::sleep(MS + round * 137_000).expect("within the quota");
+        child.kill().expect("a handle can kill");
+        assert_eq!(child.wait(), Ok(-3000));
+        child.detach().expect("a handle can be dropped");
+    }
+    say!("spawn: makers_killed=ok rounds={ROUNDS}");
 }
 
 /// One process fills its own quota of sleeps; another sleeps as if nothing had happened.

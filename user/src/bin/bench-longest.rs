@@ -1,0 +1,218 @@
+//! The worst requests that a program can make, for the kernel that measures: for each it says how long its longest stretch
+//! with interrupts off was, and what it did in it.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use mainspring_abi::kernel::{MAPPINGS, MAX_MESSAGE, MOST_WOKEN, ReceivedCall, SQ_ENTRIES};
+use mainspring_abi::ring::CapSqeV2;
+use mainspring_user::caps::{self, ThreadOptions};
+use mainspring_user::schema::{Access, ParkSpaceMethod};
+use mainspring_user::{CapError, client, say};
+
+mainspring_user::program!(main);
+
+/// What stands before a message that is received.
+const HEAD: usize = size_of::<ReceivedCall>();
+const MS: u64 = 1_000_000;
+/// The largest request.
+const MOST: u32 = 8192;
+/// The longest line that the console takes at once.
+const LINE: usize = 256;
+/// The most threads of a process.
+const THREADS: u32 = 128;
+const GRANTS: &[&str] = &["console", "timer", "threads", "control", "park", "memory", "info", "processes"];
+
+/// Makes this program as large as none of the others is.
+static LARGE: [AtomicU8; 8 << 20] = [const { AtomicU8::new(0) }; 8 << 20];
+
+//= OWN:kernel.irq-off
+fn main() -> i64 {
+    LARGE[0].store(1, Ordering::Relaxed);
+    match caps::arguments() {
+        "" => {}
+        "full" => return full(),
+        "crowd" => return crowd(false),
+        "crowd leaves" => return crowd(true),
+        "sleepers" => return sleepers(),
+        "maker" => return maker(),
+        "faults" => return faults(),
+        _ => return 0,
+    }
+    pages();
+    objects();
+    rings();
+    messages();
+    case("spawn", || process("at once", 0));
+    case("spawn-killed", || process("maker", 3 * MS));
+    case("kill-full", || process("full", 400 * MS));
+    case("exit-full", || process("full", 0));
+    case("kill-crowd", || process("crowd", 400 * MS));
+    case("exit-crowd", || process("crowd leaves", 0));
+    case("timers", || process("sleepers", 0));
+    case("fault", || {
+        let child = caps::start("bench-longest", "faults", GRANTS).expect("in the image");
+        assert_eq!(child.wait(), Ok(-1014), "a page fault");
+        child.detach().expect("a handle can be dropped");
+    });
+    say!("bench: longest=done");
+    0
+}
+
+/// Does `work`, whose longest stretch the kernel says by this name.
+fn case(name: &str, work: impl FnOnce()) {
+    caps::begin_case(name).expect("this kernel measures");
+    work();
+    caps::begin_case("").expect("this kernel measures");
+}
+
+fn pages() {
+    let mut at = 0;
+    case("map", || at = caps::map(MOST, Access::Write).expect("within the quota"));
+    case("protect", || caps::protect(at, MOST, Access::Read).expect("the pages are ours"));
+    // The last page is missing: everything that was claimed is let go of again.
+    caps::unmap(at + 4096 * u64::from(MOST - 1), 1).expect("the page is ours");
+    case("unmap-refused", || assert_eq!(caps::unmap(at, MOST), Err(CapError::BadAddress)));
+    case("protect-refused", || {
+        assert_eq!(caps::protect(at, MOST, Access::Write), Err(CapError::BadAddress));
+    });
+    case("map-refused", || assert_eq!(caps::map_at(at, MOST, Access::Write), Err(CapError::BadAddress)));
+    case("unmap", || caps::unmap(at, MOST - 1).expect("the pages are ours"));
+}
+
+fn objects() {
+    let (mut object, mut at) = (0, 0);
+    case("object-create", || object = caps::create_object(MOST).expect("within the quota"));
+    case("object-map", || at = caps::map_object(object, Access::Write).expect("the object is ours"));
+    case("object-unmap", || caps::unmap_object(at).expect("it is mapped"));
+}
+
+/// A ring full of requests: empty ones, and long lines.
+fn rings() {
+    let fill = |make: &dyn Fn(u32) -> CapSqeV2| {
+        let tickets: Vec<_> = (0..SQ_ENTRIES).map(|at| client::submit(make(at)).expect("room")).collect();
+        client::enter(SQ_ENTRIES, u64::MAX).expect("all complete");
+        for ticket in tickets {
+            client::wait(ticket).expect("it completes");
+        }
+    };
+    case("ring-nops", || fill(&|_| CapSqeV2::nop(0)));
+    let text = [b'.'; LINE];
+    let console = caps::need("console");
+    // More than are served in one stretch, and few enough for who reads them.
+    case("ring-lines", || {
+        fill(&|at| if at < 8 { client::request(console, 0, &text, &mut []) } else { CapSqeV2::nop(0) });
+    });
+}
+
+fn messages() {
+    let server = caps::spawn(ThreadOptions::default(), || {
+        let (serve, mut buffer) = (caps::need("serve:x"), [0; HEAD + MAX_MESSAGE]);
+        let call = caps::receive(serve, &mut buffer).expect("a call comes");
+        client::carry_out(caps::return_request(serve, call.call_id, &buffer[HEAD..]))
+            .expect("its caller waits");
+        0
+    })
+    .expect("within the quota");
+    let mut answer = [0; MAX_MESSAGE];
+    case("message", || {
+        let len = caps::call_endpoint(caps::need("call:x"), &[1; MAX_MESSAGE], &mut answer);
+        assert_eq!(len, Ok(MAX_MESSAGE as u32), "the server answers");
+    });
+    assert_eq!(server.join(), Ok(0));
+}
+
+/// A process of this program that does `how`, killed after so long or waited for.
+fn process(how: &str, killed_after: u64) {
+    let child = caps::start("bench-longest", how, GRANTS).expect("in the image");
+    if killed_after > 0 {
+        caps::sleep(killed_after).expect("within the quota");
+        child.kill().expect("a handle can kill");
+        assert_eq!(child.wait(), Ok(-3000), "{how}");
+    } else {
+        assert_eq!(child.wait(), Ok(0), "{how}");
+    }
+    child.detach().expect("a handle can be dropped");
+}
+
+/// As many pages as there can be, and then it stays a while.
+fn full() -> i64 {
+    let mut wish = MOST;
+    while wish > 0 {
+        if caps::map(wish, Access::Write).is_err() {
+            wish /= 2;
+        }
+    }
+    let _ = caps::sleep(600 * MS);
+    0
+}
+
+/// As many threads as there can be, all parked; as many as can be are woken at once.
+fn crowd(leaves: bool) -> i64 {
+    static WORD: AtomicU32 = AtomicU32::new(0);
+    static PARKED: AtomicU32 = AtomicU32::new(0);
+    let at = WORD.as_ptr() as u64;
+    let mut made = 0;
+    while let Ok(thread) = caps::spawn(ThreadOptions::default(), move || {
+        loop {
+            PARKED.fetch_add(1, Ordering::AcqRel);
+            let _ = caps::park(at, 0, 0);
+        }
+    }) {
+        thread.detach().expect("a handle can be dropped");
+        made += 1;
+    }
+    assert_eq!(made + 1, THREADS, "threads of a process");
+    assert!(caps::comes_true(MS, || PARKED.load(Ordering::Acquire) >= made), "all park");
+    let woken = caps::unpark(at, u32::MAX).expect("the word is ours");
+    assert!(woken >= MOST_WOKEN, "{woken} of {made}");
+    assert!(caps::comes_true(MS, || PARKED.load(Ordering::Acquire) >= 2 * made), "all park again");
+    // And again, by requests of one ring: a message of one structure with two words.
+    let words = [2 << 32, at, u64::from(MOST_WOKEN)].map(u64::to_le_bytes);
+    let (wakes, method) = (made.div_ceil(MOST_WOKEN), ParkSpaceMethod::Wake as u16);
+    let request = || client::request(caps::need("park"), method, words.as_flattened(), &mut []);
+    let tickets: Vec<_> = (0..wakes).map(|_| client::submit(request()).expect("room")).collect();
+    client::enter(wakes, u64::MAX).expect("all complete");
+    let woken: u32 = tickets.into_iter().map(|ticket| client::wait(ticket).expect("the word is ours")).sum();
+    assert!(woken >= MOST_WOKEN, "{woken} of {made} by requests of one ring");
+    if !leaves {
+        let _ = caps::sleep(10_000 * MS);
+    }
+    0
+}
+
+/// As many threads as there can be, all due at the same time, whatever they wait for.
+fn sleepers() -> i64 {
+    static WORD: AtomicU32 = AtomicU32::new(0);
+    let (at, due) = (WORD.as_ptr() as u64, caps::now() + 200 * MS);
+    let mut made = Vec::new();
+    while let Ok(thread) = caps::spawn(ThreadOptions::default(), move || {
+        let _it_times_out = caps::park(at, 0, due);
+        i64::from(caps::now() < due)
+    }) {
+        made.push(thread);
+    }
+    assert!(made.len() > 100, "{} threads", made.len());
+    for thread in made {
+        assert_eq!(thread.join(), Ok(0));
+    }
+    0
+}
+
+/// Makes processes until it is killed in the middle of that.
+fn maker() -> i64 {
+    loop {
+        if let Ok(child) = caps::start("bench-longest", "at once", &[]) {
+            let _ = child.wait();
+            let _ = child.detach();
+        }
+    }
+}
+
+/// Reads what is not there.
+fn faults() -> i64 {
+    mainspring_user::arch::word(MAPPINGS + (1 << 40)).load(Ordering::Relaxed) as i64
+}
