@@ -75,6 +75,10 @@ fn process_info(call: &Call<'_>) -> Result<Answer, CapError> {
     // With its state locked, so that all of it is about one occupant of the slot.
     let state = process.state.lock();
     let (name, threads) = (state.name.clone(), state.live);
+    if threads == 0 {
+        // It is free, or somebody is making a process there that nobody can see yet.
+        return Err(CapError::NotFound);
+    }
     let pages = process.with_space(|space| space.frames()).map_err(|_| CapError::NotFound)?;
     drop(state);
     with_result::<schema::process_info::Owned>(call, |mut result| {

@@ -152,7 +152,6 @@ pub struct Ending {
     phase: Phase,
 }
 
-#[expect(clippy::large_enum_variant, reason = "a box would need the heap")]
 enum Phase {
     /// A process that it was making is given up.
     Undo(SpawnJob),

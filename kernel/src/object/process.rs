@@ -177,16 +177,20 @@ impl Slot for Process {
 }
 
 impl Hold<Process> {
-    /// Clears the slot for a process that is being made. It has ended, for whoever looks, until it [begins](Hold::begin).
+    /// Clears what a process that is being made needs of its slot. Nobody sees it there until it [begins](Hold::begin):
+    /// it has no thread.
     pub fn prepare(&self, name: String<32>) {
-        *self.state.lock() = State { name, ended: true, ..State::default() };
+        let mut state = self.state.lock();
+        (state.name, state.caps) = (name, Caps::default());
     }
 
     /// The process is there from now on, with the capabilities and the address space of its slot and one thread to come,
     /// until it is torn down. The machine has failed if an essential one does.
     pub fn begin(&self, essential: bool) {
         let mut state = self.state.lock();
-        (state.places, state.live, state.ended) = (1, 1, false);
+        (state.places, state.live, state.leaving) = (1, 1, 0);
+        (state.ending, state.ended) = (None, false);
+        state.waiters.clear();
         state.next_mapping = mainspring_abi::kernel::MAPPINGS;
         state.own = Some(self.clone());
         drop(state);

@@ -22,6 +22,9 @@ use spin::MutexGuard;
 /// Threads that one look tells to end.
 const KILLED_AT_ONCE: usize = 4;
 
+/// Threads that are chosen and cannot go on, one after the other, before interrupts are taken.
+const PASSED_AT_ONCE: u32 = 8;
+
 /// The thread that this CPU runs. Only code that was entered from one, or has installed one, may ask.
 #[must_use]
 pub fn current(here: &Lane) -> &'static Thread {
@@ -157,19 +160,23 @@ pub(super) fn carry_out(
     after: After,
 ) {
     let _hard = HardPath::enter();
+    let mut passed = 0;
     loop {
         decision = match decision {
             Decision::Run(run) => {
                 let thread = thread::slot(run.thread.index());
                 debug_assert_eq!(thread.name(), run.thread, "a decision for a thread that is gone");
                 take_over(here, thread, before.is_none_or(|before| !core::ptr::eq(before, thread)));
-                match go_on(here, thread) {
-                    None => return,
-                    Some(next) => {
-                        before = Some(thread);
-                        next
-                    }
-                }
+                let next = if passed < PASSED_AT_ONCE {
+                    go_on(here, thread)
+                } else {
+                    passed = 0;
+                    arm(here);
+                    stretch::between(here, thread).or_else(|| go_on(here, thread))
+                };
+                let Some(next) = next else { return };
+                (before, passed) = (Some(thread), passed + 1);
+                next
             }
             Decision::Idle => {
                 before = None;

@@ -50,8 +50,9 @@ pub fn go_on(here: &'static Lane, thread: &'static Thread) -> Option<Decision> {
     }
 }
 
-/// Between two pieces: interrupts are taken. What was decided if another thread is due.
-fn between(here: &'static Lane, thread: &Thread) -> Option<Decision> {
+/// Between two pieces, or after many threads that could not go on: interrupts are taken. What was decided if another thread
+/// than `thread`, which runs, is due.
+pub(super) fn between(here: &'static Lane, thread: &Thread) -> Option<Decision> {
     debug_assert!(core::ptr::eq(current(here), thread), "somebody else's work");
     measure::stretch_ends();
     let pending = cpu::take_interrupts();

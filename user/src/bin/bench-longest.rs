@@ -38,6 +38,7 @@ fn main() -> i64 {
         "crowd" => return crowd(false),
         "crowd leaves" => return crowd(true),
         "sleepers" => return sleepers(),
+        "woken" => return woken_early(),
         "maker" => return maker(),
         "faults" => return faults(),
         _ => return 0,
@@ -53,6 +54,7 @@ fn main() -> i64 {
     case("kill-crowd", || process("crowd", 400 * MS));
     case("exit-crowd", || process("crowd leaves", 0));
     case("timers", || process("sleepers", 0));
+    case("woken-early", || process("woken", 400 * MS));
     case("fault", || {
         let child = caps::start("bench-longest", "faults", GRANTS).expect("in the image");
         assert_eq!(child.wait(), Ok(-1014), "a page fault");
@@ -200,6 +202,30 @@ fn sleepers() -> i64 {
         assert_eq!(thread.join(), Ok(0));
     }
     0
+}
+
+/// As many threads as there can be, whose parks are due at the same time while they wait for more than that: each is woken,
+/// looks, and sleeps on. One that computes is in their way meanwhile, so that many are ready at once.
+fn woken_early() -> i64 {
+    static WORD: AtomicU32 = AtomicU32::new(0);
+    let (at, due) = (WORD.as_ptr() as u64, caps::now() + 200 * MS);
+    let mut made = 0;
+    while let Ok(thread) = caps::spawn(ThreadOptions::default(), move || {
+        // A message of one structure with three words.
+        let words = [3 << 32, at, 0, due].map(u64::to_le_bytes);
+        let method = ParkSpaceMethod::Wait as u16;
+        let request = client::request(caps::need("park"), method, words.as_flattened(), &mut []);
+        let ticket = client::submit(request).expect("room");
+        let _ = client::enter(2, u64::MAX);
+        i64::from(client::wait(ticket).is_ok())
+    }) {
+        thread.detach().expect("a handle can be dropped");
+        made += 1;
+    }
+    assert_eq!(made + 1, THREADS, "threads of a process");
+    loop {
+        mainspring_user::arch::spin(1000);
+    }
 }
 
 /// Makes processes until it is killed in the middle of that.
