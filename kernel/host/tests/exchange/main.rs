@@ -177,7 +177,10 @@ impl World {
             let process = process::allocate().expect("there is room");
             let name = name.try_into().expect("a short name");
             let space = AddressSpace::new(&process.slot().ledger).expect("it costs nothing here");
-            process.begin(name, space, caps, false);
+            process.prepare(name);
+            process.state.lock().caps = caps;
+            *process.space.lock() = Some(space);
+            process.begin(false);
             process.slot()
         });
         let players = (0..THREADS).map(|number| {
