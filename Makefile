@@ -124,12 +124,12 @@ lint: setup ## Format, clippy, documentation, licences, advisories
 	$(call run-phases,$(LINT_PHASES))
 
 .PHONY: commits
-commits: ## Check the subjects of the commits since the rule is there
+commits: ## Check the subjects of the commits since the rule was last changed
 	if ! git rev-parse --verify --quiet HEAD >/dev/null; then
 	    echo "commits: not checked, this is no git checkout"
 	    exit 0
 	fi
-	since="$$(git log --diff-filter=A --format=%H -1 -- .githooks/check-subject)"
+	since="$$(git log --format=%H -1 -- .githooks/check-subject)"
 	git log --no-merges --format=%s $${since:+"$$since"..}HEAD -- | while IFS= read -r subject; do
 	    .githooks/check-subject "$$subject"
 	done
