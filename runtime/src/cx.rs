@@ -394,6 +394,12 @@ impl Cx {
         }
     }
 
+    /// Whether the task was ever granted any of `component`. A half of a fork has what its tree was granted, though there may be
+    /// none left of it when another worker takes the half.
+    fn was_granted(&self, component: Component) -> bool {
+        self.task.was_granted(component) || self.account().was_granted(component)
+    }
+
     #[inline(never)]
     fn charge_slowly(&self, component: Component) -> Result<(), BudgetError> {
         let (task, counter) = (self.task(), self.counter(component));
@@ -403,7 +409,7 @@ impl Cx {
         }
         loop {
             match counter.load(Ordering::Relaxed) {
-                0 if !task.was_granted(component) => {
+                0 if !self.was_granted(component) => {
                     if self.take_mail(component) {
                         continue;
                     }
@@ -463,7 +469,7 @@ impl Cx {
             let (needed, available) = (size as u64, have as u64);
             self.replenish_at_least(Component::Memory, needed - available);
             if task.memory.load(Ordering::Relaxed) <= have {
-                if !task.was_granted(Component::Memory) {
+                if !self.was_granted(Component::Memory) {
                     return Err(BudgetError::NeverGranted(Component::Memory));
                 }
                 let component = Component::Memory;

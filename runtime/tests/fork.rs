@@ -286,3 +286,28 @@ fn a_failure_inside_one_half_does_not_stop_the_other() {
         assert_eq!(done.unwrap(), (Err::<(), _>("inside".to_owned()), 7), "{workers} workers");
     }
 }
+
+/// The one channel operation that the tree was granted may be gone by the time another worker takes the half.
+#[test]
+fn a_stolen_half_of_a_tree_that_has_run_out_is_told_so_and_not_that_it_never_had_any() {
+    let runtime = runtime(2);
+    for _ in 0..300 {
+        let ended = runtime.run(|cx| {
+            cx.nursery_with(NurseryOptions::new().on_exhausted(Exhaustion::Fail), |n| {
+                let budget = Budget { ops: 50_000, channel_ops: 1, ..Budget::ZERO };
+                let pay = |cx: &Cx| cx.pay(Component::ChannelOps);
+                let child = n.builder().budget(budget).spawn(move |cx| {
+                    let first = |cx: &Cx| {
+                        let paid = pay(cx);
+                        (0..200).for_each(|_| cx.yield_now());
+                        paid
+                    };
+                    cx.join(first, pay)
+                });
+                child.unwrap().join(cx).map(|_| ())
+            })
+        });
+        let error = ended.unwrap().expect_err("two were asked for and one was granted").error;
+        assert_eq!(error.exhausted(), Some(Component::ChannelOps), "{error}");
+    }
+}
