@@ -136,6 +136,7 @@ fn look_for_work(here: &'static Lane) -> Option<Decision> {
 }
 
 /// Takes the most overdue thread that this CPU may run from another CPU.
+#[expect(clippy::result_large_err, reason = "the thread itself comes back, and boxing it would allocate")]
 fn steal(here: &'static Lane) -> Option<Decision> {
     let mut offers = [Offer::NONE; cpu::MAX_CPUS];
     for (offer, lane) in offers.iter_mut().zip(lanes()) {

@@ -57,6 +57,7 @@ pub fn first_home(affinity: &Affinity) -> Option<&'static Lane> {
 }
 
 /// A new thread is ready, at the home that [`first_home`] gave.
+#[expect(clippy::result_large_err, reason = "the thread itself comes back, and boxing it would allocate")]
 pub fn publish(lane: &'static Lane, thread: &Thread, entity: Entity) {
     let affinity = entity.affinity().clone();
     let mut core = lane.lock();
@@ -99,6 +100,7 @@ pub fn wake(thread: &Thread) {
 }
 
 /// As [`wake`], for a thread that the running one hands over to: the running one is about to wait.
+#[expect(clippy::result_large_err, reason = "the thread itself comes back, and boxing it would allocate")]
 pub fn hand_off(thread: &Thread) {
     let _hard = HardPath::enter();
     let here = mine();
