@@ -25,8 +25,7 @@ const POLL: Nanos = Nanos::from_micros(200);
 #[cold]
 pub fn begin(here: &'static Lane, thread: &'static Thread, serving: Serving, after: After) {
     thread.inbox.lock().waiting = Waiting::Serving(serving);
-    // What it did until now was a stretch of its own.
-    if let Some(decision) = between(here, thread).or_else(|| go_on(here, thread)) {
+    if let Some(decision) = go_on(here, thread) {
         dispatch::carry_out(here, decision, Some(thread), after);
     }
 }
@@ -36,12 +35,16 @@ pub fn begin(here: &'static Lane, thread: &'static Thread, serving: Serving, aft
 #[cold]
 pub fn go_on(here: &'static Lane, thread: &'static Thread) -> Option<Decision> {
     arm(here);
+    // What came before was a stretch of its own. The first piece is done in any case: a thread that was chosen gets on.
+    take_interrupts(here);
     loop {
         match work_on(thread) {
             Piece::More => {}
             Piece::Wait => return Some(wait(here, thread)),
             Piece::Over { yields: true } => return Some(stop(here, thread, Stop::Yielded)),
-            Piece::Over { yields: false } => return dispatch::go_on(here, thread),
+            Piece::Over { yields: false } => {
+                return dispatch::go_on(here, thread).or_else(|| preempted(here, thread));
+            }
             Piece::End(code) => return Some(dispatch::end(thread, code)),
         }
         if let Some(decision) = between(here, thread) {
@@ -54,6 +57,17 @@ pub fn go_on(here: &'static Lane, thread: &'static Thread) -> Option<Decision> {
 /// than `thread`, which runs, is due.
 pub(super) fn between(here: &'static Lane, thread: &Thread) -> Option<Decision> {
     debug_assert!(core::ptr::eq(current(here), thread), "somebody else's work");
+    take_interrupts(here);
+    preempted(here, thread)
+}
+
+/// What was decided if another thread than `thread`, which runs, is due.
+fn preempted(here: &Lane, thread: &Thread) -> Option<Decision> {
+    dispatch::decision_wanted(here).then(|| stop(here, thread, Stop::Preempted))
+}
+
+/// A stretch ends and another begins: interrupts that have come are taken and served.
+fn take_interrupts(here: &'static Lane) {
     measure::stretch_ends();
     let pending = cpu::take_interrupts();
     measure::stretch_begins(Stretch::Requests);
@@ -67,7 +81,6 @@ pub(super) fn between(here: &'static Lane, thread: &Thread) -> Option<Decision> 
         arm(here);
     }
     drain_flushes(here);
-    dispatch::decision_wanted(here).then(|| stop(here, thread, Stop::Preempted))
 }
 
 fn stop(here: &Lane, thread: &Thread, stop: Stop) -> Decision {
