@@ -287,27 +287,39 @@ fn a_failure_inside_one_half_does_not_stop_the_other() {
     }
 }
 
-/// The one channel operation that the tree was granted may be gone by the time another worker takes the half.
+/// The other worker is kept busy until the tree's one channel operation is gone, and takes the second half then.
 #[test]
 fn a_stolen_half_of_a_tree_that_has_run_out_is_told_so_and_not_that_it_never_had_any() {
-    let runtime = runtime(2);
-    for _ in 0..300 {
-        let ended = runtime.run(|cx| {
-            cx.nursery_with(NurseryOptions::new().on_exhausted(Exhaustion::Fail), |n| {
-                let budget = Budget { ops: 50_000, channel_ops: 1, ..Budget::ZERO };
-                let pay = |cx: &Cx| cx.pay(Component::ChannelOps);
-                let child = n.builder().budget(budget).spawn(move |cx| {
-                    let first = |cx: &Cx| {
-                        let paid = pay(cx);
-                        (0..200).for_each(|_| cx.yield_now());
-                        paid
-                    };
-                    cx.join(first, pay)
-                });
-                child.unwrap().join(cx).map(|_| ())
+    let [busy, paid, begun] = [const { AtomicBool::new(false) }; 3];
+    let spin_until = |flag: &AtomicBool| {
+        while !flag.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+    };
+    let ended = runtime(2).run(|cx| {
+        cx.nursery_with(NurseryOptions::new().on_exhausted(Exhaustion::Fail), |n| {
+            n.start(|_| {
+                busy.store(true, Ordering::Release);
+                spin_until(&paid);
             })
-        });
-        let error = ended.unwrap().expect_err("two were asked for and one was granted").error;
-        assert_eq!(error.exhausted(), Some(Component::ChannelOps), "{error}");
-    }
+            .unwrap();
+            spin_until(&busy);
+            let budget = Budget { ops: 50_000, channel_ops: 1, ..Budget::ZERO };
+            let child = n.builder().budget(budget).spawn(|cx| {
+                let first = |cx: &Cx| {
+                    cx.pay(Component::ChannelOps).unwrap();
+                    paid.store(true, Ordering::Release);
+                    spin_until(&begun);
+                };
+                let second = |cx: &Cx| {
+                    begun.store(true, Ordering::Release);
+                    cx.pay(Component::ChannelOps)
+                };
+                cx.join(first, second).1
+            });
+            child.unwrap().join(cx)
+        })
+    });
+    let error = ended.unwrap().expect_err("two were asked for and one was granted").error;
+    assert_eq!(error.exhausted(), Some(Component::ChannelOps), "{error}");
 }
