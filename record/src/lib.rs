@@ -1,6 +1,6 @@
 //! Flight records on the host: what every machine's runs leave behind, and everything that can be learnt from it.
 //!
-//! * [`file`] reads and writes record files; [`log`] joins the records of a machine's CPUs.
+//! * [`mod@file`] reads and writes record files; [`log`] joins the records of a machine's CPUs.
 //! * [`replay`] makes every decision of a record again. It is the only replay loop: [`report`], [`verify`] and [`explain`]
 //!   look on while it runs.
 //! * [`check`] judges every event from outside, live through [`watch`] or from a record.

@@ -5,7 +5,6 @@
 //!
 //! * [`recorded_cpu`]: the only way to a [`Cpu`](mainspring_sched::Cpu). Each event gets a time that does not go back, is shown to
 //!   an [`Observer`], carried out, and shown again with its outcome.
-//! * [`placement`]: where a thread starts, who is told when one becomes ready, and what an idle CPU takes from another.
 //!
 //! No operation holds two CPUs at once, and none allocates.
 

@@ -1,6 +1,6 @@
 //! Stretches of kernel work with interrupts off, and what happens between them.
 //!
-//! The kernel is not interrupted but where it says so. A thread that has long work to do ([`crate::method::work`]) says so
+//! The kernel is not interrupted but where it says so. A thread that has long work to do (`method::work`) says so
 //! after each piece: interrupts that came meanwhile are taken, and if another thread is due, this one stops as if it had been
 //! preempted in user mode. When it is chosen again it goes on with the next piece. So a stretch is as long as one piece, the
 //! time is the thread's own, and a CPU that idles or runs somebody else is never in the middle of it.

@@ -40,7 +40,7 @@ pub struct Banded {
 pub struct Load<'a> {
     /// The tasks.
     pub tasks: &'a [Banded],
-    /// What best effort keeps, if anything; [`super::Floor::task`].
+    /// What best effort keeps, if anything; [`Task::of_floor`](super::Task::of_floor).
     pub floor: Option<Task>,
     /// Bounded work that precedes every task: interrupts. Only cost and period count.
     pub interrupts: &'a [Task],
