@@ -318,13 +318,6 @@ attempts! {
         }
         loot.spend_all(cx);
     };
-    a_cleanup_costs_what_it_uses: |cx, loot| {
-        // Cleanups have ops of their own only when the task is stopped, and those are counted below.
-        for _ in 0..20 {
-            cx.with_cleanup(|_| (), |cx| loot.spend_ops(cx));
-        }
-        loot.spend_all(cx);
-    };
 }
 
 /// A tenant is cancelled, catches that, and tries to go on.

@@ -45,7 +45,6 @@ fn main() -> i64 {
         "execute-stack" => wild::execute(stack_code()),
         "execute-written" => wild::execute(written_code()),
         "write-executable" => write_executable(),
-        "both-ways" => both_ways(),
         "fill-capabilities" => fill_capabilities(),
         "pointers-out" => pointers_out(),
         "joins" => joins(),
@@ -56,7 +55,6 @@ fn main() -> i64 {
         "spurious-wakes" => spurious_wakes(),
         "reuse" => reuse(),
         "deep" => deep(),
-        "hold-thread-table" => hold_thread_table(),
         "requests-of-a-nanosecond" => requests_of_a_nanosecond(),
         _ => 98,
     }
@@ -201,16 +199,6 @@ fn write_executable() -> i64 {
     assert_eq!(ask(now), Err(CapError::BadAddress), "the kernel wrote into code");
     arch::word(at).store(1, Ordering::Relaxed);
     1
-}
-
-/// Memory that somebody can write is not executable anywhere, and the other way around.
-fn both_ways() -> i64 {
-    for (first, second) in [(Access::Write, Access::Execute), (Access::Execute, Access::Write)] {
-        let object = caps::create_object(1).expect("within the quota");
-        caps::map_object(object, first).expect("the first use is allowed");
-        assert!(caps::map_object(object, second).is_err(), "one object is writable and executable");
-    }
-    0
 }
 
 /// Instructions that look privileged and are not: none of them says anything about the kernel or changes anything for others.
@@ -578,18 +566,6 @@ fn deep() -> i64 {
         assert_eq!(thread.join(), Ok(0));
     }
     0
-}
-
-/// As many threads as one process can have, until it is told otherwise.
-fn hold_thread_table() -> i64 {
-    let mut count = 0_u32;
-    while caps::spawn_raw(ThreadOptions::default(), wild::reaper_entry(), u64::MAX).is_ok() {
-        count += 1;
-    }
-    let _ = count;
-    loop {
-        let _ = arch::cap_enter(1, u64::MAX);
-    }
 }
 
 /// Threads that ask for a nanosecond of service at a time.
