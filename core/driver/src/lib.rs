@@ -5,6 +5,9 @@
 //!
 //! * [`recorded_cpu`]: the only way to a [`Cpu`](mainspring_sched::Cpu). Each event gets a time that does not go back, is shown to
 //!   an [`Observer`], carried out, and shown again with its outcome.
+//! * [`machine`]: what a machine has to have, as a trait.
+//! * [`placement`]: where threads run. Start, wake, hand over, steal, migrate, exit.
+//! * [`steal`]: which CPU has the most overdue thread to give.
 //!
 //! No operation holds two CPUs at once, and none allocates.
 
@@ -13,8 +16,12 @@
 
 extern crate alloc;
 
+pub mod machine;
 pub mod observer;
+pub mod placement;
 pub mod recorded_cpu;
+pub mod steal;
 
+pub use machine::{CpuAccess, Home, Left, Machine, Notified, Threads};
 pub use observer::{Observer, Usual};
 pub use recorded_cpu::{CpuCore, RecordedCpu};

@@ -1,0 +1,166 @@
+//! A machine with the kernel's shape: a lock for each CPU, records for each CPU, notifications that may fail.
+//!
+//! A [`Host`] is shared; a [`Seen`] is what one of its CPUs, or somebody from outside, sees of it and acts through.
+
+use super::core;
+use mainspring_abi::{CpuId, Nanos, ThreadRef};
+use mainspring_driver::{CpuAccess, CpuCore, Home, Machine, Notified, Threads};
+use mainspring_sched::flight::Log;
+use mainspring_sched::{Offer, WaitPermit};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+/// Bytes of record for each CPU.
+const RECORD: usize = 1 << 20;
+
+struct HostCpu {
+    core: Mutex<(CpuCore, Option<Log>)>,
+    offer: Mutex<Offer>,
+    told: AtomicBool,
+    idle: AtomicBool,
+    placed: AtomicU64,
+}
+
+pub struct Host {
+    cpus: Vec<HostCpu>,
+    homes: Homes,
+    began: Instant,
+    /// Every so many notifications one arrives; all if it is 1.
+    pub one_arrives_of: u64,
+    tried: AtomicU64,
+    /// How many waits have ended.
+    pub waits_ended: AtomicU64,
+}
+
+/// Where each thread sits.
+pub struct Homes(Vec<Mutex<Option<Home>>>);
+
+impl Host {
+    pub fn new(cpus: usize, threads: usize) -> Self {
+        let make = |index| HostCpu {
+            core: Mutex::new((core(index, threads), Some(Log::new(RECORD)))),
+            offer: Mutex::new(Offer::NONE),
+            told: AtomicBool::new(false),
+            idle: AtomicBool::new(true),
+            placed: AtomicU64::new(0),
+        };
+        Self {
+            cpus: (0..cpus).map(make).collect(),
+            homes: Homes((0..threads).map(|_| Mutex::new(None)).collect()),
+            began: Instant::now(),
+            one_arrives_of: 1,
+            tried: AtomicU64::new(0),
+            waits_ended: AtomicU64::new(0),
+        }
+    }
+
+    /// The machine as CPU `here` sees it, or somebody from outside.
+    pub fn seen_from(&self, here: Option<CpuId>) -> Seen<'_> {
+        Seen { host: self, here }
+    }
+
+    pub fn now(&self) -> Nanos {
+        Nanos::new(self.began.elapsed().as_nanos() as u64)
+    }
+
+    pub fn set_idle(&self, cpu: CpuId, idle: bool) {
+        self.cpus[cpu.index()].idle.store(idle, Ordering::SeqCst);
+    }
+
+    /// Whether `cpu` has been told to look.
+    pub fn is_told(&self, cpu: CpuId) -> bool {
+        self.cpus[cpu.index()].told.load(Ordering::SeqCst)
+    }
+
+    /// `cpu` is about to look: takes what it was told.
+    pub fn take_notification(&self, cpu: CpuId) -> bool {
+        self.cpus[cpu.index()].told.swap(false, Ordering::SeqCst)
+    }
+
+    /// The records of all CPUs.
+    pub fn take_logs(&self) -> Vec<Log> {
+        self.cpus.iter().filter_map(|cpu| lock(&cpu.core).1.take()).collect()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no test panics while it holds a CPU")
+}
+
+pub struct Seen<'h> {
+    pub host: &'h Host,
+    here: Option<CpuId>,
+}
+
+impl Threads for &Homes {
+    fn set_home(&mut self, thread: ThreadRef, home: Option<Home>) {
+        *lock(&self.0[thread.index() as usize]) = home;
+    }
+}
+
+impl<'h> Machine for Seen<'h> {
+    type Observer = Option<Log>;
+    type Threads = &'h Homes;
+
+    fn with_cpu<R>(&mut self, cpu: CpuId, act: impl FnOnce(&mut CpuAccess<'_, Self>) -> R) -> R {
+        let there = &self.host.cpus[cpu.index()];
+        let mut locked = lock(&there.core);
+        let (core, log) = &mut *locked;
+        let result = act(&mut CpuAccess::new(core, self.host.now(), log, &mut &self.host.homes));
+        *lock(&there.offer) = core.offer();
+        result
+    }
+
+    fn cpus(&self) -> usize {
+        self.host.cpus.len()
+    }
+
+    fn this_cpu(&self) -> Option<CpuId> {
+        self.here
+    }
+
+    fn notify_cpu(&mut self, cpu: CpuId) -> Notified {
+        let there = &self.host.cpus[cpu.index()];
+        if there.told.swap(true, Ordering::SeqCst) {
+            return Notified::Pending;
+        }
+        let number = self.host.tried.fetch_add(1, Ordering::Relaxed) + 1;
+        if number.is_multiple_of(self.host.one_arrives_of) {
+            Notified::Sent
+        } else {
+            there.told.store(false, Ordering::SeqCst);
+            Notified::Failed
+        }
+    }
+
+    fn any_cpu_idles(&self) -> bool {
+        self.next_idle_cpu(CpuId::BOOT).is_some()
+    }
+
+    fn next_idle_cpu(&self, from: CpuId) -> Option<CpuId> {
+        let idle = |index: &usize| self.host.cpus[*index].idle.load(Ordering::SeqCst);
+        (from.index()..self.cpus()).find(idle).and_then(|index| CpuId::new(index).ok())
+    }
+
+    fn home(&self, thread: ThreadRef) -> Option<Home> {
+        *lock(&self.host.homes.0[thread.index() as usize])
+    }
+
+    fn offer(&self, cpu: CpuId) -> Offer {
+        *lock(&self.host.cpus[cpu.index()].offer)
+    }
+
+    fn placed_weight(&self, cpu: CpuId) -> u64 {
+        self.host.cpus[cpu.index()].placed.load(Ordering::Relaxed)
+    }
+
+    fn add_placed_weight(&mut self, cpu: CpuId, weight: u64) {
+        self.host.cpus[cpu.index()].placed.fetch_add(weight, Ordering::Relaxed);
+    }
+
+    fn wait_ended(&mut self, _: ThreadRef, permit: Option<WaitPermit>) {
+        assert_eq!(permit, None, "no wait of these tests is timed");
+        self.host.waits_ended.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,163 @@
+//! Each rule of placement by itself.
+
+mod machines;
+
+use machines::host::Host;
+use machines::{cpu, entity, thread};
+use mainspring_driver::Machine;
+use mainspring_driver::placement::{
+    Wake, exit_current, hand_over, kick, migrate, place, remove, share_leftovers, start, steal, wake,
+};
+use mainspring_sched::{Affinity, Decision, State, Stop, Via, WaitKind};
+use std::sync::Arc;
+
+/// CPU `index` makes a decision: its running thread stops as `stop` says. Who runs.
+fn decide(host: &Host, index: usize, stop: Stop) -> Option<u32> {
+    let decision = host.seen_from(Some(cpu(index))).with_cpu(cpu(index), |cpu| cpu.event().resched(stop));
+    host.set_idle(cpu(index), decision == Decision::Idle);
+    match decision {
+        Decision::Run(run) => Some(run.thread.index()),
+        Decision::Idle => None,
+    }
+}
+
+const WAITS: Stop = Stop::Blocked(WaitKind::Park, None);
+
+fn only(cpus: &[usize]) -> Affinity {
+    Affinity::Only(Arc::new(cpus.iter().map(|index| cpu(*index)).collect()))
+}
+
+#[test]
+fn a_thread_starts_beside_its_creator_or_where_least_weight_was_placed() {
+    let host = Host::new(3, 1);
+    let mut outside = host.seen_from(None);
+    assert_eq!(place(&mut outside, thread(0), &Affinity::Any, 5, Some(cpu(2))), Some(cpu(2)));
+    assert_eq!(outside.placed_weight(cpu(2)), 0, "its creator's CPU is not a choice");
+    let mut placed = |weight, affinity| place(&mut outside, thread(0), &affinity, weight, None);
+    assert_eq!(placed(5, Affinity::Any), Some(cpu(0)), "ties go to the lower CPU");
+    assert_eq!(placed(2, Affinity::Any), Some(cpu(1)));
+    assert_eq!(placed(2, Affinity::Any), Some(cpu(2)));
+    assert_eq!(placed(2, Affinity::Any), Some(cpu(1)));
+    assert_eq!(placed(9, only(&[0, 1])), Some(cpu(1)), "4 is less than 5");
+    assert_eq!(placed(1, only(&[7])), None, "the machine lacks that CPU");
+    let elsewhere = place(&mut host.seen_from(None), thread(0), &only(&[1, 2]), 1, Some(cpu(0)));
+    assert_eq!(elsewhere, Some(cpu(2)), "not its creator's");
+}
+
+#[test]
+fn a_woken_thread_is_ready_at_home_and_its_idle_home_is_told() {
+    let host = Host::new(2, 1);
+    let home = start(&mut host.seen_from(None), cpu(1), entity(0, None)).expect("a seat");
+    assert!(host.take_notification(cpu(1)));
+    assert_eq!(decide(&host, 1, Stop::Nothing), Some(0));
+    assert_eq!(decide(&host, 1, WAITS), None);
+    assert_eq!(wake(&mut host.seen_from(Some(cpu(0))), thread(0)), Wake::Woken);
+    assert!(host.is_told(cpu(1)) && !host.is_told(cpu(0)));
+    let state = host.seen_from(None).with_cpu(cpu(1), |cpu| cpu.cpu().state(home.seat));
+    assert_eq!(state, Ok(State::Queued));
+    assert_eq!(wake(&mut host.seen_from(None), thread(0)), Wake::NotAsleep, "it is awake");
+}
+
+#[test]
+fn a_cpu_that_cannot_be_told_is_passed_over_and_stays_untold() {
+    let mut host = Host::new(4, 2);
+    start(&mut host.seen_from(Some(cpu(1))), cpu(1), entity(0, None)).expect("a seat");
+    assert_eq!(decide(&host, 1, Stop::Nothing), Some(0));
+    // The first two messages are lost, the third arrives.
+    host.one_arrives_of = 3;
+    start(&mut host.seen_from(Some(cpu(1))), cpu(1), entity(1, None)).expect("a seat");
+    let told: Vec<bool> = (0..4).map(|index| host.is_told(cpu(index))).collect();
+    assert_eq!(told, [true, false, false, false], "after 2 and 3, upwards from home and around");
+}
+
+#[test]
+fn an_idle_cpu_that_may_not_run_the_thread_is_not_disturbed() {
+    let host = Host::new(4, 2);
+    start(&mut host.seen_from(Some(cpu(1))), cpu(1), entity(0, None)).expect("a seat");
+    assert_eq!(decide(&host, 1, Stop::Nothing), Some(0));
+    start(&mut host.seen_from(Some(cpu(1))), cpu(1), entity(1, Some(&[1, 3]))).expect("a seat");
+    assert_eq!((0..4).filter(|index| host.is_told(cpu(*index))).collect::<Vec<_>>(), [3]);
+}
+
+#[test]
+fn a_thread_that_is_handed_over_comes_here_and_goes_first() {
+    let host = Host::new(2, 3);
+    for (index, home) in [(0, 0), (1, 1), (2, 0)] {
+        start(&mut host.seen_from(None), cpu(home), entity(index, None)).expect("a seat");
+    }
+    assert_eq!(decide(&host, 1, Stop::Nothing), Some(1));
+    assert_eq!(decide(&host, 1, WAITS), None);
+    assert_eq!(decide(&host, 0, Stop::Nothing), Some(0));
+    assert_eq!(hand_over(&mut host.seen_from(Some(cpu(0))), thread(1)), Wake::Woken);
+    assert_eq!(host.seen_from(None).home(thread(1)).map(|home| home.cpu), Some(cpu(0)));
+    assert_eq!(decide(&host, 0, WAITS), Some(1), "before thread 2, which has waited longer");
+}
+
+#[test]
+fn a_thief_takes_what_it_may_run_and_chooses_before_anybody_takes_it_on() {
+    let host = Host::new(3, 3);
+    for (index, cpus) in [(0, None), (1, Some(&[0, 2][..])), (2, None)] {
+        start(&mut host.seen_from(None), cpu(0), entity(index, cpus)).expect("a seat");
+    }
+    assert_eq!(decide(&host, 0, Stop::Nothing), Some(0));
+    let stolen = |thief| {
+        steal(&mut host.seen_from(Some(cpu(thief))), cpu(thief), |cpu, thread| {
+            (thread.index(), cpu.event().resched(Stop::Nothing) != Decision::Idle)
+        })
+    };
+    assert_eq!(stolen(1), Some((2, true)), "thread 1 is more overdue, but may not run there");
+    assert_eq!(stolen(2), Some((1, true)));
+    assert_eq!(stolen(2), None);
+    assert_eq!(host.seen_from(None).home(thread(1)).map(|home| home.cpu), Some(cpu(2)));
+}
+
+#[test]
+fn what_is_left_over_is_offered_to_an_idle_cpu_that_may_run_it() {
+    let host = Host::new(3, 3);
+    for index in 0..3 {
+        start(&mut host.seen_from(None), cpu(0), entity(index, Some(&[0, 2]))).expect("a seat");
+    }
+    for index in 0..3 {
+        host.take_notification(cpu(index));
+    }
+    assert!(decide(&host, 0, Stop::Nothing).is_some());
+    share_leftovers(&mut host.seen_from(Some(cpu(0))), cpu(0));
+    assert_eq!((0..3).filter(|index| host.is_told(cpu(*index))).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn a_migrated_thread_is_ready_where_it_went_unless_it_may_not_go() {
+    let host = Host::new(2, 1);
+    start(&mut host.seen_from(None), cpu(0), entity(0, Some(&[0]))).expect("a seat");
+    let mut outside = host.seen_from(None);
+    assert_eq!(migrate(&mut outside, thread(0), cpu(1), None, Via::Admit), None);
+    assert_eq!(outside.home(thread(0)).map(|home| home.cpu), Some(cpu(0)));
+    let moved = migrate(&mut outside, thread(0), cpu(1), Some(only(&[1])), Via::Admit);
+    assert_eq!(moved, outside.home(thread(0)));
+    assert_eq!(decide(&host, 1, Stop::Nothing), Some(0));
+    assert_eq!(migrate(&mut outside, thread(0), cpu(0), Some(Affinity::Any), Via::Admit), None, "it runs");
+}
+
+#[test]
+fn a_thread_that_has_ended_sits_nowhere() {
+    let host = Host::new(1, 2);
+    for index in 0..2 {
+        start(&mut host.seen_from(None), cpu(0), entity(index, None)).expect("a seat");
+    }
+    assert_eq!(decide(&host, 0, Stop::Nothing), Some(0));
+    let mut here = host.seen_from(Some(cpu(0)));
+    assert!(remove(&mut here, thread(0)).is_none(), "it runs");
+    assert_eq!(remove(&mut here, thread(1)).map(|removed| removed.entity.thread()), Some(thread(1)));
+    assert_eq!(exit_current(&mut here, cpu(0)).map(|entity| entity.thread()), Some(thread(0)));
+    assert_eq!((here.home(thread(0)), here.home(thread(1))), (None, None));
+    assert_eq!(wake(&mut here, thread(1)), Wake::NotAsleep);
+}
+
+#[test]
+fn nobody_is_told_of_a_thread_that_is_not_queued_any_more() {
+    let host = Host::new(3, 1);
+    let home = start(&mut host.seen_from(Some(cpu(0))), cpu(0), entity(0, None)).expect("a seat");
+    assert_eq!(decide(&host, 0, Stop::Nothing), Some(0));
+    kick(&mut host.seen_from(Some(cpu(0))), home, false);
+    assert!((0..3).all(|index| !host.is_told(cpu(index))));
+}
