@@ -20,7 +20,6 @@ extern crate alloc;
 mod arch;
 mod boot;
 mod entry;
-mod frames;
 mod log;
 mod measure;
 mod method;

@@ -7,6 +7,7 @@
 //!   an [`Observer`], carried out, and shown again with its outcome.
 //! * [`machine`]: what a machine has to have, as a trait.
 //! * [`placement`]: where threads run. Start, wake, hand over, steal, migrate, exit.
+//! * [`leases`]: CPUs to oneself, and ticks that stop. Grant, placement, proof, and every ending.
 //! * [`steal`]: which CPU has the most overdue thread to give.
 //!
 //! No operation holds two CPUs at once, and none allocates.
@@ -16,6 +17,7 @@
 
 extern crate alloc;
 
+pub mod leases;
 pub mod machine;
 pub mod observer;
 pub mod placement;

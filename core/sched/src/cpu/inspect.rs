@@ -170,6 +170,17 @@ impl Cpu {
         (0..self.slots.len() as u32).filter(taken).map(|slot| self.view(slot)).collect()
     }
 
+    /// The thread with the lowest seat from `slot` on, and what it is doing. For going through all without allocating, while
+    /// threads come and go.
+    #[must_use]
+    pub fn resident_from(&self, slot: u32) -> Option<(Seat, State)> {
+        let rest = self.slots.get(slot as usize..)?;
+        rest.iter().zip(slot..).find_map(|(occupant, slot)| match occupant {
+            Slot::Taken(occupant) => Some((Seat { slot, thread: occupant.entity.thread }, occupant.state)),
+            _ => None,
+        })
+    }
+
     /// Every thread that sits here, as it stands at `now`: the clock is brought up to date, and what the running thread
     /// has had so far counts. Allocates: for onlookers only.
     pub fn threads_at(&mut self, now: Nanos) -> Vec<ThreadView> {
