@@ -2,10 +2,11 @@
 # parameters and results where a method has any: one unframed segment each. (They are structs and not Cap'n Proto
 # interfaces because the code generated for those needs a hosted program.)
 #
-# `Console` and endpoint messages are bytes as they are: what they carry is not the kernel's to read.
+# `Console` and endpoint messages are bytes as they are: what they carry is not the kernel's to read. `note` writes its bytes
+# to the debug console as one frame for the host (`core/abi/src/frame.rs`).
 @0xb1f3a0c2d4e59687;
 
-enum ConsoleMethod { write @0; read @1; }
+enum ConsoleMethod { write @0; read @1; note @2; }
 
 enum TimerMethod {
   now   @0;   # -> TimerNow

@@ -2,6 +2,7 @@
 
 use crate::args::BootArgs;
 use crate::failure::Failure;
+use crate::machine_run::MachineError;
 use crate::output::Output;
 use crate::qemu::QemuError;
 use mainspring_machine::image::{self, BuildError};
@@ -29,7 +30,8 @@ start shell console,timer,threads,control,processes,park,memory,policy,info,call
 
 /// Boots, and stays until the console is left.
 pub fn boot(args: &BootArgs, output: Output) -> Result<(), Failure> {
-    start(args, output).map_err(|error| Failure::Qemu { name: "boot".to_owned(), error })
+    start(args, output)
+        .map_err(|error| Failure::Machine { name: "boot".to_owned(), error: MachineError::Qemu(error) })
 }
 
 fn start(args: &BootArgs, output: Output) -> Result<(), QemuError> {

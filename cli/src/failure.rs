@@ -1,8 +1,7 @@
 //! Everything that can go wrong, and what the program's caller learns from it: a message that begins with the file
 //! concerned and ends with what to do, and an exit code.
 
-use crate::linux::LinuxError;
-use crate::qemu::QemuError;
+use crate::machine_run::MachineError;
 use crate::refuse::Cannot;
 use mainspring_record::explain::ExplainError;
 use mainspring_record::replay::ReplayError;
@@ -63,19 +62,12 @@ pub enum Failure {
         /// What.
         cannot: Cannot,
     },
-    /// The Linux runtime could not run it.
-    Linux {
+    /// The machine did not run it.
+    Machine {
         /// The workload, as errors call it.
         name: String,
         /// Why.
-        error: LinuxError,
-    },
-    /// The kernel could not run it.
-    Qemu {
-        /// The workload, as errors call it.
-        name: String,
-        /// Why.
-        error: QemuError,
+        error: MachineError,
     },
     /// A flight record cannot be opened.
     Open {
@@ -158,8 +150,7 @@ impl fmt::Display for Failure {
                 "{name}: not admitted\nhelp: grant less, for longer periods or later deadlines, or let contexts use more CPUs"
             ),
             Self::Cannot { name, cannot } => cannot.describe(name, f),
-            Self::Linux { name, error } => write!(f, "{name}: {error}"),
-            Self::Qemu { name, error } => write!(f, "{name}: {error}"),
+            Self::Machine { name, error } => write!(f, "{name}: {error}"),
             Self::Open { path, cause } => write!(
                 f,
                 "{}: {cause}\nhelp: give the path of a flight record, which `mainspring run FILE --record OUT` writes",
@@ -198,8 +189,7 @@ impl std::error::Error for Failure {
             Self::Write { cause, .. } | Self::Print(cause) | Self::Open { cause, .. } => Some(cause),
             Self::Run { error, .. } => Some(error),
             Self::Cannot { cannot, .. } => Some(cannot),
-            Self::Linux { error, .. } => Some(error),
-            Self::Qemu { error, .. } => Some(error),
+            Self::Machine { error, .. } => Some(error),
             Self::Replay { error, .. } | Self::Verify { error, .. } => Some(error),
             Self::Explain { error, .. } => Some(error),
         }

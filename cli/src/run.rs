@@ -7,11 +7,11 @@ use crate::args::{Machine, ReportForm, RunArgs};
 use crate::failure::Failure;
 use crate::input;
 use crate::linux;
+use crate::machine_run::{self, MachineError, Reported};
 use crate::outfile::{OutFile, Target};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::qemu;
-use crate::recorded::Played;
 use crate::refuse;
 use mainspring_abi::Nanos;
 use mainspring_record::check;
@@ -22,6 +22,7 @@ use mainspring_workload::Workload;
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Runs a workload, writes the files that were asked for, and prints the report.
 pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
@@ -29,17 +30,20 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     refuse::on(args.on, &workload)
         .map_err(|cannot| Failure::Cannot { name: input::name(&args.file), cannot })?;
     let mut files = Files::open(args)?;
-    let Played { mut report, fault } = match args.on {
+    let Reported { mut report, fault } = match args.on {
         Machine::Sim => {
-            Played { report: simulate(args, &workload, files.record.as_mut(), output)?, fault: None }
+            Reported { report: simulate(args, &workload, files.record.as_mut(), output)?, fault: None }
         }
-        Machine::Linux => {
+        machine => {
+            let started = Instant::now();
+            let run = match machine {
+                Machine::Qemu => qemu::run(&workload, args.seed, output).map_err(MachineError::Qemu),
+                _ => linux::run(&workload, args.seed, output).map_err(MachineError::Linux),
+            };
+            let run = run.map_err(|error| Failure::Machine { name: input::name(&args.file), error })?;
             let mut record = files.record.as_mut().map(|file| BufWriter::new(file.writer()));
-            linux::run(args, &workload, record.as_mut().map(|writer| writer as &mut dyn Write), output)?
-        }
-        Machine::Qemu => {
-            let mut record = files.record.as_mut().map(|file| BufWriter::new(file.writer()));
-            qemu::run(args, &workload, record.as_mut().map(|writer| writer as &mut dyn Write), output)?
+            let record = record.as_mut().map(|writer| writer as &mut dyn Write);
+            machine_run::report(args, &workload, run, started, record)?
         }
     };
     let written = files.write(&report)?;

@@ -20,6 +20,7 @@ extern crate alloc;
 mod arch;
 mod boot;
 mod entry;
+mod frames;
 mod log;
 mod measure;
 mod method;

@@ -132,13 +132,14 @@ fn print_places(name: &str, mut places: [(u64, u64); PLACES]) {
     }
 }
 
-/// Says what everything came to.
-pub fn report() {
-    if ON {
-        begin_case("");
-        print("total", &totals());
-        print_stretches();
+/// Says what everything came to; the longest stretch with interrupts off, or 0 where nothing is measured.
+pub fn report() -> u64 {
+    if !ON {
+        return 0;
     }
+    begin_case("");
+    print("total", &totals());
+    print_stretches()
 }
 
 /// What a CPU does in a stretch with interrupts off.
@@ -230,8 +231,8 @@ fn end_stretches(case: &str) {
     }
 }
 
-/// Says the longest stretch of each kind, and of all.
-fn print_stretches() {
+/// Says the longest stretch of each kind, and of all; the last.
+fn print_stretches() -> u64 {
     let mut longest = 0;
     for what in STRETCHES {
         let counts = LONGEST_BEFORE[what as usize].load(Ordering::Relaxed);
@@ -239,4 +240,5 @@ fn print_stretches() {
         longest = longest.max(counts);
     }
     crate::say!("measure: diagnostic longest interrupts_off counts={longest}");
+    longest
 }

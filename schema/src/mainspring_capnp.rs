@@ -10,6 +10,7 @@
 pub enum ConsoleMethod {
     Write = 0,
     Read = 1,
+    Note = 2,
 }
 
 impl ::capnp::introspect::Introspect for ConsoleMethod {
@@ -24,6 +25,7 @@ impl ::core::convert::TryFrom<u16> for ConsoleMethod {
         match value {
             0 => ::core::result::Result::Ok(Self::Write),
             1 => ::core::result::Result::Ok(Self::Read),
+            2 => ::core::result::Result::Ok(Self::Note),
             n => ::core::result::Result::Err(::capnp::NotInSchema(n)),
         }
     }
@@ -36,7 +38,7 @@ impl ::capnp::traits::HasTypeId for ConsoleMethod {
     const TYPE_ID: u64 = 0xbf4b_258b_a9a6_c2cdu64;
 }
 mod console_method {
-pub(crate) static ENCODED_NODE: [::capnp::Word; 26] = [
+pub(crate) static ENCODED_NODE: [::capnp::Word; 30] = [
     ::capnp::word(0, 0, 0, 0, 5, 0, 6, 0),
     ::capnp::word(205, 194, 166, 169, 139, 37, 75, 191),
     ::capnp::word(17, 0, 0, 0, 2, 0, 0, 0),
@@ -46,7 +48,7 @@ pub(crate) static ENCODED_NODE: [::capnp::Word; 26] = [
     ::capnp::word(21, 0, 0, 0, 250, 0, 0, 0),
     ::capnp::word(33, 0, 0, 0, 7, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(29, 0, 0, 0, 55, 0, 0, 0),
+    ::capnp::word(29, 0, 0, 0, 79, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(109, 97, 105, 110, 115, 112, 114, 105),
@@ -54,15 +56,19 @@ pub(crate) static ENCODED_NODE: [::capnp::Word; 26] = [
     ::capnp::word(58, 67, 111, 110, 115, 111, 108, 101),
     ::capnp::word(77, 101, 116, 104, 111, 100, 0, 0),
     ::capnp::word(0, 0, 0, 0, 1, 0, 1, 0),
-    ::capnp::word(8, 0, 0, 0, 1, 0, 2, 0),
+    ::capnp::word(12, 0, 0, 0, 1, 0, 2, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(17, 0, 0, 0, 50, 0, 0, 0),
+    ::capnp::word(29, 0, 0, 0, 50, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(1, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(9, 0, 0, 0, 42, 0, 0, 0),
+    ::capnp::word(21, 0, 0, 0, 42, 0, 0, 0),
+    ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
+    ::capnp::word(2, 0, 0, 0, 0, 0, 0, 0),
+    ::capnp::word(13, 0, 0, 0, 42, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(119, 114, 105, 116, 101, 0, 0, 0),
     ::capnp::word(114, 101, 97, 100, 0, 0, 0, 0),
+    ::capnp::word(110, 111, 116, 101, 0, 0, 0, 0),
 ];
 pub(crate) fn get_annotation_types(child_index: Option<u16>, index: u32) -> ::capnp::introspect::Type {
     ::capnp::introspect::panic_invalid_annotation_indices(child_index, index)

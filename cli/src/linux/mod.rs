@@ -1,30 +1,26 @@
 //! A workload on Linux: each CPU is a worker thread of the runtime, each thread a task, scheduled by the same core as on
 //! the other machines.
 //!
-//! The record of every worker's core comes out, and [`crate::recorded`] reports it.
+//! The record of every worker's core comes out, and [`crate::machine_run`] reports it.
 
 mod endpoint;
 mod player;
 mod stage;
 
-use crate::args::RunArgs;
-use crate::failure::Failure;
-use crate::input;
+use crate::machine_run::{MachineRun, instances};
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::recorded::{Played, Recorded};
 use mainspring::{
     Caps, Config, ConfigError, Exhaustion, LaneRecord, LaneSettings, NurseryError, NurseryOptions, Profile,
     Runtime, TaskError,
 };
 use mainspring_abi::CpuId;
-use mainspring_record::{Log, ReplayError};
-use mainspring_report::{Report, ThreadReport};
+use mainspring_abi::frame::RecordHead;
+use mainspring_sched::flight::FORMAT;
 use mainspring_workload::Workload;
 use stage::Stage;
 use std::fmt;
-use std::io::Write;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The most bytes of record that each worker keeps: some tens of millions of events.
 const RECORD_BYTES: usize = 512 << 20;
@@ -36,15 +32,6 @@ pub enum LinuxError {
     Start(ConfigError),
     /// A task ended as it must not.
     Task(NurseryError),
-    /// The record does not replay.
-    Record(ReplayError),
-    /// There was no room for the record of a worker.
-    TooLong {
-        /// Which worker.
-        cpu: usize,
-        /// How many events were lost.
-        lost: u64,
-    },
 }
 
 impl fmt::Display for LinuxError {
@@ -52,40 +39,29 @@ impl fmt::Display for LinuxError {
         match self {
             Self::Start(error) => write!(f, "the runtime does not start: {error}"),
             Self::Task(error) => write!(f, "a task failed: {error}; please report it"),
-            Self::Record(error) => write!(f, "the flight record: {error}"),
-            Self::TooLong { cpu, lost } => {
-                write!(f, "CPU {cpu} had no room for {lost} events\nhelp: run for a shorter `duration`")
-            }
         }
     }
 }
 
 impl std::error::Error for LinuxError {}
 
-/// Runs `workload` on workers of this host; the report, with the flight record written to `record`.
-pub fn run(
-    args: &RunArgs,
-    workload: &Workload,
-    record: Option<&mut dyn Write>,
-    output: Output,
-) -> Result<Played, Failure> {
-    let started = Instant::now();
-    let name = input::name(&args.file);
-    let fail = |error| Failure::Linux { name: name.clone(), error };
-    let stage = Stage::new(workload, args.seed);
-    let records = play(workload, &stage, output).map_err(fail)?;
-    let recorded = Recorded {
-        machine: "linux",
-        args,
-        workload,
-        seats: stage.names().len(),
-        threads: stage.names(),
-        started,
+/// Runs `workload` on workers of this host.
+pub fn run(workload: &Workload, seed: u64, output: Output) -> Result<MachineRun, LinuxError> {
+    let stage = Stage::new(workload, seed);
+    let records = play(workload, &stage, output)?;
+    let threads: Vec<String> = instances(workload).map(|(name, _)| name).collect();
+    let head = |cpu, LaneRecord { records, lost, end, .. }: &LaneRecord| {
+        let cpu = CpuId::new(cpu).expect("the workload names no CPU beyond the last");
+        RecordHead { format: FORMAT.into(), cpu, records: *records, lost: *lost, end: *end }
     };
-    let mut played =
-        recorded.report(|| log(&records).map_err(fail), |error| fail(LinuxError::Record(error)), record)?;
-    tell(&stage, &mut played.report);
-    Ok(played)
+    Ok(MachineRun {
+        machine: "linux",
+        seats: threads.len(),
+        threads,
+        records: (0..).zip(records).map(|(cpu, record)| (head(cpu, &record), record.bytes)).collect(),
+        counts: stage.counts(),
+        notices: stage.notices(),
+    })
 }
 
 /// Starts the runtime, plays the workload, and returns what each worker's core was asked.
@@ -94,7 +70,7 @@ fn play(workload: &Workload, stage: &Stage<'_>, output: Output) -> Result<Vec<La
     let settings = LaneSettings {
         policy: machine.policy,
         quantum: machine.quantum,
-        threads: stage.names().len().max(1),
+        threads: stage.instances.len().max(1),
         record_bytes: RECORD_BYTES,
     };
     let config =
@@ -138,32 +114,4 @@ fn moving(config: Config) -> Config {
 
 fn rounded(now: Duration) -> String {
     format!("{:.1}s", now.as_secs_f64())
-}
-
-fn log(records: &[LaneRecord]) -> Result<Log, LinuxError> {
-    let mut log = Log::default();
-    for (cpu, record) in records.iter().enumerate() {
-        if record.lost > 0 {
-            return Err(LinuxError::TooLong { cpu, lost: record.lost });
-        }
-        if let Ok(id) = CpuId::new(cpu) {
-            log.add(id, &record.bytes, record.records, record.end)
-                .map_err(|error| LinuxError::Record(error.into()))?;
-        }
-    }
-    Ok(log)
-}
-
-/// What the threads know of themselves and their cores do not, and rows for those that never lived.
-fn tell(stage: &Stage<'_>, report: &mut Report) {
-    let mut lived = std::mem::take(&mut report.threads).into_iter().peekable();
-    for (number, name) in stage.names().into_iter().enumerate() {
-        let mut row = match lived.next_if(|row| row.name == name) {
-            Some(row) => row,
-            None => ThreadReport { name, weight: stage.weight(number), ..ThreadReport::default() },
-        };
-        stage.tell(number, &mut row);
-        report.threads.push(row);
-    }
-    report.notices.extend(stage.notices());
 }

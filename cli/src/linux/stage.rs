@@ -5,9 +5,9 @@
 
 use super::endpoint::{Call, Endpoint};
 use super::player;
+use crate::machine_run::{Counts, instances};
 use mainspring::{Budget, Nursery, Parker, Schedule, Snapshot, TaskState};
 use mainspring_abi::{Nanos, ProcessId};
-use mainspring_report::ThreadReport;
 use mainspring_sched::{WaitPermit, WaitQuota};
 use mainspring_sim::random::{Random, Stream};
 use mainspring_workload::{Start, ThreadSpec, ThreadTarget, Workload};
@@ -112,20 +112,9 @@ impl<'w> Stage<'w> {
         }
     }
 
-    /// The names of all instances, in their order.
-    pub fn names(&self) -> Vec<String> {
-        let specs = self.workload.threads.iter();
-        specs.flat_map(|spec| (0..spec.instances()).map(|number| spec.instance_name(number))).collect()
-    }
-
     /// The table of an instance.
     pub fn spec(&self, instance: usize) -> &'w ThreadSpec {
         &self.workload.threads[self.instances[instance].table]
-    }
-
-    /// The weight that an instance begins with.
-    pub fn weight(&self, instance: usize) -> u16 {
-        self.spec(instance).weight.get()
     }
 
     /// The instances that a step names.
@@ -303,13 +292,12 @@ impl<'w> Stage<'w> {
 
     /// Notes who has run out of budget.
     pub fn look_at(&self, snapshot: &Snapshot) {
-        let names = self.names();
         let mut exhausted = self.exhausted.lock().expect("no panic while it is held");
-        for (number, instance) in self.instances.iter().enumerate() {
+        for (instance, (name, _)) in self.instances.iter().zip(instances(self.workload)) {
             let id = instance.task.load(Ordering::Relaxed);
             let task = snapshot.tasks.iter().find(|task| task.id.0 == id && id != 0);
             if task.is_some_and(|task| task.state == TaskState::BudgetExhausted) {
-                exhausted.push(names[number].clone());
+                exhausted.push(name);
             }
         }
     }
@@ -320,14 +308,16 @@ impl<'w> Stage<'w> {
         exhausted.iter().map(|name| format!("{name} has run out of its budget and stands still")).collect()
     }
 
-    /// What an instance knows of itself.
-    pub fn tell(&self, instance: usize, row: &mut ThreadReport) {
-        let this = &self.instances[instance];
+    /// What each instance counted.
+    pub fn counts(&self) -> Vec<Counts> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        row.misses = read(&this.misses);
-        row.timeouts = read(&this.timeouts);
-        row.refusals = read(&this.refusals);
-        row.failures = read(&this.failures);
+        let counts = |this: &Instance| Counts {
+            misses: read(&this.misses),
+            timeouts: read(&this.timeouts),
+            refusals: read(&this.refusals),
+            failures: read(&this.failures),
+        };
+        self.instances.iter().map(counts).collect()
     }
 }
 

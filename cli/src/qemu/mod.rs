@@ -1,24 +1,20 @@
 //! A workload on the kernel, under QEMU.
 //!
 //! The workload goes in as a plan that user programs play, one per process and with one thread per instance; the flight
-//! record of every CPU comes out, and [`crate::recorded`] reports it.
+//! record of every CPU comes out in frames, with notes of the programs, and [`crate::machine_run`] reports it.
 
-mod logs;
+mod notes;
 pub mod plan;
-mod report;
 
-use crate::args::RunArgs;
-use crate::failure::Failure;
-use crate::input;
+use crate::machine_run::{Counts, MachineRun, instances};
 use crate::output::Output;
-use crate::recorded::{Played, Recorded};
+use mainspring_abi::frame::{Frame, FrameError};
+use mainspring_abi::plan::Note;
 use mainspring_machine::image;
-use mainspring_machine::qemu::{Machine, SUCCESS};
+use mainspring_machine::qemu::{Machine, Run, SUCCESS};
 use mainspring_workload::Workload;
 use std::fmt;
-use std::io::Write;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Threads that the kernel can have: the seats that each of its CPUs reserves.
 const SEATS: usize = 512;
@@ -39,8 +35,10 @@ pub enum QemuError {
         /// The last lines of its serial output.
         tail: String,
     },
-    /// The record makes no sense, or does not replay.
-    Record(String),
+    /// What the kernel left on its debug console cannot be read.
+    Frames(FrameError),
+    /// A program wrote a note that this command cannot read.
+    Note,
 }
 
 impl fmt::Display for QemuError {
@@ -48,43 +46,34 @@ impl fmt::Display for QemuError {
         match self {
             Self::Machine(error) => error.fmt(f),
             Self::Ended { what, tail } => write!(f, "the machine {what}; its last words:\n{tail}"),
-            Self::Record(what) => write!(f, "the kernel's flight record: {what}"),
+            Self::Frames(error) => error.fmt(f),
+            Self::Note => f.write_str(
+                "the workload program is of another version than this command; build it again with `make kernel`",
+            ),
         }
     }
 }
 
 impl std::error::Error for QemuError {}
 
-/// A file that is gone when the value is.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+/// Runs `workload` on the kernel.
+pub fn run(workload: &Workload, seed: u64, output: Output) -> Result<MachineRun, QemuError> {
+    let run = boot(workload, &plan::encode(workload, seed), output)?;
+    let mut threads = Vec::new();
+    let mut counts = vec![Counts::default(); instances(workload).count()];
+    let mut records = Vec::new();
+    for frame in run.frames().map_err(QemuError::Frames)? {
+        match frame {
+            Frame::Record(head, bytes) => records.push((head, bytes.to_vec())),
+            Frame::Note(_, bytes) => {
+                let note = Note::from_bytes(bytes).ok_or(QemuError::Note)?;
+                notes::take(note, workload, &mut threads, &mut counts).ok_or(QemuError::Note)?;
+            }
+            Frame::End(_) => {}
+        }
     }
-}
-
-/// Runs `workload` on the kernel; the report, with the flight record written to `record`.
-pub fn run(
-    args: &RunArgs,
-    workload: &Workload,
-    record: Option<&mut dyn Write>,
-    output: Output,
-) -> Result<Played, Failure> {
-    let started = Instant::now();
-    let name = input::name(&args.file);
-    let fail = |error| Failure::Qemu { name: name.clone(), error };
-    let plan = plan::encode(workload, args.seed);
-    let log = Scratch(std::env::temp_dir().join(format!("mainspring-record-{}.bin", std::process::id())));
-    let (serial, bytes) = boot(workload, &plan, &log, output).map_err(fail)?;
-    let mut names = report::names(workload, &serial);
-    name_starters(&mut names, plan::process_count(workload));
-    let recorded = Recorded { machine: "qemu", args, workload, seats: SEATS, threads: names, started };
-    let wrong = |what| fail(QemuError::Record(what));
-    let mut played =
-        recorded.report(|| logs::read(&bytes).map_err(wrong), |error| wrong(error.to_string()), record)?;
-    report::told(workload, &serial, &mut played.report);
-    Ok(played)
+    name_starters(&mut threads, plan::process_count(workload));
+    Ok(MachineRun { machine: "qemu", seats: SEATS, threads, records, counts, notices: Vec::new() })
 }
 
 /// Each process begins with a thread that starts the others, and these threads are the first that the kernel makes.
@@ -97,18 +86,9 @@ fn name_starters(names: &mut Vec<String>, processes: usize) {
     }
 }
 
-fn boot(
-    workload: &Workload,
-    plan: &[u8],
-    log: &Scratch,
-    output: Output,
-) -> Result<(Vec<String>, Vec<u8>), QemuError> {
-    let machine = Machine {
-        cpus: workload.machine.cpus as u32,
-        memory_mb: 768,
-        record: Some(log.0.clone()),
-        ..Machine::default()
-    };
+/// Runs the kernel to its end.
+fn boot(workload: &Workload, plan: &[u8], output: Output) -> Result<Run, QemuError> {
+    let machine = Machine { cpus: workload.machine.cpus as u32, memory_mb: 768, ..Machine::default() };
     let manifest = plan::manifest(workload, RECORD_BYTES);
     let image = image::build(&manifest, &["workload"], &[("plan", plan)])
         .map_err(|error| QemuError::Machine(error.into()))?;
@@ -117,10 +97,7 @@ fn boot(
     output.note(format_args!("booting the kernel on {} CPUs", workload.machine.cpus));
     let run = machine.run(&image, deadline, |_| {}).map_err(QemuError::Machine)?;
     let ended = match run.code {
-        Some(SUCCESS) => {
-            let bytes = std::fs::read(&log.0).map_err(|error| QemuError::Record(error.to_string()))?;
-            return Ok((run.serial, bytes));
-        }
+        Some(SUCCESS) => return Ok(run),
         Some(code) => format!("ended with code {code}"),
         None => format!("did not end within {} s", deadline.as_secs()),
     };

@@ -9,6 +9,8 @@
 //!
 //! Every process reads the whole plan and plays the tables that are its own, by the number that it is started with.
 
+use crate::frame::MAX_NOTE;
+
 /// The first word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MSPLAN02");
 
@@ -54,3 +56,69 @@ pub const HEADER_WORDS: usize = 4;
 pub const TABLE_WORDS: usize = 10;
 /// Words of a step.
 pub const STEP_WORDS: usize = 4;
+
+/// What a workload program says of itself: the contents of a note frame ([`crate::frame::Frame::Note`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Note {
+    /// An instance began a life as the kernel's thread in this slot.
+    Started {
+        /// Its number, counted over all tables.
+        instance: u32,
+        /// The slot.
+        slot: u32,
+    },
+    /// What an instance counted in all its lives.
+    Counted {
+        /// Its number, counted over all tables.
+        instance: u32,
+        /// Multiples of its period that it was late for.
+        misses: u64,
+        /// Waits that ended by their timeout.
+        timeouts: u64,
+        /// Steps that the kernel refused.
+        refusals: u64,
+    },
+}
+
+/// Bytes of a [`Note`].
+pub const NOTE_BYTES: usize = 5 * 8;
+
+const _: () = assert!(NOTE_BYTES <= MAX_NOTE);
+
+const STARTED: u64 = 1;
+const COUNTED: u64 = 2;
+
+impl Note {
+    /// As bytes.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; NOTE_BYTES] {
+        let words = match self {
+            Self::Started { instance, slot } => [STARTED, instance.into(), slot.into(), 0, 0],
+            Self::Counted { instance, misses, timeouts, refusals } => {
+                [COUNTED, instance.into(), misses, timeouts, refusals]
+            }
+        };
+        let mut bytes = [0; NOTE_BYTES];
+        for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *bytes = word.to_le_bytes();
+        }
+        bytes
+    }
+
+    /// From bytes; `None` if they are no note of a workload program.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; NOTE_BYTES] = bytes.try_into().ok()?;
+        let mut words = [0; NOTE_BYTES / 8];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        let [kind, instance, a, b, c] = words;
+        let instance = u32::try_from(instance).ok()?;
+        match kind {
+            STARTED if (b, c) == (0, 0) => Some(Self::Started { instance, slot: u32::try_from(a).ok()? }),
+            COUNTED => Some(Self::Counted { instance, misses: a, timeouts: b, refusals: c }),
+            _ => None,
+        }
+    }
+}

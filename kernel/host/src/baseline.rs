@@ -147,7 +147,7 @@ mod tests {
         serial.insert(0, "scale: begin threads=1".to_owned());
         let used = |a: u64, b: u64| BTreeMap::from([("a".to_owned(), a), ("b".to_owned(), b)]);
         let used_ns = vec![used(50, 0), used(450, 10), used(450, 10), used(650, 190)];
-        Run { serial, used_ns, code: None, took: Duration::ZERO }
+        Run { serial, used_ns, code: None, took: Duration::ZERO, console: Vec::new() }
     }
 
     #[test]

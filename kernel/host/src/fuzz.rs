@@ -108,7 +108,7 @@ mod tests {
 
     fn run(lines: &[&str], code: Option<i32>) -> Run {
         let serial = lines.iter().map(|line| (*line).to_owned()).collect();
-        Run { serial, used_ns: Vec::new(), code, took: Duration::ZERO }
+        Run { serial, used_ns: Vec::new(), code, took: Duration::ZERO, console: Vec::new() }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::image::{self, Build};
 use crate::qemu::{Machine, Run, RunError, SUCCESS};
+use mainspring_abi::frame::{CheckCounts, FrameError, Trailer};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -52,11 +53,7 @@ impl Proof {
         let machine = Machine { cpus, build, icount: self.icount, ..Machine::default() };
         let image = image::build(&self.manifest(), self.programs, &[]).map_err(RunError::Build)?;
         let run = machine.run(&image, Duration::from_secs(self.seconds), watch)?;
-        let complaint = self
-            .complaint(&run)
-            .or_else(|| lost_memory(&run))
-            .or_else(|| unchecked(build, &run))
-            .or_else(|| self.too_long(&run));
+        let complaint = self.complaint(&run).or_else(|| self.judge(build, run.trailer()));
         match complaint {
             None => Ok(run),
             Some(what) => Err(Failed { what: self.explain(cpus, build, &run, &what), serial: run.serial }),
@@ -71,18 +68,19 @@ impl Proof {
         self.settings.lines().map(|line| format!("{line}\n")).chain(self.starts.iter().map(line)).collect()
     }
 
+    /// What is wrong with what the kernel says at its end.
+    fn judge(&self, build: Build, trailer: Result<Trailer, FrameError>) -> Option<String> {
+        lost_memory(trailer).or_else(|| {
+            let trailer = trailer.ok()?;
+            unchecked(build, trailer.checks).or_else(|| self.too_long(&trailer))
+        })
+    }
+
     /// Says so if interrupts were off for longer than they may. The counter counts instructions where time does.
-    fn too_long(&self, run: &Run) -> Option<String> {
-        let stretch = |line: &String| {
-            let (what, counts) = line.strip_prefix("measure: diagnostic ")?.split_once(" counts=")?;
-            let counts: u64 = counts.trim().parse().ok()?;
-            (counts > MOST_INSTRUCTIONS).then(|| {
-                format!(
-                    "interrupts were off for {counts} instructions ({what}), more than {MOST_INSTRUCTIONS}"
-                )
-            })
-        };
-        if self.icount { run.serial.iter().find_map(stretch) } else { None }
+    fn too_long(&self, trailer: &Trailer) -> Option<String> {
+        let counts = trailer.longest_interrupts_off;
+        (self.icount && counts > MOST_INSTRUCTIONS)
+            .then(|| format!("interrupts were off for {counts} instructions, more than {MOST_INSTRUCTIONS}"))
     }
 
     /// What is wrong with a run.
@@ -113,19 +111,23 @@ impl Proof {
     }
 }
 
-/// Says so if a run that ended well did not say that all memory came back.
-fn lost_memory(run: &Run) -> Option<String> {
-    let whole = run.serial.iter().any(|line| line.contains("kernel: memory frames_lost=0 heap_lost=0"));
-    (!whole).then(|| "the kernel did not say that all memory came back".to_owned())
+/// Says so if the kernel did not come to its end, or lost memory on the way.
+fn lost_memory(trailer: Result<Trailer, FrameError>) -> Option<String> {
+    match trailer {
+        Err(error) => Some(error.to_string()),
+        Ok(Trailer { frames_lost: 0, heap_lost: 0, .. }) => None,
+        Ok(Trailer { frames_lost, heap_lost, .. }) => {
+            Some(format!("the kernel lost {frames_lost} frames of memory and {heap_lost} bytes of its heap"))
+        }
+    }
 }
 
 /// Says so if a run that was to check itself did not look at each of its invariants.
-fn unchecked(build: Build, run: &Run) -> Option<String> {
-    let looked = |line: &String| {
-        let counts = line.strip_prefix("checks: ok ")?;
-        counts.split(' ').all(|count| !count.ends_with("=0")).then_some(())
-    };
-    let missing = build == Build::Checked && run.serial.iter().find_map(looked).is_none();
+fn unchecked(
+    build: Build,
+    CheckCounts { leaves, halts, services, requests, .. }: CheckCounts,
+) -> Option<String> {
+    let missing = build == Build::Checked && [leaves, halts, services, requests].contains(&0);
     missing.then(|| "the kernel did not look at all of its invariants".to_owned())
 }
 
@@ -488,6 +490,7 @@ mod tests {
             used_ns: Vec::new(),
             code,
             took: Duration::ZERO,
+            console: Vec::new(),
         }
     }
 
@@ -502,28 +505,31 @@ mod tests {
 
     #[test]
     fn a_checked_run_has_looked_at_every_invariant() {
-        let ok = "checks: ok leaves=9 halts=1";
-        assert_eq!(unchecked(Build::Checked, &run(&[ok], Some(SUCCESS))), None);
-        assert_eq!(unchecked(Build::Plain, &run(&[], Some(SUCCESS))), None);
-        assert!(unchecked(Build::Checked, &run(&[], Some(SUCCESS))).is_some());
-        assert!(unchecked(Build::Checked, &run(&["checks: ok leaves=9 halts=0"], Some(SUCCESS))).is_some());
+        let looked = CheckCounts { leaves: 9, halts: 1, services: 2, requests: 3, refusals: 0 };
+        assert_eq!(unchecked(Build::Checked, looked), None);
+        assert_eq!(unchecked(Build::Plain, CheckCounts::default()), None);
+        assert!(unchecked(Build::Checked, CheckCounts::default()).is_some());
+        assert!(unchecked(Build::Checked, CheckCounts { halts: 0, ..looked }).is_some());
     }
 
     //= OWN:kernel.irq-off
     #[test]
     fn a_stretch_with_interrupts_off_for_too_long_fails_the_bench() {
-        let line = |counts: u64| format!("measure: diagnostic case=map interrupts_off=Pages counts={counts}");
-        assert_eq!(LONGEST.too_long(&run(&[&line(MOST_INSTRUCTIONS)], Some(SUCCESS))), None);
-        assert!(LONGEST.too_long(&run(&[&line(MOST_INSTRUCTIONS + 1)], Some(SUCCESS))).is_some());
-        assert_eq!(PROOFS[0].too_long(&run(&[&line(u64::MAX)], Some(SUCCESS))), None);
+        let longest = |counts| Trailer { longest_interrupts_off: counts, ..Trailer::default() };
+        assert_eq!(LONGEST.judge(Build::Measured, Ok(longest(MOST_INSTRUCTIONS))), None);
+        assert!(LONGEST.judge(Build::Measured, Ok(longest(MOST_INSTRUCTIONS + 1))).is_some());
+        assert_eq!(PROOFS[0].judge(Build::Measured, Ok(longest(u64::MAX))), None);
     }
 
     //= OWN:kernel.charge-all
     #[test]
-    fn a_run_says_that_all_memory_came_back() {
-        assert_eq!(lost_memory(&run(&["kernel: memory frames_lost=0 heap_lost=0"], Some(SUCCESS))), None);
-        assert!(lost_memory(&run(&["kernel: memory frames_lost=1 heap_lost=0"], Some(SUCCESS))).is_some());
-        assert!(lost_memory(&run(&[], Some(SUCCESS))).is_some());
+    fn a_run_holds_only_if_all_memory_came_back() {
+        assert_eq!(PROOFS[0].judge(Build::Plain, Ok(Trailer::default())), None);
+        let frames = Trailer { frames_lost: 1, ..Trailer::default() };
+        let heap = Trailer { heap_lost: -8, ..Trailer::default() };
+        assert!(PROOFS[0].judge(Build::Plain, Ok(frames)).is_some());
+        assert!(PROOFS[0].judge(Build::Plain, Ok(heap)).is_some());
+        assert!(PROOFS[0].judge(Build::Plain, Err(FrameError::NoEnd)).is_some());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One machine: QEMU with the kernel, from start to end or to a deadline.
 
 use crate::image::{self, Build, BuildError};
+use mainspring_abi::frame::{Frame, FrameError, Frames, Trailer};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -23,15 +24,13 @@ pub struct Machine {
     pub icount: bool,
     /// Which kernel.
     pub build: Build,
-    /// Where the debug console's bytes go.
-    pub record: Option<PathBuf>,
     /// A plugin of QEMU's, with its arguments.
     pub plugin: Option<String>,
 }
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { cpus: 1, memory_mb: 512, icount: false, build: Build::Plain, record: None, plugin: None }
+        Self { cpus: 1, memory_mb: 512, icount: false, build: Build::Plain, plugin: None }
     }
 }
 
@@ -47,6 +46,26 @@ pub struct Run {
     pub code: Option<i32>,
     /// How long it took.
     pub took: Duration,
+    /// What came over the debug console.
+    pub console: Vec<u8>,
+}
+
+impl Run {
+    /// The frames that the kernel wrote, in their order; the last is the end.
+    pub fn frames(&self) -> Result<Vec<Frame<'_>>, FrameError> {
+        Frames::new(&self.console).collect()
+    }
+
+    /// What the kernel says at its end.
+    pub fn trailer(&self) -> Result<Trailer, FrameError> {
+        self.frames()?
+            .into_iter()
+            .find_map(|frame| match frame {
+                Frame::End(trailer) => Some(trailer),
+                _ => None,
+            })
+            .ok_or(FrameError::NoEnd)
+    }
 }
 
 /// Why a machine could not be run.
@@ -101,9 +120,6 @@ impl Machine {
         if let Some(plugin) = &self.plugin {
             qemu.args(["-plugin", plugin]);
         }
-        if let Some(record) = &self.record {
-            qemu.arg("-debugcon").arg(format!("file:{}", record.display()));
-        }
         qemu.arg("-kernel").arg(image::kernel(self.build)?).arg("-initrd").arg(initrd);
         Ok(qemu)
     }
@@ -122,10 +138,12 @@ impl Machine {
         deadline: Duration,
         mut watch: impl FnMut(&str),
     ) -> Result<Run, RunError> {
-        let initrd = Scratch::new(image)?;
+        let (initrd, console) = (Scratch::new(image)?, Scratch::new(&[])?);
         let began = Instant::now();
         let mut child = self
             .command(&initrd.0)?
+            .arg("-debugcon")
+            .arg(format!("file:{}", console.0.display()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -143,12 +161,14 @@ impl Machine {
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
                     child.kill().and_then(|()| child.wait()).map_err(RunError::Qemu)?;
-                    return Ok(Run { serial, used_ns, code: None, took: began.elapsed() });
+                    let console = console.read()?;
+                    return Ok(Run { serial, used_ns, code: None, took: began.elapsed(), console });
                 }
             }
         }
         let status = child.wait().map_err(RunError::Qemu)?;
-        Ok(Run { serial, used_ns, code: Some(status.code().unwrap_or(-1)), took: began.elapsed() })
+        let (took, console) = (began.elapsed(), console.read()?);
+        Ok(Run { serial, used_ns, code: Some(status.code().unwrap_or(-1)), took, console })
     }
 }
 
@@ -186,11 +206,15 @@ impl Scratch {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("mainspring-boot-{}-{number}.img", std::process::id()));
+        let path = std::env::temp_dir().join(format!("mainspring-{}-{number}.img", std::process::id()));
         match fs::write(&path, bytes) {
             Ok(()) => Ok(Self(path)),
             Err(error) => Err(BuildError::Io { path, error }),
         }
+    }
+
+    fn read(&self) -> Result<Vec<u8>, BuildError> {
+        fs::read(&self.0).map_err(|error| BuildError::Io { path: self.0.clone(), error })
     }
 }
 

@@ -5,14 +5,15 @@ mod manifest;
 
 use crate::arch::smp::{self, Started};
 use crate::arch::{self, BootInfo, ExitCode, TickSource, cpu, exit};
-use crate::measure;
 use crate::method::{PlannedProcess, Program, Share};
 use crate::object::process::{self, Process};
 use crate::object::{memory, thread};
 use crate::sched::{check, dispatch, idle, lane, record, wakeup};
+use crate::{frames, measure};
 use core::fmt::Display;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use mainspring_abi::boot::{Image, MANIFEST};
+use mainspring_abi::frame::{Frame, Trailer};
 use manifest::{Line, Start};
 use spin::Once;
 
@@ -191,12 +192,19 @@ fn shut_down() -> ! {
         arch::clock_steps(),
         allocations.on_hard_paths
     );
-    check::report();
-    measure::report();
-    let (frames, heap) = lost_for_good();
-    crate::say!("kernel: memory frames_lost={frames} heap_lost={heap}");
-    let held = allocations.on_hard_paths == 0 && (frames, heap) == (0, 0);
+    let (checks, longest_interrupts_off) = (check::report(), measure::report());
+    let (frames_lost, heap_lost) = lost_for_good();
+    crate::say!("kernel: memory frames_lost={frames_lost} heap_lost={heap_lost}");
+    let held = allocations.on_hard_paths == 0 && (frames_lost, heap_lost) == (0, 0);
     let failed = FAILED.load(Ordering::Relaxed) || !held;
+    frames::write(&Frame::End(Trailer {
+        succeeded: !failed,
+        frames_lost,
+        heap_lost,
+        hard_path_allocations: allocations.on_hard_paths,
+        checks,
+        longest_interrupts_off,
+    }));
     crate::say!("kernel: status={}", if failed { "failed" } else { "ok" });
     exit(if failed { ExitCode::Failed } else { ExitCode::Success })
 }

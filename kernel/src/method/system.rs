@@ -5,10 +5,11 @@ use super::{Answer, Call};
 use crate::object::inbox::Awaits;
 use crate::object::{process, thread};
 use crate::sched::{lane, lanes, wakeup};
-use crate::{arch, log, measure};
+use crate::{arch, frames, log, measure};
 use core::sync::atomic::Ordering;
-use mainspring_abi::Nanos;
+use mainspring_abi::frame::{Frame, MAX_NOTE};
 use mainspring_abi::ring::{ABI_VERSION_MAX, ABI_VERSION_MIN, CapError};
+use mainspring_abi::{Nanos, ProcessId};
 use mainspring_sched::State;
 use mainspring_schema as schema;
 use mainspring_schema::{
@@ -99,6 +100,14 @@ pub fn console(call: &Call<'_>) -> Result<Answer, CapError> {
             let mut line = [0; LINE];
             call.process().read(v1.params_addr, &mut line[..len])?;
             log::bytes(&line[..len]);
+            Ok(Answer::Done(len as u32))
+        }
+        ConsoleMethod::Note => {
+            let len = v1.params_len as usize;
+            let mut note = [0; MAX_NOTE];
+            let note = note.get_mut(..len).ok_or(CapError::InvalidParameter)?;
+            call.process().read(v1.params_addr, note)?;
+            frames::write(&Frame::Note(ProcessId::new(call.process().index()), note));
             Ok(Answer::Done(len as u32))
         }
         ConsoleMethod::Read => {

@@ -10,6 +10,7 @@ use crate::arch::{self, examine};
 use crate::object::process;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::Nanos;
+use mainspring_abi::frame::CheckCounts;
 use mainspring_sched::Decision;
 
 const ON: bool = cfg!(debug_assertions);
@@ -175,14 +176,15 @@ fn look_after_halt(here: &Lane, before: AtHalt, pending: Pending) {
     }
 }
 
-/// Says at the end how often everything was looked at.
-pub fn report() {
+/// How often everything was looked at; said as well, where anything was.
+pub fn report() -> CheckCounts {
+    let [leaves, halts, services, requests] =
+        [&LEAVES, &HALTS, &SERVICES, &REQUESTS].map(|what| what.load(Ordering::Relaxed));
+    let refusals = visible::compared();
     if ON {
-        let [leaves, halts, services, requests] =
-            [&LEAVES, &HALTS, &SERVICES, &REQUESTS].map(|what| what.load(Ordering::Relaxed));
-        let refusals = visible::compared();
         crate::say!(
             "checks: ok leaves={leaves} halts={halts} services={services} requests={requests} refusals: {refusals}"
         );
     }
+    CheckCounts { leaves, halts, services, requests, refusals }
 }

@@ -2,19 +2,14 @@
 //! them by time.
 
 use crate::arch::cpu::MAX_CPUS;
-use crate::arch::record_out;
+use crate::frames;
+use mainspring_abi::frame::{Frame, RecordHead};
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_sched::flight::{FORMAT, Log};
 
-/// "MSLOG", the format of the records, the CPU, how many records, how many were lost, the time of the end, the length, the bytes.
-fn write_out(log: &Log, cpu: CpuId, now: Nanos) {
-    record_out(b"MSLOG\0\0\0");
-    let bytes = log.bytes();
-    let (format, cpu) = (u64::from(FORMAT), cpu.index() as u64);
-    for number in [format, cpu, log.records(), log.lost(), now.get(), bytes.len() as u64] {
-        record_out(&number.to_le_bytes());
-    }
-    record_out(bytes);
+fn write_out(log: &Log, cpu: CpuId, end: Nanos) {
+    let head = RecordHead { format: FORMAT.into(), cpu, records: log.records(), lost: log.lost(), end };
+    frames::write(&Frame::Record(head, log.bytes()));
 }
 
 /// Writes out the records of all CPUs, up to one moment: no core goes on once all are locked, so no thread is in two

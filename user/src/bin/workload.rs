@@ -9,7 +9,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use mainspring_abi::kernel::FOREVER;
-use mainspring_abi::plan::{HEADER_WORDS, MAGIC, NONE, STEP_WORDS, TABLE_WORDS, step};
+use mainspring_abi::plan::{HEADER_WORDS, MAGIC, NONE, Note, STEP_WORDS, TABLE_WORDS, step};
 use mainspring_user::caps::{self, ThreadOptions};
 use mainspring_user::schema::LatencyClass;
 use mainspring_user::{CapError, arch, client, say};
@@ -125,11 +125,18 @@ fn main() -> i64 {
         let (misses, timeouts, refusals) =
             (read(&instance.misses), read(&instance.timeouts), read(&instance.refusals));
         if misses + timeouts + refusals > 0 {
-            say!("workload: stats instance={number} misses={misses} timeouts={timeouts} refusals={refusals}");
+            tell(Note::Counted { instance: number as u32, misses, timeouts, refusals });
         }
     }
     say!("workload: done");
     0
+}
+
+/// Tells the host what the kernel's record cannot know.
+fn tell(note: Note) {
+    if let Err(code) = caps::note(&note.to_bytes()) {
+        say!("workload: {note:?} was refused: {code:?}");
+    }
 }
 
 /// Starts an instance; whether it could be.
@@ -140,7 +147,7 @@ fn begin(number: usize) -> bool {
     let _making = MAKING.lock();
     match caps::spawn(table.options, move || live(number)) {
         Ok(thread) => {
-            say!("workload: life instance={number} slot={}", thread.slot());
+            tell(Note::Started { instance: number as u32, slot: thread.slot() });
             true
         }
         Err(_) => {

@@ -100,6 +100,11 @@ pub fn print(bytes: &[u8]) {
     }
 }
 
+/// Writes bytes to the debug console, as one frame for the host.
+pub fn note(bytes: &[u8]) -> Result<(), CapError> {
+    client::call(need("console"), schema::ConsoleMethod::Note as u16, bytes, &mut []).map(|_| ())
+}
+
 /// What was typed, as much as fits.
 pub fn read_typed(buffer: &mut [u8]) -> Result<usize, CapError> {
     client::call(need("console"), schema::ConsoleMethod::Read as u16, &[], buffer).map(|len| len as usize)

@@ -282,7 +282,8 @@ fn any_request(random: &mut Random, now: u64, own: u64, depth: u64, entry: u64) 
     let (kind, method, mut params, gives) = match random.below(100) {
         0 => (Console, 0, none(), plain),
         1 => (Console, 1, none(), plain),
-        2..5 => (Timer, 0, none(), plain),
+        2 => (Console, 2, with(&[edge(random), edge(random)], 0), plain),
+        3..5 => (Timer, 0, none(), plain),
         5..10 => (Timer, 1, with(&[time(random, now)], 0), plain),
         10..18 => (Threads, 0, thread(random, entry), Gives::Thread),
         18 => (Control, 0, with(&[address(random, own)], 0), plain),

@@ -1,0 +1,149 @@
+//! A run on a machine that is not simulated, made into a file and a report.
+//!
+//! Everything in the report that a core knows is computed from its record, by making each decision again. So a record that
+//! does not replay is an error, and a report that is printed is also a replay without a difference. What the threads alone
+//! know (misses, timeouts, refusals) they have counted themselves.
+
+use crate::args::RunArgs;
+use crate::cpu_records::{CpuRecord, LogError, join};
+use crate::failure::Failure;
+use crate::input;
+use crate::linux::LinuxError;
+use crate::qemu::QemuError;
+use mainspring_record::ReplayError;
+use mainspring_record::file::{Header, Recorder};
+use mainspring_record::report::RecordReport;
+use mainspring_record::verify::verify;
+use mainspring_report::{Report, ThreadReport};
+use mainspring_workload::Workload;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::io::Write;
+use std::time::Instant;
+
+/// What a machine leaves behind.
+#[derive(Debug, Default)]
+pub struct MachineRun {
+    /// The machine's name in the report.
+    pub machine: &'static str,
+    /// Seats that each core had.
+    pub seats: usize,
+    /// Names of the threads by their index.
+    pub threads: Vec<String>,
+    /// The record of each CPU.
+    pub records: Vec<CpuRecord>,
+    /// What each instance counted, in the order of the workload.
+    pub counts: Vec<Counts>,
+    /// What should be known before the numbers are read.
+    pub notices: Vec<String>,
+}
+
+/// What an instance of a workload counted in all its lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub misses: u64,
+    pub timeouts: u64,
+    pub refusals: u64,
+    pub failures: u64,
+}
+
+/// Why a machine did not run a workload.
+#[derive(Debug)]
+pub enum MachineError {
+    /// The Linux runtime did not.
+    Linux(LinuxError),
+    /// The kernel did not.
+    Qemu(QemuError),
+    /// The records of its CPUs are not the record of a run.
+    Log(LogError),
+}
+
+impl fmt::Display for MachineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Linux(error) => error.fmt(f),
+            Self::Qemu(error) => error.fmt(f),
+            Self::Log(error) => write!(f, "the flight record: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for MachineError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(match self {
+            Self::Linux(error) => error,
+            Self::Qemu(error) => error,
+            Self::Log(error) => error,
+        })
+    }
+}
+
+/// A run and what the checkers found, if they were asked.
+pub struct Reported {
+    pub report: Report,
+    pub fault: Option<ReplayError>,
+}
+
+/// Replays what `run` left behind, writes it to `out`, and reports.
+pub fn report(
+    args: &RunArgs,
+    workload: &Workload,
+    run: MachineRun,
+    started: Instant,
+    out: Option<&mut dyn Write>,
+) -> Result<Reported, Failure> {
+    let name = input::name(&args.file);
+    let machine = &workload.machine;
+    let header = Header {
+        workload: name.clone(),
+        seed: args.seed,
+        cpus: machine.cpus,
+        seats: run.seats,
+        policy: machine.policy,
+        quantum: machine.quantum,
+        tick: machine.tick,
+        floor_ppm: machine.floor_ppm,
+        threads: run.threads,
+    };
+    // A replay spends the events, so they are read again for each.
+    let log = || {
+        join(&run.records)
+            .map_err(|error| Failure::Machine { name: name.clone(), error: MachineError::Log(error) })
+    };
+    let replayed =
+        RecordReport::of(&header, log()?).map_err(|error| Failure::Verify { name: name.clone(), error })?;
+    if let Some(out) = out {
+        Recorder::new(Box::new(out), &header)
+            .and_then(|recorder| log().map(|log| (recorder, log)).map_err(std::io::Error::other))
+            .and_then(|(recorder, log)| log.write(recorder, &replayed.digest()))
+            .map_err(|cause| Failure::Write { path: args.record.clone().unwrap_or_default(), cause })?;
+    }
+    // The record is written by now, so that a fault can be reported with it.
+    let fault = if args.verify { verify(&header, log()?).err() } else { None };
+    let mut report = replayed.report(run.machine, &header, started.elapsed());
+    add_counts(workload, &run.counts, &mut report);
+    report.notices.extend(run.notices);
+    Ok(Reported { report, fault })
+}
+
+/// Adds what the instances counted, and rows for those that never lived. Threads of no instance come first.
+fn add_counts(workload: &Workload, counts: &[Counts], report: &mut Report) {
+    let names: HashSet<String> = instances(workload).map(|(name, _)| name).collect();
+    let (lived, others): (Vec<_>, _) =
+        std::mem::take(&mut report.threads).into_iter().partition(|row| names.contains(&row.name));
+    let mut lived: HashMap<String, ThreadReport> =
+        lived.into_iter().map(|row| (row.name.clone(), row)).collect();
+    report.threads = others;
+    for ((name, weight), counts) in instances(workload).zip(counts) {
+        let lived = lived.remove(&name);
+        let Counts { misses, timeouts, refusals, failures } = *counts;
+        let row = lived.unwrap_or_else(|| ThreadReport { name, weight, ..ThreadReport::default() });
+        report.threads.push(ThreadReport { misses, timeouts, refusals, failures, ..row });
+    }
+}
+
+/// The names and first weights of all instances, in the order of the workload.
+pub fn instances(workload: &Workload) -> impl Iterator<Item = (String, u16)> + '_ {
+    let specs = workload.threads.iter();
+    specs.flat_map(|spec| (0..spec.instances()).map(|n| (spec.instance_name(n), spec.weight.get())))
+}
