@@ -1,0 +1,92 @@
+//! Passes: where yield checks go, and how they become cheap.
+//!
+//! Conserved: the ops that a run is charged which ends without a trap. [`insert_checks`] charges one op for each turn of a loop
+//! and for each call. [`simplify`] moves these charges and never changes their sum: turns of loops that know their length are
+//! paid in strips before they run, and charges with nothing between them are added up.
+
+mod checks;
+mod merge;
+mod strips;
+
+pub use checks::insert_checks;
+pub use merge::merge_charges;
+pub use strips::strip_mine;
+
+use crate::ir::{Function, Module};
+
+/// Makes checks cheap: counted loops pay in strips, and neighbouring charges are added up.
+pub fn simplify(module: &mut Module) {
+    let interval = module.interval();
+    for function in &mut module.functions {
+        strip_mine(function, interval);
+        merge_charges(function);
+    }
+}
+
+/// The immediate dominator of each block. Blocks must all be reachable.
+pub(crate) fn dominators(function: &Function) -> Vec<usize> {
+    let order = reverse_postorder(function);
+    let mut rank = vec![usize::MAX; function.blocks.len()];
+    for (at, &block) in order.iter().enumerate() {
+        rank[block] = at;
+    }
+    let before = function.predecessors();
+    let mut idom = vec![usize::MAX; function.blocks.len()];
+    idom[0] = 0;
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for &block in order.iter().skip(1) {
+            let mut known =
+                before[block].iter().map(|id| id.0 as usize).filter(|&other| idom[other] != usize::MAX);
+            let Some(first) = known.next() else { continue };
+            let common = known.fold(first, |mut a, mut b| {
+                while a != b {
+                    while rank[a] > rank[b] {
+                        a = idom[a];
+                    }
+                    while rank[b] > rank[a] {
+                        b = idom[b];
+                    }
+                }
+                a
+            });
+            changed |= std::mem::replace(&mut idom[block], common) != common;
+        }
+    }
+    idom
+}
+
+/// Whether every way to `block` leads through `above`.
+pub(crate) fn dominates(idom: &[usize], above: usize, mut block: usize) -> bool {
+    loop {
+        if block == above {
+            return true;
+        }
+        if block == 0 || idom[block] == usize::MAX {
+            return false;
+        }
+        block = idom[block];
+    }
+}
+
+fn reverse_postorder(function: &Function) -> Vec<usize> {
+    let mut seen = vec![false; function.blocks.len()];
+    let mut order = Vec::new();
+    let mut stack = vec![(0, 0)];
+    seen[0] = true;
+    while let Some((block, next)) = stack.pop() {
+        match function.blocks[block].end.targets().get(next) {
+            Some(target) => {
+                stack.push((block, next + 1));
+                let to = target.block.0 as usize;
+                if !std::mem::replace(&mut seen[to], true) {
+                    stack.push((to, 0));
+                }
+            }
+            None => order.push(block),
+        }
+    }
+    order.reverse();
+    order
+}

@@ -1,0 +1,7 @@
+//! QTJIR: its text, its verifier, its passes, and what programs do.
+
+mod charges;
+mod hostile;
+mod tasks;
+mod text;
+mod verify;
