@@ -9,21 +9,27 @@
 //! * [`placement`]: where threads run. Start, wake, hand over, steal, migrate, exit.
 //! * [`leases`]: CPUs to oneself, and ticks that stop. Grant, placement, proof, and every ending.
 //! * [`steal`]: which CPU has the most overdue thread to give.
+//! * [`contexts`]: who holds CPU time as a context, how it is lent along calls and comes back, and what takes it away.
+//! * [`sessions`], [`ledgers`]: to whom contexts belong, and what each may hold.
 //!
-//! No operation holds two CPUs at once, and none allocates.
+//! No operation holds two CPUs at once, and none allocates, except those that create something.
 
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod contexts;
 pub mod leases;
+pub mod ledgers;
 pub mod machine;
 pub mod observer;
 pub mod placement;
 pub mod recorded_cpu;
+pub mod sessions;
 pub mod steal;
 
+pub use contexts::{ContextMachine, Contexts};
 pub use machine::{CpuAccess, Home, Left, Machine, Notified, Threads};
 pub use observer::{Observer, Usual};
 pub use recorded_cpu::{CpuCore, RecordedCpu};

@@ -10,9 +10,12 @@
 use crate::observer::Observer;
 use crate::recorded_cpu::{CpuCore, RecordedCpu};
 use crate::steal::choose_victim;
+use alloc::boxed::Box;
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
+use mainspring_sched::context::{Context, Notices};
 use mainspring_sched::{
-    Affinity, Authority, Cpu, Entity, Offer, Refused, Removed, Seat, SeatError, State, Via, WaitPermit, Woken,
+    Affinity, Authority, Cpu, Entity, NotBound, Offer, Overran, Refused, Removed, Seat, SeatError, State,
+    Via, WaitPermit, Woken,
 };
 
 /// A CPU, and a thread's seat there.
@@ -229,6 +232,24 @@ impl<'a, M: Machine> CpuAccess<'a, M> {
     pub fn give(&mut self, thief: CpuId) -> Option<(Entity, Left)> {
         let entity = self.event().give(thief)?;
         Some((entity, self.departure()))
+    }
+
+    /// The thread at `seat` gets a context, which may have `left` another CPU; whether this CPU should reschedule.
+    pub fn bind(&mut self, seat: Seat, context: Box<Context>, left: Option<Left>) -> Result<bool, NotBound> {
+        if let Some(left) = left.filter(|left| left.cpu != self.core.id()) {
+            self.now = self.now.max(left.at + M::ARRIVAL_DELAY);
+        }
+        self.event().bind(seat, context)
+    }
+
+    /// What overran at the last event here. Ask after each event that stops a thread or moves a context.
+    pub fn take_overrun(&mut self) -> Option<Overran> {
+        self.core.take_overrun()
+    }
+
+    /// The notices of the context that the thread at `seat` holds. No decision depends on them.
+    pub fn notices_mut(&mut self, seat: Seat) -> Option<&mut Notices> {
+        self.core.notices_mut(seat)
     }
 
     fn departure(&self) -> Left {

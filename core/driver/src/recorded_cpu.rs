@@ -6,14 +6,14 @@
 use crate::observer::{Observer, Usual};
 use alloc::boxed::Box;
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
-use mainspring_sched::context::Context;
+use mainspring_sched::context::{Context, Notices};
 use mainspring_sched::flight::{EventRef, NohzEvent, NohzOutcome, Outcome};
 use mainspring_sched::lease::LeaseRef;
 use mainspring_sched::nohz::{Claim, Conditions};
 use mainspring_sched::{
-    Cpu, Decision, Entity, Expired, Handoff, IdleConditions, IdleTick, LendError, NohzEntry, NohzRecheck,
-    NotBound, PolicyCap, PolicyError, Refused, Removed, Seat, SeatError, Stop, Timeout, TimerOutcome,
-    UnbindError, Via, WaitKind, WaitPermit, Woken,
+    Cpu, Decision, Dispatch, Entity, Expired, Handoff, IdleConditions, IdleTick, LendError, NohzEntry,
+    NohzRecheck, NotBound, PolicyCap, PolicyError, Refused, Removed, Seat, SeatError, Stop, Timeout,
+    TimerOutcome, UnbindError, Via, WaitKind, WaitPermit, Woken,
 };
 
 /// A scheduler CPU and the time of its last event.
@@ -55,12 +55,9 @@ impl CpuCore {
         self.cpu.take_overrun()
     }
 
-    /// Empties the notice cells of the context at `seat`; see [`Cpu::drain_notices`]. No decision depends on them.
-    pub fn drain_notices(
-        &mut self,
-        seat: Seat,
-    ) -> Result<[Option<mainspring_sched::context::Notice>; 2], UnbindError> {
-        self.cpu.drain_notices(seat)
+    /// The notices of the context at `seat`; see [`Cpu::notices_mut`]. No decision depends on them.
+    pub fn notices_mut(&mut self, seat: Seat) -> Option<&mut Notices> {
+        self.cpu.notices_mut(seat)
     }
 
     /// The lag of the running thread at `now`; see [`Cpu::current_lag`].
@@ -199,6 +196,28 @@ impl<O: Observer> RecordedCpu<'_, O> {
             return None;
         }
         switch_directly(self.cpu, self.now, seat, kind)
+    }
+
+    /// See [`Cpu::call_directly`]. A record has the long way, so whoever records takes that.
+    #[inline(always)]
+    pub fn call_directly(self, server: Seat, timeout: Option<Timeout>) -> Result<Dispatch, Option<Timeout>> {
+        if !self.observer.allows_shortcuts() {
+            return Err(timeout);
+        }
+        self.cpu.call_directly(self.now, server, timeout)
+    }
+
+    /// See [`Cpu::reply_directly`]. A record has the long way, so whoever records takes that.
+    #[inline(always)]
+    pub fn reply_directly(
+        self,
+        caller: Seat,
+        timeout: Option<Timeout>,
+    ) -> Result<(Dispatch, Option<WaitPermit>), Option<Timeout>> {
+        if !self.observer.allows_shortcuts() {
+            return Err(timeout);
+        }
+        self.cpu.reply_directly(self.now, caller, timeout)
     }
 
     /// The running thread sets its own weight; see [`Cpu::call_set_weight`]. Recorded as what it comes to.

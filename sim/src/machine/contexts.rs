@@ -260,7 +260,9 @@ impl Machine<'_> {
     pub(super) fn drain_grant(&mut self, grant: usize) -> bool {
         let Grant { who, holder, .. } = self.grants.list[grant];
         let cells = match holder.and_then(|holder| self.place_of(holder as usize)) {
-            Some((cpu, seat)) => self.cores[cpu].drain_notices(seat).unwrap_or([None, None]),
+            Some((cpu, seat)) => {
+                self.cores[cpu].notices_mut(seat).map(|notices| notices.drain()).unwrap_or_default()
+            }
             None => match self.grants.registry.drain(who) {
                 Ok(Drained::Ok(cells)) => cells,
                 Ok(Drained::Revoked { .. } | Drained::StaleGeneration { .. }) | Err(_) => [None, None],

@@ -3,6 +3,7 @@
 
 pub mod host;
 pub mod isolated;
+pub mod stepped;
 
 use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
 use mainspring_driver::CpuCore;

@@ -123,8 +123,8 @@ pub(crate) struct Charged {
 }
 
 impl Context {
-    /// A context whose whole budget may be used from `now` on.
-    pub(crate) fn new(who: ContextRef, spec: ContextSpec, now: Nanos) -> Self {
+    /// A context whose whole budget may be used from `now` on. What makes contexts sees to it that nobody makes one who may not.
+    pub fn new(who: ContextRef, spec: ContextSpec, now: Nanos) -> Self {
         Self {
             refills: Refills::new(spec.budget, spec.period, usize::from(spec.refills), now),
             donors: Donors::new(spec.depth),
@@ -298,14 +298,14 @@ impl Context {
         self.donors.pop()
     }
 
-    /// Lets `waiter` be told of the next event.
-    pub fn arm(&mut self, waiter: ThreadRef) {
-        self.notices.arm(waiter);
+    /// What it has to tell, to be drained or waited for.
+    pub fn notices_mut(&mut self) -> &mut Notices {
+        &mut self.notices
     }
 
-    /// Empties the cells.
-    pub fn drain(&mut self) -> [Option<Notice>; 2] {
-        self.notices.drain()
+    /// Nobody holds it: time does not count.
+    pub fn suspend(&mut self) {
+        self.active = false;
     }
 
     /// `donor` is no longer to get it back, nor those whom it led to; whether it was.

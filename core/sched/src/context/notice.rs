@@ -85,6 +85,23 @@ impl Notices {
         self.waiter = Some(waiter);
     }
 
+    /// Who is to be woken by the next event.
+    #[must_use]
+    pub fn waiter(&self) -> Option<ThreadRef> {
+        self.waiter
+    }
+
+    /// Takes out who was to be woken by the next event.
+    pub fn take_waiter(&mut self) -> Option<ThreadRef> {
+        self.waiter.take()
+    }
+
+    /// Whether there is nothing to tell.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cells.iter().all(Option::is_none)
+    }
+
     /// Records an event; who was waiting for one.
     pub(crate) fn record(&mut self, kind: NoticeKind, event: Notice) -> Option<ThreadRef> {
         let index = kind as usize;
@@ -102,7 +119,7 @@ impl Notices {
     }
 
     /// Empties both cells.
-    pub(crate) fn drain(&mut self) -> [Option<Notice>; 2] {
+    pub fn drain(&mut self) -> [Option<Notice>; 2] {
         core::mem::take(&mut self.cells)
     }
 }

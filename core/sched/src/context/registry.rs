@@ -294,7 +294,7 @@ impl Registry {
             Err(error) => return Err(error),
             Ok(record) => record,
         };
-        Ok(Drained::Ok(record.value.as_mut().map_or([None, None], |value| value.drain())))
+        Ok(Drained::Ok(record.value.as_mut().map_or([None, None], |value| value.notices.drain())))
     }
 
     /// What is known of a context by any of its names.

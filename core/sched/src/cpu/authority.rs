@@ -5,7 +5,7 @@
 
 use super::realtime::Band;
 use super::{Cpu, Seat, SeatError, State};
-use crate::context::{Context, LoanError, Overrun};
+use crate::context::{Context, LoanError, Notices, Overrun};
 use crate::entity::Authority;
 use crate::waiter::WaitKind;
 use alloc::boxed::Box;
@@ -260,9 +260,8 @@ impl Cpu {
         self.realtime.overran.take()
     }
 
-    /// Empties the notice cells of the context at `seat`. No decision depends on them.
-    pub fn drain_notices(&mut self, seat: Seat) -> Result<[Option<crate::context::Notice>; 2], UnbindError> {
-        let occupant = self.occupant_mut(seat).map_err(UnbindError::Seat)?;
-        Ok(occupant.entity.context_mut().ok_or(UnbindError::NoContext)?.drain())
+    /// The notices of the context at `seat`. No decision depends on them.
+    pub fn notices_mut(&mut self, seat: Seat) -> Option<&mut Notices> {
+        Some(self.occupant_mut(seat).ok()?.entity.context_mut()?.notices_mut())
     }
 }

@@ -1,0 +1,8 @@
+//! Contexts across CPUs: bound, lent along calls, returned by every end of a call, revoked, and never in two places.
+
+#[path = "../machines/mod.rs"]
+mod machines;
+
+mod exits;
+mod rig;
+mod scripts;
