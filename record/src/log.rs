@@ -2,7 +2,7 @@
 
 use crate::file::{Item, Malformed, RecordError, RecordReader, Recorder};
 use mainspring_abi::{CpuId, Nanos};
-use mainspring_sched::flight::{Event, Outcome, Past, Reader, read_record};
+use mainspring_sched::flight::{DecodeState, Event, Outcome, Reader, read_record};
 use std::io::{self, Read};
 
 /// One event of a record.
@@ -28,18 +28,18 @@ pub struct Log {
 impl Log {
     /// Adds the record of one CPU: so many events as bytes, and when it was closed.
     pub fn add(&mut self, cpu: CpuId, bytes: &[u8], records: u64, end: Nanos) -> Result<(), RecordError> {
-        let (mut at, mut past) = (0, Past::new());
+        let (mut at, mut state) = (0, DecodeState::new());
         for _ in 0..records {
             let mut reader = Reader::new(&bytes[at..]);
-            let (place, event, outcome) = read_record(&mut reader, &mut past)
+            let (stamp, event, outcome) = read_record(&mut reader, &mut state)
                 .map_err(|error| RecordError::of_cpu(cpu, Malformed::Record(error)))?;
             at += reader.position();
-            self.entries.push(Entry { now: place.now, cpu: place.cpu, event, outcome });
+            self.entries.push(Entry { now: stamp.now, cpu: stamp.cpu, event, outcome });
         }
         if at != bytes.len() {
             return Err(RecordError::of_cpu(cpu, Malformed::Trailing));
         }
-        self.end = self.end.max(end).max(past.told().last().now);
+        self.end = self.end.max(end).max(state.writer().last().now);
         // Stable: events of one CPU stay in their order.
         self.entries.sort_by_key(|entry| entry.now);
         Ok(())

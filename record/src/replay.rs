@@ -161,13 +161,13 @@ impl Replayer {
         let number = self.events;
         self.events += 1;
         let core = self.cpus.get_mut(cpu.index()).ok_or(ReplayError::NoSuchCpu { cpu })?;
-        let said = Description::of(&event);
+        let summary = event.summary();
         onlooker.before(now, core, &event);
         let (replayed, left) =
             core.apply(now, event).map_err(|why| ReplayError::Impossible { number, now, cpu, why })?;
         if replayed != recorded {
             let (event, recorded, replayed) =
-                (said.to_string(), format!("{recorded:?}"), format!("{replayed:?}"));
+                (summary.to_string(), format!("{recorded:?}"), format!("{replayed:?}"));
             let difference = Difference { number, now, cpu, event, recorded, replayed };
             return Err(ReplayError::Differs(Box::new(difference)));
         }
@@ -233,48 +233,6 @@ impl<R: Read> Replay<R> {
             Item::End(trailer) => Ok(Some(trailer)),
             Item::Record(entry) => self.replayer.step(entry, &mut ()).map(|()| None),
         }
-    }
-}
-
-/// What an event was, kept while the event itself is spent.
-struct Description(&'static str, Option<String>);
-
-impl Description {
-    fn of(event: &Event) -> Self {
-        match event {
-            Event::Accept(entity, via) => Self("accept", Some(format!("{:?} by {via:?}", entity.thread()))),
-            Event::Resched(_) => Self("resched", None),
-            Event::ExitCurrent => Self("exit of the running thread", None),
-            Event::Wake(seat) => Self("wake", Some(format!("{:?}", seat.thread()))),
-            Event::HandOff(seat) => Self("handoff", Some(format!("{:?}", seat.thread()))),
-            Event::Hold(seat) => Self("hold", Some(format!("{:?}", seat.thread()))),
-            Event::Release(seat) => Self("release", Some(format!("{:?}", seat.thread()))),
-            Event::Remove(seat) => Self("remove", Some(format!("{:?}", seat.thread()))),
-            Event::Give(thief) => Self("give", Some(format!("to {thief:?}"))),
-            Event::Timer => Self("timer", None),
-            Event::Expire => Self("expire", None),
-            Event::RescheduleReceived => Self("reschedule", None),
-            Event::EnterIdle(_) => Self("idle", None),
-            Event::SetWeight(seat, weight) => {
-                Self("weight", Some(format!("{:?} to {}", seat.thread(), weight.get())))
-            }
-            Event::BlockCurrent(kind, _) => Self("block", Some(format!("{kind:?}"))),
-            Event::Bind(seat, context) => {
-                Self("bind", Some(format!("{:?} to {:?}", context.who(), seat.thread())))
-            }
-            Event::Unbind(seat) => Self("unbind", Some(format!("{:?}", seat.thread()))),
-            Event::Lend(seat, to) => Self("lend", Some(format!("{:?} to {to:?}", seat.thread()))),
-            Event::WriteOff(seat) => Self("write-off", Some(format!("{:?}", seat.thread()))),
-            Event::SetClass(seat, class) => Self("class", Some(format!("{:?} to {class:?}", seat.thread()))),
-            Event::Nohz(event) => Self("window", Some(format!("{event:?}"))),
-        }
-    }
-}
-
-impl fmt::Display for Description {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)?;
-        self.1.as_ref().map_or(Ok(()), |detail| write!(f, " {detail}"))
     }
 }
 

@@ -7,7 +7,7 @@ use mainspring::{
     Profile, Schedule, SpawnError, TaskError, ThreadError, Weight,
 };
 use mainspring_sched::Cpu;
-use mainspring_sched::flight::{Outcome, Past, Reader, read_record};
+use mainspring_sched::flight::{DecodeState, Outcome, Reader, read_record};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 fn weight(weight: u64) -> Weight {
@@ -122,18 +122,18 @@ fn replay(records: &[LaneRecord]) -> u64 {
         let id = CpuId::new(number).unwrap();
         let mut cpu = Cpu::new(mainspring_sched::Config::new(id, Policy::Eevdf));
         cpu.reserve(64).unwrap();
-        let (mut at, mut past) = (0, Past::new());
+        let (mut at, mut state) = (0, DecodeState::new());
         for _ in 0..record.records {
             let mut reader = Reader::new(&record.bytes[at..]);
-            let (place, event, recorded) = read_record(&mut reader, &mut past).unwrap();
+            let (stamp, event, recorded) = read_record(&mut reader, &mut state).unwrap();
             at += reader.position();
-            let now = place.now;
-            assert_eq!(place.cpu, id);
+            let now = stamp.now;
+            assert_eq!(stamp.cpu, id);
             assert_eq!(cpu.apply(now, event).unwrap().0, recorded, "worker {number} at {now}");
             decisions += u64::from(matches!(recorded, Outcome::Decided(_)));
         }
         assert_eq!(at, record.bytes.len());
-        assert!(record.end >= past.told().last().now);
+        assert!(record.end >= state.writer().last().now);
     }
     decisions
 }

@@ -158,7 +158,7 @@ fn a_thread_in_the_wrong_seat_is_noticed() {
         }
         _ => false,
     });
-    assert!(what.contains("by the book"), "{what}");
+    assert!(what.contains("by the model"), "{what}");
 }
 
 #[test]
@@ -182,5 +182,5 @@ fn a_refusal_without_a_reason_is_noticed() {
         }
         _ => false,
     });
-    assert!(what.contains("by the book") || what.contains("refused"), "{what}");
+    assert!(what.contains("by the model") || what.contains("refused"), "{what}");
 }

@@ -6,9 +6,9 @@ mod common;
 
 use common::drive::{Drive, setting};
 use mainspring_abi::{ContextRef, CpuId, Nanos, Policy, ThreadRef};
-use mainspring_record::check::book::Book;
 use mainspring_record::check::contexts::Grants;
-use mainspring_record::check::fact::{Fact, Given, Seen, Title};
+use mainspring_record::check::machine_model::MachineModel;
+use mainspring_record::check::observation::{AuthorityCopy, ContextCopy, Observation, ObservedEvent};
 use mainspring_record::check::timers::Timers;
 use mainspring_record::check::{Checks, Setting, Wide};
 use mainspring_record::watch::Watch;
@@ -16,31 +16,31 @@ use mainspring_sched::context::{ContextSpec, Registry};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{Config, Cpu, Decision, Entity, IdleTick, Spec, State, Stop, Via};
 
-/// Passes on what it sees, until `lie` changes a fact.
+/// Passes on what it sees, until `lie` changes a observed.
 struct Liar<L> {
     checks: Checks<Wide>,
     lie: L,
     lied: bool,
-    pending: Option<Seen>,
+    pending: Option<ObservedEvent>,
 }
 
-impl<L: FnMut(&Cpu, &mut Fact) -> bool> Watch for Liar<L> {
+impl<L: FnMut(&Cpu, &mut Observation) -> bool> Watch for Liar<L> {
     fn before(&mut self, _now: Nanos, _cpu: &Cpu, event: EventRef<'_>) {
-        self.pending = Some(Seen::of(event));
+        self.pending = Some(ObservedEvent::of(event));
     }
 
     fn after(&mut self, now: Nanos, cpu: &Cpu, outcome: Outcome) -> Result<(), String> {
-        let seen = self.pending.take().expect("an event came before");
-        let mut fact = Fact { now, cpu: cpu.id().index(), seen, outcome };
-        self.lied |= !self.lied && (self.lie)(cpu, &mut fact);
-        self.checks.judge(cpu, &fact)
+        let event = self.pending.take().expect("an event came before");
+        let mut observed = Observation { now, cpu: cpu.id().index(), event, outcome };
+        self.lied |= !self.lied && (self.lie)(cpu, &mut observed);
+        self.checks.judge(cpu, &observed)
     }
 }
 
 const STEPS: usize = 150;
 
 /// What the checkers say when `lie` has its way once, in the first run that gives it an occasion.
-fn found_out<L: FnMut(&Cpu, &mut Fact) -> bool>(lie: impl Fn() -> L) -> String {
+fn found_out<L: FnMut(&Cpu, &mut Observation) -> bool>(lie: impl Fn() -> L) -> String {
     for seed in 0..500 {
         let checks = Checks::new(setting(seed));
         let mut drive = Drive::new(seed, Liar { checks, lie: lie(), lied: false, pending: None });
@@ -58,9 +58,11 @@ fn says(what: &str, wanted: &str) {
 }
 
 /// Changes the context that a bound thread was given, if there was one and `change` wants to.
-fn given(mut change: impl FnMut(ThreadRef, &mut Given) -> bool) -> impl FnMut(&Cpu, &mut Fact) -> bool {
-    move |_, fact| match (&mut fact.seen, fact.outcome) {
-        (Seen::Bind(seat, given), Outcome::Ready(..)) => change(seat.thread(), given),
+fn given(
+    mut change: impl FnMut(ThreadRef, &mut ContextCopy) -> bool,
+) -> impl FnMut(&Cpu, &mut Observation) -> bool {
+    move |_, observed| match (&mut observed.event, observed.outcome) {
+        (ObservedEvent::Bind(seat, given), Outcome::Ready(..)) => change(seat.thread(), given),
         _ => false,
     }
 }
@@ -117,11 +119,12 @@ fn a_context_that_its_holder_waits_for_is_noticed() {
 fn a_context_in_two_places_is_noticed() {
     // What is bound now is said to be what another thread sits on.
     let what = found_out(|| {
-        |cpu: &Cpu, fact: &mut Fact| match (&mut fact.seen, fact.outcome) {
-            (Seen::Bind(seat, given), Outcome::Ready(..)) => {
+        |cpu: &Cpu, observed: &mut Observation| match (&mut observed.event, observed.outcome) {
+            (ObservedEvent::Bind(seat, given), Outcome::Ready(..)) => {
                 let others = cpu.threads().into_iter().filter(|view| view.seat != *seat);
-                let held =
-                    others.filter_map(|view| cpu.entity(view.seat).ok()?.context().map(Given::of)).next();
+                let held = others
+                    .filter_map(|view| cpu.entity(view.seat).ok()?.context().map(ContextCopy::of))
+                    .next();
                 if let Some(held) = held {
                     **given = held;
                     return true;
@@ -137,9 +140,9 @@ fn a_context_in_two_places_is_noticed() {
 #[test]
 fn a_thread_that_arrives_without_its_lent_context_is_noticed() {
     let what = found_out(|| {
-        |_: &Cpu, fact: &mut Fact| match (&mut fact.seen, fact.outcome) {
-            (Seen::Accept(arrival), Outcome::Seated(..)) => {
-                arrival.title = Title::Lent(ContextRef::new(1, 0));
+        |_: &Cpu, observed: &mut Observation| match (&mut observed.event, observed.outcome) {
+            (ObservedEvent::Accept(arrival, _), Outcome::Seated(..)) => {
+                arrival.authority = AuthorityCopy::Lent(ContextRef::new(1, 0));
                 true
             }
             _ => false,
@@ -151,8 +154,8 @@ fn a_thread_that_arrives_without_its_lent_context_is_noticed() {
 #[test]
 fn somebody_less_urgent_is_noticed() {
     let what = found_out(|| {
-        |cpu: &Cpu, fact: &mut Fact| {
-            let Outcome::Decided(Decision::Run(run)) = &mut fact.outcome else { return false };
+        |cpu: &Cpu, observed: &mut Observation| {
+            let Outcome::Decided(Decision::Run(run)) = &mut observed.outcome else { return false };
             let Some(view) = cpu.queue().last().cloned().filter(|_| cpu.runs_on_context()) else {
                 return false;
             };
@@ -166,10 +169,11 @@ fn somebody_less_urgent_is_noticed() {
 #[test]
 fn idling_while_a_context_is_ready_is_noticed() {
     let what = found_out(|| {
-        |cpu: &Cpu, fact: &mut Fact| {
-            let worth = matches!(fact.outcome, Outcome::Decided(Decision::Run(_))) && cpu.runs_on_context();
+        |cpu: &Cpu, observed: &mut Observation| {
+            let worth =
+                matches!(observed.outcome, Outcome::Decided(Decision::Run(_))) && cpu.runs_on_context();
             if worth {
-                fact.outcome = Outcome::Decided(Decision::Idle);
+                observed.outcome = Outcome::Decided(Decision::Idle);
             }
             worth
         }
@@ -180,7 +184,7 @@ fn idling_while_a_context_is_ready_is_noticed() {
 #[test]
 fn a_nanosecond_beyond_the_budget_is_noticed() {
     let what = found_out(|| {
-        |cpu: &Cpu, fact: &mut Fact| match &mut fact.outcome {
+        |cpu: &Cpu, observed: &mut Observation| match &mut observed.outcome {
             Outcome::Decided(Decision::Run(run)) if cpu.runs_on_context() => {
                 run.slice_end += Nanos::new(1);
                 true
@@ -194,8 +198,8 @@ fn a_nanosecond_beyond_the_budget_is_noticed() {
 #[test]
 fn running_while_throttled_is_noticed() {
     let what = found_out(|| {
-        |cpu: &Cpu, fact: &mut Fact| {
-            let Outcome::Decided(Decision::Run(run)) = &mut fact.outcome else { return false };
+        |cpu: &Cpu, observed: &mut Observation| {
+            let Outcome::Decided(Decision::Run(run)) = &mut observed.outcome else { return false };
             let throttled = cpu.threads().into_iter().find(|view| view.state == State::Throttled);
             let Some(view) = throttled.filter(|_| !cpu.runs_on_context()) else { return false };
             (run.seat, run.thread) = (view.seat, view.thread);
@@ -208,11 +212,11 @@ fn running_while_throttled_is_noticed() {
 #[test]
 fn a_wakeup_that_does_not_hurry_is_noticed() {
     let what = found_out(|| {
-        |cpu: &Cpu, fact: &mut Fact| {
-            let Some(seat) = fact.seen.seat() else { return false };
+        |cpu: &Cpu, observed: &mut Observation| {
+            let Some(seat) = observed.event.seat() else { return false };
             let on_context = cpu.entity(seat).is_ok_and(|entity| entity.context().is_some());
-            match (&fact.seen, &mut fact.outcome) {
-                (Seen::Wake(_), Outcome::Ready(reschedule, _)) if on_context => {
+            match (&observed.event, &mut observed.outcome) {
+                (ObservedEvent::Wake(_), Outcome::Ready(reschedule, _)) if on_context => {
                     *reschedule = !*reschedule;
                     true
                 }
@@ -226,8 +230,8 @@ fn a_wakeup_that_does_not_hurry_is_noticed() {
 #[test]
 fn a_refill_that_nobody_looks_at_is_noticed() {
     let what = found_out(|| {
-        |cpu: &Cpu, fact: &mut Fact| {
-            let Outcome::Timer(told) = &mut fact.outcome else { return false };
+        |cpu: &Cpu, observed: &mut Observation| {
+            let Outcome::Timer(told) = &mut observed.outcome else { return false };
             let first = cpu.queue().first().is_some_and(|view| view.tag.is_none());
             let worth = told.reschedule && cpu.current().is_some() && !cpu.runs_on_context() && first;
             told.reschedule &= !worth;
@@ -240,7 +244,7 @@ fn a_refill_that_nobody_looks_at_is_noticed() {
 #[test]
 fn a_donor_that_is_woken_by_its_timeout_is_noticed() {
     let what = found_out(|| {
-        |cpu: &Cpu, fact: &mut Fact| match &mut fact.outcome {
+        |cpu: &Cpu, observed: &mut Observation| match &mut observed.outcome {
             Outcome::Expired(Some((seat, _)), reschedule)
                 if matches!(cpu.state(*seat), Ok(State::Asleep(_))) =>
             {
@@ -257,14 +261,14 @@ fn a_donor_that_is_woken_by_its_timeout_is_noticed() {
 fn taking_another_context_is_noticed() {
     for kind in 0..3 {
         let what = found_out(|| {
-            move |_: &Cpu, fact: &mut Fact| {
-                let fits = match fact.seen {
-                    Seen::Unbind(_) => kind == 0,
-                    Seen::Lend(..) => kind == 1,
-                    Seen::WriteOff(_) => kind == 2,
+            move |_: &Cpu, observed: &mut Observation| {
+                let fits = match observed.event {
+                    ObservedEvent::Unbind(_) => kind == 0,
+                    ObservedEvent::Lend(..) => kind == 1,
+                    ObservedEvent::WriteOff(_) => kind == 2,
                     _ => false,
                 };
-                match &mut fact.outcome {
+                match &mut observed.outcome {
                     Outcome::Took(who) if fits => {
                         *who = ContextRef::new(who.id() + 1, who.generation());
                         true
@@ -280,8 +284,8 @@ fn taking_another_context_is_noticed() {
 #[test]
 fn lending_in_a_circle_is_noticed() {
     let what = found_out(|| {
-        |_: &Cpu, fact: &mut Fact| match (&mut fact.seen, fact.outcome) {
-            (Seen::Lend(seat, to), Outcome::Took(_)) => {
+        |_: &Cpu, observed: &mut Observation| match (&mut observed.event, observed.outcome) {
+            (ObservedEvent::Lend(seat, to), Outcome::Took(_)) => {
                 *to = seat.thread();
                 true
             }
@@ -294,26 +298,27 @@ fn lending_in_a_circle_is_noticed() {
 #[test]
 fn a_refusal_without_a_reason_is_noticed() {
     let what = found_out(|| {
-        |_: &Cpu, fact: &mut Fact| {
-            let worth = matches!((&fact.seen, fact.outcome), (Seen::Unbind(_), Outcome::Took(_)));
+        |_: &Cpu, observed: &mut Observation| {
+            let worth =
+                matches!((&observed.event, observed.outcome), (ObservedEvent::Unbind(_), Outcome::Took(_)));
             if worth {
-                fact.outcome = Outcome::BadSeat;
+                observed.outcome = Outcome::BadSeat;
             }
             worth
         }
     });
-    assert!(what.contains("without a reason") || what.contains("by the book"), "{what}");
+    assert!(what.contains("without a reason") || what.contains("by the model"), "{what}");
 }
 
 #[test]
 fn a_direct_target_on_a_context_is_noticed() {
     let what = found_out(|| {
-        |cpu: &Cpu, fact: &mut Fact| {
-            let Seen::HandOff(seat) = fact.seen else { return false };
+        |cpu: &Cpu, observed: &mut Observation| {
+            let ObservedEvent::HandOff(seat) = observed.event else { return false };
             let holds = cpu.entity(seat).is_ok_and(|entity| entity.context().is_some());
-            let worth = holds && matches!(fact.outcome, Outcome::Ready(..));
+            let worth = holds && matches!(observed.outcome, Outcome::Ready(..));
             if worth {
-                fact.outcome = Outcome::Direct(false);
+                observed.outcome = Outcome::Direct(false);
             }
             worth
         }
@@ -324,7 +329,7 @@ fn a_direct_target_on_a_context_is_noticed() {
 #[test]
 fn sleeping_past_a_refill_is_noticed() {
     let what = found_out(|| {
-        |cpu: &Cpu, fact: &mut Fact| match &mut fact.outcome {
+        |cpu: &Cpu, observed: &mut Observation| match &mut observed.outcome {
             Outcome::Idle(IdleTick::Suppressed { wake_at })
                 if cpu.threads().iter().any(|view| view.state == State::Throttled) =>
             {
@@ -340,15 +345,15 @@ fn sleeping_past_a_refill_is_noticed() {
 #[test]
 fn a_thread_on_a_context_that_blocks_unseen_is_noticed() {
     let what = found_out(|| {
-        |_: &Cpu, fact: &mut Fact| {
-            let worth = matches!(fact.seen, Seen::BlockCurrent(..));
+        |_: &Cpu, observed: &mut Observation| {
+            let worth = matches!(observed.event, ObservedEvent::BlockCurrent(..));
             if worth {
-                fact.seen = Seen::RescheduleReceived;
+                observed.event = ObservedEvent::RescheduleReceived;
             }
             worth
         }
     });
-    says(&what, "by the book");
+    says(&what, "by the model");
 }
 
 /// A machine that keeps another floor than it says.
@@ -394,31 +399,31 @@ fn a_timer_that_is_armed_too_late_is_noticed() {
     };
     let thread = Spec::new(ThreadRef::new(0, 0));
     let setting = Setting { cpus: 1, policy: Policy::Eevdf, floor_ppm: 50_000, ..setting(0) };
-    let (mut book, mut grants) = (Book::new(1), Grants::new(&setting));
+    let (mut book, mut grants) = (MachineModel::new(1), Grants::new(&setting));
     let mut timers = Timers::new(1);
     let ((mut honest, small), (mut other, large)) = (bench(2), bench(3));
-    let mut follow = |cpu: &Cpu, other: &Cpu, seen: Seen, outcome: Outcome, now: Nanos| {
-        let fact = Fact { now, cpu: 0, seen, outcome };
-        grants.follow(&book, cpu, &fact).expect("honest");
-        book.note(&grants, &fact).expect("honest");
-        timers.after(&setting, &book, &grants, cpu, &fact).expect("armed in time");
-        timers.after(&setting, &book, &grants, other, &fact)
+    let mut follow = |cpu: &Cpu, other: &Cpu, event: ObservedEvent, outcome: Outcome, now: Nanos| {
+        let observed = Observation { now, cpu: 0, event, outcome };
+        grants.follow(&book, cpu, &observed).expect("honest");
+        book.note(&grants, &observed).expect("honest");
+        timers.after(&setting, &book, &grants, cpu, &observed).expect("armed in time");
+        timers.after(&setting, &book, &grants, other, &observed)
     };
     let arrival = Entity::new(thread.clone());
-    let seen = Seen::of(EventRef::Accept(&arrival, Via::Admit));
+    let event = ObservedEvent::of(EventRef::Accept(&arrival, Via::Admit));
     let seat = honest.accept(ms(0), arrival, Via::Admit).expect("room").0;
     let _ = other.accept(ms(0), Entity::new(thread), Via::Admit).expect("room");
-    follow(&honest, &other, seen, Outcome::Seated(seat.slot(), true), ms(0)).expect("nothing to arm yet");
-    let seen = Seen::of(EventRef::Bind(seat, &small));
+    follow(&honest, &other, event, Outcome::Seated(seat.slot(), true), ms(0)).expect("nothing to arm yet");
+    let event = ObservedEvent::of(EventRef::Bind(seat, &small));
     honest.bind(ms(0), seat, small).expect("it has none");
     other.bind(ms(0), seat, large).expect("it has none");
-    follow(&honest, &other, seen, Outcome::Ready(true, false), ms(0)).expect("nothing to arm yet");
+    follow(&honest, &other, event, Outcome::Ready(true, false), ms(0)).expect("nothing to arm yet");
     let decision = honest.resched(ms(0), Stop::Nothing);
     let _ = other.resched(ms(0), Stop::Nothing);
-    let seen = || Seen::of(EventRef::Resched(&Stop::Nothing));
-    let what = follow(&honest, &other, seen(), decision.into(), ms(0)).expect_err("armed for 3 ms, not 2");
+    let event = || ObservedEvent::of(EventRef::Resched(&Stop::Nothing));
+    let what = follow(&honest, &other, event(), decision.into(), ms(0)).expect_err("armed for 3 ms, not 2");
     says(&what, "after the end of the budget");
-    let stop = Seen::of(EventRef::Resched(&Stop::Preempted));
+    let stop = ObservedEvent::of(EventRef::Resched(&Stop::Preempted));
     let decision = honest.resched(ms(2), Stop::Preempted);
     assert_eq!(decision, Decision::Idle, "its budget is used up");
     let what =

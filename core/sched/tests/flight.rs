@@ -4,7 +4,7 @@ mod rig;
 
 use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ThreadRef};
 use mainspring_sched::flight::{
-    DecodeError, Event, EventRef, NohzEvent, NohzOutcome, Outcome, Place, Reader, read_record,
+    DecodeError, Event, EventRef, NohzEvent, NohzOutcome, Outcome, Reader, Stamp, read_record,
 };
 use mainspring_sched::lease::{AccountingTarget, LeaseRef, Standing, TargetStanding};
 use mainspring_sched::nohz::{Conditions, Kind, Obstacle, Origin, RingFacts};
@@ -13,23 +13,23 @@ use mainspring_sched::{
     Timeout, TimerOutcome, Via, WaitKind, WaitQuota,
 };
 use rig::lease::{compute, eligibility, grant, local, mask, registry, sqpoll};
-use rig::record::{past, written};
+use rig::record::{decode_state, written};
 use rig::{Rig, cpu_id, entity, ms, only, spec, us, weight};
 
 /// When the record before was, and the one that is written.
-const BEFORE: Place = Place { cpu: CpuId::BOOT, now: Nanos::from_millis(2) };
+const BEFORE: Stamp = Stamp { cpu: CpuId::BOOT, now: Nanos::from_millis(2) };
 
-fn here() -> Place {
-    Place { cpu: cpu_id(4095), now: ms(5) }
+fn here() -> Stamp {
+    Stamp { cpu: cpu_id(4095), now: ms(5) }
 }
 
 fn bytes(event: EventRef<'_>, outcome: Outcome) -> Vec<u8> {
-    written(past(BEFORE, here().cpu, &[]).told(), here(), event, outcome)
+    written(decode_state(BEFORE, here().cpu, &[]).writer(), here(), event, outcome)
 }
 
 /// Reads what has been written so, where nobody sits.
-fn read(bytes: &[u8]) -> Result<(Place, Event, Outcome), DecodeError> {
-    read_record(&mut Reader::new(bytes), &mut past(BEFORE, here().cpu, &[]))
+fn read(bytes: &[u8]) -> Result<(Stamp, Event, Outcome), DecodeError> {
+    read_record(&mut Reader::new(bytes), &mut decode_state(BEFORE, here().cpu, &[]))
 }
 
 fn timeout() -> Timeout {
@@ -114,7 +114,7 @@ fn events() -> Vec<(Vec<u8>, Event)> {
 fn every_event_is_read_back_as_it_was() {
     for (bytes, event) in events() {
         let mut reader = Reader::new(&bytes);
-        let read = read_record(&mut reader, &mut past(BEFORE, here().cpu, &[]));
+        let read = read_record(&mut reader, &mut decode_state(BEFORE, here().cpu, &[]));
         assert_eq!(read, Ok((here(), event, Outcome::Done)));
         assert!(reader.is_empty());
     }
@@ -124,18 +124,18 @@ fn every_event_is_read_back_as_it_was() {
 fn times_of_any_distance_are_read_back_as_they_were() {
     let edges = [16, 24, 32, 56].into_iter().flat_map(|bits| [-2, -1, 0].map(|by| (1i64 << bits) + by));
     let times: Vec<_> = edges.chain([0, 1, i64::MAX, -1]).map(|time| Nanos::new(time as u64)).collect();
-    let at = |now| Place { cpu: cpu_id(0), now };
+    let at = |now| Stamp { cpu: cpu_id(0), now };
     for &now in &times {
         for &before in times.iter().filter(|before| **before <= now) {
             for &other in &times {
                 let stop = || Stop::Blocked(WaitKind::Park, Some(Timeout { deadline: other, ..timeout() }));
                 let seat = Seat::from_parts(u32::MAX, ThreadRef::new(u32::MAX, u32::MAX));
                 let outcome = Outcome::Expired(Some((seat, other)), true);
-                let (before, place) = (at(before), at(now));
-                let mut past = past(before, place.cpu, &[]);
-                let bytes = written(past.told(), place, EventRef::Resched(&stop()), outcome);
-                let read = read_record(&mut Reader::new(&bytes), &mut past);
-                assert_eq!(read, Ok((place, Event::Resched(stop()), outcome)));
+                let (before, stamp) = (at(before), at(now));
+                let mut decode = decode_state(before, stamp.cpu, &[]);
+                let bytes = written(decode.writer(), stamp, EventRef::Resched(&stop()), outcome);
+                let read = read_record(&mut Reader::new(&bytes), &mut decode);
+                assert_eq!(read, Ok((stamp, Event::Resched(stop()), outcome)));
             }
         }
     }
@@ -218,9 +218,9 @@ fn any_bytes_are_refused_or_read_and_never_believed_beyond_their_range() {
             bytes[at] = draw() as u8;
         }
         // Whatever is read can be given to a CPU, which refuses what makes no sense.
-        if let Ok((place, event, _)) = read(&bytes) {
+        if let Ok((stamp, event, _)) = read(&bytes) {
             let mut rig = Rig::on(17, Policy::Eevdf);
-            let _ = rig.cpu.apply(Nanos::new(place.now.get() >> 8), event);
+            let _ = rig.cpu.apply(Nanos::new(stamp.now.get() >> 8), event);
         }
     }
 }
@@ -262,8 +262,8 @@ fn a_window_under_a_lease_replays_from_its_record() {
             Event::Resched(stop) => bytes(EventRef::Resched(stop), outcome),
             _ => bytes(EventRef::Timer, outcome),
         };
-        let mut past = past(BEFORE, here().cpu, &[Seat::from_parts(0, ThreadRef::new(5, 0))]);
-        let (_, read, recorded) = read_record(&mut Reader::new(&bytes), &mut past).expect("just written");
+        let mut decode = decode_state(BEFORE, here().cpu, &[Seat::from_parts(0, ThreadRef::new(5, 0))]);
+        let (_, read, recorded) = read_record(&mut Reader::new(&bytes), &mut decode).expect("just written");
         assert_eq!(second.cpu.apply(now, read).map(|(outcome, _)| outcome), Ok(recorded));
     }
     assert_eq!(first.cpu.telemetry(), second.cpu.telemetry());

@@ -1,10 +1,10 @@
 //! Time is conserved: what was charged, plus idle time, plus the interval in progress, is the time that passed. Each
 //! thread's account holds its own intervals and nothing else.
 
-use super::book::Book;
-use super::contexts::{Grants, Lane};
+use super::contexts::{Grants, QueueKind};
 use super::ensure;
-use super::fact::{Arrival, Fact, Seen, Why};
+use super::machine_model::MachineModel;
+use super::observation::{Arrival, Observation, ObservedEvent, StopKind};
 use mainspring_abi::{Nanos, ThreadRef, Weight};
 use mainspring_sched::flight::Outcome;
 use mainspring_sched::{Account, Cpu, Decision, Seat, Via};
@@ -12,7 +12,7 @@ use mainspring_sched::{Account, Cpu, Decision, Seat, Via};
 /// The weight at which virtual time passes as fast as real time.
 const REFERENCE: u128 = 64;
 
-/// Binary places of the virtual runtime kept here.
+/// Binary cpus of the virtual runtime kept here.
 const VIRTUAL_BITS: u32 = 40;
 
 /// A thread's intervals, as seen.
@@ -58,50 +58,63 @@ impl Accounts {
         Self { ledgers: Vec::new(), spent: vec![Spent::default(); cpus] }
     }
 
-    /// Writes `fact` down; `book` is as it was before.
-    pub fn before(&mut self, book: &Book, grants: &Grants, fact: &Fact) -> Result<(), String> {
-        let (now, cpu) = (fact.now.get(), fact.cpu);
+    /// Writes `observed` down; `model` is as it was before.
+    pub fn before(
+        &mut self,
+        model: &MachineModel,
+        grants: &Grants,
+        observed: &Observation,
+    ) -> Result<(), String> {
+        let (now, cpu) = (observed.now.get(), observed.cpu);
         let last = std::mem::replace(&mut self.spent[cpu].last, now);
         ensure(last <= now, || format!("time went back from {last} to {now}"))?;
-        let running = book.page(cpu).running;
-        let on_context = book.page(cpu).on_context;
-        match (&fact.seen, fact.outcome) {
-            (Seen::Accept(arrival), Outcome::Seated(..)) => self.arrive(now, cpu, arrival),
+        let running = model.cpu_model(cpu).running;
+        let on_context = model.cpu_model(cpu).on_context;
+        match (&observed.event, observed.outcome) {
+            (ObservedEvent::Accept(arrival, via), Outcome::Seated(..)) => {
+                self.arrive(now, cpu, arrival, *via)
+            }
             (
-                Seen::Wake(seat) | Seen::HandOff(seat) | Seen::Release(seat),
+                ObservedEvent::Wake(seat) | ObservedEvent::HandOff(seat) | ObservedEvent::Release(seat),
                 Outcome::Ready(..) | Outcome::Direct(_),
             ) => self.ready(now, grants, seat.thread()),
-            (Seen::Expire, Outcome::Expired(Some((seat, _)), _)) if grants.is_lent(seat.thread()) => Ok(()),
-            (Seen::Expire, Outcome::Expired(Some((seat, _)), _)) => self.ready(now, grants, seat.thread()),
-            (Seen::BlockCurrent(..), Outcome::Done) => {
+            (ObservedEvent::Expire, Outcome::Expired(Some((seat, _)), _))
+                if grants.is_lent(seat.thread()) =>
+            {
+                Ok(())
+            }
+            (ObservedEvent::Expire, Outcome::Expired(Some((seat, _)), _)) => {
+                self.ready(now, grants, seat.thread())
+            }
+            (ObservedEvent::BlockCurrent(..), Outcome::Done) => {
                 self.stop(now, cpu, running, on_context)?;
                 self.ledger(running.ok_or("nobody ran who could block")?)?.blocks += 1;
                 Ok(())
             }
-            (Seen::Bind(seat, _), Outcome::Ready(..)) => {
+            (ObservedEvent::Bind(seat, _), Outcome::Ready(..)) => {
                 if running == Some(seat.thread()) {
                     self.stop(now, cpu, running, on_context)?;
-                } else if grants.lane(seat.thread()) == Lane::Fair {
+                } else if grants.queue(seat.thread()) == QueueKind::Fair {
                     self.compete(seat.thread())?;
                 }
                 Ok(())
             }
-            (Seen::Unbind(seat), Outcome::Took(_)) => {
+            (ObservedEvent::Unbind(seat), Outcome::Took(_)) => {
                 let fair = match running {
                     Some(thread) if thread == seat.thread() => {
                         self.stop(now, cpu, running, on_context)?;
                         !on_context
                     }
-                    _ => book.lane(seat.thread()) == Lane::Fair,
+                    _ => model.queue(seat.thread()) == QueueKind::Fair,
                 };
                 if fair { Ok(()) } else { self.compete(seat.thread()) }
             }
-            (Seen::SetWeight(seat, weight), Outcome::Done) => {
+            (ObservedEvent::SetWeight(seat, weight), Outcome::Done) => {
                 self.ledger(seat.thread())?.weight = *weight;
                 Ok(())
             }
-            (Seen::ExitCurrent, Outcome::Left(Some(_))) => self.stop(now, cpu, running, on_context),
-            (Seen::Resched(why), Outcome::Decided(decision)) => {
+            (ObservedEvent::ExitCurrent, Outcome::Left(Some(_))) => self.stop(now, cpu, running, on_context),
+            (ObservedEvent::Resched(why), Outcome::Decided(decision)) => {
                 self.stop(now, cpu, running, on_context)?;
                 self.decided(now, cpu, grants, running, *why, decision)
             }
@@ -109,18 +122,25 @@ impl Accounts {
         }
     }
 
-    /// Compares with what `cpu` says after `fact`; all of its threads if `all`.
-    pub fn after(&self, book: &Book, cpu: &Cpu, fact: &Fact, all: bool) -> Result<(), String> {
-        conserved(book, cpu, fact.now)?;
-        let spent = self.spent[fact.cpu];
+    /// Compares with what `cpu` says after `observed`; all of its threads if `all`.
+    pub fn after(
+        &self,
+        model: &MachineModel,
+        cpu: &Cpu,
+        observed: &Observation,
+        all: bool,
+    ) -> Result<(), String> {
+        conserved(model, cpu, observed.now)?;
+        let spent = self.spent[observed.cpu];
         ensure(cpu.charged_time().get() == spent.charged, || {
             format!("{} charged, {}ns seen", cpu.charged_time(), spent.charged)
         })?;
         if all {
-            for (thread, slot, _) in book.on(fact.cpu) {
+            for (thread, slot, _) in model.on(observed.cpu) {
                 self.compare(cpu, Seat::from_parts(slot, thread))?;
             }
-        } else if let Some(seat) = cpu.current().or(fact.seen.seat().filter(|seat| cpu.state(*seat).is_ok()))
+        } else if let Some(seat) =
+            cpu.current().or(observed.event.seat().filter(|seat| cpu.state(*seat).is_ok()))
         {
             self.compare(cpu, seat)?;
         }
@@ -132,7 +152,7 @@ impl Accounts {
         found.filter(|ledger| ledger.thread == thread).ok_or_else(|| format!("{thread:?} has no account"))
     }
 
-    fn arrive(&mut self, now: u64, cpu: usize, arrival: &Arrival) -> Result<(), String> {
+    fn arrive(&mut self, now: u64, cpu: usize, arrival: &Arrival, via: Via) -> Result<(), String> {
         let thread = arrival.thread;
         let index = thread.index() as usize;
         if self.ledgers.len() <= index {
@@ -161,7 +181,7 @@ impl Accounts {
         let ledger = self.ledger(thread)?;
         ledger.agrees(&arrival.account)?;
         let moved = ledger.last_cpu.is_some_and(|last| last != cpu);
-        ledger.migrations += u64::from(moved || arrival.via == Via::Steal);
+        ledger.migrations += u64::from(moved || via == Via::Steal);
         ledger.ready_since.get_or_insert(now);
         ledger.competing = ledger.weight;
         Ok(())
@@ -169,7 +189,7 @@ impl Accounts {
 
     fn ready(&mut self, now: u64, grants: &Grants, thread: ThreadRef) -> Result<(), String> {
         self.ledger(thread)?.ready_since.get_or_insert(now);
-        if grants.lane(thread) == Lane::Fair { self.compete(thread) } else { Ok(()) }
+        if grants.queue(thread) == QueueKind::Fair { self.compete(thread) } else { Ok(()) }
     }
 
     /// A weight counts from when its thread next competes with it.
@@ -211,7 +231,7 @@ impl Accounts {
         cpu: usize,
         grants: &Grants,
         before: Option<ThreadRef>,
-        why: Why,
+        why: StopKind,
         decision: Decision,
     ) -> Result<(), String> {
         let next = match decision {
@@ -221,15 +241,15 @@ impl Accounts {
         if let Some(thread) = before {
             let ledger = self.ledger(thread)?;
             match why {
-                Why::Blocked(..) => ledger.blocks += 1,
+                StopKind::Blocked(..) => ledger.blocks += 1,
                 _ => {
                     ledger.ready_since = Some(now);
-                    if grants.lane(thread) == Lane::Fair {
+                    if grants.queue(thread) == QueueKind::Fair {
                         ledger.competing = ledger.weight;
                     }
                 }
             }
-            ledger.preemptions += u64::from(why == Why::Preempted && next != before);
+            ledger.preemptions += u64::from(why == StopKind::Preempted && next != before);
         }
         let Some(thread) = next else { return Ok(()) };
         let ledger = self.ledger(thread)?;
@@ -280,7 +300,7 @@ impl Ledger {
                 self.thread
             )
         })?;
-        // Each interval is rounded down to the core's 20 binary places.
+        // Each interval is rounded down to the core's 20 binary cpus.
         let most = self.virtual_runtime >> VIRTUAL_BITS;
         let lost = u128::from(self.intervals) << (VIRTUAL_BITS - 20);
         let least = self.virtual_runtime.saturating_sub(lost) >> VIRTUAL_BITS;
@@ -292,8 +312,8 @@ impl Ledger {
 }
 
 /// Charged, idle and in progress make up all the time there was on `cpu`.
-pub fn conserved(book: &Book, cpu: &Cpu, now: Nanos) -> Result<(), String> {
-    let running = book.page(cpu.id().index()).running.is_some();
+pub fn conserved(model: &MachineModel, cpu: &Cpu, now: Nanos) -> Result<(), String> {
+    let running = model.cpu_model(cpu.id().index()).running.is_some();
     let in_progress = if running { now - cpu.since() } else { Nanos::ZERO };
     let total = cpu.charged_time() + cpu.idle_time(now) + in_progress;
     ensure(total == now, || {

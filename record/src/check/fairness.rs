@@ -5,10 +5,10 @@
 //!
 //! Where two tags differ by less than the core can tell apart, either choice is right.
 
-use super::book::Book;
-use super::contexts::{Grants, Lane};
-use super::fact::{Arrival, Fact, Seen, Why};
+use super::contexts::{Grants, QueueKind};
 use super::fluid::Fluid;
+use super::machine_model::MachineModel;
+use super::observation::{Arrival, Observation, ObservedEvent, StopKind};
 use super::reference::Preference;
 use super::{Number, Setting, ensure};
 use mainspring_abi::{LatencyClass, ThreadRef};
@@ -65,7 +65,7 @@ pub(super) struct Competitor<N> {
 
 /// One CPU.
 #[derive(Clone, Debug)]
-pub(super) struct Place<N> {
+pub(super) struct CpuFairness<N> {
     pub(super) fluid: Fluid<N>,
     pub(super) since: u64,
     pub(super) slice_end: u64,
@@ -78,7 +78,7 @@ pub(super) struct Place<N> {
 #[derive(Debug)]
 pub struct Fairness<N> {
     pub(super) setting: Setting,
-    pub(super) places: Vec<Place<N>>,
+    pub(super) cpus: Vec<CpuFairness<N>>,
     threads: Vec<Option<Competitor<N>>>,
     /// The longest request per weight that anybody has had, as virtual time.
     pub(super) longest: N,
@@ -92,7 +92,7 @@ impl<N: Number> Fairness<N> {
     /// An empty machine.
     #[must_use]
     pub fn new(setting: &Setting) -> Self {
-        let place = Place {
+        let place = CpuFairness {
             fluid: Fluid::new(setting.threads()),
             since: 0,
             slice_end: u64::MAX,
@@ -100,7 +100,7 @@ impl<N: Number> Fairness<N> {
             doubtful: false,
         };
         Self {
-            places: vec![place; setting.cpus],
+            cpus: vec![place; setting.cpus],
             threads: vec![None; setting.threads()],
             setting: setting.clone(),
             longest: N::whole(0),
@@ -125,25 +125,31 @@ impl<N: Number> Fairness<N> {
     /// The exact virtual time of CPU number `cpu`, in units of 2^-20 ns.
     #[must_use]
     pub fn clock_units(&self, cpu: usize) -> i128 {
-        self.places[cpu].fluid.clock.units()
+        self.cpus[cpu].fluid.clock.units()
     }
 
-    /// Lets the exact schedule follow `fact` and judges its outcome; `book` is as it was before.
-    pub fn follow(&mut self, book: &Book, grants: &Grants, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
-        let (now, at) = (fact.now.get(), fact.cpu);
-        if let (Seen::Give(thief), Outcome::Left(left), true) =
-            (&fact.seen, fact.outcome, self.setting.one_clock)
+    /// Lets the exact schedule follow `observed` and judges its outcome; `model` is as it was before.
+    pub fn follow(
+        &mut self,
+        model: &MachineModel,
+        grants: &Grants,
+        cpu: &Cpu,
+        observed: &Observation,
+    ) -> Result<(), String> {
+        let (now, at) = (observed.now.get(), observed.cpu);
+        if let (ObservedEvent::Give(thief), Outcome::Left(left), true) =
+            (&observed.event, observed.outcome, self.setting.one_clock)
         {
-            self.judge_victim(book, at, thief.index(), left.is_some())?;
+            self.judge_victim(model, at, thief.index(), left.is_some())?;
         }
-        match (&fact.seen, fact.outcome) {
-            (Seen::SetWeight(seat, weight), Outcome::Done) => {
+        match (&observed.event, observed.outcome) {
+            (ObservedEvent::SetWeight(seat, weight), Outcome::Done) => {
                 let competitor = self.competitor_mut(seat.thread().index());
                 competitor.weight = u64::from(weight.get());
                 competitor.greatest_weight = competitor.greatest_weight.max(competitor.weight);
                 return Ok(());
             }
-            (Seen::SetClass(seat, class), Outcome::Done) => {
+            (ObservedEvent::SetClass(seat, class), Outcome::Done) => {
                 let index = seat.thread().index();
                 self.competitor_mut(index).class = *class;
                 // Of a shorter request, the whole ones are behind it.
@@ -151,107 +157,117 @@ impl<N: Number> Fairness<N> {
                 self.competitor_mut(index).used %= request;
                 return Ok(());
             }
-            (Seen::Lend(seat, _), Outcome::Took(_)) => {
+            (ObservedEvent::Lend(seat, _), Outcome::Took(_)) => {
                 self.competitor_mut(seat.thread().index()).holds = false;
                 return Ok(());
             }
-            (Seen::Timer, _) if grants.corner(at).holders == 0 => return Ok(()),
-            (Seen::Expire, Outcome::Expired(Some((seat, _)), _)) if grants.is_lent(seat.thread()) => {
+            (ObservedEvent::Timer, _) if grants.cpu_contexts(at).holders == 0 => return Ok(()),
+            (ObservedEvent::Expire, Outcome::Expired(Some((seat, _)), _))
+                if grants.is_lent(seat.thread()) =>
+            {
                 return Ok(());
             }
             (_, Outcome::BadSeat | Outcome::Refused)
-            | (Seen::RescheduleReceived | Seen::EnterIdle(_) | Seen::WriteOff(_) | Seen::Nohz(_), _)
-            | (Seen::Expire, Outcome::Expired(None, _)) => return Ok(()),
+            | (
+                ObservedEvent::RescheduleReceived
+                | ObservedEvent::EnterIdle(_)
+                | ObservedEvent::WriteOff(_)
+                | ObservedEvent::Nohz(_),
+                _,
+            )
+            | (ObservedEvent::Expire, Outcome::Expired(None, _)) => return Ok(()),
             _ => {}
         }
-        if book.page(at).on_context {
-            self.places[at].fluid.stand_still(now);
-        } else if self.places[at].fluid.advance(now) {
-            self.places[at].doubtful = false;
+        if model.cpu_model(at).on_context {
+            self.cpus[at].fluid.stand_still(now);
+        } else if self.cpus[at].fluid.advance(now) {
+            self.cpus[at].doubtful = false;
             self.doubt(at);
         }
-        self.catch_up(book, at, now);
-        self.within_bounds(book, at, now)?;
-        match (&fact.seen, fact.outcome) {
-            (Seen::Accept(arrival), Outcome::Seated(_, reschedule)) => {
-                self.arrive(book, grants, at, now, arrival, reschedule)
+        self.catch_up(model, at, now);
+        self.within_bounds(model, at, now)?;
+        match (&observed.event, observed.outcome) {
+            (ObservedEvent::Accept(arrival, via), Outcome::Seated(_, reschedule)) => {
+                self.arrive(model, grants, at, now, (arrival, *via), reschedule)
             }
-            (Seen::Resched(why), Outcome::Decided(decision)) => {
-                self.decide(book, grants, at, now, *why, decision)
+            (ObservedEvent::Resched(why), Outcome::Decided(decision)) => {
+                self.decide(model, grants, at, now, *why, decision)
             }
-            (Seen::ExitCurrent, Outcome::Left(Some((thread, lag)))) => {
-                self.charge(book, at, now, thread.index());
+            (ObservedEvent::ExitCurrent, Outcome::Left(Some((thread, lag)))) => {
+                self.charge(model, at, now, thread.index());
                 let exact = self.leave(at, thread.index());
                 self.agrees(thread, &exact, lag)
             }
-            (Seen::Wake(seat) | Seen::HandOff(seat), Outcome::Ready(reschedule, _)) => {
-                self.wake_up(book, grants, at, now, seat.thread(), reschedule)
+            (ObservedEvent::Wake(seat) | ObservedEvent::HandOff(seat), Outcome::Ready(reschedule, _)) => {
+                self.wake_up(model, grants, at, now, seat.thread(), reschedule)
             }
-            (Seen::Expire, Outcome::Expired(Some((seat, _)), reschedule)) => {
-                self.wake_up(book, grants, at, now, seat.thread(), reschedule)
+            (ObservedEvent::Expire, Outcome::Expired(Some((seat, _)), reschedule)) => {
+                self.wake_up(model, grants, at, now, seat.thread(), reschedule)
             }
-            (Seen::Timer, _) => {
+            (ObservedEvent::Timer, _) => {
                 self.refill(at, grants);
                 Ok(())
             }
-            (Seen::BlockCurrent(..), Outcome::Done) => {
-                if let Some(running) = book.page(at).running {
-                    self.charge(book, at, now, running.index());
-                    self.fall_asleep(book, at, running.index());
+            (ObservedEvent::BlockCurrent(..), Outcome::Done) => {
+                if let Some(running) = model.cpu_model(at).running {
+                    self.charge(model, at, now, running.index());
+                    self.fall_asleep(model, at, running.index());
                 }
-                self.places[at].slice_end = u64::MAX;
+                self.cpus[at].slice_end = u64::MAX;
                 Ok(())
             }
-            (Seen::Bind(seat, _), Outcome::Ready(..)) => self.bind(book, grants, at, now, seat.thread()),
-            (Seen::Unbind(seat), Outcome::Took(_)) => {
-                self.unbind(book, at, now, seat.thread());
+            (ObservedEvent::Bind(seat, _), Outcome::Ready(..)) => {
+                self.bind(model, grants, at, now, seat.thread())
+            }
+            (ObservedEvent::Unbind(seat), Outcome::Took(_)) => {
+                self.unbind(model, at, now, seat.thread());
                 Ok(())
             }
-            (Seen::HandOff(seat), Outcome::Direct(_)) => {
+            (ObservedEvent::HandOff(seat), Outcome::Direct(_)) => {
                 self.wake(at, seat.thread().index());
-                self.contend(book, at, now);
-                self.places[at].direct = Some(seat.thread().index());
+                self.contend(model, at, now);
+                self.cpus[at].direct = Some(seat.thread().index());
                 Ok(())
             }
-            (Seen::Hold(seat), Outcome::Done) => {
+            (ObservedEvent::Hold(seat), Outcome::Done) => {
                 let index = seat.thread().index();
-                let competes = self.places[at].fluid.standing(index).awake;
-                let credit = if competes { self.places[at].fluid.lag(index, 0) } else { N::whole(0) };
+                let competes = self.cpus[at].fluid.standing(index).awake;
+                let credit = if competes { self.cpus[at].fluid.lag(index, 0) } else { N::whole(0) };
                 self.withdraw(at, index);
                 self.competitor_mut(index).carried = credit;
                 Ok(())
             }
-            (Seen::Release(seat), Outcome::Ready(reschedule, _)) => {
+            (ObservedEvent::Release(seat), Outcome::Ready(reschedule, _)) => {
                 let (thread, credit) =
                     (seat.thread(), self.competitor(seat.thread().index()).carried.clone());
                 if grants.holds(thread) {
-                    self.wake_up(book, grants, at, now, thread, reschedule)
+                    self.wake_up(model, grants, at, now, thread, reschedule)
                 } else {
                     self.wake(at, thread.index());
-                    self.places[at].fluid.restore(thread.index(), &credit);
-                    self.publish(book, at, now, thread.index(), reschedule)
+                    self.cpus[at].fluid.restore(thread.index(), &credit);
+                    self.publish(model, at, now, thread.index(), reschedule)
                 }
             }
-            (Seen::Remove(_), Outcome::Left(Some((thread, lag)))) => self.remove(at, thread, lag),
-            (Seen::Give(thief), Outcome::Left(left)) => self.give(book, at, thief.index(), left),
+            (ObservedEvent::Remove(_), Outcome::Left(Some((thread, lag)))) => self.remove(at, thread, lag),
+            (ObservedEvent::Give(thief), Outcome::Left(left)) => self.give(model, at, thief.index(), left),
             _ => Ok(()),
         }?;
-        self.within_bounds(book, at, now)?;
+        self.within_bounds(model, at, now)?;
         self.same_load(at, cpu.load())
     }
 
-    /// Compares all lags and tags of a CPU with the exact ones; `book` is as it is now.
-    pub fn compare(&self, book: &Book, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
-        let place = &self.places[fact.cpu];
+    /// Compares all lags and tags of a CPU with the exact ones; `model` is as it is now.
+    pub fn compare(&self, model: &MachineModel, cpu: &Cpu, observed: &Observation) -> Result<(), String> {
+        let place = &self.cpus[observed.cpu];
         for view in cpu.threads() {
             let index = view.thread.index();
             let ready = matches!(view.state, State::Running | State::Queued | State::Direct);
             if !ready || !place.fluid.standing(index).awake {
                 continue;
             }
-            let running = book.page(fact.cpu).running == Some(view.thread);
-            let ran = if running { fact.now.get() - place.since } else { 0 };
-            let lag = cpu.lag(fact.now, view.seat).map_err(|error| error.to_string())?;
+            let running = model.cpu_model(observed.cpu).running == Some(view.thread);
+            let ran = if running { observed.now.get() - place.since } else { 0 };
+            let lag = cpu.lag(observed.now, view.seat).map_err(|error| error.to_string())?;
             self.agrees(view.thread, &place.fluid.lag(index, ran), lag)?;
             let (Some(tag), Some(exact)) = (view.tag, &self.competitor(index).tag) else { continue };
             let clock = cpu.virtual_clock();
@@ -269,11 +285,11 @@ impl<N: Number> Fairness<N> {
     }
 
     pub(super) fn competitor(&self, index: u32) -> &Competitor<N> {
-        self.threads[index as usize].as_ref().expect("the book knows it")
+        self.threads[index as usize].as_ref().expect("the model knows it")
     }
 
     pub(super) fn competitor_mut(&mut self, index: u32) -> &mut Competitor<N> {
-        self.threads[index as usize].as_mut().expect("the book knows it")
+        self.threads[index as usize].as_mut().expect("the model knows it")
     }
 
     pub(super) fn request(&self, index: u32) -> u64 {
@@ -282,11 +298,11 @@ impl<N: Number> Fairness<N> {
 
     fn arrive(
         &mut self,
-        book: &Book,
+        model: &MachineModel,
         grants: &Grants,
         at: usize,
         now: u64,
-        arrival: &Arrival,
+        (arrival, via): (&Arrival, Via),
         reschedule: bool,
     ) -> Result<(), String> {
         let index = arrival.thread.index();
@@ -322,28 +338,28 @@ impl<N: Number> Fairness<N> {
         self.join(at, index);
         if grants.holds(arrival.thread) {
             self.competitor_mut(index).holds = true;
-            self.places[at].fluid.sleep(index);
+            self.cpus[at].fluid.sleep(index);
             self.doubt(at);
-            return self.wake_up(book, grants, at, now, arrival.thread, reschedule);
+            return self.wake_up(model, grants, at, now, arrival.thread, reschedule);
         }
         self.competitor_mut(index).holds = false;
-        if arrival.via == Via::HandOff && self.places[at].direct.is_none() {
+        if via == Via::HandOff && self.cpus[at].direct.is_none() {
             ensure(!reschedule, || "a direct target asked for a reschedule".to_owned())?;
-            self.contend(book, at, now);
-            self.places[at].direct = Some(index);
+            self.contend(model, at, now);
+            self.cpus[at].direct = Some(index);
             return Ok(());
         }
-        self.publish(book, at, now, index, reschedule)
+        self.publish(model, at, now, index, reschedule)
     }
 
     pub(super) fn join(&mut self, at: usize, index: u32) {
         let competitor = self.competitor(index);
         let (carried, weight) = (competitor.carried.clone(), competitor.weight);
-        self.places[at].fluid.join(index, carried, weight);
+        self.cpus[at].fluid.join(index, carried, weight);
     }
 
     pub(super) fn leave(&mut self, at: usize, index: u32) -> N {
-        let place = &mut self.places[at];
+        let place = &mut self.cpus[at];
         let ahead = place.fluid.standing(index).position.minus(&place.fluid.clock);
         place.doubtful |= ahead <= self.blur && N::whole(0).minus(&ahead) <= self.blur;
         place.fluid.leave(index)
@@ -351,14 +367,14 @@ impl<N: Number> Fairness<N> {
 
     pub(super) fn wake(&mut self, at: usize, index: u32) {
         let weight = self.competitor(index).weight;
-        self.places[at].fluid.wake(index, weight);
+        self.cpus[at].fluid.wake(index, weight);
     }
 
     fn remove(&mut self, at: usize, thread: ThreadRef, lag: Lag) -> Result<(), String> {
         let index = thread.index();
         let carried = self.leave(at, index);
-        if self.places[at].direct == Some(index) {
-            self.places[at].direct = None;
+        if self.cpus[at].direct == Some(index) {
+            self.cpus[at].direct = None;
         }
         self.agrees(thread, &carried, lag)?;
         let competitor = self.competitor_mut(index);
@@ -370,12 +386,12 @@ impl<N: Number> Fairness<N> {
     /// The most overdue thread that the thief may run goes.
     fn give(
         &mut self,
-        book: &Book,
+        model: &MachineModel,
         at: usize,
         thief: usize,
         left: Option<(ThreadRef, Lag)>,
     ) -> Result<(), String> {
-        let best = self.most_overdue(book, at, thief);
+        let best = self.most_overdue(model, at, thief);
         let Some((thread, lag)) = left else {
             return ensure(best.is_none(), || format!("{best:?} was not given to CPU {thief}"));
         };
@@ -399,39 +415,41 @@ impl<N: Number> Fairness<N> {
 
     fn decide(
         &mut self,
-        book: &Book,
+        model: &MachineModel,
         grants: &Grants,
         at: usize,
         now: u64,
-        why: Why,
+        why: StopKind,
         decision: Decision,
     ) -> Result<(), String> {
         self.decisions += 1;
-        let before = book.page(at).running.map(ThreadRef::index);
+        let before = model.cpu_model(at).running.map(ThreadRef::index);
         if let Some(index) = before {
-            self.charge(book, at, now, index);
+            self.charge(model, at, now, index);
         }
-        let rest = if self.places[at].slice_end > now {
-            Preference::Until(self.places[at].slice_end)
+        let rest = if self.cpus[at].slice_end > now {
+            Preference::Until(self.cpus[at].slice_end)
         } else {
             Preference::None
         };
         let preference = match why {
-            Why::Nothing => Preference::Free,
-            Why::Preempted => Preference::None,
+            StopKind::Nothing => Preference::Free,
+            StopKind::Preempted => Preference::None,
             // On a context, whoever yields stands in the queue like one who was preempted.
-            Why::Yielded if book.page(at).on_context => Preference::None,
-            Why::Yielded | Why::Blocked(..) => rest,
+            StopKind::Yielded if model.cpu_model(at).on_context => Preference::None,
+            StopKind::Yielded | StopKind::Blocked(..) => rest,
         };
-        let shares = book.page(at).running.is_some_and(|thread| grants.lane(thread) == Lane::Fair);
-        let yielder = before.filter(|_| why == Why::Yielded && shares && !book.page(at).on_context);
-        if let Some(thread) = book.page(at).running {
+        let shares =
+            model.cpu_model(at).running.is_some_and(|thread| grants.queue(thread) == QueueKind::Fair);
+        let yielder =
+            before.filter(|_| why == StopKind::Yielded && shares && !model.cpu_model(at).on_context);
+        if let Some(thread) = model.cpu_model(at).running {
             match yielder {
                 Some(index) => {
-                    self.places[at].fluid.forfeit(index);
+                    self.cpus[at].fluid.forfeit(index);
                     self.competitor_mut(index).used = 0;
                 }
-                None if matches!(why, Why::Blocked(..)) => self.fall_asleep(book, at, thread.index()),
+                None if matches!(why, StopKind::Blocked(..)) => self.fall_asleep(model, at, thread.index()),
                 None => self.stop(at, grants, thread),
             }
         }
@@ -440,16 +458,16 @@ impl<N: Number> Fairness<N> {
             Decision::Run(run) => Some(run),
             Decision::Idle => None,
         };
-        if let Some(run) = chosen.filter(|_| grants.corner(at).on_context) {
+        if let Some(run) = chosen.filter(|_| grants.cpu_contexts(at).on_context) {
             if let Some(index) = yielder {
                 self.requeue(at, index);
             }
-            (self.places[at].since, self.places[at].slice_end) = (now, run.slice_end.get());
+            (self.cpus[at].since, self.cpus[at].slice_end) = (now, run.slice_end.get());
             return Ok(());
         }
-        let direct = self.places[at].direct.take();
+        let direct = self.cpus[at].direct.take();
         let cap = self.choose(
-            book,
+            model,
             at,
             now,
             yielder,
@@ -459,16 +477,16 @@ impl<N: Number> Fairness<N> {
         if let Some(index) = yielder {
             self.requeue(at, index);
         }
-        self.places[at].since = now;
-        self.places[at].slice_end = u64::MAX;
+        self.cpus[at].since = now;
+        self.cpus[at].slice_end = u64::MAX;
         let Some(run) = chosen else { return Ok(()) };
         self.competitor_mut(run.thread.index()).tag = None;
-        self.places[at].slice_end = run.slice_end.get();
-        self.judge_slice(now, &run, cap, grants.corner(at).cap)?;
-        let waited_for = book.on(at).any(|(thread, ..)| self.competitor(thread.index()).tag.is_some());
+        self.cpus[at].slice_end = run.slice_end.get();
+        self.judge_slice(now, &run, cap, grants.cpu_contexts(at).cap)?;
+        let waited_for = model.on(at).any(|(thread, ..)| self.competitor(thread.index()).tag.is_some());
         if !waited_for {
             let start = self.tag(at, run.thread.index()).start;
-            let fluid = &mut self.places[at].fluid;
+            let fluid = &mut self.cpus[at].fluid;
             fluid.clock = fluid.clock.clone().max(start);
         }
         Ok(())

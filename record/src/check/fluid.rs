@@ -80,12 +80,12 @@ impl<N: Number> Fluid<N> {
     #[must_use]
     pub fn standing(&self, index: u32) -> &Standing<N> {
         let found = self.members.iter().find(|(member, _)| *member == index);
-        found.map(|(_, standing)| standing).expect("the book says that it sits here")
+        found.map(|(_, standing)| standing).expect("the model says that it sits here")
     }
 
     fn standing_mut(&mut self, index: u32) -> &mut Standing<N> {
         let found = self.members.iter_mut().find(|(member, _)| *member == index);
-        found.map(|(_, standing)| standing).expect("the book says that it sits here")
+        found.map(|(_, standing)| standing).expect("the model says that it sits here")
     }
 
     /// The weight of all who compete.

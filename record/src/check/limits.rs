@@ -1,7 +1,7 @@
 //! How far a lag may go, and how far the core may be from the exact schedule.
 
-use super::book::Book;
 use super::fairness::{BLUR, Bound, Fairness, REFERENCE, UNITS};
+use super::machine_model::MachineModel;
 use super::{Number, ensure};
 use mainspring_abi::ThreadRef;
 use mainspring_sched::Lag;
@@ -23,9 +23,9 @@ impl<N: Number> Fairness<N> {
     }
 
     /// Everybody on CPU `at` is within bounds at `now`, which the fluid schedule has reached.
-    pub(super) fn within_bounds(&mut self, book: &Book, at: usize, now: u64) -> Result<(), String> {
-        let place = &self.places[at];
-        let running = book.page(at).running.map(ThreadRef::index);
+    pub(super) fn within_bounds(&mut self, model: &MachineModel, at: usize, now: u64) -> Result<(), String> {
+        let place = &self.cpus[at];
+        let running = model.cpu_model(at).running.map(ThreadRef::index);
         let (mut most, mut least) = self.extremes;
         let quantum = N::whole(i128::from(self.setting.quantum.get()));
         for (index, standing) in place.fluid.members().filter(|(_, one)| one.competes) {
@@ -61,16 +61,16 @@ impl<N: Number> Fairness<N> {
 
     /// Notes whether somebody on CPU `at` is just about even.
     pub(super) fn doubt(&mut self, at: usize) {
-        let fluid = &self.places[at].fluid;
+        let fluid = &self.cpus[at].fluid;
         let even = |ahead: N| ahead <= self.blur && N::whole(0).minus(&ahead) <= self.blur;
         let doubtful = fluid.absent().any(|position| even(position.minus(&fluid.clock)));
-        self.places[at].doubtful |= doubtful;
+        self.cpus[at].doubtful |= doubtful;
     }
 
     /// The core's load is the fluid schedule's, unless somebody is just about even.
     pub(super) fn same_load(&mut self, at: usize, told: u64) -> Result<(), String> {
         self.doubt(at);
-        let place = &self.places[at];
+        let place = &self.cpus[at];
         let exact = place.fluid.load();
         ensure(place.doubtful || told == exact, || format!("load {told}, exactly {exact}"))
     }

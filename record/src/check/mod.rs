@@ -1,6 +1,6 @@
 //! Checkers: what must hold after every event, seen from outside.
 //!
-//! They share no code with the core. A [`Book`] is kept from events and outcomes alone; the checkers
+//! They share no code with the core. A [`MachineModel`] is kept from events and outcomes alone; the checkers
 //! compare it, and their own arithmetic, with what the CPU says of itself:
 //!
 //! * [`ownership`]: a live thread has one owner, and a stale seat no effect.
@@ -15,14 +15,14 @@
 //! machines, and now and then on large ones.
 
 pub mod account;
-mod aside;
-pub mod book;
 pub mod contexts;
-pub mod fact;
 pub mod fairness;
 pub mod fluid;
 mod limits;
+pub mod machine_model;
 pub mod number;
+pub mod observation;
+mod on_context;
 pub mod order;
 pub mod ownership;
 mod queueing;
@@ -36,14 +36,14 @@ pub use setting::Setting;
 
 use crate::watch::Watch;
 use account::Accounts;
-use book::Book;
 use contexts::Grants;
-use fact::{Fact, Seen};
 use fairness::Fairness;
+use machine_model::MachineModel;
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_sched::Cpu;
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_workload::Workload;
+use observation::{Observation, ObservedEvent};
 use timers::Timers;
 
 /// With at most this many threads everything is looked at after every event.
@@ -59,11 +59,11 @@ const SELDOM: u64 = 4_096;
 #[derive(Debug)]
 pub struct Checks<N> {
     setting: Setting,
-    pending: Option<Seen>,
+    pending: Option<ObservedEvent>,
     events: u64,
     /// Something was wrong: the books are not to be trusted any more, and the run is about to end.
     failed: bool,
-    book: Book,
+    model: MachineModel,
     grants: Grants,
     accounts: Accounts,
     timers: Timers,
@@ -84,7 +84,7 @@ impl<N: Number> Checks<N> {
             pending: None,
             events: 0,
             failed: false,
-            book: Book::new(setting.cpus),
+            model: MachineModel::new(setting.cpus),
             grants: Grants::new(&setting),
             accounts: Accounts::new(setting.cpus),
             timers: Timers::new(setting.cpus),
@@ -115,24 +115,24 @@ impl<N: Number> Checks<N> {
         self.setting.threads() <= SMALL || self.events.is_multiple_of(SELDOM)
     }
 
-    /// Judges `fact`, after which `cpu` is as it is; `Err` says what must not be.
-    pub fn judge(&mut self, cpu: &Cpu, fact: &Fact) -> Result<(), String> {
+    /// Judges `observed`, after which `cpu` is as it is; `Err` says what must not be.
+    pub fn judge(&mut self, cpu: &Cpu, observed: &Observation) -> Result<(), String> {
         let all = self.thorough();
-        // Those that judge by what was before go first, then the book is brought up to date.
-        self.timers.before(&self.setting, &self.book, &self.grants, fact)?;
-        self.grants.follow(&self.book, cpu, fact)?;
-        self.accounts.before(&self.book, &self.grants, fact)?;
+        // Those that judge by what was before go first, then the model is brought up to date.
+        self.timers.before(&self.setting, &self.model, &self.grants, observed)?;
+        self.grants.follow(&self.model, cpu, observed)?;
+        self.accounts.before(&self.model, &self.grants, observed)?;
         if let Some(fairness) = &mut self.fairness {
-            fairness.follow(&self.book, &self.grants, cpu, fact)?;
+            fairness.follow(&self.model, &self.grants, cpu, observed)?;
         }
-        self.book.note(&self.grants, fact)?;
-        ownership::check(&self.book, &self.grants, cpu, fact, all)?;
-        self.accounts.after(&self.book, cpu, fact, all)?;
-        self.timers.after(&self.setting, &self.book, &self.grants, cpu, fact)?;
+        self.model.note(&self.grants, observed)?;
+        ownership::check(&self.model, &self.grants, cpu, observed, all)?;
+        self.accounts.after(&self.model, cpu, observed, all)?;
+        self.timers.after(&self.setting, &self.model, &self.grants, cpu, observed)?;
         if all {
             order::check(cpu)?;
             if let Some(fairness) = &self.fairness {
-                fairness.compare(&self.book, cpu, fact)?;
+                fairness.compare(&self.model, cpu, observed)?;
             }
         }
         Ok(())
@@ -141,31 +141,31 @@ impl<N: Number> Checks<N> {
 
 impl<N: Number> Watch for Checks<N> {
     fn before(&mut self, _now: Nanos, _cpu: &Cpu, event: EventRef<'_>) {
-        self.pending = Some(Seen::of(event));
+        self.pending = Some(ObservedEvent::of(event));
     }
 
     fn after(&mut self, now: Nanos, cpu: &Cpu, outcome: Outcome) -> Result<(), String> {
         self.events += 1;
-        let seen = self.pending.take().ok_or("an outcome without an event")?;
+        let event = self.pending.take().ok_or("an outcome without an event")?;
         if self.failed {
             return Ok(());
         }
-        let fact = Fact { now, cpu: cpu.id().index(), seen, outcome };
-        let checked = self.judge(cpu, &fact);
+        let observed = Observation { now, cpu: cpu.id().index(), event, outcome };
+        let checked = self.judge(cpu, &observed);
         self.failed = checked.is_err();
-        checked.map_err(|what| format!("{what}\n  after {fact:?}"))
+        checked.map_err(|what| format!("{what}\n  after {observed:?}"))
     }
 
     fn end(&mut self, now: Nanos, cpus: &[&Cpu]) -> Result<(), (CpuId, String)> {
         if self.failed {
             return Ok(());
         }
-        self.book.end().map_err(|what| (CpuId::BOOT, what))?;
+        self.model.end().map_err(|what| (CpuId::BOOT, what))?;
         for cpu in cpus {
             let whole = || {
-                account::conserved(&self.book, cpu, now)?;
+                account::conserved(&self.model, cpu, now)?;
                 order::check(cpu)?;
-                ownership::everybody(&self.book, &self.grants, cpu)
+                ownership::everybody(&self.model, &self.grants, cpu)
             };
             whole().map_err(|what| (cpu.id(), what))?;
         }

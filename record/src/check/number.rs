@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-/// Binary places of [`Number::units`], those of the core.
+/// Binary cpus of [`Number::units`], those of the core.
 const UNIT_BITS: u32 = 20;
 
 /// A quantity of virtual or real time. Whoever implements it with rational numbers gets an exact schedule.
@@ -24,7 +24,7 @@ pub trait Number: Clone + Ord + Debug {
     }
 }
 
-/// Fixed point with 56 binary places: 36 more than the core has. After a million roundings it is still a million
+/// Fixed point with 56 binary cpus: 36 more than the core has. After a million roundings it is still a million
 /// times as exact as the core after one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Wide(i128);

@@ -1,18 +1,18 @@
 //! Running and waiting in the exact schedule: what a thread is charged, the tags it waits with, and whether it may preempt.
 
-use super::book::Book;
 use super::fairness::{BLUR, Fairness, REFERENCE, Tag};
 use super::fluid::span;
+use super::machine_model::MachineModel;
 use super::{Number, ensure};
 use mainspring_abi::LatencyClass;
 
 impl<N: Number> Fairness<N> {
-    pub(super) fn charge(&mut self, book: &Book, at: usize, now: u64, index: u32) {
-        let ran = now - std::mem::replace(&mut self.places[at].since, now);
-        if book.page(at).on_context {
+    pub(super) fn charge(&mut self, model: &MachineModel, at: usize, now: u64, index: u32) {
+        let ran = now - std::mem::replace(&mut self.cpus[at].since, now);
+        if model.cpu_model(at).on_context {
             return;
         }
-        self.places[at].fluid.charge(index, ran);
+        self.cpus[at].fluid.charge(index, ran);
         let request = self.request(index);
         let competitor = self.competitor_mut(index);
         competitor.used = (competitor.used + ran) % request;
@@ -20,7 +20,7 @@ impl<N: Number> Fairness<N> {
 
     /// The tags that thread number `index` would have, had it been queued after running for `ran`.
     pub(super) fn tag_after(&self, at: usize, index: u32, ran: u64) -> Tag<N> {
-        let standing = self.places[at].fluid.standing(index);
+        let standing = self.cpus[at].fluid.standing(index);
         let request = self.request(index);
         let used = (self.competitor(index).used + ran) % request;
         let position = standing.position.plus(&span(ran, standing.weight));
@@ -30,14 +30,14 @@ impl<N: Number> Fairness<N> {
     }
 
     /// Nobody lends to a thread that runs with nobody waiting: the clock is at least where its request began.
-    pub(super) fn catch_up(&mut self, book: &Book, at: usize, now: u64) {
-        let page = book.page(at);
-        let alone = !book.contended(at) && !page.on_context;
-        let Some(running) = page.running.filter(|_| alone) else {
+    pub(super) fn catch_up(&mut self, model: &MachineModel, at: usize, now: u64) {
+        let cpu_model = model.cpu_model(at);
+        let alone = !model.contended(at) && !cpu_model.on_context;
+        let Some(running) = cpu_model.running.filter(|_| alone) else {
             return;
         };
-        let start = self.tag_after(at, running.index(), now - self.places[at].since).start;
-        let fluid = &mut self.places[at].fluid;
+        let start = self.tag_after(at, running.index(), now - self.cpus[at].since).start;
+        let fluid = &mut self.cpus[at].fluid;
         fluid.clock = fluid.clock.clone().max(start);
     }
 
@@ -49,7 +49,7 @@ impl<N: Number> Fairness<N> {
     pub(super) fn enqueue(&mut self, at: usize, index: u32) {
         let tag = self.tag(at, index);
         let length = tag.deadline.minus(&tag.start);
-        let weight = self.places[at].fluid.standing(index).weight;
+        let weight = self.cpus[at].fluid.standing(index).weight;
         let blur = N::whole(1).scaled(REFERENCE.max(weight), weight).scaled(1, BLUR);
         self.blur = self.blur.clone().max(blur);
         self.longest = self.longest.clone().max(length);
@@ -61,16 +61,16 @@ impl<N: Number> Fairness<N> {
             return;
         }
         let weight = self.competitor(index).weight;
-        self.places[at].fluid.reweigh(index, weight);
+        self.cpus[at].fluid.reweigh(index, weight);
         self.enqueue(at, index);
     }
 
     /// Somebody is about to wait for the CPU: the slice in progress ends at the next multiple.
-    pub(super) fn contend(&mut self, book: &Book, at: usize, now: u64) {
-        let page = book.page(at);
-        let Some(running) = page.running.filter(|_| !page.on_context) else { return };
+    pub(super) fn contend(&mut self, model: &MachineModel, at: usize, now: u64) {
+        let cpu_model = model.cpu_model(at);
+        let Some(running) = cpu_model.running.filter(|_| !cpu_model.on_context) else { return };
         let slice = self.request(running.index()).min(self.setting.quantum.get());
-        let place = &mut self.places[at];
+        let place = &mut self.cpus[at];
         while place.slice_end < now {
             place.slice_end += slice * (now - place.slice_end).div_ceil(slice);
         }
@@ -78,18 +78,18 @@ impl<N: Number> Fairness<N> {
 
     pub(super) fn publish(
         &mut self,
-        book: &Book,
+        model: &MachineModel,
         at: usize,
         now: u64,
         index: u32,
         reschedule: bool,
     ) -> Result<(), String> {
-        self.contend(book, at, now);
+        self.contend(model, at, now);
         self.enqueue(at, index);
-        let Some(running) = book.page(at).running else {
+        let Some(running) = model.cpu_model(at).running else {
             return ensure(reschedule, || "an idle CPU was not asked to reschedule".to_owned());
         };
-        if book.page(at).on_context {
+        if model.cpu_model(at).on_context {
             return Ok(());
         }
         let competitor = self.competitor(index);
@@ -97,7 +97,7 @@ impl<N: Number> Fairness<N> {
         if competitor.class == LatencyClass::Batch {
             return ensure(!reschedule, || "a batch thread preempted".to_owned());
         }
-        let place = &self.places[at];
+        let place = &self.cpus[at];
         let deadline = self.tag_after(at, running.index(), now - place.since).deadline;
         let clock = &place.fluid.clock;
         if reschedule {

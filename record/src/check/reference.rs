@@ -2,8 +2,8 @@
 //!
 //! Where two tags differ by less than the core can tell apart, either choice is right.
 
-use super::book::Book;
 use super::fairness::{Fairness, Tag};
+use super::machine_model::MachineModel;
 use super::{Number, ensure};
 use mainspring_abi::Policy;
 use mainspring_sched::{Affinity, Dispatch, State};
@@ -32,19 +32,19 @@ impl<N: Number> Fairness<N> {
     /// the lower CPU.
     pub(super) fn judge_victim(
         &self,
-        book: &Book,
+        model: &MachineModel,
         victim: usize,
         thief: usize,
         given: bool,
     ) -> Result<(), String> {
         let due_in = |at: usize| {
-            let (due, _) = self.most_overdue(book, at, thief)?;
-            Some(due.minus(&self.places[at].fluid.clock))
+            let (due, _) = self.most_overdue(model, at, thief)?;
+            Some(due.minus(&self.cpus[at].fluid.clock))
         };
         let Some(taken) = due_in(victim) else {
             return ensure(!given, || format!("CPU {victim} had nothing to give"));
         };
-        for at in (0..self.places.len()).filter(|at| *at != thief) {
+        for at in (0..self.cpus.len()).filter(|at| *at != thief) {
             if let Some(other) = due_in(at) {
                 ensure(!self.surely_before(&other, &taken), || {
                     format!("CPU {thief} stole from CPU {victim}, but CPU {at} is more overdue")
@@ -54,8 +54,8 @@ impl<N: Number> Fairness<N> {
         Ok(())
     }
 
-    pub(super) fn most_overdue(&self, book: &Book, at: usize, thief: usize) -> Option<(N, u32)> {
-        let queued = book.on(at).filter(|(.., state)| *state == State::Queued);
+    pub(super) fn most_overdue(&self, model: &MachineModel, at: usize, thief: usize) -> Option<(N, u32)> {
+        let queued = model.on(at).filter(|(.., state)| *state == State::Queued);
         let allowed = queued.filter(|(thread, ..)| self.may_run(thread.index(), thief));
         let due = allowed.filter_map(|(thread, ..)| {
             Some((self.competitor(thread.index()).tag.as_ref()?.deadline.clone(), thread.index()))
@@ -78,7 +78,7 @@ impl<N: Number> Fairness<N> {
     /// Judges the choice of `chosen`. The end of the slice that it takes over, if it does; `Err` if it is wrong.
     pub(super) fn choose(
         &mut self,
-        book: &Book,
+        model: &MachineModel,
         at: usize,
         now: u64,
         yielder: Option<u32>,
@@ -98,7 +98,7 @@ impl<N: Number> Fairness<N> {
                 return Ok(Cap::Either(least, most));
             }
         }
-        let mut queue: Vec<u32> = book
+        let mut queue: Vec<u32> = model
             .on(at)
             .filter(|(thread, ..)| self.competitor(thread.index()).tag.is_some())
             .map(|(thread, ..)| thread.index())
@@ -126,7 +126,7 @@ impl<N: Number> Fairness<N> {
     /// Whether a thread of `queue` that could be chosen has come to its start: beyond doubt, and perhaps. WFQ looks at
     /// its first thread only.
     fn somebody_owed(&self, at: usize, queue: &[u32]) -> (bool, bool) {
-        let clock = &self.places[at].fluid.clock;
+        let clock = &self.cpus[at].fluid.clock;
         let tags = || queue.iter().filter_map(|one| self.competitor(*one).tag.as_ref());
         if self.setting.policy == Policy::Eevdf {
             let any = tags().any(|tag| self.surely_started(&tag.start, clock));
@@ -146,7 +146,7 @@ impl<N: Number> Fairness<N> {
             Preference::Free => u64::MAX,
             Preference::Until(end) => end - now,
         };
-        let fluid = &self.places[at].fluid;
+        let fluid = &self.cpus[at].fluid;
         let request = self.request(target);
         let start = self.tag(at, target).start;
         if self.surely_started(&start, &fluid.clock) {
@@ -164,7 +164,7 @@ impl<N: Number> Fairness<N> {
     fn pull_clock(&mut self, at: usize, queue: &[u32]) {
         let starts = queue.iter().filter_map(|index| Some(&self.competitor(*index).tag.as_ref()?.start));
         if let Some(earliest) = starts.min().cloned() {
-            let clock = &mut self.places[at].fluid.clock;
+            let clock = &mut self.cpus[at].fluid.clock;
             *clock = clock.clone().max(earliest);
         }
     }
@@ -180,7 +180,7 @@ impl<N: Number> Fairness<N> {
             return Err(format!("t{index} was chosen and is not queued"));
         };
         let eevdf = self.setting.policy == Policy::Eevdf;
-        let clock = &self.places[at].fluid.clock;
+        let clock = &self.cpus[at].fluid.clock;
         ensure(!eevdf || !self.surely_later(&taken.start, clock), || {
             format!("t{index} was chosen before its start {:?}, at {clock:?}", taken.start)
         })?;

@@ -2,9 +2,9 @@
 //! punctual nothing ends after it. A busy CPU without a tick has one thread, the one that the window was proved for, and
 //! a one-shot no later than its lease allows.
 
-use super::book::Book;
 use super::contexts::Grants;
-use super::fact::{Fact, Seen, Why};
+use super::machine_model::MachineModel;
+use super::observation::{Observation, ObservedEvent, StopKind};
 use super::{Setting, ensure};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
 use mainspring_sched::flight::{NohzEvent, NohzOutcome, Outcome};
@@ -51,43 +51,45 @@ impl Timers {
         }
     }
 
-    /// Checks what `fact` says of timed waits and of the tick; `book` is as it was before.
+    /// Checks what `observed` says of timed waits and of the tick; `model` is as it was before.
     pub fn before(
         &mut self,
         setting: &Setting,
-        book: &Book,
+        model: &MachineModel,
         grants: &Grants,
-        fact: &Fact,
+        observed: &Observation,
     ) -> Result<(), String> {
-        let (now, page) = (fact.now, book.page(fact.cpu));
-        match (&fact.seen, fact.outcome) {
-            (Seen::Expire, Outcome::Expired(Some((seat, deadline)), _)) => {
-                let first = page.waits.first().copied();
+        let (now, cpu_model) = (observed.now, model.cpu_model(observed.cpu));
+        match (&observed.event, observed.outcome) {
+            (ObservedEvent::Expire, Outcome::Expired(Some((seat, deadline)), _)) => {
+                let first = cpu_model.waits.first().copied();
                 ensure(first == Some((deadline, seat.thread().index())), || {
                     format!("{seat:?} was woken, due at {deadline}; the first is {first:?}")
                 })?;
                 ensure(deadline <= now, || format!("a wait until {deadline} ended early"))?;
                 ensure(!setting.punctual || deadline == now, || format!("a wait until {deadline} ended late"))
             }
-            (Seen::Expire, Outcome::Expired(None, _)) => {
-                let due = page.waits.first().filter(|(deadline, _)| *deadline <= now);
+            (ObservedEvent::Expire, Outcome::Expired(None, _)) => {
+                let due = cpu_model.waits.first().filter(|(deadline, _)| *deadline <= now);
                 ensure(due.is_none(), || format!("{due:?} is due and was not woken"))
             }
-            (Seen::Resched(Why::Blocked(_, Some(deadline))) | Seen::BlockCurrent(_, Some(deadline)), _) => {
-                ensure(!setting.punctual || *deadline > now, || {
-                    format!("a wait until {deadline} began after it")
-                })
-            }
-            (Seen::EnterIdle(conditions), Outcome::Idle(tick)) => {
-                let right = idle_tick(book, grants, fact, conditions);
+            (
+                ObservedEvent::Resched(StopKind::Blocked(_, Some(deadline)))
+                | ObservedEvent::BlockCurrent(_, Some(deadline)),
+                _,
+            ) => ensure(!setting.punctual || *deadline > now, || {
+                format!("a wait until {deadline} began after it")
+            }),
+            (ObservedEvent::EnterIdle(conditions), Outcome::Idle(tick)) => {
+                let right = idle_tick(model, grants, observed, conditions);
                 ensure(tick == right, || format!("the idle tick became {tick:?} instead of {right:?}"))?;
                 if let IdleTick::Suppressed { wake_at } = tick {
-                    self.idle_until[fact.cpu] = wake_at;
+                    self.idle_until[observed.cpu] = wake_at;
                 }
                 Ok(())
             }
-            (Seen::Nohz(event), Outcome::Nohz(outcome)) => {
-                self.window(setting, book, grants, fact, event, outcome)
+            (ObservedEvent::Nohz(event), Outcome::Nohz(outcome)) => {
+                self.window(setting, model, grants, observed, event, outcome)
             }
             _ => Ok(()),
         }
@@ -97,39 +99,39 @@ impl Timers {
     pub fn after(
         &mut self,
         setting: &Setting,
-        book: &Book,
+        model: &MachineModel,
         grants: &Grants,
         cpu: &Cpu,
-        fact: &Fact,
+        observed: &Observation,
     ) -> Result<(), String> {
-        let (now, page) = (fact.now, book.page(fact.cpu));
+        let (now, cpu_model) = (observed.now, model.cpu_model(observed.cpu));
         let armed = cpu.next_timer();
-        let first = page.waits.first().map(|(deadline, _)| *deadline);
+        let first = cpu_model.waits.first().map(|(deadline, _)| *deadline);
         ensure(cpu.next_deadline() == first, || {
-            format!("the next wait ends at {:?}, by the book {first:?}", cpu.next_deadline())
+            format!("the next wait ends at {:?}, by the model {first:?}", cpu.next_deadline())
         })?;
         ensure(first.is_none_or(|deadline| armed <= deadline), || {
             format!("armed for {armed}, after the wait that ends at {first:?}")
         })?;
-        if let Outcome::Decided(Decision::Run(run)) = fact.outcome {
-            self.slice_end[fact.cpu] = run.slice_end;
+        if let Outcome::Decided(Decision::Run(run)) = observed.outcome {
+            self.slice_end[observed.cpu] = run.slice_end;
             ensure(run.slice_end > now, || format!("a slice that ended at {}", run.slice_end))?;
         }
-        let claim = grants.floor_due(book, fact.cpu).filter(|_| book.contended(fact.cpu));
+        let claim = grants.floor_due(model, observed.cpu).filter(|_| model.contended(observed.cpu));
         for (what, at) in [
-            ("the refill", grants.next_refill(fact.cpu)),
-            ("the end of the budget", grants.budget_end(book, fact.cpu)),
+            ("the refill", grants.next_refill(observed.cpu)),
+            ("the end of the budget", grants.budget_end(model, observed.cpu)),
             ("the claim of best effort", claim),
         ] {
             ensure(at.is_none_or(|at| armed <= at), || format!("armed for {armed}, after {what} at {at:?}"))?;
         }
-        self.tick(book, setting, cpu, fact, armed)?;
-        if page.running.is_none() || page.on_context {
+        self.tick(model, setting, cpu, observed, armed)?;
+        if cpu_model.running.is_none() || cpu_model.on_context {
             return Ok(());
         }
-        let contended = page.queued > 0 || page.direct.is_some();
+        let contended = cpu_model.queued > 0 || cpu_model.direct.is_some();
         // Slices that ended while nobody waited are behind the thread; the one in progress is at most one quantum.
-        let limit = self.slice_end[fact.cpu].max(now + setting.quantum);
+        let limit = self.slice_end[observed.cpu].max(now + setting.quantum);
         ensure(!contended || armed <= limit, || {
             format!("somebody waits, the slice ends by {limit}, and the timer is armed for {armed}")
         })
@@ -140,20 +142,20 @@ impl Timers {
     fn window(
         &mut self,
         setting: &Setting,
-        book: &Book,
+        model: &MachineModel,
         grants: &Grants,
-        fact: &Fact,
+        observed: &Observation,
         event: &NohzEvent,
         outcome: NohzOutcome,
     ) -> Result<(), String> {
-        let (now, page) = (fact.now, book.page(fact.cpu));
+        let (now, cpu_model) = (observed.now, model.cpu_model(observed.cpu));
         let (conditions, latency, wake_at) = match (event, outcome) {
             (NohzEvent::Enter(claim, conditions), NohzOutcome::Entry(NohzEntry::Tickless { wake_at })) => {
-                ensure(self.windows[fact.cpu].is_none(), || "a window within a window".to_owned())?;
+                ensure(self.windows[observed.cpu].is_none(), || "a window within a window".to_owned())?;
                 (conditions, claim.max_revocation_latency, wake_at)
             }
             (NohzEvent::Recheck(conditions), NohzOutcome::Recheck(NohzRecheck::Kept { wake_at })) => {
-                let window = self.windows[fact.cpu].ok_or("a window is kept that was never opened")?;
+                let window = self.windows[observed.cpu].ok_or("a window is kept that was never opened")?;
                 (conditions, window.latency, wake_at)
             }
             _ => return Ok(()),
@@ -162,61 +164,68 @@ impl Timers {
             return Err("tickless without a live lease".to_owned());
         };
         ensure(
-            page.running.is_some() && page.queued == 0 && page.direct.is_none() && page.held == 0,
-            || format!("tickless with {page:?}"),
+            cpu_model.running.is_some()
+                && cpu_model.queued == 0
+                && cpu_model.direct.is_none()
+                && cpu_model.held == 0,
+            || format!("tickless with {cpu_model:?}"),
         )?;
         ensure(conditions.housekeeping && !conditions.network_polling, || {
             format!("tickless although {conditions:?}")
         })?;
-        ensure(terms.sole_cpu().map(CpuId::index) == Some(fact.cpu), || format!("tickless for {terms:?}"))?;
+        ensure(terms.sole_cpu().map(CpuId::index) == Some(observed.cpu), || {
+            format!("tickless for {terms:?}")
+        })?;
         ensure(latency <= terms.max_revocation_latency(), || format!("{latency} is beyond {terms:?}"))?;
-        let wait = page.waits.first().map_or(Nanos::MAX, |(deadline, _)| *deadline);
-        let refill = grants.next_refill(fact.cpu).unwrap_or(Nanos::MAX);
+        let wait = cpu_model.waits.first().map_or(Nanos::MAX, |(deadline, _)| *deadline);
+        let refill = grants.next_refill(observed.cpu).unwrap_or(Nanos::MAX);
         let until = (now + latency).min(terms.expires_at()).min(conditions.next_wakeup).min(wait).min(refill);
         ensure(wake_at == until && until > now, || {
             format!("tickless until {wake_at}, allowed until {until}")
         })?;
-        let others = self.windows.iter().enumerate().filter(|(cpu, one)| *cpu != fact.cpu && one.is_some());
+        let others =
+            self.windows.iter().enumerate().filter(|(cpu, one)| *cpu != observed.cpu && one.is_some());
         ensure(others.count() + 1 < setting.cpus, || "no CPU is left for the housekeeping".to_owned())?;
-        self.windows[fact.cpu] = Some(Window { thread: page.running, latency, until, vacant_since: None });
+        self.windows[observed.cpu] =
+            Some(Window { thread: cpu_model.running, latency, until, vacant_since: None });
         Ok(())
     }
 
     fn tick(
         &mut self,
-        book: &Book,
+        model: &MachineModel,
         setting: &Setting,
         cpu: &Cpu,
-        fact: &Fact,
+        observed: &Observation,
         armed: Nanos,
     ) -> Result<(), String> {
-        let now = fact.now;
+        let now = observed.now;
         let next_tick = Nanos::new((now.get() / setting.tick.get() + 1) * setting.tick.get());
         if !matches!(cpu.tick_mode(), TickMode::TicklessLease { .. }) {
-            self.windows[fact.cpu] = None;
+            self.windows[observed.cpu] = None;
         }
         match cpu.tick_mode() {
             TickMode::TicklessIdle { wake_at } => {
                 ensure(cpu.current().is_none(), || "a thread runs without a tick".to_owned())?;
-                let until = self.idle_until[fact.cpu];
+                let until = self.idle_until[observed.cpu];
                 ensure(wake_at == until && armed <= until, || {
                     format!("tickless until {wake_at}, armed for {armed}, decided {until}")
                 })?;
                 ensure(!setting.punctual || armed <= now + FLOOR, || format!("armed for {armed} only"))
             }
             TickMode::TicklessLease { wake_at } => {
-                let page = book.page(fact.cpu);
-                let window = self.windows[fact.cpu].as_mut().ok_or("tickless without a window")?;
-                if page.running.is_none() {
+                let cpu_model = model.cpu_model(observed.cpu);
+                let window = self.windows[observed.cpu].as_mut().ok_or("tickless without a window")?;
+                if cpu_model.running.is_none() {
                     // What follows the decision to stop brings the tick back, within the same instant.
                     let since = *window.vacant_since.get_or_insert(now);
                     return ensure(since == now, || format!("nobody has run since {since}, without a tick"));
                 }
-                ensure(page.queued == 0 && page.direct.is_none(), || {
+                ensure(cpu_model.queued == 0 && cpu_model.direct.is_none(), || {
                     "several threads without a tick".to_owned()
                 })?;
-                ensure(page.running == window.thread, || {
-                    format!("{:?} runs without a tick instead of {:?}", page.running, window.thread)
+                ensure(cpu_model.running == window.thread, || {
+                    format!("{:?} runs without a tick instead of {:?}", cpu_model.running, window.thread)
                 })?;
                 ensure(wake_at == window.until && armed <= wake_at, || {
                     format!("tickless until {wake_at}, armed for {armed}, proved until {}", window.until)
@@ -233,12 +242,17 @@ impl Timers {
 }
 
 /// What the rules make of the tick of a CPU that goes idle.
-fn idle_tick(book: &Book, grants: &Grants, fact: &Fact, conditions: &IdleConditions) -> IdleTick {
-    let page = book.page(fact.cpu);
+fn idle_tick(
+    model: &MachineModel,
+    grants: &Grants,
+    observed: &Observation,
+    conditions: &IdleConditions,
+) -> IdleTick {
+    let cpu_model = model.cpu_model(observed.cpu);
     let reasons = [
-        (page.running.is_some() || page.queued > 0, KeepTicking::RunnableWork),
-        (page.direct.is_some(), KeepTicking::DirectTarget),
-        (page.held > 0, KeepTicking::RetryWindow),
+        (cpu_model.running.is_some() || cpu_model.queued > 0, KeepTicking::RunnableWork),
+        (cpu_model.direct.is_some(), KeepTicking::DirectTarget),
+        (cpu_model.held > 0, KeepTicking::RetryWindow),
         (conditions.deferred_completions, KeepTicking::DeferredCompletions),
         (conditions.ring_service, KeepTicking::RingService),
         (!conditions.oneshot, KeepTicking::NoOneShot),
@@ -251,11 +265,11 @@ fn idle_tick(book: &Book, grants: &Grants, fact: &Fact, conditions: &IdleConditi
     if let Some((_, reason)) = reasons.into_iter().find(|(holds, _)| *holds) {
         return IdleTick::Kept(reason);
     }
-    let wait = page.waits.first().map_or(Nanos::MAX, |(deadline, _)| *deadline);
+    let wait = cpu_model.waits.first().map_or(Nanos::MAX, |(deadline, _)| *deadline);
     let poll = match conditions.network {
         NetworkNeed::PollAt(at) => at,
         NetworkNeed::Inactive | NetworkNeed::EveryTick => Nanos::MAX,
     };
-    let refill = grants.next_refill(fact.cpu).unwrap_or(Nanos::MAX);
-    IdleTick::Suppressed { wake_at: (fact.now + FLOOR).min(wait).min(poll).min(refill) }
+    let refill = grants.next_refill(observed.cpu).unwrap_or(Nanos::MAX);
+    IdleTick::Suppressed { wake_at: (observed.now + FLOOR).min(wait).min(poll).min(refill) }
 }

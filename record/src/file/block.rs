@@ -1,9 +1,9 @@
 //! One block of records while it is filled.
 //!
 //! Conserved: what has been appended is whole records but for one whose outcome is awaited. There is room for one more as long
-//! as the block is not full, which is looked at once, so that a usual record is a few stores.
+//! as the block is not full, which is looked at once, so that a compact record is a few stores.
 
-use mainspring_sched::flight::{FirstHalf, Room, UsualRoom, Writer};
+use mainspring_sched::flight::{CompactBuffer, FirstHalf, Room, Writer};
 use std::hint::cold_path;
 
 /// What stands before a block: its length and its checksum, of four bytes each.
@@ -65,13 +65,13 @@ impl Block {
         self.at += writer.written();
     }
 
-    /// Room for a usual record, unless the block is full.
+    /// Room for a compact record, unless the block is full.
     #[inline(always)]
-    pub(super) fn usual_room(&mut self) -> Option<&mut UsualRoom> {
+    pub(super) fn compact_buffer(&mut self) -> Option<&mut CompactBuffer> {
         if self.at < FULL { self.room[self.at..].first_chunk_mut() } else { None }
     }
 
-    /// A usual record of this length has been written into that room; unless it was not usual.
+    /// A compact record of this length has been written into that room; `None` if there is no compact form.
     #[inline(always)]
     pub(super) fn keep(&mut self, length: Option<usize>) -> Option<()> {
         let Some(length) = length else {

@@ -1,7 +1,7 @@
 use super::{END, Header, MAGIC, MAX_BLOCK, Trailer, VERSION};
 use crate::log::Entry;
 use mainspring_abi::{CpuId, Nanos, Policy};
-use mainspring_sched::flight::{DecodeError, Past, Reader, read_record};
+use mainspring_sched::flight::{DecodeError, DecodeState, Reader, read_record};
 use std::fmt;
 use std::io::{self, Read};
 
@@ -143,7 +143,7 @@ pub struct RecordReader<R> {
     records: u64,
     /// Bytes of the records in the blocks so far.
     recorded: u64,
-    past: Past,
+    state: DecodeState,
     bytes: u64,
 }
 
@@ -183,7 +183,7 @@ impl<R: Read> RecordReader<R> {
             blocks: 0,
             records: 0,
             recorded: 0,
-            past: Past::new(),
+            state: DecodeState::new(),
             bytes: start.len() as u64,
         };
         reader.next_block()?;
@@ -213,12 +213,12 @@ impl<R: Read> RecordReader<R> {
             self.recorded += self.block.len() as u64;
         }
         let mut reader = Reader::new(&self.block[self.at..]);
-        let (place, event, outcome) = read_record(&mut reader, &mut self.past).map_err(|error| {
+        let (stamp, event, outcome) = read_record(&mut reader, &mut self.state).map_err(|error| {
             RecordError::Malformed { block: self.blocks - 1, what: Malformed::Record(error) }
         })?;
         self.at += reader.position();
         self.records += 1;
-        Ok(Item::Record(Entry { now: place.now, cpu: place.cpu, event, outcome }))
+        Ok(Item::Record(Entry { now: stamp.now, cpu: stamp.cpu, event, outcome }))
     }
 
     /// The end block does not fit what came before it.

@@ -2,7 +2,7 @@ use super::block::{Block, prefix};
 use super::{END, Header, MAGIC, VERSION};
 use mainspring_abi::{CpuId, Nanos, Policy};
 use mainspring_sched::flight::{
-    EventRef, FirstHalf, Outcome, Place, Told, write_decision, write_event, write_expired, write_idle,
+    EncodeState, EventRef, FirstHalf, Outcome, Stamp, write_decision, write_event, write_expired, write_idle,
     write_outcome, write_stop, write_timer,
 };
 use mainspring_sched::{Decision, Expired, IdleConditions, IdleTick, Stop, TimerOutcome};
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 /// Writes a flight record.
 pub struct Recorder<'a> {
     block: Block,
-    told: Told,
+    state: EncodeState,
     /// Bytes of the records in the blocks that have been closed.
     bytes: u64,
     out: Box<dyn Write + 'a>,
@@ -33,53 +33,53 @@ impl<'a> Recorder<'a> {
         start.extend_from_slice(&prefix(&payload));
         start.append(&mut payload);
         out.write_all(&start)?;
-        Ok(Self { block: Block::new(), told: Told::new(), bytes: 0, out })
+        Ok(Self { block: Block::new(), state: EncodeState::new(), bytes: 0, out })
     }
 
     /// `event` is about to happen on `cpu`. Its outcome comes next, to [`Recorder::finish`].
     pub fn begin(&mut self, now: Nanos, cpu: CpuId, event: EventRef<'_>) -> io::Result<()> {
         let flushed = if self.block.is_full() { self.flush() } else { Ok(()) };
-        self.block.begin(|writer| write_event(writer, &mut self.told, Place { cpu, now }, event));
+        self.block.begin(|writer| write_event(writer, &mut self.state, Stamp { cpu, now }, event));
         flushed
     }
 
     /// The event begun last had this outcome.
     pub fn finish(&mut self, outcome: Outcome) {
-        self.block.finish(|kind, writer| write_outcome(writer, &mut self.told, kind, outcome));
+        self.block.finish(|kind, writer| write_outcome(writer, &mut self.state, kind, outcome));
     }
 
-    /// Records a timer interrupt, if the record is usual.
+    /// Records a timer interrupt, if the record has a compact form.
     #[inline(always)]
-    pub fn timer(&mut self, place: Place, outcome: TimerOutcome) -> Option<()> {
-        let length = write_timer(self.block.usual_room()?, &mut self.told, place, outcome);
+    pub fn timer(&mut self, stamp: Stamp, outcome: TimerOutcome) -> Option<()> {
+        let length = write_timer(self.block.compact_buffer()?, &mut self.state, stamp, outcome);
         self.block.keep(length)
     }
 
-    /// Records the end of a timed wait, if the record is usual.
+    /// Records the end of a timed wait, if the record has a compact form.
     #[inline(always)]
-    pub fn expired(&mut self, place: Place, expired: Option<&Expired>) -> Option<()> {
-        let length = write_expired(self.block.usual_room()?, &self.told, place, expired?);
+    pub fn expired(&mut self, stamp: Stamp, expired: Option<&Expired>) -> Option<()> {
+        let length = write_expired(self.block.compact_buffer()?, &self.state, stamp, expired?);
         self.block.keep(length)
     }
 
-    /// Records that a CPU idles, if the record is usual.
+    /// Records that a CPU idles, if the record has a compact form.
     #[inline(always)]
-    pub fn idle(&mut self, place: Place, conditions: &IdleConditions, tick: IdleTick) -> Option<()> {
-        let length = write_idle(self.block.usual_room()?, &self.told, place, conditions, tick);
+    pub fn idle(&mut self, stamp: Stamp, conditions: &IdleConditions, tick: IdleTick) -> Option<()> {
+        let length = write_idle(self.block.compact_buffer()?, &self.state, stamp, conditions, tick);
         self.block.keep(length)
     }
 
-    /// Writes how the running thread stops, if that is usual. What is decided comes next, to [`Recorder::decision`].
+    /// Writes how the running thread stops, if that has a compact form. What is decided comes next, to [`Recorder::decision`].
     #[inline(always)]
-    pub fn stop(&mut self, place: Place, stop: &Stop) -> Option<FirstHalf> {
-        write_stop(self.block.usual_room()?, &self.told, place, stop)
+    pub fn stop(&mut self, stamp: Stamp, stop: &Stop) -> Option<FirstHalf> {
+        write_stop(self.block.compact_buffer()?, &self.state, stamp, stop)
     }
 
-    /// Records the decision that came of such a stop. If that is not usual, the record has begun, and what was decided goes to
+    /// Records the decision that came of such a stop. If that has no compact form, the record has begun, and what was decided goes to
     /// [`Recorder::finish`].
     #[inline(always)]
-    pub fn decision(&mut self, half: FirstHalf, place: Place, decision: &Decision) -> Option<()> {
-        let length = write_decision(self.block.usual_room()?, &mut self.told, half, place, decision);
+    pub fn decision(&mut self, half: FirstHalf, stamp: Stamp, decision: &Decision) -> Option<()> {
+        let length = write_decision(self.block.compact_buffer()?, &mut self.state, half, stamp, decision);
         if length.is_none() {
             self.block.keep_first(half);
         }

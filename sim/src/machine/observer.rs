@@ -6,7 +6,7 @@ use mainspring_driver::Usual;
 use mainspring_record::digest::Digest;
 use mainspring_record::file::Recorder;
 use mainspring_record::watch::Watch;
-use mainspring_sched::flight::{EventRef, FirstHalf, Outcome, Place};
+use mainspring_sched::flight::{EventRef, FirstHalf, Outcome, Stamp};
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Cpu, Decision, Stop};
 use std::hint::cold_path;
@@ -129,7 +129,7 @@ impl mainspring_driver::Observer for Observer<'_> {
     #[inline(always)]
     fn before_decision(&mut self, now: Nanos, cpu: &Cpu, stop: Stop) -> (Stop, Option<FirstHalf>) {
         let half = match &mut self.onlooker {
-            Onlooker::Recorder(recorder) => recorder.stop(Place { cpu: cpu.id(), now }, &stop),
+            Onlooker::Recorder(recorder) => recorder.stop(Stamp { cpu: cpu.id(), now }, &stop),
             Onlooker::Nobody | Onlooker::Watch(..) => None,
         };
         match (half, &self.onlooker) {
@@ -149,7 +149,7 @@ impl mainspring_driver::Observer for Observer<'_> {
         let recorded = match &mut self.onlooker {
             Onlooker::Nobody => true,
             Onlooker::Recorder(recorder) => {
-                let place = Place { cpu: cpu.id(), now };
+                let place = Stamp { cpu: cpu.id(), now };
                 half.and_then(|half| recorder.decision(half, place, &decision)).is_some()
             }
             Onlooker::Watch(..) => {
@@ -174,7 +174,7 @@ impl mainspring_driver::Observer for Observer<'_> {
         let recorded = match &mut self.onlooker {
             Onlooker::Nobody => true,
             Onlooker::Recorder(recorder) => {
-                let place = Place { cpu: cpu.id(), now };
+                let place = Stamp { cpu: cpu.id(), now };
                 match usual {
                     Usual::Timer(outcome) => recorder.timer(place, outcome),
                     Usual::Expired(expired) => recorder.expired(place, expired),

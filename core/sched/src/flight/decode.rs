@@ -2,12 +2,12 @@
 
 use super::authority::{read_authority, read_context, read_who};
 use super::bytes::{DecodeError, Reader};
-use super::usual::{
+use super::compact::{
     ENTER_IDLE, ENTER_IDLE_HERE, EXPIRE, EXPIRE_HERE, FLAG, LAST_SHORT_WAIT, LONG_WAIT, SHORT_WAIT, SMALL,
     TIMER, decides, ends_wait, idles,
 };
-use super::word::{small_run, small_seat, small_sleep, small_wait, unpack_seat, unpack_wait};
-use super::{Event, FAR_CPU, LONG_AGO, Outcome, Past, Place, nohz};
+use super::packed::{small_run, small_seat, small_sleep, small_wait, unpack_seat, unpack_wait};
+use super::{DecodeState, Event, FAR_CPU, LONG_AGO, Outcome, Stamp, nohz};
 use crate::account::Account;
 use crate::cpu::{Decision, Dispatch, IdleTick, Seat, Stop, TimerOutcome, Via};
 use crate::entity::{Affinity, Entity, OwnRequest};
@@ -20,24 +20,25 @@ use mainspring_abi::{CpuId, CpuSet, LatencyClass, MAX_CPUS, Nanos, ProcessId, Th
 pub(super) type Read<T> = Result<T, DecodeError>;
 
 /// Reads the next record: where and when it was, the event, the outcome.
-pub fn read_record(r: &mut Reader<'_>, past: &mut Past) -> Read<(Place, Event, Outcome)> {
+pub fn read_record(r: &mut Reader<'_>, state: &mut DecodeState) -> Read<(Stamp, Event, Outcome)> {
     let first = r.byte()?;
     let (kind, is_small, flag) = (first & !(SMALL | FLAG), first & SMALL != 0, first & FLAG != 0);
     if flag && !is_small {
         return unknown("event", first);
     }
-    let before = past.told.last;
-    let place = if matches!(kind, EXPIRE_HERE | ENTER_IDLE_HERE) { before } else { place(r, before.now)? };
-    let event = event(r, kind, place.now)?;
-    if place == before && has_shorter_start(kind, &event) {
+    let before = state.writer.last;
+    let stamp =
+        if matches!(kind, EXPIRE_HERE | ENTER_IDLE_HERE) { before } else { read_stamp(r, before.now)? };
+    let event = event(r, kind, stamp.now)?;
+    if stamp == before && has_shorter_start(kind, &event) {
         return unknown("event", kind);
     }
     let outcome = match is_small {
-        true => small_outcome(r, kind, flag, place, past)?,
-        false => outcome(r, kind, place.now)?,
+        true => small_outcome(r, kind, flag, stamp, state)?,
+        false => outcome(r, kind, stamp.now)?,
     };
-    past.note(place, &event, outcome);
-    Ok((place, event, outcome))
+    state.note(stamp, &event, outcome);
+    Ok((stamp, event, outcome))
 }
 
 /// Whether there is a shorter form for the event where and when the record before was.
@@ -49,7 +50,7 @@ fn has_shorter_start(kind: u8, event: &Event) -> bool {
     }
 }
 
-fn place(r: &mut Reader<'_>, before: Nanos) -> Read<Place> {
+fn read_stamp(r: &mut Reader<'_>, before: Nanos) -> Read<Stamp> {
     let out_of_range = |what| DecodeError::OutOfRange { what };
     let (near, elapsed) = (usize::from(r.byte()?), r.short()?);
     let cpu = match near {
@@ -62,10 +63,10 @@ fn place(r: &mut Reader<'_>, before: Nanos) -> Read<Place> {
         elapsed => Some(elapsed),
     };
     let now = elapsed.and_then(|elapsed| before.get().checked_add(elapsed)).ok_or(out_of_range("time"))?;
-    Ok(Place { cpu, now: Nanos::new(now) })
+    Ok(Stamp { cpu, now: Nanos::new(now) })
 }
 
-/// A time that is told as its distance from `from`.
+/// A time that is written as its distance from `from`.
 fn time_after(r: &mut Reader<'_>, from: Nanos, what: &'static str) -> Read<Nanos> {
     Ok(Nanos::new(from.get().wrapping_add(r.number(what)?)))
 }
@@ -142,30 +143,36 @@ fn blocked(r: &mut Reader<'_>, now: Nanos) -> Read<(WaitKind, Option<Timeout>)> 
     Ok((kind, timeout))
 }
 
-/// An outcome that is told along with the event of this kind.
-fn small_outcome(r: &mut Reader<'_>, kind: u8, flag: bool, place: Place, past: &mut Past) -> Read<Outcome> {
+/// An outcome that is written together with the event of this kind.
+fn small_outcome(
+    r: &mut Reader<'_>,
+    kind: u8,
+    flag: bool,
+    stamp: Stamp,
+    state: &mut DecodeState,
+) -> Read<Outcome> {
     Ok(match kind {
         TIMER => Outcome::Timer(TimerOutcome { ticked: false, reschedule: flag }),
         kind if ends_wait(kind) => {
-            Outcome::Expired(Some((past.seat(place.cpu, r.byte()?)?, place.now)), flag)
+            Outcome::Expired(Some((state.seat(stamp.cpu, r.byte()?)?, stamp.now)), flag)
         }
         kind if decides(kind) => {
             let (slot, as_long) = unpack_seat(r.byte()?);
-            let seat = past.seat(place.cpu, slot)?;
+            let seat = state.seat(stamp.cpu, slot)?;
             if !as_long {
-                past.told.slice = other_slice(r, past.told.slice)?;
+                state.writer.slice = other_slice(r, state.writer.slice)?;
             }
-            run(seat, place.now, past.told.slice.into(), flag)
+            run(seat, stamp.now, state.writer.slice.into(), flag)
         }
         kind if idles(kind) && !flag => {
-            let wake_at = Nanos::new(place.now.get().wrapping_add(r.word()?.into()));
+            let wake_at = Nanos::new(stamp.now.get().wrapping_add(r.word()?.into()));
             Outcome::Idle(IdleTick::Suppressed { wake_at })
         }
         kind => return unknown("event with a small outcome", kind),
     })
 }
 
-/// A slice that is not as long as the one told before.
+/// A slice that is not as long as the slice before.
 fn other_slice(r: &mut Reader<'_>, before: u32) -> Read<u32> {
     let slice = u32::from(r.short()?) | u32::from(r.byte()?) << u16::BITS;
     if slice == before { Err(DecodeError::OutOfRange { what: "slice" }) } else { Ok(slice) }
@@ -176,7 +183,7 @@ fn run(seat: Seat, now: Nanos, slice: u64, switched: bool) -> Outcome {
     Outcome::Decided(Decision::Run(Dispatch { seat, thread: seat.thread, switched, slice_end }))
 }
 
-/// An outcome with a code of its own. It cannot be told along with the event of this kind.
+/// An outcome with a code of its own. It has no short form together with the event of this kind.
 fn outcome(r: &mut Reader<'_>, kind: u8, now: Nanos) -> Read<Outcome> {
     let code = r.byte()?;
     Ok(match code {

@@ -1,16 +1,16 @@
 //! One record: what happened, on which CPU and when; the event's values; the outcome.
 //!
-//! The most frequent events come millions of times a second. So what is small shares a word, and times are told as
+//! The most frequent events come millions of times a second. So what is small shares a word, and times are written as
 //! distances from the event's own.
 
 use super::authority::{write_authority, write_context, write_who};
 use super::bytes::Writer;
-use super::usual::{
+use super::compact::{
     BLOCKED, ENTER_IDLE, ENTER_IDLE_HERE, EXPIRE, EXPIRE_HERE, IDLE, LONG_WAIT, NOTHING_RAN, PREEMPTED,
     TIMER, YIELDED, decides, ends_wait, idle_flags, idles, short_wait, small,
 };
-use super::word::{distance, small_run, small_seat, small_sleep, small_wait};
-use super::{EventRef, FAR_CPU, LONG_AGO, Outcome, Place, Told, nohz};
+use super::packed::{distance, small_run, small_seat, small_sleep, small_wait};
+use super::{EncodeState, EventRef, FAR_CPU, LONG_AGO, Outcome, Stamp, nohz};
 use crate::cpu::{Decision, IdleTick, Seat, Stop, Via};
 use crate::entity::{Affinity, Entity};
 use crate::tick::NetworkNeed;
@@ -18,11 +18,11 @@ use crate::waiter::{Timeout, WaitKind};
 use core::mem::replace;
 use mainspring_abi::{LatencyClass, Nanos, ThreadRef};
 
-/// Writes the first half of a record: what is about to happen at `place`, after the records that have `told`.
+/// Writes the first half of a record: what is about to happen at `stamp`. `state` is of the records before.
 #[inline(always)]
-pub fn write_event(w: &mut Writer<'_>, told: &mut Told, place: Place, event: EventRef<'_>) {
-    let (before, now) = (replace(&mut told.last, place), place.now);
-    let start = |w: &mut Writer<'_>, kind: u8| write_start(w, kind, before, place);
+pub fn write_event(w: &mut Writer<'_>, state: &mut EncodeState, stamp: Stamp, event: EventRef<'_>) {
+    let (before, now) = (replace(&mut state.last, stamp), stamp.now);
+    let start = |w: &mut Writer<'_>, kind: u8| write_start(w, kind, before, stamp);
     let at_seat = |w: &mut Writer<'_>, kind: u8, at: Seat| {
         start(w, kind);
         seat(w, at);
@@ -64,10 +64,10 @@ pub fn write_event(w: &mut Writer<'_>, told: &mut Told, place: Place, event: Eve
             w.number(thief.index() as u64);
         }
         EventRef::Timer => start(w, TIMER),
-        EventRef::Expire if place == before => w.byte(EXPIRE_HERE),
+        EventRef::Expire if stamp == before => w.byte(EXPIRE_HERE),
         EventRef::Expire => start(w, EXPIRE),
         EventRef::RescheduleReceived => start(w, 16),
-        EventRef::EnterIdle(conditions) if place == before && conditions.network == NetworkNeed::Inactive => {
+        EventRef::EnterIdle(conditions) if stamp == before && conditions.network == NetworkNeed::Inactive => {
             w.byte(ENTER_IDLE_HERE);
             w.byte(idle_flags(conditions));
         }
@@ -106,8 +106,8 @@ pub fn write_event(w: &mut Writer<'_>, told: &mut Told, place: Place, event: Eve
 }
 
 #[inline(always)]
-fn write_start(w: &mut Writer<'_>, kind: u8, before: Place, place: Place) {
-    let (elapsed, cpu) = ((place.now - before.now).get(), place.cpu.index());
+fn write_start(w: &mut Writer<'_>, kind: u8, before: Stamp, stamp: Stamp) {
+    let (elapsed, cpu) = ((stamp.now - before.now).get(), stamp.cpu.index());
     w.byte(kind);
     w.byte(cpu.min(FAR_CPU) as u8);
     w.short(elapsed.min(LONG_AGO) as u16);
@@ -212,11 +212,11 @@ pub(super) fn optional(w: &mut Writer<'_>, value: Option<u64>) {
     w.number(value.map_or(0, |value| value.saturating_add(1)));
 }
 
-/// Writes the second half of a record: what came of the event. `kind` is the first byte of the first half, which tells a small
-/// outcome of the usual sort along with the event.
+/// Writes the second half of a record: what came of the event. `kind` is the first byte of the first half, which carries a small
+/// outcome together with the event.
 #[inline(always)]
-pub fn write_outcome(w: &mut Writer<'_>, told: &mut Told, kind: &mut u8, outcome: Outcome) {
-    let now = told.last.now;
+pub fn write_outcome(w: &mut Writer<'_>, state: &mut EncodeState, kind: &mut u8, outcome: Outcome) {
+    let now = state.last.now;
     match outcome {
         Outcome::Seated(slot, reschedule) => {
             w.byte(2 + u8::from(reschedule));
@@ -226,12 +226,12 @@ pub fn write_outcome(w: &mut Writer<'_>, told: &mut Told, kind: &mut u8, outcome
         Outcome::Decided(Decision::Idle) => w.byte(IDLE),
         Outcome::Decided(Decision::Run(run)) => {
             let slice = distance(now, run.slice_end);
-            match small_run(run.seat, slice, told.slice) {
+            match small_run(run.seat, slice, state.slice) {
                 Some(next) if decides(*kind) => {
                     *kind = small(*kind, run.switched);
                     w.byte(next.seat);
                     next.slice.to_le_bytes()[..next.bytes() - 1].iter().for_each(|byte| w.byte(*byte));
-                    told.slice = next.slice;
+                    state.slice = next.slice;
                 }
                 _ => {
                     w.byte(6 + u8::from(run.switched));

@@ -3,7 +3,7 @@
 //! Conserved: the bytes are whole records, event and outcome, from the first event on without a gap. Once there is no room
 //! for another the log stays as it is and counts what it loses.
 
-use super::{EventRef, Outcome, Place, Room, Told, Writer, write_event, write_outcome};
+use super::{EncodeState, EventRef, Outcome, Room, Stamp, Writer, write_event, write_outcome};
 use alloc::vec;
 use alloc::vec::Vec;
 use mainspring_abi::{CpuId, Nanos};
@@ -15,7 +15,7 @@ pub struct Log {
     len: usize,
     /// Where the last record begins.
     record: usize,
-    told: Told,
+    state: EncodeState,
     records: u64,
     lost: u64,
 }
@@ -25,7 +25,7 @@ impl Log {
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         // Zeroes, which a host with virtual memory hands out when they are first written.
-        Self { room: vec![0; bytes], len: 0, record: 0, told: Told::new(), records: 0, lost: 0 }
+        Self { room: vec![0; bytes], len: 0, record: 0, state: EncodeState::new(), records: 0, lost: 0 }
     }
 
     /// `event` is about to be given to `cpu`. Its outcome comes next, to [`Log::finish`].
@@ -36,26 +36,26 @@ impl Log {
         }
         self.records += 1;
         self.record = self.len;
-        self.append(|_, told, writer| write_event(writer, told, Place { cpu, now }, event));
+        self.append(|_, state, writer| write_event(writer, state, Stamp { cpu, now }, event));
     }
 
     /// What came of the event that was begun last.
     pub fn finish(&mut self, outcome: Outcome) {
         if self.lost == 0 {
-            self.append(|record, told, writer| {
+            self.append(|record, state, writer| {
                 if let Some(kind) = record.first_mut() {
-                    write_outcome(writer, told, kind, outcome);
+                    write_outcome(writer, state, kind, outcome);
                 }
             });
         }
     }
 
     /// Appends what `write` writes; what it is given is the record so far.
-    fn append(&mut self, write: impl FnOnce(&mut [u8], &mut Told, &mut Writer<'_>)) {
+    fn append(&mut self, write: impl FnOnce(&mut [u8], &mut EncodeState, &mut Writer<'_>)) {
         let (written, room) = self.room.split_at_mut(self.len);
         if let Some(room) = room.first_chunk_mut() {
             let mut writer = Writer::new(room);
-            write(&mut written[self.record..], &mut self.told, &mut writer);
+            write(&mut written[self.record..], &mut self.state, &mut writer);
             self.len += writer.written();
         }
     }
@@ -88,14 +88,14 @@ impl Log {
     /// When the last record was made.
     #[must_use]
     pub fn last(&self) -> Nanos {
-        self.told.last.now
+        self.state.last.now
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flight::{Past, Reader, read_record};
+    use crate::flight::{DecodeState, Reader, read_record};
 
     #[test]
     fn what_does_not_fit_is_counted_and_what_does_reads_back() {
@@ -112,12 +112,12 @@ mod tests {
         assert!(fitted > 0 && log.lost() == 999 - fitted);
         assert_eq!((log.records(), log.last()), (fitted, Nanos::new(fitted * fitted)));
         let bytes = log.into_bytes();
-        let (mut at, mut past) = (0, Past::new());
+        let (mut at, mut state) = (0, DecodeState::new());
         for n in 1..=fitted {
             let mut reader = Reader::new(&bytes[at..]);
-            let (place, event, outcome) = read_record(&mut reader, &mut past).expect("a whole record");
+            let (stamp, event, outcome) = read_record(&mut reader, &mut state).expect("a whole record");
             at += reader.position();
-            assert_eq!((place, outcome), (Place { cpu, now: Nanos::new(n * n) }, Outcome::Done));
+            assert_eq!((stamp, outcome), (Stamp { cpu, now: Nanos::new(n * n) }, Outcome::Done));
             assert_eq!(event, crate::flight::Event::RescheduleReceived);
         }
         assert_eq!(at, bytes.len());

@@ -11,36 +11,38 @@
 mod apply;
 mod authority;
 mod bytes;
+mod compact;
 mod decode;
+mod decode_state;
 mod encode;
+mod encode_state;
+mod event;
 mod log;
 mod nohz;
-mod past;
-mod told;
-mod usual;
-mod word;
+mod packed;
 
 pub use apply::Impossible;
 pub use bytes::{DecodeError, MAX_RECORD, Reader, Room, Writer};
+pub use compact::{
+    CompactBuffer, FirstHalf, write_decision, write_expired, write_idle, write_stop, write_timer,
+};
 pub use decode::read_record;
+pub use decode_state::DecodeState;
 pub use encode::{write_event, write_outcome};
+pub use encode_state::EncodeState;
+pub use event::{Event, EventRef, EventSummary, Field};
 pub use log::Log;
 pub use nohz::{NohzEvent, NohzOutcome};
-pub use past::Past;
-pub use told::Told;
-pub use usual::{FirstHalf, UsualRoom, write_decision, write_expired, write_idle, write_stop, write_timer};
 
 use crate::context::Context;
 use crate::cpu::{
-    Decision, Expired, Handoff, IdleTick, NotBound, Refused, Removed, Seat, SeatError, Stop, TimerOutcome,
-    UnbindError, Via, Woken,
+    Decision, Expired, Handoff, IdleTick, NotBound, Refused, Removed, Seat, SeatError, TimerOutcome,
+    UnbindError, Woken,
 };
 use crate::entity::Entity;
-use crate::tick::IdleConditions;
 use crate::virtual_time::Lag;
-use crate::waiter::{Timeout, WaitKind};
 use alloc::boxed::Box;
-use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
+use mainspring_abi::{ContextRef, CpuId, Nanos, ThreadRef};
 
 // A record starts with four bytes: the event's kind, the CPU, and in two the time since the record before. Two events
 // mostly come where and when the record before did, and then start with their kind alone.
@@ -57,100 +59,16 @@ const LONG_AGO: u64 = u16::MAX as u64;
 
 /// Where and when something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Stamp {
     /// On which CPU.
     pub cpu: CpuId,
     /// When.
     pub now: Nanos,
 }
 
-impl Place {
+impl Stamp {
     /// What comes before the first record.
     pub const START: Self = Self { cpu: CpuId::BOOT, now: Nanos::ZERO };
-}
-
-/// What happened to a CPU.
-#[derive(Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each variant is the method of `Cpu` of the same name")]
-pub enum Event {
-    Accept(Entity, Via),
-    Resched(Stop),
-    ExitCurrent,
-    Wake(Seat),
-    HandOff(Seat),
-    Hold(Seat),
-    Release(Seat),
-    Remove(Seat),
-    Give(CpuId),
-    Timer,
-    Expire,
-    RescheduleReceived,
-    EnterIdle(IdleConditions),
-    SetWeight(Seat, Weight),
-    SetClass(Seat, LatencyClass),
-    BlockCurrent(WaitKind, Option<Timeout>),
-    Bind(Seat, Box<Context>),
-    Unbind(Seat),
-    Lend(Seat, ThreadRef),
-    WriteOff(Seat),
-    Nohz(NohzEvent),
-}
-
-impl Event {
-    /// The event as a recorder takes it.
-    #[must_use]
-    pub fn borrowed(&self) -> EventRef<'_> {
-        match self {
-            Self::Accept(entity, via) => EventRef::Accept(entity, *via),
-            Self::Resched(stop) => EventRef::Resched(stop),
-            Self::ExitCurrent => EventRef::ExitCurrent,
-            Self::Wake(seat) => EventRef::Wake(*seat),
-            Self::HandOff(seat) => EventRef::HandOff(*seat),
-            Self::Hold(seat) => EventRef::Hold(*seat),
-            Self::Release(seat) => EventRef::Release(*seat),
-            Self::Remove(seat) => EventRef::Remove(*seat),
-            Self::Give(thief) => EventRef::Give(*thief),
-            Self::Timer => EventRef::Timer,
-            Self::Expire => EventRef::Expire,
-            Self::RescheduleReceived => EventRef::RescheduleReceived,
-            Self::EnterIdle(conditions) => EventRef::EnterIdle(conditions),
-            Self::SetWeight(seat, weight) => EventRef::SetWeight(*seat, *weight),
-            Self::SetClass(seat, class) => EventRef::SetClass(*seat, *class),
-            Self::BlockCurrent(kind, timeout) => EventRef::BlockCurrent(*kind, timeout.as_ref()),
-            Self::Bind(seat, context) => EventRef::Bind(*seat, context),
-            Self::Unbind(seat) => EventRef::Unbind(*seat),
-            Self::Lend(seat, to) => EventRef::Lend(*seat, *to),
-            Self::WriteOff(seat) => EventRef::WriteOff(*seat),
-            Self::Nohz(event) => EventRef::Nohz(event),
-        }
-    }
-}
-
-/// An event that is about to be given to a CPU.
-#[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "each variant is the method of `Cpu` of the same name")]
-pub enum EventRef<'a> {
-    Accept(&'a Entity, Via),
-    Resched(&'a Stop),
-    ExitCurrent,
-    Wake(Seat),
-    HandOff(Seat),
-    Hold(Seat),
-    Release(Seat),
-    Remove(Seat),
-    Give(CpuId),
-    Timer,
-    Expire,
-    RescheduleReceived,
-    EnterIdle(&'a IdleConditions),
-    SetWeight(Seat, Weight),
-    SetClass(Seat, LatencyClass),
-    BlockCurrent(WaitKind, Option<&'a Timeout>),
-    Bind(Seat, &'a Context),
-    Unbind(Seat),
-    Lend(Seat, ThreadRef),
-    WriteOff(Seat),
-    Nohz(&'a NohzEvent),
 }
 
 /// What a CPU answered, without the values that move.

@@ -2,15 +2,16 @@
 
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_sched::flight::{
-    EventRef, Outcome, Past, Place, Reader, Room, Told, Writer, read_record, write_event, write_outcome,
+    DecodeState, EncodeState, EventRef, Outcome, Reader, Room, Stamp, Writer, read_record, write_event,
+    write_outcome,
 };
 use mainspring_sched::{Decision, Dispatch, Entity, Seat, Spec, Stop, Via};
 
-/// The record, after those that have `told`.
-pub fn written(mut told: Told, place: Place, event: EventRef<'_>, outcome: Outcome) -> Vec<u8> {
-    let mut first = half(|writer| write_event(writer, &mut told, place, event));
+/// The record, after the records of `encode`.
+pub fn written(mut encode: EncodeState, stamp: Stamp, event: EventRef<'_>, outcome: Outcome) -> Vec<u8> {
+    let mut first = half(|writer| write_event(writer, &mut encode, stamp, event));
     let mut kind = first[0];
-    let second = half(|writer| write_outcome(writer, &mut told, &mut kind, outcome));
+    let second = half(|writer| write_outcome(writer, &mut encode, &mut kind, outcome));
     first[0] = kind;
     [first, second].concat()
 }
@@ -24,35 +25,35 @@ fn half(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
 }
 
 /// After records that accept threads at these seats of a CPU, the last of all at `before`.
-pub fn past(before: Place, cpu: CpuId, seats: &[Seat]) -> Past {
-    let mut past = Past::new();
+pub fn decode_state(before: Stamp, cpu: CpuId, seats: &[Seat]) -> DecodeState {
+    let mut decode = DecodeState::new();
     for seat in seats {
-        add_thread(&mut past, cpu, *seat);
+        add_thread(&mut decode, cpu, *seat);
     }
-    add(&mut past, before, EventRef::RescheduleReceived, Outcome::Done);
-    past
+    add(&mut decode, before, EventRef::RescheduleReceived, Outcome::Done);
+    decode
 }
 
 /// After the record of a decision on some CPU that nobody asks about, with a slice of that length, and then one at `before`.
-pub fn past_with_slice(slice: Nanos, before: Place, cpu: CpuId, seats: &[Seat]) -> Past {
+pub fn decode_state_with_slice(slice: Nanos, before: Stamp, cpu: CpuId, seats: &[Seat]) -> DecodeState {
     let elsewhere = CpuId::new(9).expect("a CPU");
-    let mut past = past(Place::START, cpu, seats);
+    let mut decode = decode_state(Stamp::START, cpu, seats);
     let seat = Seat::from_parts(0, super::spec(0).thread);
-    add_thread(&mut past, elsewhere, seat);
+    add_thread(&mut decode, elsewhere, seat);
     let runs = Dispatch { seat, thread: seat.thread(), switched: true, slice_end: slice };
-    let place = Place { cpu: elsewhere, now: Nanos::ZERO };
-    add(&mut past, place, EventRef::Resched(&Stop::Nothing), Decision::Run(runs).into());
-    add(&mut past, before, EventRef::RescheduleReceived, Outcome::Done);
-    past
+    let stamp = Stamp { cpu: elsewhere, now: Nanos::ZERO };
+    add(&mut decode, stamp, EventRef::Resched(&Stop::Nothing), Decision::Run(runs).into());
+    add(&mut decode, before, EventRef::RescheduleReceived, Outcome::Done);
+    decode
 }
 
-fn add_thread(past: &mut Past, cpu: CpuId, seat: Seat) {
+fn add_thread(decode: &mut DecodeState, cpu: CpuId, seat: Seat) {
     let entity = Entity::new(Spec { thread: seat.thread(), ..super::spec(0) });
-    let place = Place { cpu, now: Nanos::ZERO };
-    add(past, place, EventRef::Accept(&entity, Via::Admit), Outcome::Seated(seat.slot(), false));
+    let stamp = Stamp { cpu, now: Nanos::ZERO };
+    add(decode, stamp, EventRef::Accept(&entity, Via::Admit), Outcome::Seated(seat.slot(), false));
 }
 
-fn add(past: &mut Past, place: Place, event: EventRef<'_>, outcome: Outcome) {
-    let bytes = written(past.told(), place, event, outcome);
-    read_record(&mut Reader::new(&bytes), past).expect("just written");
+fn add(decode: &mut DecodeState, stamp: Stamp, event: EventRef<'_>, outcome: Outcome) {
+    let bytes = written(decode.writer(), stamp, event, outcome);
+    read_record(&mut Reader::new(&bytes), decode).expect("just written");
 }

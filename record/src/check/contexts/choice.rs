@@ -1,7 +1,7 @@
 //! Who goes first among contexts, and when best effort may insist.
 
 use super::super::ensure;
-use super::{Grants, Lane};
+use super::{Grants, QueueKind};
 use mainspring_abi::ThreadRef;
 use mainspring_sched::Decision;
 use std::cmp::Reverse;
@@ -12,7 +12,7 @@ type Rank = (Reverse<u8>, u64, Reverse<u16>, u64, u32);
 impl Grants {
     fn rank(&self, thread: ThreadRef) -> Option<Rank> {
         let grant = self.held(thread)?;
-        let (release, _) = grant.lots.first();
+        let (release, _) = grant.refills.first();
         let spec = &grant.spec;
         Some((Reverse(spec.criticality), grant.due(), Reverse(spec.priority), release, thread.index()))
     }
@@ -27,7 +27,7 @@ impl Grants {
 
     /// Who goes first of those who are ready on contexts on CPU number `at`.
     pub(super) fn most_urgent(&self, at: usize) -> Option<ThreadRef> {
-        let ready = self.corners[at].ready.iter();
+        let ready = self.cpus[at].ready.iter();
         let threads = ready.filter_map(|index| self.holders[*index as usize].as_ref());
         threads.map(|holder| holder.thread).min_by_key(|thread| self.rank(*thread))
     }
@@ -41,31 +41,31 @@ impl Grants {
         decision: Decision,
     ) -> Result<(), String> {
         let first = self.most_urgent(at);
-        let corner = &mut self.corners[at];
-        (corner.on_context, corner.cap) = (false, None);
-        if corner.holders > 0 {
-            corner.floor.wanted(now, waiting);
+        let cpu_contexts = &mut self.cpus[at];
+        (cpu_contexts.on_context, cpu_contexts.cap) = (false, None);
+        if cpu_contexts.holders > 0 {
+            cpu_contexts.floor.wanted(now, waiting);
         }
         let run = match decision {
             Decision::Run(run) => Some(run),
             Decision::Idle => None,
         };
         let Some(first) = first else {
-            let right = run.is_none_or(|run| self.lane(run.thread) == Lane::Fair);
+            let right = run.is_none_or(|run| self.queue(run.thread) == QueueKind::Fair);
             return ensure(right, || format!("{run:?} runs on a context that cannot be used"));
         };
         let due = self.held(first).map_or(u64::MAX, super::Grant::due);
-        if waiting && let Some(amount) = self.corners[at].floor.claims(now, due) {
+        if waiting && let Some(amount) = self.cpus[at].floor.claims(now, due) {
             self.tally.by_floor += 1;
-            self.corners[at].cap = Some(now + amount);
-            return ensure(run.is_some_and(|run| self.lane(run.thread) == Lane::Fair), || {
+            self.cpus[at].cap = Some(now + amount);
+            return ensure(run.is_some_and(|run| self.queue(run.thread) == QueueKind::Fair), || {
                 format!("best effort insists on its floor, and {run:?} runs")
             });
         }
         ensure(run.is_some_and(|run| run.thread == first), || {
             format!("{first:?} is ready on its context and comes first, and {run:?} runs")
         })?;
-        let Some((release, amount)) = self.held(first).map(|grant| grant.lots.first()) else {
+        let Some((release, amount)) = self.held(first).map(|grant| grant.refills.first()) else {
             return Err(format!("{first:?} runs on no context"));
         };
         ensure(release <= now, || {
@@ -77,7 +77,7 @@ impl Grants {
         })?;
         self.tally.on_contexts += 1;
         self.forget(at, first);
-        self.corners[at].on_context = true;
+        self.cpus[at].on_context = true;
         Ok(())
     }
 }

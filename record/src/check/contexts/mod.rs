@@ -1,30 +1,30 @@
 //! Who may use whose CPU time, and how much of it: a model of every context, kept from events alone.
 //!
 //! * A context is in one place: with one thread, on its way, or on a shelf. A thread that has lent one is not made ready.
-//! * Its [`lots`] say when how much of it may be used; what was used is the sum of the intervals that its holders ran.
+//! * Its [`refills`] say when how much of it may be used; what was used is the sum of the intervals that its holders ran.
 //! * At each decision the most urgent of those who are ready on contexts runs, unless best effort insists on its
 //!   [`floor`]; see `choice`.
 //!
-//! It is brought up to date before the [`Book`], which takes from it who waits for a refill.
+//! It is brought up to date before the [`MachineModel`], which takes from it who waits for a refill.
 
 mod choice;
 mod events;
 pub mod floor;
-pub mod lots;
+pub mod refills;
 
-use super::book::Book;
-use super::fact::{Given, Title};
+use super::machine_model::MachineModel;
+use super::observation::{AuthorityCopy, ContextCopy};
 use super::{Setting, ensure};
 use floor::Floor;
-use lots::Lots;
 use mainspring_abi::{ContextRef, Nanos, ThreadRef};
 use mainspring_sched::context::{ContextSpec, Overrun};
 use mainspring_sched::{Authority, Cpu, Seat};
+use refills::RefillModel;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// On what a thread that is ready or running competes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lane {
+pub enum QueueKind {
     /// Its share of what is left.
     Fair,
     /// Its context.
@@ -49,7 +49,7 @@ pub enum Right {
 struct Holder {
     thread: ThreadRef,
     right: Right,
-    lane: Lane,
+    queue: QueueKind,
     /// When the refill comes that it waits for, throttled or going on without.
     refill: Option<u64>,
 }
@@ -58,7 +58,7 @@ struct Holder {
 #[derive(Clone, Debug)]
 pub struct Grant {
     spec: ContextSpec,
-    lots: Lots,
+    refills: RefillModel,
     used: u64,
     donated: u64,
     donors: Vec<ThreadRef>,
@@ -72,7 +72,7 @@ pub struct Grant {
 
 /// What the contexts of one CPU need to be known of.
 #[derive(Clone, Debug)]
-pub struct Corner {
+pub struct CpuContexts {
     /// How many threads here hold a context.
     pub holders: usize,
     /// When the last of them went.
@@ -117,17 +117,17 @@ pub struct Grants {
     punctual: bool,
     holders: Vec<Option<Holder>>,
     grants: BTreeMap<ContextRef, Grant>,
-    corners: Vec<Corner>,
+    cpus: Vec<CpuContexts>,
     tally: Tally,
     /// Whose refill came at the last event, and on what they competed before; not the running thread.
-    pub(super) refilled: Vec<(ThreadRef, Lane)>,
+    pub(super) refilled: Vec<(ThreadRef, QueueKind)>,
 }
 
 impl Grants {
     /// No contexts yet.
     #[must_use]
     pub fn new(setting: &Setting) -> Self {
-        let corner = Corner {
+        let cpu_contexts = CpuContexts {
             holders: 0,
             none_since: None,
             on_context: false,
@@ -142,7 +142,7 @@ impl Grants {
             punctual: setting.punctual,
             holders: Vec::new(),
             grants: BTreeMap::new(),
-            corners: vec![corner; setting.cpus],
+            cpus: vec![cpu_contexts; setting.cpus],
             tally: Tally::default(),
             refilled: Vec::new(),
         }
@@ -156,8 +156,8 @@ impl Grants {
 
     /// CPU number `cpu`.
     #[must_use]
-    pub fn corner(&self, cpu: usize) -> &Corner {
-        &self.corners[cpu]
+    pub fn cpu_contexts(&self, cpu: usize) -> &CpuContexts {
+        &self.cpus[cpu]
     }
 
     /// What `thread` has.
@@ -168,8 +168,8 @@ impl Grants {
 
     /// On what `thread`, which is ready or running, competes.
     #[must_use]
-    pub fn lane(&self, thread: ThreadRef) -> Lane {
-        self.holder(thread).map_or(Lane::Fair, |holder| holder.lane)
+    pub fn queue(&self, thread: ThreadRef) -> QueueKind {
+        self.holder(thread).map_or(QueueKind::Fair, |holder| holder.queue)
     }
 
     /// Whether `thread` holds a context.
@@ -187,12 +187,12 @@ impl Grants {
     /// When the next refill comes that somebody on CPU number `cpu` waits for.
     #[must_use]
     pub fn next_refill(&self, cpu: usize) -> Option<Nanos> {
-        self.corners[cpu].refills.first().map(|(at, _)| Nanos::new(*at))
+        self.cpus[cpu].refills.first().map(|(at, _)| Nanos::new(*at))
     }
 
     /// Whether `given` could be bound to `thread` on `cpu`.
     #[must_use]
-    pub fn may_bind(&self, cpu: &Cpu, thread: ThreadRef, given: &Given) -> bool {
+    pub fn may_bind(&self, cpu: &Cpu, thread: ThreadRef, given: &ContextCopy) -> bool {
         let free = match self.right(thread) {
             Right::None => true,
             Right::Holds(_) => false,
@@ -211,26 +211,30 @@ impl Grants {
 
     /// When the budget of the context that runs on CPU number `cpu` ends.
     #[must_use]
-    pub fn budget_end(&self, book: &Book, cpu: usize) -> Option<Nanos> {
-        let corner = &self.corners[cpu];
-        let grant = self.running_grant(book, cpu)?;
-        let (release, amount) = grant.lots.first();
-        Some(Nanos::new(if release <= corner.since { corner.since + amount } else { corner.since }))
+    pub fn budget_end(&self, model: &MachineModel, cpu: usize) -> Option<Nanos> {
+        let cpu_contexts = &self.cpus[cpu];
+        let grant = self.running_grant(model, cpu)?;
+        let (release, amount) = grant.refills.first();
+        Some(Nanos::new(if release <= cpu_contexts.since {
+            cpu_contexts.since + amount
+        } else {
+            cpu_contexts.since
+        }))
     }
 
     /// When best effort, which waits, may insist on its floor before the context that runs on CPU number `cpu`.
     #[must_use]
-    pub fn floor_due(&self, book: &Book, cpu: usize) -> Option<Nanos> {
-        let grant = self.running_grant(book, cpu)?;
-        let (release, due, _) = self.corners[cpu].floor.next()?;
+    pub fn floor_due(&self, model: &MachineModel, cpu: usize) -> Option<Nanos> {
+        let grant = self.running_grant(model, cpu)?;
+        let (release, due, _) = self.cpus[cpu].floor.next()?;
         (due < grant.due()).then_some(Nanos::new(release))
     }
 
-    fn running_grant(&self, book: &Book, cpu: usize) -> Option<&Grant> {
-        if !self.corners[cpu].on_context {
+    fn running_grant(&self, model: &MachineModel, cpu: usize) -> Option<&Grant> {
+        if !self.cpus[cpu].on_context {
             return None;
         }
-        self.held(book.page(cpu).running?)
+        self.held(model.cpu_model(cpu).running?)
     }
 
     /// Compares what `cpu` says of the thread at `seat` with what is known.
@@ -241,13 +245,13 @@ impl Grants {
             (Authority::BestEffort, Right::None) => return Ok(()),
             (Authority::Lent(told), Right::Lent(known)) if *told == known => return Ok(()),
             (Authority::Context(context), Right::Holds(known)) if context.who() == known => context,
-            (other, _) => return Err(format!("{thread:?} has {other:?}, by the book {right:?}")),
+            (other, _) => return Err(format!("{thread:?} has {other:?}, by the model {right:?}")),
         };
         let grant = self.held(thread).ok_or("a context that nobody has seen")?;
         let told: Vec<(u64, u64)> =
             context.refills().list().iter().map(|refill| (refill.at.get(), refill.amount.get())).collect();
-        ensure(told == grant.lots.list(), || {
-            format!("{:?} has refills {told:?}, by the rules {:?}", context.who(), grant.lots.list())
+        ensure(told == grant.refills.list(), || {
+            format!("{:?} has refills {told:?}, by the rules {:?}", context.who(), grant.refills.list())
         })?;
         let usage = context.usage();
         let (told, seen) = ((usage.used.get(), usage.donated.get()), (grant.used, grant.donated));
@@ -272,7 +276,7 @@ impl Grants {
         }
         let slot = &mut self.holders[index];
         if slot.as_ref().is_none_or(|holder| holder.thread != thread) {
-            *slot = Some(Holder { thread, right: Right::None, lane: Lane::Fair, refill: None });
+            *slot = Some(Holder { thread, right: Right::None, queue: QueueKind::Fair, refill: None });
         }
         slot.as_mut().expect("just put there")
     }
@@ -292,10 +296,16 @@ impl Grants {
     }
 
     /// A context comes to `thread`, which sits on CPU number `cpu`, as `given`.
-    fn take_in(&mut self, cpu: usize, now: u64, thread: ThreadRef, given: &Given) -> Result<(), String> {
+    fn take_in(
+        &mut self,
+        cpu: usize,
+        now: u64,
+        thread: ThreadRef,
+        given: &ContextCopy,
+    ) -> Result<(), String> {
         let (who, spec) = (given.who, &given.spec);
         let (budget, period) = (spec.budget.get(), spec.period.get());
-        let found = || Lots::found(budget, period, usize::from(spec.refills), &given.refills);
+        let found = || RefillModel::found(budget, period, usize::from(spec.refills), &given.refills);
         match self.grants.get_mut(&who) {
             Some(grant) => {
                 ensure(grant.seated.is_none(), || {
@@ -312,11 +322,11 @@ impl Grants {
                 ensure(told == (grant.used, grant.donated), || {
                     format!("{who:?}: used, donated became {told:?} on the way: {grant:?}")
                 })?;
-                if grant.lots.terms() != (budget, period) {
-                    grant.lots = found()?;
+                if grant.refills.terms() != (budget, period) {
+                    grant.refills = found()?;
                 }
-                ensure(grant.lots.list() == given.refills, || {
-                    format!("{who:?} came with {:?}, left with {:?}", given.refills, grant.lots.list())
+                ensure(grant.refills.list() == given.refills, || {
+                    format!("{who:?} came with {:?}, left with {:?}", given.refills, grant.refills.list())
                 })?;
                 grant.spec = spec.clone();
                 grant.donors.clone_from(&given.donors);
@@ -326,7 +336,7 @@ impl Grants {
                 ensure(given.used == 0 && given.donors.is_empty(), || format!("{given:?} is new and used"))?;
                 let grant = Grant {
                     spec: spec.clone(),
-                    lots: found()?,
+                    refills: found()?,
                     used: 0,
                     donated: 0,
                     donors: Vec::new(),
@@ -344,14 +354,14 @@ impl Grants {
             }
         }
         self.holder_mut(thread).right = Right::Holds(who);
-        let corner = &mut self.corners[cpu];
-        if corner.holders == 0 && corner.none_since != Some(now) {
+        let cpu_contexts = &mut self.cpus[cpu];
+        if cpu_contexts.holders == 0 && cpu_contexts.none_since != Some(now) {
             // What best effort had while there were no contexts is not owed to it again.
-            corner.floor.wanted(now, false);
+            cpu_contexts.floor.wanted(now, false);
         }
-        corner.holders += 1;
+        cpu_contexts.holders += 1;
         let deadline = spec.deadline.min(spec.period);
-        corner.here.insert(who, (budget, deadline.get(), spec.criticality));
+        cpu_contexts.here.insert(who, (budget, deadline.get(), spec.criticality));
         Ok(())
     }
 
@@ -362,11 +372,11 @@ impl Grants {
         {
             grant.seated = None;
             grant.pause(now);
-            let corner = &mut self.corners[cpu];
-            corner.here.remove(&who);
-            corner.holders -= 1;
-            if corner.holders == 0 {
-                corner.none_since = Some(now);
+            let cpu_contexts = &mut self.cpus[cpu];
+            cpu_contexts.here.remove(&who);
+            cpu_contexts.holders -= 1;
+            if cpu_contexts.holders == 0 {
+                cpu_contexts.none_since = Some(now);
             }
         }
     }
@@ -377,51 +387,57 @@ impl Grants {
             return;
         };
         let refill = holder.refill.take();
-        self.corners[cpu].ready.remove(&thread.index());
+        self.cpus[cpu].ready.remove(&thread.index());
         if let Some(at) = refill {
-            self.corners[cpu].refills.remove(&(at, thread.index()));
+            self.cpus[cpu].refills.remove(&(at, thread.index()));
         }
     }
 
-    /// `thread` stands on `lane` from now on, ready unless it runs.
-    fn stand(&mut self, cpu: usize, thread: ThreadRef, lane: Lane, refill: Option<u64>) {
+    /// `thread` stands on `queue` from now on, ready unless it runs.
+    fn stand(&mut self, cpu: usize, thread: ThreadRef, queue: QueueKind, refill: Option<u64>) {
         self.forget(cpu, thread);
         let holder = self.holder_mut(thread);
-        (holder.lane, holder.refill) = (lane, refill);
-        let corner = &mut self.corners[cpu];
-        if lane == Lane::Context {
-            corner.ready.insert(thread.index());
+        (holder.queue, holder.refill) = (queue, refill);
+        let cpu_contexts = &mut self.cpus[cpu];
+        if queue == QueueKind::Context {
+            cpu_contexts.ready.insert(thread.index());
         }
         if let Some(at) = refill {
-            corner.refills.insert((at, thread.index()));
+            cpu_contexts.refills.insert((at, thread.index()));
         }
     }
 
     /// Where `thread`, which has just become ready at `now`, stands.
-    fn queue(&mut self, cpu: usize, thread: ThreadRef, now: u64) {
+    fn enqueue(&mut self, cpu: usize, thread: ThreadRef, now: u64) {
         let Some(grant) = self.held(thread) else {
-            self.stand(cpu, thread, Lane::Fair, None);
+            self.stand(cpu, thread, QueueKind::Fair, None);
             return;
         };
-        let (release, _) = grant.lots.first();
+        let (release, _) = grant.refills.first();
         if release <= now {
-            self.stand(cpu, thread, Lane::Context, None);
+            self.stand(cpu, thread, QueueKind::Context, None);
         } else if grant.spec.overrun == Overrun::Notify {
             self.tally.went_on += 1;
-            self.stand(cpu, thread, Lane::Fair, Some(release));
+            self.stand(cpu, thread, QueueKind::Fair, Some(release));
         } else {
             self.tally.throttled += 1;
-            self.stand(cpu, thread, Lane::Throttled, Some(release));
+            self.stand(cpu, thread, QueueKind::Throttled, Some(release));
         }
     }
 
-    /// What is said of a context that arrives with `title`; `Err` if its thread cannot be ready.
-    fn arrive(&mut self, cpu: usize, now: u64, thread: ThreadRef, title: &Title) -> Result<(), String> {
+    /// What is said of a context that arrives with `authority`; `Err` if its thread cannot be ready.
+    fn arrive(
+        &mut self,
+        cpu: usize,
+        now: u64,
+        thread: ThreadRef,
+        authority: &AuthorityCopy,
+    ) -> Result<(), String> {
         self.holder_mut(thread).right = Right::None;
-        match title {
-            Title::BestEffort => Ok(()),
-            Title::Context(given) => self.take_in(cpu, now, thread, given),
-            Title::Lent(who) => Err(format!("{thread:?} arrived though it has lent {who:?}")),
+        match authority {
+            AuthorityCopy::BestEffort => Ok(()),
+            AuthorityCopy::Context(given) => self.take_in(cpu, now, thread, given),
+            AuthorityCopy::Lent(who) => Err(format!("{thread:?} arrived though it has lent {who:?}")),
         }
     }
 }
@@ -429,15 +445,15 @@ impl Grants {
 impl Grant {
     /// When what is used now is due.
     fn due(&self) -> u64 {
-        self.lots.first().0 + self.spec.deadline.get()
+        self.refills.first().0 + self.spec.deadline.get()
     }
 
     /// Its holder is ready. Whoever goes on at the instant at which it paused goes on with the same release.
     fn resume(&mut self, now: u64) {
         if !self.active {
             match self.paused {
-                Some((at, release)) if at == now => self.lots.go_on(release),
-                _ => self.lots.resume(now),
+                Some((at, release)) if at == now => self.refills.go_on(release),
+                _ => self.refills.resume(now),
             }
         }
         self.active = true;
@@ -446,8 +462,8 @@ impl Grant {
     /// Its holder waits for something else than CPU time, or it has none.
     fn pause(&mut self, now: u64) {
         if self.active {
-            self.paused = Some((now, self.lots.first().0));
-            self.lots.pause(now);
+            self.paused = Some((now, self.refills.first().0));
+            self.refills.pause(now);
             self.active = false;
         }
     }
@@ -458,14 +474,14 @@ impl Grant {
         if ran == 0 {
             return Ok(());
         }
-        let usable = self.lots.usable(start);
+        let usable = self.refills.usable(start);
         ensure(!punctual || ran <= usable, || {
-            format!("ran for {ran}ns on a context that had {usable}ns: {:?}", self.lots.list())
+            format!("ran for {ran}ns on a context that had {usable}ns: {:?}", self.refills.list())
         })?;
         self.used += ran;
         if !self.donors.is_empty() {
             self.donated += ran;
         }
-        self.lots.spend(ran)
+        self.refills.spend(ran)
     }
 }

@@ -1,6 +1,6 @@
-//! A budget, by the rules: what is used of a lot that was released at `r` comes back a period after `r`.
+//! A budget, by the rules: what is used of a refill that was released at `r` comes back a period after `r`.
 //!
-//! Two accounts of the same thing. The lots say, by the stated rules, when how much may be used, and the core must say
+//! Two accounts of the same thing. The refills say, by the stated rules, when how much may be used, and the core must say
 //! the same. The history of releases does not care for the rules: it checks what they are for, that no window of a
 //! period sees more than the budget released.
 
@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 
 /// A budget that comes back.
 #[derive(Clone, Debug)]
-pub struct Lots {
+pub struct RefillModel {
     budget: u64,
     period: u64,
-    /// How many lots there may be.
+    /// How many refills there may be.
     limit: usize,
     /// Release and amount, first usable first.
     list: Vec<(u64, u64)>,
@@ -20,7 +20,7 @@ pub struct Lots {
     released: VecDeque<(u64, u64)>,
 }
 
-impl Lots {
+impl RefillModel {
     /// The whole budget, from `now` on.
     #[must_use]
     pub fn whole(budget: u64, period: u64, limit: usize, now: u64) -> Self {
@@ -29,9 +29,9 @@ impl Lots {
 
     /// A budget as it comes along.
     pub fn found(budget: u64, period: u64, limit: usize, list: &[(u64, u64)]) -> Result<Self, String> {
-        let lots = Self { budget, period, limit, list: list.to_vec(), released: VecDeque::new() };
-        lots.sound()?;
-        Ok(lots)
+        let refills = Self { budget, period, limit, list: list.to_vec(), released: VecDeque::new() };
+        refills.sound()?;
+        Ok(refills)
     }
 
     /// Budget and period.
@@ -40,13 +40,13 @@ impl Lots {
         (self.budget, self.period)
     }
 
-    /// The lots.
+    /// The refills.
     #[must_use]
     pub fn list(&self) -> &[(u64, u64)] {
         &self.list
     }
 
-    /// The first lot: release and amount.
+    /// The first refill: release and amount.
     #[must_use]
     pub fn first(&self) -> (u64, u64) {
         self.list[0]
@@ -70,7 +70,7 @@ impl Lots {
         let sum: u64 = self.list.iter().map(|(_, amount)| amount).sum();
         ensure(sum == self.budget, || format!("{:?} do not make up {}ns", self.list, self.budget))?;
         ensure((1..=self.limit).contains(&self.list.len()), || {
-            format!("{} lots, at most {}", self.list.len(), self.limit)
+            format!("{} refills, at most {}", self.list.len(), self.limit)
         })?;
         let apart = self.list.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
         ensure(apart, || format!("{:?} overlap", self.list))
@@ -141,7 +141,7 @@ impl Lots {
         self.push_apart();
     }
 
-    /// The pause that has just begun is none: the first lot is released when it was.
+    /// The pause that has just begun is none: the first refill is released when it was.
     pub fn go_on(&mut self, release: u64) {
         self.list[0].0 = release;
     }
@@ -161,29 +161,29 @@ mod tests {
 
     #[test]
     fn what_is_used_comes_back_a_period_after_its_release() {
-        let mut lots = Lots::whole(10, 100, 4, 0);
-        lots.spend(4).expect("within the budget");
-        assert_eq!(lots.list(), [(0, 6), (100, 4)]);
-        lots.pause(4);
-        lots.resume(50);
-        lots.spend(6).expect("within the budget");
-        assert_eq!(lots.list(), [(100, 4), (150, 6)]);
+        let mut refills = RefillModel::whole(10, 100, 4, 0);
+        refills.spend(4).expect("within the budget");
+        assert_eq!(refills.list(), [(0, 6), (100, 4)]);
+        refills.pause(4);
+        refills.resume(50);
+        refills.spend(6).expect("within the budget");
+        assert_eq!(refills.list(), [(100, 4), (150, 6)]);
     }
 
     #[test]
     fn a_budget_that_is_released_twice_in_a_period_is_noticed() {
-        let mut lots = Lots::whole(10, 100, 4, 0);
-        lots.spend(10).expect("within the budget");
-        lots.list[0].0 = 99;
-        let what = lots.spend(1).expect_err("a nanosecond too soon");
+        let mut refills = RefillModel::whole(10, 100, 4, 0);
+        refills.spend(10).expect("within the budget");
+        refills.list[0].0 = 99;
+        let what = refills.spend(1).expect_err("a nanosecond too soon");
         assert!(what.contains("released within"), "{what}");
     }
 
     #[test]
     fn lots_that_do_not_add_up_or_overlap_are_noticed() {
-        assert!(Lots::found(10, 100, 4, &[(0, 9)]).is_err());
-        assert!(Lots::found(10, 100, 4, &[(0, 5), (4, 5)]).is_err());
-        assert!(Lots::found(10, 100, 2, &[(0, 5), (5, 4), (100, 1)]).is_err());
-        assert!(Lots::found(10, 100, 2, &[(0, 5), (5, 5)]).is_ok());
+        assert!(RefillModel::found(10, 100, 4, &[(0, 9)]).is_err());
+        assert!(RefillModel::found(10, 100, 4, &[(0, 5), (4, 5)]).is_err());
+        assert!(RefillModel::found(10, 100, 2, &[(0, 5), (5, 4), (100, 1)]).is_err());
+        assert!(RefillModel::found(10, 100, 2, &[(0, 5), (5, 5)]).is_ok());
     }
 }

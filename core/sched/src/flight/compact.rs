@@ -1,12 +1,12 @@
-//! The usual records in one piece: a timer interrupt, the end of a timed wait, a decision, a CPU that idles.
+//! The frequent records in their compact form: a timer interrupt, the end of a timed wait, a decision, a CPU that idles.
 //!
 //! Nearly all records are one of these, and nearly all of these are small. They have the form that
 //! [`write_event`](super::write_event) and [`write_outcome`](super::write_outcome) give them, byte for byte. But here event
-//! and outcome are at hand together, so that a record is a few stores at places known beforehand. What is not
-//! usual is not written at all; the caller is told, and takes the long way.
+//! and outcome are at hand together, so that a record is a few stores at known offsets. A record that
+//! has no compact form is not written: the caller gets `None` and uses the two functions above.
 
-use super::word::{WORD_BYTES, distance, small_run, small_seat, small_sleep, small_wait};
-use super::{FAR_CPU, LONG_AGO, Place, Told};
+use super::packed::{WORD_BYTES, distance, small_run, small_seat, small_sleep, small_wait};
+use super::{EncodeState, FAR_CPU, LONG_AGO, Stamp};
 use crate::cpu::{Decision, Expired, IdleTick, Stop, TimerOutcome};
 use crate::hint::unlikely;
 use crate::tick::{IdleConditions, NetworkNeed};
@@ -70,8 +70,8 @@ const START: usize = 4;
 /// The same for a far CPU, whose number follows.
 const FAR_START: usize = START + 2;
 
-/// Room for a usual record.
-pub type UsualRoom = [u8; FAR_START + WORD_BYTES + 1 + WORD_BYTES];
+/// Room for a compact record.
+pub type CompactBuffer = [u8; FAR_START + WORD_BYTES + 1 + WORD_BYTES];
 
 /// The first half of a decision's record has been written into a room: that many bytes.
 #[derive(Clone, Copy, Debug)]
@@ -86,21 +86,21 @@ impl FirstHalf {
 }
 
 /// Whether the CPU's number does not fit a byte. What is written for such a one is the same but for its start; it is written
-/// on its own, so that for all others every place is known beforehand.
+/// on its own, so that for all others every offset is known beforehand.
 #[inline(always)]
-fn is_far(place: Place) -> bool {
-    unlikely(place.cpu.index() >= FAR_CPU)
+fn is_far(stamp: Stamp) -> bool {
+    unlikely(stamp.cpu.index() >= FAR_CPU)
 }
 
 /// A start of `LENGTH` bytes with the time since the record before, unless that is long; how many bytes.
 #[inline(always)]
 fn put_start<const LENGTH: usize>(
-    room: &mut UsualRoom,
+    room: &mut CompactBuffer,
     kind: u8,
-    told: &Told,
-    place: Place,
+    state: &EncodeState,
+    stamp: Stamp,
 ) -> Option<usize> {
-    let (elapsed, cpu) = (distance(told.last.now, place.now), place.cpu.index());
+    let (elapsed, cpu) = (distance(state.last.now, stamp.now), stamp.cpu.index());
     if elapsed >= LONG_AGO {
         return None;
     }
@@ -113,38 +113,43 @@ fn put_start<const LENGTH: usize>(
     Some(LENGTH)
 }
 
-/// Writes the record of a timer interrupt; its length, unless it is not usual.
+/// Writes the record of a timer interrupt; its length, or `None` if it has no compact form.
 #[inline(always)]
 pub fn write_timer(
-    room: &mut UsualRoom,
-    told: &mut Told,
-    place: Place,
+    room: &mut CompactBuffer,
+    state: &mut EncodeState,
+    stamp: Stamp,
     outcome: TimerOutcome,
 ) -> Option<usize> {
     if outcome.ticked {
         return None;
     }
     let kind = small(TIMER, outcome.reschedule);
-    if is_far(place) {
-        return put_far_timer(room, kind, told, place);
+    if is_far(stamp) {
+        return put_far_timer(room, kind, state, stamp);
     }
-    let length = put_start::<START>(room, kind, told, place)?;
-    told.last = place;
+    let length = put_start::<START>(room, kind, state, stamp)?;
+    state.last = stamp;
     Some(length)
 }
 
 #[inline(never)]
-fn put_far_timer(room: &mut UsualRoom, kind: u8, told: &mut Told, place: Place) -> Option<usize> {
-    let length = put_start::<FAR_START>(room, kind, told, place)?;
-    told.last = place;
+fn put_far_timer(room: &mut CompactBuffer, kind: u8, state: &mut EncodeState, stamp: Stamp) -> Option<usize> {
+    let length = put_start::<FAR_START>(room, kind, state, stamp)?;
+    state.last = stamp;
     Some(length)
 }
 
-/// Writes the record of a timed wait that ended in time, where and when the record before was; its length, unless it is not
-/// usual.
+/// Writes the record of a timed wait that ended in time, where and when the record before was; its length, or
+/// `None` if it has no compact form.
 #[inline(always)]
-pub fn write_expired(room: &mut UsualRoom, told: &Told, place: Place, expired: &Expired) -> Option<usize> {
-    if place != told.last || expired.deadline != place.now {
+pub fn write_expired(
+    room: &mut CompactBuffer,
+    state: &EncodeState,
+    stamp: Stamp,
+    expired: &Expired,
+) -> Option<usize> {
+    if stamp != state.last || expired.deadline != stamp.now {
         return None;
     }
     room[0] = small(EXPIRE_HERE, expired.woken.reschedule);
@@ -152,15 +157,20 @@ pub fn write_expired(room: &mut UsualRoom, told: &Told, place: Place, expired: &
     Some(2)
 }
 
-/// Writes the first half of the record of a decision, how the running thread stopped, unless it is not usual.
+/// Writes the first half of the record of a decision, how the running thread stopped; `None` if it has no compact form.
 #[inline(always)]
-pub fn write_stop(room: &mut UsualRoom, told: &Told, place: Place, stop: &Stop) -> Option<FirstHalf> {
+pub fn write_stop(
+    room: &mut CompactBuffer,
+    state: &EncodeState,
+    stamp: Stamp,
+    stop: &Stop,
+) -> Option<FirstHalf> {
     if let Stop::Blocked(kind, Some(timeout)) = stop {
-        let wait = small_wait(timeout, place.now)?;
-        if is_far(place) {
-            return put_far_wait(room, short_wait(*kind), told, place, wait);
+        let wait = small_wait(timeout, stamp.now)?;
+        if is_far(stamp) {
+            return put_far_wait(room, short_wait(*kind), state, stamp, wait);
         }
-        return put_wait::<START>(room, short_wait(*kind), told, place, wait);
+        return put_wait::<START>(room, short_wait(*kind), state, stamp, wait);
     }
     let (code, wait) = match stop {
         Stop::Nothing => (NOTHING_RAN, None),
@@ -168,58 +178,64 @@ pub fn write_stop(room: &mut UsualRoom, told: &Told, place: Place, stop: &Stop) 
         Stop::Yielded => (YIELDED, None),
         Stop::Blocked(kind, _) => (BLOCKED, Some(*kind)),
     };
-    write_plain_stop(room, told, place, code, wait)
+    write_plain_stop(room, state, stamp, code, wait)
 }
 
 #[inline(always)]
 fn put_wait<const LENGTH: usize>(
-    room: &mut UsualRoom,
+    room: &mut CompactBuffer,
     kind: u8,
-    told: &Told,
-    place: Place,
+    state: &EncodeState,
+    stamp: Stamp,
     wait: u32,
 ) -> Option<FirstHalf> {
-    let at = put_start::<LENGTH>(room, kind, told, place)?;
+    let at = put_start::<LENGTH>(room, kind, state, stamp)?;
     room[at..at + WORD_BYTES].copy_from_slice(&wait.to_le_bytes());
     Some(FirstHalf((at + WORD_BYTES) as u8))
 }
 
 #[inline(never)]
-fn put_far_wait(room: &mut UsualRoom, kind: u8, told: &Told, place: Place, wait: u32) -> Option<FirstHalf> {
-    put_wait::<FAR_START>(room, kind, told, place, wait)
+fn put_far_wait(
+    room: &mut CompactBuffer,
+    kind: u8,
+    state: &EncodeState,
+    stamp: Stamp,
+    wait: u32,
+) -> Option<FirstHalf> {
+    put_wait::<FAR_START>(room, kind, state, stamp, wait)
 }
 
-/// On its own, so that a timed wait is told from all others at one glance; and without the stop itself, which is spread over
+/// On its own, so that one comparison separates a timed wait from all others; and without the stop itself, which is spread over
 /// registers as long as nobody asks for its address.
 #[inline(never)]
 fn write_plain_stop(
-    room: &mut UsualRoom,
-    told: &Told,
-    place: Place,
+    room: &mut CompactBuffer,
+    state: &EncodeState,
+    stamp: Stamp,
     code: u8,
     wait: Option<WaitKind>,
 ) -> Option<FirstHalf> {
-    let at = if is_far(place) {
-        put_start::<FAR_START>(room, code, told, place)?
+    let at = if is_far(stamp) {
+        put_start::<FAR_START>(room, code, state, stamp)?
     } else {
-        put_start::<START>(room, code, told, place)?
+        put_start::<START>(room, code, state, stamp)?
     };
     let Some(wait) = wait else { return Some(FirstHalf(at as u8)) };
     room[at] = wait as u8;
     Some(FirstHalf(at as u8 + 1))
 }
 
-/// Writes the second half, what was decided at `place`, into the same room; the record's length, unless it is not usual. The
-/// record is at `place` in any case.
+/// Writes the second half, what was decided at `stamp`, into the same room; the record's length, or `None` if it has no
+/// compact form. The record is at `stamp` in any case.
 #[inline(always)]
 pub fn write_decision(
-    room: &mut UsualRoom,
-    told: &mut Told,
+    room: &mut CompactBuffer,
+    state: &mut EncodeState,
     first: FirstHalf,
-    place: Place,
+    stamp: Stamp,
     decision: &Decision,
 ) -> Option<usize> {
-    told.last = place;
+    state.last = stamp;
     let at = first.length();
     match decision {
         Decision::Idle => {
@@ -227,33 +243,33 @@ pub fn write_decision(
             Some(at + 1)
         }
         Decision::Run(run) => {
-            let slice = distance(place.now, run.slice_end);
-            let next = small_run(run.seat, slice, told.slice)?;
+            let slice = distance(stamp.now, run.slice_end);
+            let next = small_run(run.seat, slice, state.slice)?;
             let [seat, rest @ ..]: &mut [u8; 1 + WORD_BYTES] = room.get_mut(at..)?.first_chunk_mut()?;
             // As long as before or not, it is written, and perhaps written over.
-            (*seat, *rest, told.slice) = (next.seat, next.slice.to_le_bytes(), next.slice);
+            (*seat, *rest, state.slice) = (next.seat, next.slice.to_le_bytes(), next.slice);
             room[0] = small(room[0], run.switched);
             Some(at + next.bytes())
         }
     }
 }
 
-/// Writes the record of a CPU that idles, where and when the record before was; its length, unless it is not usual.
+/// Writes the record of a CPU that idles, where and when the record before was; its length, or `None` if it has no compact form.
 #[inline(always)]
 pub fn write_idle(
-    room: &mut UsualRoom,
-    told: &Told,
-    place: Place,
+    room: &mut CompactBuffer,
+    state: &EncodeState,
+    stamp: Stamp,
     conditions: &IdleConditions,
     tick: IdleTick,
 ) -> Option<usize> {
     let IdleTick::Suppressed { wake_at } = tick else { return None };
-    if place != told.last || conditions.network != NetworkNeed::Inactive {
+    if stamp != state.last || conditions.network != NetworkNeed::Inactive {
         return None;
     }
     room[0] = small(ENTER_IDLE_HERE, false);
     room[1] = idle_flags(conditions);
-    room[2..2 + WORD_BYTES].copy_from_slice(&small_sleep(distance(place.now, wake_at))?.to_le_bytes());
+    room[2..2 + WORD_BYTES].copy_from_slice(&small_sleep(distance(stamp.now, wake_at))?.to_le_bytes());
     Some(2 + WORD_BYTES)
 }
 

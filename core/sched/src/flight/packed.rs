@@ -24,7 +24,7 @@ fn word(first: u32, distance: u64) -> Option<u32> {
     fits.then_some(first | (distance as u32) << FIRST)
 }
 
-/// A seat that a byte can tell. Who sits there has been told when the thread was accepted.
+/// A seat that fits a byte. Its thread is known since the record that accepted it.
 #[inline(always)]
 pub(super) fn small_seat(seat: Seat) -> Option<u8> {
     (seat.slot >> FIRST == 0).then_some(seat.slot as u8)
@@ -33,13 +33,13 @@ pub(super) fn small_seat(seat: Seat) -> Option<u8> {
 /// A decision that a word or less can tell.
 #[derive(Clone, Copy)]
 pub(super) struct SmallRun {
-    /// Who runs, and whether for as long as whoever was told before.
+    /// Who runs, and whether its slice is as long as the slice before.
     pub(super) seat: u8,
-    /// How long the slice is, in three bytes, which are not told if it is as long.
+    /// How long the slice is, in three bytes, which are left out if it is as long as the slice before.
     pub(super) slice: u32,
 }
 
-/// Set in a seat's byte if its slice is as long as the one that was told before.
+/// Set in a seat's byte if its slice is as long as the slice before.
 const AS_LONG: u8 = 0x80;
 
 impl SmallRun {
@@ -49,7 +49,7 @@ impl SmallRun {
     }
 }
 
-/// Who runs, and until how long from now; `before` is how long it was for whoever was told before.
+/// Who runs, and until how long from now; `before` is the length of the slice before.
 #[inline(always)]
 pub(super) fn small_run(seat: Seat, slice: u64, before: u32) -> Option<SmallRun> {
     let fits = seat.slot < u32::from(AS_LONG) && slice >> DISTANCE == 0;

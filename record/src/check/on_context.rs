@@ -2,9 +2,9 @@
 //! stays, a credit is forfeited, and whoever goes on without its context competes like anybody.
 
 use super::Number;
-use super::book::Book;
-use super::contexts::{Grants, Lane};
+use super::contexts::{Grants, QueueKind};
 use super::fairness::Fairness;
+use super::machine_model::MachineModel;
 use mainspring_abi::{Nanos, ThreadRef};
 use mainspring_sched::State;
 
@@ -12,14 +12,14 @@ impl<N: Number> Fairness<N> {
     /// `thread` is ready, on its context or for its share.
     pub(super) fn wake_up(
         &mut self,
-        book: &Book,
+        model: &MachineModel,
         grants: &Grants,
         at: usize,
         now: u64,
         thread: ThreadRef,
         reschedule: bool,
     ) -> Result<(), String> {
-        if grants.lane(thread) != Lane::Fair {
+        if grants.queue(thread) != QueueKind::Fair {
             return Ok(());
         }
         self.wake(at, thread.index());
@@ -28,22 +28,22 @@ impl<N: Number> Fairness<N> {
             self.enqueue(at, thread.index());
             return Ok(());
         }
-        self.publish(book, at, now, thread.index(), reschedule)
+        self.publish(model, at, now, thread.index(), reschedule)
     }
 
     /// Thread number `index` stops competing for its share, if it did.
     pub(super) fn withdraw(&mut self, at: usize, index: u32) {
         self.competitor_mut(index).tag = None;
-        if self.places[at].fluid.standing(index).awake {
-            self.places[at].fluid.sleep(index);
+        if self.cpus[at].fluid.standing(index).awake {
+            self.cpus[at].fluid.sleep(index);
             self.doubt(at);
         }
     }
 
     /// Whoever went on without its context until the refill came is on it again.
     pub(super) fn refill(&mut self, at: usize, grants: &Grants) {
-        for (thread, lane) in &grants.refilled {
-            if *lane == Lane::Fair {
+        for (thread, queue) in &grants.refilled {
+            if *queue == QueueKind::Fair {
                 self.withdraw(at, thread.index());
             }
         }
@@ -51,7 +51,7 @@ impl<N: Number> Fairness<N> {
 
     pub(super) fn bind(
         &mut self,
-        book: &Book,
+        model: &MachineModel,
         grants: &Grants,
         at: usize,
         now: u64,
@@ -59,39 +59,39 @@ impl<N: Number> Fairness<N> {
     ) -> Result<(), String> {
         let index = thread.index();
         self.competitor_mut(index).holds = true;
-        let state = book.on(at).find(|(one, ..)| *one == thread).map(|(_, _, state)| state);
+        let state = model.on(at).find(|(one, ..)| *one == thread).map(|(_, _, state)| state);
         match state {
             Some(State::Running) => {
-                self.charge(book, at, now, index);
+                self.charge(model, at, now, index);
                 self.withdraw(at, index);
-                self.places[at].slice_end = grants.budget_end(book, at).map_or(now, Nanos::get);
+                self.cpus[at].slice_end = grants.budget_end(model, at).map_or(now, Nanos::get);
                 Ok(())
             }
             Some(State::Queued | State::Direct) => {
                 self.withdraw(at, index);
-                if self.places[at].direct == Some(index) {
-                    self.places[at].direct = None;
+                if self.cpus[at].direct == Some(index) {
+                    self.cpus[at].direct = None;
                 }
-                self.wake_up(book, grants, at, now, thread, false)
+                self.wake_up(model, grants, at, now, thread, false)
             }
             _ => Ok(()),
         }
     }
 
-    pub(super) fn unbind(&mut self, book: &Book, at: usize, now: u64, thread: ThreadRef) {
+    pub(super) fn unbind(&mut self, model: &MachineModel, at: usize, now: u64, thread: ThreadRef) {
         let index = thread.index();
         self.competitor_mut(index).holds = false;
-        let state = book.on(at).find(|(one, ..)| *one == thread).map(|(_, _, state)| state);
+        let state = model.on(at).find(|(one, ..)| *one == thread).map(|(_, _, state)| state);
         let ready = matches!(state, Some(State::Queued | State::Throttled));
         if state == Some(State::Running) {
-            self.charge(book, at, now, index);
-            self.places[at].slice_end = now;
+            self.charge(model, at, now, index);
+            self.cpus[at].slice_end = now;
         }
-        if (ready || state == Some(State::Running)) && !self.places[at].fluid.standing(index).awake {
+        if (ready || state == Some(State::Running)) && !self.cpus[at].fluid.standing(index).awake {
             self.wake(at, index);
         }
         if ready {
-            self.contend(book, at, now);
+            self.contend(model, at, now);
             self.enqueue(at, index);
         }
     }
@@ -99,21 +99,21 @@ impl<N: Number> Fairness<N> {
     /// `thread` could go on, on its context or for its share.
     pub(super) fn stop(&mut self, at: usize, grants: &Grants, thread: ThreadRef) {
         let index = thread.index();
-        match (grants.lane(thread), self.places[at].fluid.standing(index).awake) {
-            (Lane::Fair, true) => self.requeue(at, index),
-            (Lane::Fair, false) => {
+        match (grants.queue(thread), self.cpus[at].fluid.standing(index).awake) {
+            (QueueKind::Fair, true) => self.requeue(at, index),
+            (QueueKind::Fair, false) => {
                 // Its context is used up, and it goes on without.
                 self.wake(at, index);
                 self.enqueue(at, index);
             }
-            (Lane::Context | Lane::Throttled, _) => self.withdraw(at, index),
+            (QueueKind::Context | QueueKind::Throttled, _) => self.withdraw(at, index),
         }
     }
 
-    pub(super) fn fall_asleep(&mut self, book: &Book, at: usize, index: u32) {
+    pub(super) fn fall_asleep(&mut self, model: &MachineModel, at: usize, index: u32) {
         self.competitor_mut(index).used = 0;
-        if !book.page(at).on_context {
-            self.places[at].fluid.sleep(index);
+        if !model.cpu_model(at).on_context {
+            self.cpus[at].fluid.sleep(index);
             self.doubt(at);
         }
     }

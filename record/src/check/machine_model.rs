@@ -1,11 +1,11 @@
 //! Who is where: kept from events and outcomes alone.
 //!
-//! A live thread is on one CPU in one state, or between two CPUs. The book refuses what cannot be: a thread that
+//! A live thread is on one CPU in one state, or between two CPUs. The model refuses what cannot be: a thread that
 //! arrives while it is somewhere, runs while it runs elsewhere, or comes back after its end.
 
-use super::contexts::{Grants, Lane};
+use super::contexts::{Grants, QueueKind};
 use super::ensure;
-use super::fact::{Fact, Seen, Why};
+use super::observation::{Observation, ObservedEvent, StopKind};
 use mainspring_abi::{Nanos, ThreadRef};
 use mainspring_sched::flight::Outcome;
 use mainspring_sched::{Decision, Seat, State, Via};
@@ -32,7 +32,7 @@ pub enum Whereabouts {
     Ended,
 }
 
-/// A thread that the book knows.
+/// A thread that the model knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     /// Who.
@@ -42,12 +42,12 @@ pub struct Known {
     /// When its timed wait ends.
     pub deadline: Option<Nanos>,
     /// On what it competes, while it is ready or running.
-    pub lane: Lane,
+    pub queue: QueueKind,
 }
 
-/// A CPU as the book sees it.
+/// A CPU as the model sees it.
 #[derive(Clone, Debug, Default)]
-pub struct Page {
+pub struct CpuModel {
     /// Who runs.
     pub running: Option<ThreadRef>,
     /// The target of a direct handoff.
@@ -68,22 +68,22 @@ pub struct Page {
 
 /// All threads and CPUs.
 #[derive(Clone, Debug)]
-pub struct Book {
+pub struct MachineModel {
     threads: Vec<Option<Known>>,
-    pages: Vec<Page>,
+    cpu_models: Vec<CpuModel>,
 }
 
-impl Book {
+impl MachineModel {
     /// A machine without threads.
     #[must_use]
     pub fn new(cpus: usize) -> Self {
-        Self { threads: Vec::new(), pages: vec![Page::default(); cpus] }
+        Self { threads: Vec::new(), cpu_models: vec![CpuModel::default(); cpus] }
     }
 
     /// CPU number `cpu`.
     #[must_use]
-    pub fn page(&self, cpu: usize) -> &Page {
-        &self.pages[cpu]
+    pub fn cpu_model(&self, cpu: usize) -> &CpuModel {
+        &self.cpu_models[cpu]
     }
 
     /// What is known of `thread`.
@@ -111,88 +111,99 @@ impl Book {
 
     /// On what `thread` competes.
     #[must_use]
-    pub fn lane(&self, thread: ThreadRef) -> Lane {
-        self.find(thread).map_or(Lane::Fair, |known| known.lane)
+    pub fn queue(&self, thread: ThreadRef) -> QueueKind {
+        self.find(thread).map_or(QueueKind::Fair, |known| known.queue)
     }
 
     /// Whether somebody of best effort waits for CPU number `cpu`.
     #[must_use]
     pub fn contended(&self, cpu: usize) -> bool {
-        let page = &self.pages[cpu];
-        page.queued > page.urgent || page.direct.is_some()
+        let cpu_model = &self.cpu_models[cpu];
+        cpu_model.queued > cpu_model.urgent || cpu_model.direct.is_some()
     }
 
-    /// Writes `fact` down; `grants` have followed it already.
-    pub fn note(&mut self, grants: &Grants, fact: &Fact) -> Result<(), String> {
-        let cpu = fact.cpu;
-        self.happen(grants, fact)?;
-        self.pages[cpu].on_context = grants.corner(cpu).on_context;
-        if let Some(thread) = self.pages[cpu].running {
-            self.known(thread)?.lane = grants.lane(thread);
+    /// Writes `observed` down; `grants` have followed it already.
+    pub fn note(&mut self, grants: &Grants, observed: &Observation) -> Result<(), String> {
+        let cpu = observed.cpu;
+        self.happen(grants, observed)?;
+        self.cpu_models[cpu].on_context = grants.cpu_contexts(cpu).on_context;
+        if let Some(thread) = self.cpu_models[cpu].running {
+            self.known(thread)?.queue = grants.queue(thread);
         }
         Ok(())
     }
 
-    fn happen(&mut self, grants: &Grants, fact: &Fact) -> Result<(), String> {
-        let cpu = fact.cpu;
-        for (thread, lane) in &grants.refilled {
-            if *lane == Lane::Throttled {
+    fn happen(&mut self, grants: &Grants, observed: &Observation) -> Result<(), String> {
+        let cpu = observed.cpu;
+        for (thread, queue) in &grants.refilled {
+            if *queue == QueueKind::Throttled {
                 self.set(grants, cpu, *thread, State::Queued)?;
             } else {
                 self.move_lane(grants, cpu, *thread)?;
             }
         }
-        match (&fact.seen, fact.outcome) {
-            (Seen::Accept(arrival), Outcome::Seated(slot, _)) => {
+        match (&observed.event, observed.outcome) {
+            (ObservedEvent::Accept(arrival, via), Outcome::Seated(slot, _)) => {
                 let best_effort = !grants.holds(arrival.thread);
-                let direct = arrival.via == Via::HandOff && self.pages[cpu].direct.is_none() && best_effort;
+                let direct = *via == Via::HandOff && self.cpu_models[cpu].direct.is_none() && best_effort;
                 let state = if direct { State::Direct } else { ready(grants, arrival.thread) };
                 self.arrive(grants, cpu, slot, arrival.thread, state)
             }
-            (Seen::Resched(why), Outcome::Decided(decision)) => self.decided(grants, cpu, *why, decision),
-            (Seen::BlockCurrent(kind, deadline), Outcome::Done) => {
-                let running = self.pages[cpu].running.ok_or("nobody ran who could block")?;
+            (ObservedEvent::Resched(why), Outcome::Decided(decision)) => {
+                self.decided(grants, cpu, *why, decision)
+            }
+            (ObservedEvent::BlockCurrent(kind, deadline), Outcome::Done) => {
+                let running = self.cpu_models[cpu].running.ok_or("nobody ran who could block")?;
                 self.known(running)?.deadline = *deadline;
                 self.set(grants, cpu, running, State::Asleep(*kind))
             }
-            (Seen::ExitCurrent, Outcome::Left(left)) => {
-                let running = self.pages[cpu].running;
+            (ObservedEvent::ExitCurrent, Outcome::Left(left)) => {
+                let running = self.cpu_models[cpu].running;
                 ensure(left.map(|(thread, _)| thread) == running, || {
                     format!("{running:?} runs, {left:?} ended")
                 })?;
                 running.map_or(Ok(()), |thread| self.depart(cpu, thread, Whereabouts::Ended))
             }
-            (Seen::Wake(seat) | Seen::Release(seat) | Seen::HandOff(seat), Outcome::Ready(..)) => {
-                self.set(grants, cpu, seat.thread(), ready(grants, seat.thread()))
+            (
+                ObservedEvent::Wake(seat) | ObservedEvent::Release(seat) | ObservedEvent::HandOff(seat),
+                Outcome::Ready(..),
+            ) => self.set(grants, cpu, seat.thread(), ready(grants, seat.thread())),
+            (ObservedEvent::HandOff(seat), Outcome::Direct(_)) => {
+                self.set(grants, cpu, seat.thread(), State::Direct)
             }
-            (Seen::HandOff(seat), Outcome::Direct(_)) => self.set(grants, cpu, seat.thread(), State::Direct),
-            (Seen::Hold(seat), Outcome::Done) => self.set(grants, cpu, seat.thread(), State::Held),
-            (Seen::Expire, Outcome::Expired(Some((seat, _)), _)) if grants.is_lent(seat.thread()) => {
+            (ObservedEvent::Hold(seat), Outcome::Done) => self.set(grants, cpu, seat.thread(), State::Held),
+            (ObservedEvent::Expire, Outcome::Expired(Some((seat, _)), _))
+                if grants.is_lent(seat.thread()) =>
+            {
                 self.stop_waiting(cpu, seat.thread())
             }
-            (Seen::Expire, Outcome::Expired(Some((seat, _)), _)) => {
+            (ObservedEvent::Expire, Outcome::Expired(Some((seat, _)), _)) => {
                 self.set(grants, cpu, seat.thread(), ready(grants, seat.thread()))
             }
-            (Seen::Bind(seat, _), Outcome::Ready(..)) | (Seen::Unbind(seat), Outcome::Took(_)) => {
-                self.change_hands(grants, cpu, *seat)
-            }
-            (Seen::Lend(..) | Seen::WriteOff(_), Outcome::Took(_)) => Ok(()),
-            (Seen::Remove(seat), Outcome::Left(Some((thread, _)))) => {
+            (ObservedEvent::Bind(seat, _), Outcome::Ready(..))
+            | (ObservedEvent::Unbind(seat), Outcome::Took(_)) => self.change_hands(grants, cpu, *seat),
+            (ObservedEvent::Lend(..) | ObservedEvent::WriteOff(_), Outcome::Took(_)) => Ok(()),
+            (ObservedEvent::Remove(seat), Outcome::Left(Some((thread, _)))) => {
                 ensure(seat.thread() == thread, || {
                     format!("{thread:?} was removed from the seat of another")
                 })?;
                 self.depart(cpu, thread, Whereabouts::Between { owed: false })
             }
-            (Seen::Give(_), Outcome::Left(Some((thread, _)))) => {
+            (ObservedEvent::Give(_), Outcome::Left(Some((thread, _)))) => {
                 self.depart(cpu, thread, Whereabouts::Between { owed: true })
             }
-            (Seen::Accept(_), Outcome::Refused)
-            | (Seen::Give(_), Outcome::Left(None))
-            | (Seen::Expire, Outcome::Expired(None, _))
-            | (Seen::Timer, Outcome::Timer(_))
-            | (Seen::EnterIdle(_), Outcome::Idle(_))
-            | (Seen::Nohz(_), Outcome::Nohz(_))
-            | (Seen::RescheduleReceived | Seen::SetWeight(..) | Seen::SetClass(..), Outcome::Done) => Ok(()),
+            (ObservedEvent::Accept(..), Outcome::Refused)
+            | (ObservedEvent::Give(_), Outcome::Left(None))
+            | (ObservedEvent::Expire, Outcome::Expired(None, _))
+            | (ObservedEvent::Timer, Outcome::Timer(_))
+            | (ObservedEvent::EnterIdle(_), Outcome::Idle(_))
+            | (ObservedEvent::Nohz(_), Outcome::Nohz(_))
+            | (
+                ObservedEvent::RescheduleReceived
+                | ObservedEvent::SetWeight(..)
+                | ObservedEvent::SetClass(..),
+                Outcome::Done,
+            ) => Ok(()),
             (seen, Outcome::BadSeat) if seen.seat().is_some() => Ok(()),
             _ => Err("an outcome that the event cannot have".to_owned()),
         }
@@ -226,7 +237,7 @@ impl Book {
     /// `thread` stays queued, and competes on something else.
     fn move_lane(&mut self, grants: &Grants, cpu: usize, thread: ThreadRef) -> Result<(), String> {
         self.count(cpu, thread, State::Queued, false);
-        self.known(thread)?.lane = grants.lane(thread);
+        self.known(thread)?.queue = grants.queue(thread);
         self.count(cpu, thread, State::Queued, true);
         Ok(())
     }
@@ -261,8 +272,8 @@ impl Book {
             })?;
         }
         let at = Whereabouts::On { cpu, slot, state };
-        self.threads[index] = Some(Known { thread, at, deadline: None, lane: grants.lane(thread) });
-        self.pages[cpu].seated += 1;
+        self.threads[index] = Some(Known { thread, at, deadline: None, queue: grants.queue(thread) });
+        self.cpu_models[cpu].seated += 1;
         self.count(cpu, thread, state, true);
         Ok(())
     }
@@ -270,27 +281,33 @@ impl Book {
     fn depart(&mut self, cpu: usize, thread: ThreadRef, to: Whereabouts) -> Result<(), String> {
         let state = self.state_on(cpu, thread)?;
         self.count(cpu, thread, state, false);
-        self.pages[cpu].seated -= 1;
+        self.cpu_models[cpu].seated -= 1;
         let known = self.known(thread)?;
         known.at = to;
         known.deadline = None;
         Ok(())
     }
 
-    fn decided(&mut self, grants: &Grants, cpu: usize, why: Why, decision: Decision) -> Result<(), String> {
-        let before = self.pages[cpu].running;
-        ensure(before.is_none() == (why == Why::Nothing), || {
+    fn decided(
+        &mut self,
+        grants: &Grants,
+        cpu: usize,
+        why: StopKind,
+        decision: Decision,
+    ) -> Result<(), String> {
+        let before = self.cpu_models[cpu].running;
+        ensure(before.is_none() == (why == StopKind::Nothing), || {
             format!("{before:?} runs, yet the stop is {why:?}")
         })?;
         // While contexts run, the target of a handoff goes on being one.
-        if let Some(direct) = self.pages[cpu].direct
-            && !grants.corner(cpu).on_context
+        if let Some(direct) = self.cpu_models[cpu].direct
+            && !grants.cpu_contexts(cpu).on_context
         {
             self.set(grants, cpu, direct, State::Queued)?;
         }
         if let Some(thread) = before {
             match why {
-                Why::Blocked(kind, deadline) => {
+                StopKind::Blocked(kind, deadline) => {
                     self.known(thread)?.deadline = deadline;
                     self.set(grants, cpu, thread, State::Asleep(kind))?;
                 }
@@ -305,7 +322,7 @@ impl Book {
                 self.set(grants, cpu, run.thread, State::Running)
             }
             Decision::Idle => {
-                let queued = self.pages[cpu].queued;
+                let queued = self.cpu_models[cpu].queued;
                 ensure(queued == 0, || format!("idle with {queued} threads queued"))
             }
         }
@@ -328,14 +345,14 @@ impl Book {
         let right = match to {
             State::Running => from == State::Queued,
             State::Queued => true,
-            State::Direct => matches!(from, State::Asleep(_)) && self.pages[cpu].direct.is_none(),
+            State::Direct => matches!(from, State::Asleep(_)) && self.cpu_models[cpu].direct.is_none(),
             State::Held => from == State::Queued,
             State::Asleep(_) => from == State::Running,
             State::Throttled => grants.holds(thread),
         };
         ensure(right && from != to, || format!("{thread:?} went from {from:?} to {to:?}"))?;
         self.count(cpu, thread, from, false);
-        self.known(thread)?.lane = grants.lane(thread);
+        self.known(thread)?.queue = grants.queue(thread);
         self.count(cpu, thread, to, true);
         let known = self.known(thread)?;
         if let Whereabouts::On { state, .. } = &mut known.at {
@@ -349,27 +366,27 @@ impl Book {
 
     fn count(&mut self, cpu: usize, thread: ThreadRef, state: State, enters: bool) {
         let deadline = self.find(thread).and_then(|known| known.deadline);
-        let urgent = self.lane(thread) == Lane::Context;
-        let page = &mut self.pages[cpu];
+        let urgent = self.queue(thread) == QueueKind::Context;
+        let cpu_model = &mut self.cpu_models[cpu];
         let change = |count: &mut usize| *count = count.wrapping_add_signed(if enters { 1 } else { -1 });
         match state {
-            State::Running => page.running = enters.then_some(thread),
-            State::Direct => page.direct = enters.then_some(thread),
+            State::Running => cpu_model.running = enters.then_some(thread),
+            State::Direct => cpu_model.direct = enters.then_some(thread),
             State::Queued => {
-                change(&mut page.queued);
+                change(&mut cpu_model.queued);
                 if urgent {
-                    change(&mut page.urgent);
+                    change(&mut cpu_model.urgent);
                 }
             }
-            State::Held => change(&mut page.held),
+            State::Held => change(&mut cpu_model.held),
             State::Throttled => {}
             State::Asleep(_) => {
                 if let Some(deadline) = deadline {
                     let entry = (deadline, thread.index());
                     if enters {
-                        page.waits.insert(entry);
+                        cpu_model.waits.insert(entry);
                     } else {
-                        page.waits.remove(&entry);
+                        cpu_model.waits.remove(&entry);
                     }
                 }
             }
@@ -379,5 +396,5 @@ impl Book {
 
 /// The state of a thread that has just become ready.
 fn ready(grants: &Grants, thread: ThreadRef) -> State {
-    if grants.lane(thread) == Lane::Throttled { State::Throttled } else { State::Queued }
+    if grants.queue(thread) == QueueKind::Throttled { State::Throttled } else { State::Queued }
 }

@@ -1,0 +1,228 @@
+//! What a checker observed: an event and its outcome, kept by value. The events are those of
+//! [`for_each_event`](mainspring_sched::for_each_event).
+
+use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
+use mainspring_sched::context::{Context, ContextSpec};
+use mainspring_sched::flight::{EventRef, Field, NohzEvent, Outcome};
+use mainspring_sched::{
+    Account, Affinity, Authority, Entity, IdleConditions, Seat, Stop, Timeout, Via, WaitKind, for_each_event,
+};
+
+/// One event of one CPU, over and done with.
+#[derive(Clone, Debug)]
+pub struct Observation {
+    /// When.
+    pub now: Nanos,
+    /// Where.
+    pub cpu: usize,
+    /// What happened.
+    pub event: ObservedEvent,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// StopKind a running thread stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each variant is that of `Stop`")]
+pub enum StopKind {
+    Nothing,
+    Preempted,
+    Yielded,
+    Blocked(WaitKind, Option<Nanos>),
+}
+
+/// A thread that came to a CPU.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each field is that of `Entity`")]
+pub struct Arrival {
+    pub thread: ThreadRef,
+    pub weight: Weight,
+    pub class: LatencyClass,
+    pub affinity: Affinity,
+    pub lag_ns: i64,
+    pub last_cpu: Option<CpuId>,
+    pub account: Account,
+    pub authority: AuthorityCopy,
+}
+
+/// On whose time a thread runs.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each variant is that of `Authority`")]
+pub enum AuthorityCopy {
+    BestEffort,
+    Context(Box<ContextCopy>),
+    Lent(ContextRef),
+}
+
+/// A context that came to a thread.
+#[derive(Clone, Debug)]
+pub struct ContextCopy {
+    /// Which.
+    pub who: ContextRef,
+    /// What it grants.
+    pub spec: ContextSpec,
+    /// Release and amount of each refill.
+    pub refills: Vec<(u64, u64)>,
+    /// What was used of it, in all.
+    pub used: u64,
+    /// And on loan.
+    pub donated: u64,
+    /// Who waits for it to come back.
+    pub donors: Vec<ThreadRef>,
+}
+
+/// A value of an event, as far as it can be kept.
+pub trait Keep {
+    /// As it is kept.
+    type Kept: Clone + std::fmt::Debug;
+
+    /// Keeps what matters of it.
+    fn keep(self) -> Self::Kept;
+}
+
+/// Values that are kept as they are.
+macro_rules! kept {
+    ($($field:ty),*) => { $(
+        impl Keep for $field {
+            type Kept = Self;
+
+            fn keep(self) -> Self {
+                self
+            }
+        }
+    )* };
+}
+
+kept!(Seat, Via, CpuId, ThreadRef, Weight, LatencyClass, WaitKind);
+
+impl Keep for &Entity {
+    type Kept = Box<Arrival>;
+
+    fn keep(self) -> Box<Arrival> {
+        Box::new(Arrival::of(self))
+    }
+}
+
+impl Keep for &Stop {
+    type Kept = StopKind;
+
+    fn keep(self) -> StopKind {
+        match self {
+            Stop::Nothing => StopKind::Nothing,
+            Stop::Preempted => StopKind::Preempted,
+            Stop::Yielded => StopKind::Yielded,
+            Stop::Blocked(kind, timeout) => StopKind::Blocked(*kind, timeout.as_ref().keep()),
+        }
+    }
+}
+
+impl Keep for Option<&Timeout> {
+    type Kept = Option<Nanos>;
+
+    fn keep(self) -> Option<Nanos> {
+        self.map(|timeout| timeout.deadline)
+    }
+}
+
+impl Keep for &IdleConditions {
+    type Kept = IdleConditions;
+
+    fn keep(self) -> IdleConditions {
+        *self
+    }
+}
+
+impl Keep for &Context {
+    type Kept = Box<ContextCopy>;
+
+    fn keep(self) -> Box<ContextCopy> {
+        Box::new(ContextCopy::of(self))
+    }
+}
+
+impl Keep for &NohzEvent {
+    type Kept = Box<NohzEvent>;
+
+    fn keep(self) -> Box<NohzEvent> {
+        Box::new(*self)
+    }
+}
+
+macro_rules! observed_events {
+    ($($name:literal $variant:ident $(($($field:ident: $type:ty),*))?,)*) => {
+        /// An event, as far as it can be kept.
+        #[derive(Clone, Debug)]
+        #[expect(missing_docs, reason = "each variant is the method of `Cpu` of the same name")]
+        pub enum ObservedEvent {
+            $($variant $(($(<<$type as Field>::Ref<'static> as Keep>::Kept),*))?,)*
+        }
+
+        impl ObservedEvent {
+            /// Keeps what matters of `event`.
+            #[must_use]
+            pub fn of(event: EventRef<'_>) -> Self {
+                match event {
+                    $(EventRef::$variant $(($($field),*))? => Self::$variant $(($($field.keep()),*))?,)*
+                }
+            }
+        }
+    };
+}
+
+for_each_event!(observed_events);
+
+impl ObservedEvent {
+    /// The seat that the event names.
+    #[must_use]
+    pub fn seat(&self) -> Option<Seat> {
+        match *self {
+            Self::Wake(seat)
+            | Self::HandOff(seat)
+            | Self::Hold(seat)
+            | Self::Release(seat)
+            | Self::Remove(seat)
+            | Self::SetWeight(seat, _)
+            | Self::SetClass(seat, _)
+            | Self::Bind(seat, _)
+            | Self::Unbind(seat)
+            | Self::Lend(seat, _)
+            | Self::WriteOff(seat) => Some(seat),
+            _ => None,
+        }
+    }
+}
+
+impl Arrival {
+    fn of(entity: &Entity) -> Self {
+        Self {
+            thread: entity.thread(),
+            weight: entity.weight(),
+            class: entity.class(),
+            affinity: entity.affinity().clone(),
+            lag_ns: entity.lag().as_nanos(),
+            last_cpu: entity.last_cpu(),
+            account: entity.account().clone(),
+            authority: match entity.authority() {
+                Authority::BestEffort => AuthorityCopy::BestEffort,
+                Authority::Context(context) => AuthorityCopy::Context(Box::new(ContextCopy::of(context))),
+                Authority::Lent(who) => AuthorityCopy::Lent(*who),
+            },
+        }
+    }
+}
+
+impl ContextCopy {
+    /// Keeps what matters of `context`.
+    #[must_use]
+    pub fn of(context: &Context) -> Self {
+        let refills = context.refills().list().iter();
+        Self {
+            who: context.who(),
+            spec: context.spec().clone(),
+            refills: refills.map(|refill| (refill.at.get(), refill.amount.get())).collect(),
+            used: context.usage().used.get(),
+            donated: context.usage().donated.get(),
+            donors: context.donors().iter().collect(),
+        }
+    }
+}
