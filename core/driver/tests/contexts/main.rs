@@ -3,6 +3,8 @@
 #[path = "../machines/mod.rs"]
 mod machines;
 
+mod create;
 mod exits;
+mod notices;
 mod rig;
 mod scripts;

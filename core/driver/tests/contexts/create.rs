@@ -1,0 +1,226 @@
+//! Who may create a context, what it may grant, and which deadlines have to hold.
+
+use crate::machines::cpu;
+use crate::rig::{Rig, at, ms, on, rules};
+use mainspring_abi::{ContextRef, ProcessId};
+use mainspring_authority::admission::{CpuDenial, Denial, Part};
+use mainspring_driver::contexts::{
+    BindError, ContextError, CreateError, Excess, Grant, HomeCpu, Place, RevokeReason,
+};
+use mainspring_driver::ledgers::{Amounts, LedgerError, Profile, Resource};
+use mainspring_driver::sessions::SessionError;
+use mainspring_sched::context::{ContextSpec, SpecError};
+
+const ADMITTED: Grant = Grant { session: None, process: None, ledger: None, home: HomeCpu::Admitted };
+
+fn spec(budget: u64, period: u64) -> ContextSpec {
+    ContextSpec::new(ms(budget), ms(period))
+}
+
+fn create(rig: &mut Rig, creator: ContextRef, spec: ContextSpec) -> Result<ContextRef, CreateError> {
+    let now = rig.machine.now;
+    rig.contexts.create(&mut rig.machine, now, creator, spec)
+}
+
+fn grant(rig: &mut Rig, spec: ContextSpec, grant: Grant) -> Result<ContextRef, CreateError> {
+    let now = rig.machine.now;
+    rig.contexts.grant(&mut rig.machine, now, spec, grant)
+}
+
+//= OWN:create.authority
+#[test]
+fn nothing_is_created_that_grants_more_than_its_creator_holds() {
+    let mut rig = Rig::new(2, 1);
+    let held = ContextSpec { criticality: 1, priority: 3, depth: 2, cpus: on(&[0]), ..spec(4, 10) };
+    let creator = rig.grant_spec(held, at(0));
+    let within = ContextSpec { criticality: 1, priority: 3, depth: 2, cpus: on(&[0]), ..spec(4, 10) };
+    let refused = |excess| Err(CreateError::Exceeds(excess));
+    let more = ContextSpec { budget: ms(5), ..within.clone() };
+    let share = Excess::Share { asked: 500_000_000, held: 400_000_000 };
+    assert_eq!(create(&mut rig, creator, more), refused(share));
+    let higher = ContextSpec { criticality: 2, ..within.clone() };
+    assert_eq!(create(&mut rig, creator, higher), refused(Excess::Criticality { asked: 2, held: 1 }));
+    let higher = ContextSpec { priority: 4, ..within.clone() };
+    assert_eq!(create(&mut rig, creator, higher), refused(Excess::Priority { asked: 4, held: 3 }));
+    let deeper = ContextSpec { depth: 3, ..within.clone() };
+    assert_eq!(create(&mut rig, creator, deeper), refused(Excess::Depth { asked: 3, held: 2 }));
+    let wider = ContextSpec { cpus: on(&[0, 1]), ..within.clone() };
+    assert_eq!(create(&mut rig, creator, wider), refused(Excess::Cpu(cpu(1))));
+    let senseless = ContextSpec { budget: ms(0), ..within.clone() };
+    assert_eq!(create(&mut rig, creator, senseless), Err(CreateError::Spec(SpecError::ZeroBudget)));
+    assert_eq!(rig.contexts.names().count(), 1, "no refusal has changed anything");
+    let created = create(&mut rig, creator, within).expect("as much as its creator holds");
+    assert_ne!(created.id(), creator.id());
+}
+
+//= OWN:create.authority ARCH:ctx.generation ARCH:ctx.create-bind ARCH:ctx.ids
+#[test]
+fn a_stale_or_revoked_name_creates_binds_and_revokes_nothing() {
+    let mut rig = Rig::new(1, 1);
+    let who = rig.grant(1, 10, &[0]);
+    let gone = rig.contexts.revoke(&mut rig.machine, who, RevokeReason::Explicit).expect("it lives").who;
+    let stale = ContextError::StaleGeneration { current: 1 };
+    let revoked = ContextError::Revoked { generation: 1, reason: RevokeReason::Explicit };
+    let thread = rig.name(0);
+    for (name, error) in [(who, stale), (gone, revoked)] {
+        assert_eq!(create(&mut rig, name, spec(1, 10)), Err(CreateError::Creator(error)));
+        assert_eq!(rig.contexts.bind(&mut rig.machine, name, thread), Err(BindError::Context(error)));
+        assert_eq!(rig.contexts.revoke(&mut rig.machine, name, RevokeReason::Explicit), Err(error));
+    }
+    let nobody = ContextRef::new(77, 0);
+    let unknown = BindError::Context(ContextError::Unknown(nobody));
+    assert_eq!(rig.contexts.bind(&mut rig.machine, nobody, thread), Err(unknown));
+    assert_eq!(rig.contexts.place(who.id()), Some(Place::Gone), "nothing has changed");
+    let next = rig.grant(1, 10, &[0]);
+    assert_ne!(next.id(), who.id(), "a number is given once");
+}
+
+//= EVO:gate.context
+#[test]
+fn a_context_gets_the_first_cpu_where_all_deadlines_hold_or_none() {
+    let mut rig = Rig::new(2, 1);
+    let first = grant(&mut rig, spec(6, 10), ADMITTED).expect("an empty CPU");
+    let second = grant(&mut rig, spec(6, 10), ADMITTED).expect("the other CPU");
+    assert_eq!((rig.contexts.home(first.id()), rig.contexts.home(second.id())), (Some(cpu(0)), Some(cpu(1))));
+    let CreateError::NotAdmitted { cpu: tried, denial } =
+        grant(&mut rig, spec(5, 10), ADMITTED).expect_err("11 of 10 on either")
+    else {
+        panic!("it does not fit")
+    };
+    assert_eq!((tried, denial), (cpu(1), CpuDenial { part: Part::Band(0), denial: Denial::Overload }));
+    // Long-run use alone would let it pass: the deadline does not.
+    let tight = ContextSpec { deadline: ms(5), ..spec(5, 100) };
+    let refused = grant(&mut rig, tight.clone(), ADMITTED);
+    let due = |error| {
+        matches!(
+            error,
+            CreateError::NotAdmitted { denial: CpuDenial { denial: Denial::Demand { .. }, .. }, .. }
+        )
+    };
+    assert!(refused.is_err_and(due), "6 and 5 are due within 10: {refused:?}");
+    rig.contexts.revoke(&mut rig.machine, first, RevokeReason::Explicit).expect("it lives");
+    let third = grant(&mut rig, tight, ADMITTED).expect("what was promised there is over");
+    assert_eq!(rig.contexts.home(third.id()), Some(cpu(0)));
+    let nowhere = ContextSpec { cpus: on(&[7]), ..spec(1, 10) };
+    assert_eq!(grant(&mut rig, nowhere, ADMITTED), Err(CreateError::NoCpu));
+}
+
+//= OWN:create.authority
+#[test]
+fn every_create_is_charged_to_the_ledger_and_refunded_at_the_end() {
+    let mut rig = Rig::new(1, 1);
+    let limits = Amounts::NONE.with(Resource::Contexts, 2).with(Resource::CpuShare, 500_000_000);
+    let ledger = rig.contexts.ledgers.open(&Profile { limits }, None).expect("room");
+    let mine = Grant { ledger: Some(ledger), process: Some(ProcessId::new(3)), ..ADMITTED };
+    let first = grant(&mut rig, spec(3, 10), mine).expect("within the limits");
+    let refused = create(&mut rig, first, spec(3, 10));
+    let over = LedgerError::Limit {
+        ledger,
+        resource: Resource::CpuShare,
+        held: 300_000_000,
+        asked: 300_000_000,
+        limit: 500_000_000,
+    };
+    assert_eq!(refused, Err(CreateError::Ledger(over)), "what does not fit is named");
+    create(&mut rig, first, spec(2, 10)).expect("the rest of the CPU time");
+    let refused = create(&mut rig, first, ContextSpec::new(ms(1), ms(1000)));
+    assert!(matches!(
+        refused,
+        Err(CreateError::Ledger(LedgerError::Limit { resource: Resource::Contexts, .. }))
+    ));
+    let held = |rig: &Rig| rig.contexts.ledgers.info(ledger).expect("it is open").0;
+    let all = Amounts::NONE.with(Resource::Contexts, 2).with(Resource::CpuShare, 500_000_000);
+    assert_eq!(held(&rig), all);
+    assert_eq!(rig.contexts.owner_exited(&mut rig.machine, ProcessId::new(4)), 0, "another process");
+    assert_eq!(rig.contexts.owner_exited(&mut rig.machine, ProcessId::new(3)), 2);
+    assert_eq!(held(&rig), Amounts::NONE, "what has ended is paid back");
+    let stale = ContextError::StaleGeneration { current: 1 };
+    assert_eq!(create(&mut rig, first, spec(1, 10)), Err(CreateError::Creator(stale)));
+}
+
+//= ARCH:logout.revoke
+#[test]
+fn after_a_logout_nothing_of_the_session_can_be_used_or_created() {
+    let mut rig = Rig::new(1, 2);
+    let session = rig.contexts.sessions.open().expect("room");
+    let mine = Grant { session: Some(session), ..ADMITTED };
+    let (resting, bound) = (grant(&mut rig, spec(1, 10), mine), grant(&mut rig, spec(1, 10), mine));
+    let (resting, bound) = (resting.expect("it fits"), bound.expect("it fits"));
+    let other = rig.grant(1, 10, &[0]);
+    let thread = rig.name(0);
+    rig.contexts.bind(&mut rig.machine, bound, thread).expect("free");
+    let logout = rig.contexts.logout(&mut rig.machine, session).expect("it is live");
+    assert_eq!((logout.revoked, logout.inflight_skipped), (2, 0));
+    assert_eq!(rig.holds(0), None);
+    let now = rig.machine.now;
+    for who in [resting, bound] {
+        let stale = ContextError::StaleGeneration { current: 1 };
+        assert_eq!(rig.contexts.info(&mut rig.machine, now, who), Err(stale));
+        assert_eq!(create(&mut rig, who, spec(1, 10)), Err(CreateError::Creator(stale)));
+    }
+    let ended = SessionError::Ended(session);
+    assert_eq!(grant(&mut rig, spec(1, 10), mine), Err(CreateError::Session(ended)));
+    assert_eq!(rig.contexts.logout(&mut rig.machine, session), Err(ended), "once");
+    assert!(rig.contexts.info(&mut rig.machine, now, other).is_ok(), "nobody else is touched");
+}
+
+//= ARCH:ctx.release ARCH:ctx.create-bind
+#[test]
+fn a_release_clears_only_the_binding_that_it_names() {
+    let mut rig = Rig::new(1, 2);
+    let (one, two) = (rig.bound(0, &[0]), rig.grant(1, 10, &[0]));
+    let thread = rig.name(0);
+    assert_eq!(rig.contexts.bind(&mut rig.machine, two, thread), Err(BindError::HasOne(one)));
+    let another = rig.name(1);
+    assert_eq!(rig.contexts.bind(&mut rig.machine, one, another), Err(BindError::Busy(thread)));
+    assert_eq!(rig.contexts.release(&mut rig.machine, two, thread), Ok(false));
+    assert_eq!(rig.holds(0), Some(one));
+    assert_eq!(rig.contexts.release(&mut rig.machine, one, thread), Ok(true));
+    rig.contexts.bind(&mut rig.machine, two, thread).expect("it has none any more");
+    rig.contexts.bind(&mut rig.machine, one, another).expect("it is free again");
+}
+
+//= EVO:S4.bind-scope
+#[test]
+fn a_thread_that_waits_comes_over_to_its_context_and_one_that_runs_is_told_where_to_go() {
+    let mut rig = Rig::new(2, 3);
+    let who = rig.grant(1, 10, &[1]);
+    rig.run(0);
+    let runs = rig.name(0);
+    let elsewhere = BindError::Elsewhere(cpu(1));
+    assert_eq!(rig.contexts.bind(&mut rig.machine, who, runs), Err(elsewhere));
+    assert!(rig.receive(0));
+    rig.contexts.bind(&mut rig.machine, who, runs).expect("it waits, and comes over");
+    let now = rig.machine.now;
+    let info = rig.contexts.info(&mut rig.machine, now, who).expect("it lives");
+    assert_eq!((info.place, info.home, info.budget_enforced), (Place::Bound(runs), cpu(1), true));
+    let away = rig.grant(1, 10, &[0]);
+    let info = rig.contexts.info(&mut rig.machine, now, away).expect("it lives");
+    assert_eq!((info.place, info.budget_enforced), (Place::Rest, false), "nobody's time is charged to it");
+}
+
+//= ARCH:ctx.ids
+#[test]
+fn a_full_table_forgets_what_has_ended_and_never_a_number() {
+    let mut rig = Rig::new(1, 1);
+    rig.contexts = mainspring_driver::Contexts::new(
+        2,
+        rules(1),
+        mainspring_driver::sessions::Sessions::new(1).expect("one fits"),
+        mainspring_driver::ledgers::Ledgers::new(1).expect("one fits"),
+    )
+    .expect("two fit");
+    let (first, second) = (rig.grant(1, 10, &[0]), rig.grant(1, 10, &[0]));
+    let capacity = match grant(&mut rig, spec(1, 10), at(0)) {
+        Err(CreateError::Full { capacity }) => capacity,
+        other => panic!("both live: {other:?}"),
+    };
+    assert!(capacity >= 2);
+    rig.contexts.revoke(&mut rig.machine, first, RevokeReason::Explicit).expect("it lives");
+    let third = rig.grant(1, 10, &[0]);
+    assert_eq!((first.id(), second.id(), third.id()), (1, 2, 3));
+    let now = rig.machine.now;
+    assert_eq!(rig.contexts.info(&mut rig.machine, now, first), Err(ContextError::Forgotten(first)));
+    assert!(rig.contexts.info(&mut rig.machine, now, second).is_ok());
+    assert!(rig.contexts.info(&mut rig.machine, now, third).is_ok());
+}
