@@ -1,7 +1,7 @@
 //! A context is bound to a thread, and given up again.
 
 use super::record::Position;
-use super::transfer::{NotLanded, at_home, bring_over};
+use super::transfer::{NotLanded, at_home, bring_over, home_of};
 use super::{ContextError, ContextMachine, ContextMoved, Contexts};
 use core::fmt;
 use mainspring_abi::{ContextRef, CpuId, ThreadRef};
@@ -112,7 +112,7 @@ impl Contexts {
             let runs = access.cpu().state(seat) == Ok(State::Running);
             if runs { Err(BindError::Elsewhere(home)) } else { Ok(Some(home)) }
         });
-        found.unwrap_or(Err(match machine.home(thread) {
+        found.unwrap_or(Err(match home_of(machine, thread) {
             Some(_) => BindError::Elsewhere(home),
             None => BindError::NoThread(thread),
         }))

@@ -5,7 +5,7 @@
 
 use super::endings::RevokeReason;
 use super::record::{Phase, Position};
-use super::transfer::{NotLanded, at_home, bring_over, lent_by, write_off};
+use super::transfer::{NotLanded, at_home, bring_over, home_of, lent_by, write_off};
 use super::{ContextMachine, ContextMoved, Contexts};
 use crate::machine::{CpuAccess, Left, Machine};
 use core::fmt;
@@ -195,7 +195,7 @@ fn way_for_server<M: ContextMachine>(
     });
     match found {
         Some(found) => found,
-        None if machine.home(server).is_some() => Ok(None),
+        None if home_of(machine, server).is_some() => Ok(None),
         None => Err(NoLoan::NotThere),
     }
 }

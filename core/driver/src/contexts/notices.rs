@@ -1,7 +1,7 @@
 //! What contexts tell those who watch them: two cells for each context, drained or waited for wherever the context is.
 
 use super::record::Position;
-use super::transfer::at_home;
+use super::transfer::{at_home, home_of};
 use super::{ContextError, ContextMachine, Contexts, RevokeReason};
 use core::fmt;
 use mainspring_abi::{ContextRef, ThreadRef};
@@ -83,7 +83,7 @@ impl Contexts {
     ) -> Result<NoticeWait, WaitError> {
         let index = self.live(who).map_err(WaitError::Context)?;
         let other = self.with_notices(machine, index, |notices| notices.waiter()).flatten();
-        if let Some(other) = other.filter(|other| *other != waiter && machine.home(*other).is_some()) {
+        if let Some(other) = other.filter(|other| *other != waiter && home_of(machine, *other).is_some()) {
             return Err(WaitError::Busy(other));
         }
         let wait = self.with_notices(machine, index, |notices| {

@@ -31,6 +31,11 @@ pub(super) enum NotLanded {
     Refused(Option<BindRefusal>),
 }
 
+/// Where `thread` sits, or sat before it moved. `None` if it has ended: its slot may have another occupant by now.
+pub(super) fn home_of<M: Machine>(machine: &M, thread: ThreadRef) -> Option<Home> {
+    machine.home(thread).filter(|home| home.seat.thread() == thread)
+}
+
 /// Carries `act` out on the CPU where `thread` sits. `None` if it has ended, or moves between two CPUs.
 pub(super) fn at_home<M: Machine, R>(
     machine: &mut M,
@@ -39,7 +44,7 @@ pub(super) fn at_home<M: Machine, R>(
 ) -> Option<R> {
     let mut known = None;
     loop {
-        let home = machine.home(thread);
+        let home = home_of(machine, thread);
         let Home { cpu, seat } = home?;
         if home == known {
             return None;
@@ -73,7 +78,7 @@ pub(super) fn write_off<M: Machine>(machine: &mut M, thread: ThreadRef) {
 
 /// `thread`, which does not run, comes over to `cpu`, where it is ready; whether it is there.
 pub(super) fn bring_over<M: Machine>(machine: &mut M, thread: ThreadRef, cpu: CpuId) -> bool {
-    let there = machine.home(thread).is_some_and(|home| home.cpu == cpu);
+    let there = home_of(machine, thread).is_some_and(|home| home.cpu == cpu);
     there || placement::migrate(machine, thread, cpu, None, Via::HandOff).is_some()
 }
 
@@ -165,7 +170,7 @@ impl Contexts {
                 return Ok(());
             }
             Some((Err(refused), _, _)) => (NotLanded::Refused(Some(refused.why)), Some(refused.context)),
-            None if machine.home(to).is_some() => (NotLanded::Moving, value),
+            None if home_of(machine, to).is_some() => (NotLanded::Moving, value),
             None => (NotLanded::Refused(None), value),
         };
         let Some(value) = value else { unreachable!("a value that was not bound comes back") };

@@ -6,5 +6,6 @@ mod machines;
 mod create;
 mod exits;
 mod notices;
+mod real_threads;
 mod rig;
 mod scripts;
