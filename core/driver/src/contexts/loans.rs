@@ -233,7 +233,9 @@ impl Contexts {
         Ok(Plan { index, bring_to })
     }
 
-    /// `caller`, which waits for a call, lends its context to `server`, which is to serve it.
+    /// `caller`, which waits for a call, lends its context to `server`, which is to serve it. The machine sees to it that this is
+    /// still the call that is meant: it blocks the caller and lends in one go, or holds the lock of the endpoint that has the call.
+    /// The wait of a server that has to come over from another CPU ends here.
     pub fn lend<M: ContextMachine>(
         &mut self,
         machine: &mut M,
@@ -274,13 +276,17 @@ impl Contexts {
         lent
     }
 
-    /// Gives `server` the context that is in flight to it, if one is and it can be reached now.
+    /// Gives `server` the context that is in flight to it, if one is and it can be reached now. A machine does this before the
+    /// server begins with the request.
     pub fn deliver<M: ContextMachine>(&mut self, machine: &mut M, server: ThreadRef) -> Delivery {
         let Some(index) = self.in_flight_to(server) else { return Delivery::Nothing };
         let context = self.records[index].value_name();
         let from = self.flying(index).and_then(|flight| flight.value.donors().last());
         let record = &self.records[index];
-        if let Ok(Some(cpu)) = way_for_server(machine, &record.spec.cpus, record.home, server) {
+        let way = way_for_server(machine, &record.spec.cpus, record.home, server);
+        // One that sleeps waits for something else by now, and to bring it over would wake it.
+        let asleep = at_home(machine, server, |access, seat| access.is_asleep(seat)) == Some(true);
+        if let (Ok(Some(cpu)), false) = (way, asleep) {
             bring_over(machine, server, cpu);
         }
         let delivery = match self.land(machine, index) {

@@ -4,7 +4,9 @@
 use crate::machines::cpu;
 use crate::rig::{Doing, Rig, at, ms, on};
 use mainspring_abi::{ContextRef, Nanos, ThreadRef};
-use mainspring_driver::contexts::{CallEnd, Delivery, Grant, Lent, NoLoan, Place, RevokeReason};
+use mainspring_driver::contexts::{
+    CallEnd, ContextError, Delivery, Drained, Grant, Lent, NoLoan, Place, RevokeReason,
+};
 use mainspring_driver::{Machine, placement};
 use mainspring_sched::Authority;
 use mainspring_sched::context::ContextSpec;
@@ -264,12 +266,7 @@ impl World {
                 }
             }
             Step::Revoke { context } => self.revoke(context),
-            Step::Drain { context } => {
-                if let Some(index) = self.context(context) {
-                    let drained = self.rig.contexts.drain(&mut self.rig.machine, self.known[index].who);
-                    drained.expect("the name was given once");
-                }
-            }
+            Step::Drain { context } => self.drain(context),
             Step::Logout => self.logout(),
             Step::Adjust { context, budget } => self.adjust(context, budget),
             Step::Advance { micros } => self.rig.advance(Nanos::from_micros(micros)),
@@ -279,7 +276,7 @@ impl World {
 
     fn grant(&mut self, budget: u64, cpus: &[usize], depth: u8, of_session: bool) {
         let live = self.known.iter().filter(|known| known.at != Whereabouts::Gone).count();
-        if live == 12 {
+        if live >= 12 {
             return;
         }
         let of_session = of_session && self.rig.contexts.sessions.is_live(self.session);
@@ -396,6 +393,17 @@ impl World {
         assert_eq!(revoked.is_ok(), could, "a live context can be revoked, once");
         if could {
             self.known[index].at = Whereabouts::Gone;
+        }
+    }
+
+    fn drain(&mut self, context: usize) {
+        let Some(index) = self.context(context) else { return };
+        let Known { who, ref at, ends, .. } = self.known[index];
+        match self.rig.contexts.drain(&mut self.rig.machine, who) {
+            Ok(Drained::Ok(_)) => assert!(*at != Whereabouts::Gone && !ends, "a stale name drains {who:?}"),
+            Ok(Drained::StaleGeneration { current: 1 }) => assert!(*at == Whereabouts::Gone || ends),
+            Err(ContextError::Forgotten(_)) => assert_eq!(*at, Whereabouts::Gone),
+            other => panic!("{other:?}"),
         }
     }
 
