@@ -8,6 +8,8 @@
 //! * [`machine`]: what a machine has to have, as a trait.
 //! * [`placement`]: where threads run. Start, wake, hand over, steal, migrate, exit.
 //! * [`leases`]: CPUs to oneself, and ticks that stop. Grant, placement, proof, and every ending.
+//! * [`policy`]: the policy service's word, carried out within its bounds.
+//! * [`sqpoll`]: the poller of a ring, as an entity of the scheduler.
 //! * [`steal`]: which CPU has the most overdue thread to give.
 //! * [`contexts`]: who holds CPU time as a context, how it is lent along calls and comes back, and what takes it away.
 //! * [`sessions`], [`ledgers`]: to whom contexts belong, and what each may hold.
@@ -25,8 +27,10 @@ pub mod ledgers;
 pub mod machine;
 pub mod observer;
 pub mod placement;
+pub mod policy;
 pub mod recorded_cpu;
 pub mod sessions;
+pub mod sqpoll;
 pub mod steal;
 
 pub use contexts::{ContextMachine, Contexts};

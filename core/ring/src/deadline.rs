@@ -12,8 +12,12 @@ pub(crate) fn timing(entry: &CapSqeV2) -> Result<Request, UnknownFlags> {
     Ok(Request { deadline_ns: entry.deadline_ns, qos: entry.qos()?, after_previous })
 }
 
-/// Decides about a request before anything of it runs. Flags that this version does not know refuse it.
-pub fn at_dispatch(entry: &CapSqeV2, at: &AtDispatch) -> Verdict {
+/// Decides about a request before anything of it runs. Flags that this version does not know refuse it. So does a scheduling
+/// context that is not the caller's, `own_context`, with 0 for none: an entry may repeat who pays, and never choose it.
+pub fn at_dispatch(entry: &CapSqeV2, own_context: u32, at: &AtDispatch) -> Verdict {
+    if entry.sched_ctx_id != 0 && entry.sched_ctx_id != own_context {
+        return Verdict::Refuse(CompletionStatus::Dropped, CapError::InvalidCapability);
+    }
     match timing(entry) {
         Ok(request) if entry.v1.flags & !SQE_AFTER_PREVIOUS == 0 => request::at_dispatch(&request, at),
         _ => Verdict::Refuse(CompletionStatus::Dropped, CapError::InvalidRequest),

@@ -4,7 +4,7 @@ use crate::complete::Completer;
 use crate::consume::{Next, Service, SubmissionQueue};
 use crate::fault::RingFault;
 use crate::geometry::{Geometry, GeometryError};
-use crate::mode::{PollerState, RingMode, Sqpoll};
+use crate::mode::{PollerState, RingMode, RingScope, Sqpoll};
 use crate::owner::{Finished, Revoked, SqLease, SqOwner, SqRefusal};
 use crate::pass::{SQES_PER_PASS, ServicePass};
 use crate::region::Region;
@@ -75,13 +75,18 @@ pub struct Endpoint<R: Region> {
 }
 
 impl<R: Region + Clone> Endpoint<R> {
-    /// The kernel's side of the ring in `region`, if it is one that this kernel speaks.
+    /// The kernel's side of a thread's ring in `region`, if it is one that this kernel speaks.
     pub fn attach(region: R) -> Result<Self, GeometryError> {
+        Self::attach_as(region, RingScope::Thread)
+    }
+
+    /// The same of a ring of this scope.
+    pub fn attach_as(region: R, scope: RingScope) -> Result<Self, GeometryError> {
         let geometry = Geometry::attach(&region)?;
         Ok(Self {
             sq: SubmissionQueue::new(region.clone(), geometry),
             cq: Completer::new(region, geometry),
-            sqpoll: Sqpoll::default(),
+            sqpoll: Sqpoll::new(scope),
         })
     }
 }

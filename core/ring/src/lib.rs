@@ -73,8 +73,8 @@ pub use endpoint::{CapEnter, Dispatch, Endpoint, Polled};
 pub use fault::RingFault;
 pub use geometry::{Geometry, GeometryError};
 pub use mode::{
-    AccountingTarget, Charge, Idle, PollerState, RingMode, Sqpoll, SqpollCounters, SqpollGrant, StartFinish,
-    StartRequest, StopFinish, StopReason, StopRequest, TrySleep, Wake,
+    AccountingTarget, Charge, Idle, PollerState, RingMode, RingScope, Sqpoll, SqpollCounters, SqpollGrant,
+    StartFinish, StartRequest, StopFinish, StopReason, StopRequest, TrySleep, Wake,
 };
 pub use owner::{Finished, Revoked, SqLease, SqOwner, SqRefusal};
 pub use pass::{Passes, SQES_PER_PASS, ServicePass};

@@ -21,6 +21,16 @@ use crate::region::Region;
 use crate::wake::{Sleep, Ticket};
 use mainspring_abi::Nanos;
 
+/// Whose ring it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum RingScope {
+    /// One thread's: it alone submits and enters.
+    #[default]
+    Thread,
+    /// All threads of a process submit to it. It is never polled: a poller's entries are its owner's, and such a ring has none.
+    Process,
+}
+
 /// Who drains the submission queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RingMode {
@@ -104,6 +114,8 @@ pub enum StartRequest {
     NotOwner(SqRefusal),
     /// The ring is not in syscall mode.
     Refused(RingMode),
+    /// The ring is shared by a process. Only a thread's own ring can be polled: give each thread its own.
+    SharedRing,
 }
 
 /// What finishing a start did.
@@ -199,6 +211,7 @@ pub enum StopFinish {
 /// One ring's mode and its poller's state.
 #[derive(Debug)]
 pub struct Sqpoll {
+    scope: RingScope,
     mode: RingMode,
     poller: PollerState,
     grant: SqpollGrant,
@@ -211,6 +224,7 @@ pub struct Sqpoll {
 impl Default for Sqpoll {
     fn default() -> Self {
         Self {
+            scope: RingScope::Thread,
             mode: RingMode::Syscall,
             poller: PollerState::Disabled,
             grant: SqpollGrant { accounting: AccountingTarget::SchedulerLedger, spin: Nanos::ZERO },
@@ -223,6 +237,12 @@ impl Default for Sqpoll {
 }
 
 impl Sqpoll {
+    /// Of a ring of this scope, in syscall mode.
+    #[must_use]
+    pub fn new(scope: RingScope) -> Self {
+        Self { scope, ..Self::default() }
+    }
+
     /// Who drains.
     #[must_use]
     pub fn mode(&self) -> RingMode {
@@ -254,6 +274,9 @@ impl Sqpoll {
         lease: &SqLease,
         grant: SqpollGrant,
     ) -> StartRequest {
+        if self.scope != RingScope::Thread {
+            return StartRequest::SharedRing;
+        }
         if self.mode != RingMode::Syscall {
             return StartRequest::Refused(self.mode);
         }

@@ -3,12 +3,12 @@
 mod rig;
 
 use mainspring_abi::Nanos;
-use mainspring_abi::ring::{CapError, NEED_WAKEUP, word};
+use mainspring_abi::ring::{CapError, NEED_WAKEUP, RingAbi, word};
 use mainspring_ring::sync::Ordering;
 use mainspring_ring::{
-    AccountingTarget, CapEnter, Charge, Idle, Passes, Polled, PollerState, Region, RingMode, SQES_PER_PASS,
-    SqLease, SqOwner, SqRefusal, SqpollGrant, StartFinish, StartRequest, StopFinish, StopReason, StopRequest,
-    TrySleep, Wake, Wakeup,
+    AccountingTarget, CapEnter, Charge, Geometry, Idle, Passes, Polled, PollerState, Region, RingMode,
+    RingScope, SQES_PER_PASS, SqLease, SqOwner, SqRefusal, SqpollGrant, StartFinish, StartRequest,
+    StopFinish, StopReason, StopRequest, TrySleep, Wake, Wakeup,
 };
 use rig::{Rig, echo};
 
@@ -266,4 +266,22 @@ fn the_pollers_time_is_charged_to_whom_the_grant_says() {
     assert_eq!(charge, Charge { target: GRANT.accounting, elapsed: Nanos::new(250) });
     let _ = sqpoll.charge(Nanos::new(400), Nanos::new(450));
     assert_eq!(sqpoll.counters().busy_ns, 300);
+}
+
+//= TICK:nongoal.process-ring ARCH:ring.per-thread
+#[test]
+fn a_ring_that_a_process_shares_is_never_polled() {
+    let geometry = Geometry::new(RingAbi::V2, 4, 4).expect("powers of two");
+    let mut rig = Rig::scoped(geometry, RingScope::Process);
+    rig.submit(&[1, 2]);
+    let (sq, _, sqpoll) = rig.endpoint.parts();
+    let lease = sq.acquire(SqOwner::Syscall).expect("free");
+    assert_eq!(sqpoll.request_start(sq, &lease, GRANT), StartRequest::SharedRing);
+    sq.release(lease).expect("live");
+    assert!(
+        matches!(sqpoll.finish_start(sq), StartFinish::Refused(RingMode::Syscall)),
+        "nothing was started"
+    );
+    assert_eq!(states(&rig), (RingMode::Syscall, PollerState::Disabled));
+    assert!(matches!(rig.endpoint.cap_enter(2, &mut echo), CapEnter::Available { completions: 2 }));
 }

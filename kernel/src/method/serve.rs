@@ -281,12 +281,15 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
 /// Whether a request runs at all, by its deadline and flags. A request that has neither always does.
 #[inline]
 fn judge(request: &CapSqeV2, object: &Result<Option<Object>, CapError>, failed: bool) -> Verdict {
-    if request.v1.flags == 0 && request.deadline_ns == 0 && request.qos_flags == 0 {
+    let plain = request.v1.flags == 0 && request.sched_ctx_id == 0;
+    if plain && request.deadline_ns == 0 && request.qos_flags == 0 {
         return Verdict::Run { late: false };
     }
     let previous = if failed { Previous::Failed } else { Previous::Completed };
     let method = MethodTraits { realtime_safe: is_realtime_safe(object, request), reorder_safe: false };
-    at_dispatch(request, &AtDispatch { now: arch::now(), method, budget: Budget::Available, previous })
+    let at = AtDispatch { now: arch::now(), method, budget: Budget::Available, previous };
+    // No thread of this kernel runs on a context yet.
+    at_dispatch(request, 0, &at)
 }
 
 /// What a request is for. A NOP is for nothing and a CANCEL for the caller's own, so neither needs a capability.

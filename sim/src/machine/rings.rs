@@ -414,7 +414,7 @@ impl Machine<'_> {
                 budget: Budget::Available,
                 previous: Previous::Completed,
             };
-            match deadline::at_dispatch(&entry, &at) {
+            match deadline::at_dispatch(&entry, 0, &at) {
                 Verdict::Run { .. } => {
                     self.rings[ring].hands(thread).serving = Some((entry, place));
                     self.threads[thread].remaining = self.workload.rings[ring].cost;

@@ -11,6 +11,14 @@ use mainspring_abi::{CpuId, Nanos, ProcessId, ThreadRef};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instance(u32);
 
+impl Instance {
+    /// Its number: each instance has another.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// Why a service is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
@@ -271,6 +279,13 @@ impl Boundary {
     pub fn process_ended(&mut self, now: Nanos, process: ProcessId) -> Vec<Directive> {
         self.settings.quotas.remove(&process);
         self.end_leases(now, |lease| lease.holder == process, Decision::LeaseRevoked)
+    }
+
+    /// The lease of `cpu` has ended, or could not be granted: it is not in the settings any more.
+    pub fn lease_ended(&mut self, now: Nanos, cpu: CpuId) {
+        if self.settings.leases.remove(&cpu).is_some() {
+            self.log.write(now, self.service.instance(), Decision::LeaseRevoked(cpu));
+        }
     }
 
     /// Contexts, weights and quotas stand. What the service must be there for does not.

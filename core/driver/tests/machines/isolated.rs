@@ -138,7 +138,12 @@ impl Isolated {
         result
     }
 
-    /// The running thread of CPU `index` waits, for so long if that is given.
+    /// The running thread of CPU `index` stops, and another is chosen.
+    pub fn stop(&mut self, index: usize, stop: Stop) {
+        self.decide(index, stop);
+    }
+
+    /// The running thread of CPU `index` waits.
     pub fn block(&mut self, leases: &mut Leases, index: usize) {
         if self.cores[index].current().is_some() {
             self.on(leases, index, |machine| machine.decide(index, Stop::Blocked(WaitKind::Park, None)));

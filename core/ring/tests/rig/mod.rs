@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use mainspring_abi::ring::{CapCqe, CapSqeV2, RingAbi};
-use mainspring_ring::{Completer, CqPlace, Endpoint, Geometry, HeapRegion, Push, Reap, Reaper, Submitter};
+use mainspring_ring::{
+    Completer, CqPlace, Endpoint, Geometry, HeapRegion, Push, Reap, Reaper, RingScope, Submitter,
+};
 use std::sync::Arc;
 
 pub type Memory = Arc<HeapRegion>;
@@ -20,10 +22,14 @@ impl Rig {
     }
 
     pub fn with(geometry: Geometry) -> Self {
+        Self::scoped(geometry, RingScope::Thread)
+    }
+
+    pub fn scoped(geometry: Geometry, scope: RingScope) -> Self {
         let region = Arc::new(HeapRegion::new(&geometry));
         geometry.format(&region).expect("it was made for it");
         Self {
-            endpoint: Endpoint::attach(region.clone()).expect("just formatted"),
+            endpoint: Endpoint::attach_as(region.clone(), scope).expect("just formatted"),
             submitter: Submitter::new(region.clone(), geometry),
             reaper: Reaper::new(region.clone(), geometry),
             region,
