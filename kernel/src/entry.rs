@@ -1,6 +1,5 @@
 //! From user mode into the kernel and back: what each cause of an entry does.
 
-use crate::arch::cpu::HardPath;
 use crate::arch::{self, Trap};
 use crate::measure::{self, Stretch};
 use crate::method::{self, Progress};
@@ -44,15 +43,13 @@ pub fn system_call(number: u64, arguments: [u64; 3]) {
     dispatch::leave(here, After::Exit);
 }
 
-/// An interrupt or a fault. Nothing is allocated until it is left: what a thread is preempted for, what it would go on with
-/// and what is served meanwhile included.
+/// An interrupt or a fault.
 pub fn trap(trap: Trap) {
     measure::stretch_begins(match trap {
         Trap::Timer => Stretch::Timer,
         Trap::Message | Trap::Spurious => Stretch::Message,
         Trap::Fault { .. } => Stretch::Fault,
     });
-    let _hard = HardPath::enter();
     let here = mine();
     check::entered(here);
     let thread = current(here);
@@ -146,6 +143,7 @@ fn cap_enter(here: &'static Lane, thread: &'static Thread, min: u64, timeout: u6
 #[cold]
 fn serve_on(here: &'static Lane, thread: &'static Thread, min: u32, timeout: u64, turn: &method::Turn) {
     if let Some(target) = turn.target {
+        visible::others_act();
         wakeup::wake(target);
     }
     let deadline = if timeout == FOREVER { Nanos::MAX } else { arch::now() + Nanos::new(timeout) };

@@ -9,6 +9,7 @@ pub mod plan;
 use crate::machine_run::{Counts, MachineRun, instances};
 use crate::output::Output;
 use mainspring_abi::frame::{Frame, FrameError};
+use mainspring_abi::kernel::MAX_THREADS;
 use mainspring_abi::plan::Note;
 use mainspring_machine::image;
 use mainspring_machine::qemu::{Machine, Run, SUCCESS};
@@ -16,8 +17,6 @@ use mainspring_workload::Workload;
 use std::fmt;
 use std::time::Duration;
 
-/// Threads that the kernel can have: the seats that each of its CPUs reserves.
-const SEATS: usize = 512;
 /// Bytes of flight record that each CPU keeps.
 const RECORD_BYTES: usize = 6 << 20;
 /// How much slower than real time a run may be before it counts as stuck.
@@ -73,7 +72,7 @@ pub fn run(workload: &Workload, seed: u64, output: Output) -> Result<MachineRun,
         }
     }
     name_starters(&mut threads, plan::process_count(workload));
-    Ok(MachineRun { machine: "qemu", seats: SEATS, threads, records, counts, notices: Vec::new() })
+    Ok(MachineRun { machine: "qemu", seats: MAX_THREADS, threads, records, counts, notices: Vec::new() })
 }
 
 /// Each process begins with a thread that starts the others, and these threads are the first that the kernel makes.

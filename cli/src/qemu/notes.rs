@@ -1,7 +1,7 @@
 //! What the workload program says of itself, and the kernel's record cannot know.
 
-use super::SEATS;
 use crate::machine_run::{Counts, instances};
+use mainspring_abi::kernel::MAX_THREADS;
 use mainspring_abi::plan::Note;
 use mainspring_workload::Workload;
 
@@ -11,7 +11,7 @@ pub fn take(note: Note, workload: &Workload, threads: &mut Vec<String>, counts: 
     match note {
         Note::Started { instance, slot } => {
             let (name, _) = instances(workload).nth(instance as usize)?;
-            let slot = Some(slot as usize).filter(|slot| *slot < SEATS)?;
+            let slot = Some(slot as usize).filter(|slot| *slot < MAX_THREADS)?;
             if threads.len() <= slot {
                 threads.resize(slot + 1, String::from("(unknown)"));
             }

@@ -140,6 +140,9 @@ impl ReceivedCall {
     }
 }
 
+/// How many threads the kernel can have: the seats that each of its CPUs reserves.
+pub const MAX_THREADS: usize = 1024;
+
 /// The most capabilities that a process can be started with.
 pub const STARTUP_CAPS: usize = 24;
 /// The longest name of one.

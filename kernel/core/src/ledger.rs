@@ -7,22 +7,24 @@
 //! Conserved:
 //!
 //! - A ledger's amount of each kind is the sum of the charges that exist for it, and never above the kind's limit.
-//! - Frames: every ledger may always have [`Pool::guaranteed`] frames. What a ledger has beyond that comes from the shared
-//!   part of the pool, which is never overdrawn. So the frames charged in all are never more than [`Pool::open`] was given,
-//!   and no process can take the guaranteed frames of another, one that does not exist yet included.
+//! - Frames and threads come from a [`Pool`]: every ledger may always have [`Pool::guaranteed`] of them. What a ledger has
+//!   beyond that comes from the shared part of the pool, which is never overdrawn. So the frames charged in all are never more
+//!   than [`Pool::open`] was given, and no process can take what is guaranteed to another, one that does not exist yet
+//!   included.
 //! - A refusal changes nothing.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Mutex;
 
-/// What is counted. Frames come from the pool; the others are places in tables of fixed size.
+/// What is counted. Frames and threads come from pools; the others are places in tables that have room for every process's
+/// limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Pages of physical memory: the process's own, its page tables, its rings, and objects that it holds.
     Frames,
     /// Pages of the address space that are mapped or claimed, whoever holds the memory.
     Mapped,
-    /// Threads that live.
+    /// Places of the table of threads: threads that live, and those whose end can still be asked for.
     Threads,
     /// Entries of the table of capabilities.
     Capabilities,
@@ -30,7 +32,7 @@ pub enum Kind {
     EndpointPlaces,
     /// Sleeps pending.
     Sleeps,
-    /// Memory objects made.
+    /// Memory objects held.
     Objects,
 }
 
@@ -50,7 +52,7 @@ pub enum Refused {
     Exhausted,
 }
 
-/// The frames of the machine.
+/// What the machine has of one kind.
 #[derive(Debug)]
 pub struct Pool {
     guaranteed: AtomicU64,
@@ -64,42 +66,42 @@ impl Pool {
         Self { guaranteed: AtomicU64::new(0), shared: AtomicU64::new(0) }
     }
 
-    /// Divides `frames` among `ledgers` ledgers: each is guaranteed `guaranteed`, or less where half of the frames would
-    /// not do for that, and the rest is shared. Called once, before anything is charged.
-    pub fn open(&self, frames: u64, ledgers: u64, guaranteed: u64) {
-        let each = guaranteed.min(frames / 2 / ledgers.max(1));
+    /// Divides `all` among `ledgers` ledgers: each is guaranteed `guaranteed`, or less where half of all would not do for
+    /// that, and the rest is shared. Called once, before anything is charged.
+    pub fn open(&self, all: u64, ledgers: u64, guaranteed: u64) {
+        let each = guaranteed.min(all / 2 / ledgers.max(1));
         self.guaranteed.store(each, Ordering::Relaxed);
-        self.shared.store(frames - each * ledgers, Ordering::Relaxed);
+        self.shared.store(all - each * ledgers, Ordering::Relaxed);
     }
 
-    /// Frames that every ledger may have whatever others do.
+    /// What every ledger may have whatever others do.
     #[must_use]
     pub fn guaranteed(&self) -> u64 {
         self.guaranteed.load(Ordering::Relaxed)
     }
 
-    /// Frames that nobody has and nobody is guaranteed.
+    /// What nobody has and nobody is guaranteed.
     #[must_use]
     pub fn shared(&self) -> u64 {
         self.shared.load(Ordering::Relaxed)
     }
 
     /// What an amount takes from the shared part.
-    fn beyond(&self, frames: u64) -> u64 {
-        frames.saturating_sub(self.guaranteed())
+    fn beyond(&self, amount: u64) -> u64 {
+        amount.saturating_sub(self.guaranteed())
     }
 
-    fn take(&self, frames: u64) -> Result<(), Refused> {
-        let take = |left: u64| left.checked_sub(frames);
-        // Relaxed: the amount is all that is shared; the frames themselves change hands under their own lock.
+    fn take(&self, amount: u64) -> Result<(), Refused> {
+        let take = |left: u64| left.checked_sub(amount);
+        // Relaxed: the amount is all that is shared; the things themselves change hands under their own lock.
         match self.shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
             Ok(_) => Ok(()),
             Err(_) => Err(Refused::Exhausted),
         }
     }
 
-    fn give_back(&self, frames: u64) {
-        self.shared.fetch_add(frames, Ordering::Relaxed);
+    fn give_back(&self, amount: u64) {
+        self.shared.fetch_add(amount, Ordering::Relaxed);
     }
 }
 
@@ -109,26 +111,52 @@ impl Default for Pool {
     }
 }
 
+/// What the machine has of the kinds that processes share.
+#[derive(Debug, Default)]
+pub struct Pools {
+    /// Pages of physical memory.
+    pub frames: Pool,
+    /// Places of the table of threads.
+    pub threads: Pool,
+}
+
+impl Pools {
+    /// With nothing in them, until they are opened.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { frames: Pool::new(), threads: Pool::new() }
+    }
+
+    fn of(&self, kind: Kind) -> Option<&Pool> {
+        match kind {
+            Kind::Frames => Some(&self.frames),
+            Kind::Threads => Some(&self.threads),
+            _ => None,
+        }
+    }
+}
+
 /// The account of one process.
 #[derive(Debug)]
 pub struct Ledger<'p> {
-    pool: &'p Pool,
+    pools: &'p Pools,
     limits: Limits,
-    /// A lock and not atomics: what a change takes from the pool depends on the amount before it.
-    amounts: Mutex<[u64; KINDS]>,
+    amounts: [AtomicU64; KINDS],
+    /// Held while an amount of a pool's kind changes: what the change takes from the pool depends on the amount before it.
+    pooled: Mutex<()>,
 }
 
 impl<'p> Ledger<'p> {
     /// An empty account.
     #[must_use]
-    pub const fn new(pool: &'p Pool, limits: Limits) -> Self {
-        Self { pool, limits, amounts: Mutex::new([0; KINDS]) }
+    pub const fn new(pools: &'p Pools, limits: Limits) -> Self {
+        Self { pools, limits, amounts: [const { AtomicU64::new(0) }; KINDS], pooled: Mutex::new(()) }
     }
 
     /// What is charged of `kind`.
     #[must_use]
     pub fn amount(&self, kind: Kind) -> u64 {
-        self.amounts.lock()[kind as usize]
+        self.amounts[kind as usize].load(Ordering::Relaxed)
     }
 
     /// The most that can be charged of `kind`.
@@ -140,7 +168,7 @@ impl<'p> Ledger<'p> {
     /// Whether nothing is charged.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.amounts.lock().iter().all(|amount| *amount == 0)
+        self.amounts.iter().all(|amount| amount.load(Ordering::Relaxed) == 0)
     }
 
     /// Charges `amount` of `kind`, or nothing.
@@ -150,27 +178,40 @@ impl<'p> Ledger<'p> {
         Ok(charge)
     }
 
-    fn add(&self, kind: Kind, more: u64) -> Result<(), Refused> {
-        let mut amounts = self.amounts.lock();
-        let before = amounts[kind as usize];
-        let after = before.checked_add(more).filter(|after| *after <= self.limit(kind));
-        let after = after.ok_or(Refused::Limit)?;
-        if kind == Kind::Frames {
-            self.pool.take(self.pool.beyond(after) - self.pool.beyond(before))?;
-        }
-        amounts[kind as usize] = after;
+    /// Charges `more` of `kind`, or nothing, for a thing that has no room for a [`Charge`] of its own. Whoever ends that thing
+    /// calls [`Ledger::refund`].
+    #[inline]
+    pub fn add(&self, kind: Kind, more: u64) -> Result<(), Refused> {
+        let grown = |before: u64| before.checked_add(more).filter(|after| *after <= self.limit(kind));
+        let amount = &self.amounts[kind as usize];
+        let Some(pool) = self.pools.of(kind) else {
+            // Relaxed: the amount is all that is shared.
+            let added = amount.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown);
+            return added.map(|_| ()).map_err(|_| Refused::Limit);
+        };
+        let _alone = self.pooled.lock();
+        let before = amount.load(Ordering::Relaxed);
+        let after = grown(before).ok_or(Refused::Limit)?;
+        pool.take(pool.beyond(after) - pool.beyond(before))?;
+        amount.store(after, Ordering::Relaxed);
         Ok(())
     }
 
-    fn subtract(&self, kind: Kind, less: u64) {
-        let mut amounts = self.amounts.lock();
-        let before = amounts[kind as usize];
+    /// Gives back `less` of `kind`, which was charged.
+    #[inline]
+    pub fn refund(&self, kind: Kind, less: u64) {
+        let amount = &self.amounts[kind as usize];
+        let Some(pool) = self.pools.of(kind) else {
+            let before = amount.fetch_sub(less, Ordering::Relaxed);
+            debug_assert!(less <= before, "more is refunded than was charged");
+            return;
+        };
+        let _alone = self.pooled.lock();
+        let before = amount.load(Ordering::Relaxed);
         debug_assert!(less <= before, "more is refunded than was charged");
         let after = before.saturating_sub(less);
-        amounts[kind as usize] = after;
-        if kind == Kind::Frames {
-            self.pool.give_back(self.pool.beyond(before) - self.pool.beyond(after));
-        }
+        amount.store(after, Ordering::Relaxed);
+        pool.give_back(pool.beyond(before) - pool.beyond(after));
     }
 }
 
@@ -202,7 +243,7 @@ impl<'l> Charge<'l> {
         debug_assert!(less <= self.amount, "more is refunded than was charged");
         let less = less.min(self.amount);
         self.amount -= less;
-        self.ledger.subtract(self.kind, less);
+        self.ledger.refund(self.kind, less);
     }
 
     /// Moves `part` of it into a charge of its own; the ledger's amount stays the same.
@@ -229,7 +270,7 @@ impl<'l> Charge<'l> {
 impl Drop for Charge<'_> {
     fn drop(&mut self) {
         if self.amount > 0 {
-            self.ledger.subtract(self.kind, self.amount);
+            self.ledger.refund(self.kind, self.amount);
         }
     }
 }

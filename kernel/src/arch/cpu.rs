@@ -8,7 +8,7 @@ use crate::sched::lane::Lane;
 use alloc::boxed::Box;
 use core::arch::asm;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use x86_64::VirtAddr;
 use x86_64::registers::model_specific::{FsBase, GsBase, KernelGsBase};
 use x86_64::registers::segmentation::{CS, DS, ES, SS, Segment};
@@ -18,8 +18,8 @@ use x86_64::structures::tss::TaskStateSegment;
 /// The largest machine that the kernel runs on.
 pub const MAX_CPUS: usize = 16;
 
-/// Starting a process takes 60 KiB of it: `PlannedProcess::decide` alone has a frame of 36 KiB.
-pub(super) const STACK_BYTES: usize = 256 << 10;
+/// Boot takes most of it, where the tables of processes and threads are built. After boot no frame is larger than 4 KiB.
+pub(super) const STACK_BYTES: usize = 128 << 10;
 const FAULT_STACK_BYTES: usize = 16 << 10;
 const STACKS_PER_CPU: usize = 4;
 
@@ -32,7 +32,6 @@ pub(super) struct CpuBlock {
     kernel_stack: u64,
     pending: AtomicU32,
     index: u32,
-    hard: AtomicU32,
     held: AtomicU32,
     /// Whether the processor has SMAP, for the entry code.
     smap: u32,
@@ -52,7 +51,6 @@ pub(super) const IST_DOUBLE_FAULT: u8 = 1;
 pub(super) const IST_NMI: u8 = 2;
 pub(super) const IST_MACHINE_CHECK: u8 = 3;
 
-static READY: AtomicBool = AtomicBool::new(false);
 static ONLINE: AtomicUsize = AtomicUsize::new(0);
 static APIC_IDS: [AtomicU8; MAX_CPUS] = [const { AtomicU8::new(u8::MAX) }; MAX_CPUS];
 
@@ -106,51 +104,16 @@ pub(super) fn apic_id(cpu: usize) -> Option<u8> {
     (id != u8::MAX).then_some(id)
 }
 
-/// Whether this CPU is on a path that must not allocate.
-pub(super) fn on_hard_path() -> bool {
-    // SAFETY: once READY is set every CPU has its block; the counter is an atomic.
-    READY.load(Ordering::Relaxed) && unsafe { (*block()).hard.load(Ordering::Relaxed) != 0 }
-}
-
-/// While it lives, allocations on this CPU are counted as forbidden.
+/// A path on which nothing is allocated.
 #[derive(Debug)]
 pub struct HardPath(());
 
 impl HardPath {
     /// Enters such a path.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn enter() -> Self {
-        // SAFETY: this CPU's own word, which nobody else writes, and no interrupt comes between.
-        unsafe { asm!("inc dword ptr gs:[{0}]", const offset_of!(CpuBlock, hard), options(nostack)) };
         Self(())
-    }
-}
-
-impl Drop for HardPath {
-    fn drop(&mut self) {
-        // SAFETY: as in `enter`.
-        unsafe { asm!("dec dword ptr gs:[{0}]", const offset_of!(CpuBlock, hard), options(nostack)) };
-    }
-}
-
-/// While it lives, allocations on this CPU are not counted as forbidden, whatever path it is on.
-#[derive(Debug)]
-pub struct SoftPath(u32);
-
-impl SoftPath {
-    /// Leaves all hard paths for a while.
-    #[must_use]
-    pub fn enter() -> Self {
-        // SAFETY: this CPU's own block, an atomic in it.
-        Self(unsafe { (*block()).hard.swap(0, Ordering::Relaxed) })
-    }
-}
-
-impl Drop for SoftPath {
-    fn drop(&mut self) {
-        // SAFETY: as in `enter`.
-        unsafe { (*block()).hard.store(self.0, Ordering::Relaxed) };
     }
 }
 
@@ -287,7 +250,6 @@ fn prepare(number: usize) -> &'static mut CpuBlock {
         kernel_stack: stack,
         pending: AtomicU32::new(0),
         index: number as u32,
-        hard: AtomicU32::new(0),
         held: AtomicU32::new(0),
         smap: 0,
         lane: AtomicPtr::new(core::ptr::null_mut()),
@@ -338,7 +300,6 @@ pub(super) fn init_boot_cpu(info: BootInfo) -> ! {
     let block = prepare(0);
     let stack = block.kernel_stack;
     settle(block);
-    READY.store(true, Ordering::Relaxed);
     ONLINE.store(1, Ordering::Release);
     let info = Box::into_raw(Box::new(info));
     // SAFETY: the new stack is mapped and empty; nothing on the boot stack is used again.

@@ -1,25 +1,34 @@
-//! The kernel's heap, and the count of allocations on paths that must not allocate.
+//! The kernel's heap, which is for what is made at boot alone.
+//!
+//! Conserved: once the heap is [closed](close), before the first program runs, nothing is allocated any more. So no program can
+//! make the heap grow, and no path of the kernel can fail for want of it. A kernel that checks itself stops at the first
+//! allocation; any other counts them, and the run has failed.
 
-use super::{DIRECT_MAP, cpu};
+use super::DIRECT_MAP;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use linked_list_allocator::Heap;
 use spin::Mutex;
 
 struct KernelHeap {
     heap: Mutex<Heap>,
-    on_hard_paths: AtomicU64,
+    closed: AtomicBool,
+    after_boot: AtomicU64,
 }
 
 #[global_allocator]
-static HEAP: KernelHeap = KernelHeap { heap: Mutex::new(Heap::empty()), on_hard_paths: AtomicU64::new(0) };
+static HEAP: KernelHeap = KernelHeap {
+    heap: Mutex::new(Heap::empty()),
+    closed: AtomicBool::new(false),
+    after_boot: AtomicU64::new(0),
+};
 
 /// What the heap has been asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct AllocationCount {
-    /// Those on interrupt, wake, timeout and exit paths: always zero.
-    pub on_hard_paths: u64,
+    /// Allocations since the heap was closed: always zero.
+    pub after_boot: u64,
     /// Bytes in use.
     pub used: u64,
 }
@@ -28,16 +37,24 @@ pub struct AllocationCount {
 #[must_use]
 pub fn allocations() -> AllocationCount {
     AllocationCount {
-        on_hard_paths: HEAP.on_hard_paths.load(Ordering::Relaxed),
+        after_boot: HEAP.after_boot.load(Ordering::Relaxed),
         used: HEAP.heap.lock().used() as u64,
     }
+}
+
+/// Everything has been made: nothing is allocated from now on.
+pub fn close() {
+    HEAP.closed.store(true, Ordering::Relaxed);
 }
 
 // SAFETY: the inner heap is an allocator behind a lock; counting changes nothing about what it returns.
 unsafe impl GlobalAlloc for KernelHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if cpu::on_hard_path() {
-            self.on_hard_paths.fetch_add(1, Ordering::Relaxed);
+        if self.closed.load(Ordering::Relaxed) {
+            self.after_boot.fetch_add(1, Ordering::Relaxed);
+            if cfg!(debug_assertions) {
+                panic!("{} bytes are allocated after boot", layout.size());
+            }
         }
         self.heap.lock().allocate_first_fit(layout).map_or(core::ptr::null_mut(), NonNull::as_ptr)
     }

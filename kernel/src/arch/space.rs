@@ -80,6 +80,8 @@ pub struct AddressSpace {
     frames: Charge<'static>,
     /// Entries that are not 0.
     mapped: Charge<'static>,
+    /// Tables below the top level.
+    tables: u64,
     /// How far it has been taken apart: an index into each level's table.
     gone: [u64; 4],
     /// Entries of pages that the kernel has looked at, by the low bits of their number. None outlives a change.
@@ -114,7 +116,8 @@ impl AddressSpace {
             // SAFETY: the new table is ours; the kernel's top level does not change.
             unsafe { *entry(root, index) = *entry(kernel, index) };
         }
-        Ok(Self { root, ledger, frames, mapped, gone: [0; 4], seen: [Seen::NOTHING; SEEN], remembers: false })
+        let seen = [Seen::NOTHING; SEEN];
+        Ok(Self { root, ledger, frames, mapped, tables: 0, gone: [0; 4], seen, remembers: false })
     }
 
     /// What a CPU loads to run in it. Whoever keeps it must not load it after the address space is dropped.
@@ -127,6 +130,12 @@ impl AddressSpace {
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.frames.amount()
+    }
+
+    /// How many of those are tables below the top level.
+    #[must_use]
+    pub fn tables(&self) -> u64 {
+        self.tables
     }
 
     /// Charges for `pages` pages from `address` on that are `owner`'s, and for the tables that they need.
@@ -190,6 +199,7 @@ impl AddressSpace {
                     }
                     *slot = Frame::new().ok_or(MapError::NoMemory)?.into_address() | PRESENT | WRITE | USER;
                     let _of_another = self.frames.merge(reserve.frames.split(1));
+                    self.tables += 1;
                 }
             }
         }

@@ -78,7 +78,7 @@ pub fn run(info: &BootInfo) -> ! {
     }
     crate::say!("boot: cpus={} of {}", cpu::online(), cpus.len().max(1));
     open_others();
-    process::open_pool(arch::free_frames());
+    process::open_pools(arch::free_frames());
     FREE_FRAMES.store(arch::free_frames(), Ordering::Relaxed);
     HEAP_USED.store(arch::allocations().used, Ordering::Relaxed);
     for line in manifest::lines(text) {
@@ -86,6 +86,7 @@ pub fn run(info: &BootInfo) -> ! {
             begin(&image, &start);
         }
     }
+    arch::close_heap();
     dispatch::start()
 }
 
@@ -190,18 +191,18 @@ fn shut_down() -> ! {
         idle::HALTS.load(Ordering::Relaxed),
         idle::KERNEL_IDLE_HLT_ENTRIES.load(Ordering::Relaxed),
         arch::clock_steps(),
-        allocations.on_hard_paths
+        allocations.after_boot
     );
     let (checks, longest_interrupts_off) = (check::report(), measure::report());
     let (frames_lost, heap_lost) = lost_for_good();
     crate::say!("kernel: memory frames_lost={frames_lost} heap_lost={heap_lost}");
-    let held = allocations.on_hard_paths == 0 && (frames_lost, heap_lost) == (0, 0);
+    let held = allocations.after_boot == 0 && (frames_lost, heap_lost) == (0, 0);
     let failed = FAILED.load(Ordering::Relaxed) || !held;
     frames::write(&Frame::End(Trailer {
         succeeded: !failed,
         frames_lost,
         heap_lost,
-        hard_path_allocations: allocations.on_hard_paths,
+        hard_path_allocations: allocations.after_boot,
         checks,
         longest_interrupts_off,
     }));

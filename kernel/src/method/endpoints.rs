@@ -120,10 +120,19 @@ fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answe
     process.read(call.request.v1.params_addr, &mut buffer[HEAD..])?;
     let client = process.index();
     let mut ends = endpoint(index).lock();
+    let opened = ends.open(client, &process.ledger)?;
     if !ends.may_call(client) {
         return Err(CapError::Overloaded);
     }
-    let caller = call.begin(Awaits::Answer(index), Nanos::MAX)?;
+    let caller = match call.begin(Awaits::Answer(index), Nanos::MAX) {
+        Ok(caller) => caller,
+        Err(code) => {
+            if opened {
+                ends.close(client, &process.ledger);
+            }
+            return Err(code);
+        }
+    };
     loop {
         let Some((server, call_id)) = ends.first_server() else {
             ends.add_caller(caller, client);

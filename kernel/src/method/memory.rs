@@ -56,18 +56,20 @@ fn range(call: &mut Call<'_>, method: VirtualMemoryMethod) -> Result<Answer, Cap
     if !address.is_multiple_of(PAGE as u64) || address < MAPPINGS || end > STACKS {
         return Err(CapError::BadAddress);
     }
+    let mut next_mapping = None;
     let (what, len) = match method {
         VirtualMemoryMethod::Map => {
             let told = place_told(call, address, pages)?;
             if chosen {
-                take_place(call, address, pages)?;
+                next_mapping = Some(take_place(call, address, pages)?);
             }
             (What::Map(access), told)
         }
         VirtualMemoryMethod::Protect => (What::Protect(access), 0),
         _ => (What::Unmap, 0),
     };
-    Ok(Answer::Work(Job::Pages(PageJob::new(what, address, pages, len))))
+    let job = PageJob::new(what, address, pages, len).at_chosen_place(next_mapping);
+    Ok(Answer::Work(Job::Pages(job)))
 }
 
 fn flags_of(access: Result<Access, capnp::NotInSchema>) -> Result<Flags, CapError> {
@@ -88,13 +90,23 @@ fn somewhere(call: &Call<'_>, pages: u64) -> Result<u64, CapError> {
 }
 
 /// Nobody else gets the address that [`somewhere`] gave; refused if somebody has meanwhile.
-fn take_place(call: &Call<'_>, address: u64, pages: u32) -> Result<(), CapError> {
+/// Where the next mapping goes then.
+fn take_place(call: &Call<'_>, address: u64, pages: u32) -> Result<u64, CapError> {
     let mut state = call.process().state.lock();
     if state.next_mapping != address {
         return Err(CapError::Busy);
     }
     state.next_mapping = address + (u64::from(pages) + 1) * PAGE as u64;
-    Ok(())
+    Ok(state.next_mapping)
+}
+
+/// The mapping at `address`, for which [`take_place`] gave `next_mapping`, is not made. Its place is free again, unless
+/// somebody has the one after it.
+fn give_place_back(process: &Process, address: u64, next_mapping: u64) {
+    let mut state = process.state.lock();
+    if state.next_mapping == next_mapping {
+        state.next_mapping = address;
+    }
 }
 
 /// Says in the request's result where the mapping will be. Told first: a result that cannot be told is refused.
@@ -115,7 +127,13 @@ fn create_object(call: &Call<'_>) -> Result<Answer, CapError> {
     let object = MemoryObject::new(&process.ledger, pages as usize)?;
     let cap = NewCap::reserve(process)?;
     let told = with_result::<handle::Owned>(call, |mut result| result.set_cap(cap.number()))?;
-    Ok(Answer::Work(Job::Object(ObjectJob { object, pages, cap: Some(cap), len: told.result() })))
+    Ok(Answer::Work(Job::Object(ObjectJob {
+        object,
+        pages,
+        cap: Some(cap),
+        len: told.result(),
+        refused: None,
+    })))
 }
 
 fn map_object(call: &Call<'_>) -> Result<Answer, CapError> {
@@ -127,8 +145,9 @@ fn map_object(call: &Call<'_>) -> Result<Answer, CapError> {
     let pages = object.len() as u32;
     let address = somewhere(call, u64::from(pages))?;
     let len = place_told(call, address, pages)?;
-    take_place(call, address, pages)?;
-    Ok(Answer::Work(Job::Pages(PageJob::new(What::MapObject(object, access), address, pages, len))))
+    let next_mapping = take_place(call, address, pages)?;
+    let job = PageJob::new(What::MapObject(object, access), address, pages, len);
+    Ok(Answer::Work(Job::Pages(job.at_chosen_place(Some(next_mapping)))))
 }
 
 fn unmap_object(call: &Call<'_>) -> Result<Answer, CapError> {
@@ -145,17 +164,20 @@ pub struct ObjectJob {
     pages: u32,
     cap: Option<NewCap>,
     len: u32,
+    /// Why it will not be made: what there is of it is given back first.
+    refused: Option<CapError>,
 }
 
 impl ObjectJob {
     pub fn step(&mut self) -> Step {
+        if let Some(code) = self.refused {
+            return if self.object.unfill(CHANGED) { Step::Done(Err(code)) } else { Step::More };
+        }
         let made = self.object.len() as u32;
         if made < self.pages {
             let filled = (0..CLEARED.min(self.pages - made)).try_for_each(|_| self.object.fill());
-            return match filled {
-                Ok(()) => Step::More,
-                Err(code) => Step::Done(Err(code)),
-            };
+            self.refused = filled.err();
+            return Step::More;
         }
         // The capability takes the charges with it.
         let rest = self.object.clone();
@@ -208,6 +230,8 @@ pub struct PageJob {
     reserve: Option<Reserve>,
     /// A page that is to be executable is writable now, or the other way round.
     retracts: bool,
+    /// Where the next mapping goes, if the place of this one was chosen by [`somewhere`].
+    chosen: Option<u64>,
     len: u32,
 }
 
@@ -227,7 +251,12 @@ impl PageJob {
             What::Map(_) | What::MapObject(..) => Phase::Survey,
             What::Unmap | What::UnmapObject | What::Protect(_) => Phase::Claim,
         };
-        Self { what, address, pages, phase, next: 0, reserve: None, retracts: false, len }
+        Self { what, address, pages, phase, next: 0, reserve: None, retracts: false, chosen: None, len }
+    }
+
+    /// At a place that [`take_place`] took, and that is free again if the mapping is refused.
+    fn at_chosen_place(self, next_mapping: Option<u64>) -> Self {
+        Self { chosen: next_mapping, ..self }
     }
 
     fn page(&self, number: u32) -> u64 {
@@ -239,6 +268,14 @@ impl PageJob {
     }
 
     pub fn step(&mut self, process: &Process) -> Step {
+        let step = self.step_on(process);
+        if let (Step::Done(Err(_)), Some(next_mapping)) = (&step, self.chosen) {
+            give_place_back(process, self.address, next_mapping);
+        }
+        step
+    }
+
+    fn step_on(&mut self, process: &Process) -> Step {
         let done = match self.phase {
             Phase::Flushing(flush) => {
                 if !flush.is_done() {

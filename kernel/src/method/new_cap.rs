@@ -14,7 +14,7 @@ pub struct NewCap {
 impl NewCap {
     /// Sets one aside.
     pub fn reserve(process: &'static Process) -> Result<Self, CapError> {
-        let number = process.state.lock().caps.reserve()?;
+        let number = process.state.lock().caps.reserve(&process.ledger)?;
         Ok(Self { process, number, fulfilled: false })
     }
 

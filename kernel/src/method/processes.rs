@@ -94,14 +94,15 @@ impl Drop for Draft {
 }
 
 /// A process that is laid out a piece at a time. Nobody can see any of it before it is started.
+// In this order what is charged to the process is given back before the process.
 pub struct PlannedProcess {
-    draft: Draft,
     elf: &'static [u8],
     data: &'static [u8],
     thread: PlannedThread,
     next: Part,
     /// What the last part is being filled with.
     filling: Option<Filling>,
+    draft: Draft,
 }
 
 /// What is laid out next.
@@ -120,7 +121,8 @@ impl PlannedProcess {
         let entry = check(program.elf)?;
         let draft = Draft::new(program.name)?;
         tell(&draft, program)?;
-        let thread = PlannedThread::decide(NewThread { entry, argument: STARTUP, share, cpus: 0 })?;
+        let new = NewThread { entry, argument: STARTUP, share, cpus: 0 };
+        let thread = PlannedThread::decide(new, draft.ledger())?;
         let (elf, data) = (program.elf, program.data);
         Ok(Self { draft, elf, data, thread, next: Part::Segment(0), filling: None })
     }
@@ -339,7 +341,7 @@ fn tell(draft: &Draft, program: &Program<'_>) -> Result<(), CapError> {
             Object::Memory(memory) => Object::Memory(memory.held_by(draft.ledger())?),
             other => other.clone(),
         };
-        let cap = draft.process.state.lock().caps.insert(object)?;
+        let cap = draft.process.state.lock().caps.insert(object, draft.ledger())?;
         let at = 32 + number * size_of::<StartupCap>();
         page.write(at, &name);
         page.write(at + 16, &cap.to_le_bytes());

@@ -163,8 +163,7 @@ fn serve_all(
     Ok(())
 }
 
-/// The same for a timer interrupt, in which nothing may be allocated: as far as the first request that may allocate, which
-/// waits for its owner's next entry.
+/// The same for a timer interrupt: as far as the first request that makes something, which waits for its owner's next entry.
 pub fn drain_in_interrupt(thread: &'static Thread, limit: u32, turn: &mut Turn) -> Result<(), CapError> {
     let queue = thread.queue.lock();
     let Some(queue) = &*queue else { return Err(CapError::RingClosed) };
@@ -176,7 +175,7 @@ pub fn drain_in_interrupt(thread: &'static Thread, limit: u32, turn: &mut Turn) 
     while service.pending() > 0 {
         let request = service.read(0);
         if let Ok(Some(object)) = find(thread, &request)
-            && may_allocate(&object)
+            && makes_something(&object)
         {
             break;
         }
@@ -212,8 +211,8 @@ fn is_heavy(object: &Object) -> bool {
     }
 }
 
-/// Whether carrying a request of this object out may allocate: it makes something, or changes the address space.
-fn may_allocate(object: &Object) -> bool {
+/// Whether carrying a request of this object out may take frames: it makes something, or changes the address space.
+fn makes_something(object: &Object) -> bool {
     match object {
         Object::ThreadSpawner | Object::ProcessSpawner | Object::VirtualMemory | Object::Memory(_) => true,
         Object::Console
@@ -260,7 +259,7 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
             call.turn.failed = false;
             call.turn.paused = true;
             if let Some(place) = call.place.take() {
-                *thread.work.lock() = Some(Work::Request(*request, place, job));
+                *thread.work.lock() = Some(Work::Request(*request, place, job, seen));
             }
             return;
         }

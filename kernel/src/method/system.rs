@@ -6,10 +6,10 @@ use crate::object::inbox::Awaits;
 use crate::object::{process, thread};
 use crate::sched::{lane, lanes, wakeup};
 use crate::{arch, frames, log, measure};
-use core::sync::atomic::Ordering;
 use mainspring_abi::frame::{Frame, MAX_NOTE};
 use mainspring_abi::ring::{ABI_VERSION_MAX, ABI_VERSION_MIN, CapError};
 use mainspring_abi::{Nanos, ProcessId};
+use mainspring_kernel_core::ledger::Kind;
 use mainspring_sched::State;
 use mainspring_schema as schema;
 use mainspring_schema::{
@@ -138,13 +138,8 @@ pub fn timer(call: &mut Call<'_>) -> Result<Answer, CapError> {
         TimerMethod::Sleep => {
             let deadline = with_params::<timer_sleep::Owned, _>(call, |params| Ok(params.get_deadline_ns()))?;
             call.may_wait().map_err(|_| CapError::QuotaExceeded)?;
-            let sleeps = &call.process().sleeps;
-            let taken = sleeps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
-                (now < process::SLEEPS).then_some(now + 1)
-            });
-            if taken.is_err() {
-                return Err(CapError::QuotaExceeded);
-            }
+            // Refunded when the sleep ends, see `dispatch::forget`.
+            call.process().ledger.add(Kind::Sleeps, 1).map_err(process::refusal)?;
             // There is room, as was just seen.
             call.begin(Awaits::Time, Nanos::new(deadline.min(u64::MAX - 1)))?;
             Ok(Answer::Pending)
@@ -164,7 +159,7 @@ pub fn info(call: &Call<'_>) -> Result<Answer, CapError> {
                 result.set_free_frames(arch::free_frames());
                 result.set_total_frames(arch::total_frames());
                 result.set_heap_used(heap.used);
-                result.set_hard_path_allocations(heap.on_hard_paths);
+                result.set_hard_path_allocations(heap.after_boot);
             })
         }
         SystemInfoMethod::Objects => with_result::<objects::Owned>(call, |mut result| {

@@ -11,7 +11,6 @@ use crate::object::process::{Process, THREADS, refusal};
 use crate::object::thread::{self, Thread};
 use crate::sched::lane::Lane;
 use crate::sched::{dispatch, mine, wakeup};
-use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use mainspring_abi::kernel::{
     CQ_ENTRIES, MOST_WOKEN, RING_ARENA, RING_STRIDE, SQ_ENTRIES, STACK_BYTES, STACK_STRIDE, STACKS,
@@ -19,6 +18,7 @@ use mainspring_abi::kernel::{
 };
 use mainspring_abi::ring::{CapError, HEADER_WORDS, RingAbi};
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, ProcessId, Weight};
+use mainspring_kernel_core::ledger::Ledger;
 use mainspring_ring::sync::Ordering as RingOrdering;
 use mainspring_ring::{Completer, Geometry, Region, SubmissionQueue};
 use mainspring_sched::{Affinity, Entity, MAX_REQUEST, PolicyCap, PolicyError, Spec, class_request};
@@ -166,19 +166,20 @@ pub struct PlannedThread {
 }
 
 impl PlannedThread {
-    /// Whether such a thread can be made.
-    pub fn decide(new: NewThread) -> Result<Self, CapError> {
+    /// Whether the process with this `ledger` can have such a thread.
+    pub fn decide(new: NewThread, ledger: &'static Ledger<'static>) -> Result<Self, CapError> {
         if new.entry >= USER_END {
             return Err(CapError::BadAddress);
         }
         if new.share.request.is_some_and(|request| request.is_zero() || request > MAX_REQUEST) {
             return Err(CapError::InvalidParameter);
         }
-        let affinity = affinity(new.cpus)?;
+        let thread = thread::allocate(ledger)?;
+        let affinity = affinity(&thread, new.cpus)?;
         let lane = wakeup::first_home(&affinity).ok_or(CapError::InvalidParameter)?;
         let geometry =
             Geometry::new(RingAbi::V2, SQ_ENTRIES, CQ_ENTRIES).map_err(|_| CapError::InvalidParameter)?;
-        Ok(Self { new, affinity, lane, geometry, thread: thread::allocate()? })
+        Ok(Self { new, affinity, lane, geometry, thread })
     }
 
     /// The slot that it will have.
@@ -223,7 +224,7 @@ impl PlannedThread {
     }
 }
 
-fn affinity(cpus: u64) -> Result<Affinity, CapError> {
+fn affinity(thread: &Thread, cpus: u64) -> Result<Affinity, CapError> {
     if cpus == 0 {
         return Ok(Affinity::Any);
     }
@@ -232,7 +233,7 @@ fn affinity(cpus: u64) -> Result<Affinity, CapError> {
         .filter(|cpu| cpus >> cpu & 1 == 1)
         .filter_map(|cpu| CpuId::new(cpu).ok())
         .collect();
-    if set == CpuSet::EMPTY { Err(CapError::InvalidParameter) } else { Ok(Affinity::Only(Arc::new(set))) }
+    if set == CpuSet::EMPTY { Err(CapError::InvalidParameter) } else { Ok(thread.bind_to(set)) }
 }
 
 fn class_of(class: WireClass) -> LatencyClass {
@@ -264,7 +265,7 @@ pub fn spawner(call: &Call<'_>) -> Result<Answer, CapError> {
     }
     let cap = NewCap::reserve(process)?;
     let mut place = Place::reserve(process)?;
-    let planned = PlannedThread::decide(new)?;
+    let planned = PlannedThread::decide(new, &process.ledger)?;
     // The answer comes first: a thread whose maker cannot be told of it is not made.
     let answer = with_result::<handle::Owned>(call, |mut result| {
         result.set_cap(cap.number());

@@ -11,12 +11,12 @@ use super::memory::{ObjectJob, PageJob};
 use super::processes::SpawnJob;
 use super::serve::{Turn, drain};
 use crate::arch::AddressSpace;
-use crate::arch::cpu::SoftPath;
 use crate::measure::{self, Stretch};
 use crate::object::inbox::{Serving, Waiting, completion};
 use crate::object::process::Process;
 use crate::object::thread::Thread;
 use crate::object::{endpoint, memory};
+use crate::sched::visible::{self, Seen};
 use crate::sched::{dispatch, wakeup};
 use mainspring_abi::kernel;
 use mainspring_abi::ring::{CapError, CapSqeV2};
@@ -66,8 +66,8 @@ impl Job {
 
 /// What a thread has to do before it goes on.
 pub enum Work {
-    /// A request, and where its completion goes.
-    Request(CapSqeV2, CqPlace, Job),
+    /// A request, where its completion goes, and what was seen before it.
+    Request(CapSqeV2, CqPlace, Job, Seen),
     /// To end.
     End(Ending),
 }
@@ -97,11 +97,15 @@ pub fn work_on(thread: &'static Thread) -> Piece {
             thread.inbox.lock().waiting = Waiting::Not;
             Piece::Over { yields: false }
         }
-        Some(Work::Request(_, _, job)) => match job.step(thread.process()) {
+        Some(Work::Request(_, _, job, _)) => match job.step(thread.process()) {
             Step::More => Piece::More,
             Step::Wait => Piece::Wait,
             Step::Done(outcome) => {
-                if let Some(Work::Request(request, place, _)) = work.take() {
+                if let Some(Work::Request(request, place, job, seen)) = work.take() {
+                    drop(job);
+                    if let Err(code) = outcome {
+                        seen.refused(thread.process(), code, request);
+                    }
                     let mut inbox = thread.inbox.lock();
                     inbox.post(place, &completion(&request, outcome));
                     if let Waiting::Serving(serving) = &mut inbox.waiting {
@@ -122,11 +126,9 @@ pub fn work_on(thread: &'static Thread) -> Piece {
 fn serve_on(thread: &'static Thread) -> Piece {
     let Waiting::Serving(serving) = thread.inbox.lock().waiting else { return Piece::Over { yields: false } };
     let mut turn = Turn { failed: serving.failed, ..Turn::default() };
-    // The thread entered to have its requests served, however it came back to it.
-    let soft = SoftPath::enter();
     let drained = drain(thread, SqOwner::Syscall, serving.left, &mut turn);
-    drop(soft);
     if let Some(target) = turn.target {
+        visible::others_act();
         wakeup::wake(target);
     }
     let mut inbox = thread.inbox.lock();
@@ -179,7 +181,7 @@ impl Ending {
         // it was making is undone first.
         let phase = match work.take() {
             Some(Work::End(ending)) => return *work = Some(Work::End(ending)),
-            Some(Work::Request(_, _, Job::Spawn(job))) => Phase::Undo(job),
+            Some(Work::Request(_, _, Job::Spawn(job), _)) => Phase::Undo(job),
             Some(Work::Request(..)) | None => Phase::Tell,
         };
         *work = Some(Work::End(Self { code, phase }));
@@ -240,7 +242,8 @@ impl Ending {
             }
             Phase::Objects => {
                 if !memory::bury(BURIED) {
-                    return Piece::End(self.code);
+                    // A piece of an object may be in the hands of another CPU, which puts the rest back.
+                    return if memory::has_ended() { Piece::Wait } else { Piece::End(self.code) };
                 }
             }
         }

@@ -1,11 +1,14 @@
 //! A process's capabilities: numbers that mean something in its own table only.
+//!
+//! Conserved: a number that is set aside or means something is charged to the process's ledger, and no other is.
 
 use super::hold::Hold;
 use super::memory::MemoryObject;
-use super::process::Process;
+use super::process::{Process, refusal};
 use super::thread::Thread;
 use crate::sched::visible::Digest;
 use mainspring_abi::ring::CapError;
+use mainspring_kernel_core::ledger::{Charge, Kind, Ledger};
 
 /// Capabilities that a process can have.
 pub const CAPS: usize = 128;
@@ -71,17 +74,17 @@ impl Object {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Slot {
     generation: u16,
-    /// Its number is set aside for what is being made, and means nothing yet.
-    reserved: bool,
+    /// There as long as the number is set aside for what is being made, or means something.
+    charge: Option<Charge<'static>>,
     object: Option<Object>,
 }
 
 impl Slot {
     fn is_free(&self) -> bool {
-        self.object.is_none() && !self.reserved && self.generation != u16::MAX
+        self.charge.is_none() && self.generation != u16::MAX
     }
 }
 
@@ -93,11 +96,19 @@ pub struct Caps {
 
 impl Default for Caps {
     fn default() -> Self {
-        Self { slots: [const { Slot { generation: 1, reserved: false, object: None } }; CAPS] }
+        Self { slots: [const { Slot { generation: 1, charge: None, object: None } }; CAPS] }
     }
 }
 
 impl Caps {
+    /// For a new process: everything has been taken out.
+    pub fn begin_anew(&mut self) {
+        for slot in &mut self.slots {
+            debug_assert!(slot.charge.is_none(), "a process has ended and still has a capability");
+            slot.generation = 1;
+        }
+    }
+
     /// What `cap` is of.
     pub fn find(&self, cap: u32) -> Result<Object, CapError> {
         self.look(cap).cloned().ok_or(CapError::InvalidCapability)
@@ -114,30 +125,31 @@ impl Caps {
         slot.object.as_ref()
     }
 
-    /// A number for `object`.
-    pub fn insert(&mut self, object: Object) -> Result<u32, CapError> {
-        let cap = self.reserve()?;
+    /// A number for `object`, on the account of the process whose table this is.
+    pub fn insert(&mut self, object: Object, ledger: &'static Ledger<'static>) -> Result<u32, CapError> {
+        let cap = self.reserve(ledger)?;
         self.fulfil(cap, object);
         Ok(cap)
     }
 
     /// Sets a number aside. It means nothing to anybody until it is fulfilled.
-    pub fn reserve(&mut self) -> Result<u32, CapError> {
+    pub fn reserve(&mut self, ledger: &'static Ledger<'static>) -> Result<u32, CapError> {
+        let charge = ledger.charge(Kind::Capabilities, 1).map_err(refusal)?;
         let index = self.slots.iter().position(Slot::is_free).ok_or(CapError::QuotaExceeded)?;
-        self.slots[index].reserved = true;
+        self.slots[index].charge = Some(charge);
         Ok(u32::from(self.slots[index].generation) << 16 | index as u32)
     }
 
     /// Gives a number that was set aside its object.
     pub fn fulfil(&mut self, cap: u32, object: Object) {
         let slot = &mut self.slots[(cap & 0xffff) as usize];
-        debug_assert!(slot.reserved, "a number that was not set aside");
-        (slot.reserved, slot.object) = (false, Some(object));
+        debug_assert!(slot.charge.is_some() && slot.object.is_none(), "a number that was not set aside");
+        slot.object = Some(object);
     }
 
     /// A number that was set aside is free again; nobody has seen it.
     pub fn release(&mut self, cap: u32) {
-        self.slots[(cap & 0xffff) as usize].reserved = false;
+        self.slots[(cap & 0xffff) as usize].charge = None;
     }
 
     /// Takes `cap` out. Its number never means anything again. Drop the object without this table's lock.
@@ -145,6 +157,7 @@ impl Caps {
         self.find(cap)?;
         let slot = &mut self.slots[(cap & 0xffff) as usize];
         slot.generation += 1;
+        slot.charge = None;
         slot.object.take().ok_or(CapError::InvalidCapability)
     }
 
@@ -152,12 +165,16 @@ impl Caps {
     pub fn digest(&self, digest: &mut Digest) {
         for slot in &self.slots {
             let kind = slot.object.as_ref().map_or(0, |object| 1 + u64::from(object.kind()));
-            digest.add(u64::from(slot.generation) << 16 | u64::from(slot.reserved) << 8 | kind);
+            digest.add(u64::from(slot.generation) << 16 | u64::from(slot.charge.is_some()) << 8 | kind);
         }
     }
 
     /// Takes everything out, one at a time.
     pub fn pop(&mut self) -> Option<Object> {
-        self.slots.iter_mut().find_map(|slot| slot.object.take())
+        self.slots.iter_mut().find_map(|slot| {
+            let object = slot.object.take()?;
+            slot.charge = None;
+            Some(object)
+        })
     }
 }

@@ -4,7 +4,8 @@
 //!
 //! - Not both callers and servers wait at once.
 //! - A client, which is a process, has at most [`SHARE`] calls at an endpoint: waiting, being served, or withdrawn and not yet
-//!   answered. There is room for the share of every process there can be, so nobody has another's.
+//!   answered. There is room for the share of every process there can be, so nobody has another's. A client's ledger
+//!   is charged for its share from its first call until it ends.
 //! - Callers are taken in turns: one of each client that waits, and each client's own in their order.
 //! - A server that waits has the number under which it receives its call. So a call to a server that waits is received, and
 //!   who receives more than it answers is the one who is refused.
@@ -14,10 +15,11 @@
 //! - A process that has ended is in no endpoint: see [`Endpoint::forget`]. So here a process is its slot's number alone.
 
 use super::inbox::Waiter;
-use super::process::MAX_PROCESSES;
+use super::process::{self, MAX_PROCESSES};
 use crate::sched::visible::Digest;
 use heapless::Deque;
 use mainspring_abi::ring::CapError;
+use mainspring_kernel_core::ledger::{Kind, Ledger};
 use spin::Mutex;
 
 /// How many endpoints there can be.
@@ -28,6 +30,8 @@ pub const SHARE: usize = 16;
 const RECEIVED: usize = 64;
 /// A call's number: its slot in the low bits, then which call of that slot. It comes again after 67 million calls.
 const SLOT_BITS: u32 = RECEIVED.trailing_zeros();
+/// In place of a client's calls: it has made none here, and has not been charged for its share.
+const CLOSED: u8 = u8::MAX;
 /// In place of a client that has ended.
 const NOBODY: u8 = MAX_PROCESSES as u8;
 
@@ -117,7 +121,7 @@ pub struct Endpoint {
     last: u32,
     /// Somebody has waited here.
     used: bool,
-    /// The calls of each client: waiting, being served, withdrawn. The last one is nobody's.
+    /// The calls of each client: waiting, being served, withdrawn; or [`CLOSED`]. The last one is nobody's.
     calls: [u8; MAX_PROCESSES + 1],
     received: [Slot; RECEIVED],
     callers: [Deque<Waiter, SHARE>; MAX_PROCESSES],
@@ -145,7 +149,7 @@ impl Endpoint {
             waiting: 0,
             last: MAX_PROCESSES as u32 - 1,
             used: false,
-            calls: [0; MAX_PROCESSES + 1],
+            calls: [CLOSED; MAX_PROCESSES + 1],
             received: [Slot::FREE; RECEIVED],
             callers: [const { Deque::new() }; MAX_PROCESSES],
         }
@@ -156,6 +160,27 @@ impl Endpoint {
     #[must_use]
     pub fn may_call(&self, client: u32) -> bool {
         self.calls[client as usize % MAX_PROCESSES] < SHARE as u8
+    }
+
+    /// Lets the process `client` have its share here, if it has called nobody here before. Whether it had not.
+    pub fn open(&mut self, client: u32, ledger: &Ledger<'_>) -> Result<bool, CapError> {
+        let index = client as usize % MAX_PROCESSES;
+        if self.calls[index] != CLOSED {
+            return Ok(false);
+        }
+        ledger.add(Kind::EndpointPlaces, SHARE as u64).map_err(process::refusal)?;
+        self.calls[index] = 0;
+        self.used = true;
+        Ok(true)
+    }
+
+    /// The process `client` has no calls here, and no share any more.
+    pub fn close(&mut self, client: u32, ledger: &Ledger<'_>) {
+        let calls = &mut self.calls[client as usize % MAX_PROCESSES];
+        if *calls != CLOSED {
+            *calls = CLOSED;
+            ledger.refund(Kind::EndpointPlaces, SHARE as u64);
+        }
     }
 
     /// One call less.
@@ -339,14 +364,14 @@ impl Endpoint {
 
     /// The process `client` has ended, and none of its threads waits here any more. What it has withdrawn and is still being
     /// served is nobody's.
-    pub fn forget(&mut self, client: u32) {
+    pub fn forget(&mut self, client: u32, ledger: &Ledger<'_>) {
         for slot in &mut self.received {
             if u32::from(slot.client) == client {
                 slot.client = NOBODY;
             }
         }
         debug_assert!(self.callers[client as usize].is_empty(), "a thread ended and still waits");
-        self.calls[client as usize] = 0;
+        self.close(client, ledger);
     }
 
     /// `waiter`, of the process `of`, waits no longer: it is in no queue, and who received its call is told when it answers.

@@ -131,6 +131,18 @@ impl MemoryObject {
         self.slot().pages.lock().push(frame).ok_or(CapError::NoMemory)
     }
 
+    /// Gives back at most `most` of the pages that it was filled with; whether nothing is left.
+    pub fn unfill(&self, most: u32) -> bool {
+        let mut pages = self.slot().pages.lock();
+        for _ in 0..most {
+            if pages.pop().is_none() {
+                *pages = FrameList::new();
+                return true;
+            }
+        }
+        false
+    }
+
     /// One of its pages.
     #[must_use]
     pub fn page(&self, number: usize) -> Option<Frame> {

@@ -5,6 +5,7 @@
 
 use super::ProcessRef;
 use super::caps::{CAPS, Caps};
+use super::endpoint;
 use super::hold::{Claims, Hold, Slot};
 use super::inbox::Waiter;
 use super::memory::HELD;
@@ -18,7 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use heapless::{String, Vec as Few};
 use mainspring_abi::ThreadRef;
 use mainspring_abi::ring::CapError;
-use mainspring_kernel_core::ledger::{Kind, Ledger, Limits, Pool, Refused};
+use mainspring_kernel_core::ledger::{Kind, Ledger, Limits, Pools, Refused};
 use spin::{Mutex, Once};
 
 /// How many processes there can be.
@@ -33,18 +34,30 @@ pub const PAGES: u64 = 16_384;
 /// How many frames one may always have, whatever others do: a program and a few dozen threads.
 const GUARANTEED_FRAMES: u64 = 512;
 /// The most that one process may have of each kind, in the order of [`mainspring_kernel_core::ledger::Kind`].
-const LIMITS: Limits =
-    Limits([PAGES, 2 * PAGES, THREADS as u64, CAPS as u64, 256, SLEEPS as u64, HELD as u64]);
+const LIMITS: Limits = Limits([
+    PAGES,
+    2 * PAGES,
+    THREADS as u64,
+    CAPS as u64,
+    // As many as all endpoints together let one process have.
+    (endpoint::ENDPOINTS * endpoint::SHARE) as u64,
+    SLEEPS as u64,
+    HELD as u64,
+]);
+/// How many threads one may always have, whatever others do.
+const GUARANTEED_THREADS: u64 = 8;
 
-/// The frames of the machine that processes can be charged for.
-static POOL: Pool = Pool::new();
+/// The frames and threads of the machine that processes can be charged for.
+static POOLS: Pools = Pools::new();
 
 /// Frames that no process can be charged for: what the kernel needs for a moment.
 const KERNEL_FRAMES: u64 = 1024;
 
-/// Lets processes be charged for all but the kernel's of `free` frames.
-pub fn open_pool(free: u64) {
-    POOL.open(free.saturating_sub(KERNEL_FRAMES), MAX_PROCESSES as u64, GUARANTEED_FRAMES);
+/// Lets processes be charged for all but the kernel's of `free` frames, and for all threads that there can be.
+pub fn open_pools(free: u64) {
+    let processes = MAX_PROCESSES as u64;
+    POOLS.frames.open(free.saturating_sub(KERNEL_FRAMES), processes, GUARANTEED_FRAMES);
+    POOLS.threads.open(thread::MAX_THREADS as u64, processes, GUARANTEED_THREADS);
 }
 
 /// A refusal of the ledger, as it is told to programs.
@@ -96,8 +109,6 @@ pub struct Process {
     pub resident: AtomicU64,
     /// What the kernel holds for it.
     pub ledger: Ledger<'static>,
-    /// Sleeps pending.
-    pub sleeps: AtomicU32,
     /// The machine has failed if this one does.
     pub essential: AtomicBool,
 }
@@ -118,8 +129,7 @@ pub fn init() {
             space: Mutex::new(None),
             parks: Mutex::default(),
             resident: AtomicU64::new(0),
-            ledger: Ledger::new(&POOL, LIMITS),
-            sleeps: AtomicU32::new(0),
+            ledger: Ledger::new(&POOLS, LIMITS),
             essential: AtomicBool::new(false),
         };
         let table: Vec<_> = (0..MAX_PROCESSES as u32).map(make).collect();
@@ -168,6 +178,11 @@ impl Slot for Process {
 
     /// A slot that has run out of generations is never used again.
     fn vacate(&'static self) {
+        debug_assert!(
+            self.ledger.is_empty(),
+            "a process is gone and its ledger is not empty: {:?}",
+            self.ledger
+        );
         // Only who vacates a slot changes its generation.
         if let Some(next) = self.generation.load(Ordering::Relaxed).checked_add(1) {
             self.generation.store(next, Ordering::Release);
@@ -181,7 +196,8 @@ impl Hold<Process> {
     /// it has no thread.
     pub fn prepare(&self, name: String<32>) {
         let mut state = self.state.lock();
-        (state.name, state.caps) = (name, Caps::default());
+        state.name = name;
+        state.caps.begin_anew();
     }
 
     /// The process is there from now on, with the capabilities and the address space of its slot and one thread to come,
@@ -194,7 +210,6 @@ impl Hold<Process> {
         state.next_mapping = mainspring_abi::kernel::MAPPINGS;
         state.own = Some(self.clone());
         drop(state);
-        self.sleeps.store(0, Ordering::Relaxed);
         self.essential.store(essential, Ordering::Relaxed);
         LIVE.fetch_add(1, Ordering::Relaxed);
     }
@@ -289,7 +304,14 @@ impl Process {
         drop(own);
     }
 
-    /// Everything about it that its own threads can see or use.
+    /// Page tables that it has been charged for. Those that were made for a mapping that was refused stay for the next one:
+    /// taking them away again would need a flush.
+    #[must_use]
+    pub fn tables(&self) -> u64 {
+        self.space.lock().as_ref().map_or(0, AddressSpace::tables)
+    }
+
+    /// Everything about it that its own threads can see or use, but for page tables.
     pub fn digest(&self, digest: &mut Digest) {
         let state = self.state.lock();
         state.caps.digest(digest);
@@ -298,10 +320,8 @@ impl Process {
         digest.add(state.next_mapping);
         drop(state);
         digest.add(self.parks.lock().len() as u64);
-        digest.add(u64::from(self.sleeps.load(Ordering::Relaxed)));
-        digest.add(self.space.lock().as_ref().map_or(0, AddressSpace::frames));
+        digest.add(self.ledger.amount(Kind::Frames) - self.tables());
         let kinds = [
-            Kind::Frames,
             Kind::Mapped,
             Kind::Threads,
             Kind::Capabilities,

@@ -1,24 +1,27 @@
 //! Threads: a table of slots that are never freed, each used by one thread after the other. Who holds a thread's slot can
 //! still ask how the thread ended, so a slot is used again only when nobody does.
+//!
+//! Conserved: a slot that is not free is charged to the ledger of its thread's process.
 
 use super::hold::{Claims, Hold, Slot};
 use super::inbox::{Inbox, Waiter};
-use super::process;
+use super::process::{self, refusal};
 use crate::arch::{Context, ContextCell, Ring, StaticRef};
 use crate::method::Work;
 use crate::sched::visible::Digest;
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use heapless::Vec as Few;
-use mainspring_abi::ThreadRef;
 use mainspring_abi::ring::CapError;
+use mainspring_abi::{CpuSet, ThreadRef};
+use mainspring_kernel_core::ledger::{Charge, Kind, Ledger};
 use mainspring_ring::SubmissionQueue;
-use mainspring_sched::Seat;
+use mainspring_sched::{Affinity, Seat};
 use spin::{Mutex, Once};
 
-/// How many threads there can be.
-pub const MAX_THREADS: usize = 512;
+pub use mainspring_abi::kernel::MAX_THREADS;
 
 const NOWHERE: u64 = u64::MAX;
 
@@ -60,6 +63,10 @@ pub struct Thread {
     pub work: Mutex<Option<Work>>,
     /// Its life.
     pub life: Mutex<Life>,
+    /// For the slot, as long as it is not free.
+    charge: Mutex<Option<Charge<'static>>>,
+    /// Room for the set of CPUs that its occupant may run on.
+    cpus: Mutex<Arc<CpuSet>>,
 }
 
 static THREADS: Once<Box<[Thread; MAX_THREADS]>> = Once::new();
@@ -83,6 +90,8 @@ pub fn init() {
             queue: Mutex::new(None),
             work: Mutex::new(None),
             life: Mutex::default(),
+            charge: Mutex::new(None),
+            cpus: Mutex::new(Arc::new(CpuSet::EMPTY)),
         };
         let table: Vec<_> = (0..MAX_THREADS as u32).map(make).collect();
         table.try_into().unwrap_or_else(|_| unreachable!("it has as many as were made"))
@@ -112,10 +121,13 @@ pub fn live() -> u32 {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// A slot for a new thread, free again if the hold is dropped before the thread [begins](Hold::begin).
-pub fn allocate() -> Result<Hold<Thread>, CapError> {
-    let index = FREE.lock().pop().ok_or(CapError::QuotaExceeded)?;
-    Ok(Hold::first(slot(index)))
+/// A slot for a new thread of the process with this `ledger`, free again if the hold is dropped before the thread
+/// [begins](Hold::begin).
+pub fn allocate(ledger: &'static Ledger<'static>) -> Result<Hold<Thread>, CapError> {
+    let charge = ledger.charge(Kind::Threads, 1).map_err(refusal)?;
+    let slot = slot(FREE.lock().pop().ok_or(CapError::QuotaExceeded)?);
+    *slot.charge.lock() = Some(charge);
+    Ok(Hold::first(slot))
 }
 
 impl Slot for Thread {
@@ -125,6 +137,7 @@ impl Slot for Thread {
 
     /// A slot that has run out of generations is never used again.
     fn vacate(&'static self) {
+        *self.charge.lock() = None;
         if let Some(next) = self.name().successor() {
             // Release: pairs with the acquire in `name`.
             self.generation.store(next.generation(), Ordering::Release);
@@ -179,6 +192,20 @@ impl Thread {
     /// It sits nowhere.
     pub fn clear_home(&self) {
         self.home.store(NOWHERE, Ordering::Release);
+    }
+
+    /// Lets its occupant, which does not live yet, run on `cpus` only. Nothing is allocated: the slot has room for one set.
+    pub fn bind_to(&self, cpus: CpuSet) -> Affinity {
+        let mut room = self.cpus.lock();
+        // Another CPU may still be looking at the set of the last occupant, which it woke: for a moment, with no lock that
+        // this one has.
+        while Arc::get_mut(&mut room).is_none() {
+            core::hint::spin_loop();
+        }
+        if let Some(room) = Arc::get_mut(&mut room) {
+            *room = cpus;
+        }
+        Affinity::Only(Arc::clone(&room))
     }
 
     /// Sets its first registers; nobody runs it yet.

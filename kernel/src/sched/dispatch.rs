@@ -5,8 +5,9 @@ use super::flush::drain_flushes;
 use super::idle::{self, After};
 use super::lane::{Lane, lane, mine};
 use super::stretch;
+use super::visible;
 use super::wakeup::{self, share_leftovers, take_permit};
-use crate::arch::cpu::{self, HardPath};
+use crate::arch::cpu;
 use crate::arch::{self, LapicTimer};
 use crate::measure::{self, Counter};
 use crate::method::Ending;
@@ -16,6 +17,7 @@ use crate::object::{endpoint, process};
 use core::sync::atomic::Ordering;
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, ThreadRef, kernel};
+use mainspring_kernel_core::ledger::Kind;
 use mainspring_sched::{ClockEvent, Decision, Entity, Stop, Timeout, WaitKind, arm_oneshot};
 use spin::MutexGuard;
 
@@ -44,7 +46,6 @@ pub fn check_current(here: &Lane, thread: &Thread) {
 
 /// The running thread stops as `stop` says; another is installed when this returns.
 pub fn stop(thread: &Thread, stop: Stop, after: After) {
-    let _hard = HardPath::enter();
     let here = mine();
     let mut core = here.lock();
     thread.context.unbind();
@@ -91,7 +92,6 @@ fn block_slowly(
     deadline: Nanos,
     target: Option<&'static Thread>,
 ) -> Result<(), CapError> {
-    let _hard = HardPath::enter();
     let slept = fall_asleep(here, thread, &inbox, deadline, target);
     let given_up = if slept.is_err() { inbox.give_up(thread.name()) } else { None };
     drop(inbox);
@@ -108,7 +108,6 @@ fn block_slowly(
 #[inline(always)]
 pub fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) -> bool {
     let Some((_, seat)) = target.home().filter(|(cpu, _)| *cpu == here.id().index()) else { return false };
-    let _hard = HardPath::enter();
     let mut core = here.lock();
     if thread.is_killed() {
         return false;
@@ -159,7 +158,6 @@ pub(super) fn carry_out(
     mut before: Option<&Thread>,
     after: After,
 ) {
-    let _hard = HardPath::enter();
     let mut passed = 0;
     loop {
         decision = match decision {
@@ -194,6 +192,7 @@ pub fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
     load_space(here, thread.root.load(Ordering::Relaxed), Some(thread.process()));
     context.install(switched);
     if switched {
+        visible::others_act();
         measure::switched(thread.name());
         share_leftovers(here);
     }
@@ -308,7 +307,7 @@ fn settle<'t>(thread: &'t Thread, mut inbox: MutexGuard<'t, Inbox>) -> MutexGuar
 /// Its object, and the quota, forget an operation of `thread` that has ended.
 pub fn forget(thread: &Thread, awaits: Awaits, waiter: Waiter) {
     if awaits == Awaits::Time {
-        thread.process().sleeps.fetch_sub(1, Ordering::Relaxed);
+        thread.process().ledger.refund(Kind::Sleeps, 1);
     }
     withdraw(thread.process(), awaits, waiter);
 }
@@ -328,7 +327,6 @@ fn withdraw(process: &process::Process, awaits: Awaits, waiter: Waiter) {
 
 /// The installed thread ends with `code`. Nothing of it is left anywhere when this returns.
 pub(super) fn end(thread: &'static Thread, code: i64) -> Decision {
-    let _hard = HardPath::enter();
     let (here, name) = (mine(), thread.name());
     let process = thread.process();
     if let Some(queue) = thread.queue.lock().take() {
@@ -357,10 +355,11 @@ pub(super) fn end(thread: &'static Thread, code: i64) -> Decision {
         // What the last thread itself had in flight was withdrawn just now, after the others' calls were answered.
         leave_endpoints(process);
         crate::boot::process_ended(process, code);
+        // Who waited finds nothing of it left: its place is free as soon as nobody has a handle.
+        process.bury();
         for waiter in waiters {
             wakeup::finish(waiter, Ok(code as u32));
         }
-        process.bury();
     }
     here.lock().resched(here, Stop::Nothing)
 }
@@ -374,7 +373,7 @@ fn leave_endpoints(process: &process::Process) {
             let Some(caller) = orphan else { break };
             wakeup::finish(caller, Err(CapError::PeerGone));
         }
-        endpoint.lock().forget(process.index());
+        endpoint.lock().forget(process.index(), &process.ledger);
     }
 }
 
@@ -401,7 +400,6 @@ pub fn end_process(process: &process::Process, code: i64) {
 
 /// Tells some threads of `process` to end, if it is ending. Whether there may be others that have not been told.
 pub fn kill_some(process: &process::Process) -> bool {
-    let _hard = HardPath::enter();
     if process.state.lock().ending.is_none() {
         return false;
     }
@@ -432,7 +430,6 @@ pub fn timer(here: &'static Lane) {
         // A tick that comes anyhow, and nothing is due.
         return;
     }
-    let _hard = HardPath::enter();
     here.armed.store(u64::MAX, Ordering::Relaxed);
     let mut core = here.lock();
     let _outcome = core.event(here, |cpu| cpu.timer());
@@ -467,7 +464,6 @@ fn end_the_killed(here: &'static Lane, after: After) {
 
 /// Another CPU's message: a look at the queue, and flushes.
 pub fn message(here: &'static Lane) {
-    let _hard = HardPath::enter();
     // AcqRel: pairs with `tell`; what the sender did before it is seen by the look that follows.
     here.message_pending.swap(false, Ordering::AcqRel);
     here.lock().event(here, |cpu| cpu.reschedule_received());

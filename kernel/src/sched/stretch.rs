@@ -10,6 +10,7 @@ use super::dispatch::{self, arm, current, fall_asleep};
 use super::flush::drain_flushes;
 use super::idle::{self, After};
 use super::lane::Lane;
+use super::visible;
 use crate::arch::{self, cpu};
 use crate::measure::{self, Stretch};
 use crate::method::{Piece, work_on};
@@ -71,6 +72,9 @@ fn take_interrupts(here: &'static Lane) {
     measure::stretch_ends();
     let pending = cpu::take_interrupts();
     measure::stretch_begins(Stretch::Requests);
+    if pending.message || pending.timer {
+        visible::others_act();
+    }
     if pending.message {
         dispatch::message(here);
     }

@@ -2,7 +2,8 @@
 //!
 //! A request that is refused has changed nothing of it. Builds with debug assertions look before requests and after those
 //! that are refused, and stop the machine at a difference. They do so on a machine with one CPU, where nobody else can have
-//! changed anything meanwhile: the kernel is not interrupted. On others there is nothing to compare with.
+//! changed anything meanwhile: the kernel is not interrupted. On others there is nothing to compare with. Work that is done in
+//! pieces is compared if no interrupt and no other thread came between them.
 
 use super::{lanes, mine, wakeup};
 use crate::arch;
@@ -15,12 +16,28 @@ use mainspring_abi::ring::CapError;
 const ON: bool = cfg!(debug_assertions);
 
 static ASKED: AtomicU64 = AtomicU64::new(0);
+/// Grows whenever others may have changed something.
+static OTHERS: AtomicU64 = AtomicU64::new(0);
 static COMPARED: AtomicU64 = AtomicU64::new(0);
 
 /// What was seen before a request.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "what was seen is to be compared with what is seen after a refusal"]
-pub struct Seen(Option<u64>);
+pub struct Seen(Option<Before>);
+
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    digest: u64,
+    others: u64,
+}
+
+/// Others may change something from now on: an interrupt has come, or another thread runs.
+#[inline(always)]
+pub fn others_act() {
+    if ON {
+        OTHERS.fetch_add(1, Ordering::Relaxed);
+    }
+}
 
 /// A digest of numbers, in their order.
 #[derive(Debug)]
@@ -41,7 +58,7 @@ const ONE_OF: u64 = 16;
 /// Looks at everything, before a request of a thread of `process`.
 #[inline(always)]
 pub fn look(process: &Process) -> Seen {
-    Seen((ON && is_due()).then(|| digest(process)))
+    Seen((ON && is_due()).then(|| Before { digest: digest(process), others: OTHERS.load(Ordering::Relaxed) }))
 }
 
 fn is_due() -> bool {
@@ -56,10 +73,11 @@ impl Seen {
     pub fn refused(self, process: &Process, code: CapError, request: impl Debug) {
         if let Some(before) = self.0
             && code != CapError::Cancelled
+            && before.others == OTHERS.load(Ordering::Relaxed)
         {
             COMPARED.fetch_add(1, Ordering::Relaxed);
             assert_eq!(
-                before,
+                before.digest,
                 digest(process),
                 "a request was refused as {code:?} and has changed something: {request:?}"
             );
@@ -78,7 +96,7 @@ fn digest(caller: &Process) -> u64 {
     let mut digest = Digest(0xcbf2_9ce4_8422_2325);
     let heap = arch::allocations();
     for number in [
-        arch::free_frames(),
+        arch::free_frames() + caller.tables(),
         heap.used,
         u64::from(thread::live()),
         u64::from(process::live()),

@@ -34,6 +34,9 @@ fn main() -> i64 {
         "wx-object" => wx_object(),
         "wx-shared" => wx_shared(),
         "wx-execute" => wx_execute(),
+        "wx-race" => wx_race(),
+        "kernel-writes" => kernel_writes(),
+        "map-until-killed" => map_until_killed(),
         "wx-pages" => wx_pages(),
         "protect-halfway" => protect_halfway(),
         "unmap-halfway" => unmap_halfway(),
@@ -259,6 +262,109 @@ fn wx_execute() -> i64 {
     let object = caps::need("pages");
     i64::from(caps::map_object(object, Access::Execute).is_ok())
         + 2 * i64::from(caps::map_object(object, Access::Read).is_err())
+}
+
+/// Two threads at once want new objects writable and executable: one of the two gets each object, and only that one.
+//= OWN:kernel.wx
+fn wx_race() -> i64 {
+    static OBJECT: AtomicU64 = AtomicU64::new(0);
+    static EXECUTABLE: AtomicU64 = AtomicU64::new(0);
+    static DONE: AtomicU64 = AtomicU64::new(0);
+    const ROUNDS: u64 = 100;
+    let sibling = caps::spawn(ThreadOptions::default(), || {
+        for round in 1..=ROUNDS {
+            while OBJECT.load(Ordering::Acquire) >> 32 != round {
+                core::hint::spin_loop();
+            }
+            let mapped = caps::map_object(OBJECT.load(Ordering::Acquire) as u32, Access::Execute);
+            EXECUTABLE.store(u64::from(mapped.is_ok()), Ordering::Release);
+            DONE.store(round, Ordering::Release);
+        }
+        0
+    });
+    let Ok(sibling) = sibling else { return 1 };
+    for round in 1..=ROUNDS {
+        let Ok(object) = caps::create_object(2) else { return 2 };
+        OBJECT.store(round << 32 | u64::from(object), Ordering::Release);
+        arch::spin(round * 97 % 4000);
+        let writable = caps::map_object(object, Access::Write).is_ok();
+        while DONE.load(Ordering::Acquire) != round {
+            caps::yield_now();
+        }
+        // Refused as busy or denied, either of them may have come first.
+        if writable && EXECUTABLE.load(Ordering::Acquire) == 1 {
+            return 3;
+        }
+        if !writable && EXECUTABLE.load(Ordering::Acquire) == 0 {
+            return 4;
+        }
+    }
+    i64::from(sibling.join() != Ok(0)) * 5
+}
+
+/// A sibling has the kernel write to a page all the time, also while it is being unmapped: what was its frame, and is another
+/// page's by then, is not written to. The kernel goes by what the page tables say, and not by what it remembers of them.
+//= ARCH:inv.user-copy
+fn kernel_writes() -> i64 {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    static REFUSED: AtomicU64 = AtomicU64::new(0);
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let Ok(target) = caps::map_at(FAR, 1, Access::Write) else { return 1 };
+    let sibling = caps::spawn(ThreadOptions::default(), move || {
+        while !STOP.load(Ordering::Relaxed) {
+            let count = if is_writable(target) { &WRITTEN } else { &REFUSED };
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        0
+    });
+    let Ok(sibling) = sibling else { return 2 };
+    for _ in 0..60 {
+        let written = WRITTEN.load(Ordering::Relaxed);
+        while WRITTEN.load(Ordering::Relaxed) < written + 3 {
+            caps::yield_now();
+        }
+        if caps::unmap(target, 1).is_err() {
+            return 3;
+        }
+        // One of these has the frame again.
+        let Ok(fresh) = caps::map(4, Access::Write) else { return 4 };
+        let refused = REFUSED.load(Ordering::Relaxed);
+        while REFUSED.load(Ordering::Relaxed) < refused + 3 {
+            caps::yield_now();
+        }
+        if (0..4 * PAGE / 8).any(|word| arch::word(fresh + 8 * word).load(Ordering::Relaxed) != 0) {
+            return 5;
+        }
+        if caps::unmap(fresh, 4).is_err() || caps::map_at(target, 1, Access::Write).is_err() {
+            return 6;
+        }
+    }
+    STOP.store(true, Ordering::Relaxed);
+    i64::from(sibling.join() != Ok(0)) * 7
+}
+
+/// Maps, changes, unmaps and makes objects from several threads, until it is killed in the middle of that.
+fn map_until_killed() -> i64 {
+    let work = |first: u64| {
+        move || {
+            loop {
+                let at = FAR + (first << 32);
+                let _ = caps::map_at(at, 700, Access::Write);
+                let _ = caps::protect(at, 300, Access::Execute);
+                let _ = caps::unmap(at + 100 * PAGE, 600);
+                let _ = caps::unmap(at, 100);
+                if let Ok(object) = caps::create_object(200)
+                    && let Ok(at) = caps::map_object(object, Access::Write)
+                {
+                    let _ = caps::unmap_object(at);
+                }
+            }
+        }
+    };
+    for number in 1..4 {
+        let _ = caps::spawn(ThreadOptions::default(), work(number));
+    }
+    work(0)()
 }
 
 /// A page of its own is writable or executable, never both: a sibling that writes all the time faults at the latest when the

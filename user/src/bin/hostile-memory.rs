@@ -23,6 +23,8 @@ const ATTACKS: &[&str] = &[
     "object-flood",
     "wx-object",
     "wx-shared",
+    "wx-race",
+    "kernel-writes",
     "protect-halfway",
     "unmap-halfway",
     "stale",
@@ -49,15 +51,15 @@ fn main() -> i64 {
         say!("hostile-memory: attack={attack} code={code} contained={}", if code == 0 { "ok" } else { "NO" });
         failed += u32::from(code != 0);
     }
-    for delay in ["touch-halfway 0", "touch-halfway 30000", "touch-halfway 1000000", "touch-halfway 5000000"]
-    {
-        let child = caps::start("attack-memory", delay, GRANTS).expect("the program is in the image");
+    for attack in FAULTS {
+        let child = caps::start("attack-memory", attack, GRANTS).expect("the program is in the image");
         let code = child.wait().expect("its end is told");
         child.detach().expect("a handle can be dropped");
         let held = code == -1014;
-        say!("hostile-memory: attack={delay} code={code} contained={}", if held { "ok" } else { "NO" });
+        say!("hostile-memory: attack={attack} code={code} contained={}", if held { "ok" } else { "NO" });
         failed += u32::from(!held);
     }
+    failed += u32::from(!killed_while_mapping());
     failed += u32::from(!neighbours_can_go_on("hogs", &["hog"; 10]));
     failed += u32::from(!neighbours_can_go_on("heirs", &["heirs 11"; 3]));
     assert_eq!(failed, 0, "attacks that were not contained");
@@ -67,10 +69,31 @@ fn main() -> i64 {
     assert_eq!((after.threads, after.processes), (before.threads, before.processes));
     say!(
         "hostile-memory: attacks={} memory=ok frames={}",
-        ATTACKS.len() + FAULTS.len() + 2,
+        ATTACKS.len() + FAULTS.len() + 3,
         after.free_frames
     );
     0
+}
+
+/// A program is killed in the middle of mappings and objects that its threads make, at many moments: all of it comes back
+/// before its end is told.
+//= OWN:kernel.charge-all OWN:kernel.irq-off
+fn killed_while_mapping() -> bool {
+    let before = caps::usage().map(|usage| usage.free_frames);
+    for round in 0..25 {
+        let child =
+            caps::start("attack-memory", "map-until-killed", GRANTS).expect("the program is in the image");
+        let _ = caps::sleep(200_000 + round * 173_000);
+        let _ = child.kill();
+        let code = child.wait();
+        let _ = child.detach();
+        if code != Ok(-3000) {
+            return false;
+        }
+    }
+    let after = caps::usage().map(|usage| usage.free_frames);
+    say!("hostile-memory: attack=killed-while-mapping free={before:?} {after:?}");
+    before == after
 }
 
 /// What the machine has in use, once the dead are buried.

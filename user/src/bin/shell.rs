@@ -5,6 +5,7 @@
 extern crate alloc;
 
 use alloc::string::String;
+use mainspring_abi::kernel::MAX_THREADS;
 use mainspring_user::caps;
 use mainspring_user::schema::ThreadState;
 use mainspring_user::{CapError, say};
@@ -138,7 +139,7 @@ fn processes() {
 }
 
 fn threads() {
-    for slot in 0..512 {
+    for slot in 0..MAX_THREADS as u32 {
         let _ = caps::thread_info(slot, |thread| {
             let state = match thread.get_state() {
                 Ok(ThreadState::Running) => "running",

@@ -55,8 +55,8 @@ impl AddressSpace {
         0
     }
 
-    pub fn pages(&self) -> u64 {
-        1
+    pub fn tables(&self) -> u64 {
+        0
     }
 
     fn range(address: u64, len: usize, end: u64) -> Result<std::ops::Range<usize>, BadAddress> {

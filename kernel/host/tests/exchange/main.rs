@@ -68,7 +68,7 @@ use mainspring_abi::Nanos;
 use mainspring_abi::kernel::{CQ_ENTRIES, ReceivedCall, SQ_ENTRIES};
 use mainspring_abi::ring::{CapCqe, CapSqe, CapSqeV2, QosFlags, RingAbi, op};
 use mainspring_ring::{Completer, Geometry, Push, Reap, Reaper, SqOwner, SubmissionQueue, Submitter};
-use object::caps::{Caps, Object};
+use object::caps::Object;
 use object::endpoint::{Endpoint, endpoint};
 use object::inbox::{Wait, Waiting};
 use object::process::{self, Process};
@@ -171,14 +171,13 @@ impl World {
         // The same numbers in both processes, so that a capability of the wrong kind is one number away.
         let mut ends = (0, 0);
         let processes = ["callers", "servers"].map(|name| {
-            let mut caps = Caps::default();
-            let mut grant = |object| caps.insert(object).expect("there is room");
-            ends = (grant(Object::EndpointCall(index)), grant(Object::EndpointServe(index)));
             let process = process::allocate().expect("there is room");
             let name = name.try_into().expect("a short name");
-            let space = AddressSpace::new(&process.slot().ledger).expect("it costs nothing here");
+            let ledger = &process.slot().ledger;
+            let space = AddressSpace::new(ledger).expect("it costs nothing here");
             process.prepare(name);
-            process.state.lock().caps = caps;
+            let grant = |object| process.state.lock().caps.insert(object, ledger).expect("there is room");
+            ends = (grant(Object::EndpointCall(index)), grant(Object::EndpointServe(index)));
             *process.space.lock() = Some(space);
             process.begin(false);
             process.slot()
@@ -186,7 +185,7 @@ impl World {
         let players = (0..THREADS).map(|number| {
             let ring = Arc::new(RingMemory::new(&geometry));
             geometry.format(&ring).expect("it was made for it");
-            let held = thread::allocate().expect("there is room");
+            let held = thread::allocate(&processes[number / 2].ledger).expect("there is room");
             held.begin();
             let thread = held.slot();
             thread.belongs_to.set(processes[number / 2]);
@@ -348,8 +347,10 @@ impl World {
             self.players.clear();
             for process in self.processes {
                 assert!(process.thread_ended(0, 0).is_some(), "as if it had one thread");
-                endpoint(self.index).lock().forget(process.index());
+                endpoint(self.index).lock().forget(process.index(), &process.ledger);
                 *process.space.lock() = None;
+                while process.state.lock().caps.pop().is_some() {}
+                assert!(process.ledger.is_empty(), "everything that was charged is refunded");
                 process.bury();
             }
         }
@@ -371,6 +372,7 @@ static TABLES: Mutex<()> = Mutex::new(());
 fn the_short_cut_does_what_the_long_way_does() {
     let _alone = TABLES.lock().expect("no test has failed");
     process::init();
+    process::open_pools(0);
     thread::init();
     let before = method::short_cuts_taken();
     let seed = std::env::var("MAINSPRING_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -406,6 +408,7 @@ fn the_short_cut_does_what_the_long_way_does() {
 fn a_call_and_its_answer_take_the_short_cut() {
     let _alone = TABLES.lock().expect("no test has failed");
     process::init();
+    process::open_pools(0);
     thread::init();
     let mut world = World::new(2, true);
     let ask = |op, call| Ask {

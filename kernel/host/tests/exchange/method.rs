@@ -15,13 +15,14 @@ use mainspring_abi::ring::{CapError, op};
 
 /// No method of endpoints goes on for long.
 pub mod work {
+    use crate::sched::visible::Seen;
     use mainspring_abi::ring::CapSqeV2;
     use mainspring_ring::CqPlace;
 
     pub enum Job {}
 
     pub enum Work {
-        Request(CapSqeV2, CqPlace, Job),
+        Request(CapSqeV2, CqPlace, Job, Seen),
     }
 }
 

@@ -6,8 +6,12 @@
 
 extern crate alloc;
 
+mod messages;
+mod quotas;
+
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
+use mainspring_abi::kernel::MAX_THREADS;
 use mainspring_abi::ring::{CapSqe, CapSqeV2, op};
 use mainspring_user::caps::{self, Process, Short, Thread, ThreadOptions};
 use mainspring_user::schema::{self, Access, LatencyClass};
@@ -25,6 +29,14 @@ fn main() -> i64 {
     match what {
         "cases" => cases(rest),
         "exit" => rest.parse().unwrap_or(0),
+        "exit-soon" => {
+            let _ = caps::sleep(MS / 2);
+            rest.parse().unwrap_or(0)
+        }
+        "hog-threads" => quotas::hog_threads(),
+        "guaranteed-threads" => quotas::have_guaranteed(),
+        "answer-late" => messages::answer_late(),
+        "withdraw" => messages::withdraw(),
         "linger" => linger(),
         "serve" => serve(rest == "registers"),
         "flood" => flood(),
@@ -57,6 +69,11 @@ fn cases(named: &str) -> i64 {
             "races" => races(),
             "exhaustion" => exhaustion(),
             "many_threads" => many_threads(),
+            "thread_hogs" => quotas::thread_hogs(),
+            "sleep_quota" => quotas::sleep_quota(),
+            "late_answers" => messages::late_answers(),
+            "direct_flags" => messages::direct_flags(),
+            "waits_outlive_handles" => messages::waits_outlive_handles(),
             other => panic!("no such case: {other}"),
         }
         say!("contain: {name}=ok");
@@ -256,7 +273,7 @@ fn light() -> i64 {
 /// Whether the only thread of this process weighs `expected`.
 fn child_weight(expected: u16) -> i64 {
     // Who it is, by the only thread of this program that runs.
-    let mine = (0..512).find_map(|slot| {
+    let mine = (0..MAX_THREADS as u32).find_map(|slot| {
         let info =
             |info: schema::thread_info::Reader<'_>| (info.get_process(), info.get_weight(), info.get_state());
         let (process, weight, state) = caps::thread_info(slot, info).ok()?;
