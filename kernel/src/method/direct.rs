@@ -126,6 +126,28 @@ fn give(
     turn: &mut Turn,
 ) -> Progress {
     let is_call = request.op == op::CALL;
+    let (client, ledger) = (thread.process().index(), &thread.process().ledger);
+    let opened = match is_call.then(|| ends.open(client, ledger)) {
+        Some(Err(code)) => return Progress::Refused(code),
+        Some(Ok(opened)) => opened,
+        None => false,
+    };
+    let given = give_to_partner(thread, index, ends, request, answered, turn);
+    if let (Progress::Refused(_), true) = (&given, opened) {
+        ends.close(client, ledger);
+    }
+    given
+}
+
+fn give_to_partner(
+    thread: &'static Thread,
+    index: u32,
+    ends: &mut Endpoint,
+    request: DirectRequest,
+    answered: u32,
+    turn: &mut Turn,
+) -> Progress {
+    let is_call = request.op == op::CALL;
     let Some((to, call_id)) = partner(thread, ends, is_call, answered) else {
         return Progress::Refused(CapError::NotDirect);
     };
