@@ -1,6 +1,6 @@
 //! Victims, steals, the order of the queues, and what happens to tasks that are cancelled in a queue.
 
-use mainspring::{Budget, Capacity, Config, Profile, TaskError, VictimStrategy, Victims};
+use mainspring::{Budget, Capacity, Caps, Config, Profile, TaskError, VictimStrategy, Victims};
 use proptest::prelude::*;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -203,4 +203,42 @@ fn a_pair_that_is_always_busy_does_not_keep_a_new_task_from_starting() {
         })
         .unwrap();
     assert!(trips < TRIPS, "it starts before the pair has ended");
+}
+
+/// A tree that is explored in depth has few nodes under way at a time, however many it has. In breadth it has nearly all of its
+/// inner nodes, each with a stack of its own.
+#[test]
+fn a_tree_of_tasks_is_explored_in_depth() {
+    const FAN_OUT: u32 = 10;
+    const DEPTH: u32 = 5;
+    /// Inner nodes that have begun and have not ended, and the most that there ever were.
+    #[derive(Default)]
+    struct Open(AtomicUsize, AtomicUsize);
+    fn node(cx: &mainspring::Cx, depth: u32, open: &Open) -> u32 {
+        if depth == 0 {
+            return 1;
+        }
+        open.1.fetch_max(open.0.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let leaves = cx.nursery(|n| {
+            let part = n.pool().part(u64::from(FAN_OUT) + 1);
+            let children: Vec<_> = (0..FAN_OUT)
+                .map(|_| {
+                    let child = n.builder().budget(Budget { ops: 100, ..Budget::ZERO }).pool(part);
+                    child.spawn(|cx| node(cx, depth - 1, open)).unwrap()
+                })
+                .collect();
+            children.into_iter().map(|child| child.join(cx).unwrap()).sum()
+        });
+        open.0.fetch_sub(1, Ordering::Relaxed);
+        leaves.unwrap()
+    }
+    let caps = Caps::root(u32::MAX, Budget::MAX, Budget::ZERO, 0, 0);
+    let runtime = Config::new(Profile::Service).workers(1).root_caps(caps).build().unwrap();
+    let open = Open::default();
+    let leaves = runtime.run(|cx| node(cx, DEPTH, &open)).unwrap();
+    assert_eq!(leaves, FAN_OUT.pow(DEPTH));
+    // A path, and the upper levels, whose nodes are old enough to have had a turn as the oldest spawn.
+    let inner = (0..DEPTH).map(|depth| FAN_OUT.pow(depth)).sum::<u32>();
+    let most = open.1.load(Ordering::Relaxed) as u32;
+    assert!(most < inner / 10, "{most} of {inner} inner nodes were under way at once");
 }

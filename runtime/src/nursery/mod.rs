@@ -31,6 +31,7 @@ use crate::protocol::lanes::Schedule;
 use crate::spans;
 use crate::task::body::{self, StopUnwind};
 use crate::task::{Runnable, TaskPtr};
+use crate::worker::BACKLOG;
 use state::NurseryState;
 use std::fmt;
 use std::marker::PhantomData;
@@ -344,7 +345,9 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     fn pay_and_give_way(&self, owner: TaskPtr) {
         let cx = Cx::new(owner);
         cx.check();
-        if owner.worker().has_backlog() {
+        // Only of its own children: in a tree of tasks each spawner has few, and one that gave way would have the tree
+        // explored in breadth.
+        if owner.worker().has_backlog() && self.core.live() > BACKLOG as u64 {
             cx.yield_now();
         }
     }

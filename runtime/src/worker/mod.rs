@@ -63,7 +63,7 @@ const HANDFUL: usize = 8;
 /// iterations.
 const LOOK_UP_EVERY: u32 = 16;
 /// A spawner gives way when more than this many tasks wait in its worker's deque.
-const BACKLOG: usize = 256;
+pub(crate) const BACKLOG: usize = 256;
 /// What a switch counts for in the op clock of the fair discipline.
 const SWITCH_OPS: u64 = 16;
 
@@ -85,8 +85,8 @@ pub(crate) struct Worker {
     tally: Cell<finish::Tally>,
     pub(crate) index: usize,
     deque: Owner,
-    /// Words that the worker took from its deque together, the next one last. Only of a deque that has many more, so that
-    /// nobody who is idle misses them.
+    /// Words that the worker took from its deque together, the next one last. All of them are newer than what is in the deque,
+    /// which has many more when they are taken, so no idle worker misses them.
     hand: Cell<[usize; HANDFUL]>,
     in_hand: Cell<usize>,
     slot: Slot,
@@ -306,13 +306,30 @@ impl Worker {
     fn publish(&self, task: Runnable) {
         debug_assert!(!task.ptr().is_on_its_stack(), "a task on its stack");
         debug_assert!(!task.is_pinned(), "a task that must stay on its thread");
-        self.deque.push(task.into_word());
+        self.push_newest(task.into_word());
+    }
+
+    /// Puts a word where the worker takes it first. What is in the hand is older, so it goes back to the deque before.
+    #[inline(always)]
+    fn push_newest(&self, word: usize) {
+        if self.in_hand.get() != 0 {
+            self.put_hand_back();
+        }
+        self.deque.push(word);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn put_hand_back(&self) {
+        for word in &self.hand.get()[..self.in_hand.replace(0)] {
+            self.deque.push(*word);
+        }
     }
 
     /// A word that others may steal.
     #[inline]
     pub(crate) fn push_word(&self, word: usize) {
-        self.deque.push(word);
+        self.push_newest(word);
         self.rt().dormitory.published();
     }
 
