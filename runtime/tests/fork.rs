@@ -256,6 +256,36 @@ fn a_half_that_another_task_runs_ends_when_the_other_half_fails() {
     }
 }
 
+/// The first half is cancelled while another worker runs the second, which then fails by itself: that is what the task ends with.
+#[test]
+fn a_half_that_is_stopped_does_not_hide_that_the_other_panicked() {
+    let [begun, cancelled] = [const { AtomicBool::new(false) }; 2];
+    let runtime = runtime(2);
+    let ended = runtime.nursery(NurseryOptions::new(), |n| {
+        let child = n.spawn(|cx| {
+            let first = |cx: &Cx| cx.sleep(Duration::from_secs(3600));
+            let second = |_: &Cx| {
+                begun.store(true, Ordering::Release);
+                // Not a yield point: the half does not hear that it is cancelled, too.
+                while !cancelled.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                std::panic::resume_unwind(Box::new("the second half"));
+            };
+            cx.join(first, second);
+        });
+        let child = child.unwrap();
+        while !begun.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        child.cancel();
+        cancelled.store(true, Ordering::Release);
+        child.wait()
+    });
+    let error = ended.expect_err("the child failed").error;
+    assert!(matches!(&error, TaskError::Panicked(why) if why == "the second half"), "{error}");
+}
+
 /// What the first half does inside a nursery of its own is none of the second half's.
 #[test]
 fn a_failure_inside_one_half_does_not_stop_the_other() {

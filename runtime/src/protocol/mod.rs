@@ -7,6 +7,7 @@ pub mod brood;
 pub mod claim;
 pub mod deque;
 pub mod earliest;
+pub mod granted;
 pub mod hunger;
 pub mod inbox;
 pub mod join;

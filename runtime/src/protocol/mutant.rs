@@ -82,6 +82,8 @@ mutants! {
     FeedSilently,
     /// The last child to starve does not wake the others.
     LastStarvesSilently,
+    /// What a task was granted is written anew, and then completed by what it was granted before.
+    GrantRewritten,
     /// A thread that has run is given to other lanes all the same.
     StaysNowhere,
 }

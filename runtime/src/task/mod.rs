@@ -30,6 +30,7 @@ use crate::config::SLICE;
 use crate::fork::Job;
 use crate::nursery::core::NurseryCore;
 use crate::protocol::bias::Home;
+use crate::protocol::granted::Granted;
 use crate::protocol::inbox::Linked;
 use crate::protocol::join::JoinCell;
 use crate::protocol::keep::Keep;
@@ -96,6 +97,16 @@ impl Ext {
     }
 }
 
+/// A bit for each component that `budget` has any of.
+#[inline]
+fn bits_of(budget: Budget) -> u8 {
+    u8::from(budget.ops > 0)
+        | u8::from(budget.memory > 0) << 1
+        | u8::from(budget.spawn_count > 0) << 2
+        | u8::from(budget.channel_ops > 0) << 3
+        | u8::from(budget.syscalls > 0) << 4
+}
+
 #[repr(C, align(8))]
 struct Storage(UnsafeCell<MaybeUninit<[u8; BODY]>>);
 
@@ -110,7 +121,7 @@ pub(crate) struct Task {
     /// A bit for each component that was used up.
     pub(crate) exhausted: AtomicU8,
     /// A bit for each component that was ever granted.
-    pub(crate) granted: AtomicU8,
+    pub(crate) granted: Granted,
     /// Cancellation is not raised: the task cleans up.
     pub(crate) masked: AtomicBool,
     /// In its nursery's list.
@@ -205,7 +216,7 @@ impl Task {
             state: StateCell::default(),
             cancel: prim::AtomicBool::new(false),
             exhausted: AtomicU8::new(0),
-            granted: AtomicU8::new(0),
+            granted: Granted::new(),
             masked: AtomicBool::new(false),
             listed: prim::AtomicBool::new(false),
             scope_failed: AtomicBool::new(false),
@@ -247,6 +258,7 @@ impl Task {
         unsafe { *self.ext.get() = None };
         self.post.reset();
         self.set_budget(budget, SLICE);
+        self.granted.reset(bits_of(budget));
         // SAFETY: the spawner's nursery, which is open.
         self.state.reset(unsafe { (*nursery).rt() }.config.migrates_started_tasks);
         self.cancel.store(false, Ordering::Relaxed);
@@ -273,12 +285,6 @@ impl Task {
         self.spawn_count.store(budget.spawn_count, Ordering::Relaxed);
         self.channel_ops.store(budget.channel_ops, Ordering::Relaxed);
         self.syscalls.store(budget.syscalls, Ordering::Relaxed);
-        let bits = u8::from(budget.ops > 0)
-            | u8::from(budget.memory > 0) << 1
-            | u8::from(budget.spawn_count > 0) << 2
-            | u8::from(budget.channel_ops > 0) << 3
-            | u8::from(budget.syscalls > 0) << 4;
-        self.granted.store(bits, Ordering::Relaxed);
     }
 
     /// What is left.
@@ -304,21 +310,20 @@ impl Task {
 
     /// Its budget was set by its spawner. The task is not published yet.
     pub(crate) fn bound_budget(&self) {
-        self.granted.store(self.granted.load(Ordering::Relaxed) | BOUND, Ordering::Relaxed);
+        self.granted.add(BOUND);
     }
 
     /// Whether its budget was set by its spawner.
     pub(crate) fn has_bound_budget(&self) -> bool {
-        self.granted.load(Ordering::Relaxed) & BOUND != 0
+        self.granted.bits() & BOUND != 0
     }
 
     /// Replaces the budget; the holder only. Components that have something again are no longer exhausted. The slice gets no
     /// longer, so that no sequence of calls that change the budget puts off the end of a quantum.
     pub(crate) fn write_budget(&self, budget: Budget) {
-        let before = self.granted.load(Ordering::Relaxed);
         self.set_budget(budget, self.fuel.load(Ordering::Relaxed));
-        let now = self.granted.load(Ordering::Relaxed);
-        self.granted.store(before | now, Ordering::Relaxed);
+        let now = bits_of(budget);
+        self.granted.add(now);
         self.exhausted.store(self.exhausted.load(Ordering::Relaxed) & !now, Ordering::Relaxed);
     }
 
@@ -401,7 +406,7 @@ impl Task {
     }
 
     pub(crate) fn was_granted(&self, component: Component) -> bool {
-        self.granted.load(Ordering::Relaxed) & 1 << component as u8 != 0
+        self.granted.bits() & 1 << component as u8 != 0
     }
 
     pub(crate) fn nursery(&self) -> &NurseryCore {

@@ -11,6 +11,7 @@ mod claim;
 mod deque;
 mod earliest;
 mod end;
+mod granted;
 mod hunger;
 mod inbox;
 mod keep;
