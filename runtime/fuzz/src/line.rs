@@ -5,7 +5,7 @@ use crate::ledger::{Kind, Tracked};
 use crate::options::Mutant;
 use crate::verdict::violation;
 use crate::world::Me;
-use mainspring::{BudgetError, Capacity, Component, Cost, Cx, Receiver, Refusal, SendError, Sender};
+use mainspring::{BudgetError, Capacity, Component, Cost, Cx, Receiver, Refusal, Select, SendError, Sender};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -214,6 +214,20 @@ impl Rx {
     pub fn drain_blocking(&self) {
         loop {
             let result = self.end.recv_blocking();
+            self.received(&result, None);
+            if result.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// As [`Rx::drain_blocking`], by selects beside a channel on which nothing ever comes.
+    pub fn select_blocking(&self, never: &Receiver<()>) {
+        loop {
+            let result = Select::new()
+                .recv(never, |_| violation("something comes on a channel that nobody sends on"))
+                .recv(&self.end, |result| result)
+                .run_blocking();
             self.received(&result, None);
             if result.is_err() {
                 return;

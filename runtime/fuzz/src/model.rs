@@ -283,8 +283,6 @@ pub struct Fate {
     pub cancelled: AtomicBool,
     /// A destructor of what it owns panics.
     pub explosive: bool,
-    /// It panicked in one half of a join.
-    pub in_half: AtomicBool,
 }
 
 impl Fate {
@@ -294,7 +292,6 @@ impl Fate {
             result: AtomicU32::new(u32::MAX),
             cancelled: AtomicBool::new(false),
             explosive,
-            in_half: AtomicBool::new(false),
         })
     }
 
@@ -337,15 +334,9 @@ impl Life {
         self.fate.reach(self.so_far(), Stage::Returned);
     }
 
-    /// Both halves of a join may: the first to get here counts. If one of them is cancelled meanwhile, that may be what the
-    /// task ends with.
-    pub fn panics(&self, in_half: bool) {
-        if in_half {
-            self.fate.in_half.store(true, Ordering::SeqCst);
-            self.scope.explosive.store(true, Ordering::SeqCst);
-        } else {
-            self.scope.will_fail();
-        }
+    /// Both halves of a join may: the first to get here counts. Nothing that stops the other half hides it.
+    pub fn panics(&self) {
+        self.scope.will_fail();
         if matches!(self.fate.stage(), Stage::Running | Stage::Overflowed) {
             let (from, to) = (self.fate.stage() as u8, Stage::Panicked as u8);
             let _ = self.fate.stage.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
@@ -366,8 +357,6 @@ impl Life {
     /// What a task is at whose end is near.
     fn so_far(&self) -> Stage {
         match self.fate.stage() {
-            // A half of a join that panics while the other is stopped may be taken for stopped.
-            Stage::Panicked if self.fate.in_half.load(Ordering::SeqCst) => Stage::Panicked,
             // A nursery that failed interrupted the recursion.
             Stage::Overflowed => Stage::Overflowed,
             _ => Stage::Running,

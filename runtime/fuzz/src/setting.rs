@@ -118,7 +118,7 @@ impl Setting {
             .root_pool(self.pool)
             .quantum_ops(self.quantum_ops)
             .yield_interval(self.yield_interval)
-            .stack_size(256 << 10)
+            .stack_size(512 << 10)
             .max_stacks(8192)
             .io(self.io)
             .seed(self.seed);

@@ -7,7 +7,7 @@ use crate::options::{Mutant, Options};
 use crate::setting::Setting;
 use crate::verdict::{self, violation};
 use mainspring::sync::{Mutex, Once, Semaphore};
-use mainspring::{Budget, Component, Cost, Cx, Parker};
+use mainspring::{Budget, Component, Cost, Cx, Parker, Pool};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -127,6 +127,47 @@ pub fn thread_here() -> u64 {
     std::hint::black_box(MINE.with(|mine| *mine))
 }
 
+/// How often a task has looked on this thread.
+#[inline(never)]
+fn looks(more: u64) -> u64 {
+    thread_local! {
+        static LOOKS: Cell<u64> = const { Cell::new(0) };
+    }
+    LOOKS.set(LOOKS.get() + more);
+    LOOKS.get()
+}
+
+/// What the halves of a join may use together, by the model: never more than their task has left.
+#[derive(Debug)]
+pub struct Allowance([AtomicU64; 5]);
+
+impl Allowance {
+    fn of(budget: Budget) -> Arc<Self> {
+        Arc::new(Self(Component::ALL.map(|component| AtomicU64::new(budget.get(component)))))
+    }
+
+    /// Takes twice the cost of something and one more, if there is so much.
+    fn take(&self, cost: Budget) -> bool {
+        Component::ALL.into_iter().all(|component| {
+            let most = reserve(cost, component);
+            let take = |left: u64| left.checked_sub(most);
+            self.0[component as usize].fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
+        })
+    }
+
+    fn shrink(&self, left: impl Fn(Component, u64) -> u64) {
+        for component in Component::ALL {
+            let shrink = |now: u64| Some(left(component, now));
+            let _ = self.0[component as usize].fetch_update(Ordering::SeqCst, Ordering::SeqCst, shrink);
+        }
+    }
+}
+
+/// What a task must have before it spends `cost`.
+fn reserve(cost: Budget, component: Component) -> u64 {
+    2 * cost.get(component) + u64::from(cost.get(component) > 0)
+}
+
 /// A task, or one half of a join: what the model knows of it.
 pub struct Me<'w> {
     pub world: &'w World,
@@ -155,6 +196,22 @@ pub struct Me<'w> {
     pub cleans_up: Cell<bool>,
     /// The nurseries that it has open.
     pub open: RefCell<Vec<Arc<Scope>>>,
+    /// Acts inside of acts, on its stack.
+    nested: Cell<u32>,
+    /// Of a half.
+    allowance: Option<Arc<Allowance>>,
+}
+
+/// Acts inside of acts that fit on a stack, with the largest frames of any.
+const NESTED: u32 = 8;
+
+/// One level of acts, until it is dropped.
+pub struct Level<'a>(&'a Cell<u32>);
+
+impl Drop for Level<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl<'w> Me<'w> {
@@ -189,6 +246,8 @@ impl<'w> Me<'w> {
             recharged: Cell::default(),
             cleans_up: Cell::new(false),
             open: RefCell::default(),
+            nested: Cell::new(0),
+            allowance: None,
         };
         me.look(cx);
         authority.check(&cx.caps(), "a task");
@@ -202,6 +261,8 @@ impl<'w> Me<'w> {
         me.granted = of.granted;
         me.open = RefCell::new(of.open.clone());
         me.cleans_up.set(of.cleans_up);
+        me.nested.set(of.nested);
+        me.allowance = Some(of.allowance.clone());
         me
     }
 
@@ -210,8 +271,25 @@ impl<'w> Me<'w> {
         self.open.borrow().last().unwrap_or(&self.scope).clone()
     }
 
-    pub fn origin(&self) -> Origin<'w> {
+    /// What the halves of a join that it forks may use.
+    pub fn allowance(&self, cx: &Cx) -> Arc<Allowance> {
+        self.allowance.clone().unwrap_or_else(|| Allowance::of(cx.budget()))
+    }
+
+    /// A nursery takes its pool: so much, or half of what there is.
+    pub fn endow(&self, pool: Option<&Pool>) {
+        if let Some(allowance) = &self.allowance {
+            allowance.shrink(|component, left| match pool {
+                Some(pool) => left.saturating_sub(pool.get(component)),
+                None if component == Component::SpawnCount => 0,
+                None => left / 2,
+            });
+        }
+    }
+
+    pub fn origin(&self, allowance: &Arc<Allowance>) -> Origin<'w> {
         Origin {
+            allowance: allowance.clone(),
             world: self.world,
             scope: self.scope.clone(),
             life: self.life,
@@ -220,11 +298,26 @@ impl<'w> Me<'w> {
             granted: self.granted,
             open: self.open.borrow().clone(),
             cleans_up: self.cleans_up.get(),
+            nested: self.nested.get(),
         }
+    }
+
+    /// One level of acts more, if the stack has room for it.
+    pub fn nest(&self) -> Option<Level<'_>> {
+        (self.nested.get() < NESTED).then(|| {
+            self.nested.set(self.nested.get() + 1);
+            Level(&self.nested)
+        })
+    }
+
+    /// How often any task has looked on this thread: it stays the same for as long as this task runs alone.
+    pub fn looks_here(&self) -> u64 {
+        looks(0)
     }
 
     /// After every yield point: what holds for a task that runs.
     pub fn look(&self, _cx: &Cx) {
+        looks(1);
         let told = self.thread + u64::from(self.world.options.mutant == Some(Mutant::Thread));
         if told != thread_here() && !self.world.options.may_move {
             violation("a started task goes on on another thread");
@@ -259,8 +352,10 @@ impl<'w> Me<'w> {
         if !self.scope.is_ample {
             return true;
         }
-        let have = if self.is_half { self.granted } else { cx.budget() };
-        Component::ALL.into_iter().all(|c| have.get(c) >= 2 * cost.get(c) + u64::from(cost.get(c) > 0))
+        match &self.allowance {
+            Some(allowance) => allowance.take(cost),
+            None => Component::ALL.into_iter().all(|c| cx.budget().get(c) >= reserve(cost, c)),
+        }
     }
 
     pub fn may_cost(&self, cost: Cost) {
@@ -315,4 +410,6 @@ pub struct Origin<'w> {
     granted: Budget,
     open: Vec<Arc<Scope>>,
     cleans_up: bool,
+    nested: u32,
+    allowance: Arc<Allowance>,
 }

@@ -185,8 +185,8 @@ pub fn thread_scope(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     }
 }
 
-/// A lock of the standard library, held across nothing that takes a context: those are yield points.
-pub fn std_mutex(me: &Me<'_>, rng: &mut Rng) {
+/// A lock of the standard library, held across nothing that may give way: what takes no context, and questions to the context.
+pub fn std_mutex(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     let Ok(mut twins) = me.world.std_mutex.lock() else {
         violation("a mutex of the standard library is poisoned, and no holder panicked")
     };
@@ -194,11 +194,21 @@ pub fn std_mutex(me: &Me<'_>, rng: &mut Rng) {
         violation("two are in the lock of the standard library");
     }
     twins.0 += 1;
-    // What takes no context does not give way.
-    match rng.below(3) {
-        0 => me.world.parkers[0].unpark(),
-        1 => drop(me.world.lines[0].tx.clone()),
-        _ => {}
+    let runs = me.looks_here();
+    for _ in 0..1 + rng.below(6) {
+        match rng.below(8) {
+            0 => me.world.parkers[0].unpark(),
+            1 => drop(me.world.lines[0].tx.clone()),
+            2 => drop(std::hint::black_box(cx.now())),
+            3 => drop(std::hint::black_box(cx.budget())),
+            4 => drop(std::hint::black_box(cx.ops_used())),
+            5 => drop(std::hint::black_box(cx.is_cancelled())),
+            6 => drop(std::hint::black_box((cx.caps(), cx.id(), cx.worker(), cx.yield_interval()))),
+            _ => {}
+        }
+    }
+    if me.looks_here() != runs {
+        violation("another task ran while a question was asked, or an action without a context was taken");
     }
     twins.1 += 1;
 }
@@ -372,7 +382,7 @@ pub fn panic_here(me: &Me<'_>, rng: &mut Rng) {
     }
     me.open.borrow().iter().for_each(|scope| scope.will_cancel());
     if me.world.options.mutant != Some(Mutant::Panic) {
-        life.panics(me.is_half);
+        life.panics();
     }
     if rng.one_in(2) {
         std::panic::panic_any(MESSAGE);

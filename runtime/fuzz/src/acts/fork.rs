@@ -31,7 +31,8 @@ fn fork(cx: &Cx, me: &Me<'_>, rng: &mut Rng, levels: u64) {
     let (a, b) = (rng.fork(), rng.fork());
     let (first, second) = (Tracked::new(Kind::Capture), Tracked::new(Kind::Capture));
     let slots = (first.slot(), second.slot());
-    let (one, two) = (me.origin(), me.origin());
+    let allowance = me.allowance(cx);
+    let (one, two) = (me.origin(&allowance), me.origin(&allowance));
     me.may_cost(price);
     let (x, y) =
         cx.join(move |cx| half(cx, &one, a, levels, first), move |cx| half(cx, &two, b, levels, second));

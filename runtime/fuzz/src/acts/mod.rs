@@ -4,6 +4,7 @@ mod alone;
 mod fork;
 mod future;
 mod messages;
+mod metered;
 mod outside;
 mod scope;
 mod shared;
@@ -73,7 +74,10 @@ acts! {
     Overflow "overflow" 1,
     Nursery "nursery" 10,
     Join "join" 8,
+    Budgeted "budgeted" 4,
     Echo "echo" 1,
+    Late "late" 1,
+    Hangup "hangup" 1,
     Datagram "datagram" 1,
     File "file" 1,
     Exhaust "exhaust" 1,
@@ -82,6 +86,7 @@ acts! {
     // Ways of a nursery and of the host, here so that they can be left out.
     Refill "refill" 0,
     Tended "tended" 0,
+    TopUp "top-up" 0,
     Explosive "explosive" 0,
     HostNursery "host-nursery" 0,
     Roots "roots" 0,
@@ -125,6 +130,7 @@ static OTHERWISE: AtomicU64 = AtomicU64::new(0);
 
 /// So many acts of a task, or as many as are left.
 pub fn live(cx: &Cx, me: &Me<'_>, rng: &mut Rng, acts: u64) {
+    let Some(_level) = me.nest() else { return };
     for _ in 0..acts {
         let act = Act::draw(rng);
         // Drawn whether the act is left out or not: leaving one out must not change the others.
@@ -160,7 +166,7 @@ fn perform(cx: &Cx, me: &Me<'_>, rng: &mut Rng, act: Act) {
         Act::Own => alone::own(cx, me),
         Act::ThreadLocal => alone::thread_local(cx, me, rng),
         Act::ThreadScope => alone::thread_scope(cx, me, rng),
-        Act::StdMutex => alone::std_mutex(me, rng),
+        Act::StdMutex => alone::std_mutex(cx, me, rng),
         Act::DeepStack => alone::deep_stack(cx, me, rng),
         Act::Cleanup => alone::cleanup(cx, me, rng),
         Act::Destructor => alone::destructor(cx, me, rng),
@@ -191,9 +197,12 @@ fn perform(cx: &Cx, me: &Me<'_>, rng: &mut Rng, act: Act) {
         Act::Nursery => scope::nursery(cx, me, rng),
         Act::SilentPark => scope::silent_park(cx, me, rng),
         Act::Join => fork::join(cx, me, rng),
+        Act::Budgeted => metered::budgeted(cx, me, rng),
         Act::Echo => sockets::echo(cx, me, rng),
+        Act::Late => sockets::late(cx, me, rng),
+        Act::Hangup => sockets::hangup(cx, me, rng),
         Act::Datagram => sockets::datagram(cx, me, rng),
         Act::File => sockets::file(cx, me, rng),
-        Act::Refill | Act::Tended | Act::Explosive | Act::HostNursery | Act::Roots => {}
+        Act::Refill | Act::Tended | Act::TopUp | Act::Explosive | Act::HostNursery | Act::Roots => {}
     }
 }

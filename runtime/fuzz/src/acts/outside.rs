@@ -67,7 +67,12 @@ pub fn bridge(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
         })));
         while rx.recv(cx, me, Patience::Forever) {}
     } else {
-        drop(host.send(Box::new(move || rx.drain_blocking())));
+        let silent = if rng.one_in(2) { cx.channel::<()>(Capacity::Rendezvous).ok() } else { None };
+        me.channels_made.set(me.channels_made.get() + u32::from(silent.is_some()));
+        drop(host.send(Box::new(move || match silent {
+            Some((_silent, never)) => rx.select_blocking(&never),
+            None => rx.drain_blocking(),
+        })));
         for _ in 0..count {
             if !tx.send(cx, me, Patience::Forever) {
                 return;

@@ -176,7 +176,7 @@ fn closure<'scope, 'w: 'scope>(
         }
         let mut parcel = Parcel::new(&scope);
         if parcel.slot().is_multiple_of(2) && bomb.is_some() {
-            life.panics(false);
+            life.panics();
             drop(bomb.take());
             violation("a destructor that panics did not");
         }
@@ -269,8 +269,13 @@ impl<'n, 'scope, 'w: 'scope> Brood<'n, 'scope, 'w> {
         match spawned {
             Ok(handle) => {
                 me.did_cost(spawn);
-                if self.authority.spawn.is_none() || me.authority.spawn.is_none() {
-                    violation("a task without CapSpawn spawns");
+                match (self.authority.spawn, me.authority.spawn) {
+                    (Some((_, most)), Some(_)) => {
+                        if let Some(over) = ask.budget.and_then(|budget| most.lacking(&budget)) {
+                            violation(format_args!("a child gets more than CapSpawn allows: {over:?}"));
+                        }
+                    }
+                    _ => violation("a task without CapSpawn spawns"),
                 }
                 handle.map(|handle| Child { handle, fate })
             }
@@ -339,8 +344,6 @@ fn let_go(Child { handle, fate }: Child<'_>) {
 
 fn check_end(scope: &Scope, fate: &Fate, result: Result<Parcel, TaskError>) {
     let stage = fate.stage();
-    // One half of a join may be stopped while the other panics.
-    let panicked = stage == Stage::Panicked && fate.in_half.load(Ordering::SeqCst);
     let is_right = match &result {
         Ok(parcel) => {
             parcel.value.check();
@@ -351,9 +354,7 @@ fn check_end(scope: &Scope, fate: &Fate, result: Result<Parcel, TaskError>) {
         }
         Err(TaskError::Failed(_)) => stage == Stage::Failed,
         Err(TaskError::Cancelled) => {
-            (matches!(stage, Stage::NotStarted | Stage::Stopped | Stage::Overflowed)
-                || fate.explosive
-                || panicked)
+            (matches!(stage, Stage::NotStarted | Stage::Stopped | Stage::Overflowed) || fate.explosive)
                 && (fate.cancelled.load(Ordering::SeqCst) || scope.cancels())
         }
         Err(TaskError::StackOverflow) => stage == Stage::Overflowed,
@@ -361,13 +362,13 @@ fn check_end(scope: &Scope, fate: &Fate, result: Result<Parcel, TaskError>) {
             false
         }
         // Out of budget, in one way or another.
-        Err(_) => (matches!(stage, Stage::NotStarted | Stage::Stopped) || panicked) && !scope.is_ample,
+        Err(_) => matches!(stage, Stage::NotStarted | Stage::Stopped | Stage::Overflowed) && !scope.is_ample,
     };
     if !is_right {
         let cancels = scope.cancels();
         let result = result.as_ref().map(|parcel| parcel.slot());
         violation(format_args!(
-            "a task that is {stage:?} ends with {result:?}; cancelled: {cancels}, {fate:?}"
+            "a task that is {stage:?} ends with {result:?}; cancelled: {cancels}, {fate:?}, {scope:?}"
         ));
     }
     if let Ok(mut parcel) = result {
@@ -408,6 +409,7 @@ pub fn with_brood<'w>(
     let scope = Scope::inside(&me.around(), me.life, true, false);
     let _end = ScopeEnd(scope.clone());
     let opened = Opened::new(me, &scope);
+    me.endow(None);
     let result = cx.nursery_with(NurseryOptions::new().on_exhausted(Exhaustion::Fail), |n| {
         let brood = Brood { me, n, scope: scope.clone(), authority: me.authority, refills: false };
         body(cx, &brood, rng);
@@ -477,7 +479,15 @@ fn draw_ask(brood: &Brood<'_, '_, '_>, cx: &Cx, rng: &mut Rng) -> Option<Ask> {
         7..9 => How::Start,
         _ => How::Future,
     };
-    let budget = if scope.is_ample { ample } else { tiny };
+    let mut budget = if scope.is_ample { ample } else { tiny };
+    if rng.one_in(12) {
+        // More than any child may get, if there is a limit: it must be refused.
+        match rng.below(3) {
+            0 => budget.ops = most.ops.saturating_add(1),
+            1 => budget.channel_ops = most.channel_ops.saturating_add(1),
+            _ => budget.syscalls = most.syscalls.saturating_add(1),
+        }
+    }
     let by_default = how == How::Future || (!scope.is_ample && rng.one_in(4));
     let caps = (how != How::Future && rng.one_in(4)).then(|| narrower(rng, cx.caps()));
     Some(Ask {
@@ -563,9 +573,11 @@ fn open(cx: &Cx, me: &Me<'_>, rng: &mut Rng, plan: Plan) {
         authority = authority.and(asked);
     }
     let asked_pool = rng.one_in(10);
+    let pool = Pool { ops: 5000, spawn_count: 4, channel_ops: 100, ..Pool::ZERO };
     if asked_pool {
-        options = options.pool(Pool { ops: 5000, spawn_count: 4, channel_ops: 100, ..Pool::ZERO });
+        options = options.pool(pool);
     }
+    me.endow(asked_pool.then_some(&pool));
     let scope = Scope::inside(&me.around(), me.life, plan == Plan::Ample, deadline);
     let _end = ScopeEnd(scope.clone());
     let opened = Opened::new(me, &scope);
@@ -593,6 +605,9 @@ fn tend<'scope>(cx: &Cx, brood: &Brood<'_, 'scope, '_>, rng: &mut Rng, plan: Pla
         if rng.one_in(4) && plan != Plan::Silent {
             live(cx, me, rng, 1);
         }
+    }
+    if me.world.has(Act::TopUp) && rng.one_in(4) {
+        top_up(cx, brood, rng);
     }
     if plan == Plan::Tended {
         recharge(cx, brood, rng, &children);
@@ -633,6 +648,46 @@ fn tend<'scope>(cx: &Cx, brood: &Brood<'_, 'scope, '_>, rng: &mut Rng, plan: Pla
     }
     if plan == Plan::Tended {
         brood.cancel();
+    }
+}
+
+/// The owner moves more into the pool: all of it, from somewhere, or nothing.
+fn top_up(cx: &Cx, brood: &Brood<'_, '_, '_>, rng: &mut Rng) {
+    let (me, n) = (brood.me, brood.n);
+    let amount = Pool {
+        ops: rng.pick(&[0, 100, 2000, u64::MAX]),
+        memory: rng.pick(&[0, 10]),
+        spawn_count: rng.pick(&[0, 1]),
+        channel_ops: rng.pick(&[0, 5]),
+        syscalls: rng.pick(&[0, 2]),
+    };
+    me.world.count_act();
+    me.endow(Some(&amount));
+    let (own, before) = (cx.budget(), n.pool());
+    let result = n.top_up(amount);
+    let (left, after) = (cx.budget(), n.pool());
+    me.look(cx);
+    for component in mainspring::Component::ALL {
+        // What leaves the task's budget goes into the pool. It may come from elsewhere instead.
+        let (had, has) = (own.get(component), left.get(component));
+        let moved = if result.is_ok() { amount.get(component) } else { 0 };
+        if me.is_exact && has != had && had != has.saturating_add(moved) {
+            violation(format_args!("{component}: had {had}, moved {moved}, has {has}"));
+        }
+        // Children only give back meanwhile.
+        let expected = before.get(component).saturating_add(moved);
+        if !brood.is_drawn_on() && after.get(component) < expected {
+            violation(format_args!(
+                "{component}: the pool has {} after {result:?} to {expected}",
+                after.get(component)
+            ));
+        }
+    }
+    match result {
+        Ok(()) if amount.ops == u64::MAX => violation("a pool was topped up with more than there is"),
+        Ok(()) => me.has_pool.set(true),
+        Err(RechargeError::Pool(_)) => {}
+        Err(error) => violation(format_args!("a top-up is refused: {error}")),
     }
 }
 

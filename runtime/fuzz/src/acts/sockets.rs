@@ -8,7 +8,9 @@ use crate::world::Me;
 use mainspring::io::{TcpListener, TcpStream, UdpSocket, read_file};
 use mainspring::{Budget, Component, Cost, Cx};
 use std::io::ErrorKind;
+use std::net::Shutdown;
 use std::sync::Arc;
+use std::time::Duration;
 
 const SHARE: Budget = Budget { ops: 200, memory: 0, spawn_count: 0, channel_ops: 4, syscalls: 60 };
 
@@ -104,6 +106,113 @@ pub fn datagram(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     value.check();
     if (sent, got, from) != (8, 8, here) || buffer[..8] != bytes {
         violation("another datagram comes than was sent");
+    }
+}
+
+/// An operation that has so much time and nothing to wait for: it costs what any other does, and is late.
+fn is_late<R>(cx: &Cx, me: &Me<'_>, name: &str, act: impl FnOnce() -> std::io::Result<R>) {
+    match me.paid(cx, Cost::SYSCALL, act, |_| true) {
+        Err(error) if error.kind() == ErrorKind::TimedOut => {}
+        Ok(_) => violation(format_args!("{name} finds something that nobody sent")),
+        Err(error) => violation(format_args!("{name} with nothing to wait for: {error}")),
+    }
+}
+
+/// A client and what a listener has accepted for it.
+fn pair(cx: &Cx, me: &Me<'_>, listener: &TcpListener) -> Option<(TcpStream, TcpStream)> {
+    let Ok(address) = listener.local_addr() else { violation("a listener without an address") };
+    // The lookup is a blocking call of its own with one driver.
+    me.may_cost(Cost::SYSCALL);
+    let client = io(cx, me, "connect", || TcpStream::connect(cx, address))?;
+    let (server, _) = io(cx, me, "accept", || listener.accept(cx))?;
+    Some((client, server))
+}
+
+/// Times that are over lose nothing: neither clients, nor bytes, nor datagrams.
+pub fn late(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
+    if !may(cx, me) {
+        return;
+    }
+    let time = Duration::from_micros(rng.pick(&[0, 1, 40, 300]));
+    let Some(listener) = io(cx, me, "bind", || TcpListener::bind(cx, "127.0.0.1:0")) else { return };
+    is_late(cx, me, "accept_timeout", || listener.accept_timeout(cx, time));
+    let Some((client, server)) = pair(cx, me, &listener) else { return };
+    let (mut byte, sent) = ([0], rng.draw().to_le_bytes());
+    is_late(cx, me, "read_timeout", || server.read_timeout(cx, &mut byte, time));
+    pieces(me);
+    if let Err(error) = client.write_all(cx, &sent) {
+        violation(format_args!("a write of eight bytes: {error}"));
+    }
+    let mut got = [0; 8];
+    pieces(me);
+    match server.read_exact(cx, &mut got) {
+        Ok(()) if got == sent => {}
+        other => violation(format_args!("{other:?}: {got:?} comes, and {sent:?} was sent")),
+    }
+    is_late(cx, me, "read_timeout", || client.read_timeout(cx, &mut byte, time));
+    let Some(socket) = io(cx, me, "bind", || UdpSocket::bind(cx, "127.0.0.1:0")) else { return };
+    is_late(cx, me, "recv_from_timeout", || socket.recv_from_timeout(cx, &mut got, time));
+    let Ok(here) = socket.local_addr() else { violation("a socket without an address") };
+    io(cx, me, "send_to", || socket.send_to(cx, &sent[..3], here));
+    let mut got = [0; 8];
+    match io(cx, me, "recv_from", || socket.recv_from(cx, &mut got)) {
+        Some((3, from)) if from == here && got[..3] == sent[..3] => {}
+        None => {}
+        other => violation(format_args!("another datagram comes than was sent: {other:?}, {got:?}")),
+    }
+}
+
+/// A socket that is shut down, or whose other end goes, while tasks wait for it. Nobody waits for ever, and what uses the number
+/// of the socket next is not disturbed.
+pub fn hangup(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
+    if !may(cx, me) {
+        return;
+    }
+    let Some(listener) = io(cx, me, "bind", || TcpListener::bind(cx, "127.0.0.1:0")) else { return };
+    let Some((client, server)) = pair(cx, me, &listener) else { return };
+    let (ours, theirs) = (Arc::new(client), Arc::new(server));
+    let readers = 1 + rng.below(2);
+    with_brood(cx, me, rng, |cx, brood: &Brood<'_, '_, '_>, rng| {
+        for _ in 0..readers {
+            let (stream, patient) = (ours.clone(), rng.one_in(2));
+            brood.spawn(cx, SHARE, move |cx, me| {
+                let mut buffer = [0; 16];
+                me.may_cost(Cost::SYSCALL);
+                let read = if patient {
+                    stream.read(cx, &mut buffer)
+                } else {
+                    stream.read_timeout(cx, &mut buffer, Duration::from_micros(50))
+                };
+                me.look(cx);
+                if matches!(read, Ok(n) if n > 0) {
+                    violation("bytes come that nobody sent");
+                }
+            });
+        }
+        for _ in 0..rng.below(3) {
+            cx.yield_now();
+            brood.me.look(cx);
+        }
+        let how = rng.pick(&[Shutdown::Both, Shutdown::Read]);
+        match rng.below(3) {
+            0 => drop(theirs),
+            1 => _ = io(cx, brood.me, "shutdown", || ours.shutdown(cx, how)),
+            _ => _ = io(cx, brood.me, "shutdown", || theirs.shutdown(cx, Shutdown::Both)),
+        }
+        drop(ours);
+    });
+    // The numbers of the two are free again.
+    let Some((client, server)) = pair(cx, me, &listener) else { return };
+    pieces(me);
+    let (mut got, sent) = ([0; 8], rng.draw().to_le_bytes());
+    if client.write_all(cx, &sent).is_ok() {
+        pieces(me);
+        match server.read_exact(cx, &mut got) {
+            Ok(()) if got == sent => {}
+            other => violation(format_args!("{other:?}: {got:?} comes, and {sent:?} was sent")),
+        }
+    } else {
+        violation("a new connection does not take eight bytes");
     }
 }
 
