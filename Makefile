@@ -212,12 +212,16 @@ memcheck-runtime: setup-valgrind ## The runtime's examples, and some of its fuzz
 	echo "memcheck-runtime: passed"
 
 .PHONY: soak
-soak: setup ## For hours: 100 million acts of the runtime's fuzzer, memcheck, a million trees, the soaked servers, a million calls of the kernel
-	$(call run-phases,fuzz-runtime-soak memcheck-runtime trees soak-server soak-hostile fuzz-kernel-soak)
+soak: setup ## For hours: 100 million acts of the runtime's fuzzer, memcheck, a million trees, the soaked servers, a million calls of the kernel, two million damaged programs
+	$(call run-phases,fuzz-lang-soak fuzz-runtime-soak memcheck-runtime trees soak-server soak-hostile fuzz-kernel-soak)
 
 .PHONY: fuzz-runtime-soak
 fuzz-runtime-soak: setup
 	$(FUZZ_RUNTIME) --total 100000000
+
+.PHONY: fuzz-lang-soak
+fuzz-lang-soak: setup
+	MAINSPRING_FUZZ_INPUTS=$(or $(COUNT),1000000) $(CARGO) test --locked --release --package mainspring-janus --test janus fuzz::
 
 .PHONY: soak-server
 soak-server: setup ## A server that accepts a million connections one after the other (COUNT=n)

@@ -35,6 +35,8 @@ enum Exit {
     Returned(Returned),
     /// The nursery that it runs the inside of is to be closed.
     NurseryEnds,
+    /// A child of the nursery with this number was awaited, and has failed: with it the nursery fails.
+    ChildFailed(u32, Fault),
 }
 
 struct Frame {
@@ -106,7 +108,9 @@ impl<'e, 'c> Interp<'e, 'c> {
             self.push_frame(function, args).map_err(here)?;
             match self.run(1, None)? {
                 Exit::Returned(returned) => returned,
-                Exit::NurseryEnds => unreachable!("the verifier matches the ends of nurseries"),
+                Exit::NurseryEnds | Exit::ChildFailed(..) => {
+                    unreachable!("the verifier matches the ends of nurseries")
+                }
             }
         };
         self.settle().map_err(|trap| {
@@ -219,8 +223,10 @@ impl<'e, 'c> Interp<'e, 'c> {
                 return Ok(Exit::NurseryEnds);
             }
             if matches!(instr.op, Op::NurseryBegin) {
-                self.nursery(instr, nest)?;
-                continue;
+                match self.nursery(instr, nest)? {
+                    None => continue,
+                    Some((serial, fault)) => return Ok(Exit::ChildFailed(serial, fault)),
+                }
             }
             let stepped = self.step(instr, nest);
             match stepped {
@@ -228,6 +234,7 @@ impl<'e, 'c> Interp<'e, 'c> {
                 Ok(false) => {}
                 Err(Stop::Trap(trap)) => return Err(self.trap(instr.pos, trap)),
                 Err(Stop::Fault(fault)) => return Err(fault),
+                Err(Stop::ChildFailed(serial, fault)) => return Ok(Exit::ChildFailed(serial, fault)),
             }
         }
     }
@@ -312,8 +319,8 @@ impl<'e, 'c> Interp<'e, 'c> {
         }
     }
 
-    /// Opens a nursery, runs its inside, and closes it.
-    fn nursery(&mut self, begin: &'e Instr, outer: Option<&dyn Nest>) -> Result<(), Fault> {
+    /// Opens a nursery, runs its inside, and closes it. Says which nursery further out has failed, if that is what ended it.
+    fn nursery(&mut self, begin: &'e Instr, outer: Option<&dyn Nest>) -> Result<Option<(u32, Fault)>, Fault> {
         let stop = |this: &Self, trap| this.trap(begin.pos, trap);
         let cx = self.account.cx().map_err(|trap| stop(self, trap))?;
         self.settle().map_err(|trap| stop(self, trap))?;
@@ -328,14 +335,23 @@ impl<'e, 'c> Interp<'e, 'c> {
         self.frames[depth - 1].at += 1;
         self.open_nurseries += 1;
         let faults = faults_of();
-        let mut own_fault = None;
+        let (mut own_fault, mut awaited) = (None, None);
         let ended = {
             let (env, faults, this) = (self.env, &faults, &mut *self);
             cx.nursery(|nursery| {
                 let nest = TaskNest::new(nursery, env, serial, outer, faults.clone());
-                if let Err(fault) = this.run(depth, Some(&nest)) {
-                    own_fault = Some(fault);
-                    nursery.cancel();
+                match this.run(depth, Some(&nest)) {
+                    Ok(Exit::ChildFailed(of, fault)) => {
+                        awaited = Some((of, fault));
+                        if of != serial {
+                            nursery.cancel();
+                        }
+                    }
+                    Ok(_) => {}
+                    Err(fault) => {
+                        own_fault = Some(fault);
+                        nursery.cancel();
+                    }
                 }
             })
         };
@@ -343,9 +359,11 @@ impl<'e, 'c> Interp<'e, 'c> {
         if let Some(fault) = own_fault {
             return Err(fault);
         }
-        let code = match ended {
-            Ok(()) => 0,
-            Err(error) => {
+        let code = match (ended, awaited) {
+            (_, Some((of, fault))) if of != serial => return Ok(Some((of, fault))),
+            (Ok(()), Some((_, fault))) => return Err(fault),
+            (Ok(()), None) => 0,
+            (Err(error), _) => {
                 // The nursery's failure may have interrupted its inside anywhere.
                 while self.frames.len() > depth {
                     self.pop_frame();
@@ -361,7 +379,7 @@ impl<'e, 'c> Interp<'e, 'c> {
         self.set(result, code as u64);
         let frame = &mut self.frames[depth - 1];
         (frame.block, frame.at) = (block, at + 1);
-        Ok(())
+        Ok(None)
     }
 
     /// Executes an instruction. False if it is a call that has begun.
@@ -607,12 +625,6 @@ impl<'e, 'c> Interp<'e, 'c> {
                 Returned::Value((*of != Type::Unit).then(|| self.unpack_one(parcel, of)))
             }
             Ok(Err(code)) => Returned::Error(code),
-            Err(Stop::Fault(fault)) => {
-                let name = self.env.program.module().error_name(fault.code()).to_owned();
-                let kind = FaultKind::Unhandled { code: fault.code(), name, cause: Some(Box::new(fault)) };
-                let fault = Fault { kind, pos: instr.pos, function: self.function().name.clone() };
-                return Err(Stop::Fault(fault));
-            }
             Err(stop) => return Err(stop),
         };
         self.set_results(instr, returned);
@@ -624,6 +636,8 @@ impl<'e, 'c> Interp<'e, 'c> {
 pub(super) enum Stop {
     Trap(Trap),
     Fault(Fault),
+    /// A child of the nursery with this number has failed.
+    ChildFailed(u32, Fault),
 }
 
 impl From<Trap> for Stop {

@@ -24,7 +24,7 @@ pub(super) struct Order {
 
 /// The nurseries that a task has open, from the innermost outwards. Handles name the nursery by its serial number.
 pub(super) trait Nest {
-    fn spawn(&self, cx: &Cx, order: Order) -> Result<u64, Trap>;
+    fn spawn(&self, cx: &Cx, order: Order) -> Result<u64, Stop>;
     fn join(&self, cx: &Cx, handle: u64) -> Result<Result<Parcel, i64>, Stop>;
     fn recharge(&self, cx: &Cx, handle: u64, ops: u32) -> Result<(), Trap>;
     fn cancel(&self, nursery: u64) -> Result<(), Trap>;
@@ -51,6 +51,9 @@ impl Faults {
         noted.iter().find(|(id, _)| *id == task.0).map(|(_, fault)| fault.clone())
     }
 }
+
+/// What a task's function came to: a copy of its value, the code of its error, or how it trapped.
+type Ended = Result<Result<Parcel, i64>, Fault>;
 
 enum Child<'scope> {
     Task(Handle<'scope, Parcel>),
@@ -96,7 +99,7 @@ impl<'scope, 'env, 'o> TaskNest<'scope, 'env, 'o> {
         &self,
         cx: &Cx,
         order: Order,
-        body: impl FnOnce(&Cx, Result<Result<Parcel, i64>, Fault>) -> Result<Parcel, Fault> + Send + 'scope,
+        body: impl FnOnce(&Cx, Ended) -> Result<Parcel, Fault> + Send + 'scope,
     ) -> Result<Handle<'scope, Parcel>, SpawnError> {
         let Order { function, args, caps, budget, is_async: _ } = order;
         let (env, faults) = (self.env, self.faults.clone());
@@ -118,7 +121,7 @@ impl<'scope, 'env, 'o> TaskNest<'scope, 'env, 'o> {
 }
 
 impl Nest for TaskNest<'_, '_, '_> {
-    fn spawn(&self, cx: &Cx, order: Order) -> Result<u64, Trap> {
+    fn spawn(&self, cx: &Cx, order: Order) -> Result<u64, Stop> {
         let (program, function) = (self.env.program, order.function);
         let child = if order.is_async {
             let (sender, receiver) = cx.channel(Capacity::Bounded(1)).map_err(Trap::Channel)?;
@@ -128,13 +131,16 @@ impl Nest for TaskNest<'_, '_, '_> {
                 Ok(Parcel::default())
             });
             // The result comes through the channel.
-            drop(handle.map_err(Trap::Spawn)?);
-            Child::Async(receiver)
+            handle.map(|_| Child::Async(receiver))
         } else {
-            let handle =
-                self.start(cx, order, move |_, ended| ended?.map_err(|code| program.error(function, code)));
-            Child::Task(handle.map_err(Trap::Spawn)?)
+            let body = move |_: &Cx, ended: Ended| ended?.map_err(|code| program.error(function, code));
+            self.start(cx, order, body).map(Child::Task)
         };
+        let child = child.map_err(|error| match error {
+            // A child has failed, or the nursery was cancelled: the owner leaves it here, and not when it is told.
+            SpawnError::NurseryNotActive => Stop::ChildFailed(self.serial, task_fault(&TaskError::Cancelled)),
+            error => Stop::Trap(Trap::Spawn(error)),
+        })?;
         let mut children = self.children.borrow_mut();
         children.push(Some(child));
         Ok(u64::from(self.serial) << 32 | (children.len() as u64 - 1))
@@ -159,9 +165,8 @@ impl Nest for TaskNest<'_, '_, '_> {
                 }
             },
         };
-        // The child's failure is its nursery's, which ends the owner's stay in it here.
-        cx.yield_now();
-        Err(Stop::Fault(error))
+        // The child's failure is its nursery's, which ends the owner's stay in it: here, and not when the owner is told.
+        Err(Stop::ChildFailed(self.serial, error))
     }
 
     fn recharge(&self, cx: &Cx, handle: u64, ops: u32) -> Result<(), Trap> {
