@@ -64,13 +64,9 @@ pub fn telemetry<'c>(cores: impl Iterator<Item = &'c Cpu>, mut telemetry: Teleme
             }
         }
         telemetry.oneshot_deadline_miss_count += counters.oneshot_deadline_misses;
-        telemetry.sqpoll_busy_ns += counters.sqpoll_busy_ns;
-        telemetry.sqpoll_sleep_count += counters.sqpoll_sleeps;
-        telemetry.deadline_expired_count += counters.deadlines_expired;
         telemetry.budget_exhausted_count += counters.budgets_exhausted;
         telemetry.realtime_overrun_count += counters.realtime_overruns;
         telemetry.donation_depth_max = telemetry.donation_depth_max.max(counters.donation_depth_max);
-        telemetry.housekeeping_offload_count += counters.housekeeping_offloads;
         telemetry.queue_depth_max = telemetry.queue_depth_max.max(counters.queue_depth_max);
         telemetry.steals += counters.steals;
         telemetry.handoffs += counters.handoffs;

@@ -115,7 +115,7 @@ fn self_recharge_is_cumulative_up_to_the_capability_and_no_further() {
         .unwrap();
 }
 
-//= SCHED:3.2.3b SCHED:10.2.3
+//= SCHED:3.2.3b
 #[test]
 fn a_supervisor_recharges_its_children_in_the_cluster_profile_only() {
     for (profile, expected) in
@@ -171,7 +171,7 @@ fn a_yield_is_free_and_always_gives_way() {
         .unwrap();
 }
 
-//= SCHED:14.1.1a SCHED:4.1.1c
+//= SCHED:4.1.1c
 #[test]
 fn an_allocation_is_charged_and_a_refused_one_is_not() {
     runtime(Profile::Service)
@@ -198,6 +198,33 @@ fn an_allocation_is_charged_and_a_refused_one_is_not() {
                 child.unwrap().join(cx).unwrap();
                 let child = n.builder().budget(ops(10)).spawn(|cx| cx.charge_alloc(1)).unwrap();
                 assert_eq!(child.join(cx).unwrap(), Err(BudgetError::NeverGranted(Component::Memory)));
+            })
+            .unwrap();
+        })
+        .unwrap();
+}
+
+//= SCHED:14.1.1a
+#[test]
+fn an_exhausted_memory_or_spawn_budget_is_named_and_a_recharge_lets_the_task_try_again() {
+    let more = Budget { memory: 100, ..Budget::ZERO };
+    let caps = Caps::root(10, Budget::MAX, more, 0, 0);
+    let runtime = Config::new(Profile::Sovereign).workers(1).root_caps(caps).build().unwrap();
+    runtime
+        .run(|cx| {
+            let one =
+                NurseryOptions::new().pool(Pool { ops: 1000, memory: 1000, spawn_count: 1, ..Pool::ZERO });
+            cx.nursery_with(one, |n| {
+                let budget = Budget { ops: 100, memory: 10, ..Budget::ZERO };
+                let child = n.builder().budget(budget).caps(cx.caps()).spawn(move |cx| {
+                    let lacking = Unpayable { component: Component::Memory, needed: 64, available: 10 };
+                    let refused = cx.try_box([1u8; 64]).unwrap_err();
+                    assert_eq!(refused, BudgetError::MemoryBudgetExhausted(lacking));
+                    cx.recharge(more).unwrap();
+                    cx.try_box([1u8; 64]).unwrap().len()
+                });
+                assert_eq!(child.unwrap().join(cx).unwrap(), 64);
+                assert_eq!(n.spawn(|_| ()).unwrap_err(), SpawnError::SpawnBudgetExhausted);
             })
             .unwrap();
         })

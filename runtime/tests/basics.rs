@@ -1,6 +1,7 @@
 //! Spawning, joining, yielding, failing.
 
-use mainspring::{Budget, Config, Pool, Profile, Runtime, TaskError};
+use mainspring::{Budget, Config, Pool, Profile, Runtime, Snapshot, TaskError, TaskState, WaitReason};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn runtime(workers: usize) -> Runtime {
@@ -13,7 +14,7 @@ fn a_root_task_returns_its_value_and_may_borrow() {
     assert_eq!(runtime(2).run(|_| text.len()).unwrap(), 8);
 }
 
-//= NURS:await-fiber NURS:await-main NURS:notify
+//= NURS:await-main NURS:notify
 #[test]
 fn children_run_and_are_joined() {
     for workers in [1, 2, 8] {
@@ -43,6 +44,36 @@ fn children_run_and_are_joined() {
         assert_eq!(sum, 499_500);
         assert_eq!(done.load(Ordering::Relaxed), 1000);
     }
+}
+
+//= NURS:await-fiber NURS:binding
+#[test]
+fn an_owner_that_awaits_its_children_is_blocked_for_them_and_its_worker_runs_others() {
+    let runtime = runtime(1);
+    let looked = Mutex::new(None);
+    let owned = |snapshot: &Snapshot, owner| {
+        snapshot.nurseries.iter().filter(|nursery| nursery.owner == Some(owner)).count()
+    };
+    runtime
+        .run(|cx| {
+            let owner = cx.id();
+            let (runtime, looked, owned) = (&runtime, &looked, &owned);
+            cx.nursery(|n| {
+                // The only worker runs this while the owner waits at the end of its nursery.
+                n.start(move |_| {
+                    let snapshot = runtime.snapshot();
+                    let waiting = snapshot.tasks.iter().find(|task| task.id == owner).unwrap();
+                    let seen = (waiting.state, waiting.waits_for, owned(&snapshot, owner));
+                    *looked.lock().unwrap() = Some(seen);
+                })
+                .unwrap();
+            })
+            .unwrap();
+            assert_eq!(owned(&runtime.snapshot(), owner), 0, "the link is gone with the nursery");
+        })
+        .unwrap();
+    let expected = (TaskState::Blocked, WaitReason::NurseryAwait, 1);
+    assert_eq!(looked.into_inner().unwrap(), Some(expected));
 }
 
 #[test]

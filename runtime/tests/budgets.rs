@@ -117,7 +117,7 @@ fn each_operation_costs_exactly_its_row() {
     }
 }
 
-//= SCHED:10.1 SCHED:4.3.1
+//= SCHED:4.3.1
 #[test]
 fn profiles_have_their_defaults() {
     let service = Profile::Service;

@@ -10,7 +10,6 @@ fn resident_bytes() -> usize {
     statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-//= SCHED:13.2.1a
 #[test]
 fn very_many_tasks_wait_at_once() {
     let tasks =

@@ -208,7 +208,6 @@ fn async_call<'scope, T: Send + 'scope>(
     promise
 }
 
-//= NURS:lowering.async
 #[test]
 fn an_async_call_is_a_spawn_and_a_channel_of_one_value() {
     let runtime = Config::new(Profile::Service).workers(2).build().unwrap();

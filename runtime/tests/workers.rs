@@ -80,7 +80,7 @@ fn a_worker_that_may_not_steal_steals_nothing() {
     assert_eq!((stolen, ran_on.iter().filter(|&&ran| ran > 0).count()), (0, 1));
 }
 
-//= SCHED:6.3.1a SCHED:7.1.1a
+//= SCHED:7.1.1a
 #[test]
 fn a_worker_takes_its_newest_spawn_first() {
     let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
@@ -122,7 +122,7 @@ fn a_task_that_is_cancelled_in_a_queue_never_runs() {
     assert_eq!(runtime.worker_stats()[0].tasks_cancelled, 5);
 }
 
-//= NURS:owner-cancel NURS:binding SCHED:8.1.1
+//= NURS:owner-cancel SCHED:8.1.1
 #[test]
 fn cancelling_an_owner_reaches_every_level_below_it() {
     fn level(cx: &mainspring::Cx, depth: u32, waiting: &AtomicUsize, ended: &AtomicUsize) {

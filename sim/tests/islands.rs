@@ -184,7 +184,6 @@ cpus = [0]
 program = ["run 1ms", "every 10ms"]
 "#;
 
-//= TICK:L5.policy
 #[test]
 fn an_adjustment_that_would_break_what_was_admitted_changes_nothing() {
     for (what, fits) in [

@@ -96,7 +96,7 @@ fn a_silent_service_is_slow_and_then_lost_and_what_it_says_later_has_no_effect()
     assert_eq!(report.contexts[0].misses, 0);
 }
 
-//= EVO:S7.fallback TICK:L5.policy
+//= EVO:S7.fallback
 #[test]
 fn stale_and_hostile_updates_are_refused_with_their_reasons_and_counted() {
     let report = with(&[

@@ -116,20 +116,12 @@ pub struct Telemetry {
     pub nohz_exits: [u64; NohzExit::ALL.len()],
     /// `oneshot_deadline_miss_count`: timer interrupts that came after the time they were armed for.
     pub oneshot_deadline_misses: u64,
-    /// `sqpoll_busy_ns`.
-    pub sqpoll_busy_ns: u64,
-    /// `sqpoll_sleep_count`.
-    pub sqpoll_sleeps: u64,
-    /// `deadline_expired_count`.
-    pub deadlines_expired: u64,
     /// `budget_exhausted_count`.
     pub budgets_exhausted: u64,
     /// `realtime_overrun_count`.
     pub realtime_overruns: u64,
     /// `donation_depth_max`.
     pub donation_depth_max: u64,
-    /// `housekeeping_offload_count`.
-    pub housekeeping_offloads: u64,
     /// Reschedules received from other CPUs.
     pub reschedules: u64,
     /// Threads stolen from other CPUs.

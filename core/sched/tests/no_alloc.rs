@@ -19,7 +19,7 @@ fn the_counter_counts() {
     assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1);
 }
 
-//= ARCH:inv.no-alloc EVO:hot-path ARCH:measure.operator EVO:S1.exit-bounded TICK:L1.waiter-bound ARCH:queue.reserve
+//= ARCH:inv.no-alloc EVO:hot-path EVO:S1.exit-bounded TICK:L1.waiter-bound ARCH:queue.reserve
 #[test]
 fn no_path_after_admission_allocates() {
     for policy in [Policy::Eevdf, Policy::Wfq] {

@@ -27,7 +27,7 @@ fn a_policy_capability_acts_on_the_calling_thread_and_on_no_other() {
     assert_eq!((entity(b).weight(), entity(b).class()), (weight(64), LatencyClass::Normal));
 }
 
-//= ARCH:policycap.snapshot ARCH:measure.gate
+//= ARCH:policycap.snapshot
 #[test]
 fn the_snapshot_has_the_raw_counters_in_every_build() {
     let mut rig = Rig::new(Policy::Eevdf);

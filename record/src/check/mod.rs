@@ -130,6 +130,7 @@ impl<N: Number> Checks<N> {
         self.accounts.after(&self.model, cpu, observed, all)?;
         self.timers.after(&self.setting, &self.model, &self.grants, cpu, observed)?;
         if all {
+            cpu.verify()?;
             order::check(cpu)?;
             if let Some(fairness) = &self.fairness {
                 fairness.compare(&self.model, cpu, observed)?;

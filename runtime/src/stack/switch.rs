@@ -137,9 +137,30 @@ mod tests {
             // Formatting uses SSE stores that fault on a misaligned stack.
             let text = format!("{value}.{}", value as f64 / 3.0);
             assert!(text.starts_with(&value.to_string()));
+            // What the other side has in these does not survive by chance.
+            // SAFETY: each register that changes is named.
+            unsafe {
+                asm!(
+                    "mov r12, -1",
+                    "mov r13, -1",
+                    "mov r14, -1",
+                    "mov r15, -1",
+                    out("r12") _,
+                    out("r13") _,
+                    out("r14") _,
+                    out("r15") _,
+                );
+            }
             // SAFETY: the test below saved MAIN when it switched here, on the same thread.
             value = unsafe { switch(&raw mut FIBER, MAIN, value + 1) };
         }
+    }
+
+    /// A switch as a function of the System V ABI.
+    #[inline(never)]
+    extern "C-unwind" fn round_trip(value: usize) -> usize {
+        // SAFETY: the test below prepared FIBER, and goes on with it on this thread only.
+        unsafe { switch(&raw mut MAIN, FIBER, value) }
     }
 
     //= NURS:ctx.switch NURS:ctx.trampoline NURS:ctx.contract SCHED:5.3.1
@@ -175,6 +196,42 @@ mod tests {
                 clobber_abi("C"),
             );
             assert_eq!((answer, rbx, rbp), (101, 0x1111, 0x6666));
+            let mut found = [0usize; 6];
+            let answer: usize;
+            asm!(
+                "push rbx",
+                "push rbp",
+                // Twice, so that the stack stays a multiple of 16.
+                "push rsi",
+                "push rsi",
+                "mov rbx, 0x1111",
+                "mov rbp, 0x2222",
+                "mov r12, 0x3333",
+                "mov r13, 0x4444",
+                "mov r14, 0x5555",
+                "mov r15, 0x6666",
+                "call {round_trip}",
+                "pop rcx",
+                "pop rcx",
+                "mov [rcx], rbx",
+                "mov [rcx + 8], rbp",
+                "mov [rcx + 16], r12",
+                "mov [rcx + 24], r13",
+                "mov [rcx + 32], r14",
+                "mov [rcx + 40], r15",
+                "pop rbp",
+                "pop rbx",
+                round_trip = sym round_trip,
+                in("rdi") 200usize,
+                in("rsi") found.as_mut_ptr(),
+                out("rax") answer,
+                out("r12") _,
+                out("r13") _,
+                out("r14") _,
+                out("r15") _,
+                clobber_abi("C"),
+            );
+            assert_eq!((answer, found), (201, [0x1111, 0x2222, 0x3333, 0x4444, 0x5555, 0x6666]));
             // More values than there are other registers to keep them in, used before and after.
             let mut values: [usize; 16] = std::array::from_fn(|i| std::hint::black_box(i * 7));
             for turn in 0..4 {

@@ -7,7 +7,7 @@ use loom::thread;
 use mainspring::protocol::deque::{Steal, deques};
 use mainspring::protocol::mutant::Mutant;
 
-//= SCHED:7.1.1a SCHED:7.1.1b SCHED:7.1.2
+//= SCHED:7.1.1a SCHED:7.1.1b
 #[test]
 fn each_word_of_a_deque_is_taken_once() {
     model(|| {
@@ -44,7 +44,6 @@ fn each_word_of_a_deque_is_taken_once() {
     });
 }
 
-//= SCHED:7.1.2
 #[test]
 fn words_that_are_taken_together_are_not_stolen() {
     model(|| {
@@ -81,6 +80,7 @@ fn words_that_are_taken_together_are_not_stolen() {
 }
 
 /// The last word, with nothing between the two: the smallest program that needs both fences.
+//= SCHED:7.1.2
 #[test]
 fn the_last_words_go_to_the_owner_or_to_a_thief() {
     model(|| {

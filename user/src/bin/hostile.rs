@@ -104,7 +104,7 @@ fn run(program: &str, arguments: &str) -> i32 {
     code
 }
 
-//= TICK:L4.reject ARCH:inv.user-copy ARCH:inv.exit-clean ARCH:exit.process ARCH:x86.syscall-gs
+//= TICK:L4.reject ARCH:inv.user-copy ARCH:inv.exit-clean ARCH:exit.process
 fn main() -> i64 {
     // The place of the honest thread stays mapped after its first use.
     let first = caps::spawn(ThreadOptions::default(), || 0).expect("within the quota");

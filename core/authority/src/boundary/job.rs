@@ -17,14 +17,14 @@ pub struct Queue(pub u32);
 ///
 /// ```compile_fail,E0277
 /// use mainspring_abi::Weight;
-/// use mainspring_sched::boundary::JobFields;
+/// use mainspring_authority::boundary::JobFields;
 /// fn weigh(fields: JobFields) -> Weight {
 ///     fields.into()
 /// }
 /// ```
 ///
 /// ```compile_fail,E0616
-/// use mainspring_sched::boundary::JobFields;
+/// use mainspring_authority::boundary::JobFields;
 /// fn peek(fields: JobFields) -> i32 {
 ///     fields.priority
 /// }
@@ -93,7 +93,6 @@ mod tests {
     use super::*;
     use mainspring_abi::{LatencyClass, Weight};
 
-    //= EVO:job-graph
     #[test]
     fn only_the_policys_mapping_gives_a_node_an_effect() {
         let node = |priority, budget| JobFields::new(priority, Some(Nanos::new(9)), budget, Queue(3));

@@ -159,7 +159,6 @@ mod tests {
         ResourceLedger::new(Some(Quota::new(MS(runtime), MS(window)).expect("it makes sense")))
     }
 
-    //= TICK:tax.profile-ledger
     #[test]
     fn a_ledger_throttles_at_its_quota_until_a_window_has_something_left() {
         let mut ledger = ledger(20, 100);
@@ -183,7 +182,6 @@ mod tests {
     }
 
     proptest! {
-        //= TICK:tax.profile-ledger
         #[test]
         fn who_keeps_to_the_ledger_never_gets_more_than_its_windows(
             runtime in 1u64..50,

@@ -49,8 +49,6 @@ fn started() -> (Boundary, Instance) {
     (boundary, instance)
 }
 
-//= EVO:S7.owns
-//= TICK:L5.policy
 #[test]
 fn an_update_is_taken_as_a_whole_and_the_operator_can_read_it() {
     let (mut boundary, service) = started();

@@ -406,7 +406,6 @@ mod tests {
         assert_eq!(registry.info(who).map(|info| info.place), Some(Place::Revoked));
     }
 
-    //= ARCH:notify.drain
     #[test]
     fn a_drain_says_what_the_name_is_worth() {
         let (mut registry, who) = a_registry();
