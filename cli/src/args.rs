@@ -1,5 +1,7 @@
 //! What can be asked of the program. The comments here are the help that people read.
 
+pub mod host;
+
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -22,12 +24,16 @@ Examples:
   mainspring replay tour.msr                             make the same decisions again
   mainspring explain tour.msr --thread editor --at 12.5ms
   mainspring admit workloads/audio-graph.toml            will every deadline hold?
+  mainspring exec --budget 20ms/100ms -- make            a fifth of a CPU for any program
+  mainspring ps                                          what is granted on this host?
+  mainspring doctor                                      what does this host allow?
 
 Exit codes:
   0  all went well
   1  a replayed decision differs, or a run broke a rule of the scheduler
   2  wrong usage or a bad file, or a file that cannot be read or written
-  3  `mainspring admit` refuses the workload";
+  3  `mainspring admit` refuses the workload, or `mainspring exec` the program
+  `mainspring exec` exits as its program does";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -104,6 +110,15 @@ pub enum Command {
     /// Say why a thread of a recorded run ran, or did not run, at some time.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+    /// Run any program and its children under a budget of CPU time, and report what they used.
+    #[command(after_help = host::EXEC_EXAMPLES)]
+    Exec(host::ExecArgs),
+    /// List what is granted on this host: to whom, how much, and what is used.
+    #[command(after_help = host::PS_EXAMPLES)]
+    Ps(host::PsArgs),
+    /// Say what this host allows, and what to do about the rest.
+    #[command(after_help = host::DOCTOR_EXAMPLES)]
+    Doctor(host::DoctorArgs),
     /// Boot the kernel under QEMU with a console to look around in.
     Boot(BootArgs),
     /// Print the completion script of a shell.

@@ -3,6 +3,7 @@
 
 use crate::machine_run::MachineError;
 use crate::refuse::Cannot;
+use mainspring_host::HostError;
 use mainspring_record::explain::ExplainError;
 use mainspring_record::replay::ReplayError;
 use mainspring_sim::RunError;
@@ -69,6 +70,13 @@ pub enum Failure {
         /// Why.
         error: MachineError,
     },
+    /// A program cannot be run under its grant, or grants cannot be listed.
+    Host {
+        /// The grant, as errors call it.
+        name: String,
+        /// Why.
+        error: HostError,
+    },
     /// A flight record cannot be opened.
     Open {
         /// The path as given.
@@ -101,7 +109,7 @@ impl Failure {
     /// 1 if the scheduler is to blame, 2 if the input or the system is, 3 if admission refused.
     fn status(&self) -> u8 {
         match self {
-            Self::NotAdmitted { .. } => 3,
+            Self::NotAdmitted { .. } | Self::Host { error: HostError::NotAdmitted(_), .. } => 3,
             Self::Run { error: RunError::Violation(_), .. } => 1,
             Self::Replay { error, .. }
             | Self::Verify { error, .. }
@@ -151,6 +159,9 @@ impl fmt::Display for Failure {
             ),
             Self::Cannot { name, cannot } => cannot.describe(name, f),
             Self::Machine { name, error } => write!(f, "{name}: {error}"),
+            // A refusal names the grant itself.
+            Self::Host { error: error @ HostError::NotAdmitted(_), .. } => write!(f, "{error}"),
+            Self::Host { name, error } => write!(f, "{name}: {error}"),
             Self::Open { path, cause } => write!(
                 f,
                 "{}: {cause}\nhelp: give the path of a flight record, which `mainspring run FILE --record OUT` writes",
@@ -190,6 +201,7 @@ impl std::error::Error for Failure {
             Self::Run { error, .. } => Some(error),
             Self::Cannot { cannot, .. } => Some(cannot),
             Self::Machine { error, .. } => Some(error),
+            Self::Host { error, .. } => Some(error),
             Self::Replay { error, .. } | Self::Verify { error, .. } => Some(error),
             Self::Explain { error, .. } => Some(error),
         }

@@ -11,6 +11,7 @@ mod completions;
 mod cpu_records;
 mod explain;
 mod failure;
+mod host;
 mod input;
 mod linux;
 mod machine_run;
@@ -29,10 +30,14 @@ use output::Output;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // A helper process of `exec` is this program under another name, and has no command line of ours.
+    if let Some(code) = mainspring_host::run::helper() {
+        return code;
+    }
     let Cli { command, color, quiet } = Cli::parse();
     let output = Output::new(color, quiet);
     match execute(&command, output) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             output.complain(&failure);
             failure.exit_code()
@@ -40,14 +45,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn execute(command: &Command, output: Output) -> Result<(), Failure> {
-    match command {
+fn execute(command: &Command, output: Output) -> Result<ExitCode, Failure> {
+    let done = match command {
+        Command::Exec(args) => return host::exec::exec(args, output),
+        Command::Ps(args) => host::ps::ps(args, output),
         Command::Run(args) => run::run(args, output),
         Command::Admit(args) => admit::admit(args, output),
         Command::Check(args) => check::check(args, output),
         Command::Replay(args) => replay::replay(args, output),
         Command::Explain(args) => explain::explain(args, output),
+        Command::Doctor(args) => host::doctor::doctor(args, output),
         Command::Boot(args) => boot::boot(args, output),
         Command::Completions(args) => completions::completions(args, output),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

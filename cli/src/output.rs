@@ -84,6 +84,11 @@ impl Output {
         }
     }
 
+    /// Tells something that is not a result but was asked for by name, even to a user who wants quiet.
+    pub fn insist(self, text: impl Display) {
+        to_stderr(&harmless(&text.to_string()));
+    }
+
     /// Tells what went wrong.
     pub fn complain(self, failure: &Failure) {
         let text = harmless(&failure.to_string());

@@ -1,6 +1,8 @@
 //! The program as its users meet it: arguments and files in; output, files and an exit code out.
 
 mod admit;
+mod doctor;
+mod exec;
 mod files;
 mod hostile;
 mod invalid;

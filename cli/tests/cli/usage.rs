@@ -6,9 +6,17 @@ use crate::support::{Folder, Ran};
 fn help_shows_commands_examples_and_exit_codes() {
     let folder = Folder::new("help");
     let help = folder.run("--help").ok().stdout;
-    for word in
-        ["run ", "admit ", "check ", "replay ", "explain ", "completions ", "Examples:", "Exit codes:"]
-    {
+    for word in [
+        "run ",
+        "admit ",
+        "check ",
+        "replay ",
+        "explain ",
+        "doctor ",
+        "completions ",
+        "Examples:",
+        "Exit codes:",
+    ] {
         assert!(help.contains(word), "no {word:?} in:\n{help}");
     }
     assert_eq!(folder.run("-h").ok().stdout, help);
@@ -17,7 +25,7 @@ fn help_shows_commands_examples_and_exit_codes() {
 #[test]
 fn help_of_each_command_has_examples_and_fits_the_screen() {
     let folder = Folder::new("help-commands");
-    for command in ["run", "admit", "check", "replay", "explain", "completions"] {
+    for command in ["run", "admit", "check", "replay", "explain", "exec", "ps", "doctor", "completions"] {
         let help = folder.run(&format!("{command} --help")).ok().stdout;
         assert!(help.contains("Examples:\n  mainspring"), "{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");

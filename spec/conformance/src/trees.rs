@@ -18,7 +18,7 @@ pub fn parts_of(file: &str) -> Speaks {
         ["runtime", ..] => &["runtime"],
         ["capi", ..] => &["capi"],
         ["lang" | "janus" | "qtjir", ..] => &["lang"],
-        ["cli" | "workload" | "report", ..] => &["cli"],
+        ["cli" | "host" | "workload" | "report", ..] => &["cli"],
         ["spec", ..] => return Speaks::ForAll,
         _ => &[],
     };

@@ -1,0 +1,73 @@
+//! `mainspring exec`.
+//!
+//! Standard output is the program's. What this command has to say goes to standard error, or to the file of `--output`.
+
+use super::live::Live;
+use crate::args::ReportForm;
+use crate::args::host::ExecArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use mainspring_host::run::{self, Watch};
+use mainspring_host::{ExecReport, Request};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Runs a program under a grant, and exits as it did.
+pub fn exec(args: &ExecArgs, output: Output) -> Result<ExitCode, Failure> {
+    let request = request(args);
+    // Opened before the program runs: an hour of work must not end in a file that cannot be written.
+    let file = args.output.as_deref().map(create).transpose()?;
+    let mut live = Live::new(args.stats, output);
+    let (every, mut show) = (Live::EVERY, |sample: &run::Sample| live.show(sample));
+    let watch = Live::is_wanted(args.stats, output).then_some(Watch { every, show: &mut show });
+    let ran = run::run(&request, &args.command, watch);
+    live.clear();
+    let outcome = ran.map_err(|error| Failure::Host { name: request.name.clone(), error })?;
+    let report = ExecReport::from(&outcome);
+    match (file, args.output.as_deref()) {
+        (Some(file), Some(path)) => write(file, path, &report, args.report)?,
+        _ => tell(&report, args.report, output),
+    }
+    Ok(ExitCode::from(outcome.ended.status()))
+}
+
+fn request(args: &ExecArgs) -> Request {
+    let program = args.command.first().map(Path::new).and_then(Path::file_name);
+    let name = args.name.clone().or_else(|| program.map(|name| name.to_string_lossy().into_owned()));
+    Request {
+        name: name.unwrap_or_else(|| "program".to_owned()),
+        budget: args.budget.budget,
+        period: args.budget.period,
+        deadline: args.deadline,
+        cpus: args.cpus.as_ref().map(|cpus| *cpus.0),
+        memory_bytes: args.memory,
+        best_effort: args.best_effort,
+    }
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|cause| Failure::Write { path: path.to_owned(), cause })
+}
+
+fn text_of(report: &ExecReport, form: ReportForm) -> String {
+    match form {
+        ReportForm::Text => report.text(),
+        // Only a map with keys that are no text could fail, and there is none.
+        ReportForm::Json => serde_json::to_string_pretty(report).unwrap_or_default(),
+    }
+}
+
+fn write(mut file: File, path: &Path, report: &ExecReport, form: ReportForm) -> Result<(), Failure> {
+    writeln!(file, "{}", text_of(report, form))
+        .map_err(|cause| Failure::Write { path: path.to_owned(), cause })
+}
+
+/// JSON was asked for by name, so that it is told even to somebody who wants quiet.
+fn tell(report: &ExecReport, form: ReportForm, output: Output) {
+    match form {
+        ReportForm::Json => output.insist(text_of(report, form)),
+        ReportForm::Text => output.note(text_of(report, form)),
+    }
+}
