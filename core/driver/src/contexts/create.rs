@@ -4,7 +4,7 @@
 //! deadline that was promised before on the CPU where it has its home. A refusal says which of these would not hold.
 
 use super::record::{Phase, Position, Record};
-use super::{ContextError, ContextMachine, ContextMoved, Contexts};
+use super::{ContextError, Contexts};
 use crate::ledgers::{Amounts, LedgerError, LedgerRef, Resource};
 use crate::sessions::{SessionError, SessionRef};
 use alloc::boxed::Box;
@@ -192,9 +192,8 @@ fn task(spec: &ContextSpec) -> Banded {
 impl Contexts {
     /// Whoever holds the context `creator` creates another one, which belongs to the same session, process and ledger. It grants
     /// no more than `creator` does, fits the ledger, and takes no deadline away from anybody.
-    pub fn create<M: ContextMachine>(
+    pub fn create(
         &mut self,
-        machine: &mut M,
         now: Nanos,
         creator: ContextRef,
         spec: ContextSpec,
@@ -207,14 +206,13 @@ impl Contexts {
         }
         let ledger = held.charge.map(|(ledger, _)| ledger);
         let grant = Grant { session: held.session, process: held.process, ledger, home: HomeCpu::Admitted };
-        self.grant(machine, now, spec, grant)
+        self.grant(now, spec, grant)
     }
 
     /// The machine itself grants a context, which is at rest. This is where its memory comes from: nothing that happens to it
     /// later needs more.
-    pub fn grant<M: ContextMachine>(
+    pub fn grant(
         &mut self,
-        machine: &mut M,
         now: Nanos,
         mut spec: ContextSpec,
         grant: Grant,
@@ -270,8 +268,6 @@ impl Contexts {
             withheld: false,
             usage: Usage::default(),
         });
-        machine.context_moved(ContextMoved::AtRest { context: who });
-        self.debug_verify(machine);
         Ok(who)
     }
 

@@ -74,7 +74,10 @@ pub enum NoLoan {
     HasOwn(ContextRef),
     /// The server may not run where the context can be spent. The call goes on without.
     NotAllowed(CpuId),
-    /// The server runs or moves elsewhere at this moment. The call goes on without.
+    /// The server runs on another CPU. It has to stop there and wait before it can come over to this one; otherwise the call goes on
+    /// without.
+    Elsewhere(CpuId),
+    /// The server has ended, or moves at this moment. The call goes on without.
     NotThere,
     /// The caller does not wait for a call.
     NotCalling,
@@ -98,7 +101,8 @@ impl fmt::Display for NoLoan {
             Self::NotAllowed(cpu) => {
                 write!(f, "the server may not run on {cpu:?}, where the context is spent")
             }
-            Self::NotThere => f.write_str("the server is busy on another CPU; call again"),
+            Self::Elsewhere(cpu) => write!(f, "the server runs elsewhere; it has to come to {cpu:?} first"),
+            Self::NotThere => f.write_str("the server has ended or moves; call again"),
             Self::NotCalling => f.write_str("the caller does not wait for a call; block it first"),
             Self::Loan(error) => error.fmt(f),
         }
@@ -191,7 +195,7 @@ fn way_for_server<M: ContextMachine>(
         if !entity.affinity().allows(home) {
             return Err(NoLoan::NotAllowed(home));
         }
-        if cpu.state(seat) == Ok(State::Running) { Err(NoLoan::NotThere) } else { Ok(Some(home)) }
+        if cpu.state(seat) == Ok(State::Running) { Err(NoLoan::Elsewhere(home)) } else { Ok(Some(home)) }
     });
     match found {
         Some(found) => found,
@@ -228,8 +232,12 @@ impl Contexts {
         }
         let index = self.of_value(who).ok_or(NoLoan::NothingToLend)?;
         let record = &self.records[index];
-        let bring_to = way_for_server(machine, &record.spec.cpus, record.home, server)?;
-        allowed.map_err(NoLoan::Loan)?;
+        let way = way_for_server(machine, &record.spec.cpus, record.home, server);
+        // A call that the server would serve on what it has is never refused for the chain of the context.
+        if let Ok(_) | Err(NoLoan::Elsewhere(_)) = way {
+            allowed.map_err(NoLoan::Loan)?;
+        }
+        let bring_to = way?;
         Ok(Plan { index, bring_to })
     }
 

@@ -19,12 +19,12 @@ fn spec(budget: u64, period: u64) -> ContextSpec {
 
 fn create(rig: &mut Rig, creator: ContextRef, spec: ContextSpec) -> Result<ContextRef, CreateError> {
     let now = rig.machine.now;
-    rig.contexts.create(&mut rig.machine, now, creator, spec)
+    rig.contexts.create(now, creator, spec)
 }
 
 fn grant(rig: &mut Rig, spec: ContextSpec, grant: Grant) -> Result<ContextRef, CreateError> {
     let now = rig.machine.now;
-    rig.contexts.grant(&mut rig.machine, now, spec, grant)
+    rig.contexts.grant(now, spec, grant)
 }
 
 //= OWN:create.authority

@@ -171,7 +171,7 @@ fn a_logout_skips_a_loan_and_the_return_ends_it() {
     assert_eq!(rig.contexts.info(&mut rig.machine, now, who), Err(stale));
     let another = rig.name(3);
     assert!(rig.contexts.bind(&mut rig.machine, who, another).is_err());
-    assert!(rig.contexts.create(&mut rig.machine, now, who, ContextSpec::new(ms(1), ms(10))).is_err());
+    assert!(rig.contexts.create(now, who, ContextSpec::new(ms(1), ms(10))).is_err());
     assert_eq!(rig.contexts.revoke(&mut rig.machine, who, RevokeReason::Explicit), Err(stale));
     assert_eq!(rig.contexts.drain(&mut rig.machine, who), Ok(Drained::StaleGeneration { current: 1 }));
     assert_eq!(rig.end_call(0, CallEnd::Reply), LoanEnd::Ended(who, RevokeReason::Logout));

@@ -113,7 +113,7 @@ impl World {
         let home = index % CPUS;
         let spec = ContextSpec { cpus: on(&[0, 1, 2, 3]), ..ContextSpec::new(ms(9), ms(10)) };
         let now = self.host.now();
-        if let Ok(who) = contexts.grant(machine, now, spec, at(home))
+        if let Ok(who) = contexts.grant(now, spec, at(home))
             && contexts.bind(machine, who, name(index)).is_err()
         {
             contexts.revoke(machine, who, RevokeReason::Explicit).expect("it is at rest");

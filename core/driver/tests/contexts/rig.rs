@@ -94,7 +94,7 @@ impl Rig {
 
     pub fn grant_spec(&mut self, spec: ContextSpec, grant: Grant) -> ContextRef {
         let now = self.machine.now;
-        self.contexts.grant(&mut self.machine, now, spec, grant).expect("a sound grant")
+        self.contexts.grant(now, spec, grant).expect("a sound grant")
     }
 
     /// The same, bound to a thread.

@@ -293,7 +293,7 @@ impl World {
         let wish = ContextSpec { depth: 1, ..ContextSpec::new(ms(budget), ms(10)) };
         let Some(held) = self.rig.contexts.spec(creator.id()).cloned() else { return };
         let wish = ContextSpec { cpus: held.cpus.clone(), ..wish };
-        if let Ok(who) = self.rig.contexts.create(&mut self.rig.machine, now, creator, wish) {
+        if let Ok(who) = self.rig.contexts.create(now, creator, wish) {
             let Known { of_session, .. } = self.known[index];
             assert!(ms(budget) <= held.budget, "no more than its creator holds");
             assert!(
