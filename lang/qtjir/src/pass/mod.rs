@@ -70,7 +70,8 @@ pub(crate) fn dominates(idom: &[usize], above: usize, mut block: usize) -> bool 
     }
 }
 
-fn reverse_postorder(function: &Function) -> Vec<usize> {
+/// The blocks of a function, each after those that dominate it.
+pub fn reverse_postorder(function: &Function) -> Vec<usize> {
     let mut seen = vec![false; function.blocks.len()];
     let mut order = Vec::new();
     let mut stack = vec![(0, 0)];

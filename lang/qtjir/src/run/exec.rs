@@ -54,7 +54,7 @@ pub(super) struct Interp<'e, 'c> {
     frames: Vec<Frame>,
     stack_words: usize,
     /// Ops that were counted and not yet paid for.
-    pending: u32,
+    pending: u64,
     /// Ops that were charged in all.
     ops: u64,
     /// How often it looked up.
@@ -103,7 +103,8 @@ impl<'e, 'c> Interp<'e, 'c> {
         let here =
             |trap| self.env.program.trap(function, self.env.program.module().functions[function].pos, trap);
         let returned = if self.is_native(function) {
-            self.call_native(function, &args)?
+            let stack_words = self.words_below(function).map_err(here)?;
+            self.call_native(function, &args, stack_words)?
         } else {
             self.push_frame(function, args).map_err(here)?;
             match self.run(1, None)? {
@@ -153,14 +154,19 @@ impl<'e, 'c> Interp<'e, 'c> {
 
     fn push_frame(&mut self, function: usize, args: Vec<u64>) -> Result<(), Trap> {
         let body = &self.env.program.module().functions[function];
-        let words = body.values.len() + FRAME_OVERHEAD_WORDS;
-        self.stack_words = self.stack_words.checked_sub(words).ok_or(Trap::StackOverflow)?;
+        self.stack_words = self.words_below(function)?;
         let mut values = vec![0; body.values.len()];
         for (param, word) in body.blocks[0].params.iter().zip(args) {
             values[param.0 as usize] = word;
         }
         self.frames.push(Frame { function, block: 0, at: 0, values });
         Ok(())
+    }
+
+    /// Words of stack that are left when the function has its frame.
+    fn words_below(&self, function: usize) -> Result<usize, Trap> {
+        let words = self.env.program.module().functions[function].values.len() + FRAME_OVERHEAD_WORDS;
+        self.stack_words.checked_sub(words).ok_or(Trap::StackOverflow)
     }
 
     fn pop_frame(&mut self) {
@@ -176,7 +182,7 @@ impl<'e, 'c> Interp<'e, 'c> {
             0 => Ok(()),
             pending => {
                 self.looks += 1;
-                self.account.pay(pending)
+                self.account.pay(u32::try_from(pending).unwrap_or(u32::MAX))
             }
         }
     }
@@ -185,7 +191,7 @@ impl<'e, 'c> Interp<'e, 'c> {
         self.env.program.native.as_ref().is_some_and(|native| native.has(function))
     }
 
-    fn call_native(&mut self, function: usize, args: &[u64]) -> Result<Returned, Fault> {
+    fn call_native(&mut self, function: usize, args: &[u64], stack_words: usize) -> Result<Returned, Fault> {
         let native = self.env.program.native.as_ref().expect("it has the function");
         let call = NativeCall {
             args,
@@ -194,7 +200,7 @@ impl<'e, 'c> Interp<'e, 'c> {
             pending: &mut self.pending,
             ops: &mut self.ops,
             looks: &mut self.looks,
-            stack_words: self.stack_words,
+            stack_words,
             output: self.env.output,
         };
         let (value, code) = native.call(function, call)?;
@@ -262,8 +268,14 @@ impl<'e, 'c> Interp<'e, 'c> {
             }
             Terminator::Fail(code) => {
                 let code = self.int(*code);
+                let is_unit = self.function().result == Type::Unit;
                 self.pop_frame();
-                return Ok(Some(Returned::Error(code)));
+                // An error whose code is zero is none.
+                return Ok(Some(if code == 0 {
+                    Returned::Value((!is_unit).then_some(0))
+                } else {
+                    Returned::Error(code)
+                }));
             }
             Terminator::Raise(code) => {
                 let code = self.int(*code);
@@ -398,7 +410,7 @@ impl<'e, 'c> Interp<'e, 'c> {
             }
             Op::Call(name, args) => return self.call(instr, name, args),
             Op::BudgetCheck => {
-                if self.pending >= self.interval {
+                if self.pending >= u64::from(self.interval) {
                     self.settle()?;
                 }
             }
@@ -428,9 +440,9 @@ impl<'e, 'c> Interp<'e, 'c> {
 
     fn count(&mut self, cost: i64) {
         // A cost is never negative: nobody pays himself.
-        let cost = u32::try_from(cost.max(0)).unwrap_or(u32::MAX);
-        self.pending = self.pending.saturating_add(cost);
-        self.ops += u64::from(cost);
+        let cost = u64::from(u32::try_from(cost.max(0)).unwrap_or(u32::MAX));
+        self.pending += cost;
+        self.ops += cost;
     }
 
     fn print(&mut self, text: &str) -> Result<(), Trap> {
@@ -445,7 +457,7 @@ impl<'e, 'c> Interp<'e, 'c> {
         let callee = self.env.program.by_name[name];
         let args: Vec<u64> = args.iter().map(|value| self.get(*value)).collect();
         if self.is_native(callee) {
-            let returned = self.call_native(callee, &args).map_err(Stop::Fault)?;
+            let returned = self.call_native(callee, &args, self.words_below(callee)?).map_err(Stop::Fault)?;
             self.set_results(instr, returned);
             return Ok(true);
         }

@@ -35,12 +35,12 @@ pub struct NativeCall<'a, 'c> {
     /// Whom to charge.
     pub account: &'a mut Account<'c>,
     /// Ops that were counted and not paid for.
-    pub pending: &'a mut u32,
+    pub pending: &'a mut u64,
     /// Ops that were charged in all, those of `pending` included.
     pub ops: &'a mut u64,
     /// How often the task looked up.
     pub looks: &'a mut u64,
-    /// Words of stack that are left.
+    /// Words of stack that are left when the function has its frame.
     pub stack_words: usize,
     /// Where to print.
     pub output: &'a dyn Output,

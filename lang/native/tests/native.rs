@@ -1,0 +1,237 @@
+//! Compiled code does what the interpreter does: the same results, traps and charges.
+
+use mainspring::{Budget, Component, Config, Exhaustion, NurseryOptions, Pool, Profile, TaskError};
+use mainspring_janus::compile;
+use mainspring_janus::testing::random_program;
+use mainspring_native::Options;
+use mainspring_qtjir::{Ended, Fault, FaultKind, Limits, Output, Program, Quiet, Trap, task_fault};
+use std::sync::Mutex;
+
+/// As much of the stack as a program can ask for.
+const DEEP: Options = Options { stack_bytes: 1 << 20 };
+
+fn both(source: &str) -> (Program, Program) {
+    let module = compile(source).unwrap_or_else(|mistakes| panic!("{}", mistakes.render("test.jan", source)));
+    let interpreted = Program::compile(module.clone()).unwrap();
+    let compiled = mainspring_native::compile(Program::compile(module).unwrap(), DEEP).unwrap();
+    (interpreted, compiled)
+}
+
+/// Runs without a runtime, on a thread with a stack of 4 MiB.
+fn alone(program: &Program, arg: u64, limits: Limits) -> (Result<Ended, Fault>, Vec<String>) {
+    let lines = Lines::default();
+    let ended = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(4 << 20);
+        thread
+            .spawn_scoped(scope, || program.run_alone("main", &[arg], limits, &lines))
+            .unwrap()
+            .join()
+            .unwrap()
+    });
+    (ended, lines.0.into_inner().unwrap())
+}
+
+#[derive(Default)]
+struct Lines(Mutex<Vec<String>>);
+
+impl Output for Lines {
+    fn line(&self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
+    }
+}
+
+fn agree(source: &str, arg: u64, limits: Limits) -> Result<Ended, Fault> {
+    let (interpreted, compiled) = both(source);
+    let (one, other) = (alone(&interpreted, arg, limits), alone(&compiled, arg, limits));
+    assert_eq!(one, other, "{source}");
+    one.0
+}
+
+const LIMITS: Limits =
+    Limits { ops: 300_000, memory: 1 << 24, spawn_count: 0, channel_ops: 0, syscalls: 100 };
+
+#[test]
+fn random_programs_agree_on_results_traps_and_charges() {
+    let (mut ended, mut trapped) = (0, 0);
+    for seed in 0..250 {
+        match agree(&random_program(seed, false), seed, LIMITS) {
+            Ok(_) => ended += 1,
+            Err(_) => trapped += 1,
+        }
+    }
+    assert!(ended > 50 && trapped > 10, "{ended} ended, {trapped} trapped: the programs test too little");
+}
+
+#[test]
+fn each_kind_of_trap_has_its_place() {
+    let core = "{.profile: core.}\n";
+    let cases = [
+        ("fn main(n: i64) -> i64 { return n + 9223372036854775807 }", "2:35: the result does not fit"),
+        ("fn main(n: i64) -> i64 { return n * 4611686018427387904 }", "2:35: the result does not fit"),
+        ("fn main(n: i64) -> i64 { return -9223372036854775807 - n }", "2:54: the result does not fit"),
+        ("fn main(n: i64) -> i64 { return 1 / (n - 2) }", "2:35: division by zero"),
+        (
+            "fn main(n: i64) -> i64 { return (0 - 9223372036854775807 - 1) / (1 - n) }",
+            "2:63: the result does not fit",
+        ),
+        (
+            "fn main(n: i64) -> i64 { return (0 - 9223372036854775807 - 1) % (1 - n) }",
+            "2:63: the result does not fit",
+        ),
+        ("fn main(n: i64) -> i64 { return [1, 2][n] }", "2:39: index 2 of a slice of 2"),
+        ("fn main(n: i64) -> i64 { return [1, 2][n - 3] }", "2:39: index -1 of a slice of 2"),
+        (
+            "struct P { x: i64 }\nfn main(n: i64) -> i64 { return make([]P, n)[0].x }",
+            "3:48: this element was never set",
+        ),
+        ("fn main(n: i64) -> i64 { return make([]i64, n - 3).len }", "2:33: a size of -1"),
+        ("fn main(n: i64) -> i64 { return make([]i64, n * 100000000).len }", "2:33: ran out of memory"),
+        (
+            "fn main(n: i64) -> i64 { while true { n_print(n) } }\nfn n_print(n: i64) { print(n) }",
+            "3:22: ran out of syscalls",
+        ),
+        ("fn main(n: i64) -> i64 { while true { } }", "2:26: ran out of ops"),
+        ("fn main(n: i64) -> i64 { return main(n) }", "2:33: calls nest too deep"),
+    ];
+    for (source, says) in cases {
+        let fault = agree(&format!("{core}{source}"), 2, LIMITS).unwrap_err();
+        assert!(fault.to_string().starts_with(says), "{source}: {fault}");
+    }
+}
+
+#[test]
+fn errors_floats_structs_and_text_agree() {
+    let source = "{.profile: core.}
+error Odd, Big
+struct Pair { a: i64, b: f64, c: []f64 }
+fn half(n: i64) -> !i64 { if n % 2 == 1 { fail Odd }\n return n / 2 }
+fn check(n: i64) -> ! { if n > 10 { fail Big } }
+fn both(n: i64) -> !i64 { try check(n)\n return try half(n) }
+fn mean(s: []f64) -> f64 { var sum = 0.0\n for x in s { sum = sum + x }\n return sum / float(len(s)) }
+fn main(n: i64) -> i64 {
+    let p = Pair { a: n, b: -1.5, c: [1.5, 2.5, float(n)] }
+    p.b = mean(p.c) * p.b
+    print(p.b)
+    print(p.b < 0.0 and not (p.a == 3))
+    print(\"a text\")
+    print(int(0.0 / 0.0) + int(1.0e300) % 1000)
+    return (both(n) catch 100) * 1000 + (both(n + 1) catch 7) * 10 + (both(12) catch 3)
+}";
+    let ended = agree(source, 4, LIMITS).unwrap();
+    assert_eq!(ended.value, Some(2073));
+}
+
+/// Main and its tasks are interpreted; `work` and what it calls is compiled.
+const MIXED: &str = "fn inner(n: i64) -> i64 { var left = n\n while left > 0 { left = left - 1 }\n return n }
+fn work(n: i64) -> i64 { var sum = 0\n for i in 0..n { sum = sum + inner(i) }\n return sum }
+fn main(n: i64) -> i64 {
+    var sum = work(n)
+    nursery {
+        let a = spawn work(n * 2)
+        let b = spawn work(n * 3)
+        sum = sum + await a + await b
+    }
+    return sum
+}";
+
+#[test]
+fn tasks_are_charged_alike_on_any_number_of_workers() {
+    let (interpreted, compiled) = both(MIXED);
+    let run = |program: &Program, workers: usize| {
+        let runtime = Config::new(Profile::Service).workers(workers).stack_size(2 << 20).build().unwrap();
+        runtime.run(|cx| program.run_in_task("main", &[60], cx, &Quiet)).unwrap().unwrap()
+    };
+    let first = run(&interpreted, 1);
+    let turns = |n: u64| n + (0..n).map(|i| i + 1).sum::<u64>();
+    assert_eq!(first.all_ops, turns(60) + turns(120) + turns(180) + 1 + 2);
+    for workers in 1..=8 {
+        assert_eq!(run(&compiled, workers), first, "{workers} workers");
+    }
+}
+
+#[test]
+fn random_programs_with_tasks_agree() {
+    for seed in (0..60).step_by(2) {
+        let (interpreted, compiled) = both(&random_program(seed, true));
+        let run = |program: &Program| {
+            let runtime = Config::new(Profile::Service).workers(2).stack_size(2 << 20).build().unwrap();
+            match runtime.run(|cx| program.run_in_task("main", &[seed], cx, &Quiet)) {
+                Ok(ended) => ended,
+                Err(error) => Err(task_fault(&error)),
+            }
+        };
+        assert_eq!(run(&interpreted), run(&compiled), "seed {seed}");
+    }
+}
+
+/// How a hostile program ends that has a budget of its own beside a neighbour, which must not notice.
+fn attack(source: &str) -> Result<String, TaskError> {
+    let neighbour = both(MIXED).1;
+    let hostile =
+        mainspring_native::compile(Program::compile(compile(source).unwrap()).unwrap(), Options::default());
+    let hostile = hostile.unwrap();
+    let pool =
+        Pool { ops: 1 << 32, memory: 1 << 32, spawn_count: 1 << 16, channel_ops: 1 << 16, syscalls: 1 << 16 };
+    let runtime = Config::new(Profile::Cluster).workers(1).root_pool(pool).build().unwrap();
+    let alone = runtime.run(|cx| neighbour.run_in_task("work", &[60], cx, &Quiet)).unwrap().unwrap();
+    let budget = Budget { ops: 200_000, memory: 1 << 20, spawn_count: 50, channel_ops: 50, syscalls: 50 };
+    runtime
+        .nursery(NurseryOptions::new().on_exhausted(Exhaustion::Cancel), |nursery| {
+            let attacker = nursery.builder().budget(budget).spawn(|cx| {
+                match hostile.run_in_task("main", &[], cx, &Quiet) {
+                    Ok(ended) => format!("{ended:?}"),
+                    Err(fault) => fault.to_string(),
+                }
+            });
+            let attacker = attacker.unwrap();
+            let beside = nursery.spawn(|cx| neighbour.run_in_task("work", &[60], cx, &Quiet)).unwrap();
+            assert_eq!(beside.wait().unwrap().unwrap(), alone, "the neighbour noticed");
+            attacker.wait()
+        })
+        .unwrap()
+}
+
+#[test]
+fn a_hostile_loop_is_unwound_at_its_budget() {
+    // In a call, so that the runtime's way of ending a task passes frames of generated code.
+    let error =
+        attack("fn spin(n: i64) -> i64 { while true { } }\nfn main() -> i64 { return spin(1) + spin(2) }")
+            .unwrap_err();
+    assert!(matches!(error, TaskError::BudgetCut(Component::Ops)), "{error}");
+}
+
+#[test]
+fn hostile_recursion_and_allocation_trap() {
+    let said = attack("fn main() -> i64 { return main() + 1 }").unwrap();
+    assert!(said.contains("calls nest too deep"), "{said}");
+    let said =
+        attack("fn main() -> i64 { var n = 0\n while true { n = n + make([]i64, 1000).len } }").unwrap();
+    assert!(said.contains("memory budget exhausted"), "{said}");
+}
+
+#[test]
+fn a_cancelled_task_leaves_compiled_code() {
+    let source = "error Stop
+fn spin() -> i64 { while true { } }
+fn fails() -> ! { fail Stop }
+fn main() -> i64 { var seen = 0
+    nursery { spawn spin()
+        spawn fails() } catch |e| { if e == error.Stop { seen = 1 } }
+    return seen }";
+    let (_, compiled) = both(source);
+    let runtime = Config::new(Profile::Service).workers(2).stack_size(2 << 20).build().unwrap();
+    let ended = runtime.run(|cx| compiled.run_in_task("main", &[], cx, &Quiet)).unwrap().unwrap();
+    assert_eq!(ended.value, Some(1));
+}
+
+#[test]
+fn a_function_that_spawns_is_interpreted_and_the_rest_is_compiled() {
+    let deep = "fn down(n: i64) -> i64 { if n == 0 { return 0 }\n return 1 + down(n - 1) }\nfn main(n: i64) -> i64 { return down(n) }";
+    let module = compile(deep).unwrap();
+    // With little stack, compiled code traps where the interpreter does not: so it was compiled.
+    let little = Options { stack_bytes: 8 << 10 };
+    let compiled = mainspring_native::compile(Program::compile(module.clone()).unwrap(), little).unwrap();
+    let fault = alone(&compiled, 1000, Limits::MAX).0.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Trap(Trap::StackOverflow));
+    assert_eq!(alone(&Program::compile(module).unwrap(), 1000, Limits::MAX).0.unwrap().value, Some(1000));
+}
