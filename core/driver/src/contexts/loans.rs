@@ -250,6 +250,10 @@ impl Contexts {
         caller: ThreadRef,
         server: ThreadRef,
     ) -> Result<Lent, NoLoan> {
+        let waits = |cpu: &Cpu, seat| cpu.state(seat) == Ok(State::Asleep(WaitKind::Call));
+        if at_home(machine, caller, |access, seat| waits(access.cpu(), seat)) != Some(true) {
+            return Err(NoLoan::NotCalling);
+        }
         let Plan { index, bring_to } = self.plan_loan(machine, caller, server)?;
         if let Some(cpu) = bring_to
             && !bring_over(machine, server, cpu)

@@ -180,7 +180,6 @@ fn a_release_clears_only_the_binding_that_it_names() {
     rig.contexts.bind(&mut rig.machine, one, another).expect("it is free again");
 }
 
-//= EVO:S4.bind-scope
 #[test]
 fn a_thread_that_waits_comes_over_to_its_context_and_one_that_runs_is_told_where_to_go() {
     let mut rig = Rig::new(2, 3);

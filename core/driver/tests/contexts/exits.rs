@@ -34,7 +34,7 @@ fn returns_by(end: CallEnd, server: usize) {
     rig.run(0);
 }
 
-//= OWN:donation.exits ARCH:donation.cancel TICK:L6.return-first
+//= OWN:donation.exits ARCH:donation.cancel TICK:L6.return-first EVO:gate.context
 #[test]
 fn a_reply_returns_the_loan() {
     returns_by(CallEnd::Reply, 2);
@@ -60,7 +60,7 @@ fn a_failed_delivery_returns_the_loan() {
     returns_by(CallEnd::DeliveryFailed, 1);
 }
 
-//= OWN:donation.exits ARCH:donation.cancel
+//= OWN:donation.exits ARCH:donation.cancel EVO:gate.context
 #[test]
 fn a_timeout_returns_the_loan_and_posts_a_notice() {
     returns_by(CallEnd::TimedOut, 2);
@@ -137,7 +137,7 @@ fn a_timeout_of_the_first_leaves_those_further_down_as_best_effort() {
     assert_eq!(rig.end_call(2, CallEnd::Reply), LoanEnd::NothingLent);
 }
 
-//= OWN:donation.exits ARCH:notify.drain ARCH:ctx.generation
+//= OWN:donation.exits ARCH:notify.drain ARCH:ctx.generation EVO:gate.context
 #[test]
 fn a_revoke_takes_a_loan_from_the_server_and_the_caller_goes_on() {
     let (mut rig, who) = in_a_call(1);
@@ -239,6 +239,26 @@ fn a_server_with_a_context_keeps_it_and_a_caller_without_lends_nothing() {
     assert!(rig.receive(1));
     rig.run(2);
     assert_eq!(rig.call(2, 1), Err(NoLoan::NothingToLend));
+}
+
+//= TICK:L6.async
+#[test]
+fn nothing_is_lent_by_a_caller_that_does_not_wait_for_an_answer() {
+    let mut rig = Rig::new(2, 4);
+    rig.run(1);
+    assert!(rig.receive(1));
+    let who = rig.bound(0, &[0]);
+    rig.run(0);
+    let (caller, server) = (rig.name(0), rig.name(1));
+    let asleep = |rig: &Rig| {
+        let home = rig.machine.home(server).expect("it lives");
+        (home.cpu, rig.machine.core(home.cpu).state(home.seat))
+    };
+    let before = asleep(&rig);
+    assert_eq!(rig.contexts.lend(&mut rig.machine, caller, server), Err(NoLoan::NotCalling), "it runs");
+    assert!(rig.receive(0));
+    assert_eq!(rig.contexts.lend(&mut rig.machine, caller, server), Err(NoLoan::NotCalling), "it receives");
+    assert_eq!((rig.holds(0), rig.holds(1), asleep(&rig)), (Some(who), None, before), "nothing has changed");
 }
 
 /// A server that moves between two CPUs when it is called.

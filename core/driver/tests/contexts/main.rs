@@ -4,7 +4,9 @@
 mod machines;
 
 mod create;
+mod enforcement;
 mod exits;
+mod no_alloc;
 mod notices;
 mod real_threads;
 mod rig;

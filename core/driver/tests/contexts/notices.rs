@@ -11,7 +11,7 @@ fn drain(rig: &mut Rig, who: mainspring_abi::ContextRef) -> [Option<Notice>; 2] 
     }
 }
 
-//= ARCH:notify.coalesce ARCH:notify.slots ARCH:notify.drain
+//= ARCH:notify.coalesce ARCH:notify.slots ARCH:notify.drain EVO:gate.context
 #[test]
 fn depletions_coalesce_and_are_drained_from_a_thread_and_from_rest() {
     let mut rig = Rig::new(1, 2);

@@ -162,7 +162,8 @@ impl Rig {
         panic!("thread {index} does not get to run");
     }
 
-    fn block(&mut self, index: usize, kind: WaitKind) {
+    /// The running thread `index` waits, and its CPU has chosen nobody yet.
+    pub fn block(&mut self, index: usize, kind: WaitKind) {
         let home = self.machine.home(self.threads[index].name).expect("it runs");
         let overran = self.machine.with_cpu(home.cpu, |cpu| {
             assert_eq!(cpu.cpu().current(), Some(home.seat), "only who runs can wait");
@@ -202,6 +203,17 @@ impl Rig {
         }
         self.settle();
         lent
+    }
+
+    /// The same, at an endpoint that takes no loans.
+    pub fn call_without_loan(&mut self, caller: usize, server: usize) {
+        let (from, to) = (self.threads[caller].name, self.threads[server].name);
+        self.block(caller, WaitKind::Call);
+        self.threads[caller].doing = Doing::Calling(to);
+        self.threads[server].serving.push(from);
+        self.threads[server].doing = Doing::Working;
+        placement::wake(&mut self.machine, to);
+        self.settle();
     }
 
     /// The call of `caller` ends, and it goes on.

@@ -47,6 +47,15 @@ impl Stepped {
         }
     }
 
+    /// Makes room for what is noted, so that the machine itself takes no memory.
+    pub fn keep_logs(&mut self, entries: usize) {
+        self.told.reserve(entries);
+        self.waits_ended.reserve(entries);
+        self.overruns.reserve(entries);
+        self.waiters_woken.reserve(entries);
+        self.events.reserve(entries);
+    }
+
     pub fn core(&self, cpu: CpuId) -> &CpuCore {
         &self.cores[cpu.index()]
     }
