@@ -181,6 +181,11 @@ loom: ## Model-check the rings' and the runtime's protocols
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$(OUT)/loom" \
 	    $(CARGO) test --locked --release --package mainspring-ring --package mainspring-runtime --test loom --quiet
 
+.PHONY: sweeps
+sweeps: ## All seeds of the simulator's sweeps over random workloads: ten times as many as `make unit` takes
+	MAINSPRING_SEEDS=all $(CARGO) test --locked --release --package mainspring-sim \
+	    --test random --test contexts --test context_checks --test admission --test floor
+
 .PHONY: trees
 trees: ## A million random nursery trees, and a million waiting tasks, on the Linux runtime
 	MAINSPRING_TREES=1000000 $(CARGO) test --locked --release --package mainspring-runtime --test trees -- --nocapture
@@ -213,7 +218,7 @@ memcheck-runtime: setup-valgrind ## The runtime's examples, and some of its fuzz
 
 .PHONY: soak
 soak: setup ## For hours: 100 million acts of the runtime's fuzzer, memcheck, a million trees, the soaked servers, a million calls of the kernel, two million damaged programs
-	$(call run-phases,fuzz-lang-soak fuzz-runtime-soak memcheck-runtime trees soak-server soak-hostile fuzz-kernel-soak)
+	$(call run-phases,fuzz-lang-soak fuzz-runtime-soak memcheck-runtime trees soak-server soak-hostile fuzz-kernel-soak sweeps)
 
 .PHONY: fuzz-runtime-soak
 fuzz-runtime-soak: setup

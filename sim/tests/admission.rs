@@ -3,6 +3,9 @@
 //!
 //! A failure names its seed; `MAINSPRING_SEED=N` runs that one alone.
 
+mod common;
+
+use common::seeds::Sweep;
 use mainspring_abi::Nanos;
 use mainspring_record::check;
 use mainspring_report::Report;
@@ -194,10 +197,11 @@ fn look_at(seed: u64, seen: &mut Seen) -> Result<(), String> {
 //= EVO:S6.fail-closed
 #[test]
 fn what_is_accepted_never_misses_and_what_is_refused_has_a_witness_that_does() {
-    let only = std::env::var("MAINSPRING_SEED").ok().map(|seed| seed.parse().expect("a number"));
-    let seeds = only.map_or(0..SETS, |seed: u64| seed..seed + 1);
+    let sweep = Sweep::of(0..SETS);
+    let (alone, count) = (sweep.alone, sweep.count());
     let mut seen = Seen::default();
-    let failures: Vec<String> = seeds
+    let failures: Vec<String> = sweep
+        .seeds
         .filter_map(|seed| {
             let again = format!("MAINSPRING_SEED={seed} cargo test -p mainspring-sim --test admission");
             look_at(seed, &mut seen).err().map(|what| format!("seed {seed}: {what}\n  alone: {again}"))
@@ -206,6 +210,6 @@ fn what_is_accepted_never_misses_and_what_is_refused_has_a_witness_that_does() {
     eprintln!("{seen:?}");
     let shown: Vec<String> = failures.iter().take(5).cloned().collect();
     assert!(failures.is_empty(), "{} failures, among them:\n{}", failures.len(), shown.join("\n"));
-    let often = seen.accepted >= SETS / 10 && seen.proven >= SETS / 10;
-    assert!(only.is_some() || often, "one answer hardly ever came, so nothing was checked: {seen:?}");
+    let often = seen.accepted >= count / 10 && seen.proven >= count / 10;
+    assert!(alone || often, "one answer hardly ever came, so nothing was checked: {seen:?}");
 }

@@ -6,11 +6,10 @@
 mod common;
 
 use common::drive::{Drive, setting};
+use common::seeds::{SEED, Sweep};
 use mainspring_record::check::contexts::Tally;
 use mainspring_record::check::{Checks, Wide};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-const SEED: &str = "MAINSPRING_SEED";
 
 /// How many things happen in one run.
 const STEPS: usize = 150;
@@ -43,11 +42,10 @@ fn drive(seed: u64, logged: bool) -> Result<Seen, (String, u64)> {
 //= ARCH:inv.one-owner ARCH:ctx.throttle EVO:S4.single-charge
 #[test]
 fn contexts_do_what_was_granted_and_nothing_else() {
-    let only = std::env::var(SEED).ok().map(|seed| seed.parse().expect("MAINSPRING_SEED is a number"));
-    let seeds = only.map_or(0..3_000, |seed: u64| seed..seed + 1);
+    let Sweep { seeds, alone } = Sweep::of(0..10_000);
     let (mut events, mut all, mut failures) = (0, [0; 7], Vec::new());
     for seed in seeds {
-        match drive(seed, only.is_some()) {
+        match drive(seed, alone) {
             Ok((seen, tally)) => {
                 events += seen;
                 all.iter_mut().zip(counts(tally)).for_each(|(sum, count)| *sum += count);
@@ -64,6 +62,6 @@ fn contexts_do_what_was_granted_and_nothing_else() {
     failures.sort();
     let shortest: Vec<String> = failures.iter().take(5).map(|(_, what)| what.clone()).collect();
     assert!(failures.is_empty(), "{} failures, the shortest:\n{}", failures.len(), shortest.join("\n"));
-    let often = only.is_some() || all.iter().all(|count| *count >= 100);
+    let often = alone || all.iter().all(|count| *count >= 100);
     assert!(often, "something hardly ever happened, so nothing was checked: {all:?}");
 }

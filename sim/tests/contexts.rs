@@ -4,7 +4,7 @@
 mod common;
 
 use common::authority::draw_authority;
-use common::seeds::on_all_cores;
+use common::seeds::{Sweep, on_all_cores};
 use common::{checked, checked_in, thread, workload};
 use mainspring_record::check::{Bound, Setting, Wide};
 use mainspring_report::{ContextReport, Report};
@@ -249,15 +249,15 @@ fn try_seed(seed: u64, faults: bool) -> Result<Report, String> {
     checked_in::<Wide>(&workload, seed, setting).map(|checked| checked.report)
 }
 
-/// Ten thousand workloads, half of them with faults: every checker looks on at every event, every run is recorded,
+/// Random workloads, half of them with faults: every checker looks on at every event, every run is recorded,
 /// replayed and repeated.
 //= EVO:S4.single-charge EVO:S4.eligible TICK:L5.enforce ARCH:donation.cancel ARCH:ctx.generation TICK:L6.partial-failure
 #[test]
 fn authority_is_conserved_over_random_workloads() {
-    let only = std::env::var("MAINSPRING_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
-    let seeds = only.map_or(0..SEEDS, |seed| seed..seed + 1);
+    let sweep = Sweep::of(0..10_000);
+    let (alone, count) = (sweep.alone, sweep.count());
     let (mut donated, mut revoked, mut depleted, mut windows) = (0u64, 0u64, 0u64, 0u64);
-    let reports = on_all_cores(seeds, |seed| {
+    let reports = on_all_cores(sweep.seeds, |seed| {
         try_seed(seed, seed % 2 == 1).unwrap_or_else(|what| {
             panic!(
                 "seed {seed}: {what}\nreplay with: MAINSPRING_SEED={seed} cargo test -p mainspring-sim --release --test contexts \
@@ -271,13 +271,11 @@ fn authority_is_conserved_over_random_workloads() {
         depleted += report.contexts.iter().map(|context| context.depletions).sum::<u64>();
         windows += report.leases.iter().map(|lease| lease.activations).sum::<u64>();
     }
-    if only.is_none() {
+    if !alone {
         // The draw must reach what it is meant to test.
         assert!(
-            donated > SEEDS / 10 && revoked > SEEDS / 10 && depleted > SEEDS && windows > SEEDS,
+            donated > count / 10 && revoked > count / 10 && depleted > count && windows > count,
             "{donated} {revoked} {depleted} {windows}"
         );
     }
 }
-
-const SEEDS: u64 = 10_000;

@@ -1,29 +1,27 @@
 //! Random workloads, each with every checker on, recorded, replayed, and run twice.
 //!
-//! A failure names its seed; `MAINSPRING_SEED=N` runs that one alone and prints its workload.
+//! A failure names its seed; `MAINSPRING_SEED=N` runs that one alone and prints its workload. `make sweeps` runs all seeds,
+//! ten times as many as a usual run.
 
 mod common;
 
 use common::generate::{Kind, draw, draw_hogs};
 use common::rational::Rational;
-use common::seeds::on_all_cores;
+use common::seeds::{SEED, Sweep, on_all_cores};
 use common::{Checked, checked_in};
 use mainspring_abi::Policy;
 use mainspring_record::check::{Bound, Number, Setting, Wide};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-const SEED: &str = "MAINSPRING_SEED";
-
 /// Runs the workloads of `seeds`; panics at the first that fails, with how to run it alone.
 fn sweep<N: Number>(test: &str, seeds: Range<u64>, kind: Kind, bound: Bound) {
-    let only = std::env::var(SEED).ok().map(|seed| seed.parse().expect("MAINSPRING_SEED is a number"));
-    let seeds = only.map_or(seeds, |seed: u64| seed..seed + 1);
+    let Sweep { seeds, alone } = Sweep::of(seeds);
     let (mut events, mut decisions, mut most) = (0, 0, 0.0f64);
     let mut failures = Vec::new();
     let outcomes = on_all_cores(seeds, |seed| {
         let workload = draw(seed, kind);
-        if only.is_some() {
+        if alone {
             eprintln!("{workload:#?}");
         }
         let setting = Setting::of(&workload).with_bound(bound);
