@@ -65,7 +65,8 @@ pub struct ExecArgs {
     #[arg(long)]
     pub best_effort: bool,
 
-    /// Show use, throttling and missed periods every second on standard error, though it is no terminal.
+    /// Show use, throttling and missed periods every second on standard error. Without this it is shown where standard
+    /// error is a terminal and standard output is not.
     #[arg(long)]
     pub stats: bool,
 

@@ -19,9 +19,10 @@ pub fn exec(args: &ExecArgs, output: Output) -> Result<ExitCode, Failure> {
     let request = request(args);
     // Opened before the program runs: an hour of work must not end in a file that cannot be written.
     let file = args.output.as_deref().map(create).transpose()?;
-    let mut live = Live::new(args.stats, output);
+    let mut live = Live::new();
+    let wanted = live.is_wanted(args.stats, output);
     let (every, mut show) = (Live::EVERY, |sample: &run::Sample| live.show(sample));
-    let watch = Live::is_wanted(args.stats, output).then_some(Watch { every, show: &mut show });
+    let watch = wanted.then_some(Watch { every, show: &mut show });
     let ran = run::run(&request, &args.command, watch);
     live.clear();
     let outcome = ran.map_err(|error| Failure::Host { name: request.name.clone(), error })?;

@@ -1,4 +1,7 @@
-//! What a program is using, while it runs: one line on standard error, drawn over itself on a terminal.
+//! What a program is using, while it runs: a line on standard error every second.
+//!
+//! The line is drawn over itself where standard error is a terminal that the program's standard output is not: a program
+//! that writes to the same terminal would write into the line. There, it is shown only when asked for, as whole lines.
 
 use crate::output::Output;
 use mainspring_abi::Nanos;
@@ -10,6 +13,7 @@ use std::time::Duration;
 /// The line.
 #[derive(Debug)]
 pub struct Live {
+    /// Whether it is drawn over itself.
     terminal: bool,
     drawn: bool,
     before: Option<Sample>,
@@ -19,14 +23,14 @@ impl Live {
     /// How often it is drawn.
     pub const EVERY: Duration = Duration::from_secs(1);
 
-    pub fn new(stats: bool, output: Output) -> Self {
-        let terminal = io::stderr().is_terminal() && Self::is_wanted(stats, output);
+    pub fn new() -> Self {
+        let terminal = io::stderr().is_terminal() && !io::stdout().is_terminal();
         Self { terminal, drawn: false, before: None }
     }
 
-    /// Whether anybody would see it.
-    pub fn is_wanted(stats: bool, output: Output) -> bool {
-        stats || output.bar_style().is_some()
+    /// Whether it is to be shown: if asked for, or if it disturbs nobody.
+    pub fn is_wanted(&self, stats: bool, output: Output) -> bool {
+        stats || self.terminal && output.bar_style().is_some()
     }
 
     pub fn show(&mut self, sample: &Sample) {

@@ -10,7 +10,7 @@ fn two_grants_that_do_not_fit_together_are_not_both_made() {
         return;
     }
     let cpu = first_cpu(&host);
-    let first = host.start(&["--name", "first", "--cpus", &cpu], "echo here; exec sleep 1000");
+    let first = host.start(&["--name", "first", "--cpus", &cpu], "echo here; exec sleep 60");
     let ask = |budget: &str| {
         host.run(&["exec", "--budget", budget, "--cpus", &cpu, "--name", "second", "--", "echo", "ran"])
     };
@@ -67,7 +67,7 @@ fn ps_lists_what_is_granted_to_whom_and_what_is_used() {
     assert_eq!(host.run(&["ps", "--json"]).ok().json(), serde_json::json!([]));
     let none = host.run(&["ps"]).ok();
     assert_eq!((none.stdout.as_str(), none.stderr.as_str()), ("", "nothing is granted\n"));
-    let running = host.start(&["--name", "worker"], "echo here; exec sleep 1000");
+    let running = host.start(&["--name", "worker"], "echo here; exec sleep 60");
     let listed = host.run(&["ps", "--json"]).ok().json();
     let grant = &listed[0];
     assert_eq!((&grant["name"], &grant["budget_ns"]), (&"worker".into(), &20_000_000.into()), "{listed}");

@@ -5,6 +5,7 @@
 
 mod admission;
 mod crash;
+mod docs;
 mod limits;
 mod programs;
 mod rights;
@@ -113,7 +114,7 @@ impl Running {
         signal(name, self.child.id() as i32);
     }
 
-    /// Waits for the supervisor alone.
+    /// Waits for the supervisor alone. Its tree may still hold the other end of the standard output.
     fn reap(mut self) {
         self.child.wait().expect("reaped");
     }

@@ -57,7 +57,7 @@ fn a_compiler_and_its_children_run_under_the_grant() {
 #[test]
 fn what_outlives_the_program_is_ended_and_counted() {
     let host = Host::new("outlives");
-    let (ran, report) = host.sh_reported(&[], "sleep 1000 & echo $!; (trap '' TERM; sleep 1000) & exit 3");
+    let (ran, report) = host.sh_reported(&[], "sleep 100 & echo $!; (trap '' TERM; sleep 100) & exit 3");
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(report["outlived"].as_u64() >= Some(2), "{report}");
     let pid = ran.stdout.trim().parse().expect("a number");

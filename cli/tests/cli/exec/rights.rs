@@ -100,7 +100,7 @@ fn best_effort_goes_on_and_says_what_is_not_enforced() {
 #[test]
 fn killing_the_supervisor_ends_the_tree_even_where_no_group_follows_it() {
     let Some(user) = Unprivileged::new("crash") else { return };
-    let script = "(setsid sleep 1000 & wait) & sleep 1000 & wait";
+    let script = "(setsid sleep 100 & wait) & sleep 100 & wait";
     let mut command =
         user.command(&["exec", "--budget", "20ms/100ms", "--best-effort", "--", "sh", "-c", script]);
     let mut child = command.stderr(Stdio::null()).spawn().expect("the program starts");

@@ -11,8 +11,9 @@ fn a_signal_is_passed_on_and_the_exit_is_the_programs() {
         if is_ignored(number) {
             continue;
         }
-        let script =
-            format!("trap 'echo got {name}; exit 5' {name}; echo ready; while :; do sleep 0.01; done");
+        let script = format!(
+            "trap 'echo got {name}; exit 5' {name}; echo ready; for i in $(seq 3000); do sleep 0.01; done"
+        );
         let running = host.start(&[], &script);
         assert_eq!(running.first, "ready");
         let id = host.entry()["id"].as_str().expect("an id").to_owned();
@@ -28,7 +29,7 @@ fn a_program_that_a_signal_ends_takes_the_grant_with_it() {
     let host = Host::new("ended");
     for (name, code) in [("TERM", 143), ("HUP", 129)].into_iter().filter(|(_, code)| !is_ignored(code - 128))
     {
-        let running = host.start(&[], "echo ready; sleep 1000 & wait");
+        let running = host.start(&[], "echo ready; sleep 30 & wait");
         let id = host.entry()["id"].as_str().expect("an id").to_owned();
         running.signal(name);
         let ran = running.wait();
