@@ -7,6 +7,7 @@
 //!   an [`Observer`], carried out, and shown again with its outcome.
 //! * [`machine`]: what a machine has to have, as a trait.
 //! * [`placement`]: where threads run. Start, wake, hand over, steal, migrate, exit.
+//! * [`islands`]: graphs that get all that they need, or nothing.
 //! * [`leases`]: CPUs to oneself, and ticks that stop. Grant, placement, proof, and every ending.
 //! * [`policy`]: the policy service's word, carried out within its bounds.
 //! * [`sqpoll`]: the poller of a ring, as an entity of the scheduler.
@@ -22,6 +23,7 @@
 extern crate alloc;
 
 pub mod contexts;
+pub mod islands;
 pub mod leases;
 pub mod ledgers;
 pub mod machine;

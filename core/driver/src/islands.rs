@@ -1,0 +1,361 @@
+//! Realtime islands on a machine: a graph gets all of its CPU time and all that it reserves, or nothing.
+//!
+//! [`mainspring_authority::island`] decides. Here a decision is carried out: each node gets a context on the CPU that was found for
+//! it, and CPUs that the island wants alone are leased to the nodes on them.
+//!
+//! Conserved:
+//! * an island that is admitted has one context for each node, and one that was refused or has ended has none;
+//! * an adjustment that does not fit changes nothing;
+//! * when an island ends, its contexts are revoked and its leases end before what it reserved is free for others.
+
+use crate::contexts::{ContextMachine, Contexts, CreateError, Grant, HomeCpu, RevokeReason};
+use crate::leases::{GrantRefusal, GrantRequest, LeaseMachine, Leases};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ThreadRef};
+use mainspring_authority::admission::{Banded, Task};
+use mainspring_authority::island::{
+    self, IslandDenial, IslandError, IslandRef, NodeHome, OverrunAction, OverrunPolicy, PlainTask,
+    RealtimeIslandSpec,
+};
+use mainspring_sched::Affinity;
+use mainspring_sched::context::{ContextSpec, Overrun};
+use mainspring_sched::lease::{
+    AccountingTarget, Endpoint, LeaseRef, LeaseRequest, Mode, NamedRing, Owner, RevocationPolicy,
+};
+
+/// How soon an island's lease of a CPU can be taken back.
+const REVOCATION_LATENCY: Nanos = Nanos::from_millis(1);
+
+/// The longest mask of CPUs, in bytes.
+const MASK_BYTES: usize = 512;
+
+/// What an island's owner hears of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IslandNotice {
+    /// A node wanted more than its budget.
+    Overran {
+        /// The node, by its place in the spec.
+        node: usize,
+    },
+    /// The island is to end: its threads stop, and then it leaves.
+    ShuttingDown,
+    /// It has another spec.
+    Adjusted,
+    /// It has ended. Nothing is reserved for it.
+    Left,
+}
+
+/// A machine with islands.
+pub trait IslandMachine: ContextMachine + LeaseMachine {
+    /// Posts `notice` of `island` where its owner wants to hear of it.
+    fn post_island_notice(&mut self, endpoint: Endpoint, island: IslandRef, notice: IslandNotice);
+}
+
+/// Why an island was not admitted. Nothing is reserved, and no context exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotAdmitted {
+    /// It does not fit.
+    Denied(IslandDenial),
+    /// A node's context could not be created.
+    Context {
+        /// The node, by its place in the spec.
+        node: usize,
+        /// Why.
+        error: CreateError,
+    },
+}
+
+impl fmt::Display for NotAdmitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied(denial) => write!(f, "{denial}"),
+            Self::Context { node, error } => write!(f, "node {node} has no context: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for NotAdmitted {}
+
+/// Why a node's thread could not start. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotBound {
+    /// The island or the node is not there.
+    Stale,
+    /// The node's context could not be bound to the thread.
+    Context(crate::contexts::BindError),
+    /// The CPU that the island wants alone could not be leased to the thread.
+    Lease(GrantRefusal),
+}
+
+/// An island that is admitted.
+#[derive(Debug)]
+struct Held {
+    island: IslandRef,
+    /// One for each node, in the order of the spec.
+    contexts: Vec<ContextRef>,
+    leases: Vec<LeaseRef>,
+    owner: Owner,
+    notify: Option<Endpoint>,
+}
+
+/// All islands of a machine.
+#[derive(Debug)]
+pub struct Islands {
+    admission: island::Machine,
+    held: Vec<Held>,
+}
+
+impl Islands {
+    /// No islands, on a machine that `admission` describes.
+    #[must_use]
+    pub fn new(admission: island::Machine) -> Self {
+        Self { admission, held: Vec::new() }
+    }
+
+    /// What was admitted, and what is free.
+    #[must_use]
+    pub fn admission(&self) -> &island::Machine {
+        &self.admission
+    }
+
+    /// The contexts of an island's nodes, in the order of its spec.
+    #[must_use]
+    pub fn contexts(&self, island: IslandRef) -> Option<&[ContextRef]> {
+        self.held.iter().find(|held| held.island == island).map(|held| &*held.contexts)
+    }
+
+    /// The leases of the CPUs that an island has to itself.
+    #[must_use]
+    pub fn leases(&self, island: IslandRef) -> Option<&[LeaseRef]> {
+        self.held.iter().find(|held| held.island == island).map(|held| &*held.leases)
+    }
+
+    /// The island and the node that `context` is for.
+    #[must_use]
+    pub fn node_of(&self, context: ContextRef) -> Option<(IslandRef, usize)> {
+        self.held.iter().find_map(|held| {
+            let node = held.contexts.iter().position(|own| own.id() == context.id())?;
+            Some((held.island, node))
+        })
+    }
+
+    /// Admits an island with all that it needs, beside all contexts that there are. Its contexts are at rest: the threads of
+    /// its nodes start by [`Islands::bind`].
+    pub fn admit<M: IslandMachine>(
+        &mut self,
+        machine: &mut M,
+        contexts: &mut Contexts,
+        spec: RealtimeIslandSpec,
+        owner: Owner,
+        notify: Option<Endpoint>,
+    ) -> Result<IslandRef, NotAdmitted> {
+        self.count_plain(contexts).map_err(NotAdmitted::Denied)?;
+        let island = self.admission.admit(spec).map_err(NotAdmitted::Denied)?;
+        let Some(admitted) = self.admission.get(island) else {
+            return Err(NotAdmitted::Denied(IslandDenial::OutOfIds));
+        };
+        let mut made = Vec::with_capacity(admitted.homes.len());
+        let mut homes = admitted.homes.clone();
+        homes.sort_unstable_by_key(|home| home.node);
+        for home in homes {
+            let grant = Grant {
+                session: None,
+                process: Some(owner.process),
+                ledger: None,
+                home: HomeCpu::Decided(home.cpu),
+            };
+            let wanted = context_of(&admitted.spec, home);
+            match contexts.grant(machine.now(), wanted, grant) {
+                Ok(who) => made.push(who),
+                Err(error) => {
+                    for who in made {
+                        let _gone = contexts.revoke(machine, who, RevokeReason::IslandEnd);
+                    }
+                    let _left = self.admission.leave(island);
+                    return Err(NotAdmitted::Context { node: home.node, error });
+                }
+            }
+        }
+        self.held.push(Held { island, contexts: made, leases: Vec::new(), owner, notify });
+        Ok(island)
+    }
+
+    /// `thread` is to run node `node`: it gets the node's context, and the CPU to itself if the island wants that one alone.
+    pub fn bind<M: IslandMachine>(
+        &mut self,
+        machine: &mut M,
+        contexts: &mut Contexts,
+        leases: &mut Leases,
+        (island, node): (IslandRef, usize),
+        thread: ThreadRef,
+    ) -> Result<(), NotBound> {
+        let admitted = self.admission.get(island).ok_or(NotBound::Stale)?;
+        let held = self.held.iter_mut().find(|held| held.island == island).ok_or(NotBound::Stale)?;
+        let who = *held.contexts.get(node).ok_or(NotBound::Stale)?;
+        contexts.bind(machine, who, thread).map_err(NotBound::Context)?;
+        let home = admitted.homes.iter().find(|home| home.node == node).map(|home| home.cpu);
+        if let Some(cpu) = home.filter(|cpu| admitted.spec.isolated.contains(*cpu)) {
+            match lease(machine, leases, cpu, who, thread, held.owner) {
+                Ok(lease) => held.leases.push(lease),
+                Err(refusal) => {
+                    contexts.unbind(machine, thread);
+                    return Err(NotBound::Lease(refusal));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A context was used up. If it is a node's, its island's owner hears of it as the island's policy says; what the machine
+    /// has to do to the node, or to the whole island.
+    pub fn overran<M: IslandMachine>(
+        &mut self,
+        machine: &mut M,
+        context: ContextRef,
+    ) -> Option<(IslandRef, OverrunAction)> {
+        let (island, node) = self.node_of(context)?;
+        let action = self.admission.overrun(island).ok()?;
+        match action {
+            OverrunAction::Notify => self.tell(machine, island, IslandNotice::Overran { node }),
+            OverrunAction::Shutdown(_) => {
+                self.tell(machine, island, IslandNotice::Overran { node });
+                self.tell(machine, island, IslandNotice::ShuttingDown);
+            }
+            OverrunAction::Throttle | OverrunAction::Fault | OverrunAction::AlreadyStopping => {}
+        }
+        Some((island, action))
+    }
+
+    /// Gives an island another spec with as many nodes, each on its CPU, if everybody who was promised a deadline keeps it. The
+    /// old reference is stale then.
+    pub fn adjust<M: IslandMachine>(
+        &mut self,
+        machine: &mut M,
+        contexts: &mut Contexts,
+        island: IslandRef,
+        mut spec: RealtimeIslandSpec,
+    ) -> Result<IslandRef, IslandError> {
+        let held = self.held.iter().position(|held| held.island == island).ok_or(IslandError::Stale)?;
+        let present = self.admission.get(island).ok_or(IslandError::Stale)?;
+        if spec.nodes.len() != present.homes.len() {
+            return Err(IslandError::Stale);
+        }
+        for home in &present.homes {
+            // The threads of its nodes hold contexts, which are spent where they are.
+            spec.nodes[home.node].cpus = Some([home.cpu].into_iter().collect());
+        }
+        self.count_plain(contexts).map_err(IslandError::Denied)?;
+        let adjusted = self.admission.adjust(island, spec)?;
+        self.held[held].island = adjusted;
+        let Some(admitted) = self.admission.get(adjusted) else { return Err(IslandError::Stale) };
+        for home in &admitted.homes {
+            let wanted = context_of(&admitted.spec, *home);
+            let who = self.held[held].contexts[home.node];
+            let terms = (wanted.budget, wanted.period, wanted.deadline);
+            let changed = contexts.adjust(machine, machine.now(), who, terms);
+            debug_assert!(changed.is_ok(), "the context of an admitted node is live: {changed:?}");
+        }
+        self.tell(machine, adjusted, IslandNotice::Adjusted);
+        Ok(adjusted)
+    }
+
+    /// Ends an island: its contexts and leases first, then everything that it reserved.
+    pub fn leave<M: IslandMachine>(
+        &mut self,
+        machine: &mut M,
+        contexts: &mut Contexts,
+        leases: &mut Leases,
+        island: IslandRef,
+    ) -> Result<(), IslandError> {
+        let index = self.held.iter().position(|held| held.island == island).ok_or(IslandError::Stale)?;
+        for who in &self.held[index].contexts {
+            // One that a logout or an exit has taken already is gone.
+            let _gone = contexts.revoke(machine, *who, RevokeReason::IslandEnd);
+        }
+        for lease in &self.held[index].leases {
+            let _ended = leases.revoke(machine, *lease).or_else(|_| leases.release(machine, *lease));
+        }
+        self.admission.leave(island)?;
+        self.tell(machine, island, IslandNotice::Left);
+        self.held.swap_remove(index);
+        Ok(())
+    }
+
+    fn tell<M: IslandMachine>(&self, machine: &mut M, island: IslandRef, notice: IslandNotice) {
+        let notify = self.held.iter().find(|held| held.island == island).and_then(|held| held.notify);
+        if let Some(endpoint) = notify {
+            machine.post_island_notice(endpoint, island, notice);
+        }
+    }
+
+    /// Tells admission which contexts there are besides those of islands.
+    fn count_plain(&mut self, contexts: &Contexts) -> Result<(), IslandDenial> {
+        let counts = |who: &ContextRef| !contexts.is_gone(who.id()) && self.node_of(*who).is_none();
+        let plain = contexts.names().filter(counts);
+        let plain: Vec<PlainTask> = plain
+            .filter_map(|who| {
+                let (spec, cpu) = (contexts.spec(who.id())?, contexts.home(who.id())?);
+                let task = Task { cost: spec.budget, deadline: spec.deadline, period: spec.period };
+                Some(PlainTask { cpu, banded: Banded { task, criticality: spec.criticality } })
+            })
+            .collect();
+        self.admission.set_plain(plain)
+    }
+}
+
+/// What a node's context grants, on the CPU that was found for it.
+fn context_of(spec: &RealtimeIslandSpec, home: NodeHome) -> ContextSpec {
+    let node = &spec.nodes[home.node];
+    let period = node.period.unwrap_or(spec.period);
+    ContextSpec {
+        deadline: node.deadline.unwrap_or(spec.deadline).min(spec.deadline).min(period),
+        criticality: node.criticality.unwrap_or(spec.criticality),
+        cpus: Affinity::Only(Arc::new([home.cpu].into_iter().collect())),
+        overrun: match spec.overrun {
+            OverrunPolicy::Throttle => Overrun::Throttle,
+            OverrunPolicy::Fault => Overrun::Fault,
+            OverrunPolicy::Notify => Overrun::Notify,
+            OverrunPolicy::Shutdown => Overrun::Shutdown,
+        },
+        ..ContextSpec::new(node.budget, period)
+    }
+}
+
+fn lease<M: IslandMachine>(
+    machine: &mut M,
+    leases: &mut Leases,
+    cpu: CpuId,
+    context: ContextRef,
+    lessee: ThreadRef,
+    owner: Owner,
+) -> Result<LeaseRef, GrantRefusal> {
+    let mask: CpuSet = [cpu].into_iter().collect();
+    let mut bytes = [0; MASK_BYTES];
+    let length = mask.bytes().zip(&mut bytes).map(|(byte, place)| *place = byte).count();
+    let asked = GrantRequest {
+        request: LeaseRequest {
+            owner,
+            cpus: &bytes[..length],
+            housekeeping_exclusions: &[],
+            mode: Mode::Compute,
+            ring: NamedRing::None,
+            allow_irqs: false,
+            target: AccountingTarget::Context {
+                id: u64::from(context.id()),
+                generation: u64::from(context.generation()),
+            },
+            max_revocation_latency: REVOCATION_LATENCY,
+            revocation: RevocationPolicy::Silent,
+            lifetime: Nanos::ZERO,
+            replaces: None,
+        },
+        lessee,
+        caller: None,
+        ring: None,
+        tickless: true,
+        allow_busy_spin: false,
+    };
+    leases.grant(machine, &asked)
+}
