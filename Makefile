@@ -200,18 +200,20 @@ fuzz-runtime: setup ## Random programs over the runtime's whole API against a mo
 	    $(if $(ACTS),--acts $(ACTS)) $(ARGS)
 
 # Programs that end by themselves; the sound of all of them is a clean memcheck.
-MEMCHECKED := hello_nursery parallel_map pipeline plugin supervised timeout_retry
-MEMCHECK = valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite
+# Valgrind knows no io_uring.
+MEMCHECKED := hello_nursery parallel_map pipeline plugin supervised timeout_retry "echo --epoll" "limits small" \
+    "soak server 100 epoll" "soak hostile 3 epoll"
+MEMCHECK = valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite \
+    --suppressions=runtime/memcheck.supp
 
 .PHONY: memcheck-runtime
 memcheck-runtime: setup-valgrind ## The runtime's examples, and some of its fuzzer's programs, under valgrind's memcheck (SEEDS=32)
 	$(CARGO) build --quiet --locked --package mainspring-runtime --examples
 	$(CARGO) build --quiet --locked --package mainspring-fuzz-runtime
 	for program in $(MEMCHECKED); do
-	    $(MEMCHECK) "$(OUT)/debug/examples/$$program" >/dev/null || { echo "memcheck-runtime: $$program FAILED" >&2; exit 1; }
+	    $(MEMCHECK) "$(OUT)/debug/examples/"$$program >/dev/null || { echo "memcheck-runtime: $$program FAILED" >&2; exit 1; }
 	    echo "memcheck-runtime: $$program is clean"
 	done
-	# Valgrind knows no io_uring.
 	$(MEMCHECK) "$(OUT)/debug/mainspring-fuzz-runtime" --child --epoll --patience 300 --acts 150 --seed 0 \
 	    --seeds $(or $(SEEDS),32) >/dev/null || { echo "memcheck-runtime: the fuzzer FAILED" >&2; exit 1; }
 	echo "memcheck-runtime: passed"

@@ -1,9 +1,9 @@
 //! A TCP echo server with a budget per connection: a client that sends too much is cut off, the others are not.
 //!
 //! `cargo run -p mainspring-runtime --example echo` runs server and clients; with an address (`-- 127.0.0.1:7000`) it
-//! serves until it is stopped.
+//! serves until it is stopped. `--epoll` before it chooses that driver, also where io_uring is to be had.
 
-use mainspring::io::{TcpListener, TcpStream};
+use mainspring::io::{IoDriver, TcpListener, TcpStream};
 use mainspring::{Budget, Config, Cx, Exhaustion, NurseryOptions, Profile, SpawnError};
 use std::net::SocketAddr;
 
@@ -52,8 +52,11 @@ fn client(cx: &Cx, address: SocketAddr, messages: u32) -> std::io::Result<u32> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let runtime = Config::new(Profile::Cluster).build()?;
-    if let Some(address) = std::env::args().nth(1) {
+    let mut arguments = std::env::args().skip(1).peekable();
+    let driver =
+        arguments.next_if(|argument| argument == "--epoll").map_or(IoDriver::Auto, |_| IoDriver::Epoll);
+    let runtime = Config::new(Profile::Cluster).io(driver).build()?;
+    if let Some(address) = arguments.next() {
         runtime
             .run(|cx| TcpListener::bind(cx, address).and_then(|listener| serve(cx, &listener, None)))??;
         return Ok(());

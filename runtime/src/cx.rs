@@ -496,7 +496,10 @@ impl Cx {
     pub fn try_vec<T>(&self, capacity: usize) -> Result<Paid<'_, Vec<T>>, BudgetError> {
         let bytes = capacity.saturating_mul(size_of::<T>());
         self.charge_alloc(bytes)?;
-        Ok(Paid::new(self, Vec::with_capacity(capacity), bytes))
+        let mut vec = Paid::new(self, Vec::new(), bytes);
+        // A budget may be larger than the host's memory. What is not had is refunded.
+        vec.try_reserve_exact(capacity).map_err(|_| BudgetError::OutOfMemory { bytes })?;
+        Ok(vec)
     }
 
     /// Looks up at once, as a check does now and then: at cancellation, at timers, and at whether others should run. For

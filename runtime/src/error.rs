@@ -269,6 +269,11 @@ pub enum BudgetError {
     MemoryBudgetExhausted(Unpayable),
     /// The component was never granted to this task.
     NeverGranted(Component),
+    /// The budget allows the allocation, and the host has no memory for it: ask for less, or do without. Nothing is charged.
+    OutOfMemory {
+        /// The size of the allocation.
+        bytes: usize,
+    },
 }
 
 impl fmt::Display for BudgetError {
@@ -276,6 +281,7 @@ impl fmt::Display for BudgetError {
         match self {
             Self::MemoryBudgetExhausted(unpayable) => write!(f, "memory budget exhausted: {unpayable}"),
             Self::NeverGranted(component) => write!(f, "this task was never granted any {component}"),
+            Self::OutOfMemory { bytes } => write!(f, "the host has no memory for {bytes} bytes"),
         }
     }
 }

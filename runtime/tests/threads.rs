@@ -2,7 +2,8 @@
 #![allow(unsafe_code)]
 
 use mainspring::{
-    Budget, Capacity, Config, Cx, Exhaustion, LaneSettings, NurseryOptions, Profile, Runtime, Weight,
+    Budget, Capacity, Config, CpuId, CpuSet, Cx, Exhaustion, LaneSettings, NurseryOptions, Profile, Runtime,
+    Schedule, Weight,
 };
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -357,6 +358,88 @@ fn a_task_without_a_stack_fails_and_drops_what_it_captured_once() {
                 .unwrap();
             assert!(failed > 0, "{discipline}, {workers}: twelve children on four stacks");
             assert_eq!(captured.into_inner(), made, "{discipline}, {workers}");
+        }
+    }
+}
+
+/// Stacks that one worker has used and needs no more are there for the other.
+#[test]
+fn stacks_that_a_worker_has_free_are_found_by_the_others() {
+    const STACKS: usize = 6;
+    let runtime = Config::new(Profile::Cluster)
+        .workers(2)
+        .max_stacks(STACKS)
+        .fair_by_task(LaneSettings::default())
+        .build()
+        .unwrap();
+    // As many as are left beside the root's, of which the other worker may keep one.
+    for (worker, tasks) in [(0, STACKS - 1), (1, STACKS - 2)] {
+        let begun = AtomicUsize::new(0);
+        let ended = runtime.run(|cx| {
+            cx.nursery_with(options(), |n| {
+                let schedule = Schedule {
+                    workers: Some(CpuSet::from_iter([CpuId::new(worker).unwrap()])),
+                    ..Schedule::default()
+                };
+                for _ in 0..tasks {
+                    n.builder()
+                        .schedule(schedule.clone())
+                        .start(|cx| {
+                            begun.fetch_add(1, Ordering::Relaxed);
+                            while begun.load(Ordering::Relaxed) < tasks {
+                                cx.sleep(Duration::from_micros(50));
+                            }
+                        })
+                        .unwrap();
+                }
+            })
+        });
+        ended.unwrap().unwrap_or_else(|error| panic!("worker {worker}: {error}"));
+    }
+}
+
+/// Both drivers, and waits that end with bytes, with a time and with a connection.
+#[test]
+fn a_started_task_stays_on_its_thread_while_it_waits_for_sockets() {
+    use mainspring::io::{IoDriver, TcpListener, TcpStream};
+    for discipline in ["plain", "fair by tenant", "fair by task"] {
+        for driver in [IoDriver::Epoll, IoDriver::Auto] {
+            let config = Config::new(Profile::Cluster).workers(3).io(driver);
+            let runtime = match discipline {
+                "plain" => config,
+                "fair by tenant" => config.fair(&[Weight::DEFAULT]),
+                _ => config.fair_by_task(LaneSettings::default()),
+            };
+            let ended = runtime.build().unwrap().run(|cx| {
+                let listener = TcpListener::bind(cx, "127.0.0.1:0").unwrap();
+                let (address, listener) = (listener.local_addr().unwrap(), &listener);
+                cx.nursery_with(options(), |n| {
+                    for _ in 0..4 {
+                        n.start(move |cx| {
+                            stays(cx, 8, |_| {
+                                let (stream, _) = listener.accept(cx).unwrap();
+                                let mut byte = [0];
+                                while stream.read_timeout(cx, &mut byte, Duration::from_micros(50)).is_err() {
+                                }
+                                stream.write_all(cx, &byte).unwrap();
+                            });
+                        })
+                        .unwrap();
+                        n.start(move |cx| {
+                            stays(cx, 8, |i| {
+                                let stream = TcpStream::connect(cx, address).unwrap();
+                                cx.sleep(Duration::from_micros(100));
+                                let mut byte = [0];
+                                stream.write_all(cx, &[i as u8]).unwrap();
+                                stream.read_exact(cx, &mut byte).unwrap();
+                                assert_eq!(byte, [i as u8]);
+                            });
+                        })
+                        .unwrap();
+                    }
+                })
+            });
+            ended.unwrap().unwrap_or_else(|error| panic!("{discipline}, {driver:?}: {error}"));
         }
     }
 }

@@ -18,12 +18,12 @@ const PER_CONNECTION: Budget =
 const HOSTILE: Budget =
     Budget { ops: 1_000_000, memory: 1 << 20, spawn_count: 100, channel_ops: 5000, syscalls: 500 };
 
-/// Serves for so long with each driver, half of it each.
-pub fn soak(time: Duration) -> Result<(), String> {
-    for driver in [IoDriver::Epoll, IoDriver::Uring] {
+/// Serves for so long, with each driver for an equal part of it.
+pub fn soak(time: Duration, drivers: &[IoDriver]) -> Result<(), String> {
+    for &driver in drivers {
         let weights = [Weight::new(64).expect("a weight"), Weight::new(64).expect("a weight")];
         match Config::new(Profile::Cluster).workers(2).io(driver).fair(&weights).build() {
-            Ok(runtime) => serve_for(&runtime, time / 2)?,
+            Ok(runtime) => serve_for(&runtime, time / drivers.len() as u32)?,
             Err(error) => println!("{driver:?}: not here: {error}"),
         }
     }

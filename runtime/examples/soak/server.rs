@@ -14,8 +14,8 @@ const PER_CONNECTION: Budget =
     Budget { ops: 10_000, memory: 0, spawn_count: 0, channel_ops: 0, syscalls: 100 };
 
 /// Serves `count` connections with each driver.
-pub fn soak(count: u64) -> Result<(), String> {
-    for driver in [IoDriver::Epoll, IoDriver::Uring] {
+pub fn soak(count: u64, drivers: &[IoDriver]) -> Result<(), String> {
+    for &driver in drivers {
         match Config::new(Profile::Cluster).workers(2).io(driver).build() {
             Ok(runtime) => serve_all(&runtime, count)?,
             Err(error) => println!("{driver:?}: not here: {error}"),

@@ -31,14 +31,17 @@ pub(crate) fn fails_around(mut core: *const NurseryCore) -> bool {
     false
 }
 
-/// The end of a nursery: its result, or the first error. `interrupted`: the nursery's failure interrupted its body.
+/// The end of a nursery: its result, or the first error. `interrupted`: the nursery's failure interrupted its body. What is
+/// left of the pool goes back first: a result that nobody gets is dropped here, and its destructor may panic.
 fn outcome<R>(
     core: &NurseryCore,
     result: std::thread::Result<R>,
     interrupted: bool,
-) -> (Pool, std::thread::Result<Result<R, NurseryError>>) {
+    give_back: impl FnOnce(Pool),
+) -> std::thread::Result<Result<R, NurseryError>> {
     let (state, error, pool) = core.finish();
-    let result = match (result, error) {
+    give_back(pool);
+    match (result, error) {
         (Err(payload), Some((whose, error))) if interrupted && StopUnwind::is_cancellation(&*payload) => {
             StopUnwind::is_over(payload);
             Ok(Err(NurseryError::of(whose, error)))
@@ -50,8 +53,7 @@ fn outcome<R>(
             Ok(Err(NurseryError::of(Whose::NOBODY, TaskError::Cancelled)))
         }
         (Ok(value), None) => Ok(Ok(value)),
-    };
-    (pool, result)
+    }
 }
 
 fn unpayable_pool(unpayable: Unpayable) -> NurseryError {
@@ -106,9 +108,7 @@ where
     no_unwind.end();
     task.scope_failed.store(fails_around(core.outer), Ordering::SeqCst);
     let interrupted = core.has_failed() && !task.is_cancelled();
-    let (pool, result) = outcome(&core, result, interrupted);
-    give_back(cx, pool, source);
-    match result {
+    match outcome(&core, result, interrupted, |pool| give_back(cx, pool, source)) {
         Ok(result) => {
             cx.acknowledge();
             result
@@ -282,9 +282,8 @@ where
     rt.note_host_nursery(&core, false);
     rt.registry.leave(&core);
     no_unwind.end();
-    let (pool, result) = outcome(&core, result, false);
-    rt.pool.lock().expect("no panic while it is held").put(&pool);
-    match result {
+    let give_back = |pool: Pool| rt.pool.lock().expect("no panic while it is held").put(&pool);
+    match outcome(&core, result, false, give_back) {
         Ok(result) => result,
         Err(payload) => resume_unwind(payload),
     }

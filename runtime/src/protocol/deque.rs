@@ -13,8 +13,9 @@
 use super::asymmetric;
 use super::mutant::{Mutant, broken};
 use super::prim::{AtomicIsize, AtomicPtr, AtomicUsize, Ordering, fence};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::marker::PhantomData;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 const FIRST_CAPACITY: usize = if cfg!(loom) { 2 } else { 256 };
@@ -29,11 +30,14 @@ struct Thieves(AtomicUsize);
 #[derive(Debug)]
 struct Buffer {
     slots: Box<[AtomicUsize]>,
+    /// The one that this one has replaced, or null.
+    outgrown: *mut Buffer,
 }
 
 impl Buffer {
-    fn new(capacity: usize) -> *mut Self {
-        Box::into_raw(Box::new(Self { slots: (0..capacity).map(|_| AtomicUsize::new(0)).collect() }))
+    fn new(capacity: usize, outgrown: *mut Self) -> *mut Self {
+        let slots = (0..capacity).map(|_| AtomicUsize::new(0)).collect();
+        Box::into_raw(Box::new(Self { slots, outgrown }))
     }
 
     fn slot(&self, index: isize) -> &AtomicUsize {
@@ -52,17 +56,12 @@ struct Shared {
 #[derive(Debug)]
 pub struct Owner {
     shared: Arc<Shared>,
-    outgrown: RefCell<Vec<*mut Buffer>>,
     /// Only the owner changes the bottom, so it need not read it back.
     bottom: Cell<isize>,
     thieves: Arc<Thieves>,
     /// Pops until this owner is no longer announced as a thief; 0 if it is not.
     calm: Cell<u32>,
 }
-
-#[allow(unsafe_code)]
-// SAFETY: the outgrown buffers are the owner's alone; thieves only read from them.
-unsafe impl Send for Owner {}
 
 /// A thief's end.
 #[derive(Clone, Debug)]
@@ -91,11 +90,10 @@ pub fn deques(count: usize) -> Vec<(Owner, Stealer)> {
             let shared = Arc::new(Shared {
                 top: AtomicIsize::new(0),
                 bottom: AtomicIsize::new(0),
-                buffer: AtomicPtr::new(Buffer::new(FIRST_CAPACITY)),
+                buffer: AtomicPtr::new(Buffer::new(FIRST_CAPACITY, null_mut())),
             });
             let owner = Owner {
                 shared: shared.clone(),
-                outgrown: RefCell::new(Vec::new()),
                 bottom: Cell::new(0),
                 thieves: thieves.clone(),
                 calm: Cell::new(0),
@@ -140,7 +138,7 @@ impl Owner {
     fn grow(&self, top: isize, bottom: isize) -> &Buffer {
         let old_raw = self.shared.buffer.load(Ordering::Relaxed);
         let old = self.shared.buffer(Ordering::Relaxed);
-        let new_raw = Buffer::new(old.slots.len() * 2);
+        let new_raw = Buffer::new(old.slots.len() * 2, old_raw);
         // SAFETY: just made, and not yet published.
         let new = unsafe { &*new_raw };
         for index in top..bottom {
@@ -148,7 +146,6 @@ impl Owner {
         }
         // Release pairs with the acquire in `steal`: a thief that sees the buffer sees its words.
         self.shared.buffer.store(new_raw, Ordering::Release);
-        self.outgrown.borrow_mut().push(old_raw);
         new
     }
 
@@ -207,7 +204,11 @@ impl Owner {
         }
         let word = shared.buffer(Ordering::Relaxed).slot(top).load(Ordering::Relaxed);
         // The bottom stays, so that only thieves are after the same word, and the CAS decides among all of them.
-        shared.top.compare_exchange(top, top + 1, Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        if broken(Mutant::OldestWithoutCompare) {
+            shared.top.store(top + 1, Ordering::SeqCst);
+        } else {
+            shared.top.compare_exchange(top, top + 1, Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        }
         Some(word)
     }
 
@@ -268,34 +269,20 @@ impl Owner {
 }
 
 impl Drop for Owner {
-    #[allow(unsafe_code)]
     fn drop(&mut self) {
         self.withdraw();
-        // The owner's last buffer goes with `Shared`; a thief that is inside `steal` holds that by its `Arc`, but may be
-        // reading an outgrown buffer, so those go there too: hand them over through the chain below.
-        let outgrown = std::mem::take(&mut *self.outgrown.borrow_mut());
-        if Arc::strong_count(&self.shared) == 1 {
-            for buffer in outgrown {
-                // SAFETY: no stealer is left, so nobody reads from it.
-                drop(unsafe { Box::from_raw(buffer) });
-            }
-        } else {
-            // Thieves outlive the owner only while a runtime shuts down: keep what they may be reading.
-            for buffer in outgrown {
-                let _ = Box::leak(
-                    // SAFETY: the pointer came from `Box::into_raw` and is owned here.
-                    unsafe { Box::from_raw(buffer) },
-                );
-            }
-        }
     }
 }
 
 impl Drop for Shared {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: the last reference is going, so nobody else reads from the buffer.
-        drop(unsafe { Box::from_raw(self.buffer.load(Ordering::Relaxed)) });
+        let mut next = self.buffer.load(Ordering::Relaxed);
+        while !next.is_null() {
+            // SAFETY: the last reference is going, so nobody reads from the buffer or from those that it has replaced. Each is
+            // in the chain once.
+            next = unsafe { Box::from_raw(next) }.outgrown;
+        }
     }
 }
 

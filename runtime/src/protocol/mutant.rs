@@ -34,6 +34,8 @@ mutants! {
     EvictWithoutWaiting,
     /// A pop reads the top without a fence after the bottom.
     PopWithoutFence,
+    /// The owner takes the oldest word without asking who else does.
+    OldestWithoutCompare,
     /// A thief goes on without making owners pass a fence.
     AnnounceWithoutFence,
     /// A push makes the new bottom visible before the word.
@@ -74,6 +76,8 @@ mutants! {
     ClaimWithoutWaiting,
     /// The owner of a value leaves without making visible what it did inside.
     LeaveWithoutRelease,
+    /// A task that enters the list of the starving looks for its owner without a fence.
+    StarveWithoutFence,
     /// An owner that joins a child looks at the list of the starving without a fence after its announcement.
     JoinWithoutFence,
     /// An owner that waits for all children wakes nobody who starves.

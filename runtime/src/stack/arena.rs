@@ -195,6 +195,11 @@ impl Arena {
         self.free_hint.store(true, Ordering::Relaxed);
     }
 
+    /// Whether no new stack can be made: those that are free have been used before.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.used.load(Ordering::Relaxed) >= self.slots
+    }
+
     /// How many stacks have ever been handed out.
     pub(crate) fn touched(&self) -> usize {
         self.used.load(Ordering::Relaxed).min(self.slots)

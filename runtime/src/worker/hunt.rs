@@ -87,6 +87,7 @@ impl Worker {
                 (timer, doze) => timer.or(doze),
             };
             self.set_idle(true);
+            self.give_up_stacks();
             self.deque.withdraw();
             let woke = rt.dormitory.sleep(self.index, searching, timeout, || {
                 self.sees_work() || kept.is_some_and(|planned| rt.timers.earliest.is_before(planned))

@@ -8,7 +8,7 @@ use crate::stack::arena::{self, Stack};
 use crate::task::TaskPtr;
 use std::sync::atomic::Ordering;
 
-/// A worker keeps this many free stacks for itself.
+/// A worker keeps this many free stacks for itself, and one when no new stack can be made.
 const KEEP_STACKS: usize = 256;
 
 impl Worker {
@@ -40,21 +40,32 @@ impl Worker {
         stack.set_next(self.free_stacks.get());
         self.free_stacks.set(Some(stack));
         self.free_stack_count.set(self.free_stack_count.get() + 1);
-        if self.free_stack_count.get() > KEEP_STACKS {
-            self.return_stacks();
+        // The newest stays: it may be in use.
+        let keep = if self.rt().arena.is_tight() { 1 } else { KEEP_STACKS };
+        if self.free_stack_count.get() > keep {
+            self.return_stacks(keep.div_ceil(2));
         }
     }
 
-    /// Half of the free stacks go back for the others, the ones freed longest ago. The newest stays: it may be in use.
-    #[cold]
-    fn return_stacks(&self) {
-        let Some(mut last_kept) = self.free_stacks.get() else { return };
-        for _ in 1..KEEP_STACKS / 2 {
-            let Some(next) = last_kept.next() else { return };
-            last_kept = next;
+    /// The worker is about to sleep, on its own stack. If no new stack can be made, the others may need what it keeps.
+    pub(super) fn give_up_stacks(&self) {
+        if self.free_stack_count.get() > 0 && self.rt().arena.is_tight() {
+            self.return_stacks(0);
         }
-        let Some(first) = last_kept.next() else { return };
-        last_kept.set_next(None);
+    }
+
+    /// All free stacks but the `kept` newest go back for the others.
+    #[cold]
+    fn return_stacks(&self, kept: usize) {
+        let (mut last_kept, mut first) = (None, self.free_stacks.get());
+        for _ in 0..kept {
+            (last_kept, first) = (first, first.and_then(|stack| stack.next()));
+        }
+        let Some(first) = first else { return };
+        match last_kept {
+            Some(last_kept) => last_kept.set_next(None),
+            None => self.free_stacks.set(None),
+        }
         let (mut last, mut count) = (first, 1);
         while let Some(next) = last.next() {
             last = next;

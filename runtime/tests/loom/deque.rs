@@ -106,6 +106,26 @@ fn the_last_words_go_to_the_owner_or_to_a_thief() {
     });
 }
 
+/// The owner takes from both ends while a thief steals.
+#[test]
+fn the_oldest_word_goes_to_the_owner_or_to_a_thief() {
+    model(|| {
+        let mut ends = deques(2).into_iter();
+        let ((owner, stealer), (thief, _)) = (ends.next().unwrap(), ends.next().unwrap());
+        owner.push(1);
+        owner.push(2);
+        let thief = thread::spawn(move || match stealer.steal(&thief) {
+            Steal::Taken(word) => word,
+            Steal::Empty | Steal::Lost => 0,
+        });
+        let mut taken = owner.pop_oldest().unwrap_or(0);
+        while let Some(word) = owner.pop() {
+            taken += word;
+        }
+        assert_eq!(taken + thief.join().unwrap(), 3, "lost, or taken twice");
+    });
+}
+
 /// A word that is pushed while a thief looks.
 #[test]
 fn a_word_is_seen_whole() {
@@ -127,5 +147,6 @@ fn the_models_find_a_word_that_is_taken_twice() {
         &[Mutant::PopWithoutFence, Mutant::AnnounceWithoutFence],
         "deque::the_last_words_go_to_the_owner_or_to_a_thief",
     );
+    finds(&[Mutant::OldestWithoutCompare], "deque::the_oldest_word_goes_to_the_owner_or_to_a_thief");
     finds(&[Mutant::PushWithoutRelease], "deque::a_word_is_seen_whole");
 }
