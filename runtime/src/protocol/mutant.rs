@@ -76,8 +76,6 @@ mutants! {
     ClaimWithoutWaiting,
     /// The owner of a value leaves without making visible what it did inside.
     LeaveWithoutRelease,
-    /// A task that enters the list of the starving looks for its owner without a fence.
-    StarveWithoutFence,
     /// An owner that joins a child looks at the list of the starving without a fence after its announcement.
     JoinWithoutFence,
     /// An owner that waits for all children wakes nobody who starves.
