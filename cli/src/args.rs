@@ -2,6 +2,7 @@
 
 pub mod host;
 
+use crate::jan;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -119,6 +120,9 @@ pub enum Command {
     /// Say what this host allows, and what to do about the rest.
     #[command(after_help = host::DOCTOR_EXAMPLES)]
     Doctor(host::DoctorArgs),
+    /// Check, show and run programs of the Janus subset, in tasks with budgets.
+    #[command(after_help = jan::EXAMPLES)]
+    Jan(jan::JanArgs),
     /// Boot the kernel under QEMU with a console to look around in.
     Boot(BootArgs),
     /// Print the completion script of a shell.

@@ -1,6 +1,7 @@
 //! Everything that can go wrong, and what the program's caller learns from it: a message that begins with the file
 //! concerned and ends with what to do, and an exit code.
 
+use crate::jan::JanError;
 use crate::machine_run::MachineError;
 use crate::refuse::Cannot;
 use mainspring_host::HostError;
@@ -77,6 +78,8 @@ pub enum Failure {
         /// Why.
         error: HostError,
     },
+    /// A Janus program cannot be run, or failed.
+    Jan(JanError),
     /// A flight record cannot be opened.
     Open {
         /// The path as given.
@@ -162,6 +165,7 @@ impl fmt::Display for Failure {
             // A refusal names the grant itself.
             Self::Host { error: error @ HostError::NotAdmitted(_), .. } => write!(f, "{error}"),
             Self::Host { name, error } => write!(f, "{name}: {error}"),
+            Self::Jan(error) => error.fmt(f),
             Self::Open { path, cause } => write!(
                 f,
                 "{}: {cause}\nhelp: give the path of a flight record, which `mainspring run FILE --record OUT` writes",
@@ -204,6 +208,7 @@ impl std::error::Error for Failure {
             Self::Host { error, .. } => Some(error),
             Self::Replay { error, .. } | Self::Verify { error, .. } => Some(error),
             Self::Explain { error, .. } => Some(error),
+            Self::Jan(error) => Some(error),
         }
     }
 }

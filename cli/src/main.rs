@@ -13,6 +13,7 @@ mod explain;
 mod failure;
 mod host;
 mod input;
+mod jan;
 mod linux;
 mod machine_run;
 mod outfile;
@@ -55,6 +56,7 @@ fn execute(command: &Command, output: Output) -> Result<ExitCode, Failure> {
         Command::Replay(args) => replay::replay(args, output),
         Command::Explain(args) => explain::explain(args, output),
         Command::Doctor(args) => host::doctor::doctor(args, output),
+        Command::Jan(args) => jan::jan(args, output),
         Command::Boot(args) => boot::boot(args, output),
         Command::Completions(args) => completions::completions(args, output),
     };

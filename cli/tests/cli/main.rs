@@ -6,6 +6,7 @@ mod exec;
 mod files;
 mod hostile;
 mod invalid;
+mod jan;
 mod linux;
 mod records;
 mod reports;

@@ -13,6 +13,7 @@ fn help_shows_commands_examples_and_exit_codes() {
         "replay ",
         "explain ",
         "doctor ",
+        "jan ",
         "completions ",
         "Examples:",
         "Exit codes:",
@@ -25,7 +26,9 @@ fn help_shows_commands_examples_and_exit_codes() {
 #[test]
 fn help_of_each_command_has_examples_and_fits_the_screen() {
     let folder = Folder::new("help-commands");
-    for command in ["run", "admit", "check", "replay", "explain", "exec", "ps", "doctor", "completions"] {
+    for command in
+        ["run", "admit", "check", "replay", "explain", "exec", "ps", "doctor", "jan", "completions"]
+    {
         let help = folder.run(&format!("{command} --help")).ok().stdout;
         assert!(help.contains("Examples:\n  mainspring"), "{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");

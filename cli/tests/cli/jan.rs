@@ -1,0 +1,96 @@
+//! Programs of the Janus subset.
+
+use crate::support::Folder;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The blocks of a page that show a command: the command, and what it prints.
+fn shown(page: &str) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(root().join(page)).unwrap();
+    let mut blocks = Vec::new();
+    for block in text.split("```console\n").skip(1) {
+        let block = block.split("```").next().unwrap();
+        let (command, output) = block.split_once('\n').unwrap();
+        blocks.push((command.strip_prefix("$ mainspring ").unwrap().to_owned(), output.to_owned()));
+    }
+    blocks
+}
+
+#[test]
+fn the_page_shows_what_the_commands_print() {
+    let (folder, blocks) = (Folder::new("jan-docs"), shown("docs/lang.md"));
+    assert!(blocks.len() >= 5, "{} commands", blocks.len());
+    for (command, output) in blocks {
+        let ran = folder.command(&command).current_dir(root()).output().unwrap();
+        let printed = String::from_utf8(ran.stdout).unwrap() + &String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(printed, output, "mainspring {command}");
+    }
+}
+
+#[test]
+fn the_programs_of_the_page_compile() {
+    let page = std::fs::read_to_string(root().join("docs/lang.md")).unwrap();
+    for block in page.split("```janus\n").skip(1) {
+        let block = block.split("```").next().unwrap();
+        mainspring_janus::compile(block)
+            .unwrap_or_else(|mistakes| panic!("{}", mistakes.render("lang.md", block)));
+    }
+}
+
+#[test]
+fn a_program_runs_with_arguments() {
+    let folder = Folder::new("jan-run");
+    folder.write(
+        "a.jan",
+        "fn main(n: i64, x: f64, b: bool) -> f64 { if b { print(n) }\n return x * float(n) }",
+    );
+    let ran = folder.run("jan run a.jan -- -3 1.5 true").ok();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("-3\n", "a.jan: returned -4.5, 1 ops\n"));
+    folder.run("jan run a.jan 1").refused(&["a.jan: `main` takes i64, f64, bool"]);
+    folder.run("jan run a.jan x 1 true").refused(&["`main` takes i64, f64, bool"]);
+}
+
+#[test]
+fn what_a_program_may_use_is_bounded() {
+    let folder = Folder::new("jan-bounds");
+    folder.write("spin.jan", "fn main() { while true { } }");
+    folder.run("jan run --ops 100000 spin.jan").refused(&["spin.jan:", "ran out of ops"]);
+    folder.write("core.jan", "{.profile: core.}\nfn main() { while true { } }");
+    folder.run("jan run --ops 100000 core.jan").refused(&["core.jan:2:13: ran out of ops"]);
+    folder.write("bomb.jan", "fn main() { nursery { spawn main()\n spawn main() } }");
+    folder.run("jan run --spawns 100 bomb.jan").refused(&["bomb.jan:", "spawn"]);
+    folder.write("hoard.jan", "fn main() { while true { let s = make([]i64, 1000) } }");
+    folder.run("jan run --memory 1000000 hoard.jan").refused(&["hoard.jan:1:34: memory budget exhausted"]);
+}
+
+#[test]
+fn a_sovereign_program_needs_its_grants() {
+    let folder = Folder::new("jan-sovereign");
+    folder.write("s.jan", "{.profile: sovereign.}\nfn f() -> i64 { return 4 }\nfn main(cap: CapSpawn) -> i64 { var x = 0\n nursery { x = await spawn f() }\n return x }");
+    assert!(folder.run("jan run --grant spawn s.jan").ok().stderr.contains("returned 4"));
+    folder.run("jan run s.jan").refused(&["s.jan:4:22:", "CapSpawn"]);
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let folder = Folder::new("jan-seed");
+    folder.write("t.jan", std::fs::read_to_string(root().join("docs/examples/tree.jan")).unwrap());
+    let first = folder.run("jan run --seed 7 --workers 3 t.jan").ok();
+    let second = folder.run("jan run --workers 1 t.jan").ok();
+    assert_eq!((first.stdout, first.stderr), (second.stdout, second.stderr));
+}
+
+#[test]
+fn what_is_no_program_is_refused() {
+    let folder = Folder::new("jan-refused");
+    folder.run("jan run nothing.jan").refused(&["nothing.jan:", "help: give the path"]);
+    folder.write("bad.jan", [0xff, 0xfe]);
+    folder.run("jan run bad.jan").refused(&["not UTF-8"]);
+    folder.write("none.jan", "fn f() { }");
+    folder.run("jan run none.jan").refused(&["there is no `main`"]);
+    folder.write("wrong.jan", "fn main() { x = 1 }\nfn f() { y = 1 }");
+    folder.run("jan check wrong.jan").refused(&["wrong.jan:1:13: error:", "wrong.jan:2:10: error:"]);
+}
