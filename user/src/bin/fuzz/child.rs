@@ -55,6 +55,8 @@ pub enum Bent {
     Gamble,
     /// All the memory that it can get.
     Hog,
+    /// One page of an object mapped again and again, as often as it can be.
+    Remap,
     /// As many threads as it can get.
     Storm,
     /// As many waits with a time as it can have.
@@ -70,6 +72,7 @@ impl Bent {
             1 | 10 => Self::Flood,
             3 | 11 => Self::Gamble,
             5 => Self::Hog,
+            6 => Self::Remap,
             7 => Self::Storm,
             9 => Self::Timers,
             2 | 12 => Self::Handles,
@@ -234,6 +237,10 @@ impl Worker {
                 let method = if self.random.once_in(2) { 0 } else { 3 };
                 (Kind::Memory, method, [0, (2048 + self.random.below(6145)) | 1 << 32, 0], 1)
             }
+            Bent::Remap => {
+                let object = u64::from(caps::find("pages").unwrap_or(0));
+                (Kind::Memory, 4, [object | 1 << 32, 0, 0], 30)
+            }
             Bent::Storm => (Kind::Threads, 0, [wild::leaf_entry(), 0, 0], 30),
             Bent::Timers => (Kind::Timer, 1, [self.now + self.random.below(100_000), 0, 0], 16),
             Bent::Handles => {
@@ -245,7 +252,7 @@ impl Worker {
         };
         let words = match (kind, method) {
             (Kind::Call, _) => 4,
-            (Kind::Threads, _) => 2,
+            (Kind::Threads, _) | (Kind::Memory, 4) => 2,
             (Kind::Process, _) | (Kind::Timer, _) => 2,
             _ => 3,
         };
