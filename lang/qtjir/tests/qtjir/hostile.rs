@@ -51,7 +51,6 @@ fn attack(text: &str, budget: Budget) -> Result<String, TaskError> {
 const BUDGET: Budget =
     Budget { ops: 200_000, memory: 1 << 20, spawn_count: 50, channel_ops: 50, syscalls: 50 };
 
-//= SCHED:1.1.2
 #[test]
 fn an_endless_loop_stops_at_its_ops() {
     let text = "fn @main() -> unit {\nb0:\n  Jump b1\nb1:\n  Jump b1\n}";

@@ -349,7 +349,6 @@ fn handles_end_with_their_nursery_and_are_used_once() {
 }
 
 //= SCHED:4.1.1d
-//= SCHED:4.2.1
 #[test]
 fn a_yield_lets_the_others_run() {
     // One worker: the child sets nothing unless its parent gives way. The parent yields until the child has sent.
