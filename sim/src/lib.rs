@@ -7,10 +7,10 @@
 pub mod admission;
 mod board;
 mod machine;
-pub mod random;
 mod tournament;
 
 use mainspring_abi::{CpuId, Nanos};
+pub(crate) use mainspring_random as random;
 use mainspring_record::Violation;
 use mainspring_record::watch::Watch;
 use mainspring_report::Report;

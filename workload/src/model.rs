@@ -227,6 +227,12 @@ pub struct Span {
     pub max: Nanos,
 }
 
+impl From<Span> for mainspring_random::Range {
+    fn from(Span { min, max }: Span) -> Self {
+        Self::new(min, max)
+    }
+}
+
 /// One step of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {

@@ -4,7 +4,7 @@ use super::endpoint::Call;
 use super::stage::{Answer, Life, Permit, Stage, duration};
 use mainspring::{Component, Cx, WaitReason};
 use mainspring_abi::Nanos;
-use mainspring_sim::random::{Random, Stream};
+use mainspring_random::{Random, Stream};
 use mainspring_workload::{Span, Step, ThreadTarget};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -46,7 +46,15 @@ pub fn live(stage: &Stage<'_>, number: usize, cx: &Cx) {
     let mut player = Player {
         stage,
         number,
-        random: Random::new(stage.seed, Stream::Thread(number)),
+        random: stage.instances[number]
+            .random
+            .lock()
+            .expect("no panic while it is held")
+            .take()
+            .unwrap_or_else(
+                // A life that was cut short kept its generator.
+                || Random::new(stage.seed, Stream::Thread(number)),
+            ),
         started: cx.now(),
         periods: 0,
         call: 0,
@@ -71,6 +79,7 @@ pub fn live(stage: &Stage<'_>, number: usize, cx: &Cx) {
             stage.instances[call.caller].bell.unpark();
         }
     }
+    *player.me().random.lock().expect("no panic while it is held") = Some(player.random.clone());
     stage.end(number);
 }
 

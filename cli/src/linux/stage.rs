@@ -8,8 +8,8 @@ use super::player;
 use crate::machine_run::{Counts, instances};
 use mainspring::{Budget, Nursery, Parker, Schedule, Snapshot, TaskState};
 use mainspring_abi::{Nanos, ProcessId};
+use mainspring_random::{Random, Stream};
 use mainspring_sched::{WaitPermit, WaitQuota};
-use mainspring_sim::random::{Random, Stream};
 use mainspring_workload::{Start, ThreadSpec, ThreadTarget, Workload};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -30,6 +30,8 @@ pub struct Instance {
     pub park: Parker,
     /// Any other wait of its own: for an answer, a call, an end. What has come is looked up where it would be.
     pub bell: Parker,
+    /// What it draws from, in all its lives; taken by the life under way.
+    pub random: Mutex<Option<Random>>,
     /// Odd while it lives.
     lives: AtomicU32,
     joiners: Mutex<Vec<usize>>,
@@ -160,12 +162,13 @@ impl<'w> Stage<'w> {
 
     /// When each instance that starts by itself does.
     fn starts(&self) -> BinaryHeap<Reverse<(Duration, usize)>> {
-        let mut random = Random::new(self.seed, Stream::Machine);
         let mut starts = BinaryHeap::new();
-        for (instance, Instance { table, .. }) in self.instances.iter().enumerate() {
-            if let Start::At(span) = self.workload.threads[*table].start {
-                starts.push(Reverse((duration(random.draw(span)), instance)));
+        for (number, instance) in self.instances.iter().enumerate() {
+            let mut random = Random::new(self.seed, Stream::Thread(number));
+            if let Start::At(span) = self.workload.threads[instance.table].start {
+                starts.push(Reverse((duration(random.draw(span)), number)));
             }
+            *instance.random.lock().expect("no panic while it is held") = Some(random);
         }
         starts
     }
@@ -324,4 +327,32 @@ impl<'w> Stage<'w> {
 /// A duration as the standard library has it.
 pub fn duration(nanos: Nanos) -> Duration {
     Duration::from_nanos(nanos.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainspring_sim::{Options, run};
+    use mainspring_workload::parse;
+
+    /// Starts are seen from outside on both machines; the lengths of steps come from the same streams.
+    #[test]
+    fn a_seed_starts_the_threads_at_the_same_times_as_in_the_simulator() {
+        let text = "[machine]\ncpus = 4\nduration = \"100ms\"\n[[thread]]\nname = \"a\"\ncount = 4\n\
+                    start = \"1ms..50ms\"\ntimes = 1\nprogram = [\"run 1us..9us\"]\n";
+        let workload = parse("test.toml", text).expect("the test's workload is one");
+        for seed in [1, 2, 77] {
+            let options = Options { seed, schedule: true, ..Options::default() };
+            let report = run("test.toml", &workload, options).expect("it runs");
+            let schedule = report.schedule.expect("asked for");
+            let mut simulated: Vec<u64> = schedule.iter().map(|entry| entry.start_ns).collect();
+            simulated.sort_unstable();
+            let mut starts = Stage::new(&workload, seed).starts();
+            let mut drawn = Vec::new();
+            while let Some(Reverse((at, _))) = starts.pop() {
+                drawn.push(at.as_nanos() as u64);
+            }
+            assert_eq!(drawn, simulated, "seed {seed}");
+        }
+    }
 }

@@ -8,8 +8,10 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use mainspring_abi::Nanos;
 use mainspring_abi::kernel::FOREVER;
 use mainspring_abi::plan::{HEADER_WORDS, MAGIC, NONE, Note, STEP_WORDS, TABLE_WORDS, step};
+use mainspring_random::{Random, Range, Stream};
 use mainspring_user::caps::{self, ThreadOptions};
 use mainspring_user::schema::LatencyClass;
 use mainspring_user::{CapError, arch, client, say};
@@ -31,6 +33,8 @@ struct Table {
 #[derive(Default)]
 struct Instance {
     table: usize,
+    /// What it draws from, in all its lives; taken by the life under way.
+    random: Mutex<Option<Random>>,
     /// 1 if an unpark waits for its park.
     permit: AtomicU32,
     /// Odd while it lives; counts its beginnings and ends.
@@ -102,14 +106,16 @@ fn main() -> i64 {
     };
     read.began = caps::now();
     PLAN.call_once(|| read);
-    let (plan, mut random) = (plan(), Random::new(plan().seed));
+    let plan = plan();
     let mut starts: Vec<(u64, usize)> = Vec::new();
     for table in &plan.tables {
         if let Some(span) = table.start {
-            // All processes draw for all tables, so that the draws are the same wherever a table is played.
-            let drawn = (0..table.instances).map(|n| (random.span(span.0, span.1), table.first + n));
-            let drawn: Vec<_> = drawn.collect();
-            starts.extend(drawn.into_iter().filter(|_| table.process == mine));
+            let numbers = (table.first..table.first + table.instances).filter(|_| table.process == mine);
+            // An instance's start is the first that it draws.
+            starts.extend(numbers.map(|number| {
+                let mut random = plan.instances[number].random.lock();
+                (draw(random.get_or_insert_with(|| stream(number)), span.0, span.1), number)
+            }));
         }
     }
     starts.sort_unstable();
@@ -157,6 +163,15 @@ fn begin(number: usize) -> bool {
     }
 }
 
+/// What instance `number` draws from, before its first draw.
+fn stream(number: usize) -> Random {
+    Random::new(plan().seed, Stream::Thread(number))
+}
+
+fn draw(random: &mut Random, least: u64, most: u64) -> u64 {
+    random.draw(Range::new(Nanos::new(least), Nanos::new(most))).get()
+}
+
 /// A thread's own state.
 struct Player {
     number: usize,
@@ -176,7 +191,7 @@ fn live(number: usize) -> i64 {
     let table = &plan().tables[instance.table];
     let mut player = Player {
         number,
-        random: Random::new(plan().seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        random: instance.random.lock().take().unwrap_or_else(|| stream(number)),
         started: caps::now(),
         last_multiple: 0,
         serving: None,
@@ -197,6 +212,7 @@ fn live(number: usize) -> i64 {
         }
         round += 1;
     }
+    *instance.random.lock() = Some(player.random);
     instance.lives.fetch_add(1, Ordering::AcqRel);
     let _ = caps::unpark(instance.lives.as_ptr() as u64, u32::MAX);
     0
@@ -209,11 +225,11 @@ impl Player {
 
     fn take(&mut self, [what, a, b, c]: [u64; STEP_WORDS]) -> Result<(), CapError> {
         match what {
-            step::RUN => run(self.random.span(a, b)),
+            step::RUN => run(draw(&mut self.random, a, b)),
             step::RUN_FOREVER => loop {
                 arch::spin(1 << 20);
             },
-            step::SLEEP => caps::sleep(self.random.span(a, b)),
+            step::SLEEP => caps::sleep(draw(&mut self.random, a, b)),
             step::EVERY => self.every(a),
             step::YIELD => {
                 caps::yield_now();
@@ -242,7 +258,7 @@ impl Player {
     }
 
     fn deadline(&mut self, least: u64, most: u64) -> u64 {
-        if least == NONE { 0 } else { caps::now() + self.random.span(least, most) }
+        if least == NONE { 0 } else { caps::now() + draw(&mut self.random, least, most) }
     }
 
     fn every(&mut self, period: u64) -> Result<(), CapError> {
@@ -266,7 +282,7 @@ impl Player {
         if least == NONE {
             return client::wait(ticket);
         }
-        let deadline = caps::now() + self.random.span(least, most);
+        let deadline = caps::now() + draw(&mut self.random, least, most);
         loop {
             let left = deadline.saturating_sub(caps::now());
             if let Some(result) = client::wait_for(ticket, left.min(FOREVER - 1))? {
@@ -371,26 +387,5 @@ fn run(ns: u64) -> Result<(), CapError> {
         }
         // Somewhat less than what is left, and then a look at the clock.
         arch::spin((left / 4).clamp(200, 100_000));
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// SplitMix64.
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn span(&mut self, least: u64, most: u64) -> u64 {
-        if most <= least { least } else { least + self.next() % (most - least + 1) }
     }
 }
