@@ -100,6 +100,12 @@ pub trait Machine: Sized {
     /// The wait of `thread` is over. The permit of a timed wait goes back to its quota.
     fn wait_ended(&mut self, thread: ThreadRef, permit: Option<WaitPermit>);
 
+    /// The thread at `home` became ready, and CPUs are considered for it from now on. For machines that count such searches.
+    #[inline(always)]
+    fn search_begins(&mut self, home: Home) {
+        let _ = home;
+    }
+
     /// `thread` has arrived on another CPU than the one it left.
     fn thread_moved(&mut self, thread: ThreadRef) {
         let _ = thread;

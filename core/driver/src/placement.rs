@@ -205,12 +205,21 @@ fn seat_moved<M: Machine>(cpu: &mut CpuAccess<'_, M>, entity: Entity, via: Via, 
     }
 }
 
-/// `cpu`, which has nothing to run, takes the most overdue thread that it may run from another CPU; ties go to the lower CPU. Calls
+/// A thread that was taken from another CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stolen {
+    /// Which thread.
+    pub thread: ThreadRef,
+    /// Which CPU had it.
+    pub from: CpuId,
+}
+
+/// `thief`, which has nothing to run, takes the most overdue thread that it may run from another CPU; ties go to the lower CPU. Calls
 /// `then` before anybody can take the thread on. `None` if there is nothing to take.
 pub fn steal<M: Machine, R>(
     machine: &mut M,
     thief: CpuId,
-    then: impl FnOnce(&mut CpuAccess<'_, M>, ThreadRef) -> R,
+    then: impl FnOnce(&mut CpuAccess<'_, M>, Stolen) -> R,
 ) -> Option<R> {
     let victim = machine.choose_victim(thief)?;
     if !(machine.make_room(victim) && machine.make_room(thief)) {
@@ -221,7 +230,7 @@ pub fn steal<M: Machine, R>(
     let result = machine.with_cpu(thief, |cpu| {
         // It is on its way to be chosen: nobody has to be told of it.
         let (_home, _woken) = seat_moved(cpu, entity, Via::Steal, left);
-        then(cpu, thread)
+        then(cpu, Stolen { thread, from: victim })
     });
     machine.thread_moved(thread);
     Some(result)
@@ -247,7 +256,11 @@ pub fn remove<M: Machine>(machine: &mut M, thread: ThreadRef) -> Option<Removed>
 #[inline(always)]
 pub fn kick<M: Machine>(machine: &mut M, home: Home, wants: bool) {
     let here = machine.this_cpu() == Some(home.cpu);
-    if wants && (here || machine.notify_cpu(home.cpu) == Notified::Sent) {
+    if wants && here {
+        return;
+    }
+    machine.search_begins(home);
+    if wants && machine.notify_cpu(home.cpu) == Notified::Sent {
         return;
     }
     if unlikely(machine.any_cpu_idles()) {

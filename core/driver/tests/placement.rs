@@ -101,8 +101,8 @@ fn a_thief_takes_what_it_may_run_and_chooses_before_anybody_takes_it_on() {
     }
     assert_eq!(decide(&host, 0, Stop::Nothing), Some(0));
     let stolen = |thief| {
-        steal(&mut host.seen_from(Some(cpu(thief))), cpu(thief), |cpu, thread| {
-            (thread.index(), cpu.event().resched(Stop::Nothing) != Decision::Idle)
+        steal(&mut host.seen_from(Some(cpu(thief))), cpu(thief), |cpu, stolen| {
+            (stolen.thread.index(), cpu.event().resched(Stop::Nothing) != Decision::Idle)
         })
     };
     assert_eq!(stolen(1), Some((2, true)), "thread 1 is more overdue, but may not run there");

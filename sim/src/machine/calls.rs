@@ -5,7 +5,7 @@
 
 use super::Machine;
 use super::program::{Done, Progress};
-use super::thread::{Endpoint, Home, Request, Serving};
+use super::thread::{Endpoint, Request, Serving};
 use crate::RunError;
 use mainspring_abi::request::{
     AtDispatch, Budget, MethodTraits, OrderPolicy, Previous, Request as Timing, Verdict, at_completion,
@@ -14,6 +14,7 @@ use mainspring_abi::request::{
 use mainspring_abi::ring::{CapError, CompletionStatus, QosFlags};
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_authority::call_order::{Call as Waiting, CallQueue, Full};
+use mainspring_driver::placement;
 use mainspring_sched::context::CallBound;
 use mainspring_sched::{Authority, Stop, Timeout, Via, WaitKind};
 use mainspring_workload::{Call, EndpointSpec, Lateness, Span, Step, Workload};
@@ -246,19 +247,9 @@ impl Machine<'_> {
 
     /// `server`, which waits, comes over to `cpu`, where it is ready.
     fn bring_over(&mut self, server: usize, cpu: usize) {
-        let Some((home, seat)) = self.place_of(server) else { return };
-        if home == cpu {
-            return;
-        }
-        let Ok(removed) = self.core_remove(home, seat) else { return };
-        self.note_woken(server, removed.permit);
-        match self.core_accept(cpu, removed.entity, Via::HandOff) {
-            Ok((seat, woken)) => {
-                self.threads[server].home = Some(Home::new(cpu, seat));
-                self.threads[server].moved = true;
-                self.kick(cpu, woken.reschedule, server, self.acting);
-            }
-            Err(refused) => debug_assert!(false, "{refused}"),
+        if self.place_of(server).is_some_and(|(home, _)| home != cpu) {
+            let (server, cpu) = (self.threads[server].identity, self.cpu_id(cpu));
+            let _moved = placement::migrate(self, server, cpu, None, Via::HandOff);
         }
     }
 

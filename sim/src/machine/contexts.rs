@@ -7,13 +7,14 @@
 use super::Machine;
 use super::grants::Grant;
 use mainspring_abi::{ContextRef, CpuId, Nanos};
+use mainspring_driver::Home;
 use mainspring_sched::context::{Context, Drained, Overrun, PutBack};
 use mainspring_sched::{Authority, Entity, Overran, Seat};
 
 impl Machine<'_> {
     /// Where `thread` sits, if it lives.
     pub(super) fn place_of(&self, thread: usize) -> Option<(usize, Seat)> {
-        self.threads[thread].home.map(|home| (home.cpu(), home.seat))
+        self.threads[thread].home.map(|home| (home.cpu.index(), home.seat))
     }
 
     /// The index of the table that instance `thread` is of.
@@ -111,7 +112,7 @@ impl Machine<'_> {
                     self.show_refills(grant);
                 }
                 self.threads[thread].pinned = true;
-                self.kick(cpu, reschedule, thread, self.acting);
+                self.kick(reschedule, Home { cpu: self.cpu_id(cpu), seat }, self.acting);
                 Ok(())
             }
             Err(refused) => Err(refused.context),
@@ -128,7 +129,7 @@ impl Machine<'_> {
             self.grants.list[grant].usage = *value.usage();
         }
         let wanted = self.cores[cpu].reschedule_wanted();
-        self.kick(cpu, wanted, thread, self.acting);
+        self.kick(wanted, Home { cpu: self.cpu_id(cpu), seat }, self.acting);
         Some(value)
     }
 

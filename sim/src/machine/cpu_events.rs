@@ -4,6 +4,7 @@ use super::thread::FOREVER;
 use super::{Lane, Machine};
 use crate::RunError;
 use mainspring_abi::Nanos;
+use mainspring_driver::{Home, placement};
 use mainspring_sched::hint::{likely, unlikely};
 use mainspring_sched::{Entity, TickMode, WaitKind};
 
@@ -15,6 +16,7 @@ impl Machine<'_> {
     #[inline(always)]
     pub(super) fn cpu_event(&mut self, cpu: usize) {
         self.acting = Some(cpu);
+        self.here = Some(self.cpu_id(cpu));
         self.agenda.take_out(cpu);
         self.board.touch(cpu);
         let lane = &mut self.lanes[cpu];
@@ -82,7 +84,8 @@ impl Machine<'_> {
             }
             self.note_woken(thread, expired.woken.permit);
             if likely(!(self.authority && self.moves_on(thread))) {
-                self.kick(cpu, expired.woken.reschedule, thread, Some(cpu));
+                let home = Home { cpu: self.cpu_id(cpu), seat: expired.seat };
+                placement::kick(self, home, expired.woken.reschedule);
             }
         }
         if unlikely(outcome.ticked) {
@@ -202,7 +205,8 @@ impl Machine<'_> {
         let Some(thread) = self.lanes[cpu].running else { return };
         self.look_at_lag_of_stopping(cpu, thread);
         self.end_segment(cpu, "exited");
-        let Some(entity) = self.core_exit_current(cpu) else { return };
+        let id = self.cpu_id(cpu);
+        let Some(entity) = placement::exit_current(self, id) else { return };
         self.lanes[cpu].running = None;
         self.lanes[cpu].done_at = Nanos::MAX;
         self.mark_idle(cpu, true);
@@ -221,7 +225,6 @@ impl Machine<'_> {
         let ready = entity.ready_since().map_or(Nanos::ZERO, |since| self.now - since);
         self.book_life(index, &entity, entity.lag().as_nanos(), ready);
         let thread = &mut self.threads[index];
-        thread.home = None;
         thread.wait = None;
         let joiners = std::mem::take(&mut thread.joiners);
         let ended = thread.identity;

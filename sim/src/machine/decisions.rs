@@ -2,11 +2,11 @@
 
 use super::Machine;
 use super::foresight::think_ahead;
-use super::thread::Home;
 use mainspring_abi::Nanos;
+use mainspring_driver::placement;
 use mainspring_report::ScheduleEntry;
 use mainspring_sched::hint::{likely, unlikely};
-use mainspring_sched::{Decision, Dispatch, IdleConditions, Lag, State, Stop, Via};
+use mainspring_sched::{Decision, Dispatch, IdleConditions, Lag, State, Stop};
 use std::hint::cold_path;
 
 impl Machine<'_> {
@@ -57,7 +57,7 @@ impl Machine<'_> {
                     self.end_segment(cpu, reason);
                 }
                 self.begin(cpu, run);
-                self.share_leftovers(cpu, before);
+                placement::share_leftovers(self, self.cpu_id(cpu));
             }
             Decision::Idle => {
                 cold_path();
@@ -88,44 +88,14 @@ impl Machine<'_> {
         let _tick = self.core(cpu).enter_idle(&conditions);
     }
 
-    /// Takes the most overdue thread that this CPU may run from another CPU, and runs it.
+    /// Takes a thread from another CPU, if one has any to give, and runs it.
     fn steal(&mut self, cpu: usize) -> bool {
-        if self.idle_count == self.cores.len() || self.leases.is_leased(cpu) {
+        let thief = self.cpu_id(cpu);
+        if self.idle_count == self.cores.len() || placement::steal(self, thief, |_, _| ()).is_none() {
             return false;
         }
-        let thief = self.cpu_id(cpu);
-        let victim = self.board.victim(thief, &self.cores);
-        if let Some(acting) = self.acting {
-            // Its offer has just been looked at, and its event goes on.
-            self.board.touch(acting);
-        }
-        let Some(victim) = victim else { return false };
-        let Some(entity) = self.core_give(victim.index(), thief) else { return false };
-        let thread = entity.thread().index() as usize;
-        match self.core_accept(cpu, entity, Via::Steal) {
-            Ok((seat, _)) => {
-                self.threads[thread].home = Some(Home::new(cpu, seat));
-                self.threads[thread].moved = true;
-                self.choose(cpu);
-                true
-            }
-            Err(refused) => {
-                debug_assert!(false, "{refused}");
-                false
-            }
-        }
-    }
-
-    /// Threads are still queued here while other CPUs have nothing to do: tells one of them.
-    fn share_leftovers(&mut self, cpu: usize, before: Option<u32>) {
-        if likely(self.askable_count == 0 || self.cores[cpu].queued() == 0) {
-            return;
-        }
-        if let Some(thread) = before
-            && self.threads[thread as usize].wait.is_none()
-        {
-            self.kick(cpu, false, thread as usize, Some(cpu));
-        }
+        self.choose(cpu);
+        true
     }
 
     /// `run` has CPU `cpu` from now on.

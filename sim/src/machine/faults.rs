@@ -2,6 +2,7 @@
 
 use super::Machine;
 use mainspring_abi::Nanos;
+use mainspring_driver::placement;
 use mainspring_sched::WaitKind;
 
 impl Machine<'_> {
@@ -65,11 +66,11 @@ impl Machine<'_> {
 
     pub(super) fn kill(&mut self, victim: usize) {
         let Some(home) = self.threads[victim].home else { return };
-        let (cpu, seat) = (home.cpu(), home.seat);
+        let (cpu, who) = (home.cpu.index(), self.threads[victim].identity);
         if self.lanes[cpu].running == Some(victim as u32) {
             self.exit(cpu);
             self.carry_on(cpu);
-        } else if let Ok(removed) = self.core_remove(cpu, seat) {
+        } else if let Some(removed) = placement::remove(self, who) {
             if let Some(permit) = removed.permit {
                 self.quota.give_back(permit);
             }

@@ -6,10 +6,10 @@
 
 use super::Machine;
 use super::calls::Errand;
-use super::thread::Home;
 use crate::admission::{Admission, Standing};
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_authority::admission::{Denial, Refusal, Task};
+use mainspring_driver::placement;
 use mainspring_report::IslandReport;
 use mainspring_sched::{State, Via};
 use mainspring_workload::Workload;
@@ -133,16 +133,8 @@ impl Machine<'_> {
 
     /// `thread`, which is ready, goes to the queue of `cpu`.
     fn move_ready(&mut self, thread: usize, cpu: usize) {
-        let Some((home, seat)) = self.place_of(thread) else { return };
-        let Ok(removed) = self.core_remove(home, seat) else { return };
-        match self.core_accept(cpu, removed.entity, Via::Steal) {
-            Ok((seat, woken)) => {
-                self.threads[thread].home = Some(Home::new(cpu, seat));
-                self.threads[thread].moved = true;
-                self.kick(cpu, woken.reschedule, thread, self.acting);
-            }
-            Err(refused) => debug_assert!(false, "{refused}"),
-        }
+        let (thread, cpu) = (self.threads[thread].identity, self.cpu_id(cpu));
+        let _moved = placement::migrate(self, thread, cpu, None, Via::Steal);
     }
 
     /// The context that `thread`, which has just stopped waiting, is still to fetch.

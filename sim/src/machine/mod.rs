@@ -9,6 +9,7 @@ mod contexts;
 mod cores;
 mod cpu_events;
 mod decisions;
+mod driver;
 mod faults;
 mod foresight;
 mod grants;
@@ -50,7 +51,7 @@ use policy::Policy;
 use rings::Ring;
 use script::Script;
 use std::hint::cold_path;
-use thread::{Endpoint, Thread};
+use thread::{Endpoint, ThreadTable};
 
 /// Everything there is in one run.
 struct Machine<'a> {
@@ -73,6 +74,8 @@ struct Machine<'a> {
     disturbed: bool,
     /// The CPU whose event is in progress, if it is one's.
     acting: Option<usize>,
+    /// The CPU that looks at its queue before this event is over, if there is one.
+    here: Option<CpuId>,
     /// Other CPUs touched by the event in progress.
     touched: Vec<u32>,
     /// Idle CPUs that have no reschedule pending.
@@ -81,7 +84,7 @@ struct Machine<'a> {
     idle_count: usize,
     board: Board,
     script: Script<'a>,
-    threads: Vec<Thread>,
+    threads: ThreadTable,
     /// First instance of each thread table.
     bases: Vec<usize>,
     endpoints: Vec<Endpoint>,
@@ -172,6 +175,7 @@ impl Machine<'_> {
     #[inline(always)]
     fn settle(&mut self) {
         if let Some(cpu) = self.acting.take() {
+            self.here = None;
             let next = self.next_event(cpu);
             self.agenda.put_back(cpu, next);
         }

@@ -5,6 +5,7 @@ use super::grants::Grant;
 use super::thread::Thread;
 use crate::RunError;
 use mainspring_abi::Nanos;
+use mainspring_driver::placement;
 use mainspring_record::Latencies;
 use mainspring_record::sections;
 use mainspring_report::{ContextReport, Report, Telemetry, ThreadReport};
@@ -67,9 +68,9 @@ impl Machine<'_> {
     fn book_survivors(&mut self) {
         for index in 0..self.threads.len() {
             let Some(home) = self.threads[index].home else { continue };
-            let (cpu, seat) = (home.cpu(), home.seat);
+            let (cpu, seat) = (home.cpu.index(), home.seat);
             let running = self.lanes[cpu].running == Some(index as u32);
-            if running && let Some(entity) = self.core_exit_current(cpu) {
+            if running && let Some(entity) = placement::exit_current(self, home.cpu) {
                 self.close_context(&entity);
                 let lag = entity.lag();
                 self.threads[index].lag_max = self.threads[index].lag_max.max(lag.abs());
@@ -77,7 +78,7 @@ impl Machine<'_> {
                 continue;
             }
             let asleep = matches!(self.cores[cpu].state(seat), Ok(State::Asleep(_)));
-            let Ok(removed) = self.core_remove(cpu, seat) else { continue };
+            let Some(removed) = placement::remove(self, self.threads[index].identity) else { continue };
             let entity = removed.entity;
             self.close_context(&entity);
             let lag = entity.lag();

@@ -4,10 +4,11 @@ use super::Machine;
 use super::calls::{Answer, Errand};
 use super::rings::Batch;
 use super::script::Op;
-use super::thread::{FOREVER, Home, Request};
+use super::thread::{FOREVER, Request};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
+use mainspring_driver::placement;
 use mainspring_sched::hint::unlikely;
-use mainspring_sched::{QuotaError, Stop, Timeout, Via, WaitKind};
+use mainspring_sched::{QuotaError, Stop, Timeout, WaitKind};
 use mainspring_workload::{ContextTarget, Span, Step, ThreadTarget};
 use std::hint::cold_path;
 
@@ -140,7 +141,7 @@ impl Machine<'_> {
             Step::Weight(weight) => {
                 if let Some(home) = self.threads[thread].home {
                     // The running thread sits where its home says; a refusal would be a stale home.
-                    let set = self.core(home.cpu()).set_weight(home.seat, weight);
+                    let set = self.core(home.cpu.index()).set_weight(home.seat, weight);
                     debug_assert!(set.is_ok(), "a running thread has a seat");
                     self.threads[thread].stats.weight = weight.get();
                 }
@@ -284,8 +285,7 @@ impl Machine<'_> {
             self.threads[thread].stats.refusals += 1;
             return;
         };
-        let cpu_id = self.cpu_id(cpu);
-        let place = self.place_near(free, cpu_id);
+        let place = self.starting_place(free).unwrap_or_else(|| self.place_new(free, Some(cpu)));
         let child = self.threads[free].identity;
         self.admit(free, place, Some(cpu));
         let spawned = &mut self.threads[thread].spawned;
@@ -293,19 +293,14 @@ impl Machine<'_> {
         spawned.push((table, child));
     }
 
-    /// The creator's CPU if the child may run there, else the child's lowest.
-    fn place_near(&self, child: usize, cpu: CpuId) -> usize {
-        if let Some(home) = self.starting_place(child) {
-            return home;
-        }
-        if self.leases.any() {
-            return self.open_place(child, cpu.index());
-        }
-        match &self.threads[child].affinity {
-            affinity if affinity.allows(cpu) => cpu.index(),
-            mainspring_sched::Affinity::Only(cpus) => cpus.iter().next().map_or(0, CpuId::index),
-            mainspring_sched::Affinity::Any => cpu.index(),
-        }
+    /// Where instance `index` starts, which no context binds; its creator runs on `creator`.
+    pub(super) fn place_new(&mut self, index: usize, creator: Option<usize>) -> usize {
+        let weight = self.workload.threads[self.table_of(index)].weight.get();
+        let thread = self.threads[index].identity;
+        let affinity =
+            if self.leases.any() { self.due_affinity(index) } else { self.threads[index].affinity.clone() };
+        let creator = creator.map(|cpu| self.cpu_id(cpu));
+        placement::place(self, thread, &affinity, weight.into(), creator).map_or(0, CpuId::index)
     }
 
     /// Waits for one of the instances that have not ended; the step is taken again until all have.
@@ -359,13 +354,13 @@ impl Machine<'_> {
     }
 
     /// Admits instance `index` on CPU `cpu`; its creator runs on `from`.
+    #[expect(clippy::result_large_err, reason = "a refusal gives the thread back, by value")]
     pub(super) fn admit(&mut self, index: usize, cpu: usize, from: Option<usize>) {
         self.bind_to_lease(index);
         let entity = self.new_life(index);
-        match self.core_accept(cpu, entity, Via::Admit) {
-            Ok((seat, woken)) => {
-                self.threads[index].home = Some(Home::new(cpu, seat));
-                self.kick(cpu, woken.reschedule, index, from);
+        let cpu = self.cpu_id(cpu);
+        match self.on_behalf_of(from, |machine| placement::start(machine, cpu, entity)) {
+            Ok(_home) => {
                 self.bind_at_start(index);
                 self.policy_started(index);
             }

@@ -10,7 +10,7 @@ use super::observer::Observer;
 use super::policy::Policy;
 use super::rings::Ring;
 use super::script::Script;
-use super::thread::{Stats, Thread};
+use super::thread::{Stats, Thread, ThreadTable};
 use super::{LATENCIES_AT_A_TIME, Machine, ReschedulesSent, foresight};
 use crate::admission;
 use crate::board::Board;
@@ -18,7 +18,7 @@ use crate::random::{Random, Stream};
 use crate::tournament::{LAST, Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
-use mainspring_driver::CpuCore;
+use mainspring_driver::{CpuCore, Machine as _};
 use mainspring_record::Latencies;
 use mainspring_record::file::{Header, Recorder};
 use mainspring_report::Report;
@@ -85,6 +85,7 @@ impl<'a> Machine<'a> {
             placement: Tournament::new(cpus, LAST),
             placed_weight: vec![0; cpus],
             acting: None,
+            here: None,
             touched: Vec::new(),
             endpoints: endpoints(workload)?,
             grants: Grants::new(workload, &islands.admission),
@@ -264,17 +265,13 @@ impl<'a> Machine<'a> {
         let Some((_, index)) = self.starts.pop() else { return };
         let index = index as usize;
         let weight = u64::from(self.workload.threads[self.threads[index].spec as usize].weight.get());
-        let bound = self.starting_place(index);
-        let cpu = match &self.threads[index].affinity {
-            _ if bound.is_some() => bound.unwrap_or(0),
-            _ if self.leases.any() => self.open_place(index, owner(self.placement.first()).1),
-            Affinity::Any => owner(self.placement.first()).1,
-            Affinity::Only(cpus) => {
-                cpus.iter().map(CpuId::index).min_by_key(|cpu| self.placed_weight[*cpu]).unwrap_or(0)
+        let cpu = match self.starting_place(index) {
+            Some(cpu) => {
+                self.add_placed_weight(self.cpu_id(cpu), weight);
+                cpu
             }
+            None => self.place_new(index, None),
         };
-        self.placed_weight[cpu] += weight;
-        self.rank_for_placement(cpu);
         self.admit(index, cpu, None);
     }
 
@@ -326,7 +323,7 @@ fn has_authority(workload: &Workload) -> bool {
         && workload.policy.is_none())
 }
 
-fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
+fn instances(workload: &Workload, seed: u64) -> (ThreadTable, Vec<usize>) {
     let mut threads = Vec::new();
     let mut bases = Vec::new();
     for (table, spec) in workload.threads.iter().enumerate() {
@@ -363,7 +360,7 @@ fn instances(workload: &Workload, seed: u64) -> (Vec<Thread>, Vec<usize>) {
             });
         }
     }
-    (threads, bases)
+    (ThreadTable(threads), bases)
 }
 
 fn cores(workload: &Workload, threads: usize) -> Result<Vec<CpuCore>, RunError> {

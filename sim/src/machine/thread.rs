@@ -5,7 +5,8 @@ use crate::random::Random;
 use mainspring_abi::request::Request as Timing;
 use mainspring_abi::{Nanos, ProcessId, ThreadRef};
 use mainspring_authority::call_order::CallQueue;
-use mainspring_sched::{Affinity, Lag, Seat, WaitKind};
+use mainspring_driver::Home;
+use mainspring_sched::{Affinity, Lag, WaitKind};
 use std::collections::VecDeque;
 
 /// Work that never ends.
@@ -18,20 +19,23 @@ pub(super) struct WaitId {
     pub number: u64,
 }
 
-/// A CPU, and a seat there.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Home {
-    cpu: u32,
-    pub seat: Seat,
+/// The instances of all thread tables, one after the other.
+#[derive(Debug)]
+pub(super) struct ThreadTable(pub Vec<Thread>);
+
+impl std::ops::Deref for ThreadTable {
+    type Target = [Thread];
+
+    #[inline(always)]
+    fn deref(&self) -> &[Thread] {
+        &self.0
+    }
 }
 
-impl Home {
-    pub(super) fn new(cpu: usize, seat: Seat) -> Self {
-        Self { cpu: cpu as u32, seat }
-    }
-
-    pub(super) fn cpu(self) -> usize {
-        self.cpu as usize
+impl std::ops::DerefMut for ThreadTable {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [Thread] {
+        &mut self.0
     }
 }
 

@@ -1,96 +1,50 @@
-//! Threads become ready, and CPUs hear of it.
+//! Threads become ready, and CPUs hear of it: by the rules of [`placement`], with what a simulated message adds.
 
 use super::Machine;
-use super::thread::Home;
 use mainspring_abi::Nanos;
-use mainspring_sched::hint::likely;
-use mainspring_sched::{Handoff, Removed, Via, WaitPermit, probe_order};
+use mainspring_driver::{Home, placement};
+use mainspring_sched::WaitPermit;
 
 impl Machine<'_> {
     /// What `thread` waited for has come; CPU `from`, if any, brought it.
+    #[inline(always)]
     pub(super) fn wake_thread(&mut self, thread: usize, from: Option<usize>) {
-        if self.wakes_elsewhere(thread) {
-            return;
-        }
-        let Some(home) = self.threads[thread].home else { return };
-        let (home, seat) = (home.cpu(), home.seat);
-        let Ok(woken) = self.core(home).wake(seat) else { return };
-        self.note_woken(thread, woken.permit);
-        self.kick(home, woken.reschedule, thread, from);
+        let thread = self.threads[thread].identity;
+        let _woken = self.on_behalf_of(from, |machine| placement::wake(machine, thread));
     }
 
-    /// What `thread` waited for has come from the running thread of `cpu`, which will wait in turn. It comes over to
-    /// `cpu` if it may run there.
+    /// What `thread` waited for has come from the running thread of `cpu`, which will wait in turn.
     pub(super) fn hand_over(&mut self, cpu: usize, thread: usize) {
-        if self.wakes_elsewhere(thread) {
-            return;
-        }
-        if !self.may_enter(thread, cpu) {
-            self.wake_thread(thread, Some(cpu));
-            return;
-        }
-        let Some(home) = self.threads[thread].home else { return };
-        let (home, seat) = (home.cpu(), home.seat);
-        if home == cpu {
-            match self.core(cpu).hand_off(seat) {
-                Ok(Handoff::Direct(permit)) => self.note_woken(thread, permit),
-                Ok(Handoff::Queued(woken)) => {
-                    self.note_woken(thread, woken.permit);
-                    self.kick(cpu, woken.reschedule, thread, Some(cpu));
-                }
-                Err(_) => {}
-            }
-            return;
-        }
-        if self.threads[thread].pinned || !self.threads[thread].affinity.allows(self.cpu_id(cpu)) {
-            self.wake_thread(thread, Some(cpu));
-            return;
-        }
-        let Ok(Removed { entity, permit }) = self.core_remove(home, seat) else { return };
-        self.note_woken(thread, permit);
-        match self.core_accept(cpu, entity, Via::HandOff) {
-            Ok((seat, woken)) => {
-                self.threads[thread].home = Some(Home::new(cpu, seat));
-                self.threads[thread].moved = true;
-                self.kick(cpu, woken.reschedule, thread, Some(cpu));
-            }
-            Err(refused) => debug_assert!(false, "{refused}"),
-        }
+        let thread = self.threads[thread].identity;
+        let _woken = self.on_behalf_of(Some(cpu), |machine| placement::hand_over(machine, thread));
     }
 
-    /// `thread`'s wait is over.
+    /// `thread` is ready on its home, which `wants` to look at its queue or not. CPU `from` looks after itself.
+    #[inline(always)]
+    pub(super) fn kick(&mut self, wants: bool, home: Home, from: Option<usize>) {
+        self.on_behalf_of(from, |machine| placement::kick(machine, home, wants));
+    }
+
+    /// Does something of which CPU `from` need not be told, because it looks at its queue afterwards.
+    #[inline(always)]
+    pub(super) fn on_behalf_of<R>(&mut self, from: Option<usize>, act: impl FnOnce(&mut Self) -> R) -> R {
+        let here = from.map(|cpu| self.cpu_id(cpu));
+        let before = std::mem::replace(&mut self.here, here);
+        let result = act(self);
+        self.here = before;
+        result
+    }
+
+    /// `thread`'s wait is over. One that was stopped in order to be moved has not waited.
+    #[inline(always)]
     pub(super) fn note_woken(&mut self, thread: usize, permit: Option<WaitPermit>) {
         if let Some(permit) = permit {
             self.quota.give_back(permit);
         }
         let thread = &mut self.threads[thread];
-        thread.wait = None;
-        thread.woken_at = self.now;
-        thread.wakeups += 1;
-    }
-
-    /// `thread` is ready on `home`: disturbs the first CPU that should know and has not been told. CPU `from` looks
-    /// after itself.
-    #[inline]
-    pub(super) fn kick(&mut self, home: usize, home_wants: bool, thread: usize, from: Option<usize>) {
-        if home_wants && from == Some(home) {
-            return;
-        }
-        let told = home_wants && self.send_reschedule(home);
-        if likely(told || self.askable_count == 0 || self.threads[thread].pinned) {
-            return;
-        }
-        self.kick_idle(home, thread);
-    }
-
-    /// `thread` is ready on `home`, which is busy: disturbs an idle CPU that may run it.
-    fn kick_idle(&mut self, home: usize, thread: usize) {
-        let chosen = {
-            let affinity = &self.threads[thread].affinity;
-            probe_order(self.cpu_id(home), false, &self.askable, affinity).next()
-        };
-        if let Some(cpu) = chosen {
-            self.send_reschedule(cpu.index());
+        if thread.wait.take().is_some() {
+            thread.woken_at = self.now;
+            thread.wakeups += 1;
         }
     }
 

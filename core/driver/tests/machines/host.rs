@@ -3,6 +3,7 @@
 //! A [`Host`] is shared; a [`Seen`] is what one of its CPUs, or somebody from outside, sees of it and acts through.
 
 use super::core;
+use super::script::Driven;
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
 use mainspring_driver::{CpuAccess, CpuCore, Home, Machine, Notified, Threads};
 use mainspring_sched::flight::Log;
@@ -26,6 +27,8 @@ pub struct Host {
     cpus: Vec<HostCpu>,
     homes: Homes,
     began: Instant,
+    /// Where time stands, unless it is [`Nanos::MAX`]: then it passes by itself.
+    stands_at: AtomicU64,
     /// Every so many notifications one arrives; all if it is 1.
     pub one_arrives_of: u64,
     tried: AtomicU64,
@@ -49,6 +52,7 @@ impl Host {
             cpus: (0..cpus).map(make).collect(),
             homes: Homes((0..threads).map(|_| Mutex::new(None)).collect()),
             began: Instant::now(),
+            stands_at: AtomicU64::new(u64::MAX),
             one_arrives_of: 1,
             tried: AtomicU64::new(0),
             waits_ended: AtomicU64::new(0),
@@ -61,7 +65,15 @@ impl Host {
     }
 
     pub fn now(&self) -> Nanos {
-        Nanos::new(self.began.elapsed().as_nanos() as u64)
+        match self.stands_at.load(Ordering::SeqCst) {
+            u64::MAX => Nanos::new(self.began.elapsed().as_nanos() as u64),
+            at => Nanos::new(at),
+        }
+    }
+
+    /// It is `now` until this is called again.
+    pub fn set_time(&self, now: Nanos) {
+        self.stands_at.store(now.get(), Ordering::SeqCst);
     }
 
     pub fn set_idle(&self, cpu: CpuId, idle: bool) {
@@ -162,5 +174,15 @@ impl<'h> Machine for Seen<'h> {
     fn wait_ended(&mut self, _: ThreadRef, permit: Option<WaitPermit>) {
         assert_eq!(permit, None, "no wait of these tests is timed");
         self.host.waits_ended.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Driven for Seen<'_> {
+    fn set_idle(&mut self, cpu: CpuId, idle: bool) {
+        self.host.set_idle(cpu, idle);
+    }
+
+    fn take_notification(&mut self, cpu: CpuId) -> bool {
+        self.host.take_notification(cpu)
     }
 }

@@ -1,9 +1,11 @@
-//! A machine to test the driver on.
+//! Two machines to test the driver on, and scripts that run on both.
 #![allow(dead_code, reason = "each test uses a part of this")]
 
 pub mod host;
 pub mod isolated;
+pub mod script;
 pub mod stepped;
+pub mod virtual_machine;
 
 use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
 use mainspring_driver::CpuCore;

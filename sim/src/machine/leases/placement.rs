@@ -1,8 +1,8 @@
 //! Who is where because of a lease: its thread comes and is bound, others leave and stay away.
 
 use crate::machine::Machine;
-use crate::machine::thread::Home;
 use mainspring_abi::Nanos;
+use mainspring_driver::placement;
 use mainspring_sched::{Affinity, State, Via, WaitKind};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ impl Machine<'_> {
     }
 
     /// Where `thread` may run by the leases of this moment.
-    pub(super) fn due_affinity(&self, thread: usize) -> Affinity {
+    pub(in crate::machine) fn due_affinity(&self, thread: usize) -> Affinity {
         let own = self.own_affinity(thread);
         match self.leases.of_thread(thread) {
             None => own,
@@ -26,7 +26,7 @@ impl Machine<'_> {
     }
 
     /// Whether no lease keeps `thread` away from `cpu`.
-    pub(in crate::machine) fn may_enter(&self, thread: usize, cpu: usize) -> bool {
+    pub(in crate::machine) fn no_lease_keeps_away(&self, thread: usize, cpu: usize) -> bool {
         if !self.leases.any() {
             return true;
         }
@@ -45,7 +45,7 @@ impl Machine<'_> {
     pub(in crate::machine) fn open_place(&self, thread: usize, near: usize) -> usize {
         let affinity = self.due_affinity(thread);
         let allowed = |cpu: &usize| affinity.allows(self.cpu_id(*cpu));
-        let open = |cpu: &usize| allowed(cpu) && self.may_enter(thread, *cpu);
+        let open = |cpu: &usize| allowed(cpu) && self.no_lease_keeps_away(thread, *cpu);
         if open(&near) {
             return near;
         }
@@ -115,27 +115,16 @@ impl Machine<'_> {
 
     /// Takes `thread`, which does not run, from its seat to one on `goes`, where it is ready.
     pub(super) fn carry_over(&mut self, thread: usize, goes: usize, affinity: Affinity) {
-        let Some((home, seat)) = self.place_of(thread) else { return };
-        let Ok(mut removed) = self.core_remove(home, seat) else { return };
-        if self.threads[thread].wait.is_some() {
-            self.note_woken(thread, removed.permit.take());
-        }
-        removed.entity.set_affinity(affinity.clone());
-        self.threads[thread].affinity = affinity;
-        match self.core_accept(goes, removed.entity, Via::Admit) {
-            Ok((seat, woken)) => {
-                self.threads[thread].home = Some(Home::new(goes, seat));
-                self.threads[thread].moved |= goes != home;
-                self.leases.unsettled.retain(|other| *other != thread as u32);
-                self.kick(goes, woken.reschedule, thread, self.acting);
-            }
-            Err(refused) => debug_assert!(false, "{refused}"),
+        let (who, goes) = (self.threads[thread].identity, self.cpu_id(goes));
+        if placement::migrate(self, who, goes, Some(affinity.clone()), Via::Admit).is_some() {
+            self.threads[thread].affinity = affinity;
+            self.leases.unsettled.retain(|other| *other != thread as u32);
         }
     }
 
     /// What `thread` waited for has come, and a lease wants it to wake somewhere else: it does; whether that is so.
-    pub(in crate::machine) fn wakes_elsewhere(&mut self, thread: usize) -> bool {
-        if !self.leases.any() || self.has_lent(thread).is_some() {
+    pub(in crate::machine) fn lease_wakes_elsewhere(&mut self, thread: usize) -> bool {
+        if self.has_lent(thread).is_some() {
             return false;
         }
         let Some((goes, affinity)) = self.due_elsewhere(thread) else { return false };

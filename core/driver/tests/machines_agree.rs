@@ -1,0 +1,189 @@
+//! One script on two machines: without locks, and with a lock and an operating-system thread for each CPU.
+
+mod machines;
+
+use machines::host::Host;
+use machines::script::{Action, Step, scripts, take};
+use machines::virtual_machine::VirtualMachine;
+use machines::{cpu, thread};
+use mainspring_abi::{Nanos, Policy};
+use mainspring_driver::{Machine, Notified};
+use mainspring_record::file::Header;
+use mainspring_record::verify::verify;
+use mainspring_sched::State;
+use mainspring_sched::flight::Log;
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const CPUS: usize = 4;
+const THREADS: u32 = 24;
+const STEPS: usize = 300;
+
+/// When step `number` of a script is taken.
+fn time_of(number: usize) -> Nanos {
+    Nanos::from_micros(100 * (number as u64 + 1))
+}
+
+/// Replays what all CPUs have recorded under the eyes of all checkers; how many events there were.
+fn replay(logs: Vec<Log>) -> u64 {
+    let header = Header {
+        workload: "script".to_owned(),
+        seed: 0,
+        cpus: CPUS,
+        seats: THREADS as usize,
+        policy: Policy::Eevdf,
+        quantum: Nanos::from_millis(3),
+        tick: Nanos::from_millis(10),
+        floor_ppm: mainspring_sched::Floor::DEFAULT.ppm(),
+        threads: (0..THREADS).map(|index| format!("thread.{index}")).collect(),
+    };
+    let mut joined = mainspring_record::Log::default();
+    for (index, log) in logs.into_iter().enumerate() {
+        assert_eq!(log.lost(), 0, "the record has room for all events");
+        let (records, end) = (log.records(), log.last());
+        joined.add(cpu(index), &log.into_bytes(), records, end).expect("whole records");
+    }
+    verify(&header, joined).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn on_virtual_machine(script: &[Step]) -> Vec<Log> {
+    let mut machine = VirtualMachine::new(CPUS, THREADS as usize);
+    for (number, step) in script.iter().enumerate() {
+        machine.now = time_of(number);
+        machine.here = Some(cpu(step.cpu));
+        take(&mut machine, cpu(step.cpu), step.action);
+    }
+    machine.take_logs()
+}
+
+/// Each CPU has a thread of the host, which takes the CPU's steps: each when all before it have been taken, if `in_turn`.
+fn on_host(host: &Host, script: &[Step], in_turn: bool) {
+    let turn = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for index in 0..CPUS {
+            let turn = &turn;
+            scope.spawn(move || {
+                let mut machine = host.seen_from(Some(cpu(index)));
+                for (number, step) in script.iter().enumerate().filter(|(_, step)| step.cpu == index) {
+                    while in_turn && turn.load(Ordering::Acquire) != number {
+                        std::thread::yield_now();
+                    }
+                    if in_turn {
+                        host.set_time(time_of(number));
+                    }
+                    take(&mut machine, cpu(index), step.action);
+                    turn.fetch_add(1, Ordering::Release);
+                }
+            });
+        }
+    });
+}
+
+/// Ends all threads of a machine whose CPUs have stopped, wherever they are; how many.
+fn end_all(host: &Host) -> usize {
+    let started = (0..THREADS).filter(|index| host.seen_from(None).home(thread(*index)).is_some());
+    let started = started.count();
+    for round in 0.. {
+        let left = (0..THREADS).filter(|index| host.seen_from(None).home(thread(*index)).is_some());
+        if left.count() == 0 {
+            return started;
+        }
+        assert!(round < 3 * THREADS, "a thread is nowhere to be found, and has a home");
+        for index in 0..CPUS {
+            let mut machine = host.seen_from(Some(cpu(index)));
+            take(&mut machine, cpu(index), Action::Exit);
+            for waiter in 0..THREADS {
+                take(&mut machine, cpu(index), Action::Wake(waiter));
+            }
+        }
+    }
+    unreachable!("the rounds have no end")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// In one order of steps, locks and threads of the host change nothing: event by event both machines record the same.
+    #[test]
+    fn one_script_is_recorded_alike_by_both_machines(script in scripts(CPUS, THREADS, STEPS)) {
+        let virtual_logs = on_virtual_machine(&script);
+        let host = Host::new(CPUS, THREADS as usize);
+        on_host(&host, &script, true);
+        let host_logs = host.take_logs();
+        for (on_virtual, on_host) in virtual_logs.iter().zip(&host_logs) {
+            prop_assert_eq!(on_virtual.bytes(), on_host.bytes());
+        }
+        prop_assert_eq!(replay(virtual_logs), replay(host_logs));
+    }
+
+    /// In whatever order the host takes the steps, the records replay, and no thread is lost. Of the messages between CPUs some
+    /// are lost.
+    #[test]
+    fn cpus_that_run_at_once_lose_no_thread_and_their_records_replay(
+        script in scripts(CPUS, THREADS, STEPS),
+        one_arrives_of in 1u64..5,
+    ) {
+        let mut host = Host::new(CPUS, THREADS as usize);
+        host.one_arrives_of = one_arrives_of;
+        on_host(&host, &script, false);
+        for index in 0..THREADS {
+            let mut outside = host.seen_from(None);
+            if let Some(home) = outside.home(thread(index)) {
+                let seated = outside.with_cpu(home.cpu, |cpu| cpu.cpu().state(home.seat).is_ok());
+                prop_assert!(seated, "thread {} is not where its home is", index);
+            }
+        }
+        end_all(&host);
+        prop_assert!(replay(host.take_logs()) > 0);
+    }
+
+    /// Whatever fails: CPUs are asked in their order until one is told, a CPU that was not told is not marked, and if
+    /// nobody was told everybody was asked.
+    #[test]
+    fn a_failed_notification_is_followed_by_the_next(
+        script in scripts(CPUS, THREADS, STEPS),
+        fails in prop::collection::vec(any::<bool>(), 1..32),
+    ) {
+        let mut machine = VirtualMachine::new(CPUS, THREADS as usize);
+        machine.fails = fails;
+        for (number, step) in script.iter().enumerate() {
+            let here = cpu(step.cpu);
+            machine.now = time_of(number);
+            machine.here = Some(here);
+            machine.attempts.clear();
+            let told: Vec<bool> = (0..CPUS).map(|index| machine.is_told(cpu(index))).collect();
+            if let Action::Wake(index) = step.action {
+                let _whether_it_slept = mainspring_driver::placement::wake(&mut machine, thread(index));
+                check_attempts(&mut machine, &told, index)?;
+            }
+            take(&mut machine, here, step.action);
+        }
+    }
+}
+
+/// After a wake of `index`, before which `told` had been told: who should have been asked was.
+fn check_attempts(machine: &mut VirtualMachine, told: &[bool], index: u32) -> Result<(), TestCaseError> {
+    let sent: Vec<usize> = (0..machine.attempts.len())
+        .filter(|number| machine.attempts[*number].1 == Notified::Sent)
+        .collect();
+    prop_assert!(sent.len() <= 1 && sent.iter().all(|number| number + 1 == machine.attempts.len()));
+    for (number, before) in told.iter().enumerate() {
+        let sent = machine.attempts.contains(&(cpu(number), Notified::Sent));
+        prop_assert_eq!(machine.is_told(cpu(number)), *before || sent);
+    }
+    let Some(home) = machine.home(thread(index)) else { return Ok(()) };
+    let affinity = machine.with_cpu(home.cpu, |cpu| {
+        let queued = cpu.cpu().state(home.seat) == Ok(State::Queued);
+        queued.then(|| cpu.cpu().entity(home.seat).expect("it is queued").affinity().clone())
+    });
+    let (Some(affinity), true) = (affinity, sent.is_empty() && !machine.attempts.is_empty()) else {
+        return Ok(());
+    };
+    for number in (0..CPUS).filter(|number| *number != home.cpu.index()) {
+        let asked = machine.attempts.iter().any(|(asked, _)| asked.index() == number);
+        let should = machine.is_idle(cpu(number)) && affinity.allows(cpu(number));
+        let looks = machine.here == Some(cpu(number));
+        prop_assert!(asked || looks || !should, "CPU {} idles and was not asked", number);
+    }
+    Ok(())
+}
