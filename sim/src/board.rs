@@ -1,13 +1,13 @@
 //! What every CPU has to give: the published offers, with the most overdue at hand.
 //!
 //! Conserved: `due` ranks exactly what `offers` holds, except for CPUs on the list of stale ones, which are asked
-//! again before anybody chooses. The choice is that of [`choose_victim`], only faster when no thread is bound.
+//! again before anybody chooses. The choice is the driver's ([`mainspring_driver::steal`]), only faster.
 
 use crate::tournament::Tournament;
 use mainspring_abi::CpuId;
 use mainspring_driver::CpuCore;
+use mainspring_sched::Offer;
 use mainspring_sched::hint::unlikely;
-use mainspring_sched::{Offer, choose_victim};
 
 #[derive(Debug)]
 pub(crate) struct Board {
@@ -39,12 +39,19 @@ impl Board {
         }
     }
 
-    /// The CPU that `thief` should steal from.
-    pub(crate) fn victim(&mut self, thief: CpuId, cores: &[CpuCore]) -> Option<CpuId> {
+    /// What `cpu` has to give.
+    pub(crate) fn offer(&self, cpu: usize, cores: &[CpuCore]) -> Offer {
+        if self.is_stale[cpu] { cores[cpu].offer() } else { self.offers[cpu] }
+    }
+
+    /// Whether any thread that is offered is bound to some CPUs. Then the first of all offers may not be for everybody.
+    pub(crate) fn any_bound(&mut self, cores: &[CpuCore]) -> bool {
         self.refresh(cores);
-        if self.bound > 0 {
-            return choose_victim(thief, &self.offers, |victim| cores[victim.index()].bound_due_in(thief));
-        }
+        self.bound > 0
+    }
+
+    /// The CPU that `thief` should steal from, if no thread is bound.
+    pub(crate) fn most_overdue(&self, thief: CpuId, cores: &[CpuCore]) -> Option<CpuId> {
         let (due_in, cpu) = self.due.first();
         // A thief has nothing queued, so it never finds itself here.
         (due_in != Offer::NOTHING && cpu as usize != thief.index()).then(|| cores[cpu as usize].id())

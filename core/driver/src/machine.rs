@@ -14,8 +14,8 @@ use alloc::boxed::Box;
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
 use mainspring_sched::context::{Context, Notices};
 use mainspring_sched::{
-    Affinity, Authority, Cpu, Entity, NotBound, Offer, Overran, Refused, Removed, Seat, SeatError, State,
-    Via, WaitPermit, Woken,
+    Affinity, Authority, Cpu, Entity, NotBound, Offer, Overran, Refused, Removed, Seat, State, Via,
+    WaitPermit, Woken,
 };
 
 /// A CPU, and a thread's seat there.
@@ -228,10 +228,18 @@ impl<'a, M: Machine> CpuAccess<'a, M> {
         Ok((home, woken))
     }
 
-    /// The thread at `seat`, which does not run, leaves.
-    pub fn remove(&mut self, seat: Seat) -> Result<(Removed, Left), SeatError> {
-        let removed = self.event().remove(seat)?;
-        Ok((removed, self.departure()))
+    /// The thread at `seat`, which does not run, leaves. `None` if it runs or sits here no longer: then nothing happens, not
+    /// even an event.
+    pub fn remove(&mut self, seat: Seat) -> Option<(Removed, Left)> {
+        let removed = self.take_out(seat)?;
+        Some((removed, self.departure()))
+    }
+
+    fn take_out(&mut self, seat: Seat) -> Option<Removed> {
+        match self.core.state(seat) {
+            Ok(State::Running) | Err(_) => None,
+            Ok(_) => self.event().remove(seat).ok(),
+        }
     }
 
     /// The most overdue thread that `thief` may run leaves.
@@ -264,7 +272,7 @@ impl<'a, M: Machine> CpuAccess<'a, M> {
 
     /// The thread at `seat`, which does not run, ends, and sits nowhere. `None` if it runs or sits here no longer.
     pub fn end(&mut self, seat: Seat) -> Option<Removed> {
-        let removed = self.event().remove(seat).ok()?;
+        let removed = self.take_out(seat)?;
         self.threads.set_home(removed.entity.thread(), None);
         Some(removed)
     }

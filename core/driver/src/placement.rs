@@ -122,7 +122,7 @@ pub fn hand_over<M: Machine>(machine: &mut M, thread: ThreadRef) -> Wake {
     }
     let taken = machine.with_cpu(home.cpu, |cpu| {
         let comes = cpu.is_asleep(home.seat) && cpu.is_movable(home.seat, here);
-        if comes { cpu.remove(home.seat).ok() } else { None }
+        if comes { cpu.remove(home.seat) } else { None }
     });
     let Some((Removed { entity, permit }, left)) = taken else { return wake_at_home(machine, thread) };
     machine.wait_ended(thread, permit);
@@ -165,7 +165,7 @@ pub fn migrate<M: Machine>(
             return None;
         }
         let asleep = cpu.is_asleep(home.seat);
-        let (removed, left) = cpu.remove(home.seat).ok()?;
+        let (removed, left) = cpu.remove(home.seat)?;
         Some((asleep, removed, left))
     })?;
     if let Some(affinity) = affinity {

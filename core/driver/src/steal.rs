@@ -1,9 +1,7 @@
 //! Which CPU to steal from.
 //!
-//! Every CPU publishes an [`Offer`] after each of its events: the tag of the first thread in its queue that may run
-//! anywhere, relative to its own clock, since every queue's clock has its own origin. A thief reads the published
-//! words and picks the most overdue; it opens no queue but the one it takes from. Threads bound to some CPUs are
-//! rare and not in the word; of them an offer tells only where they may go, and the thief asks those queues.
+//! Every CPU publishes an [`Offer`] after each of its events. A thief reads the published words and picks the most
+//! overdue; it opens no queue but the one it takes from, and those that have threads bound to some CPUs, it among them.
 
 use crate::machine::Machine;
 use mainspring_abi::CpuId;

@@ -3,7 +3,9 @@
 mod machines;
 
 use machines::host::Host;
+use machines::virtual_machine::VirtualMachine;
 use machines::{cpu, entity, thread};
+use mainspring_abi::Nanos;
 use mainspring_driver::Machine;
 use mainspring_driver::placement::{
     Wake, exit_current, hand_over, kick, migrate, place, remove, share_leftovers, start, steal, wake,
@@ -44,6 +46,7 @@ fn a_thread_starts_beside_its_creator_or_where_least_weight_was_placed() {
     assert_eq!(elsewhere, Some(cpu(2)), "not its creator's");
 }
 
+//= ARCH:wake.scan ARCH:wake.policy
 #[test]
 fn a_woken_thread_is_ready_at_home_and_its_idle_home_is_told() {
     let host = Host::new(2, 1);
@@ -58,6 +61,7 @@ fn a_woken_thread_is_ready_at_home_and_its_idle_home_is_told() {
     assert_eq!(wake(&mut host.seen_from(None), thread(0)), Wake::NotAsleep, "it is awake");
 }
 
+//= ARCH:wake.scan
 #[test]
 fn a_cpu_that_cannot_be_told_is_passed_over_and_stays_untold() {
     let mut host = Host::new(4, 2);
@@ -70,6 +74,7 @@ fn a_cpu_that_cannot_be_told_is_passed_over_and_stays_untold() {
     assert_eq!(told, [true, false, false, false], "after 2 and 3, upwards from home and around");
 }
 
+//= ARCH:wake.scan
 #[test]
 fn an_idle_cpu_that_may_not_run_the_thread_is_not_disturbed() {
     let host = Host::new(4, 2);
@@ -93,6 +98,25 @@ fn a_thread_that_is_handed_over_comes_here_and_goes_first() {
     assert_eq!(decide(&host, 0, WAITS), Some(1), "before thread 2, which has waited longer");
 }
 
+//= ARCH:steal.lowest ARCH:inv.queue-order
+#[test]
+fn the_most_overdue_offer_is_taken_and_ties_go_to_the_lower_cpu() {
+    let mut machine = VirtualMachine::new(4, 6);
+    for index in [0, 1] {
+        start(&mut machine, cpu(index as usize), entity(2 * index, None)).expect("a seat");
+        machine.with_cpu(cpu(index as usize), |cpu| {
+            assert_ne!(cpu.event().resched(Stop::Nothing), Decision::Idle);
+        });
+        start(&mut machine, cpu(index as usize), entity(2 * index + 1, None)).expect("a seat");
+    }
+    assert_eq!(machine.choose_victim(cpu(3)), Some(cpu(0)), "both wait for the same");
+    machine.now = Nanos::from_millis(2);
+    // It brings the clock of CPU 1 up to date: what waits there is more overdue by now.
+    start(&mut machine, cpu(1), entity(4, None)).expect("a seat");
+    assert_eq!(steal(&mut machine, cpu(3), |_, stolen| stolen.thread.index()), Some(3));
+}
+
+//= EVO:S1.steal-bounded
 #[test]
 fn a_thief_takes_what_it_may_run_and_chooses_before_anybody_takes_it_on() {
     let host = Host::new(3, 3);
@@ -136,6 +160,22 @@ fn a_migrated_thread_is_ready_where_it_went_unless_it_may_not_go() {
     assert_eq!(moved, outside.home(thread(0)));
     assert_eq!(decide(&host, 1, Stop::Nothing), Some(0));
     assert_eq!(migrate(&mut outside, thread(0), cpu(0), Some(Affinity::Any), Via::Admit), None, "it runs");
+}
+
+#[test]
+fn a_wake_follows_a_thread_that_has_moved_since_its_home_was_read() {
+    let mut machine = VirtualMachine::new(2, 1);
+    let before = start(&mut machine, cpu(0), entity(0, None)).expect("a seat");
+    let after = migrate(&mut machine, thread(0), cpu(1), None, Via::Admit).expect("it is ready");
+    assert_ne!(before, after);
+    machine.with_cpu(cpu(1), |cpu| {
+        assert_ne!(cpu.event().resched(Stop::Nothing), Decision::Idle);
+        assert_eq!(cpu.event().resched(WAITS), Decision::Idle);
+    });
+    machine.stale_home.set(Some(before));
+    assert_eq!(wake(&mut machine, thread(0)), Wake::Woken);
+    let state = machine.with_cpu(cpu(1), |cpu| cpu.cpu().state(after.seat));
+    assert_eq!(state, Ok(State::Queued));
 }
 
 #[test]

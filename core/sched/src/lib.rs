@@ -56,7 +56,6 @@ mod tick;
 mod tree;
 mod virtual_time;
 mod waiter;
-mod wake;
 
 pub use account::Account;
 pub use cpu::{
@@ -67,7 +66,7 @@ pub use cpu::{
 pub use entity::{Affinity, Authority, Entity, Spec};
 pub use fair::{DEBTORS_RETIRED_PER_EVENT, MAX_REQUEST, Tag, class_request};
 pub use floor::{Floor, FloorError};
-pub use steal::{Offer, choose_victim};
+pub use steal::Offer;
 pub use telemetry::{NohzExit, Telemetry};
 pub use tick::{
     ClockEvent, HOUSEKEEPING_FLOOR, IdleConditions, KeepTicking, NetworkNeed, NetworkPollClock, PollResult,
@@ -75,4 +74,3 @@ pub use tick::{
 };
 pub use virtual_time::{FRACTION_BITS, Lag, VirtualTime};
 pub use waiter::{QuotaError, Timeout, WaitKind, WaitPermit, WaitQuota};
-pub use wake::probe_order;

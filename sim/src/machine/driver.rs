@@ -8,7 +8,7 @@ use super::thread::ThreadTable;
 use crate::RunError;
 use crate::tournament::{LAST, owner};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
-use mainspring_driver::{CpuAccess, Home, Notified, Threads};
+use mainspring_driver::{CpuAccess, Home, Notified, Threads, steal};
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Offer, WaitPermit};
 
@@ -61,7 +61,7 @@ impl<'a> mainspring_driver::Machine for Machine<'a> {
     }
 
     fn offer(&self, cpu: CpuId) -> Offer {
-        self.cores[cpu.index()].offer()
+        self.board.offer(cpu.index(), &self.cores)
     }
 
     fn placed_weight(&self, cpu: CpuId) -> u64 {
@@ -116,7 +116,11 @@ impl<'a> mainspring_driver::Machine for Machine<'a> {
         if self.leases.is_leased(thief.index()) {
             return None;
         }
-        let victim = self.board.victim(thief, &self.cores);
+        let victim = if self.board.any_bound(&self.cores) {
+            steal::choose_victim(self, thief)
+        } else {
+            self.board.most_overdue(thief, &self.cores)
+        };
         if let Some(acting) = self.acting {
             // Its offer has just been looked at, and its event goes on.
             self.board.touch(acting);

@@ -21,7 +21,10 @@ pub trait Driven: Machine {
 #[derive(Clone, Copy, Debug)]
 pub enum Action {
     /// Makes a new thread; which CPUs it may use, bit by bit, 0 for all.
-    Start { thread: u32, cpus: u8 },
+    Start {
+        thread: u32,
+        cpus: u8,
+    },
     Wake(u32),
     /// Hands over to a thread and waits.
     HandOver(u32),
@@ -30,7 +33,10 @@ pub enum Action {
     /// The running thread's turn is over.
     Preempt,
     Exit,
-    Migrate { thread: u32, to: usize },
+    Migrate {
+        thread: u32,
+        to: usize,
+    },
     /// Nothing, but that the CPU looks at its queue.
     Look,
 }

@@ -7,6 +7,7 @@ use mainspring_abi::{CpuId, Nanos, ThreadRef};
 use mainspring_driver::{CpuAccess, CpuCore, Home, Machine, Notified, Threads};
 use mainspring_sched::flight::Log;
 use mainspring_sched::{Offer, WaitPermit};
+use std::cell::Cell;
 
 const RECORD: usize = 1 << 20;
 
@@ -29,6 +30,8 @@ pub struct VirtualMachine {
     /// The attempts of the step, in order.
     pub attempts: Vec<(CpuId, Notified)>,
     tried: usize,
+    /// What the next question for a home is answered with: where the thread was when it was asked.
+    pub stale_home: Cell<Option<Home>>,
 }
 
 pub struct Homes(Vec<Option<Home>>);
@@ -56,6 +59,7 @@ impl VirtualMachine {
             fails: vec![false],
             attempts: Vec::new(),
             tried: 0,
+            stale_home: Cell::new(None),
         }
     }
 
@@ -113,7 +117,7 @@ impl Machine for VirtualMachine {
     }
 
     fn home(&self, thread: ThreadRef) -> Option<Home> {
-        self.homes.0[thread.index() as usize]
+        self.stale_home.take().or(self.homes.0[thread.index() as usize])
     }
 
     fn offer(&self, cpu: CpuId) -> Offer {

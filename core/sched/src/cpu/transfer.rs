@@ -119,11 +119,11 @@ impl Cpu {
     /// Takes the thread at `seat` out, whatever it waits for. A running thread ends by [`Cpu::exit_current`].
     pub fn remove(&mut self, now: Nanos, seat: Seat) -> Result<Removed, SeatError> {
         let state = self.occupant(seat)?.state;
-        self.bring_clock_up(now);
-        let slot = seat.slot;
         if state == State::Running {
             return Err(SeatError::WrongState(state));
         }
+        self.bring_clock_up(now);
+        let slot = seat.slot;
         self.suspend_context(now, slot);
         let competes = match state {
             State::Running => false,
