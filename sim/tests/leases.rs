@@ -522,3 +522,64 @@ fn a_cpu_that_lies_about_its_window_is_noticed() {
     });
     assert!(pretended.contains("proved until"), "{pretended}");
 }
+
+//= EVO:S5.lease-record ARCH:lease.revoke
+#[test]
+fn a_thread_that_receives_from_the_revoke_endpoint_hears_of_the_end() {
+    let watcher = r#"
+    [[thread]]
+    name = "watcher"
+    cpus = [0]
+    times = 1
+    program = ["recv ends", "run 1ms"]
+    [[at]]
+    time = "60ms"
+    do = "revoke-lease quiet"
+    "#;
+    let told = ALONE.replace("max_revocation =", "revoke_endpoint = \"ends\"\n    max_revocation =");
+    let report = run(&format!("{told}{watcher}"));
+    let notice = events(&report, "lease-notice").next().expect("it was told");
+    assert_eq!((notice.time_ns, notice.to.as_deref()), (60 * MS, Some("ends")));
+    assert_eq!(notice.reason.as_deref(), Some("lease-revoked"));
+    assert_eq!(thread(&report, "watcher").runtime_ns, MS, "it woke and ran");
+    let silent = run(&format!("{ALONE}{watcher}"));
+    assert_eq!(thread(&silent, "watcher").runtime_ns, 0, "nobody told it");
+}
+
+//= ARCH:lease.revoke EVO:S5.lease-record
+#[test]
+fn the_leases_of_a_service_end_when_another_instance_takes_its_place() {
+    let text = r#"
+        [machine]
+        cpus = 2
+        duration = "100ms"
+        [policy]
+        service = "policyd"
+        timeout = "50ms"
+        [[lease]]
+        name = "services"
+        cpus = [1]
+        thread = "worker"
+        start = "10ms"
+        [[thread]]
+        name = "init"
+        times = 1
+        program = ["spawn policyd", "sleep 40ms", "spawn policyd"]
+        [[thread]]
+        name = "policyd"
+        process = "policy"
+        start = "spawn"
+        times = 1
+        program = ["run 30ms"]
+        [[thread]]
+        name = "worker"
+        process = "policy"
+        program = ["run forever"]
+    "#;
+    let report = run(text);
+    assert_eq!(
+        reasons(&report, "lease"),
+        [(10 * MS, "granted".to_owned()), (40 * MS, "service-replaced".to_owned())]
+    );
+    assert_eq!(reasons(&report, "nohz-exit").len(), 1, "and its tick is back");
+}

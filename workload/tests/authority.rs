@@ -112,6 +112,7 @@ const ALL: &str = r#"
     account = "ledger"
     max_revocation = "200us"
     lifetime = "2s"
+    revoke_endpoint = "late"
     nohz = false
     start = "step"
 
@@ -232,6 +233,7 @@ fn leases_name_one_thread_and_are_paid_by_its_context() {
         account: Account::Ledger,
         max_revocation: us(200),
         lifetime: Some(ms(2_000)),
+        revoke_endpoint: Some(1),
         nohz: false,
         start: LeaseStart::Step,
     };
@@ -245,6 +247,7 @@ fn leases_name_one_thread_and_are_paid_by_its_context() {
         account: Account::Context(ContextTarget { context: 1, instance: Some(2) }),
         max_revocation: ms(1),
         lifetime: None,
+        revoke_endpoint: None,
         nohz: true,
         start: LeaseStart::At(Nanos::ZERO),
     };

@@ -184,7 +184,8 @@ impl Machine<'_> {
     }
 
     fn may_go(&self, thread: usize, cpu: usize) -> bool {
-        CpuId::new(cpu).is_ok_and(|cpu| self.threads[thread].affinity.allows(cpu))
+        let affinity = self.entity(thread).map(mainspring_sched::Entity::affinity);
+        affinity.zip(CpuId::new(cpu).ok()).is_some_and(|(affinity, cpu)| affinity.allows(cpu))
     }
 
     fn may_lend(&self, from: usize, to: usize) -> Result<(), mainspring_sched::context::LoanError> {

@@ -234,7 +234,7 @@ impl Machine<'_> {
         self.settle_authority(index, entity);
         self.policy_outlives(index, ended);
         self.fail_requests_of(index);
-        self.end_leases_of_thread(index);
+        self.end_leases_of_thread(index, ended);
         self.end_rings_of_thread(index);
         for waiter in joiners {
             if self.threads[waiter.thread as usize].is_waiting(waiter, WaitKind::Join) {

@@ -8,7 +8,7 @@ use super::thread::ThreadTable;
 use crate::RunError;
 use crate::tournament::{LAST, owner};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
-use mainspring_driver::{CpuAccess, Home, Notified, Threads, steal};
+use mainspring_driver::{CpuAccess, Home, Notified, Threads, leases, steal};
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Offer, WaitPermit};
 
@@ -57,7 +57,7 @@ impl<'a> mainspring_driver::Machine for Machine<'a> {
 
     #[inline(always)]
     fn home(&self, thread: ThreadRef) -> Option<Home> {
-        self.threads[thread.index() as usize].home
+        self.threads.get(thread.index() as usize)?.home
     }
 
     fn offer(&self, cpu: CpuId) -> Offer {
@@ -99,12 +99,12 @@ impl<'a> mainspring_driver::Machine for Machine<'a> {
 
     #[inline(always)]
     fn may_enter(&self, thread: ThreadRef, cpu: CpuId) -> bool {
-        self.no_lease_keeps_away(thread.index() as usize, cpu.index())
+        self.leases.admits(thread, cpu)
     }
 
     #[inline(always)]
     fn wakes_elsewhere(&mut self, thread: ThreadRef) -> bool {
-        unlikely(self.leases.any()) && self.lease_wakes_elsewhere(thread.index() as usize)
+        unlikely(self.leases.any()) && leases::wakes_elsewhere(self, thread)
     }
 
     fn least_placed_cpu(&self) -> Option<CpuId> {

@@ -1,23 +1,22 @@
-//! Leases in the machine: who has which CPUs to itself, who is kept away from them, and when their tick stops.
+//! The leases of a workload, by name: when each is asked for, what became of it, and what the driver asks of the machine for it.
 //!
-//! Conserved:
-//! * `of_cpu` names exactly the CPUs of live leases, and at least one CPU is in none;
-//! * on a leased CPU is its lessee, or somebody who cannot run anywhere else: others are not placed there, do not come
-//!   over and are moved away when they wake;
-//! * a thread's affinity here is the one that its scheduler has. A lease changes it only while the thread is on its way
-//!   from one seat to the next, so a sleeper keeps its place until it wakes.
+//! What a lease means is [`mainspring_driver::leases`]; here is what only a simulated machine has: names, a report, and facts
+//! about virtual CPUs.
+//!
+//! Conserved: a name is live exactly while the driver calls its last grant so.
 
-mod placement;
-mod window;
+mod machine;
+mod report;
 
 use super::Machine;
-use mainspring_abi::{CpuId, CpuSet, Nanos};
+use mainspring_abi::{CpuId, CpuSet, Nanos, ThreadRef};
+use mainspring_driver::leases::{
+    self as driver, Attended, GrantRequest, Isolation, LeasedRing, RingId, affinity,
+};
 use mainspring_report::LeaseReport;
-use mainspring_ring::StopReason;
-use mainspring_sched::NohzExit;
 use mainspring_sched::lease::{
-    AccountingTarget, EndReason, LeaseRef, LeaseRequest, Limits, Mode, NamedRing, Owner, Registry,
-    RevocationPolicy, RollBack, SessionId, TargetStanding,
+    AccountingTarget, Endpoint, LeaseRef, LeaseRequest, Limits, Mode, NamedRing, Owner, RevocationPolicy,
+    SessionId, TargetStanding,
 };
 use mainspring_sched::nohz::RemoteSlot;
 use mainspring_workload::{Account, LeaseMode, LeaseSpec, LeaseStart, Workload};
@@ -26,53 +25,36 @@ use std::collections::BTreeMap;
 /// All leases of the workload.
 #[derive(Debug)]
 pub(super) struct Leases {
-    registry: Registry,
-    online: CpuSet,
-    list: Vec<Tenure>,
-    /// The lease that has each CPU.
-    of_cpu: Vec<Option<u32>>,
+    /// `None` while an operation of the driver has them, or if there was no memory for them.
+    driver: Option<driver::Leases>,
+    isolation: Isolation,
     /// What other CPUs ask of each.
     slots: Vec<RemoteSlot>,
-    /// CPUs that look whether they can do without a tick when the event in progress is over.
-    asking: CpuSet,
-    /// Threads whose lease has begun or ended, and whose affinity has not followed yet.
-    unsettled: Vec<u32>,
+    named: Vec<NamedLease>,
+    /// The name for which a lease of that number was granted.
+    granted: BTreeMap<u64, usize>,
+    /// The name for which one is asked at the moment.
+    asking: Option<usize>,
 }
 
 /// One lease of the workload, over all that was granted under its name.
 #[derive(Debug)]
-struct Tenure {
+struct NamedLease {
     thread: usize,
     /// When it is asked for without a step.
     starts_at: Nanos,
     live: Option<LeaseRef>,
     /// The last that was granted, if it may still have to be released.
     ended: Option<LeaseRef>,
-    target: AccountingTarget,
-    expires_at: Nanos,
     state: String,
-    /// Since when its CPU is without a tick, with the counters of that moment.
-    window: Option<Window>,
-    /// Why its CPU is not without a tick, as was last told.
-    obstacle: Option<&'static str>,
     report: LeaseReport,
-}
-
-#[derive(Debug)]
-struct Window {
-    since: Nanos,
-    exits: [u64; NohzExit::ALL.len()],
-    suppressed: u64,
-    /// What the recheck that ended it found.
-    found: Option<&'static str>,
 }
 
 impl Leases {
     pub(super) fn new(workload: &Workload, bases: &[usize]) -> Self {
         let online = CpuSet::first(workload.machine.cpus);
-        let capacity = workload.leases.len().max(1);
-        let limits = Limits { capacity, ..Limits::default() };
-        let tenure = |spec: &LeaseSpec| Tenure {
+        let limits = Limits { capacity: workload.leases.len(), ..Limits::default() };
+        let named = |spec: &LeaseSpec| NamedLease {
             thread: bases[spec.thread.thread] + spec.thread.instance.unwrap_or(0) as usize,
             starts_at: match spec.start {
                 LeaseStart::At(at) => at,
@@ -80,11 +62,7 @@ impl Leases {
             },
             live: None,
             ended: None,
-            target: AccountingTarget::Ledger,
-            expires_at: Nanos::MAX,
             state: "not asked for".to_owned(),
-            window: None,
-            obstacle: None,
             report: LeaseReport {
                 name: spec.name.clone(),
                 cpus: spec.cpus.iter().map(|cpu| cpu.index() as u32).collect(),
@@ -92,49 +70,61 @@ impl Leases {
                 ..LeaseReport::default()
             },
         };
+        let isolation = Isolation::new(workload.machine.cpus, workload.leases.len());
         Self {
-            // Room for so few cannot be wanting; without it every lease is refused.
-            registry: Registry::new(online, limits)
-                .or_else(|_| Registry::new(online, Limits { capacity: 0, ..limits }))
-                .unwrap_or_else(|_| unreachable!("no room needs no memory")),
-            online,
-            list: workload.leases.iter().map(tenure).collect(),
-            of_cpu: vec![None; workload.machine.cpus],
+            driver: driver::Leases::new(online, online, limits).ok().filter(|_| isolation.is_ok()),
+            isolation: isolation
+                .or_else(|_| Isolation::new(0, 0))
+                .unwrap_or_else(|_| unreachable!("no leases need no memory")),
             slots: (0..workload.machine.cpus).map(|_| RemoteSlot::new()).collect(),
-            asking: CpuSet::EMPTY,
-            unsettled: Vec::new(),
+            named: workload.leases.iter().map(named).collect(),
+            granted: BTreeMap::new(),
+            asking: None,
         }
     }
 
     /// Whether the workload has leases at all.
     #[inline]
     pub(super) fn any(&self) -> bool {
-        !self.list.is_empty()
+        !self.named.is_empty()
     }
 
     /// When the next lease is asked for without a step.
     #[inline]
     pub(super) fn next_start(&self) -> Nanos {
-        self.list.iter().map(|tenure| tenure.starts_at).min().unwrap_or(Nanos::MAX)
+        self.named.iter().map(|lease| lease.starts_at).min().unwrap_or(Nanos::MAX)
     }
 
     /// Whether somebody has `cpu` to itself.
     #[inline]
     pub(super) fn is_leased(&self, cpu: usize) -> bool {
-        self.any() && self.of_cpu[cpu].is_some()
+        self.any() && CpuId::new(cpu).is_ok_and(|cpu| self.isolation.is_leased(cpu))
     }
 
-    fn of_thread(&self, thread: usize) -> Option<usize> {
-        self.list.iter().position(|tenure| tenure.live.is_some() && tenure.thread == thread)
+    /// Whether no lease keeps `thread` away from `cpu`.
+    #[inline]
+    pub(super) fn admits(&self, thread: ThreadRef, cpu: CpuId) -> bool {
+        !self.any() || self.isolation.admits(thread, cpu)
     }
 }
 
 impl Machine<'_> {
+    /// Lets the driver act on the leases. What it calls back into the machine for needs none of them.
+    pub(super) fn with_leases<R>(
+        &mut self,
+        act: impl FnOnce(&mut driver::Leases, &mut Self) -> R,
+    ) -> Option<R> {
+        let mut leases = self.leases.driver.take()?;
+        let result = act(&mut leases, self);
+        self.leases.driver = Some(leases);
+        Some(result)
+    }
+
     /// Asks for the leases whose time has come.
     pub(super) fn start_leases(&mut self) {
-        for lease in 0..self.leases.list.len() {
-            if self.leases.list[lease].starts_at <= self.now {
-                self.leases.list[lease].starts_at = Nanos::MAX;
+        for lease in 0..self.leases.named.len() {
+            if self.leases.named[lease].starts_at <= self.now {
+                self.leases.named[lease].starts_at = Nanos::MAX;
                 self.grant_lease(lease, None);
             }
         }
@@ -143,111 +133,93 @@ impl Machine<'_> {
     /// Asks for a lease, on behalf of the thread `by` if it is a step of one; whether it was granted. One that is live
     /// already is replaced.
     pub(super) fn grant_lease(&mut self, lease: usize, by: Option<usize>) -> bool {
+        let named = &self.leases.named[lease];
+        let (thread, live) = (named.thread, named.live);
+        if let Some(ended) = named.ended.filter(|_| live.is_none()) {
+            // What is left of the last one is in the way of the next.
+            let _forgotten = self.with_leases(|leases, machine| leases.release(machine, ended));
+        }
         let spec = &self.workload.leases[lease];
-        let thread = self.leases.list[lease].thread;
-        let granted = self.may_lease(spec, thread).and_then(|()| self.create_lease(lease));
-        let who = match granted {
-            Ok(who) => who,
-            Err(why) => {
+        let cpus: Vec<u8> = spec.cpus.bytes().collect();
+        let asked = GrantRequest {
+            request: LeaseRequest {
+                owner: self.owner_of(thread),
+                cpus: &cpus,
+                housekeeping_exclusions: &[],
+                mode: match spec.mode {
+                    LeaseMode::Compute => Mode::Compute,
+                    LeaseMode::Poller => Mode::UserspacePoller,
+                    LeaseMode::KernelSqpoll => Mode::KernelSqpoll,
+                    LeaseMode::KernelWorker => Mode::KernelWorker,
+                },
+                ring: if spec.ring.is_some() { NamedRing::CallerThread } else { NamedRing::None },
+                allow_irqs: false,
+                target: self.target_of(spec.account),
+                max_revocation_latency: spec.max_revocation,
+                revocation: match spec.revoke_endpoint {
+                    Some(endpoint) => RevocationPolicy::Notify(Endpoint(endpoint as u32)),
+                    None => RevocationPolicy::Silent,
+                },
+                lifetime: spec.lifetime.unwrap_or(Nanos::ZERO),
+                replaces: live,
+            },
+            lessee: self.threads[thread].identity,
+            caller: by.map(|by| self.threads[by].identity),
+            ring: spec.ring.map(|ring| LeasedRing {
+                ring: RingId(ring as u32),
+                owner: self.threads[self.ring_owner(ring)].identity,
+            }),
+            tickless: spec.nohz,
+            allow_busy_spin: spec.ring.is_some() || spec.mode == LeaseMode::Poller,
+        };
+        self.leases.asking = Some(lease);
+        let granted = self.with_leases(|leases, machine| leases.grant(machine, &asked));
+        self.leases.asking = None;
+        match granted {
+            Some(Ok(_lease)) => {
+                if let Some(ring) = self.workload.leases[lease].ring {
+                    self.rouse_poller(ring);
+                }
+                true
+            }
+            refused => {
+                let why = refused.map_or("no-room", |refusal| refusal.err().map_or("", |why| why.label()));
                 if let Some(by) = by {
                     self.threads[by].stats.refusals += 1;
                 }
                 // A replacement that is refused leaves what there is.
-                if self.leases.list[lease].live.is_none() {
-                    self.leases.list[lease].state = format!("refused: {why}");
+                if live.is_none() {
+                    self.leases.named[lease].state = format!("refused: {why}");
                 }
                 self.log_lease("lease-refuse", lease, Some(thread), None, why);
-                return false;
+                false
             }
-        };
-        let replaced = self.leases.list[lease].live.replace(who).is_some();
-        self.leases.list[lease].ended = None;
-        self.leases.list[lease].state = "live".to_owned();
-        self.log_lease("lease", lease, Some(thread), None, if replaced { "replaced" } else { "granted" });
-        for cpu in spec.cpus.iter().map(CpuId::index) {
-            self.leases.of_cpu[cpu] = Some(lease as u32);
-            self.follow_lease_of(cpu);
         }
-        debug_assert!(
-            !self.leases.registry.housekeepers(&self.leases.online).is_empty(),
-            "somebody does the housekeeping"
-        );
-        self.roll_back_leases();
-        self.clear_cpus_of(lease);
-        if let Some(ring) = self.workload.leases[lease].ring {
-            self.rouse_poller(ring);
-        }
-        if self.workload.leases[lease].nohz {
-            self.ask_to_go_tickless(lease, by);
-        }
-        true
     }
 
-    /// What the registry of leases cannot know: whether the thread can be where its lease is.
-    fn may_lease(&self, spec: &LeaseSpec, thread: usize) -> Result<(), &'static str> {
-        if !spec.cpus.iter().any(|cpu| self.own_affinity(thread).allows(cpu)) {
-            return Err("affinity");
+    /// Who a lease of `thread` belongs to: its process, its session, and the policy service if its process is one.
+    pub(super) fn owner_of(&self, thread: usize) -> Owner {
+        let process = self.threads[thread].process;
+        let session = self.workload.threads[self.table_of(thread)].session;
+        Owner {
+            process,
+            session: session.map(|session| SessionId(session as u32)),
+            service: self.policy.as_ref().and_then(|policy| {
+                let service = self.threads[policy.thread()].process == process;
+                policy.service_id().filter(|_| service)
+            }),
         }
-        let home = match self.holds(thread).and_then(|context| self.grants.index(context.who())) {
-            Some(grant) => Some(self.grants.list[grant].home),
-            None => self.starting_place(thread).filter(|_| self.threads[thread].home.is_none()),
-        };
-        let there = |home: usize| spec.cpus.contains(self.cpu_id(home));
-        if home.is_none_or(there) { Ok(()) } else { Err("context-elsewhere") }
     }
 
-    fn create_lease(&mut self, lease: usize) -> Result<LeaseRef, &'static str> {
-        let spec = &self.workload.leases[lease];
-        let tenure = &self.leases.list[lease];
-        let table = &self.workload.threads[self.table_of(tenure.thread)];
-        let (target, standing) = match spec.account {
-            Account::Ledger => (AccountingTarget::Ledger, TargetStanding::Chargeable),
+    fn target_of(&self, account: Account) -> AccountingTarget {
+        match account {
+            Account::Ledger => AccountingTarget::Ledger,
             Account::Context(context) => {
                 let grant = self.grants.named(self.workload, context).start;
                 let who = self.grants.list[grant].who;
-                let target = AccountingTarget::Context {
-                    id: u64::from(who.id()),
-                    generation: u64::from(who.generation()),
-                };
-                (target, self.standing_of(target))
+                AccountingTarget::Context { id: u64::from(who.id()), generation: u64::from(who.generation()) }
             }
-        };
-        let cpus: Vec<u8> = spec.cpus.bytes().collect();
-        let request = LeaseRequest {
-            owner: Owner {
-                process: self.threads[tenure.thread].process,
-                session: table.session.map(|session| SessionId(session as u32)),
-                service: None,
-            },
-            cpus: &cpus,
-            housekeeping_exclusions: &[],
-            mode: match spec.mode {
-                LeaseMode::Compute => Mode::Compute,
-                LeaseMode::Poller => Mode::UserspacePoller,
-                LeaseMode::KernelSqpoll => Mode::KernelSqpoll,
-                LeaseMode::KernelWorker => Mode::KernelWorker,
-            },
-            ring: if spec.ring.is_some() { NamedRing::CallerThread } else { NamedRing::None },
-            allow_irqs: false,
-            target,
-            max_revocation_latency: spec.max_revocation,
-            revocation: RevocationPolicy::Silent,
-            lifetime: spec.lifetime.unwrap_or(Nanos::ZERO),
-            replaces: tenure.live,
-        };
-        let (live, ended) = (tenure.live, tenure.ended);
-        if live.is_none()
-            && let Some(ended) = ended
-        {
-            // What is left of the last one is in the way of the next.
-            let _ = self.leases.registry.release(self.now, ended);
         }
-        let created = self.leases.registry.create(self.now, &request, standing, &self.leases.online);
-        let created = created.map_err(|refusal| refusal.label())?;
-        self.leases.list[lease].target = target;
-        self.leases.list[lease].expires_at =
-            self.workload.leases[lease].lifetime.map_or(Nanos::MAX, |lifetime| self.now + lifetime);
-        Ok(created.lease)
     }
 
     /// What can be said of an accounting target at present.
@@ -268,125 +240,84 @@ impl Machine<'_> {
 
     /// Whether `thread` has the lease, at present.
     pub(super) fn is_lessee(&self, lease: usize, thread: usize) -> bool {
-        let tenure = &self.leases.list[lease];
-        tenure.live.is_some() && tenure.thread == thread
+        let named = &self.leases.named[lease];
+        named.live.is_some() && named.thread == thread
     }
 
     /// Takes a lease back; whether there was one.
     pub(super) fn revoke_lease(&mut self, lease: usize) -> bool {
-        let Some(live) = self.leases.list[lease].live else { return false };
-        let ended = self.leases.registry.revoke(self.now, live).is_ok();
-        self.roll_back_leases();
-        ended
+        let Some(live) = self.leases.named[lease].live else { return false };
+        self.with_leases(|leases, machine| leases.revoke(machine, live).is_ok()).unwrap_or(false)
     }
 
     /// Its owner gives a lease up; whether there was one.
     pub(super) fn release_lease(&mut self, lease: usize) -> bool {
-        let Some(live) = self.leases.list[lease].live else { return false };
-        let ended = self.leases.registry.release(self.now, live).is_ok();
-        self.roll_back_leases();
-        ended
+        let Some(live) = self.leases.named[lease].live else { return false };
+        self.with_leases(|leases, machine| leases.release(machine, live).is_ok()).unwrap_or(false)
     }
 
     /// The session is over, and so are its leases.
     pub(super) fn end_leases_of_session(&mut self, session: usize) {
         if self.leases.any() {
-            let _ended = self.leases.registry.logged_out(SessionId(session as u32));
-            self.roll_back_leases();
+            let session = SessionId(session as u32);
+            self.with_leases(|leases, machine| leases.end_leases_of_session(machine, session));
         }
     }
 
-    /// `thread` has ended, and its leases with it.
-    pub(super) fn end_leases_of_thread(&mut self, thread: usize) {
+    /// The life `ended` of instance `thread` is over, and its leases with it.
+    pub(super) fn end_leases_of_thread(&mut self, thread: usize, ended: ThreadRef) {
         if !self.leases.any() {
             return;
         }
-        self.threads[thread].affinity = self.own_affinity(thread);
-        self.leases.unsettled.retain(|other| *other != thread as u32);
-        let Some(lease) = self.leases.of_thread(thread) else { return };
+        self.threads[thread].affinity = self.own_affinity_of(thread);
         let process = self.threads[thread].process;
         let survives = |other: &super::thread::Thread| other.process == process && other.home.is_some();
-        if self.threads.iter().any(survives) {
-            self.revoke_lease(lease);
-        } else {
-            let _ended = self.leases.registry.process_exited(process);
-            self.roll_back_leases();
-        }
-    }
-
-    /// Tells the CPU of each lease that has ended.
-    fn roll_back_leases(&mut self) {
-        while let Some(RollBack { lease: who, cpu, reason, notify: _ }) = self.leases.registry.roll_back() {
-            if let Some(lease) = self.leases.list.iter().position(|tenure| tenure.live == Some(who)) {
-                self.end_tenure(lease, reason);
+        let last = !self.threads.iter().any(survives);
+        self.with_leases(|leases, machine| {
+            if last {
+                leases.end_leases_of_process(machine, process);
             }
-            let Some(cpu) = cpu.map(CpuId::index) else { continue };
-            self.leases.slots[cpu].withdraw(who);
-            self.core(cpu).nohz_forget(who);
-            self.send_reschedule(cpu);
-        }
-    }
-
-    fn end_tenure(&mut self, lease: usize, reason: EndReason) {
-        let tenure = &mut self.leases.list[lease];
-        tenure.ended = tenure.live.take();
-        tenure.state = reason.label().to_owned();
-        let thread = tenure.thread;
-        self.log_lease("lease", lease, Some(thread), None, reason.label());
-        for cpu in self.workload.leases[lease].cpus.iter().map(CpuId::index) {
-            self.leases.of_cpu[cpu] = None;
-            self.follow_lease_of(cpu);
-        }
-        if self.threads[thread].home.is_some() {
-            self.leases.unsettled.push(thread as u32);
-        }
-        if let Some(ring) = self.workload.leases[lease].ring {
-            self.stop_polling(ring, StopReason::LeaseRevoked);
-        }
-    }
-
-    /// Whether `cpu` is leased has changed: whether others ask it or go there follows.
-    fn follow_lease_of(&mut self, cpu: usize) {
-        self.mark_askable(cpu);
-        self.rank_for_placement(cpu);
-    }
-
-    fn log_lease(
-        &mut self,
-        kind: &str,
-        lease: usize,
-        thread: Option<usize>,
-        to: Option<usize>,
-        reason: &'static str,
-    ) {
-        self.log(kind, |machine, event| {
-            let spec = &machine.workload.leases[lease];
-            event.cpu = spec.cpus.iter().next().map(|cpu| cpu.index() as u32);
-            event.lease = Some(spec.name.clone());
-            event.thread = thread.map(|thread| machine.thread_name(thread));
-            event.to = to.map(|to| machine.thread_name(to));
-            event.reason = Some(reason.to_owned());
+            leases.thread_exited(machine, ended);
         });
     }
 
-    pub(super) fn lease_reports(&mut self) -> Vec<LeaseReport> {
-        let report = |(lease, tenure): (usize, &Tenure)| {
-            let mut report = tenure.report.clone();
-            report.thread = self.thread_name(tenure.thread);
-            report.state = match (tenure.live.is_some(), &tenure.window, tenure.obstacle) {
-                (true, Some(_), _) => "live, tickless".to_owned(),
-                (true, None, Some(obstacle)) => format!("live, ticking: {obstacle}"),
-                _ => tenure.state.clone(),
-            };
-            if let Some(window) = &tenure.window
-                && let Some(cpu) = self.workload.leases[lease].cpus.iter().next()
-            {
-                let suppressed = self.cores[cpu.index()].telemetry().ticks_suppressed_lease;
-                report.tickless_ns += (self.now - window.since).get();
-                report.ticks_suppressed += suppressed - window.suppressed;
-            }
-            report
-        };
-        self.leases.list.iter().enumerate().map(report).collect()
+    /// `thread` is about to start: it may run where its lease is, if it has one.
+    pub(super) fn bind_to_lease(&mut self, thread: usize) {
+        if self.leases.any() {
+            self.threads[thread].affinity = self.due_affinity(thread);
+        }
+    }
+
+    /// Where `thread` may run by the leases of this moment.
+    pub(super) fn due_affinity(&mut self, thread: usize) -> mainspring_sched::Affinity {
+        let thread = self.threads[thread].identity;
+        affinity(self, thread)
+    }
+
+    /// `thread` has woken where a lease does not want it: moves it on; whether that was so.
+    pub(super) fn moves_on(&mut self, thread: usize) -> bool {
+        let thread = self.threads[thread].identity;
+        self.leases.any() && driver::moves_on(self, thread)
+    }
+
+    /// An interrupt has come to `cpu`: leases are looked after before anything else.
+    pub(super) fn attend_leases(&mut self, cpu: usize) {
+        let id = self.cpu_id(cpu);
+        let attended = self.with_leases(|leases, machine| leases.attend(machine, id));
+        if attended == Some(Attended::ChooseNext) {
+            self.choose(cpu);
+        }
+    }
+
+    /// `cpu`, if it is leased, is to look whether it can do without a tick.
+    #[inline]
+    pub(super) fn ask_at_end_of_event(&mut self, cpu: usize) {
+        let cpu = self.cpu_id(cpu);
+        self.leases.isolation.ask_for_tickless(cpu);
+    }
+
+    /// After each event.
+    pub(super) fn tend_leases(&mut self) {
+        self.with_leases(|leases, machine| leases.after_event(machine));
     }
 }

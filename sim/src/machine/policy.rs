@@ -2,17 +2,18 @@
 //!
 //! The service is a thread like any other. It is heard each time that it gets a CPU, unless it stalls, and whenever an
 //! update of it arrives; it is lost when it ends, or is not heard of for ten times as long as it takes to count as slow.
-//! What the timed operations of a workload make it say goes through the core's [`Boundary`] and nowhere else.
-//!
-//! Conserved: only a directive of the boundary changes a thread's treatment on the service's behalf.
+//! What the timed operations of a workload make it say goes through [`PolicyService`] and nowhere else.
 
 use super::Machine;
 use crate::admission;
-use mainspring_abi::{CpuSet, LatencyClass, Nanos, ThreadRef, Weight};
+use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
 use mainspring_authority::boundary::{
-    Answer, Boundary, Change, Decision, Directive, Epoch, Instance, Lost, Manifest, Refusal, Treatment,
+    Boundary, Change, Decision, Epoch, HintMap, Lost, Manifest, PlacedContext, Quota, Refusal, Treatment,
     Update,
 };
+use mainspring_driver::leases::Leases;
+use mainspring_driver::policy::{PolicyMachine, PolicyService, Submitted};
+use mainspring_sched::lease::{Owner, ServiceId};
 use mainspring_workload::{ThreadTarget, Workload};
 
 /// How much longer than until it is slow a service is waited for.
@@ -23,11 +24,10 @@ const LOG: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Policy {
-    boundary: Boundary,
+    service: PolicyService,
     /// The thread instance that is the service.
-    service: usize,
+    thread: usize,
     recovery: Option<usize>,
-    instance: Option<Instance>,
     /// It is not heard of any more.
     stalled: bool,
     /// When the boundary must be looked at next.
@@ -60,10 +60,9 @@ impl Policy {
             ..Manifest::new(CpuSet::first(workload.machine.cpus), untouchable)
         };
         Some(Self {
-            boundary: Boundary::new(manifest, LOG),
-            service: instance_of(&spec.service),
+            service: PolicyService::new(manifest, LOG),
+            thread: instance_of(&spec.service),
             recovery,
-            instance: None,
             stalled: false,
             at: Nanos::MAX,
             told: 0,
@@ -76,7 +75,21 @@ impl Policy {
 
     /// The thread that is to be listened for.
     pub(super) fn listens_for(&self, thread: usize) -> bool {
-        self.service == thread
+        self.thread == thread
+    }
+
+    fn boundary(&self) -> &Boundary {
+        self.service.boundary()
+    }
+
+    /// The thread instance that is the service.
+    pub(super) fn thread(&self) -> usize {
+        self.thread
+    }
+
+    /// The instance of the service that is in charge, as the owner of leases.
+    pub(super) fn service_id(&self) -> Option<ServiceId> {
+        self.service.service()
     }
 
     /// When the boundary must be looked at next.
@@ -86,44 +99,50 @@ impl Policy {
 
     /// How the service wants `thread` to be treated.
     pub(super) fn treatment(&self, thread: ThreadRef) -> Option<Treatment> {
-        self.boundary.settings().treatment(thread)
+        self.service.treatment(thread)
     }
 }
 
 impl Machine<'_> {
+    /// Lets the driver act on the policy service. What it calls back into the machine for needs neither it nor the leases.
+    fn with_policy<R>(
+        &mut self,
+        act: impl FnOnce(&mut PolicyService, &mut Leases, &mut Self) -> R,
+    ) -> Option<R> {
+        let mut policy = self.policy.take()?;
+        let result = self.with_leases(|leases, machine| act(&mut policy.service, leases, machine));
+        self.policy = Some(policy);
+        self.tell_of_policy();
+        result
+    }
+
     /// The service has started, again perhaps.
     pub(super) fn policy_started(&mut self, thread: usize) {
-        let (now, epoch) = (self.now, self.workload.policy.as_ref().map_or(1, |spec| spec.epoch));
+        let epoch = Epoch(self.workload.policy.as_ref().map_or(1, |spec| spec.epoch));
         let Some(policy) = self.policy.as_mut().filter(|policy| policy.listens_for(thread)) else { return };
-        let Ok(instance) = policy.boundary.start(now) else { return };
-        policy.instance = Some(instance);
         policy.stalled = false;
-        let behind = policy.boundary.epoch() < Epoch(epoch);
-        if behind {
-            // What the file itself sets is the first word, and nothing older counts.
-            let first = Update { epoch: Epoch(epoch), changes: Vec::new() };
-            let answer = policy.boundary.submit(now, instance, first);
-            debug_assert!(matches!(answer, Answer::Taken(_)), "an empty update of a higher epoch is taken");
-        }
-        self.tell_of_policy();
+        self.with_policy(|service, leases, machine| {
+            let started = service.start(machine, leases).is_ok();
+            if started && service.boundary().epoch() < epoch {
+                // What the file itself sets is the first word, and nothing older counts.
+                let first = service.submit(machine, leases, Update { epoch, changes: Vec::new() });
+                debug_assert!(matches!(first, Submitted::Taken { .. }), "an empty update is taken");
+            }
+        });
     }
 
     /// The service has a CPU: it lives.
     pub(super) fn policy_heard(&mut self) {
         let now = self.now;
-        let Some(policy) = &mut self.policy else { return };
-        let Some(instance) = policy.instance.filter(|_| !policy.stalled) else { return };
-        if policy.boundary.heartbeat(now, instance).is_ok() {
+        let Some(policy) = self.policy.as_mut().filter(|policy| !policy.stalled) else { return };
+        if policy.service.heard(now).is_ok() {
             self.tell_of_policy();
         }
     }
 
     /// It is time to see whether the service is still there.
     pub(super) fn poll_policy(&mut self) {
-        let now = self.now;
-        let Some(policy) = &mut self.policy else { return };
-        let directives = policy.boundary.poll(now);
-        self.carry_out_policy(directives);
+        self.with_policy(|service, leases, machine| service.poll(machine, leases));
     }
 
     pub(super) fn stall_policy(&mut self) {
@@ -134,19 +153,17 @@ impl Machine<'_> {
 
     /// The service ends.
     pub(super) fn kill_policy(&mut self) {
-        if let Some(service) = self.policy.as_ref().map(|policy| policy.service) {
+        if let Some(service) = self.policy.as_ref().map(Policy::thread) {
             self.kill(service);
         }
     }
 
     /// The life of `thread` in instance `index` is over.
     pub(super) fn policy_outlives(&mut self, index: usize, thread: ThreadRef) {
-        let now = self.now;
         let Some(policy) = &mut self.policy else { return };
-        policy.boundary.thread_ended(thread);
-        if let Some(instance) = policy.instance.filter(|_| policy.service == index) {
-            let directives = policy.boundary.exited(now, instance);
-            self.carry_out_policy(directives);
+        policy.service.thread_ended(thread);
+        if policy.listens_for(index) {
+            self.with_policy(|service, leases, machine| service.exited(machine, leases));
         }
     }
 
@@ -158,7 +175,6 @@ impl Machine<'_> {
         class: Option<LatencyClass>,
         epoch: u64,
     ) {
-        let now = self.now;
         let changes = self.targets(target).map(|index| {
             let present = self.present_treatment(index);
             let weight = weight.unwrap_or(present.weight).get().into();
@@ -168,17 +184,16 @@ impl Machine<'_> {
                 class: class.unwrap_or(present.class),
             }
         });
-        let changes = changes.collect();
+        let update = Update { epoch: Epoch(epoch), changes: changes.collect() };
+        let now = self.now;
         let Some(policy) = &mut self.policy else { return };
-        let Some(instance) = policy.instance else {
+        if policy.service_id().is_none() {
             // Nobody has started who could ask.
             policy.refused.push((now, Refusal::NotInCharge));
             return;
-        };
-        match policy.boundary.submit(now, instance, Update { epoch: Epoch(epoch), changes }) {
-            Answer::Taken(directives) | Answer::CutOff(_, directives) => self.carry_out_policy(directives),
-            Answer::Refused(_) => self.tell_of_policy(),
         }
+        // The log has what became of it.
+        let _submitted = self.with_policy(|service, leases, machine| service.submit(machine, leases, update));
     }
 
     fn present_treatment(&self, index: usize) -> Treatment {
@@ -187,39 +202,14 @@ impl Machine<'_> {
         said.unwrap_or(Treatment { weight: table.weight, class: table.latency })
     }
 
-    fn carry_out_policy(&mut self, directives: Vec<Directive>) {
-        for directive in directives {
-            match directive {
-                Directive::Treat(thread, treatment) => self.treat(thread, treatment),
-                // No operation of a workload asks for these.
-                Directive::Quota(..)
-                | Directive::Context(..)
-                | Directive::Lease(..)
-                | Directive::Revoke(_)
-                | Directive::HintsChanged => {}
-            }
-        }
-        self.tell_of_policy();
-    }
-
-    /// A thread that does not live yet is treated so from its start.
-    fn treat(&mut self, thread: ThreadRef, treatment: Treatment) {
-        let index = thread.index() as usize;
-        let Some((cpu, seat)) = self.threads.get(index).and_then(|_| self.place_of(index)) else { return };
-        if self.core(cpu).set_weight(seat, treatment.weight).is_ok() {
-            self.threads[index].stats.weight = treatment.weight.get();
-        }
-        let set = self.core(cpu).set_class(seat, treatment.class);
-        debug_assert!(set.is_ok(), "whoever has a home has a seat");
-    }
-
     /// Lists what the boundary has decided since the last time.
     fn tell_of_policy(&mut self) {
         let Some(policy) = &mut self.policy else { return };
-        policy.at = policy.boundary.poll_at();
-        let told = std::mem::replace(&mut policy.told, policy.boundary.log().written());
+        policy.at = policy.service.poll_at();
+        let written = policy.boundary().log().written();
+        let told = std::mem::replace(&mut policy.told, written);
         let new: Vec<_> =
-            policy.boundary.log().iter().filter(|record| record.sequence >= told).cloned().collect();
+            policy.boundary().log().iter().filter(|record| record.sequence >= told).cloned().collect();
         for record in new {
             let (kind, reason) = match &record.decision {
                 Decision::Started => ("policy-start", String::new()),
@@ -253,8 +243,8 @@ impl Machine<'_> {
     /// What whoever reads the report should know of the policy service.
     pub(super) fn policy_notices(&self) -> Vec<String> {
         let Some(policy) = &self.policy else { return Vec::new() };
-        let name = self.thread_name(policy.service);
-        let epoch = policy.boundary.epoch().0;
+        let name = self.thread_name(policy.thread);
+        let epoch = policy.boundary().epoch().0;
         let mut notices = Vec::new();
         if policy.taken + policy.refused.len() as u64 > 0 {
             let (taken, refused) = (policy.taken, policy.refused.len());
@@ -278,6 +268,29 @@ impl Machine<'_> {
             ));
         }
         notices
+    }
+}
+
+impl PolicyMachine for Machine<'_> {
+    /// The first thread of the holder that lives and may use the CPU.
+    fn lessee_for(&mut self, holder: ProcessId, cpu: CpuId) -> Option<(ThreadRef, Owner)> {
+        let usable = |index: &usize| {
+            let thread = &self.threads[*index];
+            thread.process == holder && thread.home.is_some() && self.own_affinity_of(*index).allows(cpu)
+        };
+        let index = (0..self.threads.len()).find(usable)?;
+        Some((self.threads[index].identity, self.owner_of(index)))
+    }
+
+    /// No operation of a workload makes a service set a quota, a context or a hint.
+    fn set_quota(&mut self, _: ProcessId, _: Option<Quota>) {}
+
+    fn set_context(&mut self, _: u32, _: Option<&PlacedContext>) {}
+
+    fn hints_changed(&mut self, _: &HintMap) {}
+
+    fn treated(&mut self, thread: ThreadRef, treatment: Treatment) {
+        self.threads[thread.index() as usize].stats.weight = treatment.weight.get();
     }
 }
 

@@ -1,25 +1,26 @@
 //! Rings in the machine: the shipped ring code over ordinary memory, driven in virtual time.
 //!
 //! Conserved:
-//! * an entry that was submitted is in the submission queue, in one thread's hands, in the completion queue, or reaped:
+//! * an entry that was submitted is in the submission queue, accepted by one thread, in the completion queue, or reaped:
 //!   each exactly once, which is checked when it is reaped and when the run ends;
 //! * an entry that was accepted is completed, even if whoever accepted it ends;
 //! * the time that serving and spinning take is CPU time of the thread that does it.
 
-mod books;
 mod poller;
+mod report;
+mod teardown;
 
 use super::Machine;
 use super::program::Done;
 use crate::RunError;
-use mainspring_abi::Nanos;
 use mainspring_abi::ring::{CapCqe, CapSqeV2, CompletionStatus, QosFlags, RingAbi};
+use mainspring_abi::{Nanos, ThreadRef};
+use mainspring_driver::sqpoll::Poller;
 use mainspring_report::RingReport;
 use mainspring_ring::deadline::{self, AtDispatch, Budget, MethodTraits, Previous, Verdict};
 use mainspring_ring::order::{OrderPolicy, service_order};
 use mainspring_ring::{
-    CqPlace, Endpoint, Geometry, HeapRegion, Next, Passes, PollerState, Push, Reap, Reaper, RingMode,
-    SqLease, SqOwner, Submitter, Wakeup,
+    CqPlace, Endpoint, Geometry, HeapRegion, Next, Push, Reap, Reaper, RingMode, SqOwner, Submitter, Wakeup,
 };
 use mainspring_sched::WaitKind;
 use mainspring_sched::nohz::RingFacts;
@@ -29,6 +30,9 @@ use std::fmt;
 use std::sync::Arc;
 
 type Memory = Arc<HeapRegion>;
+
+/// Who polls a ring that nobody has polled yet.
+const NOBODY: ThreadRef = ThreadRef::new(u32::MAX, u32::MAX);
 
 /// What a `submit` step asks for.
 #[derive(Clone, Copy, Debug)]
@@ -40,12 +44,12 @@ pub(super) struct Batch {
 
 /// Entries that one thread has accepted.
 #[derive(Debug, Default)]
-struct Hands {
+struct Accepted {
     waiting: VecDeque<(CapSqeV2, CqPlace)>,
     serving: Option<(CapSqeV2, CqPlace)>,
 }
 
-impl Hands {
+impl Accepted {
     fn len(&self) -> usize {
         self.waiting.len() + usize::from(self.serving.is_some())
     }
@@ -53,7 +57,7 @@ impl Hands {
 
 /// What the owner of a ring is in the middle of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Errand {
+enum OwnerStep {
     None,
     /// So many entries of its step are not written yet.
     Submitting(u32),
@@ -71,12 +75,10 @@ pub(super) struct Ring {
     endpoint: Endpoint<Memory>,
     submitter: Submitter<Memory>,
     reaper: Reaper<Memory>,
-    passes: Passes,
-    /// The poller's right to consume.
-    sq_lease: Option<SqLease>,
-    by_owner: Hands,
-    by_poller: Hands,
-    errand: Errand,
+    polling: Poller,
+    by_owner: Accepted,
+    by_poller: Accepted,
+    owner_step: OwnerStep,
     /// The poller spins for so long.
     spin: Option<Nanos>,
     /// Its owner has ended: nobody consumes any more.
@@ -104,11 +106,10 @@ impl Ring {
             endpoint,
             submitter,
             reaper,
-            passes: Passes::default(),
-            sq_lease: None,
-            by_owner: Hands::default(),
-            by_poller: Hands::default(),
-            errand: Errand::None,
+            polling: Poller::new(NOBODY),
+            by_owner: Accepted::default(),
+            by_poller: Accepted::default(),
+            owner_step: OwnerStep::None,
             spin: None,
             closed: false,
             issued: 0,
@@ -131,7 +132,7 @@ impl Ring {
         self.by_poller.waiting.extend(order.iter().filter_map(|index| accepted[index].take()));
     }
 
-    fn hands(&mut self, thread: usize) -> &mut Hands {
+    fn accepted(&mut self, thread: usize) -> &mut Accepted {
         if thread == self.owner { &mut self.by_owner } else { &mut self.by_poller }
     }
 
@@ -176,14 +177,9 @@ impl Machine<'_> {
     }
 
     /// What a lease that is coupled to `ring` has to know of it.
-    pub(super) fn ring_facts(&self, ring: usize) -> RingFacts {
+    pub(super) fn facts_of_ring(&self, ring: usize) -> RingFacts {
         let one = &self.rings[ring];
-        if one.mode() != RingMode::Sqpoll {
-            return RingFacts::NotSqpoll;
-        }
-        let live = one.sq_lease.as_ref().is_some_and(|lease| one.endpoint.sq().holds(lease));
-        let spinning = one.endpoint.sqpoll().poller() == PollerState::IdleSpinning;
-        RingFacts::Sqpoll { owner_live: live && !one.closed, spinning, other_consumer: false }
+        one.polling.facts(&one.endpoint, false)
     }
 
     /// `submit`: writes entries as long as there is room, and waits for some while there is none.
@@ -198,13 +194,13 @@ impl Machine<'_> {
         if let Some(done) = self.serve_own(thread, ring) {
             return done;
         }
-        let mut left = match self.rings[ring].errand {
-            Errand::Submitting(left) => left,
-            Errand::None | Errand::Completing { .. } => batch.entries,
+        let mut left = match self.rings[ring].owner_step {
+            OwnerStep::Submitting(left) => left,
+            OwnerStep::None | OwnerStep::Completing { .. } => batch.entries,
         };
         let written = self.write_entries(ring, left, batch);
         left -= written;
-        self.rings[ring].errand = Errand::Submitting(left);
+        self.rings[ring].owner_step = OwnerStep::Submitting(left);
         if written > 0 {
             self.log_ring("ring-submit", ring, Some(thread), Some(u64::from(written)), "");
             self.publish_entries(cpu, ring);
@@ -214,12 +210,12 @@ impl Machine<'_> {
             return self.serve_own(thread, ring).unwrap_or(Done::Next);
         }
         if left == 0 {
-            self.rings[ring].errand = Errand::None;
+            self.rings[ring].owner_step = OwnerStep::None;
             return Done::Next;
         }
         if self.rings[ring].mode() == RingMode::Syscall || !self.rings[ring].room_for_completions() {
             // Only this thread could make room, by reaping: its other entries are not taken.
-            self.rings[ring].errand = Errand::None;
+            self.rings[ring].owner_step = OwnerStep::None;
             self.threads[thread].stats.refusals += 1;
             self.log_ring("ring-full", ring, Some(thread), Some(u64::from(left)), "completions not reaped");
             return Done::Next;
@@ -301,9 +297,9 @@ impl Machine<'_> {
         if let Some(done) = self.serve_own(thread, ring) {
             return done;
         }
-        let (left, until) = match self.rings[ring].errand {
-            Errand::Completing { left, until } => (left, until),
-            Errand::None | Errand::Submitting(_) => (entries, self.deadline(thread, timeout)),
+        let (left, until) = match self.rings[ring].owner_step {
+            OwnerStep::Completing { left, until } => (left, until),
+            OwnerStep::None | OwnerStep::Submitting(_) => (entries, self.deadline(thread, timeout)),
         };
         let reaped = self.reap(cpu, ring, left);
         let left = left - reaped;
@@ -311,16 +307,16 @@ impl Machine<'_> {
             self.log_ring("ring-complete", ring, Some(thread), Some(u64::from(reaped)), "");
         }
         if left == 0 {
-            self.rings[ring].errand = Errand::None;
+            self.rings[ring].owner_step = OwnerStep::None;
             return Done::Next;
         }
-        self.rings[ring].errand = Errand::Completing { left, until };
+        self.rings[ring].owner_step = OwnerStep::Completing { left, until };
         if self.rings[ring].mode() == RingMode::Syscall && self.take_own(ring) > 0 {
             return self.serve_own(thread, ring).unwrap_or(Done::Next);
         }
         if until.is_some_and(|until| until <= self.now) {
             self.threads[thread].stats.timeouts += 1;
-            self.rings[ring].errand = Errand::None;
+            self.rings[ring].owner_step = OwnerStep::None;
             return Done::Next;
         }
         let _announced = self.rings[ring].reaper.prepare_wait();
@@ -351,7 +347,7 @@ impl Machine<'_> {
         self.begin_wait(thread);
         let blocked = self.block(thread, WaitKind::Ring, until);
         match blocked {
-            Done::Next => self.rings[ring].errand = Errand::None,
+            Done::Next => self.rings[ring].owner_step = OwnerStep::None,
             Done::Stay(_) => self.threads[thread].pc -= 1,
         }
         blocked
@@ -360,9 +356,9 @@ impl Machine<'_> {
     /// The `complete` that `thread` is at has timed out: it goes on with the next step.
     pub(super) fn give_up_completions(&mut self, thread: usize) {
         if let Some(ring) = self.rings.iter_mut().find(|ring| {
-            ring.owner == thread && matches!(ring.errand, Errand::Completing { until: Some(_), .. })
+            ring.owner == thread && matches!(ring.owner_step, OwnerStep::Completing { until: Some(_), .. })
         }) {
-            ring.errand = Errand::None;
+            ring.owner_step = OwnerStep::None;
             ring.reaper.awake();
             self.threads[thread].pc += 1;
         }
@@ -396,7 +392,7 @@ impl Machine<'_> {
 
     /// Completes the entry whose time is over and begins the next that `thread` has accepted; whether there is one.
     fn serve_next(&mut self, thread: usize, ring: usize) -> bool {
-        if let Some((entry, place)) = self.rings[ring].hands(thread).serving.take() {
+        if let Some((entry, place)) = self.rings[ring].accepted(thread).serving.take() {
             let cost = self.workload.rings[ring].cost;
             let now = self.now;
             let one = &mut self.rings[ring];
@@ -407,7 +403,7 @@ impl Machine<'_> {
             }
             self.post(ring, place, &deadline::at_completion(&entry, now, Ok(0)));
         }
-        while let Some((entry, place)) = self.rings[ring].hands(thread).waiting.pop_front() {
+        while let Some((entry, place)) = self.rings[ring].accepted(thread).waiting.pop_front() {
             let at = AtDispatch {
                 now: self.now,
                 method: method(&self.workload.rings[ring]),
@@ -416,7 +412,7 @@ impl Machine<'_> {
             };
             match deadline::at_dispatch(&entry, 0, &at) {
                 Verdict::Run { .. } => {
-                    self.rings[ring].hands(thread).serving = Some((entry, place));
+                    self.rings[ring].accepted(thread).serving = Some((entry, place));
                     self.threads[thread].remaining = self.workload.rings[ring].cost;
                     return true;
                 }
@@ -447,7 +443,7 @@ impl Machine<'_> {
         if !event.is_empty() {
             self.log_ring(event, ring, None, Some(entry.user_data), "");
         }
-        if let Errand::Completing { left, .. } = self.rings[ring].errand
+        if let OwnerStep::Completing { left, .. } = self.rings[ring].owner_step
             && self.rings[ring].unread() >= left
         {
             self.wake_owner(ring);

@@ -76,6 +76,7 @@ fn add_leases(workload: &mut Workload, dice: &mut Dice) {
             },
             max_revocation: Nanos::new(dice.between(unit / 10 + 1, 4 * unit)),
             lifetime: dice.chance(40).then(|| Nanos::new(dice.between(1, 20 * unit))),
+            revoke_endpoint: None,
             nohz: dice.chance(90),
             start: if dice.chance(60) {
                 LeaseStart::At(Nanos::new(dice.below(workload.machine.duration.get() / 2)))

@@ -129,6 +129,8 @@ pub struct LeaseSpec {
     pub max_revocation: Nanos,
     /// When it ends by itself, from its start.
     pub lifetime: Option<Nanos>,
+    /// Index into `Workload::endpoints`: where its end is told.
+    pub revoke_endpoint: Option<usize>,
     /// Whether the tick is to be suppressed. Default true.
     pub nohz: bool,
     /// When it is asked for. Default at time 0.

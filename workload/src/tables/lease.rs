@@ -11,8 +11,19 @@ use crate::{Account, ContextTarget, LeaseMode, LeaseSpec, LeaseStart, RingSpec, 
 use mainspring_abi::Nanos;
 use std::ops::RangeInclusive;
 
-const KEYS: [&str; 10] =
-    ["name", "cpus", "thread", "mode", "ring", "account", "max_revocation", "lifetime", "nohz", "start"];
+const KEYS: [&str; 11] = [
+    "name",
+    "cpus",
+    "thread",
+    "mode",
+    "ring",
+    "account",
+    "max_revocation",
+    "lifetime",
+    "revoke_endpoint",
+    "nohz",
+    "start",
+];
 const MODES: [(&str, LeaseMode); 4] = [
     ("compute", LeaseMode::Compute),
     ("poller", LeaseMode::Poller),
@@ -63,6 +74,9 @@ fn lease(
     let account = section.read("account", |value, report| account(value, known, report));
     let max_revocation = time(&mut section, "max_revocation", REVOCATION);
     let lifetime = time(&mut section, "lifetime", PERIOD);
+    let revoke_endpoint = section.read("revoke_endpoint", |value, report| {
+        known.received_endpoint(&name(value, "endpoint", report)?, report)
+    });
     let nohz = section.read("nohz", flag);
     let start = section.read("start", start);
     if let (Ok(LeaseMode::KernelSqpoll), Ok(None)) = (mode, ring) {
@@ -80,6 +94,7 @@ fn lease(
         account: account?.or(own).unwrap_or(Account::Ledger),
         max_revocation: max_revocation?.unwrap_or(Nanos::from_millis(1)),
         lifetime: lifetime?,
+        revoke_endpoint: revoke_endpoint?,
         nohz: nohz?.unwrap_or(true),
         start: start?.unwrap_or(LeaseStart::At(Nanos::ZERO)),
     })

@@ -1,14 +1,11 @@
 //! The thread that serves a ring for its owner: start, service, spin, sleep, wake, stop.
 
-use super::{Errand, Ring};
+use super::{OwnerStep, Ring};
 use crate::machine::Machine;
 use crate::machine::program::{Done, Progress};
 use mainspring_abi::Nanos;
-use mainspring_abi::ring::CapSqeV2;
-use mainspring_ring::{
-    AccountingTarget, CqPlace, Idle, Polled, RingMode, SQES_PER_PASS, SqOwner, SqpollGrant, StartFinish,
-    StartRequest, StopFinish, StopReason, StopRequest, TrySleep, Wake,
-};
+use mainspring_driver::sqpoll::{Poller, PollerStep, Stepped, Stopped};
+use mainspring_ring::{AccountingTarget, RingMode, SQES_PER_PASS, SqpollGrant, StopReason};
 use mainspring_sched::WaitKind;
 use mainspring_workload::Account;
 
@@ -16,17 +13,12 @@ impl Machine<'_> {
     pub(super) fn wake_poller(&mut self, cpu: usize, ring: usize) {
         let one = &mut self.rings[ring];
         one.submitter.ring_doorbell();
-        let (sq, _, sqpoll) = one.endpoint.parts();
-        if sqpoll.wake(sq) != Wake::Running {
-            return;
-        }
+        let Some(poller) = one.polling.wake(&mut one.endpoint) else { return };
         one.report.wakeups += 1;
-        let poller = one.poller;
-        self.log_ring("ring-wake", ring, poller, None, "");
-        if let Some(poller) = poller
-            && self.threads[poller].wait == Some(WaitKind::Ring)
-        {
-            self.wake_thread(poller, Some(cpu));
+        let index = poller.index() as usize;
+        self.log_ring("ring-wake", ring, Some(index), None, "");
+        if self.threads[index].identity == poller && self.threads[index].wait == Some(WaitKind::Ring) {
+            self.wake_thread(index, Some(cpu));
         }
     }
 
@@ -75,53 +67,38 @@ impl Machine<'_> {
             // Until a lease is granted, or granted again.
             return self.sleep_until_polled(thread);
         }
-        loop {
-            let Ring { endpoint, passes, sq_lease: Some(lease), by_poller, .. } = &mut self.rings[ring]
-            else {
-                return self.sleep_until_polled(thread);
-            };
-            let mut accept =
-                |entry: CapSqeV2, place: CqPlace, _: &mut _| by_poller.waiting.push_back((entry, place));
-            let spec = &self.workload.rings[ring];
-            let limit = if spec.reorder { SQES_PER_PASS.max(spec.window.into()) } else { SQES_PER_PASS };
-            let polled = endpoint.poll(passes.begin(), lease, limit, &mut accept);
-            match polled {
-                Polled::Served { .. } | Polled::Stopped { .. } => {
-                    if spec.reorder {
-                        self.rings[ring].put_in_order(spec);
-                    }
-                    self.wake_submitter(ring);
-                    if self.serve_next(thread, ring) {
-                        self.threads[thread].pc -= 1;
-                    }
-                    return Done::Next;
+        let spec = &self.workload.rings[ring];
+        let limit = if spec.reorder { SQES_PER_PASS.max(spec.window.into()) } else { SQES_PER_PASS };
+        let now = self.now;
+        let Ring { endpoint, polling, by_poller, .. } = &mut self.rings[ring];
+        let Stepped { next, held_back } =
+            polling.step(endpoint, now, limit, |entry, place| by_poller.waiting.push_back((entry, place)));
+        if held_back {
+            self.wake_submitter(ring);
+        }
+        match next {
+            PollerStep::Serve { .. } => {
+                if spec.reorder {
+                    self.rings[ring].put_in_order(spec);
                 }
-                Polled::HeldBack => self.wake_submitter(ring),
-                Polled::Idle | Polled::Fault(_) => {}
-                Polled::NotSelected | Polled::Refused(_) => return self.sleep_until_polled(thread),
-            }
-            let Ring { endpoint, sq_lease: Some(lease), .. } = &mut self.rings[ring] else {
-                return self.sleep_until_polled(thread);
-            };
-            let (sq, cq, sqpoll) = endpoint.parts();
-            match sqpoll.found_nothing(self.now) {
-                Idle::Spin { until } => {
-                    let spin = until - self.now;
-                    self.rings[ring].spin = Some(spin);
-                    self.threads[thread].remaining = spin;
+                self.wake_submitter(ring);
+                if self.serve_next(thread, ring) {
                     self.threads[thread].pc -= 1;
-                    return Done::Next;
                 }
-                Idle::SleepNow => match sqpoll.try_sleep(sq, lease, cq) {
-                    TrySleep::Asleep(_ticket) => {
-                        self.log_ring("ring-sleep", ring, Some(thread), None, "");
-                        return self.sleep_until_polled(thread);
-                    }
-                    TrySleep::Running => {}
-                    TrySleep::Stale | TrySleep::Refused(_) => return self.sleep_until_polled(thread),
-                },
-                Idle::Refused(_) => return self.sleep_until_polled(thread),
+                Done::Next
             }
+            PollerStep::Spin { until } => {
+                let spin = until - self.now;
+                self.rings[ring].spin = Some(spin);
+                self.threads[thread].remaining = spin;
+                self.threads[thread].pc -= 1;
+                Done::Next
+            }
+            PollerStep::Sleep => {
+                self.log_ring("ring-sleep", ring, Some(thread), None, "");
+                self.sleep_until_polled(thread)
+            }
+            PollerStep::NotPolling => self.sleep_until_polled(thread),
         }
     }
 
@@ -132,7 +109,12 @@ impl Machine<'_> {
         let taken = other.is_some_and(|poller| self.threads[poller].home.is_some());
         let allowed = self.workload.rings[ring].sqpoll && one.owner != thread && !taken;
         if allowed {
-            self.rings[ring].poller = Some(thread);
+            let identity = self.threads[thread].identity;
+            let one = &mut self.rings[ring];
+            one.poller = Some(thread);
+            if one.polling.thread() != identity {
+                one.polling = Poller::new(identity);
+            }
         } else {
             self.threads[thread].stats.refusals += 1;
             self.log_ring("ring-refuse", ring, Some(thread), None, "not-the-poller");
@@ -161,18 +143,9 @@ impl Machine<'_> {
         if one.closed {
             return false;
         }
-        let (sq, _, sqpoll) = one.endpoint.parts();
-        let Ok(owner) = sq.acquire(SqOwner::Syscall) else { return false };
-        let requested = sqpoll.request_start(sq, &owner, SqpollGrant { accounting, spin });
-        let released = sq.release(owner);
-        if requested != StartRequest::Requested || released.is_err() {
+        if one.polling.start(&mut one.endpoint, SqpollGrant { accounting, spin }).is_err() {
             return false;
         }
-        let StartFinish::Running(lease) = sqpoll.finish_start(sq) else {
-            let _rolled_back = sqpoll.fail_start(sq);
-            return false;
-        };
-        one.sq_lease = Some(lease);
         self.log_ring("ring-start", ring, Some(thread), None, "");
         if let Some((cpu, _)) = self.place_of(thread) {
             self.ask_at_end_of_event(cpu);
@@ -200,16 +173,11 @@ impl Machine<'_> {
     /// The ring goes back to its owner. What the poller has accepted it finishes.
     pub(in crate::machine) fn stop_polling(&mut self, ring: usize, reason: StopReason) {
         let one = &mut self.rings[ring];
-        let (sq, _, sqpoll) = one.endpoint.parts();
-        match sqpoll.request_stop(sq, reason) {
-            StopRequest::Refused(_) => return,
-            StopRequest::RolledBack => {}
-            StopRequest::Stopped | StopRequest::AfterService => {
-                let finished = sqpoll.finish_stop(sq);
-                debug_assert_eq!(finished, StopFinish::Syscall, "nobody serves between two events");
-            }
+        match one.polling.stop(&mut one.endpoint, reason) {
+            Stopped::NotPolling => return,
+            Stopped::Syscall => {}
+            Stopped::AfterService => debug_assert!(false, "nobody serves between two events"),
         }
-        one.sq_lease = None;
         let why = match reason {
             StopReason::LeaseRevoked => "lease-ended",
             StopReason::CapReleased => "released",
@@ -232,7 +200,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn wake_submitter(&mut self, ring: usize) {
-        if matches!(self.rings[ring].errand, Errand::Submitting(_)) {
+        if matches!(self.rings[ring].owner_step, OwnerStep::Submitting(_)) {
             self.wake_owner(ring);
         }
     }
