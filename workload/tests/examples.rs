@@ -73,7 +73,10 @@ fn the_published_schedules_keep_their_proportions() {
 fn the_examples_of_the_manual_are_valid_and_quoted_as_they_are() {
     let docs: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "docs"].iter().collect();
     for entry in std::fs::read_dir(docs.join("examples")).expect("the folder exists") {
-        load(entry.expect("readable").path()).unwrap_or_else(|error| panic!("{error}"));
+        let path = entry.expect("readable").path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            load(path).unwrap_or_else(|error| panic!("{error}"));
+        }
     }
     let manual = std::fs::read_to_string(docs.join("workload-files.md")).expect("readable");
     let example = std::fs::read_to_string(docs.join("examples/every-key.toml")).expect("readable");
