@@ -176,6 +176,8 @@ pub struct Telemetry {
     pub realtime_overrun_count: u64,
     /// Deepest donation stack.
     pub donation_depth_max: u64,
+    /// Loans that a logout found in flight and left alone until they came back.
+    pub donation_inflight_skipped: u64,
     /// Housekeeping work moved off isolated CPUs.
     pub housekeeping_offload_count: u64,
     /// Greatest queue depth on any CPU.

@@ -76,7 +76,8 @@ fn the_permanent_counters_are_reported_by_name() {
     let report: Value = serde_json::from_str(&json(&small())).expect("valid JSON");
     assert_fields(
         &report["telemetry"],
-        "budget_exhausted_count deadline_expired_count donation_depth_max handoffs handoffs_queued housekeeping_offload_count \
+        "budget_exhausted_count deadline_expired_count donation_depth_max donation_inflight_skipped handoffs handoffs_queued \
+         housekeeping_offload_count \
          nohz_enter_count nohz_exit_count oneshot_deadline_miss_count queue_depth_max realtime_overrun_count \
          reschedules_lost reschedules_pending reschedules_sent scheduler_tick_count sqpoll_busy_ns \
          sqpoll_sleep_count steals ticks_suppressed",

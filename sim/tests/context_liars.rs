@@ -12,7 +12,7 @@ use mainspring_record::check::observation::{AuthorityCopy, ContextCopy, Observat
 use mainspring_record::check::timers::Timers;
 use mainspring_record::check::{Checks, Setting, Wide};
 use mainspring_record::watch::Watch;
-use mainspring_sched::context::{ContextSpec, Registry};
+use mainspring_sched::context::{Context, ContextSpec};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{Config, Cpu, Decision, Entity, IdleTick, Spec, State, Stop, Via};
 
@@ -390,12 +390,8 @@ fn a_timer_that_is_armed_too_late_is_noticed() {
     let bench = |budget: u64| {
         let mut cpu = Cpu::new(Config::new(CpuId::BOOT, Policy::Eevdf));
         cpu.reserve(2).expect("two seats fit");
-        let mut registry = Registry::new();
-        registry.reserve(1).expect("one context fits");
         let spec = ContextSpec::new(ms(budget), ms(8));
-        let who = registry.create(ms(0), spec).expect("a sound grant");
-        let context = registry.bind(who, ThreadRef::new(0, 0)).expect("on the shelf");
-        (cpu, context)
+        (cpu, Box::new(Context::new(ContextRef::new(1, 0), spec, ms(0))))
     };
     let thread = Spec::new(ThreadRef::new(0, 0));
     let setting = Setting { cpus: 1, policy: Policy::Eevdf, floor_ppm: 50_000, ..setting(0) };

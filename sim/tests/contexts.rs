@@ -238,6 +238,12 @@ fn a_session_that_ends_takes_its_contexts_along_but_for_loans_in_flight() {
     // At 301 ms the driver has the loan, since 300.5 ms: it keeps it until it replies, at 302.5 ms.
     let control = context(&report, "control");
     assert_eq!((control.state.as_str(), control.used_ns), ("revoked", 30 * 3_000_000 + 2_500_000));
+    assert_eq!((report.telemetry.donation_inflight_skipped, control.generation), (1, 1));
+    assert!(
+        report.notices.iter().any(|notice| notice.contains("left loans in flight alone: 1")),
+        "{:?}",
+        report.notices
+    );
     let events = report.events.expect("asked for");
     let revoked = events.iter().find(|event| event.kind == "revoke").expect("it was");
     assert_eq!((revoked.time_ns, revoked.reason.as_deref()), (302_500_000, Some("logout")));

@@ -5,7 +5,7 @@ mod machines;
 use machines::isolated::{Isolated, isolated};
 use machines::{cpu, entity, thread};
 use mainspring_abi::ring::{CapCqe, CapSqeV2, NEED_WAKEUP, RingAbi, word};
-use mainspring_abi::{CpuSet, Nanos, ProcessId};
+use mainspring_abi::{ContextRef, CpuSet, Nanos, ProcessId};
 use mainspring_driver::leases::{GrantRequest, LeaseEvent, LeasedRing, Leases, RingId};
 use mainspring_driver::placement::{start, wake};
 use mainspring_driver::sqpoll::{NotStarted, Poller, PollerStep, Stopped};
@@ -15,7 +15,7 @@ use mainspring_ring::{
     AccountingTarget, CqPlace, Endpoint, Geometry, HeapRegion, Push, Reap, Reaper, Region, RingMode,
     RingScope, SQES_PER_PASS, SqpollGrant, StopReason, Submitter, Wakeup,
 };
-use mainspring_sched::context::{Context, ContextSpec, Registry};
+use mainspring_sched::context::{Context, ContextSpec};
 use mainspring_sched::lease::{self, LeaseRef, LeaseRequest, Mode, NamedRing, Owner, RevocationPolicy};
 use mainspring_sched::{Affinity, Stop, WaitKind};
 use std::sync::Arc;
@@ -91,11 +91,9 @@ fn rig() -> Rig {
 
 /// The poller's own context: half of the CPU.
 fn bind(machine: &mut Isolated, home: Home) -> lease::AccountingTarget {
-    let mut contexts = Registry::new();
-    contexts.reserve(1).expect("one");
     let spec = ContextSpec::new(Nanos::from_millis(5), Nanos::from_millis(10));
-    let who = contexts.create(machine.now, spec).expect("there is room");
-    let value: Box<Context> = contexts.bind(who, thread(POLLER)).expect("it is on the shelf");
+    let who = ContextRef::new(1, 0);
+    let value = Box::new(Context::new(who, spec, machine.now));
     let bound = machine.with_cpu(home.cpu, |cpu| cpu.event().bind(home.seat, value).is_ok());
     assert!(bound);
     lease::AccountingTarget::Context { id: u64::from(who.id()), generation: u64::from(who.generation()) }

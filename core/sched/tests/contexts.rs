@@ -4,7 +4,7 @@ mod rig;
 
 use mainspring_abi::{ContextRef, Nanos, Policy};
 use mainspring_sched::Floor;
-use mainspring_sched::context::{ContextSpec, LoanError, NoticeKind, Overrun, PutBack, Registry};
+use mainspring_sched::context::{Context, ContextSpec, LoanError, NoticeKind, Overrun};
 use mainspring_sched::{
     AcceptError, BindRefusal, Config, Cpu, LendError, Seat, SeatError, State, Stop, Via, WaitKind,
 };
@@ -12,7 +12,8 @@ use rig::{Rig, cpu_id, ms, only, us};
 
 struct Bench {
     rig: Rig,
-    registry: Registry,
+    /// How many contexts there are.
+    contexts: u32,
 }
 
 impl Bench {
@@ -20,20 +21,24 @@ impl Bench {
         let mut rig = Rig::new(Policy::Eevdf);
         rig.cpu = Cpu::new(Config { floor, ..Config::new(cpu_id(0), Policy::Eevdf) });
         rig.cpu.reserve(64).expect("64 seats fit");
-        let mut registry = Registry::new();
-        registry.reserve(64).expect("64 contexts fit");
-        Self { rig, registry }
+        Self { rig, contexts: 0 }
     }
 
     fn new() -> Self {
         Self::with_floor(Floor::NONE)
     }
 
+    /// A context that nobody has.
+    fn context(&mut self, spec: ContextSpec) -> Box<Context> {
+        self.contexts += 1;
+        Box::new(Context::new(ContextRef::new(self.contexts, 0), spec, self.rig.now))
+    }
+
     /// A ready thread with a context of its own.
     fn grant(&mut self, spec: ContextSpec) -> (Seat, ContextRef) {
         let seat = self.rig.thread(64);
-        let who = self.registry.create(self.rig.now, spec).expect("a sound grant");
-        let context = self.registry.bind(who, seat.thread()).expect("on the shelf");
+        let context = self.context(spec);
+        let who = context.who();
         self.rig.cpu.bind(self.rig.now, seat, context).expect("it has none");
         (seat, who)
     }
@@ -216,14 +221,10 @@ fn a_sleeper_gets_no_two_budgets_back_to_back() {
 fn a_binding_that_cannot_be_gives_the_context_back() {
     let mut bench = Bench::new();
     let (seat, who) = bench.grant(ContextSpec::new(ms(1), ms(10)));
-    let create = |bench: &mut Bench, spec| {
-        let who = bench.registry.create(ms(0), spec).expect("sound");
-        bench.registry.bind(who, seat.thread()).expect("on the shelf")
-    };
-    let second = create(&mut bench, ContextSpec::new(ms(1), ms(10)));
+    let second = bench.context(ContextSpec::new(ms(1), ms(10)));
     let refused = bench.rig.cpu.bind(ms(0), seat, second).expect_err("it has one");
     assert_eq!(refused.why, BindRefusal::Busy(who));
-    let elsewhere = create(&mut bench, ContextSpec { cpus: only(&[1]), ..ContextSpec::new(ms(1), ms(10)) });
+    let elsewhere = bench.context(ContextSpec { cpus: only(&[1]), ..ContextSpec::new(ms(1), ms(10)) });
     let free = bench.rig.thread(64);
     let refused = bench.rig.cpu.bind(ms(0), free, elsewhere).expect_err("another CPU's");
     assert_eq!(refused.why, BindRefusal::NotAllowed(cpu_id(0)));
@@ -411,12 +412,10 @@ fn a_running_context_is_stopped_at_its_end_although_nobody_waits() {
 fn the_floor_does_not_pile_up_while_there_are_no_contexts() {
     let mut bench = Bench::with_floor(Floor::DEFAULT);
     let hogs = [bench.rig.thread(64), bench.rig.thread(64)];
-    let (rt, who) = bench.grant(ContextSpec::new(ms(10), ms(10)));
+    let (rt, _) = bench.grant(ContextSpec::new(ms(10), ms(10)));
     bench.timeline(20);
     let context = bench.rig.cpu.unbind(bench.rig.now, rt).expect("it holds one");
-    assert_eq!(bench.registry.put_back(context), PutBack::Shelved);
     bench.timeline(2_000);
-    let context = bench.registry.bind(who, rt.thread()).expect("on the shelf");
     let before = hogs.map(|seat| bench.rig.runtime(seat));
     bench.rig.cpu.bind(bench.rig.now, rt, context).expect("it has none");
     bench.timeline(90);

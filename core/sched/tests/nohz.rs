@@ -2,7 +2,8 @@
 
 mod rig;
 
-use mainspring_abi::{CpuSet, Nanos, Policy, ThreadRef};
+use mainspring_abi::{ContextRef, CpuSet, Nanos, Policy, ThreadRef};
+use mainspring_sched::context::{Context, ContextSpec};
 use mainspring_sched::lease::{
     AccountingTarget, LeaseRef, LeaseRequest, Limits, Mode, ModeSet, NamedRing, Registry, Standing,
     TargetStanding,
@@ -618,12 +619,9 @@ fn no_two_labels_are_the_same() {
 #[test]
 fn a_throttled_thread_bounds_the_window_and_a_ready_context_ends_it() {
     let mut leased = Leased::new();
-    let mut contexts = mainspring_sched::context::Registry::new();
-    contexts.reserve(1).expect("there is memory for one");
-    let grant = mainspring_sched::context::ContextSpec::new(ms(1), ms(20));
-    let who = contexts.create(Nanos::ZERO, grant).expect("a sound grant");
+    let grant = ContextSpec::new(ms(1), ms(20));
+    let context = Box::new(Context::new(ContextRef::new(1, 0), grant, Nanos::ZERO));
     let other = leased.rig.admit(|spec| spec.affinity = only(&[1]));
-    let context = contexts.bind(who, other.thread()).expect("on the shelf");
     leased.rig.cpu.bind(Nanos::ZERO, other, context).expect("it has none");
     assert_eq!(leased.enter(), NohzEntry::Refused(Obstacle::SecondRunnable), "ready on a context is ready");
     assert_eq!(leased.rig.preempt(), Some(other));

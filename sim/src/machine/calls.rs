@@ -14,6 +14,7 @@ use mainspring_abi::request::{
 use mainspring_abi::ring::{CapError, CompletionStatus, QosFlags};
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_authority::call_order::{Call as Waiting, CallQueue, Full};
+use mainspring_driver::contexts::{CallEnd, NoLoan};
 use mainspring_driver::placement;
 use mainspring_sched::context::CallBound;
 use mainspring_sched::{Authority, Stop, Timeout, Via, WaitKind};
@@ -58,13 +59,14 @@ impl Machine<'_> {
             self.put_receiver_back(call.endpoint, server);
             return self.refuse_call(thread, "late");
         }
-        if let Some(server) = server
-            && self.would_borrow(call.endpoint, thread, server)
-            && self.may_lend(thread, server).is_err()
-        {
-            self.put_receiver_back(call.endpoint, Some(server));
-            return self.refuse_call(thread, "donation");
-        }
+        let source = match server.map(|server| self.authority_for(call.endpoint, thread, server)) {
+            None => None,
+            Some(Ok(source)) => source,
+            Some(Err(_)) => {
+                self.put_receiver_back(call.endpoint, server);
+                return self.refuse_call(thread, "donation");
+            }
+        };
         self.begin_wait(thread);
         let blocked = self.block(thread, WaitKind::Call, bound);
         let Done::Stay(Progress::Stop(Stop::Blocked(_, timeout))) = blocked else {
@@ -76,7 +78,7 @@ impl Machine<'_> {
             self.queue_call(request);
             return Done::Stay(Progress::Stop(Stop::Blocked(WaitKind::Call, timeout)));
         };
-        if self.authority_for(call.endpoint, thread, server).is_some() {
+        if source.is_some() {
             return Done::Stay(Progress::Call { timeout, server, request });
         }
         self.threads[server].serving.push(Serving { request, borrowed: None });
@@ -157,40 +159,41 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether `server` would serve `caller` on the caller's context.
-    fn would_borrow(&self, endpoint: usize, caller: usize, server: usize) -> bool {
-        matches!(self.authority_for(endpoint, caller, server), Some(Source::Caller))
-    }
-
-    /// On what `server` would serve `caller`, apart from what it has anyway.
-    fn authority_for(&self, endpoint: usize, caller: usize, server: usize) -> Option<Source> {
+    /// On what `server` would serve `caller`, apart from what it has anyway; or why the call has to be refused.
+    fn authority_for(
+        &mut self,
+        endpoint: usize,
+        caller: usize,
+        server: usize,
+    ) -> Result<Option<Source>, NoLoan> {
         if self.grants.list.is_empty() {
-            return None;
+            return Ok(None);
         }
-        if !matches!(self.entity(server)?.authority(), Authority::BestEffort) {
-            return None;
+        if !self.entity(server).is_some_and(|entity| matches!(entity.authority(), Authority::BestEffort)) {
+            return Ok(None);
         }
         let spec = &self.workload.endpoints[endpoint];
         if let Some(target) = spec.context {
             let grant = self.grants.named(self.workload, target).start;
-            let one = &self.grants.list[grant];
-            if one.owner.is_none() && !one.revoked && !one.withheld && self.may_go(server, one.home) {
-                return Some(Source::Endpoint(grant));
+            if self.is_free(grant) && self.may_go(server, self.grants.list[grant].home) {
+                return Ok(Some(Source::Endpoint(grant)));
             }
         }
-        let context = self.holds(caller)?;
-        let home = self.grants.list[self.grants.index(context.who())?].home;
-        (spec.donation && self.may_go(server, home)).then_some(Source::Caller)
+        if !spec.donation {
+            return Ok(None);
+        }
+        let (caller, server) = (self.threads[caller].identity, self.threads[server].identity);
+        match self.with_contexts(|contexts, machine| contexts.may_lend(machine, caller, server)) {
+            // One that runs goes where the context is once it has stopped.
+            Ok(_) | Err(NoLoan::Elsewhere(_)) => Ok(Some(Source::Caller)),
+            Err(refused) if refused.refuses_call() => Err(refused),
+            Err(_) => Ok(None),
+        }
     }
 
     fn may_go(&self, thread: usize, cpu: usize) -> bool {
         let affinity = self.entity(thread).map(mainspring_sched::Entity::affinity);
         affinity.zip(CpuId::new(cpu).ok()).is_some_and(|(affinity, cpu)| affinity.allows(cpu))
-    }
-
-    fn may_lend(&self, from: usize, to: usize) -> Result<(), mainspring_sched::context::LoanError> {
-        let (from_name, to_name) = (self.threads[from].identity, self.threads[to].identity);
-        self.holds(from).map_or(Ok(()), |context| context.may_lend(from_name, to_name))
     }
 
     /// The running thread of `cpu` calls `server`, which waits, and which serves it on somebody's context.
@@ -220,22 +223,13 @@ impl Machine<'_> {
     /// `server`, which waits for a request, is given one, and the authority to serve it if somebody has any for it.
     fn serve(&mut self, from: Option<usize>, server: usize, request: Request) {
         let caller = request.call.thread as usize;
-        let source = self.authority_for(request.endpoint, caller, server);
-        let home = match source {
-            Some(Source::Endpoint(grant)) => Some(self.grants.list[grant].home),
-            Some(Source::Caller) => self
-                .holds(caller)
-                .and_then(|context| self.grants.index(context.who()))
-                .map(|grant| self.grants.list[grant].home),
-            None => None,
-        };
-        if let Some(home) = home {
-            self.bring_over(server, home);
-        }
-        let borrowed = match source {
-            Some(Source::Endpoint(grant)) => self.bind_grant(grant, server).then_some(Borrowed::Endpoint),
-            Some(Source::Caller) => self.lend_to(caller, server).then_some(Borrowed::Caller),
-            None => None,
+        let borrowed = match self.authority_for(request.endpoint, caller, server) {
+            Ok(Some(Source::Endpoint(grant))) => {
+                self.bring_over(server, self.grants.list[grant].home);
+                self.bind_grant(grant, server).then_some(Borrowed::Endpoint)
+            }
+            Ok(Some(Source::Caller)) => self.lend_to(caller, server).then_some(Borrowed::Caller),
+            Ok(None) | Err(_) => None,
         };
         self.threads[server].serving.push(Serving { request, borrowed });
         if self.threads[server].wait.is_some() {
@@ -250,31 +244,16 @@ impl Machine<'_> {
     fn bring_over(&mut self, server: usize, cpu: usize) {
         if self.place_of(server).is_some_and(|(home, _)| home != cpu) {
             let (server, cpu) = (self.threads[server].identity, self.cpu_id(cpu));
-            let _moved = placement::migrate(self, server, cpu, None, Via::HandOff);
+            let _moved = self.on_behalf_of(self.acting, |machine| {
+                placement::migrate(machine, server, cpu, None, Via::HandOff)
+            });
         }
     }
 
     /// Hands the context of `caller`, which waits for its call, to `server`; whether it could be.
     fn lend_to(&mut self, caller: usize, server: usize) -> bool {
-        let Some((cpu, seat)) = self.place_of(caller) else { return false };
-        let to = self.threads[server].identity;
-        let Ok(value) = self.core(cpu).lend(seat, to) else { return false };
-        self.threads[caller].pinned = false;
-        let grant = self.grants.index(value.who());
-        if let Err(value) = self.install(server, value) {
-            debug_assert!(false, "a server without a context takes a loan");
-            self.write_back(caller, value);
-            return false;
-        }
-        self.log_context("donate", grant, Some(caller), Some(server), "");
-        true
-    }
-
-    fn write_back(&mut self, donor: usize, mut value: Box<mainspring_sched::context::Context>) {
-        let _donor = value.return_to();
-        if let Err(value) = self.install(donor, value) {
-            self.shelve(value);
-        }
+        let (caller, server) = (self.threads[caller].identity, self.threads[server].identity);
+        self.with_contexts(|contexts, machine| contexts.lend(machine, caller, server)).is_ok()
     }
 
     pub(super) fn receive(
@@ -286,7 +265,7 @@ impl Machine<'_> {
     ) -> Done {
         // Whoever goes on to the next request without an answer to the last has failed it.
         if self.threads[thread].serving.last().is_some_and(|serving| serving.borrowed.is_some()) {
-            self.answer(cpu, thread, Answer::Failure);
+            self.answer(cpu, thread, CallEnd::ServerGone);
         }
         while let Some(Waiting { payload: request, .. }) = self.endpoints[endpoint].calls.next() {
             let caller = request.call.thread as usize;
@@ -296,17 +275,20 @@ impl Machine<'_> {
             let verdict = self.judge_request(endpoint, &request.timing, Budget::Available);
             if matches!(verdict, Verdict::Refuse(..)) {
                 self.threads[caller].stats.dropped += 1;
-                self.end_call(Some(cpu), &request, Answer::Failure);
+                self.end_call(Some(cpu), &request, CallEnd::DeliveryFailed);
                 continue;
             }
-            let Some(source) = self.authority_for(endpoint, caller, thread) else {
-                self.threads[thread].serving.push(Serving { request, borrowed: None });
-                return Done::Next;
-            };
-            if matches!(source, Source::Caller) && self.may_lend(caller, thread).is_err() {
-                self.threads[caller].stats.refusals += 1;
-                self.end_call(Some(cpu), &request, Answer::Failure);
-                continue;
+            match self.authority_for(endpoint, caller, thread) {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    self.threads[thread].serving.push(Serving { request, borrowed: None });
+                    return Done::Next;
+                }
+                Err(_) => {
+                    self.threads[caller].stats.refusals += 1;
+                    self.end_call(Some(cpu), &request, CallEnd::DeliveryFailed);
+                    continue;
+                }
             }
             return Done::Stay(Progress::Move(Errand::Serve(request)));
         }
@@ -341,26 +323,26 @@ impl Machine<'_> {
     }
 
     /// Answers the request that `thread` took last.
-    pub(super) fn answer(&mut self, cpu: usize, thread: usize, answer: Answer) {
+    pub(super) fn answer(&mut self, cpu: usize, thread: usize, end: CallEnd) {
         let Some(Serving { request, borrowed }) = self.threads[thread].serving.pop() else { return };
         if borrowed == Some(Borrowed::Endpoint) {
             self.release_context(thread);
         }
-        let ended = at_completion(&request.timing, self.now, answer == Answer::Failure);
+        let ended = at_completion(&request.timing, self.now, end != CallEnd::Reply);
         if ended == CompletionStatus::CompletedLate {
             self.threads[request.call.thread as usize].stats.late += 1;
         }
-        self.end_call(Some(cpu), &request, answer);
+        self.end_call(Some(cpu), &request, end);
     }
 
     /// A call is over: its caller has its context back, and then wakes.
-    pub(super) fn end_call(&mut self, from: Option<usize>, request: &Request, answer: Answer) {
+    pub(super) fn end_call(&mut self, from: Option<usize>, request: &Request, end: CallEnd) {
         let caller = request.call.thread as usize;
         if !self.threads[caller].is_waiting(request.call, WaitKind::Call) {
             return;
         }
-        self.bring_back(caller, false);
-        self.threads[caller].stats.failures += u64::from(answer == Answer::Failure);
+        self.take_loan_back(caller, end);
+        self.threads[caller].stats.failures += u64::from(end != CallEnd::Reply);
         match from {
             Some(cpu) => self.hand_over(cpu, caller),
             None => self.wake_thread(caller, None),
@@ -369,8 +351,16 @@ impl Machine<'_> {
 
     /// A call has timed out and its caller has lent its context: it gets that back, and then wakes.
     pub(super) fn time_out_on_loan(&mut self, cpu: usize, caller: usize) {
-        self.bring_back(caller, true);
+        self.take_loan_back(caller, CallEnd::TimedOut);
         self.wake_thread(caller, Some(cpu));
+    }
+
+    /// The call of `caller` is over: it has the context back that it has lent, or goes on without.
+    fn take_loan_back(&mut self, caller: usize, end: CallEnd) {
+        if !self.grants.list.is_empty() {
+            let caller = self.threads[caller].identity;
+            self.with_contexts(|contexts, machine| contexts.end_call(machine, caller, end));
+        }
     }
 
     /// The endpoint is torn down: whoever waits for an answer through it gets none, and nobody can call it any more.
@@ -378,7 +368,7 @@ impl Machine<'_> {
         self.endpoints[endpoint].closed = true;
         let waiting: Vec<_> = self.endpoints[endpoint].calls.close().map(|call| call.payload).collect();
         for request in waiting {
-            self.end_call(None, &request, Answer::Failure);
+            self.end_call(None, &request, CallEnd::EndpointClosed);
         }
         for server in 0..self.threads.len() {
             let (over, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.threads[server].serving)
@@ -389,7 +379,7 @@ impl Machine<'_> {
                 if borrowed == Some(Borrowed::Endpoint) {
                     self.release_context(server);
                 }
-                self.end_call(None, &request, Answer::Failure);
+                self.end_call(None, &request, CallEnd::EndpointClosed);
             }
         }
     }
@@ -438,12 +428,4 @@ enum Source {
 pub(super) enum Borrowed {
     Endpoint,
     Caller,
-}
-
-/// How a request was answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    Reply,
-    /// An exception, or no answer at all.
-    Failure,
 }

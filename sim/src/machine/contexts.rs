@@ -1,17 +1,71 @@
-//! Contexts in the machine: how they get from one thread to another.
+//! Contexts in the machine: which thread is due which, and what the table of [`Contexts`] asks of the simulator.
 //!
-//! Conserved: a context's value is on the registry's shelf or in exactly one thread, its `holder`; whoever has lent it,
-//! directly or along a chain of calls, stays blocked until it is back or written off. A thread that holds one sits on the
-//! context's home CPU.
+//! Conserved: the table is taken out of the machine while one of its operations runs, and put back afterwards. What comes to rest
+//! meanwhile goes to the next thread of its process only then.
 
 use super::Machine;
-use super::grants::Grant;
-use mainspring_abi::{ContextRef, CpuId, Nanos};
-use mainspring_driver::Home;
-use mainspring_sched::context::{Context, Drained, Overrun, PutBack};
-use mainspring_sched::{Authority, Entity, Overran, Seat};
+use mainspring_abi::{ContextRef, CpuId, Nanos, ThreadRef};
+use mainspring_driver::contexts::{CallEnd, ContextMachine, ContextMoved, Contexts, RevokeReason};
+use mainspring_driver::sessions::SessionRef;
+use mainspring_sched::context::{Context, Overrun};
+use mainspring_sched::lease::SessionId;
+use mainspring_sched::{Entity, Overran, Seat};
+
+impl ContextMachine for Machine<'_> {
+    fn overran(&mut self, overran: Overran) {
+        self.take_note_of(overran);
+    }
+
+    fn wake_waiter(&mut self, _: ContextRef, waiter: ThreadRef) {
+        self.wake_if_parked(waiter);
+    }
+
+    fn session_of(&self, thread: ThreadRef) -> Option<SessionRef> {
+        let session = self.workload.threads[self.table_of(thread.index() as usize)].session?;
+        self.grants.sessions.get(session).copied()
+    }
+
+    fn context_moved(&mut self, event: ContextMoved) {
+        let index = |thread: ThreadRef| Some(thread.index() as usize);
+        match event {
+            ContextMoved::Bound { context, thread } => {
+                self.log_context("bind", self.grants.index(context), index(thread), None, "");
+            }
+            ContextMoved::Unbound { context, thread } => {
+                self.log_context("unbind", self.grants.index(context), index(thread), None, "");
+            }
+            ContextMoved::Lent { context, from, to } => {
+                self.log_context("donate", self.grants.index(context), index(from), index(to), "");
+            }
+            ContextMoved::Returned { context, from, to, end } => {
+                let why = if end == CallEnd::TimedOut { "timeout" } else { "" };
+                self.log_context("return", self.grants.index(context), from.and_then(index), index(to), why);
+            }
+            ContextMoved::AtRest { context } => self.grants.at_rest.extend(self.grants.index(context)),
+            ContextMoved::Revoked { context, from, reason } => {
+                let why = if reason == RevokeReason::Logout { "logout" } else { self.grants.why_revoked };
+                let grant = self.grants.index(context);
+                if let Some(grant) = grant {
+                    self.grants.list[grant].revoked = true;
+                }
+                self.log_context("revoke", grant, from.and_then(index), None, why);
+            }
+        }
+    }
+}
 
 impl Machine<'_> {
+    /// An operation on the table of contexts, by the CPU whose event is in progress.
+    pub(super) fn with_contexts<R>(&mut self, act: impl FnOnce(&mut Contexts, &mut Self) -> R) -> R {
+        let mut contexts = std::mem::take(&mut self.contexts);
+        let result = self.on_behalf_of(self.acting, |machine| act(&mut contexts, machine));
+        self.contexts = contexts;
+        while let Some(grant) = self.grants.at_rest.pop() {
+            self.pass_on(grant);
+        }
+        result
+    }
+
     /// Where `thread` sits, if it lives.
     pub(super) fn place_of(&self, thread: usize) -> Option<(usize, Seat)> {
         self.threads[thread].home.map(|home| (home.cpu.index(), home.seat))
@@ -36,14 +90,6 @@ impl Machine<'_> {
         self.entity(thread)?.context()
     }
 
-    /// The context that `thread` has lent.
-    pub(super) fn has_lent(&self, thread: usize) -> Option<ContextRef> {
-        match self.entity(thread)?.authority() {
-            Authority::Lent(who) => Some(*who),
-            Authority::BestEffort | Authority::Context(_) => None,
-        }
-    }
-
     /// The grant that instance `index` is bound to from its start, by its table or as its process's default.
     pub(super) fn due_to(&self, index: usize) -> Option<usize> {
         let spec = self.table_of(index);
@@ -58,9 +104,9 @@ impl Machine<'_> {
         })
     }
 
-    fn is_free(&self, grant: usize) -> bool {
-        let grant = &self.grants.list[grant];
-        grant.owner.is_none() && !grant.revoked && !grant.withheld
+    /// Whether somebody could bind the context.
+    pub(super) fn is_free(&self, grant: usize) -> bool {
+        self.contexts.is_free(self.grants.list[grant].who.id())
     }
 
     /// Where instance `index` must start, if it starts on a context.
@@ -83,69 +129,14 @@ impl Machine<'_> {
         }
     }
 
-    /// Binds a context that is on the shelf to `thread`, which sits on the context's home; whether it is bound.
+    /// Binds a context that is at rest to `thread`, which sits on the context's home; whether it is bound.
     pub(super) fn bind_grant(&mut self, grant: usize, thread: usize) -> bool {
-        let Some((cpu, _)) = self.place_of(thread) else { return false };
-        let Grant { who, home, revoked, withheld, .. } = self.grants.list[grant];
-        if cpu != home || revoked || withheld {
-            return false;
-        }
-        let identity = self.threads[thread].identity;
-        let Ok(value) = self.grants.registry.bind(who, identity) else { return false };
-        if let Err(value) = self.install(thread, value) {
-            let _shelved = self.grants.registry.put_back(value);
-            return false;
-        }
-        self.grants.list[grant].owner = Some(thread as u32);
-        self.log_context("bind", Some(grant), Some(thread), None, "");
-        true
+        let there = self.place_of(thread).is_some_and(|(cpu, _)| cpu == self.grants.list[grant].home);
+        let (who, thread) = (self.grants.list[grant].who, self.threads[thread].identity);
+        there && self.with_contexts(|contexts, machine| contexts.bind(machine, who, thread)).is_ok()
     }
 
-    /// Gives `thread` a context's value; gives it back if that cannot be.
-    pub(super) fn install(&mut self, thread: usize, value: Box<Context>) -> Result<(), Box<Context>> {
-        let Some((cpu, seat)) = self.place_of(thread) else { return Err(value) };
-        let grant = self.grants.index(value.who());
-        match self.core_bind(cpu, seat, value) {
-            Ok(reschedule) => {
-                if let Some(grant) = grant {
-                    self.grants.list[grant].holder = Some(thread as u32);
-                    self.show_refills(grant);
-                }
-                self.threads[thread].pinned = true;
-                self.kick(reschedule, Home { cpu: self.cpu_id(cpu), seat }, self.acting);
-                Ok(())
-            }
-            Err(refused) => Err(refused.context),
-        }
-    }
-
-    /// Takes the value of a context from `thread`, which goes on as best effort.
-    pub(super) fn strip(&mut self, thread: usize) -> Option<Box<Context>> {
-        let (cpu, seat) = self.place_of(thread)?;
-        let value = self.core_unbind(cpu, seat).ok()?;
-        self.threads[thread].pinned = false;
-        if let Some(grant) = self.grants.index(value.who()) {
-            self.grants.list[grant].holder = None;
-            self.grants.list[grant].usage = *value.usage();
-        }
-        let wanted = self.cores[cpu].reschedule_wanted();
-        self.kick(wanted, Home { cpu: self.cpu_id(cpu), seat }, self.acting);
-        Some(value)
-    }
-
-    /// Puts a context that nobody is to have any more on the shelf. A process's default goes to its next thread.
-    pub(super) fn shelve(&mut self, mut value: Box<Context>) {
-        while value.return_to().is_some() {}
-        let Some(grant) = self.grants.index(value.who()) else { return };
-        self.grants.list[grant].holder = None;
-        self.grants.list[grant].owner = None;
-        self.grants.list[grant].usage = *value.usage();
-        match self.grants.registry.put_back(value) {
-            PutBack::Shelved => self.pass_on(grant),
-            PutBack::Dropped(_) => self.grants.list[grant].revoked = true,
-        }
-    }
-
+    /// A process's default that has come to rest goes to its next thread.
     fn pass_on(&mut self, grant: usize) {
         let process = self.workload.contexts[self.grants.list[grant].table].process;
         let Some(process) = process else { return };
@@ -161,219 +152,82 @@ impl Machine<'_> {
         }
     }
 
-    /// Brings the context that `donor` has lent back to it, from wherever it is. Those whom it was lent to on the way, and
-    /// who still wait for it, wait for it no longer. Returns whether anything was away.
-    pub(super) fn bring_back(&mut self, donor: usize, late: bool) -> bool {
-        let Some(who) = self.has_lent(donor) else { return false };
-        let identity = self.threads[donor].identity;
-        let taken = self.grants.index(who).and_then(|grant| self.grants.list[grant].holder);
-        let Some(mut value) = taken.and_then(|holder| self.strip(holder as usize)) else {
-            self.write_off(donor);
-            return true;
-        };
-        self.forget_donors_after(&mut value, identity);
-        if late {
-            let _waiter = value.note_timeout(identity, self.now);
-        }
-        let grant = self.grants.index(who);
-        self.log_context(
-            "return",
-            grant,
-            taken.map(|holder| holder as usize),
-            Some(donor),
-            if late { "timeout" } else { "" },
-        );
-        let owner = value.donors().depth() == 0;
-        if owner && self.grants.registry.ends_on_return(who) {
-            self.write_off(donor);
-            self.end_context(value, "logout");
-        } else if let Err(value) = self.install(donor, value) {
-            debug_assert!(false, "a donor gets its context back");
-            self.write_off(donor);
-            self.shelve(value);
-        }
-        true
-    }
-
-    /// `donor`, and those whom it led to, are off the stack of `value`; those others are told that it will not come back.
-    fn forget_donors_after(&mut self, value: &mut Context, donor: mainspring_abi::ThreadRef) {
-        let later: Vec<_> = value.donors().iter().skip_while(|one| *one != donor).skip(1).collect();
-        value.cut(donor);
-        for one in later {
-            self.write_off(one.index() as usize);
-        }
-    }
-
-    fn write_off(&mut self, donor: usize) {
-        if let Some((cpu, seat)) = self.place_of(donor) {
-            let _ = self.core(cpu).write_off(seat);
-        }
-    }
-
-    /// A context's value is gone for good.
-    fn end_context(&mut self, value: Box<Context>, why: &'static str) {
-        let Some(grant) = self.grants.index(value.who()) else { return };
-        self.grants.list[grant].usage = *value.usage();
-        self.grants.list[grant].holder = None;
-        self.grants.list[grant].owner = None;
-        self.grants.list[grant].revoked = true;
-        let _dropped = self.grants.registry.put_back(value);
-        self.log_context("revoke", Some(grant), None, None, why);
-    }
-
     /// Takes a context away for good, from whoever has it; whether there was one.
     pub(super) fn revoke_grant(&mut self, grant: usize, why: &'static str) -> bool {
         let who = self.grants.list[grant].who;
-        if self.grants.registry.revoke(who).is_err() {
-            return false;
-        }
-        let holder = self.grants.list[grant].holder;
-        if let Some(mut value) = holder.and_then(|holder| self.strip(holder as usize)) {
-            let donors: Vec<_> = value.donors().iter().collect();
-            for donor in donors {
-                self.write_off(donor.index() as usize);
-            }
-            while value.return_to().is_some() {}
-            self.grants.list[grant].usage = *value.usage();
-        }
-        self.grants.list[grant].holder = None;
-        self.grants.list[grant].owner = None;
-        self.grants.list[grant].revoked = true;
-        self.log_context("revoke", Some(grant), holder.map(|holder| holder as usize), None, why);
-        true
-    }
-
-    /// Gives up the context that `thread` is bound to.
-    pub(super) fn release_context(&mut self, thread: usize) -> bool {
-        let Some(context) = self.holds(thread) else { return false };
-        // What was lent to it is not its own to give up.
-        if context.donors().depth() != 0 {
-            return false;
-        }
-        let grant = self.grants.index(context.who());
-        let Some(value) = self.strip(thread) else { return false };
-        self.shelve(value);
-        self.log_context("unbind", grant, Some(thread), None, "");
-        true
-    }
-
-    /// Empties the notice cells of a context, wherever it is; whether there was anything in them.
-    pub(super) fn drain_grant(&mut self, grant: usize) -> bool {
-        let Grant { who, holder, .. } = self.grants.list[grant];
-        let cells = match holder.and_then(|holder| self.place_of(holder as usize)) {
-            Some((cpu, seat)) => {
-                self.cores[cpu].notices_mut(seat).map(|notices| notices.drain()).unwrap_or_default()
-            }
-            None => match self.grants.registry.drain(who) {
-                Ok(Drained::Ok(cells)) => cells,
-                Ok(Drained::Revoked { .. } | Drained::StaleGeneration { .. }) | Err(_) => [None, None],
-            },
+        self.grants.why_revoked = why;
+        let reason = match why {
+            "left" | "shutdown" => RevokeReason::IslandEnd,
+            _ => RevokeReason::Explicit,
         };
-        cells.iter().any(Option::is_some)
+        self.with_contexts(|contexts, machine| contexts.revoke(machine, who, reason)).is_ok()
+    }
+
+    /// Gives up the context that `thread` is bound to; whether there was one.
+    pub(super) fn release_context(&mut self, thread: usize) -> bool {
+        let thread = self.threads[thread].identity;
+        self.with_contexts(|contexts, machine| contexts.unbind(machine, thread)).is_some()
+    }
+
+    /// Empties the notice cells of a context, wherever it is.
+    pub(super) fn drain_grant(&mut self, grant: usize) {
+        let who = self.grants.list[grant].who;
+        let drained = self.with_contexts(|contexts, machine| contexts.drain(machine, who));
+        debug_assert!(drained.is_ok(), "the context was granted");
     }
 
     /// Grants another budget and period; whether that makes sense.
     pub(super) fn adjust_grant(&mut self, grant: usize, budget: Nanos, period: Nanos) -> bool {
-        let Grant { who, holder, .. } = self.grants.list[grant];
-        let Some(info) = self.grants.registry.info(who) else { return false };
-        let deadline = info.spec.deadline.min(period).max(budget);
-        if self.grants.registry.adjust(self.now, who, budget, period, deadline).is_err() {
-            return false;
-        }
-        if let Some(holder) = holder
-            && let Some(mut value) = self.strip(holder as usize)
-        {
-            let adjusted = value.adjust(budget, period, deadline, self.now);
-            debug_assert!(adjusted.is_ok(), "the registry found it sound");
-            if let Err(value) = self.install(holder as usize, value) {
-                self.shelve(value);
-            }
-        }
-        true
+        let (who, now) = (self.grants.list[grant].who, self.now);
+        let Some(spec) = self.contexts.spec(who.id()) else { return false };
+        let terms = (budget, period, spec.deadline.min(period).max(budget));
+        self.with_contexts(|contexts, machine| contexts.adjust(machine, now, who, terms)).is_ok()
+    }
+
+    /// The session that the workload numbers `session`, as leases name it: by its number, which is never given twice.
+    pub(super) fn session_id(&self, session: usize) -> SessionId {
+        SessionId(u32::try_from(self.grants.sessions[session].id()).unwrap_or(u32::MAX))
     }
 
     /// The session is over: contexts of its threads are revoked, except those on loan, which end when they come back.
     pub(super) fn logout(&mut self, session: usize) {
-        for thread in 0..self.threads.len() {
-            if self.workload.threads[self.table_of(thread)].session != Some(session) {
-                continue;
-            }
-            if let Some(who) = self.has_lent(thread) {
-                self.grants.inflight_skipped += 1;
-                let owner = self
-                    .grants
-                    .index(who)
-                    .is_some_and(|grant| self.grants.list[grant].owner == Some(thread as u32));
-                if owner {
-                    let _ = self.grants.registry.revoke_on_return(who);
-                }
-            } else if let Some(context) = self.holds(thread) {
-                if context.donors().depth() != 0 {
-                    self.grants.inflight_skipped += 1;
-                } else if let Some(grant) = self.grants.index(context.who()) {
-                    self.revoke_grant(grant, "logout");
-                }
-            }
+        let name = &self.workload.sessions[session];
+        let session = self.grants.sessions[session];
+        let ended = self.with_contexts(|contexts, machine| contexts.logout(machine, session));
+        // A second logout of a session finds that it has ended.
+        let skipped = ended.map_or(0, |logout| logout.inflight_skipped);
+        if skipped != 0 {
+            let now = self.now;
+            self.notices.push(format!("at {now} the logout of {name} left loans in flight alone: {skipped}"));
         }
     }
 
-    /// `thread` has ended with `entity`: what it held goes back to whom it belongs, and what it lent is called in.
-    pub(super) fn settle_authority(&mut self, thread: usize, mut entity: Entity) {
-        let identity = entity.thread();
-        let lent = match entity.authority() {
-            Authority::Lent(who) => Some(*who),
-            Authority::BestEffort | Authority::Context(_) => None,
-        };
-        if let Some(mut value) = entity.take_context() {
-            self.threads[thread].pinned = false;
-            if let Some(grant) = self.grants.index(value.who()) {
-                self.grants.list[grant].holder = None;
-            }
-            match value.return_to() {
-                Some(donor) => self.return_after_death(donor, value),
-                None => self.shelve(value),
-            }
-        } else if let Some(who) = lent
-            && let Some(grant) = self.grants.index(who)
-            && let Some(holder) = self.grants.list[grant].holder
-            && let Some(mut value) = self.strip(holder as usize)
-        {
-            self.forget_donors_after(&mut value, identity);
-            match value.return_to() {
-                Some(donor) => self.return_after_death(donor, value),
-                None => self.shelve(value),
-            }
-        }
-    }
-
-    fn return_after_death(&mut self, donor: mainspring_abi::ThreadRef, value: Box<Context>) {
-        let index = donor.index() as usize;
-        let alive = self.threads[index].identity == donor;
-        let who = value.who();
-        let ends = value.donors().depth() == 0 && self.grants.registry.ends_on_return(who);
-        if ends {
-            self.write_off(index);
-            self.end_context(value, "logout");
-        } else if let Err(value) = if alive { self.install(index, value) } else { Err(value) } {
-            self.shelve(value);
+    /// A thread has ended with `entity`: what it held goes back to whom it belongs, and what it lent is called in.
+    pub(super) fn call_authority_in(&mut self, mut entity: Entity) {
+        if !self.grants.list.is_empty() {
+            self.with_contexts(|contexts, machine| contexts.thread_ended(machine, &mut entity));
         }
     }
 
     /// Notes what overran, to be dealt with when the event in progress is over.
     pub(super) fn note_overrun(&mut self, cpu: usize) {
         if let Some(overran) = self.cores[cpu].take_overrun() {
-            let grant = self.grants.index(overran.context);
-            let thread = overran.seat.thread().index() as usize;
-            if overran.depleted {
-                self.log_context("deplete", grant, Some(thread), None, "");
-            }
-            if overran.missed {
-                self.log_context("miss", grant, Some(thread), None, "");
-            }
-            let acts = matches!(overran.policy, Overrun::Fault | Overrun::Shutdown) && overran.depleted;
-            if acts || overran.waiter.is_some() {
-                self.overruns.push(overran);
-            }
+            self.take_note_of(overran);
+        }
+    }
+
+    fn take_note_of(&mut self, overran: Overran) {
+        let grant = self.grants.index(overran.context);
+        let thread = overran.seat.thread().index() as usize;
+        if overran.depleted {
+            self.log_context("deplete", grant, Some(thread), None, "");
+        }
+        if overran.missed {
+            self.log_context("miss", grant, Some(thread), None, "");
+        }
+        let acts = matches!(overran.policy, Overrun::Fault | Overrun::Shutdown) && overran.depleted;
+        if acts || overran.waiter.is_some() {
+            self.overruns.push(overran);
         }
     }
 
@@ -400,8 +254,8 @@ impl Machine<'_> {
         if self.schedule.is_none() {
             return;
         }
-        let holder = self.grants.list[grant].holder;
-        let Some(context) = holder.and_then(|holder| self.holds(holder as usize)) else { return };
+        let holder = self.contexts.holder(self.grants.list[grant].who.id());
+        let Some(context) = holder.and_then(|holder| self.holds(holder.index() as usize)) else { return };
         let list = context.refills().list().to_vec();
         if self.grants.list[grant].shown != list {
             self.log_refills(grant, &list);

@@ -3,9 +3,8 @@
 use super::Machine;
 use super::observer::Observer;
 use mainspring_driver::RecordedCpu;
-use mainspring_sched::context::Context;
 use mainspring_sched::hint::unlikely;
-use mainspring_sched::{Decision, NotBound, Seat, Stop, Timeout, UnbindError, WaitKind};
+use mainspring_sched::{Decision, Stop, Timeout, WaitKind};
 
 impl<'a> Machine<'a> {
     /// CPU `cpu`, to which something happens now.
@@ -29,22 +28,5 @@ impl<'a> Machine<'a> {
         let blocked = self.core(cpu).block_current(kind, timeout);
         debug_assert!(blocked, "somebody ran");
         self.note_overrun(cpu);
-    }
-
-    pub(super) fn core_bind(
-        &mut self,
-        cpu: usize,
-        seat: Seat,
-        context: Box<Context>,
-    ) -> Result<bool, NotBound> {
-        let bound = self.core(cpu).bind(seat, context);
-        self.note_overrun(cpu);
-        bound
-    }
-
-    pub(super) fn core_unbind(&mut self, cpu: usize, seat: Seat) -> Result<Box<Context>, UnbindError> {
-        let taken = self.core(cpu).unbind(seat);
-        self.note_overrun(cpu);
-        taken
     }
 }

@@ -231,7 +231,7 @@ impl Machine<'_> {
         if let Some(next) = thread.identity.successor() {
             thread.identity = next;
         }
-        self.settle_authority(index, entity);
+        self.call_authority_in(entity);
         self.policy_outlives(index, ended);
         self.fail_requests_of(index);
         self.end_leases_of_thread(index, ended);

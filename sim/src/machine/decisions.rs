@@ -43,10 +43,7 @@ impl Machine<'_> {
     /// Whether `thread` waits for its context's next refill.
     fn is_throttled(&self, thread: u32) -> bool {
         let index = thread as usize;
-        self.threads[index].pinned
-            && self
-                .place_of(index)
-                .is_some_and(|(cpu, seat)| self.cores[cpu].state(seat) == Ok(State::Throttled))
+        self.place_of(index).is_some_and(|(cpu, seat)| self.cores[cpu].state(seat) == Ok(State::Throttled))
     }
 
     #[inline(always)]

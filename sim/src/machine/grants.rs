@@ -1,65 +1,65 @@
-//! The contexts of a workload: what each was granted, and who owns and has it now.
+//! The contexts of a workload: what each was granted, and by which table.
 
 use crate::admission::Admission;
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos};
+use mainspring_driver::contexts::{self as driver, AdmissionRules, Contexts, HomeCpu};
+use mainspring_driver::ledgers::Ledgers;
+use mainspring_driver::sessions::{SessionRef, Sessions};
 use mainspring_sched::Affinity;
-use mainspring_sched::context::{ContextSpec, Overrun, Refill, Registry, Usage};
+use mainspring_sched::context::{ContextSpec, Overrun, Refill, Usage};
 use mainspring_workload::{self as workload, ContextTarget, Workload};
+use std::collections::TryReserveError;
 use std::sync::Arc;
 
 /// One context of the workload.
 #[derive(Debug)]
 pub(super) struct Grant {
-    /// Its present name.
+    /// The name that it was granted with.
     pub who: ContextRef,
     /// Index of its table.
     pub table: usize,
     /// Where it is spent.
     pub home: usize,
-    /// The thread that it is bound to.
-    pub owner: Option<u32>,
-    /// The thread that has it now.
-    pub holder: Option<u32>,
-    /// What was used of it, as far as its value is not at hand.
-    pub usage: Usage,
     /// The refills that were logged last.
     pub shown: Vec<Refill>,
+    /// Known here too, for who asks while the table is out for an operation.
     pub revoked: bool,
-    /// Its island was refused or has left: nobody may bind it.
-    pub withheld: bool,
+    /// What was used of it, if a thread had it when the run ended.
+    pub usage: Option<Usage>,
 }
 
 /// All contexts of the workload, in the order of their tables and instances, which is also that of their numbers.
 #[derive(Debug)]
 pub(super) struct Grants {
-    pub registry: Registry,
     pub list: Vec<Grant>,
     /// First context of each table.
     pub bases: Vec<usize>,
-    /// Loans that a session's end found in flight.
-    pub inflight_skipped: u64,
-}
-
-impl Grant {
-    /// As the report calls it.
-    pub(super) fn state(&self) -> &'static str {
-        match (self.revoked, self.owner, self.holder) {
-            (true, ..) => "revoked",
-            (false, Some(owner), Some(holder)) if owner != holder => "donated",
-            (false, Some(_), _) => "bound",
-            (false, None, _) => "shelved",
-        }
-    }
+    /// The sessions of the workload.
+    pub sessions: Vec<SessionRef>,
+    /// Contexts that have come to rest during the operation in progress.
+    pub at_rest: Vec<usize>,
+    /// Who revokes what is being revoked.
+    pub why_revoked: &'static str,
 }
 
 impl Grants {
-    /// The contexts of islands are withheld until their islands are admitted.
-    pub(super) fn new(workload: &Workload, admission: &Admission) -> Self {
-        let mut grants =
-            Self { registry: Registry::new(), list: Vec::new(), bases: Vec::new(), inflight_skipped: 0 };
+    /// The contexts of the workload, with the table that they are in. Those of islands are withheld until their islands are
+    /// admitted. Where each has its home, `admission` has decided.
+    pub(super) fn new(
+        workload: &Workload,
+        admission: &Admission,
+    ) -> Result<(Self, Contexts), TryReserveError> {
         let total = workload.contexts.iter().map(workload::ContextSpec::instances).sum();
-        // A registry without room refuses what it is asked to create.
-        let _ = grants.registry.reserve(total);
+        let sessions = Sessions::new(workload.sessions.len())?;
+        let mut contexts = Contexts::new(total, AdmissionRules::default(), sessions, Ledgers::new(0)?)?;
+        let names = workload.sessions.iter().filter_map(|_| contexts.sessions.open().ok()).collect();
+        let mut grants = Self {
+            list: Vec::new(),
+            bases: Vec::new(),
+            sessions: names,
+            at_rest: Vec::new(),
+            why_revoked: "",
+        };
         for (table, spec) in workload.contexts.iter().enumerate() {
             grants.bases.push(grants.list.len());
             for _ in 0..spec.instances() {
@@ -75,22 +75,29 @@ impl Grants {
                 };
                 let deadline = admission.contexts()[index].task.deadline.max(spec.budget);
                 let granted = ContextSpec { deadline, ..granted(spec, overrun, cpus) };
-                if let Ok(who) = grants.registry.create(Nanos::ZERO, granted) {
+                let home = home.unwrap_or(CpuId::BOOT);
+                let terms = driver::Grant {
+                    session: None,
+                    process: None,
+                    ledger: None,
+                    home: HomeCpu::Decided(home),
+                };
+                if let Ok(who) = contexts.grant(Nanos::ZERO, granted, terms) {
+                    let withheld = admission.island_of(index).is_some();
+                    let known = contexts.withhold(who, withheld, None);
+                    debug_assert!(known.is_ok(), "it was granted just now");
                     grants.list.push(Grant {
                         who,
                         table,
-                        home: home.map_or(0, CpuId::index),
-                        owner: None,
-                        holder: None,
-                        usage: Usage::default(),
+                        home: home.index(),
                         shown: Vec::new(),
                         revoked: false,
-                        withheld: admission.island_of(index).is_some(),
+                        usage: None,
                     });
                 }
             }
         }
-        grants
+        Ok((grants, contexts))
     }
 
     /// The contexts that `target` names.

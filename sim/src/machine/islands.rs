@@ -86,7 +86,9 @@ impl Machine<'_> {
                 for grant in self.nodes_of(island) {
                     let Some(home) = self.islands.admission.home(grant) else { continue };
                     self.grants.list[grant].home = home.index();
-                    self.grants.list[grant].withheld = false;
+                    let who = self.grants.list[grant].who;
+                    // A context that was revoked before its island was admitted stays so.
+                    let _known = self.contexts.withhold(who, false, Some(home));
                     self.give_to_its_thread(grant);
                 }
             }
@@ -152,7 +154,6 @@ impl Machine<'_> {
         let was_there = self.islands.admission.leave(island);
         for grant in self.nodes_of(island) {
             self.revoke_grant(grant, why);
-            self.grants.list[grant].withheld = true;
         }
         if was_there {
             self.say_of_island(island, format!("{}; {why} at {}", self.islands.told[island], self.now));

@@ -16,7 +16,7 @@ use mainspring_driver::leases::{
 use mainspring_report::LeaseReport;
 use mainspring_sched::lease::{
     AccountingTarget, Endpoint, LeaseRef, LeaseRequest, Limits, Mode, NamedRing, Owner, RevocationPolicy,
-    SessionId, TargetStanding,
+    TargetStanding,
 };
 use mainspring_sched::nohz::RemoteSlot;
 use mainspring_workload::{Account, LeaseMode, LeaseSpec, LeaseStart, Workload};
@@ -203,7 +203,7 @@ impl Machine<'_> {
         let session = self.workload.threads[self.table_of(thread)].session;
         Owner {
             process,
-            session: session.map(|session| SessionId(session as u32)),
+            session: session.map(|session| self.session_id(session)),
             service: self.policy.as_ref().and_then(|policy| {
                 let service = self.threads[policy.thread()].process == process;
                 policy.service_id().filter(|_| service)
@@ -259,7 +259,7 @@ impl Machine<'_> {
     /// The session is over, and so are its leases.
     pub(super) fn end_leases_of_session(&mut self, session: usize) {
         if self.leases.any() {
-            let session = SessionId(session as u32);
+            let session = self.session_id(session);
             self.with_leases(|leases, machine| leases.end_leases_of_session(machine, session));
         }
     }

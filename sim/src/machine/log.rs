@@ -33,11 +33,11 @@ impl Machine<'_> {
     }
 
     pub(super) fn log_refills(&mut self, context: usize, refills: &[Refill]) {
-        let holder = self.grants.list[context].holder;
+        let holder = self.contexts.holder(self.grants.list[context].who.id());
         self.log("refill", |machine, event| {
             event.cpu = Some(machine.grants.list[context].home as u32);
             event.context = Some(machine.context_name(context));
-            event.thread = holder.map(|holder| machine.thread_name(holder as usize));
+            event.thread = holder.map(|holder| machine.thread_name(holder.index() as usize));
             event.refills =
                 Some(refills.iter().map(|refill| (refill.at.get(), refill.amount.get())).collect());
         });

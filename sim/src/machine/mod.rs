@@ -39,7 +39,7 @@ use islands::Islands;
 use lane::Lane;
 use leases::Leases;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
-use mainspring_driver::CpuCore;
+use mainspring_driver::{Contexts, CpuCore};
 use mainspring_record::Latencies;
 use mainspring_report::{Event, ScheduleEntry};
 use mainspring_sched::hint::unlikely;
@@ -88,7 +88,9 @@ struct Machine<'a> {
     /// First instance of each thread table.
     bases: Vec<usize>,
     endpoints: Vec<Endpoint>,
+    /// Which contexts the workload names, and what is listed of them.
     grants: Grants,
+    contexts: Contexts,
     islands: Islands,
     policy: Option<Policy>,
     leases: Leases,

@@ -1,8 +1,8 @@
 //! What an operator does, and what faults do to whoever depends on a thread.
 
 use super::Machine;
-use super::calls::Answer;
 use mainspring_abi::{ContextRef, ThreadRef};
+use mainspring_driver::contexts::CallEnd;
 use mainspring_sched::WaitKind;
 use mainspring_workload::Operation;
 
@@ -87,7 +87,7 @@ impl Machine<'_> {
     /// A thread has ended: requests that it took are not answered any more.
     pub(super) fn fail_requests_of(&mut self, thread: usize) {
         for serving in std::mem::take(&mut self.threads[thread].serving).into_iter().rev() {
-            self.end_call(None, &serving.request, Answer::Failure);
+            self.end_call(None, &serving.request, CallEnd::ServerGone);
         }
     }
 }

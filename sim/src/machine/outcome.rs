@@ -1,14 +1,15 @@
 //! The end of a run: books closed, report written.
 
 use super::Machine;
-use super::grants::Grant;
 use super::thread::Thread;
 use crate::RunError;
 use mainspring_abi::Nanos;
+use mainspring_driver::contexts::Place;
 use mainspring_driver::placement;
 use mainspring_record::Latencies;
 use mainspring_record::sections;
 use mainspring_report::{ContextReport, Report, Telemetry, ThreadReport};
+use mainspring_sched::context::ContextSpec;
 use mainspring_sched::{Cpu, Entity, State};
 use std::time::Instant;
 
@@ -95,7 +96,7 @@ impl Machine<'_> {
         if let Some(context) = entity.context()
             && let Some(grant) = self.grants.index(context.who())
         {
-            self.grants.list[grant].usage = *context.usage();
+            self.grants.list[grant].usage = Some(*context.usage());
         }
     }
 
@@ -129,32 +130,40 @@ impl Machine<'_> {
         names.into_iter().zip(told).map(report).collect()
     }
 
-    fn context_reports(&self) -> Vec<ContextReport> {
-        let report = |(index, grant): (usize, &Grant)| {
-            let spec = self.grants.registry.info(grant.who).map(|info| info.spec.clone());
-            let (budget, period, deadline) =
-                spec.map_or_else(Default::default, |spec| (spec.budget, spec.period, spec.deadline));
-            let table = &self.workload.contexts[grant.table];
-            let periods = self.now.get().div_ceil(period.get().max(1));
-            ContextReport {
-                name: self.context_name(index),
-                cpu: Some(grant.home as u32),
-                budget_ns: budget.get(),
-                period_ns: period.get(),
-                deadline_ns: deadline.get(),
-                criticality: table.criticality,
-                priority: table.priority,
-                granted_ns: budget.get().saturating_mul(periods),
-                used_ns: grant.usage.used.get(),
-                donated_ns: grant.usage.donated.get(),
-                depletions: grant.usage.depletions,
-                misses: grant.usage.misses,
-                overshoot_max_ns: grant.usage.overshoot_max.get(),
-                generation: u64::from(grant.who.generation()) + u64::from(grant.revoked),
-                state: grant.state().to_owned(),
+    fn context_reports(&mut self) -> Vec<ContextReport> {
+        (0..self.grants.list.len()).filter_map(|index| self.context_report(index)).collect()
+    }
+
+    fn context_report(&mut self, index: usize) -> Option<ContextReport> {
+        let (now, id) = (self.now, self.grants.list[index].who.id());
+        let info = self.with_contexts(|contexts, machine| contexts.inspect(machine, now, id))?;
+        let grant = &self.grants.list[index];
+        let usage = grant.usage.unwrap_or(info.usage);
+        let ContextSpec { budget, period, deadline, criticality, priority, .. } = info.spec;
+        let periods = now.get().div_ceil(period.get().max(1));
+        Some(ContextReport {
+            name: self.context_name(index),
+            cpu: Some(grant.home as u32),
+            budget_ns: budget.get(),
+            period_ns: period.get(),
+            deadline_ns: deadline.get(),
+            criticality,
+            priority,
+            granted_ns: budget.get().saturating_mul(periods),
+            used_ns: usage.used.get(),
+            donated_ns: usage.donated.get(),
+            depletions: usage.depletions,
+            misses: usage.misses,
+            overshoot_max_ns: usage.overshoot_max.get(),
+            generation: info.who.generation().into(),
+            state: match info.place {
+                Place::Gone => "revoked",
+                Place::Lent(_) | Place::InFlight(_) => "donated",
+                Place::Bound(_) => "bound",
+                Place::Rest => "shelved",
             }
-        };
-        self.grants.list.iter().enumerate().map(report).collect()
+            .to_owned(),
+        })
     }
 
     /// What the machine itself has counted.
@@ -166,6 +175,7 @@ impl Machine<'_> {
             sqpoll_busy_ns: self.poller_busy_ns(),
             sqpoll_sleep_count: self.poller_sleeps(),
             deadline_expired_count: self.entries_expired(),
+            donation_inflight_skipped: self.contexts.inflight_skipped(),
             ..Telemetry::default()
         }
     }

@@ -1,11 +1,12 @@
 //! What a running thread does next: its program, step by step, until it needs CPU time or stops.
 
 use super::Machine;
-use super::calls::{Answer, Errand};
+use super::calls::Errand;
 use super::rings::Batch;
 use super::script::Op;
 use super::thread::{FOREVER, Request};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
+use mainspring_driver::contexts::CallEnd;
 use mainspring_driver::placement;
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{QuotaError, Stop, Timeout, WaitKind};
@@ -106,11 +107,11 @@ impl Machine<'_> {
             Step::Call(call) => self.call(cpu, thread, &call),
             Step::Recv { endpoint, timeout } => self.receive(cpu, thread, endpoint, timeout),
             Step::Reply => {
-                self.answer(cpu, thread, Answer::Reply);
+                self.answer(cpu, thread, CallEnd::Reply);
                 Done::Next
             }
             Step::Throw => {
-                self.answer(cpu, thread, Answer::Failure);
+                self.answer(cpu, thread, CallEnd::Exception);
                 Done::Next
             }
             Step::Bind(target) => self.bind_step(thread, target),
@@ -271,7 +272,7 @@ impl Machine<'_> {
     /// Takes a context that nobody has, in place of its own.
     fn bind_step(&mut self, thread: usize, target: ContextTarget) -> Done {
         let grant = self.own_instance(thread, target);
-        if self.grants.list[grant].owner == Some(thread as u32) {
+        if self.contexts.owner(self.grants.list[grant].who.id()) == Some(self.threads[thread].identity) {
             return Done::Next;
         }
         self.release_context(thread);

@@ -66,6 +66,8 @@ impl<'a> Machine<'a> {
         let (threads, bases) = instances(workload, seed);
         let cores = cores(workload, threads.len())?;
         let islands = Islands::new(workload);
+        let (grants, contexts) = Grants::new(workload, &islands.admission)
+            .map_err(|_| RunError::NoRoom { cpus, threads: threads.len() })?;
         let mut machine = Self {
             workload,
             seed,
@@ -88,7 +90,8 @@ impl<'a> Machine<'a> {
             here: None,
             touched: Vec::new(),
             endpoints: endpoints(workload)?,
-            grants: Grants::new(workload, &islands.admission),
+            grants,
+            contexts,
             islands,
             policy: Policy::new(workload, &bases),
             leases: Leases::new(workload, &bases),
@@ -298,7 +301,6 @@ impl<'a> Machine<'a> {
         thread.moved = false;
         thread.wait = None;
         thread.unpark_pending = false;
-        thread.pinned = false;
         thread.periods = 0;
         thread.join_deadline = None;
         thread.spawned.clear();
@@ -347,7 +349,6 @@ fn instances(workload: &Workload, seed: u64) -> (ThreadTable, Vec<usize>) {
                 wait: None,
                 wait_number: 0,
                 unpark_pending: false,
-                pinned: false,
                 periods: 0,
                 serving: Vec::new(),
                 joiners: Vec::new(),

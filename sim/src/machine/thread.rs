@@ -54,8 +54,6 @@ pub(super) struct Thread {
     pub ahead: bool,
     /// Moved since it last ran.
     pub moved: bool,
-    /// Stays where it is because of its context.
-    pub pinned: bool,
     pub wait: Option<WaitKind>,
     pub process: ProcessId,
     pub wait_number: u64,

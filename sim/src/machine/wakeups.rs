@@ -2,7 +2,7 @@
 
 use super::Machine;
 use mainspring_abi::Nanos;
-use mainspring_driver::{Home, placement};
+use mainspring_driver::placement;
 use mainspring_sched::WaitPermit;
 
 impl Machine<'_> {
@@ -17,12 +17,6 @@ impl Machine<'_> {
     pub(super) fn hand_over(&mut self, cpu: usize, thread: usize) {
         let thread = self.threads[thread].identity;
         let _woken = self.on_behalf_of(Some(cpu), |machine| placement::hand_over(machine, thread));
-    }
-
-    /// `thread` is ready on its home, which `wants` to look at its queue or not. CPU `from` looks after itself.
-    #[inline(always)]
-    pub(super) fn kick(&mut self, wants: bool, home: Home, from: Option<usize>) {
-        self.on_behalf_of(from, |machine| placement::kick(machine, home, wants));
     }
 
     /// Does something of which CPU `from` need not be told, because it looks at its queue afterwards.

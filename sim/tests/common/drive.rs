@@ -4,7 +4,7 @@ use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, Policy, ProcessId, 
 use mainspring_record::check::{Bound, Setting};
 use mainspring_record::watch::Watch;
 use mainspring_sched::Floor;
-use mainspring_sched::context::{Context, ContextSpec, Overrun, Registry};
+use mainspring_sched::context::{Context, ContextSpec, Overrun};
 use mainspring_sched::flight::{EventRef, Outcome};
 use mainspring_sched::{
     Authority, Config, Cpu, Decision, Entity, IdleConditions, Seat, Spec, State, Stop, Timeout, Via,
@@ -61,7 +61,8 @@ pub struct Drive<W> {
     /// Whether interrupts come a little too late.
     pub late: bool,
     quota: WaitQuota,
-    registry: Registry,
+    /// Contexts that nobody has, by their numbers.
+    at_rest: Vec<Option<Box<Context>>>,
     created: Vec<ContextRef>,
     #[expect(clippy::vec_box, reason = "a context is boxed once and moves in its box")]
     loose: Vec<Box<Context>>,
@@ -104,8 +105,6 @@ impl<W: Watch> Drive<W> {
             cpu.reserve(THREADS as usize).expect("seats fit in memory");
             cpu
         });
-        let mut registry = Registry::new();
-        registry.reserve(CONTEXTS).expect("contexts fit in memory");
         Self {
             watch,
             cpus: cpus.collect(),
@@ -116,7 +115,7 @@ impl<W: Watch> Drive<W> {
             events: 0,
             late: false,
             quota: WaitQuota::new(1_000, 1_000, 1),
-            registry,
+            at_rest: Vec::new(),
             created: Vec::new(),
             loose: Vec::new(),
             admitted: 0,
@@ -332,7 +331,9 @@ impl<W: Watch> Drive<W> {
             }
         }
         if self.dice.one_in(2) {
-            let _ = self.registry.put_back(context);
+            context.suspend();
+            let place = context.who().id() as usize - 1;
+            self.at_rest[place] = Some(context);
         } else {
             self.loose.push(context);
         }
@@ -361,10 +362,12 @@ impl<W: Watch> Drive<W> {
                 depth: 1 + self.dice.below(3) as u8,
                 ..ContextSpec::new(Nanos::new(budget as u64), Nanos::new(period as u64))
             };
-            self.created.push(self.registry.create(self.now, spec).expect("a sound grant"));
+            let who = ContextRef::new(self.created.len() as u32 + 1, 0);
+            self.created.push(who);
+            self.at_rest.push(Some(Box::new(Context::new(who, spec, self.now))));
         }
         let who = self.dice.pick(&self.created)?;
-        self.registry.bind(who, ThreadRef::new(0, 0)).ok()
+        self.at_rest[who.id() as usize - 1].take()
     }
 
     fn bind(&mut self) -> Step {

@@ -1,8 +1,8 @@
 //! CPU time as authority: scheduling contexts.
 //!
 //! A [`Context`] is the only thing that grants guaranteed CPU time: so much, every so often, by then. It is a value that
-//! moves. Whoever holds it may spend it; nobody else can. Its places are the shelf of the [`Registry`], and the
-//! [`Entity`](crate::Entity) of one thread, to which it is bound or donated. So no context ever has two holders, by
+//! moves. Whoever holds it may spend it; nobody else can. On a CPU its place is the [`Entity`](crate::Entity) of one thread, to
+//! which it is bound or donated; elsewhere it is with the machine, which knows which contexts there are (`mainspring-driver`). So no context ever has two holders, by
 //! construction and not by a check.
 //!
 //! [`Refills`] says when how much of the budget may be used; [`Donors`] says to whom it goes back; [`Notices`] tells
@@ -13,14 +13,10 @@ pub(crate) mod floor;
 mod ledger;
 mod notice;
 mod refill;
-mod registry;
 mod spec;
 
 pub use donors::{Donors, LoanError, MAX_DEPTH};
 pub use ledger::{CallBound, Context, Urgency, Usage};
-pub use notice::{Drained, Notice, NoticeKind, Notices};
+pub use notice::{Notice, NoticeKind, Notices};
 pub use refill::{MAX_REFILLS, MIN_REFILLS, Refill, Refills};
-pub use registry::{
-    AdjustError, BindError, ContextError, CreateError, Info, Place, PutBack, Registry, RegistryFull, Revoked,
-};
 pub use spec::{ContextSpec, MAX_PERIOD, Overrun, SpecError};

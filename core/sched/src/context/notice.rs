@@ -48,23 +48,6 @@ pub struct Notice {
     pub donated: bool,
 }
 
-/// What a drain gives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Drained {
-    /// The cells' contents; they are empty now.
-    Ok([Option<Notice>; 2]),
-    /// The context is revoked; this is its generation.
-    Revoked {
-        /// The generation it has been revoked at.
-        generation: u32,
-    },
-    /// The capability is of an old generation; nothing was drained.
-    StaleGeneration {
-        /// The present generation.
-        current: u32,
-    },
-}
-
 /// A context's two cells.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Notices {
