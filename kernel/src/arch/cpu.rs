@@ -104,19 +104,6 @@ pub(super) fn apic_id(cpu: usize) -> Option<u8> {
     (id != u8::MAX).then_some(id)
 }
 
-/// A path on which nothing is allocated.
-#[derive(Debug)]
-pub struct HardPath(());
-
-impl HardPath {
-    /// Enters such a path.
-    #[must_use]
-    #[inline(always)]
-    pub fn enter() -> Self {
-        Self(())
-    }
-}
-
 /// While it lives, this CPU has a scheduler core locked. Only builds with debug assertions count that.
 #[derive(Debug)]
 pub struct Held(());

@@ -8,7 +8,7 @@ use crate::arch::{self, BootInfo, ExitCode, TickSource, cpu, exit};
 use crate::method::{PlannedProcess, Program, Share};
 use crate::object::process::{self, Process};
 use crate::object::{memory, thread};
-use crate::sched::{check, dispatch, idle, lane, record, wakeup};
+use crate::sched::{check, dispatch, idle, lane, notify, record, wakeup};
 use crate::{frames, measure};
 use core::fmt::Display;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -59,7 +59,7 @@ pub fn run(info: &BootInfo) -> ! {
     if settings.say_idle {
         idle::say();
     }
-    wakeup::lose_messages(settings.one_message_of);
+    notify::lose_messages(settings.one_message_of);
     if settings.say_switches {
         measure::say_switches();
     }

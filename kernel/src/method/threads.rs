@@ -9,7 +9,6 @@ use crate::object::hold::Hold;
 use crate::object::inbox::Awaits;
 use crate::object::process::{Process, THREADS, refusal};
 use crate::object::thread::{self, Thread};
-use crate::sched::lane::Lane;
 use crate::sched::{dispatch, mine, wakeup};
 use core::sync::atomic::Ordering;
 use mainspring_abi::kernel::{
@@ -159,8 +158,6 @@ fn stack_address(place: u32) -> u64 {
 pub struct PlannedThread {
     new: NewThread,
     affinity: Affinity,
-    /// Where it begins.
-    lane: &'static Lane,
     geometry: Geometry,
     thread: Hold<Thread>,
 }
@@ -176,10 +173,9 @@ impl PlannedThread {
         }
         let thread = thread::allocate(ledger)?;
         let affinity = affinity(&thread, new.cpus)?;
-        let lane = wakeup::first_home(&affinity).ok_or(CapError::InvalidParameter)?;
         let geometry =
             Geometry::new(RingAbi::V2, SQ_ENTRIES, CQ_ENTRIES).map_err(|_| CapError::InvalidParameter)?;
-        Ok(Self { new, affinity, lane, geometry, thread })
+        Ok(Self { new, affinity, geometry, thread })
     }
 
     /// The slot that it will have.
@@ -190,7 +186,7 @@ impl PlannedThread {
     /// Makes it: a thread of `process` at a place that has been settled there. Whoever wants to ask how it ends has the
     /// hold.
     pub fn apply(self, process: &'static Process, settled: Settled) -> Hold<Thread> {
-        let Self { new, affinity, lane, geometry, thread: held } = self;
+        let Self { new, affinity, geometry, thread: held } = self;
         let Settled { place, rings: (ring, second), root } = settled;
         let (thread, name) = (held.slot(), held.name());
         for word in 0..HEADER_WORDS {
@@ -215,7 +211,7 @@ impl PlannedThread {
             affinity,
         });
         held.begin();
-        wakeup::publish(lane, thread, entity);
+        wakeup::start(entity);
         // Whoever ends the process tells the threads that it finds. This one was not to be found until just now.
         if process.state.lock().ending.is_some() {
             dispatch::kill(thread, name);

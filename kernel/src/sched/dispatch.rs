@@ -4,9 +4,11 @@ use super::check;
 use super::flush::drain_flushes;
 use super::idle::{self, After};
 use super::lane::{Lane, lane, mine};
+use super::machine::Kernel;
+use super::notify::notify;
 use super::stretch;
 use super::visible;
-use super::wakeup::{self, share_leftovers, take_permit};
+use super::wakeup::{self, take_permit};
 use crate::arch::cpu;
 use crate::arch::{self, LapicTimer};
 use crate::measure::{self, Counter};
@@ -17,6 +19,7 @@ use crate::object::{endpoint, process};
 use core::sync::atomic::Ordering;
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, ThreadRef, kernel};
+use mainspring_driver::placement;
 use mainspring_kernel_core::ledger::Kind;
 use mainspring_sched::{ClockEvent, Decision, Entity, Stop, Timeout, WaitKind, arm_oneshot};
 use spin::MutexGuard;
@@ -194,7 +197,7 @@ pub fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
     if switched {
         visible::others_act();
         measure::switched(thread.name());
-        share_leftovers(here);
+        placement::share_leftovers(&mut Kernel, here.id());
     }
 }
 
@@ -344,8 +347,7 @@ pub(super) fn end(thread: &'static Thread, code: i64) -> Decision {
     thread.context.unbind();
     let seat = core.cpu().current().expect("the thread that ends runs");
     // Dropped before the machine may end with its last process: what it holds of the heap is accounted for then.
-    drop(core.event(here, |cpu| cpu.exit_current()));
-    thread.clear_home();
+    drop(core.access(here, |cpu| cpu.exit_current()));
     assert!(core.cpu().state(seat).is_err(), "a thread that ended still has its seat");
     drop(core);
     for joiner in thread.end(code) {
@@ -419,7 +421,7 @@ pub fn kill(thread: &Thread, name: ThreadRef) {
     if let Some((cpu, _)) = thread.home()
         && cpu != cpu::index()
     {
-        wakeup::tell(lane(cpu));
+        let _it_looks_at_its_thread_soon = notify(lane(cpu));
     }
 }
 
@@ -464,7 +466,7 @@ fn end_the_killed(here: &'static Lane, after: After) {
 
 /// Another CPU's message: a look at the queue, and flushes.
 pub fn message(here: &'static Lane) {
-    // AcqRel: pairs with `tell`; what the sender did before it is seen by the look that follows.
+    // AcqRel: pairs with `notify`; what the sender did before it is seen by the look that follows.
     here.message_pending.swap(false, Ordering::AcqRel);
     here.lock().event(here, |cpu| cpu.reschedule_received());
     drain_flushes(here);

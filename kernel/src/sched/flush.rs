@@ -5,7 +5,7 @@
 //! forgotten it.
 
 use super::lane::{Lane, lanes, mine};
-use super::wakeup;
+use super::notify::notify;
 use crate::arch::cpu::{self, MAX_CPUS};
 use crate::measure::{self, Counter};
 use crate::object::process;
@@ -44,7 +44,7 @@ pub fn shoot_down(process: &process::Process) -> Flush {
         if lane.id() != here.id() && resident >> lane.id().index() & 1 == 1 {
             // Release: pairs with the acquire in `drain_flushes`.
             *ticket = lane.flush_asked.fetch_add(1, Ordering::AcqRel) + 1;
-            wakeup::tell(lane);
+            let _looked_at_again = notify(lane);
         }
     }
     Flush { tickets }

@@ -9,12 +9,14 @@
 
 use super::check;
 use super::dispatch::{self, arm, load_space};
-use super::lane::{IDLE, Lane, lane, lanes, mine};
+use super::lane::{IDLE, Lane, mine, resched};
+use super::machine::Kernel;
 use crate::arch::{self, cpu};
 use crate::measure::{self, Counter, Stretch};
-use crate::object::{memory, thread};
+use crate::object::memory;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use mainspring_sched::{Decision, IdleConditions, IdleTick, Offer, Stop, Via, choose_victim};
+use mainspring_driver::placement;
+use mainspring_sched::{Decision, IdleConditions, IdleTick, Stop};
 
 /// Pages that one service gives back.
 const BURIED: u32 = 16;
@@ -132,31 +134,11 @@ fn look_for_work(here: &'static Lane) -> Option<Decision> {
         return Some(core.resched(here, Stop::Nothing));
     }
     drop(core);
-    steal(here)
-}
-
-/// Takes the most overdue thread that this CPU may run from another CPU.
-#[expect(clippy::result_large_err, reason = "the thread itself comes back, and boxing it would allocate")]
-fn steal(here: &'static Lane) -> Option<Decision> {
-    let mut offers = [Offer::NONE; cpu::MAX_CPUS];
-    for (offer, lane) in offers.iter_mut().zip(lanes()) {
-        *offer = lane.offer();
-    }
-    let bound = |victim: mainspring_abi::CpuId| lane(victim.index()).lock().cpu().bound_due_in(here.id());
     measure::one(Counter::StealsTried);
-    let victim = choose_victim(here.id(), &offers[..lanes().len()], bound)?;
-    let there = lane(victim.index());
-    let entity = there.lock().event(there, |cpu| cpu.give(here.id()))?;
-    let thread = thread::slot(entity.thread().index());
-    let mut core = here.lock();
-    match core.event(here, |cpu| cpu.accept(entity, Via::Steal)) {
-        Ok((seat, _)) => {
-            measure::one(Counter::StealsMade);
-            thread.set_home(here.id().index(), seat);
-        }
-        Err(refused) => unreachable!("every CPU has a seat for every thread: {refused}"),
-    }
-    Some(core.resched(here, Stop::Nothing))
+    placement::steal(&mut Kernel, here.id(), |cpu, _stolen| {
+        measure::one(Counter::StealsMade);
+        resched(cpu, Stop::Nothing)
+    })
 }
 
 /// What has to be done now and then, a bounded piece at a time: by the tick of a thread that runs, or by the loop of a CPU

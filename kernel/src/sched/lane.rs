@@ -1,6 +1,7 @@
 //! What each CPU's scheduling consists of.
 
 use super::check::Checks;
+use super::machine::{Kernel, ThreadTable};
 use crate::arch::cpu::{self, Held};
 use crate::arch::{self, StaticRef};
 use crate::measure::{self, Counter};
@@ -9,8 +10,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use mainspring_abi::{CpuId, CpuSet, Nanos, Policy};
-use mainspring_driver::{CpuCore, RecordedCpu};
+use mainspring_abi::{CpuId, Nanos, Policy};
+use mainspring_driver::{CpuAccess, CpuCore, RecordedCpu};
 use mainspring_sched::flight::Log;
 use mainspring_sched::{Config, Cpu, Decision, Offer, Stop};
 use spin::{Mutex, MutexGuard, Once};
@@ -67,7 +68,15 @@ impl Core {
         &self.cpu
     }
 
-    /// An event that happens now. What others may see of the core is brought up to date.
+    /// The core at the present time. What others may see of it is brought up to date afterwards.
+    #[inline(always)]
+    pub(super) fn access<T>(&mut self, lane: &Lane, act: impl FnOnce(&mut CpuAccess<'_, Kernel>) -> T) -> T {
+        let result = act(&mut CpuAccess::new(&mut self.cpu, arch::now(), &mut self.log, &mut ThreadTable));
+        lane.publish(self);
+        result
+    }
+
+    /// An event that happens now.
     #[inline(always)]
     pub fn event<T>(&mut self, lane: &Lane, act: impl FnOnce(RecordedCpu<'_, Option<Log>>) -> T) -> T {
         let result = act(self.cpu.at(arch::now(), &mut self.log));
@@ -77,12 +86,18 @@ impl Core {
 
     /// A decision: the running thread stops as `stop` says.
     pub fn resched(&mut self, lane: &Lane, stop: Stop) -> Decision {
-        measure::one(Counter::Decisions);
-        measure::add(Counter::Candidates, self.cpu.queued() as u64);
-        let decision = self.event(lane, |cpu| cpu.resched(stop));
-        measure::one(if decision == Decision::Idle { Counter::Idles } else { Counter::Runs });
-        decision
+        self.access(lane, |cpu| resched(cpu, stop))
     }
+}
+
+/// A decision on a core that is held.
+#[inline(always)]
+pub(super) fn resched(cpu: &mut CpuAccess<'_, Kernel>, stop: Stop) -> Decision {
+    measure::one(Counter::Decisions);
+    measure::add(Counter::Candidates, cpu.cpu().queued() as u64);
+    let decision = cpu.event().resched(stop);
+    measure::one(if decision == Decision::Idle { Counter::Idles } else { Counter::Runs });
+    decision
 }
 
 /// One CPU's scheduling.
@@ -112,6 +127,8 @@ pub struct Lane {
     /// Reschedules sent by this CPU, and not sent because one was on its way.
     pub(super) sent: AtomicU64,
     pub(super) pending: AtomicU64,
+    /// The weight of threads that were placed here because it was the least.
+    pub(super) placed_weight: AtomicU64,
     pub(super) checks: Checks,
     said_idle: AtomicU32,
     /// Whether the CPU schedules.
@@ -172,6 +189,7 @@ pub fn init(cpus: usize, settings: &Settings) {
                 flush_done: AtomicU64::new(0),
                 sent: AtomicU64::new(0),
                 pending: AtomicU64::new(0),
+                placed_weight: AtomicU64::new(0),
                 checks: Checks::default(),
                 said_idle: AtomicU32::new(0),
                 ready: AtomicBool::new(false),
@@ -203,17 +221,6 @@ pub fn mine() -> &'static Lane {
 /// Gives the CPU that asks its lane.
 pub fn settle() {
     cpu::set_lane(lane(cpu::index()));
-}
-
-/// The idle CPUs.
-pub(super) fn idle_set() -> CpuSet {
-    let mut mask = IDLE.load(Ordering::SeqCst);
-    let mut set = CpuSet::EMPTY;
-    while mask != 0 {
-        set.insert(lane(mask.trailing_zeros() as usize).id);
-        mask &= mask - 1;
-    }
-    set
 }
 
 impl Lane {

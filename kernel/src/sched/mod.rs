@@ -1,8 +1,8 @@
 //! The third driver of `core/sched`: real CPUs, real timers, user threads.
 //!
 //! Each CPU has a [`lane::Lane`]: its core under its own lock, and words that others may look at without it. A decision
-//! takes that lock and no other. Cross-CPU work is a wake (one other lane's lock), a steal (the victim's lock, then the
-//! thief's, never both), or a handoff (likewise).
+//! takes that lock and no other. Which CPU runs a thread that starts or wakes, and which CPU is stolen from, is decided by
+//! [`mainspring_driver::placement`] over [`machine::Kernel`], one lock at a time.
 //!
 //! Conserved: a thread's context is bound to a CPU exactly while that CPU's core says it runs; before a core publishes
 //! a thread to others, its context has been saved and let go.
@@ -12,6 +12,8 @@ pub mod dispatch;
 pub mod flush;
 pub mod idle;
 pub mod lane;
+pub mod machine;
+pub mod notify;
 pub mod record;
 pub mod stretch;
 pub mod visible;

@@ -1,0 +1,115 @@
+//! The kernel as the driver sees it: a lock for each CPU, an interrupt that may fail, and a table of threads.
+//!
+//! Conserved: what others see of a core without its lock is brought up to date before the lock is given back; no CPU holds two
+//! of these locks (but [`super::record`]).
+
+use super::lane::{IDLE, lane, lanes, mine};
+use super::notify::notify;
+use super::wakeup::give_back;
+use crate::measure::{self, Counter};
+use crate::object::thread;
+use core::sync::atomic::Ordering;
+use mainspring_abi::{CpuId, ThreadRef};
+use mainspring_driver::{CpuAccess, Home, Machine, Notified, Threads};
+use mainspring_sched::flight::Log;
+use mainspring_sched::{Offer, WaitPermit};
+
+/// All CPUs of the machine, as the CPU sees them that executes this.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel;
+
+/// The slots of all threads.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadTable;
+
+impl Threads for ThreadTable {
+    #[inline(always)]
+    fn set_home(&mut self, thread: ThreadRef, home: Option<Home>) {
+        let thread = thread::slot(thread.index());
+        match home {
+            Some(Home { cpu, seat }) => thread.set_home(cpu.index(), seat),
+            None => thread.clear_home(),
+        }
+    }
+}
+
+impl Machine for Kernel {
+    type Observer = Option<Log>;
+    type Threads = ThreadTable;
+
+    #[inline(always)]
+    fn with_cpu<R>(&mut self, cpu: CpuId, act: impl FnOnce(&mut CpuAccess<'_, Self>) -> R) -> R {
+        let lane = lane(cpu.index());
+        lane.lock().access(lane, act)
+    }
+
+    fn cpus(&self) -> usize {
+        lanes().len()
+    }
+
+    /// The kernel looks at this CPU's queue before it leaves to user mode or halts.
+    #[inline(always)]
+    fn this_cpu(&self) -> Option<CpuId> {
+        Some(mine().id())
+    }
+
+    fn notify_cpu(&mut self, cpu: CpuId) -> Notified {
+        measure::one(Counter::CpusTargeted);
+        notify(lane(cpu.index()))
+    }
+
+    #[inline(always)]
+    fn any_cpu_idles(&self) -> bool {
+        // SeqCst: after the offer, see `Lane::publish`.
+        IDLE.load(Ordering::SeqCst) != 0
+    }
+
+    fn next_idle_cpu(&self, from: CpuId) -> Option<CpuId> {
+        let above = IDLE.load(Ordering::SeqCst).checked_shr(from.index() as u32).unwrap_or(0);
+        (above != 0).then(|| lane(from.index() + above.trailing_zeros() as usize).id())
+    }
+
+    #[inline(always)]
+    fn home(&self, thread: ThreadRef) -> Option<Home> {
+        let (cpu, seat) = thread::slot(thread.index()).home()?;
+        Some(Home { cpu: lane(cpu).id(), seat })
+    }
+
+    fn offer(&self, cpu: CpuId) -> Offer {
+        lane(cpu.index()).offer()
+    }
+
+    fn placed_weight(&self, cpu: CpuId) -> u64 {
+        lane(cpu.index()).placed_weight.load(Ordering::Relaxed)
+    }
+
+    fn add_placed_weight(&mut self, cpu: CpuId, weight: u64) {
+        lane(cpu.index()).placed_weight.fetch_add(weight, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn wait_ended(&mut self, _: ThreadRef, permit: Option<WaitPermit>) {
+        give_back(permit);
+    }
+
+    #[inline(always)]
+    fn search_begins(&mut self, home: Home) {
+        if measure::ON {
+            measure::one(Counter::WakeScans);
+            let reach = self.with_cpu(home.cpu, |cpu| cpu.reach(home.seat));
+            let idle = IDLE.load(Ordering::SeqCst);
+            let eligible = lanes().iter().map(super::lane::Lane::id).filter(|cpu| {
+                idle >> cpu.index() & 1 == 1 && reach.as_ref().is_some_and(|reach| reach.allows(*cpu))
+            });
+            measure::add(Counter::IdleEligible, eligible.count() as u64);
+        }
+    }
+
+    fn rearm_timer(&mut self, cpu: CpuId) {
+        let lane = lane(cpu.index());
+        // SeqCst: see `dispatch::arm`.
+        if lane.next_timer.load(Ordering::SeqCst) < lane.armed.load(Ordering::SeqCst) {
+            let _it_sets_its_timer_before_it_goes_on = notify(lane);
+        }
+    }
+}
