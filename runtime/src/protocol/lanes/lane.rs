@@ -2,9 +2,10 @@
 //!
 //! Conserved: what others see of the core is brought up to date before the lock is let go.
 
+use super::machine::{Seen, ThreadTable};
 use crate::protocol::prim::{AtomicBool, AtomicIsize, AtomicUsize, Mutex, MutexGuard, Ordering};
 use mainspring_abi::{CpuId, Nanos};
-use mainspring_driver::{CpuCore, RecordedCpu};
+use mainspring_driver::{CpuAccess, CpuCore, RecordedCpu};
 use mainspring_sched::flight::Log;
 use mainspring_sched::{Cpu, Decision, Dispatch, Offer, Stop};
 
@@ -27,6 +28,8 @@ pub(super) struct Lane {
     reach: AtomicUsize,
     /// Threads that are ready or run here.
     busy: AtomicUsize,
+    /// The weight of threads that were placed here because it was the least.
+    pub(super) placed_weight: AtomicUsize,
 }
 
 impl Lane {
@@ -39,6 +42,7 @@ impl Lane {
             due_in: AtomicIsize::new(isize::MAX),
             reach: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
+            placed_weight: AtomicUsize::new(0),
         }
     }
 
@@ -75,9 +79,13 @@ impl Lane {
 }
 
 impl Core {
-    /// The time of the last event.
-    pub(super) fn last(&self) -> Nanos {
-        self.cpu.last()
+    /// The CPU at `now`, as the driver wants it.
+    pub(super) fn access<'c, 'l: 'c>(
+        &'c mut self,
+        now: Nanos,
+        threads: &'c mut &'l ThreadTable,
+    ) -> CpuAccess<'c, Seen<'l>> {
+        CpuAccess::new(&mut self.cpu, now, &mut self.log, threads)
     }
 
     /// An event at `now`, or at the time of the last event if that is later.

@@ -9,6 +9,7 @@
 //! No lane's lock is held while another's is taken, but by `close_record`, which takes them all in their order.
 
 mod lane;
+mod machine;
 mod record;
 
 pub use record::LaneRecord;
@@ -16,12 +17,11 @@ pub use record::LaneRecord;
 use crate::protocol::mutant::{Mutant, broken};
 use crate::protocol::prim::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use lane::Lane;
+use machine::{Seen, ThreadTable};
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
+use mainspring_driver::placement;
 use mainspring_sched::flight::Log;
-use mainspring_sched::{
-    Affinity, Config, Cpu, Dispatch, Entity, Handoff, Offer, Seat, Spec, State, Stop, Via, WaitKind,
-    choose_victim, probe_order,
-};
+use mainspring_sched::{Affinity, Config, Cpu, Dispatch, Entity, Offer, Spec, Stop, Via, WaitKind};
 use std::sync::Arc;
 
 /// How lanes schedule.
@@ -120,7 +120,7 @@ struct Thread {
 /// The lanes of a runtime, and the threads on them.
 pub struct Lanes {
     lanes: Box<[Lane]>,
-    threads: Box<[Thread]>,
+    threads: ThreadTable,
 }
 
 impl std::fmt::Debug for Lanes {
@@ -150,7 +150,7 @@ impl Lanes {
         };
         Some(Self {
             lanes: (0..workers).map(lane).collect::<Option<_>>()?,
-            threads: (0..settings.threads).map(thread).collect(),
+            threads: ThreadTable((0..settings.threads).map(thread).collect()),
         })
     }
 
@@ -211,88 +211,43 @@ impl Lanes {
             request: schedule.request,
             affinity: affinity.clone(),
         });
-        let home = self.place(&affinity, here);
-        let reschedule = self.seat(home, thread, entity, Via::Admit, now);
-        self.kick(home, reschedule, &affinity, here)
-    }
-
-    /// The spawner's own lane if it may run there, else the one with the fewest.
-    fn place(&self, affinity: &Affinity, here: Option<usize>) -> usize {
-        if let Some(here) = here
-            && affinity.allows(self.lanes[here].id)
-        {
-            return here;
+        let (name, weight) = (entity.thread(), schedule.weight.get().into());
+        let mut machine = self.seen_from(here, now);
+        let creator = here.map(|here| self.lanes[here].id);
+        let home = placement::place(&mut machine, name, &affinity, weight, creator);
+        let home = home.expect("a thread that was claimed may run on a worker");
+        if let Err(refused) = placement::start(&mut machine, home, entity) {
+            unreachable!("every lane has a seat for every thread that may sit there: {refused}");
         }
-        let allowed = self.lanes.iter().enumerate().filter(|(_, lane)| affinity.allows(lane.id));
-        allowed.min_by_key(|(_, lane)| lane.busy()).map_or(0, |(number, _)| number)
+        machine.told()
     }
 
-    /// Seats a thread that the caller holds; whether that lane should reschedule.
-    fn seat(&self, lane: usize, thread: usize, entity: Entity, via: Via, now: Nanos) -> bool {
-        self.lanes[lane].with(|core| self.seated(core, thread, entity, via, now))
+    /// The lanes as worker `here`, or somebody who is none, sees them at `now`.
+    fn seen_from(&self, here: Option<usize>, now: Nanos) -> Seen<'_> {
+        Seen::new(self, here, now)
     }
 
-    /// As [`Lanes::seat`], under the lane's lock.
-    fn seated(&self, core: &mut lane::Core, thread: usize, entity: Entity, via: Via, now: Nanos) -> bool {
-        match core.at(now).accept(entity, via) {
-            Ok((seat, woken)) => {
-                // Under the lane's lock, so that nobody moves it on before.
-                self.threads[thread].lane.store(core.cpu.id().index(), Ordering::Relaxed);
-                self.threads[thread].slot.store(seat.slot(), Ordering::Relaxed);
-                woken.reschedule
-            }
-            Err(refused) => {
-                unreachable!("every lane has a seat for every thread that may sit there: {refused}")
-            }
-        }
-    }
-
-    fn seat_of(&self, thread: usize) -> Seat {
-        let entry = &self.threads[thread];
-        let name = ThreadRef::new(thread as u32, entry.generation.load(Ordering::Relaxed));
-        Seat::from_parts(entry.slot.load(Ordering::Relaxed), name)
+    fn name(&self, thread: usize) -> ThreadRef {
+        ThreadRef::new(thread as u32, self.threads[thread].generation.load(Ordering::Relaxed))
     }
 
     /// A thread that had stopped to wait is ready again; or one that was running has lost its stack and goes on with
     /// another. Called once for each such stop, after it.
     pub fn wake(&self, thread: usize, here: Option<usize>, now: Nanos) -> Tell {
-        let home = self.threads[thread].lane.load(Ordering::Relaxed);
-        let seat = self.seat_of(thread);
-        let woken = self.lanes[home].with(|core| match core.cpu.state(seat) {
-            Ok(State::Running) => {
-                core.resched(now, Stop::Preempted);
-                None
-            }
-            _ => {
-                let woken = core.at(now).wake(seat).expect("a thread that waits is asleep on its lane");
-                let affinity = core.cpu.entity(seat).map_or(Affinity::Any, |e| e.affinity().clone());
-                Some((woken.reschedule, affinity))
-            }
-        });
-        woken.map_or(Tell(None), |(reschedule, affinity)| self.kick(home, reschedule, &affinity, here))
+        let mut machine = self.seen_from(here, now);
+        if placement::wake(&mut machine, self.name(thread)) == placement::Wake::NotAsleep {
+            let home = self.threads[thread].lane.load(Ordering::Relaxed);
+            self.lanes[home].with(|core| core.resched(now, Stop::Preempted));
+        }
+        machine.told()
     }
 
     /// As [`Lanes::wake`], by the thread that runs on `here` and is about to stop: the other one goes first there, if it may.
     pub fn hand_off(&self, thread: usize, here: usize, now: Nanos) -> Tell {
-        let home = self.threads[thread].lane.load(Ordering::Relaxed);
-        let seat = self.seat_of(thread);
-        if home == here {
-            let handed = self.lanes[here].with(|core| core.at(now).hand_off(seat));
-            return match handed.expect("a thread that waits is asleep on its lane") {
-                Handoff::Direct(_) => Tell(None),
-                Handoff::Queued(woken) => self.kick(here, woken.reschedule, &Affinity::Any, Some(here)),
-            };
-        }
-        let id = self.lanes[here].id;
-        let taken = self.lanes[home].with(|core| {
-            let movable = core.cpu.entity(seat).is_ok_and(|entity| entity.affinity().allows(id));
-            movable.then(|| (core.at(now).remove(seat), core.last()))
-        });
-        let Some((removed, left)) = taken else { return self.wake(thread, Some(here), now) };
-        let entity = removed.expect("a thread that waits is asleep on its lane").entity;
-        // It arrives after it has left: see `steal`.
-        self.seat(here, thread, entity, Via::HandOff, now.max(left) + Nanos::new(1));
-        Tell(None)
+        let mut machine = self.seen_from(Some(here), now);
+        let woken = placement::hand_over(&mut machine, self.name(thread));
+        debug_assert_eq!(woken, placement::Wake::Woken, "a thread that waits is asleep on its lane");
+        machine.told()
     }
 
     /// The thread that ran on `worker` has left its stack, as `stop` says.
@@ -307,7 +262,7 @@ impl Lanes {
 
     /// The thread that ran on `worker` has ended. It can be claimed again.
     pub fn end(&self, worker: usize, now: Nanos) {
-        let entity = self.lanes[worker].with(|core| core.at(now).exit_current());
+        let entity = self.lanes[worker].with(|core| core.access(now, &mut &self.threads).exit_current());
         let entity = entity.expect("a task that ends runs");
         let entry = &self.threads[entity.thread().index() as usize];
         entry.generation.store(entity.thread().generation().wrapping_add(1), Ordering::Relaxed);
@@ -332,7 +287,9 @@ impl Lanes {
             None => return None,
         };
         let word = self.threads[run.thread.index() as usize].word.load(Ordering::Relaxed);
-        Some(Next { word, tell: self.share_leftovers(worker), stolen_from })
+        let mut machine = self.seen_from(Some(worker), now);
+        placement::share_leftovers(&mut machine, lane.id);
+        Some(Next { word, tell: machine.told(), stolen_from })
     }
 
     /// Takes what the lane was told.
@@ -343,17 +300,9 @@ impl Lanes {
 
     fn steal(&self, worker: usize, now: Nanos) -> Option<(Dispatch, Option<usize>)> {
         let here = self.lanes[worker].id;
-        let offers: Vec<Offer> = self.lanes.iter().map(Lane::offer).collect();
-        let bound = |victim: CpuId| self.lanes[victim.index()].with(|core| core.cpu.bound_due_in(here));
-        let victim = choose_victim(here, &offers, bound)?;
-        let (given, left) = self.lanes[victim.index()].with(|core| (core.at(now).give(here), core.last()));
-        let entity = given?;
-        let thread = entity.thread().index() as usize;
-        // It arrives after it has left, so that the records of two lanes, joined by time, are in order.
-        let now = now.max(left) + Nanos::new(1);
-        self.seat(worker, thread, entity, Via::Steal, now);
+        let from = placement::steal(&mut self.seen_from(Some(worker), now), here, |_, stolen| stolen.from)?;
         let run = self.lanes[worker].with(|core| self.decide(core, now))?;
-        Some((run, Some(victim.index())))
+        Some((run, Some(from.index())))
     }
 
     /// What the lane is to run. A thread that stays where it runs first is bound to this lane before it does: from then on
@@ -368,10 +317,14 @@ impl Lanes {
                 return Some(run);
             }
             stays.store(false, Ordering::Relaxed);
-            let mut entity = core.at(now).exit_current().expect("it was decided to run it");
-            entity.set_affinity(Affinity::Only(Arc::new(std::iter::once(core.cpu.id()).collect())));
+            let only_here = Affinity::Only(Arc::new(std::iter::once(core.cpu.id()).collect()));
+            let mut threads = &self.threads;
+            let mut held = core.access(now, &mut threads);
+            let mut entity = held.exit_current().expect("it was decided to run it");
+            entity.set_affinity(only_here);
             // It comes back as the direct target, so that it is still the next here.
-            self.seated(core, thread, entity, Via::HandOff, now);
+            let back = held.accept(entity, Via::HandOff, None);
+            debug_assert!(back.is_ok(), "it has just left its seat");
             core.resched(now, Stop::Nothing);
         }
     }
@@ -437,46 +390,6 @@ impl Lanes {
         // departure.
         let mut cores: Vec<_> = self.lanes.iter().map(Lane::lock).collect();
         cores.iter_mut().filter_map(|core| core.log.take()).map(|log| LaneRecord::of(log, now)).collect()
-    }
-
-    fn idle_set(&self) -> CpuSet {
-        // SeqCst: see `Lane::with`.
-        self.lanes.iter().filter(|lane| lane.idle.load(Ordering::SeqCst)).map(|lane| lane.id).collect()
-    }
-
-    /// Tells one worker, if any, about a thread that became ready on `home`.
-    fn kick(&self, home: usize, reschedule: bool, affinity: &Affinity, here: Option<usize>) -> Tell {
-        for cpu in probe_order(self.lanes[home].id, reschedule, &self.idle_set(), affinity) {
-            if Some(cpu.index()) == here {
-                // It looks at its own lane before it does anything else.
-                return Tell(None);
-            }
-            if self.tell(cpu.index()) {
-                return Tell(Some(cpu.index()));
-            }
-        }
-        Tell(None)
-    }
-
-    /// Threads are still queued on `worker`'s lane while others have nothing to do: one of them is told.
-    fn share_leftovers(&self, worker: usize) -> Tell {
-        let lane = &self.lanes[worker];
-        let offer = lane.offer();
-        if offer == Offer::NONE {
-            return Tell(None);
-        }
-        let idle = self.idle_set();
-        let mut others = probe_order(lane.id, false, &idle, &Affinity::Any);
-        let other = others
-            .find(|cpu| (offer.due_in != Offer::NOTHING || offer.may_reach(*cpu)) && self.tell(cpu.index()));
-        Tell(other.map(CpuId::index))
-    }
-
-    /// Leaves a message for a worker; false if there is one already.
-    fn tell(&self, worker: usize) -> bool {
-        // SeqCst: the message comes before the look at whether the worker sleeps, and its own last look comes after it
-        // has said that it does. AcqRel with `listen` is part of it.
-        !self.lanes[worker].message.swap(true, Ordering::SeqCst)
     }
 }
 
