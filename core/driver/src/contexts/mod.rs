@@ -39,7 +39,9 @@
 //! ```
 //!
 //! Every end of a call goes through [`Contexts::end_call`], whatever its [`CallEnd`], before the caller is woken. A caller that
-//! has lent nothing needs no call of it; a wake that is refused with `ContextAway` means that it was forgotten. Threads that end
+//! has lent nothing needs no call of it; a wake that is refused with `ContextAway` means that it was forgotten. A timed wait that
+//! ends while the context is away does not wake its thread ([`Expired::away`](mainspring_sched::Expired)): the machine ends the call
+//! as [`CallEnd::TimedOut`] and wakes the thread then. Threads that end
 //! go through [`Contexts::thread_ended`], which returns what they borrowed and calls in what they lent.
 //! [`Contexts::call_directly`] and [`Contexts::reply_directly`] do a call or a reply on one CPU in one go, where nobody records.
 
