@@ -1,5 +1,5 @@
 //! What a checker observed: an event and its outcome, kept by value. The events are those of
-//! [`for_each_event`](mainspring_sched::for_each_event).
+//! [`for_each_event`].
 
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 use mainspring_sched::context::{Context, ContextSpec};
