@@ -109,7 +109,7 @@ fn owner_of(thread: u32) -> Owner {
     let number = process_of(thread);
     Owner {
         process: ProcessId::new(number),
-        session: Some(SessionId(number)),
+        session: Some(SessionId(number.into())),
         service: Some(ServiceId(number)),
     }
 }
@@ -149,7 +149,7 @@ impl Model {
                 self.expect_end(EndReason::Released, |granted| granted.lease == lease);
             }
             Op::Logout(session) => {
-                leases.end_leases_of_session(machine, SessionId(*session));
+                leases.end_leases_of_session(machine, SessionId((*session).into()));
                 self.expect_end(EndReason::Logout, |granted| process_of(granted.lessee) == *session);
             }
             Op::ReplaceService(service) => {

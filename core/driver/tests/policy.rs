@@ -13,7 +13,8 @@ use mainspring_driver::Machine;
 use mainspring_driver::leases::Leases;
 use mainspring_driver::placement::{place, start, wake};
 use mainspring_driver::policy::{PolicyMachine, PolicyService, Submitted, treat};
-use mainspring_sched::lease::{Owner, ServiceId};
+use mainspring_sched::lease::{AccountingTarget, Owner, ServiceId};
+use mainspring_sched::nohz::{Eligibility, Kind, Origin};
 use mainspring_sched::{Affinity, TickMode};
 
 const RECOVERY: u32 = 3;
@@ -111,6 +112,11 @@ fn what_the_service_sets_is_carried_out_all_or_nothing() {
     assert_eq!(rig.submit(vec![weigh(0, 300), lease(1, 1, ms(50), OnLoss::Keep)]), DONE);
     assert_eq!((rig.weight(0), rig.lessee(1)), (300, Some(1)));
     assert!(rig.machine.is_tickless(1), "the lessee is alone there");
+    let interactive = Change::Treat { thread: thread(2), weight: 50, class: LatencyClass::Interactive };
+    assert_eq!(rig.submit(vec![interactive]), DONE);
+    let home = rig.machine.home(thread(2)).expect("it lives");
+    let treated = rig.machine.core(home.cpu.index()).entity(home.seat).expect("it sits there");
+    assert_eq!((treated.weight().get(), treated.class()), (50, LatencyClass::Interactive));
     // The second change is out of bounds, so the first is not made either.
     let refused = rig.submit(vec![weigh(0, 500), weigh(RECOVERY, 1)]);
     assert_eq!(refused, Submitted::Refused(Refusal::RecoveryUntouchable));
@@ -123,6 +129,31 @@ fn what_the_service_sets_is_carried_out_all_or_nothing() {
     assert_eq!(rig.policy.boundary().settings().leases().count(), 1);
     assert_eq!(rig.submit(vec![Change::EndLease(cpu(1))]), DONE);
     assert_eq!((rig.lessee(1), rig.machine.core(1).tick_mode()), (None, TickMode::Periodic));
+}
+
+//= TICK:L3.eligibility
+#[test]
+fn a_lease_of_the_service_makes_its_holder_eligible_on_its_terms_alone() {
+    let mut rig = rig().started();
+    assert_eq!(rig.submit(vec![lease(1, 1, ms(50), OnLoss::Keep)]), DONE);
+    let claim = *rig.machine.core(1).nohz().expect("it is alone there").claim();
+    assert_eq!((claim.kind, claim.max_revocation_latency), (Kind::AutoCompute, ms(1)));
+    assert_eq!((claim.allow_busy_spin, claim.accounting_target), (false, AccountingTarget::Ledger));
+    assert_eq!(claim.origin, Origin::Local { caller: thread(1), poller: None });
+    // A preference excludes nobody, and chooses only among CPUs that are allowed.
+    let eligibility = Eligibility {
+        kind: claim.kind,
+        max_revocation_latency: claim.max_revocation_latency,
+        preferred_cpus: [cpu(2)].into_iter().collect(),
+        allow_busy_spin: false,
+        accounting_target: claim.accounting_target,
+    };
+    assert_eq!(eligibility.place(&CpuSet::first(3)), Some(cpu(2)));
+    assert_eq!(eligibility.place(&CpuSet::first(1)), Some(cpu(0)));
+    assert!(rig.machine.may_enter(thread(0), cpu(2)) && !rig.machine.may_enter(thread(0), cpu(1)));
+    // Without the lease nothing of that stops a tick.
+    assert_eq!(rig.submit(vec![Change::EndLease(cpu(1))]), DONE);
+    assert!(rig.machine.core(1).nohz().is_none());
 }
 
 //= EVO:S7.fallback
@@ -157,6 +188,20 @@ fn a_lost_service_loses_what_it_must_be_there_for_and_nothing_else() {
         assert_eq!((rig.lessee(1), rig.machine.core(1).tick_mode()), (None, TickMode::Periodic));
         assert_eq!(rig.policy.boundary().settings().leases().count(), 0);
     }
+}
+
+//= TICK:L5.policy
+#[test]
+fn a_lease_that_ended_without_the_service_is_free_for_its_next_update() {
+    let mut rig = rig().started();
+    assert_eq!(rig.submit(vec![lease(1, 1, ms(500), OnLoss::Keep)]), DONE);
+    let somebody_elses = rig.submit(vec![lease(1, 0, ms(500), OnLoss::Keep)]);
+    assert!(matches!(somebody_elses, Submitted::Refused(_)), "{somebody_elses:?}");
+    rig.leases.end_leases_of_process(&mut rig.machine, ProcessId::new(1));
+    rig.machine.deliver(&mut rig.leases);
+    assert_eq!(rig.lessee(1), None);
+    assert_eq!(rig.submit(vec![lease(1, 0, ms(500), OnLoss::Keep)]), DONE);
+    assert_eq!(rig.lessee(1), Some(0));
 }
 
 //= EVO:S7.fallback EVO:S7.config

@@ -169,7 +169,7 @@ impl World {
                 self.end_those(|one| one.process == process);
             }
             Op::Logout(session) => {
-                let _ = self.registry.logged_out(SessionId(session));
+                let _ = self.registry.logged_out(SessionId(session.into()));
                 self.end_those(|one| one.process / 2 == session);
             }
             Op::Replace(service) => {

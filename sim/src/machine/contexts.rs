@@ -186,7 +186,7 @@ impl Machine<'_> {
 
     /// The session that the workload numbers `session`, as leases name it: by its number, which is never given twice.
     pub(super) fn session_id(&self, session: usize) -> SessionId {
-        SessionId(u32::try_from(self.grants.sessions[session].id()).unwrap_or(u32::MAX))
+        SessionId(self.grants.sessions[session].id())
     }
 
     /// The session is over: contexts of its threads are revoked, except those on loan, which end when they come back.

@@ -10,9 +10,9 @@ pub enum Lease {}
 /// The name of a lease. It proves nothing: each use asks the [`Registry`](super::Registry) whether it is live.
 pub type LeaseRef = Identity<Lease>;
 
-/// A login session.
+/// A login session, by a number that no other session ever has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SessionId(pub u32);
+pub struct SessionId(pub u64);
 
 /// One running instance of a service; its replacement is another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -20,7 +20,7 @@ pub fn mask(numbers: &[usize]) -> Vec<u8> {
 pub fn owner(process: u32) -> Owner {
     Owner {
         process: ProcessId::new(process),
-        session: Some(SessionId(process / 2)),
+        session: Some(SessionId(u64::from(process / 2))),
         service: Some(ServiceId(process)),
     }
 }
