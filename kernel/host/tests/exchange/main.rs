@@ -77,7 +77,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use sched::wakeup::WOKEN;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// Threads of a world: two of a process that calls, two of one that serves.
 const THREADS: usize = 4;
@@ -370,7 +370,7 @@ static TABLES: Mutex<()> = Mutex::new(());
 
 #[test]
 fn the_short_cut_does_what_the_long_way_does() {
-    let _alone = TABLES.lock().expect("no test has failed");
+    let _alone = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     process::init();
     process::open_pools(0);
     thread::init();
@@ -403,10 +403,11 @@ fn the_short_cut_does_what_the_long_way_does() {
     assert!(taken > 500, "the short cut was taken {taken} times only");
 }
 
-/// The usual exchange takes the short cut both ways: it is what the figures of `make bench-kernel` are about.
+/// The usual exchange takes the short cut both ways: it is what the figures of `make bench-kernel` are about. A client's
+/// first call goes the long way, because it charges the client's ledger for its share of the endpoint.
 #[test]
 fn a_call_and_its_answer_take_the_short_cut() {
-    let _alone = TABLES.lock().expect("no test has failed");
+    let _alone = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     process::init();
     process::open_pools(0);
     thread::init();
@@ -425,10 +426,12 @@ fn a_call_and_its_answer_take_the_short_cut() {
     };
     let enter = |player, ask| Step::Enter { player, reads: true, asks: vec![ask], waits: true };
     world.take(&enter(2, ask(op::RECV, 0)));
-    let before = method::short_cuts_taken();
-    world.take(&enter(0, ask(op::CALL, 0)));
-    world.take(&enter(2, ask(op::RETURN_RECV, 0)));
-    assert_eq!(method::short_cuts_taken() - before, 2);
-    let answered = world.read(0);
-    assert_eq!((answered.len(), answered[0].result), (1, 4));
+    for taken in [1, 2] {
+        let before = method::short_cuts_taken();
+        world.take(&enter(0, ask(op::CALL, 0)));
+        world.take(&enter(2, ask(op::RETURN_RECV, 0)));
+        assert_eq!(method::short_cuts_taken() - before, taken);
+        let answered = world.read(0);
+        assert_eq!((answered.len(), answered[0].result), (1, 4));
+    }
 }
