@@ -359,7 +359,7 @@ pub const PROOFS: &[Proof] = &[
             "contain",
             CONTAIN,
             "cases stale_handle entry_flags faults refusals weights endpoint_share races exhaustion many_threads \
-             thread_hogs sleep_quota late_answers direct_flags waits_outlive_handles",
+             slots_change_hands thread_hogs sleep_quota late_answers direct_flags waits_outlive_handles",
         )],
         settings: "",
         programs: &["contain"],
@@ -373,6 +373,7 @@ pub const PROOFS: &[Proof] = &[
             "contain: races=ok",
             "contain: exhaustion=ok",
             "contain: many_threads=ok",
+            "contain: slots_change_hands=ok",
             "contain: thread_hogs=ok",
             "contain: sleep_quota=ok",
             "contain: late_answers=ok",

@@ -134,6 +134,11 @@ impl Context {
             && self.rflags & (USER_FLAGS | PORTS) == USER_FLAGS
     }
 
+    /// Whether its FS base is `base`.
+    pub(super) fn has_fs_base(&self, base: u64) -> bool {
+        self.fs_base == base
+    }
+
     /// What caused the entry.
     #[must_use]
     pub(super) fn cause(&self) -> (u64, u64) {

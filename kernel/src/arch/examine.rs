@@ -73,6 +73,12 @@ pub fn enters_into(cell: &ContextCell) -> bool {
     cpu::entries() == (end, end)
 }
 
+/// Whether the FS base that is loaded is the one of `cell`'s context, which this CPU has.
+#[must_use]
+pub fn has_base_of(cell: &ContextCell) -> bool {
+    cell.mine().has_fs_base(FsBase::read().as_u64())
+}
+
 /// Whether the one-shot that was armed last has not come yet.
 #[must_use]
 pub fn timer_is_counting() -> bool {

@@ -111,6 +111,7 @@ fn look_before_user_mode(here: &Lane) {
     drop(core);
     assert_eq!(running, Some(thread.name()), "the CPU and its core disagree about who runs");
     assert!(examine::enters_into(&thread.context), "an entry would not save the thread that runs");
+    assert!(examine::has_base_of(&thread.context), "another thread's FS base is loaded");
     let root = thread.root.load(Ordering::Relaxed);
     assert_eq!((examine::tables(), here.loaded.load(Ordering::Relaxed)), (root, root), "not its page tables");
     let process = thread.process();

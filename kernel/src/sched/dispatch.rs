@@ -1,4 +1,8 @@
 //! Decisions and what follows from them: the running thread stops, another takes over, or the CPU idles.
+//!
+//! Conserved: the registers that are loaded are those of the thread that is installed. A CPU that goes on with the thread that it
+//! ran before loads nothing anew. Whether it is the same thread is asked of its name, which was read while it had its slot: the
+//! slot of a thread that has ended belongs to another as soon as nobody holds it, and that other one may be chosen next here.
 
 use super::check;
 use super::flush::drain_flushes;
@@ -49,12 +53,12 @@ pub fn check_current(here: &Lane, thread: &Thread) {
 
 /// The running thread stops as `stop` says; another is installed when this returns.
 pub fn stop(thread: &Thread, stop: Stop, after: After) {
-    let here = mine();
+    let (here, name) = (mine(), thread.name());
     let mut core = here.lock();
     thread.context.unbind();
     let decision = core.resched(here, stop);
     drop(core);
-    carry_out(here, decision, Some(thread), after);
+    carry_out(here, decision, Some(name), after);
 }
 
 /// Whether an event asks for a decision.
@@ -80,8 +84,9 @@ pub fn block(
     {
         drop(inbox);
         take_over(here, target, true);
+        let name = target.name();
         if let Some(decision) = go_on(here, target) {
-            carry_out(here, decision, Some(target), After::Block);
+            carry_out(here, decision, Some(name), After::Block);
         }
         return Ok(());
     }
@@ -95,13 +100,14 @@ fn block_slowly(
     deadline: Nanos,
     target: Option<&'static Thread>,
 ) -> Result<(), CapError> {
+    let name = thread.name();
     let slept = fall_asleep(here, thread, &inbox, deadline, target);
-    let given_up = if slept.is_err() { inbox.give_up(thread.name()) } else { None };
+    let given_up = if slept.is_err() { inbox.give_up(name) } else { None };
     drop(inbox);
     if let Some((awaits, waiter)) = given_up {
         forget(thread, awaits, waiter);
     }
-    carry_out(here, slept?, Some(thread), After::Block);
+    carry_out(here, slept?, Some(name), After::Block);
     Ok(())
 }
 
@@ -154,11 +160,12 @@ pub(super) fn fall_asleep(
 }
 
 /// Does what was decided, and what is decided then, until a thread is installed that can go on in user mode, or that is to
-/// end: see [`leave`]. What it comes after matters to who asks why this CPU idles.
+/// end: see [`leave`]. The registers that are loaded are those of `before`, which may have ended. What it comes after matters to
+/// who asks why this CPU idles.
 pub(super) fn carry_out(
     here: &'static Lane,
     mut decision: Decision,
-    mut before: Option<&Thread>,
+    mut before: Option<ThreadRef>,
     after: After,
 ) {
     let mut passed = 0;
@@ -167,7 +174,7 @@ pub(super) fn carry_out(
             Decision::Run(run) => {
                 let thread = thread::slot(run.thread.index());
                 debug_assert_eq!(thread.name(), run.thread, "a decision for a thread that is gone");
-                take_over(here, thread, before.is_none_or(|before| !core::ptr::eq(before, thread)));
+                take_over(here, thread, before != Some(run.thread));
                 let next = if passed < PASSED_AT_ONCE {
                     go_on(here, thread)
                 } else {
@@ -176,7 +183,7 @@ pub(super) fn carry_out(
                     stretch::between(here, thread).or_else(|| go_on(here, thread))
                 };
                 let Some(next) = next else { return };
-                (before, passed) = (Some(thread), passed + 1);
+                (before, passed) = (Some(run.thread), passed + 1);
                 next
             }
             Decision::Idle => {

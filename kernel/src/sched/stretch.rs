@@ -25,9 +25,11 @@ const POLL: Nanos = Nanos::from_micros(200);
 /// `thread`, which runs, has more to do before it goes on; what comes of it is installed when this returns.
 #[cold]
 pub fn begin(here: &'static Lane, thread: &'static Thread, serving: Serving, after: After) {
+    // It may end, and its slot be another's then.
+    let name = thread.name();
     thread.inbox.lock().waiting = Waiting::Serving(serving);
     if let Some(decision) = go_on(here, thread) {
-        dispatch::carry_out(here, decision, Some(thread), after);
+        dispatch::carry_out(here, decision, Some(name), after);
     }
 }
 

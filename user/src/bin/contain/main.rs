@@ -69,6 +69,7 @@ fn cases(named: &str) -> i64 {
             "races" => races(),
             "exhaustion" => exhaustion(),
             "many_threads" => many_threads(),
+            "slots_change_hands" => slots_change_hands(),
             "thread_hogs" => quotas::thread_hogs(),
             "sleep_quota" => quotas::sleep_quota(),
             "late_answers" => messages::late_answers(),
@@ -546,4 +547,22 @@ fn many_threads() {
         thread.detach().expect("a handle can be dropped");
     }
     assert_eq!(DONE.load(Ordering::Relaxed), 20_000);
+}
+
+/// A thread that ends makes room for another in its slot of the kernel's table. The place of the process that it had is free a
+/// little later, so the next thread has another one. It begins with registers of its own, and so with its own ring, also on the
+/// CPU where the first one has just ended.
+//= ARCH:inv.threadref
+fn slots_change_hands() {
+    let cpus = caps::usage().expect("usage can be read").cpus;
+    for round in 0..2_000 {
+        let there = ThreadOptions { cpus: 1 << (round / 4 % cpus), ..ThreadOptions::default() };
+        let thread = caps::spawn(there, || {
+            caps::yield_now();
+            3
+        });
+        let thread = thread.expect("within the quota");
+        assert_eq!(thread.join(), Ok(3));
+        thread.detach().expect("a handle can be dropped");
+    }
 }
