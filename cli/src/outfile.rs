@@ -17,11 +17,11 @@ const MAX_NAMES: u32 = 1_000;
 #[derive(Debug)]
 pub struct Target {
     given: PathBuf,
-    place: Place,
+    place: Destination,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Destination {
     /// A regular file, or none yet; `old` are the permissions of the file that is there.
     Replace { path: PathBuf, old: Option<Permissions> },
     /// Something that is no regular file.
@@ -31,15 +31,15 @@ enum Place {
 impl Target {
     /// Finds out what `given` is.
     pub fn resolve(given: &Path) -> Result<Self, Failure> {
-        let place = Place::of(given).map_err(|cause| Failure::Write { path: given.into(), cause })?;
+        let place = Destination::of(given).map_err(|cause| Failure::Write { path: given.into(), cause })?;
         Ok(Self { given: given.into(), place })
     }
 
     /// The regular file that will be replaced or made; `None` for pipes and devices, which several may share.
     pub fn file(&self) -> Option<&Path> {
         match &self.place {
-            Place::Replace { path, .. } => Some(path),
-            Place::Into => None,
+            Destination::Replace { path, .. } => Some(path),
+            Destination::Into => None,
         }
     }
 
@@ -47,8 +47,8 @@ impl Target {
     pub fn open(self) -> Result<OutFile, Failure> {
         let Self { given, place } = self;
         let opened = match &place {
-            Place::Into => OpenOptions::new().write(true).open(&given).map(|file| (file, None)),
-            Place::Replace { path, old } => beside(path, old.as_ref()).map(|(file, temporary)| {
+            Destination::Into => OpenOptions::new().write(true).open(&given).map(|file| (file, None)),
+            Destination::Replace { path, old } => beside(path, old.as_ref()).map(|(file, temporary)| {
                 (file, Some(Pending { temporary, path: path.clone(), renamed: false }))
             }),
         };
@@ -59,7 +59,7 @@ impl Target {
     }
 }
 
-impl Place {
+impl Destination {
     fn of(given: &Path) -> io::Result<Self> {
         match fs::metadata(given) {
             Ok(there) if there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),

@@ -7,7 +7,7 @@ use crate::object::inbox::{Inbox, Serving, Wait, Waiting};
 use crate::object::thread::Thread;
 use crate::sched::dispatch::{self, current};
 use crate::sched::idle::{self, After};
-use crate::sched::lane::Lane;
+use crate::sched::per_cpu::PerCpu;
 use crate::sched::{check, mine, stretch, visible, wakeup};
 use mainspring_abi::kernel::{self, DIRECT, DirectRequest, EXIT_PROCESS, FOREVER, REFUSED};
 use mainspring_abi::ring::CapError;
@@ -80,7 +80,7 @@ pub fn trap(trap: Trap) {
 
 /// The running thread did what it may not: its process ends.
 #[cold]
-fn fault(here: &'static Lane, thread: &'static Thread, vector: u8, error: u64, address: u64) {
+fn fault(here: &'static PerCpu, thread: &'static Thread, vector: u8, error: u64, address: u64) {
     let process = thread.process();
     crate::say!(
         "fault: process={} thread={:?} vector={vector} error={error:#x} address={address:#x} at={:#x}",
@@ -111,7 +111,7 @@ fn refuse(thread: &Thread, code: CapError) {
     thread.context.mine().answer(REFUSED | u64::from(code.number()));
 }
 
-fn cap_enter(here: &'static Lane, thread: &'static Thread, min: u64, timeout: u64) {
+fn cap_enter(here: &'static PerCpu, thread: &'static Thread, min: u64, timeout: u64) {
     let min = min.min(u64::from(kernel::CQ_ENTRIES)) as u32;
     let mut turn = method::Turn::default();
     check::requested();
@@ -141,7 +141,7 @@ fn cap_enter(here: &'static Lane, thread: &'static Thread, min: u64, timeout: u6
 
 /// There is more to do than fits one stretch.
 #[cold]
-fn serve_on(here: &'static Lane, thread: &'static Thread, min: u32, timeout: u64, turn: &method::Turn) {
+fn serve_on(here: &'static PerCpu, thread: &'static Thread, min: u32, timeout: u64, turn: &method::Turn) {
     if let Some(target) = turn.target {
         visible::others_act();
         wakeup::wake(target);
@@ -158,7 +158,7 @@ fn serve_on(here: &'static Lane, thread: &'static Thread, min: u32, timeout: u64
 
 /// `cap_enter` with its one request in registers.
 #[inline]
-fn direct(here: &'static Lane, thread: &'static Thread, request: u64, call_id: u64) {
+fn direct(here: &'static PerCpu, thread: &'static Thread, request: u64, call_id: u64) {
     let Some(request) = DirectRequest::from_word(request) else {
         return refuse(thread, CapError::InvalidRequest);
     };
@@ -176,7 +176,7 @@ fn direct(here: &'static Lane, thread: &'static Thread, request: u64, call_id: u
 }
 
 #[cold]
-fn wait_in_registers(here: &'static Lane, thread: &'static Thread, turn: &method::Turn) {
+fn wait_in_registers(here: &'static PerCpu, thread: &'static Thread, turn: &method::Turn) {
     let inbox = dispatch::settled(thread);
     if let Waiting::InRegisters { .. } = inbox.waiting {
         return wait(here, thread, inbox, Nanos::MAX, turn.target);
@@ -188,7 +188,7 @@ fn wait_in_registers(here: &'static Lane, thread: &'static Thread, turn: &method
 }
 
 /// The thread goes on, unless it lets others go first or should.
-fn go_on(here: &'static Lane, thread: &'static Thread, turn: &method::Turn) {
+fn go_on(here: &'static PerCpu, thread: &'static Thread, turn: &method::Turn) {
     if let Some(target) = turn.target {
         wakeup::wake(target);
     }
@@ -202,7 +202,7 @@ fn go_on(here: &'static Lane, thread: &'static Thread, turn: &method::Turn) {
 /// The thread waits in `cap_enter` for what its inbox says, and hands over to `target` if there is one.
 #[inline(always)]
 fn wait(
-    here: &'static Lane,
+    here: &'static PerCpu,
     thread: &'static Thread,
     inbox: MutexGuard<'_, Inbox>,
     deadline: Nanos,

@@ -6,7 +6,7 @@
 //! | `boot/` | what happens once: boot image, manifest, CPUs, the end |
 //! | `measure` | what a build that measures counts |
 //! | `entry` | from user mode into the kernel and back |
-//! | `sched/` | the driver of `core/sched`: one lane per CPU |
+//! | `sched/` | the driver of `core/sched`: one `PerCpu` for each CPU |
 //! | `object/` | processes, threads, endpoints, park lists: tables of fixed size |
 //! | `method/` | requests from rings, and what each capability does |
 //!

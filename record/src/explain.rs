@@ -65,12 +65,12 @@ pub struct Explanation {
     /// When.
     pub at: Nanos,
     /// Where it was, unless it did not live then.
-    pub place: Option<Place>,
+    pub place: Option<ThreadState>,
 }
 
 /// A living thread's situation.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ThreadState {
     /// Its CPU.
     pub cpu: usize,
     /// The CPU's policy.
@@ -120,12 +120,15 @@ pub fn explain(input: impl Read, thread: &str, at: Nanos) -> Result<Explanation,
         return Err(ExplainError::AfterEnd { end });
     }
     let policy = replay.header().policy;
-    let place =
-        replay.replayer.cpus.iter_mut().find_map(|cpu| Place::of(cpu, at, policy, index as u32, &names));
+    let place = replay
+        .replayer
+        .cpus
+        .iter_mut()
+        .find_map(|cpu| ThreadState::of(cpu, at, policy, index as u32, &names));
     Ok(Explanation { thread: thread.to_owned(), at, place })
 }
 
-impl Place {
+impl ThreadState {
     fn of(cpu: &mut Cpu, at: Nanos, policy: Policy, index: u32, names: &[String]) -> Option<Self> {
         let threads = cpu.threads_at(at);
         let cpu = &*cpu;
@@ -187,7 +190,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ThreadState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let view = &self.view.view;
         let class = format!("{:?}", view.class).to_lowercase();
@@ -215,7 +218,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl ThreadState {
     fn context(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((who, urgency)) = self.view.view.context else { return Ok(()) };
         writeln!(

@@ -10,7 +10,7 @@ use crate::calls;
 use crate::cx::Cx;
 use crate::error::BudgetError;
 use crate::foreign::NoUnwind;
-use crate::protocol::tell::{Tell, Told};
+use crate::protocol::wait_end::{Outcome, WaitEnd};
 use crate::task::WaitReason;
 use crate::wait::{Waited, Who};
 use crate::waiter;
@@ -152,10 +152,10 @@ impl Cx {
             return Err(BlockingError::Unwinding);
         }
         let who = Who::Task(self);
-        let (word, tell) = (who.word(), Tell::new());
+        let (word, end) = (who.word(), WaitEnd::new());
         let mut result: Option<std::thread::Result<T>> = None;
-        let place = Place(&raw mut result);
-        let flag = Place((&raw const tell).cast_mut());
+        let place = ResultSlot(&raw mut result);
+        let flag = ResultSlot((&raw const end).cast_mut());
         // The pool's threads are not joined: once the flag is set the task may end, and its runtime after it, before the wake.
         let memory = self.rt().memory();
         let run: Box<dyn FnOnce() + Send + '_> = Box::new(move || {
@@ -164,7 +164,7 @@ impl Cx {
             // SAFETY: the task waits for the flag before it leaves the frame that both are in.
             unsafe {
                 *place.0 = Some(value);
-                (*flag.0).tell(Told::Done);
+                (*flag.0).complete(Outcome::Done);
             }
             waiter::wake(word);
         });
@@ -174,7 +174,7 @@ impl Cx {
         let pool = &self.rt().blocking;
         let no_unwind = NoUnwind;
         let id = pool.submit(run);
-        if who.wait(&tell, WaitReason::BlockingCall, None) != Waited::Done {
+        if who.wait(&end, WaitReason::BlockingCall, None) != Waited::Done {
             if let Some(job) = pool.take_back(id) {
                 no_unwind.end();
                 drop(job);
@@ -183,7 +183,7 @@ impl Cx {
             }
             // It has begun: nothing can be done but wait.
             let masked = self.task().masked.swap(true, Ordering::Relaxed);
-            let _ = who.wait(&tell, WaitReason::BlockingCall, None);
+            let _ = who.wait(&end, WaitReason::BlockingCall, None);
             self.task().masked.store(masked, Ordering::Relaxed);
         }
         no_unwind.end();
@@ -198,7 +198,7 @@ fn resume_panic(payload: Box<dyn Any + Send>) -> ! {
     resume_unwind(payload)
 }
 
-struct Place<T>(*mut T);
+struct ResultSlot<T>(*mut T);
 
 // SAFETY: the job's thread writes, the task's thread reads after the flag is set.
-unsafe impl<T> Send for Place<T> {}
+unsafe impl<T> Send for ResultSlot<T> {}

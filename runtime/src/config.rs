@@ -5,7 +5,7 @@ use crate::caps::Caps;
 use crate::error::ConfigError;
 use crate::io::IoDriver;
 use crate::profile::Profile;
-use crate::protocol::lanes::LaneSettings;
+use crate::protocol::fair_tasks::FairTaskSettings;
 use crate::runtime::Runtime;
 use crate::stack::arena::LEAST_STACK;
 use crate::worker::victim::{DEFAULT_SEED, VictimStrategy};
@@ -37,7 +37,7 @@ pub struct Config {
     pub(crate) cleanup_ops: u32,
     pub(crate) fail_on_deadlock: bool,
     pub(crate) tenants: Option<Vec<Weight>>,
-    pub(crate) lanes: Option<LaneSettings>,
+    pub(crate) fair_tasks: Option<FairTaskSettings>,
     pub(crate) io: IoDriver,
     /// A task that runs into the guard of its stack is abandoned, rather than the process aborted.
     pub(crate) abandons_overflowed: bool,
@@ -80,7 +80,7 @@ impl Config {
             cleanup_ops: 10_000,
             fail_on_deadlock: false,
             tenants: None,
-            lanes: None,
+            fair_tasks: None,
             io: IoDriver::Auto,
             abandons_overflowed: false,
             migrates_started_tasks: false,
@@ -203,8 +203,8 @@ impl Config {
     /// with a weight, a latency class and workers that it may use (`SpawnBuilder::schedule`), and what every core was
     /// asked can be recorded ([`Runtime::close_record`]) and replayed. Shares are of time on the monotonic clock.
     #[must_use]
-    pub fn fair_by_task(mut self, settings: LaneSettings) -> Self {
-        self.lanes = Some(settings);
+    pub fn fair_by_task(mut self, settings: FairTaskSettings) -> Self {
+        self.fair_tasks = Some(settings);
         self
     }
 
@@ -269,11 +269,11 @@ impl Config {
         if self.tenants.as_ref().is_some_and(|tenants| !(1..=4096).contains(&tenants.len())) {
             return Err(ConfigError::Tenants);
         }
-        if let Some(lanes) = &self.lanes {
-            if !(1..=u16::MAX.into()).contains(&lanes.threads) {
-                return Err(ConfigError::Threads(lanes.threads));
+        if let Some(fair_tasks) = &self.fair_tasks {
+            if !(1..=u16::MAX.into()).contains(&fair_tasks.threads) {
+                return Err(ConfigError::Threads(fair_tasks.threads));
             }
-            if lanes.quantum.is_zero() {
+            if fair_tasks.quantum.is_zero() {
                 return Err(ConfigError::Quantum);
             }
             if self.tenants.is_some() || self.deterministic {

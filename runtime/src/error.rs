@@ -1,7 +1,7 @@
 //! What can go wrong, and what to do about it.
 
 use crate::budget::{Component, Unpayable};
-use crate::protocol::lanes::ThreadError;
+use crate::protocol::fair_tasks::ThreadError;
 use crate::task::body;
 use std::error::Error;
 use std::fmt;
@@ -152,10 +152,10 @@ impl Error for SpawnError {}
 impl fmt::Display for ThreadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OutOfRange(n) => write!(f, "there is no thread {n}; raise LaneSettings::threads"),
+            Self::OutOfRange(n) => write!(f, "there is no thread {n}; raise FairTaskSettings::threads"),
             Self::Taken(n) => write!(f, "thread {n} is a task that has not ended; join it first"),
             Self::NoneFree => {
-                f.write_str("every thread is a task that has not ended; raise LaneSettings::threads")
+                f.write_str("every thread is a task that has not ended; raise FairTaskSettings::threads")
             }
             Self::NoWorker => f.write_str("none of the workers that may run it exists; name some that do"),
             Self::BadRequest(request) => {

@@ -6,7 +6,7 @@ use crate::calls;
 use crate::cx::Cx;
 use crate::error::SpawnError;
 use crate::nursery::{Handle, Nursery};
-use crate::protocol::keep::LetGo;
+use crate::protocol::slot_refs::LetGo;
 use crate::runtime::Inner;
 use crate::task::state::Event;
 use crate::task::{Task, TaskPtr, WaitReason};

@@ -80,7 +80,7 @@ pub use nursery::state::NurseryState;
 pub use nursery::{Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, Priority, SpawnBuilder};
 pub use parker::Parker;
 pub use profile::Profile;
-pub use protocol::lanes::{LaneRecord, LaneSettings, Schedule, ThreadError};
+pub use protocol::fair_tasks::{FairTaskSettings, Schedule, ThreadError, WorkerRecord};
 pub use runtime::{Runtime, WorkerStats};
 pub use snapshot::Snapshot;
 pub use stack::arena::GuardKind;

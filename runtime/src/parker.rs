@@ -8,7 +8,7 @@
 use crate::calls;
 use crate::cx::Cx;
 use crate::protocol::lock::Lock;
-use crate::protocol::tell::{Tell, Told};
+use crate::protocol::wait_end::{Outcome, WaitEnd};
 use crate::task::WaitReason;
 use crate::wait::{Waited, Who};
 use crate::waiter::Ending;
@@ -42,7 +42,7 @@ struct Inside {
 /// Somebody who waits, in the frame of the wait.
 struct Node {
     word: usize,
-    tell: Tell,
+    end: WaitEnd,
 }
 
 // SAFETY: nodes are touched under the lock, or by their own waiter after they left the line.
@@ -64,14 +64,14 @@ impl Enlisted<'_> {
 
     /// True if an unpark took the node out, and is done with it.
     fn take_out(&self) -> bool {
-        if self.node.tell.told().is_some() {
+        if self.node.end.outcome().is_some() {
             return true;
         }
         let mut inside = self.parker.inside.lock();
         let place = inside.line.iter().position(|other| std::ptr::eq(*other, self.node));
         let Some(place) = place else {
             drop(inside);
-            self.node.tell.told().expect("whoever took it off the line told it");
+            self.node.end.outcome().expect("whoever took it off the line told it");
             return true;
         };
         inside.line.remove(place);
@@ -123,7 +123,7 @@ impl Parker {
             cx.acknowledge();
             calls::count(cx);
         }
-        let node = Node { word: who.word(), tell: Tell::new() };
+        let node = Node { word: who.word(), end: WaitEnd::new() };
         {
             let mut inside = self.inside.lock();
             if std::mem::take(&mut inside.permit) {
@@ -134,7 +134,7 @@ impl Parker {
             inside.line.push_back(&raw const node);
         }
         let enlisted = Enlisted { parker: self, who, node: &node };
-        let waited = who.wait(&node.tell, reason, timeout);
+        let waited = who.wait(&node.end, reason, timeout);
         let unparked = enlisted.leave();
         if who.must_stop() {
             // It ends here, so that it has no use for the unpark.
@@ -166,7 +166,7 @@ impl Parker {
         let here = unsafe { worker::current().as_ref() };
         // SAFETY: a node in the line is in a frame that waits to be told; the lock makes us alone with it.
         let node = unsafe { &*node };
-        let ending = Ending::begin(node.word, &node.tell, Told::Done, here);
+        let ending = Ending::begin(node.word, &node.end, Outcome::Done, here);
         // A subscriber may hear of the wake, and unpark again.
         drop(inside);
         ending.finish();

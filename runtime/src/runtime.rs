@@ -13,12 +13,12 @@ use crate::histogram::Histogram;
 use crate::io::driver::Driver;
 use crate::nursery::core::NurseryCore;
 use crate::nursery::{Exhaustion, Nursery, NurseryError, NurseryOptions, host_nursery};
-use crate::protocol::bias::Seat;
+use crate::protocol::bias::SectionFlag;
 use crate::protocol::deque::{Stealer, deques};
 use crate::protocol::earliest::WhoKeeps;
+use crate::protocol::fair_tasks::{FairTasks, WorkerRecord};
 use crate::protocol::inbox::Inbox;
-use crate::protocol::lanes::{LaneRecord, Lanes};
-use crate::protocol::sleep::Dormitory;
+use crate::protocol::sleep::IdleWorkers;
 use crate::snapshot::{Labels, Registry};
 use crate::spans::{self, Spans};
 use crate::stack::arena::{Arena, GuardKind};
@@ -75,7 +75,7 @@ pub(crate) struct Share {
     /// Pinned tasks of the worker that other threads have made ready.
     pub(crate) inbox: Inbox<Task>,
     /// Of the thread that runs the worker.
-    pub(crate) seat: Arc<Seat>,
+    pub(crate) section_flag: Arc<SectionFlag>,
     steal_enabled: AtomicBool,
     tasks_stolen: AtomicU64,
     steals_failed: AtomicU64,
@@ -103,11 +103,11 @@ pub struct WorkerStats {
 }
 
 impl Share {
-    fn new(stealer: Stealer, seat: Arc<Seat>) -> Self {
+    fn new(stealer: Stealer, section_flag: Arc<SectionFlag>) -> Self {
         Self {
             stealer,
             inbox: Inbox::default(),
-            seat,
+            section_flag,
             steal_enabled: AtomicBool::new(true),
             tasks_stolen: AtomicU64::new(0),
             steals_failed: AtomicU64::new(0),
@@ -166,7 +166,7 @@ pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) global: GlobalQueue,
     pub(crate) shares: Box<[Share]>,
-    pub(crate) dormitory: Dormitory,
+    pub(crate) idle_workers: IdleWorkers,
     pub(crate) arena: Arena,
     pub(crate) slab: Slab,
     pub(crate) timers: Timers,
@@ -182,7 +182,7 @@ pub(crate) struct Inner {
     me: Weak<Inner>,
     pub(crate) virtual_run: Option<virtual_workers::Shared>,
     /// Under the fair discipline by task.
-    pub(crate) lanes: Option<Lanes>,
+    pub(crate) fair_tasks: Option<FairTasks>,
     /// If a subscriber wants them.
     pub(crate) spans: Option<Spans>,
 }
@@ -215,8 +215,8 @@ impl Inner {
     /// Queues a task that does not belong to the worker of this thread: a pinned one for its own worker, any other for all.
     /// `from_outside`: this thread is no worker of this runtime.
     pub(crate) fn inject(&self, task: Runnable, from_outside: bool) {
-        if self.lanes.is_some() {
-            return self.wake_in_lane(task, None);
+        if self.fair_tasks.is_some() {
+            return self.wake_fair_task(task, None);
         }
         let home = task.is_pinned().then(|| Worker::index_of(&task));
         match home {
@@ -231,8 +231,8 @@ impl Inner {
                     shared.ring();
                 }
             }
-            (None, Some(home)) => self.dormitory.notify(home),
-            (None, None) => self.dormitory.published(),
+            (None, Some(home)) => self.idle_workers.notify(home),
+            (None, None) => self.idle_workers.published(),
         }
     }
 
@@ -248,8 +248,8 @@ impl Inner {
         let (key, first) = self.timers.insert(due_ns, fire);
         if first && !self.is_virtual() {
             match self.timers.earliest.who_keeps() {
-                WhoKeeps::Nobody => self.dormitory.published(),
-                WhoKeeps::Worker(keeper) => self.dormitory.wake(keeper),
+                WhoKeeps::Nobody => self.idle_workers.published(),
+                WhoKeeps::Worker(keeper) => self.idle_workers.wake(keeper),
             }
         }
         key
@@ -346,17 +346,17 @@ impl Runtime {
         };
         let arena = arena.map_err(ConfigError::Stacks)?;
         // Virtual workers are one thread.
-        let only = config.deterministic.then(Arc::<Seat>::default);
+        let only = config.deterministic.then(Arc::<SectionFlag>::default);
         let (owners, shares): (Vec<_>, Vec<_>) = deques(workers)
             .into_iter()
             .map(|(owner, stealer)| (owner, Share::new(stealer, only.clone().unwrap_or_default())))
             .unzip();
         let io = Driver::new(config.io).map_err(ConfigError::IoUring)?;
-        let lanes = config
-            .lanes
+        let fair_tasks = config
+            .fair_tasks
             .as_ref()
-            .map(|settings| Lanes::new(workers, settings).ok_or(ConfigError::Threads(settings.threads)));
-        let lanes = lanes.transpose()?;
+            .map(|settings| FairTasks::new(workers, settings).ok_or(ConfigError::Threads(settings.threads)));
+        let fair_tasks = fair_tasks.transpose()?;
         let virtual_run = config.deterministic.then(|| virtual_workers::Shared::new(config.seed));
         let inner = Arc::new_cyclic(|me| Inner {
             me: me.clone(),
@@ -366,7 +366,7 @@ impl Runtime {
             labels: Labels::default(),
             global: GlobalQueue::default(),
             shares: shares.into(),
-            dormitory: Dormitory::new(workers),
+            idle_workers: IdleWorkers::new(workers),
             arena,
             slab: Slab::default(),
             timers: Timers::new(config.deterministic),
@@ -375,7 +375,7 @@ impl Runtime {
             pool: Mutex::new(config.root_pool),
             host_nurseries: Mutex::default(),
             virtual_run,
-            lanes,
+            fair_tasks,
             spans: Spans::if_wanted(),
             config,
         });
@@ -485,12 +485,12 @@ impl Runtime {
         share.is_some()
     }
 
-    /// Closes the flight record of each worker and hands it out: what its lane was asked and what it answered, from the
+    /// Closes the flight record of each worker and hands it out: what its core was asked and what it answered, from the
     /// start until now. Empty unless the fair discipline by task was asked to record, and the second time.
-    pub fn close_record(&self) -> Vec<LaneRecord> {
+    pub fn close_record(&self) -> Vec<WorkerRecord> {
         calls::count_poll();
         let now = Nanos::new(self.inner.timers.now_ns());
-        self.inner.lanes.as_ref().map_or_else(Vec::new, |lanes| lanes.close_record(now))
+        self.inner.fair_tasks.as_ref().map_or_else(Vec::new, |fair_tasks| fair_tasks.close_record(now))
     }
 
     /// The driver of sockets and files: never [`IoDriver::Auto`](crate::io::IoDriver::Auto).
@@ -524,7 +524,7 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        self.inner.dormitory.close();
+        self.inner.idle_workers.close();
         if let Some(shared) = &self.inner.virtual_run {
             shared.close();
         }

@@ -210,8 +210,8 @@ impl Runtime {
                 id: core.id,
                 owner: (core.owner_id != 0).then_some(TaskId(core.owner_id)),
                 state: core.state(),
-                spawned: core.brood.spawned() as u64,
-                completed: core.brood.completed() as u64,
+                spawned: core.wait_group.spawned() as u64,
+                completed: core.wait_group.completed() as u64,
                 caps: core.caps,
             });
         });

@@ -1,8 +1,8 @@
 //! Waiting until one is told, as a task or as an ordinary thread.
 
 use crate::cx::Cx;
-use crate::protocol::bias::Seat;
-use crate::protocol::tell::Tell;
+use crate::protocol::bias::SectionFlag;
+use crate::protocol::wait_end::WaitEnd;
 use crate::task::WaitReason;
 use crate::time::timers::Fire;
 use crate::waiter::{ThreadWait, task_word};
@@ -58,10 +58,10 @@ impl Who<'_> {
         }
     }
 
-    /// The seat of this thread, if it runs workers.
+    /// The section flag of this thread, if it runs workers.
     #[inline(always)]
-    pub(crate) fn seat(&self) -> Option<&Arc<Seat>> {
-        self.worker().map(Worker::seat)
+    pub(crate) fn section_flag(&self) -> Option<&Arc<SectionFlag>> {
+        self.worker().map(Worker::section_flag)
     }
 
     /// Before it tells anybody: the wait is for something of this worker's own. False if it cannot be at home: the tasks of a
@@ -70,7 +70,7 @@ impl Who<'_> {
     pub(crate) fn move_in(&self) -> bool {
         match self {
             Self::Task(cx) if cx.purse().is_none() => {
-                cx.task().home.move_in(cx.task().worker().seat());
+                cx.task().home.move_in(cx.task().worker().section_flag());
                 true
             }
             _ => false,
@@ -79,21 +79,21 @@ impl Who<'_> {
 
     /// As [`Who::wait`], after [`Who::move_in`].
     #[inline]
-    pub(crate) fn wait_at_home(&self, tell: &Tell, reason: WaitReason) -> Waited {
+    pub(crate) fn wait_at_home(&self, end: &WaitEnd, reason: WaitReason) -> Waited {
         match self {
-            Self::Task(cx) => wait_as_task(cx, tell, None, || cx.block_at_home(reason)),
-            Self::Thread(_) => self.wait(tell, reason, None),
+            Self::Task(cx) => wait_as_task(cx, end, None, || cx.block_at_home(reason)),
+            Self::Thread(_) => self.wait(end, reason, None),
         }
     }
 
     /// Waits until it is over.
-    pub(crate) fn wait(&self, tell: &Tell, reason: WaitReason, timeout: Option<Duration>) -> Waited {
+    pub(crate) fn wait(&self, end: &WaitEnd, reason: WaitReason, timeout: Option<Duration>) -> Waited {
         match self {
-            Self::Task(cx) => wait_as_task(cx, tell, timeout, || cx.block(reason)),
+            Self::Task(cx) => wait_as_task(cx, end, timeout, || cx.block(reason)),
             Self::Thread(thread) => {
                 // A deadline beyond what the clock can tell is none.
                 let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-                while !tell.is_over() {
+                while !end.is_over() {
                     if !thread.wait(deadline) {
                         return Waited::TimedOut;
                     }
@@ -126,10 +126,10 @@ impl Who<'_> {
 }
 
 #[inline]
-fn wait_as_task(cx: &Cx, tell: &Tell, timeout: Option<Duration>, block: impl Fn()) -> Waited {
+fn wait_as_task(cx: &Cx, end: &WaitEnd, timeout: Option<Duration>, block: impl Fn()) -> Waited {
     if std::thread::panicking() {
         // A destructor must not switch.
-        return if tell.is_over() { Waited::Done } else { Waited::Stop };
+        return if end.is_over() { Waited::Done } else { Waited::Stop };
     }
     let timer = timeout.map(|timeout| {
         let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -137,7 +137,7 @@ fn wait_as_task(cx: &Cx, tell: &Tell, timeout: Option<Duration>, block: impl Fn(
         (due, cx.rt().add_timer(due, Fire::Wake(cx.task_ptr())))
     });
     let waited = loop {
-        if tell.is_over() {
+        if end.is_over() {
             break Waited::Done;
         }
         if cx.must_stop() {

@@ -1,7 +1,7 @@
 //! Who waits: a task, or an ordinary thread. A word names either, so that records can hold it in an atomic.
 #![allow(unsafe_code)]
 
-use crate::protocol::tell::{Tell, Told};
+use crate::protocol::wait_end::{Outcome, WaitEnd};
 use crate::task::TaskPtr;
 use crate::task::state::Event;
 use crate::worker::Worker;
@@ -48,23 +48,23 @@ pub(crate) fn task_of(word: usize) -> Option<TaskPtr> {
 pub(crate) struct Ending {
     word: usize,
     /// Null if the waiter has been told already.
-    tell: *const Tell,
-    told: Told,
+    end: *const WaitEnd,
+    outcome: Outcome,
 }
 
 impl Ending {
     /// Under the lock that the waiter was found by. `here` is the worker of this thread.
     #[inline]
-    pub(crate) fn begin(word: usize, tell: &Tell, told: Told, here: Option<&Worker>) -> Self {
+    pub(crate) fn begin(word: usize, end: &WaitEnd, outcome: Outcome, here: Option<&Worker>) -> Self {
         // Once it has been told, the waiter may go, and its runtime with it. A runtime does not go while one of its own
         // tasks runs; a thread's word keeps what it names.
         let stays = task_of(word).is_none_or(|task| here.is_some_and(|here| here.is_of_runtime_of(&task)));
         if stays {
-            tell.tell(told);
+            end.complete(outcome);
         } else {
-            tell.begin();
+            end.begin();
         }
-        Self { word, tell: if stays { std::ptr::null() } else { tell }, told }
+        Self { word, end: if stays { std::ptr::null() } else { end }, outcome }
     }
 
     /// Wakes the waiter, and tells it if that was not safe before.
@@ -72,8 +72,8 @@ impl Ending {
     pub(crate) fn finish(self) {
         wake(self.word);
         // SAFETY: null, or of a waiter that stays until it has been told.
-        if let Some(tell) = unsafe { self.tell.as_ref() } {
-            tell.tell(self.told);
+        if let Some(end) = unsafe { self.end.as_ref() } {
+            end.complete(self.outcome);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use mainspring::sync::{AcquireError, Mutex, Semaphore};
 use mainspring::{
-    Budget, BudgetError, Capacity, Caps, Config, Cx, LaneSettings, NurseryOptions, Parker, Pool, Profile,
+    Budget, BudgetError, Capacity, Caps, Config, Cx, FairTaskSettings, NurseryOptions, Parker, Pool, Profile,
     Runtime, Select, Sender, TaskError, Weight,
 };
 use std::future::Future;
@@ -23,7 +23,7 @@ fn disciplines(program: impl Fn(&str, &Runtime)) {
         };
         program("plain", &config().build().unwrap());
         program("fair by tenant", &config().fair(&[Weight::DEFAULT]).build().unwrap());
-        program("fair by task", &config().fair_by_task(LaneSettings::default()).build().unwrap());
+        program("fair by task", &config().fair_by_task(FairTaskSettings::default()).build().unwrap());
         program("virtual", &config().deterministic_seed(7).build().unwrap());
     }
 }

@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 
 use mainspring::{
-    Budget, Caps, Config, ConfigError, CpuId, CpuSet, Cx, LaneRecord, LaneSettings, Nanos, Parker, Policy,
-    Profile, Schedule, SpawnError, TaskError, ThreadError, Weight,
+    Budget, Caps, Config, ConfigError, CpuId, CpuSet, Cx, FairTaskSettings, Nanos, Parker, Policy, Profile,
+    Schedule, SpawnError, TaskError, ThreadError, Weight, WorkerRecord,
 };
 use mainspring_sched::Cpu;
 use mainspring_sched::flight::{DecodeState, Outcome, Reader, read_record};
@@ -110,12 +110,12 @@ fn children_are_their_spawners_tenants_and_unknown_tenants_are_refused() {
 
 fn by_task(workers: usize, record_bytes: usize) -> Config {
     let caps = Caps::root(1000, Budget::MAX, Budget::ZERO, 10, 10);
-    let settings = LaneSettings { threads: 64, record_bytes, ..LaneSettings::default() };
+    let settings = FairTaskSettings { threads: 64, record_bytes, ..FairTaskSettings::default() };
     Config::new(Profile::Cluster).workers(workers).root_caps(caps).fair_by_task(settings)
 }
 
 /// Makes each recorded decision again, on a core that knows nothing but the record.
-fn replay(records: &[LaneRecord]) -> u64 {
+fn replay(records: &[WorkerRecord]) -> u64 {
     let mut decisions = 0;
     for (number, record) in records.iter().enumerate() {
         assert_eq!(record.lost, 0, "no room for the whole record");
@@ -265,9 +265,9 @@ fn accounts_weights_and_thread_numbers_of_tasks() {
 fn by_task_and_tenants_or_a_seed_do_not_mix() {
     assert!(matches!(by_task(1, 0).fair(&[weight(64)]).build(), Err(ConfigError::OneDiscipline)));
     assert!(matches!(by_task(1, 0).deterministic_seed(1).build(), Err(ConfigError::OneDiscipline)));
-    let none = LaneSettings { threads: 0, ..LaneSettings::default() };
+    let none = FairTaskSettings { threads: 0, ..FairTaskSettings::default() };
     assert!(matches!(Config::default().fair_by_task(none).build(), Err(ConfigError::Threads(0))));
-    let still = LaneSettings { quantum: Nanos::ZERO, ..LaneSettings::default() };
+    let still = FairTaskSettings { quantum: Nanos::ZERO, ..FairTaskSettings::default() };
     assert!(matches!(Config::default().fair_by_task(still).build(), Err(ConfigError::Quantum)));
     let stealing = Config::new(Profile::Service).workers(1).build().unwrap();
     let refused = stealing
@@ -276,7 +276,7 @@ fn by_task_and_tenants_or_a_seed_do_not_mix() {
 }
 
 #[test]
-fn what_ends_badly_ends_on_its_lane_too() {
+fn what_ends_badly_ends_on_its_core_too() {
     for workers in [1, 2] {
         let runtime = by_task(workers, 4 << 20).build().unwrap();
         let result = runtime.run(|cx| {

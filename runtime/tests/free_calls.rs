@@ -4,7 +4,7 @@
 use mainspring::io::{TcpListener, TcpStream, UdpSocket, read_file, write_file};
 use mainspring::sync::{Mutex, Once, Semaphore};
 use mainspring::{
-    Budget, Capacity, Caps, Component, Config, Cx, LaneSettings, NurseryOptions, Parker, Pool, Profile,
+    Budget, Capacity, Caps, Component, Config, Cx, FairTaskSettings, NurseryOptions, Parker, Pool, Profile,
     Runtime, Select, Weight,
 };
 use std::collections::BTreeSet;
@@ -499,7 +499,11 @@ fn every_call_gives_way_where_the_order_is_deterministic_and_fair() {
 #[test]
 fn every_call_gives_way_under_the_fair_disciplines() {
     every_call_gives_way(|| config().fair(&[Weight::new(64).unwrap()]), MOST_BY_TIME, &[CALLS, OUTSIDE]);
-    every_call_gives_way(|| config().fair_by_task(LaneSettings::default()), MOST_BY_TIME, &[CALLS, OUTSIDE]);
+    every_call_gives_way(
+        || config().fair_by_task(FairTaskSettings::default()),
+        MOST_BY_TIME,
+        &[CALLS, OUTSIDE],
+    );
 }
 
 /// The public functions of the types through which a task reaches the runtime, by their sources.

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use mainspring::{
-    Budget, Capacity, Config, CpuId, CpuSet, Cx, Exhaustion, LaneSettings, NurseryOptions, Profile, Runtime,
-    Schedule, Weight,
+    Budget, Capacity, Config, CpuId, CpuSet, Cx, Exhaustion, FairTaskSettings, NurseryOptions, Profile,
+    Runtime, Schedule, Weight,
 };
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ fn runtime(discipline: &str, workers: usize) -> Runtime {
     match discipline {
         "plain" => config,
         "fair by tenant" => config.fair(&[Weight::DEFAULT]),
-        "fair by task" => config.fair_by_task(LaneSettings::default()),
+        "fair by task" => config.fair_by_task(FairTaskSettings::default()),
         _ => config.deterministic_seed(5),
     }
     .build()
@@ -321,7 +321,7 @@ fn a_task_without_a_stack_fails_and_drops_what_it_captured_once() {
             let runtime = match discipline {
                 "plain" => config,
                 "fair by tenant" => config.fair(&[Weight::DEFAULT]),
-                "fair by task" => config.fair_by_task(LaneSettings::default()),
+                "fair by task" => config.fair_by_task(FairTaskSettings::default()),
                 _ => config.deterministic_seed(5),
             }
             .build()
@@ -369,7 +369,7 @@ fn stacks_that_a_worker_has_free_are_found_by_the_others() {
     let runtime = Config::new(Profile::Cluster)
         .workers(2)
         .max_stacks(STACKS)
-        .fair_by_task(LaneSettings::default())
+        .fair_by_task(FairTaskSettings::default())
         .build()
         .unwrap();
     // As many as are left beside the root's, of which the other worker may keep one.
@@ -408,7 +408,7 @@ fn a_started_task_stays_on_its_thread_while_it_waits_for_sockets() {
             let runtime = match discipline {
                 "plain" => config,
                 "fair by tenant" => config.fair(&[Weight::DEFAULT]),
-                _ => config.fair_by_task(LaneSettings::default()),
+                _ => config.fair_by_task(FairTaskSettings::default()),
             };
             let ended = runtime.build().unwrap().run(|cx| {
                 let listener = TcpListener::bind(cx, "127.0.0.1:0").unwrap();

@@ -9,8 +9,8 @@ use mainspring::sync::{AcquireError, Mutex, MutexGuard, Once, Permit, Semaphore}
 use mainspring::time::Interval;
 use mainspring::{
     BlockingError, Budget, BudgetError, Caps, ChannelError, Config, ConfigError, Cx, Durations, Handle,
-    LaneRecord, Nursery, NurseryError, NurseryOptions, Parker, Pool, Receiver, RechargeError, Refusal,
-    Runtime, Select, SendError, Sender, Snapshot, SpawnBuilder, SpawnError, StackError, TaskError, TaskId,
+    Nursery, NurseryError, NurseryOptions, Parker, Pool, Receiver, RechargeError, Refusal, Runtime, Select,
+    SendError, Sender, Snapshot, SpawnBuilder, SpawnError, StackError, TaskError, TaskId, WorkerRecord,
     WorkerStats,
 };
 use std::cell::Cell;
@@ -123,7 +123,7 @@ fn public_types_say_no_more_about_threads_than_they_keep() {
         Snapshot: "SYUR-"
         WorkerStats: "SYURC"
         Durations: "SYUR-"
-        LaneRecord: "SYUR-"
+        WorkerRecord: "SYUR-"
         // Errors.
         TaskError: "SY---"
         NurseryError: "SY---"

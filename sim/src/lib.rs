@@ -5,8 +5,8 @@
 //! [`mainspring_record`] for the record and the checkers.
 
 pub mod admission;
-mod board;
 mod machine;
+mod steal_offers;
 mod tournament;
 
 use mainspring_abi::{CpuId, Nanos};

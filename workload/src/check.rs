@@ -2,9 +2,9 @@
 
 use crate::document::{Document, TableList};
 use crate::error::{Report, Reported};
+use crate::livelock::{self, Refusals};
 use crate::names::{Interner, NameError, Names, Noun};
 use crate::program::Program;
-use crate::progress::{self, Refusals};
 use crate::scope::{Contexts, Named, Scope};
 use crate::sections::{self, RawMachine};
 use crate::tables::{self, Known};
@@ -62,7 +62,7 @@ pub(crate) fn workload<'d>(root: &'d DeTable<'d>, report: &mut Report<'_>) -> Re
     let operations = tables::operations(document.operations, serves, &known, report);
     let sessions = scope.sessions.names();
     let refusals = Refusals::new(!scope.contexts.named.tables.is_empty(), &operations);
-    progress::check(&threads, &programs, &refusals, report);
+    livelock::check(&threads, &programs, &refusals, report);
     let line = |at: &std::ops::Range<usize>| report.line(at);
     let places = Places {
         steps: programs

@@ -9,7 +9,7 @@ use crate::document::DocumentError;
 use crate::grammar::StepError;
 use crate::names::NameError;
 use crate::program::ProgramError;
-use crate::source::{Place, Source};
+use crate::source::{Position, Source};
 use crate::suggest::nearest;
 use crate::tables::TableError;
 use crate::value::ValueError;
@@ -96,7 +96,7 @@ problem_from!(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     file: Arc<str>,
-    place: Place,
+    place: Position,
     problem: Problem,
 }
 

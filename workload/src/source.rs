@@ -25,7 +25,7 @@ pub(crate) struct Source<'s> {
 
 /// Where something is, and what the line around it looks like.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     /// From 1.
     pub line: usize,
     /// From 1, in characters.
@@ -64,7 +64,7 @@ impl<'s> Source<'s> {
     }
 
     /// Makes a byte range readable.
-    pub fn locate(&self, at: &Range<usize>) -> Place {
+    pub fn locate(&self, at: &Range<usize>) -> Position {
         let line = self.line_of(at.start);
         let start = self.line_starts.get(line - 1).copied().unwrap_or(0);
         let end = self.line_starts.get(line).copied().unwrap_or(self.text.len());
@@ -76,7 +76,7 @@ impl<'s> Source<'s> {
         let skipped = if content.chars().nth(WINDOW).is_none() { 0 } else { from.saturating_sub(WINDOW / 2) };
         let shown: String = content.chars().skip(skipped).take(WINDOW).map(printable).collect();
         let width = to.saturating_sub(from).min((skipped + WINDOW).saturating_sub(from)).max(1);
-        Place { line, column: from + 1, shown, indent: from - skipped, width }
+        Position { line, column: from + 1, shown, indent: from - skipped, width }
     }
 }
 
@@ -85,7 +85,7 @@ fn printable(c: char) -> char {
     if c.is_control() { ' ' } else { c }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gutter = self.line.to_string().len();
         writeln!(f, "{:gutter$} |", "")?;

@@ -17,7 +17,7 @@ pub enum Weights {
     Mixed,
     /// All alike.
     Equal,
-    /// As many as there can be: more than the queue has lanes for. Shows the general path; no limit is set for it.
+    /// As many as there can be: more than the queue has span buckets for. Shows the general path; no limit is set for it.
     Distinct,
 }
 

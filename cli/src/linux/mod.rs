@@ -11,8 +11,8 @@ use crate::machine_run::{MachineRun, instances};
 use crate::output::Output;
 use crate::progress::Progress;
 use mainspring::{
-    Caps, Config, ConfigError, Exhaustion, LaneRecord, LaneSettings, NurseryError, NurseryOptions, Profile,
-    Runtime, TaskError,
+    Caps, Config, ConfigError, Exhaustion, FairTaskSettings, NurseryError, NurseryOptions, Profile, Runtime,
+    TaskError, WorkerRecord,
 };
 use mainspring_abi::CpuId;
 use mainspring_abi::frame::RecordHead;
@@ -50,7 +50,7 @@ pub fn run(workload: &Workload, seed: u64, output: Output) -> Result<MachineRun,
     let stage = Stage::new(workload, seed);
     let records = play(workload, &stage, output)?;
     let threads: Vec<String> = instances(workload).map(|(name, _)| name).collect();
-    let head = |cpu, LaneRecord { records, lost, end, .. }: &LaneRecord| {
+    let head = |cpu, WorkerRecord { records, lost, end, .. }: &WorkerRecord| {
         let cpu = CpuId::new(cpu).expect("the workload names no CPU beyond the last");
         RecordHead { format: FORMAT.into(), cpu, records: *records, lost: *lost, end: *end }
     };
@@ -65,9 +65,9 @@ pub fn run(workload: &Workload, seed: u64, output: Output) -> Result<MachineRun,
 }
 
 /// Starts the runtime, plays the workload, and returns what each worker's core was asked.
-fn play(workload: &Workload, stage: &Stage<'_>, output: Output) -> Result<Vec<LaneRecord>, LinuxError> {
+fn play(workload: &Workload, stage: &Stage<'_>, output: Output) -> Result<Vec<WorkerRecord>, LinuxError> {
     let machine = &workload.machine;
-    let settings = LaneSettings {
+    let settings = FairTaskSettings {
         policy: machine.policy,
         quantum: machine.quantum,
         threads: stage.instances.len().max(1),

@@ -41,7 +41,7 @@ enum Goes {
 
 /// Plays instance `number` from its start to its end. Unwinds when the run is over.
 pub fn live(stage: &Stage<'_>, number: usize, cx: &Cx) {
-    stage.is_task(number, cx.id().0);
+    stage.set_task(number, cx.id().0);
     let spec = stage.spec(number);
     let mut player = Player {
         stage,

@@ -289,7 +289,7 @@ impl<'w> Stage<'w> {
     }
 
     /// Which task an instance is.
-    pub fn is_task(&self, instance: usize, id: u64) {
+    pub fn set_task(&self, instance: usize, id: u64) {
         self.instances[instance].task.store(id, Ordering::Relaxed);
     }
 

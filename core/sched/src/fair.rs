@@ -26,27 +26,27 @@
 //! Weights that are powers of two are not rounded, so their ties are exact. For other weights each charge may round a position
 //! down by less than 2^-20 ns, and tags that are equal in exact arithmetic are then ordered by their rounded values.
 //!
-//! While there are few, queued threads stand in order in one small array. Many stand in *lanes*, one per length of
-//! request, where the usual decision costs the same however many there are. Threads that no lane is left for, or that are
+//! While there are few, queued threads stand in order in one small array. Many stand in *buckets*, one per length of
+//! request, where the usual decision costs the same however many there are. Threads that no bucket is left for, or that are
 //! bound to some CPUs, stand in a tree each instead, where it costs O(log n) expected. Who runs is the same in any case:
 //! the first in order of all that may start.
 
-mod estate;
+mod departed_debts;
+pub(crate) mod entry;
 mod fluid;
-mod lanes;
 mod queue;
-pub(crate) mod row;
+mod span_buckets;
 
-use crate::few::{Few, Rank};
 use crate::heap::SeatHeap;
+use crate::small_sorted::{Rank, SmallSorted};
 use crate::tree::{Nodes, Tree};
 use crate::virtual_time::{VirtualTime, span};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
-use estate::Estate;
-use lanes::Lanes;
+use departed_debts::DepartedDebts;
+use entry::{Key, QueuedIn};
 use mainspring_abi::{LatencyClass, Nanos, Policy, Weight};
-use row::{Key, Place};
+use span_buckets::SpanBuckets;
 
 /// The longest service that a thread may ask for at a time.
 pub const MAX_REQUEST: Nanos = Nanos::from_secs(10);
@@ -120,22 +120,22 @@ pub(crate) struct FairQueue {
     long: bool,
     nodes: Nodes,
     /// Threads that may run anywhere, unless the queue is long.
-    few: Few<Key>,
+    few: SmallSorted<Key>,
     /// Sleepers that still compete, by the clock time at which they are even.
     debtors: SeatHeap<VirtualTime>,
     /// Debts of threads that have left.
-    estate: Estate,
-    /// Threads that may run anywhere, of spans without a lane, if the queue is long.
+    departed_debts: DepartedDebts,
+    /// Threads that may run anywhere, of spans without a bucket, if the queue is long.
     open: Tree<false>,
     /// Threads that may run on some CPUs only.
     bound: Tree<true>,
     shape: u64,
-    /// Threads that may run anywhere, if the queue is long and their span has a lane.
-    lanes: Lanes,
+    /// Threads that may run anywhere, if the queue is long and their span has a bucket.
+    buckets: SpanBuckets,
 }
 
 impl FairQueue {
-    /// An empty queue. `shape` seeds the balance of lanes and trees, and nothing else.
+    /// An empty queue. `shape` seeds the balance of buckets and trees, and nothing else.
     pub(crate) fn new(policy: Policy, shape: u64) -> Self {
         Self {
             policy,
@@ -148,13 +148,13 @@ impl FairQueue {
             queued: 0,
             queued_in_trees: 0,
             long: false,
-            few: Few::new(),
+            few: SmallSorted::new(),
             nodes: Nodes::default(),
-            lanes: Lanes::new(),
+            buckets: SpanBuckets::new(),
             open: Tree::new(),
             bound: Tree::new(),
             debtors: SeatHeap::new(),
-            estate: Estate::default(),
+            departed_debts: DepartedDebts::default(),
             shape: shape | 1,
         }
     }
@@ -166,13 +166,13 @@ impl FairQueue {
 
     pub(crate) fn reserve(&mut self, seats: usize) -> Result<(), TryReserveError> {
         self.nodes.reserve(seats)?;
-        self.estate.reserve(seats)?;
+        self.departed_debts.reserve(seats)?;
         self.debtors.reserve(seats)
     }
 
     /// Whether a thread that leaves would make an older debt give way to its own.
     pub(crate) fn is_full_of_debts(&self) -> bool {
-        self.estate.is_full()
+        self.departed_debts.is_full()
     }
 
     /// How many threads are queued.
@@ -191,28 +191,29 @@ impl FairQueue {
     /// The tags of a request that `seat` has used some of, as if it had been charged for `ran` more.
     #[inline(always)]
     pub(crate) fn tag(&self, seat: u32, request: Nanos, used: Nanos, ran: Nanos) -> Tag {
-        let row = &self.nodes.rows[seat];
+        let entry = &self.nodes.entries[seat];
         // Whoever is at the first request since it was queued has used just what it ran.
-        let start = if used == ran { row.position } else { row.started(used).plus(span(ran, row.weight)) };
-        Tag { start, deadline: start.plus(span(request, row.weight)) }
+        let start =
+            if used == ran { entry.position } else { entry.started(used).plus(span(ran, entry.weight)) };
+        Tag { start, deadline: start.plus(span(request, entry.weight)) }
     }
 
     /// The tags that `seat` is queued with.
     pub(crate) fn queued_tag(&self, seat: u32) -> Tag {
-        let row = &self.nodes.rows[seat];
-        Tag { start: row.start, deadline: row.deadline }
+        let entry = &self.nodes.entries[seat];
+        Tag { start: entry.start, deadline: entry.deadline }
     }
 
     /// The weight that `seat` competes with.
     #[inline]
     pub(crate) fn weight(&self, seat: u32) -> Weight {
-        self.nodes.rows[seat].weight
+        self.nodes.entries[seat].weight
     }
 
     /// All queued seats in the queue's order, for those who look on.
     pub(crate) fn in_order(&self) -> Vec<u32> {
         let mut seats: Vec<u32> = self.few.iter().map(|(_, seat)| *seat).collect();
-        self.lanes.visit(&self.nodes.rows, &mut |seat| seats.push(seat));
+        self.buckets.visit(&self.nodes.entries, &mut |seat| seats.push(seat));
         self.open.in_order(&self.nodes, &mut |seat| seats.push(seat));
         self.bound.in_order(&self.nodes, &mut |seat| seats.push(seat));
         seats.sort_by(|a, b| {
@@ -228,14 +229,14 @@ impl FairQueue {
         }
         let in_open = self.open.verify(&self.nodes)?;
         let in_trees = in_open + self.bound.verify(&self.nodes)?;
-        let in_lanes = self.lanes.verify(&self.nodes.rows)?;
+        let in_buckets = self.buckets.verify(&self.nodes.entries)?;
         self.verify_few()?;
         self.verify_debtors()?;
-        let misplaced = if self.long { self.few.len() } else { in_lanes + in_open };
+        let misplaced = if self.long { self.few.len() } else { in_buckets + in_open };
         if misplaced != 0 {
             return Err("a queue is long and short at once");
         }
-        let counted = (self.few.len() + in_lanes + in_trees, in_trees);
+        let counted = (self.few.len() + in_buckets + in_trees, in_trees);
         if counted == (self.queued as usize, self.queued_in_trees as usize) {
             Ok(())
         } else {
@@ -244,20 +245,24 @@ impl FairQueue {
     }
 
     fn verify_debtors(&self) -> Result<(), &'static str> {
-        let rows = &self.nodes.rows;
+        let entries = &self.nodes.entries;
         let owes = |seat: u32| {
-            rows[seat].place == Place::Debt && self.debtors.key(seat) == Some(rows[seat].position)
+            entries[seat].place == QueuedIn::Debt && self.debtors.key(seat) == Some(entries[seat].position)
         };
-        if !self.debtors.seats().all(owes) || self.debtors.len() != rows.count(Place::Debt) {
-            return Err("a debtor's row says otherwise");
+        if !self.debtors.seats().all(owes) || self.debtors.len() != entries.count(QueuedIn::Debt) {
+            return Err("a debtor's entry says otherwise");
         }
         Ok(())
     }
 
     fn verify_few(&self) -> Result<(), &'static str> {
-        let rows = &self.nodes.rows;
-        if self.few.iter().any(|(key, seat)| rows[*seat].key() != *key || rows[*seat].place != Place::Few) {
-            return Err("one of the few has other tags in its row");
+        let entries = &self.nodes.entries;
+        if self
+            .few
+            .iter()
+            .any(|(key, seat)| entries[*seat].key() != *key || entries[*seat].place != QueuedIn::SmallSorted)
+        {
+            return Err("one of the few has other tags in its entry");
         }
         if self.few.iter().zip(self.few.iter().skip(1)).any(|(one, next)| !one.0.is_before(&next.0)) {
             return Err("the few are out of order");

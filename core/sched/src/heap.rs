@@ -2,18 +2,18 @@
 //!
 //! A few stand in order in one small array; many in a heap, four below one.
 //!
-//! Conserved: the few are [`FEW`] at most, and there are none while there is a heap. While there is one, `place[seat]` is
+//! Conserved: the few are [`SMALL`] at most, and there are none while there is a heap. While there is one, `place[seat]` is
 //! where `seat` stands in it, for exactly the seats that do; for others it says nothing. No table grows beyond what
 //! [`SeatHeap::reserve`] has set aside.
 
-use crate::few::{FEW, Few, Rank};
 use crate::hint::{likely, unlikely};
+use crate::small_sorted::{Rank, SMALL, SmallSorted};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
 use core::hint::select_unpredictable;
 
 /// A heap that has shrunk to this is one no longer. Well below what makes one, so that it does not go to and fro.
-const FEW_AGAIN: usize = FEW / 2;
+const FEW_AGAIN: usize = SMALL / 2;
 
 /// How many entries stand below one. Four of them are a cache line.
 const FAN: usize = 4;
@@ -48,14 +48,14 @@ fn least_of_few<K: Rank>(entries: &[(K, u32)]) -> Option<(usize, (K, u32))> {
 
 #[derive(Debug)]
 pub(crate) struct SeatHeap<K> {
-    few: Few<K>,
+    few: SmallSorted<K>,
     heap: Vec<(K, u32)>,
     place: Vec<u32>,
 }
 
 impl<K: Rank> SeatHeap<K> {
     pub(crate) const fn new() -> Self {
-        Self { few: Few::new(), heap: Vec::new(), place: Vec::new() }
+        Self { few: SmallSorted::new(), heap: Vec::new(), place: Vec::new() }
     }
 
     /// Sets room for `seats` seats aside.

@@ -1,7 +1,7 @@
 //! A treap of queued threads, ordered by virtual deadline, that finds the first *eligible* one in O(log n).
 //!
 //! It takes any mixture of starts and deadlines. Each node also knows the earliest start in its left and in its right
-//! part, so the search for the first node whose start has come never backs up. Nodes are the queue's rows; a row is
+//! part, so the search for the first node whose start has come never backs up. Nodes are the queue's entries; a entry is
 //! in at most one tree. Priorities are drawn at each insertion from a generator that no thread can observe, so nobody
 //! can aim for a deep tree.
 //!
@@ -11,8 +11,8 @@
 //! A missing part is summarised by the node's own start. That is neutral for a minimum, and the search may then
 //! enter the left part whenever its summary is eligible: if there is none, the node itself is the answer.
 
-use crate::fair::row::{Key, LEFT, NIL, RIGHT, Row, Rows};
-use crate::few::Rank;
+use crate::fair::entry::{Entries, Entry, Key, LEFT, NIL, RIGHT};
+use crate::small_sorted::Rank;
 use crate::virtual_time::VirtualTime;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -30,31 +30,31 @@ impl Reach {
     }
 }
 
-/// The earliest start in the part at `row`.
+/// The earliest start in the part at `entry`.
 #[inline]
-fn earliest_below(row: &Row) -> VirtualTime {
-    row.start.earlier(row.earliest[LEFT]).earlier(row.earliest[RIGHT])
+fn earliest_below(entry: &Entry) -> VirtualTime {
+    entry.start.earlier(entry.earliest[LEFT]).earlier(entry.earliest[RIGHT])
 }
 
-/// The rows of all seats of one CPU, and where their threads may run.
+/// The entries of all seats of one CPU, and where their threads may run.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
-    pub rows: Rows,
+    pub entries: Entries,
     reach: Vec<Reach>,
 }
 
 impl Nodes {
     pub(crate) fn reserve(&mut self, seats: usize) -> Result<(), TryReserveError> {
-        self.rows.reserve(seats)?;
+        self.entries.reserve(seats)?;
         self.reach.try_reserve_exact(seats.saturating_sub(self.reach.len()))
     }
 
-    /// Puts `row` at `seat`, within what was reserved.
-    pub(crate) fn put(&mut self, seat: u32, row: Row) {
+    /// Puts `entry` at `seat`, within what was reserved.
+    pub(crate) fn put(&mut self, seat: u32, entry: Entry) {
         while self.reach.len() <= seat as usize {
             self.reach.push(Reach::default());
         }
-        self.rows.put(seat, row);
+        self.entries.put(seat, entry);
     }
 }
 
@@ -69,11 +69,11 @@ impl<const MASKED: bool> Tree<MASKED> {
         Self { root: NIL }
     }
 
-    /// Adds the detached node `seat` under `key`, which its row has.
+    /// Adds the detached node `seat` under `key`, which its entry has.
     #[inline]
     pub(crate) fn insert(&mut self, nodes: &mut Nodes, seat: u32, key: Key, reach: u64, priority: u32) {
         let (mut parent, mut side, mut at) = (NIL, LEFT, self.root);
-        while let Some(node) = nodes.rows.get_mut(at) {
+        while let Some(node) = nodes.entries.get_mut(at) {
             if node.priority < priority {
                 break;
             }
@@ -87,7 +87,7 @@ impl<const MASKED: bool> Tree<MASKED> {
             parent = at;
             at = node.child[side];
         }
-        let node = &mut nodes.rows[seat];
+        let node = &mut nodes.entries[seat];
         node.priority = priority;
         node.parent = parent;
         node.child = [NIL; 2];
@@ -95,7 +95,7 @@ impl<const MASKED: bool> Tree<MASKED> {
         if MASKED {
             nodes.reach[seat as usize] = Reach { own: reach, part: [0; 2] };
         }
-        match nodes.rows.get_mut(parent) {
+        match nodes.entries.get_mut(parent) {
             Some(above) => {
                 above.child[side] = seat;
                 if at == NIL {
@@ -113,8 +113,8 @@ impl<const MASKED: bool> Tree<MASKED> {
     /// Takes `seat` out, wherever it stands.
     #[inline]
     pub(crate) fn remove(&mut self, nodes: &mut Nodes, seat: u32) {
-        let Row { child: [left, right], parent, .. } = nodes.rows[seat];
-        let side = nodes.rows.side_of(parent, seat);
+        let Entry { child: [left, right], parent, .. } = nodes.entries[seat];
+        let side = nodes.entries.side_of(parent, seat);
         let joined = if left == NIL {
             self.attach(nodes, parent, side, right);
             right
@@ -129,7 +129,7 @@ impl<const MASKED: bool> Tree<MASKED> {
     pub(crate) fn first(&self, nodes: &Nodes) -> Option<u32> {
         let mut found = None;
         let mut at = self.root;
-        while let Some(node) = nodes.rows.get(at) {
+        while let Some(node) = nodes.entries.get(at) {
             found = Some(at);
             at = node.child[LEFT];
         }
@@ -140,7 +140,7 @@ impl<const MASKED: bool> Tree<MASKED> {
     #[inline]
     pub(crate) fn first_started(&self, nodes: &Nodes, clock: VirtualTime) -> Option<u32> {
         let mut at = self.root;
-        while let Some(node) = nodes.rows.get(at) {
+        while let Some(node) = nodes.entries.get(at) {
             if !clock.is_before(node.earliest[LEFT]) {
                 if node.child[LEFT] == NIL {
                     return Some(at);
@@ -157,7 +157,7 @@ impl<const MASKED: bool> Tree<MASKED> {
 
     /// The earliest start of all.
     pub(crate) fn earliest_start(&self, nodes: &Nodes) -> Option<VirtualTime> {
-        nodes.rows.get(self.root).map(earliest_below)
+        nodes.entries.get(self.root).map(earliest_below)
     }
 
     /// The first node in order that `accept` takes, among those whose reach has one of `wanted`'s bits.
@@ -177,11 +177,11 @@ impl<const MASKED: bool> Tree<MASKED> {
 
     /// All seats in order, for those who look on.
     pub(crate) fn in_order(&self, nodes: &Nodes, visit: &mut impl FnMut(u32)) {
-        nodes.rows.in_order(self.root, visit);
+        nodes.entries.in_order(self.root, visit);
     }
 
     fn search_reaching(nodes: &Nodes, at: u32, wanted: u64, accept: &impl Fn(u32) -> bool) -> Option<u32> {
-        let (node, reach) = (nodes.rows.get(at)?, &nodes.reach[at as usize]);
+        let (node, reach) = (nodes.entries.get(at)?, &nodes.reach[at as usize]);
         let search = |side: usize| {
             (reach.part[side] & wanted != 0)
                 .then(|| Self::search_reaching(nodes, node.child[side], wanted, accept))
@@ -195,11 +195,11 @@ impl<const MASKED: bool> Tree<MASKED> {
 
     #[inline]
     fn attach(&mut self, nodes: &mut Nodes, parent: u32, side: usize, seat: u32) {
-        match nodes.rows.get_mut(parent) {
+        match nodes.entries.get_mut(parent) {
             Some(above) => above.child[side] = seat,
             None => self.root = seat,
         }
-        if let Some(node) = nodes.rows.get_mut(seat) {
+        if let Some(node) = nodes.entries.get_mut(seat) {
             node.parent = parent;
         }
     }
@@ -207,20 +207,20 @@ impl<const MASKED: bool> Tree<MASKED> {
     /// Divides the part rooted at `at` into what comes before and after `seat`, and hangs both under it.
     fn split_under(&mut self, nodes: &mut Nodes, mut at: u32, seat: u32, key: &Key) {
         let mut tail = [seat; 2];
-        while let Some(node) = nodes.rows.get_mut(at) {
+        while let Some(node) = nodes.entries.get_mut(at) {
             let (hook, inner) = if key.is_before(&node.key()) { (RIGHT, LEFT) } else { (LEFT, RIGHT) };
             let above = tail[hook];
             node.parent = above;
             let next = node.child[inner];
             // Directly under the new node a part hangs on its own side, further down on the inner one.
             let place = if above == seat { hook } else { inner };
-            nodes.rows[above].child[place] = at;
+            nodes.entries[above].child[place] = at;
             tail[hook] = at;
             at = next;
         }
         for (hook, inner) in [(LEFT, RIGHT), (RIGHT, LEFT)] {
             if tail[hook] != seat {
-                nodes.rows[tail[hook]].child[inner] = NIL;
+                nodes.entries[tail[hook]].child[inner] = NIL;
                 self.refresh_to(nodes, tail[hook], inner, seat);
             }
         }
@@ -234,21 +234,21 @@ impl<const MASKED: bool> Tree<MASKED> {
             if at == top {
                 return;
             }
-            let parent = nodes.rows[at].parent;
-            side = nodes.rows.side_of(parent, at);
+            let parent = nodes.entries[at].parent;
+            side = nodes.entries.side_of(parent, at);
             at = parent;
         }
     }
 
     fn refresh(&self, nodes: &mut Nodes, at: u32, side: usize) {
-        let node = &nodes.rows[at];
-        let part = nodes.rows.get(node.child[side]);
+        let node = &nodes.entries[at];
+        let part = nodes.entries.get(node.child[side]);
         let earliest = part.map_or(node.start, earliest_below);
         if MASKED {
             let reach = part.map_or(0, |_| nodes.reach[node.child[side] as usize].below());
             nodes.reach[at as usize].part[side] = reach;
         }
-        nodes.rows[at].earliest[side] = earliest;
+        nodes.entries[at].earliest[side] = earliest;
     }
 
     /// Merges two parts of which all of `left` precedes all of `right`, and hangs the result at the given place.
@@ -256,7 +256,7 @@ impl<const MASKED: bool> Tree<MASKED> {
         let (mut part, mut parent, mut side) = ([left, right], parent, side);
         let mut top = NIL;
         loop {
-            let [l, r] = part.map(|seat| nodes.rows.get(seat).map(|node| node.priority));
+            let [l, r] = part.map(|seat| nodes.entries.get(seat).map(|node| node.priority));
             let winner = if l >= r { LEFT } else { RIGHT };
             self.attach(nodes, parent, side, part[winner]);
             if top == NIL {
@@ -267,12 +267,12 @@ impl<const MASKED: bool> Tree<MASKED> {
             }
             // The loser goes somewhere below the winner, on the winner's inner side.
             let (inner, loser) = (1 - winner, part[1 - winner]);
-            let earliest = earliest_below(&nodes.rows[loser]);
+            let earliest = earliest_below(&nodes.entries[loser]);
             if MASKED {
                 let reach = nodes.reach[loser as usize].below();
                 nodes.reach[part[winner] as usize].part[inner] |= reach;
             }
-            let node = &mut nodes.rows[part[winner]];
+            let node = &mut nodes.entries[part[winner]];
             let kept = node.child[inner];
             node.earliest[inner] =
                 if kept == NIL { earliest } else { node.earliest[inner].earlier(earliest) };
@@ -286,9 +286,9 @@ impl<const MASKED: bool> Tree<MASKED> {
     #[inline]
     fn refresh_upwards(&self, nodes: &mut Nodes, child: u32, parent: u32, side: usize) {
         let (mut at, mut side) = (parent, side);
-        let mut earliest = nodes.rows.get(child).map(earliest_below);
+        let mut earliest = nodes.entries.get(child).map(earliest_below);
         let mut reach = if MASKED { nodes.reach.get(child as usize).map_or(0, Reach::below) } else { 0 };
-        while let Some(node) = nodes.rows.get_mut(at) {
+        while let Some(node) = nodes.entries.get_mut(at) {
             let new = earliest.unwrap_or(node.start);
             let unchanged = node.earliest[side] == new;
             node.earliest[side] = new;
@@ -304,14 +304,14 @@ impl<const MASKED: bool> Tree<MASKED> {
             }
             earliest = Some(earliest_below(node));
             let above = node.parent;
-            side = nodes.rows.side_of(above, at);
+            side = nodes.entries.side_of(above, at);
             at = above;
         }
     }
 
     /// Checks everything the header promises, the slow and obvious way; how many nodes there are.
     pub(crate) fn verify(&self, nodes: &Nodes) -> Result<usize, &'static str> {
-        let seats = nodes.rows.verify(self.root)?;
+        let seats = nodes.entries.verify(self.root)?;
         for &seat in &seats {
             for side in [LEFT, RIGHT] {
                 Self::verify_part(nodes, seat, side)?;
@@ -321,10 +321,10 @@ impl<const MASKED: bool> Tree<MASKED> {
     }
 
     fn verify_part(nodes: &Nodes, seat: u32, side: usize) -> Result<(), &'static str> {
-        let node = &nodes.rows[seat];
+        let node = &nodes.entries[seat];
         let mut below = Vec::new();
-        nodes.rows.in_order(node.child[side], &mut |s| below.push(s));
-        let earliest = below.iter().map(|s| nodes.rows[*s].start).reduce(VirtualTime::earlier);
+        nodes.entries.in_order(node.child[side], &mut |s| below.push(s));
+        let earliest = below.iter().map(|s| nodes.entries[*s].start).reduce(VirtualTime::earlier);
         if node.earliest[side] != earliest.unwrap_or(node.start) {
             return Err("earliest start not summarised");
         }

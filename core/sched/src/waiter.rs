@@ -4,7 +4,7 @@
 //! the [`WaitQuota`] before the wait begins, travels with it, and comes back with the event that ends it. A wait that
 //! would exceed the quota is refused before anything has changed; no wait that began can fail for want of room.
 
-use crate::few::Rank;
+use crate::small_sorted::Rank;
 use alloc::vec::Vec;
 use core::fmt;
 use mainspring_abi::{Nanos, ProcessId};

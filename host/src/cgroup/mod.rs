@@ -6,11 +6,11 @@
 //! the same name and the same processes.
 
 mod group;
-mod place;
+mod parent;
 mod usage;
 
 pub use group::{GroupDir, GroupError, GroupSet, Limits};
-pub use place::NoPlace;
+pub use parent::NoPlace;
 pub use usage::Usage;
 
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@ use super::boot_info::BootInfo;
 use super::context::{Context, FRAME_SIZE};
 use super::paging::{self, SpaceRoot};
 use super::{apic, fallback, features, traps};
-use crate::sched::lane::Lane;
+use crate::sched::per_cpu::PerCpu;
 use alloc::boxed::Box;
 use core::arch::asm;
 use core::mem::offset_of;
@@ -35,7 +35,7 @@ pub(super) struct CpuBlock {
     held: AtomicU32,
     /// Whether the processor has SMAP, for the entry code.
     smap: u32,
-    lane: AtomicPtr<Lane>,
+    per_cpu: AtomicPtr<PerCpu>,
     tss: TaskStateSegment,
     gdt: GlobalDescriptorTable,
 }
@@ -74,23 +74,23 @@ pub fn index() -> usize {
     index as usize
 }
 
-/// The lane that this CPU was given, see [`set_lane`].
+/// The `PerCpu` that this CPU was given, see [`set_per_cpu`].
 #[must_use]
 #[inline]
-pub fn lane() -> Option<&'static Lane> {
-    let lane: *const Lane;
+pub fn per_cpu() -> Option<&'static PerCpu> {
+    let per_cpu: *const PerCpu;
     // SAFETY: as in `block`; the word only ever gets references that live for ever.
     unsafe {
-        asm!("mov {0}, gs:[{1}]", out(reg) lane, const offset_of!(CpuBlock, lane),
+        asm!("mov {0}, gs:[{1}]", out(reg) per_cpu, const offset_of!(CpuBlock, per_cpu),
             options(nostack, preserves_flags, readonly));
-        lane.as_ref()
+        per_cpu.as_ref()
     }
 }
 
-/// This CPU schedules by `lane` from now on.
-pub fn set_lane(lane: &'static Lane) {
+/// This CPU schedules by `per_cpu` from now on.
+pub fn set_per_cpu(per_cpu: &'static PerCpu) {
     // SAFETY: this CPU's own block, an atomic in it.
-    unsafe { (*block()).lane.store(core::ptr::from_ref(lane).cast_mut(), Ordering::Relaxed) };
+    unsafe { (*block()).per_cpu.store(core::ptr::from_ref(per_cpu).cast_mut(), Ordering::Relaxed) };
 }
 
 /// How many CPUs have come up.
@@ -239,7 +239,7 @@ fn prepare(number: usize) -> &'static mut CpuBlock {
         index: number as u32,
         held: AtomicU32::new(0),
         smap: 0,
-        lane: AtomicPtr::new(core::ptr::null_mut()),
+        per_cpu: AtomicPtr::new(core::ptr::null_mut()),
         tss,
         gdt: GlobalDescriptorTable::new(),
     }))

@@ -20,7 +20,7 @@
 
 use crate::object::caps::Object;
 use crate::object::endpoint::ENDPOINTS;
-use crate::sched::lane::Settings;
+use crate::sched::per_cpu::Settings;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;

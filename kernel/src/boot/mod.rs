@@ -8,7 +8,7 @@ use crate::arch::{self, BootInfo, ExitCode, TickSource, cpu, exit};
 use crate::method::{PlannedProcess, Program, Share};
 use crate::object::process::{self, Process};
 use crate::object::{memory, thread};
-use crate::sched::{check, dispatch, idle, lane, notify, record, wakeup};
+use crate::sched::{check, dispatch, idle, notify, per_cpu, record, wakeup};
 use crate::{frames, measure};
 use core::fmt::Display;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -47,7 +47,7 @@ pub fn run(info: &BootInfo) -> ! {
     IMAGE.call_once(|| image);
     let text = image.find(MANIFEST).and_then(|bytes| core::str::from_utf8(bytes).ok());
     let text = text.unwrap_or_else(|| refuse("boot image", "no manifest in it"));
-    let mut settings = lane::Settings::default();
+    let mut settings = per_cpu::Settings::default();
     for line in manifest::lines(text) {
         match line {
             Ok(Line::Set(set)) => set(&mut settings),
@@ -66,8 +66,8 @@ pub fn run(info: &BootInfo) -> ! {
     process::init();
     thread::init();
     let cpus = acpi::apic_ids(info.rsdp);
-    lane::init(cpus.len().clamp(1, cpu::MAX_CPUS), &settings);
-    lane::settle();
+    per_cpu::init(cpus.len().clamp(1, cpu::MAX_CPUS), &settings);
+    per_cpu::settle();
     wakeup::init_quota(thread::MAX_THREADS as u32, process::THREADS, process::MAX_PROCESSES);
     for id in &cpus {
         match smp::start(*id) {
@@ -94,11 +94,11 @@ pub fn run(info: &BootInfo) -> ! {
 fn open_others() {
     OPEN.store(true, Ordering::Release);
     let mut others = 0;
-    for lane in lane::lanes() {
-        if lane.id() != lane::mine().id() {
+    for per_cpu in per_cpu::per_cpus() {
+        if per_cpu.id() != per_cpu::mine().id() {
             others += 1;
             // It does not schedule yet; the interrupt alone lets it look.
-            let _it_is_online = arch::send_reschedule(lane.id());
+            let _it_is_online = arch::send_reschedule(per_cpu.id());
         }
     }
     while idle::KERNEL_IDLE_HLT_ENTRIES.load(Ordering::Relaxed) < others {
@@ -126,7 +126,7 @@ pub fn run_secondary() -> ! {
     while !OPEN.load(Ordering::Acquire) {
         let _ = cpu::halt();
     }
-    lane::settle();
+    per_cpu::settle();
     dispatch::start()
 }
 

@@ -12,7 +12,7 @@ use crate::object::endpoint::{Endpoint, endpoint};
 use crate::object::inbox::{Awaits, Short, Waiter, Waiting};
 use crate::object::thread::{self, Thread};
 use crate::sched::dispatch;
-use crate::sched::lane::Lane;
+use crate::sched::per_cpu::PerCpu;
 use mainspring_abi::kernel::{DIRECT_WORDS, DirectRequest, ReceivedCall};
 use mainspring_abi::ring::{CapError, op};
 
@@ -29,7 +29,7 @@ pub enum Progress {
 /// Carries out `request`, which `thread`, which runs here, has in its registers; `answered` is the call that it answers.
 #[inline(always)]
 pub fn direct(
-    here: &'static Lane,
+    here: &'static PerCpu,
     thread: &'static Thread,
     request: DirectRequest,
     answered: u32,
@@ -82,7 +82,7 @@ fn partner(thread: &Thread, ends: &Endpoint, is_call: bool, call_id: u32) -> Opt
 /// everything with both inboxes and the core locked; what follows the switch cannot fail.
 #[inline(always)]
 fn hand_over(
-    here: &'static Lane,
+    here: &'static PerCpu,
     thread: &'static Thread,
     index: u32,
     ends: &mut Endpoint,

@@ -4,7 +4,7 @@ use super::message::{with_params, with_result};
 use super::{Answer, Call};
 use crate::object::inbox::Awaits;
 use crate::object::{process, thread};
-use crate::sched::{lane, lanes, wakeup};
+use crate::sched::{per_cpu, per_cpus, wakeup};
 use crate::{arch, frames, log, measure};
 use mainspring_abi::frame::{Frame, MAX_NOTE};
 use mainspring_abi::ring::{ABI_VERSION_MAX, ABI_VERSION_MIN, CapError};
@@ -26,7 +26,7 @@ fn thread_info(call: &Call<'_>) -> Result<Answer, CapError> {
     let thread = thread::slot(slot_number(call, thread::MAX_THREADS)?);
     let name = thread.name();
     let (cpu, seat) = thread.home().ok_or(CapError::NotFound)?;
-    let core = lane(cpu).lock();
+    let core = per_cpu(cpu).lock();
     let state = match core.cpu().state(seat) {
         Ok(State::Running) => schema::ThreadState::Running,
         Ok(State::Queued | State::Direct | State::Held | State::Throttled) => schema::ThreadState::Ready,
@@ -163,19 +163,19 @@ pub fn info(call: &Call<'_>) -> Result<Answer, CapError> {
             })
         }
         SystemInfoMethod::Objects => with_result::<objects::Owned>(call, |mut result| {
-            result.set_cpus(lanes().len() as u32);
+            result.set_cpus(per_cpus().len() as u32);
             result.set_threads(thread::live());
             result.set_processes(process::live());
             result.set_pending_waits(wakeup::pending_waits());
         }),
         SystemInfoMethod::Cpu => {
             let number = with_params::<cpu_number::Owned, _>(call, |params| Ok(params.get_cpu()))? as usize;
-            if number >= lanes().len() {
+            if number >= per_cpus().len() {
                 return Err(CapError::InvalidParameter);
             }
-            let lane = lane(number);
-            let (sent, pending) = lane.messages();
-            let core = lane.lock();
+            let per_cpu = per_cpu(number);
+            let (sent, pending) = per_cpu.messages();
+            let core = per_cpu.lock();
             let (now, counters) = (arch::now(), core.cpu().telemetry().clone());
             let (idle, busy) = (core.cpu().idle_time(now), core.cpu().charged_time());
             let queued = core.cpu().queued() as u64;
@@ -196,7 +196,7 @@ pub fn info(call: &Call<'_>) -> Result<Answer, CapError> {
                 result.set_queue_depth_max(counters.queue_depth_max);
                 result.set_nohz_enter_idle(counters.nohz_enter_idle);
                 result.set_deadline_misses(counters.oneshot_deadline_misses);
-                result.set_shootdowns(lane.flushes());
+                result.set_shootdowns(per_cpu.flushes());
                 result.set_queued(queued);
             })
         }

@@ -91,13 +91,13 @@ impl Share {
 }
 
 /// A place (ring and stack) of a process, set aside for a thread. It is free again if the thread is not made.
-struct Place {
+struct RingAndStack {
     process: &'static Process,
     number: u32,
     taken: bool,
 }
 
-impl Place {
+impl RingAndStack {
     fn reserve(process: &'static Process) -> Result<Self, CapError> {
         let mut state = process.state.lock();
         if state.ending.is_some() || state.ended {
@@ -113,7 +113,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for RingAndStack {
     fn drop(&mut self) {
         if !self.taken {
             let mut state = self.process.state.lock();
@@ -260,7 +260,7 @@ pub fn spawner(call: &Call<'_>) -> Result<Answer, CapError> {
         };
     }
     let cap = NewCap::reserve(process)?;
-    let mut place = Place::reserve(process)?;
+    let mut place = RingAndStack::reserve(process)?;
     let planned = PlannedThread::decide(new, &process.ledger)?;
     // The answer comes first: a thread whose maker cannot be told of it is not made.
     let answer = with_result::<handle::Owned>(call, |mut result| {

@@ -3,7 +3,7 @@
 //! Builds with debug assertions (`make kernel-checked`) look each time, count how often they did, and stop the machine at
 //! the first that does not hold. In others all of this is nothing.
 
-use super::lane::{IDLE, Lane};
+use super::per_cpu::{IDLE, PerCpu};
 use super::visible;
 use crate::arch::cpu::{self, Pending};
 use crate::arch::{self, examine};
@@ -46,7 +46,7 @@ fn nothing_is_held() {
 
 /// The kernel was entered from user mode.
 #[inline(always)]
-pub fn entered(here: &Lane) {
+pub fn entered(here: &PerCpu) {
     if ON {
         assert!(examine::flags_are_the_kernels(), "the kernel runs with a flag of the thread it came from");
         count(&here.checks.user_entries);
@@ -55,7 +55,7 @@ pub fn entered(here: &Lane) {
 
 /// The timer interrupt has been taken.
 #[inline(always)]
-pub fn tick_taken(here: &Lane) {
+pub fn tick_taken(here: &PerCpu) {
     if ON {
         count(&here.checks.ticks_taken);
     }
@@ -63,13 +63,13 @@ pub fn tick_taken(here: &Lane) {
 
 /// What is done at each tick has been done.
 #[inline(always)]
-pub fn tick_served(here: &Lane) {
+pub fn tick_served(here: &PerCpu) {
     if ON {
         count(&here.checks.ticks_served);
     }
 }
 
-fn every_tick_was_served_once(here: &Lane) {
+fn every_tick_was_served_once(here: &PerCpu) {
     let read = |what: &AtomicU64| what.load(Ordering::Relaxed);
     let (taken, served) = (read(&here.checks.ticks_taken), read(&here.checks.ticks_served));
     assert_eq!(taken, served, "a tick was not served, or twice");
@@ -95,13 +95,13 @@ pub fn serving() {
 
 /// The CPU goes on to its current thread in user mode.
 #[inline(always)]
-pub fn leaving(here: &Lane) {
+pub fn leaving(here: &PerCpu) {
     if ON {
         look_before_user_mode(here);
     }
 }
 
-fn look_before_user_mode(here: &Lane) {
+fn look_before_user_mode(here: &PerCpu) {
     nothing_is_held();
     every_tick_was_served_once(here);
     let thread = here.current.get();
@@ -133,11 +133,11 @@ pub fn going_on(decision: &Decision) {
 
 /// The CPU is about to halt; what [`halted`] needs.
 #[inline(always)]
-pub fn halting(here: &Lane) -> Option<AtHalt> {
+pub fn halting(here: &PerCpu) -> Option<AtHalt> {
     ON.then(|| look_before_halt(here))
 }
 
-fn look_before_halt(here: &Lane) -> AtHalt {
+fn look_before_halt(here: &PerCpu) -> AtHalt {
     nothing_is_held();
     every_tick_was_served_once(here);
     assert!(examine::runs_as_kernel(), "idle, but not as the kernel on the CPU's own stack");
@@ -155,13 +155,13 @@ fn look_before_halt(here: &Lane) -> AtHalt {
 
 /// The CPU halted, and `pending` came.
 #[inline(always)]
-pub fn halted(here: &Lane, before: Option<AtHalt>, pending: Pending) {
+pub fn halted(here: &PerCpu, before: Option<AtHalt>, pending: Pending) {
     if let Some(before) = before {
         look_after_halt(here, before, pending);
     }
 }
 
-fn look_after_halt(here: &Lane, before: AtHalt, pending: Pending) {
+fn look_after_halt(here: &PerCpu, before: AtHalt, pending: Pending) {
     nothing_is_held();
     assert_eq!(
         examine::user_side(),

@@ -7,9 +7,9 @@
 use super::check;
 use super::flush::drain_flushes;
 use super::idle::{self, After};
-use super::lane::{Lane, lane, mine};
 use super::machine::Kernel;
 use super::notify::notify;
+use super::per_cpu::{PerCpu, mine, per_cpu};
 use super::stretch;
 use super::visible;
 use super::wakeup::{self, take_permit};
@@ -36,7 +36,7 @@ const PASSED_AT_ONCE: u32 = 8;
 
 /// The thread that this CPU runs. Only code that was entered from one, or has installed one, may ask.
 #[must_use]
-pub fn current(here: &Lane) -> &'static Thread {
+pub fn current(here: &PerCpu) -> &'static Thread {
     here.current.get()
 }
 
@@ -45,7 +45,7 @@ pub fn current(here: &Lane) -> &'static Thread {
 /// # Panics
 ///
 /// If it is not: somebody would be charged for another's time.
-pub fn check_current(here: &Lane, thread: &Thread) {
+pub fn check_current(here: &PerCpu, thread: &Thread) {
     let core = here.lock();
     let running = core.cpu().current().and_then(|seat| core.cpu().entity(seat).ok()).map(Entity::thread);
     assert_eq!(running, Some(thread.name()), "the core says that another thread runs");
@@ -63,7 +63,7 @@ pub fn stop(thread: &Thread, stop: Stop, after: After) {
 
 /// Whether an event asks for a decision.
 #[must_use]
-pub fn decision_wanted(here: &Lane) -> bool {
+pub fn decision_wanted(here: &PerCpu) -> bool {
     here.lock().cpu().reschedule_wanted()
 }
 
@@ -71,7 +71,7 @@ pub fn decision_wanted(here: &Lane) -> bool {
 /// one. Its inbox stays locked until the core knows that it sleeps.
 #[inline(always)]
 pub fn block(
-    here: &'static Lane,
+    here: &'static PerCpu,
     thread: &'static Thread,
     inbox: MutexGuard<'_, Inbox>,
     deadline: Nanos,
@@ -94,7 +94,7 @@ pub fn block(
 }
 
 fn block_slowly(
-    here: &'static Lane,
+    here: &'static PerCpu,
     thread: &'static Thread,
     mut inbox: MutexGuard<'_, Inbox>,
     deadline: Nanos,
@@ -115,7 +115,7 @@ fn block_slowly(
 /// here and nothing speaks against it. Whether it does; [`take_over`] is next then. The caller has the inbox of `thread`
 /// locked, so nobody finds out that it sleeps before that inbox says for what.
 #[inline(always)]
-pub fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) -> bool {
+pub fn switch_to(here: &PerCpu, thread: &Thread, target: &Thread, kind: WaitKind) -> bool {
     let Some((_, seat)) = target.home().filter(|(cpu, _)| *cpu == here.id().index()) else { return false };
     let mut core = here.lock();
     if thread.is_killed() {
@@ -132,7 +132,7 @@ pub fn switch_to(here: &Lane, thread: &Thread, target: &Thread, kind: WaitKind) 
 
 /// The core is told that `thread`, which runs, sleeps; or why it cannot, and then nothing has changed.
 pub(super) fn fall_asleep(
-    here: &Lane,
+    here: &PerCpu,
     thread: &Thread,
     inbox: &Inbox,
     deadline: Nanos,
@@ -163,7 +163,7 @@ pub(super) fn fall_asleep(
 /// end: see [`leave`]. The registers that are loaded are those of `before`, which may have ended. What it comes after matters to
 /// who asks why this CPU idles.
 pub(super) fn carry_out(
-    here: &'static Lane,
+    here: &'static PerCpu,
     mut decision: Decision,
     mut before: Option<ThreadRef>,
     after: After,
@@ -196,7 +196,7 @@ pub(super) fn carry_out(
 
 /// Makes `thread` what this CPU runs: registers, page tables, entry. Somebody else ran before if it is `switched`.
 #[inline(always)]
-pub fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
+pub fn take_over(here: &PerCpu, thread: &'static Thread, switched: bool) {
     let context = thread.context.bind();
     here.current.set(thread);
     load_space(here, thread.root.load(Ordering::Relaxed), Some(thread.process()));
@@ -210,7 +210,7 @@ pub fn take_over(here: &Lane, thread: &'static Thread, switched: bool) {
 
 /// Goes over to other page tables, and keeps account of which CPU has which.
 #[inline(always)]
-pub(super) fn load_space(here: &Lane, root: u64, process: Option<&process::Process>) {
+pub(super) fn load_space(here: &PerCpu, root: u64, process: Option<&process::Process>) {
     let loaded = here.loaded.load(Ordering::Relaxed);
     if loaded == root {
         return;
@@ -238,7 +238,7 @@ pub(super) fn load_space(here: &Lane, root: u64, process: Option<&process::Proce
 
 /// Whether the installed thread can go on: `None`, or what was decided because it cannot.
 #[inline(always)]
-pub fn go_on(here: &'static Lane, thread: &'static Thread) -> Option<Decision> {
+pub fn go_on(here: &'static PerCpu, thread: &'static Thread) -> Option<Decision> {
     let mut inbox = settled(thread);
     match inbox.waiting {
         Waiting::Not => return None,
@@ -258,7 +258,7 @@ pub fn go_on(here: &'static Lane, thread: &'static Thread) -> Option<Decision> {
 /// that has more to do goes on with that.
 #[cold]
 fn woken_early(
-    here: &'static Lane,
+    here: &'static PerCpu,
     thread: &'static Thread,
     mut inbox: MutexGuard<'_, Inbox>,
 ) -> Option<Decision> {
@@ -280,7 +280,7 @@ fn woken_early(
 }
 
 /// The decision to sleep on, or what ends the wait: the answer.
-fn still_waits(here: &Lane, thread: &Thread, inbox: &mut Inbox) -> Result<Decision, u64> {
+fn still_waits(here: &PerCpu, thread: &Thread, inbox: &mut Inbox) -> Result<Decision, u64> {
     let mut deadline = Nanos::MAX;
     if let Waiting::For(wait) = inbox.waiting {
         if let Some(answer) = inbox.answer(wait.min) {
@@ -428,12 +428,12 @@ pub fn kill(thread: &Thread, name: ThreadRef) {
     if let Some((cpu, _)) = thread.home()
         && cpu != cpu::index()
     {
-        let _it_looks_at_its_thread_soon = notify(lane(cpu));
+        let _it_looks_at_its_thread_soon = notify(per_cpu(cpu));
     }
 }
 
 /// The timer interrupt: the core counts it, and timed waits that are due end.
-pub fn timer(here: &'static Lane) {
+pub fn timer(here: &'static PerCpu) {
     check::tick_taken(here);
     if arch::fallback::is_active() && here.next_timer.load(Ordering::SeqCst) > arch::now().get() {
         // A tick that comes anyhow, and nothing is due.
@@ -454,7 +454,7 @@ pub fn timer(here: &'static Lane) {
 
 /// The last thing before user mode: nobody who was told to end goes on, and the timer is set.
 #[inline(always)]
-pub fn leave(here: &'static Lane, after: After) {
+pub fn leave(here: &'static PerCpu, after: After) {
     if current(here).is_killed() {
         end_the_killed(here, after);
     }
@@ -465,14 +465,14 @@ pub fn leave(here: &'static Lane, after: After) {
 }
 
 #[cold]
-fn end_the_killed(here: &'static Lane, after: After) {
+fn end_the_killed(here: &'static PerCpu, after: After) {
     while current(here).is_killed() {
         exit_thread(current(here), kernel::KILLED, after);
     }
 }
 
 /// Another CPU's message: a look at the queue, and flushes.
-pub fn message(here: &'static Lane) {
+pub fn message(here: &'static PerCpu) {
     // AcqRel: pairs with `notify`; what the sender did before it is seen by the look that follows.
     here.message_pending.swap(false, Ordering::AcqRel);
     here.lock().event(here, |cpu| cpu.reschedule_received());
@@ -481,14 +481,14 @@ pub fn message(here: &'static Lane) {
 
 /// Sets the timer to what the core needs, if that is not what it is set to.
 #[inline(always)]
-pub fn arm(here: &Lane) {
+pub fn arm(here: &PerCpu) {
     // It has been there since before: whoever changes `next_timer` from now on sees it.
     if here.next_timer.load(Ordering::SeqCst) != here.armed.load(Ordering::Relaxed) {
         arm_anew(here);
     }
 }
 
-fn arm_anew(here: &Lane) {
+fn arm_anew(here: &PerCpu) {
     loop {
         let next = here.next_timer.load(Ordering::SeqCst);
         // SeqCst: whoever changes `next_timer` looks at `armed` afterwards; one of the two sees the other.

@@ -4,8 +4,8 @@
 //! Conserved: a page that was taken away is not given to anybody before every CPU that may know its translation has
 //! forgotten it.
 
-use super::lane::{Lane, lanes, mine};
 use super::notify::notify;
+use super::per_cpu::{PerCpu, mine, per_cpus};
 use crate::arch::cpu::{self, MAX_CPUS};
 use crate::measure::{self, Counter};
 use crate::object::process;
@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering;
 
 /// Forgets translations if others asked for it.
 #[inline]
-pub fn drain_flushes(here: &Lane) {
+pub fn drain_flushes(here: &PerCpu) {
     // Acquire: pairs with the release of who asked; the page tables have changed before.
     let asked = here.flush_asked.load(Ordering::Acquire);
     if asked > here.flush_done.load(Ordering::Relaxed) {
@@ -40,11 +40,11 @@ pub fn shoot_down(process: &process::Process) -> Flush {
     cpu::flush_translations();
     let resident = process.resident.load(Ordering::Acquire);
     let mut tickets = [0; MAX_CPUS];
-    for (lane, ticket) in lanes().iter().zip(&mut tickets) {
-        if lane.id() != here.id() && resident >> lane.id().index() & 1 == 1 {
+    for (per_cpu, ticket) in per_cpus().iter().zip(&mut tickets) {
+        if per_cpu.id() != here.id() && resident >> per_cpu.id().index() & 1 == 1 {
             // Release: pairs with the acquire in `drain_flushes`.
-            *ticket = lane.flush_asked.fetch_add(1, Ordering::AcqRel) + 1;
-            let _looked_at_again = notify(lane);
+            *ticket = per_cpu.flush_asked.fetch_add(1, Ordering::AcqRel) + 1;
+            let _looked_at_again = notify(per_cpu);
         }
     }
     Flush { tickets }
@@ -55,7 +55,7 @@ impl Flush {
     #[must_use]
     pub fn is_done(&self) -> bool {
         // Acquire: pairs with the release in `drain_flushes` and in `load_space`.
-        let done = |(lane, ticket): (&Lane, &u64)| lane.flush_done.load(Ordering::Acquire) >= *ticket;
-        lanes().iter().zip(&self.tickets).all(done)
+        let done = |(per_cpu, ticket): (&PerCpu, &u64)| per_cpu.flush_done.load(Ordering::Acquire) >= *ticket;
+        per_cpus().iter().zip(&self.tickets).all(done)
     }
 }

@@ -9,8 +9,8 @@
 
 use super::check;
 use super::dispatch::{self, arm, load_space};
-use super::lane::{IDLE, Lane, mine, resched};
 use super::machine::Kernel;
+use super::per_cpu::{IDLE, PerCpu, mine, resched};
 use crate::arch::{self, cpu};
 use crate::measure::{self, Counter, Stretch};
 use crate::object::memory;
@@ -105,7 +105,7 @@ pub fn idle(after: After) -> Decision {
     }
 }
 
-fn count(here: &Lane, after: After, tick: IdleTick) {
+fn count(here: &PerCpu, after: After, tick: IdleTick) {
     HALTS.fetch_add(1, Ordering::Relaxed);
     if after == After::Start {
         KERNEL_IDLE_HLT_ENTRIES.fetch_add(1, Ordering::Relaxed);
@@ -116,7 +116,7 @@ fn count(here: &Lane, after: After, tick: IdleTick) {
 }
 
 #[cold]
-fn say_once(here: &Lane, after: After, tick: IdleTick) {
+fn say_once(here: &PerCpu, after: After, tick: IdleTick) {
     let (cpu, path) = (here.id().index(), after.path());
     if after != After::Start {
         return crate::say!("sched: dispatch idle cpu={cpu} idle_path={path}");
@@ -128,7 +128,7 @@ fn say_once(here: &Lane, after: After, tick: IdleTick) {
     );
 }
 
-fn look_for_work(here: &'static Lane) -> Option<Decision> {
+fn look_for_work(here: &'static PerCpu) -> Option<Decision> {
     let mut core = here.lock();
     if core.cpu().queued() > 0 {
         return Some(core.resched(here, Stop::Nothing));

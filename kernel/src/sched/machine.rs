@@ -3,8 +3,8 @@
 //! Conserved: what others see of a core without its lock is brought up to date before the lock is given back; no CPU holds two
 //! of these locks (but [`super::record`]).
 
-use super::lane::{IDLE, lane, lanes, mine};
 use super::notify::notify;
+use super::per_cpu::{IDLE, mine, per_cpu, per_cpus};
 use super::wakeup::give_back;
 use crate::measure::{self, Counter};
 use crate::object::thread;
@@ -39,12 +39,12 @@ impl Machine for Kernel {
 
     #[inline(always)]
     fn with_cpu<R>(&mut self, cpu: CpuId, act: impl FnOnce(&mut CpuAccess<'_, Self>) -> R) -> R {
-        let lane = lane(cpu.index());
-        lane.lock().access(lane, act)
+        let per_cpu = per_cpu(cpu.index());
+        per_cpu.lock().access(per_cpu, act)
     }
 
     fn cpus(&self) -> usize {
-        lanes().len()
+        per_cpus().len()
     }
 
     /// The kernel looks at this CPU's queue before it leaves to user mode or halts.
@@ -55,36 +55,36 @@ impl Machine for Kernel {
 
     fn notify_cpu(&mut self, cpu: CpuId) -> Notified {
         measure::one(Counter::CpusTargeted);
-        notify(lane(cpu.index()))
+        notify(per_cpu(cpu.index()))
     }
 
     #[inline(always)]
     fn any_cpu_idles(&self) -> bool {
-        // SeqCst: after the offer, see `Lane::publish`.
+        // SeqCst: after the offer, see `PerCpu::publish`.
         IDLE.load(Ordering::SeqCst) != 0
     }
 
     fn next_idle_cpu(&self, from: CpuId) -> Option<CpuId> {
         let above = IDLE.load(Ordering::SeqCst).checked_shr(from.index() as u32).unwrap_or(0);
-        (above != 0).then(|| lane(from.index() + above.trailing_zeros() as usize).id())
+        (above != 0).then(|| per_cpu(from.index() + above.trailing_zeros() as usize).id())
     }
 
     #[inline(always)]
     fn home(&self, thread: ThreadRef) -> Option<Home> {
         let (cpu, seat) = thread::slot(thread.index()).home()?;
-        Some(Home { cpu: lane(cpu).id(), seat })
+        Some(Home { cpu: per_cpu(cpu).id(), seat })
     }
 
     fn offer(&self, cpu: CpuId) -> Offer {
-        lane(cpu.index()).offer()
+        per_cpu(cpu.index()).offer()
     }
 
     fn placed_weight(&self, cpu: CpuId) -> u64 {
-        lane(cpu.index()).placed_weight.load(Ordering::Relaxed)
+        per_cpu(cpu.index()).placed_weight.load(Ordering::Relaxed)
     }
 
     fn add_placed_weight(&mut self, cpu: CpuId, weight: u64) {
-        lane(cpu.index()).placed_weight.fetch_add(weight, Ordering::Relaxed);
+        per_cpu(cpu.index()).placed_weight.fetch_add(weight, Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -98,7 +98,7 @@ impl Machine for Kernel {
             measure::one(Counter::WakeScans);
             let reach = self.with_cpu(home.cpu, |cpu| cpu.reach(home.seat));
             let idle = IDLE.load(Ordering::SeqCst);
-            let eligible = lanes().iter().map(super::lane::Lane::id).filter(|cpu| {
+            let eligible = per_cpus().iter().map(super::per_cpu::PerCpu::id).filter(|cpu| {
                 idle >> cpu.index() & 1 == 1 && reach.as_ref().is_some_and(|reach| reach.allows(*cpu))
             });
             measure::add(Counter::IdleEligible, eligible.count() as u64);
@@ -106,10 +106,10 @@ impl Machine for Kernel {
     }
 
     fn rearm_timer(&mut self, cpu: CpuId) {
-        let lane = lane(cpu.index());
+        let per_cpu = per_cpu(cpu.index());
         // SeqCst: see `dispatch::arm`.
-        if lane.next_timer.load(Ordering::SeqCst) < lane.armed.load(Ordering::SeqCst) {
-            let _it_sets_its_timer_before_it_goes_on = notify(lane);
+        if per_cpu.next_timer.load(Ordering::SeqCst) < per_cpu.armed.load(Ordering::SeqCst) {
+            let _it_sets_its_timer_before_it_goes_on = notify(per_cpu);
         }
     }
 }

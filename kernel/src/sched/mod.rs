@@ -1,6 +1,6 @@
 //! The third driver of `core/sched`: real CPUs, real timers, user threads.
 //!
-//! Each CPU has a [`lane::Lane`]: its core under its own lock, and words that others may look at without it. A decision
+//! Each CPU has a [`per_cpu::PerCpu`]: its core under its own lock, and words that others may look at without it. A decision
 //! takes that lock and no other. Which CPU runs a thread that starts or wakes, and which CPU is stolen from, is decided by
 //! [`mainspring_driver::placement`] over [`machine::Kernel`], one lock at a time.
 //!
@@ -11,12 +11,12 @@ pub mod check;
 pub mod dispatch;
 pub mod flush;
 pub mod idle;
-pub mod lane;
 pub mod machine;
 pub mod notify;
+pub mod per_cpu;
 pub mod record;
 pub mod stretch;
 pub mod visible;
 pub mod wakeup;
 
-pub use lane::{lane, lanes, mine};
+pub use per_cpu::{mine, per_cpu, per_cpus};

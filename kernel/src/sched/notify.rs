@@ -3,14 +3,14 @@
 //! Conserved: a CPU whose `message_pending` is set takes a message and looks afterwards. A message that could not be sent leaves
 //! the mark as it was.
 
-use super::lane::{Lane, mine};
+use super::per_cpu::{PerCpu, mine};
 use crate::arch;
 use crate::measure::{self, Counter};
 use core::sync::atomic::{AtomicU32, Ordering};
 use mainspring_driver::Notified;
 
 /// Interrupts a CPU, unless that is under way already.
-pub fn notify(target: &Lane) -> Notified {
+pub fn notify(target: &PerCpu) -> Notified {
     let here = mine();
     if !target.ready.load(Ordering::Relaxed) {
         // It looks for itself when it begins.
@@ -37,7 +37,7 @@ pub fn notify(target: &Lane) -> Notified {
 const SENDS: u32 = 2;
 
 /// Sends one message; whether it has arrived, as far as this CPU can know.
-fn send(here: &Lane, target: &Lane) -> bool {
+fn send(here: &PerCpu, target: &PerCpu) -> bool {
     here.sent.fetch_add(1, Ordering::Relaxed);
     if LOSES.load(Ordering::Relaxed) != 0 && loses_this() {
         measure::one(Counter::SendFailures);

@@ -16,7 +16,7 @@ fn write_out(log: &Log, cpu: CpuId, end: Nanos) {
 /// records, as it would be if it moved on while the first of them was written. Nobody else ever holds two of these locks.
 pub fn write_all(now: Nanos) {
     let cores: heapless::Vec<_, MAX_CPUS> =
-        super::lanes().iter().map(|lane| (lane.id(), lane.lock_too())).collect();
+        super::per_cpus().iter().map(|per_cpu| (per_cpu.id(), per_cpu.lock_too())).collect();
     for (cpu, core) in &cores {
         if let Some(log) = &core.log {
             write_out(log, *cpu, now.max(core.cpu.last()));

@@ -9,7 +9,7 @@ use super::check;
 use super::dispatch::{self, arm, current, fall_asleep};
 use super::flush::drain_flushes;
 use super::idle::{self, After};
-use super::lane::Lane;
+use super::per_cpu::PerCpu;
 use super::visible;
 use crate::arch::{self, cpu};
 use crate::measure::{self, Stretch};
@@ -24,7 +24,7 @@ const POLL: Nanos = Nanos::from_micros(200);
 
 /// `thread`, which runs, has more to do before it goes on; what comes of it is installed when this returns.
 #[cold]
-pub fn begin(here: &'static Lane, thread: &'static Thread, serving: Serving, after: After) {
+pub fn begin(here: &'static PerCpu, thread: &'static Thread, serving: Serving, after: After) {
     // It may end, and its slot be another's then.
     let name = thread.name();
     thread.inbox.lock().waiting = Waiting::Serving(serving);
@@ -36,7 +36,7 @@ pub fn begin(here: &'static Lane, thread: &'static Thread, serving: Serving, aft
 /// `thread`, which runs, does what it has to do, piece by piece: `None` if it goes on in user mode or is to end then, or
 /// what was decided because it does not.
 #[cold]
-pub fn go_on(here: &'static Lane, thread: &'static Thread) -> Option<Decision> {
+pub fn go_on(here: &'static PerCpu, thread: &'static Thread) -> Option<Decision> {
     arm(here);
     // What came before was a stretch of its own. The first piece is done in any case: a thread that was chosen gets on.
     take_interrupts(here);
@@ -58,19 +58,19 @@ pub fn go_on(here: &'static Lane, thread: &'static Thread) -> Option<Decision> {
 
 /// Between two pieces, or after many threads that could not go on: interrupts are taken. What was decided if another thread
 /// than `thread`, which runs, is due.
-pub(super) fn between(here: &'static Lane, thread: &Thread) -> Option<Decision> {
+pub(super) fn between(here: &'static PerCpu, thread: &Thread) -> Option<Decision> {
     debug_assert!(core::ptr::eq(current(here), thread), "somebody else's work");
     take_interrupts(here);
     preempted(here, thread)
 }
 
 /// What was decided if another thread than `thread`, which runs, is due.
-fn preempted(here: &Lane, thread: &Thread) -> Option<Decision> {
+fn preempted(here: &PerCpu, thread: &Thread) -> Option<Decision> {
     dispatch::decision_wanted(here).then(|| stop(here, thread, Stop::Preempted))
 }
 
 /// A stretch ends and another begins: interrupts that have come are taken and served.
-fn take_interrupts(here: &'static Lane) {
+fn take_interrupts(here: &'static PerCpu) {
     measure::stretch_ends();
     let pending = cpu::take_interrupts();
     measure::stretch_begins(Stretch::Requests);
@@ -89,14 +89,14 @@ fn take_interrupts(here: &'static Lane) {
     drain_flushes(here);
 }
 
-fn stop(here: &Lane, thread: &Thread, stop: Stop) -> Decision {
+fn stop(here: &PerCpu, thread: &Thread, stop: Stop) -> Decision {
     let mut core = here.lock();
     thread.context.unbind();
     core.resched(here, stop)
 }
 
 /// The thread sleeps a little; where it cannot, others go first.
-fn wait(here: &Lane, thread: &Thread) -> Decision {
+fn wait(here: &PerCpu, thread: &Thread) -> Decision {
     let inbox = thread.inbox.lock();
     let slept = fall_asleep(here, thread, &inbox, arch::now() + POLL, None);
     drop(inbox);

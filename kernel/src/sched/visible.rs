@@ -5,7 +5,7 @@
 //! changed anything meanwhile: the kernel is not interrupted. On others there is nothing to compare with. Work that is done in
 //! pieces is compared if no interrupt and no other thread came between them.
 
-use super::{lanes, mine, wakeup};
+use super::{mine, per_cpus, wakeup};
 use crate::arch;
 use crate::object::process::{self, Process};
 use crate::object::{endpoint, thread};
@@ -63,7 +63,7 @@ pub fn look(process: &Process) -> Seen {
 
 fn is_due() -> bool {
     let asked = ASKED.fetch_add(1, Ordering::Relaxed);
-    lanes().len() == 1 && (asked < ALL_OF || asked.is_multiple_of(ONE_OF))
+    per_cpus().len() == 1 && (asked < ALL_OF || asked.is_multiple_of(ONE_OF))
 }
 
 impl Seen {

@@ -1,7 +1,7 @@
 //! A thread becomes ready. Where it runs is decided by [`placement`]; this is who asks, and the quota of timed waits.
 
-use super::lane::mine;
 use super::machine::Kernel;
+use super::per_cpu::mine;
 use crate::object::inbox::{Posted, Waiter};
 use crate::object::thread::{self, Thread};
 use mainspring_abi::ProcessId;

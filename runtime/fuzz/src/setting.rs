@@ -5,7 +5,7 @@ use crate::model::Authority;
 use crate::options::Options;
 use crate::rng::Rng;
 use mainspring::io::IoDriver;
-use mainspring::{Budget, Caps, Config, LaneSettings, Nanos, Pool, Profile, Runtime, Weight};
+use mainspring::{Budget, Caps, Config, FairTaskSettings, Nanos, Pool, Profile, Runtime, Weight};
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,11 +128,11 @@ impl Setting {
                 let weights: Vec<_> = (0..self.tenants).map(|_| Weight::DEFAULT).collect();
                 config.fair(&weights)
             }
-            Discipline::ByTask => config.fair_by_task(LaneSettings {
+            Discipline::ByTask => config.fair_by_task(FairTaskSettings {
                 quantum: Nanos::from_micros(100),
                 threads: 4096,
                 record_bytes: self.record_bytes,
-                ..LaneSettings::default()
+                ..FairTaskSettings::default()
             }),
             Discipline::Deterministic => config.deterministic_seed(self.seed).fail_on_deadlock(),
         };

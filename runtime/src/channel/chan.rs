@@ -5,7 +5,7 @@ use super::line::{Claim, Line, Node};
 use super::{Capacity, Refusal, SendError};
 use crate::cx::Cx;
 use crate::protocol::bias::{BiasedGuard, BiasedLock};
-use crate::protocol::tell::Told;
+use crate::protocol::wait_end::Outcome;
 use crate::task::WaitReason;
 use crate::wait::{Waited, Who};
 use crate::waiter::{Ending, task_of};
@@ -86,7 +86,7 @@ impl<T> Chan<T> {
         if inside.has_no_receivers() {
             return Err(Refusal::Closed);
         }
-        let passed = inside.recv_line.end_first(Told::Done, here, |place| *place = value.take());
+        let passed = inside.recv_line.end_first(Outcome::Done, here, |place| *place = value.take());
         if let Some(((), ending)) = passed {
             return Ok(Some(ending));
         }
@@ -99,7 +99,7 @@ impl<T> Chan<T> {
 
     /// Takes a value out, and says whose wait is over by that.
     fn take(&self, inside: &mut Inside<T>, here: Option<&Worker>) -> Result<(T, Option<Ending>), Refusal> {
-        let sent = |inside: &mut Inside<T>| inside.send_line.end_first(Told::Done, here, Option::take);
+        let sent = |inside: &mut Inside<T>| inside.send_line.end_first(Outcome::Done, here, Option::take);
         if let Some(value) = inside.buffer.pop_front() {
             // Room for the first sender that waits.
             let ending = sent(inside).map(|(moved, ending)| {
@@ -116,7 +116,7 @@ impl<T> Chan<T> {
 
     /// Sends without waiting: the value is taken only if that succeeds.
     pub(super) fn offer(&self, who: &Who<'_>, value: &mut Option<T>) -> Result<(), Refusal> {
-        let ending = self.put(&mut self.inside.lock(who.seat()), who.worker(), value)?;
+        let ending = self.put(&mut self.inside.lock(who.section_flag()), who.worker(), value)?;
         finish(ending);
         Ok(())
     }
@@ -127,7 +127,7 @@ impl<T> Chan<T> {
     }
 
     pub(super) fn try_recv(&self, who: &Who<'_>) -> Result<T, Refusal> {
-        let (value, ending) = self.take(&mut self.inside.lock(who.seat()), who.worker())?;
+        let (value, ending) = self.take(&mut self.inside.lock(who.section_flag()), who.worker())?;
         finish(ending);
         Ok(value)
     }
@@ -137,7 +137,7 @@ impl<T> Chan<T> {
     #[inline(always)]
     pub(super) fn send_from_task(&self, cx: &Cx, value: T) -> Result<(), SendError<T>> {
         let worker = cx.task().worker();
-        if let Some(mut inside) = self.inside.lock_at_home(worker.seat())
+        if let Some(mut inside) = self.inside.lock_at_home(worker.section_flag())
             && let Some(receiver) = inside.recv_line.first().and_then(|first| task_of(first.word))
             && receiver.state.wake_inside(&receiver.home, inside.section())
             && let Some(node) = inside.recv_line.pop()
@@ -145,7 +145,7 @@ impl<T> Chan<T> {
             // SAFETY: off the line, and its waiter waits to be told: the lock makes us alone with it.
             unsafe { *node.value.get() = Some(value) };
             // Its task is of this worker's runtime, since it was at home here.
-            node.tell.tell(Told::Done);
+            node.end.complete(Outcome::Done);
             drop(inside);
             worker.push_woken_at_home(receiver);
             return Ok(());
@@ -163,7 +163,7 @@ impl<T> Chan<T> {
         let mut value = Some(value);
         let (node, at_home);
         {
-            let mut inside = self.inside.lock(who.seat());
+            let mut inside = self.inside.lock(who.section_flag());
             match self.put(&mut inside, who.worker(), &mut value) {
                 Err(Refusal::WouldBlock) => {}
                 result => {
@@ -176,8 +176,8 @@ impl<T> Chan<T> {
             inside.send_line.push(&node);
         }
         match self.wait(who, &node, Side::Send, at_home, timeout) {
-            Ok(Told::Done) => Ok(()),
-            Ok(Told::Closed) => refuse(Refusal::Closed, node.value.into_inner()),
+            Ok(Outcome::Done) => Ok(()),
+            Ok(Outcome::Closed) => refuse(Refusal::Closed, node.value.into_inner()),
             Err(why) => refuse(why, node.value.into_inner()),
         }
     }
@@ -186,7 +186,7 @@ impl<T> Chan<T> {
     #[inline(always)]
     pub(super) fn recv_in_task(&self, cx: &Cx) -> Result<T, Refusal> {
         let task = cx.task();
-        if let Some(mut inside) = self.inside.lock_at_home(task.worker().seat())
+        if let Some(mut inside) = self.inside.lock_at_home(task.worker().section_flag())
             && inside.has_nothing()
             && cx.purse().is_none()
             && !std::thread::panicking()
@@ -195,7 +195,7 @@ impl<T> Chan<T> {
             inside.recv_line.push(&node);
             if task.worker().hand_over(task, inside.section(), WaitReason::Channel) {
                 inside.was_ended();
-                if !node.tell.is_over() {
+                if !node.end.is_over() {
                     self.wait_on(cx, &node)?;
                 }
                 return received(node);
@@ -209,7 +209,7 @@ impl<T> Chan<T> {
     pub(super) fn recv(&self, who: &Who<'_>, timeout: Option<Duration>) -> Result<T, Refusal> {
         let (node, at_home);
         {
-            let mut inside = self.inside.lock(who.seat());
+            let mut inside = self.inside.lock(who.section_flag());
             match self.take(&mut inside, who.worker()) {
                 Err(Refusal::WouldBlock) => {}
                 result => {
@@ -235,13 +235,13 @@ impl<T> Chan<T> {
         side: Side,
         at_home: bool,
         timeout: Option<Duration>,
-    ) -> Result<Told, Refusal> {
+    ) -> Result<Outcome, Refusal> {
         let waited = if at_home {
-            who.wait_at_home(&node.tell, WaitReason::Channel)
+            who.wait_at_home(&node.end, WaitReason::Channel)
         } else {
-            who.wait(&node.tell, WaitReason::Channel, timeout)
+            who.wait(&node.end, WaitReason::Channel, timeout)
         };
-        if waited != Waited::Done && self.inside.lock(who.seat()).line(side).remove(node) {
+        if waited != Waited::Done && self.inside.lock(who.section_flag()).line(side).remove(node) {
             who.take_back(node.word);
             if waited == Waited::TimedOut {
                 return Err(Refusal::TimedOut);
@@ -249,19 +249,19 @@ impl<T> Chan<T> {
             who.acknowledge();
             return Err(Refusal::Unwinding);
         }
-        Ok(node.tell.told().expect("whoever took it off the line told it"))
+        Ok(node.end.outcome().expect("whoever took it off the line told it"))
     }
 
     /// The receive was handed over, and its task woken for something else.
     #[cold]
     #[inline(never)]
-    fn wait_on(&self, cx: &Cx, node: &Node<T>) -> Result<Told, Refusal> {
+    fn wait_on(&self, cx: &Cx, node: &Node<T>) -> Result<Outcome, Refusal> {
         self.wait(&Who::Task(cx), node, Side::Receive, false, None)
     }
 
     /// Puts an arm of a select on the line, unless its side need not wait.
     pub(super) fn enlist(&self, who: &Who<'_>, node: &Node<T>, side: Side, claim: &Claim) -> bool {
-        let mut inside = self.inside.lock(who.seat());
+        let mut inside = self.inside.lock(who.section_flag());
         let is_ready = match side {
             Side::Send => {
                 inside.has_no_receivers()
@@ -280,14 +280,14 @@ impl<T> Chan<T> {
 
     /// Takes it off again, if it is there. Afterwards nobody touches it.
     pub(super) fn delist(&self, who: &Who<'_>, node: &Node<T>, side: Side) {
-        self.inside.lock(who.seat()).line(side).remove(node);
+        self.inside.lock(who.section_flag()).line(side).remove(node);
     }
 
     /// Does something under the lock, for whoever calls: this may be a worker's thread or not.
     fn with<R>(&self, f: impl FnOnce(BiasedGuard<'_, Inside<T>>, Option<&Worker>) -> R) -> R {
         // SAFETY: the pointer is null or the worker of this thread, which does not go away under it.
         let worker = unsafe { worker::current().as_ref() };
-        f(self.inside.lock(worker.map(Worker::seat)), worker)
+        f(self.inside.lock(worker.map(Worker::section_flag)), worker)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -346,7 +346,7 @@ fn finish(ending: Option<Ending>) {
 /// What a receiver's wait came to, after it was told.
 #[inline(always)]
 fn received<T>(node: Node<T>) -> Result<T, Refusal> {
-    // Told that the channel is closed, it has none.
+    // Outcome that the channel is closed, it has none.
     node.value.into_inner().ok_or(Refusal::Closed)
 }
 
@@ -355,7 +355,7 @@ fn received<T>(node: Node<T>) -> Result<T, Refusal> {
 fn end_waits<T>(mut inside: BiasedGuard<'_, Inside<T>>, here: Option<&Worker>) {
     let mut endings = Vec::new();
     let mut end = |line: &mut Line<T>| {
-        while let Some(((), ending)) = line.end_first(Told::Closed, here, |_| ()) {
+        while let Some(((), ending)) = line.end_first(Outcome::Closed, here, |_| ()) {
             endings.push(ending);
         }
     };

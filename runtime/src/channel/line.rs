@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::protocol::prim::{AtomicUsize, Ordering};
-use crate::protocol::tell::{Tell, Told};
+use crate::protocol::wait_end::{Outcome, WaitEnd};
 use crate::waiter::Ending;
 use crate::worker::Worker;
 use std::cell::{Cell, UnsafeCell};
@@ -17,7 +17,7 @@ pub(super) struct Node<T> {
     /// A sender's value, or the place for a receiver's.
     pub(super) value: UnsafeCell<Option<T>>,
     /// How the wait ended, unless it is that of a select.
-    pub(super) tell: Tell,
+    pub(super) end: WaitEnd,
     /// The select that it is an arm of.
     arm: Option<Arm>,
     /// Under the channel's lock, while the node is on a line: its neighbours.
@@ -38,7 +38,7 @@ impl<T> Node<T> {
         Self {
             word,
             value: UnsafeCell::new(value),
-            tell: Tell::new(),
+            end: WaitEnd::new(),
             arm: None,
             before: Cell::new(null()),
             after: Cell::new(null()),
@@ -52,11 +52,11 @@ impl<T> Node<T> {
     }
 
     /// The right to end the wait, and where to tell it. `None` if another arm of the select has been taken.
-    fn claim(&self) -> Option<&Tell> {
-        let Some(arm) = self.arm else { return Some(&self.tell) };
+    fn claim(&self) -> Option<&WaitEnd> {
+        let Some(arm) = self.arm else { return Some(&self.end) };
         // SAFETY: the node was on a line, whose lock its waiter takes before it leaves the claim.
         let claim = unsafe { arm.claim.as_ref() };
-        claim.take(arm.index).then_some(&claim.tell)
+        claim.take(arm.index).then_some(&claim.end)
     }
 
     fn is_of(&self, claim: &Claim) -> bool {
@@ -67,7 +67,7 @@ impl<T> Node<T> {
 /// Which arm of a select has been taken.
 pub(super) struct Claim {
     taken: AtomicUsize,
-    pub(super) tell: Tell,
+    pub(super) end: WaitEnd,
 }
 
 const FREE: usize = 0;
@@ -75,7 +75,7 @@ const WITHDRAWN: usize = usize::MAX;
 
 impl Claim {
     pub(super) fn new() -> Self {
-        Self { taken: AtomicUsize::new(FREE), tell: Tell::new() }
+        Self { taken: AtomicUsize::new(FREE), end: WaitEnd::new() }
     }
 
     fn take(&self, index: usize) -> bool {
@@ -187,16 +187,16 @@ impl<T> Line<T> {
     /// after the lock. `here` is the worker of this thread.
     pub(super) fn end_first<R>(
         &mut self,
-        told: Told,
+        outcome: Outcome,
         here: Option<&Worker>,
         pass: impl FnOnce(&mut Option<T>) -> R,
     ) -> Option<(R, Ending)> {
         loop {
             let node = self.pop()?;
-            let Some(tell) = node.claim() else { continue };
+            let Some(end) = node.claim() else { continue };
             // SAFETY: off the list and claimed, and its waiter waits to be told: the lock makes us alone with it.
             let result = pass(unsafe { &mut *node.value.get() });
-            return Some((result, Ending::begin(node.word, tell, told, here)));
+            return Some((result, Ending::begin(node.word, end, outcome, here)));
         }
     }
 }

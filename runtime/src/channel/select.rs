@@ -8,7 +8,7 @@ use super::line::{Claim, Node};
 use super::{Receiver, Refusal, Sender};
 use crate::budget::Component;
 use crate::cx::Cx;
-use crate::protocol::tell::Told;
+use crate::protocol::wait_end::Outcome;
 use crate::task::WaitReason;
 use crate::wait::{Waited, Who};
 use std::time::Duration;
@@ -56,7 +56,7 @@ trait Arm<R> {
     /// Takes back what was prepared and not used, after `delist`. Whoever has taken the arm has used its word.
     fn put_back(&mut self, who: &Who<'_>, was_taken: bool);
     /// It was taken, and told how.
-    fn finish(&mut self, told: Told) -> R;
+    fn finish(&mut self, outcome: Outcome) -> R;
 }
 
 struct RecvArm<'a, T, F> {
@@ -109,9 +109,9 @@ impl<T, R, F: FnOnce(Result<T, Refusal>) -> R> Arm<R> for RecvArm<'_, T, F> {
         }
     }
 
-    fn finish(&mut self, _: Told) -> R {
+    fn finish(&mut self, _: Outcome) -> R {
         let value = self.node.take().and_then(|node| node.value.into_inner());
-        // Told that the channel is closed, it has none.
+        // Outcome that the channel is closed, it has none.
         call(&mut self.then, value.ok_or(Refusal::Closed))
     }
 }
@@ -157,8 +157,8 @@ impl<T, R, F: FnOnce(Result<(), Refusal>) -> R> Arm<R> for SendArm<'_, T, F> {
         }
     }
 
-    fn finish(&mut self, told: Told) -> R {
-        let result = if told == Told::Done { Ok(()) } else { Err(Refusal::Closed) };
+    fn finish(&mut self, outcome: Outcome) -> R {
+        let result = if outcome == Outcome::Done { Ok(()) } else { Err(Refusal::Closed) };
         call(&mut self.then, result)
     }
 }
@@ -253,16 +253,16 @@ impl<'a, R> Select<'a, R> {
             }
             // Two selects that face each other enlist in the same order, so one of them gets to wait and is found.
             let waits = by_address.iter().all(|&arm| self.arms[arm].enlist(who, &claim));
-            let waited = waits.then(|| who.wait(&claim.tell, WaitReason::Channel, timeout));
+            let waited = waits.then(|| who.wait(&claim.end, WaitReason::Channel, timeout));
             let taken = if waited != Some(Waited::Done) && claim.withdraw() { None } else { claim.taken() };
             // Each takes its channel's lock: whoever took an arm has begun to tell it by then.
             self.arms.iter().for_each(|arm| arm.delist(who));
-            let told = claim.tell.told();
+            let outcome = claim.end.outcome();
             for (index, arm) in self.arms.iter_mut().enumerate() {
                 arm.put_back(who, taken == Some(index));
             }
-            if let (Some(taken), Some(told)) = (taken, told) {
-                return Ok(self.arms[taken].finish(told));
+            if let (Some(taken), Some(outcome)) = (taken, outcome) {
+                return Ok(self.arms[taken].finish(outcome));
             }
             match waited {
                 None | Some(Waited::Done) => {}

@@ -11,7 +11,7 @@ use crate::cx::Cx;
 use crate::error::{SpawnError, TaskError};
 use crate::future::FutureBody;
 use crate::profile::Profile;
-use crate::protocol::lanes::Schedule;
+use crate::protocol::fair_tasks::Schedule;
 use crate::task::body::{self};
 use crate::task::{Ext, Task, TaskPtr};
 use std::future::Future;
@@ -162,7 +162,7 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         {
             return Err(SpawnError::NoSuchTenant(tenant));
         }
-        if self.schedule.is_some() && core.rt().lanes.is_none() {
+        if self.schedule.is_some() && core.rt().fair_tasks.is_none() {
             return Err(SpawnError::NotByTask);
         }
         let mut price = Pool { spawn_count: 1, ..Pool::ZERO };
@@ -238,9 +238,9 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
     /// Under the fair discipline by task, the thread that the child will be.
     #[inline]
     fn claim_thread(&self) -> Result<Option<usize>, SpawnError> {
-        let Some(lanes) = &self.nursery.core.rt().lanes else { return Ok(None) };
+        let Some(fair_tasks) = &self.nursery.core.rt().fair_tasks else { return Ok(None) };
         let default = Schedule::default();
-        let thread = lanes.claim(self.schedule.as_ref().unwrap_or(&default));
+        let thread = fair_tasks.claim(self.schedule.as_ref().unwrap_or(&default));
         thread.map(Some).map_err(SpawnError::Thread)
     }
 
@@ -263,8 +263,8 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
             .and_then(|(budget, price)| {
                 let thread = self.claim_thread()?;
                 core.carve(&price).map(|()| (budget, thread)).map_err(|unpayable| {
-                    if let (Some(lanes), Some(thread)) = (&core.rt().lanes, thread) {
-                        lanes.release(thread);
+                    if let (Some(fair_tasks), Some(thread)) = (&core.rt().fair_tasks, thread) {
+                        fair_tasks.release(thread);
                     }
                     SpawnError::Pool(unpayable)
                 })
@@ -290,7 +290,7 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         unsafe { *task.ext.get() = self.ext };
         fill(&task);
         match thread {
-            Some(thread) => nursery.seat(task, thread, &self.schedule.unwrap_or_default()),
+            Some(thread) => nursery.section_flag(task, thread, &self.schedule.unwrap_or_default()),
             None => nursery.queue(task, self.priority),
         }
         Ok(task)

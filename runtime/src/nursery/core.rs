@@ -9,10 +9,10 @@ use crate::budget::{Budget, Pool};
 use crate::caps::{CapSpawn, Caps};
 use crate::error::{RechargeError, TaskError};
 use crate::protocol::asymmetric;
-use crate::protocol::brood::Brood;
 use crate::protocol::claim::Claimable;
 use crate::protocol::hunger::{Hunger, Starving};
 use crate::protocol::roster::Roster;
+use crate::protocol::wait_group::WaitGroup;
 use crate::runtime::Inner;
 use crate::spans;
 use crate::task::body::Ended;
@@ -67,11 +67,11 @@ pub(crate) struct NurseryCore {
     /// What its pool lacks is taken from the root pool: it is the nursery of a run, or one that a root task has opened without a
     /// pool of its own.
     pub(crate) draws_on_root: bool,
-    /// The pool, but for what children have given back since. The lock of its claimants is the one of `brood`.
+    /// The pool, but for what children have given back since. The lock of its claimants is the one of `wait_group`.
     pub(super) pool: Claimable<Pool>,
     /// The length of `Shared::starving`.
     pub(super) hunger: Hunger,
-    pub(crate) brood: Brood<Shared>,
+    pub(crate) wait_group: WaitGroup<Shared>,
 }
 
 /// The child that an error is about.
@@ -124,7 +124,7 @@ impl NurseryCore {
             draws_on_root: false,
             pool: Claimable::new(pool),
             hunger: Hunger::new(),
-            brood: Brood::new(Shared {
+            wait_group: WaitGroup::new(Shared {
                 returned: Pool::ZERO,
                 starving: Starving::default(),
                 error: None,
@@ -158,7 +158,7 @@ impl NurseryCore {
 
     /// Children that have not ended.
     pub(crate) fn live(&self) -> u64 {
-        self.brood.live() as u64
+        self.wait_group.live() as u64
     }
 
     /// The event, if the state has such a step. Under the lock, but for Spawn.
@@ -176,14 +176,14 @@ impl NurseryCore {
     /// A task enters the list of those that a cancellation must interrupt: before its first wait.
     pub(crate) fn enlist(&self, task: &Task) {
         // SAFETY: under the lock; a slot stays where it is, and the task leaves the list before its record is used again.
-        self.brood.with(|shared| unsafe { shared.roster.enlist(task, self.is_cancelled()) });
+        self.wait_group.with(|shared| unsafe { shared.roster.enlist(task, self.is_cancelled()) });
     }
 
     /// A task leaves the list, before its record can be used again.
     pub(crate) fn forget(&self, task: &Task) {
         if task.listed.load(Ordering::Relaxed) {
             // SAFETY: under the lock.
-            self.brood.with(|shared| unsafe { shared.roster.delist(task) });
+            self.wait_group.with(|shared| unsafe { shared.roster.delist(task) });
         }
     }
 
@@ -197,7 +197,7 @@ impl NurseryCore {
         left: &Pool,
         ended: Ended,
     ) -> Option<usize> {
-        self.brood.ended(children as usize, |shared| {
+        self.wait_group.ended(children as usize, |shared| {
             shared.returned.put(left);
             shared.starving.feed();
             if let Ended::Failed(error) = ended {
@@ -211,7 +211,7 @@ impl NurseryCore {
     /// Tells all children to stop, and interrupts those that wait.
     pub(crate) fn cancel(&self, error: Option<TaskError>) -> bool {
         spans::event(|| tracing::debug!(target: "mainspring", nursery = self.id, "cancel"));
-        self.brood.with(|shared| {
+        self.wait_group.with(|shared| {
             if matches!(self.state(), NurseryState::Closed | NurseryState::Cancelled) {
                 return false;
             }
@@ -250,7 +250,7 @@ impl NurseryCore {
 
     /// The block has ended: no more spawns. Returns whether children are left.
     pub(crate) fn close(&self) -> bool {
-        self.brood.with(|_| {
+        self.wait_group.with(|_| {
             let active = self.live() > 0;
             let _ = self.step(if active { NurseryEvent::CloseActive } else { NurseryEvent::CloseEmpty });
             active
@@ -259,7 +259,7 @@ impl NurseryCore {
 
     /// All children have ended: the final state, the first error and what is left of the pool.
     pub(crate) fn finish(&self) -> (NurseryState, Option<(Whose, TaskError)>, Pool) {
-        self.brood.with(|shared| {
+        self.wait_group.with(|shared| {
             debug_assert_eq!(self.live(), 0);
             let _ = self.step(NurseryEvent::AllDone);
             (self.state(), shared.error.take(), self.empty_pool(shared))
@@ -268,7 +268,7 @@ impl NurseryCore {
 
     /// Puts budget into a child's mail and makes it Ready if it waits for that. The pool was paid by the caller.
     pub(crate) fn mail(&self, task: &Task, amount: &Budget) -> Result<(), RechargeError> {
-        task.post.announce();
+        task.mail_flag.announce();
         self.change_ext(task, |ext| {
             if task.state.get().is_final() {
                 return Err(RechargeError::Finished);
@@ -297,12 +297,12 @@ impl NurseryCore {
     /// Looks at the rare fields of a child, if it has any.
     pub(crate) fn with_ext<R>(&self, task: &Task, f: impl FnOnce(Option<&mut Ext>) -> R) -> R {
         // SAFETY: under the nursery's lock.
-        self.brood.with(|_| f(unsafe { (*task.ext.get()).as_deref_mut() }))
+        self.wait_group.with(|_| f(unsafe { (*task.ext.get()).as_deref_mut() }))
     }
 
     /// Changes the rare fields of a child.
     pub(crate) fn change_ext<R>(&self, task: &Task, f: impl FnOnce(&mut Ext) -> R) -> R {
         // SAFETY: under the nursery's lock.
-        self.brood.with(|_| f(unsafe { task.ext_mut() }))
+        self.wait_group.with(|_| f(unsafe { task.ext_mut() }))
     }
 }

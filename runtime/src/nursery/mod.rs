@@ -27,7 +27,7 @@ use crate::caps::Caps;
 use crate::cx::{Cx, TaskId};
 use crate::error::{RechargeError, SpawnError, TaskError};
 use crate::profile::Profile;
-use crate::protocol::lanes::Schedule;
+use crate::protocol::fair_tasks::Schedule;
 use crate::spans;
 use crate::task::body::{self, StopUnwind};
 use crate::task::{Runnable, TaskPtr};
@@ -246,7 +246,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         let cap = core.caps.spawn()?;
         let may = core.state() == NurseryState::Open
             && core.live() < cap.task_limit().into()
-            && core.rt().lanes.is_none();
+            && core.rt().fair_tasks.is_none();
         let grant = Budget { spawn_count: 0, ..cap.child_budget() };
         (may && core.pay_for_child(&grant)).then_some(grant)
     }
@@ -271,15 +271,15 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
 
     #[inline(always)]
     fn count_in(&self, task: TaskPtr) {
-        self.core.brood.add();
+        self.core.wait_group.add();
         spans::spawned(task);
     }
 
     /// Others may run it from here on, as the thread that was claimed for it.
-    fn seat(&self, task: TaskPtr, thread: usize, schedule: &Schedule) {
+    fn section_flag(&self, task: TaskPtr, thread: usize, schedule: &Schedule) {
         self.count_in(task);
         let here = self.owner.map(|owner| owner.worker().index);
-        self.core.rt().admit_to_lane(Runnable::newborn(task), thread, schedule, here);
+        self.core.rt().admit_fair_task(Runnable::newborn(task), thread, schedule, here);
     }
 
     /// Others may run it from here on.

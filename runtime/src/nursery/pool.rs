@@ -58,7 +58,7 @@ impl NurseryCore {
 
     /// Uses the whole pool, with what children have given back. The owner only.
     pub(crate) fn with_whole<R>(&self, f: impl FnOnce(&mut Pool) -> R) -> R {
-        self.brood.with(|shared| {
+        self.wait_group.with(|shared| {
             let returned = std::mem::take(&mut shared.returned);
             // SAFETY: the owner calls this, under the lock.
             unsafe {
@@ -98,7 +98,7 @@ impl NurseryCore {
 
     /// Takes from the pool, all or nothing, for whoever has the right to it.
     pub(crate) fn draw(&self, amount: &Pool) -> Result<(), Unpayable> {
-        self.brood.with(|shared| match shared.returned.take(amount) {
+        self.wait_group.with(|shared| match shared.returned.take(amount) {
             Ok(()) => Ok(()),
             Err(_) => self.claim(shared, |pool| pool.take(amount)),
         })
@@ -106,9 +106,9 @@ impl NurseryCore {
 
     /// Takes up to `most` from the pool, if that has at least so much of a component; otherwise nothing.
     pub(crate) fn draw_up_to(&self, component: Component, least: u64, most: &Pool) -> Pool {
-        let have = || self.brood.with(|shared| self.claim(shared, |pool| *pool));
+        let have = || self.wait_group.with(|shared| self.claim(shared, |pool| *pool));
         self.restock(have, &Pool::only(component, least));
-        self.brood.with(|shared| {
+        self.wait_group.with(|shared| {
             if shared.returned.take(most).is_ok() {
                 return *most;
             }
@@ -123,7 +123,7 @@ impl NurseryCore {
 
     /// Takes what `choose` says of the whole pool, which must be no more than that.
     pub(crate) fn draw_part(&self, choose: impl FnOnce(&Pool) -> Pool) -> Result<Pool, Unpayable> {
-        self.brood.with(|shared| {
+        self.wait_group.with(|shared| {
             self.claim(shared, |pool| {
                 let part = choose(pool);
                 pool.take(&part).map(|()| part)
@@ -133,7 +133,7 @@ impl NurseryCore {
 
     /// Puts into the pool what came from it, or what it is topped up with. Whoever waits for budget looks again.
     pub(crate) fn put_back(&self, amount: &Pool) {
-        self.brood.with(|shared| {
+        self.wait_group.with(|shared| {
             shared.returned.put(amount);
             shared.starving.feed();
         });

@@ -193,7 +193,7 @@ pub(crate) fn await_children(core: &NurseryCore, cx: &Cx) {
     let task = cx.task();
     let was_masked = task.masked.load(Ordering::Relaxed);
     core.owner_awaits(true);
-    while core.brood.wait(task_word(cx.task_ptr())) {
+    while core.wait_group.wait(task_word(cx.task_ptr())) {
         if cx.must_stop() {
             core.cancel(None);
             // The children are told; until they have ended there is nothing to acknowledge.
@@ -211,7 +211,7 @@ pub(super) fn await_children_blocking(core: &NurseryCore) {
     let thread = Arc::new(ThreadWait::default());
     loop {
         let word = thread.word();
-        if !core.brood.wait(word) {
+        if !core.wait_group.wait(word) {
             ThreadWait::take_back(word);
             break;
         }

@@ -16,21 +16,21 @@ use std::sync::Arc;
 /// Where others see whether a worker is inside a section. One for each thread that runs workers.
 #[derive(Debug)]
 #[repr(align(64))]
-pub struct Seat {
+pub struct SectionFlag {
     inside: AtomicBool,
 }
 
 /// The worker is inside, until this is dropped. Nothing in a section waits for anybody, and sections do not nest.
 #[derive(Debug)]
-pub struct Section<'a>(&'a Seat);
+pub struct Section<'a>(&'a SectionFlag);
 
-impl Default for Seat {
+impl Default for SectionFlag {
     fn default() -> Self {
         Self { inside: AtomicBool::new(false) }
     }
 }
 
-impl Seat {
+impl SectionFlag {
     /// Goes in if `is_mine` still holds then. The worker's own thread only.
     #[inline(always)]
     fn enter(&self, is_mine: impl FnOnce() -> bool) -> Option<Section<'_>> {
@@ -62,11 +62,11 @@ impl Seat {
 impl<'a> Section<'a> {
     /// Whose section it is.
     #[inline(always)]
-    pub fn seat(&self) -> &'a Seat {
+    pub fn section_flag(&self) -> &'a SectionFlag {
         self.0
     }
 
-    /// It is over: the task left its stack inside, and whoever went on ended it ([`Seat::leave`]).
+    /// It is over: the task left its stack inside, and whoever went on ended it ([`SectionFlag::leave`]).
     #[inline(always)]
     pub fn was_ended(self) {
         std::mem::forget(self);
@@ -82,20 +82,20 @@ impl Drop for Section<'_> {
 
 /// Whose worker may do without: none, one, or none any more as soon as that one is outside.
 #[derive(Debug)]
-pub struct Home(AtomicPtr<Seat>);
+pub struct Home(AtomicPtr<SectionFlag>);
 
 /// What a home looks like to somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum View {
     Nobodys,
     Mine,
-    Others(*mut Seat),
+    Others(*mut SectionFlag),
     /// Somebody is taking it away.
     Going,
 }
 
-/// In place of a seat: it is being taken away.
-const GOING: *mut Seat = std::ptr::dangling_mut();
+/// In place of a flag: it is being taken away.
+const GOING: *mut SectionFlag = std::ptr::dangling_mut();
 
 impl Default for Home {
     fn default() -> Self {
@@ -110,38 +110,38 @@ impl Home {
     }
 
     #[inline(always)]
-    fn is(&self, seat: &Seat) -> bool {
-        std::ptr::eq(self.0.load(Ordering::Relaxed), seat)
+    fn is(&self, flag: &SectionFlag) -> bool {
+        std::ptr::eq(self.0.load(Ordering::Relaxed), flag)
     }
 
     /// Whether it is the home of whoever is inside, for as long as that is so.
     #[inline(always)]
     pub fn is_here(&self, section: &Section<'_>) -> bool {
-        self.is(section.seat())
+        self.is(section.section_flag())
     }
 
     #[inline(always)]
-    fn view(&self, here: Option<&Seat>) -> View {
+    fn view(&self, here: Option<&SectionFlag>) -> View {
         match self.0.load(Ordering::Acquire) {
-            seat if seat.is_null() => View::Nobodys,
-            seat if here.is_some_and(|here| std::ptr::eq(here, seat)) => View::Mine,
+            flag if flag.is_null() => View::Nobodys,
+            flag if here.is_some_and(|here| std::ptr::eq(here, flag)) => View::Mine,
             GOING => View::Going,
-            seat => View::Others(seat),
+            flag => View::Others(flag),
         }
     }
 
-    /// Goes into a section if this is the home of `seat`. The seat's own thread only.
+    /// Goes into a section if this is the home of `flag`. The flag's own thread only.
     #[inline(always)]
-    pub fn enter<'a>(&self, seat: &'a Seat) -> Option<Section<'a>> {
-        if self.is(seat) { seat.enter(|| self.is(seat)) } else { None }
+    pub fn enter<'a>(&self, flag: &'a SectionFlag) -> Option<Section<'a>> {
+        if self.is(flag) { flag.enter(|| self.is(flag)) } else { None }
     }
 
-    /// Makes it the home of `seat`, if it is nobody's. Whoever holds the object only, on the seat's thread.
+    /// Makes it the home of `flag`, if it is nobody's. Whoever holds the object only, on the flag's thread.
     #[inline(always)]
-    pub fn move_in(&self, seat: &Seat) {
+    pub fn move_in(&self, flag: &SectionFlag) {
         // Only the holder makes a home, so that nobody comes between.
         if self.0.load(Ordering::Relaxed).is_null() {
-            self.0.store(std::ptr::from_ref(seat).cast_mut(), Ordering::Release);
+            self.0.store(std::ptr::from_ref(flag).cast_mut(), Ordering::Release);
         }
     }
 
@@ -157,19 +157,19 @@ impl Home {
     #[cold]
     fn move_out_slowly(&self) {
         loop {
-            let seat = self.0.load(Ordering::Acquire);
-            if seat.is_null() {
+            let flag = self.0.load(Ordering::Acquire);
+            if flag.is_null() {
                 return;
             }
-            if seat == GOING {
+            if flag == GOING {
                 give_way();
-            } else if self.0.compare_exchange(seat, null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            } else if self.0.compare_exchange(flag, null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return;
             }
         }
     }
 
-    /// Takes the home away from another thread's seat, or waits for somebody who does, until it is nobody's or `here`'s.
+    /// Takes the home away from another thread's flag, or waits for somebody who does, until it is nobody's or `here`'s.
     /// `settle` runs while neither its owner nor anybody else relies on it. True if it is `here`'s.
     ///
     /// # Safety
@@ -177,27 +177,27 @@ impl Home {
     /// The seats that have this for a home live as long as it.
     #[allow(unsafe_code)]
     #[inline(always)]
-    pub unsafe fn claim(&self, here: Option<&Seat>, settle: impl Fn()) -> bool {
+    pub unsafe fn claim(&self, here: Option<&SectionFlag>, settle: impl Fn()) -> bool {
         loop {
             match self.view(here) {
                 View::Nobodys => return false,
                 View::Mine => return true,
                 View::Going => give_way(),
                 // SAFETY: as the caller promises.
-                View::Others(seat) => self.evict(seat, unsafe { &*seat }, &settle),
+                View::Others(flag) => self.evict(flag, unsafe { &*flag }, &settle),
             }
         }
     }
 
     #[cold]
-    fn evict(&self, address: *mut Seat, seat: &Seat, settle: &impl Fn()) {
+    fn evict(&self, address: *mut SectionFlag, flag: &SectionFlag, settle: &impl Fn()) {
         if self.0.compare_exchange(address, GOING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             // Somebody else does it.
             return give_way();
         }
         // Pairs with the light one in `enter`.
         asymmetric::heavy();
-        seat.wait_until_outside();
+        flag.wait_until_outside();
         settle();
         // Release: whoever sees that it is nobody's sees what was done in it.
         self.0.store(null_mut(), Ordering::Release);
@@ -211,7 +211,7 @@ const STREAK: u32 = if cfg!(loom) { 1 } else { 64 };
 /// A lock that a worker which mostly is alone with it takes without an atomic read-modify-write.
 #[derive(Debug)]
 pub struct BiasedLock<T> {
-    bias: AtomicPtr<Seat>,
+    bias: AtomicPtr<SectionFlag>,
     book: Lock<Book>,
     value: UnsafeCell<T>,
 }
@@ -219,8 +219,8 @@ pub struct BiasedLock<T> {
 /// Under the inner lock.
 #[derive(Debug)]
 struct Book {
-    /// Whose the lock is; the reference keeps its seat for whoever takes the lock away.
-    owner: Option<Arc<Seat>>,
+    /// Whose the lock is; the reference keeps its flag for whoever takes the lock away.
+    owner: Option<Arc<SectionFlag>>,
     /// Who took it last, and how often.
     last: usize,
     streak: u32,
@@ -255,25 +255,25 @@ impl<T> BiasedLock<T> {
     }
 
     #[inline(always)]
-    fn is_of(&self, seat: &Seat) -> bool {
-        std::ptr::eq(self.bias.load(Ordering::Relaxed), seat)
+    fn is_of(&self, flag: &SectionFlag) -> bool {
+        std::ptr::eq(self.bias.load(Ordering::Relaxed), flag)
     }
 
     /// Takes the lock if it is the worker's own: without waiting for anybody, but perhaps in vain.
     #[inline(always)]
-    pub fn lock_at_home<'a>(&'a self, seat: &'a Seat) -> Option<HomeGuard<'a, T>> {
-        if !self.is_of(seat) {
+    pub fn lock_at_home<'a>(&'a self, flag: &'a SectionFlag) -> Option<HomeGuard<'a, T>> {
+        if !self.is_of(flag) {
             return None;
         }
-        let section = seat.enter(|| self.is_of(seat))?;
+        let section = flag.enter(|| self.is_of(flag))?;
         Some(HomeGuard { lock: self, section })
     }
 
-    /// Waits for the lock. `here` is the seat of the calling thread, if it runs workers; it holds no other biased lock.
+    /// Waits for the lock. `here` is the flag of the calling thread, if it runs workers; it holds no other biased lock.
     #[inline(always)]
-    pub fn lock<'a>(&'a self, here: Option<&'a Arc<Seat>>) -> BiasedGuard<'a, T> {
-        if let Some(seat) = here
-            && let Some(guard) = self.lock_at_home(seat)
+    pub fn lock<'a>(&'a self, here: Option<&'a Arc<SectionFlag>>) -> BiasedGuard<'a, T> {
+        if let Some(flag) = here
+            && let Some(guard) = self.lock_at_home(flag)
         {
             return BiasedGuard { lock: self, how: How::AtHome { _section: guard.section } };
         }
@@ -281,7 +281,7 @@ impl<T> BiasedLock<T> {
     }
 
     #[inline(never)]
-    fn lock_shared(&self, here: Option<&Arc<Seat>>) -> BiasedGuard<'_, T> {
+    fn lock_shared(&self, here: Option<&Arc<SectionFlag>>) -> BiasedGuard<'_, T> {
         let mut book = self.book.lock();
         if let Some(owner) = book.owner.take() {
             self.bias.store(null_mut(), Ordering::Relaxed);
@@ -291,18 +291,18 @@ impl<T> BiasedLock<T> {
             book.needed = book.needed.saturating_mul(2);
             book.streak = 0;
         }
-        let address = here.map_or(0, |seat| Arc::as_ptr(seat) as usize);
+        let address = here.map_or(0, |flag| Arc::as_ptr(flag) as usize);
         if address != book.last {
             book.last = address;
             book.streak = 0;
         }
         book.streak += 1;
-        if let Some(seat) = here
+        if let Some(flag) = here
             && book.streak >= book.needed
         {
             // From the release of the inner lock on. Whoever takes that next takes the lock away.
-            book.owner = Some(seat.clone());
-            self.bias.store(Arc::as_ptr(seat).cast_mut(), Ordering::Relaxed);
+            book.owner = Some(flag.clone());
+            self.bias.store(Arc::as_ptr(flag).cast_mut(), Ordering::Relaxed);
         }
         BiasedGuard { lock: self, how: How::Shared { _book: book } }
     }

@@ -4,13 +4,13 @@
 //! begins to wait, first writes what the task looks at, and then wakes every task in the list. So a task that waits for
 //! budget has looked after the last event that concerns it.
 //!
-//! The list is behind the lock of the nursery's [`Brood`]. An owner that joins one child does not take that lock while nobody
+//! The list is behind the lock of the nursery's [`WaitGroup`]. An owner that joins one child does not take that lock while nobody
 //! starves: it looks at the length of the list.
 
 use super::asymmetric;
-use super::brood::Brood;
 use super::mutant::{Mutant, broken};
 use super::prim::{AtomicUsize, Ordering};
+use super::wait_group::WaitGroup;
 
 /// A task that can be woken to look for budget again.
 pub trait Eater: PartialEq {
@@ -105,8 +105,8 @@ impl Hunger {
     }
 
     /// A task enters the list. It looks for budget, and whether its owner waits for it, once more after this.
-    pub fn enter<T: Eater, S: AsMut<Starving<T>>>(&self, brood: &Brood<S>, task: T) {
-        brood.with(|shared| {
+    pub fn enter<T: Eater, S: AsMut<Starving<T>>>(&self, wait_group: &WaitGroup<S>, task: T) {
+        wait_group.with(|shared| {
             let starving = shared.as_mut();
             starving.entries.push(Entry { task, whole: false });
             self.0.store(starving.entries.len(), Ordering::Relaxed);
@@ -118,8 +118,8 @@ impl Hunger {
     }
 
     /// A task leaves the list.
-    pub fn leave<T: Eater, S: AsMut<Starving<T>>>(&self, brood: &Brood<S>, task: &T) {
-        brood.with(|shared| {
+    pub fn leave<T: Eater, S: AsMut<Starving<T>>>(&self, wait_group: &WaitGroup<S>, task: &T) {
+        wait_group.with(|shared| {
             let starving = shared.as_mut();
             starving.entries.retain(|entry| entry.task != *task);
             self.0.store(starving.entries.len(), Ordering::Relaxed);
@@ -128,13 +128,13 @@ impl Hunger {
 
     /// The owner has announced that it waits for one child.
     #[inline]
-    pub fn owner_joins<T: Eater, S: AsMut<Starving<T>>>(&self, brood: &Brood<S>) {
+    pub fn owner_joins<T: Eater, S: AsMut<Starving<T>>>(&self, wait_group: &WaitGroup<S>) {
         // Between the announcement and the look at the length; see `enter`.
         if !broken(Mutant::JoinWithoutFence) {
             asymmetric::light();
         }
         if self.0.load(Ordering::Relaxed) != 0 {
-            brood.with(|shared| shared.as_mut().wake_all());
+            wait_group.with(|shared| shared.as_mut().wake_all());
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Conserved: what is pushed is taken once, by the worker, oldest first. A push neither allocates nor waits: the link is in
 //! what is pushed, which is in one inbox at a time.
 //!
-//! Whoever pushes then tells the worker ([`Dormitory::notify`](super::sleep::Dormitory::notify)), and a worker looks into its
+//! Whoever pushes then tells the worker ([`IdleWorkers::notify`](super::sleep::IdleWorkers::notify)), and a worker looks into its
 //! inbox after it has said that it sleeps: so it does not sleep over a task in it.
 
 use super::mutant::{Mutant, broken};

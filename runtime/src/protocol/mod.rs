@@ -3,22 +3,22 @@
 //! README.md beside this file has the states, the races and the arguments.
 
 pub mod bias;
-pub mod brood;
 pub mod claim;
 pub mod deque;
 pub mod earliest;
+pub mod fair_tasks;
 pub mod granted;
 pub mod hunger;
 pub mod inbox;
 pub mod join;
-pub mod keep;
-pub mod lanes;
 pub mod lock;
+pub mod mail_flag;
 pub mod mutant;
-pub mod post;
 pub mod roster;
 pub mod sleep;
-pub mod tell;
+pub mod slot_refs;
+pub mod wait_end;
+pub mod wait_group;
 
 /// Atomics and yields: loom's under the model checker, the real ones otherwise.
 pub mod prim {

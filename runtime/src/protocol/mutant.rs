@@ -86,7 +86,7 @@ mutants! {
     LastStarvesSilently,
     /// What a task was granted is written anew, and then completed by what it was granted before.
     GrantRewritten,
-    /// A thread that has run is given to other lanes all the same.
+    /// A thread that has run is given to other cores all the same.
     StaysNowhere,
 }
 

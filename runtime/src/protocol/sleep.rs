@@ -21,7 +21,7 @@ struct Bed {
 
 /// The workers that sleep or are about to.
 #[derive(Debug)]
-pub struct Dormitory {
+pub struct IdleWorkers {
     beds: Box<[Bed]>,
     asleep: Mutex<Vec<usize>>,
     /// How many are in the list: read without the lock by whoever publishes work.
@@ -56,7 +56,7 @@ impl Bed {
 
 // A proof is used up by what takes it.
 #[allow(clippy::needless_pass_by_value)]
-impl Dormitory {
+impl IdleWorkers {
     /// Beds for `workers`.
     pub fn new(workers: usize) -> Self {
         Self {

@@ -7,7 +7,7 @@
 use crate::calls;
 use crate::cx::Cx;
 use crate::protocol::lock::Lock;
-use crate::protocol::tell::{Tell, Told};
+use crate::protocol::wait_end::{Outcome, WaitEnd};
 use crate::task::WaitReason;
 use crate::wait::{Waited, Who};
 use crate::waiter::Ending;
@@ -21,7 +21,7 @@ use std::time::Duration;
 struct Node {
     word: usize,
     wanted: usize,
-    tell: Tell,
+    end: WaitEnd,
 }
 
 struct Inside {
@@ -112,13 +112,13 @@ impl<'s> Enlisted<'s, '_> {
     fn take_out(&self) -> Option<Permit<'s>> {
         let Self { semaphore, who, node } = *self;
         let permit = || Permit { semaphore, held: node.wanted };
-        if node.tell.told().is_some() {
+        if node.end.outcome().is_some() {
             return Some(permit());
         }
         let mut inside = semaphore.inside.lock();
         let Some(place) = inside.line.iter().position(|&other| std::ptr::eq(other, node)) else {
             drop(inside);
-            node.tell.told().expect("whoever took it off the line told it");
+            node.end.outcome().expect("whoever took it off the line told it");
             return Some(permit());
         };
         inside.line.remove(place);
@@ -193,7 +193,7 @@ impl Semaphore {
         if wanted > self.total {
             return Err(AcquireError::TooMany { wanted, total: self.total });
         }
-        let node = Node { word: who.word(), wanted, tell: Tell::new() };
+        let node = Node { word: who.word(), wanted, end: WaitEnd::new() };
         {
             let mut inside = self.inside.lock();
             if inside.free >= wanted && inside.line.is_empty() {
@@ -205,7 +205,7 @@ impl Semaphore {
             inside.line.push_back(&raw const node);
         }
         let enlisted = Enlisted { semaphore: self, who, node: &node };
-        let waited = who.wait(&node.tell, WaitReason::Sync, timeout);
+        let waited = who.wait(&node.end, WaitReason::Sync, timeout);
         match (enlisted.leave(), waited) {
             (Some(permit), _) => Ok(permit),
             (None, Waited::TimedOut) => Err(AcquireError::TimedOut),
@@ -232,7 +232,7 @@ impl Semaphore {
             }
             inside.free -= node.wanted;
             inside.line.pop_front();
-            endings.push(Ending::begin(node.word, &node.tell, Told::Done, here));
+            endings.push(Ending::begin(node.word, &node.end, Outcome::Done, here));
         }
         drop(inside);
         endings.into_iter().for_each(Ending::finish);

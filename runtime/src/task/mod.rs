@@ -33,10 +33,10 @@ use crate::protocol::bias::Home;
 use crate::protocol::granted::Granted;
 use crate::protocol::inbox::Linked;
 use crate::protocol::join::JoinCell;
-use crate::protocol::keep::Keep;
-use crate::protocol::post::Post;
+use crate::protocol::mail_flag::MailFlag;
 use crate::protocol::prim;
 use crate::protocol::roster::Member;
+use crate::protocol::slot_refs::SlotRefs;
 use crate::runtime::Inner;
 use crate::stack::arena::Stack;
 use crate::worker::Worker;
@@ -159,11 +159,11 @@ pub(crate) struct Task {
     /// If it was made for a job, that: it reports there and to no nursery.
     pub(crate) job: Cell<*const Job>,
     pub(crate) wait_reason: AtomicU8,
-    pub(crate) post: Post,
+    pub(crate) mail_flag: MailFlag,
     /// Whose share it uses, under the fair discipline by tenant; which thread it is, under that by task.
     pub(crate) tenant: AtomicU16,
     /// The wakers of the slot, of this task or of earlier ones that were futures.
-    pub(crate) wakers: Keep,
+    pub(crate) wakers: SlotRefs,
     /// What the wakers keep.
     pub(crate) kept: AtomicPtr<Inner>,
     /// The next free slot, or the next task in an inbox.
@@ -242,9 +242,9 @@ impl Task {
             forks: Cell::new(null()),
             job: Cell::new(null()),
             wait_reason: AtomicU8::new(0),
-            post: Post::new(),
+            mail_flag: MailFlag::new(),
             tenant: AtomicU16::new(0),
-            wakers: Keep::new(),
+            wakers: SlotRefs::new(),
             kept: AtomicPtr::new(null_mut()),
             link: prim::AtomicPtr::new(null_mut()),
             storage: Storage(UnsafeCell::new(MaybeUninit::uninit())),
@@ -256,7 +256,7 @@ impl Task {
     pub(crate) fn born(&self, id: u64, nursery: *const NurseryCore, budget: Budget, has_handle: bool) {
         // SAFETY: the caller alone holds the slot.
         unsafe { *self.ext.get() = None };
-        self.post.reset();
+        self.mail_flag.reset();
         self.set_budget(budget, SLICE);
         self.granted.reset(bits_of(budget));
         // SAFETY: the spawner's nursery, which is open.
@@ -521,7 +521,7 @@ impl Task {
     pub(crate) fn wake(&self, event: Event) {
         // SAFETY: the pointer is null or the worker of this thread.
         let worker = unsafe { crate::worker::current().as_ref() };
-        let here = worker.map(|worker| &**worker.seat());
+        let here = worker.map(|worker| &**worker.section_flag());
         // SAFETY: the seats of a runtime live as long as its slots.
         if unsafe { self.state.wake(event, &self.home, here) } == Woken::Queue {
             crate::worker::schedule(Runnable::woken(TaskPtr::of(self)), worker);

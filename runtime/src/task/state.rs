@@ -7,7 +7,7 @@
 //! on another thread. Nothing else says that it has started: its saved context is written only when it is left.
 
 use crate::protocol::asymmetric;
-use crate::protocol::bias::{Home, Seat, Section};
+use crate::protocol::bias::{Home, Section, SectionFlag};
 use crate::protocol::mutant::{Mutant, broken};
 use crate::protocol::prim::{AtomicBool, AtomicU8, Ordering, fence};
 use std::fmt;
@@ -216,9 +216,9 @@ impl StateCell {
         }
     }
 
-    /// The task has left its stack, to wait (Block) or for want of budget (Exhaust). `here` is the seat of the calling thread.
+    /// The task has left its stack, to wait (Block) or for want of budget (Exhaust). `here` is the section flag of the calling thread.
     #[inline]
-    pub fn commit_wait(&self, event: Event, home: &Home, here: &Seat) -> Committed {
+    pub fn commit_wait(&self, event: Event, home: &Home, here: &SectionFlag) -> Committed {
         // Nobody but the holder changes the word of a task that runs.
         let kept = self.bits.load(Ordering::Relaxed) & KEPT;
         let next = match TaskState::Running.step(event) {
@@ -327,7 +327,7 @@ impl StateCell {
         }
     }
 
-    /// Something that the task may wait for has happened: Wake, Recharge or Interrupt. `here` is the seat of the calling
+    /// Something that the task may wait for has happened: Wake, Recharge or Interrupt. `here` is the section flag of the calling
     /// thread, if it has one.
     ///
     /// # Safety
@@ -335,14 +335,14 @@ impl StateCell {
     /// The seats that have `home` for a home live as long as it.
     #[allow(unsafe_code)]
     #[inline]
-    pub unsafe fn wake(&self, event: Event, home: &Home, here: Option<&Seat>) -> Woken {
+    pub unsafe fn wake(&self, event: Event, home: &Home, here: Option<&SectionFlag>) -> Woken {
         let mut noted = false;
         loop {
             // The state before the home: who sees a state that was written at home sees the home.
             let bits = self.bits.load(Ordering::SeqCst);
             // SAFETY: as the caller promises.
             if unsafe { home.claim(here, || self.leave_home()) } {
-                match here.and_then(|seat| home.enter(seat)) {
+                match here.and_then(|section_flag| home.enter(section_flag)) {
                     Some(_section) => return self.wake_at_home(event),
                     None => continue,
                 }

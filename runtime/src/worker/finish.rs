@@ -38,7 +38,7 @@ fn end(task: TaskPtr, ended: Ended) {
     // SAFETY: the worker that runs this.
     let worker = unsafe { &*task.worker.get() };
     worker.bill(&task);
-    worker.end_in_lane();
+    worker.end_fair_task();
     worker.hurry_look(task.slice_used());
     task.home.move_out();
     task.state.step(if matches!(ended, Ended::Cancelled) { Event::Cancel } else { Event::Complete });
@@ -56,7 +56,7 @@ fn end(task: TaskPtr, ended: Ended) {
 #[inline(always)]
 fn is_ordinary(task: TaskPtr) -> bool {
     // SAFETY: nobody outside touches the rare fields, so they are the holder's.
-    let has_ext = || task.post.is_announced() || unsafe { (*task.ext.get()).is_some() };
+    let has_ext = || task.mail_flag.is_announced() || unsafe { (*task.ext.get()).is_some() };
     task.job.get().is_null() && !task.listed.load(Ordering::Relaxed) && !has_ext()
 }
 
@@ -118,7 +118,7 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
     let mut left = Pool::from(task.budget());
     // SAFETY: over, so that whoever left something does not come again; under the lock, or nobody outside did.
     let take = || unsafe { (*task.ext.get()).take() };
-    let ext = if task.post.is_announced() { core.brood.with(|_| take()) } else { take() };
+    let ext = if task.mail_flag.is_announced() { core.wait_group.with(|_| take()) } else { take() };
     let mut whose = Whose { id: task.id.load(Ordering::Relaxed), name: None };
     if let Some(ext) = ext {
         whose.name = ext.name;
@@ -223,7 +223,7 @@ impl Worker {
         let body = task.body.get().expect("set at birth");
         // SAFETY: the task is this worker's, and has not run.
         let ended = unsafe { (body.refuse)(&task, TaskError::Cancelled) };
-        self.end_in_lane();
+        self.end_fair_task();
         self.close_span(task);
         task.state.step(Event::Cancel);
         self.rt().shares[self.index].cancelled();
@@ -238,7 +238,7 @@ impl Worker {
         task.state.step(Event::Dispatch);
         // SAFETY: the task is this worker's, and has not run.
         let ended = unsafe { (body.refuse)(&task, TaskError::NoStack) };
-        self.end_in_lane();
+        self.end_fair_task();
         self.close_span(task);
         task.state.step(Event::Complete);
         report(task, ended, Some(self));

@@ -12,31 +12,31 @@
 #![allow(unsafe_code)]
 
 mod back_off;
-pub(crate) mod fair;
+mod fair_tasks;
+pub(crate) mod fair_tenants;
+pub(crate) mod find_work;
 pub(crate) mod finish;
-pub(crate) mod hunt;
-mod in_lane;
-mod line;
 mod pick;
-mod seen;
+mod run_queue;
 mod stacks;
+mod telemetry;
 mod tenants;
 mod turn;
 pub mod victim;
 
 pub(crate) use turn::Back;
 
-use crate::protocol::bias::Seat;
+use crate::protocol::bias::SectionFlag;
 use crate::protocol::deque::Owner;
-use crate::protocol::lanes::Lanes;
+use crate::protocol::fair_tasks::FairTasks;
 use crate::runtime::{Inner, Share};
 use crate::spans;
 use crate::stack::arena::Stack;
 use crate::task::slab::FreeList;
 use crate::task::state::Event;
 use crate::task::{Runnable, Task, TaskPtr};
-use fair::Fair;
-use line::Line;
+use fair_tenants::FairTenants;
+use run_queue::RunQueue;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::null;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub(crate) struct Worker {
     rt: *const Inner,
     /// What the others see of this worker.
     share: *const Share,
-    seat: Arc<Seat>,
+    section_flag: Arc<SectionFlag>,
     pub(crate) is_virtual: bool,
     /// Neither virtual nor fair, and without spans.
     is_plain: bool,
@@ -91,7 +91,7 @@ pub(crate) struct Worker {
     in_hand: Cell<usize>,
     slot: Slot,
     slot_streak: Cell<u32>,
-    line: Line,
+    line: RunQueue,
     pub(crate) current: Cell<*const Task>,
     /// The worker's own context while a task runs.
     pub(crate) sp: UnsafeCell<usize>,
@@ -113,9 +113,9 @@ pub(crate) struct Worker {
     /// When the sampled run began; 0 for none.
     run_began_ns: Cell<u64>,
     /// The ready tasks, under the fair discipline by tenant.
-    fair: Option<RefCell<Fair>>,
-    /// The lanes of all workers, under the fair discipline by task.
-    lanes: Option<*const Lanes>,
+    fair: Option<RefCell<FairTenants>>,
+    /// The cores of all workers, under the fair discipline by task.
+    fair_tasks: Option<*const FairTasks>,
     /// The current task gives way because its turn is over, not because it wants to.
     preempted: Cell<bool>,
     /// Whom the current task wakes next goes first here, when it stops.
@@ -196,11 +196,11 @@ impl Worker {
         Self {
             rt,
             share: &raw const rt.shares[index],
-            seat: rt.shares[index].seat.clone(),
+            section_flag: rt.shares[index].section_flag.clone(),
             is_virtual: rt.is_virtual(),
             is_plain: !rt.is_virtual()
                 && rt.config.tenants.is_none()
-                && rt.lanes.is_none()
+                && rt.fair_tasks.is_none()
                 && rt.spans.is_none(),
             traces: rt.spans.is_some(),
             ends_simply: !rt.is_virtual() && rt.spans.is_none(),
@@ -212,7 +212,7 @@ impl Worker {
             in_hand: Cell::new(0),
             slot: Slot::default(),
             slot_streak: Cell::new(0),
-            line: Line::new(),
+            line: RunQueue::new(),
             current: Cell::new(null()),
             sp: UnsafeCell::new(0),
             after: Cell::new(After::Nothing),
@@ -224,15 +224,15 @@ impl Worker {
             slices: Cell::new(0),
             turn_used: Cell::new(false),
             slice_ops: rt.config.slice_ops(),
-            quantum_slices: if rt.config.tenants.is_some() || rt.lanes.is_some() {
+            quantum_slices: if rt.config.tenants.is_some() || rt.fair_tasks.is_some() {
                 0
             } else {
                 rt.config.quantum_ops.div_ceil(rt.config.slice_ops())
             },
             next_id: Cell::new((index as u64 + 1) << 44),
             run_began_ns: Cell::new(0),
-            fair: rt.config.tenants.as_ref().map(|weights| RefCell::new(Fair::new(index, weights))),
-            lanes: rt.lanes.as_ref().map(std::ptr::from_ref),
+            fair: rt.config.tenants.as_ref().map(|weights| RefCell::new(FairTenants::new(index, weights))),
+            fair_tasks: rt.fair_tasks.as_ref().map(std::ptr::from_ref),
             preempted: Cell::new(false),
             hands_over: Cell::new(false),
             op_clock: Cell::new(0),
@@ -255,10 +255,10 @@ impl Worker {
         std::ptr::eq(self.rt, task.nursery().rt)
     }
 
-    /// The seat of the thread that runs this.
+    /// The section_flag of the thread that runs this.
     #[inline(always)]
-    pub(crate) fn seat(&self) -> &Arc<Seat> {
-        &self.seat
+    pub(crate) fn section_flag(&self) -> &Arc<SectionFlag> {
+        &self.section_flag
     }
 
     #[inline]
@@ -285,10 +285,10 @@ impl Worker {
         unsafe { (&raw const (*task.worker.get()).index).read() }
     }
 
-    /// Whether a task that is ready may be queued here. Lanes keep a pinned task on its lane, whoever wakes it.
+    /// Whether a task that is ready may be queued here. Cores keep a pinned task on its core, whoever wakes it.
     #[inline(always)]
     fn may_queue(&self, task: &Task) -> bool {
-        !task.is_pinned() || std::ptr::eq(task.worker.get(), self) || self.lanes.is_some()
+        !task.is_pinned() || std::ptr::eq(task.worker.get(), self) || self.fair_tasks.is_some()
     }
 
     /// A new child: others may steal it.
@@ -298,7 +298,7 @@ impl Worker {
             return self.push_fair(task);
         }
         self.publish(task);
-        self.rt().dormitory.published();
+        self.rt().idle_workers.published();
     }
 
     /// Puts a task where others may steal it. Call `published` afterwards.
@@ -330,7 +330,7 @@ impl Worker {
     #[inline]
     pub(crate) fn push_word(&self, word: usize) {
         self.push_newest(word);
-        self.rt().dormitory.published();
+        self.rt().idle_workers.published();
     }
 
     /// Takes a word back if it is the newest in the deque.
@@ -411,7 +411,7 @@ impl Worker {
     /// If others sleep while several wait here, half of those that may move go where others can take them.
     #[inline]
     fn share(&self) {
-        if self.line.movable() != 0 && self.line.len() > 1 && self.rt().dormitory.sleeping() != 0 {
+        if self.line.movable() != 0 && self.line.len() > 1 && self.rt().idle_workers.sleeping() != 0 {
             self.share_half();
         }
     }
@@ -433,7 +433,7 @@ impl Worker {
                 None => break,
             }
         }
-        self.rt().dormitory.published();
+        self.rt().idle_workers.published();
     }
 
     /// Whether a task that gives way leaves to the worker's own stack first, and is queued from there: in the deterministic
@@ -455,7 +455,7 @@ impl Worker {
     #[inline(always)]
     fn dispatch_plainly(&self, task: TaskPtr) {
         // SAFETY: the seats of a runtime live as long as its slots. A task that is Ready has no state of its home's.
-        unsafe { task.home.claim(Some(&*self.seat), || ()) };
+        unsafe { task.home.claim(Some(&*self.section_flag), || ()) };
         self.begin(task);
     }
 
@@ -523,8 +523,8 @@ impl Worker {
             self.bill_current();
             return fair.borrow().turn_is_over(self.fair_now());
         }
-        if let Some(lanes) = self.lanes() {
-            let over = lanes.turn_is_over(self.index, self.fair_now());
+        if let Some(fair_tasks) = self.fair_tasks() {
+            let over = fair_tasks.turn_is_over(self.index, self.fair_now());
             self.preempted.set(over);
             return over;
         }

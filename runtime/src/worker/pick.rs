@@ -49,8 +49,8 @@ impl Worker {
         if let Some(fair) = &self.fair {
             return self.pick_fair(fair, looks);
         }
-        if let Some(lanes) = self.lanes() {
-            return self.pick_in_lane(lanes);
+        if let Some(fair_tasks) = self.fair_tasks() {
+            return self.pick_fair_task(fair_tasks);
         }
         if looks {
             return self.pick_fairly();

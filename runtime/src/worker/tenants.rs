@@ -1,7 +1,7 @@
 //! A worker's side of the fair disciplines: what it bills, and what it hands to the scheduler core of its tenants.
 #![allow(unsafe_code)]
 
-use super::fair::Fair;
+use super::fair_tenants::FairTenants;
 use super::{SWITCH_OPS, Worker};
 use crate::task::{Runnable, Task};
 use mainspring_abi::Nanos;
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 impl Worker {
     #[inline]
     pub(crate) fn is_fair(&self) -> bool {
-        self.fair.is_some() || self.lanes.is_some()
+        self.fair.is_some() || self.fair_tasks.is_some()
     }
 
     /// The clock of the fair discipline: nanoseconds, or ops where the order must not depend on a clock.
@@ -38,10 +38,10 @@ impl Worker {
 
     #[cold]
     pub(super) fn push_fair(&self, task: Runnable) {
-        let Some(fair) = &self.fair else { return self.wake_in_lane(task) };
+        let Some(fair) = &self.fair else { return self.wake_fair_task(task) };
         let now = self.fair_now();
         fair.borrow_mut().push(now, task.tenant.load(Ordering::Relaxed).into(), task);
-        if !self.is_virtual && self.rt().dormitory.sleeping() != 0 {
+        if !self.is_virtual && self.rt().idle_workers.sleeping() != 0 {
             // Others sleep: one that may move, and is not the next here, goes to them.
             let spare = { fair.borrow_mut().give() };
             if let Some(spare) = spare {
@@ -50,7 +50,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn pick_fair(&self, fair: &RefCell<Fair>, looks: bool) -> Option<Runnable> {
+    pub(super) fn pick_fair(&self, fair: &RefCell<FairTenants>, looks: bool) -> Option<Runnable> {
         if looks {
             self.rt().tend_timers();
         }

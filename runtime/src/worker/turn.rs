@@ -66,7 +66,7 @@ impl Worker {
             || !self.slot.is_empty()
             || self.has_spawned()
             || self.has_mail()
-            || self.line.movable() != 0 && self.rt().dormitory.sleeping() != 0;
+            || self.line.movable() != 0 && self.rt().idle_workers.sleeping() != 0;
         if other_business {
             return None;
         }
@@ -120,7 +120,7 @@ impl Worker {
             // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
             unsafe { switch(task.sp.as_ptr(), next.sp.get(), 0) };
             task.worker().settle();
-        } else if self.is_virtual || self.lanes.is_some() {
+        } else if self.is_virtual || self.fair_tasks.is_some() {
             self.leave_to_worker(task, wait);
         } else {
             self.leave(task, wait, self.next_local());
@@ -233,7 +233,7 @@ impl Worker {
             After::Nothing => {}
             After::Leave => {
                 self.after.set(After::Nothing);
-                self.seat.leave();
+                self.section_flag.leave();
             }
             _ => self.settle_noted(),
         }
@@ -243,11 +243,11 @@ impl Worker {
     fn settle_noted(&self) {
         match self.after.replace(After::Nothing) {
             After::Nothing => {}
-            After::Leave => self.seat.leave(),
+            After::Leave => self.section_flag.leave(),
             After::Wait(task, event) => {
-                // Before the commit: whoever wakes the task afterwards finds it asleep on its lane.
-                self.wait_in_lane(task);
-                if task.state.commit_wait(event, &task.home, &self.seat) == Committed::Queue {
+                // Before the commit: whoever wakes the task afterwards finds it asleep on its core.
+                self.wait_fair_task(task);
+                if task.state.commit_wait(event, &task.home, &self.section_flag) == Committed::Queue {
                     schedule_back(Runnable::woken(task), self);
                 } else if (!may_stay_asleep(&*task) || task.scope_failed.load(Ordering::SeqCst))
                     && !task.masked.load(Ordering::Relaxed)
@@ -282,8 +282,8 @@ impl Worker {
         if self.fair.is_some() {
             return self.push_fair(task);
         }
-        if let Some(lanes) = self.lanes() {
-            return self.yield_in_lane(lanes, task);
+        if let Some(fair_tasks) = self.fair_tasks() {
+            return self.yield_fair_task(fair_tasks, task);
         }
         self.line.push_back(task);
         self.share();

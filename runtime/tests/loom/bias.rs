@@ -3,19 +3,19 @@
 use crate::{finds, model};
 use loom::sync::Arc;
 use loom::thread;
-use mainspring::protocol::bias::{BiasedLock, Home, Seat};
+use mainspring::protocol::bias::{BiasedLock, Home, SectionFlag};
 use mainspring::protocol::mutant::Mutant;
 
 /// Two who take a home away at once, while its worker goes in and out.
 #[test]
 fn nobody_goes_on_while_a_home_s_worker_is_inside() {
     model(|| {
-        let shared = Arc::new((Home::new(), Seat::default(), loom::cell::UnsafeCell::new(0)));
+        let shared = Arc::new((Home::new(), SectionFlag::default(), loom::cell::UnsafeCell::new(0)));
         shared.0.move_in(&shared.1);
         let others = [(); 2].map(|()| {
             let shared = shared.clone();
             thread::spawn(move || {
-                // SAFETY: the seat lives as long as the home.
+                // SAFETY: the flag lives as long as the home.
                 assert!(!unsafe { shared.0.claim(None, || ()) }, "it is not theirs");
                 // SAFETY: nobody is inside any more; loom checks that.
                 shared.2.with(|value| assert!(unsafe { *value } <= 1));
@@ -32,29 +32,29 @@ fn nobody_goes_on_while_a_home_s_worker_is_inside() {
     });
 }
 
-fn add(lock: &BiasedLock<loom::cell::UnsafeCell<u32>>, seat: Option<&std::sync::Arc<Seat>>) {
+fn add(lock: &BiasedLock<loom::cell::UnsafeCell<u32>>, flag: Option<&std::sync::Arc<SectionFlag>>) {
     // SAFETY: the lock; loom checks it.
-    lock.lock(seat).with_mut(|value| unsafe { *value += 1 });
+    lock.lock(flag).with_mut(|value| unsafe { *value += 1 });
 }
 
 #[test]
 fn a_biased_lock_lets_one_in_at_a_time() {
     model(|| {
         let lock = Arc::new(BiasedLock::new(loom::cell::UnsafeCell::new(0)));
-        let seat = std::sync::Arc::new(Seat::default());
-        add(&lock, Some(&seat));
+        let flag = std::sync::Arc::new(SectionFlag::default());
+        add(&lock, Some(&flag));
         let other = {
             let lock = lock.clone();
             thread::spawn(move || {
                 add(&lock, None);
                 // Another worker, which may get the lock for itself.
-                let seat = std::sync::Arc::new(Seat::default());
-                add(&lock, Some(&seat));
-                add(&lock, Some(&seat));
+                let flag = std::sync::Arc::new(SectionFlag::default());
+                add(&lock, Some(&flag));
+                add(&lock, Some(&flag));
             })
         };
-        add(&lock, Some(&seat));
-        add(&lock, Some(&seat));
+        add(&lock, Some(&flag));
+        add(&lock, Some(&flag));
         other.join().unwrap();
         add(&lock, None);
         // SAFETY: nobody else is left.

@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use loom::thread;
 use mainspring::channel::model_pair;
 use mainspring::protocol::mutant::Mutant;
-use mainspring::protocol::tell::{Tell, Told};
+use mainspring::protocol::wait_end::{Outcome, WaitEnd};
 use mainspring::{Capacity, Parker, Refusal, Select};
 
 #[test]
@@ -72,22 +72,22 @@ fn each_of_two_unparks_is_taken_when_the_second_comes_after_the_first_was() {
 #[test]
 fn whoever_waits_stays_until_whoever_tells_it_has_woken_it() {
     model(|| {
-        let shared = Arc::new((Tell::new(), loom::cell::UnsafeCell::new(false)));
+        let shared = Arc::new((WaitEnd::new(), loom::cell::UnsafeCell::new(false)));
         let telling = {
             let shared = shared.clone();
             thread::spawn(move || {
-                let (tell, gone) = &*shared;
-                tell.begin();
+                let (end, gone) = &*shared;
+                end.begin();
                 // SAFETY: a wake reads the memory of the runtime; loom checks that nobody frees it meanwhile.
                 gone.with(|gone| assert!(!unsafe { *gone }, "woken after it went"));
-                tell.tell(Told::Closed);
+                end.complete(Outcome::Closed);
             })
         };
-        let (tell, gone) = &*shared;
-        while !tell.is_over() {
+        let (end, gone) = &*shared;
+        while !end.is_over() {
             thread::yield_now();
         }
-        assert_eq!(tell.told(), Some(Told::Closed));
+        assert_eq!(end.outcome(), Some(Outcome::Closed));
         // SAFETY: told, so that nobody uses it any more; loom checks that.
         gone.with_mut(|gone| unsafe { *gone = true });
         telling.join().unwrap();

@@ -6,30 +6,30 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 use mainspring::protocol::earliest::{Earliest, NEVER, WhoKeeps};
 use mainspring::protocol::mutant::Mutant;
-use mainspring::protocol::sleep::{Dormitory, Woke};
+use mainspring::protocol::sleep::{IdleWorkers, Woke};
 
 /// What `Inner::add_timer` does with a deadline that is the earliest.
-fn set(earliest: &Earliest, dormitory: &Dormitory, at: u64) {
+fn set(earliest: &Earliest, idle_workers: &IdleWorkers, at: u64) {
     earliest.set(at);
     match earliest.who_keeps() {
-        WhoKeeps::Worker(keeper) => dormitory.wake(keeper),
-        WhoKeeps::Nobody => dormitory.published(),
+        WhoKeeps::Worker(keeper) => idle_workers.wake(keeper),
+        WhoKeeps::Nobody => idle_workers.published(),
     }
 }
 
 /// A worker with nothing to do, as `Worker::next_anywhere`: it never sleeps over the deadline without knowing it. Model
 /// time stands still, so that a deadline is over as soon as the worker plans to wake for it.
-fn sleep_until_planned(earliest: &Earliest, dormitory: &Dormitory, index: usize, done: &AtomicBool) {
-    let mut searching = dormitory.search();
+fn sleep_until_planned(earliest: &Earliest, idle_workers: &IdleWorkers, index: usize, done: &AtomicBool) {
+    let mut searching = idle_workers.search();
     loop {
         let kept = earliest.keep(index);
         if kept.is_some_and(|at| at != NEVER) {
             // It sleeps until then, and then fires.
             earliest.resign();
             done.store(true, Ordering::Relaxed);
-            return dormitory.close();
+            return idle_workers.close();
         }
-        let woke = dormitory
+        let woke = idle_workers
             .sleep(index, searching, None, || kept.is_some_and(|planned| earliest.is_before(planned)));
         if kept.is_some() {
             earliest.resign();
@@ -45,7 +45,7 @@ fn sleep_until_planned(earliest: &Earliest, dormitory: &Dormitory, index: usize,
 #[test]
 fn a_new_deadline_reaches_a_worker_that_falls_asleep() {
     model(|| {
-        let shared = Arc::new((Earliest::default(), Dormitory::new(1), AtomicBool::new(false)));
+        let shared = Arc::new((Earliest::default(), IdleWorkers::new(1), AtomicBool::new(false)));
         let sleeper = {
             let shared = shared.clone();
             thread::spawn(move || sleep_until_planned(&shared.0, &shared.1, 0, &shared.2))

@@ -4,10 +4,10 @@ use crate::{finds, model};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
-use mainspring::protocol::brood::Brood;
 use mainspring::protocol::join::{Dropped, Finished, JoinCell, Waiting};
+use mainspring::protocol::mail_flag::MailFlag;
 use mainspring::protocol::mutant::Mutant;
-use mainspring::protocol::post::Post;
+use mainspring::protocol::wait_group::WaitGroup;
 
 #[test]
 fn a_result_is_seen_and_freed_once() {
@@ -68,8 +68,8 @@ fn of_a_dropped_handle_and_an_ending_task_one_frees() {
 }
 
 /// What a child does at its end, and its owner's wait, with a thread's flag for the owner's wake.
-fn end_of_child(brood: &Brood<usize>, woken: &AtomicBool) {
-    if let Some(waiter) = brood.ended(1, |counted| *counted += 1) {
+fn end_of_child(wait_group: &WaitGroup<usize>, woken: &AtomicBool) {
+    if let Some(waiter) = wait_group.ended(1, |counted| *counted += 1) {
         assert_eq!(waiter, 64);
         assert!(!woken.swap(true, Ordering::SeqCst), "woken twice");
     }
@@ -79,7 +79,7 @@ fn end_of_child(brood: &Brood<usize>, woken: &AtomicBool) {
 #[test]
 fn the_last_child_wakes_the_owner_once_and_all_are_counted() {
     model(|| {
-        let shared = Arc::new((Brood::new(0), AtomicBool::new(false)));
+        let shared = Arc::new((WaitGroup::new(0), AtomicBool::new(false)));
         shared.0.add();
         shared.0.add();
         let children: Vec<_> = (0..2)
@@ -107,7 +107,7 @@ fn the_last_child_wakes_the_owner_once_and_all_are_counted() {
 fn what_is_left_for_a_task_is_found_at_its_end_or_refused() {
     model(|| {
         let shared = Arc::new((
-            Post::new(),
+            MailFlag::new(),
             AtomicBool::new(false),
             loom::sync::Mutex::new(()),
             loom::cell::UnsafeCell::new(0),

@@ -4,18 +4,18 @@ use crate::{finds, model};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use mainspring::protocol::bias::{Home, Seat};
-use mainspring::protocol::brood::Brood;
+use mainspring::protocol::bias::{Home, SectionFlag};
 use mainspring::protocol::hunger::{Eater, Hunger, Starving};
 use mainspring::protocol::join::{JoinCell, Waiting};
 use mainspring::protocol::mutant::Mutant;
+use mainspring::protocol::wait_group::WaitGroup;
 use mainspring::task::state::{Committed, Event, StateCell, Woken};
 
 /// A child that runs on a worker of its own, and its place in the worker's queue.
 struct Child {
     state: StateCell,
     home: Home,
-    seat: Seat,
+    section_flag: SectionFlag,
     queued: AtomicUsize,
     join: JoinCell,
 }
@@ -27,7 +27,7 @@ impl Child {
         Self {
             state,
             home: Home::new(),
-            seat: Seat::default(),
+            section_flag: SectionFlag::default(),
             queued: AtomicUsize::new(0),
             join: JoinCell::new(),
         }
@@ -35,7 +35,7 @@ impl Child {
 
     /// As `Worker::block` and the next dispatch.
     fn wait_for_budget(&self) {
-        if self.state.commit_wait(Event::Exhaust, &self.home, &self.seat) == Committed::Queue {
+        if self.state.commit_wait(Event::Exhaust, &self.home, &self.section_flag) == Committed::Queue {
             self.queued.fetch_add(1, Ordering::Release);
         }
         // A child that sleeps over the last event goes round here for ever, which loom reports.
@@ -59,7 +59,7 @@ impl PartialEq for Listed {
 
 impl Eater for Listed {
     fn look_again(&self) {
-        // SAFETY: the only seat lives as long as the home.
+        // SAFETY: the only section_flag lives as long as the home.
         if unsafe { self.0.state.wake(Event::Recharge, &self.0.home, None) } == Woken::Queue {
             self.0.queued.fetch_add(1, Ordering::Release);
         }
@@ -80,7 +80,7 @@ impl AsMut<Starving<Listed>> for Shared {
 }
 
 struct Nursery {
-    brood: Brood<Shared>,
+    wait_group: WaitGroup<Shared>,
     hunger: Hunger,
 }
 
@@ -100,13 +100,13 @@ enum Ended {
 
 impl Nursery {
     fn new(children: usize) -> Self {
-        let brood = Brood::new(Shared::default());
-        (0..children).for_each(|_| brood.add());
-        Self { brood, hunger: Hunger::new() }
+        let wait_group = WaitGroup::new(Shared::default());
+        (0..children).for_each(|_| wait_group.add());
+        Self { wait_group, hunger: Hunger::new() }
     }
 
     fn draw(&self) -> bool {
-        self.brood.with(|shared| {
+        self.wait_group.with(|shared| {
             let has = shared.pool > 0;
             shared.pool -= u32::from(has);
             has
@@ -115,24 +115,25 @@ impl Nursery {
 
     /// As `Cx::run_out`, for a child that is no fork tree.
     fn starve(&self, child: &Listed, policy: Policy) -> Ended {
-        self.hunger.enter(&self.brood, child.clone());
+        self.hunger.enter(&self.wait_group, child.clone());
         let ended = loop {
             if self.draw() {
                 break Ended::Fed;
             }
-            let outlook = self.brood.with(|shared| shared.starving.outlook(child, true, self.brood.live()));
+            let outlook =
+                self.wait_group.with(|shared| shared.starving.outlook(child, true, self.wait_group.live()));
             let owner_waits = outlook.awaited || child.0.join.is_awaited();
             if owner_waits && (policy == Policy::Park || outlook.all_starve) {
                 break if self.draw() { Ended::Fed } else { Ended::Failed };
             }
             child.0.wait_for_budget();
         };
-        self.hunger.leave(&self.brood, child);
+        self.hunger.leave(&self.wait_group, child);
         ended
     }
 
     fn feed(&self, amount: u32) {
-        self.brood.with(|shared| {
+        self.wait_group.with(|shared| {
             shared.pool += amount;
             shared.starving.feed();
         });
@@ -152,7 +153,7 @@ fn a_child_that_starves_learns_that_its_owner_joins_it() {
         let ended = spawn(&nursery, &child, Policy::Park);
         // As `Handle::join`.
         assert_eq!(child.0.join.wait(64), Waiting::Wait);
-        nursery.hunger.owner_joins(&nursery.brood);
+        nursery.hunger.owner_joins(&nursery.wait_group);
         assert_eq!(ended.join().unwrap(), Ended::Failed);
     });
 }
@@ -163,7 +164,7 @@ fn a_child_that_starves_learns_that_its_owner_waits_for_all() {
     model(|| {
         let (nursery, child) = (Arc::new(Nursery::new(1)), Listed(Arc::new(Child::running())));
         let ended = spawn(&nursery, &child, Policy::Park);
-        nursery.brood.with(|shared| shared.starving.owner_awaits(true));
+        nursery.wait_group.with(|shared| shared.starving.owner_awaits(true));
         assert_eq!(ended.join().unwrap(), Ended::Failed);
     });
 }
@@ -175,9 +176,9 @@ fn a_child_that_starves_finds_what_is_given_before_its_owner_waits() {
         let ended = spawn(&nursery, &child, Policy::Park);
         nursery.feed(1);
         assert_eq!(child.0.join.wait(64), Waiting::Wait);
-        nursery.hunger.owner_joins(&nursery.brood);
+        nursery.hunger.owner_joins(&nursery.wait_group);
         assert_eq!(ended.join().unwrap(), Ended::Fed);
-        assert_eq!(nursery.brood.with(|shared| shared.pool), 0);
+        assert_eq!(nursery.wait_group.with(|shared| shared.pool), 0);
     });
 }
 
@@ -198,7 +199,7 @@ fn a_child_that_is_joined_learns_that_its_sibling_starves_too() {
         let nursery = Arc::new(Nursery::new(2));
         let children = [(); 2].map(|()| Listed(Arc::new(Child::running())));
         assert_eq!(children[0].0.join.wait(64), Waiting::Wait);
-        nursery.hunger.owner_joins(&nursery.brood);
+        nursery.hunger.owner_joins(&nursery.wait_group);
         // Nobody waits for the sibling, so that it stays in the list until there is budget again.
         let sibling = spawn(&nursery, &children[1], Policy::Refill);
         assert_eq!(nursery.starve(&children[0], Policy::Refill), Ended::Failed);

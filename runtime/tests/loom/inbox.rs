@@ -7,7 +7,7 @@ use loom::sync::atomic::AtomicPtr;
 use loom::thread;
 use mainspring::protocol::inbox::{Inbox, Linked};
 use mainspring::protocol::mutant::Mutant;
-use mainspring::protocol::sleep::{Dormitory, Woke};
+use mainspring::protocol::sleep::{IdleWorkers, Woke};
 
 /// A task, as an inbox has it: a link, and what its waker wrote.
 struct Node {
@@ -34,13 +34,13 @@ impl Linked for Node {
 
 struct Worker {
     inbox: Inbox<Node>,
-    dormitory: Dormitory,
+    idle_workers: IdleWorkers,
     nodes: [Node; 2],
 }
 
 impl Worker {
     fn new() -> Self {
-        Self { inbox: Inbox::default(), dormitory: Dormitory::new(1), nodes: [Node::new(), Node::new()] }
+        Self { inbox: Inbox::default(), idle_workers: IdleWorkers::new(1), nodes: [Node::new(), Node::new()] }
     }
 
     /// What `Inner::inject` does with a pinned task.
@@ -50,7 +50,7 @@ impl Worker {
         node.written.with_mut(|written| unsafe { *written = 7 });
         // SAFETY: in no inbox, and in an `Arc`.
         unsafe { self.inbox.push(node) };
-        self.dormitory.notify(0);
+        self.idle_workers.notify(0);
     }
 
     fn receive(&self) -> usize {
@@ -66,14 +66,14 @@ impl Worker {
     /// The worker's side: takes what comes, and sleeps in between, until it has had `all`.
     fn run(&self, all: usize) {
         let mut had = 0;
-        let mut searching = self.dormitory.search();
+        let mut searching = self.idle_workers.search();
         loop {
             had += self.receive();
             assert!(had <= all, "taken twice");
             if had == all {
-                return self.dormitory.found(searching);
+                return self.idle_workers.found(searching);
             }
-            searching = match self.dormitory.sleep(0, searching, None, || !self.inbox.is_empty()) {
+            searching = match self.idle_workers.sleep(0, searching, None, || !self.inbox.is_empty()) {
                 Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
                 Woke::Closed => panic!("nobody closed it"),
             };

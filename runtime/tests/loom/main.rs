@@ -11,13 +11,13 @@ mod claim;
 mod deque;
 mod earliest;
 mod end;
+mod fair_tasks;
 mod granted;
 mod hunger;
 mod inbox;
-mod keep;
-mod lanes;
 mod roster;
 mod sleep;
+mod slot_refs;
 mod state;
 
 use mainspring::protocol::mutant::Mutant;

@@ -4,10 +4,10 @@ use crate::{finds, model};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
-use mainspring::protocol::bias::{Home, Seat};
-use mainspring::protocol::brood::Brood;
+use mainspring::protocol::bias::{Home, SectionFlag};
 use mainspring::protocol::mutant::Mutant;
 use mainspring::protocol::roster::{Member, Roster, interrupt, may_stay_asleep};
+use mainspring::protocol::wait_group::WaitGroup;
 use mainspring::task::state::{Committed, Event, StateCell, Woken};
 
 /// A member of a nursery, as the model has it.
@@ -15,7 +15,7 @@ struct Child {
     cancel: AtomicBool,
     state: StateCell,
     home: Home,
-    seat: Seat,
+    section_flag: SectionFlag,
     listed: AtomicBool,
     prev: std::cell::Cell<*const Child>,
     next: std::cell::Cell<*const Child>,
@@ -33,7 +33,7 @@ impl Child {
             cancel: AtomicBool::new(false),
             state: StateCell::default(),
             home: Home::new(),
-            seat: Seat::default(),
+            section_flag: SectionFlag::default(),
             listed: AtomicBool::new(false),
             prev: std::cell::Cell::new(std::ptr::null()),
             next: std::cell::Cell::new(std::ptr::null()),
@@ -58,7 +58,7 @@ impl Member for Child {
         &self.next
     }
     fn interrupt_wait(&self) {
-        // SAFETY: the only seat lives as long as the home.
+        // SAFETY: the only section_flag lives as long as the home.
         if unsafe { self.state.wake(Event::Interrupt, &self.home, None) } == Woken::Queue {
             self.queue();
         }
@@ -72,7 +72,7 @@ impl Child {
 }
 
 /// What the nursery's lock guards in the model: its list, and whether it is cancelled.
-type Nursery = Brood<(Roster<Child>, bool)>;
+type Nursery = WaitGroup<(Roster<Child>, bool)>;
 
 fn cancel(nursery: &Nursery) {
     nursery.with(|(roster, cancelled)| {
@@ -88,7 +88,7 @@ fn wait_for_ever(nursery: &Nursery, child: &Child) {
     // SAFETY: under the lock; the child outlives its place in the list.
     nursery.with(|(roster, cancelled)| unsafe { roster.enlist(child, *cancelled) });
     while !child.cancel.load(Ordering::SeqCst) {
-        if child.state.commit_wait(Event::Block, &child.home, &child.seat) == Committed::Queue {
+        if child.state.commit_wait(Event::Block, &child.home, &child.section_flag) == Committed::Queue {
             child.queue();
         } else if !may_stay_asleep(child) {
             child.interrupt_wait();

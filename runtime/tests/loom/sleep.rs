@@ -5,24 +5,25 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use mainspring::protocol::mutant::Mutant;
-use mainspring::protocol::sleep::{Dormitory, Woke};
+use mainspring::protocol::sleep::{IdleWorkers, Woke};
 
 //= SCHED:6.3.1b
 #[test]
 fn published_work_is_never_slept_over() {
     model(|| {
-        let dormitory = Arc::new(Dormitory::new(1));
+        let idle_workers = Arc::new(IdleWorkers::new(1));
         let work = Arc::new(AtomicBool::new(false));
         let worker = {
-            let (dormitory, work) = (dormitory.clone(), work.clone());
+            let (idle_workers, work) = (idle_workers.clone(), work.clone());
             thread::spawn(move || {
-                let mut searching = dormitory.search();
+                let mut searching = idle_workers.search();
                 loop {
                     if work.load(Ordering::Relaxed) {
-                        dormitory.found(searching);
+                        idle_workers.found(searching);
                         return;
                     }
-                    searching = match dormitory.sleep(0, searching, None, || work.load(Ordering::Relaxed)) {
+                    searching = match idle_workers.sleep(0, searching, None, || work.load(Ordering::Relaxed))
+                    {
                         Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
                         Woke::Closed => panic!("nobody closed it"),
                     };
@@ -30,7 +31,7 @@ fn published_work_is_never_slept_over() {
             })
         };
         work.store(true, Ordering::Relaxed);
-        dormitory.published();
+        idle_workers.published();
         // A worker that slept over the work would be a deadlock, which loom reports.
         worker.join().unwrap();
     });
@@ -39,20 +40,20 @@ fn published_work_is_never_slept_over() {
 #[test]
 fn two_sleepers_and_one_piece_of_work_end_with_a_shutdown() {
     model(|| {
-        let dormitory = Arc::new(Dormitory::new(2));
+        let idle_workers = Arc::new(IdleWorkers::new(2));
         let work = Arc::new(AtomicUsize::new(0));
         let workers: Vec<_> = (0..2)
             .map(|index| {
-                let (dormitory, work) = (dormitory.clone(), work.clone());
+                let (idle_workers, work) = (idle_workers.clone(), work.clone());
                 thread::spawn(move || {
-                    let mut searching = dormitory.search();
+                    let mut searching = idle_workers.search();
                     loop {
                         if work.compare_exchange(1, 2, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                            dormitory.found(searching);
-                            dormitory.close();
+                            idle_workers.found(searching);
+                            idle_workers.close();
                             return;
                         }
-                        searching = match dormitory
+                        searching = match idle_workers
                             .sleep(index, searching, None, || work.load(Ordering::Acquire) == 1)
                         {
                             Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
@@ -63,7 +64,7 @@ fn two_sleepers_and_one_piece_of_work_end_with_a_shutdown() {
             })
             .collect();
         work.store(1, Ordering::Release);
-        dormitory.published();
+        idle_workers.published();
         for worker in workers {
             worker.join().unwrap();
         }

@@ -5,19 +5,19 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use mainspring::protocol::asymmetric;
-use mainspring::protocol::bias::{Home, Seat};
+use mainspring::protocol::bias::{Home, SectionFlag};
 use mainspring::protocol::mutant::Mutant;
-use mainspring::protocol::tell::{Tell, Told};
+use mainspring::protocol::wait_end::{Outcome, WaitEnd};
 use mainspring::task::state::{Committed, Event, StateCell, Woken};
 
 /// A task on its worker, and who queues it.
 pub(crate) struct Waiter {
     pub(crate) state: StateCell,
     home: Home,
-    seat: Seat,
+    section_flag: SectionFlag,
     pub(crate) queued: AtomicUsize,
     /// What a wait of a task looks at.
-    tell: Tell,
+    end: WaitEnd,
     cancelled: AtomicBool,
 }
 
@@ -28,23 +28,23 @@ impl Waiter {
         Self {
             state,
             home: Home::new(),
-            seat: Seat::default(),
+            section_flag: SectionFlag::default(),
             queued: AtomicUsize::new(0),
-            tell: Tell::new(),
+            end: WaitEnd::new(),
             cancelled: AtomicBool::new(false),
         }
     }
 
-    pub(crate) fn is_to_be_queued(&self, event: Event, here: Option<&Seat>) -> bool {
-        // SAFETY: the only seat lives as long as the home.
+    pub(crate) fn is_to_be_queued(&self, event: Event, here: Option<&SectionFlag>) -> bool {
+        // SAFETY: the only section_flag lives as long as the home.
         unsafe { self.state.wake(event, &self.home, here) == Woken::Queue }
     }
 
     pub(crate) fn commits_to_be_queued(&self) -> bool {
-        self.state.commit_wait(Event::Block, &self.home, &self.seat) == Committed::Queue
+        self.state.commit_wait(Event::Block, &self.home, &self.section_flag) == Committed::Queue
     }
 
-    pub(crate) fn wake(&self, event: Event, here: Option<&Seat>) {
+    pub(crate) fn wake(&self, event: Event, here: Option<&SectionFlag>) {
         if self.is_to_be_queued(event, here) {
             self.queued.fetch_add(1, Ordering::Release);
         }
@@ -57,17 +57,17 @@ impl Waiter {
     }
 
     /// What `Ending::begin` and `Ending::finish` do inside of a runtime.
-    pub(crate) fn end_wait(&self, here: Option<&Seat>) {
-        self.tell.tell(Told::Done);
+    pub(crate) fn end_wait(&self, here: Option<&SectionFlag>) {
+        self.end.complete(Outcome::Done);
         self.wake(Event::Wake, here);
     }
 
-    pub(crate) fn tell(&self) {
-        self.tell.tell(Told::Done);
+    pub(crate) fn complete(&self) {
+        self.end.complete(Outcome::Done);
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.tell.is_over() || self.cancelled.load(Ordering::SeqCst)
+        self.end.is_over() || self.cancelled.load(Ordering::SeqCst)
     }
 
     /// Waits as a task does. `on_worker` is what its worker does next.
@@ -77,7 +77,7 @@ impl Waiter {
                 self.queued.fetch_add(1, Ordering::Release);
             } else if self.cancelled.load(Ordering::SeqCst) {
                 // The last look of `Worker::settle`.
-                self.wake(Event::Interrupt, Some(&self.seat));
+                self.wake(Event::Interrupt, Some(&self.section_flag));
             }
             on_worker();
             self.run_again();
@@ -121,12 +121,12 @@ fn a_wake_and_a_cancellation_of_a_waiting_task_queue_it_once_each_at_most() {
 fn a_wake_at_home_and_one_from_elsewhere_queue_a_task_once() {
     model(|| {
         let task = Arc::new(Waiter::running());
-        task.home.move_in(&task.seat);
+        task.home.move_in(&task.section_flag);
         let canceller = {
             let task = task.clone();
             thread::spawn(move || task.cancel())
         };
-        task.wait(|| task.end_wait(Some(&task.seat)));
+        task.wait(|| task.end_wait(Some(&task.section_flag)));
         canceller.join().unwrap();
         task.home.move_out();
         // What came too late to matter has not left the task queued.
@@ -143,7 +143,7 @@ fn a_cancellation_is_seen_by_a_task_that_falls_asleep_at_home() {
             let task = task.clone();
             thread::spawn(move || task.cancel())
         };
-        task.home.move_in(&task.seat);
+        task.home.move_in(&task.section_flag);
         task.wait(|| ());
         canceller.join().unwrap();
         task.home.move_out();
@@ -160,14 +160,14 @@ fn late_wakes_of_earlier_waits_at_home_do_no_harm() {
             thread::spawn(move || task.wake(Event::Wake, None))
         };
         for _ in 0..2 {
-            task.home.move_in(&task.seat);
-            let told = AtomicBool::new(false);
-            while !told.load(Ordering::Relaxed) {
+            task.home.move_in(&task.section_flag);
+            let outcome = AtomicBool::new(false);
+            while !outcome.load(Ordering::Relaxed) {
                 if task.commits_to_be_queued() {
                     task.queued.fetch_add(1, Ordering::Release);
                 }
-                told.store(true, Ordering::Relaxed);
-                task.wake(Event::Wake, Some(&task.seat));
+                outcome.store(true, Ordering::Relaxed);
+                task.wake(Event::Wake, Some(&task.section_flag));
                 task.run_again();
             }
         }
@@ -185,7 +185,7 @@ fn a_task_that_leaves_its_stack_inside_is_woken_once_and_after_that() {
         let shared = Arc::new((Waiter::running(), loom::cell::UnsafeCell::new(0)));
         // SAFETY: loom checks that one at a time is on the stack.
         let run = |stack: &loom::cell::UnsafeCell<u32>| stack.with_mut(|turns| unsafe { *turns += 1 });
-        shared.0.home.move_in(&shared.0.seat);
+        shared.0.home.move_in(&shared.0.section_flag);
         let canceller = {
             let shared = shared.clone();
             thread::spawn(move || {
@@ -200,22 +200,22 @@ fn a_task_that_leaves_its_stack_inside_is_woken_once_and_after_that() {
             })
         };
         let (task, stack) = &*shared;
-        let waits = task.home.enter(&task.seat).is_some_and(|section| {
+        let waits = task.home.enter(&task.section_flag).is_some_and(|section| {
             let is_wanted = || task.cancelled.load(Ordering::SeqCst);
             let waits = task.state.wait_inside(&task.home, &section, is_wanted);
             // The registers are saved on it.
             run(stack);
             if waits {
                 section.was_ended();
-                task.seat.leave();
+                task.section_flag.leave();
             }
             waits
         });
         let wakes_inside = || {
-            let section = task.home.enter(&task.seat);
+            let section = task.home.enter(&task.section_flag);
             section.is_some_and(|section| task.state.wake_inside(&task.home, &section))
         };
-        let queues = waits && (wakes_inside() || task.is_to_be_queued(Event::Wake, Some(&task.seat)));
+        let queues = waits && (wakes_inside() || task.is_to_be_queued(Event::Wake, Some(&task.section_flag)));
         if queues {
             run(stack);
         }

@@ -216,8 +216,8 @@ impl Machine<'_> {
         self.look_at_lag_of_stopping(cpu, thread as u32);
         self.end_segment(cpu, "blocked");
         self.core_block_current(cpu, kind, timeout);
-        self.lanes[cpu].running = None;
-        self.lanes[cpu].done_at = Nanos::MAX;
+        self.vcpus[cpu].running = None;
+        self.vcpus[cpu].done_at = Nanos::MAX;
     }
 
     /// `server`, which waits for a request, is given one, and the authority to serve it if somebody has any for it.

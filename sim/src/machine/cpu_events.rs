@@ -1,7 +1,7 @@
 //! What happens on one CPU: work done, reschedules, timers, and the ends of lives.
 
 use super::thread::FOREVER;
-use super::{Lane, Machine};
+use super::{Machine, VirtualCpu};
 use crate::RunError;
 use mainspring_abi::Nanos;
 use mainspring_driver::{Home, placement};
@@ -18,19 +18,19 @@ impl Machine<'_> {
         self.acting = Some(cpu);
         self.here = Some(self.cpu_id(cpu));
         self.agenda.take_out(cpu);
-        self.board.touch(cpu);
-        let lane = &mut self.lanes[cpu];
-        if lane.done_at <= self.now {
-            lane.done_at = Nanos::MAX;
-            if let Some(thread) = lane.running {
+        self.steal_offers.touch(cpu);
+        let vcpu = &mut self.vcpus[cpu];
+        if vcpu.done_at <= self.now {
+            vcpu.done_at = Nanos::MAX;
+            if let Some(thread) = vcpu.running {
                 self.threads[thread as usize].remaining = Nanos::ZERO;
             }
             self.carry_on(cpu);
-        } else if unlikely(lane.begin_at <= self.now) {
+        } else if unlikely(vcpu.begin_at <= self.now) {
             self.begin_to_compute(cpu);
-        } else if unlikely(lane.ipi_at <= self.now) {
+        } else if unlikely(vcpu.ipi_at <= self.now) {
             self.reschedule_arrived(cpu);
-        } else if unlikely(self.disturbed && lane.net_at <= self.now) {
+        } else if unlikely(self.disturbed && vcpu.net_at <= self.now) {
             self.poll_network(cpu);
         } else {
             self.timer_fired(cpu);
@@ -38,8 +38,8 @@ impl Machine<'_> {
     }
 
     fn reschedule_arrived(&mut self, cpu: usize) {
-        self.lanes[cpu].ipi_at = Nanos::MAX;
-        self.lanes[cpu].ipi_pending = false;
+        self.vcpus[cpu].ipi_at = Nanos::MAX;
+        self.vcpus[cpu].ipi_pending = false;
         self.mark_askable(cpu);
         let tickless = matches!(self.cores[cpu].tick_mode(), TickMode::TicklessLease { .. });
         if self.leases.any() {
@@ -115,36 +115,36 @@ impl Machine<'_> {
     /// Takes `cost` from whatever CPU `cpu` is doing.
     #[inline]
     pub(super) fn interrupt(&mut self, cpu: usize, cost: Nanos) {
-        if unlikely(!cost.is_zero() && self.lanes[cpu].running.is_some()) {
+        if unlikely(!cost.is_zero() && self.vcpus[cpu].running.is_some()) {
             self.hold_up(cpu, cost);
         }
     }
 
     fn hold_up(&mut self, cpu: usize, cost: Nanos) {
         self.pause_work(cpu);
-        let lane = &mut self.lanes[cpu];
-        lane.work_from = lane.work_from.max(self.now) + cost;
+        let vcpu = &mut self.vcpus[cpu];
+        vcpu.work_from = vcpu.work_from.max(self.now) + cost;
         self.expect_done(cpu);
     }
 
     /// Books the work that the running thread has done so far.
     pub(super) fn pause_work(&mut self, cpu: usize) {
-        let lane = &mut self.lanes[cpu];
-        let Some(thread) = lane.running else { return };
+        let vcpu = &mut self.vcpus[cpu];
+        let Some(thread) = vcpu.running else { return };
         let thread = &mut self.threads[thread as usize];
         if thread.remaining != FOREVER {
-            thread.remaining = thread.remaining - (self.now - lane.work_from);
+            thread.remaining = thread.remaining - (self.now - vcpu.work_from);
         }
-        thread.ahead &= self.now < lane.work_from;
-        lane.work_from = lane.work_from.max(self.now);
+        thread.ahead &= self.now < vcpu.work_from;
+        vcpu.work_from = vcpu.work_from.max(self.now);
     }
 
     /// When the running thread's step will be done, if nothing comes between.
     #[inline]
     pub(super) fn expect_done(&mut self, cpu: usize) {
-        let lane = &mut self.lanes[cpu];
-        lane.done_at = match lane.running {
-            Some(thread) => lane.work_from + self.threads[thread as usize].remaining,
+        let vcpu = &mut self.vcpus[cpu];
+        vcpu.done_at = match vcpu.running {
+            Some(thread) => vcpu.work_from + self.threads[thread as usize].remaining,
             None => Nanos::MAX,
         };
         self.touch(cpu);
@@ -153,7 +153,7 @@ impl Machine<'_> {
     /// After an interrupt: another decision, if one is wanted or the CPU is idle.
     #[inline(always)]
     pub(super) fn reconsider(&mut self, cpu: usize) {
-        if unlikely(self.lanes[cpu].running.is_none()) {
+        if unlikely(self.vcpus[cpu].running.is_none()) {
             self.look_for_work(cpu);
             self.carry_on(cpu);
         } else if unlikely(self.cores[cpu].reschedule_wanted()) {
@@ -164,7 +164,7 @@ impl Machine<'_> {
 
     /// Lets the running thread go on, and the next one, until one has work to do or the CPU is idle.
     pub(super) fn carry_on(&mut self, cpu: usize) {
-        while let Lane { running: Some(thread), done_at, .. } = self.lanes[cpu] {
+        while let VirtualCpu { running: Some(thread), done_at, .. } = self.vcpus[cpu] {
             if done_at != Nanos::MAX && done_at > self.now || self.stands_still(cpu, thread) {
                 return;
             }
@@ -175,7 +175,7 @@ impl Machine<'_> {
                 self.take_step(cpu, index);
                 continue;
             }
-            self.lanes[cpu].work_from = self.lanes[cpu].work_from.max(self.now);
+            self.vcpus[cpu].work_from = self.vcpus[cpu].work_from.max(self.now);
             self.expect_done(cpu);
             if !self.cores[cpu].reschedule_wanted() {
                 return;
@@ -186,13 +186,13 @@ impl Machine<'_> {
 
     #[inline(always)]
     fn stands_still(&mut self, cpu: usize, thread: u32) -> bool {
-        let lane = &mut self.lanes[cpu];
-        if likely(lane.standstill_at != self.now) {
-            lane.standstill_at = self.now;
-            lane.standstill = 0;
+        let vcpu = &mut self.vcpus[cpu];
+        if likely(vcpu.standstill_at != self.now) {
+            vcpu.standstill_at = self.now;
+            vcpu.standstill = 0;
         }
-        lane.standstill += 1;
-        if likely(lane.standstill < STANDSTILL) {
+        vcpu.standstill += 1;
+        if likely(vcpu.standstill < STANDSTILL) {
             return false;
         }
         let thread = self.thread_name(thread as usize);
@@ -202,13 +202,13 @@ impl Machine<'_> {
 
     /// The running thread of `cpu` ends.
     pub(super) fn exit(&mut self, cpu: usize) {
-        let Some(thread) = self.lanes[cpu].running else { return };
+        let Some(thread) = self.vcpus[cpu].running else { return };
         self.look_at_lag_of_stopping(cpu, thread);
         self.end_segment(cpu, "exited");
         let id = self.cpu_id(cpu);
         let Some(entity) = placement::exit_current(self, id) else { return };
-        self.lanes[cpu].running = None;
-        self.lanes[cpu].done_at = Nanos::MAX;
+        self.vcpus[cpu].running = None;
+        self.vcpus[cpu].done_at = Nanos::MAX;
         self.mark_idle(cpu, true);
         self.bury(thread as usize, entity);
         self.choose(cpu);

@@ -25,7 +25,7 @@ impl Machine<'_> {
     /// kind of stop on its own.
     #[inline(always)]
     pub(super) fn stop_and_decide(&mut self, cpu: usize, stop: Stop) {
-        let before = self.lanes[cpu].running;
+        let before = self.vcpus[cpu].running;
         let reason = match &stop {
             Stop::Nothing => "",
             Stop::Preempted => "preempted",
@@ -61,8 +61,8 @@ impl Machine<'_> {
                 if before.is_some() {
                     self.end_segment(cpu, reason);
                 }
-                self.lanes[cpu].running = None;
-                self.lanes[cpu].done_at = Nanos::MAX;
+                self.vcpus[cpu].running = None;
+                self.vcpus[cpu].done_at = Nanos::MAX;
                 self.mark_idle(cpu, true);
                 if !self.steal(cpu) {
                     self.go_idle(cpu);
@@ -104,29 +104,29 @@ impl Machine<'_> {
             self.tell_of_beginning(cpu, run);
         }
         let costs = &self.workload.costs;
-        let lane = &mut self.lanes[cpu];
+        let vcpu = &mut self.vcpus[cpu];
         let thread = &mut self.threads[index as usize];
         let moved = std::mem::take(&mut thread.moved);
         if run.switched {
-            lane.work_from = self.now + costs.switch;
+            vcpu.work_from = self.now + costs.switch;
             if unlikely(moved) {
-                lane.work_from += costs.migration;
+                vcpu.work_from += costs.migration;
             }
         } else {
-            lane.work_from = lane.work_from.max(self.now);
+            vcpu.work_from = vcpu.work_from.max(self.now);
         }
-        if self.foresight && lane.work_from > self.now && thread.remaining.is_zero() {
+        if self.foresight && vcpu.work_from > self.now && thread.remaining.is_zero() {
             think_ahead(thread, &self.script);
         }
-        lane.running = Some(index);
-        lane.done_at = lane.work_from + thread.remaining;
+        vcpu.running = Some(index);
+        vcpu.done_at = vcpu.work_from + thread.remaining;
         if let Some(lag) = self.cores[cpu].charged_lag() {
             // A thread's lag only grows while it waits and only shrinks while it runs, so its extremes are where it
             // starts and stops. It shrinks by no more than it runs, so until it has run for long enough where it stops
             // is no extreme. Two nanoseconds for what is rounded.
             thread.lag_max = thread.lag_max.max(lag.abs());
             let unseen = Nanos::new((thread.lag_max + lag).as_nanos() as u64);
-            lane.lag_known_until = self.now + (unseen - Nanos::new(2));
+            vcpu.lag_known_until = self.now + (unseen - Nanos::new(2));
         }
         let woken_at = std::mem::replace(&mut thread.woken_at, Nanos::MAX);
         if woken_at != Nanos::MAX {
@@ -138,7 +138,7 @@ impl Machine<'_> {
     #[inline(never)]
     fn tell_of_beginning(&mut self, cpu: usize, run: Dispatch) {
         if run.switched {
-            self.lanes[cpu].segment_start = self.now;
+            self.vcpus[cpu].segment_start = self.now;
         }
         let index = run.thread.index() as usize;
         if self.policy.as_ref().is_some_and(|policy| policy.listens_for(index)) {
@@ -151,7 +151,7 @@ impl Machine<'_> {
     #[inline]
     pub(super) fn look_at_lag_of_stopping(&mut self, cpu: usize, thread: u32) {
         // A thread that gains or loses a context while it runs goes on with another lag.
-        if unlikely(self.authority || self.now > self.lanes[cpu].lag_known_until) {
+        if unlikely(self.authority || self.now > self.vcpus[cpu].lag_known_until) {
             let Some(lag) = self.lag_of_current(cpu) else { return };
             let greatest = &mut self.threads[thread as usize].lag_max;
             *greatest = lag.max(*greatest);
@@ -170,17 +170,17 @@ impl Machine<'_> {
 
     /// CPU `cpu` has become idle, or has stopped being so.
     pub(super) fn mark_idle(&mut self, cpu: usize, idle: bool) {
-        if likely(self.lanes[cpu].idle == idle) {
+        if likely(self.vcpus[cpu].idle == idle) {
             return;
         }
-        self.lanes[cpu].idle = idle;
+        self.vcpus[cpu].idle = idle;
         self.idle_count = if idle { self.idle_count + 1 } else { self.idle_count - 1 };
         self.mark_askable(cpu);
     }
 
     /// Keeps account of whether `cpu` is idle and has not been asked to reschedule.
     pub(super) fn mark_askable(&mut self, cpu: usize) {
-        let askable = self.lanes[cpu].idle && !self.lanes[cpu].ipi_pending && !self.leases.is_leased(cpu);
+        let askable = self.vcpus[cpu].idle && !self.vcpus[cpu].ipi_pending && !self.leases.is_leased(cpu);
         let id = self.cpu_id(cpu);
         if self.askable.contains(id) == askable {
             return;
@@ -203,11 +203,11 @@ impl Machine<'_> {
     }
 
     fn list_segment(&mut self, cpu: usize, reason: &str) {
-        let Some(thread) = self.lanes[cpu].running else { return };
+        let Some(thread) = self.vcpus[cpu].running else { return };
         let entry = ScheduleEntry {
             cpu: cpu as u32,
             thread: self.thread_name(thread as usize),
-            start_ns: self.lanes[cpu].segment_start.get(),
+            start_ns: self.vcpus[cpu].segment_start.get(),
             end_ns: self.now.get(),
             reason: reason.to_owned(),
         };

@@ -61,7 +61,7 @@ impl<'a> mainspring_driver::Machine for Machine<'a> {
     }
 
     fn offer(&self, cpu: CpuId) -> Offer {
-        self.board.offer(cpu.index(), &self.cores)
+        self.steal_offers.offer(cpu.index(), &self.cores)
     }
 
     fn placed_weight(&self, cpu: CpuId) -> u64 {
@@ -116,14 +116,14 @@ impl<'a> mainspring_driver::Machine for Machine<'a> {
         if self.leases.is_leased(thief.index()) {
             return None;
         }
-        let victim = if self.board.any_bound(&self.cores) {
+        let victim = if self.steal_offers.any_bound(&self.cores) {
             steal::choose_victim(self, thief)
         } else {
-            self.board.most_overdue(thief, &self.cores)
+            self.steal_offers.most_overdue(thief, &self.cores)
         };
         if let Some(acting) = self.acting {
             // Its offer has just been looked at, and its event goes on.
-            self.board.touch(acting);
+            self.steal_offers.touch(acting);
         }
         victim
     }

@@ -8,23 +8,23 @@ use mainspring_sched::WaitKind;
 impl Machine<'_> {
     /// Whether the timer interrupt that is due on `cpu` comes later instead. It is late once, then comes.
     pub(super) fn delay_timer(&mut self, cpu: usize) -> bool {
-        let lane = &mut self.lanes[cpu];
-        if std::mem::take(&mut lane.timer_late) > Nanos::ZERO {
+        let vcpu = &mut self.vcpus[cpu];
+        if std::mem::take(&mut vcpu.timer_late) > Nanos::ZERO {
             return false;
         }
         let faults = &self.workload.faults;
-        if !lane.random.chance(faults.late_timer_ppm) {
+        if !vcpu.random.chance(faults.late_timer_ppm) {
             return false;
         }
-        lane.timer_late = self.now + lane.random.up_to(faults.late_timer_by);
+        vcpu.timer_late = self.now + vcpu.random.up_to(faults.late_timer_by);
         true
     }
 
     /// A reschedule of `cpu` that was lost is made up for by the timer interrupt that has come.
     pub(super) fn make_up_for_lost_reschedule(&mut self, cpu: usize) {
-        let lane = &mut self.lanes[cpu];
-        if lane.ipi_pending && lane.ipi_at == Nanos::MAX {
-            lane.ipi_pending = false;
+        let vcpu = &mut self.vcpus[cpu];
+        if vcpu.ipi_pending && vcpu.ipi_at == Nanos::MAX {
+            vcpu.ipi_pending = false;
             self.mark_askable(cpu);
         }
     }
@@ -32,12 +32,12 @@ impl Machine<'_> {
     /// Perhaps stalls `cpu`: no interrupt is taken and no work is done for a while.
     pub(super) fn stall(&mut self, cpu: usize) {
         let faults = &self.workload.faults;
-        let lane = &mut self.lanes[cpu];
-        if !lane.random.chance(faults.stall_ppm) {
+        let vcpu = &mut self.vcpus[cpu];
+        if !vcpu.random.chance(faults.stall_ppm) {
             return;
         }
-        let length = lane.random.up_to(faults.stall_for);
-        lane.stalled_until = self.now + length;
+        let length = vcpu.random.up_to(faults.stall_for);
+        vcpu.stalled_until = self.now + length;
         self.interrupt(cpu, length);
     }
 
@@ -67,7 +67,7 @@ impl Machine<'_> {
     pub(super) fn kill(&mut self, victim: usize) {
         let Some(home) = self.threads[victim].home else { return };
         let (cpu, who) = (home.cpu.index(), self.threads[victim].identity);
-        if self.lanes[cpu].running == Some(victim as u32) {
+        if self.vcpus[cpu].running == Some(victim as u32) {
             self.exit(cpu);
             self.carry_on(cpu);
         } else if let Some(removed) = placement::remove(self, who) {

@@ -8,7 +8,7 @@
 
 use super::script::{Op, Script};
 use super::thread::Thread;
-use super::{Lane, Machine};
+use super::{Machine, VirtualCpu};
 use crate::tournament::keyed;
 use mainspring_abi::Nanos;
 use mainspring_workload::Faults;
@@ -36,7 +36,7 @@ pub(super) fn think_ahead(thread: &mut Thread, script: &Script<'_>) {
 impl Machine<'_> {
     /// When the thread that has `cpu` will begin to compute, if it thought ahead and that is still to come.
     pub(super) fn beginning(&self, cpu: usize) -> Nanos {
-        let &Lane { running, work_from, .. } = &self.lanes[cpu];
+        let &VirtualCpu { running, work_from, .. } = &self.vcpus[cpu];
         let ahead = running.is_some_and(|thread| self.threads[thread as usize].ahead);
         // At one instant CPUs have their turns in order, after whatever comes from outside.
         let to_come = work_from >= self.now && keyed(work_from.get(), cpu) > self.turn;

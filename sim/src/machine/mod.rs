@@ -14,7 +14,6 @@ mod faults;
 mod foresight;
 mod grants;
 mod islands;
-mod lane;
 mod leases;
 mod log;
 mod network;
@@ -27,16 +26,16 @@ mod rings;
 mod run;
 mod script;
 mod thread;
+mod virtual_cpu;
 mod wakeups;
 
 pub(crate) use run::run;
 
-use crate::board::Board;
 use crate::random::Random;
+use crate::steal_offers::StealOffers;
 use crate::tournament::{Key, Tournament, keyed};
 use grants::Grants;
 use islands::Islands;
-use lane::Lane;
 use leases::Leases;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
 use mainspring_driver::{Contexts, CpuCore};
@@ -52,6 +51,7 @@ use rings::Ring;
 use script::Script;
 use std::hint::cold_path;
 use thread::{Endpoint, ThreadTable};
+use virtual_cpu::VirtualCpu;
 
 /// Everything there is in one run.
 struct Machine<'a> {
@@ -59,7 +59,7 @@ struct Machine<'a> {
     seed: u64,
     now: Nanos,
     cores: Vec<CpuCore>,
-    lanes: Vec<Lane>,
+    vcpus: Vec<VirtualCpu>,
     /// When each CPU next has something to do.
     agenda: Tournament<Key>,
     /// The latest event of a CPU, by time and then by CPU: everything before it has happened.
@@ -82,7 +82,7 @@ struct Machine<'a> {
     askable: CpuSet,
     askable_count: usize,
     idle_count: usize,
-    board: Board,
+    steal_offers: StealOffers,
     script: Script<'a>,
     threads: ThreadTable,
     /// First instance of each thread table.
@@ -167,8 +167,8 @@ impl Machine<'_> {
     }
 
     fn touch_another(&mut self, cpu: usize) {
-        self.board.touch(cpu);
-        if !std::mem::replace(&mut self.lanes[cpu].touched, true) {
+        self.steal_offers.touch(cpu);
+        if !std::mem::replace(&mut self.vcpus[cpu].touched, true) {
             self.touched.push(cpu as u32);
         }
     }
@@ -190,7 +190,7 @@ impl Machine<'_> {
     fn settle_others(&mut self) {
         while let Some(cpu) = self.touched.pop() {
             let cpu = cpu as usize;
-            self.lanes[cpu].touched = false;
+            self.vcpus[cpu].touched = false;
             let next = self.next_event(cpu);
             self.agenda.set(cpu, next);
         }
@@ -202,9 +202,9 @@ impl Machine<'_> {
         let core = &self.cores[cpu];
         let (timer, wanted) = (core.next_timer(), core.reschedule_wanted());
         let begin_at = if unlikely(wanted) { self.beginning(cpu) } else { Nanos::MAX };
-        let lane = &mut self.lanes[cpu];
-        lane.begin_at = begin_at;
-        let next = if unlikely(self.disturbed) { lane.next_of_all(timer) } else { lane.next_event(timer) };
+        let vcpu = &mut self.vcpus[cpu];
+        vcpu.begin_at = begin_at;
+        let next = if unlikely(self.disturbed) { vcpu.next_of_all(timer) } else { vcpu.next_event(timer) };
         keyed(next.get(), cpu)
     }
 }

@@ -46,7 +46,7 @@ impl Machine<'_> {
         match &self.nic {
             Some(nic) if nic.spec.cpu != cpu => NetworkNeed::Inactive,
             Some(nic) if !nic.spec.clock => NetworkNeed::EveryTick,
-            Some(_) => NetworkNeed::PollAt(self.lanes[cpu].net_at),
+            Some(_) => NetworkNeed::PollAt(self.vcpus[cpu].net_at),
             None => NetworkNeed::Inactive,
         }
     }
@@ -71,7 +71,7 @@ impl Machine<'_> {
         if nic.spec.clock {
             // Work beyond the budget waits until this poll's own time is over.
             let next = nic.next_poll_deadline(self.now + result.spent).unwrap_or(Nanos::MAX);
-            self.lanes[cpu].net_at = next.max(self.now + Nanos::new(1));
+            self.vcpus[cpu].net_at = next.max(self.now + Nanos::new(1));
         }
         self.interrupt(cpu, result.spent);
     }

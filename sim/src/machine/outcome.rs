@@ -4,7 +4,7 @@ use super::Machine;
 use super::thread::Thread;
 use crate::RunError;
 use mainspring_abi::Nanos;
-use mainspring_driver::contexts::Place;
+use mainspring_driver::contexts::Location;
 use mainspring_driver::placement;
 use mainspring_record::Latencies;
 use mainspring_record::sections;
@@ -70,7 +70,7 @@ impl Machine<'_> {
         for index in 0..self.threads.len() {
             let Some(home) = self.threads[index].home else { continue };
             let (cpu, seat) = (home.cpu.index(), home.seat);
-            let running = self.lanes[cpu].running == Some(index as u32);
+            let running = self.vcpus[cpu].running == Some(index as u32);
             if running && let Some(entity) = placement::exit_current(self, home.cpu) {
                 self.close_context(&entity);
                 let lag = entity.lag();
@@ -157,10 +157,10 @@ impl Machine<'_> {
             overshoot_max_ns: usage.overshoot_max.get(),
             generation: info.who.generation().into(),
             state: match info.place {
-                Place::Gone => "revoked",
-                Place::Lent(_) | Place::InFlight(_) => "donated",
-                Place::Bound(_) => "bound",
-                Place::Rest => "shelved",
+                Location::Gone => "revoked",
+                Location::Lent(_) | Location::InFlight(_) => "donated",
+                Location::Bound(_) => "bound",
+                Location::Rest => "shelved",
             }
             .to_owned(),
         })

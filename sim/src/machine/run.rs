@@ -3,7 +3,6 @@
 use super::calls::endpoints;
 use super::grants::Grants;
 use super::islands::Islands;
-use super::lane::Lane;
 use super::leases::Leases;
 use super::network::Nic;
 use super::observer::Observer;
@@ -11,10 +10,11 @@ use super::policy::Policy;
 use super::rings::Ring;
 use super::script::Script;
 use super::thread::{Stats, Thread, ThreadTable};
+use super::virtual_cpu::VirtualCpu;
 use super::{LATENCIES_AT_A_TIME, Machine, ReschedulesSent, foresight};
 use crate::admission;
-use crate::board::Board;
 use crate::random::{Random, Stream};
+use crate::steal_offers::StealOffers;
 use crate::tournament::{LAST, Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
@@ -75,8 +75,8 @@ impl<'a> Machine<'a> {
             askable: CpuSet::first(cpus),
             askable_count: cpus,
             idle_count: cpus,
-            board: Board::new(cpus),
-            lanes: (0..cpus).map(|cpu| Lane::new(Random::new(seed, Stream::Cpu(cpu)))).collect(),
+            steal_offers: StealOffers::new(cpus),
+            vcpus: (0..cpus).map(|cpu| VirtualCpu::new(Random::new(seed, Stream::Cpu(cpu)))).collect(),
             agenda: Tournament::new(cpus, LAST),
             turn: keyed(0, 0),
             outside: Nanos::ZERO,
@@ -166,7 +166,7 @@ impl<'a> Machine<'a> {
         if let Some(network) = &self.workload.network
             && network.clock
         {
-            self.lanes[network.cpu].net_at = network.every;
+            self.vcpus[network.cpu].net_at = network.every;
         }
     }
 

@@ -44,27 +44,27 @@ impl Machine<'_> {
 
     /// Asks `cpu` to reschedule, unless it has been asked already; whether it was.
     pub(super) fn send_reschedule(&mut self, cpu: usize) -> bool {
-        if self.lanes[cpu].ipi_pending {
+        if self.vcpus[cpu].ipi_pending {
             self.sent.pending += 1;
             return false;
         }
         self.sent.sent += 1;
         let faults = &self.workload.faults;
-        let lane = &mut self.lanes[cpu];
-        lane.ipi_pending = true;
+        let vcpu = &mut self.vcpus[cpu];
+        vcpu.ipi_pending = true;
         self.mark_askable(cpu);
-        let lane = &mut self.lanes[cpu];
-        if lane.random.chance(faults.lost_reschedule_ppm) {
+        let vcpu = &mut self.vcpus[cpu];
+        if vcpu.random.chance(faults.lost_reschedule_ppm) {
             // The sender cannot know. The next timer interrupt there finds the work.
             self.sent.lost += 1;
             return true;
         }
-        let late = if lane.random.chance(faults.late_reschedule_ppm) {
-            lane.random.up_to(faults.late_reschedule_by)
+        let late = if vcpu.random.chance(faults.late_reschedule_ppm) {
+            vcpu.random.up_to(faults.late_reschedule_by)
         } else {
             Nanos::ZERO
         };
-        lane.ipi_at = self.now + self.workload.costs.ipi + late;
+        vcpu.ipi_at = self.now + self.workload.costs.ipi + late;
         self.touch(cpu);
         true
     }

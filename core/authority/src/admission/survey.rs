@@ -95,14 +95,14 @@ impl Survey {
     }
 }
 
-struct Place {
+struct CpuLoad {
     cpu: CpuId,
     load: Vec<Banded>,
     /// By place in `load`, the candidate.
     who: Vec<usize>,
 }
 
-impl Place {
+impl CpuLoad {
     fn verdict(&self, floor: Floor, overhead: Nanos) -> CpuVerdict {
         judge_cpu(&Load { tasks: &self.load, floor: Task::of_floor(floor), interrupts: &[], overhead })
     }
@@ -121,8 +121,8 @@ impl Place {
 /// Places `candidates` on `cpus`, each of which keeps `floor` for best effort, and says what holds.
 #[must_use]
 pub fn survey(candidates: &[Candidate], cpus: &CpuSet, floor: Floor, overhead: Nanos) -> Survey {
-    let mut places: Vec<Place> =
-        cpus.iter().map(|cpu| Place { cpu, load: Vec::new(), who: Vec::new() }).collect();
+    let mut places: Vec<CpuLoad> =
+        cpus.iter().map(|cpu| CpuLoad { cpu, load: Vec::new(), who: Vec::new() }).collect();
     let (homeless, refusals) = place_all(candidates, &mut places, floor, overhead);
     let mut found = Survey { cpus: Vec::new(), tasks: Vec::new(), refusals };
     for index in homeless {
@@ -156,7 +156,7 @@ pub fn survey(candidates: &[Candidate], cpus: &CpuSet, floor: Floor, overhead: N
 /// Places whom it can; the others come back, without those that make no sense, which are refusals by themselves.
 fn place_all(
     candidates: &[Candidate],
-    places: &mut [Place],
+    places: &mut [CpuLoad],
     floor: Floor,
     overhead: Nanos,
 ) -> (Vec<usize>, Vec<Refusal>) {
@@ -183,7 +183,12 @@ fn place_all(
     (homeless, senseless.into_iter().map(|task| Refusal::Malformed { task }).collect())
 }
 
-fn refusal(place: &Place, verdict: &CpuVerdict, candidates: &[Candidate], cpus: &CpuSet) -> Option<Refusal> {
+fn refusal(
+    place: &CpuLoad,
+    verdict: &CpuVerdict,
+    candidates: &[Candidate],
+    cpus: &CpuSet,
+) -> Option<Refusal> {
     let denial = verdict.denial?.denial;
     let bound = |index: &usize| candidates[*index].cpus.and(cpus).len() == 1;
     let exact = verdict.has_witness() && place.who.iter().all(bound);
@@ -191,7 +196,7 @@ fn refusal(place: &Place, verdict: &CpuVerdict, candidates: &[Candidate], cpus: 
     Some(Refusal::Cpu { cpu: place.cpu, denial, first_violated, exact })
 }
 
-fn response(place: &Place, index: usize, floor: Floor, overhead: Nanos) -> Option<Nanos> {
+fn response(place: &CpuLoad, index: usize, floor: Floor, overhead: Nanos) -> Option<Nanos> {
     let load = Load { tasks: &place.load, floor: Task::of_floor(floor), interrupts: &[], overhead };
     let own = place.who.iter().position(|who| *who == index)?;
     let bound = response_bound(&load, own)?;

@@ -5,7 +5,7 @@
 //!
 //! # What is conserved
 //!
-//! * A context is in exactly one [`Place`]: at rest here; with one thread, to which it is bound or lent; in flight here, on its
+//! * A context is in exactly one [`Location`]: at rest here; with one thread, to which it is bound or lent; in flight here, on its
 //!   way to one thread; or gone. Debug builds check this for all contexts after each operation ([`Contexts::verify`]).
 //! * A thread that has lent its context is asleep and cannot be woken until the context is back with it or was written off. It
 //!   stands on the context's stack of donors, and nobody stands there who has not lent it.
@@ -59,7 +59,7 @@ pub use create::{AdmissionRules, CreateError, Excess, Grant, HomeCpu};
 pub use endings::{Logout, Revocation, RevokeReason};
 pub use loans::{CallEnd, Delivery, Lent, LoanEnd, NoLoan, OnBorrowedTime, may_block};
 pub use notices::{Drained, NoticeWait, WaitError};
-pub use record::{AdjustError, ContextError, ContextInfo, Place};
+pub use record::{AdjustError, ContextError, ContextInfo, Location};
 
 use crate::ledgers::Ledgers;
 use crate::machine::Machine;

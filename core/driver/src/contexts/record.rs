@@ -12,7 +12,7 @@ use mainspring_sched::context::{Context, ContextSpec, SpecError, Usage};
 
 /// Where a context is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Location {
     /// At rest: nobody has it.
     Rest,
     /// With this thread, which is bound to it.
@@ -138,7 +138,7 @@ pub struct ContextInfo {
     /// The CPU where its time is set aside.
     pub home: CpuId,
     /// Where it is.
-    pub place: Place,
+    pub place: Location,
     /// The thread that it is bound to, which has it or has lent it.
     pub owner: Option<ThreadRef>,
     /// The session that it belongs to.
@@ -162,13 +162,13 @@ impl Record {
         ContextRef::new(self.id, self.issued)
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Location {
         match &self.position {
-            Position::Rest(_) => Place::Rest,
-            Position::With(thread) if self.owner == Some(*thread) => Place::Bound(*thread),
-            Position::With(thread) => Place::Lent(*thread),
-            Position::InFlight(flight) => Place::InFlight(flight.to),
-            Position::Gone => Place::Gone,
+            Position::Rest(_) => Location::Rest,
+            Position::With(thread) if self.owner == Some(*thread) => Location::Bound(*thread),
+            Position::With(thread) => Location::Lent(*thread),
+            Position::InFlight(flight) => Location::InFlight(flight.to),
+            Position::Gone => Location::Gone,
         }
     }
 
@@ -259,7 +259,7 @@ impl Contexts {
 
     /// Where the context with number `id` is.
     #[must_use]
-    pub fn place(&self, id: u32) -> Option<Place> {
+    pub fn place(&self, id: u32) -> Option<Location> {
         self.find(id).map(|index| self.records[index].place())
     }
 

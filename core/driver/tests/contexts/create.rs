@@ -5,7 +5,7 @@ use crate::rig::{Rig, at, ms, on, rules};
 use mainspring_abi::{ContextRef, ProcessId};
 use mainspring_authority::admission::{CpuDenial, Denial, Part};
 use mainspring_driver::contexts::{
-    BindError, ContextError, CreateError, Excess, Grant, HomeCpu, Place, RevokeReason,
+    BindError, ContextError, CreateError, Excess, Grant, HomeCpu, Location, RevokeReason,
 };
 use mainspring_driver::ledgers::{Amounts, LedgerError, Profile, Resource};
 use mainspring_driver::sessions::SessionError;
@@ -70,7 +70,7 @@ fn a_stale_or_revoked_name_creates_binds_and_revokes_nothing() {
     let nobody = ContextRef::new(77, 0);
     let unknown = BindError::Context(ContextError::Unknown(nobody));
     assert_eq!(rig.contexts.bind(&mut rig.machine, nobody, thread), Err(unknown));
-    assert_eq!(rig.contexts.place(who.id()), Some(Place::Gone), "nothing has changed");
+    assert_eq!(rig.contexts.place(who.id()), Some(Location::Gone), "nothing has changed");
     let next = rig.grant(1, 10, &[0]);
     assert_ne!(next.id(), who.id(), "a number is given once");
 }
@@ -192,10 +192,10 @@ fn a_thread_that_waits_comes_over_to_its_context_and_one_that_runs_is_told_where
     rig.contexts.bind(&mut rig.machine, who, runs).expect("it waits, and comes over");
     let now = rig.machine.now;
     let info = rig.contexts.info(&mut rig.machine, now, who).expect("it lives");
-    assert_eq!((info.place, info.home, info.budget_enforced), (Place::Bound(runs), cpu(1), true));
+    assert_eq!((info.place, info.home, info.budget_enforced), (Location::Bound(runs), cpu(1), true));
     let away = rig.grant(1, 10, &[0]);
     let info = rig.contexts.info(&mut rig.machine, now, away).expect("it lives");
-    assert_eq!((info.place, info.budget_enforced), (Place::Rest, false), "nobody's time is charged to it");
+    assert_eq!((info.place, info.budget_enforced), (Location::Rest, false), "nobody's time is charged to it");
 }
 
 //= ARCH:ctx.ids

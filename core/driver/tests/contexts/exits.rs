@@ -3,7 +3,7 @@
 use crate::rig::{Rig, ms};
 use mainspring_abi::ContextRef;
 use mainspring_driver::contexts::{
-    CallEnd, ContextError, Delivery, Drained, Lent, LoanEnd, NoLoan, Place, RevokeReason,
+    CallEnd, ContextError, Delivery, Drained, Lent, LoanEnd, Location, NoLoan, RevokeReason,
 };
 use mainspring_driver::{Machine, placement};
 use mainspring_sched::State;
@@ -19,7 +19,7 @@ fn in_a_call(server: usize) -> (Rig, ContextRef) {
     rig.run(0);
     assert!(rig.call(0, server).is_ok());
     assert_eq!((rig.lent(0), rig.holds(server)), (Some(who), Some(who)));
-    assert_eq!(rig.contexts.place(who.id()), Some(Place::Lent(rig.name(server))));
+    assert_eq!(rig.contexts.place(who.id()), Some(Location::Lent(rig.name(server))));
     (rig, who)
 }
 
@@ -30,7 +30,7 @@ fn returns_by(end: CallEnd, server: usize) {
     assert_eq!(placement::wake(&mut rig.machine, caller), placement::Wake::NotAsleep, "its context is away");
     assert_eq!(rig.end_call(0, end), LoanEnd::Returned(who), "{end:?}");
     assert_eq!((rig.holds(0), rig.holds(server)), (Some(who), None));
-    assert_eq!(rig.contexts.place(who.id()), Some(Place::Bound(caller)));
+    assert_eq!(rig.contexts.place(who.id()), Some(Location::Bound(caller)));
     rig.run(0);
 }
 
@@ -104,7 +104,7 @@ fn the_kill_of_a_caller_takes_the_loan_back_to_rest() {
         let (mut rig, who) = in_a_call(server);
         rig.kill(0);
         assert_eq!(rig.holds(server), None, "it goes on as best effort");
-        assert_eq!(rig.contexts.place(who.id()), Some(Place::Rest));
+        assert_eq!(rig.contexts.place(who.id()), Some(Location::Rest));
         let next = rig.name(3);
         rig.contexts.bind(&mut rig.machine, who, next).expect("it is free again");
     }
@@ -163,7 +163,7 @@ fn a_logout_skips_a_loan_and_the_return_ends_it() {
     let logout = rig.contexts.logout(&mut rig.machine, session).expect("it is live");
     assert_eq!((logout.revoked, logout.inflight_skipped), (1, 1));
     assert_eq!(rig.contexts.inflight_skipped(), 1);
-    assert_eq!(rig.contexts.place(idle.id()), Some(Place::Gone));
+    assert_eq!(rig.contexts.place(idle.id()), Some(Location::Gone));
     // The server goes on with it, the donor stays blocked, and no name of it can be used.
     assert_eq!((rig.lent(0), rig.holds(1)), (Some(who), Some(who)));
     let now = rig.machine.now;
@@ -176,7 +176,7 @@ fn a_logout_skips_a_loan_and_the_return_ends_it() {
     assert_eq!(rig.contexts.drain(&mut rig.machine, who), Ok(Drained::StaleGeneration { current: 1 }));
     assert_eq!(rig.end_call(0, CallEnd::Reply), LoanEnd::Ended(who, RevokeReason::Logout));
     assert_eq!((rig.holds(0), rig.holds(1)), (None, None));
-    assert_eq!(rig.contexts.place(who.id()), Some(Place::Gone));
+    assert_eq!(rig.contexts.place(who.id()), Some(Location::Gone));
 }
 
 //= ARCH:logout.donation-skip
@@ -207,7 +207,7 @@ fn a_loan_beyond_the_depth_is_refused_before_anything_changes() {
     rig.run(1);
     let refused = rig.call(1, 2);
     assert_eq!(refused, Err(NoLoan::Loan(LoanError::TooDeep { limit: 1 })));
-    assert_eq!(rig.contexts.place(who.id()), Some(Place::Lent(second)));
+    assert_eq!(rig.contexts.place(who.id()), Some(Location::Lent(second)));
 }
 
 //= TICK:L6.cycles
@@ -220,7 +220,7 @@ fn a_call_back_to_a_donor_or_to_oneself_is_a_cycle() {
     let cycle = rig.contexts.may_lend(&mut rig.machine, server, server);
     assert_eq!(cycle, Err(NoLoan::Loan(LoanError::Cycle(server))));
     assert!(NoLoan::Loan(LoanError::Cycle(caller)).refuses_call());
-    assert_eq!(rig.contexts.place(who.id()), Some(Place::Lent(server)), "nothing has changed");
+    assert_eq!(rig.contexts.place(who.id()), Some(Location::Lent(server)), "nothing has changed");
 }
 
 //= ARCH:donation.admit
@@ -274,7 +274,7 @@ fn in_flight() -> (Rig, ContextRef) {
     let who = rig.bound(0, &[0, 1]);
     rig.run(0);
     assert_eq!(rig.call(0, 3), Ok(Lent::InFlight(who)));
-    assert_eq!(rig.contexts.place(who.id()), Some(Place::InFlight(server)));
+    assert_eq!(rig.contexts.place(who.id()), Some(Location::InFlight(server)));
     assert_eq!((rig.lent(0), rig.contexts.in_flight()), (Some(who), 1));
     (rig, who)
 }
@@ -308,7 +308,7 @@ fn a_timeout_finds_a_context_in_flight() {
 fn a_revoke_finds_a_context_in_flight() {
     let (mut rig, who) = in_flight();
     rig.contexts.revoke(&mut rig.machine, who, RevokeReason::Explicit).expect("it lives");
-    assert_eq!((rig.contexts.place(who.id()), rig.contexts.in_flight()), (Some(Place::Gone), 0));
+    assert_eq!((rig.contexts.place(who.id()), rig.contexts.in_flight()), (Some(Location::Gone), 0));
     assert_eq!(rig.end_call(0, CallEnd::Cancelled), LoanEnd::NothingLent);
 }
 
@@ -317,7 +317,7 @@ fn a_revoke_finds_a_context_in_flight() {
 fn the_kill_of_a_caller_or_of_a_server_finds_a_context_in_flight() {
     let (mut rig, who) = in_flight();
     rig.kill(0);
-    assert_eq!((rig.contexts.place(who.id()), rig.contexts.in_flight()), (Some(Place::Rest), 0));
+    assert_eq!((rig.contexts.place(who.id()), rig.contexts.in_flight()), (Some(Location::Rest), 0));
     let (mut rig, who) = in_flight();
     rig.kill(3);
     assert_eq!((rig.holds(0), rig.contexts.in_flight()), (Some(who), 0));

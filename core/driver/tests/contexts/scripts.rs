@@ -5,7 +5,7 @@ use crate::machines::cpu;
 use crate::rig::{Doing, Rig, at, ms, on};
 use mainspring_abi::{ContextRef, Nanos, ThreadRef};
 use mainspring_driver::contexts::{
-    CallEnd, ContextError, Delivery, Drained, Grant, Lent, NoLoan, Place, RevokeReason,
+    CallEnd, ContextError, Delivery, Drained, Grant, Lent, Location, NoLoan, RevokeReason,
 };
 use mainspring_driver::{Machine, placement};
 use mainspring_sched::Authority;
@@ -448,10 +448,10 @@ impl World {
         for known in &self.known {
             let place = self.rig.contexts.place(known.who.id());
             match (&known.at, place) {
-                (Whereabouts::Gone, Some(Place::Gone) | None) => {}
-                (Whereabouts::Rest, Some(Place::Rest)) => {}
-                (Whereabouts::Chain(chain), Some(Place::Bound(holder))) => assert_eq!(chain, &[holder]),
-                (Whereabouts::Chain(chain), Some(Place::Lent(holder) | Place::InFlight(holder))) => {
+                (Whereabouts::Gone, Some(Location::Gone) | None) => {}
+                (Whereabouts::Rest, Some(Location::Rest)) => {}
+                (Whereabouts::Chain(chain), Some(Location::Bound(holder))) => assert_eq!(chain, &[holder]),
+                (Whereabouts::Chain(chain), Some(Location::Lent(holder) | Location::InFlight(holder))) => {
                     assert!(chain.len() > 1 && chain.last() == Some(&holder), "{chain:?} against {holder:?}");
                 }
                 (at, place) => panic!("{:?} is {place:?} and not {at:?}", known.who),
@@ -460,7 +460,7 @@ impl World {
         for index in 0..THREADS {
             let name = self.rig.threads[index].name;
             let holds = self.known.iter().find(|known| {
-                let flies = self.rig.contexts.place(known.who.id()) == Some(Place::InFlight(name));
+                let flies = self.rig.contexts.place(known.who.id()) == Some(Location::InFlight(name));
                 !flies && matches!(&known.at, Whereabouts::Chain(chain) if chain.last() == Some(&name))
             });
             let lent = self.known.iter().find(|known| {

@@ -10,7 +10,7 @@ use super::donors::{Donors, LoanError};
 use super::notice::{Notice, NoticeKind, Notices};
 use super::refill::Refills;
 use super::spec::{ContextSpec, SpecError};
-use crate::few::Rank;
+use crate::small_sorted::Rank;
 use mainspring_abi::{ContextRef, Nanos, ThreadRef};
 
 /// A grant of CPU time, owned by whoever holds it.

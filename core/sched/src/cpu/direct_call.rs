@@ -12,7 +12,7 @@ use super::realtime::Band;
 use super::{Cpu, Dispatch, Seat, State, taken};
 use crate::context::Context;
 use crate::entity::Authority;
-use crate::few::Rank;
+use crate::small_sorted::Rank;
 use crate::telemetry::NohzExit;
 use crate::waiter::{Timeout, WaitKind, WaitPermit};
 use alloc::boxed::Box;

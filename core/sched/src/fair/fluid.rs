@@ -1,7 +1,7 @@
 //! The fluid schedule: its clock, who competes in it, and what each is owed. The rules are those of [the queue](super).
 
-use super::estate::Debt;
-use super::row::{Place, Row};
+use super::departed_debts::Debt;
+use super::entry::{Entry, QueuedIn};
 use super::{DEBTORS_RETIRED_PER_EVENT, FairQueue};
 use crate::hint::unlikely;
 use crate::virtual_time::{Lag, NARROW_BITS, UNITS_AT_WEIGHT_ONE, VirtualTime, span};
@@ -75,7 +75,7 @@ impl FairQueue {
     /// The debt that is even first, and whose it is: a sleeper's, or that of one who has left.
     pub(super) fn next_even(&self) -> Option<(VirtualTime, Option<u32>)> {
         let asleep = self.debtors.peek().map(|(even, seat)| (*even, Some(*seat)));
-        let left = self.estate.first().map(|debt| (debt.even, None));
+        let left = self.departed_debts.first().map(|debt| (debt.even, None));
         match (asleep, left) {
             (Some(a), Some(b)) if b.0.is_before(a.0) => Some(b),
             (Some(a), _) => Some(a),
@@ -88,11 +88,11 @@ impl FairQueue {
         let weight = match whose {
             Some(seat) => {
                 self.debtors.remove_first();
-                let row = &mut self.nodes.rows[seat];
-                row.place = Place::Out;
-                row.weight
+                let entry = &mut self.nodes.entries[seat];
+                entry.place = QueuedIn::Out;
+                entry.weight
             }
-            None => match self.estate.pop() {
+            None => match self.departed_debts.pop() {
                 Some(debt) => debt.weight,
                 None => return,
             },
@@ -128,23 +128,23 @@ impl FairQueue {
     pub(crate) fn join(&mut self, seat: u32, lag: Lag, weight: Weight) {
         let alone = self.load == self.debtor_load;
         let lag = if alone { lag.debt_only() } else { lag };
-        self.nodes.put(seat, Row::new(lag.position(self.clock, weight), weight));
+        self.nodes.put(seat, Entry::new(lag.position(self.clock, weight), weight));
         self.add_load(weight);
     }
 
     /// `seat` leaves, asleep or awake but not queued, with what it is owed or owes. A debt stays behind as well: its
     /// competitors here have been made to wait, whether or not the thread waits elsewhere in turn.
     pub(crate) fn leave(&mut self, seat: u32, asleep: bool) -> Lag {
-        let Row { position, weight, .. } = self.nodes.rows[seat];
+        let Entry { position, weight, .. } = self.nodes.entries[seat];
         let lag = if asleep { self.lag_asleep(seat) } else { self.lag(seat) };
         let counted = self.is_debtor(seat);
         if counted {
             self.debtors.remove(seat);
-            self.nodes.rows[seat].place = Place::Out;
+            self.nodes.entries[seat].place = QueuedIn::Out;
         }
         if self.clock.is_before(position) && (counted || !asleep) {
             self.debtor_load += if counted { 0 } else { u64::from(weight.get()) };
-            if let Some(forgiven) = self.estate.push(Debt { even: position, weight }) {
+            if let Some(forgiven) = self.departed_debts.push(Debt { even: position, weight }) {
                 self.forgive(forgiven.weight);
             }
             self.find_first_even();
@@ -165,12 +165,12 @@ impl FairQueue {
     /// Moves `seat` along by the service it had, and then it stops competing for now; how far.
     #[inline(always)]
     pub(crate) fn charge_and_sleep(&mut self, seat: u32, ran: Nanos) -> u64 {
-        let row = &mut self.nodes.rows[seat];
-        let moved = span(ran, row.weight);
-        row.position = row.position.plus(moved);
-        let (position, weight) = (row.position, row.weight);
+        let entry = &mut self.nodes.entries[seat];
+        let moved = span(ran, entry.weight);
+        entry.position = entry.position.plus(moved);
+        let (position, weight) = (entry.position, entry.weight);
         if self.clock.is_before(position) {
-            row.place = Place::Debt;
+            entry.place = QueuedIn::Debt;
             self.owe(seat, position, weight);
         } else {
             self.unload(weight);
@@ -190,12 +190,12 @@ impl FairQueue {
     /// `seat` competes again, with `weight`.
     #[inline(always)]
     pub(crate) fn wake(&mut self, seat: u32, weight: Weight) {
-        let row = &mut self.nodes.rows[seat];
-        if row.place == Place::Debt {
+        let entry = &mut self.nodes.entries[seat];
+        if entry.place == QueuedIn::Debt {
             self.wake_debtor(seat, weight);
         } else {
-            row.position = self.clock;
-            row.weight = weight;
+            entry.position = self.clock;
+            entry.weight = weight;
             self.add_load(weight);
         }
     }
@@ -203,14 +203,14 @@ impl FairQueue {
     #[inline(always)]
     fn wake_debtor(&mut self, seat: u32, weight: Weight) {
         self.debtors.remove(seat);
-        let row = &mut self.nodes.rows[seat];
-        row.place = Place::Out;
-        let (owing, even) = (row.weight, row.position);
-        row.position = even.later(self.clock);
+        let entry = &mut self.nodes.entries[seat];
+        entry.place = QueuedIn::Out;
+        let (owing, even) = (entry.weight, entry.position);
+        entry.position = even.later(self.clock);
         if unlikely(weight != owing) {
-            let lag = Lag::between(self.clock, row.position, owing);
-            row.position = lag.position(self.clock, weight);
-            row.weight = weight;
+            let lag = Lag::between(self.clock, entry.position, owing);
+            entry.position = lag.position(self.clock, weight);
+            entry.weight = weight;
         }
         self.forgive(owing);
         if even == self.first_even {
@@ -222,54 +222,55 @@ impl FairQueue {
     /// `seat` goes on under `weight`: a debt stays what it is in nanoseconds, a credit is given up.
     #[inline(never)]
     pub(crate) fn reweigh(&mut self, seat: u32, weight: Weight) {
-        let old = self.nodes.rows[seat].weight;
+        let old = self.nodes.entries[seat].weight;
         if old == weight {
             return;
         }
-        self.nodes.rows[seat].position = self.lag(seat).debt_only().position(self.clock, weight);
-        self.nodes.rows[seat].weight = weight;
+        self.nodes.entries[seat].position = self.lag(seat).debt_only().position(self.clock, weight);
+        self.nodes.entries[seat].weight = weight;
         self.load += u64::from(weight.get());
         self.unload(old);
     }
 
     /// `seat` gets back the credit it had when it was held.
     pub(crate) fn restore_credit(&mut self, seat: u32, lag: Lag) {
-        if lag > Lag::ZERO && self.load != self.debtor_load + u64::from(self.nodes.rows[seat].weight.get()) {
-            self.nodes.rows[seat].position = lag.position(self.clock, self.nodes.rows[seat].weight);
+        if lag > Lag::ZERO && self.load != self.debtor_load + u64::from(self.nodes.entries[seat].weight.get())
+        {
+            self.nodes.entries[seat].position = lag.position(self.clock, self.nodes.entries[seat].weight);
         }
     }
 
     /// `seat` gives up what it is owed, if anything.
     pub(crate) fn forfeit(&mut self, seat: u32) {
-        let row = &mut self.nodes.rows[seat];
-        row.position = row.position.later(self.clock);
+        let entry = &mut self.nodes.entries[seat];
+        entry.position = entry.position.later(self.clock);
     }
 
     /// Moves `seat` along by the service it had; how far.
     #[inline]
     pub(crate) fn charge(&mut self, seat: u32, ran: Nanos) -> u64 {
-        let row = &mut self.nodes.rows[seat];
-        let moved = span(ran, row.weight);
-        row.position = row.position.plus(moved);
+        let entry = &mut self.nodes.entries[seat];
+        let moved = span(ran, entry.weight);
+        entry.position = entry.position.plus(moved);
         moved
     }
 
     /// How far `seat` would be moved by `ran`.
     #[inline(always)]
     pub(crate) fn would_move(&self, seat: u32, ran: Nanos) -> u64 {
-        span(ran, self.nodes.rows[seat].weight)
+        span(ran, self.nodes.entries[seat].weight)
     }
 
     /// Whether `seat` would be ahead of the clock if it were moved by `moved`.
     #[inline(always)]
     pub(crate) fn is_ahead_by(&self, seat: u32, moved: u64) -> bool {
-        self.reached().is_before(self.nodes.rows[seat].position.plus(moved))
+        self.reached().is_before(self.nodes.entries[seat].position.plus(moved))
     }
 
     /// Whether `seat`, which sleeps, still competes because of what it owes.
     #[inline]
     pub(crate) fn is_debtor(&self, seat: u32) -> bool {
-        self.nodes.rows[seat].place == Place::Debt
+        self.nodes.entries[seat].place == QueuedIn::Debt
     }
 
     /// `from` is charged with `moved` and sleeps; `to`, which slept and is no debtor, competes in its place, with
@@ -277,15 +278,15 @@ impl FairQueue {
     #[inline(always)]
     pub(crate) fn hand_over(&mut self, from: u32, moved: u64, to: u32, weight: Weight) {
         let clock = self.clock;
-        let row = &mut self.nodes.rows[to];
-        row.position = clock;
-        row.weight = weight;
-        let row = &mut self.nodes.rows[from];
-        row.position = row.position.plus(moved);
-        let (position, leaves) = (row.position, row.weight);
+        let entry = &mut self.nodes.entries[to];
+        entry.position = clock;
+        entry.weight = weight;
+        let entry = &mut self.nodes.entries[from];
+        entry.position = entry.position.plus(moved);
+        let (position, leaves) = (entry.position, entry.weight);
         self.load += u64::from(weight.get());
         if clock.is_before(position) {
-            row.place = Place::Debt;
+            entry.place = QueuedIn::Debt;
             self.leave_owing(from, position, leaves);
         } else {
             self.unload(leaves);
@@ -301,8 +302,8 @@ impl FairQueue {
     /// What `seat` is owed.
     #[inline]
     pub(crate) fn lag(&self, seat: u32) -> Lag {
-        let row = &self.nodes.rows[seat];
-        Lag::between(self.clock, row.position, row.weight)
+        let entry = &self.nodes.entries[seat];
+        Lag::between(self.clock, entry.position, entry.weight)
     }
 
     /// What `seat`, which sleeps, will be owed when it wakes: its debt, as far as it is not repaid yet.
@@ -316,8 +317,8 @@ impl FairQueue {
         if ran.is_zero() {
             return self.lag(seat);
         }
-        let row = &self.nodes.rows[seat];
-        let position = row.position.plus(span(ran, row.weight));
-        Lag::between(self.clock, position, row.weight)
+        let entry = &self.nodes.entries[seat];
+        let position = entry.position.plus(span(ran, entry.weight));
+        Lag::between(self.clock, position, entry.weight)
     }
 }

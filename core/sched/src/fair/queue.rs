@@ -1,29 +1,29 @@
 //! Who is queued where, and who is next. The rules are those of [the queue](super).
 //!
-//! Conserved: `queued` counts everybody queued, and a row's `place` says where it stands. A thread that may run anywhere
-//! stands among the few unless the queue is long, and in a lane or in the open tree if it is.
+//! Conserved: `queued` counts everybody queued, and an entry's `place` says where it stands. A thread that may run anywhere
+//! stands among the few unless the queue is long, and in a bucket or in the open tree if it is.
 
-use super::row::Place;
+use super::entry::QueuedIn;
 use super::{Ask, FairQueue, GRACE_UNITS, Tag};
-use crate::few::{FEW, Rank};
 use crate::hint::unlikely;
+use crate::small_sorted::{Rank, SMALL};
 use crate::virtual_time::{VirtualTime, span};
 use mainspring_abi::{Nanos, Policy};
 
 /// A queue that has shrunk to this is short again. Well below what makes it long, so that it does not go to and fro.
-const FEW_AGAIN: u32 = FEW as u32 / 2;
+const FEW_AGAIN: u32 = SMALL as u32 / 2;
 
 impl FairQueue {
     /// Queues `seat`; the tags it got.
     #[inline(always)]
     pub(crate) fn enqueue(&mut self, seat: u32, ask: &Ask) -> Tag {
-        let row = &mut self.nodes.rows[seat];
-        let key = row.begin_to_wait(ask, span(ask.request, row.weight));
+        let entry = &mut self.nodes.entries[seat];
+        let key = entry.begin_to_wait(ask, span(ask.request, entry.weight));
         self.queued += 1;
         if unlikely(self.long || ask.reach.is_some()) {
             self.enqueue_among_many(seat, ask.reach);
         } else {
-            row.place = Place::Few;
+            entry.place = QueuedIn::SmallSorted;
             if unlikely(!self.few.insert(seat, key)) {
                 self.become_long(seat);
             }
@@ -35,10 +35,10 @@ impl FairQueue {
     /// to run next, which is the same or another, and says how many were queued between the two.
     #[inline(always)]
     pub(crate) fn exchange(&mut self, seat: u32, ask: &Ask, ran: Nanos, moved: u64) -> (u32, Option<u32>) {
-        let row = &mut self.nodes.rows[seat];
+        let entry = &mut self.nodes.entries[seat];
         // Mostly it ran for just its request, and the division is done.
-        let length = if ran == ask.request { moved } else { span(ask.request, row.weight) };
-        row.begin_to_wait(ask, length);
+        let length = if ran == ask.request { moved } else { span(ask.request, entry.weight) };
+        entry.begin_to_wait(ask, length);
         self.queued += 1;
         let queued = self.queued;
         if !self.long {
@@ -50,9 +50,9 @@ impl FairQueue {
 
     #[inline(never)]
     fn exchange_among_few(&mut self, seat: u32) -> Option<u32> {
-        let row = &mut self.nodes.rows[seat];
-        row.place = Place::Few;
-        if !self.few.insert(seat, row.key()) {
+        let entry = &mut self.nodes.entries[seat];
+        entry.place = QueuedIn::SmallSorted;
+        if !self.few.insert(seat, entry.key()) {
             self.become_long(seat);
         }
         self.take_next()
@@ -71,7 +71,7 @@ impl FairQueue {
     #[inline(always)]
     fn put_among_many(&mut self, seat: u32) {
         let priority = self.draw();
-        if !self.lanes.insert(&mut self.nodes.rows, seat, priority) {
+        if !self.buckets.insert(&mut self.nodes.entries, seat, priority) {
             self.put_in_tree(seat, None, priority);
         }
     }
@@ -92,9 +92,9 @@ impl FairQueue {
     fn become_short(&mut self) {
         while let Some(seat) = self.first_open() {
             self.take_out(seat);
-            let row = &mut self.nodes.rows[seat];
-            row.place = Place::Few;
-            let fits = self.few.insert(seat, row.key());
+            let entry = &mut self.nodes.entries[seat];
+            entry.place = QueuedIn::SmallSorted;
+            let fits = self.few.insert(seat, entry.key());
             debug_assert!(fits, "fewer than few");
         }
         self.long = false;
@@ -103,12 +103,12 @@ impl FairQueue {
     #[inline(never)]
     fn put_in_tree(&mut self, seat: u32, reach: Option<u64>, priority: u32) {
         self.queued_in_trees += 1;
-        let key = self.nodes.rows[seat].key();
+        let key = self.nodes.entries[seat].key();
         if let Some(reach) = reach {
-            self.nodes.rows[seat].place = Place::Bound;
+            self.nodes.entries[seat].place = QueuedIn::Bound;
             self.bound.insert(&mut self.nodes, seat, key, reach, priority);
         } else {
-            self.nodes.rows[seat].place = Place::Open;
+            self.nodes.entries[seat].place = QueuedIn::Open;
             self.open.insert(&mut self.nodes, seat, key, 0, priority);
         }
     }
@@ -128,21 +128,21 @@ impl FairQueue {
 
     /// Takes `seat` out of whatever it is queued in.
     fn take_out(&mut self, seat: u32) {
-        let row = &mut self.nodes.rows[seat];
-        match core::mem::replace(&mut row.place, Place::Out) {
-            Place::Few => {
+        let entry = &mut self.nodes.entries[seat];
+        match core::mem::replace(&mut entry.place, QueuedIn::Out) {
+            QueuedIn::SmallSorted => {
                 self.few.take(|(_, one)| *one == seat);
             }
-            Place::Lane => self.lanes.remove(&mut self.nodes.rows, seat),
-            Place::Open => {
+            QueuedIn::SpanBucket => self.buckets.remove(&mut self.nodes.entries, seat),
+            QueuedIn::Open => {
                 self.queued_in_trees -= 1;
                 self.open.remove(&mut self.nodes, seat);
             }
-            Place::Bound => {
+            QueuedIn::Bound => {
                 self.queued_in_trees -= 1;
                 self.bound.remove(&mut self.nodes, seat);
             }
-            Place::Out | Place::Debt => debug_assert!(false, "not queued"),
+            QueuedIn::Out | QueuedIn::Debt => debug_assert!(false, "not queued"),
         }
     }
 
@@ -157,7 +157,7 @@ impl FairQueue {
             return self.take_next_of_all();
         };
         self.queued -= 1;
-        self.nodes.rows[seat].place = Place::Out;
+        self.nodes.entries[seat].place = QueuedIn::Out;
         if unlikely(reached.is_before(key.start)) {
             self.pull_clock(seat);
         }
@@ -177,11 +177,11 @@ impl FairQueue {
         }
         let reached = self.reached();
         let taken = match self.policy {
-            Policy::Eevdf => self.lanes.take_first_started(&mut self.nodes.rows, reached),
-            Policy::Wfq => self.lanes.take_first(&mut self.nodes.rows),
+            Policy::Eevdf => self.buckets.take_first_started(&mut self.nodes.entries, reached),
+            Policy::Wfq => self.buckets.take_first(&mut self.nodes.entries),
         };
         let Some((seat, start)) = taken else { return self.take_next_of_all() };
-        if reached.is_before(start) && self.lanes.first_started(reached).is_none() {
+        if reached.is_before(start) && self.buckets.first_started(reached).is_none() {
             self.pull_clock(seat);
         }
         self.note_shrunk();
@@ -198,7 +198,7 @@ impl FairQueue {
             }
         };
         self.dequeue(seat);
-        if self.reached().is_before(self.nodes.rows[seat].start) {
+        if self.reached().is_before(self.nodes.entries[seat].start) {
             self.pull_clock(seat);
         }
         Some(seat)
@@ -207,7 +207,7 @@ impl FairQueue {
     /// `seat` was taken although its start has not come, as WFQ does. If nobody's has, the clock is behind them all.
     #[cold]
     fn pull_clock(&mut self, seat: u32) {
-        let start = self.nodes.rows[seat].start;
+        let start = self.nodes.entries[seat].start;
         let earliest = self.earliest_start().map_or(start, |other| other.earlier(start));
         if self.reached().is_before(earliest) {
             self.jump_to(earliest);
@@ -229,7 +229,7 @@ impl FairQueue {
     fn earliest_start(&self) -> Option<VirtualTime> {
         let starts = [
             self.few.iter().map(|(key, _)| key.start).reduce(VirtualTime::earlier),
-            self.lanes.earliest_start(),
+            self.buckets.earliest_start(),
             self.open.earliest_start(&self.nodes),
             self.bound.earliest_start(&self.nodes),
         ];
@@ -254,7 +254,7 @@ impl FairQueue {
         if !self.long {
             return self.few.iter().find(|(key, _)| !reached.is_before(key.start)).map(|(_, seat)| *seat);
         }
-        self.sooner(self.lanes.first_started(reached), self.open.first_started(&self.nodes, reached))
+        self.sooner(self.buckets.first_started(reached), self.open.first_started(&self.nodes, reached))
     }
 
     /// The latest start that counts as come.
@@ -273,12 +273,12 @@ impl FairQueue {
 
     /// Whether `a` stands before `b` in the queue's order.
     pub(crate) fn precedes(&self, a: u32, b: u32) -> bool {
-        self.nodes.rows[a].key().is_before(&self.nodes.rows[b].key())
+        self.nodes.entries[a].key().is_before(&self.nodes.entries[b].key())
     }
 
     /// The first queued thread, taken out, if its start has come: somebody who is owed service, under either policy.
     pub(crate) fn take_next_if_owed(&mut self) -> Option<u32> {
-        let seat = self.first_eligible().filter(|seat| self.has_started(self.nodes.rows[*seat].start))?;
+        let seat = self.first_eligible().filter(|seat| self.has_started(self.nodes.entries[*seat].start))?;
         self.dequeue(seat);
         Some(seat)
     }
@@ -299,7 +299,7 @@ impl FairQueue {
         if !self.long {
             return self.few.first().map(|(_, seat)| *seat);
         }
-        self.sooner(self.lanes.first(), self.open.first(&self.nodes))
+        self.sooner(self.buckets.first(), self.open.first(&self.nodes))
     }
 
     /// The first queued thread that is bound to some CPUs and that `accept` takes, for a thief.

@@ -239,7 +239,7 @@ fn a_while() -> impl Strategy<Value = Nanos> {
     ]
 }
 
-/// Few weights make ties and long lanes; many fill the lanes and the tree.
+/// Few weights make ties and long buckets; many fill the buckets and the tree.
 fn a_weight() -> impl Strategy<Value = u16> {
     prop_oneof![4 => Just(64u16), 4 => prop::sample::select(vec![16u16, 128, 1024]), 3 => 1u16..=u16::MAX]
 }
@@ -347,13 +347,13 @@ fn a_request_in_progress_keeps_its_start() {
 }
 
 #[test]
-fn spans_without_a_lane_keep_their_place_in_the_order() {
-    let weights: Vec<u64> = (1..=2 * lanes::LANES as u64).collect();
+fn spans_without_a_bucket_keep_their_place_in_the_order() {
+    let weights: Vec<u64> = (1..=2 * span_buckets::SPAN_BUCKETS as u64).collect();
     let mut queue = queue_of(&weights);
     for seat in 0..weights.len() as u32 {
         queue.enqueue(seat, &ask(seat, Nanos::from_millis(3)));
     }
-    assert_eq!(queue.queued_in_trees as usize, lanes::LANES);
+    assert_eq!(queue.queued_in_trees as usize, span_buckets::SPAN_BUCKETS);
     queue.verify().expect("the structure holds");
     // All started at once, so the heaviest is due first.
     for seat in (0..weights.len() as u32).rev() {
@@ -364,8 +364,8 @@ fn spans_without_a_lane_keep_their_place_in_the_order() {
 }
 
 #[test]
-fn a_span_gets_a_lane_that_another_has_left() {
-    let weights: Vec<u64> = (1..=2 * lanes::LANES as u64).collect();
+fn a_span_gets_a_bucket_that_another_has_left() {
+    let weights: Vec<u64> = (1..=2 * span_buckets::SPAN_BUCKETS as u64).collect();
     let mut queue = queue_of(&weights);
     for seat in 0..weights.len() as u32 {
         queue.enqueue(seat, &ask(seat, Nanos::from_millis(3)));
@@ -376,7 +376,7 @@ fn a_span_gets_a_lane_that_another_has_left() {
 }
 
 #[test]
-fn equal_tags_go_by_thread_index_in_a_lane_and_between_lane_and_tree() {
+fn equal_tags_go_by_thread_index_in_a_bucket_and_between_bucket_and_tree() {
     let mut queue = queue_of(&[64; 4]);
     for (seat, thread_index) in [(0, 9), (1, 3), (2, 7), (3, 5)] {
         let reach = (seat % 2 == 0).then_some(1);
@@ -388,7 +388,7 @@ fn equal_tags_go_by_thread_index_in_a_lane_and_between_lane_and_tree() {
 }
 
 #[test]
-fn equal_deadlines_go_to_the_later_start_across_lanes() {
+fn equal_deadlines_go_to_the_later_start_across_buckets() {
     let (long, short) = (Nanos::from_millis(3), Nanos::new(750_000));
     for order in [[0, 1], [1, 0]] {
         let mut queue = queue_of(&[64, 64]);

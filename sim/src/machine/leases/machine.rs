@@ -78,13 +78,13 @@ impl LeaseMachine for Machine<'_> {
 
     fn stop_current(&mut self, cpu: CpuId) -> bool {
         let cpu = cpu.index();
-        let Some(thread) = self.lanes[cpu].running else { return false };
+        let Some(thread) = self.vcpus[cpu].running else { return false };
         self.pause_work(cpu);
         self.look_at_lag_of_stopping(cpu, thread);
         self.end_segment(cpu, "moved");
         self.core_block_current(cpu, WaitKind::Park, None);
-        self.lanes[cpu].running = None;
-        self.lanes[cpu].done_at = Nanos::MAX;
+        self.vcpus[cpu].running = None;
+        self.vcpus[cpu].done_at = Nanos::MAX;
         true
     }
 

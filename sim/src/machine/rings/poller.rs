@@ -26,7 +26,7 @@ impl Machine<'_> {
     pub(super) fn end_spin(&mut self, ring: usize) {
         let (Some(poller), Some(spin)) = (self.rings[ring].poller, self.rings[ring].spin) else { return };
         let Some((cpu, _)) = self.place_of(poller) else { return };
-        let runs = self.lanes[cpu].running == Some(poller as u32);
+        let runs = self.vcpus[cpu].running == Some(poller as u32);
         if runs {
             self.pause_work(cpu);
         }

@@ -65,16 +65,16 @@ impl Worker {
             return Some(task);
         }
         let rt = self.rt();
-        let mut searching = rt.dormitory.search();
+        let mut searching = rt.idle_workers.search();
         let mut back_off = BackOff::new();
         loop {
             rt.tend_timers();
             let found = self.next_local().or_else(|| self.next_global()).or_else(|| self.steal_round());
             if let Some(task) = found {
-                rt.dormitory.found(searching);
+                rt.idle_workers.found(searching);
                 return Some(task);
             }
-            if rt.dormitory.is_closed() {
+            if rt.idle_workers.is_closed() {
                 return None;
             }
             if back_off.is_fresh() && self.sees_work_soon() {
@@ -89,7 +89,7 @@ impl Worker {
             self.set_idle(true);
             self.give_up_stacks();
             self.deque.withdraw();
-            let woke = rt.dormitory.sleep(self.index, searching, timeout, || {
+            let woke = rt.idle_workers.sleep(self.index, searching, timeout, || {
                 self.sees_work() || kept.is_some_and(|planned| rt.timers.earliest.is_before(planned))
             });
             self.set_idle(false);
@@ -185,7 +185,7 @@ impl Worker {
         let rt = self.rt();
         let may_steal = rt.shares[self.index].may_steal();
         self.has_mail()
-            || self.lanes().is_some_and(|lanes| lanes.has_work_for(self.index, may_steal))
+            || self.fair_tasks().is_some_and(|fair_tasks| fair_tasks.has_work_for(self.index, may_steal))
             || !rt.global.is_empty()
             || (may_steal && rt.shares.iter().any(|share| !share.stealer.is_empty()))
             || rt.timers.is_due()

@@ -1,12 +1,12 @@
 //! One seat's part in the fair queue: where its thread stands, the tags it is queued with, and its links.
 //!
 //! All of it is one cache line, so that queueing a thread touches one line of its own and one of each neighbour. A
-//! row is in at most one of the queue's structures at a time, and `place` says in which; those that link rows share its
+//! entry is in at most one of the queue's structures at a time, and `place` says in which; those that link entries share its
 //! links.
 
 use super::Ask;
-use crate::few::Rank;
 use crate::hint::likely;
+use crate::small_sorted::Rank;
 use crate::virtual_time::{VirtualTime, span};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -19,16 +19,16 @@ pub(crate) const NIL: u32 = u32::MAX;
 pub(crate) const LEFT: usize = 0;
 pub(crate) const RIGHT: usize = 1;
 
-/// Which structure holds a row.
+/// Which structure holds an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum QueuedIn {
     /// None.
     Out,
     /// The few that are queued.
-    Few,
-    /// The lane that the row names.
-    Lane,
-    /// The tree of threads that may run anywhere but found no lane.
+    SmallSorted,
+    /// The bucket that the entry names.
+    SpanBucket,
+    /// The tree of threads that may run anywhere but found no bucket.
     Open,
     /// The tree of threads that may run on some CPUs only.
     Bound,
@@ -64,7 +64,7 @@ impl Rank for Key {
 
 #[derive(Clone, Debug)]
 #[repr(align(64))]
-pub(crate) struct Row {
+pub(crate) struct Entry {
     /// Where its service puts the thread on the virtual scale.
     pub position: VirtualTime,
     pub deadline: VirtualTime,
@@ -78,15 +78,15 @@ pub(crate) struct Row {
     pub thread_index: u32,
     /// The weight it competes with; its thread may have asked for another since.
     pub weight: Weight,
-    pub place: Place,
-    /// The lane it is in, or was last.
-    pub lane: u8,
+    pub place: QueuedIn,
+    /// The bucket it is in, or was last.
+    pub bucket: u8,
 }
 
-const _: () = assert!(size_of::<Row>() == 64);
+const _: () = assert!(size_of::<Entry>() == 64);
 
-impl Row {
-    /// A row that is not queued.
+impl Entry {
+    /// An entry that is not queued.
     pub(crate) const fn new(position: VirtualTime, weight: Weight) -> Self {
         Self {
             position,
@@ -98,8 +98,8 @@ impl Row {
             priority: 0,
             thread_index: 0,
             weight,
-            place: Place::Out,
-            lane: 0,
+            place: QueuedIn::Out,
+            bucket: 0,
         }
     }
 
@@ -112,7 +112,7 @@ impl Row {
     /// Gives the thread, which is about to be queued, the tags of what it asks for, which moves it by `length`.
     #[inline]
     pub(crate) fn begin_to_wait(&mut self, ask: &Ask, length: u64) -> Key {
-        debug_assert_eq!(self.place, Place::Out, "queued twice");
+        debug_assert_eq!(self.place, QueuedIn::Out, "queued twice");
         self.start = self.started(ask.used);
         self.deadline = self.start.plus(length);
         self.thread_index = ask.thread_index;
@@ -127,51 +127,51 @@ impl Row {
 
     /// Whether it stands before `key`, which has the same span, so that equal deadlines are equal starts.
     #[inline]
-    pub(crate) fn is_before_in_lane(&self, key: &Key) -> bool {
+    pub(crate) fn is_before_in_bucket(&self, key: &Key) -> bool {
         let sooner = self.deadline.since(key.deadline);
         sooner < 0 || (sooner == 0 && self.thread_index < key.thread_index)
     }
 }
 
-/// The rows of all seats of one CPU, by seat.
+/// The entries of all seats of one CPU, by seat.
 #[derive(Debug, Default)]
-pub(crate) struct Rows(Vec<Row>);
+pub(crate) struct Entries(Vec<Entry>);
 
-impl Rows {
+impl Entries {
     pub(crate) fn reserve(&mut self, seats: usize) -> Result<(), TryReserveError> {
         self.0.try_reserve_exact(seats.saturating_sub(self.0.len()))
     }
 
-    /// Puts `row` at `seat`, within what was reserved.
-    pub(crate) fn put(&mut self, seat: u32, row: Row) {
+    /// Puts `entry` at `seat`, within what was reserved.
+    pub(crate) fn put(&mut self, seat: u32, entry: Entry) {
         while self.0.len() <= seat as usize {
-            self.0.push(row.clone());
+            self.0.push(entry.clone());
         }
-        self[seat] = row;
+        self[seat] = entry;
     }
 
     #[inline]
-    pub(crate) fn get(&self, seat: u32) -> Option<&Row> {
+    pub(crate) fn get(&self, seat: u32) -> Option<&Entry> {
         self.0.get(seat as usize)
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, seat: u32) -> Option<&mut Row> {
+    pub(crate) fn get_mut(&mut self, seat: u32) -> Option<&mut Entry> {
         self.0.get_mut(seat as usize)
     }
 
-    /// How many rows are at `place`, for those who look on.
-    pub(crate) fn count(&self, place: Place) -> usize {
-        self.0.iter().filter(|row| row.place == place).count()
+    /// How many entries are at `place`, for those who look on.
+    pub(crate) fn count(&self, place: QueuedIn) -> usize {
+        self.0.iter().filter(|entry| entry.place == place).count()
     }
 
-    /// On which side of `parent` the row hangs.
+    /// On which side of `parent` the entry hangs.
     #[inline]
     pub(crate) fn side_of(&self, parent: u32, seat: u32) -> usize {
         self.get(parent).map_or(LEFT, |above| usize::from(above.child[RIGHT] == seat))
     }
 
-    /// The outermost row of the part at `at`, on `side`.
+    /// The outermost entry of the part at `at`, on `side`.
     #[inline]
     pub(crate) fn outermost(&self, mut at: u32, side: usize) -> u32 {
         while self[at].child[side] != NIL {
@@ -180,7 +180,7 @@ impl Rows {
         at
     }
 
-    /// The next row in order, towards `side`; [`NIL`] after the last.
+    /// The next entry in order, towards `side`; [`NIL`] after the last.
     #[inline]
     pub(crate) fn neighbour(&self, seat: u32, side: usize) -> u32 {
         let below = self[seat].child[side];
@@ -194,7 +194,7 @@ impl Rows {
         above
     }
 
-    /// All rows of the part at `root` in order, for those who look on.
+    /// All entries of the part at `root` in order, for those who look on.
     pub(crate) fn in_order(&self, root: u32, visit: &mut impl FnMut(u32)) {
         if root == NIL {
             return;
@@ -207,7 +207,7 @@ impl Rows {
         }
     }
 
-    /// Checks links, order and priorities of the part at `root`; its rows in order.
+    /// Checks links, order and priorities of the part at `root`; its entries in order.
     pub(crate) fn verify(&self, root: u32) -> Result<Vec<u32>, &'static str> {
         let mut seats = Vec::new();
         self.in_order(root, &mut |seat| seats.push(seat));
@@ -215,13 +215,13 @@ impl Rows {
             return Err("queue out of order");
         }
         for &seat in &seats {
-            let row = &self[seat];
-            let below = row.child.iter().filter_map(|child| self.get(*child));
+            let entry = &self[seat];
+            let below = entry.child.iter().filter_map(|child| self.get(*child));
             for child in below {
                 if child.parent != seat {
                     return Err("child names another parent");
                 }
-                if child.priority > row.priority {
+                if child.priority > entry.priority {
                     return Err("child outranks parent");
                 }
             }
@@ -230,17 +230,17 @@ impl Rows {
     }
 }
 
-impl Index<u32> for Rows {
-    type Output = Row;
+impl Index<u32> for Entries {
+    type Output = Entry;
     #[inline]
-    fn index(&self, seat: u32) -> &Row {
+    fn index(&self, seat: u32) -> &Entry {
         &self.0[seat as usize]
     }
 }
 
-impl IndexMut<u32> for Rows {
+impl IndexMut<u32> for Entries {
     #[inline]
-    fn index_mut(&mut self, seat: u32) -> &mut Row {
+    fn index_mut(&mut self, seat: u32) -> &mut Entry {
         &mut self.0[seat as usize]
     }
 }

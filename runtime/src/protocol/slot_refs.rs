@@ -8,7 +8,7 @@ use super::prim::{AtomicU32, Ordering};
 
 /// How many references there are.
 #[derive(Debug)]
-pub struct Keep(AtomicU32);
+pub struct SlotRefs(AtomicU32);
 
 /// What the end of a reference must do.
 #[must_use]
@@ -20,13 +20,13 @@ pub enum LetGo {
     Last,
 }
 
-impl Default for Keep {
+impl Default for SlotRefs {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Keep {
+impl SlotRefs {
     /// None yet.
     pub fn new() -> Self {
         Self(AtomicU32::new(0))

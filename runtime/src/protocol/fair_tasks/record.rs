@@ -1,11 +1,11 @@
-//! The flight record of one lane: what its core was asked, and what it answered.
+//! The flight record of one worker: what its core was asked, and what it answered.
 
 use mainspring_abi::Nanos;
 use mainspring_sched::flight::Log;
 
-/// What a lane has recorded.
+/// What a core has recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LaneRecord {
+pub struct WorkerRecord {
     /// The records, one after the other.
     pub bytes: Vec<u8>,
     /// How many there are.
@@ -16,7 +16,7 @@ pub struct LaneRecord {
     pub end: Nanos,
 }
 
-impl LaneRecord {
+impl WorkerRecord {
     pub(super) fn of(log: Log, end: Nanos) -> Self {
         let (records, lost, end) = (log.records(), log.lost(), end.max(log.last()));
         Self { bytes: log.into_bytes(), records, lost, end }

@@ -11,7 +11,7 @@ use std::{fmt, fs};
 
 /// Where groups with a controller can be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct GroupParent {
     /// The interface there.
     pub version: Version,
     /// The directory to make groups in.
@@ -84,12 +84,12 @@ impl fmt::Display for NoPlace {
 impl Hierarchies {
     /// Where groups governed by `controllers`, all of one hierarchy, can be made. A process is in one group of a
     /// hierarchy, so one place must do for all of them.
-    pub(super) fn place(&self, controllers: &[&'static str]) -> Result<Place, NoPlace> {
+    pub(super) fn place(&self, controllers: &[&'static str]) -> Result<GroupParent, NoPlace> {
         let Some(&controller) = controllers.last() else { unreachable!("a place is asked for by name") };
         let hierarchy = self.with(controller).ok_or(NoPlace::NoController { controller })?;
         match hierarchy.version {
             Version::V1 if may_make_groups_in(&hierarchy.own) => {
-                Ok(Place { version: Version::V1, parent: hierarchy.own.clone(), enable: Vec::new() })
+                Ok(GroupParent { version: Version::V1, parent: hierarchy.own.clone(), enable: Vec::new() })
             }
             Version::V1 => Err(NoPlace::NotWritable { controller, directory: hierarchy.own.clone() }),
             Version::V2 => place_in_unified(hierarchy, controllers, controller),
@@ -97,11 +97,11 @@ impl Hierarchies {
     }
 
     /// Where v2 groups can be made that follow processes without governing them.
-    pub(super) fn follower(&self) -> Option<Place> {
+    pub(super) fn follower(&self) -> Option<GroupParent> {
         let hierarchy = self.unified()?;
         upwards(hierarchy)
             .find(|directory| may_make_groups_in(directory) && may_have_domains(directory))
-            .map(|parent| Place { version: Version::V2, parent: parent.to_owned(), enable: Vec::new() })
+            .map(|parent| GroupParent { version: Version::V2, parent: parent.to_owned(), enable: Vec::new() })
     }
 }
 
@@ -109,7 +109,7 @@ fn place_in_unified(
     hierarchy: &Hierarchy,
     controllers: &[&'static str],
     controller: &'static str,
-) -> Result<Place, NoPlace> {
+) -> Result<GroupParent, NoPlace> {
     let own = hierarchy.own.clone();
     let mut refusal = NoPlace::NotWritable { controller, directory: own.clone() };
     for directory in upwards(hierarchy).filter(|directory| may_make_groups_in(directory)) {
@@ -121,7 +121,7 @@ fn place_in_unified(
         let enable: Vec<String> =
             controllers.iter().filter(|name| !enabled(name)).map(|name| (*name).to_owned()).collect();
         if enable.is_empty() || may_enable(directory) {
-            return Ok(Place { version: Version::V2, parent: directory.to_owned(), enable });
+            return Ok(GroupParent { version: Version::V2, parent: directory.to_owned(), enable });
         }
     }
     Err(refusal)
@@ -186,7 +186,7 @@ mod tests {
             }
         }
 
-        fn place(&self, own: &str) -> Result<Place, NoPlace> {
+        fn place(&self, own: &str) -> Result<GroupParent, NoPlace> {
             let hierarchy = Hierarchy {
                 version: Version::V2,
                 controllers: vec!["cpu".into()],

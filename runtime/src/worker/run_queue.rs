@@ -11,7 +11,7 @@ use std::ptr::null;
 const FIRST_CAPACITY: usize = 64;
 
 /// A ring that grows.
-pub(crate) struct Line {
+pub(crate) struct RunQueue {
     /// A power of two of them.
     slots: UnsafeCell<Box<[Cell<*const Task>]>>,
     /// Where the oldest is; counts on, and wraps at the ring's end by a mask.
@@ -31,7 +31,7 @@ fn prefetch(address: usize) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address as *const i8) };
 }
 
-impl Line {
+impl RunQueue {
     pub(crate) fn new() -> Self {
         Self {
             slots: UnsafeCell::new(ring(FIRST_CAPACITY)),
@@ -140,7 +140,7 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (seed >> 33) as usize % n
         };
-        let (line, mut model) = (Line::new(), VecDeque::new());
+        let (line, mut model) = (RunQueue::new(), VecDeque::new());
         for step in 0..20_000 {
             let task = TaskPtr::of(&tasks[draw(tasks.len())]);
             match draw(3) {

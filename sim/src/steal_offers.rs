@@ -10,7 +10,7 @@ use mainspring_sched::Offer;
 use mainspring_sched::hint::unlikely;
 
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct StealOffers {
     offers: Vec<Offer>,
     /// Relative deadline and CPU, the most overdue first.
     due: Tournament<(i64, u32)>,
@@ -20,7 +20,7 @@ pub(crate) struct Board {
     bound: usize,
 }
 
-impl Board {
+impl StealOffers {
     pub(crate) fn new(cpus: usize) -> Self {
         Self {
             offers: vec![Offer::NONE; cpus],

@@ -70,23 +70,27 @@ impl Core {
 
     /// The core at the present time. What others may see of it is brought up to date afterwards.
     #[inline(always)]
-    pub(super) fn access<T>(&mut self, lane: &Lane, act: impl FnOnce(&mut CpuAccess<'_, Kernel>) -> T) -> T {
+    pub(super) fn access<T>(
+        &mut self,
+        per_cpu: &PerCpu,
+        act: impl FnOnce(&mut CpuAccess<'_, Kernel>) -> T,
+    ) -> T {
         let result = act(&mut CpuAccess::new(&mut self.cpu, arch::now(), &mut self.log, &mut ThreadTable));
-        lane.publish(self);
+        per_cpu.publish(self);
         result
     }
 
     /// An event that happens now.
     #[inline(always)]
-    pub fn event<T>(&mut self, lane: &Lane, act: impl FnOnce(RecordedCpu<'_, Option<Log>>) -> T) -> T {
+    pub fn event<T>(&mut self, per_cpu: &PerCpu, act: impl FnOnce(RecordedCpu<'_, Option<Log>>) -> T) -> T {
         let result = act(self.cpu.at(arch::now(), &mut self.log));
-        lane.publish(self);
+        per_cpu.publish(self);
         result
     }
 
     /// A decision: the running thread stops as `stop` says.
-    pub fn resched(&mut self, lane: &Lane, stop: Stop) -> Decision {
-        self.access(lane, |cpu| resched(cpu, stop))
+    pub fn resched(&mut self, per_cpu: &PerCpu, stop: Stop) -> Decision {
+        self.access(per_cpu, |cpu| resched(cpu, stop))
     }
 }
 
@@ -101,7 +105,7 @@ pub(super) fn resched(cpu: &mut CpuAccess<'_, Kernel>, stop: Stop) -> Decision {
 }
 
 /// One CPU's scheduling.
-pub struct Lane {
+pub struct PerCpu {
     id: CpuId,
     /// The best-effort quantum.
     pub quantum: Nanos,
@@ -159,9 +163,9 @@ impl DerefMut for Locked<'_> {
 
 /// CPUs that have nothing to run, bit by bit.
 pub(super) static IDLE: AtomicU64 = AtomicU64::new(0);
-static LANES: Once<Box<[Lane]>> = Once::new();
+static LANES: Once<Box<[PerCpu]>> = Once::new();
 
-/// Makes the lanes of `cpus` CPUs, with seats for every thread there can be on each of them.
+/// Makes the `PerCpu` of each of `cpus` CPUs, with seats for every thread there can be on each of them.
 pub fn init(cpus: usize, settings: &Settings) {
     LANES.call_once(|| {
         let make = |number| {
@@ -172,7 +176,7 @@ pub fn init(cpus: usize, settings: &Settings) {
             let mut cpu = Cpu::new(config);
             cpu.reserve(settings.seats).expect("seats for all threads fit in the heap");
             let log = (settings.record_bytes > 0).then(|| Log::new(settings.record_bytes));
-            Lane {
+            PerCpu {
                 id,
                 quantum: settings.quantum,
                 core: Mutex::new(Core { cpu: CpuCore::new(cpu), log }),
@@ -199,31 +203,31 @@ pub fn init(cpus: usize, settings: &Settings) {
     });
 }
 
-/// All lanes.
+/// The `PerCpu` of every CPU.
 #[must_use]
-pub fn lanes() -> &'static [Lane] {
-    LANES.get().expect("lanes exist before anything is scheduled")
+pub fn per_cpus() -> &'static [PerCpu] {
+    LANES.get().expect("per_cpus exist before anything is scheduled")
 }
 
-/// The lane of CPU `number`.
+/// The `PerCpu` of CPU `number`.
 #[must_use]
-pub fn lane(number: usize) -> &'static Lane {
-    &lanes()[number]
+pub fn per_cpu(number: usize) -> &'static PerCpu {
+    &per_cpus()[number]
 }
 
-/// The lane of the CPU that asks.
+/// The `PerCpu` of the CPU that asks.
 #[inline]
 #[must_use]
-pub fn mine() -> &'static Lane {
-    cpu::lane().expect("a CPU has its lane before it schedules")
+pub fn mine() -> &'static PerCpu {
+    cpu::per_cpu().expect("a CPU has its per_cpu before it schedules")
 }
 
-/// Gives the CPU that asks its lane.
+/// Gives the CPU that asks its `PerCpu`.
 pub fn settle() {
-    cpu::set_lane(lane(cpu::index()));
+    cpu::set_per_cpu(per_cpu(cpu::index()));
 }
 
-impl Lane {
+impl PerCpu {
     /// Which CPU's.
     #[must_use]
     pub fn id(&self) -> CpuId {
@@ -237,7 +241,7 @@ impl Lane {
         self.lock_too()
     }
 
-    /// As [`Lane::lock`], for who stops them all, in their order.
+    /// As [`PerCpu::lock`], for who stops them all, in their order.
     #[inline(always)]
     pub fn lock_too(&self) -> Locked<'_> {
         if measure::ON {

@@ -4,14 +4,14 @@ use crate::{finds, model};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use mainspring::protocol::keep::{Keep, LetGo};
 use mainspring::protocol::mutant::Mutant;
+use mainspring::protocol::slot_refs::{LetGo, SlotRefs};
 
 /// The runtime's memory: freed when the last hold goes.
 struct Memory {
     holds: AtomicUsize,
     freed: loom::cell::UnsafeCell<bool>,
-    wakers: Keep,
+    wakers: SlotRefs,
 }
 
 impl Memory {
@@ -44,7 +44,7 @@ fn wakers_keep_the_memory_of_their_runtime_until_the_last() {
         let memory = Arc::new(Memory {
             holds: AtomicUsize::new(1),
             freed: loom::cell::UnsafeCell::new(false),
-            wakers: Keep::new(),
+            wakers: SlotRefs::new(),
         });
         memory.make_waker();
         let elsewhere = {
@@ -70,6 +70,6 @@ fn wakers_keep_the_memory_of_their_runtime_until_the_last() {
 fn the_model_finds_memory_that_goes_too_early() {
     finds(
         &[Mutant::LetGoWithoutAcquire, Mutant::NoHold],
-        "keep::wakers_keep_the_memory_of_their_runtime_until_the_last",
+        "slot_refs::wakers_keep_the_memory_of_their_runtime_until_the_last",
     );
 }

@@ -6,7 +6,7 @@ use mainspring_abi::Nanos;
 /// In this order: what every event needs comes first, in one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct Lane {
+pub(super) struct VirtualCpu {
     /// The thread that has the CPU.
     pub running: Option<u32>,
     /// From when on its time counts as its own work; before that it is overhead.
@@ -37,10 +37,10 @@ pub(super) struct Lane {
     pub random: Box<Random>,
 }
 
-const _: () = assert!(std::mem::offset_of!(Lane, net_at) == 64);
-const _: () = assert!(size_of::<Lane>() == 128);
+const _: () = assert!(std::mem::offset_of!(VirtualCpu, net_at) == 64);
+const _: () = assert!(size_of::<VirtualCpu>() == 128);
 
-impl Lane {
+impl VirtualCpu {
     pub(super) fn new(random: Random) -> Self {
         Self {
             running: None,

@@ -9,15 +9,15 @@ use super::prim::{AtomicBool, Ordering};
 
 /// Whether somebody outside may touch what a task takes along at its end.
 #[derive(Debug)]
-pub struct Post(AtomicBool);
+pub struct MailFlag(AtomicBool);
 
-impl Default for Post {
+impl Default for MailFlag {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Post {
+impl MailFlag {
     /// Nobody.
     pub fn new() -> Self {
         Self(AtomicBool::new(false))

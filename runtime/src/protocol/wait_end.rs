@@ -8,12 +8,12 @@ use super::prim::{AtomicU8, Ordering};
 
 /// In the frame of a wait.
 #[derive(Debug)]
-pub struct Tell(AtomicU8);
+pub struct WaitEnd(AtomicU8);
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Told {
+pub enum Outcome {
     /// What was waited for has happened.
     Done = 1,
     /// It will not happen any more.
@@ -24,20 +24,20 @@ const UNTOLD: u8 = 0;
 /// It is over, and whoever ended it is not yet done with the waiter.
 const TELLING: u8 = 3;
 
-impl Default for Tell {
+impl Default for WaitEnd {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Tell {
+impl WaitEnd {
     /// Nothing was told yet.
     #[inline(always)]
     pub fn new() -> Self {
         Self(AtomicU8::new(UNTOLD))
     }
 
-    /// Whether the wait is over: [`Tell::told`] says how, at once or soon.
+    /// Whether the wait is over: [`WaitEnd::outcome`] says how, at once or soon.
     #[inline(always)]
     pub fn is_over(&self) -> bool {
         // Acquire pairs with the releases below: what was done for the waiter is seen.
@@ -47,26 +47,26 @@ impl Tell {
     /// The wait is over, and will be told. Until then the waiter stays, so that it can be woken.
     #[inline]
     pub fn begin(&self) {
-        let told = if broken(Mutant::ToldTooEarly) { Told::Closed as u8 } else { TELLING };
-        self.0.store(told, Ordering::Release);
+        let outcome = if broken(Mutant::ToldTooEarly) { Outcome::Closed as u8 } else { TELLING };
+        self.0.store(outcome, Ordering::Release);
     }
 
     /// The last touch of the waiter: its frame may go at once.
     #[inline(always)]
-    pub fn tell(&self, told: Told) {
-        self.0.store(told as u8, Ordering::Release);
+    pub fn complete(&self, outcome: Outcome) {
+        self.0.store(outcome as u8, Ordering::Release);
     }
 
     /// How the wait ended; `None` if it did not. Whoever is telling it is a few instructions from having done so, unless the
     /// kernel took its CPU.
     #[inline(always)]
-    pub fn told(&self) -> Option<Told> {
+    pub fn outcome(&self) -> Option<Outcome> {
         loop {
             match self.0.load(Ordering::Acquire) {
                 UNTOLD => return None,
                 TELLING => super::give_way(),
-                told if told == Told::Done as u8 => return Some(Told::Done),
-                _ => return Some(Told::Closed),
+                outcome if outcome == Outcome::Done as u8 => return Some(Outcome::Done),
+                _ => return Some(Outcome::Closed),
             }
         }
     }

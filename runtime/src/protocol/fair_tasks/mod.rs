@@ -1,52 +1,52 @@
-//! Lanes: the fair discipline by task. Each worker has a lane, a core of `core/sched` behind a lock, and each task is a
+//! The fair discipline by task. Each worker has a core of `core/sched` behind a lock, and each task is a
 //! thread of one of these cores.
 //!
-//! Conserved: a thread that has been admitted and has not ended sits on exactly one lane, or is in the hands of the one
+//! Conserved: a thread that has been admitted and has not ended sits on exactly one core, or is in the hands of the one
 //! worker that moves it. A thread is queued only after its stack has been left: its worker says that it has stopped from its
 //! own stack, so whoever is given it may go on with it at once. A thread that is ready is seen by the last look of a worker
 //! that may run it and is about to sleep, or a worker is told.
 //!
-//! No lane's lock is held while another's is taken, but by `close_record`, which takes them all in their order.
+//! No core's lock is held while another's is taken, but by `close_record`, which takes them all in their order.
 
-mod lane;
 mod machine;
 mod record;
+mod worker_core;
 
-pub use record::LaneRecord;
+pub use record::WorkerRecord;
 
 use crate::protocol::mutant::{Mutant, broken};
 use crate::protocol::prim::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use lane::Lane;
 use machine::{Seen, ThreadTable};
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
 use mainspring_driver::placement;
 use mainspring_sched::flight::Log;
 use mainspring_sched::{Affinity, Config, Cpu, Dispatch, Entity, Offer, Spec, Stop, Via, WaitKind};
 use std::sync::Arc;
+use worker_core::WorkerCore;
 
-/// How lanes schedule.
+/// How cores schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LaneSettings {
+pub struct FairTaskSettings {
     /// Best-effort policy.
     pub policy: Policy,
     /// The unit of best-effort service.
     pub quantum: Nanos,
     /// How many threads there can be at a time.
     pub threads: usize,
-    /// The most bytes of flight record that each lane keeps; 0 for no record.
+    /// The most bytes of flight record that each core keeps; 0 for no record.
     pub record_bytes: usize,
 }
 
-impl Default for LaneSettings {
+impl Default for FairTaskSettings {
     fn default() -> Self {
         Self { policy: Policy::Eevdf, quantum: Nanos::from_millis(3), threads: 1024, record_bytes: 0 }
     }
 }
 
-/// How a task is scheduled by its lane.
+/// How a task is scheduled by its core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// The number that the flight record knows it by, below `LaneSettings::threads`; of one task at a time. `None`
+    /// The number that the flight record knows it by, below `FairTaskSettings::threads`; of one task at a time. `None`
     /// takes any that is free.
     pub thread: Option<usize>,
     /// Whose siblings it is among; for the record only.
@@ -92,7 +92,7 @@ pub enum ThreadError {
 /// The worker that has to look, if it sleeps.
 #[must_use = "a worker that is not woken may sleep over its work"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tell(pub Option<usize>);
+pub struct WakeWorker(pub Option<usize>);
 
 /// What a worker is to run.
 #[must_use]
@@ -101,7 +101,7 @@ pub struct Next {
     /// The word that the thread was admitted with.
     pub word: usize,
     /// Somebody who could take what is left.
-    pub tell: Tell,
+    pub wake: WakeWorker,
     /// The worker that it was stolen from.
     pub stolen_from: Option<usize>,
 }
@@ -111,53 +111,53 @@ struct Thread {
     taken: AtomicBool,
     generation: AtomicU32,
     word: AtomicUsize,
-    lane: AtomicUsize,
+    core: AtomicUsize,
     slot: AtomicU32,
-    /// It stays on the lane that runs it first, and has not run yet.
+    /// It stays on the core that runs it first, and has not run yet.
     stays_when_run: AtomicBool,
 }
 
-/// The lanes of a runtime, and the threads on them.
-pub struct Lanes {
-    lanes: Box<[Lane]>,
+/// The cores of a runtime, and the threads on them.
+pub struct FairTasks {
+    fair_tasks: Box<[WorkerCore]>,
     threads: ThreadTable,
 }
 
-impl std::fmt::Debug for Lanes {
+impl std::fmt::Debug for FairTasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lanes").field("lanes", &self.lanes.len()).finish_non_exhaustive()
+        f.debug_struct("FairTasks").field("fair_tasks", &self.fair_tasks.len()).finish_non_exhaustive()
     }
 }
 
-impl Lanes {
-    /// Lanes for `workers`, with a seat for every thread on each of them. `None` if there is no memory for that.
-    pub fn new(workers: usize, settings: &LaneSettings) -> Option<Self> {
-        let lane = |number| {
+impl FairTasks {
+    /// FairTasks for `workers`, with a seat for every thread on each of them. `None` if there is no memory for that.
+    pub fn new(workers: usize, settings: &FairTaskSettings) -> Option<Self> {
+        let core = |number| {
             let id = CpuId::new(number).ok()?;
             let config = Config { quantum: settings.quantum, ..Config::new(id, settings.policy) };
             let mut cpu = Cpu::new(config);
             cpu.reserve(settings.threads).ok()?;
             let log = (settings.record_bytes > 0).then(|| Log::new(settings.record_bytes));
-            Some(Lane::new(id, cpu, log))
+            Some(WorkerCore::new(id, cpu, log))
         };
         let thread = |_| Thread {
             taken: AtomicBool::new(false),
             generation: AtomicU32::new(0),
             word: AtomicUsize::new(0),
-            lane: AtomicUsize::new(0),
+            core: AtomicUsize::new(0),
             slot: AtomicU32::new(0),
             stays_when_run: AtomicBool::new(false),
         };
         Some(Self {
-            lanes: (0..workers).map(lane).collect::<Option<_>>()?,
+            fair_tasks: (0..workers).map(core).collect::<Option<_>>()?,
             threads: ThreadTable((0..settings.threads).map(thread).collect()),
         })
     }
 
-    /// Takes a thread for a task. It is given back by [`Lanes::end`] or, if it is never admitted, [`Lanes::release`].
+    /// Takes a thread for a task. It is given back by [`FairTasks::end`] or, if it is never admitted, [`FairTasks::release`].
     pub fn claim(&self, schedule: &Schedule) -> Result<usize, ThreadError> {
         if let Some(workers) = &schedule.workers
-            && !self.lanes.iter().any(|lane| workers.contains(lane.id))
+            && !self.fair_tasks.iter().any(|core| workers.contains(core.id))
         {
             return Err(ThreadError::NoWorker);
         }
@@ -187,7 +187,7 @@ impl Lanes {
         self.threads[thread].taken.store(false, Ordering::Release);
     }
 
-    /// A claimed thread is ready for the first time. `stays`: the lane that runs it first keeps it. `here` is the worker that
+    /// A claimed thread is ready for the first time. `stays`: the core that runs it first keeps it. `here` is the worker that
     /// says so, if it is one.
     pub fn admit(
         &self,
@@ -197,12 +197,12 @@ impl Lanes {
         stays: bool,
         here: Option<usize>,
         now: Nanos,
-    ) -> Tell {
+    ) -> WakeWorker {
         let affinity = schedule.workers.as_ref().map_or(Affinity::Any, |w| Affinity::Only(Arc::new(*w)));
         let entry = &self.threads[thread];
         entry.word.store(word, Ordering::Relaxed);
-        // With one lane there is nowhere to go.
-        entry.stays_when_run.store(stays && self.lanes.len() > 1, Ordering::Relaxed);
+        // With one core there is nowhere to go.
+        entry.stays_when_run.store(stays && self.fair_tasks.len() > 1, Ordering::Relaxed);
         let entity = Entity::new(Spec {
             thread: ThreadRef::new(thread as u32, entry.generation.load(Ordering::Relaxed)),
             process: ProcessId::new(schedule.process),
@@ -213,16 +213,16 @@ impl Lanes {
         });
         let (name, weight) = (entity.thread(), schedule.weight.get().into());
         let mut machine = self.seen_from(here, now);
-        let creator = here.map(|here| self.lanes[here].id);
+        let creator = here.map(|here| self.fair_tasks[here].id);
         let home = placement::place(&mut machine, name, &affinity, weight, creator);
         let home = home.expect("a thread that was claimed may run on a worker");
         if let Err(refused) = placement::start(&mut machine, home, entity) {
-            unreachable!("every lane has a seat for every thread that may sit there: {refused}");
+            unreachable!("every core has a seat for every thread that may sit there: {refused}");
         }
         machine.told()
     }
 
-    /// The lanes as worker `here`, or somebody who is none, sees them at `now`.
+    /// The cores as worker `here`, or somebody who is none, sees them at `now`.
     fn seen_from(&self, here: Option<usize>, now: Nanos) -> Seen<'_> {
         Seen::new(self, here, now)
     }
@@ -233,20 +233,20 @@ impl Lanes {
 
     /// A thread that had stopped to wait is ready again; or one that was running has lost its stack and goes on with
     /// another. Called once for each such stop, after it.
-    pub fn wake(&self, thread: usize, here: Option<usize>, now: Nanos) -> Tell {
+    pub fn wake(&self, thread: usize, here: Option<usize>, now: Nanos) -> WakeWorker {
         let mut machine = self.seen_from(here, now);
         if placement::wake(&mut machine, self.name(thread)) == placement::Wake::NotAsleep {
-            let home = self.threads[thread].lane.load(Ordering::Relaxed);
-            self.lanes[home].with(|core| core.resched(now, Stop::Preempted));
+            let home = self.threads[thread].core.load(Ordering::Relaxed);
+            self.fair_tasks[home].with(|core| core.resched(now, Stop::Preempted));
         }
         machine.told()
     }
 
-    /// As [`Lanes::wake`], by the thread that runs on `here` and is about to stop: the other one goes first there, if it may.
-    pub fn hand_off(&self, thread: usize, here: usize, now: Nanos) -> Tell {
+    /// As [`FairTasks::wake`], by the thread that runs on `here` and is about to stop: the other one goes first there, if it may.
+    pub fn hand_off(&self, thread: usize, here: usize, now: Nanos) -> WakeWorker {
         let mut machine = self.seen_from(Some(here), now);
         let woken = placement::hand_over(&mut machine, self.name(thread));
-        debug_assert_eq!(woken, placement::Wake::Woken, "a thread that waits is asleep on its lane");
+        debug_assert_eq!(woken, placement::Wake::Woken, "a thread that waits is asleep on its core");
         machine.told()
     }
 
@@ -257,12 +257,12 @@ impl Lanes {
             Stopped::Yielded => Stop::Yielded,
             Stopped::Waits(kind) => Stop::Blocked(kind, None),
         };
-        self.lanes[worker].with(|core| core.resched(now, stop));
+        self.fair_tasks[worker].with(|core| core.resched(now, stop));
     }
 
     /// The thread that ran on `worker` has ended. It can be claimed again.
     pub fn end(&self, worker: usize, now: Nanos) {
-        let entity = self.lanes[worker].with(|core| core.access(now, &mut &self.threads).exit_current());
+        let entity = self.fair_tasks[worker].with(|core| core.access(now, &mut &self.threads).exit_current());
         let entity = entity.expect("a task that ends runs");
         let entry = &self.threads[entity.thread().index() as usize];
         entry.generation.store(entity.thread().generation().wrapping_add(1), Ordering::Relaxed);
@@ -270,12 +270,12 @@ impl Lanes {
         entry.taken.store(false, Ordering::Release);
     }
 
-    /// What `worker`, which runs nothing, is to run: of its own lane, or, if it may steal, the most overdue that another can
+    /// What `worker`, which runs nothing, is to run: of its own core, or, if it may steal, the most overdue that another can
     /// give.
     pub fn next(&self, worker: usize, may_steal: bool, now: Nanos) -> Option<Next> {
-        let lane = &self.lanes[worker];
-        let told = self.listen(lane);
-        let own = lane.with(|core| {
+        let core = &self.fair_tasks[worker];
+        let told = self.listen(core);
+        let own = core.with(|core| {
             if told {
                 core.at(now).reschedule_received();
             }
@@ -288,31 +288,31 @@ impl Lanes {
         };
         let word = self.threads[run.thread.index() as usize].word.load(Ordering::Relaxed);
         let mut machine = self.seen_from(Some(worker), now);
-        placement::share_leftovers(&mut machine, lane.id);
-        Some(Next { word, tell: machine.told(), stolen_from })
+        placement::share_leftovers(&mut machine, core.id);
+        Some(Next { word, wake: machine.told(), stolen_from })
     }
 
-    /// Takes what the lane was told.
-    fn listen(&self, lane: &Lane) -> bool {
-        // AcqRel: pairs with `tell`; what the teller did before is seen by the look that follows.
-        lane.message.load(Ordering::Relaxed) && lane.message.swap(false, Ordering::AcqRel)
+    /// Takes what the core was told.
+    fn listen(&self, core: &WorkerCore) -> bool {
+        // AcqRel: pairs with `wake`; what the teller did before is seen by the look that follows.
+        core.message.load(Ordering::Relaxed) && core.message.swap(false, Ordering::AcqRel)
     }
 
     fn steal(&self, worker: usize, now: Nanos) -> Option<(Dispatch, Option<usize>)> {
-        let here = self.lanes[worker].id;
+        let here = self.fair_tasks[worker].id;
         let from = placement::steal(&mut self.seen_from(Some(worker), now), here, |_, stolen| stolen.from)?;
-        let run = self.lanes[worker].with(|core| self.decide(core, now))?;
+        let run = self.fair_tasks[worker].with(|core| self.decide(core, now))?;
         Some((run, Some(from.index())))
     }
 
-    /// What the lane is to run. A thread that stays where it runs first is bound to this lane before it does: from then on
+    /// What the core is to run. A thread that stays where it runs first is bound to this core before it does: from then on
     /// its affinity names no other, so nobody is given it.
-    fn decide(&self, core: &mut lane::Core, now: Nanos) -> Option<Dispatch> {
+    fn decide(&self, core: &mut worker_core::Core, now: Nanos) -> Option<Dispatch> {
         loop {
             let run = core.take_decided(now)?;
             let thread = run.thread.index() as usize;
             let stays = &self.threads[thread].stays_when_run;
-            // Relaxed: a thread's entry is changed by whoever holds it, under its lane's lock.
+            // Relaxed: a thread's entry is changed by whoever holds it, under its core's lock.
             if !stays.load(Ordering::Relaxed) || broken(Mutant::StaysNowhere) {
                 return Some(run);
             }
@@ -331,37 +331,37 @@ impl Lanes {
 
     /// Whether there is anything that `worker` could run: its last look before it sleeps.
     pub fn has_work_for(&self, worker: usize, may_steal: bool) -> bool {
-        let me = &self.lanes[worker];
+        let me = &self.fair_tasks[worker];
         // SeqCst: the worker has said that it is idle before it looks here.
         if me.message.load(Ordering::SeqCst) {
             return true;
         }
-        self.lanes.iter().any(|lane| {
-            // The offer first: reading it orders the rest of what the lane said with it.
-            let offer = lane.offer();
-            if std::ptr::eq(lane, me) {
-                return lane.busy() > 0;
+        self.fair_tasks.iter().any(|core| {
+            // The offer first: reading it orders the rest of what the core said with it.
+            let offer = core.offer();
+            if std::ptr::eq(core, me) {
+                return core.busy() > 0;
             }
             if !may_steal {
                 return false;
             }
-            // Beyond 64 workers the reach is a hint only, so the lane is asked.
-            let bound = || lane.with(|core| core.cpu.bound_due_in(me.id)).is_some();
+            // Beyond 64 workers the reach is a hint only, so the core is asked.
+            let bound = || core.with(|core| core.cpu.bound_due_in(me.id)).is_some();
             offer.due_in != Offer::NOTHING || offer.may_reach(me.id) && bound()
         })
     }
 
     /// `worker` is about to sleep, or awake again.
     pub fn set_idle(&self, worker: usize, idle: bool) {
-        // SeqCst: see `Lane::with`.
-        self.lanes[worker].idle.store(idle, Ordering::SeqCst);
+        // SeqCst: see `WorkerCore::with`.
+        self.fair_tasks[worker].idle.store(idle, Ordering::SeqCst);
     }
 
     /// Whether the thread that runs on `worker` should stop and let others run.
     pub fn turn_is_over(&self, worker: usize, now: Nanos) -> bool {
-        let lane = &self.lanes[worker];
-        let told = self.listen(lane);
-        lane.with(|core| {
+        let core = &self.fair_tasks[worker];
+        let told = self.listen(core);
+        core.with(|core| {
             if told {
                 core.at(now).reschedule_received();
             }
@@ -371,7 +371,7 @@ impl Lanes {
 
     /// Sets the weight of the thread that runs on `worker`.
     pub fn set_weight(&self, worker: usize, weight: Weight, now: Nanos) {
-        self.lanes[worker].with(|core| {
+        self.fair_tasks[worker].with(|core| {
             if let Some(seat) = core.cpu.current() {
                 let set = core.at(now).set_weight(seat, weight);
                 debug_assert!(set.is_ok(), "a running thread has a seat");
@@ -381,15 +381,15 @@ impl Lanes {
 
     /// CPU time of the thread that runs on `worker`.
     pub fn cpu_time(&self, worker: usize, now: Nanos) -> Nanos {
-        self.lanes[worker].with(|core| core.time_of_current(now)).unwrap_or(Nanos::ZERO)
+        self.fair_tasks[worker].with(|core| core.time_of_current(now)).unwrap_or(Nanos::ZERO)
     }
 
-    /// Closes the records of all lanes and hands them out. Empty if there are none.
-    pub fn close_record(&self, now: Nanos) -> Vec<LaneRecord> {
-        // All at once: a thread that moves on between two lanes' ends would be on both, or its arrival would have no
+    /// Closes the records of all cores and hands them out. Empty if there are none.
+    pub fn close_record(&self, now: Nanos) -> Vec<WorkerRecord> {
+        // All at once: a thread that moves on between two cores' ends would be on both, or its arrival would have no
         // departure.
-        let mut cores: Vec<_> = self.lanes.iter().map(Lane::lock).collect();
-        cores.iter_mut().filter_map(|core| core.log.take()).map(|log| LaneRecord::of(log, now)).collect()
+        let mut cores: Vec<_> = self.fair_tasks.iter().map(WorkerCore::lock).collect();
+        cores.iter_mut().filter_map(|core| core.log.take()).map(|log| WorkerRecord::of(log, now)).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! One lane: a worker's scheduler core behind its lock, and what the others may see of it without the lock.
+//! A worker's scheduler core behind its lock, and what the others may see of it without the lock.
 //!
 //! Conserved: what others see of the core is brought up to date before the lock is let go.
 
@@ -17,7 +17,7 @@ pub(super) struct Core {
     pub(super) log: Option<Log>,
 }
 
-pub(super) struct Lane {
+pub(super) struct WorkerCore {
     pub(super) id: CpuId,
     core: Mutex<Core>,
     /// Its worker has been told to look.
@@ -32,7 +32,7 @@ pub(super) struct Lane {
     pub(super) placed_weight: AtomicUsize,
 }
 
-impl Lane {
+impl WorkerCore {
     pub(super) fn new(id: CpuId, cpu: Cpu, log: Option<Log>) -> Self {
         Self {
             id,
@@ -65,7 +65,7 @@ impl Lane {
         result
     }
 
-    /// What the lane has to give, as it said last.
+    /// What the core has to give, as it said last.
     pub(super) fn offer(&self) -> Offer {
         // SeqCst: see `with`.
         let due_in = self.due_in.load(Ordering::SeqCst) as i64;

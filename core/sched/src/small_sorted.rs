@@ -4,10 +4,10 @@
 //! place by moving those that come before it.
 //!
 //! Conserved: `seats[..len]` is sorted, the first in order last; of equal keys the one that came last is the first. There
-//! are never more than [`FEW`].
+//! are never more than [`SMALL`].
 
 /// How many are few. Beyond this an insertion would cost more than one into a tree.
-pub(crate) const FEW: usize = 16;
+pub(crate) const SMALL: usize = 16;
 
 /// A key with a strict order. Not `Ord`, since virtual instants wrap.
 pub(crate) trait Rank: Copy {
@@ -19,14 +19,14 @@ pub(crate) trait Rank: Copy {
 
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Few<K> {
+pub(crate) struct SmallSorted<K> {
     len: usize,
-    seats: [(K, u32); FEW],
+    seats: [(K, u32); SMALL],
 }
 
-impl<K: Rank> Few<K> {
+impl<K: Rank> SmallSorted<K> {
     pub(crate) const fn new() -> Self {
-        Self { len: 0, seats: [(K::NONE, 0); FEW] }
+        Self { len: 0, seats: [(K::NONE, 0); SMALL] }
     }
 
     #[inline]
@@ -116,7 +116,7 @@ mod tests {
         prop_oneof![
             4 => prop_oneof![0u64..4, 0u64..1 << 40].prop_map(Op::Insert),
             1 => Just(Op::TakeFirst),
-            1 => (0..2 * FEW as u32).prop_map(Op::Take),
+            1 => (0..2 * SMALL as u32).prop_map(Op::Take),
             1 => prop_oneof![0u64..4, 0u64..1 << 40].prop_map(Op::TakeFrom),
         ]
     }
@@ -129,11 +129,11 @@ mod tests {
     proptest! {
         #[test]
         fn a_few_stand_as_a_list_that_is_sorted_at_each_change(ops in prop::collection::vec(an_op(), 1..200)) {
-            let mut few = Few::new();
+            let mut few = SmallSorted::new();
             let mut list: Vec<(VirtualTime, u32)> = Vec::new();
             for (seat, op) in (0u32..).zip(ops) {
                 match op {
-                    Op::Insert(distance) if list.len() < FEW => {
+                    Op::Insert(distance) if list.len() < SMALL => {
                         assert!(few.insert(seat, key(distance)));
                         list.insert(0, (key(distance), seat));
                         list.sort_by_key(|(key, _)| key.since(VirtualTime(u64::MAX - 2)));

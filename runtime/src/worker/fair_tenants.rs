@@ -41,7 +41,7 @@ impl Tenant {
 }
 
 /// The tenants of one worker.
-pub(crate) struct Fair {
+pub(crate) struct FairTenants {
     cpu: Cpu,
     tenants: Vec<Tenant>,
     running: Option<usize>,
@@ -50,7 +50,7 @@ pub(crate) struct Fair {
     arrivals: u64,
 }
 
-impl Fair {
+impl FairTenants {
     pub(crate) fn new(worker: usize, weights: &[Weight]) -> Self {
         let cpu = CpuId::new(worker).expect("there are fewer workers than CPUs can be named");
         let mut cpu = Cpu::new(Config::new(cpu, Policy::Eevdf));

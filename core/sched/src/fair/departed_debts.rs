@@ -20,12 +20,12 @@ pub(super) struct Debt {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Estate {
+pub(super) struct DepartedDebts {
     heap: Vec<Debt>,
     room: usize,
 }
 
-impl Estate {
+impl DepartedDebts {
     pub(super) fn reserve(&mut self, debts: usize) -> Result<(), TryReserveError> {
         self.heap.try_reserve_exact(debts.saturating_sub(self.heap.len()))?;
         self.room = self.room.max(debts);
@@ -83,25 +83,25 @@ mod tests {
 
     #[test]
     fn debts_leave_in_the_order_in_which_they_are_even() {
-        let mut estate = Estate::default();
-        estate.reserve(100).expect("a hundred fit");
+        let mut departed_debts = DepartedDebts::default();
+        departed_debts.reserve(100).expect("a hundred fit");
         let mut state = 9u64;
         for _ in 0..100 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            assert!(estate.push(debt(state >> 44)).is_none());
+            assert!(departed_debts.push(debt(state >> 44)).is_none());
         }
         let mut last = 0;
-        while let Some(debt) = estate.pop() {
+        while let Some(debt) = departed_debts.pop() {
             assert!(debt.even.0 >= last);
             last = debt.even.0;
         }
     }
 
     #[test]
-    fn a_full_estate_forgives_the_debt_that_is_even_soonest() {
-        let mut estate = Estate::default();
-        estate.reserve(2).expect("two fit");
-        assert!(estate.push(debt(5)).is_none() && estate.push(debt(3)).is_none());
-        assert_eq!(estate.push(debt(9)).map(|gone| gone.even), Some(VirtualTime(3)));
+    fn full_departed_debts_forgive_the_one_that_is_even_soonest() {
+        let mut departed_debts = DepartedDebts::default();
+        departed_debts.reserve(2).expect("two fit");
+        assert!(departed_debts.push(debt(5)).is_none() && departed_debts.push(debt(3)).is_none());
+        assert_eq!(departed_debts.push(debt(9)).map(|gone| gone.even), Some(VirtualTime(3)));
     }
 }

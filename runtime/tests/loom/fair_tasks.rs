@@ -5,24 +5,25 @@ use crate::{finds, model};
 use loom::sync::Arc;
 use loom::thread;
 use mainspring::Nanos;
-use mainspring::protocol::lanes::{LaneSettings, Lanes, Schedule, Stopped, Tell};
+use mainspring::protocol::fair_tasks::{FairTaskSettings, FairTasks, Schedule, Stopped, WakeWorker};
 use mainspring::protocol::mutant::Mutant;
-use mainspring::protocol::sleep::{Dormitory, Woke};
+use mainspring::protocol::sleep::{IdleWorkers, Woke};
 use mainspring::task::state::Event;
 
-fn small_lanes(workers: usize, threads: usize) -> Lanes {
-    Lanes::new(workers, &LaneSettings { threads, ..LaneSettings::default() }).expect("a few bytes")
+fn small_cores(workers: usize, threads: usize) -> FairTasks {
+    FairTasks::new(workers, &FairTaskSettings { threads, ..FairTaskSettings::default() })
+        .expect("a few bytes")
 }
 
-fn admit(lanes: &Lanes, word: usize, schedule: &Schedule, here: Option<usize>) -> Tell {
-    let thread = lanes.claim(schedule).expect("there is one");
-    lanes.admit(thread, word, schedule, false, here, Nanos::ZERO)
+fn admit(fair_tasks: &FairTasks, word: usize, schedule: &Schedule, here: Option<usize>) -> WakeWorker {
+    let thread = fair_tasks.claim(schedule).expect("there is one");
+    fair_tasks.admit(thread, word, schedule, false, here, Nanos::ZERO)
 }
 
 /// As [`admit`], of a task that stays where it runs first.
-fn admit_staying(lanes: &Lanes, word: usize) {
-    let thread = lanes.claim(&Schedule::default()).expect("there is one");
-    let _ = lanes.admit(thread, word, &Schedule::default(), true, Some(0), Nanos::ZERO);
+fn admit_staying(fair_tasks: &FairTasks, word: usize) {
+    let thread = fair_tasks.claim(&Schedule::default()).expect("there is one");
+    let _ = fair_tasks.admit(thread, word, &Schedule::default(), true, Some(0), Nanos::ZERO);
 }
 
 /// A stack that two workers must not be on at once: loom reports it if they are.
@@ -41,15 +42,15 @@ impl OneStack {
     }
 }
 
-/// A worker's turn: takes what its lane has, or what another's can give, runs it on its stack, and says that it has
+/// A worker's turn: takes what its core has, or what another's can give, runs it on its stack, and says that it has
 /// stopped once the stack is left. The first turn of each thread ends in a yield, the second one ends it.
-fn take_turn(lanes: &Lanes, worker: usize, stacks: &[OneStack], now: u64) -> bool {
-    let Some(next) = lanes.next(worker, true, Nanos::new(now)) else { return false };
+fn take_turn(fair_tasks: &FairTasks, worker: usize, stacks: &[OneStack], now: u64) -> bool {
+    let Some(next) = fair_tasks.next(worker, true, Nanos::new(now)) else { return false };
     let turns = stacks[next.word - 1].run();
     if turns == 1 {
-        lanes.stop(worker, Stopped::Yielded, Nanos::new(now + 1));
+        fair_tasks.stop(worker, Stopped::Yielded, Nanos::new(now + 1));
     } else {
-        lanes.end(worker, Nanos::new(now + 1));
+        fair_tasks.end(worker, Nanos::new(now + 1));
     }
     true
 }
@@ -57,28 +58,28 @@ fn take_turn(lanes: &Lanes, worker: usize, stacks: &[OneStack], now: u64) -> boo
 #[test]
 fn a_thread_that_yields_is_never_on_two_workers_and_none_is_lost() {
     model(|| {
-        let lanes = Arc::new(small_lanes(2, 2));
+        let fair_tasks = Arc::new(small_cores(2, 2));
         let stacks: Arc<[OneStack; 2]> = Arc::default();
         for word in 1..=2 {
-            let _ = admit(&lanes, word, &Schedule::default(), Some(0));
+            let _ = admit(&fair_tasks, word, &Schedule::default(), Some(0));
         }
         let thief = {
-            let (lanes, stacks) = (lanes.clone(), stacks.clone());
+            let (fair_tasks, stacks) = (fair_tasks.clone(), stacks.clone());
             thread::spawn(move || {
                 let mut now = 10;
-                while take_turn(&lanes, 1, &stacks[..], now) {
+                while take_turn(&fair_tasks, 1, &stacks[..], now) {
                     now += 10;
                 }
             })
         };
         let mut now = 10;
-        while take_turn(&lanes, 0, &stacks[..], now) {
+        while take_turn(&fair_tasks, 0, &stacks[..], now) {
             now += 10;
         }
         thief.join().unwrap();
-        // Each worker ended its turns when it saw nothing; whatever the other had in hand then is on its lane now.
+        // Each worker ended its turns when it saw nothing; whatever the other had in hand then is on its core now.
         for worker in [0, 1] {
-            while take_turn(&lanes, worker, &stacks[..], now + 100) {}
+            while take_turn(&fair_tasks, worker, &stacks[..], now + 100) {}
         }
         for stack in stacks.iter() {
             assert_eq!(stack.run(), 3, "a yield, an end, and this");
@@ -89,22 +90,22 @@ fn a_thread_that_yields_is_never_on_two_workers_and_none_is_lost() {
 #[test]
 fn a_thread_that_only_a_sleeping_worker_may_run_is_never_slept_over() {
     model(|| {
-        let lanes = Arc::new(small_lanes(2, 1));
-        let dormitory = Arc::new(Dormitory::new(2));
+        let fair_tasks = Arc::new(small_cores(2, 1));
+        let idle_workers = Arc::new(IdleWorkers::new(2));
         let worker = {
-            let (lanes, dormitory) = (lanes.clone(), dormitory.clone());
+            let (fair_tasks, idle_workers) = (fair_tasks.clone(), idle_workers.clone());
             thread::spawn(move || {
-                let mut searching = dormitory.search();
+                let mut searching = idle_workers.search();
                 loop {
-                    if let Some(next) = lanes.next(1, true, Nanos::new(5)) {
+                    if let Some(next) = fair_tasks.next(1, true, Nanos::new(5)) {
                         assert_eq!(next.word, 7);
-                        lanes.end(1, Nanos::new(6));
-                        dormitory.found(searching);
+                        fair_tasks.end(1, Nanos::new(6));
+                        idle_workers.found(searching);
                         return;
                     }
-                    lanes.set_idle(1, true);
-                    let woke = dormitory.sleep(1, searching, None, || lanes.has_work_for(1, true));
-                    lanes.set_idle(1, false);
+                    fair_tasks.set_idle(1, true);
+                    let woke = idle_workers.sleep(1, searching, None, || fair_tasks.has_work_for(1, true));
+                    fair_tasks.set_idle(1, false);
                     searching = match woke {
                         Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
                         Woke::Closed => panic!("nobody closed it"),
@@ -116,9 +117,9 @@ fn a_thread_that_only_a_sleeping_worker_may_run_is_never_slept_over() {
             workers: Some([mainspring::CpuId::new(1).unwrap()].into_iter().collect()),
             ..Schedule::default()
         };
-        let Tell(told) = admit(&lanes, 7, &only_there, None);
+        let WakeWorker(told) = admit(&fair_tasks, 7, &only_there, None);
         if let Some(told) = told {
-            dormitory.wake(told);
+            idle_workers.wake(told);
         }
         // A worker that slept over it would be a deadlock, which loom reports.
         worker.join().unwrap();
@@ -126,21 +127,21 @@ fn a_thread_that_only_a_sleeping_worker_may_run_is_never_slept_over() {
 }
 
 #[test]
-fn a_wake_finds_a_thread_asleep_on_its_lane_however_early_it_comes() {
+fn a_wake_finds_a_thread_asleep_on_its_core_however_early_it_comes() {
     model(|| {
-        let shared = Arc::new((small_lanes(1, 1), Waiter::running()));
+        let shared = Arc::new((small_cores(1, 1), Waiter::running()));
         let _ = admit(&shared.0, 7, &Schedule::default(), None);
         assert!(shared.0.next(0, true, Nanos::new(1)).is_some());
         let waker = {
             let shared = shared.clone();
             thread::spawn(move || {
-                shared.1.tell();
+                shared.1.complete();
                 if shared.1.is_to_be_queued(Event::Wake, None) {
                     let _ = shared.0.wake(0, None, Nanos::new(3));
                 }
             })
         };
-        // What `Worker::settle` does: the lane first, then the commit.
+        // What `Worker::settle` does: the core first, then the commit.
         if !shared.1.is_over() {
             shared.0.stop(0, Stopped::Waits(mainspring_sched::WaitKind::Park), Nanos::new(2));
             if shared.1.commits_to_be_queued() {
@@ -159,44 +160,44 @@ fn a_wake_finds_a_thread_asleep_on_its_lane_however_early_it_comes() {
     });
 }
 
-/// Two threads that stay where they run first, on two lanes that steal: whoever runs one first runs it always.
+/// Two threads that stay where they run first, on two cores that steal: whoever runs one first runs it always.
 #[test]
-fn a_thread_that_has_run_is_given_to_no_other_lane() {
+fn a_thread_that_has_run_is_given_to_no_other_worker() {
     model(|| {
-        let lanes = Arc::new(small_lanes(2, 2));
+        let fair_tasks = Arc::new(small_cores(2, 2));
         for word in 1..=2 {
-            admit_staying(&lanes, word);
+            admit_staying(&fair_tasks, word);
         }
-        let run = |lanes: &Lanes, worker: usize| {
+        let run = |fair_tasks: &FairTasks, worker: usize| {
             let mut ran = Vec::new();
             let mut now = 10;
-            while let Some(next) = lanes.next(worker, true, Nanos::new(now)) {
+            while let Some(next) = fair_tasks.next(worker, true, Nanos::new(now)) {
                 ran.push(next.word);
                 if ran.iter().filter(|&&word| word == next.word).count() == 2 {
-                    lanes.end(worker, Nanos::new(now + 1));
+                    fair_tasks.end(worker, Nanos::new(now + 1));
                 } else {
-                    lanes.stop(worker, Stopped::Yielded, Nanos::new(now + 1));
+                    fair_tasks.stop(worker, Stopped::Yielded, Nanos::new(now + 1));
                 }
                 now += 10;
             }
             ran
         };
         let other = {
-            let lanes = lanes.clone();
-            thread::spawn(move || run(&lanes, 1))
+            let fair_tasks = fair_tasks.clone();
+            thread::spawn(move || run(&fair_tasks, 1))
         };
-        let here = run(&lanes, 0);
+        let here = run(&fair_tasks, 0);
         let there = other.join().unwrap();
         assert!(
             !here.iter().any(|word| there.contains(word)),
-            "one thread on two lanes: {here:?}, {there:?}"
+            "one thread on two fair_tasks: {here:?}, {there:?}"
         );
     });
 }
 
 #[test]
 fn the_models_find_a_thread_that_moves_and_one_that_is_slept_over() {
-    finds(&[Mutant::StaysNowhere], "lanes::a_thread_that_has_run_is_given_to_no_other_lane");
+    finds(&[Mutant::StaysNowhere], "fair_tasks::a_thread_that_has_run_is_given_to_no_other_worker");
     let slept_over = Mutant::SleepWithoutLook;
-    finds(&[slept_over], "lanes::a_thread_that_only_a_sleeping_worker_may_run_is_never_slept_over");
+    finds(&[slept_over], "fair_tasks::a_thread_that_only_a_sleeping_worker_may_run_is_never_slept_over");
 }

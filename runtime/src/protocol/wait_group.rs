@@ -10,7 +10,7 @@ use super::prim::{AtomicUsize, Ordering};
 
 /// Counts, a waiter, and what else is behind the same lock.
 #[derive(Debug)]
-pub struct Brood<T> {
+pub struct WaitGroup<T> {
     /// Written by the owner alone.
     spawned: AtomicUsize,
     /// Written under the lock.
@@ -25,7 +25,7 @@ struct Inside<T> {
     rest: T,
 }
 
-impl<T> Brood<T> {
+impl<T> WaitGroup<T> {
     /// No children yet.
     pub fn new(rest: T) -> Self {
         Self {
