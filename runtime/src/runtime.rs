@@ -216,7 +216,7 @@ impl Inner {
     /// `from_outside`: this thread is no worker of this runtime.
     pub(crate) fn inject(&self, task: Runnable, from_outside: bool) {
         if self.fair_tasks.is_some() {
-            return self.wake_fair_task(task, None);
+            return self.wake_thread(task, None);
         }
         let home = task.is_pinned().then(|| Worker::index_of(&task));
         match home {

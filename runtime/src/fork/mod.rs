@@ -182,7 +182,7 @@ fn adopt(job: *const Job, worker: &Worker) -> TaskPtr {
     task.born(worker.new_task_id(), parent.nursery(), purse.join_in(), true);
     // What it does not have yet it can draw, if its parent was granted it.
     task.granted.reset(parent.granted.bits());
-    task.tenant.store(parent.tenant.load(Ordering::Relaxed), Ordering::Relaxed);
+    task.entity.store(parent.entity.load(Ordering::Relaxed), Ordering::Relaxed);
     task.own_stack.store(false, Ordering::Relaxed);
     task.job.set(job);
     // SAFETY: as above.

@@ -276,8 +276,8 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
             self.ext().stack_size = Some(size);
         }
         let task = nursery.bear(budget, has_handle);
-        if let Some(share) = thread.or(self.tenant) {
-            task.tenant.store(share as u16, Ordering::Relaxed);
+        if let Some(entity) = thread.or(self.tenant) {
+            task.entity.store(entity as u16, Ordering::Relaxed);
         }
         task.own_stack.store(self.stack_size.is_some(), Ordering::Relaxed);
         if self.budget.is_some() {

@@ -255,16 +255,16 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     #[inline(always)]
     fn bear(&self, budget: Budget, has_handle: bool) -> TaskPtr {
         let rt = self.core.rt();
-        let (task, id, tenant) = match self.owner {
+        let (task, id, entity) = match self.owner {
             Some(owner) => {
                 let worker = owner.worker();
-                let tenant = owner.tenant.load(Ordering::Relaxed);
-                (worker.slots.take(&rt.slab), worker.new_task_id(), tenant)
+                let entity = owner.entity.load(Ordering::Relaxed);
+                (worker.slots.take(&rt.slab), worker.new_task_id(), entity)
             }
             None => (rt.slab.take_shared(), rt.host_task_id(), 0),
         };
         task.born(id, self.core, budget, has_handle);
-        task.tenant.store(tenant, Ordering::Relaxed);
+        task.entity.store(entity, Ordering::Relaxed);
         task.own_stack.store(false, Ordering::Relaxed);
         task
     }
@@ -279,7 +279,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     fn section_flag(&self, task: TaskPtr, thread: usize, schedule: &Schedule) {
         self.count_in(task);
         let here = self.owner.map(|owner| owner.worker().index);
-        self.core.rt().admit_fair_task(Runnable::newborn(task), thread, schedule, here);
+        self.core.rt().admit_thread(Runnable::newborn(task), thread, schedule, here);
     }
 
     /// Others may run it from here on.

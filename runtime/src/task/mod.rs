@@ -160,8 +160,8 @@ pub(crate) struct Task {
     pub(crate) job: Cell<*const Job>,
     pub(crate) wait_reason: AtomicU8,
     pub(crate) mail_flag: MailFlag,
-    /// Whose share it uses, under the fair discipline by tenant; which thread it is, under that by task.
-    pub(crate) tenant: AtomicU16,
+    /// The entity that a fair discipline schedules it as, by its number there.
+    pub(crate) entity: AtomicU16,
     /// The wakers of the slot, of this task or of earlier ones that were futures.
     pub(crate) wakers: SlotRefs,
     /// What the wakers keep.
@@ -243,7 +243,7 @@ impl Task {
             job: Cell::new(null()),
             wait_reason: AtomicU8::new(0),
             mail_flag: MailFlag::new(),
-            tenant: AtomicU16::new(0),
+            entity: AtomicU16::new(0),
             wakers: SlotRefs::new(),
             kept: AtomicPtr::new(null_mut()),
             link: prim::AtomicPtr::new(null_mut()),

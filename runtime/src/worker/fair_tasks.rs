@@ -8,67 +8,88 @@ use crate::runtime::Inner;
 use crate::task::{Runnable, TaskPtr, WaitReason};
 use mainspring_abi::{Nanos, Weight};
 use mainspring_sched::WaitKind;
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-impl Worker {
-    /// The cores, under the fair discipline by task.
-    #[allow(unsafe_code)]
-    #[inline]
-    pub(super) fn fair_tasks(&self) -> Option<&FairTasks> {
-        // SAFETY: part of the runtime, which joins its workers before it goes.
-        self.fair_tasks.map(|fair_tasks| unsafe { &*fair_tasks })
+/// The cores of all workers, and what this worker's current task has said about its next stop.
+pub(super) struct TaskCores {
+    cores: *const FairTasks,
+    /// The current task gives way because its turn is over, not because it wants to.
+    preempted: Cell<bool>,
+    /// Whom the current task wakes next goes first here, when it stops.
+    hands_over: Cell<bool>,
+}
+
+impl TaskCores {
+    pub(super) fn new(cores: &FairTasks) -> Self {
+        Self { cores, preempted: Cell::new(false), hands_over: Cell::new(false) }
     }
 
+    #[allow(unsafe_code)]
+    #[inline]
+    pub(super) fn cores(&self) -> &FairTasks {
+        // SAFETY: part of the runtime, which joins its workers before it goes.
+        unsafe { &*self.cores }
+    }
+}
+
+impl Worker {
     /// A task has become ready again.
-    pub(super) fn wake_fair_task(&self, task: Runnable) {
-        match self.fair_tasks() {
-            Some(fair_tasks) if self.hands_over.replace(false) => {
-                let thread = task.tenant.load(Ordering::Relaxed).into();
-                let wake = fair_tasks.hand_off(thread, self.index, self.fair_now());
-                self.rt().ring(wake);
-            }
-            _ => self.rt().wake_fair_task(task, Some(self.index)),
+    pub(super) fn wake_thread(&self, tasks: &TaskCores, task: Runnable) {
+        if !tasks.hands_over.replace(false) {
+            return self.rt().wake_thread(task, Some(self.index));
         }
+        let thread = task.entity.load(Ordering::Relaxed).into();
+        let wake = tasks.cores().hand_off(thread, self.index, self.fair_now());
+        self.rt().ring(wake);
     }
 
     /// Calls `wake`, and if that wakes a task here, the current one hands over to it.
     pub(crate) fn handing_over(&self, wake: impl FnOnce()) {
-        self.hands_over.set(self.fair_tasks.is_some());
+        let Some(tasks) = self.discipline.tasks() else { return wake() };
+        tasks.hands_over.set(true);
         wake();
-        self.hands_over.set(false);
+        tasks.hands_over.set(false);
+    }
+
+    /// Whether the core of this worker wants to run another thread.
+    pub(super) fn thread_turn_is_over(&self, tasks: &TaskCores) -> bool {
+        let over = tasks.cores().turn_is_over(self.index, self.fair_now());
+        tasks.preempted.set(over);
+        over
     }
 
     /// The task that ran here could go on. Its core has it as the current one.
-    pub(super) fn yield_fair_task(&self, fair_tasks: &FairTasks, _left: Runnable) {
-        let how = if self.preempted.replace(false) { Stopped::Preempted } else { Stopped::Yielded };
-        fair_tasks.stop(self.index, how, self.fair_now());
+    pub(super) fn yield_thread(&self, tasks: &TaskCores, _left: Runnable) {
+        let how = if tasks.preempted.replace(false) { Stopped::Preempted } else { Stopped::Yielded };
+        tasks.cores().stop(self.index, how, self.fair_now());
     }
 
     /// The task that ran here has left its stack, and waits.
     #[inline]
-    pub(super) fn wait_fair_task(&self, task: TaskPtr) {
-        if let Some(fair_tasks) = self.fair_tasks() {
+    pub(super) fn block_thread(&self, task: TaskPtr) {
+        if let Some(tasks) = self.discipline.tasks() {
             let reason = WaitReason::from_u8(task.wait_reason.load(Ordering::Relaxed));
-            fair_tasks.stop(self.index, Stopped::Waits(kind_of(reason)), self.fair_now());
+            tasks.cores().stop(self.index, Stopped::Waits(kind_of(reason)), self.fair_now());
         }
     }
 
     /// The task that ran here is over.
     #[inline]
-    pub(super) fn end_fair_task(&self) {
-        if let Some(fair_tasks) = self.fair_tasks() {
-            fair_tasks.end(self.index, self.fair_now());
+    pub(super) fn end_thread(&self) {
+        if let Some(tasks) = self.discipline.tasks() {
+            tasks.cores().end(self.index, self.fair_now());
         }
     }
 
     #[cold]
-    pub(super) fn pick_fair_task(&self, fair_tasks: &FairTasks) -> Option<Runnable> {
+    pub(super) fn pick_thread(&self, tasks: &TaskCores) -> Option<Runnable> {
         let rt = self.rt();
         rt.tend_timers();
         let share = self.my_share();
         let began = self.fair_now();
-        let Next { word, wake, stolen_from } = fair_tasks.next(self.index, share.may_steal(), began)?;
+        let Next { word, wake, stolen_from } = tasks.cores().next(self.index, share.may_steal(), began)?;
         rt.ring(wake);
         if let Some(victim) = stolen_from {
             share.stolen(1);
@@ -80,16 +101,16 @@ impl Worker {
 
     /// Says that this worker sleeps, or no longer does.
     pub(super) fn set_idle(&self, idle: bool) {
-        if let Some(fair_tasks) = self.fair_tasks() {
+        if let Some(tasks) = self.discipline.tasks() {
             // One that may not steal is of no use to the others' threads; of its own it is told all the same.
-            fair_tasks.set_idle(self.index, idle && self.my_share().may_steal());
+            tasks.cores().set_idle(self.index, idle && self.my_share().may_steal());
         }
     }
 }
 
 impl Inner {
     /// A new task is ready, as a thread that was claimed for it.
-    pub(crate) fn admit_fair_task(
+    pub(crate) fn admit_thread(
         &self,
         task: Runnable,
         thread: usize,
@@ -103,9 +124,9 @@ impl Inner {
     }
 
     /// A task has become ready again; `here` is the worker that says so, if it is one.
-    pub(crate) fn wake_fair_task(&self, task: Runnable, here: Option<usize>) {
+    pub(crate) fn wake_thread(&self, task: Runnable, here: Option<usize>) {
         let Some(fair_tasks) = &self.fair_tasks else { return };
-        let thread = task.take().tenant.load(Ordering::Relaxed).into();
+        let thread = task.take().entity.load(Ordering::Relaxed).into();
         let wake = fair_tasks.wake(thread, here, Nanos::new(self.timers.now_ns()));
         self.ring(wake);
     }
@@ -124,19 +145,19 @@ impl Cx {
     pub fn cpu_time(&self) -> Option<Duration> {
         calls::count(self);
         let worker = self.task().worker();
-        let fair_tasks = worker.fair_tasks()?;
-        Some(Duration::from_nanos(fair_tasks.cpu_time(worker.index, worker.fair_now()).get()))
+        let tasks = worker.discipline.tasks()?;
+        Some(Duration::from_nanos(tasks.cores().cpu_time(worker.index, worker.fair_now()).get()))
     }
 
     /// Sets the task's own weight, from its next turn on. False unless the fair discipline by task schedules it.
     pub fn set_weight(&self, weight: Weight) -> bool {
         calls::count(self);
         let worker = self.task().worker();
-        let fair_tasks = worker.fair_tasks();
-        if let Some(fair_tasks) = fair_tasks {
-            fair_tasks.set_weight(worker.index, weight, worker.fair_now());
+        let tasks = worker.discipline.tasks();
+        if let Some(tasks) = tasks {
+            tasks.cores().set_weight(worker.index, weight, worker.fair_now());
         }
-        fair_tasks.is_some()
+        tasks.is_some()
     }
 }
 

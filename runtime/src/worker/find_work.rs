@@ -112,7 +112,7 @@ impl Worker {
 
     fn next_global(&self) -> Option<Runnable> {
         if self.is_fair() {
-            // They come in with the worker's own: see `pick_fair`.
+            // They come in with the worker's own: see `pick_of_tenants`.
             return if self.rt().global.is_empty() { None } else { self.next_local() };
         }
         while let Some(task) = self.rt().global.pop() {
@@ -185,7 +185,7 @@ impl Worker {
         let rt = self.rt();
         let may_steal = rt.shares[self.index].may_steal();
         self.has_mail()
-            || self.fair_tasks().is_some_and(|fair_tasks| fair_tasks.has_work_for(self.index, may_steal))
+            || self.discipline.tasks().is_some_and(|tasks| tasks.cores().has_work_for(self.index, may_steal))
             || !rt.global.is_empty()
             || (may_steal && rt.shares.iter().any(|share| !share.stealer.is_empty()))
             || rt.timers.is_due()

@@ -38,7 +38,7 @@ fn end(task: TaskPtr, ended: Ended) {
     // SAFETY: the worker that runs this.
     let worker = unsafe { &*task.worker.get() };
     worker.bill(&task);
-    worker.end_fair_task();
+    worker.end_thread();
     worker.hurry_look(task.slice_used());
     task.home.move_out();
     task.state.step(if matches!(ended, Ended::Cancelled) { Event::Cancel } else { Event::Complete });
@@ -223,7 +223,7 @@ impl Worker {
         let body = task.body.get().expect("set at birth");
         // SAFETY: the task is this worker's, and has not run.
         let ended = unsafe { (body.refuse)(&task, TaskError::Cancelled) };
-        self.end_fair_task();
+        self.end_thread();
         self.close_span(task);
         task.state.step(Event::Cancel);
         self.rt().shares[self.index].cancelled();
@@ -238,7 +238,7 @@ impl Worker {
         task.state.step(Event::Dispatch);
         // SAFETY: the task is this worker's, and has not run.
         let ended = unsafe { (body.refuse)(&task, TaskError::NoStack) };
-        self.end_fair_task();
+        self.end_thread();
         self.close_span(task);
         task.state.step(Event::Complete);
         report(task, ended, Some(self));

@@ -12,6 +12,7 @@
 #![allow(unsafe_code)]
 
 mod back_off;
+mod discipline;
 mod fair_tasks;
 pub(crate) mod fair_tenants;
 pub(crate) mod find_work;
@@ -28,14 +29,13 @@ pub(crate) use turn::Back;
 
 use crate::protocol::bias::SectionFlag;
 use crate::protocol::deque::Owner;
-use crate::protocol::fair_tasks::FairTasks;
 use crate::runtime::{Inner, Share};
 use crate::spans;
 use crate::stack::arena::Stack;
 use crate::task::slab::FreeList;
 use crate::task::state::Event;
 use crate::task::{Runnable, Task, TaskPtr};
-use fair_tenants::FairTenants;
+use discipline::Discipline;
 use run_queue::RunQueue;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ptr::null;
@@ -64,7 +64,7 @@ const HANDFUL: usize = 8;
 const LOOK_UP_EVERY: u32 = 16;
 /// A spawner gives way when more than this many tasks wait in its worker's deque.
 pub(crate) const BACKLOG: usize = 256;
-/// What a switch counts for in the op clock of the fair discipline.
+/// What a switch counts for in the op clock of the tenants.
 const SWITCH_OPS: u64 = 16;
 
 /// A worker, seen from its own thread.
@@ -107,22 +107,12 @@ pub(crate) struct Worker {
     /// The current task has had its turn.
     turn_used: Cell<bool>,
     slice_ops: u32,
-    /// Slices of a task's turn; 0 under the fair discipline, which decides at each.
+    /// Slices of a task's turn; 0 under the fair disciplines, which decide at each.
     quantum_slices: u32,
     next_id: Cell<u64>,
     /// When the sampled run began; 0 for none.
     run_began_ns: Cell<u64>,
-    /// The ready tasks, under the fair discipline by tenant.
-    fair: Option<RefCell<FairTenants>>,
-    /// The cores of all workers, under the fair discipline by task.
-    fair_tasks: Option<*const FairTasks>,
-    /// The current task gives way because its turn is over, not because it wants to.
-    preempted: Cell<bool>,
-    /// Whom the current task wakes next goes first here, when it stops.
-    hands_over: Cell<bool>,
-    /// Ops that tasks have used here: the clock of the fair discipline in the deterministic mode.
-    op_clock: Cell<u64>,
-    ops_at_dispatch: Cell<u64>,
+    discipline: Discipline,
     /// How often the worker has looked at what is not its own.
     looks: Cell<u32>,
     /// Changes with every choice among equals.
@@ -193,15 +183,13 @@ pub(crate) fn schedule(task: Runnable, worker: Option<&Worker>) {
 
 impl Worker {
     pub(crate) fn new(rt: &Inner, index: usize, deque: Owner, victims: Victims) -> Self {
+        let discipline = Discipline::of(rt, index);
         Self {
             rt,
             share: &raw const rt.shares[index],
             section_flag: rt.shares[index].section_flag.clone(),
             is_virtual: rt.is_virtual(),
-            is_plain: !rt.is_virtual()
-                && rt.config.tenants.is_none()
-                && rt.fair_tasks.is_none()
-                && rt.spans.is_none(),
+            is_plain: !rt.is_virtual() && !discipline.is_fair() && rt.spans.is_none(),
             traces: rt.spans.is_some(),
             ends_simply: !rt.is_virtual() && rt.spans.is_none(),
             entered: RefCell::new(None),
@@ -224,19 +212,14 @@ impl Worker {
             slices: Cell::new(0),
             turn_used: Cell::new(false),
             slice_ops: rt.config.slice_ops(),
-            quantum_slices: if rt.config.tenants.is_some() || rt.fair_tasks.is_some() {
+            quantum_slices: if discipline.is_fair() {
                 0
             } else {
                 rt.config.quantum_ops.div_ceil(rt.config.slice_ops())
             },
             next_id: Cell::new((index as u64 + 1) << 44),
             run_began_ns: Cell::new(0),
-            fair: rt.config.tenants.as_ref().map(|weights| RefCell::new(FairTenants::new(index, weights))),
-            fair_tasks: rt.fair_tasks.as_ref().map(std::ptr::from_ref),
-            preempted: Cell::new(false),
-            hands_over: Cell::new(false),
-            op_clock: Cell::new(0),
-            ops_at_dispatch: Cell::new(0),
+            discipline,
             looks: Cell::new(0),
             turns: Cell::new(index as u64),
             samples_wake: Cell::new(true),
@@ -255,7 +238,7 @@ impl Worker {
         std::ptr::eq(self.rt, task.nursery().rt)
     }
 
-    /// The section_flag of the thread that runs this.
+    /// The section flag of the thread that runs this.
     #[inline(always)]
     pub(crate) fn section_flag(&self) -> &Arc<SectionFlag> {
         &self.section_flag
@@ -288,7 +271,23 @@ impl Worker {
     /// Whether a task that is ready may be queued here. Cores keep a pinned task on its core, whoever wakes it.
     #[inline(always)]
     fn may_queue(&self, task: &Task) -> bool {
-        !task.is_pinned() || std::ptr::eq(task.worker.get(), self) || self.fair_tasks.is_some()
+        !task.is_pinned() || std::ptr::eq(task.worker.get(), self) || self.discipline.tasks().is_some()
+    }
+
+    /// Whether `core/sched` chooses among the ready tasks.
+    #[inline]
+    pub(crate) fn is_fair(&self) -> bool {
+        self.discipline.is_fair()
+    }
+
+    /// A task is ready, under one of the fair disciplines.
+    #[cold]
+    fn push_fair(&self, task: Runnable) {
+        match &self.discipline {
+            Discipline::WorkStealing => unreachable!("asked for by those that are fair"),
+            Discipline::FairTenants(tenants) => self.push_to_tenant(tenants, task),
+            Discipline::FairTasks(tasks) => self.wake_thread(tasks, task),
+        }
     }
 
     /// A new child: others may steal it.
@@ -396,11 +395,8 @@ impl Worker {
         self.my_share().inbox.take_all(|task| {
             let task = Runnable::woken(TaskPtr::from_raw(task).expect("an inbox has tasks"));
             debug_assert!(!task.ptr().is_on_its_stack(), "a task on its stack");
-            match &self.fair {
-                Some(fair) => {
-                    let tenant = task.tenant.load(Ordering::Relaxed).into();
-                    fair.borrow_mut().push(self.fair_now(), tenant, task);
-                }
+            match self.discipline.tenants() {
+                Some(tenants) => tenants.push(self.fair_now(), task),
                 // Its wake was somewhere else, so it does not take the place of one that was woken here.
                 None if self.slot.is_empty() => _ = self.slot.replace(task),
                 None => self.line.push_back(task),
@@ -469,8 +465,8 @@ impl Worker {
         task.state.step(Event::Dispatch);
         self.current.set(task.raw());
         self.begin_turn();
-        if self.fair.is_some() {
-            self.ops_at_dispatch.set(task.ops_used());
+        if let Some(tenants) = self.discipline.tenants() {
+            tenants.dispatched(&task);
         }
         self.my_share().running.store(task.word(), Ordering::Relaxed);
         if std::ptr::eq(self.sampled_wake.get().0, task.raw()) {
@@ -519,14 +515,10 @@ impl Worker {
         if self.rt().timers.is_due_at(now_ns) {
             self.rt().timers.fire_due();
         }
-        if let Some(fair) = &self.fair {
-            self.bill_current();
-            return fair.borrow().turn_is_over(self.fair_now());
-        }
-        if let Some(fair_tasks) = self.fair_tasks() {
-            let over = fair_tasks.turn_is_over(self.index, self.fair_now());
-            self.preempted.set(over);
-            return over;
+        match &self.discipline {
+            Discipline::WorkStealing => {}
+            Discipline::FairTenants(tenants) => return self.tenant_turn_is_over(tenants),
+            Discipline::FairTasks(tasks) => return self.thread_turn_is_over(tasks),
         }
         let slices = self.slices.get() + 1;
         self.slices.set(slices);

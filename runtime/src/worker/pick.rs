@@ -2,6 +2,7 @@
 //!
 //! Conserved: a task that is picked has left the queue that it was in.
 
+use super::discipline::Discipline;
 use super::{
     BACKLOG, HANDFUL, OLDEST_EVERY, OPS_PER_PICK, PLENTY, SAMPLE_EVERY, SLOT_STREAK, TEND_EVERY, Worker,
 };
@@ -28,7 +29,7 @@ impl Worker {
             || !self.line.is_empty()
             || self.has_spawned()
             || self.has_mail()
-            || self.fair.as_ref().is_some_and(|fair| !fair.borrow().is_empty())
+            || self.discipline.tenants().is_some_and(|tenants| !tenants.is_empty())
     }
 
     /// Whether somebody else could run here.
@@ -46,11 +47,10 @@ impl Worker {
         if self.has_mail() {
             self.take_mail();
         }
-        if let Some(fair) = &self.fair {
-            return self.pick_fair(fair, looks);
-        }
-        if let Some(fair_tasks) = self.fair_tasks() {
-            return self.pick_fair_task(fair_tasks);
+        match &self.discipline {
+            Discipline::WorkStealing => {}
+            Discipline::FairTenants(tenants) => return self.pick_of_tenants(tenants, looks),
+            Discipline::FairTasks(tasks) => return self.pick_thread(tasks),
         }
         if looks {
             return self.pick_fairly();

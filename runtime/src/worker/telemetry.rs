@@ -69,11 +69,4 @@ impl Worker {
         let runs = task.state.get() == TaskState::Running && matches!(self.after.get(), After::Nothing);
         runs.then_some(task)
     }
-
-    /// The current task has made calls that took about as long as so many ops, and cost none.
-    pub(crate) fn count_free(&self, ops: u32) {
-        if self.fair.is_some() {
-            self.op_clock.set(self.op_clock.get() + u64::from(ops));
-        }
-    }
 }

@@ -4,6 +4,7 @@
 //! its task, committing its wait, unmapping it) is noted, and done by whoever runs next on the worker.
 #![allow(unsafe_code)]
 
+use super::discipline::Discipline;
 use super::{SLOT_STREAK, Worker, finish};
 use crate::protocol::bias::Section;
 use crate::protocol::roster::may_stay_asleep;
@@ -120,7 +121,7 @@ impl Worker {
             // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
             unsafe { switch(task.sp.as_ptr(), next.sp.get(), 0) };
             task.worker().settle();
-        } else if self.is_virtual || self.fair_tasks.is_some() {
+        } else if self.is_virtual || self.discipline.tasks().is_some() {
             self.leave_to_worker(task, wait);
         } else {
             self.leave(task, wait, self.next_local());
@@ -246,7 +247,7 @@ impl Worker {
             After::Leave => self.section_flag.leave(),
             After::Wait(task, event) => {
                 // Before the commit: whoever wakes the task afterwards finds it asleep on its core.
-                self.wait_fair_task(task);
+                self.block_thread(task);
                 if task.state.commit_wait(event, &task.home, &self.section_flag) == Committed::Queue {
                     schedule_back(Runnable::woken(task), self);
                 } else if (!may_stay_asleep(&*task) || task.scope_failed.load(Ordering::SeqCst))
@@ -279,11 +280,10 @@ impl Worker {
 
     fn push_yielded(&self, task: Runnable) {
         debug_assert!(!task.ptr().is_on_its_stack(), "a task on its stack");
-        if self.fair.is_some() {
-            return self.push_fair(task);
-        }
-        if let Some(fair_tasks) = self.fair_tasks() {
-            return self.yield_fair_task(fair_tasks, task);
+        match &self.discipline {
+            Discipline::WorkStealing => {}
+            Discipline::FairTenants(tenants) => return self.push_to_tenant(tenants, task),
+            Discipline::FairTasks(tasks) => return self.yield_thread(tasks, task),
         }
         self.line.push_back(task);
         self.share();

@@ -52,7 +52,7 @@ impl<'l> Seen<'l> {
     }
 
     fn core(&self, cpu: CpuId) -> &'l WorkerCore {
-        &self.fair_tasks.fair_tasks[cpu.index()]
+        &self.fair_tasks.cores[cpu.index()]
     }
 }
 
@@ -65,12 +65,12 @@ impl<'l> Machine for Seen<'l> {
     }
 
     fn cpus(&self) -> usize {
-        self.fair_tasks.fair_tasks.len()
+        self.fair_tasks.cores.len()
     }
 
     /// A worker looks at its own core before it does anything else.
     fn this_cpu(&self) -> Option<CpuId> {
-        self.here.map(|worker| self.fair_tasks.fair_tasks[worker].id)
+        self.here.map(|worker| self.fair_tasks.cores[worker].id)
     }
 
     fn notify_cpu(&mut self, cpu: CpuId) -> Notified {
@@ -91,12 +91,12 @@ impl<'l> Machine for Seen<'l> {
     fn next_idle_cpu(&self, from: CpuId) -> Option<CpuId> {
         // SeqCst: see `WorkerCore::with`.
         let idle = |core: &&WorkerCore| core.idle.load(Ordering::SeqCst);
-        self.fair_tasks.fair_tasks.iter().skip(from.index()).find(idle).map(|core| core.id)
+        self.fair_tasks.cores.iter().skip(from.index()).find(idle).map(|core| core.id)
     }
 
     fn home(&self, thread: ThreadRef) -> Option<Home> {
         let entry = &self.fair_tasks.threads[thread.index() as usize];
-        let cpu = self.fair_tasks.fair_tasks[entry.core.load(Ordering::Relaxed)].id;
+        let cpu = self.fair_tasks.cores[entry.core.load(Ordering::Relaxed)].id;
         Some(Home { cpu, seat: Seat::from_parts(entry.slot.load(Ordering::Relaxed), thread) })
     }
 
@@ -113,6 +113,6 @@ impl<'l> Machine for Seen<'l> {
     }
 
     fn wait_ended(&mut self, _: ThreadRef, permit: Option<WaitPermit>) {
-        debug_assert_eq!(permit, None, "timers are not of the fair_tasks");
+        debug_assert_eq!(permit, None, "timers are not of the cores");
     }
 }

@@ -119,18 +119,18 @@ struct Thread {
 
 /// The cores of a runtime, and the threads on them.
 pub struct FairTasks {
-    fair_tasks: Box<[WorkerCore]>,
+    cores: Box<[WorkerCore]>,
     threads: ThreadTable,
 }
 
 impl std::fmt::Debug for FairTasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FairTasks").field("fair_tasks", &self.fair_tasks.len()).finish_non_exhaustive()
+        f.debug_struct("FairTasks").field("cores", &self.cores.len()).finish_non_exhaustive()
     }
 }
 
 impl FairTasks {
-    /// FairTasks for `workers`, with a seat for every thread on each of them. `None` if there is no memory for that.
+    /// Cores for `workers`, with a seat for every thread on each of them. `None` if there is no memory for that.
     pub fn new(workers: usize, settings: &FairTaskSettings) -> Option<Self> {
         let core = |number| {
             let id = CpuId::new(number).ok()?;
@@ -149,7 +149,7 @@ impl FairTasks {
             stays_when_run: AtomicBool::new(false),
         };
         Some(Self {
-            fair_tasks: (0..workers).map(core).collect::<Option<_>>()?,
+            cores: (0..workers).map(core).collect::<Option<_>>()?,
             threads: ThreadTable((0..settings.threads).map(thread).collect()),
         })
     }
@@ -157,7 +157,7 @@ impl FairTasks {
     /// Takes a thread for a task. It is given back by [`FairTasks::end`] or, if it is never admitted, [`FairTasks::release`].
     pub fn claim(&self, schedule: &Schedule) -> Result<usize, ThreadError> {
         if let Some(workers) = &schedule.workers
-            && !self.fair_tasks.iter().any(|core| workers.contains(core.id))
+            && !self.cores.iter().any(|core| workers.contains(core.id))
         {
             return Err(ThreadError::NoWorker);
         }
@@ -202,7 +202,7 @@ impl FairTasks {
         let entry = &self.threads[thread];
         entry.word.store(word, Ordering::Relaxed);
         // With one core there is nowhere to go.
-        entry.stays_when_run.store(stays && self.fair_tasks.len() > 1, Ordering::Relaxed);
+        entry.stays_when_run.store(stays && self.cores.len() > 1, Ordering::Relaxed);
         let entity = Entity::new(Spec {
             thread: ThreadRef::new(thread as u32, entry.generation.load(Ordering::Relaxed)),
             process: ProcessId::new(schedule.process),
@@ -213,7 +213,7 @@ impl FairTasks {
         });
         let (name, weight) = (entity.thread(), schedule.weight.get().into());
         let mut machine = self.seen_from(here, now);
-        let creator = here.map(|here| self.fair_tasks[here].id);
+        let creator = here.map(|here| self.cores[here].id);
         let home = placement::place(&mut machine, name, &affinity, weight, creator);
         let home = home.expect("a thread that was claimed may run on a worker");
         if let Err(refused) = placement::start(&mut machine, home, entity) {
@@ -237,7 +237,7 @@ impl FairTasks {
         let mut machine = self.seen_from(here, now);
         if placement::wake(&mut machine, self.name(thread)) == placement::Wake::NotAsleep {
             let home = self.threads[thread].core.load(Ordering::Relaxed);
-            self.fair_tasks[home].with(|core| core.resched(now, Stop::Preempted));
+            self.cores[home].with(|core| core.resched(now, Stop::Preempted));
         }
         machine.told()
     }
@@ -257,12 +257,12 @@ impl FairTasks {
             Stopped::Yielded => Stop::Yielded,
             Stopped::Waits(kind) => Stop::Blocked(kind, None),
         };
-        self.fair_tasks[worker].with(|core| core.resched(now, stop));
+        self.cores[worker].with(|core| core.resched(now, stop));
     }
 
     /// The thread that ran on `worker` has ended. It can be claimed again.
     pub fn end(&self, worker: usize, now: Nanos) {
-        let entity = self.fair_tasks[worker].with(|core| core.access(now, &mut &self.threads).exit_current());
+        let entity = self.cores[worker].with(|core| core.access(now, &mut &self.threads).exit_current());
         let entity = entity.expect("a task that ends runs");
         let entry = &self.threads[entity.thread().index() as usize];
         entry.generation.store(entity.thread().generation().wrapping_add(1), Ordering::Relaxed);
@@ -273,7 +273,7 @@ impl FairTasks {
     /// What `worker`, which runs nothing, is to run: of its own core, or, if it may steal, the most overdue that another can
     /// give.
     pub fn next(&self, worker: usize, may_steal: bool, now: Nanos) -> Option<Next> {
-        let core = &self.fair_tasks[worker];
+        let core = &self.cores[worker];
         let told = self.listen(core);
         let own = core.with(|core| {
             if told {
@@ -299,9 +299,9 @@ impl FairTasks {
     }
 
     fn steal(&self, worker: usize, now: Nanos) -> Option<(Dispatch, Option<usize>)> {
-        let here = self.fair_tasks[worker].id;
+        let here = self.cores[worker].id;
         let from = placement::steal(&mut self.seen_from(Some(worker), now), here, |_, stolen| stolen.from)?;
-        let run = self.fair_tasks[worker].with(|core| self.decide(core, now))?;
+        let run = self.cores[worker].with(|core| self.decide(core, now))?;
         Some((run, Some(from.index())))
     }
 
@@ -331,12 +331,12 @@ impl FairTasks {
 
     /// Whether there is anything that `worker` could run: its last look before it sleeps.
     pub fn has_work_for(&self, worker: usize, may_steal: bool) -> bool {
-        let me = &self.fair_tasks[worker];
+        let me = &self.cores[worker];
         // SeqCst: the worker has said that it is idle before it looks here.
         if me.message.load(Ordering::SeqCst) {
             return true;
         }
-        self.fair_tasks.iter().any(|core| {
+        self.cores.iter().any(|core| {
             // The offer first: reading it orders the rest of what the core said with it.
             let offer = core.offer();
             if std::ptr::eq(core, me) {
@@ -354,12 +354,12 @@ impl FairTasks {
     /// `worker` is about to sleep, or awake again.
     pub fn set_idle(&self, worker: usize, idle: bool) {
         // SeqCst: see `WorkerCore::with`.
-        self.fair_tasks[worker].idle.store(idle, Ordering::SeqCst);
+        self.cores[worker].idle.store(idle, Ordering::SeqCst);
     }
 
     /// Whether the thread that runs on `worker` should stop and let others run.
     pub fn turn_is_over(&self, worker: usize, now: Nanos) -> bool {
-        let core = &self.fair_tasks[worker];
+        let core = &self.cores[worker];
         let told = self.listen(core);
         core.with(|core| {
             if told {
@@ -371,7 +371,7 @@ impl FairTasks {
 
     /// Sets the weight of the thread that runs on `worker`.
     pub fn set_weight(&self, worker: usize, weight: Weight, now: Nanos) {
-        self.fair_tasks[worker].with(|core| {
+        self.cores[worker].with(|core| {
             if let Some(seat) = core.cpu.current() {
                 let set = core.at(now).set_weight(seat, weight);
                 debug_assert!(set.is_ok(), "a running thread has a seat");
@@ -381,14 +381,14 @@ impl FairTasks {
 
     /// CPU time of the thread that runs on `worker`.
     pub fn cpu_time(&self, worker: usize, now: Nanos) -> Nanos {
-        self.fair_tasks[worker].with(|core| core.time_of_current(now)).unwrap_or(Nanos::ZERO)
+        self.cores[worker].with(|core| core.time_of_current(now)).unwrap_or(Nanos::ZERO)
     }
 
     /// Closes the records of all cores and hands them out. Empty if there are none.
     pub fn close_record(&self, now: Nanos) -> Vec<WorkerRecord> {
         // All at once: a thread that moves on between two cores' ends would be on both, or its arrival would have no
         // departure.
-        let mut cores: Vec<_> = self.fair_tasks.iter().map(WorkerCore::lock).collect();
+        let mut cores: Vec<_> = self.cores.iter().map(WorkerCore::lock).collect();
         cores.iter_mut().filter_map(|core| core.log.take()).map(|log| WorkerRecord::of(log, now)).collect()
     }
 }
