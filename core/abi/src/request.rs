@@ -77,8 +77,8 @@ pub fn is_late(now: Nanos, deadline_ns: u64) -> bool {
 
 /// Decides about a request before anything of it runs.
 ///
-/// Without DROP_IF_LATE a late request runs and is marked, as with ALLOW_LATE: dropping what nobody asked to drop
-/// would lose work. A depleted budget stops a request whatever its deadline.
+/// Without DROP_IF_LATE a late request runs and is marked, as with ALLOW_LATE: dropping a request without that
+/// flag would lose work. A depleted budget stops a request whatever its deadline.
 pub fn at_dispatch(request: &Request, at: &AtDispatch) -> Verdict {
     use CompletionStatus::{DependencyCancelled, Dropped, NotStartedLate, Throttled};
     if request.after_previous && at.previous == Previous::Failed {

@@ -2,7 +2,7 @@
 //!
 //! One side submits requests ([`CapSqe`] or [`CapSqeV2`]) and reads completions ([`CapCqe`]); the other consumes
 //! requests and posts completions. Both see one [`RingHeader`] followed by the slots of the submission queue and
-//! then those of the completion queue. Everything is little-endian and has a fixed size, asserted when this
+//! then the slots of the completion queue. Everything is little-endian and has a fixed size, asserted when this
 //! crate is compiled, so that another language can mirror it.
 //!
 //! There is no logic here but encoding, decoding and [`negotiate`]. What a request's deadline means is

@@ -3,7 +3,7 @@
 //! Nothing is lost: a call that finds no room comes back to its caller, and every call that was let in leaves exactly
 //! once, through [`CallQueue::next`], [`CallQueue::cancel`] or [`CallQueue::close`]. After the queue was made it never
 //! allocates. A call moves only if every condition of [`mainspring_abi::request::may_move`] holds; one that may not move
-//! is passed by nobody, and no call is passed by as many others as the window is wide.
+//! is passed by no other call, and no call is passed by as many others as the window is wide.
 
 use alloc::collections::{TryReserveError, VecDeque};
 use mainspring_abi::request::{MethodTraits, OrderPolicy, Request, may_move, urgency};

@@ -228,8 +228,8 @@ impl Islands {
         Some((island, action))
     }
 
-    /// Gives an island another spec with as many nodes, each on its CPU, if everybody who was promised a deadline keeps it. The
-    /// old reference is stale then.
+    /// Gives an island another spec with as many nodes, each on its CPU, if every task that was promised a deadline keeps
+    /// it. The old reference is stale then.
     pub fn adjust<M: IslandMachine>(
         &mut self,
         machine: &mut M,
@@ -290,7 +290,7 @@ impl Islands {
         }
     }
 
-    /// Tells admission which contexts there are besides those of islands.
+    /// Tells admission which contexts there are outside of islands.
     fn count_plain(&mut self, contexts: &Contexts) -> Result<(), IslandDenial> {
         let counts = |who: &ContextRef| !contexts.is_gone(who.id()) && self.node_of(*who).is_none();
         let plain = contexts.names().filter(counts);

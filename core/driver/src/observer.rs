@@ -42,7 +42,7 @@ pub trait Observer {
     /// What is kept of a stop until its decision is known.
     type Half;
 
-    /// `event` is about to be given to `cpu`. It is only built if somebody wants it.
+    /// `event` is about to be given to `cpu`. It is only built if an observer wants it.
     fn before<'e>(&mut self, now: Nanos, cpu: &Cpu, event: impl FnOnce() -> EventRef<'e>);
 
     /// `cpu` answered the event announced last with `outcome`.
@@ -73,7 +73,7 @@ pub trait Observer {
     }
 }
 
-/// Nobody looks on.
+/// No observer.
 impl Observer for () {
     type Half = ();
 
@@ -93,7 +93,7 @@ impl Observer for () {
     }
 }
 
-/// A log in memory, or nobody.
+/// A log in memory, or no observer.
 impl Observer for Option<Log> {
     type Half = ();
 

@@ -228,7 +228,7 @@ pub fn steal<M: Machine, R>(
     let (entity, left) = machine.with_cpu(victim, |cpu| cpu.give(thief))?;
     let thread = entity.thread();
     let result = machine.with_cpu(thief, |cpu| {
-        // It is on its way to be chosen: nobody has to be told of it.
+        // This CPU is about to choose it: no CPU has to be told of it.
         let (_home, _woken) = seat_moved(cpu, entity, Via::Steal, left);
         then(cpu, Stolen { thread, from: victim })
     });

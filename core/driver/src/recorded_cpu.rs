@@ -188,8 +188,8 @@ impl<O: Observer> RecordedCpu<'_, O> {
         tick
     }
 
-    /// See [`Cpu::switch_directly`]: the permit of the wait that this ends, if it could be done. A record has the long way, so
-    /// whoever records takes that.
+    /// See [`Cpu::switch_directly`]: the permit of the wait that this ends, if it could be done. A record has the long way,
+    /// so a machine that records takes that.
     #[inline(always)]
     pub fn switch_directly(self, seat: Seat, kind: WaitKind) -> Option<Option<WaitPermit>> {
         if !self.observer.allows_shortcuts() {
@@ -198,7 +198,7 @@ impl<O: Observer> RecordedCpu<'_, O> {
         switch_directly(self.cpu, self.now, seat, kind)
     }
 
-    /// See [`Cpu::call_directly`]. A record has the long way, so whoever records takes that.
+    /// See [`Cpu::call_directly`]. A record has the long way, so a machine that records takes that.
     #[inline(always)]
     pub fn call_directly(self, server: Seat, timeout: Option<Timeout>) -> Result<Dispatch, Option<Timeout>> {
         if !self.observer.allows_shortcuts() {
@@ -207,7 +207,8 @@ impl<O: Observer> RecordedCpu<'_, O> {
         self.cpu.call_directly(self.now, server, timeout)
     }
 
-    /// See [`Cpu::reply_directly`]. A record has the long way, so whoever records takes that.
+    /// See [`Cpu::reply_directly`]. A record has the long way, so a machine that records takes
+    /// that.
     #[inline(always)]
     pub fn reply_directly(
         self,

@@ -6,7 +6,8 @@
 //!
 //! Conserved:
 //! * the head of a submission queue has one consumer. The poller's right to it has a generation, and a stale one takes nothing;
-//! * an entry that was accepted is past the head. Whoever accepted it completes it, also after a stop;
+//! * an entry that was accepted is past the head. The server that accepted it completes it, also after
+//!   a stop;
 //! * a poller sleeps only after it has announced that, and has looked once more: so a producer either sees the announcement or is
 //!   seen.
 
@@ -55,7 +56,7 @@ pub struct Stepped {
 pub enum NotStarted {
     /// Its lease is not for polling a ring of the caller's.
     Lease,
-    /// Somebody consumes at the moment.
+    /// A consumer is serving the queue at the moment.
     Busy,
     /// The ring is shared by a process.
     SharedRing,
@@ -68,7 +69,7 @@ pub enum NotStarted {
 pub enum Stopped {
     /// The ring is in syscall mode.
     Syscall,
-    /// Somebody serves it still: call [`Poller::finish_stop`] after that.
+    /// A consumer still serves it: call [`Poller::finish_stop`] after that.
     AfterService,
     /// There was none.
     NotPolling,
@@ -203,7 +204,7 @@ impl Poller {
         (sqpoll.wake(sq) == Wake::Running).then_some(self.thread)
     }
 
-    /// Ends the polling. What was accepted stays with whoever accepted it.
+    /// Ends the polling. An accepted entry stays with the server that accepted it.
     pub fn stop<R: Region>(&mut self, endpoint: &mut Endpoint<R>, reason: StopReason) -> Stopped {
         let (sq, _, sqpoll) = endpoint.parts();
         match sqpoll.request_stop(sq, reason) {
@@ -218,7 +219,7 @@ impl Poller {
         self.finish_stop(endpoint)
     }
 
-    /// Completes a stop once nobody serves.
+    /// Completes a stop once no consumer serves.
     pub fn finish_stop<R: Region>(&mut self, endpoint: &mut Endpoint<R>) -> Stopped {
         let (sq, _, sqpoll) = endpoint.parts();
         match sqpoll.finish_stop(sq) {

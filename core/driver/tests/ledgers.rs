@@ -59,7 +59,7 @@ impl Model {
         line
     }
 
-    /// What `ledger` holds: its own charges and those of everybody below it.
+    /// What `ledger` holds: its own charges and the charges of every ledger below it.
     fn held(&self, ledger: LedgerRef, resource: Resource) -> u64 {
         let counts = |(of, what, _): &&(LedgerRef, Resource, u64)| {
             *what == resource && self.line(*of).contains(&ledger)

@@ -138,7 +138,7 @@ proptest! {
     }
 
     /// Whatever fails: CPUs are asked in their order until one is told, a CPU that was not told is not marked, and if
-    /// nobody was told everybody was asked.
+    /// no CPU was told every CPU was asked.
     #[test]
     fn a_failed_notification_is_followed_by_the_next(
         script in scripts(CPUS, THREADS, STEPS),
@@ -182,7 +182,7 @@ fn check_attempts(machine: &mut VirtualMachine, told: &[bool], index: u32) -> Re
         number != home.cpu.index() && machine.is_idle(cpu(number)) && affinity.allows(cpu(number))
     };
     if machine.here.is_some_and(|here| should_know(machine, here.index())) {
-        // It looks for itself, so nobody after it is asked.
+        // It looks for itself, so no CPU after it is asked.
         return Ok(());
     }
     for number in 0..CPUS {

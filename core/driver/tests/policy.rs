@@ -140,7 +140,7 @@ fn a_lease_of_the_service_makes_its_holder_eligible_on_its_terms_alone() {
     assert_eq!((claim.kind, claim.max_revocation_latency), (Kind::AutoCompute, ms(1)));
     assert_eq!((claim.allow_busy_spin, claim.accounting_target), (false, AccountingTarget::Ledger));
     assert_eq!(claim.origin, Origin::Local { caller: thread(1), poller: None });
-    // A preference excludes nobody, and chooses only among CPUs that are allowed.
+    // A preference excludes no thread, and chooses only among CPUs that are allowed.
     let eligibility = Eligibility {
         kind: claim.kind,
         max_revocation_latency: claim.max_revocation_latency,
@@ -183,7 +183,7 @@ fn a_lost_service_loses_what_it_must_be_there_for_and_nothing_else() {
             Submitted::Refused(Refusal::NotInCharge),
             "it is not in charge"
         );
-        // What it left ends in time, with nobody to end it.
+        // The leases that it left end in time, without a service to end them.
         rig.pass(ms(20_000));
         assert_eq!((rig.lessee(1), rig.machine.core(1).tick_mode()), (None, TickMode::Periodic));
         assert_eq!(rig.policy.boundary().settings().leases().count(), 0);

@@ -17,7 +17,7 @@ pub enum Stream {
     Thread(usize),
     /// A CPU's faults.
     Cpu(usize),
-    /// Whatever is nobody's in particular.
+    /// Choices that belong to no thread and no CPU.
     Machine,
 }
 

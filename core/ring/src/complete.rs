@@ -12,7 +12,7 @@ use crate::sync::Ordering;
 use crate::wake::{self, Wakeup};
 use mainspring_abi::ring::{CapCqe, CompletionStatus, word};
 
-/// Room for one completion. Whoever holds it can complete, whatever the peer does.
+/// Room for one completion. Its holder can complete, whatever the peer does.
 #[derive(Debug)]
 #[must_use = "a place that is dropped is lost to the ring; complete it or give it back"]
 pub struct CqPlace(());
@@ -82,7 +82,7 @@ impl<R: Region> Completer<R> {
         self.places_out -= 1;
     }
 
-    /// Writes a completion in its place; nobody sees it before [`Completer::publish`].
+    /// Writes a completion in its place; the reader does not see it before [`Completer::publish`].
     #[inline(always)]
     pub fn complete(&mut self, place: CqPlace, cqe: &CapCqe) {
         self.give_back(place);

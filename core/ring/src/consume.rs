@@ -64,7 +64,7 @@ impl<R: Region> SubmissionQueue<R> {
         }
     }
 
-    /// The right to consume, if nobody else has it.
+    /// The right to consume, if no other owner has it.
     pub fn acquire(&self, owner: SqOwner) -> Result<SqLease, SqRefusal> {
         self.ownership.acquire(owner)
     }
@@ -83,8 +83,8 @@ impl<R: Region> SubmissionQueue<R> {
         revoked
     }
 
-    /// Ends whatever lease there is, and lets nobody consume again. After [`Revoked::AfterService`] the memory is in
-    /// use until [`SubmissionQueue::owner`] is `None`.
+    /// Ends whatever lease there is, and forbids consuming from then on. After [`Revoked::AfterService`] the memory
+    /// is in use until [`SubmissionQueue::owner`] is `None`.
     pub fn close(&self) -> Revoked {
         let revoked = self.ownership.close();
         self.ring_doorbell();
@@ -188,7 +188,8 @@ impl<R: Region> SubmissionQueue<R> {
         self.ownership.owner()
     }
 
-    /// How many entries were accepted since the ring began, counting around. Exact while nobody serves.
+    /// How many entries were accepted since the ring began, counting around. Exact while no consumer
+    /// serves.
     #[must_use]
     pub fn head(&self) -> u32 {
         self.head.load(Ordering::Relaxed)
@@ -217,7 +218,7 @@ impl<R: Region> SubmissionQueue<R> {
     }
 }
 
-/// The queue while somebody consumes it. Dropping it finishes.
+/// The queue while one consumer serves it. Dropping it finishes.
 #[must_use = "nothing is consumed by beginning alone"]
 pub struct Service<'q, R: Region> {
     queue: &'q SubmissionQueue<R>,
@@ -268,7 +269,7 @@ impl<R: Region> Service<'_, R> {
         self.queue.geometry.read_sqe(&self.queue.region, self.head.wrapping_add(place))
     }
 
-    /// Accepts the first `count` pending requests as they were read: whoever says so has carried them out, or put them in
+    /// Accepts the first `count` pending requests as they were read. The caller has carried them out, or put them in
     /// flight, and has had a [`CqPlace`] for each.
     ///
     /// # Panics

@@ -132,7 +132,8 @@ impl<R: Region> Endpoint<R> {
         // More than the queue can hold never comes.
         let enough = min_complete.min(self.sq.geometry().cq_entries());
         match refusal {
-            // What is there is there, whoever consumes; only a broken ring is refused in spite of it.
+            // Enough completions can be read, so a busy consumer does not matter; only a broken ring
+            // is refused all the same.
             Some(CapError::Busy) | None if completions >= enough => CapEnter::Available { completions },
             Some(code) => CapEnter::Refused(code),
             None => CapEnter::Block { completions },
@@ -212,8 +213,9 @@ impl<R: Region> Endpoint<R> {
         self.cq.publish()
     }
 
-    /// The thread or process ends: nobody consumes again, and what was completed stays readable. While
-    /// [`Revoked::AfterService`] is the answer, somebody else still serves and the memory must stay.
+    /// The thread or process ends: no consumer begins again, and completions stay readable. While
+    /// [`Revoked::AfterService`] is the answer, another consumer still serves and the memory must
+    /// stay.
     pub fn tear_down(&mut self) -> Revoked {
         let revoked = self.sq.close();
         self.cq.publish_for_caller();

@@ -138,7 +138,7 @@ impl Geometry {
         Ok(())
     }
 
-    /// The shape of the ring that somebody else made. Each word is read once; whatever the peer writes there
+    /// The shape of the ring that the peer made. Each word is read once; whatever the peer writes there
     /// afterwards is never looked at again.
     pub fn attach(region: &impl Region) -> Result<Self, GeometryError> {
         let read = |index| region.word(index).load(Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! Submission and completion rings in memory that somebody else can write to at any time.
+//! Submission and completion rings in memory that the peer can write to at any time.
 //!
 //! Two sides share a region of memory. One *submits* requests and *reaps* completions; the other *consumes* and
 //! *completes*. Neither trusts the other: each keeps its own indices, reads every shared word once, checks it, and uses
-//! what it checked. A peer that lies gets a [`RingFault`]; it costs nobody an entry.
+//! what it checked. A peer that lies gets a [`RingFault`]; no entry is lost by it.
 //!
 //! | value | holds | may |
 //! | --- | --- | --- |

@@ -1,8 +1,8 @@
 //! Rings between Linux processes: a sealed `memfd` mapped by both, and futexes to sleep on.
 //!
-//! [`Client::create`] makes the ring and a file, to be passed to whoever shall serve it: by inheritance to a child or
-//! through a Unix socket. The [`Server`] opens it, and distrusts everything in it. The client does the same in return: each
-//! side keeps its own indices and checks the other's.
+//! [`Client::create`] makes the ring and a file, to be passed to the process that shall serve it: by inheritance to a child
+//! or through a Unix socket. The [`Server`] opens it, and distrusts everything in it. The client does the same in return:
+//! each side keeps its own indices and checks the other's.
 //!
 //! Sleeping always has a timeout. A peer that dies or lies can delay the other side by that, and no more.
 
@@ -100,7 +100,7 @@ pub fn create(geometry: &Geometry) -> Result<(SharedRing, OwnedFd), OpenError> {
     Ok((ring, file))
 }
 
-/// Maps a ring that somebody else made.
+/// Maps a ring that another process made.
 pub fn open(file: impl AsFd) -> Result<(SharedRing, Geometry), OpenError> {
     if !fcntl_get_seals(&file)?.contains(SealFlags::SHRINK) {
         return Err(OpenError::NotSealed);
@@ -246,7 +246,7 @@ pub struct Server<R: Region> {
 }
 
 impl Server<SharedRing> {
-    /// The answering side of a ring that somebody else made.
+    /// The answering side of a ring that another process made.
     pub fn open(file: BorrowedFd<'_>, spin: Duration) -> Result<Self, OpenError> {
         let (ring, geometry) = open(file)?;
         Ok(Self::new(ring, geometry, spin))

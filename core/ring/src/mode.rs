@@ -186,9 +186,9 @@ pub enum StopReason {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "until the stop is finished the ring is the poller's"]
 pub enum StopRequest {
-    /// Nobody is serving: finish the stop at once.
+    /// No consumer is serving: finish the stop at once.
     Stopped,
-    /// Somebody is serving: finish the stop after it.
+    /// A consumer is serving: finish the stop after it.
     AfterService,
     /// The start that was going on is rolled back; the ring is in syscall mode.
     RolledBack,
@@ -202,7 +202,7 @@ pub enum StopRequest {
 pub enum StopFinish {
     /// The ring is in syscall mode.
     Syscall,
-    /// Somebody is still serving; try again after it.
+    /// A consumer is still serving; try again after it.
     StillServing,
     /// No stop was asked for.
     Refused(RingMode),
@@ -368,7 +368,7 @@ impl Sqpoll {
         }
     }
 
-    /// A producer, or whoever else, wants the poller awake.
+    /// A producer, or another caller, wants the poller awake.
     pub fn wake<R: Region>(&mut self, sq: &SubmissionQueue<R>) -> Wake {
         match self.poller {
             PollerState::Sleeping => {
@@ -402,7 +402,7 @@ impl Sqpoll {
         }
     }
 
-    /// Completes a stop, once nobody serves.
+    /// Completes a stop, once no consumer serves.
     pub fn finish_stop<R: Region>(&mut self, sq: &SubmissionQueue<R>) -> StopFinish {
         if self.mode != RingMode::SqpollStopping {
             return StopFinish::Refused(self.mode);

@@ -1,4 +1,4 @@
-//! Service by deadline, within a window, and only where nobody can tell the difference:
+//! Service by deadline, within a window, and only where no submitter can tell the difference:
 //! [`mainspring_abi::request::service_order`], for rings.
 
 use crate::deadline::{MethodTraits, timing};

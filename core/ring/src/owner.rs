@@ -15,11 +15,12 @@
 //! | serving | the owner, or a borrower of the poller's lease, in `begin` | the same, in `finish` | head and entries are read by it alone; the generation does not move |
 //! | stop | `revoke` during service | `finish`, which then ends the lease | no further entry is accepted |
 //! | polled | the syscall owner, in `offer_to_poller` | `end_polling` | only a poller can acquire |
-//! | closed | `close` | never | nobody can acquire |
+//! | closed | `close` | never | no consumer can acquire |
 //!
 //! Conserved: the head moves only under *serving*, and *serving* is held by one at a time, so an entry is accepted
-//! once. A lease ends either while nobody serves or in the server's own `finish`, after the head was published past
-//! everything accepted: an ended lease can move nothing, and nothing accepted is left for the next owner to replay.
+//! once. A lease ends either while no consumer serves or in the server's own `finish`, after the head was published
+//! past everything accepted: an ended lease can move nothing, and nothing accepted is left for the next owner to
+//! replay.
 
 use crate::sync::{AtomicU64, Ordering};
 use core::fmt;
@@ -89,12 +90,12 @@ impl SqLease {
     }
 }
 
-/// Why somebody may not consume. Nothing was consumed.
+/// Why the caller may not consume. Nothing was consumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SqRefusal {
     /// The lease has ended.
     Stale,
-    /// Somebody else holds the queue now, or it is the poller's; try again later.
+    /// Another consumer holds the queue now, or it is the poller's; try again later.
     Busy,
     /// The ring is being torn down.
     Closed,
@@ -161,8 +162,8 @@ impl Ownership {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             let (next, outcome) = step(word)?;
-            // Acquire: pairs with the release of whoever served or owned before; its head is ours to go on from.
-            // Release: pairs with the acquire of whoever comes after.
+            // Acquire: pairs with the release of the consumer that served or owned before; its head is ours to
+            // go on from. Release: pairs with the acquire of the next consumer.
             match self.0.compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return Ok(outcome),
                 Err(now) => word = now,
@@ -211,8 +212,9 @@ impl Ownership {
         })
     }
 
-    /// [`Ownership::finish`] and [`Ownership::release`] in one transition, by whoever [`Ownership::acquire_serving`] let
-    /// in: the lease has ended afterwards, whether or not that was asked for meanwhile.
+    /// [`Ownership::finish`] and [`Ownership::release`] in one transition, by the consumer that
+    /// [`Ownership::acquire_serving`] let in: the lease has ended afterwards, whether or not that was asked for
+    /// meanwhile.
     #[inline]
     pub fn finish_and_release(&self) {
         let ended: Result<(), core::convert::Infallible> = self.step(|word| {
@@ -224,7 +226,7 @@ impl Ownership {
         }
     }
 
-    /// Serving on the poller's lease, by somebody who does not hold it.
+    /// Serving on the poller's lease, by a caller that does not hold it.
     pub fn begin_borrowed(&self) -> Result<(), SqRefusal> {
         self.step(|word| {
             if word & CLOSED != 0 {
@@ -318,7 +320,7 @@ impl Ownership {
     }
 
     pub fn owner(&self) -> Option<SqOwner> {
-        // Acquire: who sees that nobody owns sees also the head that the last owner left.
+        // Acquire: a thread that sees no owner sees also the head that the last owner left.
         SqOwner::of(self.0.load(Ordering::Acquire))
     }
 }

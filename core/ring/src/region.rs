@@ -5,8 +5,8 @@ use crate::sync::{AtomicU32, AtomicU64};
 /// Shared memory that holds one ring.
 ///
 /// Every access goes through an atomic, since the peer writes when it likes: a value that is read twice may
-/// differ, a value that is read once cannot be torn. Nobody outside this crate needs to call these methods; they
-/// are what a machine implements for its own kind of mapping.
+/// differ, a value that is read once cannot be torn. Only this crate needs to call these methods; a machine
+/// implements them for its own kind of mapping.
 pub trait Region {
     /// The header's word at `index`, one of [`mainspring_abi::ring::word`].
     fn word(&self, index: usize) -> &AtomicU32;

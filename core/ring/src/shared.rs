@@ -27,8 +27,8 @@ impl SharedMemory {
     ///
     /// # Safety
     ///
-    /// The bytes must stay readable and writable as long as the value exists, and nobody on this side of the sharing
-    /// may access them but through atomics of the same sizes. The other side may do what it likes.
+    /// The bytes must stay readable and writable as long as the value exists, and this side of the sharing may
+    /// access them only through atomics of the same sizes. The other side may do what it likes.
     #[must_use]
     pub unsafe fn new(base: NonNull<u8>, len: usize) -> Option<Self> {
         if !base.as_ptr().addr().is_multiple_of(64) || len < SLOTS_OFFSET {
@@ -76,8 +76,8 @@ mod mapping {
     }
 
     impl Mapping {
-        /// Maps the first `len` bytes of `file`. The caller has made sure that nobody can shrink it below: a page that
-        /// is gone would be a SIGBUS at the next access.
+        /// Maps the first `len` bytes of `file`. The caller has made sure that no process can shrink it below: a page
+        /// that is gone would be a SIGBUS at the next access.
         pub fn new(file: impl AsFd, len: usize) -> rustix::io::Result<Self> {
             let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
             // SAFETY: a null hint lets the kernel choose the place, so that no memory of ours is replaced.

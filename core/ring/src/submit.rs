@@ -37,7 +37,7 @@ impl<R: Region> Submitter<R> {
         Self { region, geometry, tail: 0, published: 0, head_seen: 0 }
     }
 
-    /// Writes one request; nobody sees it before [`Submitter::publish`].
+    /// Writes one request; the consumer does not see it before [`Submitter::publish`].
     #[inline]
     pub fn push(&mut self, sqe: &CapSqeV2) -> Push {
         if self.tail.wrapping_sub(self.head_seen) == self.geometry.sq_entries() {
@@ -64,8 +64,8 @@ impl<R: Region> Submitter<R> {
         wake::publish_tail(&self.region, self.tail)
     }
 
-    /// Makes all pushed requests visible on a ring that has no poller: its caller drains it, so there is nobody
-    /// to wake and no barrier to pay for.
+    /// Makes all pushed requests visible on a ring that has no poller: its caller drains it, so there is no
+    /// poller to wake and no barrier to pay for.
     #[inline]
     pub fn publish_for_caller(&mut self) {
         self.published = self.tail;

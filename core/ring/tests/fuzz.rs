@@ -196,7 +196,8 @@ impl Consumer {
         }
     }
 
-    /// `still` when nobody writes meanwhile, so that the model can read what the ring reads.
+    /// `still` when the peer does not write meanwhile, so that the model can read what the ring
+    /// reads.
     fn step(&mut self, random: &mut Random, still: bool) {
         match random.below(8) {
             0..4 => self.serve(random, still),

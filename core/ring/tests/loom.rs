@@ -417,7 +417,7 @@ fn accept_all(mut service: Service<'_, Shared>, place: CqPlace) -> (Vec<u64>, Fi
     }
 }
 
-/// Acquires, consumes everything there is, releases. Empty when somebody else was faster.
+/// Acquires, consumes everything there is, releases. Empty when another consumer was faster.
 fn consume(sq: &SubmissionQueue<Shared>, owner: SqOwner, place: CqPlace) -> Vec<u64> {
     let Ok(lease) = sq.acquire(owner) else { return Vec::new() };
     let service = sq.begin(&lease, 2).expect("nobody revokes");
@@ -463,7 +463,7 @@ fn consumed_once(one: Consume, other: Consume) {
     });
 }
 
-/// An owner is revoked at any moment; somebody else takes over as soon as it can.
+/// An owner is revoked at any moment; another owner takes over as soon as it can.
 fn revoked_while_consuming(first: fn(&Ring, &SqLease, CqPlace) -> (Vec<u64>, bool)) {
     let ring = Arc::new(Ring::filled(2));
     let mut cq = ring.completer();
@@ -476,7 +476,7 @@ fn revoked_while_consuming(first: fn(&Ring, &SqLease, CqPlace) -> (Vec<u64>, boo
             assert_eq!(revoked, Revoked::AfterService, "only service keeps a revoked queue busy");
             return (None, Vec::new());
         };
-        // Whoever takes over goes on exactly where the head was published.
+        // The new owner goes on exactly where the head was published.
         assert_eq!(other.sq.head(), other.shared_head());
         let took_over_at = other.sq.head();
         let (seen, _) = accept_all(other.sq.begin(&lease, 2).expect("a fresh lease"), theirs);

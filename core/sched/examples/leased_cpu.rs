@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let _ = cpu.resched(Nanos::ZERO, Stop::Nothing);
     println!("0ms    {:?}, next timer at {}", cpu.tick_mode(), cpu.next_timer());
 
-    // A lease on that CPU: exclusivity, and somebody to charge. No CPU time.
+    // A lease on that CPU: exclusivity, and an accounting target. No CPU time.
     let mut leases = Registry::new(online, Limits::default())?;
     let request = LeaseRequest {
         owner: Owner { process: ProcessId::new(7), session: None, service: None },

@@ -8,7 +8,7 @@ use crate::hint::unlikely;
 use crate::virtual_time::FRACTION_BITS;
 use mainspring_abi::Nanos;
 
-/// A thread's CPU account. Cumulative and raw: windows and smoothing belong to whoever reads it.
+/// A thread's CPU account. Cumulative and raw: windows and smoothing belong to its reader.
 // In this order, what changes at every interval comes first: see `Occupant`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[repr(C)]

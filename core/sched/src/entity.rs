@@ -1,6 +1,6 @@
 //! A thread as the scheduler sees it.
 //!
-//! An [`Entity`] is neither `Clone` nor `Copy`: it is the thread's scheduling state, and whoever holds the value
+//! An [`Entity`] is neither `Clone` nor `Copy`: it is the thread's scheduling state, and the holder of the value
 //! owns the thread. A CPU holds it while the thread runs, waits or sleeps there; a transfer moves it out of one CPU
 //! before it can be given to the next. So a thread has one owner by construction, not by a check.
 
@@ -47,7 +47,7 @@ impl Affinity {
 /// On whose time a thread runs.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Authority {
-    /// On nobody's: it has its share of what is left.
+    /// On no context's: it has its share of what is left.
     BestEffort,
     /// On this context's, which it holds.
     Context(Box<Context>),
@@ -87,7 +87,7 @@ impl Spec {
     }
 }
 
-/// A thread's scheduling state, owned by whoever holds it.
+/// A thread's scheduling state, owned by the holder of the value.
 // In this order, what every event needs comes first: see `Occupant`.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "dropping an entity loses its thread"]
@@ -216,7 +216,7 @@ impl Entity {
         }
     }
 
-    /// The context that it holds, for whoever owns the thread.
+    /// The context that it holds, for the thread's owner.
     #[inline]
     pub(crate) fn context_mut(&mut self) -> Option<&mut Context> {
         match &mut self.authority {

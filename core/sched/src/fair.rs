@@ -15,14 +15,14 @@
 //!   the clock has caught up with it, so sleeping, ending, moving or changing weight wipes nothing out.
 //! * Credit does not: a thread that sleeps, yields or changes its weight while it is owed gives up what it was owed.
 //!   Otherwise many threads could hoard credit and claim it at once, and no bound would hold for the others.
-//! * The clock never goes back. It stands still while nobody competes, and jumps to the earliest start when
-//!   everybody queued, or the only one who runs, is ahead of it: the CPU is never idle with work queued, and what
-//!   nobody else wants is given, not lent.
+//! * The clock never goes back. It stands still while no thread competes. It jumps to the earliest start when
+//!   every queued thread, or a thread that runs alone, is ahead of it: the CPU is never idle with work queued,
+//!   and a thread owes nothing for time that no other thread wanted.
 //!
 //! Tags (start and deadline) are derived from position, weight and request at each enqueue and never kept beyond it.
 //! Order: earlier deadline, then later start, then lower thread index.
 //!
-//! The order is that of the tags as they are kept, with [`FRACTION_BITS`](crate::virtual_time::FRACTION_BITS) binary places.
+//! The order compares the tags as they are kept, with [`FRACTION_BITS`](crate::virtual_time::FRACTION_BITS) binary places.
 //! Weights that are powers of two are not rounded, so their ties are exact. For other weights each charge may round a position
 //! down by less than 2^-20 ns, and tags that are equal in exact arithmetic are then ordered by their rounded values.
 //!
@@ -192,7 +192,7 @@ impl FairQueue {
     #[inline(always)]
     pub(crate) fn tag(&self, seat: u32, request: Nanos, used: Nanos, ran: Nanos) -> Tag {
         let entry = &self.nodes.entries[seat];
-        // Whoever is at the first request since it was queued has used just what it ran.
+        // A thread that is at its first request since it was queued has used just what it ran.
         let start =
             if used == ran { entry.position } else { entry.started(used).plus(span(ran, entry.weight)) };
         Tag { start, deadline: start.plus(span(request, entry.weight)) }

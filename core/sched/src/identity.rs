@@ -1,7 +1,7 @@
 //! Names that are never used twice.
 //!
 //! Conserved: an [`Identity`] that an [`Allocator`] has given out is given out by it never again, whatever happens to
-//! its owner. So whoever holds a stale one can be told so, and can never reach a later owner by it. Nothing wraps: an
+//! its owner. So the holder of a stale one can be told so, and can never reach a later owner by it. Nothing wraps: an
 //! allocator that has no more names refuses.
 
 use core::fmt;
@@ -19,7 +19,8 @@ pub struct Identity<T> {
 }
 
 impl<T> Identity<T> {
-    /// The identity with these numbers, as a record or a caller names it. Whoever uses it is told if it is stale.
+    /// The identity with these numbers, as a record or a caller names it. Each use of it checks whether it is
+    /// stale.
     #[must_use]
     pub const fn from_parts(id: u64, generation: u64) -> Self {
         Self { id, generation, of: PhantomData }

@@ -2,8 +2,8 @@
 //!
 //! A [`Cpu`] is the scheduler of one CPU. Everything that happens to it is a method call with the time as an
 //! argument; what must be done comes back as a value that names the action. It reads no clock, takes no lock, does no
-//! I/O and calls nobody. A machine (the simulator, the Linux runtime, the kernel) owns the clocks, the stacks and the
-//! interrupts, keeps one `Cpu` per CPU under whatever guard it likes, and carries the actions out.
+//! I/O and makes no call out of the core. A machine (the simulator, the Linux runtime, the kernel) owns the clocks,
+//! the stacks and the interrupts, keeps one `Cpu` per CPU under whatever guard it likes, and carries the actions out.
 //!
 //! Two `Cpu`s share nothing. A thread moves from one to the next as an [`Entity`] by value: removed first, published
 //! after, so it has one owner at every instant and each CPU's events replay on their own.

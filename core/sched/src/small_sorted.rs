@@ -1,7 +1,7 @@
 //! A few seats in order of their keys, in one small array.
 //!
-//! Nothing that is good for many is as cheap for a dozen: the first is taken in no time, and whoever comes is put in its
-//! place by moving those that come before it.
+//! Nothing that is good for many is as cheap for a dozen: the first is taken in constant time, and a new entry is put in
+//! its place by moving the entries before it.
 //!
 //! Conserved: `seats[..len]` is sorted, the first in order last; of equal keys the one that came last is the first. There
 //! are never more than [`SMALL`].
@@ -11,7 +11,7 @@ pub(crate) const SMALL: usize = 16;
 
 /// A key with a strict order. Not `Ord`, since virtual instants wrap.
 pub(crate) trait Rank: Copy {
-    /// Fills places that nobody has.
+    /// Fills places that have no entry.
     const NONE: Self;
 
     fn is_before(&self, other: &Self) -> bool;

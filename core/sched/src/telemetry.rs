@@ -18,7 +18,7 @@ pub enum NohzExit {
     LeaseExpired,
     /// The lease is for another CPU.
     TargetMismatch,
-    /// Somebody else wants the CPU, too.
+    /// Another thread wants the CPU, too.
     SecondRunnable,
     /// A direct handoff has its target there.
     DirectTarget,
@@ -30,13 +30,13 @@ pub enum NohzExit {
     DeferredCleanup,
     /// A timed wait is over.
     TimerDue,
-    /// The ring is polled no longer, or nobody could say.
+    /// The ring is polled no longer, or its state could not be read.
     RingChanged,
     /// The timer cannot do one-shots any more.
     NoOneShot,
     /// Another CPU cleared the record of it.
     RecordCleared,
-    /// Its one-shot came and nobody proved it again.
+    /// Its one-shot came and the window was not proved again.
     NotReproved,
 }
 

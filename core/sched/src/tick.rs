@@ -2,7 +2,7 @@
 //!
 //! Conserved: a CPU always has a next timer interrupt. `Periodic` and `ForcedPeriodic` have the next tick;
 //! `TicklessIdle` has a one-shot no further away than [`HOUSEKEEPING_FLOOR`], and `TicklessLease` one no further away
-//! than its lease's revocation latency. Nothing but idle runs in `TicklessIdle`, and nobody but the one thread that was
+//! than its lease's revocation latency. Nothing but idle runs in `TicklessIdle`, and only the one thread that was
 //! running in `TicklessLease`: the tick is restored before a thread is dispatched.
 
 use crate::hint::unlikely;
@@ -33,7 +33,7 @@ pub fn arm_oneshot(timer: &mut impl ClockEvent, now: Nanos, at: Nanos) {
     timer.program_oneshot(delta);
 }
 
-/// `delta` moved into the range that a timer can do. A one-shot that comes early is re-armed by whoever handles it.
+/// `delta` moved into the range that a timer can do. A one-shot that comes early is re-armed by its handler.
 #[must_use]
 pub fn clamp_oneshot(delta: Nanos, min: Nanos, max: Nanos) -> Nanos {
     delta.min(max).max(min)
@@ -241,7 +241,7 @@ impl Tick {
         match self.mode {
             TickMode::TicklessIdle { .. } => false,
             TickMode::TicklessLease { .. } => {
-                // Whoever proves the window again moves its one-shot on before this.
+                // A new proof of the window moves its one-shot on before this.
                 self.restore(now, NohzExit::NotReproved, telemetry);
                 false
             }

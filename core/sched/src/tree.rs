@@ -1,9 +1,9 @@
 //! A treap of queued threads, ordered by virtual deadline, that finds the first *eligible* one in O(log n).
 //!
 //! It takes any mixture of starts and deadlines. Each node also knows the earliest start in its left and in its right
-//! part, so the search for the first node whose start has come never backs up. Nodes are the queue's entries; a entry is
-//! in at most one tree. Priorities are drawn at each insertion from a generator that no thread can observe, so nobody
-//! can aim for a deep tree.
+//! part, so the search for the first node whose start has come never backs up. Nodes are the queue's entries; an entry
+//! is in at most one tree. Priorities are drawn at each insertion from a generator that no thread can observe, so no
+//! thread can aim for a deep tree.
 //!
 //! Conserved: in-order traversal is sorted, a parent's priority is at least its children's, and `earliest` and
 //! `reach` summarise exactly the part below. [`Tree::verify`] checks all of it, by other means.

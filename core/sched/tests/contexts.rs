@@ -28,7 +28,7 @@ impl Bench {
         Self::with_floor(Floor::NONE)
     }
 
-    /// A context that nobody has.
+    /// A context that no thread has.
     fn context(&mut self, spec: ContextSpec) -> Box<Context> {
         self.contexts += 1;
         Box::new(Context::new(ContextRef::new(self.contexts, 0), spec, self.rig.now))
@@ -134,7 +134,7 @@ fn zircon_an_earlier_deadline_preempts() {
 #[test]
 fn zircon_an_equal_finish_goes_to_the_earlier_start() {
     let mut bench = Bench::new();
-    // A has been ready since 0 behind somebody more urgent, who is done at 5.
+    // A has been ready since 0 behind a more urgent thread, which is done at 5.
     let first = bench.budget(5, 6);
     bench.budget(2, 15);
     bench.rig.start();
@@ -485,7 +485,7 @@ fn a_direct_call_is_the_long_way_in_one_go() {
 fn a_call_that_cannot_go_directly_changes_nothing() {
     let (mut bench, _, server, _) = call_rig();
     let before = seen(&bench);
-    // Somebody more urgent waits.
+    // A more urgent thread waits.
     bench.rig.now = ms(1);
     bench.budget(1, 2);
     let disturbed = seen(&bench);

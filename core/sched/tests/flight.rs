@@ -1,4 +1,5 @@
-//! The flight record's bytes: what was written is what is read, and what nobody wrote is refused.
+//! The flight record's bytes: what was written is read back, and bytes that no writer produces are
+//! refused.
 
 mod rig;
 
@@ -27,7 +28,7 @@ fn bytes(event: EventRef<'_>, outcome: Outcome) -> Vec<u8> {
     written(decode_state(BEFORE, here().cpu, &[]).writer(), here(), event, outcome)
 }
 
-/// Reads what has been written so, where nobody sits.
+/// Reads bytes that were written so, with no thread seated.
 fn read(bytes: &[u8]) -> Result<(Stamp, Event, Outcome), DecodeError> {
     read_record(&mut Reader::new(bytes), &mut decode_state(BEFORE, here().cpu, &[]))
 }

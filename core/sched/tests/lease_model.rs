@@ -250,7 +250,7 @@ impl World {
                 let lease = created.lease;
                 self.granted.push(Granted { lease, process, cpus, expires_at, latency, ended_at: None });
             }
-            // Ended leases that nobody released take room; the model does not count them.
+            // Ended leases that were not released take room; the model does not count them.
             Err(Refusal::Full { .. }) => {}
             Err(refusal) => assert_eq!(Some(refusal.label()), expected, "{request:?}"),
         }
@@ -328,8 +328,8 @@ impl World {
         self.entered += usize::from(due && !already);
     }
 
-    /// The machine programs its timer after each event that reaches the scheduler. What is overdue came while nobody
-    /// could reach the scheduler, and the timer was armed for another try then.
+    /// The machine programs its timer after each event that reaches the scheduler. What is overdue came while the
+    /// scheduler could not be reached, and the timer was armed for another try then.
     fn arm(&mut self, cpu: usize) {
         let tickless = self.is_tickless(cpu);
         let (now, cpu) = (self.now, &mut self.cpus[cpu]);

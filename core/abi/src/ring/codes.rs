@@ -63,7 +63,7 @@ codes! {
     CapError: u16 {
         /// The ring was made for a version that this side does not speak.
         UnsupportedRingAbi = 1, "CAP_ERR_UNSUPPORTED_RING_ABI", "the ring ABI version is not supported; map a ring of a supported one";
-        /// The entry sizes are not those of the ring's version.
+        /// The entry sizes do not fit the ring's version.
         UnsupportedSqeVersion = 2, "CAP_ERR_UNSUPPORTED_SQE_VERSION", "the entry sizes are not those of the ring's version; rebuild against its layout";
         /// The request's deadline had passed before it began.
         DeadlineExpired = 3, "CAP_ERR_DEADLINE_EXPIRED", "the deadline had passed before the request began";
@@ -79,7 +79,8 @@ codes! {
         StaleInput = 8, "CAP_ERR_STALE_INPUT", "the input is older than the request allows; produce it again";
         /// The caller's right to consume the submission queue has ended; nothing was consumed.
         StaleSqConsumer = 9, "CAP_ERR_STALE_SQ_CONSUMER", "the lease on the submission queue has ended; nothing was consumed";
-        /// Somebody else is consuming the submission queue now, or changing the same pages; nothing was done.
+        /// Another caller is consuming the submission queue now, or changing the same pages; nothing was
+        /// done.
         Busy = 10, "CAP_ERR_BUSY", "the submission queue or the pages are being worked on by another; try again";
         /// A word that the peer writes has a value that no honest peer writes.
         RingCorrupt = 11, "CAP_ERR_RING_CORRUPT", "a shared index lies outside its ring; nothing was consumed";
@@ -109,7 +110,7 @@ codes! {
         TimedOut = 23, "CAP_ERR_TIMED_OUT", "the deadline passed before it happened";
         /// A queue that the request needs is full.
         Overloaded = 24, "CAP_ERR_OVERLOADED", "a queue that it needs is full; try again later";
-        /// The request, or the call that is being answered, was withdrawn by whoever made it.
+        /// The request, or the call that is being answered, was withdrawn by its caller.
         Cancelled = 25, "CAP_ERR_CANCELLED", "it was withdrawn by whoever asked for it; there is nothing to do";
         /// A request in registers cannot be carried out at once; nothing has changed.
         NotDirect = 26, "CAP_ERR_NOT_DIRECT", "the other side does not wait for it now; send it through the ring";

@@ -12,8 +12,8 @@ pub mod op {
     pub const RECV: u16 = 2;
     /// Answer a received call.
     pub const RETURN: u16 = 3;
-    /// Withdraw the request in flight whose `user_data` stands in `params_addr`. It is completed as cancelled, and whoever
-    /// received it is told so when it answers. Fails if there is no such request, which then has its completion.
+    /// Withdraw the request in flight whose `user_data` stands in `params_addr`. It is completed as cancelled, and its
+    /// receiver is told so when it answers. Fails if there is no such request, which then has its completion.
     pub const CANCEL: u16 = 4;
     /// RETURN, and then RECV at the same endpoint: the parameters are the answer, the result is the next call. If the answer
     /// fails, nothing is received.

@@ -6,10 +6,10 @@ pub const RING_MAGIC: u32 = u32::from_le_bytes(*b"MSRG");
 /// The most entries that a queue may have; both counts are powers of two.
 pub const MAX_ENTRIES: u32 = 1 << 15;
 
-/// In [`RingHeader::flags`]: the poller sleeps, or is about to; whoever publishes an entry must wake it.
+/// In [`RingHeader::flags`]: the poller sleeps, or is about to; the publisher of an entry must wake it.
 pub const NEED_WAKEUP: u32 = 1 << 0;
-/// In [`RingHeader::flags`]: an entry waits for room in the completion queue; whoever makes room must wake a
-/// sleeping poller.
+/// In [`RingHeader::flags`]: an entry waits for room in the completion queue; the reader that makes room
+/// must wake a sleeping poller.
 pub const CQ_HELD_BACK: u32 = 1 << 1;
 /// In [`RingHeader::waiter_flags`]: the reader of completions sleeps, or is about to.
 pub const CQ_WAITING: u32 = 1 << 0;
@@ -74,7 +74,7 @@ pub struct RingHeader {
 /// How many 32-bit words the header has.
 pub const HEADER_WORDS: usize = size_of::<RingHeader>() / 4;
 
-/// Where the slots begin, in bytes: those of the submission queue, then those of the completion queue.
+/// Where the slots begin, in bytes: the submission queue's first, then the completion queue's.
 pub const SLOTS_OFFSET: usize = size_of::<RingHeader>();
 
 /// The header's words by their index, for code that sees the header as an array of atomics.

@@ -2,8 +2,8 @@
 //!
 //! Tasks are placed by falling density, each on the first CPU of its mask whose load still holds with it. A task that
 //! finds no such CPU is placed last, on the least used CPU of its mask, so that the verdict of that CPU shows what does
-//! not fit. A CPU's verdict is exact as [`CpuVerdict`] says; the search for a partition is not, unless nobody on the CPU
-//! could have gone elsewhere.
+//! not fit. A CPU's verdict is exact as [`CpuVerdict`] says; the search for a partition is not exact, unless no task on
+//! the CPU could have gone elsewhere.
 
 use super::bands::{Banded, CpuVerdict, Interval, Load, judge_cpu, response_bound};
 use super::demand::{Denial, Task};

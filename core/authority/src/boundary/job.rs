@@ -70,8 +70,8 @@ struct Rule {
 }
 
 impl JobMap {
-    /// Nodes of `queue` with `priority` or more are treated so; and those that state a budget of at most that of the
-    /// `context` may run on it.
+    /// Nodes of `queue` with `priority` or more get this treatment. A node among them whose budget is at most the
+    /// budget in `context` may run on that context.
     pub fn set(&mut self, queue: Queue, priority: i32, treatment: Treatment, context: Option<(u32, Nanos)>) {
         self.rules.entry(queue).or_default().insert(priority, Rule { treatment, context });
     }

@@ -1,10 +1,11 @@
 //! The ledger of what threads without a context use.
 //!
-//! Coarse on purpose: time is cut into windows, and a quota is so much run time per window. What is used beyond it, because
-//! nobody looked in between, is a debt that later windows pay first. Conserved: the total is the sum of all that was charged,
-//! and no time is counted in two windows.
+//! Coarse on purpose: time is cut into windows, and a quota is so much run time per window. Time that is used beyond the
+//! quota, because no check came in between, is a debt that later windows pay first. Conserved: the total is the sum of all
+//! that was charged, and no time is counted in two windows.
 //!
-//! Two windows side by side let twice the quota run in one piece. Who needs better has a context.
+//! Two windows side by side let twice the quota run in one piece. A thread that needs a closer
+//! bound has a context.
 
 use core::fmt;
 use mainspring_abi::Nanos;

@@ -6,7 +6,7 @@
 //! with a typed reason; every decision lands in a bounded [`DecisionLog`].
 //!
 //! Conserved, whatever the service does: the floor of best effort and the recovery thread are as the manifest says; what
-//! is admitted passes admission; at least one CPU is leased to nobody; every table has a bound; and a refused update
+//! is admitted passes admission; at least one CPU is not leased; every table has a bound; and a refused update
 //! changes nothing but the counters and the log.
 //!
 //! When the service is slow, everything stands. When it is dead, or was cut off for its refused updates, contexts and

@@ -19,9 +19,9 @@ pub struct Treatment {
 /// What a runtime says of its own thread. A hint has no effect but through a [`HintMap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hint {
-    /// Somebody waits for it.
+    /// A user or another thread waits for it.
     LatencySensitive,
-    /// Nobody waits for it.
+    /// No user and no thread waits for it.
     Batch,
     /// It serves a device.
     Driver,
@@ -55,7 +55,7 @@ impl HintMap {
 }
 
 impl Default for HintMap {
-    /// Everybody gets the default share; the hints differ in how soon they are served.
+    /// Every thread gets the default share; the hints differ in how soon they are served.
     fn default() -> Self {
         let mut map = Self { of: [Treatment::default(); Hint::ALL.len()] };
         for hint in [Hint::LatencySensitive, Hint::Driver] {
@@ -98,7 +98,7 @@ pub enum OnLoss {
     Revoke,
 }
 
-/// A CPU that somebody has for himself. It gives no CPU time.
+/// A CPU that its holder has for itself. A lease gives no CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Who has it.
@@ -137,7 +137,7 @@ pub struct Manifest {
     pub weight_min: Weight,
     /// The greatest.
     pub weight_max: Weight,
-    /// The thread that recovers the machine. It belongs to nobody's policy.
+    /// The thread that recovers the machine. No policy applies to it.
     pub recovery: ThreadRef,
     /// How the recovery thread is treated.
     pub recovery_treatment: Treatment,

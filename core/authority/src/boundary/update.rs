@@ -14,7 +14,7 @@ use mainspring_abi::{CpuId, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
 /// The longest name that an update may carry: what it says is kept in the log.
 pub const NAME_MAX: usize = 64;
 
-/// The number of an update. Each must be above the last that was taken, whoever sent that.
+/// The number of an update. Each must be above the last that was taken from any sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Epoch(pub u64);
 
@@ -145,9 +145,9 @@ pub enum Refusal {
     LeaseLifetime,
     /// The CPU is not of this machine.
     NoSuchCpu(CpuId),
-    /// Somebody else has the CPU.
+    /// Another holder has the CPU.
     Leased(CpuId),
-    /// The last CPU that nobody has stays that way.
+    /// It is the last CPU that is not leased, which stays so.
     LastHousekeepingCpu,
 }
 

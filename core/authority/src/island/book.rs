@@ -18,12 +18,12 @@ pub struct Capacity {
     pub irqs: BTreeSet<u32>,
 }
 
-/// What is free, and who holds what is not.
+/// Which resources are free, and who holds the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Book {
-    /// Memory that nobody holds.
+    /// Memory that no island holds.
     pub memory_free: u64,
-    /// Ring slots that nobody holds.
+    /// Ring slots that no island holds.
     pub ring_entries_free: u64,
     /// Every device, and who holds it.
     pub devices: BTreeMap<String, Option<IslandRef>>,
@@ -53,7 +53,7 @@ impl Book {
         }
     }
 
-    /// Writes down that nobody holds it any more.
+    /// Notes that the resources of `spec` are free again.
     pub(super) fn give_back(&mut self, spec: &RealtimeIslandSpec) {
         self.memory_free += memory(spec);
         self.ring_entries_free += entries(spec);

@@ -83,7 +83,7 @@ pub enum IslandDenial {
         /// Which.
         device: String,
     },
-    /// Somebody has the device, or it is asked for twice.
+    /// Another island has the device, or it is asked for twice.
     DeviceTaken {
         /// Which.
         device: String,
@@ -93,7 +93,7 @@ pub enum IslandDenial {
         /// Which.
         line: u32,
     },
-    /// Somebody has the line, or it is asked for twice.
+    /// Another island has the line, or it is asked for twice.
     IrqTaken {
         /// Which.
         line: u32,
@@ -105,7 +105,7 @@ pub enum IslandDenial {
     },
     /// None of the CPUs that it asks for is there to be had.
     NoCpu,
-    /// A CPU that it wants for itself is in use, not one of its own, or the last one that is nobody's; or its interrupt
+    /// A CPU that it wants for itself is in use, not one of its own, or the last CPU without an owner; or its interrupt
     /// would disturb another island there.
     Isolation {
         /// Which.

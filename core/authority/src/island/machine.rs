@@ -143,7 +143,7 @@ impl Machine {
         }
     }
 
-    /// What is free, and who holds what is not.
+    /// Which resources are free, and who holds the others.
     #[must_use]
     pub fn book(&self) -> &Book {
         &self.book

@@ -81,7 +81,7 @@ pub enum Locks {
     None,
     /// Each is held by anyone for a bounded time, which is part of the node's budget.
     Bounded,
-    /// Somebody may hold one for as long as he likes.
+    /// A holder may keep one for any length of time.
     Unbounded,
 }
 
@@ -97,7 +97,7 @@ pub enum Calls {
     Blocking,
 }
 
-/// What a node does that takes a time nobody can bound. All of it must be false.
+/// What a node does that takes an unbounded time. All of it must be false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct HotPath {
     /// It allocates.
@@ -137,7 +137,7 @@ pub struct PreallocSpec {
 pub enum Residency {
     /// It does.
     Pinned,
-    /// It does, and nobody else can read it.
+    /// It does, and no other program can read it.
     Secret,
     /// It may be taken away at any time.
     Normal,
@@ -173,7 +173,7 @@ pub enum IrqWork {
     },
     /// It is handled where no island runs.
     MovedOutside,
-    /// Nobody knows.
+    /// The bound is not known.
     Unbounded,
 }
 
@@ -185,7 +185,7 @@ pub enum OverrunPolicy {
     Throttle,
     /// It gets a fault.
     Fault,
-    /// It waits, and somebody is told.
+    /// It waits, and a notice is sent.
     Notify,
     /// The island is shut down.
     Shutdown,

@@ -70,7 +70,8 @@ impl Contexts {
         }
         let lifted = self.lift(machine, index, thread);
         debug_assert_eq!(lifted, Ok(None), "it was at rest");
-        // Whoever is bound is the owner, also while the context lands: it goes back to rest otherwise.
+        // `thread` is the owner from here on, also while the context lands. If the landing fails, the
+        // context goes back to rest.
         if let Err(why) = self.land(machine, index) {
             self.put_to_rest(machine, index);
             self.debug_verify(machine);

@@ -17,8 +17,8 @@ impl Contexts {
         }
     }
 
-    /// Whether every context is in exactly one place, everybody who waits for one has lent it, and all counts are right. Holds
-    /// between operations. Takes time in proportion to the number of contexts.
+    /// Whether every context is in exactly one place, every thread that waits for one has lent it, and all counts are right.
+    /// Holds between operations. Takes time in proportion to the number of contexts.
     pub fn verify<M: ContextMachine>(&self, machine: &mut M) -> Result<(), &'static str> {
         let mut flying = 0;
         for record in &self.records {

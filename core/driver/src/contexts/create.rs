@@ -190,8 +190,8 @@ fn task(spec: &ContextSpec) -> Banded {
 }
 
 impl Contexts {
-    /// Whoever holds the context `creator` creates another one, which belongs to the same session, process and ledger. It grants
-    /// no more than `creator` does, fits the ledger, and takes no deadline away from anybody.
+    /// The holder of the context `creator` creates another one, which belongs to the same session, process and ledger. It
+    /// grants no more than `creator` does, fits the ledger, and takes no deadline away from another context.
     pub fn create(
         &mut self,
         now: Nanos,

@@ -1,7 +1,8 @@
 //! What takes a context away: revoke, the end of a thread, the exit of its owner, a logout.
 //!
-//! Conserved: a context that ends is taken from wherever it is, everybody who waits for it is told that it will not come back,
-//! whoever waited for its notices is woken, and its ledger has its charge back. All names of it are stale from then on.
+//! Conserved: a context that ends is taken from wherever it is, every donor that waits for it is told that it will not come
+//! back, the thread that waited for its notices is woken, and its ledger has its charge back. All names of it are stale from
+//! then on.
 
 use super::record::{Phase, Position};
 use super::transfer::{at_home, write_off};
@@ -13,7 +14,7 @@ use mainspring_sched::{Authority, Entity};
 /// Why a context was taken away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RevokeReason {
-    /// Somebody who may do so revoked it.
+    /// A caller with the authority to do so revoked it.
     Explicit,
     /// Its session was logged out.
     Logout,
@@ -78,8 +79,8 @@ impl Contexts {
         let record = &mut self.records[index];
         record.generation = record.generation.saturating_add(1);
         let holder = record.holder();
-        // Where it would go does not matter: nobody gets it any more. If its holder cannot be reached, that thread is being
-        // ended, and what it had is dropped when it comes to [`Contexts::thread_ended`].
+        // The target of the lift does not matter: no thread gets the context any more. If its holder cannot be reached,
+        // that thread is being ended, and what it had is dropped when it comes to [`Contexts::thread_ended`].
         let target = holder.unwrap_or(ThreadRef::new(u32::MAX, u32::MAX));
         let _taken = self.lift(machine, index, target);
         while let Some(donor) = self.flying(index).and_then(|flight| flight.value.return_to()) {

@@ -28,7 +28,7 @@ pub enum CallEnd {
     DeliveryFailed,
     /// The caller's time was over.
     TimedOut,
-    /// The caller, or somebody for it, gave the call up.
+    /// The caller, or another thread on its behalf, gave the call up.
     Cancelled,
     /// The endpoint was torn down.
     EndpointClosed,

@@ -7,8 +7,8 @@
 //!
 //! * A context is in exactly one [`Location`]: at rest here; with one thread, to which it is bound or lent; in flight here, on its
 //!   way to one thread; or gone. Debug builds check this for all contexts after each operation ([`Contexts::verify`]).
-//! * A thread that has lent its context is asleep and cannot be woken until the context is back with it or was written off. It
-//!   stands on the context's stack of donors, and nobody stands there who has not lent it.
+//! * A thread that has lent its context is asleep and cannot be woken until the context is back with it or was written off.
+//!   It stands on the context's stack of donors, and no thread stands there that has not lent it.
 //! * Numbers are given once. A name of an old generation is told so and changes nothing.
 //! * What was used stays used: no path gives budget back, except the refills of the context itself.
 //! * A refusal changes nothing.
@@ -38,12 +38,12 @@
 //! wake the caller        placement::wake(machine, caller)
 //! ```
 //!
-//! Every end of a call goes through [`Contexts::end_call`], whatever its [`CallEnd`], before the caller is woken. A caller that
-//! has lent nothing needs no call of it; a wake that is refused with `ContextAway` means that it was forgotten. A timed wait that
-//! ends while the context is away does not wake its thread ([`Expired::away`](mainspring_sched::Expired)): the machine ends the call
-//! as [`CallEnd::TimedOut`] and wakes the thread then. Threads that end
-//! go through [`Contexts::thread_ended`], which returns what they borrowed and calls in what they lent.
-//! [`Contexts::call_directly`] and [`Contexts::reply_directly`] do a call or a reply on one CPU in one go, where nobody records.
+//! Every end of a call goes through [`Contexts::end_call`], whatever its [`CallEnd`], before the caller is woken. A caller
+//! that has lent nothing needs no call of it; a wake that is refused with `ContextAway` means that it was forgotten. A timed
+//! wait that ends while the context is away does not wake its thread ([`Expired::away`](mainspring_sched::Expired)): the
+//! machine ends the call as [`CallEnd::TimedOut`] and wakes the thread then. Threads that end go through
+//! [`Contexts::thread_ended`], which returns what they borrowed and calls in what they lent. [`Contexts::call_directly`] and
+//! [`Contexts::reply_directly`] do a call or a reply on one CPU in one go, on a machine without a recorder.
 
 mod binding;
 mod check;
@@ -128,7 +128,7 @@ pub enum ContextMoved {
         /// The end of the call that brought it back.
         end: CallEnd,
     },
-    /// It is at rest: nobody has it, and anybody who may can bind it.
+    /// It is at rest: no thread has it, and any authorised thread can bind it.
     AtRest {
         /// Which.
         context: ContextRef,

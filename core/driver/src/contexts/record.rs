@@ -13,7 +13,7 @@ use mainspring_sched::context::{Context, ContextSpec, SpecError, Usage};
 /// Where a context is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Location {
-    /// At rest: nobody has it.
+    /// At rest: no thread has it.
     Rest,
     /// With this thread, which is bound to it.
     Bound(ThreadRef),
@@ -61,7 +61,7 @@ pub(super) struct Record {
     pub process: Option<ProcessId>,
     /// What it was charged to, and how much.
     pub charge: Option<(LedgerRef, Amounts)>,
-    /// Nobody may bind it for now.
+    /// No thread may bind it for now.
     pub withheld: bool,
     /// What was used of it, as of when the value was last here.
     pub usage: Usage,
@@ -302,7 +302,7 @@ impl Contexts {
         self.find(id).is_some_and(|index| matches!(self.records[index].phase, Phase::Ended(_)))
     }
 
-    /// Lets nobody bind a context that is at rest, or lets it be bound again, with its time set aside on `home`. An island does
+    /// Forbids binding a context that is at rest, or allows it again, with its time set aside on `home`. An island does
     /// this before it is admitted and when it is.
     pub fn withhold(
         &mut self,

@@ -220,7 +220,7 @@ impl Contexts {
         landed
     }
 
-    /// A context in flight that nobody waits for is at rest, or ends if its time is over.
+    /// A context in flight that no thread waits for is at rest, or ends if its time is over.
     pub(super) fn put_to_rest<M: ContextMachine>(&mut self, machine: &mut M, index: usize) {
         if let Phase::Ending(reason) = self.records[index].phase {
             return self.finish(machine, index, None, reason);

@@ -43,8 +43,8 @@ impl Leases {
         self.roll_back(machine);
     }
 
-    /// `thread` has ended. If it was a lessee, nobody is left to use its lease, which is taken back. If the last thread of its
-    /// process has ended, the process's leases end by [`Leases::end_leases_of_process`] before this.
+    /// `thread` has ended. If it was a lessee, no thread is left to use its lease, which is taken back. If the last thread
+    /// of its process has ended, the process's leases end by [`Leases::end_leases_of_process`] before this.
     pub fn thread_exited<M: LeaseMachine>(&mut self, machine: &mut M, thread: ThreadRef) {
         if let Some(lease) = self.lease_of(thread) {
             let _ended = self.revoke(machine, lease);

@@ -70,7 +70,7 @@ impl Isolation {
         !self.bindings.is_empty()
     }
 
-    /// Whether somebody has `cpu` to itself.
+    /// Whether a lessee has `cpu` to itself.
     #[inline]
     #[must_use]
     pub fn is_leased(&self, cpu: CpuId) -> bool {
@@ -129,7 +129,8 @@ impl Isolation {
         if self.lessee(cpu).is_some_and(|lessee| lessee.lease == lease) {
             self.lessees[cpu.index()] = None;
             self.leased.remove(cpu);
-            // Whoever stayed on another leased CPU because it could be nowhere else may be able to come here.
+            // A thread that stayed on another leased CPU, because no other would have it, may now be able to
+            // come here.
             self.uncleared = self.leased;
         }
     }

@@ -13,8 +13,8 @@
 //! * from the next interrupt of a leased CPU on only its lessee runs there, or a thread that may run nowhere else.
 //!
 //! A machine with a lock per CPU guards [`Leases`] by one lock, which is taken before any CPU's. The handler of an interrupt
-//! only tries to take it: [`recheck_without_leases`] is for when somebody else has it, and
-//! [`on_contention`](mainspring_sched::nohz::on_contention) for when somebody else has the CPU itself.
+//! only tries to take it: [`recheck_without_leases`] is for when another CPU has it, and
+//! [`on_contention`](mainspring_sched::nohz::on_contention) for when another CPU has this CPU's own lock.
 
 mod endings;
 mod grant;

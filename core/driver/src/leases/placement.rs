@@ -15,8 +15,8 @@ pub fn affinity<M: LeaseMachine>(machine: &mut M, thread: ThreadRef) -> Affinity
     bound.unwrap_or_else(|| machine.own_affinity(thread))
 }
 
-/// The best CPU for `thread`, which would rather be at `near`: one that it may use and nobody else has to itself, with the fewest
-/// threads that could run. If there is none, one that it may use.
+/// The best CPU for `thread`, which would rather be at `near`: one that it may use and no other lessee has to itself, with
+/// the fewest threads that could run. If there is none, one that it may use.
 pub fn destination<M: LeaseMachine>(machine: &mut M, thread: ThreadRef, near: CpuId) -> CpuId {
     let affinity = affinity(machine, thread);
     let open = |machine: &M, cpu: CpuId| affinity.allows(cpu) && machine.may_enter(thread, cpu);
@@ -74,7 +74,8 @@ fn relocate<M: LeaseMachine>(
     arrived
 }
 
-/// Moves whoever is ready on `cpu`, which is leased, and may be elsewhere. If such a thread runs there, the CPU is told to move it.
+/// Moves each thread that is ready on `cpu`, which is leased, and may be elsewhere. If such a thread runs there, the CPU is
+/// told to move it.
 pub(super) fn clear_queue<M: LeaseMachine>(machine: &mut M, cpu: CpuId) {
     let Some(lessee) = machine.with_isolation(|isolation| isolation.lessee(cpu)) else { return };
     let mut slot = 0;
@@ -132,8 +133,8 @@ pub(super) fn is_settled<M: LeaseMachine>(machine: &mut M, thread: ThreadRef) ->
     machine.home(thread).is_some_and(|home| misplaced(machine, thread, home).is_none())
 }
 
-/// An interrupt has come to `cpu`, which is this one: moves everybody who is there and belongs elsewhere. Whether the running
-/// thread was among them.
+/// An interrupt has come to `cpu`, which is this one: moves each thread that is there and belongs elsewhere. Returns whether
+/// the running thread was among them.
 pub(super) fn attend<M: LeaseMachine>(machine: &mut M, cpu: CpuId) -> bool {
     let mut taken = false;
     if machine.with_isolation(|isolation| isolation.take_uncleared(cpu)) {

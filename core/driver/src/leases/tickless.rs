@@ -54,7 +54,7 @@ fn conditions(duties: &TickDuties, payer: AccountingTarget) -> Conditions {
         payer,
         ring: RingFacts::NoRing,
         housekeeping: false,
-        // A leased CPU steals from nobody, so no work of others waits for it.
+        // A leased CPU does not steal, so no work of other CPUs waits for it.
         sibling_work: false,
         deferred_cleanup: duties.deferred_work,
         global_timers: duties.global_timers,
@@ -73,8 +73,9 @@ fn conditions(duties: &TickDuties, payer: AccountingTarget) -> Conditions {
     }
 }
 
-/// Proves the window of `cpu`, which is this one, again while somebody else has the [`Leases`]: whether the lease stands cannot
-/// be read. The CPU asks again after the shortest time that its timer can do, or ticks again if the last proof is too old for that.
+/// Proves the window of `cpu`, which is this one, again while another CPU has the [`Leases`]: whether the lease stands
+/// cannot be read. The CPU asks again after the shortest time that its timer can do, or ticks again if the last proof is too
+/// old for that.
 pub fn recheck_without_leases<M: LeaseMachine>(machine: &mut M, cpu: CpuId) -> NohzRecheck {
     let duties = machine.tick_duties(cpu);
     machine.with_cpu(cpu, |cpu| {
@@ -96,8 +97,9 @@ impl LiveLease {
 }
 
 impl Leases {
-    /// An interrupt has come to `cpu`, which is this one. What it is without a tick for is proved again before anything else.
-    /// Then whoever is here and belongs elsewhere leaves. Called at every timer interrupt and reschedule, if there are leases.
+    /// An interrupt has come to `cpu`, which is this one. A tickless window is proved again before anything else. Then each
+    /// thread that is here and belongs elsewhere leaves. Called at every timer interrupt and reschedule, if there are
+    /// leases.
     pub fn attend<M: LeaseMachine>(&mut self, machine: &mut M, cpu: CpuId) -> Attended {
         if machine.with_cpu(cpu, |cpu| is_tickless(cpu.cpu())) {
             self.recheck(machine, cpu);

@@ -17,7 +17,7 @@ fn time_of_a_call(lends: bool) -> Nanos {
     let caller = rig.name(0);
     rig.contexts.bind(&mut rig.machine, who, caller).expect("free");
     rig.run(0);
-    // Everybody has run for a while, so that nobody is owed more than the others.
+    // Every thread has run for a while, so that none is owed more than the others.
     rig.advance(ms(40));
     rig.run(0);
     let called_at = rig.machine.now;

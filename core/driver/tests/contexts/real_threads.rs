@@ -1,5 +1,5 @@
 //! CPUs that are threads of the host, with a lock each and one for all contexts, as in a kernel. They call each other, are timed
-//! out, revoked and killed at random; then every context is in one place and nobody waits.
+//! out, revoked and killed at random; then every context is in one place and no thread waits.
 
 use crate::machines::host::{Host, Seen};
 use crate::machines::{cpu, entity};
@@ -30,7 +30,8 @@ impl ContextMachine for Seen<'_> {
     fn wake_waiter(&mut self, _: ContextRef, _: ThreadRef) {}
 }
 
-/// Who waits for requests and for answers. Its lock comes before that of the contexts, which comes before a CPU's.
+/// Who waits for requests and for answers. Its lock comes before the lock of the contexts, which comes before a
+/// CPU's.
 #[derive(Default)]
 struct Endpoint {
     receivers: VecDeque<usize>,
@@ -203,7 +204,7 @@ impl World {
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Something bad happens to somebody.
+    /// Revokes or grants a context, kills or wakes a thread, or ends a call, at random.
     fn disturb(&self, machine: &mut Seen<'_>, chance: &mut Chance) {
         let index = chance.below(THREADS as u64) as usize;
         match chance.below(8) {
@@ -230,7 +231,7 @@ impl World {
         }
     }
 
-    /// Ends a thread that does not run. One client and two servers are spared, so that there is always somebody to call.
+    /// Ends a thread that does not run. One client and two servers are spared, so that there is always a server to call.
     fn kill(&self, machine: &mut Seen<'_>, index: usize) {
         let mut endpoint = lock(&self.endpoint);
         let mut contexts = lock(&self.contexts);

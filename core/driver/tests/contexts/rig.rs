@@ -47,7 +47,7 @@ pub fn on(cpus: &[usize]) -> Affinity {
     Affinity::Only(Arc::new(cpus.iter().map(|index| cpu(*index)).collect()))
 }
 
-/// Granted by the machine, to nobody in particular.
+/// Granted by the machine, without a session, process or ledger.
 pub fn at(home: usize) -> Grant {
     Grant { session: None, process: None, ledger: None, home: HomeCpu::Decided(cpu(home)) }
 }
@@ -146,7 +146,7 @@ impl Rig {
         }
     }
 
-    /// Lets everybody else on its CPU stop, until `index` runs.
+    /// Lets each other thread on its CPU stop, until `index` runs.
     pub fn run(&mut self, index: usize) {
         for _ in 0..64 {
             self.settle();
@@ -162,7 +162,7 @@ impl Rig {
         panic!("thread {index} does not get to run");
     }
 
-    /// The running thread `index` waits, and its CPU has chosen nobody yet.
+    /// The running thread `index` waits, and its CPU has not chosen yet.
     pub fn block(&mut self, index: usize, kind: WaitKind) {
         let home = self.machine.home(self.threads[index].name).expect("it runs");
         let overran = self.machine.with_cpu(home.cpu, |cpu| {

@@ -487,7 +487,7 @@ impl World {
         }
     }
 
-    /// Lets every call end: nobody waits for ever.
+    /// Lets every call end: no thread waits for ever.
     fn wind_up(&mut self) {
         self.rig.machine.arrive();
         for caller in 0..THREADS {

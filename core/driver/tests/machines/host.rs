@@ -1,6 +1,6 @@
 //! A machine with the kernel's shape: a lock for each CPU, records for each CPU, notifications that may fail.
 //!
-//! A [`Host`] is shared; a [`Seen`] is what one of its CPUs, or somebody from outside, sees of it and acts through.
+//! A [`Host`] is shared; a [`Seen`] is what one of its CPUs, or a thread from outside, sees of it and acts through.
 
 use super::core;
 use super::script::Driven;
@@ -59,7 +59,7 @@ impl Host {
         }
     }
 
-    /// The machine as CPU `here` sees it, or somebody from outside.
+    /// The machine as CPU `here` sees it, or as a thread from outside does.
     pub fn seen_from(&self, here: Option<CpuId>) -> Seen<'_> {
         Seen { host: self, here }
     }

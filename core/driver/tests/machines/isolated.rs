@@ -237,7 +237,7 @@ impl Machine for Isolated {
     type Observer = Option<Log>;
     type Threads = Homes;
 
-    /// Its CPUs have one clock, and nobody joins records of theirs.
+    /// Its CPUs have one clock, and their records are not joined.
     const ARRIVAL_DELAY: Nanos = Nanos::ZERO;
 
     fn with_cpu<R>(&mut self, cpu: CpuId, act: impl FnOnce(&mut CpuAccess<'_, Self>) -> R) -> R {

@@ -60,7 +60,7 @@ impl Stepped {
         &self.cores[cpu.index()]
     }
 
-    /// `thief` takes a thread from `victim`, which is in nobody's queue until [`Stepped::arrive`].
+    /// `thief` takes a thread from `victim`, which is in no CPU's queue until [`Stepped::arrive`].
     pub fn depart(&mut self, victim: CpuId, thief: CpuId) -> Option<ThreadRef> {
         if self.moving.is_some() || victim == thief {
             return None;

@@ -79,11 +79,11 @@ fn wanted(flags: u32, all_of: u32) -> Wakeup {
 /// announcement and must itself read what producers publish, the tail and the room, with acquire loads.
 pub(crate) fn prepare_poller_sleep(region: &impl Region, has_work: impl FnOnce(u32) -> bool) -> Sleep {
     // First of all: a wake that we were too late to see moves the doorbell away from this ticket. Acquire pairs
-    // with `count_wake`: whoever we see to have rung has published before, so the check below finds its work.
+    // with `count_wake`: a publisher whose wake we see has published before, so the check below finds its work.
     let ticket = Ticket(region.word(word::SQ_WAKES).load(Ordering::Acquire));
     let before = region.word(word::FLAGS).fetch_or(NEED_WAKEUP, Ordering::SeqCst);
     // The store-to-load barrier. A SeqCst read-modify-write alone orders itself, not the acquire load after it,
-    // in the language's memory model (see README.md); the fence pairs with those of the publishers.
+    // in the language's memory model (see README.md); the fence pairs with the publishers' fences.
     fence(Ordering::SeqCst);
     if has_work(before) {
         poller_awake(region);

@@ -48,7 +48,7 @@ impl fmt::Display for LoanError {
 impl core::error::Error for LoanError {}
 
 impl Donors {
-    /// Nobody yet, and at most `limit`, which is clamped to 1 and [`MAX_DEPTH`].
+    /// No donor yet, and at most `limit`, which is clamped to 1 and [`MAX_DEPTH`].
     #[must_use]
     pub fn new(limit: u8) -> Self {
         Self { stack: [None; MAX_DEPTH], depth: 0, limit: limit.clamp(1, MAX_DEPTH as u8) }
@@ -101,7 +101,7 @@ impl Donors {
         Some(back)
     }
 
-    /// `donor` and all whom it led to are out of the chain: whoever had the context before it is next.
+    /// `donor` and all donors after it are out of the chain: the donor before it is next.
     pub(crate) fn cut(&mut self, donor: ThreadRef) -> bool {
         let Some(at) = self.iter().position(|one| one == donor) else { return false };
         for token in &mut self.stack[at..] {

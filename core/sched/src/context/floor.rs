@@ -26,7 +26,7 @@ pub(crate) struct FloorBudget {
     window: Nanos,
     /// What is left of it; never zero.
     left: Nanos,
-    /// Since when best effort has been ready; `Nanos::MAX` while nobody is.
+    /// Since when best effort has been ready; `Nanos::MAX` while no such thread is.
     ready_since: Nanos,
 }
 
@@ -42,7 +42,7 @@ impl FloorBudget {
         Self { budget, window: Nanos::ZERO, left: budget, ready_since: Nanos::MAX }
     }
 
-    /// Somebody of best effort is ready, or nobody is.
+    /// A best-effort thread is ready, or none is.
     #[inline]
     pub(crate) fn note_ready(&mut self, now: Nanos, ready: bool) {
         if !ready {

@@ -13,7 +13,7 @@ use super::spec::{ContextSpec, SpecError};
 use crate::small_sorted::Rank;
 use mainspring_abi::{ContextRef, Nanos, ThreadRef};
 
-/// A grant of CPU time, owned by whoever holds it.
+/// A grant of CPU time, owned by the holder of the value.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "dropping a context revokes it"]
 pub struct Context {
@@ -123,7 +123,7 @@ pub(crate) struct Charged {
 }
 
 impl Context {
-    /// A context whose whole budget may be used from `now` on. What makes contexts sees to it that nobody makes one who may not.
+    /// A context whose whole budget may be used from `now` on. The caller has checked that this context may be made.
     pub fn new(who: ContextRef, spec: ContextSpec, now: Nanos) -> Self {
         Self {
             refills: Refills::new(spec.budget, spec.period, usize::from(spec.refills), now),
@@ -197,8 +197,8 @@ impl Context {
         }
     }
 
-    /// Its holder is ready. Whoever goes on at the instant at which it paused, as a server does with what it was handed,
-    /// goes on with the same release.
+    /// Its holder is ready. A holder that goes on at the instant of the pause, as a server does with a context that it
+    /// was handed, goes on with the same release.
     #[inline]
     pub(crate) fn resume(&mut self, now: Nanos) {
         if self.active {
@@ -303,7 +303,7 @@ impl Context {
         &mut self.notices
     }
 
-    /// Nobody holds it: time does not count.
+    /// No thread holds it: time does not count.
     pub fn suspend(&mut self) {
         self.active = false;
     }

@@ -1,7 +1,7 @@
 //! What a context tells those who watch it: two cells of fixed size, one per kind of event.
 //!
-//! Conserved: a notice describes what has been enforced already. It grants nothing, wakes nobody by itself and needs no
-//! memory: events that come before a cell is drained raise its counters, which saturate.
+//! Conserved: a notice describes what has been enforced already. It grants nothing, wakes no thread by itself and needs
+//! no memory: events that come before a cell is drained raise its counters, which saturate.
 
 use core::fmt;
 use mainspring_abi::{ContextRef, Nanos, ThreadRef};

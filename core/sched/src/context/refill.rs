@@ -1,7 +1,7 @@
 //! Replenishment of a scheduling context: a sporadic server with a bounded list of refills.
 //!
 //! A refill is an amount of CPU time and the time from which it may be used, its *release*. What is used of a refill
-//! comes back one period after the refill's release, however often its user was preempted meanwhile. Whoever pauses
+//! comes back one period after the refill's release, however often its user was preempted meanwhile. A user that pauses
 //! gives the rest a new release when it resumes. So every nanosecond of the budget is a sporadic job by itself: two
 //! releases of it are a period apart, which is what admission counts on. A full refill once a period would let a thread
 //! that waits until the end of one period run twice its budget back to back.

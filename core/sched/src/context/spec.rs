@@ -15,7 +15,7 @@ pub enum Overrun {
     /// It waits for the next refill.
     #[default]
     Throttle,
-    /// It stops until whoever handles its faults lets it go on.
+    /// It stops until its fault handler lets it go on.
     Fault,
     /// It goes on as best effort until the next refill.
     Notify,

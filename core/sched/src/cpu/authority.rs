@@ -1,7 +1,8 @@
 //! Contexts come to threads and go: bound, lent, given back, written off.
 //!
-//! Conserved: a context that comes in sits in exactly one thread until it is taken out again, by value. Whoever lends one
-//! cannot be made ready until it is back or written off. A refusal gives the context back and changes nothing.
+//! Conserved: a context that comes in sits in exactly one thread until it is taken out again, by value. A thread that
+//! lends one cannot be made ready until the context is back or written off. A refusal gives the context back and changes
+//! nothing.
 
 use super::realtime::Band;
 use super::{Cpu, Seat, SeatError, State};

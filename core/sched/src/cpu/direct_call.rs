@@ -2,11 +2,12 @@
 //!
 //! Nothing here is new: [`Cpu::call_directly`] does what [`Cpu::block_current`], [`Cpu::lend`], [`Cpu::bind`],
 //! [`Cpu::wake`] and [`Cpu::resched`] do one after the other, and [`Cpu::reply_directly`] the same the other way round. It
-//! saves the queues: whoever runs on the context next is the most urgent, since whoever ran on it until now was.
+//! saves the queues: the thread that runs on the context next is the most urgent, since the thread that ran on it until
+//! now was.
 //!
 //! Conserved: either everything is as after those five, or nothing has changed and the caller takes the long way. A
-//! record of a run holds the long way, so whoever records takes it: the simulator does, and this is for a machine that
-//! keeps no record.
+//! record of a run holds the long way, so a machine that records takes it: the simulator does. The direct way is for a
+//! machine that keeps no record.
 
 use super::realtime::Band;
 use super::{Cpu, Dispatch, Seat, State, taken};

@@ -5,7 +5,7 @@
 //! looks into each table once per thread.
 //!
 //! Conserved: either everything is as after those two, or nothing has changed and the caller takes the long way. A
-//! record of a run holds the long way, so whoever records takes it.
+//! record of a run holds the long way, so a machine that records takes it.
 
 use super::realtime::Band;
 use super::{Cpu, Dispatch, Occupant, Seat, Slot, State};
@@ -68,7 +68,8 @@ impl Cpu {
         }
         self.fair.hand_over(slot, moved, next.slot, to.entity.weight);
 
-        // Whoever waits begins another request afterwards, so nothing has to be charged to the one that it was at.
+        // A thread that waits begins another request afterwards, so nothing has to be charged to its current
+        // request.
         from.entity.account.charge(ran, moved);
         from.fall_asleep(kind);
         if let Some(timeout) = timeout {
@@ -84,8 +85,8 @@ impl Cpu {
         Ok((run, permit))
     }
 
-    /// Whether the running thread could hand its slice on: nobody here runs on a context, there is no direct target yet, and
-    /// there is a slice left.
+    /// Whether the running thread could hand its slice on: no thread here runs on a context, there is no direct target yet,
+    /// and there is a slice left.
     #[inline(always)]
     fn hands_on(&self, now: Nanos) -> bool {
         self.contexts == 0 && self.direct.is_none() && self.slice_end > now && self.band == Band::Fair

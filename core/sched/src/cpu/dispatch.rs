@@ -14,7 +14,7 @@ use mainspring_abi::{Nanos, ThreadRef};
 pub enum Stop {
     /// Nothing is running.
     Nothing,
-    /// It could go on: its request is over, or somebody better is ready.
+    /// It could go on: its request is over, or a better thread is ready.
     Preempted,
     /// It lets the others go first, once.
     Yielded,
@@ -42,7 +42,7 @@ pub struct Dispatch {
     /// Whether it takes over from another thread or from idle.
     pub switched: bool,
     /// When its request, or this quantum of it, or its context's budget, ends. A request's end matters only while
-    /// somebody else is ready; [`Cpu::next_timer`] knows.
+    /// another thread is ready; [`Cpu::next_timer`] accounts for that.
     pub slice_end: Nanos,
 }
 
@@ -51,7 +51,7 @@ pub struct Dispatch {
 enum DirectRule {
     /// The slice it could have had a part of is over; the queue decides.
     Refuse,
-    /// Nobody's slice is being handed on.
+    /// No slice is being handed on.
     Free,
     /// For the rest of the slice of the thread that stops. So a pair that hands the CPU to and fro gets no more,
     /// between two choices from the queue, than one of them alone.
@@ -101,7 +101,8 @@ impl Cpu {
         }
     }
 
-    /// Whether nobody here has a context, and nobody is the direct target: the queue alone says who is next.
+    /// Whether no thread here has a context, and none is the direct target: the queue alone says which is
+    /// next.
     #[inline(always)]
     fn is_simple(&self) -> bool {
         self.contexts == 0 && self.direct.is_none()
@@ -122,7 +123,7 @@ impl Cpu {
         let ran = end_interval(&mut self.since, &mut self.charged_total, now);
         let moved = self.fair.charge(slot, ran);
         occupant.charge(ran, moved);
-        // Counted while the account is at hand, and taken back below if nobody was better.
+        // Counted while the account is at hand, and taken back below if no thread was better.
         occupant.entity.account.preemptions += 1;
         occupant.wait_for_cpu(now);
         let (queued, next) = self.fair.exchange(slot, &occupant.ask_to_run(None), ran, moved);
@@ -161,7 +162,8 @@ impl Cpu {
         let ran = end_interval(&mut self.since, &mut self.charged_total, now);
         let moved = self.fair.charge_and_sleep(slot, ran);
         let occupant = taken(&mut self.slots, slot);
-        // Whoever waits begins another request afterwards, so nothing has to be charged to the one that it was at.
+        // A thread that waits begins another request afterwards, so nothing has to be charged to its current
+        // request.
         occupant.entity.account.charge(ran, moved);
         occupant.fall_asleep(kind);
         if let Some(timeout) = timeout {
@@ -236,8 +238,9 @@ impl Cpu {
         self.dispatch(now, Some(slot), choice)
     }
 
-    /// The running thread waits, and nobody is chosen yet: what it does on its way, such as handing its context to whom
-    /// it calls, comes before the choice. Call [`Cpu::resched`] with [`Stop::Nothing`] next; whether there was one.
+    /// The running thread waits, and no thread is chosen yet: what it does on its way, such as handing its context to
+    /// its server, comes before the choice. Call [`Cpu::resched`] with [`Stop::Nothing`] next. Returns whether a thread
+    /// ran.
     pub fn block_current(&mut self, now: Nanos, kind: WaitKind, timeout: Option<Timeout>) -> bool {
         self.bring_clock_up(now);
         let Some(slot) = self.current else { return false };

@@ -69,7 +69,7 @@ impl Cpu {
     }
 
     /// What the thread at `seat` is owed at `now`. Brings the clock up to date, which the next event at `now` would do
-    /// anyway, so no later decision depends on whether somebody looked.
+    /// anyway, so no later decision depends on whether a caller looked.
     pub fn lag_now(&mut self, now: Nanos, seat: Seat) -> Result<Lag, SeatError> {
         self.bring_clock_up(now);
         self.lag(now, seat)
@@ -108,7 +108,7 @@ impl Cpu {
         self.occupied
     }
 
-    /// Sum of the weights of everybody who competes here.
+    /// Sum of the weights of all threads that compete here.
     #[must_use]
     pub fn load(&self) -> u64 {
         self.fair.load()

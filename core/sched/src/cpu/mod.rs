@@ -99,7 +99,7 @@ impl Seat {
         self.slot
     }
 
-    /// A seat by its numbers, as a record names it. Whoever uses it is told if nobody such sits there.
+    /// A seat by its numbers, as a record names it. Its use is refused if no such thread sits there.
     #[must_use]
     pub fn from_parts(slot: u32, thread: ThreadRef) -> Self {
         Self { slot, thread }
@@ -203,7 +203,8 @@ impl Occupant {
         self.entity.used = if used < self.request { used } else { self.past_requests(used - self.request) };
     }
 
-    /// Requests follow each other without a gap; a thread that nobody stopped may have had several.
+    /// Requests follow each other without a gap; a thread that was not stopped may have had
+    /// several.
     #[inline]
     fn past_requests(&self, used: Nanos) -> Nanos {
         if used < self.request { used } else { Nanos::new(used.get() % self.request.get()) }
@@ -243,7 +244,8 @@ impl Occupant {
         Due { deadline, thread_index: self.entity.thread.index() }
     }
 
-    /// `authority` says whether anybody here has a context or has lent one: where nobody has, nobody need be asked.
+    /// `authority` says whether any thread here has a context or has lent one. If none has, this thread's authority
+    /// need not be read.
     #[inline]
     fn ask(&self, authority: bool) -> Ask {
         // A context stays on its CPU, also while its thread goes on without it.
@@ -424,8 +426,9 @@ impl Cpu {
         self.fair.tag(slot, occupant.request, occupant.entity.used, Nanos::ZERO)
     }
 
-    /// Lets the fluid schedule run until `now`. A thread that runs with nobody waiting goes from request to request
-    /// without a decision, and the clock must not fall behind the request it is at: what it gets then is nobody's.
+    /// Lets the fluid schedule run until `now`. A thread that runs while no other waits goes from request to
+    /// request without a decision, and the clock must not fall behind its current request: the time that it gets
+    /// then is taken from no other thread.
     #[inline]
     fn bring_clock_up(&mut self, now: Nanos) {
         if self.band == Band::Deadline {
@@ -458,7 +461,7 @@ impl Cpu {
         self.fair.tag(slot, occupant.request, occupant.past_requests(occupant.entity.used + ran), ran)
     }
 
-    /// Whether anybody here holds a context or has lent one. Where nobody does, an occupant's authority is not looked at:
+    /// Whether any thread here holds a context or has lent one. If none does, an occupant's authority is not looked at:
     /// it is beyond the cache lines that a decision needs.
     #[inline]
     fn has_authority(&self) -> bool {
@@ -471,7 +474,7 @@ impl Cpu {
         !self.has_authority() || matches!(self.at(slot).entity.authority, Authority::BestEffort)
     }
 
-    /// Whether somebody of best effort waits for the CPU.
+    /// Whether a best-effort thread waits for the CPU.
     #[inline]
     fn contended(&self) -> bool {
         self.fair.queued() != 0 || self.direct.is_some()

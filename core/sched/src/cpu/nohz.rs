@@ -2,8 +2,8 @@
 //!
 //! Two things say that a CPU is in such a window, as two CPUs may be about to change that at once. The *mark* is the mode
 //! of its tick; only the CPU itself sets it or takes it back, for it alone can program its timer. The *record* says under
-//! which claim; whoever ends the lease may clear it from elsewhere. A mark without a record is the end of the window at
-//! the next recheck; a record without a mark means nothing.
+//! which claim; the CPU that ends the lease may clear it from elsewhere. A mark without a record is the end of the window
+//! at the next recheck; a record without a mark means nothing.
 
 use super::Cpu;
 use crate::entity::Affinity;
@@ -68,7 +68,7 @@ impl Cpu {
     }
 
     /// Proves the window again. Call it at every timer interrupt, before [`Cpu::timer`], and at every reschedule that is
-    /// not for new work; if nobody does, [`Cpu::timer`] ends the window.
+    /// not for new work; without that call, [`Cpu::timer`] ends the window.
     pub fn nohz_recheck(&mut self, now: Nanos, conditions: &Conditions) -> NohzRecheck {
         if !self.is_marked() {
             return NohzRecheck::NotTickless;

@@ -1,8 +1,9 @@
 //! What a thread may change about its own scheduling, and what it may read.
 //!
 //! A [`PolicyCap`] is the authority of one thread over its own weight and latency class. It has no effect unless that
-//! thread is the one that runs, so holding a copy of somebody else's is worth nothing. Whoever may change others (the
-//! policy service) uses [`Cpu::set_weight`] and [`Cpu::set_class`], which a machine offers to nobody else.
+//! thread is the one that runs, so a copy of another thread's capability is worth nothing. A caller that may change
+//! other threads (the policy service) uses [`Cpu::set_weight`] and [`Cpu::set_class`], which a machine offers to no
+//! other caller.
 
 use super::{Cpu, Seat};
 use crate::account::Account;
@@ -18,7 +19,7 @@ pub struct PolicyCap {
 /// Why a thread's wish was not granted; nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PolicyError {
-    /// The capability is not that of the thread that runs here.
+    /// The capability does not belong to the thread that runs here.
     NotTheCaller,
     /// No such weight.
     Weight(WeightError),

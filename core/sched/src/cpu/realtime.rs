@@ -47,7 +47,7 @@ pub(super) struct Realtime {
     ready: SeatHeap<Urgency>,
     refilling: SeatHeap<RefillDue>,
     pub(super) floor: FloorBudget,
-    /// The last overrun that nobody has heard of yet.
+    /// The last overrun that was not reported yet.
     pub(super) overran: Option<Overran>,
     /// When the last context left.
     none_since: Nanos,
@@ -246,15 +246,15 @@ impl Cpu {
         self.current.is_none()
     }
 
-    /// Somebody is about to wait for the CPU: whoever runs there is alone no longer, so the tick is back first.
+    /// A thread is about to wait for the CPU: the running thread is alone no longer, so the tick is back first.
     fn end_solitude(&mut self, now: Nanos) {
         if self.current.is_some() {
             self.tick.restore(now, NohzExit::SecondRunnable, &mut self.telemetry);
         }
     }
 
-    /// Whether somebody so urgent should be looked at before the running thread goes on. Best effort is charged before
-    /// it is known whether it may insist on its floor.
+    /// Whether a thread of this urgency should be looked at before the running thread goes on. Best effort is charged
+    /// before it is known whether it may insist on its floor.
     fn urgent(&self, urgency: Urgency) -> bool {
         match self.current {
             Some(current) if self.band == Band::Deadline => {
@@ -275,8 +275,8 @@ impl Cpu {
         self.realtime.floor.claim(now).is_some_and(|(floor_due, _)| floor_due < due)
     }
 
-    /// Takes the thread that runs next out, if it is one with a context; else until when best effort may run. Whether
-    /// somebody of best effort is ready is for the caller to say.
+    /// Takes the thread that runs next out, if it is one with a context; else until when best effort may run. The
+    /// caller says whether a best-effort thread is ready.
     #[inline(never)]
     pub(super) fn choose_context(&mut self, now: Nanos, waits: bool) -> Result<Choice, Nanos> {
         self.take_first(now, waits).map(|slot| Choice { slot, slice_cap: Nanos::MAX, band: Band::Deadline })

@@ -14,7 +14,7 @@ use mainspring_abi::{ContextRef, Nanos, ThreadRef};
 pub struct TimerOutcome {
     /// It was a scheduler tick.
     pub ticked: bool,
-    /// The running thread's request is over and somebody else is ready.
+    /// The running thread's request is over and another thread is ready.
     pub reschedule: bool,
 }
 
@@ -52,14 +52,14 @@ pub enum IdleTick {
 }
 
 impl Cpu {
-    /// When the next timer interrupt must come: the next tick or idle one-shot, the next timed wait, or the end of
-    /// the running thread's request if somebody else is ready, or of its context's budget in any case, or the next refill.
+    /// When the next timer interrupt must come: the next tick or idle one-shot, the next timed wait, or the end of the
+    /// running thread's request if another thread is ready, or of its context's budget in any case, or the next refill.
     /// Read it after each event.
     #[must_use]
     #[inline]
     pub fn next_timer(&self) -> Nanos {
         let wait = self.waits.peek().map_or(Nanos::MAX, |(due, _)| due.deadline);
-        // Which is never while nobody runs.
+        // `slice_end` is `Nanos::MAX` while no thread runs.
         let slice = if self.contended() { self.slice_end } else { Nanos::MAX };
         let due = self.tick.due().min(wait).min(slice);
         if likely(self.contexts == 0) { due } else { due.min(self.next_on_contexts()) }

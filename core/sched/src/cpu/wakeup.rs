@@ -51,7 +51,8 @@ impl Cpu {
         Ok(Handoff::Queued(Woken { reschedule, permit }))
     }
 
-    /// The queued thread at `seat` may not be chosen until released. It keeps its place, and hides nobody behind it.
+    /// The queued thread at `seat` may not be chosen until released. It keeps its place, and hides no thread behind
+    /// it.
     pub fn hold(&mut self, now: Nanos, seat: Seat) -> Result<(), SeatError> {
         match self.occupant(seat)?.state {
             State::Queued => {}
@@ -109,8 +110,8 @@ impl Cpu {
         permit
     }
 
-    /// `slot` sleeps no longer, and no timed wait is pending for it; whether this CPU should reschedule. Where nobody has a
-    /// context that is one straight piece of code, since it comes before nearly every decision.
+    /// `slot` sleeps no longer, and no timed wait is pending for it; whether this CPU should reschedule. If no thread has a
+    /// context, that is one straight piece of code, since it comes before nearly every decision.
     #[inline(never)]
     pub(super) fn ready_again(&mut self, now: Nanos, slot: u32) -> bool {
         if unlikely(self.has_authority()) {
@@ -138,8 +139,8 @@ impl Cpu {
         self.publish_fairly(now, slot, false)
     }
 
-    /// The same for a thread without a context, which is `just_awake` if it does not compete yet and nobody here has a
-    /// context or has lent one.
+    /// The same for a thread without a context, which is `just_awake` if it does not compete yet and no thread here
+    /// has a context or has lent one.
     #[inline(always)]
     fn publish_fairly(&mut self, now: Nanos, slot: u32, just_awake: bool) -> bool {
         self.begin_contention(now, NohzExit::SecondRunnable);
@@ -179,8 +180,9 @@ impl Cpu {
         true
     }
 
-    /// Somebody is about to wait for the CPU. Requests that the running thread has completed undisturbed meanwhile
-    /// are behind it; the one in progress ends at the next multiple. It is alone no longer, so the tick is back first.
+    /// A thread is about to wait for the CPU. Requests that the running thread has completed undisturbed meanwhile are
+    /// behind it; the one in progress ends at the next multiple. The running thread is alone no longer, so the tick is
+    /// back first.
     #[inline]
     pub(super) fn begin_contention(&mut self, now: Nanos, why: NohzExit) {
         let Some(current) = self.current else { return };

@@ -1,4 +1,4 @@
-//! The fluid schedule: its clock, who competes in it, and what each is owed. The rules are those of [the queue](super).
+//! The fluid schedule: its clock, who competes in it, and what each is owed. [The queue](super) states the rules.
 
 use super::departed_debts::Debt;
 use super::entry::{Entry, QueuedIn};
@@ -42,7 +42,7 @@ impl FairQueue {
         self.advance_past_debtors(elapsed);
     }
 
-    /// The general case: debtors come even on the way, nobody competes, or minutes have passed.
+    /// The general case: debtors come even on the way, no thread competes, or minutes have passed.
     #[inline(never)]
     fn advance_past_debtors(&mut self, elapsed: Nanos) {
         let mut service =
@@ -72,7 +72,8 @@ impl FairQueue {
         self.remainder = remainder;
     }
 
-    /// The debt that is even first, and whose it is: a sleeper's, or that of one who has left.
+    /// The debt that is even first, and its debtor: a sleeper, or `None` for a thread that has
+    /// left.
     pub(super) fn next_even(&self) -> Option<(VirtualTime, Option<u32>)> {
         let asleep = self.debtors.peek().map(|(even, seat)| (*even, Some(*seat)));
         let left = self.departed_debts.first().map(|debt| (debt.even, None));
@@ -124,7 +125,8 @@ impl FairQueue {
         self.remainder = self.remainder.min(self.load.saturating_sub(1));
     }
 
-    /// Makes `seat` a competitor with the lag it brings along. Credit counts only against somebody who could owe it.
+    /// Makes `seat` a competitor with the lag it brings along. Credit counts only against a thread that could owe
+    /// it.
     pub(crate) fn join(&mut self, seat: u32, lag: Lag, weight: Weight) {
         let alone = self.load == self.debtor_load;
         let lag = if alone { lag.debt_only() } else { lag };

@@ -1,7 +1,7 @@
-//! Who is queued where, and who is next. The rules are those of [the queue](super).
+//! Who is queued where, and who is next. [The queue](super) states the rules.
 //!
-//! Conserved: `queued` counts everybody queued, and an entry's `place` says where it stands. A thread that may run anywhere
-//! stands among the few unless the queue is long, and in a bucket or in the open tree if it is.
+//! Conserved: `queued` counts every queued thread, and an entry's `place` says where it stands. A thread that may run
+//! anywhere stands among the few unless the queue is long, and in a bucket or in the open tree if it is.
 
 use super::entry::QueuedIn;
 use super::{Ask, FairQueue, GRACE_UNITS, Tag};
@@ -146,7 +146,7 @@ impl FairQueue {
         }
     }
 
-    /// Takes the thread to run next out. Moves the clock if everybody queued is ahead of it.
+    /// Takes the thread to run next out. Moves the clock if every queued thread is ahead of it.
     #[inline(always)]
     pub(crate) fn take_next(&mut self) -> Option<u32> {
         if unlikely(self.long || self.queued_in_trees != 0) {
@@ -204,7 +204,8 @@ impl FairQueue {
         Some(seat)
     }
 
-    /// `seat` was taken although its start has not come, as WFQ does. If nobody's has, the clock is behind them all.
+    /// `seat` was taken although its start has not come, as WFQ does. If no thread's start has come, the clock is
+    /// behind them all.
     #[cold]
     fn pull_clock(&mut self, seat: u32) {
         let start = self.nodes.entries[seat].start;
@@ -214,7 +215,8 @@ impl FairQueue {
         }
     }
 
-    /// Nobody is queued, and whoever runs is at a request that began at `start`: the clock is there at least.
+    /// No thread is queued, and the running thread is at a request that began at `start`: the clock is there
+    /// at least.
     pub(crate) fn catch_up(&mut self, start: VirtualTime) {
         if self.reached().is_before(start) {
             self.jump_to(start);
@@ -276,7 +278,8 @@ impl FairQueue {
         self.nodes.entries[a].key().is_before(&self.nodes.entries[b].key())
     }
 
-    /// The first queued thread, taken out, if its start has come: somebody who is owed service, under either policy.
+    /// The first queued thread, taken out, if its start has come: a thread that is owed service, under either
+    /// policy.
     pub(crate) fn take_next_if_owed(&mut self) -> Option<u32> {
         let seat = self.first_eligible().filter(|seat| self.has_started(self.nodes.entries[*seat].start))?;
         self.dequeue(seat);

@@ -3,7 +3,7 @@
 //! Deadline minus start is a request's *span*. Among threads of one span the order of deadlines is the order of
 //! starts, so the first thread of a bucket is also the first that may start: nothing behind it need be looked at. The
 //! next thread to run is then the best of the buckets' heads. Most systems have few weights and request lengths, so a
-//! few buckets hold nearly everybody; who finds no bucket goes to the tree, which takes any mixture.
+//! few buckets hold nearly all threads; a thread that finds no bucket goes to the tree, which takes any mixture.
 //!
 //! The heads stand in order too, in one small array: the first of them whose start has come is the answer, and when
 //! a head changes it seldom moves far.

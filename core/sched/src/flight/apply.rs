@@ -28,7 +28,7 @@ impl core::error::Error for Impossible {}
 
 impl Cpu {
     /// Does what `event` says, as the method of that name would; the outcome, and the thread that has left this CPU. Where a
-    /// thread arrives it is recorded by value, so a replay needs nobody who left.
+    /// thread arrives it is recorded by value, so a replay needs no thread that left.
     pub fn apply(&mut self, now: Nanos, event: Event) -> Result<(Outcome, Option<Entity>), Impossible> {
         if now < self.since() {
             return Err(Impossible::Time);

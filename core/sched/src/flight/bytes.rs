@@ -33,7 +33,7 @@ pub enum DecodeError {
         /// The code.
         code: u64,
     },
-    /// A seat that nobody was accepted at.
+    /// A seat at which no thread was accepted.
     Nobody {
         /// Which.
         slot: u8,

@@ -205,8 +205,8 @@ fn put_far_wait(
     put_wait::<FAR_START>(room, kind, state, stamp, wait)
 }
 
-/// On its own, so that one comparison separates a timed wait from all others; and without the stop itself, which is spread over
-/// registers as long as nobody asks for its address.
+/// On its own, so that one comparison separates a timed wait from all others; and without the stop itself, which is spread
+/// over registers as long as no code takes its address.
 #[inline(never)]
 fn write_plain_stop(
     room: &mut CompactBuffer,

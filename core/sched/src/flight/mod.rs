@@ -51,7 +51,8 @@ use mainspring_abi::{ContextRef, CpuId, Nanos, ThreadRef};
 const FAR_CPU: usize = u8::MAX as usize;
 const _: () = assert!(mainspring_abi::MAX_CPUS <= 1 << u16::BITS);
 
-/// The version of all of this. Whoever keeps records says by which they were written; none is read by another.
+/// The version of all of this. The keeper of records says by which version they were written; no version reads
+/// another's records.
 pub const FORMAT: u16 = 5;
 
 /// From this many nanoseconds on, the time since the record before has a number of its own.
@@ -80,7 +81,7 @@ pub enum Outcome {
     Refused,
     /// What to run.
     Decided(Decision),
-    /// The thread that left, and what it is owed; or nobody.
+    /// The thread that left, and what it is owed; or no thread.
     Left(Option<(ThreadRef, Lag)>),
     /// The thread is ready; whether the CPU should reschedule, and whether a permit came back.
     Ready(bool, bool),
@@ -90,7 +91,8 @@ pub enum Outcome {
     BadSeat,
     /// What the timer was for.
     Timer(TimerOutcome),
-    /// The thread whose wait ended and when it was due; or nobody. Whether the CPU should reschedule.
+    /// The thread whose wait ended and when it was due; or no thread. Whether the CPU should
+    /// reschedule.
     Expired(Option<(Seat, Nanos)>, bool),
     /// What becomes of the tick.
     Idle(IdleTick),

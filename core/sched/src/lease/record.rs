@@ -71,8 +71,8 @@ impl Mode {
 pub struct ModeSet(u8);
 
 impl ModeSet {
-    /// What needs nobody's consent but the scheduler's: computing, and rings that the kernel polls. Pollers in user
-    /// space, kernel workers and device owners are for a policy service to allow.
+    /// The modes that need only the scheduler's consent: computing, and rings that the kernel polls. Pollers in
+    /// user space, kernel workers and device owners are for a policy service to allow.
     pub const DEFAULT: Self = Self(0).with(Mode::Compute).with(Mode::KernelSqpoll);
 
     /// These and `mode`.
@@ -93,7 +93,7 @@ impl ModeSet {
 pub enum NamedRing {
     /// None: it declares that it needs neither network polls nor device interrupts.
     None,
-    /// That of the thread that asks.
+    /// The ring of the thread that asks.
     CallerThread,
 }
 
@@ -111,7 +111,7 @@ pub enum AccountingTarget {
     Ledger,
 }
 
-/// What whoever keeps the accounting targets says of one.
+/// What the keeper of the accounting targets says of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TargetStanding {
     /// It can be charged.
@@ -248,7 +248,7 @@ pub enum Standing {
     Stale,
     /// Its lifetime is over.
     Expired,
-    /// The registry could not be read just now: somebody else has it.
+    /// The registry could not be read just now: another CPU has it.
     Contended,
 }
 

@@ -10,7 +10,7 @@ use mainspring_abi::{CpuId, MaskError, Nanos};
 pub enum NotLive {
     /// No lease was ever issued under that id.
     Unknown,
-    /// The generation is not that of the lease: another took its place, or it was made up.
+    /// The generation is not the lease's: another lease took its place, or it was made up.
     StaleGeneration,
     /// It has ended, and why.
     Ended(EndReason),
@@ -31,7 +31,7 @@ impl core::error::Error for NotLive {}
 /// Why a lease was not granted. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// The CPU mask, or that of the housekeeping exclusions, is not canonical.
+    /// The CPU mask, or the mask of the housekeeping exclusions, is not canonical.
     MalformedMask(MaskError),
     /// The CPU mask has no CPU.
     EmptyMask,
@@ -65,9 +65,10 @@ pub enum Refusal {
     },
     /// The lease to be replaced is not live.
     Replaces(NotLive),
-    /// The lease to be replaced belongs to somebody else.
+    /// The lease to be replaced belongs to another owner.
     NotOwner,
-    /// As many leases as there is room for exist already, ended ones that nobody released included.
+    /// As many leases as there is room for exist already, ended leases that were not released
+    /// included.
     Full {
         /// How many.
         capacity: usize,

@@ -94,7 +94,7 @@ impl Registry {
         Ok(Self { limits, housekeeping, names: Allocator::new(), records })
     }
 
-    /// Grants what `request` asks for, or says why not. `online` are the CPUs that run; `target` is what whoever keeps
+    /// Grants what `request` asks for, or says why not. `online` are the CPUs that run; `target` is what the keeper of
     /// the accounting targets says of the one that is named.
     pub fn create(
         &mut self,
@@ -190,7 +190,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Takes `lease` back, whoever has it.
+    /// Takes `lease` back from any owner.
     pub fn revoke(&mut self, now: Nanos, lease: LeaseRef) -> Result<Ended, NotLive> {
         self.observe(now);
         let index = self.live(lease)?;
@@ -297,7 +297,7 @@ impl Registry {
             .fold(self.housekeeping.and(online), |left, record| left.without(&record.info.cpus))
     }
 
-    /// Those of them that may work for `lease`.
+    /// The housekeepers that may work for `lease`.
     pub fn housekeepers_for(&self, lease: LeaseRef, online: &CpuSet) -> Result<CpuSet, NotLive> {
         let index = self.live(lease)?;
         Ok(self.housekeepers(online).without(&self.records[index].info.housekeeping_exclusions))
@@ -322,7 +322,7 @@ impl Registry {
         self.records.iter().filter(|record| record.state == State::Live)
     }
 
-    /// Whoever looks at the leases past the end of one ends it.
+    /// Any look at the leases ends those that have expired.
     fn observe(&mut self, now: Nanos) -> usize {
         let over = |record: &&mut Record| record.state == State::Live && record.info.terms.expires_at <= now;
         self.records
@@ -340,7 +340,7 @@ impl Registry {
                     record.state = State::Ending(reason);
                     ended += 1;
                 }
-                // Still to be rolled back, and then nobody will come to release it.
+                // It is still to be rolled back, and no owner will come to release it after that.
                 State::Ending(_) => record.state = State::Ending(reason),
                 State::Ended(_) => {}
             }

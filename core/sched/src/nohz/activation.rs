@@ -67,8 +67,8 @@ pub struct Activation {
 pub enum Recheck {
     /// It was proved again: arm the one-shot for its new [`Activation::wake_at`].
     Keep(Activation),
-    /// Nobody could say whether the lease stands, and there is time to ask again: arm the one-shot for its new
-    /// [`Activation::wake_at`], which is the shortest that the timer can do.
+    /// Whether the lease stands could not be read, and there is time to ask again: arm the one-shot for its
+    /// new [`Activation::wake_at`], which is the shortest that the timer can do.
     AskAgain(Activation),
     /// It is over: restore the periodic tick before anything else.
     RollBack(Obstacle),
@@ -125,7 +125,7 @@ impl Activation {
         }
     }
 
-    /// The registry is in somebody else's hands. A little later is good enough, if all else holds and the last proof is
+    /// Another CPU has the registry. A little later is good enough, if all else holds and the last proof is
     /// not too old by then.
     fn ask_again(self, now: Nanos, queue: &super::QueueFacts, conditions: &Conditions) -> Recheck {
         let again = now + conditions.min_delta.max(Nanos::new(1));
@@ -157,7 +157,7 @@ pub enum Contended {
     StillArmed,
 }
 
-/// Decides without the scheduler's state, which somebody else has. `tickless` is the machine's own mark of CPUs without
+/// Decides without the scheduler's state, which another CPU has. `tickless` is the machine's own mark of CPUs without
 /// a tick, set after each event from [`Cpu::nohz`](crate::Cpu::nohz), and readable without a lock. Without it a timer
 /// interrupt that was the one-shot of a tickless CPU would be taken for a tick, and no other would follow.
 pub const fn on_contention(interrupt: Interrupt, tickless: bool) -> Contended {

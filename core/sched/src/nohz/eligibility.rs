@@ -54,7 +54,7 @@ pub struct Eligibility {
     pub kind: Kind,
     /// How long it may take until a revocation is felt.
     pub max_revocation_latency: Nanos,
-    /// Where it would rather run. It excludes nobody from there: that takes a lease.
+    /// Where it would rather run. It excludes no other thread from there: that takes a lease.
     pub preferred_cpus: CpuSet,
     /// Whether it may spin while it has nothing to do.
     pub allow_busy_spin: bool,

@@ -82,7 +82,7 @@ impl Default for Conditions {
 pub enum RingFacts {
     /// There is none.
     NoRing,
-    /// Somebody has it just now.
+    /// Another consumer has it just now.
     Contended,
     /// It is not polled.
     NotSqpoll,
@@ -92,7 +92,7 @@ pub enum RingFacts {
         owner_live: bool,
         /// The poller spins; otherwise it sleeps until it is woken.
         spinning: bool,
-        /// Somebody else may take submissions, too: a timer that polls, a second consumer.
+        /// Another consumer may take submissions too, such as a timer that polls.
         other_consumer: bool,
     },
 }

@@ -1,6 +1,6 @@
 //! Running a thread without a tick, on a leased CPU, for as long as it can be proved harmless.
 //!
-//! [`Eligibility`] is a claim that somebody may go tickless. It suppresses nothing. An [`Activation`] is what suppresses
+//! [`Eligibility`] is a claim that a thread may go tickless. It suppresses nothing. An [`Activation`] is what suppresses
 //! the tick of a CPU. It comes from a [`Proof`] and from nothing else, and a proof comes from checking every
 //! [`Obligation`] against what the machine and the CPU's own queue say at that moment. There is no default, flag or
 //! attribute of a thread that could start it: the facts must hold a live lease's [`Terms`](crate::lease::Terms), which
@@ -9,7 +9,7 @@
 //! Conserved: an activation always has a one-shot armed, no later than its revocation latency after it was last
 //! proved. [`Activation::recheck`] consumes it and gives it back with a new one-shot, or does not give it back.
 //!
-//! Nobody else can make a proof, nor the terms of a lease:
+//! No other code can make a proof, nor the terms of a lease:
 //!
 //! ```compile_fail,E0451
 //! # use mainspring_sched::nohz::{Claim, Proof};

@@ -242,7 +242,8 @@ fn sole_runnable(facts: &Facts<'_>) -> Checked {
         Origin::Local { caller, .. } if runner.thread == caller => Ok("exactly-one-runnable-caller"),
         Origin::Local { poller, .. } if poller == Some(runner.thread) => Ok("exactly-one-runnable-poller"),
         Origin::Local { .. } => Err(Obstacle::NotTheCaller),
-        // The thread that asks runs elsewhere; whoever is here under its name is not whom it asks for.
+        // The thread that asks runs elsewhere; a thread that runs here under its name is not its
+        // target.
         Origin::Remote { caller } if runner.thread == caller => Err(Obstacle::NotTheCaller),
         Origin::Remote { .. } => {
             unless(!runner.pinned, Obstacle::NotPinned, "exactly-one-runnable-remote-target")
@@ -263,7 +264,7 @@ fn irq_affinity(facts: &Facts<'_>, terms: &Terms) -> Checked {
     unless(facts.conditions.fixed_irq && !terms.allow_irqs, Obstacle::FixedIrq, how)
 }
 
-/// What runs under the lease is charged to the one whom the lease names, and to nobody else.
+/// What runs under the lease is charged to the target that the lease names, and to no other.
 fn accounting_target(facts: &Facts<'_>, terms: &Terms) -> Checked {
     if terms.target != facts.claim.accounting_target || terms.target != facts.conditions.payer {
         return Err(Obstacle::WrongPayer);
@@ -439,7 +440,8 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// The state of every obligation, for whoever wants to know why a CPU is not tickless. It decides nothing.
+/// The state of every obligation, for a caller that wants to know why a CPU is not tickless. It decides
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preflight {
     /// The lease that was asked about.

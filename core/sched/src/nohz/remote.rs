@@ -60,8 +60,8 @@ impl RemoteSlot {
         Ok(Parked)
     }
 
-    /// The request that is parked. It stays so until it is finished: whoever cannot get at the scheduler now leaves it
-    /// to the next tick.
+    /// The request that is parked. It stays so until it is finished: a handler that cannot get at the scheduler now
+    /// leaves it to the next tick.
     #[must_use]
     pub fn peek(&self) -> Option<RemoteRequest> {
         self.parked

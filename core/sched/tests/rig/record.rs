@@ -34,7 +34,7 @@ pub fn decode_state(before: Stamp, cpu: CpuId, seats: &[Seat]) -> DecodeState {
     decode
 }
 
-/// After the record of a decision on some CPU that nobody asks about, with a slice of that length, and then one at `before`.
+/// After the record of a decision on a CPU that no test asks about, with a slice of that length, and then one at `before`.
 pub fn decode_state_with_slice(slice: Nanos, before: Stamp, cpu: CpuId, seats: &[Seat]) -> DecodeState {
     let elsewhere = CpuId::new(9).expect("a CPU");
     let mut decode = decode_state(Stamp::START, cpu, seats);
