@@ -84,7 +84,7 @@ impl BlockingPool {
             if thread.spawn(move || pool.serve()).is_ok() {
                 queue.threads += 1;
             } else if queue.threads == 0 {
-                // Nobody would ever run it: run it here, at the price of this worker's time.
+                // No thread would ever run it: run it here, at the price of this worker's time.
                 let job = queue.jobs.pop_back();
                 drop(queue);
                 if let Some(job) = job {
@@ -98,7 +98,7 @@ impl BlockingPool {
         id
     }
 
-    /// Takes a job back that nobody has begun. Its owner drops it, without the lock: that may run any code.
+    /// Takes a job back that no thread has begun. Its owner drops it, without the lock: that may run any code.
     fn take_back(&self, id: u64) -> Option<Job> {
         let mut queue = self.queue.lock().expect("no panic while it is held");
         let place = queue.jobs.iter().position(|job| job.id == id)?;

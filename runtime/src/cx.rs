@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A system call counts as so many ops towards the next look at timers and the end of the quantum.
 const SYSCALL_LOOK: u32 = 128;
-/// So many bytes of an allocation count as an op towards the same: whoever allocates them touches them.
+/// So many bytes of an allocation count as an op towards the same: a task that allocates them touches them.
 const ALLOC_LOOK_BYTES: usize = 64;
 
 /// How often a task that found its nursery's pool empty gives way before it fails.
@@ -145,7 +145,7 @@ impl Cx {
             if component == Component::Ops || task.nursery().on_exhausted == Exhaustion::Park {
                 self.run_out(component);
             } else if !self.replenish(component) {
-                // The last of it was used, and nobody has asked for more: the task gives way, and goes on.
+                // The last of it was used, and the task has not asked for more: it gives way, and goes on.
                 let bits = task.exhausted.load(Ordering::Relaxed);
                 task.exhausted.store(bits & !(1 << component as u8), Ordering::Relaxed);
                 self.yield_now();
@@ -171,7 +171,7 @@ impl Cx {
             return;
         }
         if task.masked.load(Ordering::Relaxed) {
-            // Cleanup has a budget of its own, and nobody recharges it.
+            // Cleanup has a budget of its own, which is never recharged.
             self.stop(TaskError::Cancelled);
         }
         spans::event(|| tracing::debug!(target: "mainspring", task = self.id().0, %component, "exhausted"));
@@ -189,7 +189,8 @@ impl Cx {
             }
             let whole = purse.is_none_or(Purse::starve);
             if let Some(error) = self.end_of_hope(component, whole) {
-                // Whoever could give something now has given it: what came since the last look is found here.
+                // Every task that could give something has given it by now: what came since the last look is found
+                // here.
                 let replenished = self.replenish(component);
                 if let Some(purse) = purse {
                     purse.resume();
@@ -224,7 +225,8 @@ impl Cx {
             })
     }
 
-    /// How the task ends, if nobody will give it any of `component`. `whole`: no other task of its fork tree can go on.
+    /// How the task ends, if no other task will give it any of `component`. `whole`: no other task of its fork tree can
+    /// go on.
     fn end_of_hope(&self, component: Component, whole: bool) -> Option<TaskError> {
         let nursery = self.task.nursery();
         let outlook = nursery.outlook(&self.task, whole);
@@ -322,7 +324,7 @@ impl Cx {
 
     /// Takes up what was granted from outside. True if there is something of `component` again.
     fn take_mail(&self, component: Component) -> bool {
-        // To the task of a stolen half nobody can write.
+        // A grant is never addressed to the task of a stolen half.
         let addressee = self.purse().map_or(self.task, |purse| purse.owner);
         self.give(self.task.nursery().take_mail(&addressee).into());
         self.has(component)
@@ -497,7 +499,7 @@ impl Cx {
         let bytes = capacity.saturating_mul(size_of::<T>());
         self.charge_alloc(bytes)?;
         let mut vec = Paid::new(self, Vec::new(), bytes);
-        // A budget may be larger than the host's memory. What is not had is refunded.
+        // A budget may be larger than the host's memory. An allocation that fails is refunded.
         vec.try_reserve_exact(capacity).map_err(|_| BudgetError::OutOfMemory { bytes })?;
         Ok(vec)
     }
@@ -527,8 +529,8 @@ impl Cx {
         }
     }
 
-    /// Blocks until woken. The caller has told whoever will wake the task, and looks again afterwards: a return may be
-    /// spurious. Must not be called while panicking.
+    /// Blocks until woken. The caller has told the task's waker, and looks again afterwards: a return may be spurious.
+    /// Must not be called while panicking.
     pub(crate) fn block(&self, reason: WaitReason) {
         let task = self.task();
         let worker = self.worker_to_leave();
@@ -538,7 +540,7 @@ impl Cx {
         purse.resume();
     }
 
-    /// As [`Cx::block`]: whoever will wake the task is most likely on this worker.
+    /// As [`Cx::block`]: the task's waker is most likely on this worker.
     pub(crate) fn block_at_home(&self, reason: WaitReason) {
         let task = self.task();
         self.worker_to_leave().block_at_home(task, reason);
@@ -584,7 +586,7 @@ impl Cx {
     }
 
     pub(crate) fn stop(&self, error: TaskError) -> ! {
-        // Whoever caught the last one and forgot it may do so for ever, but not at the expense of others.
+        // A task that caught the last stop and forgot it may do so for ever, but not at the expense of other tasks.
         if self.task.mark_stopped() {
             self.worker_to_leave().yield_now(&self.task);
         }

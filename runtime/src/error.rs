@@ -186,11 +186,12 @@ pub enum TaskError {
     WorkerPanic,
     /// No stack could be had for it.
     NoStack,
-    /// It ran out of this component, and nobody could give it more: its budget was a bound, its nursery's pool was empty, or it
-    /// waited for a recharge while its owner waited for it. Give it more (`SpawnBuilder::budget`), recharge it before you join
-    /// it, or top up its nursery (`Nursery::top_up`).
+    /// It ran out of this component, and no other task could give it more: its budget was a bound, its nursery's pool was
+    /// empty, or it waited for a recharge while its owner waited for it. Give it more (`SpawnBuilder::budget`), recharge it
+    /// before you join it, or top up its nursery (`Nursery::top_up`).
     BudgetExhausted(Component),
-    /// It ran out of this component, in a nursery that ends such tasks alone (`Exhaustion::Cancel`). Nobody cancelled it.
+    /// It ran out of this component, in a nursery that ends such tasks alone (`Exhaustion::Cancel`). It was not
+    /// cancelled.
     BudgetCut(Component),
     /// It was to be waited for in a destructor of a task that unwinds, which must not wait: wait in `Cx::with_cleanup` instead.
     Unwinding,
@@ -207,7 +208,7 @@ fn text_of(error: &dyn Error) -> String {
 }
 
 impl TaskError {
-    /// Whether somebody cancelled the task, or its nursery, or the nursery's deadline passed.
+    /// Whether the task or its nursery was cancelled, or the nursery's deadline passed.
     pub const fn is_cancelled(&self) -> bool {
         matches!(self, Self::Cancelled | Self::DeadlineExceeded)
     }
@@ -220,7 +221,7 @@ impl TaskError {
         }
     }
 
-    /// The error for somebody else, when the first holder has to keep it too.
+    /// A copy of the error for a second holder, when the first has to keep it too.
     pub(crate) fn echo(&self) -> Self {
         match self {
             Self::Panicked(message) => Self::Panicked(message.clone()),

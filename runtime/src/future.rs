@@ -115,7 +115,7 @@ const SLOT_WAKER: RawWakerVTable = RawWakerVTable::new(
             let_go(slot);
         }
     },
-    // SAFETY: a waker that was counted, or that of the poll.
+    // SAFETY: a waker that was counted, or the poll's waker.
     |slot| unsafe { wake(slot) },
     // SAFETY: a waker that was counted, used up here.
     |slot| unsafe { let_go(slot) },

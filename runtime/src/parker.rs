@@ -1,4 +1,4 @@
-//! Parking: somebody waits until another says go.
+//! Parking: a task or thread waits until another unparks it.
 //!
 //! Conserved: an unpark lets the one go that has waited longest, or else is remembered, once; none is lost: a waiter that is
 //! cancelled hands on what it was given. A node in the line is in the frame of a wait, which takes it out on every way out if no
@@ -34,12 +34,12 @@ pub struct Parker {
 }
 
 struct Inside {
-    /// An unpark waits for its park. Never while somebody waits.
+    /// An unpark waits for its park. Never while there is a waiter.
     permit: bool,
     line: VecDeque<*const Node>,
 }
 
-/// Somebody who waits, in the frame of the wait.
+/// A waiter, in the frame of the wait.
 struct Node {
     word: usize,
     end: WaitEnd,

@@ -220,7 +220,7 @@ impl Inner {
         }
         let home = task.is_pinned().then(|| Worker::index_of(&task));
         match home {
-            // SAFETY: the task is in nobody's hands but ours, and records stay where they are.
+            // SAFETY: no other thread holds the task, and records stay where they are.
             Some(home) => unsafe { self.shares[home].inbox.push(&*task.take()) },
             None => self.global.push(task),
         }
@@ -285,8 +285,8 @@ impl Inner {
         }
     }
 
-    /// Does both, counting a child of an ordinary thread in and handing it over, at once for whoever looks for a deadlock:
-    /// in between a task is alive that nobody can run.
+    /// Does both, counting a child of an ordinary thread in and handing it over, at once for the search for a deadlock: in
+    /// between a task is alive that no worker can run.
     pub(crate) fn hand_over(&self, both: impl FnOnce()) {
         let _nobody_looks =
             self.is_virtual().then(|| self.host_nurseries.lock().expect("no panic while it is held"));

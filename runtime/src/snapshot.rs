@@ -1,6 +1,7 @@
 //! Seeing what a runtime does, while it does it.
 //!
-//! A snapshot stops nobody: each value in it was true at some moment while it was taken, not all at the same one.
+//! A snapshot stops no worker: each value in it was true at some moment while it was taken, not all at the same
+//! one.
 #![allow(unsafe_code)]
 
 use crate::budget::Budget;
@@ -95,7 +96,7 @@ pub struct Snapshot {
     pub record_bytes: usize,
 }
 
-/// What a few tasks have beside their records, by their ids, for whoever looks from outside.
+/// What a few tasks have beside their records, by their ids, for an observer outside.
 #[derive(Debug, Default)]
 pub(crate) struct Labels(Mutex<HashMap<u64, Label>>);
 
@@ -198,7 +199,7 @@ impl Registry {
 }
 
 impl Runtime {
-    /// What the runtime does now. Stops nobody.
+    /// What the runtime does now. Stops no worker.
     pub fn snapshot(&self) -> Snapshot {
         crate::calls::count_poll();
         let inner = self.inner();

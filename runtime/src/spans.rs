@@ -1,5 +1,4 @@
-//! Tasks as spans of `tracing`: a task's life is a span, below that of whoever spawned it, and what happens to it are events
-//! inside.
+//! Tasks as spans of `tracing`: a task's life is a span, below its spawner's span, and what happens to it are events inside.
 //!
 //! Conserved: a span is entered on the thread that runs its task, left before that thread goes on with anything else, and
 //! closed before the end of the task is reported.
@@ -22,7 +21,7 @@ use tracing::{Level, Span, trace, trace_span};
 pub(crate) struct Spans(Mutex<HashMap<u64, Span>>);
 
 impl Spans {
-    /// If somebody wants them.
+    /// The spans, if a subscriber wants them.
     pub(crate) fn if_wanted() -> Option<Self> {
         tracing::enabled!(target: "mainspring", Level::TRACE).then(Self::default)
     }
@@ -31,7 +30,7 @@ impl Spans {
         self.0.lock().expect("no panic while it is held")
     }
 
-    /// That of a task; of none if it has none.
+    /// The task's span, or `Span::none` if it has none.
     pub(crate) fn of(&self, task: TaskPtr) -> Span {
         self.all().get(&id(task)).cloned().unwrap_or_else(Span::none)
     }
@@ -106,7 +105,7 @@ pub(crate) fn adopted(task: TaskPtr, parent: TaskPtr) {
     }
 }
 
-/// A task that waited is ready, and in the hands of whoever says so.
+/// A task that waited is ready, and held by the caller.
 #[inline(always)]
 pub(crate) fn woken(task: TaskPtr) {
     #[cold]

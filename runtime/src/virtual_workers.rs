@@ -106,7 +106,7 @@ pub(crate) fn run(inner: &Inner, workers: &[Worker]) {
     }
 }
 
-/// One worker, drawn by the seed, runs one task to its next switch. False if nobody has anything to run.
+/// One worker, drawn by the seed, runs one task to its next switch. False if no worker has anything to run.
 fn turn(inner: &Inner, workers: &[Worker], shared: &Shared, rng: &mut Xoshiro256PlusPlus) -> bool {
     let has_work = || !inner.global.is_empty() || workers.iter().any(|worker| worker.has_own());
     // No draw is spent on an empty machine: when the host's threads come is not part of the seed.

@@ -20,9 +20,9 @@ impl ThreadWait {
         Arc::into_raw(self.clone()) as usize | 1
     }
 
-    /// Takes a word back that nobody will wake.
+    /// Takes a word back that no thread will wake.
     pub(crate) fn take_back(word: usize) {
-        // SAFETY: the word came from `word`, and whoever had it has given it up.
+        // SAFETY: the word came from `word`, and its holder has given it up.
         drop(unsafe { Arc::from_raw((word & !1) as *const Self) });
     }
 
@@ -43,7 +43,7 @@ pub(crate) fn task_of(word: usize) -> Option<TaskPtr> {
     if word & 1 == 1 { None } else { Some(TaskPtr::from_word(word)) }
 }
 
-/// A wait that is over: whoever ends it finishes this when it holds no lock any more.
+/// A wait that is over: the thread that ends it finishes this when it holds no lock any more.
 #[must_use]
 pub(crate) struct Ending {
     word: usize,
@@ -78,7 +78,7 @@ impl Ending {
     }
 }
 
-/// Wakes whoever the word names.
+/// Wakes the waiter that the word names.
 pub(crate) fn wake(word: usize) {
     if word & 1 == 1 {
         // SAFETY: the word came from `ThreadWait::word`, and this is its one use.

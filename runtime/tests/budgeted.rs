@@ -295,7 +295,7 @@ fn a_function_that_gets_the_context_finds_less_than_64_unpaid() {
         let begin = cx.ops_used();
         let (mut used, mut most) = (0, 0);
         while used < n {
-            // The call and those of `double` and `max`, and the iteration when it is over.
+            // The call, the calls of `double` and `max`, and the iteration when it is over.
             used += 3;
             let unpaid = begin + used - paid(cx);
             most = std::cmp::max(most, unpaid + u64::from(double(0)));

@@ -1,4 +1,4 @@
-//! Budgets are moved, never made: what the root was given is all that there is below it, and what is not used comes back.
+//! Budgets are moved, never made: what the root was given is all that there is below it, and unused budget comes back.
 
 use mainspring::{
     Budget, BudgetError, Caps, Component, Config, Cx, Exhaustion, NurseryOptions, Pool, Profile,

@@ -1,4 +1,4 @@
-//! Fork and join: one budget for the tree, however deep and whoever runs it.
+//! Fork and join: one budget for the tree, however deep and whichever worker runs it.
 
 use mainspring::{
     Budget, Capacity, Component, Config, Cx, Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, Pool,

@@ -314,7 +314,7 @@ fn two_tasks_read_and_two_write_on_one_connection() {
                     .unwrap()
                 });
                 readers.iter().for_each(|reader| until_blocked(cx, reader));
-                // Both in one go: whoever is woken first leaves one byte for the other.
+                // Both in one go: the reader that is woken first leaves one byte for the other.
                 peer.write_all(cx, b"ab").unwrap();
                 let mut got = readers.map(|reader| reader.join(cx).unwrap());
                 got.sort_unstable();

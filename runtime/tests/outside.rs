@@ -76,7 +76,7 @@ fn a_blocking_call_needs_authority_and_budget_and_passes_panics_on() {
         .unwrap();
 }
 
-/// A future that somebody else completes.
+/// A future that another thread completes.
 #[derive(Clone, Default)]
 struct Later(Arc<Mutex<(Option<u32>, Option<Waker>)>>);
 
@@ -233,8 +233,8 @@ fn an_async_call_is_a_spawn_and_a_channel_of_one_value() {
         .unwrap();
 }
 
-/// A host thread hands a value or the last permit to a task, and the runtime goes as soon as the task has it: whoever wakes
-/// the task must be done with the runtime by then.
+/// A host thread hands a value or the last permit to a task, and the runtime goes as soon as the task has it: the waker
+/// must be done with the runtime by then.
 #[test]
 fn a_runtime_goes_as_soon_as_a_task_has_what_a_host_thread_gave_it() {
     for round in 0..200 {

@@ -219,7 +219,7 @@ fn a_destructor_that_panics_fails_the_task_that_left_the_value() {
                 assert!(panicked(&error), "{error}");
             });
             assert!(panicked(&ended.unwrap_err().error));
-            // Of a result that nobody takes.
+            // Of a result that no handle takes.
             let ended = cx.nursery(|n| drop(n.spawn(|_| Bomb).unwrap()));
             assert!(panicked(&ended.unwrap_err().error));
             // Of a capture of a future that is cancelled while it waits.

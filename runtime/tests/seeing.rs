@@ -109,7 +109,7 @@ impl tracing::Subscriber for &'static Counter {
 
 static COUNTER: Counter = Counter(Mutex::new(Vec::new()));
 
-/// For all tests of this file: the events of one are those of all.
+/// For all tests of this file: they share one subscriber, so each sees the events of all.
 fn subscribe() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| tracing::subscriber::set_global_default(&COUNTER).unwrap());

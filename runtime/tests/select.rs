@@ -132,7 +132,7 @@ fn arms_that_are_always_ready_take_turns_unless_in_order() {
         .unwrap();
 }
 
-/// An arm waits in the same line as everybody else.
+/// An arm waits in the same line as every other waiter.
 #[test]
 fn those_who_select_and_those_who_do_not_are_served_in_the_order_in_which_they_came() {
     for capacity in [Capacity::Rendezvous, Capacity::Bounded(1)] {

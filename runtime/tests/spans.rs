@@ -138,7 +138,8 @@ fn life_of(task: u64, among: &HashMap<u64, Life>) -> (u64, Life) {
     (id, life.clone())
 }
 
-/// Each task that talks, waits, moves and runs out leaves one span, below that of its spawner, with what happened to it inside.
+/// Each task that talks, waits, moves and runs out leaves one span, below its spawner's span, with what happened to it
+/// inside.
 fn tell_of_lives(config: Config) {
     let _alone = subscribe();
     let tasks = Mutex::new(Vec::new());

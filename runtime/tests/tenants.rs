@@ -1,5 +1,6 @@
 //! Hostile tenants: tasks that hold little authority and try to get more ops, memory, spawns, channel operations or system
-//! calls than they were granted, to take those of others, or to go on after they were cancelled. No attempt gains anything.
+//! calls than they were granted, to take other tenants' budgets, or to go on after they were cancelled. No attempt gains
+//! anything.
 
 use mainspring::{
     Budget, Capacity, Caps, Component, Config, Cx, Exhaustion, NurseryOptions, Pool, Profile, RechargeError,

@@ -311,7 +311,7 @@ fn what_a_child_captured_is_dropped_once_if_it_yields_in_its_first_turn_while_it
     }
 }
 
-/// A task that finds no stack ends with an error, and everybody who has to do with it learns that.
+/// A task that finds no stack ends with an error, and its handle and its nursery report that.
 #[test]
 fn a_task_without_a_stack_fails_and_drops_what_it_captured_once() {
     use mainspring::TaskError;

@@ -233,8 +233,8 @@ impl<'a> Ledger<'a> {
         std::iter::successors(Some(self), |ledger| ledger.source)
     }
 
-    /// A child got this by supervision. It comes from the pool that the owner is a child of. What is left of it ends in the pool of
-    /// the child's nursery, and then in those of the nurseries that the owner has open around that one.
+    /// A child got this by supervision. It comes from the pool that the owner is a child of. What is left of it ends in the
+    /// pool of the child's nursery, and then in the pools of the nurseries that the owner has open around that one.
     fn supervise(&self, owner: &Ledger<'_>, amount: &Pool) {
         let ends_in = self.places().take_while(|ledger| !std::ptr::addr_eq(*ledger, owner));
         for ledger in ends_in {

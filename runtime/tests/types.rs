@@ -18,7 +18,8 @@ use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 
-/// Asks a type what it implements: the associated constants are found where the bound holds, those of the trait elsewhere.
+/// Asks a type what it implements: the associated constants are found where the bound holds, the trait's constants
+/// elsewhere.
 struct Ask<T>(PhantomData<T>);
 
 trait Otherwise {

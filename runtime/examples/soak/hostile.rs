@@ -112,7 +112,7 @@ fn serve(cx: &Cx, stop: &AtomicBool, rounds: &AtomicU64, tell: &Sender<SocketAdd
         tell.send(address).map_err(io::Error::other)?;
         while !stop.load(Ordering::Relaxed) {
             let (stream, _) = listener.accept(cx)?;
-            // A connection that nobody uses is cut off: it must not hold a place for ever.
+            // A connection that its client does not use is cut off: it must not hold a place for ever.
             n.builder()
                 .budget(PER_CONNECTION)
                 .start(move |cx| {
@@ -175,7 +175,7 @@ fn bomb(cx: &Cx) {
 fn flood(cx: &Cx, _: SocketAddr) {
     let Ok((tx, _rx)) = cx.channel(Capacity::Bounded(64)) else { return };
     while tx.try_send(cx, [0u8; 256]).is_ok() {}
-    // Nobody receives: it waits until its time is over.
+    // No task receives: it waits until its time is over.
     let _ = tx.send(cx, [0; 256]);
 }
 

@@ -1,4 +1,4 @@
-//! Values that are counted: each is dropped exactly once, and nobody writes over it.
+//! Values that are counted: each is dropped exactly once, and none is overwritten.
 
 use crate::rng::mix;
 use crate::verdict::violation;

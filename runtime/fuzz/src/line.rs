@@ -1,4 +1,4 @@
-//! Channels with numbered messages: received at most once, in the order of each sender, and only closed if somebody closed
+//! Channels with numbered messages: received at most once, in the order of each sender, and only closed if a task closed
 //! them.
 
 use crate::ledger::{Kind, Tracked};
@@ -48,7 +48,7 @@ pub struct Rx {
     facts: Arc<Facts>,
 }
 
-/// Both ends of a channel that everybody uses.
+/// Both ends of a channel that all tasks use.
 pub struct Line {
     pub tx: Tx,
     pub rx: Rx,

@@ -150,7 +150,7 @@ pub struct Scope {
     /// Its children are given enough for all they do.
     pub is_ample: bool,
     has_deadline: bool,
-    /// Somebody cancels it, or is about to; or a child fails.
+    /// A task cancels it, or is about to; or a child fails.
     may_cancel: AtomicBool,
     /// Children that failed: set before they do.
     failed: AtomicU32,
@@ -163,7 +163,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// A nursery of a host: nobody cancels it from around.
+    /// A nursery of a host thread: no outer nursery cancels it.
     pub fn at_root(is_ample: bool) -> Arc<Self> {
         Self::new(None, None, is_ample, false)
     }

@@ -20,7 +20,7 @@ pub enum Mutant {
     Panic,
     /// Messages are numbered backwards.
     Order,
-    /// A task waits for a message that nobody sends.
+    /// A task waits for a message that no task sends.
     Stuck,
     /// The model takes a task to be on another thread.
     Thread,

@@ -175,12 +175,12 @@ pub struct Me<'w> {
     pub life: Option<&'w Life>,
     pub authority: Authority,
     pub books: Books,
-    /// Nobody else changes its budget: what it has is known to the last op.
+    /// No other task changes its budget, which is known to the last op.
     pub is_exact: bool,
     pub depth: u32,
     pub is_half: bool,
     thread: u64,
-    /// Looks so far: nobody else looks as this task.
+    /// Looks so far. Only this task counts them.
     turns: AtomicU64,
     granted: Budget,
     pub uid: u64,
@@ -341,7 +341,7 @@ impl<'w> Me<'w> {
         self.granted.get(component) > 0 || self.recharged.get()[component as usize] > 0
     }
 
-    /// It must be refused: it was granted none, and nobody can have given it any.
+    /// It must be refused: it was granted none, and no other task can have given it any.
     pub fn has_none(&self, component: Component) -> bool {
         let a_half_may_recharge = self.has_joined.get() && self.authority.budget.is_some();
         self.is_exact && !self.was_granted(component) && !a_half_may_recharge && !self.has_pool.get()

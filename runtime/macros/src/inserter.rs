@@ -86,7 +86,7 @@ impl Inserter {
         parse_quote!(if #meter.takes(&#items) { #whole } else { #in_pieces })
     }
 
-    /// The context goes to somebody whom the meter does not know.
+    /// The context goes to code that the meter does not know.
     fn hand_on(&self, expr: &mut Expr) {
         if self.is_context(expr) {
             let meter = &self.meter;
@@ -144,7 +144,7 @@ impl VisitMut for Inserter {
                     *expr = parse_quote!(break #end #value);
                 }
             }
-            // They run elsewhere, or for somebody else.
+            // They run elsewhere, or for another caller.
             Expr::Closure(_) | Expr::Async(_) => {}
             _ => visit_mut::visit_expr_mut(self, expr),
         }

@@ -278,12 +278,12 @@ impl<T> Chan<T> {
         !is_ready
     }
 
-    /// Takes it off again, if it is there. Afterwards nobody touches it.
+    /// Takes it off again, if it is there. Afterwards no other thread touches it.
     pub(super) fn delist(&self, who: &Who<'_>, node: &Node<T>, side: Side) {
         self.inside.lock(who.section_flag()).line(side).remove(node);
     }
 
-    /// Does something under the lock, for whoever calls: this may be a worker's thread or not.
+    /// Does something under the lock, for any caller: this may be a worker's thread or not.
     fn with<R>(&self, f: impl FnOnce(BiasedGuard<'_, Inside<T>>, Option<&Worker>) -> R) -> R {
         // SAFETY: the pointer is null or the worker of this thread, which does not go away under it.
         let worker = unsafe { worker::current().as_ref() };
@@ -328,7 +328,8 @@ impl<T> Chan<T> {
             end_waits(inside, here);
             unreceived
         });
-        // Nobody can receive these any more. Not under the lock: their destructors are the program's, and may use the channel.
+        // No receiver can take these any more. Not under the lock: their destructors are the program's, and may use the
+        // channel.
         drop(unreceived);
     }
 }
@@ -350,8 +351,8 @@ fn received<T>(node: Node<T>) -> Result<T, Refusal> {
     node.value.into_inner().ok_or(Refusal::Closed)
 }
 
-/// Tells everybody who waits that nobody will come. Receivers wait only when there is nothing to receive, senders
-/// only when there is no receiver, so nothing is lost.
+/// Tells every waiter that the other side will not come. Receivers wait only when there is nothing to receive,
+/// senders only when there is no receiver, so nothing is lost.
 fn end_waits<T>(mut inside: BiasedGuard<'_, Inside<T>>, here: Option<&Worker>) {
     let mut endings = Vec::new();
     let mut end = |line: &mut Line<T>| {

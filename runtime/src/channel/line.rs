@@ -1,7 +1,7 @@
 //! Who waits on a channel, first come first.
 //!
-//! Conserved: a node is on one line or on none. Whoever takes it off, under the channel's lock, ends its wait, or is its own
-//! waiter. Of the nodes of a select, one wait is ended at most: by whoever claims the select first.
+//! Conserved: a node is on one line or on none. The thread that takes it off, under the channel's lock, ends its wait, or is
+//! its own waiter. Of the nodes of a select, one wait is ended at most: by the first thread that claims the select.
 #![allow(unsafe_code)]
 
 use crate::protocol::prim::{AtomicUsize, Ordering};
@@ -11,12 +11,12 @@ use crate::worker::Worker;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::{NonNull, null};
 
-/// Somebody who waits, in the frame of the wait.
+/// A waiter, in the frame of the wait.
 pub(super) struct Node<T> {
     pub(super) word: usize,
     /// A sender's value, or the place for a receiver's.
     pub(super) value: UnsafeCell<Option<T>>,
-    /// How the wait ended, unless it is that of a select.
+    /// How the wait ended, unless it is a select's wait.
     pub(super) end: WaitEnd,
     /// The select that it is an arm of.
     arm: Option<Arm>,
@@ -120,7 +120,7 @@ impl<T> Line<T> {
         self.first.is_null()
     }
 
-    /// Whether somebody waits who is no arm of this select.
+    /// Whether a waiter is there that is no arm of this select.
     pub(super) fn has_other_than(&self, claim: &Claim) -> bool {
         let mut next = self.first;
         // SAFETY: a node on the list is in a frame that waits; the lock makes us alone with it.

@@ -1,7 +1,8 @@
 //! Channels between tasks: rendezvous, bounded and unbounded, many to many.
 //!
 //! Conserved: a value that was sent is received once, or handed back to its sender, or dropped with the channel. A
-//! waiting side is told exactly once how its wait ended, by whoever takes it off the list, under the channel's lock.
+//! waiting side is told exactly once how its wait ended, by the thread that takes it off the list, under the
+//! channel's lock.
 
 mod chan;
 mod line;
@@ -70,7 +71,7 @@ impl std::error::Error for ChannelError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Nobody is on the other side any more.
+    /// The other side is gone.
     Closed,
     /// It would have had to wait.
     WouldBlock,

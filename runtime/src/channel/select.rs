@@ -53,7 +53,8 @@ trait Arm<R> {
     /// False if it need not wait.
     fn enlist(&self, who: &Who<'_>, claim: &Claim) -> bool;
     fn delist(&self, who: &Who<'_>);
-    /// Takes back what was prepared and not used, after `delist`. Whoever has taken the arm has used its word.
+    /// Takes back what was prepared and not used, after `delist`. A thread that has taken the arm has used its
+    /// word.
     fn put_back(&mut self, who: &Who<'_>, was_taken: bool);
     /// It was taken, and told how.
     fn finish(&mut self, outcome: Outcome) -> R;
@@ -255,7 +256,7 @@ impl<'a, R> Select<'a, R> {
             let waits = by_address.iter().all(|&arm| self.arms[arm].enlist(who, &claim));
             let waited = waits.then(|| who.wait(&claim.end, WaitReason::Channel, timeout));
             let taken = if waited != Some(Waited::Done) && claim.withdraw() { None } else { claim.taken() };
-            // Each takes its channel's lock: whoever took an arm has begun to tell it by then.
+            // Each takes its channel's lock: a thread that took an arm has begun to tell it by then.
             self.arms.iter().for_each(|arm| arm.delist(who));
             let outcome = claim.end.outcome();
             for (index, arm) in self.arms.iter_mut().enumerate() {

@@ -22,8 +22,8 @@ impl Cx {
         self.task.ops_used()
     }
 
-    /// What the task may do. The halves of a [`Cx::join`] have exactly the capabilities of the task that forked, whoever runs
-    /// them.
+    /// What the task may do. The halves of a [`Cx::join`] have exactly the capabilities of the task that forked, whichever
+    /// worker runs them.
     pub fn caps(&self) -> Caps {
         let (holder, nursery) = (self.account(), self.task.nursery());
         let own = nursery.with_ext(&holder, |ext| ext?.caps.map(|held| held.caps()));

@@ -132,8 +132,7 @@ impl<B: FnOnce(&Cx) -> R, R> TypedJob<B, R> {
     }
 
     unsafe fn fail(job: *const Job, error: TaskError) {
-        // A destructor that panics has nobody to tell.
-        // SAFETY: as for `body`.
+        // A panic of the destructor is reported to no task. SAFETY: as for `body`.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(unsafe { Self::take(job) })));
         // SAFETY: as for `body`.
         unsafe { *Self::body(job) = JobBody::Result(Err(error)) };
@@ -210,7 +209,7 @@ pub(crate) fn report(task: TaskPtr, job: *const Job, error: Option<TaskError>, f
         unsafe { (job_ref.kind.fail)(job, error) };
     }
     let mut left = Pool::from(task.budget());
-    // SAFETY: off the list and over: nobody else reaches the rare fields.
+    // SAFETY: off the list and over: no other thread reaches the rare fields.
     if let Some(ext) = unsafe { (*task.ext.get()).take() } {
         left.put(&ext.leave());
     }
@@ -220,7 +219,7 @@ pub(crate) fn report(task: TaskPtr, job: *const Job, error: Option<TaskError>, f
     unsafe { &*job_ref.purse }.leave(&task, &left);
     task.job.set(std::ptr::null());
     let body = task.body.get().expect("set at birth");
-    // SAFETY: the task wrote a result, of type `()`, that nobody takes.
+    // SAFETY: the task wrote a result, of type `()`, that no handle takes.
     let _ = unsafe { (body.drop_result)(&task) };
     free(task);
     if let Finished::Wake(waiter) = job_ref.latch.finish() {
@@ -231,11 +230,11 @@ pub(crate) fn report(task: TaskPtr, job: *const Job, error: Option<TaskError>, f
 impl Cx {
     /// Runs `a` and `b`, at the same time if another worker is idle, and returns both results. Costs two calls.
     ///
-    /// `a` runs here. `b` waits in the worker's deque; if nobody has stolen it when `a` is done, it runs here too, on the
-    /// same stack, with no switch. Without `CapSpawn`, or under the fair discipline, both run here.
+    /// `a` runs here. `b` waits in the worker's deque; if no worker has stolen it when `a` is done, it runs here too, on
+    /// the same stack, with no switch. Without `CapSpawn`, or under the fair discipline, both run here.
     ///
-    /// Both have the capabilities and the budget of the task, whoever runs them. If the task is cancelled, or `a` fails, a half
-    /// that another worker runs is told to stop.
+    /// Both have the capabilities and the budget of the task, whichever worker runs them. If the task is cancelled, or `a`
+    /// fails, a half that another worker runs is told to stop.
     ///
     /// # Panics
     ///
@@ -272,7 +271,7 @@ impl Cx {
         }
     }
 
-    /// The first fork of a tree: the task's budget becomes that of the tree, until it is over.
+    /// The first fork of a tree: the task's budget becomes the tree's budget, until the tree is over.
     #[inline(never)]
     fn fork_first<A, B, RA, RB>(&self, a: A, b: B) -> (RA, RB)
     where
@@ -322,7 +321,7 @@ impl Cx {
             body: UnsafeCell::new(JobBody::Closure(ManuallyDrop::new(b))),
         };
         let job: *const Job = (&raw const typed).cast();
-        // If these frames are lost, whoever ends the task must find the job.
+        // If these frames are lost, the worker that ends the task must find the job.
         task.forks.set(job);
         task.worker().push_word(job as usize | TAG);
         let first = catch_unwind(AssertUnwindSafe(|| a(self)));
@@ -395,8 +394,8 @@ impl Cx {
         unsafe { self.task().job.get().as_ref() }.map_or(std::ptr::null(), |job| job.around)
     }
 
-    /// Somebody else has the job. A cancelled task waits for it all the same: it borrows from this frame. It is told to stop if
-    /// this task must stop, or if `failed`: then nobody will use what it comes to.
+    /// Another worker has the job. A cancelled task waits for it all the same: the job borrows from this frame. The job is
+    /// told to stop if this task must stop, or if `failed`: then its result will not be used.
     #[cold]
     fn await_thief(&self, job: &Job, failed: bool) {
         let task = self.task();
@@ -407,7 +406,7 @@ impl Cx {
         let masked = task.masked.swap(true, Ordering::Relaxed);
         let mut told = false;
         while !job.latch.is_done() {
-            // Whoever interrupts this task later ends the wait below.
+            // A later interrupt of this task ends the wait below.
             if !told && (failed || !masked && task.is_interrupted()) {
                 told = true;
                 job.interrupt();
@@ -429,7 +428,7 @@ impl Cx {
         // SAFETY: null, or a job in the lost frames, which are kept until this is over.
         while let Some(job) = unsafe { self.task().forks.get().as_ref() } {
             self.await_thief(job, true);
-            // SAFETY: it has ended, and nobody else will take its result.
+            // SAFETY: it has ended, and no other thread will take its result.
             unsafe { (job.kind.discard)(job) };
             self.task().forks.set(job.outer);
             // SAFETY: of a lost frame, or of one that waits for this task.

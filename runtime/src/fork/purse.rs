@@ -6,7 +6,7 @@
 //! A task draws when it runs out, and lends all that it holds when it waits. So the tree has run out only when no task of
 //! it is active: until then one that found the purse empty waits for what the others put back.
 //!
-//! A fork that nobody steals does not touch it.
+//! A fork that is not stolen does not touch it.
 
 use crate::budget::{Budget, Component, Pool, Unpayable};
 use crate::cx::Cx;
@@ -74,7 +74,7 @@ impl Purse {
             inside.pool.put(&lent);
             inside.active -= 1;
         }
-        // They have more now, or learn that nobody else will give them any.
+        // The starving tasks have more now, or learn that no other task will give them any.
         task.nursery().feed();
     }
 
@@ -105,7 +105,7 @@ impl Purse {
         let half = inside.pool.get(component).div_ceil(2);
         let amount = match component {
             Component::Ops => half.min(DRAW_OPS).max(need),
-            // Whoever lacks memory does not wait for what others hold: nobody holds more than it uses.
+            // A task that lacks memory does not wait for what others hold: no task holds more than it uses.
             Component::Memory => need,
             _ => half.max(need),
         };

@@ -88,7 +88,7 @@ pub(super) fn stream_socket(to: SocketAddr, flags: i32) -> io::Result<OwnedFd> {
     if made < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just made, and nobody else has it.
+    // SAFETY: just made, and no other owner has it.
     Ok(unsafe { OwnedFd::from_raw_fd(made) })
 }
 

@@ -43,7 +43,7 @@ unsafe fn count(ring: &Uring, cx: &Cx, alarm: &Alarm<'_>, entry: &squeue::Entry)
 unsafe fn descriptor(ring: &Uring, cx: &Cx, alarm: &Alarm<'_>, entry: &squeue::Entry) -> io::Result<OwnedFd> {
     // SAFETY: as the caller promises.
     let made = unsafe { ring.run(cx, alarm, entry) }?;
-    // SAFETY: the operation has made this descriptor, and nobody else has it.
+    // SAFETY: the operation has made this descriptor, and no other owner has it.
     Ok(unsafe { OwnedFd::from_raw_fd(made as i32) })
 }
 

@@ -146,7 +146,7 @@ impl Running {
         let mut events = Events::new();
         while !self.closed.load(Ordering::SeqCst) {
             if let Err(error) = self.wait(&mut events) {
-                // Nobody else would wake the tasks that wait here.
+                // No other thread would wake the tasks that wait here.
                 tracing::warn!(target: "mainspring", %error, "epoll does not wait");
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }

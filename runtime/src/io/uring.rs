@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 /// Submissions that fit into the ring at a time. Operations in flight may be many more.
 const ENTRIES: u32 = 256;
 
-/// The `user_data` of what nobody waits for. No record is at this address.
+/// The `user_data` of an operation that no task waits for. No record is at this address.
 const NOBODY: u64 = 0;
 
 /// Whether the kernel allows a ring with all operations that are used here.
@@ -63,7 +63,7 @@ struct Operation {
 /// What the submitting workers and the reaper share.
 struct Shared {
     ring: IoUring,
-    /// Held by whoever touches either queue.
+    /// Held by a thread while it touches either queue.
     queues: Mutex<()>,
     closed: AtomicBool,
     /// The kernel is said to take nothing.
@@ -113,7 +113,7 @@ impl Uring {
     ///
     /// # Safety
     ///
-    /// What `entry` points to stays valid, and nobody else touches what it writes to, until this returns.
+    /// What `entry` points to stays valid, and no other code touches what it writes to, until this returns.
     pub(crate) unsafe fn run(&self, cx: &Cx, alarm: &Alarm<'_>, entry: &squeue::Entry) -> io::Result<u32> {
         if std::thread::panicking() {
             // A destructor must not switch, and an operation that is begun has to be waited for.
@@ -134,7 +134,8 @@ impl Uring {
                 return Ok(result as u32);
             }
             match (-result, gave_up) {
-                // Nobody asked for that: the thread that had submitted it has ended, and its operations with it.
+                // This task did not ask for that: the thread that had submitted it has ended, and its operations
+                // with it.
                 (libc::ECANCELED | libc::EINTR, None) => {}
                 (libc::ECANCELED | libc::EINTR, Some(GivesUp::Late)) => {
                     return Err(ErrorKind::TimedOut.into());
@@ -197,7 +198,7 @@ impl Uring {
 impl Shared {
     /// Hands an entry to the kernel, takes whatever has completed, and wakes the tasks that wait for that, but not `own`.
     ///
-    /// The kernel may have no room now, because nobody has taken the completions. So the lock is let go of between two
+    /// The kernel may have no room now, because the completions were not taken. So the lock is let go of between two
     /// attempts, for the reaper and for others, and what has completed is taken in each.
     ///
     /// # Safety
@@ -232,7 +233,8 @@ impl Shared {
     /// The lock is held, and what the entry points to stays valid until its completion has been taken.
     unsafe fn hand_in(&self, entry: &squeue::Entry, is_queued: &mut bool) -> bool {
         if !*is_queued {
-            // SAFETY: nobody else has the submission queue: the lock is held. The entry is as the caller promises.
+            // SAFETY: no other thread has the submission queue: the lock is held. The entry is as the caller
+            // promises.
             *is_queued = unsafe { self.ring.submission_shared().push(entry) }.is_ok();
         }
         let is_queued = *is_queued;
@@ -259,7 +261,7 @@ impl Shared {
 
     /// Takes what has completed, under the lock: notes whom to wake.
     fn reap(&self, woken: &mut Vec<usize>) {
-        // SAFETY: the caller holds the lock, so nobody else has the completion queue.
+        // SAFETY: the caller holds the lock, so no other thread has the completion queue.
         for completion in unsafe { self.ring.completion_shared() } {
             if completion.user_data() == NOBODY {
                 continue;

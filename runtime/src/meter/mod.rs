@@ -224,7 +224,7 @@ impl<P: Purse> Meter<P> {
     }
 }
 
-/// Says that whoever calls it is seldom there.
+/// Tells the compiler that its caller is on a rare path.
 #[cold]
 #[inline(always)]
 fn cold() {}

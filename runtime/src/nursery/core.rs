@@ -40,7 +40,7 @@ pub enum Exhaustion {
     Refill(Budget),
     /// It waits as BudgetExhausted until [`Nursery::recharge`](crate::Nursery::recharge) or
     /// [`Nursery::supervise`](crate::Nursery::supervise). It fails with [`TaskError::BudgetExhausted`] when the owner waits for
-    /// it, by a join or at the end of the nursery, since nobody else can recharge it.
+    /// it, by a join or at the end of the nursery, since no other task can recharge it.
     Park,
 }
 

@@ -119,8 +119,8 @@ impl<'scope, T> Handle<'scope, T> {
         }
         calls::count(cx);
         if !std::ptr::eq(cx.rt(), self.core.rt()) {
-            // Whoever ends the child could wake a task of a runtime that has ended meanwhile. The child's nursery was opened as
-            // by an ordinary thread, and blocks this one at its end in any case.
+            // The worker that ends the child could wake a task of a runtime that has ended meanwhile. The child's nursery
+            // was opened as by an ordinary thread, and blocks this one at its end in any case.
             return self.wait();
         }
         let word = task_word(cx.task_ptr());
@@ -167,7 +167,7 @@ impl<'scope, T> Handle<'scope, T> {
 impl<T> Drop for Handle<'_, T> {
     fn drop(&mut self) {
         if self.task.join.detach() == Dropped::Free {
-            // SAFETY: the task is done and nobody took its result.
+            // SAFETY: the task is done and its result was not taken.
             let result = unsafe { take_result::<T>(&self.task) };
             free_slot(self.task, self.core.rt());
             body::drop_here(result);

@@ -184,8 +184,8 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         self.launch(move |cx: &Cx| Ok(f(cx)))
     }
 
-    /// Spawns a child whose result nobody asks for: cheaper than a spawn whose handle is dropped. The nursery waits for it as
-    /// for any other.
+    /// Spawns a child whose result is not asked for: cheaper than a spawn whose handle is dropped. The nursery waits for it
+    /// as for any other.
     pub fn start<F>(&self, f: F) -> Result<(), SpawnError>
     where
         F: FnOnce(&Cx) + Send + 'scope,
@@ -251,7 +251,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         (may && core.pay_for_child(&grant)).then_some(grant)
     }
 
-    /// A child that has been paid for, with nothing to run yet. Nobody else knows of it.
+    /// A child that has been paid for, with nothing to run yet. No other thread knows of it.
     #[inline(always)]
     fn bear(&self, budget: Budget, has_handle: bool) -> TaskPtr {
         let rt = self.core.rt();
@@ -439,7 +439,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     ///
     /// # Panics
     ///
-    /// If `cx` is not that of the task that opened the nursery.
+    /// If `cx` is not the context of the task that opened the nursery.
     pub fn await_all(&self, cx: &Cx) {
         calls::count(cx);
         match self.owner {

@@ -1,6 +1,6 @@
 //! The pool of a nursery: what its owner hands out and its children draw on.
 //!
-//! Conserved: an amount is in the pool, in `returned`, or with whoever took it; every method here moves amounts and makes none.
+//! Conserved: an amount is in the pool, in `returned`, or with its taker; every method here moves amounts and makes none.
 //!
 //! The owner pays for spawns without a lock, until a child needs more than was given back: then the child claims the pool, and
 //! from then on the owner takes the lock as well.
@@ -96,7 +96,7 @@ impl NurseryCore {
         }
     }
 
-    /// Takes from the pool, all or nothing, for whoever has the right to it.
+    /// Takes from the pool, all or nothing, for a caller with the right to it.
     pub(crate) fn draw(&self, amount: &Pool) -> Result<(), Unpayable> {
         self.wait_group.with(|shared| match shared.returned.take(amount) {
             Ok(()) => Ok(()),
@@ -131,7 +131,7 @@ impl NurseryCore {
         })
     }
 
-    /// Puts into the pool what came from it, or what it is topped up with. Whoever waits for budget looks again.
+    /// Puts into the pool what came from it, or what it is topped up with. Tasks that wait for budget look again.
     pub(crate) fn put_back(&self, amount: &Pool) {
         self.wait_group.with(|shared| {
             shared.returned.put(amount);

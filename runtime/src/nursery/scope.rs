@@ -32,7 +32,7 @@ pub(crate) fn fails_around(mut core: *const NurseryCore) -> bool {
 }
 
 /// The end of a nursery: its result, or the first error. `interrupted`: the nursery's failure interrupted its body. What is
-/// left of the pool goes back first: a result that nobody gets is dropped here, and its destructor may panic.
+/// left of the pool goes back first: a result that is not handed on is dropped here, and its destructor may panic.
 fn outcome<R>(
     core: &NurseryCore,
     result: std::thread::Result<R>,
@@ -220,8 +220,9 @@ pub(super) fn await_children_blocking(core: &NurseryCore) {
     core.owner_awaits(false);
 }
 
-/// What a nursery of an ordinary thread takes of the root pool if it does not say. Others may open some at the same time: that
-/// of a run, which can draw on the root pool later, begins with a small part, another one with half of what is left.
+/// What a nursery of an ordinary thread takes of the root pool if it does not say. Other threads may open nurseries at the
+/// same time. The nursery of a run, which can draw on the root pool later, begins with a small part. Any other begins with
+/// half of what is left.
 fn root_share(left: &Pool, is_run: bool) -> Pool {
     if !is_run {
         return left.part(2);

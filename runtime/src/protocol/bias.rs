@@ -1,8 +1,8 @@
 //! What mostly one worker uses, it uses without an atomic read-modify-write; anybody else takes that right away first.
 //!
-//! Conserved: while a worker is inside a section, what the section is about is the worker's, and nobody else touches it. Who
-//! takes the right away makes that known, passes a fence that every running thread passes with it, and waits until the
-//! worker is outside: a worker that goes in later sees that it has lost the right.
+//! Conserved: while a worker is inside a section, the section's object is the worker's, and no other thread touches it. A
+//! thread that takes the right away makes that known, passes a fence that every running thread passes with it, and waits
+//! until the worker is outside: a worker that goes in later sees that it has lost the right.
 
 use super::lock::{Guard, Lock};
 use super::mutant::{Mutant, broken};
@@ -44,7 +44,8 @@ impl SectionFlag {
         is_mine().then_some(section)
     }
 
-    /// Ends the section in which a task left its stack: by whoever goes on on the thread. Does nothing outside of a section.
+    /// Ends the section in which a task left its stack. The context that runs next on the thread calls this. Does nothing
+    /// outside of a section.
     #[inline(always)]
     pub fn leave(&self) {
         // Pairs with the acquire in `wait_until_outside`.
@@ -66,7 +67,7 @@ impl<'a> Section<'a> {
         self.0
     }
 
-    /// It is over: the task left its stack inside, and whoever went on ended it ([`SectionFlag::leave`]).
+    /// It is over: the task left its stack inside, and the context that ran next ended it ([`SectionFlag::leave`]).
     #[inline(always)]
     pub fn was_ended(self) {
         std::mem::forget(self);
@@ -84,13 +85,13 @@ impl Drop for Section<'_> {
 #[derive(Debug)]
 pub struct Home(AtomicPtr<SectionFlag>);
 
-/// What a home looks like to somebody.
+/// What a home looks like to one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum View {
     Nobodys,
     Mine,
     Others(*mut SectionFlag),
-    /// Somebody is taking it away.
+    /// A thread is taking it away.
     Going,
 }
 
@@ -104,7 +105,7 @@ impl Default for Home {
 }
 
 impl Home {
-    /// Nobody's.
+    /// A home that no worker has.
     pub fn new() -> Self {
         Self(AtomicPtr::new(null_mut()))
     }
@@ -114,7 +115,7 @@ impl Home {
         std::ptr::eq(self.0.load(Ordering::Relaxed), flag)
     }
 
-    /// Whether it is the home of whoever is inside, for as long as that is so.
+    /// Whether it is the home of the worker inside `section`, for as long as the section lasts.
     #[inline(always)]
     pub fn is_here(&self, section: &Section<'_>) -> bool {
         self.is(section.section_flag())
@@ -136,17 +137,18 @@ impl Home {
         if self.is(flag) { flag.enter(|| self.is(flag)) } else { None }
     }
 
-    /// Makes it the home of `flag`, if it is nobody's. Whoever holds the object only, on the flag's thread.
+    /// Makes it the home of `flag`, if no worker has it. Only the object's holder may call this, on the flag's
+    /// thread.
     #[inline(always)]
     pub fn move_in(&self, flag: &SectionFlag) {
-        // Only the holder makes a home, so that nobody comes between.
+        // Only the holder makes a home, so that no other thread comes between.
         if self.0.load(Ordering::Relaxed).is_null() {
             self.0.store(std::ptr::from_ref(flag).cast_mut(), Ordering::Release);
         }
     }
 
-    /// Makes it nobody's, waiting for whoever is about to do the same. Whoever holds the object only, on the thread whose
-    /// home it was, if it was one's.
+    /// Gives the home up, waiting for a thread that is about to take it away. Only the object's holder may call this, on
+    /// the thread whose home it was, if there was one.
     #[inline(always)]
     pub fn move_out(&self) {
         if !self.0.load(Ordering::Relaxed).is_null() {
@@ -169,8 +171,8 @@ impl Home {
         }
     }
 
-    /// Takes the home away from another thread's flag, or waits for somebody who does, until it is nobody's or `here`'s.
-    /// `settle` runs while neither its owner nor anybody else relies on it. True if it is `here`'s.
+    /// Takes the home away from another thread's flag, or waits for a thread that does, until no worker has it or `here`
+    /// has it. `settle` runs while neither its owner nor any other thread relies on it. True if it is `here`'s.
     ///
     /// # Safety
     ///
@@ -192,20 +194,20 @@ impl Home {
     #[cold]
     fn evict(&self, address: *mut SectionFlag, flag: &SectionFlag, settle: &impl Fn()) {
         if self.0.compare_exchange(address, GOING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            // Somebody else does it.
+            // Another thread does it.
             return give_way();
         }
         // Pairs with the light one in `enter`.
         asymmetric::heavy();
         flag.wait_until_outside();
         settle();
-        // Release: whoever sees that it is nobody's sees what was done in it.
+        // Release: a thread that sees no owner sees what was done in the section.
         self.0.store(null_mut(), Ordering::Release);
     }
 }
 
-/// A worker gets a lock for a home when it has taken it so often, and nobody else in between; and twice as often each time
-/// that turned out wrong.
+/// A worker gets a lock for a home when it has taken it so often, and no other thread in between; and twice as often each
+/// time that turned out wrong.
 const STREAK: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// A lock that a worker which mostly is alone with it takes without an atomic read-modify-write.
@@ -219,7 +221,7 @@ pub struct BiasedLock<T> {
 /// Under the inner lock.
 #[derive(Debug)]
 struct Book {
-    /// Whose the lock is; the reference keeps its flag for whoever takes the lock away.
+    /// Whose the lock is; the reference keeps its flag for the thread that takes the lock away.
     owner: Option<Arc<SectionFlag>>,
     /// Who took it last, and how often.
     last: usize,
@@ -248,7 +250,7 @@ enum How<'a> {
 }
 
 impl<T> BiasedLock<T> {
-    /// A lock that nobody holds.
+    /// A lock that is free.
     pub fn new(value: T) -> Self {
         let book = Book { owner: None, last: 0, streak: 0, needed: STREAK };
         Self { bias: AtomicPtr::new(null_mut()), book: Lock::new(book), value: UnsafeCell::new(value) }
@@ -300,7 +302,7 @@ impl<T> BiasedLock<T> {
         if let Some(flag) = here
             && book.streak >= book.needed
         {
-            // From the release of the inner lock on. Whoever takes that next takes the lock away.
+            // From the release of the inner lock on. The next thread to take the inner lock takes this lock away.
             book.owner = Some(flag.clone());
             self.bias.store(Arc::as_ptr(flag).cast_mut(), Ordering::Relaxed);
         }

@@ -18,7 +18,7 @@ use std::cell::UnsafeCell;
 pub struct Claimable<T> {
     /// The owner is inside. Written by the owner alone.
     inside: AtomicBool,
-    /// Somebody else has claimed the value. Written under the claimants' lock.
+    /// A claimant has claimed the value. Written under the claimants' lock.
     claimed: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -27,7 +27,7 @@ pub struct Claimable<T> {
 unsafe impl<T: Send> Sync for Claimable<T> {}
 
 impl<T> Claimable<T> {
-    /// A value that nobody has claimed.
+    /// A value that is not claimed.
     pub fn new(value: T) -> Self {
         Self {
             inside: AtomicBool::new(false),
@@ -51,7 +51,7 @@ impl<T> Claimable<T> {
         let result = if self.claimed.load(Ordering::Relaxed) {
             None
         } else {
-            // SAFETY: the owner is inside and nobody has claimed the value, so that claimants wait.
+            // SAFETY: the owner is inside and the value is not claimed, so that claimants wait.
             Some(f(unsafe { &mut *self.value.get() }))
         };
         // Release: a claimant that sees the owner outside sees what it did inside.

@@ -2,12 +2,12 @@
 //! the top, oldest first.
 //!
 //! Conserved: each word pushed is returned exactly once, by a pop or by a steal. Words are never zero. The memory
-//! orderings are those of Lê, Pop, Cohen and Nardelli (PPoPP 2013). A buffer that was outgrown is kept until the deque
+//! orderings are as in Lê, Pop, Cohen and Nardelli (PPoPP 2013). A buffer that was outgrown is kept until the deque
 //! goes, since a thief may still read from it; together they are no larger than the one in use.
 //!
-//! The fence of a pop takes as long as the rest of a fork and join that nobody steals. It is there for thieves, so thieves
+//! The fence of a pop takes as long as the rest of a fork and join that is not stolen. It is there for thieves, so thieves
 //! pay for it: a worker that wants to steal announces itself to all owners and makes them pass a fence
-//! (`asymmetric::heavy`), and owners use theirs while anybody is announced. Since that costs the thief a system call, it
+//! (`asymmetric::heavy`), and owners use theirs while any thief is announced. Since that costs the thief a system call, it
 //! stays announced until it has popped `CALM` words of its own, or sleeps. The README beside this file has the argument.
 
 use super::asymmetric;
@@ -76,7 +76,7 @@ pub struct Stealer {
 pub enum Steal {
     /// There was nothing.
     Empty,
-    /// Somebody else took it first; there may be more.
+    /// Another thread took it first; there may be more.
     Lost,
     /// The oldest word.
     Taken(usize),
@@ -279,8 +279,8 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let mut next = self.buffer.load(Ordering::Relaxed);
         while !next.is_null() {
-            // SAFETY: the last reference is going, so nobody reads from the buffer or from those that it has replaced. Each is
-            // in the chain once.
+            // SAFETY: the last reference is going, so no thread reads from the buffer or from those that it has replaced.
+            // Each is in the chain once.
             next = unsafe { Box::from_raw(next) }.outgrown;
         }
     }

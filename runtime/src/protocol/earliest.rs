@@ -1,10 +1,11 @@
 //! The earliest deadline, and the one sleeper that wakes for it: the keeper.
 //!
 //! Conserved: while a deadline is set and every worker sleeps, one of them, the keeper, sleeps no longer than until that
-//! deadline. Whoever sets an earlier one tells the keeper, or, if there is none, wakes some sleeper that becomes it.
+//! deadline. The thread that sets an earlier deadline tells the keeper, or, if there is none, wakes a sleeper that
+//! becomes the keeper.
 //!
 //! A worker offers to be the keeper, then reads the deadline, enters the list of sleepers, and looks once more whether the
-//! deadline has become earlier: whoever set it may have told the keeper before it was in the list.
+//! deadline has become earlier: the thread that set it may have told the keeper before the keeper was in the list.
 
 use super::mutant::{Mutant, broken};
 use super::prim::{AtomicU64, AtomicUsize, Ordering};
@@ -27,7 +28,7 @@ pub struct Earliest {
 pub enum WhoKeeps {
     /// This worker, which sleeps or is about to.
     Worker(usize),
-    /// Nobody does: wake any sleeper.
+    /// No worker does: wake any sleeper.
     Nobody,
 }
 
@@ -64,15 +65,16 @@ impl Earliest {
     /// is. A keeper calls [`Earliest::resign`] when it is awake.
     #[must_use]
     pub fn keep(&self, index: usize) -> Option<u64> {
-        // SeqCst, and so is the read that follows: whoever sets a deadline and then finds no keeper has set it before this
-        // read.
+        // SeqCst, and so is the read that follows: a thread that sets a deadline and then finds no keeper has set it
+        // before this read.
         self.keeper.compare_exchange(NOBODY, index, Ordering::SeqCst, Ordering::Relaxed).ok()?;
         Some(self.get())
     }
 
     /// The last look of a keeper that is in the list of sleepers: whether it was told in vain before that.
     pub fn is_before(&self, planned: u64) -> bool {
-        // Whoever told it had set the deadline, and then looked for it in the list under the list's lock.
+        // The thread that told the keeper had set the deadline, and then looked for the keeper in the list under
+        // the list's lock.
         !broken(Mutant::SleepWithoutLook) && self.get() < planned
     }
 

@@ -23,7 +23,7 @@ impl Granted {
         Self(AtomicU8::new(0))
     }
 
-    /// The bits of a new task. Only whoever owns the task alone may call this.
+    /// The bits of a new task. Only the task's sole owner may call this.
     #[inline]
     pub fn reset(&self, bits: u8) {
         self.0.store(bits, Ordering::Relaxed);

@@ -4,8 +4,8 @@
 //! begins to wait, first writes what the task looks at, and then wakes every task in the list. So a task that waits for
 //! budget has looked after the last event that concerns it.
 //!
-//! The list is behind the lock of the nursery's [`WaitGroup`]. An owner that joins one child does not take that lock while nobody
-//! starves: it looks at the length of the list.
+//! The list is behind the lock of the nursery's [`WaitGroup`]. An owner that joins one child does not take that lock while
+//! no task starves: it looks at the length of the list.
 
 use super::asymmetric;
 use super::mutant::{Mutant, broken};
@@ -21,7 +21,7 @@ pub trait Eater: PartialEq {
 #[derive(Debug)]
 struct Entry<T> {
     task: T,
-    /// No task of the child that it belongs to can go on, and nobody has given anything since that was found.
+    /// No task of the child that it belongs to can go on, and no budget was given since that was found.
     whole: bool,
 }
 
@@ -99,7 +99,7 @@ impl Default for Hunger {
 }
 
 impl Hunger {
-    /// Nobody starves.
+    /// No task starves.
     pub fn new() -> Self {
         Self(AtomicUsize::new(0))
     }

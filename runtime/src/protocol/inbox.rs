@@ -3,8 +3,8 @@
 //! Conserved: what is pushed is taken once, by the worker, oldest first. A push neither allocates nor waits: the link is in
 //! what is pushed, which is in one inbox at a time.
 //!
-//! Whoever pushes then tells the worker ([`IdleWorkers::notify`](super::sleep::IdleWorkers::notify)), and a worker looks into its
-//! inbox after it has said that it sleeps: so it does not sleep over a task in it.
+//! A waker pushes and then tells the worker ([`IdleWorkers::notify`](super::sleep::IdleWorkers::notify)). A worker looks
+//! into its inbox after it has said that it sleeps, so it does not sleep over a task in it.
 
 use super::mutant::{Mutant, broken};
 use super::prim::{AtomicPtr, Ordering};
@@ -12,11 +12,11 @@ use std::ptr::null_mut;
 
 /// What can be in an inbox.
 pub trait Linked: Sized {
-    /// Where the inbox keeps the next one. Nobody else uses it while this is in an inbox.
+    /// Where the inbox keeps the next one. No other code uses it while this is in an inbox.
     fn link(&self) -> &AtomicPtr<Self>;
 }
 
-/// A stack of links: anybody pushes, the worker takes all.
+/// A stack of links: any thread pushes, the worker takes all.
 #[derive(Debug)]
 pub struct Inbox<N> {
     newest: AtomicPtr<N>,

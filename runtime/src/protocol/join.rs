@@ -18,7 +18,7 @@ pub struct JoinCell(AtomicUsize);
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
-    /// The handle is still there and nobody waits: it will free the task.
+    /// The handle is still there and no task waits: the handle will free the task.
     KeepForHandle,
     /// Wake this waiter; the handle will free the task.
     Wake(usize),
@@ -26,7 +26,7 @@ pub enum Finished {
     Free,
 }
 
-/// What somebody who wants to wait must do.
+/// What a task that wants to wait must do.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
@@ -58,18 +58,19 @@ impl JoinCell {
         Self(AtomicUsize::new(IDLE))
     }
 
-    /// As new. Only whoever owns the task alone may call this.
+    /// As new. Only the task's sole owner may call this.
     pub fn reset(&self, has_handle: bool) {
         self.0.store(if has_handle { IDLE } else { DETACHED }, Ordering::Relaxed);
     }
 
     /// The task has ended, its result is written.
     pub fn finish(&self) -> Finished {
-        // Nobody else touches a task without a handle: no swap is needed to find out.
+        // No other thread touches a task without a handle: no swap is needed to find out.
         if self.0.load(Ordering::Acquire) == DETACHED {
             return Finished::Free;
         }
-        // Release: whoever sees `DONE` sees the result. Acquire: the waiter's word and what it points to are seen.
+        // Release: a thread that sees `DONE` sees the result. Acquire: the waiter's word and what it points to are
+        // seen.
         let order = if broken(Mutant::DoneWithoutRelease) { Ordering::Relaxed } else { Ordering::AcqRel };
         match self.0.swap(DONE, order) {
             IDLE => Finished::KeepForHandle,
@@ -101,13 +102,13 @@ impl JoinCell {
         self.0.load(Ordering::Acquire) == DONE
     }
 
-    /// Whether somebody waits for the end of the task, which is not done.
+    /// Whether a waiter is there for the end of the task, which is not done.
     pub fn is_awaited(&self) -> bool {
-        // Acquire: as for whoever takes the waiter's word, though nothing is read through it here.
+        // Acquire: as for a thread that takes the waiter's word, though nothing is read through it here.
         self.0.load(Ordering::Acquire) > DONE
     }
 
-    /// The handle goes, and nobody waits.
+    /// The handle goes, and no task waits.
     pub fn detach(&self) -> Dropped {
         match self.0.compare_exchange(IDLE, DETACHED, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Dropped::Detached,

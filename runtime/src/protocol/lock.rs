@@ -1,7 +1,7 @@
 //! A lock for critical sections of a few instructions, in which nothing switches, allocates much or calls user code.
 //!
-//! Conserved: at most one guard of a lock exists. Dropping it is the last touch of the lock's memory, so that whoever
-//! takes the lock next may free it.
+//! Conserved: at most one guard of a lock exists. Dropping it is the last touch of the lock's memory, so that the
+//! next holder may free it.
 //!
 //! The model checker cannot follow spinning, so that under it the lock is loom's; the protocols that use it are checked,
 //! the spinning itself is not.
@@ -21,7 +21,7 @@ mod modelled {
     pub type Guard<'a, T> = loom::sync::MutexGuard<'a, T>;
 
     impl<T> Lock<T> {
-        /// A lock that nobody holds.
+        /// A lock that is free.
         pub fn new(value: T) -> Self {
             Self(loom::sync::Mutex::new(value))
         }
@@ -65,7 +65,7 @@ mod spinning {
     const SPINS: u32 = 64;
 
     impl<T> Lock<T> {
-        /// A lock that nobody holds.
+        /// A lock that is free.
         pub fn new(value: T) -> Self {
             Self { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
         }

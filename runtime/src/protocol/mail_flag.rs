@@ -7,7 +7,7 @@ use super::asymmetric;
 use super::mutant::{Mutant, broken};
 use super::prim::{AtomicBool, Ordering};
 
-/// Whether somebody outside may touch what a task takes along at its end.
+/// Whether a supervisor outside may touch what a task takes along at its end.
 #[derive(Debug)]
 pub struct MailFlag(AtomicBool);
 
@@ -18,18 +18,19 @@ impl Default for MailFlag {
 }
 
 impl MailFlag {
-    /// Nobody.
+    /// No supervisor may.
     pub fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    /// As new. Only whoever owns the task alone may call this.
+    /// As new. Only the task's sole owner may call this.
     #[inline(always)]
     pub fn reset(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// Somebody will leave something, under the lock, if the task is not over when it looks under the lock.
+    /// A supervisor will leave something, under the lock, if the task is not over when the supervisor looks under
+    /// the lock.
     pub fn announce(&self) {
         if !self.0.load(Ordering::Relaxed) {
             self.0.store(true, Ordering::Relaxed);

@@ -37,7 +37,7 @@ pub mod prim {
     pub use std::sync::{Condvar, Mutex, MutexGuard};
 }
 
-/// Whoever is waited for is a few instructions from where it must be, unless the kernel took its CPU.
+/// The awaited thread is a few instructions from where it must be, unless the kernel took its CPU.
 fn give_way() {
     #[cfg(loom)]
     loom::thread::yield_now();

@@ -30,7 +30,7 @@ mutants! {
     NoteIgnored,
     /// A worker goes in without a fence before it looks whether it still may.
     EnterWithoutFence,
-    /// Whoever takes a home or a lock away does not wait until its worker is outside.
+    /// A thread that takes a home or a lock away does not wait until its worker is outside.
     EvictWithoutWaiting,
     /// A pop reads the top without a fence after the bottom.
     PopWithoutFence,
@@ -44,9 +44,9 @@ mutants! {
     SleepWithoutLook,
     /// A worker takes its last look without a fence after it entered the list.
     SleepWithoutFence,
-    /// Whoever publishes looks at the sleepers without a fence after the work.
+    /// The publisher looks at the sleepers without a fence after the work.
     PublishWithoutFence,
-    /// Whoever puts something into an inbox looks at its worker without a fence.
+    /// A waker that pushes into an inbox looks at its worker without a fence.
     NotifyWithoutFence,
     /// A push into an inbox does not make the task visible.
     InboxWithoutRelease,
@@ -62,7 +62,7 @@ mutants! {
     LetGoWithoutAcquire,
     /// The first reference takes no hold of the memory.
     NoHold,
-    /// The last child wakes nobody.
+    /// The last child does not wake the waiter.
     WaiterLeft,
     /// What is left for a task is announced without a fence before the look at its end.
     AnnounceMailWithoutFence,
@@ -78,9 +78,9 @@ mutants! {
     LeaveWithoutRelease,
     /// An owner that joins a child looks at the list of the starving without a fence after its announcement.
     JoinWithoutFence,
-    /// An owner that waits for all children wakes nobody who starves.
+    /// An owner that waits for all children wakes no starving task.
     AwaitSilently,
-    /// Budget is given and nobody who starves is woken.
+    /// Budget is given and no starving task is woken.
     FeedSilently,
     /// The last child to starve does not wake the others.
     LastStarvesSilently,

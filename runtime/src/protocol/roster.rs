@@ -13,7 +13,7 @@ use std::ptr::null;
 
 /// What can be cancelled. Its place in the list is touched under the lock that the list is behind.
 pub trait Member: Sized {
-    /// Set by whoever cancels it, once.
+    /// Set by the canceller, once.
     fn cancel_flag(&self) -> &AtomicBool;
     /// Whether it is in the list.
     fn listed(&self) -> &AtomicBool;
@@ -116,7 +116,8 @@ pub fn interrupt<M: Member>(member: &M) {
     member.interrupt_wait();
 }
 
-/// The last look of whoever has committed a member's wait: false if it was cancelled, and has to be interrupted.
+/// The last look of the worker that has committed a member's wait: false if the member was cancelled, and has to be
+/// interrupted.
 pub fn may_stay_asleep<M: Member>(member: &M) -> bool {
     // SeqCst: after the commit; see `interrupt`.
     !member.cancel_flag().load(Ordering::SeqCst)

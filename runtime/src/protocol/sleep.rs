@@ -12,7 +12,7 @@ use std::time::Duration;
 /// One worker's place to sleep.
 #[derive(Debug)]
 struct Bed {
-    /// Set by whoever wakes this worker, cleared by the worker.
+    /// Set by the thread that wakes this worker, cleared by the worker.
     woken: Mutex<bool>,
     bell: Condvar,
     /// Whether the worker is in the list. Written under the list's lock, read without it.
@@ -24,9 +24,9 @@ struct Bed {
 pub struct IdleWorkers {
     beds: Box<[Bed]>,
     asleep: Mutex<Vec<usize>>,
-    /// How many are in the list: read without the lock by whoever publishes work.
+    /// How many are in the list: read without the lock by the publisher of work.
     sleeping: AtomicUsize,
-    /// How many are awake and looking for work: while there is one, nobody needs to be woken.
+    /// How many are awake and looking for work: while there is one, no sleeper needs to be woken.
     searching: AtomicUsize,
     closed: AtomicBool,
 }
@@ -40,7 +40,7 @@ pub struct Searching(());
 #[must_use]
 #[derive(Debug)]
 pub enum Woke {
-    /// Somebody published work: search, this worker is already counted.
+    /// Another thread published work: search, this worker is already counted.
     ForWork(Searching),
     /// The time was over.
     TimedOut(Searching),
@@ -216,7 +216,7 @@ impl IdleWorkers {
         if listed {
             return if for_work { Woke::ForWork(Searching(())) } else { Woke::TimedOut(Searching(())) };
         }
-        // Somebody took this worker off the list and counted it as searching: its bell will ring.
+        // Another thread took this worker off the list and counted it as searching: its bell will ring.
         let bed = &self.beds[index];
         let mut woken = bed.woken.lock().expect("no panic while it is held");
         while !*woken {
@@ -232,7 +232,7 @@ impl IdleWorkers {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Wakes everybody for good.
+    /// Wakes every worker for good.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         for index in 0..self.beds.len() {

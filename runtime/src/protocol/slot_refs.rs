@@ -1,7 +1,7 @@
 //! References to a slot that keep the memory it is in, from the first of them to the last.
 //!
-//! Conserved: whoever makes the count go from zero to one takes hold of the memory once, and whoever makes it go back to
-//! zero lets go of it once. The memory is held by others while the first reference is made.
+//! Conserved: the thread that raises the count from zero to one takes hold of the memory once, and the thread that
+//! brings it back to zero lets go of it once. The memory is held by others while the first reference is made.
 
 use super::mutant::{Mutant, broken};
 use super::prim::{AtomicU32, Ordering};

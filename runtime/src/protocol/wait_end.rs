@@ -1,7 +1,7 @@
-//! How a wait ended, told to whoever waits, perhaps by somebody outside of the waiter's runtime.
+//! How a wait ended, told to the waiter, perhaps by a thread outside of the waiter's runtime.
 //!
-//! Conserved: a wait is told once. The waiter leaves when it has been told, and whoever tells it touches nothing of the
-//! waiter's, or of the waiter's runtime, afterwards.
+//! Conserved: a wait is told once. The waiter leaves when it has been told, and the thread that tells it touches
+//! nothing of the waiter's, or of the waiter's runtime, afterwards.
 
 use super::mutant::{Mutant, broken};
 use super::prim::{AtomicU8, Ordering};
@@ -21,7 +21,7 @@ pub enum Outcome {
 }
 
 const UNTOLD: u8 = 0;
-/// It is over, and whoever ended it is not yet done with the waiter.
+/// It is over, and the thread that ended it is not yet done with the waiter.
 const TELLING: u8 = 3;
 
 impl Default for WaitEnd {
@@ -57,8 +57,8 @@ impl WaitEnd {
         self.0.store(outcome as u8, Ordering::Release);
     }
 
-    /// How the wait ended; `None` if it did not. Whoever is telling it is a few instructions from having done so, unless the
-    /// kernel took its CPU.
+    /// How the wait ended; `None` if it did not. The thread that is telling it is a few instructions from having done so,
+    /// unless the kernel took its CPU.
     #[inline(always)]
     pub fn outcome(&self) -> Option<Outcome> {
         loop {

@@ -1,8 +1,8 @@
-//! The children of a nursery, counted: the last one wakes whoever waits for all of them.
+//! The children of a nursery, counted: the last one wakes the owner that waits for all of them.
 //!
-//! Conserved: `completed` never exceeds `spawned`. A waiter is woken once, by the child that makes them equal, or is told that
-//! there is nothing to wait for. The release of the lock is a child's last touch, so that whoever then finds the counts
-//! equal under the lock may free the whole.
+//! Conserved: `completed` never exceeds `spawned`. A waiter is woken once, by the child that makes them equal, or is told
+//! that there is nothing to wait for. The release of the lock is a child's last touch, so that an owner that then finds the
+//! counts equal under the lock may free the whole.
 
 use super::lock::Lock;
 use super::mutant::{Mutant, broken};
@@ -20,7 +20,7 @@ pub struct WaitGroup<T> {
 
 #[derive(Debug)]
 struct Inside<T> {
-    /// Who is woken by the last child; 0 for nobody.
+    /// The waiter that the last child wakes; 0 for none.
     waiter: usize,
     rest: T,
 }

@@ -47,7 +47,7 @@ pub(crate) struct StackHead {
     own_mapping: usize,
 }
 
-/// A stack that nobody else has.
+/// A stack that has no other owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stack(NonNull<StackHead>);
 
@@ -103,7 +103,7 @@ impl Stack {
     }
 }
 
-// SAFETY: a stack is memory that whoever holds it owns.
+// SAFETY: a stack is memory that its holder owns.
 unsafe impl Send for Stack {}
 
 /// How guards are made here.
@@ -147,7 +147,7 @@ impl Arena {
         // Huge pages would commit 2 MiB where a task needs 4 KiB.
         // SAFETY: the range was just mapped. Failure leaves the default, which only costs memory.
         unsafe { libc::madvise(base as *mut _, length, libc::MADV_NOHUGEPAGE) };
-        // SAFETY: the first guard of the mapping, which nobody uses.
+        // SAFETY: the first guard of the mapping, which is not in use.
         let marks = unsafe { libc::madvise(base as *mut _, GUARD, MADV_GUARD_INSTALL) } == 0;
         let guards = if marks { GuardKind::PageTableMark } else { GuardKind::Protection };
         Ok(Self {

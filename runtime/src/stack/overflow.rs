@@ -73,7 +73,7 @@ pub(crate) fn install() {
     });
 }
 
-/// The alternate signal stack of a worker's thread, until dropped: that of `std` is too small for a backtrace.
+/// The alternate signal stack of a worker's thread, until dropped: `std`'s own is too small for a backtrace.
 pub(crate) struct AlternateStack {
     base: *mut c_void,
     before: libc::stack_t,

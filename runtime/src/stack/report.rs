@@ -22,7 +22,7 @@ pub(super) struct Overflowed {
 
 /// The most frames that are printed.
 const FRAMES: usize = 24;
-/// The most lines that are printed of a trace with names: two to a frame, and those of the handler itself.
+/// The most lines that are printed of a trace with names: two to a frame, and the handler's own.
 const LINES: usize = 80;
 /// How long the names may take, in seconds.
 const PATIENCE_S: u32 = 5;
@@ -134,7 +134,7 @@ unsafe extern "C" {
 }
 
 struct Walk {
-    /// Where the fault was: the frames before are those of the handler.
+    /// Where the fault was: the frames before it belong to the handler.
     fault: usize,
     found: bool,
     frames: usize,
@@ -143,7 +143,7 @@ struct Walk {
 /// Prints the addresses of the frames, the innermost first.
 fn trace(context: &ucontext_t) {
     extern "C" fn each(frame: *mut c_void, walk: *mut c_void) -> c_int {
-        // SAFETY: the frame is the unwinder's, the walk that of `trace` below.
+        // SAFETY: the frame is the unwinder's, and the walk belongs to `trace` below.
         let (address, walk) = unsafe { (_Unwind_GetIP(frame), &mut *walk.cast::<Walk>()) };
         walk.found |= address == walk.fault;
         if walk.found {

@@ -1,8 +1,8 @@
-//! A stack with much room, on which the runtime drops what tasks leave behind: captures of tasks that never started, and results
-//! that nobody takes.
+//! A stack with much room, on which the runtime drops what tasks leave behind: captures of tasks that never started, and
+//! results that no handle takes.
 //!
-//! A destructor may call itself for every element of a list. It is somebody else's code on a stack that was sized for something
-//! else, often that of another task, which must not overflow for it.
+//! A destructor may call itself for every element of a list. It is the program's code on a stack that was sized for
+//! something else. Often that is another task's stack, which must not overflow for it.
 //!
 //! Conserved: one drop at a time is on a thread's roomy stack; one inside of it stays where it is. No task is current meanwhile,
 //! so that nothing can switch away.
@@ -65,14 +65,14 @@ pub(crate) fn with_room<F: FnOnce()>(f: F) {
     let Some(stack) = stack else { return f() };
     IN_USE.set(true);
     let mut call = Call { f: Some(f), caller: 0 };
-    // SAFETY: the stack is this thread's and nobody uses it. The call switches back once, before this frame goes on.
+    // SAFETY: the stack is this thread's and not in use. The call switches back once, before this frame goes on.
     unsafe {
         let context = prepare(stack.top(), entry::<F>, (&raw mut call) as usize);
         switch(&raw mut call.caller, context, 0);
     }
     IN_USE.set(false);
     let mark = (stack.top() - KEEP) as *mut usize;
-    // SAFETY: within the stack, which nobody uses now.
+    // SAFETY: within the stack, which is not in use now.
     unsafe {
         if mark.read_volatile() != UNTOUCHED {
             libc::madvise(stack.limit() as *mut _, stack.top() - KEEP - stack.limit(), libc::MADV_DONTNEED);

@@ -72,13 +72,13 @@ unsafe extern "C" {
     fn mainspring_trampoline();
 }
 
-/// Saves this context in `save`, goes on with `to`, and hands `value` to it. Returns when somebody switches back, with
-/// what they handed over.
+/// Saves this context in `save`, goes on with `to`, and hands `value` to it. Returns when another context switches
+/// back, with the value that it handed over.
 ///
 /// # Safety
 ///
-/// `to` is a context that [`prepare`] made or that a switch saved, nobody has gone on with it since, and its stack is
-/// intact. Whoever goes on with the context that is saved here does so at most once.
+/// `to` is a context that [`prepare`] made or that a switch saved, it was not switched to since, and its stack is
+/// intact. The context that is saved here is switched to at most once.
 #[inline(always)]
 pub(crate) unsafe fn switch(save: *mut usize, to: usize, value: usize) -> usize {
     let handed: usize;
@@ -258,7 +258,7 @@ mod tests {
         loop {
             own.iter_mut().for_each(|value| *value += 10);
             float *= 2.0;
-            // SAFETY: one thread; nobody else refers to the ring while this runs.
+            // SAFETY: one thread; no other code refers to the ring while this runs.
             unsafe {
                 let ring = &raw mut RING;
                 (*ring).found.extend([own[31], float.to_bits(), handed as u64]);

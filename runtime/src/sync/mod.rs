@@ -142,7 +142,7 @@ impl Semaphore {
         Self { inside: Lock::new(Inside { free: permits, line: VecDeque::new() }), total: permits }
     }
 
-    /// How many permits nobody holds.
+    /// How many permits are free.
     pub fn free(&self) -> usize {
         calls::count_poll();
         self.inside.lock().free
@@ -163,7 +163,7 @@ impl Semaphore {
         self.take(&Who::Task(cx), wanted, Some(timeout))
     }
 
-    /// Permits if they are free and nobody waits for them.
+    /// Permits if they are free and no task waits for them.
     pub fn try_acquire(&self, wanted: usize) -> Option<Permit<'_>> {
         let mut inside = self.inside.lock();
         if inside.free < wanted || !inside.line.is_empty() {
@@ -274,7 +274,7 @@ pub struct MutexGuard<'a, T> {
 }
 
 impl<T> Mutex<T> {
-    /// A mutex that nobody holds.
+    /// A mutex that is free.
     pub fn new(value: T) -> Self {
         Self { semaphore: Semaphore::new(1), value: UnsafeCell::new(value) }
     }
@@ -285,7 +285,7 @@ impl<T> Mutex<T> {
         Ok(MutexGuard { mutex: self, _permit: permit, _value: PhantomData })
     }
 
-    /// The mutex, if nobody holds it.
+    /// The mutex, if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let permit = self.semaphore.try_acquire(1)?;
         Some(MutexGuard { mutex: self, _permit: permit, _value: PhantomData })
@@ -331,7 +331,8 @@ impl<T: Clone> Once<T> {
         Self { value: Mutex::new(None) }
     }
 
-    /// A copy of the value; `make` makes it if nobody has. If `make` panics or is cancelled, the next one makes it.
+    /// A copy of the value; `make` makes it if there is none yet. If `make` panics or is cancelled, the next one
+    /// makes it.
     pub fn get_or_make(&self, cx: &Cx, make: impl FnOnce() -> T) -> Result<T, AcquireError> {
         let mut value = self.value.lock(cx)?;
         Ok(value.get_or_insert_with(make).clone())

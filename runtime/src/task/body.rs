@@ -51,7 +51,7 @@ pub(crate) enum Ended {
 ///
 /// Code that catches panics cannot keep it from the task: where it drops the payload, the task goes on to unwind.
 pub(crate) struct StopUnwind {
-    /// Until somebody takes it who may.
+    /// Until a holder with the right to it takes it.
     error: Option<TaskError>,
     task: TaskPtr,
     id: u64,
@@ -91,7 +91,7 @@ impl StopUnwind {
             Some(TaskError::BudgetExhausted(component) | TaskError::BudgetCut(component)) => {
                 self.task.budget().get(component) == 0
             }
-            // As a panic would be: whoever caught it has a stack with room again.
+            // As a panic would be: the code that caught it has a stack with room again.
             _ => false,
         }
     }
@@ -292,7 +292,7 @@ unsafe fn write_error<T>(task: &Task, error: TaskError) {
 }
 
 unsafe fn drop_result<T>(task: &Task) -> Result<(), TaskError> {
-    // SAFETY: the task has ended and nobody took its result.
+    // SAFETY: the task has ended and its result was not taken.
     let result = unsafe { take::<Result<T, TaskError>>(task) };
     let deep = result.is_ok() && needs_drop::<T>();
     drop_with_room(deep, || drop(result))

@@ -335,8 +335,8 @@ impl Task {
         Some(left)
     }
 
-    /// Charges `n` ops and takes the next slice, if nobody wants anything of the task and it may go on: what nearly every
-    /// slow check comes to, in a few instructions.
+    /// Charges `n` ops and takes the next slice, if the task was not interrupted and may go on: what nearly every slow
+    /// check comes to, in a few instructions.
     pub(crate) fn next_slice(&self, n: u32) -> Option<u32> {
         let left = self.ops().checked_sub(n)?;
         if left < SLICE || self.exhausted.load(Ordering::Relaxed) != 0 || self.is_interrupted() {
@@ -497,7 +497,7 @@ impl Task {
     /// The caller holds the nursery's lock, or the task is not yet published.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn ext_mut(&self) -> &mut Ext {
-        // SAFETY: as the caller promises, nobody else uses it now.
+        // SAFETY: as the caller promises, no other thread uses it now.
         unsafe { (*self.ext.get()).get_or_insert_default() }
     }
 

@@ -4,7 +4,7 @@
 use super::Task;
 use std::ptr::NonNull;
 
-/// A task in somebody's hands. Slots are never unmapped while their runtime lives, so a stale pointer is at worst the
+/// A pointer to a task. Slots are never unmapped while their runtime lives, so a stale pointer is at worst the
 /// pointer to another task, and a wake through it is spurious, which all waits expect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
@@ -38,7 +38,7 @@ impl TaskPtr {
         self.0.as_ptr()
     }
 
-    /// Whether this code runs on the task's stack: then nobody else may find the task. For assertions.
+    /// Whether this code runs on the task's stack: then no other thread may find the task. For assertions.
     pub(crate) fn is_on_its_stack(self) -> bool {
         let here = 0u8;
         let here = &raw const here as usize;
@@ -56,7 +56,7 @@ impl std::ops::Deref for TaskPtr {
     }
 }
 
-/// A Ready task in the hands of whoever has this value: nobody is on its stack, and nobody else queues or runs it.
+/// A Ready task, held by the owner of this value: no thread is on its stack, and no other thread queues or runs it.
 ///
 /// Queues take and give these values only. One is made in four ways, each of which proves that the stack is free: the task
 /// is new ([`Runnable::newborn`]), a wake has made it Ready ([`Runnable::woken`]), its worker has left its stack
@@ -68,7 +68,7 @@ impl std::ops::Deref for TaskPtr {
 pub(crate) struct Runnable(TaskPtr);
 
 impl Runnable {
-    /// A task that has just been made and that nobody else has seen.
+    /// A task that has just been made and that no other thread has seen.
     #[inline(always)]
     pub(crate) fn newborn(task: TaskPtr) -> Self {
         debug_assert!(!task.state.has_frames(), "a new task has no frames");
@@ -128,7 +128,7 @@ impl std::ops::Deref for Runnable {
     }
 }
 
-/// The worker that runs a task, or ran it last. Written by that worker, read by whoever holds the task.
+/// The worker that runs a task, or ran it last. Written by that worker, read by the task's holder.
 #[derive(Debug)]
 pub(crate) struct WorkerCell(std::sync::atomic::AtomicPtr<crate::worker::Worker>);
 

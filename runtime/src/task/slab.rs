@@ -105,7 +105,7 @@ impl Slab {
         self.shared.lock().expect("no panic while it is held").free.push(returned);
     }
 
-    /// A slot for somebody who is no worker.
+    /// A slot for a thread that is no worker.
     pub(crate) fn take_shared(&self) -> TaskPtr {
         let list = FreeList::default();
         let slot = list.take(self);
@@ -115,7 +115,7 @@ impl Slab {
         slot
     }
 
-    /// Back from somebody who is no worker.
+    /// Back from a thread that is no worker.
     pub(crate) fn give_shared(&self, slot: TaskPtr) {
         slot.live.store(false, Ordering::Relaxed);
         let mut shared = self.shared.lock().expect("no panic while it is held");

@@ -108,8 +108,8 @@ impl TaskState {
     }
 }
 
-/// Set beside Blocked: the worker of the task's home wakes it without a read-modify-write, and nobody else wakes it before
-/// the home has been taken away.
+/// Set beside Blocked: the worker of the task's home wakes it without a read-modify-write, and no other thread wakes it
+/// before the home has been taken away.
 const AT_HOME: u8 = 0x40;
 const BLOCKED_AT_HOME: u8 = TaskState::Blocked as u8 | AT_HOME;
 /// The task has frames on a stack: it was dispatched, and has not ended. A future that waits has none.
@@ -124,8 +124,8 @@ const STATE: u8 = 0x07;
 #[derive(Debug)]
 pub struct StateCell {
     bits: AtomicU8,
-    /// Somebody wanted to wake the task while it did not wait for that: perhaps it was about to fall asleep. Whoever
-    /// commits the next wait takes the task back for it.
+    /// A waker wanted to wake the task while it did not wait for that: perhaps it was about to fall asleep. The
+    /// committer of the next wait takes the task back for it.
     noted: AtomicBool,
 }
 
@@ -161,26 +161,26 @@ impl StateCell {
         TaskState::from_bits(self.bits.load(Ordering::Acquire))
     }
 
-    /// As new. Only whoever owns the task alone may call this.
+    /// As new. Only the task's sole owner may call this.
     pub(crate) fn reset(&self, movable: bool) {
         let movable = if movable { MOVABLE } else { 0 };
         self.bits.store(TaskState::Ready as u8 | movable, Ordering::Relaxed);
         self.noted.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the task has frames on a stack. Whoever holds the task asks.
+    /// Whether the task has frames on a stack. Only the task's holder asks.
     #[inline(always)]
     pub(crate) fn has_frames(&self) -> bool {
         self.bits.load(Ordering::Relaxed) & FRAMES != 0
     }
 
-    /// Whether the task must go on on the thread that started it. Whoever holds the task asks.
+    /// Whether the task must go on on the thread that started it. Only the task's holder asks.
     #[inline(always)]
     pub(crate) fn is_pinned(&self) -> bool {
         self.bits.load(Ordering::Relaxed) & KEPT == FRAMES
     }
 
-    /// Whether both tasks have frames or neither, and both may move or neither. Whoever holds both asks.
+    /// Whether both tasks have frames or neither, and both may move or neither. Only the holder of both asks.
     #[inline(always)]
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         (self.bits.load(Ordering::Relaxed) ^ other.bits.load(Ordering::Relaxed)) & KEPT == 0
@@ -219,7 +219,7 @@ impl StateCell {
     /// The task has left its stack, to wait (Block) or for want of budget (Exhaust). `here` is the section flag of the calling thread.
     #[inline]
     pub fn commit_wait(&self, event: Event, home: &Home, here: &SectionFlag) -> Committed {
-        // Nobody but the holder changes the word of a task that runs.
+        // Only the holder changes the word of a task that runs.
         let kept = self.bits.load(Ordering::Relaxed) & KEPT;
         let next = match TaskState::Running.step(event) {
             Ok(next) => next as u8 | kept,
@@ -229,13 +229,13 @@ impl StateCell {
             // Release: who wakes the task sees its saved context.
             self.bits.store(next | AT_HOME, Ordering::Release);
             drop(section);
-            // Pairs with the heavy one of who takes the home away, and of the canceller, between its flag and its look at
-            // the state; the last look at the flag, by whoever commits, comes after this.
+            // Pairs with the heavy fence of a thread that takes the home away, and of the canceller, between its flag and
+            // its look at the state. The committer's last look at the flag comes after this.
             asymmetric::light();
             if !self.noted.load(Ordering::Relaxed) {
                 return Committed::Waits;
             }
-            // Taken out again as somebody else would take it; at home that is alone.
+            // Taken out again as another thread would take it; at home this worker is alone.
             return match home.enter(here) {
                 Some(_section) => self.take_back(next | AT_HOME),
                 None => self.take_back_shared(next),
@@ -243,8 +243,8 @@ impl StateCell {
         }
         // Release: as above.
         self.bits.store(next, Ordering::Release);
-        // Pairs with the fence of who notes a wake, between that and its second look at the state, and with that of the
-        // canceller, as above.
+        // Pairs with the fence of a waker that notes a wake, between the note and its second look at the state, and
+        // with the canceller's fence, as above.
         if !broken(Mutant::CommitWithoutFence) {
             fence(Ordering::SeqCst);
         }
@@ -263,21 +263,21 @@ impl StateCell {
         let kept = self.bits.load(Ordering::Relaxed) & KEPT;
         // Release: who wakes the task sees its saved context, since it comes after the section.
         self.bits.store(BLOCKED_AT_HOME | kept, Ordering::Release);
-        // Pairs with the heavy ones of who takes the home away and of who cancels, as in `commit_wait`.
+        // Pairs with the heavy fences of a thread that takes the home away and of a canceller, as in `commit_wait`.
         asymmetric::light();
         if self.noted.load(Ordering::Relaxed) || is_wanted() {
             self.forget_note();
-            // Whoever saw it waiting cannot take the home before the section ends, and then looks again.
+            // A thread that saw it waiting cannot take the home before the section ends, and then looks again.
             self.bits.store(TaskState::Running as u8 | kept, Ordering::Release);
             return false;
         }
         true
     }
 
-    /// Leaves a note for whoever commits the next wait.
+    /// Leaves a note for the committer of the next wait.
     fn note(&self) {
-        // Release pairs with the acquire in `forget_note`. An exchange, not a store: whoever takes several notes at once
-        // reads the last, and an exchange passes on what those before it released.
+        // Release pairs with the acquire in `forget_note`. An exchange, not a store: a committer that takes several
+        // notes at once reads the last, and an exchange passes on what the earlier ones released.
         if broken(Mutant::NoteStored) {
             return self.noted.store(true, Ordering::Release);
         }
@@ -302,7 +302,7 @@ impl StateCell {
         true
     }
 
-    /// A wake came before the wait: the task is Ready again, unless somebody has made it so.
+    /// A wake came before the wait: the task is Ready again, unless a waker has made it so.
     fn take_back(&self, waiting: u8) -> Committed {
         if self.bits.load(Ordering::Relaxed) != waiting {
             return Committed::Waits;
@@ -394,11 +394,11 @@ impl StateCell {
         Woken::Nothing
     }
 
-    /// The home is being taken away: from now on the state is changed as everybody does.
+    /// The home is being taken away: from now on every thread changes the state in the same way.
     fn leave_home(&self) {
         let bits = self.bits.load(Ordering::Acquire);
         if bits & AT_HOME != 0 {
-            // Nobody else changes such a state, and its home's worker does not any more.
+            // No other thread changes such a state, and its home's worker does not any more.
             self.bits.store(bits & !AT_HOME, Ordering::Release);
         }
     }

@@ -1,4 +1,4 @@
-//! Why a task waits, for whoever looks at it.
+//! Why a task waits, for observers.
 
 /// What a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -65,7 +65,8 @@ impl Timers {
         }
     }
 
-    /// A new entry, and whether it is now the earliest: then whoever sleeps until the earliest must be told.
+    /// A new entry, and whether it is now the earliest: then the worker that sleeps until the earliest must be
+    /// told.
     pub(crate) fn insert(&self, due_ns: u64, fire: Fire) -> (TimerKey, bool) {
         let mut entries = self.entries.lock().expect("no panic while it is held");
         let key = TimerKey { due_ns, serial: entries.serial };

@@ -52,10 +52,10 @@ fn end(task: TaskPtr, ended: Ended) {
     report(task, ended, Some(worker));
 }
 
-/// Whether nobody but its handle and its nursery's pool has to do with the end of a task that is over.
+/// Whether the end of a task that is over concerns only its handle and its nursery's pool.
 #[inline(always)]
 fn is_ordinary(task: TaskPtr) -> bool {
-    // SAFETY: nobody outside touches the rare fields, so they are the holder's.
+    // SAFETY: no supervisor touches the rare fields, so they are the holder's.
     let has_ext = || task.mail_flag.is_announced() || unsafe { (*task.ext.get()).is_some() };
     task.job.get().is_null() && !task.listed.load(Ordering::Relaxed) && !has_ext()
 }
@@ -116,7 +116,8 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
         return fork::report(task, task.job.get(), error, |task| free_slot(task, rt));
     }
     let mut left = Pool::from(task.budget());
-    // SAFETY: over, so that whoever left something does not come again; under the lock, or nobody outside did.
+    // SAFETY: over, so that a supervisor that left something does not come again; under the lock, or no supervisor
+    // did.
     let take = || unsafe { (*task.ext.get()).take() };
     let ext = if task.mail_flag.is_announced() { core.wait_group.with(|_| take()) } else { take() };
     let mut whose = Whose { id: task.id.load(Ordering::Relaxed), name: None };

@@ -2,10 +2,10 @@
 //!
 //! Conserved: a Ready task is in exactly one place: a worker's slot, its deque, its line of yielded tasks, its inbox, the
 //! global queue, or the hands of the worker that is about to run it. A worker never sleeps while its slot, its line or its
-//! inbox has a task. Only a [`Runnable`] can be queued, and whoever has one knows that nobody is on the task's stack.
+//! inbox has a task. Only a [`Runnable`] can be queued, and its owner knows that no thread is on the task's stack.
 //!
-//! A task with frames stays on its worker, and so on its thread, unless it was spawned as movable: whoever wakes it from
-//! another thread puts it into its worker's inbox. Only tasks without frames are shared and stolen.
+//! A task with frames stays on its worker, and so on its thread, unless it was spawned as movable: a waker on another
+//! thread pushes it onto that worker's inbox. Only tasks without frames are shared and stolen.
 //!
 //! A task that gives way switches straight to the next one; the worker's own stack is used to look for work elsewhere
 //! and to sleep.
@@ -80,7 +80,7 @@ pub(crate) struct Worker {
     traces: bool,
     /// A task that returns has nothing to say to anybody but its handle and its nursery: neither virtual nor with spans.
     ends_simply: bool,
-    /// That of the current task.
+    /// The current task's span.
     entered: RefCell<Option<EnteredSpan>>,
     tally: Cell<finish::Tally>,
     pub(crate) index: usize,
@@ -100,7 +100,7 @@ pub(crate) struct Worker {
     free_stack_count: Cell<usize>,
     pub(crate) slots: FreeList,
     pub(crate) victims: RefCell<Victims>,
-    /// Picks until the worker looks at what is not its own.
+    /// Picks until the worker looks at timers and shared queues.
     until_look: Cell<u32>,
     /// Slices that the current task has used since it was dispatched.
     slices: Cell<u32>,
@@ -113,7 +113,7 @@ pub(crate) struct Worker {
     /// When the sampled run began; 0 for none.
     run_began_ns: Cell<u64>,
     discipline: Discipline,
-    /// How often the worker has looked at what is not its own.
+    /// How often the worker has looked at timers and shared queues.
     looks: Cell<u32>,
     /// Changes with every choice among equals.
     turns: Cell<u64>,
@@ -268,7 +268,8 @@ impl Worker {
         unsafe { (&raw const (*task.worker.get()).index).read() }
     }
 
-    /// Whether a task that is ready may be queued here. Cores keep a pinned task on its core, whoever wakes it.
+    /// Whether a task that is ready may be queued here. Cores keep a pinned task on its core, whichever thread
+    /// wakes it.
     #[inline(always)]
     fn may_queue(&self, task: &Task) -> bool {
         !task.is_pinned() || std::ptr::eq(task.worker.get(), self) || self.discipline.tasks().is_some()
@@ -523,7 +524,7 @@ impl Worker {
         let slices = self.slices.get() + 1;
         self.slices.set(slices);
         if slices >= self.quantum_slices {
-            // If nobody else wants it, it goes on as before until somebody does.
+            // If no other task is ready, this one goes on as before until one is.
             self.slices.set(0);
             self.turn_used.set(true);
         }

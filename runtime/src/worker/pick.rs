@@ -32,7 +32,7 @@ impl Worker {
             || self.discipline.tenants().is_some_and(|tenants| !tenants.is_empty())
     }
 
-    /// Whether somebody else could run here.
+    /// Whether another task could run here.
     pub(crate) fn has_others(&self) -> bool {
         self.has_own() || !self.rt().global.is_empty()
     }
@@ -88,7 +88,7 @@ impl Worker {
         Some(self.hand.as_array_of_cells()[left - 1].get())
     }
 
-    /// One more pick. True if it is time to look at what is not this worker's own.
+    /// One more pick. True if it is time to look at timers and shared queues.
     #[inline]
     pub(super) fn count_down(&self) -> bool {
         let left = self.until_look.get();
@@ -102,7 +102,8 @@ impl Worker {
         self.until_look.set(self.until_look.get().saturating_sub(ops / OPS_PER_PICK));
     }
 
-    /// Now and then: timers, then the global queue, then the line, so that nobody waits for ever behind newer work.
+    /// Now and then: timers, then the global queue, then the line, so that no task waits for ever behind newer
+    /// work.
     #[cold]
     pub(super) fn pick_fairly(&self) -> Option<Runnable> {
         let now_ns = self.rt().timers.now_ns();

@@ -59,7 +59,7 @@ impl RunQueue {
 
     #[inline(always)]
     fn slot(&self, index: usize) -> &Cell<*const Task> {
-        // SAFETY: only `grow` replaces the ring, and nobody keeps a slot across a call of it.
+        // SAFETY: only `grow` replaces the ring, and no caller keeps a slot across a call of it.
         let slots = unsafe { &*self.slots.get() };
         &slots[index & (slots.len() - 1)]
     }
@@ -122,7 +122,7 @@ impl RunQueue {
             slot.set(self.slot(self.first.get().wrapping_add(index)).get());
         }
         self.first.set(0);
-        // SAFETY: nobody has a reference into the old ring: see `slot`.
+        // SAFETY: no reference into the old ring is left: see `slot`.
         unsafe { *self.slots.get() = all };
     }
 }

@@ -1,6 +1,6 @@
 //! The free stacks that a worker keeps for its next tasks, last used first.
 //!
-//! Conserved: a stack in the list is nobody's, except that the newest may still be the one that its giver runs on.
+//! Conserved: a stack in the list has no task, except that the newest may still be the one that its giver runs on.
 #![allow(unsafe_code)]
 
 use super::Worker;
@@ -33,8 +33,8 @@ impl Worker {
         }
     }
 
-    /// A pooled stack that nobody needs any more. It may still be the one we run on: only this worker takes it again, and
-    /// not before it has left it.
+    /// A pooled stack that no task needs any more. It may still be the one we run on: only this worker takes it again,
+    /// and not before it has left it.
     pub(crate) fn give_stack(&self, stack: Stack) {
         debug_assert!(stack.is_pooled());
         stack.set_next(self.free_stacks.get());

@@ -31,7 +31,7 @@ impl Worker {
         self.my_share().wake_latency.record(now_ns.saturating_sub(woken));
     }
 
-    /// Leaves the span of the task that ran, and enters that of the one that is about to.
+    /// Leaves the span of the task that ran, and enters the span of the task that is about to run.
     #[cold]
     #[inline(never)]
     pub(super) fn enter_span(&self, task: TaskPtr) {

@@ -1,7 +1,7 @@
 //! How a worker goes from one task to the next.
 //!
 //! Conserved: a context is gone on with once after it was saved. What must not happen before a stack has been left (queueing
-//! its task, committing its wait, unmapping it) is noted, and done by whoever runs next on the worker.
+//! its task, committing its wait, unmapping it) is noted, and done by the context that runs next on the worker.
 #![allow(unsafe_code)]
 
 use super::discipline::Discipline;
@@ -93,20 +93,20 @@ impl Worker {
             return self.leave_to_worker(task, queue);
         }
         let Some(next) = self.next_local() else {
-            // Nobody else is ready: it goes on, with a new turn.
+            // No other task is ready: it goes on, with a new turn.
             return self.begin_turn();
         };
         task.state.step(Event::Yield);
         self.leave(task, queue, Some(next));
     }
 
-    /// The current task waits until woken. It has told whoever will wake it.
+    /// The current task waits until woken. It has told its waker.
     pub(crate) fn block(&self, task: &Task, reason: WaitReason) {
         task.home.move_out();
         self.block_at_home(task, reason);
     }
 
-    /// As [`Worker::block`]: whoever will wake the task is most likely on this worker.
+    /// As [`Worker::block`]: the task's waker is most likely on this worker.
     pub(crate) fn block_at_home(&self, task: &Task, reason: WaitReason) {
         self.report_tally();
         task.wait_reason.store(reason as u8, Ordering::Relaxed);
@@ -129,9 +129,9 @@ impl Worker {
         task.wait_reason.store(WaitReason::None as u8, Ordering::Relaxed);
     }
 
-    /// The current task waits for something of this worker's own, and the task that it woke goes on. The worker is inside, and
-    /// stays so until the stack has been left: nobody else can have the task before. True when the task has been woken, and
-    /// the section is over; false if the worker has something else to do, and then nothing has changed.
+    /// The current task waits for something of this worker's own, and the task that it woke goes on. The worker is inside,
+    /// and stays so until the stack has been left: no other thread can have the task before. True when the task has been
+    /// woken, and the section is over; false if the worker has something else to do, and then nothing has changed.
     #[inline(always)]
     pub(crate) fn hand_over(&self, task: &Task, section: &Section<'_>, reason: WaitReason) -> bool {
         let Some(next) = self.woken_next() else { return false };
@@ -210,7 +210,7 @@ impl Worker {
         task.worker().settle();
     }
 
-    /// The context to go on with: the saved one, or that of a new stack.
+    /// The context to go on with: the saved one, or a new stack's.
     #[inline]
     fn context_of(&self, task: &Runnable) -> Option<usize> {
         if task.is_started() {
@@ -226,8 +226,8 @@ impl Worker {
         Some(unsafe { prepare(stack.top(), task_main, task.ptr().word()) })
     }
 
-    /// Does what was noted for the task that was left, and ends the section that it was left in. The first thing that whoever
-    /// goes on does: only from here can others find the task that was left.
+    /// Does what was noted for the task that was left, and ends the section that it was left in. The context that goes on
+    /// does this first: only from here can other threads find the task that was left.
     #[inline(always)]
     pub(crate) fn settle(&self) {
         match self.after.get() {
@@ -246,19 +246,19 @@ impl Worker {
             After::Nothing => {}
             After::Leave => self.section_flag.leave(),
             After::Wait(task, event) => {
-                // Before the commit: whoever wakes the task afterwards finds it asleep on its core.
+                // Before the commit: a waker that comes afterwards finds the task asleep on its core.
                 self.block_thread(task);
                 if task.state.commit_wait(event, &task.home, &self.section_flag) == Committed::Queue {
                     schedule_back(Runnable::woken(task), self);
                 } else if (!may_stay_asleep(&*task) || task.scope_failed.load(Ordering::SeqCst))
                     && !task.masked.load(Ordering::Relaxed)
                 {
-                    // The canceller may have looked before the task waited. Its nursery is not asked: if somebody woke
-                    // the task already, that may be gone. The flag is of the slot, which is not.
+                    // The canceller may have looked before the task waited. Its nursery is not asked: if a waker woke
+                    // the task already, the nursery may be gone. The flag is in the slot, which is not.
                     task.wake(Event::Interrupt);
                 }
             }
-            // SAFETY: whoever notes this switches next, and this runs after the switch.
+            // SAFETY: the context that notes this switches next, and this runs after the switch.
             After::Queue(task) => self.push_yielded(unsafe { Runnable::left(task) }),
             After::Unmap(stack) => arena::unmap(stack),
         }

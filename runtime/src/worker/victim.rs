@@ -44,7 +44,7 @@ impl Victims {
         (self.workers - 1).min(MAX_ATTEMPTS)
     }
 
-    /// The next victim, never `me`. `load` says how long somebody's queue is. There are at least two workers.
+    /// The next victim, never `me`. `load` says how long a worker's queue is. There are at least two workers.
     pub fn next(&mut self, load: impl Fn(usize) -> usize) -> usize {
         match self.strategy {
             VictimStrategy::Random => {

@@ -1,4 +1,4 @@
-//! A worker that is mostly alone against everybody else.
+//! A worker that is mostly alone against all other threads.
 
 use crate::{finds, model};
 use loom::sync::Arc;
@@ -17,7 +17,7 @@ fn nobody_goes_on_while_a_home_s_worker_is_inside() {
             thread::spawn(move || {
                 // SAFETY: the flag lives as long as the home.
                 assert!(!unsafe { shared.0.claim(None, || ()) }, "it is not theirs");
-                // SAFETY: nobody is inside any more; loom checks that.
+                // SAFETY: no thread is inside any more; loom checks that.
                 shared.2.with(|value| assert!(unsafe { *value } <= 1));
             })
         });
@@ -57,7 +57,7 @@ fn a_biased_lock_lets_one_in_at_a_time() {
         add(&lock, Some(&flag));
         other.join().unwrap();
         add(&lock, None);
-        // SAFETY: nobody else is left.
+        // SAFETY: no other thread is left.
         lock.lock(None).with(|value| assert_eq!(unsafe { *value }, 7));
     });
 }

@@ -78,7 +78,7 @@ fn whoever_waits_stays_until_whoever_tells_it_has_woken_it() {
             thread::spawn(move || {
                 let (end, gone) = &*shared;
                 end.begin();
-                // SAFETY: a wake reads the memory of the runtime; loom checks that nobody frees it meanwhile.
+                // SAFETY: a wake reads the memory of the runtime; loom checks that no thread frees it meanwhile.
                 gone.with(|gone| assert!(!unsafe { *gone }, "woken after it went"));
                 end.complete(Outcome::Closed);
             })
@@ -88,7 +88,7 @@ fn whoever_waits_stays_until_whoever_tells_it_has_woken_it() {
             thread::yield_now();
         }
         assert_eq!(end.outcome(), Some(Outcome::Closed));
-        // SAFETY: told, so that nobody uses it any more; loom checks that.
+        // SAFETY: told, so that no thread uses it any more; loom checks that.
         gone.with_mut(|gone| unsafe { *gone = true });
         telling.join().unwrap();
     });

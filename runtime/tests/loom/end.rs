@@ -40,7 +40,7 @@ fn a_result_is_seen_and_freed_once() {
             }
         }
         assert!(cell.0.is_done());
-        // SAFETY: loom checks that nobody writes it any more.
+        // SAFETY: loom checks that no thread writes it any more.
         cell.1.with(|result| assert_eq!(unsafe { *result }, 42));
         task.join().unwrap();
         assert_eq!(cell.2.load(Ordering::Relaxed), 0, "the handle frees it");

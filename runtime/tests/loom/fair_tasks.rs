@@ -34,7 +34,7 @@ struct OneStack {
 
 impl OneStack {
     fn run(&self) -> u32 {
-        // SAFETY: loom checks that nobody else is here.
+        // SAFETY: loom checks that no other thread is here.
         self.frames.with_mut(|frames| unsafe {
             *frames += 1;
             *frames
@@ -160,7 +160,8 @@ fn a_wake_finds_a_thread_asleep_on_its_core_however_early_it_comes() {
     });
 }
 
-/// Two threads that stay where they run first, on two cores that steal: whoever runs one first runs it always.
+/// Two threads that stay where they run first, on two cores that steal: the worker that runs one first runs it
+/// always.
 #[test]
 fn a_thread_that_has_run_is_given_to_no_other_worker() {
     model(|| {

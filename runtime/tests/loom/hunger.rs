@@ -200,7 +200,7 @@ fn a_child_that_is_joined_learns_that_its_sibling_starves_too() {
         let children = [(); 2].map(|()| Listed(Arc::new(Child::running())));
         assert_eq!(children[0].0.join.wait(64), Waiting::Wait);
         nursery.hunger.owner_joins(&nursery.wait_group);
-        // Nobody waits for the sibling, so that it stays in the list until there is budget again.
+        // No owner waits for the sibling, so that it stays in the list until there is budget again.
         let sibling = spawn(&nursery, &children[1], Policy::Refill);
         assert_eq!(nursery.starve(&children[0], Policy::Refill), Ended::Failed);
         nursery.feed(1);

@@ -15,7 +15,7 @@ struct Node {
     written: UnsafeCell<u32>,
 }
 
-// SAFETY: what is written is read by whoever took the node out; loom checks that.
+// SAFETY: what is written is read by the thread that took the node out; loom checks that.
 unsafe impl Sync for Node {}
 // SAFETY: as above.
 unsafe impl Send for Node {}

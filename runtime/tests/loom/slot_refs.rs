@@ -22,7 +22,7 @@ impl Memory {
     }
 
     fn use_waker(&self) {
-        // SAFETY: loom checks that nobody writes it meanwhile.
+        // SAFETY: loom checks that no thread writes it meanwhile.
         self.freed.with(|freed| assert!(!unsafe { *freed }, "used after it went"));
         if self.wakers.let_go() == LetGo::Last {
             self.let_go();
@@ -31,7 +31,7 @@ impl Memory {
 
     fn let_go(&self) {
         if self.holds.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: loom checks that nobody reads it any more.
+            // SAFETY: loom checks that no thread reads it any more.
             self.freed
                 .with_mut(|freed| assert!(!std::mem::replace(unsafe { &mut *freed }, true), "freed twice"));
         }
@@ -61,7 +61,7 @@ fn wakers_keep_the_memory_of_their_runtime_until_the_last() {
         memory.let_go();
         memory.use_waker();
         elsewhere.join().unwrap();
-        // SAFETY: nobody else is left.
+        // SAFETY: no other thread is left.
         memory.freed.with(|freed| assert!(unsafe { *freed }, "kept for ever"));
     });
 }

@@ -177,8 +177,8 @@ fn late_wakes_of_earlier_waits_at_home_do_no_harm() {
     });
 }
 
-/// A task leaves its stack inside a section. Its own worker and somebody else want to wake it: one of them does, and goes
-/// on with the stack only when it has been left.
+/// A task leaves its stack inside a section. Its own worker and another thread want to wake it: one of them does, and
+/// goes on with the stack only when it has been left.
 #[test]
 fn a_task_that_leaves_its_stack_inside_is_woken_once_and_after_that() {
     model(|| {
@@ -224,7 +224,7 @@ fn a_task_that_leaves_its_stack_inside_is_woken_once_and_after_that() {
     });
 }
 
-/// The wait of a task, and a spurious wake, such as that of an earlier timer: the task runs, finds nothing, and waits again.
+/// The wait of a task, and a spurious wake, such as an earlier timer's: the task runs, finds nothing, and waits again.
 /// The waker writes what the task looks at, then looks at the state. In between it is Ready, Running or Blocked.
 //= SCHED:6.3.1b
 #[test]

@@ -1,4 +1,4 @@
-//! Acts that need nobody else.
+//! Acts that need no other task.
 
 use super::live;
 use crate::ledger::{Kind, Tracked};

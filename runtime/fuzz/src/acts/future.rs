@@ -28,7 +28,7 @@ impl Signal {
         self.waker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes, perhaps more than once, and leaves a waker behind that wakes nobody any more.
+    /// Wakes, perhaps more than once, and leaves a waker behind that wakes no task any more.
     fn set(&self, stale: Option<&Mutex<Vec<Waker>>>, again: bool) {
         self.is_ready.store(true, Ordering::SeqCst);
         let waker = self.waker().take();

@@ -528,7 +528,7 @@ enum Plan {
     Tended,
     /// They wait for the deadline.
     Deadline,
-    /// They wait, and nobody can help them.
+    /// They wait, and no task can recharge them.
     Silent,
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Nobody else is in the lock, yields or not.
+/// No other task is in the lock, whether this one yields or not.
 fn inside(cx: &Cx, me: &Me<'_>, mut twins: MutexGuard<'_, Twins>, yields: u64) {
     /// Whole again on every way out.
     struct Whole<'a, 'b>(&'a mut MutexGuard<'b, Twins>);
@@ -46,7 +46,7 @@ pub fn mutex(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
         }
         return;
     }
-    // Whoever holds it waits for nothing but its turn.
+    // The holder waits for nothing but its turn.
     match mutex.lock(cx) {
         Ok(guard) => {
             me.look(cx);

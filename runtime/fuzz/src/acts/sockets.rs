@@ -75,7 +75,7 @@ pub fn echo(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
             me.look(cx);
         });
         if !connects {
-            // Nobody else would end the accept.
+            // Nothing else would end the accept.
             brood.cancel();
         }
     });
@@ -162,8 +162,8 @@ pub fn late(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     }
 }
 
-/// A socket that is shut down, or whose other end goes, while tasks wait for it. Nobody waits for ever, and what uses the number
-/// of the socket next is not disturbed.
+/// A socket that is shut down, or whose other end goes, while tasks wait for it. No task waits for ever, and the next user
+/// of the socket's number is not disturbed.
 pub fn hangup(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     if !may(cx, me) {
         return;

@@ -1,6 +1,7 @@
 //! The cores as the driver sees them.
 //!
-//! Conserved: an operation tells at most one worker, and whoever began the operation wakes that worker afterwards, if it sleeps.
+//! Conserved: an operation tells at most one worker, and the caller of the operation wakes that worker afterwards, if it
+//! sleeps.
 
 use super::worker_core::WorkerCore;
 use super::{FairTasks, Thread, WakeWorker};
@@ -22,9 +23,9 @@ impl std::ops::Deref for ThreadTable {
 }
 
 impl Threads for &ThreadTable {
-    /// Under the core's lock, so that nobody moves the thread on before.
+    /// Under the core's lock, so that no worker moves the thread on before.
     fn set_home(&mut self, thread: ThreadRef, home: Option<Home>) {
-        // Nobody asks for the home of a thread that has ended before another task is that thread.
+        // The home of a thread that has ended is not read before another task is that thread.
         if let Some(Home { cpu, seat }) = home {
             let entry = &self[thread.index() as usize];
             entry.core.store(cpu.index(), Ordering::Relaxed);
@@ -33,7 +34,7 @@ impl Threads for &ThreadTable {
     }
 }
 
-/// The cores at one moment, as one worker sees them or somebody who is none.
+/// The cores at one moment, as one worker sees them, or a thread that is no worker.
 pub(super) struct Seen<'l> {
     fair_tasks: &'l FairTasks,
     here: Option<usize>,

@@ -3,8 +3,8 @@
 //!
 //! Conserved: a thread that has been admitted and has not ended sits on exactly one core, or is in the hands of the one
 //! worker that moves it. A thread is queued only after its stack has been left: its worker says that it has stopped from its
-//! own stack, so whoever is given it may go on with it at once. A thread that is ready is seen by the last look of a worker
-//! that may run it and is about to sleep, or a worker is told.
+//! own stack, so the worker that is given the thread may go on with it at once. A thread that is ready is seen by the last
+//! look of a worker that may run it and is about to sleep, or a worker is told.
 //!
 //! No core's lock is held while another's is taken, but by `close_record`, which takes them all in their order.
 
@@ -100,13 +100,13 @@ pub struct WakeWorker(pub Option<usize>);
 pub struct Next {
     /// The word that the thread was admitted with.
     pub word: usize,
-    /// Somebody who could take what is left.
+    /// A worker that could take what is left.
     pub wake: WakeWorker,
     /// The worker that it was stolen from.
     pub stolen_from: Option<usize>,
 }
 
-/// One that may be admitted. Who writes what: `taken` by `claim` and `end`; the rest by whoever holds the thread.
+/// A thread that may be admitted. Who writes what: `taken` by `claim` and `end`; the rest by the thread's holder.
 struct Thread {
     taken: AtomicBool,
     generation: AtomicU32,
@@ -167,7 +167,7 @@ impl FairTasks {
             return Err(ThreadError::BadRequest(request));
         }
         let take = |thread: &Thread| {
-            // Acquire pairs with the release of whoever gave it back: its generation has been raised.
+            // Acquire pairs with the release of the worker that gave it back: its generation has been raised.
             thread.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
         match schedule.thread {
@@ -222,7 +222,7 @@ impl FairTasks {
         machine.told()
     }
 
-    /// The cores as worker `here`, or somebody who is none, sees them at `now`.
+    /// The cores as worker `here`, or a thread that is no worker, sees them at `now`.
     fn seen_from(&self, here: Option<usize>, now: Nanos) -> Seen<'_> {
         Seen::new(self, here, now)
     }
@@ -306,13 +306,13 @@ impl FairTasks {
     }
 
     /// What the core is to run. A thread that stays where it runs first is bound to this core before it does: from then on
-    /// its affinity names no other, so nobody is given it.
+    /// its affinity names no other, so no other core is given it.
     fn decide(&self, core: &mut worker_core::Core, now: Nanos) -> Option<Dispatch> {
         loop {
             let run = core.take_decided(now)?;
             let thread = run.thread.index() as usize;
             let stays = &self.threads[thread].stays_when_run;
-            // Relaxed: a thread's entry is changed by whoever holds it, under its core's lock.
+            // Relaxed: a thread's entry is changed by its holder, under its core's lock.
             if !stays.load(Ordering::Relaxed) || broken(Mutant::StaysNowhere) {
                 return Some(run);
             }

@@ -9,7 +9,7 @@ use mainspring_driver::{CpuAccess, CpuCore, RecordedCpu};
 use mainspring_sched::flight::Log;
 use mainspring_sched::{Cpu, Decision, Dispatch, Offer, Stop};
 
-/// A scheduler CPU, what it decided and nobody has carried out yet, and its record.
+/// A scheduler CPU, its decision that was not carried out yet, and its record.
 pub(super) struct Core {
     pub(super) cpu: CpuCore,
     decided: Option<Dispatch>,
@@ -60,7 +60,7 @@ impl WorkerCore {
         let busy = core.cpu.queued() + usize::from(core.cpu.current().is_some());
         self.busy.store(busy, Ordering::Relaxed);
         // SeqCst: the offer comes before a waker's look at who is idle, and a worker looks at the offers after it has said
-        // that it is: one of the two sees the other. The two stores above come before it for whoever reads it.
+        // that it is: one of the two sees the other. A thread that reads this store also sees the two stores above.
         self.due_in.store(offer.due_in as isize, Ordering::SeqCst);
         result
     }
@@ -105,7 +105,7 @@ impl Core {
         }
     }
 
-    /// What to run, if that has been decided or somebody is ready.
+    /// What to run, if that has been decided or a thread is ready.
     pub(super) fn take_decided(&mut self, now: Nanos) -> Option<Dispatch> {
         if self.decided.is_none() && self.cpu.current().is_none() && self.cpu.queued() > 0 {
             self.resched(now, Stop::Nothing);
@@ -113,7 +113,8 @@ impl Core {
         self.decided.take()
     }
 
-    /// Whether the running thread should stop: somebody better is ready, or its turn is over and somebody else is ready.
+    /// Whether the running thread should stop: a better thread is ready, or its turn is over and another thread is
+    /// ready.
     pub(super) fn turn_is_over(&self, now: Nanos) -> bool {
         self.cpu.reschedule_wanted() || self.cpu.queued() > 0 && now >= self.slice_end
     }
