@@ -47,7 +47,7 @@ macro_rules! say {
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     if !PANICKED.swap(true, Ordering::AcqRel) {
-        // Whoever holds the lock may be what panicked: the line goes out in any case.
+        // The holder of the lock may have panicked: the line goes out in any case.
         let _ = writeln!(Serial, "\nPANIC cpu={}: {info}", cpu::index());
     }
     exit(ExitCode::Panic)

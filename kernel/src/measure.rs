@@ -20,7 +20,7 @@ const PLACES: usize = 64;
 /// The most frequent ones are shown.
 const SHOWN: usize = 4;
 
-/// Counts of one CPU, apart from those of others.
+/// Counts of one CPU, on cache lines of their own.
 #[repr(align(128))]
 struct Row([AtomicU64; COUNTERS]);
 
@@ -105,7 +105,7 @@ pub fn begin_case(name: &str) {
         print_places(&ended.name, ended.places);
     }
     end_stretches(&ended.name);
-    // What was said here is nobody's stretch.
+    // The time that the printing took is in no stretch.
     stretch_begins(Stretch::SystemCall);
 }
 

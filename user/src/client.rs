@@ -1,4 +1,4 @@
-//! A thread's side of its own ring: requests in, completions out, each completion to whoever asked.
+//! A thread's side of its own ring: requests in, completions out, each completion to its caller.
 
 use crate::arch;
 use heapless::Vec;

@@ -1,7 +1,8 @@
 //! A mutex that parks.
 //!
-//! The word is 0 when free, 1 when held, 2 when held and somebody may wait. Whoever waits has set 2 before it parks, and
-//! parks only while it still is 2; whoever frees a 2 wakes one. So a waiter either sees the lock free or is woken.
+//! The word is 0 when free, 1 when held, 2 when held and a thread may wait. A waiter has set 2 before it parks, and
+//! parks only while it still is 2; a holder that frees a 2 wakes one waiter. So a waiter either sees the lock free or is
+//! woken.
 
 use crate::caps;
 use core::ops::{Deref, DerefMut};
@@ -31,7 +32,7 @@ impl<T> ParkMutex<T> {
 
     /// Waits until it is free, and takes it.
     pub fn lock(&self) -> Held<'_, T> {
-        // Acquire: pairs with the release of whoever held it before.
+        // Acquire: pairs with the release of the last holder.
         if self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             while self.word.swap(2, Ordering::Acquire) != 0 {
                 let _ = caps::park(self.word.as_ptr() as u64, 2, 0);
@@ -44,7 +45,7 @@ impl<T> ParkMutex<T> {
 impl<T> Drop for Held<'_, T> {
     fn drop(&mut self) {
         self.value = None;
-        // Release: pairs with the acquire of whoever takes it next.
+        // Release: pairs with the acquire of the next holder.
         if self.mutex.word.swap(0, Ordering::Release) == 2 {
             let _ = caps::unpark(self.mutex.word.as_ptr() as u64, 1);
         }

@@ -2,7 +2,7 @@
 //!
 //! Everything that a program can make the kernel keep for it is charged to the program's [`Ledger`] before the kernel takes
 //! it. A [`Charge`] is the receipt: it belongs to whatever was made, grows and shrinks with it, and refunds the rest when it
-//! is dropped. A ledger is never inherited: whoever holds a thing pays for it, and a second holder pays again.
+//! is dropped. A ledger is never inherited: the holder of a thing pays for it, and a second holder pays again.
 //!
 //! Conserved:
 //!
@@ -22,7 +22,7 @@ use spin::Mutex;
 pub enum Kind {
     /// Pages of physical memory: the process's own, its page tables, its rings, and objects that it holds.
     Frames,
-    /// Pages of the address space that are mapped or claimed, whoever holds the memory.
+    /// Pages of the address space that are mapped or claimed, whichever process holds the memory.
     Mapped,
     /// Places of the table of threads: threads that live, and those whose end can still be asked for.
     Threads,
@@ -80,7 +80,7 @@ impl Pool {
         self.guaranteed.load(Ordering::Relaxed)
     }
 
-    /// What nobody has and nobody is guaranteed.
+    /// The amount that no ledger has and that is guaranteed to none.
     #[must_use]
     pub fn shared(&self) -> u64 {
         self.shared.load(Ordering::Relaxed)
@@ -178,8 +178,8 @@ impl<'p> Ledger<'p> {
         Ok(charge)
     }
 
-    /// Charges `more` of `kind`, or nothing, for a thing that has no room for a [`Charge`] of its own. Whoever ends that thing
-    /// calls [`Ledger::refund`].
+    /// Charges `more` of `kind`, or nothing, for a thing that has no room for a [`Charge`] of its own. The code that ends
+    /// that thing calls [`Ledger::refund`].
     #[inline]
     pub fn add(&self, kind: Kind, more: u64) -> Result<(), Refused> {
         let grown = |before: u64| before.checked_add(more).filter(|after| *after <= self.limit(kind));

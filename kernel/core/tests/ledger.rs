@@ -120,7 +120,7 @@ proptest! {
                     Refused::Exhausted => {
                         prop_assert!(POOLED.contains(&kind));
                         let (guaranteed, left) = (of(kind).guaranteed(), of(kind).shared());
-                        // Nobody is refused what is guaranteed.
+                        // No ledger is refused what it is guaranteed.
                         prop_assert!(has + n > guaranteed);
                         prop_assert!(has + n - has.max(guaranteed) > left);
                     }

@@ -30,7 +30,7 @@ const MARKERS: &[&str] = &["fuzz: nothing_is_missing=ok", "neighbour: unharmed=o
 const TAIL: usize = 30;
 
 impl Fuzz {
-    /// A seed that nobody has chosen.
+    /// A seed from the clock, for a run without a chosen one.
     #[must_use]
     pub fn any_seed() -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Fuzz {
     }
 }
 
-/// What is wrong with a run: the first thing that anybody said, or what nobody said.
+/// What is wrong with a run: the first complaint on the serial line, or the first marker that is missing there.
 fn complaint(run: &Run) -> Option<String> {
     let said = |what: &str| run.serial.iter().find(|line| line.contains(what)).cloned();
     if let Some(line) = said("PANIC").or_else(|| said(" HARM ")).or_else(|| said(" LEAK ")) {

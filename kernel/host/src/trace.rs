@@ -92,7 +92,7 @@ fn source_lines(kernel: &Path, addresses: &[u64]) -> Result<BTreeMap<u64, Vec<St
         .map_err(|error| format!("addr2line: {error}; is binutils installed?"))?;
     let question: String = asked.iter().map(|address| format!("{address:x}\n")).collect();
     let mut input = child.stdin.take().ok_or("addr2line takes no input")?;
-    // It answers while it is asked: somebody else asks, so that neither waits for the other.
+    // It answers while it is asked: another thread asks, so that neither waits for the other.
     let asker = std::thread::spawn(move || input.write_all(question.as_bytes()));
     let output = child.wait_with_output().map_err(|error| error.to_string())?;
     asker.join().map_err(|_| "addr2line could not be asked")?.map_err(|error| error.to_string())?;

@@ -59,7 +59,7 @@ proptest! {
         let mut rounds: Vec<_> = begins
             .into_iter()
             .map(|(begin, late, gap)| {
-                // The host comes between the reading of the PIT and that of the others.
+                // The host comes between the reading of the PIT and the reading of the other counters.
                 let end = begin + 10 * MS;
                 let disturbed = at(end + late, stamp_mhz, timer_mhz, gap);
                 (at(begin, stamp_mhz, timer_mhz, 10), Sample { pit: at(end, 1, 1, 0).pit, ..disturbed })

@@ -68,7 +68,8 @@ fn the_base_gate_is_one_command_for_each_part_and_one_for_all() {
     for name in ["smoke", "spawn"] {
         assert!(words("KERNEL_PROOFS").contains(name), "make kernel-proofs leaves out {name}");
     }
-    // The tests of the interfaces, of workload files and of the library are the workspace's, and nobody leaves them out.
+    // The tests of the interfaces, of workload files and of the library are the workspace's, and no target leaves them
+    // out.
     let left_out = words("NOT_TESTED");
     assert!(left_out.iter().all(|package| package.starts_with("mainspring-bench-")), "{left_out:?}");
     let workspace = fs::read_to_string(root().join("Cargo.toml")).expect("the workspace is there");

@@ -66,7 +66,7 @@ fn read<T: Copy>(physical: u64) -> T {
     unsafe { ((DIRECT_MAP + physical) as *const T).read_unaligned() }
 }
 
-/// Bytes of physical memory below 4 GiB that firmware or the loader wrote and nobody writes again.
+/// Bytes of physical memory below 4 GiB that firmware or the loader wrote and that are not written again.
 #[must_use]
 pub fn physical_bytes(start: u64, len: usize) -> Option<&'static [u8]> {
     let end = start.checked_add(len as u64)?;
@@ -95,7 +95,7 @@ pub(super) fn parse(at: u32) -> BootInfo {
     }
     if start.modules > 0 {
         let module: Module = read(start.module_list);
-        // SAFETY: the loader put the module there; `frames::plan` keeps everybody off it.
+        // SAFETY: the loader put the module there; `frames::plan` gives its frames to no other user.
         info.image = Some(unsafe {
             core::slice::from_raw_parts((DIRECT_MAP + module.start) as *const u8, module.len as usize)
         });

@@ -158,7 +158,7 @@ impl Context {
     pub fn install(&mut self, switched: bool) {
         if switched {
             if self.vector == SYSCALL {
-                // Somebody else's registers are loaded: the whole area is restored, not only cleared.
+                // Another thread's registers are loaded: the whole area is restored, not only cleared.
                 self.error = 1;
                 // A system call saves the control words alone. What the last interrupt saved as the x87 status and tags is
                 // not what they were at the call, where the ABI has no x87 register in use.

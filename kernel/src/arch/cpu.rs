@@ -145,7 +145,7 @@ pub(super) fn set_fs_base(base: u64) {
 pub(super) fn set_entry(context: &mut Context) {
     let end = core::ptr::from_mut(context) as u64 + FRAME_SIZE as u64;
     let block = block();
-    // SAFETY: this CPU's own block; interrupts are off, so nobody enters meanwhile.
+    // SAFETY: this CPU's own block; interrupts are off, so nothing enters the kernel meanwhile.
     unsafe {
         (*block).frame_end = end;
         // The address of a Rust value is canonical.

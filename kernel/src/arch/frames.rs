@@ -35,7 +35,7 @@ impl Frame {
     /// A cleared page, if there is one left. Does not allocate from the heap.
     pub fn new() -> Option<Self> {
         let number = FREE.lock().pop()?;
-        // Relaxed: nobody else knows the page yet.
+        // Relaxed: no other CPU knows the page yet.
         word(number).store(1, Ordering::Relaxed);
         let frame = Self(number);
         // SAFETY: the page came from the free list, so this reference is its only one.
@@ -46,13 +46,13 @@ impl Frame {
     /// Another reference to the same page.
     #[must_use]
     pub fn share(&self) -> Self {
-        // Relaxed: whoever has a reference keeps the page.
+        // Relaxed: the holder of a reference keeps the page.
         let before = word(self.0).fetch_add(1, Ordering::Relaxed);
         debug_assert!(before != 0 && before != u32::MAX, "references of a page");
         Self(self.0)
     }
 
-    /// Writes into it, at byte `at`; what does not fit is left out. Whoever fills a page does it before others see it.
+    /// Writes into it, at byte `at`; what does not fit is left out. A page is filled before others see it.
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         let len = bytes.len().min(PAGE.saturating_sub(at));
         // SAFETY: the range stays inside of the page.

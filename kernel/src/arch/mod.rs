@@ -1,9 +1,9 @@
 //! The machine: everything that touches hardware, and all unsafe code of the kernel.
 //!
-//! What leaves this folder is safe to use in any order: a [`Frame`] is memory nobody else has, an [`AddressSpace`] reads
-//! and writes user memory by its own tables, a [`ContextCell`] is bound to one CPU at a time and says so loudly if it is
-//! not. Interrupts are off in the whole kernel but for the `hlt` of [`cpu::halt`], so kernel code is never interrupted
-//! and may use the red zone and SSE as compiled for the host.
+//! What leaves this folder is safe to use in any order: a [`Frame`] is memory that no other owner has, an
+//! [`AddressSpace`] reads and writes user memory by its own tables, a [`ContextCell`] is bound to one CPU at a time and
+//! says so loudly if it is not. Interrupts are off in the whole kernel but for the `hlt` of [`cpu::halt`], so kernel
+//! code is never interrupted and may use the red zone and SSE as compiled for the host.
 #![allow(unsafe_code)]
 
 mod apic;

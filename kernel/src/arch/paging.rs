@@ -103,7 +103,7 @@ fn table(physical: u64) -> *mut u64 {
 
 /// # Safety
 ///
-/// `physical` is a page table that nobody else changes meanwhile.
+/// `physical` is a page table that no other code changes meanwhile.
 pub(super) unsafe fn entry(physical: u64, index: u64) -> *mut u64 {
     // SAFETY: an index below 512 stays in the table.
     unsafe { table(physical).add((index & 511) as usize) }
@@ -149,7 +149,7 @@ pub(super) fn init() {
     let text = ((&raw const __text_start) as u64)..((&raw const __text_end) as u64);
     let rodata = ((&raw const __rodata_start) as u64)..((&raw const __rodata_end) as u64);
     let kernel = |address: u64, level: u32, bits: u64| {
-        // SAFETY: the tables are being built and nobody uses them yet.
+        // SAFETY: the tables are being built and no CPU uses them yet.
         let slot =
             unsafe { walk(root, address, level, PRESENT | WRITE) }.expect("memory for the kernel's tables");
         // SAFETY: as above.
@@ -205,7 +205,7 @@ pub fn kernel_root() -> SpaceRoot {
     SpaceRoot(kernel_table())
 }
 
-/// Makes the kernel's own tables, which have no user half, those of this CPU.
+/// Loads the kernel's own tables, which have no user half, on this CPU.
 pub(super) fn load_kernel() {
     load(KERNEL_TABLE.load(Ordering::Acquire));
 }

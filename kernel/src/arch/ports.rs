@@ -34,7 +34,7 @@ pub fn exit(code: ExitCode) -> ! {
 
 pub(super) fn init_serial() {
     let set = |offset: u16, value: u8| {
-        // SAFETY: the registers of the first serial port, which nobody else drives.
+        // SAFETY: the registers of the first serial port, which no other code drives.
         unsafe { PortWriteOnly::<u8>::new(COM1 + offset).write(value) };
     };
     set(1, 0); // no interrupts
@@ -124,7 +124,7 @@ pub(super) fn end_of_pic_interrupt() {
 
 /// Lets channel 0 of the PIT interrupt every `counts`.
 pub(super) fn pit_tick(counts: u16) {
-    // SAFETY: channel 0 interrupts and does nothing else; its line is masked until somebody wants it.
+    // SAFETY: channel 0 interrupts and does nothing else; its line is masked until it is used.
     unsafe {
         PortWriteOnly::<u8>::new(0x43).write(0x34); // channel 0, both bytes, again and again
         let [low, high] = counts.to_le_bytes();

@@ -4,7 +4,7 @@ use super::frames::{Frame, PAGE};
 use core::ptr::NonNull;
 use mainspring_ring::SharedMemory;
 
-/// A ring's page, for as long as somebody has a value of it.
+/// A ring's page, for as long as a value of it exists.
 #[derive(Debug)]
 pub struct RingMemory {
     memory: SharedMemory,

@@ -50,7 +50,7 @@ pub fn start(apic_id: u8) -> Started {
     }
     let stack = cpu::prepare_next(number);
     let len = offset(&raw const ap_trampoline_end) as usize;
-    // SAFETY: source and target are mapped, apart from each other, and nobody executes the target yet.
+    // SAFETY: source and target are mapped, apart from each other, and no CPU executes the target yet.
     unsafe {
         let from = ((&raw const ap_trampoline) as u64 + DIRECT_MAP) as *const u8;
         core::ptr::copy_nonoverlapping(from, (DIRECT_MAP + TRAMPOLINE) as *mut u8, len);

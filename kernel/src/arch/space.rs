@@ -9,13 +9,14 @@
 //! | present, claimed | mapped, and an operation in progress is about to change it |
 //! | not present, claimed | a page that an operation in progress has not shown yet, or has hidden |
 //!
-//! An operation first claims every page that it is about, which can be refused and undone without anybody noticing, and then
-//! changes them all, which cannot fail. Whoever meets a claimed page is refused, so an operation can be done a few pages at a
-//! time with the address space unlocked in between.
+//! An operation first claims every page that it is about, which can be refused and undone without any visible effect, and
+//! then changes them all, which cannot fail. An operation that meets a claimed page is refused, so another can be done a few
+//! pages at a time with the address space unlocked in between.
 //!
-//! Conserved: an entry that is not 0 holds one reference to its page. A hidden page keeps its reference until whoever hid it
-//! knows that no CPU has a translation of it. A page of the process's own is in one entry alone. Every page and table of the space is charged before it is made. What the kernel
-//! remembers of an entry is what stands in the tables: it forgets all of it before any entry changes.
+//! Conserved: an entry that is not 0 holds one reference to its page. A hidden page keeps its reference until the operation
+//! that hid it knows that no CPU has a translation of it. A page of the process's own is in one entry alone. Every page and
+//! table of the space is charged before it is made. What the kernel remembers of an entry is what stands in the tables: it
+//! forgets all of it before any entry changes.
 
 use super::DIRECT_MAP;
 use super::frames::{Frame, PAGE};
@@ -58,7 +59,7 @@ impl Owner {
         }
     }
 
-    /// Whether the page itself is charged to the space that has it mapped. An object is charged to whoever holds it.
+    /// Whether the page itself is charged to the space that has it mapped. An object is charged to its holder.
     fn is_charged(self) -> bool {
         !matches!(self, Self::Object { .. })
     }
@@ -71,7 +72,7 @@ pub struct Reserve {
     mapped: Charge<'static>,
 }
 
-/// A process's page tables. All changes go through `&mut`, so whoever guards the value guards the tables.
+/// A process's page tables. All changes go through `&mut`, so a guard of the value guards the tables.
 #[derive(Debug)]
 pub struct AddressSpace {
     root: u64,
@@ -120,7 +121,7 @@ impl AddressSpace {
         Ok(Self { root, ledger, frames, mapped, tables: 0, gone: [0; 4], seen, remembers: false })
     }
 
-    /// What a CPU loads to run in it. Whoever keeps it must not load it after the address space is dropped.
+    /// What a CPU loads to run in it. It must not be loaded after the address space is dropped.
     #[must_use]
     pub fn root(&self) -> SpaceRoot {
         SpaceRoot(self.root)
@@ -172,7 +173,7 @@ impl AddressSpace {
 
     /// The entry of `address`, if it has a table.
     fn slot(&mut self, address: u64) -> Option<*mut u64> {
-        // Whoever asks for an entry may change it.
+        // The caller may change the entry.
         self.forget();
         // SAFETY: `&mut self` is the only way to these tables.
         unsafe { walk(self.root, address, 0, 0) }
@@ -206,7 +207,7 @@ impl AddressSpace {
         self.slot(address).ok_or(MapError::NoMemory)
     }
 
-    /// Whether nothing is mapped at `address` and nobody is about to map anything there.
+    /// Whether nothing is mapped at `address` and no operation is about to map anything there.
     #[must_use]
     pub fn is_free(&self, address: u64) -> bool {
         self.bits(address) == 0
@@ -361,8 +362,8 @@ impl AddressSpace {
         RingMemory::new(another)
     }
 
-    /// Takes apart a piece of what is mapped, of about `size` entries; whether nothing is left. No CPU has the tables loaded,
-    /// and nobody asks for any other change from now on.
+    /// Takes apart a piece of what is mapped, of about `size` entries; whether nothing is left. No CPU has the tables
+    /// loaded, and no other change is asked for from now on.
     pub fn take_apart(&mut self, size: u32) -> bool {
         self.forget();
         let mut left = size;
@@ -383,7 +384,7 @@ impl AddressSpace {
         let mut level = 3;
         loop {
             let end = if level == 3 { 256 } else { 512 };
-            // SAFETY: the tables are these, and nobody else uses them.
+            // SAFETY: the tables are this space's, and no other code uses them.
             let at = (self.gone[level]..end).find(|index| unsafe { *entry(path[level], *index) } != 0);
             looked_at += (at.unwrap_or(end) - self.gone[level]) as u32;
             self.gone[level] = at.unwrap_or(end);
@@ -485,7 +486,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Copies user memory. Whoever writes there meanwhile gets some mixture, and nothing worse.
+    /// Copies user memory. If a thread writes there meanwhile, the copy is some mixture, and nothing worse.
     #[inline(always)]
     pub fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), MapError> {
         let base = to.as_mut_ptr();

@@ -1,7 +1,7 @@
 //! Time as the counts of a counter since an origin. Nothing here touches hardware.
 //!
-//! Conserved: no reading is before any that was given out earlier, whoever asks. Time that a timer has seen pass has passed:
-//! a counter that stood still meanwhile, as that of a halted machine may, has its origin moved back by as much.
+//! Conserved: no reading is before any that was given out earlier, on any CPU. Time that a timer has seen pass has passed: a
+//! counter that stood still meanwhile, as a halted machine's counter may, has its origin moved back by as much.
 
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ pub struct Timeline {
     origin: AtomicI64,
     /// Nanoseconds per count, with 32 binary places; 0 before it begins.
     scale: AtomicU64,
-    /// The latest time that anybody was told.
+    /// The latest time that was given out.
     latest: AtomicU64,
 }
 

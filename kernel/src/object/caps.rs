@@ -38,7 +38,7 @@ pub enum Object {
     EndpointServe(u32),
     /// The process's address space.
     VirtualMemory,
-    /// Memory that can be mapped by whoever has it.
+    /// Memory that its holder can map.
     Memory(MemoryObject),
     /// The calling thread's weight and class.
     SchedulingPolicy,
@@ -147,7 +147,7 @@ impl Caps {
         slot.object = Some(object);
     }
 
-    /// A number that was set aside is free again; nobody has seen it.
+    /// A number that was set aside is free again; no program has seen it.
     pub fn release(&mut self, cap: u32) {
         self.slots[(cap & 0xffff) as usize].charge = None;
     }

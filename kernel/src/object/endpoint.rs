@@ -3,12 +3,12 @@
 //! Conserved:
 //!
 //! - Not both callers and servers wait at once.
-//! - A client, which is a process, has at most [`SHARE`] calls at an endpoint: waiting, being served, or withdrawn and not yet
-//!   answered. There is room for the share of every process there can be, so nobody has another's. A client's ledger
-//!   is charged for its share from its first call until it ends.
+//! - A client, which is a process, has at most [`SHARE`] calls at an endpoint: waiting, being served, or withdrawn and not
+//!   yet answered. There is room for the share of every process there can be, so no client uses another's share. A client's
+//!   ledger is charged for its share from its first call until it ends.
 //! - Callers are taken in turns: one of each client that waits, and each client's own in their order.
 //! - A server that waits has the number under which it receives its call. So a call to a server that waits is received, and
-//!   who receives more than it answers is the one who is refused.
+//!   a server that receives more than it answers is the one that is refused.
 //! - A received call is answered once: the number that the server returns names a slot and its generation, and only the
 //!   process that received it can use it. A received call that its caller withdraws keeps its slot until the server answers,
 //!   so that the server is told and the number means nothing else meanwhile.
@@ -44,7 +44,7 @@ enum State {
     Awaited,
     /// It has been received, and its caller waits for the answer.
     Served,
-    /// It has been received, and nobody waits for the answer any more.
+    /// It has been received, and no thread waits for the answer any more.
     Withdrawn,
 }
 
@@ -119,9 +119,10 @@ pub struct Endpoint {
     /// Clients that have callers waiting, bit by bit, and whose turn it was last.
     waiting: u64,
     last: u32,
-    /// Somebody has waited here.
+    /// A thread has waited here.
     used: bool,
-    /// The calls of each client: waiting, being served, withdrawn; or [`CLOSED`]. The last one is nobody's.
+    /// The calls of each client: waiting, being served, withdrawn; or [`CLOSED`]. The last one counts for clients
+    /// that have ended.
     calls: [u8; MAX_PROCESSES + 1],
     received: [Slot; RECEIVED],
     callers: [Deque<Waiter, SHARE>; MAX_PROCESSES],
@@ -141,7 +142,7 @@ pub fn all() -> impl Iterator<Item = &'static Mutex<Endpoint>> {
 }
 
 impl Endpoint {
-    /// One at which nobody waits.
+    /// One at which no thread waits.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -162,7 +163,7 @@ impl Endpoint {
         self.calls[client as usize % MAX_PROCESSES] < SHARE as u8
     }
 
-    /// Lets the process `client` have its share here, if it has called nobody here before. Whether it had not.
+    /// Lets the process `client` have its share here, if it has not called here before. Whether it had not.
     pub fn open(&mut self, client: u32, ledger: &Ledger<'_>) -> Result<bool, CapError> {
         let index = client as usize % MAX_PROCESSES;
         if self.calls[index] != CLOSED {
@@ -296,8 +297,8 @@ impl Endpoint {
         }
     }
 
-    /// What the process `by` finds under the number of a call that it has received: who waits for the answer, or nobody any
-    /// more.
+    /// What the process `by` finds under the number of a call that it has received: the thread that waits for the answer,
+    /// or `None` if the call was withdrawn.
     pub fn find_call(&self, call_id: u32, by: u32) -> Result<Option<Waiter>, CapError> {
         let index = call_id as usize % RECEIVED;
         let slot = &self.received[index];
@@ -362,8 +363,8 @@ impl Endpoint {
         None
     }
 
-    /// The process `client` has ended, and none of its threads waits here any more. What it has withdrawn and is still being
-    /// served is nobody's.
+    /// The process `client` has ended, and none of its threads waits here any more. A call that it has withdrawn and that is
+    /// still being served has no client.
     pub fn forget(&mut self, client: u32, ledger: &Ledger<'_>) {
         for slot in &mut self.received {
             if u32::from(slot.client) == client {

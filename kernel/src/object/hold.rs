@@ -17,7 +17,7 @@ pub trait Slot: 'static {
     /// How many hold it.
     fn claims(&self) -> &Claims;
 
-    /// Nobody holds it any more: it can be given to somebody else, under another name.
+    /// It has no hold any more: it can be given to another occupant, under another name.
     fn vacate(&'static self);
 }
 
@@ -27,13 +27,14 @@ pub struct Hold<T: Slot>(&'static T);
 impl<T: Slot> Hold<T> {
     /// The first of a slot that was just taken off the list of those that are free.
     pub(super) fn first(slot: &'static T) -> Self {
-        // Relaxed: whoever took it off the list is the only one who knows of it.
+        // Relaxed: only the CPU that took it off the list knows of it.
         let before = slot.claims().0.swap(1, Ordering::Relaxed);
         debug_assert_eq!(before, 0, "a free slot is held by somebody");
         Self(slot)
     }
 
-    /// The slot itself. It outlives the occupant, so who keeps it and not the hold may find another there.
+    /// The slot itself. It outlives the occupant, so code that keeps it and not the hold may find another occupant
+    /// there.
     #[must_use]
     pub fn slot(&self) -> &'static T {
         self.0

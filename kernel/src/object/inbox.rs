@@ -1,8 +1,8 @@
 //! What a thread waits for, and how it is told.
 //!
 //! Conserved: each operation in flight holds the place of its completion, so completing cannot fail; it is completed
-//! once, because whoever completes takes it out first. A thread that blocks does so with the inbox locked, and whoever
-//! completes looks at the wait with the inbox locked: no wake is lost between the two.
+//! once, because the completer takes it out first. A thread that blocks does so with the inbox locked, and the
+//! completer looks at the wait with the inbox locked: no wake is lost between the two.
 //!
 //! A request in registers is no operation of the ring: it is the wait itself, and so there is at most one.
 
@@ -272,7 +272,7 @@ impl Inbox {
         Some(op)
     }
 
-    /// Takes an operation out of flight that nobody has been told about; the place of its completion.
+    /// Takes an operation out of flight that no other thread has been told about; the place of its completion.
     pub fn retract(&mut self, waiter: Waiter) -> Option<CqPlace> {
         self.request(waiter)?;
         self.remove(waiter.slot as usize).map(|op| op.place)

@@ -3,10 +3,10 @@
 //! Objects live in a table of fixed size. A [`MemoryObject`] is a reference to one; the object ends with its last reference,
 //! and its pages are given back a few at a time, see [`bury`].
 //!
-//! Conserved: whoever holds an object pays for all of it. A capability carries the charge of its process; a second process
-//! that is given the object is charged again, before it starts, and can be refused. So no object is ever charged to nobody,
-//! and none needs the ledger of a process that has ended. An object that was ever mapped writable is never mapped executable,
-//! and the other way round, by anybody.
+//! Conserved: each holder of an object pays for all of it. A capability carries the charge of its process; a second process
+//! that is given the object is charged again, before it starts, and can be refused. So every object is charged to some
+//! process, and none needs the ledger of a process that has ended. An object that was ever mapped writable is never mapped
+//! executable, and the other way round, by any process.
 
 use super::caps::CAPS;
 use super::process::{self, refusal};
@@ -19,7 +19,7 @@ use spin::Mutex;
 
 /// Objects that one process may hold: as many as it can have capabilities.
 pub const HELD: usize = CAPS;
-/// As many as all processes together may hold, so that nobody's objects are in the way of another's.
+/// As many as all processes together may hold, so that no process's objects are in the way of another's.
 const OBJECTS: usize = HELD * process::MAX_PROCESSES;
 
 const WRITABLE: u32 = 1;
@@ -36,7 +36,7 @@ static SLOTS: [Slot; OBJECTS] = [const {
     Slot { holders: AtomicU32::new(0), access: AtomicU32::new(0), pages: Mutex::new(FrameList::new()) }
 }; OBJECTS];
 
-/// Slots that nobody has.
+/// Slots that no object has.
 struct Free {
     /// Those that were used before.
     again: Vec<u16, OBJECTS>,
@@ -45,7 +45,7 @@ struct Free {
 }
 
 static FREE: Mutex<Free> = Mutex::new(Free { again: Vec::new(), fresh: 0 });
-/// Objects that nobody holds, whose pages are to be given back.
+/// Objects without a holder, whose pages are to be given back.
 static ENDED: Mutex<Vec<u16, OBJECTS>> = Mutex::new(Vec::new());
 /// How many of those there are, those that are being worked on included.
 static ENDED_COUNT: AtomicU32 = AtomicU32::new(0);
@@ -59,9 +59,9 @@ pub struct MemoryObject {
 }
 
 impl Clone for MemoryObject {
-    /// For the moment: whoever keeps it must be charged, see [`MemoryObject::held_by`].
+    /// For the moment: a holder that keeps it must be charged, see [`MemoryObject::held_by`].
     fn clone(&self) -> Self {
-        // Relaxed: whoever has a reference keeps the object.
+        // Relaxed: the holder of a reference keeps the object.
         SLOTS[self.slot as usize].holders.fetch_add(1, Ordering::Relaxed);
         Self { slot: self.slot, _charges: None }
     }
@@ -70,7 +70,7 @@ impl Clone for MemoryObject {
 impl Drop for MemoryObject {
     fn drop(&mut self) {
         let slot = &SLOTS[self.slot as usize];
-        // AcqRel: whoever ends it comes after everything that the other holders did.
+        // AcqRel: the last holder comes after everything that the other holders did.
         if slot.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
             ENDED_COUNT.fetch_add(1, Ordering::Relaxed);
             // The list has room for every object.
@@ -149,7 +149,7 @@ impl MemoryObject {
         self.slot().pages.lock().get(number)
     }
 
-    /// Decides that programs may have `access` to it, if nobody has had the other. Whether they may.
+    /// Decides that programs may have `access` to it, if no program has had the other access. Whether they may.
     #[must_use]
     pub fn allow(&self, access: Flags) -> bool {
         let (mark, other) = match access {
@@ -162,16 +162,16 @@ impl MemoryObject {
     }
 }
 
-/// Whether an object that nobody holds still has pages.
+/// Whether an object without a holder still has pages.
 #[must_use]
 pub fn has_ended() -> bool {
     ENDED_COUNT.load(Ordering::Relaxed) != 0
 }
 
-/// Gives back at most `most` pages of objects that nobody holds any more; whether there may be others.
+/// Gives back at most `most` pages of objects without a holder; whether there may be others.
 pub fn bury(mut most: u32) -> bool {
     while has_ended() {
-        // Whoever takes it from the list has it alone.
+        // The CPU that takes it from the list has it alone.
         let Some(number) = ENDED.lock().pop() else { return false };
         let mut pages = SLOTS[usize::from(number)].pages.lock();
         while most > 0 && pages.pop().is_some() {

@@ -1,10 +1,10 @@
 //! The kernel's objects, in tables of fixed size. A reference is a slot and the generation of its occupant, and is compared
-//! with the lock held that proves whose the slot is; a stale one finds nothing. Whoever works with an object beyond that lock
-//! has a [`hold::Hold`] of it.
+//! with the lock held that proves whose the slot is; a stale one finds nothing. Code that works with an object beyond that
+//! lock has a [`hold::Hold`] of it.
 //!
 //! Lock order, outermost first: an object's own lock (endpoint, park list, process state, life of a thread), a thread's
-//! inbox, a process's address space, a CPU's core. No lock is waited for with one of its own kind held, and nobody is woken
-//! with an object's lock held.
+//! inbox, a process's address space, a CPU's core. No lock is waited for with one of its own kind held, and no thread is
+//! woken with an object's lock held.
 
 pub mod caps;
 pub mod endpoint;

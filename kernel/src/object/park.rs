@@ -1,7 +1,7 @@
 //! Waiting on words of memory: who waits, by address.
 //!
-//! Conserved: a waiter is in the list from before its word was compared until it is woken or withdrawn; whoever changes
-//! the word and then wakes finds it.
+//! Conserved: a waiter is in the list from before its word was compared until it is woken or withdrawn; a thread that
+//! changes the word and then wakes finds it.
 
 use super::inbox::Waiter;
 use heapless::Vec;

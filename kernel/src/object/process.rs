@@ -192,8 +192,8 @@ impl Slot for Process {
 }
 
 impl Hold<Process> {
-    /// Clears what a process that is being made needs of its slot. Nobody sees it there until it [begins](Hold::begin):
-    /// it has no thread.
+    /// Clears what a process that is being made needs of its slot. No other thread sees it there until it
+    /// [begins](Hold::begin): it has no thread.
     pub fn prepare(&self, name: String<32>) {
         let mut state = self.state.lock();
         state.name = name;
@@ -264,7 +264,7 @@ impl Process {
     /// Threads that belong to it, with their names.
     pub fn threads(&self) -> impl Iterator<Item = (&'static thread::Thread, ThreadRef)> {
         (0..thread::MAX_THREADS as u32).map(thread::slot).filter_map(move |thread| {
-            // The name comes first: if the slot changes hands after this, the name is nobody's.
+            // The name comes first: if the slot changes hands after this, the name names no thread.
             let name = thread.name();
             let belongs = core::ptr::eq(thread.process(), self) && thread.home().is_some();
             (belongs && thread.name() == name).then_some((thread, name))
@@ -296,8 +296,8 @@ impl Process {
         Some((code, core::mem::take(&mut state.waiters)))
     }
 
-    /// Nothing is left of it but how it ended, for whoever has a handle: its last thread gave everything back. Its slot may
-    /// be another's when this returns.
+    /// Nothing is left of it but how it ended, for the holders of a handle: its last thread gave everything back. Its slot
+    /// may be another's when this returns.
     pub fn bury(&self) {
         LIVE.fetch_sub(1, Ordering::Relaxed);
         let own = self.state.lock().own.take();

@@ -1,5 +1,5 @@
-//! Threads: a table of slots that are never freed, each used by one thread after the other. Who holds a thread's slot can
-//! still ask how the thread ended, so a slot is used again only when nobody does.
+//! Threads: a table of slots that are never freed, each used by one thread after the other. The holder of a thread's slot
+//! can still ask how the thread ended, so a slot is used again only when it has no holder.
 //!
 //! Conserved: a slot that is not free is charged to the ledger of its thread's process.
 
@@ -166,7 +166,7 @@ impl Thread {
     /// `name` is to end at the next opportunity. Nothing happens to a later occupant of its slot.
     pub fn kill(&self, name: ThreadRef) {
         // Release: pairs with the acquire in `is_killed`. The greatest generation counts: a mark that comes late, for
-        // somebody who is gone, does not erase that of a later occupant.
+        // an occupant that is gone, does not erase a later occupant's mark.
         self.killed.fetch_max(u64::from(name.generation()) + 1, Ordering::Release);
     }
 
@@ -208,7 +208,7 @@ impl Thread {
         Affinity::Only(Arc::clone(&room))
     }
 
-    /// Sets its first registers; nobody runs it yet.
+    /// Sets its first registers; no CPU runs it yet.
     pub fn prepare(&self, set: impl FnOnce(&mut Context)) {
         set(self.context.bind());
         self.context.unbind();

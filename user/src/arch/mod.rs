@@ -115,8 +115,8 @@ fn settle(block: *mut u8, ring: u64) {
     // SAFETY: the kernel mapped the ring's page for this thread, and it stays while the thread lives.
     let memory = unsafe { SharedMemory::new(base, 4096) }.expect("a ring's page is large enough");
     let block = block.cast::<Block>();
-    // SAFETY: the kernel set this memory aside for the block, and nobody else uses it. The memory's description stays where
-    // it is, unchanged, for as long as the thread can use the client that refers to it.
+    // SAFETY: the kernel set this memory aside for the block, and no other code uses it. The memory's description stays
+    // where it is, unchanged, for as long as the thread can use the client that refers to it.
     unsafe {
         (&raw mut (*block).memory).write(memory);
         (&raw mut (*block).client).write(UnsafeCell::new(Client::new(&(*block).memory)));
@@ -226,7 +226,7 @@ pub fn word(address: u64) -> &'static AtomicU64 {
     unsafe { AtomicU64::from_ptr(address as *mut u64) }
 }
 
-/// A word of the ring at `ring`, as whoever does not keep to the rules can reach it.
+/// A word of the ring at `ring`, as a program that breaks the rules can reach it.
 ///
 /// # Panics
 ///

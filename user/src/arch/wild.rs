@@ -366,7 +366,7 @@ pub fn execute(address: u64) -> i64 {
 /// How many [`instruction`]s there are.
 pub const INSTRUCTIONS: u32 = 24;
 
-/// An instruction that ring 3 may not use, by number: those of [`fault`] are not repeated.
+/// An instruction that ring 3 may not use, by number, other than the instructions of [`fault`].
 pub fn instruction(number: u32) {
     // SAFETY: it stops the process.
     unsafe {

@@ -237,7 +237,7 @@ fn wx_object() -> i64 {
     if caps::map_object(object, Access::Execute).is_ok() {
         return 3;
     }
-    // Nor once it is not writable any more: somebody may have put code there.
+    // Nor once it is not writable any more: a program may have put code there.
     if caps::unmap_object(at).is_err() || caps::map_object(object, Access::Execute).is_ok() {
         return 4;
     }
@@ -444,7 +444,8 @@ fn unmap_halfway() -> i64 {
     i64::from(caps::unmap(pages, 4).is_err()) * 8
 }
 
-/// Threads map, write, and take away pages at the same addresses; nobody ever finds another's words in a page that is new.
+/// Threads map, write, and take away pages at the same addresses; no thread ever finds another's words in a page that is
+/// new.
 //= OWN:kernel.refuse-first
 fn stale() -> i64 {
     let worker = |number: u64| {
@@ -511,7 +512,7 @@ fn heirs(left: u32) -> i64 {
         }
     };
     if left == 0 {
-        // Nobody has a handle of it: it ends by itself.
+        // No process has a handle of it: it ends by itself.
         let _had = hog_pages();
         let _ = caps::sleep(3_000_000_000);
         return 0;

@@ -107,7 +107,7 @@ fn ask(request: CapSqe) -> Result<u32, CapError> {
     client::wait(client::submit(CapSqeV2::from_v1(request))?)
 }
 
-/// Numbers that are nobody's, and one that was.
+/// Numbers that name no capability, and one that did.
 //= ARCH:inv.threadref
 fn capabilities() -> i64 {
     for cap in [0, 1, 0xffff, 0x1_0000 | 127, 0x2_0000, 0x1_ffff, 0xdead_beef, u32::MAX] {
@@ -315,7 +315,7 @@ fn unmap_flood() -> i64 {
     0
 }
 
-/// A thread that begins nowhere stops its own process and nobody else's.
+/// A thread that begins nowhere stops its own process and no other.
 fn thread_entry() -> i64 {
     assert_eq!(
         caps::spawn_raw(ThreadOptions::default(), 0xffff_8000_0000_0000, 0).err(),

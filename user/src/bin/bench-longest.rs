@@ -238,7 +238,7 @@ fn maker() -> i64 {
     }
 }
 
-/// Reads what is not there.
+/// Reads an address that is not mapped.
 fn faults() -> i64 {
     mainspring_user::arch::word(MAPPINGS + (1 << 40)).load(Ordering::Relaxed) as i64
 }

@@ -73,7 +73,7 @@ fn serve_in_registers(serve: u32) -> i64 {
     }
 }
 
-/// Requests in registers that make no sense, or that nobody waits for, are refused and change nothing.
+/// Requests in registers that make no sense, or that no thread waits for, are refused and change nothing.
 fn refused_in_registers((call, serve): (u32, u32)) {
     let ask = |op, cap_id| client::direct(DirectRequest { op, cap_id, len: 4 }, 0, [0; 4]).err();
     assert_eq!(ask(op::CALL, call), Some(CapError::NotDirect), "nobody serves");
@@ -160,7 +160,7 @@ fn abandoned((call, serve): (u32, u32)) {
 }
 
 /// A process whose threads do nothing but call each other in registers is killed at all moments of that; the endpoint serves
-/// whoever comes next.
+/// the next client.
 fn killed_at_any_moment((call, serve): (u32, u32)) {
     const ROUNDS: u64 = 30;
     for round in 0..ROUNDS {
@@ -252,7 +252,7 @@ fn buffers((call, serve): (u32, u32)) {
     say!("calls: buffers=ok");
 }
 
-/// A call that nobody received in time leaves nothing at the endpoint; nor does a receive.
+/// A call that no server received in time leaves nothing at the endpoint; nor does a receive.
 fn withdrawn_before_it_was_received((call, serve): (u32, u32)) {
     let mut answer = [0; 8];
     for _ in 0..100 {
@@ -404,7 +404,7 @@ fn answer_in_registers(serve: u32, call_id: u32, answer: &[u8], buffer: &mut [u8
     }
 }
 
-/// Answers numbers with the next one until told to stop; how many answers nobody waited for.
+/// Answers numbers with the next one until told to stop; how many answers no caller waited for.
 fn serve_numbers(serve: u32, served: &AtomicU32, answer: Answer) -> i64 {
     let mut buffer = [0; 64];
     let mut withdrawn = 0;

@@ -148,7 +148,7 @@ fn wakes() {
     say!("evidence: wakes=ok");
 }
 
-/// Nobody runs, and timers come all the same.
+/// No thread runs, and timers come all the same.
 //= EVO:S0.evidence
 fn sleeps() {
     let counted = case("sleeps", || (0..10).for_each(|_| caps::sleep(MS).expect("within the quota")));

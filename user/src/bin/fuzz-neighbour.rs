@@ -1,5 +1,5 @@
 //! An honest program beside those that attack the kernel. In each round it computes, allocates, keeps time, calls and answers,
-//! and looks whether everything is as it must be. It says what is not, and fails.
+//! and looks whether everything is as it must be. If something is not, it says what, and fails.
 #![no_std]
 #![no_main]
 
@@ -37,7 +37,8 @@ fn main() -> i64 {
         let server = caps::spawn(ThreadOptions::default(), serve).expect("within the quota");
         server.detach().expect("a handle can be dropped");
     }
-    // Places of threads keep their pages: those of a few more than there are at any time are there from the start.
+    // Places of threads keep their pages: a few more places than there are threads at any time have theirs from the
+    // start.
     static GO: AtomicU32 = AtomicU32::new(0);
     let waits = || {
         while GO.load(Ordering::Acquire) == 0 {
@@ -187,7 +188,7 @@ fn round(number: u64, kept: u64, last: &mut u64) -> Result<(), &'static str> {
     thread.detach().map_err(refused("a handle was not dropped"))
 }
 
-/// Calls the endpoint that everybody may call, and gets its own words back.
+/// Calls the endpoint that every program may call, and gets its own words back.
 fn talk(number: u64) -> Result<(), &'static str> {
     let cap = caps::need("call:public");
     for len in [4, 40, 900] {

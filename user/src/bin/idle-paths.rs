@@ -34,7 +34,7 @@ fn main() -> i64 {
     i64::from(work.expect("within the quota").join() != Ok(0))
 }
 
-/// A thread that waits, and nobody else: its CPU idles after it, and goes on with it when its time has come.
+/// A thread that waits, and no other thread: its CPU idles after it, and goes on with it when its time has come.
 //= ARCH:idle.cpl0 ARCH:idle.loop ARCH:idle.cooperative
 fn blocks() {
     for _ in 0..50 {

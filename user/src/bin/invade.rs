@@ -119,7 +119,7 @@ fn leave_secrets() -> i64 {
     for word in 0..500 * 512 {
         arch::word(shared + 8 * word).store(SECRET, Ordering::Relaxed);
     }
-    // A thread's stack and ring, while nobody uses them.
+    // A thread's stack and ring, while no thread uses them.
     let thread = caps::spawn(ThreadOptions::default(), || 0).expect("within the quota");
     assert_eq!(thread.join(), Ok(0));
     for word in 0..STACK_BYTES / 8 {
@@ -476,7 +476,7 @@ fn edge_of_memory() -> i64 {
     wild::execute(end - 8)
 }
 
-/// Wakes of threads that do not wait, of addresses that nobody waits at, and more than there can be.
+/// Wakes of threads that do not wait, of addresses that no thread waits at, and more than there can be.
 fn spurious_wakes() -> i64 {
     static WORD: AtomicU32 = AtomicU32::new(0);
     static STOP: AtomicBool = AtomicBool::new(false);

@@ -127,7 +127,7 @@ fn objects() -> Result<(), CapError> {
     Ok(())
 }
 
-/// Slots where nobody lives are refused, and left out.
+/// Slots without a process are refused, and left out.
 fn processes() {
     for slot in 0..64 {
         let _ = caps::process_info(slot, |process| {

@@ -65,7 +65,7 @@ fn preemption() {
     say!("smoke: preemption=ok a={a} b={b} preemptions={preempted}");
 }
 
-/// Vector registers belong to the thread, whoever runs in between.
+/// Vector registers belong to the thread, whichever thread runs in between.
 fn registers_survive() {
     let threads = [0x1111_2222_3333_4444, 0x5555_6666_7777_8888_u64].map(|pattern| {
         let options = ThreadOptions { cpus: 1, ..ThreadOptions::default() };

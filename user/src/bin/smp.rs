@@ -27,7 +27,7 @@ fn main() -> i64 {
             siblings(cpus);
             let usage = caps::usage().expect("usage can be read");
             assert_eq!(usage.hard_path_allocations, 0);
-            // Nobody has anything to do: every CPU halts, also where there is only one.
+            // No thread has anything to do: every CPU halts, also where there is only one.
             caps::sleep(5_000_000).expect("within the quota");
             say!("smp: all=ok cpus={cpus}");
         }
@@ -58,7 +58,7 @@ fn all_work(cpus: u32) {
         })
         .collect();
     caps::sleep(300 * MS).expect("within the quota");
-    // Every CPU has taken a thread or charged one, and nobody idles between two looks. (What a lone thread has run is
+    // Every CPU has taken a thread or charged one, and no CPU idles between two looks. (What a lone thread has run is
     // charged only when it stops, and how long a CPU has idled is known when it does not any more.)
     let spread = || {
         let first = counters(cpus);

@@ -34,7 +34,7 @@ fn main() -> i64 {
                         }
                     };
                 }
-                // Nobody ends, and frees its places, before everybody has been refused.
+                // No thread ends, and frees its places, before every thread has been refused.
                 while REFUSED.load(Ordering::Relaxed) < THREADS {
                     caps::yield_now();
                 }

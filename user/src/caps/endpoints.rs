@@ -10,8 +10,8 @@ pub fn call_endpoint(cap: u32, message: &[u8], answer: &mut [u8]) -> Result<u32,
     client::carry_out(client::request(cap, 0, message, answer))
 }
 
-/// Calls an endpoint and waits for the answer, for `timeout_ns` at most: then the call is withdrawn, and whoever received it
-/// is told when it answers.
+/// Calls an endpoint and waits for the answer, for `timeout_ns` at most: then the call is withdrawn, and its server is told
+/// when it answers.
 pub fn call_endpoint_for(
     cap: u32,
     message: &[u8],
@@ -161,7 +161,7 @@ pub fn answer_short(
 ) -> Result<(ReceivedCall, Option<Short>), CapError> {
     match answer_direct(cap, call_id, answer) {
         Ok((head, message)) => Ok((head, Some(message))),
-        // The next call is too long for registers: it waits for somebody who has a buffer.
+        // The next call is too long for registers: it waits for a server with a buffer.
         Err(CapError::BadAddress) => receive_any(cap, buffer),
         Err(CapError::NotDirect) => answer_through_ring(cap, call_id, answer, buffer),
         Err(error) => Err(error),

@@ -80,7 +80,7 @@ impl AddressSpace {
     }
 }
 
-/// Nobody runs here.
+/// No thread runs here.
 #[derive(Debug, Default)]
 pub struct Context;
 

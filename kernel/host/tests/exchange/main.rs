@@ -27,7 +27,7 @@ mod sched {
         }
     }
 
-    /// There is nothing to compare: nobody looks.
+    /// There is nothing to compare: no check reads the digest.
     pub mod visible {
         use crate::object::process::Process;
         use mainspring_abi::ring::CapError;
@@ -106,7 +106,7 @@ struct Ask {
     /// What such a thread mostly asks for: a call, or the answer to one and the next, with no deadline and no flags.
     usual: bool,
     op: u16,
-    /// With the other end's capability, or nobody's.
+    /// With the other end's capability, or with a number that is no capability.
     cap: Cap,
     params: (u64, u32),
     result: (u64, u32),
@@ -260,7 +260,7 @@ impl World {
 
     fn enter(&mut self, player: usize, asks: &[Ask], waits: bool) -> String {
         let thread = self.players[player].thread;
-        // Whoever waits has its answer, or gives up, as by a timeout of its own.
+        // A thread that waits has its answer, or gives up, as by a timeout of its own.
         thread.inbox.lock().waiting = Waiting::Not;
         for ask in asks {
             let request = self.request(player, ask);

@@ -98,8 +98,8 @@ fn buried(many: u32) {
     assert!(caps::comes_true(2 * MS, gone), "somebody was never buried");
 }
 
-/// A handle of a process that is gone stays its own: a grant that is refused does not loosen it, and nobody who comes after
-/// in the same place can be reached by it.
+/// A handle of a process that is gone stays its own: a grant that is refused does not loosen it, and no process that comes
+/// after in the same place can be reached by it.
 //= ARCH:inv.threadref
 fn stale_handle() {
     let before = caps::usage().expect("usage can be read").processes;
@@ -374,7 +374,7 @@ fn flood_one() -> i64 {
 /// One call at a time. How many others were answered before each is what the server says.
 fn honest(registers: bool) -> i64 {
     const CALLS: u32 = 200;
-    /// Whoever is being served, one of each other client, and the one in hand once more.
+    /// The client that is being served, one of each other client, and the one in hand once more.
     const TURN: u32 = 4;
     let (endpoint, served) = (caps::need("call:x"), arch::word(served_page()));
     // The flood is on.
@@ -407,8 +407,8 @@ static MESSAGE: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
 const CALL: u32 = 0x1111_1111;
 const SECRET: u32 = 0x5ec2_e75e;
 
-/// Callers are killed at any moment while a server receives, and others come to their places: nobody reads the memory of
-/// those, and no handle that is used and dropped at the same time reaches them.
+/// Callers are killed at any moment while a server receives, and others come to their places: no server reads the memory
+/// of the new ones, and no handle that is used and dropped at the same time reaches them.
 //= OWN:kernel.refuse-first
 fn races() {
     let grants =
@@ -448,7 +448,7 @@ fn end_by_two(process: Process) -> Thread {
     killer
 }
 
-/// Receives calls, answers some, and ends if one says what nobody has sent.
+/// Receives calls, answers some, and ends if one has words that no caller has sent.
 fn watch() -> i64 {
     let endpoint = caps::need("serve:x");
     let mut buffer = [0; 64];
@@ -461,7 +461,7 @@ fn watch() -> i64 {
             return 9;
         }
         count += 1;
-        // Answers that are late, or with a number that is nobody's, are refused and nothing else.
+        // Answers that are late, or with a number that names no call, are refused and nothing else.
         let forged = caps::return_request(endpoint, call.call_id ^ (count << 8 | 1), &[]);
         let forged = client::wait(client::submit(forged).expect("there is room"));
         assert!(matches!(forged, Err(CapError::InvalidParameter)), "a number of nobody's was answered");

@@ -1,5 +1,5 @@
-//! Messages go to whoever asked for them, for as long as it does: neither into memory that is another's by then, nor with a flag
-//! of the sender's.
+//! Messages go to the thread that asked for them, for as long as it does: neither into memory that is another's by then, nor
+//! with a flag of the sender's.
 
 use super::{MS, ended};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ pub fn late_answers() {
             caps::sleep(MS + round * 300_000).expect("within the quota");
             server.kill().expect("a handle can kill");
             assert_eq!(ended(server), -3000);
-            // Nobody serves any more: its calls wait, and are withdrawn.
+            // No thread serves any more: its calls wait, and are withdrawn.
             ended(caller)
         } else {
             let code = ended(caller);
@@ -83,8 +83,8 @@ pub fn withdraw() -> i64 {
     i64::from(!answers.iter().all(is_canary))
 }
 
-/// Whatever flags a thread has when it enters with a message in registers or with nonsense, the kernel runs with its own, and
-/// whoever gets the message has its own as well.
+/// Whatever flags a thread has when it enters with a message in registers or with nonsense, the kernel runs with its own,
+/// and the receiver of the message has its own as well.
 //= ARCH:inv.user-copy
 pub fn direct_flags() {
     let foreign = DirectRequest { op: op::CALL, cap_id: caps::need("timer"), len: 8 }.to_word();

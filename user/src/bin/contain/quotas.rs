@@ -92,7 +92,7 @@ pub fn sleep_quota() {
         // Threads may end before others begin, and their sleeps with them.
         assert!(begun >= SLEEPS, "round {round}: only {begun} sleeps");
     }
-    // One thread after the other, and nobody ends meanwhile: exactly as many as there may be.
+    // One thread after the other, and none ends meanwhile: exactly as many as there may be.
     static BEGUN: AtomicU32 = AtomicU32::new(0);
     static END: AtomicU32 = AtomicU32::new(0);
     let mut left = SLEEPS;

@@ -13,7 +13,7 @@ use mainspring_user::{arch, say};
 const MS: u64 = 1_000_000;
 /// Long enough for a neighbour that gets any share at all.
 const PATIENCE_NS: u64 = 60_000 * MS;
-/// Processes that nobody may end, at a time.
+/// Processes that no other process may end, at a time.
 const WITNESSES: usize = 4;
 /// How often to look whether the machine has come to rest.
 const LOOKS: u32 = 300;
@@ -200,7 +200,7 @@ fn neighbour(what: u32) -> u32 {
     }
 }
 
-/// What the machine has in use when nobody but the boss does anything, and all the dead are buried.
+/// What the machine has in use when only the boss does anything, and all ended processes are gone.
 fn quiet(before: Option<&Usage>) -> Usage {
     let rounds = neighbour(REST);
     // What is being torn down comes back a piece at a time.

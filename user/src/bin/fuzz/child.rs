@@ -49,7 +49,7 @@ const NAMES: &[(&str, Kind)] = &[
 pub enum Bent {
     /// Nothing in particular.
     Nothing,
-    /// As many calls at once to everybody's endpoint as there can be.
+    /// As many calls at once to the public endpoint as there can be.
     Flood,
     /// Mappings that fail after many pages, touched meanwhile by a sibling.
     Gamble,
@@ -85,7 +85,7 @@ impl Bent {
 const GAMBLE: u64 = MAPPINGS + (1 << 34);
 const GAMBLE_PAGES: u64 = 1024;
 
-/// The place of everybody's endpoint in [`NAMES`].
+/// The place of the public endpoint in [`NAMES`].
 const PUBLIC: u64 = 10;
 
 /// How long a process lives at most, in time stamps: about a second.
@@ -244,7 +244,7 @@ impl Worker {
             Bent::Storm => (Kind::Threads, 0, [wild::leaf_entry(), 0, 0], 30),
             Bent::Timers => (Kind::Timer, 1, [self.now + self.random.below(100_000), 0, 0], 16),
             Bent::Handles => {
-                // Started, granted to somebody, given up, and used again.
+                // Started, granted to another process, given up, and used again.
                 self.submit_spawn();
                 let method = self.random.one_of(&[0_u16, 1, 1, 1, 1, 2]);
                 (Kind::Process, method, [1, 0, 0], 8)
@@ -310,7 +310,7 @@ impl Worker {
         generate::address(&mut self.random, own)
     }
 
-    /// How long to wait: for ever only if somebody else ends the process.
+    /// How long to wait: for ever only if another process ends this one.
     fn timeout(&mut self) -> u64 {
         match self.random.below(40) {
             0 if REAPED.load(Ordering::Relaxed) != 0 => FOREVER - self.random.below(3),
@@ -482,7 +482,7 @@ impl Worker {
         if random.once_in(16) {
             request = DIRECT | random.word();
         }
-        // An answer waits for the next call: for ever, unless the process is ended by somebody.
+        // An answer waits for the next call: for ever, unless another process ends this one.
         if REAPED.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -494,7 +494,7 @@ impl Worker {
         count(1);
     }
 
-    /// An entry with flags, a stack pointer and control words that nobody has.
+    /// An entry with flags, a stack pointer and control words that no compiled program has.
     fn odd(&mut self) {
         let flags =
             0x202 | self.random.one_of(&[0, 0x400, 0x4000, 0x4_0000, 0x1_0000, 0x20_0000, 0x3000, 0x8_4cd5]);
@@ -553,7 +553,7 @@ impl Worker {
         count(1);
     }
 
-    /// Makes this thread's ring usable again after somebody wrote over it.
+    /// Makes this thread's ring usable again after a thread wrote over it.
     fn heal(&mut self) {
         let ring = |index| arch::ring_word(self.ring, index);
         ring(word::ABI_VERSION).store(2, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Requests: what is right, what is nearly right, and what is not right at all.
+//! Requests: right ones, nearly right ones, and ones that are not right at all.
 
 use crate::random::Random;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -56,7 +56,8 @@ pub fn mapped(random: &mut Random) -> u64 {
     MAPPED[random.below(MAPPED.len() as u64) as usize].load(Ordering::Relaxed)
 }
 
-/// A capability of this kind, or one that was; sometimes one of another kind, of another generation, or nobody's.
+/// A capability of this kind, or one that was; sometimes one of another kind, of another generation, or a number
+/// that names none.
 pub fn cap(random: &mut Random, kind: Kind) -> u32 {
     let kind = if random.once_in(60) { random.below(KINDS as u64) as usize } else { kind as usize };
     let known = CAPS[kind][random.below(EACH as u64) as usize].load(Ordering::Relaxed);
@@ -94,7 +95,7 @@ pub fn edge(random: &mut Random) -> u64 {
     base.wrapping_add(random.below(5)).wrapping_sub(2)
 }
 
-/// An address: of this process's memory, near the end of it, or of somebody else's.
+/// An address: of this process's memory, near the end of it, or of other memory.
 pub fn address(random: &mut Random, own: u64) -> u64 {
     let place = random.below(12);
     match random.below(20) {

@@ -2,8 +2,8 @@
 //! kills and replaces them until so many calls have been made, and then looks whether everything came back. `child SEED
 //! DEPTH`: calls everything with anything, from several threads.
 //!
-//! What a thread asks for depends on the seed, its process and its number alone. When its requests meet those of others
-//! depends on the machine; on one CPU with counted instructions that repeats too.
+//! What a thread asks for depends on the seed, its process and its number alone. When its requests meet other threads'
+//! requests depends on the machine; on one CPU with counted instructions that repeats too.
 #![no_std]
 #![no_main]
 
@@ -31,10 +31,10 @@ fn main() -> i64 {
     }
 }
 
-/// What a witness ends with, unless somebody ends it who may not.
+/// What a witness ends with, unless a process ends it that may not.
 pub const WITNESS: i64 = 42;
 
-/// A short life that nobody has a right to end.
+/// A short life that no other process has a right to end.
 fn witness() -> i64 {
     for _ in 0..20 {
         arch::spin(5_000);
@@ -47,7 +47,7 @@ fn witness() -> i64 {
 pub mod shared {
     /// Calls made so far.
     pub const CALLS: u64 = 0;
-    /// Not zero when everybody is to end.
+    /// Not zero when every process is to end.
     pub const STOP: u64 = 8;
     /// Processes started by others than the boss.
     pub const STARTED: u64 = 16;
