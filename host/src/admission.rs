@@ -2,7 +2,7 @@
 //!
 //! Each grant is a sporadic task of `core/authority`'s exact test: its budget in each period, due by its deadline. A
 //! budget of more than one CPU is split evenly into as few tasks as it takes. Each CPU keeps the default floor for
-//! everybody who was granted nothing.
+//! all programs that were granted nothing.
 
 use crate::cpu_list;
 use crate::error::Refusal;

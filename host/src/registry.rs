@@ -1,8 +1,8 @@
 //! The registry of grants: who was granted what on this host.
 //!
-//! One file for each grant, in `/run/mainspring` for root and in `$XDG_RUNTIME_DIR/mainspring` for everybody else.
-//! Whoever decides holds the lock, an `flock` that ends with its holder. An entry is written before the first thing that
-//! it names is made, and removed after the last of them is gone; so what a crash leaves behind is always in the
+//! One file for each grant, in `/run/mainspring` for root and in `$XDG_RUNTIME_DIR/mainspring` for all other users. The
+//! process that decides holds the lock, an `flock` that ends with its holder. An entry is written before the first thing
+//! that it names is made, and removed after the last of them is gone; so what a crash leaves behind is always in the
 //! registry. An entry is dead when the process that supervises it and the guardian that stands in for it are.
 
 use crate::admission::Claim;
@@ -122,7 +122,7 @@ impl Registry {
         DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
         let owner = fs::metadata(directory).map_err(failed)?.uid();
         if owner != geteuid().as_raw() {
-            // In a directory that anybody may write, such as /tmp, somebody else may have made it first.
+            // In a directory that any user may write, such as /tmp, another user may have made it first.
             let cause = io::Error::new(io::ErrorKind::PermissionDenied, format!("belongs to user {owner}"));
             return Err(failed(cause));
         }
@@ -135,7 +135,7 @@ impl Registry {
         &self.directory
     }
 
-    /// Waits until nobody else decides, and keeps others from deciding.
+    /// Waits until no other process decides, and keeps others from deciding.
     ///
     /// # Errors
     /// If the lock cannot be had.
@@ -147,8 +147,8 @@ impl Registry {
         Ok(Locked { registry: self, _lock: lock })
     }
 
-    /// Ends what nobody attends any more, and waits for guardians at work. Then the lock is held, and every entry has
-    /// its supervisor.
+    /// Ends trees that have no supervisor any more, and waits for guardians at work. Then the lock is held, and every
+    /// entry has its supervisor.
     ///
     /// # Errors
     /// If the registry cannot be used, or an abandoned tree does not end.
@@ -222,7 +222,7 @@ impl Registry {
     }
 }
 
-/// Registries that others keep, for reading: root's for everybody, and everybody's for root.
+/// Registries that other users keep, for reading: root's for every user, and every user's for root.
 #[must_use]
 pub fn others() -> Vec<Registry> {
     if env::var_os(RUN_DIR_VARIABLE).is_some() {
@@ -328,7 +328,7 @@ impl Locked<'_> {
     }
 }
 
-/// A new entry with what everybody fills in alike.
+/// A new entry with the fields that are the same for every caller.
 pub(crate) fn blank(id: String, owner: Identity) -> Entry {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Entry {

@@ -1,4 +1,4 @@
-//! The generated code is that of the schema.
+//! The generated code matches the schema.
 
 use std::{env, fs, io, process};
 

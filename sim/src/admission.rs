@@ -2,8 +2,8 @@
 //!
 //! A context is a task: its budget, in each period, due its deadline after a release. What others do on it while it is
 //! lent to them is spent from the same budget, so donated service counts where the caller's does and nowhere else. The
-//! simulator charges switches, interrupts and cold caches to whomever they delay; so they too are within the budget,
-//! and nothing is added on top. What is not counted are faults, and the time that a reschedule travels.
+//! simulator charges switches, interrupts and cold caches to the thread that they delay; so they too are within the
+//! budget, and nothing is added on top. Faults, and the time that a reschedule travels, are not counted.
 //!
 //! Plain contexts are placed all together by [`survey`]. An island comes later, at its start, beside whatever has been
 //! admitted by then, as a whole or not at all. `mainspring admit` and a run ask the same [`Admission`], so they place

@@ -44,7 +44,7 @@ impl StealOffers {
         if self.is_stale[cpu] { cores[cpu].offer() } else { self.offers[cpu] }
     }
 
-    /// Whether any thread that is offered is bound to some CPUs. Then the first of all offers may not be for everybody.
+    /// Whether any thread that is offered is bound to some CPUs. Then the first of all offers may not be for every CPU.
     pub(crate) fn any_bound(&mut self, cores: &[CpuCore]) -> bool {
         self.refresh(cores);
         self.bound > 0

@@ -6,10 +6,10 @@
 //! Siblings lie side by side in a group, which is a cache line: eight to a group leave a third of the levels of a
 //! binary tree, and the smallest of eight is found without a branch.
 //!
-//! What a CPU does next depends on who is first, and who is first on what the last one did, so every step between the two
-//! counts. Whoever is first is therefore taken out before it acts: its rivals are compared while it does, and when it comes
-//! back nearly always the best of them is first, which has long been known. That it is, a processor guesses, and begins with
-//! what that CPU does while it still works out when the other is to act again.
+//! Which CPU acts next depends on the smallest key, and that depends on the last event, so the latency of the comparison
+//! counts. The first CPU is therefore taken out before it acts, and its rivals are compared meanwhile. When it comes back,
+//! the best rival is nearly always first, and that one is known by then. The host's branch predictor guesses so, and begins
+//! the rival's event before the key of the last CPU is computed.
 
 use mainspring_sched::hint::unlikely;
 
@@ -22,8 +22,8 @@ const VALUE_BITS: u32 = 50;
 /// The smallest number that a processor takes as it is.
 const SMALLEST: u64 = 1 << (f64::MANTISSA_DIGITS - 1);
 
-/// A value and its CPU, dressed up as a number with a fraction: positive ones have the order of their bits, and the least of
-/// two is a single instruction on every processor of this kind. That of integers is not.
+/// A value and its CPU, as the bits of a floating-point number. Positive floats have the order of their bits, and the
+/// minimum of two is a single instruction on every x86_64 processor. The minimum of two integers is not.
 pub(crate) type Key = f64;
 
 /// Comes after every key.
@@ -37,7 +37,7 @@ pub(crate) fn keyed(value: u64, cpu: usize) -> Key {
     f64::from_bits(SMALLEST + (value.min((1 << VALUE_BITS) - 1) << CPU_BITS | cpu as u64))
 }
 
-/// Whose key it is, and its value. The owner of [`LAST`] is nobody, at a time that never comes.
+/// Whose key it is, and its value. [`LAST`] belongs to no CPU, at a time that never comes.
 #[inline(always)]
 pub(crate) fn owner(key: Key) -> (u64, usize) {
     let bits = key.to_bits() - SMALLEST;
@@ -91,7 +91,7 @@ fn lesser<K: PartialOrd + Copy>(a: K, b: K) -> K {
     if a < b { a } else { b }
 }
 
-/// One after the other: that is the fewest instructions, and nobody waits for it before the event is over.
+/// One after the other: that is the fewest instructions, and the result is not needed before the event is over.
 #[inline(always)]
 fn least<K: PartialOrd + Copy>(group: &[K; FAN]) -> K {
     let [first, others @ ..] = group;
@@ -121,7 +121,7 @@ impl<K: PartialOrd + Copy> Tournament<K> {
         Spot { group: self.leaves + cpu / FAN, place: cpu % FAN }
     }
 
-    /// The key of `cpu` is `key` from now on. Nobody is out.
+    /// The key of `cpu` is `key` from now on. No CPU is taken out.
     #[inline]
     pub(crate) fn set(&mut self, cpu: usize, key: K) {
         let (mut spot, mut winner) = (self.leaf(cpu), key);
@@ -138,7 +138,8 @@ impl<K: PartialOrd + Copy> Tournament<K> {
         self.first = winner;
     }
 
-    /// Takes the key of `cpu` out until [`Tournament::put_back`]. Nobody else is out, and no key changes meanwhile.
+    /// Takes the key of `cpu` out until [`Tournament::put_back`]. No other CPU is taken out, and no key changes
+    /// meanwhile.
     #[inline(always)]
     pub(crate) fn take_out(&mut self, cpu: usize) {
         let (mut spot, mut best) = (self.leaf(cpu), self.last);
@@ -163,7 +164,7 @@ impl<K: PartialOrd + Copy> Tournament<K> {
             let Some(above) = spot.above() else { break };
             spot = above;
         }
-        // A branch and not a choice: whoever comes next then need not wait for `key`.
+        // A branch and not a conditional move: the next event then need not wait for `key`.
         self.first = if unlikely(key < self.rival) { key } else { self.rival };
     }
 

@@ -148,7 +148,7 @@ fn simulate(workload: &Workload, seed: u64) -> Result<Report, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Nobody was late, and everybody had a part in it.
+/// No context was late, and every context was used.
 fn nobody_is_late(pattern: &str, workload: &Workload, seed: u64) -> Result<(), String> {
     let report = simulate(workload, seed)?;
     for context in &report.contexts {

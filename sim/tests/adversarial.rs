@@ -161,7 +161,7 @@ fn a_yield_storm_takes_no_more_than_its_share() {
     assert!(got + QUANTUM >= 100 * MS / 16, "the worker got {got}ns of its sixteenth");
 }
 
-/// Somebody who yields for a while and then wants its half.
+/// A thread that yields for a while and then wants its half.
 fn polite(policy: &str, bound: Bound) {
     let mut text = machine(policy, 1, "1s");
     let program = "\"run 10us\", \"yield\", ".repeat(200) + "\"run 100ms\"";

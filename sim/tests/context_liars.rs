@@ -1,4 +1,4 @@
-//! The checkers of contexts are checked: whoever lies to them about a context is found out.
+//! The checkers of contexts are checked: each lie about a context is found.
 //!
 //! Each lie changes one event or outcome of a run that is right otherwise. A rule that no lie can break is no rule.
 

@@ -183,7 +183,7 @@ fn a_record_that_lacks_a_block_is_refused() {
                 Err(error) => break error,
             }
         };
-        // Who sits where is told once, so a record may also speak of a seat that nobody is known to have taken.
+        // A seat's thread is told once, so a record may also speak of a seat that no known thread has taken.
         let right =
             |what: &Malformed| matches!(what, Malformed::End | Malformed::Record(DecodeError::Nobody { .. }));
         assert!(matches!(&error, RecordError::Malformed { what, .. } if right(what)), "{error:?}");
@@ -277,7 +277,7 @@ fn the_interval_in_progress_counts_in_what_a_running_thread_is_owed() {
     let explanation = explain(record.as_slice(), "first", Nanos::from_micros(5_500)).expect("it lives");
     let place = explanation.place.as_ref().expect("it lives");
     assert_eq!(place.view.view.state, State::Running);
-    // It has had all of the CPU so far, so nobody owes it anything.
+    // It has had all of the CPU so far, so it is owed nothing.
     let said = explanation.to_string();
     assert!(!said.contains("; owed"), "{said}");
 }

@@ -17,7 +17,7 @@ fn example(name: &str) -> Workload {
     load(folder.join(format!("{name}.toml"))).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The report of a simulated run, and that of its record.
+/// The report of a simulated run, and the report of its record.
 fn both(name: &str) -> (Report, Report) {
     let workload = example(name);
     let mut bytes = Vec::new();

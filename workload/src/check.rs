@@ -192,7 +192,7 @@ fn check_spawned(
     }
 }
 
-/// The endpoints that somebody receives on, by number.
+/// The endpoints that a thread receives on, by number.
 fn received(programs: &[Program], endpoints: &Interner) -> Vec<bool> {
     let mut received = vec![false; endpoints.names().len()];
     for step in programs.iter().flat_map(|program| &program.steps) {
@@ -205,7 +205,7 @@ fn received(programs: &[Program], endpoints: &Interner) -> Vec<bool> {
     received
 }
 
-/// A call must have somebody who could take it.
+/// A call must have a thread that could take it.
 fn check_received(programs: &[Program], endpoints: &Interner, report: &mut Report<'_>) {
     let names = endpoints.names();
     let received = received(programs, endpoints);

@@ -11,7 +11,7 @@
 //! with contexts (its donation may be refused), and calls and receives on an endpoint that is closed. Each entry of a
 //! ring takes time to be served, so a round that waits for completions, or serves them, takes time too.
 //!
-//! The calm threads are the least set closed under these rules; whoever is not in it is reported. What cannot be
+//! The calm threads are the least set closed under these rules; a thread outside of it is reported. What cannot be
 //! read counts as calm, so that one mistake is not told twice. Events count their restless causes, and each thread
 //! settles once, so the whole check is linear in the size of the file.
 
@@ -28,7 +28,7 @@ enum Event {
     Unpark(usize),
     /// A call on an endpoint.
     Call(usize),
-    /// Somebody takes requests from an endpoint.
+    /// A thread takes requests from an endpoint.
     Receive(usize),
     /// A spawn of a thread table.
     Spawn(usize),
@@ -48,7 +48,7 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// Those of a file which may have contexts, and whose operations may close endpoints.
+    /// The refusals in a file which may have contexts, and whose operations may close endpoints.
     pub fn new(contexts: bool, operations: &Result<Vec<TimedOperation>, Reported>) -> Self {
         let closed = operations.iter().flatten().filter_map(|timed| match timed.operation {
             Operation::CloseEndpoint(endpoint) => Some(endpoint),
@@ -133,7 +133,7 @@ impl Settling {
     }
 
     fn run(&mut self, programs: &[Program]) {
-        // What nobody brings about is not waited for in vain: it takes for ever, or until the timeout.
+        // A wait for an event that no thread brings about lasts for ever, or until the timeout, so it is calm.
         let quiet: Vec<Event> =
             self.events.iter().filter(|(_, state)| state.restless == 0).map(|(event, _)| *event).collect();
         quiet.into_iter().for_each(|event| self.calm_down(event));

@@ -286,11 +286,11 @@ pub enum Step {
     Alloc(u64),
     /// `syscall`: asks the operating system for something. Only the Linux runtime can.
     Syscall,
-    /// `bind NAME`: takes a context that nobody holds, in place of its own if it has one.
+    /// `bind NAME`: takes a context that no thread holds, in place of its own if it has one.
     Bind(ContextTarget),
     /// `unbind`: gives its context back and goes on as best effort.
     Unbind,
-    /// `revoke NAME`: ends a context for whoever holds it.
+    /// `revoke NAME`: takes a context from its holder and ends it.
     Revoke(ContextTarget),
     /// `drain NAME`: reads and clears the notifications of a context.
     Drain(ContextTarget),

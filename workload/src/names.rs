@@ -140,12 +140,12 @@ pub enum NameError {
         /// Its name.
         name: String,
     },
-    /// A thread that waits to be spawned by nobody who runs.
+    /// A thread that waits to be spawned, which no running thread does.
     NeverSpawned {
         /// Its name.
         name: String,
     },
-    /// A call that nobody would ever take.
+    /// A call that no thread would ever take.
     NobodyReceives {
         /// The endpoint.
         endpoint: String,

@@ -170,7 +170,7 @@ impl Program {
         }
     }
 
-    /// A spawned table is joined by whoever spawned the instance, so a table may join what it spawns of itself.
+    /// A spawned instance is joined by the thread that spawned it, so a table may join what it spawns of itself.
     fn join_error(
         &self,
         own: usize,

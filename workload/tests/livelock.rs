@@ -100,7 +100,7 @@ impl Instant<'_> {
         });
     }
 
-    /// Runs until nobody can go on without time passing; `false` if that does not happen within `limit` steps.
+    /// Runs until no thread can go on without time passing; `false` if that does not happen within `limit` steps.
     fn comes_to_rest(&mut self, limit: usize) -> bool {
         let mut steps = 0;
         loop {

@@ -101,7 +101,7 @@ impl Collected {
         }
     }
 
-    /// One round with a poller that is asleep at the beginning of each trip. The rate is that of the trips alone.
+    /// One round with a poller that is asleep at the beginning of each trip. The rate counts the trips alone.
     pub fn asleep_round(&mut self, trip: &mut dyn Trip, batch: u32, trips: u32) {
         let from = self.trips_ns.len();
         for _ in 0..trips {

@@ -58,7 +58,7 @@ pub enum Bench {
     Fib,
     /// Loops with and without `#[budgeted]`.
     Check,
-    /// The timer of a victim, nobody attacks.
+    /// The timer of a victim, without an attack.
     HostileNone,
     /// Loops that never wait.
     HostileSpin,

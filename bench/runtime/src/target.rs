@@ -55,7 +55,7 @@ pub fn verdict(results: &Results) -> Option<Verdict> {
     })
 }
 
-/// The median, over rounds, of our figure divided by that of the peer with the best median.
+/// The median, over rounds, of our figure divided by the figure of the peer with the best median.
 fn ratio_to_best(results: &Results, peers: &[Peer]) -> Option<(f64, Peer)> {
     let ours = results.row(Peer::Mainspring)?.figures.get("")?;
     let best = results

@@ -211,7 +211,7 @@ impl GroupSet {
                 }
                 None => {
                     let names: Vec<String> = group.enabled.iter().map(|name| format!("-{name}")).collect();
-                    // Somebody else may have begun to use the controller there; then it stays.
+                    // Another process may have begun to use the controller there; then it stays.
                     let _ = write(&group.parent().join("cgroup.subtree_control"), &names.join(" "));
                 }
             }
@@ -250,7 +250,7 @@ fn settings(group: &GroupDir, limits: &Limits) -> Vec<(&'static str, String)> {
     if group.governs("cpuset") {
         let cpus = limits.cpus.as_ref().map(crate::cpu_list::cpu_list).unwrap_or_default();
         if v1 {
-            // A new v1 cpuset has no memory nodes, and nobody can enter it.
+            // A new v1 cpuset has no memory nodes, and no process can enter it.
             let nodes = fs::read_to_string(group.parent().join("cpuset.mems")).unwrap_or_default();
             files.push(("cpuset.mems", nodes.trim().to_owned()));
         }

@@ -32,7 +32,7 @@ pub enum Version {
 pub struct Hierarchy {
     /// Its interface.
     pub version: Version,
-    /// Its controllers. Those of a v2 hierarchy are the controllers that its root offers.
+    /// Its controllers. For a v2 hierarchy, these are the controllers that its root offers.
     pub controllers: Vec<String>,
     /// Where it is mounted.
     pub mount: PathBuf,

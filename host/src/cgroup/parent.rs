@@ -139,7 +139,7 @@ fn upwards(hierarchy: &Hierarchy) -> impl Iterator<Item = &Path> {
 }
 
 fn may_make_groups_in(directory: &Path) -> bool {
-    // A process is moved only with the right to write both this file, above the groups, and that of the new group.
+    // A process is moved only with the right to write both this file, above the groups, and the new group's file.
     may_write(directory) && may_write(&directory.join("cgroup.procs"))
 }
 

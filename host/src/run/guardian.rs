@@ -51,7 +51,7 @@ impl Guardian {
     /// Lets it end, when there is nothing left to guard.
     pub(super) fn dismiss(mut self) {
         drop(self.alive);
-        // If it was killed, somebody may have reaped it already.
+        // If it was killed, another part of this process may have reaped it already.
         let _ = self.process.wait();
     }
 }

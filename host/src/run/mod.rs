@@ -78,7 +78,7 @@ pub struct Sample {
     pub usage: Usage,
 }
 
-/// Somebody who wants to see samples.
+/// A watcher that wants to see samples.
 pub struct Watch<'a> {
     /// How often.
     pub every: Duration,

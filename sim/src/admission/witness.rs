@@ -30,7 +30,7 @@ pub struct Miss {
     pub short: Nanos,
 }
 
-/// A run in which somebody is late.
+/// A run in which a context is late.
 #[derive(Clone, Debug)]
 pub struct Witness {
     /// What was run.
@@ -44,9 +44,9 @@ pub struct Witness {
 /// What a search for a miss came to.
 #[derive(Clone, Debug)]
 pub enum Search {
-    /// Somebody is late.
+    /// A context is late.
     Late(Box<Witness>),
-    /// Nobody was late up to this time, and nobody looked further.
+    /// No context was late up to this time, and the search went no further.
     NoneUpTo(Nanos),
 }
 

@@ -86,8 +86,9 @@ impl Machine<'_> {
         Done::Stay(Progress::Stop(Stop::Blocked(WaitKind::Call, timeout)))
     }
 
-    /// What a call of `thread` says of its timing. It is fresh until its own deadline, or that of the request which the
-    /// thread serves, if that comes first; and while it has one, it takes no path that is not made for that.
+    /// What a call of `thread` says of its timing. It is fresh until its own deadline, or until the deadline of the
+    /// request that the thread serves, if that comes first. A call with a deadline takes only paths that are made for
+    /// deadlines.
     fn timing(&self, thread: usize, call: &Call) -> Timing {
         let own = call.deadline.map(|deadline| (self.now + deadline).get());
         let served = self.threads[thread].serving.last();
@@ -108,8 +109,8 @@ impl Machine<'_> {
         at_dispatch(timing, &AtDispatch { now: self.now, method, budget, previous: Previous::Completed })
     }
 
-    /// Nobody is there to serve `request`: it waits. There is room for a call of everybody who may call here, so if there
-    /// is none, some of those that wait have been given up.
+    /// No server is there for `request`: it waits. There is room for a call of every thread that may call here, so if
+    /// there is none, some of the waiting calls have been given up.
     fn queue_call(&mut self, request: Request) {
         let method = method(&self.workload.endpoints[request.endpoint]);
         let call = Waiting { request: request.timing, method, payload: request };
@@ -124,8 +125,8 @@ impl Machine<'_> {
         debug_assert!(queued.is_ok(), "a thread waits for one call at a time");
     }
 
-    /// The time of the call that `thread` waits for is over. Takes the request out if nobody has begun it; whether that is
-    /// because it came too late for its caller.
+    /// The time of the call that `thread` waits for is over. Takes the request out if no server has begun it; whether that
+    /// is because it came too late for its caller.
     pub(super) fn drop_call(&mut self, thread: usize) -> bool {
         let Some(Step::Call(call)) = self.script.step_before(self.threads[thread].pc) else { return false };
         let id = self.threads[thread].wait_id();
@@ -196,7 +197,8 @@ impl Machine<'_> {
         affinity.zip(CpuId::new(cpu).ok()).is_some_and(|(affinity, cpu)| affinity.allows(cpu))
     }
 
-    /// The running thread of `cpu` calls `server`, which waits, and which serves it on somebody's context.
+    /// The running thread of `cpu` calls `server`, which waits, and which serves it on the caller's or the
+    /// endpoint's context.
     pub(super) fn block_and_call(
         &mut self,
         cpu: usize,
@@ -210,7 +212,7 @@ impl Machine<'_> {
         self.choose(cpu);
     }
 
-    /// The running thread of `cpu` waits, and nobody is chosen yet.
+    /// The running thread of `cpu` waits, and no thread is chosen yet.
     fn stop_without_choice(&mut self, cpu: usize, thread: usize, kind: WaitKind, timeout: Option<Timeout>) {
         self.pause_work(cpu);
         self.look_at_lag_of_stopping(cpu, thread as u32);
@@ -220,7 +222,8 @@ impl Machine<'_> {
         self.vcpus[cpu].done_at = Nanos::MAX;
     }
 
-    /// `server`, which waits for a request, is given one, and the authority to serve it if somebody has any for it.
+    /// `server`, which waits for a request, is given one, and the authority to serve it if the caller or the
+    /// endpoint has any for it.
     fn serve(&mut self, from: Option<usize>, server: usize, request: Request) {
         let caller = request.call.thread as usize;
         let borrowed = match self.authority_for(request.endpoint, caller, server) {
@@ -263,7 +266,7 @@ impl Machine<'_> {
         endpoint: usize,
         timeout: Option<Span>,
     ) -> Done {
-        // Whoever goes on to the next request without an answer to the last has failed it.
+        // A server that goes on to the next request without an answer to the last has failed it.
         if self.threads[thread].serving.last().is_some_and(|serving| serving.borrowed.is_some()) {
             self.answer(cpu, thread, CallEnd::ServerGone);
         }
@@ -363,7 +366,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The endpoint is torn down: whoever waits for an answer through it gets none, and nobody can call it any more.
+    /// The endpoint is torn down: a caller that waits for an answer through it gets none, and no thread can call it
+    /// any more.
     pub(super) fn close(&mut self, endpoint: usize) {
         self.endpoints[endpoint].closed = true;
         let waiting: Vec<_> = self.endpoints[endpoint].calls.close().map(|call| call.payload).collect();
@@ -390,7 +394,7 @@ fn method(spec: &EndpointSpec) -> MethodTraits {
     MethodTraits { realtime_safe: spec.realtime_safe, reorder_safe: spec.reorder }
 }
 
-/// The endpoints, each with room for a call of everybody whose program calls it.
+/// The endpoints, each with room for a call of every thread whose program calls it.
 pub(super) fn endpoints(workload: &Workload) -> Result<Vec<Endpoint>, RunError> {
     let mut callers = vec![0; workload.endpoints.len()];
     for thread in &workload.threads {

@@ -104,7 +104,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Whether somebody could bind the context.
+    /// Whether a thread could bind the context.
     pub(super) fn is_free(&self, grant: usize) -> bool {
         self.contexts.is_free(self.grants.list[grant].who.id())
     }
@@ -152,7 +152,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Takes a context away for good, from whoever has it; whether there was one.
+    /// Takes a context away for good, from its holder; whether there was one.
     pub(super) fn revoke_grant(&mut self, grant: usize, why: &'static str) -> bool {
         let who = self.grants.list[grant].who;
         self.grants.why_revoked = why;

@@ -10,7 +10,7 @@ use mainspring_sched::{Decision, Dispatch, IdleConditions, Lag, State, Stop};
 use std::hint::cold_path;
 
 impl Machine<'_> {
-    /// Nothing runs on `cpu`, and somebody is chosen.
+    /// Nothing runs on `cpu`, and a thread is chosen.
     pub(super) fn choose(&mut self, cpu: usize) {
         self.stop_and_decide(cpu, Stop::Nothing);
     }

@@ -1,7 +1,8 @@
 //! A step that is taken before its time.
 //!
-//! A thread that gets a CPU takes its next step when the switch is over. If all it does then is to compute, nobody can
-//! tell whether it made up its mind earlier, so it does as soon as it is chosen, and its CPU has one event less.
+//! A thread that gets a CPU takes its next step when the switch is over. If it only computes then, no other thread can
+//! tell whether it took the step earlier. So it takes the step as soon as it is chosen, and its CPU has one event
+//! less.
 //!
 //! With one exception: a thread that begins to compute gives way if a reschedule is wanted by then. So while one is
 //! wanted, the end of the switch is an event after all.

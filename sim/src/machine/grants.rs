@@ -28,7 +28,8 @@ pub(super) struct Grant {
     pub usage: Option<Usage>,
 }
 
-/// All contexts of the workload, in the order of their tables and instances, which is also that of their numbers.
+/// All contexts of the workload, in the order of their tables and instances, which is also the order of their
+/// numbers.
 #[derive(Debug)]
 pub(super) struct Grants {
     pub list: Vec<Grant>,
@@ -43,8 +44,8 @@ pub(super) struct Grants {
 }
 
 impl Grants {
-    /// The contexts of the workload, with the table that they are in. Those of islands are withheld until their islands are
-    /// admitted. Where each has its home, `admission` has decided.
+    /// The contexts of the workload, with the table that they are in. Contexts of islands are withheld until their islands
+    /// are admitted. `admission` has decided where each has its home.
     pub(super) fn new(
         workload: &Workload,
         admission: &Admission,

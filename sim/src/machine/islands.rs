@@ -1,8 +1,8 @@
 //! Islands and admission in a run: who asks when, and what a refusal means.
 //!
-//! Conserved: the contexts of an island can be bound exactly while the island is admitted. Nobody of a refused island has
-//! anything of it; its threads run as best effort. An adjustment that would take a deadline away from somebody who was
-//! promised it changes nothing.
+//! Conserved: the contexts of an island can be bound exactly while the island is admitted. No thread of a refused island
+//! has anything of it; its threads run as best effort. An adjustment that would take a promised deadline away from any
+//! context changes nothing.
 
 use super::Machine;
 use super::calls::Errand;
@@ -125,7 +125,7 @@ impl Machine<'_> {
                 self.move_ready(thread, to);
                 self.bind_grant(grant, thread);
             }
-            // Whoever waits for something goes there when it has come.
+            // A thread that waits goes there when its wait is over.
             _ if home != to => self.islands.claims.push((thread, grant)),
             _ => {
                 self.bind_grant(grant, thread);
@@ -163,7 +163,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Grants another budget and period, if everybody who was promised a deadline still gets it.
+    /// Grants another budget and period, if every context that was promised a deadline still meets it.
     pub(super) fn adjust_if_it_holds(&mut self, grant: usize, budget: Nanos, period: Nanos) {
         let deadline = self.islands.admission.contexts()[grant].task.deadline.min(period).max(budget);
         let task = Task { cost: budget, deadline, period };

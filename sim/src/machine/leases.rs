@@ -95,7 +95,7 @@ impl Leases {
         self.named.iter().map(|lease| lease.starts_at).min().unwrap_or(Nanos::MAX)
     }
 
-    /// Whether somebody has `cpu` to itself.
+    /// Whether a lessee has `cpu` to itself.
     #[inline]
     pub(super) fn is_leased(&self, cpu: usize) -> bool {
         self.any() && CpuId::new(cpu).is_ok_and(|cpu| self.isolation.is_leased(cpu))

@@ -101,7 +101,7 @@ struct Machine<'a> {
     next_operation: usize,
     /// What happened to authority, if the report lists it.
     events: Vec<Event>,
-    /// What whoever reads the report should know first.
+    /// What a reader of the report should know first.
     notices: Vec<String>,
     quota: WaitQuota,
     /// Instances that start by themselves, latest first.

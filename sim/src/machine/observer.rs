@@ -20,7 +20,7 @@ pub(super) struct Observer<'a> {
     pub(super) trouble: Option<RunError>,
 }
 
-/// Fixed for a run, so that the shortest way knows that nobody else has to be told.
+/// Fixed for a run, so that the shortest way knows that no other observer has to be told.
 enum Onlooker<'a> {
     Nobody,
     /// A recorder alone, which takes a usual event in one piece.

@@ -1,4 +1,4 @@
-//! What an operator does, and what faults do to whoever depends on a thread.
+//! What an operator does, and what faults do to threads that depend on another thread.
 
 use super::Machine;
 use mainspring_abi::{ContextRef, ThreadRef};

@@ -46,7 +46,7 @@ impl Policy {
         let instance_of =
             |target: &ThreadTarget| bases[target.thread] + target.instance.unwrap_or(0) as usize;
         let recovery = spec.recovery.as_ref().map(instance_of);
-        // Without a recovery thread this names nobody.
+        // Without a recovery thread this names no thread.
         let untouchable = ThreadRef::new(recovery.map_or(u32::MAX, |index| index as u32), 0);
         let treatment = spec.recovery.as_ref().map(|target| {
             let table = &workload.threads[target.thread];
@@ -188,7 +188,7 @@ impl Machine<'_> {
         let now = self.now;
         let Some(policy) = &mut self.policy else { return };
         if policy.service_id().is_none() {
-            // Nobody has started who could ask.
+            // No policy service has started that could ask.
             policy.refused.push((now, Refusal::NotInCharge));
             return;
         }
@@ -240,7 +240,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What whoever reads the report should know of the policy service.
+    /// What a reader of the report should know of the policy service.
     pub(super) fn policy_notices(&self) -> Vec<String> {
         let Some(policy) = &self.policy else { return Vec::new() };
         let name = self.thread_name(policy.thread);

@@ -20,7 +20,7 @@ pub(super) enum Progress {
     Stop(Stop),
     /// It ends.
     Exit,
-    /// It waits for the answer of a server, which serves it on somebody's context.
+    /// It waits for the answer of a server, which serves it on the caller's or the endpoint's context.
     Call { timeout: Option<Timeout>, server: usize, request: Request },
     /// It goes where a context is.
     Move(Errand),
@@ -194,7 +194,7 @@ impl Machine<'_> {
         kind: WaitKind,
         deadline: Option<Nanos>,
     ) -> Option<Option<Timeout>> {
-        // On borrowed time nobody waits for anything but the answer to a call, which takes the loan along.
+        // On borrowed time a thread waits only for the answer to a call, which takes the loan along.
         if unlikely(self.authority)
             && kind != WaitKind::Call
             && self.holds(thread).is_some_and(|context| context.donors().depth() != 0)
@@ -269,7 +269,7 @@ impl Machine<'_> {
         if named.len() > number { named.start + number } else { named.start }
     }
 
-    /// Takes a context that nobody has, in place of its own.
+    /// Takes a context that no thread has, in place of its own.
     fn bind_step(&mut self, thread: usize, target: ContextTarget) -> Done {
         let grant = self.own_instance(thread, target);
         if self.contexts.owner(self.grants.list[grant].who.id()) == Some(self.threads[thread].identity) {

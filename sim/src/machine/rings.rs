@@ -3,7 +3,7 @@
 //! Conserved:
 //! * an entry that was submitted is in the submission queue, accepted by one thread, in the completion queue, or reaped:
 //!   each exactly once, which is checked when it is reaped and when the run ends;
-//! * an entry that was accepted is completed, even if whoever accepted it ends;
+//! * an entry that was accepted is completed, even if the thread that accepted it ends;
 //! * the time that serving and spinning take is CPU time of the thread that does it.
 
 mod poller;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 type Memory = Arc<HeapRegion>;
 
-/// Who polls a ring that nobody has polled yet.
+/// The poller of a ring that no thread has polled yet.
 const NOBODY: ThreadRef = ThreadRef::new(u32::MAX, u32::MAX);
 
 /// What a `submit` step asks for.
@@ -81,7 +81,7 @@ pub(super) struct Ring {
     owner_step: OwnerStep,
     /// The poller spins for so long.
     spin: Option<Nanos>,
-    /// Its owner has ended: nobody consumes any more.
+    /// Its owner has ended: no thread consumes any more.
     closed: bool,
     issued: u64,
     /// Entries that have not been reaped.
@@ -190,7 +190,7 @@ impl Machine<'_> {
         if self.rings[ring].closed {
             self.open_again(ring);
         }
-        // Coming back to the step: what it has accepted is served first, as nobody else will.
+        // Coming back to the step: what it has accepted is served first, as no other thread will.
         if let Some(done) = self.serve_own(thread, ring) {
             return done;
         }

@@ -249,7 +249,7 @@ impl<'a> Machine<'a> {
         if self.islands.next() == now {
             self.ask_for_island();
         } else if self.leases.next_start() == now {
-            // Before the threads, so that nobody starts where he would have to leave at once.
+            // Before the threads, so that no thread starts on a CPU that it would have to leave at once.
             self.start_leases();
         } else if self.starts.last().is_some_and(|(at, _)| *at == now) {
             self.start_next();
@@ -278,7 +278,7 @@ impl<'a> Machine<'a> {
         self.admit(index, cpu, None);
     }
 
-    /// How soon `cpu` is chosen for a thread that starts by itself: never while somebody has it to himself.
+    /// How soon `cpu` is chosen for a thread that starts by itself: never while a lessee has it to itself.
     pub(super) fn rank_for_placement(&mut self, cpu: usize) {
         let leased = self.leases.is_leased(cpu);
         let rank = if leased { LAST } else { keyed(self.placed_weight[cpu], cpu) };

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 /// Work that never ends.
 pub(super) const FOREVER: Nanos = Nanos::MAX;
 
-/// A wait in progress, named so that whoever wants to end it can tell whether it still goes on.
+/// A wait in progress, named so that code that wants to end it can tell whether it still goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WaitId {
     pub thread: u32,
@@ -153,7 +153,7 @@ pub(super) struct Serving {
     pub borrowed: Option<Borrowed>,
 }
 
-/// Calls that nobody has taken, and receivers that nobody has called; one of the two is empty.
+/// Calls that no receiver has taken, and receivers that no caller has called; one of the two is empty.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     /// It is torn down.

@@ -53,7 +53,7 @@ pub struct Drive<W> {
     pub cpus: Vec<Cpu>,
     pub now: Nanos,
     pub dice: Dice,
-    /// What was done, for whoever has to find out why.
+    /// What was done, for a reader who has to find out why.
     pub log: Vec<String>,
     /// Whether it is kept.
     pub logged: bool,
@@ -61,7 +61,7 @@ pub struct Drive<W> {
     /// Whether interrupts come a little too late.
     pub late: bool,
     quota: WaitQuota,
-    /// Contexts that nobody has, by their numbers.
+    /// Contexts that no thread has, by their numbers.
     at_rest: Vec<Option<Box<Context>>>,
     created: Vec<ContextRef>,
     #[expect(clippy::vec_box, reason = "a context is boxed once and moves in its box")]
@@ -160,7 +160,7 @@ impl<W: Watch> Drive<W> {
         }
     }
 
-    /// Everybody who sits somewhere and `suits`.
+    /// Every seated thread that `suits`.
     fn seats(&self, suits: impl Fn(&Cpu, Seat, State, &Authority) -> bool) -> Vec<(usize, Seat)> {
         let mut found = Vec::new();
         for (at, cpu) in self.cpus.iter().enumerate() {
@@ -320,7 +320,7 @@ impl<W: Watch> Drive<W> {
         }
     }
 
-    /// A context that has left its thread goes back to whoever lent it, or to a shelf, or lies about.
+    /// A context that has left its thread goes back to its donor, or to rest, or among the loose ones.
     fn give_back(&mut self, mut context: Box<Context>) -> Step {
         while let Some(donor) = context.return_to() {
             let Some((at, seat)) = self.find(donor) else { continue };
@@ -344,7 +344,7 @@ impl<W: Watch> Drive<W> {
         if !self.loose.is_empty() && self.dice.one_in(2) {
             let index = self.dice.below(self.loose.len());
             let mut context = self.loose.swap_remove(index);
-            // Whoever lent it has given it up: it starts afresh.
+            // Its donors have given it up: it starts afresh.
             while context.return_to().is_some() {}
             return Some(context);
         }
@@ -438,7 +438,7 @@ impl<W: Watch> Drive<W> {
         Ok(())
     }
 
-    /// Somebody who works on a loan is done with it.
+    /// A thread that works on a loan is done with it.
     fn reply(&mut self) -> Step {
         let on_loan = self.seats(|_, _, _, authority| {
             matches!(authority, Authority::Context(context) if context.donors().depth() > 0)
@@ -453,7 +453,7 @@ impl<W: Watch> Drive<W> {
         }
     }
 
-    /// Somebody's loan will not come back.
+    /// A thread's loan will not come back.
     fn lose(&mut self) -> Step {
         let careless = self.dice.one_in(10);
         let lent = self.seats(|_, _, _, authority| careless || matches!(authority, Authority::Lent(_)));

@@ -46,7 +46,7 @@ pub fn watched(workload: &Workload, seed: u64, watch: &mut impl Watch) -> Result
     run("test", workload, options).map_err(|error| error.to_string())
 }
 
-/// Runs `workload` with all checkers of `setting`; its record must replay, and a second run that nobody watches must be the
+/// Runs `workload` with all checkers of `setting`; its record must replay, and a second run without checkers must be the
 /// same and leave the same record.
 pub fn checked_in<N: Number>(workload: &Workload, seed: u64, setting: Setting) -> Result<Checked<N>, String> {
     let mut checks = Checks::<N>::new(setting);

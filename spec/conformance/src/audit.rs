@@ -20,7 +20,7 @@ pub enum State<'a> {
     Elsewhere,
     /// No test of the part cites it, for this reason.
     Excused(&'a str),
-    /// No test cites it, and nobody says why.
+    /// No test cites it, and no exception says why.
     Open,
 }
 

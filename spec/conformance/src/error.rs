@@ -22,7 +22,7 @@ pub enum Error {
     Requirement { path: PathBuf, line: usize, what: String },
     /// No directory upwards holds the requirements.
     NoProject { from: PathBuf },
-    /// Citations or exceptions that name what is not there.
+    /// Citations or exceptions that the audit rejects.
     Problems(Vec<Problem>),
     /// `cargo metadata` failed, with what it said.
     Metadata(String),

@@ -175,7 +175,7 @@ pub(crate) struct Known<'k, 't, 'd> {
     pub scope: &'k Scope<'t, 'd>,
     pub processes: &'k Interner,
     pub endpoints: &'k Interner,
-    /// Whether somebody receives on an endpoint, by its number.
+    /// Whether a thread receives on an endpoint, by its number.
     pub received: &'k [bool],
     /// Set when a program could not be read, which may be the one that an unknown endpoint stands in.
     pub unreadable: Option<Reported>,
@@ -190,7 +190,7 @@ impl Known<'_, '_, '_> {
         }
     }
 
-    /// An endpoint that somebody receives on, as far as can be told.
+    /// An endpoint that a thread receives on, as far as can be told.
     fn received_endpoint(&self, name: &At<&str>, report: &mut Report<'_>) -> Result<usize, Reported> {
         let endpoint = self.endpoint(name, report)?;
         if self.unreadable.is_none() && self.received.get(endpoint) == Some(&false) {

@@ -42,7 +42,7 @@ fn parse(json: &[u8]) -> serde_json::Result<Vec<Package>> {
 }
 
 /// Asks offline first: that is fast and needs nothing. A machine that has not fetched every package yet
-/// (cargo fetches only those of its own platform when it builds) is asked again with the network.
+/// (cargo fetches only its own platform's packages when it builds) is asked again with the network.
 fn query(root: &Path) -> Result<Vec<u8>, Error> {
     let offline = cargo_metadata(root, &["--offline"])?;
     let output = if offline.status.success() { offline } else { cargo_metadata(root, &[])? };

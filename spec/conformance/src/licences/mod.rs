@@ -1,7 +1,7 @@
 //! The licence check: every third-party package against the allow list of `deny.toml`.
 //!
-//! Needs no network when the packages have been fetched. Of `deny.toml` only `licenses.allow` is read: the
-//! file is cargo-deny's, and whoever has that tool gets the same verdict, and advisories, from it.
+//! Needs no network when the packages have been fetched. Of `deny.toml` only `licenses.allow` is read: the file is
+//! cargo-deny's, and a user of that tool gets the same verdict, and advisories, from it.
 
 mod expression;
 mod metadata;
