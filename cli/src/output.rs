@@ -1,8 +1,8 @@
 //! The terminal: what goes to standard output and standard error, how wide, and in which colours.
 //!
-//! Results go to standard output, all else to standard error. Whoever reads standard output may stop reading at any
-//! time (`| head`): that is not an error. Names come from files, so control characters are taken out of everything
-//! that is not the report, which does so itself.
+//! Results go to standard output, all else to standard error. The reader of standard output may stop at any time
+//! (`| head`): that is not an error. Names come from files, so control characters are taken out of everything that
+//! is not the report, which does so itself.
 
 use crate::args::ColorWhen;
 use crate::failure::Failure;
@@ -96,7 +96,7 @@ impl Output {
     }
 }
 
-/// If even standard error is gone there is nobody left to tell; `eprintln!` would panic.
+/// If even standard error is gone, the message cannot be shown; `eprintln!` would panic.
 fn to_stderr(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

@@ -132,7 +132,7 @@ pub trait Onlooker {
     fn after(&mut self, now: Nanos, cpu: &Cpu, outcome: Outcome, left: Option<Entity>) -> Result<(), String>;
 }
 
-/// Nobody looks on.
+/// No onlooker.
 impl Onlooker for () {
     fn before(&mut self, _: Nanos, _: &mut Cpu, _: &Event) {}
     fn after(&mut self, _: Nanos, _: &Cpu, _: Outcome, _: Option<Entity>) -> Result<(), String> {

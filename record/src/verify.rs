@@ -108,7 +108,7 @@ impl Iterator for Causal {
             let heads = heads().filter(|(_, entry)| early || !self.is_early(entry));
             heads.min_by_key(|(_, entry)| entry.now).map(|(cpu, _)| cpu)
         };
-        // If nobody leaves any more, the record is wrong, and whoever looks on will say so.
+        // If no thread leaves any more, the record is wrong, and the onlooker will say so.
         let cpu = first(false).or_else(|| first(true))?;
         let entry = self.queues[cpu].pop_front()?;
         match (&entry.event, entry.outcome) {

@@ -7,7 +7,7 @@ use mainspring_abi::{CpuId, Nanos};
 use mainspring_sched::Cpu;
 use mainspring_sched::flight::{EventRef, Outcome};
 
-/// Somebody who looks on. `Err` says what must not be, and ends the run.
+/// A watcher of a run. `Err` says what must not be, and ends the run.
 pub trait Watch {
     /// `event` is about to be given to `cpu`.
     fn before(&mut self, now: Nanos, cpu: &Cpu, event: EventRef<'_>);

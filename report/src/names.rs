@@ -13,7 +13,7 @@ pub(crate) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Numbers the names of the report's threads, then those of its schedule.
+    /// Numbers the names of the report's threads, then the names in its schedule.
     pub(crate) fn of(report: &'a Report) -> Self {
         let mut names = Self { list: Vec::new(), index: HashMap::new() };
         for thread in &report.threads {

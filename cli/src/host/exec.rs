@@ -65,7 +65,7 @@ fn write(mut file: File, path: &Path, report: &ExecReport, form: ReportForm) -> 
         .map_err(|cause| Failure::Write { path: path.to_owned(), cause })
 }
 
-/// JSON was asked for by name, so that it is told even to somebody who wants quiet.
+/// JSON was asked for by name, so that it is printed even with `--quiet`.
 fn tell(report: &ExecReport, form: ReportForm, output: Output) {
     match form {
         ReportForm::Json => output.insist(text_of(report, form)),

@@ -28,7 +28,7 @@ impl Live {
         Self { terminal, drawn: false, before: None }
     }
 
-    /// Whether it is to be shown: if asked for, or if it disturbs nobody.
+    /// Whether it is to be shown: if asked for, or if standard error is a terminal that shows progress.
     pub fn is_wanted(&self, stats: bool, output: Output) -> bool {
         stats || self.terminal && output.bar_style().is_some()
     }
@@ -36,7 +36,7 @@ impl Live {
     pub fn show(&mut self, sample: &Sample) {
         let line = line(sample, self.before.as_ref());
         let mut stderr = io::stderr().lock();
-        // If standard error is gone, nobody misses the line.
+        // If standard error is gone, the line is not needed.
         let _ = if self.terminal { write!(stderr, "\r\x1b[K{line}") } else { writeln!(stderr, "{line}") };
         let _ = stderr.flush();
         self.drawn = self.terminal;

@@ -40,8 +40,8 @@ pub fn process_count(workload: &Workload) -> usize {
     processes(workload).into_iter().max().map_or(1, |last| last + 1)
 }
 
-/// The kernel's process for each thread table: those of the workload, but for tables whose threads unpark, spawn or join
-/// each other, which takes memory in common.
+/// The kernel's process for each thread table: the workload's process, but for tables whose threads unpark, spawn or
+/// join each other, which takes memory in common.
 fn processes(workload: &Workload) -> Vec<usize> {
     let mut process: Vec<usize> = workload.threads.iter().map(|spec| spec.process).collect();
     for (table, spec) in workload.threads.iter().enumerate() {

@@ -24,7 +24,7 @@ fn play(name: &str, text: &str) -> Value {
     report
 }
 
-/// All time of every CPU is somebody's or idle, to the nanosecond.
+/// All time of every CPU is some thread's or idle, to the nanosecond.
 #[track_caller]
 fn balance(report: &Value) {
     assert_eq!(report["machine"], "linux");

@@ -141,7 +141,7 @@ fn one_line_of(folder: &Folder, args: &str) {
 #[test]
 fn a_reader_who_has_seen_enough_is_no_error() {
     let folder = Folder::new("broken-pipe");
-    // More than any pipe holds, so that the program is still writing when nobody reads any more.
+    // More than any pipe holds, so that the program is still writing when the reader is gone.
     let spin = "[machine]\nduration = \"200ms\"\n[[thread]]\nname = \"a\"\ncount = 2\nprogram = [\"run 10us\", \"yield\"]\n";
     folder.write("w.toml", spin);
     one_line_of(&folder, "run w.toml --report json --schedule");

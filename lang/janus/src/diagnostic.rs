@@ -9,7 +9,7 @@ use std::fmt;
 pub enum Code {
     /// The text is not of the language.
     Syntax,
-    /// A name that nobody has given.
+    /// A name that is not defined.
     UnknownName,
     /// A name that was given before.
     TwiceNamed,
@@ -19,7 +19,7 @@ pub enum Code {
     NurseryNotActive,
     /// Control would leave a nursery other than by its end.
     LeavesNursery,
-    /// An error that nobody handles.
+    /// An error that is not handled.
     Unhandled,
     /// Something that its profile forbids, or a capability that is missing.
     NotPermitted,

@@ -1,7 +1,7 @@
 //! What generated code and its host share during one call.
 //!
-//! Generated code gets a pointer to [`Context`] and hands it to the functions here. The pointer is valid for the whole call, and
-//! nobody else has it: the call has exclusive use of the task's state, which [`Host`] borrows.
+//! Generated code gets a pointer to [`Context`] and hands it to the functions here. The pointer is valid for the whole call,
+//! and no other code has it: the call has exclusive use of the task's state, which [`Host`] borrows.
 #![allow(unsafe_code)]
 
 use mainspring_qtjir::{Account, Output, Trap};
@@ -43,7 +43,7 @@ pub(crate) const TRAP_DIVIDE: i64 = 2;
 pub(crate) const TRAP_BOUNDS: i64 = 3;
 pub(crate) const TRAP_EMPTY: i64 = 4;
 pub(crate) const TRAP_STACK: i64 = 5;
-/// The program raised an error that nobody handles.
+/// The program raised an error that is not handled.
 pub(crate) const TRAP_RAISED: i64 = 6;
 /// The host has the reason.
 pub(crate) const TRAP_HOST: i64 = 7;

@@ -452,7 +452,7 @@ pub enum Terminator {
     Return(Option<Value>),
     /// Ends the function with an error, by its code.
     Fail(Value),
-    /// Ends the task with an error that nobody handles, by its code.
+    /// Ends the task with an unhandled error, by its code.
     Raise(Value),
 }
 
@@ -499,7 +499,7 @@ impl Terminator {
 /// A block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
-    /// Its parameters. Those of the first block are the function's.
+    /// Its parameters. The first block's parameters are the function's.
     pub params: Vec<Value>,
     /// Its instructions.
     pub instrs: Vec<Instr>,
@@ -587,7 +587,7 @@ pub struct Module {
     pub profile: Profile,
     /// After how many ops it looks up, if the profile lets it say so.
     pub yield_interval: Option<u32>,
-    /// Its own errors. The first has the code after those of the language.
+    /// Its own errors. The first has the code after the language's own errors.
     pub errors: Vec<String>,
     /// Its structs.
     pub structs: Vec<StructDef>,

@@ -25,7 +25,7 @@ pub enum Complaint {
     NoBlock(BlockId),
     /// Nothing leads to this block.
     Unreachable(BlockId),
-    /// A value that nobody defines on some way to its use, or that the function has not.
+    /// A value that is not defined on some way to its use, or that the function does not have.
     Undefined(Value),
     /// A value is defined more than once.
     DefinedTwice(Value),

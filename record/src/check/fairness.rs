@@ -1,7 +1,7 @@
 //! The reference scheduler: an exact fluid schedule beside the core, which knows every thread's lag and says at each
 //! decision which choices are right.
 //!
-//! The clock jumps to the earliest start when everybody queued, or the only one who runs, is ahead of it.
+//! The clock jumps to the earliest start when every queued thread, or a thread that runs alone, is ahead of it.
 //!
 //! Where two tags differ by less than the core can tell apart, either choice is right.
 
@@ -435,7 +435,7 @@ impl<N: Number> Fairness<N> {
         let preference = match why {
             StopKind::Nothing => Preference::Free,
             StopKind::Preempted => Preference::None,
-            // On a context, whoever yields stands in the queue like one who was preempted.
+            // On a context, a thread that yields stands in the queue like a preempted one.
             StopKind::Yielded if model.cpu_model(at).on_context => Preference::None,
             StopKind::Yielded | StopKind::Blocked(..) => rest,
         };

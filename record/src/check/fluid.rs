@@ -8,10 +8,11 @@
 //! * Who sleeps, ends or moves away with a debt competes until the clock has reached its position. At most eight such
 //!   debtors retire per event at which time has passed; the rest do at the next. Debts of those who have left are
 //!   remembered for as many as there are seats; beyond that, the one that is even soonest is forgiven.
-//! * Who sleeps, yields or changes weight with a credit loses it. Who arrives where nobody is awake loses it too.
+//! * A thread that sleeps, yields or changes weight with a credit loses it. A thread that arrives where no thread
+//!   is awake loses it too.
 //! * A debt is kept in nanoseconds, whatever the weight.
 //!
-//! While a context runs, the schedule stands still; whoever is on one is asleep in it.
+//! While a context runs, the schedule stands still; a thread on a context is asleep in it.
 //!
 //! When the clock jumps, and to where, depends on who is queued: see [`super::fairness`].
 
@@ -42,7 +43,7 @@ pub struct Fluid<N> {
     /// Virtual time.
     pub clock: N,
     at: u64,
-    /// Whoever sits there, by thread index.
+    /// The threads that sit there, by thread index.
     members: Vec<(u32, Standing<N>)>,
     /// Debts of those who have left: when they are even, and their weight.
     estate: Vec<(N, u64)>,
@@ -58,7 +59,7 @@ pub fn span<N: Number>(service: u64, weight: u64) -> N {
 }
 
 impl<N: Number> Fluid<N> {
-    /// Nobody there, at time zero; there are `seats` seats.
+    /// No thread there, at time zero; there are `seats` seats.
     #[must_use]
     pub fn new(seats: usize) -> Self {
         Self {
@@ -71,7 +72,7 @@ impl<N: Number> Fluid<N> {
         }
     }
 
-    /// Everybody there.
+    /// Every thread there.
     pub fn members(&self) -> impl Iterator<Item = (u32, &Standing<N>)> {
         self.members.iter().map(|(index, standing)| (*index, standing))
     }
@@ -106,7 +107,7 @@ impl<N: Number> Fluid<N> {
         self.at = now;
     }
 
-    /// Lets everybody be served until `now`; whether time has passed.
+    /// Lets every thread be served until `now`; whether time has passed.
     pub fn advance(&mut self, now: u64) -> bool {
         if now == self.at {
             return false;

@@ -22,7 +22,7 @@ impl<N: Number> Fairness<N> {
         })
     }
 
-    /// Everybody on CPU `at` is within bounds at `now`, which the fluid schedule has reached.
+    /// Every thread on CPU `at` is within bounds at `now`, which the fluid schedule has reached.
     pub(super) fn within_bounds(&mut self, model: &MachineModel, at: usize, now: u64) -> Result<(), String> {
         let place = &self.cpus[at];
         let running = model.cpu_model(at).running.map(ThreadRef::index);
@@ -59,7 +59,7 @@ impl<N: Number> Fairness<N> {
         Ok(())
     }
 
-    /// Notes whether somebody on CPU `at` is just about even.
+    /// Notes whether a thread on CPU `at` is just about even.
     pub(super) fn doubt(&mut self, at: usize) {
         let fluid = &self.cpus[at].fluid;
         let even = |ahead: N| ahead <= self.blur && N::whole(0).minus(&ahead) <= self.blur;
@@ -67,7 +67,7 @@ impl<N: Number> Fairness<N> {
         self.cpus[at].doubtful |= doubtful;
     }
 
-    /// The core's load is the fluid schedule's, unless somebody is just about even.
+    /// The core's load is the fluid schedule's, unless a thread is just about even.
     pub(super) fn same_load(&mut self, at: usize, told: u64) -> Result<(), String> {
         self.doubt(at);
         let place = &self.cpus[at];

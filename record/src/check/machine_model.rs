@@ -92,7 +92,7 @@ impl MachineModel {
         self.threads.get(thread.index() as usize)?.as_ref().filter(|known| known.thread == thread)
     }
 
-    /// Everybody on CPU number `cpu`, with seat and state.
+    /// Every thread on CPU number `cpu`, with seat and state.
     pub fn on(&self, cpu: usize) -> impl Iterator<Item = (ThreadRef, u32, State)> {
         self.threads.iter().flatten().filter_map(move |known| match known.at {
             Whereabouts::On { cpu: at, slot, state } if at == cpu => Some((known.thread, slot, state)),
@@ -115,7 +115,7 @@ impl MachineModel {
         self.find(thread).map_or(QueueKind::Fair, |known| known.queue)
     }
 
-    /// Whether somebody of best effort waits for CPU number `cpu`.
+    /// Whether a best-effort thread waits for CPU number `cpu`.
     #[must_use]
     pub fn contended(&self, cpu: usize) -> bool {
         let cpu_model = &self.cpu_models[cpu];
@@ -209,7 +209,7 @@ impl MachineModel {
         }
     }
 
-    /// The run is over: whoever was given away must have arrived.
+    /// The run is over: each thread that was given away must have arrived.
     pub fn end(&self) -> Result<(), String> {
         let lost = |known: &&Known| known.at == Whereabouts::Between { owed: true };
         match self.threads.iter().flatten().find(lost) {

@@ -2,10 +2,10 @@
 
 use std::fmt::Debug;
 
-/// Binary cpus of [`Number::units`], those of the core.
+/// Binary places of [`Number::units`], as many as the core keeps.
 const UNIT_BITS: u32 = 20;
 
-/// A quantity of virtual or real time. Whoever implements it with rational numbers gets an exact schedule.
+/// A quantity of virtual or real time. An implementation with rational numbers gives an exact schedule.
 pub trait Number: Clone + Ord + Debug {
     /// `n` nanoseconds.
     fn whole(n: i128) -> Self;

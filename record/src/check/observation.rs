@@ -1,5 +1,4 @@
-//! What a checker observed: an event and its outcome, kept by value. The events are those of
-//! [`for_each_event`].
+//! What a checker observed: an event and its outcome, kept by value. [`for_each_event`] lists the events.
 
 use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 use mainspring_sched::context::{Context, ContextSpec};

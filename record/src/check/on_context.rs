@@ -1,5 +1,5 @@
 //! Threads step aside from the exact schedule while they are on a context: asleep in it, as the core's promise says. A debt
-//! stays, a credit is forfeited, and whoever goes on without its context competes like anybody.
+//! stays, a credit is forfeited, and a thread that goes on without its context competes like any other.
 
 use super::Number;
 use super::contexts::{Grants, QueueKind};
@@ -24,7 +24,7 @@ impl<N: Number> Fairness<N> {
         }
         self.wake(at, thread.index());
         if grants.holds(thread) {
-            // It goes on without its context, and hurries nobody.
+            // It goes on without its context, and preempts no thread.
             self.enqueue(at, thread.index());
             return Ok(());
         }
@@ -40,7 +40,7 @@ impl<N: Number> Fairness<N> {
         }
     }
 
-    /// Whoever went on without its context until the refill came is on it again.
+    /// A thread that went on without its context until the refill came is on it again.
     pub(super) fn refill(&mut self, at: usize, grants: &Grants) {
         for (thread, queue) in &grants.refilled {
             if *queue == QueueKind::Fair {

@@ -29,7 +29,7 @@ impl<N: Number> Fairness<N> {
         Tag { start, deadline }
     }
 
-    /// Nobody lends to a thread that runs with nobody waiting: the clock is at least where its request began.
+    /// A thread that runs while no other waits runs into no debt: the clock is at least where its request began.
     pub(super) fn catch_up(&mut self, model: &MachineModel, at: usize, now: u64) {
         let cpu_model = model.cpu_model(at);
         let alone = !model.contended(at) && !cpu_model.on_context;
@@ -65,7 +65,7 @@ impl<N: Number> Fairness<N> {
         self.enqueue(at, index);
     }
 
-    /// Somebody is about to wait for the CPU: the slice in progress ends at the next multiple.
+    /// A thread is about to wait for the CPU: the slice in progress ends at the next multiple.
     pub(super) fn contend(&mut self, model: &MachineModel, at: usize, now: u64) {
         let cpu_model = model.cpu_model(at);
         let Some(running) = cpu_model.running.filter(|_| !cpu_model.on_context) else { return };

@@ -113,7 +113,7 @@ impl<N: Number> Fairness<N> {
             let mut all = queue.clone();
             all.push(index);
             self.pull_clock(at, &all);
-            // Too close to tell whether one was owed; whoever was chosen then comes first either way.
+            // Too close to tell whether one was owed; the thread that was chosen then comes first either way.
             if !maybe || chosen == Some(index) {
                 queue = all;
             }
@@ -160,7 +160,7 @@ impl<N: Number> Fairness<N> {
         (slice.min(least), slice.min(most))
     }
 
-    /// The clock moves up to the earliest start in `queue`, if nobody there may start.
+    /// The clock moves up to the earliest start in `queue`, if no thread there may start.
     fn pull_clock(&mut self, at: usize, queue: &[u32]) {
         let starts = queue.iter().filter_map(|index| Some(&self.competitor(*index).tag.as_ref()?.start));
         if let Some(earliest) = starts.min().cloned() {
@@ -224,7 +224,7 @@ impl<N: Number> Fairness<N> {
         if self.setting.strict {
             return start <= clock;
         }
-        // Whoever was put where the clock stands, as on waking, is there for the core too.
+        // A thread that was put where the clock stands, as on waking, is there for the core too.
         start == clock || start.plus(&self.blur) <= *clock
     }
 

@@ -36,7 +36,7 @@ struct Window {
     latency: Nanos,
     /// By when its one-shot must come.
     until: Nanos,
-    /// Since when nobody runs there.
+    /// Since when no thread runs there.
     vacant_since: Option<Nanos>,
 }
 
@@ -130,7 +130,8 @@ impl Timers {
             return Ok(());
         }
         let contended = cpu_model.queued > 0 || cpu_model.direct.is_some();
-        // Slices that ended while nobody waited are behind the thread; the one in progress is at most one quantum.
+        // Slices that ended while no thread waited are behind the running thread; the one in progress is at most
+        // one quantum.
         let limit = self.slice_end[observed.cpu].max(now + setting.quantum);
         ensure(!contended || armed <= limit, || {
             format!("somebody waits, the slice ends by {limit}, and the timer is armed for {armed}")

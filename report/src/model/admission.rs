@@ -86,10 +86,10 @@ pub struct MissTrace {
     pub refused: String,
     /// How far the run was looked at.
     pub until_ns: u64,
-    /// Who is late first; absent if nobody was.
+    /// Which task is late first; absent if none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miss: Option<FirstMiss>,
-    /// What ran up to then; empty if nobody was late.
+    /// What ran up to then; empty if no task was late.
     pub schedule: Vec<ScheduleEntry>,
 }
 

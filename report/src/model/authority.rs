@@ -22,7 +22,7 @@ pub struct ContextReport {
     pub priority: u16,
     /// All that its refills made available. What is used is never more.
     pub granted_ns: u64,
-    /// What was used, by whomever.
+    /// What all its holders used.
     pub used_ns: u64,
     /// The part of it that others used while they served calls.
     pub donated_ns: u64,

@@ -30,7 +30,7 @@ fn killing_the_supervisor_leaves_nothing_behind() {
     running.signal("KILL");
     running.reap();
     eventually("the tree has ended", || tree.iter().all(|pid| !is_alive(*pid)));
-    // The guardian does this by itself: nobody else is started.
+    // The guardian does this by itself: no other process is started.
     eventually("the entry is gone", || host.entries().is_empty());
     host.assert_nothing_left_of(entry["id"].as_str().expect("an id"));
     let guardian = entry["guardian"]["pid"].as_i64().expect("a number") as i32;

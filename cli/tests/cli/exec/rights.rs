@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-/// A place that a user without rights can reach, with a copy of the program. For root it is somebody else's.
+/// A place that a user without rights can reach, with a copy of the program. For root it belongs to another user.
 struct Unprivileged {
     directory: PathBuf,
     root: bool,
 }
 
 impl Unprivileged {
-    /// `None` where root cannot become somebody else.
+    /// `None` where root cannot become another user.
     fn new(name: &str) -> Option<Self> {
         let root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
         if root && Command::new("setpriv").arg("--version").output().is_err() {

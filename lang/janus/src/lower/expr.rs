@@ -47,7 +47,7 @@ impl FnLower<'_> {
         })
     }
 
-    /// Refuses an error that nobody looks at.
+    /// Refuses an error that is not handled.
     pub(super) fn handled(&self, came: &Val, pos: Pos) -> Lowered {
         match came.code {
             None => Ok(()),

@@ -136,7 +136,7 @@ impl FnLower<'_> {
         }
     }
 
-    /// What is not named is the default of the profile.
+    /// An amount that is not named is the profile's default.
     fn amounts(&mut self, budget: &[(Named, Expr)], pos: Pos) -> Lowered<[Value; 5]> {
         let default = self.unit.profile.child_budget();
         let defaults = [

@@ -76,7 +76,7 @@ fn a_call_of_an_async_function_is_an_async_call() {
     let main = lowered(source, "main");
     assert!(main.contains(": future!<i64> = Async_Call [CPU_Parallel] @half(%0)\n"), "{main}");
     assert!(!main.contains("Spawn"), "{main}");
-    // Outside of a nursery nobody would own it.
+    // Outside of a nursery no task would own it.
     let outside = "async fn half(x: i64) -> i64 { return x / 2 }\nfn main() { half(3) }";
     assert_eq!(compile(outside).unwrap_err().0[0].code, Code::NurseryNotActive);
 }

@@ -439,7 +439,7 @@ impl<'e, 'c> Interp<'e, 'c> {
     }
 
     fn count(&mut self, cost: i64) {
-        // A cost is never negative: nobody pays himself.
+        // A negative cost counts as 0: no task is paid for work.
         let cost = u64::from(u32::try_from(cost.max(0)).unwrap_or(u32::MAX));
         self.pending += cost;
         self.ops += cost;

@@ -77,7 +77,7 @@ pub enum FaultKind {
         /// Its name.
         name: String,
     },
-    /// An error of a child that nobody handled.
+    /// An error of a child that was not handled.
     Unhandled {
         /// Its code.
         code: i64,

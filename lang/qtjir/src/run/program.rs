@@ -36,7 +36,7 @@ pub struct NativeCall<'a, 'c> {
     pub account: &'a mut Account<'c>,
     /// Ops that were counted and not paid for.
     pub pending: &'a mut u64,
-    /// Ops that were charged in all, those of `pending` included.
+    /// Ops that were charged in all, `pending` included.
     pub ops: &'a mut u64,
     /// How often the task looked up.
     pub looks: &'a mut u64,
@@ -74,7 +74,7 @@ impl fmt::Debug for TaskEnv<'_> {
 pub struct Ended {
     /// What the function returned, as a word.
     pub value: Option<u64>,
-    /// Ops that the task itself was charged, without those of its children.
+    /// Ops that the task itself was charged, without its children's ops.
     pub ops: u64,
     /// How often the task looked up to pay for what it had counted.
     pub looks: u64,

@@ -126,7 +126,7 @@ impl Nest for TaskNest<'_, '_, '_> {
         let child = if order.is_async {
             let (sender, receiver) = cx.channel(Capacity::Bounded(1)).map_err(Trap::Channel)?;
             let handle = self.start(cx, order, move |cx, ended| {
-                // Nobody may wait for the result: then it goes nowhere.
+                // If no task waits for the result, the send fails and the result is dropped.
                 let _ = sender.send(cx, ended?);
                 Ok(Parcel::default())
             });

@@ -322,7 +322,7 @@ impl Parser {
             let block = self.block(blocks.len(), params.take(), &mut defined)?;
             blocks.push(block);
         }
-        // A number that nobody defines is a value that nobody can use.
+        // A number that is not defined is a value that no instruction can use.
         let values = defined.0.into_iter().map(|of| of.unwrap_or(Type::Unit)).collect();
         self.module.functions.push(Function { name, result, fails, blocks, values, pos });
         Ok(())

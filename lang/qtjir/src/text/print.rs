@@ -128,7 +128,7 @@ fn instr_text(module: &Module, function: &Function, instr: &Instr) -> String {
     }
 }
 
-/// A text in quotes, with what is not printable as numbers.
+/// A text in quotes, with unprintable characters as numbers.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for character in text.chars() {

@@ -329,7 +329,7 @@ b0:
     let without = text.replace("Recharge %3, %1\n", "Yield\n");
     let exhausted = mainspring_qtjir::error_code("BudgetExhausted").unwrap();
     assert_eq!(on(&cluster(), &program(&without), &[100]).unwrap().value, Some(exhausted as u64));
-    // In another profile nobody is a supervisor.
+    // In another profile no task is a supervisor.
     let service = text.replace("profile cluster", "profile service");
     let fault = on(&self::service(), &program(&service), &[100]).unwrap_err();
     assert!(fault.to_string().contains("only a supervisor"), "{fault}");

@@ -289,7 +289,8 @@ impl Grants {
         self.choose(at, now, waiting > 0, decision)
     }
 
-    /// `thread` could go on and has been charged. Whoever goes on without its context does so until the refill.
+    /// `thread` could go on and has been charged. A thread that goes on without its context does so until the
+    /// refill.
     fn requeue(&mut self, at: usize, thread: ThreadRef, now: u64) {
         let without = !self.cpus[at].on_context;
         self.enqueue(at, thread, now);
@@ -327,7 +328,7 @@ impl Grants {
         })
     }
 
-    /// Whoever's refill has come is ready on its context; `running` is so from the next decision on.
+    /// A thread whose refill has come is ready on its context; `running` is so from the next decision on.
     fn refill(&mut self, at: usize, now: u64, running: Option<ThreadRef>) {
         while let Some(&(due, index)) = self.cpus[at].refills.first()
             && due <= now

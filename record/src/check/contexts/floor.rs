@@ -58,7 +58,7 @@ impl Floor {
         }
     }
 
-    /// Somebody of best effort waits, or nobody does.
+    /// A best-effort thread waits, or none does.
     pub fn wanted(&mut self, now: u64, wanted: bool) {
         if !wanted {
             self.wanted = None;

@@ -83,7 +83,7 @@ pub struct CpuContexts {
     since: u64,
     /// Ready on contexts.
     ready: BTreeSet<u32>,
-    /// Refills that somebody waits for, and who.
+    /// Refills that a thread waits for, and which thread.
     refills: BTreeSet<(u64, u32)>,
     /// The contexts here.
     here: BTreeMap<ContextRef, floor::Claim>,
@@ -92,7 +92,7 @@ pub struct CpuContexts {
     pub cap: Option<u64>,
 }
 
-/// How often what happened: whoever trusts the checkers wants to know that they had something to check.
+/// How often each thing happened: a test that trusts the checkers asserts that they had something to check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Decisions for a context.
@@ -103,7 +103,7 @@ pub struct Tally {
     pub throttled: u64,
     /// Threads that went on without their context until the refill.
     pub went_on: u64,
-    /// Refills that somebody waited for.
+    /// Refills that a thread waited for.
     pub refilled: u64,
     /// Loans.
     pub lent: u64,
@@ -184,7 +184,7 @@ impl Grants {
         matches!(self.right(thread), Right::Lent(_))
     }
 
-    /// When the next refill comes that somebody on CPU number `cpu` waits for.
+    /// When the next refill comes that a thread on CPU number `cpu` waits for.
     #[must_use]
     pub fn next_refill(&self, cpu: usize) -> Option<Nanos> {
         self.cpus[cpu].refills.first().map(|(at, _)| Nanos::new(*at))
@@ -347,7 +347,7 @@ impl Grants {
                 self.grants.insert(who, grant);
             }
         }
-        // Whoever had it on its way here has it no more.
+        // A thread that had it on its way here has it no more.
         for holder in self.holders.iter_mut().flatten() {
             if holder.right == Right::Holds(who) {
                 holder.right = Right::None;
@@ -448,7 +448,7 @@ impl Grant {
         self.refills.first().0 + self.spec.deadline.get()
     }
 
-    /// Its holder is ready. Whoever goes on at the instant at which it paused goes on with the same release.
+    /// Its holder is ready. A holder that goes on at the instant of the pause goes on with the same release.
     fn resume(&mut self, now: u64) {
         if !self.active {
             match self.paused {
