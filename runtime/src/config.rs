@@ -110,7 +110,7 @@ impl Config {
         self
     }
 
-    /// How workers choose whom to steal from.
+    /// How workers choose a victim to steal from.
     #[must_use]
     pub fn victims(mut self, strategy: VictimStrategy) -> Self {
         self.victims = strategy;

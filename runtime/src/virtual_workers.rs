@@ -1,7 +1,7 @@
 //! The deterministic mode: virtual workers that take turns on one thread, by a seeded draw, in virtual time.
 //!
 //! Conserved: the order of every dispatch and steal is a function of the program, the seed, the number of workers and the
-//! budgets. A task runs from one switch to the next without anybody else; time passes only when every task waits.
+//! budgets. A task runs from one switch to the next while no other task runs; time passes only when every task waits.
 
 use crate::runtime::Inner;
 use crate::worker::{Worker, set_current};

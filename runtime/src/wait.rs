@@ -64,8 +64,8 @@ impl Who<'_> {
         self.worker().map(Worker::section_flag)
     }
 
-    /// Before it tells anybody: the wait is for something of this worker's own. False if it cannot be at home: the tasks of a
-    /// fork tree lend what they have while they wait.
+    /// Before it tells any waker: the wait is for something of this worker's own. False if it cannot be at home: the tasks
+    /// of a fork tree lend what they have while they wait.
     #[inline(always)]
     pub(crate) fn move_in(&self) -> bool {
         match self {

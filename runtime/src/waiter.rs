@@ -1,4 +1,4 @@
-//! Who waits: a task, or an ordinary thread. A word names either, so that records can hold it in an atomic.
+//! A waiter: a task, or an ordinary thread. A word names either, so that records can hold it in an atomic.
 #![allow(unsafe_code)]
 
 use crate::protocol::wait_end::{Outcome, WaitEnd};

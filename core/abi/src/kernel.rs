@@ -97,7 +97,8 @@ pub const STACK_BYTES: u64 = 0x1_0000;
 /// Bytes at the top of each stack that are the thread's own block; the FS base points to it.
 pub const THREAD_BLOCK: u64 = 1024;
 
-/// How many waiters one `ParkSpace.wake` wakes at most: interrupts are off meanwhile. Who wants more asks again.
+/// How many waiters one `ParkSpace.wake` wakes at most: interrupts are off meanwhile. A caller that wants more asks
+/// again.
 pub const MOST_WOKEN: u32 = 32;
 
 /// The longest message of a call or its answer.

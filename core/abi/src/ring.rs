@@ -6,7 +6,7 @@
 //! crate is compiled, so that another language can mirror it.
 //!
 //! There is no logic here but encoding, decoding and [`negotiate`]. What a request's deadline means is
-//! in [`crate::request`]; who may touch which word when is the business of `mainspring-ring`.
+//! in [`crate::request`]; `mainspring-ring` decides which side may touch which word when.
 
 mod codes;
 mod entry;

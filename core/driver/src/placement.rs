@@ -214,8 +214,8 @@ pub struct Stolen {
     pub from: CpuId,
 }
 
-/// `thief`, which has nothing to run, takes the most overdue thread that it may run from another CPU; ties go to the lower CPU. Calls
-/// `then` before anybody can take the thread on. `None` if there is nothing to take.
+/// `thief`, which has nothing to run, takes the most overdue thread that it may run from another CPU; ties go to the lower
+/// CPU. Calls `then` before another CPU can take the thread on. `None` if there is nothing to take.
 pub fn steal<M: Machine, R>(
     machine: &mut M,
     thief: CpuId,

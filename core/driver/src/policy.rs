@@ -29,7 +29,7 @@ const MASK_BYTES: usize = 512;
 
 /// What the policy service may set on a machine.
 pub trait PolicyMachine: LeaseMachine {
-    /// The thread of `holder` that is to have `cpu` to itself, and to whom the lease belongs. `None` if it has none that may
+    /// The thread of `holder` that is to have `cpu` to itself, and the owner of the lease. `None` if it has none that may
     /// use the CPU.
     fn lessee_for(&mut self, holder: ProcessId, cpu: CpuId) -> Option<(ThreadRef, Owner)>;
 
@@ -276,7 +276,7 @@ impl PolicyService {
     }
 }
 
-/// Whom the time of `thread` is charged to.
+/// The target that the time of `thread` is charged to.
 fn payer<M: PolicyMachine>(machine: &mut M, thread: ThreadRef) -> AccountingTarget {
     let Some(home) = machine.home(thread) else { return AccountingTarget::Ledger };
     let who = machine.with_cpu(home.cpu, |cpu| {

@@ -75,7 +75,7 @@ impl core::ops::Deref for CpuCore {
     }
 }
 
-/// A CPU at the time of an event, with who looks on.
+/// A CPU at the time of an event, with its observer.
 #[derive(Debug)]
 pub struct RecordedCpu<'a, O> {
     cpu: &'a mut Cpu,

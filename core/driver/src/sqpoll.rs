@@ -114,7 +114,8 @@ impl Poller {
         self.consumer.as_ref().is_some_and(|consumer| endpoint.sq().holds(consumer))
     }
 
-    /// Who pays for a poller under a lease: whom the lease names. Refused unless the lease is for a poller of its owner's ring.
+    /// The target that pays for a poller under a lease: the lease names it. Refused unless the lease is for a poller of its
+    /// owner's ring.
     pub fn payer(terms: &Terms) -> Result<AccountingTarget, NotStarted> {
         if terms.mode() != Mode::KernelSqpoll || terms.ring() != NamedRing::CallerThread {
             return Err(NotStarted::Lease);
@@ -229,7 +230,8 @@ impl Poller {
         }
     }
 
-    /// What a lease has to know of the ring. `other_consumer` if anybody else may take submissions, such as a timer.
+    /// What a lease has to know of the ring. `other_consumer` if another consumer may take submissions, such as a
+    /// timer.
     #[must_use]
     pub fn facts<R: Region>(&self, endpoint: &Endpoint<R>, other_consumer: bool) -> RingFacts {
         if endpoint.sqpoll().mode() != RingMode::Sqpoll {

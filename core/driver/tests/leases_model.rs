@@ -1,7 +1,7 @@
 //! Random grants, endings, waits, wakeups and failed notifications on up to five CPUs, against a slow and obvious model.
 //!
-//! The model keeps every lease ever granted in a list, with the reason for which it ended, and knows of the CPUs only who sits
-//! where. What the driver says is compared with the model after each step.
+//! The model keeps every lease ever granted in a list, with the reason for which it ended, and knows of the CPUs only which
+//! thread sits where. What the driver says is compared with the model after each step.
 
 mod machines;
 

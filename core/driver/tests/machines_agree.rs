@@ -161,7 +161,7 @@ proptest! {
     }
 }
 
-/// After a wake of `index`, before which `told` had been told: who should have been asked was.
+/// After a wake of `index`, before which `told` had been told: each CPU that should have been asked was.
 fn check_attempts(machine: &mut VirtualMachine, told: &[bool], index: u32) -> Result<(), TestCaseError> {
     let sent: Vec<usize> =
         (0..machine.attempts.len()).filter(|number| machine.attempts[*number].1 == Notified::Sent).collect();

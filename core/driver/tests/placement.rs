@@ -13,7 +13,7 @@ use mainspring_driver::placement::{
 use mainspring_sched::{Affinity, Decision, State, Stop, Via, WaitKind};
 use std::sync::Arc;
 
-/// CPU `index` makes a decision: its running thread stops as `stop` says. Who runs.
+/// CPU `index` makes a decision: its running thread stops as `stop` says. Returns the thread that runs next.
 fn decide(host: &Host, index: usize, stop: Stop) -> Option<u32> {
     let decision = host.seen_from(Some(cpu(index))).with_cpu(cpu(index), |cpu| cpu.event().resched(stop));
     host.set_idle(cpu(index), decision == Decision::Idle);

@@ -223,7 +223,7 @@ fn an_instance_that_is_replaced_loses_its_own_leases_and_its_epochs_stay_behind(
     assert_eq!(rig.submit(vec![weigh(0, 7)]), DONE);
 }
 
-/// Who ran on which CPU, decision by decision, while a script of waits and wakeups was played.
+/// Which thread ran on which CPU, decision by decision, while a script of waits and wakeups was played.
 fn decisions(with: impl FnOnce(&mut Rig), each: impl Fn(&mut Rig, u64)) -> Vec<(CpuId, Option<ThreadRef>)> {
     let mut rig = rig();
     with(&mut rig);

@@ -2,8 +2,8 @@
 //!
 //! Conserved: `posted - read + places out <= entries`. A completion is posted only through a [`CqPlace`], and a
 //! place is handed out only while there is room for it, so posting cannot fail and nothing is ever overwritten.
-//! None of this asks who may consume the submission queue: what was accepted can be completed after its consumer's
-//! lease has ended, and stays visible.
+//! None of this depends on which consumer has the submission queue: what was accepted can be completed after its
+//! consumer's lease has ended, and stays visible.
 
 use crate::fault::RingFault;
 use crate::geometry::Geometry;

@@ -9,8 +9,8 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::wake::{self, Sleep};
 use mainspring_abi::ring::{CQ_HELD_BACK, CapSqeV2, word};
 
-/// One ring's submission queue as its consumers see it. Shared between those who may want to consume; each needs a
-/// lease, and serves one at a time.
+/// One ring's submission queue as its consumers see it. Shared between its possible consumers; each needs a lease,
+/// and one serves at a time.
 pub struct SubmissionQueue<R> {
     region: R,
     geometry: Geometry,
@@ -168,7 +168,7 @@ impl<R: Region> SubmissionQueue<R> {
     }
 
     /// A glance that takes nothing: whether the submitter shows nothing new. It may be wrong by the time it returns,
-    /// and anybody's word is not taken for more than a reason to begin.
+    /// and is no more than a reason to begin.
     #[inline]
     #[must_use]
     pub fn shows_nothing(&self) -> bool {
@@ -182,7 +182,7 @@ impl<R: Region> SubmissionQueue<R> {
         self.ownership.holds(lease)
     }
 
-    /// Who has the right to consume now.
+    /// The owner of the right to consume now.
     #[must_use]
     pub fn owner(&self) -> Option<SqOwner> {
         self.ownership.owner()

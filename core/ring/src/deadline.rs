@@ -13,7 +13,7 @@ pub(crate) fn timing(entry: &CapSqeV2) -> Result<Request, UnknownFlags> {
 }
 
 /// Decides about a request before anything of it runs. Flags that this version does not know refuse it. So does a scheduling
-/// context that is not the caller's, `own_context`, with 0 for none: an entry may repeat who pays, and never choose it.
+/// context that is not the caller's, `own_context`, with 0 for none: an entry may repeat the payer, and never choose it.
 pub fn at_dispatch(entry: &CapSqeV2, own_context: u32, at: &AtDispatch) -> Verdict {
     if entry.sched_ctx_id != 0 && entry.sched_ctx_id != own_context {
         return Verdict::Refuse(CompletionStatus::Dropped, CapError::InvalidCapability);

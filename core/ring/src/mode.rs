@@ -1,4 +1,4 @@
-//! Who drives a ring: its own thread, or a poller. Two machines that move together.
+//! Which thread drives a ring: its owner, or a poller. Two state machines that move together.
 //!
 //! ```text
 //! mode     Syscall --request_start--> SqpollStarting --finish_start--> Sqpoll --request_stop--> SqpollStopping
@@ -31,7 +31,7 @@ pub enum RingScope {
     Process,
 }
 
-/// Who drains the submission queue.
+/// Which thread drains the submission queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RingMode {
     /// The ring's thread, in `cap_enter`.
@@ -74,7 +74,7 @@ pub enum AccountingTarget {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "time that nobody is charged for is stolen"]
 pub struct Charge {
-    /// To whom.
+    /// The target that is charged.
     pub target: AccountingTarget,
     /// How much.
     pub elapsed: Nanos,
@@ -83,7 +83,7 @@ pub struct Charge {
 /// What a poller is granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SqpollGrant {
-    /// Who pays.
+    /// The target that pays.
     pub accounting: AccountingTarget,
     /// How long it looks again before it sleeps.
     pub spin: Nanos,
@@ -243,7 +243,7 @@ impl Sqpoll {
         Self { scope, ..Self::default() }
     }
 
-    /// Who drains.
+    /// Which thread drains.
     #[must_use]
     pub fn mode(&self) -> RingMode {
         self.mode
@@ -414,7 +414,7 @@ impl Sqpoll {
         StopFinish::Syscall
     }
 
-    /// What the poller's work from `began` to `ended` costs, and whom.
+    /// What the poller's work from `began` to `ended` costs, and which target pays.
     pub fn charge(&mut self, began: Nanos, ended: Nanos) -> Charge {
         let elapsed = ended - began;
         self.counters.busy_ns = self.counters.busy_ns.saturating_add(elapsed.get());

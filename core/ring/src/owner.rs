@@ -1,4 +1,4 @@
-//! Who may consume the submission queue.
+//! Which thread may consume the submission queue.
 //!
 //! The record stands in the consumer's own memory, outside the shared ring. It is one word, so that every transition
 //! is one compare-and-swap:
@@ -35,7 +35,7 @@ const OWNER_MASK: u64 = 0xf << OWNER_SHIFT;
 const GENERATION_SHIFT: u32 = 8;
 const GENERATION_MAX: u64 = u64::MAX >> GENERATION_SHIFT;
 
-/// Who consumes.
+/// Which consumer owns the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum SqOwner {
@@ -309,7 +309,8 @@ impl Ownership {
     }
 
     pub fn holds(&self, lease: &SqLease) -> bool {
-        // Acquire: pairs with the release of a revocation; who sees its doorbell sees that the lease has ended.
+        // Acquire: pairs with the release of a revocation; a thread that sees its doorbell sees that the lease has
+        // ended.
         lease.matches(self.0.load(Ordering::Acquire))
     }
 

@@ -1,4 +1,4 @@
-//! Best-effort fairness on one CPU: who is owed service, and who runs next.
+//! Best-effort fairness on one CPU: which thread is owed service, and which runs next.
 //!
 //! The queue keeps the virtual clock of an ideal fluid CPU that serves all competitors at once, each in proportion
 //! to its weight. A thread's *position* is where its own service puts it on the same scale. Clock minus position,
@@ -28,7 +28,7 @@
 //!
 //! While there are few, queued threads stand in order in one small array. Many stand in *buckets*, one per length of
 //! request, where the usual decision costs the same however many there are. Threads that no bucket is left for, or that are
-//! bound to some CPUs, stand in a tree each instead, where it costs O(log n) expected. Who runs is the same in any case:
+//! bound to some CPUs, stand in a tree each instead, where it costs O(log n) expected. The choice is the same in any case:
 //! the first in order of all that may start.
 
 mod departed_debts;
@@ -82,7 +82,7 @@ pub(crate) struct Ask {
     pub reach: Option<u64>,
 }
 
-/// A queued thread's tags, for those who look on.
+/// A queued thread's tags, for observers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tag {
     /// When its request may start.
@@ -210,7 +210,7 @@ impl FairQueue {
         self.nodes.entries[seat].weight
     }
 
-    /// All queued seats in the queue's order, for those who look on.
+    /// All queued seats in the queue's order, for observers.
     pub(crate) fn in_order(&self) -> Vec<u32> {
         let mut seats: Vec<u32> = self.few.iter().map(|(_, seat)| *seat).collect();
         self.buckets.visit(&self.nodes.entries, &mut |seat| seats.push(seat));

@@ -19,7 +19,7 @@ impl Offer {
     /// The value of `due_in` for a queue without unbound threads.
     pub const NOTHING: i64 = i64::MAX;
 
-    /// Nothing to give to anybody.
+    /// Nothing to give to any CPU.
     pub const NONE: Self = Self { due_in: Self::NOTHING, bound_reach: 0 };
 
     /// Whether `thief` might find a bound thread here.

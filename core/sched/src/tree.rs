@@ -175,7 +175,7 @@ impl<const MASKED: bool> Tree<MASKED> {
         nodes.reach.get(self.root as usize).map_or(0, Reach::below)
     }
 
-    /// All seats in order, for those who look on.
+    /// All seats in order, for observers.
     pub(crate) fn in_order(&self, nodes: &Nodes, visit: &mut impl FnMut(u32)) {
         nodes.entries.in_order(self.root, visit);
     }

@@ -52,7 +52,7 @@ impl Bench {
         context.usage().used
     }
 
-    /// Runs for `length` and gives who ran from when to when, in whole milliseconds.
+    /// Runs for `length` and gives which thread ran from when to when, in whole milliseconds.
     fn timeline(&mut self, length: u64) -> Vec<(u32, u64, u64)> {
         let start = self.rig.now;
         if self.rig.cpu.current().is_none() {

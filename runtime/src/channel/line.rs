@@ -1,4 +1,4 @@
-//! Who waits on a channel, first come first.
+//! The waiters of a channel, first come first served.
 //!
 //! Conserved: a node is on one line or on none. The thread that takes it off, under the channel's lock, ends its wait, or is
 //! its own waiter. Of the nodes of a select, one wait is ended at most: by the first thread that claims the select.
@@ -101,8 +101,8 @@ impl Claim {
     }
 }
 
-/// Those who wait. A list through their frames, so that any of them can leave at once: when all of many are cancelled, each
-/// would have to be looked for otherwise.
+/// The waiters. A list through their frames, so that any of them can leave at once: otherwise, when many are cancelled,
+/// each would have to be looked for.
 pub(super) struct Line<T> {
     first: *const Node<T>,
     last: *const Node<T>,
@@ -208,7 +208,7 @@ mod tests {
     use std::collections::VecDeque;
 
     proptest! {
-        /// Against a queue in which those who leave are looked for.
+        /// Against a queue in which a waiter that leaves is looked for.
         #[test]
         fn a_line_is_a_queue_that_anybody_can_leave(steps in prop::collection::vec((0..3u8, 0..20usize), 0..200)) {
             let nodes: Vec<Box<Node<u32>>> = (0..20).map(|i| Box::new(Node::new(i << 1, None))).collect();

@@ -329,7 +329,7 @@ impl Cx {
             self.await_thief(&typed.job, first.is_err());
         } else if first.is_ok() {
             task.forks.set(typed.job.outer);
-            // SAFETY: the job came back before anybody took it, so its closure is here and ours.
+            // SAFETY: the job came back before any thief took it, so its closure is here and ours.
             let b = unsafe { TypedJob::<B, RB>::take(job) }.expect("nobody took it");
             let (Ok(first), second) = (first, b(self)) else { unreachable!("looked at above") };
             return (first, second);

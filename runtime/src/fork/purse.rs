@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 const DRAW_OPS: u64 = 16 * 1024;
 
 pub(crate) struct Purse {
-    /// Whose budget it is, and to whom it goes back.
+    /// The task whose budget it is, and to which it goes back.
     pub(crate) owner: TaskPtr,
     inside: Lock<Inside>,
 }

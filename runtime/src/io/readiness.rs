@@ -172,7 +172,8 @@ impl Running {
                 if event.writable {
                     woken.extend(waiting.write.pop_first().map(|(_, word)| word));
                 }
-                // Events are one-shot: those who still wait are registered again, and hear of what the first one leaves.
+                // Events are one-shot: tasks that still wait are registered again, and hear of what the first one
+                // leaves.
                 if !waiting.is_empty() {
                     let interest = waiting.interest(event.key);
                     rearm(&self.poller, event.key, interest);

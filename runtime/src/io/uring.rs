@@ -259,7 +259,7 @@ impl Shared {
         }
     }
 
-    /// Takes what has completed, under the lock: notes whom to wake.
+    /// Takes what has completed, under the lock: notes which waiters to wake.
     fn reap(&self, woken: &mut Vec<usize>) {
         // SAFETY: the caller holds the lock, so no other thread has the completion queue.
         for completion in unsafe { self.ring.completion_shared() } {

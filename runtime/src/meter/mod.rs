@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Whom a [`Meter`] charges.
+/// The payer that a [`Meter`] charges.
 #[doc(hidden)]
 pub trait Purse: Copy {
     /// A yield check that pays for `ops`.

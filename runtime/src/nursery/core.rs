@@ -187,8 +187,8 @@ impl NurseryCore {
         }
     }
 
-    /// `children` have ended, and give back what they have left. `whose` is the one that may have failed. Returns whom to
-    /// wake.
+    /// `children` have ended, and give back what they have left. `whose` is the one that may have failed. Returns the
+    /// waiter to wake.
     #[must_use = "somebody may have to be woken"]
     pub(crate) fn children_done(
         &self,

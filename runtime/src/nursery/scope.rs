@@ -129,7 +129,8 @@ enum Source {
 }
 
 /// Takes a nursery's pool from its opener: from the pool of the nursery around it, from the task's own pool, or from its
-/// budget. A half of a fork takes it from where the forking task would, so that it does not matter who runs the half.
+/// budget. A half of a fork takes it from where the forking task would, so that it does not matter which worker runs the
+/// half.
 fn take_pool(cx: &Cx, around: *const NurseryCore, asked: Option<Pool>) -> Result<(Pool, Source), Unpayable> {
     let task = cx.task();
     let around = if around.is_null() { cx.nursery_of_fork() } else { around };

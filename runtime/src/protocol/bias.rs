@@ -1,4 +1,5 @@
-//! What mostly one worker uses, it uses without an atomic read-modify-write; anybody else takes that right away first.
+//! An object that mostly one worker uses, it uses without an atomic read-modify-write; any other thread takes that
+//! right away first.
 //!
 //! Conserved: while a worker is inside a section, the section's object is the worker's, and no other thread touches it. A
 //! thread that takes the right away makes that known, passes a fence that every running thread passes with it, and waits
@@ -20,7 +21,8 @@ pub struct SectionFlag {
     inside: AtomicBool,
 }
 
-/// The worker is inside, until this is dropped. Nothing in a section waits for anybody, and sections do not nest.
+/// The worker is inside, until this is dropped. Nothing in a section waits for another thread, and sections do not
+/// nest.
 #[derive(Debug)]
 pub struct Section<'a>(&'a SectionFlag);
 
@@ -36,7 +38,8 @@ impl SectionFlag {
     fn enter(&self, is_mine: impl FnOnce() -> bool) -> Option<Section<'_>> {
         debug_assert!(!self.inside.load(Ordering::Relaxed), "sections do not nest");
         self.inside.store(true, Ordering::Relaxed);
-        // Pairs with the heavy one of who takes the right away: the loss is seen here, or the section there.
+        // Pairs with the heavy fence of a thread that takes the right away: the loss is seen here, or the section
+        // there.
         if !broken(Mutant::EnterWithoutFence) {
             asymmetric::light();
         }
@@ -223,7 +226,7 @@ pub struct BiasedLock<T> {
 struct Book {
     /// Whose the lock is; the reference keeps its flag for the thread that takes the lock away.
     owner: Option<Arc<SectionFlag>>,
-    /// Who took it last, and how often.
+    /// The thread that took it last, and how often.
     last: usize,
     streak: u32,
     needed: u32,
@@ -261,7 +264,7 @@ impl<T> BiasedLock<T> {
         std::ptr::eq(self.bias.load(Ordering::Relaxed), flag)
     }
 
-    /// Takes the lock if it is the worker's own: without waiting for anybody, but perhaps in vain.
+    /// Takes the lock if it is the worker's own: without waiting for another thread, but perhaps in vain.
     #[inline(always)]
     pub fn lock_at_home<'a>(&'a self, flag: &'a SectionFlag) -> Option<HomeGuard<'a, T>> {
         if !self.is_of(flag) {

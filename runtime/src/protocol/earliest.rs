@@ -22,7 +22,7 @@ pub struct Earliest {
     keeper: AtomicUsize,
 }
 
-/// Who has to know of an earlier deadline.
+/// Which worker has to know of an earlier deadline.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhoKeeps {
@@ -52,7 +52,7 @@ impl Earliest {
         self.at.store(at, Ordering::SeqCst);
     }
 
-    /// After an earlier deadline was set: whom to wake.
+    /// After an earlier deadline was set: which worker to wake.
     pub fn who_keeps(&self) -> WhoKeeps {
         // SeqCst: see `keep`.
         match self.keeper.load(Ordering::SeqCst) {

@@ -1,4 +1,4 @@
-//! One task's end and one handle: who reads the result, who is woken, who frees the task.
+//! One task's end and one handle: which of them reads the result, is woken, and frees the task.
 //!
 //! Conserved: exactly one of the two sides learns that it is the last and must free the task. Waiters are words
 //! that the caller gives a meaning to; they are never one of the three reserved values.

@@ -34,7 +34,7 @@ mutants! {
     EvictWithoutWaiting,
     /// A pop reads the top without a fence after the bottom.
     PopWithoutFence,
-    /// The owner takes the oldest word without asking who else does.
+    /// The owner takes the oldest word without a compare against thieves.
     OldestWithoutCompare,
     /// A thief goes on without making owners pass a fence.
     AnnounceWithoutFence,

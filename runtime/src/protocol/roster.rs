@@ -1,4 +1,5 @@
-//! Whom a cancellation must reach: the members of a nursery that have waited, in a list behind the nursery's lock.
+//! The tasks that a cancellation must reach: the members of a nursery that have waited, in a list behind the
+//! nursery's lock.
 //!
 //! Conserved: a member is in the list from before its first wait until its end. A cancellation sets the flag of every member
 //! and then interrupts it; a member that enlists after it finds its flag set; a member commits to a wait before its

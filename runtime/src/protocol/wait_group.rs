@@ -59,7 +59,7 @@ impl<T> WaitGroup<T> {
         self.spawned() - self.completed()
     }
 
-    /// `children` have ended; `first` comes before they count. Returns whom to wake.
+    /// `children` have ended; `first` comes before they count. Returns the waiter to wake.
     #[must_use = "somebody may have to be woken"]
     pub fn ended(&self, children: usize, first: impl FnOnce(&mut T)) -> Option<usize> {
         let mut inside = self.inside.lock();
@@ -74,7 +74,7 @@ impl<T> WaitGroup<T> {
         last.then(|| std::mem::take(&mut inside.waiter))
     }
 
-    /// Announces who waits for the last child. False if there is none to wait for.
+    /// Announces the waiter for the last child. False if there is none to wait for.
     pub fn wait(&self, waiter: usize) -> bool {
         let mut inside = self.inside.lock();
         let must_wait = self.live() > 0;

@@ -4,9 +4,9 @@
 //!
 //! | field | who |
 //! | --- | --- |
-//! | budget fields | written by the holder (the worker that runs it); anybody may read |
+//! | budget fields | written by the holder (the worker that runs it); any thread may read |
 //! | `state`, `home`, `join`, `post` | by their protocols |
-//! | `cancel` | set by anybody, once |
+//! | `cancel` | set by any thread, once |
 //! | `scope_failed` | set under the lock of a nursery that the task has open; cleared by the holder |
 //! | `sp`, `worker`, `stack`, `body` | the holder |
 //! | `ext`, `prev`, `next` | under the lock of the task's nursery; `ext` also at birth, and by the holder at its end unless `post` says otherwise |
@@ -80,7 +80,8 @@ pub(crate) struct Ext {
 }
 
 impl Ext {
-    /// The task is over: what it has left. Its right to draw on a pool goes back to whom it was taken from, who has not ended.
+    /// The task is over: what it has left. Its right to draw on a pool goes back to the task that it was taken from, which
+    /// has not ended.
     pub(crate) fn leave(self) -> Pool {
         if let (Some(from), Some(cap)) =
             (self.caps_from, self.caps.and_then(|held| held.caps().budget().copied()))
@@ -516,7 +517,7 @@ impl Task {
         self.storage.0.get().cast()
     }
 
-    /// Something that it may wait for has happened; it is queued if it did wait. Who cancels it sets a flag first, and then
+    /// Something that it may wait for has happened; it is queued if it did wait. A canceller sets a flag first, and then
     /// passes the heavy fence: see `StateCell::commit_wait`.
     pub(crate) fn wake(&self, event: Event) {
         // SAFETY: the pointer is null or the worker of this thread.

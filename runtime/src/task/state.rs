@@ -1,7 +1,8 @@
 //! The six states of a task.
 //!
 //! Conserved: a task is in exactly one state, and only the steps of [`TaskState::step`] exist. A task that is Ready is in
-//! exactly one queue or in the hands of one worker; of all who want to make it Ready, exactly one is told to queue it.
+//! exactly one queue or in the hands of one worker; of all wakers that want to make it Ready, exactly one is told to
+//! queue it.
 //!
 //! Beside the state, the same word says whether the task has frames on a stack, and whether a task with frames may go on
 //! on another thread. Nothing else says that it has started: its saved context is written only when it is left.
@@ -226,7 +227,7 @@ impl StateCell {
             Err(illegal) => unreachable_step(illegal),
         };
         if let Some(section) = home.enter(here) {
-            // Release: who wakes the task sees its saved context.
+            // Release: a waker of the task sees its saved context.
             self.bits.store(next | AT_HOME, Ordering::Release);
             drop(section);
             // Pairs with the heavy fence of a thread that takes the home away, and of the canceller, between its flag and
@@ -261,7 +262,7 @@ impl StateCell {
             return false;
         }
         let kept = self.bits.load(Ordering::Relaxed) & KEPT;
-        // Release: who wakes the task sees its saved context, since it comes after the section.
+        // Release: a waker of the task sees its saved context, since it comes after the section.
         self.bits.store(BLOCKED_AT_HOME | kept, Ordering::Release);
         // Pairs with the heavy fences of a thread that takes the home away and of a canceller, as in `commit_wait`.
         asymmetric::light();
@@ -286,8 +287,8 @@ impl StateCell {
 
     /// The task goes on, and looks at everything that may have been noted.
     fn forget_note(&self) {
-        // Acquire pairs with the release of who noted a wake: what the task is to find is seen. A plain store could
-        // forget a note that came in between without seeing what it was for.
+        // Acquire pairs with the release of the waker that left the note: what the task is to find is seen. A plain
+        // store could forget a note that came in between without seeing what it was for.
         self.noted.swap(false, Ordering::Acquire);
     }
 
@@ -338,7 +339,7 @@ impl StateCell {
     pub unsafe fn wake(&self, event: Event, home: &Home, here: Option<&SectionFlag>) -> Woken {
         let mut noted = false;
         loop {
-            // The state before the home: who sees a state that was written at home sees the home.
+            // The state before the home: a thread that sees a state that was written at home sees the home.
             let bits = self.bits.load(Ordering::SeqCst);
             // SAFETY: as the caller promises.
             if unsafe { home.claim(here, || self.leave_home()) } {

@@ -1,4 +1,4 @@
-//! Deadlines: who is to be woken when.
+//! Deadlines: which waiter is to be woken when.
 //!
 //! Conserved: an entry fires once or is taken back, never both. There is no tick: the earliest deadline is the timeout of
 //! one sleeping worker, and busy workers look between tasks and at slow checks.

@@ -10,7 +10,7 @@ use crate::protocol::sleep::Woke;
 use crate::task::{Runnable, TaskPtr};
 
 /// Looks for work before the first sleep, about ten microseconds: to fall asleep and to be woken takes longer, and disturbs
-/// those who work.
+/// workers that run.
 const LOOKS: u32 = 64;
 /// How many tasks one successful steal takes at most.
 const STEAL_BATCH: usize = 32;

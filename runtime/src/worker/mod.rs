@@ -78,7 +78,8 @@ pub(crate) struct Worker {
     is_plain: bool,
     /// It enters the spans of its tasks.
     traces: bool,
-    /// A task that returns has nothing to say to anybody but its handle and its nursery: neither virtual nor with spans.
+    /// A task that returns reports only to its handle and its nursery: the runtime is neither virtual nor does it keep
+    /// spans.
     ends_simply: bool,
     /// The current task's span.
     entered: RefCell<Option<EnteredSpan>>,

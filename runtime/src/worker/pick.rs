@@ -63,7 +63,7 @@ impl Worker {
             }
             self.slot_streak.set(0);
             self.line.push_back(task);
-            // Those who wake each other in turn would keep what was spawned here waiting for ever.
+            // Tasks that wake each other in turn would keep what was spawned here waiting for ever.
             return self.pop_word().map(|word| task_of(word, self)).or_else(|| self.line.pop_front());
         }
         self.slot_streak.set(0);

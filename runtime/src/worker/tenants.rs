@@ -100,7 +100,7 @@ impl Worker {
         if looks {
             self.rt().tend_timers();
         }
-        // What waits for anybody joins the tenants here, a few at a time.
+        // Tasks of the global queue join the tenants here, a few at a time.
         for _ in 0..4 {
             let Some(task) = self.rt().global.pop() else { break };
             tenants.push(self.fair_now(), task);

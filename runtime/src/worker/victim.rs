@@ -1,4 +1,4 @@
-//! Whom a hungry worker steals from.
+//! The victim that a worker without tasks steals from.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};

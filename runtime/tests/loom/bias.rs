@@ -6,7 +6,7 @@ use loom::thread;
 use mainspring::protocol::bias::{BiasedLock, Home, SectionFlag};
 use mainspring::protocol::mutant::Mutant;
 
-/// Two who take a home away at once, while its worker goes in and out.
+/// Two threads take a home away at once, while its worker goes in and out.
 #[test]
 fn nobody_goes_on_while_a_home_s_worker_is_inside() {
     model(|| {

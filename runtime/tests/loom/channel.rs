@@ -1,4 +1,4 @@
-//! Channels and parkers, and who is told what.
+//! Channels and parkers, and what each waiter is told.
 
 use crate::{finds, model};
 use loom::sync::Arc;
@@ -116,7 +116,7 @@ fn two_selects_that_face_each_other_pass_one_value() {
     });
 }
 
-/// Two senders, and one who receives from both, first from whichever comes: both values come, each once.
+/// Two senders, and one receiver that takes from both, first from whichever comes: both values come, each once.
 #[test]
 fn a_select_takes_one_of_two_values_and_leaves_the_other() {
     model(|| {

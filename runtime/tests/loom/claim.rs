@@ -1,4 +1,4 @@
-//! A value that its owner changes without a lock against those who claim it.
+//! A value that its owner changes without a lock against its claimants.
 
 use crate::{finds, model};
 use loom::cell::UnsafeCell;

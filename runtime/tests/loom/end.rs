@@ -1,4 +1,4 @@
-//! The end of a task against its handle, its nursery, and who leaves it something.
+//! The end of a task against its handle, its nursery, and a supervisor that leaves it something.
 
 use crate::{finds, model};
 use loom::sync::Arc;

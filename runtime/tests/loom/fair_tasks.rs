@@ -1,4 +1,4 @@
-//! A thread that stops against who takes it, and a wake against who sleeps.
+//! A thread that stops against a worker that takes it, and a wake against a worker that sleeps.
 
 use crate::state::Waiter;
 use crate::{finds, model};

@@ -10,7 +10,7 @@ use mainspring::protocol::mutant::Mutant;
 use mainspring::protocol::wait_end::{Outcome, WaitEnd};
 use mainspring::task::state::{Committed, Event, StateCell, Woken};
 
-/// A task on its worker, and who queues it.
+/// A task on its worker, and which thread queues it.
 pub(crate) struct Waiter {
     pub(crate) state: StateCell,
     home: Home,

@@ -1,4 +1,4 @@
-//! A whole machine: who goes where, and what holds there.
+//! A whole machine: on which CPU each task goes, and what holds there.
 //!
 //! Tasks are placed by falling density, each on the first CPU of its mask whose load still holds with it. A task that
 //! finds no such CPU is placed last, on the least used CPU of its mask, so that the verdict of that CPU shows what does
@@ -153,7 +153,8 @@ pub fn survey(candidates: &[Candidate], cpus: &CpuSet, floor: Floor, overhead: N
     found
 }
 
-/// Places whom it can; the others come back, without those that make no sense, which are refusals by themselves.
+/// Places the tasks that it can; the others come back, without those that make no sense, which are refusals by
+/// themselves.
 fn place_all(
     candidates: &[Candidate],
     places: &mut [CpuLoad],

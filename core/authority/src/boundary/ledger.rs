@@ -75,7 +75,7 @@ pub enum Standing {
     },
 }
 
-/// Who uses how much CPU time without a context: one process, session or account.
+/// How much CPU time one process, session or account uses without a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ResourceLedger {
     quota: Option<Quota>,

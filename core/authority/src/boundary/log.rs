@@ -34,7 +34,7 @@ pub struct Record {
     pub sequence: u64,
     /// When.
     pub at: Nanos,
-    /// Whom it concerns.
+    /// The instance that it concerns.
     pub instance: Option<Instance>,
     /// What.
     pub decision: Decision,

@@ -101,7 +101,7 @@ pub enum OnLoss {
 /// A CPU that its holder has for itself. A lease gives no CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Who has it.
+    /// The process that has it.
     pub holder: ProcessId,
     /// When it ends by itself.
     pub expires: Nanos,
@@ -228,7 +228,7 @@ impl Settings {
         &self.contexts
     }
 
-    /// Who has which CPU.
+    /// Which CPUs are leased, and their leases.
     pub fn leases(&self) -> impl Iterator<Item = (CpuId, Lease)> + '_ {
         self.leases.iter().map(|(cpu, lease)| (*cpu, *lease))
     }

@@ -70,7 +70,7 @@ pub enum Change {
     Lease {
         /// Which CPU.
         cpu: CpuId,
-        /// To whom.
+        /// The process that gets it.
         holder: ProcessId,
         /// For how long.
         lifetime: Nanos,
@@ -79,8 +79,8 @@ pub enum Change {
     },
     /// Ends a lease.
     EndLease(CpuId),
-    /// Changes the floor of best effort, in millionths of a CPU. It is always refused; that it can be said at all lets the
-    /// log tell who tried.
+    /// Changes the floor of best effort, in millionths of a CPU. It is always refused; that it can be asked for at all
+    /// lets the log tell which sender tried.
     SetFloor {
         /// What was asked for.
         parts_per_million: u32,

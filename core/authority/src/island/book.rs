@@ -1,4 +1,4 @@
-//! The book of what is set aside, and for whom.
+//! Which resources are set aside, and for which island.
 
 use super::machine::IslandRef;
 use super::spec::RealtimeIslandSpec;

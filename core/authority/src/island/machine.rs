@@ -272,7 +272,7 @@ impl Machine {
         self.refresh_evidence();
     }
 
-    /// Those who stay are judged beside those who are there now.
+    /// The islands that stay are judged beside the tasks that are there now.
     fn refresh_evidence(&mut self) {
         let verdicts: BTreeMap<CpuId, CpuVerdict> = self
             .cpus

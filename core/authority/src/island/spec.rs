@@ -79,7 +79,7 @@ pub enum Locks {
     /// None.
     #[default]
     None,
-    /// Each is held by anyone for a bounded time, which is part of the node's budget.
+    /// Any holder holds each for a bounded time, which is part of the node's budget.
     Bounded,
     /// A holder may keep one for any length of time.
     Unbounded,

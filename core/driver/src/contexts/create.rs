@@ -1,4 +1,4 @@
-//! Contexts come into being: who may create one, what it may grant, and whether its deadlines hold.
+//! Contexts are created: which caller may create one, what it may grant, and whether its deadlines hold.
 //!
 //! Conserved: what is created never grants more than what its creator holds, is charged to the creator's ledger, and keeps every
 //! deadline that was promised before on the CPU where it has its home. A refusal says which of these would not hold.

@@ -90,8 +90,8 @@ impl Contexts {
         holder
     }
 
-    /// `thread` has ended: `entity` was taken off its CPU under the same lock. What it held goes back to whom it belongs, what was
-    /// on its way to it too, and what it lent is called in.
+    /// `thread` has ended: `entity` was taken off its CPU under the same lock. A context that it held, or that was on its
+    /// way to it, goes back to its donor or its owner. A context that it lent is called in.
     pub fn thread_ended<M: ContextMachine>(&mut self, machine: &mut M, entity: &mut Entity) {
         let thread = entity.thread();
         if let Some(index) = self.in_flight_to(thread) {

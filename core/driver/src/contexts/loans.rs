@@ -363,7 +363,7 @@ impl Contexts {
         }
     }
 
-    /// `donor`, and those whom it led to, are off the stack of a context in flight. The others wait for it no longer.
+    /// `donor`, and the donors after it, are off the stack of a context in flight. The others wait for it no longer.
     pub(super) fn cut_chain<M: ContextMachine>(&mut self, machine: &mut M, index: usize, donor: ThreadRef) {
         while let Some(flight) = self.flying(index) {
             match flight.value.donors().last() {

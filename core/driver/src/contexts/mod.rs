@@ -1,7 +1,7 @@
 //! Scheduling contexts across CPUs: who holds which, how they move, and what takes them away.
 //!
 //! A context is a value ([`Context`](mainspring_sched::context::Context)). A CPU enforces the budget of the context that a thread there holds. What no CPU knows is
-//! here: which contexts exist, to whom each belongs, and where it is.
+//! here: which contexts exist, which owner each has, and where it is.
 //!
 //! # What is conserved
 //!

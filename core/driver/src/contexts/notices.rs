@@ -1,4 +1,4 @@
-//! What contexts tell those who watch them: two cells for each context, drained or waited for wherever the context is.
+//! What contexts tell their watchers: two cells for each context, drained or waited for wherever the context is.
 
 use super::record::Position;
 use super::transfer::{at_home, home_of};

@@ -178,7 +178,7 @@ impl Contexts {
         Err(why)
     }
 
-    /// A context in flight goes back to the last of those who lent it and still wait, or to rest if there is none. `from` had it.
+    /// A context in flight goes back to the last donor that still waits, or to rest if there is none. `from` had it.
     pub(super) fn go_back<M: ContextMachine>(
         &mut self,
         machine: &mut M,

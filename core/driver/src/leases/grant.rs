@@ -94,9 +94,9 @@ impl fmt::Display for GrantRefusal {
 impl core::error::Error for GrantRefusal {}
 
 impl Leases {
-    /// Grants what `asked` says, or refuses. Then the lessee comes to its CPUs and others leave them: who is ready, at once; who
-    /// runs, at the next interrupt of its CPU, which is sent; who sleeps, when it wakes. A sleeper cannot be moved earlier: its
-    /// deadline is in the heap of the CPU on which it sleeps, and to take it out would end its wait.
+    /// Grants what `asked` says, or refuses. Then the lessee comes to its CPUs and other threads leave them: a ready thread
+    /// at once; a running thread at the next interrupt of its CPU, which is sent; a sleeper when it wakes. A sleeper cannot
+    /// be moved earlier: its deadline is in the heap of the CPU on which it sleeps, and to take it out would end its wait.
     pub fn grant<M: LeaseMachine>(
         &mut self,
         machine: &mut M,

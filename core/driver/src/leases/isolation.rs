@@ -14,7 +14,7 @@ use mainspring_abi::{CpuId, CpuSet, ThreadRef};
 use mainspring_sched::lease::LeaseRef;
 use mainspring_sched::{Affinity, NoRoom};
 
-/// Who has a CPU to itself.
+/// A thread that has a CPU to itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lessee {
     /// Under which lease.
@@ -33,7 +33,8 @@ struct Binding {
     pending: bool,
 }
 
-/// Who has which CPU, who is bound where, and which CPUs have something to do about it. Allocates in [`Isolation::new`] only.
+/// Which lessee has which CPU, which thread is bound where, and which CPUs have something to do about it. Allocates in
+/// [`Isolation::new`] only.
 #[derive(Debug)]
 pub struct Isolation {
     lessees: Box<[Option<Lessee>]>,
@@ -63,7 +64,7 @@ impl Isolation {
         })
     }
 
-    /// Whether a lease decides where anybody may run. Without leases nothing else here has to be asked.
+    /// Whether a lease decides where any thread may run. Without leases nothing else here has to be asked.
     #[inline]
     #[must_use]
     pub fn any(&self) -> bool {
@@ -83,7 +84,7 @@ impl Isolation {
         &self.leased
     }
 
-    /// Who has `cpu` to itself.
+    /// The lessee that has `cpu` to itself.
     #[must_use]
     pub fn lessee(&self, cpu: CpuId) -> Option<Lessee> {
         self.lessees.get(cpu.index()).copied().flatten()
@@ -115,7 +116,7 @@ impl Isolation {
             || self.bindings.iter().any(|binding| binding.thread == thread)
     }
 
-    /// `lessee` has `cpu` from now on. Others who are there have to leave.
+    /// `lessee` has `cpu` from now on. Other threads there have to leave.
     pub(super) fn lease_cpu(&mut self, cpu: CpuId, lessee: Lessee) {
         if let Some(slot) = self.lessees.get_mut(cpu.index()) {
             *slot = Some(lessee);

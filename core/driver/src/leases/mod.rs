@@ -1,9 +1,9 @@
 //! CPUs to oneself, over all CPUs of a machine: grant, placement, ticks, and every way in which a lease ends.
 //!
-//! [`mainspring_sched::lease`] decides who may have which CPU, and [`mainspring_sched::nohz`] when one CPU may do without a tick.
-//! What has to happen on the CPUs because of that is here: `grant` (and what is refused), `endings` (revoke, release, exit,
-//! service replaced, logout, expiry), `placement` (the lessee comes, others leave and stay away), `tickless` (the tick stops and
-//! comes back), `preflight` (what stands in its way).
+//! [`mainspring_sched::lease`] decides which owner may have which CPU, and [`mainspring_sched::nohz`] when one CPU may do
+//! without a tick. What has to happen on the CPUs because of that is here: `grant` (and what is refused), `endings` (revoke,
+//! release, exit, service replaced, logout, expiry), `placement` (the lessee comes, others leave and stay away), `tickless`
+//! (the tick stops and comes back), `preflight` (what stands in its way).
 //!
 //! Conserved:
 //! * a CPU is in at most one live lease, and at least one housekeeping CPU is in none;

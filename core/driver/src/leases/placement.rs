@@ -1,4 +1,4 @@
-//! Who is where because of a lease: its thread comes and is bound, others leave and stay away.
+//! Where threads are because of a lease: the lessee comes and is bound, others leave and stay away.
 //!
 //! Conserved: a thread's affinity changes only while the thread is on its way from one seat to the next. So what its scheduler
 //! has is what decided where it is.
@@ -98,7 +98,7 @@ pub(super) fn clear_queue<M: LeaseMachine>(machine: &mut M, cpu: CpuId) {
     }
 }
 
-/// Says who stays on `cpu`, which was just leased, because it may run nowhere else.
+/// Says which threads stay on `cpu`, which was just leased, because they may run nowhere else.
 pub(super) fn tell_who_stays<M: LeaseMachine>(machine: &mut M, cpu: CpuId) {
     let Some(lessee) = machine.with_isolation(|isolation| isolation.lessee(cpu)) else { return };
     let mut slot = 0;

@@ -32,7 +32,7 @@ fn is_tickless(cpu: &Cpu) -> bool {
     matches!(cpu.tick_mode(), TickMode::TicklessLease { .. })
 }
 
-/// Whom the running thread of `cpu` is charged to.
+/// The target that the running thread of `cpu` is charged to.
 fn payer(cpu: &Cpu) -> AccountingTarget {
     let current = cpu.current().and_then(|seat| cpu.entity(seat).ok());
     current.and_then(|entity| entity.context()).map_or(AccountingTarget::Ledger, |context| {

@@ -1,4 +1,4 @@
-//! Who may create a context, what it may grant, and which deadlines have to hold.
+//! Which caller may create a context, what it may grant, and which deadlines have to hold.
 
 use crate::machines::cpu;
 use crate::rig::{Rig, at, ms, on, rules};

@@ -30,8 +30,8 @@ impl ContextMachine for Seen<'_> {
     fn wake_waiter(&mut self, _: ContextRef, _: ThreadRef) {}
 }
 
-/// Who waits for requests and for answers. Its lock comes before the lock of the contexts, which comes before a
-/// CPU's.
+/// The threads that wait for requests and for answers. Its lock comes before the lock of the contexts, which comes
+/// before a CPU's.
 #[derive(Default)]
 struct Endpoint {
     receivers: VecDeque<usize>,

@@ -1,5 +1,5 @@
 //! Random scripts of create, bind, call, reply, timeout, cancel, kill, revoke, logout and exit over several CPUs, against a slow
-//! and obvious model. The model knows only who stands where in which chain.
+//! and obvious model. The model knows only where each thread stands in which chain.
 
 use crate::machines::cpu;
 use crate::rig::{Doing, Rig, at, ms, on};

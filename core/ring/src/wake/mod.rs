@@ -94,7 +94,7 @@ pub(crate) fn prepare_poller_sleep(region: &impl Region, has_work: impl FnOnce(u
 
 /// Poller: withdraws the announcement.
 pub(crate) fn poller_awake(region: &impl Region) {
-    // Release, as the protocol says: what the poller did before is visible to who sees the flag gone.
+    // Release, as the protocol says: what the poller did before is visible to a thread that sees the flag gone.
     region.word(word::FLAGS).fetch_and(!NEED_WAKEUP, Ordering::Release);
 }
 

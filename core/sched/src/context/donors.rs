@@ -1,4 +1,5 @@
-//! To whom a donated context goes back: a bounded stack of return tokens, carried by the context itself.
+//! The threads that a donated context goes back to: a bounded stack of return tokens, carried by the context
+//! itself.
 //!
 //! Conserved: a thread is on the stack at most once and never holds the context at the same time; the stack is never
 //! deeper than the context's bound; a refused donation changes nothing.
@@ -9,7 +10,7 @@ use mainspring_abi::ThreadRef;
 /// The deepest that a context can be donated.
 pub const MAX_DEPTH: usize = 8;
 
-/// Those who wait for a context to come back, the first who gave it away first.
+/// The threads that wait for a context to come back, in the order in which they lent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Donors {
     stack: [Option<ThreadRef>; MAX_DEPTH],
@@ -66,12 +67,12 @@ impl Donors {
         self.limit
     }
 
-    /// Who waits, the first who gave it away first.
+    /// The threads that wait, in the order in which they lent it.
     pub fn iter(&self) -> impl Iterator<Item = ThreadRef> + '_ {
         self.stack[..self.depth()].iter().flatten().copied()
     }
 
-    /// To whom the context goes back next.
+    /// The thread that the context goes back to next.
     #[must_use]
     pub fn last(&self) -> Option<ThreadRef> {
         self.stack[self.depth().checked_sub(1)?]
@@ -93,7 +94,7 @@ impl Donors {
         self.depth += 1;
     }
 
-    /// The context is about to go back; to whom.
+    /// The context is about to go back; returns the thread that gets it.
     pub(crate) fn pop(&mut self) -> Option<ThreadRef> {
         let back = self.last()?;
         self.depth -= 1;

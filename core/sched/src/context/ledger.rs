@@ -40,13 +40,13 @@ pub struct Usage {
     pub depletions: u64,
     /// How many releases were not done with by their deadline.
     pub misses: u64,
-    /// The furthest that anybody ran past the budget.
+    /// The furthest that any holder ran past the budget.
     pub overshoot_max: Nanos,
     /// The last release that was counted as missed.
     pub(crate) missed_release: Option<Nanos>,
 }
 
-/// Who goes first among contexts.
+/// What decides the order among contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Urgency {
     /// Its band.
@@ -155,7 +155,7 @@ impl Context {
         &self.refills
     }
 
-    /// Who waits for it to come back.
+    /// The threads that wait for it to come back.
     #[must_use]
     pub fn donors(&self) -> &Donors {
         &self.donors
@@ -293,7 +293,7 @@ impl Context {
         self.donors.may_lend(from, to)
     }
 
-    /// The call that it was lent for is over: to whom it goes back, if it was lent.
+    /// The call that it was lent for is over: the thread that it goes back to, if it was lent.
     pub fn return_to(&mut self) -> Option<ThreadRef> {
         self.donors.pop()
     }
@@ -308,7 +308,7 @@ impl Context {
         self.active = false;
     }
 
-    /// `donor` is no longer to get it back, nor those whom it led to; whether it was.
+    /// `donor` is no longer to get it back, nor the donors after it; whether it was.
     pub fn cut(&mut self, donor: ThreadRef) -> bool {
         self.donors.cut(donor)
     }

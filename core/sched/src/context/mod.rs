@@ -5,8 +5,8 @@
 //! one thread, to which it is bound or donated; elsewhere it is with the machine, which knows which contexts there are
 //! (`mainspring-driver`). So no context ever has two holders, by construction and not by a check.
 //!
-//! [`Refills`] says when how much of the budget may be used; [`Donors`] says to whom it goes back; [`Notices`] tells
-//! what became of it; `FloorBudget` is what best effort keeps, by its [`Floor`](crate::Floor).
+//! [`Refills`] says when how much of the budget may be used; [`Donors`] says which threads it goes back to;
+//! [`Notices`] tells what became of it; `FloorBudget` is what best effort keeps, by its [`Floor`](crate::Floor).
 
 mod donors;
 pub(crate) mod floor;

@@ -1,4 +1,4 @@
-//! What a context tells those who watch it: two cells of fixed size, one per kind of event.
+//! What a context tells its watchers: two cells of fixed size, one per kind of event.
 //!
 //! Conserved: a notice describes what has been enforced already. It grants nothing, wakes no thread by itself and needs
 //! no memory: events that come before a cell is drained raise its counters, which saturate.
@@ -38,7 +38,7 @@ pub struct Notice {
     pub sequence: u32,
     /// How many of them since the cell was last drained; saturates.
     pub coalesced: u32,
-    /// Who held the context at the last of them.
+    /// The holder of the context at the last of them.
     pub holder: ThreadRef,
     /// What was left of the budget then.
     pub remaining: Nanos,
@@ -68,13 +68,13 @@ impl Notices {
         self.waiter = Some(waiter);
     }
 
-    /// Who is to be woken by the next event.
+    /// The thread that the next event wakes.
     #[must_use]
     pub fn waiter(&self) -> Option<ThreadRef> {
         self.waiter
     }
 
-    /// Takes out who was to be woken by the next event.
+    /// Takes out the thread that the next event was to wake.
     pub fn take_waiter(&mut self) -> Option<ThreadRef> {
         self.waiter.take()
     }
@@ -85,7 +85,7 @@ impl Notices {
         self.cells.iter().all(Option::is_none)
     }
 
-    /// Records an event; who was waiting for one.
+    /// Records an event; the thread that was waiting for one.
     pub(crate) fn record(&mut self, kind: NoticeKind, event: Notice) -> Option<ThreadRef> {
         let index = kind as usize;
         let sequence = self.sequences[index].saturating_add(1);

@@ -6,7 +6,7 @@ use crate::entity::Affinity;
 use core::fmt;
 use mainspring_abi::Nanos;
 
-/// The longest period: beyond it, a budget is no promise that anybody could wait for.
+/// The longest period: beyond it, a budget is no useful promise.
 pub const MAX_PERIOD: Nanos = Nanos::from_secs(3600);
 
 /// What happens to a thread whose context is used up.
@@ -47,7 +47,7 @@ pub struct ContextSpec {
     pub refills: u8,
     /// What happens when it is used up.
     pub overrun: Overrun,
-    /// Who hears of faults.
+    /// The endpoint that is told of faults.
     pub timeout_endpoint: Option<u32>,
     /// How deep it may be donated.
     pub depth: u8,

@@ -17,7 +17,7 @@ use mainspring_abi::{ContextRef, CpuId, Nanos, ThreadRef};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub struct Overran {
-    /// Who ran on it.
+    /// The thread that ran on it.
     pub seat: Seat,
     /// Which.
     pub context: ContextRef,
@@ -27,7 +27,7 @@ pub struct Overran {
     pub missed: bool,
     /// What its owner wants to happen. Throttling and going on have happened already; the rest is the machine's.
     pub policy: Overrun,
-    /// Who waited to be told.
+    /// The thread that waited to be told.
     pub waiter: Option<ThreadRef>,
 }
 
@@ -40,7 +40,7 @@ pub enum BindRefusal {
     Busy(ContextRef),
     /// The context may not be spent on this CPU.
     NotAllowed(CpuId),
-    /// The thread is among those who wait for the context; take it off the stack first.
+    /// The thread is among the donors that wait for the context; take it off the stack first.
     Waiting(ThreadRef),
 }
 

@@ -37,7 +37,7 @@ pub enum Decision {
 pub struct Dispatch {
     /// Where it sits.
     pub seat: Seat,
-    /// Who it is.
+    /// The thread's name.
     pub thread: ThreadRef,
     /// Whether it takes over from another thread or from idle.
     pub switched: bool,
@@ -335,7 +335,7 @@ impl Cpu {
         Some(Choice::fair(self.fair.take_next()?, slice_cap))
     }
 
-    /// Anybody who is ready and owed, rather than `slot`, which yields; else `slot`.
+    /// Any thread that is ready and owed, rather than `slot`, which yields; else `slot`.
     fn choose_before(&mut self, now: Nanos, slot: u32, rule: DirectRule) -> Option<Choice> {
         // On a context, or about to be on one again, it stands in line by its deadline.
         let on_context = self.band == Band::Deadline

@@ -13,7 +13,7 @@ use mainspring_abi::{ContextRef, CpuId, LatencyClass, Nanos, ThreadRef, Weight};
 /// One thread on a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadView {
-    /// Who.
+    /// The thread.
     pub thread: ThreadRef,
     /// Where it sits.
     pub seat: Seat,

@@ -87,7 +87,7 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// Who sits there.
+    /// The thread that sits there.
     #[must_use]
     pub fn thread(self) -> ThreadRef {
         self.thread

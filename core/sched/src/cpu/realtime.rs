@@ -41,7 +41,7 @@ impl Rank for RefillDue {
     }
 }
 
-/// The queues of those who hold a context.
+/// The queues of threads that hold a context.
 #[derive(Debug)]
 pub(super) struct Realtime {
     ready: SeatHeap<Urgency>,
@@ -403,7 +403,7 @@ impl Cpu {
         true
     }
 
-    /// Those who are ready on contexts, the most urgent first.
+    /// The threads that are ready on contexts, the most urgent first.
     pub(super) fn realtime_queue(&self) -> Vec<ThreadView> {
         let mut queue: Vec<ThreadView> = self.realtime.ready.seats().map(|slot| self.view(slot)).collect();
         let before = |a: &ThreadView, b: &ThreadView| match (&a.context, &b.context) {

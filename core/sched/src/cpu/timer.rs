@@ -22,7 +22,7 @@ pub struct TimerOutcome {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Expired {
-    /// Who waited.
+    /// The thread that waited.
     pub thread: ThreadRef,
     /// Where it sits.
     pub seat: Seat,

@@ -160,7 +160,7 @@ impl Entries {
         self.0.get_mut(seat as usize)
     }
 
-    /// How many entries are at `place`, for those who look on.
+    /// How many entries are at `place`, for observers.
     pub(crate) fn count(&self, place: QueuedIn) -> usize {
         self.0.iter().filter(|entry| entry.place == place).count()
     }
@@ -194,7 +194,7 @@ impl Entries {
         above
     }
 
-    /// All entries of the part at `root` in order, for those who look on.
+    /// All entries of the part at `root` in order, for observers.
     pub(crate) fn in_order(&self, root: u32, visit: &mut impl FnMut(u32)) {
         if root == NIL {
             return;

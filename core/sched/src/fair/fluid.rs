@@ -1,4 +1,5 @@
-//! The fluid schedule: its clock, who competes in it, and what each is owed. [The queue](super) states the rules.
+//! The fluid schedule: its clock, which threads compete in it, and what each is owed. [The queue](super) states the
+//! rules.
 
 use super::departed_debts::Debt;
 use super::entry::{Entry, QueuedIn};

@@ -1,4 +1,4 @@
-//! Who is queued where, and who is next. [The queue](super) states the rules.
+//! Which thread is queued where, and which is next. [The queue](super) states the rules.
 //!
 //! Conserved: `queued` counts every queued thread, and an entry's `place` says where it stands. A thread that may run
 //! anywhere stands among the few unless the queue is long, and in a bucket or in the open tree if it is.

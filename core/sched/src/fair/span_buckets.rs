@@ -200,7 +200,7 @@ impl SpanBuckets {
         self.occupied -= 1;
     }
 
-    /// All seats, bucket by bucket, for those who look on.
+    /// All seats, bucket by bucket, for observers.
     pub(crate) fn visit(&self, entries: &Entries, visit: &mut impl FnMut(u32)) {
         for bucket in &self.buckets {
             entries.in_order(bucket.root, visit);
@@ -313,7 +313,7 @@ impl SpanBucket {
         }
     }
 
-    /// Takes out `seat`, the first; who is the first then. Nothing is before it, so what is after it takes its place.
+    /// Takes out `seat`, the first; returns the new first. Nothing is before it, so what is after it takes its place.
     #[inline(always)]
     fn remove_head(&mut self, entries: &mut Entries, seat: u32) -> u32 {
         let entry = &mut entries[seat];

@@ -172,7 +172,7 @@ impl Pair {
         self.note(next);
     }
 
-    /// Who runs next, and what the clock shows then.
+    /// The thread that runs next, and what the clock shows then.
     fn next_listed(&self) -> (Option<u32>, VirtualTime) {
         let mut clock = self.queue.clock();
         let earliest = self.list.iter().map(|listed| listed.tag.start).reduce(VirtualTime::earlier);

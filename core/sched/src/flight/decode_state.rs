@@ -1,4 +1,5 @@
-//! What a reader knows from the records so far: what the writer of the next record knows, and who sits where.
+//! What a reader knows from the records so far: what the writer of the next record knows, and which thread sits
+//! where.
 //!
 //! Conserved: a seat is its thread's from the record that accepts it there until one accepts another.
 

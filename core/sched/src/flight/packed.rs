@@ -33,7 +33,7 @@ pub(super) fn small_seat(seat: Seat) -> Option<u8> {
 /// A decision that a word or less can tell.
 #[derive(Clone, Copy)]
 pub(super) struct SmallRun {
-    /// Who runs, and whether its slice is as long as the slice before.
+    /// The seat that runs, and whether its slice is as long as the slice before.
     pub(super) seat: u8,
     /// How long the slice is, in three bytes, which are left out if it is as long as the slice before.
     pub(super) slice: u32,
@@ -49,7 +49,7 @@ impl SmallRun {
     }
 }
 
-/// Who runs, and until how long from now; `before` is the length of the slice before.
+/// The seat that runs, and for how long from now; `before` is the length of the slice before.
 #[inline(always)]
 pub(super) fn small_run(seat: Seat, slice: u64, before: u32) -> Option<SmallRun> {
     let fits = seat.slot < u32::from(AS_LONG) && slice >> DISTANCE == 0;

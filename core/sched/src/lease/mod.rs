@@ -1,4 +1,4 @@
-//! CPU isolation leases: who has which CPUs to itself, on what terms, until when.
+//! CPU isolation leases: which owner has which CPUs to itself, on what terms, until when.
 //!
 //! A lease is placement and exclusivity. It holds no CPU time and cannot make any: what runs under it is charged to
 //! the [`AccountingTarget`] that it names, like everything else. Nor does it stop a tick: that takes what

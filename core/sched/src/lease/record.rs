@@ -22,7 +22,7 @@ pub struct ServiceId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Endpoint(pub u32);
 
-/// Who a lease belongs to. It ends with the first of them that ends.
+/// The owners of a lease. It ends with the first of them that ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
     /// The process that holds it.
@@ -97,7 +97,7 @@ pub enum NamedRing {
     CallerThread,
 }
 
-/// Who pays for the time used under a lease.
+/// What pays for the time used under a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AccountingTarget {
     /// A scheduling context, by its identity.

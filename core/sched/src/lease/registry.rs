@@ -182,7 +182,7 @@ impl Registry {
         let left = others().fold(self.housekeeping.and(online).without(cpus), |left, record| {
             left.without(&record.info.cpus)
         });
-        // Those who have leases already keep a housekeeper that may work for them, too.
+        // Existing leases keep a housekeeper that may work for them, too.
         let starved = |record: &Record| left.without(&record.info.housekeeping_exclusions).is_empty();
         if left.without(exclusions).is_empty() || others().any(starved) {
             return Err(Refusal::NoHousekeeping);

@@ -1,4 +1,4 @@
-//! Claims: who says that it may go tickless. A claim decides nothing.
+//! Claims: a thread says that it may go tickless. A claim decides nothing.
 
 use crate::lease::{AccountingTarget, LeaseRef, Mode};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ThreadRef};
@@ -84,7 +84,7 @@ impl Eligibility {
     }
 }
 
-/// Who asks, and from where.
+/// Which thread asks, and from where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// A thread on the CPU itself, which runs alone there; or its poller does.
@@ -114,6 +114,6 @@ pub struct Claim {
     pub allow_busy_spin: bool,
     /// Who pays for it.
     pub accounting_target: AccountingTarget,
-    /// Who asks.
+    /// Which thread asks.
     pub origin: Origin,
 }

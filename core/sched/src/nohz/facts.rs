@@ -12,7 +12,8 @@ pub struct Conditions {
     pub lease: Standing,
     /// Whether the lease's accounting target can be charged.
     pub target: TargetStanding,
-    /// Whom the running thread is charged to: its scheduling context, or without one the scheduler's ledger.
+    /// The target that the running thread is charged to: its scheduling context, or without one the scheduler's
+    /// ledger.
     pub payer: AccountingTarget,
     /// The lease's ring.
     pub ring: RingFacts,
@@ -100,7 +101,7 @@ pub enum RingFacts {
 /// The thread that has the CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Runner {
-    /// Who.
+    /// The thread.
     pub thread: ThreadRef,
     /// It may run on this CPU only.
     pub pinned: bool,

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Something that becomes ready once, and wakes who waits for it.
+/// Something that becomes ready once, and wakes its waiter.
 #[derive(Debug, Default)]
 struct Signal {
     is_ready: AtomicBool,

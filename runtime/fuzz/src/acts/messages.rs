@@ -197,7 +197,7 @@ fn consume(cx: &Cx, me: &Me<'_>, rx: &Rx, rng: &mut Rng) {
     }
 }
 
-/// Producers and consumers, who wait for as long as it takes: the last producer that ends closes the channel.
+/// Producers and consumers, which wait for as long as it takes: the last producer that ends closes the channel.
 pub fn pipeline(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     let capacity = capacity(rng);
     let Some(Line { tx, rx }) = make(cx, me, capacity) else { return };

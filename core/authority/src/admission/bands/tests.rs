@@ -18,7 +18,7 @@ struct Job {
     left: u64,
 }
 
-/// Who a releaser is in the slow simulator.
+/// What a releaser is in the slow simulator.
 #[derive(Clone, Copy, PartialEq)]
 enum Who {
     Interrupt,
