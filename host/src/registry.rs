@@ -1,4 +1,4 @@
-//! The registry of grants: who was granted what on this host.
+//! The registry of grants: which program was granted what on this host.
 //!
 //! One file for each grant, in `/run/mainspring` for root and in `$XDG_RUNTIME_DIR/mainspring` for all other users. The
 //! process that decides holds the lock, an `flock` that ends with its holder. An entry is written before the first thing

@@ -171,7 +171,7 @@ pub fn bytes(bytes: u64) -> String {
 /// A live grant, as `ps` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GrantReport {
-    /// What was granted, and to whom.
+    /// What was granted, and to which program.
     #[serde(flatten)]
     pub entry: Entry,
     /// The processes under it.

@@ -36,7 +36,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Checks what can be known without asking anybody else.
+    /// Checks what can be known from the request alone.
     ///
     /// # Errors
     /// What makes no sense, and what would.

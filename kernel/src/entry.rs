@@ -98,7 +98,7 @@ fn fault(here: &'static PerCpu, thread: &'static Thread, vector: u8, error: u64,
 /// of its ring.
 fn tick(thread: &'static Thread) {
     let mut turn = method::Turn::default();
-    // A ring that cannot be read is its owner's business, who learns of it at its next entry.
+    // A ring that cannot be read is its owner's fault, and the owner learns of it at its next entry.
     let _ = method::drain_in_interrupt(thread, TIMER_REQUESTS, &mut turn);
     if let Some(target) = turn.target {
         wakeup::wake(target);

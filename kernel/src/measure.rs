@@ -1,6 +1,7 @@
 //! What a measuring build counts, case by case (`make kernel-measured`): where time may have gone. Other builds count nothing.
 //!
-//! All of it is diagnostic: it is printed, and told to who asks for the end of a case. No decision reads it.
+//! All of it is diagnostic: it is printed, and told to the program that asks for the end of a case. No decision
+//! reads it.
 
 use crate::arch::cpu::{self, MAX_CPUS};
 use core::fmt;

@@ -48,7 +48,7 @@ pub enum ReplayError {
     },
     /// The first decision that differs.
     Differs(Box<Difference>),
-    /// Who looked on found something that must not be.
+    /// The onlooker found something that must not be.
     Violation(Violation),
 }
 

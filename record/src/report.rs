@@ -1,7 +1,7 @@
 //! The report of a recorded run, computed by making each of its decisions again.
 //!
 //! A machine that is not simulated (the kernel, the Linux runtime) keeps a record of what each core was asked, and nothing
-//! else: who ran how long, waited and was owed what follows from it. So a report that comes out of here is also a
+//! else: how long each thread ran, waited and was owed follows from it. So a report that comes out of here is also a
 //! replay without a difference.
 //!
 //! Conserved: a thread's account is counted once for each of its lives: where it ended, or where the record left it.

@@ -237,7 +237,7 @@ impl Admission {
             let contexts = self.on(cpu, &live);
             let verdict = self.judge(cpu, &live);
             let bound = |context: &usize| self.contexts[*context].cpus.len() == 1;
-            // Those who could have gone elsewhere are not to blame if it does not hold without them.
+            // Contexts that could have gone elsewhere are not to blame if the CPU does not hold without them.
             let here: Vec<usize> = contexts.iter().copied().filter(bound).collect();
             let exact = verdict.has_witness() && self.judge_all(&here).has_witness();
             let density_ppm = self.density_ppm(&contexts);
@@ -438,7 +438,7 @@ fn memberships(workload: &Workload, contexts: usize) -> Vec<Option<usize>> {
 }
 
 /// A workload file does not say how much memory and how many ring entries there are, so they do not run out; a device is
-/// there if anybody names it, once.
+/// there, once, if the file names it.
 fn capacity(workload: &Workload) -> Capacity {
     let devices = workload.islands.iter().flat_map(|island| island.devices.iter().cloned()).collect();
     Capacity { memory_bytes: u64::MAX, ring_entries: u64::MAX, devices, ..Capacity::default() }

@@ -1,7 +1,7 @@
 //! What every CPU has to give: the published offers, with the most overdue at hand.
 //!
 //! Conserved: `due` ranks exactly what `offers` holds, except for CPUs on the list of stale ones, which are asked
-//! again before anybody chooses. The choice is the driver's ([`mainspring_driver::steal`]), only faster.
+//! again before any choice. The choice is the driver's ([`mainspring_driver::steal`]), only faster.
 
 use crate::tournament::Tournament;
 use mainspring_abi::CpuId;

@@ -66,7 +66,7 @@ impl Spot {
     }
 }
 
-/// Those who compete for one place.
+/// The keys that compete for one place.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Group<K>([K; FAN]);

@@ -228,8 +228,8 @@ fn four_thousand_cpus_drain_one_hot_queue() {
     assert!(starved.is_empty(), "{starved:?}");
 }
 
-/// A thread that yields millions of times and never runs would keep its CPU at one instant for long: the run ends, and says
-/// who it was.
+/// A thread that yields millions of times and never runs would keep its CPU at one instant for long: the run ends, and
+/// names the thread.
 #[test]
 fn a_thread_that_only_yields_is_told_that_time_stands_still() {
     let workload = workload(

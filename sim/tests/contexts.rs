@@ -13,7 +13,7 @@ fn context<'a>(report: &'a Report, name: &str) -> &'a ContextReport {
     report.contexts.iter().find(|context| context.name == name).unwrap_or_else(|| panic!("no context {name}"))
 }
 
-/// Who ran from when to when, in milliseconds.
+/// Which thread ran from when to when, in milliseconds.
 fn segments(report: &Report) -> Vec<(&str, u64, u64)> {
     let schedule = report.schedule.as_deref().expect("asked for");
     schedule

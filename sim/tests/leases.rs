@@ -1,4 +1,5 @@
-//! Leases on the simulated machine: who keeps away, when the tick stops, and everything that brings it back.
+//! Leases on the simulated machine: which threads keep away, when the tick stops, and everything that brings it
+//! back.
 
 mod common;
 
@@ -27,7 +28,7 @@ fn reasons(report: &Report, kind: &str) -> Vec<(u64, String)> {
     events(report, kind).map(|event| (event.time_ns, event.reason.clone().unwrap_or_default())).collect()
 }
 
-/// Who ran on `cpu` between two times.
+/// Which threads ran on `cpu` between two times.
 fn on_cpu(report: &Report, cpu: u32, from: u64, to: u64) -> Vec<&str> {
     let schedule = report.schedule.as_deref().unwrap_or_default();
     let mut names: Vec<&str> = schedule

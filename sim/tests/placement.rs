@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Who arrived where, and how, in order; and whether time ever went back.
+/// Which thread arrived where, and how, in order; and whether time ever went back.
 #[derive(Default)]
 struct Arrivals {
     seen: Rc<RefCell<Vec<(u32, usize, Via)>>>,

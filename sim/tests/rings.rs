@@ -1,5 +1,5 @@
-//! Rings on the simulated machine: who serves entries and on whose time, sleep and wake of the poller, deadlines, and that
-//! no entry is lost or served twice whatever happens to its threads.
+//! Rings on the simulated machine: which thread serves entries and on which thread's time, sleep and wake of the poller,
+//! deadlines, and that no entry is lost or served twice whatever happens to its threads.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! How far authority reaches, and where it ends: whom a context may serve, what a loan carries and what it does not, and
-//! that telling of it changes nothing.
+//! How far authority reaches, and where it ends: which threads a context may serve, what a loan carries and what it does
+//! not, and that notices of it change nothing.
 
 mod common;
 
@@ -55,7 +55,8 @@ fn a_context_serves_a_thread_a_process_or_the_calls_of_an_endpoint() {
     assert_eq!(context(&endpoint, "grant").donated_ns, 0, "the endpoint's own, not the caller's");
 }
 
-/// Who would do 1 ms of work every 10 ms for a second, beside hogs of a thousand times its weight: what it gets.
+/// What a thread gets that would do 1 ms of work every 10 ms for a second, beside hogs of a thousand times its
+/// weight.
 fn beside_giants(client: &str) -> u64 {
     let report = run(&format!(
         r#"

@@ -36,7 +36,7 @@ fn chosen(decision: Decision) -> u32 {
     }
 }
 
-/// Who ran in each millisecond, by the report's schedule of CPU 0.
+/// Which thread ran in each millisecond, by the report's schedule of CPU 0.
 fn slots(text: &str) -> String {
     let run = checked(&workload(text), 0, Bound::None);
     let mut slots = String::new();

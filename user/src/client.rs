@@ -8,7 +8,7 @@ use mainspring_abi::kernel::{
 use mainspring_abi::ring::{CapCqe, CapError, CapSqe, CapSqeV2, RingAbi, op};
 use mainspring_ring::{Geometry, Push, Reap, Reaper, SharedMemory, Submitter};
 
-/// Completions that came before anybody asked for them.
+/// Completions that came before the thread asked for them.
 const STASH: usize = 32;
 
 /// A request that was submitted.

@@ -17,7 +17,7 @@ const UNITS: [(&str, u64); 7] = [
     ("m", 60_000_000_000),
 ];
 
-/// What people write who think of other tools.
+/// Units of other tools that people write by mistake.
 const OTHER_NAMES: [(&str, &str); 13] = [
     ("nsec", "ns"),
     ("usec", "us"),

@@ -273,7 +273,7 @@ pub enum Step {
     /// `join NAME`, `join NAME 5ms`: blocks until the named thread has ended; for a spawned table, until the
     /// instance that this thread spawned last has.
     Join {
-        /// Who must end.
+        /// The threads that must end.
         target: ThreadTarget,
         /// At most this long.
         timeout: Option<Span>,

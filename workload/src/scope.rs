@@ -104,7 +104,7 @@ struct User {
 }
 
 impl<'d> Contexts<'d> {
-    /// Finds out who is bound to what, and reports contexts that two tables ask for.
+    /// Finds out which table is bound to what, and reports contexts that two tables ask for.
     pub fn collect(named: Named<'d>, threads: &[RawThread<'_>], report: &mut Report<'_>) -> Self {
         let mut contexts = Self { users: vec![None; named.tables.len()], named };
         for (n, thread) in threads.iter().enumerate() {

@@ -177,7 +177,7 @@ impl ValueError {
     pub fn help(&self) -> String {
         match self {
             Self::WrongType { expected, .. } => format!("write {}", expected.example()),
-            // The ends of the types are no limits that anyone would choose.
+            // The ends of the types are no limits that a file would choose.
             Self::OutOfRange { min, max: ENDLESS, .. } => format!("choose {min} or more"),
             Self::OutOfRange { min, max, .. } => format!("choose {min} to {max}"),
             Self::TooManyThreads { .. } => format!("lower the counts to {MAX_THREADS} in all"),

@@ -200,7 +200,7 @@ proptest! {
         let mut text: String =
             tables.iter().enumerate().map(|(n, rest)| format!("[[thread]]\nname = 't{n}'\n{rest}")).collect();
         text += &format!("[[thread]]\nname = 'kid'\nstart = 'spawn'\n{kid}");
-        // Keeps the generator from being refused for other reasons; it never wakes anybody at the start.
+        // Keeps the generator from being refused for other reasons; it never wakes a thread at the start.
         text += "[[thread]]\nname = 'z'\nprogram = ['run 1us', 'recv e 1ms', 'recv f 1ms', 'spawn kid']\n";
         if let Ok(workload) = parse("w.toml", &text) {
             let mut instant = Instant { workload: &workload, threads: Vec::new(), requests: HashMap::new() };

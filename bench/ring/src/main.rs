@@ -122,8 +122,8 @@ fn table() -> Result<bool, Box<dyn Error>> {
     Ok(ahead == rows)
 }
 
-/// Whom a row compares, ours first, io_uring last. Made anew for each round, one at a time: two pollers that never
-/// sleep would fight for their CPU.
+/// The peers that a row compares, ours first, io_uring last. Made anew for each round, one at a time: two pollers
+/// that never sleep would fight for their CPU.
 fn make(peer: Peer, mode: Mode) -> Result<Box<dyn Trip>, Box<dyn Error>> {
     let (spin, poller) = match mode {
         Mode::Caller => (NEVER_SLEEP, Poller::None),

@@ -1,11 +1,11 @@
-//! What is measured, with whom, and how much of it.
+//! What is measured, with which peers, and how much of it.
 
 use std::time::Duration;
 
 /// Figures of one measurement: the benchmark's own has the empty name, the others say what they are.
 pub type Figures = Vec<(&'static str, f64)>;
 
-/// Who is measured.
+/// A runtime that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 #[allow(missing_docs)]
 pub enum Peer {
@@ -126,7 +126,7 @@ impl Bench {
         }
     }
 
-    /// Who takes part, in the order of a round.
+    /// The peers that take part, in the order of a round.
     pub fn peers(self) -> &'static [Peer] {
         use Peer::{Corosensei, Go, Mainspring, MainspringMoving, May, Rayon, Smol, Tokio};
         match self {

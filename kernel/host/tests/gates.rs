@@ -115,8 +115,8 @@ fn kernel_sources(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// What the kernel that measures counts is told to the serial line and to who began a case, each line labelled. Everything
-/// else can only add to it.
+/// The counts of the kernel that measures go to the serial line and to the program that began a case, each line labelled.
+/// Everything else can only add to it.
 //= EVO:S2.diagnostic
 #[test]
 fn what_is_measured_is_labelled_diagnostic_and_decides_nothing() {

@@ -19,7 +19,7 @@ fn offset(symbol: *const u8) -> u64 {
 }
 
 fn write_word(at: u64, value: u64) {
-    // SAFETY: the trampoline's page is below the memory that anybody else uses.
+    // SAFETY: the trampoline's page is below the memory that other code uses.
     unsafe { ((DIRECT_MAP + TRAMPOLINE + at) as *mut u64).write_volatile(value) };
 }
 

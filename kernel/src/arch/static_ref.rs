@@ -1,4 +1,4 @@
-//! A reference to one of several things that live for ever, which anybody can read and change.
+//! A reference to one of several things that live for ever, which any CPU can read and change.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -17,8 +17,9 @@ impl<T: Sync> StaticRef<T> {
     #[inline]
     #[must_use]
     pub fn get(&self) -> &'static T {
-        // Acquire: pairs with the release in `set`; who sees the reference sees what was done before it was set.
-        // SAFETY: only shared references that live for ever are ever stored, and that is all that is made of them.
+        // Acquire: pairs with the release in `set`; a CPU that sees the reference sees what was done before it was
+        // set. SAFETY: only shared references that live for ever are ever stored, and that is all that is made of
+        // them.
         unsafe { &*self.0.load(Ordering::Acquire) }
     }
 

@@ -132,7 +132,7 @@ impl Caps {
         Ok(cap)
     }
 
-    /// Sets a number aside. It means nothing to anybody until it is fulfilled.
+    /// Sets a number aside. It names nothing until it is fulfilled.
     pub fn reserve(&mut self, ledger: &'static Ledger<'static>) -> Result<u32, CapError> {
         let charge = ledger.charge(Kind::Capabilities, 1).map_err(refusal)?;
         let index = self.slots.iter().position(Slot::is_free).ok_or(CapError::QuotaExceeded)?;

@@ -57,7 +57,7 @@ struct Slot {
     client: u8,
     /// The process that serves it, or waits for it.
     by: u8,
-    /// Who waits: the server for the call, or the caller for the answer.
+    /// The thread that waits: the server for the call, or the caller for the answer.
     waiter: Waiter,
 }
 
@@ -112,7 +112,7 @@ impl Servers {
     }
 }
 
-/// Who waits at an endpoint, and which calls are being served.
+/// Which threads wait at an endpoint, and which calls are being served.
 #[derive(Debug)]
 pub struct Endpoint {
     servers: Servers,
@@ -310,7 +310,8 @@ impl Endpoint {
         }
     }
 
-    /// Who waits for the answer to the call `call_id`, which the process `by` received and goes on serving.
+    /// The thread that waits for the answer to the call `call_id`, which the process `by` received and goes on
+    /// serving.
     #[inline(always)]
     #[must_use]
     pub fn caller_of(&self, call_id: u32, by: u32) -> Option<Waiter> {
@@ -375,7 +376,8 @@ impl Endpoint {
         self.close(client, ledger);
     }
 
-    /// `waiter`, of the process `of`, waits no longer: it is in no queue, and who received its call is told when it answers.
+    /// `waiter`, of the process `of`, waits no longer: it is in no queue, and the server that received its call is told when
+    /// it answers.
     pub fn withdraw(&mut self, waiter: Waiter, of: u32) {
         self.withdraw_caller(waiter, of as usize);
         for index in 0..RECEIVED {
@@ -414,7 +416,7 @@ impl Endpoint {
         self.uncount(client as u8);
     }
 
-    /// Who waits here, and for what.
+    /// Which threads wait here, and for what.
     pub fn digest(&self, digest: &mut Digest) {
         if !self.used {
             return;

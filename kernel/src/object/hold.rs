@@ -1,4 +1,4 @@
-//! Who keeps an occupant of a table's slot where it is.
+//! Holds, which keep an occupant of a table's slot where it is.
 //!
 //! Conserved: a slot changes hands only when no [`Hold`] of it exists. A handle in a capability table is one; so is what a
 //! request works with, and what a living occupant has of itself. Counting is done by making and dropping them and nowhere
@@ -51,7 +51,7 @@ impl<T: Slot> Clone for Hold<T> {
 
 impl<T: Slot> Drop for Hold<T> {
     fn drop(&mut self) {
-        // AcqRel: what was done by those who held it comes before what its next occupant does.
+        // AcqRel: what the holders did comes before what its next occupant does.
         if self.0.claims().0.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.vacate();
         }

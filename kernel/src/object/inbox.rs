@@ -386,7 +386,7 @@ impl Inbox {
         self.latest.map_or(WaitKind::Ring, Awaits::kind)
     }
 
-    /// Whether an operation may have ended without anybody's doing: by its deadline.
+    /// Whether an operation may have ended by itself: by its deadline.
     #[must_use]
     pub fn may_be_due(&self) -> bool {
         self.timed != 0

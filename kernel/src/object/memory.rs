@@ -125,7 +125,7 @@ impl MemoryObject {
         self.slot().pages.lock().len()
     }
 
-    /// Gives it one more page; its maker does that before anybody else knows it.
+    /// Gives it one more page; its maker does that before any other thread knows it.
     pub fn fill(&self) -> Result<(), CapError> {
         let frame = Frame::new().ok_or(CapError::NoMemory)?;
         self.slot().pages.lock().push(frame).ok_or(CapError::NoMemory)

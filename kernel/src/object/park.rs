@@ -1,4 +1,4 @@
-//! Waiting on words of memory: who waits, by address.
+//! Waiting on words of memory: the waiters, by address.
 //!
 //! Conserved: a waiter is in the list from before its word was compared until it is woken or withdrawn; a thread that
 //! changes the word and then wakes finds it.

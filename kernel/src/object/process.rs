@@ -86,7 +86,7 @@ pub struct State {
     pub ending: Option<i64>,
     /// It has ended: no thread is left.
     pub ended: bool,
-    /// Who waits for that.
+    /// The threads that wait for that.
     pub waiters: Few<Waiter, 8>,
     /// Where the next mapping without an address goes.
     pub next_mapping: u64,
@@ -103,7 +103,7 @@ pub struct Process {
     pub state: Mutex<State>,
     /// Its address space.
     pub space: Mutex<Option<AddressSpace>>,
-    /// Who waits on words of its memory.
+    /// The threads that wait on words of its memory.
     pub parks: Mutex<ParkList>,
     /// CPUs that have its page tables loaded, bit by bit.
     pub resident: AtomicU64,
@@ -183,7 +183,7 @@ impl Slot for Process {
             "a process is gone and its ledger is not empty: {:?}",
             self.ledger
         );
-        // Only who vacates a slot changes its generation.
+        // Only the code that vacates a slot changes its generation.
         if let Some(next) = self.generation.load(Ordering::Relaxed).checked_add(1) {
             self.generation.store(next, Ordering::Release);
             FREE.fetch_or(1 << self.index, Ordering::Release);
@@ -282,7 +282,8 @@ impl Process {
         last
     }
 
-    /// One thread less. If it was the last one: how the process ended, and who waited for that; [`Process::bury`] is next.
+    /// One thread less. If it was the last one: how the process ended, and which threads waited for that;
+    /// [`Process::bury`] is next.
     pub fn thread_ended(&self, place: u32, code: i64) -> Option<(i64, Few<Waiter, 8>)> {
         let mut state = self.state.lock();
         state.places &= !(1 << place);

@@ -28,14 +28,14 @@ const NOWHERE: u64 = u64::MAX;
 /// A thread's ring, as its own CPU consumes it.
 pub type Queue = SubmissionQueue<Ring>;
 
-/// Whether a thread lives, and who wants to know when it does not.
+/// Whether a thread lives, and which threads wait for its end.
 #[derive(Debug, Default)]
 pub struct Life {
     /// Its own hold of its slot, as long as it lives.
     own: Option<Hold<Thread>>,
     /// How it ended.
     pub ended: Option<i64>,
-    /// Who waits for its end.
+    /// The threads that wait for its end.
     pub joiners: Few<Waiter, 8>,
 }
 
@@ -185,7 +185,7 @@ impl Thread {
 
     /// It sits there from now on. Called with that CPU's lock held.
     pub fn set_home(&self, cpu: usize, seat: Seat) {
-        // Release: pairs with the acquire in `home`; who goes there finds the seat taken.
+        // Release: pairs with the acquire in `home`; a CPU that looks there finds the seat taken.
         self.home.store((cpu as u64) << 32 | u64::from(seat.slot()), Ordering::Release);
     }
 
@@ -234,7 +234,7 @@ impl Thread {
         digest.add(self.inbox.lock().in_flight() as u64);
     }
 
-    /// It has ended with `code`; who waited for that. The slot may be another's when this returns.
+    /// It has ended with `code`; the threads that waited for that. The slot may be another's when this returns.
     pub fn end(&self, code: i64) -> Few<Waiter, 8> {
         let mut life = self.life.lock();
         LIVE.fetch_sub(1, Ordering::Relaxed);

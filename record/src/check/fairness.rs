@@ -34,7 +34,8 @@ pub enum Bound {
     Quantum,
     /// EEVDF with direct handoffs: less than two quanta, either way.
     Handoffs,
-    /// WFQ: owed at most one quantum; ahead at most by its weight times the longest request per weight of anybody.
+    /// WFQ: owed at most one quantum; ahead at most by its weight times the longest request per weight of any
+    /// thread.
     Wfq,
 }
 
@@ -80,7 +81,7 @@ pub struct Fairness<N> {
     pub(super) setting: Setting,
     pub(super) cpus: Vec<CpuFairness<N>>,
     threads: Vec<Option<Competitor<N>>>,
-    /// The longest request per weight that anybody has had, as virtual time.
+    /// The longest request per weight that any thread has had, as virtual time.
     pub(super) longest: N,
     pub(super) blur: N,
     /// Greatest lag seen, owed and ahead, in units.
@@ -116,7 +117,7 @@ impl<N: Number> Fairness<N> {
         self.decisions
     }
 
-    /// The greatest lag that anybody had, owed and ahead, in units of 2^-20 ns.
+    /// The greatest lag that any thread had, owed and ahead, in units of 2^-20 ns.
     #[must_use]
     pub fn extremes(&self) -> (i128, i128) {
         self.extremes

@@ -2,19 +2,19 @@
 //!
 //! The rules, restated from the promises of the core and not from its code:
 //!
-//! * Virtual time passes at reference weight over load, where load is the weight of all who compete.
+//! * Virtual time passes at reference weight over load, where load is the weight of all competitors.
 //! * A thread's position moves by its own service over its weight. Lag is the distance from position to clock, times
 //!   weight.
-//! * Who sleeps, ends or moves away with a debt competes until the clock has reached its position. At most eight such
-//!   debtors retire per event at which time has passed; the rest do at the next. Debts of those who have left are
-//!   remembered for as many as there are seats; beyond that, the one that is even soonest is forgiven.
+//! * A thread that sleeps, ends or moves away with a debt competes until the clock has reached its position. At most
+//!   eight such debtors retire per event at which time has passed; the rest do at the next. Debts of threads that
+//!   have left are remembered for as many as there are seats; beyond that, the one that is even soonest is forgiven.
 //! * A thread that sleeps, yields or changes weight with a credit loses it. A thread that arrives where no thread
 //!   is awake loses it too.
 //! * A debt is kept in nanoseconds, whatever the weight.
 //!
 //! While a context runs, the schedule stands still; a thread on a context is asleep in it.
 //!
-//! When the clock jumps, and to where, depends on who is queued: see [`super::fairness`].
+//! When the clock jumps, and to where, depends on which threads are queued: see [`super::fairness`].
 
 use super::Number;
 
@@ -45,7 +45,7 @@ pub struct Fluid<N> {
     at: u64,
     /// The threads that sit there, by thread index.
     members: Vec<(u32, Standing<N>)>,
-    /// Debts of those who have left: when they are even, and their weight.
+    /// Debts of threads that have left: when they are even, and their weight.
     estate: Vec<(N, u64)>,
     /// How many of those are remembered.
     room: usize,
@@ -89,14 +89,14 @@ impl<N: Number> Fluid<N> {
         found.map(|(_, standing)| standing).expect("the model says that it sits here")
     }
 
-    /// The weight of all who compete.
+    /// The weight of all competitors.
     #[must_use]
     pub fn load(&self) -> u64 {
         let here: u64 = self.members.iter().filter(|(_, one)| one.competes).map(|(_, one)| one.weight).sum();
         here + self.estate.iter().map(|(_, weight)| weight).sum::<u64>()
     }
 
-    /// The positions of all who do not compete awake: those who might be just about even.
+    /// The positions of all threads that do not compete awake: they might be just about even.
     pub fn absent(&self) -> impl Iterator<Item = &N> {
         let asleep = self.members.iter().filter(|(_, one)| !one.awake).map(|(_, one)| &one.position);
         asleep.chain(self.estate.iter().map(|(even, _)| even)).chain(&self.struck)
@@ -138,7 +138,7 @@ impl<N: Number> Fluid<N> {
         debtors.map(|(_, one)| &one.position).chain(self.estate.iter().map(|(even, _)| even)).min().cloned()
     }
 
-    /// One debtor who is even at `even` competes no longer.
+    /// One debtor that is even at `even` competes no longer.
     fn retire(&mut self, even: &N) {
         let debtor = |one: &Standing<N>| one.competes && !one.awake && one.position == *even;
         if let Some((_, one)) = self.members.iter_mut().find(|(_, one)| debtor(one)) {
@@ -237,8 +237,8 @@ impl<N: Number> Fluid<N> {
         standing.weight = weight;
     }
 
-    /// Thread number `index`, which competes again after it was held, gets back the credit it had, if anybody is there
-    /// who could owe it.
+    /// Thread number `index`, which competes again after it was held, gets back the credit it had, if a thread is
+    /// there that could owe it.
     pub fn restore(&mut self, index: u32, credit: &N) {
         let others = self.members.iter().any(|(member, one)| *member != index && one.awake);
         if others && *credit > N::whole(0) {

@@ -32,7 +32,7 @@ impl<N: Number> Fairness<N> {
             let ran = if running == Some(index) && standing.awake { now - place.since } else { 0 };
             let mut lag = place.fluid.lag(index, ran);
             if !standing.awake {
-                // A debtor whom the clock has overtaken owes nothing and is owed nothing.
+                // A debtor that the clock has overtaken owes nothing and is owed nothing.
                 lag = lag.min(N::whole(0));
             }
             let units = lag.units();

@@ -1,4 +1,4 @@
-//! Who is where: kept from events and outcomes alone.
+//! Where each thread is: kept from events and outcomes alone.
 //!
 //! A live thread is on one CPU in one state, or between two CPUs. The model refuses what cannot be: a thread that
 //! arrives while it is somewhere, runs while it runs elsewhere, or comes back after its end.
@@ -35,7 +35,7 @@ pub enum Whereabouts {
 /// A thread that the model knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// Who.
+    /// The thread.
     pub thread: ThreadRef,
     /// Where.
     pub at: Whereabouts,
@@ -48,7 +48,7 @@ pub struct Known {
 /// A CPU as the model sees it.
 #[derive(Clone, Debug, Default)]
 pub struct CpuModel {
-    /// Who runs.
+    /// The thread that runs.
     pub running: Option<ThreadRef>,
     /// The target of a direct handoff.
     pub direct: Option<ThreadRef>,

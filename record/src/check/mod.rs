@@ -4,7 +4,7 @@
 //! compare it, and their own arithmetic, with what the CPU says of itself:
 //!
 //! * [`ownership`]: a live thread has one owner, and a stale seat no effect.
-//! * [`account`]: time is conserved to the nanosecond, and charged to whom it belongs.
+//! * [`account`]: time is conserved to the nanosecond, and charged to the thread that used it.
 //! * [`contexts`]: CPU time that was granted is had by one thread at a time, to the nanosecond and in the right order.
 //! * [`order`]: the queue stands in the order of urgency, then of its tags.
 //! * [`timers`]: a timer is always armed for what is due, and nothing due is missed.

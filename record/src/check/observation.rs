@@ -66,7 +66,7 @@ pub struct ContextCopy {
     pub used: u64,
     /// And on loan.
     pub donated: u64,
-    /// Who waits for it to come back.
+    /// The threads that wait for it to come back.
     pub donors: Vec<ThreadRef>,
 }
 

@@ -1,4 +1,4 @@
-//! The queue stands in order: those who are ready on contexts by urgency, then best effort by its tags: earlier
+//! The queue stands in order: threads that are ready on contexts by urgency, then best effort by its tags: earlier
 //! deadline, later start, lower thread index.
 
 use super::ensure;

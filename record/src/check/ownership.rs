@@ -71,7 +71,7 @@ fn named(
     if state.is_some() { grants.compare(cpu, seat) } else { Ok(()) }
 }
 
-/// The CPU seats exactly those whom the model puts there, in the same states.
+/// The CPU seats exactly the threads that the model puts there, in the same states.
 pub fn everybody(model: &MachineModel, grants: &Grants, cpu: &Cpu) -> Result<(), String> {
     let mut seen: Vec<_> =
         cpu.threads().iter().map(|view| (view.thread, view.seat.slot(), view.state)).collect();

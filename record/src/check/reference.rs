@@ -1,4 +1,4 @@
-//! Which choices are right: who may be chosen, who may be stolen, and for how long.
+//! Which choices are right: which thread may be chosen, which may be stolen, and for how long.
 //!
 //! Where two tags differ by less than the core can tell apart, either choice is right.
 

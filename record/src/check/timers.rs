@@ -30,7 +30,7 @@ pub struct Timers {
 /// A busy CPU without a tick.
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    /// Who runs there, alone.
+    /// The thread that runs there alone.
     thread: Option<ThreadRef>,
     /// How long it may take until a revocation is felt.
     latency: Nanos,

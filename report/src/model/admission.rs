@@ -93,7 +93,7 @@ pub struct MissTrace {
     pub schedule: Vec<ScheduleEntry>,
 }
 
-/// Who was late first.
+/// The task that was late first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstMiss {
     /// The context; `best effort` for the floor.

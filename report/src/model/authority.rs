@@ -93,7 +93,7 @@ pub struct RingReport {
     pub spins_ns: u64,
     /// Time spent serving entries.
     pub busy_ns: u64,
-    /// Who serves it at the end: `syscall`, `sqpoll-starting`, `sqpoll-running`, `sqpoll-sleeping` or
+    /// What serves it at the end: `syscall`, `sqpoll-starting`, `sqpoll-running`, `sqpoll-sleeping` or
     /// `sqpoll-stopping`.
     pub mode: String,
 }

@@ -1,4 +1,4 @@
-//! How text is dressed: width, colour and characters. The only module that knows ANSI sequences.
+//! How text looks: width, colour and characters. The only module that knows ANSI sequences.
 
 /// How the text report is to look. The caller knows the terminal; this crate asks nothing of the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

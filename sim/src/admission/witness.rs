@@ -1,5 +1,5 @@
 //! A refusal, shown: everything on the refused CPU is released together, each thread runs exactly its budget in each
-//! period, and the simulator says who is late.
+//! period, and the simulator says which context is late.
 //!
 //! It is the worst that can be asked of a CPU within its budgets. A refusal by an exact test always has such a run; one by
 //! a test that is sufficient only need not.
@@ -19,7 +19,7 @@ const MOST_JOBS: u64 = 200_000;
 /// What the hog is called that wants the floor.
 const BEST_EFFORT: &str = "best effort";
 
-/// Who was late.
+/// Which context was late.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Miss {
     /// The context, or `best effort` for the floor.
@@ -35,7 +35,7 @@ pub struct Miss {
 pub struct Witness {
     /// What was run.
     pub workload: Workload,
-    /// Who was late first.
+    /// Which context was late first.
     pub miss: Miss,
     /// What ran up to then.
     pub schedule: Vec<ScheduleEntry>,

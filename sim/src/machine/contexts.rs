@@ -202,7 +202,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A thread has ended with `entity`: what it held goes back to whom it belongs, and what it lent is called in.
+    /// A thread has ended with `entity`: a context that it held goes back to its donor or its owner, and a context
+    /// that it lent is called in.
     pub(super) fn call_authority_in(&mut self, mut entity: Entity) {
         if !self.grants.list.is_empty() {
             self.with_contexts(|contexts, machine| contexts.thread_ended(machine, &mut entity));

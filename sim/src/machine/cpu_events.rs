@@ -219,7 +219,7 @@ impl Machine<'_> {
         self.workload.threads[spec].instance_name(index - self.bases[spec])
     }
 
-    /// Books the end of a life and wakes those who waited for it.
+    /// Records the end of a life and wakes the threads that waited for it.
     pub(super) fn bury(&mut self, index: usize, entity: Entity) {
         // One that is ended by others may be ready.
         let ready = entity.ready_since().map_or(Nanos::ZERO, |since| self.now - since);

@@ -22,7 +22,7 @@ pub(super) struct Grant {
     pub home: usize,
     /// The refills that were logged last.
     pub shown: Vec<Refill>,
-    /// Known here too, for who asks while the table is out for an operation.
+    /// Known here too, for callers that ask while the table is out for an operation.
     pub revoked: bool,
     /// What was used of it, if a thread had it when the run ended.
     pub usage: Option<Usage>,
@@ -39,7 +39,7 @@ pub(super) struct Grants {
     pub sessions: Vec<SessionRef>,
     /// Contexts that have come to rest during the operation in progress.
     pub at_rest: Vec<usize>,
-    /// Who revokes what is being revoked.
+    /// The reason of the revocation in progress.
     pub why_revoked: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! Islands and admission in a run: who asks when, and what a refusal means.
+//! Islands and admission in a run: which thread asks when, and what a refusal means.
 //!
 //! Conserved: the contexts of an island can be bound exactly while the island is admitted. No thread of a refused island
 //! has anything of it; its threads run as best effort. An adjustment that would take a promised deadline away from any

@@ -197,7 +197,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Who a lease of `thread` belongs to: its process, its session, and the policy service if its process is one.
+    /// The owner of a lease of `thread`: its process, its session, and the policy service if its process is one.
     pub(super) fn owner_of(&self, thread: usize) -> Owner {
         let process = self.threads[thread].process;
         let session = self.workload.threads[self.table_of(thread)].session;

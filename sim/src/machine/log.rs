@@ -5,7 +5,7 @@ use mainspring_report::Event;
 use mainspring_sched::context::Refill;
 
 impl Machine<'_> {
-    /// Lists an event, if anybody wants the list; `fill` says what of.
+    /// Lists an event, if the list is wanted; `fill` adds the details.
     pub(super) fn log(&mut self, kind: &str, fill: impl FnOnce(&Self, &mut Event)) {
         if self.schedule.is_some() {
             let mut event = Event::new(self.now.get(), kind);

@@ -1,4 +1,4 @@
-//! Who looks on at the CPUs of a simulated machine: the digest always, a recorder or a watcher by choice.
+//! The observers of a simulated machine's CPUs: the digest always, a recorder or a watcher by choice.
 
 use crate::RunError;
 use mainspring_abi::Nanos;
@@ -11,7 +11,7 @@ use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Cpu, Decision, Stop};
 use std::hint::cold_path;
 
-/// The digest of a run's decisions, and who else looks on.
+/// The digest of a run's decisions, and the other observers.
 pub(super) struct Observer<'a> {
     onlooker: Onlooker<'a>,
     pub(super) decisions: u64,

@@ -53,7 +53,7 @@ pub struct Drive<W> {
     pub cpus: Vec<Cpu>,
     pub now: Nanos,
     pub dice: Dice,
-    /// What was done, for a reader who has to find out why.
+    /// What was done, for a reader of a failure.
     pub log: Vec<String>,
     /// Whether it is kept.
     pub logged: bool,
@@ -499,7 +499,7 @@ impl<W: Watch> Drive<W> {
         self.accept(to, entity, Via::Admit)
     }
 
-    /// With more than one other CPU, whom to rob is the machine's business.
+    /// With more than one other CPU, the machine chooses the victim.
     fn steal(&mut self, at: usize) -> Step {
         if self.cpus.len() != 2 || self.cpus[at].current().is_some() {
             return Ok(());

@@ -25,7 +25,7 @@ pub fn parts_of(file: &str) -> Speaks {
     Speaks::For(parts)
 }
 
-/// For whom a test speaks.
+/// Which part a test speaks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
     /// For these parts.

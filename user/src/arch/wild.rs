@@ -1,7 +1,7 @@
 //! What only a program that attacks the kernel does: odd processor states at a system call, exceptions of every kind, raw
 //! words of its own memory, and a thread that needs no memory at all. And what an honest neighbour checks its registers with.
 //!
-//! The functions are safe to call as far as anybody else is concerned: that is what the proofs show. Their own process may
+//! The functions cannot harm another process: that is what the proofs show. Their own process may
 //! be stopped by any of them.
 
 use core::arch::{asm, global_asm};

@@ -104,7 +104,7 @@ fn rings() {
     case("ring-nops", || fill(&|_| CapSqeV2::nop(0)));
     let text = [b'.'; LINE];
     let console = caps::need("console");
-    // More than are served in one stretch, and few enough for who reads them.
+    // More than are served in one stretch, and few enough for the reader of the serial line.
     case("ring-lines", || {
         fill(&|at| if at < 8 { client::request(console, 0, &text, &mut []) } else { CapSqeV2::nop(0) });
     });

@@ -68,7 +68,8 @@ fn begin(request: CapSqe) -> Result<Ticket, CapError> {
     client::submit(CapSqeV2::from_v1(request))
 }
 
-/// A new thread begins with registers that say nothing about anybody: zeros, its arguments, and the usual flags.
+/// A new thread begins with registers that say nothing about another thread: zeros, its arguments, and the usual
+/// flags.
 fn fresh_registers() -> i64 {
     static SEEN: [AtomicU64; 40] = [const { AtomicU64::new(u64::MAX) }; 40];
     for round in 0..40 {

@@ -1,4 +1,4 @@
-//! Sleeps without end: the process gets its quota and not one more, and who ends gives its places back.
+//! Sleeps without end: the process gets its quota and not one more, and a thread that ends gives its places back.
 #![no_std]
 #![no_main]
 

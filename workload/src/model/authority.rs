@@ -31,7 +31,7 @@ pub struct ContextSpec {
     pub overrun: Overrun,
     /// How many calls may be nested on it, 1 to 8. Default 8.
     pub depth: u8,
-    /// Index into `Workload::endpoints`: who is told of its timeouts.
+    /// Index into `Workload::endpoints`: the endpoint that is told of its timeouts.
     pub timeout_endpoint: Option<usize>,
     /// Index into `Workload::processes`: it is the default of that process.
     pub process: Option<usize>,
@@ -117,13 +117,13 @@ pub struct LeaseSpec {
     pub name: String,
     /// The CPUs. Never empty, never beyond the machine.
     pub cpus: CpuSet,
-    /// Who is isolated, and owns the lease. Stands for one thread.
+    /// The thread that is isolated, and owns the lease. Stands for one thread.
     pub thread: ThreadTarget,
     /// What the thread does there. Default compute.
     pub mode: LeaseMode,
     /// Index into `Workload::rings`: the ring that is polled. Given exactly if the mode is kernel-sqpoll.
     pub ring: Option<usize>,
-    /// Who pays. Default: the thread's context, else the ledger.
+    /// What pays. Default: the thread's context, else the ledger.
     pub account: Account,
     /// The longest that a revocation may take. Default 1 ms.
     pub max_revocation: Nanos,
@@ -151,7 +151,7 @@ pub enum LeaseMode {
     KernelWorker,
 }
 
-/// Whom the time on leased CPUs is charged to.
+/// What the time on leased CPUs is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Account {
     /// The best-effort ledger of the thread.
@@ -250,7 +250,7 @@ pub enum Calls {
 pub struct RingSpec {
     /// The name.
     pub name: String,
-    /// Who submits. Stands for one thread.
+    /// The thread that submits. Stands for one thread.
     pub owner: ThreadTarget,
     /// How many entries, a power of two from 2 to 4096. Default 64.
     pub entries: u32,
@@ -266,12 +266,12 @@ pub struct RingSpec {
     pub window: u8,
 }
 
-/// `[policy]`: the policy service in user space, and who is left when it fails.
+/// `[policy]`: the policy service in user space, and the thread that is left when it fails.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicySpec {
     /// The service. Stands for one thread.
     pub service: ThreadTarget,
-    /// Who recovers the machine without it. Stands for one thread.
+    /// The thread that recovers the machine without it. Stands for one thread.
     pub recovery: Option<ThreadTarget>,
     /// The epoch of what the file itself sets; an older setting is stale. Default 1.
     pub epoch: u64,

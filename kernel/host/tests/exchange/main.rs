@@ -1,6 +1,6 @@
 //! The kernel's short cut for calls and answers, `method/exchange.rs`, against the long way that every request can take:
 //! the kernel's own files, on a machine of ordinary memory. Two worlds get the same random requests, one with the short cut
-//! and one without, and everything that anybody can see of them must be the same after each.
+//! and one without, and everything that a program can see of them must be the same after each.
 #![allow(dead_code, missing_docs, reason = "most of the kernel's objects is there for others")]
 
 extern crate alloc;
@@ -18,7 +18,7 @@ mod sched {
         use std::cell::RefCell;
 
         thread_local! {
-            /// Who was woken, by slot.
+            /// The threads that were woken, by slot.
             pub static WOKEN: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
         }
 
@@ -333,7 +333,7 @@ impl Drop for World {
 }
 
 impl World {
-    /// Ends all threads; who is left at the endpoint then.
+    /// Ends all threads; whether callers or servers are left at the endpoint then.
     fn end(&mut self) -> (bool, bool) {
         for player in &self.players {
             let ended = player.thread.inbox.lock().close(player.thread.name());

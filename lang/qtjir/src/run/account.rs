@@ -1,4 +1,4 @@
-//! Whom a program charges.
+//! What a program charges.
 
 use super::fault::Trap;
 use mainspring::{Budget, Component, Cost, Cx};
@@ -6,7 +6,7 @@ use mainspring::{Budget, Component, Cost, Cx};
 /// What a program that runs alone may use.
 pub type Limits = Budget;
 
-/// Whom a program charges: its task, or a budget of its own if it runs alone.
+/// What a program charges: its task, or a budget of its own if it runs alone.
 #[derive(Debug)]
 pub enum Account<'c> {
     /// A task of the runtime. With nothing left, the runtime stops the task by unwinding it.

@@ -1,6 +1,7 @@
 //! What goes from one task to another: a copy, with everything that it refers to.
 //!
-//! Conserved: nothing is shared but channels. Who sends pays for the copy, as for an allocation; who receives takes it over.
+//! Conserved: nothing is shared but channels. The sender pays for the copy, as for an allocation; the receiver takes it
+//! over.
 
 use crate::ir::{Module, Type};
 use mainspring::{Receiver, Sender};

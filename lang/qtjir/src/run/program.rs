@@ -32,7 +32,7 @@ pub struct NativeCall<'a, 'c> {
     pub args: &'a [u64],
     /// The task's heap. An object is its length and so many words.
     pub heap: &'a mut Vec<u64>,
-    /// Whom to charge.
+    /// What to charge.
     pub account: &'a mut Account<'c>,
     /// Ops that were counted and not paid for.
     pub pending: &'a mut u64,

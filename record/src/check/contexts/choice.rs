@@ -1,4 +1,4 @@
-//! Who goes first among contexts, and when best effort may insist.
+//! Which thread goes first among contexts, and when best effort may insist.
 
 use super::super::ensure;
 use super::{Grants, QueueKind};
@@ -25,7 +25,7 @@ impl Grants {
         }
     }
 
-    /// Who goes first of those who are ready on contexts on CPU number `at`.
+    /// The thread that goes first of all that are ready on contexts on CPU number `at`.
     pub(super) fn most_urgent(&self, at: usize) -> Option<ThreadRef> {
         let ready = self.cpus[at].ready.iter();
         let threads = ready.filter_map(|index| self.holders[*index as usize].as_ref());

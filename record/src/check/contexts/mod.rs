@@ -1,11 +1,12 @@
-//! Who may use whose CPU time, and how much of it: a model of every context, kept from events alone.
+//! Which thread may use which context's CPU time, and how much of it: a model of every context, kept from events
+//! alone.
 //!
 //! * A context is in one place: with one thread, on its way, or on a shelf. A thread that has lent one is not made ready.
 //! * Its [`refills`] say when how much of it may be used; what was used is the sum of the intervals that its holders ran.
-//! * At each decision the most urgent of those who are ready on contexts runs, unless best effort insists on its
-//!   [`floor`]; see `choice`.
+//! * At each decision the most urgent of the threads that are ready on contexts runs, unless best effort insists on
+//!   its [`floor`]; see `choice`.
 //!
-//! It is brought up to date before the [`MachineModel`], which takes from it who waits for a refill.
+//! It is brought up to date before the [`MachineModel`], which takes from it which threads wait for a refill.
 
 mod choice;
 mod events;
@@ -66,7 +67,7 @@ pub struct Grant {
     active: bool,
     /// When it was last paused, and the release that it was at.
     paused: Option<(u64, u64)>,
-    /// With whom, if it sits on a CPU.
+    /// The thread that it is with, if that sits on a CPU.
     seated: Option<ThreadRef>,
 }
 

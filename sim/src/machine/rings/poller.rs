@@ -153,7 +153,8 @@ impl Machine<'_> {
         true
     }
 
-    /// Who pays for the poller: whom the ring's lease names, if it has one. `None` while that lease is not live.
+    /// The target that pays for the poller: the ring's lease names it, if it has one. `None` while that lease is
+    /// not live.
     pub(super) fn poller_account(&self, thread: usize, ring: usize) -> Option<AccountingTarget> {
         let Some(lease) = self.workload.leases.iter().position(|lease| lease.ring == Some(ring)) else {
             return Some(match self.holds(thread) {

@@ -8,7 +8,7 @@ use std::fmt;
 /// Nesting beyond this is refused: the text comes from strangers, and the parser recurses.
 const MAX_DEPTH: usize = 32;
 
-/// What a package asks of those who use it.
+/// What a package asks of its users.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Expression {
     /// A licence, with its exception if it has one.
@@ -28,7 +28,7 @@ pub enum ExpressionError {
     Misplaced(String),
     /// A parenthesis is not closed.
     Unclosed,
-    /// More parentheses than anyone needs.
+    /// More parentheses than any real expression has.
     TooDeep,
 }
 
