@@ -1,4 +1,4 @@
-//! The books of a recorded run say what the run's own report says: two ways to the same numbers.
+//! The report of a run's record says what the run's own report says: two ways to the same numbers.
 
 use mainspring_abi::{CpuId, Nanos, Policy, ThreadRef};
 use mainspring_record::Log;
