@@ -161,3 +161,56 @@ struct Cpu {
   shootdowns @15 :UInt64;
   queued @16 :UInt64;
 }
+
+# CPU time that its holder may spend: so much in each period, kept by the kernel. The capability names one context by number and
+# generation; a context that is gone is told as such, and a thread that had it goes on as best effort.
+enum SchedulingContextMethod {
+  create            @0;   # ContextCreate -> Handle: another one, which grants no more than this one
+  info              @1;   # -> ContextInfo
+  bindCallerThread  @2;   # the calling thread runs on it from now on; the thread must be on the context's CPU
+  unbind            @3;   # the calling thread gives it up
+  revoke            @4;   # it is gone, wherever it is
+  drainNotifications @5;  # -> ContextNotices: the two cells, which are empty then
+  wait              @6;   # Deadline; until there is something to drain, or it is gone
+}
+enum OverrunPolicy { throttle @0; notify @1; }
+struct ContextCreate {
+  budgetNs   @0 :UInt64;
+  periodNs   @1 :UInt64;
+  # 0 for the period.
+  deadlineNs @2 :UInt64;
+  priority   @3 :UInt16;
+  criticality @4 :UInt8;
+  overrun    @5 :OverrunPolicy;
+  # Bit n for CPU n; 0 for its creator's. Its time is set aside on the first of them on which every deadline holds.
+  cpus       @6 :UInt64;
+}
+struct ContextInfo {
+  id @0 :UInt32;
+  generation @1 :UInt32;
+  budgetNs @2 :UInt64;
+  periodNs @3 :UInt64;
+  deadlineNs @4 :UInt64;
+  remainingNs @5 :UInt64;
+  usedNs @6 :UInt64;
+  depletions @7 :UInt64;
+  misses @8 :UInt64;
+  overshootMaxNs @9 :UInt64;
+  # Where its time is set aside.
+  cpu @10 :UInt32;
+  # A thread holds it, whose time is charged to it.
+  budgetEnforced @11 :Bool;
+  bound @12 :Bool;
+  # The capability is of an old generation: it can be used for nothing but this, and nothing remains.
+  stale @13 :Bool;
+}
+enum DrainStatus { ok @0; revoked @1; staleGeneration @2; }
+enum ContextEnd { none @0; explicitRevoke @1; logout @2; ownerExit @3; islandEnd @4; }
+struct ContextNotices {
+  status @0 :DrainStatus;
+  reason @1 :ContextEnd;
+  depleted @2 :ContextNotice;
+  deadline @3 :ContextNotice;
+}
+# `coalesced` of 0: nothing has happened since the last drain.
+struct ContextNotice { sequence @0 :UInt32; coalesced @1 :UInt32; remainingNs @2 :UInt64; nextNs @3 :UInt64; donated @4 :Bool; }

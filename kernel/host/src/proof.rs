@@ -132,6 +132,9 @@ fn unchecked(
 }
 
 const ALL: &str = "console,timer,threads,control,processes,park,memory,policy,info";
+/// Two contexts: 2 ms of 20, and 1 ms of 10.
+const CONTEXTS: &str =
+    "console,timer,threads,control,processes,park,info,context:a=2000000/20000000,context:b=1000000/10000000";
 
 const CONTAIN: &str = "console,timer,threads,control,processes,park,memory,policy,info,call:x,serve:x";
 
@@ -384,6 +387,30 @@ pub const PROOFS: &[Proof] = &[
         ],
         icount: false,
         seconds: 180,
+    },
+    Proof {
+        name: "scheduling-context",
+        about: "CPU time as authority: contexts are granted, made, bound, used up, refilled, told of and revoked",
+        cpus: &[1, 2, 4, 8],
+        starts: &[("start", "scheduling-context", CONTEXTS, "")],
+        settings: "",
+        programs: &["scheduling-context"],
+        markers: &[
+            "scheduling-context: bootstrap=ok",
+            "scheduling-context: create=ok",
+            "scheduling-context: bind=ok rebind=ok",
+            "scheduling-context: depletion=ok dispatch_effect=budgetEnforced",
+            "scheduling-context: throttling=ok refill=ok",
+            "scheduling-context: notification_wait=ok",
+            "scheduling-context: notification_coalescing=ok",
+            "scheduling-context: exit_returns=ok",
+            "scheduling-context: stale_notification=staleGeneration",
+            "scheduling-context: revoke=ok revoke_notification=explicitRevoke",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 120,
     },
     Proof {
         name: "hostile-memory",

@@ -1,19 +1,22 @@
 //! The kernel's heap, which is for what is made at boot alone.
 //!
 //! Conserved: once the heap is [closed](close), before the first program runs, nothing is allocated any more. So no program can
-//! make the heap grow, and no path of the kernel can fail for want of it. A kernel that checks itself stops at the first
-//! allocation; any other counts them, and the run has failed.
+//! make the heap grow, and no path of the kernel can fail for want of it. Making a scheduling context is the one exception: their
+//! number is bounded and charged, see [`open`]. A kernel that checks itself stops at the first other allocation; any other kernel
+//! counts them, and the run has failed.
 
-use super::DIRECT_MAP;
+use super::{DIRECT_MAP, cpu};
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use linked_list_allocator::Heap;
 use spin::Mutex;
 
 struct KernelHeap {
     heap: Mutex<Heap>,
     closed: AtomicBool,
+    /// The CPU that may allocate all the same, plus one; 0 if none may.
+    open_for: AtomicU32,
     after_boot: AtomicU64,
 }
 
@@ -21,6 +24,7 @@ struct KernelHeap {
 static HEAP: KernelHeap = KernelHeap {
     heap: Mutex::new(Heap::empty()),
     closed: AtomicBool::new(false),
+    open_for: AtomicU32::new(0),
     after_boot: AtomicU64::new(0),
 };
 
@@ -47,10 +51,29 @@ pub fn close() {
     HEAP.closed.store(true, Ordering::Relaxed);
 }
 
+/// While it lives, this CPU may allocate what was charged and set aside before: contexts, whose number is bounded. Whoever has it
+/// holds the lock of the table of contexts, so there is one at a time.
+#[derive(Debug)]
+pub struct OpenHeap(u32);
+
+/// Opens the heap for this CPU.
+#[must_use]
+pub fn open() -> OpenHeap {
+    OpenHeap(HEAP.open_for.swap(cpu::index() as u32 + 1, Ordering::Relaxed))
+}
+
+impl Drop for OpenHeap {
+    fn drop(&mut self) {
+        HEAP.open_for.store(self.0, Ordering::Relaxed);
+    }
+}
+
 // SAFETY: the inner heap is an allocator behind a lock; counting changes nothing about what it returns.
 unsafe impl GlobalAlloc for KernelHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if self.closed.load(Ordering::Relaxed) {
+        if self.closed.load(Ordering::Relaxed)
+            && self.open_for.load(Ordering::Relaxed) != cpu::index() as u32 + 1
+        {
             self.after_boot.fetch_add(1, Ordering::Relaxed);
             if cfg!(debug_assertions) {
                 panic!("{} bytes are allocated after boot", layout.size());

@@ -37,7 +37,7 @@ pub use clock::{
 };
 pub use context::{Context, ContextCell, USER_END};
 pub use frames::{Frame, FrameList, PAGE, free_frames, total_frames};
-pub use heap::{allocations, close as close_heap};
+pub use heap::{allocations, close as close_heap, open as open_heap};
 pub use paging::{Flags, MapError, SpaceRoot, kernel_root};
 pub use ports::{ExitCode, Serial, exit, record_out};
 pub use ring_page::Ring;

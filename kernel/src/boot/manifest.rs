@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Capabilities: console timer threads control processes park memory policy info, and for an endpoint of any name
-//! `call:NAME` and `serve:NAME`.
+//! `call:NAME` and `serve:NAME`. `context:NAME=BUDGET_NS/PERIOD_NS` is a scheduling context of the process's own.
 
 use crate::object::caps::Object;
 use crate::object::endpoint::ENDPOINTS;
@@ -26,6 +26,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use mainspring_abi::kernel::STARTUP_CAPS;
 use mainspring_abi::{Nanos, Policy};
+use mainspring_sched::context::ContextSpec;
 use spin::Mutex;
 
 /// What one line says.
@@ -45,6 +46,8 @@ pub struct Start<'a> {
     pub program: &'a str,
     /// Its capabilities.
     pub grants: heapless::Vec<(&'a str, Object), STARTUP_CAPS>,
+    /// Contexts of its own, with what it finds them under.
+    pub contexts: heapless::Vec<(&'a str, ContextSpec), STARTUP_CAPS>,
     /// A piece of the boot image that it can read.
     pub data: Option<&'a str>,
     /// Further text.
@@ -130,15 +133,24 @@ fn start(text: &str, awaited: bool) -> Option<Start<'_>> {
     let (head, arguments) = text.split_once(" -- ").unwrap_or((text, ""));
     let mut words = head.split_whitespace();
     let program = words.next()?;
-    let mut grants = heapless::Vec::new();
+    let (mut grants, mut contexts) = (heapless::Vec::new(), heapless::Vec::new());
     for name in words.next()?.split(',') {
-        grants.push((name, object(name)?)).ok()?;
+        match name.strip_prefix("context:").and_then(|_| name.split_once('=')) {
+            Some((name, granted)) => contexts.push((name, context(granted)?)).ok()?,
+            None => grants.push((name, object(name)?)).ok()?,
+        }
     }
     let data = match words.next() {
         Some(word) => Some(word.strip_prefix("data=")?),
         None => None,
     };
-    Some(Start { program, grants, data, arguments, awaited })
+    Some(Start { program, grants, contexts, data, arguments, awaited })
+}
+
+/// A budget and a period, in nanoseconds: `2000000/10000000`.
+fn context(text: &str) -> Option<ContextSpec> {
+    let (budget, period) = text.split_once('/')?;
+    Some(ContextSpec::new(Nanos::new(budget.parse().ok()?), Nanos::new(period.parse().ok()?)))
 }
 
 fn object(name: &str) -> Option<Object> {

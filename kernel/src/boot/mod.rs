@@ -8,7 +8,7 @@ use crate::arch::{self, BootInfo, ExitCode, TickSource, cpu, exit};
 use crate::method::{PlannedProcess, Program, Share};
 use crate::object::process::{self, Process};
 use crate::object::{memory, thread};
-use crate::sched::{check, dispatch, idle, notify, per_cpu, record, wakeup};
+use crate::sched::{check, contexts, dispatch, idle, notify, per_cpu, record, wakeup};
 use crate::{frames, measure};
 use core::fmt::Display;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -81,6 +81,7 @@ pub fn run(info: &BootInfo) -> ! {
     process::open_pools(arch::free_frames());
     FREE_FRAMES.store(arch::free_frames(), Ordering::Relaxed);
     HEAP_USED.store(arch::allocations().used, Ordering::Relaxed);
+    contexts::init();
     for line in manifest::lines(text) {
         if let Ok(Line::Start(start)) = line {
             begin(&image, &start);
@@ -135,8 +136,8 @@ fn begin(image: &Image<'static>, start: &Start<'_>) {
         .find(start.program)
         .unwrap_or_else(|| refuse(start.program, "no such program in the boot image"));
     let data = start.data.and_then(|name| image.find(name)).unwrap_or(&[]);
-    let program =
-        Program { name: start.program, elf, arguments: start.arguments, data, grants: &start.grants };
+    let (grants, contexts) = (&start.grants, &start.contexts);
+    let program = Program { name: start.program, elf, arguments: start.arguments, data, grants, contexts };
     match PlannedProcess::decide(&program, Share::DEFAULT) {
         Ok(planned) => {
             AWAITED.fetch_add(u32::from(start.awaited), Ordering::Relaxed);
@@ -194,6 +195,7 @@ fn shut_down() -> ! {
         allocations.after_boot
     );
     let (checks, longest_interrupts_off) = (check::report(), measure::report());
+    contexts::end();
     let (frames_lost, heap_lost) = lost_for_good();
     crate::say!("kernel: memory frames_lost={frames_lost} heap_lost={heap_lost}");
     let held = allocations.after_boot == 0 && (frames_lost, heap_lost) == (0, 0);

@@ -4,6 +4,7 @@
 //! is completed here, it is in flight in the inbox, or its thread is gone. No lock but the
 //! ring's own is held while a method runs.
 
+mod contexts;
 mod direct;
 mod endpoints;
 mod exchange;
@@ -47,6 +48,7 @@ fn invoke(call: &mut Call<'_>, object: Option<Object>) -> Result<Answer, CapErro
         (op::CALL, Object::ProcessSpawner) => processes::spawner(call),
         (op::CALL, Object::ProcessHandle(of)) => processes::handle(call, &of),
         (op::CALL, Object::VirtualMemory) => memory::virtual_memory(call),
+        (op::CALL, Object::SchedulingContext(who)) => contexts::context(call, who),
         (op::CALL | op::RECV | op::RETURN | op::RETURN_RECV, _) => Err(CapError::NoSuchMethod),
         _ => Err(CapError::InvalidRequest),
     }

@@ -10,7 +10,7 @@ use crate::object::caps::Object;
 use crate::object::hold::Hold;
 use crate::object::inbox::Awaits;
 use crate::object::process::{self, PAGES, Process, refusal};
-use crate::sched::dispatch;
+use crate::sched::{contexts, dispatch};
 use elf::ElfBytes;
 use elf::abi::{PF_W, PF_X, PT_LOAD};
 use elf::endian::LittleEndian;
@@ -21,6 +21,7 @@ use mainspring_abi::kernel::{
 };
 use mainspring_abi::ring::{CapError, RingAbi, RuntimeBootInfo};
 use mainspring_kernel_core::ledger::Ledger;
+use mainspring_sched::context::ContextSpec;
 use mainspring_schema::{ProcessHandleMethod, ProcessSpawnerMethod, handle as wire_handle, process_spawn};
 
 /// A program to be started.
@@ -36,6 +37,8 @@ pub struct Program<'a> {
     pub data: &'static [u8],
     /// Capabilities, and what it finds them under.
     pub grants: &'a [(&'a str, Object)],
+    /// Scheduling contexts of its own, and what it finds them under.
+    pub contexts: &'a [(&'a str, ContextSpec)],
 }
 
 /// Programs lie below this.
@@ -326,20 +329,27 @@ impl Filling {
 
 /// Gives the process the program's capabilities, and the page that tells it of them.
 fn tell(draft: &Draft, program: &Program<'_>) -> Result<(), CapError> {
-    if program.grants.len() > STARTUP_CAPS || program.arguments.len() > ARGUMENTS {
+    let count = program.grants.len() + program.contexts.len();
+    if count > STARTUP_CAPS || program.arguments.len() > ARGUMENTS {
         return Err(CapError::InvalidParameter);
     }
     let mut page = Frame::new().ok_or(CapError::NoMemory)?;
     page.write(0, &RuntimeBootInfo::new(RING_ARENA, RingAbi::V2).to_bytes());
-    page.write(16, &(program.grants.len() as u32).to_le_bytes());
+    page.write(16, &(count as u32).to_le_bytes());
     page.write(20, &(program.arguments.len() as u32).to_le_bytes());
     page.write(24, &(program.data.len() as u64).to_le_bytes());
-    for (number, (name, object)) in program.grants.iter().enumerate() {
+    let contexts = program.contexts.iter().map(|(name, spec)| {
+        let made = contexts::grant(&draft.process, spec.clone());
+        made.map(|who| (*name, Object::SchedulingContext(who))).map_err(|_| CapError::RealtimeAdmissionDenied)
+    });
+    let grants = program.grants.iter().map(|(name, object)| Ok((*name, object.clone())));
+    for (number, granted) in grants.chain(contexts).enumerate() {
+        let (name, object) = granted?;
         let name = cap_name(name).ok_or(CapError::InvalidParameter)?;
         let object = match object {
             // Whoever holds memory pays for it.
             Object::Memory(memory) => Object::Memory(memory.held_by(draft.ledger())?),
-            other => other.clone(),
+            other => other,
         };
         let cap = draft.process.state.lock().caps.insert(object, draft.ledger())?;
         let at = 32 + number * size_of::<StartupCap>();
@@ -390,7 +400,7 @@ fn decide_spawn(call: &Call<'_>, caller: &Process) -> Result<PlannedProcess, Cap
         }
         let elf = crate::boot::program(name).ok_or(CapError::NotFound)?;
         let arguments = text(params.get_arguments())?;
-        let program = Program { name, elf, arguments, data: &[], grants: &grants };
+        let program = Program { name, elf, arguments, data: &[], grants: &grants, contexts: &[] };
         PlannedProcess::begin(&program, Share::DEFAULT.within(Share::of_caller()))
     })
 }

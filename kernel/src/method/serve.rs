@@ -99,6 +99,12 @@ impl Call<'_> {
             CapError::QuotaExceeded
         })
     }
+
+    /// Takes the request out of flight again, unless it has been completed meanwhile; whether it was taken out.
+    pub(super) fn retract(&mut self, waiter: Waiter) -> bool {
+        self.place = self.thread.inbox.lock().retract(waiter);
+        self.place.is_some()
+    }
 }
 
 /// Handles at most `limit` requests of `thread`'s ring.
@@ -202,6 +208,7 @@ fn is_heavy(object: &Object) -> bool {
         | Object::ProcessHandle(_)
         | Object::VirtualMemory
         | Object::Memory(_)
+        | Object::SchedulingContext(_)
         | Object::SystemInfo => true,
         Object::Timer
         | Object::ThreadControl
@@ -214,7 +221,11 @@ fn is_heavy(object: &Object) -> bool {
 /// Whether carrying a request of this object out may take frames: it makes something, or changes the address space.
 fn makes_something(object: &Object) -> bool {
     match object {
-        Object::ThreadSpawner | Object::ProcessSpawner | Object::VirtualMemory | Object::Memory(_) => true,
+        Object::ThreadSpawner
+        | Object::ProcessSpawner
+        | Object::VirtualMemory
+        | Object::Memory(_)
+        | Object::SchedulingContext(_) => true,
         Object::Console
         | Object::Timer
         | Object::ParkSpace

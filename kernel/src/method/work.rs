@@ -17,7 +17,7 @@ use crate::object::process::Process;
 use crate::object::thread::Thread;
 use crate::object::{endpoint, memory};
 use crate::sched::visible::{self, Seen};
-use crate::sched::{dispatch, wakeup};
+use crate::sched::{contexts, dispatch, wakeup};
 use mainspring_abi::kernel;
 use mainspring_abi::ring::{CapError, CapSqeV2};
 use mainspring_ring::{CqPlace, SqOwner};
@@ -230,6 +230,7 @@ impl Ending {
             }
             Phase::Caps => {
                 if !give_up_caps(process) {
+                    contexts::process_ended(process);
                     dispatch::leave_space(thread);
                     let space = process.space.lock().take();
                     self.phase = space.map_or(Phase::Objects, Phase::Space);

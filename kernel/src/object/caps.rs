@@ -7,6 +7,7 @@ use super::memory::MemoryObject;
 use super::process::{Process, refusal};
 use super::thread::Thread;
 use crate::sched::visible::Digest;
+use mainspring_abi::ContextRef;
 use mainspring_abi::ring::CapError;
 use mainspring_kernel_core::ledger::{Charge, Kind, Ledger};
 
@@ -44,6 +45,8 @@ pub enum Object {
     SchedulingPolicy,
     /// What the machine is.
     SystemInfo,
+    /// A scheduling context, by its name.
+    SchedulingContext(ContextRef),
 }
 
 impl Object {
@@ -64,6 +67,7 @@ impl Object {
             Self::Memory(_) => 11,
             Self::SchedulingPolicy => 12,
             Self::SystemInfo => 13,
+            Self::SchedulingContext(_) => 14,
         }
     }
 
@@ -150,6 +154,16 @@ impl Caps {
     /// A number that was set aside is free again; no program has seen it.
     pub fn release(&mut self, cap: u32) {
         self.slots[(cap & 0xffff) as usize].charge = None;
+    }
+
+    /// `cap`, which is of the scheduling context `before`, is of `after` from now on. Nothing happens if it is not.
+    pub fn rename_context(&mut self, cap: u32, before: ContextRef, after: ContextRef) {
+        if self
+            .look(cap)
+            .is_some_and(|object| matches!(object, Object::SchedulingContext(who) if *who == before))
+        {
+            self.slots[(cap & 0xffff) as usize].object = Some(Object::SchedulingContext(after));
+        }
     }
 
     /// Takes `cap` out. Its number never means anything again. Drop the object without this table's lock.

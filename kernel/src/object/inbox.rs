@@ -11,7 +11,7 @@ use crate::object::ProcessRef;
 use heapless::Vec;
 use mainspring_abi::kernel::{DIRECT_WORDS, ReceivedCall};
 use mainspring_abi::ring::{CapCqe, CapError, CapSqeV2};
-use mainspring_abi::{Nanos, ThreadRef, kernel};
+use mainspring_abi::{ContextRef, Nanos, ThreadRef, kernel};
 use mainspring_ring::{Completer, CqPlace, RingFault, deadline};
 use mainspring_sched::WaitKind;
 
@@ -33,6 +33,8 @@ pub enum Awaits {
     Answer(u32),
     /// A call at this endpoint.
     Call(u32),
+    /// Something to drain of this context, or its end.
+    Notice(ContextRef),
 }
 
 impl Awaits {
@@ -45,6 +47,7 @@ impl Awaits {
             Self::Thread(_) | Self::Process(_) => WaitKind::Join,
             Self::Answer(_) => WaitKind::Call,
             Self::Call(_) => WaitKind::Receive,
+            Self::Notice(_) => WaitKind::Park,
         }
     }
 }
@@ -300,6 +303,24 @@ impl Inbox {
             return Posted::Stale;
         }
         self.finish_found(waiter, outcome)
+    }
+
+    /// Whether an operation waits for `awaits`.
+    #[must_use]
+    pub fn has_awaiting(&self, awaits: Awaits) -> bool {
+        self.ops.iter().flatten().any(|op| op.awaits == awaits)
+    }
+
+    /// Ends the operation of `thread` that waits for `awaits`, if there is one; which it was.
+    pub fn finish_awaiting(&mut self, thread: ThreadRef, awaits: Awaits) -> Option<(Waiter, Posted)> {
+        if self.generation != thread.generation() {
+            return None;
+        }
+        let waits = |op: &Op| op.awaits == awaits;
+        let slot = self.ops.iter().position(|op| op.as_ref().is_some_and(waits))?;
+        let serial = self.ops[slot].as_ref()?.serial;
+        let waiter = Waiter { thread, slot: slot as u8, serial };
+        Some((waiter, self.finish_found(waiter, Ok(0))))
     }
 
     /// Ends an operation that was just seen in flight.

@@ -19,6 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use heapless::{String, Vec as Few};
 use mainspring_abi::ThreadRef;
 use mainspring_abi::ring::CapError;
+use mainspring_driver::ledgers::LedgerRef;
 use mainspring_kernel_core::ledger::{Kind, Ledger, Limits, Pools, Refused};
 use spin::{Mutex, Once};
 
@@ -109,6 +110,8 @@ pub struct Process {
     pub resident: AtomicU64,
     /// What the kernel holds for it.
     pub ledger: Ledger<'static>,
+    /// What its contexts are charged to, if it was granted any.
+    pub resources: Mutex<Option<LedgerRef>>,
     /// The machine has failed if this one does.
     pub essential: AtomicBool,
 }
@@ -130,6 +133,7 @@ pub fn init() {
             parks: Mutex::default(),
             resident: AtomicU64::new(0),
             ledger: Ledger::new(&POOLS, LIMITS),
+            resources: Mutex::new(None),
             essential: AtomicBool::new(false),
         };
         let table: Vec<_> = (0..MAX_PROCESSES as u32).map(make).collect();

@@ -5,6 +5,7 @@
 //! slot of a thread that has ended belongs to another as soon as nobody holds it, and that other one may be chosen next here.
 
 use super::check;
+use super::contexts;
 use super::flush::drain_flushes;
 use super::idle::{self, After};
 use super::machine::Kernel;
@@ -170,6 +171,7 @@ pub(super) fn carry_out(
 ) {
     let mut passed = 0;
     loop {
+        let told = contexts::tell_waiters(here);
         decision = match decision {
             Decision::Run(run) => {
                 let thread = thread::slot(run.thread.index());
@@ -182,6 +184,8 @@ pub(super) fn carry_out(
                     arm(here);
                     stretch::between(here, thread).or_else(|| go_on(here, thread))
                 };
+                // Somebody who was told just now may go first.
+                let next = next.or_else(|| if told { stretch::preempted(here, thread) } else { None });
                 let Some(next) = next else { return };
                 (before, passed) = (Some(run.thread), passed + 1);
                 next
@@ -326,6 +330,7 @@ pub fn forget(thread: &Thread, awaits: Awaits, waiter: Waiter) {
 fn withdraw(process: &process::Process, awaits: Awaits, waiter: Waiter) {
     match awaits {
         Awaits::Time => {}
+        Awaits::Notice(context) => contexts::lock().stop_waiting(&mut Kernel, context, waiter.thread),
         Awaits::Park(_) => process.parks.lock().withdraw(waiter),
         Awaits::Thread(name) => thread::slot(name.index()).life.lock().joiners.retain(|one| *one != waiter),
         Awaits::Process(name) => process::slot(name.index).state.lock().waiters.retain(|one| *one != waiter),
@@ -350,13 +355,25 @@ pub(super) fn end(thread: &'static Thread, code: i64) -> Decision {
     *thread.work.lock() = None;
     let place = thread.place.load(Ordering::Relaxed);
     load_space(here, 0, None);
+    // A thread with a context ends under the table's lock, which comes before the core's, until what it held is where it
+    // belongs. A thread without one gets none while its core is locked.
     let mut core = here.lock();
+    let mut table = None;
+    if !core.runs_best_effort() {
+        drop(core);
+        table = Some(contexts::lock());
+        core = here.lock();
+    }
     thread.context.unbind();
     let seat = core.cpu().current().expect("the thread that ends runs");
     // Dropped before the machine may end with its last process: what it holds of the heap is accounted for then.
-    drop(core.access(here, |cpu| cpu.exit_current()));
+    let mut entity = core.access(here, |cpu| cpu.exit_current());
     assert!(core.cpu().state(seat).is_err(), "a thread that ended still has its seat");
     drop(core);
+    if let (Some(table), Some(entity)) = (&mut table, &mut entity) {
+        contexts::thread_ended(table, entity);
+    }
+    drop((entity, table));
     for joiner in thread.end(code) {
         wakeup::finish(joiner, Ok(code as u32));
     }
@@ -444,6 +461,8 @@ pub fn timer(here: &'static PerCpu) {
     let _outcome = core.event(here, |cpu| cpu.timer());
     let now = core.cpu.last();
     drop(core);
+    // A decision that this asks for follows every interrupt.
+    contexts::tell_waiters(here);
     let due = Nanos::new(here.fires_at.load(Ordering::Relaxed));
     if now + arch::CLOCK_SLACK < due {
         // Time may have stood still. If it has, the core hears of the rest when the timer comes again, which is at once.

@@ -8,6 +8,7 @@
 //! a thread to others, its context has been saved and let go.
 
 pub mod check;
+pub mod contexts;
 pub mod dispatch;
 pub mod flush;
 pub mod idle;

@@ -1,6 +1,7 @@
 //! What each CPU's scheduling consists of.
 
 use super::check::Checks;
+use super::contexts::CONTEXTS;
 use super::machine::{Kernel, ThreadTable};
 use crate::arch::cpu::{self, Held};
 use crate::arch::{self, StaticRef};
@@ -10,10 +11,11 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use mainspring_abi::{CpuId, Nanos, Policy};
+use mainspring_abi::{ContextRef, CpuId, Nanos, Policy, ThreadRef};
 use mainspring_driver::{CpuAccess, CpuCore, RecordedCpu};
 use mainspring_sched::flight::Log;
-use mainspring_sched::{Config, Cpu, Decision, Offer, Stop};
+use mainspring_sched::hint::unlikely;
+use mainspring_sched::{Authority, Config, Cpu, Decision, Offer, Stop};
 use spin::{Mutex, MutexGuard, Once};
 
 /// How the machine schedules, from the boot manifest.
@@ -55,10 +57,15 @@ impl Default for Settings {
     }
 }
 
+/// Those who waited for a context each. A context has one of them at most.
+type Untold = heapless::Vec<(ContextRef, ThreadRef), CONTEXTS>;
+
 /// A scheduler CPU, and the record of its events.
 pub struct Core {
     pub(super) cpu: CpuCore,
     pub(super) log: Option<Log>,
+    /// Who waited for what an event here did to a context, and has not been told.
+    pub(super) untold: Untold,
 }
 
 impl Core {
@@ -66,6 +73,12 @@ impl Core {
     #[must_use]
     pub fn cpu(&self) -> &Cpu {
         &self.cpu
+    }
+
+    /// Whether the running thread has no context and has lent none.
+    pub(super) fn runs_best_effort(&self) -> bool {
+        let running = self.cpu.current().and_then(|seat| self.cpu.entity(seat).ok());
+        running.is_none_or(|entity| *entity.authority() == Authority::BestEffort)
     }
 
     /// The core at the present time. What others may see of it is brought up to date afterwards.
@@ -76,7 +89,7 @@ impl Core {
         act: impl FnOnce(&mut CpuAccess<'_, Kernel>) -> T,
     ) -> T {
         let result = act(&mut CpuAccess::new(&mut self.cpu, arch::now(), &mut self.log, &mut ThreadTable));
-        per_cpu.publish(self);
+        per_cpu.after_event(self);
         result
     }
 
@@ -84,7 +97,7 @@ impl Core {
     #[inline(always)]
     pub fn event<T>(&mut self, per_cpu: &PerCpu, act: impl FnOnce(RecordedCpu<'_, Option<Log>>) -> T) -> T {
         let result = act(self.cpu.at(arch::now(), &mut self.log));
-        per_cpu.publish(self);
+        per_cpu.after_event(self);
         result
     }
 
@@ -134,6 +147,7 @@ pub struct PerCpu {
     /// The weight of threads that were placed here because it was the least.
     pub(super) placed_weight: AtomicU64,
     pub(super) checks: Checks,
+    has_untold: AtomicBool,
     said_idle: AtomicU32,
     /// Whether the CPU schedules.
     pub(super) ready: AtomicBool,
@@ -179,7 +193,7 @@ pub fn init(cpus: usize, settings: &Settings) {
             PerCpu {
                 id,
                 quantum: settings.quantum,
-                core: Mutex::new(Core { cpu: CpuCore::new(cpu), log }),
+                core: Mutex::new(Core { cpu: CpuCore::new(cpu), log, untold: Untold::new() }),
                 message_pending: AtomicBool::new(false),
                 offer_due_in: AtomicI64::new(Offer::NOTHING),
                 offer_reach: AtomicU64::new(0),
@@ -195,6 +209,7 @@ pub fn init(cpus: usize, settings: &Settings) {
                 pending: AtomicU64::new(0),
                 placed_weight: AtomicU64::new(0),
                 checks: Checks::default(),
+                has_untold: AtomicBool::new(false),
                 said_idle: AtomicU32::new(0),
                 ready: AtomicBool::new(false),
             }
@@ -251,12 +266,45 @@ impl PerCpu {
         Locked { core: self.core.lock(), _held: Held::new() }
     }
 
+    /// Takes out one who waited for what an event here did to a context. Whoever takes it tells it, with nothing locked.
+    #[inline]
+    pub(super) fn take_untold(&self) -> Option<(ContextRef, ThreadRef)> {
+        // Relaxed: only events of this CPU's own thread set it, on this CPU.
+        if !self.has_untold.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut core = self.lock();
+        let untold = core.untold.pop();
+        self.has_untold.store(!core.untold.is_empty(), Ordering::Relaxed);
+        untold
+    }
+
     /// What the CPU has to give, as it said last.
     #[must_use]
     pub fn offer(&self) -> Offer {
         Offer {
             due_in: self.offer_due_in.load(Ordering::Relaxed),
             bound_reach: self.offer_reach.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Something has happened to `core`. Called with the lock held.
+    #[inline(always)]
+    fn after_event(&self, core: &mut Core) {
+        if unlikely(core.cpu.has_overrun()) {
+            self.note_overrun(core);
+        }
+        self.publish(core);
+    }
+
+    #[cold]
+    fn note_overrun(&self, core: &mut Core) {
+        let Some(overran) = core.cpu.take_overrun() else { return };
+        if let Some(waiter) = overran.waiter {
+            // Nobody waits twice for one context, and there is a place for each context.
+            let noted = core.untold.push((overran.context, waiter));
+            debug_assert!(noted.is_ok(), "more have been taken out than can wait");
+            self.has_untold.store(true, Ordering::Relaxed);
         }
     }
 

@@ -65,7 +65,7 @@ pub(super) fn between(here: &'static PerCpu, thread: &Thread) -> Option<Decision
 }
 
 /// What was decided if another thread than `thread`, which runs, is due.
-fn preempted(here: &PerCpu, thread: &Thread) -> Option<Decision> {
+pub(super) fn preempted(here: &PerCpu, thread: &Thread) -> Option<Decision> {
     dispatch::decision_wanted(here).then(|| stop(here, thread, Stop::Preempted))
 }
 

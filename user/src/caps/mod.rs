@@ -1,5 +1,6 @@
 //! Typed capabilities: each method of the kernel's interfaces as a function.
 
+mod contexts;
 mod endpoints;
 mod memory;
 mod processes;
@@ -7,6 +8,7 @@ mod system;
 mod threads;
 mod time;
 
+pub use contexts::*;
 pub use endpoints::*;
 pub use memory::*;
 pub use processes::*;

@@ -256,6 +256,13 @@ impl Cpu {
         Some(refills.usable(now))
     }
 
+    /// Whether [`Cpu::take_overrun`] has something to give.
+    #[must_use]
+    #[inline(always)]
+    pub fn has_overrun(&self) -> bool {
+        self.realtime.overran.is_some()
+    }
+
     /// What overran at the last event. Ask after each event that stops a thread.
     pub fn take_overrun(&mut self) -> Option<Overran> {
         self.realtime.overran.take()

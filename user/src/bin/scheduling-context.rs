@@ -1,0 +1,298 @@
+//! CPU time as authority: contexts that the manifest grants, and those made from them; who may bind them, what they grant, and
+//! what becomes of them.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use mainspring_user::caps::{self, Context, ContextInfo, Grant, Thread, ThreadOptions};
+use mainspring_user::schema::{ContextEnd, DrainStatus, OverrunPolicy};
+use mainspring_user::{CapError, arch, say};
+
+mainspring_user::program!(main);
+
+const MS: u64 = 1_000_000;
+
+fn main() -> i64 {
+    match caps::arguments() {
+        "hold" => return hold(),
+        "hold-a-copy" => return hold_a_copy(),
+        _ => {}
+    }
+    let (first, second) = (context("context:a"), context("context:b"));
+    bootstrap(first, second);
+    let made = create(first);
+    bind_and_rebind(first, made);
+    deplete(first);
+    notices(second);
+    ends_with_its_thread(made);
+    revoke(made);
+    say!("scheduling-context: all=ok");
+    0
+}
+
+fn context(name: &str) -> Context {
+    Context(caps::need(name))
+}
+
+fn info(of: Context) -> ContextInfo {
+    of.info().expect("the context is there")
+}
+
+/// Runs `job` on the CPU where the time of `of` is set aside.
+fn on_its_cpu(of: Context, job: impl FnOnce() -> i64 + Send + 'static) -> Thread {
+    let options = ThreadOptions { cpus: 1 << info(of).cpu, ..ThreadOptions::default() };
+    caps::spawn(options, job).expect("within the quota")
+}
+
+fn ended(thread: Thread) -> i32 {
+    let code = thread.join().expect("its end is told");
+    thread.detach().expect("a handle can be dropped");
+    code
+}
+
+/// Two contexts of the manifest are two.
+//= ARCH:ctx.ids
+//= TICK:L5.fields
+fn bootstrap(first: Context, second: Context) {
+    let (a, b) = (info(first), info(second));
+    assert_ne!(a.id, b.id, "two contexts alias");
+    assert_eq!((a.budget_ns, a.period_ns), (2 * MS, 20 * MS));
+    assert_eq!((b.budget_ns, b.period_ns), (MS, 10 * MS));
+    assert!(!a.budget_enforced && !a.bound, "nobody has bound it");
+    say!("scheduling-context: bootstrap=ok first={} second={}", a.id, b.id);
+}
+
+const SMALL: Grant =
+    Grant { budget_ns: MS, period_ns: 20 * MS, deadline_ns: 0, overrun: OverrunPolicy::Throttle, cpus: 0 };
+
+/// What is made from a context grants no more than it, and is refused where deadlines would not hold.
+//= ARCH:ctx.create-bind
+//= OWN:create.authority
+fn create(from: Context) -> Context {
+    let made = from.create(SMALL).expect("less than its creator has");
+    assert!(info(made).id > info(from).id, "numbers never repeat");
+    let more = Grant { budget_ns: 3 * MS, ..SMALL };
+    assert_eq!(from.create(more), Err(CapError::Denied), "more than its creator has");
+    assert_eq!(from.create(Grant { budget_ns: 0, ..SMALL }), Err(CapError::InvalidParameter));
+    assert_eq!(from.create(Grant { period_ns: 0, ..SMALL }), Err(CapError::InvalidParameter));
+    assert_eq!(Context(caps::need("timer")).unbind(), Err(CapError::NoSuchMethod), "no context at all");
+    // As many as a process may have, and then no more.
+    let mut others = 0;
+    let refused = loop {
+        match from.create(Grant { budget_ns: MS / 100, ..SMALL }) {
+            Ok(other) => {
+                other.revoke().expect("it is there");
+                others += 1;
+                if others == 100 {
+                    break None;
+                }
+            }
+            Err(code) => break Some(code),
+        }
+    };
+    assert_eq!(refused, None, "what is revoked makes room");
+    say!("scheduling-context: create=ok adopted={}", info(made).id);
+    made
+}
+
+/// A thread binds a context and gives it up for another; a thread has one, and a context has one.
+//= ARCH:ctx.info
+//= ARCH:ctx.release
+fn bind_and_rebind(first: Context, made: Context) {
+    let thread = on_its_cpu(first, move || {
+        first.bind().expect("it is free");
+        let now = info(first);
+        assert!(now.bound && now.budget_enforced, "the budget of a bound context is enforced");
+        assert_eq!(first.bind(), Err(CapError::Busy), "it is bound already");
+        assert_eq!(made.unbind(), Err(CapError::NotFound), "it is bound to another");
+        if info(made).cpu == now.cpu {
+            assert_eq!(made.bind(), Err(CapError::Busy), "a thread has one context");
+        }
+        first.unbind().expect("it is bound");
+        assert_eq!(first.unbind(), Err(CapError::NotFound));
+        if info(made).cpu == now.cpu {
+            made.bind().expect("it is free, and so is the thread");
+            made.unbind().expect("it is bound");
+        }
+        first.bind().expect("it is free again");
+        first.unbind().expect("it is bound");
+        0
+    });
+    assert_eq!(ended(thread), 0);
+    let cpus = caps::usage().expect("usage can be read").cpus;
+    if cpus > 1 {
+        let elsewhere = (info(first).cpu + 1) % cpus;
+        let options = ThreadOptions { cpus: 1 << elsewhere, ..ThreadOptions::default() };
+        let thread = caps::spawn(options, move || i64::from(first.bind() != Err(CapError::Denied)));
+        assert_eq!(ended(thread.expect("within the quota")), 0, "bound where its time is not set aside");
+    }
+    assert!(!info(first).bound);
+    say!("scheduling-context: bind=ok rebind=ok");
+}
+
+/// A thread that never stops gets its budget in each period, beside one that has no context.
+//= ARCH:ctx.throttle
+//= TICK:L5.enforce
+//= EVO:S4.eligible
+fn deplete(of: Context) {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    static OTHERS: AtomicU64 = AtomicU64::new(0);
+    let before = info(of);
+    let other = on_its_cpu(of, || {
+        while !STOP.load(Ordering::Relaxed) {
+            arch::spin(1000);
+            OTHERS.fetch_add(1, Ordering::Relaxed);
+        }
+        0
+    });
+    let thread = on_its_cpu(of, move || {
+        of.bind().expect("it is free");
+        let began = caps::now();
+        // More than one budget, so it was used up and refilled: a thread that is throttled gets no further.
+        while info(of).used_ns - before.used_ns < 5 * before.budget_ns {
+            arch::spin(1000);
+        }
+        let (ran, after) = (caps::now() - began, info(of));
+        of.unbind().expect("it is bound");
+        // Each period has one budget, and the time that the timer was late each time it was used up.
+        let depletions = after.depletions - before.depletions;
+        let most = (ran / after.period_ns + 2) * after.budget_ns + depletions * after.overshoot_max_ns;
+        let used = after.used_ns - before.used_ns;
+        assert!(used <= most, "{used} ns used in {ran} ns, at most {most} allowed");
+        assert!(depletions > 0, "it used five budgets, and none was used up");
+        say!(
+            "scheduling-context: depletion=ok dispatch_effect=budgetEnforced used_ns={used} in_ns={ran} \
+             throttled_ns={} overshoot_max_ns={}",
+            ran.saturating_sub(used),
+            after.overshoot_max_ns
+        );
+        0
+    });
+    assert_eq!(ended(thread), 0);
+    STOP.store(true, Ordering::Relaxed);
+    assert_eq!(ended(other), 0);
+    assert!(OTHERS.load(Ordering::Relaxed) > 0, "best effort never ran while the context was throttled");
+    say!("scheduling-context: throttling=ok refill=ok");
+}
+
+/// Events coalesce in the context's cells until they are drained; a thread can wait for the first.
+//= ARCH:notify.coalesce
+//= ARCH:notify.waiter
+//= ARCH:notify.slots
+fn notices(of: Context) {
+    let _ = of.drain().expect("the context is there");
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = stop.clone();
+    let waiter = caps::spawn(ThreadOptions::default(), move || {
+        of.wait().expect("something happens");
+        i64::from(of.drain().map(|drained| drained.depleted > 0) != Ok(true))
+    });
+    let waiter = waiter.expect("within the quota");
+    let spinner = on_its_cpu(of, move || {
+        of.bind().expect("it is free");
+        while !told.load(Ordering::Relaxed) {
+            arch::spin(1000);
+        }
+        of.unbind().expect("it is bound");
+        0
+    });
+    assert_eq!(ended(waiter), 0, "who waited was not told");
+    say!("scheduling-context: notification_wait=ok");
+    let depletions = info(of).depletions;
+    assert!(caps::comes_true(MS, || info(of).depletions >= depletions + 4), "it is not used up any more");
+    stop.store(true, Ordering::Relaxed);
+    assert_eq!(ended(spinner), 0);
+    let drained = of.drain().expect("the context is there");
+    assert!(drained.depleted >= 4, "{drained:?}: four events were told as fewer");
+    assert_eq!(drained.status, DrainStatus::Ok);
+    assert_eq!(of.drain().map(|again| (again.depleted, again.missed)), Ok((0, 0)), "drained twice");
+    say!("scheduling-context: notification_coalescing=ok coalesced={}", drained.depleted);
+}
+
+/// The child: holds a context that it was granted until it is killed.
+fn hold() -> i64 {
+    let of = context("context:held");
+    let thread = on_its_cpu(of, move || {
+        of.bind().expect("it is free");
+        loop {
+            arch::spin(1000);
+        }
+    });
+    let _ = thread.join();
+    0
+}
+
+/// A context is at rest again when its thread ends, by itself or by a kill of its process.
+fn ends_with_its_thread(made: Context) {
+    let thread = on_its_cpu(made, move || made.bind().map_or(1, |()| 0));
+    assert_eq!(ended(thread), 0);
+    assert!(!info(made).bound, "its thread has ended");
+    for _ in 0..3 {
+        let grants = &["console", "timer", "threads", "control", "park", "info"];
+        let child = caps::start_with("scheduling-context", "hold", grants, &[("context:held", made.0)]);
+        let child = child.expect("the program is in the image");
+        assert!(caps::comes_true(MS, || info(made).bound), "the child never bound it");
+        child.kill().expect("a handle can kill");
+        assert_eq!(child.wait(), Ok(-3000));
+        child.detach().expect("a handle can be dropped");
+        assert!(!info(made).bound, "its process has ended");
+    }
+    say!("scheduling-context: exit_returns=ok");
+}
+
+/// The child: has a copy of a capability that another process revokes. A name of an old generation is told so, and changes
+/// nothing.
+fn hold_a_copy() -> i64 {
+    let of = context("context:held");
+    while of.drain().map(|drained| drained.status) == Ok(DrainStatus::Ok) {
+        let _ = of.wait();
+    }
+    let drained = of.drain().expect("an old name is answered");
+    assert_eq!((drained.status, drained.reason), (DrainStatus::StaleGeneration, ContextEnd::None));
+    let (gone, info) = (Err(CapError::InvalidCapability), info(of));
+    assert!(
+        info.stale && !info.budget_enforced && info.remaining_ns == 0,
+        "an old name says that time is left"
+    );
+    assert_eq!(of.create(SMALL).map(|_| ()), gone);
+    assert_eq!((of.bind(), of.unbind(), of.revoke(), of.wait()), (gone, gone, gone, gone));
+    0
+}
+
+/// A context that is revoked is gone for everybody: its thread goes on as best effort, and all names of it are stale but the one
+/// of who revoked it.
+//= ARCH:ctx.generation
+//= ARCH:notify.drain
+//= OWN:create.authority
+fn revoke(made: Context) {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let thread = on_its_cpu(made, move || {
+        made.bind().expect("it is free");
+        while !STOP.load(Ordering::Relaxed) {
+            arch::spin(1000);
+        }
+        i64::from(made.unbind() != Err(CapError::InvalidCapability))
+    });
+    assert!(caps::comes_true(MS, || info(made).bound), "it was never bound");
+    let grants = &["console", "timer", "threads", "control", "park", "info"];
+    let child = caps::start_with("scheduling-context", "hold-a-copy", grants, &[("context:held", made.0)]);
+    let child = child.expect("the program is in the image");
+    caps::sleep(2 * MS).expect("within the quota");
+    made.revoke().expect("it is there");
+    STOP.store(true, Ordering::Relaxed);
+    assert_eq!(ended(thread), 0);
+    assert_eq!(child.wait(), Ok(0), "another holder of the name was not told of the end");
+    child.detach().expect("a handle can be dropped");
+    assert!(info(made).stale, "a context is gone and its name is not");
+    assert_eq!(made.bind(), Err(CapError::InvalidCapability));
+    assert_eq!(made.create(SMALL), Err(CapError::InvalidCapability));
+    assert_eq!(made.revoke(), Err(CapError::InvalidCapability), "revoked twice");
+    assert_eq!(made.wait(), Err(CapError::InvalidCapability));
+    let drained = made.drain().expect("its end can be asked for");
+    assert_eq!((drained.status, drained.reason), (DrainStatus::Revoked, ContextEnd::ExplicitRevoke));
+    say!("scheduling-context: stale_notification=staleGeneration");
+    say!("scheduling-context: revoke=ok revoke_notification=explicitRevoke");
+}

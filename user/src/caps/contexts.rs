@@ -1,0 +1,127 @@
+//! SchedulingContext: CPU time that a thread can be bound to.
+
+use super::{call_for, with_params};
+use crate::client;
+use mainspring_abi::ring::CapError;
+use mainspring_schema as schema;
+use mainspring_schema::SchedulingContextMethod as Method;
+
+/// A scheduling context that this process has a capability of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Context(pub u32);
+
+/// What a context grants.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the fields are the schema's")]
+pub struct Grant {
+    pub budget_ns: u64,
+    pub period_ns: u64,
+    pub deadline_ns: u64,
+    pub overrun: schema::OverrunPolicy,
+    pub cpus: u64,
+}
+
+/// What is known of a context.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "the fields are the schema's")]
+pub struct ContextInfo {
+    pub id: u32,
+    pub generation: u32,
+    pub budget_ns: u64,
+    pub period_ns: u64,
+    pub remaining_ns: u64,
+    pub used_ns: u64,
+    pub depletions: u64,
+    pub misses: u64,
+    pub overshoot_max_ns: u64,
+    pub cpu: u32,
+    pub budget_enforced: bool,
+    pub bound: bool,
+    pub stale: bool,
+}
+
+/// What a drain gives: how often the budget was used up since the last one, and how often a deadline passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the fields are the schema's")]
+pub struct Drained {
+    pub status: schema::DrainStatus,
+    pub reason: schema::ContextEnd,
+    pub depleted: u32,
+    pub missed: u32,
+}
+
+impl Context {
+    fn call(self, method: Method) -> Result<u32, CapError> {
+        client::call(self.0, method as u16, &[], &mut [])
+    }
+
+    /// Another context, which grants no more than this one.
+    pub fn create(self, grant: Grant) -> Result<Self, CapError> {
+        with_params::<schema::context_create::Owned, _>(
+            |mut params| {
+                params.set_budget_ns(grant.budget_ns);
+                params.set_period_ns(grant.period_ns);
+                params.set_deadline_ns(grant.deadline_ns);
+                params.set_overrun(grant.overrun);
+                params.set_cpus(grant.cpus);
+            },
+            |bytes| {
+                let made = |made: schema::handle::Reader<'_>| Self(made.get_cap());
+                call_for::<schema::handle::Owned, _>(self.0, Method::Create as u16, bytes, made)
+            },
+        )?
+    }
+
+    /// What is known of it.
+    pub fn info(self) -> Result<ContextInfo, CapError> {
+        call_for::<schema::context_info::Owned, _>(self.0, Method::Info as u16, &[], |info| ContextInfo {
+            id: info.get_id(),
+            generation: info.get_generation(),
+            budget_ns: info.get_budget_ns(),
+            period_ns: info.get_period_ns(),
+            remaining_ns: info.get_remaining_ns(),
+            used_ns: info.get_used_ns(),
+            depletions: info.get_depletions(),
+            misses: info.get_misses(),
+            overshoot_max_ns: info.get_overshoot_max_ns(),
+            cpu: info.get_cpu(),
+            budget_enforced: info.get_budget_enforced(),
+            bound: info.get_bound(),
+            stale: info.get_stale(),
+        })
+    }
+
+    /// The calling thread runs on it from now on. [`CapError::Denied`] if the thread is not on the context's CPU.
+    pub fn bind(self) -> Result<(), CapError> {
+        self.call(Method::BindCallerThread).map(|_| ())
+    }
+
+    /// The calling thread gives it up.
+    pub fn unbind(self) -> Result<(), CapError> {
+        self.call(Method::Unbind).map(|_| ())
+    }
+
+    /// Takes it away from wherever it is, for good.
+    pub fn revoke(self) -> Result<(), CapError> {
+        self.call(Method::Revoke).map(|_| ())
+    }
+
+    /// Empties its cells.
+    pub fn drain(self) -> Result<Drained, CapError> {
+        let method = Method::DrainNotifications as u16;
+        call_for::<schema::context_notices::Owned, _>(self.0, method, &[], |notices| {
+            let refused = |_| CapError::InvalidParameter;
+            Ok(Drained {
+                status: notices.get_status().map_err(|_| CapError::InvalidParameter)?,
+                reason: notices.get_reason().map_err(|_| CapError::InvalidParameter)?,
+                depleted: notices.get_depleted().map_err(refused)?.get_coalesced(),
+                missed: notices.get_deadline().map_err(refused)?.get_coalesced(),
+            })
+        })?
+    }
+
+    /// Waits until there is something to drain.
+    pub fn wait(self) -> Result<(), CapError> {
+        self.call(Method::Wait).map(|_| ())
+    }
+}
