@@ -51,6 +51,7 @@ mod runtime;
 pub mod snapshot;
 mod spans;
 mod stack;
+mod stop;
 pub mod sync;
 #[cfg(loom)]
 #[doc(hidden)]
@@ -77,13 +78,16 @@ pub use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, Weight, Wei
 pub use mainspring_runtime_macros::budgeted;
 pub use meter::Meter;
 pub use nursery::state::NurseryState;
-pub use nursery::{Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, Priority, SpawnBuilder};
+pub use nursery::{
+    Canceller, Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, OpenNursery, Priority, SpawnBuilder,
+};
 pub use parker::Parker;
 pub use profile::Profile;
 pub use protocol::fair_tasks::{FairTaskSettings, Schedule, ThreadError, WorkerRecord};
 pub use runtime::{Runtime, WorkerStats};
 pub use snapshot::Snapshot;
 pub use stack::arena::GuardKind;
+pub use stop::Stop;
 pub use task::WaitReason;
 pub use task::state::{Event as TaskEvent, IllegalStep, TaskState};
 pub use worker::victim::{VictimStrategy, Victims};

@@ -8,11 +8,11 @@ use crate::budget::{Budget, Component, Pool};
 use crate::calls;
 use crate::config::{Config, USUAL_STACKS};
 use crate::cx::Cx;
-use crate::error::{ConfigError, TaskError};
+use crate::error::{ConfigError, SpawnError, TaskError};
 use crate::histogram::Histogram;
 use crate::io::driver::Driver;
 use crate::nursery::core::NurseryCore;
-use crate::nursery::{Exhaustion, Nursery, NurseryError, NurseryOptions, host_nursery};
+use crate::nursery::{Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, host_nursery};
 use crate::protocol::bias::SectionFlag;
 use crate::protocol::deque::{Stealer, deques};
 use crate::protocol::earliest::WhoKeeps;
@@ -31,6 +31,7 @@ use crate::worker::Worker;
 use crate::worker::victim::Victims;
 use mainspring_abi::Nanos;
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -431,6 +432,18 @@ impl Runtime {
         F: FnOnce(&Cx) -> T + Send,
         T: Send,
     {
+        let result = host_nursery(&self.inner, Self::run_options(), true, |nursery| {
+            let root = self.spawn_root(nursery, |cx| Ok::<_, Infallible>(f(cx)));
+            root.map_err(|error| TaskError::Failed(error.into()))?.wait()
+        });
+        match result {
+            Ok(result) => result,
+            Err(error) => Err(error.error),
+        }
+    }
+
+    /// How the nursery of a run is opened.
+    pub(crate) fn run_options() -> NurseryOptions {
         let refill = Budget {
             ops: 1 << 30,
             memory: 1 << 30,
@@ -438,23 +451,28 @@ impl Runtime {
             syscalls: 1 << 14,
             spawn_count: 1 << 14,
         };
-        let options = NurseryOptions::new().on_exhausted(Exhaustion::Refill(refill));
-        let result = host_nursery(&self.inner, options, true, |nursery| {
-            let pool = nursery.pool();
-            let half = pool.part(2);
-            let root = nursery
-                .builder()
-                .caps(self.inner.config.root_caps)
-                .budget(Budget { spawn_count: 0, ..half.narrow() })
-                .pool(Pool { spawn_count: pool.spawn_count.saturating_sub(1), ..half })
-                .spawn(f)
-                .map_err(|error| TaskError::Failed(error.into()))?;
-            root.wait()
-        });
-        match result {
-            Ok(result) => result,
-            Err(error) => Err(error.error),
-        }
+        NurseryOptions::new().on_exhausted(Exhaustion::Refill(refill))
+    }
+
+    /// Spawns the root task of a run into the run's nursery.
+    pub fn spawn_root<'scope, F, T, E>(
+        &self,
+        nursery: &Nursery<'scope, '_>,
+        f: F,
+    ) -> Result<Handle<'scope, T>, SpawnError>
+    where
+        F: FnOnce(&Cx) -> Result<T, E> + Send + 'scope,
+        T: Send + 'scope,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let pool = nursery.pool();
+        let half = pool.part(2);
+        nursery
+            .builder()
+            .caps(self.inner.config.root_caps)
+            .budget(Budget { spawn_count: 0, ..half.narrow() })
+            .pool(Pool { spawn_count: pool.spawn_count.saturating_sub(1), ..half })
+            .spawn_try(f)
     }
 
     /// Opens a nursery from an ordinary thread, which blocks on a futex until the children have ended. The nursery

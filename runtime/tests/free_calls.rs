@@ -1,5 +1,6 @@
 //! No loop of calls keeps a worker from its other tasks: each public operation, repeated on one worker beside a task that
 //! must get on, under every discipline. What counts is the number of calls, never a clock.
+#![allow(unsafe_code)]
 
 use mainspring::io::{TcpListener, TcpStream, UdpSocket, read_file, write_file};
 use mainspring::sync::{Mutex, Once, Semaphore};
@@ -57,6 +58,13 @@ const CALLS: &[(&str, Loop)] = &[
     }),
     ("Cx::try_box", |cx, spin| spin.run(|| drop(cx.try_box(()).unwrap()))),
     ("Cx::try_vec", |cx, spin| spin.run(|| drop(cx.try_vec::<u8>(0).unwrap()))),
+    ("Cx::open_nursery", |cx, spin| {
+        spin.run(|| {
+            // SAFETY: it ends at once.
+            let open = unsafe { cx.open_nursery(NurseryOptions::new()) }.unwrap();
+            open.end(Some(cx), None).unwrap().unwrap();
+        });
+    }),
     ("Cx::look_up", |cx, spin| spin.run(|| cx.look_up())),
     ("Cx::yield_now", |cx, spin| spin.run(|| cx.yield_now())),
     ("Cx::budget", |cx, spin| spin.run(|| _ = cx.budget())),
@@ -399,7 +407,12 @@ const NOT_REPEATED: &[(&str, &str)] = &[
     ("Select::in_order", "sets a value"),
     ("Select::run_blocking", "for ordinary threads, blocks"),
     ("Sender::send_blocking", "for ordinary threads, blocks"),
+    ("Sender::send_blocking_timeout", "for ordinary threads, blocks"),
     ("Receiver::recv_blocking", "for ordinary threads, blocks"),
+    ("Receiver::recv_blocking_timeout", "for ordinary threads, blocks"),
+    ("Runtime::open_nursery", "for ordinary threads, ends by blocking"),
+    ("Runtime::open_run", "for ordinary threads, ends by blocking"),
+    ("Runtime::spawn_root", "a spawn"),
     ("Parker::park_blocking", "for ordinary threads, blocks"),
     ("Semaphore::new", "makes a value that no other task knows"),
     ("Mutex::new", "makes a value that no other task knows"),

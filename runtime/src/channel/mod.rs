@@ -224,6 +224,11 @@ impl<T> Sender<T> {
         self.0.send(&Who::thread(), value, None)
     }
 
+    /// As [`Sender::send_blocking`], for at most this long. With no time at all it only tries.
+    pub fn send_blocking_timeout(&self, value: T, timeout: Duration) -> Result<(), SendError<T>> {
+        self.0.send(&Who::thread(), value, Some(timeout))
+    }
+
     #[inline(always)]
     fn charged(
         &self,
@@ -271,6 +276,11 @@ impl<T> Receiver<T> {
     /// Receives on an ordinary thread, which blocks. Must not be called from inside a task.
     pub fn recv_blocking(&self) -> Result<T, Refusal> {
         self.0.recv(&Who::thread(), None)
+    }
+
+    /// As [`Receiver::recv_blocking`], for at most this long. With no time at all it only tries.
+    pub fn recv_blocking_timeout(&self, timeout: Duration) -> Result<T, Refusal> {
+        self.0.recv(&Who::thread(), Some(timeout))
     }
 
     /// The values until the channel is closed, each charged. If a receive is refused for another reason, most likely by the

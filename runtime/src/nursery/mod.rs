@@ -9,6 +9,7 @@ mod builder;
 pub(crate) mod core;
 mod handle;
 mod hunger;
+mod open;
 mod pool;
 mod scope;
 pub mod state;
@@ -16,6 +17,7 @@ pub mod state;
 pub use self::core::Exhaustion;
 pub use builder::SpawnBuilder;
 pub use handle::Handle;
+pub use open::{Canceller, OpenNursery};
 use scope::await_children_blocking;
 pub(crate) use scope::{await_children, fails_around, host_nursery, task_nursery};
 
@@ -175,6 +177,10 @@ impl fmt::Debug for Nursery<'_, '_> {
 }
 
 impl<'scope, 'env> Nursery<'scope, 'env> {
+    fn of(core: &'scope NurseryCore, owner: Option<TaskPtr>) -> Self {
+        Self { core, owner, _scope: PhantomData, _env: PhantomData, _of_its_owner: PhantomData }
+    }
+
     /// Spawns a child with the default budget. It may borrow from around the nursery.
     pub fn spawn<F, T>(&self, f: F) -> Result<Handle<'scope, T>, SpawnError>
     where

@@ -11,9 +11,8 @@ use crate::foreign::NoUnwind;
 use crate::runtime::Inner;
 use crate::task::body::StopUnwind;
 use crate::task::{TaskPtr, WaitReason};
-use crate::time::timers::Fire;
+use crate::time::timers::{Fire, TimerKey};
 use crate::waiter::{ThreadWait, task_word};
-use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::null;
 use std::sync::Arc;
@@ -60,10 +59,11 @@ fn unpayable_pool(unpayable: Unpayable) -> NurseryError {
     NurseryError::of(Whose::NOBODY, TaskError::Failed(SpawnError::Pool(unpayable).into()))
 }
 
-pub(crate) fn task_nursery<'env, F, R>(cx: &Cx, options: NurseryOptions, f: F) -> Result<R, NurseryError>
-where
-    F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
-{
+/// A nursery of a task, not yet entered, and where its pool came from.
+pub(super) fn found_by_task(
+    cx: &Cx,
+    options: &NurseryOptions,
+) -> Result<(NurseryCore, Source), NurseryError> {
     let task = cx.task();
     task.probe_stack();
     if std::thread::panicking() {
@@ -75,40 +75,68 @@ where
     let caps = options.caps.map_or(mine, |caps| mine.intersect(&caps));
     let mut core = NurseryCore::new(cx.rt(), task, cx.id().0, around, caps, options.on_exhausted, pool);
     core.draws_on_root = task.nursery().is_run && options.pool.is_none();
-    let no_unwind = NoUnwind;
-    cx.rt().registry.enter(&core);
+    Ok((core, source))
+}
+
+/// The nursery is the task's innermost from here on, and must not move. Returns its deadline's timer.
+pub(super) fn enter(cx: &Cx, core: &NurseryCore, options: &NurseryOptions) -> Option<TimerKey> {
+    let task = cx.task();
+    cx.rt().registry.enter(core);
     if !task.listed.load(Ordering::Relaxed) {
         task.nursery().enlist(task);
     }
-    task.owned.store((&raw const core).cast_mut(), Ordering::Relaxed);
-    let deadline = options.deadline.map(|after| {
-        let due = cx.rt().timers.now_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
-        cx.rt().add_timer(due, Fire::Deadline(&raw const core))
-    });
-    let nursery = Nursery {
-        core: &core,
-        owner: Some(cx.task_ptr()),
-        _scope: PhantomData,
-        _env: PhantomData,
-        _of_its_owner: PhantomData,
-    };
+    task.owned.store(std::ptr::from_ref(core).cast_mut(), Ordering::Relaxed);
+    set_deadline(cx.rt(), core, options)
+}
+
+fn set_deadline(rt: &Inner, core: &NurseryCore, options: &NurseryOptions) -> Option<TimerKey> {
+    options.deadline.map(|after| {
+        let due = rt.timers.now_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
+        rt.add_timer(due, Fire::Deadline(core))
+    })
+}
+
+/// Waits for the children and takes the nursery off the task, whose innermost it is.
+pub(super) fn leave(cx: &Cx, core: &NurseryCore, deadline: Option<TimerKey>) {
+    if core.close() {
+        await_children(core, cx);
+    }
+    if let Some(key) = deadline {
+        cx.rt().timers.remove(key);
+    }
+    cx.task().owned.store(core.outer.cast_mut(), Ordering::Relaxed);
+    cx.rt().registry.leave(core);
+}
+
+/// What came of a nursery that the task has left: `body` is what came of the code inside. An error is what stops the task.
+pub(super) fn conclude<R>(
+    cx: &Cx,
+    core: &NurseryCore,
+    body: std::thread::Result<R>,
+    source: Source,
+) -> std::thread::Result<Result<R, NurseryError>> {
+    let task = cx.task();
+    task.scope_failed.store(fails_around(core.outer), Ordering::SeqCst);
+    let interrupted = core.has_failed() && !task.is_cancelled();
+    outcome(core, body, interrupted, |pool| give_back(cx, pool, source))
+}
+
+pub(crate) fn task_nursery<'env, F, R>(cx: &Cx, options: NurseryOptions, f: F) -> Result<R, NurseryError>
+where
+    F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
+{
+    let (core, source) = found_by_task(cx, &options)?;
+    let no_unwind = NoUnwind;
+    let deadline = enter(cx, &core, &options);
+    let nursery = Nursery::of(&core, Some(cx.task_ptr()));
     // The scope must not end before its children, so every unwind stops here first.
     let result = catch_unwind(AssertUnwindSafe(|| f(&nursery)));
     if result.is_err() {
         core.cancel(None);
     }
-    if core.close() {
-        await_children(&core, cx);
-    }
-    if let Some(key) = deadline {
-        cx.rt().timers.remove(key);
-    }
-    task.owned.store(core.outer.cast_mut(), Ordering::Relaxed);
-    cx.rt().registry.leave(&core);
+    leave(cx, &core, deadline);
     no_unwind.end();
-    task.scope_failed.store(fails_around(core.outer), Ordering::SeqCst);
-    let interrupted = core.has_failed() && !task.is_cancelled();
-    match outcome(&core, result, interrupted, |pool| give_back(cx, pool, source)) {
+    match conclude(cx, &core, result, source) {
         Ok(result) => {
             cx.acknowledge();
             result
@@ -119,7 +147,7 @@ where
 
 /// Where a nursery's pool came from, and goes back to.
 #[derive(Clone, Copy)]
-enum Source {
+pub(super) enum Source {
     /// The pool of a nursery around it.
     Around(*const NurseryCore),
     /// The pool that the task got from its spawner. In a fork tree: the pool of the task that forked first.
@@ -238,15 +266,12 @@ fn root_share(left: &Pool, is_run: bool) -> Pool {
     share
 }
 
-pub(crate) fn host_nursery<'env, F, R>(
+/// A nursery of an ordinary thread, not yet entered.
+pub(super) fn found_by_host(
     rt: &Inner,
-    options: NurseryOptions,
+    options: &NurseryOptions,
     is_run: bool,
-    f: F,
-) -> Result<R, NurseryError>
-where
-    F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
-{
+) -> Result<NurseryCore, NurseryError> {
     let pool = {
         let mut root = rt.pool.lock().expect("no panic while it is held");
         let pool = options.pool.unwrap_or_else(|| root_share(&root, is_run));
@@ -257,36 +282,57 @@ where
     let caps = options.caps.map_or(root_caps, |caps| root_caps.intersect(&caps));
     let mut core = NurseryCore::new(rt, null(), 0, null(), caps, options.on_exhausted, pool);
     (core.is_run, core.draws_on_root) = (is_run, is_run);
-    let no_unwind = NoUnwind;
-    rt.registry.enter(&core);
-    let deadline = options.deadline.map(|after| {
-        let due = rt.timers.now_ns().saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
-        rt.add_timer(due, Fire::Deadline(&raw const core))
-    });
-    rt.note_host_nursery(&core, true);
-    let nursery = Nursery {
-        core: &core,
-        owner: None,
-        _scope: PhantomData,
-        _env: PhantomData,
-        _of_its_owner: PhantomData,
-    };
-    let result = catch_unwind(AssertUnwindSafe(|| f(&nursery)));
-    if result.is_err() {
-        core.cancel(None);
-    }
+    Ok(core)
+}
+
+/// The runtime knows of the nursery from here on, which must not move. Returns its deadline's timer.
+pub(super) fn enter_host(rt: &Inner, core: &NurseryCore, options: &NurseryOptions) -> Option<TimerKey> {
+    rt.registry.enter(core);
+    let deadline = set_deadline(rt, core, options);
+    rt.note_host_nursery(core, true);
+    deadline
+}
+
+/// Waits for the children. The runtime does not know of the nursery any more.
+pub(super) fn leave_host(rt: &Inner, core: &NurseryCore, deadline: Option<TimerKey>) {
     if core.close() {
-        await_children_blocking(&core);
+        await_children_blocking(core);
     }
     if let Some(key) = deadline {
         rt.timers.remove(key);
     }
-    rt.note_host_nursery(&core, false);
-    rt.registry.leave(&core);
-    no_unwind.end();
+    rt.note_host_nursery(core, false);
+    rt.registry.leave(core);
+}
+
+/// What came of a nursery that its thread has left. An error is a panic of the code inside.
+pub(super) fn conclude_host<R>(
+    rt: &Inner,
+    core: &NurseryCore,
+    body: std::thread::Result<R>,
+) -> std::thread::Result<Result<R, NurseryError>> {
     let give_back = |pool: Pool| rt.pool.lock().expect("no panic while it is held").put(&pool);
-    match outcome(&core, result, false, give_back) {
-        Ok(result) => result,
-        Err(payload) => resume_unwind(payload),
+    outcome(core, body, false, give_back)
+}
+
+pub(crate) fn host_nursery<'env, F, R>(
+    rt: &Inner,
+    options: NurseryOptions,
+    is_run: bool,
+    f: F,
+) -> Result<R, NurseryError>
+where
+    F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
+{
+    let core = found_by_host(rt, &options, is_run)?;
+    let no_unwind = NoUnwind;
+    let deadline = enter_host(rt, &core, &options);
+    let nursery = Nursery::of(&core, None);
+    let result = catch_unwind(AssertUnwindSafe(|| f(&nursery)));
+    if result.is_err() {
+        core.cancel(None);
     }
+    leave_host(rt, &core, deadline);
+    no_unwind.end();
+    conclude_host(rt, &core, result).unwrap_or_else(|payload| resume_unwind(payload))
 }

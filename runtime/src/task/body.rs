@@ -64,6 +64,11 @@ impl StopUnwind {
         resume_unwind(Box::new(Self { error: Some(error), task, id }))
     }
 
+    /// Why the task ends, until somebody has taken it.
+    pub(crate) fn error(&self) -> Option<&TaskError> {
+        self.error.as_ref()
+    }
+
     /// Whether the task ends because it was cancelled, or because a nursery around it has failed.
     pub(crate) fn is_cancellation(payload: &(dyn Any + Send)) -> bool {
         payload.downcast_ref::<Self>().is_some_and(|stop| matches!(stop.error, Some(TaskError::Cancelled)))
