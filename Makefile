@@ -105,6 +105,20 @@ build: setup ## Build the mainspring command, optimised
 install: setup ## Install the mainspring command (PREFIX=dir: into dir/bin)
 	$(CARGO) install --locked --path cli $(if $(PREFIX),--root "$(PREFIX)")
 
+# Where the C library goes.
+CAPI_PREFIX = $(or $(PREFIX),/usr/local)
+
+.PHONY: install-capi
+install-capi: setup ## Install the C library, its headers and its pkg-config file (PREFIX=dir, otherwise /usr/local)
+	$(CARGO) build --release --locked --package mainspring-capi
+	mkdir -p "$(CAPI_PREFIX)/lib/pkgconfig" "$(CAPI_PREFIX)/include"
+	install -m 644 capi/include/mainspring.h core/ring/include/mainspring_ring.h "$(CAPI_PREFIX)/include/"
+	install -m 755 "$(OUT)/release/libmainspring_capi.so" "$(CAPI_PREFIX)/lib/"
+	install -m 644 "$(OUT)/release/libmainspring_capi.a" "$(CAPI_PREFIX)/lib/"
+	version="$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)"
+	sed "s|@PREFIX@|$$(realpath "$(CAPI_PREFIX)")|; s|@VERSION@|$$version|" capi/mainspring.pc.in > "$(CAPI_PREFIX)/lib/pkgconfig/mainspring.pc"
+	echo "C library: $(CAPI_PREFIX)/lib (pkg-config --cflags --libs mainspring)"
+
 .PHONY: completions
 completions: build ## Write completions for bash, zsh and fish
 	mkdir -p "$(OUT)/completions"
@@ -218,9 +232,26 @@ memcheck-runtime: setup-valgrind ## The runtime's examples, and some of its fuzz
 	    --seeds $(or $(SEEDS),32) >/dev/null || { echo "memcheck-runtime: the fuzzer FAILED" >&2; exit 1; }
 	echo "memcheck-runtime: passed"
 
+.PHONY: memcheck-capi
+memcheck-capi: setup-valgrind ## The C library's cases and examples under valgrind's memcheck
+	$(CARGO) test --quiet --locked --package mainspring-capi --test capi
+	built="$(OUT)/tmp/capi"
+	for case in $$("$$built/cases"); do
+	    $(MEMCHECK) "$$built/cases" $$case >/dev/null || { echo "memcheck-capi: $$case FAILED" >&2; exit 1; }
+	done
+	for program in pipeline tree; do
+	    $(MEMCHECK) "$$built/$$program" >/dev/null || { echo "memcheck-capi: $$program FAILED" >&2; exit 1; }
+	done
+	echo "memcheck-capi: passed"
+
+.PHONY: fuzz-capi
+fuzz-capi: setup ## Random sequences of calls of the C library against a model (SEQUENCES=100000, SEED=n)
+	$(if $(SEED),MAINSPRING_SEED=$(SEED)) MAINSPRING_SEQUENCES=$(or $(SEQUENCES),100000) \
+	    $(CARGO) test --locked --release --package mainspring-capi --test capi model::
+
 .PHONY: soak
-soak: setup ## For hours: 100 million acts of the runtime's fuzzer, memcheck, a million trees, the soaked servers, a million calls of the kernel, two million damaged programs
-	$(call run-phases,fuzz-lang-soak fuzz-runtime-soak memcheck-runtime trees soak-server soak-hostile fuzz-kernel-soak sweeps)
+soak: setup ## For hours: 100 million acts of the runtime's fuzzer, memcheck, a million trees, the soaked servers, a million calls of the kernel, two million damaged programs, calls of the C library
+	$(call run-phases,fuzz-lang-soak fuzz-capi fuzz-runtime-soak memcheck-runtime memcheck-capi trees soak-server soak-hostile fuzz-kernel-soak sweeps)
 
 .PHONY: fuzz-runtime-soak
 fuzz-runtime-soak: setup

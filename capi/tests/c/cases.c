@@ -1,0 +1,1067 @@
+/* Cases for the library from C. `cases NAME` runs one, `cases` lists them. */
+#include <mainspring.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static char said[512];
+
+static const char *last(void) {
+    janus_error_text(said, sizeof said);
+    return said;
+}
+
+#define CHECK(condition)                                                                                   \
+    do {                                                                                                   \
+        if (!(condition)) {                                                                                \
+            fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, last());                   \
+            exit(1);                                                                                       \
+        }                                                                                                  \
+    } while (0)
+
+#define STATUS(call, wanted)                                                                               \
+    do {                                                                                                   \
+        int32_t got_ = (call);                                                                             \
+        if (got_ != (wanted)) {                                                                            \
+            fprintf(stderr, "%s:%d: %s is %d (%s), not %s: %s\n", __FILE__, __LINE__, #call, got_,         \
+                    janus_status_text(got_), #wanted, last());                                             \
+            exit(1);                                                                                       \
+        }                                                                                                  \
+    } while (0)
+
+#define MS 1000000ull
+
+static janus_scheduler started(uint32_t workers) {
+    janus_scheduler_config config = janus_scheduler_config_default();
+    config.worker_count = workers;
+    janus_scheduler scheduler = janus_scheduler_create(config);
+    CHECK(scheduler != NULL);
+    return scheduler;
+}
+
+static janus_scheduler_config with_caps(uint32_t workers) {
+    janus_scheduler_config config = janus_scheduler_config_default();
+    config.worker_count = workers;
+    config.profile = JANUS_PROFILE_SOVEREIGN;
+    config.caps = JANUS_CAP_SPAWN | JANUS_CAP_BUDGET | JANUS_CAP_CHANNEL;
+    config.task_limit = 100;
+    config.child_budget = (janus_budget){100000, 1 << 20, 100, 1000, 100};
+    config.recharge_limit = (janus_budget){1000, 1 << 20, 100, 1000, 100};
+    return config;
+}
+
+/* Runs `function` as the root task of a scheduler that is made and ended for it. */
+static int64_t run_root(janus_scheduler_config config, janus_task_fn function, void *arg) {
+    janus_scheduler scheduler = janus_scheduler_create(config);
+    CHECK(scheduler != NULL);
+    int64_t result = -1;
+    STATUS(janus_scheduler_run(scheduler, function, arg, &result), JANUS_OK);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+    return result;
+}
+
+static int64_t return_arg(void *arg) { return (int64_t)(intptr_t)arg; }
+
+static void *answer(int64_t value) { return (void *)(intptr_t)value; }
+
+/* ---- schedulers ---- */
+
+static void lifecycle(void) {
+    janus_scheduler scheduler = started(3);
+    CHECK(janus_scheduler_workers(scheduler) == 3);
+    int64_t result = 0;
+    STATUS(janus_scheduler_run(scheduler, return_arg, answer(42), &result), JANUS_OK);
+    CHECK(result == 42);
+    STATUS(janus_scheduler_run(scheduler, return_arg, answer(-5), &result), JANUS_TASK_FAILED);
+    CHECK(result == -5);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_STALE_HANDLE);
+    STATUS(janus_scheduler_run(scheduler, return_arg, NULL, NULL), JANUS_STALE_HANDLE);
+    CHECK(janus_scheduler_workers(scheduler) == 0);
+    STATUS(janus_scheduler_shutdown(NULL), JANUS_INVALID_HANDLE);
+}
+
+static void no_workers(void) {
+    janus_scheduler_config config = janus_scheduler_config_default();
+    CHECK(config.worker_count >= 1);
+    config.worker_count = 0;
+    CHECK(janus_scheduler_create(config) == NULL);
+    CHECK(strstr(last(), "0 workers") != NULL);
+    config.worker_count = 1 << 20;
+    CHECK(janus_scheduler_create(config) == NULL);
+    config = janus_scheduler_config_default();
+    config.profile = 77;
+    CHECK(janus_scheduler_create(config) == NULL);
+    config = janus_scheduler_config_default();
+    config.deterministic = 9;
+    CHECK(janus_scheduler_create(config) == NULL);
+    config = janus_scheduler_config_default();
+    config.reserved[2] = 1;
+    CHECK(janus_scheduler_create(config) == NULL);
+    config = janus_scheduler_config_default();
+    config.tenant_count = 3;
+    CHECK(janus_scheduler_create(config) == NULL);
+    config = janus_scheduler_config_default();
+    config.stack_size = 1;
+    CHECK(janus_scheduler_create(config) == NULL);
+}
+
+static char order[64];
+static int ordered;
+
+static int64_t mark_thrice(void *arg) {
+    for (int i = 0; i < 3; i++) {
+        order[ordered++] = (char)(intptr_t)arg;
+        janus_budget before = janus_budget_get_current();
+        STATUS(janus_scheduler_yield(), JANUS_OK);
+        janus_budget after = janus_budget_get_current();
+        CHECK(memcmp(&before, &after, sizeof before) == 0);
+    }
+    return 0;
+}
+
+static int64_t spawn_two(void *arg) {
+    (void)arg;
+    STATUS(janus_scheduler_spawn(mark_thrice, "a"), JANUS_NURSERY_NOT_ACTIVE);
+    janus_nursery nursery = janus_nursery_create();
+    CHECK(nursery != NULL);
+    STATUS(janus_scheduler_spawn(mark_thrice, answer('a')), JANUS_OK);
+    STATUS(janus_scheduler_spawn(mark_thrice, answer('b')), JANUS_OK);
+    CHECK(janus_nursery_await(nursery).status == JANUS_OK);
+    STATUS(janus_scheduler_spawn(mark_thrice, answer('c')), JANUS_NURSERY_NOT_ACTIVE);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    return 0;
+}
+
+static void spawn_and_yield(void) {
+    janus_scheduler_config config = janus_scheduler_config_default();
+    config.worker_count = 1;
+    CHECK(run_root(config, spawn_two, NULL) == 0);
+    /* One worker: they take turns, since each gives way. */
+    CHECK(ordered == 6);
+    for (int i = 0; i + 1 < ordered; i++) CHECK(order[i] != order[i + 1]);
+    STATUS(janus_scheduler_yield(), JANUS_NOT_A_TASK);
+    STATUS(janus_scheduler_spawn(mark_thrice, NULL), JANUS_NURSERY_NOT_ACTIVE);
+}
+
+static int64_t some_work(void *arg) {
+    int n = (int)(intptr_t)arg;
+    for (int i = 0; i < n; i++) STATUS(janus_scheduler_yield(), JANUS_OK);
+    return n;
+}
+
+static int64_t a_tree(void *arg) {
+    (void)arg;
+    janus_nursery nursery = janus_nursery_create();
+    for (int i = 0; i < 20; i++) CHECK(janus_nursery_spawn(nursery, some_work, answer(i)) != NULL);
+    janus_nursery_result result = janus_nursery_await(nursery);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    return result.status;
+}
+
+static uint64_t trace_of(uint32_t workers, uint64_t seed) {
+    janus_scheduler_config config = janus_scheduler_config_default();
+    config.worker_count = workers;
+    config.deterministic = JANUS_ORDER_SEEDED;
+    config.deterministic_seed = seed;
+    janus_scheduler scheduler = janus_scheduler_create(config);
+    CHECK(scheduler != NULL);
+    int64_t result = -1;
+    STATUS(janus_scheduler_run(scheduler, a_tree, NULL, &result), JANUS_OK);
+    CHECK(result == JANUS_OK);
+    uint64_t hash = 0, count = 0;
+    STATUS(janus_scheduler_trace(scheduler, &hash, &count), JANUS_OK);
+    CHECK(count > 20);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+    return hash;
+}
+
+static void deterministic(void) {
+    CHECK(trace_of(4, 42) == trace_of(4, 42));
+    CHECK(trace_of(4, 42) != trace_of(4, 43));
+    CHECK(trace_of(4, 42) != trace_of(3, 42));
+    janus_scheduler scheduler = started(1);
+    STATUS(janus_scheduler_trace(scheduler, NULL, NULL), JANUS_INVALID_ARGUMENT);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+}
+
+static int64_t wait_for_nobody(void *arg) {
+    uint64_t word;
+    return janus_channel_recv(arg, &word, JANUS_FOREVER) == JANUS_OK ? 0 : -1;
+}
+
+static void deadlock(void) {
+    janus_scheduler_config config = janus_scheduler_config_default();
+    config.worker_count = 2;
+    config.deterministic = JANUS_ORDER_SEEDED_DEADLOCK_FAILS;
+    janus_scheduler scheduler = janus_scheduler_create(config);
+    janus_channel channel = janus_channel_create(1);
+    STATUS(janus_scheduler_run(scheduler, wait_for_nobody, channel, NULL), JANUS_DEADLOCK);
+    STATUS(janus_channel_destroy(channel), JANUS_OK);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+}
+
+static void *shut_down(void *scheduler) {
+    struct timespec wait = {0, 20 * MS};
+    nanosleep(&wait, NULL);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+    return NULL;
+}
+
+static int64_t sleep_long(void *arg) {
+    (void)arg;
+    int32_t status = janus_task_sleep(3600 * 1000 * MS);
+    CHECK(status == JANUS_CANCELLED);
+    /* Whatever it tries now is refused the same way. */
+    STATUS(janus_scheduler_yield(), JANUS_CANCELLED);
+    STATUS(janus_budget_charge(1), JANUS_CANCELLED);
+    CHECK(janus_nursery_create() == NULL);
+    return 7;
+}
+
+static void shutdown_elsewhere(void) {
+    janus_scheduler scheduler = started(2);
+    pthread_t thread;
+    /* Of a thread that awaits. */
+    janus_nursery nursery = janus_nursery_create();
+    CHECK(janus_nursery_spawn(nursery, sleep_long, NULL) != NULL);
+    CHECK(pthread_create(&thread, NULL, shut_down, scheduler) == 0);
+    CHECK(janus_nursery_await(nursery).status == JANUS_CANCELLED);
+    pthread_join(thread, NULL);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    STATUS(janus_nursery_destroy(nursery), JANUS_STALE_HANDLE);
+    /* Of a thread that runs. */
+    STATUS(janus_scheduler_enter(NULL), JANUS_OK);
+    scheduler = started(2);
+    CHECK(pthread_create(&thread, NULL, shut_down, scheduler) == 0);
+    STATUS(janus_scheduler_run(scheduler, sleep_long, NULL, NULL), JANUS_CANCELLED);
+    pthread_join(thread, NULL);
+    /* Of a thread that has one open and does not look. */
+    STATUS(janus_scheduler_enter(NULL), JANUS_OK);
+    scheduler = started(2);
+    STATUS(janus_scheduler_enter(scheduler), JANUS_OK);
+    nursery = janus_nursery_create();
+    janus_task task = janus_nursery_spawn(nursery, sleep_long, NULL);
+    CHECK(task != NULL);
+    CHECK(pthread_create(&thread, NULL, shut_down, scheduler) == 0);
+    pthread_join(thread, NULL);
+    STATUS(janus_task_join(task, NULL), JANUS_STALE_HANDLE);
+    CHECK(janus_nursery_spawn(nursery, sleep_long, NULL) == NULL);
+    STATUS(janus_nursery_cancel(nursery), JANUS_NURSERY_NOT_ACTIVE);
+    CHECK(janus_nursery_await(nursery).status == JANUS_CANCELLED);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    CHECK(janus_nursery_create() == NULL);
+    CHECK(strstr(last(), "gone") != NULL);
+}
+
+/* ---- nurseries: only the four functions ---- */
+
+static int finished;
+
+static int64_t finish(void *arg) {
+    (void)arg;
+    __atomic_add_fetch(&finished, 1, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+static void four_functions(void) {
+    janus_nursery nursery = janus_nursery_create();
+    for (int i = 0; i < 10; i++) CHECK(janus_nursery_spawn(nursery, finish, NULL) != NULL);
+    CHECK(janus_nursery_await(nursery).status == JANUS_OK);
+    CHECK(finished == 10);
+    janus_nursery_destroy(nursery);
+    nursery = janus_nursery_create();
+    CHECK(janus_nursery_spawn(nursery, return_arg, answer(-7)) != NULL);
+    janus_nursery_result result = janus_nursery_await(nursery);
+    CHECK(result.status == JANUS_TASK_FAILED && result.code == -7 && result.task_id != 0);
+    janus_nursery_destroy(nursery);
+}
+
+static int told;
+
+static int64_t sleep_until_told(void *arg) {
+    (void)arg;
+    if (janus_task_sleep(3600 * 1000 * MS) == JANUS_CANCELLED) __atomic_add_fetch(&told, 1, __ATOMIC_SEQ_CST);
+    /* Too late: an error came before. */
+    return -99;
+}
+
+static int64_t fail_later(void *arg) {
+    STATUS(janus_task_sleep(20 * MS), JANUS_OK);
+    return (int64_t)(intptr_t)arg;
+}
+
+/* The owner is a task: what it does inside is over too. */
+static int64_t inside_failing(void *arg) {
+    (void)arg;
+    janus_nursery nursery = janus_nursery_create();
+    CHECK(janus_nursery_spawn(nursery, fail_later, answer(-3)) != NULL);
+    STATUS(janus_task_sleep(3600 * 1000 * MS), JANUS_CANCELLED);
+    janus_nursery_result result = janus_nursery_await(nursery);
+    CHECK(result.status == JANUS_TASK_FAILED && result.code == -3);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    /* And outside it goes on. */
+    STATUS(janus_task_sleep(1), JANUS_OK);
+    return 1;
+}
+
+static void first_error(void) {
+    janus_scheduler scheduler = started(2);
+    janus_nursery nursery = janus_nursery_create();
+    for (int i = 0; i < 5; i++) CHECK(janus_nursery_spawn(nursery, sleep_until_told, NULL) != NULL);
+    janus_task failing = janus_nursery_spawn(nursery, fail_later, answer(-8));
+    uint64_t id = janus_task_id(failing);
+    janus_nursery_result result = janus_nursery_await(nursery);
+    CHECK(result.status == JANUS_TASK_FAILED && result.code == -8 && result.task_id == id);
+    CHECK(strstr(last(), "returned the error -8") != NULL);
+    CHECK(told == 5);
+    /* The same again. */
+    CHECK(janus_nursery_await(nursery).code == -8);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    int64_t value = 0;
+    STATUS(janus_scheduler_run(scheduler, inside_failing, NULL, &value), JANUS_OK);
+    CHECK(value == 1);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+}
+
+static int64_t finish_late(void *arg) {
+    STATUS(janus_task_sleep(20 * MS), JANUS_OK);
+    return finish(arg);
+}
+
+static int64_t spawn_grandchild(void *arg) {
+    (void)arg;
+    janus_nursery nursery = janus_nursery_create();
+    CHECK(janus_nursery_spawn(nursery, finish_late, NULL) != NULL);
+    CHECK(janus_nursery_await(nursery).status == JANUS_OK);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    return 0;
+}
+
+static int64_t count_cancelled(void *arg) {
+    (void)arg;
+    CHECK(janus_task_sleep(3600 * 1000 * MS) == JANUS_CANCELLED);
+    return finish(NULL);
+}
+
+static int64_t leave_open(void *arg) {
+    (void)arg;
+    CHECK(janus_nursery_create() != NULL);
+    janus_nursery inner = janus_nursery_create();
+    CHECK(janus_nursery_spawn(inner, count_cancelled, NULL) != NULL);
+    STATUS(janus_task_sleep(10 * MS), JANUS_OK);
+    return 0;
+}
+
+static void no_orphans(void) {
+    janus_scheduler scheduler = started(2);
+    janus_nursery nursery = janus_nursery_create();
+    janus_spawn_options options = {0};
+    options.has_pool = 1;
+    options.pool = (janus_pool){1000000, 1 << 20, 10, 100, 100};
+    for (int i = 0; i < 4; i++) CHECK(janus_nursery_spawn_with(nursery, spawn_grandchild, NULL, &options) != NULL);
+    CHECK(janus_nursery_await(nursery).status == JANUS_OK);
+    CHECK(finished == 4);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    /* To destroy is to wait as well. */
+    nursery = janus_nursery_create();
+    CHECK(janus_nursery_spawn(nursery, finish_late, NULL) != NULL);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    CHECK(finished == 5);
+    /* A task that leaves nurseries open: they are cancelled, and over when it has ended. */
+    STATUS(janus_scheduler_run(scheduler, leave_open, NULL, NULL), JANUS_NURSERY_LEFT_OPEN);
+    CHECK(finished == 6);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+}
+
+static void *leave_thread(void *scheduler) {
+    STATUS(janus_scheduler_enter(scheduler), JANUS_OK);
+    janus_nursery nursery = janus_nursery_create();
+    CHECK(janus_nursery_spawn(nursery, count_cancelled, NULL) != NULL);
+    struct timespec wait = {0, 20 * MS};
+    nanosleep(&wait, NULL);
+    return nursery;
+}
+
+static void thread_ends(void) {
+    janus_scheduler scheduler = started(2);
+    pthread_t thread;
+    void *nursery;
+    CHECK(pthread_create(&thread, NULL, leave_thread, scheduler) == 0);
+    pthread_join(thread, &nursery);
+    CHECK(finished == 1);
+    STATUS(janus_nursery_cancel(nursery), JANUS_STALE_HANDLE);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+}
+
+static int64_t inside_out(void *arg) {
+    (void)arg;
+    janus_nursery outer = janus_nursery_create(), inner = janus_nursery_create();
+    CHECK(janus_nursery_await(outer).status == JANUS_NOT_INNERMOST);
+    STATUS(janus_nursery_destroy(outer), JANUS_NOT_INNERMOST);
+    STATUS(janus_nursery_destroy(inner), JANUS_OK);
+    STATUS(janus_nursery_destroy(outer), JANUS_OK);
+    STATUS(janus_nursery_destroy(outer), JANUS_STALE_HANDLE);
+    return 0;
+}
+
+static void innermost(void) { CHECK(run_root(janus_scheduler_config_default(), inside_out, NULL) == 0); }
+
+static void deadline(void) {
+    janus_scheduler scheduler = started(2);
+    janus_nursery_options options = {0};
+    options.deadline_ns = 20 * MS;
+    janus_nursery nursery = janus_nursery_create_with(&options);
+    CHECK(janus_nursery_spawn(nursery, sleep_until_told, NULL) != NULL);
+    CHECK(janus_nursery_await(nursery).status == JANUS_DEADLINE_EXCEEDED);
+    CHECK(told == 1);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    options.on_exhausted = 9;
+    CHECK(janus_nursery_create_with(&options) == NULL);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+}
+
+/* ---- results ---- */
+
+struct peek {
+    janus_task of;
+    janus_channel go;
+};
+
+static int64_t peek_at_sibling(void *arg) {
+    struct peek *peek = arg;
+    uint64_t word;
+    STATUS(janus_channel_recv(peek->go, &word, JANUS_FOREVER), JANUS_OK);
+    int64_t result = 0;
+    uint32_t state;
+    STATUS(janus_task_join(peek->of, &result), JANUS_NOT_OWNER);
+    STATUS(janus_task_state(peek->of, &state), JANUS_NOT_OWNER);
+    STATUS(janus_task_cancel(peek->of), JANUS_NOT_OWNER);
+    STATUS(janus_task_recharge(peek->of, (janus_budget){1, 0, 0, 0, 0}), JANUS_NOT_OWNER);
+    CHECK(result == 0);
+    return 0;
+}
+
+static void *peek_from_thread(void *task) {
+    int64_t result = 0;
+    STATUS(janus_task_join(task, &result), JANUS_NOT_OWNER);
+    CHECK(result == 0);
+    return NULL;
+}
+
+static void results(void) {
+    janus_scheduler scheduler = started(2);
+    janus_nursery nursery = janus_nursery_create();
+    struct peek peek = {NULL, janus_channel_create(1)};
+    janus_task peeking = janus_nursery_spawn(nursery, peek_at_sibling, &peek);
+    peek.of = janus_nursery_spawn(nursery, return_arg, answer(77));
+    STATUS(janus_channel_send(peek.go, 1, JANUS_FOREVER), JANUS_OK);
+    STATUS(janus_task_join(peeking, NULL), JANUS_OK);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, peek_from_thread, peek.of) == 0);
+    pthread_join(thread, NULL);
+    int64_t result = 0;
+    STATUS(janus_task_join(peek.of, &result), JANUS_OK);
+    CHECK(result == 77);
+    STATUS(janus_task_join(peek.of, &result), JANUS_STALE_HANDLE);
+    janus_task forgotten = janus_nursery_spawn(nursery, return_arg, answer(1));
+    STATUS(janus_task_detach(forgotten), JANUS_OK);
+    STATUS(janus_task_detach(forgotten), JANUS_STALE_HANDLE);
+    janus_task late = janus_nursery_spawn(nursery, return_arg, answer(1));
+    CHECK(janus_nursery_await(nursery).status == JANUS_OK);
+    STATUS(janus_task_join(late, NULL), JANUS_STALE_HANDLE);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    STATUS(janus_channel_destroy(peek.go), JANUS_OK);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+}
+
+/* ---- budgets ---- */
+
+static int64_t look_at_budget(void *arg) {
+    (void)arg;
+    janus_budget budget = janus_budget_get_current();
+    CHECK(budget.ops == 1000 && budget.memory == 4096 && budget.spawn_count == 3);
+    CHECK(budget.channel_ops == 5 && budget.syscalls == 7);
+    STATUS(janus_budget_charge(10), JANUS_OK);
+    STATUS(janus_budget_charge_memory(96), JANUS_OK);
+    STATUS(janus_budget_charge_syscall(), JANUS_OK);
+    budget = janus_budget_get_current();
+    CHECK(budget.ops == 988 && budget.memory == 4000 && budget.spawn_count == 3);
+    CHECK(budget.channel_ops == 5 && budget.syscalls == 6);
+    return 0;
+}
+
+static void budget_by_value(void) {
+    janus_scheduler scheduler = started(1);
+    janus_nursery nursery = janus_nursery_create();
+    janus_spawn_options options = {0};
+    options.has_budget = 1;
+    options.budget = (janus_budget){1000, 4096, 3, 5, 7};
+    janus_task task = janus_nursery_spawn_with(nursery, look_at_budget, NULL, &options);
+    STATUS(janus_task_join(task, NULL), JANUS_OK);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    janus_budget none = janus_budget_get_current();
+    CHECK(none.ops == 0 && none.memory == 0 && none.spawn_count == 0 && none.channel_ops == 0 && none.syscalls == 0);
+    STATUS(janus_budget_recharge((janus_budget){1, 0, 0, 0, 0}), JANUS_NOT_A_TASK);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+}
+
+static int64_t recharge_to_the_limit(void *arg) {
+    (void)arg;
+    uint32_t before = janus_budget_get_current().ops;
+    STATUS(janus_budget_recharge((janus_budget){300, 0, 0, 0, 0}), JANUS_OK);
+    CHECK(janus_budget_get_current().ops == before + 300);
+    STATUS(janus_budget_recharge((janus_budget){300, 0, 0, 0, 0}), JANUS_OVER_LIMIT);
+    STATUS(janus_budget_recharge((janus_budget){200, 0, 0, 0, 0}), JANUS_OK);
+    STATUS(janus_budget_recharge((janus_budget){1, 0, 0, 0, 0}), JANUS_OVER_LIMIT);
+    CHECK(janus_budget_get_current().ops == before + 500);
+    return 0;
+}
+
+static int64_t recharge_without(void *arg) {
+    (void)arg;
+    STATUS(janus_budget_recharge((janus_budget){1, 0, 0, 0, 0}), JANUS_NOT_PERMITTED);
+    return 0;
+}
+
+/* It has used up its budget, is told, recharges, and goes on. */
+static int64_t recharge_and_retry(void *arg) {
+    (void)arg;
+    STATUS(janus_budget_charge(100), JANUS_OK);
+    STATUS(janus_budget_charge(1), JANUS_BUDGET_EXHAUSTED);
+    STATUS(janus_scheduler_yield(), JANUS_BUDGET_EXHAUSTED);
+    STATUS(janus_budget_recharge((janus_budget){50, 0, 0, 0, 0}), JANUS_OK);
+    STATUS(janus_budget_charge(10), JANUS_OK);
+    STATUS(janus_scheduler_yield(), JANUS_OK);
+    return 5;
+}
+
+static int64_t recharge_parent(void *arg) {
+    (void)arg;
+    janus_nursery nursery = janus_nursery_create();
+    janus_spawn_options options = {0};
+    options.caps = JANUS_CAP_BUDGET;
+    options.recharge_limit = (janus_budget){500, 0, 0, 0, 0};
+    janus_task task = janus_nursery_spawn_with(nursery, recharge_to_the_limit, NULL, &options);
+    STATUS(janus_task_join(task, NULL), JANUS_OK);
+    task = janus_nursery_spawn(nursery, recharge_without, NULL);
+    STATUS(janus_task_join(task, NULL), JANUS_OK);
+    options.recharge_limit = (janus_budget){50, 0, 0, 0, 0};
+    options.has_budget = 1;
+    options.budget = (janus_budget){100, 0, 0, 0, 0};
+    task = janus_nursery_spawn_with(nursery, recharge_and_retry, NULL, &options);
+    int64_t result = 0;
+    STATUS(janus_task_join(task, &result), JANUS_OK);
+    CHECK(result == 5);
+    CHECK(janus_nursery_await(nursery).status == JANUS_OK);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    return 0;
+}
+
+static void self_recharge(void) { CHECK(run_root(with_caps(1), recharge_parent, NULL) == 0); }
+
+static int64_t use_200_ops(void *arg) {
+    (void)arg;
+    for (int i = 0; i < 200; i++) STATUS(janus_budget_charge(1), JANUS_OK);
+    return 200;
+}
+
+static int64_t feed_child(void *arg) {
+    (void)arg;
+    janus_nursery_options options = {0};
+    options.has_pool = 1;
+    options.pool = (janus_pool){1000, 4096, 4, 4, 4};
+    options.on_exhausted = JANUS_EXHAUSTED_PARK;
+    janus_nursery nursery = janus_nursery_create_with(&options);
+    CHECK(nursery != NULL);
+    janus_spawn_options child = {0};
+    child.has_budget = 1;
+    child.budget = (janus_budget){50, 0, 0, 0, 0};
+    janus_task task = janus_nursery_spawn_with(nursery, use_200_ops, NULL, &child);
+    CHECK(task != NULL);
+    uint32_t state = JANUS_TASK_READY;
+    while (state != JANUS_TASK_BUDGET_EXHAUSTED) {
+        STATUS(janus_scheduler_yield(), JANUS_OK);
+        STATUS(janus_task_state(task, &state), JANUS_OK);
+    }
+    STATUS(janus_task_recharge(task, (janus_budget){100000, 0, 0, 0, 0}), JANUS_POOL_EXHAUSTED);
+    STATUS(janus_task_state(task, &state), JANUS_OK);
+    CHECK(state == JANUS_TASK_BUDGET_EXHAUSTED);
+    janus_pool pool;
+    STATUS(janus_nursery_pool(nursery, &pool), JANUS_OK);
+    CHECK(pool.ops == 950);
+    STATUS(janus_task_recharge(task, (janus_budget){200, 0, 0, 0, 0}), JANUS_OK);
+    STATUS(janus_task_state(task, &state), JANUS_OK);
+    CHECK(state != JANUS_TASK_BUDGET_EXHAUSTED);
+    int64_t result = 0;
+    STATUS(janus_task_join(task, &result), JANUS_OK);
+    CHECK(result == 200);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    return 0;
+}
+
+static void parent_recharge(void) {
+    janus_scheduler_config config = janus_scheduler_config_default();
+    config.worker_count = 1;
+    CHECK(run_root(config, feed_child, NULL) == 0);
+}
+
+static int64_t allocate(void *arg) {
+    (void)arg;
+    STATUS(janus_budget_charge_memory(4000), JANUS_OK);
+    STATUS(janus_budget_charge_memory(4000), JANUS_MEMORY_BUDGET_EXHAUSTED);
+    CHECK(janus_budget_get_current().memory == 96);
+    STATUS(janus_budget_recharge((janus_budget){0, 4000, 0, 0, 0}), JANUS_OK);
+    STATUS(janus_budget_charge_memory(4000), JANUS_OK);
+    return 0;
+}
+
+static int64_t run_out(void *arg) {
+    (void)arg;
+    janus_nursery_options few = {0};
+    few.has_pool = 1;
+    few.pool = (janus_pool){200000, 10000, 1, 100, 100};
+    janus_nursery nursery = janus_nursery_create_with(&few);
+    janus_spawn_options options = {0};
+    options.has_budget = 1;
+    options.budget = (janus_budget){100, 0, 0, 0, 0};
+    CHECK(janus_nursery_spawn_with(nursery, return_arg, NULL, &options) != NULL);
+    CHECK(janus_nursery_spawn_with(nursery, return_arg, NULL, &options) == NULL);
+    CHECK(strstr(last(), "spawn_count") != NULL);
+    STATUS(janus_scheduler_spawn(return_arg, NULL), JANUS_SPAWN_BUDGET_EXHAUSTED);
+    STATUS(janus_nursery_top_up(nursery, (janus_pool){0, 0, 1, 0, 0}), JANUS_OK);
+    options.budget = (janus_budget){1000, 4096, 0, 0, 0};
+    options.caps = JANUS_CAP_BUDGET;
+    options.recharge_limit = (janus_budget){0, 4000, 0, 0, 0};
+    janus_task task = janus_nursery_spawn_with(nursery, allocate, NULL, &options);
+    STATUS(janus_task_join(task, NULL), JANUS_OK);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    return 0;
+}
+
+static void exhausted(void) { CHECK(run_root(with_caps(1), run_out, NULL) == 0); }
+
+static int64_t no_end(void *arg) {
+    (void)arg;
+    int32_t status;
+    while ((status = janus_budget_charge(100)) == JANUS_OK) {}
+    CHECK(status == JANUS_BUDGET_EXHAUSTED);
+    return 0;
+}
+
+static void ignored_end(void) {
+    janus_scheduler scheduler = started(1);
+    janus_nursery nursery = janus_nursery_create();
+    janus_spawn_options options = {0};
+    options.has_budget = 1;
+    options.budget = (janus_budget){5000, 0, 0, 0, 0};
+    CHECK(janus_nursery_spawn_with(nursery, no_end, NULL, &options) != NULL);
+    /* It returned as if nothing had been. The nursery knows better. */
+    CHECK(janus_nursery_await(nursery).status == JANUS_BUDGET_EXHAUSTED);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+}
+
+/* ---- capabilities ---- */
+
+static int64_t spawn_by_any_route(void *arg) {
+    (void)arg;
+    janus_nursery nursery = janus_nursery_create();
+    CHECK(nursery != NULL);
+    CHECK(janus_nursery_spawn(nursery, finish, NULL) == NULL);
+    CHECK(strstr(last(), "CapSpawn") != NULL);
+    janus_spawn_options options = {0};
+    options.caps = JANUS_CAP_SPAWN | JANUS_CAP_BUDGET | JANUS_CAP_CHANNEL;
+    CHECK(janus_nursery_spawn_with(nursery, finish, NULL, &options) == NULL);
+    STATUS(janus_scheduler_spawn(finish, NULL), JANUS_NOT_PERMITTED);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    CHECK(janus_channel_create(1) == NULL);
+    /* Nor by the authority of a host. */
+    CHECK(janus_scheduler_create(janus_scheduler_config_default()) == NULL);
+    STATUS(janus_scheduler_run(NULL, finish, NULL, NULL), JANUS_IN_TASK);
+    STATUS(janus_scheduler_enter(NULL), JANUS_IN_TASK);
+    STATUS(janus_budget_recharge((janus_budget){1, 0, 0, 0, 0}), JANUS_NOT_PERMITTED);
+    return 0;
+}
+
+static int64_t spawn_powerless(void *arg) {
+    (void)arg;
+    janus_nursery nursery = janus_nursery_create();
+    janus_spawn_options options = {0};
+    options.caps = JANUS_CAPS_NONE;
+    janus_task task = janus_nursery_spawn_with(nursery, spawn_by_any_route, NULL, &options);
+    STATUS(janus_task_join(task, NULL), JANUS_OK);
+    CHECK(finished == 0);
+    /* With the capability it can. */
+    CHECK(janus_nursery_spawn(nursery, finish, NULL) != NULL);
+    CHECK(janus_nursery_await(nursery).status == JANUS_OK);
+    CHECK(finished == 1);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    return 0;
+}
+
+static void capabilities(void) {
+    CHECK(run_root(with_caps(2), spawn_powerless, NULL) == 0);
+    finished = 0;
+    janus_scheduler_config config = with_caps(2);
+    config.caps = JANUS_CAPS_NONE;
+    CHECK(run_root(config, spawn_by_any_route, NULL) == 0);
+    CHECK(finished == 0);
+}
+
+/* ---- handles that are none ---- */
+
+static void every_call_with(void *bad, int32_t wanted) {
+    uint64_t word = 0;
+    uint32_t state;
+    int64_t result;
+    janus_pool pool;
+    STATUS(janus_scheduler_shutdown(bad), wanted);
+    STATUS(janus_scheduler_trace(bad, NULL, NULL), wanted);
+    CHECK(janus_scheduler_workers(bad) == 0);
+    if (bad != NULL) {
+        STATUS(janus_scheduler_enter(bad), wanted);
+        STATUS(janus_scheduler_run(bad, finish, NULL, NULL), wanted);
+    }
+    CHECK(janus_nursery_spawn(bad, finish, NULL) == NULL);
+    CHECK(janus_nursery_spawn_with(bad, finish, NULL, NULL) == NULL);
+    CHECK(janus_nursery_await(bad).status == wanted);
+    STATUS(janus_nursery_destroy(bad), wanted);
+    STATUS(janus_nursery_cancel(bad), wanted);
+    STATUS(janus_nursery_pool(bad, &pool), wanted);
+    STATUS(janus_nursery_live(bad, &word), wanted);
+    STATUS(janus_nursery_top_up(bad, (janus_pool){0}), wanted);
+    STATUS(janus_task_join(bad, &result), wanted);
+    STATUS(janus_task_detach(bad), wanted);
+    STATUS(janus_task_cancel(bad), wanted);
+    STATUS(janus_task_state(bad, &state), wanted);
+    CHECK(janus_task_id(bad) == 0);
+    STATUS(janus_task_recharge(bad, (janus_budget){0}), wanted);
+    STATUS(janus_channel_send(bad, 1, 0), wanted);
+    STATUS(janus_channel_recv(bad, &word, 0), wanted);
+    STATUS(janus_channel_close(bad), wanted);
+    STATUS(janus_channel_destroy(bad), wanted);
+    CHECK(finished == 0);
+}
+
+static int64_t bad_handles_in_task(void *arg) {
+    (void)arg;
+    uint64_t word;
+    CHECK(janus_nursery_spawn(NULL, finish, NULL) == NULL);
+    CHECK(janus_nursery_await((void *)0xdeadbeef).status == JANUS_INVALID_HANDLE);
+    STATUS(janus_task_join((void *)&word, NULL), JANUS_INVALID_HANDLE);
+    STATUS(janus_task_supervise(NULL, (janus_budget){0}), JANUS_INVALID_HANDLE);
+    STATUS(janus_channel_recv(NULL, &word, 0), JANUS_INVALID_HANDLE);
+    STATUS(janus_scheduler_shutdown(NULL), JANUS_IN_TASK);
+    return 0;
+}
+
+static void bad_handles(void) {
+    janus_scheduler scheduler = started(1);
+    int on_stack;
+    void *bad[] = {NULL, &on_stack, (void *)bad_handles, (void *)1, (void *)-1, (void *)0xdeadbeef,
+                   (void *)0x1000000000000000, (void *)0x2000000000000010, (void *)0x3fffffffffffffff};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) every_call_with(bad[i], JANUS_INVALID_HANDLE);
+    /* Of another kind. */
+    janus_nursery nursery = janus_nursery_create();
+    janus_channel channel = janus_channel_create(0);
+    STATUS(janus_channel_close((janus_channel)(void *)nursery), JANUS_INVALID_HANDLE);
+    CHECK(janus_nursery_await((janus_nursery)(void *)channel).status == JANUS_INVALID_HANDLE);
+    STATUS(janus_scheduler_shutdown((janus_scheduler)(void *)nursery), JANUS_INVALID_HANDLE);
+    /* Null where there is something to read or to write. */
+    CHECK(janus_nursery_spawn(nursery, NULL, NULL) == NULL);
+    STATUS(janus_scheduler_run(scheduler, NULL, NULL, NULL), JANUS_INVALID_ARGUMENT);
+    STATUS(janus_scheduler_spawn(NULL, NULL), JANUS_INVALID_ARGUMENT);
+    STATUS(janus_nursery_pool(nursery, NULL), JANUS_INVALID_ARGUMENT);
+    STATUS(janus_nursery_live(nursery, NULL), JANUS_INVALID_ARGUMENT);
+    STATUS(janus_channel_recv(channel, NULL, 0), JANUS_INVALID_ARGUMENT);
+    CHECK(janus_channel_create(UINT32_MAX) == NULL);
+    CHECK(janus_error_text(NULL, 0) > 0);
+    char small[4] = "xyz";
+    CHECK(janus_error_text(small, sizeof small) > 3 && strlen(small) == 3);
+    CHECK(strcmp(janus_status_text(12345), "no such status") == 0);
+    janus_spawn_options options = {0};
+    options.reserved[1] = 3;
+    CHECK(janus_nursery_spawn_with(nursery, finish, NULL, &options) == NULL);
+    options = (janus_spawn_options){.tenant = 4};
+    CHECK(janus_nursery_spawn_with(nursery, finish, NULL, &options) == NULL);
+    options = (janus_spawn_options){.stack_size = 3};
+    CHECK(janus_nursery_spawn_with(nursery, finish, NULL, &options) == NULL);
+    options = (janus_spawn_options){.caps = 1u << 31};
+    CHECK(janus_nursery_spawn_with(nursery, finish, NULL, &options) == NULL);
+    STATUS(janus_channel_destroy(channel), JANUS_OK);
+    STATUS(janus_channel_destroy(channel), JANUS_STALE_HANDLE);
+    STATUS(janus_channel_send(channel, 1, 0), JANUS_STALE_HANDLE);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    CHECK(janus_nursery_await(nursery).status == JANUS_STALE_HANDLE);
+    CHECK(janus_nursery_spawn(nursery, finish, NULL) == NULL);
+    STATUS(janus_scheduler_run(scheduler, bad_handles_in_task, NULL, NULL), JANUS_OK);
+    CHECK(finished == 0);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+}
+
+struct foreign {
+    janus_nursery nursery;
+    janus_task task;
+};
+
+static void *use_foreign(void *arg) {
+    struct foreign *foreign = arg;
+    janus_pool pool;
+    CHECK(janus_nursery_spawn(foreign->nursery, finish, NULL) == NULL);
+    CHECK(janus_nursery_await(foreign->nursery).status == JANUS_NOT_OWNER);
+    STATUS(janus_nursery_destroy(foreign->nursery), JANUS_NOT_OWNER);
+    STATUS(janus_nursery_pool(foreign->nursery, &pool), JANUS_NOT_OWNER);
+    STATUS(janus_nursery_top_up(foreign->nursery, (janus_pool){0}), JANUS_NOT_OWNER);
+    STATUS(janus_task_detach(foreign->task), JANUS_NOT_OWNER);
+    STATUS(janus_scheduler_spawn(finish, NULL), JANUS_NURSERY_NOT_ACTIVE);
+    STATUS(janus_scheduler_yield(), JANUS_NOT_A_TASK);
+    STATUS(janus_task_sleep(1), JANUS_NOT_A_TASK);
+    STATUS(janus_task_check(), JANUS_NOT_A_TASK);
+    STATUS(janus_budget_charge(1), JANUS_NOT_A_TASK);
+    STATUS(janus_budget_charge_memory(1), JANUS_NOT_A_TASK);
+    STATUS(janus_budget_charge_syscall(), JANUS_NOT_A_TASK);
+    STATUS(janus_task_supervise(foreign->task, (janus_budget){0}), JANUS_NOT_A_TASK);
+    CHECK(janus_task_now() == 0);
+    /* To cancel is for anybody who has the handle. */
+    STATUS(janus_nursery_cancel(foreign->nursery), JANUS_OK);
+    return NULL;
+}
+
+static int64_t use_foreign_in_task(void *arg) {
+    struct foreign *foreign = arg;
+    CHECK(janus_nursery_spawn(foreign->nursery, finish, NULL) == NULL);
+    CHECK(janus_nursery_await(foreign->nursery).status == JANUS_NOT_OWNER);
+    STATUS(janus_nursery_destroy(foreign->nursery), JANUS_NOT_OWNER);
+    return 0;
+}
+
+static void foreign_threads(void) {
+    janus_scheduler scheduler = started(2);
+    struct foreign foreign = {janus_nursery_create(), NULL};
+    foreign.task = janus_nursery_spawn(foreign.nursery, sleep_until_told, NULL);
+    STATUS(janus_scheduler_run(scheduler, use_foreign_in_task, &foreign, NULL), JANUS_OK);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, use_foreign, &foreign) == 0);
+    pthread_join(thread, NULL);
+    /* Its task was told, and then returned an error, which is the first. */
+    CHECK(janus_nursery_await(foreign.nursery).status != JANUS_OK);
+    CHECK(told == 1 && finished == 0);
+    STATUS(janus_nursery_destroy(foreign.nursery), JANUS_OK);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+}
+
+/* ---- cancellation ---- */
+
+static int others;
+
+static int64_t deaf(void *arg) {
+    (void)arg;
+    int32_t status = JANUS_OK;
+    /* It is told a thousand times, and does not listen. */
+    for (int refused = 0; refused < 1000;) {
+        status = janus_scheduler_yield();
+        if (status != JANUS_OK) refused++;
+    }
+    return 0;
+}
+
+static int64_t count_to(void *arg) {
+    for (int i = 0; i < (int)(intptr_t)arg; i++) {
+        STATUS(janus_scheduler_yield(), JANUS_OK);
+        others++;
+    }
+    return 0;
+}
+
+static int64_t cancel_the_deaf(void *arg) {
+    (void)arg;
+    janus_nursery outer = janus_nursery_create();
+    CHECK(janus_nursery_spawn(outer, count_to, answer(100)) != NULL);
+    janus_nursery inner = janus_nursery_create();
+    janus_task task = janus_nursery_spawn(inner, deaf, NULL);
+    STATUS(janus_scheduler_yield(), JANUS_OK);
+    STATUS(janus_nursery_cancel(inner), JANUS_OK);
+    CHECK(janus_nursery_spawn(inner, finish, NULL) == NULL);
+    STATUS(janus_task_join(task, NULL), JANUS_CANCELLED);
+    CHECK(others > 50);
+    CHECK(janus_nursery_await(inner).status == JANUS_CANCELLED);
+    STATUS(janus_nursery_destroy(inner), JANUS_OK);
+    STATUS(janus_nursery_destroy(outer), JANUS_OK);
+    CHECK(others == 100);
+    return 0;
+}
+
+static int64_t cancel_one(void *arg) {
+    (void)arg;
+    janus_nursery nursery = janus_nursery_create();
+    janus_task one = janus_nursery_spawn(nursery, count_cancelled, NULL);
+    janus_task other = janus_nursery_spawn(nursery, count_to, answer(3));
+    STATUS(janus_scheduler_yield(), JANUS_OK);
+    STATUS(janus_task_cancel(one), JANUS_OK);
+    STATUS(janus_task_join(one, NULL), JANUS_CANCELLED);
+    STATUS(janus_task_join(other, NULL), JANUS_OK);
+    CHECK(janus_nursery_await(nursery).status == JANUS_OK);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    return 0;
+}
+
+static void cancel(void) {
+    janus_scheduler_config config = janus_scheduler_config_default();
+    config.worker_count = 1;
+    CHECK(run_root(config, cancel_the_deaf, NULL) == 0);
+    CHECK(run_root(config, cancel_one, NULL) == 0);
+}
+
+/* ---- channels ---- */
+
+struct pair {
+    janus_channel there, back;
+};
+
+static int64_t echo(void *arg) {
+    struct pair *pair = arg;
+    uint64_t word;
+    int64_t count = 0;
+    while (janus_channel_recv(pair->there, &word, JANUS_FOREVER) == JANUS_OK) {
+        STATUS(janus_channel_send(pair->back, word * 2, JANUS_FOREVER), JANUS_OK);
+        count++;
+    }
+    STATUS(janus_channel_send(pair->there, 1, 0), JANUS_CLOSED);
+    return count;
+}
+
+static int64_t time_out(void *arg) {
+    struct pair *pair = arg;
+    uint64_t word;
+    STATUS(janus_channel_recv(pair->back, &word, 0), JANUS_WOULD_BLOCK);
+    uint64_t before = janus_task_now();
+    STATUS(janus_channel_recv(pair->back, &word, 5 * MS), JANUS_TIMED_OUT);
+    CHECK(janus_task_now() >= before + 5 * MS);
+    STATUS(janus_channel_send(pair->back, 1, 0), JANUS_WOULD_BLOCK);
+    STATUS(janus_channel_send(pair->back, 1, 5 * MS), JANUS_TIMED_OUT);
+    return 0;
+}
+
+static void channels(void) {
+    janus_scheduler scheduler = started(2);
+    struct pair pair = {janus_channel_create(4), janus_channel_create(0)};
+    janus_nursery nursery = janus_nursery_create();
+    STATUS(janus_scheduler_run(scheduler, time_out, &pair, NULL), JANUS_OK);
+    janus_task task = janus_nursery_spawn(nursery, echo, &pair);
+    uint64_t word;
+    for (uint64_t i = 0; i < 100; i++) {
+        STATUS(janus_channel_send(pair.there, i, JANUS_FOREVER), JANUS_OK);
+        STATUS(janus_channel_recv(pair.back, &word, JANUS_FOREVER), JANUS_OK);
+        CHECK(word == i * 2);
+    }
+    STATUS(janus_channel_recv(pair.back, &word, 0), JANUS_WOULD_BLOCK);
+    STATUS(janus_channel_recv(pair.back, &word, 5 * MS), JANUS_TIMED_OUT);
+    STATUS(janus_channel_send(pair.back, 1, 0), JANUS_WOULD_BLOCK);
+    STATUS(janus_channel_close(pair.there), JANUS_OK);
+    int64_t count = 0;
+    STATUS(janus_task_join(task, &count), JANUS_OK);
+    CHECK(count == 100);
+    /* Destroyed while a task waits in it: the task sees it closed. */
+    janus_channel lonely = janus_channel_create(1);
+    task = janus_nursery_spawn(nursery, wait_for_nobody, lonely);
+    struct timespec wait = {0, 20 * MS};
+    nanosleep(&wait, NULL);
+    STATUS(janus_channel_destroy(lonely), JANUS_OK);
+    STATUS(janus_task_join(task, NULL), JANUS_TASK_FAILED);
+    CHECK(janus_nursery_await(nursery).code == -1);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    STATUS(janus_channel_destroy(pair.there), JANUS_OK);
+    STATUS(janus_channel_destroy(pair.back), JANUS_OK);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+}
+
+/* ---- tenants ---- */
+
+static uint64_t used[2];
+
+static int64_t hog(void *arg) {
+    uint64_t *mine = arg;
+    while (used[0] + used[1] < 4000000) {
+        if (janus_budget_charge(100) != JANUS_OK) return -1;
+        *mine += 100;
+    }
+    return 0;
+}
+
+static int64_t two_tenants(void *arg) {
+    (void)arg;
+    janus_nursery nursery = janus_nursery_create();
+    janus_spawn_options options = {0};
+    options.has_budget = 1;
+    options.budget = (janus_budget){100000000, 0, 0, 0, 0};
+    for (uint32_t tenant = 0; tenant < 2; tenant++) {
+        options.tenant = tenant + 1;
+        /* The second has three tasks, and no more for it. */
+        for (uint32_t i = 0; i <= 2 * tenant; i++)
+            CHECK(janus_nursery_spawn_with(nursery, hog, &used[tenant], &options) != NULL);
+    }
+    options.tenant = 3;
+    CHECK(janus_nursery_spawn_with(nursery, hog, NULL, &options) == NULL);
+    CHECK(janus_nursery_await(nursery).status == JANUS_OK);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    return 0;
+}
+
+static void tenants(void) {
+    uint32_t weights[] = {192, 64};
+    janus_scheduler_config config = with_caps(1);
+    config.deterministic = JANUS_ORDER_SEEDED;
+    config.child_budget.ops = 100000000;
+    config.tenant_count = 2;
+    config.tenant_weights = weights;
+    CHECK(run_root(config, two_tenants, NULL) == 0);
+    double ratio = (double)used[0] / (double)used[1];
+    if (ratio < 2.7 || ratio > 3.3) fprintf(stderr, "ratio %f\n", ratio);
+    CHECK(ratio >= 2.7 && ratio <= 3.3);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} CASES[] = {
+    {"lifecycle", lifecycle},
+    {"no_workers", no_workers},
+    {"spawn_and_yield", spawn_and_yield},
+    {"deterministic", deterministic},
+    {"deadlock", deadlock},
+    {"shutdown_elsewhere", shutdown_elsewhere},
+    {"four_functions", four_functions},
+    {"first_error", first_error},
+    {"no_orphans", no_orphans},
+    {"thread_ends", thread_ends},
+    {"innermost", innermost},
+    {"deadline", deadline},
+    {"results", results},
+    {"budget_by_value", budget_by_value},
+    {"self_recharge", self_recharge},
+    {"parent_recharge", parent_recharge},
+    {"exhausted", exhausted},
+    {"ignored_end", ignored_end},
+    {"capabilities", capabilities},
+    {"bad_handles", bad_handles},
+    {"foreign_threads", foreign_threads},
+    {"cancel", cancel},
+    {"channels", channels},
+    {"tenants", tenants},
+};
+
+int main(int argc, char **argv) {
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        if (argc < 2) {
+            puts(CASES[i].name);
+        } else if (strcmp(argv[1], CASES[i].name) == 0) {
+            CASES[i].run();
+            puts("ok");
+            return 0;
+        }
+    }
+    return argc < 2 ? 0 : 2;
+}

@@ -1,0 +1,7 @@
+//! The library as C, C++ and Python see it.
+
+mod build;
+mod cases;
+mod header;
+mod model;
+mod smoke;
