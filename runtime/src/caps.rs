@@ -5,9 +5,11 @@
 //! what is asked for, component by component, so that no chain of attenuations ever amplifies.
 //!
 //! Conserved: the limits of the `CapBudget`s below a root. Whatever a spawner grants of its limit to a child leaves its own
-//! limit, and comes back when the child ends, less what the child has drawn.
+//! limit, and comes back when the child ends, less what the child has drawn. The contexts that tasks below a holder of a
+//! `CapContext` have made count towards that holder's limits too, so all of them together never exceed the root's.
 
 use crate::budget::{Budget, Unpayable};
+use crate::protocol::fair_tasks::TimeLimits;
 
 /// May spawn: at most `task_limit` live children in one nursery, each with at most `child_budget`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +110,39 @@ impl CapExecutor {
     }
 }
 
+/// May make scheduling contexts ([`Cx::create_context`](crate::Cx::create_context)): so many at a time, with so much CPU time in
+/// all. What the holder's children make counts too.
+///
+/// It makes no time: a context is admitted only if every deadline on its worker still holds. A child does not inherit it;
+/// [`SpawnBuilder::caps`](crate::SpawnBuilder::caps) grants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapContext {
+    contexts: u32,
+    share_ppm: u32,
+}
+
+impl CapContext {
+    /// How many contexts may live at a time.
+    pub const fn contexts(&self) -> u32 {
+        self.contexts
+    }
+
+    /// The CPU time of all of them together, in millionths of one worker.
+    pub const fn share_ppm(&self) -> u32 {
+        self.share_ppm
+    }
+
+    /// The same or less.
+    #[must_use]
+    pub fn attenuate(&self, contexts: u32, share_ppm: u32) -> Self {
+        Self { contexts: self.contexts.min(contexts), share_ppm: self.share_ppm.min(share_ppm) }
+    }
+
+    pub(crate) fn limits(&self) -> TimeLimits {
+        TimeLimits { contexts: self.contexts, share_ppm: self.share_ppm }
+    }
+}
+
 /// The capabilities of a task.
 ///
 /// ```
@@ -124,12 +159,13 @@ pub struct Caps {
     budget: Option<CapBudget>,
     channel: Option<CapChannel>,
     executor: Option<CapExecutor>,
+    context: Option<CapContext>,
 }
 
 impl Caps {
     /// No authority at all.
     pub const fn none() -> Self {
-        Self { spawn: None, budget: None, channel: None, executor: None }
+        Self { spawn: None, budget: None, channel: None, executor: None, context: None }
     }
 
     /// Authority as the host of a runtime gives it: `Config` takes it, and only a host builds a `Config`.
@@ -145,7 +181,15 @@ impl Caps {
             budget: Some(CapBudget::root(recharge_limit)),
             channel: Some(CapChannel::root(channels, buffer)),
             executor: Some(CapExecutor::root()),
+            context: None,
         }
+    }
+
+    /// The same, and leave to make so many contexts at a time, with so many millionths of a worker in all: as a host gives it to
+    /// `Config`, or as a spawner asks for it for a child, which gets no more than the spawner has.
+    #[must_use]
+    pub const fn with_contexts(self, contexts: u32, share_ppm: u32) -> Self {
+        Self { context: Some(CapContext { contexts, share_ppm }), ..self }
     }
 
     pub(crate) const fn from_parts(
@@ -154,7 +198,7 @@ impl Caps {
         channel: Option<CapChannel>,
         executor: Option<CapExecutor>,
     ) -> Self {
-        Self { spawn, budget, channel, executor }
+        Self { spawn, budget, channel, executor, context: None }
     }
 
     /// The capability to spawn.
@@ -175,6 +219,17 @@ impl Caps {
     /// The capability to use the pool of threads.
     pub const fn executor(&self) -> Option<&CapExecutor> {
         self.executor.as_ref()
+    }
+
+    /// The capability to make scheduling contexts.
+    pub const fn context(&self) -> Option<&CapContext> {
+        self.context.as_ref()
+    }
+
+    /// Without the capability to make scheduling contexts.
+    #[must_use]
+    pub const fn without_context(self) -> Self {
+        Self { context: None, ..self }
     }
 
     /// Without the capability to spawn.
@@ -230,6 +285,7 @@ impl Caps {
             budget: both(self.budget, other.budget, |a, b| a.attenuate(b.limit)),
             channel: both(self.channel, other.channel, |a, b| a.attenuate(b.channels, b.buffer)),
             executor: both(self.executor, other.executor, |a, _| a),
+            context: both(self.context, other.context, |a, b| a.attenuate(b.contexts, b.share_ppm)),
         }
     }
 
@@ -245,9 +301,9 @@ impl Caps {
 pub(crate) struct Held(Caps);
 
 impl Held {
-    /// What a child of a nursery has if its spawner asks for nothing: no right to draw on the pool.
+    /// What a child of a nursery has if its spawner asks for nothing: no right to draw on the pool, nor to make contexts.
     pub(crate) fn usual(nursery: &Caps) -> Caps {
-        nursery.without_budget()
+        nursery.without_budget().without_context()
     }
 
     /// What a child gets of what its spawner asks for.

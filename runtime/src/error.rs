@@ -1,6 +1,7 @@
 //! What can go wrong, and what to do about it.
 
 use crate::budget::{Component, Unpayable};
+use crate::context::{ContextError, LedgerError};
 use crate::protocol::fair_tasks::ThreadError;
 use crate::task::body;
 use std::error::Error;
@@ -122,6 +123,10 @@ pub enum SpawnError {
     Thread(ThreadError),
     /// A schedule without `Config::fair_by_task`.
     NotByTask,
+    /// The context could not be set aside for the child.
+    Context(ContextError),
+    /// No ledger could be had for the contexts that the child may make.
+    Ledger(LedgerError),
 }
 
 impl fmt::Display for SpawnError {
@@ -143,6 +148,8 @@ impl fmt::Display for SpawnError {
                 "only Config::fair_by_task schedules single tasks; set it, or leave the schedule out",
             ),
             Self::StackSize(n) => write!(f, "a stack of {n} bytes; choose 16384 to 1073741824"),
+            Self::Context(error) => error.fmt(f),
+            Self::Ledger(error) => error.fmt(f),
         }
     }
 }

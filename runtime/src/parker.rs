@@ -157,6 +157,11 @@ impl Parker {
     /// Lets the one that has waited longest go on, or else the next that parks.
     pub fn unpark(&self) {
         calls::count_action();
+        self.ring();
+    }
+
+    /// As [`Parker::unpark`], by the runtime itself, which may be on a worker's own stack.
+    pub(crate) fn ring(&self) {
         let mut inside = self.inside.lock();
         let Some(node) = inside.line.pop_front() else {
             inside.permit = true;

@@ -6,7 +6,9 @@
 use crate::blocking::BlockingPool;
 use crate::budget::{Budget, Component, Pool};
 use crate::calls;
+use crate::caps::CapContext;
 use crate::config::{Config, USUAL_STACKS};
+use crate::context::Bells;
 use crate::cx::Cx;
 use crate::error::{ConfigError, SpawnError, TaskError};
 use crate::histogram::Histogram;
@@ -16,7 +18,7 @@ use crate::nursery::{Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, 
 use crate::protocol::bias::SectionFlag;
 use crate::protocol::deque::{Stealer, deques};
 use crate::protocol::earliest::WhoKeeps;
-use crate::protocol::fair_tasks::{FairTasks, WorkerRecord};
+use crate::protocol::fair_tasks::{FairTasks, TimeLimits, WorkerRecord};
 use crate::protocol::inbox::Inbox;
 use crate::protocol::sleep::IdleWorkers;
 use crate::snapshot::{Labels, Registry};
@@ -184,6 +186,8 @@ pub(crate) struct Inner {
     pub(crate) virtual_run: Option<virtual_workers::Shared>,
     /// Under the fair discipline by task.
     pub(crate) fair_tasks: Option<FairTasks>,
+    /// Who waits for notices of contexts.
+    pub(crate) bells: Bells,
     /// If a subscriber wants them.
     pub(crate) spans: Option<Spans>,
 }
@@ -353,10 +357,10 @@ impl Runtime {
             .map(|(owner, stealer)| (owner, Share::new(stealer, only.clone().unwrap_or_default())))
             .unzip();
         let io = Driver::new(config.io).map_err(ConfigError::IoUring)?;
-        let fair_tasks = config
-            .fair_tasks
-            .as_ref()
-            .map(|settings| FairTasks::new(workers, settings).ok_or(ConfigError::Threads(settings.threads)));
+        let fair_tasks = config.fair_tasks.as_ref().map(|settings| {
+            let time = config.root_caps.context().map_or(TimeLimits::NONE, CapContext::limits);
+            FairTasks::new(workers, settings, time).ok_or(ConfigError::Threads(settings.threads))
+        });
         let fair_tasks = fair_tasks.transpose()?;
         let virtual_run = config.deterministic.then(|| virtual_workers::Shared::new(config.seed));
         let inner = Arc::new_cyclic(|me| Inner {
@@ -377,6 +381,7 @@ impl Runtime {
             host_nurseries: Mutex::default(),
             virtual_run,
             fair_tasks,
+            bells: Bells::default(),
             spans: Spans::if_wanted(),
             config,
         });

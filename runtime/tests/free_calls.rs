@@ -6,7 +6,7 @@ use mainspring::io::{TcpListener, TcpStream, UdpSocket, read_file, write_file};
 use mainspring::sync::{Mutex, Once, Semaphore};
 use mainspring::{
     Budget, Capacity, Caps, Component, Config, Cx, FairTaskSettings, NurseryOptions, Parker, Pool, Profile,
-    Runtime, Select, Weight,
+    Reservation, Runtime, SchedulingContext, Select, Weight,
 };
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -382,6 +382,54 @@ const OUTSIDE: &[(&str, Loop)] = &[
     ("write_file", |cx, spin| spin.run(|| drop(write_file(cx, "/nowhere/x", b"").unwrap_err()))),
 ];
 
+/// A context of which a task that spins uses little.
+fn small_context(cx: &Cx) -> SchedulingContext {
+    cx.create_context(Reservation::new(Duration::from_millis(1), Duration::from_millis(10))).unwrap()
+}
+
+/// Those that need a runtime with contexts.
+const ON_CONTEXTS: &[(&str, Loop)] = &[
+    ("Cx::create_context", |cx, spin| spin.run(|| drop(small_context(cx)))),
+    ("Cx::create_context", |cx, spin| {
+        without_authority(cx, |cx| {
+            let wish = Reservation::new(ZERO, ZERO);
+            spin.run(|| assert!(cx.create_context(wish).is_err()));
+        });
+    }),
+    ("Runtime::create_context", |_, spin| {
+        let wish = Reservation::new(ZERO, ZERO);
+        spin.run(|| assert!(spin.runtime.create_context(wish).is_err()));
+    }),
+    ("Cx::context", |cx, spin| spin.run(|| _ = cx.context())),
+    ("SchedulingContext::bind", |cx, spin| {
+        let context = small_context(cx);
+        spin.run(|| _ = context.bind(cx));
+    }),
+    ("SchedulingContext::unbind", |cx, spin| {
+        let context = small_context(cx);
+        spin.run(|| {
+            context.bind(cx).unwrap();
+            assert!(context.unbind(cx).unwrap());
+        });
+    }),
+    ("SchedulingContext::info", |cx, spin| {
+        let context = small_context(cx);
+        spin.run(|| _ = context.info().unwrap());
+    }),
+    ("SchedulingContext::revoke", |cx, spin| {
+        let context = small_context(cx);
+        spin.run(|| _ = context.revoke());
+    }),
+    ("SchedulingContext::notices", |cx, spin| {
+        let context = small_context(cx);
+        spin.run(|| _ = context.notices().unwrap());
+    }),
+    ("SchedulingContext::wait_notices", |cx, spin| {
+        let context = small_context(cx);
+        spin.run(|| _ = context.wait_notices(cx, Some(ZERO)).unwrap());
+    }),
+];
+
 /// Public functions that are in no loop of a task's, and why.
 const NOT_REPEATED: &[(&str, &str)] = &[
     ("Cx::id", "a constant of the task: a loop of it is an empty loop"),
@@ -400,6 +448,7 @@ const NOT_REPEATED: &[(&str, &str)] = &[
     ("SpawnBuilder::name", "sets a value"),
     ("SpawnBuilder::tenant", "sets a value"),
     ("SpawnBuilder::schedule", "sets a value"),
+    ("SpawnBuilder::context", "sets a value"),
     ("SpawnBuilder::priority", "sets a value"),
     ("Select::new", "makes a value"),
     ("Select::recv", "sets a value"),
@@ -517,6 +566,13 @@ fn every_call_gives_way_under_the_fair_disciplines() {
         MOST_BY_TIME,
         &[CALLS, OUTSIDE],
     );
+    let settings = FairTaskSettings { contexts: 8, ..FairTaskSettings::default() };
+    let caps = Caps::root(10_000, Budget::MAX, Budget::MAX, u32::MAX, u32::MAX).with_contexts(8, 1_000_000);
+    every_call_gives_way(
+        || config().root_caps(caps).fair_by_task(settings.clone()),
+        MOST_BY_TIME,
+        &[ON_CONTEXTS],
+    );
 }
 
 /// The public functions of the types through which a task reaches the runtime, by their sources.
@@ -538,6 +594,7 @@ fn public_functions() -> BTreeSet<String> {
         "TcpStream",
         "UdpSocket",
         "Runtime",
+        "SchedulingContext",
     ];
     let mut found = BTreeSet::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
@@ -598,6 +655,7 @@ fn no_public_operation_is_missing_from_the_table() {
     let known: BTreeSet<&str> = CALLS
         .iter()
         .chain(OUTSIDE)
+        .chain(ON_CONTEXTS)
         .map(|(name, _)| *name)
         .chain(NOT_REPEATED.iter().map(|(name, _)| *name))
         .collect();

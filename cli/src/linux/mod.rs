@@ -72,6 +72,7 @@ fn play(workload: &Workload, stage: &Stage<'_>, output: Output) -> Result<Vec<Wo
         quantum: machine.quantum,
         threads: stage.instances.len().max(1),
         record_bytes: RECORD_BYTES,
+        ..FairTaskSettings::default()
     };
     let config =
         Config::new(Profile::Cluster).workers(machine.cpus).root_caps(Caps::none()).fair_by_task(settings);

@@ -7,13 +7,17 @@ use crate::budget::{Budget, Pool};
 use crate::calls;
 use crate::caps::{Caps, Held};
 use crate::config::STACK_SIZES;
+use crate::context::{ContextError, SchedulingContext};
 use crate::cx::Cx;
 use crate::error::{SpawnError, TaskError};
 use crate::future::FutureBody;
 use crate::profile::Profile;
-use crate::protocol::fair_tasks::Schedule;
+use crate::protocol::fair_tasks::{FairTasks, Schedule};
+use crate::runtime::Inner;
 use crate::task::body::{self};
 use crate::task::{Ext, Task, TaskPtr};
+use mainspring_abi::{ContextRef, Nanos};
+use mainspring_driver::ledgers::LedgerRef;
 use std::future::Future;
 use std::sync::atomic::Ordering;
 
@@ -30,9 +34,36 @@ pub struct SpawnBuilder<'n, 'scope, 'env: 'scope> {
     pub(super) priority: Priority,
     pub(super) tenant: Option<usize>,
     pub(super) schedule: Option<Schedule>,
+    pub(super) context: Option<&'n SchedulingContext>,
 }
 
-impl<'scope> SpawnBuilder<'_, 'scope, '_> {
+/// What a child has claimed under the fair discipline by task, before it is paid for.
+#[derive(Clone, Copy, Default)]
+struct Claim {
+    /// The thread that it will be.
+    thread: Option<usize>,
+    /// The context that was set aside for it.
+    context: Option<ContextRef>,
+    /// What the contexts that it makes are charged to.
+    ledger: Option<LedgerRef>,
+}
+
+impl Claim {
+    /// The child was not spawned.
+    fn undo(self, cores: &FairTasks) {
+        if let Some(thread) = self.thread {
+            cores.release(thread);
+        }
+        if let Some(context) = self.context {
+            cores.give_up_promise(context);
+        }
+        if let Some(ledger) = self.ledger {
+            cores.close_ledger(ledger);
+        }
+    }
+}
+
+impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
     /// The child's budget, taken from the pool. It is a bound: the child is not refilled beyond it, unless the nursery says
     /// [`Exhaustion::Refill`](crate::Exhaustion::Refill). More than `CapSpawn` allows a child is refused.
     pub fn budget(mut self, budget: Budget) -> Self {
@@ -79,6 +110,13 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
     /// How it is scheduled under the fair discipline by task. Without it: as any thread that is free, with the defaults.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = Some(schedule);
+        self
+    }
+
+    /// The context that the child runs on from its start, on the context's worker. When the child ends, the context is at rest
+    /// again.
+    pub fn context(mut self, context: &'n SchedulingContext) -> Self {
+        self.context = Some(context);
         self
     }
 
@@ -165,6 +203,9 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         if self.schedule.is_some() && core.rt().fair_tasks.is_none() {
             return Err(SpawnError::NotByTask);
         }
+        if self.context.is_some_and(|context| !context.is_of(core.rt())) {
+            return Err(SpawnError::Context(ContextError::OtherRuntime));
+        }
         let mut price = Pool { spawn_count: 1, ..Pool::ZERO };
         if let Some(estate) = self.ext.as_ref().and_then(|ext| ext.estate) {
             price = price.plus(&estate).map_err(SpawnError::Pool)?;
@@ -235,13 +276,43 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         Ok(handle)
     }
 
-    /// Under the fair discipline by task, the thread that the child will be.
+    /// Under the fair discipline by task: the thread that the child will be, its context, and a ledger if it may make some.
     #[inline]
-    fn claim_thread(&self) -> Result<Option<usize>, SpawnError> {
-        let Some(fair_tasks) = &self.nursery.core.rt().fair_tasks else { return Ok(None) };
+    fn claim(&mut self) -> Result<Claim, SpawnError> {
+        let rt = self.nursery.core.rt();
+        let Some(cores) = &rt.fair_tasks else { return Ok(Claim::default()) };
+        let mut claim = Claim::default();
+        self.claim_of(rt, cores, &mut claim).inspect_err(|_| claim.undo(cores))?;
+        Ok(claim)
+    }
+
+    fn claim_of(&mut self, rt: &Inner, cores: &FairTasks, claim: &mut Claim) -> Result<(), SpawnError> {
+        if let Some(context) = self.context {
+            let now = Nanos::new(rt.timers.now_ns());
+            let home = cores.promise_context(context.who(), now);
+            let home = home.ok_or(ContextError::NoContexts).and_then(|home| Ok(home?));
+            let home = home.map_err(SpawnError::Context)?;
+            claim.context = Some(context.who());
+            let schedule = self.schedule.get_or_insert_default();
+            if schedule.workers.as_ref().is_some_and(|workers| !workers.contains(home)) {
+                return Err(SpawnError::Context(ContextError::Elsewhere(home.index())));
+            }
+            schedule.workers = Some([home].into_iter().collect());
+        }
         let default = Schedule::default();
-        let thread = fair_tasks.claim(self.schedule.as_ref().unwrap_or(&default));
-        thread.map(Some).map_err(SpawnError::Thread)
+        let thread = cores.claim(self.schedule.as_ref().unwrap_or(&default));
+        claim.thread = Some(thread.map_err(SpawnError::Thread)?);
+        let cap = self.ext.as_ref().and_then(|ext| ext.caps).and_then(|held| held.caps().context().copied());
+        if let Some(cap) = cap {
+            // What the child makes counts for its spawner too.
+            let above = self.nursery.owner.and_then(|owner| {
+                let account = Cx::new(owner).account();
+                owner.nursery().with_ext(&account, |ext| ext?.time_ledger)
+            });
+            claim.ledger = cores.open_ledger(cap.limits(), above).transpose().map_err(SpawnError::Ledger)?;
+            self.ext().time_ledger = claim.ledger;
+        }
+        Ok(())
     }
 
     /// Pays for a task, makes it, and queues it. `fill` puts a body with a result of type `T` into its empty slot.
@@ -261,22 +332,22 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
                 self.nursery.audited("CapSpawn", "spawn", Err(error))
             })
             .and_then(|(budget, price)| {
-                let thread = self.claim_thread()?;
-                core.carve(&price).map(|()| (budget, thread)).map_err(|unpayable| {
-                    if let (Some(fair_tasks), Some(thread)) = (&core.rt().fair_tasks, thread) {
-                        fair_tasks.release(thread);
+                let claim = self.claim()?;
+                core.carve(&price).map(|()| (budget, claim)).map_err(|unpayable| {
+                    if let Some(cores) = &core.rt().fair_tasks {
+                        claim.undo(cores);
                     }
                     SpawnError::Pool(unpayable)
                 })
             });
         // A refused spawn has nothing to pay for, and is tried again.
-        let (budget, thread) = paid.inspect_err(|_| calls::count_poll())?;
+        let (budget, claim) = paid.inspect_err(|_| calls::count_poll())?;
         self.pay_for_caps();
         if let Some(size) = self.stack_size {
             self.ext().stack_size = Some(size);
         }
         let task = nursery.bear(budget, has_handle);
-        if let Some(entity) = thread.or(self.tenant) {
+        if let Some(entity) = claim.thread.or(self.tenant) {
             task.entity.store(entity as u16, Ordering::Relaxed);
         }
         task.own_stack.store(self.stack_size.is_some(), Ordering::Relaxed);
@@ -289,8 +360,8 @@ impl<'scope> SpawnBuilder<'_, 'scope, '_> {
         // SAFETY: the task is not published yet.
         unsafe { *task.ext.get() = self.ext };
         fill(&task);
-        match thread {
-            Some(thread) => nursery.section_flag(task, thread, &self.schedule.unwrap_or_default()),
+        match claim.thread {
+            Some(thread) => nursery.seat(task, thread, &self.schedule.unwrap_or_default(), claim.context),
             None => nursery.queue(task, self.priority),
         }
         Ok(task)

@@ -34,6 +34,7 @@ use crate::spans;
 use crate::task::body::{self, StopUnwind};
 use crate::task::{Runnable, TaskPtr};
 use crate::worker::BACKLOG;
+use mainspring_abi::ContextRef;
 use state::NurseryState;
 use std::fmt;
 use std::marker::PhantomData;
@@ -282,10 +283,10 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     }
 
     /// Others may run it from here on, as the thread that was claimed for it.
-    fn section_flag(&self, task: TaskPtr, thread: usize, schedule: &Schedule) {
+    fn seat(&self, task: TaskPtr, thread: usize, schedule: &Schedule, context: Option<ContextRef>) {
         self.count_in(task);
         let here = self.owner.map(|owner| owner.worker().index);
-        self.core.rt().admit_thread(Runnable::newborn(task), thread, schedule, here);
+        self.core.rt().admit_thread(Runnable::newborn(task), thread, schedule, context, here);
     }
 
     /// Others may run it from here on.
@@ -318,6 +319,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
             priority: Priority::Normal,
             tenant: None,
             schedule: None,
+            context: None,
         }
     }
 

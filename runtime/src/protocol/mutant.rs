@@ -40,6 +40,8 @@ mutants! {
     AnnounceWithoutFence,
     /// A push makes the new bottom visible before the word.
     PushWithoutRelease,
+    /// A refill that comes sooner than a sleeping worker knows is not told to it.
+    RefillSleptOver,
     /// A worker sleeps without a last look.
     SleepWithoutLook,
     /// A worker takes its last look without a fence after it entered the list.

@@ -40,6 +40,7 @@ use crate::protocol::slot_refs::SlotRefs;
 use crate::runtime::Inner;
 use crate::stack::arena::Stack;
 use crate::worker::Worker;
+use mainspring_driver::ledgers::LedgerRef;
 use state::{Event, StateCell, Woken};
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
@@ -69,6 +70,8 @@ pub(crate) struct Ext {
     pub(crate) caps: Option<Held>,
     /// Whose right to draw on a pool its own was taken from.
     pub(crate) caps_from: Option<TaskPtr>,
+    /// What the contexts that it makes are charged to, if it has a `CapContext`.
+    pub(crate) time_ledger: Option<LedgerRef>,
     /// Ops that its cleanups may still use, once one has begun.
     pub(crate) cleanup_ops: Option<u32>,
     /// Stack bytes, if not the usual.

@@ -6,7 +6,7 @@ use crate::cx::Cx;
 use crate::protocol::fair_tasks::{FairTasks, Next, Schedule, Stopped, WakeWorker};
 use crate::runtime::Inner;
 use crate::task::{Runnable, TaskPtr, WaitReason};
-use mainspring_abi::{Nanos, Weight};
+use mainspring_abi::{ContextRef, Nanos, Weight};
 use mainspring_sched::WaitKind;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -56,6 +56,7 @@ impl Worker {
     /// Whether the core of this worker wants to run another thread.
     pub(super) fn thread_turn_is_over(&self, tasks: &TaskCores) -> bool {
         let over = tasks.cores().turn_is_over(self.index, self.fair_now());
+        self.rt().tell(&tasks.cores().take_untold(self.index));
         tasks.preempted.set(over);
         over
     }
@@ -79,7 +80,8 @@ impl Worker {
     #[inline]
     pub(super) fn end_thread(&self) {
         if let Some(tasks) = self.discipline.tasks() {
-            tasks.cores().end(self.index, self.fair_now());
+            let aftermath = tasks.cores().end(self.index, self.fair_now());
+            self.rt().settle_contexts(&aftermath);
         }
     }
 
@@ -89,7 +91,9 @@ impl Worker {
         rt.tend_timers();
         let share = self.my_share();
         let began = self.fair_now();
-        let Next { word, wake, stolen_from } = tasks.cores().next(self.index, share.may_steal(), began)?;
+        let next = tasks.cores().next(self.index, share.may_steal(), began);
+        rt.tell(&tasks.cores().take_untold(self.index));
+        let Next { word, wake, stolen_from } = next?;
         rt.ring(wake);
         if let Some(victim) = stolen_from {
             share.stolen(1);
@@ -99,26 +103,41 @@ impl Worker {
         Some(Runnable::from_word(word))
     }
 
-    /// Says that this worker sleeps, or no longer does.
-    pub(super) fn set_idle(&self, idle: bool) {
+    /// Says that this worker sleeps; for how long at most, because of the contexts of its core.
+    pub(super) fn fall_asleep(&self) -> Option<Duration> {
+        let tasks = self.discipline.tasks()?;
+        // One that may not steal is of no use to the others' threads; of its own it is told all the same.
+        tasks.cores().set_idle(self.index, self.my_share().may_steal());
+        let now = self.fair_now();
+        let until = tasks.cores().plan_sleep(self.index, now)?;
+        Some(Duration::from_nanos((until - now).get()))
+    }
+
+    /// Says that this worker sleeps no longer.
+    pub(super) fn wake_up(&self) {
         if let Some(tasks) = self.discipline.tasks() {
-            // One that may not steal is of no use to the others' threads; of its own it is told all the same.
-            tasks.cores().set_idle(self.index, idle && self.my_share().may_steal());
+            tasks.cores().set_idle(self.index, false);
+            tasks.cores().wakes(self.index);
         }
     }
 }
 
 impl Inner {
-    /// A new task is ready, as a thread that was claimed for it.
+    /// A new task is ready, as a thread that was claimed for it, on a context that was set aside for it.
     pub(crate) fn admit_thread(
         &self,
         task: Runnable,
         thread: usize,
         schedule: &Schedule,
+        context: Option<ContextRef>,
         here: Option<usize>,
     ) {
         let Some(fair_tasks) = &self.fair_tasks else { return };
         let now = Nanos::new(self.timers.now_ns());
+        if let Some(context) = context {
+            let thread = (thread, task.into_word());
+            return self.settle_contexts(&fair_tasks.admit_on_context(thread, schedule, context, here, now));
+        }
         let stays = !self.config.migrates_started_tasks;
         self.ring(fair_tasks.admit(thread, task.into_word(), schedule, stays, here, now));
     }

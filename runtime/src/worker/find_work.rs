@@ -82,17 +82,14 @@ impl Worker {
             }
             let kept = rt.timers.earliest.keep(self.index);
             let timer = kept.and_then(|deadline_ns| rt.timers.time_until(deadline_ns));
-            let timeout = match (timer, back_off.doze()) {
-                (Some(timer), Some(doze)) => Some(timer.min(doze)),
-                (timer, doze) => timer.or(doze),
-            };
-            self.set_idle(true);
+            let refill = self.fall_asleep();
+            let timeout = [timer, back_off.doze(), refill].into_iter().flatten().min();
             self.give_up_stacks();
             self.deque.withdraw();
             let woke = rt.idle_workers.sleep(self.index, searching, timeout, || {
                 self.sees_work() || kept.is_some_and(|planned| rt.timers.earliest.is_before(planned))
             });
-            self.set_idle(false);
+            self.wake_up();
             if kept.is_some() {
                 rt.timers.earliest.resign();
             }

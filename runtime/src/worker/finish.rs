@@ -124,6 +124,9 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
     if let Some(ext) = ext {
         whose.name = ext.name;
         core.rt().labels.remove(whose.id, &ext);
+        if let (Some(fair_tasks), Some(ledger)) = (&core.rt().fair_tasks, ext.time_ledger) {
+            fair_tasks.close_ledger(ledger);
+        }
         left.put(&ext.leave());
     }
     let settled = settle_handle(task, |task| match worker {

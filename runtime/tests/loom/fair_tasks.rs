@@ -1,18 +1,30 @@
 //! A thread that stops against a worker that takes it, and a wake against a worker that sleeps.
 
+use crate::finds;
 use crate::state::Waiter;
-use crate::{finds, model};
 use loom::sync::Arc;
 use loom::thread;
 use mainspring::Nanos;
-use mainspring::protocol::fair_tasks::{FairTaskSettings, FairTasks, Schedule, Stopped, WakeWorker};
+use mainspring::protocol::fair_tasks::{
+    FairTaskSettings, FairTasks, Schedule, Stopped, TimeLimits, WakeWorker,
+};
 use mainspring::protocol::mutant::Mutant;
 use mainspring::protocol::sleep::{IdleWorkers, Woke};
 use mainspring::task::state::Event;
+use mainspring_sched::context::ContextSpec;
+
+/// As [`crate::model`], on a stack that has room for a core, which is made there.
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let f = std::sync::Arc::new(f);
+    crate::model(move || {
+        let f = f.clone();
+        thread::Builder::new().stack_size(1 << 15).spawn(move || f()).unwrap().join().unwrap();
+    });
+}
 
 fn small_cores(workers: usize, threads: usize) -> FairTasks {
-    FairTasks::new(workers, &FairTaskSettings { threads, ..FairTaskSettings::default() })
-        .expect("a few bytes")
+    let settings = FairTaskSettings { threads, ..FairTaskSettings::default() };
+    FairTasks::new(workers, &settings, TimeLimits::NONE).expect("a few bytes")
 }
 
 fn admit(fair_tasks: &FairTasks, word: usize, schedule: &Schedule, here: Option<usize>) -> WakeWorker {
@@ -50,7 +62,7 @@ fn take_turn(fair_tasks: &FairTasks, worker: usize, stacks: &[OneStack], now: u6
     if turns == 1 {
         fair_tasks.stop(worker, Stopped::Yielded, Nanos::new(now + 1));
     } else {
-        fair_tasks.end(worker, Nanos::new(now + 1));
+        let _ = fair_tasks.end(worker, Nanos::new(now + 1));
     }
     true
 }
@@ -99,7 +111,7 @@ fn a_thread_that_only_a_sleeping_worker_may_run_is_never_slept_over() {
                 loop {
                     if let Some(next) = fair_tasks.next(1, true, Nanos::new(5)) {
                         assert_eq!(next.word, 7);
-                        fair_tasks.end(1, Nanos::new(6));
+                        let _ = fair_tasks.end(1, Nanos::new(6));
                         idle_workers.found(searching);
                         return;
                     }
@@ -155,7 +167,7 @@ fn a_wake_finds_a_thread_asleep_on_its_core_however_early_it_comes() {
             shared.1.state.dispatch_for_model();
         }
         waker.join().unwrap();
-        shared.0.end(0, Nanos::new(9));
+        let _ = shared.0.end(0, Nanos::new(9));
         assert!(shared.0.next(0, true, Nanos::new(10)).is_none(), "queued once");
     });
 }
@@ -175,7 +187,7 @@ fn a_thread_that_has_run_is_given_to_no_other_worker() {
             while let Some(next) = fair_tasks.next(worker, true, Nanos::new(now)) {
                 ran.push(next.word);
                 if ran.iter().filter(|&&word| word == next.word).count() == 2 {
-                    fair_tasks.end(worker, Nanos::new(now + 1));
+                    let _ = fair_tasks.end(worker, Nanos::new(now + 1));
                 } else {
                     fair_tasks.stop(worker, Stopped::Yielded, Nanos::new(now + 1));
                 }
@@ -196,8 +208,62 @@ fn a_thread_that_has_run_is_given_to_no_other_worker() {
     });
 }
 
+/// A thread whose context is used up is woken while its worker plans to sleep: the plan knows of the refill, or the worker is
+/// told. The clock stands still until the worker has planned for the refill.
+#[test]
+fn a_refill_that_comes_while_a_worker_falls_asleep_is_not_slept_over() {
+    model(|| {
+        let settings = FairTaskSettings { threads: 1, contexts: 1, ..FairTaskSettings::default() };
+        let time = TimeLimits { contexts: 1, share_ppm: 1_000_000 };
+        let fair_tasks = Arc::new(FairTasks::new(1, &settings, time).expect("a few bytes"));
+        let idle_workers = Arc::new(IdleWorkers::new(1));
+        let spec = ContextSpec::new(Nanos::from_millis(1), Nanos::from_millis(10));
+        let who = fair_tasks.grant_context(spec, None, Nanos::ZERO).expect("contexts").expect("it fits");
+        let _ = admit(&fair_tasks, 7, &Schedule::default(), None);
+        assert!(fair_tasks.next(0, true, Nanos::ZERO).is_some());
+        let (bound, _) = fair_tasks.bind_current(who, 0, 0, Nanos::ZERO).expect("contexts");
+        bound.expect("it is at rest");
+        // All of the budget, and more, at once; and then it waits. Its refills are in the next periods; a core that waits for
+        // none is looked at after ten.
+        let after = Nanos::from_millis(2);
+        fair_tasks.stop(0, Stopped::Waits(mainspring_sched::WaitKind::Park), after);
+        let waker = {
+            let (fair_tasks, idle_workers) = (fair_tasks.clone(), idle_workers.clone());
+            thread::spawn(move || {
+                let WakeWorker(told) = fair_tasks.wake(0, None, after);
+                if let Some(told) = told {
+                    idle_workers.wake(told);
+                }
+            })
+        };
+        let mut searching = idle_workers.search();
+        loop {
+            assert!(fair_tasks.next(0, true, after).is_none(), "it is throttled");
+            let until = fair_tasks.plan_sleep(0, after);
+            if until.is_some_and(|until| until < Nanos::from_millis(50)) {
+                idle_workers.found(searching);
+                break;
+            }
+            fair_tasks.set_idle(0, true);
+            let woke = idle_workers.sleep(0, searching, None, || fair_tasks.has_work_for(0, true));
+            fair_tasks.set_idle(0, false);
+            fair_tasks.wakes(0);
+            searching = match woke {
+                Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
+                Woke::Closed => panic!("nobody closed it"),
+            };
+        }
+        waker.join().unwrap();
+        assert!(fair_tasks.next(0, true, Nanos::from_millis(50)).is_some(), "it is refilled");
+    });
+}
+
 #[test]
 fn the_models_find_a_thread_that_moves_and_one_that_is_slept_over() {
+    finds(
+        &[Mutant::RefillSleptOver],
+        "fair_tasks::a_refill_that_comes_while_a_worker_falls_asleep_is_not_slept_over",
+    );
     finds(&[Mutant::StaysNowhere], "fair_tasks::a_thread_that_has_run_is_given_to_no_other_worker");
     let slept_over = Mutant::SleepWithoutLook;
     finds(&[slept_over], "fair_tasks::a_thread_that_only_a_sleeping_worker_may_run_is_never_slept_over");

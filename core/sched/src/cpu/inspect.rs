@@ -102,6 +102,12 @@ impl Cpu {
         self.fair.queued() as usize + usize::from(self.direct.is_some()) + self.realtime.ready()
     }
 
+    /// How many threads here hold a context. While none does, no timer is needed for contexts.
+    #[must_use]
+    pub fn contexts(&self) -> u32 {
+        self.contexts
+    }
+
     /// How many threads sit here, asleep ones included.
     #[must_use]
     pub fn occupied(&self) -> usize {

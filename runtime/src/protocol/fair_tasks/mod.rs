@@ -6,21 +6,25 @@
 //! own stack, so the worker that is given the thread may go on with it at once. A thread that is ready is seen by the last
 //! look of a worker that may run it and is about to sleep, or a worker is told.
 //!
-//! No core's lock is held while another's is taken, but by `close_record`, which takes them all in their order.
+//! No core's lock is held while another's is taken, but by `close_record`, which takes them all in their order. The lock of
+//! the table of contexts comes before that of any core.
 
+mod contexts;
 mod machine;
 mod record;
 mod worker_core;
 
+pub use contexts::{Aftermath, TimeLimits};
 pub use record::WorkerRecord;
 
 use crate::protocol::mutant::{Mutant, broken};
-use crate::protocol::prim::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use machine::{Seen, ThreadTable};
+use crate::protocol::prim::{AtomicBool, AtomicU32, AtomicUsize, Mutex, Ordering};
+use contexts::Table;
+use machine::{NOWHERE, Seen, ThreadTable};
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
 use mainspring_driver::placement;
 use mainspring_sched::flight::Log;
-use mainspring_sched::{Affinity, Config, Cpu, Dispatch, Entity, Offer, Spec, Stop, Via, WaitKind};
+use mainspring_sched::{Affinity, Config, Cpu, Dispatch, Entity, Floor, Offer, Spec, Stop, Via, WaitKind};
 use std::sync::Arc;
 use worker_core::WorkerCore;
 
@@ -31,15 +35,29 @@ pub struct FairTaskSettings {
     pub policy: Policy,
     /// The unit of best-effort service.
     pub quantum: Nanos,
+    /// The tick of a core with contexts: no decision depends on it, but a replay needs to know it.
+    pub tick: Nanos,
     /// How many threads there can be at a time.
     pub threads: usize,
     /// The most bytes of flight record that each core keeps; 0 for no record.
     pub record_bytes: usize,
+    /// How many scheduling contexts there can be at a time; 0 for none. Their time is granted by `CapContext`.
+    pub contexts: usize,
+    /// What tasks without a context keep of each worker. The rest is what contexts may be granted there.
+    pub floor: Floor,
 }
 
 impl Default for FairTaskSettings {
     fn default() -> Self {
-        Self { policy: Policy::Eevdf, quantum: Nanos::from_millis(3), threads: 1024, record_bytes: 0 }
+        Self {
+            policy: Policy::Eevdf,
+            quantum: Nanos::from_millis(3),
+            tick: Nanos::from_millis(10),
+            threads: 1024,
+            record_bytes: 0,
+            contexts: 0,
+            floor: Floor::DEFAULT,
+        }
     }
 }
 
@@ -121,6 +139,8 @@ struct Thread {
 pub struct FairTasks {
     cores: Box<[WorkerCore]>,
     threads: ThreadTable,
+    /// If there can be contexts.
+    contexts: Option<Box<Mutex<Table>>>,
 }
 
 impl std::fmt::Debug for FairTasks {
@@ -130,27 +150,29 @@ impl std::fmt::Debug for FairTasks {
 }
 
 impl FairTasks {
-    /// Cores for `workers`, with a seat for every thread on each of them. `None` if there is no memory for that.
-    pub fn new(workers: usize, settings: &FairTaskSettings) -> Option<Self> {
-        let core = |number| {
-            let id = CpuId::new(number).ok()?;
-            let config = Config { quantum: settings.quantum, ..Config::new(id, settings.policy) };
-            let mut cpu = Cpu::new(config);
-            cpu.reserve(settings.threads).ok()?;
-            let log = (settings.record_bytes > 0).then(|| Log::new(settings.record_bytes));
-            Some(WorkerCore::new(id, cpu, log))
-        };
+    /// Cores for `workers`, with a seat for every thread on each of them. `time` is what contexts may be granted in all. `None`
+    /// if there is no memory for that.
+    pub fn new(workers: usize, settings: &FairTaskSettings, time: TimeLimits) -> Option<Self> {
+        let mut cores = Vec::with_capacity(workers);
+        for worker in 0..workers {
+            cores.push(core_of(worker, settings)?);
+        }
         let thread = |_| Thread {
             taken: AtomicBool::new(false),
             generation: AtomicU32::new(0),
             word: AtomicUsize::new(0),
             core: AtomicUsize::new(0),
-            slot: AtomicU32::new(0),
+            slot: AtomicU32::new(NOWHERE),
             stays_when_run: AtomicBool::new(false),
         };
+        let contexts = match settings.contexts {
+            0 => None,
+            _ => Some(Table::new(workers, settings, time)?),
+        };
         Some(Self {
-            cores: (0..workers).map(core).collect::<Option<_>>()?,
+            cores: cores.into(),
             threads: ThreadTable((0..settings.threads).map(thread).collect()),
+            contexts,
         })
     }
 
@@ -261,13 +283,19 @@ impl FairTasks {
     }
 
     /// The thread that ran on `worker` has ended. It can be claimed again.
-    pub fn end(&self, worker: usize, now: Nanos) {
-        let entity = self.cores[worker].with(|core| core.access(now, &mut &self.threads).exit_current());
-        let entity = entity.expect("a task that ends runs");
-        let entry = &self.threads[entity.thread().index() as usize];
-        entry.generation.store(entity.thread().generation().wrapping_add(1), Ordering::Relaxed);
+    pub fn end(&self, worker: usize, now: Nanos) -> Aftermath {
+        // Nobody gives a thread that runs a context but the thread itself.
+        let (thread, aftermath) = if self.current_has_authority(worker) {
+            self.end_with_authority(worker, now)
+        } else {
+            let entity = self.cores[worker].with(|core| core.access(now, &mut &self.threads).exit_current());
+            (entity.expect("a task that ends runs").thread(), Aftermath::default())
+        };
+        let entry = &self.threads[thread.index() as usize];
+        entry.generation.store(thread.generation().wrapping_add(1), Ordering::Relaxed);
         // Release pairs with the acquire in `claim`.
         entry.taken.store(false, Ordering::Release);
+        aftermath
     }
 
     /// What `worker`, which runs nothing, is to run: of its own core, or, if it may steal, the most overdue that another can
@@ -351,10 +379,25 @@ impl FairTasks {
         })
     }
 
-    /// `worker` is about to sleep, or awake again.
-    pub fn set_idle(&self, worker: usize, idle: bool) {
+    /// `worker` is about to sleep, or awake again. `takes_others`: it may be told of threads of other cores.
+    pub fn set_idle(&self, worker: usize, takes_others: bool) {
         // SeqCst: see `WorkerCore::with`.
-        self.cores[worker].idle.store(idle, Ordering::SeqCst);
+        self.cores[worker].idle.store(takes_others, Ordering::SeqCst);
+    }
+
+    /// `worker` is about to sleep: until when at the latest, for the contexts of its core.
+    pub fn plan_sleep(&self, worker: usize, now: Nanos) -> Option<Nanos> {
+        self.contexts
+            .as_ref()
+            .map(|_| self.cores[worker].plan_sleep(now))
+            .filter(|until| *until != Nanos::MAX)
+    }
+
+    /// `worker` has slept.
+    pub fn wakes(&self, worker: usize) {
+        if self.contexts.is_some() {
+            self.cores[worker].wakes();
+        }
     }
 
     /// Whether the thread that runs on `worker` should stop and let others run.
@@ -391,6 +434,17 @@ impl FairTasks {
         let mut cores: Vec<_> = self.cores.iter().map(WorkerCore::lock).collect();
         cores.iter_mut().filter_map(|core| core.log.take()).map(|log| WorkerRecord::of(log, now)).collect()
     }
+}
+
+/// The core of a worker. `None` if there is no memory for it.
+fn core_of(worker: usize, settings: &FairTaskSettings) -> Option<WorkerCore> {
+    let id = CpuId::new(worker).ok()?;
+    let base = Config::new(id, settings.policy);
+    let mut cpu =
+        Cpu::new(Config { quantum: settings.quantum, tick: settings.tick, floor: settings.floor, ..base });
+    cpu.reserve(settings.threads).ok()?;
+    let log = (settings.record_bytes > 0).then(|| Log::new(settings.record_bytes));
+    Some(WorkerCore::new(id, cpu, log))
 }
 
 /// How a thread stopped.

@@ -7,7 +7,7 @@ use crate::protocol::prim::{AtomicBool, AtomicIsize, AtomicUsize, Mutex, MutexGu
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_driver::{CpuAccess, CpuCore, RecordedCpu};
 use mainspring_sched::flight::Log;
-use mainspring_sched::{Cpu, Decision, Dispatch, Offer, Stop};
+use mainspring_sched::{Cpu, Decision, Dispatch, IdleConditions, IdleTick, Offer, Stop};
 
 /// A scheduler CPU, its decision that was not carried out yet, and its record.
 pub(super) struct Core {
@@ -15,6 +15,10 @@ pub(super) struct Core {
     decided: Option<Dispatch>,
     slice_end: Nanos,
     pub(super) log: Option<Log>,
+    /// Contexts of which somebody waits to be told what has happened here.
+    untold: Vec<u32>,
+    /// Until when its worker sleeps if nobody wakes it; zero while it is awake.
+    sleeps_until: Nanos,
 }
 
 pub(super) struct WorkerCore {
@@ -30,19 +34,32 @@ pub(super) struct WorkerCore {
     busy: AtomicUsize,
     /// The weight of threads that were placed here because it was the least.
     pub(super) placed_weight: AtomicUsize,
+    /// There are contexts here, which may need a look at the clock.
+    has_contexts: AtomicBool,
+    /// [`Core::untold`] has something.
+    has_untold: AtomicBool,
 }
 
 impl WorkerCore {
     pub(super) fn new(id: CpuId, cpu: Cpu, log: Option<Log>) -> Self {
         Self {
             id,
-            core: Mutex::new(Core { cpu: CpuCore::new(cpu), decided: None, slice_end: Nanos::MAX, log }),
+            core: Mutex::new(Core {
+                cpu: CpuCore::new(cpu),
+                decided: None,
+                slice_end: Nanos::MAX,
+                log,
+                untold: Vec::new(),
+                sleeps_until: Nanos::ZERO,
+            }),
             message: AtomicBool::new(false),
             idle: AtomicBool::new(false),
             due_in: AtomicIsize::new(isize::MAX),
             reach: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             placed_weight: AtomicUsize::new(0),
+            has_contexts: AtomicBool::new(false),
+            has_untold: AtomicBool::new(false),
         }
     }
 
@@ -59,10 +76,50 @@ impl WorkerCore {
         self.reach.store(offer.bound_reach as usize, Ordering::Relaxed);
         let busy = core.cpu.queued() + usize::from(core.cpu.current().is_some());
         self.busy.store(busy, Ordering::Relaxed);
+        self.has_contexts.store(core.cpu.contexts() != 0, Ordering::Relaxed);
+        if let Some(overran) = core.cpu.take_overrun().filter(|overran| overran.waiter.is_some()) {
+            core.untold.push(overran.context.id());
+            self.has_untold.store(true, Ordering::Relaxed);
+        }
         // SeqCst: the offer comes before a waker's look at who is idle, and a worker looks at the offers after it has said
-        // that it is: one of the two sees the other. A thread that reads this store also sees the two stores above.
+        // that it is: one of the two sees the other. A thread that reads this store also sees the stores above.
         self.due_in.store(offer.due_in as isize, Ordering::SeqCst);
         result
+    }
+
+    /// The contexts that somebody waits to be told of, by number. Asked by its own worker, after each event of its own.
+    pub(super) fn take_untold(&self) -> Vec<u32> {
+        // Relaxed: a worker sees its own writes; what another operation left here is found at the next look.
+        if !self.has_untold.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut core = self.lock();
+        self.has_untold.store(false, Ordering::Relaxed);
+        std::mem::take(&mut core.untold)
+    }
+
+    /// Its worker is about to sleep; until when at the latest. A refill that comes sooner from here on is told to it, see
+    /// [`WorkerCore::sleeps_over_refill`].
+    pub(super) fn plan_sleep(&self, now: Nanos) -> Nanos {
+        self.with(|core| {
+            core.sleeps_until = core.wakes_at(now);
+            core.sleeps_until
+        })
+    }
+
+    /// Its worker is awake, and looks at its core by itself.
+    pub(super) fn wakes(&self) {
+        self.lock().sleeps_until = Nanos::ZERO;
+    }
+
+    /// Whether its worker sleeps longer than the contexts here allow. Asked after an event here: the lock orders that event and
+    /// the worker's plan, so the plan knows of the event or this sees the plan.
+    pub(super) fn sleeps_over_refill(&self) -> bool {
+        // Relaxed: written by the event after which this is asked, or later.
+        self.has_contexts.load(Ordering::Relaxed) && {
+            let core = self.lock();
+            core.cpu.next_timer() < core.sleeps_until
+        }
     }
 
     /// What the core has to give, as it said last.
@@ -107,16 +164,40 @@ impl Core {
 
     /// What to run, if that has been decided or a thread is ready.
     pub(super) fn take_decided(&mut self, now: Nanos) -> Option<Dispatch> {
-        if self.decided.is_none() && self.cpu.current().is_none() && self.cpu.queued() > 0 {
-            self.resched(now, Stop::Nothing);
+        if self.decided.is_none() && self.cpu.current().is_none() {
+            self.tend_timer(now);
+            if self.cpu.queued() > 0 {
+                self.resched(now, Stop::Nothing);
+            }
         }
         self.decided.take()
     }
 
-    /// Whether the running thread should stop: a better thread is ready, or its turn is over and another thread is
-    /// ready.
-    pub(super) fn turn_is_over(&self, now: Nanos) -> bool {
-        self.cpu.reschedule_wanted() || self.cpu.queued() > 0 && now >= self.slice_end
+    /// Where contexts are, a look at the clock takes the place of the timer interrupt: budgets end here, and refills come.
+    fn tend_timer(&mut self, now: Nanos) {
+        if self.cpu.contexts() != 0 && self.cpu.next_timer() <= now.max(self.cpu.last()) {
+            let _outcome = self.at(now).timer();
+        }
+    }
+
+    /// Nothing runs here: when the next refill comes, as a core with contexts says. Never, if there are none.
+    fn wakes_at(&mut self, now: Nanos) -> Nanos {
+        if self.cpu.contexts() == 0 {
+            return Nanos::MAX;
+        }
+        match self.at(now).enter_idle(&IdleConditions::default()) {
+            IdleTick::Suppressed { wake_at } => wake_at,
+            // Somebody is ready by now.
+            IdleTick::Kept(_) => now,
+        }
+    }
+
+    /// Whether the running thread should stop: somebody better is ready, its budget is used up, or its turn is over and
+    /// somebody else is ready.
+    pub(super) fn turn_is_over(&mut self, now: Nanos) -> bool {
+        self.tend_timer(now);
+        let slice_over = self.cpu.contexts() == 0 && self.cpu.queued() > 0 && now >= self.slice_end;
+        self.cpu.reschedule_wanted() || slice_over
     }
 
     /// CPU time of the running thread, the interval in progress included.
