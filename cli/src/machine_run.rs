@@ -12,9 +12,10 @@ use crate::linux::LinuxError;
 use crate::qemu::QemuError;
 use mainspring_record::ReplayError;
 use mainspring_record::file::{Header, Recorder};
+use mainspring_record::jobs::{Jobs, number};
 use mainspring_record::report::RecordReport;
 use mainspring_record::verify::verify;
-use mainspring_report::{Report, ThreadReport};
+use mainspring_report::{EndpointReport, Miss, Report, ThreadReport};
 use mainspring_workload::Workload;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -34,6 +35,10 @@ pub struct MachineRun {
     pub records: Vec<CpuRecord>,
     /// What each instance counted, in the order of the workload.
     pub counts: Vec<Counts>,
+    /// What became of the periods of each instance, in the same order; empty if the machine does not tell.
+    pub jobs: Vec<Jobs>,
+    /// What became of calls.
+    pub endpoints: Vec<EndpointReport>,
     /// What should be known before the numbers are read.
     pub notices: Vec<String>,
 }
@@ -122,6 +127,8 @@ pub fn report(
     let fault = if args.verify { verify(&header, log()?).err() } else { None };
     let mut report = replayed.report(run.machine, &header, started.elapsed());
     add_counts(workload, &run.counts, &mut report);
+    add_jobs(workload, run.jobs, args.schedule, &mut report);
+    report.endpoints = run.endpoints;
     report.notices.extend(run.notices);
     Ok(Reported { report, fault })
 }
@@ -140,6 +147,23 @@ fn add_counts(workload: &Workload, counts: &[Counts], report: &mut Report) {
         let row = lived.unwrap_or_else(|| ThreadReport { name, weight, ..ThreadReport::default() });
         report.threads.push(ThreadReport { misses, timeouts, refusals, failures, ..row });
     }
+}
+
+/// Adds what became of the periods of each instance.
+fn add_jobs(workload: &Workload, jobs: Vec<Jobs>, list: bool, report: &mut Report) {
+    let (mut misses, mut listed) = (Vec::new(), Vec::new());
+    for ((name, _), jobs) in instances(workload).zip(jobs) {
+        let (row, missed, all) = jobs.report(&name);
+        if let Some(thread) = report.threads.iter_mut().find(|thread| thread.name == name) {
+            thread.jobs = row;
+        }
+        misses.extend(missed);
+        listed.extend(all);
+    }
+    report.misses_total = report.threads.iter().map(|thread| thread.misses).sum();
+    report.misses = number(misses);
+    report.events = Some(report.misses.iter().map(Miss::event).collect());
+    report.jobs = list.then_some(listed);
 }
 
 /// The names and first weights of all instances, in the order of the workload.

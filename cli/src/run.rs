@@ -38,7 +38,7 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
             let started = Instant::now();
             let run = match machine {
                 Machine::Qemu => qemu::run(&workload, args.seed, output).map_err(MachineError::Qemu),
-                _ => linux::run(&workload, args.seed, output).map_err(MachineError::Linux),
+                _ => linux::run(&workload, args.seed, args.schedule, output).map_err(MachineError::Linux),
             };
             let run = run.map_err(|error| Failure::Machine { name: input::name(&args.file), error })?;
             let mut record = files.record.as_mut().map(|file| BufWriter::new(file.writer()));
@@ -48,7 +48,7 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     };
     let written = files.write(&report)?;
     if !args.schedule {
-        report.schedule = None;
+        (report.schedule, report.events, report.jobs) = (None, None, None);
     }
     // The report may fail (standard output is a full disk), and the files are there all the same.
     let printed = print(args, &report, output);

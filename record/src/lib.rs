@@ -3,6 +3,7 @@
 //! * [`mod@file`] reads and writes record files; [`log`] joins the records of a machine's CPUs.
 //! * [`replay`] makes every decision of a record again. It is the only replay loop: [`report`], [`verify`] and [`explain`]
 //!   look on while it runs.
+//! * [`jobs`] keeps account of periods: what was released when, and what was late.
 //! * [`check`] judges every event from outside, live through [`watch`] or from a record.
 //!
 //! Conserved: whatever comes out of here comes from a replay without a difference.
@@ -11,6 +12,7 @@ pub mod check;
 pub mod digest;
 pub mod explain;
 pub mod file;
+pub mod jobs;
 mod latency;
 pub mod log;
 pub mod replay;

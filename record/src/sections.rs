@@ -4,6 +4,7 @@ use mainspring_abi::{Nanos, Policy};
 use mainspring_report::{Config, CpuReport, Telemetry};
 use mainspring_sched::nohz::Kind;
 use mainspring_sched::{Cpu, NohzExit};
+use std::collections::BTreeMap;
 
 /// What was asked of the machine.
 #[must_use]
@@ -29,6 +30,7 @@ pub fn cpus<'c>(cores: impl Iterator<Item = &'c Cpu>, now: Nanos) -> Vec<CpuRepo
             id: id as u32,
             busy_ns: (now - idle).get(),
             idle_ns: idle.get(),
+            overhead_ns: BTreeMap::new(),
             ticks: counters.ticks,
             ticks_suppressed: counters.ticks_suppressed_idle + counters.ticks_suppressed_lease,
             reschedules: counters.reschedules,

@@ -200,6 +200,7 @@ impl Toy {
             id: id as u32,
             busy_ns,
             idle_ns: duration_ns - busy_ns,
+            overhead_ns: [("switch".to_owned(), busy_ns / 1_000)].into(),
             ticks: busy_ns / 10_000_000,
             ticks_suppressed: (duration_ns - busy_ns) / 10_000_000,
             reschedules: busy_ns / 7_654_321,

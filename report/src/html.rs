@@ -17,10 +17,13 @@ pub const SCHEDULE_LIMIT: usize = 2_000_000;
 /// How many events a page holds at most.
 pub const EVENT_LIMIT: usize = 100_000;
 
+/// How many misses the page's table holds at most.
+const MISS_LIMIT: usize = 200;
+
 const PAGE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/page.css");
 /// In the order of their dependence; they share one scope.
-const SCRIPTS: [&str; 12] = [
+const SCRIPTS: [&str; 13] = [
     include_str!("html/units.js"),
     include_str!("html/data.js"),
     include_str!("html/colour.js"),
@@ -32,6 +35,7 @@ const SCRIPTS: [&str; 12] = [
     include_str!("html/tables.js"),
     include_str!("html/facts.js"),
     include_str!("html/authority.js"),
+    include_str!("html/waits.js"),
     include_str!("html/page.js"),
 ];
 

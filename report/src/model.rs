@@ -5,9 +5,11 @@
 
 mod admission;
 mod authority;
+mod jobs;
 
 pub use admission::{AdmissionCpu, AdmissionReport, AdmissionTask, DecidingInterval, FirstMiss, MissTrace};
 pub use authority::{ContextReport, Event, IslandReport, LeaseReport, RingReport};
+pub use jobs::{EndpointReport, Job, JobsReport, Miss, MissKind, Worst};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -45,6 +47,15 @@ pub struct Report {
     /// One row per ring.
     #[serde(default)]
     pub rings: Vec<RingReport>,
+    /// One row per endpoint that was called.
+    #[serde(default)]
+    pub endpoints: Vec<EndpointReport>,
+    /// The deadlines that were missed, by time: the first 10,000.
+    #[serde(default)]
+    pub misses: Vec<Miss>,
+    /// How many deadlines were missed in all.
+    #[serde(default)]
+    pub misses_total: u64,
     /// What should be known before the numbers are read, in words.
     #[serde(default)]
     pub notices: Vec<String>,
@@ -56,6 +67,9 @@ pub struct Report {
     /// What happened at single instants, if the schedule was asked for, ordered by time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<Event>>,
+    /// Every job of every thread, if the schedule was asked for, ordered by release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobs: Option<Vec<Job>>,
 }
 
 /// The machine's configuration.
@@ -80,6 +94,10 @@ pub struct CpuReport {
     pub busy_ns: u64,
     /// Time with nothing to run.
     pub idle_ns: u64,
+    /// The parts of the busy time in which no thread got on, by what took them: `switch`, `migration`, `interrupt`,
+    /// `tick`, `network` and `stall`. What is left is work.
+    #[serde(default)]
+    pub overhead_ns: BTreeMap<String, u64>,
     /// Scheduler ticks taken.
     pub ticks: u64,
     /// Ticks that tickless idle made unnecessary.
@@ -125,6 +143,9 @@ pub struct ThreadReport {
     pub switches: u64,
     /// Periods of its `every` steps that it did not meet.
     pub misses: u64,
+    /// Its jobs, if it has periods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobs: Option<JobsReport>,
     /// Steps that ended by timeout.
     pub timeouts: u64,
     /// Steps that were refused, for example a timed wait beyond the quota.

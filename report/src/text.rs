@@ -11,6 +11,7 @@ mod cpus;
 mod fold;
 mod grid;
 mod header;
+mod jobs;
 mod notes;
 mod style;
 mod telemetry;
@@ -29,6 +30,8 @@ pub fn text(report: &Report, style: TextStyle) -> String {
     let mut out = header::render(report, style);
     for section in [
         threads::render(report, style),
+        jobs::jobs(report, style),
+        jobs::endpoints(report, style),
         cpus::render(report, style),
         authority::contexts(report, style),
         authority::islands(report, style),

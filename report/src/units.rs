@@ -14,6 +14,21 @@ pub(crate) fn aligned_duration(ns: u64) -> String {
     format!("{number}{unit:<2}")
 }
 
+/// A time to the nanosecond, in the largest unit that it fills and without trailing zeros: `12.345678ms`.
+#[must_use]
+pub fn instant(ns: u64) -> String {
+    let (scale, digits, unit) = match ns {
+        0..1_000 => return format!("{ns}ns"),
+        1_000..1_000_000 => (1_000, 3, "us"),
+        1_000_000..1_000_000_000 => (1_000_000, 6, "ms"),
+        _ => (1_000_000_000, 9, "s"),
+    };
+    let fraction = format!("{:0digits$}", ns % scale);
+    let fraction = fraction.trim_end_matches('0');
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{}{point}{fraction}{unit}", ns / scale)
+}
+
 fn split(ns: u64) -> (String, &'static str) {
     if ns < 1_000 {
         return (ns.to_string(), "ns");
@@ -91,6 +106,13 @@ mod tests {
             shown,
             ["0ns", "17ns", "999ns", "1.00us", "1.23us", "12.3us", "999us", "1.00ms", "1.50ms", "1.00s"]
         );
+    }
+
+    #[test]
+    fn instants_are_exact() {
+        let shown: Vec<String> =
+            [0, 999, 1_000, 1_050, 2_666_667, 25_000_000, 1_000_000_001].map(instant).into();
+        assert_eq!(shown, ["0ns", "999ns", "1us", "1.05us", "2.666667ms", "25ms", "1.000000001s"]);
     }
 
     #[test]

@@ -21,13 +21,13 @@ fn the_fields_of_the_json_report_are_frozen() {
     let report: Value = serde_json::from_str(&json(&small())).expect("valid JSON");
     assert_fields(
         &report,
-        "config contexts cpus decisions digest duration_ns islands leases machine notices rings schedule seed telemetry \
-         threads wall_ns",
+        "config contexts cpus decisions digest duration_ns endpoints islands leases machine misses misses_total notices \
+         rings schedule seed telemetry threads wall_ns",
     );
     assert_fields(&report["config"], "policy quantum_ns tick_ns workload");
     assert_fields(
         &report["cpus"][0],
-        "busy_ns id idle_ns queue_depth_max reschedules steals ticks ticks_suppressed timer_interrupts",
+        "busy_ns id idle_ns overhead_ns queue_depth_max reschedules steals ticks ticks_suppressed timer_interrupts",
     );
     assert_fields(
         &report["threads"][0],
@@ -46,6 +46,16 @@ fn the_fields_of_granted_time_are_frozen() {
         "budget_ns cpu criticality deadline_ns depletions donated_ns generation granted_ns misses name \
          overshoot_max_ns period_ns priority state used_ns",
     );
+    assert_fields(&report["threads"][0]["jobs"], "finished first_miss_ns response_ns slack_min_ns");
+    assert_fields(&report["threads"][0]["jobs"]["response_ns"], "max max_at_ns p50 p99");
+    assert_fields(
+        &report["jobs"][0],
+        "deadline_ns finish_ns release_ns response_ns slack_ns start_ns thread",
+    );
+    assert_eq!(report["jobs"][0]["slack_ns"], -1_000_000);
+    assert_fields(&report["misses"][0], "context finish_ns kind number release_ns start_ns thread time_ns");
+    assert_eq!(report["misses"][0]["kind"], "late");
+    assert_fields(&report["endpoints"][0], "calls failures latency_ns name pending replies");
     assert_eq!(report["contexts"][1]["cpu"], Value::Null);
     assert_fields(
         &report["leases"][0],
@@ -64,7 +74,8 @@ fn the_fields_of_granted_time_are_frozen() {
 #[test]
 fn a_report_from_before_contexts_still_reads() {
     let mut old = serde_json::to_value(small()).expect("JSON");
-    for field in ["contexts", "leases", "islands", "rings", "notices"] {
+    for field in ["contexts", "leases", "islands", "rings", "notices", "endpoints", "misses", "misses_total"]
+    {
         old.as_object_mut().expect("an object").remove(field).expect("it is written");
     }
     let back: Report = serde_json::from_value(old).expect("a report");
@@ -109,6 +120,11 @@ fn every_field_is_described_in_the_readme() {
         &report["leases"][0],
         &report["islands"][0],
         &report["rings"][0],
+        &report["endpoints"][0],
+        &report["endpoints"][0]["latency_ns"],
+        &report["misses"][0],
+        &report["jobs"][0],
+        &report["threads"][0]["jobs"],
         &whole_event,
         &report,
         &report["config"],

@@ -207,6 +207,17 @@ impl ThreadSpec {
             Some(_) => format!("{}.{n}", self.name),
         }
     }
+
+    /// The period of the `every` step that a thread before step `at` comes to next, if its program goes on to its end and
+    /// then once more.
+    #[must_use]
+    pub fn next_period(&self, at: usize) -> Option<Nanos> {
+        let (before, rest) = self.program.split_at_checked(at)?;
+        rest.iter().chain(before).find_map(|step| match step {
+            Step::Every(period) => Some(*period),
+            _ => None,
+        })
+    }
 }
 
 /// When a thread joins.

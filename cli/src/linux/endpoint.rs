@@ -2,6 +2,9 @@
 //!
 //! Conserved: a call is taken by one receiver or withdrawn by its caller, never both.
 
+use mainspring_abi::Nanos;
+use mainspring_record::jobs::Responses;
+use mainspring_report::EndpointReport;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
@@ -16,6 +19,9 @@ pub struct Call {
 struct Inside {
     calls: VecDeque<Call>,
     receivers: VecDeque<usize>,
+    accepted: u64,
+    failed: u64,
+    replies: Responses,
 }
 
 /// An endpoint.
@@ -30,8 +36,29 @@ impl Endpoint {
     /// Leaves a call; the receiver that has waited longest is to look.
     pub fn send(&self, call: Call) -> Option<usize> {
         self.with(|inside| {
+            inside.accepted += 1;
             inside.calls.push_back(call);
             inside.receivers.pop_front()
+        })
+    }
+
+    /// A call that was made at `made` has ended at `now`, with an answer or without.
+    pub fn note_end(&self, made: Nanos, now: Nanos, answered: bool) {
+        self.with(|inside| match answered {
+            true => inside.replies.record(made, now),
+            false => inside.failed += 1,
+        });
+    }
+
+    /// What became of its calls.
+    pub fn report(&self, name: &str) -> EndpointReport {
+        self.with(|inside| EndpointReport {
+            name: name.to_owned(),
+            calls: inside.accepted,
+            replies: inside.replies.count(),
+            failures: inside.failed,
+            pending: inside.accepted - inside.replies.count() - inside.failed,
+            latency_ns: inside.replies.summary(),
         })
     }
 

@@ -46,9 +46,11 @@ impl fmt::Display for LinuxError {
 impl std::error::Error for LinuxError {}
 
 /// Runs `workload` on workers of this host.
-pub fn run(workload: &Workload, seed: u64, output: Output) -> Result<MachineRun, LinuxError> {
-    let stage = Stage::new(workload, seed);
+/// With `list`, every job is listed.
+pub fn run(workload: &Workload, seed: u64, list: bool, output: Output) -> Result<MachineRun, LinuxError> {
+    let stage = Stage::new(workload, seed, list);
     let records = play(workload, &stage, output)?;
+    stage.close_jobs(records.iter().map(|record| record.end).max().unwrap_or_default());
     let threads: Vec<String> = instances(workload).map(|(name, _)| name).collect();
     let head = |cpu, WorkerRecord { records, lost, end, .. }: &WorkerRecord| {
         let cpu = CpuId::new(cpu).expect("the workload names no CPU beyond the last");
@@ -60,6 +62,8 @@ pub fn run(workload: &Workload, seed: u64, output: Output) -> Result<MachineRun,
         threads,
         records: (0..).zip(records).map(|(cpu, record)| (head(cpu, &record), record.bytes)).collect(),
         counts: stage.counts(),
+        jobs: stage.take_jobs(),
+        endpoints: stage.endpoint_reports(),
         notices: stage.notices(),
     })
 }

@@ -5,6 +5,7 @@ use super::stage::{Answer, Life, Permit, Stage, duration};
 use mainspring::{Component, Cx, WaitReason};
 use mainspring_abi::Nanos;
 use mainspring_random::{Random, Stream};
+use mainspring_record::jobs::Jobs;
 use mainspring_workload::{Span, Step, ThreadTarget};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,9 +18,8 @@ struct Player<'s, 'w> {
     stage: &'s Stage<'w>,
     number: usize,
     random: Random,
-    started: Duration,
-    /// Multiples of its `every` period that it has waited for.
-    periods: u64,
+    /// The step that it is at.
+    step: usize,
     /// Its last call.
     call: u64,
     serving: Vec<Call>,
@@ -55,16 +55,20 @@ pub fn live(stage: &Stage<'_>, number: usize, cx: &Cx) {
                 // A life that was cut short kept its generator.
                 || Random::new(stage.seed, Stream::Thread(number)),
             ),
-        started: cx.now(),
-        periods: 0,
+        step: 0,
         call: 0,
         serving: Vec::new(),
         hoard: Vec::new(),
         spawned: vec![None; stage.workload.threads.len()],
     };
+    player.begin_job(cx, |jobs, now| {
+        jobs.begin_life(now);
+        jobs.start(now);
+    });
     let mut rounds = 0;
     'life: while spec.times.is_none_or(|times| rounds < times) {
-        for step in &spec.program {
+        for (number, step) in spec.program.iter().enumerate() {
+            player.step = number;
             cx.check();
             player.pay(cx, step);
             if player.take(cx, step) == Goes::Exit {
@@ -73,6 +77,7 @@ pub fn live(stage: &Stage<'_>, number: usize, cx: &Cx) {
         }
         rounds += 1;
     }
+    player.end_jobs(cx);
     // Nobody else will answer these.
     for call in std::mem::take(&mut player.serving) {
         if stage.settle(call, Answer::Failure) {
@@ -167,18 +172,30 @@ impl Player<'_, '_> {
         }
     }
 
-    fn every(&mut self, cx: &Cx, period: Nanos) {
-        let since = (cx.now() - self.started).as_nanos() as u64;
-        let passed = since / period.get();
-        // The multiple that is just now is met, not missed.
-        let behind = if since.is_multiple_of(period.get()) { passed.saturating_sub(1) } else { passed };
-        if behind > self.periods {
-            self.me().misses.fetch_add(behind - self.periods, Ordering::Relaxed);
-            self.periods = behind;
+    fn jobs<R>(&self, act: impl FnOnce(&mut Jobs) -> R) -> R {
+        act(&mut self.me().jobs.lock().expect("no panic while it is held"))
+    }
+
+    /// A job begins, as `act` says. Which period ends it is known from here on.
+    fn begin_job(&self, cx: &Cx, act: impl FnOnce(&mut Jobs, Nanos)) {
+        let next = self.stage.spec(self.number).next_period(self.step).unwrap_or_default();
+        self.me().next_period.store(next.get(), Ordering::Relaxed);
+        self.jobs(|jobs| act(jobs, now(cx)));
+    }
+
+    fn end_jobs(&self, cx: &Cx) {
+        let period = Nanos::new(self.me().next_period.load(Ordering::Relaxed));
+        if !period.is_zero() {
+            let now = now(cx);
+            self.jobs(|jobs| jobs.end_life(now, period, Nanos::MAX, true));
         }
-        self.periods += 1;
-        let due = self.started + Duration::from_nanos(period.get().saturating_mul(self.periods));
-        self.sleep(cx, due.saturating_sub(cx.now()));
+    }
+
+    fn every(&mut self, cx: &Cx, period: Nanos) {
+        let release = self.jobs(|jobs| jobs.finish(now(cx), period));
+        self.step += 1;
+        self.sleep(cx, duration(release).saturating_sub(cx.now()));
+        self.begin_job(cx, Jobs::start);
     }
 
     fn sleep(&self, cx: &Cx, length: Duration) {
@@ -227,11 +244,14 @@ impl Player<'_, '_> {
             self.stage.instances[receiver].bell.hand_over(cx);
         }
         let answer = || self.me().answer.lock().expect("no panic while it is held").and_then(|(_, how)| how);
+        let made = now(cx);
         let answered = self.wait(cx, WaitReason::Call, timeout, || answer().is_some());
         let how = self.me().answer.lock().expect("no panic while it is held").take();
         if !answered {
             self.stage.endpoints[endpoint].withdraw(call);
         }
+        let replied = matches!(how, Some((_, Some(Answer::Reply))));
+        self.stage.endpoints[endpoint].note_end(made, now(cx), replied);
         match how {
             Some((_, Some(Answer::Reply))) => {}
             Some((_, Some(Answer::Failure))) => count(&self.me().failures),
@@ -282,6 +302,11 @@ impl Player<'_, '_> {
             }
         }
     }
+}
+
+/// The time on the machine's clock, which its record is written by.
+fn now(cx: &Cx) -> Nanos {
+    Nanos::new(u64::try_from(cx.now().as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn count(counter: &AtomicU64) {

@@ -9,6 +9,8 @@ use crate::machine_run::{Counts, instances};
 use mainspring::{Budget, Nursery, Parker, Schedule, Snapshot, TaskState};
 use mainspring_abi::{Nanos, ProcessId};
 use mainspring_random::{Random, Stream};
+use mainspring_record::jobs::Jobs;
+use mainspring_report::EndpointReport;
 use mainspring_sched::{WaitPermit, WaitQuota};
 use mainspring_workload::{Start, ThreadSpec, ThreadTarget, Workload};
 use std::cmp::Reverse;
@@ -39,10 +41,19 @@ pub struct Instance {
     pub answer: Mutex<Option<(u64, Option<Answer>)>>,
     /// The task of its present life.
     task: AtomicU64,
-    pub misses: AtomicU64,
+    /// What became of its periods.
+    pub jobs: Mutex<Jobs>,
+    /// The period of the `every` step that it comes to next.
+    pub next_period: AtomicU64,
     pub timeouts: AtomicU64,
     pub refusals: AtomicU64,
     pub failures: AtomicU64,
+}
+
+impl Instance {
+    fn is_alive(&self) -> bool {
+        !self.lives.load(Ordering::Acquire).is_multiple_of(2)
+    }
 }
 
 /// How a call ended.
@@ -86,12 +97,17 @@ pub struct Stage<'w> {
 
 impl<'w> Stage<'w> {
     /// A run of `workload`, before it begins.
-    pub fn new(workload: &'w Workload, seed: u64) -> Self {
+    /// With `list`, each of its jobs is listed.
+    pub fn new(workload: &'w Workload, seed: u64, list: bool) -> Self {
         let mut bases = Vec::new();
         let mut instances = Vec::new();
         for (table, spec) in workload.threads.iter().enumerate() {
             bases.push(instances.len());
-            instances.extend((0..spec.instances()).map(|_| Instance { table, ..Instance::default() }));
+            instances.extend((0..spec.instances()).map(|_| Instance {
+                table,
+                jobs: Mutex::new(Jobs::new(list)),
+                ..Instance::default()
+            }));
         }
         let (orders, taken) = channel();
         let machine = &workload.machine;
@@ -256,7 +272,7 @@ impl<'w> Stage<'w> {
     /// An unpark is for the living.
     pub fn unpark(&self, instance: usize) {
         let this = &self.instances[instance];
-        if !this.lives.load(Ordering::Acquire).is_multiple_of(2) {
+        if this.is_alive() {
             this.park.unpark();
         }
     }
@@ -311,11 +327,35 @@ impl<'w> Stage<'w> {
         exhausted.iter().map(|name| format!("{name} has run out of its budget and stands still")).collect()
     }
 
+    /// The machine has stopped at `end`: closes the periods that are under way.
+    pub fn close_jobs(&self, end: Nanos) {
+        for instance in self.instances.iter().filter(|this| this.is_alive()) {
+            let period = Nanos::new(instance.next_period.load(Ordering::Relaxed));
+            if !period.is_zero() {
+                instance.jobs.lock().expect("no panic while it is held").end_life(end, period, end, false);
+            }
+        }
+    }
+
+    /// What became of the periods of each instance.
+    pub fn take_jobs(&self) -> Vec<Jobs> {
+        let take =
+            |this: &Instance| std::mem::take(&mut *this.jobs.lock().expect("no panic while it is held"));
+        self.instances.iter().map(take).collect()
+    }
+
+    /// What became of the calls through each endpoint.
+    pub fn endpoint_reports(&self) -> Vec<EndpointReport> {
+        let specs = self.workload.endpoints.iter().zip(&self.endpoints);
+        let rows = specs.map(|(spec, endpoint)| endpoint.report(&spec.name));
+        rows.filter(|row| row.calls > 0).collect()
+    }
+
     /// What each instance counted.
     pub fn counts(&self) -> Vec<Counts> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = |this: &Instance| Counts {
-            misses: read(&this.misses),
+            misses: this.jobs.lock().expect("no panic while it is held").misses(),
             timeouts: read(&this.timeouts),
             refusals: read(&this.refusals),
             failures: read(&this.failures),
@@ -347,7 +387,7 @@ mod tests {
             let schedule = report.schedule.expect("asked for");
             let mut simulated: Vec<u64> = schedule.iter().map(|entry| entry.start_ns).collect();
             simulated.sort_unstable();
-            let mut starts = Stage::new(&workload, seed).starts();
+            let mut starts = Stage::new(&workload, seed, false).starts();
             let mut drawn = Vec::new();
             while let Some(Reverse((at, _))) = starts.pop() {
                 drawn.push(at.as_nanos() as u64);

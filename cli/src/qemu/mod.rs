@@ -72,7 +72,7 @@ pub fn run(workload: &Workload, seed: u64, output: Output) -> Result<MachineRun,
         }
     }
     name_starters(&mut threads, plan::process_count(workload));
-    Ok(MachineRun { machine: "qemu", seats: MAX_THREADS, threads, records, counts, notices: Vec::new() })
+    Ok(MachineRun { machine: "qemu", seats: MAX_THREADS, threads, records, counts, ..MachineRun::default() })
 }
 
 /// Each process begins with a thread that starts the others, and these threads are the first that the kernel makes.

@@ -1,6 +1,7 @@
 //! The program as its users meet it: arguments and files in; output, files and an exit code out.
 
 mod admit;
+mod docs;
 mod doctor;
 mod exec;
 mod files;

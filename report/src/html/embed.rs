@@ -4,8 +4,8 @@
 
 use crate::names::Names;
 use crate::{
-    Config, ContextReport, CpuReport, Event, IslandReport, LeaseReport, Report, RingReport, Telemetry,
-    ThreadReport,
+    Config, ContextReport, CpuReport, EndpointReport, Event, IslandReport, LeaseReport, Miss, Report,
+    RingReport, Telemetry, ThreadReport,
 };
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter};
@@ -28,6 +28,9 @@ struct Embedded<'a> {
     leases: &'a [LeaseReport],
     islands: &'a [IslandReport],
     rings: &'a [RingReport],
+    endpoints: &'a [EndpointReport],
+    misses: &'a [Miss],
+    misses_total: u64,
     notices: &'a [String],
     telemetry: &'a Telemetry,
     /// Names of the threads by number: those of `threads`, then those that only the schedule knows.
@@ -64,6 +67,9 @@ pub(super) fn report(
         leases: &report.leases,
         islands: &report.islands,
         rings: &report.rings,
+        endpoints: &report.endpoints,
+        misses: &report.misses[..report.misses.len().min(super::MISS_LIMIT)],
+        misses_total: report.misses_total,
         notices: &report.notices,
         telemetry: &report.telemetry,
         names: names.list(),

@@ -9,7 +9,7 @@ const TONES = ["good", "warn", "accent", "bad"];
 function toneOf(kind) {
   if (kind === "refill" || kind === "bind" || kind === "nohz-enter") return "good";
   if (kind === "donate" || kind === "return") return "accent";
-  if (kind === "deplete" || kind === "revoke") return "bad";
+  if (kind === "deplete" || kind === "revoke" || kind === "miss") return "bad";
   return "warn";
 }
 

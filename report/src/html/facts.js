@@ -71,12 +71,16 @@ function threadTable() {
 
 function cpuTable() {
   const load = (cpu) => cpu.busy_ns / Math.max(cpu.busy_ns + cpu.idle_ns, 1);
+  const spent = (cpu) => Object.values(cpu.overhead_ns).reduce((sum, ns) => sum + ns, 0);
+  const overhead = (cpu) => spent(cpu) ? Object.entries(cpu.overhead_ns).map(([what, ns]) => `${what} ${duration(ns)}`).join(", ") : "0 ns";
   return new Table(byId("cpus"), [
     { title: "cpu", left: true, value: (c) => c.id, show: (c) => String(c.id), kind: () => "" },
     { title: "busy %", value: load, show: (c) => percent(load(c)) },
     { title: "load", left: true, value: load, show: (c) => meter(load(c), undefined, 1) },
     { title: "busy", value: (c) => c.busy_ns, show: (c) => duration(c.busy_ns) },
     { title: "idle", value: (c) => c.idle_ns, show: (c) => duration(c.idle_ns) },
+    { title: "overhead", left: true, value: spent, show: overhead, kind: (c) => spent(c) ? "" : "zero",
+      about: "parts of the busy time in which no thread got on" },
     { title: "ticks", value: (c) => c.ticks }, { title: "suppressed", value: (c) => c.ticks_suppressed },
     { title: "reschedules", value: (c) => c.reschedules }, { title: "steals", value: (c) => c.steals },
     { title: "timer interrupts", value: (c) => c.timer_interrupts }, { title: "queue max", value: (c) => c.queue_depth_max },

@@ -220,7 +220,13 @@ showFacts();
 showNotes();
 const tables = {
   threads: threadTable(), cpus: cpuTable(), contexts: contextTable(), islands: islandTable(), leases: leaseTable(),
-  rings: ringTable(), telemetry: telemetryTable(),
+  rings: ringTable(), telemetry: telemetryTable(), periods: periodTable(), calls: callTable(),
+  misses: missTable((miss) => {
+    const end = Math.max(miss.time_ns, miss.finish_ns ?? 0), margin = (end - miss.release_ns) / 4;
+    if (miss.thread !== undefined && threadNumber.has(miss.thread)) select(threadNumber.get(miss.thread));
+    timeline.show(miss.release_ns - margin, end + margin);
+    timeline.canvas.scrollIntoView({ block: "center" });
+  }),
 };
 byId("timeline").classList.toggle("empty", !intervals.length);
 const timeline = new Timeline(byId("timeline"), {

@@ -72,7 +72,12 @@ pub(super) fn rings(report: &Report, style: TextStyle) -> String {
     table(style, &COLUMNS, &report.rings, |ring| ring_cells(ring, style))
 }
 
-fn table<T>(style: TextStyle, columns: &[Column], rows: &[T], cells: impl Fn(&T) -> Vec<Cell>) -> String {
+pub(super) fn table<T>(
+    style: TextStyle,
+    columns: &[Column],
+    rows: &[T],
+    cells: impl Fn(&T) -> Vec<Cell>,
+) -> String {
     if rows.is_empty() {
         return String::new();
     }

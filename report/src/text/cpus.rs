@@ -11,17 +11,18 @@ use crate::{CpuReport, Report};
 /// More CPUs than this are summarised unless the style says otherwise.
 pub const SUMMARISE_ABOVE: usize = 16;
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     label("cpu", 0),
     number("busy%", 0),
-    label("", 6),
+    label("", 7),
     number("idle ", 1),
-    number("ticks", 2),
-    number("suppressed", 3),
-    number("reschedules", 5),
-    number("steals", 4),
-    number("timer irqs", 7),
-    number("queue max", 8),
+    number("overhead ", 2),
+    number("ticks", 3),
+    number("suppressed", 4),
+    number("reschedules", 6),
+    number("steals", 5),
+    number("timer irqs", 8),
+    number("queue max", 9),
 ];
 
 pub(super) fn render(report: &Report, style: TextStyle) -> String {
@@ -56,6 +57,7 @@ fn cells(style: TextStyle, name: String, cpu: &CpuReport) -> Vec<Cell> {
         Cell::plain(percent(busy)),
         bar::filled(style, busy, bar::width(style)),
         Cell::duration(cpu.idle_ns),
+        Cell::duration(cpu.overhead_ns.values().sum()),
         Cell::count(cpu.ticks),
         Cell::count(cpu.ticks_suppressed),
         Cell::count(cpu.reschedules),
@@ -79,6 +81,7 @@ fn summary(cpus: &[CpuReport]) -> [(&'static str, CpuReport); 3] {
             id: 0,
             busy_ns: at(|c| c.busy_ns, rank),
             idle_ns: at(|c| c.idle_ns, cpus.len() - 1 - rank),
+            overhead_ns: [(String::new(), at(|c| c.overhead_ns.values().sum(), rank))].into(),
             ticks: at(|c| c.ticks, rank),
             ticks_suppressed: at(|c| c.ticks_suppressed, rank),
             reschedules: at(|c| c.reschedules, rank),

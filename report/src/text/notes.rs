@@ -29,6 +29,9 @@ pub(super) fn render(report: &Report, style: TextStyle) -> String {
     list(&mut out, style, Tone::Bad, "missed periods", &report.threads, |t| {
         (t.misses > 0).then(|| (t.misses, count(t.misses)))
     });
+    if let Some(first) = super::jobs::first_miss(report) {
+        style.wrap(&mut out, Tone::Bad, &format!("! {first}"), 2);
+    }
     for (title, calls) in [
         ("calls answered late", (|t| t.late) as fn(&ThreadReport) -> u64),
         ("calls dropped as late", |t| t.dropped),

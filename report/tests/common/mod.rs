@@ -3,8 +3,8 @@
 #![allow(dead_code)] // Each test binary uses its own part of this.
 
 use mainspring_report::{
-    Config, ContextReport, CpuReport, Event, IslandReport, LeaseReport, Report, RingReport, ScheduleEntry,
-    Telemetry, ThreadReport, WakeLatency,
+    Config, ContextReport, CpuReport, EndpointReport, Event, IslandReport, Job, JobsReport, LeaseReport,
+    Miss, MissKind, Report, RingReport, ScheduleEntry, Telemetry, ThreadReport, WakeLatency, Worst,
 };
 
 pub fn thread(name: &str, weight: u16, runtime_ns: u64, entitled_ns: u64) -> ThreadReport {
@@ -49,7 +49,33 @@ pub fn small() -> Report {
 
 /// As [`small`], with something of each kind of granted time.
 pub fn granted() -> Report {
+    let job = Job {
+        thread: "editor".to_owned(),
+        ..Job::new(16_000_000, 32_000_000).ran(Some(17_000_000), Some(33_000_000))
+    };
+    let mut miss = Miss { number: 1, thread: Some(job.thread.clone()), ..Miss::of_job(&job, MissKind::Late) };
+    miss.context = Some("audio".to_owned());
+    let response = Worst { p50: 2_000_000, p99: 17_000_000, max: 17_000_000, max_at_ns: 16_000_000 };
+    let mut threads = threads();
+    threads[0].jobs = Some(JobsReport {
+        finished: 60,
+        response_ns: Some(response.clone()),
+        slack_min_ns: Some(-1_000_000),
+        first_miss_ns: Some(32_000_000),
+    });
     Report {
+        threads,
+        misses: vec![miss],
+        misses_total: 3,
+        jobs: Some(vec![job]),
+        endpoints: vec![EndpointReport {
+            name: "orders".to_owned(),
+            calls: 80,
+            replies: 77,
+            failures: 2,
+            pending: 1,
+            latency_ns: Some(response),
+        }],
         contexts: vec![
             ContextReport {
                 name: "audio".to_owned(),
@@ -181,6 +207,7 @@ pub fn cpus(n: u32) -> Vec<CpuReport> {
             id,
             busy_ns: 1_000_000_000 - u64::from(id) * 10_000_000,
             idle_ns: u64::from(id) * 10_000_000,
+            overhead_ns: [("switch".to_owned(), 1_000_000), ("tick".to_owned(), 250_000)].into(),
             ticks: 100 - u64::from(id),
             ticks_suppressed: u64::from(id),
             reschedules: 5,

@@ -16,6 +16,7 @@ use mainspring_abi::{CpuId, Nanos};
 use mainspring_authority::call_order::{Call as Waiting, CallQueue, Full};
 use mainspring_driver::contexts::{CallEnd, NoLoan};
 use mainspring_driver::placement;
+use mainspring_record::jobs::Responses;
 use mainspring_sched::context::CallBound;
 use mainspring_sched::{Authority, Stop, Timeout, Via, WaitKind};
 use mainspring_workload::{Call, EndpointSpec, Lateness, Span, Step, Workload};
@@ -73,7 +74,9 @@ impl Machine<'_> {
             self.put_receiver_back(call.endpoint, server);
             return blocked;
         };
-        let request = Request { call: self.threads[thread].wait_id(), endpoint: call.endpoint, timing };
+        self.endpoints[call.endpoint].accepted += 1;
+        let (id, made) = (self.threads[thread].wait_id(), self.now);
+        let request = Request { call: id, endpoint: call.endpoint, made, timing };
         let Some(server) = server else {
             self.queue_call(request);
             return Done::Stay(Progress::Stop(Stop::Blocked(WaitKind::Call, timeout)));
@@ -135,6 +138,13 @@ impl Machine<'_> {
             let Timing { deadline_ns, qos, .. } = waiting.request;
             qos.has(QosFlags::DROP_IF_LATE) && deadline_ns != 0 && self.now.get() >= deadline_ns
         })
+    }
+
+    /// Nobody waits any more for the answer to the call that `thread` made last.
+    pub(super) fn give_up_call(&mut self, thread: usize) {
+        if let Some(Step::Call(call)) = self.script.step_before(self.threads[thread].pc) {
+            self.endpoints[call.endpoint].failed += 1;
+        }
     }
 
     fn refuse_call(&mut self, thread: usize, why: &'static str) -> Done {
@@ -345,7 +355,13 @@ impl Machine<'_> {
             return;
         }
         self.take_loan_back(caller, end);
-        self.threads[caller].stats.failures += u64::from(end != CallEnd::Reply);
+        let endpoint = &mut self.endpoints[request.endpoint];
+        if end == CallEnd::Reply {
+            endpoint.replies.record(request.made, self.now);
+        } else {
+            endpoint.failed += 1;
+            self.threads[caller].stats.failures += 1;
+        }
         match from {
             Some(cpu) => self.hand_over(cpu, caller),
             None => self.wake_thread(caller, None),
@@ -413,7 +429,14 @@ pub(super) fn endpoints(workload: &Workload) -> Result<Vec<Endpoint>, RunError> 
             let threads = workload.threads.iter().map(|thread| thread.instances()).sum();
             RunError::NoRoom { cpus: workload.machine.cpus, threads }
         })?;
-        Ok(Endpoint { closed: false, calls, receivers: Default::default() })
+        Ok(Endpoint {
+            closed: false,
+            calls,
+            receivers: Default::default(),
+            accepted: 0,
+            failed: 0,
+            replies: Responses::default(),
+        })
     };
     workload.endpoints.iter().zip(callers).map(endpoint).collect()
 }

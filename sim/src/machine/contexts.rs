@@ -4,12 +4,15 @@
 //! meanwhile goes to the next thread of its process only then.
 
 use super::Machine;
+use super::grants::Terms;
 use mainspring_abi::{ContextRef, CpuId, Nanos, ThreadRef};
 use mainspring_driver::contexts::{CallEnd, ContextMachine, ContextMoved, Contexts, RevokeReason};
 use mainspring_driver::sessions::SessionRef;
-use mainspring_sched::context::{Context, Overrun};
+use mainspring_record::jobs::MISSES_LISTED;
+use mainspring_report::{Miss, MissKind};
+use mainspring_sched::context::{Context, NoticeKind, Overrun};
 use mainspring_sched::lease::SessionId;
-use mainspring_sched::{Entity, Overran, Seat};
+use mainspring_sched::{Entity, Overran, Seat, State};
 
 impl ContextMachine for Machine<'_> {
     fn overran(&mut self, overran: Overran) {
@@ -47,6 +50,7 @@ impl ContextMachine for Machine<'_> {
                 let grant = self.grants.index(context);
                 if let Some(grant) = grant {
                     self.grants.list[grant].revoked = true;
+                    self.grants.list[grant].ended.get_or_insert(self.now);
                 }
                 self.log_context("revoke", grant, from.and_then(index), None, why);
             }
@@ -181,7 +185,21 @@ impl Machine<'_> {
         let (who, now) = (self.grants.list[grant].who, self.now);
         let Some(spec) = self.contexts.spec(who.id()) else { return false };
         let terms = (budget, period, spec.deadline.min(period).max(budget));
-        self.with_contexts(|contexts, machine| contexts.adjust(machine, now, who, terms)).is_ok()
+        let adjusted =
+            self.with_contexts(|contexts, machine| contexts.adjust(machine, now, who, terms)).is_ok();
+        // What is withheld grants nothing, and begins with the terms that it has by then.
+        if adjusted && !self.grants.list[grant].terms.is_empty() {
+            self.begin_terms(grant);
+        }
+        adjusted
+    }
+
+    /// From now on a context grants what its terms say.
+    pub(super) fn begin_terms(&mut self, grant: usize) {
+        if let Some(spec) = self.contexts.spec(self.grants.list[grant].who.id()) {
+            let terms = Terms { since: self.now, budget: spec.budget, period: spec.period };
+            self.grants.list[grant].terms.push(terms);
+        }
     }
 
     /// The session that the workload numbers `session`, as leases name it: by its number, which is never given twice.
@@ -223,12 +241,56 @@ impl Machine<'_> {
         if overran.depleted {
             self.log_context("deplete", grant, Some(thread), None, "");
         }
-        if overran.missed {
-            self.log_context("miss", grant, Some(thread), None, "");
+        if overran.missed
+            && let Some(grant) = grant
+        {
+            self.note_context_miss(grant, thread);
         }
         let acts = matches!(overran.policy, Overrun::Fault | Overrun::Shutdown) && overran.depleted;
         if acts || overran.waiter.is_some() {
             self.overruns.push(overran);
+        }
+    }
+
+    /// The deadline of a context has passed while `thread` had work left. The notice of it says when that was.
+    fn note_context_miss(&mut self, grant: usize, thread: usize) {
+        let notice = self.holds(thread).and_then(|held| held.notices().peek(NoticeKind::DeadlineOrTimeout));
+        let due = notice.map_or(self.now, |notice| notice.next.min(self.now));
+        self.list_context_miss(grant, Some(thread), due);
+    }
+
+    fn list_context_miss(&mut self, grant: usize, thread: Option<usize>, due: Nanos) {
+        self.grants.list[grant].missed_due = Some(due);
+        if self.context_misses.len() >= MISSES_LISTED {
+            return;
+        }
+        let deadline = self.contexts.spec(self.grants.list[grant].who.id()).map(|spec| spec.deadline);
+        self.context_misses.push(Miss {
+            time_ns: due.get(),
+            kind: MissKind::Context,
+            thread: thread.map(|thread| self.thread_name(thread)),
+            context: Some(self.context_name(grant)),
+            release_ns: (due - deadline.unwrap_or_default()).get(),
+            ..Miss::default()
+        });
+    }
+
+    /// Notes the deadlines that have passed while the holder of a context was ready or ran, and that no charge has shown
+    /// so far. One that runs is charged when its thread is booked, and the core counts the miss then.
+    pub(super) fn note_unseen_misses(&mut self) {
+        for grant in 0..self.grants.list.len() {
+            let Some(holder) = self.contexts.holder(self.grants.list[grant].who.id()) else { continue };
+            let thread = holder.index() as usize;
+            let Some((cpu, seat)) = self.place_of(thread) else { continue };
+            let state = self.cores[cpu].state(seat);
+            if !matches!(state, Ok(State::Queued | State::Direct | State::Held | State::Running)) {
+                continue;
+            }
+            let Some(due) = self.holds(thread).map(|context| context.deadline()) else { continue };
+            if due < self.now && self.grants.list[grant].missed_due != Some(due) {
+                self.list_context_miss(grant, Some(thread), due);
+                self.grants.list[grant].unseen_misses += u64::from(state != Ok(State::Running));
+            }
         }
     }
 

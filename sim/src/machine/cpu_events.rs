@@ -1,5 +1,6 @@
 //! What happens on one CPU: work done, reschedules, timers, and the ends of lives.
 
+use super::overhead::Cost;
 use super::thread::FOREVER;
 use super::{Machine, VirtualCpu};
 use crate::RunError;
@@ -21,6 +22,9 @@ impl Machine<'_> {
         self.steal_offers.touch(cpu);
         let vcpu = &mut self.vcpus[cpu];
         if vcpu.done_at <= self.now {
+            if unlikely(self.disturbed) {
+                self.overheads[cpu].stall(self.now - vcpu.done_at);
+            }
             vcpu.done_at = Nanos::MAX;
             if let Some(thread) = vcpu.running {
                 self.threads[thread as usize].remaining = Nanos::ZERO;
@@ -51,7 +55,7 @@ impl Machine<'_> {
         if work || !tickless {
             self.core(cpu).reschedule_received();
         }
-        self.interrupt(cpu, self.workload.costs.interrupt);
+        self.interrupt(cpu, Cost::Interrupt, self.workload.costs.interrupt);
         self.reconsider(cpu);
     }
 
@@ -68,8 +72,10 @@ impl Machine<'_> {
         }
         let outcome = self.core(cpu).timer();
         let costs = &self.workload.costs;
-        let tick_cost = if unlikely(outcome.ticked) { costs.tick } else { Nanos::ZERO };
-        self.interrupt(cpu, costs.interrupt + tick_cost);
+        self.interrupt(cpu, Cost::Interrupt, costs.interrupt);
+        if unlikely(outcome.ticked) {
+            self.interrupt(cpu, Cost::Tick, costs.tick);
+        }
         while let Some(expired) = self.core(cpu).expire() {
             let thread = expired.thread.index() as usize;
             if unlikely(expired.kind != WaitKind::Sleep) {
@@ -108,22 +114,24 @@ impl Machine<'_> {
         match kind {
             WaitKind::Join => self.give_up_join(thread),
             WaitKind::Ring => self.give_up_completions(thread),
-            WaitKind::Sleep | WaitKind::Park | WaitKind::Call | WaitKind::Receive => {}
+            WaitKind::Call => self.give_up_call(thread),
+            WaitKind::Sleep | WaitKind::Park | WaitKind::Receive => {}
         }
     }
 
-    /// Takes `cost` from whatever CPU `cpu` is doing.
+    /// Takes `time` from whatever CPU `cpu` is doing.
     #[inline]
-    pub(super) fn interrupt(&mut self, cpu: usize, cost: Nanos) {
-        if unlikely(!cost.is_zero() && self.vcpus[cpu].running.is_some()) {
-            self.hold_up(cpu, cost);
+    pub(super) fn interrupt(&mut self, cpu: usize, cost: Cost, time: Nanos) {
+        if unlikely(!time.is_zero() && self.vcpus[cpu].running.is_some()) {
+            self.hold_up(cpu, cost, time);
         }
     }
 
-    fn hold_up(&mut self, cpu: usize, cost: Nanos) {
+    fn hold_up(&mut self, cpu: usize, cost: Cost, time: Nanos) {
         self.pause_work(cpu);
+        self.book_cost(cpu, cost, time);
         let vcpu = &mut self.vcpus[cpu];
-        vcpu.work_from = vcpu.work_from.max(self.now) + cost;
+        vcpu.work_from = vcpu.work_from.max(self.now) + time;
         self.expect_done(cpu);
     }
 
@@ -133,6 +141,9 @@ impl Machine<'_> {
         let Some(thread) = vcpu.running else { return };
         let thread = &mut self.threads[thread as usize];
         if thread.remaining != FOREVER {
+            if unlikely(self.disturbed) {
+                self.overheads[cpu].stall(self.now - vcpu.work_from - thread.remaining);
+            }
             thread.remaining = thread.remaining - (self.now - vcpu.work_from);
         }
         thread.ahead &= self.now < vcpu.work_from;
@@ -207,6 +218,10 @@ impl Machine<'_> {
         self.end_segment(cpu, "exited");
         let id = self.cpu_id(cpu);
         let Some(entity) = placement::exit_current(self, id) else { return };
+        if unlikely(self.vcpus[cpu].work_from > self.now) {
+            // It was ended by others.
+            self.cut_costs(cpu);
+        }
         self.vcpus[cpu].running = None;
         self.vcpus[cpu].done_at = Nanos::MAX;
         self.mark_idle(cpu, true);
@@ -224,8 +239,12 @@ impl Machine<'_> {
         // One that is ended by others may be ready.
         let ready = entity.ready_since().map_or(Nanos::ZERO, |since| self.now - since);
         self.book_life(index, &entity, entity.lag().as_nanos(), ready);
+        self.end_jobs(index, false);
         let thread = &mut self.threads[index];
-        thread.wait = None;
+        if thread.wait.take() == Some(WaitKind::Call) {
+            self.give_up_call(index);
+        }
+        let thread = &mut self.threads[index];
         let joiners = std::mem::take(&mut thread.joiners);
         let ended = thread.identity;
         if let Some(next) = thread.identity.successor() {

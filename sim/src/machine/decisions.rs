@@ -2,6 +2,7 @@
 
 use super::Machine;
 use super::foresight::think_ahead;
+use super::overhead::Cost;
 use mainspring_abi::Nanos;
 use mainspring_driver::placement;
 use mainspring_report::ScheduleEntry;
@@ -60,6 +61,9 @@ impl Machine<'_> {
                 cold_path();
                 if before.is_some() {
                     self.end_segment(cpu, reason);
+                    if self.vcpus[cpu].work_from > self.now {
+                        self.cut_costs(cpu);
+                    }
                 }
                 self.vcpus[cpu].running = None;
                 self.vcpus[cpu].done_at = Nanos::MAX;
@@ -103,13 +107,20 @@ impl Machine<'_> {
         if unlikely(self.authority) {
             self.tell_of_beginning(cpu, run);
         }
+        if run.switched {
+            self.switches[cpu] += 1;
+            if unlikely(self.vcpus[cpu].work_from > self.now) {
+                self.cut_costs(cpu);
+            }
+        }
         let costs = &self.workload.costs;
         let vcpu = &mut self.vcpus[cpu];
         let thread = &mut self.threads[index as usize];
         let moved = std::mem::take(&mut thread.moved);
         if run.switched {
             vcpu.work_from = self.now + costs.switch;
-            if unlikely(moved) {
+            if unlikely(moved && !costs.migration.is_zero()) {
+                self.overheads[cpu].add(Cost::Migration, costs.migration, self.now, vcpu.work_from);
                 vcpu.work_from += costs.migration;
             }
         } else {
@@ -129,8 +140,12 @@ impl Machine<'_> {
             vcpu.lag_known_until = self.now + (unseen - Nanos::new(2));
         }
         let woken_at = std::mem::replace(&mut thread.woken_at, Nanos::MAX);
+        let begins = std::mem::take(&mut thread.job_waits);
         if woken_at != Nanos::MAX {
             self.note_latency(index, self.now - woken_at);
+        }
+        if unlikely(begins) {
+            self.begin_job(index as usize);
         }
         self.touch(cpu);
     }

@@ -1,6 +1,7 @@
 //! What goes wrong, by seed: late timers, stalled CPUs, bursts of wakeups, threads that die.
 
 use super::Machine;
+use super::overhead::Cost;
 use mainspring_abi::Nanos;
 use mainspring_driver::placement;
 use mainspring_sched::WaitKind;
@@ -38,7 +39,7 @@ impl Machine<'_> {
         }
         let length = vcpu.random.up_to(faults.stall_for);
         vcpu.stalled_until = self.now + length;
-        self.interrupt(cpu, length);
+        self.interrupt(cpu, Cost::Stall, length);
     }
 
     /// Wakes every sleeping or parked thread at once.

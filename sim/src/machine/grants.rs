@@ -26,6 +26,35 @@ pub(super) struct Grant {
     pub revoked: bool,
     /// What was used of it, if a thread had it when the run ended.
     pub usage: Option<Usage>,
+    /// What it grants since when, in the order of time; nothing before the first, and nothing from `ended` on.
+    pub terms: Vec<Terms>,
+    pub ended: Option<Nanos>,
+    /// The deadline that it missed last, as far as the core has told.
+    pub missed_due: Option<Nanos>,
+    /// Deadlines that it missed and that the core did not see, because nobody ran on it afterwards.
+    pub unseen_misses: u64,
+}
+
+/// What a context grants from some time on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub since: Nanos,
+    pub budget: Nanos,
+    pub period: Nanos,
+}
+
+impl Grant {
+    /// The most that could have been used until `now`: in each period that began the budget, or the time there was.
+    pub(super) fn available(&self, now: Nanos) -> Nanos {
+        let end = self.ended.unwrap_or(now).min(now);
+        let ends = self.terms.iter().skip(1).map(|next| next.since).chain([end]);
+        let during = |(terms, until): (&Terms, Nanos)| {
+            let (time, period) = ((until - terms.since).get(), terms.period.get().max(1));
+            let whole = terms.budget.get().saturating_mul(time / period);
+            Nanos::new(whole.saturating_add(terms.budget.get().min(time % period)))
+        };
+        self.terms.iter().zip(ends).map(during).fold(Nanos::ZERO, |sum, part| sum + part)
+    }
 }
 
 /// All contexts of the workload, in the order of their tables and instances, which is also the order of their
@@ -77,14 +106,15 @@ impl Grants {
                 let deadline = admission.contexts()[index].task.deadline.max(spec.budget);
                 let granted = ContextSpec { deadline, ..granted(spec, overrun, cpus) };
                 let home = home.unwrap_or(CpuId::BOOT);
-                let terms = driver::Grant {
+                let granted_to = driver::Grant {
                     session: None,
                     process: None,
                     ledger: None,
                     home: HomeCpu::Decided(home),
                 };
-                if let Ok(who) = contexts.grant(Nanos::ZERO, granted, terms) {
+                if let Ok(who) = contexts.grant(Nanos::ZERO, granted, granted_to) {
                     let withheld = admission.island_of(index).is_some();
+                    let at_first = Terms { since: Nanos::ZERO, budget: spec.budget, period: spec.period };
                     let known = contexts.withhold(who, withheld, None);
                     debug_assert!(known.is_ok(), "it was granted just now");
                     grants.list.push(Grant {
@@ -94,6 +124,10 @@ impl Grants {
                         shown: Vec::new(),
                         revoked: false,
                         usage: None,
+                        terms: if withheld { Vec::new() } else { vec![at_first] },
+                        ended: None,
+                        missed_due: None,
+                        unseen_misses: 0,
                     });
                 }
             }

@@ -89,6 +89,7 @@ impl Machine<'_> {
                     let who = self.grants.list[grant].who;
                     // A context that was revoked before its island was admitted stays so.
                     let _known = self.contexts.withhold(who, false, Some(home));
+                    self.begin_terms(grant);
                     self.give_to_its_thread(grant);
                 }
             }

@@ -14,12 +14,14 @@ mod faults;
 mod foresight;
 mod grants;
 mod islands;
+mod jobs;
 mod leases;
 mod log;
 mod network;
 mod observer;
 mod operations;
 mod outcome;
+mod overhead;
 mod policy;
 mod program;
 mod rings;
@@ -40,12 +42,13 @@ use leases::Leases;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
 use mainspring_driver::{Contexts, CpuCore};
 use mainspring_record::Latencies;
-use mainspring_report::{Event, ScheduleEntry};
+use mainspring_report::{Event, Miss, ScheduleEntry};
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Overran, WaitQuota};
 use mainspring_workload::Workload;
 use network::Nic;
 use observer::Observer;
+use overhead::Overhead;
 use policy::Policy;
 use rings::Ring;
 use script::Script;
@@ -60,6 +63,9 @@ struct Machine<'a> {
     now: Nanos,
     cores: Vec<CpuCore>,
     vcpus: Vec<VirtualCpu>,
+    /// How often each CPU has turned to another thread, and what else it has spent besides work.
+    switches: Vec<u64>,
+    overheads: Vec<Overhead>,
     /// When each CPU next has something to do.
     agenda: Tournament<Key>,
     /// The latest event of a CPU, by time and then by CPU: everything before it has happened.
@@ -99,6 +105,8 @@ struct Machine<'a> {
     overruns: Vec<Overran>,
     /// Timed operations up to this one have been carried out.
     next_operation: usize,
+    /// Deadlines of contexts that were missed: the first ones.
+    context_misses: Vec<Miss>,
     /// What happened to authority, if the report lists it.
     events: Vec<Event>,
     /// What a reader of the report should know first.

@@ -1,6 +1,7 @@
 //! A network stack that the scheduler polls: a source of work with a clock of its own, or without.
 
 use super::Machine;
+use super::overhead::Cost;
 use mainspring_abi::Nanos;
 use mainspring_sched::{NetworkNeed, NetworkPollClock, PollResult};
 use mainspring_workload::Network;
@@ -53,7 +54,7 @@ impl Machine<'_> {
 
     /// The network's deadline has come on `cpu`.
     pub(super) fn poll_network(&mut self, cpu: usize) {
-        self.interrupt(cpu, self.workload.costs.interrupt);
+        self.interrupt(cpu, Cost::Interrupt, self.workload.costs.interrupt);
         self.poll(cpu);
         self.reconsider(cpu);
     }
@@ -73,6 +74,6 @@ impl Machine<'_> {
             let next = nic.next_poll_deadline(self.now + result.spent).unwrap_or(Nanos::MAX);
             self.vcpus[cpu].net_at = next.max(self.now + Nanos::new(1));
         }
-        self.interrupt(cpu, result.spent);
+        self.interrupt(cpu, Cost::Network, result.spent);
     }
 }

@@ -8,7 +8,7 @@ use mainspring_driver::contexts::Location;
 use mainspring_driver::placement;
 use mainspring_record::Latencies;
 use mainspring_record::sections;
-use mainspring_report::{ContextReport, Report, Telemetry, ThreadReport};
+use mainspring_report::{ContextReport, JobsReport, Report, Telemetry, ThreadReport};
 use mainspring_sched::context::ContextSpec;
 use mainspring_sched::{Cpu, Entity, State};
 use std::time::Instant;
@@ -28,21 +28,31 @@ impl Machine<'_> {
                 .end(self.now, &cpus)
                 .map_err(|(cpu, what)| RunError::violation(self.now, cpu.index(), what))?;
         }
-        let cpus = sections::cpus(self.cores.iter().map(|core| &**core), self.now);
+        let mut cpus = sections::cpus(self.cores.iter().map(|core| &**core), self.now);
+        for (cpu, row) in cpus.iter_mut().enumerate() {
+            row.overhead_ns = self.overhead_of(cpu);
+        }
+        self.note_unseen_misses();
+        let told = self.tell_of_jobs();
+        if self.schedule.is_some() {
+            self.list_misses(&told.misses);
+        }
         self.book_survivors();
         self.file_latencies();
-        let threads = self.thread_reports();
+        let threads = self.thread_reports(told.rows);
+        let endpoints = self.endpoint_reports();
         let contexts = self.context_reports();
         let islands = self.island_reports();
         let telemetry = sections::telemetry(self.cores.iter().map(|core| &**core), self.counted());
-        let told = self.policy_notices();
-        self.notices.extend(told);
+        let notices = self.policy_notices();
+        self.notices.extend(notices);
         let leases = self.lease_reports();
         let rings = self.ring_reports()?;
         let machine = &self.workload.machine;
         if let Some(schedule) = &mut self.schedule {
             schedule.sort_by_key(|entry| (entry.start_ns, entry.cpu));
         }
+        let misses_of_contexts: u64 = contexts.iter().map(|context| context.misses).sum();
         Ok(Report {
             machine: "sim".to_owned(),
             config: sections::config(name, machine.policy, machine.quantum, machine.tick),
@@ -56,9 +66,13 @@ impl Machine<'_> {
             islands,
             leases,
             rings,
+            endpoints,
+            misses: told.misses,
+            misses_total: told.misses_total + misses_of_contexts,
             notices: std::mem::take(&mut self.notices),
             events: self.schedule.is_some().then(|| std::mem::take(&mut self.events)),
             telemetry,
+            jobs: self.schedule.is_some().then_some(told.jobs),
             schedule: self.schedule.take(),
             wall_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         })
@@ -100,9 +114,10 @@ impl Machine<'_> {
         }
     }
 
-    fn thread_reports(&mut self) -> Vec<ThreadReport> {
+    fn thread_reports(&mut self, jobs: Vec<(Option<JobsReport>, u64)>) -> Vec<ThreadReport> {
         let names: Vec<String> = (0..self.threads.len()).map(|index| self.thread_name(index)).collect();
-        let report = |(name, (thread, latencies)): (String, (&Thread, &mut Latencies))| {
+        type Told<'t> = (&'t Thread, &'t mut Latencies);
+        let report = |((name, (jobs, misses)), (thread, latencies)): ((String, _), Told<'_>)| {
             let stats = &thread.stats;
             ThreadReport {
                 name,
@@ -118,7 +133,8 @@ impl Machine<'_> {
                 voluntary_blocks: stats.voluntary_blocks,
                 migrations: stats.migrations,
                 switches: stats.switches,
-                misses: stats.misses,
+                misses,
+                jobs,
                 timeouts: stats.timeouts,
                 refusals: stats.refusals,
                 late: stats.late,
@@ -127,7 +143,7 @@ impl Machine<'_> {
             }
         };
         let told = self.threads.iter().zip(self.latencies.iter_mut());
-        names.into_iter().zip(told).map(report).collect()
+        names.into_iter().zip(jobs).zip(told).map(report).collect()
     }
 
     fn context_reports(&mut self) -> Vec<ContextReport> {
@@ -140,7 +156,6 @@ impl Machine<'_> {
         let grant = &self.grants.list[index];
         let usage = grant.usage.unwrap_or(info.usage);
         let ContextSpec { budget, period, deadline, criticality, priority, .. } = info.spec;
-        let periods = now.get().div_ceil(period.get().max(1));
         Some(ContextReport {
             name: self.context_name(index),
             cpu: Some(grant.home as u32),
@@ -149,11 +164,11 @@ impl Machine<'_> {
             deadline_ns: deadline.get(),
             criticality,
             priority,
-            granted_ns: budget.get().saturating_mul(periods),
+            granted_ns: grant.available(now).get(),
             used_ns: usage.used.get(),
             donated_ns: usage.donated.get(),
             depletions: usage.depletions,
-            misses: usage.misses,
+            misses: usage.misses + grant.unseen_misses,
             overshoot_max_ns: usage.overshoot_max.get(),
             generation: info.who.generation().into(),
             state: match info.place {

@@ -53,16 +53,14 @@ impl Machine<'_> {
                 let deadline = self.now + thread.random.pick(range);
                 self.sleep_until(cpu, index, deadline);
             }
-            Op::Every(period) => {
-                let deadline = thread.next_multiple(self.now, period);
-                self.sleep_until(cpu, index, deadline);
-            }
+            Op::Every(period) => self.every(cpu, index, period),
             Op::Yield => self.stop_and_decide(cpu, Stop::Yielded),
             Op::Again { first, times: None } => thread.pc = first,
             Op::Again { first, times: Some(times) } => {
                 thread.pc = first;
                 thread.rounds += 1;
                 if thread.rounds >= times {
+                    self.end_jobs(index, true);
                     self.exit(cpu);
                 }
             }
@@ -79,7 +77,10 @@ impl Machine<'_> {
     fn proceed(&mut self, cpu: usize, thread: usize, progress: Progress) {
         match progress {
             Progress::Stop(stop) => self.stop_and_decide(cpu, stop),
-            Progress::Exit => self.exit(cpu),
+            Progress::Exit => {
+                self.end_jobs(thread, true);
+                self.exit(cpu);
+            }
             Progress::Call { timeout, server, request } => {
                 self.block_and_call(cpu, thread, timeout, server, request);
             }
@@ -232,7 +233,7 @@ impl Machine<'_> {
     }
 
     #[inline(always)]
-    fn sleep_until(&mut self, cpu: usize, thread: usize, deadline: Nanos) {
+    pub(super) fn sleep_until(&mut self, cpu: usize, thread: usize, deadline: Nanos) {
         if unlikely(deadline <= self.now) {
             return;
         }

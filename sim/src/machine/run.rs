@@ -6,6 +6,7 @@ use super::islands::Islands;
 use super::leases::Leases;
 use super::network::Nic;
 use super::observer::Observer;
+use super::overhead::Overhead;
 use super::policy::Policy;
 use super::rings::Ring;
 use super::script::Script;
@@ -21,6 +22,7 @@ use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
 use mainspring_driver::{CpuCore, Machine as _};
 use mainspring_record::Latencies;
 use mainspring_record::file::{Header, Recorder};
+use mainspring_record::jobs::Jobs;
 use mainspring_report::Report;
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Affinity, Config, Cpu, Entity, Lag, Spec, WaitQuota};
@@ -63,7 +65,7 @@ impl<'a> Machine<'a> {
     fn new(name: &str, workload: &'a Workload, options: Options<'a>) -> Result<Self, RunError> {
         let cpus = workload.machine.cpus;
         let seed = options.seed;
-        let (threads, bases) = instances(workload, seed);
+        let (threads, bases) = instances(workload, seed, options.schedule);
         let cores = cores(workload, threads.len())?;
         let islands = Islands::new(workload);
         let (grants, contexts) = Grants::new(workload, &islands.admission)
@@ -77,6 +79,8 @@ impl<'a> Machine<'a> {
             idle_count: cpus,
             steal_offers: StealOffers::new(cpus),
             vcpus: (0..cpus).map(|cpu| VirtualCpu::new(Random::new(seed, Stream::Cpu(cpu)))).collect(),
+            switches: vec![0; cpus],
+            overheads: vec![Overhead::default(); cpus],
             agenda: Tournament::new(cpus, LAST),
             turn: keyed(0, 0),
             outside: Nanos::ZERO,
@@ -98,6 +102,7 @@ impl<'a> Machine<'a> {
             rings: workload.rings.iter().map(|spec| Ring::new(spec, &bases)).collect(),
             overruns: Vec::new(),
             next_operation: 0,
+            context_misses: Vec::new(),
             events: Vec::new(),
             notices: Vec::new(),
             quota: quota(workload),
@@ -301,11 +306,14 @@ impl<'a> Machine<'a> {
         thread.moved = false;
         thread.wait = None;
         thread.unpark_pending = false;
-        thread.periods = 0;
         thread.join_deadline = None;
         thread.spawned.clear();
         thread.woken_at = Nanos::MAX;
         thread.stats.weight = weight.get();
+        if let Some(jobs) = &mut thread.jobs {
+            jobs.begin_life(now);
+            thread.job_waits = true;
+        }
         Entity::new(Spec {
             thread: thread.identity,
             process: thread.process,
@@ -325,12 +333,14 @@ fn has_authority(workload: &Workload) -> bool {
         && workload.policy.is_none())
 }
 
-fn instances(workload: &Workload, seed: u64) -> (ThreadTable, Vec<usize>) {
+/// The instances of all tables, and the first of each. `list` says whether each of their jobs is listed.
+fn instances(workload: &Workload, seed: u64, list: bool) -> (ThreadTable, Vec<usize>) {
     let mut threads = Vec::new();
     let mut bases = Vec::new();
     for (table, spec) in workload.threads.iter().enumerate() {
         bases.push(threads.len());
         let affinity = spec.cpus.map_or(Affinity::Any, |cpus| Affinity::Only(Arc::new(cpus)));
+        let periodic = spec.next_period(0).is_some();
         for _ in 0..spec.instances() {
             let index = threads.len();
             threads.push(Thread {
@@ -349,7 +359,8 @@ fn instances(workload: &Workload, seed: u64) -> (ThreadTable, Vec<usize>) {
                 wait: None,
                 wait_number: 0,
                 unpark_pending: false,
-                periods: 0,
+                jobs: periodic.then(|| Box::new(Jobs::new(list))),
+                job_waits: false,
                 serving: Vec::new(),
                 joiners: Vec::new(),
                 join_deadline: None,

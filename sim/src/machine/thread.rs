@@ -6,6 +6,7 @@ use mainspring_abi::request::Request as Timing;
 use mainspring_abi::{Nanos, ProcessId, ThreadRef};
 use mainspring_authority::call_order::CallQueue;
 use mainspring_driver::Home;
+use mainspring_record::jobs::{Jobs, Responses};
 use mainspring_sched::{Affinity, Lag, WaitKind};
 use std::collections::VecDeque;
 
@@ -55,6 +56,8 @@ pub(super) struct Thread {
     /// Moved since it last ran.
     pub moved: bool,
     pub wait: Option<WaitKind>,
+    /// Its job has been released and has not had a CPU yet.
+    pub job_waits: bool,
     pub process: ProcessId,
     pub wait_number: u64,
     pub start: Nanos,
@@ -71,8 +74,8 @@ pub(super) struct Thread {
     pub identity: ThreadRef,
     /// How often it has been through its program, if that is limited.
     pub rounds: u64,
-    /// Multiples of its `every` period that it has waited for.
-    pub periods: u64,
+    /// What became of its periods, if its program has any.
+    pub jobs: Option<Box<Jobs>>,
     pub affinity: Affinity,
     /// Calls taken and not answered yet.
     pub serving: Vec<Serving>,
@@ -98,7 +101,6 @@ pub(super) struct Stats {
     pub voluntary_blocks: u64,
     pub migrations: u64,
     pub switches: u64,
-    pub misses: u64,
     pub timeouts: u64,
     pub refusals: u64,
     /// Calls that ended without an answer, or with an exception.
@@ -110,21 +112,6 @@ pub(super) struct Stats {
 }
 
 impl Thread {
-    /// The next multiple of `period` since its start. Those that have passed in vain are misses.
-    pub(super) fn next_multiple(&mut self, now: Nanos, period: Nanos) -> Nanos {
-        let Self { start, periods, stats, .. } = self;
-        let passed = (now - *start).get() / period.get();
-        let on_time = (now - *start).get().is_multiple_of(period.get());
-        // The multiple that is just now is met, not missed.
-        let behind = if on_time { passed.saturating_sub(1) } else { passed };
-        if behind > *periods {
-            stats.misses += behind - *periods;
-            *periods = behind;
-        }
-        *periods += 1;
-        *start + Nanos::new(period.get().saturating_mul(*periods))
-    }
-
     pub(super) fn wait_id(&self) -> WaitId {
         WaitId { thread: self.identity.index(), number: self.wait_number }
     }
@@ -141,6 +128,8 @@ pub(super) struct Request {
     /// Whose it is.
     pub call: WaitId,
     pub endpoint: usize,
+    /// When it was made.
+    pub made: Nanos,
     /// Until when it is fresh, and what happens to it when it is not.
     pub timing: Timing,
 }
@@ -160,4 +149,8 @@ pub(super) struct Endpoint {
     pub closed: bool,
     pub calls: CallQueue<Request>,
     pub receivers: VecDeque<WaitId>,
+    /// Calls that were accepted, and how they ended.
+    pub accepted: u64,
+    pub failed: u64,
+    pub replies: Responses,
 }

@@ -1,31 +1,10 @@
 //! The page about `exec`, as its reader would try it.
 
+use crate::docs::{Shown, shown};
 use crate::support::{Folder, Ran};
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
-
-/// A command and what the page says that it prints.
-struct Shown {
-    command: String,
-    printed: String,
-}
-
-/// The commands of a page's console blocks.
-fn shown(page: &str) -> Vec<Shown> {
-    let blocks = page.split("```console\n").skip(1).filter_map(|rest| rest.split_once("\n```"));
-    let mut found: Vec<Shown> = Vec::new();
-    for line in blocks.flat_map(|(block, _)| block.lines()) {
-        match (line.strip_prefix("$ "), found.last_mut()) {
-            (Some(command), _) => {
-                found.push(Shown { command: command.to_owned(), printed: String::new() });
-            }
-            (None, Some(last)) => last.printed += &format!("{line}\n"),
-            (None, None) => panic!("{line:?} before the first command"),
-        }
-    }
-    found
-}
 
 #[test]
 fn the_page_shows_what_its_commands_print() {
@@ -42,6 +21,6 @@ fn the_page_shows_what_its_commands_print() {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("{{ {command}; }} 2>&1")]).current_dir(&root);
         shell.env("PATH", path.as_ref().expect("a path")).env("MAINSPRING_RUN_DIR", folder.path("run"));
-        assert_eq!(Ran::of(&mut shell).stdout, printed, "{command}");
+        assert_eq!(Ran::of(&mut shell).stdout.lines().collect::<Vec<_>>(), printed, "{command}");
     }
 }
