@@ -7,13 +7,15 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use mainspring_abi::Nanos;
-use mainspring_workload::{DurationError, parse_duration};
+use mainspring_workload::{DurationError, Setting, parse_duration};
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// Headings of the help.
 const COMMON: &str = "Common options";
 const FILES: &str = "Files to write";
+const CHANGES: &str = "Changes to the file";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,6 +26,7 @@ Examples:
   mainspring run workloads/tour.toml --on qemu           the same file, on the kernel
   mainspring replay tour.msr                             make the same decisions again
   mainspring explain tour.msr --thread editor --at 12.5ms
+  mainspring sweep workloads/robot-control.toml --seeds 1..1000 --set machine.cpus=1,2,4
   mainspring admit workloads/audio-graph.toml            will every deadline hold?
   mainspring exec --budget 20ms/100ms -- make            a fifth of a CPU for any program
   mainspring ps                                          what is granted on this host?
@@ -34,6 +37,7 @@ Exit codes:
   1  a replayed decision differs, or a run broke a rule of the scheduler
   2  wrong usage or a bad file, or a file that cannot be read or written
   3  `mainspring admit` refuses the workload, or `mainspring exec` the program
+  4  a run is not as its workload or `--fail-on` expects
   `mainspring exec` exits as its program does";
 
 const RUN_EXAMPLES: &str = "\
@@ -41,7 +45,25 @@ Examples:
   mainspring run workloads/tour.toml --seed 7
   mainspring run workloads/tour.toml --html tour.html --trace tour.json
   mainspring run workloads/tour.toml --report json --schedule > tour-report.json
-  sed 's/eevdf/wfq/' workloads/tour.toml | mainspring run -";
+  mainspring run workloads/tour.toml --policy wfq --cpus 4 --set thread.editor.weight=128
+  mainspring run workloads/robot-control.toml --fail-on misses --junit robot.xml
+
+Exit codes:
+  0  all went well
+  1  the run broke a rule of the scheduler
+  2  wrong usage or a bad file, or a file that cannot be read or written
+  4  the run is not as the [[expect]] tables of its workload or `--fail-on` expect";
+
+const SWEEP_EXAMPLES: &str = "\
+Examples:
+  mainspring sweep workloads/robot-control.toml --seeds 1..1000
+  mainspring sweep workloads/robot-control.toml --seeds 1..100 --set machine.cpus=1,2,4
+  mainspring sweep workloads/robot-control.toml --seeds 1..100000 --save robot.jsonl --plot robot.svg
+
+Exit codes:
+  0  all went well
+  2  wrong usage or a bad file, or a file that cannot be read or written
+  4  a run is not as the [[expect]] tables of its workload or `--fail-on` expect";
 
 const ADMIT_EXAMPLES: &str = "\
 Examples:
@@ -99,6 +121,9 @@ pub enum Command {
     /// Run a workload file and report what happened.
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Run a workload file with many seeds and settings, and say which run was the worst.
+    #[command(after_help = SWEEP_EXAMPLES)]
+    Sweep(SweepArgs),
     /// Say whether every context of a workload file keeps its deadlines, and if not, who misses which.
     #[command(after_help = ADMIT_EXAMPLES)]
     Admit(AdmitArgs),
@@ -163,6 +188,21 @@ pub struct RunArgs {
     #[arg(long)]
     pub expand: bool,
 
+    /// Exit with code 4 if there was any of these.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub fail_on: Option<FailOn>,
+
+    #[command(flatten)]
+    pub overrides: Overrides,
+
+    /// Change a value of the file for this run, such as machine.cpus=4 or context.camera.budget=8ms.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Setting::parse, help_heading = CHANGES)]
+    pub set: Vec<Setting>,
+
+    /// Write the expectations and whether they held as a JUnit file.
+    #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
+    pub junit: Option<PathBuf>,
+
     /// Write the schedule as a trace that the Perfetto UI (ui.perfetto.dev) opens.
     #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
     pub trace: Option<PathBuf>,
@@ -174,6 +214,76 @@ pub struct RunArgs {
     /// Write the flight record (.msr), for `mainspring replay` and `mainspring explain`.
     #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
     pub record: Option<PathBuf>,
+}
+
+/// Values of the file that are often changed.
+#[derive(Debug, Args)]
+pub struct Overrides {
+    /// Run for this long instead.
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = CHANGES)]
+    pub duration: Option<Nanos>,
+
+    /// Run on this many CPUs instead.
+    #[arg(long, value_name = "N", help_heading = CHANGES)]
+    pub cpus: Option<u32>,
+
+    /// Schedule best effort by this policy instead: eevdf or wfq.
+    #[arg(long, value_name = "NAME", help_heading = CHANGES)]
+    pub policy: Option<String>,
+}
+
+impl Overrides {
+    /// The same, as settings.
+    pub fn settings(&self) -> Vec<Setting> {
+        let one =
+            |key: &str, value: Option<String>| Some(Setting { key: format!("machine.{key}"), value: value? });
+        [
+            one("duration", self.duration.map(|duration| format!("{}ns", duration.get()))),
+            one("cpus", self.cpus.map(|cpus| cpus.to_string())),
+            one("policy", self.policy.clone()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+/// `mainspring sweep`.
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// The workload file, or `-` for standard input. It runs on the simulator.
+    pub file: PathBuf,
+
+    /// The seeds, first and last: 1..1000.
+    #[arg(long, value_name = "A..B", value_parser = seeds, default_value = "0..9")]
+    pub seeds: Range<u64>,
+
+    /// Try each of these values of the file: machine.cpus=1,2,4. With several options, each combination.
+    #[arg(long, value_name = "KEY=VALUES", value_parser = Setting::parse, help_heading = CHANGES)]
+    pub set: Vec<Setting>,
+
+    #[command(flatten)]
+    pub overrides: Overrides,
+
+    /// A run fails if there was any of these.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub fail_on: Option<FailOn>,
+
+    /// How many runs at once; as many as there are cores if left out.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+
+    /// The form of the result: a table for people, or JSON for programs.
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = ReportForm::Text)]
+    pub report: ReportForm,
+
+    /// Append each result to this file, and do not run again what it has: a sweep that was stopped goes on.
+    #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
+    pub save: Option<PathBuf>,
+
+    /// Write a plot (SVG) of the longest wait of each run.
+    #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
+    pub plot: Option<PathBuf>,
 }
 
 /// `mainspring admit`.
@@ -256,6 +366,12 @@ pub enum ReportForm {
     Json,
 }
 
+/// What makes a run fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FailOn {
+    Misses,
+}
+
 /// When to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ColorWhen {
@@ -268,6 +384,7 @@ pub enum ColorWhen {
 #[derive(Debug)]
 enum BadValue {
     Time(DurationError),
+    Seeds,
     StandardOutput,
 }
 
@@ -275,6 +392,7 @@ impl fmt::Display for BadValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Time(error) => write!(f, "{error}; {}", error.help()),
+            Self::Seeds => f.write_str("write the first and the last seed, such as 1..1000"),
             Self::StandardOutput => {
                 f.write_str("standard output is for the report; name a file (`./-` for one of that name)")
             }
@@ -286,6 +404,16 @@ impl std::error::Error for BadValue {}
 
 fn time(text: &str) -> Result<Nanos, BadValue> {
     parse_duration(text).map_err(BadValue::Time)
+}
+
+fn seeds(text: &str) -> Result<Range<u64>, BadValue> {
+    let (first, last) = text.split_once("..").ok_or(BadValue::Seeds)?;
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| BadValue::Seeds);
+    let (first, last) = (number(first)?, number(last)?);
+    match last.checked_add(1) {
+        Some(end) if first <= last => Ok(first..end),
+        _ => Err(BadValue::Seeds),
+    }
 }
 
 fn out_path() -> impl TypedValueParser<Value = PathBuf> {

@@ -7,8 +7,9 @@ use crate::refuse::Cannot;
 use mainspring_host::HostError;
 use mainspring_record::explain::ExplainError;
 use mainspring_record::replay::ReplayError;
+use mainspring_report::Expected;
 use mainspring_sim::RunError;
-use mainspring_workload::LoadError;
+use mainspring_workload::{LoadError, SettingError};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::{fmt, io};
@@ -51,6 +52,27 @@ pub enum Failure {
         name: String,
         /// Which.
         error: ReplayError,
+    },
+    /// A setting of the command line cannot be made.
+    Setting {
+        /// The workload, as errors call it.
+        name: String,
+        /// Why.
+        error: SettingError,
+    },
+    /// A run is not as expected.
+    Unmet {
+        /// The workload, as errors call it.
+        name: String,
+        /// What did not hold. Never empty.
+        expected: Vec<Expected>,
+    },
+    /// Some runs of a sweep are not as expected.
+    UnmetRuns {
+        /// The workload, as errors call it.
+        name: String,
+        /// How many.
+        runs: u64,
     },
     /// Admission refused the workload, and has said why.
     NotAdmitted {
@@ -109,9 +131,10 @@ impl Failure {
         ExitCode::from(self.status())
     }
 
-    /// 1 if the scheduler is to blame, 2 if the input or the system is, 3 if admission refused.
+    /// 1 if the scheduler is to blame, 2 if the input or the system is, 3 if admission refused, 4 if a run is not as expected.
     fn status(&self) -> u8 {
         match self {
+            Self::Unmet { .. } | Self::UnmetRuns { .. } => 4,
             Self::NotAdmitted { .. } | Self::Host { error: HostError::NotAdmitted(_), .. } => 3,
             Self::Run { error: RunError::Violation(_), .. } => 1,
             Self::Replay { error, .. }
@@ -156,6 +179,17 @@ impl fmt::Display for Failure {
                  it with the flight record"
             ),
             Self::Run { name, error, .. } => write!(f, "{name}: {error}"),
+            Self::Setting { name, error } => write!(f, "{name}: --set: {error}"),
+            Self::Unmet { name, expected } => {
+                let mut gap = "";
+                expected.iter().try_for_each(|Expected { what, found, line, .. }| {
+                    let line = line.map_or_else(String::new, |line| format!(":{line}"));
+                    write!(f, "{gap}{name}{line}: expected {what}; found {found}")?;
+                    gap = "\n";
+                    Ok(())
+                })
+            }
+            Self::UnmetRuns { name, runs } => write!(f, "{name}: {runs} runs are not as expected"),
             Self::NotAdmitted { name } => write!(
                 f,
                 "{name}: not admitted\nhelp: grant less, for longer periods or later deadlines, or let contexts use more CPUs"
@@ -200,7 +234,10 @@ impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Load(errors) => errors.first().map(|error| error as _),
-            Self::Taken { .. } | Self::NotAdmitted { .. } => None,
+            Self::Taken { .. } | Self::NotAdmitted { .. } | Self::Unmet { .. } | Self::UnmetRuns { .. } => {
+                None
+            }
+            Self::Setting { error, .. } => Some(error),
             Self::Write { cause, .. } | Self::Print(cause) | Self::Open { cause, .. } => Some(cause),
             Self::Run { error, .. } => Some(error),
             Self::Cannot { cannot, .. } => Some(cannot),

@@ -4,10 +4,10 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
 use indicatif::HumanBytes;
-use mainspring_workload::{LoadError, MAX_FILE_BYTES, Workload, load, parse};
+use mainspring_workload::{LoadError, Setting, Workload, apply, parse, read_text, text_of};
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What reports and errors call standard input.
 const STDIN_NAME: &str = "<stdin>";
@@ -26,24 +26,22 @@ pub fn on_disk(path: &Path) -> &Path {
     if is_stdin(path) { Path::new("/dev/stdin") } else { path }
 }
 
+/// The text of a workload.
+pub fn text(path: &Path) -> Result<String, LoadError> {
+    if is_stdin(path) { text_of(Path::new(STDIN_NAME), io::stdin().lock()) } else { read_text(path) }
+}
+
 /// Reads a workload.
 pub fn workload(path: &Path) -> Result<Workload, LoadError> {
-    if !is_stdin(path) {
-        return load(path);
-    }
-    let path = || PathBuf::from(STDIN_NAME);
-    let mut bytes = Vec::new();
-    // One byte more than allowed tells too large from just fitting, and an endless pipe ends.
-    let read = io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
-    read.map_err(|cause| LoadError::Read { path: path(), cause })?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(LoadError::TooLarge { path: path(), limit: MAX_FILE_BYTES });
-    }
-    let text = str::from_utf8(&bytes).map_err(|error| {
-        let good = bytes.iter().take(error.valid_up_to());
-        LoadError::NotText { path: path(), line: 1 + good.filter(|byte| **byte == b'\n').count() }
-    })?;
-    parse(STDIN_NAME, text).map_err(LoadError::Invalid)
+    parse(&name(path), &text(path)?).map_err(LoadError::Invalid)
+}
+
+/// Reads a workload with settings made; and its text then.
+pub fn workload_of(path: &Path, text: &str, settings: &[Setting]) -> Result<(String, Workload), Failure> {
+    let text = apply(text, settings).map_err(|error| Failure::Setting { name: name(path), error })?;
+    let workload =
+        parse(&name(path), &text).map_err(|errors| Failure::Load(vec![LoadError::Invalid(errors)]))?;
+    Ok((text, workload))
 }
 
 /// The bytes of a flight record. Reading them shows how far it has come.

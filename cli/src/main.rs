@@ -9,11 +9,13 @@ mod boot;
 mod check;
 mod completions;
 mod cpu_records;
+mod expect;
 mod explain;
 mod failure;
 mod host;
 mod input;
 mod jan;
+mod junit;
 mod linux;
 mod machine_run;
 mod outfile;
@@ -23,6 +25,7 @@ mod qemu;
 mod refuse;
 mod replay;
 mod run;
+mod sweep;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -51,6 +54,7 @@ fn execute(command: &Command, output: Output) -> Result<ExitCode, Failure> {
         Command::Exec(args) => return host::exec::exec(args, output),
         Command::Ps(args) => host::ps::ps(args, output),
         Command::Run(args) => run::run(args, output),
+        Command::Sweep(args) => sweep::sweep(args, output),
         Command::Admit(args) => admit::admit(args, output),
         Command::Check(args) => check::check(args, output),
         Command::Replay(args) => replay::replay(args, output),

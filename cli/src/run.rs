@@ -3,9 +3,11 @@
 //! Whatever can be refused is refused before the run: the workload is read, and every output file is opened. What
 //! comes after a run of minutes can then hardly fail.
 
-use crate::args::{Machine, ReportForm, RunArgs};
+use crate::args::{FailOn, Machine, ReportForm, RunArgs};
+use crate::expect;
 use crate::failure::Failure;
 use crate::input;
+use crate::junit::junit;
 use crate::linux;
 use crate::machine_run::{self, MachineError, Reported};
 use crate::outfile::{OutFile, Target};
@@ -16,7 +18,7 @@ use crate::refuse;
 use mainspring_abi::Nanos;
 use mainspring_record::check;
 use mainspring_record::watch::Watch;
-use mainspring_report::{Report, html, json_to, perfetto, text};
+use mainspring_report::{Expected, Report, html, json_to, perfetto, text};
 use mainspring_sim::{Options, RunError};
 use mainspring_workload::Workload;
 use std::fs;
@@ -26,7 +28,10 @@ use std::time::Instant;
 
 /// Runs a workload, writes the files that were asked for, and prints the report.
 pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
-    let workload = input::workload(&args.file).map_err(|error| Failure::Load(vec![error]))?;
+    let text = input::text(&args.file).map_err(|error| Failure::Load(vec![error]))?;
+    let mut settings = args.overrides.settings();
+    settings.extend(args.set.iter().cloned());
+    let (_, workload) = input::workload_of(&args.file, &text, &settings)?;
     refuse::on(args.on, &workload)
         .map_err(|cannot| Failure::Cannot { name: input::name(&args.file), cannot })?;
     let mut files = Files::open(args)?;
@@ -46,6 +51,11 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
             machine_run::report(args, &workload, run, started, record)?
         }
     };
+    report.expectations = expect::check(&workload, &report);
+    if args.fail_on == Some(FailOn::Misses) {
+        let no_misses = expect::no_misses(&report);
+        report.expectations.push(no_misses);
+    }
     let written = files.write(&report)?;
     if !args.schedule {
         (report.schedule, report.events, report.jobs) = (None, None, None);
@@ -56,7 +66,12 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
         output.note(format_args!("wrote {}", path.display()));
     }
     printed?;
-    fault.map_or(Ok(()), |error| Err(Failure::Verify { name: input::name(&args.file), error }))
+    let name = input::name(&args.file);
+    if let Some(error) = fault {
+        return Err(Failure::Verify { name, error });
+    }
+    let expected: Vec<Expected> = report.expectations.into_iter().filter(|one| !one.held).collect();
+    if expected.is_empty() { Ok(()) } else { Err(Failure::Unmet { name, expected }) }
 }
 
 fn simulate(
@@ -116,6 +131,7 @@ struct Files {
     trace: Option<OutFile>,
     html: Option<OutFile>,
     record: Option<OutFile>,
+    junit: Option<OutFile>,
 }
 
 impl Files {
@@ -138,8 +154,9 @@ impl Files {
         let record = resolve("--record", args.record.as_ref())?;
         let trace = resolve("--trace", args.trace.as_ref())?;
         let html = resolve("--html", args.html.as_ref())?;
+        let junit = resolve("--junit", args.junit.as_ref())?;
         let open = |target: Option<Target>| target.map(Target::open).transpose();
-        Ok(Self { trace: open(trace)?, html: open(html)?, record: open(record)? })
+        Ok(Self { trace: open(trace)?, html: open(html)?, record: open(record)?, junit: open(junit)? })
     }
 
     /// Writes them all, and returns their paths. The record was written during the run.
@@ -147,7 +164,8 @@ impl Files {
         let record = self.record.map(OutFile::finish);
         let trace = self.trace.map(|file| file.write(|out| perfetto(report, out)));
         let html = self.html.map(|file| file.write(|out| html(report, out)));
-        [record, trace, html].into_iter().flatten().collect()
+        let junit = self.junit.map(|file| file.write(|out| junit(report, &report.expectations, out)));
+        [record, trace, html, junit].into_iter().flatten().collect()
     }
 }
 

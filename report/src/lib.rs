@@ -21,8 +21,8 @@ pub use html::{EVENT_LIMIT, SCHEDULE_LIMIT, html, html_with_limit};
 pub use json::{admission_json_to, json, json_to};
 pub use model::{
     AdmissionCpu, AdmissionReport, AdmissionTask, Config, ContextReport, CpuReport, DecidingInterval,
-    EndpointReport, Event, FirstMiss, IslandReport, Job, JobsReport, LeaseReport, Miss, MissKind, MissTrace,
-    Report, RingReport, ScheduleEntry, Telemetry, ThreadReport, WakeLatency, Worst,
+    EndpointReport, Event, Expected, FirstMiss, IslandReport, Job, JobsReport, LeaseReport, Miss, MissKind,
+    MissTrace, Report, RingReport, ScheduleEntry, Telemetry, ThreadReport, WakeLatency, Worst,
 };
 pub use perfetto::{NoSchedule, perfetto};
 pub use text::{FOLD_ABOVE, SUMMARISE_ABOVE, TextStyle, admission_text, text};

@@ -9,7 +9,7 @@ mod jobs;
 
 pub use admission::{AdmissionCpu, AdmissionReport, AdmissionTask, DecidingInterval, FirstMiss, MissTrace};
 pub use authority::{ContextReport, Event, IslandReport, LeaseReport, RingReport};
-pub use jobs::{EndpointReport, Job, JobsReport, Miss, MissKind, Worst};
+pub use jobs::{EndpointReport, Expected, Job, JobsReport, Miss, MissKind, Worst};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -56,6 +56,9 @@ pub struct Report {
     /// How many deadlines were missed in all.
     #[serde(default)]
     pub misses_total: u64,
+    /// What the workload expects of its runs, and whether it held.
+    #[serde(default)]
+    pub expectations: Vec<Expected>,
     /// What should be known before the numbers are read, in words.
     #[serde(default)]
     pub notices: Vec<String>,

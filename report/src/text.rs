@@ -38,6 +38,7 @@ pub fn text(report: &Report, style: TextStyle) -> String {
         authority::leases(report, style),
         authority::rings(report, style),
         telemetry::render(report, style),
+        jobs::expectations(report, style),
         notes::render(report, style),
     ] {
         if !section.is_empty() {

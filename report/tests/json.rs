@@ -21,7 +21,7 @@ fn the_fields_of_the_json_report_are_frozen() {
     let report: Value = serde_json::from_str(&json(&small())).expect("valid JSON");
     assert_fields(
         &report,
-        "config contexts cpus decisions digest duration_ns endpoints islands leases machine misses misses_total notices \
+        "config contexts cpus decisions digest duration_ns endpoints expectations islands leases machine misses misses_total notices \
          rings schedule seed telemetry threads wall_ns",
     );
     assert_fields(&report["config"], "policy quantum_ns tick_ns workload");
@@ -55,6 +55,7 @@ fn the_fields_of_granted_time_are_frozen() {
     assert_eq!(report["jobs"][0]["slack_ns"], -1_000_000);
     assert_fields(&report["misses"][0], "context finish_ns kind number release_ns start_ns thread time_ns");
     assert_eq!(report["misses"][0]["kind"], "late");
+    assert_fields(&report["expectations"][0], "found held line what");
     assert_fields(&report["endpoints"][0], "calls failures latency_ns name pending replies");
     assert_eq!(report["contexts"][1]["cpu"], Value::Null);
     assert_fields(
@@ -74,8 +75,17 @@ fn the_fields_of_granted_time_are_frozen() {
 #[test]
 fn a_report_from_before_contexts_still_reads() {
     let mut old = serde_json::to_value(small()).expect("JSON");
-    for field in ["contexts", "leases", "islands", "rings", "notices", "endpoints", "misses", "misses_total"]
-    {
+    for field in [
+        "contexts",
+        "leases",
+        "islands",
+        "rings",
+        "notices",
+        "expectations",
+        "endpoints",
+        "misses",
+        "misses_total",
+    ] {
         old.as_object_mut().expect("an object").remove(field).expect("it is written");
     }
     let back: Report = serde_json::from_value(old).expect("a report");
@@ -120,6 +130,7 @@ fn every_field_is_described_in_the_readme() {
         &report["leases"][0],
         &report["islands"][0],
         &report["rings"][0],
+        &report["expectations"][0],
         &report["endpoints"][0],
         &report["endpoints"][0]["latency_ns"],
         &report["misses"][0],

@@ -60,6 +60,7 @@ pub(crate) fn workload<'d>(root: &'d DeTable<'d>, report: &mut Report<'_>) -> Re
     let serves = !matches!(document.policy, Ok(None));
     let policy = document.policy.and_then(|table| tables::policy(table, &known, report));
     let operations = tables::operations(document.operations, serves, &known, report);
+    let expectations = tables::expectations(document.expectations, &known, report);
     let sessions = scope.sessions.names();
     let refusals = Refusals::new(!scope.contexts.named.tables.is_empty(), &operations);
     livelock::check(&threads, &programs, &refusals, report);
@@ -87,6 +88,7 @@ pub(crate) fn workload<'d>(root: &'d DeTable<'d>, report: &mut Report<'_>) -> Re
         rings: rings?,
         policy: policy?,
         operations: operations?,
+        expectations: expectations?,
         processes: processes.into_names(),
     })
 }

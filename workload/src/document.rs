@@ -1,6 +1,6 @@
 //! The document: TOML to tables with known keys. Unknown tables and keys are errors, never ignored.
 
-use crate::error::{Field, Report, Reported, clipped, did_you_mean};
+use crate::error::{Field, Problem, Report, Reported, clipped, did_you_mean};
 use crate::names::Noun;
 use crate::source::At;
 use crate::value::{Found, Kind, ValueError, name};
@@ -9,9 +9,9 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 /// The tables of a file.
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 14] = [
     "machine", "costs", "faults", "network", "policy", "thread", "context", "endpoint", "session", "lease",
-    "island", "ring", "at",
+    "island", "ring", "at", "expect",
 ];
 
 /// Why the tables and keys of a file cannot be taken.
@@ -118,7 +118,7 @@ impl DocumentError {
             Self::UnknownTable { suggestion, .. } => did_you_mean(
                 suggestion.as_ref(),
                 "the tables are [machine], [costs], [faults], [network], [policy], [[thread]], [[context]], \
-                 [[endpoint]], [[session]], [[lease]], [[island]], [[ring]] and [[at]]",
+                 [[endpoint]], [[session]], [[lease]], [[island]], [[ring]], [[at]] and [[expect]]",
             ),
             Self::UnknownKey { suggestion, known, table, .. } => {
                 did_you_mean(suggestion.as_ref(), &format!("{table} has the keys {}", known.join(", ")))
@@ -172,6 +172,7 @@ pub(crate) struct Document<'d> {
     pub islands: TableList<'d>,
     pub rings: TableList<'d>,
     pub operations: TableList<'d>,
+    pub expectations: TableList<'d>,
 }
 
 /// The tables of one name, in the order of the file.
@@ -202,6 +203,7 @@ impl<'d> Document<'d> {
             islands: table_list(root, "island", report),
             rings: table_list(root, "ring", report),
             operations: table_list(root, "at", report),
+            expectations: table_list(root, "expect", report),
         }
     }
 }
@@ -280,6 +282,11 @@ impl<'d, 'r, 's> Section<'d, 'r, 's> {
     /// Where the table begins.
     pub fn at(&self) -> Range<usize> {
         self.table.at.clone()
+    }
+
+    /// Refuses the table as a whole.
+    pub fn refuse(&mut self, error: impl Into<Problem>) -> Reported {
+        self.report.push(&self.table.at, error)
     }
 
     /// Reads the value of a key, if it is there.

@@ -30,6 +30,7 @@ mod grammar;
 mod livelock;
 mod model;
 mod names;
+mod overrides;
 mod program;
 mod scope;
 mod sections;
@@ -47,12 +48,13 @@ pub use duration::DurationError;
 pub use error::{Error, Errors, LoadError, Problem};
 pub use grammar::{Phrase, StepError};
 pub use model::{
-    Account, Call, Calls, ContextSpec, ContextTarget, Costs, EndpointSpec, Faults, IslandSpec, Lateness,
-    LeaseMode, LeaseSpec, LeaseStart, Locks, MAX_TABLES, MAX_THREADS, Machine, MemorySpec, Network,
-    Operation, Overrun, Places, PolicySpec, Residency, RingSpec, Span, Start, Step, TaskBudget, ThreadSpec,
-    ThreadTarget, TimedOperation, Workload,
+    Account, Call, Calls, Condition, ContextSpec, ContextTarget, Costs, EndpointSpec, Expectation, Faults,
+    IslandSpec, Lateness, LeaseMode, LeaseSpec, LeaseStart, Locks, MAX_TABLES, MAX_THREADS, Machine,
+    MemorySpec, Network, Operation, Overrun, Places, PolicySpec, Quantile, Residency, RingSpec, Span, Start,
+    Step, Subject, TaskBudget, ThreadSpec, ThreadTarget, TimedOperation, Workload,
 };
 pub use names::{NameError, Noun};
+pub use overrides::{Setting, SettingError, apply};
 pub use program::ProgramError;
 pub use tables::TableError;
 pub use value::{Kind, ValueError};
@@ -80,17 +82,27 @@ pub fn parse_duration(text: &str) -> Result<mainspring_abi::Nanos, DurationError
 /// Reads a workload file.
 pub fn load(path: impl AsRef<Path>) -> Result<Workload, LoadError> {
     let path = path.as_ref();
-    let unreadable = |cause| LoadError::Read { path: path.into(), cause };
+    parse(&path.display().to_string(), &read_text(path)?).map_err(LoadError::Invalid)
+}
+
+/// Reads the text of a workload file.
+pub fn read_text(path: impl AsRef<Path>) -> Result<String, LoadError> {
+    let path = path.as_ref();
+    let file = File::open(path).map_err(|cause| LoadError::Read { path: path.into(), cause })?;
+    text_of(path, file)
+}
+
+/// Reads the text of a workload from `input`, which errors call `path`.
+pub fn text_of(path: &Path, input: impl Read) -> Result<String, LoadError> {
     let mut bytes = Vec::new();
     // A limit on what is read, not on what the file system says: a pipe has no length.
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    let read = input.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|cause| LoadError::Read { path: path.into(), cause })?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(LoadError::TooLarge { path: path.into(), limit: MAX_FILE_BYTES });
     }
-    let text = std::str::from_utf8(&bytes).map_err(|error| {
-        let good = bytes.iter().take(error.valid_up_to());
+    String::from_utf8(bytes).map_err(|error| {
+        let good = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
         LoadError::NotText { path: path.into(), line: 1 + good.filter(|byte| **byte == b'\n').count() }
-    })?;
-    parse(&path.display().to_string(), text).map_err(LoadError::Invalid)
+    })
 }

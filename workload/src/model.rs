@@ -1,4 +1,5 @@
 mod authority;
+mod expect;
 mod operation;
 mod places;
 
@@ -6,6 +7,7 @@ pub use authority::{
     Account, Calls, ContextSpec, ContextTarget, EndpointSpec, IslandSpec, LeaseMode, LeaseSpec, LeaseStart,
     Locks, MemorySpec, Overrun, PolicySpec, Residency, RingSpec,
 };
+pub use expect::{Condition, Expectation, Quantile, Subject};
 pub use operation::{Operation, TimedOperation};
 pub use places::Places;
 
@@ -49,6 +51,8 @@ pub struct Workload {
     pub policy: Option<PolicySpec>,
     /// What an operator does and when, in the order of time; at the same time in the order of the file.
     pub operations: Vec<TimedOperation>,
+    /// What its runs are held to, in the order of the file.
+    pub expectations: Vec<Expectation>,
     /// Where in its file all that is; empty for a workload that does not come from one.
     pub places: Places,
 }

@@ -35,6 +35,7 @@ pub enum Kind {
     LateFault,
     StallFault,
     Budget,
+    Share,
 }
 
 impl Kind {
@@ -51,6 +52,7 @@ impl Kind {
             Self::Names => "a list of names",
             Self::Memory => "a list of tables",
             Self::Operation => "an operation in quotes",
+            Self::Share => "two percentages in quotes",
             Self::MemoryItem | Self::LateFault | Self::StallFault | Self::Budget => "a table",
         }
     }
@@ -69,6 +71,7 @@ impl Kind {
             Self::Memory => "[{ name = \"buffers\", bytes = 65536 }]",
             Self::MemoryItem => "{ name = \"buffers\", bytes = 65536 }",
             Self::Operation => "\"revoke NAME\"",
+            Self::Share => "\"20%..30%\"",
             Self::LateFault => "{ chance = \"1%\", by = \"2ms\" }",
             Self::Budget => "{ ops = 100000, spawns = 10 }",
             Self::StallFault => "{ chance = \"0.01%\", for = \"5ms\" }",
@@ -132,6 +135,11 @@ pub enum ValueError {
         /// As the file has it.
         text: String,
     },
+    /// Not a share with a least and a greatest.
+    BadShare {
+        /// As the file has it.
+        text: String,
+    },
     /// None of the words that a key takes.
     UnknownChoice {
         /// The key.
@@ -165,6 +173,7 @@ impl fmt::Display for ValueError {
             }
             Self::NotFixed { what, text } => write!(f, "{what} takes one duration, not the span {text:?}"),
             Self::BadChance { text } => write!(f, "not a percentage: {text:?}"),
+            Self::BadShare { text } => write!(f, "not a share with two limits: {text:?}"),
             Self::UnknownChoice { what, value, .. } => write!(f, "unknown {what} {value:?}"),
             Self::BadName { what, text } => write!(f, "{text:?} is not a valid {what} name"),
         }
@@ -188,6 +197,7 @@ impl ValueError {
             Self::BadChance { .. } => {
                 "write 0% to 100% with at most four decimals, such as \"1%\" or \"0.01%\"".into()
             }
+            Self::BadShare { .. } => "write the least and the greatest, such as \"20%..30%\"".into(),
             Self::UnknownChoice { choices, suggestion, .. } => {
                 did_you_mean(suggestion.as_ref(), &format!("choose {choices}"))
             }

@@ -4,6 +4,7 @@ mod admit;
 mod docs;
 mod doctor;
 mod exec;
+mod expect;
 mod files;
 mod hostile;
 mod invalid;

@@ -4,8 +4,8 @@
 
 use crate::names::Names;
 use crate::{
-    Config, ContextReport, CpuReport, EndpointReport, Event, IslandReport, LeaseReport, Miss, Report,
-    RingReport, Telemetry, ThreadReport,
+    Config, ContextReport, CpuReport, EndpointReport, Event, Expected, IslandReport, LeaseReport, Miss,
+    Report, RingReport, Telemetry, ThreadReport,
 };
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter};
@@ -30,6 +30,7 @@ struct Embedded<'a> {
     rings: &'a [RingReport],
     endpoints: &'a [EndpointReport],
     misses: &'a [Miss],
+    expectations: &'a [Expected],
     misses_total: u64,
     notices: &'a [String],
     telemetry: &'a Telemetry,
@@ -70,6 +71,7 @@ pub(super) fn report(
         endpoints: &report.endpoints,
         misses: &report.misses[..report.misses.len().min(super::MISS_LIMIT)],
         misses_total: report.misses_total,
+        expectations: &report.expectations,
         notices: &report.notices,
         telemetry: &report.telemetry,
         names: names.list(),

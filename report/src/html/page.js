@@ -220,7 +220,7 @@ showFacts();
 showNotes();
 const tables = {
   threads: threadTable(), cpus: cpuTable(), contexts: contextTable(), islands: islandTable(), leases: leaseTable(),
-  rings: ringTable(), telemetry: telemetryTable(), periods: periodTable(), calls: callTable(),
+  rings: ringTable(), telemetry: telemetryTable(), periods: periodTable(), calls: callTable(), expectations: expectationTable(),
   misses: missTable((miss) => {
     const end = Math.max(miss.time_ns, miss.finish_ns ?? 0), margin = (end - miss.release_ns) / 4;
     if (miss.thread !== undefined && threadNumber.has(miss.thread)) select(threadNumber.get(miss.thread));

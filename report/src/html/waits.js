@@ -31,6 +31,13 @@ function callTable() {
   ], report.endpoints);
 }
 
+function expectationTable() {
+  return authorityTable("expectations", [
+    { title: "held", left: true, value: (e) => Number(e.held), show: (e) => e.held ? "yes" : "no", kind: (e) => e.held ? "" : "bad" },
+    named("expected", (e) => e.what), { ...named("found", (e) => e.found), wide: true },
+  ], report.expectations);
+}
+
 // A press on a miss shows its period in the timeline.
 function missTable(show) {
   const rows = report.misses, time = (title, value) => ({

@@ -1,4 +1,4 @@
-//! Jobs, misses and calls: what people wait for.
+//! Jobs, misses and calls: what people wait for, and what they expect.
 
 use super::Event;
 use serde::{Deserialize, Serialize};
@@ -164,4 +164,17 @@ pub struct EndpointReport {
     pub pending: u64,
     /// From call to reply; `None` if there was none.
     pub latency_ns: Option<Worst>,
+}
+
+/// Something that was expected of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expected {
+    /// What, in words.
+    pub what: String,
+    /// What there was, in words.
+    pub found: String,
+    /// Whether it is as expected.
+    pub held: bool,
+    /// The line of the workload that expects it; `None` if the command line does.
+    pub line: Option<u64>,
 }

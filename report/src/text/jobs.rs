@@ -81,6 +81,16 @@ pub(super) fn endpoints(report: &Report, style: TextStyle) -> String {
     super::authority::table(style, &COLUMNS, &report.endpoints, cells)
 }
 
+/// A line per expectation.
+pub(super) fn expectations(report: &Report, style: TextStyle) -> String {
+    let mut out = String::new();
+    for expected in &report.expectations {
+        let (tone, verdict) = if expected.held { (Tone::Good, "held  ") } else { (Tone::Bad, "FAILED") };
+        style.wrap(&mut out, tone, &format!("{verdict}  {}: {}", expected.what, expected.found), 8);
+    }
+    out
+}
+
 fn cell(worst: Option<&Worst>, part: fn(&Worst) -> u64) -> Cell {
     worst.map_or_else(Cell::none, |worst| Cell::duration(part(worst)))
 }

@@ -3,8 +3,9 @@
 #![allow(dead_code)] // Each test binary uses its own part of this.
 
 use mainspring_report::{
-    Config, ContextReport, CpuReport, EndpointReport, Event, IslandReport, Job, JobsReport, LeaseReport,
-    Miss, MissKind, Report, RingReport, ScheduleEntry, Telemetry, ThreadReport, WakeLatency, Worst,
+    Config, ContextReport, CpuReport, EndpointReport, Event, Expected, IslandReport, Job, JobsReport,
+    LeaseReport, Miss, MissKind, Report, RingReport, ScheduleEntry, Telemetry, ThreadReport, WakeLatency,
+    Worst,
 };
 
 pub fn thread(name: &str, weight: u16, runtime_ns: u64, entitled_ns: u64) -> ThreadReport {
@@ -67,6 +68,20 @@ pub fn granted() -> Report {
         threads,
         misses: vec![miss],
         misses_total: 3,
+        expectations: vec![
+            Expected {
+                what: "the run: no misses".to_owned(),
+                found: "3 misses".to_owned(),
+                held: false,
+                line: Some(7),
+            },
+            Expected {
+                what: "hog: |lag| at most 3ms".to_owned(),
+                found: "|lag| 1ms".to_owned(),
+                held: true,
+                line: None,
+            },
+        ],
         jobs: Some(vec![job]),
         endpoints: vec![EndpointReport {
             name: "orders".to_owned(),

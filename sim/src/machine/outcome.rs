@@ -69,6 +69,7 @@ impl Machine<'_> {
             endpoints,
             misses: told.misses,
             misses_total: told.misses_total + misses_of_contexts,
+            expectations: Vec::new(),
             notices: std::mem::take(&mut self.notices),
             events: self.schedule.is_some().then(|| std::mem::take(&mut self.events)),
             telemetry,

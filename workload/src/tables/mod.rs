@@ -2,6 +2,7 @@
 
 mod context;
 mod endpoint;
+mod expect;
 mod island;
 mod lease;
 mod operation;
@@ -10,6 +11,7 @@ mod ring;
 
 pub(crate) use context::contexts;
 pub(crate) use endpoint::endpoints;
+pub(crate) use expect::expectations;
 pub(crate) use island::islands;
 pub(crate) use lease::leases;
 pub(crate) use operation::operations;
@@ -100,6 +102,17 @@ pub enum TableError {
     EmptyIsland,
     /// An operation of a policy service that does not exist.
     NoPolicy,
+    /// More `[[expect]]` tables than there may be.
+    TooManyExpectations,
+    /// An `[[expect]]` table without a condition.
+    ExpectsNothing,
+    /// An `[[expect]]` table with two subjects.
+    ExpectsOfSeveral,
+    /// A condition that its subject cannot have.
+    ExpectedElsewhere {
+        /// What can have it.
+        of: &'static str,
+    },
 }
 
 impl fmt::Display for TableError {
@@ -132,6 +145,10 @@ impl fmt::Display for TableError {
             }
             Self::EmptyIsland => f.write_str("the island has no nodes"),
             Self::NoPolicy => f.write_str("the file has no policy service"),
+            Self::TooManyExpectations => write!(f, "more than {MAX_TABLES} [[expect]] tables"),
+            Self::ExpectsNothing => f.write_str("the table expects nothing"),
+            Self::ExpectsOfSeveral => f.write_str("the table expects something of several things"),
+            Self::ExpectedElsewhere { .. } => f.write_str("the condition cannot be expected of that"),
         }
     }
 }
@@ -161,6 +178,12 @@ impl TableError {
             Self::NotSqpoll { ring } => format!("write sqpoll = true in the table of {ring:?}"),
             Self::InTwoIslands { .. } => "name each context in one island, once".into(),
             Self::EmptyIsland => "add nodes = [\"NAME\"], the names of [[context]] tables".into(),
+            Self::TooManyExpectations => "use fewer; one table may have many conditions".into(),
+            Self::ExpectsNothing => "add a condition, such as misses = 0 or response_p99 = \"5ms\"".into(),
+            Self::ExpectsOfSeveral => {
+                "name one of `thread`, `context` and `endpoint`, or none for the run".into()
+            }
+            Self::ExpectedElsewhere { of } => format!("it is {of}"),
             Self::NoPolicy => "add [policy] with service = \"NAME\", the name of a [[thread]]".into(),
         }
     }
