@@ -184,6 +184,8 @@ struct ContextCreate {
   overrun    @5 :OverrunPolicy;
   # Bit n for CPU n; 0 for its creator's. Its time is set aside on the first of them on which every deadline holds.
   cpus       @6 :UInt64;
+  # How often it may be lent on from call to call; 0 for as often as its creator's.
+  depth      @7 :UInt8;
 }
 struct ContextInfo {
   id @0 :UInt32;
@@ -203,6 +205,8 @@ struct ContextInfo {
   bound @12 :Bool;
   # The capability is of an old generation: it can be used for nothing but this, and nothing remains.
   stale @13 :Bool;
+  # It is on loan: another thread serves a call on it.
+  lent @14 :Bool;
 }
 enum DrainStatus { ok @0; revoked @1; staleGeneration @2; }
 enum ContextEnd { none @0; explicitRevoke @1; logout @2; ownerExit @3; islandEnd @4; }

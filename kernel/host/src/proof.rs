@@ -133,8 +133,8 @@ fn unchecked(
 
 const ALL: &str = "console,timer,threads,control,processes,park,memory,policy,info";
 /// Two contexts: 2 ms of 20, and 1 ms of 10.
-const CONTEXTS: &str =
-    "console,timer,threads,control,processes,park,info,context:a=2000000/20000000,context:b=1000000/10000000";
+const CONTEXTS: &str = "console,timer,threads,control,processes,park,info,call:d,serve:d,call:e,serve:e,call:k,serve:k,\
+     context:a=2000000/20000000,context:b=1000000/10000000";
 
 const CONTAIN: &str = "console,timer,threads,control,processes,park,memory,policy,info,call:x,serve:x";
 
@@ -404,6 +404,18 @@ pub const PROOFS: &[Proof] = &[
             "scheduling-context: notification_wait=ok",
             "scheduling-context: notification_coalescing=ok",
             "scheduling-context: exit_returns=ok",
+            "scheduling-context: endpoint_donation=ok",
+            "scheduling-context: endpoint_return=ok",
+            "scheduling-context: endpoint_registers=ok",
+            "scheduling-context: endpoint_invalid_result=ok",
+            "scheduling-context: endpoint_nested=ok",
+            "scheduling-context: endpoint_nested_rejected=ok",
+            "scheduling-context: endpoint_blocking_rejected=ok",
+            "scheduling-context: endpoint_own_context=ok",
+            "scheduling-context: endpoint_timeout=ok deadline_notification=ok",
+            "scheduling-context: endpoint_revoked=ok",
+            "scheduling-context: endpoint_server_killed=ok",
+            "scheduling-context: endpoint_caller_killed=ok",
             "scheduling-context: stale_notification=staleGeneration",
             "scheduling-context: revoke=ok revoke_notification=explicitRevoke",
             "hard_path_allocations=0",

@@ -11,7 +11,9 @@ use crate::sched::contexts;
 use crate::sched::machine::Kernel;
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{ContextRef, Nanos};
-use mainspring_driver::contexts::{BindError, CreateError, Drained, NoticeWait, RevokeReason, WaitError};
+use mainspring_driver::contexts::{
+    BindError, CreateError, Drained, Location, NoticeWait, RevokeReason, WaitError,
+};
 use mainspring_sched::context::{ContextSpec, Notice, Overrun};
 use mainspring_schema as schema;
 use mainspring_schema::SchedulingContextMethod as Method;
@@ -72,8 +74,16 @@ fn create(call: &Call<'_>, creator: ContextRef) -> Result<Answer, CapError> {
             schema::OverrunPolicy::Notify => Overrun::Notify,
         };
         let (priority, criticality) = (params.get_priority(), params.get_criticality());
+        let depth = params.get_depth();
         Ok((
-            ContextSpec { deadline, overrun, priority, criticality, ..ContextSpec::new(budget, period) },
+            ContextSpec {
+                deadline,
+                overrun,
+                priority,
+                criticality,
+                depth,
+                ..ContextSpec::new(budget, period)
+            },
             params.get_cpus(),
         ))
     });
@@ -106,6 +116,7 @@ fn info(call: &Call<'_>, who: ContextRef) -> Result<Answer, CapError> {
         result.set_cpu(info.home.index() as u32);
         result.set_budget_enforced(info.budget_enforced && !stale);
         result.set_bound(info.owner.is_some());
+        result.set_lent(matches!(info.place, Location::Lent(_)));
     })
 }
 

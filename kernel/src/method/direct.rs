@@ -11,10 +11,11 @@ use crate::object::caps::Object;
 use crate::object::endpoint::{Endpoint, endpoint};
 use crate::object::inbox::{Awaits, Short, Waiter, Waiting};
 use crate::object::thread::{self, Thread};
-use crate::sched::dispatch;
 use crate::sched::per_cpu::PerCpu;
+use crate::sched::{contexts, dispatch};
 use mainspring_abi::kernel::{DIRECT_WORDS, DirectRequest, ReceivedCall};
 use mainspring_abi::ring::{CapError, op};
+use mainspring_driver::contexts::CallEnd;
 
 /// What a request in registers has come to.
 pub enum Progress {
@@ -151,6 +152,13 @@ fn give_to_partner(
     let Some((to, call_id)) = partner(thread, ends, is_call, answered) else {
         return Progress::Refused(CapError::NotDirect);
     };
+    if is_call {
+        if let Err(code) = contexts::may_call(thread.name(), to.thread) {
+            return Progress::Refused(code);
+        }
+    } else {
+        contexts::return_loan(to.thread, CallEnd::Reply);
+    }
     let awaits = if is_call { Awaits::Answer(index) } else { Awaits::Call(index) };
     let myself = thread.inbox.lock().begin_in_registers(thread.name(), awaits);
     let head = ReceivedCall { call_id, len: request.len, deadline_ns: 0 };

@@ -10,9 +10,11 @@ use super::{Answer, Call, Turn};
 use crate::object::endpoint::{Endpoint, endpoint};
 use crate::object::inbox::{Awaits, Posted, Short, Waiter, Waiting};
 use crate::object::thread;
+use crate::sched::contexts;
 use mainspring_abi::Nanos;
 use mainspring_abi::kernel::{DIRECT_WORDS, MAX_MESSAGE, ReceivedCall};
 use mainspring_abi::ring::{CapError, CapSqeV2};
+use mainspring_driver::contexts::CallEnd;
 use mainspring_ring::deadline::propagate;
 
 pub(super) const HEAD: usize = size_of::<ReceivedCall>();
@@ -88,6 +90,7 @@ fn short(awaits: Awaits, bytes: &[u8]) -> Option<Short> {
 /// Ends the waiting request `to`, which is at fault.
 fn fail(turn: &mut Turn, to: Waiter, code: CapError) {
     turn.ended_others = true;
+    contexts::return_loan(to.thread, CallEnd::DeliveryFailed);
     let thread = thread::slot(to.thread.index());
     let what = thread.inbox.lock().finish(to, Err(code));
     if what == Posted::Wake {
@@ -138,6 +141,13 @@ fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answe
             ends.add_caller(caller, client);
             return Ok(Answer::Pending);
         };
+        if let Err(code) = contexts::may_call(call.thread.name(), server.thread) {
+            call.retract(caller);
+            if opened {
+                ends.close(client, &process.ledger);
+            }
+            return Err(code);
+        }
         buffer[..HEAD].copy_from_slice(&head(call_id, call.request));
         let Err(why) = hand(call.turn, server, buffer) else {
             ends.serve_first(caller, client);
@@ -156,7 +166,7 @@ pub fn receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     let call_id = ends.next_call().ok_or(CapError::Overloaded)?;
     match copy_next(call, &mut ends, call_id)? {
         Some(len) => {
-            ends.receive_next(call_id, by);
+            receive_next(call, &mut ends, call_id);
             Ok(Answer::Done(len))
         }
         None => {
@@ -172,7 +182,8 @@ pub fn receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
 /// next one is tried.
 fn copy_next(call: &mut Call<'_>, ends: &mut Endpoint, call_id: u32) -> Result<Option<u32>, CapError> {
     while let Some(caller) = ends.next_caller() {
-        match copy_message(call, caller, call_id) {
+        let may_call = contexts::may_call(caller.thread, call.thread.name()).map_err(Side::Caller);
+        match may_call.and_then(|()| copy_message(call, caller, call_id)) {
             Ok(len) => return Ok(Some(len)),
             Err(Side::Server(code)) => return Err(code),
             Err(Side::Caller(code)) => {
@@ -182,6 +193,14 @@ fn copy_next(call: &mut Call<'_>, ends: &mut Endpoint, call_id: u32) -> Result<O
         }
     }
     Ok(None)
+}
+
+/// The call whose message was copied is received under `call_id`, on the time of its caller if that one lends it.
+fn receive_next(call: &Call<'_>, ends: &mut Endpoint, call_id: u32) {
+    let server = call.thread.name();
+    if let Some(caller) = ends.receive_next(call_id, call.process().index(), server) {
+        contexts::call_received(caller, server);
+    }
 }
 
 /// Whose fault it is that a call could not be received.
@@ -212,9 +231,9 @@ fn copy_message(call: &Call<'_>, caller: Waiter, call_id: u32) -> Result<u32, Si
 /// Answers a call and receives the next one. The next one is copied first: who cannot receive it has not answered either.
 pub fn answer_and_receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     with_answer(call, |call, answer| {
-        let (answered, by) = (call.request.v1.call_id, call.process().index());
+        let answered = call.request.v1.call_id;
         let mut ends = endpoint(index).lock();
-        let caller = ends.find_call(answered, by)?;
+        let caller = ends.find_call(answered, call.process().index())?;
         call.may_wait()?;
         let call_id = ends.call_after(answered);
         let next = match caller {
@@ -224,7 +243,7 @@ pub fn answer_and_receive(call: &mut Call<'_>, index: u32) -> Result<Answer, Cap
         give_answer(call, &mut ends, caller, answer)?;
         if let Some(len) = next {
             ends.end_call(answered);
-            ends.receive_next(call_id, by);
+            receive_next(call, &mut ends, call_id);
             return Ok(Answer::Done(len));
         }
         let server = call.begin(Awaits::Call(index), Nanos::MAX)?;
@@ -272,7 +291,10 @@ fn give_answer(
     answer: &[u8],
 ) -> Result<(), CapError> {
     let handed = match caller {
-        Some(caller) => hand(call.turn, caller, answer),
+        Some(caller) => {
+            contexts::return_loan(caller.thread, CallEnd::Reply);
+            hand(call.turn, caller, answer)
+        }
         None => Err(NotHanded::Stale),
     };
     match (handed, caller) {

@@ -119,7 +119,7 @@ pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Tur
     }
     let mut service = queue.serve(owner, limit).map_err(SqRefusal::code)?;
     let mut first = None;
-    if service.pending() == 1 {
+    if service.pending() == 1 && !dispatch::runs_on_context() {
         let (request, seen) = (service.read(0), visible::look(thread.process()));
         if exchange::exchange(thread, &request, turn) {
             service.accept_read(1);
@@ -169,7 +169,8 @@ fn serve_all(
     Ok(())
 }
 
-/// The same for a timer interrupt: as far as the first request that makes something, which waits for its owner's next entry.
+/// The same for a timer interrupt: as far as the first request that makes something, or that lends a context, which waits for its
+/// owner's next entry.
 pub fn drain_in_interrupt(thread: &'static Thread, limit: u32, turn: &mut Turn) -> Result<(), CapError> {
     let queue = thread.queue.lock();
     let Some(queue) = &*queue else { return Err(CapError::RingClosed) };
@@ -178,10 +179,12 @@ pub fn drain_in_interrupt(thread: &'static Thread, limit: u32, turn: &mut Turn) 
         return Ok(());
     }
     let mut service = queue.serve(SqOwner::Timer, limit).map_err(SqRefusal::code)?;
+    // A call is lent the caller's context when the caller waits for it, which it does in its own entry.
+    let lends = dispatch::runs_on_context();
     while service.pending() > 0 {
         let request = service.read(0);
         if let Ok(Some(object)) = find(thread, &request)
-            && makes_something(&object)
+            && (makes_something(&object) || lends && matches!(object, Object::EndpointCall(_)))
         {
             break;
         }

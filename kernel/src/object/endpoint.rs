@@ -18,6 +18,7 @@ use super::inbox::Waiter;
 use super::process::{self, MAX_PROCESSES};
 use crate::sched::visible::Digest;
 use heapless::Deque;
+use mainspring_abi::ThreadRef;
 use mainspring_abi::ring::CapError;
 use mainspring_kernel_core::ledger::{Kind, Ledger};
 use spin::Mutex;
@@ -59,11 +60,19 @@ struct Slot {
     by: u8,
     /// The thread that waits: the server for the call, or the caller for the answer.
     waiter: Waiter,
+    /// The thread that received it, once it has been received.
+    server: ThreadRef,
 }
 
 impl Slot {
-    const FREE: Self =
-        Self { generation: 1, state: State::Free, client: NOBODY, by: 0, waiter: Waiter::NOBODY };
+    const FREE: Self = Self {
+        generation: 1,
+        state: State::Free,
+        client: NOBODY,
+        by: 0,
+        waiter: Waiter::NOBODY,
+        server: Waiter::NOBODY.thread,
+    };
 
     #[inline(always)]
     fn number(&self, index: usize) -> u32 {
@@ -255,6 +264,7 @@ impl Endpoint {
     pub fn serve_first(&mut self, caller: Waiter, client: u32) {
         let Some(index) = self.servers.pop() else { return };
         let slot = &mut self.received[index % RECEIVED];
+        slot.server = slot.waiter.thread;
         (slot.state, slot.client, slot.waiter) = (State::Served, client as u8, caller);
         self.calls[client as usize % MAX_PROCESSES] += 1;
     }
@@ -289,12 +299,21 @@ impl Endpoint {
         self.used = true;
     }
 
-    /// The process `by` receives the call of the caller whose turn it is, under the free number `call_id`.
-    pub fn receive_next(&mut self, call_id: u32, by: u32) {
-        if let Some((caller, client)) = self.take_caller() {
-            let slot = &mut self.received[call_id as usize % RECEIVED];
-            (slot.state, slot.client, slot.by, slot.waiter) = (State::Served, client, by as u8, caller);
-        }
+    /// The thread `server` of the process `by` receives the call of the caller whose turn it is, under the free number
+    /// `call_id`; which thread called.
+    pub fn receive_next(&mut self, call_id: u32, by: u32, server: ThreadRef) -> Option<ThreadRef> {
+        let (caller, client) = self.take_caller()?;
+        let slot = &mut self.received[call_id as usize % RECEIVED];
+        (slot.state, slot.client, slot.by, slot.waiter) = (State::Served, client, by as u8, caller);
+        slot.server = server;
+        Some(caller.thread)
+    }
+
+    /// The thread that has received the call of `caller` and not answered it.
+    #[must_use]
+    pub fn server_of(&self, caller: Waiter) -> Option<ThreadRef> {
+        let served = |slot: &&Slot| slot.state == State::Served && slot.waiter == caller;
+        self.received.iter().find(served).map(|slot| slot.server)
     }
 
     /// What the process `by` finds under the number of a call that it has received: the thread that waits for the answer,

@@ -305,6 +305,32 @@ impl Inbox {
         self.finish_found(waiter, outcome)
     }
 
+    /// The call that `thread`, which is about to wait, waits for and for nothing else, and the endpoint that has it.
+    #[must_use]
+    pub fn only_call(&self, thread: ThreadRef) -> Option<(Waiter, u32)> {
+        match self.waiting {
+            Waiting::InRegisters { serial, awaits: Awaits::Answer(index) } => {
+                Some((Waiter { thread, slot: IN_REGISTERS, serial }, index))
+            }
+            Waiting::For(_) if self.in_flight() == 1 => {
+                let slot = self.ops.iter().position(Option::is_some)?;
+                match self.ops[slot].as_ref()? {
+                    Op { serial, awaits: Awaits::Answer(index), .. } => {
+                        Some((Waiter { thread, slot: slot as u8, serial: *serial }, *index))
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the thread waits, and has not been given what it waits for.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.waiting, Waiting::For(_) | Waiting::InRegisters { .. })
+    }
+
     /// Whether an operation waits for `awaits`.
     #[must_use]
     pub fn has_awaiting(&self, awaits: Awaits) -> bool {

@@ -1,24 +1,36 @@
 //! The machine's scheduling contexts: the driver's table, under one lock.
 //!
-//! The lock is taken before any core's, and after every lock but an inbox's. What a context is charged for, and who it is taken
-//! from when it is used up, is the core's business; what no core knows is in [`Contexts`].
+//! The lock is taken before any core's, and after every other: a CPU that has it locks nothing but cores. What a context is
+//! charged for, and who it is taken from when it is used up, is the core's business; what no core knows is in [`Contexts`].
 //!
-//! Conserved: a context belongs to one process and ends with it; no context outlives the machine's last process.
+//! A thread that calls and then waits for the answer alone lends its context to the thread that serves the call, if that one has
+//! none. The loan is made with the endpoint locked that has the call, so it is that call that is meant: when the caller falls
+//! asleep, if its call has been received by then, or else when it is received. An answer returns the loan before the caller is
+//! given its message. Whatever else ends the wait of a thread that has lent its context finds that the thread cannot be woken, and
+//! calls the loan in: see [`call_in`].
+//!
+//! Conserved: a context belongs to one process and ends with it; no context outlives the machine's last process. None is in flight
+//! when the lock is given back.
 
 use super::machine::Kernel;
-use super::per_cpu::{PerCpu, per_cpus};
+use super::per_cpu::{PerCpu, mine, per_cpus};
 use super::wakeup;
 use crate::arch;
 use crate::object::inbox::Awaits;
 use crate::object::process::{MAX_PROCESSES, Process};
 use crate::object::thread;
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
+use mainspring_abi::ring::CapError;
 use mainspring_abi::{ContextRef, Nanos, ProcessId, ThreadRef};
-use mainspring_driver::contexts::{AdmissionRules, ContextMachine, Contexts, CreateError, Grant, HomeCpu};
+use mainspring_driver::contexts::{
+    AdmissionRules, CallEnd, ContextMachine, Contexts, CreateError, Delivery, Grant, HomeCpu, Lent,
+};
 use mainspring_driver::ledgers::{Amounts, Ledgers, Profile, Resource};
 use mainspring_driver::sessions::Sessions;
+use mainspring_driver::{Machine, placement};
 use mainspring_sched::context::ContextSpec;
-use mainspring_sched::{Affinity, Entity, Floor, Overran};
+use mainspring_sched::{Affinity, Authority, Entity, Floor, Overran, WaitKind};
 use spin::{Mutex, MutexGuard, Once};
 
 /// Contexts that there can be at a time.
@@ -29,6 +41,7 @@ const PROFILE: Profile =
 /// What each release costs on top of its own work: two interrupts and decisions.
 const OVERHEAD: Nanos = Nanos::from_micros(10);
 
+static EXIST: AtomicBool = AtomicBool::new(false);
 static TABLE: Once<Mutex<Contexts>> = Once::new();
 
 /// Makes the table.
@@ -65,12 +78,95 @@ impl ContextMachine for Kernel {
         }
     }
 
+    /// It is told when nothing is locked, see [`tell_waiters`].
     fn wake_waiter(&mut self, context: ContextRef, waiter: ThreadRef) {
-        let Some(thread) = thread::find(waiter) else { return };
-        let told = thread.inbox.lock().finish_awaiting(waiter, Awaits::Notice(context));
-        if let Some((waiter, posted)) = told {
-            wakeup::posted(waiter, posted);
+        mine().note_untold(context, waiter);
+    }
+}
+
+/// Whether there has ever been a context: where there has not, no call asks for loans.
+#[inline(always)]
+pub fn exist() -> bool {
+    // Relaxed: set at boot, before the first program runs.
+    EXIST.load(Ordering::Relaxed)
+}
+
+/// Whether a call of `caller` may be given to `server`. It may not if the caller's context would be lent too often.
+pub fn may_call(caller: ThreadRef, server: ThreadRef) -> Result<(), CapError> {
+    if !exist() {
+        return Ok(());
+    }
+    match lock().may_lend(&mut Kernel, caller, server) {
+        Err(refused) if refused.refuses_call() => Err(CapError::DonationRefused),
+        _ => Ok(()),
+    }
+}
+
+/// `server` has received the call of `caller`, and the caller lends it its context if it waits for that call alone. The endpoint
+/// is locked that has the call.
+pub fn call_received(caller: ThreadRef, server: ThreadRef) {
+    if exist() {
+        lend(&mut lock(), caller, server);
+    }
+}
+
+/// `caller`, which waits for a call that `server` has received, lends its context, if it has one and the server has none.
+pub fn lend(table: &mut Contexts, caller: ThreadRef, server: ThreadRef) {
+    // Where nothing is lent the server serves the call on what it has.
+    if let Ok(Lent::InFlight(_)) = table.lend(&mut Kernel, caller, server) {
+        // Another CPU carries the server over at this moment, and needs no lock that this one has.
+        while let Delivery::StillInFlight(_) = table.deliver(&mut Kernel, server) {
+            core::hint::spin_loop();
         }
+    }
+}
+
+/// The call of `caller` is over: it has its context back if it has lent it, and can be woken.
+pub fn return_loan(caller: ThreadRef, end: CallEnd) {
+    if exist() && has_lent(caller) {
+        let _returned = lock().end_call(&mut Kernel, caller, end);
+    }
+}
+
+fn has_lent(thread: ThreadRef) -> bool {
+    let Some(home) = Kernel.home(thread) else { return false };
+    Kernel.with_cpu(home.cpu, |cpu| {
+        cpu.cpu().entity(home.seat).is_ok_and(|entity| matches!(entity.authority(), Authority::Lent(_)))
+    })
+}
+
+/// `thread`, which was to be woken and was not, may have lent its context: the loan is called in, and the thread woken.
+#[cold]
+pub fn call_in(thread: ThreadRef, end: CallEnd) {
+    if has_lent(thread) {
+        return_loan(thread, end);
+        let _woken = placement::wake(&mut Kernel, thread);
+    }
+}
+
+/// Whether the running thread of `here` may wait for `kind`. One that serves a call on a loan and waits for the next has not
+/// answered: the caller has its context back, and waits on.
+pub fn may_block(table: &mut Contexts, here: &PerCpu, kind: WaitKind) -> Result<(), CapError> {
+    let donor = {
+        let core = here.lock();
+        let context = core.cpu().current().and_then(|seat| core.cpu().entity(seat).ok()?.context());
+        context.and_then(|context| context.donors().last())
+    };
+    match (donor, kind) {
+        (None, _) | (Some(_), WaitKind::Call) => Ok(()),
+        (Some(donor), WaitKind::Receive) => {
+            let _returned = table.end_call(&mut Kernel, donor, CallEnd::ServerGone);
+            Ok(())
+        }
+        (Some(_), _) => Err(CapError::BorrowedTime),
+    }
+}
+
+fn tell(context: ContextRef, waiter: ThreadRef) {
+    let Some(thread) = thread::find(waiter) else { return };
+    let told = thread.inbox.lock().finish_awaiting(waiter, Awaits::Notice(context));
+    if let Some((waiter, posted)) = told {
+        wakeup::posted(waiter, posted);
     }
 }
 
@@ -80,7 +176,7 @@ impl ContextMachine for Kernel {
 pub fn tell_waiters(here: &PerCpu) -> bool {
     let mut told = false;
     while let Some((context, waiter)) = here.take_untold() {
-        Kernel.wake_waiter(context, waiter);
+        tell(context, waiter);
         told = true;
     }
     told
@@ -97,6 +193,7 @@ pub fn grant(process: &Process, spec: ContextSpec) -> Result<ContextRef, CreateE
     let owner = Some(ProcessId::new(process.index()));
     let grant = Grant { session: None, process: owner, ledger: Some(ledger), home: HomeCpu::Admitted };
     let _charged = arch::open_heap();
+    EXIST.store(true, Ordering::Relaxed);
     table.grant(arch::now(), spec, grant)
 }
 
@@ -105,6 +202,9 @@ pub fn grant(process: &Process, spec: ContextSpec) -> Result<ContextRef, CreateE
 pub fn create(creator: ContextRef, mut spec: ContextSpec, cpus: u64) -> Result<ContextRef, CreateError> {
     let mut table = lock();
     let _charged = arch::open_heap();
+    if spec.depth == 0 {
+        spec.depth = table.spec(creator.id()).map_or(1, |held| held.depth);
+    }
     spec.cpus = if cpus == 0 {
         table.spec(creator.id()).map_or(Affinity::Any, |held| held.cpus.clone())
     } else {

@@ -62,9 +62,17 @@ pub fn stop(thread: &Thread, stop: Stop, after: After) {
     carry_out(here, decision, Some(name), after);
 }
 
-/// Whether an event asks for a decision.
+/// Whether the running thread of this CPU has a context of its own or on loan.
+#[inline(always)]
+#[must_use]
+pub fn runs_on_context() -> bool {
+    contexts::exist() && !mine().lock().runs_best_effort()
+}
+
+/// Whether an event asks for a decision. Nothing is locked: a thread that waited for what happened to a context is told first.
 #[must_use]
 pub fn decision_wanted(here: &PerCpu) -> bool {
+    contexts::tell_waiters(here);
     here.lock().cpu().reschedule_wanted()
 }
 
@@ -101,6 +109,10 @@ fn block_slowly(
     deadline: Nanos,
     target: Option<&'static Thread>,
 ) -> Result<(), CapError> {
+    if runs_on_context() {
+        drop(inbox);
+        return block_on_context(here, thread, deadline, target);
+    }
     let name = thread.name();
     let slept = fall_asleep(here, thread, &inbox, deadline, target);
     let given_up = if slept.is_err() { inbox.give_up(name) } else { None };
@@ -110,6 +122,84 @@ fn block_slowly(
     }
     carry_out(here, slept?, Some(name), After::Block);
     Ok(())
+}
+
+/// As [`block`], for a thread that has a context. If it waits for a call alone, and the call has been received, the thread that
+/// serves it has the context before it is woken. A thread that serves on its caller's time gives that back before it waits for
+/// another call, and may wait for nothing else.
+#[cold]
+fn block_on_context(
+    here: &'static PerCpu,
+    thread: &'static Thread,
+    deadline: Nanos,
+    target: Option<&'static Thread>,
+) -> Result<(), CapError> {
+    let name = thread.name();
+    // Only the thread itself puts operations in flight.
+    let call = thread.inbox.lock().only_call(name);
+    let ends = call.map(|(_, index)| endpoint::endpoint(index).lock());
+    let mut inbox = thread.inbox.lock();
+    if !inbox.is_waiting() {
+        // What it waits for has come in the meantime.
+        drop((inbox, ends));
+        if let Some(target) = target {
+            wakeup::wake(target);
+        }
+        if let Some(decision) = go_on(here, thread) {
+            carry_out(here, decision, Some(name), After::Block);
+        }
+        return Ok(());
+    }
+    let kind = match (inbox.kind(), call) {
+        (WaitKind::Call, None) => WaitKind::Ring,
+        (kind, _) => kind,
+    };
+    let mut table = contexts::lock();
+    let slept = contexts::may_block(&mut table, here, kind)
+        .and_then(|()| begin_to_wait(here, thread, kind, deadline.min(inbox.next_deadline())));
+    if slept.is_ok()
+        && let (Some(ends), Some((caller, _))) = (&ends, call)
+        && let Some(server) = ends.server_of(caller)
+    {
+        contexts::lend(&mut table, name, server);
+    }
+    drop(table);
+    let given_up = if slept.is_err() { inbox.give_up(name) } else { None };
+    drop((inbox, ends));
+    if let Some((awaits, waiter)) = given_up {
+        forget(thread, awaits, waiter);
+    }
+    slept?;
+    if let Some(target) = target {
+        wakeup::wake(target);
+    }
+    let decision = here.lock().resched(here, Stop::Nothing);
+    // It may have been elsewhere meanwhile.
+    carry_out(here, decision, None, After::Block);
+    Ok(())
+}
+
+/// The core is told that `thread`, which runs, sleeps, and nobody is chosen yet; or why it cannot, and then nothing has changed.
+fn begin_to_wait(here: &PerCpu, thread: &Thread, kind: WaitKind, deadline: Nanos) -> Result<(), CapError> {
+    let timeout = timeout(thread, deadline)?;
+    let mut core = here.lock();
+    if thread.is_killed() {
+        drop(core);
+        wakeup::give_back(timeout.map(|timeout| timeout.permit));
+        return Err(CapError::Cancelled);
+    }
+    thread.context.unbind();
+    core.event(here, |cpu| cpu.block_current(kind, timeout));
+    Ok(())
+}
+
+/// What a wait until `deadline` needs.
+fn timeout(thread: &Thread, deadline: Nanos) -> Result<Option<Timeout>, CapError> {
+    if deadline == Nanos::MAX {
+        return Ok(None);
+    }
+    let permit = take_permit(thread.process().index())?;
+    Ok(Some(Timeout { deadline, user_data: 0, permit }))
 }
 
 /// `thread`, which runs, waits, and `target`, which has what it waited for, goes on in its place: in one go, if it sits
@@ -139,13 +229,7 @@ pub(super) fn fall_asleep(
     deadline: Nanos,
     target: Option<&Thread>,
 ) -> Result<Decision, CapError> {
-    let deadline = deadline.min(inbox.next_deadline());
-    let timeout = if deadline == Nanos::MAX {
-        None
-    } else {
-        let permit = take_permit(thread.process().index())?;
-        Some(Timeout { deadline, user_data: 0, permit })
-    };
+    let timeout = timeout(thread, deadline.min(inbox.next_deadline()))?;
     if let Some(target) = target {
         wakeup::hand_off(target);
     }

@@ -299,13 +299,23 @@ impl PerCpu {
 
     #[cold]
     fn note_overrun(&self, core: &mut Core) {
-        let Some(overran) = core.cpu.take_overrun() else { return };
-        if let Some(waiter) = overran.waiter {
-            // Nobody waits twice for one context, and there is a place for each context.
-            let noted = core.untold.push((overran.context, waiter));
-            debug_assert!(noted.is_ok(), "more have been taken out than can wait");
-            self.has_untold.store(true, Ordering::Relaxed);
+        let overran = core.cpu.take_overrun();
+        if let Some((context, waiter)) = overran.and_then(|overran| Some((overran.context, overran.waiter?)))
+        {
+            self.push_untold(core, context, waiter);
         }
+    }
+
+    /// `waiter` waited for what happened to `context`, and is told by the CPU that asks, when nothing is locked.
+    pub(super) fn note_untold(&self, context: ContextRef, waiter: ThreadRef) {
+        self.push_untold(&mut self.lock(), context, waiter);
+    }
+
+    fn push_untold(&self, core: &mut Core, context: ContextRef, waiter: ThreadRef) {
+        // Nobody waits twice for one context, and there is a place for each context.
+        let noted = core.untold.push((context, waiter));
+        debug_assert!(noted.is_ok(), "more have been taken out than can wait");
+        self.has_untold.store(true, Ordering::Relaxed);
     }
 
     /// Tells the others what `core` has to give and when it needs its timer. Called with the lock held.

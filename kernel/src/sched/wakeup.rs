@@ -1,11 +1,14 @@
 //! A thread becomes ready. Where it runs is decided by [`placement`]; this is who asks, and the quota of timed waits.
 
+use super::contexts;
 use super::machine::Kernel;
 use super::per_cpu::mine;
 use crate::object::inbox::{Posted, Waiter};
 use crate::object::thread::{self, Thread};
 use mainspring_abi::ProcessId;
 use mainspring_abi::ring::CapError;
+use mainspring_driver::contexts::CallEnd;
+use mainspring_driver::placement::Wake;
 use mainspring_driver::{Home, Machine, placement};
 use mainspring_sched::{Entity, Expired, WaitPermit, WaitQuota};
 use spin::Mutex;
@@ -60,12 +63,18 @@ pub fn start(entity: Entity) {
 
 /// What `thread` waits for may have come: it looks for itself once it runs. Nothing happens if it does not sleep.
 pub fn wake(thread: &Thread) {
-    let _woken = placement::wake(&mut Kernel, thread.name());
+    let name = thread.name();
+    if placement::wake(&mut Kernel, name) == Wake::NotAsleep && contexts::exist() {
+        contexts::call_in(name, CallEnd::Cancelled);
+    }
 }
 
 /// As [`wake`], for a thread that the running one hands over to: the running one is about to wait.
 pub fn hand_off(thread: &Thread) {
-    let _woken = placement::hand_over(&mut Kernel, thread.name());
+    let name = thread.name();
+    if placement::hand_over(&mut Kernel, name) == Wake::NotAsleep && contexts::exist() {
+        contexts::call_in(name, CallEnd::Cancelled);
+    }
 }
 
 /// Something was posted for `waiter`'s thread: wakes it if that was what it waited for.
@@ -94,8 +103,13 @@ pub fn expire() {
     let cpu = mine().id();
     for _ in 0..EXPIRED_AT_ONCE {
         let expired = Kernel.with_cpu(cpu, |cpu| cpu.event().expire());
-        let Some(Expired { seat, woken, .. }) = expired else { return };
+        let Some(Expired { seat, woken, away, thread, .. }) = expired else { return };
         give_back(woken.permit);
-        placement::kick(&mut Kernel, Home { cpu, seat }, woken.reschedule);
+        if away.is_some() {
+            // It waits no longer for a call that is served on its context.
+            contexts::call_in(thread, CallEnd::TimedOut);
+        } else {
+            placement::kick(&mut Kernel, Home { cpu, seat }, woken.reschedule);
+        }
     }
 }

@@ -19,6 +19,7 @@ pub struct Grant {
     pub deadline_ns: u64,
     pub overrun: schema::OverrunPolicy,
     pub cpus: u64,
+    pub depth: u8,
 }
 
 /// What is known of a context.
@@ -38,6 +39,7 @@ pub struct ContextInfo {
     pub budget_enforced: bool,
     pub bound: bool,
     pub stale: bool,
+    pub lent: bool,
 }
 
 /// What a drain gives: how often the budget was used up since the last one, and how often a deadline passed.
@@ -64,6 +66,7 @@ impl Context {
                 params.set_deadline_ns(grant.deadline_ns);
                 params.set_overrun(grant.overrun);
                 params.set_cpus(grant.cpus);
+                params.set_depth(grant.depth);
             },
             |bytes| {
                 let made = |made: schema::handle::Reader<'_>| Self(made.get_cap());
@@ -88,6 +91,7 @@ impl Context {
             budget_enforced: info.get_budget_enforced(),
             bound: info.get_bound(),
             stale: info.get_stale(),
+            lent: info.get_lent(),
         })
     }
 

@@ -114,8 +114,13 @@ codes! {
         Cancelled = 25, "CAP_ERR_CANCELLED", "it was withdrawn by whoever asked for it; there is nothing to do";
         /// A request in registers cannot be carried out at once; nothing has changed.
         NotDirect = 26, "CAP_ERR_NOT_DIRECT", "the other side does not wait for it now; send it through the ring";
-        /// The object was mapped writable and is to be mapped executable, or the other way round.
-        Denied = 27, "CAP_ERR_DENIED", "an object that was ever writable cannot be executed, and the other way round; make another";
+        /// It would be more than the caller may have: an object that was mapped writable is to be mapped executable, or the other
+        /// way round; a context would grant more than the one that it is made from, or be bound where its time is not.
+        Denied = 27, "CAP_ERR_DENIED", "more than the caller may have: write or execute but not both, no more time than is held, on the context's own CPU";
+        /// The caller's context cannot be lent on: it has been lent as often as it may, or would come to a thread that waits for it.
+        DonationRefused = 28, "CAP_ERR_DONATION_REFUSED", "the caller's context has been lent as often as it may, or to that thread; make the chain of calls shorter";
+        /// A thread that serves a call on its caller's time wanted to wait for something that is no call.
+        BorrowedTime = 29, "CAP_ERR_BORROWED_TIME", "a thread that serves on its caller's time may wait for calls alone; answer first";
     }
 }
 

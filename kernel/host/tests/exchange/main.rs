@@ -49,7 +49,26 @@ mod sched {
         }
     }
 
+    /// There are none.
+    pub mod contexts {
+        use mainspring_abi::ThreadRef;
+        use mainspring_abi::ring::CapError;
+        use mainspring_driver::contexts::CallEnd;
+
+        pub fn may_call(_: ThreadRef, _: ThreadRef) -> Result<(), CapError> {
+            Ok(())
+        }
+
+        pub fn call_received(_: ThreadRef, _: ThreadRef) {}
+
+        pub fn return_loan(_: ThreadRef, _: CallEnd) {}
+    }
+
     pub mod dispatch {
+        pub fn runs_on_context() -> bool {
+            false
+        }
+
         use crate::object::endpoint::endpoint;
         use crate::object::inbox::{Awaits, Waiter};
         use crate::object::thread::Thread;

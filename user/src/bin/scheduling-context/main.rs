@@ -5,6 +5,8 @@
 
 extern crate alloc;
 
+mod donation;
+
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mainspring_user::caps::{self, Context, ContextInfo, Grant, Thread, ThreadOptions};
@@ -19,6 +21,8 @@ fn main() -> i64 {
     match caps::arguments() {
         "hold" => return hold(),
         "hold-a-copy" => return hold_a_copy(),
+        "serve-for-ever" => return donation::serve_for_ever(),
+        "call-until-killed" => return donation::call_until_killed(),
         _ => {}
     }
     let (first, second) = (context("context:a"), context("context:b"));
@@ -28,6 +32,7 @@ fn main() -> i64 {
     deplete(first);
     notices(second);
     ends_with_its_thread(made);
+    donation::cases(first, second);
     revoke(made);
     say!("scheduling-context: all=ok");
     0
@@ -65,8 +70,14 @@ fn bootstrap(first: Context, second: Context) {
     say!("scheduling-context: bootstrap=ok first={} second={}", a.id, b.id);
 }
 
-const SMALL: Grant =
-    Grant { budget_ns: MS, period_ns: 20 * MS, deadline_ns: 0, overrun: OverrunPolicy::Throttle, cpus: 0 };
+const SMALL: Grant = Grant {
+    budget_ns: MS,
+    period_ns: 20 * MS,
+    deadline_ns: 0,
+    overrun: OverrunPolicy::Throttle,
+    cpus: 0,
+    depth: 0,
+};
 
 /// What is made from a context grants no more than it, and is refused where deadlines would not hold.
 //= ARCH:ctx.create-bind

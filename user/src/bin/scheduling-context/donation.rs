@@ -1,0 +1,318 @@
+//! A call on the caller's time: the context goes to the server and comes back, however the call ends.
+
+use super::{MS, SMALL, context, ended, info, on_its_cpu};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use mainspring_user::caps::{self, Context, Grant, Process, Short, Thread, ThreadOptions};
+use mainspring_user::{CapError, arch, client, say};
+
+/// What a server does for a call, by its first byte.
+const BURN: u8 = b'b';
+const ANSWER_AND_BURN: u8 = b'a';
+const CALL_ON: u8 = b'n';
+const SLEEP: u8 = b's';
+const WAIT: u8 = b'w';
+const QUIT: u8 = b'q';
+
+/// Lets a server go on that waits.
+static RELEASE: AtomicBool = AtomicBool::new(false);
+/// What a server burned after it had answered.
+static BURNED_AFTER: AtomicBool = AtomicBool::new(false);
+static SERVED_WITH: AtomicU64 = AtomicU64::new(0);
+
+pub fn cases(first: Context, second: Context) {
+    let servers = [start_server("serve:d", first), start_server("serve:e", first)];
+    donate_and_return(first);
+    in_registers(first);
+    invalid_result(first);
+    nested(first);
+    blocking(first);
+    own_context(first, second);
+    timeout(first);
+    revoked(first);
+    server_killed(first);
+    caller_killed(first);
+    for (endpoint, server) in ["call:d", "call:e"].into_iter().zip(servers) {
+        call(endpoint, QUIT).expect("a server answers before it ends");
+        assert_eq!(ended(server), 0);
+    }
+}
+
+/// What has been used of a context, the caller's own time until now included.
+fn used(of: Context) -> u64 {
+    caps::yield_now();
+    info(of).used_ns
+}
+
+/// Computes, and says how much of that was charged to `of`.
+fn burn(of: Context) -> u64 {
+    let before = used(of);
+    arch::spin(100_000);
+    used(of) - before
+}
+
+fn start_server(endpoint: &'static str, of: Context) -> Thread {
+    caps::spawn(ThreadOptions::default(), move || serve(caps::need(endpoint), of)).expect("within the quota")
+}
+
+fn serve(endpoint: u32, of: Context) -> i64 {
+    let mut buffer = [0; 64];
+    let mut received = caps::receive(endpoint, &mut buffer);
+    loop {
+        let Ok(request) = received else {
+            // Its caller had withdrawn the call by the time of the answer.
+            received = caps::receive(endpoint, &mut buffer);
+            continue;
+        };
+        let what = buffer[16];
+        let answer = match what {
+            BURN => burn(of),
+            CALL_ON => call("call:e", BURN).unwrap_or_else(|error| u64::from(error.number()) << 32),
+            SLEEP => caps::sleep(MS).err().map_or(0, |error| u64::from(error.number())),
+            WAIT => {
+                while !RELEASE.load(Ordering::Acquire) {
+                    arch::spin(1000);
+                }
+                1
+            }
+            _ => 0,
+        };
+        let answer = answer.to_le_bytes();
+        if what == QUIT || what == ANSWER_AND_BURN {
+            let answered = caps::return_request(endpoint, request.call_id, &answer);
+            client::wait(client::submit(answered).expect("there is room")).expect("its caller waits");
+            if what == QUIT {
+                return 0;
+            }
+            arch::spin(200_000);
+            caps::yield_now();
+            BURNED_AFTER.store(true, Ordering::Release);
+            received = caps::receive(endpoint, &mut buffer);
+            continue;
+        }
+        received = caps::answer_and_receive(endpoint, request.call_id, &answer, &mut buffer);
+    }
+}
+
+fn call(endpoint: &str, what: u8) -> Result<u64, CapError> {
+    let mut answer = [0; 8];
+    caps::call_endpoint(caps::need(endpoint), &[what], &mut answer)?;
+    Ok(u64::from_le_bytes(answer))
+}
+
+/// Calls a server that waits: in registers, as soon as there is one.
+fn call_waiting(endpoint: &str, what: u8) -> Result<u32, CapError> {
+    loop {
+        match caps::call_direct(caps::need(endpoint), Short::number(u32::from(what))) {
+            Err(CapError::NotDirect) => caps::yield_now(),
+            outcome => return outcome.map(Short::to_number),
+        }
+    }
+}
+
+/// Runs `job` on the context `of`, on its CPU; the thread has the context when the job is done.
+fn on_context(of: Context, job: impl FnOnce() -> i64 + Send + 'static) {
+    let thread = on_its_cpu(of, move || {
+        of.bind().expect("it is free");
+        let code = job();
+        of.unbind().expect("the caller has its context back");
+        code
+    });
+    assert_eq!(ended(thread), 0);
+    assert!(!info(of).bound && !info(of).lent);
+}
+
+/// The server's time is charged to the caller's context from the call to the answer, and not after it.
+//= ARCH:donation.admit
+//= ARCH:donation.charge
+//= EVO:S4.single-charge
+fn donate_and_return(of: Context) {
+    on_context(of, move || {
+        for _ in 0..20 {
+            let mine = burn(of);
+            let served = call("call:d", BURN).expect("it is served");
+            assert!(mine > 0 && served > 0, "{mine} ns by the caller and {served} ns by the server");
+            SERVED_WITH.store(served, Ordering::Relaxed);
+        }
+        0
+    });
+    say!(
+        "scheduling-context: endpoint_donation=ok endpoint_donation_server={}",
+        SERVED_WITH.load(Ordering::Relaxed)
+    );
+    let free = call("call:d", BURN).expect("it is served");
+    assert_eq!(free, 0, "a call without a context was charged to one");
+    BURNED_AFTER.store(false, Ordering::Relaxed);
+    on_context(of, move || {
+        call("call:d", ANSWER_AND_BURN).expect("it is served");
+        0
+    });
+    let after = info(of).used_ns;
+    assert!(caps::comes_true(MS, || BURNED_AFTER.load(Ordering::Acquire)), "the server never went on");
+    assert_eq!(info(of).used_ns, after, "a server that has answered spends its caller's time");
+    say!("scheduling-context: endpoint_return=ok endpoint_donation_after={after}");
+}
+
+/// The same with the message in registers.
+fn in_registers(of: Context) {
+    on_context(of, move || {
+        for _ in 0..20 {
+            let served = call_waiting("call:d", BURN).expect("it is served");
+            assert!(served > 0, "the server was on its own time");
+        }
+        0
+    });
+    say!("scheduling-context: endpoint_registers=ok");
+}
+
+/// An answer that the caller has no room for ends the call, and the loan with it.
+fn invalid_result(of: Context) {
+    on_context(of, move || {
+        let refused = caps::call_endpoint(caps::need("call:d"), &[BURN], &mut [0; 2]);
+        i64::from(refused != Err(CapError::BadAddress))
+    });
+    say!("scheduling-context: endpoint_invalid_result=ok");
+}
+
+/// A server on its caller's time calls another one, which goes on with that time; as often as the context allows.
+//= TICK:L6.nested
+//= TICK:L6.depth
+fn nested(of: Context) {
+    on_context(of, move || {
+        let served = call("call:d", CALL_ON).expect("it is served");
+        i64::from(!(1..1 << 32).contains(&served))
+    });
+    say!("scheduling-context: endpoint_nested=ok");
+    let shallow = of.create(Grant { depth: 1, ..SMALL }).expect("less than its creator has");
+    on_context(shallow, move || {
+        let refused = call("call:d", CALL_ON).expect("the first of the two is served");
+        i64::from(refused != u64::from(CapError::DonationRefused.number()) << 32)
+    });
+    shallow.revoke().expect("it is there");
+    say!("scheduling-context: endpoint_nested_rejected=ok");
+}
+
+/// A server on its caller's time may not sleep.
+//= TICK:L6.blocking
+fn blocking(of: Context) {
+    on_context(of, move || {
+        let refused = call("call:d", SLEEP).expect("it is served");
+        i64::from(refused != u64::from(CapError::BorrowedTime.number()))
+    });
+    assert_eq!(call("call:d", SLEEP), Ok(0), "a server on its own time may sleep");
+    say!("scheduling-context: endpoint_blocking_rejected=ok");
+}
+
+/// A server that has a context serves on that.
+fn own_context(of: Context, servers: Context) {
+    let server = on_its_cpu(servers, move || {
+        servers.bind().expect("it is free");
+        let code = serve(caps::need("serve:k"), of);
+        servers.unbind().expect("it has kept its own");
+        code
+    });
+    on_context(of, move || {
+        let charged = call("call:k", BURN).expect("it is served");
+        i64::from(charged != 0)
+    });
+    call("call:k", QUIT).expect("a server answers before it ends");
+    assert_eq!(ended(server), 0);
+    say!("scheduling-context: endpoint_own_context=ok");
+}
+
+/// A call that takes too long is withdrawn, and the caller has its context back while the server goes on.
+//= TICK:L6.timeout
+fn timeout(of: Context) {
+    RELEASE.store(false, Ordering::Relaxed);
+    let _ = of.drain().expect("the context is there");
+    on_context(of, move || {
+        let mut answer = [0; 8];
+        let request = client::request(caps::need("call:d"), 0, &[WAIT], &mut answer);
+        i64::from(client::call_for(request, 3 * MS) != Err(CapError::TimedOut))
+    });
+    let drained = of.drain().expect("the context is there");
+    assert!(drained.missed > 0, "nobody was told that the call took too long");
+    RELEASE.store(true, Ordering::Release);
+    assert_eq!(call("call:d", BURN), Ok(0), "the server goes on on its own time");
+    say!("scheduling-context: endpoint_timeout=ok deadline_notification=ok");
+}
+
+/// A context that is revoked while it is lent is gone for both; the call goes on.
+fn revoked(of: Context) {
+    RELEASE.store(false, Ordering::Relaxed);
+    let made = of.create(SMALL).expect("less than its creator has");
+    let caller = on_its_cpu(made, move || {
+        made.bind().expect("it is free");
+        assert_eq!(call("call:d", WAIT), Ok(1), "the call goes on");
+        i64::from(made.unbind() != Err(CapError::InvalidCapability))
+    });
+    assert!(caps::comes_true(MS / 4, || info(made).lent), "it was never lent");
+    made.revoke().expect("it is there");
+    RELEASE.store(true, Ordering::Release);
+    assert_eq!(ended(caller), 0);
+    say!("scheduling-context: endpoint_revoked=ok");
+}
+
+fn child(arguments: &str, granted: &[(&str, u32)]) -> Process {
+    let grants = &["console", "timer", "threads", "control", "park", "info"];
+    caps::start_with("scheduling-context", arguments, grants, granted).expect("the program is in the image")
+}
+
+fn killed(process: Process) {
+    process.kill().expect("a handle can kill");
+    assert_eq!(process.wait(), Ok(-3000));
+    process.detach().expect("a handle can be dropped");
+}
+
+/// The child: receives a call and never answers.
+pub fn serve_for_ever() -> i64 {
+    let _ = caps::receive(caps::need("serve:k"), &mut [0; 64]);
+    loop {
+        arch::spin(1000);
+    }
+}
+
+/// A server that is killed while it serves: the caller is told, and has its context back.
+//= ARCH:donation.cancel
+fn server_killed(of: Context) {
+    for _ in 0..3 {
+        let server = child("serve-for-ever", &[("serve:k", caps::need("serve:k"))]);
+        let caller = on_its_cpu(of, move || {
+            of.bind().expect("it is free");
+            assert_eq!(call_waiting("call:k", BURN), Err(CapError::PeerGone));
+            of.unbind().expect("the caller has its context back");
+            0
+        });
+        assert!(caps::comes_true(MS / 4, || info(of).lent), "it was never lent");
+        killed(server);
+        assert_eq!(ended(caller), 0);
+    }
+    say!("scheduling-context: endpoint_server_killed=ok");
+}
+
+/// The child: calls on a context that it was granted, until it is killed.
+pub fn call_until_killed() -> i64 {
+    let of = context("context:held");
+    let thread = on_its_cpu(of, move || {
+        of.bind().expect("it is free");
+        let _ = call("call:d", WAIT);
+        0
+    });
+    let _ = thread.join();
+    0
+}
+
+/// A caller that is killed while it is served: its context is at rest, and the server goes on.
+//= OWN:donation.exits
+fn caller_killed(of: Context) {
+    for _ in 0..3 {
+        RELEASE.store(false, Ordering::Relaxed);
+        let granted = [("call:d", caps::need("call:d")), ("context:held", of.0)];
+        let caller = child("call-until-killed", &granted);
+        assert!(caps::comes_true(MS / 4, || info(of).lent), "it was never lent");
+        killed(caller);
+        assert!(!info(of).bound && !info(of).lent, "a context is still with who is gone");
+        RELEASE.store(true, Ordering::Release);
+        assert_eq!(call("call:d", BURN), Ok(0), "the server goes on on its own time");
+    }
+    say!("scheduling-context: endpoint_caller_killed=ok");
+}
