@@ -540,6 +540,13 @@ impl Cx {
         purse.resume();
     }
 
+    /// As [`Cx::block`]. `announce` tells others of the wait: under the fair discipline by task when the task sleeps on its
+    /// core, else before.
+    pub(crate) fn block_then(&self, reason: WaitReason, announce: &dyn Fn()) {
+        self.worker_to_leave().announce_asleep(announce);
+        self.block(reason);
+    }
+
     /// As [`Cx::block`]: the task's waker is most likely on this worker.
     pub(crate) fn block_at_home(&self, reason: WaitReason) {
         let task = self.task();

@@ -30,6 +30,7 @@ pub mod channel;
 mod config;
 pub mod context;
 pub mod cx;
+pub mod endpoint;
 pub mod error;
 mod foreign;
 mod fork;
@@ -73,6 +74,7 @@ pub use channel::{Capacity, ChannelError, Receiver, Refusal, Select, SendError, 
 pub use config::Config;
 pub use context::{ContextError, ContextInfo, Reservation, SchedulingContext};
 pub use cx::{Cx, Paid, TaskId};
+pub use endpoint::{CallError, CallRefusal, Endpoint};
 pub use error::{BudgetError, ConfigError, RechargeError, SpawnError, StackError, TaskError};
 pub use future::AwaitError;
 pub use histogram::Durations;

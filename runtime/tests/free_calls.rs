@@ -5,8 +5,8 @@
 use mainspring::io::{TcpListener, TcpStream, UdpSocket, read_file, write_file};
 use mainspring::sync::{Mutex, Once, Semaphore};
 use mainspring::{
-    Budget, Capacity, Caps, Component, Config, Cx, FairTaskSettings, NurseryOptions, Parker, Pool, Profile,
-    Reservation, Runtime, SchedulingContext, Select, Weight,
+    Budget, Capacity, Caps, Component, Config, Cx, Endpoint, FairTaskSettings, NurseryOptions, Parker, Pool,
+    Profile, Reservation, Runtime, SchedulingContext, Select, Weight,
 };
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -251,6 +251,34 @@ const CALLS: &[(&str, Loop)] = &[
         let once = Once::new();
         spin.run(|| once.get_or_make(cx, || ()).unwrap());
     }),
+    ("Cx::endpoint", |cx, spin| spin.run(|| drop(cx.endpoint::<(), ()>().unwrap()))),
+    ("Cx::endpoint_without_donation", |cx, spin| {
+        spin.run(|| drop(cx.endpoint_without_donation::<(), ()>().unwrap()));
+    }),
+    ("Runtime::endpoint", |_, spin| spin.run(|| drop(spin.runtime.endpoint::<(), ()>(true)))),
+    ("Endpoint::call", |cx, spin| {
+        let endpoint = cx.endpoint::<(), ()>().unwrap();
+        endpoint.close();
+        spin.run(|| assert!(endpoint.call(cx, ()).is_err()));
+    }),
+    ("Endpoint::call_timeout", |cx, spin| {
+        let endpoint = cx.endpoint::<(), ()>().unwrap();
+        spin.run(|| assert!(endpoint.call_timeout(cx, (), ZERO).is_err()));
+    }),
+    ("Endpoint::receive", |cx, spin| {
+        let endpoint = cx.endpoint::<(), ()>().unwrap();
+        endpoint.close();
+        spin.run(|| assert!(endpoint.receive(cx).is_err()));
+    }),
+    ("Endpoint::receive_timeout", |cx, spin| {
+        let endpoint = cx.endpoint::<(), ()>().unwrap();
+        spin.run(|| assert!(endpoint.receive_timeout(cx, ZERO).is_err()));
+    }),
+    ("Endpoint::close", |cx, spin| {
+        let endpoint = cx.endpoint::<(), ()>().unwrap();
+        spin.run(|| endpoint.close());
+    }),
+    ("Reply::send", |cx, spin| with_server(cx, |cx, endpoint| spin.run(|| endpoint.call(cx, ()).unwrap()))),
     ("Parker::park", |cx, spin| {
         let parker = Parker::default();
         spin.run(|| assert!(!parker.park(cx, Some(ZERO))));
@@ -387,6 +415,25 @@ fn small_context(cx: &Cx) -> SchedulingContext {
     cx.create_context(Reservation::new(Duration::from_millis(1), Duration::from_millis(10))).unwrap()
 }
 
+/// An endpoint with a task that serves it.
+fn with_server(cx: &Cx, f: impl FnOnce(&Cx, &Endpoint<(), ()>)) {
+    let endpoint = cx.endpoint().unwrap();
+    cx.nursery(|n| {
+        let served = endpoint.clone();
+        let budget = Budget { ops: u32::MAX / 2, channel_ops: u16::MAX, ..Budget::ZERO };
+        let serve = move |cx: &Cx| {
+            while let Ok(((), reply)) = served.receive(cx) {
+                assert!(!reply.is_on_loan() && !reply.is_over());
+                reply.send(cx, ());
+            }
+        };
+        n.builder().budget(budget).start(serve).unwrap();
+        f(cx, &endpoint);
+        endpoint.close();
+    })
+    .unwrap();
+}
+
 /// Those that need a runtime with contexts.
 const ON_CONTEXTS: &[(&str, Loop)] = &[
     ("Cx::create_context", |cx, spin| spin.run(|| drop(small_context(cx)))),
@@ -462,6 +509,8 @@ const NOT_REPEATED: &[(&str, &str)] = &[
     ("Runtime::open_nursery", "for ordinary threads, ends by blocking"),
     ("Runtime::open_run", "for ordinary threads, ends by blocking"),
     ("Runtime::spawn_root", "a spawn"),
+    ("Reply::is_on_loan", "a constant of the reply"),
+    ("Reply::is_over", "a constant once it is true, and a poll that counts before"),
     ("Parker::park_blocking", "for ordinary threads, blocks"),
     ("Semaphore::new", "makes a value that no other task knows"),
     ("Mutex::new", "makes a value that no other task knows"),
@@ -595,6 +644,8 @@ fn public_functions() -> BTreeSet<String> {
         "UdpSocket",
         "Runtime",
         "SchedulingContext",
+        "Endpoint",
+        "Reply",
     ];
     let mut found = BTreeSet::new();
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];

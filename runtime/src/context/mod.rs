@@ -6,7 +6,7 @@
 //!
 //! # What is conserved
 //!
-//! * A context is in exactly one place: at rest, with one task, or gone. Each is made by somebody who holds a
+//! * A context is in exactly one place: at rest, with one task (bound, or lent along a call of [`endpoint`](crate::endpoint)), or gone. Each is made by somebody who holds a
 //!   [`CapContext`](crate::CapContext), is charged to that holder and to those above it, and is admitted only if every deadline
 //!   on its worker still holds. So nothing below the root has more time than the root was given.
 //! * The value is the authority: its holder can bind it, see it and revoke it. It cannot be copied. When it is dropped, the
@@ -278,7 +278,7 @@ impl Cx {
     }
 
     /// The thread that the task is for its core. Only under the fair discipline by task.
-    fn thread(&self) -> usize {
+    pub(crate) fn thread(&self) -> usize {
         self.task().entity.load(Ordering::Relaxed).into()
     }
 }

@@ -9,6 +9,7 @@ use crate::task::{Runnable, TaskPtr, WaitReason};
 use mainspring_abi::{ContextRef, Nanos, Weight};
 use mainspring_sched::WaitKind;
 use std::cell::Cell;
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -19,11 +20,13 @@ pub(super) struct TaskCores {
     preempted: Cell<bool>,
     /// Whom the current task wakes next goes first here, when it stops.
     hands_over: Cell<bool>,
+    /// What the current task does once it sleeps, in a frame of its own.
+    announces: Cell<Option<NonNull<dyn Fn()>>>,
 }
 
 impl TaskCores {
     pub(super) fn new(cores: &FairTasks) -> Self {
-        Self { cores, preempted: Cell::new(false), hands_over: Cell::new(false) }
+        Self { cores, preempted: Cell::new(false), hands_over: Cell::new(false), announces: Cell::new(None) }
     }
 
     #[allow(unsafe_code)]
@@ -37,12 +40,18 @@ impl TaskCores {
 impl Worker {
     /// A task has become ready again.
     pub(super) fn wake_thread(&self, tasks: &TaskCores, task: Runnable) {
-        if !tasks.hands_over.replace(false) {
-            return self.rt().wake_thread(task, Some(self.index));
-        }
+        let hands_over = tasks.hands_over.replace(false);
         let thread = task.entity.load(Ordering::Relaxed).into();
-        let wake = tasks.cores().hand_off(thread, self.index, self.fair_now());
-        self.rt().ring(wake);
+        if tasks.cores().is_woken_by_table(thread) {
+            let aftermath =
+                tasks.cores().wake_by_table(thread, Some(self.index), hands_over, self.fair_now());
+            self.rt().settle_contexts(&aftermath);
+        } else if hands_over {
+            let wake = tasks.cores().hand_off(thread, self.index, self.fair_now());
+            self.rt().ring(wake);
+        } else {
+            self.rt().wake_thread(task, Some(self.index));
+        }
     }
 
     /// Calls `wake`, and if that wakes a task here, the current one hands over to it.
@@ -51,6 +60,17 @@ impl Worker {
         tasks.hands_over.set(true);
         wake();
         tasks.hands_over.set(false);
+    }
+
+    /// The current task is about to wait, and `announce` tells others: at once, or, where cores have to know first that it
+    /// sleeps, then.
+    #[allow(unsafe_code)]
+    pub(crate) fn announce_asleep(&self, announce: &dyn Fn()) {
+        let Some(tasks) = self.discipline.tasks() else { return announce() };
+        // SAFETY: only the lifetime changes. It is called by `block_thread`, before the wait is committed: until then the frame
+        // that it is in stays.
+        let announce = unsafe { std::mem::transmute::<&dyn Fn(), &'static dyn Fn()>(announce) };
+        tasks.announces.set(Some(NonNull::from(announce)));
     }
 
     /// Whether the core of this worker wants to run another thread.
@@ -68,11 +88,20 @@ impl Worker {
     }
 
     /// The task that ran here has left its stack, and waits.
+    #[allow(unsafe_code)]
     #[inline]
     pub(super) fn block_thread(&self, task: TaskPtr) {
         if let Some(tasks) = self.discipline.tasks() {
             let reason = WaitReason::from_u8(task.wait_reason.load(Ordering::Relaxed));
-            tasks.cores().stop(self.index, Stopped::Waits(kind_of(reason)), self.fair_now());
+            match tasks.announces.take() {
+                None => tasks.cores().stop(self.index, Stopped::Waits(kind_of(reason)), self.fair_now()),
+                Some(announce) => {
+                    // The next thread is chosen afterwards: the announcement may make a better one ready.
+                    tasks.cores().stop_before_choice(self.index, kind_of(reason), self.fair_now());
+                    // SAFETY: set by the task that waits, which stays in that frame until its wait is committed.
+                    unsafe { announce.as_ref()() }
+                }
+            }
         }
     }
 
@@ -122,6 +151,16 @@ impl Worker {
     }
 }
 
+/// Calls `wake`, and if that wakes a task of this thread's worker, the task that stops next there hands over to it.
+#[allow(unsafe_code)]
+pub(crate) fn handing_over(wake: impl FnOnce()) {
+    // SAFETY: the pointer is null or the worker of this thread.
+    match unsafe { super::current().as_ref() } {
+        Some(worker) => worker.handing_over(wake),
+        None => wake(),
+    }
+}
+
 impl Inner {
     /// A new task is ready, as a thread that was claimed for it, on a context that was set aside for it.
     pub(crate) fn admit_thread(
@@ -146,8 +185,11 @@ impl Inner {
     pub(crate) fn wake_thread(&self, task: Runnable, here: Option<usize>) {
         let Some(fair_tasks) = &self.fair_tasks else { return };
         let thread = task.take().entity.load(Ordering::Relaxed).into();
-        let wake = fair_tasks.wake(thread, here, Nanos::new(self.timers.now_ns()));
-        self.ring(wake);
+        let now = Nanos::new(self.timers.now_ns());
+        if fair_tasks.is_woken_by_table(thread) {
+            return self.settle_contexts(&fair_tasks.wake_by_table(thread, here, false, now));
+        }
+        self.ring(fair_tasks.wake(thread, here, now));
     }
 
     /// Wakes the worker that was told something.

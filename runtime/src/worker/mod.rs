@@ -25,6 +25,7 @@ mod tenants;
 mod turn;
 pub mod victim;
 
+pub(crate) use fair_tasks::handing_over;
 pub(crate) use turn::Back;
 
 use crate::protocol::bias::SectionFlag;

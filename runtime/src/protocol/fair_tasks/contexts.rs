@@ -4,6 +4,7 @@
 //! after. A context that was set aside for a task that is being spawned is bound to that task or free again, never both. What
 //! was charged to a ledger is charged to the ledgers above it, up to the root's.
 
+use super::calls::{Call, CallRef};
 use super::machine::Seen;
 use super::{FairTaskSettings, FairTasks, Schedule, WakeWorker};
 use crate::protocol::prim::{Mutex, MutexGuard};
@@ -49,13 +50,19 @@ impl TimeLimits {
 
 /// All contexts of a runtime.
 pub(super) struct Table {
-    contexts: Contexts,
+    pub(super) contexts: Contexts,
     /// What the root was given.
     root: LedgerRef,
     /// Contexts that are set aside for tasks that are being spawned.
     promised: Vec<u32>,
     /// Ledgers whose tasks have ended and whose contexts have not.
     orphans: Vec<LedgerRef>,
+    /// The last number that a call was given.
+    pub(super) last_call: u64,
+    /// The call that each thread waits for on its context.
+    pub(super) calls: Vec<Option<Call>>,
+    /// The call that each thread is about to be woken to serve.
+    pub(super) errands: Vec<Option<CallRef>>,
 }
 
 impl Table {
@@ -71,7 +78,15 @@ impl Table {
         let ledgers = Ledgers::new(settings.threads + settings.contexts + 1).ok()?;
         let mut contexts = Contexts::new(settings.contexts, rules, Sessions::default(), ledgers).ok()?;
         let root = contexts.ledgers.open(&root.profile(), None).ok()?;
-        Some(Box::new(Mutex::new(Self { contexts, root, promised: Vec::new(), orphans: Vec::new() })))
+        Some(Box::new(Mutex::new(Self {
+            contexts,
+            root,
+            promised: Vec::new(),
+            orphans: Vec::new(),
+            last_call: 0,
+            calls: vec![None; settings.threads],
+            errands: vec![None; settings.threads],
+        })))
     }
 
     /// A name that was good once: with what it can be called now, or why it cannot.
@@ -98,7 +113,7 @@ impl FairTasks {
     }
 
     /// An operation on the table, by worker `here` or somebody who is none.
-    fn with_table<R>(
+    pub(super) fn with_table<R>(
         &self,
         here: Option<usize>,
         now: Nanos,
@@ -110,7 +125,7 @@ impl FairTasks {
         Some((result, machine.aftermath()))
     }
 
-    fn table(&self) -> Option<MutexGuard<'_, Table>> {
+    pub(super) fn table(&self) -> Option<MutexGuard<'_, Table>> {
         Some(self.contexts.as_ref()?.lock().expect("no panic while it is held"))
     }
 

@@ -9,11 +9,13 @@
 //! No core's lock is held while another's is taken, but by `close_record`, which takes them all in their order. The lock of
 //! the table of contexts comes before that of any core.
 
+mod calls;
 mod contexts;
 mod machine;
 mod record;
 mod worker_core;
 
+pub use calls::{CallRef, Service};
 pub use contexts::{Aftermath, TimeLimits};
 pub use record::WorkerRecord;
 
@@ -133,6 +135,8 @@ struct Thread {
     slot: AtomicU32,
     /// It stays on the core that runs it first, and has not run yet.
     stays_when_run: AtomicBool,
+    /// It waits for a call on its context, or is to serve one: its waker asks the table of contexts.
+    by_table: AtomicBool,
 }
 
 /// The cores of a runtime, and the threads on them.
@@ -164,6 +168,7 @@ impl FairTasks {
             core: AtomicUsize::new(0),
             slot: AtomicU32::new(NOWHERE),
             stays_when_run: AtomicBool::new(false),
+            by_table: AtomicBool::new(false),
         };
         let contexts = match settings.contexts {
             0 => None,
@@ -257,11 +262,17 @@ impl FairTasks {
     /// another. Called once for each such stop, after it.
     pub fn wake(&self, thread: usize, here: Option<usize>, now: Nanos) -> WakeWorker {
         let mut machine = self.seen_from(here, now);
-        if placement::wake(&mut machine, self.name(thread)) == placement::Wake::NotAsleep {
+        let woken = placement::wake(&mut machine, self.name(thread));
+        self.requeue_unless(woken, thread, now);
+        machine.told()
+    }
+
+    /// A thread that was not asleep when it was woken runs, and has lost its stack.
+    fn requeue_unless(&self, woken: placement::Wake, thread: usize, now: Nanos) {
+        if woken == placement::Wake::NotAsleep {
             let home = self.threads[thread].core.load(Ordering::Relaxed);
             self.cores[home].with(|core| core.resched(now, Stop::Preempted));
         }
-        machine.told()
     }
 
     /// As [`FairTasks::wake`], by the thread that runs on `here` and is about to stop: the other one goes first there, if it may.
