@@ -172,6 +172,7 @@ enum SchedulingContextMethod {
   revoke            @4;   # it is gone, wherever it is
   drainNotifications @5;  # -> ContextNotices: the two cells, which are empty then
   wait              @6;   # Deadline; until there is something to drain, or it is gone
+  release           @7;   # the capability is given up, and the calling thread's binding if it is to this context
 }
 enum OverrunPolicy { throttle @0; notify @1; }
 struct ContextCreate {

@@ -7765,6 +7765,7 @@ pub enum SchedulingContextMethod {
     Revoke = 4,
     DrainNotifications = 5,
     Wait = 6,
+    Release = 7,
 }
 
 impl ::capnp::introspect::Introspect for SchedulingContextMethod {
@@ -7784,6 +7785,7 @@ impl ::core::convert::TryFrom<u16> for SchedulingContextMethod {
             4 => ::core::result::Result::Ok(Self::Revoke),
             5 => ::core::result::Result::Ok(Self::DrainNotifications),
             6 => ::core::result::Result::Ok(Self::Wait),
+            7 => ::core::result::Result::Ok(Self::Release),
             n => ::core::result::Result::Err(::capnp::NotInSchema(n)),
         }
     }
@@ -7796,7 +7798,7 @@ impl ::capnp::traits::HasTypeId for SchedulingContextMethod {
     const TYPE_ID: u64 = 0xad30_a515_5f14_b1c5u64;
 }
 mod scheduling_context_method {
-pub(crate) static ENCODED_NODE: [::capnp::Word; 52] = [
+pub(crate) static ENCODED_NODE: [::capnp::Word; 56] = [
     ::capnp::word(0, 0, 0, 0, 5, 0, 6, 0),
     ::capnp::word(197, 177, 20, 95, 21, 165, 48, 173),
     ::capnp::word(17, 0, 0, 0, 2, 0, 0, 0),
@@ -7806,7 +7808,7 @@ pub(crate) static ENCODED_NODE: [::capnp::Word; 52] = [
     ::capnp::word(21, 0, 0, 0, 74, 1, 0, 0),
     ::capnp::word(41, 0, 0, 0, 7, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(37, 0, 0, 0, 175, 0, 0, 0),
+    ::capnp::word(37, 0, 0, 0, 199, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(109, 97, 105, 110, 115, 112, 114, 105),
@@ -7816,27 +7818,30 @@ pub(crate) static ENCODED_NODE: [::capnp::Word; 52] = [
     ::capnp::word(120, 116, 77, 101, 116, 104, 111, 100),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 1, 0, 1, 0),
-    ::capnp::word(28, 0, 0, 0, 1, 0, 2, 0),
+    ::capnp::word(32, 0, 0, 0, 1, 0, 2, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(77, 0, 0, 0, 58, 0, 0, 0),
+    ::capnp::word(89, 0, 0, 0, 58, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(1, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(69, 0, 0, 0, 42, 0, 0, 0),
+    ::capnp::word(81, 0, 0, 0, 42, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(2, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(61, 0, 0, 0, 138, 0, 0, 0),
+    ::capnp::word(73, 0, 0, 0, 138, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(3, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(61, 0, 0, 0, 58, 0, 0, 0),
+    ::capnp::word(73, 0, 0, 0, 58, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(4, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(53, 0, 0, 0, 58, 0, 0, 0),
+    ::capnp::word(65, 0, 0, 0, 58, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(5, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(45, 0, 0, 0, 154, 0, 0, 0),
+    ::capnp::word(57, 0, 0, 0, 154, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(6, 0, 0, 0, 0, 0, 0, 0),
-    ::capnp::word(45, 0, 0, 0, 42, 0, 0, 0),
+    ::capnp::word(57, 0, 0, 0, 42, 0, 0, 0),
+    ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
+    ::capnp::word(7, 0, 0, 0, 0, 0, 0, 0),
+    ::capnp::word(49, 0, 0, 0, 66, 0, 0, 0),
     ::capnp::word(0, 0, 0, 0, 0, 0, 0, 0),
     ::capnp::word(99, 114, 101, 97, 116, 101, 0, 0),
     ::capnp::word(105, 110, 102, 111, 0, 0, 0, 0),
@@ -7849,6 +7854,7 @@ pub(crate) static ENCODED_NODE: [::capnp::Word; 52] = [
     ::capnp::word(105, 102, 105, 99, 97, 116, 105, 111),
     ::capnp::word(110, 115, 0, 0, 0, 0, 0, 0),
     ::capnp::word(119, 97, 105, 116, 0, 0, 0, 0),
+    ::capnp::word(114, 101, 108, 101, 97, 115, 101, 0),
 ];
 pub(crate) fn get_annotation_types(child_index: Option<u16>, index: u32) -> ::capnp::introspect::Type {
     ::capnp::introspect::panic_invalid_annotation_indices(child_index, index)

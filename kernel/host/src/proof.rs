@@ -136,6 +136,10 @@ const ALL: &str = "console,timer,threads,control,processes,park,memory,policy,in
 const CONTEXTS: &str = "console,timer,threads,control,processes,park,info,call:d,serve:d,call:e,serve:e,call:k,serve:k,\
      context:a=2000000/20000000,context:b=1000000/10000000";
 
+/// One context that those of the storm are made from: a quarter of a CPU.
+const STORM: &str = "console,timer,threads,control,processes,park,memory,info,call:d,serve:d,call:e,serve:e,\
+     context:root=5000000/20000000";
+
 const CONTAIN: &str = "console,timer,threads,control,processes,park,memory,policy,info,call:x,serve:x";
 
 /// All proofs.
@@ -423,6 +427,21 @@ pub const PROOFS: &[Proof] = &[
         ],
         icount: false,
         seconds: 120,
+    },
+    Proof {
+        name: "donation-storm",
+        about: "calls on contexts while callers and servers are killed, calls end early, and contexts are revoked",
+        cpus: &[1, 2, 4, 8],
+        starts: &[("start", "donation-storm", STORM, "")],
+        settings: "",
+        programs: &["donation-storm"],
+        markers: &[
+            "donation-storm: one_place=ok budgets=ok nobody_waits=ok",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 300,
     },
     Proof {
         name: "hostile-memory",

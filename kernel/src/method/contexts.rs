@@ -61,6 +61,13 @@ pub fn context(call: &mut Call<'_>, who: ContextRef) -> Result<Answer, CapError>
         }
         Method::DrainNotifications => drain(call, who),
         Method::Wait => wait(call, who),
+        Method::Release => {
+            let object = call.process().state.lock().caps.remove(call.request.v1.cap_id)?;
+            drop(object);
+            // A name that is of no use any more had bound nobody.
+            let _unbound = contexts::lock().release(&mut Kernel, who, call.thread.name());
+            Ok(Answer::Done(0))
+        }
     }
 }
 

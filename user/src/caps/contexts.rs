@@ -110,6 +110,11 @@ impl Context {
         self.call(Method::Revoke).map(|_| ())
     }
 
+    /// Gives the capability up, and the calling thread's binding if it is to this context. The context itself goes on.
+    pub fn release(self) -> Result<(), CapError> {
+        self.call(Method::Release).map(|_| ())
+    }
+
     /// Empties its cells.
     pub fn drain(self) -> Result<Drained, CapError> {
         let method = Method::DrainNotifications as u16;

@@ -96,8 +96,9 @@ fn create(from: Context) -> Context {
         match from.create(Grant { budget_ns: MS / 100, ..SMALL }) {
             Ok(other) => {
                 other.revoke().expect("it is there");
+                other.release().expect("it is this process's");
                 others += 1;
-                if others == 100 {
+                if others == 300 {
                     break None;
                 }
             }
@@ -130,6 +131,16 @@ fn bind_and_rebind(first: Context, made: Context) {
         }
         first.bind().expect("it is free again");
         first.unbind().expect("it is bound");
+        // A capability that is given up takes the binding to its own context along, and no other.
+        let [one, other] = [(); 2].map(|()| first.create(SMALL).expect("less than its creator has"));
+        if info(one).cpu == now.cpu {
+            one.bind().expect("it is free");
+            other.release().expect("it is this process's");
+            assert!(info(one).bound, "another context was released");
+            one.release().expect("it is this process's");
+            first.bind().expect("the thread is free again");
+            first.unbind().expect("it is bound");
+        }
         0
     });
     assert_eq!(ended(thread), 0);
