@@ -10,7 +10,7 @@
 use super::memory::{ObjectJob, PageJob};
 use super::processes::SpawnJob;
 use super::serve::{Turn, drain};
-use crate::arch::AddressSpace;
+use crate::arch::{AddressSpace, cpu};
 use crate::measure::{self, Stretch};
 use crate::object::inbox::{Serving, Waiting, completion};
 use crate::object::process::Process;
@@ -208,8 +208,9 @@ impl Ending {
                 self.phase = Phase::Last;
             }
             Phase::Last => {
-                // Whoever has ended has let go of the page tables.
-                if process.state.lock().live > 1 {
+                // A thread that has ended has let go of the page tables. A CPU where one of them slept before it ended elsewhere may
+                // be on its way to other tables still: it has these loaded until then.
+                if process.state.lock().live > 1 || process.is_loaded_beyond(cpu::index()) {
                     return Piece::Wait;
                 }
                 self.phase = Phase::Orphans(0);
@@ -232,6 +233,10 @@ impl Ending {
                 if !give_up_caps(process) {
                     contexts::process_ended(process);
                     dispatch::leave_space(thread);
+                    debug_assert!(
+                        !process.is_loaded_beyond(cpu::index()),
+                        "page tables that are loaded are taken apart"
+                    );
                     let space = process.space.lock().take();
                     self.phase = space.map_or(Phase::Objects, Phase::Space);
                 }

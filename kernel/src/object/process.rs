@@ -255,6 +255,13 @@ impl Process {
         }
     }
 
+    /// Whether a CPU other than CPU `here` has its page tables loaded.
+    #[must_use]
+    pub fn is_loaded_beyond(&self, here: usize) -> bool {
+        // Acquire: pairs with the release of a CPU that has loaded others.
+        self.resident.load(Ordering::Acquire) & !(1 << here) != 0
+    }
+
     /// All its threads are to end, and it with them. The first reason counts. Says whether it was the first.
     pub fn end(&self, code: i64) -> bool {
         let mut state = self.state.lock();
