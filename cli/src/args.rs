@@ -24,6 +24,8 @@ Examples:
   mainspring run workloads/tour.toml --record tour.msr   and the record of every decision
   mainspring run workloads/tour.toml --on linux          the same file, on threads of this host
   mainspring run workloads/tour.toml --on qemu           the same file, on the kernel
+  mainspring report tour.msr                             the report again, from the record
+  mainspring diff tour.msr other.msr                     where do two runs part?
   mainspring replay tour.msr                             make the same decisions again
   mainspring explain tour.msr --thread editor --at 12.5ms
   mainspring sweep workloads/robot-control.toml --seeds 1..1000 --set machine.cpus=1,2,4
@@ -34,7 +36,7 @@ Examples:
 
 Exit codes:
   0  all went well
-  1  a replayed decision differs, or a run broke a rule of the scheduler
+  1  a replayed decision differs, two records differ, or a run broke a rule of the scheduler
   2  wrong usage or a bad file, or a file that cannot be read or written
   3  `mainspring admit` refuses the workload, or `mainspring exec` the program
   4  a run is not as its workload or `--fail-on` expects
@@ -84,6 +86,23 @@ Examples:
   mainspring run workloads/tour.toml --record tour.msr
   mainspring replay tour.msr";
 
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  mainspring run workloads/tour.toml --record tour.msr --quiet
+  mainspring report tour.msr
+  mainspring report tour.msr --html tour.html --trace tour.json";
+
+const DIFF_EXAMPLES: &str = "\
+Examples:
+  mainspring run workloads/tour.toml --record a.msr --seed 1 --quiet
+  mainspring run workloads/tour.toml --record b.msr --seed 2 --quiet
+  mainspring diff a.msr b.msr
+
+Exit codes:
+  0  the same
+  1  they differ, or a replayed decision does
+  2  wrong usage, or a record that cannot be read";
+
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   mainspring run workloads/tour.toml --record tour.msr
@@ -130,6 +149,12 @@ pub enum Command {
     /// Check workload files without running them, and list all that is wrong.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
+    /// Report what happened in a recorded run, as `run` does.
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(ReportArgs),
+    /// Say where two recorded runs part, and what that did to shares, latencies and misses.
+    #[command(after_help = DIFF_EXAMPLES)]
+    Diff(DiffArgs),
     /// Make the decisions of a recorded run again, and stop at the first that differs.
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
@@ -303,6 +328,46 @@ pub struct CheckArgs {
     /// The workload files, or `-` for standard input.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
+}
+
+/// `mainspring report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The flight record, or `-` for standard input.
+    #[arg(value_name = "FILE.msr")]
+    pub record: PathBuf,
+
+    /// The report's form: a table for people, or JSON for programs.
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = ReportForm::Text)]
+    pub report: ReportForm,
+
+    /// Put the schedule into the JSON report: what ran where, from when to when.
+    #[arg(long)]
+    pub schedule: bool,
+
+    /// Show every thread instance and every CPU in the text report, however many there are.
+    #[arg(long)]
+    pub expand: bool,
+
+    /// Write the schedule as a trace that the Perfetto UI (ui.perfetto.dev) opens.
+    #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
+    pub trace: Option<PathBuf>,
+
+    /// Write a web page with the timeline and the tables; it needs no network.
+    #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
+    pub html: Option<PathBuf>,
+}
+
+/// `mainspring diff`.
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The first flight record.
+    #[arg(value_name = "A.msr")]
+    pub a: PathBuf,
+
+    /// The second.
+    #[arg(value_name = "B.msr")]
+    pub b: PathBuf,
 }
 
 /// `mainspring replay`.

@@ -67,6 +67,8 @@ pub enum Failure {
         /// What did not hold. Never empty.
         expected: Vec<Expected>,
     },
+    /// Two records differ, and it has been said where.
+    Differs,
     /// Some runs of a sweep are not as expected.
     UnmetRuns {
         /// The workload, as errors call it.
@@ -136,7 +138,7 @@ impl Failure {
         match self {
             Self::Unmet { .. } | Self::UnmetRuns { .. } => 4,
             Self::NotAdmitted { .. } | Self::Host { error: HostError::NotAdmitted(_), .. } => 3,
-            Self::Run { error: RunError::Violation(_), .. } => 1,
+            Self::Run { error: RunError::Violation(_), .. } | Self::Differs => 1,
             Self::Replay { error, .. }
             | Self::Verify { error, .. }
             | Self::Explain { error: ExplainError::Replay(error), .. }
@@ -189,6 +191,7 @@ impl fmt::Display for Failure {
                     Ok(())
                 })
             }
+            Self::Differs => f.write_str("the two runs differ"),
             Self::UnmetRuns { name, runs } => write!(f, "{name}: {runs} runs are not as expected"),
             Self::NotAdmitted { name } => write!(
                 f,
@@ -237,6 +240,7 @@ impl std::error::Error for Failure {
             Self::Taken { .. } | Self::NotAdmitted { .. } | Self::Unmet { .. } | Self::UnmetRuns { .. } => {
                 None
             }
+            Self::Differs => None,
             Self::Setting { error, .. } => Some(error),
             Self::Write { cause, .. } | Self::Print(cause) | Self::Open { cause, .. } => Some(cause),
             Self::Run { error, .. } => Some(error),

@@ -15,7 +15,7 @@ use mainspring_record::file::{Header, Recorder};
 use mainspring_record::jobs::{Jobs, number};
 use mainspring_record::report::RecordReport;
 use mainspring_record::verify::verify;
-use mainspring_report::{EndpointReport, Miss, Report, ThreadReport};
+use mainspring_report::{EndpointReport, Miss, Report, ThreadReport, told};
 use mainspring_workload::Workload;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -117,19 +117,20 @@ pub fn report(
     };
     let replayed =
         RecordReport::of(&header, log()?).map_err(|error| Failure::Verify { name: name.clone(), error })?;
-    if let Some(out) = out {
-        Recorder::new(Box::new(out), &header)
-            .and_then(|recorder| log().map(|log| (recorder, log)).map_err(std::io::Error::other))
-            .and_then(|(recorder, log)| log.write(recorder, &replayed.digest()))
-            .map_err(|cause| Failure::Write { path: args.record.clone().unwrap_or_default(), cause })?;
-    }
-    // The record is written by now, so that a fault can be reported with it.
-    let fault = if args.verify { verify(&header, log()?).err() } else { None };
+    let digest = replayed.digest();
     let mut report = replayed.report(run.machine, &header, started.elapsed());
     add_counts(workload, &run.counts, &mut report);
     add_jobs(workload, run.jobs, args.schedule, &mut report);
     report.endpoints = run.endpoints;
     report.notices.extend(run.notices);
+    if let Some(out) = out {
+        Recorder::new(Box::new(out), &header)
+            .and_then(|recorder| log().map(|log| (recorder, log)).map_err(std::io::Error::other))
+            .and_then(|(recorder, log)| log.write(recorder, &digest, &told(&report)))
+            .map_err(|cause| Failure::Write { path: args.record.clone().unwrap_or_default(), cause })?;
+    }
+    // The record is written by now, so that a fault can be reported with it.
+    let fault = if args.verify { verify(&header, log()?).err() } else { None };
     Ok(Reported { report, fault })
 }
 

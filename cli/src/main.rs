@@ -9,6 +9,8 @@ mod boot;
 mod check;
 mod completions;
 mod cpu_records;
+mod deliver;
+mod diff;
 mod expect;
 mod explain;
 mod failure;
@@ -24,6 +26,7 @@ mod progress;
 mod qemu;
 mod refuse;
 mod replay;
+mod report;
 mod run;
 mod sweep;
 
@@ -57,6 +60,8 @@ fn execute(command: &Command, output: Output) -> Result<ExitCode, Failure> {
         Command::Sweep(args) => sweep::sweep(args, output),
         Command::Admit(args) => admit::admit(args, output),
         Command::Check(args) => check::check(args, output),
+        Command::Report(args) => report::report(args, output),
+        Command::Diff(args) => diff::diff(args, output),
         Command::Replay(args) => replay::replay(args, output),
         Command::Explain(args) => explain::explain(args, output),
         Command::Doctor(args) => host::doctor::doctor(args, output),

@@ -120,6 +120,7 @@ pub fn explain(input: impl Read, thread: &str, at: Nanos) -> Result<Explanation,
         return Err(ExplainError::AfterEnd { end });
     }
     let policy = replay.header().policy;
+    replay.check_rest()?;
     let place = replay
         .replayer
         .cpus

@@ -9,6 +9,7 @@
 //! Conserved: whatever comes out of here comes from a replay without a difference.
 
 pub mod check;
+pub mod diff;
 pub mod digest;
 pub mod explain;
 pub mod file;

@@ -1,6 +1,6 @@
 //! The events of all CPUs of a machine, joined by time.
 
-use crate::file::{Item, Malformed, RecordError, RecordReader, Recorder};
+use crate::file::{Item, Malformed, RecordError, RecordReader, Recorder, Trailer};
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_sched::flight::{DecodeState, Event, Outcome, Reader, read_record};
 use std::io::{self, Read};
@@ -23,6 +23,9 @@ pub struct Entry {
 pub struct Log {
     entries: Vec<Entry>,
     end: Nanos,
+    /// Of a file: the digest that its end names, and what its machine tells besides.
+    digest: Option<String>,
+    told: String,
 }
 
 impl Log {
@@ -51,7 +54,9 @@ impl Log {
         loop {
             match reader.next_item()? {
                 Item::Record(entry) => entries.push(entry),
-                Item::End(trailer) => return Ok(Self { entries, end: trailer.end }),
+                Item::End(Trailer { end, digest, told, .. }) => {
+                    return Ok(Self { entries, end, digest: Some(digest), told });
+                }
             }
         }
     }
@@ -74,12 +79,24 @@ impl Log {
         self.end
     }
 
-    /// Writes the events as a flight record file.
-    pub fn write(&self, mut recorder: Recorder<'_>, digest: &str) -> io::Result<()> {
+    /// The digest that the end of its file names, if it is of a file.
+    #[must_use]
+    pub fn digest(&self) -> Option<&str> {
+        self.digest.as_deref()
+    }
+
+    /// What the machine tells of the run that its CPUs do not know, as JSON of a report.
+    #[must_use]
+    pub fn told(&self) -> &str {
+        &self.told
+    }
+
+    /// Writes the events as a flight record file, and what the machine tells besides.
+    pub fn write(&self, mut recorder: Recorder<'_>, digest: &str, told: &str) -> io::Result<()> {
         for Entry { now, cpu, event, outcome } in &self.entries {
             recorder.begin(*now, *cpu, event.borrowed())?;
             recorder.finish(*outcome);
         }
-        recorder.close(self.end, digest)
+        recorder.close(self.end, digest, told)
     }
 }

@@ -223,6 +223,14 @@ impl<R: Read> Replay<R> {
         }
     }
 
+    /// Reads what is left, without replaying it: an answer comes from a whole record or not at all.
+    pub(crate) fn check_rest(&mut self) -> Result<(), ReplayError> {
+        while !matches!(self.next, Some(Item::End(_))) {
+            self.next = Some(self.reader.next_item()?);
+        }
+        Ok(())
+    }
+
     /// Replays one event; at the end, what the end says.
     pub(crate) fn step(&mut self) -> Result<Option<Trailer>, ReplayError> {
         let item = match self.next.take() {

@@ -7,12 +7,12 @@
 //! Conserved: a thread's account is counted once for each of its lives: where it ended, or where the record left it.
 
 use crate::Latencies;
-use crate::file::Header;
+use crate::file::{Header, Malformed, RecordError};
 use crate::log::Log;
 use crate::replay::{Onlooker, ReplayError, Replayer};
 use crate::sections;
 use mainspring_abi::{Nanos, ThreadRef};
-use mainspring_report::{Report, ScheduleEntry, Telemetry, ThreadReport};
+use mainspring_report::{Miss, Report, ScheduleEntry, Telemetry, ThreadReport, read_told};
 use mainspring_sched::flight::{Event, Outcome};
 use mainspring_sched::{Cpu, Decision, Entity, Lag, State, Stop, Via};
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,6 +180,7 @@ impl Threads {
 
     fn decided(&mut self, now: Nanos, cpu: &Cpu, reason: &'static str, decision: Decision) {
         let at = cpu.id().index();
+        let reason = if self.is_throttled(cpu) { "depleted" } else { reason };
         let Decision::Run(run) = decision else { return self.end_segment(at, now, reason) };
         if run.switched {
             self.end_segment(at, now, reason);
@@ -192,6 +193,13 @@ impl Threads {
         if let Some(since) = row.woken_at.take() {
             row.latencies.record(now - since);
         }
+    }
+
+    /// Whether the thread that had `cpu` waits for its context's next refill.
+    fn is_throttled(&self, cpu: &Cpu) -> bool {
+        let Some((thread, _)) = self.running[cpu.id().index()] else { return false };
+        cpu.contexts() > 0
+            && cpu.threads().iter().any(|view| view.thread == thread && view.state == State::Throttled)
     }
 
     fn note_lag(&mut self, thread: ThreadRef, lag: Lag) {
@@ -269,6 +277,30 @@ impl RecordReport {
         }
         threads.close(&mut replayer.cpus, end);
         Ok(Self { replayer, threads, end })
+    }
+
+    /// Makes every decision of a record file again. What its machine told besides is part of the report; see
+    /// [`Log::told`].
+    pub fn of_file(header: &Header, log: Log) -> Result<Report, ReplayError> {
+        let (recorded, told) = (log.digest().map(str::to_owned), read_told(log.told()));
+        let end = RecordError::Malformed { block: 0, what: Malformed::End };
+        let replayed = Self::of(header, log)?;
+        let digest = replayed.digest();
+        let fits = |told: &Report| told.digest == digest && told.seed == header.seed;
+        if recorded.is_some_and(|recorded| recorded != digest)
+            || told.as_ref().is_some_and(|told| !fits(told))
+        {
+            return Err(end.into());
+        }
+        let replayed = replayed.report("record", header, Duration::ZERO);
+        Ok(match told {
+            None => replayed,
+            Some(told) => Report {
+                schedule: replayed.schedule,
+                events: Some(told.misses.iter().map(Miss::event).collect()),
+                ..told
+            },
+        })
     }
 
     /// The digest of the decisions.

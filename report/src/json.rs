@@ -29,6 +29,24 @@ pub fn admission_json_to(report: &AdmissionReport, out: &mut dyn Write) -> io::R
     write(report, out)
 }
 
+/// How long the text of a report may be that goes into a record: a run of 100,000 threads has one that is shorter.
+const TOLD_LIMIT: usize = 48 << 20;
+
+/// What a machine tells of a run besides its record, in one line of JSON: all of the report but what ran when, which the
+/// record knows, and how long it took. Empty if it would be too long.
+#[must_use]
+pub fn told(report: &Report) -> String {
+    let told = Report { wall_ns: 0, schedule: None, events: None, jobs: None, ..report.clone() };
+    let text = serde_json::to_string(&told).unwrap_or_default();
+    if text.len() <= TOLD_LIMIT { text } else { String::new() }
+}
+
+/// Reads what [`told`] wrote.
+#[must_use]
+pub fn read_told(text: &str) -> Option<Report> {
+    serde_json::from_str(text).ok()
+}
+
 fn write(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     let mut out = BufWriter::new(out);
     serde_json::to_writer_pretty(&mut out, value)?;

@@ -18,7 +18,7 @@ mod text;
 mod units;
 
 pub use html::{EVENT_LIMIT, SCHEDULE_LIMIT, html, html_with_limit};
-pub use json::{admission_json_to, json, json_to};
+pub use json::{admission_json_to, json, json_to, read_told, told};
 pub use model::{
     AdmissionCpu, AdmissionReport, AdmissionTask, Config, ContextReport, CpuReport, DecidingInterval,
     EndpointReport, Event, Expected, FirstMiss, IslandReport, Job, JobsReport, LeaseReport, Miss, MissKind,

@@ -125,7 +125,7 @@ fn rewritten(bytes: &[u8], mut alter: impl FnMut(u64, &mut Outcome)) -> Vec<u8> 
                 recorder.finish(outcome);
             }
             Item::End(trailer) => {
-                recorder.close(trailer.end, &trailer.digest).expect("memory takes it");
+                recorder.close(trailer.end, &trailer.digest, &trailer.told).expect("memory takes it");
                 return out;
             }
         }

@@ -149,3 +149,149 @@ fn explain_refuses_a_time_after_the_run() {
     let folder = recorded("explain-late");
     folder.run("explain w.msr --thread hog --at 10s").refused(&["w.msr: ", "100"]);
 }
+
+/// A run with something of what only its machine can tell: periods, misses, calls, contexts.
+const TOLD: &str = r#"
+[machine]
+cpus = 2
+duration = "200ms"
+
+[costs]
+switch = "1us"
+
+[[context]]
+name = "camera"
+budget = "3ms"
+period = "20ms"
+cpus = [0]
+
+[[thread]]
+name = "camera"
+context = "camera"
+program = ["run 2ms..5ms", "every 20ms"]
+
+[[thread]]
+name = "client"
+program = ["run 1ms", "call db", "sleep 5ms"]
+
+[[thread]]
+name = "db"
+program = ["recv db", "run 1ms..2ms", "reply"]
+
+[[thread]]
+name = "hog"
+count = 2
+program = ["run forever"]
+
+[[expect]]
+misses = 1000
+"#;
+
+fn told(name: &str, seeds: &[u64]) -> Folder {
+    let folder = Folder::new(name);
+    folder.write("t.toml", TOLD);
+    for seed in seeds {
+        folder.run(&format!("run t.toml --record {seed}.msr --seed {seed} --quiet")).ok();
+    }
+    folder
+}
+
+//= OWN:report.record
+#[test]
+fn text_json_page_and_trace_come_from_a_record_alone() {
+    let folder = told("told", &[3]);
+    let mut live = folder
+        .run("run t.toml --seed 3 --report json --schedule --html live.html --trace live.json")
+        .ok()
+        .json();
+    folder.write("t.toml", "gone");
+    let mut again =
+        folder.run("report 3.msr --report json --schedule --html r.html --trace r.json").ok().json();
+    assert!(live["misses_total"].as_u64().is_some_and(|misses| misses > 0), "{live}");
+    for report in [&mut live, &mut again] {
+        let report = report.as_object_mut().expect("an object");
+        // How long it took, and what the command line adds to a run.
+        for field in ["wall_ns", "expectations", "events", "jobs"] {
+            report.remove(field);
+        }
+    }
+    for (field, value) in live.as_object().expect("an object") {
+        assert!(again[field] == *value, "{field} is not the same");
+    }
+    let text = |name: &str| String::from_utf8(folder.read(name)).expect("text");
+    let intervals = |page: String| {
+        let (_, rest) = page.split_once("id=\"intervals\">").expect("the intervals");
+        rest.split_once('<').expect("their end").0.to_owned()
+    };
+    assert_eq!(intervals(text("r.html")), intervals(text("live.html")));
+    let runs = |trace: String| {
+        trace.lines().filter(|line| line.contains("\"ph\":\"X\"")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(runs(text("r.json")), runs(text("live.json")));
+    assert!(text("r.json").contains("\"name\":\"miss\""));
+    folder.write("t.toml", TOLD);
+    let shown = |args: &str| -> Vec<String> {
+        let ran = folder.run(args).ok().stdout;
+        let lines = ran.lines().filter(|line| !line.contains(" decisions in ") && !line.starts_with("held "));
+        lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    };
+    assert_eq!(shown("report 3.msr"), shown("run t.toml --seed 3"));
+    folder.run("report 3.msr --html 3.msr").refused(&["is the record, which --html would overwrite"]);
+}
+
+//= OWN:report.record
+#[test]
+fn a_cut_damaged_or_extended_record_is_refused_by_every_command() {
+    let folder = told("halves", &[3]);
+    let whole = folder.read("3.msr");
+    let refused = |bytes: &[u8], why: &str| {
+        folder.write("bad.msr", bytes);
+        for args in [
+            "replay bad.msr",
+            "replay bad.msr --verify",
+            "explain bad.msr --thread hog.0 --at 1us",
+            "report bad.msr",
+            "diff bad.msr 3.msr",
+            "diff 3.msr bad.msr",
+        ] {
+            let ran = folder.run(args);
+            assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args}: {ran:?}");
+            assert!(ran.stderr.contains("bad.msr: ") && ran.stderr.contains(why), "{args}: {}", ran.stderr);
+        }
+    };
+    for cut in spread(whole.len()).filter(|cut| *cut >= 10).step_by(5) {
+        refused(&whole[..cut], "cut short");
+    }
+    refused(&[whole.as_slice(), b"\0"].concat(), "something follows the end");
+    refused(&[whole.as_slice(), &whole].concat(), "something follows the end");
+    let mut damaged = whole.clone();
+    damaged[whole.len() - 30] ^= 1;
+    refused(&damaged, "damaged");
+}
+
+/// What changed between two seeds?
+#[test]
+fn two_runs_are_compared_event_by_event_and_by_what_it_did() {
+    let folder = told("diff", &[1, 2]);
+    folder.run("run t.toml --record again.msr --seed 1 --quiet").ok();
+    let same = folder.run("diff 1.msr again.msr").ok();
+    assert_eq!(same.stdout, "the same decisions throughout\n");
+    let ran = folder.run("diff 1.msr 2.msr");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    for words in [
+        "seed: 1 in 1.msr, 2 in 2.msr",
+        " decisions are the same; then\n",
+        "  1.msr: at ",
+        "  2.msr: at ",
+        "camera ",
+    ] {
+        assert!(ran.stdout.contains(words), "no {words:?} in:\n{}", ran.stdout);
+    }
+    let report = |seed: u64| folder.run(&format!("report {seed}.msr --report json")).ok().json();
+    for (thread, seed) in [(0, 1), (0, 2)] {
+        let p99 = report(seed)["threads"][thread]["jobs"]["response_ns"]["p99"].as_u64().expect("a number");
+        let shown = format!("{}.{:06}", p99 / 1_000_000, p99 % 1_000_000);
+        assert!(ran.stdout.contains(shown.trim_end_matches('0')), "no {shown} in:\n{}", ran.stdout);
+    }
+    folder.run("diff 1.msr gone.msr").refused(&["gone.msr: "]);
+}

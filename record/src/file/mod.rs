@@ -5,7 +5,8 @@
 //! version  u16       the reader refuses every other than its own
 //! header   block     the machine: workload name, seed, CPUs, seats, policy, quantum, tick, floor, thread names
 //! records  blocks    whole records of `mainspring_sched::flight`, never split over two blocks
-//! end      block     the word "end", number of bytes in the blocks of records, last time, digest of the decisions
+//! end      block     the word "end", number of bytes in the blocks of records, last time, digest of the decisions,
+//!                    and what the machine tells besides, as the JSON of a report
 //!
 //! block = length u32, CRC-32 of the payload u32, payload
 //! ```
@@ -61,4 +62,6 @@ pub struct Trailer {
     pub end: Nanos,
     /// Digest of the decisions.
     pub digest: String,
+    /// What the machine tells of the run that its CPUs do not know, as JSON of a report; empty if it tells nothing.
+    pub told: String,
 }

@@ -124,7 +124,6 @@ impl From<io::Error> for RecordError {
 
 /// The next thing in a record.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one is alive at a time, and nearly all are records")]
 pub enum Item {
     /// Something happened.
     Record(Entry),
@@ -233,6 +232,7 @@ impl<R: Read> RecordReader<R> {
                 bytes: fields.number()?,
                 end: Nanos::new(fields.number()?),
                 digest: fields.text()?,
+                told: if fields.bytes.is_empty() { String::new() } else { fields.text()? },
             })
         })()
         .ok_or_else(|| self.bad_end())?;

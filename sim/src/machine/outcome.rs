@@ -8,7 +8,7 @@ use mainspring_driver::contexts::Location;
 use mainspring_driver::placement;
 use mainspring_record::Latencies;
 use mainspring_record::sections;
-use mainspring_report::{ContextReport, JobsReport, Report, Telemetry, ThreadReport};
+use mainspring_report::{ContextReport, JobsReport, Report, Telemetry, ThreadReport, told};
 use mainspring_sched::context::ContextSpec;
 use mainspring_sched::{Cpu, Entity, State};
 use std::time::Instant;
@@ -19,9 +19,6 @@ impl Machine<'_> {
             self.end_segment(cpu, "end");
         }
         let (watch, recorder) = self.observer.take_parts();
-        if let Some(recorder) = recorder {
-            recorder.close(self.now, &self.observer.digest.to_string()).map_err(RunError::Record)?;
-        }
         if let Some(mut watch) = watch {
             let cpus: Vec<&Cpu> = self.cores.iter().map(|core| &**core).collect();
             watch
@@ -33,13 +30,13 @@ impl Machine<'_> {
             row.overhead_ns = self.overhead_of(cpu);
         }
         self.note_unseen_misses();
-        let told = self.tell_of_jobs();
+        let periods = self.tell_of_jobs();
         if self.schedule.is_some() {
-            self.list_misses(&told.misses);
+            self.list_misses(&periods.misses);
         }
         self.book_survivors();
         self.file_latencies();
-        let threads = self.thread_reports(told.rows);
+        let threads = self.thread_reports(periods.rows);
         let endpoints = self.endpoint_reports();
         let contexts = self.context_reports();
         let islands = self.island_reports();
@@ -53,7 +50,7 @@ impl Machine<'_> {
             schedule.sort_by_key(|entry| (entry.start_ns, entry.cpu));
         }
         let misses_of_contexts: u64 = contexts.iter().map(|context| context.misses).sum();
-        Ok(Report {
+        let report = Report {
             machine: "sim".to_owned(),
             config: sections::config(name, machine.policy, machine.quantum, machine.tick),
             seed: self.seed,
@@ -67,16 +64,20 @@ impl Machine<'_> {
             leases,
             rings,
             endpoints,
-            misses: told.misses,
-            misses_total: told.misses_total + misses_of_contexts,
+            misses: periods.misses,
+            misses_total: periods.misses_total + misses_of_contexts,
             expectations: Vec::new(),
             notices: std::mem::take(&mut self.notices),
             events: self.schedule.is_some().then(|| std::mem::take(&mut self.events)),
             telemetry,
-            jobs: self.schedule.is_some().then_some(told.jobs),
+            jobs: self.schedule.is_some().then_some(periods.jobs),
             schedule: self.schedule.take(),
             wall_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
-        })
+        };
+        if let Some(recorder) = recorder {
+            recorder.close(self.now, &report.digest, &told(&report)).map_err(RunError::Record)?;
+        }
+        Ok(report)
     }
 
     /// Threads that still live are booked as if they ended now. Their cores have been closed: what they run or wait
