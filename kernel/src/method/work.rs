@@ -17,7 +17,7 @@ use crate::object::process::Process;
 use crate::object::thread::Thread;
 use crate::object::{endpoint, memory};
 use crate::sched::visible::{self, Seen};
-use crate::sched::{contexts, dispatch, wakeup};
+use crate::sched::{check, contexts, dispatch, wakeup};
 use mainspring_abi::kernel;
 use mainspring_abi::ring::{CapError, CapSqeV2};
 use mainspring_ring::{CqPlace, SqOwner};
@@ -208,9 +208,8 @@ impl Ending {
                 self.phase = Phase::Last;
             }
             Phase::Last => {
-                // A thread that has ended has let go of the page tables. A CPU where one of them slept before it ended elsewhere may
-                // be on its way to other tables still: it has these loaded until then.
-                if process.state.lock().live > 1 || process.is_loaded_beyond(cpu::index()) {
+                // A thread that has ended has let go of the page tables.
+                if process.state.lock().live > 1 {
                     return Piece::Wait;
                 }
                 self.phase = Phase::Orphans(0);
@@ -232,12 +231,14 @@ impl Ending {
             Phase::Caps => {
                 if !give_up_caps(process) {
                     contexts::process_ended(process);
+                    // A CPU where one of the threads slept or was preempted, and which has not gone over to other tables yet, has
+                    // these loaded. It goes over before it does anything else, and nobody loads these again but this thread.
+                    if process.is_loaded_beyond(cpu::index()) {
+                        return Piece::Wait;
+                    }
                     dispatch::leave_space(thread);
-                    debug_assert!(
-                        !process.is_loaded_beyond(cpu::index()),
-                        "page tables that are loaded are taken apart"
-                    );
                     let space = process.space.lock().take();
+                    check::taking_apart(space.as_ref());
                     self.phase = space.map_or(Phase::Objects, Phase::Space);
                 }
             }

@@ -3,10 +3,10 @@
 //! Builds with debug assertions (`make kernel-checked`) look each time, count how often they did, and stop the machine at
 //! the first that does not hold. In others all of this is nothing.
 
-use super::per_cpu::{IDLE, PerCpu};
+use super::per_cpu::{IDLE, PerCpu, per_cpus};
 use super::visible;
 use crate::arch::cpu::{self, Pending};
-use crate::arch::{self, examine};
+use crate::arch::{self, AddressSpace, examine};
 use crate::object::process;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::Nanos;
@@ -121,6 +121,16 @@ fn look_before_user_mode(here: &PerCpu) {
     assert!(examine::user_pages_are_shut(), "the kernel could touch a user page");
     assert!(examine::can_leave_to(&thread.context), "the processor could not leave to this thread");
     count(&LEAVES);
+}
+
+/// The page tables of `space` are about to be taken apart.
+#[inline(always)]
+pub fn taking_apart(space: Option<&AddressSpace>) {
+    if ON && let Some(space) = space {
+        let root = space.root().to_bits();
+        let loaded = per_cpus().iter().any(|cpu| cpu.loaded.load(Ordering::Acquire) == root);
+        assert!(!loaded, "page tables that a CPU has loaded are taken apart");
+    }
 }
 
 /// An idle CPU goes on with `decision`.
