@@ -16,6 +16,19 @@ fn fails(x: i64) -> !i64 {
 fn waits(c: chan i64) { print(c.recv() catch 0) }
 ";
 
+/// What `seen` is after a nursery of these tasks, whose error this handler saw.
+fn seen(tasks: &str, handler: &str) -> i64 {
+    result(&format!(
+        "{COMPUTE}fn main() -> i64 {{
+    let never = make(chan i64, 0)
+    let started = make(chan i64, 8)
+    var seen = 0
+    nursery {{ {tasks} }} catch |e| {{ {handler} }}
+    return seen
+}}"
+    ))
+}
+
 #[test]
 fn tasks_give_their_results() {
     let source = format!(
@@ -57,22 +70,9 @@ fn main() -> i64 {
 //= NURS:error-propagation
 #[test]
 fn an_error_of_a_child_is_what_the_code_after_the_nursery_sees() {
-    let source = format!(
-        "{COMPUTE}fn main() -> i64 {{
-    let never = make(chan i64, 0)
-    var seen = 0
-    nursery {{
-        spawn waits(never)
-        spawn fails(1)
-        spawn waits(never)
-    }} catch |e| {{
-        if e == error.NotFound {{ seen = 1 }}
-        if e == error.Busy {{ seen = 2 }}
-    }}
-    return seen
-}}"
-    );
-    assert_eq!(result(&source), 1);
+    let tasks = "spawn waits(never)\n spawn fails(1)\n spawn waits(never)";
+    let handler = "if e == error.NotFound { seen = 1 }\n if e == error.Busy { seen = 2 }";
+    assert_eq!(seen(tasks, handler), 1);
 }
 
 //= NURS:error-propagation
@@ -112,44 +112,24 @@ fn a_nursery_that_fails_leaves_its_variables_as_they_were() {
 //= NURS:owner-cancel
 #[test]
 fn nested_nurseries_are_a_tree_that_ends_as_one() {
-    let source = format!(
-        "{COMPUTE}fn main() -> i64 {{
-    let never = make(chan i64, 0)
-    let started = make(chan i64, 8)
-    var seen = 0
-    nursery {{
-        spawn {{
-            nursery {{
-                spawn {{ nursery {{ spawn {{ try started.send(1)\n waits(never) }} }} }}
-                spawn {{ try started.send(1)\n waits(never) }}
-            }}
-        }}
+    let tasks = "
+        spawn {
+            nursery {
+                spawn { nursery { spawn { try started.send(1)\n waits(never) } } }
+                spawn { try started.send(1)\n waits(never) }
+            }
+        }
         let first = started.recv() catch 0
         let second = started.recv() catch 0
-        spawn fails(first + second)
-    }} catch |e| {{ if e == error.NotFound {{ seen = 1 }} }}
-    return seen
-}}"
-    );
-    assert_eq!(result(&source), 1);
+        spawn fails(first + second)";
+    assert_eq!(seen(tasks, "if e == error.NotFound { seen = 1 }"), 1);
 }
 
 //= NURS:owner-cancel
 #[test]
 fn cancel_ends_all_tasks_of_the_nursery() {
-    let source = format!(
-        "{COMPUTE}fn main() -> i64 {{
-    let never = make(chan i64, 0)
-    var seen = 0
-    nursery {{
-        spawn waits(never)
-        spawn {{ nursery {{ spawn waits(never) }} }}
-        cancel
-    }} catch |e| {{ if e == error.Cancelled {{ seen = 1 }} }}
-    return seen
-}}"
-    );
-    assert_eq!(result(&source), 1);
+    let tasks = "spawn waits(never)\n spawn { nursery { spawn waits(never) } }\n cancel";
+    assert_eq!(seen(tasks, "if e == error.Cancelled { seen = 1 }"), 1);
 }
 
 #[test]

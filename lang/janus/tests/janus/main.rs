@@ -67,3 +67,18 @@ impl Lines {
         lines
     }
 }
+
+/// How many tests a file has.
+fn tests_in(file: &str) -> usize {
+    file.lines().filter(|line| *line == "#[test]").count()
+}
+
+/// Of the tests that the CBC-MN documents list, two groups are of the compiler: 4 that lower tasks, and 10 from source to result. The
+/// runtime has the others.
+//= NURS:tests
+#[test]
+fn the_suite_has_as_many_tests_of_the_compiler_as_the_documents_list() {
+    let (lowering, end_to_end) = (include_str!("lowering.rs"), include_str!("end_to_end.rs"));
+    assert!(tests_in(lowering) >= 4, "{} tests of lowering", tests_in(lowering));
+    assert!(tests_in(end_to_end) >= 10, "{} tests from source to result", tests_in(end_to_end));
+}

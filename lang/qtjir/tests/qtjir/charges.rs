@@ -1,27 +1,9 @@
 //! What is charged, and where the checks are.
 
+use super::support::{program, summing};
 use mainspring::{Budget, Component};
 use mainspring_qtjir::text::{parse, print};
 use mainspring_qtjir::{FaultKind, Limits, Program, Quiet, Trap};
-
-/// Adds up `0..n` in a loop that knows its length.
-const COUNTED: &str = "profile core
-fn @sum(%0: i64) -> i64 {
-b0:
-  %1: i64 = Int 0
-  Jump b1(%1, %1)
-b1(%2: i64, %3: i64):
-  %4: bool = Lt %2, %0
-  Branch %4, b2, b3
-b2:
-  %5: i64 = Add_Wrap %3, %2
-  %6: i64 = Int 1
-  %7: i64 = Add %2, %6
-  Jump b1(%7, %5)
-b3:
-  Return %3
-}
-";
 
 /// Halves a number until it is 0: a loop that does not know its length.
 const UNCOUNTED: &str = "profile core
@@ -49,7 +31,7 @@ fn run(program: &Program, name: &str, arg: i64) -> mainspring_qtjir::Ended {
 //= SCHED:3.3.1
 #[test]
 fn a_loop_pays_for_each_turn_and_looks_up_once_per_interval() {
-    let program = Program::compile(parse(UNCOUNTED).unwrap()).unwrap();
+    let program = program(UNCOUNTED);
     let text = print(program.module());
     assert!(text.contains("Int 1\n  Budget_Decrement %6\n  Budget_Check\n  Jump b1(%5)"), "{text}");
     for (turns, looks) in [(0, 0), (1, 1), (1023, 1), (1024, 1), (1025, 2), (10_240, 10), (10_241, 11)] {
@@ -61,7 +43,7 @@ fn a_loop_pays_for_each_turn_and_looks_up_once_per_interval() {
 //= SCHED:4.1.1a
 #[test]
 fn a_loop_that_knows_its_length_pays_in_strips() {
-    let module = parse(COUNTED).unwrap();
+    let module = parse(&format!("profile core\n{}", summing("sum"))).unwrap();
     let plain = Program::compile_plainly(module.clone()).unwrap();
     let simple = Program::compile(module).unwrap();
     let text = print(simple.module());
@@ -99,7 +81,7 @@ b4:
   Return %2
 }
 ";
-    let program = Program::compile(parse(text).unwrap()).unwrap();
+    let program = program(text);
     assert!(!print(program.module()).contains("Min_Unsigned"));
     assert_eq!(run(&program, "find", 1000).ops, 100);
 }
@@ -116,7 +98,7 @@ b2:
   Jump b1
 }
 ";
-    let program = Program::compile(parse(text).unwrap()).unwrap();
+    let program = program(text);
     for way in [0, 1] {
         let fault = program.run_alone("f", &[way], Limits { ops: 5000, ..Limits::ZERO }, &Quiet).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Trap(Trap::Exhausted(Component::Ops)));
@@ -141,8 +123,8 @@ b0:
   Return %6
 }
 ";
-    let program = Program::compile(parse(text).unwrap()).unwrap();
-    let text = print(program.module());
+    let checked = program(text);
+    let text = print(checked.module());
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let mut seen = 0;
     for pair in lines.windows(2) {
@@ -154,8 +136,8 @@ b0:
     assert_eq!(seen, 4, "{text}");
     let core = "profile core\nfn @g(%0: i64) -> i64 {\nb0:\n  Return %0\n}\nfn @f(%0: i64) -> i64 {\nb0:\n  \
                 %1: i64 = Call @g(%0)\n  %2: i64 = Call @g(%1)\n  Return %2\n}";
-    let program = Program::compile(parse(core).unwrap()).unwrap();
-    assert_eq!(run(&program, "f", 3).ops, 2, "an op for each call");
+    let calls = program(core);
+    assert_eq!(run(&calls, "f", 3).ops, 2, "an op for each call");
 }
 
 /// Allocates slices of 10 words, this many.
@@ -173,7 +155,7 @@ b0:
 //= SCHED:3.3.1
 #[test]
 fn a_check_follows_an_allocation_which_costs_an_op_and_its_size() {
-    let program = Program::compile(parse(ALLOCATES).unwrap()).unwrap();
+    let program = program(ALLOCATES);
     let text = print(program.module());
     assert!(text.contains("Slice_New i64, %1\n  Budget_Check\n"), "{text}");
     let exactly = Budget { ops: 1, memory: 88, ..Budget::ZERO };
@@ -197,7 +179,7 @@ fn traps_have_a_place() {
     ];
     for (body, says) in cases {
         let text = format!("profile core\nfn @f(%0: i64) -> i64 {{\nb0:\n  {body}\n  Return %0\n}}");
-        let program = Program::compile(parse(&text).unwrap()).unwrap();
+        let program = program(&text);
         let fault = program.run_alone("f", &[1_000_000], Limits::MAX, &Quiet).unwrap_err();
         assert!(fault.to_string().starts_with("5:3: ") && fault.to_string().contains(says), "{fault}");
     }
@@ -206,14 +188,14 @@ fn traps_have_a_place() {
 #[test]
 fn a_program_does_not_pay_itself() {
     let text = "profile core\nfn @f(%0: i64) -> i64 {\nb0:\n  %1: i64 = Int -1000\n  Budget_Decrement %1\n  Return %0\n}";
-    let program = Program::compile(parse(text).unwrap()).unwrap();
+    let program = program(text);
     assert_eq!(run(&program, "f", 3).ops, 0);
 }
 
 #[test]
 fn recursion_ends_in_a_trap() {
     let text = "profile core\nfn @f(%0: i64) -> i64 {\nb0:\n  %1: i64 = Call @f(%0)\n  Return %1\n}";
-    let program = Program::compile(parse(text).unwrap()).unwrap();
+    let program = program(text);
     let fault = program.run_alone("f", &[0], Limits::MAX, &Quiet).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Trap(Trap::StackOverflow));
 }

@@ -1,32 +1,12 @@
 //! Hostile programs stop at their budget, and their neighbours do not notice.
 
+use super::support::{program, summing};
 use mainspring::{Budget, Component, Config, Exhaustion, NurseryOptions, Pool, Profile, TaskError};
-use mainspring_qtjir::text::parse;
-use mainspring_qtjir::{Program, Quiet};
-
-const NEIGHBOUR: &str = "fn @main(%0: i64) -> i64 {
-b0:
-  %1: i64 = Int 0
-  Jump b1(%1, %1)
-b1(%2: i64, %3: i64):
-  %4: bool = Lt %2, %0
-  Branch %4, b2, b3
-b2:
-  %5: i64 = Add_Wrap %3, %2
-  %6: i64 = Int 1
-  %7: i64 = Add %2, %6
-  Jump b1(%7, %5)
-b3:
-  Return %3
-}
-";
+use mainspring_qtjir::Quiet;
 
 /// Runs an attack beside a neighbour, and gives how the attack ended.
 fn attack(text: &str, budget: Budget) -> Result<String, TaskError> {
-    let (hostile, neighbour) = (
-        Program::compile(parse(text).unwrap()).unwrap(),
-        Program::compile(parse(NEIGHBOUR).unwrap()).unwrap(),
-    );
+    let (hostile, neighbour) = (program(text), program(&summing("main")));
     let pool =
         Pool { ops: 1 << 32, memory: 1 << 32, spawn_count: 1 << 16, channel_ops: 1 << 16, syscalls: 1 << 16 };
     let runtime = Config::new(Profile::Cluster).workers(1).root_pool(pool).build().unwrap();

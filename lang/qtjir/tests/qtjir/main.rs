@@ -2,6 +2,7 @@
 
 mod charges;
 mod hostile;
+mod support;
 mod tasks;
 mod text;
 mod verify;

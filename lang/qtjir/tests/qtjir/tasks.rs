@@ -1,14 +1,8 @@
 //! Tasks of programs, on the runtime.
 
-use mainspring::{Budget, Caps, Config, Pool, Profile, Runtime, TaskError};
-use mainspring_qtjir::text::parse;
-use mainspring_qtjir::{Ended, Fault, FaultKind, Output, Program, Quiet, Trap, task_fault};
-use std::sync::Mutex;
-
-fn program(text: &str) -> Program {
-    Program::compile(parse(text).unwrap_or_else(|error| panic!("{error}\n{text}")))
-        .unwrap_or_else(|e| panic!("{e}"))
-}
+use super::support::{Lines, program, summing};
+use mainspring::{Budget, Caps, Config, Cx, Pool, Profile, Runtime, TaskError, TaskState};
+use mainspring_qtjir::{Ended, Fault, FaultKind, Program, Quiet, Trap, task_fault};
 
 fn on(runtime: &Runtime, program: &Program, args: &[u64]) -> Result<Ended, Fault> {
     match runtime.run(|cx| program.run_in_task("main", args, cx, &Quiet)) {
@@ -22,23 +16,9 @@ fn service() -> Runtime {
 }
 
 /// Two children that work, and their sum.
-const TWO: &str = "
-fn @work(%0: i64) -> i64 {
-b0:
-  %1: i64 = Int 0
-  Jump b1(%1, %1)
-b1(%2: i64, %3: i64):
-  %4: bool = Lt %2, %0
-  Branch %4, b2, b3
-b2:
-  %5: i64 = Add_Wrap %3, %2
-  %6: i64 = Int 1
-  %7: i64 = Add %2, %6
-  Jump b1(%7, %5)
-b3:
-  Return %3
-}
-fn @main(%0: i64) -> i64 {
+fn two() -> String {
+    summing("work")
+        + "fn @main(%0: i64) -> i64 {
 b0:
   %1: nursery = Nursery_Begin
   %2: task<i64> = Spawn [CPU_Parallel] @work(%0)
@@ -49,13 +29,14 @@ b0:
   %7: i64 = Add %4, %5
   Return %7
 }
-";
+"
+}
 
 //= SCHED:10.2.2
 //= SCHED:8.1.1
 #[test]
 fn children_run_and_are_joined() {
-    let ended = on(&service(), &program(TWO), &[5000]).unwrap();
+    let ended = on(&service(), &program(&two()), &[5000]).unwrap();
     assert_eq!(ended.value, Some(2 * (0..5000).sum::<u64>()));
     assert_eq!(ended.ops, 2, "an op for each spawn; the children pay for their own");
 }
@@ -229,16 +210,10 @@ b0:
 }
 ";
     // The child sees one slice under two names, as its parent does; what it writes there reaches the parent as a copy.
-    struct Lines(Mutex<Vec<String>>);
-    impl Output for Lines {
-        fn line(&self, text: &str) {
-            self.0.lock().unwrap().push(text.to_owned());
-        }
-    }
-    let (program, lines) = (program(text), Lines(Mutex::default()));
+    let (program, lines) = (program(text), Lines::default());
     let ended = service().run(|cx| program.run_in_task("main", &[], cx, &lines)).unwrap().unwrap();
     assert_eq!(ended.value, Some(90));
-    assert_eq!(*lines.0.lock().unwrap(), ["9"]);
+    assert_eq!(lines.lines(), ["9"]);
     // Two objects, a spawn with a copy of its arguments; the copy of the result is the child's.
     assert_eq!(ended.ops, 4);
 }
@@ -337,10 +312,10 @@ b0:
 
 #[test]
 fn handles_end_with_their_nursery_and_are_used_once() {
-    let twice = TWO.replace("Task_Join %3", "Task_Join %2");
+    let twice = two().replace("Task_Join %3", "Task_Join %2");
     let fault = on(&service(), &program(&twice), &[5]).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Trap(Trap::AwaitedTwice));
-    let late = TWO.replace(
+    let late = two().replace(
         "%5: i64 = Task_Join %3\n  %6: i64 = Nursery_End %1\n",
         "%6: i64 = Nursery_End %1\n  %5: i64 = Task_Join %3\n",
     );
@@ -372,28 +347,60 @@ b0:
   Return %5
 }
 ";
-    struct Lines(Mutex<Vec<String>>);
-    impl Output for Lines {
-        fn line(&self, text: &str) {
-            self.0.lock().unwrap().push(text.to_owned());
-        }
-    }
     let order = |text: &str| {
-        let (program, lines) = (program(text), Lines(Mutex::default()));
+        let (program, lines) = (program(text), Lines::default());
         let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
         let ended = runtime.run(|cx| program.run_in_task("main", &[], cx, &lines)).unwrap().unwrap();
         assert_eq!(ended.value, Some(5));
-        lines.0.into_inner().unwrap()
+        lines.lines()
     };
     assert_eq!(order(text), ["child", "parent"]);
     assert_eq!(order(&text.replace("  Yield\n", "")), ["parent", "child"], "without it the parent goes on");
+}
+
+/// Who waits for a message or a task leaves the worker as Blocked; who yields stays Ready.
+//= SCHED:4.2.1
+#[test]
+fn a_yield_leaves_a_task_ready_and_a_wait_leaves_it_blocked() {
+    let never = "%1: i64 = Int 0\n  %2: chan<i64> = Channel_New i64, %1\n";
+    let yields = "fn @main() -> unit {\nb0:\n  Jump b1\nb1:\n  Yield\n  Jump b1\n}\n".to_owned();
+    let receives =
+        format!("fn @main() -> i64 {{\nb0:\n  {never}  %3: i64, %4: i64 = Recv %2\n  Return %3\n}}\n");
+    let sends = format!("fn @main() -> i64 {{\nb0:\n  {never}  %3: i64 = Send %2, %1\n  Return %3\n}}\n");
+    let awaits = format!(
+        "fn @waits(%0: chan<i64>) -> i64 {{\nb0:\n  %1: i64, %2: i64 = Recv %0\n  Return %1\n}}\n\
+         fn @main() -> i64 {{\nb0:\n  {never}  %3: nursery = Nursery_Begin\n  \
+         %4: task<i64> = Spawn [CPU_Parallel] @waits(%2)\n  %5: i64 = Await %4\n  %6: i64 = Nursery_End %3\n  \
+         Return %5\n}}\n"
+    );
+    let runtime = Config::new(Profile::Service).workers(1).build().unwrap();
+    for (text, left_as) in [
+        (yields, TaskState::Ready),
+        (receives, TaskState::Blocked),
+        (sends, TaskState::Blocked),
+        (awaits, TaskState::Blocked),
+    ] {
+        let program = program(&text);
+        let ended = runtime.run(|cx| {
+            cx.nursery(|nursery| {
+                let pool = nursery.pool().part(4);
+                let run = |cx: &Cx| program.run_in_task("main", &[], cx, &Quiet).map(|_| ());
+                let task = nursery.builder().pool(pool).spawn_try(run).unwrap();
+                // One worker: this task runs again when the other has given way.
+                (0..4).for_each(|_| cx.yield_now());
+                assert_eq!(task.state(), left_as, "{text}");
+                nursery.cancel();
+            })
+        });
+        assert!(ended.unwrap().unwrap_err().error.is_cancelled());
+    }
 }
 
 #[test]
 fn a_run_out_of_its_pool_ends_with_a_typed_error() {
     let pool = Pool { ops: 100_000, memory: 1 << 20, spawn_count: 10, channel_ops: 10, syscalls: 10 };
     let runtime = Config::new(Profile::Service).workers(1).root_pool(pool).build().unwrap();
-    let program = program(TWO);
+    let program = program(&two());
     let error = runtime.run(|cx| program.run_in_task("work", &[1_000_000], cx, &Quiet)).unwrap_err();
     assert!(matches!(error, TaskError::BudgetExhausted(mainspring::Component::Ops)), "{error}");
 }
@@ -474,7 +481,7 @@ fn the_order_of_tasks_is_the_same_for_the_same_seed() {
 //= SCHED:3.3.1
 #[test]
 fn the_runtime_charges_what_the_program_counts() {
-    let program = program(TWO);
+    let program = program(&two());
     let (counted, charged) = service()
         .run(|cx| {
             let before = cx.ops_used();
