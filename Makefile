@@ -29,7 +29,7 @@ CHECKED_PROOFS := smoke calls spawn smp idle-paths hostile contain hostile-memor
 MEASURED_PROOFS := evidence evidence-said
 
 # Packages that measure rather than test: linted, never run by `make test`.
-NOT_TESTED := mainspring-bench-core mainspring-bench-ring mainspring-bench-runtime mainspring-bench-sim
+NOT_TESTED := mainspring-bench-core mainspring-bench-lang mainspring-bench-ring mainspring-bench-runtime mainspring-bench-sim
 
 LINT_PHASES := commits fmt-check clippy doc licences advisories
 TEST_PHASES := $(LINT_PHASES) unit loom kernel-proofs conformance-summary
@@ -251,7 +251,7 @@ fuzz-capi: setup ## Random sequences of calls of the C library against a model (
 
 .PHONY: soak
 soak: setup ## For hours: 100 million acts of the runtime's fuzzer, memcheck, a million trees, the soaked servers, a million calls of the kernel, two million damaged programs, calls of the C library
-	$(call run-phases,fuzz-lang-soak fuzz-capi fuzz-runtime-soak memcheck-runtime memcheck-capi trees soak-server soak-hostile fuzz-kernel-soak sweeps)
+	$(call run-phases,fuzz-lang-soak test-native fuzz-capi fuzz-runtime-soak memcheck-runtime memcheck-capi trees soak-server soak-hostile fuzz-kernel-soak sweeps)
 
 .PHONY: fuzz-runtime-soak
 fuzz-runtime-soak: setup
@@ -260,6 +260,10 @@ fuzz-runtime-soak: setup
 .PHONY: fuzz-lang-soak
 fuzz-lang-soak: setup
 	MAINSPRING_FUZZ_INPUTS=$(or $(COUNT),1000000) $(CARGO) test --locked --release --package mainspring-janus --test janus fuzz::
+
+.PHONY: test-native
+test-native: setup ## The command built with its code generator: `jan run --native`
+	$(CARGO) test --locked --package mainspring-cli --features native --test cli jan::
 
 .PHONY: soak-server
 soak-server: setup ## A server that accepts a million connections one after the other (COUNT=n)
@@ -381,6 +385,10 @@ bench-scale: setup-qemu kernel ## Thread-scale five times, on cores 0 to 3, besi
 .PHONY: trace-kernel
 trace-kernel: setup-qemu kernel ## What an endpoint round trip spends its instructions on
 	$(PROOF) --trace
+
+.PHONY: bench-lang
+bench-lang: setup ## What checks cost compiled Janus programs, counted and polled, and how far they are from Rust (ROUNDS=21)
+	$(CARGO) run --release --locked --package mainspring-bench-lang -- $(ROUNDS)
 
 .PHONY: bench-ring
 bench-ring: setup ## No-op requests through our rings beside io_uring: rate and round trip

@@ -15,6 +15,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   mainspring jan run docs/examples/tree.jan        run it in budgeted tasks
   mainspring jan run --ops 1000 docs/examples/tree.jan
+  mainspring jan run --native docs/examples/tree.jan  with machine code, if built for it
   mainspring jan check docs/examples/tree.jan      say what is wrong with it
   mainspring jan ir --checks docs/examples/tree.jan  show where it looks at its budget";
 
@@ -68,6 +69,9 @@ struct RunArgs {
     /// Tasks that they may start.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     spawns: u64,
+    /// Run functions that start no tasks as machine code. The ops stay the same.
+    #[arg(long)]
+    native: bool,
     /// Capabilities for a sovereign program.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "CAPABILITY")]
     grant: Vec<Grant>,
@@ -98,6 +102,8 @@ pub enum JanError {
     Arguments(String, String),
     /// It cannot be run with these settings.
     Config(ConfigError),
+    /// It cannot be turned into machine code.
+    Native(String),
     /// It failed.
     Fault(String, Fault),
 }
@@ -113,6 +119,7 @@ impl fmt::Display for JanError {
             Self::NoMain(name) => write!(f, "{name}: there is no `main`\nhelp: add `fn main() {{ }}`"),
             Self::Arguments(name, wanted) => write!(f, "{name}: `main` takes {wanted}"),
             Self::Config(error) => error.fmt(f),
+            Self::Native(why) => f.write_str(why),
             Self::Fault(name, fault) => write!(f, "{name}:{fault}"),
         }
     }
@@ -179,7 +186,10 @@ impl mainspring_qtjir::Output for Printer {
 
 fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     let module = compile(&args.file).map_err(Failure::Jan)?;
-    let program = program(&args.file, module).map_err(Failure::Jan)?;
+    let mut program = program(&args.file, module).map_err(Failure::Jan)?;
+    if args.native {
+        program = native(program).map_err(Failure::Jan)?;
+    }
     let ended = execute(args, &program, &Printer(output)).map_err(Failure::Jan)?;
     let result = program.module().function("main").map(|main| &main.result);
     let value = ended.value.unwrap_or(0);
@@ -191,6 +201,20 @@ fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     };
     output.note(format_args!("{}: {returned}{} ops", input::name(&args.file), ended.all_ops));
     Ok(())
+}
+
+/// The program with the functions as machine code that can be.
+#[cfg(feature = "native")]
+fn native(program: Program) -> Result<Program, JanError> {
+    let compiled = mainspring_native::compile(program, mainspring_native::Options::default());
+    compiled.map_err(|error| JanError::Native(error.to_string()))
+}
+
+#[cfg(not(feature = "native"))]
+fn native(_: Program) -> Result<Program, JanError> {
+    let why = "this command was built without a code generator\n\
+               help: build it with `cargo build --release --package mainspring-cli --features native`, or leave --native out";
+    Err(JanError::Native(why.to_owned()))
 }
 
 fn execute(args: &RunArgs, program: &Program, printer: &Printer) -> Result<Ended, JanError> {

@@ -54,6 +54,22 @@ fn a_program_runs_with_arguments() {
 }
 
 #[test]
+fn machine_code_gives_the_same_and_charges_the_same() {
+    let folder = Folder::new("jan-native");
+    folder.write(
+        "sum.jan",
+        "fn sum(n: i64) -> i64 { var s = 0\n for i in 0..n { s = s + i * i }\n return s }\nfn main() -> i64 { var got = 0\n \
+         nursery { let task = spawn sum(1000)\n got = sum(500) + await task }\n return got }",
+    );
+    let interpreted = folder.run("jan run sum.jan").ok();
+    if cfg!(feature = "native") {
+        assert_eq!(folder.run("jan run --native sum.jan").ok().stderr, interpreted.stderr);
+    } else {
+        folder.run("jan run --native sum.jan").refused(&["without a code generator", "--features native"]);
+    }
+}
+
+#[test]
 fn what_a_program_may_use_is_bounded() {
     let folder = Folder::new("jan-bounds");
     folder.write("spin.jan", "fn main() { while true { } }");

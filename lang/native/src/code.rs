@@ -20,12 +20,29 @@ pub struct Options {
     /// Bytes of its task's stack that compiled code may use. Calls that nest deeper trap. With less than a mebibyte they may trap
     /// before they do in the interpreter.
     pub stack_bytes: usize,
+    /// How compiled code is metered.
+    pub metering: Metering,
+}
+
+/// How compiled code is metered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Metering {
+    /// By the checks of the program, which count ops.
+    #[default]
+    Ops,
+    /// As `Ops`, and the time between payments is looked at ([`take_longest_gap`](crate::take_longest_gap)).
+    OpsGauged,
+    /// By a load on each way back of a loop, from a page that would be protected to stop the task. Only its cost can be measured:
+    /// nothing protects the page. The program has no checks ([`Program::compile_unmetered`]).
+    Poll,
+    /// Not at all, to measure against. The program has no checks ([`Program::compile_unmetered`]).
+    None,
 }
 
 impl Default for Options {
     /// For the stacks that a runtime has unless it is told otherwise.
     fn default() -> Self {
-        Self { stack_bytes: 32 << 10 }
+        Self { stack_bytes: 32 << 10, metering: Metering::Ops }
     }
 }
 
@@ -90,12 +107,14 @@ pub fn compile(program: Program, options: Options) -> Result<Program, NativeErro
     let isa = cranelift_native::builder().map_err(|why| NativeError::NoTarget(why.to_owned()))?;
     let isa = isa.finish(settings::Flags::new(flags)).map_err(|error| failed(error.to_string()))?;
     let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
-    builder.symbol("pay", context::pay as *const u8);
+    let pay = if options.metering == Metering::OpsGauged { context::pay_gauged } else { context::pay };
+    builder.symbol("pay", pay as *const u8);
     builder.symbol("allocate", context::allocate as *const u8);
     builder.symbol("print", context::print as *const u8);
     let mut module = JITModule::new(builder);
     let eligible = eligible(&program);
-    let mut emitter = Emitter::new(&mut module, &program).map_err(|error| failed(error.to_string()))?;
+    let mut emitter =
+        Emitter::new(&mut module, &program, options.metering).map_err(|error| failed(error.to_string()))?;
     let mut ids: Vec<Option<FuncId>> = Vec::new();
     for (at, function) in program.module().functions.iter().enumerate() {
         ids.push(match eligible[at] {

@@ -6,8 +6,10 @@
 
 use mainspring_qtjir::{Account, Output, Trap};
 use std::any::Any;
+use std::cell::Cell;
 use std::mem::offset_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 /// What generated code reads and writes itself.
 #[repr(C)]
@@ -26,8 +28,16 @@ pub(crate) struct Context {
     pub(crate) site: u64,
     /// What is to be said about it.
     pub(crate) about: [u64; 2],
+    /// A byte on the page that code polls, where it polls.
+    poll: *const u8,
     host: *mut Host<'static, 'static>,
 }
+
+/// The page that code polls: never written, and readable.
+#[repr(align(4096))]
+struct PollPage([u8; 4096]);
+
+static POLL_PAGE: PollPage = PollPage([0; 4096]);
 
 /// Offsets of the fields, for generated code.
 pub(crate) const HEAP: i32 = offset_of!(Context, heap) as i32;
@@ -37,6 +47,7 @@ pub(crate) const STACK_LIMIT: i32 = offset_of!(Context, stack_limit) as i32;
 pub(crate) const TRAP: i32 = offset_of!(Context, trap) as i32;
 pub(crate) const SITE: i32 = offset_of!(Context, site) as i32;
 pub(crate) const ABOUT: i32 = offset_of!(Context, about) as i32;
+pub(crate) const POLL: i32 = offset_of!(Context, poll) as i32;
 
 pub(crate) const TRAP_OVERFLOW: i64 = 1;
 pub(crate) const TRAP_DIVIDE: i64 = 2;
@@ -72,6 +83,7 @@ impl Context {
             trap: 0,
             site: 0,
             about: [0; 2],
+            poll: POLL_PAGE.0.as_ptr(),
             host: std::ptr::from_mut(host).cast(),
         }
     }
@@ -107,6 +119,30 @@ pub(crate) unsafe extern "C" fn pay(context: *mut Context) -> u64 {
     // SAFETY: the caller's promise.
     let context = unsafe { &mut *context };
     u64::from(context.hosted(settle).is_none())
+}
+
+thread_local! {
+    /// When the code on this thread paid last, and the longest time that it went without.
+    static GAPS: Cell<(Option<Instant>, Duration)> = const { Cell::new((None, Duration::ZERO)) };
+}
+
+/// As [`pay`], and looks at the time since the last payment.
+///
+/// # Safety
+///
+/// As for [`pay`].
+pub(crate) unsafe extern "C" fn pay_gauged(context: *mut Context) -> u64 {
+    let (last, longest) = GAPS.get();
+    let longest = last.map_or(longest, |last| longest.max(last.elapsed()));
+    // SAFETY: the caller's promise.
+    let ends = unsafe { pay(context) };
+    GAPS.set((Some(Instant::now()), longest));
+    ends
+}
+
+/// The longest time between two payments of gauged code on this thread since this was asked last.
+pub fn take_longest_gap() -> Duration {
+    GAPS.take().1
 }
 
 /// Pays for what was counted, as the interpreter does.

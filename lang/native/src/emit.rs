@@ -4,14 +4,16 @@
 //! its value, 1 if the task must end, 2 if the result is the code of its error. What the function has counted is in a register; it
 //! is in the context whenever another function may look.
 
+use crate::code::Metering;
 use crate::context::{
-    ABOUT, HEAP, PENDING, SITE, STACK_LIMIT, STACK_WORDS, TRAP, TRAP_BOUNDS, TRAP_DIVIDE, TRAP_EMPTY,
+    ABOUT, HEAP, PENDING, POLL, SITE, STACK_LIMIT, STACK_WORDS, TRAP, TRAP_BOUNDS, TRAP_DIVIDE, TRAP_EMPTY,
     TRAP_HOST, TRAP_OVERFLOW, TRAP_RAISED, TRAP_STACK,
 };
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{
     AbiParam, BlockArg, FuncRef, InstBuilder, MemFlagsData, Signature, Type as IrType, UserFuncName, types,
 };
+use cranelift_codegen::isa::CallConv;
 use cranelift_codegen::{Context as Codegen, ir};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_jit::JITModule;
@@ -40,6 +42,7 @@ impl Site {
 pub(crate) struct Emitter<'a> {
     jit: &'a mut JITModule,
     program: &'a Program,
+    metering: Metering,
     index: HashMap<&'a str, usize>,
     declared: HashMap<usize, FuncId>,
     pay: FuncId,
@@ -58,8 +61,31 @@ fn memory() -> MemFlagsData {
     MemFlagsData::trusted()
 }
 
+/// A function that pays and keeps all registers: its callers spill nothing around a call that is rarely made. It gives nothing; a
+/// task that must end finds the reason in its context.
+fn pay_keeping_registers(jit: &mut JITModule, pay: FuncId) -> Emitted<FuncId> {
+    let mut codegen = jit.make_context();
+    codegen.func.signature.call_conv = CallConv::PreserveAll;
+    codegen.func.signature.params = vec![AbiParam::new(types::I64)];
+    let id = jit.declare_anonymous_function(&codegen.func.signature)?;
+    codegen.func.name = UserFuncName::user(0, id.as_u32());
+    let mut frontend = FunctionBuilderContext::new();
+    let mut builder = FunctionBuilder::new(&mut codegen.func, &mut frontend);
+    let block = builder.create_block();
+    builder.append_block_params_for_function_params(block);
+    builder.switch_to_block(block);
+    let context = builder.block_params(block)[0];
+    let callee = jit.declare_func_in_func(pay, builder.func);
+    builder.ins().call(callee, &[context]);
+    builder.ins().return_(&[]);
+    builder.seal_all_blocks();
+    builder.finalize(jit.target_config());
+    jit.define_function(id, &mut codegen)?;
+    Ok(id)
+}
+
 impl<'a> Emitter<'a> {
-    pub(crate) fn new(jit: &'a mut JITModule, program: &'a Program) -> Emitted<Self> {
+    pub(crate) fn new(jit: &'a mut JITModule, program: &'a Program, metering: Metering) -> Emitted<Self> {
         let mut import = |name: &str, params: usize| {
             let mut signature = jit.make_signature();
             signature.params = vec![AbiParam::new(types::I64); params];
@@ -67,9 +93,10 @@ impl<'a> Emitter<'a> {
             jit.declare_function(name, Linkage::Import, &signature).map_err(Box::new)
         };
         let (pay, allocate, print) = (import("pay", 1)?, import("allocate", 2)?, import("print", 3)?);
+        let pay = pay_keeping_registers(jit, pay)?;
         let (declared, sites, texts) = (HashMap::new(), Vec::new(), Vec::new());
         let index = program.module().index();
-        Ok(Self { jit, program, index, declared, pay, allocate, print, sites, texts })
+        Ok(Self { jit, program, metering, index, declared, pay, allocate, print, sites, texts })
     }
 
     fn signature(&self, function: &Function) -> Signature {
@@ -149,6 +176,12 @@ struct Body<'b, 'e, 'a> {
     /// Ends the task: the kind of trap, the site, and what is to be said.
     traps: ir::Block,
     interval: i64,
+    /// The place of each block in the order of emission: a way to an earlier one is a way back.
+    rank: Vec<usize>,
+    /// The address that is polled.
+    poll: Option<ir::Value>,
+    /// The values that are known numbers.
+    known: HashMap<Value, i64>,
     pay: FuncRef,
     allocate: FuncRef,
     print: FuncRef,
@@ -171,6 +204,9 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
         let print = emitter.jit.declare_func_in_func(emitter.print, builder.func);
         let interval = emitter.program.module().interval().into();
         let values = HashMap::new();
+        let order = reverse_postorder(function);
+        let mut rank = vec![0; function.blocks.len()];
+        order.iter().enumerate().for_each(|(at, block)| rank[*block] = at);
         let mut body = Self {
             emitter,
             function,
@@ -181,13 +217,16 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
             pending,
             traps,
             interval,
+            rank,
+            poll: None,
+            known: HashMap::new(),
             pay,
             allocate,
             print,
         };
         body.declare_params(entry);
         body.enter();
-        for at in reverse_postorder(function) {
+        for at in order {
             body.block(at);
         }
         body.trap_block();
@@ -212,8 +251,11 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
 
     /// Looks at the real stack. The caller has taken a frame of the one that the task may use.
     fn enter(&mut self) {
-        let pending = self.read(PENDING);
+        let pending = if self.counts() { self.read(PENDING) } else { self.int(0) };
         self.builder.def_var(self.pending, pending);
+        if self.emitter.metering == Metering::Poll {
+            self.poll = Some(self.read(POLL));
+        }
         let site = self.site(self.function.pos);
         let limit = self.read(STACK_LIMIT);
         let pointer = self.builder.ins().get_stack_pointer(types::I64);
@@ -221,6 +263,20 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
         self.trap_if(low, TRAP_STACK, site, [None, None]);
         let first = self.blocks[0];
         self.builder.ins().jump(first, &[]);
+    }
+
+    fn counts(&self) -> bool {
+        matches!(self.emitter.metering, Metering::Ops | Metering::OpsGauged)
+    }
+
+    /// Polls, on a way back. The load may trap, so that it stays though nobody uses what it loads.
+    fn poll_on_the_way_back(&mut self, from: usize, targets: &[&Target]) {
+        let goes_back = |to: &&Target| self.rank[to.block.0 as usize] <= self.rank[from];
+        if let Some(poll) = self.poll
+            && targets.iter().any(goes_back)
+        {
+            self.builder.ins().load(types::I8, MemFlagsData::new(), poll, 0);
+        }
     }
 
     fn read(&mut self, offset: i32) -> ir::Value {
@@ -295,12 +351,18 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
 
     /// Puts what was counted where other functions see it.
     fn publish(&mut self) {
+        if !self.counts() {
+            return;
+        }
         let pending = self.builder.use_var(self.pending);
         self.write(pending, PENDING);
     }
 
     /// Takes up what other functions have counted.
     fn reread(&mut self) {
+        if !self.counts() {
+            return;
+        }
         let pending = self.read(PENDING);
         self.builder.def_var(self.pending, pending);
     }
@@ -321,6 +383,11 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
         self.builder.switch_to_block(self.blocks[at]);
         for instr in &block.instrs {
             self.instr(instr);
+        }
+        match &block.end {
+            Terminator::Jump(to) => self.poll_on_the_way_back(at, &[to]),
+            Terminator::Branch(_, yes, no) => self.poll_on_the_way_back(at, &[yes, no]),
+            _ => {}
         }
         self.end(&block.end, block.end_pos);
     }
@@ -377,6 +444,7 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
     fn instr(&mut self, instr: &'a Instr) {
         match &instr.op {
             Op::Int(value) => {
+                self.known.insert(instr.results[0], *value);
                 let value = self.int(*value);
                 self.set(instr.results[0], value);
             }
@@ -441,9 +509,14 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
 
     /// As the interpreter counts: never less than nothing, and no more than 32 bits at once.
     fn count(&mut self, cost: Value) {
-        let (zero, most) = (self.int(0), self.int(u32::MAX.into()));
-        let cost = self.builder.ins().smax(self.values[&cost], zero);
-        let cost = self.builder.ins().umin(cost, most);
+        let cost = match self.known.get(&cost) {
+            Some(known) => self.int((*known).clamp(0, u32::MAX.into())),
+            None => {
+                let (zero, most) = (self.int(0), self.int(u32::MAX.into()));
+                let cost = self.builder.ins().smax(self.values[&cost], zero);
+                self.builder.ins().umin(cost, most)
+            }
+        };
         let pending = self.builder.use_var(self.pending);
         let pending = self.builder.ins().iadd(pending, cost);
         self.builder.def_var(self.pending, pending);
@@ -456,7 +529,10 @@ impl<'b, 'e, 'a> Body<'b, 'e, 'a> {
         self.builder.set_cold_block(pays);
         self.builder.ins().brif(due, pays, &[], goes_on, &[]);
         self.builder.switch_to_block(pays);
-        let failed = self.call_host(self.pay, &[]);
+        self.publish();
+        self.builder.ins().call(self.pay, &[self.context]);
+        self.reread();
+        let failed = self.read(TRAP);
         self.host_trap_if(failed, pos);
         self.builder.ins().jump(goes_on, &[]);
         self.builder.switch_to_block(goes_on);

@@ -11,4 +11,5 @@ mod code;
 mod context;
 mod emit;
 
-pub use code::{NativeError, Options, compile};
+pub use code::{Metering, NativeError, Options, compile};
+pub use context::take_longest_gap;

@@ -3,12 +3,12 @@
 use mainspring::{Budget, Component, Config, Exhaustion, NurseryOptions, Pool, Profile, TaskError};
 use mainspring_janus::compile;
 use mainspring_janus::testing::random_program;
-use mainspring_native::Options;
+use mainspring_native::{Metering, Options};
 use mainspring_qtjir::{Ended, Fault, FaultKind, Limits, Output, Program, Quiet, Trap, task_fault};
 use std::sync::Mutex;
 
 /// As much of the stack as a program can ask for.
-const DEEP: Options = Options { stack_bytes: 1 << 20 };
+const DEEP: Options = Options { stack_bytes: 1 << 20, metering: Metering::Ops };
 
 fn both(source: &str) -> (Program, Program) {
     let module = compile(source).unwrap_or_else(|mistakes| panic!("{}", mistakes.render("test.jan", source)));
@@ -60,6 +60,27 @@ fn random_programs_agree_on_results_traps_and_charges() {
         }
     }
     assert!(ended > 50 && trapped > 10, "{ended} ended, {trapped} trapped: the programs test too little");
+}
+
+/// What is measured against what gives the same results. Without checks nothing but memory and prints is charged.
+#[test]
+fn programs_without_checks_and_with_polls_give_the_same_results() {
+    let mut same = 0;
+    for seed in 0..60 {
+        let source = random_program(seed, false);
+        let (interpreted, _) = both(&source);
+        let Ok(wanted) = alone(&interpreted, seed, LIMITS).0 else { continue };
+        for metering in [Metering::None, Metering::Poll] {
+            let unmetered = Program::compile_unmetered(compile(&source).unwrap()).unwrap();
+            let options = Options { metering, ..DEEP };
+            let program = mainspring_native::compile(unmetered, options).unwrap();
+            let got = alone(&program, seed, LIMITS).0.unwrap();
+            assert_eq!(got.value, wanted.value, "{metering:?}\n{source}");
+            assert!(got.ops <= wanted.ops, "{metering:?}\n{source}");
+        }
+        same += 1;
+    }
+    assert!(same > 10, "{same} programs ended: the test shows too little");
 }
 
 #[test]
@@ -229,7 +250,7 @@ fn a_function_that_spawns_is_interpreted_and_the_rest_is_compiled() {
     let deep = "fn down(n: i64) -> i64 { if n == 0 { return 0 }\n return 1 + down(n - 1) }\nfn main(n: i64) -> i64 { return down(n) }";
     let module = compile(deep).unwrap();
     // With little stack, compiled code traps where the interpreter does not: so it was compiled.
-    let little = Options { stack_bytes: 8 << 10 };
+    let little = Options { stack_bytes: 8 << 10, ..DEEP };
     let compiled = mainspring_native::compile(Program::compile(module.clone()).unwrap(), little).unwrap();
     let fault = alone(&compiled, 1000, Limits::MAX).0.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Trap(Trap::StackOverflow));

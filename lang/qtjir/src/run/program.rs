@@ -110,6 +110,13 @@ impl Program {
         Self::build(module, false)
     }
 
+    /// Verifies a module and inserts nothing: what checks are measured against. Such a program is charged for allocations, messages,
+    /// spawns and system calls, and never for loops and calls.
+    pub fn compile_unmetered(module: Module) -> Result<Self, VerifyError> {
+        verify(&module)?;
+        Ok(Self::ready(module))
+    }
+
     fn build(mut module: Module, simplified: bool) -> Result<Self, VerifyError> {
         verify(&module)?;
         module.functions.iter_mut().for_each(insert_checks);
@@ -118,6 +125,10 @@ impl Program {
         }
         // The passes conserve what the verifier establishes; generated code relies on it.
         verify(&module)?;
+        Ok(Self::ready(module))
+    }
+
+    fn ready(module: Module) -> Self {
         let by_name = module.index().into_iter().map(|(name, at)| (name.to_owned(), at)).collect();
         let mut nursery_ends = HashMap::new();
         for (function, body) in module.functions.iter().enumerate() {
@@ -130,7 +141,7 @@ impl Program {
             }
         }
         let spawns = spawning(&module, &by_name);
-        Ok(Self { module, by_name, nursery_ends, spawns, native: None })
+        Self { module, by_name, nursery_ends, spawns, native: None }
     }
 
     /// Runs some functions as machine code.
