@@ -21,10 +21,10 @@ SCHEMA_NEEDS := capnp:capnproto
 # The kernel and its programs are a workspace of their own, built below $(OUT)/kernel.
 KERNEL_CARGO = env -C kernel CARGO_TARGET_DIR="$(abspath $(OUT))/kernel" $(CARGO)
 PROOF = MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" $(CARGO) run --quiet --locked --package mainspring-machine --
-KERNEL_PROOFS := smoke calls pit-tick spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle idle-paths hostile lost-messages contain hostile-memory scheduling-context donation-storm
+KERNEL_PROOFS := smoke calls pit-tick spawn measure thread-fairness thread-fairness-weight-change thread-scale smp idle idle-paths hostile lost-messages contain hostile-memory scheduling-context donation-storm session-context
 
 # Those that run once more on the kernel that checks itself.
-CHECKED_PROOFS := smoke calls spawn smp idle-paths hostile contain hostile-memory scheduling-context donation-storm
+CHECKED_PROOFS := smoke calls spawn smp idle-paths hostile contain hostile-memory scheduling-context donation-storm session-context
 # Those of the kernel that measures.
 MEASURED_PROOFS := evidence evidence-said
 

@@ -136,6 +136,9 @@ const ALL: &str = "console,timer,threads,control,processes,park,memory,policy,in
 const CONTEXTS: &str = "console,timer,threads,control,processes,park,info,call:d,serve:d,call:e,serve:e,call:k,serve:k,\
      context:a=2000000/20000000,context:b=1000000/10000000";
 
+/// A session with two contexts.
+const SESSION: &str = "console,timer,threads,control,park,info,session,call:d,serve:d,\
+     context:a=2000000/20000000,context:b=1000000/10000000";
 /// One context that those of the storm are made from: a quarter of a CPU.
 const STORM: &str = "console,timer,threads,control,processes,park,memory,info,call:d,serve:d,call:e,serve:e,\
      context:root=5000000/20000000";
@@ -422,6 +425,27 @@ pub const PROOFS: &[Proof] = &[
             "scheduling-context: endpoint_caller_killed=ok",
             "scheduling-context: stale_notification=staleGeneration",
             "scheduling-context: revoke=ok revoke_notification=explicitRevoke",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 120,
+    },
+    Proof {
+        name: "session-context",
+        about: "a session ends: its contexts end with it, and one on loan ends when it comes back",
+        cpus: &[1, 2, 4],
+        starts: &[
+            ("start", "session-context", SESSION, ""),
+            ("start", "session-context", "console,timer,session", "leave"),
+        ],
+        settings: "",
+        programs: &["session-context"],
+        markers: &[
+            "session: logout stale_marked=1 donation_inflight_skipped=1",
+            "session-context: stale=ok",
+            "session-context: returned_then_released=ok",
+            "session: logout stale_marked=0 donation_inflight_skipped=0",
             "hard_path_allocations=0",
             "kernel: status=ok",
         ],

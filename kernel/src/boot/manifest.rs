@@ -17,6 +17,7 @@
 //!
 //! Capabilities: console timer threads control processes park memory policy info, and for an endpoint of any name
 //! `call:NAME` and `serve:NAME`. `context:NAME=BUDGET_NS/PERIOD_NS` is a scheduling context of the process's own.
+//! `session` begins a login session, which ends with the process.
 
 use crate::object::caps::Object;
 use crate::object::endpoint::ENDPOINTS;
@@ -48,6 +49,8 @@ pub struct Start<'a> {
     pub grants: heapless::Vec<(&'a str, Object), STARTUP_CAPS>,
     /// Contexts of its own, with what it finds them under.
     pub contexts: heapless::Vec<(&'a str, ContextSpec), STARTUP_CAPS>,
+    /// It begins a session, which it finds as `session`.
+    pub session: bool,
     /// A piece of the boot image that it can read.
     pub data: Option<&'a str>,
     /// Further text.
@@ -133,10 +136,11 @@ fn start(text: &str, awaited: bool) -> Option<Start<'_>> {
     let (head, arguments) = text.split_once(" -- ").unwrap_or((text, ""));
     let mut words = head.split_whitespace();
     let program = words.next()?;
-    let (mut grants, mut contexts) = (heapless::Vec::new(), heapless::Vec::new());
+    let (mut grants, mut contexts, mut session) = (heapless::Vec::new(), heapless::Vec::new(), false);
     for name in words.next()?.split(',') {
         match name.strip_prefix("context:").and_then(|_| name.split_once('=')) {
             Some((name, granted)) => contexts.push((name, context(granted)?)).ok()?,
+            None if name == "session" => session = true,
             None => grants.push((name, object(name)?)).ok()?,
         }
     }
@@ -144,7 +148,7 @@ fn start(text: &str, awaited: bool) -> Option<Start<'_>> {
         Some(word) => Some(word.strip_prefix("data=")?),
         None => None,
     };
-    Some(Start { program, grants, contexts, data, arguments, awaited })
+    Some(Start { program, grants, contexts, session, data, arguments, awaited })
 }
 
 /// A budget and a period, in nanoseconds: `2000000/10000000`.

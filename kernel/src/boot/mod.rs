@@ -5,7 +5,7 @@ mod manifest;
 
 use crate::arch::smp::{self, Started};
 use crate::arch::{self, BootInfo, ExitCode, TickSource, cpu, exit};
-use crate::method::{PlannedProcess, Program, Share};
+use crate::method::{InSession, PlannedProcess, Program, Share};
 use crate::object::process::{self, Process};
 use crate::object::{memory, thread};
 use crate::sched::{check, contexts, dispatch, idle, notify, per_cpu, record, wakeup};
@@ -137,7 +137,9 @@ fn begin(image: &Image<'static>, start: &Start<'_>) {
         .unwrap_or_else(|| refuse(start.program, "no such program in the boot image"));
     let data = start.data.and_then(|name| image.find(name)).unwrap_or(&[]);
     let (grants, contexts) = (&start.grants, &start.contexts);
-    let program = Program { name: start.program, elf, arguments: start.arguments, data, grants, contexts };
+    let session = if start.session { InSession::Begins } else { InSession::Of(None) };
+    let (name, arguments) = (start.program, start.arguments);
+    let program = Program { name, elf, arguments, data, grants, contexts, session };
     match PlannedProcess::decide(&program, Share::DEFAULT) {
         Ok(planned) => {
             AWAITED.fetch_add(u32::from(start.awaited), Ordering::Relaxed);

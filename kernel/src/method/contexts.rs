@@ -1,4 +1,4 @@
-//! SchedulingContext.
+//! SchedulingContext and UserSession.
 
 use super::message::{with_params, with_result};
 use super::new_cap::NewCap;
@@ -14,9 +14,11 @@ use mainspring_abi::{ContextRef, Nanos};
 use mainspring_driver::contexts::{
     BindError, CreateError, Drained, Location, NoticeWait, RevokeReason, WaitError,
 };
+use mainspring_driver::sessions::SessionRef;
 use mainspring_sched::context::{ContextSpec, Notice, Overrun};
 use mainspring_schema as schema;
 use mainspring_schema::SchedulingContextMethod as Method;
+use mainspring_schema::UserSessionMethod;
 
 /// A name that means no context any more.
 const GONE: CapError = CapError::InvalidCapability;
@@ -185,5 +187,26 @@ fn wait(call: &mut Call<'_>, who: ContextRef) -> Result<Answer, CapError> {
         Ok(_) => Ok(Answer::Done(0)),
         Err(WaitError::Context(_)) => Err(GONE),
         Err(WaitError::Busy(_)) => Err(CapError::Busy),
+    }
+}
+
+pub fn user_session(call: &Call<'_>, session: SessionRef) -> Result<Answer, CapError> {
+    match UserSessionMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)? {
+        UserSessionMethod::Info => {
+            let live = contexts::lock().sessions.is_live(session);
+            with_result::<schema::session_info::Owned>(call, |mut result| {
+                result.set_id(session.id());
+                result.set_live(live);
+            })
+        }
+        UserSessionMethod::Logout => {
+            // What cannot be told is not done.
+            with_result::<schema::session_logout::Owned>(call, |_| {})?;
+            let ended = contexts::logout(session).map_err(|_| GONE)?;
+            with_result::<schema::session_logout::Owned>(call, |mut result| {
+                result.set_stale_marked(ended.revoked);
+                result.set_donation_inflight_skipped(ended.inflight_skipped);
+            })
+        }
     }
 }

@@ -18,7 +18,7 @@ mod threads;
 mod work;
 
 pub use direct::{Progress, direct};
-pub use processes::{PlannedProcess, Program};
+pub use processes::{InSession, PlannedProcess, Program};
 pub use serve::{Answer, Call, Turn, drain, drain_in_interrupt};
 pub use threads::Share;
 pub use work::{Ending, Piece, Work, work_on};
@@ -49,6 +49,7 @@ fn invoke(call: &mut Call<'_>, object: Option<Object>) -> Result<Answer, CapErro
         (op::CALL, Object::ProcessHandle(of)) => processes::handle(call, &of),
         (op::CALL, Object::VirtualMemory) => memory::virtual_memory(call),
         (op::CALL, Object::SchedulingContext(who)) => contexts::context(call, who),
+        (op::CALL, Object::UserSession(session)) => contexts::user_session(call, session),
         (op::CALL | op::RECV | op::RETURN | op::RETURN_RECV, _) => Err(CapError::NoSuchMethod),
         _ => Err(CapError::InvalidRequest),
     }

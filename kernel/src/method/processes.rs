@@ -20,6 +20,7 @@ use mainspring_abi::kernel::{
     ARGUMENTS, DATA, KILLED_BY_HANDLE, RING_ARENA, STARTUP, STARTUP_CAPS, StartupCap, cap_name,
 };
 use mainspring_abi::ring::{CapError, RingAbi, RuntimeBootInfo};
+use mainspring_driver::sessions::SessionRef;
 use mainspring_kernel_core::ledger::Ledger;
 use mainspring_sched::context::ContextSpec;
 use mainspring_schema::{ProcessHandleMethod, ProcessSpawnerMethod, handle as wire_handle, process_spawn};
@@ -39,6 +40,17 @@ pub struct Program<'a> {
     pub grants: &'a [(&'a str, Object)],
     /// Scheduling contexts of its own, and what it finds them under.
     pub contexts: &'a [(&'a str, ContextSpec)],
+    /// The session that it is in.
+    pub session: InSession,
+}
+
+/// Which session a process is in.
+#[derive(Clone, Copy, Debug)]
+pub enum InSession {
+    /// One that it begins, and that ends with it.
+    Begins,
+    /// The one of the process that starts it, if that is in any.
+    Of(Option<SessionRef>),
 }
 
 /// Programs lie below this.
@@ -329,7 +341,17 @@ impl Filling {
 
 /// Gives the process the program's capabilities, and the page that tells it of them.
 fn tell(draft: &Draft, program: &Program<'_>) -> Result<(), CapError> {
-    let count = program.grants.len() + program.contexts.len();
+    let session = match program.session {
+        InSession::Begins => {
+            let begun = contexts::open_session(&draft.process).map_err(|_| CapError::QuotaExceeded)?;
+            Some(("session", Object::UserSession(begun)))
+        }
+        InSession::Of(of) => {
+            *draft.process.session.lock() = of.map(|session| (session, false));
+            None
+        }
+    };
+    let count = program.grants.len() + program.contexts.len() + usize::from(session.is_some());
     if count > STARTUP_CAPS || program.arguments.len() > ARGUMENTS {
         return Err(CapError::InvalidParameter);
     }
@@ -343,7 +365,7 @@ fn tell(draft: &Draft, program: &Program<'_>) -> Result<(), CapError> {
         made.map(|who| (*name, Object::SchedulingContext(who))).map_err(|_| CapError::RealtimeAdmissionDenied)
     });
     let grants = program.grants.iter().map(|(name, object)| Ok((*name, object.clone())));
-    for (number, granted) in grants.chain(contexts).enumerate() {
+    for (number, granted) in grants.chain(contexts).chain(session.map(Ok)).enumerate() {
         let (name, object) = granted?;
         let name = cap_name(name).ok_or(CapError::InvalidParameter)?;
         let object = match object {
@@ -400,7 +422,8 @@ fn decide_spawn(call: &Call<'_>, caller: &Process) -> Result<PlannedProcess, Cap
         }
         let elf = crate::boot::program(name).ok_or(CapError::NotFound)?;
         let arguments = text(params.get_arguments())?;
-        let program = Program { name, elf, arguments, data: &[], grants: &grants, contexts: &[] };
+        let session = InSession::Of(caller.session.lock().map(|(session, _)| session));
+        let program = Program { name, elf, arguments, data: &[], grants: &grants, contexts: &[], session };
         PlannedProcess::begin(&program, Share::DEFAULT.within(Share::of_caller()))
     })
 }

@@ -212,6 +212,7 @@ fn is_heavy(object: &Object) -> bool {
         | Object::VirtualMemory
         | Object::Memory(_)
         | Object::SchedulingContext(_)
+        | Object::UserSession(_)
         | Object::SystemInfo => true,
         Object::Timer
         | Object::ThreadControl
@@ -228,7 +229,8 @@ fn makes_something(object: &Object) -> bool {
         | Object::ProcessSpawner
         | Object::VirtualMemory
         | Object::Memory(_)
-        | Object::SchedulingContext(_) => true,
+        | Object::SchedulingContext(_)
+        | Object::UserSession(_) => true,
         Object::Console
         | Object::Timer
         | Object::ParkSpace

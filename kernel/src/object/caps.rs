@@ -9,6 +9,7 @@ use super::thread::Thread;
 use crate::sched::visible::Digest;
 use mainspring_abi::ContextRef;
 use mainspring_abi::ring::CapError;
+use mainspring_driver::sessions::SessionRef;
 use mainspring_kernel_core::ledger::{Charge, Kind, Ledger};
 
 /// Capabilities that a process can have.
@@ -47,6 +48,8 @@ pub enum Object {
     SystemInfo,
     /// A scheduling context, by its name.
     SchedulingContext(ContextRef),
+    /// A login session, by its name.
+    UserSession(SessionRef),
 }
 
 impl Object {
@@ -68,6 +71,7 @@ impl Object {
             Self::SchedulingPolicy => 12,
             Self::SystemInfo => 13,
             Self::SchedulingContext(_) => 14,
+            Self::UserSession(_) => 15,
         }
     }
 

@@ -20,6 +20,7 @@ use heapless::{String, Vec as Few};
 use mainspring_abi::ThreadRef;
 use mainspring_abi::ring::CapError;
 use mainspring_driver::ledgers::LedgerRef;
+use mainspring_driver::sessions::SessionRef;
 use mainspring_kernel_core::ledger::{Kind, Ledger, Limits, Pools, Refused};
 use spin::{Mutex, Once};
 
@@ -112,6 +113,8 @@ pub struct Process {
     pub ledger: Ledger<'static>,
     /// What its contexts are charged to, if it was granted any.
     pub resources: Mutex<Option<LedgerRef>>,
+    /// The session that it is in, and whether the session ends with it. Nothing is locked by a CPU that has this.
+    pub session: Mutex<Option<(SessionRef, bool)>>,
     /// The machine has failed if this one does.
     pub essential: AtomicBool,
 }
@@ -134,6 +137,7 @@ pub fn init() {
             resident: AtomicU64::new(0),
             ledger: Ledger::new(&POOLS, LIMITS),
             resources: Mutex::new(None),
+            session: Mutex::new(None),
             essential: AtomicBool::new(false),
         };
         let table: Vec<_> = (0..MAX_PROCESSES as u32).map(make).collect();

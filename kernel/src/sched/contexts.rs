@@ -24,10 +24,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{ContextRef, Nanos, ProcessId, ThreadRef};
 use mainspring_driver::contexts::{
-    AdmissionRules, CallEnd, ContextMachine, Contexts, CreateError, Delivery, Grant, HomeCpu, Lent,
+    AdmissionRules, CallEnd, ContextMachine, Contexts, CreateError, Delivery, Grant, HomeCpu, Lent, Logout,
 };
 use mainspring_driver::ledgers::{Amounts, Ledgers, Profile, Resource};
-use mainspring_driver::sessions::Sessions;
+use mainspring_driver::sessions::{SessionError, SessionRef, Sessions};
 use mainspring_driver::{Machine, placement};
 use mainspring_sched::context::ContextSpec;
 use mainspring_sched::{Affinity, Authority, Entity, Floor, Overran, WaitKind};
@@ -53,7 +53,7 @@ pub fn init() {
             overhead: OVERHEAD,
             ..AdmissionRules::default()
         };
-        let sessions = Sessions::new(1).expect("a session fits in the heap");
+        let sessions = Sessions::new(MAX_PROCESSES).expect("a session for each process fits in the heap");
         let ledgers = Ledgers::new(MAX_PROCESSES).expect("a ledger for each process fits in the heap");
         let contexts = Contexts::new(CONTEXTS, rules, sessions, ledgers);
         Mutex::new(contexts.expect("the table fits in the heap"))
@@ -76,6 +76,11 @@ impl ContextMachine for Kernel {
         if let Some(waiter) = overran.waiter {
             self.wake_waiter(overran.context, waiter);
         }
+    }
+
+    fn session_of(&self, thread: ThreadRef) -> Option<SessionRef> {
+        let session = *thread::find(thread)?.process().session.lock();
+        session.map(|(session, _)| session)
     }
 
     /// It is told when nothing is locked, see [`tell_waiters`].
@@ -191,7 +196,8 @@ pub fn grant(process: &Process, spec: ContextSpec) -> Result<ContextRef, CreateE
     };
     *process.resources.lock() = Some(ledger);
     let owner = Some(ProcessId::new(process.index()));
-    let grant = Grant { session: None, process: owner, ledger: Some(ledger), home: HomeCpu::Admitted };
+    let session = process.session.lock().map(|(session, _)| session);
+    let grant = Grant { session, process: owner, ledger: Some(ledger), home: HomeCpu::Admitted };
     let _charged = arch::open_heap();
     EXIST.store(true, Ordering::Relaxed);
     table.grant(arch::now(), spec, grant)
@@ -219,8 +225,32 @@ pub fn thread_ended(table: &mut Contexts, entity: &mut Entity) {
     table.thread_ended(&mut Kernel, entity);
 }
 
-/// The process has ended, but for its last thread: its contexts are gone.
+/// A session begins, and `process`, which is being made, is in it and ends it.
+pub fn open_session(process: &Process) -> Result<SessionRef, SessionError> {
+    let session = lock().sessions.open()?;
+    *process.session.lock() = Some((session, true));
+    Ok(session)
+}
+
+/// The session ends, and its contexts with it.
+pub fn logout(session: SessionRef) -> Result<Logout, SessionError> {
+    let ended = lock().logout(&mut Kernel, session)?;
+    let Logout { revoked, inflight_skipped } = ended;
+    crate::say!("session: logout stale_marked={revoked} donation_inflight_skipped={inflight_skipped}");
+    Ok(ended)
+}
+
+/// The process has ended, but for its last thread: its contexts are gone, and so is the session that it has opened.
 pub fn process_ended(process: &Process) {
+    end_contexts(process);
+    let session = process.session.lock().take();
+    if let Some((session, true)) = session {
+        // It may have been ended before.
+        let _ended = logout(session);
+    }
+}
+
+fn end_contexts(process: &Process) {
     let Some(ledger) = process.resources.lock().take() else { return };
     let mut table = lock();
     table.owner_exited(&mut Kernel, ProcessId::new(process.index()));

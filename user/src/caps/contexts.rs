@@ -1,4 +1,4 @@
-//! SchedulingContext: CPU time that a thread can be bound to.
+//! SchedulingContext and UserSession: CPU time that a thread can be bound to.
 
 use super::{call_for, with_params};
 use crate::client;
@@ -132,5 +132,27 @@ impl Context {
     /// Waits until there is something to drain.
     pub fn wait(self) -> Result<(), CapError> {
         self.call(Method::Wait).map(|_| ())
+    }
+}
+
+/// A login session that this process has a capability of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Session(pub u32);
+
+impl Session {
+    /// Its number, and whether it is live.
+    pub fn info(self) -> Result<(u64, bool), CapError> {
+        let method = schema::UserSessionMethod::Info as u16;
+        call_for::<schema::session_info::Owned, _>(self.0, method, &[], |info| {
+            (info.get_id(), info.get_live())
+        })
+    }
+
+    /// Ends it. How many contexts have ended with it, and how many are on loan and end when they come back.
+    pub fn logout(self) -> Result<(u32, u32), CapError> {
+        let method = schema::UserSessionMethod::Logout as u16;
+        call_for::<schema::session_logout::Owned, _>(self.0, method, &[], |ended| {
+            (ended.get_stale_marked(), ended.get_donation_inflight_skipped())
+        })
     }
 }
