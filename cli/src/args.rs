@@ -107,7 +107,10 @@ const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   mainspring run workloads/tour.toml --record tour.msr
   mainspring explain tour.msr --thread editor --at 12.5ms
-  mainspring explain tour.msr --thread batch.2 --at 300us";
+  mainspring explain tour.msr --thread batch.2 --between 300us 10ms
+  mainspring explain tour.msr --worst editor
+  mainspring run workloads/robot-control.toml --record robot.msr
+  mainspring explain robot.msr --miss 1";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -384,18 +387,32 @@ pub struct ReplayArgs {
 
 /// `mainspring explain`.
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("when").args(["at", "between"]))]
+#[command(group = clap::ArgGroup::new("which").args(["thread", "miss", "worst"]).required(true))]
 pub struct ExplainArgs {
     /// The flight record, or `-` for standard input.
     #[arg(value_name = "FILE.msr")]
     pub record: PathBuf,
 
     /// The thread, by the name of its instance: `editor`, or `batch.2` where the file has a `count`.
-    #[arg(long, value_name = "NAME")]
-    pub thread: String,
+    #[arg(long, value_name = "NAME", requires = "when")]
+    pub thread: Option<String>,
 
-    /// The time since the run began, such as 12.5ms.
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub at: Nanos,
+    /// Why did it run, or not run, at this time since the run began, such as 12.5ms?
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "thread")]
+    pub at: Option<Nanos>,
+
+    /// What did it do between two times?
+    #[arg(long, value_names = ["FROM", "TO"], num_args = 2, value_parser = time, requires = "thread")]
+    pub between: Vec<Nanos>,
+
+    /// Why was this deadline missed? The first is 1; the JSON report numbers them.
+    #[arg(long, value_name = "N")]
+    pub miss: Option<u64>,
+
+    /// What held up the longest job of this thread?
+    #[arg(long, value_name = "THREAD")]
+    pub worst: Option<String>,
 }
 
 /// `mainspring boot`.

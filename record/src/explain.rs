@@ -1,7 +1,14 @@
 //! Why a thread ran, or did not, at a given time: the record is replayed up to then, and the queue looked at.
 
+mod chain;
+mod spent;
+
+pub use spent::Spent;
+
 use crate::replay::{Replay, ReplayError};
+use chain::Scene;
 use mainspring_abi::{Nanos, Policy};
+use mainspring_report::{Miss, Report, instant};
 use mainspring_sched::{Cpu, FRACTION_BITS, State, ThreadView, VirtualTime};
 use std::fmt;
 use std::io::Read;
@@ -26,6 +33,20 @@ pub enum ExplainError {
         /// How many there are in all.
         total: usize,
     },
+    /// There are not so many misses.
+    NoSuchMiss {
+        /// How many are listed.
+        listed: usize,
+        /// How many there were.
+        total: u64,
+    },
+    /// The thread has no job that ended.
+    NoJobs {
+        /// Its name.
+        name: String,
+    },
+    /// The record does not tell of misses and jobs.
+    NotTold,
     /// The run was over before that time.
     AfterEnd {
         /// When it ended.
@@ -44,7 +65,19 @@ impl fmt::Display for ExplainError {
                 }
                 Ok(())
             }
-            Self::AfterEnd { end } => write!(f, "the run ended at {end}; ask for an earlier time"),
+            Self::NoSuchMiss { listed: 0, .. } => f.write_str("no deadline was missed"),
+            Self::NoSuchMiss { listed, total } => {
+                write!(f, "{total} deadlines were missed; ask for --miss 1 to {listed}")
+            }
+            Self::NoJobs { name } => {
+                write!(f, "no job of {name} ended; only threads with `every` steps have jobs")
+            }
+            Self::NotTold => {
+                f.write_str("the record does not tell of misses and jobs; ask for --thread and --at")
+            }
+            Self::AfterEnd { end } => {
+                write!(f, "the run ended at {}; ask for an earlier time", instant(end.get()))
+            }
         }
     }
 }
@@ -66,6 +99,8 @@ pub struct Explanation {
     pub at: Nanos,
     /// Where it was, unless it did not live then.
     pub place: Option<ThreadState>,
+    /// From the thread to what it waits for, and what that waits for, in words.
+    pub chain: Vec<String>,
 }
 
 /// A living thread's situation.
@@ -77,6 +112,8 @@ pub struct ThreadState {
     pub policy: Policy,
     /// The thread itself.
     pub view: Candidate,
+    /// The name of its context, if it has one.
+    pub context: Option<String>,
     /// Since when it runs, if it does.
     pub running_since: Option<Nanos>,
     /// The thread that runs on its CPU instead, if another does.
@@ -104,10 +141,7 @@ pub struct Candidate {
 pub fn explain(input: impl Read, thread: &str, at: Nanos) -> Result<Explanation, ExplainError> {
     let mut replay = Replay::new(input)?;
     let names = replay.header().threads.clone();
-    let Some(index) = names.iter().position(|name| name == thread) else {
-        let known = names.iter().take(KNOWN_SHOWN).cloned().collect();
-        return Err(ExplainError::NoSuchThread { name: thread.to_owned(), known, total: names.len() });
-    };
+    let index = index_of(&names, thread)?;
     while let Some(next) = replay.peek_time()? {
         if next > at {
             break;
@@ -121,12 +155,59 @@ pub fn explain(input: impl Read, thread: &str, at: Nanos) -> Result<Explanation,
     }
     let policy = replay.header().policy;
     replay.check_rest()?;
-    let place = replay
-        .replayer
-        .cpus
-        .iter_mut()
-        .find_map(|cpu| ThreadState::of(cpu, at, policy, index as u32, &names));
-    Ok(Explanation { thread: thread.to_owned(), at, place })
+    let told = replay.told();
+    let scene = Scene { cpus: &replay.replayer.cpus, names: &names, told: told.as_ref() };
+    let chain = scene.chain(index);
+    let held = |cpu: &Cpu| {
+        let threads = cpu.threads();
+        let view = threads.iter().find(|view| view.thread.index() == index)?;
+        Some(scene.context(view.context?.0))
+    };
+    let context = scene.cpus.iter().find_map(held);
+    let mut place =
+        replay.replayer.cpus.iter_mut().find_map(|cpu| ThreadState::of(cpu, at, policy, index, &names));
+    if let Some(place) = &mut place {
+        place.context = context;
+    }
+    Ok(Explanation { thread: thread.to_owned(), at, place, chain })
+}
+
+/// How the thread named `thread` spent the time from `from` to `to`.
+pub fn spent(input: impl Read, thread: &str, from: Nanos, to: Nanos) -> Result<Spent, ExplainError> {
+    Spent::of(input, thread, from, to)
+}
+
+/// What the machine told at the end of its record.
+pub fn told(input: impl Read) -> Result<Report, ExplainError> {
+    let mut replay = Replay::new(input)?;
+    replay.check_rest()?;
+    replay.told().ok_or(ExplainError::NotTold)
+}
+
+/// Miss `number` of a run, from 1.
+pub fn miss(told: &Report, number: u64) -> Result<&Miss, ExplainError> {
+    let row = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+    let none = ExplainError::NoSuchMiss { listed: told.misses.len(), total: told.misses_total };
+    row.and_then(|row| told.misses.get(row)).ok_or(none)
+}
+
+/// From when to when the job of `thread` went on that took longest.
+pub fn worst(told: &Report, thread: &str) -> Result<(Nanos, Nanos), ExplainError> {
+    let names: Vec<String> = told.threads.iter().map(|row| row.name.clone()).collect();
+    let row = &told.threads[index_of(&names, thread)? as usize];
+    let response = row.jobs.as_ref().and_then(|jobs| jobs.response_ns.as_ref());
+    let response = response.ok_or_else(|| ExplainError::NoJobs { name: thread.to_owned() })?;
+    Ok((Nanos::new(response.max_at_ns), Nanos::new(response.max_at_ns + response.max)))
+}
+
+/// The index of the thread named `thread`.
+fn index_of(names: &[String], thread: &str) -> Result<u32, ExplainError> {
+    let found = names.iter().position(|name| name == thread).and_then(|index| u32::try_from(index).ok());
+    found.ok_or_else(|| ExplainError::NoSuchThread {
+        name: thread.to_owned(),
+        known: names.iter().take(KNOWN_SHOWN).cloned().collect(),
+        total: names.len(),
+    })
 }
 
 impl ThreadState {
@@ -153,6 +234,7 @@ impl ThreadState {
         Some(Self {
             cpu: cpu.id().index(),
             policy,
+            context: None,
             running_since: (view.view.state == State::Running).then(|| cpu.since()),
             running: running.filter(|other| other.thread.index() != index).cloned().map(candidate),
             ahead_total: if queued { ahead.len() } else { 0 },
@@ -169,10 +251,11 @@ impl fmt::Display for Explanation {
             return write!(
                 f,
                 "{} at {}: not alive; it had not started yet, or had ended",
-                self.thread, self.at
+                self.thread,
+                instant(self.at.get())
             );
         };
-        write!(f, "{} at {} on CPU {}: ", self.thread, self.at, place.cpu)?;
+        write!(f, "{} at {} on CPU {}: ", self.thread, instant(self.at.get()), place.cpu)?;
         match place.view.view.state {
             State::Running => writeln!(f, "running")?,
             State::Queued => writeln!(f, "ready, waiting for the CPU")?,
@@ -182,12 +265,13 @@ impl fmt::Display for Explanation {
             State::Asleep(kind) => {
                 write!(f, "blocked ({})", format!("{kind:?}").to_lowercase())?;
                 match place.view.view.deadline {
-                    Some(deadline) => writeln!(f, " until {deadline} at the latest")?,
+                    Some(deadline) => writeln!(f, " until {} at the latest", instant(deadline.get()))?,
                     None => writeln!(f, " until somebody wakes it")?,
                 }
             }
         }
-        place.fmt(f)
+        place.fmt(f)?;
+        self.chain.iter().try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
@@ -202,7 +286,11 @@ impl fmt::Display for ThreadState {
             writeln!(f, "  {} runs there: {}", running.name, self.stand(running))?;
         }
         if let Some(since) = self.running_since {
-            writeln!(f, "  it was chosen at {since}: no eligible thread was due sooner then")?;
+            writeln!(
+                f,
+                "  it was chosen at {}: no eligible thread was due sooner then",
+                instant(since.get())
+            )?;
         }
         if self.ahead_total > 0 {
             writeln!(f, "  {} ahead of it:", self.ahead_total)?;
@@ -224,8 +312,11 @@ impl ThreadState {
         let Some((who, urgency)) = self.view.view.context else { return Ok(()) };
         writeln!(
             f,
-            "  on context {who:?}: criticality {}, released at {}, due at {}",
-            urgency.criticality, urgency.release, urgency.deadline
+            "  on context {}: criticality {}, released at {}, due at {}",
+            self.context.clone().unwrap_or_else(|| format!("{who:?}")),
+            urgency.criticality,
+            instant(urgency.release.get()),
+            instant(urgency.deadline.get())
         )
     }
 
@@ -251,7 +342,8 @@ impl ThreadState {
         if let (Some((_, urgency)), None) = (other.view.context, other.view.tag) {
             return format!(
                 "on a context of criticality {}, due at {}",
-                urgency.criticality, urgency.deadline
+                urgency.criticality,
+                instant(urgency.deadline.get())
             );
         }
         let Some(tag) = other.view.tag else { return "no request".to_owned() };
@@ -262,7 +354,7 @@ impl ThreadState {
 }
 
 fn owed(lag_ns: i64) -> String {
-    let size = Nanos::new(lag_ns.unsigned_abs());
+    let size = instant(lag_ns.unsigned_abs());
     match lag_ns {
         0 => "neither owed nor ahead".to_owned(),
         1.. => format!("owed {size}"),
@@ -271,6 +363,6 @@ fn owed(lag_ns: i64) -> String {
 }
 
 fn distance(units: i64) -> String {
-    let size = Nanos::new(units.unsigned_abs() >> FRACTION_BITS);
+    let size = instant(units.unsigned_abs() >> FRACTION_BITS);
     if units < 0 { format!("{size} ago") } else { format!("in {size}") }
 }

@@ -4,6 +4,7 @@ use crate::digest::Digest;
 use crate::file::{Header, Item, RecordError, RecordReader, Trailer};
 use crate::log::Entry;
 use mainspring_abi::{CpuId, Nanos};
+use mainspring_report::{Report, read_told};
 use mainspring_sched::Floor;
 use mainspring_sched::flight::{Event, Impossible, Outcome};
 use mainspring_sched::{Config, Cpu, Decision, Entity};
@@ -229,6 +230,14 @@ impl<R: Read> Replay<R> {
             self.next = Some(self.reader.next_item()?);
         }
         Ok(())
+    }
+
+    /// What the machine tells of the run, once the end has been seen and if it does.
+    pub(crate) fn told(&self) -> Option<Report> {
+        match &self.next {
+            Some(Item::End(trailer)) => read_told(&trailer.told),
+            _ => None,
+        }
     }
 
     /// Replays one event; at the end, what the end says.

@@ -56,7 +56,7 @@ fn the_fields_of_granted_time_are_frozen() {
     assert_fields(&report["misses"][0], "context finish_ns kind number release_ns start_ns thread time_ns");
     assert_eq!(report["misses"][0]["kind"], "late");
     assert_fields(&report["expectations"][0], "found held line what");
-    assert_fields(&report["endpoints"][0], "calls failures latency_ns name pending replies");
+    assert_fields(&report["endpoints"][0], "callers calls failures latency_ns name pending replies servers");
     assert_eq!(report["contexts"][1]["cpu"], Value::Null);
     assert_fields(
         &report["leases"][0],

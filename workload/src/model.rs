@@ -57,6 +57,20 @@ pub struct Workload {
     pub places: Places,
 }
 
+impl Workload {
+    /// The thread tables that call endpoint `number`, and those that receive on it, by name.
+    #[must_use]
+    pub fn users_of(&self, number: usize) -> (Vec<String>, Vec<String>) {
+        let with = |uses: &dyn Fn(&Step) -> bool| {
+            let tables = self.threads.iter().filter(|table| table.program.iter().any(uses));
+            tables.map(|table| table.name.clone()).collect()
+        };
+        let callers = with(&|step| matches!(step, Step::Call(call) if call.endpoint == number));
+        let servers = with(&|step| matches!(step, Step::Recv { endpoint, .. } if *endpoint == number));
+        (callers, servers)
+    }
+}
+
 /// `[machine]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {

@@ -51,7 +51,7 @@ impl Endpoint {
     }
 
     /// What became of its calls.
-    pub fn report(&self, name: &str) -> EndpointReport {
+    pub fn report(&self, name: &str, (callers, servers): (Vec<String>, Vec<String>)) -> EndpointReport {
         self.with(|inside| EndpointReport {
             name: name.to_owned(),
             calls: inside.accepted,
@@ -59,6 +59,8 @@ impl Endpoint {
             failures: inside.failed,
             pending: inside.accepted - inside.replies.count() - inside.failed,
             latency_ns: inside.replies.summary(),
+            callers,
+            servers,
         })
     }
 

@@ -346,8 +346,8 @@ impl<'w> Stage<'w> {
 
     /// What became of the calls through each endpoint.
     pub fn endpoint_reports(&self) -> Vec<EndpointReport> {
-        let specs = self.workload.endpoints.iter().zip(&self.endpoints);
-        let rows = specs.map(|(spec, endpoint)| endpoint.report(&spec.name));
+        let specs = self.workload.endpoints.iter().zip(&self.endpoints).enumerate();
+        let rows = specs.map(|(n, (spec, endpoint))| endpoint.report(&spec.name, self.workload.users_of(n)));
         rows.filter(|row| row.calls > 0).collect()
     }
 

@@ -5,6 +5,7 @@ mod docs;
 mod doctor;
 mod exec;
 mod expect;
+mod explain;
 mod files;
 mod hostile;
 mod invalid;

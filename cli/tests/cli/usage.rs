@@ -26,9 +26,21 @@ fn help_shows_commands_examples_and_exit_codes() {
 #[test]
 fn help_of_each_command_has_examples_and_fits_the_screen() {
     let folder = Folder::new("help-commands");
-    for command in
-        ["run", "admit", "check", "replay", "explain", "exec", "ps", "doctor", "jan", "completions"]
-    {
+    for command in [
+        "run",
+        "sweep",
+        "report",
+        "diff",
+        "admit",
+        "check",
+        "replay",
+        "explain",
+        "exec",
+        "ps",
+        "doctor",
+        "jan",
+        "completions",
+    ] {
         let help = folder.run(&format!("{command} --help")).ok().stdout;
         assert!(help.contains("Examples:\n  mainspring"), "{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
@@ -74,7 +86,8 @@ fn wrong_usage_is_refused_with_a_hint() {
         ("check", &["<FILE>"]),
         ("admit", &["<FILE>"]),
         ("admit w.toml --report xml", &["xml", "text, json"]),
-        ("explain w.msr", &["--thread", "--at"]),
+        ("explain w.msr", &["--thread", "--miss"]),
+        ("explain w.msr --thread hog", &["--at", "--between"]),
         ("explain w.msr --thread hog --at 12", &["no unit", "12ms"]),
         ("explain w.msr --thread hog --at 12parsecs", &["unknown unit", "ns, us, ms, s and m"]),
         ("explain w.msr --thread hog --at soon", &["soon", "--at"]),

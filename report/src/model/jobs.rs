@@ -164,6 +164,12 @@ pub struct EndpointReport {
     pub pending: u64,
     /// From call to reply; `None` if there was none.
     pub latency_ns: Option<Worst>,
+    /// The thread tables whose programs call it.
+    #[serde(default)]
+    pub callers: Vec<String>,
+    /// The thread tables whose programs receive on it.
+    #[serde(default)]
+    pub servers: Vec<String>,
 }
 
 /// Something that was expected of a run.

@@ -90,6 +90,8 @@ pub fn granted() -> Report {
             failures: 2,
             pending: 1,
             latency_ns: Some(response),
+            callers: vec!["editor".to_owned()],
+            servers: vec!["batch".to_owned()],
         }],
         contexts: vec![
             ContextReport {

@@ -83,10 +83,13 @@ impl Machine<'_> {
     }
 
     pub(super) fn endpoint_reports(&mut self) -> Vec<EndpointReport> {
-        let specs = self.workload.endpoints.iter().zip(&mut self.endpoints);
-        let called = specs.filter(|(_, endpoint)| endpoint.accepted > 0);
-        let row = |(spec, endpoint): (&mainspring_workload::EndpointSpec, &mut super::Endpoint)| {
+        let workload = self.workload;
+        let specs = workload.endpoints.iter().zip(&mut self.endpoints).enumerate();
+        let called = specs.filter(|(_, (_, endpoint))| endpoint.accepted > 0);
+        type Row<'e> = (usize, (&'e mainspring_workload::EndpointSpec, &'e mut super::Endpoint));
+        let row = |(number, (spec, endpoint)): Row<'_>| {
             let replies = endpoint.replies.count();
+            let (callers, servers) = workload.users_of(number);
             EndpointReport {
                 name: spec.name.clone(),
                 calls: endpoint.accepted,
@@ -94,6 +97,8 @@ impl Machine<'_> {
                 failures: endpoint.failed,
                 pending: endpoint.accepted - replies - endpoint.failed,
                 latency_ns: endpoint.replies.summary(),
+                callers,
+                servers,
             }
         };
         called.map(row).collect()
