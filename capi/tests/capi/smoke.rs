@@ -1,6 +1,6 @@
 //! The examples in C, C++ and Python, and the two ways to link.
 
-use crate::build::{compile, here, library_folder, said};
+use crate::build::{compile, here, library_folder, made, said};
 use std::process::Command;
 
 const PIPELINE: &str = "sum 338350: ok\nthe hostile task: task 6: ran out of ops; give it a larger budget or recharge it in time\n";
@@ -9,6 +9,16 @@ const PIPELINE: &str = "sum 338350: ok\nthe hostile task: task 6: ran out of ops
 fn the_example_in_c_runs() {
     let program = compile(&here().join("examples/pipeline.c"), "pipeline", &[]);
     assert_eq!(said(&Command::new(program).output().expect("it starts")), PIPELINE);
+}
+
+#[test]
+fn the_program_of_the_page_runs() {
+    let page = std::fs::read_to_string(here().join("../docs/capi.md")).expect("the page");
+    let program = page.split("```c\n").nth(1).expect("a program").split("```").next().expect("its end");
+    let source = made("page.c");
+    std::fs::write(&source, program).expect("a program");
+    let output = Command::new(compile(&source, "page", &[])).output().expect("it starts");
+    assert_eq!(said(&output), "42: ok\n");
 }
 
 #[test]
@@ -36,7 +46,7 @@ fn a_program_can_be_linked_statically() {
 /// An exception that leaves a task ends the process, and never runs on through the library's frames.
 #[test]
 fn an_exception_that_leaves_a_task_ends_the_process() {
-    let source = crate::build::made("throwing.cpp");
+    let source = made("throwing.cpp");
     let program = "#include <mainspring.h>\n#include <cstdio>\nstatic int64_t task(void *) { throw 1; }\nint main() {\n\
                    janus_nursery n = janus_nursery_create();\njanus_nursery_spawn(n, task, nullptr);\n\
                    std::printf(\"%d\\n\", janus_nursery_await(n).status);\n}\n";
