@@ -423,6 +423,7 @@ pub const PROOFS: &[Proof] = &[
             "scheduling-context: endpoint_revoked=ok",
             "scheduling-context: endpoint_server_killed=ok",
             "scheduling-context: endpoint_caller_killed=ok",
+            "scheduling-context: forged_ids=ok budget_exhausted=ok",
             "scheduling-context: stale_notification=staleGeneration",
             "scheduling-context: revoke=ok revoke_notification=explicitRevoke",
             "hard_path_allocations=0",

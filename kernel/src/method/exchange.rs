@@ -20,8 +20,8 @@ use mainspring_ring::CqPlace;
 /// Carries `request` out, which is all that is pending in `thread`'s ring, if it is such an exchange. Whether it was.
 #[inline(always)]
 pub fn exchange(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> bool {
-    // A deadline could have passed, and what a request depends on could have failed.
-    if request.v1.flags != 0 || request.deadline_ns != 0 || request.qos_flags != 0 {
+    // A deadline could have passed, what a request depends on could have failed, and a context could be another's.
+    if request.v1.flags | request.qos_flags | request.sched_ctx_id != 0 || request.deadline_ns != 0 {
         return false;
     }
     let done = match request.v1.op {

@@ -302,9 +302,11 @@ fn judge(request: &CapSqeV2, object: &Result<Option<Object>, CapError>, failed: 
     }
     let previous = if failed { Previous::Failed } else { Previous::Completed };
     let method = MethodTraits { realtime_safe: is_realtime_safe(object, request), reorder_safe: false };
-    let at = AtDispatch { now: arch::now(), method, budget: Budget::Available, previous };
-    // No thread of this kernel runs on a context yet.
-    at_dispatch(request, 0, &at)
+    // A request that names no context asks for none: whether its thread runs at all is the scheduler's business.
+    let (own, budget) =
+        if request.sched_ctx_id == 0 { (0, Budget::Available) } else { dispatch::own_context() };
+    let at = AtDispatch { now: arch::now(), method, budget, previous };
+    at_dispatch(request, own, &at)
 }
 
 /// What a request is for. A NOP is for nothing and a CANCEL for the caller's own, so neither needs a capability.

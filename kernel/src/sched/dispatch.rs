@@ -26,6 +26,7 @@ use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, ThreadRef, kernel};
 use mainspring_driver::placement;
 use mainspring_kernel_core::ledger::Kind;
+use mainspring_ring::deadline::Budget;
 use mainspring_sched::{ClockEvent, Decision, Entity, Stop, Timeout, WaitKind, arm_oneshot};
 use spin::MutexGuard;
 
@@ -67,6 +68,17 @@ pub fn stop(thread: &Thread, stop: Stop, after: After) {
 #[must_use]
 pub fn runs_on_context() -> bool {
     contexts::exist() && !mine().lock().runs_best_effort()
+}
+
+/// The number of the context that the running thread of this CPU has, 0 if it has none, and whether it can be spent now.
+#[must_use]
+pub fn own_context() -> (u32, Budget) {
+    let core = mine().lock();
+    let context = core.cpu().current().and_then(|seat| core.cpu().entity(seat).ok()?.context());
+    let budget = |usable| if usable { Budget::Available } else { Budget::Depleted };
+    context.map_or((0, Budget::Available), |context| {
+        (context.who().id(), budget(context.is_usable(arch::now())))
+    })
 }
 
 /// Whether an event asks for a decision. Nothing is locked: a thread that waited for what happened to a context is told first.

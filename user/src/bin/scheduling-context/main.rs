@@ -9,9 +9,10 @@ mod donation;
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use mainspring_abi::ring::CapSqeV2;
 use mainspring_user::caps::{self, Context, ContextInfo, Grant, Thread, ThreadOptions};
 use mainspring_user::schema::{ContextEnd, DrainStatus, OverrunPolicy};
-use mainspring_user::{CapError, arch, say};
+use mainspring_user::{CapError, arch, client, say};
 
 mainspring_user::program!(main);
 
@@ -33,6 +34,7 @@ fn main() -> i64 {
     notices(second);
     ends_with_its_thread(made);
     donation::cases(first, second);
+    named_in_requests(first);
     revoke(made);
     say!("scheduling-context: all=ok");
     0
@@ -263,6 +265,36 @@ fn ends_with_its_thread(made: Context) {
         assert!(!info(made).bound, "its process has ended");
     }
     say!("scheduling-context: exit_returns=ok");
+}
+
+/// A request may repeat the context that pays for it, and never choose it: any other number is refused. One that names a context
+/// that is used up is answered so, also if the thread goes on as best effort.
+//= TICK:L5.no-mint
+fn named_in_requests(of: Context) {
+    let ask = |id| {
+        let request = CapSqeV2 { sched_ctx_id: id, ..CapSqeV2::nop(0) };
+        client::wait(client::submit(request)?)
+    };
+    let made =
+        of.create(Grant { overrun: OverrunPolicy::Notify, ..SMALL }).expect("less than its creator has");
+    let (own, other) = (info(made).id, info(of).id);
+    assert_eq!(ask(own), Err(CapError::InvalidCapability), "the thread has no context");
+    let thread = on_its_cpu(made, move || {
+        made.bind().expect("it is free");
+        for forged in [other, own + 1, u32::MAX] {
+            assert_eq!(ask(forged), Err(CapError::InvalidCapability), "context {forged} is not the thread's");
+        }
+        for expected in [Ok(0), Err(CapError::BudgetExhausted), Ok(0)] {
+            while ask(own) != expected {
+                arch::spin(1000);
+            }
+        }
+        made.unbind().expect("it is bound");
+        0
+    });
+    assert_eq!(ended(thread), 0);
+    made.revoke().expect("it is there");
+    say!("scheduling-context: forged_ids=ok budget_exhausted=ok");
 }
 
 /// The child: has a copy of a capability that another process revokes. A name of an old generation is told so, and changes
