@@ -204,7 +204,6 @@ fn end(process: Process) {
 //= OWN:context.one-place
 //= OWN:donation.exits
 //= ARCH:donation.cancel
-//= ARCH:donation.donor-block
 fn storm(seed: u64) -> i64 {
     let before = caps::usage().expect("usage can be read");
     let (root, began) = (Context(caps::need("context:root")), caps::now());

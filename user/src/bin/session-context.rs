@@ -41,6 +41,7 @@ fn is_stale(of: Context) {
 //= ARCH:logout.donation-skip
 //= ARCH:logout.hook
 //= ARCH:proof.session
+//= ARCH:donation.donor-block
 fn main() -> i64 {
     if caps::arguments() == "leave" {
         // The session that it has begun ends with it.

@@ -502,6 +502,7 @@ fn secret() -> i64 {
 
 /// A table that is full refuses, and is as it was: nothing is lost, and nothing of what is refused is left.
 //= OWN:kernel.refuse-first
+//= ARCH:thread.ledger
 fn exhaustion() {
     buried(1);
     let before = caps::usage().expect("usage can be read");
@@ -553,6 +554,7 @@ fn many_threads() {
 /// little later, so the next thread has another one. It begins with registers of its own, and so with its own ring, also on the
 /// CPU where the first one has just ended.
 //= ARCH:inv.threadref
+//= ARCH:inv.fs-switch
 fn slots_change_hands() {
     let cpus = caps::usage().expect("usage can be read").cpus;
     for round in 0..2_000 {
