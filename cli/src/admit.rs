@@ -31,7 +31,11 @@ pub fn admit(args: &AdmitArgs, output: Output) -> Result<(), Failure> {
             output.write(|stdout| stdout.write_all(text.as_bytes()))
         }
     }?;
-    if report.admitted { Ok(()) } else { Err(Failure::NotAdmitted { name }) }
+    match (report.admitted, report.tasks.is_empty() && report.islands.is_empty()) {
+        (true, true) => Err(Failure::NothingPromised { name }),
+        (true, false) => Ok(()),
+        (false, _) => Err(Failure::NotAdmitted { name }),
+    }
 }
 
 fn judge(name: &str, workload: &Workload) -> Result<AdmissionReport, RunError> {

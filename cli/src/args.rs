@@ -40,6 +40,7 @@ Exit codes:
   2  wrong usage or a bad file, or a file that cannot be read or written
   3  `mainspring admit` refuses the workload, or `mainspring exec` the program
   4  a run is not as its workload or `--fail-on` expects
+  5  `mainspring admit` has nothing to admit: nothing is promised
   `mainspring exec` exits as its program does";
 
 const RUN_EXAMPLES: &str = "\
@@ -75,7 +76,8 @@ Examples:
 Exit codes:
   0  admitted
   2  wrong usage or a bad file
-  3  refused";
+  3  refused
+  5  nothing here has a context: nothing is promised";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:

@@ -76,6 +76,11 @@ pub enum Failure {
         /// How many.
         runs: u64,
     },
+    /// There is nothing to admit.
+    NothingPromised {
+        /// The workload, as errors call it.
+        name: String,
+    },
     /// Admission refused the workload, and has said why.
     NotAdmitted {
         /// The workload, as errors call it.
@@ -133,10 +138,12 @@ impl Failure {
         ExitCode::from(self.status())
     }
 
-    /// 1 if the scheduler is to blame, 2 if the input or the system is, 3 if admission refused, 4 if a run is not as expected.
+    /// 1 if the scheduler is to blame, 2 if the input or the system is, 3 if admission refused, 4 if a run is not as expected, 5 if there is
+    /// nothing to admit.
     fn status(&self) -> u8 {
         match self {
             Self::Unmet { .. } | Self::UnmetRuns { .. } => 4,
+            Self::NothingPromised { .. } => 5,
             Self::NotAdmitted { .. } | Self::Host { error: HostError::NotAdmitted(_), .. } => 3,
             Self::Run { error: RunError::Violation(_), .. } | Self::Differs => 1,
             Self::Replay { error, .. }
@@ -193,6 +200,10 @@ impl fmt::Display for Failure {
             }
             Self::Differs => f.write_str("the two runs differ"),
             Self::UnmetRuns { name, runs } => write!(f, "{name}: {runs} runs are not as expected"),
+            Self::NothingPromised { name } => write!(
+                f,
+                "{name}: nothing here has a context: nothing is promised\nhelp: add a [[context]] with a budget and a period"
+            ),
             Self::NotAdmitted { name } => write!(
                 f,
                 "{name}: not admitted\nhelp: grant less, for longer periods or later deadlines, or let contexts use more CPUs"
@@ -237,9 +248,11 @@ impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Load(errors) => errors.first().map(|error| error as _),
-            Self::Taken { .. } | Self::NotAdmitted { .. } | Self::Unmet { .. } | Self::UnmetRuns { .. } => {
-                None
-            }
+            Self::Taken { .. }
+            | Self::NotAdmitted { .. }
+            | Self::NothingPromised { .. }
+            | Self::Unmet { .. }
+            | Self::UnmetRuns { .. } => None,
             Self::Differs => None,
             Self::Setting { error, .. } => Some(error),
             Self::Write { cause, .. } | Self::Print(cause) | Self::Open { cause, .. } => Some(cause),

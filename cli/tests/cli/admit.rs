@@ -136,3 +136,11 @@ fn a_bad_file_is_no_verdict() {
     let ran = folder.run_with_input("admit -", pair("2ms", "").as_bytes()).ok();
     assert!(ran.stdout.starts_with("<stdin>: admitted"), "{}", ran.stdout);
 }
+
+#[test]
+fn a_workload_without_contexts_is_promised_nothing() {
+    let folder = Folder::with_workload("admit-nothing");
+    let ran = folder.run("admit w.toml");
+    assert_eq!(ran.code, Some(5), "{ran:?}");
+    assert!(ran.stderr.contains("w.toml: nothing here has a context: nothing is promised"), "{}", ran.stderr);
+}
