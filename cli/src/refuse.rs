@@ -3,7 +3,9 @@
 
 use crate::args::Machine;
 use crate::qemu::plan;
-use mainspring_workload::{Call, EndpointSpec, Faults, Step, ThreadSpec, Workload};
+use mainspring_workload::{
+    Call, ContextSpec, EndpointSpec, Faults, Operation, Overrun, Step, ThreadSpec, Workload,
+};
 use std::fmt;
 
 /// What of the workload cannot be done on a machine, and on which it can.
@@ -22,6 +24,13 @@ enum What {
         thread: String,
         key: &'static str,
     },
+    /// A key of a context table.
+    Context {
+        context: String,
+        key: &'static str,
+    },
+    /// An operation of an `[[at]]` table, as the file has it.
+    Operation(String),
     /// An endpoint that does more than pass calls on in the order in which they come.
     Endpoint(String),
     Step {
@@ -70,6 +79,15 @@ impl fmt::Display for Cannot {
             What::Key { thread, key } => {
                 write!(f, "thread {thread:?}: {host} has no counterpart of `{key}`")?;
             }
+            What::Context { context, key } => {
+                write!(f, "context {context:?}: {host} has no counterpart of this `{key}`")?;
+            }
+            What::Operation(text) => write!(f, "{host} has no counterpart of the operation `{text}`")?,
+            What::Endpoint(name) if self.machine == Machine::Linux => write!(
+                f,
+                "endpoint {name:?}: {host} passes calls on in the order in which they come, and has no context of its own for \
+                 an endpoint"
+            )?,
             What::Endpoint(name) => write!(
                 f,
                 "endpoint {name:?}: {host} passes calls on in the order in which they come, and lends nothing"
@@ -99,17 +117,29 @@ pub fn on(machine: Machine, workload: &Workload) -> Result<(), Cannot> {
         return refuse(what, None);
     }
     if machine != Machine::Sim {
-        if let Some(table) = table(workload) {
+        if let Some(table) = table(machine, workload) {
             return refuse(What::Table(table), workload.places.table(table));
         }
-        let plain = |endpoint: &&EndpointSpec| **endpoint != EndpointSpec::named(endpoint.name.clone());
-        if let Some(endpoint) = workload.endpoints.iter().find(plain) {
+        if let Some((context, key)) = workload.contexts.iter().find_map(beyond_linux) {
+            let what = What::Context { context: context.name.clone(), key };
+            return refuse(what, workload.places.table("context"));
+        }
+        let operation = workload.operations.iter().find(|at| !is_for_linux(at.operation));
+        if let Some(operation) = operation {
+            return refuse(What::Operation(operation.text.clone()), workload.places.table("at"));
+        }
+        let differs = |endpoint: &&EndpointSpec| {
+            let plain = EndpointSpec::named(endpoint.name.clone());
+            let donation = if machine == Machine::Linux { endpoint.donation } else { plain.donation };
+            **endpoint != EndpointSpec { donation, ..plain }
+        };
+        if let Some(endpoint) = workload.endpoints.iter().find(differs) {
             return refuse(What::Endpoint(endpoint.name.clone()), workload.places.table("endpoint"));
         }
     }
     for (number, spec) in workload.threads.iter().enumerate() {
         let keys = [
-            (machine != Machine::Sim && spec.context.is_some(), "context"),
+            (machine == Machine::Qemu && spec.context.is_some(), "context"),
             (machine != Machine::Sim && spec.session.is_some(), "session"),
             (machine != Machine::Linux && spec.budget.is_some(), "budget"),
         ];
@@ -143,14 +173,30 @@ fn too_many(machine: Machine, workload: &Workload) -> Option<What> {
     Some(What::TooMany { count, of, limit })
 }
 
-/// The first table that asks for what only the simulator has.
-fn table(workload: &Workload) -> Option<&'static str> {
+/// The key of a context that the Linux runtime has no counterpart of.
+fn beyond_linux(context: &ContextSpec) -> Option<(&ContextSpec, &'static str)> {
+    let keys = [
+        (!matches!(context.overrun, Overrun::Throttle | Overrun::Notify), "overrun"),
+        (context.timeout_endpoint.is_some(), "timeout_endpoint"),
+        (context.process.is_some(), "process"),
+    ];
+    keys.into_iter().find(|(beyond, _)| *beyond).map(|(_, key)| (context, key))
+}
+
+/// Whether the Linux runtime can do this at a time.
+fn is_for_linux(operation: Operation) -> bool {
+    matches!(operation, Operation::Revoke(_) | Operation::CloseEndpoint(_))
+}
+
+/// The first table that asks for what `machine`, which is not the simulator, does not have.
+fn table(machine: Machine, workload: &Workload) -> Option<&'static str> {
+    let linux = machine == Machine::Linux;
     let tables = [
-        (workload.contexts.is_empty(), "context"),
+        (linux || workload.contexts.is_empty(), "context"),
         (workload.leases.is_empty(), "lease"),
         (workload.islands.is_empty(), "island"),
         (workload.rings.is_empty(), "ring"),
-        (workload.operations.is_empty(), "at"),
+        (linux || workload.operations.is_empty(), "at"),
         (workload.sessions.is_empty(), "session"),
         (workload.policy.is_none(), "policy"),
         (workload.network.is_none(), "network"),
@@ -200,11 +246,17 @@ mod tests {
 
     #[test]
     fn a_step_is_refused_by_its_line_and_with_the_machine_that_can() {
-        let text = "[[context]]\nname = \"c\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n";
-        let cannot = refusal(&format!("{text}[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n"));
-        let cannot = cannot.expect("contexts are the simulator's");
+        let thread = "[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n";
+        let context = "[[context]]\nname = \"c\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n";
+        let cannot = refusal(&format!("{context}overrun = \"fault\"\n{thread}"));
+        let cannot = cannot.expect("faults are the simulator's");
         assert_eq!(cannot.line, Some(1));
         assert!(cannot.to_string().contains("--on sim"), "{cannot}");
+        let at = "[[at]]\ntime = \"1ms\"\ndo = \"exit a\"\n";
+        let cannot = refusal(&format!("{context}{thread}{at}")).expect("ended from outside");
+        assert_eq!((cannot.line, cannot.what), (Some(8), What::Operation("exit a".into())));
+        let at = "[[at]]\ntime = \"1ms\"\ndo = \"revoke c\"\n";
+        assert_eq!(refusal(&format!("{context}{thread}{at}")), None);
 
         let cannot = refusal(
             "[[thread]]\nname = \"a\"\nprogram = [\n    \"run 1ms\",\n    \"call x deadline 2ms\",\n]\n\

@@ -540,8 +540,7 @@ impl Cx {
         purse.resume();
     }
 
-    /// As [`Cx::block`]. `announce` tells others of the wait: under the fair discipline by task when the task sleeps on its
-    /// core, else before.
+    /// As [`Cx::block`]. `announce` tells others of the wait: if the task has a context, when it sleeps on its core, else before.
     pub(crate) fn block_then(&self, reason: WaitReason, announce: &dyn Fn()) {
         self.worker_to_leave().announce_asleep(announce);
         self.block(reason);

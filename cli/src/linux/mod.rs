@@ -3,6 +3,7 @@
 //!
 //! The record of every worker's core comes out, and [`crate::machine_run`] reports it.
 
+mod contexts;
 mod endpoint;
 mod player;
 mod stage;
@@ -10,14 +11,15 @@ mod stage;
 use crate::machine_run::{MachineRun, instances};
 use crate::output::Output;
 use crate::progress::Progress;
+use mainspring::context::Floor;
 use mainspring::{
-    Caps, Config, ConfigError, Exhaustion, FairTaskSettings, NurseryError, NurseryOptions, Profile, Runtime,
-    TaskError, WorkerRecord,
+    Caps, Config, ConfigError, ContextError, Exhaustion, FairTaskSettings, NurseryError, NurseryOptions,
+    Profile, Runtime, TaskError, WorkerRecord,
 };
 use mainspring_abi::CpuId;
 use mainspring_abi::frame::RecordHead;
 use mainspring_sched::flight::FORMAT;
-use mainspring_workload::Workload;
+use mainspring_workload::{ContextSpec, Workload};
 use stage::Stage;
 use std::fmt;
 use std::time::Duration;
@@ -30,6 +32,8 @@ const RECORD_BYTES: usize = 512 << 20;
 pub enum LinuxError {
     /// The runtime could not be started.
     Start(ConfigError),
+    /// A context could not be made.
+    Context(String, ContextError),
     /// A task ended as it must not.
     Task(NurseryError),
 }
@@ -38,6 +42,7 @@ impl fmt::Display for LinuxError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start(error) => write!(f, "the runtime does not start: {error}"),
+            Self::Context(name, error) => write!(f, "context {name:?}: {error}"),
             Self::Task(error) => write!(f, "a task failed: {error}; please report it"),
         }
     }
@@ -48,8 +53,9 @@ impl std::error::Error for LinuxError {}
 /// Runs `workload` on workers of this host.
 /// With `list`, every job is listed.
 pub fn run(workload: &Workload, seed: u64, list: bool, output: Output) -> Result<MachineRun, LinuxError> {
-    let stage = Stage::new(workload, seed, list);
-    let records = play(workload, &stage, output)?;
+    let runtime = start(workload)?;
+    let stage = Stage::new(workload, &runtime, seed, list)?;
+    let records = play(workload, &runtime, &stage, output)?;
     stage.close_jobs(records.iter().map(|record| record.end).max().unwrap_or_default());
     let threads: Vec<String> = instances(workload).map(|(name, _)| name).collect();
     let head = |cpu, WorkerRecord { records, lost, end, .. }: &WorkerRecord| {
@@ -68,19 +74,35 @@ pub fn run(workload: &Workload, seed: u64, list: bool, output: Output) -> Result
     })
 }
 
-/// Starts the runtime, plays the workload, and returns what each worker's core was asked.
-fn play(workload: &Workload, stage: &Stage<'_>, output: Output) -> Result<Vec<WorkerRecord>, LinuxError> {
+/// Starts the runtime that a workload asks for.
+fn start(workload: &Workload) -> Result<Runtime, LinuxError> {
     let machine = &workload.machine;
+    let contexts: usize = workload.contexts.iter().map(ContextSpec::instances).sum();
     let settings = FairTaskSettings {
         policy: machine.policy,
         quantum: machine.quantum,
-        threads: stage.instances.len().max(1),
+        tick: machine.tick,
+        threads: instances(workload).count().max(1),
         record_bytes: RECORD_BYTES,
-        ..FairTaskSettings::default()
+        contexts,
+        // A workload file has no larger floor than there can be.
+        floor: Floor::from_ppm(machine.floor_ppm).unwrap_or_default(),
     };
-    let config =
-        Config::new(Profile::Cluster).workers(machine.cpus).root_caps(Caps::none()).fair_by_task(settings);
-    let runtime: Runtime = moving(config).build().map_err(LinuxError::Start)?;
+    // Admission decides what fits.
+    let all = u32::try_from(machine.cpus).unwrap_or(u32::MAX).saturating_mul(1_000_000);
+    let caps = Caps::none().with_contexts(u32::try_from(contexts).unwrap_or(u32::MAX), all);
+    let config = Config::new(Profile::Cluster).workers(machine.cpus).root_caps(caps).fair_by_task(settings);
+    moving(config).build().map_err(LinuxError::Start)
+}
+
+/// Plays the workload, and returns what each worker's core was asked.
+fn play(
+    workload: &Workload,
+    runtime: &Runtime,
+    stage: &Stage<'_>,
+    output: Output,
+) -> Result<Vec<WorkerRecord>, LinuxError> {
+    let machine = &workload.machine;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     if machine.cpus > cores {
         output.note(format_args!(

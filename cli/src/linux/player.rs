@@ -1,8 +1,9 @@
 //! A task that plays one thread of a workload, step by step.
 
-use super::endpoint::Call;
-use super::stage::{Answer, Life, Permit, Stage, duration};
-use mainspring::{Component, Cx, WaitReason};
+use super::endpoint::Answer;
+use super::stage::{Life, Permit, Stage, duration};
+use mainspring::endpoint::Reply;
+use mainspring::{CallError, CallRefusal, Component, Cx, Parker, Refusal, WaitReason};
 use mainspring_abi::Nanos;
 use mainspring_random::{Random, Stream};
 use mainspring_record::jobs::Jobs;
@@ -20,9 +21,8 @@ struct Player<'s, 'w> {
     random: Random,
     /// The step that it is at.
     step: usize,
-    /// Its last call.
-    call: u64,
-    serving: Vec<Call>,
+    /// The calls that it has taken, the last one last.
+    serving: Vec<Reply<(), Answer>>,
     /// What its `alloc` steps have taken.
     hoard: Vec<Vec<u8>>,
     /// What it spawned last, of each table.
@@ -56,7 +56,6 @@ pub fn live(stage: &Stage<'_>, number: usize, cx: &Cx) {
                 || Random::new(stage.seed, Stream::Thread(number)),
             ),
         step: 0,
-        call: 0,
         serving: Vec::new(),
         hoard: Vec::new(),
         spawned: vec![None; stage.workload.threads.len()],
@@ -79,11 +78,7 @@ pub fn live(stage: &Stage<'_>, number: usize, cx: &Cx) {
     }
     player.end_jobs(cx);
     // Nobody else will answer these.
-    for call in std::mem::take(&mut player.serving) {
-        if stage.settle(call, Answer::Failure) {
-            stage.instances[call.caller].bell.unpark();
-        }
-    }
+    player.serving.clear();
     *player.me().random.lock().expect("no panic while it is held") = Some(player.random.clone());
     stage.end(number);
 }
@@ -236,52 +231,46 @@ impl Player<'_, '_> {
 
     fn call(&mut self, cx: &Cx, endpoint: usize, timeout: Option<Span>) {
         let timeout = self.timeout(timeout);
-        self.call += 1;
         let Ok(_permit) = self.permit(timeout) else { return };
-        let call = Call { caller: self.number, number: self.call };
-        *self.me().answer.lock().expect("no panic while it is held") = Some((call.number, None));
-        if let Some(receiver) = self.stage.endpoints[endpoint].send(call) {
-            self.stage.instances[receiver].bell.hand_over(cx);
-        }
-        let answer = || self.me().answer.lock().expect("no panic while it is held").and_then(|(_, how)| how);
+        let endpoint = &self.stage.endpoints[endpoint];
         let made = now(cx);
-        let answered = self.wait(cx, WaitReason::Call, timeout, || answer().is_some());
-        let how = self.me().answer.lock().expect("no panic while it is held").take();
-        if !answered {
-            self.stage.endpoints[endpoint].withdraw(call);
-        }
-        let replied = matches!(how, Some((_, Some(Answer::Reply))));
-        self.stage.endpoints[endpoint].note_end(made, now(cx), replied);
-        match how {
-            Some((_, Some(Answer::Reply))) => {}
-            Some((_, Some(Answer::Failure))) => count(&self.me().failures),
-            _ => count(&self.me().timeouts),
+        endpoint.note_call();
+        let answer = match timeout {
+            Some(timeout) => endpoint.calls.call_timeout(cx, (), timeout),
+            None => endpoint.calls.call(cx, ()),
+        };
+        endpoint.note_end(made, now(cx), matches!(answer, Ok(Answer::Reply)));
+        match answer {
+            Ok(Answer::Reply) => {}
+            Err(CallError { why: CallRefusal::TimedOut, .. }) => count(&self.me().timeouts),
+            Err(CallError { why: CallRefusal::Chain, .. }) => self.stage.refuse(self.number),
+            Ok(Answer::Failure) | Err(_) => count(&self.me().failures),
         }
     }
 
     fn receive(&mut self, cx: &Cx, endpoint: usize, timeout: Option<Span>) {
         let timeout = self.timeout(timeout);
-        let endpoint = &self.stage.endpoints[endpoint];
-        let mut taken = None;
-        let in_time = {
+        // A server that goes on to the next request without an answer to the last has failed it, if it serves on a loan.
+        self.serving.pop_if(|last| last.is_on_loan());
+        let calls = &self.stage.endpoints[endpoint].calls;
+        let received = {
             let Ok(_permit) = self.permit(timeout) else { return };
-            self.wait(cx, WaitReason::Receive, timeout, || {
-                taken = endpoint.take_or_wait(self.number);
-                taken.is_some()
-            })
+            match timeout {
+                Some(timeout) => calls.receive_timeout(cx, timeout),
+                None => calls.receive(cx),
+            }
         };
-        if !in_time && let Some(other) = endpoint.leave(self.number) {
-            self.stage.instances[other].bell.unpark();
+        match received {
+            Ok(((), reply)) => self.serving.push(reply),
+            Err(Refusal::TimedOut) => self.count_timeout(false),
+            // Nobody will call any more.
+            Err(_) => _ = Parker::default().park(cx, None),
         }
-        self.count_timeout(in_time);
-        self.serving.extend(taken);
     }
 
     fn answer(&mut self, cx: &Cx, how: Answer) {
-        if let Some(call) = self.serving.pop()
-            && self.stage.settle(call, how)
-        {
-            self.stage.instances[call.caller].bell.hand_over(cx);
+        if let Some(reply) = self.serving.pop() {
+            reply.send(cx, how);
         }
     }
 

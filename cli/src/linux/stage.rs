@@ -3,16 +3,18 @@
 //! Conserved: an instance lives one life at a time. Its count of lives is odd from the moment when somebody decides to
 //! start it until it has ended, and whoever raises it to odd sees to it that it starts.
 
-use super::endpoint::{Call, Endpoint};
+use super::LinuxError;
+use super::contexts::Contexts;
+use super::endpoint::Endpoint;
 use super::player;
 use crate::machine_run::{Counts, instances};
-use mainspring::{Budget, Nursery, Parker, Schedule, Snapshot, TaskState};
+use mainspring::{Budget, Cx, Nursery, Parker, Runtime, Schedule, Snapshot, SpawnError, TaskState};
 use mainspring_abi::{Nanos, ProcessId};
 use mainspring_random::{Random, Stream};
 use mainspring_record::jobs::Jobs;
 use mainspring_report::EndpointReport;
 use mainspring_sched::{WaitPermit, WaitQuota};
-use mainspring_workload::{Start, ThreadSpec, ThreadTarget, Workload};
+use mainspring_workload::{Operation, Start, ThreadSpec, ThreadTarget, TimedOperation, Workload};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
@@ -37,8 +39,6 @@ pub struct Instance {
     /// Odd while it lives.
     lives: AtomicU32,
     joiners: Mutex<Vec<usize>>,
-    /// The call that it waits for, and how that ended.
-    pub answer: Mutex<Option<(u64, Option<Answer>)>>,
     /// The task of its present life.
     task: AtomicU64,
     /// What became of its periods.
@@ -54,13 +54,6 @@ impl Instance {
     fn is_alive(&self) -> bool {
         !self.lives.load(Ordering::Acquire).is_multiple_of(2)
     }
-}
-
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    Reply,
-    Failure,
 }
 
 /// Leave for a timed wait, until dropped.
@@ -88,6 +81,7 @@ pub struct Stage<'w> {
     pub seed: u64,
     pub instances: Vec<Instance>,
     pub endpoints: Vec<Endpoint>,
+    contexts: Contexts,
     bases: Vec<usize>,
     orders: Sender<usize>,
     taken: Mutex<Receiver<usize>>,
@@ -98,7 +92,7 @@ pub struct Stage<'w> {
 impl<'w> Stage<'w> {
     /// A run of `workload`, before it begins.
     /// With `list`, each of its jobs is listed.
-    pub fn new(workload: &'w Workload, seed: u64, list: bool) -> Self {
+    pub fn new(workload: &'w Workload, runtime: &Runtime, seed: u64, list: bool) -> Result<Self, LinuxError> {
         let mut bases = Vec::new();
         let mut instances = Vec::new();
         for (table, spec) in workload.threads.iter().enumerate() {
@@ -117,17 +111,18 @@ impl<'w> Stage<'w> {
             limit(machine.waiters_per_process),
             workload.processes.len(),
         );
-        Self {
+        Ok(Self {
             workload,
             seed,
             instances,
-            endpoints: workload.endpoints.iter().map(|_| Endpoint::default()).collect(),
+            endpoints: workload.endpoints.iter().map(|spec| Endpoint::new(runtime, spec)).collect(),
+            contexts: Contexts::new(workload, runtime)?,
             bases,
             orders,
             taken: Mutex::new(taken),
             quota: Mutex::new(quota),
             exhausted: Mutex::default(),
-        }
+        })
     }
 
     /// The table of an instance.
@@ -154,8 +149,13 @@ impl<'w> Stage<'w> {
         let began = Instant::now();
         let orders = self.taken.lock().expect("no panic while it is held");
         let mut starts = self.starts();
+        let mut operations: Vec<_> = self.workload.operations.iter().collect();
+        operations.sort_by_key(|operation| Reverse(operation.time));
         loop {
             let now = began.elapsed();
+            while operations.last().is_some_and(|next| duration_of(next) <= now) {
+                self.operate(operations.pop());
+            }
             while let Some(&Reverse((at, instance))) = starts.peek()
                 && at <= now
             {
@@ -169,10 +169,21 @@ impl<'w> Stage<'w> {
             }
             progress(now);
             let next = starts.peek().map_or(duration, |Reverse((at, _))| *at);
+            let next = operations.last().map_or(next, |operation| next.min(duration_of(operation)));
             let wait = next.min(duration).saturating_sub(now).min(LOOK);
             if let Ok(instance) = orders.recv_timeout(wait) {
                 self.start(nursery, instance);
             }
+        }
+    }
+
+    /// Does what an `[[at]]` table says.
+    fn operate(&self, operation: Option<&TimedOperation>) {
+        match operation.map(|operation| operation.operation) {
+            Some(Operation::Revoke(target)) => self.contexts.revoke(self.workload, target),
+            Some(Operation::CloseEndpoint(endpoint)) => self.endpoints[endpoint].calls.close(),
+            Some(_) => unreachable!("refused before the run"),
+            None => {}
         }
     }
 
@@ -207,11 +218,18 @@ impl<'w> Stage<'w> {
             channel_ops: limit.channel_ops.unwrap_or(0),
             syscalls: limit.syscalls.unwrap_or(0),
         };
-        let started = nursery
-            .builder()
-            .budget(budget)
-            .schedule(schedule)
-            .start(move |cx| player::live(self, instance, cx));
+        let builder = || nursery.builder().budget(budget).schedule(schedule.clone());
+        let live = move |cx: &Cx| player::live(self, instance, cx);
+        let number = instance - self.bases[self.instances[instance].table];
+        let context = spec.context.and_then(|table| self.contexts.of(table, number));
+        let mut started = match context {
+            Some(context) => builder().context(context).start(live),
+            None => builder().start(live),
+        };
+        // One that was revoked, or whose CPU the thread may not use, leaves the thread without.
+        if let Err(SpawnError::Context(_)) = started {
+            started = builder().start(live);
+        }
         if started.is_err() {
             self.refuse(instance);
             self.end(instance);
@@ -274,18 +292,6 @@ impl<'w> Stage<'w> {
         let this = &self.instances[instance];
         if this.is_alive() {
             this.park.unpark();
-        }
-    }
-
-    /// Ends a call; whether its caller still waits for it, and has to be woken.
-    pub fn settle(&self, call: Call, how: Answer) -> bool {
-        let mut awaited = self.instances[call.caller].answer.lock().expect("no panic while it is held");
-        match &mut *awaited {
-            Some((number, answer @ None)) if *number == call.number => {
-                *answer = Some(how);
-                true
-            }
-            _ => false,
         }
     }
 
@@ -364,6 +370,11 @@ impl<'w> Stage<'w> {
     }
 }
 
+/// When an operation is due.
+fn duration_of(operation: &TimedOperation) -> Duration {
+    duration(operation.time)
+}
+
 /// A duration as the standard library has it.
 pub fn duration(nanos: Nanos) -> Duration {
     Duration::from_nanos(nanos.get())
@@ -387,7 +398,9 @@ mod tests {
             let schedule = report.schedule.expect("asked for");
             let mut simulated: Vec<u64> = schedule.iter().map(|entry| entry.start_ns).collect();
             simulated.sort_unstable();
-            let mut starts = Stage::new(&workload, seed, false).starts();
+            let runtime = crate::linux::start(&workload).expect("a small one starts");
+            let stage = Stage::new(&workload, &runtime, seed, false).expect("it has no contexts");
+            let mut starts = stage.starts();
             let mut drawn = Vec::new();
             while let Some(Reverse((at, _))) = starts.pop() {
                 drawn.push(at.as_nanos() as u64);

@@ -278,9 +278,10 @@ fn what_linux_cannot_do_is_refused_with_its_line_and_the_machine_that_can() {
     let folder = Folder::new("linux-refused");
     folder.write(
         "c.toml",
-        "[[context]]\nname = \"c\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n",
+        "[[context]]\nname = \"c\"\nbudget = \"1ms\"\nperiod = \"10ms\"\noverrun = \"fault\"\n\
+         [[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n",
     );
-    folder.run("run c.toml --on linux").refused(&["c.toml:1: ", "[context]", "--on sim"]);
+    folder.run("run c.toml --on linux").refused(&["c.toml:1: ", "overrun", "--on sim"]);
     folder.write(
         "d.toml",
         "[[thread]]\nname = \"a\"\nprogram = [\n  \"run 1ms\",\n  \"call x deadline 1ms\",\n]\n\
@@ -288,4 +289,36 @@ fn what_linux_cannot_do_is_refused_with_its_line_and_the_machine_that_can() {
     );
     folder.run("run d.toml --on linux --record d.msr").refused(&["d.toml:5: ", "deadline", "--on sim"]);
     assert_eq!(folder.list(), ["c.toml", "d.toml"], "nothing is left behind");
+}
+
+/// The control loop's calls are served on its context, or not, as the file says; how late anything is is up to the host.
+#[test]
+fn contexts_are_enforced_and_lent_along_calls() {
+    for (file, lends) in [("inversion.toml", true), ("inversion-off.toml", false)] {
+        let text = std::fs::read_to_string(format!("{}/../workloads/{file}", env!("CARGO_MANIFEST_DIR")))
+            .expect("it is part of the project");
+        let text = text.replace("duration = \"1s\"", "duration = \"200ms\"");
+        let folder = Folder::new(&format!("linux-{file}"));
+        folder.write("w.toml", &text);
+        let report = folder.run("run w.toml --on linux --verify --report json --record w.msr").ok().json();
+        folder.run("replay w.msr --verify").ok();
+        let telemetry = &report["telemetry"];
+        assert_eq!(number(&telemetry["donation_depth_max"]), u64::from(lends), "{file}: {telemetry}");
+        let calls = &report["endpoints"][0];
+        assert!(number(&calls["replies"]) > 0 && number(&calls["failures"]) == 0, "{calls}");
+        assert!(number(&row(&report, "player")["runtime_ns"]) > 0);
+    }
+}
+
+#[test]
+fn a_context_that_is_revoked_or_does_not_fit_is_dealt_with() {
+    let context =
+        "[machine]\nduration = \"100ms\"\n[[context]]\nname = \"c\"\nbudget = \"9ms\"\nperiod = \"10ms\"\n";
+    let thread = "[[thread]]\nname = \"a\"\ncontext = \"c\"\nprogram = [\"run forever\"]\n";
+    let at = "[[at]]\ntime = \"20ms\"\ndo = \"revoke c\"\n";
+    let report = play("revoked", &format!("{context}{thread}{at}"));
+    assert!(number(&row(&report, "a")["runtime_ns"]) > 0);
+    let folder = Folder::new("linux-too-much");
+    folder.write("w.toml", format!("{}{thread}", context.replace("9ms", "10ms")));
+    folder.run("run w.toml --on linux").refused(&["context \"c\"", "cpu0", "lower the budget"]);
 }

@@ -2,7 +2,7 @@
 
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_sched::Affinity;
-use mainspring_sched::context::{ContextSpec, Overrun};
+use mainspring_sched::context::{ContextSpec, MAX_DEPTH, Overrun};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub struct Reservation {
     priority: u16,
     depleted: Depleted,
     worker: Option<usize>,
+    refills: u8,
+    depth: u8,
 }
 
 /// What becomes of a task whose context is used up.
@@ -47,6 +49,8 @@ impl Reservation {
             priority: 0,
             depleted: Depleted::Throttle,
             worker: None,
+            refills: 8,
+            depth: MAX_DEPTH as u8,
         }
     }
 
@@ -85,6 +89,20 @@ impl Reservation {
         self
     }
 
+    /// How many refills it keeps: 2 to 16, 8 unless set. A task that uses its budget in more pieces gets the last ones together.
+    #[must_use]
+    pub fn refills(mut self, refills: u8) -> Self {
+        self.refills = refills;
+        self
+    }
+
+    /// How many calls it may be lent along: 1 to 8, 8 unless set.
+    #[must_use]
+    pub fn donation_depth(mut self, depth: u8) -> Self {
+        self.depth = depth;
+        self
+    }
+
     pub(super) fn worker(&self) -> Option<usize> {
         self.worker
     }
@@ -98,6 +116,8 @@ impl Reservation {
             criticality: self.criticality,
             priority: self.priority,
             cpus,
+            refills: self.refills,
+            depth: self.depth,
             overrun: match self.depleted {
                 Depleted::Throttle => Overrun::Throttle,
                 Depleted::BestEffort => Overrun::Notify,

@@ -1,11 +1,10 @@
 //! One call, from its request to its end.
 //!
-//! Conserved: a call is in the queue, with one server, or over. It is announced only after its caller sleeps on its core, so the
-//! caller's context can be lent from the moment when a server knows of the call. Locks are taken in the order endpoint, call,
+//! Conserved: a call is in the queue, with one server, or over. A caller with a context announces its call only after it sleeps on
+//! its core, so the context can be lent from the moment when a server knows of the call. Locks are taken in the order endpoint, call,
 //! table of contexts.
 
 use super::error::{CallError, CallRefusal};
-use crate::budget::Component;
 use crate::calls;
 use crate::channel::Refusal;
 use crate::cx::Cx;
@@ -81,7 +80,7 @@ enum Waited {
     Stop,
 }
 
-/// Waits until `is_over`. `announce` tells others of the wait: under the fair discipline by task, once the task sleeps on its core.
+/// Waits until `is_over`. `announce` tells others of the wait: a task on a context does so once it sleeps on its core.
 fn wait(cx: &Cx, reason: WaitReason, due: Nanos, is_over: impl Fn() -> bool, announce: impl Fn()) -> Waited {
     let timers = &cx.rt().timers;
     let timer = (due != Nanos::MAX).then(|| cx.rt().add_timer(due.get(), Fire::Wake(cx.task_ptr())));
@@ -176,10 +175,9 @@ impl<Q, A> Shared<Q, A> {
         if std::thread::panicking() {
             return refused(CallRefusal::Unwinding, request);
         }
-        if let Err(error) = cx.charge(Component::ChannelOps) {
-            return refused(CallRefusal::Budget(error), request);
-        }
+        cx.probe_stack();
         cx.acknowledge();
+        calls::count(cx);
         let call = Arc::new(Call {
             caller: waiter::task_word(cx.task_ptr()),
             loan: OnceLock::new(),
@@ -268,8 +266,9 @@ impl<Q, A> Shared<Q, A> {
             // Of another runtime, it is nobody's to serve.
             return Err(if this.is_of(cx) { Refusal::Unwinding } else { Refusal::Closed });
         }
-        cx.charge(Component::ChannelOps).map_err(Refusal::Budget)?;
+        cx.probe_stack();
         cx.acknowledge();
+        calls::count(cx);
         let due = this.due(timeout);
         loop {
             let next = {

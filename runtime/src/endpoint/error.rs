@@ -1,6 +1,5 @@
 //! Why a call came to nothing.
 
-use crate::error::BudgetError;
 use std::error::Error;
 use std::fmt;
 
@@ -27,8 +26,6 @@ pub enum CallRefusal {
     Chain,
     /// The endpoint is of another runtime.
     OtherRuntime,
-    /// The task's budget does not allow it.
-    Budget(BudgetError),
     /// A destructor of a task that unwinds must not wait.
     Unwinding,
 }
@@ -43,7 +40,6 @@ impl fmt::Display for CallRefusal {
                 f.write_str("the context is lent along a circle or too long a chain of calls; shorten it")
             }
             Self::OtherRuntime => f.write_str("the endpoint is of another runtime; make one in this runtime"),
-            Self::Budget(error) => error.fmt(f),
             Self::Unwinding => f.write_str("a destructor of a task that ends must not wait"),
         }
     }

@@ -105,7 +105,7 @@ impl<Q, A> Endpoint<Q, A> {
         Self { shared: Arc::new(Shared::new(rt.memory(), donates)) }
     }
 
-    /// Calls, and waits for the answer. Costs one op and one channel operation.
+    /// Calls, and waits for the answer. Free of charge, as all waiting is: a caller makes no call before the last one has ended.
     pub fn call(&self, cx: &Cx, request: Q) -> Result<A, CallError<Q>> {
         self.shared.call(cx, request, None)
     }
@@ -115,7 +115,7 @@ impl<Q, A> Endpoint<Q, A> {
         self.shared.call(cx, request, Some(timeout))
     }
 
-    /// Waits for a call: its request, and what answers it. Costs one op and one channel operation.
+    /// Waits for a call: its request, and what answers it. Free of charge, as all waiting is.
     pub fn receive(&self, cx: &Cx) -> Result<(Q, Reply<Q, A>), Refusal> {
         Shared::receive(&self.shared, cx, None)
     }

@@ -62,11 +62,12 @@ impl Worker {
         tasks.hands_over.set(false);
     }
 
-    /// The current task is about to wait, and `announce` tells others: at once, or, where cores have to know first that it
-    /// sleeps, then.
+    /// The current task is about to wait, and `announce` tells others: at once, or, if the task has a context that they may want,
+    /// once the core knows that it sleeps.
     #[allow(unsafe_code)]
     pub(crate) fn announce_asleep(&self, announce: &dyn Fn()) {
-        let Some(tasks) = self.discipline.tasks() else { return announce() };
+        let tasks = self.discipline.tasks().filter(|tasks| tasks.cores().current_has_authority(self.index));
+        let Some(tasks) = tasks else { return announce() };
         // SAFETY: only the lifetime changes. It is called by `block_thread`, before the wait is committed: until then the frame
         // that it is in stays.
         let announce = unsafe { std::mem::transmute::<&dyn Fn(), &'static dyn Fn()>(announce) };

@@ -302,8 +302,8 @@ impl FairTasks {
         self.cores[worker].take_untold()
     }
 
-    /// Whether the thread that runs on `worker` has a context or has lent one: then it ends under the lock of the table.
-    pub(super) fn current_has_authority(&self, worker: usize) -> bool {
+    /// Whether the thread that runs on `worker` has a context: then it ends under the lock of the table.
+    pub fn current_has_authority(&self, worker: usize) -> bool {
         self.contexts.is_some() && {
             let core = self.cores[worker].lock();
             let entity = core.cpu.current().and_then(|seat| core.cpu.entity(seat).ok());
