@@ -132,16 +132,16 @@ fn unchecked(
 }
 
 const ALL: &str = "console,timer,threads,control,processes,park,memory,policy,info";
-/// Two contexts: 2 ms of 20, and 1 ms of 10.
+/// Two contexts: 2 ms of 20, and 1 ms of 10. Contexts that the program makes have a tenth of a CPU in all.
 const CONTEXTS: &str = "console,timer,threads,control,processes,park,info,call:d,serve:d,call:e,serve:e,call:k,serve:k,\
-     context:a=2000000/20000000,context:b=1000000/10000000";
+     context:a=2000000/20000000,context:b=1000000/10000000,time:10";
 
 /// A session with two contexts.
 const SESSION: &str = "console,timer,threads,control,park,info,session,call:d,serve:d,\
      context:a=2000000/20000000,context:b=1000000/10000000";
-/// One context that those of the storm are made from: a quarter of a CPU.
+/// One context that those of the storm are made from: a quarter of a CPU. They have a fifth of a CPU in all.
 const STORM: &str = "console,timer,threads,control,processes,park,memory,info,call:d,serve:d,call:e,serve:e,\
-     context:root=5000000/20000000";
+     context:root=5000000/20000000,time:20";
 
 const CONTAIN: &str = "console,timer,threads,control,processes,park,memory,policy,info,call:x,serve:x";
 

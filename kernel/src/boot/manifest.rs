@@ -16,7 +16,8 @@
 //! ```
 //!
 //! Capabilities: console timer threads control processes park memory policy info, and for an endpoint of any name
-//! `call:NAME` and `serve:NAME`. `context:NAME=BUDGET_NS/PERIOD_NS` is a scheduling context of the process's own.
+//! `call:NAME` and `serve:NAME`. `context:NAME=BUDGET_NS/PERIOD_NS` is a scheduling context of the process's own. `time:PERCENT` lets
+//! the process make contexts from its own for so much of one CPU; without it, the process has the contexts that it was given.
 //! `session` begins a login session, which ends with the process.
 
 use crate::object::caps::Object;
@@ -51,6 +52,8 @@ pub struct Start<'a> {
     pub contexts: heapless::Vec<(&'a str, ContextSpec), STARTUP_CAPS>,
     /// It begins a session, which it finds as `session`.
     pub session: bool,
+    /// What contexts that it makes may have of one CPU, in percent.
+    pub spare_percent: u64,
     /// A piece of the boot image that it can read.
     pub data: Option<&'a str>,
     /// Further text.
@@ -137,7 +140,12 @@ fn start(text: &str, awaited: bool) -> Option<Start<'_>> {
     let mut words = head.split_whitespace();
     let program = words.next()?;
     let (mut grants, mut contexts, mut session) = (heapless::Vec::new(), heapless::Vec::new(), false);
+    let mut spare_percent = 0;
     for name in words.next()?.split(',') {
+        if let Some(percent) = name.strip_prefix("time:") {
+            spare_percent = percent.parse().ok().filter(|percent| *percent <= 100)?;
+            continue;
+        }
         match name.strip_prefix("context:").and_then(|_| name.split_once('=')) {
             Some((name, granted)) => contexts.push((name, context(granted)?)).ok()?,
             None if name == "session" => session = true,
@@ -148,7 +156,7 @@ fn start(text: &str, awaited: bool) -> Option<Start<'_>> {
         Some(word) => Some(word.strip_prefix("data=")?),
         None => None,
     };
-    Some(Start { program, grants, contexts, session, data, arguments, awaited })
+    Some(Start { program, grants, contexts, session, spare_percent, data, arguments, awaited })
 }
 
 /// A budget and a period, in nanoseconds: `2000000/10000000`.

@@ -138,8 +138,8 @@ fn begin(image: &Image<'static>, start: &Start<'_>) {
     let data = start.data.and_then(|name| image.find(name)).unwrap_or(&[]);
     let (grants, contexts) = (&start.grants, &start.contexts);
     let session = if start.session { InSession::Begins } else { InSession::Of(None) };
-    let (name, arguments) = (start.program, start.arguments);
-    let program = Program { name, elf, arguments, data, grants, contexts, session };
+    let (name, arguments, spare_percent) = (start.program, start.arguments, start.spare_percent);
+    let program = Program { name, elf, arguments, data, grants, contexts, session, spare_percent };
     match PlannedProcess::decide(&program, Share::DEFAULT) {
         Ok(planned) => {
             AWAITED.fetch_add(u32::from(start.awaited), Ordering::Relaxed);

@@ -42,6 +42,8 @@ pub struct Program<'a> {
     pub contexts: &'a [(&'a str, ContextSpec)],
     /// The session that it is in.
     pub session: InSession,
+    /// What contexts that it makes may have of one CPU, in percent.
+    pub spare_percent: u64,
 }
 
 /// Which session a process is in.
@@ -360,6 +362,9 @@ fn tell(draft: &Draft, program: &Program<'_>) -> Result<(), CapError> {
     page.write(16, &(count as u32).to_le_bytes());
     page.write(20, &(program.arguments.len() as u32).to_le_bytes());
     page.write(24, &(program.data.len() as u64).to_le_bytes());
+    let granted = program.contexts.iter().map(|(_, spec)| spec);
+    contexts::open_ledger(&draft.process, granted, program.spare_percent)
+        .map_err(|_| CapError::QuotaExceeded)?;
     let contexts = program.contexts.iter().map(|(name, spec)| {
         let made = contexts::grant(&draft.process, spec.clone());
         made.map(|who| (*name, Object::SchedulingContext(who))).map_err(|_| CapError::RealtimeAdmissionDenied)
@@ -423,7 +428,7 @@ fn decide_spawn(call: &Call<'_>, caller: &Process) -> Result<PlannedProcess, Cap
         let elf = crate::boot::program(name).ok_or(CapError::NotFound)?;
         let arguments = text(params.get_arguments())?;
         let session = InSession::Of(caller.session.lock().map(|(session, _)| session));
-        let program = Program { name, elf, arguments, data: &[], grants: &grants, contexts: &[], session };
+        let program = Program { name, elf, arguments, data: &[], grants: &grants, contexts: &[], session, spare_percent: 0 };
         PlannedProcess::begin(&program, Share::DEFAULT.within(Share::of_caller()))
     })
 }

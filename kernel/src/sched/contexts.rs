@@ -24,9 +24,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{ContextRef, Nanos, ProcessId, ThreadRef};
 use mainspring_driver::contexts::{
-    AdmissionRules, CallEnd, ContextMachine, Contexts, CreateError, Delivery, Grant, HomeCpu, Lent, Logout,
+    AdmissionRules, CallEnd, ContextMachine, Contexts, CreateError, Delivery, Grant, HomeCpu, Lent, Logout, share,
 };
-use mainspring_driver::ledgers::{Amounts, Ledgers, Profile, Resource};
+use mainspring_driver::ledgers::{Amounts, LedgerError, Ledgers, Profile, Resource};
 use mainspring_driver::sessions::{SessionError, SessionRef, Sessions};
 use mainspring_driver::{Machine, placement};
 use mainspring_sched::context::ContextSpec;
@@ -35,9 +35,10 @@ use spin::{Mutex, MutexGuard, Once};
 
 /// Contexts that there can be at a time.
 pub const CONTEXTS: usize = 64;
-/// What one process may hold: contexts, and of one CPU in billionths.
-const PROFILE: Profile =
-    Profile { limits: Amounts::UNLIMITED.with(Resource::Contexts, 8).with(Resource::CpuShare, 900_000_000) };
+/// Contexts that one process may hold at a time.
+const CONTEXTS_EACH: u64 = 8;
+/// A hundredth of a CPU, in the unit of [`Resource::CpuShare`].
+const PERCENT: u64 = 10_000_000;
 /// What each release costs on top of its own work: two interrupts and decisions.
 const OVERHEAD: Nanos = Nanos::from_micros(10);
 
@@ -187,17 +188,30 @@ pub fn tell_waiters(here: &PerCpu) -> bool {
     told
 }
 
-/// Grants `process`, which is being made, a context of its own.
+/// Opens the ledger of `process`, which is being made, if it gets contexts. Its limit is what the process is granted, and as
+/// much of a CPU as `spare_percent` says for contexts that it makes itself: holding a context mints no time.
+pub fn open_ledger<'s>(
+    process: &Process,
+    granted: impl Iterator<Item = &'s ContextSpec> + Clone,
+    spare_percent: u64,
+) -> Result<(), LedgerError> {
+    if granted.clone().next().is_none() {
+        return Ok(());
+    }
+    let cpu_share = granted.map(share).fold(spare_percent * PERCENT, u64::saturating_add);
+    let limits =
+        Amounts::UNLIMITED.with(Resource::Contexts, CONTEXTS_EACH).with(Resource::CpuShare, cpu_share);
+    *process.resources.lock() = Some(lock().ledgers.open(&Profile { limits }, None)?);
+    Ok(())
+}
+
+/// Grants `process`, whose ledger is open, a context of its own.
 pub fn grant(process: &Process, spec: ContextSpec) -> Result<ContextRef, CreateError> {
     let mut table = lock();
-    let ledger = match *process.resources.lock() {
-        Some(ledger) => ledger,
-        None => table.ledgers.open(&PROFILE, None).map_err(CreateError::Ledger)?,
-    };
-    *process.resources.lock() = Some(ledger);
+    let ledger = *process.resources.lock();
     let owner = Some(ProcessId::new(process.index()));
     let session = process.session.lock().map(|(session, _)| session);
-    let grant = Grant { session, process: owner, ledger: Some(ledger), home: HomeCpu::Admitted };
+    let grant = Grant { session, process: owner, ledger, home: HomeCpu::Admitted };
     let _charged = arch::open_heap();
     EXIST.store(true, Ordering::Relaxed);
     table.grant(arch::now(), spec, grant)

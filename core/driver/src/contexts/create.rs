@@ -159,7 +159,8 @@ impl fmt::Display for Excess {
 impl core::error::Error for CreateError {}
 
 /// The CPU time that a grant guarantees, in billionths of a CPU, rounded up.
-fn share(spec: &ContextSpec) -> u64 {
+#[must_use]
+pub fn share(spec: &ContextSpec) -> u64 {
     let parts = u128::from(spec.budget.get()) * 1_000_000_000;
     u64::try_from(parts.div_ceil(u128::from(spec.period.get().max(1)))).unwrap_or(u64::MAX)
 }

@@ -55,7 +55,7 @@ mod record;
 mod transfer;
 
 pub use binding::BindError;
-pub use create::{AdmissionRules, CreateError, Excess, Grant, HomeCpu};
+pub use create::{AdmissionRules, CreateError, Excess, Grant, HomeCpu, share};
 pub use endings::{Logout, Revocation, RevokeReason};
 pub use loans::{CallEnd, Delivery, Lent, LoanEnd, NoLoan, OnBorrowedTime, may_block};
 pub use notices::{Drained, NoticeWait, WaitError};

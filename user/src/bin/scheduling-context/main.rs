@@ -108,6 +108,14 @@ fn create(from: Context) -> Context {
         }
     };
     assert_eq!(refused, None, "what is revoked makes room");
+    // Each of these is less than its creator has. All of them together are more than the process was given.
+    let last = from.create(SMALL).expect("half of what the process may make is left");
+    assert_eq!(
+        from.create(Grant { budget_ns: MS / 100, ..SMALL }),
+        Err(CapError::QuotaExceeded),
+        "time is minted"
+    );
+    last.revoke().expect("it is there");
     say!("scheduling-context: create=ok adopted={}", info(made).id);
     made
 }
