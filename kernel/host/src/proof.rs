@@ -132,9 +132,9 @@ fn unchecked(
 }
 
 const ALL: &str = "console,timer,threads,control,processes,park,memory,policy,info";
-/// Two contexts: 2 ms of 20, and 1 ms of 10. Contexts that the program makes have a tenth of a CPU in all.
+/// Two contexts: 2 ms of 20, and 1 ms of 10. Contexts that the program makes have a quarter of a CPU in all.
 const CONTEXTS: &str = "console,timer,threads,control,processes,park,info,call:d,serve:d,call:e,serve:e,call:k,serve:k,\
-     context:a=2000000/20000000,context:b=1000000/10000000,time:10";
+     context:a=2000000/20000000,context:b=1000000/10000000,time:25";
 
 /// A session with two contexts.
 const SESSION: &str = "console,timer,threads,control,park,info,session,call:d,serve:d,\

@@ -428,7 +428,16 @@ fn decide_spawn(call: &Call<'_>, caller: &Process) -> Result<PlannedProcess, Cap
         let elf = crate::boot::program(name).ok_or(CapError::NotFound)?;
         let arguments = text(params.get_arguments())?;
         let session = InSession::Of(caller.session.lock().map(|(session, _)| session));
-        let program = Program { name, elf, arguments, data: &[], grants: &grants, contexts: &[], session, spare_percent: 0 };
+        let program = Program {
+            name,
+            elf,
+            arguments,
+            data: &[],
+            grants: &grants,
+            contexts: &[],
+            session,
+            spare_percent: 0,
+        };
         PlannedProcess::begin(&program, Share::DEFAULT.within(Share::of_caller()))
     })
 }

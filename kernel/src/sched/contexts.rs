@@ -24,7 +24,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{ContextRef, Nanos, ProcessId, ThreadRef};
 use mainspring_driver::contexts::{
-    AdmissionRules, CallEnd, ContextMachine, Contexts, CreateError, Delivery, Grant, HomeCpu, Lent, Logout, share,
+    AdmissionRules, CallEnd, ContextMachine, Contexts, CreateError, Delivery, Grant, HomeCpu, Lent, Logout,
+    share,
 };
 use mainspring_driver::ledgers::{Amounts, LedgerError, Ledgers, Profile, Resource};
 use mainspring_driver::sessions::{SessionError, SessionRef, Sessions};
