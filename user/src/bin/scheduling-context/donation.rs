@@ -53,7 +53,7 @@ fn burn(of: Context) -> u64 {
 /// Computes for a caller, and says how much of that was charged to `of`. A caller lends its context when it falls asleep, and
 /// its server may have begun by then: the server goes on until it has spent something, if the caller has a context.
 fn burn_on_loan(of: Context) -> u64 {
-    for _ in 0..10_000 {
+    for _ in 0..200 {
         let spent = burn(of);
         if spent > 0 || !info(of).bound {
             return spent;
