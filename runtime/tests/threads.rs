@@ -372,8 +372,8 @@ fn stacks_that_a_worker_has_free_are_found_by_the_others() {
         .fair_by_task(FairTaskSettings::default())
         .build()
         .unwrap();
-    // As many as are left beside the root's, of which the other worker may keep one.
-    for (worker, tasks) in [(0, STACKS - 1), (1, STACKS - 2)] {
+    // As many as are left beside the root's. The other worker may keep one, and may be about to give its last task's back.
+    for (worker, tasks) in [(0, STACKS - 1), (1, STACKS - 3)] {
         let begun = AtomicUsize::new(0);
         let ended = runtime.run(|cx| {
             cx.nursery_with(options(), |n| {
