@@ -64,7 +64,9 @@ fn runtime_whose(workers: usize, started: Started) -> Runtime {
 }
 
 fn config(workers: usize) -> Config {
-    let caps = Caps::root(u32::MAX, CHILD, Budget::MAX, u32::MAX, u32::MAX);
+    // No child gets more than this says, and a strike may spawn.
+    let most = Budget { spawn_count: STRIKE.spawn_count, ..CHILD };
+    let caps = Caps::root(u32::MAX, most, Budget::MAX, u32::MAX, u32::MAX);
     Config::new(Profile::Service).workers(workers).root_caps(caps)
 }
 
@@ -316,9 +318,8 @@ fn strike(cx: &Cx, attack: Attack) {
         }
         Attack::Alloc => {
             let mut hoard = Vec::new();
-            loop {
-                // Not boxed from a value, which might be made on the task's stack first, and is larger than that.
-                let mut block = cx.try_vec::<u8>(BLOCK).expect("memory was granted");
+            // Not boxed from a value, which might be made on the task's stack first, and is larger than that.
+            while let Ok(mut block) = cx.try_vec::<u8>(BLOCK) {
                 block.resize(BLOCK, 1);
                 hoard.push(block);
             }
