@@ -304,7 +304,7 @@ impl Cx {
         let most = Pool::only(component, least.max(1 << 10));
         let account = self.account();
         let aside = self.task.nursery().with_ext(&account, |ext| {
-            let own = ext?.estate.as_mut().filter(|own| own.get(component) >= least)?;
+            let own = ext?.own_pool.as_mut().filter(|own| own.get(component) >= least)?;
             Some(own.take_up_to(&most))
         });
         if let Some(aside) = aside {
@@ -365,7 +365,9 @@ impl Cx {
         self.task.write_budget(budget);
         if rest != Pool::ZERO {
             // More than a task can hold: it is for the nurseries that the task opens later.
-            self.task.nursery().change_ext(&self.task, |ext| ext.estate.get_or_insert(Pool::ZERO).put(&rest));
+            self.task
+                .nursery()
+                .change_ext(&self.task, |ext| ext.own_pool.get_or_insert(Pool::ZERO).put(&rest));
         }
     }
 

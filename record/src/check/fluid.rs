@@ -46,7 +46,7 @@ pub struct Fluid<N> {
     /// The threads that sit there, by thread index.
     members: Vec<(u32, Standing<N>)>,
     /// Debts of threads that have left: when they are even, and their weight.
-    estate: Vec<(N, u64)>,
+    departed: Vec<(N, u64)>,
     /// How many of those are remembered.
     room: usize,
     /// When the debts that were struck off last were even.
@@ -66,7 +66,7 @@ impl<N: Number> Fluid<N> {
             clock: N::whole(0),
             at: 0,
             members: Vec::new(),
-            estate: Vec::new(),
+            departed: Vec::new(),
             room: seats,
             struck: Vec::new(),
         }
@@ -93,13 +93,13 @@ impl<N: Number> Fluid<N> {
     #[must_use]
     pub fn load(&self) -> u64 {
         let here: u64 = self.members.iter().filter(|(_, one)| one.competes).map(|(_, one)| one.weight).sum();
-        here + self.estate.iter().map(|(_, weight)| weight).sum::<u64>()
+        here + self.departed.iter().map(|(_, weight)| weight).sum::<u64>()
     }
 
     /// The positions of all threads that do not compete awake: they might be just about even.
     pub fn absent(&self) -> impl Iterator<Item = &N> {
         let asleep = self.members.iter().filter(|(_, one)| !one.awake).map(|(_, one)| &one.position);
-        asleep.chain(self.estate.iter().map(|(even, _)| even)).chain(&self.struck)
+        asleep.chain(self.departed.iter().map(|(even, _)| even)).chain(&self.struck)
     }
 
     /// The CPU was not best effort's until `now`.
@@ -135,7 +135,7 @@ impl<N: Number> Fluid<N> {
     /// When the next debt is even.
     fn next_even(&self) -> Option<N> {
         let debtors = self.members.iter().filter(|(_, one)| one.competes && !one.awake);
-        debtors.map(|(_, one)| &one.position).chain(self.estate.iter().map(|(even, _)| even)).min().cloned()
+        debtors.map(|(_, one)| &one.position).chain(self.departed.iter().map(|(even, _)| even)).min().cloned()
     }
 
     /// One debtor that is even at `even` competes no longer.
@@ -149,8 +149,8 @@ impl<N: Number> Fluid<N> {
     }
 
     fn forgive(&mut self, even: &N) {
-        if let Some(at) = self.estate.iter().position(|(one, _)| one == even) {
-            let (even, _) = self.estate.remove(at);
+        if let Some(at) = self.departed.iter().position(|(one, _)| one == even) {
+            let (even, _) = self.departed.remove(at);
             self.struck.push(even);
         }
     }
@@ -181,12 +181,12 @@ impl<N: Number> Fluid<N> {
         let standing = self.standing(index).clone();
         self.members.retain(|(member, _)| *member != index);
         if standing.competes && standing.position > self.clock {
-            if self.estate.len() >= self.room
-                && let Some(soonest) = self.estate.iter().map(|(even, _)| even).min().cloned()
+            if self.departed.len() >= self.room
+                && let Some(soonest) = self.departed.iter().map(|(even, _)| even).min().cloned()
             {
                 self.forgive(&soonest);
             }
-            self.estate.push((standing.position.clone(), standing.weight));
+            self.departed.push((standing.position.clone(), standing.weight));
         }
         match (standing.awake, standing.competes) {
             (true, _) => lag,

@@ -77,7 +77,7 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
 
     /// A pool for the nurseries that the child opens, taken from this one.
     pub fn pool(mut self, pool: Pool) -> Self {
-        self.ext().estate = Some(pool);
+        self.ext().own_pool = Some(pool);
         self
     }
 
@@ -207,8 +207,8 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
             return Err(SpawnError::Context(ContextError::OtherRuntime));
         }
         let mut price = Pool { spawn_count: 1, ..Pool::ZERO };
-        if let Some(estate) = self.ext.as_ref().and_then(|ext| ext.estate) {
-            price = price.plus(&estate).map_err(SpawnError::Pool)?;
+        if let Some(own_pool) = self.ext.as_ref().and_then(|ext| ext.own_pool) {
+            price = price.plus(&own_pool).map_err(SpawnError::Pool)?;
         }
         let budget = match self.budget {
             Some(budget) => {

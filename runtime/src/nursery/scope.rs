@@ -169,7 +169,7 @@ fn take_pool(cx: &Cx, around: *const NurseryCore, asked: Option<Pool>) -> Result
     }
     let account = cx.account();
     let own = task.nursery().with_ext(&account, |ext| {
-        let own = ext?.estate.as_mut()?;
+        let own = ext?.own_pool.as_mut()?;
         let pool = asked.unwrap_or(*own);
         Some(own.take(&pool).map(|()| pool))
     });
@@ -198,7 +198,7 @@ fn give_back(cx: &Cx, pool: Pool, source: Source) {
     match source {
         Source::Budget => cx.take_back(pool),
         Source::Own(account) => {
-            cx.task().nursery().change_ext(&account, |ext| ext.estate.get_or_insert_default().put(&pool));
+            cx.task().nursery().change_ext(&account, |ext| ext.own_pool.get_or_insert_default().put(&pool));
         }
         // SAFETY: the nursery that the pool came from, which is around this one.
         Source::Around(around) => unsafe { &*around }.put_back(&pool),

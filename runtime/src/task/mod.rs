@@ -65,7 +65,7 @@ pub(crate) struct Ext {
     /// Budget granted from outside and not yet taken up.
     pub(crate) mail: Budget,
     /// What the task may hand to nurseries that it opens, beside its budget.
-    pub(crate) estate: Option<Pool>,
+    pub(crate) own_pool: Option<Pool>,
     /// Capabilities of its own, if not what children of its nursery usually have.
     pub(crate) caps: Option<Held>,
     /// Whose right to draw on a pool its own was taken from.
@@ -96,7 +96,7 @@ impl Ext {
             });
         }
         let mut left = Pool::from(self.mail);
-        left.put(&self.estate.unwrap_or_default());
+        left.put(&self.own_pool.unwrap_or_default());
         left
     }
 }
