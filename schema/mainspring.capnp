@@ -39,7 +39,8 @@ enum ThreadControlMethod { setFsBase @0; yield @1; }   # SetFsBase; nothing
 struct SetFsBase { base @0 :UInt64; }
 
 # `join` takes a Deadline; the completion's result is the thread's exit code, as a signed number: negative if it was killed.
-enum ThreadHandleMethod { join @0; detach @1; }
+# `kill` ends the thread the next time that it would go on in user mode.
+enum ThreadHandleMethod { join @0; detach @1; kill @2; }
 # A deadline of 0 is none.
 struct Deadline { deadlineNs @0 :UInt64; }
 
@@ -97,6 +98,7 @@ enum SystemInfoMethod {
   thread       @4;   # SlotNumber -> ThreadInfo; refused if nobody lives there
   process      @5;   # SlotNumber -> ProcessInfo; likewise
   beginCase    @6;   # CaseName -> Counts of the case that ends; refused but by a kernel that measures
+  telemetry    @7;   # CpuNumber -> CpuTelemetry
 }
 struct CaseName { name @0 :Text; }
 struct Counts { counts @0 :List(UInt64); }   # by Counter
@@ -135,12 +137,21 @@ struct ThreadInfo {
   cpu @1 :UInt32;
   state @2 :ThreadState;
   weight @3 :UInt16;
+  # CPU time up to when it was last charged, and when the interval began that has not been charged, if it runs.
   runtimeNs @4 :UInt64;
+  lastStartedNs @5 :UInt64;
 }
 struct ProcessInfo { name @0 :Text; threads @1 :UInt32; pages @2 :UInt64; }
 struct RingVersions { oldest @0 :UInt32; newest @1 :UInt32; }
 struct Memory { freeFrames @0 :UInt64; totalFrames @1 :UInt64; heapUsed @2 :UInt64; hardPathAllocations @3 :UInt64; }
-struct Objects { cpus @0 :UInt32; threads @1 :UInt32; processes @2 :UInt32; pendingWaits @3 :UInt32; }
+struct Objects {
+  cpus @0 :UInt32;
+  threads @1 :UInt32;
+  processes @2 :UInt32;
+  pendingWaits @3 :UInt32;
+  # Messages of devices, since boot.
+  deviceInterrupts @4 :UInt64;
+}
 struct CpuNumber { cpu @0 :UInt32; }
 struct Cpu {
   timerInterrupts @0 :UInt64;
@@ -162,6 +173,27 @@ struct Cpu {
   queued @16 :UInt64;
 }
 
+# The counters of one CPU, by the names that reports have.
+struct CpuTelemetry {
+  schedulerTickCount @0 :UInt64;
+  ticksSuppressedIdle @1 :UInt64;
+  ticksSuppressedLease @2 :UInt64;
+  nohzEnterIdle @3 :UInt64;
+  nohzEnterLease @4 :List(UInt64);   # by kind
+  nohzExit @5 :List(UInt64);         # by reason
+  oneshotDeadlineMissCount @6 :UInt64;
+  # Requests that were not begun because they were late.
+  deadlineExpiredCount @7 :UInt64;
+  budgetExhaustedCount @8 :UInt64;
+  realtimeOverrunCount @9 :UInt64;
+  donationDepthMax @10 :UInt64;
+  # How long pollers of rings have run there, and how often they fell asleep.
+  sqpollBusyNs @11 :UInt64;
+  sqpollSleepCount @12 :UInt64;
+  # Threads and passes of the machine's own work that others have taken off it while it was leased.
+  housekeepingOffloadCount @13 :UInt64;
+}
+
 # CPU time that its holder may spend: so much in each period, kept by the kernel. The capability names one context by number and
 # generation; a context that is gone is told as such, and a thread that had it goes on as best effort.
 enum SchedulingContextMethod {
@@ -173,8 +205,17 @@ enum SchedulingContextMethod {
   drainNotifications @5;  # -> ContextNotices: the two cells, which are empty then
   wait              @6;   # Deadline; until there is something to drain, or it is gone
   release           @7;   # the capability is given up, and the calling thread's binding if it is to this context
+  adjust            @8;   # ContextAdjust: it grants something else, if its ledger allows that and every promised deadline holds
 }
-enum OverrunPolicy { throttle @0; notify @1; }
+# A thread that uses a context up waits, or goes on as best effort; with `fault` its handler is told, and without a handler the thread
+# ends; with `shutdown` the context's island ends, and without an island the context.
+enum OverrunPolicy { throttle @0; notify @1; fault @2; shutdown @3; }
+struct ContextAdjust {
+  budgetNs   @0 :UInt64;
+  periodNs   @1 :UInt64;
+  # 0 for the period.
+  deadlineNs @2 :UInt64;
+}
 struct ContextCreate {
   budgetNs   @0 :UInt64;
   periodNs   @1 :UInt64;
@@ -208,6 +249,8 @@ struct ContextInfo {
   stale @13 :Bool;
   # It is on loan: another thread serves a call on it.
   lent @14 :Bool;
+  # What of `usedNs` was used on loan.
+  donatedNs @15 :UInt64;
 }
 enum DrainStatus { ok @0; revoked @1; staleGeneration @2; }
 enum ContextEnd { none @0; explicitRevoke @1; logout @2; ownerExit @3; islandEnd @4; }
@@ -228,3 +271,228 @@ enum UserSessionMethod {
 }
 struct SessionInfo { id @0 :UInt64; live @1 :Bool; }
 struct SessionLogout { staleMarked @0 :UInt32; donationInflightSkipped @1 :UInt32; }
+
+# The authority to lease CPUs.
+enum CpuIsolationMethod { grant @0; }   # LeaseGrant -> LeaseHandle; the lease belongs to the calling process and ends with it
+enum LeaseMode { compute @0; kernelSqpoll @1; userspacePoller @2; kernelWorker @3; deviceOwner @4; }
+enum NamedRing { none @0; callerThread @1; }
+struct LeaseGrant {
+  # The CPUs, and those that may not do the housekeeping for them: CPU n is bit n mod 8 of byte n div 8, and the last byte is not 0.
+  cpus                   @0 :Data;
+  housekeepingExclusions @1 :Data;
+  mode                   @2 :LeaseMode;
+  ring                   @3 :NamedRing;
+  # Above 0.
+  maxRevocationLatencyNs @4 :UInt64;
+  # 0 for until it is taken back.
+  lifetimeNs             @5 :UInt64;
+  # The thread that gets the CPUs to itself: a ThreadHandle; 0 for the calling thread.
+  thread                 @6 :UInt32;
+  # Who pays: a SchedulingContext; 0 for the ledger.
+  account                @7 :UInt32;
+  # Where its end is told: an endpoint, by serving end; 0 for nowhere.
+  revokeEndpoint         @8 :UInt32;
+  # A lease that it takes the place of; 0 for none.
+  replaces               @9 :UInt32;
+  # The CPU does without a tick whenever that can be proved.
+  tickless               @10 :Bool;
+  allowIrqs              @11 :Bool;
+  allowBusySpin          @12 :Bool;
+  # How long a poller that may spin looks for more before it sleeps; 0 for as long as one may, which is 2 ms.
+  idleSpinNs             @13 :UInt64;
+}
+struct LeaseHandle { cap @0 :UInt32; id @1 :UInt64; generation @2 :UInt64; }
+
+# CPUs that a thread has to itself. The capability names one lease by number and generation; a lease that has ended is told as such.
+enum CpuIsolationLeaseMethod {
+  info      @0;   # -> LeaseInfo
+  preflight @1;   # -> LeasePreflight: what stands in the way of a CPU without a tick; changes nothing
+  revoke    @2;   # it ends; its owner can still ask why
+  release   @3;   # it ends, the capability is given up, and what is kept of it is forgotten
+  activate  @4;   # asks its CPU to do without a tick; refused as busy if an earlier request is still to be decided
+}
+enum LeaseEnd {
+  live @0; revoked @1; released @2; expired @3; processExit @4; serviceReplaced @5; logout @6; superseded @7;
+  # Nothing is kept of it.
+  gone @8;
+}
+struct LeaseInfo {
+  id @0 :UInt64;
+  generation @1 :UInt64;
+  end @2 :LeaseEnd;
+  mode @3 :LeaseMode;
+  cpus @4 :UInt64;
+  housekeepingExclusions @5 :UInt64;
+  maxRevocationLatencyNs @6 :UInt64;
+  # 0 for never.
+  expiresAtNs @7 :UInt64;
+  # The number of the context that pays; 0 for the ledger.
+  context @8 :UInt32;
+  # The slot of the thread that has the CPUs to itself.
+  lessee @9 :UInt32;
+  # Its CPU is without a tick since then; 0 if it is not.
+  ticklessSinceNs @10 :UInt64;
+  # Why its CPU kept ticking when it was last asked; empty if nothing stood in the way.
+  obstacle @11 :Text;
+  # Its first CPU, since boot.
+  ticks @12 :UInt64;
+  ticksSuppressed @13 :UInt64;
+  timerInterrupts @14 :UInt64;
+  activations @15 :UInt64;
+  # How often the CPU left a tickless state, by NohzExit.
+  exits @16 :List(UInt32);
+}
+enum NohzExit {
+  dispatch @0; reschedule @1; rollback @2; staleLease @3; leaseExpired @4; targetMismatch @5; secondRunnable @6; directTarget @7;
+  siblingWork @8; wentIdle @9; deferredCleanup @10; timerDue @11; ringChanged @12; noOneShot @13; recordCleared @14; notReproved @15;
+}
+# How each obligation stands, in this order.
+enum Obligation {
+  leaseLive @0; leaseLifetime @1; leaseMode @2; soleCpu @3; targetCpu @4; remoteShape @5; directTarget @6; soleRunnable @7;
+  siblingWork @8; housekeeping @9; deferredCleanup @10; timers @11; workers @12; watchdog @13; networkPolling @14; irqAffinity @15;
+  accountingTarget @16; clock @17; sqConsumer @18; busySpin @19; revocationLatency @20; rollback @21; periodicFallback @22;
+  oneShot @23;
+}
+struct LeasePreflight {
+  id @0 :UInt64;
+  generation @1 :UInt64;
+  cpus @2 :UInt64;
+  # The CPUs that do the housekeeping for it.
+  housekeepers @3 :UInt64;
+  # The CPU that was looked at, and how many threads could run there.
+  cpu @4 :UInt32;
+  runnable @5 :UInt32;
+  # Bit n: obligation n is not met.
+  blocked @6 :UInt32;
+  # How each is met, or what stands in the way.
+  labels @7 :List(Text);
+}
+# The revoke endpoint receives a notice: a message with the call number 0, which is not answered, of four words: the id, the
+# generation, the LeaseEnd, and when that was, in nanoseconds.
+# A device of the PCI bus. The first process that asks for its registers, memory or messages drives it, until that process ends:
+# the device is reset then. Others are told `busy`. A device can write any memory that its driver names: the driver is trusted.
+enum DeviceMethod {
+  info      @0;   # -> DeviceInfo
+  config    @1;   # DeviceNumber (register); the completion's result is the word. Programs cannot write configuration space
+  memory    @2;   # DeviceNumber (base address) -> DeviceRegisters: a DeviceMemory, which mapObject maps
+  createDma @3;   # MemoryRange (pages) -> Handle: a DmaMemory, which mapObject maps
+  interrupt @4;   # DeviceNumber (message) -> Handle: an Interrupt
+}
+struct DeviceInfo { vendor @0 :UInt16; kind @1 :UInt16; interrupts @2 :UInt16; }
+struct DeviceNumber { number @0 :UInt32; }
+struct DeviceRegisters { cap @0 :UInt32; address @1 :UInt64; bytes @2 :UInt64; }
+
+enum DmaMemoryMethod { address @0; }   # DeviceNumber (page) -> DmaAddress
+struct DmaAddress { address @0 :UInt64; }
+
+# `wait` takes a Deadline. It lets one message through, and ends with it; one that came since the last wait ends it at once.
+enum InterruptMethod { wait @0; }
+
+# The authority to be the policy service: one process at a time, the last that has started, sets how others are treated, within
+# bounds that boot has fixed. All changes of an update are made, or none.
+enum PolicyServiceMethod {
+  start     @0;   # -> PolicyStatus: the calling process is in charge from now on; what its predecessor has set stands
+  heartbeat @1;   # it lives; refused but from the process that is in charge
+  submit    @2;   # PolicyUpdate -> PolicyStatus
+  status    @3;   # -> PolicyStatus
+}
+struct PolicyUpdate {
+  # Above the last that was taken, from any process, by at most 2^32.
+  epoch   @0 :UInt64;
+  # At most 16.
+  changes @1 :List(PolicyChange);
+}
+enum PolicyChangeKind { treat @0; lease @1; endLease @2; profile @3; floor @4; }
+struct PolicyChange {
+  kind         @0 :PolicyChangeKind;
+  latencyClass @1 :LatencyClass = normal;
+  # The thread that is treated, by its slot, and its process, by its own: refused if that thread is not there any more.
+  slot         @2 :UInt32;
+  process      @3 :UInt32;
+  weight       @4 :UInt64;
+  # The CPU that is leased to the process, and for how long.
+  cpu          @5 :UInt32;
+  # The lease stays when the service is lost.
+  outlives     @6 :Bool;
+  lifetimeNs   @7 :UInt64;
+}
+enum PolicyState { absent @0; alive @1; slow @2; lost @3; }
+struct PolicyStatus {
+  state @0 :PolicyState;
+  # Whether the calling process is the one that is in charge.
+  inCharge @1 :Bool;
+  instance @2 :UInt32;
+  epoch @3 :UInt64;
+  taken @4 :UInt64;
+  refused @5 :UInt64;
+  # CPUs that it has leased, bit by bit, and how many leases of the last update could not be granted.
+  leased @6 :UInt64;
+  notGranted @7 :UInt32;
+  # Why the last update was refused; empty if none was.
+  refusal @8 :Text;
+}
+
+# The authority to have realtime islands admitted, for so much of one CPU as the manifest says.
+enum RealtimeIslandsMethod { admit @0; }   # IslandSpec -> IslandHandle; the island belongs to the calling process and ends with it
+struct IslandNode {
+  budgetNs   @0 :UInt64;
+  # 0 for the island's own.
+  periodNs   @1 :UInt64;
+  deadlineNs @2 :UInt64;
+  # Bit n for CPU n; 0 for all of the island's.
+  cpus       @3 :UInt64;
+}
+struct IslandSpec {
+  periodNs    @0 :UInt64;
+  # 0 for the period.
+  deadlineNs  @1 :UInt64;
+  criticality @2 :UInt8;
+  # Bit n for CPU n; 0 for all.
+  cpus        @3 :UInt64;
+  overrun     @4 :OverrunPolicy;
+  # Its nodes run one after the other, on one CPU.
+  chain       @5 :Bool;
+  nodes       @6 :List(IslandNode);
+  # Its memory: MemoryObjects, whose pages it keeps and its process pays for once more.
+  memory      @7 :List(UInt32);
+  # Endpoints that its nodes call, which must lend the caller's time.
+  endpoints   @8 :List(UInt32);
+  # Where overruns, shutdown, adjustment and end are told: an endpoint, by serving end; 0 for nowhere.
+  notify      @9 :UInt32;
+  # What its author knows of its nodes, and what refuses it: they wait for locks that may be held for any time, for servers on their
+  # own time, or use memory that does not stay.
+  unboundedLocks @10 :Bool;
+  blockingCalls  @11 :Bool;
+  normalMemory   @12 :Bool;
+}
+struct IslandHandle { cap @0 :UInt32; id @1 :UInt32; generation @2 :UInt32; }
+
+# A realtime island: all of it was admitted, and all of it is set aside. An adjustment makes other names of it stale.
+enum RealtimeIslandMethod {
+  info             @0;   # -> IslandInfo
+  bindCallerThread @1;   # NodeNumber: the calling thread, which is on the node's CPU, runs on the node's budget
+  adjust           @2;   # IslandSpec with as many nodes; what it keeps and calls stays as it is
+  leave            @3;   # it ends, and everything is given back
+}
+struct NodeNumber { node @0 :UInt32; }
+struct IslandInfo {
+  # The name is of an island that there is. One that has left lately still says what its nodes have used.
+  live       @0 :Bool;
+  # It is to end.
+  stopping   @1 :Bool;
+  generation @2 :UInt32;
+  # By node: the CPU where its time is set aside, and the number of its context.
+  cpus       @3 :List(UInt32);
+  contexts   @4 :List(UInt32);
+  # Pages that it keeps, ring entries that it has.
+  pages       @5 :UInt64;
+  ringEntries @6 :UInt32;
+  # By node: what was used, of that on loan, how often it was used up, how often it was late, and the furthest that it was run past.
+  usedNs      @7 :List(UInt64);
+  donatedNs   @8 :List(UInt64);
+  depletions  @9 :List(UInt32);
+  misses      @10 :List(UInt32);
+  overshootNs @11 :List(UInt64);
+}
+# What is told of an island: its number, one of these, the node if one overran, and when.
+enum IslandNotice { overran @0; shuttingDown @1; adjusted @2; left @3; }

@@ -144,6 +144,12 @@ impl ReceivedCall {
 /// How many threads the kernel can have: the seats that each of its CPUs reserves.
 pub const MAX_THREADS: usize = 1024;
 
+/// What a release of a context costs, in ns: it counts with the budget.
+pub const RELEASE_NS: u64 = 10_000;
+
+/// The most nodes of a realtime island, and of all islands of a program and what it starts.
+pub const ISLAND_NODES: usize = 5;
+
 /// The most capabilities that a process can be started with.
 pub const STARTUP_CAPS: usize = 24;
 /// The longest name of one.

@@ -1,61 +1,98 @@
 //! A workload as 64-bit words, for the user program that plays it on the kernel.
 //!
 //! ```text
-//! MAGIC, duration in ns, seed, how many tables
-//! each table: process, instances, weight, latency class, request in ns (0: by class), CPU bits (0: all),
-//!             earliest and latest start (NONE: spawned), times (NONE: for ever), how many steps, then the steps
-//! each step:  one of `step`, and three words
+//! MAGIC, duration in ns, seed, how many tables, contexts, operations, leases, rings and islands
+//! each table:     process, instances, weight, latency class, request in ns (0: by class), CPU bits (0: all),
+//!                 earliest and latest start (NONE: spawned), times (NONE: for ever), context (NONE: none),
+//!                 then its steps, as `core/program` writes them
+//! each context:   process, how many instances
+//! each operation: process, time in ns, one of `operation`, and four words
+//! each lease:     process, thread (a table and an instance), CPU bits, one of `mode`, ring (NONE: none), context and instance that
+//!                 pay (NONE: the ledger), longest revocation, lifetime (0: none), endpoint that is told of its end (NONE: none),
+//!                 whether its CPU does without a tick, when it is asked for (NONE: by a step)
+//! each ring:      owner (a table and an instance), how long its poller spins in ns (0: not at all)
+//! each island:    process, when it asks, period, deadline, CPU bits (0: all), one of `overrun`, pages of memory, how many nodes, then
+//!                 the nodes: context and instance, budget, period, deadline, CPU bits (0: all)
+//! then the distributions, and the mutexes, semaphores, barriers and conditions, as `core/program` writes them
 //! ```
 //!
-//! Every process reads the whole plan and plays the tables that are its own, by the number that it is started with.
+//! Every process reads the whole plan and plays the tables that are its own, by the number that it is started with. It does the
+//! operations on what it owns. Instance `n` of context `c` is granted to its process as `context:c.n`, and a process in a session
+//! finds that as `session`. A table with a `poll` step has no thread of its own: its instance is the kernel's poller.
 
 use crate::frame::MAX_NOTE;
 
 /// The first word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"MSPLAN02");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"MSPLAN05");
 
 /// Absent.
 pub const NONE: u64 = u64::MAX;
 
-/// Steps. A span is its least and greatest length in ns; a timeout is a span, or NONE; a target is a table and an
-/// instance of it, or NONE for all.
-pub mod step {
-    /// Span.
-    pub const RUN: u64 = 0;
-    /// Nothing.
-    pub const RUN_FOREVER: u64 = 1;
-    /// Span.
-    pub const SLEEP: u64 = 2;
-    /// Period.
-    pub const EVERY: u64 = 3;
-    /// Nothing.
-    pub const YIELD: u64 = 4;
-    /// Timeout.
-    pub const PARK: u64 = 5;
-    /// Target.
-    pub const UNPARK: u64 = 6;
-    /// Endpoint, timeout.
-    pub const CALL: u64 = 7;
-    /// Endpoint, timeout.
-    pub const RECV: u64 = 8;
-    /// Nothing.
-    pub const REPLY: u64 = 9;
-    /// Table.
-    pub const SPAWN: u64 = 10;
-    /// Target, longest wait.
-    pub const JOIN: u64 = 11;
-    /// Weight.
-    pub const WEIGHT: u64 = 12;
-    /// Nothing.
-    pub const EXIT: u64 = 13;
+/// What happens when a node of an island is used up. Above that, from the bit [`DECLARED`](overrun::DECLARED) on, what the island
+/// says of its hot path.
+pub mod overrun {
+    /// The first bit of what it says.
+    pub const DECLARED: u32 = 8;
+    /// Its nodes wait for locks that may be held for any time.
+    pub const UNBOUNDED_LOCKS: u64 = 1;
+    /// They wait for servers on their own time.
+    pub const BLOCKING_CALLS: u64 = 2;
+    /// They use memory that does not stay.
+    pub const NORMAL_MEMORY: u64 = 4;
+    /// Its thread waits for the next refill.
+    pub const THROTTLE: u64 = 0;
+    /// Its thread goes on as best effort, and the island's owner is told.
+    pub const NOTIFY: u64 = 1;
+    /// Its handler is told, or its thread ends.
+    pub const FAULT: u64 = 2;
+    /// The island ends.
+    pub const SHUTDOWN: u64 = 3;
+}
+
+/// What a lease is for.
+pub mod mode {
+    /// A thread that computes.
+    pub const COMPUTE: u64 = 0;
+    /// The kernel's poller of a ring.
+    pub const KERNEL_SQPOLL: u64 = 1;
+    /// A thread that polls.
+    pub const POLLER: u64 = 2;
+    /// Other work of the kernel.
+    pub const KERNEL_WORKER: u64 = 3;
+}
+
+/// What is done at a time.
+pub mod operation {
+    /// Context and an instance of it, or NONE for all.
+    pub const REVOKE: u64 = 0;
+    /// Nothing: the session of the process.
+    pub const LOGOUT: u64 = 1;
+    /// Context and an instance of it, or NONE for all; budget; period.
+    pub const ADJUST: u64 = 2;
+    /// Table and an instance of it, or NONE for all.
+    pub const EXIT: u64 = 3;
+    /// Lease.
+    pub const REVOKE_LEASE: u64 = 4;
+    /// Island.
+    pub const LEAVE: u64 = 5;
 }
 
 /// Words before the first table.
-pub const HEADER_WORDS: usize = 4;
+pub const HEADER_WORDS: usize = 9;
 /// Words of a table before its steps.
 pub const TABLE_WORDS: usize = 10;
-/// Words of a step.
-pub const STEP_WORDS: usize = 4;
+/// Words of a context.
+pub const CONTEXT_WORDS: usize = 2;
+/// Words of an operation.
+pub const OPERATION_WORDS: usize = 7;
+/// Words of a lease.
+pub const LEASE_WORDS: usize = 13;
+/// Words of a ring.
+pub const RING_WORDS: usize = 3;
+/// Words of an island before its nodes.
+pub const ISLAND_WORDS: usize = 8;
+/// Words of a node.
+pub const NODE_WORDS: usize = 6;
 
 /// What a workload program says of itself: the contents of a note frame ([`crate::frame::Frame::Note`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,25 +114,199 @@ pub enum Note {
         timeouts: u64,
         /// Steps that the kernel refused.
         refusals: u64,
+        /// Calls that failed.
+        failures: u64,
+    },
+    /// A life of an instance began, and its first job with it. Notes of jobs are in their order.
+    Lives {
+        /// Its number, counted over all tables.
+        instance: u32,
+        /// When.
+        at: u64,
+    },
+    /// A job of an instance came to its `every` step.
+    Job {
+        /// Its number, counted over all tables.
+        instance: u32,
+        /// When it had a CPU first.
+        started: u64,
+        /// When it was done.
+        finished: u64,
+        /// The period of the step.
+        period: u64,
+    },
+    /// A life of an instance is over, in the middle of a job with this period, or with 0 in none.
+    Ended {
+        /// Its number, counted over all tables.
+        instance: u32,
+        /// When.
+        at: u64,
+        /// The period.
+        period: u64,
+    },
+    /// How a context fared, at the end of the run.
+    Context {
+        /// Its table and instance.
+        context: (u32, u32),
+        /// Its number.
+        id: u32,
+        /// Its CPU, and where it is: see [`place`].
+        cpu: u32,
+        /// See [`place`].
+        place: u32,
+        /// What was used.
+        used: u64,
+        /// What of it was used on loan.
+        donated: u64,
+        /// How often it was used up.
+        depletions: u32,
+        /// How often it was late.
+        misses: u32,
+        /// The furthest that a holder ran past it.
+        overshoot: u64,
+    },
+    /// How a lease fared, at the end of the run.
+    Lease {
+        /// Which.
+        lease: u32,
+        /// See [`lease_state`].
+        state: u32,
+        /// How often its first CPU was without a tick.
+        activations: u64,
+        /// Ticks that were spared.
+        suppressed: u64,
+        /// How long a poller ran there.
+        polled_ns: u64,
+        /// How often it slept.
+        sleeps: u64,
+    },
+    /// How a ring fared, at the end of the run.
+    Ring {
+        /// Which.
+        ring: u32,
+        /// Whether the kernel polls it.
+        polled: bool,
+        /// Entries that were submitted.
+        submitted: u64,
+        /// Entries whose completion was taken.
+        completed: u64,
+        /// Of those, entries that were dropped because they were late.
+        dropped: u64,
+        /// Of those, entries that were served though they were late.
+        late: u64,
+        /// How often the poller had to be woken.
+        wakeups: u64,
+    },
+    /// What happened at a mutex, semaphore, barrier or condition, at the end of the run.
+    Sync {
+        /// Which.
+        object: u32,
+        /// How often a thread got what it came for.
+        taken: u64,
+        /// How often a thread had to wait.
+        waits: u64,
+        /// How often it waited in vain.
+        timeouts: u64,
+        /// How long all waited that were successful.
+        waited: u64,
+        /// The longest of these waits.
+        wait_max: u64,
+    },
+    /// How an island fared, at the end of the run.
+    Island {
+        /// Which.
+        island: u32,
+        /// Why it was refused: the number of the error; 0 if it was not.
+        refused: u32,
+        /// When it was admitted; 0 if it was not.
+        admitted: u64,
+        /// When it was found to have ended; 0 if it has not.
+        left: u64,
     },
 }
 
+/// What became of a lease: one of these, or the number of the error that refused it and [`REFUSED`](lease_state::REFUSED).
+pub mod lease_state {
+    /// Nobody asked for it.
+    pub const NOT_ASKED: u32 = 0;
+    /// It was granted; how it ended is `GRANTED` and a number of the kernel's `LeaseEnd`.
+    pub const GRANTED: u32 = 0x100;
+    /// The first of the refusals.
+    pub const REFUSED: u32 = 0x1_0000;
+}
+
+/// Where a context is.
+pub mod place {
+    /// At rest.
+    pub const REST: u32 = 0;
+    /// With its thread.
+    pub const BOUND: u32 = 1;
+    /// On loan.
+    pub const LENT: u32 = 2;
+    /// Gone.
+    pub const GONE: u32 = 3;
+}
+
 /// Bytes of a [`Note`].
-pub const NOTE_BYTES: usize = 5 * 8;
+pub const NOTE_BYTES: usize = WORDS * 8;
+const WORDS: usize = 8;
 
 const _: () = assert!(NOTE_BYTES <= MAX_NOTE);
 
 const STARTED: u64 = 1;
 const COUNTED: u64 = 2;
+const LIVES: u64 = 3;
+const JOB: u64 = 4;
+const ENDED: u64 = 5;
+const CONTEXT: u64 = 6;
+const LEASE: u64 = 7;
+const RING: u64 = 8;
+const ISLAND: u64 = 9;
+const SYNC: u64 = 10;
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
 
 impl Note {
     /// As bytes.
     #[must_use]
     pub fn to_bytes(self) -> [u8; NOTE_BYTES] {
-        let words = match self {
-            Self::Started { instance, slot } => [STARTED, instance.into(), slot.into(), 0, 0],
-            Self::Counted { instance, misses, timeouts, refusals } => {
-                [COUNTED, instance.into(), misses, timeouts, refusals]
+        let words: [u64; WORDS] = match self {
+            Self::Started { instance, slot } => [STARTED, instance.into(), slot.into(), 0, 0, 0, 0, 0],
+            Self::Counted { instance, misses, timeouts, refusals, failures } => {
+                [COUNTED, instance.into(), misses, timeouts, refusals, failures, 0, 0]
+            }
+            Self::Lives { instance, at } => [LIVES, instance.into(), at, 0, 0, 0, 0, 0],
+            Self::Job { instance, started, finished, period } => {
+                [JOB, instance.into(), started, finished, period, 0, 0, 0]
+            }
+            Self::Ended { instance, at, period } => [ENDED, instance.into(), at, period, 0, 0, 0, 0],
+            Self::Context { context, id, cpu, place, used, donated, depletions, misses, overshoot } => [
+                CONTEXT,
+                pair(context.0, context.1),
+                pair(id, cpu),
+                place.into(),
+                used,
+                donated,
+                pair(depletions, misses),
+                overshoot,
+            ],
+            Self::Lease { lease, state, activations, suppressed, polled_ns, sleeps } => {
+                [LEASE, pair(lease, state), activations, suppressed, polled_ns, sleeps, 0, 0]
+            }
+            Self::Ring { ring, polled, submitted, completed, dropped, late, wakeups } => {
+                [RING, pair(ring, polled.into()), submitted, completed, dropped, late, wakeups, 0]
+            }
+            Self::Sync { object, taken, waits, timeouts, waited, wait_max } => {
+                [SYNC, object.into(), taken, waits, timeouts, waited, wait_max, 0]
+            }
+            Self::Island { island, refused, admitted, left } => {
+                [ISLAND, pair(island, refused), admitted, left, 0, 0, 0, 0]
             }
         };
         let mut bytes = [0; NOTE_BYTES];
@@ -108,17 +319,59 @@ impl Note {
     /// From bytes; `None` if they are no note of a workload program.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; NOTE_BYTES] = bytes.try_into().ok()?;
-        let mut words = [0; NOTE_BYTES / 8];
-        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        let whole: &[u8; NOTE_BYTES] = bytes.try_into().ok()?;
+        let mut words = [0; WORDS];
+        for (word, bytes) in words.iter_mut().zip(whole.as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);
         }
-        let [kind, instance, a, b, c] = words;
-        let instance = u32::try_from(instance).ok()?;
-        match kind {
-            STARTED if (b, c) == (0, 0) => Some(Self::Started { instance, slot: u32::try_from(a).ok()? }),
-            COUNTED => Some(Self::Counted { instance, misses: a, timeouts: b, refusals: c }),
-            _ => None,
-        }
+        let [kind, who, a, b, c, d, e, f] = words;
+        let (instance, _) = halves(who);
+        let note = match kind {
+            STARTED => Self::Started { instance, slot: u32::try_from(a).ok()? },
+            COUNTED => Self::Counted { instance, misses: a, timeouts: b, refusals: c, failures: d },
+            LIVES => Self::Lives { instance, at: a },
+            JOB => Self::Job { instance, started: a, finished: b, period: c },
+            ENDED => Self::Ended { instance, at: a, period: b },
+            CONTEXT => {
+                let ((id, cpu), (depletions, misses)) = (halves(a), halves(e));
+                let place = u32::try_from(b).ok()?;
+                let context = halves(who);
+                Self::Context {
+                    context,
+                    id,
+                    cpu,
+                    place,
+                    used: c,
+                    donated: d,
+                    depletions,
+                    misses,
+                    overshoot: f,
+                }
+            }
+            LEASE => {
+                let (lease, state) = halves(who);
+                Self::Lease { lease, state, activations: a, suppressed: b, polled_ns: c, sleeps: d }
+            }
+            SYNC => Self::Sync { object: instance, taken: a, waits: b, timeouts: c, waited: d, wait_max: e },
+            RING => {
+                let (ring, polled) = halves(who);
+                Self::Ring {
+                    ring,
+                    polled: polled == 1,
+                    submitted: a,
+                    completed: b,
+                    dropped: c,
+                    late: d,
+                    wakeups: e,
+                }
+            }
+            ISLAND => {
+                let (island, refused) = halves(who);
+                Self::Island { island, refused, admitted: a, left: b }
+            }
+            _ => return None,
+        };
+        // What has one form only is read from that form only.
+        (note.to_bytes() == *whole).then_some(note)
     }
 }

@@ -25,6 +25,8 @@ impl core::error::Error for WeightError {}
 impl Weight {
     /// What a thread gets that asks for nothing.
     pub const DEFAULT: Self = Self(64);
+    /// The largest.
+    pub const MAX: Self = Self(u16::MAX);
     /// The weight at which virtual time passes as fast as real time.
     pub const REFERENCE: Self = Self::DEFAULT;
 

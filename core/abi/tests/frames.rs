@@ -126,9 +126,45 @@ proptest! {
     }
 
     #[test]
-    fn a_note_of_a_workload_program_is_read_back(instance in any::<u32>(), slot in any::<u32>(), counts in any::<[u64; 3]>()) {
-        let [misses, timeouts, refusals] = counts;
-        for note in [Note::Started { instance, slot }, Note::Counted { instance, misses, timeouts, refusals }] {
+    fn a_note_of_a_workload_program_is_read_back(instance in any::<u32>(), slot in any::<u32>(), counts in any::<[u64; 4]>()) {
+        let [misses, timeouts, refusals, failures] = counts;
+        let notes = [
+            Note::Started { instance, slot },
+            Note::Counted { instance, misses, timeouts, refusals, failures },
+            Note::Lives { instance, at: misses },
+            Note::Job { instance, started: misses, finished: timeouts, period: refusals },
+            Note::Ended { instance, at: misses, period: timeouts },
+            Note::Lease {
+                lease: instance,
+                state: slot,
+                activations: misses,
+                suppressed: timeouts,
+                polled_ns: refusals,
+                sleeps: failures,
+            },
+            Note::Ring {
+                ring: instance,
+                polled: slot % 2 == 1,
+                submitted: misses,
+                completed: timeouts,
+                dropped: refusals,
+                late: failures,
+                wakeups: misses,
+            },
+            Note::Island { island: instance, refused: slot, admitted: misses, left: timeouts },
+            Note::Context {
+                context: (instance, slot),
+                id: slot,
+                cpu: instance,
+                place: slot,
+                used: misses,
+                donated: timeouts,
+                depletions: instance,
+                misses: slot,
+                overshoot: failures,
+            },
+        ];
+        for note in notes {
             prop_assert_eq!(Note::from_bytes(&note.to_bytes()), Some(note));
         }
     }

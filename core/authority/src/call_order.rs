@@ -46,6 +46,14 @@ impl<T> CallQueue<T> {
         Ok(Self { waiting, capacity, policy })
     }
 
+    /// Makes room for `additional` calls more. Not for a queue that is closed.
+    pub fn grow(&mut self, additional: usize) -> Result<(), TryReserveError> {
+        let capacity = self.capacity.saturating_add(additional);
+        self.waiting.try_reserve_exact(capacity.saturating_sub(self.waiting.len()))?;
+        self.capacity = capacity;
+        Ok(())
+    }
+
     /// Lets a call in.
     pub fn push(&mut self, call: Call<T>) -> Result<(), Full<T>> {
         if self.waiting.len() >= self.capacity {
@@ -160,6 +168,18 @@ mod tests {
             let calls = [call(0, 30), call(1, 20), wall, call(3, 10), call(4, 1)];
             assert_eq!(served(WIDE, &calls), [1, 0, 2, 4, 3]);
         }
+    }
+
+    #[test]
+    fn a_queue_that_grows_lets_more_in_and_keeps_the_order() {
+        let mut queue = CallQueue::new(0, OrderPolicy::Submission).expect("it fits");
+        assert_eq!(queue.push(call(0, 1)), Err(Full(call(0, 1))));
+        for number in 0..9 {
+            queue.grow(1).expect("it fits");
+            queue.push(call(number, 1)).expect("there is room for one more");
+        }
+        assert_eq!(queue.push(call(9, 1)), Err(Full(call(9, 1))));
+        assert!(core::iter::from_fn(|| queue.next()).map(|call| call.payload).eq(0..9));
     }
 
     #[test]

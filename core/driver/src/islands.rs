@@ -20,7 +20,7 @@ use mainspring_authority::island::{
     RealtimeIslandSpec,
 };
 use mainspring_sched::Affinity;
-use mainspring_sched::context::{ContextSpec, Overrun};
+use mainspring_sched::context::{ContextSpec, Overrun, SpecError};
 use mainspring_sched::lease::{
     AccountingTarget, Endpoint, LeaseRef, LeaseRequest, Mode, NamedRing, Owner, RevocationPolicy,
 };
@@ -216,12 +216,12 @@ impl Islands {
         context: ContextRef,
     ) -> Option<(IslandRef, OverrunAction)> {
         let (island, node) = self.node_of(context)?;
-        let action = self.admission.overrun(island).ok()?;
+        let action = self.admission.overrun(island, node).ok()?;
         match action {
-            OverrunAction::Notify => self.tell(machine, island, IslandNotice::Overran { node }),
+            OverrunAction::Notify => self.notify_owner(machine, island, IslandNotice::Overran { node }),
             OverrunAction::Shutdown(_) => {
-                self.tell(machine, island, IslandNotice::Overran { node });
-                self.tell(machine, island, IslandNotice::ShuttingDown);
+                self.notify_owner(machine, island, IslandNotice::Overran { node });
+                self.notify_owner(machine, island, IslandNotice::ShuttingDown);
             }
             OverrunAction::Throttle | OverrunAction::Fault | OverrunAction::AlreadyStopping => {}
         }
@@ -246,6 +246,18 @@ impl Islands {
             // The threads of its nodes hold contexts, which are spent where they are.
             spec.nodes[home.node].cpus = Some([home.cpu].into_iter().collect());
         }
+        // What admission would grant and no context can is refused before anything has changed.
+        let no_context = |home: &&NodeHome| {
+            let checked = context_of(&spec, **home).check();
+            matches!(
+                checked,
+                Err(SpecError::BadPeriod(_) | SpecError::BadRefills(_) | SpecError::BadDepth(_))
+            )
+        };
+        if let Some(home) = present.homes.iter().find(no_context) {
+            let node = spec.nodes[home.node].name.clone();
+            return Err(IslandError::Denied(IslandDenial::NodeTiming { node }));
+        }
         self.count_plain(contexts).map_err(IslandError::Denied)?;
         let adjusted = self.admission.adjust(island, spec)?;
         self.held[held].island = adjusted;
@@ -254,10 +266,15 @@ impl Islands {
             let wanted = context_of(&admitted.spec, *home);
             let who = self.held[held].contexts[home.node];
             let terms = (wanted.budget, wanted.period, wanted.deadline);
+            // A node whose terms are the same is not disturbed. One whose context was revoked has none to change.
+            let present = contexts.spec(who.id()).map(|spec| (spec.budget, spec.period, spec.deadline));
+            if present == Some(terms) || contexts.is_gone(who.id()) {
+                continue;
+            }
             let changed = contexts.adjust(machine, machine.now(), who, terms);
             debug_assert!(changed.is_ok(), "the context of an admitted node is live: {changed:?}");
         }
-        self.tell(machine, adjusted, IslandNotice::Adjusted);
+        self.notify_owner(machine, adjusted, IslandNotice::Adjusted);
         Ok(adjusted)
     }
 
@@ -278,12 +295,12 @@ impl Islands {
             let _ended = leases.revoke(machine, *lease).or_else(|_| leases.release(machine, *lease));
         }
         self.admission.leave(island)?;
-        self.tell(machine, island, IslandNotice::Left);
+        self.notify_owner(machine, island, IslandNotice::Left);
         self.held.swap_remove(index);
         Ok(())
     }
 
-    fn tell<M: IslandMachine>(&self, machine: &mut M, island: IslandRef, notice: IslandNotice) {
+    fn notify_owner<M: IslandMachine>(&self, machine: &mut M, island: IslandRef, notice: IslandNotice) {
         let notify = self.held.iter().find(|held| held.island == island).and_then(|held| held.notify);
         if let Some(endpoint) = notify {
             machine.post_island_notice(endpoint, island, notice);
@@ -311,9 +328,13 @@ fn context_of(spec: &RealtimeIslandSpec, home: NodeHome) -> ContextSpec {
     let period = node.period.unwrap_or(spec.period);
     ContextSpec {
         deadline: node.deadline.unwrap_or(spec.deadline).min(spec.deadline).min(period),
+        priority: node.terms.priority,
         criticality: node.criticality.unwrap_or(spec.criticality),
         cpus: Affinity::Only(Arc::new([home.cpu].into_iter().collect())),
-        overrun: match spec.overrun {
+        refills: node.terms.refills,
+        timeout_endpoint: node.terms.timeout_endpoint,
+        depth: node.terms.depth,
+        overrun: match spec.overrun_of(home.node) {
             OverrunPolicy::Throttle => Overrun::Throttle,
             OverrunPolicy::Fault => Overrun::Fault,
             OverrunPolicy::Notify => Overrun::Notify,

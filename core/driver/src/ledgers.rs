@@ -245,7 +245,6 @@ mod tests {
         Amounts::NONE.with(Resource::Contexts, amount)
     }
 
-    //= TICK:tax.profile-ledger
     #[test]
     fn a_charge_counts_for_all_ancestors_or_for_none() {
         let mut ledgers = Ledgers::new(3).expect("three fit");

@@ -27,11 +27,11 @@ pub struct Home {
     pub seat: Seat,
 }
 
-/// Which CPU a thread left, and when. It arrives at the next one later.
+/// Which CPU a thread or a context left, and when. It arrives at the next one later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Left {
-    /// The CPU.
-    pub cpu: CpuId,
+    /// The CPU, if that is known.
+    pub cpu: Option<CpuId>,
     /// The time.
     pub at: Nanos,
 }
@@ -250,7 +250,7 @@ impl<'a, M: Machine> CpuAccess<'a, M> {
 
     /// The thread at `seat` gets a context, which may have `left` another CPU; whether this CPU should reschedule.
     pub fn bind(&mut self, seat: Seat, context: Box<Context>, left: Option<Left>) -> Result<bool, NotBound> {
-        if let Some(left) = left.filter(|left| left.cpu != self.core.id()) {
+        if let Some(left) = left.filter(|left| left.cpu != Some(self.core.id())) {
             self.now = self.now.max(left.at + M::ARRIVAL_DELAY);
         }
         self.event().bind(seat, context)
@@ -267,7 +267,7 @@ impl<'a, M: Machine> CpuAccess<'a, M> {
     }
 
     fn departure(&self) -> Left {
-        Left { cpu: self.core.id(), at: self.core.last() }
+        Left { cpu: Some(self.core.id()), at: self.core.last() }
     }
 
     /// The thread at `seat`, which does not run, ends, and sits nowhere. `None` if it runs or sits here no longer.

@@ -145,13 +145,14 @@ fn hand_over_at_home<M: Machine>(machine: &mut M, thread: ThreadRef, home: Home)
     Wake::Woken
 }
 
-/// Takes `thread`, which does not run, to `to`, where it is ready; from now on it may run where `affinity` says, if that is given.
-/// `None` if it runs, has ended, has lent its context, or may not run on `to`: then nothing has changed.
+/// Takes `thread`, which does not run, to `to`, where it is ready. `affinity`, if it is given, is where the thread may run, and where
+/// from now on. `None` if it runs, has ended, has lent its context, or may not run on `to`, or if it may run elsewhere than was
+/// said: then nothing has changed.
 pub fn migrate<M: Machine>(
     machine: &mut M,
     thread: ThreadRef,
     to: CpuId,
-    affinity: Option<Affinity>,
+    affinity: Option<(Affinity, Affinity)>,
     via: Via,
 ) -> Option<Home> {
     let home = machine.home(thread)?;
@@ -160,7 +161,10 @@ pub fn migrate<M: Machine>(
     }
     let (asleep, Removed { mut entity, permit }, left) = machine.with_cpu(home.cpu, |cpu| {
         let entity = cpu.cpu().entity(home.seat).ok()?;
-        let allowed = affinity.as_ref().unwrap_or_else(|| entity.affinity()).allows(to);
+        let allowed = match &affinity {
+            Some((present, due)) => entity.affinity() == present && due.allows(to),
+            None => entity.affinity().allows(to),
+        };
         if !allowed || !may_hold_authority_on(entity, to) {
             return None;
         }
@@ -168,8 +172,8 @@ pub fn migrate<M: Machine>(
         let (removed, left) = cpu.remove(home.seat)?;
         Some((asleep, removed, left))
     })?;
-    if let Some(affinity) = affinity {
-        entity.set_affinity(affinity);
+    if let Some((_, due)) = affinity {
+        entity.set_affinity(due);
     }
     if asleep {
         machine.wait_ended(thread, permit);
@@ -190,7 +194,7 @@ fn may_hold_authority_on(entity: &Entity, cpu: CpuId) -> bool {
 fn arrive<M: Machine>(machine: &mut M, cpu: CpuId, entity: Entity, via: Via, left: Left) -> Home {
     let thread = entity.thread();
     let (home, woken) = machine.with_cpu(cpu, |cpu| seat_moved(cpu, entity, via, left));
-    if left.cpu != cpu {
+    if left.cpu != Some(cpu) {
         machine.thread_moved(thread);
     }
     kick(machine, home, woken.reschedule);

@@ -24,6 +24,9 @@ use mainspring_sched::lease::{
 /// How soon a lease that the service granted can be taken back.
 const REVOCATION_LATENCY: Nanos = Nanos::from_millis(1);
 
+/// How often a thread that moves between two CPUs is looked for.
+const LOOKS: u32 = 10_000;
+
 /// The longest mask of CPUs, in bytes.
 const MASK_BYTES: usize = 512;
 
@@ -51,13 +54,18 @@ pub trait PolicyMachine: LeaseMachine {
 /// Gives `thread` another weight and class. One that has not started gets them at its start
 /// ([`PolicyService::treatment`]).
 pub fn treat<M: PolicyMachine>(machine: &mut M, thread: ThreadRef, treatment: Treatment) {
-    let Some(home) = machine.home(thread) else { return };
-    let set = machine.with_cpu(home.cpu, |cpu| {
-        let weight = cpu.event().set_weight(home.seat, treatment.weight);
-        weight.is_ok() && cpu.event().set_class(home.seat, treatment.class).is_ok()
-    });
-    if set {
-        machine.treated(thread, treatment);
+    // One that is being moved to another CPU is there in a moment.
+    for _ in 0..LOOKS {
+        let Some(home) = machine.home(thread) else { return };
+        let set = machine.with_cpu(home.cpu, |cpu| {
+            let sits = cpu.cpu().entity(home.seat).is_ok();
+            let set = sits && cpu.event().set_weight(home.seat, treatment.weight).is_ok();
+            set && cpu.event().set_class(home.seat, treatment.class).is_ok()
+        });
+        if set {
+            return machine.treated(thread, treatment);
+        }
+        core::hint::spin_loop();
     }
 }
 
@@ -89,7 +97,9 @@ impl PolicyService {
     /// No service yet. The log keeps `log` decisions.
     #[must_use]
     pub fn new(manifest: Manifest, log: usize) -> Self {
-        Self { boundary: Boundary::new(manifest, log), instance: None, leases: Vec::new() }
+        // No CPU is leased twice: it never grows.
+        let leases = Vec::with_capacity(manifest.cpus.len());
+        Self { boundary: Boundary::new(manifest, log), instance: None, leases }
     }
 
     /// What the service has set, how it is, and every decision about it.

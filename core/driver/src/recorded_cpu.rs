@@ -11,9 +11,9 @@ use mainspring_sched::flight::{EventRef, NohzEvent, NohzOutcome, Outcome};
 use mainspring_sched::lease::LeaseRef;
 use mainspring_sched::nohz::{Claim, Conditions};
 use mainspring_sched::{
-    Cpu, Decision, Dispatch, Entity, Expired, Handoff, IdleConditions, IdleTick, LendError, NohzEntry,
-    NohzRecheck, NotBound, PolicyCap, PolicyError, Refused, Removed, Seat, SeatError, Stop, Timeout,
-    TimerOutcome, UnbindError, Via, WaitKind, WaitPermit, Woken,
+    Cpu, Decision, Entity, Expired, Handoff, IdleConditions, IdleTick, LendError, NohzEntry, NohzRecheck,
+    NotBound, PolicyCap, PolicyError, Refused, Removed, Seat, SeatError, Stop, Timeout, TimerOutcome,
+    UnbindError, Via, WaitKind, WaitPermit, Woken,
 };
 
 /// A scheduler CPU and the time of its last event.
@@ -138,6 +138,10 @@ events! {
         = EventRef::Lend(seat, to), |cpu, now| cpu.lend(now, seat, to), outcome;
     write_off(seat: Seat) -> Result<ContextRef, UnbindError>
         = EventRef::WriteOff(seat), |cpu, _now| cpu.write_off(seat), outcome;
+    hold(seat: Seat) -> Result<(), SeatError>
+        = EventRef::Hold(seat), |cpu, now| cpu.hold(now, seat), outcome;
+    release(seat: Seat) -> Result<Woken, SeatError>
+        = EventRef::Release(seat), |cpu, now| cpu.release(now, seat), outcome;
     set_weight(seat: Seat, weight: Weight) -> Result<(), SeatError>
         = EventRef::SetWeight(seat, weight), |cpu, _now| cpu.set_weight(seat, weight), outcome;
     set_class(seat: Seat, class: LatencyClass) -> Result<(), SeatError>
@@ -198,27 +202,26 @@ impl<O: Observer> RecordedCpu<'_, O> {
         switch_directly(self.cpu, self.now, seat, kind)
     }
 
-    /// See [`Cpu::call_directly`]. A record has the long way, so a machine that records takes that.
+    /// See [`Cpu::call_directly`]: whether it could be done. A record has the long way, so a machine that records takes that.
     #[inline(always)]
-    pub fn call_directly(self, server: Seat, timeout: Option<Timeout>) -> Result<Dispatch, Option<Timeout>> {
-        if !self.observer.allows_shortcuts() {
-            return Err(timeout);
-        }
-        self.cpu.call_directly(self.now, server, timeout)
+    pub fn call_directly(self, server: Seat) -> bool {
+        self.observer.allows_shortcuts() && self.cpu.call_directly(self.now, server, None).is_ok()
     }
 
-    /// See [`Cpu::reply_directly`]. A record has the long way, so a machine that records takes
-    /// that.
+    /// See [`Cpu::reply_directly`]: the permit of the wait that this ends, if it could be done. A record has the long way, so a
+    /// machine that records takes that.
     #[inline(always)]
-    pub fn reply_directly(
-        self,
-        caller: Seat,
-        timeout: Option<Timeout>,
-    ) -> Result<(Dispatch, Option<WaitPermit>), Option<Timeout>> {
+    pub fn reply_directly(self, caller: Seat) -> Option<Option<WaitPermit>> {
         if !self.observer.allows_shortcuts() {
-            return Err(timeout);
+            return None;
         }
-        self.cpu.reply_directly(self.now, caller, timeout)
+        self.cpu.reply_directly(self.now, caller, None).ok().map(|(_, permit)| permit)
+    }
+
+    /// The CPU, to look at.
+    #[inline(always)]
+    pub(crate) fn cpu(&self) -> &Cpu {
+        self.cpu
     }
 
     /// The running thread sets its own weight; see [`Cpu::call_set_weight`]. Recorded as what it comes to.

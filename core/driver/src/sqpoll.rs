@@ -14,9 +14,9 @@
 use mainspring_abi::ring::CapSqeV2;
 use mainspring_abi::{LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
 use mainspring_ring::{
-    AccountingTarget, Completer, CqPlace, Endpoint, Idle, Passes, Polled, PollerState, Region, RingMode,
-    SqLease, SqOwner, SqpollGrant, StartFinish, StartRequest, StopFinish, StopReason, StopRequest, TrySleep,
-    Wake,
+    AccountingTarget, Completer, CqPlace, Endpoint, Idle, Passes, Pollable, Polled, PollerState, Region,
+    RingMode, RingParts, SqLease, SqOwner, Sqpoll, SqpollGrant, StartFinish, StartRequest, StopFinish,
+    StopReason, StopRequest, SubmissionQueue, TrySleep, Wake,
 };
 use mainspring_sched::lease::{self, Mode, NamedRing, Terms};
 use mainspring_sched::nohz::RingFacts;
@@ -111,7 +111,13 @@ impl Poller {
     /// Whether it has the right to consume.
     #[must_use]
     pub fn polls<R: Region>(&self, endpoint: &Endpoint<R>) -> bool {
-        self.consumer.as_ref().is_some_and(|consumer| endpoint.sq().holds(consumer))
+        self.is_owner(endpoint.sq())
+    }
+
+    /// The same of a queue that is kept apart.
+    #[must_use]
+    pub fn is_owner<R: Region>(&self, sq: &SubmissionQueue<R>) -> bool {
+        self.consumer.as_ref().is_some_and(|consumer| sq.holds(consumer))
     }
 
     /// The target that pays for a poller under a lease: the lease names it. Refused unless the lease is for a poller of its
@@ -131,10 +137,10 @@ impl Poller {
     /// The owner of the ring offers it and lets go, and the poller takes over. If it cannot, the ring is in syscall mode again.
     pub fn start<R: Region>(
         &mut self,
-        endpoint: &mut Endpoint<R>,
+        ring: &mut impl Pollable<R>,
         grant: SqpollGrant,
     ) -> Result<(), NotStarted> {
-        let (sq, _, sqpoll) = endpoint.parts();
+        let RingParts { sq, sqpoll, .. } = ring.ring();
         let Ok(owner) = sq.acquire(SqOwner::Syscall) else { return Err(NotStarted::Busy) };
         let requested = sqpoll.request_start(sq, &owner, grant);
         let released = sq.release(owner).is_ok();
@@ -160,7 +166,7 @@ impl Poller {
     /// poller does that found none.
     pub fn step<R: Region>(
         &mut self,
-        endpoint: &mut Endpoint<R>,
+        ring: &mut impl Pollable<R>,
         now: Nanos,
         limit: u32,
         mut accept: impl FnMut(CapSqeV2, CqPlace),
@@ -172,7 +178,7 @@ impl Poller {
         let mut accept = |entry: CapSqeV2, place: CqPlace, _: &mut Completer<R>| accept(entry, place);
         // What comes while it falls asleep is found by the second look.
         for _ in 0..2 {
-            match endpoint.poll(self.passes.begin(), consumer, limit, &mut accept) {
+            match ring.ring().poll(self.passes.begin(), consumer, limit, &mut accept) {
                 Polled::Served { requests } | Polled::Stopped { requests } => {
                     return Stepped { next: PollerStep::Serve { requests }, held_back };
                 }
@@ -182,7 +188,7 @@ impl Poller {
                     return Stepped { next: PollerStep::NotPolling, held_back };
                 }
             }
-            let (sq, cq, sqpoll) = endpoint.parts();
+            let RingParts { sq, cq, sqpoll } = ring.ring();
             let next = match sqpoll.found_nothing(now) {
                 Idle::Spin { until } => PollerStep::Spin { until },
                 Idle::SleepNow => match sqpoll.try_sleep(sq, consumer, cq) {
@@ -200,14 +206,14 @@ impl Poller {
     /// A producer saw the announcement, or the owner entered. The poller's name if it slept: then its entity is to be woken, as
     /// any other by [`placement::wake`](crate::placement::wake), on a leased CPU too.
     #[must_use = "the poller sleeps until its entity is woken"]
-    pub fn wake<R: Region>(&mut self, endpoint: &mut Endpoint<R>) -> Option<ThreadRef> {
-        let (sq, _, sqpoll) = endpoint.parts();
+    pub fn wake<R: Region>(&mut self, ring: &mut impl Pollable<R>) -> Option<ThreadRef> {
+        let RingParts { sq, sqpoll, .. } = ring.ring();
         (sqpoll.wake(sq) == Wake::Running).then_some(self.thread)
     }
 
     /// Ends the polling. An accepted entry stays with the server that accepted it.
-    pub fn stop<R: Region>(&mut self, endpoint: &mut Endpoint<R>, reason: StopReason) -> Stopped {
-        let (sq, _, sqpoll) = endpoint.parts();
+    pub fn stop<R: Region>(&mut self, ring: &mut impl Pollable<R>, reason: StopReason) -> Stopped {
+        let RingParts { sq, sqpoll, .. } = ring.ring();
         match sqpoll.request_stop(sq, reason) {
             StopRequest::Refused(_) => return Stopped::NotPolling,
             StopRequest::RolledBack => {
@@ -217,12 +223,12 @@ impl Poller {
             StopRequest::Stopped | StopRequest::AfterService => {}
         }
         self.consumer = None;
-        self.finish_stop(endpoint)
+        self.finish_stop(ring)
     }
 
     /// Completes a stop once no consumer serves.
-    pub fn finish_stop<R: Region>(&mut self, endpoint: &mut Endpoint<R>) -> Stopped {
-        let (sq, _, sqpoll) = endpoint.parts();
+    pub fn finish_stop<R: Region>(&mut self, ring: &mut impl Pollable<R>) -> Stopped {
+        let RingParts { sq, sqpoll, .. } = ring.ring();
         match sqpoll.finish_stop(sq) {
             StopFinish::Syscall => Stopped::Syscall,
             StopFinish::StillServing => Stopped::AfterService,
@@ -234,12 +240,23 @@ impl Poller {
     /// timer.
     #[must_use]
     pub fn facts<R: Region>(&self, endpoint: &Endpoint<R>, other_consumer: bool) -> RingFacts {
-        if endpoint.sqpoll().mode() != RingMode::Sqpoll {
+        self.facts_of(endpoint.sq(), endpoint.sqpoll(), other_consumer)
+    }
+
+    /// The same of a ring whose parts are kept apart.
+    #[must_use]
+    pub fn facts_of<R: Region>(
+        &self,
+        sq: &SubmissionQueue<R>,
+        sqpoll: &Sqpoll,
+        other_consumer: bool,
+    ) -> RingFacts {
+        if sqpoll.mode() != RingMode::Sqpoll {
             return RingFacts::NotSqpoll;
         }
         RingFacts::Sqpoll {
-            owner_live: self.polls(endpoint),
-            spinning: endpoint.sqpoll().poller() == PollerState::IdleSpinning,
+            owner_live: self.is_owner(sq),
+            spinning: sqpoll.poller() == PollerState::IdleSpinning,
             other_consumer,
         }
     }

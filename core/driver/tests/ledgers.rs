@@ -139,7 +139,6 @@ fn check(script: Vec<Step>) {
 }
 
 proptest! {
-    //= TICK:tax.profile-ledger
     #[test]
     fn a_ledger_holds_the_sum_of_what_is_charged_below_it_and_never_more_than_its_limit(script in steps()) {
         check(script);

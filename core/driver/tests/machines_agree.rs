@@ -3,15 +3,15 @@
 mod machines;
 
 use machines::host::Host;
-use machines::script::{Action, Step, scripts, take};
+use machines::script::{Action, Driven, Step, scripts, take};
 use machines::virtual_machine::VirtualMachine;
 use machines::{cpu, thread};
 use mainspring_abi::{Nanos, Policy};
 use mainspring_driver::{Machine, Notified};
 use mainspring_record::file::Header;
 use mainspring_record::verify::verify;
-use mainspring_sched::State;
 use mainspring_sched::flight::Log;
+use mainspring_sched::{Authority, Entity, State};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -89,11 +89,13 @@ fn end_all(host: &Host) -> usize {
             return started;
         }
         assert!(round < 3 * THREADS, "a thread is nowhere to be found, and has a home");
+        // What is used up comes back.
+        host.set_time(host.now() + Nanos::from_millis(10));
         for index in 0..CPUS {
             let mut machine = host.seen_from(Some(cpu(index)));
             take(&mut machine, cpu(index), Action::Exit);
-            for waiter in 0..THREADS {
-                take(&mut machine, cpu(index), Action::Wake(waiter));
+            for caller in 0..THREADS {
+                take(&mut machine, cpu(index), Action::EndCall { caller, end: 0 });
             }
         }
     }
@@ -133,7 +135,16 @@ proptest! {
                 prop_assert!(seated, "thread {} is not where its home is", index);
             }
         }
+        host.seen_from(None).with_contexts(|contexts, machine| contexts.verify(machine)).expect("one place each");
         end_all(&host);
+        let (in_flight, rest) = host.seen_from(None).with_contexts(|contexts, machine| {
+            let rest = contexts.names().all(|who| contexts.is_gone(who.id()) || contexts.is_free(who.id()));
+            contexts.verify(machine).expect("one place each");
+            (contexts.in_flight(), rest)
+        });
+        prop_assert_eq!((in_flight, rest), (0, true), "nobody is left to have a context");
+        let leases = host.seen_from(None).with_leases(|leases, _| leases.live_count());
+        prop_assert_eq!(leases, 0, "nobody is left to have a CPU to itself");
         prop_assert!(replay(host.take_logs()) > 0);
     }
 
@@ -161,6 +172,24 @@ proptest! {
     }
 }
 
+/// The server ends on CPU 1, and its caller has the context back on CPU 0, both at one moment: joined by time, the records show
+/// the end first.
+#[test]
+fn a_context_comes_back_after_the_end_of_the_server_that_had_it() {
+    let step = |cpu, action| Step { cpu, action };
+    let script = [
+        step(0, Action::Start { thread: 0, cpus: 0b01 }),
+        step(1, Action::Start { thread: 1, cpus: 0b10 }),
+        step(1, Action::Wait),
+        step(0, Action::Grant { thread: 0, home: 0 }),
+        step(0, Action::Call(1)),
+        step(1, Action::Look),
+        step(1, Action::Exit),
+        step(0, Action::EndCall { caller: 0, end: 0 }),
+    ];
+    assert!(replay(on_virtual_machine(&script)) > 0);
+}
+
 /// After a wake of `index`, before which `told` had been told: each CPU that should have been asked was.
 fn check_attempts(machine: &mut VirtualMachine, told: &[bool], index: u32) -> Result<(), TestCaseError> {
     let sent: Vec<usize> =
@@ -171,15 +200,18 @@ fn check_attempts(machine: &mut VirtualMachine, told: &[bool], index: u32) -> Re
         prop_assert_eq!(machine.is_told(cpu(number)), *before || sent);
     }
     let Some(home) = machine.home(thread(index)) else { return Ok(()) };
+    // One with a context cannot go elsewhere.
     let affinity = machine.with_cpu(home.cpu, |cpu| {
-        let queued = cpu.cpu().state(home.seat) == Ok(State::Queued);
-        queued.then(|| cpu.cpu().entity(home.seat).expect("it is queued").affinity().clone())
+        let movable = |entity: &Entity| *entity.authority() == Authority::BestEffort;
+        let entity = cpu.cpu().entity(home.seat).ok().filter(|entity| movable(entity))?;
+        (cpu.cpu().state(home.seat) == Ok(State::Queued)).then(|| entity.affinity().clone())
     });
     let (Some(affinity), true) = (affinity, sent.is_empty() && !machine.attempts.is_empty()) else {
         return Ok(());
     };
     let should_know = |machine: &VirtualMachine, number: usize| {
-        number != home.cpu.index() && machine.is_idle(cpu(number)) && affinity.allows(cpu(number))
+        let open = machine.is_idle(cpu(number)) && machine.may_enter(thread(index), cpu(number));
+        number != home.cpu.index() && open && affinity.allows(cpu(number))
     };
     if machine.here.is_some_and(|here| should_know(machine, here.index())) {
         // It looks for itself, so no CPU after it is asked.

@@ -156,10 +156,13 @@ fn a_migrated_thread_is_ready_where_it_went_unless_it_may_not_go() {
     let mut outside = host.seen_from(None);
     assert_eq!(migrate(&mut outside, thread(0), cpu(1), None, Via::Admit), None);
     assert_eq!(outside.home(thread(0)).map(|home| home.cpu), Some(cpu(0)));
-    let moved = migrate(&mut outside, thread(0), cpu(1), Some(only(&[1])), Via::Admit);
+    let another = Some((only(&[0, 1]), only(&[1])));
+    assert_eq!(migrate(&mut outside, thread(0), cpu(1), another, Via::Admit), None, "it may run elsewhere");
+    let moved = migrate(&mut outside, thread(0), cpu(1), Some((only(&[0]), only(&[1]))), Via::Admit);
     assert_eq!(moved, outside.home(thread(0)));
     assert_eq!(decide(&host, 1, Stop::Nothing), Some(0));
-    assert_eq!(migrate(&mut outside, thread(0), cpu(0), Some(Affinity::Any), Via::Admit), None, "it runs");
+    let anywhere = Some((only(&[1]), Affinity::Any));
+    assert_eq!(migrate(&mut outside, thread(0), cpu(0), anywhere, Via::Admit), None, "it runs");
 }
 
 #[test]

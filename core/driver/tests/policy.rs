@@ -105,7 +105,6 @@ fn ms(millis: u64) -> Nanos {
 
 const DONE: Submitted = Submitted::Taken { leases_not_granted: 0 };
 
-//= EVO:S7.owns TICK:L5.policy
 #[test]
 fn what_the_service_sets_is_carried_out_all_or_nothing() {
     let mut rig = rig().started();
@@ -190,7 +189,6 @@ fn a_lost_service_loses_what_it_must_be_there_for_and_nothing_else() {
     }
 }
 
-//= TICK:L5.policy
 #[test]
 fn a_lease_that_ended_without_the_service_is_free_for_its_next_update() {
     let mut rig = rig().started();
@@ -297,7 +295,7 @@ fn a_hint_changes_a_weight_and_keeps_nobody_off_a_cpu() {
     assert!(!rig.machine.is_tickless(home.index()), "and it ticks");
 }
 
-//= EVO:S7.fallback TICK:L5.policy
+//= EVO:S7.fallback
 #[test]
 fn a_hostile_service_takes_neither_the_last_cpu_nor_the_recovery_thread() {
     let mut rig = rig().started();

@@ -7,8 +7,8 @@ use machines::{cpu, entity, thread};
 use mainspring_abi::{ContextRef, CpuSet, Nanos, ProcessId, ThreadRef};
 use mainspring_authority::island::{
     self, Calls, Capacity, DeviceReservation, HotPath, IslandDenial, IslandError, IslandRef, Locks,
-    NodeBudget, OverrunAction, OverrunPolicy, Phase, PreallocSpec, RealtimeIslandSpec, Residency, RingSpec,
-    Shape, ShutdownPolicy,
+    NodeBudget, NodeTerms, OverrunAction, OverrunPolicy, Phase, PreallocSpec, RealtimeIslandSpec, Residency,
+    RingSpec, Shape, ShutdownPolicy,
 };
 use mainspring_driver::contexts::{AdmissionRules, ContextMachine, Contexts, Grant, HomeCpu, RevokeReason};
 use mainspring_driver::islands::{IslandMachine, IslandNotice, Islands, NotAdmitted, NotBound};
@@ -16,7 +16,7 @@ use mainspring_driver::leases::Leases;
 use mainspring_driver::ledgers::Ledgers;
 use mainspring_driver::placement::start;
 use mainspring_driver::sessions::Sessions;
-use mainspring_sched::context::ContextSpec;
+use mainspring_sched::context::{ContextSpec, Overrun};
 use mainspring_sched::lease::{Endpoint, Owner};
 use mainspring_sched::{Floor, Overran, Stop};
 use std::cell::RefCell;
@@ -62,6 +62,7 @@ fn node(name: &str, budget_ms: u64) -> NodeBudget {
         locks: Locks::None,
         calls: Calls::Donating,
         hot_path: HotPath::default(),
+        terms: NodeTerms::default(),
     }
 }
 
@@ -244,6 +245,9 @@ fn an_adjustment_changes_the_contexts_or_nothing() {
     more.nodes[0].budget = ms(9);
     let Rig { machine, contexts, islands, .. } = &mut rig;
     assert!(matches!(islands.adjust(machine, contexts, island, more), Err(IslandError::Denied(_))));
+    // A period that an island could have, and no context can.
+    let rare = RealtimeIslandSpec { period: Nanos::MAX, deadline: Nanos::MAX, ..audio() };
+    assert!(matches!(islands.adjust(machine, contexts, island, rare), Err(IslandError::Denied(_))));
     assert_eq!(contexts.spec(who.id()).map(|spec| spec.budget), Some(ms(4)));
     assert_eq!(take_notices(), []);
     let mut less = audio();
@@ -254,4 +258,43 @@ fn an_adjustment_changes_the_contexts_or_nothing() {
     assert_eq!(islands.adjust(machine, contexts, island, less), Err(IslandError::Stale), "the old name");
     assert_eq!(islands.node_of(who).map(|(island, _)| island), Some(adjusted));
     rig.machine.stop(0, Stop::Preempted);
+}
+
+#[test]
+fn an_adjustment_disturbs_no_node_whose_terms_stay_and_survives_one_that_was_revoked() {
+    let mut rig = rig();
+    let mut two = audio();
+    two.isolated = CpuSet::EMPTY;
+    two.nodes = vec![node("mix", 2), node("gate", 2)];
+    let island = rig.admit(two.clone()).expect("it fits");
+    let contexts_of = rig.islands.contexts(island).expect("admitted").to_vec();
+    let Rig { machine, contexts, islands, .. } = &mut rig;
+    two.nodes[0].budget = ms(3);
+    let island = islands.adjust(machine, contexts, island, two.clone()).expect("it fits");
+    let budget = |contexts: &Contexts, node: usize| {
+        contexts.spec(contexts_of[node].id()).map(|spec| spec.budget).expect("known")
+    };
+    assert_eq!((budget(contexts, 0), budget(contexts, 1)), (ms(3), ms(2)));
+    contexts.revoke(machine, contexts_of[0], RevokeReason::Explicit).expect("live");
+    two.nodes[1].budget = ms(4);
+    islands.adjust(machine, contexts, island, two).expect("it fits");
+    assert_eq!((budget(contexts, 0), budget(contexts, 1)), (ms(3), ms(4)), "what is gone stays as it was");
+}
+
+#[test]
+fn a_node_may_have_another_overrun_policy_than_its_island() {
+    let mut rig = rig();
+    let mut two = audio();
+    two.isolated = CpuSet::EMPTY;
+    two.nodes = vec![node("mix", 2), node("gate", 2)];
+    two.nodes[1].terms.overrun = Some(OverrunPolicy::Notify);
+    two.nodes[1].terms.priority = 7;
+    let island = rig.admit(two).expect("it fits");
+    let contexts = rig.islands.contexts(island).expect("admitted").to_vec();
+    let spec = |node: usize| rig.contexts.spec(contexts[node].id()).expect("live");
+    assert_eq!((spec(0).overrun, spec(0).priority), (Overrun::Shutdown, 0));
+    assert_eq!((spec(1).overrun, spec(1).priority), (Overrun::Notify, 7));
+    let gate = rig.islands.overran(&mut rig.machine, contexts[1]);
+    assert_eq!(gate, Some((island, OverrunAction::Notify)));
+    assert_eq!(take_notices(), [IslandNotice::Overran { node: 1 }]);
 }

@@ -235,6 +235,12 @@ impl<R: Region> Service<'_, R> {
     /// Accepts the next request, with a place for its completion from `cq`.
     #[inline]
     pub fn next(&mut self, cq: &mut Completer<R>) -> Next {
+        self.next_here(cq)
+    }
+
+    /// As [`Service::next`], for a loop that takes many: the request is not moved on its way out.
+    #[inline(always)]
+    pub(crate) fn next_here(&mut self, cq: &mut Completer<R>) -> Next {
         if let Some(why) = self.obstacle() {
             return why;
         }

@@ -29,6 +29,10 @@ pub fn at_dispatch(entry: &CapSqeV2, own_context: u32, at: &AtDispatch) -> Verdi
 pub fn at_completion(entry: &CapSqeV2, now: Nanos, outcome: Result<u32, CapError>) -> CapCqe {
     let user_data = entry.v1.user_data;
     match outcome {
+        // It waited for its turn, and never had it.
+        Err(error @ CapError::DeadlineExpired) => {
+            CapCqe::failed(user_data, CompletionStatus::NotStartedLate, error)
+        }
         Err(error) => CapCqe::failed(user_data, CompletionStatus::Failed, error),
         Ok(result) => {
             let request = Request { deadline_ns: entry.deadline_ns, ..Request::default() };

@@ -67,6 +67,64 @@ pub enum Polled {
     },
 }
 
+/// The parts of a ring that a machine keeps apart, brought together for one operation.
+pub struct RingParts<'a, R: Region> {
+    /// The submission queue.
+    pub sq: &'a SubmissionQueue<R>,
+    /// The completion queue.
+    pub cq: &'a mut Completer<R>,
+    /// The mode.
+    pub sqpoll: &'a mut Sqpoll,
+}
+
+/// A ring that a poller can drive.
+pub trait Pollable<R: Region> {
+    /// Its parts.
+    fn ring(&mut self) -> RingParts<'_, R>;
+}
+
+impl<R: Region> Pollable<R> for Endpoint<R> {
+    fn ring(&mut self) -> RingParts<'_, R> {
+        RingParts { sq: &self.sq, cq: &mut self.cq, sqpoll: &mut self.sqpoll }
+    }
+}
+
+impl<R: Region> Pollable<R> for RingParts<'_, R> {
+    fn ring(&mut self) -> RingParts<'_, R> {
+        RingParts { sq: self.sq, cq: self.cq, sqpoll: self.sqpoll }
+    }
+}
+
+impl<R: Region> RingParts<'_, R> {
+    /// One poller's turn in `pass`, at most `limit` requests ([`SQES_PER_PASS`] by default).
+    pub fn poll(
+        &mut self,
+        pass: ServicePass,
+        lease: &SqLease,
+        limit: u32,
+        dispatch: &mut impl Dispatch<R>,
+    ) -> Polled {
+        if !self.sqpoll.select(pass) || self.sqpoll.poller() == PollerState::Sleeping {
+            return Polled::NotSelected;
+        }
+        let service = match self.sq.begin(lease, limit) {
+            Ok(service) => service,
+            Err(refusal) => return Polled::Refused(refusal),
+        };
+        let Served { requests, end, finished } = serve(service, self.cq, dispatch);
+        if requests > 0 {
+            self.sqpoll.found_work();
+        }
+        match (finished, end) {
+            (Finished::LeaseEnded, _) => Polled::Stopped { requests },
+            (_, Next::Fault(fault)) => Polled::Fault(fault),
+            _ if requests > 0 => Polled::Served { requests },
+            (_, Next::HeldBack) => Polled::HeldBack,
+            _ => Polled::Idle,
+        }
+    }
+}
+
 /// One ring.
 pub struct Endpoint<R: Region> {
     sq: SubmissionQueue<R>,
@@ -187,24 +245,7 @@ impl<R: Region> Endpoint<R> {
         limit: u32,
         dispatch: &mut impl Dispatch<R>,
     ) -> Polled {
-        if !self.sqpoll.select(pass) || self.sqpoll.poller() == PollerState::Sleeping {
-            return Polled::NotSelected;
-        }
-        let service = match self.sq.begin(lease, limit) {
-            Ok(service) => service,
-            Err(refusal) => return Polled::Refused(refusal),
-        };
-        let Served { requests, end, finished } = serve(service, &mut self.cq, dispatch);
-        if requests > 0 {
-            self.sqpoll.found_work();
-        }
-        match (finished, end) {
-            (Finished::LeaseEnded, _) => Polled::Stopped { requests },
-            (_, Next::Fault(fault)) => Polled::Fault(fault),
-            _ if requests > 0 => Polled::Served { requests },
-            (_, Next::HeldBack) => Polled::HeldBack,
-            _ => Polled::Idle,
-        }
+        self.ring().poll(pass, lease, limit, dispatch)
     }
 
     /// Posts a completion that was kept back.
@@ -235,7 +276,7 @@ fn serve<R: Region>(
     dispatch: &mut impl Dispatch<R>,
 ) -> Served {
     let end = loop {
-        match service.next(cq) {
+        match service.next_here(cq) {
             Next::Accepted(request, place) => dispatch.dispatch(request, place, cq),
             end => break end,
         }

@@ -69,7 +69,7 @@ mod wake;
 
 pub use complete::{Completer, CompletionCounters, CqPlace, NoPlace};
 pub use consume::{Next, NotAccepted, Service, SubmissionQueue};
-pub use endpoint::{CapEnter, Dispatch, Endpoint, Polled};
+pub use endpoint::{CapEnter, Dispatch, Endpoint, Pollable, Polled, RingParts};
 pub use fault::RingFault;
 pub use geometry::{Geometry, GeometryError};
 pub use mode::{

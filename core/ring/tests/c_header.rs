@@ -75,6 +75,7 @@ fn constants() -> Vec<(String, u64)> {
         ("CAP_OP_RETURN".into(), u64::from(op::RETURN)),
         ("CAP_OP_CANCEL".into(), u64::from(op::CANCEL)),
         ("CAP_OP_RETURN_RECV".into(), u64::from(op::RETURN_RECV)),
+        ("CAP_OP_THROW".into(), u64::from(op::THROW)),
         ("CAP_SQE_AFTER_PREVIOUS".into(), u64::from(SQE_AFTER_PREVIOUS)),
     ];
     for (name, flag) in [

@@ -157,7 +157,7 @@ impl Entity {
 
     /// The service it asks for at a time on a CPU with that quantum. What it has used of a longer request is more
     /// than one of these: the whole ones are behind it.
-    pub(crate) fn settle_request(&mut self, quantum: Nanos) -> Nanos {
+    pub(crate) fn begin_request(&mut self, quantum: Nanos) -> Nanos {
         let request = self.request.get().unwrap_or_else(|| class_request(self.class, quantum));
         self.used = Nanos::new(self.used.get() % request.get());
         request

@@ -230,7 +230,7 @@ impl FairQueue {
         let in_open = self.open.verify(&self.nodes)?;
         let in_trees = in_open + self.bound.verify(&self.nodes)?;
         let in_buckets = self.buckets.verify(&self.nodes.entries)?;
-        self.verify_few()?;
+        self.verify_inline()?;
         self.verify_debtors()?;
         let misplaced = if self.long { self.few.len() } else { in_buckets + in_open };
         if misplaced != 0 {
@@ -255,7 +255,7 @@ impl FairQueue {
         Ok(())
     }
 
-    fn verify_few(&self) -> Result<(), &'static str> {
+    fn verify_inline(&self) -> Result<(), &'static str> {
         let entries = &self.nodes.entries;
         if self
             .few

@@ -2,7 +2,8 @@
 
 mod rig;
 
-use mainspring_abi::{Nanos, Policy, ProcessId};
+use mainspring_abi::{ContextRef, Nanos, Policy, ProcessId};
+use mainspring_sched::context::{Context, ContextSpec, Overrun};
 use mainspring_sched::{Decision, Handoff, Seat, SeatError, State, Stop, Timeout, WaitKind};
 use rig::{Rig, ms, us};
 
@@ -189,8 +190,8 @@ fn switch(rig: &mut Rig, next: Seat, timeout: Option<Nanos>, directly: bool) -> 
 //= ARCH:direct-ipc ARCH:inv.direct-ipc
 #[test]
 fn a_direct_switch_is_the_long_way_in_one_go() {
-    let mut direct_ones = 0;
-    for seed in 0u64..600 {
+    let (mut direct_ones, mut beside_contexts) = (0, 0);
+    for seed in 0u64..1200 {
         let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let policy = if seed % 2 == 0 { Policy::Eevdf } else { Policy::Wfq };
         let mut rigs = [Rig::new(policy), Rig::new(policy)];
@@ -204,6 +205,14 @@ fn a_direct_switch_is_the_long_way_in_one_go() {
                 seat
             })
             .collect();
+        // In half of the worlds one thread has a context: it sleeps, waits for a refill, or runs like the others.
+        let on_context = (seed % 4 > 1).then_some(seats[0]);
+        for rig in rigs.iter_mut().filter(|_| on_context.is_some()) {
+            let overrun = if seed % 8 > 5 { Overrun::Notify } else { Overrun::Throttle };
+            let spec = ContextSpec { overrun, ..ContextSpec::new(us(400), us(3_000)) };
+            let context = Box::new(Context::new(ContextRef::new(1, 0), spec, rig.now));
+            let _ = rig.cpu.bind(rig.now, seats[0], context).expect("it has none");
+        }
         for step in 0..60 {
             let passes = if dice.draw(4) == 0 { us(dice.draw(9_000)) } else { Nanos::new(dice.draw(40_000)) };
             let (choice, timeout) = (dice.draw(10), dice.draw(3));
@@ -211,6 +220,9 @@ fn a_direct_switch_is_the_long_way_in_one_go() {
             let timeout = (timeout == 0).then_some(us(1 + timeout * 500));
             for (number, rig) in rigs.iter_mut().enumerate() {
                 rig.pass(passes);
+                if on_context.is_some() && rig.cpu.next_timer() <= rig.now {
+                    let _ = rig.cpu.timer(rig.now);
+                }
                 while let Some(expired) = rig.cpu.expire(rig.now) {
                     expired.woken.permit.into_iter().for_each(|permit| rig.quota.give_back(permit));
                 }
@@ -220,7 +232,9 @@ fn a_direct_switch_is_the_long_way_in_one_go() {
                     (Some(_), 0) => drop(rig.preempt()),
                     (Some(_), 1) => drop(rig.block()),
                     (Some(_), _) if asleep => {
-                        direct_ones += u32::from(switch(rig, target, timeout, number == 1));
+                        let directly = u32::from(switch(rig, target, timeout, number == 1));
+                        direct_ones += directly;
+                        beside_contexts += if on_context.is_some() { directly } else { 0 };
                     }
                     (Some(_), _) => drop(rig.resched(Stop::Yielded)),
                 }
@@ -229,6 +243,7 @@ fn a_direct_switch_is_the_long_way_in_one_go() {
         }
     }
     assert!(direct_ones > 2_000, "{direct_ones} went directly");
+    assert!(beside_contexts > 500, "{beside_contexts} of them beside a context");
 }
 
 #[test]

@@ -29,14 +29,18 @@ fn each_layer_is_built_from_those_below_it_and_none_above() {
     assert_eq!(below("core/abi"), set([]));
     assert_eq!(below("core/sched"), set(["abi"]));
     assert_eq!(below("core/ring"), set(["abi"]));
+    assert_eq!(below("core/program"), set(["abi", "random"]));
     assert_eq!(below("core/authority"), set(["abi", "sched"]));
     assert_eq!(below("core/driver"), set(["abi", "authority", "ring", "sched"]));
     // The kernel is the one machine with protected dispatch, and has no runtime, simulator or command in it.
-    assert_eq!(below("kernel"), set(["abi", "driver", "kernel-core", "sched", "ring", "schema"]));
+    assert_eq!(
+        below("kernel"),
+        set(["abi", "authority", "driver", "kernel-core", "sched", "ring", "schema"])
+    );
     // User programs, the policy service among them, have the kernel's interfaces and not its scheduler.
-    assert_eq!(below("user"), set(["abi", "random", "ring", "schema"]));
+    assert_eq!(below("user"), set(["abi", "program", "random", "ring", "schema"]));
     // An application runtime has a scheduler of its own, and nothing of the kernel's.
-    assert_eq!(below("runtime"), set(["abi", "driver", "sched", "runtime-macros"]));
+    assert_eq!(below("runtime"), set(["abi", "authority", "driver", "sched", "runtime-macros"]));
     assert!(!below("sim").contains("runtime"), "the simulator stands for the kernel, not for a runtime");
 }
 

@@ -121,6 +121,10 @@ codes! {
         DonationRefused = 28, "CAP_ERR_DONATION_REFUSED", "the caller's context has been lent as often as it may, or to that thread; make the chain of calls shorter";
         /// A thread that serves a call on its caller's time wanted to wait for something that is no call.
         BorrowedTime = 29, "CAP_ERR_BORROWED_TIME", "a thread that serves on its caller's time may wait for calls alone; answer first";
+        /// The server answered the call with an exception.
+        Exception = 30, "CAP_ERR_EXCEPTION", "the server answered with an exception; what it could not do is between the two";
+        /// The poller of a ring cannot carry it out.
+        NotPolled = 31, "CAP_ERR_NOT_POLLED", "the method needs its thread's own CPU; call it from a thread whose ring is not polled";
     }
 }
 

@@ -18,6 +18,9 @@ pub mod op {
     /// RETURN, and then RECV at the same endpoint: the parameters are the answer, the result is the next call. If the answer
     /// fails, nothing is received.
     pub const RETURN_RECV: u16 = 5;
+    /// Answer a received call with an exception: the caller's request fails with [`super::CapError::Exception`]. There are no
+    /// parameters.
+    pub const THROW: u16 = 6;
 }
 
 /// In [`CapSqe::flags`]: the request relies on the one submitted before it, and is cancelled if that one fails.

@@ -17,14 +17,12 @@
 //! leaves room for its work beside the former within `M`. (The argument is for two bands; that it
 //! holds step by step for more is shown by tests of three, not proved here.)
 
-use super::demand::{self, Denial, Task, Verdict, busy_period, demand, well_formed};
-use super::left_over::LeftOver;
-use super::response::worst_response_below;
+use super::demand::{self, Denial, Task, Verdict, horizon, judge_within, well_formed};
+use super::effort::Effort;
+use super::response::worst_response_within;
+use super::walk::{Aim, Point, Walk, done_at, due_by, left_over, narrow, released, walk_back};
 use alloc::vec::Vec;
 use mainspring_abi::Nanos;
-
-/// How many points in time one CPU's test looks at before it gives up.
-const MAX_STEPS: u32 = 1_000_000;
 
 /// A task and the band that it runs in; the higher band goes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,25 +113,36 @@ impl CpuVerdict {
 /// Judges all that wants time on one CPU.
 #[must_use]
 pub fn judge_cpu(load: &Load<'_>) -> CpuVerdict {
-    let utilization_ppm = utilization_ppm(load);
-    let verdict = |found: Found| CpuVerdict {
-        utilization_ppm,
+    judge_cpu_within(load, &mut { Effort::FULL })
+}
+
+/// As [`judge_cpu`], with the effort that is to be had.
+#[must_use]
+pub fn judge_cpu_within(load: &Load<'_>, effort: &mut Effort) -> CpuVerdict {
+    let (Ok(found) | Err(found)) = decide(load, Aim::FirstExcess, effort);
+    CpuVerdict {
+        utilization_ppm: utilization_ppm(load),
         deciding: found.deciding,
         sufficient_only: found.sufficient_only,
         denial: found.denial,
-    };
-    match decide(load) {
-        Ok(admitted) => verdict(admitted),
-        Err(refused) => verdict(refused),
+    }
+}
+
+/// Whether all of `load` holds; if not, an interval that does not, if that is why.
+pub(super) fn failure(load: &Load<'_>, effort: &mut Effort) -> Result<(), Option<Nanos>> {
+    match decide(load, Aim::Verdict, effort) {
+        Ok(_) => Ok(()),
+        Err(found) => Err(found.deciding.map(|interval| interval.length)),
     }
 }
 
 /// The bands of `load`, the highest first.
 fn bands(tasks: &[Banded]) -> Vec<u8> {
-    let mut bands: Vec<u8> = tasks.iter().map(|banded| banded.criticality).collect();
-    bands.sort_unstable_by(|a, b| b.cmp(a));
-    bands.dedup();
-    bands
+    let mut there = [false; 256];
+    for banded in tasks {
+        there[usize::from(banded.criticality)] = true;
+    }
+    (0..=u8::MAX).rev().filter(|band| there[usize::from(*band)]).collect()
 }
 
 /// A task with the overhead in its cost.
@@ -153,21 +162,25 @@ fn standing(load: &Load<'_>, criticality: u8) -> Standing {
     let with_cost = |task: Task| inflated(task, load.overhead);
     let top = load.tasks.iter().map(|banded| banded.criticality).max();
     let floor = load.floor.map(with_cost);
-    let of = |keep: &dyn Fn(u8) -> bool| -> Vec<Task> {
-        let kept = load.tasks.iter().filter(|banded| keep(banded.criticality));
-        kept.map(|banded| with_cost(banded.task)).collect()
+    let in_band = |of: core::cmp::Ordering| {
+        let tasks = load.tasks.iter().filter(move |banded| banded.criticality.cmp(&criticality) == of);
+        tasks.map(move |banded| with_cost(banded.task))
     };
+    let (higher, same) = (in_band(core::cmp::Ordering::Greater), in_band(core::cmp::Ordering::Equal));
+    // Room for all of them and the floor at once: a kernel decides this with its interrupts off.
+    let mut peers = Vec::with_capacity(same.clone().count() + 1);
+    peers.extend(same);
     let mut above = interrupts(load);
-    above.extend(of(&|other| other > criticality));
-    let mut peers = of(&|other| other == criticality);
+    above.reserve(higher.clone().count());
+    above.extend(higher);
     if top == Some(criticality) { &mut peers } else { &mut above }.extend(floor);
     Standing { above, peers }
 }
 
 /// The longest that the task at `place` can take from release to completion, or a bound on it if there are several bands
-/// and a floor. `None` if there is none, or it takes too many steps.
+/// and a floor. `None` if there is none, or the effort was spent on it.
 #[must_use]
-pub fn response_bound(load: &Load<'_>, place: usize) -> Option<Nanos> {
+pub fn response_bound(load: &Load<'_>, place: usize, effort: &mut Effort) -> Option<Nanos> {
     let criticality = load.tasks.get(place)?.criticality;
     let among_peers = load.tasks[..place].iter().filter(|other| other.criticality == criticality).count();
     let Standing { mut above, mut peers } = standing(load, criticality);
@@ -182,7 +195,7 @@ pub fn response_bound(load: &Load<'_>, place: usize) -> Option<Nanos> {
         }
         above.push(Task { cost: floor.cost, deadline: Nanos::MAX, period: Nanos::MAX });
     }
-    worst_response_below(&above, &peers, among_peers)
+    worst_response_within(&above, &peers, among_peers, effort)
 }
 
 /// Interrupts have no deadline of their own but the next one.
@@ -214,7 +227,7 @@ impl Found {
     }
 }
 
-fn decide(load: &Load<'_>) -> Result<Found, Found> {
+fn decide(load: &Load<'_>, aim: Aim, effort: &mut Effort) -> Result<Found, Found> {
     check_shape(load)?;
     let everything = everything(load);
     let bands = bands(load.tasks);
@@ -224,9 +237,11 @@ fn decide(load: &Load<'_>) -> Result<Found, Found> {
     }
     let mut found = Found::default();
     for (rank, band) in bands.iter().enumerate() {
+        let part = Part::Band(*band);
+        effort.look_at(everything.len()).ok_or_else(|| Found::refused(part, Denial::Undecided))?;
         let standing = standing(load, *band);
         let sufficient_only = rank > 0 && load.floor.is_some();
-        let interval = judge_band(Part::Band(*band), &standing, sufficient_only)?;
+        let interval = judge_band(part, &standing, sufficient_only, aim, effort)?;
         found.sufficient_only |= sufficient_only;
         found.keep_tighter(interval);
     }
@@ -234,11 +249,11 @@ fn decide(load: &Load<'_>) -> Result<Found, Found> {
         (Some(floor), 0) => {
             let standing =
                 Standing { above: interrupts(load), peers: alloc::vec![inflated(floor, load.overhead)] };
-            found.keep_tighter(judge_band(Part::Floor, &standing, false)?);
+            found.keep_tighter(judge_band(Part::Floor, &standing, false, aim, effort)?);
         }
         (Some(floor), 2..) => {
             found.sufficient_only = true;
-            judge_floor(load, inflated(floor, load.overhead), &bands, &everything)?;
+            judge_floor(load, inflated(floor, load.overhead), &bands, aim, effort)?;
         }
         _ => {}
     }
@@ -276,9 +291,15 @@ fn check_shape(load: &Load<'_>) -> Result<(), Found> {
 }
 
 /// Whether `peers` hold by deadline in what `above` leaves; the tightest interval that was looked at.
-fn judge_band(part: Part, standing: &Standing, sufficient_only: bool) -> Result<Option<Interval>, Found> {
-    if standing.above.is_empty() {
-        return match demand::judge(&standing.peers) {
+fn judge_band(
+    part: Part,
+    Standing { above, peers }: &Standing,
+    sufficient_only: bool,
+    aim: Aim,
+    effort: &mut Effort,
+) -> Result<Option<Interval>, Found> {
+    if above.is_empty() {
+        return match judge_within(peers, aim, effort) {
             Verdict::Admitted { interval, .. } if interval.is_zero() => Ok(None),
             Verdict::Admitted { interval, due } => {
                 Ok(Some(Interval { part, length: interval, demand: due, supply: interval }))
@@ -290,28 +311,31 @@ fn judge_band(part: Part, standing: &Standing, sufficient_only: bool) -> Result<
             Verdict::Denied(denial) => Err(Found::refused(part, denial)),
         };
     }
-    let all: Vec<Task> = standing.above.iter().chain(&standing.peers).copied().collect();
     let undecided = || Found::refused(part, Denial::Undecided);
-    let horizon = busy_period(&all).ok_or_else(undecided)?;
-    let mut left = LeftOver::new(&standing.above);
-    let mut steps = MAX_STEPS;
-    let mut tightest: Option<Interval> = None;
-    let mut at = next_deadline(&standing.peers, Nanos::ZERO);
-    while let Some(length) = at.filter(|length| *length <= horizon) {
-        steps = steps.checked_sub(1).ok_or_else(undecided)?;
-        let supply = left.within(length, &mut steps).ok_or_else(undecided)?;
-        let due = demand(&standing.peers, length);
-        let interval = Interval { part, length, demand: due, supply };
-        if due > supply {
-            let denial = CpuDenial { part, denial: Denial::Demand { interval: length, due } };
-            return Err(Found { deciding: Some(interval), sufficient_only, denial: Some(denial) });
+    let horizon = horizon(above, peers, effort).ok_or_else(undecided)?;
+    let look = |limit: u64| {
+        effort.look_at(peers.len())?;
+        let (due, last) = due_by(peers, limit);
+        let Some(at) = last else { return Some(None) };
+        let need = done_at(due, above, at, effort)?;
+        Some(Some(Point { at, due, need }))
+    };
+    let walk = walk_back(horizon, aim, look);
+    let mut interval = |point: Point| {
+        let supply = if aim == Aim::FirstExcess { left_over(above, point.at, effort) } else { 0 };
+        let [length, demand, supply] = [point.at, point.due, supply].map(Nanos::new);
+        Interval { part, length, demand, supply }
+    };
+    match walk {
+        Walk::Fits(tightest) => Ok(tightest.map(interval)),
+        Walk::Excess(point) => {
+            let deciding = Some(interval(point));
+            let [interval, due] = [point.at, point.due].map(Nanos::new);
+            let denial = Some(CpuDenial { part, denial: Denial::Demand { interval, due } });
+            Err(Found { deciding, sufficient_only, denial })
         }
-        if tightest.is_none_or(|old| supply - due < old.supply - old.demand) {
-            tightest = Some(interval);
-        }
-        at = next_deadline(&standing.peers, length);
+        Walk::Undecided => Err(undecided()),
     }
-    Ok(tightest)
 }
 
 /// Whether the floor gets its budget in each of its periods although several bands compete with it.
@@ -320,9 +344,13 @@ fn judge_band(part: Part, standing: &Standing, sufficient_only: bool) -> Result<
 /// deadline runs. Go back to the last moment at which no work of a band above the lowest was pending, nor other work that
 /// is due by the deadline. From there on the CPU was busy with work due by the deadline and, until the floor's release,
 /// with work of higher bands that is due later. If both together always fit, that cannot have happened.
-fn judge_floor(load: &Load<'_>, floor: Task, bands: &[u8], everything: &[Task]) -> Result<(), Found> {
-    let undecided = || Found::refused(Part::Floor, Denial::Undecided);
-    let horizon = busy_period(everything).ok_or_else(undecided)?;
+fn judge_floor(
+    load: &Load<'_>,
+    floor: Task,
+    bands: &[u8],
+    aim: Aim,
+    effort: &mut Effort,
+) -> Result<(), Found> {
     let lowest = bands.last().copied();
     let of = |is_lowest: bool| -> Vec<Task> {
         let kept = load.tasks.iter().filter(|banded| (Some(banded.criticality) == lowest) == is_lowest);
@@ -331,66 +359,60 @@ fn judge_floor(load: &Load<'_>, floor: Task, bands: &[u8], everything: &[Task]) 
     let mut by_deadline = of(true);
     by_deadline.push(floor);
     let higher = of(false);
-    let interrupts = interrupts(load);
-    let requests = |tasks: &[Task], before: Nanos| -> Nanos {
-        let of = |task: &Task| before.get().div_ceil(task.period.get()).saturating_mul(task.cost.get());
-        Nanos::new(tasks.iter().map(of).fold(0, u64::saturating_add))
-    };
-    let mut length = floor.deadline;
-    for _ in 0..MAX_STEPS {
-        if length > horizon {
-            return Ok(());
-        }
-        let before = length - floor.deadline;
-        let late_of_higher = higher.iter().fold(Nanos::ZERO, |sum, task| {
+    let mut first = interrupts(load);
+    let interrupts = first.len();
+    first.extend_from_slice(&higher);
+    let undecided = || Found::refused(Part::Floor, Denial::Undecided);
+    let horizon = horizon(&first, &by_deadline, effort).ok_or_else(undecided)?;
+    let interrupts = &first[..interrupts];
+    let look = |limit: u64| {
+        effort.look_at(by_deadline.len() + first.len())?;
+        let Some(before) = limit.checked_sub(floor.deadline.get()) else { return Some(None) };
+        let (lowest_due, lowest_last) = due_by(&by_deadline, limit);
+        let (higher_due, higher_last) = due_by(&higher, limit);
+        let late_of = |task: &Task| {
             let one = core::slice::from_ref(task);
-            sum + (requests(one, before) - demand(one, length))
-        });
-        let due = demand(&by_deadline, length)
-            + demand(&higher, length)
-            + late_of_higher.min(before)
-            + requests(&interrupts, length);
-        if due > length {
-            let part = Part::Floor;
-            let denial = CpuDenial { part, denial: Denial::Demand { interval: length, due } };
-            let deciding = Interval { part, length, demand: due, supply: length };
-            return Err(Found { deciding: Some(deciding), sufficient_only: true, denial: Some(denial) });
-        }
-        let deadlines = by_deadline.iter().chain(&higher);
-        let due = deadlines.filter_map(|task| next_deadline(core::slice::from_ref(task), length));
-        let from_higher = higher.iter().map(|task| floor.deadline + next_request(task, before));
-        let from_interrupts = interrupts.iter().map(|task| next_request(task, length));
-        let next = due.chain(from_higher).chain(from_interrupts).min();
-        let Some(next) = next else { return Ok(()) };
-        length = next;
-    }
-    Err(undecided())
-}
-
-/// The shortest time above `after` within which one more release of `task` can have come.
-fn next_request(task: &Task, after: Nanos) -> Nanos {
-    let releases = after.get().div_ceil(task.period.get());
-    Nanos::new(releases.saturating_mul(task.period.get()).saturating_add(1))
-}
-
-/// The first absolute deadline strictly after `after`, counted from a common release.
-fn next_deadline(tasks: &[Task], after: Nanos) -> Option<Nanos> {
-    let of = |task: &Task| match after.get().checked_sub(task.deadline.get()) {
-        None => task.deadline,
-        Some(past) => {
-            let periods = past / task.period.get() + 1;
-            task.deadline + Nanos::new(periods.saturating_mul(task.period.get()))
-        }
+            released(one, before).saturating_sub(due_by(one, limit).0.into())
+        };
+        let late: u128 = higher.iter().map(late_of).sum();
+        // More can come just after each release.
+        let since = |tasks: &[Task], from: u64, length: u64| {
+            let last = |task: &Task| Some(length.checked_sub(1)? / task.period.get() * task.period.get() + 1);
+            tasks.iter().filter_map(last).max().map(|last| from + last)
+        };
+        let changes = [
+            lowest_last,
+            higher_last,
+            since(&higher, floor.deadline.get(), before),
+            since(interrupts, 0, limit),
+        ];
+        let at = changes.into_iter().flatten().max().unwrap_or(0).max(floor.deadline.get());
+        let before = u128::from(at - floor.deadline.get());
+        let due =
+            u128::from(lowest_due) + u128::from(higher_due) + late.min(before) + released(interrupts, limit);
+        Some(Some(Point { at, due: narrow(due), need: narrow(due) }))
     };
-    tasks.iter().map(of).min()
+    match walk_back(horizon, aim, look) {
+        Walk::Fits(_) => Ok(()),
+        Walk::Excess(point) => {
+            let part = Part::Floor;
+            let [length, demand] = [point.at, point.due].map(Nanos::new);
+            let denial = CpuDenial { part, denial: Denial::Demand { interval: length, due: demand } };
+            let deciding = Interval { part, length, demand, supply: length };
+            Err(Found { deciding: Some(deciding), sufficient_only: true, denial: Some(denial) })
+        }
+        Walk::Undecided => Err(undecided()),
+    }
 }
 
 fn utilization_ppm(load: &Load<'_>) -> u64 {
-    let of = |task: &Task| {
-        let scaled = u128::from(task.cost.get()) << 64;
-        scaled.checked_div(u128::from(task.period.get())).unwrap_or(0)
-    };
-    let sum = everything(load).iter().map(of).fold(0, u128::saturating_add);
+    let tasks = load.tasks.iter().map(|banded| banded.task).chain(load.floor);
+    let tasks = tasks.map(|task| inflated(task, load.overhead)).chain(interrupts(load));
+    to_ppm(tasks.map(|task| demand::utilization(&task)).fold(0, u128::saturating_add))
+}
+
+/// What [`demand::utilization`] counts, in millionths.
+pub(super) fn to_ppm(sum: u128) -> u64 {
     let ppm = sum.saturating_mul(1_000_000).saturating_add(1 << 63) >> 64;
     u64::try_from(ppm).unwrap_or(u64::MAX)
 }

@@ -1,11 +1,10 @@
 //! The exact processor-demand test for one CPU.
 
+use super::effort::Effort;
+use super::walk::{Aim, Point, Walk, due_by, released, walk_back};
 use core::fmt;
 use mainspring_abi::Nanos;
 use mainspring_sched::Floor;
-
-/// How many points in time the exact test looks at before it gives up. Sets that need more are refused, as undecided.
-const MAX_STEPS: u32 = 1_000_000;
 
 /// A sporadic demand for CPU time: at most `cost` in each `period`, due `deadline` after its release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,14 +36,14 @@ pub enum Denial {
     },
     /// More CPU time is asked for, in the long run, than there is.
     Overload,
-    /// The first interval in which more is due than fits.
+    /// The first interval in which more is due than fits; a longer one, if the first was not found within the effort.
     Demand {
         /// Its length.
         interval: Nanos,
         /// What is due in it.
         due: Nanos,
     },
-    /// The test did not come to an end within its bound; nothing is known, so nothing is granted.
+    /// The test did not come to an end within its effort; nothing is known, so nothing is granted.
     Undecided,
 }
 
@@ -61,9 +60,9 @@ impl fmt::Display for Denial {
             Self::Demand { interval, due } => {
                 write!(f, "{due} is due within {interval} of a common release: more than fits")
             }
-            Self::Undecided => {
-                f.write_str("the exact test took too many steps to decide; simplify the periods")
-            }
+            Self::Undecided => f.write_str(
+                "the exact test took too long to decide; choose periods that share a common multiple",
+            ),
         }
     }
 }
@@ -88,20 +87,16 @@ pub enum Verdict {
 /// released once.
 #[must_use]
 pub fn demand(tasks: &[Task], interval: Nanos) -> Nanos {
-    let of = |task: &Task| {
-        if interval < task.deadline {
-            return 0;
-        }
-        let again = (interval - task.deadline).get().checked_div(task.period.get()).unwrap_or(0);
-        let releases = u128::from(again) + 1;
-        releases * u128::from(task.cost.get())
-    };
-    narrow(tasks.iter().map(of).sum())
+    Nanos::new(due_by(tasks, interval.get()).0)
 }
 
 /// Judges a set of tasks on one CPU by the exact test.
 #[must_use]
 pub fn judge(tasks: &[Task]) -> Verdict {
+    judge_within(tasks, Aim::FirstExcess, &mut { Effort::FULL })
+}
+
+pub(super) fn judge_within(tasks: &[Task], aim: Aim, effort: &mut Effort) -> Verdict {
     if let Some(task) = tasks.iter().position(|task| !well_formed(task)) {
         return Verdict::Denied(Denial::Malformed { task });
     }
@@ -111,8 +106,22 @@ pub fn judge(tasks: &[Task]) -> Verdict {
     if overloaded(tasks) {
         return Verdict::Denied(Denial::Overload);
     }
-    let Some(horizon) = busy_period(tasks) else { return Verdict::Denied(Denial::Undecided) };
-    walk_back(tasks, horizon)
+    let Some(horizon) = horizon(&[], tasks, effort) else { return Verdict::Denied(Denial::Undecided) };
+    let look = |limit: u64| {
+        effort.look_at(tasks.len())?;
+        let (due, last) = due_by(tasks, limit);
+        Some(last.map(|at| Point { at, due, need: due }))
+    };
+    match walk_back(horizon, aim, look) {
+        Walk::Fits(tightest) => {
+            let (interval, due) = tightest.map_or((0, 0), |point| (point.at, point.due));
+            Verdict::Admitted { interval: Nanos::new(interval), due: Nanos::new(due) }
+        }
+        Walk::Excess(point) => {
+            Verdict::Denied(Denial::Demand { interval: Nanos::new(point.at), due: Nanos::new(point.due) })
+        }
+        Walk::Undecided => Verdict::Denied(Denial::Undecided),
+    }
 }
 
 pub(super) fn well_formed(task: &Task) -> bool {
@@ -126,85 +135,105 @@ fn dense_at_most_one(tasks: &[Task]) -> bool {
     tasks.iter().map(density).sum::<u128>() <= 1 << 32
 }
 
+/// What a task uses in the long run, in units of 2^-64 of the CPU, rounded down.
+pub(super) fn utilization(task: &Task) -> u128 {
+    (u128::from(task.cost.get()) << 64).checked_div(u128::from(task.period.get())).unwrap_or(0)
+}
+
+/// A whole CPU in the units of [`utilization`].
+pub(super) const WHOLE_CPU: u128 = 1 << 64;
+
 /// Whether utilization exceeds one; exactly, unless it is within rounding of one, which counts as not exceeding: the
 /// walk then decides.
 pub(super) fn overloaded(tasks: &[Task]) -> bool {
-    let utilization = |task: &Task| (u128::from(task.cost.get()) << 64) / u128::from(task.period.get());
-    tasks.iter().map(utilization).sum::<u128>() > 1 << 64
+    tasks.iter().map(utilization).sum::<u128>() > WHOLE_CPU
 }
 
-/// The longest time that the CPU can be busy without a pause, if all tasks are released together as often as they
-/// may. No deadline is missed later than its end.
-pub(super) fn busy_period(tasks: &[Task]) -> Option<Nanos> {
-    let mut length: u128 = tasks.iter().map(|task| u128::from(task.cost.get())).sum();
-    for _ in 0..MAX_STEPS {
-        let released =
-            |task: &Task| length.div_ceil(u128::from(task.period.get())) * u128::from(task.cost.get());
-        let next: u128 = tasks.iter().map(released).sum();
-        if next == length {
-            return u64::try_from(length).ok().map(Nanos::new);
-        }
-        if next > u128::from(u64::MAX) {
-            return None;
-        }
-        length = next;
-    }
-    None
-}
-
-/// Looks at deadlines from `horizon` backwards, leaping over all for which the demand at a later time speaks already.
-fn walk_back(tasks: &[Task], horizon: Nanos) -> Verdict {
-    let shortest = tasks.iter().map(|task| task.deadline).min().unwrap_or(Nanos::MAX);
-    let mut at = last_deadline_before(tasks, horizon + Nanos::new(1));
-    let mut tightest = (Nanos::ZERO, Nanos::ZERO);
-    for _ in 0..MAX_STEPS {
-        let Some(interval) = at else { break };
-        let due = demand(tasks, interval);
-        if due > interval {
-            return Verdict::Denied(first_excess(tasks, interval));
-        }
-        if tightest.0.is_zero() || interval - due < tightest.0 - tightest.1 {
-            tightest = (interval, due);
-        }
-        if due <= shortest && due < interval {
-            return Verdict::Admitted { interval: tightest.0, due: tightest.1 };
-        }
-        at = if due < interval { Some(due) } else { last_deadline_before(tasks, interval) };
-        if at.is_some_and(|next| next < shortest) {
-            return Verdict::Admitted { interval: tightest.0, due: tightest.1 };
-        }
-    }
-    match at {
-        None => Verdict::Admitted { interval: tightest.0, due: tightest.1 },
-        Some(_) => Verdict::Denied(Denial::Undecided),
+/// A length such that, if `peers` do not hold by deadline in what `above` leaves, an interval up to it shows that. `None` if
+/// none was found within the effort.
+///
+/// There are two. The busy period: no deadline is missed later than its end. And where the line that the demand stays below
+/// crosses the time there is: within `t` at most `cost + t * cost / period` is released of a task, and at most
+/// `(t + period - deadline) * cost / period` of it is due.
+pub(super) fn horizon(above: &[Task], peers: &[Task], effort: &mut Effort) -> Option<u64> {
+    /// After so many rounds the busy period is long, and its rounds many.
+    const ROUNDS: u32 = 32;
+    let mut busy = BusyPeriod::begin(above, peers);
+    let soon = busy.go_on(ROUNDS, effort);
+    match (soon, crossing(above, peers)) {
+        (Busy::Ends(end), _) => Some(end),
+        (Busy::GoesOn, Some(crossing)) => Some(crossing),
+        (Busy::GoesOn, None) => busy.go_on(u32::MAX, effort).end(),
+        (Busy::Unknown, _) => None,
     }
 }
 
-/// The greatest absolute deadline strictly before `limit`, counted from a common release.
-fn last_deadline_before(tasks: &[Task], limit: Nanos) -> Option<Nanos> {
-    let of = |task: &Task| {
-        let room = limit.get().checked_sub(task.deadline.get() + 1)?;
-        Some(task.deadline + Nanos::new(room / task.period.get() * task.period.get()))
+/// Where demand can no longer exceed time, `None` if utilization is within rounding of one.
+fn crossing(above: &[Task], peers: &[Task]) -> Option<u64> {
+    let all = above.iter().chain(peers);
+    let rounded_up = |task: &Task| utilization(task) + 1;
+    let free = WHOLE_CPU.checked_sub(all.map(rounded_up).sum()).filter(|free| *free > 0)?;
+    let head_start = |task: &Task| {
+        let early = u128::from((task.period - task.deadline).get()) * u128::from(task.cost.get());
+        early.div_ceil(u128::from(task.period.get()))
     };
-    tasks.iter().filter_map(of).max()
+    let first: u128 = above.iter().map(|task| u128::from(task.cost.get())).sum();
+    let ahead = first + peers.iter().map(head_start).sum::<u128>();
+    let scaled = u64::try_from(ahead).ok().map(|ahead| u128::from(ahead) << 64)?;
+    u64::try_from(scaled.div_ceil(free)).ok()
 }
 
-/// The shortest interval whose demand does not fit; `known` is one.
-fn first_excess(tasks: &[Task], known: Nanos) -> Denial {
-    let mut worst = known;
-    let mut at = Some(known);
-    for _ in 0..MAX_STEPS {
-        let Some(interval) = at else { break };
-        if demand(tasks, interval) > interval {
-            worst = interval;
-        }
-        at = last_deadline_before(tasks, interval);
+/// The longest time that the CPU can be busy without a pause, if all tasks are released together as often as they may.
+pub(super) fn busy_period(tasks: &[Task], effort: &mut Effort) -> Option<Nanos> {
+    BusyPeriod::begin(&[], tasks).go_on(u32::MAX, effort).end().map(Nanos::new)
+}
+
+/// A busy period that is being computed: `length` is at most as long as it.
+struct BusyPeriod<'a> {
+    above: &'a [Task],
+    peers: &'a [Task],
+    length: u128,
+}
+
+impl<'a> BusyPeriod<'a> {
+    fn begin(above: &'a [Task], peers: &'a [Task]) -> Self {
+        let length = above.iter().chain(peers).map(|task| u128::from(task.cost.get())).sum();
+        Self { above, peers, length }
     }
-    Denial::Demand { interval: worst, due: demand(tasks, worst) }
+
+    fn go_on(&mut self, rounds: u32, effort: &mut Effort) -> Busy {
+        for _ in 0..rounds {
+            let Ok(length) = u64::try_from(self.length) else { return Busy::Unknown };
+            if effort.look_at(self.above.len() + self.peers.len() + 1).is_none() {
+                return Busy::Unknown;
+            }
+            let next = released(self.above, length) + released(self.peers, length);
+            if next == self.length {
+                return Busy::Ends(length);
+            }
+            self.length = next;
+        }
+        Busy::GoesOn
+    }
 }
 
-fn narrow(value: u128) -> Nanos {
-    Nanos::new(u64::try_from(value).unwrap_or(u64::MAX))
+/// How far the search for the end of a busy period came.
+enum Busy {
+    /// Here it is.
+    Ends(u64),
+    /// Not in these rounds.
+    GoesOn,
+    /// It is beyond all time, or the effort is spent.
+    Unknown,
+}
+
+impl Busy {
+    fn end(self) -> Option<u64> {
+        match self {
+            Self::Ends(end) => Some(end),
+            Self::GoesOn | Self::Unknown => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -7,17 +7,25 @@
 //! sufficient, not necessary. [`judge_cpu`] adds criticality bands, interrupts and the floor of best effort. Several CPUs
 //! are partitioned first and tested one by one; [`survey`] does all of it and says what it found.
 //!
-//! The answer fails closed: what cannot be decided within the bound on steps is refused, and says so.
+//! Every answer is bounded in time by an [`Effort`], and fails closed: what cannot be decided within it is refused, and
+//! says so.
 
 mod bands;
 mod demand;
-mod left_over;
-mod partition;
+mod effort;
+mod group;
+#[cfg(test)]
+mod model;
+mod placement;
 mod response;
 mod survey;
+mod walk;
 
-pub use bands::{Banded, CpuDenial, CpuVerdict, Interval, Load, Part, judge_cpu, response_bound};
+pub use bands::{
+    Banded, CpuDenial, CpuVerdict, Interval, Load, Part, judge_cpu, judge_cpu_within, response_bound,
+};
 pub use demand::{Denial, Task, Verdict, demand, judge};
-pub use partition::{Assignment, PartitionError, partition};
+pub use effort::Effort;
+pub use group::overcommitted;
 pub use response::{worst_response, worst_response_below};
 pub use survey::{Candidate, CpuReport, Refusal, Survey, TaskReport, survey};

@@ -1,14 +1,13 @@
 //! Worst-case response times under earliest deadline first (Spuri 1996).
 
 use super::demand::{Task, busy_period, well_formed};
+use super::effort::Effort;
+use super::walk::released;
 use alloc::vec::Vec;
 use mainspring_abi::Nanos;
 
-/// How many fixed-point steps are taken before the answer is left open.
-const MAX_STEPS: u32 = 1_000_000;
-
 /// The longest time from release to completion of task `index`, if `tasks` share one CPU. `None` if the CPU is
-/// overloaded, a task makes no sense, or the answer takes too many steps.
+/// overloaded, a task makes no sense, or the answer takes too much effort.
 #[must_use]
 pub fn worst_response(tasks: &[Task], index: usize) -> Option<Nanos> {
     worst_response_below(&[], tasks, index)
@@ -17,52 +16,64 @@ pub fn worst_response(tasks: &[Task], index: usize) -> Option<Nanos> {
 /// As [`worst_response`], on a CPU on which all of `above` goes before `tasks`.
 #[must_use]
 pub fn worst_response_below(above: &[Task], tasks: &[Task], index: usize) -> Option<Nanos> {
+    worst_response_within(above, tasks, index, &mut { Effort::FULL })
+}
+
+/// As [`worst_response_below`], with the effort that is to be had.
+pub(super) fn worst_response_within(
+    above: &[Task],
+    tasks: &[Task],
+    index: usize,
+    effort: &mut Effort,
+) -> Option<Nanos> {
     let all: Vec<Task> = above.iter().chain(tasks).copied().collect();
     if !all.iter().all(well_formed) {
         return None;
     }
     let own = tasks.get(index)?;
-    let busy = busy_period(&all)?.get();
+    let busy = busy_period(&all, effort)?.get();
+    let end = busy.checked_add(own.deadline.get())?;
     let mut worst = own.cost.get();
-    let mut steps = 0;
     // The worst release is one at which some task's deadline coincides with the task's own.
     for other in tasks {
-        let mut due = other.deadline.get();
-        while due < busy + own.deadline.get() {
-            if let Some(release) = due.checked_sub(own.deadline.get()) {
-                worst = worst.max(response_at(above, tasks, index, release, &mut steps)?);
+        let mut due = Some(other.deadline.get());
+        while let Some(at) = due.filter(|at| *at < end) {
+            effort.look_at(1)?;
+            if let Some(release) = at.checked_sub(own.deadline.get()) {
+                worst = worst.max(response_at(above, tasks, index, release, effort)?);
             }
-            due += other.period.get();
+            due = at.checked_add(other.period.get());
         }
     }
     Some(Nanos::new(worst))
 }
 
 /// The response of task `index` released `release` into a busy period that begins with all others.
-fn response_at(above: &[Task], tasks: &[Task], index: usize, release: u64, steps: &mut u32) -> Option<u64> {
+fn response_at(
+    above: &[Task],
+    tasks: &[Task],
+    index: usize,
+    release: u64,
+    effort: &mut Effort,
+) -> Option<u64> {
     let own = &tasks[index];
-    let due = release + own.deadline.get();
-    let own_work = (1 + release / own.period.get()) * own.cost.get();
-    let mut length = own_work;
+    let due = release.checked_add(own.deadline.get())?;
+    let own_work = u128::from(1 + release / own.period.get()) * u128::from(own.cost.get());
+    let mut length = u64::try_from(own_work).ok()?;
     loop {
-        *steps += 1;
-        if *steps > MAX_STEPS {
-            return None;
-        }
+        effort.look_at(above.len() + tasks.len())?;
         let peers =
             tasks.iter().enumerate().filter(|(other, task)| *other != index && task.deadline.get() <= due);
         let work = |task: &Task| {
             let released = length.div_ceil(task.period.get());
             let due_before = 1 + (due - task.deadline.get()) / task.period.get();
-            released.min(due_before) * task.cost.get()
+            u128::from(released.min(due_before)) * u128::from(task.cost.get())
         };
-        let before = |task: &Task| length.div_ceil(task.period.get()) * task.cost.get();
-        let next =
-            own_work + peers.map(|(_, task)| work(task)).sum::<u64>() + above.iter().map(before).sum::<u64>();
-        if next == length {
+        let next = own_work + peers.map(|(_, task)| work(task)).sum::<u128>() + released(above, length);
+        if next == u128::from(length) {
             return Some(length.saturating_sub(release).max(own.cost.get()));
         }
-        length = next;
+        length = u64::try_from(next).ok()?;
     }
 }
 

@@ -2,16 +2,21 @@
 //!
 //! Tasks are placed by falling density, each on the first CPU of its mask whose load still holds with it. A task that
 //! finds no such CPU is placed last, on the least used CPU of its mask, so that the verdict of that CPU shows what does
-//! not fit. A CPU's verdict is exact as [`CpuVerdict`] says; the search for a partition is not exact, unless no task on
-//! the CPU could have gone elsewhere.
+//! not fit. A CPU's verdict is exact as [`CpuVerdict`] says. The search for a partition is not exact, unless no task on
+//! the CPU could have gone elsewhere, or the CPU is of a group that is asked for more than all of it.
 
-use super::bands::{Banded, CpuVerdict, Interval, Load, judge_cpu, response_bound};
+use super::bands::{CpuVerdict, Interval};
 use super::demand::{Denial, Task};
+use super::effort::Effort;
+use super::group::overcommitted;
+use super::placement::{CpuLoad, Terms, place_all};
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
 use mainspring_sched::Floor;
+
+/// What the search for a partition may cost in all.
+const SEARCH: Effort = Effort::new(1 << 27);
 
 /// A task that asks for a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,11 +47,6 @@ pub struct TaskReport {
     pub name: String,
     /// Its home, unless its mask has no CPU of this machine.
     pub cpu: Option<CpuId>,
-    /// The longest that it can take from release to completion; a bound if the CPU's test is sufficient only. `None` if
-    /// its CPU is overloaded or the answer takes too many steps.
-    pub response: Option<Nanos>,
-    /// What it must not exceed.
-    pub deadline: Nanos,
 }
 
 /// Why a machine's tasks are refused.
@@ -70,8 +70,7 @@ pub enum Refusal {
         denial: Denial,
         /// The first interval that does not fit, if that is why.
         first_violated: Option<Interval>,
-        /// Whether no other partition, and no better test, could have admitted it: releasing everything on the CPU
-        /// together is then sure to miss a deadline.
+        /// Whether no other partition, and no better test, could have admitted everything.
         exact: bool,
     },
 }
@@ -95,93 +94,41 @@ impl Survey {
     }
 }
 
-struct CpuLoad {
-    cpu: CpuId,
-    load: Vec<Banded>,
-    /// By place in `load`, the candidate.
-    who: Vec<usize>,
-}
-
-impl CpuLoad {
-    fn verdict(&self, floor: Floor, overhead: Nanos) -> CpuVerdict {
-        judge_cpu(&Load { tasks: &self.load, floor: Task::of_floor(floor), interrupts: &[], overhead })
-    }
-
-    fn push(&mut self, index: usize, candidate: &Candidate) {
-        self.load.push(Banded { task: candidate.task, criticality: candidate.criticality });
-        self.who.push(index);
-    }
-
-    fn pop(&mut self) {
-        self.load.pop();
-        self.who.pop();
-    }
-}
-
 /// Places `candidates` on `cpus`, each of which keeps `floor` for best effort, and says what holds.
 #[must_use]
 pub fn survey(candidates: &[Candidate], cpus: &CpuSet, floor: Floor, overhead: Nanos) -> Survey {
-    let mut places: Vec<CpuLoad> =
-        cpus.iter().map(|cpu| CpuLoad { cpu, load: Vec::new(), who: Vec::new() }).collect();
-    let (homeless, refusals) = place_all(candidates, &mut places, floor, overhead);
-    let mut found = Survey { cpus: Vec::new(), tasks: Vec::new(), refusals };
+    let terms = Terms { floor, overhead };
+    let mut places: Vec<CpuLoad> = cpus.iter().map(|cpu| CpuLoad::new(cpu, terms)).collect();
+    let (homeless, senseless) = place_all(candidates, &mut places, &mut { SEARCH });
+    let mut refusals: Vec<Refusal> = senseless.into_iter().map(|task| Refusal::Malformed { task }).collect();
     for index in homeless {
         let allowed = places.iter_mut().filter(|place| candidates[index].cpus.contains(place.cpu));
-        match allowed.min_by_key(|place| (place.verdict(floor, overhead).utilization_ppm, place.cpu)) {
+        match allowed.min_by_key(|place| (place.utilization_ppm(), place.cpu)) {
             Some(place) => place.push(index, &candidates[index]),
-            None => found.refusals.push(Refusal::Nowhere { task: index }),
+            None => refusals.push(Refusal::Nowhere { task: index }),
         }
     }
+    let verdicts: Vec<CpuVerdict> = places.iter().map(|place| place.verdict(&mut { Effort::FULL })).collect();
+    if verdicts.iter().any(|verdict| !verdict.is_admitted()) {
+        let hopeless = overcommitted(candidates, cpus, floor, overhead);
+        let refused = places.iter().zip(&verdicts);
+        refusals.extend(
+            refused.filter_map(|(place, verdict)| refusal(place, verdict, candidates, cpus, &hopeless)),
+        );
+    }
+    let mut homes = alloc::vec![None; candidates.len()];
     for place in &places {
-        let verdict = place.verdict(floor, overhead);
-        found.cpus.push(CpuReport { cpu: place.cpu, verdict });
-        found.refusals.extend(refusal(place, &verdict, candidates, cpus));
-    }
-    found.tasks = candidates
-        .iter()
-        .enumerate()
-        .map(|(index, candidate)| {
-            let place = places.iter().find(|place| place.who.contains(&index));
-            TaskReport {
-                name: candidate.name.clone(),
-                cpu: place.map(|place| place.cpu),
-                response: place.and_then(|place| response(place, index, floor, overhead)),
-                deadline: candidate.task.deadline,
-            }
-        })
-        .collect();
-    found
-}
-
-/// Places the tasks that it can; the others come back, without those that make no sense, which are refusals by
-/// themselves.
-fn place_all(
-    candidates: &[Candidate],
-    places: &mut [CpuLoad],
-    floor: Floor,
-    overhead: Nanos,
-) -> (Vec<usize>, Vec<Refusal>) {
-    let density = |task: &Task| (u128::from(task.cost.get()) << 32) / u128::from(task.deadline.get().max(1));
-    let sensible = |index: &usize| super::demand::well_formed(&candidates[*index].task);
-    let (mut order, senseless): (Vec<usize>, Vec<usize>) = (0..candidates.len()).partition(sensible);
-    order.sort_by_key(|index| (Reverse(density(&candidates[*index].task)), *index));
-    let mut homeless = Vec::new();
-    for index in order {
-        let candidate = &candidates[index];
-        let mut allowed = places.iter_mut().filter(|place| candidate.cpus.contains(place.cpu));
-        let fits = allowed.any(|place| {
-            place.push(index, candidate);
-            let fits = place.verdict(floor, overhead).is_admitted();
-            if !fits {
-                place.pop();
-            }
-            fits
-        });
-        if !fits {
-            homeless.push(index);
+        for index in &place.who {
+            homes[*index] = Some(place.cpu);
         }
     }
-    (homeless, senseless.into_iter().map(|task| Refusal::Malformed { task }).collect())
+    let reports = places.iter().zip(verdicts).map(|(place, verdict)| CpuReport { cpu: place.cpu, verdict });
+    let tasks = candidates.iter().zip(homes);
+    Survey {
+        cpus: reports.collect(),
+        tasks: tasks.map(|(candidate, cpu)| TaskReport { name: candidate.name.clone(), cpu }).collect(),
+        refusals,
+    }
 }
 
 fn refusal(
@@ -189,21 +136,14 @@ fn refusal(
     verdict: &CpuVerdict,
     candidates: &[Candidate],
     cpus: &CpuSet,
+    hopeless: &[CpuSet],
 ) -> Option<Refusal> {
     let denial = verdict.denial?.denial;
     let bound = |index: &usize| candidates[*index].cpus.and(cpus).len() == 1;
-    let exact = verdict.has_witness() && place.who.iter().all(bound);
+    let alone = verdict.has_witness() && place.who.iter().all(bound);
+    let exact = alone || hopeless.iter().any(|group| group.contains(place.cpu));
     let first_violated = verdict.deciding.filter(|_| matches!(denial, Denial::Demand { .. }));
     Some(Refusal::Cpu { cpu: place.cpu, denial, first_violated, exact })
-}
-
-fn response(place: &CpuLoad, index: usize, floor: Floor, overhead: Nanos) -> Option<Nanos> {
-    let load = Load { tasks: &place.load, floor: Task::of_floor(floor), interrupts: &[], overhead };
-    let own = place.who.iter().position(|who| *who == index)?;
-    let bound = response_bound(&load, own)?;
-    // What is admitted is never late, even where the bound is not tight.
-    let deadline = place.load[own].task.deadline;
-    Some(if place.verdict(floor, overhead).is_admitted() { bound.min(deadline) } else { bound })
 }
 
 #[cfg(test)]
@@ -223,13 +163,26 @@ mod tests {
 
     //= EVO:S6.fail-closed
     #[test]
-    fn the_published_pair_is_admitted_with_its_responses() {
+    fn the_published_pair_is_admitted() {
         let one = CpuSet::first(1);
         let tasks = [candidate("long", 0, [50, 50, 100], one), candidate("short", 0, [10, 100, 100], one)];
         let found = survey(&tasks, &one, Floor::NONE, Nanos::ZERO);
         assert!(found.is_admitted());
-        let responses: Vec<_> = found.tasks.iter().map(|task| task.response).collect();
-        assert_eq!(responses, [Some(Nanos::from_millis(50)), Some(Nanos::from_millis(60))]);
+        assert!(found.tasks.iter().all(|task| task.cpu == Some(CpuId::BOOT)));
+    }
+
+    #[test]
+    fn a_group_that_is_asked_for_more_than_all_of_it_is_refused_as_exact() {
+        // 2.05 of two CPUs: no partition can help, though each task could have gone to either.
+        let both = CpuSet::first(2);
+        let tasks: Vec<Candidate> = (0..5).map(|_| candidate("t", 0, [41, 100, 100], both)).collect();
+        let found = survey(&tasks, &both, Floor::NONE, Nanos::ZERO);
+        assert!(!found.refusals.is_empty());
+        assert!(found.refusals.iter().all(|refusal| matches!(refusal, Refusal::Cpu { exact: true, .. })));
+        // 1.8 of two: a partition in whole tasks does not exist either, but that is not what was shown.
+        let tasks: Vec<Candidate> = (0..3).map(|_| candidate("t", 0, [60, 100, 100], both)).collect();
+        let found = survey(&tasks, &both, Floor::NONE, Nanos::ZERO);
+        assert!(matches!(found.refusals[..], [Refusal::Cpu { exact: false, .. }]));
     }
 
     #[test]
@@ -294,11 +247,6 @@ mod tests {
                 match report.cpu {
                     Some(cpu) => prop_assert!(task.cpus.contains(cpu) && cpus.contains(cpu)),
                     None => prop_assert!(!found.is_admitted()),
-                }
-                let full = found.cpus.iter().any(|cpu| cpu.verdict.utilization_ppm >= 1_000_000);
-                if found.is_admitted() {
-                    // On a CPU that is used wholly a busy period may have no end.
-                    prop_assert!(report.response.map_or(full, |response| response <= report.deadline));
                 }
             }
             let all_hold = found.cpus.iter().all(|cpu| cpu.verdict.is_admitted());

@@ -200,10 +200,10 @@ impl Boundary {
         if self.heartbeat(now, instance).is_err() {
             return Answer::Refused(self.refuse(now, instance, epoch, Refusal::NotInCharge));
         }
-        let decided = if epoch > self.taken {
-            decide(now, &changes, &self.settings, &self.manifest)
-        } else {
-            Err(Refusal::StaleEpoch { epoch, taken: self.taken })
+        let decided = match epoch.0.checked_sub(self.taken.0) {
+            None | Some(0) => Err(Refusal::StaleEpoch { epoch, taken: self.taken }),
+            Some(above) if above > Epoch::LEAP => Err(Refusal::DistantEpoch { epoch, taken: self.taken }),
+            Some(_) => decide(now, &changes, &self.settings, &self.manifest),
         };
         match decided {
             Ok((settings, directives)) => {

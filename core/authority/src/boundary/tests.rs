@@ -160,6 +160,20 @@ fn a_stale_epoch_and_a_stale_instance_have_no_effect() {
 
 //= EVO:S7.fallback
 #[test]
+fn no_instance_uses_up_the_epochs_of_its_successors() {
+    let (mut boundary, hostile) = started();
+    for epoch in [u64::MAX, Epoch::LEAP + 1] {
+        let distant = Refusal::DistantEpoch { epoch: Epoch(epoch), taken: Epoch(0) };
+        assert_eq!(boundary.submit(MS(1), hostile, update(epoch, vec![])), Answer::Refused(distant));
+    }
+    assert_eq!(boundary.submit(MS(1), hostile, update(Epoch::LEAP, vec![])), Answer::Taken(vec![]));
+    let honest = boundary.start(MS(2)).expect("there are numbers left");
+    let next = boundary.epoch().0 + 1;
+    assert!(matches!(boundary.submit(MS(3), honest, update(next, vec![treat(5, 50)])), Answer::Taken(_)));
+}
+
+//= EVO:S7.fallback
+#[test]
 fn a_slow_service_keeps_everything_and_a_silent_one_loses_what_needs_it() {
     let (mut boundary, service) = started();
     let changes = vec![

@@ -14,9 +14,15 @@ use mainspring_abi::{CpuId, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
 /// The longest name that an update may carry: what it says is kept in the log.
 pub const NAME_MAX: usize = 64;
 
-/// The number of an update. Each must be above the last that was taken from any sender.
+/// The number of an update. Each must be above the last that was taken from any sender, by at most [`Epoch::LEAP`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// How far an update may be above the last. One instance that could name the greatest number there is would leave none to its
+    /// successors.
+    pub const LEAP: u64 = 1 << 32;
+}
 
 /// Changes that are made together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +123,13 @@ pub enum Refusal {
         /// The last one taken.
         taken: Epoch,
     },
+    /// Its epoch is too far above the last one that was taken.
+    DistantEpoch {
+        /// What it carries.
+        epoch: Epoch,
+        /// The last one taken.
+        taken: Epoch,
+    },
     /// More changes than an update may have.
     TooManyChanges,
     /// A weight outside of what the manifest allows.
@@ -153,7 +166,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// How many kinds of refusals there are.
-    pub const KINDS: usize = 14;
+    pub const KINDS: usize = 15;
 
     /// The kind, below [`Refusal::KINDS`]: where it is counted.
     #[must_use]
@@ -173,6 +186,7 @@ impl Refusal {
             Self::Leased(_) => 11,
             Self::LastHousekeepingCpu => 12,
             Self::NameTooLong => 13,
+            Self::DistantEpoch { .. } => 14,
         }
     }
 }
@@ -183,6 +197,9 @@ impl fmt::Display for Refusal {
             Self::NotInCharge => f.write_str("another instance is in charge, or none; start anew"),
             Self::StaleEpoch { epoch, taken } => {
                 write!(f, "epoch {} is not above {}; read the settings again", epoch.0, taken.0)
+            }
+            Self::DistantEpoch { epoch, taken } => {
+                write!(f, "epoch {} is too far above {}; use the next", epoch.0, taken.0)
             }
             Self::TooManyChanges => f.write_str("too many changes in one update; split it"),
             Self::Weight { weight } => write!(f, "weight {weight} is outside of the manifest's bounds"),

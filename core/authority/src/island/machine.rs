@@ -3,7 +3,7 @@
 use super::book::{Book, Capacity};
 use super::check::{IslandDenial, check_declaration};
 use super::spec::{IrqWork, OverrunPolicy, RealtimeIslandSpec, Shape, ShutdownPolicy};
-use crate::admission::{Banded, CpuVerdict, Load, Task, judge_cpu};
+use crate::admission::{Banded, CpuVerdict, Effort, Load, Task, judge_cpu_within};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -16,6 +16,20 @@ use mainspring_sched::Floor;
 pub struct IslandRef {
     id: u32,
     generation: u32,
+}
+
+impl IslandRef {
+    /// Its number.
+    #[must_use]
+    pub const fn id(self) -> u32 {
+        self.id
+    }
+
+    /// Counts its adjustments.
+    #[must_use]
+    pub const fn generation(self) -> u32 {
+        self.generation
+    }
 }
 
 /// A task that is no island's: a plain context that has its home on a CPU.
@@ -115,6 +129,7 @@ pub struct Machine {
     cpus: CpuSet,
     floor: Floor,
     overhead: Nanos,
+    effort: Effort,
     book: Book,
     plain: Vec<PlainTask>,
     islands: BTreeMap<u32, Admitted>,
@@ -136,11 +151,18 @@ impl Machine {
             cpus,
             floor,
             overhead,
+            effort: Effort::FULL,
             book: Book::new(capacity),
             plain: Vec::new(),
             islands: BTreeMap::new(),
             next_id: Some(0),
         }
+    }
+
+    /// The same with a bound on how long one decision takes, on however many CPUs: what it cannot decide by then is refused.
+    #[must_use]
+    pub fn with_effort(self, effort: Effort) -> Self {
+        Self { effort, ..self }
     }
 
     /// Which resources are free, and who holds the others.
@@ -172,18 +194,23 @@ impl Machine {
                 return Err(IslandDenial::Isolation { cpu });
             }
         }
+        if plain == self.plain {
+            return Ok(());
+        }
         let before = core::mem::replace(&mut self.plain, plain);
         let used: CpuSet =
             self.islands.values().flat_map(|island| &island.evidence).map(|evidence| evidence.cpu).collect();
+        let (mut effort, mut found) = (self.effort, Vec::with_capacity(used.len()));
         for cpu in used.iter() {
-            let verdict = self.load_of(cpu, None).judge(self.floor, self.overhead);
+            let verdict = self.load_of(cpu, None).judge(self.floor, self.overhead, &mut effort);
             if let Some(denial) = verdict.denial {
                 self.plain = before;
                 let sufficient_only = !verdict.has_witness();
                 return Err(IslandDenial::Cpu { node: None, cpu, denial, sufficient_only });
             }
+            found.push(Evidence { cpu, verdict });
         }
-        self.refresh_evidence();
+        self.keep_evidence(&found);
         Ok(())
     }
 
@@ -226,17 +253,17 @@ impl Machine {
         }
         let left = self.islands.remove(&island.id).ok_or(IslandError::Stale)?;
         self.book.give_back(&left.spec);
-        self.refresh_evidence();
+        // What was found of the others holds beside less, too.
         Ok(left)
     }
 
-    /// A node of the island wants more than its budget.
-    pub fn overrun(&mut self, island: IslandRef) -> Result<OverrunAction, IslandError> {
+    /// Node `node` of the island wants more than its budget.
+    pub fn overrun(&mut self, island: IslandRef, node: usize) -> Result<OverrunAction, IslandError> {
         let found = self.get_mut(island)?;
         if found.phase == Phase::Stopping {
             return Ok(OverrunAction::AlreadyStopping);
         }
-        Ok(match found.spec.overrun {
+        Ok(match found.spec.overrun_of(node) {
             OverrunPolicy::Throttle => OverrunAction::Throttle,
             OverrunPolicy::Fault => OverrunAction::Fault,
             OverrunPolicy::Notify => OverrunAction::Notify,
@@ -266,24 +293,17 @@ impl Machine {
     fn enter(&mut self, spec: RealtimeIslandSpec, plan: Plan, island: IslandRef) {
         self.book.take(&spec, island);
         let Plan { homes, evidence } = plan;
+        self.keep_evidence(&evidence);
         let generation = island.generation;
         let admitted = Admitted { spec, homes, evidence, phase: Phase::Running, generation };
         self.islands.insert(island.id, admitted);
-        self.refresh_evidence();
     }
 
-    /// The islands that stay are judged beside the tasks that are there now.
-    fn refresh_evidence(&mut self) {
-        let verdicts: BTreeMap<CpuId, CpuVerdict> = self
-            .cpus
-            .iter()
-            .map(|cpu| (cpu, self.load_of(cpu, None).judge(self.floor, self.overhead)))
-            .collect();
-        for island in self.islands.values_mut() {
-            for evidence in &mut island.evidence {
-                if let Some(verdict) = verdicts.get(&evidence.cpu) {
-                    evidence.verdict = *verdict;
-                }
+    /// These CPUs were tested with all that is there now: that is what is known of them, for each island that uses them.
+    fn keep_evidence(&mut self, found: &[Evidence]) {
+        for evidence in self.islands.values_mut().flat_map(|island| &mut island.evidence) {
+            if let Some(newer) = found.iter().find(|newer| newer.cpu == evidence.cpu) {
+                *evidence = *newer;
             }
         }
     }
@@ -291,9 +311,12 @@ impl Machine {
     /// Finds a place for the nodes of `spec`, beside all but island `without`.
     fn plan(&self, spec: &RealtimeIslandSpec, without: Option<u32>) -> Result<Plan, IslandDenial> {
         let allowed = self.allowed(spec, without)?;
+        let mut effort = self.effort;
         let mut loads: BTreeMap<CpuId, CpuLoad> =
             self.cpus.iter().map(|cpu| (cpu, self.load_of(cpu, without))).collect();
         let mut touched = CpuSet::EMPTY;
+        // Of each CPU the last verdict, which is of all that comes there.
+        let mut found = BTreeMap::new();
         for irq in &spec.irqs {
             if let IrqWork::Bounded { cpu, cost, interval } = irq.work {
                 let work = Task { cost, deadline: interval, period: interval };
@@ -302,25 +325,23 @@ impl Machine {
             }
         }
         for cpu in touched.iter() {
-            let verdict = loads.entry(cpu).or_default().judge(self.floor, self.overhead);
+            let verdict = loads.entry(cpu).or_default().judge(self.floor, self.overhead, &mut effort);
             if let Some(denial) = verdict.denial {
                 let sufficient_only = !verdict.has_witness();
                 return Err(IslandDenial::Cpu { node: None, cpu, denial, sufficient_only });
             }
+            found.insert(cpu, verdict);
         }
         let mut homes = Vec::new();
         for (nodes, banded) in pieces(spec) {
             let allowed = spec.nodes[nodes[0]].cpus.map_or(allowed, |cpus| cpus.and(&allowed));
-            let cpu = self.place(spec, nodes[0], banded, &allowed, &mut loads)?;
-            touched.insert(cpu);
+            let Evidence { cpu, verdict } =
+                self.place(spec, nodes[0], banded, &allowed, &mut loads, &mut effort)?;
+            found.insert(cpu, verdict);
             homes.extend(nodes.into_iter().map(|node| NodeHome { node, cpu, banded }));
         }
         homes.sort_by_key(|home| home.node);
-        let judged = touched.iter().filter_map(|cpu| {
-            let verdict = loads.get(&cpu)?.judge(self.floor, self.overhead);
-            Some(Evidence { cpu, verdict })
-        });
-        let evidence = judged.collect();
+        let evidence = found.into_iter().map(|(cpu, verdict)| Evidence { cpu, verdict }).collect();
         Ok(Plan { homes, evidence })
     }
 
@@ -353,7 +374,7 @@ impl Machine {
         if allowed.is_empty() { Err(IslandDenial::NoCpu) } else { Ok(allowed) }
     }
 
-    /// Puts a task on the first CPU whose load still holds with it.
+    /// Puts a task on the first CPU whose load still holds with it; which, and what was found of it.
     fn place(
         &self,
         spec: &RealtimeIslandSpec,
@@ -361,18 +382,22 @@ impl Machine {
         banded: Banded,
         allowed: &CpuSet,
         loads: &mut BTreeMap<CpuId, CpuLoad>,
-    ) -> Result<CpuId, IslandDenial> {
+        effort: &mut Effort,
+    ) -> Result<Evidence, IslandDenial> {
         let mut refused = None;
         for cpu in allowed.iter() {
             let load = loads.entry(cpu).or_default();
             load.tasks.push(banded);
-            let verdict = load.judge(self.floor, self.overhead);
+            let verdict = load.judge(self.floor, self.overhead, effort);
             match verdict.denial {
-                None => return Ok(cpu),
+                None => return Ok(Evidence { cpu, verdict }),
                 Some(denial) => {
                     load.tasks.pop();
                     refused = Some((cpu, denial, !verdict.has_witness()));
                 }
+            }
+            if effort.is_spent() {
+                break;
             }
         }
         let (cpu, denial, sufficient_only) = refused.ok_or(IslandDenial::NoCpu)?;
@@ -383,7 +408,9 @@ impl Machine {
     /// All that is admitted on `cpu`, but for island `without`.
     fn load_of(&self, cpu: CpuId, without: Option<u32>) -> CpuLoad {
         let plain = self.plain.iter().filter(|task| task.cpu == cpu);
-        let mut load = CpuLoad { tasks: plain.map(|task| task.banded).collect(), interrupts: Vec::new() };
+        let mut tasks = Vec::with_capacity(plain.clone().count() + TASKS_MORE);
+        tasks.extend(plain.map(|task| task.banded));
+        let mut load = CpuLoad { tasks, interrupts: Vec::new() };
         for island in self.islands.iter().filter(|(id, _)| Some(**id) != without).map(|(_, island)| island) {
             // A chain is one task, however many nodes have it.
             let first_of_chain = |home: &&NodeHome| island.spec.shape == Shape::Independent || home.node == 0;
@@ -400,6 +427,13 @@ impl Machine {
     }
 }
 
+/// What it costs to judge a CPU besides the looks at its tasks, in looks: at all, and for each task.
+const JUDGEMENT: usize = 20;
+const JUDGEMENT_EACH: usize = 6;
+
+/// Room in a load for what comes to it, so that it seldom grows.
+const TASKS_MORE: usize = 16;
+
 /// What wants time on one CPU.
 #[derive(Clone, Debug, Default)]
 struct CpuLoad {
@@ -408,13 +442,12 @@ struct CpuLoad {
 }
 
 impl CpuLoad {
-    fn judge(&self, floor: Floor, overhead: Nanos) -> CpuVerdict {
-        judge_cpu(&Load {
-            tasks: &self.tasks,
-            floor: Task::of_floor(floor),
-            interrupts: &self.interrupts,
-            overhead,
-        })
+    fn judge(&self, floor: Floor, overhead: Nanos, effort: &mut Effort) -> CpuVerdict {
+        // Whatever it finds: with nothing left it says that it did not decide.
+        let _paid = effort.look_at(JUDGEMENT + JUDGEMENT_EACH * self.tasks.len());
+        let load =
+            Load { tasks: &self.tasks, floor: Task::of_floor(floor), interrupts: &self.interrupts, overhead };
+        judge_cpu_within(&load, effort)
     }
 }
 

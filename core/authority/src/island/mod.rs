@@ -22,8 +22,8 @@ pub use machine::{
     Admitted, Evidence, IslandError, IslandRef, Machine, NodeHome, OverrunAction, Phase, PlainTask,
 };
 pub use spec::{
-    Calls, DeviceReservation, HotPath, IrqSpec, IrqWork, Locks, NodeBudget, OverrunPolicy, PreallocSpec,
-    RealtimeIslandSpec, Residency, RingSpec, Shape, ShutdownPolicy,
+    Calls, DeviceReservation, HotPath, IrqSpec, IrqWork, Locks, NodeBudget, NodeTerms, OverrunPolicy,
+    PreallocSpec, RealtimeIslandSpec, Residency, RingSpec, Shape, ShutdownPolicy,
 };
 
 #[cfg(test)]

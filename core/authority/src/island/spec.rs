@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
+use mainspring_sched::context::ContextSpec;
 
 /// A realtime graph and all that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,14 @@ pub struct RealtimeIslandSpec {
     pub shutdown: ShutdownPolicy,
 }
 
+impl RealtimeIslandSpec {
+    /// What happens to node `node` when it wants more than its budget.
+    #[must_use]
+    pub fn overrun_of(&self, node: usize) -> OverrunPolicy {
+        self.nodes.get(node).and_then(|node| node.terms.overrun).unwrap_or(self.overrun)
+    }
+}
+
 /// How the nodes of a graph hang together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Shape {
@@ -71,6 +80,32 @@ pub struct NodeBudget {
     pub calls: Calls,
     /// What else it does while it runs.
     pub hot_path: HotPath,
+    /// What its context grants beside the budget.
+    pub terms: NodeTerms,
+}
+
+/// What the context of a node grants beside its budget. Admission does not count it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeTerms {
+    /// Goes first among equal deadlines of a band if higher.
+    pub priority: u16,
+    /// How many refills are kept.
+    pub refills: u8,
+    /// How deep it may be donated.
+    pub depth: u8,
+    /// The endpoint that is told of faults.
+    pub timeout_endpoint: Option<u32>,
+    /// What happens when the node wants more than its budget, if not what the island says.
+    pub overrun: Option<OverrunPolicy>,
+}
+
+impl Default for NodeTerms {
+    /// As every context has it that says nothing.
+    fn default() -> Self {
+        let ContextSpec { priority, refills, depth, timeout_endpoint, .. } =
+            ContextSpec::new(Nanos::ZERO, Nanos::ZERO);
+        Self { priority, refills, depth, timeout_endpoint, overrun: None }
+    }
 }
 
 /// The locks that a node takes.

@@ -24,6 +24,7 @@ fn node(name: &str, budget_ms: u64) -> NodeBudget {
         locks: Locks::None,
         calls: Calls::Donating,
         hot_path: HotPath::default(),
+        terms: NodeTerms::default(),
     }
 }
 
@@ -236,10 +237,10 @@ fn an_overrun_shuts_the_island_down_and_it_holds_everything_until_it_has_left() 
     let mut machine = machine();
     let island = machine.admit(audio()).expect("it fits");
     let book = machine.book().clone();
-    let action = machine.overrun(island).expect("it is there");
+    let action = machine.overrun(island, 0).expect("it is there");
     assert_eq!(action, OverrunAction::Shutdown(ShutdownPolicy::FinishActivation));
     assert_eq!(*machine.book(), book, "its threads may still use it");
-    assert_eq!(machine.overrun(island), Ok(OverrunAction::AlreadyStopping));
+    assert_eq!(machine.overrun(island, 0), Ok(OverrunAction::AlreadyStopping));
     assert_eq!(machine.adjust(island, audio()), Err(IslandError::Stopping));
     let denial = IslandDenial::DeviceTaken { device: "codec".to_string() };
     let mut rival = audio();
@@ -255,7 +256,7 @@ fn an_overrun_shuts_the_island_down_and_it_holds_everything_until_it_has_left() 
     ] {
         let mut machine = self::machine();
         let island = machine.admit(RealtimeIslandSpec { overrun, ..audio() }).expect("it fits");
-        assert_eq!(machine.overrun(island), Ok(action));
+        assert_eq!(machine.overrun(island, 0), Ok(action));
         assert!(matches!(machine.shut_down(island), Ok(OverrunAction::Shutdown(_))));
         assert_eq!(machine.get(island).map(|found| found.phase), Some(Phase::Stopping));
     }
@@ -339,7 +340,7 @@ proptest! {
                     Err(_) => true,
                 },
                 (4, Some(island)) => machine.leave(island).is_err(),
-                (_, Some(island)) => { let _ = machine.overrun(island); true }
+                (_, Some(island)) => { let _ = machine.overrun(island, 0); true }
             };
             if unchanged {
                 prop_assert_eq!(&before, machine.book());

@@ -14,7 +14,7 @@ pub enum BindError {
     Context(ContextError),
     /// Another thread is bound to it.
     Busy(ThreadRef),
-    /// It may not be bound for now: its island is not admitted.
+    /// It may not be bound for now: it is promised to a thread that has not started.
     Withheld,
     /// The thread holds this one, or has lent it.
     HasOne(ContextRef),
@@ -31,7 +31,9 @@ impl fmt::Display for BindError {
         match self {
             Self::Context(error) => error.fmt(f),
             Self::Busy(owner) => write!(f, "the context is bound to {owner:?}; release it there first"),
-            Self::Withheld => f.write_str("the island of the context is not admitted; admit it first"),
+            Self::Withheld => {
+                f.write_str("the context is promised to a thread that has not started; take another")
+            }
             Self::HasOne(who) => write!(f, "the thread has context {who:?}; release that first"),
             Self::Elsewhere(cpu) => write!(f, "the thread runs elsewhere; move it to {cpu:?} first"),
             Self::NotAllowed(cpu) => write!(f, "the thread may not run on {cpu:?}, where its time would be"),
@@ -51,20 +53,39 @@ impl Contexts {
         who: ContextRef,
         thread: ThreadRef,
     ) -> Result<(), BindError> {
+        self.bind_where(machine, who, thread, bring_over)
+    }
+
+    /// As [`Contexts::bind`], of a thread that is not moved and not woken: one that sits elsewhere is refused with
+    /// [`BindError::Elsewhere`].
+    pub fn bind_in_place<M: ContextMachine>(
+        &mut self,
+        machine: &mut M,
+        who: ContextRef,
+        thread: ThreadRef,
+    ) -> Result<(), BindError> {
+        self.bind_where(machine, who, thread, |_, _, _| false)
+    }
+
+    /// Binds a context that is at rest to `thread`. `bring` moves it to the CPU that it has to be on, if it can.
+    fn bind_where<M: ContextMachine>(
+        &mut self,
+        machine: &mut M,
+        who: ContextRef,
+        thread: ThreadRef,
+        bring: impl FnOnce(&mut M, ThreadRef, CpuId) -> bool,
+    ) -> Result<(), BindError> {
         let index = self.live(who).map_err(BindError::Context)?;
         let record = &self.records[index];
         if let Some(owner) = record.owner {
             return Err(BindError::Busy(owner));
-        }
-        if record.withheld {
-            return Err(BindError::Withheld);
         }
         if !matches!(record.position, Position::Rest(_)) {
             return Err(BindError::Elsewhere(record.home));
         }
         let home = record.home;
         if let Some(cpu) = self.way_to(machine, &record.spec.cpus, home, thread)?
-            && !bring_over(machine, thread, cpu)
+            && !bring(machine, thread, cpu)
         {
             return Err(BindError::Elsewhere(cpu));
         }

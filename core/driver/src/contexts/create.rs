@@ -4,7 +4,7 @@
 //! deadline that was promised before on the CPU where it has its home. A refusal says which of these would not hold.
 
 use super::record::{Phase, Position, Record};
-use super::{ContextError, Contexts};
+use super::{ContextError, ContextMachine, Contexts};
 use crate::ledgers::{Amounts, LedgerError, LedgerRef, Resource};
 use crate::sessions::{SessionError, SessionRef};
 use alloc::boxed::Box;
@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ProcessId};
-use mainspring_authority::admission::{Banded, CpuDenial, Load, Part, Task, judge_cpu};
+use mainspring_authority::admission::{Banded, CpuDenial, Effort, Load, Part, Task, judge_cpu_within};
 use mainspring_sched::context::{Context, ContextSpec, SpecError, Usage};
 use mainspring_sched::{Affinity, Floor};
 
@@ -27,11 +27,20 @@ pub struct AdmissionRules {
     pub interrupts: Vec<Task>,
     /// What each release costs on top of its own work.
     pub overhead: Nanos,
+    /// The work that one decision may take, all CPUs that are tried together: a set that needs more is refused as undecided. A
+    /// machine that decides with interrupts off sets a bound of its own.
+    pub effort: Effort,
 }
 
 impl Default for AdmissionRules {
     fn default() -> Self {
-        Self { cpus: CpuSet::EMPTY, floor: Floor::NONE, interrupts: Vec::new(), overhead: Nanos::ZERO }
+        Self {
+            cpus: CpuSet::EMPTY,
+            floor: Floor::NONE,
+            interrupts: Vec::new(),
+            overhead: Nanos::ZERO,
+            effort: Effort::ONLINE,
+        }
     }
 }
 
@@ -158,16 +167,19 @@ impl fmt::Display for Excess {
 
 impl core::error::Error for CreateError {}
 
-/// The CPU time that a grant guarantees, in billionths of a CPU, rounded up.
+/// The CPU time that a grant guarantees, in billionths of a CPU, rounded up: so much of each of its windows from a release to the
+/// deadline, with the `overhead` of a release. Grants whose shares fit into a CPU can all be met there, whatever their periods: what
+/// one ledger is charged with takes nothing away from what another may still grant.
 #[must_use]
-pub fn share(spec: &ContextSpec) -> u64 {
-    let parts = u128::from(spec.budget.get()) * 1_000_000_000;
-    u64::try_from(parts.div_ceil(u128::from(spec.period.get().max(1)))).unwrap_or(u64::MAX)
+pub fn share(spec: &ContextSpec, overhead: Nanos) -> u64 {
+    let parts = u128::from(spec.budget.get().saturating_add(overhead.get())) * 1_000_000_000;
+    let window = spec.deadline.min(spec.period);
+    u64::try_from(parts.div_ceil(u128::from(window.get().max(1)))).unwrap_or(u64::MAX)
 }
 
 /// What `wish` grants more than `held`.
 fn excess(wish: &ContextSpec, held: &ContextSpec, cpus: &CpuSet) -> Option<Excess> {
-    let (asked, limit) = (share(wish), share(held));
+    let (asked, limit) = (share(wish, Nanos::ZERO), share(held, Nanos::ZERO));
     if asked > limit {
         return Some(Excess::Share { asked, held: limit });
     }
@@ -200,13 +212,26 @@ impl Contexts {
         spec: ContextSpec,
     ) -> Result<ContextRef, CreateError> {
         let index = self.live(creator).map_err(CreateError::Creator)?;
+        self.create_for(now, creator, spec, self.records[index].process)
+    }
+
+    /// The same for `process`, which was given the context `creator` by its owner: what is created ends with that process. It is
+    /// charged to the ledger of the owner, and ends with that too.
+    pub fn create_for(
+        &mut self,
+        now: Nanos,
+        creator: ContextRef,
+        spec: ContextSpec,
+        process: Option<ProcessId>,
+    ) -> Result<ContextRef, CreateError> {
+        let index = self.live(creator).map_err(CreateError::Creator)?;
         spec.check().map_err(CreateError::Spec)?;
         let held = &self.records[index];
         if let Some(excess) = excess(&spec, &held.spec, &self.rules.cpus) {
             return Err(CreateError::Exceeds(excess));
         }
         let ledger = held.charge.map(|(ledger, _)| ledger);
-        let grant = Grant { session: held.session, process: held.process, ledger, home: HomeCpu::Admitted };
+        let grant = Grant { session: held.session, process, ledger, home: HomeCpu::Admitted };
         self.grant(now, spec, grant)
     }
 
@@ -222,7 +247,9 @@ impl Contexts {
         if let Some(session) = grant.session {
             self.sessions.check(session).map_err(CreateError::Session)?;
         }
-        let amounts = Amounts::NONE.with(Resource::Contexts, 1).with(Resource::CpuShare, share(&spec));
+        let amounts = Amounts::NONE
+            .with(Resource::Contexts, 1)
+            .with(Resource::CpuShare, share(&spec, self.rules.overhead));
         if let Some(ledger) = grant.ledger {
             self.ledgers.may_charge(ledger, &amounts).map_err(CreateError::Ledger)?;
         }
@@ -266,17 +293,60 @@ impl Contexts {
             session: grant.session,
             process: grant.process,
             charge: grant.ledger.map(|ledger| (ledger, amounts)),
-            withheld: false,
             usage: Usage::default(),
         });
         Ok(who)
     }
 
+    /// As [`Contexts::adjust`], if the ledger of the context allows it and every deadline that was promised on its CPU still
+    /// holds. Where not all of them held before, because the machine itself decided who has its home there, they may go on not
+    /// to hold.
+    pub fn adjust_if_admitted<M: ContextMachine>(
+        &mut self,
+        machine: &mut M,
+        now: Nanos,
+        who: ContextRef,
+        (budget, period, deadline): (Nanos, Nanos, Nanos),
+    ) -> Result<(), CreateError> {
+        let index = self.live(who).map_err(CreateError::Creator)?;
+        let record = &self.records[index];
+        let spec = ContextSpec { budget, period, deadline, ..record.spec.clone() };
+        spec.check().map_err(CreateError::Spec)?;
+        let (home, charge) = (record.home, record.charge);
+        let share_of = |amount| Amounts::NONE.with(Resource::CpuShare, amount);
+        let (held, asked) = (
+            charge.map_or(0, |(_, amounts)| amounts.get(Resource::CpuShare)),
+            share(&spec, self.rules.overhead),
+        );
+        if let Some((ledger, _)) = charge.filter(|_| asked > held) {
+            self.ledgers.may_charge(ledger, &share_of(asked - held)).map_err(CreateError::Ledger)?;
+        }
+        let judge = |spec| self.judge(home, spec, Some(index), &mut self.rules.effort.clone());
+        if let Some(denial) = judge(&spec)
+            && judge(&record.spec).is_none()
+        {
+            return Err(CreateError::NotAdmitted { cpu: home, denial });
+        }
+        // Nothing is refused from here on.
+        if let Some((ledger, amounts)) = charge {
+            if asked > held {
+                let charged = self.ledgers.charge(ledger, &share_of(asked - held));
+                debug_assert_eq!(charged, Ok(()), "it was found to fit");
+            } else {
+                self.ledgers.refund(ledger, &share_of(held - asked));
+            }
+            self.records[index].charge = Some((ledger, amounts.with(Resource::CpuShare, asked)));
+        }
+        let adjusted = self.adjust(machine, now, who, (budget, period, deadline));
+        debug_assert_eq!(adjusted, Ok(()), "the context is live, and the grant makes sense");
+        Ok(())
+    }
+
     /// The first CPU that `spec` allows on which all deadlines hold with it.
     fn admit(&self, spec: &ContextSpec) -> Result<CpuId, CreateError> {
-        let mut refused = CreateError::NoCpu;
+        let (mut refused, mut effort) = (CreateError::NoCpu, self.rules.effort);
         for cpu in self.rules.cpus.iter().filter(|cpu| spec.cpus.allows(*cpu)) {
-            match self.judge(cpu, spec) {
+            match self.judge(cpu, spec, None, &mut effort) {
                 None => return Ok(cpu),
                 Some(denial) => refused = CreateError::NotAdmitted { cpu, denial },
             }
@@ -284,14 +354,22 @@ impl Contexts {
         Err(refused)
     }
 
-    /// Why `cpu` cannot keep all that was promised there if `spec` is added.
-    fn judge(&self, cpu: CpuId, spec: &ContextSpec) -> Option<CpuDenial> {
-        let promised = self.records.iter().filter(|record| {
-            record.home == cpu && !record.withheld && !matches!(record.position, Position::Gone)
+    /// Why `cpu` cannot keep all that was promised there if `spec` is added, in place of the record at `instead` if that is given.
+    fn judge(
+        &self,
+        cpu: CpuId,
+        spec: &ContextSpec,
+        instead: Option<usize>,
+        effort: &mut Effort,
+    ) -> Option<CpuDenial> {
+        let promised = self.records.iter().enumerate().filter(|(index, record)| {
+            let counts = record.home == cpu && Some(*index) != instead;
+            counts && !matches!(record.position, Position::Gone)
         });
-        let tasks: Vec<Banded> = promised.map(|record| task(&record.spec)).chain([task(spec)]).collect();
+        let promised = promised.map(|(_, record)| task(&record.spec));
+        let tasks: Vec<Banded> = promised.chain([task(spec)]).collect();
         let AdmissionRules { floor, interrupts, overhead, .. } = &self.rules;
         let load = Load { tasks: &tasks, floor: Task::of_floor(*floor), interrupts, overhead: *overhead };
-        judge_cpu(&load).denial
+        judge_cpu_within(&load, effort).denial
     }
 }

@@ -7,8 +7,10 @@
 use super::record::{Phase, Position};
 use super::transfer::{at_home, write_off};
 use super::{CallEnd, ContextError, ContextMachine, Contexts};
+use crate::ledgers::LedgerRef;
+use crate::machine::{Left, Machine};
 use crate::sessions::{SessionError, SessionRef};
-use mainspring_abi::{ContextRef, ProcessId, ThreadRef};
+use mainspring_abi::{ContextRef, CpuId, ProcessId, ThreadRef};
 use mainspring_sched::{Authority, Entity};
 
 /// Why a context was taken away.
@@ -105,7 +107,10 @@ impl Contexts {
             // A value whose context was revoked meanwhile is dropped: its record has no place for it.
             let held = self.of_value(value.who());
             if let Some(index) = held.filter(|index| self.records[*index].holder() == Some(thread)) {
-                self.send(index, value, thread, None);
+                // With a donor it lands elsewhere at once.
+                let lent = value.donors().depth() != 0;
+                let left = if lent { latest_departure(machine) } else { None };
+                self.send(index, value, thread, left);
                 self.go_back(machine, index, Some(thread), CallEnd::ServerGone);
             }
         } else if let Some(index) = lent.and_then(|who| self.of_value(who))
@@ -122,7 +127,22 @@ impl Contexts {
         let mut revoked = 0;
         for index in 0..self.records.len() {
             let record = &self.records[index];
-            if record.process == Some(process) && record.phase == Phase::Live {
+            if record.process == Some(process) && !matches!(record.phase, Phase::Ended(_)) {
+                self.take_away(machine, index, RevokeReason::OwnerExit);
+                revoked += 1;
+            }
+        }
+        self.debug_verify(machine);
+        revoked
+    }
+
+    /// The ledger is to be closed: contexts that are charged to it are revoked, also those of other processes, wherever they are;
+    /// how many.
+    pub fn ledger_closes<M: ContextMachine>(&mut self, machine: &mut M, ledger: LedgerRef) -> u32 {
+        let mut revoked = 0;
+        for index in 0..self.records.len() {
+            let record = &self.records[index];
+            if record.charge.is_some_and(|(charged, _)| charged == ledger) {
                 self.take_away(machine, index, RevokeReason::OwnerExit);
                 revoked += 1;
             }
@@ -201,4 +221,15 @@ impl Contexts {
             Position::Rest(_) | Position::Gone => false,
         }
     }
+}
+
+/// A thread has just left one of the CPUs, and its entity does not say which: the latest moment at which that can have been. A
+/// context that it held arrives elsewhere after that, so that the records of the CPUs can be joined by time.
+fn latest_departure<M: Machine>(machine: &mut M) -> Option<Left> {
+    if M::ARRIVAL_DELAY.is_zero() {
+        return None;
+    }
+    let cpus = (0..machine.cpus()).map_while(|index| CpuId::new(index).ok());
+    let at = cpus.map(|cpu| machine.with_cpu(cpu, |access| access.now())).max();
+    at.map(|at| Left { cpu: None, at })
 }

@@ -4,16 +4,16 @@
 //! be woken. After `end_call` the caller has the context, or the context is gone for good: never a third.
 
 use super::endings::RevokeReason;
-use super::record::{Phase, Position};
+use super::record::{Phase, Position, Record};
 use super::transfer::{NotLanded, at_home, bring_over, home_of, lent_by, write_off};
 use super::{ContextMachine, ContextMoved, Contexts};
-use crate::machine::{CpuAccess, Left, Machine};
+use crate::machine::Left;
+use crate::observer::Observer;
+use crate::recorded_cpu::RecordedCpu;
 use core::fmt;
 use mainspring_abi::{ContextRef, CpuId, ThreadRef};
 use mainspring_sched::context::LoanError;
-use mainspring_sched::{
-    Affinity, Authority, Cpu, Dispatch, LendError, Seat, State, Timeout, WaitKind, WaitPermit,
-};
+use mainspring_sched::{Affinity, Authority, Cpu, LendError, Seat, State, WaitKind, WaitPermit};
 
 /// How a call ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -262,7 +262,7 @@ impl Contexts {
         }
         let taken = at_home(machine, caller, |access, seat| {
             let value = access.event().lend(seat, server)?;
-            Ok((value, Left { cpu: access.cpu().id(), at: access.now() }))
+            Ok((value, Left { cpu: Some(access.cpu().id()), at: access.now() }))
         });
         let (value, left) = match taken {
             Some(Ok(taken)) => taken,
@@ -388,38 +388,43 @@ impl Contexts {
         }
     }
 
-    /// The running thread of the CPU calls the one at `server` on its context, in one go; see
-    /// [`Cpu::call_directly`](mainspring_sched::Cpu::call_directly). Gives `timeout` back if the long way has to be taken.
-    pub fn call_directly<M: Machine>(
-        &mut self,
-        cpu: &mut CpuAccess<'_, M>,
-        server: Seat,
-        timeout: Option<Timeout>,
-    ) -> Result<Dispatch, Option<Timeout>> {
-        let Some(index) = self.running_on(cpu.cpu()) else { return Err(timeout) };
-        let dispatch = cpu.event().call_directly(server, timeout)?;
-        self.records[index].position = Position::With(server.thread());
-        Ok(dispatch)
+    /// The running thread of the CPU calls the one at `server` on its context and waits for the answer, in one go; see
+    /// [`Cpu::call_directly`]. Whether it did; if not, nothing has changed and the long way has to be taken.
+    #[inline(always)]
+    pub fn call_directly<O: Observer>(&mut self, cpu: RecordedCpu<'_, O>, server: Seat) -> bool {
+        let Some(Record { position: Position::With(holder), .. }) = self.running_on(cpu.cpu()) else {
+            return false;
+        };
+        let called = cpu.call_directly(server);
+        if called {
+            *holder = server.thread();
+        }
+        called
     }
 
     /// The running thread of the CPU answers the call of the one at `caller` and waits for the next, in one go; see
-    /// [`Cpu::reply_directly`](mainspring_sched::Cpu::reply_directly). Gives `timeout` back if the long way has to be taken.
-    pub fn reply_directly<M: Machine>(
+    /// [`Cpu::reply_directly`]. The permit of the wait that this ends; `None` if the long way has to be taken, and nothing has
+    /// changed.
+    #[inline(always)]
+    pub fn reply_directly<O: Observer>(
         &mut self,
-        cpu: &mut CpuAccess<'_, M>,
+        cpu: RecordedCpu<'_, O>,
         caller: Seat,
-        timeout: Option<Timeout>,
-    ) -> Result<(Dispatch, Option<WaitPermit>), Option<Timeout>> {
+    ) -> Option<Option<WaitPermit>> {
         // A context that is to end when it comes back takes the long way.
-        let index = self.running_on(cpu.cpu()).filter(|index| self.records[*index].phase == Phase::Live);
-        let Some(index) = index else { return Err(timeout) };
-        let done = cpu.event().reply_directly(caller, timeout)?;
-        self.records[index].position = Position::With(caller.thread());
-        Ok(done)
+        let Some(Record { position: Position::With(holder), phase: Phase::Live, .. }) =
+            self.running_on(cpu.cpu())
+        else {
+            return None;
+        };
+        let permit = cpu.reply_directly(caller)?;
+        *holder = caller.thread();
+        Some(permit)
     }
 
-    /// The context of the running thread of `cpu`.
-    fn running_on(&self, cpu: &Cpu) -> Option<usize> {
-        self.of_value(cpu.entity(cpu.current()?).ok()?.context()?.who())
+    /// The record of the context of the running thread of `cpu`.
+    #[inline(always)]
+    fn running_on(&mut self, cpu: &Cpu) -> Option<&mut Record> {
+        self.record_of_value(cpu.running()?.context()?.who())
     }
 }

@@ -55,6 +55,8 @@ mod record;
 mod transfer;
 
 pub use binding::BindError;
+pub use mainspring_authority::admission::Effort;
+
 pub use create::{AdmissionRules, CreateError, Excess, Grant, HomeCpu, share};
 pub use endings::{Logout, Revocation, RevokeReason};
 pub use loans::{CallEnd, Delivery, Lent, LoanEnd, NoLoan, OnBorrowedTime, may_block};

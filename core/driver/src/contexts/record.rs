@@ -61,8 +61,6 @@ pub(super) struct Record {
     pub process: Option<ProcessId>,
     /// What it was charged to, and how much.
     pub charge: Option<(LedgerRef, Amounts)>,
-    /// No thread may bind it for now.
-    pub withheld: bool,
     /// What was used of it, as of when the value was last here.
     pub usage: Usage,
 }
@@ -189,6 +187,11 @@ impl Contexts {
         if self.records.get(guess).is_some_and(|record| record.id == id) {
             return Some(guess);
         }
+        self.search(id)
+    }
+
+    #[inline(never)]
+    fn search(&self, id: u32) -> Option<usize> {
         self.records.binary_search_by_key(&id, |record| record.id).ok()
     }
 
@@ -213,6 +216,15 @@ impl Contexts {
     /// The record of the context whose value has the name `who`.
     pub(super) fn of_value(&self, who: ContextRef) -> Option<usize> {
         self.find(who.id()).filter(|index| self.records[*index].issued == who.generation())
+    }
+
+    /// The same, to be changed.
+    #[inline(always)]
+    pub(super) fn record_of_value(&mut self, who: ContextRef) -> Option<&mut Record> {
+        let guess = (who.id() as usize).wrapping_sub(1);
+        let at_its_number = self.records.get(guess).is_some_and(|record| record.id == who.id());
+        let index = if at_its_number { guess } else { self.search(who.id())? };
+        self.records.get_mut(index).filter(|record| record.issued == who.generation())
     }
 
     /// What is known of a context whose name can be used.
@@ -287,12 +299,12 @@ impl Contexts {
         Some(&self.records[self.find(id)?].spec)
     }
 
-    /// Whether the context with number `id` can be bound now: it is live, at rest and not withheld.
+    /// Whether the context with number `id` can be bound now: it is live and at rest.
     #[must_use]
     pub fn is_free(&self, id: u32) -> bool {
         self.find(id).is_some_and(|index| {
             let record = &self.records[index];
-            matches!(record.position, Position::Rest(_)) && record.phase == Phase::Live && !record.withheld
+            matches!(record.position, Position::Rest(_)) && record.phase == Phase::Live
         })
     }
 
@@ -300,21 +312,6 @@ impl Contexts {
     #[must_use]
     pub fn is_gone(&self, id: u32) -> bool {
         self.find(id).is_some_and(|index| matches!(self.records[index].phase, Phase::Ended(_)))
-    }
-
-    /// Forbids binding a context that is at rest, or allows it again, with its time set aside on `home`. An island does
-    /// this before it is admitted and when it is.
-    pub fn withhold(
-        &mut self,
-        who: ContextRef,
-        withheld: bool,
-        home: Option<CpuId>,
-    ) -> Result<(), ContextError> {
-        let index = self.live(who)?;
-        let record = &mut self.records[index];
-        record.withheld = withheld;
-        record.home = home.unwrap_or(record.home);
-        Ok(())
     }
 
     /// Grants another budget, period and deadline. The machine has admitted them.

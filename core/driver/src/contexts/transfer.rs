@@ -136,7 +136,7 @@ impl Contexts {
             Some(index),
             "a thread had another context than the table says"
         );
-        self.send(index, value, to, Some(Left { cpu: home.cpu, at: now }));
+        self.send(index, value, to, Some(Left { cpu: Some(home.cpu), at: now }));
         if let Some(overran) = overran {
             machine.overran(overran);
         }

@@ -7,7 +7,7 @@ use crate::machine::Notified;
 use core::fmt;
 use mainspring_abi::{CpuSet, ThreadRef};
 use mainspring_sched::Affinity;
-use mainspring_sched::lease::{LeaseRef, LeaseRequest, Mode, Refusal};
+use mainspring_sched::lease::{LeaseRef, LeaseRequest, Mode, NotLive, Refusal};
 use mainspring_sched::nohz::{Eligibility, Kind, Parked};
 
 /// The ring that a lease is coupled to.
@@ -34,6 +34,16 @@ pub struct GrantRequest<'a> {
     pub tickless: bool,
     /// Whether the lessee may spin while it has nothing to do.
     pub allow_busy_spin: bool,
+}
+
+/// What became of a request for a CPU without a tick.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Activate {
+    /// The CPU decides when it next looks.
+    Asked,
+    /// An earlier request of another thread is still in the CPU's slot: ask again later.
+    Occupied,
 }
 
 /// Why a lease was not granted. Nothing has changed.
@@ -132,9 +142,24 @@ impl Leases {
         }
         placement::bring(machine, asked.lessee);
         if asked.tickless {
-            self.ask(machine, lease, asked.caller);
+            // An earlier request that is still in the slot is decided first, and the CPU asks again at its next tick.
+            let (Activate::Asked | Activate::Occupied) = self.ask(machine, lease, asked.caller);
         }
         Ok(lease)
+    }
+
+    /// `caller` asks the CPU of `lease` to do without a tick from now on, whenever it can.
+    pub fn activate<M: LeaseMachine>(
+        &mut self,
+        machine: &mut M,
+        lease: LeaseRef,
+        caller: ThreadRef,
+    ) -> Result<Activate, NotLive> {
+        self.registry.info(machine.now(), lease)?;
+        if let Some(index) = self.position(lease) {
+            self.live[index].tickless = true;
+        }
+        Ok(self.ask(machine, lease, Some(caller)))
     }
 
     /// What the registry of leases cannot know: whether the lessee can be where its lease is. The affinity that binds it there.
@@ -164,21 +189,31 @@ impl Leases {
 
     /// The lessee asks for its own CPUs, when the event in progress is over. Another thread asks from afar: the request waits in
     /// the CPU's slot, and the CPU decides.
-    fn ask<M: LeaseMachine>(&mut self, machine: &mut M, lease: LeaseRef, caller: Option<ThreadRef>) {
-        let Some(index) = self.position(lease) else { return };
+    fn ask<M: LeaseMachine>(
+        &mut self,
+        machine: &mut M,
+        lease: LeaseRef,
+        caller: Option<ThreadRef>,
+    ) -> Activate {
+        let Some(index) = self.position(lease) else { return Activate::Asked };
         let live = &self.live[index];
         let Some(caller) = caller.filter(|caller| *caller != live.lessee) else {
             let cpus = live.cpus;
             machine.with_isolation(|isolation| cpus.iter().for_each(|cpu| isolation.ask_for_tickless(cpu)));
-            return;
+            return Activate::Asked;
         };
-        let (claim, Some(cpu)) = (live.claim(Some(caller)), live.cpus.iter().next()) else { return };
+        let (claim, Some(cpu)) = (live.claim(Some(caller)), live.cpus.iter().next()) else {
+            return Activate::Asked;
+        };
         match machine.with_remote_slot(cpu, |slot| slot.park(claim)) {
             Ok(Parked) => match machine.notify_cpu(cpu) {
                 // A CPU that was not told finds the request at its next tick, which still comes.
-                Notified::Sent | Notified::Pending | Notified::Failed => {}
+                Notified::Sent | Notified::Pending | Notified::Failed => Activate::Asked,
             },
-            Err(_occupied) => machine.lease_event(LeaseEvent::SlotOccupied { lease, caller }),
+            Err(_occupied) => {
+                machine.lease_event(LeaseEvent::SlotOccupied { lease, caller });
+                Activate::Occupied
+            }
         }
     }
 }

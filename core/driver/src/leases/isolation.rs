@@ -40,10 +40,12 @@ pub struct Isolation {
     lessees: Box<[Option<Lessee>]>,
     leased: CpuSet,
     bindings: Vec<Binding>,
-    /// CPUs that have become leased and have not been cleared of others since.
-    uncleared: CpuSet,
+    /// CPUs that have become leased and have not been cleared of others since, and the seat from which that goes on.
+    uncleared: Box<[Option<u32>]>,
     /// CPUs that look whether they can do without a tick when the event in progress is over.
     asking: CpuSet,
+    /// What each CPU has had taken off it while it was leased.
+    offloads: Box<[u64]>,
 }
 
 impl Isolation {
@@ -52,6 +54,12 @@ impl Isolation {
         let mut lessees = Vec::new();
         lessees.try_reserve_exact(cpus)?;
         lessees.resize(cpus, None);
+        let mut uncleared = Vec::new();
+        uncleared.try_reserve_exact(cpus)?;
+        uncleared.resize(cpus, None);
+        let mut offloads = Vec::new();
+        offloads.try_reserve_exact(cpus)?;
+        offloads.resize(cpus, 0);
         let mut bindings = Vec::new();
         // A thread whose lease is over may keep its binding for as long as it sleeps.
         bindings.try_reserve_exact(leases.saturating_mul(2))?;
@@ -59,8 +67,9 @@ impl Isolation {
             lessees: lessees.into_boxed_slice(),
             leased: CpuSet::EMPTY,
             bindings,
-            uncleared: CpuSet::EMPTY,
+            uncleared: uncleared.into_boxed_slice(),
             asking: CpuSet::EMPTY,
+            offloads: offloads.into_boxed_slice(),
         })
     }
 
@@ -111,6 +120,25 @@ impl Isolation {
         }
     }
 
+    /// Work of `cpu`, which is leased, is done by a housekeeper: a thread has been moved there, or a piece of the machine's own
+    /// work has been carried out there.
+    pub fn count_offload(&mut self, cpu: CpuId) {
+        if let Some(count) = self.offloads.get_mut(cpu.index()) {
+            *count += 1;
+        }
+    }
+
+    /// The CPUs that it knows, by number.
+    pub fn cpus(&self) -> core::ops::Range<usize> {
+        0..self.lessees.len()
+    }
+
+    /// `housekeeping_offload_count` of `cpu`.
+    #[must_use]
+    pub fn offloads(&self, cpu: CpuId) -> u64 {
+        self.offloads.get(cpu.index()).copied().unwrap_or(0)
+    }
+
     pub(super) fn has_room_to_bind(&self, thread: ThreadRef) -> bool {
         self.bindings.len() < self.bindings.capacity()
             || self.bindings.iter().any(|binding| binding.thread == thread)
@@ -121,7 +149,7 @@ impl Isolation {
         if let Some(slot) = self.lessees.get_mut(cpu.index()) {
             *slot = Some(lessee);
             self.leased.insert(cpu);
-            self.uncleared.insert(cpu);
+            self.uncleared[cpu.index()] = Some(0);
         }
     }
 
@@ -132,7 +160,9 @@ impl Isolation {
             self.leased.remove(cpu);
             // A thread that stayed on another leased CPU, because no other would have it, may now be able to
             // come here.
-            self.uncleared = self.leased;
+            for other in self.leased.iter() {
+                self.uncleared[other.index()] = Some(0);
+            }
         }
     }
 
@@ -145,7 +175,7 @@ impl Isolation {
     }
 
     /// `thread` is where it belongs, and its scheduler has its affinity.
-    pub(super) fn settled(&mut self, thread: ThreadRef) {
+    pub(super) fn has_arrived(&mut self, thread: ThreadRef) {
         if let Some(binding) = self.bindings.iter_mut().find(|binding| binding.thread == thread) {
             binding.pending = false;
         }
@@ -162,11 +192,29 @@ impl Isolation {
         self.bindings.get(index).map(|binding| binding.pending.then_some(binding.thread))
     }
 
-    /// Whether `cpu` has still to be cleared of others. It counts as cleared afterwards.
-    pub(super) fn take_uncleared(&mut self, cpu: CpuId) -> bool {
-        let uncleared = self.uncleared.contains(cpu);
-        self.uncleared.remove(cpu);
-        uncleared
+    /// Whether `cpu` may still have threads that have to leave it.
+    #[must_use]
+    pub fn is_unsettled(&self, cpu: CpuId) -> bool {
+        self.uncleared.get(cpu.index()).copied().flatten().is_some()
+    }
+
+    /// The seat from which `cpu` has still to be cleared of others. It counts as cleared afterwards.
+    pub(super) fn take_uncleared(&mut self, cpu: CpuId) -> Option<u32> {
+        self.uncleared.get_mut(cpu.index())?.take()
+    }
+
+    /// `cpu` is cleared up to `seat`. If it has to be cleared anew meanwhile, it is.
+    pub(super) fn cleared_up_to(&mut self, cpu: CpuId, seat: u32) {
+        if let Some(uncleared) = self.uncleared.get_mut(cpu.index()) {
+            uncleared.get_or_insert(seat);
+        }
+    }
+
+    /// Whether `cpu` asks to do without a tick. It asks no longer.
+    pub(super) fn take_asking_of(&mut self, cpu: CpuId) -> bool {
+        let asks = self.asking.contains(cpu);
+        self.asking.remove(cpu);
+        asks
     }
 
     /// The lowest CPU that asks to do without a tick. It asks no longer.

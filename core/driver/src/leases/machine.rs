@@ -121,6 +121,14 @@ pub enum LeaseEvent {
 
 /// A machine that leases its CPUs.
 pub trait LeaseMachine: Machine {
+    /// Whether a thread that sleeps can be taken to another CPU: it is ready there, looks for what it waits for, and goes on
+    /// waiting. Where a wake ends a wait, a sleeper stays until it wakes.
+    const MOVES_SLEEPERS: bool = false;
+
+    /// How many threads of a leased CPU are looked at in one go. A machine that may not be uninterruptible for long takes a
+    /// few: [`Leases::attend`](super::Leases::attend) goes on with the next ones each time that it is called.
+    const LOOKED_AT_ONCE: u32 = u32::MAX;
+
     /// The present time.
     fn now(&self) -> Nanos;
 
@@ -132,6 +140,11 @@ pub trait LeaseMachine: Machine {
 
     /// Where `thread` may run if no lease decides.
     fn own_affinity(&self, thread: ThreadRef) -> Affinity;
+
+    /// Whether no lease decides where `thread` runs: it cannot be moved any more.
+    fn stays(&self, _thread: ThreadRef) -> bool {
+        false
+    }
 
     /// An affinity of these CPUs, or `None` if there is no memory for one.
     fn affinity_of(&mut self, cpus: CpuSet) -> Option<Affinity>;

@@ -24,7 +24,7 @@ mod placement;
 mod preflight;
 mod tickless;
 
-pub use grant::{GrantRefusal, GrantRequest, LeasedRing};
+pub use grant::{Activate, GrantRefusal, GrantRequest, LeasedRing};
 pub use isolation::{Isolation, Lessee};
 pub use machine::{LeaseEvent, LeaseMachine, LeaseNotice, RingId, TickDuties};
 pub use placement::{affinity, destination, moves_on, wakes_elsewhere};
@@ -33,7 +33,7 @@ pub use tickless::{Attended, recheck_without_leases};
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use mainspring_abi::{CpuId, CpuSet, Nanos, ThreadRef};
+use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
 use mainspring_sched::lease::{Info, LeaseRef, Limits, NotLive, Registry};
 use mainspring_sched::nohz::{Eligibility, Obstacle};
 use mainspring_sched::{Affinity, NoRoom};
@@ -133,6 +133,12 @@ impl Leases {
     #[must_use]
     pub fn next_expiry(&self) -> Nanos {
         self.registry.next_expiry()
+    }
+
+    /// How many leases `process` has, those included that have ended and were not released.
+    #[must_use]
+    pub fn held_by(&self, process: ProcessId) -> usize {
+        self.registry.held_by(process)
     }
 
     /// How many leases are live.

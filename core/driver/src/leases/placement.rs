@@ -11,6 +11,9 @@ use mainspring_sched::{Affinity, Authority, Seat, State, Via};
 
 /// Where `thread` may run by the leases of this moment.
 pub fn affinity<M: LeaseMachine>(machine: &mut M, thread: ThreadRef) -> Affinity {
+    if machine.stays(thread) {
+        return machine.own_affinity(thread);
+    }
     let bound = machine.with_isolation(|isolation| isolation.binding(thread).cloned());
     bound.unwrap_or_else(|| machine.own_affinity(thread))
 }
@@ -39,9 +42,17 @@ pub fn destination<M: LeaseMachine>(machine: &mut M, thread: ThreadRef, near: Cp
     best.map(|(_, cpu)| cpu).or(own).or(lowest).unwrap_or(near)
 }
 
+/// Whether the thread of `home` sits there. If it does not, it is on its way, and is looked at where it arrives.
+fn sits<M: LeaseMachine>(machine: &mut M, home: Home) -> bool {
+    machine.with_cpu(home.cpu, |cpu| cpu.cpu().entity(home.seat).is_ok())
+}
+
+/// Where a thread is to be, and how its affinity changes by that.
+type Goes = (CpuId, (Affinity, Affinity));
+
 /// Where `thread`, which sits at `home`, is to be, if that is not where and as it is. A thread on a context stays: its context
 /// is spent here.
-fn misplaced<M: LeaseMachine>(machine: &mut M, thread: ThreadRef, home: Home) -> Option<(CpuId, Affinity)> {
+fn misplaced<M: LeaseMachine>(machine: &mut M, thread: ThreadRef, home: Home) -> Option<Goes> {
     let (present, stays) = machine.with_cpu(home.cpu, |cpu| match cpu.cpu().entity(home.seat) {
         Ok(entity) => match entity.authority() {
             Authority::BestEffort => Some((entity.affinity().clone(), false)),
@@ -54,32 +65,40 @@ fn misplaced<M: LeaseMachine>(machine: &mut M, thread: ThreadRef, home: Home) ->
     let due = affinity(machine, thread);
     let goes = if stays { home.cpu } else { destination(machine, thread, home.cpu) };
     let unchanged = goes == home.cpu && due == present;
-    (!unchanged && due.allows(goes)).then_some((goes, due))
+    (!unchanged && due.allows(goes)).then_some((goes, (present, due)))
 }
 
 fn state<M: LeaseMachine>(machine: &mut M, home: Home) -> Option<State> {
     machine.with_cpu(home.cpu, |cpu| cpu.cpu().state(home.seat).ok())
 }
 
-/// Takes `thread`, which does not run, to where it belongs, and there it is ready; whether it went.
-fn relocate<M: LeaseMachine>(
-    machine: &mut M,
-    thread: ThreadRef,
-    (goes, affinity): (CpuId, Affinity),
-) -> bool {
+/// Takes `thread`, which does not run, to where it belongs, and there it is ready; whether it went. It does not if its affinity has
+/// changed since that was looked at.
+fn relocate<M: LeaseMachine>(machine: &mut M, thread: ThreadRef, (goes, affinity): Goes) -> bool {
+    let from = machine.home(thread).map(|home| home.cpu);
     let arrived = migrate(machine, thread, goes, Some(affinity), Via::Admit).is_some();
     if arrived {
-        machine.with_isolation(|isolation| isolation.settled(thread));
+        machine.with_isolation(|isolation| {
+            isolation.has_arrived(thread);
+            if let Some(from) = from.filter(|from| *from != goes && !isolation.admits(thread, *from)) {
+                isolation.count_offload(from);
+            }
+        });
     }
     arrived
 }
 
-/// Moves each thread that is ready on `cpu`, which is leased, and may be elsewhere. If such a thread runs there, the CPU is
-/// told to move it.
-pub(super) fn clear_queue<M: LeaseMachine>(machine: &mut M, cpu: CpuId) {
-    let Some(lessee) = machine.with_isolation(|isolation| isolation.lessee(cpu)) else { return };
-    let mut slot = 0;
+/// Moves each thread that is ready on `cpu`, which is leased, and may be elsewhere, and sleepers where they can be moved. If
+/// such a thread runs there, the CPU is told to move it. Looks at as many threads as the machine allows, from seat `slot` on;
+/// the seat to go on from, if there are more.
+pub(super) fn clear<M: LeaseMachine>(machine: &mut M, cpu: CpuId, mut slot: u32) -> Option<u32> {
+    let lessee = machine.with_isolation(|isolation| isolation.lessee(cpu))?;
+    let mut looked_at = 0;
     while let Some((seat, state)) = machine.with_cpu(cpu, |cpu| cpu.cpu().resident_from(slot)) {
+        if looked_at == M::LOOKED_AT_ONCE {
+            return Some(slot);
+        }
+        looked_at += 1;
         slot = seat.slot() + 1;
         let (thread, home) = (seat.thread(), Home { cpu, seat });
         if thread == lessee.thread {
@@ -89,6 +108,9 @@ pub(super) fn clear_queue<M: LeaseMachine>(machine: &mut M, cpu: CpuId) {
             (Some(goes), State::Queued) => {
                 relocate(machine, thread, goes);
             }
+            (Some(goes), State::Asleep(_)) if M::MOVES_SLEEPERS => {
+                relocate(machine, thread, goes);
+            }
             (Some(_), State::Running) => match machine.notify_cpu(cpu) {
                 // A CPU that was not told moves it at its next tick.
                 Notified::Sent | Notified::Pending | Notified::Failed => {}
@@ -96,10 +118,26 @@ pub(super) fn clear_queue<M: LeaseMachine>(machine: &mut M, cpu: CpuId) {
             _ => {}
         }
     }
+    None
+}
+
+/// As [`clear`], from the first seat on: at once, or by the CPU itself, which is told, where it takes several looks.
+pub(super) fn clear_queue<M: LeaseMachine>(machine: &mut M, cpu: CpuId) {
+    if M::LOOKED_AT_ONCE == u32::MAX {
+        let _none = clear(machine, cpu, 0);
+        return;
+    }
+    match machine.notify_cpu(cpu) {
+        // A CPU that was not told clears itself at its next tick.
+        Notified::Sent | Notified::Pending | Notified::Failed => {}
+    }
 }
 
 /// Says which threads stay on `cpu`, which was just leased, because they may run nowhere else.
 pub(super) fn tell_who_stays<M: LeaseMachine>(machine: &mut M, cpu: CpuId) {
+    if M::LOOKED_AT_ONCE != u32::MAX {
+        return;
+    }
     let Some(lessee) = machine.with_isolation(|isolation| isolation.lessee(cpu)) else { return };
     let mut slot = 0;
     while let Some((seat, _)) = machine.with_cpu(cpu, |cpu| cpu.cpu().resident_from(slot)) {
@@ -124,21 +162,25 @@ pub(super) fn bring<M: LeaseMachine>(machine: &mut M, thread: ThreadRef) {
             Notified::Sent | Notified::Pending | Notified::Failed => {}
         },
         (Some(_), _) => {}
-        (None, _) => machine.with_isolation(|isolation| isolation.settled(thread)),
+        (None, _) if sits(machine, home) => machine.with_isolation(|isolation| isolation.has_arrived(thread)),
+        (None, _) => {}
     }
 }
 
 /// Whether `thread` is where its lease is, and bound there.
 pub(super) fn is_settled<M: LeaseMachine>(machine: &mut M, thread: ThreadRef) -> bool {
-    machine.home(thread).is_some_and(|home| misplaced(machine, thread, home).is_none())
+    machine.home(thread).is_some_and(|home| misplaced(machine, thread, home).is_none() && sits(machine, home))
 }
 
 /// An interrupt has come to `cpu`, which is this one: moves each thread that is there and belongs elsewhere. Returns whether
 /// the running thread was among them.
 pub(super) fn attend<M: LeaseMachine>(machine: &mut M, cpu: CpuId) -> bool {
     let mut taken = false;
-    if machine.with_isolation(|isolation| isolation.take_uncleared(cpu)) {
-        clear_queue(machine, cpu);
+    let uncleared = machine.with_isolation(|isolation| isolation.take_uncleared(cpu));
+    if let Some(seat) = uncleared.or_else(|| has_strays(machine, cpu).then_some(0)) {
+        if let Some(next) = clear(machine, cpu, seat) {
+            machine.with_isolation(|isolation| isolation.cleared_up_to(cpu, next));
+        }
         let admitted = |machine: &mut M, seat: Seat| {
             machine.with_isolation(|isolation| isolation.admits(seat.thread(), cpu))
         };
@@ -162,6 +204,19 @@ pub(super) fn attend<M: LeaseMachine>(machine: &mut M, cpu: CpuId) -> bool {
         }
     }
     taken
+}
+
+/// Whether another thread than its lessee can run on `cpu`. On a machine whose CPUs act at the same time one may wake there that
+/// was asleep when the lease was not known yet.
+fn has_strays<M: LeaseMachine>(machine: &mut M, cpu: CpuId) -> bool {
+    if M::LOOKED_AT_ONCE == u32::MAX {
+        return false;
+    }
+    let Some(lessee) = machine.with_isolation(|isolation| isolation.lessee(cpu)) else { return false };
+    machine.with_cpu(cpu, |cpu| {
+        let other = |seat: Seat| seat.thread() != lessee.thread;
+        cpu.cpu().queued() > 0 || cpu.cpu().current().is_some_and(other)
+    })
 }
 
 /// The running thread of `cpu`, which is this one, goes where it belongs, if that is elsewhere.

@@ -101,10 +101,21 @@ impl Leases {
     /// thread that is here and belongs elsewhere leaves. Called at every timer interrupt and reschedule, if there are
     /// leases.
     pub fn attend<M: LeaseMachine>(&mut self, machine: &mut M, cpu: CpuId) -> Attended {
+        self.reprove(machine, cpu);
+        self.evict(machine, cpu)
+    }
+
+    /// The first half of [`Leases::attend`]: a tickless window of `cpu`, which is this one, is proved again, or the CPU ticks.
+    pub fn reprove<M: LeaseMachine>(&mut self, machine: &mut M, cpu: CpuId) {
         if machine.with_cpu(cpu, |cpu| is_tickless(cpu.cpu())) {
             self.recheck(machine, cpu);
         }
         machine.with_isolation(|isolation| isolation.ask_for_tickless(cpu));
+    }
+
+    /// The second half of [`Leases::attend`]: threads that are on `cpu`, which is this one, and belong elsewhere leave. A
+    /// machine that handles interrupts in the middle of something calls this when that is over.
+    pub fn evict<M: LeaseMachine>(&mut self, machine: &mut M, cpu: CpuId) -> Attended {
         if placement::attend(machine, cpu) { Attended::ChooseNext } else { Attended::Continue }
     }
 
@@ -147,14 +158,26 @@ impl Leases {
 
     /// After an event: ends what has expired, notes which windows have ended, and stops the tick where it was asked for.
     pub fn after_event<M: LeaseMachine>(&mut self, machine: &mut M) {
+        self.look_around(machine);
+        while let Some(cpu) = machine.with_isolation(super::Isolation::take_asking) {
+            self.stop_tick(machine, cpu);
+        }
+    }
+
+    /// As [`Leases::after_event`], of a machine whose CPUs program their own timers: only `cpu`, which is this one, stops its
+    /// tick, whether it asked for that or has begun to run its lessee.
+    pub fn after_event_on<M: LeaseMachine>(&mut self, machine: &mut M, cpu: CpuId) {
+        self.look_around(machine);
+        machine.with_isolation(|isolation| isolation.take_asking_of(cpu));
+        self.stop_tick(machine, cpu);
+    }
+
+    fn look_around<M: LeaseMachine>(&mut self, machine: &mut M) {
         self.expire(machine);
         for index in 0..self.windows.len() {
             if self.windows[index].is_some() {
                 self.note_end_of_window(machine, index);
             }
-        }
-        while let Some(cpu) = machine.with_isolation(super::Isolation::take_asking) {
-            self.stop_tick(machine, cpu);
         }
     }
 

@@ -2,14 +2,15 @@
 
 use crate::machines::cpu;
 use crate::rig::{Rig, at, ms, on, rules};
-use mainspring_abi::{ContextRef, ProcessId};
-use mainspring_authority::admission::{CpuDenial, Denial, Part};
+use mainspring_abi::{ContextRef, Nanos, ProcessId};
+use mainspring_authority::admission::{CpuDenial, Denial, Effort, Part};
 use mainspring_driver::contexts::{
-    BindError, ContextError, CreateError, Excess, Grant, HomeCpu, Location, RevokeReason,
+    AdmissionRules, BindError, ContextError, CreateError, Excess, Grant, HomeCpu, Location, RevokeReason,
 };
 use mainspring_driver::ledgers::{Amounts, LedgerError, Profile, Resource};
 use mainspring_driver::sessions::SessionError;
 use mainspring_sched::context::{ContextSpec, SpecError};
+use proptest::prelude::*;
 
 const ADMITTED: Grant = Grant { session: None, process: None, ledger: None, home: HomeCpu::Admitted };
 
@@ -136,6 +137,91 @@ fn every_create_is_charged_to_the_ledger_and_refunded_at_the_end() {
     assert_eq!(held(&rig), Amounts::NONE, "what has ended is paid back");
     let stale = ContextError::StaleGeneration { current: 1 };
     assert_eq!(create(&mut rig, first, spec(1, 10)), Err(CreateError::Creator(stale)));
+}
+
+proptest! {
+    /// A tenant whose grants are as urgent as it likes uses its own ledger up, and nothing of its neighbour's.
+    //= OWN:create.authority
+    #[test]
+    fn what_fits_into_a_ledger_is_admitted_beside_any_grants_of_others(
+        others in proptest::collection::vec((1..50_000_u64, 1_000..100_000_u64, 0..=100_u64), 0..12),
+        own in proptest::collection::vec((1..20_000_u64, 1_000..100_000_u64, 0..=100_u64), 1..6),
+    ) {
+        let mut rig = Rig::new(1, 1);
+        let mut tenant = |share| {
+            let limits = Amounts::UNLIMITED.with(Resource::CpuShare, share);
+            let ledger = rig.contexts.ledgers.open(&Profile { limits }, None).expect("room");
+            Grant { ledger: Some(ledger), ..ADMITTED }
+        };
+        // Together what best effort leaves of the CPU.
+        let (theirs, mine) = (tenant(600_000_000), tenant(350_000_000));
+        let spec = |(budget, period, urgency): (u64, u64, u64)| {
+            let us = Nanos::from_micros;
+            let (budget, period) = (us(budget.min(period)), us(period));
+            let deadline = Nanos::new(period.get() - (period - budget).get() * urgency / 100);
+            ContextSpec { deadline, ..ContextSpec::new(budget, period) }
+        };
+        for (grants, tenant) in [(others, theirs), (own, mine)] {
+            for wish in grants {
+                let granted = grant(&mut rig, spec(wish), tenant);
+                let by_ledger = matches!(granted, Err(CreateError::Ledger(_)));
+                prop_assert!(granted.is_ok() || by_ledger, "{wish:?}: {granted:?}");
+            }
+        }
+    }
+}
+
+/// What a process makes from a context that it was given is charged to the giver, and ends with either of the two.
+//= OWN:create.authority
+#[test]
+fn what_a_process_makes_from_anothers_context_ends_with_the_maker_and_with_the_ledger() {
+    let mut rig = Rig::new(1, 1);
+    let limits = Amounts::UNLIMITED.with(Resource::Contexts, 3);
+    let ledger = rig.contexts.ledgers.open(&Profile { limits }, None).expect("room");
+    let (giver, maker) = (ProcessId::new(3), ProcessId::new(4));
+    let mine = Grant { ledger: Some(ledger), process: Some(giver), ..ADMITTED };
+    let given = grant(&mut rig, spec(2, 10), mine).expect("it fits");
+    let held = |rig: &Rig| rig.contexts.ledgers.info(ledger).expect("it is open").0.get(Resource::Contexts);
+    let now = rig.machine.now;
+    let make = |rig: &mut Rig| rig.contexts.create_for(now, given, spec(1, 10), Some(maker));
+    for _ in 0..2 {
+        make(&mut rig).expect("it fits");
+    }
+    assert!(make(&mut rig).is_err(), "the giver's limit counts");
+    assert_eq!(rig.contexts.owner_exited(&mut rig.machine, maker), 2);
+    assert_eq!(held(&rig), 1, "the giver has its room back");
+    let left = make(&mut rig).expect("there is room again");
+    assert_eq!(rig.contexts.owner_exited(&mut rig.machine, giver), 1);
+    assert_eq!(rig.contexts.ledgers.close(ledger), Err(LedgerError::InUse(ledger)));
+    assert_eq!(rig.contexts.ledger_closes(&mut rig.machine, ledger), 1);
+    assert_eq!(rig.contexts.place(left.id()), Some(Location::Gone));
+    assert_eq!(rig.contexts.ledgers.close(ledger), Ok(()));
+}
+
+/// A machine that decides with interrupts off takes a bounded number of steps, whatever it is asked for.
+#[test]
+fn a_grant_that_takes_too_long_to_decide_is_refused() {
+    let mut rig = Rig::new(1, 1);
+    // Together they use nearly all of the CPU, so that it is busy for thousands of periods.
+    let hard = |budget: u64, period: u64| {
+        let budget = Nanos::new(budget);
+        ContextSpec { deadline: budget, ..ContextSpec::new(budget, Nanos::new(period)) }
+    };
+    for (looks, decided) in [(1 << 24, true), (8, false)] {
+        rig.contexts = mainspring_driver::Contexts::new(
+            4,
+            AdmissionRules { effort: Effort::new(looks), ..rules(1) },
+            mainspring_driver::sessions::Sessions::new(1).expect("one fits"),
+            mainspring_driver::ledgers::Ledgers::new(1).expect("one fits"),
+        )
+        .expect("four fit");
+        grant(&mut rig, hard(5_000, 10_001), ADMITTED).expect("the quick test is enough for one");
+        let refused = grant(&mut rig, hard(4_999, 9_998), ADMITTED);
+        let undecided = |why: &CpuDenial| why.denial == Denial::Undecided;
+        let is_undecided =
+            matches!(&refused, Err(CreateError::NotAdmitted { denial, .. }) if undecided(denial));
+        assert_eq!(is_undecided, !decided, "{refused:?}");
+    }
 }
 
 //= ARCH:logout.revoke

@@ -66,7 +66,7 @@ fn a_one_shot_is_armed_for_the_end_of_the_budget_and_lateness_is_all_that_oversh
         rig.machine.with_cpu(cpu(0), |cpu| {
             let _outcome = cpu.event().timer();
         });
-        rig.settle();
+        rig.decide_all();
         assert_ne!(rig.running(cpu(0)), Some(0), "it is throttled");
         let now = rig.machine.now;
         let info = rig.contexts.info(&mut rig.machine, now, who).expect("it lives");

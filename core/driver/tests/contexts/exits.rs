@@ -1,9 +1,9 @@
 //! Every way in which a call can end, one test each: the caller has its context back, or it is gone, before the caller runs.
 
 use crate::rig::{Rig, ms};
-use mainspring_abi::ContextRef;
+use mainspring_abi::{ContextRef, ProcessId};
 use mainspring_driver::contexts::{
-    CallEnd, ContextError, Delivery, Drained, Lent, LoanEnd, Location, NoLoan, RevokeReason,
+    CallEnd, ContextError, Delivery, Drained, Grant, Lent, LoanEnd, Location, NoLoan, RevokeReason,
 };
 use mainspring_driver::{Machine, placement};
 use mainspring_sched::State;
@@ -177,6 +177,28 @@ fn a_logout_skips_a_loan_and_the_return_ends_it() {
     assert_eq!(rig.end_call(0, CallEnd::Reply), LoanEnd::Ended(who, RevokeReason::Logout));
     assert_eq!((rig.holds(0), rig.holds(1)), (None, None));
     assert_eq!(rig.contexts.place(who.id()), Some(Location::Gone));
+}
+
+/// A context whose session has ended is still on loan when its owner ends: it does not outlive the owner.
+//= OWN:donation.exits
+#[test]
+fn the_exit_of_the_owner_ends_a_loan_that_a_logout_has_skipped() {
+    let mut rig = Rig::new(1, 2);
+    rig.run(1);
+    assert!(rig.receive(1));
+    let session = rig.contexts.sessions.open().expect("room");
+    let owner = ProcessId::new(7);
+    let grant = Grant { session: Some(session), process: Some(owner), ..crate::rig::at(0) };
+    let who = rig.grant_spec(ContextSpec::new(ms(2), ms(10)), grant);
+    let caller = rig.name(0);
+    rig.contexts.bind(&mut rig.machine, who, caller).expect("free");
+    rig.run(0);
+    assert!(rig.call(0, 1).is_ok());
+    let logout = rig.contexts.logout(&mut rig.machine, session).expect("it is live");
+    assert_eq!(logout.inflight_skipped, 1);
+    assert_eq!(rig.contexts.owner_exited(&mut rig.machine, owner), 1);
+    assert_eq!(rig.contexts.place(who.id()), Some(Location::Gone));
+    assert_eq!((rig.lent(0), rig.holds(1)), (None, None), "the donor waits no longer for it");
 }
 
 //= ARCH:logout.donation-skip

@@ -4,6 +4,7 @@
 mod machines;
 
 mod create;
+mod direct;
 mod enforcement;
 mod exits;
 mod no_alloc;

@@ -4,15 +4,13 @@
 use crate::machines::host::{Host, Seen};
 use crate::machines::{cpu, entity};
 use crate::rig::{at, ms, on, rules};
-use mainspring_abi::{ContextRef, ThreadRef};
-use mainspring_driver::contexts::{
-    CallEnd, ContextMachine, Contexts, Delivery, Lent, RevokeReason, may_block,
-};
+use mainspring_abi::ThreadRef;
+use mainspring_driver::contexts::{CallEnd, Contexts, Delivery, Lent, RevokeReason, may_block};
 use mainspring_driver::ledgers::Ledgers;
 use mainspring_driver::sessions::Sessions;
 use mainspring_driver::{Machine, placement};
 use mainspring_sched::context::ContextSpec;
-use mainspring_sched::{Authority, Decision, Overran, Stop, WaitKind};
+use mainspring_sched::{Authority, Decision, Stop, WaitKind};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -24,11 +22,6 @@ const THREADS: usize = 10;
 /// As many loans are made as this, unless a CPU has had so many turns before.
 const LOANS: u64 = 3_000;
 const TURNS: u32 = 1_000_000;
-
-impl ContextMachine for Seen<'_> {
-    fn overran(&mut self, _: Overran) {}
-    fn wake_waiter(&mut self, _: ContextRef, _: ThreadRef) {}
-}
 
 /// The threads that wait for requests and for answers. Its lock comes before the lock of the contexts, which comes
 /// before a CPU's.

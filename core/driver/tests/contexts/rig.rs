@@ -130,7 +130,7 @@ impl Rig {
     }
 
     /// Every CPU decides if it should.
-    pub fn settle(&mut self) {
+    pub fn decide_all(&mut self) {
         for on in (0..self.machine.cpus()).map(cpu) {
             let core = self.machine.core(on);
             let stop = match core.current() {
@@ -149,7 +149,7 @@ impl Rig {
     /// Lets each other thread on its CPU stop, until `index` runs.
     pub fn run(&mut self, index: usize) {
         for _ in 0..64 {
-            self.settle();
+            self.decide_all();
             let home = self.machine.home(self.threads[index].name).expect("it lives");
             if self.running(home.cpu) == Some(index) {
                 return;
@@ -181,7 +181,7 @@ impl Rig {
         }
         self.block(index, WaitKind::Receive);
         self.threads[index].doing = Doing::Receiving;
-        self.settle();
+        self.decide_all();
         true
     }
 
@@ -201,7 +201,7 @@ impl Rig {
         if !matches!(lent, Ok(Lent::Ready(_))) {
             placement::wake(&mut self.machine, to);
         }
-        self.settle();
+        self.decide_all();
         lent
     }
 
@@ -213,7 +213,7 @@ impl Rig {
         self.threads[server].serving.push(from);
         self.threads[server].doing = Doing::Working;
         placement::wake(&mut self.machine, to);
-        self.settle();
+        self.decide_all();
     }
 
     /// The call of `caller` ends, and it goes on.
@@ -226,7 +226,7 @@ impl Rig {
         let ended = self.contexts.end_call(&mut self.machine, from, end);
         self.threads[caller].doing = Doing::Working;
         assert_eq!(placement::wake(&mut self.machine, from), placement::Wake::Woken, "a caller wakes once");
-        self.settle();
+        self.decide_all();
         ended
     }
 
@@ -255,7 +255,7 @@ impl Rig {
         for caller in serving {
             self.end_call(caller.index() as usize, CallEnd::ServerGone);
         }
-        self.settle();
+        self.decide_all();
     }
 
     /// Time passes on every CPU.
@@ -272,7 +272,7 @@ impl Rig {
                     });
                 }
             }
-            self.settle();
+            self.decide_all();
             if next == until {
                 return;
             }

@@ -271,7 +271,7 @@ impl World {
             Step::Adjust { context, budget } => self.adjust(context, budget),
             Step::Advance { micros } => self.rig.advance(Nanos::from_micros(micros)),
         }
-        self.rig.settle();
+        self.rig.decide_all();
     }
 
     fn grant(&mut self, budget: u64, cpus: &[usize], depth: u8, of_session: bool) {

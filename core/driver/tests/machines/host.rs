@@ -2,14 +2,21 @@
 //!
 //! A [`Host`] is shared; a [`Seen`] is what one of its CPUs, or a thread from outside, sees of it and acts through.
 
-use super::core;
+use super::isolated::FREE;
 use super::script::Driven;
-use mainspring_abi::{CpuId, Nanos, ThreadRef};
+use super::{context_home, contexts, core, leases};
+use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ThreadRef};
+use mainspring_driver::contexts::{ContextMachine, Contexts};
+use mainspring_driver::leases::{
+    Isolation, LeaseEvent, LeaseMachine, LeaseNotice, Leases, RingId, TickDuties, wakes_elsewhere,
+};
 use mainspring_driver::{CpuAccess, CpuCore, Home, Machine, Notified, Threads};
 use mainspring_sched::flight::Log;
-use mainspring_sched::{Offer, WaitPermit};
+use mainspring_sched::lease::{AccountingTarget, Endpoint, TargetStanding};
+use mainspring_sched::nohz::{RemoteSlot, RingFacts};
+use mainspring_sched::{Affinity, Offer, Overran, WaitKind, WaitPermit};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 /// Bytes of record for each CPU.
@@ -24,6 +31,13 @@ struct HostCpu {
 }
 
 pub struct Host {
+    /// Its lock comes before that of any CPU.
+    pub contexts: Mutex<Contexts>,
+    /// Its lock comes before those of the three below and of any CPU, and is never taken with that of the contexts.
+    pub leases: Mutex<Leases>,
+    isolation: Mutex<Isolation>,
+    slots: Vec<Mutex<RemoteSlot>>,
+    own: Vec<Mutex<Affinity>>,
     cpus: Vec<HostCpu>,
     homes: Homes,
     began: Instant,
@@ -48,7 +62,13 @@ impl Host {
             idle: AtomicBool::new(true),
             placed: AtomicU64::new(0),
         };
+        let (leases, isolation) = leases(cpus);
         Self {
+            contexts: Mutex::new(contexts(cpus)),
+            leases: Mutex::new(leases),
+            isolation: Mutex::new(isolation),
+            slots: (0..cpus).map(|_| Mutex::new(RemoteSlot::new())).collect(),
+            own: (0..threads).map(|_| Mutex::new(Affinity::Any)).collect(),
             cpus: (0..cpus).map(make).collect(),
             homes: Homes((0..threads).map(|_| Mutex::new(None)).collect()),
             began: Instant::now(),
@@ -151,8 +171,18 @@ impl<'h> Machine for Seen<'h> {
     }
 
     fn next_idle_cpu(&self, from: CpuId) -> Option<CpuId> {
-        let idle = |index: &usize| self.host.cpus[*index].idle.load(Ordering::SeqCst);
-        (from.index()..self.cpus()).find(idle).and_then(|index| CpuId::new(index).ok())
+        let idle = |cpu: &CpuId| self.host.cpus[cpu.index()].idle.load(Ordering::SeqCst);
+        let mut cpus = (from.index()..self.cpus()).filter_map(|index| CpuId::new(index).ok());
+        cpus.find(|cpu| idle(cpu) && !lock(&self.host.isolation).is_leased(*cpu))
+    }
+
+    fn may_enter(&self, thread: ThreadRef, cpu: CpuId) -> bool {
+        lock(&self.host.isolation).admits(thread, cpu)
+    }
+
+    fn wakes_elsewhere(&mut self, thread: ThreadRef) -> bool {
+        let any = lock(&self.host.isolation).any();
+        any && wakes_elsewhere(self, thread)
     }
 
     fn home(&self, thread: ThreadRef) -> Option<Home> {
@@ -177,7 +207,72 @@ impl<'h> Machine for Seen<'h> {
     }
 }
 
+impl ContextMachine for Seen<'_> {
+    fn overran(&mut self, _: Overran) {}
+    fn wake_waiter(&mut self, _: ContextRef, _: ThreadRef) {}
+}
+
+impl LeaseMachine for Seen<'_> {
+    fn now(&self) -> Nanos {
+        self.host.now()
+    }
+
+    fn with_isolation<R>(&mut self, act: impl FnOnce(&mut Isolation) -> R) -> R {
+        act(&mut lock(&self.host.isolation))
+    }
+
+    fn with_remote_slot<R>(&mut self, cpu: CpuId, act: impl FnOnce(&mut RemoteSlot) -> R) -> R {
+        act(&mut lock(&self.host.slots[cpu.index()]))
+    }
+
+    fn own_affinity(&self, thread: ThreadRef) -> Affinity {
+        lock(&self.host.own[thread.index() as usize]).clone()
+    }
+
+    fn affinity_of(&mut self, cpus: CpuSet) -> Option<Affinity> {
+        Some(Affinity::Only(Arc::new(cpus)))
+    }
+
+    fn context_home(&self, thread: ThreadRef) -> Option<CpuId> {
+        let home = self.home(thread)?;
+        context_home(&lock(&self.host.cpus[home.cpu.index()].core).0, home)
+    }
+
+    fn tick_duties(&mut self, _: CpuId) -> TickDuties {
+        FREE
+    }
+
+    fn target_standing(&self, _: AccountingTarget) -> TargetStanding {
+        TargetStanding::Chargeable
+    }
+
+    fn ring_facts(&mut self, _: RingId) -> RingFacts {
+        RingFacts::NoRing
+    }
+
+    fn stop_current(&mut self, cpu: CpuId) -> bool {
+        assert_eq!(self.here, Some(cpu), "a thread is stopped by its own CPU only");
+        self.with_cpu(cpu, |cpu| cpu.event().block_current(WaitKind::Park, None))
+    }
+
+    fn leased_changed(&mut self, _: CpuId) {}
+    fn post_lease_notice(&mut self, _: Endpoint, _: LeaseNotice) {}
+    fn lease_event(&mut self, _: LeaseEvent) {}
+}
+
 impl Driven for Seen<'_> {
+    fn with_leases<R>(&mut self, act: impl FnOnce(&mut Leases, &mut Self) -> R) -> R {
+        act(&mut lock(&self.host.leases), self)
+    }
+
+    fn set_own_affinity(&mut self, thread: ThreadRef, affinity: Affinity) {
+        *lock(&self.host.own[thread.index() as usize]) = affinity;
+    }
+
+    fn with_contexts<R>(&mut self, act: impl FnOnce(&mut Contexts, &mut Self) -> R) -> R {
+        act(&mut lock(&self.host.contexts), self)
+    }
+
     fn set_idle(&mut self, cpu: CpuId, idle: bool) {
         self.host.set_idle(cpu, idle);
     }

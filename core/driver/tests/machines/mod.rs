@@ -7,9 +7,14 @@ pub mod script;
 pub mod stepped;
 pub mod virtual_machine;
 
-use mainspring_abi::{CpuId, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
-use mainspring_driver::CpuCore;
-use mainspring_sched::{Affinity, Config, Cpu, Entity, Spec};
+use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
+use mainspring_driver::contexts::{AdmissionRules, Contexts};
+use mainspring_driver::leases::{Isolation, Leases};
+use mainspring_driver::ledgers::Ledgers;
+use mainspring_driver::sessions::Sessions;
+use mainspring_driver::{CpuCore, Home};
+use mainspring_sched::lease::Limits;
+use mainspring_sched::{Affinity, Authority, Config, Cpu, Entity, Spec};
 use std::sync::Arc;
 
 pub fn cpu(index: usize) -> CpuId {
@@ -25,6 +30,26 @@ pub fn core(index: usize, threads: usize) -> CpuCore {
     let mut core = Cpu::new(Config::new(cpu(index), Policy::Eevdf));
     core.reserve(threads).expect("a few seats");
     CpuCore::new(core)
+}
+
+/// Room for some contexts, on the first `cpus` CPUs.
+pub fn contexts(cpus: usize) -> Contexts {
+    let rules = AdmissionRules { cpus: CpuSet::first(cpus), ..AdmissionRules::default() };
+    let (sessions, ledgers) = (Sessions::new(1).expect("one"), Ledgers::new(1).expect("one"));
+    Contexts::new(16, rules, sessions, ledgers).expect("a few contexts")
+}
+
+/// Room for some leases of `cpus` CPUs, and what every CPU reads of them.
+pub fn leases(cpus: usize) -> (Leases, Isolation) {
+    let (online, limits) = (CpuSet::first(cpus), Limits { capacity: 8, ..Limits::default() });
+    let leases = Leases::new(online, online, limits).expect("a few leases");
+    (leases, Isolation::new(cpus, 8).expect("a few leases"))
+}
+
+/// Where the context of the thread at `home` is spent, if it has one or has lent it.
+pub fn context_home(core: &CpuCore, home: Home) -> Option<CpuId> {
+    let best_effort = |entity: &Entity| *entity.authority() == Authority::BestEffort;
+    core.entity(home.seat).is_ok_and(|entity| !best_effort(entity)).then_some(home.cpu)
 }
 
 /// A thread that may run on `cpus`, or everywhere.

@@ -1,13 +1,21 @@
 //! A machine with one owner and no lock, like the simulator's: time stands still within a step. Notifications fail as they are
 //! told to, and every attempt is listed.
 
-use super::core;
+use super::isolated::FREE;
 use super::script::Driven;
-use mainspring_abi::{CpuId, Nanos, ThreadRef};
+use super::{context_home, contexts, core, leases};
+use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ThreadRef};
+use mainspring_driver::contexts::{ContextMachine, Contexts};
+use mainspring_driver::leases::{
+    Isolation, LeaseEvent, LeaseMachine, LeaseNotice, Leases, RingId, TickDuties, wakes_elsewhere,
+};
 use mainspring_driver::{CpuAccess, CpuCore, Home, Machine, Notified, Threads};
 use mainspring_sched::flight::Log;
-use mainspring_sched::{Offer, WaitPermit};
+use mainspring_sched::lease::{AccountingTarget, Endpoint, TargetStanding};
+use mainspring_sched::nohz::{RemoteSlot, RingFacts};
+use mainspring_sched::{Affinity, Offer, Overran, WaitKind, WaitPermit};
 use std::cell::Cell;
+use std::sync::Arc;
 
 const RECORD: usize = 1 << 20;
 
@@ -20,6 +28,12 @@ struct VirtualCpu {
 }
 
 pub struct VirtualMachine {
+    contexts: Contexts,
+    /// `None` while the driver has them.
+    leases: Option<Leases>,
+    isolation: Isolation,
+    slots: Vec<RemoteSlot>,
+    own: Vec<Affinity>,
     cpus: Vec<VirtualCpu>,
     homes: Homes,
     pub now: Nanos,
@@ -51,7 +65,13 @@ impl VirtualMachine {
             idle: true,
             placed: 0,
         };
+        let (leases, isolation) = leases(cpus);
         Self {
+            contexts: contexts(cpus),
+            leases: Some(leases),
+            isolation,
+            slots: (0..cpus).map(|_| RemoteSlot::new()).collect(),
+            own: vec![Affinity::Any; threads],
             cpus: (0..cpus).map(make).collect(),
             homes: Homes(vec![None; threads]),
             now: Nanos::ZERO,
@@ -108,12 +128,20 @@ impl Machine for VirtualMachine {
     }
 
     fn any_cpu_idles(&self) -> bool {
-        self.cpus.iter().any(|cpu| cpu.idle)
+        self.next_idle_cpu(CpuId::BOOT).is_some()
     }
 
     fn next_idle_cpu(&self, from: CpuId) -> Option<CpuId> {
-        let idle = self.cpus.iter().skip(from.index()).find(|cpu| cpu.idle);
-        idle.map(|cpu| cpu.core.id())
+        let open = |cpu: &&VirtualCpu| cpu.idle && !self.isolation.is_leased(cpu.core.id());
+        self.cpus.iter().skip(from.index()).find(open).map(|cpu| cpu.core.id())
+    }
+
+    fn may_enter(&self, thread: ThreadRef, cpu: CpuId) -> bool {
+        self.isolation.admits(thread, cpu)
+    }
+
+    fn wakes_elsewhere(&mut self, thread: ThreadRef) -> bool {
+        self.isolation.any() && wakes_elsewhere(self, thread)
     }
 
     fn home(&self, thread: ThreadRef) -> Option<Home> {
@@ -137,7 +165,78 @@ impl Machine for VirtualMachine {
     }
 }
 
+impl ContextMachine for VirtualMachine {
+    fn overran(&mut self, _: Overran) {}
+    fn wake_waiter(&mut self, _: ContextRef, _: ThreadRef) {}
+}
+
+impl LeaseMachine for VirtualMachine {
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn with_isolation<R>(&mut self, act: impl FnOnce(&mut Isolation) -> R) -> R {
+        act(&mut self.isolation)
+    }
+
+    fn with_remote_slot<R>(&mut self, cpu: CpuId, act: impl FnOnce(&mut RemoteSlot) -> R) -> R {
+        act(&mut self.slots[cpu.index()])
+    }
+
+    fn own_affinity(&self, thread: ThreadRef) -> Affinity {
+        self.own[thread.index() as usize].clone()
+    }
+
+    fn affinity_of(&mut self, cpus: CpuSet) -> Option<Affinity> {
+        Some(Affinity::Only(Arc::new(cpus)))
+    }
+
+    fn context_home(&self, thread: ThreadRef) -> Option<CpuId> {
+        let home = self.homes.0[thread.index() as usize]?;
+        context_home(&self.cpus[home.cpu.index()].core, home)
+    }
+
+    fn tick_duties(&mut self, _: CpuId) -> TickDuties {
+        FREE
+    }
+
+    fn target_standing(&self, _: AccountingTarget) -> TargetStanding {
+        TargetStanding::Chargeable
+    }
+
+    fn ring_facts(&mut self, _: RingId) -> RingFacts {
+        RingFacts::NoRing
+    }
+
+    fn stop_current(&mut self, cpu: CpuId) -> bool {
+        assert_eq!(self.here, Some(cpu), "a thread is stopped by its own CPU only");
+        self.with_cpu(cpu, |cpu| cpu.event().block_current(WaitKind::Park, None))
+    }
+
+    fn leased_changed(&mut self, _: CpuId) {}
+    fn post_lease_notice(&mut self, _: Endpoint, _: LeaseNotice) {}
+    fn lease_event(&mut self, _: LeaseEvent) {}
+}
+
 impl Driven for VirtualMachine {
+    fn with_leases<R>(&mut self, act: impl FnOnce(&mut Leases, &mut Self) -> R) -> R {
+        let mut leases = self.leases.take().expect("no operation is in another");
+        let result = act(&mut leases, self);
+        self.leases = Some(leases);
+        result
+    }
+
+    fn set_own_affinity(&mut self, thread: ThreadRef, affinity: Affinity) {
+        self.own[thread.index() as usize] = affinity;
+    }
+
+    fn with_contexts<R>(&mut self, act: impl FnOnce(&mut Contexts, &mut Self) -> R) -> R {
+        let mut contexts = std::mem::take(&mut self.contexts);
+        let result = act(&mut contexts, self);
+        self.contexts = contexts;
+        result
+    }
+
     fn set_idle(&mut self, cpu: CpuId, idle: bool) {
         self.cpus[cpu.index()].idle = idle;
     }

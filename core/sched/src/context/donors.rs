@@ -57,6 +57,7 @@ impl Donors {
 
     /// How often the context has been handed on.
     #[must_use]
+    #[inline]
     pub fn depth(&self) -> usize {
         usize::from(self.depth)
     }
@@ -74,11 +75,13 @@ impl Donors {
 
     /// The thread that the context goes back to next.
     #[must_use]
+    #[inline]
     pub fn last(&self) -> Option<ThreadRef> {
         self.stack[self.depth().checked_sub(1)?]
     }
 
     /// Whether `from`, which holds the context, may hand it to `to`.
+    #[inline]
     pub fn may_lend(&self, from: ThreadRef, to: ThreadRef) -> Result<(), LoanError> {
         if from == to || self.iter().any(|donor| donor == to) {
             return Err(LoanError::Cycle(to));
@@ -89,17 +92,26 @@ impl Donors {
         Ok(())
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, from: ThreadRef) {
         self.stack[self.depth()] = Some(from);
         self.depth += 1;
     }
 
     /// The context is about to go back; returns the thread that gets it.
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<ThreadRef> {
         let back = self.last()?;
         self.depth -= 1;
         self.stack[self.depth()] = None;
         Some(back)
+    }
+
+    /// The same, where it is known that it was lent.
+    #[inline]
+    pub(crate) fn drop_last(&mut self) {
+        self.depth -= 1;
+        self.stack[self.depth()] = None;
     }
 
     /// `donor` and all donors after it are out of the chain: the donor before it is next.

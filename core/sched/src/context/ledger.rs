@@ -40,8 +40,10 @@ pub struct Usage {
     pub depletions: u64,
     /// How many releases were not done with by their deadline.
     pub misses: u64,
-    /// The furthest that any holder ran past the budget.
+    /// The furthest that holders ran past the budget before it was usable again.
     pub overshoot_max: Nanos,
+    /// How far holders have run past the budget since it was last used up.
+    pub(crate) overrun: Nanos,
     /// The last release that was counted as missed.
     pub(crate) missed_release: Option<Nanos>,
 }
@@ -229,8 +231,10 @@ impl Context {
         }
         let due = head.at + self.spec.deadline;
         let missed = now > due && !ran.is_zero() && self.usage.missed_release != Some(head.at);
-        if ran > head.amount {
-            self.note_overshoot(now - ran, ran);
+        let started = now - ran;
+        let overran = ran > head.amount || head.at > started;
+        if overran {
+            self.note_overrun(started, ran);
         }
         self.refills.charge(ran);
         let depleted = self.refills.head().at > now && !ran.is_zero();
@@ -238,18 +242,21 @@ impl Context {
         if missed {
             self.usage.missed_release = Some(head.at);
             self.usage.misses += 1;
-            waiter = self.tell(NoticeKind::DeadlineOrTimeout, due, holder);
+            waiter = self.record_notice(NoticeKind::DeadlineOrTimeout, due, holder);
         }
         if depleted {
+            if !overran {
+                self.usage.overrun = Nanos::ZERO;
+            }
             self.usage.depletions += 1;
             let next = self.refills.head().at;
-            waiter = self.tell(NoticeKind::BudgetDepleted, next, holder).or(waiter);
+            waiter = self.record_notice(NoticeKind::BudgetDepleted, next, holder).or(waiter);
         }
         Charged { depleted, missed, waiter }
     }
 
     /// Its holder ran on it for `ran`, in time and with something of the first refill left.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn charge_part(&mut self, ran: Nanos) {
         self.usage.used += ran;
         if self.donors.depth() != 0 {
@@ -259,23 +266,31 @@ impl Context {
     }
 
     /// Its holder pauses at `now`, and another goes on with it at once.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn change_hands(&mut self, now: Nanos) {
         if self.refills.stay_over_pause(now) {
             self.paused = (now, self.refills.head().at);
         } else {
-            self.pause(now);
-            self.resume(now);
+            self.pause_for_no_time(now);
         }
     }
 
-    #[cold]
-    fn note_overshoot(&mut self, started: Nanos, ran: Nanos) {
-        let overshoot = ran - self.refills.usable(started);
-        self.usage.overshoot_max = self.usage.overshoot_max.max(overshoot);
+    #[inline(never)]
+    fn pause_for_no_time(&mut self, now: Nanos) {
+        self.pause(now);
+        self.resume(now);
     }
 
-    fn tell(&mut self, kind: NoticeKind, next: Nanos, holder: ThreadRef) -> Option<ThreadRef> {
+    /// An interval that begins when nothing is usable continues the overrun before it: a holder that is charged several
+    /// times before it stops has run past the budget by all of them.
+    #[cold]
+    fn note_overrun(&mut self, started: Nanos, ran: Nanos) {
+        let usable = self.refills.usable(started);
+        self.usage.overrun = if usable.is_zero() { self.usage.overrun + ran } else { ran - usable };
+        self.usage.overshoot_max = self.usage.overshoot_max.max(self.usage.overrun);
+    }
+
+    fn record_notice(&mut self, kind: NoticeKind, next: Nanos, holder: ThreadRef) -> Option<ThreadRef> {
         let remaining =
             if kind == NoticeKind::BudgetDepleted { Nanos::ZERO } else { self.refills.head().amount };
         let donated = self.donors.depth() != 0;
@@ -285,15 +300,17 @@ impl Context {
 
     /// A call that was made on it took too long.
     pub fn note_timeout(&mut self, holder: ThreadRef, at: Nanos) -> Option<ThreadRef> {
-        self.tell(NoticeKind::DeadlineOrTimeout, at, holder)
+        self.record_notice(NoticeKind::DeadlineOrTimeout, at, holder)
     }
 
     /// Whether `from`, which holds it, may hand it to `to`.
+    #[inline]
     pub fn may_lend(&self, from: ThreadRef, to: ThreadRef) -> Result<(), LoanError> {
         self.donors.may_lend(from, to)
     }
 
     /// The call that it was lent for is over: the thread that it goes back to, if it was lent.
+    #[inline]
     pub fn return_to(&mut self) -> Option<ThreadRef> {
         self.donors.pop()
     }
@@ -356,6 +373,18 @@ mod tests {
         assert_eq!(context.usage().used, ns(13));
         assert_eq!(context.refills().head().at, ns(100));
         assert_eq!(context.refills().head().amount, ns(7), "three of the next ten are spent");
+    }
+
+    #[test]
+    fn an_overrun_that_is_charged_in_pieces_is_one_overshoot() {
+        let mut context = a_context();
+        let _ = context.charge(ns(11), ns(11), holder());
+        let _ = context.charge(ns(13), ns(2), holder());
+        let _ = context.charge(ns(17), ns(4), holder());
+        assert_eq!(context.usage().overshoot_max, ns(7));
+        assert!(context.charge(ns(103), ns(3), holder()).depleted, "seven of the next ten are spent");
+        let _ = context.charge(ns(108), ns(5), holder());
+        assert_eq!(context.usage().overshoot_max, ns(7), "the second overrun is 5");
     }
 
     //= ARCH:notify.coalesce

@@ -209,7 +209,7 @@ impl Refills {
     }
 
     /// Adds a refill behind the others.
-    #[inline]
+    #[inline(always)]
     fn give_back(&mut self, refill: Refill) {
         let tail = self.len - 1;
         let last = &mut self.list[tail];

@@ -12,6 +12,7 @@ use super::{Cpu, Dispatch, Occupant, Seat, Slot, State};
 use crate::entity::Authority;
 use crate::fair::FairQueue;
 use crate::heap::SeatHeap;
+use crate::hint::unlikely;
 use crate::telemetry::NohzExit;
 use crate::waiter::{Due, Timeout, WaitKind, WaitPermit};
 use mainspring_abi::Nanos;
@@ -31,7 +32,7 @@ fn forget(waits: &mut SeatHeap<Due>, slot: u32) {
 
 #[inline(never)]
 fn remember(waits: &mut SeatHeap<Due>, slot: u32, from: &mut Occupant, timeout: Timeout) {
-    waits.insert(slot, from.keep(timeout));
+    waits.insert(slot, from.set_timeout(timeout));
 }
 
 impl Cpu {
@@ -46,27 +47,67 @@ impl Cpu {
         kind: WaitKind,
         timeout: Option<Timeout>,
     ) -> Result<(Dispatch, Option<WaitPermit>), Option<Timeout>> {
+        if unlikely(self.contexts != 0) {
+            return self.switch_beside_contexts(now, next, kind, timeout);
+        }
+        self.switch::<false>(now, next, kind, timeout)
+    }
+
+    /// The same on a CPU where threads have contexts: none of them wants to run now.
+    #[inline(never)]
+    fn switch_beside_contexts(
+        &mut self,
+        now: Nanos,
+        next: Seat,
+        kind: WaitKind,
+        timeout: Option<Timeout>,
+    ) -> Result<(Dispatch, Option<WaitPermit>), Option<Timeout>> {
+        if self.realtime.has_ready() || self.realtime.next_refill() <= now {
+            return Err(timeout);
+        }
+        self.switch::<true>(now, next, kind, timeout)
+    }
+
+    #[inline(always)]
+    fn switch<const BESIDE_CONTEXTS: bool>(
+        &mut self,
+        now: Nanos,
+        next: Seat,
+        kind: WaitKind,
+        timeout: Option<Timeout>,
+    ) -> Result<(Dispatch, Option<WaitPermit>), Option<Timeout>> {
         let Some(slot) = self.current.filter(|_| self.hands_on(now)) else { return Err(timeout) };
         let pair = self.slots.get_disjoint_mut([slot as usize, next.slot as usize]);
         let Ok([Slot::Taken(from), Slot::Taken(to)]) = pair else { return Err(timeout) };
-        if !to.may_take_over(next) || self.fair.is_debtor(next.slot) {
+        if !to.may_take_over(next) {
             return Err(timeout);
         }
-        let ran = now - core::mem::replace(&mut self.since, now);
+        let ran = now - self.since;
+        let Some((moved, position)) = self.fair.may_hand_over(slot, ran, next.slot) else {
+            return Err(timeout);
+        };
+        // One that goes on without its context until the refill has that to put away.
+        if BESIDE_CONTEXTS && !matches!(from.entity.authority, Authority::BestEffort) {
+            return Err(timeout);
+        }
+        self.since = now;
         self.charged_total += ran;
+        if BESIDE_CONTEXTS {
+            self.realtime.floor.note_ready(now, true);
+            self.realtime.floor.charge(now - ran, ran);
+        }
         self.resched_wanted = false;
         self.tick.restore(now, NohzExit::DirectTarget, &mut self.telemetry);
         self.telemetry.handoffs += 1;
         self.fair.advance(now);
-        let moved = self.fair.would_move(slot, ran);
-        if self.fair.queued() == 0 && self.fair.is_ahead_by(slot, moved) {
+        if self.fair.queued() == 0 && self.fair.is_ahead(position) {
             keep_up_with_lone_runner(&mut self.fair, slot, from, ran);
         }
         let permit = to.permit.take();
         if permit.is_some() {
             forget(&mut self.waits, next.slot);
         }
-        self.fair.hand_over(slot, moved, next.slot, to.entity.weight);
+        self.fair.hand_over(slot, position, next.slot, to.entity.weight);
 
         // A thread that waits begins another request afterwards, so nothing has to be charged to its current
         // request.
@@ -85,11 +126,11 @@ impl Cpu {
         Ok((run, permit))
     }
 
-    /// Whether the running thread could hand its slice on: no thread here runs on a context, there is no direct target yet,
-    /// and there is a slice left.
+    /// Whether the running thread could hand its slice on: it is best effort, there is no direct target yet, and there is a slice
+    /// left.
     #[inline(always)]
     fn hands_on(&self, now: Nanos) -> bool {
-        self.contexts == 0 && self.direct.is_none() && self.slice_end > now && self.band == Band::Fair
+        self.direct.is_none() && self.slice_end > now && self.band == Band::Fair
     }
 }
 

@@ -167,7 +167,7 @@ impl Cpu {
         occupant.entity.account.charge(ran, moved);
         occupant.fall_asleep(kind);
         if let Some(timeout) = timeout {
-            self.waits.insert(slot, occupant.keep(timeout));
+            self.waits.insert(slot, occupant.set_timeout(timeout));
         }
         match self.fair.take_next() {
             Some(next) => self.run(now, next, true, Nanos::MAX),
@@ -309,7 +309,7 @@ impl Cpu {
         let occupant = taken(&mut self.slots, slot);
         occupant.fall_asleep(kind);
         if let Some(timeout) = timeout {
-            self.waits.insert(slot, occupant.keep(timeout));
+            self.waits.insert(slot, occupant.set_timeout(timeout));
         }
     }
 

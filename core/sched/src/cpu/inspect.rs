@@ -47,6 +47,13 @@ impl Cpu {
         self.current.map(|slot| self.seat_of(slot))
     }
 
+    /// The scheduling state of the running thread.
+    #[must_use]
+    #[inline]
+    pub fn running(&self) -> Option<&Entity> {
+        self.current.map(|slot| &self.at(slot).entity)
+    }
+
     /// The scheduling state of the thread at `seat`.
     pub fn entity(&self, seat: Seat) -> Result<&Entity, SeatError> {
         Ok(&self.occupant(seat)?.entity)
@@ -152,6 +159,7 @@ impl Cpu {
 
     /// Whether the running thread runs on a context.
     #[must_use]
+    #[inline]
     pub fn runs_on_context(&self) -> bool {
         self.band == Band::Deadline
     }

@@ -187,7 +187,7 @@ const _: () = assert!(size_of::<Slot>() == 192);
 impl Occupant {
     fn new(mut entity: Entity, quantum: Nanos) -> Self {
         Self {
-            request: entity.settle_request(quantum),
+            request: entity.begin_request(quantum),
             entity,
             state: State::Queued,
             permit: None,
@@ -237,7 +237,7 @@ impl Occupant {
 
     /// Keeps what a timed wait comes with; when it is due.
     #[inline]
-    fn keep(&mut self, timeout: Timeout) -> Due {
+    fn set_timeout(&mut self, timeout: Timeout) -> Due {
         let Timeout { deadline, user_data, permit } = timeout;
         self.permit = Some(permit);
         self.user_data = user_data;
@@ -384,7 +384,7 @@ impl Cpu {
         let quantum = self.quantum;
         let occupant = self.occupant_mut(seat)?;
         occupant.entity.class = class;
-        occupant.request = occupant.entity.settle_request(quantum);
+        occupant.request = occupant.entity.begin_request(quantum);
         Ok(())
     }
 

@@ -365,21 +365,25 @@ impl Cpu {
     }
 
     /// When the contexts here need a timer interrupt.
-    #[inline(never)]
+    #[inline]
     pub(super) fn next_on_contexts(&self) -> Nanos {
         let mut next = self.realtime.next_refill();
         if self.current.is_some() && (self.band == Band::Deadline || self.realtime.has_ready()) {
             next = next.min(self.slice_end);
         }
-        if self.band == Band::Deadline
-            && self.contended()
-            && let Some((at, due)) = self.realtime.floor.next_claim()
-            && let Some(current) = self.current
-            && self.at(current).entity.context().is_some_and(|context| due < context.deadline())
+        if self.band == Band::Deadline && self.contended() { next.min(self.next_claim()) } else { next }
+    }
+
+    /// When best effort, which waits, insists on its floor before the running thread, which runs on a context.
+    #[inline(never)]
+    fn next_claim(&self) -> Nanos {
+        if let Some((at, due)) = self.realtime.floor.next_claim()
+            && let Some(context) = self.running().and_then(Entity::context)
+            && due < context.deadline()
         {
-            next = next.min(at);
+            return at;
         }
-        next
+        Nanos::MAX
     }
 
     pub(super) fn timer_on_contexts(&mut self, now: Nanos) {

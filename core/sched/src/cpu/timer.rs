@@ -56,7 +56,7 @@ impl Cpu {
     /// running thread's request if another thread is ready, or of its context's budget in any case, or the next refill.
     /// Read it after each event.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn next_timer(&self) -> Nanos {
         let wait = self.waits.peek().map_or(Nanos::MAX, |(due, _)| due.deadline);
         // `slice_end` is `Nanos::MAX` while no thread runs.

@@ -94,7 +94,7 @@ impl Cpu {
         self.bring_clock_up(now);
         let (thread, lag, weight) = (entity.thread, entity.lag, entity.weight);
         let on_context = entity.context().is_some();
-        let slot = self.settle(entity, via);
+        let slot = self.take_seat(entity, via);
         self.fair.join(slot, lag, weight);
         if on_context {
             self.count_context(now);
@@ -210,7 +210,7 @@ impl Cpu {
     }
 
     /// Gives the thread a seat; room has been checked.
-    fn settle(&mut self, mut entity: Entity, via: Via) -> u32 {
+    fn take_seat(&mut self, mut entity: Entity, via: Via) -> u32 {
         let moved = entity.last_cpu.is_some_and(|cpu| cpu != self.id);
         entity.account.migrations += u64::from(moved || via == Via::Steal);
         self.telemetry.steals += u64::from(via == Via::Steal);

@@ -258,35 +258,42 @@ impl FairQueue {
         moved
     }
 
-    /// How far `seat` would be moved by `ran`.
-    #[inline(always)]
-    pub(crate) fn would_move(&self, seat: u32, ran: Nanos) -> u64 {
-        span(ran, self.nodes.entries[seat].weight)
-    }
-
-    /// Whether `seat` would be ahead of the clock if it were moved by `moved`.
-    #[inline(always)]
-    pub(crate) fn is_ahead_by(&self, seat: u32, moved: u64) -> bool {
-        self.reached().is_before(self.nodes.entries[seat].position.plus(moved))
-    }
-
     /// Whether `seat`, which sleeps, still competes because of what it owes.
     #[inline]
     pub(crate) fn is_debtor(&self, seat: u32) -> bool {
         self.nodes.entries[seat].place == QueuedIn::Debt
     }
 
-    /// `from` is charged with `moved` and sleeps; `to`, which slept and is no debtor, competes in its place, with
-    /// `weight`. As [`FairQueue::wake`], [`FairQueue::charge`] and [`FairQueue::sleep`] one after the other.
+    /// How far `from` would be moved by `ran`, and where it would be then, if `to`, which sleeps, could compete in its place. `None`
+    /// if that one is a debtor.
     #[inline(always)]
-    pub(crate) fn hand_over(&mut self, from: u32, moved: u64, to: u32, weight: Weight) {
+    pub(crate) fn may_hand_over(&self, from: u32, ran: Nanos, to: u32) -> Option<(u64, VirtualTime)> {
+        if self.is_debtor(to) {
+            return None;
+        }
+        let entry = &self.nodes.entries[from];
+        let moved = span(ran, entry.weight);
+        Some((moved, entry.position.plus(moved)))
+    }
+
+    /// Whether a thread at `position` is ahead of the clock.
+    #[inline(always)]
+    pub(crate) fn is_ahead(&self, position: VirtualTime) -> bool {
+        self.reached().is_before(position)
+    }
+
+    /// `from` has been moved to `position` and sleeps; `to`, which slept, competes in its place, with `weight`, as
+    /// [`FairQueue::may_hand_over`] allowed. As [`FairQueue::wake`], [`FairQueue::charge`] and [`FairQueue::sleep`] one after
+    /// the other.
+    #[inline(always)]
+    pub(crate) fn hand_over(&mut self, from: u32, position: VirtualTime, to: u32, weight: Weight) {
         let clock = self.clock;
         let entry = &mut self.nodes.entries[to];
         entry.position = clock;
         entry.weight = weight;
         let entry = &mut self.nodes.entries[from];
-        entry.position = entry.position.plus(moved);
-        let (position, leaves) = (entry.position, entry.weight);
+        entry.position = position;
+        let leaves = entry.weight;
         self.load += u64::from(weight.get());
         if clock.is_before(position) {
             entry.place = QueuedIn::Debt;

@@ -126,7 +126,7 @@ impl SpanBuckets {
         let next = self.buckets[usize::from(bucket) % SPAN_BUCKETS].remove_head(entries, seat);
         match entries.get(next) {
             Some(entry) => {
-                settle_back(
+                sift_back(
                     heads,
                     at,
                     Head { deadline: entry.deadline, start: entry.start, seat: next, bucket },
@@ -177,7 +177,7 @@ impl SpanBuckets {
         if bucket.root == NIL {
             bucket.push_back(entries, seat, priority);
             self.occupied += 1;
-            settle_front(&mut self.heads[..self.occupied], head);
+            sift_front(&mut self.heads[..self.occupied], head);
             return;
         }
         let Some(at) = self.heads[..self.occupied].iter().position(|other| other.bucket == head.bucket)
@@ -189,7 +189,7 @@ impl SpanBuckets {
             bucket.insert_inside(entries, seat, &key);
         } else {
             bucket.push_beyond::<LEFT>(entries, first, seat, priority);
-            settle_front(&mut self.heads[..=at], head);
+            sift_front(&mut self.heads[..=at], head);
         }
     }
 
@@ -240,7 +240,7 @@ impl SpanBuckets {
 
 /// Puts `head` where it belongs among those from `at` on, in place of the one there.
 #[inline(always)]
-fn settle_back(heads: &mut [Head], mut at: usize, head: Head) {
+fn sift_back(heads: &mut [Head], mut at: usize, head: Head) {
     while at + 1 < heads.len() && heads[at + 1].is_before(&head) {
         heads[at] = heads[at + 1];
         at += 1;
@@ -249,7 +249,7 @@ fn settle_back(heads: &mut [Head], mut at: usize, head: Head) {
 }
 
 /// Puts `head` where it belongs among `heads`, in place of the last one.
-fn settle_front(heads: &mut [Head], head: Head) {
+fn sift_front(heads: &mut [Head], head: Head) {
     let mut at = heads.len() - 1;
     while at > 0 && head.is_before(&heads[at - 1]) {
         heads[at] = heads[at - 1];

@@ -67,11 +67,11 @@ pub(super) fn write_context(w: &mut Writer<'_>, context: &Context) {
         thread_ref(w, donor);
     }
     let usage = &context.usage;
-    for number in
-        [usage.used.get(), usage.donated.get(), usage.depletions, usage.misses, usage.overshoot_max.get()]
-    {
+    for number in [usage.used.get(), usage.donated.get(), usage.depletions, usage.misses] {
         w.number(number);
     }
+    w.number(usage.overshoot_max.get());
+    w.number(usage.overrun.get());
     optional(w, usage.missed_release.map(Nanos::get));
     w.byte(u8::from(context.active));
     w.number(context.paused.0.get());
@@ -128,6 +128,7 @@ pub(super) fn read_context(r: &mut Reader<'_>) -> Read<Box<Context>> {
         depletions: r.number("depletions")?,
         misses: r.number("misses")?,
         overshoot_max: Nanos::new(r.number("overshoot")?),
+        overrun: Nanos::new(r.number("overrun")?),
         missed_release: read_optional(r, "missed release")?.map(Nanos::new),
     };
     let active = match r.byte()? {

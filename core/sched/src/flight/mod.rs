@@ -53,7 +53,7 @@ const _: () = assert!(mainspring_abi::MAX_CPUS <= 1 << u16::BITS);
 
 /// The version of all of this. The keeper of records says by which version they were written; no version reads
 /// another's records.
-pub const FORMAT: u16 = 5;
+pub const FORMAT: u16 = 6;
 
 /// From this many nanoseconds on, the time since the record before has a number of its own.
 const LONG_AGO: u64 = u16::MAX as u64;

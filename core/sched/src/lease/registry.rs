@@ -312,6 +312,12 @@ impl Registry {
         housekeepers.next_from(from).or_else(|| housekeepers.next_from(CpuId::BOOT))
     }
 
+    /// How many leases `process` has, those included that have ended and were not released.
+    #[must_use]
+    pub fn held_by(&self, process: ProcessId) -> usize {
+        self.records.iter().filter(|record| record.info.owner.process == process).count()
+    }
+
     /// How many leases are live.
     #[must_use]
     pub fn live_count(&self) -> usize {

@@ -5,6 +5,10 @@ fn task(cost: u64, deadline: u64, period: u64) -> Task {
     Task { cost: Nanos::new(cost), deadline: Nanos::new(deadline), period: Nanos::new(period) }
 }
 
+fn bound(load: &Load<'_>, place: usize) -> Option<Nanos> {
+    response_bound(load, place, &mut { Effort::FULL })
+}
+
 fn banded(criticality: u8, cost: u64, deadline: u64, period: u64) -> Banded {
     Banded { task: task(cost, deadline, period), criticality }
 }
@@ -158,13 +162,9 @@ fn a_floor_that_lower_bands_held_up_is_part_of_a_higher_ones_response() {
     let rig = rig(&load);
     let responses = run(&rig.who, &rig.tasks, &[[6].into(), [0].into(), [0].into()], 40).expect("no miss");
     assert_eq!(responses[0], 2);
-    assert!(response_bound(&load, 0).is_some_and(|bound| bound >= Nanos::new(2)));
-    assert_eq!(
-        response_bound(&Load { floor: None, ..load }, 0),
-        Some(Nanos::new(1)),
-        "exact without a floor"
-    );
-    assert_eq!(response_bound(&Load { floor: None, ..load }, 1), Some(Nanos::new(7)));
+    assert!(bound(&load, 0).is_some_and(|bound| bound >= Nanos::new(2)));
+    assert_eq!(bound(&Load { floor: None, ..load }, 0), Some(Nanos::new(1)), "exact without a floor");
+    assert_eq!(bound(&Load { floor: None, ..load }, 1), Some(Nanos::new(7)));
 }
 
 #[test]
@@ -239,7 +239,7 @@ proptest! {
         let rig = rig(&load);
         if verdict.is_admitted() {
             let bounds: Vec<Nanos> =
-                (0..tasks.len()).map(|place| response_bound(&load, place).unwrap_or(Nanos::MAX)).collect();
+                (0..tasks.len()).map(|place| bound(&load, place).unwrap_or(Nanos::MAX)).collect();
             let patterns = seeds.iter().map(|seed| sporadic(&rig.tasks, *seed, 400));
             for releases in patterns.chain([together(&rig.tasks, 400)]) {
                 let responses = run(&rig.who, &rig.tasks, &releases, 400);
