@@ -48,6 +48,51 @@ impl Claim {
     }
 }
 
+/// The claims as they are beside `leases`, which are the CPUs that one grant each has to itself: everybody else is counted on the
+/// others. With `exclusive`, `asked` is such a lease itself.
+///
+/// # Errors
+/// If `asked` wants a CPU that is leased, or wants those alone that another grant cannot do without.
+pub fn beside_leases(
+    granted: &[Claim],
+    asked: &Claim,
+    leases: &[(String, CpuSet)],
+    exclusive: bool,
+) -> Result<(Vec<Claim>, Claim), Refusal> {
+    let refused = |reason: String| Refusal {
+        asked: asked.describe(),
+        reasons: vec![reason],
+        granted: granted.iter().map(Claim::describe).collect(),
+    };
+    let without =
+        |cpus: &CpuSet, taken: &CpuSet| cpus.iter().filter(|cpu| !taken.contains(*cpu)).collect::<CpuSet>();
+    let mut asked_cpus = asked.cpus;
+    for (name, cpus) in leases {
+        // A program that may run anywhere runs elsewhere.
+        let left = without(&asked_cpus, cpus);
+        if left.is_empty() || exclusive && !asked.cpus.and(cpus).is_empty() {
+            return Err(refused(format!("CPUs {}: {name} has them to itself", cpu_list(cpus))));
+        }
+        asked_cpus = left;
+    }
+    let mut others = Vec::new();
+    for claim in granted {
+        let own = leases.iter().find(|(name, _)| *name == claim.name);
+        let mut cpus = claim.cpus;
+        for (_, taken) in leases.iter().filter(|lease| own.is_none_or(|own| own.0 != lease.0)) {
+            cpus = without(&cpus, taken);
+        }
+        if exclusive {
+            cpus = without(&cpus, &asked.cpus);
+        }
+        if cpus.is_empty() {
+            return Err(refused(format!("{} may run on no other CPUs", claim.name)));
+        }
+        others.push(Claim { cpus, ..claim.clone() });
+    }
+    Ok((others, Claim { cpus: asked_cpus, ..asked.clone() }))
+}
+
 /// Whether `asked` fits on `cpus` beside `granted`, and on which CPUs it is counted.
 ///
 /// # Errors
@@ -99,6 +144,30 @@ mod tests {
     fn claim(name: &str, budget_ms: u64, period_ms: u64, cpus: CpuSet) -> Claim {
         let period = Nanos::from_millis(period_ms);
         Claim { name: name.into(), budget: Nanos::from_millis(budget_ms), period, deadline: period, cpus }
+    }
+
+    #[test]
+    fn a_leased_cpu_is_nobody_elses() {
+        let cpu = |number: usize| -> CpuSet { [CpuId::new(number).expect("small")].into_iter().collect() };
+        let all = CpuSet::first(2);
+        let leases = [("lessee".to_owned(), cpu(1))];
+        let lessee = claim("lessee", 10, 100, cpu(1));
+        let (others, asked) =
+            beside_leases(std::slice::from_ref(&lessee), &claim("new", 90, 100, all), &leases, false)
+                .expect("CPU 0 is free");
+        assert_eq!((others[0].cpus, asked.cpus), (cpu(1), cpu(0)));
+        assert_eq!(admit(&others, &asked, &all).expect("it fits").len(), 1);
+        let confined = claim("confined", 1, 100, cpu(1));
+        let refusal = beside_leases(std::slice::from_ref(&lessee), &confined, &leases, false)
+            .expect_err("it is leased");
+        assert!(refusal.reasons[0].contains("lessee"), "{refusal:?}");
+        // A lease is refused where it would leave another grant nowhere, or where there is one.
+        let asked = claim("second", 1, 100, cpu(1));
+        assert!(beside_leases(&[confined], &asked, &[], true).is_err());
+        assert!(beside_leases(&[lessee], &asked, &leases, true).is_err());
+        let roaming = claim("roaming", 50, 100, all);
+        let (others, _) = beside_leases(&[roaming], &asked, &[], true).expect("it can go to CPU 0");
+        assert_eq!(others[0].cpus, cpu(0));
     }
 
     #[test]

@@ -90,6 +90,11 @@ pub enum RequestError {
         /// What there is, as a list.
         allowed: String,
     },
+    /// All CPUs for one program alone.
+    NothingLeft {
+        /// What there is, as a list.
+        allowed: String,
+    },
     /// A deadline and a list of CPUs, which the kernel does not take together.
     DeadlineAndCpus,
     /// Less memory than a process needs to start.
@@ -165,6 +170,10 @@ impl fmt::Display for RequestError {
             Self::NoSuchCpus { asked, allowed } => write!(
                 f,
                 "CPUs {asked} are not all usable here\nhelp: choose among {allowed}"
+            ),
+            Self::NothingLeft { allowed } => write!(
+                f,
+                "a CPU has to be left for everything else\nhelp: choose with --cpus some of {allowed}, but not all"
             ),
             Self::DeadlineAndCpus => f.write_str(
                 "--deadline and --cpus exclude each other: the kernel does not pin SCHED_DEADLINE threads\nhelp: leave \

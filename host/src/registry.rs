@@ -6,7 +6,7 @@
 //! registry. An entry is dead when the process that supervises it and the guardian that stands in for it are.
 
 use crate::admission::Claim;
-use crate::cgroup::GroupSet;
+use crate::cgroup::{GroupSet, Hierarchies};
 use crate::error::HostError;
 use crate::parse_cpu_list;
 use crate::process::Identity;
@@ -60,6 +60,9 @@ pub struct Entry {
     pub deadline_ns: u64,
     /// Where it may run, as a list.
     pub cpus: String,
+    /// Whether others are kept off those CPUs.
+    #[serde(default)]
+    pub exclusive: bool,
     /// The CPUs that admission counts it on.
     pub homes: Vec<u32>,
     /// Its memory, if bounded.
@@ -83,6 +86,13 @@ impl Entry {
             deadline: Nanos::new(self.deadline_ns),
             cpus,
         })
+    }
+
+    /// The CPUs that it has to itself, and what to call it.
+    #[must_use]
+    pub fn lease(&self) -> Option<(String, CpuSet)> {
+        let cpus = parse_cpu_list(&self.cpus).ok().filter(|_| self.exclusive)?;
+        Some((format!("{} (process {})", self.name, self.owner.pid), cpus))
     }
 
     /// The processes under the grant.
@@ -156,7 +166,15 @@ impl Registry {
         let begun = Instant::now();
         loop {
             let locked = self.lock()?;
-            let entries = locked.entries()?;
+            let entries = match locked.entries() {
+                Err(HostError::ForeignEntry { path, why }) => {
+                    if !self.salvage(&path) {
+                        return Err(HostError::ForeignEntry { path, why });
+                    }
+                    continue;
+                }
+                entries => entries?,
+            };
             if let Some(abandoned) = entries.iter().find(|entry| !entry.is_attended()) {
                 let abandoned = abandoned.clone();
                 drop(locked);
@@ -180,7 +198,8 @@ impl Registry {
         entry.tree().kill().map_err(failed)?;
         entry.groups.remove()?;
         let locked = self.lock()?;
-        let mut others = locked.entries()?;
+        // A file that is no entry is nobody's reason to leave its own behind.
+        let mut others = self.readable()?;
         let Some(own) = others.iter().position(|other| other.id == entry.id) else { return Ok(()) };
         // The entry of the file may know more of what was enabled than ours: another grant may have left it that.
         let own = others.remove(own);
@@ -194,12 +213,41 @@ impl Registry {
         locked.remove(&entry.id)
     }
 
+    /// A file is no entry: damaged, perhaps. If the process that its name tells of is gone, so is its grant: what is left of that
+    /// is ended, by the name of its groups, and the file is removed. Whether it was.
+    fn salvage(&self, path: &Path) -> bool {
+        let id = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let parts = id.split_once('-').map(|(pid, ticks)| (pid.parse::<i32>(), ticks.parse::<u64>()));
+        let Some((Ok(pid), Ok(started_ticks))) = parts else { return false };
+        if Identity::of(pid).is_ok_and(|now| now.started_ticks == started_ticks) {
+            return false;
+        }
+        let groups = Hierarchies::discover()
+            .map(|hierarchies| GroupSet::plan(&hierarchies, &["cpu", "cpuset", "memory"], id).0)
+            .unwrap_or_default();
+        let ended =
+            Tree::new(&groups, id).kill().is_ok() && Tree::new(&GroupSet::default(), id).kill().is_ok();
+        ended && groups.remove().is_ok() && fs::remove_file(path).is_ok()
+    }
+
+    /// The entries that can be read.
+    fn readable(&self) -> Result<Vec<Entry>, HostError> {
+        self.read(|path, bytes| parse(path, bytes).map(Some).or(Ok(None)))
+    }
+
     fn path_of(&self, id: &str) -> PathBuf {
         self.directory.join(format!("{id}.json"))
     }
 
     /// The entries of a directory that may not be there. Those that end while they are read are left out.
     fn read_all(&self) -> Result<Vec<Entry>, HostError> {
+        self.read(|path, bytes| parse(path, bytes).map(Some))
+    }
+
+    fn read(
+        &self,
+        parse: impl Fn(&Path, &[u8]) -> Result<Option<Entry>, HostError>,
+    ) -> Result<Vec<Entry>, HostError> {
         let failed = |path: &Path, cause| HostError::Registry { path: path.to_owned(), cause };
         let files = match fs::read_dir(&self.directory) {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -214,7 +262,7 @@ impl Registry {
             match read_bounded(&path) {
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
                 Err(cause) => return Err(failed(&path, cause)),
-                Ok(bytes) => entries.push(parse(&path, &bytes)?),
+                Ok(bytes) => entries.extend(parse(&path, &bytes)?),
             }
         }
         entries.sort_by(|a, b| (a.since_unix_s, &a.id).cmp(&(b.since_unix_s, &b.id)));
@@ -265,7 +313,9 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 
 fn parse(path: &Path, bytes: &[u8]) -> Result<Entry, HostError> {
     let foreign = |why: String| HostError::ForeignEntry { path: path.to_owned(), why };
-    let entry: Entry = serde_json::from_slice(bytes).map_err(|error| foreign(error.to_string()))?;
+    let mut entry: Entry = serde_json::from_slice(bytes).map_err(|error| foreign(error.to_string()))?;
+    // A name is a cell of a line wherever it is shown.
+    entry.name = entry.name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     if entry.version != VERSION {
         return Err(foreign(format!("version {} is not {VERSION}", entry.version)));
     }
@@ -344,6 +394,7 @@ pub(crate) fn blank(id: String, owner: Identity) -> Entry {
         period_ns: 0,
         deadline_ns: 0,
         cpus: String::new(),
+        exclusive: false,
         homes: Vec::new(),
         memory_bytes: None,
         enforced: Vec::new(),

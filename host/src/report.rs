@@ -2,9 +2,9 @@
 
 use crate::cgroup::Usage;
 use crate::registry::Entry;
-use crate::run::{Ended, Outcome};
+use crate::run::{Ended, Lateness, Outcome};
 use mainspring_abi::Nanos;
-use mainspring_report::ContextReport;
+use mainspring_report::{ContextReport, Report, ThreadReport};
 use serde::Serialize;
 
 /// What became of a program under a grant.
@@ -31,6 +31,9 @@ pub struct ExecReport {
     pub enforced: Vec<String>,
     /// The kernel's counters.
     pub usage: Usage,
+    /// How the first thread fared under its deadline, from samples, if it had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<Lateness>,
     /// The memory it could use, if bounded.
     pub memory_bytes: Option<u64>,
     /// How many of its processes outlived it and were ended.
@@ -48,10 +51,20 @@ impl From<&Outcome> for ExecReport {
             .iter()
             .map(|right| format!("{} is not enforced: {}", right.what, right.why))
             .collect();
-        if entry.enforced.iter().any(|means| means == "deadline") {
+        if outcome.lateness.is_some() {
             notices.push(
-                "the kernel does not count how often a SCHED_DEADLINE thread used up its budget or was late; periods \
-                 and held-back time are of the other threads and processes"
+                "the kernel does not count how a SCHED_DEADLINE thread fares: its counts are from samples, and at least what \
+                 happened; periods and held-back time are of the other threads and processes"
+                    .to_owned(),
+            );
+        }
+        let v1 = |group: &crate::cgroup::GroupDir| {
+            group.version == crate::cgroup::Version::V1
+                && group.controllers.iter().any(|name| name == "cpuset")
+        };
+        if entry.exclusive && entry.groups.iter().any(v1) {
+            notices.push(
+                "cgroup v1 keeps other groups off these CPUs; processes that are in no group below the root may still use them"
                     .to_owned(),
             );
         }
@@ -65,7 +78,16 @@ impl From<&Outcome> for ExecReport {
                 Ended::Signal(signal) => Some(signal),
             },
             wall_ns,
-            context: context(entry, usage, wall_ns),
+            context: ContextReport {
+                depletions: outcome
+                    .lateness
+                    .map_or(usage.throttled_periods.unwrap_or_default(), |told| told.used_up),
+                misses: outcome
+                    .lateness
+                    .map_or(usage.throttled_periods.unwrap_or_default(), |told| told.late),
+                ..context(entry, usage, wall_ns)
+            },
+            lateness: outcome.lateness,
             cpus: entry.cpus.clone(),
             enforced: entry.enforced.clone(),
             usage: *usage,
@@ -82,7 +104,6 @@ fn context(entry: &Entry, usage: &Usage, wall_ns: u64) -> ContextReport {
     let periods = (wall_ns / entry.period_ns.max(1)).max(usage.periods.unwrap_or_default()) + 1;
     let granted_ns = periods.saturating_mul(entry.budget_ns);
     let used_ns = usage.used_ns.unwrap_or_default();
-    let depletions = usage.throttled_periods.unwrap_or_default();
     ContextReport {
         name: entry.name.clone(),
         cpu: match entry.homes[..] {
@@ -94,8 +115,6 @@ fn context(entry: &Entry, usage: &Usage, wall_ns: u64) -> ContextReport {
         deadline_ns: entry.deadline_ns,
         granted_ns,
         used_ns,
-        depletions,
-        misses: depletions,
         overshoot_max_ns: used_ns.saturating_sub(granted_ns),
         state: "ended".to_owned(),
         ..ContextReport::default()
@@ -103,6 +122,33 @@ fn context(entry: &Entry, usage: &Usage, wall_ns: u64) -> ContextReport {
 }
 
 impl ExecReport {
+    /// The report that other machines have, as far as there is anything to say: what `mainspring report` shows and makes pages of.
+    /// `blank` is that of a machine that decided nothing.
+    #[must_use]
+    pub fn in_full(&self, blank: Report) -> Report {
+        let row = ThreadReport {
+            name: self.context.name.clone(),
+            runtime_ns: self.context.used_ns,
+            misses: self.context.misses,
+            ..ThreadReport::default()
+        };
+        let mut notices = vec![format!(
+            "the kernel of this host decided; this is what it counted of `{}`",
+            self.command.join(" ")
+        )];
+        notices.extend(self.text().lines().map(|line| line.trim_start_matches("! ").to_owned()));
+        Report {
+            machine: self.machine.to_owned(),
+            wall_ns: self.wall_ns,
+            duration_ns: self.wall_ns,
+            threads: vec![row],
+            contexts: vec![self.context.clone()],
+            misses_total: self.context.misses,
+            notices,
+            ..blank
+        }
+    }
+
     /// For people, a few lines.
     #[must_use]
     pub fn text(&self) -> String {
@@ -129,6 +175,12 @@ impl ExecReport {
             let per_mille = used.saturating_mul(1_000) / self.wall_ns.max(1);
             let share = format!("{}.{} % of one CPU", per_mille / 10, per_mille % 10);
             lines.push(format!("used {}, {share}", time(used)));
+        }
+        if let Some(Lateness { periods, used_up, late }) = self.lateness {
+            lines.push(format!(
+                "its first thread always wanted more in {periods} periods: used its budget up in {used_up}, had it late in \
+                 {late}"
+            ));
         }
         lines.extend(held_back(&self.usage));
         if let Some(stalled) = self.usage.stalled_ns.filter(|stalled| *stalled > 0) {

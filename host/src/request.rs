@@ -29,6 +29,8 @@ pub struct Request {
     pub deadline: Option<Nanos>,
     /// The CPUs it may use, if not all.
     pub cpus: Option<CpuSet>,
+    /// Whether others are to be kept off those CPUs.
+    pub exclusive: bool,
     /// The most memory it may use, if bounded.
     pub memory_bytes: Option<u64>,
     /// Whether to go on without the rights to enforce it.
@@ -56,6 +58,9 @@ impl Request {
             && asked.and(allowed) != asked
         {
             return Err(RequestError::NoSuchCpus { asked: cpu_list(&asked), allowed: cpu_list(allowed) });
+        }
+        if self.exclusive && self.cpus.is_none_or(|asked| asked.and(allowed) == *allowed) {
+            return Err(RequestError::NothingLeft { allowed: cpu_list(allowed) });
         }
         if let Some(deadline) = self.deadline {
             if deadline < budget || deadline > period {
@@ -118,6 +123,7 @@ mod tests {
             period: Nanos::from_millis(period_ms),
             deadline: None,
             cpus: None,
+            exclusive: false,
             memory_bytes: None,
             best_effort: false,
         }

@@ -9,6 +9,7 @@
 
 use crate::Latencies;
 use mainspring_abi::Nanos;
+use mainspring_program::next_release;
 use mainspring_report::{Job, JobsReport, Miss, MissKind, Worst};
 
 /// How many misses of one run are listed, the earliest. All are counted.
@@ -52,9 +53,8 @@ impl Responses {
 pub struct Jobs {
     /// When the life under way began.
     life: Nanos,
-    /// Multiples of the period that have been waited for in this life.
-    periods: u64,
-    /// The job under way.
+    /// The job under way: when it was released. Its period is that of the `every` step that ends it, so the multiples are counted
+    /// from here, whatever the periods before.
     release: Nanos,
     started: Option<Nanos>,
     /// Whether the life is over.
@@ -78,7 +78,6 @@ impl Jobs {
     /// A life begins, and with it the first job.
     pub fn begin_life(&mut self, now: Nanos) {
         self.life = now;
-        self.periods = 0;
         self.release = now;
         self.started = None;
         self.ended = false;
@@ -91,14 +90,11 @@ impl Jobs {
 
     /// The thread has come to an `every` step: its job is over. When the next one is released.
     pub fn finish(&mut self, now: Nanos, period: Nanos) -> Nanos {
-        let since = (now - self.life).get();
-        let passed = since / period.get();
-        // The multiple that is just now is met, not missed.
-        let behind = if since.is_multiple_of(period.get()) { passed.saturating_sub(1) } else { passed };
-        self.end_job(Some(now), self.multiple(period, self.periods + 1));
-        self.skip(period, self.periods + 2, behind);
-        self.periods = self.periods.max(behind) + 1;
-        self.release = self.multiple(period, self.periods);
+        let begun = self.begun(period);
+        let next = next_release(self.life, self.release, now, period);
+        self.end_job(Some(now), self.multiple(period, begun + 1));
+        self.skip(period, begun + 2, begun + next.missed);
+        self.release = next.at;
         self.started = None;
         self.release
     }
@@ -109,7 +105,8 @@ impl Jobs {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        let due = self.multiple(period, self.periods + 1);
+        let begun = self.begun(period);
+        let due = self.multiple(period, begun + 1);
         if done {
             self.end_job(Some(now), due);
         } else if due < end && self.release < end {
@@ -117,8 +114,13 @@ impl Jobs {
         }
         let passed = (now.min(end) - self.life).get().saturating_sub(1) / period.get();
         if self.release < end {
-            self.skip(period, self.periods + 2, passed);
+            self.skip(period, begun + 2, passed);
         }
+    }
+
+    /// The multiple of the period in which the job under way was released.
+    fn begun(&self, period: Nanos) -> u64 {
+        (self.release - self.life).get() / period.get()
     }
 
     fn multiple(&self, period: Nanos, number: u64) -> Nanos {
@@ -252,5 +254,21 @@ mod tests {
         assert_eq!(jobs.finish(ns(3), ns(10)), ns(10));
         jobs.end_life(ns(9), ns(2), ns(9), false);
         assert_eq!(shown(jobs).1, []);
+    }
+
+    /// A program may change its period. What has been waited for is a time, and not a number of periods.
+    #[test]
+    fn a_period_that_changes_goes_on_from_the_last_release() {
+        let mut jobs = Jobs::new(true);
+        jobs.begin_life(ns(0));
+        assert_eq!(jobs.finish(ns(3), ns(10)), ns(10));
+        assert_eq!(jobs.finish(ns(11), ns(4)), ns(12), "not the second multiple of 4, which is long over");
+        assert_eq!(jobs.finish(ns(13), ns(4)), ns(16));
+        assert_eq!(jobs.finish(ns(17), ns(10)), ns(20));
+        assert_eq!(jobs.finish(ns(31), ns(10)), ns(40));
+        let (all, missed) = shown(jobs);
+        let due: Vec<(u64, u64)> = all.iter().map(|(release, due, ..)| (*release, *due)).collect();
+        assert_eq!(due, [(0, 10), (10, 12), (12, 16), (16, 20), (20, 30)]);
+        assert_eq!(missed, [(30, MissKind::Late)]);
     }
 }

@@ -11,6 +11,7 @@ use crate::file::{Header, Malformed, RecordError};
 use crate::log::Log;
 use crate::replay::{Onlooker, ReplayError, Replayer};
 use crate::sections;
+use crate::states::StateKeeper;
 use mainspring_abi::{Nanos, ThreadRef};
 use mainspring_report::{Miss, Report, ScheduleEntry, Telemetry, ThreadReport, read_told};
 use mainspring_sched::flight::{Event, Outcome};
@@ -55,6 +56,7 @@ struct Threads {
     early: BTreeSet<ThreadRef>,
     running: Vec<Option<(ThreadRef, Nanos)>>,
     schedule: Vec<ScheduleEntry>,
+    states: StateKeeper,
     /// What the outcome of the event that is under way means.
     under_way: UnderWay,
 }
@@ -78,6 +80,7 @@ enum UnderWay {
 impl Onlooker for Threads {
     fn before(&mut self, now: Nanos, cpu: &mut Cpu, event: &Event) {
         self.under_way = UnderWay::Other;
+        self.states.before(cpu, event.borrowed());
         match event {
             Event::Accept(entity, via) => {
                 self.arrive(entity.thread(), *via);
@@ -113,6 +116,7 @@ impl Onlooker for Threads {
     }
 
     fn after(&mut self, now: Nanos, cpu: &Cpu, outcome: Outcome, left: Option<Entity>) -> Result<(), String> {
+        self.states.after(now, cpu, outcome);
         match (std::mem::take(&mut self.under_way), outcome, left) {
             (UnderWay::Decision(reason), Outcome::Decided(decision), _) => {
                 self.decided(now, cpu, reason, decision);
@@ -139,6 +143,7 @@ impl Threads {
             early: BTreeSet::new(),
             running: vec![None; header.cpus],
             schedule: Vec::new(),
+            states: StateKeeper::default(),
             under_way: UnderWay::Other,
         };
         threads.name(&header.threads);
@@ -297,6 +302,7 @@ impl RecordReport {
             None => replayed,
             Some(told) => Report {
                 schedule: replayed.schedule,
+                states: replayed.states,
                 events: Some(told.misses.iter().map(Miss::event).collect()),
                 ..told
             },
@@ -315,6 +321,7 @@ impl RecordReport {
         let Self { replayer, mut threads, end } = self;
         let Replayer { cpus, decisions, digest, .. } = replayer;
         threads.schedule.sort_by_key(|entry| (entry.start_ns, entry.cpu));
+        let states = threads.states.finish(end, header.threads.iter().cloned());
         // Reschedules that were sent are not events of a core: those received are.
         let received = cpus.iter().map(|core| core.telemetry().reschedules).sum();
         let counted = Telemetry { reschedules_sent: received, ..Telemetry::default() };
@@ -336,6 +343,7 @@ impl RecordReport {
             threads: rows.collect(),
             telemetry: sections::telemetry(cpus.iter(), counted),
             schedule: Some(threads.schedule),
+            states: Some(states),
             ..Report::default()
         }
     }

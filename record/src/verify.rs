@@ -9,6 +9,7 @@ use crate::log::{Entry, Log};
 use crate::replay::{Onlooker, ReplayError, Replayer, Violation};
 use crate::watch::Watch;
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
+use mainspring_report::Report;
 use mainspring_sched::flight::{Event, Outcome};
 use mainspring_sched::{Cpu, Entity};
 use mainspring_workload::MAX_THREADS;
@@ -19,6 +20,11 @@ const LONGEST: Nanos = Nanos::from_millis(60 * 60 * 1_000);
 
 /// Makes every decision of `log` again on CPUs as `header` says, under the eyes of all checkers; how many events there were.
 pub fn verify(header: &Header, log: Log) -> Result<u64, ReplayError> {
+    verify_contexts(header, log).map(|(events, _)| events)
+}
+
+/// The furthest that each context was run past its budget, by its number, beside the number of events.
+fn verify_contexts(header: &Header, log: Log) -> Result<(u64, Vec<(u32, Nanos)>), ReplayError> {
     let mut replayer = Replayer::new(header)?;
     let end = log.end();
     let mut watched = Watched(Checks::<Wide>::new(Setting::recorded(header, requests(&log)?)));
@@ -35,7 +41,24 @@ pub fn verify(header: &Header, log: Log) -> Result<u64, ReplayError> {
     }
     let cpus: Vec<&Cpu> = replayer.cpus.iter().collect();
     watched.0.end(end, &cpus).map_err(|(cpu, what)| violation(end, cpu, what))?;
-    Ok(watched.0.events())
+    Ok((watched.0.events(), watched.0.grants().overshoots().collect()))
+}
+
+/// As [`verify`], of a run of which `told` was told: no context was run further past its budget than is said there.
+pub fn verify_told(header: &Header, log: Log, told: Option<&Report>) -> Result<u64, ReplayError> {
+    let end = log.end();
+    let (events, overshoots) = verify_contexts(header, log)?;
+    // Of a machine that tells nothing of contexts nothing can be wrong.
+    let rows = told.map_or(&[][..], |told| &told.contexts);
+    for (number, overshoot) in overshoots {
+        let row = (number as usize).checked_sub(1).and_then(|row| rows.get(row));
+        if let Some(row) = row.filter(|row| row.overshoot_max_ns < overshoot.get()) {
+            let told = Nanos::new(row.overshoot_max_ns);
+            let what = format!("context {} was overrun by {overshoot}, and {told} is reported", row.name);
+            return Err(violation(end, CpuId::BOOT, what));
+        }
+    }
+    Ok(events)
 }
 
 /// A watcher of live runs looks on at a replay.

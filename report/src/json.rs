@@ -36,7 +36,8 @@ const TOLD_LIMIT: usize = 48 << 20;
 /// record knows, and how long it took. Empty if it would be too long.
 #[must_use]
 pub fn told(report: &Report) -> String {
-    let told = Report { wall_ns: 0, schedule: None, events: None, jobs: None, ..report.clone() };
+    let told =
+        Report { wall_ns: 0, schedule: None, states: None, events: None, jobs: None, ..report.clone() };
     let text = serde_json::to_string(&told).unwrap_or_default();
     if text.len() <= TOLD_LIMIT { text } else { String::new() }
 }

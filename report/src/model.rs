@@ -6,10 +6,14 @@
 mod admission;
 mod authority;
 mod jobs;
+mod states;
 
-pub use admission::{AdmissionCpu, AdmissionReport, AdmissionTask, DecidingInterval, FirstMiss, MissTrace};
-pub use authority::{ContextReport, Event, IslandReport, LeaseReport, RingReport};
+pub use admission::{
+    AdmissionCpu, AdmissionProgram, AdmissionReport, AdmissionTask, DecidingInterval, FirstMiss, MissTrace,
+};
+pub use authority::{ContextReport, Event, IslandReport, LeaseReport, RingReport, SyncReport};
 pub use jobs::{EndpointReport, Expected, Job, JobsReport, Miss, MissKind, Worst};
+pub use states::{StateEntry, States, ThreadState};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,6 +51,9 @@ pub struct Report {
     /// One row per ring.
     #[serde(default)]
     pub rings: Vec<RingReport>,
+    /// One row per mutex, semaphore, barrier and condition.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sync: Vec<SyncReport>,
     /// One row per endpoint that was called.
     #[serde(default)]
     pub endpoints: Vec<EndpointReport>,
@@ -67,6 +74,9 @@ pub struct Report {
     /// What ran when, if asked for, ordered by start and CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Vec<ScheduleEntry>>,
+    /// What threads did while they did not run, if the schedule was asked for, by thread and then by time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub states: Option<States>,
     /// What happened at single instants, if the schedule was asked for, ordered by time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<Vec<Event>>,
@@ -113,6 +123,14 @@ pub struct CpuReport {
     pub steals: u64,
     /// Greatest number of threads queued here at once.
     pub queue_depth_max: u64,
+}
+
+impl CpuReport {
+    /// Time in which threads got on: what is left of the busy time. With the overheads and the idle time it is the run.
+    #[must_use]
+    pub fn work_ns(&self) -> u64 {
+        self.busy_ns.saturating_sub(self.overhead_ns.values().sum())
+    }
 }
 
 /// One thread's row.

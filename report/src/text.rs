@@ -37,6 +37,7 @@ pub fn text(report: &Report, style: TextStyle) -> String {
         authority::islands(report, style),
         authority::leases(report, style),
         authority::rings(report, style),
+        authority::sync(report, style),
         telemetry::render(report, style),
         jobs::expectations(report, style),
         notes::render(report, style),

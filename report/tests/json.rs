@@ -3,7 +3,7 @@
 mod common;
 
 use common::{granted, small};
-use mainspring_report::{Event, Report, json, json_to};
+use mainspring_report::{Event, Report, StateEntry, States, ThreadState, json, json_to};
 use serde_json::Value;
 
 fn fields(value: &Value) -> Vec<&str> {
@@ -70,6 +70,22 @@ fn the_fields_of_granted_time_are_frozen() {
     assert_fields(&report["events"][0], "context cpu kind refills time_ns");
     assert_fields(&report["events"][1], "context cpu kind thread time_ns to");
     assert_eq!(report["events"][0]["refills"], serde_json::json!([[10_000_000, 2_000_000]]));
+}
+
+#[test]
+fn states_name_their_threads_and_read_back() {
+    let state = |thread, state, by| StateEntry { thread, state, cpu: 1, start_ns: 5, end_ns: 9, by };
+    let names = vec!["a".to_owned(), "b".to_owned()];
+    let entries = vec![state(0, ThreadState::Call, Some(1)), state(1, ThreadState::Ready, None)];
+    let report = Report { states: Some(States { names, entries }), ..small() };
+    let text = json(&report);
+    let value: Value = serde_json::from_str(&text).expect("valid JSON");
+    assert_fields(&value["states"][0], "by cpu end_ns start_ns state thread");
+    assert_fields(&value["states"][1], "cpu end_ns start_ns state thread");
+    assert_eq!((&value["states"][0]["thread"], &value["states"][0]["by"]), (&"a".into(), &"b".into()));
+    assert_eq!(value["states"][0]["state"], "call");
+    let read: Report = serde_json::from_str(&text).expect("a report");
+    assert_eq!(read.states, report.states);
 }
 
 #[test]

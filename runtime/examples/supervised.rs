@@ -1,48 +1,73 @@
-//! A supervised worker: it is recharged while it makes progress, and restarted when it fails.
+//! A supervised pipeline: a source, a parser that now and then fails, and a report. Each stage is a child of a supervisor; lines that a
+//! failed parser had taken are lost, and nothing else is.
 //!
 //! `cargo run -p mainspring-runtime --example supervised`
 
-use mainspring::{Budget, Config, Cx, Exhaustion, NurseryOptions, Profile, TaskState};
-use std::sync::atomic::{AtomicU32, Ordering};
+use mainspring::supervisor::{Child, Restart, Strategy, Supervisor};
+use mainspring::sync::CancelToken;
+use mainspring::{Budget, Capacity, Config, Cx, Profile, Receiver, Refusal, Sender};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-fn worker(cx: &Cx, done: &AtomicU32) {
-    while done.load(Ordering::Relaxed) < 100 {
-        for _ in 0..100 {
-            cx.check();
+const LINES: u64 = 1000;
+
+fn source(cx: &Cx, lines: &Sender<String>, next: &AtomicU64) -> Result<(), Refusal> {
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= LINES {
+            lines.close();
+            return Ok(());
         }
-        if done.fetch_add(1, Ordering::Relaxed) == 40 {
-            panic!("a bad item");
-        }
+        // Every hundredth is no number.
+        let line = if number % 100 == 99 { "nonsense".to_owned() } else { number.to_string() };
+        lines.send(cx, line).map_err(|error| error.why)?;
     }
 }
 
+fn parse(
+    cx: &Cx,
+    lines: &Receiver<String>,
+    numbers: &Sender<u64>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    for line in lines.iter(cx) {
+        numbers.send(cx, line?.parse()?).map_err(|error| error.why)?;
+    }
+    numbers.close();
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The panic is part of the show: it is reported by the supervisor.
-    std::panic::set_hook(Box::new(|_| {}));
     let runtime = Config::new(Profile::Cluster).build()?;
-    let done = AtomicU32::new(0);
-    runtime.run(|cx| {
-        for life in 1..=3 {
-            let mut recharges = 0;
-            let options = NurseryOptions::new().on_exhausted(Exhaustion::Park);
-            let result = cx.nursery_with(options, |n| {
-                let budget = Budget { ops: 1000, ..Budget::ZERO };
-                let child = n.builder().budget(budget).spawn(|cx| worker(cx, &done)).expect("the pool pays");
-                while !child.is_finished() {
-                    if child.state() == TaskState::BudgetExhausted && n.recharge(&child, budget).is_ok() {
-                        recharges += 1;
-                    }
-                    cx.yield_now();
+    let (lines, parsed) = (runtime.channel(Capacity::Bounded(16)), runtime.channel(Capacity::Bounded(16)));
+    let (next, sum, count) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let stage = Budget { ops: 50_000, channel_ops: 5000, ..Budget::ZERO };
+    let supervisor = Supervisor::new(Strategy::OneForOne)
+        .intensity(20, Duration::from_secs(1))
+        .child(
+            Child::new("source", |cx| source(cx, &lines.0, &next)).restart(Restart::Transient).budget(stage),
+        )
+        .child(
+            Child::new("parser", |cx| parse(cx, &lines.1, &parsed.0))
+                .restart(Restart::Transient)
+                .budget(stage),
+        )
+        .child(
+            Child::new("report", |cx| {
+                for number in parsed.1.iter(cx) {
+                    sum.fetch_add(number?, Ordering::Relaxed);
+                    count.fetch_add(1, Ordering::Relaxed);
                 }
-            });
-            println!(
-                "life {life}: {} items, {recharges} recharges: {result:?}",
-                done.load(Ordering::Relaxed)
-            );
-            if result.is_ok() {
-                return;
-            }
-        }
-    })?;
+                Ok::<(), Refusal>(())
+            })
+            .restart(Restart::Transient)
+            .budget(stage),
+        );
+    let restarts = runtime.run(|cx| supervisor.run_until(cx, &CancelToken::new()))??;
+    println!(
+        "{} of {LINES} lines are numbers, their sum is {}",
+        count.load(Ordering::Relaxed),
+        sum.load(Ordering::Relaxed)
+    );
+    println!("the parser was restarted {restarts} times");
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Calls that cost nothing count towards the quantum: no loop of them keeps a worker from its other tasks.
 //!
-//! Every public operation that a task can repeat, and that does not charge an op, passes one of the three functions here
+//! Every public operation that a task can repeat, and that does not charge an op, passes one of the functions here
 //! first. `tests/free_calls.rs` holds a table of all public operations against the sources, and repeats each of them beside
 //! a task that must get on.
 //!
@@ -27,6 +27,8 @@ const BLIND_LIMIT: u32 = 1 << 20;
 const BLIND_POLL: u32 = 1 << 10;
 /// What an action adds.
 const BLIND_ACTION: u32 = 1;
+/// What an action adds that takes microseconds.
+const BLIND_COSTLY_ACTION: u32 = 1 << 6;
 
 thread_local! {
     /// What calls without a context have added up to, since the task on this thread had something left of its slice.
@@ -81,6 +83,13 @@ pub(crate) fn count_action() {
     count_blindly(BLIND_ACTION);
 }
 
+/// Counts an action without a context that takes as long as many others: it interrupts all threads of the process, asks the
+/// kernel, or makes or ends something that the whole runtime knows.
+#[inline]
+pub(crate) fn count_costly_action() {
+    count_blindly(BLIND_COSTLY_ACTION);
+}
+
 fn count_blindly(weight: u32) {
     let Some(task) = current_task() else { return };
     if task.fuel.load(Ordering::Relaxed) != 0 {
@@ -95,7 +104,7 @@ fn count_blindly(weight: u32) {
 
 /// The task whose code runs on this thread.
 #[allow(unsafe_code)]
-fn current_task() -> Option<TaskPtr> {
+pub(crate) fn current_task() -> Option<TaskPtr> {
     // SAFETY: the pointer is null or the worker of this thread, which does not go away under it.
     unsafe { worker::current().as_ref() }?.running_task()
 }

@@ -6,11 +6,15 @@ use crate::error::ConfigError;
 use crate::io::IoDriver;
 use crate::profile::Profile;
 use crate::protocol::fair_tasks::FairTaskSettings;
+use crate::quota::Rate;
+use crate::reserve::HostReservation;
 use crate::runtime::Runtime;
 use crate::stack::arena::LEAST_STACK;
+use crate::watchdog::Watchdog;
 use crate::worker::victim::{DEFAULT_SEED, VictimStrategy};
 use mainspring_abi::Weight;
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 pub(crate) const STACK_SIZES: std::ops::RangeInclusive<usize> = LEAST_STACK..=1 << 30;
 
@@ -37,11 +41,14 @@ pub struct Config {
     pub(crate) cleanup_ops: u32,
     pub(crate) fail_on_deadlock: bool,
     pub(crate) tenants: Option<Vec<Weight>>,
+    pub(crate) tenant_rates: Vec<Option<Rate>>,
     pub(crate) fair_tasks: Option<FairTaskSettings>,
     pub(crate) io: IoDriver,
+    pub(crate) reserve: Option<HostReservation>,
     /// A task that runs into the guard of its stack is abandoned, rather than the process aborted.
     pub(crate) abandons_overflowed: bool,
     pub(crate) migrates_started_tasks: bool,
+    pub(crate) watchdog: Option<Watchdog>,
 }
 
 impl Default for Config {
@@ -49,6 +56,9 @@ impl Default for Config {
         Self::new(Profile::default())
     }
 }
+
+/// Tenants of the fair discipline at most.
+const MOST_TENANTS: usize = 4096;
 
 /// Stacks of a runtime that was not told how many.
 pub(crate) const USUAL_STACKS: usize = (1 << 20) + (1 << 17);
@@ -80,10 +90,13 @@ impl Config {
             cleanup_ops: 10_000,
             fail_on_deadlock: false,
             tenants: None,
+            tenant_rates: Vec::new(),
             fair_tasks: None,
             io: IoDriver::Auto,
+            reserve: None,
             abandons_overflowed: false,
             migrates_started_tasks: false,
+            watchdog: Some(Watchdog::default()),
         }
     }
 
@@ -107,6 +120,13 @@ impl Config {
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
+        self
+    }
+
+    /// Lets the host's kernel keep CPU time for the workers, if it can: [`Runtime::host_standing`] says whether it does.
+    #[must_use]
+    pub fn reserve(mut self, reservation: HostReservation) -> Self {
+        self.reserve = Some(reservation);
         self
     }
 
@@ -199,6 +219,22 @@ impl Config {
         self
     }
 
+    /// A quota for a tenant of the fair discipline: the tasks that are spawned for it ([`SpawnBuilder::tenant`]), and all below
+    /// them, share it.
+    ///
+    /// [`SpawnBuilder::tenant`]: crate::SpawnBuilder::tenant
+    #[must_use]
+    pub fn tenant_rate(mut self, tenant: usize, rate: Rate) -> Self {
+        if self.tenant_rates.len() <= tenant {
+            // More than there can be is refused when the runtime is built.
+            self.tenant_rates.resize(tenant.min(MOST_TENANTS) + 1, None);
+        }
+        if let Some(place) = self.tenant_rates.get_mut(tenant) {
+            *place = Some(rate);
+        }
+        self
+    }
+
     /// The fair discipline by task: each worker has a scheduler core of its own, each task is a thread of one of them,
     /// with a weight, a latency class and workers that it may use (`SpawnBuilder::schedule`), and what every core was
     /// asked can be recorded ([`Runtime::close_record`]) and replayed. Shares are of time on the monotonic clock.
@@ -241,6 +277,21 @@ impl Config {
         self
     }
 
+    /// How tasks are watched that do not check. `None` for not at all: then a timer that is due while every worker is busy waits for a
+    /// worker to look up. Unless set, tasks are watched and reported after 20 ms, without spare workers. In the deterministic mode
+    /// nothing is watched.
+    #[must_use]
+    pub fn watchdog(mut self, watchdog: Option<Watchdog>) -> Self {
+        self.watchdog = watchdog;
+        self
+    }
+
+    /// Workers beside the usual ones.
+    pub(crate) fn spare_workers(&self) -> usize {
+        let none = self.deterministic || self.fair_tasks.is_some();
+        self.watchdog.filter(|_| !none).map_or(0, |watchdog| watchdog.spare_workers)
+    }
+
     /// In the deterministic mode: when every task waits and no timer is set, fails the root nurseries with
     /// `TaskError::Deadlock`. Without it the runtime waits for the host's threads, which may yet wake a task.
     #[must_use]
@@ -266,8 +317,12 @@ impl Config {
         if !STACK_SIZES.contains(&self.stack_size) {
             return Err(ConfigError::StackSize(self.stack_size));
         }
-        if self.tenants.as_ref().is_some_and(|tenants| !(1..=4096).contains(&tenants.len())) {
+        if self.tenants.as_ref().is_some_and(|tenants| !(1..=MOST_TENANTS).contains(&tenants.len())) {
             return Err(ConfigError::Tenants);
+        }
+        let tenants = self.tenants.as_ref().map_or(0, Vec::len);
+        if self.tenant_rates.len() > tenants {
+            return Err(ConfigError::TenantRate(self.tenant_rates.len() - 1));
         }
         if let Some(fair_tasks) = &self.fair_tasks {
             if !(1..=u16::MAX.into()).contains(&fair_tasks.threads) {
@@ -280,8 +335,17 @@ impl Config {
                 return Err(ConfigError::OneDiscipline);
             }
         }
+        if let Some(watchdog) = &self.watchdog {
+            let overstays = Duration::from_millis(1)..=Duration::from_secs(60);
+            if !overstays.contains(&watchdog.overstay) || watchdog.spare_workers > 64 {
+                return Err(ConfigError::Watchdog);
+            }
+        }
         if self.yield_interval == 0 {
             return Err(ConfigError::YieldInterval);
+        }
+        if self.reserve.is_some_and(HostReservation::is_senseless) {
+            return Err(ConfigError::Reservation);
         }
         Runtime::start(self)
     }

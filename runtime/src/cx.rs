@@ -19,14 +19,15 @@ use crate::spans;
 use crate::stack::overflow::stack_pointer;
 use crate::task::body::StopUnwind;
 use crate::task::{Task, TaskPtr, WaitReason};
+use crate::task_local::Scope;
 use crate::worker::Worker;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A system call counts as so many ops towards the next look at timers and the end of the quantum.
-const SYSCALL_LOOK: u32 = 128;
+const SYSCALL_LOOK: u32 = 4096;
 /// So many bytes of an allocation count as an op towards the same: a task that allocates them touches them.
-const ALLOC_LOOK_BYTES: usize = 64;
+const ALLOC_LOOK_BYTES: usize = 16;
 
 /// How often a task that found its nursery's pool empty gives way before it fails.
 const REPORT_TURNS: u32 = 8;
@@ -59,6 +60,8 @@ pub struct Cx {
     yield_interval: u32,
     /// Below this address the task's stack is low: one comparison tells.
     stack_floor: usize,
+    /// The innermost scope of a task-local value, or null.
+    locals: *const Scope,
     _of_one_task: PhantomData<*const ()>,
 }
 
@@ -70,7 +73,16 @@ impl Cx {
     pub(crate) fn new(task: TaskPtr) -> Self {
         let yield_interval = task.nursery().rt().config.yield_interval;
         let stack_floor = task.stack().map_or(0, |stack| stack.limit() + stack.reserve());
-        Self { task, yield_interval, stack_floor, _of_one_task: PhantomData }
+        Self { task, yield_interval, stack_floor, locals: std::ptr::null(), _of_one_task: PhantomData }
+    }
+
+    /// The same, inside of a scope of a task-local value, which outlives it.
+    pub(crate) fn with_locals(&self, locals: *const Scope) -> Self {
+        Self { locals, ..*self }
+    }
+
+    pub(crate) fn locals(&self) -> *const Scope {
+        self.locals
     }
 
     pub(crate) fn task(&self) -> &Task {
@@ -136,6 +148,9 @@ impl Cx {
                 let fuel = (ops - paid).min(slice);
                 task.reserve.store(ops - paid - fuel, Ordering::Relaxed);
                 task.fuel.store(fuel, Ordering::Relaxed);
+                if task.has_quota() {
+                    self.ask_quota(fuel, n != 0);
+                }
                 n -= paid;
                 if n == 0 {
                     break;
@@ -154,7 +169,22 @@ impl Cx {
         let worker = task.worker();
         if worker.slice_over() {
             self.yield_now();
+        } else if task.cancel.load(Ordering::Relaxed) {
+            // The monitor had it cancelled there.
+            self.acknowledge();
         }
+    }
+
+    /// The task has a slice by its budget, and as much of that as its quota gives. While it waits for that, it has none.
+    #[cold]
+    fn ask_quota(&self, slice: u32, waits: bool) {
+        let task = self.task();
+        task.force_slow_check();
+        let given = self.pay_for_slice(slice, waits);
+        let ops = task.ops();
+        let fuel = given.min(ops);
+        task.reserve.store(ops - fuel, Ordering::Relaxed);
+        task.fuel.store(fuel, Ordering::Relaxed);
     }
 
     fn exhausted_component(&self) -> Option<Component> {
@@ -380,7 +410,7 @@ impl Cx {
         let (fuel, counter) = (self.task.fuel.load(Ordering::Relaxed), self.counter(component));
         let left = counter.load(Ordering::Relaxed);
         // The last one marks the component as used up.
-        if fuel != 0 && left > 1 && component != Component::Syscalls {
+        if fuel != 0 && left > 1 && component != Component::Syscalls && !self.task.has_quota() {
             self.task.fuel.store(fuel - 1, Ordering::Relaxed);
             counter.store(left - 1, Ordering::Relaxed);
             return Ok(());
@@ -404,12 +434,23 @@ impl Cx {
         self.task.was_granted(component) || self.account().was_granted(component)
     }
 
+    /// What the task does next takes as long as `ops`. An op of the slice is left, so that a call without a context finds the
+    /// task in a slice: those calls give way by themselves only if none follows that has a context (see [`calls`]).
+    fn look_up_sooner(&self, ops: u32) {
+        let within = ops.min(self.task.fuel.load(Ordering::Relaxed).saturating_sub(1));
+        self.task.look_up_sooner(within);
+        self.task.worker().hurry_slices(ops - within);
+    }
+
     #[inline(never)]
     fn charge_slowly(&self, component: Component) -> Result<(), BudgetError> {
         let (task, counter) = (self.task(), self.counter(component));
         self.check();
         if component == Component::Syscalls {
-            task.look_up_sooner(SYSCALL_LOOK);
+            self.look_up_sooner(SYSCALL_LOOK);
+        }
+        if task.has_quota() && self.was_granted(component) {
+            self.pay_rate(component, 1)?;
         }
         loop {
             match counter.load(Ordering::Relaxed) {
@@ -480,12 +521,15 @@ impl Cx {
                 return Err(BudgetError::MemoryBudgetExhausted(Unpayable { component, needed, available }));
             }
         };
+        if task.has_quota() {
+            self.pay_rate(Component::Memory, size as u64)?;
+        }
         task.memory.store(left, Ordering::Relaxed);
         if left == 0 && size > 0 && self.purse().is_none() {
             task.mark_exhausted(Component::Memory);
         }
         self.check();
-        task.look_up_sooner(u32::try_from(size / ALLOC_LOOK_BYTES).unwrap_or(u32::MAX));
+        self.look_up_sooner(u32::try_from(size / ALLOC_LOOK_BYTES).unwrap_or(u32::MAX));
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use crate::budget::{Component, Unpayable};
 use crate::context::{ContextError, LedgerError};
 use crate::protocol::fair_tasks::ThreadError;
+use crate::quota::QuotaError;
 use crate::task::body;
 use std::error::Error;
 use std::fmt;
@@ -62,10 +63,18 @@ pub enum ConfigError {
     Quantum,
     /// The fair discipline by task together with tenants or with the deterministic mode.
     OneDiscipline,
+    /// A watchdog that waits for less than 1 ms or more than 60 s, or with more than 64 spare workers.
+    Watchdog,
+    /// A rate for a tenant that does not exist.
+    TenantRate(usize),
+    /// The rate of a tenant makes no sense.
+    Rate(QuotaError),
     /// io_uring was asked for by name, and the kernel does not allow it.
     IoUring(io::Error),
     /// A thread could not be started.
     Thread(io::Error),
+    /// A reservation on the host that no kernel could hold.
+    Reservation,
 }
 
 impl fmt::Display for ConfigError {
@@ -86,6 +95,13 @@ impl fmt::Display for ConfigError {
             Self::OneDiscipline => f.write_str(
                 "the fair discipline by task goes with neither tenants nor a deterministic seed; choose one",
             ),
+            Self::Watchdog => {
+                f.write_str("a watchdog after 1 ms to 60 s, with up to 64 spare workers; choose those")
+            }
+            Self::TenantRate(n) => {
+                write!(f, "a rate for tenant {n}, who does not exist; name it in Config::fair")
+            }
+            Self::Rate(error) => error.fmt(f),
             Self::IoUring(error) => {
                 write!(
                     f,
@@ -93,6 +109,10 @@ impl fmt::Display for ConfigError {
                 )
             }
             Self::Thread(error) => write!(f, "a worker thread could not be started: {error}"),
+            Self::Reservation => f.write_str(
+                "no kernel holds such a reservation; a deadline takes a budget up to its period, a quota at least 1 ms in a \
+                 period of 1 ms to 1 s",
+            ),
         }
     }
 }
@@ -119,6 +139,8 @@ pub enum SpawnError {
     StackSize(usize),
     /// No such tenant; `Config::fair` says which there are.
     NoSuchTenant(usize),
+    /// The spawner is of this tenant, and only tasks of tenant 0 and the host spawn for others.
+    OtherTenant(usize),
     /// The fair discipline by task has no thread for it.
     Thread(ThreadError),
     /// A schedule without `Config::fair_by_task`.
@@ -127,6 +149,10 @@ pub enum SpawnError {
     Context(ContextError),
     /// No ledger could be had for the contexts that the child may make.
     Ledger(LedgerError),
+    /// The quota cannot be the child's.
+    Quota(QuotaError),
+    /// The spawner's quota does not allow a spawn now.
+    Rate(BudgetError),
 }
 
 impl fmt::Display for SpawnError {
@@ -143,6 +169,9 @@ impl fmt::Display for SpawnError {
             Self::Pool(unpayable) => write!(f, "the nursery's pool cannot pay for the child: {unpayable}"),
             Self::OverLimit(over) => write!(f, "more than CapSpawn allows a child: {over}"),
             Self::NoSuchTenant(n) => write!(f, "there is no tenant {n}; name it in Config::fair"),
+            Self::OtherTenant(n) => {
+                write!(f, "the spawner is of tenant {n}; let the host or a task of tenant 0 spawn for others")
+            }
             Self::Thread(error) => error.fmt(f),
             Self::NotByTask => f.write_str(
                 "only Config::fair_by_task schedules single tasks; set it, or leave the schedule out",
@@ -150,6 +179,8 @@ impl fmt::Display for SpawnError {
             Self::StackSize(n) => write!(f, "a stack of {n} bytes; choose 16384 to 1073741824"),
             Self::Context(error) => error.fmt(f),
             Self::Ledger(error) => error.fmt(f),
+            Self::Quota(error) => error.fmt(f),
+            Self::Rate(error) => error.fmt(f),
         }
     }
 }
@@ -168,6 +199,16 @@ impl fmt::Display for ThreadError {
             Self::BadRequest(request) => {
                 write!(f, "a request of {request}; choose 1ns to {}", mainspring_sched::MAX_REQUEST)
             }
+            Self::Weight { asked, most } => write!(
+                f,
+                "a weight of {}, and this task may give at most {}; ask for less, or let the root task spawn it",
+                asked.get(),
+                most.get()
+            ),
+            Self::Class(own) => write!(
+                f,
+                "a latency class that is served sooner than the spawner's own ({own:?}); choose that or a later one"
+            ),
         }
     }
 }
@@ -277,6 +318,18 @@ pub enum BudgetError {
     MemoryBudgetExhausted(Unpayable),
     /// The component was never granted to this task.
     NeverGranted(Component),
+    /// The task's quota does not have so much now: try again later, or let the quota throttle
+    /// ([`WhenEmpty::Throttle`](crate::quota::WhenEmpty)). Nothing is charged.
+    OverRate {
+        /// Of what.
+        component: Component,
+        /// What the operation needs.
+        needed: u64,
+        /// The most that there can be at once.
+        most: u64,
+        /// When there is enough at the soonest; `None` for never.
+        retry_in: Option<std::time::Duration>,
+    },
     /// The budget allows the allocation, and the host has no memory for it: ask for less, or do without. Nothing is charged.
     OutOfMemory {
         /// The size of the allocation.
@@ -287,6 +340,12 @@ pub enum BudgetError {
 impl fmt::Display for BudgetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::OverRate { component, needed, retry_in: Some(time), .. } => {
+                write!(f, "the quota has less than {needed} {component} now; try again in {time:?}")
+            }
+            Self::OverRate { component, needed, most, retry_in: None } => {
+                write!(f, "{needed} {component} at once, and the quota's burst is {most}; ask for less")
+            }
             Self::MemoryBudgetExhausted(unpayable) => write!(f, "memory budget exhausted: {unpayable}"),
             Self::NeverGranted(component) => write!(f, "this task was never granted any {component}"),
             Self::OutOfMemory { bytes } => write!(f, "the host has no memory for {bytes} bytes"),

@@ -5,7 +5,7 @@ use crate::audit;
 use crate::calls;
 use crate::cx::Cx;
 use crate::error::SpawnError;
-use crate::nursery::{Handle, Nursery};
+use crate::nursery::{Handle, Nursery, SpawnBuilder};
 use crate::protocol::slot_refs::LetGo;
 use crate::runtime::Inner;
 use crate::task::state::Event;
@@ -177,8 +177,18 @@ impl<'scope> Nursery<'scope, '_> {
         F: Future + Send + 'scope,
         F::Output: Send + 'scope,
     {
-        let cap = self.children_caps().executor().copied().ok_or(SpawnError::NotPermitted);
-        self.audited("CapExecutor", "spawn_future", cap).inspect_err(|_| calls::count_poll())?;
-        self.builder().launch_future(FutureBody(future))
+        self.builder().spawn_future(future)
+    }
+}
+
+impl<'scope> SpawnBuilder<'_, 'scope, '_> {
+    /// Spawns a future as a child, with these options. Needs `CapExecutor` beside `CapSpawn`.
+    pub fn spawn_future<F>(self, future: F) -> Result<Handle<'scope, F::Output>, SpawnError>
+    where
+        F: Future + Send + 'scope,
+        F::Output: Send + 'scope,
+    {
+        self.admit_future().inspect_err(|_| calls::count_poll())?;
+        self.launch_future(FutureBody(future))
     }
 }

@@ -21,9 +21,11 @@
 //!
 //! The guide is `docs/runtime.md`. Its first page says what is guaranteed, what a program must not do, and what happens if it does.
 
+pub mod actor;
 mod audit;
 mod blocking;
 pub mod budget;
+mod callback;
 mod calls;
 pub mod caps;
 pub mod channel;
@@ -37,36 +39,51 @@ mod fork;
 mod future;
 mod histogram;
 pub mod io;
+pub mod lease;
+mod line;
+pub mod live;
 #[doc(hidden)]
 pub mod meter;
+pub mod metrics;
 pub mod nursery;
+mod os_threads;
 mod panic_strategy;
 mod parker;
+pub mod policy;
 mod profile;
+mod queue;
 // The protocols have preconditions that types do not state: only the model checker sees them from outside.
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod protocol;
 #[cfg(not(loom))]
 mod protocol;
+pub mod quota;
+pub mod reserve;
 mod runtime;
+pub mod session;
+pub mod signal;
 pub mod snapshot;
 mod spans;
 mod stack;
 mod stop;
+pub mod supervisor;
 pub mod sync;
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod task;
 #[cfg(not(loom))]
 mod task;
+mod task_local;
 pub mod testing;
 pub mod time;
 mod virtual_workers;
 mod wait;
 mod waiter;
+pub mod watchdog;
 mod worker;
 
+pub use actor::{Address, AskError, Mailbox};
 pub use blocking::BlockingError;
 pub use budget::{Budget, Charged, Component, Cost, Pool, Unpayable};
 pub use caps::{CapBudget, CapChannel, CapContext, CapExecutor, CapSpawn, Caps};
@@ -78,20 +95,31 @@ pub use endpoint::{CallError, CallRefusal, Endpoint};
 pub use error::{BudgetError, ConfigError, RechargeError, SpawnError, StackError, TaskError};
 pub use future::AwaitError;
 pub use histogram::Durations;
+pub use lease::{CpuIsolationLease, LeaseError, LeaseRequest};
 pub use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, Weight, WeightError};
 pub use mainspring_runtime_macros::budgeted;
 pub use meter::Meter;
 pub use nursery::state::NurseryState;
 pub use nursery::{
-    Canceller, Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, OpenNursery, Priority, SpawnBuilder,
+    Canceller, Exhaustion, Handle, JoinSet, Nursery, NurseryError, NurseryOptions, OpenNursery, Priority,
+    SpawnBuilder, Spawner, ThreadSpawner,
 };
 pub use parker::Parker;
+pub use policy::PolicyService;
 pub use profile::Profile;
-pub use protocol::fair_tasks::{FairTaskSettings, Schedule, ThreadError, WorkerRecord};
+pub use protocol::fair_tasks::{
+    FairTaskSettings, RecordPart, Schedule, SessionName, ThreadError, WorkerRecord,
+};
+pub use quota::{Quota, QuotaError, Rate};
+pub use reserve::{HostReservation, HostStanding};
 pub use runtime::{Runtime, WorkerStats};
+pub use session::{Session, SessionError};
 pub use snapshot::Snapshot;
 pub use stack::arena::GuardKind;
 pub use stop::Stop;
+pub use supervisor::Supervisor;
 pub use task::WaitReason;
 pub use task::state::{Event as TaskEvent, IllegalStep, TaskState};
+pub use task_local::TaskLocal;
+pub use watchdog::{Overstay, Watchdog};
 pub use worker::victim::{VictimStrategy, Victims};

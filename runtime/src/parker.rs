@@ -1,19 +1,13 @@
 //! Parking: a task or thread waits until another unparks it.
 //!
 //! Conserved: an unpark lets the one go that has waited longest, or else is remembered, once; none is lost: a waiter that is
-//! cancelled hands on what it was given. A node in the line is in the frame of a wait, which takes it out on every way out if no
-//! unpark has.
-#![allow(unsafe_code)]
+//! cancelled hands on what it was given.
 
 use crate::calls;
 use crate::cx::Cx;
-use crate::protocol::lock::Lock;
-use crate::protocol::wait_end::{Outcome, WaitEnd};
+use crate::queue::{Queue, Rule};
 use crate::task::WaitReason;
-use crate::wait::{Waited, Who};
-use crate::waiter::Ending;
-use crate::worker;
-use std::collections::VecDeque;
+use crate::wait::Who;
 use std::time::Duration;
 
 /// Where a task parks, and others unpark it.
@@ -30,68 +24,28 @@ use std::time::Duration;
 /// }).unwrap().unwrap();
 /// ```
 pub struct Parker {
-    inside: Lock<Inside>,
+    queue: Queue<Permit>,
 }
 
-struct Inside {
-    /// An unpark waits for its park. Never while there is a waiter.
-    permit: bool,
-    line: VecDeque<*const Node>,
-}
+/// An unpark that waits for its park. None while there is a waiter.
+#[derive(Default)]
+pub(crate) struct Permit(bool);
 
-/// A waiter, in the frame of the wait.
-struct Node {
-    word: usize,
-    end: WaitEnd,
-}
+impl Rule for Permit {
+    type Wish = ();
 
-// SAFETY: nodes are touched under the lock, or by their own waiter after they left the line.
-unsafe impl Send for Inside {}
-
-/// A node that is in the line, or was taken out by an unpark. Dropped on every way out of the frame that the node is in.
-struct Enlisted<'a> {
-    parker: &'a Parker,
-    who: &'a Who<'a>,
-    node: &'a Node,
-}
-
-impl Enlisted<'_> {
-    /// Ends the wait. True if there was an unpark.
-    fn leave(self) -> bool {
-        let this = std::mem::ManuallyDrop::new(self);
-        this.take_out()
+    fn take(&mut self, (): ()) -> bool {
+        std::mem::take(&mut self.0)
     }
 
-    /// True if an unpark took the node out, and is done with it.
-    fn take_out(&self) -> bool {
-        if self.node.end.outcome().is_some() {
-            return true;
-        }
-        let mut inside = self.parker.inside.lock();
-        let place = inside.line.iter().position(|other| std::ptr::eq(*other, self.node));
-        let Some(place) = place else {
-            drop(inside);
-            self.node.end.outcome().expect("whoever took it off the line told it");
-            return true;
-        };
-        inside.line.remove(place);
-        drop(inside);
-        self.who.take_back(self.node.word);
-        false
-    }
-}
-
-impl Drop for Enlisted<'_> {
-    fn drop(&mut self) {
-        if self.take_out() {
-            self.parker.unpark();
-        }
+    fn put_back(&mut self, (): (), _: bool) {
+        self.0 = true;
     }
 }
 
 impl Default for Parker {
     fn default() -> Self {
-        Self { inside: Lock::new(Inside { permit: false, line: VecDeque::new() }) }
+        Self { queue: Queue::new(Permit::default()) }
     }
 }
 
@@ -109,42 +63,12 @@ impl Parker {
 
     /// As [`Parker::park`], with another reason for snapshots and records.
     pub fn wait(&self, cx: &Cx, reason: WaitReason, timeout: Option<Duration>) -> bool {
-        self.wait_as(&Who::Task(cx), reason, timeout)
+        self.queue.wait(&Who::Task(cx), (), reason, timeout).is_ok()
     }
 
     /// As [`Parker::park`], from an ordinary thread, which blocks. Must not be called from inside a task.
     pub fn park_blocking(&self, timeout: Option<Duration>) -> bool {
-        self.wait_as(&Who::thread(), WaitReason::Park, timeout)
-    }
-
-    fn wait_as(&self, who: &Who<'_>, reason: WaitReason, timeout: Option<Duration>) -> bool {
-        if let Who::Task(cx) = who {
-            cx.probe_stack();
-            cx.acknowledge();
-            calls::count(cx);
-        }
-        let node = Node { word: who.word(), end: WaitEnd::new() };
-        {
-            let mut inside = self.inside.lock();
-            if std::mem::take(&mut inside.permit) {
-                drop(inside);
-                who.take_back(node.word);
-                return true;
-            }
-            inside.line.push_back(&raw const node);
-        }
-        let enlisted = Enlisted { parker: self, who, node: &node };
-        let waited = who.wait(&node.end, reason, timeout);
-        let unparked = enlisted.leave();
-        if who.must_stop() {
-            // It ends here, so that it has no use for the unpark.
-            if unparked {
-                self.unpark();
-            }
-            who.acknowledge();
-        }
-        debug_assert!(unparked || waited != Waited::Done);
-        unparked
+        self.queue.wait(&Who::thread(), (), WaitReason::Park, timeout).is_ok()
     }
 
     /// As [`Parker::unpark`], by a task that is about to wait itself. Under the fair discipline by task, the other one goes
@@ -162,18 +86,6 @@ impl Parker {
 
     /// As [`Parker::unpark`], by the runtime itself, which may be on a worker's own stack.
     pub(crate) fn ring(&self) {
-        let mut inside = self.inside.lock();
-        let Some(node) = inside.line.pop_front() else {
-            inside.permit = true;
-            return;
-        };
-        // SAFETY: the pointer is null or the worker of this thread, which does not go away under it.
-        let here = unsafe { worker::current().as_ref() };
-        // SAFETY: a node in the line is in a frame that waits to be told; the lock makes us alone with it.
-        let node = unsafe { &*node };
-        let ending = Ending::begin(node.word, &node.end, Outcome::Done, here);
-        // A subscriber may hear of the wake, and unpark again.
-        drop(inside);
-        ending.finish();
+        self.queue.give_back(());
     }
 }

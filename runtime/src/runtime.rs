@@ -8,19 +8,23 @@ use crate::budget::{Budget, Component, Pool};
 use crate::calls;
 use crate::caps::CapContext;
 use crate::config::{Config, USUAL_STACKS};
-use crate::context::Bells;
+use crate::context::{Bells, Faults};
 use crate::cx::Cx;
 use crate::error::{ConfigError, SpawnError, TaskError};
 use crate::histogram::Histogram;
 use crate::io::driver::Driver;
+use crate::lease::Watch;
 use crate::nursery::core::NurseryCore;
 use crate::nursery::{Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, host_nursery};
+use crate::os_threads::OsThreads;
 use crate::protocol::bias::SectionFlag;
 use crate::protocol::deque::{Stealer, deques};
 use crate::protocol::earliest::WhoKeeps;
-use crate::protocol::fair_tasks::{FairTasks, TimeLimits, WorkerRecord};
+use crate::protocol::fair_tasks::{FairTasks, RecordPart, TimeLimits, WorkerRecord};
 use crate::protocol::inbox::Inbox;
 use crate::protocol::sleep::IdleWorkers;
+use crate::quota::{Quota, Rate};
+use crate::reserve::Reserved;
 use crate::snapshot::{Labels, Registry};
 use crate::spans::{self, Spans};
 use crate::stack::arena::{Arena, GuardKind};
@@ -29,7 +33,9 @@ use crate::task::slab::Slab;
 use crate::task::{Runnable, Task};
 use crate::time::timers::{Fire, TimerKey, Timers};
 use crate::virtual_workers;
+use crate::watchdog::{self, Monitored};
 use crate::worker::Worker;
+use crate::worker::fair_tenants::FairTenants;
 use crate::worker::victim::Victims;
 use mainspring_abi::Nanos;
 use std::collections::VecDeque;
@@ -83,8 +89,16 @@ pub(crate) struct Share {
     tasks_stolen: AtomicU64,
     steals_failed: AtomicU64,
     tasks_cancelled: AtomicU64,
+    tasks_spawned: AtomicU64,
+    parks: AtomicU64,
     deaths: AtomicU64,
-    /// The address of the task that ran there last.
+    /// Tasks that overstayed there. Written by the monitor.
+    pub(crate) overstays: AtomicU64,
+    /// The id of a task that is to be cancelled at its next slow check there; 0 for none.
+    pub(crate) to_cancel: AtomicU64,
+    /// The thread that runs the worker, by its number in the kernel.
+    pub(crate) thread: AtomicU64,
+    /// The address of the task that ran there last, and a number that changes with each turn in its low bits.
     pub(crate) running: AtomicUsize,
     looked_up_ns: AtomicU64,
     pub(crate) yield_gap: Histogram,
@@ -101,8 +115,14 @@ pub struct WorkerStats {
     pub steals_failed: u64,
     /// Tasks that ended as Cancelled here.
     pub tasks_cancelled: u64,
+    /// Tasks that tasks have spawned there, as of its last look at the clock.
+    pub tasks_spawned: u64,
+    /// How often it had nothing to do and slept.
+    pub parks: u64,
     /// How often it died, and was started again on the same thread.
     pub deaths: u64,
+    /// How often a task kept it without a check for longer than [`Watchdog::overstay`](crate::Watchdog::overstay).
+    pub overstays: u64,
 }
 
 impl Share {
@@ -115,7 +135,12 @@ impl Share {
             tasks_stolen: AtomicU64::new(0),
             steals_failed: AtomicU64::new(0),
             tasks_cancelled: AtomicU64::new(0),
+            tasks_spawned: AtomicU64::new(0),
+            parks: AtomicU64::new(0),
             deaths: AtomicU64::new(0),
+            overstays: AtomicU64::new(0),
+            to_cancel: AtomicU64::new(0),
+            thread: AtomicU64::new(0),
             running: AtomicUsize::new(0),
             looked_up_ns: AtomicU64::new(0),
             yield_gap: Histogram::default(),
@@ -126,6 +151,10 @@ impl Share {
 
     pub(crate) fn may_steal(&self) -> bool {
         self.steal_enabled.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_steal_enabled(&self, enabled: bool) {
+        self.steal_enabled.store(enabled, Ordering::Relaxed);
     }
 
     fn add(counter: &AtomicU64, n: u64) {
@@ -150,6 +179,16 @@ impl Share {
         Self::add(&self.steals_failed, 1);
     }
 
+    /// The worker is about to sleep.
+    pub(crate) fn parks(&self) {
+        Self::add(&self.parks, 1);
+    }
+
+    /// How many tasks were spawned there so far.
+    pub(crate) fn has_spawned(&self, tasks: u64) {
+        self.tasks_spawned.store(tasks, Ordering::Relaxed);
+    }
+
     pub(crate) fn cancelled(&self) {
         Self::add(&self.tasks_cancelled, 1);
     }
@@ -159,7 +198,10 @@ impl Share {
             tasks_stolen: self.tasks_stolen.load(Ordering::Relaxed),
             steals_failed: self.steals_failed.load(Ordering::Relaxed),
             tasks_cancelled: self.tasks_cancelled.load(Ordering::Relaxed),
+            tasks_spawned: self.tasks_spawned.load(Ordering::Relaxed),
+            parks: self.parks.load(Ordering::Relaxed),
             deaths: self.deaths.load(Ordering::Relaxed),
+            overstays: self.overstays.load(Ordering::Relaxed),
         }
     }
 }
@@ -188,6 +230,17 @@ pub(crate) struct Inner {
     pub(crate) fair_tasks: Option<FairTasks>,
     /// Who waits for notices of contexts.
     pub(crate) bells: Bells,
+    /// The quotas of tenants, by their numbers.
+    pub(crate) tenant_quotas: Vec<Option<Quota>>,
+    /// The tenants' tasks of each worker, under the fair discipline by tenant.
+    pub(crate) tenant_queues: Vec<Arc<Mutex<FairTenants>>>,
+    /// What the monitor and the workers share.
+    pub(crate) monitored: Monitored,
+    /// Who is told of contexts that count as at fault.
+    pub(crate) faults: Faults,
+    /// Who holds leases.
+    pub(crate) leases: Watch,
+    pub(crate) os_threads: OsThreads,
     /// If a subscriber wants them.
     pub(crate) spans: Option<Spans>,
 }
@@ -331,6 +384,7 @@ impl Inner {
 pub struct Runtime {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
+    reserved: Reserved,
 }
 
 impl std::fmt::Debug for Runtime {
@@ -343,7 +397,7 @@ impl Runtime {
     pub(crate) fn start(config: Config) -> Result<Self, ConfigError> {
         crate::protocol::asymmetric::prepare();
         overflow::install();
-        let workers = config.worker_count();
+        let workers = config.worker_count() + config.spare_workers();
         let stack_size = config.stack_size.next_multiple_of(crate::stack::arena::PAGE);
         let arena = match config.max_stacks {
             Some(stacks) => Arena::new(stack_size, stacks),
@@ -363,6 +417,13 @@ impl Runtime {
         });
         let fair_tasks = fair_tasks.transpose()?;
         let virtual_run = config.deterministic.then(|| virtual_workers::Shared::new(config.seed));
+        let timers = Timers::new(config.deterministic);
+        let quota =
+            |rate: &Option<Rate>| rate.map(|rate| Quota::at_root(rate, timers.clock.clone())).transpose();
+        let tenant_quotas: Result<_, _> = config.tenant_rates.iter().map(quota).collect();
+        let tenant_quotas = tenant_quotas.map_err(ConfigError::Rate)?;
+        let queue = |worker| Some(Arc::new(Mutex::new(FairTenants::new(worker, config.tenants.as_ref()?))));
+        let tenant_queues = (0..workers).filter_map(queue).collect();
         let inner = Arc::new_cyclic(|me| Inner {
             me: me.clone(),
             blocking: Arc::default(),
@@ -374,7 +435,9 @@ impl Runtime {
             idle_workers: IdleWorkers::new(workers),
             arena,
             slab: Slab::default(),
-            timers: Timers::new(config.deterministic),
+            timers,
+            tenant_quotas,
+            tenant_queues,
             next_nursery: AtomicU64::new(1),
             next_id: AtomicU64::new(1),
             pool: Mutex::new(config.root_pool),
@@ -382,6 +445,10 @@ impl Runtime {
             virtual_run,
             fair_tasks,
             bells: Bells::default(),
+            monitored: Monitored::new(workers),
+            faults: Faults::default(),
+            leases: Watch::default(),
+            os_threads: OsThreads::new(workers),
             spans: Spans::if_wanted(),
             config,
         });
@@ -393,8 +460,14 @@ impl Runtime {
                 Worker::new(&inner, index, owner, victims)
             })
             .collect();
-        let mut runtime = Self { inner, threads: Vec::new() };
+        let wish = inner.config.reserve;
+        let mut runtime = Self { inner, threads: Vec::new(), reserved: Reserved::ask(None, None) };
         runtime.spawn_threads(workers)?;
+        if wish.is_some() {
+            let threads = (!runtime.inner.is_virtual()).then_some(&runtime.inner.os_threads);
+            threads.inspect(|threads| threads.wait_for_all());
+            runtime.reserved = Reserved::ask(wish, threads);
+        }
         Ok(runtime)
     }
 
@@ -412,17 +485,30 @@ impl Runtime {
             let inner = self.inner.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("mainspring-{}", worker.index))
-                .spawn(move || as_worker(|| keep_alive(&inner, &worker)))
+                .spawn(move || {
+                    let share = &inner.shares[worker.index];
+                    share.thread.store(watchdog::this_thread(), Ordering::Relaxed);
+                    inner.os_threads.note(worker.index);
+                    as_worker(|| keep_alive(&inner, &worker));
+                })
+                .map_err(ConfigError::Thread)?;
+            self.threads.push(thread);
+        }
+        if let Some(settings) = self.inner.config.watchdog {
+            let inner = self.inner.clone();
+            let thread = std::thread::Builder::new()
+                .name("mainspring-watchdog".to_owned())
+                .spawn(move || watchdog::run(&inner, settings))
                 .map_err(ConfigError::Thread)?;
             self.threads.push(thread);
         }
         Ok(())
     }
 
-    /// How many workers there are.
+    /// How many workers there are, without spare ones ([`Watchdog::spare_workers`](crate::Watchdog::spare_workers)).
     pub fn workers(&self) -> usize {
         calls::count_poll();
-        self.inner.shares.len()
+        self.inner.config.worker_count()
     }
 
     /// Runs `f` as a task and waits for it. `f` may borrow from the caller. The task gets the root capabilities.
@@ -492,7 +578,7 @@ impl Runtime {
         host_nursery(&self.inner, options, false, f)
     }
 
-    /// What each worker has done.
+    /// What each worker has done; the spare ones come last.
     pub fn worker_stats(&self) -> Vec<WorkerStats> {
         calls::count_poll();
         self.inner.shares.iter().map(Share::stats).collect()
@@ -506,6 +592,19 @@ impl Runtime {
             share.steal_enabled.store(enabled, Ordering::Relaxed);
         }
         share.is_some()
+    }
+
+    /// A part of a worker's flight record while it is being made, from byte `from` on: for those who follow a run. `None` if
+    /// there is no such worker, it records nothing, or the record was closed.
+    pub fn record_part(&self, worker: usize, from: usize) -> Option<RecordPart> {
+        calls::count_poll();
+        self.inner.fair_tasks.as_ref()?.record_part(worker, from)
+    }
+
+    /// The time of the flight records: how long ago this runtime started.
+    pub fn record_time(&self) -> Nanos {
+        calls::count_poll();
+        Nanos::new(self.inner.timers.now_ns())
     }
 
     /// Closes the flight record of each worker and hands it out: what its core was asked and what it answered, from the
@@ -543,11 +642,16 @@ impl Runtime {
     pub(crate) fn inner(&self) -> &Inner {
         &self.inner
     }
+
+    pub(crate) fn reserved(&self) -> &Reserved {
+        &self.reserved
+    }
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
         self.inner.idle_workers.close();
+        self.inner.monitored.close();
         if let Some(shared) = &self.inner.virtual_run {
             shared.close();
         }
@@ -557,6 +661,7 @@ impl Drop for Runtime {
             // A worker's thread catches its own panics.
             let _ = thread.join();
         }
+        self.reserved.end();
     }
 }
 

@@ -11,9 +11,10 @@ use crate::histogram::Durations;
 use crate::nursery::core::NurseryCore;
 use crate::nursery::state::NurseryState;
 use crate::protocol::lock::Lock;
-use crate::runtime::{Runtime, WorkerStats};
+use crate::runtime::{Inner, Runtime, WorkerStats};
 use crate::task::state::TaskState;
 use crate::task::{Ext, Task, WaitReason};
+use crate::watchdog::TURN_BITS;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
@@ -111,6 +112,11 @@ impl Labels {
         self.0.lock().expect("no panic while it is held")
     }
 
+    /// The name of a task, if it was given one.
+    pub(crate) fn name(&self, id: u64) -> Option<&'static str> {
+        self.all().get(&id).and_then(|label| label.name)
+    }
+
     fn is_needed(ext: &Ext) -> bool {
         ext.name.is_some() || ext.caps.is_some()
     }
@@ -202,7 +208,14 @@ impl Runtime {
     /// What the runtime does now. Stops no worker.
     pub fn snapshot(&self) -> Snapshot {
         crate::calls::count_poll();
-        let inner = self.inner();
+        self.inner().snapshot()
+    }
+}
+
+impl Inner {
+    /// The same, for those who keep the runtime's memory only.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let inner = self;
         let mut nurseries = Vec::new();
         let mut by_address = HashMap::new();
         inner.registry.for_each(|core| {
@@ -221,7 +234,9 @@ impl Runtime {
             .shares
             .iter()
             .enumerate()
-            .map(|(index, share)| (share.running.load(Ordering::Relaxed), (index, share.looked_up_ns())))
+            .map(|(index, share)| {
+                (share.running.load(Ordering::Relaxed) & !TURN_BITS, (index, share.looked_up_ns()))
+            })
             .collect();
         let mut tasks = Vec::new();
         inner.slab.for_each_live(|task| {

@@ -81,19 +81,29 @@ impl Who<'_> {
     #[inline]
     pub(crate) fn wait_at_home(&self, end: &WaitEnd, reason: WaitReason) -> Waited {
         match self {
-            Self::Task(cx) => wait_as_task(cx, end, None, || cx.block_at_home(reason)),
+            Self::Task(cx) => wait_as_task(cx, || end.is_over(), None, || cx.block_at_home(reason)),
             Self::Thread(_) => self.wait(end, reason, None),
         }
     }
 
     /// Waits until it is over.
     pub(crate) fn wait(&self, end: &WaitEnd, reason: WaitReason, timeout: Option<Duration>) -> Waited {
+        self.wait_until(|| end.is_over(), reason, timeout)
+    }
+
+    /// As [`Who::wait`]: whoever makes `is_over` true wakes the waiter.
+    pub(crate) fn wait_until(
+        &self,
+        is_over: impl Fn() -> bool,
+        reason: WaitReason,
+        timeout: Option<Duration>,
+    ) -> Waited {
         match self {
-            Self::Task(cx) => wait_as_task(cx, end, timeout, || cx.block(reason)),
+            Self::Task(cx) => wait_as_task(cx, is_over, timeout, || cx.block(reason)),
             Self::Thread(thread) => {
                 // A deadline beyond what the clock can tell is none.
                 let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-                while !end.is_over() {
+                while !is_over() {
                     if !thread.wait(deadline) {
                         return Waited::TimedOut;
                     }
@@ -126,10 +136,10 @@ impl Who<'_> {
 }
 
 #[inline]
-fn wait_as_task(cx: &Cx, end: &WaitEnd, timeout: Option<Duration>, block: impl Fn()) -> Waited {
+fn wait_as_task(cx: &Cx, is_over: impl Fn() -> bool, timeout: Option<Duration>, block: impl Fn()) -> Waited {
     if std::thread::panicking() {
         // A destructor must not switch.
-        return if end.is_over() { Waited::Done } else { Waited::Stop };
+        return if is_over() { Waited::Done } else { Waited::Stop };
     }
     let timer = timeout.map(|timeout| {
         let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -137,7 +147,7 @@ fn wait_as_task(cx: &Cx, end: &WaitEnd, timeout: Option<Duration>, block: impl F
         (due, cx.rt().add_timer(due, Fire::Wake(cx.task_ptr())))
     });
     let waited = loop {
-        if end.is_over() {
+        if is_over() {
             break Waited::Done;
         }
         if cx.must_stop() {

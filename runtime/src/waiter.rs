@@ -1,4 +1,4 @@
-//! A waiter: a task, or an ordinary thread. A word names either, so that records can hold it in an atomic.
+//! A waiter: a task, an ordinary thread, or a future. A word names any of them, so that records can hold it in an atomic.
 #![allow(unsafe_code)]
 
 use crate::protocol::wait_end::{Outcome, WaitEnd};
@@ -6,6 +6,7 @@ use crate::task::TaskPtr;
 use crate::task::state::Event;
 use crate::worker::Worker;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Instant;
 
 /// An ordinary thread that waits on a futex.
@@ -32,6 +33,29 @@ impl ThreadWait {
     }
 }
 
+/// The low bits of a word say what it names: a task, whose record is aligned, has none.
+const KIND: usize = 3;
+const FUTURE: usize = 2;
+
+/// A word that wakes a future; it must be woken, or taken back, once.
+pub(crate) fn future_word(waker: &Waker) -> usize {
+    Box::into_raw(Box::new(waker.clone())) as usize | FUTURE
+}
+
+/// Takes a word back that will not be woken. Words of tasks need nothing.
+pub(crate) fn take_back(word: usize) {
+    match word & KIND {
+        0 => {}
+        FUTURE => drop(waker_of(word)),
+        _ => ThreadWait::take_back(word),
+    }
+}
+
+fn waker_of(word: usize) -> Box<Waker> {
+    // SAFETY: the word came from `future_word`, and this is its one use.
+    unsafe { Box::from_raw((word & !KIND) as *mut Waker) }
+}
+
 /// The word of a task.
 pub(crate) fn task_word(task: TaskPtr) -> usize {
     task.word()
@@ -40,7 +64,7 @@ pub(crate) fn task_word(task: TaskPtr) -> usize {
 /// The task that the word names, if it is one.
 #[inline(always)]
 pub(crate) fn task_of(word: usize) -> Option<TaskPtr> {
-    if word & 1 == 1 { None } else { Some(TaskPtr::from_word(word)) }
+    if word & KIND == 0 { Some(TaskPtr::from_word(word)) } else { None }
 }
 
 /// A wait that is over: the thread that ends it finishes this when it holds no lock any more.
@@ -83,6 +107,8 @@ pub(crate) fn wake(word: usize) {
     if word & 1 == 1 {
         // SAFETY: the word came from `ThreadWait::word`, and this is its one use.
         unsafe { Arc::from_raw((word & !1) as *const ThreadWait) }.flag.set();
+    } else if word & KIND == FUTURE {
+        waker_of(word).wake();
     } else {
         TaskPtr::from_word(word).wake(Event::Wake);
     }

@@ -3,7 +3,7 @@
 //! Debug builds also check after every operation that each context is in exactly one place.
 #![allow(unsafe_code)]
 
-use mainspring::context::Place;
+use mainspring::context::ContextState;
 use mainspring::endpoint::Reply;
 use mainspring::{
     Budget, CallRefusal, Capacity, Caps, Config, ContextError, CpuId, Cx, Endpoint, FairTaskSettings, Parker,
@@ -134,7 +134,7 @@ fn a_service_is_charged_to_the_callers_context_and_goes_before_best_effort() {
                 n.start(move |cx| {
                     while let Ok(((), reply)) = served.receive(cx) {
                         burn(cx, ms(1));
-                        let on_loan = reply.is_on_loan() && seen.info().unwrap().place == Place::Lent;
+                        let on_loan = reply.is_on_loan() && seen.info().unwrap().state == ContextState::Lent;
                         reply.send(cx, on_loan);
                     }
                 })
@@ -149,13 +149,13 @@ fn a_service_is_charged_to_the_callers_context_and_goes_before_best_effort() {
                 let during: Vec<bool> = (0..5).map(|_| store.call(cx, ()).unwrap()).collect();
                 done.store(true, Ordering::Relaxed);
                 store.close();
-                (during, context.info().unwrap().used_on_loan, context.info().unwrap().place)
+                (during, context.info().unwrap().used_on_loan, context.info().unwrap().state)
             })
             .unwrap()
         });
         assert_eq!(during, [donates; 5]);
         assert_eq!(used >= ms(5), donates, "{used:?} was used on loan");
-        assert_eq!(after, Place::Bound);
+        assert_eq!(after, ContextState::Bound);
     }
 }
 
@@ -209,8 +209,8 @@ fn with_server<T: Send>(
     })
 }
 
-fn place(context: &SchedulingContext) -> Place {
-    context.info().unwrap().place
+fn place(context: &SchedulingContext) -> ContextState {
+    context.info().unwrap().state
 }
 
 #[test]
@@ -218,10 +218,10 @@ fn every_end_of_a_call_brings_the_context_back() {
     for workers in [1, 2] {
         with_server(workers, |cx, endpoint, context, goes_on, began| {
             assert!(endpoint.call(cx, Deed::Reply).unwrap());
-            assert_eq!(place(context), Place::Bound, "after a reply");
+            assert_eq!(place(context), ContextState::Bound, "after a reply");
             let dropped = endpoint.call(cx, Deed::Drop).unwrap_err();
             assert_eq!((dropped.why, dropped.request), (CallRefusal::ServerGone, None));
-            assert_eq!(place(context), Place::Bound, "after a reply that was dropped");
+            assert_eq!(place(context), ContextState::Bound, "after a reply that was dropped");
             // The server sleeps on the loan, and the caller takes it back.
             loop {
                 let late = endpoint.call_timeout(cx, Deed::Stall, ms(2)).unwrap_err();
@@ -230,25 +230,25 @@ fn every_end_of_a_call_brings_the_context_back() {
                     break;
                 }
             }
-            assert_eq!(place(context), Place::Bound, "after a timeout");
+            assert_eq!(place(context), ContextState::Bound, "after a timeout");
             assert!(context.notices().unwrap().late.is_some(), "a timeout is told");
             began.park(cx, None);
             // Nobody takes this one.
             let untaken = endpoint.call_timeout(cx, Deed::Reply, ms(1)).unwrap_err();
             assert_eq!((untaken.why, untaken.request), (CallRefusal::TimedOut, Some(Deed::Reply)));
-            assert_eq!(place(context), Place::Bound, "after a timeout in the queue");
+            assert_eq!(place(context), ContextState::Bound, "after a timeout in the queue");
             goes_on.unpark();
             assert!(endpoint.call(cx, Deed::Reply).unwrap(), "it serves on");
             endpoint.close();
             let closed = endpoint.call(cx, Deed::Reply).unwrap_err();
             assert_eq!((closed.why, closed.request), (CallRefusal::Closed, Some(Deed::Reply)));
-            assert_eq!(place(context), Place::Bound, "after a call to a closed endpoint");
+            assert_eq!(place(context), ContextState::Bound, "after a call to a closed endpoint");
         });
         let panicked = with_server(workers, |cx, endpoint, context, _, _| {
             let panicked = endpoint.call(cx, Deed::Panic).unwrap_err().why;
             (panicked, place(context))
         });
-        assert_eq!(panicked, (CallRefusal::ServerGone, Place::Bound));
+        assert_eq!(panicked, (CallRefusal::ServerGone, ContextState::Bound));
         let closed = with_server(workers, |cx, endpoint, context, _, began| {
             cx.nursery(|n| {
                 let closing = endpoint.clone();
@@ -261,7 +261,7 @@ fn every_end_of_a_call_brings_the_context_back() {
             })
             .unwrap()
         });
-        assert_eq!(closed, (CallRefusal::Closed, Place::Bound), "while it was served");
+        assert_eq!(closed, (CallRefusal::Closed, ContextState::Bound), "while it was served");
     }
 }
 
@@ -274,11 +274,11 @@ fn a_caller_that_is_cancelled_or_a_context_that_is_revoked_leaves_nothing_lent()
                 let calling = endpoint.clone();
                 n.builder().context(context).start(move |cx| _ = calling.call(cx, Deed::Stall)).unwrap();
                 began.park(cx, None);
-                assert_eq!(place(context), Place::Lent);
+                assert_eq!(place(context), ContextState::Lent);
                 n.cancel();
             });
             assert!(cancelled.is_err());
-            assert_eq!(place(context), Place::AtRest, "its task has ended");
+            assert_eq!(place(context), ContextState::AtRest, "its task has ended");
             goes_on.unpark();
             context.bind(cx).unwrap();
             // The server has it when it is revoked: the call goes on without.
@@ -328,7 +328,45 @@ fn a_loan_goes_along_a_chain_of_calls_and_a_chain_that_is_too_long_is_refused() 
             .unwrap()
         });
         let expected = if links <= 8 { Ok(links) } else { Err(CallRefusal::Chain) };
-        assert_eq!((answer, place), (expected, Place::Bound), "{links}");
+        assert_eq!((answer, place), (expected, ContextState::Bound), "{links}");
+    }
+}
+
+/// An answer whose destructor uses the endpoint, or panics.
+struct Answer {
+    endpoint: Endpoint<(), Answer>,
+    panics: bool,
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.endpoint.close();
+        assert!(!self.panics, "on purpose");
+    }
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_dropped_where_its_destructor_may_do_anything() {
+    for panics in [false, true] {
+        run(1, |cx| {
+            let endpoint = cx.endpoint::<(), Answer>().unwrap();
+            let served = endpoint.clone();
+            let failed = cx.nursery(|n| {
+                let server = n.spawn(move |cx| {
+                    let ((), reply) = served.receive(cx).unwrap();
+                    while !reply.is_over() {
+                        cx.yield_now();
+                    }
+                    let endpoint = served.clone();
+                    assert!(!reply.send(cx, Answer { endpoint, panics }));
+                });
+                while endpoint.call_timeout(cx, (), ms(1)).is_err_and(|error| error.request.is_some()) {}
+                server.unwrap().join(cx)
+            });
+            assert_eq!(failed.is_err(), panics, "the panic is its task's");
+            // No lock is left behind, held or poisoned.
+            assert_eq!(endpoint.call(cx, ()).map_err(|error| error.why).err(), Some(CallRefusal::Closed));
+        });
     }
 }
 
@@ -482,7 +520,7 @@ fn random_program(cx: &Cx, workers: usize, seed: u64) {
             };
             assert_eq!(answer, expected, "seed {seed}, step {step}: {ask:?} by {caller} to {to}");
             for (which, context) in contexts.iter().enumerate() {
-                let expected = if which + 1 < PAIRS { Place::Bound } else { Place::AtRest };
+                let expected = if which + 1 < PAIRS { ContextState::Bound } else { ContextState::AtRest };
                 assert_eq!(place(context), expected, "seed {seed}, step {step}: context {which}");
             }
         }
@@ -490,5 +528,5 @@ fn random_program(cx: &Cx, workers: usize, seed: u64) {
         endpoints.iter().for_each(Endpoint::close);
     })
     .unwrap();
-    assert!(contexts.iter().all(|context| place(context) == Place::AtRest));
+    assert!(contexts.iter().all(|context| place(context) == ContextState::AtRest));
 }

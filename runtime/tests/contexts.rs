@@ -2,7 +2,7 @@
 //!
 //! Debug builds also check after every operation that each context is in exactly one place.
 
-use mainspring::context::{Depleted, Place, RevokeReason, SpecError};
+use mainspring::context::{ContextState, Depleted, RevokeReason, SpecError};
 use mainspring::{
     Budget, Caps, Config, ContextError, ContextInfo, CpuId, Cx, FairTaskSettings, NurseryOptions, Parker,
     Policy, Pool, Profile, Reservation, Runtime, SchedulingContext, SpawnError, TaskError, WorkerRecord,
@@ -199,7 +199,7 @@ fn a_task_without_the_capability_makes_no_context_and_nobody_below_has_more_than
             });
             // The context outlives the task that made it, and still counts.
             let kept: SchedulingContext = child.unwrap().join(cx).unwrap();
-            assert_eq!(kept.info().unwrap().place, Place::AtRest);
+            assert_eq!(kept.info().unwrap().state, ContextState::AtRest);
             drop(kept);
         })
         .unwrap();
@@ -267,7 +267,7 @@ fn each_refusal_is_named() {
         })
         .unwrap();
         assert_eq!(here.unbind(cx), Ok(true));
-        assert_eq!(here.info().unwrap().place, Place::AtRest);
+        assert_eq!(here.info().unwrap().state, ContextState::AtRest);
     });
     let few = FairTaskSettings { contexts: 1, ..FairTaskSettings::default() };
     let few = Config::new(Profile::Service).root_caps(caps().with_contexts(9, 1_000_000)).fair_by_task(few);
@@ -292,7 +292,7 @@ fn every_end_of_a_task_leaves_its_context_at_rest() {
             let context = cx.create_context(Reservation::new(ms(5), ms(10))).unwrap();
             let spent = |end: &str| {
                 let info = context.info().unwrap();
-                assert_eq!((info.place, info.enforced), (Place::AtRest, false), "after {end}");
+                assert_eq!((info.state, info.enforced), (ContextState::AtRest, false), "after {end}");
                 info.used
             };
             let returned =
@@ -308,7 +308,7 @@ fn every_end_of_a_task_leaves_its_context_at_rest() {
             let cancelled = cx.nursery(|n| {
                 let parker = Parker::default();
                 let child = n.builder().context(&context).spawn(move |cx| parker.park(cx, None)).unwrap();
-                while context.info().unwrap().place != Place::Bound {
+                while context.info().unwrap().state != ContextState::Bound {
                     cx.sleep(ms(1));
                 }
                 n.cancel();
@@ -555,8 +555,8 @@ fn random_program(cx: &Cx, workers: usize, seed: u64) {
 fn differs(context: &SchedulingContext, is: Is) -> bool {
     match context.info() {
         Ok(info) => {
-            let place = if info.enforced { Place::Bound } else { Place::AtRest };
-            is == Is::Gone || info.place != place || info.enforced != matches!(is, Is::With(_))
+            let place = if info.enforced { ContextState::Bound } else { ContextState::AtRest };
+            is == Is::Gone || info.state != place || info.enforced != matches!(is, Is::With(_))
         }
         Err(error) => is != Is::Gone || error != ContextError::Revoked(RevokeReason::Explicit),
     }

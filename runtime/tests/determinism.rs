@@ -3,6 +3,7 @@
 use mainspring::testing::for_seeds;
 use mainspring::{Capacity, Config, Cx, Pool, Profile, VictimStrategy};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Tasks that spawn, talk, sleep and compute; returns the ops of each.
@@ -123,4 +124,29 @@ fn the_whole_pool_comes_back() {
     assert_eq!(left.memory, pool.memory);
     // The children's ops, and the root's: one per spawn.
     assert_eq!(left.ops, pool.ops - ops - 40);
+}
+
+/// Virtual workers share one thread: a task that is alone on its worker and never waits does not keep the others from theirs.
+#[test]
+fn a_task_that_never_waits_keeps_no_other_virtual_worker_from_running() {
+    for seed in 0..8 {
+        let runtime = Config::new(Profile::Service).workers(2).deterministic_seed(seed).build().unwrap();
+        let done = AtomicBool::new(false);
+        let ended = runtime.run(|cx| {
+            cx.nursery(|nursery| {
+                let watcher = nursery.spawn(|cx| {
+                    while !done.load(Ordering::Relaxed) {
+                        cx.check_iterations(100);
+                    }
+                });
+                let worker = nursery.spawn(|cx| {
+                    (0..1000).for_each(|_| cx.check_iterations(100));
+                    done.store(true, Ordering::Relaxed);
+                });
+                worker.unwrap().join(cx).unwrap();
+                watcher.unwrap().join(cx).unwrap();
+            })
+        });
+        ended.unwrap().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
 }

@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 
 use mainspring::{
-    Budget, Caps, Config, ConfigError, CpuId, CpuSet, Cx, FairTaskSettings, Nanos, Parker, Policy, Profile,
-    Schedule, SpawnError, TaskError, ThreadError, Weight, WorkerRecord,
+    Budget, Caps, Config, ConfigError, CpuId, CpuSet, Cx, FairTaskSettings, LatencyClass, Nanos, Parker,
+    Policy, Profile, Schedule, SpawnError, TaskError, ThreadError, Weight, WorkerRecord,
 };
 use mainspring_sched::Cpu;
 use mainspring_sched::flight::{DecodeState, Outcome, Reader, read_record};
@@ -392,4 +392,83 @@ fn a_worker_that_may_not_steal_runs_what_is_meant_for_it_alone() {
     assert!(ran_on.iter().enumerate().all(|(i, worker)| *worker == i % 2));
     assert_eq!(runtime.worker_stats()[1].tasks_stolen, 0);
     replay(&runtime.close_record());
+}
+
+/// What a task without standing tries: more weight than it was given, and service sooner.
+#[test]
+fn a_task_gives_itself_and_its_children_no_more_weight_than_it_was_given() {
+    let settings = FairTaskSettings { threads: 64, ..FairTaskSettings::default() };
+    let runtime = Config::new(Profile::Cluster).workers(1).fair_by_task(settings).build().unwrap();
+    let heavy = |w| Schedule { weight: weight(w), ..Schedule::default() };
+    runtime
+        .run(|cx| {
+            cx.nursery(|n| {
+                let budget = Budget { spawn_count: 100, channel_ops: 100, ..Budget::MAX };
+                let budget = Budget { ops: 100_000, memory: 0, syscalls: 0, ..budget };
+                let batch = Schedule { class: LatencyClass::Batch, ..heavy(32) };
+                // The root gives any weight and any class.
+                for schedule in
+                    [heavy(1000), batch, Schedule { class: LatencyClass::Interactive, ..heavy(64) }]
+                {
+                    let (most, class) = (schedule.weight, schedule.class);
+                    let tenant = n.builder().schedule(schedule).budget(budget).spawn(move |cx| {
+                        assert!(!cx.set_weight(Weight::new(u64::from(most.get()) + 1).unwrap()));
+                        assert!(cx.set_weight(weight(1)) && cx.set_weight(most));
+                        cx.nursery(|n| {
+                            let spawn =
+                                |schedule| n.builder().schedule(schedule).spawn(|cx| cx.set_weight(most));
+                            let asked = Weight::new(u64::from(most.get()) + 1).unwrap();
+                            let refused = SpawnError::Thread(ThreadError::Weight { asked, most });
+                            let more = Schedule { weight: asked, class, ..Schedule::default() };
+                            assert_eq!(spawn(more.clone()).unwrap_err(), refused);
+                            let hidden =
+                                Schedule { weight: weight(1), most_weight: Some(asked), ..more.clone() };
+                            assert_eq!(spawn(hidden).unwrap_err(), refused);
+                            let eager =
+                                Schedule { weight: weight(1), class: LatencyClass::Interactive, ..more };
+                            let eager = spawn(eager).map(|child| child.join(cx).unwrap());
+                            match class {
+                                LatencyClass::Interactive => assert!(!eager.unwrap(), "its weight is 1"),
+                                _ => assert_eq!(
+                                    eager.unwrap_err(),
+                                    SpawnError::Thread(ThreadError::Class(class))
+                                ),
+                            }
+                            // One that is asked nothing gets the usual, or less.
+                            let usual = n.spawn(|cx| cx.set_weight(weight(65))).unwrap();
+                            assert!(!usual.join(cx).unwrap());
+                        })
+                        .unwrap();
+                    });
+                    tenant.unwrap().join(cx).unwrap();
+                }
+            })
+            .unwrap();
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_tenant_spawns_for_no_other_tenant() {
+    let weights = [Weight::DEFAULT; 3];
+    let runtime = Config::new(Profile::Cluster).workers(1).fair(&weights).build().unwrap();
+    runtime
+        .run(|cx| {
+            cx.nursery(|n| {
+                let budget = Budget { ops: 100_000, spawn_count: 10, ..Budget::ZERO };
+                let tenant = n.builder().tenant(1).budget(budget).spawn(|cx| {
+                    cx.nursery(|n| {
+                        for other in [0, 2] {
+                            let refused = n.builder().tenant(other).spawn(|_| ()).unwrap_err();
+                            assert_eq!(refused, SpawnError::OtherTenant(1));
+                        }
+                        n.builder().tenant(1).spawn(|_| ()).unwrap().join(cx).unwrap();
+                    })
+                    .unwrap();
+                });
+                tenant.unwrap().join(cx).unwrap();
+            })
+            .unwrap();
+        })
+        .unwrap();
 }

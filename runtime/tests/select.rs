@@ -1,5 +1,6 @@
 //! Select: which arm is taken, and that no value is lost, whatever ends it.
 
+use mainspring::io::{IoDriver, TcpListener, TcpStream, UdpSocket};
 use mainspring::testing::for_seeds;
 use mainspring::{Capacity, Config, Cx, Profile, Receiver, Refusal, Runtime, Select, Sender, TaskError};
 use std::sync::Mutex;
@@ -320,4 +321,79 @@ fn a_host_thread_selects_among_channels_of_tasks() {
         threads.spawn(|| exchange(&to_task, &from_task, |select| select.run_blocking()));
         runtime.run(|cx| exchange(&to_host, &from_host, |select| select.run(cx).unwrap())).unwrap();
     });
+}
+
+/// Runtimes with each driver that this host has.
+fn with_drivers() -> Vec<Runtime> {
+    let made = [IoDriver::Epoll, IoDriver::Uring].map(|driver| config(2).io(driver).build());
+    made.into_iter().filter_map(Result::ok).collect()
+}
+
+#[test]
+fn a_select_waits_for_sockets_beside_channels_and_passes_none_over() {
+    for runtime in with_drivers() {
+        runtime
+            .run(|cx| {
+                let listener = TcpListener::bind(cx, "127.0.0.1:0").unwrap();
+                let address = listener.local_addr().unwrap();
+                let (tx, rx) = cx.channel::<u32>(Capacity::Bounded(1)).unwrap();
+                cx.nursery(|n| {
+                    let client = n.spawn(move |cx| {
+                        let stream = TcpStream::connect(cx, address).unwrap();
+                        let mut back = [0; 4];
+                        for _ in 0..20 {
+                            stream.write_all(cx, b"ping").unwrap();
+                            stream.read_exact(cx, &mut back).unwrap();
+                        }
+                        tx.send(cx, 7).unwrap();
+                    });
+                    let client = client.unwrap();
+                    let next = |select: Select<'_, bool>| select.recv(&rx, |_| false).run(cx).unwrap();
+                    assert!(next(Select::new().readable(&listener, |ready| ready.map(|()| true).unwrap())));
+                    let (stream, _) = listener.accept(cx).unwrap();
+                    let mut pings = 0;
+                    while next(Select::new().readable(&stream, |ready| ready.map(|()| true).unwrap())) {
+                        let mut read = [0; 4];
+                        // The end of the stream is readable too.
+                        if stream.read(cx, &mut read).unwrap() == 0 {
+                            break;
+                        }
+                        pings += 1;
+                        assert!(Select::new().writable(&stream, |ready| ready.is_ok()).run(cx).unwrap());
+                        stream.write_all(cx, b"pong").unwrap();
+                    }
+                    assert_eq!(pings, 20, "{:?}", runtime.io_driver());
+                    client.join(cx).unwrap();
+                })
+                .unwrap();
+            })
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_select_that_waits_for_a_quiet_socket_ends_with_its_time_and_its_task() {
+    for runtime in with_drivers() {
+        runtime
+            .run(|cx| {
+                let socket = UdpSocket::bind(cx, "127.0.0.1:0").unwrap();
+                let quiet = || Select::new().readable(&socket, |_| "came");
+                assert_eq!(quiet().run_timeout(cx, Duration::from_millis(1), || "late"), Ok("late"));
+                let cancelled = cx.nursery(|n| {
+                    n.start(|cx| _ = Select::new().readable(&socket, |_| ()).run(cx)).unwrap();
+                    cx.sleep(Duration::from_millis(2));
+                    n.cancel();
+                });
+                assert!(cancelled.is_err());
+                // Nothing of these is left in the line of the one that waits now.
+                let me = socket.local_addr().unwrap();
+                socket.send_to(cx, b"x", me).unwrap();
+                assert_eq!(quiet().run(cx), Ok("came"));
+            })
+            .unwrap();
+    }
+    let (here, there) = (runtime(1), runtime(1));
+    let socket = here.run(|cx| UdpSocket::bind(cx, "127.0.0.1:0").unwrap()).unwrap();
+    let refused = there.run(|cx| Select::new().readable(&socket, |ready| ready.is_err()).run(cx));
+    assert_eq!(refused.unwrap(), Ok(true), "a socket of another runtime is waited for by none");
 }

@@ -197,7 +197,7 @@ impl Generator {
 }
 
 #[derive(Default)]
-struct Books {
+struct Accounts {
     started: AtomicU64,
     ended: AtomicU64,
     /// Closures that are gone: run, or dropped.
@@ -290,7 +290,7 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-struct Token<'a>(&'a Books);
+struct Token<'a>(&'a Accounts);
 
 impl Drop for Token<'_> {
     fn drop(&mut self) {
@@ -298,7 +298,7 @@ impl Drop for Token<'_> {
     }
 }
 
-struct Alive<'a>(&'a Books);
+struct Alive<'a>(&'a Accounts);
 
 impl Drop for Alive<'_> {
     fn drop(&mut self) {
@@ -306,7 +306,7 @@ impl Drop for Alive<'_> {
     }
 }
 
-/// Free of charge, so that the books of ops need not know how deep a stack is.
+/// Free of charge, so that the accounts of ops need not know how deep a stack is.
 #[inline(never)]
 fn overflow(cx: &Cx, depth: u64) -> u64 {
     cx.check_iterations(0);
@@ -369,7 +369,7 @@ fn future<'a>(polls: u32, ledger: &'a Ledger<'a>) -> impl Future<Output = ()> + 
 }
 
 /// `mine` has what the task's own budget is charged.
-fn run_steps(cx: &Cx, steps: &[Step], books: &Books, mine: &Ledger<'_>, failure: &FirstFailure) {
+fn run_steps(cx: &Cx, steps: &[Step], accounts: &Accounts, mine: &Ledger<'_>, failure: &FirstFailure) {
     let fail = || failure.lock().unwrap().get_or_insert(cx.id().0).to_owned();
     let op = (Component::Ops, 1);
     for step in steps {
@@ -402,7 +402,7 @@ fn run_steps(cx: &Cx, steps: &[Step], books: &Books, mine: &Ledger<'_>, failure:
                 match cx.recharge(*amount) {
                     Ok(()) => {
                         assert!(may, "a recharge without CapBudget");
-                        add(&books.granted, 1);
+                        add(&accounts.granted, 1);
                     }
                     Err(error) => assert_eq!(may, error != RechargeError::NotPermitted, "{error}"),
                 }
@@ -433,38 +433,38 @@ fn run_steps(cx: &Cx, steps: &[Step], books: &Books, mine: &Ledger<'_>, failure:
             }
             Step::KillWorker => {
                 fail();
-                add(&books.lost, 1);
-                // SAFETY: the frames own nothing but memory and what the books know as lost, and borrow through scopes only.
+                add(&accounts.lost, 1);
+                // SAFETY: the frames own nothing but memory and what the accounts know as lost, and borrow through scopes only.
                 unsafe { cx.kill_worker() };
             }
-            Step::Nursery(scope) => run_scope(cx, scope, books, mine, mine),
+            Step::Nursery(scope) => run_scope(cx, scope, accounts, mine, mine),
         }
     }
 }
 
 /// `mine` has what the task's own budget is charged, `source` what is charged to where the nursery's pool comes from.
-fn run_scope(cx: &Cx, scope: &Scope, books: &Books, mine: &Ledger<'_>, source: &Ledger<'_>) {
+fn run_scope(cx: &Cx, scope: &Scope, accounts: &Accounts, mine: &Ledger<'_>, source: &Ledger<'_>) {
     let mut options = NurseryOptions::new().on_exhausted(scope.on_exhausted);
     if let Some(us) = scope.deadline_us {
         options = options.deadline(Duration::from_micros(us));
     }
     let failure = FirstFailure::default();
     let ledger = Ledger::below(source);
-    let started_before = books.started.load(Ordering::Relaxed);
+    let started_before = accounts.started.load(Ordering::Relaxed);
     let result = cx.nursery_with(options, |n| {
         let mut granted = n.pool();
         let handles: Vec<_> = scope
             .children
             .iter()
-            .filter_map(|child| spawn(cx, n, child, books, mine, &ledger, &failure))
+            .filter_map(|child| spawn(cx, n, child, accounts, mine, &ledger, &failure))
             .collect();
         for care in &scope.care {
-            if let Some(amount) = take_care(cx, n, care, &handles, books, &mut granted) {
+            if let Some(amount) = take_care(cx, n, care, &handles, accounts, &mut granted) {
                 ledger.supervise(mine, &amount);
             }
         }
         if let Some(inner) = &scope.inner {
-            run_scope(cx, inner, books, mine, &ledger);
+            run_scope(cx, inner, accounts, mine, &ledger);
         }
         if scope.cancel {
             n.cancel();
@@ -478,10 +478,10 @@ fn run_scope(cx: &Cx, scope: &Scope, books: &Books, mine: &Ledger<'_>, source: &
             n.await_all(cx);
             granted.put(&ledger.supervised());
             ledger.assert_conserved(&granted, &n.pool(), "while the tree runs");
-            add(&books.settled, 1);
+            add(&accounts.settled, 1);
         }
     });
-    assert!(books.started.load(Ordering::Relaxed) >= started_before);
+    assert!(accounts.started.load(Ordering::Relaxed) >= started_before);
     let first = *failure.lock().unwrap();
     match (result, first) {
         (Ok(()), first) => {
@@ -501,15 +501,15 @@ fn take_care<'scope>(
     n: &Nursery<'scope, '_>,
     care: &Care,
     handles: &[Handle<'scope, ()>],
-    books: &Books,
+    accounts: &Accounts,
     granted: &mut Pool,
 ) -> Option<Pool> {
     let recharge = |child: &Handle<'scope, ()>, amount: &Budget| {
         let was_out = child.state() == TaskState::BudgetExhausted;
         match n.recharge(child, *amount) {
             Ok(()) => {
-                add(&books.granted, 1);
-                add(&books.rescued, was_out.into());
+                add(&accounts.granted, 1);
+                add(&accounts.rescued, was_out.into());
             }
             Err(RechargeError::Pool(_) | RechargeError::Finished) => {}
             Err(error) => panic!("{error}"),
@@ -539,7 +539,7 @@ fn take_care<'scope>(
             match n.supervise(cx, child, *amount) {
                 Ok(()) => {
                     assert!(may, "supervision without CapBudget");
-                    add(&books.granted, 1);
+                    add(&accounts.granted, 1);
                     return Some(Pool::from(*amount));
                 }
                 Err(RechargeError::WouldOverflow(component)) => panic!("no child has that much {component}"),
@@ -565,20 +565,20 @@ fn spawn<'scope>(
     cx: &Cx,
     n: &Nursery<'scope, '_>,
     child: &'scope Child,
-    books: &'scope Books,
+    accounts: &'scope Accounts,
     mine: &Ledger<'_>,
     ledger: &'scope Ledger<'scope>,
     failure: &'scope FirstFailure,
 ) -> Option<Handle<'scope, ()>> {
-    let token = Token(books);
+    let token = Token(accounts);
     // The child is paid for before the spawner's own op, at which the spawner may be stopped.
     let child_paid = Unsure::new(ledger, &[(Component::SpawnCount, 1)]);
     let spawned = mine.pay(&[(Component::Ops, 1)], || {
         if let Some(polls) = child.future {
             return n.spawn_future(async move {
                 let _token = token;
-                add(&books.started, 1);
-                let _alive = Alive(books);
+                add(&accounts.started, 1);
+                let _alive = Alive(accounts);
                 future(polls, ledger).await;
             });
         }
@@ -593,9 +593,9 @@ fn spawn<'scope>(
         };
         builder.spawn_try(move |cx| {
             let _token = token;
-            add(&books.started, 1);
-            let _alive = Alive(books);
-            run_steps(cx, &child.steps, books, ledger, failure);
+            add(&accounts.started, 1);
+            let _alive = Alive(accounts);
+            run_steps(cx, &child.steps, accounts, ledger, failure);
             if child.fails {
                 failure.lock().unwrap().get_or_insert(cx.id().0);
                 return Err("an error");
@@ -612,7 +612,7 @@ fn spawn<'scope>(
             Some(handle)
         }
         Err(_) => {
-            add(&books.refused, 1);
+            add(&accounts.refused, 1);
             None
         }
     }
@@ -634,12 +634,12 @@ fn root_caps() -> Caps {
 fn try_tree(runtime: &Runtime, seed: u64, sum: &mut Sum) {
     let mut generator = Generator { rng: Xoshiro256PlusPlus::seed_from_u64(seed), tasks_left: 24 };
     let steps = vec![Step::Nursery(generator.scope(3))];
-    let (books, failure) = (Books::default(), FirstFailure::default());
+    let (accounts, failure) = (Accounts::default(), FirstFailure::default());
     let all = Ledger::default();
     let below = Ledger::below(&all);
     let before = runtime.root_pool();
     let pool = Pool { ops: 100_000, spawn_count: 500, memory: 100_000, channel_ops: 2000, syscalls: 2000 };
-    let (books_ref, steps_ref, failure_ref, below_ref) = (&books, &steps, &failure, &below);
+    let (books_ref, steps_ref, failure_ref, below_ref) = (&accounts, &steps, &failure, &below);
     let result = runtime.nursery(NurseryOptions::new().pool(pool).on_exhausted(Exhaustion::Cancel), |n| {
         let handle = n
             .builder()
@@ -655,14 +655,18 @@ fn try_tree(runtime: &Runtime, seed: u64, sum: &mut Sum) {
         panic!("tree {seed}: {message}");
     }
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let lost = get(&books.lost);
-    assert_eq!(get(&books.started), get(&books.ended) + lost, "tree {seed}: a task outlived its nursery");
+    let lost = get(&accounts.lost);
+    assert_eq!(
+        get(&accounts.started),
+        get(&accounts.ended) + lost,
+        "tree {seed}: a task outlived its nursery"
+    );
     all.charge(Component::SpawnCount, 1);
     all.assert_conserved(&before, &runtime.root_pool(), &format!("tree {seed}, at its end"));
-    sum.tasks += get(&books.gone) - get(&books.refused) + lost + 1;
-    sum.settled += get(&books.settled);
-    sum.granted += get(&books.granted);
-    sum.rescued += get(&books.rescued);
+    sum.tasks += get(&accounts.gone) - get(&accounts.refused) + lost + 1;
+    sum.settled += get(&accounts.settled);
+    sum.granted += get(&accounts.granted);
+    sum.rescued += get(&accounts.rescued);
 }
 
 const PROFILES: [Profile; 3] = [Profile::Service, Profile::Cluster, Profile::Sovereign];

@@ -3,15 +3,26 @@
 //! The wrong uses that must not compile are doctests beside the types (`compile_fail`): `Cx`, `Handle`, `Meter`,
 //! `sync::MutexGuard`, `Nursery`.
 
-use mainspring::io::{TcpListener, TcpStream, UdpSocket};
+use mainspring::endpoint::Reply;
+use mainspring::io::{
+    Async, File, Ready, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
+};
 use mainspring::meter::{Meter, Metered};
-use mainspring::sync::{AcquireError, Mutex, MutexGuard, Once, Permit, Semaphore};
-use mainspring::time::Interval;
+use mainspring::metrics::Metrics;
+use mainspring::signal::Signals;
+use mainspring::sync::{
+    AcquireError, Barrier, BroadcastError, BroadcastReceiver, BroadcastSender, CancelToken, Condvar, Mutex,
+    MutexGuard, Notify, Once, OneshotReceiver, OneshotSender, Permit, ReadGuard, RwLock, Semaphore, Stopped,
+    WatchReceiver, WatchSender, WriteGuard,
+};
+use mainspring::time::{Interval, Sleep, Timer};
 use mainspring::{
-    BlockingError, Budget, BudgetError, Caps, ChannelError, Config, ConfigError, Cx, Durations, Handle,
-    Nursery, NurseryError, NurseryOptions, Parker, Pool, Receiver, RechargeError, Refusal, Runtime, Select,
-    SendError, Sender, Snapshot, SpawnBuilder, SpawnError, StackError, TaskError, TaskId, WorkerRecord,
-    WorkerStats,
+    Address, BlockingError, Budget, BudgetError, CallError, CallRefusal, CapContext, Caps, ChannelError,
+    Config, ConfigError, ContextError, ContextInfo, Cx, Durations, Endpoint, FairTaskSettings, Handle,
+    Mailbox, Nursery, NurseryError, NurseryOptions, Overstay, Parker, Pool, Quota, QuotaError, Rate,
+    Receiver, RechargeError, Refusal, Reservation, Runtime, Schedule, SchedulingContext, Select, SendError,
+    Sender, Snapshot, SpawnBuilder, SpawnError, Spawner, StackError, Supervisor, TaskError, TaskId,
+    TaskLocal, ThreadSpawner, Watchdog, WorkerRecord, WorkerStats,
 };
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -108,9 +119,54 @@ fn public_types_say_no_more_about_threads_than_they_keep() {
         MutexGuard<'static, OneThread>: "-----"
         Once<u8>: "SYU--"
         Once<OneThread>: "--U--"
+        RwLock<u8>: "SYU--"
+        // Readers share the value.
+        RwLock<NotShared>: "S-U--"
+        RwLock<OneThread>: "--U--"
+        ReadGuard<'static, u8>: "SY---"
+        ReadGuard<'static, NotShared>: "-----"
+        WriteGuard<'static, u8>: "SY---"
+        WriteGuard<'static, NotShared>: "-----"
+        Notify: "SYU--"
+        Condvar: "SYU--"
+        Barrier: "SYU--"
+        CancelToken: "SY---"
+        OneshotSender<u8>: "SY---"
+        OneshotSender<OneThread>: "-----"
+        OneshotReceiver<OneThread>: "-----"
+        WatchSender<u8>: "SY---"
+        WatchReceiver<u8>: "SY---"
+        BroadcastSender<u8>: "SY---"
+        BroadcastReceiver<u8>: "SY---"
+        TaskLocal<u8>: "SYUR-"
+        Address<u8, u8>: "SY---"
+        Address<OneThread, u8>: "-----"
+        Mailbox<u8, u8>: "SY---"
+        Supervisor<'static>: "SY---"
         TcpListener: "SY---"
+        Async<std::net::TcpStream>: "SY---"
+        Spawner<'static>: "SY--C"
+        ThreadSpawner<'static>: "SY--C"
+        Signals: "SY---"
+        Metrics: "SYUR-"
+        Timer: "SY---"
+        Sleep: "SY---"
         TcpStream: "SY---"
         UdpSocket: "SY---"
+        UnixStream: "SY---"
+        UnixListener: "SY---"
+        UnixDatagram: "SY---"
+        Ready<std::fs::File>: "SY---"
+        File: "SYUR-"
+        SchedulingContext: "SY---"
+        Quota: "SYUR-"
+        Endpoint<u8, u8>: "SY---"
+        Endpoint<NotShared, NotShared>: "SY---"
+        Endpoint<OneThread, u8>: "-----"
+        Endpoint<u8, OneThread>: "-----"
+        Reply<u8, u8>: "SY---"
+        Reply<OneThread, u8>: "-----"
+        Reply<u8, OneThread>: "-----"
         // A select refers to values in its caller's frame and runs closures of any kind there.
         Select<'static, u8>: "-----"
         // Plain values.
@@ -121,6 +177,14 @@ fn public_types_say_no_more_about_threads_than_they_keep() {
         TaskId: "SYURC"
         NurseryOptions: "SYURC"
         Config: "SYUR-"
+        CapContext: "SYURC"
+        Watchdog: "SYURC"
+        Overstay: "SYURC"
+        Rate: "SYURC"
+        Reservation: "SYURC"
+        ContextInfo: "SYUR-"
+        Schedule: "SYUR-"
+        FairTaskSettings: "SYUR-"
         Snapshot: "SYUR-"
         WorkerStats: "SYURC"
         Durations: "SYUR-"
@@ -136,7 +200,14 @@ fn public_types_say_no_more_about_threads_than_they_keep() {
         SendError<u8>: "SYURC"
         SendError<OneThread>: "--UR-"
         BlockingError: "SYURC"
+        ContextError: "SYURC"
+        QuotaError: "SYURC"
+        CallRefusal: "SYURC"
+        CallError<u8>: "SYURC"
+        CallError<OneThread>: "--UR-"
         AcquireError: "SYURC"
+        BroadcastError: "SYURC"
+        Stopped: "SYURC"
         StackError: "SY---"
         ConfigError: "SY---"
     };

@@ -12,19 +12,23 @@
 //! Conserved: every context has the same index as in a run; a context of an island has a home exactly while its island
 //! is admitted.
 
+mod least_demand;
 mod witness;
 
+pub use least_demand::{Excess, excessive};
 pub use mainspring_authority::admission::{Denial, Interval, Part};
 pub use mainspring_authority::island::IslandDenial;
 pub use witness::{Miss, Search, Witness, witness};
 
 use mainspring_abi::{CpuId, CpuSet, Nanos};
 use mainspring_authority::admission::{
-    Banded, Candidate, CpuVerdict, Load, Refusal, Survey, Task, judge_cpu, response_bound, survey,
+    Banded, Candidate, CpuVerdict, Effort, Load, Refusal, Survey, Task, judge_cpu, overcommitted,
+    response_bound, survey,
 };
 use mainspring_authority::island::{
     Calls, Capacity, DeviceReservation, HotPath, IslandError, IslandRef, Locks, Machine, NodeBudget,
-    OverrunPolicy, PlainTask, PreallocSpec, RealtimeIslandSpec, Residency, RingSpec, Shape, ShutdownPolicy,
+    NodeTerms, OverrunPolicy, PlainTask, PreallocSpec, RealtimeIslandSpec, Residency, RingSpec, Shape,
+    ShutdownPolicy,
 };
 use mainspring_sched::Floor;
 use mainspring_workload::{self as workload, Workload};
@@ -63,6 +67,8 @@ pub struct Admission {
     cpus: CpuSet,
     floor: Floor,
     contexts: Vec<Candidate>,
+    /// By context, its table in the workload.
+    tables: Vec<usize>,
     /// By context, the island that it is a node of.
     island_of: Vec<Option<usize>>,
     homes: Vec<Option<CpuId>>,
@@ -77,6 +83,11 @@ pub fn floor(workload: &Workload) -> Floor {
     Floor::from_ppm(workload.machine.floor_ppm).unwrap_or_default()
 }
 
+/// The machine on which the islands of `workload` are admitted. None has asked yet.
+pub(crate) fn island_machine(workload: &Workload) -> Machine {
+    Machine::new(CpuSet::first(workload.machine.cpus), floor(workload), Nanos::ZERO, &capacity(workload))
+}
+
 impl Admission {
     /// Places the plain contexts of `workload`. No island has asked yet.
     #[must_use]
@@ -84,6 +95,8 @@ impl Admission {
         let cpus = CpuSet::first(workload.machine.cpus);
         let floor = floor(workload);
         let mut contexts = candidates(workload, &cpus);
+        let instances = workload.contexts.iter().map(workload::ContextSpec::instances).enumerate();
+        let tables = instances.flat_map(|(table, count)| vec![table; count]).collect();
         let island_of = memberships(workload, contexts.len());
         for (context, island) in contexts.iter_mut().zip(&island_of) {
             // A node is due when its island is, if not before.
@@ -97,9 +110,9 @@ impl Admission {
         for (index, task) in lone.iter().zip(&plain.tasks) {
             homes[*index] = task.cpu;
         }
-        let machine = Machine::new(cpus, floor, Nanos::ZERO, &capacity(workload));
+        let machine = island_machine(workload);
         let islands = vec![Standing::Waiting; workload.islands.len()];
-        Self { cpus, floor, contexts, island_of, homes, plain, machine, islands }
+        Self { cpus, floor, contexts, tables, island_of, homes, plain, machine, islands }
     }
 
     /// Places the plain contexts of `workload`, and asks for its islands one after the other, in the order of their
@@ -176,8 +189,8 @@ impl Admission {
         left
     }
 
-    /// Asks whether `context` may have this budget, period and deadline, and takes note of it. It stays where it is. What
-    /// did not hold before may go on not to hold.
+    /// Takes note of what `context` asks for from now on, if its island holds with it. It stays where it is. A plain context is
+    /// judged by the driver, when it is adjusted there.
     pub fn adjust(
         &mut self,
         workload: &Workload,
@@ -188,7 +201,7 @@ impl Admission {
         let before = std::mem::replace(&mut self.contexts[context].task, task);
         let adjusted = match self.island_of[context] {
             Some(island) => self.adjust_node(workload, island, live),
-            None => self.adjust_plain(context, before, live),
+            None => Ok(()),
         };
         if adjusted.is_err() {
             self.contexts[context].task = before;
@@ -208,42 +221,37 @@ impl Admission {
         Ok(())
     }
 
-    fn adjust_plain(&mut self, context: usize, before: Task, live: &[bool]) -> Result<(), IslandError> {
-        let Some(home) = self.homes[context] else { return Ok(()) };
-        let found = self.judge(home, live);
-        if let Some(denial) = found.denial {
-            let after = std::mem::replace(&mut self.contexts[context].task, before);
-            let held = self.judge(home, live).is_admitted();
-            self.contexts[context].task = after;
-            if held {
-                let node = Some(self.contexts[context].name.clone());
-                let sufficient_only = !found.has_witness();
-                return Err(IslandError::Denied(IslandDenial::Cpu {
-                    node,
-                    cpu: home,
-                    denial,
-                    sufficient_only,
-                }));
-            }
-        }
-        self.set_plain(live).map_err(IslandError::Denied)
-    }
-
     /// Every CPU, with all that has its home there.
     #[must_use]
     pub fn found(&self) -> Vec<CpuFound> {
-        let live = vec![true; self.contexts.len()];
-        let of = |cpu: CpuId| {
-            let contexts = self.on(cpu, &live);
-            let verdict = self.judge(cpu, &live);
+        let homes = self.by_home();
+        let verdicts: Vec<CpuVerdict> = homes.iter().map(|(_, contexts)| self.judge_all(contexts)).collect();
+        let hopeless = if verdicts.iter().all(CpuVerdict::is_admitted) {
+            Vec::new()
+        } else {
+            overcommitted(&self.contexts, &self.cpus, self.floor, Nanos::ZERO)
+        };
+        let of = |((cpu, contexts), verdict): ((CpuId, Vec<usize>), CpuVerdict)| {
             let bound = |context: &usize| self.contexts[*context].cpus.len() == 1;
             // Contexts that could have gone elsewhere are not to blame if the CPU does not hold without them.
             let here: Vec<usize> = contexts.iter().copied().filter(bound).collect();
-            let exact = verdict.has_witness() && self.judge_all(&here).has_witness();
+            let alone = verdict.has_witness() && self.judge_all(&here).has_witness();
+            let beyond_group = !verdict.is_admitted() && hopeless.iter().any(|group| group.contains(cpu));
             let density_ppm = self.density_ppm(&contexts);
-            CpuFound { cpu, verdict, contexts, density_ppm, exact }
+            CpuFound { cpu, verdict, contexts, density_ppm, exact: alone || beyond_group }
         };
-        self.cpus.iter().map(of).collect()
+        homes.into_iter().zip(verdicts).map(of).collect()
+    }
+
+    fn by_home(&self) -> Vec<(CpuId, Vec<usize>)> {
+        let mut homes: Vec<(CpuId, Vec<usize>)> = self.cpus.iter().map(|cpu| (cpu, Vec::new())).collect();
+        for (context, home) in self.homes.iter().enumerate() {
+            let Some(home) = home else { continue };
+            if let Ok(place) = homes.binary_search_by_key(home, |(cpu, _)| *cpu) {
+                homes[place].1.push(context);
+            }
+        }
+        homes
     }
 
     /// The plain contexts that may use no CPU, or make no sense.
@@ -258,19 +266,31 @@ impl Admission {
         self.plain.refusals.iter().filter_map(of).collect()
     }
 
-    /// The longest that a context's budget can take from a release on; `None` if that has no bound, or no home.
+    /// By context, the longest that its budget can take from a release on; `None` if that has no bound, no home, or all of
+    /// them together take too long.
     #[must_use]
-    pub fn response(&self, context: usize) -> Option<Nanos> {
-        let live = vec![true; self.contexts.len()];
-        let cpu = self.homes[context]?;
-        let on = self.on(cpu, &live);
-        let tasks = self.load(&on);
-        let load =
-            Load { tasks: &tasks, floor: Task::of_floor(self.floor), interrupts: &[], overhead: Nanos::ZERO };
-        let bound = response_bound(&load, on.iter().position(|other| *other == context)?)?;
-        // What is admitted is never late, even where the bound is not tight.
-        let admitted = judge_cpu(&load).is_admitted();
-        Some(if admitted { bound.min(self.contexts[context].task.deadline) } else { bound })
+    pub fn responses(&self) -> Vec<Option<Nanos>> {
+        /// Some seconds, however many contexts there are.
+        const EFFORT: Effort = Effort::new(1 << 28);
+        let mut effort = EFFORT;
+        let mut responses = vec![None; self.contexts.len()];
+        for (_, on) in self.by_home() {
+            let tasks = self.load(&on);
+            let load = self.load_of(&tasks);
+            // What is admitted is never late, even where the bound is not tight.
+            let admitted = judge_cpu(&load).is_admitted();
+            for (place, context) in on.iter().enumerate() {
+                let deadline = self.contexts[*context].task.deadline;
+                let latest = if admitted { deadline } else { Nanos::MAX };
+                responses[*context] =
+                    response_bound(&load, place, &mut effort).map(|bound| bound.min(latest));
+            }
+        }
+        responses
+    }
+
+    fn load_of<'a>(&self, tasks: &'a [Banded]) -> Load<'a> {
+        Load { tasks, floor: Task::of_floor(self.floor), interrupts: &[], overhead: Nanos::ZERO }
     }
 
     fn density_ppm(&self, contexts: &[usize]) -> u64 {
@@ -282,23 +302,8 @@ impl Admission {
         u64::try_from(sum.div_ceil(1 << 64)).unwrap_or(u64::MAX)
     }
 
-    fn judge(&self, cpu: CpuId, live: &[bool]) -> CpuVerdict {
-        self.judge_all(&self.on(cpu, live))
-    }
-
     fn judge_all(&self, contexts: &[usize]) -> CpuVerdict {
-        let tasks = self.load(contexts);
-        judge_cpu(&Load {
-            tasks: &tasks,
-            floor: Task::of_floor(self.floor),
-            interrupts: &[],
-            overhead: Nanos::ZERO,
-        })
-    }
-
-    fn on(&self, cpu: CpuId, live: &[bool]) -> Vec<usize> {
-        let here = |context: &usize| live[*context] && self.homes[*context] == Some(cpu);
-        (0..self.contexts.len()).filter(here).collect()
+        judge_cpu(&self.load_of(&self.load(contexts)))
     }
 
     fn load(&self, contexts: &[usize]) -> Vec<Banded> {
@@ -333,11 +338,23 @@ impl Admission {
         }
     }
 
+    /// A context that is not granted yet, or that the driver has adjusted, asks for this from now on.
+    pub(crate) fn set_task(&mut self, context: usize, task: Task) {
+        self.contexts[context].task = task;
+    }
+
     /// What the island's tables ask for, with the nodes in the order of their contexts.
-    fn island_spec(&self, workload: &Workload, island: usize) -> RealtimeIslandSpec {
+    pub(crate) fn island_spec(&self, workload: &Workload, island: usize) -> RealtimeIslandSpec {
         let spec = &workload.islands[island];
+        let policy = |overrun| match overrun {
+            workload::Overrun::Throttle => OverrunPolicy::Throttle,
+            workload::Overrun::Fault => OverrunPolicy::Fault,
+            workload::Overrun::Notify => OverrunPolicy::Notify,
+            workload::Overrun::Shutdown => OverrunPolicy::Shutdown,
+        };
         let node = |context: usize| {
             let Candidate { name, task, criticality, cpus } = &self.contexts[context];
+            let own = &workload.contexts[self.tables[context]];
             NodeBudget {
                 name: name.clone(),
                 budget: task.cost,
@@ -356,6 +373,14 @@ impl Admission {
                     workload::Calls::Blocking => Calls::Blocking,
                 },
                 hot_path: HotPath::default(),
+                terms: NodeTerms {
+                    priority: own.priority,
+                    refills: own.refills.max(2),
+                    depth: own.depth,
+                    timeout_endpoint: own.timeout_endpoint.map(|endpoint| endpoint as u32),
+                    // A node that says nothing about overruns does what its island says.
+                    overrun: (own.overrun != workload::Overrun::Throttle).then(|| policy(own.overrun)),
+                },
             }
         };
         RealtimeIslandSpec {
@@ -372,12 +397,7 @@ impl Admission {
             devices: spec.devices.iter().map(|name| DeviceReservation { name: name.clone() }).collect(),
             irqs: Vec::new(),
             endpoints: Vec::new(),
-            overrun: match spec.overrun {
-                workload::Overrun::Throttle => OverrunPolicy::Throttle,
-                workload::Overrun::Fault => OverrunPolicy::Fault,
-                workload::Overrun::Notify => OverrunPolicy::Notify,
-                workload::Overrun::Shutdown => OverrunPolicy::Shutdown,
-            },
+            overrun: policy(spec.overrun),
             shutdown: ShutdownPolicy::AtOnce,
         }
     }

@@ -6,6 +6,7 @@
 
 pub mod admission;
 mod machine;
+pub mod policy;
 mod steal_offers;
 mod tournament;
 

@@ -257,7 +257,7 @@ fn try_seed(seed: u64, faults: bool) -> Result<Report, String> {
 
 /// Random workloads, half of them with faults: every checker looks on at every event, every run is recorded,
 /// replayed and repeated.
-//= EVO:S4.single-charge EVO:S4.eligible TICK:L5.enforce ARCH:donation.cancel ARCH:ctx.generation TICK:L6.partial-failure
+//= OWN:context.one-place EVO:S4.single-charge EVO:S4.eligible TICK:L5.enforce ARCH:donation.cancel ARCH:ctx.generation TICK:L6.partial-failure
 #[test]
 fn authority_is_conserved_over_random_workloads() {
     let sweep = Sweep::of(0..10_000);

@@ -80,8 +80,8 @@ fn an_island_that_does_not_fit_gets_nothing_and_its_threads_run_as_best_effort()
     assert_eq!(island_events(&report).len(), 1);
     for context in &report.contexts {
         assert_eq!(
-            (context.used_ns, &*context.state),
-            (0, "shelved"),
+            (context.used_ns, context.granted_ns, context.cpu, &*context.state),
+            (0, 0, None, "shelved"),
             "not even the node that would have fitted"
         );
     }
@@ -158,6 +158,20 @@ do = "leave studio"
     assert!(late.contexts.iter().all(|context| context.misses == 0));
 }
 
+#[test]
+fn what_is_adjusted_before_an_island_asks_is_what_it_asks_for() {
+    let at = "[[at]]\ntime = \"100ms\"\ndo = \"adjust left budget 6ms period 10ms\"\n";
+    let late = "start = \"200ms\"";
+    assert!(simulate(&studio("4ms", late)).islands[0].admitted);
+    let report = simulate(&(studio("4ms", late) + at));
+    assert!(!report.islands[0].admitted, "{:?}", report.islands);
+    let at = at.replace("6ms", "3ms");
+    let report = simulate(&(studio("4ms", late) + &at));
+    assert!(report.islands[0].admitted, "{:?}", report.islands);
+    let left = report.contexts.iter().find(|context| context.name == "left").expect("it is listed");
+    assert_eq!((left.budget_ns, left.granted_ns), (3_000_000, 30 * 3_000_000), "from its admission on");
+}
+
 //= EVO:S6.record EVO:gate.island
 #[test]
 fn an_overrun_of_one_node_shuts_the_island_down_if_it_says_so() {
@@ -201,8 +215,11 @@ fn an_adjustment_that_would_break_what_was_admitted_changes_nothing() {
         let adjusted: Vec<_> = events.iter().filter(|event| event.kind == "adjust").collect();
         assert_eq!(adjusted.len(), 1);
         assert_eq!(adjusted[0].reason.is_none(), fits);
-        let budgets: Vec<_> = report.contexts.iter().map(|context| context.budget_ns).collect();
-        assert_eq!(budgets == [4_000_000, 4_000_000, 1_000_000], !fits, "{what}");
+        let contexts = report.contexts.iter();
+        let budgets: Vec<_> = contexts.map(|context| (&*context.name, context.budget_ns)).collect();
+        // They are numbered as they are granted: those of the island when it is admitted.
+        let before = [("plain", 1_000_000), ("left", 4_000_000), ("right", 4_000_000)];
+        assert_eq!(budgets == before, !fits, "{what}");
         assert!(report.contexts.iter().all(|context| context.misses == 0), "{what}");
     }
 }

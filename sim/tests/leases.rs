@@ -161,6 +161,8 @@ fn whoever_slept_on_a_leased_cpu_wakes_elsewhere_and_whoever_ran_there_leaves() 
     assert_eq!(on_cpu(&report, 0, 20 * MS, 100 * MS), ["alone"]);
     assert!(on_cpu(&report, 0, 0, 20 * MS).len() > 1, "it was shared before");
     assert!(lease(&report, "late").tickless_ns > 70 * MS, "{:?}", lease(&report, "late"));
+    let moved = report.telemetry.housekeeping_offload_count;
+    assert!((1..=5).contains(&moved), "each of the others leaves once at most: {moved}");
 }
 
 //= ARCH:nohz.remote ARCH:nohz.remote-compute ARCH:nohz.remote-slot

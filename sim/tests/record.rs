@@ -4,6 +4,7 @@ mod common;
 
 use common::{checked, workload};
 use mainspring_abi::Nanos;
+use mainspring_random::{Random, Stream};
 use mainspring_record::Entry;
 use mainspring_record::check::Bound;
 use mainspring_record::explain::{ExplainError, Explanation, explain};
@@ -85,6 +86,36 @@ fn every_truncation_is_noticed() {
             matches!(error, RecordError::Truncated { .. })
         };
         assert!(right, "{length}: {error:?}");
+    }
+}
+
+/// How many damaged records are tried; `MAINSPRING_FUZZ_INPUTS=N` takes more, as `make soak` does.
+fn inputs() -> u64 {
+    std::env::var("MAINSPRING_FUZZ_INPUTS").ok().and_then(|count| count.parse().ok()).unwrap_or(3_000)
+}
+
+#[test]
+fn damaged_records_are_refused_whatever_was_done_to_them() {
+    let good = record();
+    for seed in 0..inputs() {
+        let mut random = Random::new(seed, Stream::Machine);
+        let mut bad = good.clone();
+        for _ in 0..=random.below(4) {
+            let (at, from) =
+                (random.below(bad.len() as u64) as usize, random.below(good.len() as u64) as usize);
+            match random.below(4) {
+                0 => bad[at] = random.below(256) as u8,
+                1 => drop(bad.remove(at)),
+                2 => bad.insert(at, random.below(256) as u8),
+                // A piece of it in another place.
+                _ => {
+                    let length = (good.len() - from).min(bad.len() - at).min(random.below(64) as usize);
+                    bad[at..at + length].copy_from_slice(&good[from..from + length]);
+                }
+            }
+        }
+        let accepted = replayed(&bad).is_ok();
+        assert!(!accepted || bad == good, "seed {seed}: a damaged record was accepted");
     }
 }
 
@@ -324,4 +355,62 @@ fn questions_that_have_no_answer_say_why() {
     assert!(unknown.to_string().contains("hog, napper, pinned, late"), "{unknown}");
     let after = explain(bytes.as_slice(), "hog", Nanos::from_secs(1)).expect_err("the run was over");
     assert!(matches!(after, ExplainError::AfterEnd { .. }), "{after:?}");
+}
+
+/// Whoever follows a run sees at each moment what its record shows of that moment when it is played back, however the record
+/// comes in.
+#[test]
+fn a_run_that_is_followed_shows_what_its_record_shows() {
+    use mainspring_abi::CpuId;
+    use mainspring_record::follow::Following;
+    use mainspring_record::log::Log;
+    use mainspring_record::playback::Playback;
+    use mainspring_report::read_told;
+    use mainspring_sched::flight;
+    let bytes = record();
+    let reader = || RecordReader::new(bytes.as_slice()).expect("a record");
+    let header = reader().header().clone();
+    let log = Log::read(reader()).expect("a record");
+    let told = || read_told(log.told()).unwrap_or_default();
+    for seed in 0..20 {
+        let mut random = Random::new(seed, Stream::Thread(0));
+        let mut below = |limit: u64| random.below(limit);
+        let mut playback = Playback::new(bytes.clone()).expect("a record");
+        let mut following = Following::new(header.clone(), log.end()).expect("a small machine");
+        let mut logs: Vec<flight::Log> = (0..header.cpus).map(|_| flight::Log::new(1 << 20)).collect();
+        let mut read = vec![0; header.cpus];
+        let mut entries = log.entries().iter().peekable();
+        let mut asked = Nanos::ZERO;
+        while asked < log.end() {
+            asked = (asked + Nanos::from_micros(1 + below(900))).min(log.end());
+            while let Some(Entry { now, cpu, event, outcome }) = entries.next_if(|entry| entry.now <= asked) {
+                logs[cpu.index()].begin(*now, *cpu, event.borrowed());
+                logs[cpu.index()].finish(*outcome);
+            }
+            // Some CPUs are asked while they have more to tell than is taken at once.
+            let mut all_told = true;
+            for (cpu, log) in logs.iter().enumerate() {
+                let rest = &log.bytes()[read[cpu]..];
+                let taken = if below(3) == 0 { below(rest.len() as u64 + 1) as usize } else { rest.len() };
+                let more = taken < rest.len();
+                all_told &= !more;
+                read[cpu] += taken;
+                let cpu = CpuId::new(cpu).expect("a CPU");
+                following.feed(cpu, asked, &rest[..taken], more).expect("whole events, in the end");
+            }
+            let mut frame = following.frame(told()).expect("a sound record");
+            let at = Nanos::new(frame.time_ns);
+            assert!(at <= asked && (!all_told || at == asked), "seed {seed}: {at} of {asked}");
+            let played = playback.frame(at).expect("a sound record");
+            // A frame of a run has the time that its workload says, a record the time when it ended.
+            frame.end_ns = played.end_ns;
+            if all_told {
+                assert_eq!(frame, played, "seed {seed} at {at}");
+            }
+        }
+        assert_eq!(asked, log.end());
+    }
+    let mut broken = Following::new(header, log.end()).expect("a small machine");
+    let cpu = CpuId::new(0).expect("a CPU");
+    assert!(broken.feed(cpu, Nanos::ZERO, &[0xFF; 64], false).is_err(), "no record begins so");
 }

@@ -5,7 +5,7 @@ use crate::error::{Report, Reported};
 use crate::livelock::{self, Refusals};
 use crate::names::{Interner, NameError, Names, Noun};
 use crate::program::Program;
-use crate::scope::{Contexts, Named, Scope};
+use crate::scope::{Contexts, Named, Scope, Sync};
 use crate::sections::{self, RawMachine};
 use crate::tables::{self, Known};
 use crate::thread::{AT_ONCE, RawThread};
@@ -55,6 +55,10 @@ pub(crate) fn workload<'d>(root: &'d DeTable<'d>, report: &mut Report<'_>) -> Re
     let contexts = tables::contexts(&known, &threads, report);
     let endpoint_specs = tables::endpoints(&declared, &known, &threads, report);
     let rings = tables::rings(&known, report);
+    let sync = tables::sync(&scope.sync, report);
+    let distributions = tables::distributions(&scope.distributions, report);
+    let named = Named::collect(Noun::Interrupt, document.interrupts, report);
+    let interrupts = tables::interrupts(&named, &known, &distributions, report);
     let leases = tables::leases(&known, &specs, &rings, report);
     let islands = tables::islands(&known, report);
     let serves = !matches!(document.policy, Ok(None));
@@ -86,6 +90,9 @@ pub(crate) fn workload<'d>(root: &'d DeTable<'d>, report: &mut Report<'_>) -> Re
         leases: leases?,
         islands: islands?,
         rings: rings?,
+        sync: sync?,
+        distributions: distributions?,
+        interrupts: interrupts?,
         policy: policy?,
         operations: operations?,
         expectations: expectations?,
@@ -102,12 +109,21 @@ fn table_lines(document: &Document<'_>, report: &Report<'_>) -> Vec<(&'static st
         ("lease", &document.leases),
         ("island", &document.islands),
         ("ring", &document.rings),
+        ("mutex", &document.mutexes),
+        ("interrupt", &document.interrupts),
+        ("semaphore", &document.semaphores),
+        ("barrier", &document.barriers),
+        ("condition", &document.conditions),
         ("at", &document.operations),
     ];
     let first = |tables: &TableList<'_>| Some(tables.as_ref().ok()?.first()?.at.clone());
     let lists = lists.into_iter().filter_map(|(name, tables)| Some((name, first(tables)?)));
-    let singles =
-        [("network", &document.network), ("faults", &document.faults), ("policy", &document.policy)];
+    let singles = [
+        ("machine", &document.machine),
+        ("network", &document.network),
+        ("faults", &document.faults),
+        ("policy", &document.policy),
+    ];
     let singles = singles
         .into_iter()
         .filter_map(|(name, table)| Some((name, table.as_ref().ok()?.as_ref()?.at.clone())));
@@ -124,7 +140,16 @@ fn scope<'t, 'd>(
     let contexts = named(Noun::Context, &document.contexts);
     let (sessions, leases) = (named(Noun::Session, &document.sessions), named(Noun::Lease, &document.leases));
     let (islands, rings) = (named(Noun::Island, &document.islands), named(Noun::Ring, &document.rings));
+    let sync = Sync {
+        mutexes: named(Noun::Mutex, &document.mutexes),
+        semaphores: named(Noun::Semaphore, &document.semaphores),
+        barriers: named(Noun::Barrier, &document.barriers),
+        conditions: named(Noun::Condition, &document.conditions),
+    };
+    let distributions = named(Noun::Distribution, &document.distributions);
     Scope {
+        sync,
+        distributions,
         threads: Names::collect(threads, report),
         contexts: Contexts::collect(contexts, threads, report),
         sessions,

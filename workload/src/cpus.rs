@@ -71,7 +71,7 @@ pub(crate) fn mask(value: &Found<'_>, cpus: usize, report: &mut Report<'_>) -> R
         }
         DeValue::String(text) => listed(&At { value: text, at: value.at.clone() }, cpus, report)?,
         other => {
-            let error = ValueError::WrongType { expected: Kind::Cpus, found: other.type_str() };
+            let error = ValueError::WrongType { expected: Kind::Cpus, found: other.type_str(), quoted: None };
             return Err(report.push(&value.at, error));
         }
     };

@@ -9,9 +9,27 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 /// The tables of a file.
-const TABLES: [&str; 14] = [
-    "machine", "costs", "faults", "network", "policy", "thread", "context", "endpoint", "session", "lease",
-    "island", "ring", "at", "expect",
+const TABLES: [&str; 20] = [
+    "machine",
+    "costs",
+    "faults",
+    "network",
+    "policy",
+    "thread",
+    "context",
+    "endpoint",
+    "session",
+    "lease",
+    "island",
+    "ring",
+    "mutex",
+    "semaphore",
+    "barrier",
+    "condition",
+    "distribution",
+    "interrupt",
+    "at",
+    "expect",
 ];
 
 /// Why the tables and keys of a file cannot be taken.
@@ -171,6 +189,12 @@ pub(crate) struct Document<'d> {
     pub leases: TableList<'d>,
     pub islands: TableList<'d>,
     pub rings: TableList<'d>,
+    pub distributions: TableList<'d>,
+    pub interrupts: TableList<'d>,
+    pub mutexes: TableList<'d>,
+    pub semaphores: TableList<'d>,
+    pub barriers: TableList<'d>,
+    pub conditions: TableList<'d>,
     pub operations: TableList<'d>,
     pub expectations: TableList<'d>,
 }
@@ -202,6 +226,12 @@ impl<'d> Document<'d> {
             leases: table_list(root, "lease", report),
             islands: table_list(root, "island", report),
             rings: table_list(root, "ring", report),
+            distributions: table_list(root, "distribution", report),
+            interrupts: table_list(root, "interrupt", report),
+            mutexes: table_list(root, "mutex", report),
+            semaphores: table_list(root, "semaphore", report),
+            barriers: table_list(root, "barrier", report),
+            conditions: table_list(root, "condition", report),
             operations: table_list(root, "at", report),
             expectations: table_list(root, "expect", report),
         }
@@ -322,8 +352,9 @@ pub(crate) fn table<'d>(
 ) -> Result<At<&'d DeTable<'d>>, Reported> {
     match value.value.as_table() {
         Some(table) => Ok(At { value: table, at: value.at.clone() }),
-        None => {
-            Err(report.push(&value.at, ValueError::WrongType { expected, found: value.value.type_str() }))
-        }
+        None => Err(report.push(
+            &value.at,
+            ValueError::WrongType { expected, found: value.value.type_str(), quoted: None },
+        )),
     }
 }

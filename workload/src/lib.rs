@@ -30,6 +30,7 @@ mod grammar;
 mod livelock;
 mod model;
 mod names;
+mod nesting;
 mod overrides;
 mod program;
 mod scope;
@@ -40,6 +41,7 @@ mod suggest;
 mod tables;
 mod thread;
 mod value;
+mod warnings;
 mod words;
 
 pub use cpus::CpuError;
@@ -48,16 +50,18 @@ pub use duration::DurationError;
 pub use error::{Error, Errors, LoadError, Problem};
 pub use grammar::{Phrase, StepError};
 pub use model::{
-    Account, Call, Calls, Condition, ContextSpec, ContextTarget, Costs, EndpointSpec, Expectation, Faults,
-    IslandSpec, Lateness, LeaseMode, LeaseSpec, LeaseStart, Locks, MAX_TABLES, MAX_THREADS, Machine,
-    MemorySpec, Network, Operation, Overrun, Places, PolicySpec, Quantile, Residency, RingSpec, Span, Start,
-    Step, Subject, TaskBudget, ThreadSpec, ThreadTarget, TimedOperation, Workload,
+    Account, Batch, Call, Calls, Condition, ContextSpec, ContextTarget, Costs, Distribution,
+    DistributionSpec, Drawn, EndpointSpec, Expectation, Faults, InterruptSpec, IslandSpec, Lateness,
+    LeaseMode, LeaseSpec, LeaseStart, Locks, MAX_TABLES, MAX_THREADS, Machine, MemorySpec, Network,
+    Operation, Overrun, Phases, Places, PolicySpec, Quantile, Residency, RingSpec, Span, Start, Step,
+    Subject, SyncKind, SyncSpec, TaskBudget, ThreadSpec, ThreadTarget, TimedOperation, Way, Workload,
 };
 pub use names::{NameError, Noun};
 pub use overrides::{Setting, SettingError, apply};
 pub use program::ProgramError;
 pub use tables::TableError;
 pub use value::{Kind, ValueError};
+pub use warnings::Warning;
 
 use std::fs::File;
 use std::io::Read;

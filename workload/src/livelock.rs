@@ -13,7 +13,7 @@
 //!
 //! The calm threads are the least set closed under these rules; a thread outside of it is reported. What cannot be
 //! read counts as calm, so that one mistake is not told twice. Events count their restless causes, and each thread
-//! settles once, so the whole check is linear in the size of the file.
+//! becomes calm once, so the whole check is linear in the size of the file.
 
 use crate::error::{Report, Reported};
 use crate::program::{Program, ProgramError};
@@ -83,10 +83,10 @@ pub(crate) fn check(
     refusals: &Refusals,
     report: &mut Report<'_>,
 ) {
-    let mut settling = Settling::new(threads, programs, refusals);
-    settling.run(programs);
+    let mut search = CalmSearch::new(threads, programs, refusals);
+    search.run(programs);
     for (n, program) in programs.iter().enumerate() {
-        if settling.calm.get(n) == Some(&false) {
+        if search.calm.get(n) == Some(&false) {
             let waits = program.steps.iter().any(|step| refusals.awaited(n, &step.value).is_some());
             let error = if waits { ProgramError::SpinsTogether } else { ProgramError::Spins };
             report.push(&program.at(), error);
@@ -94,38 +94,38 @@ pub(crate) fn check(
     }
 }
 
-struct Settling {
+struct CalmSearch {
     calm: Vec<bool>,
     events: HashMap<Event, EventState>,
     /// Threads that have become calm and whose events have not heard of it yet.
     fresh: Vec<usize>,
 }
 
-impl Settling {
+impl CalmSearch {
     fn new(threads: &[RawThread<'_>], programs: &[Program], refusals: &Refusals) -> Self {
-        let mut settling =
+        let mut search =
             Self { calm: vec![false; programs.len()], events: HashMap::new(), fresh: Vec::new() };
         let timed = timed(threads, programs);
         for (n, (thread, program)) in threads.iter().zip(programs).enumerate() {
             for event in program.steps.iter().filter_map(|step| caused(&step.value)) {
-                settling.events.entry(event).or_default().restless += 1;
+                search.events.entry(event).or_default().restless += 1;
             }
             for event in program.steps.iter().filter_map(|step| refusals.awaited(n, &step.value)) {
-                settling.events.entry(event).or_default().waiting.push(n);
+                search.events.entry(event).or_default().waiting.push(n);
             }
             let ends = !matches!(thread.times, Ok(None)) || program.exits;
             if ends && thread.is_spawned() {
-                settling.events.entry(Event::Spawn(n)).or_default().waiting.push(n);
+                search.events.entry(Event::Spawn(n)).or_default().waiting.push(n);
             }
             let finite = ends && !thread.is_spawned();
             if finite || program.failed.is_some() || timed.get(n) == Some(&true) {
-                settling.settle(n);
+                search.mark_calm(n);
             }
         }
-        settling
+        search
     }
 
-    fn settle(&mut self, n: usize) {
+    fn mark_calm(&mut self, n: usize) {
         if let Some(calm) = self.calm.get_mut(n).filter(|calm| !**calm) {
             *calm = true;
             self.fresh.push(n);
@@ -151,7 +151,7 @@ impl Settling {
 
     fn calm_down(&mut self, event: Event) {
         let waiting = self.events.get_mut(&event).map(|state| std::mem::take(&mut state.waiting));
-        waiting.into_iter().flatten().for_each(|n| self.settle(n));
+        waiting.into_iter().flatten().for_each(|n| self.mark_calm(n));
     }
 }
 
@@ -194,10 +194,17 @@ fn patient(timeout: Option<Span>) -> bool {
     timeout.is_none_or(|timeout| lasts(&timeout))
 }
 
-fn passes(step: &Step) -> bool {
+/// Whether a step takes time whatever the others do.
+pub(crate) fn passes(step: &Step) -> bool {
     match step {
         Step::Run(span) | Step::Sleep(span) => lasts(span),
-        Step::RunForever | Step::Every(_) | Step::Poll(_) | Step::Alloc(_) | Step::Syscall => true,
+        Step::RunForever
+        | Step::RunDrawn(_)
+        | Step::SleepDrawn(_)
+        | Step::Every(_)
+        | Step::Poll(_)
+        | Step::Alloc(_)
+        | Step::Syscall => true,
         Step::Complete { timeout, .. } => patient(*timeout),
         _ => false,
     }

@@ -1,17 +1,31 @@
 mod authority;
+mod distribution;
 mod expect;
+mod interrupt;
 mod operation;
+mod phases;
 mod places;
+mod sync;
 
 pub use authority::{
-    Account, Calls, ContextSpec, ContextTarget, EndpointSpec, IslandSpec, LeaseMode, LeaseSpec, LeaseStart,
-    Locks, MemorySpec, Overrun, PolicySpec, Residency, RingSpec,
+    Account, Calls, ContextSpec, EndpointSpec, IslandSpec, LeaseMode, LeaseSpec, LeaseStart, Locks,
+    MemorySpec, Overrun, PolicySpec, Residency, RingSpec,
 };
+pub use distribution::DistributionSpec;
 pub use expect::{Condition, Expectation, Quantile, Subject};
+pub use interrupt::InterruptSpec;
 pub use operation::{Operation, TimedOperation};
 pub use places::Places;
+pub use sync::SyncSpec;
+
+pub use mainspring_program::{
+    Batch, Call, ContextTarget, Distribution, Drawn, Lateness, Phases, Span, Step, SyncKind, ThreadTarget,
+    Way,
+};
 
 use mainspring_abi::{CpuSet, LatencyClass, Nanos, Policy, Weight};
+use mainspring_program::MutexWait;
+use mainspring_random::Random;
 
 /// How many thread instances one workload may have.
 pub const MAX_THREADS: usize = 4_000_000;
@@ -47,6 +61,12 @@ pub struct Workload {
     pub islands: Vec<IslandSpec>,
     /// Submission and completion rings.
     pub rings: Vec<RingSpec>,
+    /// What threads wait at for each other: mutexes, semaphores, barriers, then conditions.
+    pub sync: Vec<SyncSpec>,
+    /// Durations that are not uniform.
+    pub distributions: Vec<DistributionSpec>,
+    /// Devices that interrupt.
+    pub interrupts: Vec<InterruptSpec>,
     /// Which thread is the policy service, if any.
     pub policy: Option<PolicySpec>,
     /// What an operator does and when, in the order of time; at the same time in the order of the file.
@@ -68,6 +88,27 @@ impl Workload {
         let callers = with(&|step| matches!(step, Step::Call(call) if call.endpoint == number));
         let servers = with(&|step| matches!(step, Step::Recv { endpoint, .. } if *endpoint == number));
         (callers, servers)
+    }
+
+    /// Threads that wait for mutexes in a circle, in words.
+    pub fn describe_deadlock(&self, circle: &[MutexWait], name: impl Fn(usize) -> String) -> String {
+        let wait = |wait: &MutexWait| {
+            let mutex = &self.sync[wait.mutex].name;
+            format!("{} waits for mutex {mutex}, which {} holds", name(wait.waiter), name(wait.owner))
+        };
+        let waits: Vec<String> = circle.iter().map(wait).collect();
+        format!("deadlock: {}", waits.join("; "))
+    }
+
+    /// A duration, as a table or a step says.
+    pub fn draw(&self, drawn: Drawn, random: &mut Random) -> Nanos {
+        drawn.draw(random, |number| &self.distributions[number].kind)
+    }
+
+    /// What a thread draws as it comes to `step`. Every machine draws it then and there, once, also if the step turns out not to
+    /// wait: so the draws of a thread depend on its seed and its steps alone, never on what others did in the meantime.
+    pub fn draw_amount(&self, step: &Step, random: &mut Random) -> Option<Nanos> {
+        step.amount().map(|drawn| self.draw(drawn, random))
     }
 }
 
@@ -91,6 +132,13 @@ pub struct Machine {
     /// The share of each CPU that best effort keeps however many contexts there are, in parts per million, at most
     /// half. Default 5 %; zero gives contexts the whole CPU.
     pub floor_ppm: u32,
+    /// How fast each CPU computes, in parts per million of full speed; empty where all have full speed. Only the simulator reads it.
+    pub speeds_ppm: Vec<u32>,
+    /// CPUs 2n and 2n + 1 share a core: the part of its speed that each keeps while both run, in parts per million. Only the
+    /// simulator reads it.
+    pub smt_ppm: Option<u32>,
+    /// Into how many nodes of memory the CPUs are divided, in their order. Default 1. Only the simulator reads it.
+    pub nodes: usize,
 }
 
 impl Default for Machine {
@@ -104,6 +152,9 @@ impl Default for Machine {
             waiters: MAX_THREADS,
             waiters_per_process: MAX_THREADS,
             floor_ppm: 50_000,
+            speeds_ppm: Vec::new(),
+            smt_ppm: None,
+            nodes: 1,
         }
     }
 }
@@ -121,6 +172,8 @@ pub struct Costs {
     pub migration: Nanos,
     /// The work of one scheduler tick, on top of the interrupt.
     pub tick: Nanos,
+    /// Memory that is far away after a move to a CPU of another node, on top of the migration.
+    pub node: Nanos,
 }
 
 /// `[faults]`: each is off unless set. Rates are probabilities in parts per million of the occasions named.
@@ -225,17 +278,6 @@ impl ThreadSpec {
             Some(_) => format!("{}.{n}", self.name),
         }
     }
-
-    /// The period of the `every` step that a thread before step `at` comes to next, if its program goes on to its end and
-    /// then once more.
-    #[must_use]
-    pub fn next_period(&self, at: usize) -> Option<Nanos> {
-        let (before, rest) = self.program.split_at_checked(at)?;
-        rest.iter().chain(before).find_map(|step| match step {
-            Step::Every(period) => Some(*period),
-            _ => None,
-        })
-    }
 }
 
 /// When a thread joins.
@@ -245,184 +287,4 @@ pub enum Start {
     At(Span),
     /// When another thread's `spawn` step makes it. At most `count` instances live at once.
     Spawned,
-}
-
-/// A duration: fixed when both ends are equal, else seeded, uniform, both ends included, drawn at each use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// The shortest.
-    pub min: Nanos,
-    /// The longest.
-    pub max: Nanos,
-}
-
-impl From<Span> for mainspring_random::Range {
-    fn from(Span { min, max }: Span) -> Self {
-        Self::new(min, max)
-    }
-}
-
-/// One step of a program.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// `run 300us`, `run 1ms..4ms`: computes for that much CPU time.
-    Run(Span),
-    /// `run forever`.
-    RunForever,
-    /// `sleep 16ms`.
-    Sleep(Span),
-    /// `every 20ms`: sleeps until the next multiple of the period since the thread's own start; counts a miss for
-    /// each multiple that passed since the one it last waited for.
-    Every(Nanos),
-    /// `yield`.
-    Yield,
-    /// `park`, `park 5ms`: blocks until unparked, or until the timeout.
-    Park {
-        /// At most this long.
-        timeout: Option<Span>,
-    },
-    /// `unpark NAME`: an unpark of a thread that is not parked is remembered, once.
-    Unpark(ThreadTarget),
-    /// `call NAME`, `call NAME 5ms needs 300us deadline 2ms drop`: sends a request to an endpoint and blocks for its
-    /// reply, or until the timeout.
-    Call(Call),
-    /// `recv NAME`, `recv NAME 5ms`: takes a request from an endpoint, blocking for one.
-    Recv {
-        /// Index into [`Workload::endpoints`].
-        endpoint: usize,
-        /// At most this long.
-        timeout: Option<Span>,
-    },
-    /// `reply`: answers the request taken last.
-    Reply,
-    /// `throw`: answers the request taken last with an exception.
-    Throw,
-    /// `spawn NAME`: starts one instance of a thread table whose `start` is `"spawn"`.
-    Spawn(usize),
-    /// `join NAME`, `join NAME 5ms`: blocks until the named thread has ended; for a spawned table, until the
-    /// instance that this thread spawned last has.
-    Join {
-        /// The threads that must end.
-        target: ThreadTarget,
-        /// At most this long.
-        timeout: Option<Span>,
-    },
-    /// `weight 128`: sets its own weight.
-    Weight(Weight),
-    /// `exit`.
-    Exit,
-    /// `alloc 65536`: takes so many bytes of memory and keeps them. Only the Linux runtime can.
-    Alloc(u64),
-    /// `syscall`: asks the operating system for something. Only the Linux runtime can.
-    Syscall,
-    /// `bind NAME`: takes a context that no thread holds, in place of its own if it has one.
-    Bind(ContextTarget),
-    /// `unbind`: gives its context back and goes on as best effort.
-    Unbind,
-    /// `revoke NAME`: takes a context from its holder and ends it.
-    Revoke(ContextTarget),
-    /// `drain NAME`: reads and clears the notifications of a context.
-    Drain(ContextTarget),
-    /// `lease NAME`: asks for an isolation lease. Index into [`Workload::leases`].
-    Lease(usize),
-    /// `release NAME`: gives a lease back. Index into [`Workload::leases`].
-    Release(usize),
-    /// `submit RING 4`, `submit RING 4 deadline 2ms drop`: puts entries into a submission ring.
-    Submit {
-        /// Index into [`Workload::rings`].
-        ring: usize,
-        /// How many entries, at least one.
-        entries: u32,
-        /// How long each stays fresh after its submission, at least a nanosecond.
-        deadline: Option<Nanos>,
-        /// What happens to an entry that is late.
-        late: Lateness,
-    },
-    /// `complete RING 4`, `complete RING 4 timeout 5ms`: blocks until that many completions have been taken.
-    Complete {
-        /// Index into [`Workload::rings`].
-        ring: usize,
-        /// How many completions, at least one.
-        entries: u32,
-        /// At most this long.
-        timeout: Option<Span>,
-    },
-    /// `poll RING`: serves one batch of a ring's submissions, spinning and then sleeping while there are none.
-    Poll(usize),
-}
-
-impl Step {
-    /// The word that it begins with.
-    #[must_use]
-    pub fn verb(&self) -> &'static str {
-        match self {
-            Self::Run(_) | Self::RunForever => "run",
-            Self::Sleep(_) => "sleep",
-            Self::Every(_) => "every",
-            Self::Yield => "yield",
-            Self::Park { .. } => "park",
-            Self::Unpark(_) => "unpark",
-            Self::Call(_) => "call",
-            Self::Recv { .. } => "recv",
-            Self::Reply => "reply",
-            Self::Throw => "throw",
-            Self::Spawn(_) => "spawn",
-            Self::Join { .. } => "join",
-            Self::Weight(_) => "weight",
-            Self::Exit => "exit",
-            Self::Alloc(_) => "alloc",
-            Self::Syscall => "syscall",
-            Self::Bind(_) => "bind",
-            Self::Unbind => "unbind",
-            Self::Revoke(_) => "revoke",
-            Self::Drain(_) => "drain",
-            Self::Lease(_) => "lease",
-            Self::Release(_) => "release",
-            Self::Submit { .. } => "submit",
-            Self::Complete { .. } => "complete",
-            Self::Poll(_) => "poll",
-        }
-    }
-}
-
-/// A request, as its caller sends it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// Index into [`Workload::endpoints`].
-    pub endpoint: usize,
-    /// At most this long.
-    pub timeout: Option<Span>,
-    /// The least budget that the caller's context must have left, else the call is refused.
-    pub needs: Option<Nanos>,
-    /// How long the request stays fresh after the call, at least a nanosecond.
-    pub deadline: Option<Nanos>,
-    /// What happens to a request that is late.
-    pub late: Lateness,
-}
-
-impl Call {
-    /// A call that asks for nothing but an answer.
-    #[must_use]
-    pub fn plain(endpoint: usize, timeout: Option<Span>) -> Self {
-        Self { endpoint, timeout, needs: None, deadline: None, late: Lateness::default() }
-    }
-}
-
-/// What happens to a request whose deadline has passed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lateness {
-    /// It is served, and counts as late.
-    #[default]
-    Allow,
-    /// If it has not been started, it is answered as dropped and never served.
-    Drop,
-}
-
-/// A thread that a step names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadTarget {
-    /// Index into [`Workload::threads`].
-    pub thread: usize,
-    /// Which instance (`batch.3`); `None` for all of the table's (`batch`).
-    pub instance: Option<u32>,
 }

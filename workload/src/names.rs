@@ -22,6 +22,12 @@ pub enum Noun {
     Lease,
     Island,
     Ring,
+    Mutex,
+    Semaphore,
+    Barrier,
+    Condition,
+    Distribution,
+    Interrupt,
 }
 
 impl Noun {
@@ -36,6 +42,12 @@ impl Noun {
             Self::Lease => "lease",
             Self::Island => "island",
             Self::Ring => "ring",
+            Self::Mutex => "mutex",
+            Self::Semaphore => "semaphore",
+            Self::Barrier => "barrier",
+            Self::Condition => "condition",
+            Self::Distribution => "distribution",
+            Self::Interrupt => "interrupt",
         }
     }
 
@@ -50,11 +62,18 @@ impl Noun {
             Self::Lease => ("[[lease]]", "name = \"isolated\""),
             Self::Island => ("[[island]]", "name = \"graph\""),
             Self::Ring => ("[[ring]]", "name = \"disk\""),
+            Self::Mutex => ("[[mutex]]", "name = \"table\""),
+            Self::Semaphore => ("[[semaphore]]", "name = \"slots\""),
+            Self::Barrier => ("[[barrier]]", "name = \"frame\""),
+            Self::Condition => ("[[condition]]", "name = \"full\""),
+            Self::Distribution => ("[[distribution]]", "name = \"think\""),
+            Self::Interrupt => ("[[interrupt]]", "name = \"disk\""),
         }
     }
 
     fn with_article(self) -> String {
-        let article = if matches!(self, Self::Endpoint | Self::Island) { "an" } else { "a" };
+        let article =
+            if matches!(self, Self::Endpoint | Self::Island | Self::Interrupt) { "an" } else { "a" };
         format!("{article} {self}")
     }
 

@@ -6,7 +6,7 @@ use crate::scope::Scope;
 use crate::source::At;
 use crate::step::RawStep;
 use crate::thread::RawThread;
-use crate::{Call, Step, ThreadTarget};
+use crate::{Call, Step, ThreadTarget, Way, nesting};
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
@@ -32,6 +32,22 @@ pub enum ProgramError {
     },
     /// `alloc` in a thread whose budget does not bound its memory.
     AllocWithoutBudget,
+    /// `or` or `end` without what it belongs to.
+    NothingOpen {
+        /// Which of them.
+        verb: &'static str,
+    },
+    /// A phase or a choice that has no `end`.
+    NoEnd {
+        /// How it begins.
+        verb: &'static str,
+    },
+    /// Phases and choices within each other, more than a program may have.
+    TooDeep,
+    /// Ways whose chances are more than all.
+    BeyondAll,
+    /// A phase for a time in which no time passes.
+    TimelessPhase,
     /// A round that takes no time, repeated for ever at one instant.
     Spins,
     /// A round that waits only for threads which wait for it, none of which takes time.
@@ -47,6 +63,11 @@ impl fmt::Display for ProgramError {
             Self::JoinsItself => f.write_str("a thread cannot wait for its own end"),
             Self::JoinsUnspawned { name } => write!(f, "join of {name:?}, which this program does not spawn"),
             Self::AllocWithoutBudget => f.write_str("alloc in a thread whose memory has no bound"),
+            Self::NothingOpen { verb } => write!(f, "{verb:?} without a beginning"),
+            Self::NoEnd { verb } => write!(f, "{verb:?} has no \"end\""),
+            Self::TooDeep => write!(f, "phases and choices are nested more than {} deep", nesting::DEEPEST),
+            Self::BeyondAll => f.write_str("the chances of the ways are more than 100%"),
+            Self::TimelessPhase => f.write_str("the phase takes no time, so it would never end"),
             Self::Spins => f.write_str("the program repeats without taking time, so time would stand still"),
             Self::SpinsTogether => {
                 f.write_str("the program and those that wake it take no time, so time would stand still")
@@ -66,6 +87,16 @@ impl ProgramError {
             Self::JoinsItself => "name another thread, or write \"exit\" to end this one".into(),
             Self::JoinsUnspawned { name } => format!("add \"spawn {name}\" before it"),
             Self::AllocWithoutBudget => "add budget = { memory = 1048576 } to its table".into(),
+            Self::NothingOpen { verb: "or" } => {
+                "write \"either 70%\" before it, and \"end\" behind the last way".into()
+            }
+            Self::NothingOpen { .. } => {
+                "write \"repeat 10\", \"for 200ms\" or \"either 70%\" before it, or remove it".into()
+            }
+            Self::NoEnd { .. } => "write \"end\" behind its last step".into(),
+            Self::TooDeep => "give the inner ones to a thread of their own".into(),
+            Self::BeyondAll => "lower them; an \"or\" without a percentage takes what is left".into(),
+            Self::TimelessPhase => "add a run or a sleep step, such as \"run 10us\"".into(),
             Self::Spins => "add a run step, such as \"run 10us\", or end the program with times = N".into(),
             Self::SpinsTogether => "add a run step, such as \"run 10us\", to one of them".into(),
         }
@@ -105,6 +136,12 @@ impl Program {
                         Ok(step) => program.push(step),
                         Err(reported) => program.failed = Some(reported),
                     }
+                }
+                // A step that is missing may have been the beginning or the end of something.
+                if program.failed.is_none()
+                    && let Err(reported) = nesting::link(&mut program.steps, steps, report)
+                {
+                    program.failed = Some(reported);
                 }
             }
         }
@@ -161,6 +198,10 @@ impl Program {
 
     fn check_reachable(&self, report: &mut Report<'_>) {
         for pair in self.steps.windows(2) {
+            // Behind the end of one way or phase, another goes on.
+            if matches!(pair[1].value, Step::Or { .. } | Step::End { .. }) {
+                continue;
+            }
             let after = match pair[0].value {
                 Step::RunForever => "run forever",
                 Step::Exit => "exit",
@@ -198,9 +239,11 @@ fn resolve(
     endpoints: &mut Interner,
     report: &mut Report<'_>,
 ) -> Result<Step, Reported> {
-    let Scope { threads, contexts, leases, rings, .. } = scope;
+    let Scope { threads, contexts, leases, rings, sync, .. } = scope;
     Ok(match raw {
         RawStep::Plain(step) => step.clone(),
+        RawStep::RunDrawn(name) => Step::RunDrawn(scope.distribution(name, report)?),
+        RawStep::SleepDrawn(name) => Step::SleepDrawn(scope.distribution(name, report)?),
         RawStep::Unpark(name) => Step::Unpark(threads.target(name, report)?),
         RawStep::Call(name, options) => Step::Call(Call {
             endpoint: endpoints.number(name.value),
@@ -231,5 +274,23 @@ fn resolve(
             Step::Complete { ring: rings.find(name, report)?, entries: *entries, timeout: options.timeout }
         }
         RawStep::Poll(name) => Step::Poll(rings.find(name, report)?),
+        RawStep::Lock(name, timeout) => Step::Lock { mutex: sync.mutex(name, report)?, timeout: *timeout },
+        RawStep::Unlock(name) => Step::Unlock(sync.mutex(name, report)?),
+        RawStep::Down(name, timeout) => {
+            Step::Down { semaphore: sync.semaphore(name, report)?, timeout: *timeout }
+        }
+        RawStep::Up(name) => Step::Up(sync.semaphore(name, report)?),
+        RawStep::Barrier(name, timeout) => {
+            Step::Barrier { barrier: sync.barrier(name, report)?, timeout: *timeout }
+        }
+        RawStep::Wait(condition, mutex, timeout) => {
+            let (condition, mutex) = (sync.condition(condition, report), sync.mutex(mutex, report));
+            Step::Wait { condition: condition?, mutex: mutex?, timeout: *timeout }
+        }
+        RawStep::Signal(name) => Step::Signal(sync.condition(name, report)?),
+        RawStep::Broadcast(name) => Step::Broadcast(sync.condition(name, report)?),
+        // Where ways begin and phases end is found once all steps are read.
+        RawStep::Either(chance) => Step::Either { ways: vec![Way { below_ppm: *chance, first: 0 }], end: 0 },
+        RawStep::Or(_) => Step::Or { end: 0 },
     })
 }

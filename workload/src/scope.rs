@@ -206,4 +206,44 @@ pub(crate) struct Scope<'t, 'd> {
     pub leases: Named<'d>,
     pub islands: Named<'d>,
     pub rings: Named<'d>,
+    pub sync: Sync<'d>,
+    pub distributions: Named<'d>,
+}
+
+impl Scope<'_, '_> {
+    /// The distribution of this name. In a file without any, a word that is no duration is a mistake in one.
+    pub fn distribution(&self, name: &At<&str>, report: &mut Report<'_>) -> Result<usize, Reported> {
+        if self.distributions.tables.is_empty() && self.distributions.unreadable.is_none() {
+            crate::value::span_in(name, 0..name.value.len(), report)?;
+        }
+        self.distributions.find(name, report)
+    }
+}
+
+/// What threads wait at. All of it is numbered together: mutexes first, then semaphores, barriers and conditions.
+pub(crate) struct Sync<'d> {
+    pub mutexes: Named<'d>,
+    pub semaphores: Named<'d>,
+    pub barriers: Named<'d>,
+    pub conditions: Named<'d>,
+}
+
+impl Sync<'_> {
+    pub fn mutex(&self, name: &At<&str>, report: &mut Report<'_>) -> Result<usize, Reported> {
+        self.mutexes.find(name, report)
+    }
+
+    pub fn semaphore(&self, name: &At<&str>, report: &mut Report<'_>) -> Result<usize, Reported> {
+        Ok(self.mutexes.tables.len() + self.semaphores.find(name, report)?)
+    }
+
+    pub fn barrier(&self, name: &At<&str>, report: &mut Report<'_>) -> Result<usize, Reported> {
+        let before = self.mutexes.tables.len() + self.semaphores.tables.len();
+        Ok(before + self.barriers.find(name, report)?)
+    }
+
+    pub fn condition(&self, name: &At<&str>, report: &mut Report<'_>) -> Result<usize, Reported> {
+        let before = self.mutexes.tables.len() + self.semaphores.tables.len() + self.barriers.tables.len();
+        Ok(before + self.conditions.find(name, report)?)
+    }
 }

@@ -4,11 +4,11 @@ use crate::document::{Section, table};
 use crate::error::{Field, Report, Reported};
 use crate::source::At;
 use crate::tables::TableError;
-use crate::value::{Found, Kind, chance, choice, fixed, flag, integer};
+use crate::value::{Found, Kind, ValueError, chance, choice, fixed, flag, integer};
 use crate::{Costs, Faults, MAX_THREADS, Machine, Network, cpus};
 use mainspring_abi::{MAX_CPUS, Nanos, Policy};
 use std::ops::RangeInclusive;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 /// A table that may be absent.
 pub(crate) type Table<'d> = Option<At<&'d DeTable<'d>>>;
@@ -37,18 +37,34 @@ pub(crate) struct RawMachine {
     waiters: Field<u64>,
     waiters_per_process: Field<u64>,
     floor: Field<u32>,
+    speeds: Field<Vec<u32>>,
+    smt: Field<u32>,
+    nodes: Field<u64>,
 }
 
 impl RawMachine {
     pub fn read(table: Field<At<&DeTable<'_>>>, report: &mut Report<'_>) -> Result<Self, Reported> {
-        const KEYS: [&str; 8] =
-            ["cpus", "policy", "quantum", "tick", "duration", "waiters", "waiters_per_process", "floor"];
+        const KEYS: [&str; 11] = [
+            "cpus",
+            "policy",
+            "quantum",
+            "tick",
+            "duration",
+            "waiters",
+            "waiters_per_process",
+            "floor",
+            "speeds",
+            "smt",
+            "nodes",
+        ];
         let empty = DeTable::new();
         let table = table?.unwrap_or(At { value: &empty, at: 0..0 });
         let mut machine = Section::open("[machine]", &KEYS, table, report);
         let waiters = 1..=MAX_THREADS as u64;
+        let cpus = machine.read("cpus", |value, report| integer(value, "cpus", 1..=MAX_CPUS as u64, report));
+        let count = cpus.map_or(None, |cpus| Some(cpus.unwrap_or(1) as usize));
         Ok(Self {
-            cpus: machine.read("cpus", |value, report| integer(value, "cpus", 1..=MAX_CPUS as u64, report)),
+            cpus,
             policy: machine.read("policy", |value, report| choice(value, "policy", &POLICIES, report)),
             quantum: time(&mut machine, "quantum", SLICE),
             tick: time(&mut machine, "tick", TICK),
@@ -59,6 +75,12 @@ impl RawMachine {
                 integer(value, "waiters_per_process", waiters.clone(), report)
             }),
             floor: machine.read("floor", floor),
+            speeds: machine.read("speeds", |value, report| speeds(value, count, report)),
+            smt: machine.read("smt", speed),
+            nodes: machine.read("nodes", |value, report| {
+                let most = count.unwrap_or(MAX_CPUS) as u64;
+                integer(value, "nodes", 1..=most, report)
+            }),
         })
     }
 
@@ -80,6 +102,9 @@ impl RawMachine {
             waiters,
             waiters_per_process: self.waiters_per_process?.map_or(waiters, |waiters| waiters as usize),
             floor_ppm: self.floor?.unwrap_or(default.floor_ppm),
+            speeds_ppm: self.speeds?.unwrap_or_default(),
+            smt_ppm: self.smt?,
+            nodes: self.nodes?.map_or(default.nodes, |nodes| nodes as usize),
         })
     }
 }
@@ -89,6 +114,31 @@ fn floor(value: &Found<'_>, report: &mut Report<'_>) -> Result<u32, Reported> {
     const GREATEST_PPM: u32 = 500_000;
     let ppm = chance(value, report)?;
     if ppm <= GREATEST_PPM { Ok(ppm) } else { Err(report.push(&value.at, TableError::FloorTooHigh)) }
+}
+
+/// How fast each of the CPUs is; `None` if their number is not known.
+fn speeds(value: &Found<'_>, cpus: Option<usize>, report: &mut Report<'_>) -> Result<Vec<u32>, Reported> {
+    let DeValue::Array(list) = value.value else {
+        let found = value.value.type_str();
+        let error = ValueError::WrongType { expected: Kind::Speeds, found, quoted: None };
+        return Err(report.push(&value.at, error));
+    };
+    let all = list.iter().map(|item| At { value: item.get_ref(), at: item.span() });
+    let read: Vec<_> = all.map(|item| speed(&item, report)).collect();
+    let read = read.into_iter().collect::<Result<Vec<u32>, Reported>>()?;
+    match cpus {
+        Some(cpus) if cpus != read.len() => {
+            Err(report.push(&value.at, TableError::SpeedsDiffer { speeds: read.len(), cpus }))
+        }
+        _ => Ok(read),
+    }
+}
+
+/// A part of full speed. One that stands still would never be done.
+fn speed(value: &Found<'_>, report: &mut Report<'_>) -> Result<u32, Reported> {
+    const LEAST_PPM: u32 = 10_000;
+    let ppm = chance(value, report)?;
+    if ppm >= LEAST_PPM { Ok(ppm) } else { Err(report.push(&value.at, TableError::TooSlow)) }
 }
 
 /// One duration within limits.
@@ -102,15 +152,16 @@ pub(crate) fn time(
 
 /// Reads `[costs]`.
 pub(crate) fn costs(table: Table<'_>, report: &mut Report<'_>) -> Result<Costs, Reported> {
-    const KEYS: [&str; 5] = ["switch", "interrupt", "ipi", "migration", "tick"];
+    const KEYS: [&str; 6] = ["switch", "interrupt", "ipi", "migration", "tick", "node"];
     let Some(table) = table else { return Ok(Costs::default()) };
     let mut section = Section::open("[costs]", &KEYS, table, report);
-    let [switch, interrupt, ipi, migration, tick] = KEYS.map(|key| time(&mut section, key, COST));
+    let [switch, interrupt, ipi, migration, tick, node] = KEYS.map(|key| time(&mut section, key, COST));
     Ok(Costs {
         switch: switch?.unwrap_or_default(),
         interrupt: interrupt?.unwrap_or_default(),
         ipi: ipi?.unwrap_or_default(),
         migration: migration?.unwrap_or_default(),
+        node: node?.unwrap_or_default(),
         tick: tick?.unwrap_or_default(),
     })
 }

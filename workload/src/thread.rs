@@ -118,7 +118,8 @@ fn start(value: &Found<'_>, report: &mut Report<'_>) -> Result<Start, Reported> 
 
 fn program<'d>(value: &Found<'d>, report: &mut Report<'_>) -> Result<RawProgram<'d>, Reported> {
     let DeValue::Array(list) = value.value else {
-        let error = ValueError::WrongType { expected: Kind::Program, found: value.value.type_str() };
+        let error =
+            ValueError::WrongType { expected: Kind::Program, found: value.value.type_str(), quoted: None };
         return Err(report.push(&value.at, error));
     };
     if list.is_empty() {

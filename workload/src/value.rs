@@ -1,6 +1,6 @@
 //! Values: from a TOML value to a number, duration, chance, choice or name, within limits.
 
-use crate::decimal::{DecimalError, scaled};
+use crate::decimal::scaled;
 use crate::duration::{self, DurationError};
 use crate::error::{Report, Reported, clipped, did_you_mean};
 use crate::source::At;
@@ -25,6 +25,7 @@ pub enum Kind {
     Flag,
     Duration,
     Chance,
+    Speeds,
     Cpus,
     Program,
     Step,
@@ -46,6 +47,7 @@ impl Kind {
             Self::Flag => "true or false",
             Self::Duration => "a duration in quotes",
             Self::Chance => "a percentage in quotes",
+            Self::Speeds => "a list of percentages",
             Self::Cpus => "a list of CPUs",
             Self::Program => "a list of steps",
             Self::Step => "a step in quotes",
@@ -64,6 +66,7 @@ impl Kind {
             Self::Flag => "true or false, without quotes",
             Self::Duration => "\"5ms\"",
             Self::Chance => "\"0.1%\"",
+            Self::Speeds => "one for each CPU, such as [\"100%\", \"50%\"]",
             Self::Cpus => "[0, 2] or \"0-3,8\"",
             Self::Program => "[\"run 300us\", \"sleep 16ms\"]",
             Self::Step => "\"run 300us\"",
@@ -88,6 +91,8 @@ pub enum ValueError {
         expected: Kind,
         /// What TOML calls what is there.
         found: &'static str,
+        /// A number that stands in quotes.
+        quoted: Option<i64>,
     },
     /// A whole number outside its limits.
     OutOfRange {
@@ -163,7 +168,9 @@ pub enum ValueError {
 impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::WrongType { expected, found } => write!(f, "expected {}, found {found}", expected.name()),
+            Self::WrongType { expected, found, .. } => {
+                write!(f, "expected {}, found {found}", expected.name())
+            }
             Self::OutOfRange { what, value, .. } => write!(f, "{what} {value} is out of range"),
             Self::TooManyThreads { total } => write!(f, "the file makes {total} threads and more"),
             Self::Duration { text, cause } => write!(f, "{cause}: {text:?}"),
@@ -185,6 +192,9 @@ impl ValueError {
     #[must_use]
     pub fn help(&self) -> String {
         match self {
+            Self::WrongType { expected: Kind::Integer, quoted: Some(number), .. } => {
+                format!("write {number} without quotes")
+            }
             Self::WrongType { expected, .. } => format!("write {}", expected.example()),
             // The ends of the types are no limits that a file would choose.
             Self::OutOfRange { min, max: ENDLESS, .. } => format!("choose {min} or more"),
@@ -209,7 +219,8 @@ impl ValueError {
 }
 
 fn wrong_type(value: &Found<'_>, expected: Kind, report: &mut Report<'_>) -> Reported {
-    report.push(&value.at, ValueError::WrongType { expected, found: value.value.type_str() })
+    let quoted = value.value.as_str().and_then(|text| text.trim().parse().ok());
+    report.push(&value.at, ValueError::WrongType { expected, found: value.value.type_str(), quoted })
 }
 
 /// A string; `expected` says what for, if it is none.
@@ -304,12 +315,16 @@ pub(crate) fn fixed_in(
 
 /// A percentage, in parts per million.
 pub(crate) fn chance(value: &Found<'_>, report: &mut Report<'_>) -> Result<u32, Reported> {
-    const PPM_PER_PERCENT: u64 = 10_000;
     let text = text(value, Kind::Chance, report)?;
-    let number = text.value.strip_suffix('%').ok_or(DecimalError::Malformed);
-    let ppm = number.and_then(|number| scaled(number, PPM_PER_PERCENT));
-    let ppm = ppm.ok().and_then(|ppm| u32::try_from(ppm).ok()).filter(|ppm| *ppm <= 1_000_000);
-    ppm.ok_or_else(|| report.push(&text.at, ValueError::BadChance { text: clipped(text.value) }))
+    percentage(text.value)
+        .ok_or_else(|| report.push(&text.at, ValueError::BadChance { text: clipped(text.value) }))
+}
+
+/// `0.5%` in parts per million, if it is from none to all.
+pub(crate) fn percentage(text: &str) -> Option<u32> {
+    const PPM_PER_PERCENT: u64 = 10_000;
+    let ppm = scaled(text.strip_suffix('%')?, PPM_PER_PERCENT).ok()?;
+    u32::try_from(ppm).ok().filter(|ppm| *ppm <= 1_000_000)
 }
 
 /// One of a few words.
@@ -352,8 +367,8 @@ pub(crate) fn name_in<'d>(
 ) -> Result<At<&'d str>, Reported> {
     let word = text.value.get(part.clone()).unwrap_or("");
     let at = report.source.within(text, part);
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-    if !word.is_empty() && word.bytes().all(fits) {
+    let fits = |letter: char| letter.is_alphanumeric() || "_.-".contains(letter);
+    if !word.is_empty() && word.chars().all(fits) {
         return Ok(At { value: word, at });
     }
     Err(report.push(&at, ValueError::BadName { what, text: clipped(word) }))

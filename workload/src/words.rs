@@ -4,7 +4,7 @@ use crate::error::{Report, Reported, clipped};
 use crate::grammar::{Phrase, StepError};
 use crate::sections::PERIOD;
 use crate::source::At;
-use crate::value::{fixed_in, name_in, out_of_range, span_in};
+use crate::value::{ValueError, fixed_in, name_in, out_of_range, percentage, span_in};
 use crate::{Lateness, Span};
 use mainspring_abi::{Nanos, Weight};
 use std::ops::{Range, RangeInclusive};
@@ -85,6 +85,15 @@ impl<'d> Words<'d> {
         word.parse().ok().filter(|number| limits.contains(number)).ok_or_else(|| {
             let at = report.source.within(&self.text, self.part(n));
             report.push(&at, out_of_range(what, clipped(word), &limits))
+        })
+    }
+
+    /// A percentage, in parts per million; all of what is left if it is not there.
+    pub fn chance(&self, n: usize, report: &mut Report<'_>) -> Result<Option<u32>, Reported> {
+        let Some(word) = self.word(n) else { return Ok(None) };
+        percentage(word).map(Some).ok_or_else(|| {
+            let at = report.source.within(&self.text, self.part(n));
+            report.push(&at, ValueError::BadChance { text: clipped(word) })
         })
     }
 

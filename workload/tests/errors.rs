@@ -353,3 +353,101 @@ fn budgets_name_their_components_and_bound_what_is_allocated() {
         ("\"syscall 3\"", 21, "does not take", "syscall"),
     ]);
 }
+
+#[test]
+fn what_threads_wait_at_and_draw_from_is_named_where_it_is_wrong() {
+    refused(&[
+        (
+            "[[thread]]\nname = \"a\"\nprogram = [\"lock m\", \"run 1ms\"]\n",
+            (3, 18),
+            "no mutex is named \"m\"",
+            "[[mutex]]",
+        ),
+        (
+            "[[mutex]]\nname = \"mine\"\n[[thread]]\nname = \"a\"\nprogram = [\"lock mime\", \"run 1ms\"]\n",
+            (5, 18),
+            "no mutex is named",
+            "did you mean \"mine\"?",
+        ),
+        (
+            "[[barrier]]\nname = \"b\"\n[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n",
+            (1, 1),
+            "parties",
+            "parties = 2",
+        ),
+        (
+            "[[barrier]]\nname = \"b\"\nparties = 0\n[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n",
+            (3, 11),
+            "parties",
+            "1",
+        ),
+        ("[[thread]]\nname = \"a\"\nprogram = [\"run soon\"]\n", (3, 17), "soon", ""),
+        (
+            "[[distribution]]\nname = \"soon\"\nkind = \"pareto\"\nleast = \"1ms\"\nshape = \"0\"\n\
+             [[thread]]\nname = \"a\"\nprogram = [\"run soon\"]\n",
+            (5, 9),
+            "no shape",
+            "0.1 to 100",
+        ),
+        (
+            "[[distribution]]\nname = \"soon\"\nkind = \"values\"\nvalues = [\"0\"]\n\
+             [[thread]]\nname = \"a\"\nprogram = [\"run soon\"]\n",
+            (1, 1),
+            "needs values",
+            "above zero",
+        ),
+        (
+            "[[distribution]]\nname = \"soon\"\nkind = \"values\"\nfile = \"no/such/file\"\n\
+             [[thread]]\nname = \"a\"\nprogram = [\"run soon\"]\n",
+            (4, 8),
+            "no/such/file",
+            "one duration on each line",
+        ),
+        (
+            "[[interrupt]]\nname = \"i\"\nevery = \"0\"\n[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n",
+            (3, 9),
+            "no time passes",
+            "1ns",
+        ),
+    ]);
+    let alone =
+        errors("[[mutex]]\nname = \"m\"\n[[thread]]\nname = \"a\"\nprogram = [\"lock m\", \"unlock m\"]\n");
+    assert!(alone.to_string().contains("run step"), "time must pass: {alone}");
+}
+
+#[test]
+fn phases_and_choices_are_whole() {
+    refused_programs(&[
+        ("\"run 1ms\", \"end\"", 23, "\"end\" without a beginning", "repeat 10"),
+        ("\"run 1ms\", \"or 5%\"", 23, "\"or\" without a beginning", "either 70%"),
+        ("\"repeat 2\", \"or\", \"run 1ms\", \"end\"", 24, "\"or\" without a beginning", "either 70%"),
+        ("\"repeat 2\", \"run 1ms\"", 12, "\"repeat\" has no \"end\"", "behind its last step"),
+        ("\"either 5%\", \"run 1ms\"", 12, "\"either\" has no \"end\"", "behind its last step"),
+        (
+            "\"either 60%\", \"run 1ms\", \"or 50%\", \"run 2ms\", \"end\"",
+            37,
+            "more than 100%",
+            "what is left",
+        ),
+        ("\"either 60%\", \"run 1ms\", \"or\", \"or\", \"end\"", 43, "more than 100%", "what is left"),
+        ("\"for 10ms\", \"yield\", \"end\", \"run 1ms\"", 12, "takes no time", "run 10us"),
+        ("\"repeat 0\", \"run 1ms\", \"end\"", 20, "out of range", "1 to 1000000000"),
+        ("\"either 101%\", \"run 1ms\", \"end\"", 20, "not a percentage", "0% to 100%"),
+        ("\"run forever\", \"repeat 2\", \"run 1ms\", \"end\"", 27, "never reached", "remove it"),
+    ]);
+    let nested = format!("{}\"run 1ms\"{}", "\"repeat 2\", ".repeat(9), ", \"end\"".repeat(9));
+    refused_programs(&[(&nested, 108, "more than 8 deep", "thread of their own")]);
+}
+
+#[test]
+fn speeds_are_one_for_each_cpu() {
+    refused_values(
+        "[machine]",
+        &[
+            ("speeds = [\"50%\", \"100%\"]", 10, "2 speeds for 1 CPU", "write 1, one for each CPU"),
+            ("speeds = \"50%\"", 10, "expected a list of percentages", "[\"100%\", \"50%\"]"),
+            ("speeds = [\"0.5%\"]", 11, "1% of full speed", "1% to 100%"),
+            ("smt = \"120%\"", 7, "not a percentage", "0% to 100%"),
+        ],
+    );
+}

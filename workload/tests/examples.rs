@@ -1,7 +1,8 @@
 //! The example files of the project, which the simulator's acceptance rests on.
 
 use mainspring_abi::{CpuSet, Nanos, Policy};
-use mainspring_authority::admission::{Task, partition};
+use mainspring_authority::admission::{Candidate, Survey, Task, survey};
+use mainspring_sched::Floor;
 use mainspring_workload::{Operation, Step, Workload, load};
 use std::path::PathBuf;
 
@@ -84,16 +85,19 @@ fn the_examples_of_the_manual_are_valid_and_quoted_as_they_are() {
 }
 
 /// The contexts of a workload as admission sees them, with the floor of best effort on each CPU.
-fn demands(workload: &Workload) -> Vec<(Task, CpuSet)> {
+fn judged(workload: &Workload) -> Survey {
     let machine = CpuSet::first(workload.machine.cpus);
     let contexts = workload.contexts.iter().flat_map(|context| {
-        let task = Task { cost: context.budget, deadline: context.deadline, period: context.period };
-        std::iter::repeat_n((task, context.cpus.unwrap_or(machine)), context.instances())
+        let candidate = Candidate {
+            name: context.name.clone(),
+            task: Task { cost: context.budget, deadline: context.deadline, period: context.period },
+            criticality: 0,
+            cpus: context.cpus.unwrap_or(machine),
+        };
+        std::iter::repeat_n(candidate, context.instances())
     });
-    let period = Nanos::from_millis(100);
-    let cost = Nanos::new(period.get() / 1_000_000 * u64::from(workload.machine.floor_ppm));
-    let floor = Task { cost, deadline: period, period };
-    contexts.chain(machine.iter().map(|cpu| (floor, [cpu].into_iter().collect()))).collect()
+    let floor = Floor::from_ppm(workload.machine.floor_ppm).expect("within range");
+    survey(&contexts.collect::<Vec<_>>(), &machine, floor, Nanos::ZERO)
 }
 
 #[test]
@@ -102,13 +106,9 @@ fn the_examples_with_contexts_are_admitted_beside_the_floor() {
         ["audio-graph", "voice-agent", "robot-control", "hostile-policy", "inversion", "inversion-off"]
     {
         let workload = example(name);
-        let cpus = CpuSet::first(workload.machine.cpus);
         assert!(!workload.contexts.is_empty(), "{name}");
-        assert!(
-            partition(&demands(&workload), &cpus).is_ok(),
-            "{name}: {:?}",
-            partition(&demands(&workload), &cpus)
-        );
+        let found = judged(&workload);
+        assert!(found.is_admitted(), "{name}: {:?}", found.refusals);
     }
 }
 
@@ -123,7 +123,7 @@ fn what_the_operator_gives_the_robots_camera_is_admitted_too() {
             (context.budget, context.period) = (budget, period);
         }
     }
-    assert!(partition(&demands(&workload), &CpuSet::first(workload.machine.cpus)).is_ok());
+    assert!(judged(&workload).is_admitted());
 }
 
 #[test]

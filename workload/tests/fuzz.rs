@@ -9,8 +9,34 @@ use std::path::PathBuf;
 
 const INPUTS: u64 = 20_000;
 
+/// `MAINSPRING_FUZZ_INPUTS=N` takes more, as `make soak` does.
+fn inputs() -> u64 {
+    std::env::var("MAINSPRING_FUZZ_INPUTS").ok().and_then(|count| count.parse().ok()).unwrap_or(INPUTS)
+}
+
 /// Words that mean something somewhere.
-const WORDS: [&str; 72] = [
+const WORDS: [&str; 93] = [
+    "[[mutex]]",
+    "[[semaphore]]",
+    "[[barrier]]",
+    "[[condition]]",
+    "[[distribution]]",
+    "[[interrupt]]",
+    "lock",
+    "unlock",
+    "down",
+    "up",
+    "barrier",
+    "wait",
+    "signal",
+    "broadcast",
+    "donation",
+    "parties",
+    "kind",
+    "\"pareto\"",
+    "\"values\"",
+    "shape",
+    "wakes",
     "run",
     "forever",
     "sleep",
@@ -179,7 +205,7 @@ fn mutated_files_are_read_or_refused_in_good_order() {
             let seed = seed.expect("WORKLOAD_FUZZ_SEED is a number");
             seed..seed + 1
         }
-        Err(_) => 0..INPUTS,
+        Err(_) => 0..inputs(),
     };
     let (mut read, mut refused) = (0, 0);
     for seed in seeds.clone() {

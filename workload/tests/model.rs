@@ -276,11 +276,16 @@ fn a_steps_verb_is_its_first_word() {
         "submit r 1",
         "complete r 1",
         "poll r",
+        "repeat 2",
+        "for 1ms",
+        "either 5%",
         "exit",
     ];
     for text in steps {
+        let is_phase = ["repeat", "for", "either"].iter().any(|verb| text.starts_with(verb));
+        let rest = if is_phase { ", \"run 1us\", \"end\"" } else { "" };
         let workload = valid(&format!(
-            "[[thread]]\nname = \"a\"\nbudget = {{ memory = 9 }}\nprogram = [\"run 1ms\", \"recv e\", \"call e\", \"spawn kid\", \"{text}\"]\n\
+            "[[thread]]\nname = \"a\"\nbudget = {{ memory = 9 }}\nprogram = [\"run 1ms\", \"recv e\", \"call e\", \"spawn kid\", \"{text}\"{rest}]\n\
              [[thread]]\nname = \"kid\"\nstart = \"spawn\"\nprogram = [\"run 1ms\"]\ntimes = 1\n\
              [[context]]\nname = \"c\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n\
              [[lease]]\nname = \"l\"\ncpus = [1]\nthread = \"a\"\naccount = \"c\"\n\

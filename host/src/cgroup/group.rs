@@ -145,6 +145,29 @@ impl GroupSet {
         Ok(())
     }
 
+    /// Keeps others off the CPUs of the group, as far as its version can: in v2 the CPUs leave the group above, in v1 no group
+    /// beside it can have them.
+    ///
+    /// # Errors
+    /// What could not be done, with the file concerned.
+    pub fn keep_others_off(&self) -> Result<(), GroupError> {
+        for group in self.0.iter().filter(|group| group.governs("cpuset")) {
+            let (file, value) = match group.version {
+                Version::V1 => ("cpuset.cpu_exclusive", "1"),
+                Version::V2 => ("cpuset.cpus.partition", "root"),
+            };
+            let path = group.directory.join(file);
+            let failed = |cause| GroupError { path: path.clone(), cause };
+            group.write(file, value).map_err(failed)?;
+            // In v2 a partition that cannot be is written, and says so when it is read.
+            let told = fs::read_to_string(&path).map_err(failed)?;
+            if told.trim() != value {
+                return Err(failed(io::Error::other(told.trim().to_owned())));
+            }
+        }
+        Ok(())
+    }
+
     /// Moves a process in. Its later children are born here.
     ///
     /// # Errors

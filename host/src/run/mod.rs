@@ -12,10 +12,11 @@
 //! undoes all of it. The supervisor passes signals on; it ends only when the program has.
 
 mod guardian;
+mod lateness;
 mod launcher;
 mod signals;
 
-use crate::admission::{Claim, admit};
+use crate::admission::{Claim, admit, beside_leases};
 use crate::cgroup::{GroupSet, Hierarchies, Limits, Usage};
 use crate::error::{HostError, MissingRight};
 use crate::process::Identity;
@@ -23,6 +24,8 @@ use crate::registry::{self, Entry, Registry};
 use crate::request::{Request, allowed_cpus};
 use crate::{cpu_list, deadline};
 use guardian::Guardian;
+pub use lateness::Lateness;
+use lateness::Sampler;
 use launcher::Launcher;
 use mainspring_abi::{CpuSet, Nanos};
 use nix::sys::prctl::set_child_subreaper;
@@ -101,6 +104,8 @@ pub struct Outcome {
     pub entry: Entry,
     /// Rights that were missing.
     pub missing: Vec<MissingRight>,
+    /// How the first thread fared under its deadline, if it had one.
+    pub lateness: Option<Lateness>,
 }
 
 /// Runs a program and its children under a grant.
@@ -110,7 +115,7 @@ pub struct Outcome {
 pub fn run(request: &Request, program: &[OsString], watch: Option<Watch<'_>>) -> Result<Outcome, HostError> {
     let signals = Signals::block()?;
     let registry = Registry::open()?;
-    let (entry, missing) = grant(&registry, request, program)?;
+    let (entry, mut missing) = grant(&registry, request, program)?;
     let mut guardian = None;
     let ran = supervise(&registry, request, program, entry.clone(), &signals, watch, &mut guardian);
     let undone = registry.end(&entry);
@@ -120,6 +125,7 @@ pub fn run(request: &Request, program: &[OsString], watch: Option<Watch<'_>>) ->
     signals.restore();
     let ran = ran?;
     undone?;
+    missing.extend(ran.missing);
     Ok(Outcome {
         ended: ran.ended,
         wall: ran.wall,
@@ -127,6 +133,7 @@ pub fn run(request: &Request, program: &[OsString], watch: Option<Watch<'_>>) ->
         outlived: ran.outlived,
         entry: ran.entry,
         missing,
+        lateness: ran.lateness,
     })
 }
 
@@ -165,11 +172,16 @@ fn grant(
     entry.memory_bytes = request.memory_bytes;
     entry.enforced = enforced(request, &groups, reserved);
     entry.groups = groups;
+    entry.exclusive = request.exclusive;
     let locked = registry.lock_swept()?;
-    let granted: Vec<Claim> =
-        locked.entries()?.iter().chain(&registry::granted_by_others()).filter_map(Entry::claim).collect();
+    let live: Vec<Entry> = locked.entries()?.into_iter().chain(registry::granted_by_others()).collect();
+    let granted: Vec<Claim> = live.iter().filter_map(Entry::claim).collect();
     if let Some(asked) = entry.claim() {
-        let homes = admit(&granted, &Claim { name: entry.name.clone(), ..asked }, &allowed);
+        let asked = Claim { name: entry.name.clone(), ..asked };
+        let leases: Vec<(String, CpuSet)> = live.iter().filter_map(Entry::lease).collect();
+        let (granted, asked) =
+            beside_leases(&granted, &asked, &leases, request.exclusive).map_err(HostError::NotAdmitted)?;
+        let homes = admit(&granted, &asked, &allowed);
         entry.homes = homes.map_err(HostError::NotAdmitted)?.iter().map(|cpu| cpu.index() as u32).collect();
     }
     locked.insert(&entry)?;
@@ -208,6 +220,7 @@ fn enforced(request: &Request, groups: &GroupSet, reserved: bool) -> Vec<String>
         (reserved, "deadline"),
         (groups.governs("cpu"), "quota"),
         (groups.governs("cpuset"), "cpuset"),
+        (groups.governs("cpuset") && request.exclusive, "exclusive"),
         (request.cpus.is_some() && !groups.governs("cpuset"), "affinity"),
         (groups.governs("memory"), "memory"),
     ];
@@ -220,6 +233,8 @@ struct Ran {
     usage: Usage,
     outlived: usize,
     entry: Entry,
+    missing: Vec<MissingRight>,
+    lateness: Option<Lateness>,
 }
 
 /// Starts the program in its place, and stays with it to its end.
@@ -240,6 +255,24 @@ fn supervise(
     entry.guardian = Some(started.identity()?);
     registry.lock()?.write(&entry)?;
     entry.groups.create(&limits(request))?;
+    let mut missing = Vec::new();
+    if request.exclusive
+        && entry.groups.governs("cpuset")
+        && let Err(error) = entry.groups.keep_others_off()
+    {
+        let right = MissingRight {
+            what: "the CPUs to itself".to_owned(),
+            why: format!("{}: {}", error.path.display(), error.cause),
+            help: "choose CPUs that no other cpuset has, or leave out --exclusive".to_owned(),
+        };
+        if !request.best_effort {
+            return Err(HostError::Rights(vec![right]));
+        }
+        missing.push(right);
+        entry.exclusive = false;
+        entry.enforced.retain(|means| means != "exclusive");
+        registry.lock()?.write(&entry)?;
+    }
     let launcher = Launcher::start(program, &entry.id, signals.mask())?;
     entry.groups.enter(launcher.pid())?;
     if let Some(cpus) = request.cpus.filter(|_| entry.enforced.iter().any(|means| means == "affinity")) {
@@ -252,10 +285,13 @@ fn supervise(
     }
     let begun = Instant::now();
     let pid = launcher.let_go()?;
-    let ended = stay(pid, &entry, signals, watch, begun)?;
+    let reserved = entry.enforced.iter().any(|means| means == "deadline");
+    let mut sampler = reserved.then(|| Sampler::new(pid, request.budget, request.period));
+    let ended = stay(pid, &entry, signals, (watch, sampler.as_mut()), begun)?;
     let wall = begun.elapsed();
     let outlived = end_the_rest(&entry, signals);
-    Ok(Ran { ended, wall, usage: usage_at_end(&entry), outlived, entry })
+    let lateness = sampler.map(|sampler| sampler.found());
+    Ok(Ran { ended, wall, usage: usage_at_end(&entry), outlived, entry, missing, lateness })
 }
 
 /// What the groups are told. Beside a deadline, the quota is for the other threads and processes: it holds them to the
@@ -275,16 +311,18 @@ fn limits(request: &Request) -> Limits {
     Limits { budget, period, claim, cpus: request.cpus, memory_bytes: request.memory_bytes }
 }
 
-/// Until the program ends: passes signals on, reaps, shows samples.
+/// Until the program ends: passes signals on, reaps, shows samples, and takes its own.
 fn stay(
     pid: i32,
     entry: &Entry,
     signals: &Signals,
-    mut watch: Option<Watch<'_>>,
+    (mut watch, mut sampler): (Option<Watch<'_>>, Option<&mut Sampler>),
     begun: Instant,
 ) -> Result<Ended, HostError> {
-    let mut next = watch.as_ref().map(|watch| begun + watch.every);
+    let mut shown = watch.as_ref().map(|watch| begun + watch.every);
+    let mut sampled = sampler.as_ref().map(|sampler| begun + sampler.every());
     loop {
+        let next = shown.into_iter().chain(sampled).min();
         if let Some(ended) = signals::reap(pid) {
             return Ok(ended);
         }
@@ -292,9 +330,15 @@ fn stay(
             Event::PassOn(signal) => signals::send(pid, signal),
             Event::Child => {}
             Event::Due => {
-                if let Some(watch) = &mut watch {
+                let now = Instant::now();
+                if let Some(sampler) = sampler.as_deref_mut().filter(|_| sampled.is_some_and(|at| at <= now))
+                {
+                    sampler.look(now);
+                    sampled = Some(Instant::now() + sampler.every());
+                }
+                if let Some(watch) = watch.as_mut().filter(|_| shown.is_some_and(|at| at <= now)) {
                     (watch.show)(&Sample { elapsed: begun.elapsed(), usage: entry.tree().usage() });
-                    next = Some(Instant::now() + watch.every);
+                    shown = Some(Instant::now() + watch.every);
                 }
             }
         }
@@ -365,6 +409,7 @@ mod tests {
             period: Nanos::from_millis(10),
             deadline: Some(Nanos::from_millis(5)),
             cpus: None,
+            exclusive: false,
             memory_bytes: None,
             best_effort: false,
         };

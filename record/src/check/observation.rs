@@ -71,78 +71,78 @@ pub struct ContextCopy {
 }
 
 /// A value of an event, as far as it can be kept.
-pub trait Keep {
+pub trait Snapshot {
     /// As it is kept.
-    type Kept: Clone + std::fmt::Debug;
+    type Taken: Clone + std::fmt::Debug;
 
     /// Keeps what matters of it.
-    fn keep(self) -> Self::Kept;
+    fn snapshot(self) -> Self::Taken;
 }
 
 /// Values that are kept as they are.
-macro_rules! kept {
+macro_rules! taken_whole {
     ($($field:ty),*) => { $(
-        impl Keep for $field {
-            type Kept = Self;
+        impl Snapshot for $field {
+            type Taken = Self;
 
-            fn keep(self) -> Self {
+            fn snapshot(self) -> Self {
                 self
             }
         }
     )* };
 }
 
-kept!(Seat, Via, CpuId, ThreadRef, Weight, LatencyClass, WaitKind);
+taken_whole!(Seat, Via, CpuId, ThreadRef, Weight, LatencyClass, WaitKind);
 
-impl Keep for &Entity {
-    type Kept = Box<Arrival>;
+impl Snapshot for &Entity {
+    type Taken = Box<Arrival>;
 
-    fn keep(self) -> Box<Arrival> {
+    fn snapshot(self) -> Box<Arrival> {
         Box::new(Arrival::of(self))
     }
 }
 
-impl Keep for &Stop {
-    type Kept = StopKind;
+impl Snapshot for &Stop {
+    type Taken = StopKind;
 
-    fn keep(self) -> StopKind {
+    fn snapshot(self) -> StopKind {
         match self {
             Stop::Nothing => StopKind::Nothing,
             Stop::Preempted => StopKind::Preempted,
             Stop::Yielded => StopKind::Yielded,
-            Stop::Blocked(kind, timeout) => StopKind::Blocked(*kind, timeout.as_ref().keep()),
+            Stop::Blocked(kind, timeout) => StopKind::Blocked(*kind, timeout.as_ref().snapshot()),
         }
     }
 }
 
-impl Keep for Option<&Timeout> {
-    type Kept = Option<Nanos>;
+impl Snapshot for Option<&Timeout> {
+    type Taken = Option<Nanos>;
 
-    fn keep(self) -> Option<Nanos> {
+    fn snapshot(self) -> Option<Nanos> {
         self.map(|timeout| timeout.deadline)
     }
 }
 
-impl Keep for &IdleConditions {
-    type Kept = IdleConditions;
+impl Snapshot for &IdleConditions {
+    type Taken = IdleConditions;
 
-    fn keep(self) -> IdleConditions {
+    fn snapshot(self) -> IdleConditions {
         *self
     }
 }
 
-impl Keep for &Context {
-    type Kept = Box<ContextCopy>;
+impl Snapshot for &Context {
+    type Taken = Box<ContextCopy>;
 
-    fn keep(self) -> Box<ContextCopy> {
+    fn snapshot(self) -> Box<ContextCopy> {
         Box::new(ContextCopy::of(self))
     }
 }
 
-impl Keep for &NohzEvent {
-    type Kept = Box<NohzEvent>;
+impl Snapshot for &NohzEvent {
+    type Taken = Box<NohzEvent>;
 
-    fn keep(self) -> Box<NohzEvent> {
+    fn snapshot(self) -> Box<NohzEvent> {
         Box::new(*self)
     }
 }
@@ -153,7 +153,7 @@ macro_rules! observed_events {
         #[derive(Clone, Debug)]
         #[expect(missing_docs, reason = "each variant is the method of `Cpu` of the same name")]
         pub enum ObservedEvent {
-            $($variant $(($(<<$type as Field>::Ref<'static> as Keep>::Kept),*))?,)*
+            $($variant $(($(<<$type as Field>::Ref<'static> as Snapshot>::Taken),*))?,)*
         }
 
         impl ObservedEvent {
@@ -161,7 +161,7 @@ macro_rules! observed_events {
             #[must_use]
             pub fn of(event: EventRef<'_>) -> Self {
                 match event {
-                    $(EventRef::$variant $(($($field),*))? => Self::$variant $(($($field.keep()),*))?,)*
+                    $(EventRef::$variant $(($($field),*))? => Self::$variant $(($($field.snapshot()),*))?,)*
                 }
             }
         }

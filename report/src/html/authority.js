@@ -18,7 +18,7 @@ function contextTable() {
     term("budget", (c) => c.budget_ns), term("period", (c) => c.period_ns), term("deadline", (c) => c.deadline_ns),
     counted("criticality", (c) => c.criticality), counted("priority", (c) => c.priority),
     timed("granted", (c) => c.granted_ns, "all that its refills made available"), timed("used", (c) => c.used_ns),
-    { title: "used of granted", left: true, value: (c) => c.used_ns / Math.max(c.granted_ns, 1), show: (c) => meter(c.used_ns, undefined, c.granted_ns) },
+    { title: "used, 0 to 100 % of granted", left: true, value: (c) => c.used_ns / Math.max(c.granted_ns, 1), show: (c) => meter(c.used_ns, undefined, c.granted_ns) },
     timed("donated", (c) => c.donated_ns, "the part that others used while they served calls"),
     counted("depleted", (c) => c.depletions),
     failed("misses", (c) => c.misses, count), failed("overshoot max", (c) => c.overshoot_max_ns, duration),

@@ -4,7 +4,7 @@
 const darkScheme = matchMedia("(prefers-color-scheme: dark)");
 
 function stem(name) {
-  return name.replace(/(.)\.\d+$/, "$1");
+  return name.replace(/(.)\.(\d+|\*)$/, "$1");
 }
 
 // OKLCH to 8-bit sRGB. In this space equal lightness looks equally light, which HSL does not give.

@@ -1,9 +1,6 @@
-// Events: what happened at an instant, as marks at the foot of their lane; those without a lane stand on the axis.
+// Events: what happened at an instant, as marks at the foot of their row; those without a row stand on the axis.
 
-const threadNumber = new Map();
-report.names.forEach((name, number) => threadNumber.has(name) || threadNumber.set(name, number));
-
-// Where marks share a column the one that matters most is drawn: the last of these.
+// Where marks share a column the one that matters most is drawn: the last of these. Each has a shape of its own.
 const TONES = ["good", "warn", "accent", "bad"];
 
 function toneOf(kind) {
@@ -13,18 +10,25 @@ function toneOf(kind) {
   return "warn";
 }
 
-// The events of a view, by lane and in the order of time.
-function eventLanes(mode) {
-  const axis = [], lanes = new Map();
+// The CPU where a thread was at a time.
+function cpuOf(thread, time) {
+  const at = intervalAt(threadRows, thread, time) ?? intervalAt(threadRows, thread, time - 1);
+  return at === undefined ? undefined : threadRows.cpu[at];
+}
+
+// The events of a view, by row and in the order of time.
+function eventRows(mode) {
+  const axis = [], rows = new Map();
   report.events.forEach((event, i) => {
-    const lane = mode === "cpu" ? cpuLane.get(event.cpu) : threadNumber.get(event.thread);
-    if (lane === undefined) return axis.push(i);
-    if (!lanes.has(lane)) lanes.set(lane, []);
-    return lanes.get(lane).push(i);
+    const thread = threadNumber.get(event.thread);
+    const row = mode === "cpu" ? cpuRow.get(event.cpu ?? cpuOf(thread, event.time_ns)) : thread;
+    if (row === undefined || mode === "thread" && row >= threadRows.count) return axis.push(i);
+    if (!rows.has(row)) rows.set(row, []);
+    return rows.get(row).push(i);
   });
   const byTime = (a, b) => report.events[a].time_ns - report.events[b].time_ns;
-  for (const list of [axis, ...lanes.values()]) list.sort(byTime);
-  return { axis, lanes };
+  for (const list of [axis, ...rows.values()]) list.sort(byTime);
+  return { axis, rows };
 }
 
 // The first position of a list whose event is at `time` or later.
@@ -38,53 +42,84 @@ function firstEventAt(list, time) {
 }
 
 function drawEvents(view, context) {
-  for (const { lane, y } of view.visibleLanes()) {
-    const foot = y + view.laneHeight - 1;
-    if (foot > view.axis + 8) drawEventList(view, context, view.events.lanes.get(lane), foot);
+  for (const { row, y } of view.visibleRows()) {
+    const foot = y + view.rowHeight - 1;
+    if (foot > view.axis + 8) drawEventList(view, context, view.events.rows.get(row), foot);
   }
   drawEventList(view, context, view.events.axis, view.axis - 1);
 }
 
-// At most one mark per column of pixels, however many events there are; ticks where triangles would overlap.
+// At most one mark per column of pixels, however many events there are; ticks where shapes would overlap.
 function drawEventList(view, context, list, foot) {
   if (!list) return;
-  const first = firstEventAt(list, view.from), last = firstEventAt(list, view.to), room = view.width - view.gutter;
+  const first = firstEventAt(list, view.from), last = firstEventAt(list, view.to + 1), room = view.width - view.gutter;
   const dense = last - first > room / 9;
   let at = first;
   while (at < last) {
     const column = Math.floor((report.events[list[at]].time_ns - view.from) / view.scale);
     const next = Math.max(at + 1, firstEventAt(list, view.from + (column + 1) * view.scale));
-    let tone = 0;
-    for (let k = at; k < Math.min(next, at + 16); k++) tone = Math.max(tone, TONES.indexOf(toneOf(report.events[list[k]].kind)));
-    drawMark(view, context, view.gutter + column + 0.5, foot, TONES[tone], dense);
+    let tone = 0, missed = false;
+    for (let k = at; k < Math.min(next, at + 64); k++) {
+      const { kind } = report.events[list[k]];
+      tone = Math.max(tone, TONES.indexOf(toneOf(kind)));
+      missed = missed || kind === "miss";
+    }
+    drawMark(context, view.colours, view.gutter + column + 0.5, foot, missed ? "miss" : TONES[tone], dense && !missed, view.rowHeight);
     at = next;
   }
 }
 
-function drawMark(view, context, x, foot, tone, dense) {
-  context.fillStyle = view.colours.tones[tone];
+// A triangle is time given, a diamond time lent, a square time that has run out, a disc anything else; a cross with a line
+// through the row is a missed deadline.
+function drawMark(context, colours, x, foot, tone, dense, height) {
+  context.fillStyle = colours.tones[tone === "miss" ? "bad" : tone];
   if (dense) return context.fillRect(x - 0.5, foot - 4, 1, 4);
   context.beginPath();
-  context.moveTo(x, foot - 7);
-  context.lineTo(x + 4, foot);
-  context.lineTo(x - 4, foot);
+  if (tone === "miss") {
+    const middle = foot - Math.min(height, 16) / 2 + 1;
+    context.fillRect(x - 0.75, foot - Math.min(height, 30) + 2, 1.5, Math.min(height, 30) - 2);
+    for (const [width, style] of [[5, colours.outline], [2.4, context.fillStyle]]) {
+      context.lineWidth = width;
+      context.strokeStyle = style;
+      context.beginPath();
+      context.moveTo(x - 4, middle - 4);
+      context.lineTo(x + 4, middle + 4);
+      context.moveTo(x + 4, middle - 4);
+      context.lineTo(x - 4, middle + 4);
+      context.stroke();
+    }
+    return undefined;
+  }
+  if (tone === "good") {
+    context.moveTo(x, foot - 7);
+    context.lineTo(x + 4, foot);
+    context.lineTo(x - 4, foot);
+  } else if (tone === "accent") {
+    context.moveTo(x, foot - 9);
+    context.lineTo(x + 4.5, foot - 4.5);
+    context.lineTo(x, foot);
+    context.lineTo(x - 4.5, foot - 4.5);
+  } else if (tone === "bad") {
+    context.rect(x - 3.5, foot - 7, 7, 7);
+  } else {
+    context.arc(x, foot - 3.5, 3.5, 0, 7);
+  }
   context.closePath();
   context.lineWidth = 1.5;
-  context.strokeStyle = view.colours.outline;
+  context.strokeStyle = colours.outline;
   context.stroke();
   return context.fill();
 }
 
-// The events whose mark is under the pointer.
-function findEvents(view, x, y) {
-  const REACH = 4;
-  if (x < view.gutter - REACH) return undefined;
-  const row = Math.floor((y - view.axis + view.scroller.scrollTop) / view.laneHeight), onAxis = y < view.axis;
-  const foot = onAxis ? view.axis : view.axis + (row + 1) * view.laneHeight - view.scroller.scrollTop;
-  if (foot - y > 10) return undefined;
-  const list = onAxis ? view.events.axis : view.events.lanes.get(view.shown[row]);
+// The events whose mark is under the pointer; a finger reaches further.
+function findEvents(view, x, y, reach = 4) {
+  if (x < view.gutter - reach) return undefined;
+  const at = Math.floor((y - view.axis + view.scroller.scrollTop) / view.rowHeight), onAxis = y < view.axis;
+  const foot = onAxis ? view.axis : view.axis + (at + 1) * view.rowHeight - view.scroller.scrollTop;
+  if (foot - y > Math.max(12, 3 * reach)) return undefined;
+  const list = onAxis ? view.events.axis : view.events.rows.get(view.shown[at]);
   if (!list) return undefined;
-  const from = firstEventAt(list, view.timeAt(x - REACH)), to = firstEventAt(list, view.timeAt(x + REACH));
+  const from = firstEventAt(list, view.timeAt(x - reach)), to = firstEventAt(list, view.timeAt(x + reach));
   return from < to ? { events: list.slice(from, to) } : undefined;
 }
 

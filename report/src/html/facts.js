@@ -5,7 +5,7 @@ function showFacts() {
   byId("title").append(config.workload || "Mainspring", element("span", {}, ` on ${report.machine}`));
   const facts = [
     ["policy", config.policy], ["quantum", instant(config.quantum_ns)], ["tick", instant(config.tick_ns)],
-    ["duration", instant(report.duration_ns)], ["CPUs", count(report.cpus.length)], ["threads", count(report.threads.length)],
+    ["duration", instant(report.duration_ns)], ["CPUs", count(report.totals.cpus)], ["threads", count(report.totals.threads)],
     ["decisions", count(report.decisions)], ["decided in", duration(report.wall_ns)],
     ["decisions/s", rate(report.decisions, report.wall_ns)], ["seed", report.seed], ["digest", report.digest, "mono"],
   ];
@@ -32,16 +32,20 @@ function showNotes() {
   list("Missed periods", "bad", (t) => t.misses, (t) => count(t.misses));
   list("Refused steps", "bad", (t) => t.refusals, (t) => count(t.refusals));
   list(`|lag| beyond one quantum (${instant(quantum)})`, "", (t) => quantum && t.lag_max_ns > quantum ? t.lag_max_ns : 0, (t) => duration(t.lag_max_ns));
-  const total = report.intervals_total;
+  const { intervals: total, states, events, threads } = report.totals;
   if (total === null) note("The run kept no schedule, so there is no timeline.");
   else if (total === 0) note("Nothing ran, so the timeline is empty.");
-  else if (report.intervals < total) {
-    const last = intervals.end[report.intervals - 1];
-    note(`The timeline holds the first ${count(report.intervals)} of ${count(total)} intervals, up to ${duration(last)}; the tables cover the whole run.`);
+  if (report.grain_ns) {
+    note(`This page is coarser than the run: of ${count(total)} intervals, those shorter than ${duration(report.grain_ns)} that follow each other on a CPU are drawn as one, as tall as the CPU was busy.`);
   }
-  if (report.events.length < report.events_total) {
-    note(`The timeline holds the first ${count(report.events.length)} of ${count(report.events_total)} events.`);
+  if (threads > report.thread_rows && total) {
+    note(`The rows by thread show ${count(report.thread_rows)} of ${count(threads)} threads: those with the most missed deadlines, those that waited longest, and some of each table. The rows by CPU and the sums cover all.`);
   }
+  if (report.state_grain_ns) {
+    note(`In the rows by thread, what took less than ${duration(report.state_grain_ns)} is drawn together with what follows it.`);
+  }
+  if (total && states === null) note("The run does not tell what threads waited for, so rows by thread show only when they ran.");
+  if (report.events.length < events) note(`The timeline holds ${count(report.events.length)} of ${count(events)} events: the first ones, misses before others.`);
 }
 
 function threadTable() {
@@ -52,12 +56,15 @@ function threadTable() {
     title: `wake ${name}`, about: "from wakeup to running", value: (t) => t.wakeups ? t.wake_latency_ns[name] : -1,
     show: (t) => t.wakeups ? duration(t.wake_latency_ns[name]) : "–", kind: (t) => t.wakeups ? "" : "zero",
   });
+  const most = percent(scale / whole);
+  byId("threads-note").textContent = report.threads.length < report.totals.threads
+    ? `${count(report.threads.length)} of ${count(report.totals.threads)} threads: the most missed deadlines, the longest waits, and some of each table.` : "";
   const columns = [
     { title: "thread", left: true, value: (t) => t.name, show: (t) => [swatch(t.number), t.name] },
     { title: "weight", value: (t) => t.weight },
     { title: "share %", about: "of one CPU", value: (t) => t.runtime_ns, show: (t) => percent(t.runtime_ns / whole) },
     { title: "owed %", about: "of one CPU", value: (t) => t.entitled_ns, show: (t) => percent(t.entitled_ns / whole) },
-    { title: "share against owed", left: true, about: "the mark is what was owed; sorts by the difference",
+    { title: `share against owed, 0 to ${most} %`, left: true, about: "the mark is what was owed; sorts by the difference",
       value: (t) => t.runtime_ns - t.entitled_ns, show: (t) => meter(t.runtime_ns, t.entitled_ns, scale) },
     time("ready", (t) => t.ready_ns), time("blocked", (t) => t.blocked_ns),
     latency("p50"), latency("p99"), latency("max"),
@@ -69,18 +76,18 @@ function threadTable() {
   return new Table(byId("threads"), columns, rows, { onRow: toggle, rowKey: (t) => t.number });
 }
 
+// All the time of each CPU, by what it went to: what threads did, each kind of overhead, and idle time. They add up to the run.
 function cpuTable() {
   const load = (cpu) => cpu.busy_ns / Math.max(cpu.busy_ns + cpu.idle_ns, 1);
   const spent = (cpu) => Object.values(cpu.overhead_ns).reduce((sum, ns) => sum + ns, 0);
-  const overhead = (cpu) => spent(cpu) ? Object.entries(cpu.overhead_ns).map(([what, ns]) => `${what} ${duration(ns)}`).join(", ") : "0 ns";
+  const kinds = ["switch", "migration", "interrupt", "tick", "network", "stall"].filter((kind) => report.cpus.some((cpu) => cpu.overhead_ns[kind]));
   return new Table(byId("cpus"), [
     { title: "cpu", left: true, value: (c) => c.id, show: (c) => String(c.id), kind: () => "" },
     { title: "busy %", value: load, show: (c) => percent(load(c)) },
-    { title: "load", left: true, value: load, show: (c) => meter(load(c), undefined, 1) },
-    { title: "busy", value: (c) => c.busy_ns, show: (c) => duration(c.busy_ns) },
-    { title: "idle", value: (c) => c.idle_ns, show: (c) => duration(c.idle_ns) },
-    { title: "overhead", left: true, value: spent, show: overhead, kind: (c) => spent(c) ? "" : "zero",
-      about: "parts of the busy time in which no thread got on" },
+    { title: "load, 0 to 100 %", left: true, value: load, show: (c) => meter(load(c), undefined, 1) },
+    timed("work", (c) => c.busy_ns - spent(c), "time in which a thread got on"),
+    ...kinds.map((kind) => timed(kind, (c) => c.overhead_ns[kind] || 0, "time in which no thread got on")),
+    timed("idle", (c) => c.idle_ns),
     { title: "ticks", value: (c) => c.ticks }, { title: "suppressed", value: (c) => c.ticks_suppressed },
     { title: "reschedules", value: (c) => c.reschedules }, { title: "steals", value: (c) => c.steals },
     { title: "timer interrupts", value: (c) => c.timer_interrupts }, { title: "queue max", value: (c) => c.queue_depth_max },
@@ -99,7 +106,7 @@ function telemetryTable() {
       total += n;
     }
     labels.delete("");
-    return { name, total, detail: [...labels].map(([label, n]) => `${label} ${count(n)}`).join(", ") };
+    return { name, total, detail: [...labels].filter(([, n]) => n > 0).map(([label, n]) => `${label} ${count(n)}`).join(", ") };
   });
   return new Table(byId("telemetry"), [
     { title: "counter", left: true, value: (r) => r.name, show: (r) => r.name },

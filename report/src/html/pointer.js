@@ -1,4 +1,4 @@
-// What wheel and pointer do to a timeline, which is called the view here.
+// What wheel, pointer and fingers do to a timeline, which is called the view here.
 
 function listen(view) {
   const { canvas } = view;
@@ -7,15 +7,14 @@ function listen(view) {
   canvas.addEventListener("pointerdown", (event) => onPress(view, event));
   canvas.addEventListener("pointermove", (event) => {
     const { offsetX: x, offsetY: y } = event;
-    if (!event.buttons) view.onHover(findEvents(view, x, y) || view.find(x, y), event);
+    if (!event.buttons && event.pointerType !== "touch") view.onHover(findEvents(view, x, y) || view.find(x, y), event);
   });
   canvas.addEventListener("pointerleave", () => view.onHover(undefined));
   canvas.addEventListener("dblclick", (event) => {
     const found = view.find(event.offsetX, event.offsetY);
-    if (!found) return;
-    if (found.interval === undefined) return view.zoom(0.25, view.timeAt(event.offsetX));
-    const { start, end } = intervals, length = end[found.interval] - start[found.interval];
-    view.show(start[found.interval] - length / 4, end[found.interval] + length / 4);
+    if (found?.interval === undefined) return view.zoom(0.25, view.timeAt(event.offsetX));
+    const { start, end } = view.rows, length = end[found.interval] - start[found.interval];
+    return view.show(start[found.interval] - length / 4, end[found.interval] + length / 4);
   });
   view.overview.addEventListener("pointerdown", (event) => onPressOverview(view, event));
   new ResizeObserver(() => {
@@ -40,10 +39,15 @@ function untilReleased() {
   return { signal: controller.signal, stop: () => controller.abort() };
 }
 
-// Drag to move, drag on the axis or with shift to mark and zoom, press without moving to pick.
+// Fingers on the canvas, by their number. The browser scrolls up and down with one; the rest comes here.
+const fingers = new Map();
+
+// Drag to move, drag on the axis or with shift to mark and zoom, press without moving to pick; two fingers zoom.
 function onPress(view, event) {
   if (event.button !== 0) return;
-  const { canvas } = view, marks = event.shiftKey || event.offsetY < view.axis;
+  const { canvas } = view, touch = event.pointerType === "touch";
+  if (touch) fingers.set(event.pointerId, event.clientX);
+  const marks = !touch && (event.shiftKey || event.offsetY < view.axis);
   const began = { x: event.clientX, y: event.clientY, from: view.from, to: view.to, scroll: view.scroller.scrollTop };
   const origin = view.timeAt(event.offsetX), box = canvas.getBoundingClientRect();
   let moved = false;
@@ -51,36 +55,49 @@ function onPress(view, event) {
   canvas.setPointerCapture(event.pointerId);
   view.onHover(undefined);
   const move = (now) => {
+    if (now.pointerId !== event.pointerId) return;
+    if (touch && fingers.size > 1) {
+      moved = true;
+      return pinch(view, box, now);
+    }
     const dx = now.clientX - began.x, dy = now.clientY - began.y;
-    moved = moved || Math.hypot(dx, dy) > 4;
+    moved = moved || Math.hypot(dx, dy) > (touch ? 8 : 4);
     if (!moved) return;
     canvas.classList.toggle("dragging", !marks);
     if (marks) {
       view.marking = [origin, Math.min(Math.max(view.timeAt(now.clientX - box.left), view.from), view.to)];
       view.draw();
     } else {
-      view.scroller.scrollTop = began.scroll - dy;
+      if (!touch) view.scroller.scrollTop = began.scroll - dy;
       view.show(began.from - dx * view.scale, began.to - dx * view.scale);
     }
   };
   const done = (now) => {
+    if (now.pointerId !== event.pointerId) return;
     stop();
+    fingers.delete(event.pointerId);
     canvas.classList.remove("dragging");
     const { marking } = view;
     view.marking = undefined;
     if (marking) view.show(Math.min(...marking), Math.max(...marking));
-    else if (!moved && now.type === "pointerup") pick(view, event);
+    else if (!moved && now.type === "pointerup") press(view, event, touch);
   };
   canvas.addEventListener("pointermove", move, { signal });
   for (const kind of ["pointerup", "pointercancel"]) canvas.addEventListener(kind, done, { signal });
 }
 
-function pick(view, event) {
-  if (view.mode === "thread" && event.offsetX < view.gutter) return view.onPick(view.laneAt(event.offsetY) ?? -1);
-  const found = view.find(event.offsetX, event.offsetY);
-  if (!found) return view.onPick(-1);
-  view.cursor = found.interval;
-  return view.onPick(found.interval === undefined ? found.parts[0][0] : intervals.thread[found.interval]);
+// One of two fingers has moved: the times under both stay under them.
+function pinch(view, box, now) {
+  const other = [...fingers].find(([id]) => id !== now.pointerId)[1], before = fingers.get(now.pointerId);
+  const was = Math.max(20, Math.abs(before - other)), is = Math.max(20, Math.abs(now.clientX - other));
+  view.zoom(was / is, view.timeAt((other + before) / 2 - box.left));
+  fingers.set(now.pointerId, now.clientX);
+}
+
+function press(view, event, touch) {
+  const { offsetX: x, offsetY: y } = event;
+  if (x < view.gutter) return view.mode === "thread" ? view.onPick({ row: view.rowAt(y) }) : undefined;
+  return view.onPick(findEvents(view, x, y, touch ? 12 : 4) || view.find(x, y));
 }
 
 // In the overview: drag the window, or mark a new one outside it.

@@ -47,7 +47,7 @@ function missTable(show) {
   if (!rows.length) return undefined;
   const shown = rows.length < report.misses_total ? `The first ${count(rows.length)} of ${count(report.misses_total)}. ` : "";
   byId("misses-note").textContent =
-    `${shown}Press one to see its period above; mainspring explain RECORD --miss N says what held it up.`;
+    `${shown}Press one to see its period above and what held it up.`;
   return new Table(byId("misses"), [
     counted("number", (m) => m.number), time("deadline", (m) => m.time_ns),
     named("thread", (m) => m.thread ?? "–"), named("context", (m) => m.context ?? "–"), named("how", (m) => m.kind),

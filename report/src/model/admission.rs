@@ -16,6 +16,12 @@ pub struct AdmissionReport {
     pub cpus: Vec<AdmissionCpu>,
     /// One row per context.
     pub tasks: Vec<AdmissionTask>,
+    /// Whether the worst responses were not asked for, so that no row has one.
+    #[serde(default)]
+    pub responses_left_out: bool,
+    /// The threads whose programs ask for more than their contexts grant.
+    #[serde(default)]
+    pub programs: Vec<AdmissionProgram>,
     /// One row per island.
     pub islands: Vec<IslandReport>,
     /// For each thing that was refused for want of time: what happens if it runs all the same.
@@ -77,6 +83,24 @@ pub struct AdmissionTask {
     /// The island that it is a node of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub island: Option<String>,
+}
+
+/// A program whose least demand is beyond its budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdmissionProgram {
+    /// The thread table.
+    pub thread: String,
+    /// The line of its longest `run` step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+    /// The least that it runs...
+    pub needs_ns: u64,
+    /// ... in each of these.
+    pub every_ns: u64,
+    /// What its context grants...
+    pub budget_ns: u64,
+    /// ... in each of these.
+    pub period_ns: u64,
 }
 
 /// A run in which everything on a CPU is released together and uses its whole budget in each period.

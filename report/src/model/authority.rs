@@ -1,5 +1,6 @@
 //! What became of CPU time that was granted: contexts, leases, islands and rings, and what happened to them when.
 
+use mainspring_program::{SyncKind, SyncStats};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -146,5 +147,34 @@ impl Event {
     #[must_use]
     pub fn new(time_ns: u64, kind: impl Into<String>) -> Self {
         Self { time_ns, kind: kind.into(), ..Self::default() }
+    }
+}
+
+/// What threads did at a mutex, a semaphore, a barrier or a condition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncReport {
+    /// Its name.
+    pub name: String,
+    /// `mutex`, `semaphore`, `barrier` or `condition`.
+    pub kind: String,
+    /// How often it was taken; of a barrier, how often all had come, and each that went on.
+    pub taken: u64,
+    /// How often a thread had to wait there.
+    pub waits: u64,
+    /// How long those waits were together, without those that go on or were given up.
+    pub waited_ns: u64,
+    /// The longest of them.
+    pub wait_max_ns: u64,
+    /// How many were given up.
+    pub timeouts: u64,
+}
+
+impl SyncReport {
+    /// What threads did at the object with this name.
+    #[must_use]
+    pub fn new(name: &str, kind: SyncKind, stats: SyncStats) -> Self {
+        let SyncStats { taken, waits, timeouts, waited_ns, wait_max_ns } = stats;
+        let (name, kind) = (name.to_owned(), kind.word().to_owned());
+        Self { name, kind, taken, waits, waited_ns, wait_max_ns, timeouts }
     }
 }

@@ -4,7 +4,7 @@ use super::grid::{Cell, Column, Grid, label, number};
 use super::style::{TextStyle, Tone};
 use super::threads::note_hidden;
 use crate::model::{AdmissionCpu, AdmissionReport, AdmissionTask, MissTrace};
-use mainspring_abi::Nanos;
+use crate::units::instant as time;
 
 /// How much of a trace is shown: what ran last before the miss.
 const SHOWN: usize = 16;
@@ -24,10 +24,6 @@ pub fn admission_text(report: &AdmissionReport, style: TextStyle) -> String {
         show_trace(trace, style, &mut out);
     }
     out
-}
-
-fn time(ns: u64) -> String {
-    Nanos::new(ns).to_string()
 }
 
 fn verdict(admitted: bool) -> Cell {
@@ -91,13 +87,27 @@ fn tasks(report: &AdmissionReport, style: TextStyle, out: &mut String) {
         return;
     }
     out.push('\n');
-    let mut grid = Grid::new(&COLUMNS);
-    report.tasks.iter().for_each(|task| grid.row(task_cells(task, style)));
+    // Where there are no islands, nobody is of one.
+    let columns = COLUMNS.len() - usize::from(report.islands.is_empty());
+    let mut grid = Grid::new(&COLUMNS[..columns]);
+    for task in &report.tasks {
+        let mut cells = task_cells(task, report.responses_left_out, style);
+        cells.truncate(columns);
+        grid.row(cells);
+    }
     let hidden = grid.render(style, out);
     note_hidden(style, &hidden, out);
+    if report.responses_left_out {
+        style.wrap(
+            out,
+            Tone::Dim,
+            "(the worst responses of so many take long: --responses computes them)",
+            2,
+        );
+    }
 }
 
-fn task_cells(task: &AdmissionTask, style: TextStyle) -> Vec<Cell> {
+fn task_cells(task: &AdmissionTask, without_response: bool, style: TextStyle) -> Vec<Cell> {
     let late = task.response_ns.is_none_or(|response| response > task.deadline_ns);
     let tone = if late { Tone::Bad } else { Tone::Plain };
     let response = task.response_ns.map_or_else(|| "no bound".to_owned(), time);
@@ -107,7 +117,7 @@ fn task_cells(task: &AdmissionTask, style: TextStyle) -> Vec<Cell> {
         Cell::plain(time(task.budget_ns)),
         Cell::plain(time(task.period_ns)),
         Cell::plain(task.criticality.to_string()),
-        if task.cpu.is_some() { Cell::new(tone, response) } else { Cell::none() },
+        if task.cpu.is_none() || without_response { Cell::none() } else { Cell::new(tone, response) },
         Cell::plain(time(task.deadline_ns)),
         task.island.as_deref().map_or_else(|| Cell::plain(""), |island| name(style, island)),
     ]

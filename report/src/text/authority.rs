@@ -3,9 +3,8 @@
 use super::grid::{Cell, Column, Grid, label, number};
 use super::style::{TextStyle, Tone};
 use super::threads::note_hidden;
-use crate::units::{count, fraction, percent};
+use crate::units::{count, duration, fraction, instant, percent};
 use crate::{ContextReport, LeaseReport, Report, RingReport};
-use mainspring_abi::Nanos;
 
 /// More rows than this of one table are counted unless the style says otherwise.
 const ROWS: usize = 40;
@@ -55,6 +54,31 @@ pub(super) fn leases(report: &Report, style: TextStyle) -> String {
     table(style, &COLUMNS, &report.leases, |lease| lease_cells(lease, style))
 }
 
+pub(super) fn sync(report: &Report, style: TextStyle) -> String {
+    const COLUMNS: [Column; 7] = [
+        label("waited at", 0),
+        label("kind", 1),
+        number("taken", 0),
+        number("waits", 0),
+        number("mean wait", 2),
+        number("longest wait", 0),
+        number("timeouts", 3),
+    ];
+    let time = |ns: u64| Cell::plain(duration(ns));
+    table(style, &COLUMNS, &report.sync, |row| {
+        let mean = row.waited_ns.checked_div(row.waits.saturating_sub(row.timeouts)).unwrap_or(0);
+        vec![
+            name(style, &row.name),
+            Cell::plain(row.kind.clone()),
+            Cell::plain(row.taken.to_string()),
+            Cell::plain(row.waits.to_string()),
+            time(mean),
+            time(row.wait_max_ns),
+            Cell::plain(row.timeouts.to_string()),
+        ]
+    })
+}
+
 pub(super) fn rings(report: &Report, style: TextStyle) -> String {
     const COLUMNS: [Column; 11] = [
         label("ring", 0),
@@ -99,7 +123,7 @@ fn name(style: TextStyle, text: &str) -> Cell {
 }
 
 fn context_cells(context: &ContextReport, style: TextStyle) -> Vec<Cell> {
-    let fixed = |ns| Cell::plain(Nanos::new(ns).to_string());
+    let fixed = |ns| Cell::plain(instant(ns));
     let failed = context.misses > 0;
     let small = |n: u64| Cell::new(if n == 0 { Tone::Dim } else { Tone::Plain }, n.to_string());
     vec![

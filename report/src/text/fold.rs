@@ -5,6 +5,7 @@
 //! suffered.
 
 use crate::ThreadReport;
+use crate::names::stem;
 use std::collections::HashMap;
 
 /// Groups of more instances than this are folded unless the style says otherwise.
@@ -56,13 +57,6 @@ pub(super) fn rows(threads: &[ThreadReport], expand: bool) -> Vec<Row> {
     rows
 }
 
-/// The name without its instance number: `batch` of `batch.7`.
-pub(super) fn stem(name: &str) -> Option<&str> {
-    let (stem, instance) = name.rsplit_once('.')?;
-    let number = !instance.is_empty() && instance.bytes().all(|b| b.is_ascii_digit());
-    (number && !stem.is_empty()).then_some(stem)
-}
-
 fn row(name: String, members: &[&ThreadReport]) -> Row {
     let count = members.len() as u64;
     let total = |field: fn(&ThreadReport) -> u64| {
@@ -89,20 +83,5 @@ fn row(name: String, members: &[&ThreadReport]) -> Row {
         preemptions: total(|t| t.preemptions),
         migrations: total(|t| t.migrations),
         misses: total(|t| t.misses),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_trailing_number_makes_an_instance() {
-        assert_eq!(stem("batch.7"), Some("batch"));
-        assert_eq!(stem("a.b.12"), Some("a.b"));
-        assert_eq!(stem("batch"), None);
-        assert_eq!(stem("v1.x"), None);
-        assert_eq!(stem("batch."), None);
-        assert_eq!(stem(".7"), None);
     }
 }

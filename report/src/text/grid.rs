@@ -79,7 +79,8 @@ impl Grid {
     /// Appends the table to `out` and returns the titles of the columns that did not fit.
     pub(super) fn render(&self, style: TextStyle, out: &mut String) -> Vec<&'static str> {
         let widths: Vec<usize> = (0..self.columns.len()).map(|i| self.width(i)).collect();
-        let shown = self.choose(&widths, style.columns);
+        let limit = if style.whole { usize::MAX } else { style.columns };
+        let shown = self.choose(&widths, limit);
         self.groups(style, &shown, &widths, out);
         let titles: Vec<Cell> = self.columns.iter().map(|c| Cell::new(Tone::Strong, c.title)).collect();
         self.line(style, &shown, &widths, &titles, out);

@@ -2,8 +2,7 @@
 
 use super::style::{TextStyle, Tone};
 use crate::Report;
-use crate::units::{count, duration, rate};
-use mainspring_abi::Nanos;
+use crate::units::{count, duration, instant, rate};
 
 pub(super) fn render(report: &Report, style: TextStyle) -> String {
     let config = &report.config;
@@ -15,19 +14,19 @@ pub(super) fn render(report: &Report, style: TextStyle) -> String {
     out.push('\n');
     let asked = [
         style.fit(&config.policy, 16),
-        format!("quantum {}", Nanos::new(config.quantum_ns)),
-        format!("tick {}", Nanos::new(config.tick_ns)),
+        format!("quantum {}", instant(config.quantum_ns)),
+        format!("tick {}", instant(config.tick_ns)),
         format!("seed {}", report.seed),
     ];
     let got = [
-        format!(
-            "{} on {} CPU{}",
-            Nanos::new(report.duration_ns),
-            report.cpus.len(),
-            plural(report.cpus.len())
-        ),
+        format!("{} on {} CPU{}", instant(report.duration_ns), report.cpus.len(), plural(report.cpus.len())),
         format!("{} thread{}", count(report.threads.len() as u64), plural(report.threads.len())),
-        format!("{} decisions in {}", count(report.decisions), duration(report.wall_ns)),
+        format!(
+            "{} decision{} in {}",
+            count(report.decisions),
+            plural(report.decisions as usize),
+            duration(report.wall_ns)
+        ),
         rate(report.decisions, report.wall_ns),
         format!("digest {}", style.fit(&report.digest, 16)),
     ];

@@ -131,11 +131,11 @@ fn rows(threads: &[ThreadReport], expand: bool) -> Vec<Row> {
     let periodic = || threads.iter().filter(|thread| thread.jobs.is_some());
     let mut groups: HashMap<&str, Vec<&ThreadReport>> = HashMap::new();
     for thread in periodic() {
-        groups.entry(fold::stem(&thread.name).unwrap_or(&thread.name)).or_default().push(thread);
+        groups.entry(crate::names::stem(&thread.name).unwrap_or(&thread.name)).or_default().push(thread);
     }
     let mut rows = Vec::new();
     for thread in periodic() {
-        let stem = fold::stem(&thread.name).unwrap_or(&thread.name);
+        let stem = crate::names::stem(&thread.name).unwrap_or(&thread.name);
         match groups.get(stem) {
             Some(members) if members.len() > fold::FOLD_ABOVE && !expand => {
                 let members = groups.remove(stem).unwrap_or_default();

@@ -43,9 +43,14 @@ pub(super) fn render(report: &Report, style: TextStyle) -> String {
     list(&mut out, style, Tone::Bad, "refused steps", &report.threads, |t| {
         (t.refusals > 0).then(|| (t.refusals, count(t.refusals)))
     });
-    let title = format!("|lag| beyond one quantum ({})", Nanos::new(quantum_ns));
+    // A thread that is handed the CPU may run out of order for a slice, so that the bound is two quanta then.
+    let (quanta, bound_ns) = match report.telemetry.handoffs {
+        0 => ("one quantum", quantum_ns),
+        _ => ("two quanta, the bound with direct handoffs", quantum_ns.saturating_mul(2)),
+    };
+    let title = format!("|lag| beyond {quanta} ({})", Nanos::new(bound_ns));
     list(&mut out, style, Tone::Warn, &title, &report.threads, |t| {
-        let beyond = quantum_ns > 0 && t.lag_max_ns > quantum_ns;
+        let beyond = quantum_ns > 0 && t.lag_max_ns > bound_ns;
         beyond.then(|| (t.lag_max_ns, duration(t.lag_max_ns)))
     });
     out

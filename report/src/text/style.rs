@@ -5,6 +5,8 @@
 pub struct TextStyle {
     /// Width of the terminal in characters.
     pub columns: usize,
+    /// Whether tables keep all their columns, however wide they are: nobody sees where a file or a pipe would break them.
+    pub whole: bool,
     /// Whether to use ANSI colours.
     pub colour: bool,
     /// Whether to draw with block characters rather than with ASCII.
@@ -14,9 +16,9 @@ pub struct TextStyle {
 }
 
 impl Default for TextStyle {
-    /// For a file or a pipe: 120 columns, no colour, block characters, folded.
+    /// 120 columns, no colour, block characters, folded.
     fn default() -> Self {
-        Self { columns: 120, colour: false, unicode: true, expand: false }
+        Self { columns: 120, whole: false, colour: false, unicode: true, expand: false }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What was granted and what was promised, kept apart from the runtime's own books.
+//! What was granted and what was promised, kept apart from the runtime's own accounts.
 
 use crate::verdict::violation;
 use mainspring::{Budget, Caps, Component, Cost};
@@ -15,6 +15,8 @@ pub struct Authority {
     /// How many, and how large.
     pub channel: Option<(u32, u32)>,
     pub executor: bool,
+    /// How many contexts, and how much of a worker in millionths.
+    pub context: Option<(u32, u32)>,
 }
 
 fn less(a: Budget, b: Budget) -> Budget {
@@ -41,6 +43,7 @@ impl Authority {
             budget: caps.budget().map(|cap| cap.limit()),
             channel: caps.channel().map(|cap| (cap.channels(), cap.buffer())),
             executor: caps.executor().is_some(),
+            context: caps.context().map(|cap| (cap.contexts(), cap.share_ppm())),
         }
     }
 
@@ -51,12 +54,13 @@ impl Authority {
             budget: both(self.budget, other.budget, less),
             channel: both(self.channel, other.channel, |a, b| (a.0.min(b.0), a.1.min(b.1))),
             executor: self.executor && other.executor,
+            context: both(self.context, other.context, |a, b| (a.0.min(b.0), a.1.min(b.1))),
         }
     }
 
-    /// What a child gets if its spawner asks for nothing: the right to draw on the pool is not inherited.
+    /// What a child gets if its spawner asks for nothing: the rights to draw on the pool and to make contexts are not inherited.
     pub fn usual(self) -> Self {
-        Self { budget: None, ..self }
+        Self { budget: None, context: None, ..self }
     }
 
     /// The capabilities of a task are those that it was given; of a limit that it draws on there may be less.
@@ -67,7 +71,7 @@ impl Authority {
             (Some(held), Some(given)) => given.lacking(&held).is_none(),
             _ => false,
         };
-        if held.usual() != self.usual() || !limit_is_right {
+        if held.usual() != self.usual() || held.context != self.context || !limit_is_right {
             violation(format_args!("{whose} holds {held:?}; it was given {self:?}"));
         }
     }
@@ -95,7 +99,7 @@ impl Totals {
 
 /// What one task has used. Goes into the totals when it ends, on every way out.
 #[derive(Debug)]
-pub struct Books {
+pub struct TaskUse {
     totals: Arc<Totals>,
     least: [Cell<u64>; 5],
     most: [Cell<u64>; 5],
@@ -108,7 +112,7 @@ fn add(to: &[Cell<u64>; 5], amounts: &Budget) {
     }
 }
 
-impl Books {
+impl TaskUse {
     pub fn new(totals: &Arc<Totals>) -> Self {
         Self { totals: totals.clone(), least: Default::default(), most: Default::default() }
     }
@@ -132,7 +136,7 @@ impl Books {
     }
 }
 
-impl Drop for Books {
+impl Drop for TaskUse {
     fn drop(&mut self) {
         for i in 0..5 {
             self.totals.least[i].fetch_add(self.least[i].get(), Ordering::Relaxed);
@@ -150,6 +154,8 @@ pub struct Scope {
     /// Its children are given enough for all they do.
     pub is_ample: bool,
     has_deadline: bool,
+    /// A child that fails does not take the others with it.
+    isolates: bool,
     /// A task cancels it, or is about to; or a child fails.
     may_cancel: AtomicBool,
     /// Children that failed: set before they do.
@@ -165,12 +171,17 @@ pub struct Scope {
 impl Scope {
     /// A nursery of a host thread: no outer nursery cancels it.
     pub fn at_root(is_ample: bool) -> Arc<Self> {
-        Self::new(None, None, is_ample, false)
+        Self::new(None, None, is_ample, false, false)
     }
 
     /// A nursery that `owner` opens, itself a child of `around`.
     pub fn inside(around: &Arc<Self>, owner: Option<&Life>, is_ample: bool, has_deadline: bool) -> Arc<Self> {
-        Self::new(Some(around.clone()), owner.map(|life| life.fate.clone()), is_ample, has_deadline)
+        Self::new(Some(around.clone()), owner.map(|life| life.fate.clone()), is_ample, has_deadline, false)
+    }
+
+    /// As [`Scope::inside`], of a nursery whose children fail alone.
+    pub fn isolating(around: &Arc<Self>, owner: Option<&Life>) -> Arc<Self> {
+        Self::new(Some(around.clone()), owner.map(|life| life.fate.clone()), true, false, true)
     }
 
     fn new(
@@ -178,12 +189,14 @@ impl Scope {
         owner: Option<Arc<Fate>>,
         is_ample: bool,
         has_deadline: bool,
+        isolates: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             around,
             owner,
             is_ample,
             has_deadline,
+            isolates,
             may_cancel: AtomicBool::new(false),
             failed: AtomicU32::new(0),
             explosive: AtomicBool::new(false),
@@ -198,8 +211,10 @@ impl Scope {
     }
 
     pub fn will_fail(&self) {
-        self.failed.fetch_add(1, Ordering::SeqCst);
-        self.will_cancel();
+        if !self.isolates {
+            self.failed.fetch_add(1, Ordering::SeqCst);
+            self.will_cancel();
+        }
     }
 
     pub fn has_failed(&self) -> bool {

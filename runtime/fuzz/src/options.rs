@@ -26,12 +26,16 @@ pub enum Mutant {
     Thread,
     /// A program that is not a function of its seed.
     Trace,
+    /// The model takes the root to have been given no CPU time.
+    Time,
+    /// The model takes every context to be lent after a call.
+    Loan,
     /// The process dies.
     Crash,
 }
 
 impl Mutant {
-    pub const ALL: [(&str, Self); 11] = [
+    pub const ALL: [(&str, Self); 13] = [
         ("unpaid", Self::Unpaid),
         ("authority", Self::Authority),
         ("leak", Self::Leak),
@@ -42,6 +46,8 @@ impl Mutant {
         ("stuck", Self::Stuck),
         ("thread", Self::Thread),
         ("trace", Self::Trace),
+        ("time", Self::Time),
+        ("loan", Self::Loan),
         ("crash", Self::Crash),
     ];
 }

@@ -49,7 +49,9 @@ fn run(seed: u64, options: &Options) -> Option<(u64, u64)> {
     let capacities = [Capacity::Rendezvous, Capacity::Bounded(1), Capacity::Bounded(4), Capacity::Unbounded];
     let lines = capacities.map(|capacity| line::line(capacity, runtimes[0].channel(capacity))).into();
     let (hosts, jobs): (Vec<mpsc::Sender<Job>>, Vec<_>) = (0..setting.hosts).map(|_| mpsc::channel()).unzip();
-    let mut world = World::new(options, &setting, lines, hosts);
+    let endpoints = [true, true, false].map(|donates| runtimes[0].endpoint(donates)).into();
+    let quotas = crate::acts::quotas(&runtimes[0], &mut rng);
+    let mut world = World::new(options, &setting, lines, hosts, endpoints, quotas);
     match options.mutant {
         Some(Mutant::Twice) => Tracked::new(Kind::Local).forget_and_note(),
         Some(Mutant::Crash) if seed % 7 == 3 => std::process::abort(),

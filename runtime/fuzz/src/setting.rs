@@ -5,8 +5,9 @@ use crate::model::Authority;
 use crate::options::Options;
 use crate::rng::Rng;
 use mainspring::io::IoDriver;
-use mainspring::{Budget, Caps, Config, FairTaskSettings, Nanos, Pool, Profile, Runtime, Weight};
+use mainspring::{Budget, Caps, Config, FairTaskSettings, Nanos, Pool, Profile, Runtime, Watchdog, Weight};
 use std::fmt;
+use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
@@ -34,9 +35,12 @@ pub struct Setting {
     pub roots: usize,
     pub hosts: usize,
     pub tenants: usize,
+    pub contexts: usize,
+    pub leases: usize,
     quantum_ops: u32,
     yield_interval: u32,
     record_bytes: usize,
+    watchdog: Option<Watchdog>,
 }
 
 impl fmt::Display for Setting {
@@ -77,6 +81,9 @@ impl Setting {
         };
         let recharge = Budget { ops: 5000, memory: 1000, spawn_count: 20, channel_ops: 50, syscalls: 10 };
         let drawn = Caps::root(rng.pick(&[3, 50, 500]), child, recharge, rng.pick(&[2, 100]), u32::MAX);
+        let contexts = rng.pick(&[0, 3, 24]);
+        let time = rng.pick(&[(2, 300_000), (16, 4_000_000)]);
+        let drawn = if rng.one_in(4) { drawn } else { drawn.with_contexts(time.0, time.1) };
         let caps = if implicit { profile.implicit_caps() } else { drawn };
         let small = Pool {
             ops: 4_000_000,
@@ -101,10 +108,22 @@ impl Setting {
             roots: if several { roots } else { 1 },
             hosts: if alone { 0 } else { rng.below(3) as usize },
             tenants: 1 + rng.below(4) as usize,
+            contexts,
+            leases: rng.pick(&[0, 2]),
             quantum_ops: rng.pick(&[1, 100, 1000, 16_384]),
             yield_interval: rng.pick(&[1, 64, 512, 1024]),
             record_bytes: rng.pick(&[0, 0, 1 << 16]),
+            watchdog: (!rng.one_in(4)).then(|| Watchdog {
+                overstay: Duration::from_millis(rng.pick(&[1, 20])),
+                spare_workers: rng.below(3) as usize,
+                cancels: false,
+            }),
         }
+    }
+
+    /// Workers, with the spare ones.
+    pub fn all_workers(&self) -> usize {
+        self.workers + self.watchdog.map_or(0, |watchdog| watchdog.spare_workers)
     }
 
     pub fn is_deterministic(&self) -> bool {
@@ -121,6 +140,7 @@ impl Setting {
             .stack_size(512 << 10)
             .max_stacks(8192)
             .io(self.io)
+            .watchdog(self.watchdog)
             .seed(self.seed);
         let config = match self.discipline {
             Discipline::Plain => config,
@@ -132,6 +152,8 @@ impl Setting {
                 quantum: Nanos::from_micros(100),
                 threads: 4096,
                 record_bytes: self.record_bytes,
+                contexts: self.contexts,
+                leases: self.leases,
                 ..FairTaskSettings::default()
             }),
             Discipline::Deterministic => config.deterministic_seed(self.seed).fail_on_deadlock(),

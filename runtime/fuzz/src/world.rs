@@ -1,13 +1,13 @@
 //! What the tasks of a run share, and a task's own place in it.
 
-use crate::acts::Act;
+use crate::acts::{Act, Calls, Leases, Pending, Time};
 use crate::line::Line;
-use crate::model::{Authority, Books, Life, Scope, Totals};
+use crate::model::{Authority, Life, Scope, TaskUse, Totals};
 use crate::options::{Mutant, Options};
 use crate::setting::Setting;
 use crate::verdict::{self, violation};
-use mainspring::sync::{Mutex, Once, Semaphore};
-use mainspring::{Budget, Component, Cost, Cx, Parker, Pool};
+use mainspring::sync::{Barrier, Condvar, Mutex, Notify, Once, RwLock, Semaphore};
+use mainspring::{Budget, Component, Cost, Cx, Parker, Pool, Quota};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -15,6 +15,15 @@ use std::task::Waker;
 
 /// What a host thread is asked to do.
 pub type Job = Box<dyn FnOnce() + Send>;
+
+/// Where tasks wait for each other, inside of a lock and at a barrier.
+pub struct Meeting {
+    pub number: Mutex<u64>,
+    pub changed: Condvar,
+    pub barrier: Barrier,
+    /// Tasks that are in the lock.
+    pub inside: AtomicI64,
+}
 
 /// A pair of numbers that are equal whenever the lock is free.
 #[derive(Debug, Default)]
@@ -32,6 +41,9 @@ pub struct World {
     pub lines: Vec<Line>,
     pub parkers: Vec<Parker>,
     pub mutexes: Vec<Mutex<Twins>>,
+    pub rwlock: RwLock<Twins>,
+    pub notify: Notify,
+    pub meeting: Meeting,
     pub semaphores: Vec<(Semaphore, AtomicI64)>,
     pub onces: Vec<(Once<u64>, AtomicU64)>,
     pub std_mutex: std::sync::Mutex<Twins>,
@@ -41,6 +53,12 @@ pub struct World {
     /// Spawns by host threads.
     pub root_spawns: AtomicU64,
     pub hosts: Vec<mpsc::Sender<Job>>,
+    pub endpoints: Vec<Calls>,
+    /// Calls that another task than the one that took them answers.
+    pub pending: std::sync::Mutex<Vec<Pending>>,
+    pub time: Time,
+    pub quotas: Vec<Quota>,
+    pub leases: Leases,
 }
 
 impl World {
@@ -49,6 +67,8 @@ impl World {
         setting: &Setting,
         lines: Vec<Line>,
         hosts: Vec<mpsc::Sender<Job>>,
+        endpoints: Vec<Calls>,
+        quotas: Vec<Quota>,
     ) -> Self {
         Self {
             options: options.clone(),
@@ -62,6 +82,14 @@ impl World {
             lines,
             parkers: (0..3).map(|_| Parker::default()).collect(),
             mutexes: (0..2).map(|_| Mutex::new(Twins::default())).collect(),
+            rwlock: RwLock::new(Twins::default()),
+            notify: Notify::new(),
+            meeting: Meeting {
+                number: Mutex::new(0),
+                changed: Condvar::new(),
+                barrier: Barrier::new(2),
+                inside: AtomicI64::new(0),
+            },
             semaphores: (0..2).map(|_| (Semaphore::new(3), AtomicI64::new(3))).collect(),
             onces: (0..3).map(|_| (Once::new(), AtomicU64::new(0))).collect(),
             std_mutex: std::sync::Mutex::default(),
@@ -69,6 +97,11 @@ impl World {
             long_roots: AtomicU64::new(0),
             root_spawns: AtomicU64::new(0),
             hosts,
+            endpoints,
+            pending: std::sync::Mutex::default(),
+            time: Time::default(),
+            quotas,
+            leases: Leases::default(),
         }
     }
 
@@ -174,7 +207,7 @@ pub struct Me<'w> {
     pub scope: Arc<Scope>,
     pub life: Option<&'w Life>,
     pub authority: Authority,
-    pub books: Books,
+    pub used: TaskUse,
     /// No other task changes its budget, which is known to the last op.
     pub is_exact: bool,
     pub depth: u32,
@@ -196,6 +229,12 @@ pub struct Me<'w> {
     pub cleans_up: Cell<bool>,
     /// The nurseries that it has open.
     pub open: RefCell<Vec<Arc<Scope>>>,
+    /// It is bound to a context.
+    pub on_context: Cell<bool>,
+    /// It is bound to a quota.
+    pub has_quota: Cell<bool>,
+    /// It may hold a context that was lent to it.
+    pub may_be_lent: Cell<bool>,
     /// Acts inside of acts, on its stack.
     nested: Cell<u32>,
     /// Of a half.
@@ -230,7 +269,7 @@ impl<'w> Me<'w> {
             scope: scope.clone(),
             life,
             authority,
-            books: Books::new(&world.totals),
+            used: TaskUse::new(&world.totals),
             is_exact,
             depth,
             is_half: false,
@@ -246,6 +285,9 @@ impl<'w> Me<'w> {
             recharged: Cell::default(),
             cleans_up: Cell::new(false),
             open: RefCell::default(),
+            on_context: Cell::new(false),
+            has_quota: Cell::new(false),
+            may_be_lent: Cell::new(false),
             nested: Cell::new(0),
             allowance: None,
         };
@@ -262,6 +304,9 @@ impl<'w> Me<'w> {
         me.open = RefCell::new(of.open.clone());
         me.cleans_up.set(of.cleans_up);
         me.nested.set(of.nested);
+        me.on_context.set(of.on_context);
+        me.may_be_lent.set(of.may_be_lent);
+        me.has_quota.set(of.has_quota);
         me.allowance = Some(of.allowance.clone());
         me
     }
@@ -299,6 +344,9 @@ impl<'w> Me<'w> {
             open: self.open.borrow().clone(),
             cleans_up: self.cleans_up.get(),
             nested: self.nested.get(),
+            on_context: self.on_context.get(),
+            may_be_lent: self.may_be_lent.get(),
+            has_quota: self.has_quota.get(),
         }
     }
 
@@ -359,12 +407,12 @@ impl<'w> Me<'w> {
     }
 
     pub fn may_cost(&self, cost: Cost) {
-        self.books.may_cost(cost);
+        self.used.may_cost(cost);
     }
 
     pub fn did_cost(&self, cost: Cost) {
         if !self.cleans_up.get() {
-            self.books.did_cost(cost);
+            self.used.did_cost(cost);
         }
     }
 
@@ -411,5 +459,8 @@ pub struct Origin<'w> {
     open: Vec<Arc<Scope>>,
     cleans_up: bool,
     nested: u32,
+    on_context: bool,
+    may_be_lent: bool,
+    has_quota: bool,
     allowance: Arc<Allowance>,
 }

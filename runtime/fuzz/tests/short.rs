@@ -32,6 +32,8 @@ fn every_lie_to_the_model_is_noticed() {
         ("stuck", "hang"),
         ("thread", "on another thread"),
         ("trace", "another trace"),
+        ("time", "more than the root was given"),
+        ("loan", "after a call its caller's context is"),
         ("crash", "crash"),
     ];
     for (mutant, words) in mutants {

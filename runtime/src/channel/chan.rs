@@ -1,9 +1,9 @@
 //! What the two sides of a channel share.
 #![allow(unsafe_code)]
 
-use super::line::{Claim, Line, Node};
 use super::{Capacity, Refusal, SendError};
 use crate::cx::Cx;
+use crate::line::{Claim, Line, Node};
 use crate::protocol::bias::{BiasedGuard, BiasedLock};
 use crate::protocol::wait_end::Outcome;
 use crate::task::WaitReason;
@@ -292,6 +292,10 @@ impl<T> Chan<T> {
 
     pub(super) fn len(&self) -> usize {
         self.with(|inside, _| inside.buffer.len())
+    }
+
+    pub(super) fn has_no_receivers(&self) -> bool {
+        self.with(|inside, _| inside.has_no_receivers())
     }
 
     pub(super) fn close(&self) {

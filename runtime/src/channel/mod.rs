@@ -5,8 +5,9 @@
 //! channel's lock.
 
 mod chan;
-mod line;
+
 mod select;
+mod select_more;
 
 pub use select::Select;
 
@@ -81,6 +82,8 @@ pub enum Refusal {
     Budget(BudgetError),
     /// A destructor of a task that unwinds must not wait.
     Unwinding,
+    /// The wait was ended by another, with nothing to show.
+    Interrupted,
 }
 
 impl fmt::Display for Refusal {
@@ -91,6 +94,7 @@ impl fmt::Display for Refusal {
             Self::TimedOut => f.write_str("time was over"),
             Self::Budget(error) => error.fmt(f),
             Self::Unwinding => f.write_str("a destructor of a task that ends must not wait"),
+            Self::Interrupted => f.write_str("another ended the wait"),
         }
     }
 }
@@ -250,6 +254,10 @@ impl<T> Sender<T> {
     pub fn close(&self) {
         calls::count_action();
         self.0.close();
+    }
+
+    pub(crate) fn has_no_receivers(&self) -> bool {
+        self.0.has_no_receivers()
     }
 
     fn chan(&self) -> &Chan<T> {

@@ -1,13 +1,13 @@
-//! Waiting for the first of several channels.
+//! Waiting for the first of several things: sends, receives, and what `select_more.rs` adds.
 //!
 //! Conserved: at most one arm is taken, and only that arm's value moves. Everything that an arm offered and that was not
 //! taken is back where it came from when the select ends, on every way out.
 
 use super::chan::{Chan, Side};
-use super::line::{Claim, Node};
 use super::{Receiver, Refusal, Sender};
 use crate::budget::Component;
 use crate::cx::Cx;
+use crate::line::{Claim, Node};
 use crate::protocol::wait_end::Outcome;
 use crate::task::WaitReason;
 use crate::wait::{Waited, Who};
@@ -44,7 +44,7 @@ pub struct Select<'a, R> {
 
 /// A send or a receive. What a node offers is seen by others from `enlist` to `delist`, and in between only the methods
 /// with a shared reference are called.
-trait Arm<R> {
+pub(super) trait Arm<R> {
     /// Does it now, if that needs no waiting.
     fn try_now(&mut self, who: &Who<'_>) -> Option<R>;
     /// Where its channel is: arms enlist in that order.
@@ -58,6 +58,10 @@ trait Arm<R> {
     fn put_back(&mut self, who: &Who<'_>, was_taken: bool);
     /// It was taken, and told how.
     fn finish(&mut self, outcome: Outcome) -> R;
+    /// Whether it need not wait any more, for an arm that no thread takes: [`Arm::try_now`] does it then.
+    fn is_ready(&self) -> bool {
+        false
+    }
 }
 
 struct RecvArm<'a, T, F> {
@@ -73,7 +77,7 @@ struct SendArm<'a, T, F> {
     then: Option<F>,
 }
 
-fn call<A, R>(then: &mut Option<impl FnOnce(A) -> R>, argument: A) -> R {
+pub(super) fn call<A, R>(then: &mut Option<impl FnOnce(A) -> R>, argument: A) -> R {
     let then = then.take().expect("an arm is taken once");
     then(argument)
 }
@@ -210,6 +214,10 @@ impl<'a, R> Select<'a, R> {
         self
     }
 
+    pub(super) fn push(&mut self, arm: impl Arm<R> + 'a) {
+        self.arms.push(Box::new(arm));
+    }
+
     /// Of several arms that can be done at once, takes the one that was added first. The others may wait for ever.
     pub fn in_order(mut self) -> Self {
         self.in_order = true;
@@ -254,8 +262,9 @@ impl<'a, R> Select<'a, R> {
             }
             // Two selects that face each other enlist in the same order, so one of them gets to wait and is found.
             let waits = by_address.iter().all(|&arm| self.arms[arm].enlist(who, &claim));
-            let waited = waits.then(|| who.wait(&claim.end, WaitReason::Channel, timeout));
-            let taken = if waited != Some(Waited::Done) && claim.withdraw() { None } else { claim.taken() };
+            let is_over = || claim.end.is_over() || self.arms.iter().any(|arm| arm.is_ready());
+            let waited = waits.then(|| who.wait_until(is_over, WaitReason::Channel, timeout));
+            let taken = if !claim.end.is_over() && claim.withdraw() { None } else { claim.taken() };
             // Each takes its channel's lock: a thread that took an arm has begun to tell it by then.
             self.arms.iter().for_each(|arm| arm.delist(who));
             let outcome = claim.end.outcome();

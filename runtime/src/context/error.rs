@@ -1,5 +1,6 @@
 //! Why something could not be done with a context.
 
+use crate::protocol::fair_tasks::{Group, GroupError};
 use mainspring_driver::contexts::{
     BindError, ContextError as NameError, CreateError, RevokeReason, WaitError,
 };
@@ -52,6 +53,8 @@ pub enum ContextError {
     Elsewhere(usize),
     /// Another task waits for its notices.
     Awaited,
+    /// It is bound to this nursery or tenant already.
+    OfGroup(Group),
 }
 
 impl fmt::Display for ContextError {
@@ -94,11 +97,29 @@ impl fmt::Display for ContextError {
             Self::Awaited => {
                 f.write_str("another task waits for the notices of this context; drain them instead")
             }
+            Self::OfGroup(Group::Nursery(id)) => {
+                write!(f, "the context is bound to nursery {id}; call SchedulingContext::unbind_group first")
+            }
+            Self::OfGroup(Group::Tenant(tenant)) => {
+                write!(
+                    f,
+                    "the context is bound to tenant {tenant}; call SchedulingContext::unbind_group first"
+                )
+            }
         }
     }
 }
 
 impl Error for ContextError {}
+
+impl From<GroupError> for ContextError {
+    fn from(error: GroupError) -> Self {
+        match error {
+            GroupError::Context(error) => error.into(),
+            GroupError::OfGroup(group) => Self::OfGroup(group),
+        }
+    }
+}
 
 impl From<NameError> for ContextError {
     fn from(error: NameError) -> Self {

@@ -6,7 +6,8 @@
 //!
 //! # What is conserved
 //!
-//! * A context is in exactly one place: at rest, with one task (bound, or lent along a call of [`endpoint`](crate::endpoint)), or gone. Each is made by somebody who holds a
+//! * A context is in exactly one place: at rest, with one task (bound, or lent along a call of [`endpoint`](crate::endpoint)), or gone.
+//!   One that is bound to a nursery or a tenant is with one of their tasks at a time, or at rest. Each is made by somebody who holds a
 //!   [`CapContext`](crate::CapContext), is charged to that holder and to those above it, and is admitted only if every deadline
 //!   on its worker still holds. So nothing below the root has more time than the root was given.
 //! * The value is the authority: its holder can bind it, see it and revoke it. It cannot be copied. When it is dropped, the
@@ -15,9 +16,13 @@
 //! * A refusal changes nothing.
 
 mod error;
+mod fault;
+mod group;
 mod reservation;
 
+pub use crate::protocol::fair_tasks::Group;
 pub use error::ContextError;
+pub(crate) use fault::Faults;
 pub use mainspring_driver::contexts::{CreateError, RevokeReason};
 pub use mainspring_driver::ledgers::LedgerError;
 pub use mainspring_sched::Floor;
@@ -28,11 +33,12 @@ use crate::audit;
 use crate::calls;
 use crate::cx::Cx;
 use crate::parker::Parker;
-use crate::protocol::fair_tasks::{Aftermath, FairTasks};
+use crate::protocol::fair_tasks::{Aftermath, FairTasks, Known, Untold};
 use crate::runtime::{Inner, Runtime};
 use crate::task::WaitReason;
+use crate::waiter;
 use mainspring_abi::{ContextRef, CpuId, Nanos};
-use mainspring_driver::contexts::{self as driver, Drained, Location, NoticeWait};
+use mainspring_driver::contexts::{Drained, Location, NoticeWait};
 use mainspring_driver::ledgers::LedgerRef;
 use mainspring_sched::context::Notice;
 use std::sync::atomic::Ordering;
@@ -85,7 +91,7 @@ pub struct SchedulingContext {
 
 /// Where a context is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ContextState {
     /// With nobody: it can be bound.
     AtRest,
     /// With the task that it is bound to.
@@ -99,6 +105,8 @@ pub enum Place {
 /// What is known of a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContextInfo {
+    /// The number that a flight record knows it by.
+    pub number: u32,
     /// CPU time per period.
     pub budget: Duration,
     /// How long what was used stays away.
@@ -108,7 +116,11 @@ pub struct ContextInfo {
     /// The worker where its time is set aside.
     pub worker: usize,
     /// Where it is.
-    pub place: Place,
+    pub state: ContextState,
+    /// The task that has it, by number ([`Cx::thread_number`]).
+    pub holder: Option<usize>,
+    /// The nursery or the tenant whose tasks have it one after the other.
+    pub group: Option<Group>,
     /// Whether its budget is enforced: a task holds it, so that this task's time is charged to it.
     pub enforced: bool,
     /// How much can be used now in one go.
@@ -125,19 +137,25 @@ pub struct ContextInfo {
     pub overshoot: Duration,
 }
 
-impl From<driver::ContextInfo> for ContextInfo {
-    fn from(info: driver::ContextInfo) -> Self {
+impl From<Known> for ContextInfo {
+    fn from((info, group): Known) -> Self {
         Self {
+            number: info.who.id(),
             budget: duration(info.spec.budget),
             period: duration(info.spec.period),
             deadline: duration(info.spec.deadline),
             worker: info.home.index(),
-            place: match info.place {
-                Location::Bound(_) => Place::Bound,
-                Location::Lent(_) => Place::Lent,
-                Location::InFlight(_) => Place::InFlight,
-                Location::Rest | Location::Gone => Place::AtRest,
+            state: match info.place {
+                Location::Bound(_) => ContextState::Bound,
+                Location::Lent(_) => ContextState::Lent,
+                Location::InFlight(_) => ContextState::InFlight,
+                Location::Rest | Location::Gone => ContextState::AtRest,
             },
+            holder: match info.place {
+                Location::Bound(thread) | Location::Lent(thread) => Some(thread.index() as usize),
+                Location::InFlight(_) | Location::Rest | Location::Gone => None,
+            },
+            group,
             enforced: info.budget_enforced,
             remaining: duration(info.remaining),
             used: duration(info.usage.used),
@@ -192,11 +210,26 @@ impl Bells {
 
 impl Inner {
     /// Wakes those who have to know of an operation on contexts. No lock is held.
-    pub(crate) fn settle_contexts(&self, aftermath: &Aftermath) {
+    pub(crate) fn notify_contexts(&self, aftermath: &Aftermath) {
         for worker in &aftermath.workers {
             self.idle_workers.wake(*worker);
         }
         self.tell(&aftermath.contexts);
+        self.faults.call(&aftermath.faults);
+        self.finish_leases(aftermath);
+        for thread in &aftermath.given {
+            self.look_after_throttled(*thread);
+        }
+    }
+
+    /// Tells those who have to know of what happened to contexts on the core of a worker.
+    pub(crate) fn tell_untold(&self, untold: &[Untold]) {
+        for Untold { context, fault } in untold {
+            self.tell(&[*context]);
+            if let Some(thread) = fault {
+                self.faults.call(&[(*context, *thread)]);
+            }
+        }
     }
 
     /// Wakes those who wait for notices of these contexts.
@@ -305,7 +338,7 @@ impl SchedulingContext {
     }
 
     /// Binds it to the task, which runs on it from here on. The time must be on the task's worker, see
-    /// [`Reservation::on_worker`].
+    /// [`Reservation::on_worker`]; a task that may move (`Config::migrate_started_tasks`) goes there.
     pub fn bind(&self, cx: &Cx) -> Result<(), ContextError> {
         calls::count(cx);
         let bound = self.bind_to(cx);
@@ -319,8 +352,23 @@ impl SchedulingContext {
         let worker = cx.task().worker().index;
         let bound = cores.bind_current(self.who, cx.thread(), worker, self.rt.now());
         let (bound, aftermath) = bound.ok_or(ContextError::NoContexts)?;
-        self.rt.settle_contexts(&aftermath);
-        Ok(bound?)
+        self.rt.notify_contexts(&aftermath);
+        match bound.map_err(ContextError::from) {
+            Err(error @ ContextError::Elsewhere(_)) if self.rt.config.migrates_started_tasks => {
+                self.go_and_bind(cx, cores).then_some(()).ok_or(error)
+            }
+            bound => bound,
+        }
+    }
+
+    /// The task goes to where the time is, asleep, and its waker binds it there; whether it is bound.
+    fn go_and_bind(&self, cx: &Cx, cores: &FairTasks) -> bool {
+        let task = waiter::task_word(cx.task_ptr());
+        cx.block_then(WaitReason::Park, &|| {
+            cores.send_to_bind(cx.thread(), self.who);
+            waiter::wake(task);
+        });
+        cores.held_context(cx.thread(), self.rt.now()).is_some_and(|(held, _)| held.who.id() == self.who.id())
     }
 
     /// The task gives it up, and goes on without. False if the task is not bound to it.
@@ -330,10 +378,17 @@ impl SchedulingContext {
         let worker = cx.task().worker().index;
         let unbound = cores.unbind_current(self.who, cx.thread(), worker, self.rt.now());
         let (unbound, aftermath) = unbound.ok_or(ContextError::NoContexts)?;
-        self.rt.settle_contexts(&aftermath);
+        self.rt.notify_contexts(&aftermath);
         let unbound = unbound?;
         cx.look_up();
         Ok(unbound)
+    }
+
+    /// What is known of it, or was last if it was revoked. `None` once it is forgotten, which takes as many contexts after it as
+    /// there can be.
+    pub fn last_known(&self) -> Option<ContextInfo> {
+        calls::count_poll();
+        self.cores().ok()?.last_known_context(self.who, self.rt.now()).map(ContextInfo::from)
     }
 
     /// What is known of it.
@@ -343,16 +398,44 @@ impl SchedulingContext {
         Ok(info.ok_or(ContextError::NoContexts)??.into())
     }
 
+    /// Grants another budget and period, with the same deadline if that still makes sense: exactly admitted, and within the
+    /// `CapContext` of its maker. Only the host can: `runtime` proves that its caller is.
+    pub fn adjust(&self, runtime: &Runtime, budget: Duration, period: Duration) -> Result<(), ContextError> {
+        calls::count_poll();
+        if !self.is_of(runtime.inner()) {
+            return Err(ContextError::OtherRuntime);
+        }
+        let info = self.info()?;
+        let deadline = info.deadline.min(period).max(budget);
+        let terms = (reservation::nanos(budget), reservation::nanos(period), reservation::nanos(deadline));
+        let adjusted = self.cores()?.adjust_context(self.who, terms, self.rt.now());
+        let (adjusted, aftermath) = adjusted.ok_or(ContextError::NoContexts)?;
+        self.rt.notify_contexts(&aftermath);
+        Ok(adjusted?)
+    }
+
+    /// With [`Depleted::Fault`]: called each time that the budget is used up, with the number of the task that ran on it
+    /// ([`Cx::thread_number`]), by whichever thread finds that. It must not wait. If it panics, only the panic hook hears of it.
+    pub fn on_fault(&self, told: impl Fn(usize) + Send + Sync + 'static) {
+        calls::count_poll();
+        self.rt.faults.set(self.who.id(), Arc::new(told));
+    }
+
+    /// The number that a flight record knows it by.
+    pub fn number(&self) -> u32 {
+        self.who.id()
+    }
+
     /// Takes it away for good, from the task that has it, which goes on without. Its time can be granted again at once.
     pub fn revoke(&self) -> Result<(), ContextError> {
-        calls::count_action();
+        calls::count_costly_action();
         self.end(RevokeReason::Explicit)
     }
 
     fn end(&self, reason: RevokeReason) -> Result<(), ContextError> {
         let ended = self.cores()?.revoke_context(self.who, reason, self.rt.now());
         let (ended, aftermath) = ended.ok_or(ContextError::NoContexts)?;
-        self.rt.settle_contexts(&aftermath);
+        self.rt.notify_contexts(&aftermath);
         Ok(ended?)
     }
 
@@ -410,6 +493,7 @@ impl Drop for SchedulingContext {
         // One that was revoked before is gone already.
         let _ended = self.end(RevokeReason::OwnerExit);
         self.rt.bells.with(|all| all.retain(|(id, _)| *id != self.who.id()));
+        self.rt.faults.forget(self.who.id());
     }
 }
 

@@ -36,6 +36,9 @@ pub enum Depleted {
     Throttle,
     /// It goes on as a task without a context until the next refill.
     BestEffort,
+    /// It waits for the next refill, and the one that
+    /// [`SchedulingContext::on_fault`](crate::SchedulingContext::on_fault) names is told.
+    Fault,
 }
 
 impl Reservation {
@@ -121,6 +124,7 @@ impl Reservation {
             overrun: match self.depleted {
                 Depleted::Throttle => Overrun::Throttle,
                 Depleted::BestEffort => Overrun::Notify,
+                Depleted::Fault => Overrun::Fault,
             },
             ..ContextSpec::new(budget, period)
         }
@@ -128,6 +132,6 @@ impl Reservation {
 }
 
 /// A length beyond what the clock can tell is the longest that it can, which no reservation allows.
-fn nanos(length: Duration) -> Nanos {
+pub(super) fn nanos(length: Duration) -> Nanos {
     Nanos::new(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -4,6 +4,7 @@ use super::Cx;
 use crate::budget::{Budget, Component, Pool};
 use crate::calls;
 use crate::nursery::{Nursery, NurseryError, NurseryOptions, task_nursery};
+use crate::quota;
 use crate::task::body::StopUnwind;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
@@ -58,6 +59,9 @@ impl Cx {
 
     fn clean_up(&self, cleanup: impl FnOnce(&Self)) {
         let (task, nursery, most) = (self.task(), self.task.nursery(), self.rt().config.cleanup_ops);
+        if task.has_quota() {
+            quota::pause(task);
+        }
         let allowed = nursery.change_ext(task, |ext| *ext.cleanup_ops.get_or_insert(most));
         let before = task.budget();
         let own = before.ops.min(allowed);

@@ -4,6 +4,7 @@
 //! its core, so the context can be lent from the moment when a server knows of the call. Locks are taken in the order endpoint, call,
 //! table of contexts.
 
+use super::EndpointOptions;
 use super::error::{CallError, CallRefusal};
 use crate::calls;
 use crate::channel::Refusal;
@@ -14,6 +15,8 @@ use crate::task::WaitReason;
 use crate::time::timers::Fire;
 use crate::waiter;
 use mainspring_abi::Nanos;
+use mainspring_abi::request::Request;
+use mainspring_authority::call_order::{Call as Waiting, CallQueue, Full};
 use mainspring_driver::contexts::CallEnd;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,14 +26,14 @@ use std::time::Duration;
 /// What callers and servers share.
 pub(super) struct Shared<Q, A> {
     rt: Arc<Inner>,
-    donates: bool,
+    options: EndpointOptions<Q>,
     inside: Mutex<Inside<Q, A>>,
 }
 
 struct Inside<Q, A> {
     closed: bool,
-    /// Calls that no server has taken, the oldest first.
-    queue: VecDeque<Arc<Call<Q, A>>>,
+    /// Calls that no server has taken.
+    queue: CallQueue<Arc<Call<Q, A>>>,
     /// Servers that wait, the one that has waited longest first.
     servers: VecDeque<Arc<Server<Q, A>>>,
     /// Calls that a server has taken and that are not over.
@@ -109,20 +112,21 @@ fn wait(cx: &Cx, reason: WaitReason, due: Nanos, is_over: impl Fn() -> bool, ann
 }
 
 impl<Q, A> Call<Q, A> {
-    /// Ends it as `outcome` says; false if it was over.
-    fn settle(&self, outcome: Result<A, CallRefusal>) -> bool {
+    /// Ends it as `outcome` says. If it was over, the outcome comes back: its destructor is the program's, and may call this
+    /// endpoint or panic, so it runs when no lock is held.
+    fn complete(&self, outcome: Result<A, CallRefusal>) -> Result<(), Result<A, CallRefusal>> {
         let mut state = locked(&self.state);
         let request = match std::mem::replace(&mut *state, State::Over) {
             State::Asked(request) => Some(request),
             State::Taken => None,
             over @ (State::Answered(..) | State::Over) => {
                 *state = over;
-                return false;
+                return Err(outcome);
             }
         };
         *state = State::Answered(outcome, request);
         self.is_over.store(true, Ordering::Release);
-        true
+        Ok(())
     }
 
     /// A server takes the request, unless the call is over.
@@ -145,9 +149,26 @@ impl<Q, A> Call<Q, A> {
 }
 
 impl<Q, A> Shared<Q, A> {
-    pub(super) fn new(rt: Arc<Inner>, donates: bool) -> Self {
-        let (queue, servers, served) = (VecDeque::new(), VecDeque::new(), Vec::new());
-        Self { rt, donates, inside: Mutex::new(Inside { closed: false, queue, servers, served }) }
+    pub(super) fn new(rt: Arc<Inner>, options: EndpointOptions<Q>) -> Self {
+        let queue = CallQueue::new(0, options.order).expect("no calls need no memory");
+        let (servers, served) = (VecDeque::new(), Vec::new());
+        Self { rt, options, inside: Mutex::new(Inside { closed: false, queue, servers, served }) }
+    }
+
+    /// A call waits for a server.
+    fn enqueue(&self, inside: &mut Inside<Q, A>, call: &Arc<Call<Q, A>>) {
+        let EndpointOptions { timing, method, .. } = self.options;
+        let request = match &*locked(&call.state) {
+            State::Asked(request) => timing(request),
+            State::Taken | State::Answered(..) | State::Over => Request::default(),
+        };
+        let waiting = Waiting { request, method, payload: call.clone() };
+        if let Err(Full(waiting)) = inside.queue.push(waiting) {
+            // As any other list that grows with the tasks that wait.
+            inside.queue.grow(inside.queue.len().max(4)).expect("memory for a waiting call");
+            let queued = inside.queue.push(waiting);
+            debug_assert!(queued.is_ok(), "there is room");
+        }
     }
 
     fn cores(&self) -> Option<&FairTasks> {
@@ -206,7 +227,7 @@ impl<Q, A> Shared<Q, A> {
 
     /// The caller sleeps: a server is given the call, or the call is queued.
     fn announce(&self, call: &Arc<Call<Q, A>>, thread: usize, due: Nanos) {
-        if self.donates
+        if self.options.donates
             && let Some(loan) = self.cores().and_then(|cores| cores.begin_call(thread, due))
         {
             let first = call.loan.set(loan);
@@ -219,7 +240,7 @@ impl<Q, A> Shared<Q, A> {
             return;
         }
         let Some(server) = inside.servers.pop_front() else {
-            inside.queue.push_back(call.clone());
+            self.enqueue(&mut inside, call);
             return;
         };
         self.give(&mut inside, &server, call.clone());
@@ -242,18 +263,18 @@ impl<Q, A> Shared<Q, A> {
         let settled = {
             let mut inside = locked(&self.inside);
             inside.served.retain(|other| !Arc::ptr_eq(other, call));
-            call.settle(outcome)
+            call.complete(outcome)
         };
-        if settled {
+        if settled.is_ok() {
             self.bring_back(call, end);
             hand_over(call.caller);
         }
-        settled
+        settled.is_ok()
     }
 
     fn bring_back(&self, call: &Call<Q, A>, end: CallEnd) {
         if let (Some(cores), Some(loan)) = (self.cores(), call.loan.get()) {
-            self.rt.settle_contexts(&cores.end_call(*loan, end, self.now()));
+            self.rt.notify_contexts(&cores.end_call(*loan, end, self.now()));
         }
     }
 
@@ -276,7 +297,7 @@ impl<Q, A> Shared<Q, A> {
                 if inside.closed {
                     return Err(Refusal::Closed);
                 }
-                let next = inside.queue.pop_front();
+                let next = inside.queue.next().map(|waiting| waiting.payload);
                 inside.served.extend(next.clone());
                 next
             };
@@ -307,7 +328,7 @@ impl<Q, A> Shared<Q, A> {
             call: Mutex::new(None),
             is_told: AtomicBool::new(false),
         });
-        let waiting = Waiting { shared: self, server: &server };
+        let waiting = Listed { shared: self, server: &server };
         let is_told = || server.is_told.load(Ordering::Acquire);
         let waited = wait(cx, WaitReason::Receive, due, is_told, || self.enlist(&server));
         let call = waiting.leave();
@@ -318,13 +339,17 @@ impl<Q, A> Shared<Q, A> {
             cx.acknowledge();
             return Err(Refusal::Unwinding);
         }
-        call.ok_or(if waited == Waited::TimedOut { Refusal::TimedOut } else { Refusal::Closed })
+        call.ok_or_else(|| match waited {
+            Waited::TimedOut => Refusal::TimedOut,
+            _ if locked(&self.inside).closed => Refusal::Closed,
+            _ => Refusal::Interrupted,
+        })
     }
 
     /// The server sleeps: it gets a call that waits, or waits for one.
     fn enlist(&self, server: &Arc<Server<Q, A>>) {
         let mut inside = locked(&self.inside);
-        match inside.queue.pop_front() {
+        match inside.queue.next().map(|waiting| waiting.payload) {
             Some(call) => self.give(&mut inside, server, call),
             None if inside.closed => server.is_told.store(true, Ordering::Release),
             None => return inside.servers.push_back(server.clone()),
@@ -342,7 +367,7 @@ impl<Q, A> Shared<Q, A> {
         let serve = || {
             let here = cx.task().worker().index;
             let (service, aftermath) = cores.serve_call(loan, cx.thread(), here, self.now());
-            self.rt.settle_contexts(&aftermath);
+            self.rt.notify_contexts(&aftermath);
             service
         };
         match serve() {
@@ -362,11 +387,21 @@ impl<Q, A> Shared<Q, A> {
         }
     }
 
+    /// The server that has waited longest goes on without a call; whether one waited.
+    pub(super) fn interrupt(&self) -> bool {
+        let server = locked(&self.inside).servers.pop_front();
+        if let Some(server) = &server {
+            server.is_told.store(true, Ordering::Release);
+            waiter::wake(server.task);
+        }
+        server.is_some()
+    }
+
     pub(super) fn close(&self) {
         let (calls, servers) = {
             let mut inside = locked(&self.inside);
             inside.closed = true;
-            let mut calls: Vec<_> = inside.queue.drain(..).collect();
+            let mut calls: Vec<_> = inside.queue.close().map(|waiting| waiting.payload).collect();
             calls.append(&mut inside.served);
             (calls, std::mem::take(&mut inside.servers))
         };
@@ -401,7 +436,7 @@ impl<Q, A> Asked<'_, Q, A> {
     fn take_back(&self, end: CallEnd) -> State<Q, A> {
         {
             let mut inside = locked(&self.shared.inside);
-            inside.queue.retain(|other| !Arc::ptr_eq(other, self.call));
+            let _taken_out = inside.queue.cancel(|waiting| Arc::ptr_eq(&waiting.payload, self.call));
             inside.served.retain(|other| !Arc::ptr_eq(other, self.call));
         }
         let state = self.call.look();
@@ -417,12 +452,12 @@ impl<Q, A> Drop for Asked<'_, Q, A> {
 }
 
 /// A server that waits. Dropped on every way out of the wait.
-struct Waiting<'s, Q, A> {
+struct Listed<'s, Q, A> {
     shared: &'s Shared<Q, A>,
     server: &'s Arc<Server<Q, A>>,
 }
 
-impl<Q, A> Waiting<'_, Q, A> {
+impl<Q, A> Listed<'_, Q, A> {
     fn leave(self) -> Option<Arc<Call<Q, A>>> {
         let this = std::mem::ManuallyDrop::new(self);
         this.take_out()
@@ -437,7 +472,7 @@ impl<Q, A> Waiting<'_, Q, A> {
     }
 }
 
-impl<Q, A> Drop for Waiting<'_, Q, A> {
+impl<Q, A> Drop for Listed<'_, Q, A> {
     fn drop(&mut self) {
         if let Some(call) = self.take_out() {
             self.shared.end(&call, Err(CallRefusal::ServerGone), CallEnd::ServerGone);

@@ -23,6 +23,7 @@ use crate::channel::{Capacity, ChannelError, Refusal};
 use crate::cx::Cx;
 use crate::runtime::{Inner, Runtime};
 use call::Shared;
+pub use mainspring_abi::request::{MethodTraits, OrderPolicy, Request};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,8 +60,61 @@ use std::time::Duration;
 ///     reply.send(cx, 2);
 /// }
 /// ```
+///
+/// A request may borrow only from what outlives the endpoint: a server may have it when its caller has given the call up.
+///
+/// ```compile_fail,E0597
+/// # use mainspring::{Config, Profile};
+/// # let runtime = Config::new(Profile::Service).build().unwrap();
+/// runtime.run(|cx| {
+///     let lengths = cx.endpoint::<&str, usize>().unwrap();
+///     let served = lengths.clone();
+///     {
+///         let text = String::from("gone at the end of this block");
+///         let _ = lengths.call_timeout(cx, &text, std::time::Duration::ZERO);
+///     }
+///     drop(served);
+/// });
+/// ```
+///
+/// What is not `Send` is not called across tasks:
+///
+/// ```compile_fail,E0277
+/// # use mainspring::{Config, Profile};
+/// # use std::rc::Rc;
+/// # let runtime = Config::new(Profile::Service).build().unwrap();
+/// runtime.run(|cx| {
+///     let endpoint = cx.endpoint::<Rc<u8>, ()>().unwrap();
+///     cx.nursery(|n| n.start(|cx| drop(endpoint.receive(cx))))
+/// });
+/// ```
 pub struct Endpoint<Q, A> {
     shared: Arc<Shared<Q, A>>,
+}
+
+/// How an endpoint passes calls on.
+#[derive(Debug)]
+pub struct EndpointOptions<Q> {
+    /// A caller on a context lends it to the server.
+    pub donates: bool,
+    /// Which call a server gets next, of those that wait.
+    pub order: OrderPolicy,
+    /// What the endpoint declares of its calls: only one that is `reorder_safe` is passed by a more urgent one.
+    pub method: MethodTraits,
+    /// What a request says of its timing.
+    pub timing: fn(&Q) -> Request,
+}
+
+impl<Q> Default for EndpointOptions<Q> {
+    /// In the order in which they come, with a loan.
+    fn default() -> Self {
+        Self {
+            donates: true,
+            order: OrderPolicy::Submission,
+            method: MethodTraits { realtime_safe: false, reorder_safe: false },
+            timing: |_| Request::default(),
+        }
+    }
 }
 
 impl<Q, A> Clone for Endpoint<Q, A> {
@@ -80,14 +134,14 @@ impl Cx {
     pub fn endpoint<Q, A>(&self) -> Result<Endpoint<Q, A>, ChannelError> {
         calls::count(self);
         self.admit_channel_noted(Capacity::Rendezvous)?;
-        Ok(Endpoint::of(self.rt(), true))
+        Ok(Endpoint::of(self.rt(), EndpointOptions::default()))
     }
 
     /// As [`Cx::endpoint`], but servers always run on what they have themselves.
     pub fn endpoint_without_donation<Q, A>(&self) -> Result<Endpoint<Q, A>, ChannelError> {
         calls::count(self);
         self.admit_channel_noted(Capacity::Rendezvous)?;
-        Ok(Endpoint::of(self.rt(), false))
+        Ok(Endpoint::of(self.rt(), EndpointOptions { donates: false, ..EndpointOptions::default() }))
     }
 }
 
@@ -96,13 +150,19 @@ impl Runtime {
     /// server.
     pub fn endpoint<Q, A>(&self, donates: bool) -> Endpoint<Q, A> {
         calls::count_action();
-        Endpoint::of(self.inner(), donates)
+        Endpoint::of(self.inner(), EndpointOptions { donates, ..EndpointOptions::default() })
+    }
+
+    /// As [`Runtime::endpoint`], as `options` say: calls may be served by deadline within a window.
+    pub fn endpoint_with<Q, A>(&self, options: EndpointOptions<Q>) -> Endpoint<Q, A> {
+        calls::count_action();
+        Endpoint::of(self.inner(), options)
     }
 }
 
 impl<Q, A> Endpoint<Q, A> {
-    fn of(rt: &Inner, donates: bool) -> Self {
-        Self { shared: Arc::new(Shared::new(rt.memory(), donates)) }
+    fn of(rt: &Inner, options: EndpointOptions<Q>) -> Self {
+        Self { shared: Arc::new(Shared::new(rt.memory(), options)) }
     }
 
     /// Calls, and waits for the answer. Free of charge, as all waiting is: a caller makes no call before the last one has ended.
@@ -123,6 +183,13 @@ impl<Q, A> Endpoint<Q, A> {
     /// As [`Endpoint::receive`], for at most this long.
     pub fn receive_timeout(&self, cx: &Cx, timeout: Duration) -> Result<(Q, Reply<Q, A>), Refusal> {
         Shared::receive(&self.shared, cx, Some(timeout))
+    }
+
+    /// Lets the server that has waited longest for a call go on without one: its receive ends with
+    /// [`Refusal::Interrupted`]. False if none waits.
+    pub fn interrupt(&self) -> bool {
+        calls::count_action();
+        self.shared.interrupt()
     }
 
     /// Ends it: calls that wait or are being served fail, and nobody can call it any more.

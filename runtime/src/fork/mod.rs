@@ -23,6 +23,7 @@ use crate::protocol::roster::interrupt;
 use crate::spans;
 use crate::task::body::StopUnwind;
 use crate::task::{Runnable, Task, TaskPtr, WaitReason, body};
+use crate::task_local::Scope;
 use crate::waiter::{self, task_word};
 use crate::worker::Worker;
 use std::cell::{Cell, UnsafeCell};
@@ -45,6 +46,8 @@ pub(crate) struct Job {
     purse: *const Purse,
     /// The innermost nursery that is open around the fork, or null: what the half opens takes its pool from there.
     around: *const NurseryCore,
+    /// The innermost scope of a task-local value around the fork, or null.
+    locals: *const Scope,
     /// The task that a thief made for it, until that has ended.
     thief: Lock<Option<TaskPtr>>,
     /// Ops that the thief's task has used, when it has ended.
@@ -65,6 +68,7 @@ impl Job {
             outer: std::ptr::null(),
             purse,
             around: std::ptr::null(),
+            locals: std::ptr::null(),
             thief: Lock::new(None),
             used: Cell::new(0),
             latch,
@@ -192,7 +196,7 @@ fn adopt(job: *const Job, worker: &Worker) -> TaskPtr {
     unsafe {
         body::put_closure(&task, move |cx: &Cx| {
             let Stolen(job) = { stolen };
-            ((*job).kind.run)(job, cx);
+            ((*job).kind.run)(job, &cx.with_locals((*job).locals));
             Ok(())
         });
     }
@@ -211,7 +215,7 @@ pub(crate) fn report(task: TaskPtr, job: *const Job, error: Option<TaskError>, f
     let mut left = Pool::from(task.budget());
     // SAFETY: off the list and over: no other thread reaches the rare fields.
     if let Some(ext) = unsafe { (*task.ext.get()).take() } {
-        left.put(&ext.leave());
+        left.put(&ext.leave(task.ops_used()));
     }
     *job_ref.thief.lock() = None;
     job_ref.used.set(task.ops_used());
@@ -231,7 +235,7 @@ impl Cx {
     /// Runs `a` and `b`, at the same time if another worker is idle, and returns both results. Costs two calls.
     ///
     /// `a` runs here. `b` waits in the worker's deque; if no worker has stolen it when `a` is done, it runs here too, on
-    /// the same stack, with no switch. Without `CapSpawn`, or under the fair discipline, both run here.
+    /// the same stack, with no switch. Without `CapSpawn`, with a quota, or under the fair discipline, both run here.
     ///
     /// Both have the capabilities and the budget of the task, whichever worker runs them. If the task is cancelled, or `a`
     /// fails, a half that another worker runs is told to stop.
@@ -314,6 +318,7 @@ impl Cx {
                 outer: task.forks.get(),
                 purse,
                 around: self.nursery_around(),
+                locals: self.locals(),
                 thief: Lock::new(None),
                 used: Cell::new(0),
                 latch: JoinCell::new(),
@@ -357,7 +362,7 @@ impl Cx {
     #[inline]
     fn may_fork(&self) -> bool {
         // Under the fair discipline the deque is not used, and a half that went to the queue would only wait.
-        !self.task().worker().is_fair() && self.caps().spawn().is_some()
+        !self.task().worker().is_fair() && !self.task().has_quota() && self.caps().spawn().is_some()
     }
 
     /// The purse of the fork tree that the task is part of.

@@ -107,6 +107,17 @@ pub(super) fn begin_connect(socket: &impl AsFd, to: SocketAddr) -> io::Result<bo
     }
 }
 
+/// Makes operations fail with `WouldBlock` rather than wait.
+pub(super) fn set_nonblocking(socket: &impl AsFd) -> io::Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the calls take numbers only, and the descriptor is borrowed.
+    let done = unsafe {
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        flags >= 0 && libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) >= 0
+    };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// How many connections wait to be accepted, of a socket that listens already.
 pub(super) fn set_backlog(listener: &impl AsFd, backlog: u32) -> io::Result<()> {
     let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);

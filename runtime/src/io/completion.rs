@@ -7,7 +7,7 @@ use crate::cx::Cx;
 use crate::time::Alarm;
 use io_uring::{opcode, squeue, types};
 use std::ffi::CString;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 use std::mem::zeroed;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -61,6 +61,19 @@ pub(super) fn accept(
     Ok((socket, peer.address()?))
 }
 
+/// As [`accept`], without the peer's address.
+pub(super) fn accept_any(
+    ring: &Uring,
+    cx: &Cx,
+    alarm: &Alarm<'_>,
+    listener: &impl AsFd,
+) -> io::Result<OwnedFd> {
+    let nowhere = std::ptr::null_mut();
+    let entry = opcode::Accept::new(fd(listener), nowhere, nowhere.cast()).flags(libc::SOCK_CLOEXEC).build();
+    // SAFETY: it points to nothing.
+    unsafe { descriptor(ring, cx, alarm, &entry) }
+}
+
 pub(super) fn connect(ring: &Uring, cx: &Cx, alarm: &Alarm<'_>, to: SocketAddr) -> io::Result<OwnedFd> {
     let socket = stream_socket(to, 0)?;
     let to = RawAddress::from(to);
@@ -93,6 +106,47 @@ pub(super) fn send(
         opcode::Send::new(fd(socket), bytes.as_ptr(), length(bytes.len())).flags(libc::MSG_NOSIGNAL).build();
     // SAFETY: the bytes are borrowed until this returns.
     unsafe { count(ring, cx, alarm, &entry) }
+}
+
+pub(super) fn send_parts(
+    ring: &Uring,
+    cx: &Cx,
+    alarm: &Alarm<'_>,
+    socket: &impl AsFd,
+    parts: &[IoSlice<'_>],
+) -> io::Result<usize> {
+    // SAFETY: plain numbers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    // A slice for I/O is laid out as the kernel's, as the standard library promises.
+    message.msg_iov = parts.as_ptr().cast_mut().cast();
+    message.msg_iovlen = parts.len().min(libc::UIO_MAXIOV as usize);
+    let entry = opcode::SendMsg::new(fd(socket), &raw const message).flags(libc::MSG_NOSIGNAL as u32).build();
+    // SAFETY: the message is in this frame, the parts are borrowed; the kernel only reads.
+    unsafe { count(ring, cx, alarm, &entry) }
+}
+
+pub(super) fn read_at(
+    ring: &Uring,
+    cx: &Cx,
+    file: &impl AsFd,
+    buffer: &mut [u8],
+    offset: u64,
+) -> io::Result<usize> {
+    let entry = opcode::Read::new(fd(file), buffer.as_mut_ptr(), length(buffer.len())).offset(offset).build();
+    // SAFETY: the buffer is borrowed, for writing, until this returns.
+    unsafe { count(ring, cx, &Alarm::never(cx), &entry) }
+}
+
+pub(super) fn write_at(
+    ring: &Uring,
+    cx: &Cx,
+    file: &impl AsFd,
+    bytes: &[u8],
+    offset: u64,
+) -> io::Result<usize> {
+    let entry = opcode::Write::new(fd(file), bytes.as_ptr(), length(bytes.len())).offset(offset).build();
+    // SAFETY: the bytes are borrowed until this returns.
+    unsafe { count(ring, cx, &Alarm::never(cx), &entry) }
 }
 
 pub(super) fn receive_from(

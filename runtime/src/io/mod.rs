@@ -12,29 +12,47 @@
 mod address;
 mod completion;
 pub(crate) mod driver;
+mod file;
+mod future;
+mod polled;
 mod readiness;
+mod ready;
+mod stream;
+mod unix;
 mod uring;
 
 pub use driver::IoDriver;
+pub use file::File;
+pub use future::{Async, StreamSocket};
+pub use polled::Pollable;
+pub(crate) use polled::Polled;
+pub(crate) use readiness::Side;
+pub use ready::{Ready, wait_child};
+pub use stream::{ByTask, Stream, TcpStream, UnixStream};
+pub use unix::{UnixDatagram, UnixListener};
 
 use crate::audit;
 use crate::budget::Component;
 use crate::calls;
 use crate::cx::Cx;
+use crate::error::BudgetError;
 use crate::task::WaitReason;
 use crate::time::Alarm;
 use crate::waiter::task_word;
-use readiness::Side;
 use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 use uring::Uring;
 
 fn charge(cx: &Cx) -> io::Result<()> {
-    cx.charge(Component::Syscalls).map_err(|error| io::Error::new(ErrorKind::PermissionDenied, error))
+    cx.charge(Component::Syscalls).map_err(refused_charge)
+}
+
+fn refused_charge(error: BudgetError) -> io::Error {
+    io::Error::new(ErrorKind::PermissionDenied, error)
 }
 
 /// A socket was used by a task of another runtime than the one that it was made in. Inside of the [`std::io::Error`].
@@ -68,6 +86,16 @@ impl<S: AsFd> Source<S> {
         if memory.io.uring()?.is_none() {
             memory.io.readiness.add(&socket)?;
         }
+        Ok(Self { socket, memory })
+    }
+
+    /// As [`Source::new`], for operations that are tried under either driver.
+    fn tried(cx: &Cx, socket: S) -> io::Result<Self> {
+        if cx.rt().is_virtual() {
+            return Err(no_network());
+        }
+        let memory = cx.rt().memory();
+        memory.io.readiness.add(&socket)?;
         Ok(Self { socket, memory })
     }
 
@@ -121,6 +149,18 @@ impl<S: AsFd> Drop for Source<S> {
 /// A TCP socket that accepts connections. Several tasks may accept from it at once.
 #[derive(Debug)]
 pub struct TcpListener(Source<std::net::TcpListener>);
+
+impl AsFd for TcpListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.socket.as_fd()
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.socket.as_fd()
+    }
+}
 
 impl TcpListener {
     /// Binds and listens, with the backlog that the standard library chooses.
@@ -184,166 +224,6 @@ impl TcpListener {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         calls::count_poll();
         self.0.socket.local_addr()
-    }
-}
-
-/// A TCP connection. Several tasks may read from it and write to it at once: each byte goes to one of them, in no set order
-/// among those that wait.
-#[derive(Debug)]
-pub struct TcpStream(Source<std::net::TcpStream>);
-
-impl TcpStream {
-    /// Connects to the first of the addresses that answers. Names are looked up on the pool of threads, so it needs
-    /// `CapExecutor`, and a lookup that has begun is waited for.
-    pub fn connect(cx: &Cx, address: impl ToSocketAddrs + Send) -> io::Result<Self> {
-        Self::connect_until(cx, address, None)
-    }
-
-    /// As [`TcpStream::connect`]: gives up when this much time has passed since the addresses are known, with
-    /// [`ErrorKind::TimedOut`].
-    pub fn connect_timeout(
-        cx: &Cx,
-        address: impl ToSocketAddrs + Send,
-        timeout: Duration,
-    ) -> io::Result<Self> {
-        Self::connect_until(cx, address, Some(timeout))
-    }
-
-    fn connect_until(
-        cx: &Cx,
-        address: impl ToSocketAddrs + Send,
-        timeout: Option<Duration>,
-    ) -> io::Result<Self> {
-        if cx.rt().is_virtual() {
-            return Err(no_network());
-        }
-        let found: Vec<SocketAddr> =
-            cx.blocking(move || address.to_socket_addrs().map(Iterator::collect)).map_err(refused)??;
-        let alarm = Alarm::set(cx, timeout);
-        let mut last = io::Error::new(ErrorKind::InvalidInput, "the name has no address");
-        for to in found {
-            match Self::connect_to(cx, &alarm, to) {
-                Err(error) if error.kind() != ErrorKind::TimedOut => last = error,
-                result => return result,
-            }
-        }
-        Err(last)
-    }
-
-    fn connect_to(cx: &Cx, alarm: &Alarm<'_>, to: SocketAddr) -> io::Result<Self> {
-        if let Some(ring) = cx.rt().io.uring()? {
-            return Self::adopt(cx, completion::connect(ring, cx, alarm, to)?.into());
-        }
-        let socket = address::stream_socket(to, libc::SOCK_NONBLOCK)?;
-        let is_done = address::begin_connect(&socket, to)?;
-        let source = Source::new(cx, std::net::TcpStream::from(socket))?;
-        if !is_done {
-            source.wait(cx, alarm, Side::Write, |socket| match socket.take_error()? {
-                Some(error) => Err(error),
-                None => match socket.peer_addr() {
-                    Err(error) if error.kind() == ErrorKind::NotConnected => {
-                        Err(ErrorKind::WouldBlock.into())
-                    }
-                    result => result.map(drop),
-                },
-            })?;
-        }
-        Ok(Self(source))
-    }
-
-    /// Makes this runtime serve a socket that is connected.
-    pub fn from_std(cx: &Cx, socket: std::net::TcpStream) -> io::Result<Self> {
-        charge(cx)?;
-        Self::adopt(cx, socket)
-    }
-
-    /// Takes the socket from the runtime. It blocks its thread from now on.
-    pub fn into_std(self) -> io::Result<std::net::TcpStream> {
-        let socket = self.0.socket.try_clone()?;
-        drop(self);
-        socket.set_nonblocking(false)?;
-        Ok(socket)
-    }
-
-    fn adopt(cx: &Cx, socket: std::net::TcpStream) -> io::Result<Self> {
-        socket.set_nonblocking(tries(cx))?;
-        Ok(Self(Source::new(cx, socket)?))
-    }
-
-    /// Reads what there is, at least one byte; 0 at the end, and for an empty buffer.
-    pub fn read(&self, cx: &Cx, buffer: &mut [u8]) -> io::Result<usize> {
-        self.read_until(cx, buffer, None)
-    }
-
-    /// As [`TcpStream::read`], for at most this long; then [`ErrorKind::TimedOut`]. No byte is lost by that: what comes too late
-    /// waits for the next read.
-    pub fn read_timeout(&self, cx: &Cx, buffer: &mut [u8], timeout: Duration) -> io::Result<usize> {
-        self.read_until(cx, buffer, Some(timeout))
-    }
-
-    fn read_until(&self, cx: &Cx, buffer: &mut [u8], timeout: Option<Duration>) -> io::Result<usize> {
-        let ring = self.0.begin(cx)?;
-        if buffer.is_empty() {
-            return Ok(0);
-        }
-        let alarm = Alarm::set(cx, timeout);
-        match ring {
-            Some(ring) => completion::receive(ring, cx, &alarm, &self.0.socket, buffer),
-            None => self.0.wait(cx, &alarm, Side::Read, |mut socket| socket.read(buffer)),
-        }
-    }
-
-    /// Writes some of `bytes`: how many.
-    pub fn write(&self, cx: &Cx, bytes: &[u8]) -> io::Result<usize> {
-        self.write_until(cx, bytes, None)
-    }
-
-    /// As [`TcpStream::write`], for at most this long; then [`ErrorKind::TimedOut`], and nothing of `bytes` has been written.
-    pub fn write_timeout(&self, cx: &Cx, bytes: &[u8], timeout: Duration) -> io::Result<usize> {
-        self.write_until(cx, bytes, Some(timeout))
-    }
-
-    fn write_until(&self, cx: &Cx, bytes: &[u8], timeout: Option<Duration>) -> io::Result<usize> {
-        let ring = self.0.begin(cx)?;
-        if bytes.is_empty() {
-            return Ok(0);
-        }
-        let alarm = Alarm::set(cx, timeout);
-        match ring {
-            Some(ring) => completion::send(ring, cx, &alarm, &self.0.socket, bytes),
-            None => self.0.wait(cx, &alarm, Side::Write, |mut socket| socket.write(bytes)),
-        }
-    }
-
-    /// Writes all of `bytes`. A task that is cancelled meanwhile may have written some of them.
-    pub fn write_all(&self, cx: &Cx, mut bytes: &[u8]) -> io::Result<()> {
-        calls::count(cx);
-        while !bytes.is_empty() {
-            match self.write(cx, bytes)? {
-                0 => return Err(ErrorKind::WriteZero.into()),
-                n => bytes = &bytes[n..],
-            }
-        }
-        Ok(())
-    }
-
-    /// Fills the buffer. A task that is cancelled meanwhile may have read some of it: where that matters, use
-    /// [`TcpStream::read`].
-    pub fn read_exact(&self, cx: &Cx, mut buffer: &mut [u8]) -> io::Result<()> {
-        calls::count(cx);
-        while !buffer.is_empty() {
-            match self.read(cx, buffer)? {
-                0 => return Err(ErrorKind::UnexpectedEof.into()),
-                n => buffer = &mut buffer[n..],
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends the connection in one or both directions. Tasks that wait for it go on.
-    pub fn shutdown(&self, cx: &Cx, how: std::net::Shutdown) -> io::Result<()> {
-        self.0.begin(cx)?;
-        self.0.socket.shutdown(how)
     }
 }
 

@@ -95,6 +95,28 @@ impl Driver {
         Ok(())
     }
 
+    /// As [`Driver::add`], of a source that may be known. One that another driver serves is not.
+    pub(crate) fn add_unless_known(&self, source: &impl AsFd) -> io::Result<()> {
+        let known = key(source.as_fd());
+        let sources = &self.running()?.sources;
+        if sources.lock().expect("no panic while it is held").contains_key(&known) {
+            return Ok(());
+        }
+        match self.add(source) {
+            // Another task was faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            added => added,
+        }
+    }
+
+    /// Whether a registration has not been used yet.
+    pub(crate) fn is_registered(&self, source: &impl AsFd, side: Side, ticket: u64) -> bool {
+        let Some(running) = self.running.get() else { return false };
+        let mut sources = running.sources.lock().expect("no panic while it is held");
+        let waiting = sources.get_mut(&key(source.as_fd()));
+        waiting.is_some_and(|waiting| waiting.side(side).contains_key(&ticket))
+    }
+
     /// Forgets a source that is about to be closed.
     pub(crate) fn forget(&self, source: &impl AsFd) {
         let Some(running) = self.running.get() else { return };
@@ -105,8 +127,12 @@ impl Driver {
         }
     }
 
-    /// Registers a waiter, to be woken when the side may be ready: its place in the line.
+    /// Registers a waiter, to be woken when the side may be ready: its place in the line. On an error its word is used up.
     pub(crate) fn register(&self, source: &impl AsFd, side: Side, waiter: usize) -> io::Result<u64> {
+        self.enlist(source, side, waiter).inspect_err(|_| waiter::take_back(waiter))
+    }
+
+    fn enlist(&self, source: &impl AsFd, side: Side, waiter: usize) -> io::Result<u64> {
         let running = self.running()?;
         let fd = source.as_fd();
         let mut sources = running.sources.lock().expect("no panic while it is held");
@@ -124,8 +150,11 @@ impl Driver {
     pub(crate) fn unregister(&self, source: &impl AsFd, side: Side, ticket: u64) {
         let Some(running) = self.running.get() else { return };
         let mut sources = running.sources.lock().expect("no panic while it is held");
-        if let Some(waiting) = sources.get_mut(&key(source.as_fd())) {
-            waiting.side(side).remove(&ticket);
+        let word =
+            sources.get_mut(&key(source.as_fd())).and_then(|waiting| waiting.side(side).remove(&ticket));
+        drop(sources);
+        if let Some(word) = word {
+            waiter::take_back(word);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::state::NurseryState;
 use super::{Handle, Nursery, Priority};
-use crate::budget::{Budget, Pool};
+use crate::budget::{Budget, Component, Pool};
 use crate::calls;
 use crate::caps::{Caps, Held};
 use crate::config::STACK_SIZES;
@@ -12,7 +12,8 @@ use crate::cx::Cx;
 use crate::error::{SpawnError, TaskError};
 use crate::future::FutureBody;
 use crate::profile::Profile;
-use crate::protocol::fair_tasks::{FairTasks, Schedule};
+use crate::protocol::fair_tasks::{FairTasks, Schedule, Standing};
+use crate::quota::{self, Quota, TaskQuota};
 use crate::runtime::Inner;
 use crate::task::body::{self};
 use crate::task::{Ext, Task, TaskPtr};
@@ -35,6 +36,7 @@ pub struct SpawnBuilder<'n, 'scope, 'env: 'scope> {
     pub(super) tenant: Option<usize>,
     pub(super) schedule: Option<Schedule>,
     pub(super) context: Option<&'n SchedulingContext>,
+    pub(super) quota: Option<&'n Quota>,
 }
 
 /// What a child has claimed under the fair discipline by task, before it is paid for.
@@ -50,12 +52,12 @@ struct Claim {
 
 impl Claim {
     /// The child was not spawned.
-    fn undo(self, cores: &FairTasks) {
+    fn undo(self, rt: &Inner, cores: &FairTasks) {
         if let Some(thread) = self.thread {
             cores.release(thread);
         }
         if let Some(context) = self.context {
-            cores.give_up_promise(context);
+            rt.notify_contexts(&cores.give_up_promise(context, Nanos::new(rt.timers.now_ns())));
         }
         if let Some(ledger) = self.ledger {
             cores.close_ledger(ledger);
@@ -84,7 +86,11 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
     /// What the child may do: at most what the nursery's children may. What it gets of a `CapBudget`'s limit leaves the
     /// spawner's own, and comes back when the child ends, less what it has drawn.
     pub fn caps(mut self, caps: Caps) -> Self {
-        let held = Held::child(&self.nursery.core.caps, &caps);
+        let most = self
+            .nursery
+            .guest
+            .map_or(self.nursery.core.caps, |guest| self.nursery.core.caps.intersect(&guest));
+        let held = Held::child(&most, &caps);
         self.ext().caps = Some(held);
         self
     }
@@ -101,7 +107,7 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
         self
     }
 
-    /// Whose share it uses under the fair discipline, if not its spawner's.
+    /// Whose share it uses under the fair discipline, if not its spawner's. Only the host and tasks of tenant 0 spawn for others.
     pub fn tenant(mut self, tenant: usize) -> Self {
         self.tenant = Some(tenant);
         self
@@ -118,6 +124,30 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
     pub fn context(mut self, context: &'n SchedulingContext) -> Self {
         self.context = Some(context);
         self
+    }
+
+    /// The quota that the child and all tasks below it share. A task that has one gives that or a part of it ([`Quota::share`]).
+    pub fn quota(mut self, quota: &'n Quota) -> Self {
+        self.quota = Some(quota);
+        self
+    }
+
+    /// The quota of the child, if it has one. What its spawner says goes first, then what the spawner has itself, then its tenant's.
+    fn quota_of_child(&self) -> Result<Option<Quota>, SpawnError> {
+        let (core, owner) = (self.nursery.core, self.nursery.owner);
+        let own = owner.and_then(|owner| quota::quota_of(&owner));
+        if let Some(quota) = self.quota {
+            quota.may_be_bound(core.rt(), own.as_ref()).map_err(SpawnError::Quota)?;
+            return Ok(Some(quota.clone()));
+        }
+        let tenants =
+            || self.tenant.and_then(|tenant| core.rt().tenant_quotas.get(tenant).cloned().flatten());
+        let usual = core.usual_quota().or_else(tenants);
+        // A task that spawns into another's nursery gives no more than it has itself.
+        Ok(match own {
+            Some(own) => Some(usual.filter(|usual| usual.is_within(&own)).unwrap_or(own)),
+            None => usual,
+        })
     }
 
     /// Where it is queued.
@@ -141,6 +171,14 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
     where
         F: FnOnce(&Cx) + Send + 'scope,
     {
+        self.start_then(f, || ())
+    }
+
+    /// As [`SpawnBuilder::start`]. `then` is called when the child is spawned, before its spawner may be stopped.
+    pub(super) fn start_then<F>(self, f: F, then: impl FnOnce()) -> Result<(), SpawnError>
+    where
+        F: FnOnce(&Cx) + Send + 'scope,
+    {
         let body = move |cx: &Cx| {
             f(cx);
             Ok(())
@@ -148,6 +186,7 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
         let nursery = self.nursery;
         // SAFETY: the closure borrows what outlives 'scope, and the scope waits for the task.
         self.publish(false, |task| unsafe { body::put_closure(task, body) })?;
+        then();
         nursery.pay_for_spawn();
         Ok(())
     }
@@ -179,14 +218,20 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
             }
             most = cap.child_budget();
             default = most;
-            if core.live() >= cap.task_limit().into() && !self.wait_for_reports(cap.task_limit().into()) {
+            // A guest is counted already.
+            let limit = u64::from(cap.task_limit()) + u64::from(self.nursery.guest.is_some());
+            if core.live() >= limit && !self.wait_for_reports(limit) {
                 return Err(SpawnError::TaskLimit(cap.task_limit()));
             }
         }
         let need = Pool::from(self.budget.unwrap_or(Budget { spawn_count: 0, ..default }));
         let need = Pool { spawn_count: need.spawn_count + 1, ..need };
-        core.restock(|| core.at_hand(|pool| need.min(pool) == need), &need);
-        let mut whole = core.at_hand(|pool| pool.spawn_count > 0 && pool.ops >= default.ops.into());
+        let at_hand = |is_enough: &dyn Fn(&Pool) -> bool| match self.nursery.guest {
+            Some(_) => core.whole_for_others(),
+            None => core.at_hand(is_enough),
+        };
+        core.restock(|| at_hand(&|pool| need.min(pool) == need), &need);
+        let mut whole = at_hand(&|pool| pool.spawn_count > 0 && pool.ops >= default.ops.into());
         if whole.spawn_count == 0 {
             return Err(SpawnError::SpawnBudgetExhausted);
         }
@@ -199,6 +244,13 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
             && tenant >= core.rt().config.tenants.as_ref().map_or(0, Vec::len)
         {
             return Err(SpawnError::NoSuchTenant(tenant));
+        }
+        // Tenant 0 is the host's own: root tasks are of it.
+        if let (Some(tenant), Some(owner)) = (self.tenant, self.nursery.owner) {
+            let own = usize::from(owner.entity.load(Ordering::Relaxed));
+            if own != 0 && own != tenant {
+                return Err(SpawnError::OtherTenant(own));
+            }
         }
         if self.schedule.is_some() && core.rt().fair_tasks.is_none() {
             return Err(SpawnError::NotByTask);
@@ -259,6 +311,12 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
         Ok(handle)
     }
 
+    /// Whether the spawner may spawn futures.
+    pub(crate) fn admit_future(&self) -> Result<(), SpawnError> {
+        let cap = self.nursery.core.caps.executor().copied().ok_or(SpawnError::NotPermitted);
+        self.nursery.audited("CapExecutor", "spawn_future", cap).map(|_| ())
+    }
+
     pub(crate) fn launch_future<F>(
         self,
         future: FutureBody<F>,
@@ -282,26 +340,42 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
         let rt = self.nursery.core.rt();
         let Some(cores) = &rt.fair_tasks else { return Ok(Claim::default()) };
         let mut claim = Claim::default();
-        self.claim_of(rt, cores, &mut claim).inspect_err(|_| claim.undo(cores))?;
+        self.claim_of(rt, cores, &mut claim).inspect_err(|_| claim.undo(rt, cores))?;
         Ok(claim)
     }
 
     fn claim_of(&mut self, rt: &Inner, cores: &FairTasks, claim: &mut Claim) -> Result<(), SpawnError> {
+        // The host and the root task of a run may give anything.
+        let spawner = self.nursery.owner.filter(|owner| !owner.nursery().is_run);
+        let spawner = spawner.map(|owner| cores.standing(owner.entity.load(Ordering::Relaxed).into()));
+        let usual = spawner.map_or_else(Schedule::default, Standing::usual);
         if let Some(context) = self.context {
             let now = Nanos::new(rt.timers.now_ns());
             let home = cores.promise_context(context.who(), now);
             let home = home.ok_or(ContextError::NoContexts).and_then(|home| Ok(home?));
             let home = home.map_err(SpawnError::Context)?;
             claim.context = Some(context.who());
-            let schedule = self.schedule.get_or_insert_default();
+            let schedule = self.schedule.get_or_insert_with(|| usual.clone());
             if schedule.workers.as_ref().is_some_and(|workers| !workers.contains(home)) {
                 return Err(SpawnError::Context(ContextError::Elsewhere(home.index())));
             }
             schedule.workers = Some([home].into_iter().collect());
         }
-        let default = Schedule::default();
-        let thread = cores.claim(self.schedule.as_ref().unwrap_or(&default));
-        claim.thread = Some(thread.map_err(SpawnError::Thread)?);
+        let schedule = self.schedule.get_or_insert(usual);
+        if let Some(spawner) = spawner {
+            schedule.process = spawner.process;
+        }
+        let nursery = self.nursery.core.id;
+        if claim.context.is_none() && cores.has_groups() {
+            let may_run_on = |home| schedule.workers.as_ref().is_none_or(|workers| workers.contains(home));
+            if let Some((who, home)) = cores.promise_of_group(nursery, schedule.process, may_run_on) {
+                claim.context = Some(who);
+                schedule.workers = Some([home].into_iter().collect());
+            }
+        }
+        let thread = cores.claim(schedule, spawner).map_err(SpawnError::Thread)?;
+        cores.set_nursery(thread, nursery);
+        claim.thread = Some(thread);
         let cap = self.ext.as_ref().and_then(|ext| ext.caps).and_then(|held| held.caps().context().copied());
         if let Some(cap) = cap {
             // What the child makes counts for its spawner too.
@@ -313,6 +387,12 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
             self.ext().time_ledger = claim.ledger;
         }
         Ok(())
+    }
+
+    fn ext_quota(&mut self, quota: Option<Quota>) {
+        if let Some(quota) = quota {
+            self.ext().quota = Some(TaskQuota::new(quota));
+        }
     }
 
     /// Pays for a task, makes it, and queues it. `fill` puts a body with a result of type `T` into its empty slot.
@@ -332,10 +412,16 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
                 self.nursery.audited("CapSpawn", "spawn", Err(error))
             })
             .and_then(|(budget, price)| {
+                let quota = self.quota_of_child()?;
+                if let Some(owner) = nursery.owner.filter(|owner| owner.has_quota()) {
+                    Cx::new(owner).pay_rate(Component::SpawnCount, 1).map_err(SpawnError::Rate)?;
+                }
                 let claim = self.claim()?;
-                core.carve(&price).map(|()| (budget, claim)).map_err(|unpayable| {
+                self.ext_quota(quota);
+                let carved = if nursery.guest.is_some() { core.draw(&price) } else { core.carve(&price) };
+                carved.map(|()| (budget, claim)).map_err(|unpayable| {
                     if let Some(cores) = &core.rt().fair_tasks {
-                        claim.undo(cores);
+                        claim.undo(core.rt(), cores);
                     }
                     SpawnError::Pool(unpayable)
                 })
@@ -351,6 +437,9 @@ impl<'n, 'scope> SpawnBuilder<'n, 'scope, '_> {
             task.entity.store(entity as u16, Ordering::Relaxed);
         }
         task.own_stack.store(self.stack_size.is_some(), Ordering::Relaxed);
+        if self.ext.as_ref().is_some_and(|ext| ext.quota.is_some()) {
+            task.bind_quota();
+        }
         if self.budget.is_some() {
             task.bound_budget();
         }

@@ -10,9 +10,11 @@ use crate::caps::{CapSpawn, Caps};
 use crate::error::{RechargeError, TaskError};
 use crate::protocol::asymmetric;
 use crate::protocol::claim::Claimable;
+use crate::protocol::fair_tasks::Group;
 use crate::protocol::hunger::{Hunger, Starving};
 use crate::protocol::roster::Roster;
 use crate::protocol::wait_group::WaitGroup;
+use crate::quota::Quota;
 use crate::runtime::Inner;
 use crate::spans;
 use crate::task::body::Ended;
@@ -21,6 +23,7 @@ use crate::task::{Ext, Task, TaskPtr};
 use std::cell::Cell;
 use std::ptr::null;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// What happens to a child that runs out of budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,16 +65,35 @@ pub(crate) struct NurseryCore {
     /// What children may do if their spawner does not say.
     pub(crate) caps: Caps,
     pub(crate) on_exhausted: Exhaustion,
+    /// A child that fails does not take the others with it.
+    pub(crate) isolates: bool,
     /// Its child is the root task of a [`Runtime::run`](crate::Runtime::run).
     pub(crate) is_run: bool,
     /// What its pool lacks is taken from the root pool: it is the nursery of a run, or one that a root task has opened without a
     /// pool of its own.
     pub(crate) draws_on_root: bool,
+    /// It has no pool and no children, and only bounds what its owner does: what the owner opens inside of it takes its pool
+    /// from around it.
+    pub(crate) is_transparent: bool,
     /// The pool, but for what children have given back since. The lock of its claimants is the one of `wait_group`.
     pub(super) pool: Claimable<Pool>,
     /// The length of `Shared::starving`.
     pub(super) hunger: Hunger,
     pub(crate) wait_group: WaitGroup<Shared>,
+    /// Children need nothing that only a builder sees to: the discipline is not by task, and there is no quota.
+    pub(crate) spawns_plainly: AtomicBool,
+    /// The quota of children whose spawner does not say.
+    pub(crate) quota: Mutex<Option<Quota>>,
+    /// A context is, or was, bound to it.
+    has_context: AtomicBool,
+}
+
+/// Lets cancelled tasks go on that wait for the refill of a context. No lock is held: the host may be called. The nursery may be
+/// gone by now, and so might the runtime.
+fn release(throttled: Option<Arc<Inner>>) {
+    if let Some(rt) = throttled {
+        rt.release_cancelled();
+    }
 }
 
 /// The child that an error is about.
@@ -92,6 +114,8 @@ pub(crate) struct Shared {
     /// The tasks that wait for budget.
     pub(super) starving: Starving<TaskPtr>,
     error: Option<(Whose, TaskError)>,
+    /// Children that have failed alone.
+    failures: u64,
     roster: Roster<Task>,
 }
 
@@ -120,16 +144,22 @@ impl NurseryCore {
             state: AtomicU8::new(NurseryState::Open as u8),
             caps,
             on_exhausted,
+            isolates: false,
             is_run: false,
             draws_on_root: false,
+            is_transparent: false,
             pool: Claimable::new(pool),
             hunger: Hunger::new(),
             wait_group: WaitGroup::new(Shared {
                 returned: Pool::ZERO,
                 starving: Starving::default(),
                 error: None,
+                failures: 0,
                 roster: Roster::default(),
             }),
+            spawns_plainly: AtomicBool::new(rt.fair_tasks.is_none()),
+            quota: Mutex::new(None),
+            has_context: AtomicBool::new(false),
         }
     }
 
@@ -154,6 +184,22 @@ impl NurseryCore {
             return profile.child_budget();
         }
         self.caps.spawn().map_or(Budget::ZERO, CapSpawn::child_budget)
+    }
+
+    pub(crate) fn set_quota(&self, quota: Quota) {
+        *self.quota.lock().expect("no panic while it is held") = Some(quota);
+        self.spawns_plainly.store(false, Ordering::Relaxed);
+    }
+
+    /// A context is bound to it, until it ends.
+    pub(crate) fn note_context(&self) {
+        // Relaxed: read by the owner, which is the one who binds.
+        self.has_context.store(true, Ordering::Relaxed);
+    }
+
+    /// The quota of children whose spawner does not say.
+    pub(crate) fn usual_quota(&self) -> Option<Quota> {
+        self.quota.lock().expect("no panic while it is held").clone()
     }
 
     /// Children that have not ended.
@@ -197,31 +243,44 @@ impl NurseryCore {
         left: &Pool,
         ended: Ended,
     ) -> Option<usize> {
-        self.wait_group.ended(children as usize, |shared| {
+        let mut throttled = None;
+        let waiter = self.wait_group.ended(children as usize, |shared| {
             shared.returned.put(left);
             shared.starving.feed();
             if let Ended::Failed(error) = ended {
+                if self.isolates {
+                    shared.failures += 1;
+                    return;
+                }
                 shared.error.get_or_insert((whose, error));
-                self.cancel_locked(shared);
+                throttled = self.cancel_locked(shared);
                 self.fail_locked();
             }
-        })
+        });
+        release(throttled);
+        waiter
+    }
+
+    pub(crate) fn failures(&self) -> u64 {
+        self.wait_group.with(|shared| shared.failures)
     }
 
     /// Tells all children to stop, and interrupts those that wait.
     pub(crate) fn cancel(&self, error: Option<TaskError>) -> bool {
         spans::event(|| tracing::debug!(target: "mainspring", nursery = self.id, "cancel"));
-        self.wait_group.with(|shared| {
+        let (cancels, throttled) = self.wait_group.with(|shared| {
             if matches!(self.state(), NurseryState::Closed | NurseryState::Cancelled) {
-                return false;
+                return (false, None);
             }
-            self.cancel_locked(shared);
+            let throttled = self.cancel_locked(shared);
             if let Some(error) = error {
                 shared.error.get_or_insert((Whose::NOBODY, error));
                 self.fail_locked();
             }
-            true
-        })
+            (true, throttled)
+        });
+        release(throttled);
+        cancels
     }
 
     /// What the owner does inside the nursery is over too: it is interrupted, up to the nursery's end.
@@ -240,12 +299,14 @@ impl NurseryCore {
         self.failed.load(Ordering::SeqCst)
     }
 
-    fn cancel_locked(&self, shared: &Shared) {
+    /// Where children may wait for the refill of a context, the runtime: the caller [`release`]s them when it has left the lock.
+    fn cancel_locked(&self, shared: &Shared) -> Option<Arc<Inner>> {
         if !self.step(NurseryEvent::Cancel) {
-            return;
+            return None;
         }
         // SAFETY: the caller holds the lock.
         unsafe { shared.roster.interrupt_all() };
+        self.rt().has_contexts().then(|| self.rt().memory())
     }
 
     /// The block has ended: no more spawns. Returns whether children are left.
@@ -259,6 +320,11 @@ impl NurseryCore {
 
     /// All children have ended: the final state, the first error and what is left of the pool.
     pub(crate) fn finish(&self) -> (NurseryState, Option<(Whose, TaskError)>, Pool) {
+        if let Some(cores) =
+            self.rt().fair_tasks.as_ref().filter(|_| self.has_context.load(Ordering::Relaxed))
+        {
+            cores.end_group(Group::Nursery(self.id));
+        }
         self.wait_group.with(|shared| {
             debug_assert_eq!(self.live(), 0);
             let _ = self.step(NurseryEvent::AllDone);

@@ -63,6 +63,10 @@ impl<'scope, T> Handle<'scope, T> {
         Self { task, core, _result: PhantomData, _brand: PhantomData }
     }
 
+    pub(crate) fn task_ptr(&self) -> TaskPtr {
+        self.task
+    }
+
     pub(super) fn task(&self) -> &Task {
         &self.task
     }
@@ -98,11 +102,12 @@ impl<'scope, T> Handle<'scope, T> {
 
     /// Tells the child to stop: it ends at its next yield point, or never starts. False if it has ended already.
     pub fn cancel(&self) -> bool {
-        calls::count_action();
+        calls::count_costly_action();
         if self.task.join.is_done() {
             return false;
         }
         interrupt(&*self.task);
+        self.core.rt().release_cancelled();
         true
     }
 

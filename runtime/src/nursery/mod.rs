@@ -9,17 +9,24 @@ mod builder;
 pub(crate) mod core;
 mod handle;
 mod hunger;
+pub(crate) mod join_set;
 mod open;
 mod pool;
 mod scope;
+mod spawner;
 pub mod state;
 
 pub use self::core::Exhaustion;
 pub use builder::SpawnBuilder;
 pub use handle::Handle;
+pub use join_set::JoinSet;
 pub use open::{Canceller, OpenNursery};
 use scope::await_children_blocking;
-pub(crate) use scope::{await_children, fails_around, host_nursery, task_nursery};
+pub(crate) use scope::{
+    Source, await_children, fails_around, give_back, host_nursery, interruptible, prepaid, take_for_message,
+    task_nursery,
+};
+pub use spawner::{Spawner, ThreadSpawner};
 
 use self::core::{NurseryCore, Whose};
 use crate::audit;
@@ -30,6 +37,7 @@ use crate::cx::{Cx, TaskId};
 use crate::error::{RechargeError, SpawnError, TaskError};
 use crate::profile::Profile;
 use crate::protocol::fair_tasks::Schedule;
+use crate::quota::{self, Quota, QuotaError};
 use crate::spans;
 use crate::task::body::{self, StopUnwind};
 use crate::task::{Runnable, TaskPtr};
@@ -77,6 +85,7 @@ pub struct NurseryOptions {
     caps: Option<Caps>,
     deadline: Option<Duration>,
     on_exhausted: Exhaustion,
+    isolates: bool,
 }
 
 impl NurseryOptions {
@@ -104,6 +113,14 @@ impl NurseryOptions {
     #[must_use]
     pub fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
+        self
+    }
+
+    /// A child that fails does not take its siblings and the body of the nursery with it: its error is its handle's, and
+    /// [`Nursery::failures`] counts it.
+    #[must_use]
+    pub fn isolate(mut self) -> Self {
+        self.isolates = true;
         self
     }
 
@@ -163,6 +180,8 @@ pub enum Priority {
 pub struct Nursery<'scope, 'env: 'scope> {
     core: &'scope NurseryCore,
     owner: Option<TaskPtr>,
+    /// Of a [`Spawner`]: `owner` is another task than the one that opened it, and this is what it may give a child.
+    guest: Option<Caps>,
     _scope: PhantomData<&'scope mut &'scope ()>,
     _env: PhantomData<&'env mut &'env ()>,
     _of_its_owner: PhantomData<*const ()>,
@@ -179,7 +198,7 @@ impl fmt::Debug for Nursery<'_, '_> {
 
 impl<'scope, 'env> Nursery<'scope, 'env> {
     fn of(core: &'scope NurseryCore, owner: Option<TaskPtr>) -> Self {
-        Self { core, owner, _scope: PhantomData, _env: PhantomData, _of_its_owner: PhantomData }
+        Self { core, owner, guest: None, _scope: PhantomData, _env: PhantomData, _of_its_owner: PhantomData }
     }
 
     /// Spawns a child with the default budget. It may borrow from around the nursery.
@@ -251,9 +270,10 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         let core = self.core;
         self.owner?.probe_stack();
         let cap = core.caps.spawn()?;
-        let may = core.state() == NurseryState::Open
+        let may = self.guest.is_none()
+            && core.state() == NurseryState::Open
             && core.live() < cap.task_limit().into()
-            && core.rt().fair_tasks.is_none();
+            && core.spawns_plainly.load(Ordering::Relaxed);
         let grant = Budget { spawn_count: 0, ..cap.child_budget() };
         (may && core.pay_for_child(&grant)).then_some(grant)
     }
@@ -278,7 +298,10 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
 
     #[inline(always)]
     fn count_in(&self, task: TaskPtr) {
-        self.core.wait_group.add();
+        // A guest was counted before it was paid for.
+        if self.guest.is_none() {
+            self.core.wait_group.add();
+        }
         spans::spawned(task);
     }
 
@@ -294,6 +317,10 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
     fn queue(&self, task: TaskPtr, priority: Priority) {
         let Some(worker) = self.owner.map(|owner| owner.worker.get()) else {
             let rt = self.core.rt();
+            if self.guest.is_some() {
+                self.count_in(task);
+                return rt.inject(Runnable::newborn(task), true);
+            }
             return rt.hand_over(|| {
                 self.count_in(task);
                 rt.inject(Runnable::newborn(task), true);
@@ -309,6 +336,23 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         }
     }
 
+    pub(crate) fn core(&self) -> &NurseryCore {
+        self.core
+    }
+
+    /// Binds the quota to the children that are spawned from here on, and to all tasks below them. A nursery of a task that has a
+    /// quota has that from the start, and takes a part of it ([`Quota::share`]).
+    pub fn bind_quota(&self, quota: &Quota) -> Result<(), QuotaError> {
+        calls::count_poll();
+        let own = self.owner.and_then(|owner| quota::quota_of(&owner));
+        quota.may_be_bound(self.core.rt(), own.as_ref())?;
+        if self.core.live() > 0 {
+            return Err(QuotaError::HasChildren);
+        }
+        self.core.set_quota(quota.clone());
+        Ok(())
+    }
+
     /// A spawn with options.
     pub fn builder(&self) -> SpawnBuilder<'_, 'scope, 'env> {
         SpawnBuilder {
@@ -320,6 +364,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
             tenant: None,
             schedule: None,
             context: None,
+            quota: None,
         }
     }
 
@@ -362,7 +407,7 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
 
     /// Tells all children to stop. The nursery takes no more, and ends as Cancelled. False if it is over already.
     pub fn cancel(&self) -> bool {
-        calls::count_action();
+        calls::count_costly_action();
         self.core.cancel(None)
     }
 
@@ -372,14 +417,16 @@ impl<'scope, 'env> Nursery<'scope, 'env> {
         self.core.state()
     }
 
-    pub(crate) fn children_caps(&self) -> &Caps {
-        &self.core.caps
-    }
-
     /// How many children have not ended.
     pub fn live(&self) -> u64 {
         calls::count_poll();
         self.core.live()
+    }
+
+    /// How many children have failed, in a nursery that isolates failures.
+    pub fn failures(&self) -> u64 {
+        calls::count_poll();
+        self.core.failures()
     }
 
     /// What is left to hand out, what children have given back included.

@@ -10,6 +10,7 @@ use super::scope::{
 use super::{Nursery, NurseryError, NurseryOptions};
 use crate::calls;
 use crate::cx::Cx;
+use crate::error::TaskError;
 use crate::runtime::Runtime;
 use crate::stop::Stop;
 use crate::task::TaskPtr;
@@ -51,14 +52,23 @@ impl fmt::Debug for Canceller {
 impl Canceller {
     /// Tells all children to stop. False if the nursery is over already.
     pub fn cancel(&self) -> bool {
-        calls::count_action();
+        calls::count_costly_action();
         self.0.cancel(None)
+    }
+
+    /// Fails the nursery, with what its owner does inside of it.
+    pub(crate) fn fail(&self, error: TaskError) {
+        self.0.cancel(Some(error));
+    }
+
+    pub(super) fn of(core: &Arc<NurseryCore>) -> Self {
+        Self(core.clone())
     }
 }
 
 /// Other threads get at it by a [`Canceller`] alone, which is why the type itself need not be `Send`.
 #[allow(clippy::arc_with_non_send_sync)]
-fn shared(core: NurseryCore) -> Arc<NurseryCore> {
+pub(super) fn shared(core: NurseryCore) -> Arc<NurseryCore> {
     Arc::new(core)
 }
 
@@ -85,7 +95,7 @@ impl Runtime {
     ///
     /// As for [`Cx::open_nursery`], and the runtime lives until the nursery has ended.
     pub unsafe fn open_nursery(&self, options: NurseryOptions) -> Result<OpenNursery, NurseryError> {
-        calls::count_action();
+        calls::count_costly_action();
         self.open_as_host(options, false)
     }
 
@@ -95,7 +105,7 @@ impl Runtime {
     ///
     /// As for [`Runtime::open_nursery`].
     pub unsafe fn open_run(&self) -> Result<OpenNursery, NurseryError> {
-        calls::count_action();
+        calls::count_costly_action();
         self.open_as_host(Self::run_options(), true)
     }
 

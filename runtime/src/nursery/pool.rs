@@ -84,6 +84,11 @@ impl NurseryCore {
         self.with_whole(|pool| *pool)
     }
 
+    /// What is left to hand out, for others than the owner.
+    pub(crate) fn whole_for_others(&self) -> Pool {
+        self.wait_group.with(|shared| self.claim(shared, |pool| *pool))
+    }
+
     /// Uses the whole pool from anywhere.
     fn claim<R>(&self, shared: &mut Shared, f: impl FnOnce(&mut Pool) -> R) -> R {
         let returned = std::mem::take(&mut shared.returned);
@@ -106,8 +111,7 @@ impl NurseryCore {
 
     /// Takes up to `most` from the pool, if that has at least so much of a component; otherwise nothing.
     pub(crate) fn draw_up_to(&self, component: Component, least: u64, most: &Pool) -> Pool {
-        let have = || self.wait_group.with(|shared| self.claim(shared, |pool| *pool));
-        self.restock(have, &Pool::only(component, least));
+        self.restock(|| self.whole_for_others(), &Pool::only(component, least));
         self.wait_group.with(|shared| {
             if shared.returned.take(most).is_ok() {
                 return *most;

@@ -1,13 +1,15 @@
 //! The scope of a nursery: where its pool comes from, the wait at its end on every way out, and what comes of it.
 #![allow(unsafe_code)]
 
-use super::core::{NurseryCore, Whose};
+use super::core::{Exhaustion, NurseryCore, Whose};
+use super::open::{Canceller, shared};
 use super::state::NurseryState;
 use super::{Nursery, NurseryError, NurseryOptions};
 use crate::budget::{Component, Pool, Unpayable};
 use crate::cx::Cx;
 use crate::error::{SpawnError, TaskError};
 use crate::foreign::NoUnwind;
+use crate::quota;
 use crate::runtime::Inner;
 use crate::task::body::StopUnwind;
 use crate::task::{TaskPtr, WaitReason};
@@ -17,6 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::null;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Whether a nursery, or one further out that is open around it, has failed.
 pub(crate) fn fails_around(mut core: *const NurseryCore) -> bool {
@@ -75,6 +78,10 @@ pub(super) fn found_by_task(
     let caps = options.caps.map_or(mine, |caps| mine.intersect(&caps));
     let mut core = NurseryCore::new(cx.rt(), task, cx.id().0, around, caps, options.on_exhausted, pool);
     core.draws_on_root = task.nursery().is_run && options.pool.is_none();
+    core.isolates = options.isolates;
+    if let Some(quota) = quota::quota_of(task) {
+        core.set_quota(quota);
+    }
     Ok((core, source))
 }
 
@@ -115,10 +122,64 @@ pub(super) fn conclude<R>(
     body: std::thread::Result<R>,
     source: Source,
 ) -> std::thread::Result<Result<R, NurseryError>> {
+    conclude_with(cx, core, body, |pool| give_back(cx, pool, source))
+}
+
+/// As [`conclude`]: what is left of the pool goes to `put`.
+fn conclude_with<R>(
+    cx: &Cx,
+    core: &NurseryCore,
+    body: std::thread::Result<R>,
+    put: impl FnOnce(Pool),
+) -> std::thread::Result<Result<R, NurseryError>> {
     let task = cx.task();
     task.scope_failed.store(fails_around(core.outer), Ordering::SeqCst);
     let interrupted = core.has_failed() && !task.is_cancelled();
-    outcome(core, body, interrupted, |pool| give_back(cx, pool, source))
+    outcome(core, body, interrupted, put)
+}
+
+/// A nursery of a task whose pool somebody else has paid: it is taken from `pool`, and what is left is there at the end, on
+/// every way out. If the frames of the task are lost, the task gets it.
+pub(crate) fn prepaid<'env, F, R>(
+    cx: &Cx,
+    pool: &mut Pool,
+    options: NurseryOptions,
+    f: F,
+) -> Result<R, NurseryError>
+where
+    F: for<'scope> FnOnce(&'scope Nursery<'scope, 'env>) -> R,
+{
+    let task = cx.task();
+    task.probe_stack();
+    if std::thread::panicking() {
+        return Err(NurseryError::of(Whose::NOBODY, TaskError::Unwinding));
+    }
+    let around = task.owned.load(Ordering::Relaxed);
+    let paid = std::mem::take(pool);
+    let mut core = NurseryCore::new(cx.rt(), task, cx.id().0, around, cx.caps(), options.on_exhausted, paid);
+    core.isolates = options.isolates;
+    let no_unwind = NoUnwind;
+    let deadline = enter(cx, &core, &options);
+    let nursery = Nursery::of(&core, Some(cx.task_ptr()));
+    // The scope must not end before its children, so every unwind stops here first.
+    let result = catch_unwind(AssertUnwindSafe(|| f(&nursery)));
+    if result.is_err() {
+        core.cancel(None);
+    }
+    leave(cx, &core, deadline);
+    no_unwind.end();
+    match conclude_with(cx, &core, result, |left| *pool = left) {
+        Ok(result) => {
+            cx.acknowledge();
+            result
+        }
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+/// Takes what goes with a message from where a nursery's pool would come from.
+pub(crate) fn take_for_message(cx: &Cx, grant: Pool) -> Result<Source, Unpayable> {
+    take_pool(cx, cx.task().owned.load(Ordering::Relaxed), Some(grant)).map(|(_, source)| source)
 }
 
 pub(crate) fn task_nursery<'env, F, R>(cx: &Cx, options: NurseryOptions, f: F) -> Result<R, NurseryError>
@@ -145,9 +206,44 @@ where
     }
 }
 
+/// Runs `f` in a scope that is stopped when its time is over, or from elsewhere: `register` is handed what stops it, and what it
+/// returns is dropped at the end. `None` if it returns `None`: then `f` does not run. What `f` has returned before it was stopped
+/// is the result.
+pub(crate) fn interruptible<G, R>(
+    cx: &Cx,
+    deadline: Option<Duration>,
+    register: impl FnOnce(Canceller) -> Option<G>,
+    f: impl FnOnce(&Cx) -> R,
+) -> Option<Result<R, NurseryError>> {
+    let task = cx.task();
+    task.probe_stack();
+    if std::thread::panicking() {
+        return Some(Err(NurseryError::of(Whose::NOBODY, TaskError::Unwinding)));
+    }
+    let around = task.owned.load(Ordering::Relaxed);
+    let mut core =
+        NurseryCore::new(cx.rt(), task, cx.id().0, around, cx.caps(), Exhaustion::default(), Pool::ZERO);
+    core.is_transparent = true;
+    let core = shared(core);
+    let registered = register(Canceller::of(&core))?;
+    let no_unwind = NoUnwind;
+    let timer = enter(cx, &core, &NurseryOptions { deadline, ..NurseryOptions::default() });
+    let mut returned = None;
+    let body = catch_unwind(AssertUnwindSafe(|| returned = Some(f(cx))));
+    drop(registered);
+    if body.is_err() {
+        core.cancel(None);
+    }
+    leave(cx, &core, timer);
+    no_unwind.end();
+    let ended = conclude(cx, &core, body, Source::Budget).unwrap_or_else(|payload| resume_unwind(payload));
+    cx.acknowledge();
+    Some(returned.map_or_else(|| Err(ended.expect_err("a body that has not returned was stopped")), Ok))
+}
+
 /// Where a nursery's pool came from, and goes back to.
 #[derive(Clone, Copy)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// The pool of a nursery around it.
     Around(*const NurseryCore),
     /// The pool that the task got from its spawner. In a fork tree: the pool of the task that forked first.
@@ -161,7 +257,8 @@ pub(super) enum Source {
 /// half.
 fn take_pool(cx: &Cx, around: *const NurseryCore, asked: Option<Pool>) -> Result<(Pool, Source), Unpayable> {
     let task = cx.task();
-    let around = if around.is_null() { cx.nursery_of_fork() } else { around };
+    let around = with_pool(around);
+    let around = if around.is_null() { with_pool(cx.nursery_of_fork()) } else { around };
     // SAFETY: null, or a nursery of a frame around this one, of this task or of one that waits for this one.
     if let Some(core) = unsafe { around.as_ref() } {
         let pool = core.draw_part(|all| asked.unwrap_or_else(|| all.part(2)))?;
@@ -193,8 +290,20 @@ fn take_pool(cx: &Cx, around: *const NurseryCore, asked: Option<Pool>) -> Result
     Ok((pool, Source::Budget))
 }
 
+/// The innermost of these nurseries that has a pool, or null.
+fn with_pool(mut core: *const NurseryCore) -> *const NurseryCore {
+    // SAFETY: null, or a nursery of a frame around this one, of this task or of one that waits for this one.
+    while let Some(outer) = unsafe { core.as_ref() }.filter(|core| core.is_transparent) {
+        core = outer.outer;
+    }
+    core
+}
+
 /// What a nursery had left goes back.
-fn give_back(cx: &Cx, pool: Pool, source: Source) {
+pub(crate) fn give_back(cx: &Cx, pool: Pool, source: Source) {
+    if pool == Pool::ZERO {
+        return;
+    }
     match source {
         Source::Budget => cx.take_back(pool),
         Source::Own(account) => {
@@ -282,6 +391,7 @@ pub(super) fn found_by_host(
     let caps = options.caps.map_or(root_caps, |caps| root_caps.intersect(&caps));
     let mut core = NurseryCore::new(rt, null(), 0, null(), caps, options.on_exhausted, pool);
     (core.is_run, core.draws_on_root) = (is_run, is_run);
+    core.isolates = options.isolates;
     Ok(core)
 }
 

@@ -19,6 +19,7 @@ pub mod sleep;
 pub mod slot_refs;
 pub mod wait_end;
 pub mod wait_group;
+pub mod watch;
 
 /// Atomics and yields: loom's under the model checker, the real ones otherwise.
 pub mod prim {

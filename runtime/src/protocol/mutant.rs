@@ -42,6 +42,18 @@ mutants! {
     PushWithoutRelease,
     /// A refill that comes sooner than a sleeping worker knows is not told to it.
     RefillSleptOver,
+    /// The waker of a thread does not look whether the thread is throttled and is to end.
+    ReadiedWithoutLook,
+    /// A thread that is admitted does not look whether its group's context has come to rest.
+    AdmittedPastGroup,
+    /// A thread ends as one without a context, though its group has given it one.
+    EndedPastGift,
+    /// A worker that begins looks whether the monitor is parked without a fence.
+    BeginWithoutFence,
+    /// The monitor looks who is busy without a fence after it is parked.
+    ParkWithoutFence,
+    /// The monitor parks without a last look.
+    ParkWithoutLook,
     /// A worker sleeps without a last look.
     SleepWithoutLook,
     /// A worker takes its last look without a fence after it entered the list.
@@ -88,6 +100,8 @@ mutants! {
     LastStarvesSilently,
     /// What a task was granted is written anew, and then completed by what it was granted before.
     GrantRewritten,
+    /// A change grants nothing to those that wait for it.
+    LineUnserved,
     /// A thread that has run is given to other cores all the same.
     StaysNowhere,
 }

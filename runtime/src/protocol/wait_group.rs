@@ -13,6 +13,8 @@ use super::prim::{AtomicUsize, Ordering};
 pub struct WaitGroup<T> {
     /// Written by the owner alone.
     spawned: AtomicUsize,
+    /// Children that others than the owner have spawned. Written under the lock.
+    guests: AtomicUsize,
     /// Written under the lock.
     completed: AtomicUsize,
     inside: Lock<Inside<T>>,
@@ -30,6 +32,7 @@ impl<T> WaitGroup<T> {
     pub fn new(rest: T) -> Self {
         Self {
             spawned: AtomicUsize::new(0),
+            guests: AtomicUsize::new(0),
             completed: AtomicUsize::new(0),
             inside: Lock::new(Inside { waiter: 0, rest }),
         }
@@ -38,13 +41,24 @@ impl<T> WaitGroup<T> {
     /// A child is spawned. The owner only.
     #[inline]
     pub fn add(&self) {
-        self.spawned.store(self.spawned() + 1, Ordering::Relaxed);
+        self.spawned.store(self.spawned.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// A child is to be spawned by another than the owner, if `may` allows it: by what is behind the lock, under which the owner
+    /// also decides that it takes no more.
+    pub fn add_guest(&self, may: impl FnOnce(&mut T) -> bool) -> bool {
+        let mut inside = self.inside.lock();
+        if !may(&mut inside.rest) {
+            return false;
+        }
+        self.guests.store(self.guests.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        true
     }
 
     /// Children so far.
     #[inline]
     pub fn spawned(&self) -> usize {
-        self.spawned.load(Ordering::Relaxed)
+        self.spawned.load(Ordering::Relaxed) + self.guests.load(Ordering::Relaxed)
     }
 
     /// Children that have ended.
@@ -53,10 +67,10 @@ impl<T> WaitGroup<T> {
         self.completed.load(Ordering::Relaxed)
     }
 
-    /// Children that have not.
+    /// Children that have not. Exact under the lock, and for the owner as long as no other spawns.
     #[inline]
     pub fn live(&self) -> usize {
-        self.spawned() - self.completed()
+        self.spawned().saturating_sub(self.completed())
     }
 
     /// `children` have ended; `first` comes before they count. Returns the waiter to wake.
@@ -66,7 +80,7 @@ impl<T> WaitGroup<T> {
         first(&mut inside.rest);
         let completed = self.completed() + children;
         self.completed.store(completed, Ordering::Relaxed);
-        // The owner does not spawn while it waits, so that its count stands still.
+        // The owner does not spawn while it waits, and others do under the lock, so that the count stands still.
         let last = inside.waiter != 0 && completed == self.spawned();
         if broken(Mutant::WaiterLeft) {
             return None;

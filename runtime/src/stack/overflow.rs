@@ -15,6 +15,7 @@ use super::switch::resume_address;
 use crate::error::TaskError;
 use crate::task::TaskPtr;
 use crate::task::body::StopUnwind;
+use crate::watchdog::TURN_BITS;
 use crate::worker::{Back, current};
 use libc::{SA_NODEFER, SA_ONSTACK, SA_SIGINFO, SIGBUS, SIGSEGV, c_int, c_void, siginfo_t, ucontext_t};
 use std::arch::asm;
@@ -143,7 +144,7 @@ fn overflowed(address: usize) -> Option<Overflow> {
     // SAFETY: the worker of this thread, or null.
     let worker = unsafe { current().as_ref() }?;
     // The task that was dispatched last, also while a subscriber or a destructor runs on its stack and no task is current.
-    let running = worker.rt().shares[worker.index].running.load(Ordering::Relaxed);
+    let running = worker.rt().shares[worker.index].running.load(Ordering::Relaxed) & !TURN_BITS;
     let task = TaskPtr::from_raw(std::ptr::with_exposed_provenance(running))?;
     let stack = task.stack()?;
     if !stack.guards(address) {

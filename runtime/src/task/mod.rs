@@ -37,6 +37,7 @@ use crate::protocol::mail_flag::MailFlag;
 use crate::protocol::prim;
 use crate::protocol::roster::Member;
 use crate::protocol::slot_refs::SlotRefs;
+use crate::quota::TaskQuota;
 use crate::runtime::Inner;
 use crate::stack::arena::Stack;
 use crate::worker::Worker;
@@ -56,6 +57,8 @@ pub(crate) const BODY: usize = 80;
 const LOST_TO_WORKER: u8 = 0x80;
 /// In `exhausted`: the task was unwound for a stop.
 const STOPPED: u8 = 0x40;
+/// In `exhausted`: the task has a quota, which every slow check asks.
+const HAS_QUOTA: u8 = 0x20;
 /// In `granted`, above the five components: the spawner set the budget, which is a bound.
 const BOUND: u8 = 0x80;
 
@@ -70,6 +73,8 @@ pub(crate) struct Ext {
     pub(crate) caps: Option<Held>,
     /// Whose right to draw on a pool its own was taken from.
     pub(crate) caps_from: Option<TaskPtr>,
+    /// Its place in the quota that it is bound to.
+    pub(crate) quota: Option<TaskQuota>,
     /// What the contexts that it makes are charged to, if it has a `CapContext`.
     pub(crate) time_ledger: Option<LedgerRef>,
     /// Ops that its cleanups may still use, once one has begun.
@@ -85,7 +90,10 @@ pub(crate) struct Ext {
 impl Ext {
     /// The task is over: what it has left. Its right to draw on a pool goes back to the task that it was taken from, which
     /// has not ended.
-    pub(crate) fn leave(self) -> Pool {
+    pub(crate) fn leave(mut self, ops_used: u64) -> Pool {
+        if let Some(quota) = self.quota.take() {
+            quota.end(ops_used);
+        }
         if let (Some(from), Some(cap)) =
             (self.caps_from, self.caps.and_then(|held| held.caps().budget().copied()))
         {
@@ -389,6 +397,18 @@ impl Task {
     pub(crate) fn slice_used(&self) -> u32 {
         let first = self.ops_granted.load(Ordering::Relaxed).min(SLICE.into()) as u32;
         first.saturating_sub(self.fuel.load(Ordering::Relaxed))
+    }
+
+    /// It is bound to a quota: its first check asks that. The task is not published yet.
+    pub(crate) fn bind_quota(&self) {
+        self.exhausted.store(self.exhausted.load(Ordering::Relaxed) | HAS_QUOTA, Ordering::Relaxed);
+        self.force_slow_check();
+    }
+
+    /// Whether it is bound to a quota.
+    #[inline(always)]
+    pub(crate) fn has_quota(&self) -> bool {
+        self.exhausted.load(Ordering::Relaxed) & HAS_QUOTA != 0
     }
 
     pub(crate) fn mark_exhausted(&self, component: Component) {

@@ -31,6 +31,8 @@ pub enum WaitReason {
     Call = 11,
     /// A call.
     Receive = 12,
+    /// Its quota.
+    Quota = 13,
 }
 
 impl WaitReason {
@@ -50,6 +52,7 @@ impl WaitReason {
             W::Park,
             W::Call,
             W::Receive,
+            W::Quota,
         ]
         .into_iter()
         .find(|reason| *reason as u8 == value)

@@ -1,6 +1,9 @@
 //! Time: sleeping, deadlines, intervals.
 
+mod future;
 pub(crate) mod timers;
+
+pub use future::{Sleep, Timer};
 
 use crate::calls;
 use crate::cx::Cx;

@@ -8,14 +8,17 @@ use crate::nursery::core::NurseryCore;
 use crate::protocol::earliest::{Earliest, NEVER};
 use crate::task::TaskPtr;
 use crate::task::state::Event;
+use crate::waiter;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// What a deadline does.
 pub(crate) enum Fire {
     Wake(TaskPtr),
+    /// Wakes a future, by its word.
+    Future(usize),
     /// Cancels a nursery, which takes the entry back before it ends.
     Deadline(*const NurseryCore),
 }
@@ -31,11 +34,39 @@ pub(crate) struct TimerKey {
     serial: u64,
 }
 
-/// The deadlines of a runtime, on its clock: the monotonic one, or virtual.
-pub(crate) struct Timers {
+/// The clock of a runtime: the monotonic one, or virtual. Clones tell the same time.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock {
     began: Instant,
-    /// Virtual time, in the deterministic mode.
-    virtual_ns: Option<AtomicU64>,
+    /// Virtual time, in the deterministic mode. Unused otherwise, and the name of the clock in both.
+    virtual_ns: Arc<AtomicU64>,
+    is_virtual: bool,
+}
+
+impl Clock {
+    fn new(is_virtual: bool) -> Self {
+        Self { began: Instant::now(), virtual_ns: Arc::default(), is_virtual }
+    }
+
+    /// Nanoseconds since the runtime started.
+    #[inline]
+    pub(crate) fn now_ns(&self) -> u64 {
+        if self.is_virtual {
+            self.virtual_ns.load(Ordering::Relaxed)
+        } else {
+            u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        }
+    }
+
+    /// Whether both are of one runtime.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.virtual_ns, &other.virtual_ns)
+    }
+}
+
+/// The deadlines of a runtime.
+pub(crate) struct Timers {
+    pub(crate) clock: Clock,
     /// The earliest deadline, and which sleeper wakes for it.
     pub(crate) earliest: Earliest,
     entries: Mutex<Entries>,
@@ -49,20 +80,13 @@ struct Entries {
 
 impl Timers {
     pub(crate) fn new(is_virtual: bool) -> Self {
-        Self {
-            began: Instant::now(),
-            virtual_ns: is_virtual.then(|| AtomicU64::new(0)),
-            earliest: Earliest::default(),
-            entries: Mutex::default(),
-        }
+        Self { clock: Clock::new(is_virtual), earliest: Earliest::default(), entries: Mutex::default() }
     }
 
     /// Nanoseconds since the runtime started.
+    #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
-        match &self.virtual_ns {
-            Some(now) => now.load(Ordering::Relaxed),
-            None => u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX),
-        }
+        self.clock.now_ns()
     }
 
     /// A new entry, and whether it is now the earliest: then the worker that sleeps until the earliest must be
@@ -127,6 +151,11 @@ impl Timers {
             self.update_next(&entries);
             match fire {
                 Fire::Wake(task) => task.wake(Event::Wake),
+                Fire::Future(word) => {
+                    // Its waker may be any code.
+                    drop(entries);
+                    waiter::wake(word);
+                }
                 // Under the lock: the nursery cannot end before its entry has been taken back or has fired.
                 Fire::Deadline(core) => cancel_for_deadline(core),
             }
@@ -136,13 +165,11 @@ impl Timers {
     /// Moves virtual time to the earliest deadline. False if there is none.
     pub(crate) fn skip_to_next(&self) -> bool {
         let next = self.earliest.get();
-        match &self.virtual_ns {
-            Some(now) if next != u64::MAX => {
-                now.fetch_max(next, Ordering::Relaxed);
-                true
-            }
-            _ => false,
+        let may = self.clock.is_virtual && next != u64::MAX;
+        if may {
+            self.clock.virtual_ns.fetch_max(next, Ordering::Relaxed);
         }
+        may
     }
 }
 

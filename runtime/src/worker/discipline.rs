@@ -19,9 +19,9 @@ pub(super) enum Discipline {
 
 impl Discipline {
     pub(super) fn of(rt: &Inner, worker: usize) -> Self {
-        match (&rt.config.tenants, &rt.fair_tasks) {
+        match (rt.tenant_queues.get(worker), &rt.fair_tasks) {
             (_, Some(cores)) => Self::FairTasks(TaskCores::new(cores)),
-            (Some(weights), None) => Self::FairTenants(Box::new(TenantQueue::new(worker, weights))),
+            (Some(queue), None) => Self::FairTenants(Box::new(TenantQueue::new(queue.clone()))),
             (None, None) => Self::WorkStealing,
         }
     }

@@ -45,13 +45,14 @@ impl Worker {
         if tasks.cores().is_woken_by_table(thread) {
             let aftermath =
                 tasks.cores().wake_by_table(thread, Some(self.index), hands_over, self.fair_now());
-            self.rt().settle_contexts(&aftermath);
+            self.rt().notify_contexts(&aftermath);
         } else if hands_over {
             let wake = tasks.cores().hand_off(thread, self.index, self.fair_now());
             self.rt().ring(wake);
         } else {
-            self.rt().wake_thread(task, Some(self.index));
+            return self.rt().wake_thread(task, Some(self.index));
         }
+        self.rt().look_after_throttled(thread);
     }
 
     /// Calls `wake`, and if that wakes a task here, the current one hands over to it.
@@ -77,15 +78,23 @@ impl Worker {
     /// Whether the core of this worker wants to run another thread.
     pub(super) fn thread_turn_is_over(&self, tasks: &TaskCores) -> bool {
         let over = tasks.cores().turn_is_over(self.index, self.fair_now());
-        self.rt().tell(&tasks.cores().take_untold(self.index));
+        self.rt().tell_untold(&tasks.cores().take_untold(self.index));
         tasks.preempted.set(over);
         over
     }
 
     /// The task that ran here could go on. Its core has it as the current one.
-    pub(super) fn yield_thread(&self, tasks: &TaskCores, _left: Runnable) {
+    pub(super) fn yield_thread(&self, tasks: &TaskCores, left: Runnable) {
         let how = if tasks.preempted.replace(false) { Stopped::Preempted } else { Stopped::Yielded };
-        tasks.cores().stop(self.index, how, self.fair_now());
+        let (thread, cores) = (left.take().entity.load(Ordering::Relaxed).into(), tasks.cores());
+        if cores.is_heir(thread) {
+            // It sleeps for a moment, so that it can be moved to where its context is.
+            cores.stop_before_choice(self.index, WaitKind::Park, self.fair_now());
+            self.rt().notify_contexts(&cores.wake_by_table(thread, Some(self.index), false, self.fair_now()));
+        } else {
+            cores.stop(self.index, how, self.fair_now());
+        }
+        self.rt().look_after_throttled(thread);
     }
 
     /// The task that ran here has left its stack, and waits.
@@ -111,7 +120,7 @@ impl Worker {
     pub(super) fn end_thread(&self) {
         if let Some(tasks) = self.discipline.tasks() {
             let aftermath = tasks.cores().end(self.index, self.fair_now());
-            self.rt().settle_contexts(&aftermath);
+            self.rt().notify_contexts(&aftermath);
         }
     }
 
@@ -121,8 +130,9 @@ impl Worker {
         rt.tend_timers();
         let share = self.my_share();
         let began = self.fair_now();
+        rt.notify_contexts(&tasks.cores().attend_leases(self.index, began));
         let next = tasks.cores().next(self.index, share.may_steal(), began);
-        rt.tell(&tasks.cores().take_untold(self.index));
+        rt.tell_untold(&tasks.cores().take_untold(self.index));
         let Next { word, wake, stolen_from } = next?;
         rt.ring(wake);
         if let Some(victim) = stolen_from {
@@ -175,11 +185,13 @@ impl Inner {
         let Some(fair_tasks) = &self.fair_tasks else { return };
         let now = Nanos::new(self.timers.now_ns());
         if let Some(context) = context {
-            let thread = (thread, task.into_word());
-            return self.settle_contexts(&fair_tasks.admit_on_context(thread, schedule, context, here, now));
+            let admitted = (thread, task.into_word());
+            self.notify_contexts(&fair_tasks.admit_on_context(admitted, schedule, context, here, now));
+            return self.look_after_throttled(thread);
         }
         let stays = !self.config.migrates_started_tasks;
         self.ring(fair_tasks.admit(thread, task.into_word(), schedule, stays, here, now));
+        self.notify_contexts(&fair_tasks.offer_after_admission(thread, here, now));
     }
 
     /// A task has become ready again; `here` is the worker that says so, if it is one.
@@ -188,9 +200,31 @@ impl Inner {
         let thread = task.take().entity.load(Ordering::Relaxed).into();
         let now = Nanos::new(self.timers.now_ns());
         if fair_tasks.is_woken_by_table(thread) {
-            return self.settle_contexts(&fair_tasks.wake_by_table(thread, here, false, now));
+            self.notify_contexts(&fair_tasks.wake_by_table(thread, here, false, now));
+        } else {
+            self.ring(fair_tasks.wake(thread, here, now));
         }
-        self.ring(fair_tasks.wake(thread, here, now));
+        self.look_after_throttled(thread);
+    }
+
+    /// A thread has been made ready. If it is throttled, it may have been cancelled before, when its canceller could not find it.
+    pub(crate) fn look_after_throttled(&self, thread: usize) {
+        if let Some(cores) = self.fair_tasks.as_ref().filter(|cores| cores.has_contexts()) {
+            let now = Nanos::new(self.timers.now_ns());
+            self.notify_contexts(&cores.look_after(thread, is_cancelled, now));
+        }
+    }
+
+    /// Whether tasks may wait for the refill of a context.
+    pub(crate) fn has_contexts(&self) -> bool {
+        self.fair_tasks.as_ref().is_some_and(|cores| cores.has_contexts())
+    }
+
+    /// Tasks have been cancelled. Those that wait for the refill of a context go on without it, so that they end.
+    pub(crate) fn release_cancelled(&self) {
+        let Some(cores) = self.fair_tasks.as_ref().filter(|cores| cores.has_contexts()) else { return };
+        let now = Nanos::new(self.timers.now_ns());
+        self.notify_contexts(&cores.release_throttled(is_cancelled, now));
     }
 
     /// Wakes the worker that was told something.
@@ -211,21 +245,32 @@ impl Cx {
         Some(Duration::from_nanos(tasks.cores().cpu_time(worker.index, worker.fair_now()).get()))
     }
 
-    /// Sets the task's own weight, from its next turn on. False unless the fair discipline by task schedules it.
+    /// Sets the task's own weight, from its next turn on. False if that is more than the task may have
+    /// (`Schedule::most_weight`; the root task of a run may have any), or if the fair discipline by task does not schedule it.
     pub fn set_weight(&self, weight: Weight) -> bool {
         calls::count(self);
         let worker = self.task().worker();
-        let tasks = worker.discipline.tasks();
-        if let Some(tasks) = tasks {
-            tasks.cores().set_weight(worker.index, weight, worker.fair_now());
-        }
-        tasks.is_some()
+        let is_root = self.task().nursery().is_run;
+        worker.discipline.tasks().is_some_and(|tasks| {
+            let cores = tasks.cores();
+            let may = is_root || weight <= cores.standing(self.thread()).most_weight;
+            if may {
+                cores.set_weight(worker.index, weight, worker.fair_now());
+            }
+            may
+        })
     }
+}
+
+/// Whether a task that is throttled has been cancelled. Asked under the lock of its core: there it has not ended, so its nursery
+/// has not either.
+fn is_cancelled(word: usize) -> bool {
+    TaskPtr::from_word(word).is_cancelled()
 }
 
 fn kind_of(reason: WaitReason) -> WaitKind {
     match reason {
-        WaitReason::Timer => WaitKind::Sleep,
+        WaitReason::Timer | WaitReason::Quota => WaitKind::Sleep,
         WaitReason::NurseryAwait | WaitReason::Join => WaitKind::Join,
         WaitReason::Call => WaitKind::Call,
         WaitReason::Receive => WaitKind::Receive,

@@ -128,10 +128,11 @@ impl FairTenants {
         }
     }
 
-    /// Whether the running tenant has had its turn and another task waits, of another tenant or of its own.
-    pub(crate) fn turn_is_over(&self, now: Nanos) -> bool {
-        let others_wait =
-            self.cpu.queued() > 0 || self.running.is_some_and(|tenant| !self.tenants[tenant].is_idle());
+    /// Whether the running tenant has had its turn and another task waits: of another tenant, of its own, or `elsewhere`.
+    pub(crate) fn turn_is_over(&self, now: Nanos, elsewhere: bool) -> bool {
+        let others_wait = elsewhere
+            || self.cpu.queued() > 0
+            || self.running.is_some_and(|tenant| !self.tenants[tenant].is_idle());
         others_wait && now >= self.slice_end
     }
 

@@ -19,6 +19,9 @@ impl Worker {
     /// Runs tasks until the runtime shuts down.
     pub(crate) fn run(&self) {
         set_current(self);
+        if self.is_spare {
+            self.wait_to_be_called();
+        }
         while let Some(task) = self.next_anywhere() {
             self.run_one(task);
         }
@@ -77,6 +80,13 @@ impl Worker {
             if rt.idle_workers.is_closed() {
                 return None;
             }
+            if self.may_retire() {
+                rt.idle_workers.found(searching);
+                self.wait_to_be_called();
+                searching = rt.idle_workers.search();
+                back_off = BackOff::new();
+                continue;
+            }
             if back_off.is_fresh() && self.sees_work_soon() {
                 continue;
             }
@@ -86,6 +96,7 @@ impl Worker {
             let timeout = [timer, back_off.doze(), refill].into_iter().flatten().min();
             self.give_up_stacks();
             self.deque.withdraw();
+            self.note_park();
             let woke = rt.idle_workers.sleep(self.index, searching, timeout, || {
                 self.sees_work() || kept.is_some_and(|planned| rt.timers.earliest.is_before(planned))
             });
@@ -105,6 +116,30 @@ impl Worker {
                 Woke::Closed => return None,
             };
         }
+    }
+
+    /// Whether this is a spare worker that is not needed: no task overstays, and none that started here lives. What may move is
+    /// elsewhere by now, since nothing was found here.
+    fn may_retire(&self) -> bool {
+        let rt = self.rt();
+        self.is_spare
+            && !rt.monitored.is_any_kept()
+            && (self.started.get() == 0 || rt.config.migrates_started_tasks)
+    }
+
+    /// A spare worker steals nothing until it is called.
+    fn wait_to_be_called(&self) {
+        let share = self.my_share();
+        share.set_steal_enabled(false);
+        self.deque.withdraw();
+        self.rt().monitored.spares.wait();
+        share.set_steal_enabled(true);
+    }
+
+    /// A task starts here (1) or has ended (-1).
+    #[inline(always)]
+    pub(crate) fn count_started(&self, by: isize) {
+        self.started.set(self.started.get().wrapping_add_signed(by));
     }
 
     fn next_global(&self) -> Option<Runnable> {

@@ -22,9 +22,11 @@ pub(crate) fn execute(task: TaskPtr) -> *const Worker {
     let cx = Cx::new(task);
     task.trim_slice(cx.yield_interval());
     let body = task.body.get().expect("a task that has not run has a body");
+    task.worker().count_started(1);
     // SAFETY: the task has not ended, so that its storage holds its closure or its future.
     let ran = unsafe { (body.run)(&task, &cx) };
     let worker = task.worker.get();
+    task.worker().count_started(-1);
     match ran {
         Ran::Ended(ended) => end(task, ended),
         // SAFETY: the worker that runs this.
@@ -64,7 +66,7 @@ fn is_ordinary(task: TaskPtr) -> bool {
 #[inline(always)]
 fn end_well(task: TaskPtr, worker: &Worker) {
     let (nursery, left) = (task.nursery.load(Ordering::Relaxed), Pool::from(task.budget()));
-    let settled = settle_handle(task, |task| worker.slots.give(&worker.rt().slab, task));
+    let settled = complete_handle(task, |task| worker.slots.give(&worker.rt().slab, task));
     // SAFETY: the nursery waits for this report.
     let core = unsafe { &*nursery };
     match settled {
@@ -83,7 +85,7 @@ fn child_done(core: &NurseryCore, whose: Whose, left: &Pool, ended: Ended) {
 /// Tells the handle that the result is there; without one the task is freed. An error, and whose, if the result's destructor
 /// panicked.
 #[inline(always)]
-fn settle_handle(task: TaskPtr, free: impl FnOnce(TaskPtr)) -> Result<(), (u64, TaskError)> {
+fn complete_handle(task: TaskPtr, free: impl FnOnce(TaskPtr)) -> Result<(), (u64, TaskError)> {
     match task.join.finish() {
         Finished::KeepForHandle => {}
         Finished::Wake(waiter) => waiter::wake(waiter),
@@ -127,9 +129,9 @@ fn report(task: TaskPtr, ended: Ended, worker: Option<&Worker>) {
         if let (Some(fair_tasks), Some(ledger)) = (&core.rt().fair_tasks, ext.time_ledger) {
             fair_tasks.close_ledger(ledger);
         }
-        left.put(&ext.leave());
+        left.put(&ext.leave(task.ops_used()));
     }
-    let settled = settle_handle(task, |task| match worker {
+    let settled = complete_handle(task, |task| match worker {
         Some(worker) => worker.slots.give(&worker.rt().slab, task),
         None => core.rt().slab.give_shared(task),
     });

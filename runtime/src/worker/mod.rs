@@ -30,12 +30,14 @@ pub(crate) use turn::Back;
 
 use crate::protocol::bias::SectionFlag;
 use crate::protocol::deque::Owner;
+use crate::protocol::roster::interrupt;
 use crate::runtime::{Inner, Share};
 use crate::spans;
 use crate::stack::arena::Stack;
 use crate::task::slab::FreeList;
 use crate::task::state::Event;
 use crate::task::{Runnable, Task, TaskPtr};
+use crate::watchdog::TURN_BITS;
 use discipline::Discipline;
 use run_queue::RunQueue;
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -121,6 +123,10 @@ pub(crate) struct Worker {
     turns: Cell<u64>,
     /// The next wake is sampled.
     samples_wake: Cell<bool>,
+    /// It works only while a task overstays on another worker, or while tasks that started here live.
+    is_spare: bool,
+    /// Tasks with frames that started here and have not ended.
+    pub(crate) started: Cell<usize>,
     /// The task whose wake is sampled, and when that was.
     sampled_wake: Cell<(*const Task, u64)>,
 }
@@ -225,6 +231,8 @@ impl Worker {
             looks: Cell::new(0),
             turns: Cell::new(index as u64),
             samples_wake: Cell::new(true),
+            is_spare: index >= rt.config.worker_count(),
+            started: Cell::new(0),
             sampled_wake: Cell::new((null(), 0)),
         }
     }
@@ -471,7 +479,9 @@ impl Worker {
         if let Some(tenants) = self.discipline.tenants() {
             tenants.dispatched(&task);
         }
-        self.my_share().running.store(task.word(), Ordering::Relaxed);
+        // Each pick counts the looks down, so that the monitor tells this turn from the task's last one.
+        let turn = self.until_look.get() as usize & TURN_BITS;
+        self.my_share().running.store(task.word() | turn, Ordering::Relaxed);
         if std::ptr::eq(self.sampled_wake.get().0, task.raw()) {
             self.end_wake_sample();
         }
@@ -509,13 +519,35 @@ impl Worker {
         Some(self.slice_ops)
     }
 
-    /// The current task has used another slice: timers are looked at. True if it has used its quantum and others wait; the
-    /// clock has no say in that.
+    /// The current task does what takes as long as `ops` beyond its slice: the next look around comes so many slices sooner.
+    pub(crate) fn hurry_slices(&self, ops: u32) {
+        let slices = self.slices.get();
+        let last_before_look = slices | (LOOK_UP_EVERY - 1);
+        self.slices.set(slices.saturating_add(ops / self.slice_ops).min(last_before_look));
+    }
+
+    /// The monitor wants a task to end that kept this worker: if it is the one that runs, it is told so.
+    #[cold]
+    fn cancel_overstayer(&self) {
+        let Some(task) = TaskPtr::from_raw(self.current.get()) else { return };
+        let share = self.my_share();
+        if share.to_cancel.load(Ordering::Relaxed) == task.id.load(Ordering::Relaxed) {
+            share.to_cancel.store(0, Ordering::Relaxed);
+            interrupt(&*task);
+        }
+    }
+
+    /// The current task has used another slice: timers are looked at. True if it has used its quantum, or a task has been woken,
+    /// and others wait. On a virtual worker the clock has no say in that.
     pub(crate) fn slice_over(&self) -> bool {
         self.report_tally();
         let now_ns = self.rt().timers.now_ns();
         self.my_share().looks_up(now_ns);
-        if self.rt().timers.is_due_at(now_ns) {
+        if self.my_share().to_cancel.load(Ordering::Relaxed) != 0 {
+            self.cancel_overstayer();
+        }
+        let fired = self.rt().timers.is_due_at(now_ns);
+        if fired {
             self.rt().timers.fire_due();
         }
         match &self.discipline {
@@ -525,11 +557,14 @@ impl Worker {
         }
         let slices = self.slices.get() + 1;
         self.slices.set(slices);
-        if slices >= self.quantum_slices {
+        // A task that a timer or another thread has woken does not wait for the rest of the quantum.
+        let woken = !self.is_virtual && (fired || self.has_mail());
+        if slices >= self.quantum_slices || woken {
             // If no other task is ready, this one goes on as before until one is.
             self.slices.set(0);
             self.turn_used.set(true);
         }
-        self.turn_used.get() && self.has_others()
+        // A virtual worker shares its thread with the others, whose tasks wait for this one.
+        self.turn_used.get() && (self.rt().is_virtual() || self.has_others())
     }
 }

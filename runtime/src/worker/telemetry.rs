@@ -14,7 +14,19 @@ impl Worker {
         let began = self.run_began_ns.replace(0);
         let now_ns = self.rt().timers.now_ns();
         self.my_share().looks_up(now_ns);
+        self.note_spawned();
         self.my_share().yield_gap.record(now_ns.saturating_sub(began));
+    }
+
+    /// The worker is about to sleep.
+    pub(super) fn note_park(&self) {
+        self.my_share().parks();
+        self.note_spawned();
+    }
+
+    fn note_spawned(&self) {
+        // The rest of an id is the worker.
+        self.my_share().has_spawned(self.next_id.get() & ((1 << 44) - 1));
     }
 
     #[cold]

@@ -3,30 +3,33 @@
 
 use super::fair_tenants::FairTenants;
 use super::{SWITCH_OPS, Worker};
+use crate::runtime::Inner;
 use crate::task::{Runnable, Task};
-use mainspring_abi::{Nanos, Weight};
-use std::cell::{Cell, RefCell};
+use mainspring_abi::Nanos;
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The tenants of one worker, and the clock that they are charged by.
 pub(super) struct TenantQueue {
-    queue: RefCell<FairTenants>,
+    /// Behind a lock: the monitor takes what may move out of it while a task keeps the worker.
+    queue: Arc<Mutex<FairTenants>>,
     /// Ops that tasks have used here: the clock of the deterministic mode.
     op_clock: Cell<u64>,
     ops_at_dispatch: Cell<u64>,
 }
 
 impl TenantQueue {
-    pub(super) fn new(worker: usize, weights: &[Weight]) -> Self {
-        Self {
-            queue: RefCell::new(FairTenants::new(worker, weights)),
-            op_clock: Cell::new(0),
-            ops_at_dispatch: Cell::new(0),
-        }
+    pub(super) fn new(queue: Arc<Mutex<FairTenants>>) -> Self {
+        Self { queue, op_clock: Cell::new(0), ops_at_dispatch: Cell::new(0) }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, FairTenants> {
+        self.queue.lock().expect("no panic while it is held")
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.queue.borrow().is_empty()
+        self.queue().is_empty()
     }
 
     /// `task` is about to run.
@@ -47,7 +50,7 @@ impl TenantQueue {
 
     pub(super) fn push(&self, now: Nanos, task: Runnable) {
         let tenant = task.entity.load(Ordering::Relaxed).into();
-        self.queue.borrow_mut().push(now, tenant, task);
+        self.queue().push(now, tenant, task);
     }
 }
 
@@ -81,7 +84,8 @@ impl Worker {
         if let Some(task) = unsafe { self.current.get().as_ref() } {
             tenants.bill(task);
         }
-        tenants.queue.borrow().turn_is_over(self.fair_now())
+        // The monitor may have put those that waited here into the global queue.
+        tenants.queue().turn_is_over(self.fair_now(), !self.rt().global.is_empty())
     }
 
     #[cold]
@@ -89,22 +93,45 @@ impl Worker {
         tenants.push(self.fair_now(), task);
         if !self.is_virtual && self.rt().idle_workers.sleeping() != 0 {
             // Others sleep: one that may move, and is not the next here, goes to them.
-            let spare = { tenants.queue.borrow_mut().give() };
+            let spare = { tenants.queue().give() };
             if let Some(spare) = spare {
                 self.rt().inject(spare, false);
             }
         }
     }
 
+    /// The task that ran here gives way. It stands behind those that waited in the global queue while it ran: the monitor may
+    /// have put them there, out of this very queue.
+    pub(super) fn push_yielded_to_tenant(&self, tenants: &TenantQueue, task: Runnable) {
+        self.take_global(tenants);
+        self.push_to_tenant(tenants, task);
+    }
+
     pub(super) fn pick_of_tenants(&self, tenants: &TenantQueue, looks: bool) -> Option<Runnable> {
         if looks {
             self.rt().tend_timers();
         }
-        // Tasks of the global queue join the tenants here, a few at a time.
+        self.take_global(tenants);
+        tenants.queue().next(self.fair_now())
+    }
+
+    /// Tasks of the global queue join the tenants here, a few at a time.
+    fn take_global(&self, tenants: &TenantQueue) {
         for _ in 0..4 {
             let Some(task) = self.rt().global.pop() else { break };
             tenants.push(self.fair_now(), task);
         }
-        tenants.queue.borrow_mut().next(self.fair_now())
+    }
+}
+
+impl Inner {
+    /// A task keeps `worker`: what others may have of its tenants' tasks goes to them.
+    pub(crate) fn take_from_tenants(&self, worker: usize) {
+        let Some(queue) = self.tenant_queues.get(worker) else { return };
+        loop {
+            let task = queue.lock().expect("no panic while it is held").give();
+            let Some(task) = task else { break };
+            self.inject(task, true);
+        }
     }
 }

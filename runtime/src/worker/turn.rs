@@ -8,6 +8,7 @@ use super::discipline::Discipline;
 use super::{SLOT_STREAK, Worker, finish};
 use crate::protocol::bias::Section;
 use crate::protocol::roster::may_stay_asleep;
+use crate::quota;
 use crate::stack::arena::{self, Stack};
 use crate::stack::switch::{prepare, switch};
 use crate::task::state::{Committed, Event};
@@ -49,7 +50,7 @@ impl Worker {
             Some(next) => {
                 // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
                 unsafe { switch(task.sp.as_ptr(), next.sp.get(), 0) };
-                task.worker().settle();
+                task.worker().finish_switch();
             }
             None => self.yield_carefully(task),
         }
@@ -109,6 +110,9 @@ impl Worker {
     /// As [`Worker::block`]: the task's waker is most likely on this worker.
     pub(crate) fn block_at_home(&self, task: &Task, reason: WaitReason) {
         self.report_tally();
+        if task.has_quota() {
+            quota::pause(task);
+        }
         task.wait_reason.store(reason as u8, Ordering::Relaxed);
         if !task.listed.load(Ordering::Relaxed) {
             task.nursery().enlist(task);
@@ -120,7 +124,7 @@ impl Worker {
             self.after.set(wait);
             // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
             unsafe { switch(task.sp.as_ptr(), next.sp.get(), 0) };
-            task.worker().settle();
+            task.worker().finish_switch();
         } else if self.is_virtual || self.discipline.tasks().is_some() {
             self.leave_to_worker(task, wait);
         } else {
@@ -135,7 +139,11 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn hand_over(&self, task: &Task, section: &Section<'_>, reason: WaitReason) -> bool {
         let Some(next) = self.woken_next() else { return false };
-        if !next.home.is_here(section) || self.has_tally() || !task.listed.load(Ordering::Relaxed) {
+        if !next.home.is_here(section)
+            || self.has_tally()
+            || !task.listed.load(Ordering::Relaxed)
+            || task.has_quota()
+        {
             return false;
         }
         let is_wanted = || {
@@ -151,7 +159,7 @@ impl Worker {
         self.begin(next);
         // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
         unsafe { switch(task.sp.as_ptr(), next.sp.get(), 0) };
-        task.worker().settle();
+        task.worker().finish_switch();
         task.wait_reason.store(WaitReason::None as u8, Ordering::Relaxed);
         true
     }
@@ -193,7 +201,7 @@ impl Worker {
                 self.after.set(after);
                 // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once.
                 unsafe { switch(task.sp.as_ptr(), context, 0) };
-                task.worker().settle();
+                task.worker().finish_switch();
             }
             None => {
                 self.no_stack(next);
@@ -207,7 +215,7 @@ impl Worker {
         self.current.set(null());
         // SAFETY: the worker saved its context when it left its stack for a task, and waits to go on.
         unsafe { switch(task.sp.as_ptr(), *self.sp.get(), Back::Idle as usize) };
-        task.worker().settle();
+        task.worker().finish_switch();
     }
 
     /// The context to go on with: the saved one, or a new stack's.
@@ -229,19 +237,19 @@ impl Worker {
     /// Does what was noted for the task that was left, and ends the section that it was left in. The context that goes on
     /// does this first: only from here can other threads find the task that was left.
     #[inline(always)]
-    pub(crate) fn settle(&self) {
+    pub(crate) fn finish_switch(&self) {
         match self.after.get() {
             After::Nothing => {}
             After::Leave => {
                 self.after.set(After::Nothing);
                 self.section_flag.leave();
             }
-            _ => self.settle_noted(),
+            _ => self.finish_noted(),
         }
     }
 
     #[inline(never)]
-    fn settle_noted(&self) {
+    fn finish_noted(&self) {
         match self.after.replace(After::Nothing) {
             After::Nothing => {}
             After::Leave => self.section_flag.leave(),
@@ -267,6 +275,9 @@ impl Worker {
     /// A future waits. It left no frame behind, so that its wait can be committed at once.
     pub(crate) fn park_without_stack(&self, task: TaskPtr) {
         self.report_tally();
+        if task.has_quota() {
+            quota::pause(&task);
+        }
         task.stack.store(0, Ordering::Relaxed);
         task.state.lose_frames();
         task.wait_reason.store(WaitReason::Future as u8, Ordering::Relaxed);
@@ -275,14 +286,14 @@ impl Worker {
         }
         self.current.set(null());
         self.after.set(After::Wait(task, Event::Block));
-        self.settle();
+        self.finish_switch();
     }
 
     fn push_yielded(&self, task: Runnable) {
         debug_assert!(!task.ptr().is_on_its_stack(), "a task on its stack");
         match &self.discipline {
             Discipline::WorkStealing => {}
-            Discipline::FairTenants(tenants) => return self.push_to_tenant(tenants, task),
+            Discipline::FairTenants(tenants) => return self.push_yielded_to_tenant(tenants, task),
             Discipline::FairTasks(tasks) => return self.yield_thread(tasks, task),
         }
         self.line.push_back(task);
@@ -296,9 +307,11 @@ impl Worker {
             return Back::Idle;
         };
         self.dispatch(task.take());
+        self.rt().monitored.watch.begin(self.index);
         // SAFETY: the context of a task that was Ready and is now this worker's; it goes on once. The worker's own context
         // goes on when a task leaves to it, or by the overflow handler.
         let back = unsafe { switch(self.sp.get(), context, 0) };
+        self.rt().monitored.watch.end(self.index);
         self.exit_span();
         let back = match back {
             1 => Back::Overflow,
@@ -308,7 +321,7 @@ impl Worker {
         if back == Back::Idle {
             self.current.set(null());
         }
-        self.settle();
+        self.finish_switch();
         back
     }
 
@@ -324,7 +337,7 @@ impl Worker {
 /// the stack.
 extern "C-unwind" fn task_main(word: usize) -> ! {
     let mut task = TaskPtr::from_word(word);
-    task.worker().settle();
+    task.worker().finish_switch();
     loop {
         let stack = task.stack().expect("a started task has a stack");
         // SAFETY: the worker outlives this thread's stay on the stack.
@@ -397,7 +410,7 @@ impl Worker {
 /// Waits for what the lost frames own, then ends the task.
 extern "C-unwind" fn abandoned_main(word: usize) -> ! {
     let task = TaskPtr::from_word(word);
-    task.worker().settle();
+    task.worker().finish_switch();
     let stack = task.stack().expect("just set");
     // SAFETY: the worker outlives this thread's stay on the stack.
     let worker = unsafe { &*finish::bury(task) };

@@ -103,6 +103,41 @@ fn the_last_child_wakes_the_owner_once_and_all_are_counted() {
     });
 }
 
+/// One child ends, another spawns a sibling, and the owner waits: either the sibling is waited for, or it is refused.
+#[test]
+fn a_child_that_a_guest_spawns_is_waited_for_or_refused() {
+    model(|| {
+        let shared = Arc::new((WaitGroup::new(0), AtomicBool::new(false), AtomicBool::new(true)));
+        shared.0.add();
+        let (took, ran) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let guest = {
+            let (shared, took, ran) = (shared.clone(), took.clone(), ran.clone());
+            thread::spawn(move || {
+                if shared.0.add_guest(|_| shared.2.load(Ordering::SeqCst)) {
+                    took.fetch_add(1, Ordering::SeqCst);
+                    ran.fetch_add(1, Ordering::SeqCst);
+                    end_of_child(&shared.0, &shared.1);
+                }
+            })
+        };
+        let child = {
+            let shared = shared.clone();
+            thread::spawn(move || end_of_child(&shared.0, &shared.1))
+        };
+        // The owner takes no more, under the lock, and waits.
+        shared.0.with(|_| shared.2.store(false, Ordering::SeqCst));
+        while shared.0.wait(64) {
+            while !shared.1.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+        }
+        assert_eq!(took.load(Ordering::SeqCst), ran.load(Ordering::SeqCst), "not waited for");
+        assert_eq!(shared.0.with(|counted| *counted), 1 + ran.load(Ordering::SeqCst));
+        guest.join().unwrap();
+        child.join().unwrap();
+    });
+}
+
 #[test]
 fn what_is_left_for_a_task_is_found_at_its_end_or_refused() {
     model(|| {

@@ -3,14 +3,17 @@
 use crate::finds;
 use crate::state::Waiter;
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 use mainspring::Nanos;
 use mainspring::protocol::fair_tasks::{
-    FairTaskSettings, FairTasks, Schedule, Stopped, TimeLimits, WakeWorker,
+    FairTaskSettings, FairTasks, Group, Schedule, Stopped, TimeLimits, WakeWorker,
 };
 use mainspring::protocol::mutant::Mutant;
 use mainspring::protocol::sleep::{IdleWorkers, Woke};
 use mainspring::task::state::Event;
+use mainspring_abi::ContextRef;
+use mainspring_driver::contexts::Location;
 use mainspring_sched::context::ContextSpec;
 
 /// As [`crate::model`], on a stack that has room for a core, which is made there.
@@ -28,13 +31,13 @@ fn small_cores(workers: usize, threads: usize) -> FairTasks {
 }
 
 fn admit(fair_tasks: &FairTasks, word: usize, schedule: &Schedule, here: Option<usize>) -> WakeWorker {
-    let thread = fair_tasks.claim(schedule).expect("there is one");
+    let thread = fair_tasks.claim(schedule, None).expect("there is one");
     fair_tasks.admit(thread, word, schedule, false, here, Nanos::ZERO)
 }
 
 /// As [`admit`], of a task that stays where it runs first.
 fn admit_staying(fair_tasks: &FairTasks, word: usize) {
-    let thread = fair_tasks.claim(&Schedule::default()).expect("there is one");
+    let thread = fair_tasks.claim(&Schedule::default(), None).expect("there is one");
     let _ = fair_tasks.admit(thread, word, &Schedule::default(), true, Some(0), Nanos::ZERO);
 }
 
@@ -258,12 +261,95 @@ fn a_refill_that_comes_while_a_worker_falls_asleep_is_not_slept_over() {
     });
 }
 
+/// A thread whose context is used up is woken while it is told to end: it does not wait for its refill.
+#[test]
+fn a_thread_that_is_to_end_is_not_left_throttled() {
+    model(|| {
+        let settings = FairTaskSettings { threads: 1, contexts: 1, ..FairTaskSettings::default() };
+        let time = TimeLimits { contexts: 1, share_ppm: 1_000_000 };
+        let fair_tasks = Arc::new(FairTasks::new(1, &settings, time).expect("a few bytes"));
+        let is_to_end = Arc::new(AtomicBool::new(false));
+        let spec = ContextSpec::new(Nanos::from_millis(1), Nanos::from_millis(10));
+        let who = fair_tasks.grant_context(spec, None, Nanos::ZERO).expect("contexts").expect("it fits");
+        let _ = admit(&fair_tasks, 7, &Schedule::default(), None);
+        assert!(fair_tasks.next(0, true, Nanos::ZERO).is_some());
+        let (bound, _) = fair_tasks.bind_current(who, 0, 0, Nanos::ZERO).expect("contexts");
+        bound.expect("it is at rest");
+        let after = Nanos::from_millis(2);
+        fair_tasks.stop(0, Stopped::Waits(mainspring_sched::WaitKind::Park), after);
+        let canceller = {
+            let (fair_tasks, is_to_end) = (fair_tasks.clone(), is_to_end.clone());
+            thread::spawn(move || {
+                is_to_end.store(true, Ordering::SeqCst);
+                let _ = fair_tasks.release_throttled(|_| is_to_end.load(Ordering::SeqCst), after);
+            })
+        };
+        let _ = fair_tasks.wake(0, None, after);
+        let _ = fair_tasks.look_after(0, |_| is_to_end.load(Ordering::SeqCst), after);
+        canceller.join().unwrap();
+        assert!(fair_tasks.next(0, true, after).is_some(), "it goes on without its context");
+    });
+}
+
+/// Cores of one worker with one thread's context, which the caller binds to tenant 0.
+fn with_context() -> (Arc<FairTasks>, ContextRef) {
+    let settings = FairTaskSettings { threads: 1, contexts: 1, ..FairTaskSettings::default() };
+    let time = TimeLimits { contexts: 1, share_ppm: 1_000_000 };
+    let fair_tasks = Arc::new(FairTasks::new(1, &settings, time).expect("a few bytes"));
+    let spec = ContextSpec::new(Nanos::from_millis(1), Nanos::from_millis(10));
+    let who = fair_tasks.grant_context(spec, None, Nanos::ZERO).expect("contexts").expect("it fits");
+    (fair_tasks, who)
+}
+
+fn bind_to_tenant(fair_tasks: &Arc<FairTasks>, who: ContextRef) -> thread::JoinHandle<()> {
+    let fair_tasks = fair_tasks.clone();
+    thread::spawn(move || {
+        let (bound, _) = fair_tasks.bind_group(who, Group::Tenant(0), Nanos::ZERO).expect("contexts");
+        bound.expect("it is of no group");
+    })
+}
+
+/// A context is bound to a tenant while its first thread is admitted: the thread has it.
+#[test]
+fn a_thread_that_is_admitted_is_not_passed_over_by_its_group() {
+    model(|| {
+        let (fair_tasks, who) = with_context();
+        let host = bind_to_tenant(&fair_tasks, who);
+        let _ = admit(&fair_tasks, 7, &Schedule::default(), None);
+        let _ = fair_tasks.offer_after_admission(0, None, Nanos::ZERO);
+        host.join().unwrap();
+        assert!(fair_tasks.held_context(0, Nanos::ZERO).is_some(), "it came to neither");
+    });
+}
+
+/// A context is bound to a tenant while the tenant's only thread ends: it is at rest afterwards.
+#[test]
+fn a_context_that_a_group_gives_to_a_thread_that_ends_comes_to_rest() {
+    model(|| {
+        let (fair_tasks, who) = with_context();
+        let _ = admit(&fair_tasks, 7, &Schedule::default(), None);
+        assert!(fair_tasks.next(0, true, Nanos::ZERO).is_some());
+        let host = bind_to_tenant(&fair_tasks, who);
+        let _ = fair_tasks.end(0, Nanos::ZERO);
+        host.join().unwrap();
+        let (info, _) = fair_tasks.context_info(who, Nanos::ZERO).expect("contexts").expect("it lives");
+        assert_eq!(info.place, Location::Rest);
+    });
+}
+
 #[test]
 fn the_models_find_a_thread_that_moves_and_one_that_is_slept_over() {
     finds(
         &[Mutant::RefillSleptOver],
         "fair_tasks::a_refill_that_comes_while_a_worker_falls_asleep_is_not_slept_over",
     );
+    finds(&[Mutant::ReadiedWithoutLook], "fair_tasks::a_thread_that_is_to_end_is_not_left_throttled");
+    finds(
+        &[Mutant::AdmittedPastGroup],
+        "fair_tasks::a_thread_that_is_admitted_is_not_passed_over_by_its_group",
+    );
+    let gift = "fair_tasks::a_context_that_a_group_gives_to_a_thread_that_ends_comes_to_rest";
+    finds(&[Mutant::EndedPastGift], gift);
     finds(&[Mutant::StaysNowhere], "fair_tasks::a_thread_that_has_run_is_given_to_no_other_worker");
     let slept_over = Mutant::SleepWithoutLook;
     finds(&[slept_over], "fair_tasks::a_thread_that_only_a_sleeping_worker_may_run_is_never_slept_over");

@@ -19,6 +19,8 @@ mod roster;
 mod sleep;
 mod slot_refs;
 mod state;
+mod sync;
+mod watch;
 
 use mainspring::protocol::mutant::Mutant;
 

@@ -12,6 +12,7 @@ use mainspring_record::check;
 use mainspring_report::{Report, ScheduleEntry};
 use mainspring_sched::Floor;
 use mainspring_workload::{ContextSpec, Machine, Span, Start, Step, ThreadSpec, Workload};
+use std::collections::HashMap;
 
 /// How many jobs are tried before the search for a miss is given up, unless the test names an interval.
 const MOST_JOBS: u64 = 200_000;
@@ -99,14 +100,12 @@ fn together(workload: &Workload, admission: &Admission, contexts: &[usize]) -> W
         processes: vec!["witness".to_owned()],
         ..Workload::default()
     };
-    let mut index = 0;
+    let mut wanted = vec![false; admission.contexts().len()];
+    contexts.iter().for_each(|context| wanted[*context] = true);
+    let mut all = admission.contexts().iter().zip(wanted);
     for table in &workload.contexts {
         for _ in 0..table.instances() {
-            let asked = &admission.contexts()[index];
-            index += 1;
-            if !contexts.contains(&(index - 1)) {
-                continue;
-            }
+            let Some((asked, true)) = all.next() else { continue };
             let (budget, period) = (asked.task.cost, asked.task.period);
             let context = witness.contexts.len();
             witness.contexts.push(ContextSpec {
@@ -158,8 +157,12 @@ fn first_miss(witness: &Workload, report: &Report) -> Option<Miss> {
     let floor = Task::of_floor(super::floor(witness));
     let contexts = witness.contexts.iter().map(|spec| (&*spec.name, spec.budget, spec.deadline, spec.period));
     let best_effort = floor.map(|task| (BEST_EFFORT, task.cost, task.deadline, task.period));
+    let mut by_thread: HashMap<&str, Vec<&ScheduleEntry>> = HashMap::new();
+    for entry in schedule {
+        by_thread.entry(&entry.thread).or_default().push(entry);
+    }
     let misses = contexts.chain(best_effort).filter_map(|(who, budget, deadline, period)| {
-        let mut had = schedule.iter().filter(|entry| entry.thread == who).peekable();
+        let mut had = by_thread.get(who).into_iter().flatten().peekable();
         let mut ran = Nanos::ZERO;
         let mut wanted = Nanos::ZERO;
         let mut release = Nanos::ZERO;

@@ -15,11 +15,11 @@ use mainspring_abi::ring::{CapError, CompletionStatus, QosFlags};
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_authority::call_order::{Call as Waiting, CallQueue, Full};
 use mainspring_driver::contexts::{CallEnd, NoLoan};
-use mainspring_driver::placement;
 use mainspring_record::jobs::Responses;
 use mainspring_sched::context::CallBound;
-use mainspring_sched::{Authority, Stop, Timeout, Via, WaitKind};
-use mainspring_workload::{Call, EndpointSpec, Lateness, Span, Step, Workload};
+use mainspring_sched::hint::unlikely;
+use mainspring_sched::{Authority, Stop, Timeout, WaitKind};
+use mainspring_workload::{Call, EndpointSpec, Lateness, Step, Workload};
 
 /// What a thread does once it is on another CPU.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ pub(super) enum Errand {
 }
 
 impl Machine<'_> {
-    pub(super) fn call(&mut self, cpu: usize, thread: usize, call: &Call) -> Done {
+    pub(super) fn call(&mut self, cpu: usize, thread: usize, call: &Call, timeout: Option<Nanos>) -> Done {
         let spec = &self.workload.endpoints[call.endpoint];
         let donates = spec.donation;
         let timing = self.timing(thread, call);
@@ -49,7 +49,6 @@ impl Machine<'_> {
             };
             return self.refuse_call(thread, why);
         }
-        let timeout = self.deadline(thread, call.timeout);
         let server = self.next_receiver(call.endpoint);
         let lends = donates && self.holds(thread).is_some();
         let context_due = if lends { self.holds(thread).map(|context| context.deadline()) } else { None };
@@ -186,7 +185,9 @@ impl Machine<'_> {
         let spec = &self.workload.endpoints[endpoint];
         if let Some(target) = spec.context {
             let grant = self.grants.named(self.workload, target).start;
-            if self.is_free(grant) && self.may_go(server, self.grants.list[grant].home) {
+            if self.is_free(grant)
+                && self.grants.list[grant].home.is_some_and(|home| self.may_go(server, home))
+            {
                 return Ok(Some(Source::Endpoint(grant)));
             }
         }
@@ -236,11 +237,11 @@ impl Machine<'_> {
     /// endpoint has any for it.
     fn serve(&mut self, from: Option<usize>, server: usize, request: Request) {
         let caller = request.call.thread as usize;
+        if unlikely(self.states.is_some()) {
+            self.note_waker(server, Some(request.call.thread));
+        }
         let borrowed = match self.authority_for(request.endpoint, caller, server) {
-            Ok(Some(Source::Endpoint(grant))) => {
-                self.bring_over(server, self.grants.list[grant].home);
-                self.bind_grant(grant, server).then_some(Borrowed::Endpoint)
-            }
+            Ok(Some(Source::Endpoint(grant))) => self.bind_grant(grant, server).then_some(Borrowed::Endpoint),
             Ok(Some(Source::Caller)) => self.lend_to(caller, server).then_some(Borrowed::Caller),
             Ok(None) | Err(_) => None,
         };
@@ -250,16 +251,6 @@ impl Machine<'_> {
                 Some(cpu) => self.hand_over(cpu, server),
                 None => self.wake_thread(server, None),
             }
-        }
-    }
-
-    /// `server`, which waits, comes over to `cpu`, where it is ready.
-    fn bring_over(&mut self, server: usize, cpu: usize) {
-        if self.place_of(server).is_some_and(|(home, _)| home != cpu) {
-            let (server, cpu) = (self.threads[server].identity, self.cpu_id(cpu));
-            let _moved = self.on_behalf_of(self.acting, |machine| {
-                placement::migrate(machine, server, cpu, None, Via::HandOff)
-            });
         }
     }
 
@@ -274,7 +265,7 @@ impl Machine<'_> {
         cpu: usize,
         thread: usize,
         endpoint: usize,
-        timeout: Option<Span>,
+        deadline: Option<Nanos>,
     ) -> Done {
         // A server that goes on to the next request without an answer to the last has failed it.
         if self.threads[thread].serving.last().is_some_and(|serving| serving.borrowed.is_some()) {
@@ -305,7 +296,6 @@ impl Machine<'_> {
             }
             return Done::Stay(Progress::Move(Errand::Serve(request)));
         }
-        let deadline = self.deadline(thread, timeout);
         self.begin_wait(thread);
         let blocked = self.block(thread, WaitKind::Receive, deadline);
         if matches!(blocked, Done::Stay(_)) {
@@ -323,7 +313,6 @@ impl Machine<'_> {
         match errand {
             Errand::Serve(request) => self.serve(None, thread, request),
             Errand::Bind(grant) => {
-                self.bring_over(thread, self.grants.list[grant].home);
                 if !self.bind_grant(grant, thread) {
                     self.threads[thread].stats.refusals += 1;
                 }

@@ -4,8 +4,8 @@
 //! meanwhile goes to the next thread of its process only then.
 
 use super::Machine;
-use super::grants::Terms;
 use mainspring_abi::{ContextRef, CpuId, Nanos, ThreadRef};
+use mainspring_authority::island::OverrunAction;
 use mainspring_driver::contexts::{CallEnd, ContextMachine, ContextMoved, Contexts, RevokeReason};
 use mainspring_driver::sessions::SessionRef;
 use mainspring_record::jobs::MISSES_LISTED;
@@ -50,7 +50,7 @@ impl ContextMachine for Machine<'_> {
                 let grant = self.grants.index(context);
                 if let Some(grant) = grant {
                     self.grants.list[grant].revoked = true;
-                    self.grants.list[grant].ended.get_or_insert(self.now);
+                    self.grants.list[grant].terms.end(self.now);
                 }
                 self.log_context("revoke", grant, from.and_then(index), None, why);
             }
@@ -108,9 +108,14 @@ impl Machine<'_> {
         })
     }
 
+    /// The thread that has the context.
+    pub(super) fn holder_of(&self, grant: usize) -> Option<ThreadRef> {
+        self.contexts.holder(self.grants.list[grant].id()?)
+    }
+
     /// Whether a thread could bind the context.
     pub(super) fn is_free(&self, grant: usize) -> bool {
-        self.contexts.is_free(self.grants.list[grant].who.id())
+        self.grants.list[grant].id().is_some_and(|id| self.contexts.is_free(id))
     }
 
     /// Where instance `index` must start, if it starts on a context.
@@ -118,7 +123,7 @@ impl Machine<'_> {
         if self.grants.list.is_empty() {
             return None;
         }
-        let home = self.grants.list[self.due_to(index)?].home;
+        let home = self.grants.list[self.due_to(index)?].home?;
         let allowed = CpuId::new(home).is_ok_and(|cpu| self.threads[index].affinity.allows(cpu));
         allowed.then_some(home)
     }
@@ -133,11 +138,22 @@ impl Machine<'_> {
         }
     }
 
-    /// Binds a context that is at rest to `thread`, which sits on the context's home; whether it is bound.
+    /// Binds a context that is at rest to `thread`, which comes over to the context's home if it does not run; whether it is bound.
     pub(super) fn bind_grant(&mut self, grant: usize, thread: usize) -> bool {
-        let there = self.place_of(thread).is_some_and(|(cpu, _)| cpu == self.grants.list[grant].home);
-        let (who, thread) = (self.grants.list[grant].who, self.threads[thread].identity);
-        there && self.with_contexts(|contexts, machine| contexts.bind(machine, who, thread)).is_ok()
+        let Some(who) = self.grants.list[grant].who else { return false };
+        let thread = self.threads[thread].identity;
+        if self.islands.admission.island_of(grant).is_none() {
+            return self.with_contexts(|contexts, machine| contexts.bind(machine, who, thread)).is_ok();
+        }
+        let bound = self.with_contexts(|contexts, machine| {
+            machine.with_leases(|leases, machine| {
+                machine.with_islands(|islands, machine| {
+                    let node = islands.node_of(who)?;
+                    islands.bind(machine, contexts, leases, node, thread).ok()
+                })
+            })
+        });
+        bound.flatten().flatten().is_some()
     }
 
     /// A process's default that has come to rest goes to its next thread.
@@ -148,7 +164,7 @@ impl Machine<'_> {
             let spec = &self.workload.threads[self.table_of(*index)];
             spec.process == process
                 && spec.context.is_none()
-                && self.place_of(*index).is_some_and(|(cpu, _)| cpu == self.grants.list[grant].home)
+                && self.place_of(*index).is_some_and(|(cpu, _)| Some(cpu) == self.grants.list[grant].home)
                 && self.holds(*index).is_none()
         });
         if let Some(next) = next {
@@ -158,13 +174,9 @@ impl Machine<'_> {
 
     /// Takes a context away for good, from its holder; whether there was one.
     pub(super) fn revoke_grant(&mut self, grant: usize, why: &'static str) -> bool {
-        let who = self.grants.list[grant].who;
+        let Some(who) = self.grants.list[grant].who else { return false };
         self.grants.why_revoked = why;
-        let reason = match why {
-            "left" | "shutdown" => RevokeReason::IslandEnd,
-            _ => RevokeReason::Explicit,
-        };
-        self.with_contexts(|contexts, machine| contexts.revoke(machine, who, reason)).is_ok()
+        self.with_contexts(|contexts, machine| contexts.revoke(machine, who, RevokeReason::Explicit)).is_ok()
     }
 
     /// Gives up the context that `thread` is bound to; whether there was one.
@@ -175,31 +187,9 @@ impl Machine<'_> {
 
     /// Empties the notice cells of a context, wherever it is.
     pub(super) fn drain_grant(&mut self, grant: usize) {
-        let who = self.grants.list[grant].who;
+        let Some(who) = self.grants.list[grant].who else { return };
         let drained = self.with_contexts(|contexts, machine| contexts.drain(machine, who));
         debug_assert!(drained.is_ok(), "the context was granted");
-    }
-
-    /// Grants another budget and period; whether that makes sense.
-    pub(super) fn adjust_grant(&mut self, grant: usize, budget: Nanos, period: Nanos) -> bool {
-        let (who, now) = (self.grants.list[grant].who, self.now);
-        let Some(spec) = self.contexts.spec(who.id()) else { return false };
-        let terms = (budget, period, spec.deadline.min(period).max(budget));
-        let adjusted =
-            self.with_contexts(|contexts, machine| contexts.adjust(machine, now, who, terms)).is_ok();
-        // What is withheld grants nothing, and begins with the terms that it has by then.
-        if adjusted && !self.grants.list[grant].terms.is_empty() {
-            self.begin_terms(grant);
-        }
-        adjusted
-    }
-
-    /// From now on a context grants what its terms say.
-    pub(super) fn begin_terms(&mut self, grant: usize) {
-        if let Some(spec) = self.contexts.spec(self.grants.list[grant].who.id()) {
-            let terms = Terms { since: self.now, budget: spec.budget, period: spec.period };
-            self.grants.list[grant].terms.push(terms);
-        }
     }
 
     /// The session that the workload numbers `session`, as leases name it: by its number, which is never given twice.
@@ -246,7 +236,7 @@ impl Machine<'_> {
         {
             self.note_context_miss(grant, thread);
         }
-        let acts = matches!(overran.policy, Overrun::Fault | Overrun::Shutdown) && overran.depleted;
+        let acts = overran.policy != Overrun::Throttle && overran.depleted;
         if acts || overran.waiter.is_some() {
             self.overruns.push(overran);
         }
@@ -264,7 +254,8 @@ impl Machine<'_> {
         if self.context_misses.len() >= MISSES_LISTED {
             return;
         }
-        let deadline = self.contexts.spec(self.grants.list[grant].who.id()).map(|spec| spec.deadline);
+        let id = self.grants.list[grant].id();
+        let deadline = id.and_then(|id| self.contexts.spec(id)).map(|spec| spec.deadline);
         self.context_misses.push(Miss {
             time_ns: due.get(),
             kind: MissKind::Context,
@@ -279,7 +270,7 @@ impl Machine<'_> {
     /// so far. One that runs is charged when its thread is booked, and the core counts the miss then.
     pub(super) fn note_unseen_misses(&mut self) {
         for grant in 0..self.grants.list.len() {
-            let Some(holder) = self.contexts.holder(self.grants.list[grant].who.id()) else { continue };
+            let Some(holder) = self.holder_of(grant) else { continue };
             let thread = holder.index() as usize;
             let Some((cpu, seat)) = self.place_of(thread) else { continue };
             let state = self.cores[cpu].state(seat);
@@ -304,10 +295,26 @@ impl Machine<'_> {
             if !depleted || self.threads[thread].identity != seat.thread() {
                 continue;
             }
-            match policy {
-                Overrun::Fault => self.fault(thread, context),
-                Overrun::Shutdown => self.shut_island_of(context),
-                Overrun::Throttle | Overrun::Notify => {}
+            match self.with_islands(|islands, machine| islands.overran(machine, context)).flatten() {
+                Some((_, OverrunAction::Fault)) => self.fault(thread, context),
+                Some((live, OverrunAction::Shutdown(_))) => {
+                    if let Some(island) = self.island_named(live) {
+                        self.leave_island(island, "shutdown");
+                    }
+                }
+                Some((
+                    _,
+                    OverrunAction::Throttle | OverrunAction::Notify | OverrunAction::AlreadyStopping,
+                )) => {}
+                None => match policy {
+                    Overrun::Fault => self.fault(thread, context),
+                    Overrun::Shutdown => {
+                        if let Some(grant) = self.grants.index(context) {
+                            self.revoke_grant(grant, "shutdown");
+                        }
+                    }
+                    Overrun::Throttle | Overrun::Notify => {}
+                },
             }
         }
     }
@@ -317,8 +324,10 @@ impl Machine<'_> {
         if self.schedule.is_none() {
             return;
         }
-        let holder = self.contexts.holder(self.grants.list[grant].who.id());
-        let Some(context) = holder.and_then(|holder| self.holds(holder.index() as usize)) else { return };
+        let Some(context) = self.holder_of(grant).and_then(|holder| self.holds(holder.index() as usize))
+        else {
+            return;
+        };
         let list = context.refills().list().to_vec();
         if self.grants.list[grant].shown != list {
             self.log_refills(grant, &list);

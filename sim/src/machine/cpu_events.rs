@@ -1,6 +1,7 @@
 //! What happens on one CPU: work done, reschedules, timers, and the ends of lives.
 
 use super::overhead::Cost;
+use super::pace::time_at;
 use super::thread::FOREVER;
 use super::{Machine, VirtualCpu};
 use crate::RunError;
@@ -115,7 +116,8 @@ impl Machine<'_> {
             WaitKind::Join => self.give_up_join(thread),
             WaitKind::Ring => self.give_up_completions(thread),
             WaitKind::Call => self.give_up_call(thread),
-            WaitKind::Sleep | WaitKind::Park | WaitKind::Receive => {}
+            WaitKind::Park => self.give_up_sync(thread),
+            WaitKind::Sleep | WaitKind::Receive => {}
         }
     }
 
@@ -137,6 +139,9 @@ impl Machine<'_> {
 
     /// Books the work that the running thread has done so far.
     pub(super) fn pause_work(&mut self, cpu: usize) {
+        if unlikely(self.paces.is_some()) {
+            return self.pause_work_at_pace(cpu);
+        }
         let vcpu = &mut self.vcpus[cpu];
         let Some(thread) = vcpu.running else { return };
         let thread = &mut self.threads[thread as usize];
@@ -155,7 +160,10 @@ impl Machine<'_> {
     pub(super) fn expect_done(&mut self, cpu: usize) {
         let vcpu = &mut self.vcpus[cpu];
         vcpu.done_at = match vcpu.running {
-            Some(thread) => vcpu.work_from + self.threads[thread as usize].remaining,
+            Some(thread) => {
+                let remaining = self.threads[thread as usize].remaining;
+                vcpu.work_from + time_at(self.paces.as_ref(), cpu, remaining)
+            }
             None => Nanos::MAX,
         };
         self.touch(cpu);
@@ -255,8 +263,10 @@ impl Machine<'_> {
         self.fail_requests_of(index);
         self.end_leases_of_thread(index, ended);
         self.end_rings_of_thread(index);
+        self.end_sync_of(index);
         for waiter in joiners {
             if self.threads[waiter.thread as usize].is_waiting(waiter, WaitKind::Join) {
+                self.note_waker(waiter.thread as usize, Some(index as u32));
                 self.wake_thread(waiter.thread as usize, None);
             }
         }

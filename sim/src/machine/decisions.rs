@@ -3,6 +3,7 @@
 use super::Machine;
 use super::foresight::think_ahead;
 use super::overhead::Cost;
+use super::pace::time_at;
 use mainspring_abi::Nanos;
 use mainspring_driver::placement;
 use mainspring_report::ScheduleEntry;
@@ -113,15 +114,20 @@ impl Machine<'_> {
                 self.cut_costs(cpu);
             }
         }
+        let far =
+            if unlikely(self.nodes.is_some()) { self.cost_of_node(cpu, index as usize) } else { Nanos::ZERO };
         let costs = &self.workload.costs;
         let vcpu = &mut self.vcpus[cpu];
         let thread = &mut self.threads[index as usize];
         let moved = std::mem::take(&mut thread.moved);
         if run.switched {
             vcpu.work_from = self.now + costs.switch;
-            if unlikely(moved && !costs.migration.is_zero()) {
-                self.overheads[cpu].add(Cost::Migration, costs.migration, self.now, vcpu.work_from);
-                vcpu.work_from += costs.migration;
+            if unlikely(moved) {
+                let cost = costs.migration + far;
+                if !cost.is_zero() {
+                    self.overheads[cpu].add(Cost::Migration, cost, self.now, vcpu.work_from);
+                    vcpu.work_from += cost;
+                }
             }
         } else {
             vcpu.work_from = vcpu.work_from.max(self.now);
@@ -130,7 +136,7 @@ impl Machine<'_> {
             think_ahead(thread, &self.script);
         }
         vcpu.running = Some(index);
-        vcpu.done_at = vcpu.work_from + thread.remaining;
+        vcpu.done_at = vcpu.work_from + time_at(self.paces.as_ref(), cpu, thread.remaining);
         if let Some(lag) = self.cores[cpu].charged_lag() {
             // A thread's lag only grows while it waits and only shrinks while it runs, so its extremes are where it
             // starts and stops. It shrinks by no more than it runs, so until it has run for long enough where it stops
@@ -191,6 +197,9 @@ impl Machine<'_> {
         self.vcpus[cpu].idle = idle;
         self.idle_count = if idle { self.idle_count + 1 } else { self.idle_count - 1 };
         self.mark_askable(cpu);
+        if unlikely(self.paces.is_some()) {
+            self.change_pace(cpu);
+        }
     }
 
     /// Keeps account of whether `cpu` is idle and has not been asked to reschedule.

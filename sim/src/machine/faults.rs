@@ -45,7 +45,8 @@ impl Machine<'_> {
     /// Wakes every sleeping or parked thread at once.
     pub(super) fn burst(&mut self) {
         for thread in 0..self.threads.len() {
-            if matches!(self.threads[thread].wait, Some(WaitKind::Sleep | WaitKind::Park)) {
+            let wakes = matches!(self.threads[thread].wait, Some(WaitKind::Sleep | WaitKind::Park));
+            if wakes && !self.sync.is_waiting(thread) {
                 self.wake_thread(thread, None);
             }
         }

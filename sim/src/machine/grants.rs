@@ -1,67 +1,52 @@
 //! The contexts of a workload: what each was granted, and by which table.
 
-use crate::admission::Admission;
+use crate::admission::{Admission, floor};
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos};
-use mainspring_driver::contexts::{self as driver, AdmissionRules, Contexts, HomeCpu};
+use mainspring_driver::contexts::{self as driver, AdmissionRules, Contexts, Effort, HomeCpu};
 use mainspring_driver::ledgers::Ledgers;
 use mainspring_driver::sessions::{SessionRef, Sessions};
+use mainspring_record::terms::Terms;
 use mainspring_sched::Affinity;
 use mainspring_sched::context::{ContextSpec, Overrun, Refill, Usage};
 use mainspring_workload::{self as workload, ContextTarget, Workload};
-use std::collections::TryReserveError;
+use std::collections::{BTreeMap, TryReserveError};
 use std::sync::Arc;
 
 /// One context of the workload.
 #[derive(Debug)]
 pub(super) struct Grant {
-    /// The name that it was granted with.
-    pub who: ContextRef,
+    /// The name that it was granted with. None while its island is not admitted, or if it has no home.
+    pub who: Option<ContextRef>,
     /// Index of its table.
     pub table: usize,
-    /// Where it is spent.
-    pub home: usize,
+    /// Where it is spent, if it was granted.
+    pub home: Option<usize>,
     /// The refills that were logged last.
     pub shown: Vec<Refill>,
     /// Known here too, for callers that ask while the table is out for an operation.
     pub revoked: bool,
     /// What was used of it, if a thread had it when the run ended.
     pub usage: Option<Usage>,
-    /// What it grants since when, in the order of time; nothing before the first, and nothing from `ended` on.
-    pub terms: Vec<Terms>,
-    pub ended: Option<Nanos>,
+    pub terms: Terms,
     /// The deadline that it missed last, as far as the core has told.
     pub missed_due: Option<Nanos>,
     /// Deadlines that it missed and that the core did not see, because nobody ran on it afterwards.
     pub unseen_misses: u64,
 }
 
-/// What a context grants from some time on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
-    pub since: Nanos,
-    pub budget: Nanos,
-    pub period: Nanos,
-}
-
 impl Grant {
-    /// The most that could have been used until `now`: in each period that began the budget, or the time there was.
-    pub(super) fn available(&self, now: Nanos) -> Nanos {
-        let end = self.ended.unwrap_or(now).min(now);
-        let ends = self.terms.iter().skip(1).map(|next| next.since).chain([end]);
-        let during = |(terms, until): (&Terms, Nanos)| {
-            let (time, period) = ((until - terms.since).get(), terms.period.get().max(1));
-            let whole = terms.budget.get().saturating_mul(time / period);
-            Nanos::new(whole.saturating_add(terms.budget.get().min(time % period)))
-        };
-        self.terms.iter().zip(ends).map(during).fold(Nanos::ZERO, |sum, part| sum + part)
+    /// Its number, if it was granted.
+    pub(super) fn id(&self) -> Option<u32> {
+        self.who.map(ContextRef::id)
     }
 }
 
-/// All contexts of the workload, in the order of their tables and instances, which is also the order of their
-/// numbers.
+/// All contexts of the workload, in the order of their tables and instances.
 #[derive(Debug)]
 pub(super) struct Grants {
     pub list: Vec<Grant>,
+    /// By number, which context of the list was granted.
+    numbered: BTreeMap<u32, usize>,
     /// First context of each table.
     pub bases: Vec<usize>,
     /// The sessions of the workload.
@@ -73,18 +58,25 @@ pub(super) struct Grants {
 }
 
 impl Grants {
-    /// The contexts of the workload, with the table that they are in. Contexts of islands are withheld until their islands
-    /// are admitted. `admission` has decided where each has its home.
+    /// The contexts of the workload, with the table that they are in. A node of an island is granted when its island is
+    /// admitted. `admission` has decided where each of the others has its home.
     pub(super) fn new(
         workload: &Workload,
         admission: &Admission,
     ) -> Result<(Self, Contexts), TryReserveError> {
         let total = workload.contexts.iter().map(workload::ContextSpec::instances).sum();
+        let rules = AdmissionRules {
+            cpus: CpuSet::first(workload.machine.cpus),
+            floor: floor(workload),
+            effort: Effort::FULL,
+            ..AdmissionRules::default()
+        };
         let sessions = Sessions::new(workload.sessions.len())?;
-        let mut contexts = Contexts::new(total, AdmissionRules::default(), sessions, Ledgers::new(0)?)?;
+        let mut contexts = Contexts::new(total, rules, sessions, Ledgers::new(0)?)?;
         let names = workload.sessions.iter().filter_map(|_| contexts.sessions.open().ok()).collect();
         let mut grants = Self {
             list: Vec::new(),
+            numbered: BTreeMap::new(),
             bases: Vec::new(),
             sessions: names,
             at_rest: Vec::new(),
@@ -94,18 +86,20 @@ impl Grants {
             grants.bases.push(grants.list.len());
             for _ in 0..spec.instances() {
                 let index = grants.list.len();
-                let home = admission.home(index);
-                // A node of an island is told later which of them is its home.
-                let cpus = home.map_or(admission.contexts()[index].cpus, |home| [home].into_iter().collect());
-                let cpus = if cpus.is_empty() { [CpuId::BOOT].into_iter().collect() } else { cpus };
-                // A node that says nothing about overruns does what its island says.
-                let overrun = match (spec.overrun, admission.island_of(index)) {
-                    (workload::Overrun::Throttle, Some(island)) => workload.islands[island].overrun,
-                    (own, _) => own,
-                };
+                grants.list.push(Grant {
+                    who: None,
+                    table,
+                    home: None,
+                    shown: Vec::new(),
+                    revoked: false,
+                    usage: None,
+                    terms: Terms::default(),
+                    missed_due: None,
+                    unseen_misses: 0,
+                });
+                let Some(home) = admission.home(index) else { continue };
                 let deadline = admission.contexts()[index].task.deadline.max(spec.budget);
-                let granted = ContextSpec { deadline, ..granted(spec, overrun, cpus) };
-                let home = home.unwrap_or(CpuId::BOOT);
+                let granted = ContextSpec { deadline, ..granted(spec, home) };
                 let granted_to = driver::Grant {
                     session: None,
                     process: None,
@@ -113,26 +107,26 @@ impl Grants {
                     home: HomeCpu::Decided(home),
                 };
                 if let Ok(who) = contexts.grant(Nanos::ZERO, granted, granted_to) {
-                    let withheld = admission.island_of(index).is_some();
-                    let at_first = Terms { since: Nanos::ZERO, budget: spec.budget, period: spec.period };
-                    let known = contexts.withhold(who, withheld, None);
-                    debug_assert!(known.is_ok(), "it was granted just now");
-                    grants.list.push(Grant {
-                        who,
-                        table,
-                        home: home.index(),
-                        shown: Vec::new(),
-                        revoked: false,
-                        usage: None,
-                        terms: if withheld { Vec::new() } else { vec![at_first] },
-                        ended: None,
-                        missed_due: None,
-                        unseen_misses: 0,
-                    });
+                    grants.granted(index, who, home, Nanos::ZERO, (spec.budget, spec.period));
                 }
             }
         }
         Ok((grants, contexts))
+    }
+
+    /// The context at `index` is granted from `now` on, as `who`.
+    pub(super) fn granted(
+        &mut self,
+        index: usize,
+        who: ContextRef,
+        home: CpuId,
+        now: Nanos,
+        (budget, period): (Nanos, Nanos),
+    ) {
+        self.numbered.insert(who.id(), index);
+        let grant = &mut self.list[index];
+        (grant.who, grant.home) = (Some(who), Some(home.index()));
+        grant.terms.begin(now, budget, period);
     }
 
     /// The contexts that `target` names.
@@ -145,19 +139,24 @@ impl Grants {
     }
 
     pub(super) fn index(&self, who: ContextRef) -> Option<usize> {
-        let index = (who.id() as usize).checked_sub(1)?;
-        self.list.get(index).filter(|grant| grant.who == who).map(|_| index)
+        let index = self.numbered(who.id())?;
+        Some(index).filter(|index| self.list[*index].who == Some(who))
+    }
+
+    /// The context that was granted with the number `id`.
+    pub(super) fn numbered(&self, id: u32) -> Option<usize> {
+        self.numbered.get(&id).copied()
     }
 }
 
-/// What the table grants, to be spent on `cpus` only.
-fn granted(spec: &workload::ContextSpec, overrun: workload::Overrun, cpus: CpuSet) -> ContextSpec {
+/// What the table grants, to be spent on `home` only.
+fn granted(spec: &workload::ContextSpec, home: CpuId) -> ContextSpec {
     ContextSpec {
         priority: spec.priority,
         criticality: spec.criticality,
-        cpus: Affinity::Only(Arc::new(cpus)),
+        cpus: Affinity::Only(Arc::new([home].into_iter().collect())),
         refills: spec.refills.max(2),
-        overrun: match overrun {
+        overrun: match spec.overrun {
             workload::Overrun::Throttle => Overrun::Throttle,
             workload::Overrun::Fault => Overrun::Fault,
             workload::Overrun::Notify => Overrun::Notify,

@@ -4,6 +4,7 @@ use super::Machine;
 use mainspring_abi::Nanos;
 use mainspring_record::jobs;
 use mainspring_report::{EndpointReport, Job, JobsReport, Miss};
+use mainspring_workload::Phases;
 
 /// What is told of all periods of a run.
 pub(super) struct Told {
@@ -41,8 +42,10 @@ impl Machine<'_> {
         let thread = &mut self.threads[index];
         let table = &self.workload.threads[thread.spec as usize];
         let step = thread.pc - self.script.first(thread.spec);
+        let outside = Phases::new();
+        let phases = self.phases.get(index).unwrap_or(&outside);
         if let Some(jobs) = &mut thread.jobs
-            && let Some(period) = table.next_period(step as usize)
+            && let Some(period) = table.next_period(step as usize, phases, self.now)
         {
             jobs.end_life(self.now, period, self.workload.machine.duration, done);
         }

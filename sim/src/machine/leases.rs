@@ -9,7 +9,7 @@ mod machine;
 mod report;
 
 use super::Machine;
-use mainspring_abi::{CpuId, CpuSet, Nanos, ThreadRef};
+use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ThreadRef};
 use mainspring_driver::leases::{
     self as driver, Attended, GrantRequest, Isolation, LeasedRing, RingId, affinity,
 };
@@ -101,6 +101,12 @@ impl Leases {
         self.any() && CpuId::new(cpu).is_ok_and(|cpu| self.isolation.is_leased(cpu))
     }
 
+    /// Threads that were moved off leased CPUs.
+    pub(super) fn offloads(&self) -> u64 {
+        let cpus = self.isolation.cpus().map_while(|cpu| CpuId::new(cpu).ok());
+        cpus.map(|cpu| self.isolation.offloads(cpu)).sum()
+    }
+
     /// Whether no lease keeps `thread` away from `cpu`.
     #[inline]
     pub(super) fn admits(&self, thread: ThreadRef, cpu: CpuId) -> bool {
@@ -189,7 +195,12 @@ impl Machine<'_> {
                 }
                 // A replacement that is refused leaves what there is.
                 if live.is_none() {
-                    self.leases.named[lease].state = format!("refused: {why}");
+                    let state = format!("refused: {why}");
+                    if self.leases.named[lease].state != state {
+                        let (now, name) = (self.now, &self.workload.leases[lease].name);
+                        self.notices.push(format!("at {now} lease {name} was refused: {why}"));
+                    }
+                    self.leases.named[lease].state = state;
                 }
                 self.log_lease("lease-refuse", lease, Some(thread), None, why);
                 false
@@ -216,7 +227,8 @@ impl Machine<'_> {
             Account::Ledger => AccountingTarget::Ledger,
             Account::Context(context) => {
                 let grant = self.grants.named(self.workload, context).start;
-                let who = self.grants.list[grant].who;
+                // No context has the number 0.
+                let who = self.grants.list[grant].who.unwrap_or(ContextRef::new(0, 0));
                 AccountingTarget::Context { id: u64::from(who.id()), generation: u64::from(who.generation()) }
             }
         }
@@ -227,11 +239,12 @@ impl Machine<'_> {
         match target {
             AccountingTarget::Ledger => TargetStanding::Chargeable,
             AccountingTarget::Context { id, generation } => {
-                let known = usize::try_from(id).ok().and_then(|id| self.grants.list.get(id.checked_sub(1)?));
-                match known {
+                let known = u32::try_from(id).ok().and_then(|id| self.grants.numbered(id));
+                let named = |who: ContextRef| u64::from(who.generation()) == generation;
+                match known.map(|grant| &self.grants.list[grant]) {
                     None => TargetStanding::Fabricated,
                     Some(grant) if grant.revoked => TargetStanding::Stale,
-                    Some(grant) if u64::from(grant.who.generation()) != generation => TargetStanding::Stale,
+                    Some(grant) if !grant.who.is_some_and(named) => TargetStanding::Stale,
                     Some(_) => TargetStanding::Chargeable,
                 }
             }

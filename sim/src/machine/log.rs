@@ -24,7 +24,7 @@ impl Machine<'_> {
         reason: &'static str,
     ) {
         self.log(kind, |machine, event| {
-            event.cpu = context.map(|context| machine.grants.list[context].home as u32);
+            event.cpu = context.and_then(|context| machine.grants.list[context].home).map(|home| home as u32);
             event.context = context.map(|context| machine.context_name(context));
             event.thread = thread.map(|thread| machine.thread_name(thread));
             event.to = to.map(|to| machine.thread_name(to));
@@ -33,9 +33,9 @@ impl Machine<'_> {
     }
 
     pub(super) fn log_refills(&mut self, context: usize, refills: &[Refill]) {
-        let holder = self.contexts.holder(self.grants.list[context].who.id());
+        let holder = self.holder_of(context);
         self.log("refill", |machine, event| {
-            event.cpu = Some(machine.grants.list[context].home as u32);
+            event.cpu = machine.grants.list[context].home.map(|home| home as u32);
             event.context = Some(machine.context_name(context));
             event.thread = holder.map(|holder| machine.thread_name(holder.index() as usize));
             event.refills =

@@ -9,6 +9,7 @@ mod contexts;
 mod cores;
 mod cpu_events;
 mod decisions;
+mod devices;
 mod driver;
 mod faults;
 mod foresight;
@@ -22,11 +23,14 @@ mod observer;
 mod operations;
 mod outcome;
 mod overhead;
+mod pace;
 mod policy;
 mod program;
 mod rings;
 mod run;
 mod script;
+mod stuck;
+mod sync;
 mod thread;
 mod virtual_cpu;
 mod wakeups;
@@ -36,23 +40,29 @@ pub(crate) use run::run;
 use crate::random::Random;
 use crate::steal_offers::StealOffers;
 use crate::tournament::{Key, Tournament, keyed};
+use devices::Devices;
 use grants::Grants;
 use islands::Islands;
 use leases::Leases;
 use mainspring_abi::{CpuId, CpuSet, Nanos};
 use mainspring_driver::{Contexts, CpuCore};
+use mainspring_program::SyncObjects;
 use mainspring_record::Latencies;
+use mainspring_record::states::StateKeeper;
 use mainspring_report::{Event, Miss, ScheduleEntry};
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Overran, WaitQuota};
-use mainspring_workload::Workload;
+use mainspring_workload::{Phases, Workload};
 use network::Nic;
 use observer::Observer;
 use overhead::Overhead;
+use pace::{Nodes, Paces};
 use policy::Policy;
 use rings::Ring;
 use script::Script;
+use std::cell::RefCell;
 use std::hint::cold_path;
+use std::rc::Rc;
 use thread::{Endpoint, ThreadTable};
 use virtual_cpu::VirtualCpu;
 
@@ -78,6 +88,12 @@ struct Machine<'a> {
     foresight: bool,
     /// Whether there are faults or a network, which may hold an event of a CPU up or be one.
     disturbed: bool,
+    /// How fast the CPUs are, if not all are at full speed.
+    paces: Option<Paces>,
+    /// Where the threads' memory is, if that matters.
+    nodes: Option<Nodes>,
+    /// Where each instance is in the phases of its program; empty if no program has any.
+    phases: Vec<Phases>,
     /// The CPU whose event is in progress, if it is one's.
     acting: Option<usize>,
     /// The CPU that looks at its queue before this event is over, if there is one.
@@ -101,6 +117,8 @@ struct Machine<'a> {
     policy: Option<Policy>,
     leases: Leases,
     rings: Vec<Ring>,
+    sync: SyncObjects,
+    devices: Devices,
     /// Overruns that the event in progress has left behind.
     overruns: Vec<Overran>,
     /// Timed operations up to this one have been carried out.
@@ -123,6 +141,8 @@ struct Machine<'a> {
     nic: Option<Nic>,
     observer: Observer<'a>,
     schedule: Option<Vec<ScheduleEntry>>,
+    /// What threads do while they do not run, if the report lists it.
+    states: Option<Rc<RefCell<StateKeeper>>>,
     /// Wake latencies of each thread.
     latencies: Vec<Latencies>,
     /// Those that have not been filed yet, and whose they are.
@@ -168,7 +188,7 @@ impl Machine<'_> {
     /// The event in progress has changed something about `cpu`.
     #[inline]
     fn touch(&mut self, cpu: usize) {
-        // The acting CPU is settled anyway, and nearly every event touches no other.
+        // The acting CPU is armed again anyway, and nearly every event touches no other.
         if unlikely(self.acting != Some(cpu)) {
             self.touch_another(cpu);
         }
@@ -183,19 +203,19 @@ impl Machine<'_> {
 
     /// After an event: every CPU it touched says when it next has something to do.
     #[inline(always)]
-    fn settle(&mut self) {
+    fn rearm_touched(&mut self) {
         if let Some(cpu) = self.acting.take() {
             self.here = None;
             let next = self.next_event(cpu);
             self.agenda.put_back(cpu, next);
         }
         if unlikely(!self.touched.is_empty()) {
-            self.settle_others();
+            self.rearm_others();
         }
     }
 
     #[inline(never)]
-    fn settle_others(&mut self) {
+    fn rearm_others(&mut self) {
         while let Some(cpu) = self.touched.pop() {
             let cpu = cpu as usize;
             self.vcpus[cpu].touched = false;

@@ -65,21 +65,11 @@ impl Machine<'_> {
         }
     }
 
-    /// A context with the shutdown policy is used up: its island ends.
-    pub(super) fn shut_island_of(&mut self, context: ContextRef) {
-        let Some(grant) = self.grants.index(context) else { return };
-        match self.islands.admission.island_of(grant) {
-            Some(island) => self.leave_island(island, "shutdown"),
-            None => {
-                self.revoke_grant(grant, "shutdown");
-            }
-        }
-    }
-
     /// Wakes the thread that waited to be told of a notice, if it is parked.
     pub(super) fn wake_if_parked(&mut self, waiter: ThreadRef) {
         let index = waiter.index() as usize;
-        if self.threads[index].identity == waiter && self.threads[index].wait == Some(WaitKind::Park) {
+        let parked = self.threads[index].wait == Some(WaitKind::Park) && !self.sync.is_waiting(index);
+        if self.threads[index].identity == waiter && parked {
             self.wake_thread(index, None);
         }
     }

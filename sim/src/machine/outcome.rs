@@ -9,8 +9,9 @@ use mainspring_driver::placement;
 use mainspring_record::Latencies;
 use mainspring_record::sections;
 use mainspring_report::{ContextReport, JobsReport, Report, Telemetry, ThreadReport, told};
-use mainspring_sched::context::ContextSpec;
 use mainspring_sched::{Cpu, Entity, State};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Instant;
 
 impl Machine<'_> {
@@ -34,6 +35,9 @@ impl Machine<'_> {
         if self.schedule.is_some() {
             self.list_misses(&periods.misses);
         }
+        let stuck = self.sync_notices().into_iter().chain(self.call_notices());
+        let stuck: Vec<String> = stuck.collect();
+        self.notices.extend(stuck);
         self.book_survivors();
         self.file_latencies();
         let threads = self.thread_reports(periods.rows);
@@ -45,10 +49,15 @@ impl Machine<'_> {
         self.notices.extend(notices);
         let leases = self.lease_reports();
         let rings = self.ring_reports()?;
+        let sync = self.sync_reports();
         let machine = &self.workload.machine;
         if let Some(schedule) = &mut self.schedule {
             schedule.sort_by_key(|entry| (entry.start_ns, entry.cpu));
         }
+        // The watcher that shared it is gone by now.
+        let keeper = self.states.take().and_then(Rc::into_inner).map(RefCell::into_inner);
+        let names = (0..self.threads.len()).map(|index| self.thread_name(index));
+        let states = keeper.map(|keeper| keeper.finish(self.now, names));
         let misses_of_contexts: u64 = contexts.iter().map(|context| context.misses).sum();
         let report = Report {
             machine: "sim".to_owned(),
@@ -63,6 +72,7 @@ impl Machine<'_> {
             islands,
             leases,
             rings,
+            sync,
             endpoints,
             misses: periods.misses,
             misses_total: periods.misses_total + misses_of_contexts,
@@ -72,6 +82,7 @@ impl Machine<'_> {
             telemetry,
             jobs: self.schedule.is_some().then_some(periods.jobs),
             schedule: self.schedule.take(),
+            states,
             wall_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         };
         if let Some(recorder) = recorder {
@@ -148,25 +159,38 @@ impl Machine<'_> {
         names.into_iter().zip(jobs).zip(told).map(report).collect()
     }
 
+    /// In the order of the numbers that the record has for them; those that were never granted come last.
     fn context_reports(&mut self) -> Vec<ContextReport> {
-        (0..self.grants.list.len()).filter_map(|index| self.context_report(index)).collect()
+        let mut order: Vec<usize> = (0..self.grants.list.len()).collect();
+        order.sort_by_key(|index| self.grants.list[*index].id().unwrap_or(u32::MAX));
+        order.into_iter().map(|index| self.context_report(index)).collect()
     }
 
-    fn context_report(&mut self, index: usize) -> Option<ContextReport> {
-        let (now, id) = (self.now, self.grants.list[index].who.id());
-        let info = self.with_contexts(|contexts, machine| contexts.inspect(machine, now, id))?;
+    fn context_report(&mut self, index: usize) -> ContextReport {
+        let spec = &self.workload.contexts[self.grants.list[index].table];
+        let task = self.islands.admission.contexts()[index].task;
+        let blank = ContextReport {
+            name: self.context_name(index),
+            budget_ns: task.cost.get(),
+            period_ns: task.period.get(),
+            deadline_ns: task.deadline.get(),
+            criticality: spec.criticality,
+            priority: spec.priority,
+            state: "shelved".to_owned(),
+            ..ContextReport::default()
+        };
+        let (now, id) = (self.now, self.grants.list[index].id());
+        let info =
+            id.and_then(|id| self.with_contexts(|contexts, machine| contexts.inspect(machine, now, id)));
+        let Some(info) = info else { return blank };
         let grant = &self.grants.list[index];
         let usage = grant.usage.unwrap_or(info.usage);
-        let ContextSpec { budget, period, deadline, criticality, priority, .. } = info.spec;
-        Some(ContextReport {
-            name: self.context_name(index),
-            cpu: Some(grant.home as u32),
-            budget_ns: budget.get(),
-            period_ns: period.get(),
-            deadline_ns: deadline.get(),
-            criticality,
-            priority,
-            granted_ns: grant.available(now).get(),
+        ContextReport {
+            cpu: grant.home.map(|home| home as u32),
+            budget_ns: info.spec.budget.get(),
+            period_ns: info.spec.period.get(),
+            deadline_ns: info.spec.deadline.get(),
+            granted_ns: grant.terms.available(now).get(),
             used_ns: usage.used.get(),
             donated_ns: usage.donated.get(),
             depletions: usage.depletions,
@@ -180,7 +204,8 @@ impl Machine<'_> {
                 Location::Rest => "shelved",
             }
             .to_owned(),
-        })
+            ..blank
+        }
     }
 
     /// What the machine itself has counted.
@@ -192,6 +217,7 @@ impl Machine<'_> {
             sqpoll_busy_ns: self.poller_busy_ns(),
             sqpoll_sleep_count: self.poller_sleeps(),
             deadline_expired_count: self.entries_expired(),
+            housekeeping_offload_count: self.leases.offloads(),
             donation_inflight_skipped: self.contexts.inflight_skipped(),
             ..Telemetry::default()
         }

@@ -16,11 +16,12 @@ pub(super) enum Cost {
     Interrupt,
     Tick,
     Network,
+    Device,
     Stall,
 }
 
 impl Cost {
-    const NAMES: [&str; 5] = ["migration", "interrupt", "tick", "network", "stall"];
+    const NAMES: [&str; 6] = ["migration", "interrupt", "tick", "network", "device", "stall"];
 }
 
 /// What one CPU has spent besides work.

@@ -5,19 +5,13 @@
 //! What the timed operations of a workload make it say goes through [`PolicyService`] and nowhere else.
 
 use super::Machine;
-use crate::admission;
-use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
-use mainspring_authority::boundary::{
-    Boundary, Change, Decision, Epoch, HintMap, Lost, Manifest, PlacedContext, Quota, Refusal, Treatment,
-    Update,
-};
+use crate::policy::{Parties, Story};
+use mainspring_abi::{CpuId, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
+use mainspring_authority::boundary::{Change, Epoch, HintMap, PlacedContext, Quota, Treatment, Update};
 use mainspring_driver::leases::Leases;
 use mainspring_driver::policy::{PolicyMachine, PolicyService, Submitted};
 use mainspring_sched::lease::{Owner, ServiceId};
 use mainspring_workload::{ThreadTarget, Workload};
-
-/// How much longer than until it is slow a service is waited for.
-const DEAD_AFTER: u64 = 10;
 
 /// More decisions than one event can lead to: none is gone before it has been told.
 const LOG: usize = 64;
@@ -25,66 +19,29 @@ const LOG: usize = 64;
 #[derive(Debug)]
 pub(super) struct Policy {
     service: PolicyService,
-    /// The thread instance that is the service.
-    thread: usize,
-    recovery: Option<usize>,
+    parties: Parties,
     /// It is not heard of any more.
     stalled: bool,
     /// When the boundary must be looked at next.
     at: Nanos,
-    /// Decisions below this number have been told.
-    told: u64,
-    taken: u64,
-    slow: Vec<Nanos>,
-    lost: Option<(Nanos, Lost)>,
-    refused: Vec<(Nanos, Refusal)>,
+    story: Story,
 }
 
 impl Policy {
     pub(super) fn new(workload: &Workload, bases: &[usize]) -> Option<Self> {
-        let spec = workload.policy.as_ref()?;
-        let instance_of =
-            |target: &ThreadTarget| bases[target.thread] + target.instance.unwrap_or(0) as usize;
-        let recovery = spec.recovery.as_ref().map(instance_of);
-        // Without a recovery thread this names no thread.
-        let untouchable = ThreadRef::new(recovery.map_or(u32::MAX, |index| index as u32), 0);
-        let treatment = spec.recovery.as_ref().map(|target| {
-            let table = &workload.threads[target.thread];
-            Treatment { weight: table.weight, class: table.latency }
-        });
-        let manifest = Manifest {
-            floor: admission::floor(workload),
-            recovery_treatment: treatment.unwrap_or_default(),
-            slow_after: spec.timeout,
-            dead_after: Nanos::new(spec.timeout.get().saturating_mul(DEAD_AFTER)),
-            ..Manifest::new(CpuSet::first(workload.machine.cpus), untouchable)
-        };
-        Some(Self {
-            service: PolicyService::new(manifest, LOG),
-            thread: instance_of(&spec.service),
-            recovery,
-            stalled: false,
-            at: Nanos::MAX,
-            told: 0,
-            taken: 0,
-            slow: Vec::new(),
-            lost: None,
-            refused: Vec::new(),
-        })
+        let (manifest, parties) = crate::policy::manifest(workload, bases)?;
+        let service = PolicyService::new(manifest, LOG);
+        Some(Self { service, parties, stalled: false, at: Nanos::MAX, story: Story::default() })
     }
 
     /// The thread that is to be listened for.
     pub(super) fn listens_for(&self, thread: usize) -> bool {
-        self.thread == thread
-    }
-
-    fn boundary(&self) -> &Boundary {
-        self.service.boundary()
+        self.parties.service == thread
     }
 
     /// The thread instance that is the service.
     pub(super) fn thread(&self) -> usize {
-        self.thread
+        self.parties.service
     }
 
     /// The instance of the service that is in charge, as the owner of leases.
@@ -189,7 +146,7 @@ impl Machine<'_> {
         let Some(policy) = &mut self.policy else { return };
         if policy.service_id().is_none() {
             // No policy service has started that could ask.
-            policy.refused.push((now, Refusal::NotInCharge));
+            policy.story.refused_before_start(now);
             return;
         }
         // The log has what became of it.
@@ -206,68 +163,22 @@ impl Machine<'_> {
     fn tell_of_policy(&mut self) {
         let Some(policy) = &mut self.policy else { return };
         policy.at = policy.service.poll_at();
-        let written = policy.boundary().log().written();
-        let told = std::mem::replace(&mut policy.told, written);
-        let new: Vec<_> =
-            policy.boundary().log().iter().filter(|record| record.sequence >= told).cloned().collect();
-        for record in new {
-            let (kind, reason) = match &record.decision {
-                Decision::Started => ("policy-start", String::new()),
-                Decision::Took(epoch, changes) => {
-                    policy.taken += u64::from(!changes.is_empty());
-                    ("policy-take", format!("epoch {}, {} changes", epoch.0, changes.len()))
-                }
-                Decision::Refused(epoch, why) => {
-                    policy.refused.push((record.at, why.clone()));
-                    ("policy-refuse", format!("epoch {}: {why}", epoch.0))
-                }
-                Decision::Slow => {
-                    policy.slow.push(record.at);
-                    ("policy-slow", "silent".to_owned())
-                }
-                Decision::HeardAgain => ("policy-heard", String::new()),
-                Decision::Lost(why) => {
-                    policy.lost = Some((record.at, *why));
-                    ("policy-lost", in_words(*why).to_owned())
-                }
-                Decision::LeaseExpired(_) | Decision::LeaseRevoked(_) => continue,
-            };
-            if self.schedule.is_some() {
-                let mut event = mainspring_report::Event::new(record.at.get(), kind);
+        let decided = policy.story.look(policy.service.boundary());
+        if self.schedule.is_some() {
+            self.events.extend(decided.into_iter().map(|(at, kind, reason)| {
+                let mut event = mainspring_report::Event::new(at.get(), kind);
                 event.reason = Some(reason).filter(|reason| !reason.is_empty());
-                self.events.push(event);
-            }
+                event
+            }));
         }
     }
 
     /// What a reader of the report should know of the policy service.
     pub(super) fn policy_notices(&self) -> Vec<String> {
         let Some(policy) = &self.policy else { return Vec::new() };
-        let name = self.thread_name(policy.thread);
-        let epoch = policy.boundary().epoch().0;
-        let mut notices = Vec::new();
-        if policy.taken + policy.refused.len() as u64 > 0 {
-            let (taken, refused) = (policy.taken, policy.refused.len());
-            notices.push(format!(
-                "policy service {name}: {taken} updates taken, the last epoch is {epoch}; {refused} refused"
-            ));
-        }
-        let shown = policy.refused.iter().take(8);
-        notices.extend(shown.map(|(at, why)| format!("at {at} an update of {name} was refused: {why}")));
-        if let Some(first) = policy.slow.first() {
-            let times = policy.slow.len();
-            notices.push(format!(
-                "policy service {name} was slow {times} times, first at {first}; what it had set stood"
-            ));
-        }
-        if let Some((at, why)) = policy.lost {
-            let recovery = policy.recovery.map_or("nobody".to_owned(), |thread| self.thread_name(thread));
-            notices.push(format!(
-                "policy service {name} was lost at {at}: {}; what it had set stands, and {recovery} is there to recover",
-                in_words(why)
-            ));
-        }
-        notices
+        let recovery = policy.parties.recovery.map(|thread| self.thread_name(thread));
+        let name = self.thread_name(policy.parties.service);
+        policy.story.notices(&name, recovery.as_deref(), policy.service.boundary().epoch())
     }
 }
 
@@ -291,13 +202,5 @@ impl PolicyMachine for Machine<'_> {
 
     fn treated(&mut self, thread: ThreadRef, treatment: Treatment) {
         self.threads[thread.index() as usize].stats.weight = treatment.weight.get();
-    }
-}
-
-fn in_words(why: Lost) -> &'static str {
-    match why {
-        Lost::Silent => "it was silent for too long",
-        Lost::Exited => "it ended",
-        Lost::CutOff => "too many of its updates in a row were refused",
     }
 }

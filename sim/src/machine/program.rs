@@ -2,7 +2,6 @@
 
 use super::Machine;
 use super::calls::Errand;
-use super::rings::Batch;
 use super::script::Op;
 use super::thread::{FOREVER, Request};
 use mainspring_abi::{CpuId, Nanos, ThreadRef};
@@ -10,7 +9,7 @@ use mainspring_driver::contexts::CallEnd;
 use mainspring_driver::placement;
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{QuotaError, Stop, Timeout, WaitKind};
-use mainspring_workload::{ContextTarget, Span, Step, ThreadTarget};
+use mainspring_workload::{Batch, ContextTarget, Step, ThreadTarget};
 use std::hint::cold_path;
 
 /// How a thread goes on that cannot take its next step at once.
@@ -94,19 +93,34 @@ impl Machine<'_> {
     /// One of the steps that are not frequent.
     #[inline(never)]
     fn step(&mut self, cpu: usize, thread: usize, step: &Step) -> Done {
+        let begun = std::mem::take(&mut self.threads[thread].retakes);
+        let random = &mut self.threads[thread].random;
+        let amount = if begun { None } else { self.workload.draw_amount(step, random) };
+        let wait_until = amount.map(|amount| self.now + amount);
         match *step {
             Step::Run(_) | Step::RunForever | Step::Sleep(_) | Step::Every(_) | Step::Yield => {
                 unreachable!("{step:?} has an op of its own")
             }
-            Step::Park { timeout } => self.park(thread, timeout),
+            Step::RunDrawn(_) => {
+                self.threads[thread].remaining = amount.unwrap_or_default();
+                Done::Next
+            }
+            Step::SleepDrawn(_) => {
+                if wait_until <= Some(self.now) {
+                    return Done::Next;
+                }
+                self.begin_wait(thread);
+                self.block(thread, WaitKind::Sleep, wait_until)
+            }
+            Step::Park { .. } => self.park(thread, wait_until),
             Step::Unpark(target) => {
                 for index in self.targets(target) {
-                    self.unpark(cpu, index);
+                    self.unpark(Some(cpu), index);
                 }
                 Done::Next
             }
-            Step::Call(call) => self.call(cpu, thread, &call),
-            Step::Recv { endpoint, timeout } => self.receive(cpu, thread, endpoint, timeout),
+            Step::Call(call) => self.call(cpu, thread, &call, wait_until),
+            Step::Recv { endpoint, .. } => self.receive(cpu, thread, endpoint, wait_until),
             Step::Reply => {
                 self.answer(cpu, thread, CallEnd::Reply);
                 Done::Next
@@ -139,8 +153,11 @@ impl Machine<'_> {
                 self.spawn(cpu, thread, table);
                 Done::Next
             }
-            Step::Join { target, timeout } => self.join(thread, target, timeout),
+            Step::Join { target, .. } => self.join(thread, target, wait_until),
             Step::Weight(weight) => {
+                if self.weight_for_later(thread, weight) {
+                    return Done::Next;
+                }
                 if let Some(home) = self.threads[thread].home {
                     // The running thread sits where its home says; a refusal would be a stale home.
                     let set = self.core(home.cpu.index()).set_weight(home.seat, weight);
@@ -165,9 +182,36 @@ impl Machine<'_> {
             Step::Submit { ring, entries, deadline, late } => {
                 self.submit(cpu, thread, ring, &Batch { entries, deadline, late })
             }
-            Step::Complete { ring, entries, timeout } => self.complete(cpu, thread, ring, entries, timeout),
+            Step::Complete { ring, entries, .. } => self.complete(cpu, thread, ring, entries, wait_until),
             Step::Poll(ring) => self.poll_ring(thread, ring),
+            Step::Lock { .. }
+            | Step::Unlock(_)
+            | Step::Down { .. }
+            | Step::Up(_)
+            | Step::Barrier { .. }
+            | Step::Wait { .. }
+            | Step::Signal(_)
+            | Step::Broadcast(_) => self.sync_step(cpu, thread, step, wait_until),
+            Step::Repeat { .. }
+            | Step::For { .. }
+            | Step::Either { .. }
+            | Step::Or { .. }
+            | Step::End { .. } => {
+                self.follow_phase(thread);
+                Done::Next
+            }
         }
+    }
+
+    /// The step that `thread` has come to says which is the next.
+    fn follow_phase(&mut self, thread: usize) {
+        let now = self.now;
+        let this = &mut self.threads[thread];
+        let program = &self.workload.threads[this.spec as usize].program;
+        let first = self.script.first(this.spec);
+        // It has been counted already.
+        let at = (this.pc - first) as usize - 1;
+        this.pc = first + self.phases[thread].next(program, at, now, &mut this.random) as u32;
     }
 
     /// The instances that a step names.
@@ -223,8 +267,16 @@ impl Machine<'_> {
         Some(timeout)
     }
 
-    pub(super) fn deadline(&mut self, thread: usize, timeout: Option<Span>) -> Option<Nanos> {
-        timeout.map(|span| self.now + self.threads[thread].random.draw(span))
+    /// `thread` comes to the same step again, which it has begun.
+    pub(super) fn retake(&mut self, thread: usize) {
+        self.threads[thread].pc -= 1;
+        self.threads[thread].retakes = true;
+    }
+
+    /// `thread`, which was to take its step again, goes on with the next.
+    pub(super) fn give_up_step(&mut self, thread: usize) {
+        self.threads[thread].pc += 1;
+        self.threads[thread].retakes = false;
     }
 
     /// Names the wait that is about to begin.
@@ -243,21 +295,21 @@ impl Machine<'_> {
         }
     }
 
-    fn park(&mut self, thread: usize, timeout: Option<Span>) -> Done {
+    fn park(&mut self, thread: usize, deadline: Option<Nanos>) -> Done {
         if std::mem::take(&mut self.threads[thread].unpark_pending) {
             return Done::Next;
         }
-        let deadline = self.deadline(thread, timeout);
         self.begin_wait(thread);
         self.block(thread, WaitKind::Park, deadline)
     }
 
-    fn unpark(&mut self, cpu: usize, target: usize) {
+    /// Ends a park of `target`, or of the next that it takes; CPU `from`, if any, brought it.
+    pub(super) fn unpark(&mut self, from: Option<usize>, target: usize) {
         if self.threads[target].home.is_none() {
             return;
         }
-        if self.threads[target].wait == Some(WaitKind::Park) {
-            self.wake_thread(target, Some(cpu));
+        if self.threads[target].wait == Some(WaitKind::Park) && !self.sync.is_waiting(target) {
+            self.wake_thread(target, from);
         } else {
             self.threads[target].unpark_pending = true;
         }
@@ -273,7 +325,8 @@ impl Machine<'_> {
     /// Takes a context that no thread has, in place of its own.
     fn bind_step(&mut self, thread: usize, target: ContextTarget) -> Done {
         let grant = self.own_instance(thread, target);
-        if self.contexts.owner(self.grants.list[grant].who.id()) == Some(self.threads[thread].identity) {
+        let owner = self.grants.list[grant].id().and_then(|id| self.contexts.owner(id));
+        if owner == Some(self.threads[thread].identity) {
             return Done::Next;
         }
         self.release_context(thread);
@@ -306,7 +359,7 @@ impl Machine<'_> {
     }
 
     /// Waits for one of the instances that have not ended; the step is taken again until all have.
-    fn join(&mut self, thread: usize, target: ThreadTarget, timeout: Option<Span>) -> Done {
+    fn join(&mut self, thread: usize, target: ThreadTarget, until: Option<Nanos>) -> Done {
         let spawned = self.threads[thread].spawned.iter().find(|(table, _)| *table == target.thread);
         let awaited = match spawned {
             Some((_, child)) => self.alive(*child).then_some(child.index() as usize),
@@ -324,7 +377,7 @@ impl Machine<'_> {
                 return Done::Next;
             }
             Some(deadline) => Some(deadline),
-            None => self.deadline(thread, timeout),
+            None => until,
         };
         self.begin_wait(thread);
         let blocked = self.block(thread, WaitKind::Join, deadline);
@@ -333,7 +386,7 @@ impl Machine<'_> {
             return blocked;
         }
         self.threads[thread].join_deadline = deadline;
-        self.threads[thread].pc -= 1;
+        self.retake(thread);
         let id = self.threads[thread].wait_id();
         self.threads[awaited].joiners.push(id);
         blocked
@@ -342,7 +395,7 @@ impl Machine<'_> {
     /// The `join` that `thread` is at has timed out: it goes on with the next step.
     pub(super) fn give_up_join(&mut self, thread: usize) {
         self.threads[thread].join_deadline = None;
-        self.threads[thread].pc += 1;
+        self.give_up_step(thread);
     }
 
     fn alive(&self, thread: ThreadRef) -> bool {

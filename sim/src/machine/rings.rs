@@ -13,7 +13,7 @@ mod teardown;
 use super::Machine;
 use super::program::Done;
 use crate::RunError;
-use mainspring_abi::ring::{CapCqe, CapSqeV2, CompletionStatus, QosFlags, RingAbi};
+use mainspring_abi::ring::{CapCqe, CapSqeV2, CompletionStatus, RingAbi};
 use mainspring_abi::{Nanos, ThreadRef};
 use mainspring_driver::sqpoll::Poller;
 use mainspring_report::RingReport;
@@ -24,7 +24,7 @@ use mainspring_ring::{
 };
 use mainspring_sched::WaitKind;
 use mainspring_sched::nohz::RingFacts;
-use mainspring_workload::{Lateness, RingSpec, Span};
+use mainspring_workload::{Batch, RingSpec};
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -33,14 +33,6 @@ type Memory = Arc<HeapRegion>;
 
 /// The poller of a ring that no thread has polled yet.
 const NOBODY: ThreadRef = ThreadRef::new(u32::MAX, u32::MAX);
-
-/// What a `submit` step asks for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Batch {
-    pub entries: u32,
-    pub deadline: Option<Nanos>,
-    pub late: Lateness,
-}
 
 /// Entries that one thread has accepted.
 #[derive(Debug, Default)]
@@ -246,22 +238,11 @@ impl Machine<'_> {
 
     fn write_entries(&mut self, ring: usize, entries: u32, batch: &Batch) -> u32 {
         let now = self.now;
-        let order = if self.workload.rings[ring].reorder {
-            QosFlags::DEADLINE_ORDERED.with(QosFlags::REORDERABLE).bits()
-        } else {
-            0
-        };
+        let reorder = self.workload.rings[ring].reorder;
         let one = &mut self.rings[ring];
         let mut written = 0;
         while written < entries {
-            let mut entry = CapSqeV2::nop(one.issued);
-            if let Some(deadline) = batch.deadline {
-                entry.deadline_ns = (now + deadline).get().max(1);
-                entry.qos_flags = match batch.late {
-                    Lateness::Drop => QosFlags::DROP_IF_LATE.bits(),
-                    Lateness::Allow => QosFlags::ALLOW_LATE.bits(),
-                } | order;
-            }
+            let entry = batch.entry(one.issued, now, reorder);
             if one.submitter.push(&entry) != Push::Queued {
                 break;
             }
@@ -289,18 +270,20 @@ impl Machine<'_> {
         thread: usize,
         ring: usize,
         entries: u32,
-        timeout: Option<Span>,
+        timeout: Option<Nanos>,
     ) -> Done {
         if let Some(refused) = self.refuse_stranger(thread, ring) {
             return refused;
         }
+        let (left, until) = match self.rings[ring].owner_step {
+            OwnerStep::Completing { left, until } => (left, until),
+            OwnerStep::None | OwnerStep::Submitting(_) => (entries, timeout),
+        };
+        // The step is taken again after each entry that its thread serves itself.
+        self.rings[ring].owner_step = OwnerStep::Completing { left, until };
         if let Some(done) = self.serve_own(thread, ring) {
             return done;
         }
-        let (left, until) = match self.rings[ring].owner_step {
-            OwnerStep::Completing { left, until } => (left, until),
-            OwnerStep::None | OwnerStep::Submitting(_) => (entries, self.deadline(thread, timeout)),
-        };
         let reaped = self.reap(cpu, ring, left);
         let left = left - reaped;
         if reaped > 0 {
@@ -348,7 +331,7 @@ impl Machine<'_> {
         let blocked = self.block(thread, WaitKind::Ring, until);
         match blocked {
             Done::Next => self.rings[ring].owner_step = OwnerStep::None,
-            Done::Stay(_) => self.threads[thread].pc -= 1,
+            Done::Stay(_) => self.retake(thread),
         }
         blocked
     }
@@ -360,7 +343,7 @@ impl Machine<'_> {
         }) {
             ring.owner_step = OwnerStep::None;
             ring.reaper.awake();
-            self.threads[thread].pc += 1;
+            self.give_up_step(thread);
         }
     }
 
@@ -385,7 +368,7 @@ impl Machine<'_> {
 
     fn serve_own(&mut self, thread: usize, ring: usize) -> Option<Done> {
         self.serve_next(thread, ring).then(|| {
-            self.threads[thread].pc -= 1;
+            self.retake(thread);
             Done::Next
         })
     }

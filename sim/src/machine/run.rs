@@ -1,12 +1,14 @@
 //! Setting a machine up, and the loop that lets its time pass.
 
 use super::calls::endpoints;
+use super::devices::Devices;
 use super::grants::Grants;
 use super::islands::Islands;
 use super::leases::Leases;
 use super::network::Nic;
 use super::observer::Observer;
 use super::overhead::Overhead;
+use super::pace::{Nodes, Paces};
 use super::policy::Policy;
 use super::rings::Ring;
 use super::script::Script;
@@ -20,13 +22,17 @@ use crate::tournament::{LAST, Tournament, keyed, owner};
 use crate::{Options, RunError};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
 use mainspring_driver::{CpuCore, Machine as _};
+use mainspring_program::SyncObjects;
 use mainspring_record::Latencies;
 use mainspring_record::file::{Header, Recorder};
 use mainspring_record::jobs::Jobs;
+use mainspring_record::states::WithStates;
+use mainspring_record::watch::Watch;
 use mainspring_report::Report;
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Affinity, Config, Cpu, Entity, Lag, Spec, WaitQuota};
-use mainspring_workload::{Faults, Start, Workload};
+use mainspring_workload::{Faults, Phases, Start, Step, ThreadSpec, Workload};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -70,6 +76,7 @@ impl<'a> Machine<'a> {
         let islands = Islands::new(workload);
         let (grants, contexts) = Grants::new(workload, &islands.admission)
             .map_err(|_| RunError::NoRoom { cpus, threads: threads.len() })?;
+        let paces = Paces::of(&workload.machine);
         let mut machine = Self {
             workload,
             seed,
@@ -85,8 +92,15 @@ impl<'a> Machine<'a> {
             turn: keyed(0, 0),
             outside: Nanos::ZERO,
             authority: has_authority(workload) || options.schedule,
-            foresight: foresight::is_safe(&workload.faults),
-            disturbed: workload.faults != Faults::default() || workload.network.is_some(),
+            foresight: foresight::is_safe(&workload.faults)
+                && workload.interrupts.is_empty()
+                && paces.is_none(),
+            paces,
+            nodes: Nodes::of(workload, threads.len()),
+            phases: phases_of(workload),
+            disturbed: workload.faults != Faults::default()
+                || workload.network.is_some()
+                || !workload.interrupts.is_empty(),
             script: Script::new(workload),
             placement: Tournament::new(cpus, LAST),
             placed_weight: vec![0; cpus],
@@ -99,6 +113,8 @@ impl<'a> Machine<'a> {
             islands,
             policy: Policy::new(workload, &bases),
             leases: Leases::new(workload, &bases),
+            sync: SyncObjects::new(workload.sync.iter().map(|spec| spec.kind), threads.len()),
+            devices: Devices::new(workload, seed),
             rings: workload.rings.iter().map(|spec| Ring::new(spec, &bases)).collect(),
             overruns: Vec::new(),
             next_operation: 0,
@@ -113,6 +129,7 @@ impl<'a> Machine<'a> {
             nic: workload.network.as_ref().map(Nic::new),
             observer: Observer::new(None, None),
             schedule: options.schedule.then(Vec::new),
+            states: options.schedule.then(Rc::default),
             latencies: threads.iter().map(|_| Latencies::default()).collect(),
             untold_latencies: Vec::with_capacity(LATENCIES_AT_A_TIME),
             sent: ReschedulesSent::default(),
@@ -131,7 +148,11 @@ impl<'a> Machine<'a> {
             Some(out) => Some(Recorder::new(out, &machine.header(name, seed)).map_err(RunError::Record)?),
             None => None,
         };
-        machine.observer = Observer::new(options.watch, recorder);
+        let watch = match &machine.states {
+            Some(keeper) => Some(Box::new(WithStates::new(keeper.clone(), options.watch)) as Box<dyn Watch>),
+            None => options.watch,
+        };
+        machine.observer = Observer::new(watch, recorder);
         Ok(machine)
     }
 
@@ -179,7 +200,7 @@ impl<'a> Machine<'a> {
         for cpu in 0..self.cores.len() {
             self.reconsider(cpu);
         }
-        self.settle();
+        self.rearm_touched();
     }
 
     /// Handles the next thing that happens, if it happens before `end`; when.
@@ -202,7 +223,7 @@ impl<'a> Machine<'a> {
         if unlikely(self.authority) {
             self.tend_authority();
         }
-        self.settle();
+        self.rearm_touched();
         Some(at)
     }
 
@@ -215,7 +236,7 @@ impl<'a> Machine<'a> {
         self.now = at;
         self.happen_from_outside();
         self.tend_authority();
-        self.settle();
+        self.rearm_touched();
         Some(at)
     }
 
@@ -240,7 +261,7 @@ impl<'a> Machine<'a> {
     fn next_from_outside(&self) -> Nanos {
         let start = self.starts.last().map_or(Nanos::MAX, |(at, _)| *at);
         let policy = self.policy.as_ref().map_or(Nanos::MAX, Policy::next);
-        let faults = self.next_burst.min(self.next_exit);
+        let faults = self.next_burst.min(self.next_exit).min(self.devices.next());
         let asked = self.islands.next().min(self.leases.next_start());
         start.min(policy).min(faults).min(asked).min(self.operation_at())
     }
@@ -262,6 +283,8 @@ impl<'a> Machine<'a> {
             self.operate();
         } else if self.policy.as_ref().is_some_and(|policy| policy.next() == now) {
             self.poll_policy();
+        } else if self.devices.any() && self.devices.next() == now {
+            self.raise_interrupts();
         } else if self.next_burst == now {
             self.burst();
         } else {
@@ -306,8 +329,12 @@ impl<'a> Machine<'a> {
         thread.moved = false;
         thread.wait = None;
         thread.unpark_pending = false;
+        thread.retakes = false;
         thread.join_deadline = None;
         thread.spawned.clear();
+        if let Some(phases) = self.phases.get_mut(index) {
+            *phases = Phases::new();
+        }
         thread.woken_at = Nanos::MAX;
         thread.stats.weight = weight.get();
         if let Some(jobs) = &mut thread.jobs {
@@ -333,6 +360,14 @@ fn has_authority(workload: &Workload) -> bool {
         && workload.policy.is_none())
 }
 
+/// Where each instance is in the phases of its program; empty if no program has any.
+fn phases_of(workload: &Workload) -> Vec<Phases> {
+    let has_phases = |step: &Step| matches!(step, Step::End { .. });
+    let any = workload.threads.iter().any(|table| table.program.iter().any(has_phases));
+    let count = workload.threads.iter().map(ThreadSpec::instances).sum();
+    if any { vec![Phases::new(); count] } else { Vec::new() }
+}
+
 /// The instances of all tables, and the first of each. `list` says whether each of their jobs is listed.
 fn instances(workload: &Workload, seed: u64, list: bool) -> (ThreadTable, Vec<usize>) {
     let mut threads = Vec::new();
@@ -340,7 +375,7 @@ fn instances(workload: &Workload, seed: u64, list: bool) -> (ThreadTable, Vec<us
     for (table, spec) in workload.threads.iter().enumerate() {
         bases.push(threads.len());
         let affinity = spec.cpus.map_or(Affinity::Any, |cpus| Affinity::Only(Arc::new(cpus)));
-        let periodic = spec.next_period(0).is_some();
+        let periodic = spec.is_periodic();
         for _ in 0..spec.instances() {
             let index = threads.len();
             threads.push(Thread {
@@ -359,6 +394,7 @@ fn instances(workload: &Workload, seed: u64, list: bool) -> (ThreadTable, Vec<us
                 wait: None,
                 wait_number: 0,
                 unpark_pending: false,
+                retakes: false,
                 jobs: periodic.then(|| Box::new(Jobs::new(list))),
                 job_waits: false,
                 serving: Vec::new(),

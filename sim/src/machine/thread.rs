@@ -70,6 +70,8 @@ pub(super) struct Thread {
     /// Where it sits, while it lives.
     pub home: Option<Home>,
     pub unpark_pending: bool,
+    /// It has begun the step that it comes to next, and has drawn what that draws.
+    pub retakes: bool,
     /// The present or, if it is not alive, the next occupant of this instance.
     pub identity: ThreadRef,
     /// How often it has been through its program, if that is limited.

@@ -4,17 +4,33 @@ use super::Machine;
 use mainspring_abi::Nanos;
 use mainspring_driver::placement;
 use mainspring_sched::WaitPermit;
+use mainspring_sched::hint::unlikely;
 
 impl Machine<'_> {
     /// What `thread` waited for has come; CPU `from`, if any, brought it.
     #[inline(always)]
     pub(super) fn wake_thread(&mut self, thread: usize, from: Option<usize>) {
+        if unlikely(self.states.is_some()) {
+            let by = from.and_then(|cpu| self.vcpus[cpu].running);
+            self.note_waker(thread, by);
+        }
         let thread = self.threads[thread].identity;
         let _woken = self.on_behalf_of(from, |machine| placement::wake(machine, thread));
     }
 
+    /// The wait of `thread` is about to be ended by the thread `by`, if by any.
+    #[cold]
+    pub(super) fn note_waker(&mut self, thread: usize, by: Option<u32>) {
+        if let (Some(states), Some(by)) = (&self.states, by) {
+            states.borrow_mut().woken_by(thread as u32, by);
+        }
+    }
+
     /// What `thread` waited for has come from the running thread of `cpu`, which will wait in turn.
     pub(super) fn hand_over(&mut self, cpu: usize, thread: usize) {
+        if unlikely(self.states.is_some()) {
+            self.note_waker(thread, self.vcpus[cpu].running);
+        }
         let thread = self.threads[thread].identity;
         let _woken = self.on_behalf_of(Some(cpu), |machine| placement::hand_over(machine, thread));
     }

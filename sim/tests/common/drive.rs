@@ -197,7 +197,7 @@ impl<W: Watch> Drive<W> {
             20 => self.steal(at),
             _ => self.other(at),
         }?;
-        self.settle()?;
+        self.decide_all()?;
         self.pass()
     }
 
@@ -527,7 +527,7 @@ impl<W: Watch> Drive<W> {
     }
 
     /// Every CPU does what it wants to do at this instant.
-    fn settle(&mut self) -> Step {
+    fn decide_all(&mut self) -> Step {
         for at in 0..self.cpus.len() {
             for turn in 0.. {
                 if turn == STANDSTILL {
@@ -570,7 +570,7 @@ impl<W: Watch> Drive<W> {
             let whole = next - self.now + Nanos::new(u64::from(self.late));
             let part = Nanos::new(1 + self.dice.below(2_000_000) as u64);
             self.now += if self.dice.one_in(2) { whole } else { whole.min(part) };
-            self.settle()?;
+            self.decide_all()?;
         }
         Ok(())
     }

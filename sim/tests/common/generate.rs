@@ -231,7 +231,7 @@ impl Draft<'_> {
         }
         let mut cost = || Nanos::new(self.dice.below(3_000));
         // A reschedule that takes time leaves a CPU idle with work queued, which no bound on lag allows for.
-        Costs { switch: cost(), interrupt: cost(), ipi: Nanos::ZERO, migration: cost(), tick: cost() }
+        Costs { switch: cost(), interrupt: cost(), migration: cost(), tick: cost(), ..Costs::default() }
     }
 
     fn faults(&mut self, on: bool) -> Faults {

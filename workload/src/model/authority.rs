@@ -1,6 +1,6 @@
 //! The tables that stand for authority: contexts, endpoints, leases, islands, rings and the policy service.
 
-use super::ThreadTarget;
+use super::{ContextTarget, ThreadTarget};
 use mainspring_abi::{CpuSet, Nanos};
 
 /// `[[context]]`: CPU time that is granted.
@@ -66,16 +66,6 @@ pub enum Overrun {
     Notify,
     /// The island of the context is shut down.
     Shutdown,
-}
-
-/// Contexts that a step or table names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ContextTarget {
-    /// Index into `Workload::contexts`.
-    pub context: usize,
-    /// Which instance (`audio.3`). `None` means all of the table's, which is the one if the table has no `count`; a
-    /// `bind` or `drain` without an instance means the one with the number of the thread that does it.
-    pub instance: Option<u32>,
 }
 
 /// `[[endpoint]]`, or an endpoint that a step names.

@@ -1,4 +1,4 @@
-use super::authority::ContextTarget;
+use super::ContextTarget;
 use super::{ThreadTarget, Workload};
 use mainspring_abi::Nanos;
 use std::fmt;

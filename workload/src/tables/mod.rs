@@ -1,22 +1,28 @@
 //! The tables that stand for authority, read once all names are known.
 
 mod context;
+mod distribution;
 mod endpoint;
 mod expect;
+mod interrupt;
 mod island;
 mod lease;
 mod operation;
 mod policy;
 mod ring;
+mod sync;
 
 pub(crate) use context::contexts;
+pub(crate) use distribution::distributions;
 pub(crate) use endpoint::endpoints;
 pub(crate) use expect::expectations;
+pub(crate) use interrupt::interrupts;
 pub(crate) use island::islands;
 pub(crate) use lease::leases;
 pub(crate) use operation::operations;
 pub(crate) use policy::policy;
 pub(crate) use ring::rings;
+pub(crate) use sync::sync;
 
 use crate::document::Section;
 use crate::error::{Report, Reported, clipped};
@@ -35,6 +41,15 @@ use toml::de::DeValue;
 pub enum TableError {
     /// Best effort would keep more than half of each CPU.
     FloorTooHigh,
+    /// Speeds for another number of CPUs than there are.
+    SpeedsDiffer {
+        /// How many speeds.
+        speeds: usize,
+        /// How many CPUs.
+        cpus: usize,
+    },
+    /// A CPU that hardly computes.
+    TooSlow,
     /// More tables of one kind than there may be.
     TooMany {
         /// The kind.
@@ -106,6 +121,22 @@ pub enum TableError {
     TooManyExpectations,
     /// An `[[expect]]` table without a condition.
     ExpectsNothing,
+    /// A shape that no Pareto distribution has here.
+    Shape {
+        /// As written.
+        shape: String,
+    },
+    /// A file of values that cannot be read.
+    ValuesFile {
+        /// As written.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// A distribution of values without any, or with nothing but zero.
+    NoValues,
+    /// Interrupts without time between them.
+    NeverRests,
     /// An `[[expect]]` table with two subjects.
     ExpectsOfSeveral,
     /// A condition that its subject cannot have.
@@ -118,6 +149,11 @@ pub enum TableError {
 impl fmt::Display for TableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::SpeedsDiffer { speeds, cpus } => {
+                let s = |n: &usize| if *n == 1 { "" } else { "s" };
+                write!(f, "{speeds} speed{} for {cpus} CPU{}", s(speeds), s(cpus))
+            }
+            Self::TooSlow => f.write_str("a CPU computes at 1% of full speed or more"),
             Self::FloorTooHigh => f.write_str("the floor of best effort is more than half of each CPU"),
             Self::TooMany { what } => write!(f, "more than {MAX_TABLES} [[{what}]] tables"),
             Self::TooManyOperations => write!(f, "more than {MAX_TABLES} [[at]] tables"),
@@ -147,6 +183,10 @@ impl fmt::Display for TableError {
             Self::NoPolicy => f.write_str("the file has no policy service"),
             Self::TooManyExpectations => write!(f, "more than {MAX_TABLES} [[expect]] tables"),
             Self::ExpectsNothing => f.write_str("the table expects nothing"),
+            Self::Shape { shape } => write!(f, "{shape:?} is no shape of a Pareto distribution"),
+            Self::ValuesFile { path, why } => write!(f, "{path:?}: {why}"),
+            Self::NoValues => f.write_str("a distribution of values needs values, in the table or in a file"),
+            Self::NeverRests => f.write_str("no time passes between two interrupts"),
             Self::ExpectsOfSeveral => f.write_str("the table expects something of several things"),
             Self::ExpectedElsewhere { .. } => f.write_str("the condition cannot be expected of that"),
         }
@@ -158,6 +198,10 @@ impl TableError {
     #[must_use]
     pub fn help(&self) -> String {
         match self {
+            Self::SpeedsDiffer { cpus, .. } => {
+                format!("write {cpus}, one for each CPU, or leave `speeds` out")
+            }
+            Self::TooSlow => "choose 1% to 100%".into(),
             Self::FloorTooHigh => "choose 0% to 50%, such as floor = \"5%\"".into(),
             Self::TooMany { what } => format!("use fewer; one [[{what}]] may serve many threads"),
             Self::TooManyOperations => "use fewer".into(),
@@ -180,6 +224,12 @@ impl TableError {
             Self::EmptyIsland => "add nodes = [\"NAME\"], the names of [[context]] tables".into(),
             Self::TooManyExpectations => "use fewer; one table may have many conditions".into(),
             Self::ExpectsNothing => "add a condition, such as misses = 0 or response_p99 = \"5ms\"".into(),
+            Self::Shape { .. } => "choose a number from 0.1 to 100, such as shape = \"1.5\"".into(),
+            Self::ValuesFile { .. } => "write one duration on each line".into(),
+            Self::NoValues => {
+                "add values = [\"1ms\", \"5ms\"] or file = \"PATH\", with at least one above zero".into()
+            }
+            Self::NeverRests => "choose at least 1ns".into(),
             Self::ExpectsOfSeveral => {
                 "name one of `thread`, `context` and `endpoint`, or none for the run".into()
             }
@@ -272,7 +322,7 @@ fn list<'d, T>(
     mut read: impl FnMut(&Found<'d>, &mut Report<'_>) -> Result<T, Reported>,
 ) -> Result<Vec<T>, Reported> {
     let DeValue::Array(items) = value.value else {
-        let error = ValueError::WrongType { expected, found: value.value.type_str() };
+        let error = ValueError::WrongType { expected, found: value.value.type_str(), quoted: None };
         return Err(report.push(&value.at, error));
     };
     let items = items.iter().map(|item| read(&At { value: item.get_ref(), at: item.span() }, report));

@@ -3,6 +3,7 @@
 //!
 //! * A context is in one place: with one thread, on its way, or on a shelf. A thread that has lent one is not made ready.
 //! * Its [`refills`] say when how much of it may be used; what was used is the sum of the intervals that its holders ran.
+//! * The [`overshoot`] that the core reports is the one that was observed.
 //! * At each decision the most urgent of the threads that are ready on contexts runs, unless best effort insists on
 //!   its [`floor`]; see `choice`.
 //!
@@ -11,6 +12,7 @@
 mod choice;
 mod events;
 pub mod floor;
+pub mod overshoot;
 pub mod refills;
 
 use super::machine_model::MachineModel;
@@ -20,6 +22,7 @@ use floor::Floor;
 use mainspring_abi::{ContextRef, Nanos, ThreadRef};
 use mainspring_sched::context::{ContextSpec, Overrun};
 use mainspring_sched::{Authority, Cpu, Seat};
+use overshoot::Overshoot;
 use refills::RefillModel;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,6 +63,7 @@ struct Holder {
 pub struct Grant {
     spec: ContextSpec,
     refills: RefillModel,
+    overshoot: Overshoot,
     used: u64,
     donated: u64,
     donors: Vec<ThreadRef>,
@@ -161,6 +165,11 @@ impl Grants {
         &self.cpus[cpu]
     }
 
+    /// The furthest that each context was run past its budget, by its number.
+    pub fn overshoots(&self) -> impl Iterator<Item = (u32, Nanos)> + '_ {
+        self.grants.iter().map(|(who, grant)| (who.id(), Nanos::new(grant.overshoot.most())))
+    }
+
     /// What `thread` has.
     #[must_use]
     pub fn right(&self, thread: ThreadRef) -> Right {
@@ -257,7 +266,10 @@ impl Grants {
         let usage = context.usage();
         let (told, seen) = ((usage.used.get(), usage.donated.get()), (grant.used, grant.donated));
         ensure(told == seen, || format!("{:?}: used, donated are {told:?}, seen {seen:?}", context.who()))?;
-        let overshoot = usage.overshoot_max;
+        let (overshoot, seen) = (usage.overshoot_max, grant.overshoot.most());
+        ensure(overshoot.get() == seen, || {
+            format!("{:?} reports an overshoot of {overshoot}, and was overrun by {seen}ns", context.who())
+        })?;
         ensure(!self.punctual || overshoot.is_zero(), || {
             format!("{:?} was overrun by {overshoot} on a punctual machine", context.who())
         })?;
@@ -338,6 +350,7 @@ impl Grants {
                 let grant = Grant {
                     spec: spec.clone(),
                     refills: found()?,
+                    overshoot: Overshoot::default(),
                     used: 0,
                     donated: 0,
                     donors: Vec::new(),
@@ -454,7 +467,9 @@ impl Grant {
         if !self.active {
             match self.paused {
                 Some((at, release)) if at == now => self.refills.go_on(release),
-                _ => self.refills.resume(now),
+                _ => {
+                    self.refills.resume(now);
+                }
             }
         }
         self.active = true;
@@ -479,6 +494,7 @@ impl Grant {
         ensure(!punctual || ran <= usable, || {
             format!("ran for {ran}ns on a context that had {usable}ns: {:?}", self.refills.list())
         })?;
+        self.overshoot.spend(ran, usable);
         self.used += ran;
         if !self.donors.is_empty() {
             self.donated += ran;

@@ -75,6 +75,8 @@ pub fn alloc(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
         Ok(()) if me.is_exact && before.memory < size => {
             violation(format_args!("{size} bytes were paid with {}", before.memory));
         }
+        // The burst of its quota may be smaller.
+        Err(BudgetError::OverRate { retry_in: None, .. }) if me.has_quota.get() => {}
         Err(_) if before.memory >= size && !me.is_half => {
             violation(format_args!("{size} bytes are refused with {} left", before.memory));
         }
@@ -139,7 +141,7 @@ pub fn recharge(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
 
 pub fn own(cx: &Cx, me: &Me<'_>) {
     me.authority.check(&cx.caps(), "a task");
-    if cx.worker() >= me.world.setting.workers {
+    if cx.worker() >= me.world.setting.all_workers() {
         violation("a task runs on a worker that is not there");
     }
     std::hint::black_box((cx.id(), cx.ops_used(), cx.is_cancelled(), cx.now()));
@@ -211,6 +213,39 @@ pub fn std_mutex(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
         violation("another task ran while a question was asked, or an action without a context was taken");
     }
     twins.1 += 1;
+}
+
+mainspring::task_local! {
+    static NUMBER: u64;
+}
+
+pub fn has_local(cx: &Cx) -> bool {
+    NUMBER.get(cx).is_some()
+}
+
+/// A value of a scope is found inside of it, by halves of joins too, and nowhere else.
+pub fn local(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
+    let (before, number) = (NUMBER.get(cx), rng.draw());
+    let mut inside = rng.fork();
+    NUMBER.scope(cx, number, |cx| {
+        live(cx, me, &mut inside, 2);
+        if NUMBER.get(cx) != Some(number) {
+            violation("a scope has another's value");
+        }
+        if me.affords(cx, ops(200)) && !me.cleans_up.get() {
+            let price = Cost::iterations(2);
+            me.may_cost(price);
+            me.has_joined.set(true);
+            let found = cx.join(|cx| NUMBER.get(cx), |cx| NUMBER.get(cx));
+            me.did_cost(price);
+            if found != (Some(number), Some(number)) {
+                violation("a half of a join has another's value");
+            }
+        }
+    });
+    if NUMBER.get(cx) != before {
+        violation("a value is found after its scope");
+    }
 }
 
 /// Frames with values on both sides of a yield.

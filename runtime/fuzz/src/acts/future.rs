@@ -1,9 +1,9 @@
 //! Futures: ready at once, woken from elsewhere, woken too often and too late.
 
 use super::alone::ops;
-use super::scope::{Brood, Parcel, little, with_brood};
+use super::scope::{OpenNursery, Parcel, little, with_open_nursery};
 use crate::ledger::{Kind, Tracked};
-use crate::model::{Books, Fate, Held, Life, Scope};
+use crate::model::{Fate, Held, Life, Scope, TaskUse};
 use crate::rng::Rng;
 use crate::verdict::violation;
 use crate::world::{Me, World};
@@ -129,9 +129,9 @@ pub fn woken(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
         drop(sent);
         return await_it(cx, me, &signal);
     }
-    with_brood(cx, me, rng, |cx, brood: &Brood<'_, '_, '_>, rng| {
+    with_open_nursery(cx, me, rng, |cx, open: &OpenNursery<'_, '_, '_>, rng| {
         let seed = rng.draw();
-        brood.spawn(cx, little(), move |cx, me| {
+        open.spawn(cx, little(), move |cx, me| {
             let last = last;
             let mut rng = Rng::new(seed);
             for _ in 0..rng.below(3) {
@@ -143,7 +143,7 @@ pub fn woken(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
             }
             last.0.set(rng.one_in(2).then_some(&me.world.stale), again);
         });
-        await_it(cx, brood.me, &signal);
+        await_it(cx, open.me, &signal);
     });
 }
 
@@ -173,21 +173,21 @@ pub fn wake_stale(world: &World, rng: &mut Rng) {
 pub struct ChildFuture {
     scope: Arc<Scope>,
     fate: Arc<Fate>,
-    books: Books,
+    used: TaskUse,
     life: Option<Life>,
     turns: u32,
     value: Tracked,
     _held: Held,
 }
 
-pub fn child(scope: &Arc<Scope>, fate: &Arc<Fate>, books: Books) -> ChildFuture {
+pub fn child(scope: &Arc<Scope>, fate: &Arc<Fate>, used: TaskUse) -> ChildFuture {
     let value = Tracked::new(Kind::Capture);
     // A poll may be paid for and not made.
-    books.may_cost(Cost::CALL);
+    used.may_cost(Cost::CALL);
     ChildFuture {
         scope: scope.clone(),
         fate: fate.clone(),
-        books,
+        used,
         life: None,
         turns: value.slot() % 4,
         value,
@@ -200,8 +200,8 @@ impl Future for ChildFuture {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Parcel> {
         self.value.check();
-        self.books.may_cost(Cost::CALL);
-        self.books.did_cost(Cost::CALL);
+        self.used.may_cost(Cost::CALL);
+        self.used.did_cost(Cost::CALL);
         if self.life.is_none() {
             let life = Life::begin(&self.scope, &self.fate);
             self.life = Some(life);

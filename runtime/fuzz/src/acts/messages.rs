@@ -1,7 +1,7 @@
 //! Channels and selects.
 
 use super::live;
-use super::scope::{Brood, with_brood};
+use super::scope::{OpenNursery, with_open_nursery};
 use crate::line::{self, Line, Message, Patience, Rx, Tx};
 use crate::rng::Rng;
 use crate::verdict::violation;
@@ -35,7 +35,13 @@ fn make(cx: &Cx, me: &Me<'_>, capacity: Capacity) -> Option<Line> {
         Capacity::Unbounded => u32::MAX,
     };
     let made = cx.channel(capacity);
-    match (me.authority.channel, &made) {
+    admitted(me, asked, &made);
+    made.ok().map(|ends| line::line(capacity, ends))
+}
+
+/// Whether a channel with such a buffer could be made is what the task's authority says.
+pub fn admitted<T>(me: &Me<'_>, asked: u32, made: &Result<T, ChannelError>) {
+    match (me.authority.channel, made) {
         (None, Err(ChannelError::NotPermitted)) => {}
         (None, Ok(_)) => violation("a task without CapChannel makes a channel"),
         (Some((_, most)), Err(ChannelError::BufferTooLarge { .. })) if asked > most => {}
@@ -51,7 +57,6 @@ fn make(cx: &Cx, me: &Me<'_>, capacity: Capacity) -> Option<Line> {
         (Some(_), Err(ChannelError::TooMany(_))) if me.has_joined.get() => {}
         (authority, Err(error)) => violation(format_args!("a channel with {authority:?}: {error}")),
     }
-    made.ok().map(|ends| line::line(capacity, ends))
 }
 
 pub fn channel(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
@@ -203,17 +208,17 @@ pub fn pipeline(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     let Some(Line { tx, rx }) = make(cx, me, capacity) else { return };
     let (producers, consumers) = (1 + rng.below(3), 1 + rng.below(2));
     let count = 1 + rng.below(MESSAGES / producers / 2 + 1);
-    with_brood(cx, me, rng, |cx, brood: &Brood<'_, '_, '_>, rng| {
+    with_open_nursery(cx, me, rng, |cx, open: &OpenNursery<'_, '_, '_>, rng| {
         for _ in 0..consumers {
             let (rx, mut own) = (rx.clone(), rng.fork());
-            brood.spawn(cx, share(), move |cx, me| consume(cx, me, &rx, &mut own));
+            open.spawn(cx, share(), move |cx, me| consume(cx, me, &rx, &mut own));
         }
         for _ in 0..producers {
             let (tx, mut own) = (tx.clone(), rng.fork());
-            brood.spawn(cx, share(), move |cx, me| produce(cx, me, &tx, &mut own, count));
+            open.spawn(cx, share(), move |cx, me| produce(cx, me, &tx, &mut own, count));
         }
         drop((tx, rx));
-        live(cx, brood.me, rng, 1);
+        live(cx, open.me, rng, 1);
     });
 }
 
@@ -223,17 +228,17 @@ pub fn ping_pong(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     let Some(there) = make(cx, me, there) else { return };
     let Some(back) = make(cx, me, back) else { return };
     let rounds = 1 + rng.below(MESSAGES);
-    with_brood(cx, me, rng, |cx, brood: &Brood<'_, '_, '_>, _| {
+    with_open_nursery(cx, me, rng, |cx, open: &OpenNursery<'_, '_, '_>, _| {
         let Line { tx, rx: at } = there;
         let Line { tx: answer, rx } = back;
-        brood.spawn(cx, share(), move |cx, me| {
+        open.spawn(cx, share(), move |cx, me| {
             for _ in 0..rounds {
                 if !tx.send(cx, me, Patience::Forever) || !rx.recv(cx, me, Patience::Forever) {
                     break;
                 }
             }
         });
-        brood.spawn(cx, share(), move |cx, me| {
+        open.spawn(cx, share(), move |cx, me| {
             for _ in 0..rounds {
                 if !at.recv(cx, me, Patience::Forever) || !answer.send(cx, me, Patience::Forever) {
                     break;

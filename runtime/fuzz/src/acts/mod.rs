@@ -1,14 +1,21 @@
 //! What a task does, drawn from its seed, and what must come of it.
 
 mod alone;
+mod calls;
 mod fork;
 mod future;
+mod groups;
+mod latest;
+mod leases;
 mod messages;
 mod metered;
 mod outside;
+mod rates;
 mod scope;
 mod shared;
 mod sockets;
+mod time;
+mod waiting;
 
 use crate::options::Mutant;
 use crate::rng::Rng;
@@ -17,8 +24,12 @@ use mainspring::Cx;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use alone::MESSAGE;
+pub use calls::{Calls, Pending};
+pub use leases::{Leases, lease};
 pub use outside::host_thread;
+pub use rates::quotas;
 pub use scope::{host_costs, run_root};
+pub use time::Time;
 
 macro_rules! acts {
     ($($act:ident $name:literal $weight:literal,)*) => {
@@ -54,6 +65,11 @@ acts! {
     Mutex "mutex" 6,
     Semaphore "semaphore" 5,
     Once "once" 2,
+    RwLock "rwlock" 5,
+    Event "event" 4,
+    Meeting "meeting" 4,
+    Timeout "timeout" 3,
+    Token "token" 2,
     Park "park" 3,
     Unpark "unpark" 4,
     Handshake "handshake" 3,
@@ -83,6 +99,21 @@ acts! {
     Exhaust "exhaust" 1,
     SilentPark "silent-park" 1,
     LongRoot "long-root" 1,
+    Context "context" 5,
+    Weights "weights" 2,
+    Call "call" 6,
+    Serve "serve" 8,
+    Service "service" 3,
+    Quota "quota" 3,
+    Oneshot "oneshot" 3,
+    Watch "watch" 2,
+    Broadcast "broadcast" 2,
+    JoinSet "join-set" 3,
+    Supervisor "supervisor" 2,
+    Actor "actor" 3,
+    Spawner "spawner" 3,
+    Local "local" 3,
+    Unix "unix" 1,
     // Ways of a nursery and of the host, here so that they can be left out.
     Refill "refill" 0,
     Tended "tended" 0,
@@ -90,6 +121,7 @@ acts! {
     Explosive "explosive" 0,
     HostNursery "host-nursery" 0,
     Roots "roots" 0,
+    Lease "lease" 0,
 }
 
 impl Act {
@@ -155,54 +187,86 @@ fn perform(cx: &Cx, me: &Me<'_>, rng: &mut Rng, act: Act) {
     match act {
         Act::Yield => cx.yield_now(),
         Act::LookUp => cx.look_up(),
-        Act::Check => alone::check(cx, me, rng),
-        Act::Iterations => alone::iterations(cx, me, rng),
-        Act::Pay => alone::pay(cx, me, rng),
-        Act::Alloc => alone::alloc(cx, me, rng),
+        Act::Check => apart(|| alone::check(cx, me, rng)),
+        Act::Iterations => apart(|| alone::iterations(cx, me, rng)),
+        Act::Pay => apart(|| alone::pay(cx, me, rng)),
+        Act::Alloc => apart(|| alone::alloc(cx, me, rng)),
         Act::SleepZero => cx.sleep(std::time::Duration::ZERO),
-        Act::Sleep => alone::sleep(cx, me, rng),
-        Act::Interval => alone::interval(cx, me, rng),
-        Act::Recharge => alone::recharge(cx, me, rng),
+        Act::Sleep => apart(|| alone::sleep(cx, me, rng)),
+        Act::Interval => apart(|| alone::interval(cx, me, rng)),
+        Act::Recharge => apart(|| alone::recharge(cx, me, rng)),
         Act::Own => alone::own(cx, me),
-        Act::ThreadLocal => alone::thread_local(cx, me, rng),
-        Act::ThreadScope => alone::thread_scope(cx, me, rng),
-        Act::StdMutex => alone::std_mutex(cx, me, rng),
-        Act::DeepStack => alone::deep_stack(cx, me, rng),
-        Act::Cleanup => alone::cleanup(cx, me, rng),
-        Act::Destructor => alone::destructor(cx, me, rng),
-        Act::CatchPanic => alone::catch_panic(cx, me, rng),
-        Act::Swallow => alone::swallow(cx, me, rng),
-        Act::Panic => alone::panic_here(me, rng),
-        Act::Overflow => alone::overflow(cx, me, rng),
-        Act::Exhaust => alone::exhaust(cx, me, rng),
-        Act::LongRoot => alone::long_root(cx, me, rng),
-        Act::Channel => messages::channel(cx, me, rng),
-        Act::Send => messages::send(cx, me, rng),
-        Act::Receive => messages::receive(cx, me, rng),
-        Act::Select => messages::select(cx, me, rng),
-        Act::Len => messages::len(me, rng),
-        Act::Pipeline => messages::pipeline(cx, me, rng),
-        Act::PingPong => messages::ping_pong(cx, me, rng),
-        Act::Mutex => shared::mutex(cx, me, rng),
-        Act::Semaphore => shared::semaphore(cx, me, rng),
-        Act::Once => shared::once(cx, me, rng),
-        Act::Park => shared::park(cx, me, rng),
-        Act::Unpark => shared::unpark(cx, me, rng),
-        Act::Handshake => shared::handshake(cx, me, rng),
-        Act::Ready => future::ready(cx, me, rng),
-        Act::Woken => future::woken(cx, me, rng),
-        Act::StaleWaker => future::stale_waker(me, rng),
-        Act::Blocking => outside::blocking(cx, me, rng),
-        Act::Bridge => outside::bridge(cx, me, rng),
-        Act::Nursery => scope::nursery(cx, me, rng),
-        Act::SilentPark => scope::silent_park(cx, me, rng),
-        Act::Join => fork::join(cx, me, rng),
-        Act::Budgeted => metered::budgeted(cx, me, rng),
-        Act::Echo => sockets::echo(cx, me, rng),
-        Act::Late => sockets::late(cx, me, rng),
-        Act::Hangup => sockets::hangup(cx, me, rng),
-        Act::Datagram => sockets::datagram(cx, me, rng),
-        Act::File => sockets::file(cx, me, rng),
-        Act::Refill | Act::Tended | Act::TopUp | Act::Explosive | Act::HostNursery | Act::Roots => {}
+        Act::ThreadLocal => apart(|| alone::thread_local(cx, me, rng)),
+        Act::ThreadScope => apart(|| alone::thread_scope(cx, me, rng)),
+        Act::StdMutex => apart(|| alone::std_mutex(cx, me, rng)),
+        Act::DeepStack => apart(|| alone::deep_stack(cx, me, rng)),
+        Act::Cleanup => apart(|| alone::cleanup(cx, me, rng)),
+        Act::Destructor => apart(|| alone::destructor(cx, me, rng)),
+        Act::CatchPanic => apart(|| alone::catch_panic(cx, me, rng)),
+        Act::Swallow => apart(|| alone::swallow(cx, me, rng)),
+        Act::Panic => apart(|| alone::panic_here(me, rng)),
+        Act::Overflow => apart(|| alone::overflow(cx, me, rng)),
+        Act::Exhaust => apart(|| alone::exhaust(cx, me, rng)),
+        Act::LongRoot => apart(|| alone::long_root(cx, me, rng)),
+        Act::Channel => apart(|| messages::channel(cx, me, rng)),
+        Act::Send => apart(|| messages::send(cx, me, rng)),
+        Act::Receive => apart(|| messages::receive(cx, me, rng)),
+        Act::Select => apart(|| messages::select(cx, me, rng)),
+        Act::Len => apart(|| messages::len(me, rng)),
+        Act::Pipeline => apart(|| messages::pipeline(cx, me, rng)),
+        Act::PingPong => apart(|| messages::ping_pong(cx, me, rng)),
+        Act::Mutex => apart(|| shared::mutex(cx, me, rng)),
+        Act::Semaphore => apart(|| shared::semaphore(cx, me, rng)),
+        Act::Once => apart(|| shared::once(cx, me, rng)),
+        Act::RwLock => apart(|| waiting::rwlock(cx, me, rng)),
+        Act::Event => apart(|| waiting::event(cx, me, rng)),
+        Act::Meeting => apart(|| waiting::meeting(cx, me, rng)),
+        Act::Timeout => apart(|| waiting::timeout(cx, me, rng)),
+        Act::Token => apart(|| waiting::token(cx, me, rng)),
+        Act::Park => apart(|| shared::park(cx, me, rng)),
+        Act::Unpark => apart(|| shared::unpark(cx, me, rng)),
+        Act::Handshake => apart(|| shared::handshake(cx, me, rng)),
+        Act::Ready => apart(|| future::ready(cx, me, rng)),
+        Act::Woken => apart(|| future::woken(cx, me, rng)),
+        Act::StaleWaker => apart(|| future::stale_waker(me, rng)),
+        Act::Blocking => apart(|| outside::blocking(cx, me, rng)),
+        Act::Bridge => apart(|| outside::bridge(cx, me, rng)),
+        Act::Context => apart(|| time::context(cx, me, rng)),
+        Act::Weights => apart(|| time::weights(cx, me, rng)),
+        Act::Call => apart(|| calls::call(cx, me, rng)),
+        Act::Serve => apart(|| calls::serve(cx, me, rng)),
+        Act::Quota => apart(|| rates::quota(cx, me, rng)),
+        Act::Service => apart(|| calls::service(cx, me, rng)),
+        Act::Oneshot => apart(|| latest::oneshot(cx, me, rng)),
+        Act::Watch => apart(|| latest::watch(cx, me, rng)),
+        Act::Broadcast => apart(|| latest::broadcast(cx, me, rng)),
+        Act::JoinSet => apart(|| groups::join_set(cx, me, rng)),
+        Act::Supervisor => apart(|| groups::supervisor(cx, me, rng)),
+        Act::Actor => apart(|| groups::actor(cx, me, rng)),
+        Act::Spawner => apart(|| groups::spawner(cx, me, rng)),
+        Act::Local => apart(|| alone::local(cx, me, rng)),
+        Act::Unix => apart(|| sockets::unix(cx, me, rng)),
+        Act::Nursery => apart(|| scope::nursery(cx, me, rng)),
+        Act::SilentPark => apart(|| scope::silent_park(cx, me, rng)),
+        Act::Join => apart(|| fork::join(cx, me, rng)),
+        Act::Budgeted => apart(|| metered::budgeted(cx, me, rng)),
+        Act::Echo => apart(|| sockets::echo(cx, me, rng)),
+        Act::Late => apart(|| sockets::late(cx, me, rng)),
+        Act::Hangup => apart(|| sockets::hangup(cx, me, rng)),
+        Act::Datagram => apart(|| sockets::datagram(cx, me, rng)),
+        Act::File => apart(|| sockets::file(cx, me, rng)),
+        Act::Refill
+        | Act::Tended
+        | Act::TopUp
+        | Act::Explosive
+        | Act::HostNursery
+        | Act::Roots
+        | Act::Lease => {}
     }
+}
+
+/// Calls it in a frame of its own: all acts in the frame of one would be too much for the stack of a task, several levels deep.
+#[inline(never)]
+fn apart(act: impl FnOnce()) {
+    act();
 }

@@ -93,11 +93,13 @@ pub fn host_thread(runtimes: &[&Runtime], world: &World, jobs: &mpsc::Receiver<J
         if END.get() {
             return;
         }
-        let runtime = runtimes[rng.below(runtimes.len() as u64) as usize];
+        let number = rng.below(runtimes.len() as u64) as usize;
+        let runtime = runtimes[number];
         let parker = &world.parkers[rng.below(world.parkers.len() as u64) as usize];
-        match rng.below(8) {
-            0 => drop(runtime.snapshot()),
-            1 => drop(runtime.worker_stats()),
+        match rng.below(9) {
+            0 => drop((runtime.snapshot(), runtime.metrics())),
+            1 => drop((runtime.worker_stats(), runtime.take_overstays())),
+            8 => super::lease(runtimes, number, world, &mut rng),
             2 => {
                 let worker = rng.below(world.setting.workers as u64) as usize;
                 if !runtime.set_steal_enabled(worker, rng.one_in(2)) {

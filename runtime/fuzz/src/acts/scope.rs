@@ -10,9 +10,9 @@ use crate::setting::Discipline;
 use crate::verdict::violation;
 use crate::world::{Me, World};
 use mainspring::{
-    Budget, Caps, Cost, Cx, Exhaustion, Handle, LatencyClass, Nursery, NurseryError, NurseryOptions,
-    NurseryState, Pool, Priority, Profile, RechargeError, Runtime, Schedule, SpawnError, TaskError,
-    TaskState,
+    Budget, Caps, ContextError, Cost, Cx, Exhaustion, Handle, LatencyClass, Nursery, NurseryError,
+    NurseryOptions, NurseryState, Pool, Priority, Profile, Quota, QuotaError, RechargeError, Runtime,
+    Schedule, SchedulingContext, SpawnError, TaskError, TaskState,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -63,14 +63,14 @@ impl From<Fault> for Box<dyn std::error::Error + Send + Sync> {
 }
 
 /// A child that has a handle.
-struct Child<'scope> {
-    handle: Handle<'scope, Parcel>,
-    fate: Arc<Fate>,
+pub(super) struct Child<'scope> {
+    pub(super) handle: Handle<'scope, Parcel>,
+    pub(super) fate: Arc<Fate>,
 }
 
 /// How a child is spawned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+pub(super) enum How {
     Spawn,
     Try,
     Start,
@@ -78,20 +78,21 @@ enum How {
 }
 
 /// What a spawner asks for a child.
-struct Ask {
-    how: How,
+pub(super) struct Ask {
+    pub(super) how: How,
     budget: Option<Budget>,
     pool: Option<Pool>,
     caps: Option<(Caps, Authority)>,
     priority: Priority,
     tenant: Option<usize>,
     schedule: Option<Schedule>,
+    on_context: bool,
     explosive: bool,
     is_exact: bool,
 }
 
 impl Ask {
-    fn plain(budget: Budget) -> Self {
+    pub(super) fn plain(budget: Budget) -> Self {
         Self {
             how: How::Spawn,
             budget: Some(budget),
@@ -100,6 +101,7 @@ impl Ask {
             priority: Priority::Normal,
             tenant: None,
             schedule: None,
+            on_context: false,
             explosive: false,
             is_exact: true,
         }
@@ -115,21 +117,21 @@ impl Ask {
 }
 
 /// A nursery that is open, by the model.
-pub struct Brood<'n, 'scope, 'w: 'scope> {
+pub struct OpenNursery<'n, 'scope, 'w: 'scope> {
     pub me: &'n Me<'w>,
-    n: &'n Nursery<'scope, 'w>,
-    scope: Arc<Scope>,
+    pub(super) n: &'n Nursery<'scope, 'w>,
+    pub(super) scope: Arc<Scope>,
     /// What its children may do at most.
-    authority: Authority,
+    pub(super) authority: Authority,
     /// Children take from the pool by themselves.
-    refills: bool,
+    pub(super) refills: bool,
 }
 
 /// The nursery is among those that the task has open.
-struct Opened<'a, 'w>(&'a Me<'w>);
+pub(super) struct Opened<'a, 'w>(&'a Me<'w>);
 
 impl<'a, 'w> Opened<'a, 'w> {
-    fn new(me: &'a Me<'w>, scope: &Arc<Scope>) -> Self {
+    pub(super) fn new(me: &'a Me<'w>, scope: &Arc<Scope>) -> Self {
         me.open.borrow_mut().push(scope.clone());
         Self(me)
     }
@@ -142,7 +144,7 @@ impl Drop for Opened<'_, '_> {
 }
 
 /// A child's closure: `body` says whether it fails.
-fn closure<'scope, 'w: 'scope>(
+pub(super) fn closure<'scope, 'w: 'scope>(
     world: &'w World,
     scope: &Arc<Scope>,
     fate: &Arc<Fate>,
@@ -158,6 +160,9 @@ fn closure<'scope, 'w: 'scope>(
     move |cx: &Cx| {
         let (capture, mut bomb) = (capture, bomb);
         capture.0.check();
+        if super::alone::has_local(cx) {
+            violation("a child finds a value of its spawner's");
+        }
         let life = Life::begin(&scope, &fate);
         if let (Some(budget), true) = (budget, is_exact)
             && cx.budget() != budget
@@ -166,6 +171,7 @@ fn closure<'scope, 'w: 'scope>(
         }
         let me = Me::begin(cx, world, &scope, Some(&life), authority, is_exact, depth);
         me.has_pool.set(has_pool);
+        me.has_quota.set(cx.quota().is_some());
         let fails = body(cx, &me);
         drop(me);
         capture.0.check();
@@ -187,7 +193,7 @@ fn closure<'scope, 'w: 'scope>(
     }
 }
 
-impl<'n, 'scope, 'w: 'scope> Brood<'n, 'scope, 'w> {
+impl<'n, 'scope, 'w: 'scope> OpenNursery<'n, 'scope, 'w> {
     /// A child of a pattern, with enough for what it does. If it is refused, its closure is dropped, and what waits for it
     /// hears of that. False if it is.
     pub fn spawn(&self, cx: &Cx, budget: Budget, body: impl FnOnce(&Cx, &Me<'_>) + Send + 'scope) -> bool {
@@ -196,11 +202,35 @@ impl<'n, 'scope, 'w: 'scope> Brood<'n, 'scope, 'w> {
             return false;
         }
         let ask = Ask::plain(budget);
-        let child = self.launch(cx, &ask, |cx, me| {
+        let child = self.launch(cx, &ask, None, |cx, me| {
             body(cx, me);
             false
         });
         child.is_some()
+    }
+
+    /// As [`OpenNursery::spawn`], on a context.
+    pub fn spawn_on(
+        &self,
+        cx: &Cx,
+        budget: Budget,
+        context: &SchedulingContext,
+        body: impl FnOnce(&Cx, &Me<'_>) + Send + 'scope,
+    ) -> bool {
+        let Some((_, most)) = self.authority.spawn else { return false };
+        if most.lacking(&budget).is_some() || !self.me.world.take_task() {
+            return false;
+        }
+        let ask = Ask { on_context: true, ..Ask::plain(budget) };
+        let child = self.launch(cx, &ask, Some(context), |cx, me| {
+            body(cx, me);
+            false
+        });
+        child.is_some()
+    }
+
+    pub fn bind_quota(&self, quota: &Quota) -> Result<(), QuotaError> {
+        self.n.bind_quota(quota)
     }
 
     pub fn cancel(&self) {
@@ -213,6 +243,7 @@ impl<'n, 'scope, 'w: 'scope> Brood<'n, 'scope, 'w> {
         &self,
         cx: &Cx,
         ask: &Ask,
+        context: Option<&SchedulingContext>,
         body: impl FnOnce(&Cx, &Me<'_>) -> bool + Send + 'scope,
     ) -> Option<Child<'scope>> {
         let (me, n) = (self.me, self.n);
@@ -241,11 +272,24 @@ impl<'n, 'scope, 'w: 'scope> Brood<'n, 'scope, 'w> {
         if let Some(schedule) = &ask.schedule {
             builder = builder.schedule(schedule.clone());
         }
+        if let Some(context) = context {
+            builder = builder.context(context);
+        }
+        let inherits = me.has_quota.get();
+        let body = move |cx: &Cx, me: &Me<'_>| {
+            if inherits && !me.has_quota.get() {
+                violation("a child of a task with a quota has none");
+            }
+            body(cx, me)
+        };
         let f = closure(me.world, &self.scope, &fate, authority, ask, me.depth + 1, body);
         let spawn = Cost::SPAWN;
         me.may_cost(spawn);
-        let is_plain =
-            ask.pool.is_none() && ask.caps.is_none() && ask.tenant.is_none() && ask.schedule.is_none();
+        let is_plain = ask.pool.is_none()
+            && ask.caps.is_none()
+            && ask.tenant.is_none()
+            && ask.schedule.is_none()
+            && !ask.on_context;
         let is_short = is_plain && ask.budget.is_none() && ask.priority == Priority::Normal;
         let spawn_it = || match ask.how {
             How::Spawn if is_short => n.spawn(move |cx| f(cx).unwrap_or_else(|_| unreachable!())).map(Some),
@@ -255,8 +299,8 @@ impl<'n, 'scope, 'w: 'scope> Brood<'n, 'scope, 'w> {
             How::Start if is_short => n.start(move |cx| drop(f(cx))).map(|()| None),
             How::Start => builder.start(move |cx| drop(f(cx))).map(|()| None),
             How::Future => {
-                let books = crate::model::Books::new(&me.world.totals);
-                n.spawn_future(future::child(&self.scope, &fate, books)).map(Some)
+                let used = crate::model::TaskUse::new(&me.world.totals);
+                n.spawn_future(future::child(&self.scope, &fate, used)).map(Some)
             }
         };
         let spawned = match catch_unwind(AssertUnwindSafe(spawn_it)) {
@@ -280,7 +324,7 @@ impl<'n, 'scope, 'w: 'scope> Brood<'n, 'scope, 'w> {
                 handle.map(|handle| Child { handle, fate })
             }
             Err(error) => {
-                me.books.did_not_cost(spawn);
+                me.used.did_not_cost(spawn);
                 self.check_refusal(error, ask, pool, live);
                 None
             }
@@ -292,7 +336,7 @@ impl<'n, 'scope, 'w: 'scope> Brood<'n, 'scope, 'w> {
         self.refills || self.authority.budget.is_some() || self.me.world.has(Act::Cleanup)
     }
 
-    fn check_refusal(&self, error: SpawnError, ask: &Ask, pool: Pool, live: u64) {
+    pub(super) fn check_refusal(&self, error: SpawnError, ask: &Ask, pool: Pool, live: u64) {
         let (me, authority) = (self.me, self.authority);
         let beyond = match (authority.spawn, ask.budget) {
             (Some((_, most)), Some(budget)) => most.lacking(&budget).is_some(),
@@ -311,7 +355,11 @@ impl<'n, 'scope, 'w: 'scope> Brood<'n, 'scope, 'w> {
                 authority.spawn.is_some_and(|(most, _)| most == limit && live >= most.into())
             }
             SpawnError::Pool(_) => self.is_drawn_on() || pool.clone().take(&ask.price()).is_err(),
-            SpawnError::Thread(_) => me.world.setting.discipline == Discipline::ByTask,
+            SpawnError::OtherTenant(own) => own != 0 && ask.tenant.is_some_and(|tenant| tenant != own),
+            SpawnError::Context(ContextError::Revoked(_) | ContextError::Busy) => ask.on_context,
+            SpawnError::Ledger(_) | SpawnError::Thread(_) => {
+                me.world.setting.discipline == Discipline::ByTask
+            }
             _ => false,
         };
         if !is_right {
@@ -334,7 +382,7 @@ fn is_own(payload: &(dyn std::any::Any + Send)) -> bool {
 }
 
 /// Drops a handle: its child's result goes with it, if that is there, and may panic.
-fn let_go(Child { handle, fate }: Child<'_>) {
+pub(super) fn let_go(Child { handle, fate }: Child<'_>) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(handle)))
         && !(fate.explosive && is_own(&*payload))
     {
@@ -342,7 +390,7 @@ fn let_go(Child { handle, fate }: Child<'_>) {
     }
 }
 
-fn check_end(scope: &Scope, fate: &Fate, result: Result<Parcel, TaskError>) {
+pub(super) fn check_end(scope: &Scope, fate: &Fate, result: Result<Parcel, TaskError>) {
     let stage = fate.stage();
     let is_right = match &result {
         Ok(parcel) => {
@@ -376,7 +424,7 @@ fn check_end(scope: &Scope, fate: &Fate, result: Result<Parcel, TaskError>) {
     }
 }
 
-fn check_nursery(scope: &Scope, asked_pool: bool, result: &Result<(), NurseryError>) {
+pub(super) fn check_nursery(scope: &Scope, asked_pool: bool, result: &Result<(), NurseryError>) {
     let is_right = match result {
         Ok(()) => !scope.has_failed(),
         Err(NurseryError { task: None, error: TaskError::Failed(_), .. }) => asked_pool,
@@ -399,20 +447,20 @@ fn check_nursery(scope: &Scope, asked_pool: bool, result: &Result<(), NurseryErr
     }
 }
 
-/// A nursery for a pattern: its children are [`Brood::spawn`]ed and have enough.
-pub fn with_brood<'w>(
+/// A nursery for a pattern: its children are [`OpenNursery::spawn`]ed and have enough.
+pub fn with_open_nursery<'w>(
     cx: &Cx,
     me: &Me<'w>,
     rng: &mut Rng,
-    body: impl for<'n, 'scope> FnOnce(&Cx, &Brood<'n, 'scope, 'w>, &mut Rng),
+    body: impl for<'n, 'scope> FnOnce(&Cx, &OpenNursery<'n, 'scope, 'w>, &mut Rng),
 ) {
     let scope = Scope::inside(&me.around(), me.life, true, false);
     let _end = ScopeEnd(scope.clone());
     let opened = Opened::new(me, &scope);
     me.endow(None);
     let result = cx.nursery_with(NurseryOptions::new().on_exhausted(Exhaustion::Fail), |n| {
-        let brood = Brood { me, n, scope: scope.clone(), authority: me.authority, refills: false };
-        body(cx, &brood, rng);
+        let open = OpenNursery { me, n, scope: scope.clone(), authority: me.authority, refills: false };
+        body(cx, &open, rng);
     });
     drop(opened);
     check_nursery(&scope, false, &result);
@@ -422,7 +470,7 @@ pub fn with_brood<'w>(
 fn narrower(rng: &mut Rng, caps: Caps) -> (Caps, Authority) {
     let mut authority = Authority::of(&caps);
     let mut narrow = caps;
-    for what in 0..4 {
+    for what in 0..5 {
         if !rng.one_in(5) {
             continue;
         }
@@ -430,6 +478,7 @@ fn narrower(rng: &mut Rng, caps: Caps) -> (Caps, Authority) {
             0 => (narrow, authority.spawn) = (narrow.without_spawn(), None),
             1 => (narrow, authority.budget) = (narrow.without_budget(), None),
             2 => (narrow, authority.channel) = (narrow.without_channel(), None),
+            3 => (narrow, authority.context) = (narrow.without_context(), None),
             _ => (narrow, authority.executor) = (narrow.without_executor(), false),
         }
     }
@@ -440,11 +489,12 @@ fn narrower(rng: &mut Rng, caps: Caps) -> (Caps, Authority) {
     if rng.one_in(12) {
         // What a task can make up is worth no more than what its nursery has.
         narrow = Caps::root(u32::MAX, Budget::MAX, Budget::MAX, u32::MAX, u32::MAX);
+        narrow = narrow.with_contexts(u32::MAX, u32::MAX);
         authority = Authority::of(&narrow);
     }
     if rng.one_in(12) {
         narrow = Caps::none();
-        authority = Authority { spawn: None, budget: None, channel: None, executor: false };
+        authority = Authority { spawn: None, budget: None, channel: None, executor: false, context: None };
     }
     (narrow, authority)
 }
@@ -457,11 +507,11 @@ fn part(pool: &Pool, parts: u64, most: &Budget) -> Budget {
 /// The least that a child of an ample scope gets.
 const ENOUGH: Budget = Budget { ops: 2000, memory: 0, spawn_count: 0, channel_ops: 60, syscalls: 6 };
 
-fn draw_ask(brood: &Brood<'_, '_, '_>, cx: &Cx, rng: &mut Rng) -> Option<Ask> {
-    let (me, scope) = (brood.me, &brood.scope);
+fn draw_ask(open: &OpenNursery<'_, '_, '_>, cx: &Cx, rng: &mut Rng) -> Option<Ask> {
+    let (me, scope) = (open.me, &open.scope);
     let setting = &me.world.setting;
-    let (_, most) = brood.authority.spawn.unwrap_or((0, Budget::MAX));
-    let pool = brood.n.pool();
+    let (_, most) = open.authority.spawn.unwrap_or((0, Budget::MAX));
+    let pool = open.n.pool();
     let ample = part(&pool, 8, &most);
     if scope.is_ample && ample.lacking(&ENOUGH).is_some() {
         return None;
@@ -502,8 +552,9 @@ fn draw_ask(brood: &Brood<'_, '_, '_>, cx: &Cx, rng: &mut Rng) -> Option<Ask> {
             class: rng.pick(&[LatencyClass::Interactive, LatencyClass::Normal, LatencyClass::Batch]),
             ..Schedule::default()
         }),
+        on_context: false,
         explosive: how != How::Future && rng.one_in(30) && me.world.has(Act::Explosive),
-        is_exact: !brood.refills && !by_default,
+        is_exact: !open.refills && !by_default,
     })
 }
 
@@ -583,8 +634,8 @@ fn open(cx: &Cx, me: &Me<'_>, rng: &mut Rng, plan: Plan) {
     let opened = Opened::new(me, &scope);
     let result = cx.nursery_with(options, |n| {
         let refills = matches!(plan, Plan::Refill | Plan::Tended);
-        let brood = Brood { me, n, scope: scope.clone(), authority, refills };
-        tend(cx, &brood, rng, plan);
+        let open = OpenNursery { me, n, scope: scope.clone(), authority, refills };
+        tend(cx, &open, rng, plan);
     });
     drop(opened);
     me.look(cx);
@@ -592,28 +643,28 @@ fn open(cx: &Cx, me: &Me<'_>, rng: &mut Rng, plan: Plan) {
 }
 
 /// The body of a nursery.
-fn tend<'scope>(cx: &Cx, brood: &Brood<'_, 'scope, '_>, rng: &mut Rng, plan: Plan) {
-    let (me, n) = (brood.me, brood.n);
+fn tend<'scope>(cx: &Cx, open: &OpenNursery<'_, 'scope, '_>, rng: &mut Rng, plan: Plan) {
+    let (me, n) = (open.me, open.n);
     let mut children: Vec<Child<'scope>> = Vec::new();
     for _ in 0..1 + rng.below(6) {
         let seed = rng.draw();
         if me.world.take_task()
-            && let Some(ask) = draw_ask(brood, cx, rng)
+            && let Some(ask) = draw_ask(open, cx, rng)
         {
-            children.extend(brood.launch(cx, &ask, child_body(seed)));
+            children.extend(open.launch(cx, &ask, None, child_body(seed)));
         }
         if rng.one_in(4) && plan != Plan::Silent {
             live(cx, me, rng, 1);
         }
     }
     if me.world.has(Act::TopUp) && rng.one_in(4) {
-        top_up(cx, brood, rng);
+        top_up(cx, open, rng);
     }
     if plan == Plan::Tended {
-        recharge(cx, brood, rng, &children);
+        recharge(cx, open, rng, &children);
     }
     if rng.one_in(10) {
-        brood.cancel();
+        open.cancel();
     }
     if plan != Plan::Tended && plan != Plan::Silent && rng.one_in(8) {
         n.await_all(cx);
@@ -634,26 +685,26 @@ fn tend<'scope>(cx: &Cx, brood: &Brood<'_, 'scope, '_>, rng: &mut Rng, plan: Pla
                 }
                 handle.cancel();
                 let result = handle.join(cx);
-                brood.joined(&fate, result);
+                open.joined(&fate, result);
             }
             // A child that waits for budget is not waited for.
             _ if plan == Plan::Tended || plan == Plan::Silent => let_go(child),
             _ => {
                 let Child { handle, fate } = child;
                 let result = handle.join(cx);
-                brood.joined(&fate, result);
+                open.joined(&fate, result);
             }
         }
         me.look(cx);
     }
     if plan == Plan::Tended {
-        brood.cancel();
+        open.cancel();
     }
 }
 
 /// The owner moves more into the pool: all of it, from somewhere, or nothing.
-fn top_up(cx: &Cx, brood: &Brood<'_, '_, '_>, rng: &mut Rng) {
-    let (me, n) = (brood.me, brood.n);
+fn top_up(cx: &Cx, open: &OpenNursery<'_, '_, '_>, rng: &mut Rng) {
+    let (me, n) = (open.me, open.n);
     let amount = Pool {
         ops: rng.pick(&[0, 100, 2000, u64::MAX]),
         memory: rng.pick(&[0, 10]),
@@ -676,7 +727,7 @@ fn top_up(cx: &Cx, brood: &Brood<'_, '_, '_>, rng: &mut Rng) {
         }
         // Children only give back meanwhile.
         let expected = before.get(component).saturating_add(moved);
-        if !brood.is_drawn_on() && after.get(component) < expected {
+        if !open.is_drawn_on() && after.get(component) < expected {
             violation(format_args!(
                 "{component}: the pool has {} after {result:?} to {expected}",
                 after.get(component)
@@ -692,8 +743,8 @@ fn top_up(cx: &Cx, brood: &Brood<'_, '_, '_>, rng: &mut Rng) {
 }
 
 /// The owner looks after children that ran out.
-fn recharge<'scope>(cx: &Cx, brood: &Brood<'_, 'scope, '_>, rng: &mut Rng, children: &[Child<'scope>]) {
-    let (me, n) = (brood.me, brood.n);
+fn recharge<'scope>(cx: &Cx, open: &OpenNursery<'_, 'scope, '_>, rng: &mut Rng, children: &[Child<'scope>]) {
+    let (me, n) = (open.me, open.n);
     for _ in 0..rng.below(12) {
         me.world.count_act();
         cx.yield_now();
@@ -704,14 +755,14 @@ fn recharge<'scope>(cx: &Cx, brood: &Brood<'_, 'scope, '_>, rng: &mut Rng, child
             }
             let amount = Budget { ops: 60, channel_ops: 4, syscalls: 2, ..Budget::ZERO };
             if rng.one_in(3) {
-                supervise(cx, brood, handle, amount);
+                supervise(cx, open, handle, amount);
                 continue;
             }
             let pool = n.pool();
             match n.recharge(handle, amount) {
                 Ok(()) | Err(RechargeError::Finished) => {}
                 Err(RechargeError::Pool(_))
-                    if brood.is_drawn_on() || pool.clone().take(&amount.into()).is_err() => {}
+                    if open.is_drawn_on() || pool.clone().take(&amount.into()).is_err() => {}
                 Err(error) => violation(format_args!("a recharge from {pool:?} is refused: {error}")),
             }
         }
@@ -720,11 +771,11 @@ fn recharge<'scope>(cx: &Cx, brood: &Brood<'_, 'scope, '_>, rng: &mut Rng, child
 
 fn supervise<'scope>(
     cx: &Cx,
-    brood: &Brood<'_, 'scope, '_>,
+    open: &OpenNursery<'_, 'scope, '_>,
     handle: &Handle<'scope, Parcel>,
     amount: Budget,
 ) {
-    let (me, n) = (brood.me, brood.n);
+    let (me, n) = (open.me, open.n);
     let result = n.supervise(cx, handle, amount);
     if result.is_ok() {
         // What the child leaves of it comes to its owner with the nursery's rest.

@@ -2,7 +2,7 @@
 
 use super::alone::ops;
 use super::live;
-use super::scope::{Brood, little, with_brood};
+use super::scope::{OpenNursery, little, with_open_nursery};
 use crate::rng::Rng;
 use crate::verdict::violation;
 use crate::world::{Me, Twins};
@@ -149,9 +149,9 @@ pub fn handshake(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
         return;
     }
     let parker = Arc::new(Parker::default());
-    with_brood(cx, me, rng, |cx, brood: &Brood<'_, '_, '_>, rng| {
+    with_open_nursery(cx, me, rng, |cx, open: &OpenNursery<'_, '_, '_>, rng| {
         let (last, seed) = (UnparkLast(parker.clone()), rng.draw());
-        brood.spawn(cx, little(), move |cx, me| {
+        open.spawn(cx, little(), move |cx, me| {
             let _last = last;
             let mut rng = Rng::new(seed);
             for _ in 0..rng.below(3) {
@@ -163,11 +163,11 @@ pub fn handshake(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
             }
         });
         if rng.one_in(3) {
-            live(cx, brood.me, rng, 1);
+            live(cx, open.me, rng, 1);
         }
         if !parker.park(cx, None) {
             violation("a park without a timeout ends without an unpark");
         }
-        brood.me.look(cx);
+        open.me.look(cx);
     });
 }

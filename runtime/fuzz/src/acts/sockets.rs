@@ -1,11 +1,11 @@
 //! Sockets over loopback, and files.
 
-use super::scope::{Brood, with_brood};
+use super::scope::{OpenNursery, with_open_nursery};
 use crate::ledger::{Kind, Tracked};
 use crate::rng::Rng;
 use crate::verdict::violation;
 use crate::world::Me;
-use mainspring::io::{TcpListener, TcpStream, UdpSocket, read_file};
+use mainspring::io::{TcpListener, TcpStream, UdpSocket, UnixStream, read_file};
 use mainspring::{Budget, Component, Cost, Cx};
 use std::io::ErrorKind;
 use std::net::Shutdown;
@@ -45,9 +45,9 @@ pub fn echo(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     let Ok(address) = listener.local_addr() else { violation("a listener without an address") };
     let (size, seed) = (1 + rng.below(3000) as usize, rng.draw());
     // What both owe is counted here, generously: writes may be taken in pieces.
-    with_brood(cx, me, rng, |cx, brood: &Brood<'_, '_, '_>, rng| {
+    with_open_nursery(cx, me, rng, |cx, open: &OpenNursery<'_, '_, '_>, rng| {
         let stays = rng.one_in(4);
-        let serves = brood.spawn(cx, SHARE, move |cx, me| {
+        let serves = open.spawn(cx, SHARE, move |cx, me| {
             let Some((stream, _)) = io(cx, me, "accept", || listener.accept(cx)) else { return };
             let mut buffer = vec![0; size];
             pieces(me);
@@ -60,7 +60,7 @@ pub fn echo(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
         if !serves {
             return;
         }
-        let connects = brood.spawn(cx, SHARE, move |cx, me| {
+        let connects = open.spawn(cx, SHARE, move |cx, me| {
             // The lookup is a blocking call of its own with one driver.
             me.may_cost(Cost::SYSCALL);
             let Some(stream) = io(cx, me, "connect", || TcpStream::connect(cx, address)) else { return };
@@ -76,7 +76,7 @@ pub fn echo(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
         });
         if !connects {
             // Nothing else would end the accept.
-            brood.cancel();
+            open.cancel();
         }
     });
 }
@@ -86,6 +86,38 @@ fn pieces(me: &Me<'_>) {
     for _ in 0..50 {
         me.may_cost(Cost::SYSCALL);
     }
+}
+
+/// As [`echo`], over a pair of Unix sockets.
+pub fn unix(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
+    if !may(cx, me) {
+        return;
+    }
+    let Some((here, there)) = io(cx, me, "pair", || UnixStream::pair(cx)) else { return };
+    let (size, seed) = (1 + rng.below(3000) as usize, rng.draw());
+    with_open_nursery(cx, me, rng, |cx, open: &OpenNursery<'_, '_, '_>, _| {
+        // If it is not spawned, its end goes, and the read below ends.
+        open.spawn(cx, SHARE, move |cx, me| {
+            let mut buffer = vec![0; size];
+            pieces(me);
+            if there.read_exact(cx, &mut buffer).is_ok() {
+                pieces(me);
+                let _ = there.write_all(cx, &buffer);
+            }
+            me.look(cx);
+        });
+        open.spawn(cx, SHARE, move |cx, me| {
+            let sent: Vec<u8> = (0..size).map(|i| (seed.rotate_left(i as u32 % 64) & 255) as u8).collect();
+            let mut buffer = vec![0; size];
+            pieces(me);
+            let wrote = here.write_all(cx, &sent);
+            pieces(me);
+            if wrote.is_ok() && here.read_exact(cx, &mut buffer).is_ok() && buffer != sent {
+                violation("other bytes come back than were sent");
+            }
+            me.look(cx);
+        });
+    });
 }
 
 pub fn datagram(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
@@ -172,10 +204,10 @@ pub fn hangup(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
     let Some((client, server)) = pair(cx, me, &listener) else { return };
     let (ours, theirs) = (Arc::new(client), Arc::new(server));
     let readers = 1 + rng.below(2);
-    with_brood(cx, me, rng, |cx, brood: &Brood<'_, '_, '_>, rng| {
+    with_open_nursery(cx, me, rng, |cx, open: &OpenNursery<'_, '_, '_>, rng| {
         for _ in 0..readers {
             let (stream, patient) = (ours.clone(), rng.one_in(2));
-            brood.spawn(cx, SHARE, move |cx, me| {
+            open.spawn(cx, SHARE, move |cx, me| {
                 let mut buffer = [0; 16];
                 me.may_cost(Cost::SYSCALL);
                 let read = if patient {
@@ -191,13 +223,13 @@ pub fn hangup(cx: &Cx, me: &Me<'_>, rng: &mut Rng) {
         }
         for _ in 0..rng.below(3) {
             cx.yield_now();
-            brood.me.look(cx);
+            open.me.look(cx);
         }
         let how = rng.pick(&[Shutdown::Both, Shutdown::Read]);
         match rng.below(3) {
             0 => drop(theirs),
-            1 => _ = io(cx, brood.me, "shutdown", || ours.shutdown(cx, how)),
-            _ => _ = io(cx, brood.me, "shutdown", || theirs.shutdown(cx, Shutdown::Both)),
+            1 => _ = io(cx, open.me, "shutdown", || ours.shutdown(cx, how)),
+            _ => _ = io(cx, open.me, "shutdown", || theirs.shutdown(cx, Shutdown::Both)),
         }
         drop(ours);
     });

@@ -7,10 +7,10 @@
 use super::FairTasks;
 use super::contexts::Aftermath;
 use crate::protocol::prim::Ordering;
-use mainspring_abi::{Nanos, ThreadRef};
+use mainspring_abi::{ContextRef, Nanos, ThreadRef};
 use mainspring_driver::contexts::{CallEnd, Lent, NoLoan};
-use mainspring_driver::placement;
-use mainspring_sched::{Seat, WaitKind};
+use mainspring_driver::{Machine as _, placement};
+use mainspring_sched::{Seat, State, WaitKind};
 
 /// A call that a thread with a context waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,15 @@ enum Loan {
     Refused,
 }
 
+/// What a thread that sleeps is woken for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Errand {
+    /// To serve a call, on the caller's context.
+    Serve(CallRef),
+    /// To be bound to a context.
+    Bind(ContextRef),
+}
+
 /// On what a server serves a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
@@ -62,7 +71,9 @@ impl FairTasks {
         let lends = {
             let core = self.cores[entry.core.load(Ordering::Relaxed)].lock();
             let seat = Seat::from_parts(entry.slot.load(Ordering::Relaxed), caller);
-            core.cpu.entity(seat).is_ok_and(|entity| entity.context().is_some())
+            // One that is given a context in the last moment, and runs, lends nothing.
+            let asleep = matches!(core.cpu.state(seat), Ok(State::Asleep(_)));
+            asleep && core.cpu.entity(seat).is_ok_and(|entity| entity.context().is_some())
         };
         if !lends {
             return None;
@@ -110,7 +121,7 @@ impl FairTasks {
     /// `thread` sleeps, and is about to be woken to serve `call`: its waker lends it the caller's context.
     pub fn send_on_errand(&self, thread: usize, call: CallRef) {
         if let Some(mut table) = self.table() {
-            table.errands[thread] = Some(call);
+            table.errands[thread] = Some(Errand::Serve(call));
             // Before the wake: the waker sees it.
             self.threads[thread].by_table.store(true, Ordering::Relaxed);
         }
@@ -130,7 +141,7 @@ impl FairTasks {
     /// Whether `thread` is woken by [`FairTasks::wake_by_table`].
     pub fn is_woken_by_table(&self, thread: usize) -> bool {
         // Relaxed: who has the right to wake the thread has seen what was written before that right was given.
-        self.threads[thread].by_table.load(Ordering::Relaxed)
+        self.threads[thread].by_table.load(Ordering::Relaxed) || self.is_heir(thread)
     }
 
     /// As [`FairTasks::wake`] or, with `hand_off`, [`FairTasks::hand_off`], of a thread that waits for a call on its context or is
@@ -144,7 +155,21 @@ impl FairTasks {
                 let _loan = table.contexts.end_call(machine, name, end);
             }
             let errand = table.errands[thread].take();
-            if let Some(call) = errand.filter(|call| table.call_mut(*call).is_some()) {
+            if errand.is_none() && self.inherit(table, machine, thread) {
+                return;
+            }
+            if let Some(Errand::Bind(who)) = errand {
+                let (who, before) = (table.name(who), machine.home(name));
+                // The thread looks whether it has it.
+                let _bound = table.contexts.bind(machine, who, name);
+                if machine.home(name) != before {
+                    // It has come over, and is ready there.
+                    return;
+                }
+            }
+            if let Some(Errand::Serve(call)) = errand
+                && table.call_mut(call).is_some()
+            {
                 let lent = table.contexts.lend(machine, call.caller, name);
                 let loan = match &lent {
                     Ok(_) => Loan::To(name),
@@ -173,6 +198,12 @@ impl FairTasks {
 }
 
 impl super::contexts::Table {
+    /// The thread whose context `server` has on loan.
+    pub(super) fn lender_to(&self, server: ThreadRef) -> Option<usize> {
+        let lends = |call: &Option<Call>| call.as_ref().is_some_and(|call| call.loan == Loan::To(server));
+        self.calls.iter().position(lends)
+    }
+
     fn call_mut(&mut self, call: CallRef) -> Option<&mut Call> {
         self.calls[call.caller.index() as usize].as_mut().filter(|known| known.number == call.number)
     }

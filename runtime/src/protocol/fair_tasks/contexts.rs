@@ -4,18 +4,21 @@
 //! after. A context that was set aside for a task that is being spawned is bound to that task or free again, never both. What
 //! was charged to a ledger is charged to the ledgers above it, up to the root's.
 
-use super::calls::{Call, CallRef};
+use super::calls::{Call, Errand};
+use super::groups::{Group, GroupContext};
+use super::leases::{self, LeaseEnd};
 use super::machine::Seen;
+use super::worker_core::Untold;
 use super::{FairTaskSettings, FairTasks, Schedule, WakeWorker};
-use crate::protocol::prim::{Mutex, MutexGuard};
+use crate::protocol::prim::{Mutex, MutexGuard, Ordering};
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ThreadRef};
 use mainspring_driver::contexts::{
     AdmissionRules, BindError, ContextError, ContextInfo, Contexts, CreateError, Drained, Grant, HomeCpu,
     NoticeWait, RevokeReason, WaitError,
 };
+use mainspring_driver::leases::Leases;
 use mainspring_driver::ledgers::{Amounts, LedgerError, LedgerRef, Ledgers, Profile, Resource};
 use mainspring_driver::sessions::Sessions;
-use mainspring_sched::Authority;
 use mainspring_sched::context::ContextSpec;
 
 /// What is left to do after an operation on contexts, once no lock is held.
@@ -26,7 +29,31 @@ pub struct Aftermath {
     pub workers: Vec<usize>,
     /// Contexts of which a waiting task has to be told something, by number.
     pub contexts: Vec<u32>,
+    /// Contexts that were used up, which counts as a fault, and the threads that ran on them, by number.
+    pub faults: Vec<(u32, u32)>,
+    /// Leases that have ended.
+    pub lease_ends: Vec<LeaseEnd>,
+    /// Which workers are leased has changed.
+    pub leased_changed: bool,
+    /// Threads that their group gave a context, by number. They may be throttled by that.
+    pub given: Vec<usize>,
 }
+
+impl Aftermath {
+    /// What this leaves to do, and `other` after it.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.workers.extend(other.workers);
+        self.contexts.extend(other.contexts);
+        self.faults.extend(other.faults);
+        self.lease_ends.extend(other.lease_ends);
+        self.leased_changed |= other.leased_changed;
+        self.given.extend(other.given);
+        self
+    }
+}
+
+/// What is known of a context, and the group that it is of.
+pub type Known = (ContextInfo, Option<Group>);
 
 /// What a ledger of CPU time may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +81,9 @@ pub(super) struct Table {
     /// What the root was given.
     root: LedgerRef,
     /// Contexts that are set aside for tasks that are being spawned.
-    promised: Vec<u32>,
+    pub(super) promised: Vec<u32>,
+    /// The contexts of groups.
+    pub(super) groups: Vec<GroupContext>,
     /// Ledgers whose tasks have ended and whose contexts have not.
     orphans: Vec<LedgerRef>,
     /// The last number that a call was given.
@@ -62,7 +91,9 @@ pub(super) struct Table {
     /// The call that each thread waits for on its context.
     pub(super) calls: Vec<Option<Call>>,
     /// The call that each thread is about to be woken to serve.
-    pub(super) errands: Vec<Option<CallRef>>,
+    pub(super) errands: Vec<Option<Errand>>,
+    /// Who has which worker to itself, if there can be leases.
+    pub(super) leases: Option<Leases>,
 }
 
 impl Table {
@@ -76,26 +107,33 @@ impl Table {
         let rules = AdmissionRules { cpus, floor: settings.floor, ..AdmissionRules::default() };
         // One for the root, one for each task that may have its own, and those that wait for a context to end.
         let ledgers = Ledgers::new(settings.threads + settings.contexts + 1).ok()?;
-        let mut contexts = Contexts::new(settings.contexts, rules, Sessions::default(), ledgers).ok()?;
+        let sessions = Sessions::new(settings.sessions).ok()?;
+        let mut contexts = Contexts::new(settings.contexts, rules, sessions, ledgers).ok()?;
+        let leases = match settings.leases {
+            0 => None,
+            capacity => Some(leases::leases(workers, capacity)?),
+        };
         let root = contexts.ledgers.open(&root.profile(), None).ok()?;
         Some(Box::new(Mutex::new(Self {
             contexts,
             root,
             promised: Vec::new(),
+            groups: Vec::new(),
             orphans: Vec::new(),
             last_call: 0,
             calls: vec![None; settings.threads],
             errands: vec![None; settings.threads],
+            leases,
         })))
     }
 
     /// A name that was good once: with what it can be called now, or why it cannot.
-    fn name(&self, who: ContextRef) -> ContextRef {
+    pub(super) fn name(&self, who: ContextRef) -> ContextRef {
         let present = self.contexts.names().find(|name| name.id() == who.id());
         present.unwrap_or(who)
     }
 
-    fn close_orphans(&mut self) {
+    pub(super) fn close_orphans(&mut self) {
         let ledgers = &mut self.contexts.ledgers;
         // Those below before those above: a parent that is in use by a child that goes now is tried again.
         let mut before = usize::MAX;
@@ -109,7 +147,7 @@ impl Table {
 impl FairTasks {
     /// Whether there can be contexts.
     pub fn has_contexts(&self) -> bool {
-        self.contexts.is_some()
+        self.has_contexts
     }
 
     /// An operation on the table, by worker `here` or somebody who is none.
@@ -122,7 +160,15 @@ impl FairTasks {
         let mut table = self.table()?;
         let mut machine = self.seen_from(here, now);
         let result = act(&mut table, &mut machine);
+        self.after_operation(&mut table, &mut machine);
         Some((result, machine.aftermath()))
+    }
+
+    /// What an operation has put to rest goes to the next of its group.
+    fn after_operation(&self, table: &mut Table, machine: &mut Seen<'_>) {
+        if machine.take_at_rest() && !table.groups.is_empty() {
+            self.pass_on(table, machine);
+        }
     }
 
     pub(super) fn table(&self) -> Option<MutexGuard<'_, Table>> {
@@ -180,10 +226,12 @@ impl FairTasks {
     }
 
     /// The task was not spawned.
-    pub fn give_up_promise(&self, who: ContextRef) {
-        if let Some(mut table) = self.table() {
+    pub fn give_up_promise(&self, who: ContextRef, now: Nanos) -> Aftermath {
+        let given_up = self.with_table(None, now, |table, machine| {
             table.promised.retain(|id| *id != who.id());
-        }
+            self.pass_on(table, machine);
+        });
+        given_up.map_or_else(Aftermath::default, |((), aftermath)| aftermath)
     }
 
     /// As [`FairTasks::admit`], of a thread that is bound to a context that was set aside for it. If the context has been revoked
@@ -205,6 +253,7 @@ impl FairTasks {
             let who = table.name(who);
             // It may have run and ended by now, as best effort.
             let _bound = table.contexts.bind(&mut machine, who, name);
+            self.after_operation(table, &mut machine);
         }
         let mut aftermath = machine.aftermath();
         aftermath.workers.extend(worker);
@@ -248,24 +297,57 @@ impl FairTasks {
         now: Nanos,
     ) -> Option<(Result<(), ContextError>, Aftermath)> {
         self.with_table(None, now, |table, machine| {
+            self.forget_group_of(table, who);
             let revoked = table.contexts.revoke(machine, table.name(who), reason);
             table.close_orphans();
             revoked.map(drop)
         })
     }
 
+    /// Grants another budget, period and deadline, if every deadline still holds and the ledger allows it.
+    pub fn adjust_context(
+        &self,
+        who: ContextRef,
+        terms: (Nanos, Nanos, Nanos),
+        now: Nanos,
+    ) -> Option<(Result<(), CreateError>, Aftermath)> {
+        self.with_table(None, now, |table, machine| {
+            let who = table.name(who);
+            table.contexts.adjust_if_admitted(machine, now, who, terms)
+        })
+    }
+
+    /// `thread` sleeps, and is about to be woken: its waker binds it to a context, on the context's worker.
+    pub fn send_to_bind(&self, thread: usize, who: ContextRef) {
+        if let Some(mut table) = self.table() {
+            table.errands[thread] = Some(Errand::Bind(who));
+            // Before the wake: the waker sees it.
+            self.threads[thread].by_table.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// What is known of a context.
-    pub fn context_info(&self, who: ContextRef, now: Nanos) -> Option<Result<ContextInfo, ContextError>> {
-        let (info, _) =
-            self.with_table(None, now, |table, machine| table.contexts.info(machine, now, table.name(who)))?;
+    pub fn context_info(&self, who: ContextRef, now: Nanos) -> Option<Result<Known, ContextError>> {
+        let (info, _) = self.with_table(None, now, |table, machine| {
+            let info = table.contexts.info(machine, now, table.name(who))?;
+            Ok((info, table.group_of(who.id())))
+        })?;
         Some(info)
     }
 
+    /// What is known of a context, also of one that is gone.
+    pub fn last_known_context(&self, who: ContextRef, now: Nanos) -> Option<Known> {
+        let (info, _) = self.with_table(None, now, |table, machine| {
+            Some((table.contexts.inspect(machine, now, who.id())?, table.group_of(who.id())))
+        })?;
+        info
+    }
+
     /// What is known of the context that `thread` holds.
-    pub fn held_context(&self, thread: usize, now: Nanos) -> Option<ContextInfo> {
+    pub fn held_context(&self, thread: usize, now: Nanos) -> Option<Known> {
         let (info, _) = self.with_table(None, now, |table, machine| {
             let held = table.contexts.held_by(machine, self.name(thread))?;
-            table.contexts.inspect(machine, now, held.id())
+            Some((table.contexts.inspect(machine, now, held.id())?, table.group_of(held.id())))
         })?;
         info
     }
@@ -297,18 +379,14 @@ impl FairTasks {
         });
     }
 
-    /// The contexts that somebody waits to be told of because of what happened on the core of `worker`, by number.
-    pub fn take_untold(&self, worker: usize) -> Vec<u32> {
+    /// What somebody has to be told of because of what happened on the core of `worker`.
+    pub fn take_untold(&self, worker: usize) -> Vec<Untold> {
         self.cores[worker].take_untold()
     }
 
-    /// Whether the thread that runs on `worker` has a context: then it ends under the lock of the table.
+    /// Whether the thread that runs on `worker` has a context, or has lent one.
     pub fn current_has_authority(&self, worker: usize) -> bool {
-        self.contexts.is_some() && {
-            let core = self.cores[worker].lock();
-            let entity = core.cpu.current().and_then(|seat| core.cpu.entity(seat).ok());
-            entity.is_some_and(|entity| *entity.authority() != Authority::BestEffort)
-        }
+        self.contexts.is_some() && self.cores[worker].lock().current_has_authority()
     }
 
     /// The thread that runs on `worker` ends, and what it has goes back to whom it belongs.
@@ -318,6 +396,7 @@ impl FairTasks {
         let entity = self.cores[worker].with(|core| core.access(now, &mut &self.threads).exit_current());
         let mut entity = entity.expect("a task that ends runs");
         table.contexts.thread_ended(&mut machine, &mut entity);
+        self.after_operation(&mut table, &mut machine);
         (entity.thread(), machine.aftermath())
     }
 }

@@ -4,15 +4,22 @@
 //! wakes them afterwards, if they sleep, and tells those who wait for notices of the contexts that are named.
 
 use super::contexts::Aftermath;
+use super::leases::{self, LeaseEnd};
 use super::worker_core::WorkerCore;
 use super::{FairTasks, Thread, WakeWorker};
 use crate::protocol::mutant::{Mutant, broken};
 use crate::protocol::prim::Ordering;
-use mainspring_abi::{ContextRef, CpuId, Nanos, ThreadRef};
-use mainspring_driver::contexts::ContextMachine;
+use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ThreadRef};
+use mainspring_driver::contexts::{ContextMachine, ContextMoved};
+use mainspring_driver::leases::{Isolation, LeaseEvent, LeaseMachine, LeaseNotice, RingId, TickDuties};
+use mainspring_driver::sessions::SessionRef;
 use mainspring_driver::{CpuAccess, Home, Machine, Notified, Threads};
+use mainspring_sched::context::Overrun;
 use mainspring_sched::flight::Log;
-use mainspring_sched::{Offer, Overran, Seat, WaitPermit};
+use mainspring_sched::lease::{AccountingTarget, Endpoint, TargetStanding};
+use mainspring_sched::nohz::{RemoteSlot, RingFacts};
+use mainspring_sched::{Affinity, Authority, Entity, NetworkNeed, Offer, Overran, Seat, WaitPermit};
+use std::sync::Arc;
 
 /// The slot of a thread that sits on no core: it has ended, or no task has been admitted as it.
 pub(super) const NOWHERE: u32 = u32::MAX;
@@ -47,11 +54,16 @@ pub(super) struct Seen<'l> {
     /// The first worker that was told: of an operation on one thread, the only one.
     told: WakeWorker,
     aftermath: Aftermath,
+    /// A context has come to rest.
+    at_rest: bool,
+    /// How what pays for the lease that is asked for stands.
+    pub(super) payer: TargetStanding,
 }
 
 impl<'l> Seen<'l> {
     pub(super) fn new(fair_tasks: &'l FairTasks, here: Option<usize>, now: Nanos) -> Self {
-        Self { fair_tasks, here, now, told: WakeWorker(None), aftermath: Aftermath::default() }
+        let (told, aftermath) = (WakeWorker(None), Aftermath::default());
+        Self { fair_tasks, here, now, told, aftermath, at_rest: false, payer: TargetStanding::Chargeable }
     }
 
     /// The worker that was told, to be woken, after an operation on one thread.
@@ -66,8 +78,42 @@ impl<'l> Seen<'l> {
         self.aftermath
     }
 
+    /// Whether a context has come to rest since this was last asked.
+    pub(super) fn take_at_rest(&mut self) -> bool {
+        std::mem::take(&mut self.at_rest)
+    }
+
+    /// A group gave a thread its context.
+    pub(super) fn note_given(&mut self, thread: Option<usize>) {
+        self.aftermath.given.extend(thread);
+    }
+
+    /// Whether a thread could have a context of worker `home` if it came over.
+    pub(super) fn may_come_for_context(&self, thread: ThreadRef, home: CpuId) -> bool {
+        let plain =
+            |entity: &Entity| *entity.authority() == Authority::BestEffort && entity.affinity().allows(home);
+        self.of_entity(thread, plain).unwrap_or(false)
+    }
+
     fn core(&self, cpu: CpuId) -> &'l WorkerCore {
         &self.fair_tasks.cores[cpu.index()]
+    }
+
+    pub(super) fn threads(&self) -> &'l ThreadTable {
+        &self.fair_tasks.threads
+    }
+
+    pub(super) fn name(&self, thread: usize) -> ThreadRef {
+        self.fair_tasks.name(thread)
+    }
+
+    pub(super) fn of_entity<R>(&self, thread: ThreadRef, ask: impl FnOnce(&Entity) -> R) -> Option<R> {
+        let home = self.home(thread)?;
+        self.core(home.cpu).lock().cpu.entity(home.seat).ok().map(ask)
+    }
+
+    pub(super) fn is_best_effort(&self, thread: ThreadRef) -> bool {
+        self.of_entity(thread, |entity| *entity.authority() == Authority::BestEffort).unwrap_or(false)
     }
 }
 
@@ -107,7 +153,8 @@ impl<'l> Machine for Seen<'l> {
 
     fn next_idle_cpu(&self, from: CpuId) -> Option<CpuId> {
         // SeqCst: see `WorkerCore::with`.
-        let idle = |core: &&WorkerCore| core.idle.load(Ordering::SeqCst);
+        let idle =
+            |core: &&WorkerCore| core.idle.load(Ordering::SeqCst) && !self.fair_tasks.is_leased(core.id);
         self.fair_tasks.cores.iter().skip(from.index()).find(idle).map(|core| core.id)
     }
 
@@ -137,6 +184,16 @@ impl<'l> Machine for Seen<'l> {
         debug_assert_eq!(permit, None, "timers are not of the cores");
     }
 
+    fn may_enter(&self, thread: ThreadRef, cpu: CpuId) -> bool {
+        let admits = |isolation: &mut Isolation| isolation.admits(thread, cpu);
+        !self.fair_tasks.any_lease()
+            || self.fair_tasks.isolated.as_ref().is_none_or(|isolated| isolated.with_isolation(admits))
+    }
+
+    fn wakes_elsewhere(&mut self, thread: ThreadRef) -> bool {
+        self.fair_tasks.any_lease() && leases::wakes_elsewhere(self, thread)
+    }
+
     /// A worker that sleeps longer than its core's next refill is woken to plan again.
     fn rearm_timer(&mut self, cpu: CpuId) {
         if self.core(cpu).sleeps_over_refill() && !broken(Mutant::RefillSleptOver) {
@@ -151,9 +208,107 @@ impl ContextMachine for Seen<'_> {
         if overran.waiter.is_some() {
             self.aftermath.contexts.push(overran.context.id());
         }
+        if is_fault(&overran) {
+            self.aftermath.faults.push((overran.context.id(), overran.seat.thread().index()));
+        }
+    }
+
+    fn context_moved(&mut self, event: ContextMoved) {
+        match event {
+            ContextMoved::AtRest { .. } => self.at_rest = true,
+            ContextMoved::Bound { thread, .. } => {
+                self.fair_tasks.threads[thread.index() as usize].had_context.store(true, Ordering::Relaxed);
+            }
+            _ => {}
+        }
     }
 
     fn wake_waiter(&mut self, context: ContextRef, _: ThreadRef) {
         self.aftermath.contexts.push(context.id());
+    }
+
+    fn session_of(&self, thread: ThreadRef) -> Option<SessionRef> {
+        self.fair_tasks.isolated.as_ref()?.session(thread)
+    }
+}
+
+/// Whether a context is used up whose holder has to hear of that.
+pub(super) fn is_fault(overran: &Overran) -> bool {
+    overran.depleted && matches!(overran.policy, Overrun::Fault | Overrun::Shutdown)
+}
+
+impl LeaseMachine for Seen<'_> {
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn with_isolation<R>(&mut self, act: impl FnOnce(&mut Isolation) -> R) -> R {
+        let isolated = self.fair_tasks.isolated.as_ref();
+        isolated.expect("a runtime with leases has it").with_isolation(act)
+    }
+
+    /// No worker asks another to do without a tick, so what is left here is looked at by nobody.
+    fn with_remote_slot<R>(&mut self, _: CpuId, act: impl FnOnce(&mut RemoteSlot) -> R) -> R {
+        act(&mut RemoteSlot::new())
+    }
+
+    fn own_affinity(&self, thread: ThreadRef) -> Affinity {
+        self.fair_tasks.isolated.as_ref().map_or(Affinity::Any, |isolated| isolated.affinity(thread))
+    }
+
+    fn stays(&self, thread: ThreadRef) -> bool {
+        self.fair_tasks.isolated.as_ref().is_some_and(|isolated| isolated.stays(thread))
+    }
+
+    fn affinity_of(&mut self, cpus: CpuSet) -> Option<Affinity> {
+        Some(Affinity::Only(Arc::new(cpus)))
+    }
+
+    fn context_home(&self, thread: ThreadRef) -> Option<CpuId> {
+        let home = self.home(thread)?;
+        (!self.is_best_effort(thread)).then_some(home.cpu)
+    }
+
+    /// The tick is the host's, so no lease asks to do without it.
+    fn tick_duties(&mut self, _: CpuId) -> TickDuties {
+        TickDuties {
+            deferred_work: false,
+            global_timers: true,
+            unbound_worker: false,
+            watchdog: false,
+            network: NetworkNeed::Inactive,
+            fixed_interrupt: false,
+            devices_on_housekeeping: true,
+            stable_clock: true,
+            boundary_accounting: true,
+            interruptible: false,
+            periodic_timer: false,
+            oneshot_timer: false,
+            min_delta: Nanos::MAX,
+        }
+    }
+
+    fn target_standing(&self, _: AccountingTarget) -> TargetStanding {
+        self.payer
+    }
+
+    fn ring_facts(&mut self, _: RingId) -> RingFacts {
+        RingFacts::NoRing
+    }
+
+    fn stop_current(&mut self, cpu: CpuId) -> bool {
+        self.core(cpu).with(|core| core.stop_decided(self.now))
+    }
+
+    fn leased_changed(&mut self, _: CpuId) {
+        self.aftermath.leased_changed = true;
+    }
+
+    fn post_lease_notice(&mut self, _: Endpoint, _: LeaseNotice) {}
+
+    fn lease_event(&mut self, event: LeaseEvent) {
+        if let LeaseEvent::Ended { lease, reason } = event {
+            self.aftermath.lease_ends.push(LeaseEnd { lease, reason, at: self.now });
+        }
     }
 }

@@ -11,20 +11,29 @@
 
 mod calls;
 mod contexts;
+mod groups;
+mod leases;
 mod machine;
+mod policy;
 mod record;
+mod throttled;
 mod worker_core;
 
 pub use calls::{CallRef, Service};
-pub use contexts::{Aftermath, TimeLimits};
-pub use record::WorkerRecord;
+pub use contexts::{Aftermath, Known, TimeLimits};
+pub use groups::{Group, GroupError};
+pub use leases::{LeaseEnd, LeaseWish};
+pub use record::{RecordPart, WorkerRecord};
+pub use worker_core::Untold;
 
 use crate::protocol::mutant::{Mutant, broken};
-use crate::protocol::prim::{AtomicBool, AtomicU32, AtomicUsize, Mutex, Ordering};
+use crate::protocol::prim::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 use contexts::Table;
+use leases::Isolated;
 use machine::{NOWHERE, Seen, ThreadTable};
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
 use mainspring_driver::placement;
+use mainspring_driver::sessions::SessionRef;
 use mainspring_sched::flight::Log;
 use mainspring_sched::{Affinity, Config, Cpu, Dispatch, Entity, Floor, Offer, Spec, Stop, Via, WaitKind};
 use std::sync::Arc;
@@ -47,6 +56,10 @@ pub struct FairTaskSettings {
     pub contexts: usize,
     /// What tasks without a context keep of each worker. The rest is what contexts may be granted there.
     pub floor: Floor,
+    /// How many workers can be leased at a time; 0 for none.
+    pub leases: usize,
+    /// How many sessions can be open at a time; 0 for none.
+    pub sessions: usize,
 }
 
 impl Default for FairTaskSettings {
@@ -59,6 +72,8 @@ impl Default for FairTaskSettings {
             record_bytes: 0,
             contexts: 0,
             floor: Floor::DEFAULT,
+            leases: 0,
+            sessions: 0,
         }
     }
 }
@@ -69,16 +84,23 @@ pub struct Schedule {
     /// The number that the flight record knows it by, below `FairTaskSettings::threads`; of one task at a time. `None`
     /// takes any that is free.
     pub thread: Option<usize>,
-    /// Whose siblings it is among; for the record only.
+    /// Its tenant: whose siblings it is among in the record, and whose context it may have
+    /// ([`SchedulingContext::bind_to_tenant`](crate::SchedulingContext::bind_to_tenant)). Only the host and the root task of a run
+    /// choose it; the children of other tasks are of their spawner's tenant.
     pub process: u32,
-    /// Its share against the others'.
+    /// Its share against the others'. A task gives its children no more than it may have itself; the host and the root task
+    /// of a run give any.
     pub weight: Weight,
-    /// How soon it wants to run after it wakes.
+    /// The most that it may set its own weight to, and give to its children: `weight`, unless set.
+    pub most_weight: Option<Weight>,
+    /// How soon it wants to run after it wakes. A task gives its children none that is sooner than its own.
     pub class: LatencyClass,
     /// The service it asks for at a time, if not its class's.
     pub request: Option<Nanos>,
     /// The workers that may run it, by number; `None` for all.
     pub workers: Option<CpuSet>,
+    /// The session that it is in: its context ends with that.
+    pub session: Option<SessionName>,
 }
 
 impl Default for Schedule {
@@ -87,10 +109,70 @@ impl Default for Schedule {
             thread: None,
             process: 0,
             weight: Weight::DEFAULT,
+            most_weight: None,
             class: LatencyClass::Normal,
             request: None,
             workers: None,
+            session: None,
         }
+    }
+}
+
+/// How much of the others' time a task may claim for itself and its children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The largest weight.
+    pub most_weight: Weight,
+    /// The class that is served soonest.
+    pub class: LatencyClass,
+    /// Its tenant, which is its children's too.
+    pub process: u32,
+}
+
+impl Standing {
+    /// Whether a task of this standing may spawn one that is scheduled like that.
+    fn allows(self, schedule: &Schedule) -> Result<(), ThreadError> {
+        let asked = schedule.most_weight.map_or(schedule.weight, |most| most.max(schedule.weight));
+        if asked > self.most_weight {
+            return Err(ThreadError::Weight { asked, most: self.most_weight });
+        }
+        let sooner = eagerness(schedule.class) > eagerness(self.class);
+        if sooner { Err(ThreadError::Class(self.class)) } else { Ok(()) }
+    }
+
+    /// The schedule of a child whose spawner asks for none.
+    #[must_use]
+    pub fn usual(self) -> Schedule {
+        let class = if eagerness(self.class) < eagerness(LatencyClass::Normal) {
+            self.class
+        } else {
+            LatencyClass::Normal
+        };
+        let weight = Weight::DEFAULT.min(self.most_weight);
+        Schedule { weight, class, process: self.process, ..Schedule::default() }
+    }
+}
+
+/// Classes in the order of how soon they are served, as a number for an atomic.
+const fn eagerness(class: LatencyClass) -> u32 {
+    match class {
+        LatencyClass::Batch => 0,
+        LatencyClass::Normal => 1,
+        LatencyClass::Interactive => 2,
+    }
+}
+
+/// The name of a session. It proves nothing: each use asks the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionName(SessionRef);
+
+impl SessionName {
+    pub(crate) fn new(session: SessionRef) -> Self {
+        Self(session)
+    }
+
+    pub(crate) fn name(self) -> SessionRef {
+        self.0
     }
 }
 
@@ -107,6 +189,15 @@ pub enum ThreadError {
     NoWorker,
     /// It asks for nothing at a time, or for too much.
     BadRequest(Nanos),
+    /// Its spawner gives more weight than it may have itself.
+    Weight {
+        /// What was asked for.
+        asked: Weight,
+        /// The most that the spawner may give.
+        most: Weight,
+    },
+    /// Its spawner gives a latency class that is served sooner than this one, its own.
+    Class(LatencyClass),
 }
 
 /// The worker that has to look, if it sleeps.
@@ -133,18 +224,35 @@ struct Thread {
     word: AtomicUsize,
     core: AtomicUsize,
     slot: AtomicU32,
+    /// Its [`Standing`]: the weight, and the class by its [`eagerness`].
+    most_weight: AtomicU32,
+    eagerness: AtomicU32,
     /// It stays on the core that runs it first, and has not run yet.
     stays_when_run: AtomicBool,
     /// It waits for a call on its context, or is to serve one: its waker asks the table of contexts.
     by_table: AtomicBool,
+    /// The groups that it is of, see [`Group`].
+    nursery: AtomicU64,
+    process: AtomicU32,
+    /// When it was admitted.
+    admitted_at: AtomicU64,
+    /// It has been bound to a context.
+    had_context: AtomicBool,
+    /// Whoever makes it ready looks whether the context of its group is at rest.
+    heir: AtomicBool,
 }
 
 /// The cores of a runtime, and the threads on them.
 pub struct FairTasks {
     cores: Box<[WorkerCore]>,
     threads: ThreadTable,
-    /// If there can be contexts.
+    /// If there can be contexts, leases or sessions.
     contexts: Option<Box<Mutex<Table>>>,
+    /// If there can be leases or sessions.
+    isolated: Option<Box<Isolated>>,
+    has_contexts: bool,
+    /// How many contexts are a group's.
+    grouped: AtomicUsize,
 }
 
 impl std::fmt::Debug for FairTasks {
@@ -154,6 +262,11 @@ impl std::fmt::Debug for FairTasks {
 }
 
 impl FairTasks {
+    /// Whether there can be leases.
+    pub fn has_leases(&self) -> bool {
+        self.table().is_some_and(|table| table.leases.is_some())
+    }
+
     /// Cores for `workers`, with a seat for every thread on each of them. `time` is what contexts may be granted in all. `None`
     /// if there is no memory for that.
     pub fn new(workers: usize, settings: &FairTaskSettings, time: TimeLimits) -> Option<Self> {
@@ -167,22 +280,55 @@ impl FairTasks {
             word: AtomicUsize::new(0),
             core: AtomicUsize::new(0),
             slot: AtomicU32::new(NOWHERE),
+            most_weight: AtomicU32::new(0),
+            eagerness: AtomicU32::new(0),
             stays_when_run: AtomicBool::new(false),
             by_table: AtomicBool::new(false),
+            nursery: AtomicU64::new(0),
+            process: AtomicU32::new(0),
+            admitted_at: AtomicU64::new(0),
+            had_context: AtomicBool::new(false),
+            heir: AtomicBool::new(false),
         };
+        let has_owners = settings.leases + settings.sessions > 0;
         let contexts = match settings.contexts {
-            0 => None,
+            0 if !has_owners => None,
             _ => Some(Table::new(workers, settings, time)?),
+        };
+        let isolated = match has_owners {
+            false => None,
+            true => Some(Isolated::new(workers, settings.threads, settings.leases)?),
         };
         Some(Self {
             cores: cores.into(),
             threads: ThreadTable((0..settings.threads).map(thread).collect()),
             contexts,
+            isolated,
+            has_contexts: settings.contexts > 0,
+            grouped: AtomicUsize::new(0),
         })
     }
 
-    /// Takes a thread for a task. It is given back by [`FairTasks::end`] or, if it is never admitted, [`FairTasks::release`].
-    pub fn claim(&self, schedule: &Schedule) -> Result<usize, ThreadError> {
+    /// What a thread that runs may claim for itself and its children.
+    pub fn standing(&self, thread: usize) -> Standing {
+        let entry = &self.threads[thread];
+        // Relaxed: written before the thread was admitted, and it runs.
+        let class = match entry.eagerness.load(Ordering::Relaxed) {
+            0 => LatencyClass::Batch,
+            1 => LatencyClass::Normal,
+            _ => LatencyClass::Interactive,
+        };
+        let most = Weight::new(entry.most_weight.load(Ordering::Relaxed).into());
+        let process = entry.process.load(Ordering::Relaxed);
+        Standing { most_weight: most.unwrap_or(Weight::DEFAULT), class, process }
+    }
+
+    /// Takes a thread for a task, for a spawner of this standing, or one that may give anything. It is given back by
+    /// [`FairTasks::end`] or, if it is never admitted, [`FairTasks::release`].
+    pub fn claim(&self, schedule: &Schedule, spawner: Option<Standing>) -> Result<usize, ThreadError> {
+        if let Some(spawner) = spawner {
+            spawner.allows(schedule)?;
+        }
         if let Some(workers) = &schedule.workers
             && !self.cores.iter().any(|core| workers.contains(core.id))
         {
@@ -228,17 +374,26 @@ impl FairTasks {
         let affinity = schedule.workers.as_ref().map_or(Affinity::Any, |w| Affinity::Only(Arc::new(*w)));
         let entry = &self.threads[thread];
         entry.word.store(word, Ordering::Relaxed);
+        let most_weight = schedule.most_weight.map_or(schedule.weight, |most| most.max(schedule.weight));
+        entry.most_weight.store(most_weight.get() as u32, Ordering::Relaxed);
+        entry.eagerness.store(eagerness(schedule.class), Ordering::Relaxed);
+        entry.process.store(schedule.process, Ordering::Relaxed);
+        entry.admitted_at.store(now.get(), Ordering::Relaxed);
+        entry.had_context.store(false, Ordering::Relaxed);
+        entry.heir.store(false, Ordering::Relaxed);
         // With one core there is nowhere to go.
         entry.stays_when_run.store(stays && self.cores.len() > 1, Ordering::Relaxed);
+        let name = self.name(thread);
+        let affinity = self.note_thread(name, affinity, schedule.session.map(SessionName::name));
         let entity = Entity::new(Spec {
-            thread: ThreadRef::new(thread as u32, entry.generation.load(Ordering::Relaxed)),
+            thread: name,
             process: ProcessId::new(schedule.process),
             weight: schedule.weight,
             class: schedule.class,
             request: schedule.request,
             affinity: affinity.clone(),
         });
-        let (name, weight) = (entity.thread(), schedule.weight.get().into());
+        let weight = schedule.weight.get().into();
         let mut machine = self.seen_from(here, now);
         let creator = here.map(|here| self.cores[here].id);
         let home = placement::place(&mut machine, name, &affinity, weight, creator);
@@ -295,13 +450,16 @@ impl FairTasks {
 
     /// The thread that ran on `worker` has ended. It can be claimed again.
     pub fn end(&self, worker: usize, now: Nanos) -> Aftermath {
-        // Nobody gives a thread that runs a context but the thread itself.
-        let (thread, aftermath) = if self.current_has_authority(worker) {
-            self.end_with_authority(worker, now)
-        } else {
-            let entity = self.cores[worker].with(|core| core.access(now, &mut &self.threads).exit_current());
-            (entity.expect("a task that ends runs").thread(), Aftermath::default())
+        // The look and the end under one lock: its group may give it a context until it has left its core.
+        let entity = self.cores[worker].with(|core| {
+            let plain = !core.current_has_authority() || broken(Mutant::EndedPastGift);
+            plain.then(|| core.access(now, &mut &self.threads).exit_current())
+        });
+        let (thread, aftermath) = match entity {
+            None => self.end_with_authority(worker, now),
+            Some(entity) => (entity.expect("a task that ends runs").thread(), Aftermath::default()),
         };
+        let aftermath = aftermath.and(self.end_lease_of(thread, now));
         let entry = &self.threads[thread.index() as usize];
         entry.generation.store(thread.generation().wrapping_add(1), Ordering::Relaxed);
         // Release pairs with the acquire in `claim`.
@@ -322,7 +480,7 @@ impl FairTasks {
         });
         let (run, stolen_from) = match own {
             Some(run) => (run, None),
-            None if may_steal => self.steal(worker, now)?,
+            None if self.takes_others(worker, may_steal) => self.steal(worker, now)?,
             None => return None,
         };
         let word = self.threads[run.thread.index() as usize].word.load(Ordering::Relaxed);
@@ -357,6 +515,7 @@ impl FairTasks {
             }
             stays.store(false, Ordering::Relaxed);
             let only_here = Affinity::Only(Arc::new(std::iter::once(core.cpu.id()).collect()));
+            self.note_stays(thread, &only_here);
             let mut threads = &self.threads;
             let mut held = core.access(now, &mut threads);
             let mut entity = held.exit_current().expect("it was decided to run it");
@@ -371,6 +530,7 @@ impl FairTasks {
     /// Whether there is anything that `worker` could run: its last look before it sleeps.
     pub fn has_work_for(&self, worker: usize, may_steal: bool) -> bool {
         let me = &self.cores[worker];
+        let may_steal = self.takes_others(worker, may_steal);
         // SeqCst: the worker has said that it is idle before it looks here.
         if me.message.load(Ordering::SeqCst) {
             return true;
@@ -398,10 +558,8 @@ impl FairTasks {
 
     /// `worker` is about to sleep: until when at the latest, for the contexts of its core.
     pub fn plan_sleep(&self, worker: usize, now: Nanos) -> Option<Nanos> {
-        self.contexts
-            .as_ref()
-            .map(|_| self.cores[worker].plan_sleep(now))
-            .filter(|until| *until != Nanos::MAX)
+        let refill = self.contexts.as_ref().map_or(Nanos::MAX, |_| self.cores[worker].plan_sleep(now));
+        Some(refill.min(self.next_lease_end())).filter(|until| *until != Nanos::MAX)
     }
 
     /// `worker` has slept.
@@ -415,12 +573,13 @@ impl FairTasks {
     pub fn turn_is_over(&self, worker: usize, now: Nanos) -> bool {
         let core = &self.cores[worker];
         let told = self.listen(core);
-        core.with(|core| {
+        let over = core.with(|core| {
             if told {
                 core.at(now).reschedule_received();
             }
             core.turn_is_over(now)
-        })
+        });
+        over || self.stops_for_lease(told, now)
     }
 
     /// Sets the weight of the thread that runs on `worker`.
@@ -436,6 +595,12 @@ impl FairTasks {
     /// CPU time of the thread that runs on `worker`.
     pub fn cpu_time(&self, worker: usize, now: Nanos) -> Nanos {
         self.cores[worker].with(|core| core.time_of_current(now)).unwrap_or(Nanos::ZERO)
+    }
+
+    /// A part of a core's record, from a byte on. `None` if there is no such core, or it records nothing any more.
+    pub fn record_part(&self, worker: usize, from: usize) -> Option<RecordPart> {
+        let core = self.cores.get(worker)?.lock();
+        core.log.as_ref().map(|log| RecordPart::of(log, from))
     }
 
     /// Closes the records of all cores and hands them out. Empty if there are none.

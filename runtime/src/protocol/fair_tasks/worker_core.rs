@@ -2,12 +2,21 @@
 //!
 //! Conserved: what others see of the core is brought up to date before the lock is let go.
 
-use super::machine::{Seen, ThreadTable};
+use super::machine::{Seen, ThreadTable, is_fault};
 use crate::protocol::prim::{AtomicBool, AtomicIsize, AtomicUsize, Mutex, MutexGuard, Ordering};
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_driver::{CpuAccess, CpuCore, RecordedCpu};
 use mainspring_sched::flight::Log;
-use mainspring_sched::{Cpu, Decision, Dispatch, IdleConditions, IdleTick, Offer, Stop};
+use mainspring_sched::{Authority, Cpu, Decision, Dispatch, IdleConditions, IdleTick, Offer, Stop, WaitKind};
+
+/// Something that happened to a context, of which somebody has to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Untold {
+    /// The context, by number.
+    pub context: u32,
+    /// It is used up, and that counts as a fault of this thread.
+    pub fault: Option<u32>,
+}
 
 /// A scheduler CPU, its decision that was not carried out yet, and its record.
 pub(super) struct Core {
@@ -16,7 +25,7 @@ pub(super) struct Core {
     slice_end: Nanos,
     pub(super) log: Option<Log>,
     /// Contexts of which somebody waits to be told what has happened here.
-    untold: Vec<u32>,
+    untold: Vec<Untold>,
     /// Until when its worker sleeps if nobody wakes it; zero while it is awake.
     sleeps_until: Nanos,
 }
@@ -77,9 +86,12 @@ impl WorkerCore {
         let busy = core.cpu.queued() + usize::from(core.cpu.current().is_some());
         self.busy.store(busy, Ordering::Relaxed);
         self.has_contexts.store(core.cpu.contexts() != 0, Ordering::Relaxed);
-        if let Some(overran) = core.cpu.take_overrun().filter(|overran| overran.waiter.is_some()) {
-            core.untold.push(overran.context.id());
-            self.has_untold.store(true, Ordering::Relaxed);
+        if let Some(overran) = core.cpu.take_overrun() {
+            let fault = is_fault(&overran).then(|| overran.seat.thread().index());
+            if overran.waiter.is_some() || fault.is_some() {
+                core.untold.push(Untold { context: overran.context.id(), fault });
+                self.has_untold.store(true, Ordering::Relaxed);
+            }
         }
         // SeqCst: the offer comes before a waker's look at who is idle, and a worker looks at the offers after it has said
         // that it is: one of the two sees the other. A thread that reads this store also sees the stores above.
@@ -88,7 +100,7 @@ impl WorkerCore {
     }
 
     /// The contexts that somebody waits to be told of, by number. Asked by its own worker, after each event of its own.
-    pub(super) fn take_untold(&self) -> Vec<u32> {
+    pub(super) fn take_untold(&self) -> Vec<Untold> {
         // Relaxed: a worker sees its own writes; what another operation left here is found at the next look.
         if !self.has_untold.load(Ordering::Relaxed) {
             return Vec::new();
@@ -129,6 +141,11 @@ impl WorkerCore {
         Offer { due_in, bound_reach: self.reach.load(Ordering::Relaxed) as u64 }
     }
 
+    /// Whether there are contexts here, as the last event left it.
+    pub(super) fn has_contexts(&self) -> bool {
+        self.has_contexts.load(Ordering::Relaxed)
+    }
+
     /// How many threads are ready or run here.
     pub(super) fn busy(&self) -> usize {
         self.busy.load(Ordering::Relaxed)
@@ -160,6 +177,12 @@ impl Core {
             }
             Decision::Idle => self.decided = None,
         }
+    }
+
+    /// The thread that was decided on and has not begun waits instead; whether there was one.
+    pub(super) fn stop_decided(&mut self, now: Nanos) -> bool {
+        self.decided = None;
+        self.at(now).block_current(WaitKind::Park, None)
     }
 
     /// What to run, if that has been decided or a thread is ready.
@@ -198,6 +221,12 @@ impl Core {
         self.tend_timer(now);
         let slice_over = self.cpu.contexts() == 0 && self.cpu.queued() > 0 && now >= self.slice_end;
         self.cpu.reschedule_wanted() || slice_over
+    }
+
+    /// Whether the running thread has a context, or has lent one.
+    pub(super) fn current_has_authority(&self) -> bool {
+        let entity = self.cpu.current().and_then(|seat| self.cpu.entity(seat).ok());
+        entity.is_some_and(|entity| *entity.authority() != Authority::BestEffort)
     }
 
     /// CPU time of the running thread, the interval in progress included.

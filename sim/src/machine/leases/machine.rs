@@ -43,7 +43,7 @@ impl LeaseMachine for Machine<'_> {
     fn context_home(&self, thread: ThreadRef) -> Option<CpuId> {
         let index = thread.index() as usize;
         let home = match self.holds(index).and_then(|context| self.grants.index(context.who())) {
-            Some(grant) => Some(self.grants.list[grant].home),
+            Some(grant) => self.grants.list[grant].home,
             None => self.starting_place(index).filter(|_| self.threads[index].home.is_none()),
         };
         home.map(|home| self.cpu_id(home))

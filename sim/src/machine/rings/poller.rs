@@ -57,7 +57,7 @@ impl Machine<'_> {
         }
         let had = self.rings[ring].by_poller.len() > 0;
         if self.serve_next(thread, ring) {
-            self.threads[thread].pc -= 1;
+            self.retake(thread);
             return Done::Next;
         }
         if had {
@@ -83,7 +83,7 @@ impl Machine<'_> {
                 }
                 self.wake_submitter(ring);
                 if self.serve_next(thread, ring) {
-                    self.threads[thread].pc -= 1;
+                    self.retake(thread);
                 }
                 Done::Next
             }
@@ -91,7 +91,7 @@ impl Machine<'_> {
                 let spin = until - self.now;
                 self.rings[ring].spin = Some(spin);
                 self.threads[thread].remaining = spin;
-                self.threads[thread].pc -= 1;
+                self.retake(thread);
                 Done::Next
             }
             PollerStep::Sleep => {
@@ -129,7 +129,7 @@ impl Machine<'_> {
             // It must not wait on what was lent to it, and going round would take no time.
             Done::Next => Done::Stay(Progress::Exit),
             blocked @ Done::Stay(_) => {
-                self.threads[thread].pc -= 1;
+                self.retake(thread);
                 blocked
             }
         }
@@ -162,11 +162,14 @@ impl Machine<'_> {
                 None => AccountingTarget::SchedulerLedger,
             });
         };
-        self.is_lessee(lease, thread).then(|| match self.workload.leases[lease].account {
+        if !self.is_lessee(lease, thread) {
+            return None;
+        }
+        Some(match self.workload.leases[lease].account {
             Account::Ledger => AccountingTarget::SchedulerLedger,
             Account::Context(context) => {
                 let grant = self.grants.named(self.workload, context).start;
-                AccountingTarget::SchedulingContext(self.grants.list[grant].who.id())
+                AccountingTarget::SchedulingContext(self.grants.list[grant].id()?)
             }
         })
     }

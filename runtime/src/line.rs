@@ -1,6 +1,6 @@
-//! The waiters of a channel, first come first served.
+//! Waiters in a line, first come first served: of a channel, or of a [`Queue`](crate::queue::Queue).
 //!
-//! Conserved: a node is on one line or on none. The thread that takes it off, under the channel's lock, ends its wait, or is
+//! Conserved: a node is on one line or on none. The thread that takes it off, under the lock of the line, ends its wait, or is
 //! its own waiter. Of the nodes of a select, one wait is ended at most: by the first thread that claims the select.
 #![allow(unsafe_code)]
 
@@ -12,15 +12,15 @@ use std::cell::{Cell, UnsafeCell};
 use std::ptr::{NonNull, null};
 
 /// A waiter, in the frame of the wait.
-pub(super) struct Node<T> {
-    pub(super) word: usize,
+pub(crate) struct Node<T> {
+    pub(crate) word: usize,
     /// A sender's value, or the place for a receiver's.
-    pub(super) value: UnsafeCell<Option<T>>,
+    pub(crate) value: UnsafeCell<Option<T>>,
     /// How the wait ended, unless it is a select's wait.
-    pub(super) end: WaitEnd,
+    pub(crate) end: WaitEnd,
     /// The select that it is an arm of.
     arm: Option<Arm>,
-    /// Under the channel's lock, while the node is on a line: its neighbours.
+    /// Under the lock of the line, while the node is on a line: its neighbours.
     before: Cell<*const Self>,
     after: Cell<*const Self>,
     is_listed: Cell<bool>,
@@ -34,7 +34,7 @@ struct Arm {
 
 impl<T> Node<T> {
     #[inline(always)]
-    pub(super) fn new(word: usize, value: Option<T>) -> Self {
+    pub(crate) fn new(word: usize, value: Option<T>) -> Self {
         Self {
             word,
             value: UnsafeCell::new(value),
@@ -47,7 +47,7 @@ impl<T> Node<T> {
     }
 
     /// An arm of a select. The claim must live as long as the node is on a line.
-    pub(super) fn of_select(word: usize, value: Option<T>, claim: &Claim, index: usize) -> Self {
+    pub(crate) fn of_select(word: usize, value: Option<T>, claim: &Claim, index: usize) -> Self {
         Self { arm: Some(Arm { claim: NonNull::from(claim), index }), ..Self::new(word, value) }
     }
 
@@ -65,16 +65,16 @@ impl<T> Node<T> {
 }
 
 /// Which arm of a select has been taken.
-pub(super) struct Claim {
+pub(crate) struct Claim {
     taken: AtomicUsize,
-    pub(super) end: WaitEnd,
+    pub(crate) end: WaitEnd,
 }
 
 const FREE: usize = 0;
 const WITHDRAWN: usize = usize::MAX;
 
 impl Claim {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { taken: AtomicUsize::new(FREE), end: WaitEnd::new() }
     }
 
@@ -83,17 +83,17 @@ impl Claim {
     }
 
     /// The select gives up. False if an arm was taken before.
-    pub(super) fn withdraw(&self) -> bool {
+    pub(crate) fn withdraw(&self) -> bool {
         self.decide(WITHDRAWN)
     }
 
     fn decide(&self, how: usize) -> bool {
-        // What goes with the decision is passed by `tell`, and by the locks of the channels.
+        // What goes with the decision is passed by `tell`, and by the locks of the lines.
         self.taken.compare_exchange(FREE, how, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// The arm that was taken.
-    pub(super) fn taken(&self) -> Option<usize> {
+    pub(crate) fn taken(&self) -> Option<usize> {
         match self.taken.load(Ordering::Acquire) {
             FREE | WITHDRAWN => None,
             arm => Some(arm - 1),
@@ -103,25 +103,25 @@ impl Claim {
 
 /// The waiters. A list through their frames, so that any of them can leave at once: otherwise, when many are cancelled,
 /// each would have to be looked for.
-pub(super) struct Line<T> {
+pub(crate) struct Line<T> {
     first: *const Node<T>,
     last: *const Node<T>,
 }
 
-// SAFETY: a node is touched under the channel's lock, or by its own waiter after it left the list; its value moves to
+// SAFETY: a node is touched under the lock of the line, or by its own waiter after it left the list; its value moves to
 // another thread only if it is `Send`, which `Chan` asks for.
 unsafe impl<T: Send> Send for Line<T> {}
 
 impl<T> Line<T> {
-    pub(super) const EMPTY: Self = Self { first: null(), last: null() };
+    pub(crate) const EMPTY: Self = Self { first: null(), last: null() };
 
     #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.first.is_null()
     }
 
     /// Whether a waiter is there that is no arm of this select.
-    pub(super) fn has_other_than(&self, claim: &Claim) -> bool {
+    pub(crate) fn has_other_than(&self, claim: &Claim) -> bool {
         let mut next = self.first;
         // SAFETY: a node on the list is in a frame that waits; the lock makes us alone with it.
         while let Some(node) = unsafe { next.as_ref() } {
@@ -135,7 +135,7 @@ impl<T> Line<T> {
 
     /// The node must stay where it is until it has left the list.
     #[inline(always)]
-    pub(super) fn push(&mut self, node: &Node<T>) {
+    pub(crate) fn push(&mut self, node: &Node<T>) {
         node.before.set(self.last);
         node.after.set(null());
         node.is_listed.set(true);
@@ -149,7 +149,7 @@ impl<T> Line<T> {
 
     /// Takes a node off the list. False if it had left it.
     #[inline(always)]
-    pub(super) fn remove(&mut self, node: &Node<T>) -> bool {
+    pub(crate) fn remove(&mut self, node: &Node<T>) -> bool {
         if !node.is_listed.replace(false) {
             return false;
         }
@@ -169,23 +169,29 @@ impl<T> Line<T> {
 
     /// The first, which stays where it is.
     #[inline(always)]
-    pub(super) fn first(&self) -> Option<&Node<T>> {
+    pub(crate) fn first(&self) -> Option<&Node<T>> {
         // SAFETY: as in `has_other_than`.
         unsafe { self.first.as_ref() }
     }
 
     /// Takes the first off the list. Its frame stays until its wait is told, or until its waiter has had the lock.
     #[inline(always)]
-    pub(super) fn pop<'a>(&mut self) -> Option<&'a Node<T>> {
+    pub(crate) fn pop<'a>(&mut self) -> Option<&'a Node<T>> {
         // SAFETY: as in `has_other_than`; beyond the borrow of the line, as said above.
         let node = unsafe { self.first.as_ref() }?;
         self.remove(node);
         Some(node)
     }
 
+    /// Takes the first off the list and ends its wait. `None` if it is an arm of a select that has been taken elsewhere.
+    pub(crate) fn end_only_first(&mut self, outcome: Outcome, here: Option<&Worker>) -> Option<Ending> {
+        let node = self.pop()?;
+        Some(Ending::begin(node.word, node.claim()?, outcome, here))
+    }
+
     /// Ends the wait of the first whose wait can be ended, as `told`; `pass` moves the value before. It is to be finished
     /// after the lock. `here` is the worker of this thread.
-    pub(super) fn end_first<R>(
+    pub(crate) fn end_first<R>(
         &mut self,
         outcome: Outcome,
         here: Option<&Worker>,

@@ -1,0 +1,453 @@
+//! Actors of the cluster profile: a state with a mailbox, and addresses that others send to.
+//!
+//! Conserved: a message's grant leaves its sender when it is sent. While it is handled, the grant is the whole pool of the task that
+//! handles it: the actor's own budget pays for nothing but taking it out. What is left goes back to the sender with the reply,
+//! to the actor's nursery if the message asks for none, and to the root pool if the sender does not wait any more. So the
+//! sender of a message pays for it, exactly, and a message that uses up its grant ends alone.
+
+pub mod border;
+mod slot;
+
+use crate::audit;
+use crate::budget::{Budget, Component, Pool, Unpayable};
+use crate::calls;
+use crate::channel::{Capacity, ChannelError, Receiver, Refusal, SendError, Sender};
+use crate::cx::Cx;
+use crate::error::{SpawnError, TaskError};
+use crate::nursery::{Exhaustion, NurseryOptions, Source, give_back, prepaid, take_for_message};
+use crate::profile::Profile;
+use crate::runtime::Inner;
+use crate::wait::Who;
+use slot::Slot;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What every message needs: a task handles it.
+const LEAST: Pool = Pool { ops: 1, spawn_count: 1, ..Pool::ZERO };
+
+/// A mailbox could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MailboxError {
+    /// Actors belong to [`Profile::Cluster`].
+    NotCluster,
+    /// As for a channel.
+    Channel(ChannelError),
+}
+
+impl fmt::Display for MailboxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotCluster => {
+                f.write_str("actors belong to the cluster profile: Config::new(Profile::Cluster)")
+            }
+            Self::Channel(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for MailboxError {}
+
+/// A message has no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AskError {
+    /// The grant is less than the mailbox takes (its least), or than the one op and one spawn that each message needs.
+    /// Nothing was sent.
+    TooLittle(Unpayable),
+    /// The sender does not have the grant. Nothing was sent.
+    Unpayable(Unpayable),
+    /// The mailbox did not take it: it is closed, full for too long, or the sender's budget does not allow a send. What was
+    /// granted is back.
+    Refused(Refusal),
+    /// It used up its grant of this component. What was left of the rest is back.
+    Exhausted(Component),
+    /// The actor failed with it, or ended before it. What was left is back.
+    Failed,
+    /// The actor may not spawn the task that handles it. What was granted is back.
+    NotSpawned(SpawnError),
+    /// Time was over. What is left of the grant when the message is done goes to the root pool.
+    TimedOut,
+    /// A destructor of a task that unwinds must not wait. As for `TimedOut`.
+    Unwinding,
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLittle(unpayable) => write!(f, "too small a grant: {unpayable}"),
+            Self::Unpayable(unpayable) => write!(f, "the sender does not have the grant: {unpayable}"),
+            Self::Refused(why) => write!(f, "the mailbox did not take it: {why}"),
+            Self::Exhausted(component) => write!(f, "it ran out of {component}; grant more"),
+            Self::Failed => f.write_str("the actor failed or ended"),
+            Self::NotSpawned(error) => write!(f, "the actor could not handle it: {error}"),
+            Self::TimedOut => f.write_str("time was over"),
+            Self::Unwinding => f.write_str("a destructor of a task that ends must not wait"),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+/// A message that was not sent, and why.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Unsent<M> {
+    /// Why.
+    pub why: AskError,
+    /// The message.
+    pub message: M,
+}
+
+impl<M> fmt::Debug for Unsent<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unsent").field("why", &self.why).finish_non_exhaustive()
+    }
+}
+
+impl<M> fmt::Display for Unsent<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.why.fmt(f)
+    }
+}
+
+impl<M> std::error::Error for Unsent<M> {}
+
+/// Who gets a reply, and what is left of the grant.
+enum ReplyTo<R: Send> {
+    /// A task that waits.
+    Task(Arc<Slot<R>>),
+    /// Somebody outside of the runtime.
+    Outside(border::Outside<R>),
+}
+
+impl<R: Send> ReplyTo<R> {
+    /// Hands it over. What is left of the grant if nobody takes it.
+    fn fill(self, reply: Result<R, AskError>, left: Pool) -> Pool {
+        match self {
+            Self::Task(slot) => slot.fill(reply, left),
+            Self::Outside(outside) => outside.tell(reply, left),
+        }
+    }
+
+    fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Task(slot) => slot.is_abandoned(),
+            Self::Outside(outside) => outside.is_cancelled(),
+        }
+    }
+}
+
+/// A message on its way. Whatever becomes of it, its grant goes somewhere.
+struct Envelope<M, R: Send> {
+    message: Option<M>,
+    grant: Pool,
+    reply: Option<ReplyTo<R>>,
+    memory: Arc<Inner>,
+}
+
+impl<M, R: Send> Envelope<M, R> {
+    /// It is over: tells the sender that waits, or gives what is left to the root.
+    fn finish(&mut self, reply: Result<R, AskError>) {
+        let left = std::mem::take(&mut self.grant);
+        let unclaimed = match self.reply.take() {
+            Some(to) => to.fill(reply, left),
+            None => left,
+        };
+        put_to_root(&self.memory, &unclaimed);
+    }
+
+    /// It was not sent.
+    fn unsent(mut self) -> (M, Pool) {
+        self.reply = None;
+        let grant = std::mem::take(&mut self.grant);
+        (self.message.take().expect("a message that was not handled"), grant)
+    }
+}
+
+impl<M, R: Send> Drop for Envelope<M, R> {
+    fn drop(&mut self) {
+        if self.reply.is_some() || self.grant != Pool::ZERO {
+            self.finish(Err(AskError::Failed));
+        }
+    }
+}
+
+fn put_to_root(rt: &Inner, pool: &Pool) {
+    if *pool != Pool::ZERO {
+        rt.pool.lock().expect("no panic while it is held").put(pool);
+    }
+}
+
+/// Where messages wait for their actor, which owns it. It outlives the actor's lives: a supervisor starts the next one on it.
+pub struct Mailbox<M, R: Send> {
+    receiver: Receiver<Envelope<M, R>>,
+}
+
+/// Where messages are sent to. Clones are the same address. When the last goes, the actor gets what is left and then ends.
+pub struct Address<M, R: Send> {
+    sender: Sender<Envelope<M, R>>,
+    least: Pool,
+}
+
+impl<M, R: Send> fmt::Debug for Mailbox<M, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mailbox")
+    }
+}
+
+impl<M, R: Send> fmt::Debug for Address<M, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Address")
+    }
+}
+
+impl<M, R: Send> Clone for Address<M, R> {
+    fn clone(&self) -> Self {
+        Self { sender: self.sender.clone(), least: self.least }
+    }
+}
+
+/// Why an actor ended, if not because all its addresses are gone.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The handler panicked or ran out of stack. The state may be half changed: a supervisor starts a new one.
+    Handler(TaskError),
+    /// The actor's budget does not allow it to receive.
+    Receive(Refusal),
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Handler(error) => write!(f, "the handler failed: {error}"),
+            Self::Receive(why) => write!(f, "the actor cannot receive: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+impl Cx {
+    /// A mailbox for `room` messages, and its address. A full one makes its senders wait. A message whose grant is less than
+    /// `least` is refused, so that no sender can have the handler cut short before it has done what must be done. By the task's
+    /// `CapChannel`, in the cluster profile.
+    ///
+    /// ```
+    /// # use mainspring::{Budget, Config, Pool, Profile};
+    /// # let runtime = Config::new(Profile::Cluster).build().unwrap();
+    /// let total = runtime.run(|cx| {
+    ///     let (address, mailbox) = cx.mailbox::<u32, u32>(16, Pool::ZERO).unwrap();
+    ///     cx.nursery(|n| {
+    ///         n.start(move |cx| {
+    ///             let mut sum = 0;
+    ///             mailbox.serve(cx, &mut sum, |sum, _, more| { *sum += more; *sum }).unwrap();
+    ///         }).unwrap();
+    ///         let grant = Pool { ops: 100, spawn_count: 1, ..Pool::ZERO };
+    ///         address.tell(cx, 40, grant).unwrap();
+    ///         let total = address.ask(cx, 2, grant).unwrap();
+    ///         drop(address);
+    ///         total
+    ///     })
+    /// });
+    /// assert_eq!(total.unwrap().unwrap(), 42);
+    /// ```
+    #[allow(clippy::type_complexity)]
+    pub fn mailbox<M: Send, R: Send>(
+        &self,
+        room: u32,
+        least: Pool,
+    ) -> Result<(Address<M, R>, Mailbox<M, R>), MailboxError> {
+        calls::count(self);
+        if self.rt().config.profile != Profile::Cluster {
+            return audit::noted(self, "CapChannel", "mailbox", Err(MailboxError::NotCluster));
+        }
+        let (sender, receiver) =
+            self.channel(Capacity::Bounded(room.max(1))).map_err(MailboxError::Channel)?;
+        Ok((Address { sender, least: most(&least, &LEAST) }, Mailbox { receiver }))
+    }
+}
+
+/// The larger of each component.
+fn most(a: &Pool, b: &Pool) -> Pool {
+    let mut all = *a;
+    for component in Component::ALL {
+        let more = b.get(component).saturating_sub(a.get(component));
+        all.put(&Pool::only(component, more));
+    }
+    all
+}
+
+/// A reply that its sender waits for. On every way out what came back goes where the grant came from.
+struct Waiting<'a, R: Send> {
+    cx: &'a Cx,
+    slot: Arc<Slot<R>>,
+    source: Source,
+}
+
+impl<R: Send> Waiting<'_, R> {
+    /// The reply, if it is there.
+    fn take(&self) -> Option<Result<R, AskError>> {
+        let (reply, left) = self.slot.take()?;
+        give_back(self.cx, left, self.source);
+        Some(reply)
+    }
+}
+
+impl<R: Send> Drop for Waiting<'_, R> {
+    fn drop(&mut self) {
+        if let Some((reply, left)) = self.slot.abandon() {
+            give_back(self.cx, left, self.source);
+            drop(reply);
+        }
+    }
+}
+
+impl<M: Send, R: Send> Address<M, R> {
+    /// Sends a message that asks for nothing back. It waits for room. What the message leaves of its grant stays with the actor's
+    /// nursery. Costs one op and one channel operation beside the grant.
+    pub fn tell(&self, cx: &Cx, message: M, grant: Pool) -> Result<(), Unsent<M>> {
+        self.send(cx, message, grant, None, None).map(|_| ())
+    }
+
+    /// As [`Address::tell`], if there is room.
+    pub fn try_tell(&self, cx: &Cx, message: M, grant: Pool) -> Result<(), Unsent<M>> {
+        self.send(cx, message, grant, None, Some(Duration::ZERO)).map(|_| ())
+    }
+
+    /// Sends a message and waits for its reply. What the message leaves of its grant is back by then, whatever came of it. The grant
+    /// is taken as a nursery's pool is: from the pool of the nursery around, the task's own, or its budget. Costs one op and one
+    /// channel operation beside the grant.
+    pub fn ask(&self, cx: &Cx, message: M, grant: Pool) -> Result<R, AskError> {
+        self.ask_until(cx, message, grant, None)
+    }
+
+    /// As [`Address::ask`]: for the send and for the reply at most this long.
+    pub fn ask_timeout(&self, cx: &Cx, message: M, grant: Pool, timeout: Duration) -> Result<R, AskError> {
+        self.ask_until(cx, message, grant, Some(timeout))
+    }
+
+    fn ask_until(&self, cx: &Cx, message: M, grant: Pool, timeout: Option<Duration>) -> Result<R, AskError> {
+        let slot = Arc::new(Slot::new());
+        let waiting = self.send(cx, message, grant, Some(slot), timeout).map_err(|unsent| unsent.why)?;
+        let waiting = waiting.expect("a slot was given");
+        let waited = waiting.slot.wait(&Who::Task(cx), timeout);
+        waiting.take().unwrap_or(Err(if waited { AskError::Failed } else { AskError::TimedOut }))
+    }
+
+    fn send<'a>(
+        &self,
+        cx: &'a Cx,
+        message: M,
+        grant: Pool,
+        slot: Option<Arc<Slot<R>>>,
+        timeout: Option<Duration>,
+    ) -> Result<Option<Waiting<'a, R>>, Unsent<M>> {
+        calls::count(cx);
+        let mut enough = grant;
+        if let Err(unpayable) = enough.take(&self.least) {
+            return Err(Unsent { why: AskError::TooLittle(unpayable), message });
+        }
+        let source = match take_for_message(cx, grant) {
+            Ok(source) => source,
+            Err(unpayable) => return Err(Unsent { why: AskError::Unpayable(unpayable), message }),
+        };
+        // From here on the grant is in the envelope or in the slot, and goes back by this if the task is stopped.
+        let waiting = slot.clone().map(|slot| Waiting { cx, slot, source });
+        let memory = cx.rt().memory();
+        let envelope = Envelope { message: Some(message), grant, reply: slot.map(ReplyTo::Task), memory };
+        let sent = match timeout {
+            None => self.sender.send(cx, envelope),
+            Some(Duration::ZERO) => self.sender.try_send(cx, envelope),
+            Some(timeout) => self.sender.send_timeout(cx, envelope, timeout),
+        };
+        sent.map(|()| waiting).map_err(|SendError { why, value }| {
+            let (message, grant) = value.unsent();
+            give_back(cx, grant, source);
+            Unsent { why: AskError::Refused(why), message }
+        })
+    }
+
+    /// Closes the mailbox: the actor gets what is in it, and then ends.
+    pub fn close(&self) {
+        self.sender.close();
+    }
+}
+
+impl<M: Send, R: Send> Mailbox<M, R> {
+    /// Handles messages, one after the other, until all addresses are gone. Each is handled by a task of its own with the message's
+    /// grant as its whole pool, and with at most the actor's capabilities.
+    ///
+    /// A message that uses up its grant is unwound there, and the actor goes on with the state as that has left it. A handler that
+    /// panics ends the actor.
+    pub fn serve<S: Send>(
+        &self,
+        cx: &Cx,
+        state: &mut S,
+        handler: impl Fn(&mut S, &Cx, M) -> R + Sync,
+    ) -> Result<(), ServeError> {
+        loop {
+            match self.receiver.recv(cx) {
+                Ok(envelope) => handle(cx, envelope, state, &handler)?,
+                Err(Refusal::Closed) => return Ok(()),
+                Err(why) => return Err(ServeError::Receive(why)),
+            }
+        }
+    }
+
+    /// Messages that wait.
+    pub fn len(&self) -> usize {
+        self.receiver.len()
+    }
+
+    /// Whether no message waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Handles one message.
+fn handle<M: Send, R: Send, S: Send>(
+    cx: &Cx,
+    mut envelope: Envelope<M, R>,
+    state: &mut S,
+    handler: &(impl Fn(&mut S, &Cx, M) -> R + Sync),
+) -> Result<(), ServeError> {
+    if envelope.reply.as_ref().is_some_and(ReplyTo::is_abandoned) {
+        // Its sender has gone, and the envelope's end gives its grant back.
+        return Ok(());
+    }
+    let message = envelope.message.take().expect("it is handled once");
+    let options = NurseryOptions::new().on_exhausted(Exhaustion::Fail).isolate();
+    let ended = prepaid(cx, &mut envelope.grant, options, |n| {
+        let mut rest = n.pool();
+        let one_spawn = Pool { spawn_count: 1, ..Pool::ZERO };
+        rest.take(&one_spawn).map_err(|_| SpawnError::SpawnBudgetExhausted)?;
+        let most = cx.caps().spawn().ok_or(SpawnError::NotPermitted)?.child_budget();
+        // All of it is the budget, if it fits: so the handler can send a part of it on with a message of its own.
+        let budget: Budget = rest.narrow().min(most);
+        rest.take(&budget.into()).expect("no more than there is");
+        let child = n.builder().name("message").budget(budget);
+        let child = if rest == Pool::ZERO { child } else { child.pool(rest) };
+        Ok(child.spawn(|cx| handler(state, cx, message))?.join(cx))
+    });
+    let reply_to_nobody = envelope.reply.is_none();
+    if reply_to_nobody {
+        let left = std::mem::take(&mut envelope.grant);
+        cx.task().nursery().put_back(&left);
+    }
+    let (reply, error) = match ended {
+        Ok(Ok(Ok(reply))) => (Ok(reply), None),
+        Ok(Ok(Err(TaskError::BudgetExhausted(component)))) => (Err(AskError::Exhausted(component)), None),
+        Ok(Ok(Err(error))) => (Err(AskError::Failed), Some(error)),
+        Ok(Err(error)) => (Err(AskError::NotSpawned(error)), None),
+        Err(error) => (Err(AskError::Failed), Some(error.error)),
+    };
+    if reply_to_nobody {
+        drop(reply);
+    } else {
+        envelope.finish(reply);
+    }
+    error.map_or(Ok(()), |error| Err(ServeError::Handler(error)))
+}

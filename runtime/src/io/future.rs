@@ -1,0 +1,381 @@
+//! Sockets for futures.
+//!
+//! Conserved: a future that waits for a side of a socket is registered for it once, and takes the registration back when it is
+//! dropped. Each attempt costs the task that polls one op and one system call, as an operation of a task does.
+//!
+//! Whichever driver tasks use, futures hear of their sockets by the readiness thread (epoll): a future may be dropped at any
+//! time, and a kernel that still writes to its buffer could not be waited for then.
+
+use super::readiness::Side;
+use super::{no_network, refused_charge};
+use crate::budget::Component;
+use crate::calls;
+use crate::cx::Cx;
+use crate::runtime::Inner;
+use crate::waiter;
+use std::fmt;
+use std::future::Future;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+/// A socket whose operations are futures.
+///
+/// ```
+/// # use mainspring::io::{Async, TcpListener, TcpStream};
+/// # use mainspring::{Config, Profile};
+/// # let runtime = Config::new(Profile::Service).build().unwrap();
+/// let text = runtime.run(|cx| {
+///     let listener = TcpListener::bind(cx, "127.0.0.1:0").unwrap();
+///     let address = listener.local_addr().unwrap();
+///     let listener = Async::new(cx, listener.into_std().unwrap()).unwrap();
+///     let client = TcpStream::connect(cx, address).unwrap();
+///     client.write_all(cx, b"hello").unwrap();
+///     cx.await_future(async {
+///         let (stream, _) = listener.accept().await.unwrap();
+///         let mut buffer = [0; 16];
+///         let n = stream.read(&mut buffer).await.unwrap();
+///         String::from_utf8_lossy(&buffer[..n]).into_owned()
+///     }).unwrap()
+/// });
+/// assert_eq!(text.unwrap(), "hello");
+/// ```
+pub struct Async<S: AsFd> {
+    socket: S,
+    memory: Arc<Inner>,
+    /// Registrations of the `poll_` methods, one for each side.
+    read: Mutex<Option<u64>>,
+    write: Mutex<Option<u64>>,
+}
+
+impl<S: AsFd> fmt::Debug for Async<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Async")
+    }
+}
+
+/// A connected stream of the standard library.
+pub trait StreamSocket: AsFd + Send + Sync + Sized + sealed::Sealed {
+    /// Another descriptor of the same socket.
+    fn try_clone(&self) -> io::Result<Self>;
+    /// Whether operations fail rather than wait.
+    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()>;
+    /// Ends the connection in one or both directions.
+    fn shutdown(&self, how: Shutdown) -> io::Result<()>;
+    /// Reads without waiting.
+    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Writes without waiting.
+    fn try_write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for std::net::TcpStream {}
+    impl Sealed for std::os::unix::net::UnixStream {}
+}
+
+macro_rules! stream_socket {
+    ($($type:ty),*) => {
+        $(impl StreamSocket for $type {
+            fn try_clone(&self) -> io::Result<Self> {
+                <$type>::try_clone(self)
+            }
+
+            fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+                <$type>::set_nonblocking(self, nonblocking)
+            }
+
+            fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+                <$type>::shutdown(self, how)
+            }
+
+            fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+                (&mut &*self).read(buffer)
+            }
+
+            fn try_write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+                (&mut &*self).write_vectored(parts)
+            }
+        })*
+    };
+}
+
+stream_socket!(std::net::TcpStream, UnixStream);
+
+impl<S: AsFd> Async<S> {
+    /// Makes the runtime serve a socket for futures. It does not block its thread any more. Costs one op and one system call.
+    pub fn new(cx: &Cx, socket: S) -> io::Result<Self> {
+        super::charge(cx)?;
+        Self::adopt(cx.rt().memory(), socket)
+    }
+
+    fn adopt(memory: Arc<Inner>, socket: S) -> io::Result<Self> {
+        if memory.is_virtual() {
+            return Err(no_network());
+        }
+        super::address::set_nonblocking(&socket)?;
+        memory.io.readiness.add(&socket)?;
+        Ok(Self { socket, memory, read: Mutex::default(), write: Mutex::default() })
+    }
+
+    /// The socket, for its options.
+    pub fn get_ref(&self) -> &S {
+        &self.socket
+    }
+
+    fn take_back(&self, side: Side, ticket: &mut Option<u64>) {
+        if let Some(ticket) = ticket.take() {
+            self.memory.io.readiness.unregister(&self.socket, side, ticket);
+        }
+    }
+
+    /// Tries; if that would block, the waker of `context` is told when to try again. `ticket` is the registration for that.
+    fn poll_io<T>(
+        &self,
+        side: Side,
+        ticket: &mut Option<u64>,
+        context: &Context<'_>,
+        mut attempt: impl FnMut(&S) -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
+        self.take_back(side, ticket);
+        charge_current()?;
+        loop {
+            match attempt(&self.socket) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                result => return Poll::Ready(result),
+            }
+            // What is ready by now is told at once: nothing is slept over.
+            let word = waiter::future_word(context.waker());
+            *ticket = Some(self.memory.io.readiness.register(&self.socket, side, word)?);
+            return Poll::Pending;
+        }
+    }
+
+    /// As [`Async::poll_io`], for the methods of which one may wait for each side.
+    fn poll_side<T>(
+        &self,
+        side: Side,
+        context: &Context<'_>,
+        attempt: impl FnMut(&S) -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
+        let place = if side == Side::Read { &self.read } else { &self.write };
+        let mut ticket = place.lock().expect("no panic while it is held").take();
+        let polled = self.poll_io(side, &mut ticket, context, attempt);
+        *place.lock().expect("no panic while it is held") = ticket;
+        polled
+    }
+
+    fn operation<T, F: FnMut(&S) -> io::Result<T> + Unpin>(
+        &self,
+        side: Side,
+        attempt: F,
+    ) -> Operation<'_, S, F> {
+        Operation { of: self, side, attempt, ticket: None }
+    }
+}
+
+/// An operation costs what one of a task does. A future that no task of a runtime polls costs nothing.
+fn charge_current() -> io::Result<()> {
+    match calls::current_task() {
+        Some(task) => Cx::new(task).charge(Component::Syscalls).map_err(refused_charge),
+        None => Ok(()),
+    }
+}
+
+impl<S: AsFd> Drop for Async<S> {
+    fn drop(&mut self) {
+        for (side, place) in [(Side::Read, &self.read), (Side::Write, &self.write)] {
+            let mut ticket = place.lock().expect("no panic while it is held").take();
+            self.take_back(side, &mut ticket);
+        }
+        self.memory.io.readiness.forget(&self.socket);
+    }
+}
+
+impl<S: AsFd> AsFd for Async<S> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// An operation that is tried until it does not block.
+struct Operation<'a, S: AsFd, F> {
+    of: &'a Async<S>,
+    side: Side,
+    attempt: F,
+    ticket: Option<u64>,
+}
+
+impl<T, S: AsFd, F: FnMut(&S) -> io::Result<T> + Unpin> Future for Operation<'_, S, F> {
+    type Output = io::Result<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let this = self.get_mut();
+        this.of.poll_io(this.side, &mut this.ticket, context, &mut this.attempt)
+    }
+}
+
+impl<S: AsFd, F> Drop for Operation<'_, S, F> {
+    fn drop(&mut self) {
+        self.of.take_back(self.side, &mut self.ticket);
+    }
+}
+
+impl<S: StreamSocket> Async<S> {
+    /// Reads what there is, at least one byte; 0 at the end, and for an empty buffer. No byte is lost if it is dropped before.
+    pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.operation(Side::Read, |socket: &S| socket.try_read(buffer)).await
+    }
+
+    /// Writes some of `bytes`: how many.
+    pub async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.operation(Side::Write, |socket: &S| socket.try_write(&[IoSlice::new(bytes)])).await
+    }
+
+    /// Writes all of `bytes`. If it is dropped before, some of them may be written.
+    pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.write(bytes).await? {
+                0 => return Err(ErrorKind::WriteZero.into()),
+                n => bytes = &bytes[n..],
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Async::read`], for code that polls. One task at a time is told when to try again.
+    pub fn poll_read(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll_side(Side::Read, context, |socket| socket.try_read(buffer))
+    }
+
+    /// Writes some of the parts, for code that polls. One task at a time is told when to try again.
+    pub fn poll_write(&self, context: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.poll_side(Side::Write, context, |socket| socket.try_write(parts))
+    }
+
+    /// Ends the connection in one or both directions.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        charge_current()?;
+        self.socket.shutdown(how)
+    }
+}
+
+impl Async<std::net::TcpListener> {
+    /// Waits for a connection. None is lost if it is dropped before.
+    pub async fn accept(&self) -> io::Result<(Async<std::net::TcpStream>, SocketAddr)> {
+        let (socket, peer) = self.operation(Side::Read, std::net::TcpListener::accept).await?;
+        Ok((Async::adopt(self.memory.clone(), socket)?, peer))
+    }
+}
+
+impl Async<UnixListener> {
+    /// Waits for a connection. None is lost if it is dropped before.
+    pub async fn accept(&self) -> io::Result<Async<UnixStream>> {
+        let (socket, _) = self.operation(Side::Read, UnixListener::accept).await?;
+        Async::adopt(self.memory.clone(), socket)
+    }
+}
+
+#[cfg(feature = "futures-io")]
+mod for_futures_io {
+    use super::{Async, StreamSocket};
+    use std::io::{self, IoSlice};
+    use std::net::Shutdown;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    impl<S: StreamSocket> futures_io::AsyncRead for Async<S> {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            buffer: &mut [u8],
+        ) -> Poll<io::Result<usize>> {
+            Async::poll_read(&self, context, buffer)
+        }
+    }
+
+    impl<S: StreamSocket> futures_io::AsyncWrite for Async<S> {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Async::poll_write(&self, context, &[IoSlice::new(bytes)])
+        }
+
+        fn poll_write_vectored(
+            self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            parts: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            Async::poll_write(&self, context, parts)
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(self.shutdown(Shutdown::Write))
+        }
+    }
+}
+
+#[cfg(feature = "hyper")]
+mod for_hyper {
+    use super::{Async, StreamSocket};
+    use std::io::{self, IoSlice};
+    use std::net::Shutdown;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    /// What one read takes at most: it is on the stack.
+    const PIECE: usize = 8 << 10;
+
+    impl<S: StreamSocket> hyper::rt::Read for Async<S> {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            mut buffer: hyper::rt::ReadBufCursor<'_>,
+        ) -> Poll<io::Result<()>> {
+            let mut piece = [0; PIECE];
+            let most = buffer.remaining().min(PIECE);
+            Async::poll_read(&self, context, &mut piece[..most]).map_ok(|n| buffer.put_slice(&piece[..n]))
+        }
+    }
+
+    impl<S: StreamSocket> hyper::rt::Write for Async<S> {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Async::poll_write(&self, context, &[IoSlice::new(bytes)])
+        }
+
+        fn poll_write_vectored(
+            self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            parts: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            Async::poll_write(&self, context, parts)
+        }
+
+        fn is_write_vectored(&self) -> bool {
+            true
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(self.shutdown(Shutdown::Write))
+        }
+    }
+}
