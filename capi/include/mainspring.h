@@ -26,6 +26,18 @@ typedef struct janus_task_s *janus_task;
 /* A channel of 64-bit words. Null is none. */
 typedef struct janus_channel_s *janus_channel;
 
+/* Where tasks call and others serve. Null is none. */
+typedef struct janus_endpoint_s *janus_endpoint;
+
+/* A call that a task has taken and not answered. Null is none. */
+typedef struct janus_call_s *janus_call;
+
+/* CPU time in every period. Null is none. */
+typedef struct janus_context_s *janus_context;
+
+/* A rate that tasks share. Null is none. */
+typedef struct janus_quota_s *janus_quota;
+
 /* What a task runs. A result below 0 is an error: it fails the task's nursery, and cancels its siblings. */
 typedef int64_t (*janus_task_fn)(void *arg);
 
@@ -82,6 +94,8 @@ JANUS_LAYOUT(offsetof(janus_pool, syscalls) == 32, "janus_pool.syscalls");
 #define JANUS_CAP_BUDGET 2u
 /* To make channels. */
 #define JANUS_CAP_CHANNEL 4u
+/* To make scheduling contexts. */
+#define JANUS_CAP_CONTEXT 16u
 /* None of the capabilities. */
 #define JANUS_CAPS_NONE 8u
 /* Workers are threads, and their order is the host's. */
@@ -117,8 +131,12 @@ typedef struct janus_scheduler_config {
     janus_budget recharge_limit;
     /* What all tasks together may use; all zero for ample. */
     janus_pool root_pool;
+    /* How many scheduling contexts there can be at a time; 0 for none. Not together with tenants. */
+    uint32_t context_count;
+    /* The CPU time that contexts may have in all, in millionths of a worker. */
+    uint32_t context_share_ppm;
     /* 0. */
-    uint64_t reserved[4];
+    uint64_t reserved[3];
 } janus_scheduler_config;
 JANUS_LAYOUT(sizeof(janus_scheduler_config) == 168, "janus_scheduler_config");
 JANUS_LAYOUT(offsetof(janus_scheduler_config, worker_count) == 0, "janus_scheduler_config.worker_count");
@@ -133,7 +151,9 @@ JANUS_LAYOUT(offsetof(janus_scheduler_config, tenant_weights) == 40, "janus_sche
 JANUS_LAYOUT(offsetof(janus_scheduler_config, child_budget) == 48, "janus_scheduler_config.child_budget");
 JANUS_LAYOUT(offsetof(janus_scheduler_config, recharge_limit) == 72, "janus_scheduler_config.recharge_limit");
 JANUS_LAYOUT(offsetof(janus_scheduler_config, root_pool) == 96, "janus_scheduler_config.root_pool");
-JANUS_LAYOUT(offsetof(janus_scheduler_config, reserved) == 136, "janus_scheduler_config.reserved");
+JANUS_LAYOUT(offsetof(janus_scheduler_config, context_count) == 136, "janus_scheduler_config.context_count");
+JANUS_LAYOUT(offsetof(janus_scheduler_config, context_share_ppm) == 140, "janus_scheduler_config.context_share_ppm");
+JANUS_LAYOUT(offsetof(janus_scheduler_config, reserved) == 144, "janus_scheduler_config.reserved");
 /* A child that runs out draws on the nursery's pool, and fails when that is empty. */
 #define JANUS_EXHAUSTED_REFILL 0u
 /* A child that runs out fails. */
@@ -181,10 +201,18 @@ typedef struct janus_spawn_options {
     janus_budget recharge_limit;
     /* Bytes of stack; 0 for the scheduler's. */
     size_t stack_size;
+    /* The scheduling context that the child runs on; null for none. */
+    janus_context context;
+    /* The quota that the child shares; null for its spawner's. */
+    janus_quota quota;
+    /* With JANUS_CAP_CONTEXT: how many contexts the child may make. */
+    uint32_t context_count;
+    /* With JANUS_CAP_CONTEXT: the CPU time that these may have in all, in millionths of a worker. */
+    uint32_t context_share_ppm;
     /* 0. */
     uint64_t reserved[2];
 } janus_spawn_options;
-JANUS_LAYOUT(sizeof(janus_spawn_options) == 128, "janus_spawn_options");
+JANUS_LAYOUT(sizeof(janus_spawn_options) == 152, "janus_spawn_options");
 JANUS_LAYOUT(offsetof(janus_spawn_options, has_budget) == 0, "janus_spawn_options.has_budget");
 JANUS_LAYOUT(offsetof(janus_spawn_options, has_pool) == 4, "janus_spawn_options.has_pool");
 JANUS_LAYOUT(offsetof(janus_spawn_options, caps) == 8, "janus_spawn_options.caps");
@@ -193,7 +221,11 @@ JANUS_LAYOUT(offsetof(janus_spawn_options, budget) == 16, "janus_spawn_options.b
 JANUS_LAYOUT(offsetof(janus_spawn_options, pool) == 40, "janus_spawn_options.pool");
 JANUS_LAYOUT(offsetof(janus_spawn_options, recharge_limit) == 80, "janus_spawn_options.recharge_limit");
 JANUS_LAYOUT(offsetof(janus_spawn_options, stack_size) == 104, "janus_spawn_options.stack_size");
-JANUS_LAYOUT(offsetof(janus_spawn_options, reserved) == 112, "janus_spawn_options.reserved");
+JANUS_LAYOUT(offsetof(janus_spawn_options, context) == 112, "janus_spawn_options.context");
+JANUS_LAYOUT(offsetof(janus_spawn_options, quota) == 120, "janus_spawn_options.quota");
+JANUS_LAYOUT(offsetof(janus_spawn_options, context_count) == 128, "janus_spawn_options.context_count");
+JANUS_LAYOUT(offsetof(janus_spawn_options, context_share_ppm) == 132, "janus_spawn_options.context_share_ppm");
+JANUS_LAYOUT(offsetof(janus_spawn_options, reserved) == 136, "janus_spawn_options.reserved");
 
 /* How a nursery ended. */
 typedef struct janus_nursery_result {
@@ -225,6 +257,116 @@ JANUS_LAYOUT(offsetof(janus_nursery_result, task_id) == 16, "janus_nursery_resul
 #define JANUS_TASK_CANCELLED 5u
 /* Without a limit of time. */
 #define JANUS_FOREVER UINT64_MAX
+/* A task that has used its context up waits for the refill. */
+#define JANUS_DEPLETED_THROTTLE 0u
+/* It goes on as a task without a context until the refill. */
+#define JANUS_DEPLETED_BEST_EFFORT 1u
+/* Any worker. */
+#define JANUS_ANY_WORKER 4294967295u
+
+/* CPU time that is asked for: so much in every period. */
+typedef struct janus_reservation {
+    /* CPU time per period. */
+    uint64_t budget_ns;
+    /* The period. */
+    uint64_t period_ns;
+    /* How soon after its release the budget is to be had; 0 for the end of the period. */
+    uint64_t deadline_ns;
+    /* One of JANUS_DEPLETED_. */
+    uint32_t depleted;
+    /* The worker where the time is set aside, or JANUS_ANY_WORKER. */
+    uint32_t worker;
+    /* 0. */
+    uint64_t reserved[2];
+} janus_reservation;
+JANUS_LAYOUT(sizeof(janus_reservation) == 48, "janus_reservation");
+JANUS_LAYOUT(offsetof(janus_reservation, budget_ns) == 0, "janus_reservation.budget_ns");
+JANUS_LAYOUT(offsetof(janus_reservation, period_ns) == 8, "janus_reservation.period_ns");
+JANUS_LAYOUT(offsetof(janus_reservation, deadline_ns) == 16, "janus_reservation.deadline_ns");
+JANUS_LAYOUT(offsetof(janus_reservation, depleted) == 24, "janus_reservation.depleted");
+JANUS_LAYOUT(offsetof(janus_reservation, worker) == 28, "janus_reservation.worker");
+JANUS_LAYOUT(offsetof(janus_reservation, reserved) == 32, "janus_reservation.reserved");
+/* With nobody: it can be bound. */
+#define JANUS_PLACE_AT_REST 0u
+/* With the task that it is bound to. */
+#define JANUS_PLACE_BOUND 1u
+/* With a task that serves a call of the task that it is bound to. */
+#define JANUS_PLACE_LENT 2u
+/* On its way to a task. */
+#define JANUS_PLACE_IN_FLIGHT 3u
+
+/* What is known of a context. */
+typedef struct janus_context_info {
+    /* CPU time per period. */
+    uint64_t budget_ns;
+    /* The period. */
+    uint64_t period_ns;
+    /* How soon after its release the budget is to be had. */
+    uint64_t deadline_ns;
+    /* How much can be used now in one go. */
+    uint64_t remaining_ns;
+    /* CPU time used in all, up to the last event. */
+    uint64_t used_ns;
+    /* The part of it that was used on loan. */
+    uint64_t used_on_loan_ns;
+    /* The furthest that anybody ran past the budget. */
+    uint64_t overshoot_ns;
+    /* How often it was used up. */
+    uint64_t depletions;
+    /* How many releases were not done with by their deadline. */
+    uint64_t misses;
+    /* The worker where its time is set aside. */
+    uint32_t worker;
+    /* One of JANUS_PLACE_. */
+    uint32_t place;
+} janus_context_info;
+JANUS_LAYOUT(sizeof(janus_context_info) == 80, "janus_context_info");
+JANUS_LAYOUT(offsetof(janus_context_info, budget_ns) == 0, "janus_context_info.budget_ns");
+JANUS_LAYOUT(offsetof(janus_context_info, period_ns) == 8, "janus_context_info.period_ns");
+JANUS_LAYOUT(offsetof(janus_context_info, deadline_ns) == 16, "janus_context_info.deadline_ns");
+JANUS_LAYOUT(offsetof(janus_context_info, remaining_ns) == 24, "janus_context_info.remaining_ns");
+JANUS_LAYOUT(offsetof(janus_context_info, used_ns) == 32, "janus_context_info.used_ns");
+JANUS_LAYOUT(offsetof(janus_context_info, used_on_loan_ns) == 40, "janus_context_info.used_on_loan_ns");
+JANUS_LAYOUT(offsetof(janus_context_info, overshoot_ns) == 48, "janus_context_info.overshoot_ns");
+JANUS_LAYOUT(offsetof(janus_context_info, depletions) == 56, "janus_context_info.depletions");
+JANUS_LAYOUT(offsetof(janus_context_info, misses) == 64, "janus_context_info.misses");
+JANUS_LAYOUT(offsetof(janus_context_info, worker) == 72, "janus_context_info.worker");
+JANUS_LAYOUT(offsetof(janus_context_info, place) == 76, "janus_context_info.place");
+
+/* What has happened to a context since it was last asked. */
+typedef struct janus_context_notices {
+    /* How often its budget was used up. */
+    uint32_t depleted;
+    /* How often a deadline passed. */
+    uint32_t late;
+} janus_context_notices;
+JANUS_LAYOUT(sizeof(janus_context_notices) == 8, "janus_context_notices");
+JANUS_LAYOUT(offsetof(janus_context_notices, depleted) == 0, "janus_context_notices.depleted");
+JANUS_LAYOUT(offsetof(janus_context_notices, late) == 4, "janus_context_notices.late");
+/* A task that needs what its quota does not have now waits for it. */
+#define JANUS_EMPTY_THROTTLE 0u
+/* It is refused. */
+#define JANUS_EMPTY_FAIL 1u
+
+/* So much in every period. What is 0 is not limited. */
+typedef struct janus_rate {
+    /* The period, up to an hour. */
+    uint64_t period_ns;
+    /* One of JANUS_EMPTY_. */
+    uint32_t when_empty;
+    /* 0. */
+    uint32_t reserved;
+    /* What may be used in a period. */
+    janus_pool limit;
+    /* What may be used at once; 0 for all of it. */
+    janus_pool burst;
+} janus_rate;
+JANUS_LAYOUT(sizeof(janus_rate) == 96, "janus_rate");
+JANUS_LAYOUT(offsetof(janus_rate, period_ns) == 0, "janus_rate.period_ns");
+JANUS_LAYOUT(offsetof(janus_rate, when_empty) == 8, "janus_rate.when_empty");
+JANUS_LAYOUT(offsetof(janus_rate, reserved) == 12, "janus_rate.reserved");
+JANUS_LAYOUT(offsetof(janus_rate, limit) == 16, "janus_rate.limit");
+JANUS_LAYOUT(offsetof(janus_rate, burst) == 56, "janus_rate.burst");
 
 /* It is done. */
 #define JANUS_OK 0
@@ -286,6 +428,18 @@ JANUS_LAYOUT(offsetof(janus_nursery_result, task_id) == 16, "janus_nursery_resul
 #define JANUS_NEVER_GRANTED 28
 /* A mistake of the library's. */
 #define JANUS_INTERNAL 29
+/* The task that took the call ended without an answer. */
+#define JANUS_SERVER_GONE 30
+/* Some deadline would not hold. */
+#define JANUS_NOT_ADMITTED 31
+/* The context was taken away for good. */
+#define JANUS_REVOKED 32
+/* Another task has it or waits for it, or the task has one already. */
+#define JANUS_IN_USE 33
+/* The time is on another worker. */
+#define JANUS_ELSEWHERE 34
+/* The quota has less now. */
+#define JANUS_OVER_RATE 35
 
 /* What a status says, in English. The text is never null and lives as long as the library. */
 const char *janus_status_text(int32_t status);
@@ -444,6 +598,92 @@ int32_t janus_channel_close(janus_channel channel);
 
 /* Closes the channel and gives its handle back. Words that are left in it are lost. */
 int32_t janus_channel_destroy(janus_channel channel);
+
+/* Makes an endpoint for tasks of one scheduler. Null if that fails. A task needs JANUS_CAP_CHANNEL. A thread makes it for the scheduler
+   that it has used last. */
+janus_endpoint janus_endpoint_create(void);
+
+/* Calls, and waits at most timeout_ns for the answer; JANUS_FOREVER waits as long as it takes. Only a task can call. If a server has
+   taken the call and ends without an answer, the status is JANUS_SERVER_GONE.
+   The caller promises:
+   answer is null or can be written to. */
+int32_t janus_endpoint_call(janus_endpoint endpoint, uint64_t word, uint64_t *answer, uint64_t timeout_ns);
+
+/* Waits at most timeout_ns for a call; JANUS_FOREVER waits as long as it takes. Gives its word, and what answers it. Only a task can
+   receive, and the same task answers. A task that returns drops the calls that it has not answered.
+   The caller promises:
+   word and taken are null or can be written to. */
+int32_t janus_endpoint_receive(janus_endpoint endpoint, uint64_t *word, janus_call *taken, uint64_t timeout_ns);
+
+/* Answers a call that this task has taken. The handle is given back. JANUS_CLOSED if the caller has stopped waiting. */
+int32_t janus_call_reply(janus_call call, uint64_t answer);
+
+/* Drops a call that this task has taken: its caller is told that the server is gone. The handle is given back. */
+int32_t janus_call_drop(janus_call call);
+
+/* Closes the endpoint and gives its handle back: calls that wait or are served fail. */
+int32_t janus_endpoint_destroy(janus_endpoint endpoint);
+
+/* Makes a scheduling context: exactly admitted, or refused with JANUS_NOT_ADMITTED. Null if that fails. It is at rest: bind it, or spawn a task
+   on it. A task needs JANUS_CAP_CONTEXT. A thread makes it on its current scheduler, whose config says how many there can be.
+   The caller promises:
+   asked is null or can be read. */
+janus_context janus_context_create(const janus_reservation *asked);
+
+/* Binds the context to the calling task, which runs on it from here on. The time must be on the task's worker: JANUS_ELSEWHERE if not. */
+int32_t janus_context_bind(janus_context context);
+
+/* The calling task gives the context up, and goes on without. JANUS_NOT_OWNER if it is not bound to it. */
+int32_t janus_context_unbind(janus_context context);
+
+/* What is known of the context.
+   The caller promises:
+   info is null or can be written to. */
+int32_t janus_context_get_info(janus_context context, janus_context_info *info);
+
+/* What is known of the context that the calling task has, bound to it or lent to it. JANUS_WOULD_BLOCK if it has none.
+   The caller promises:
+   info is null or can be written to. */
+int32_t janus_task_context(janus_context_info *info);
+
+/* Grants the context another budget and period: exactly admitted, or refused. Not for tasks. */
+int32_t janus_context_adjust(janus_context context, uint64_t budget_ns, uint64_t period_ns);
+
+/* Takes the context away for good, also from the task that has it, which goes on without. Its time can be granted again at once. */
+int32_t janus_context_revoke(janus_context context);
+
+/* How often the budget was used up, and how often a deadline passed, since this was last asked.
+   The caller promises:
+   notices is null or can be written to. */
+int32_t janus_context_take_notices(janus_context context, janus_context_notices *notices);
+
+/* Waits at most timeout_ns until something has happened to the context; JANUS_FOREVER waits as long as it takes. JANUS_TIMED_OUT if nothing has.
+   One task at a time can wait.
+   The caller promises:
+   notices is null or can be written to. */
+int32_t janus_context_wait(janus_context context, janus_context_notices *notices, uint64_t timeout_ns);
+
+/* Gives the handle back. The context is revoked, unless it was. */
+int32_t janus_context_destroy(janus_context context);
+
+/* Makes a quota on the current scheduler of the calling thread: full at its start. Null if that fails. Not for tasks, which share theirs.
+   The caller promises:
+   asked is null or can be read. */
+janus_quota janus_quota_create(const janus_rate *asked);
+
+/* A quota out of another one, which has so much less until the last task and the handle of the new one are gone. It has the period of the
+   whole, and limits what the whole limits. Null if that fails.
+   The caller promises:
+   asked is null or can be read. */
+janus_quota janus_quota_share(janus_quota whole, const janus_rate *asked);
+
+/* What could be used of the quota now, and how often a task had to wait for it.
+   The caller promises:
+   left and throttled are null or can be written to. */
+int32_t janus_quota_left(janus_quota quota, janus_pool *left, uint64_t *throttled);
+
+/* Gives the handle back. Tasks that share the quota keep it. */
+int32_t janus_quota_destroy(janus_quota quota);
 
 #ifdef __cplusplus
 }

@@ -5,8 +5,10 @@
 //! stay on the thread that they started on, because no scheduler of this library lets started tasks move.
 #![allow(unsafe_code)]
 
+use crate::endpoint::OpenCalls;
 use crate::handle::Name;
 use crate::nursery;
+use crate::scheduler::Scheduler;
 use crate::status::{
     JANUS_BUSY, JANUS_INTERNAL, JANUS_NOT_A_TASK, JANUS_NURSERY_LEFT_OPEN, JANUS_TASK_FAILED, Problem,
     TaskFault,
@@ -43,7 +45,11 @@ pub(crate) struct Nurseries {
 pub(crate) struct TaskFrame<'a> {
     pub(crate) cx: &'a Cx,
     id: OwnerId,
+    /// The scheduler that it runs on.
+    pub(crate) scheduler: Arc<Scheduler>,
     pub(crate) nurseries: Nurseries,
+    /// The calls that it has taken and not answered.
+    pub(crate) calls: OpenCalls,
     /// What ends the task when its function returns.
     pub(crate) stop: Option<Stop>,
     error: String,
@@ -202,6 +208,7 @@ pub(crate) struct Work {
     pub(crate) function: unsafe extern "C-unwind" fn(*mut c_void) -> i64,
     pub(crate) arg: *mut c_void,
     pub(crate) faults: Faults,
+    pub(crate) scheduler: Arc<Scheduler>,
 }
 
 // SAFETY: whoever spawns it says by that that the argument may go to another thread.
@@ -213,7 +220,9 @@ impl Work {
         let mut frame = TaskFrame {
             cx,
             id: OwnerId::new(),
+            scheduler: self.scheduler,
             nurseries: Nurseries::default(),
+            calls: OpenCalls::default(),
             stop: None,
             error: String::new(),
         };
@@ -223,6 +232,8 @@ impl Work {
         // process is aborted on the way. A panic of a function that is Rust ends the task.
         let value = Stop::catch(|| unsafe { (self.function)(self.arg) });
         CURRENT.set(null_mut());
+        // Before its nurseries are waited for: a task in one may wait for an answer.
+        frame.calls = OpenCalls::default();
         let value = value.unwrap_or_else(|stop| {
             frame.stop = Some(stop);
             0

@@ -1,6 +1,6 @@
 //! Handles: an index and a generation in the shape of a pointer, which nobody follows.
 //!
-//! Conserved: a handle names one object for ever. A place that is used again has another generation, and a place whose
+//! Conserved: a handle names one object for ever. A slot that is used again has another generation, and a slot whose
 //! generations are used up is not used again.
 
 use crate::layout::Opaque;
@@ -14,6 +14,10 @@ pub(crate) enum Kind {
     Nursery = 2,
     Task = 3,
     Channel = 4,
+    Endpoint = 5,
+    Call = 6,
+    Context = 7,
+    Quota = 8,
 }
 
 const INDEX_BITS: u32 = 24;
@@ -41,7 +45,7 @@ impl Name {
         std::ptr::without_provenance_mut(self.0 as usize)
     }
 
-    /// The place and the generation, if it is a name of this kind.
+    /// The slot and the generation, if it is a name of this kind.
     fn parts(self, kind: Kind) -> Result<(usize, u32), i32> {
         let (index, generation) =
             (self.0 >> INDEX_SHIFT & ((1 << INDEX_BITS) - 1), self.0 >> GENERATION_SHIFT);
@@ -50,13 +54,13 @@ impl Name {
     }
 }
 
-struct Place<T> {
+struct Slot<T> {
     generation: u32,
     value: Option<T>,
 }
 
-struct Places<T> {
-    all: Vec<Place<T>>,
+struct Slots<T> {
+    all: Vec<Slot<T>>,
     free: Vec<usize>,
 }
 
@@ -64,7 +68,7 @@ struct Places<T> {
 pub(crate) struct Table<T> {
     kind: Kind,
     most: usize,
-    places: Mutex<Places<T>>,
+    slots: Mutex<Slots<T>>,
 }
 
 impl<T: Clone> Table<T> {
@@ -73,59 +77,59 @@ impl<T: Clone> Table<T> {
     }
 
     const fn bounded(kind: Kind, most: usize) -> Self {
-        Self { kind, most, places: Mutex::new(Places { all: Vec::new(), free: Vec::new() }) }
+        Self { kind, most, slots: Mutex::new(Slots { all: Vec::new(), free: Vec::new() }) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Places<T>> {
+    fn lock(&self) -> MutexGuard<'_, Slots<T>> {
         // Nothing here is left halfway by a panic.
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A name for a new object, or the status that there are too many.
     pub(crate) fn insert(&self, value: T) -> Result<Name, i32> {
-        let mut places = self.lock();
-        let index = match places.free.pop() {
+        let mut slots = self.lock();
+        let index = match slots.free.pop() {
             Some(index) => index,
-            None if places.all.len() < self.most => {
-                places.all.push(Place { generation: 0, value: None });
-                places.all.len() - 1
+            None if slots.all.len() < self.most => {
+                slots.all.push(Slot { generation: 0, value: None });
+                slots.all.len() - 1
             }
             None => return Err(JANUS_NO_MEMORY),
         };
-        let place = &mut places.all[index];
+        let slot = &mut slots.all[index];
         // The generation of the first use is 1.
-        place.generation += 1;
-        place.value = Some(value);
-        Ok(Name::new(self.kind, index, place.generation))
+        slot.generation += 1;
+        slot.value = Some(value);
+        Ok(Name::new(self.kind, index, slot.generation))
     }
 
     /// The object, or the status that it never was or is no more.
     pub(crate) fn get(&self, name: Name) -> Result<T, i32> {
         let (index, generation) = name.parts(self.kind)?;
-        let places = self.lock();
-        let place = places.all.get(index).ok_or(JANUS_INVALID_HANDLE)?;
-        match &place.value {
-            Some(value) if place.generation == generation => Ok(value.clone()),
-            _ if (1..=place.generation).contains(&generation) => Err(JANUS_STALE_HANDLE),
+        let slots = self.lock();
+        let slot = slots.all.get(index).ok_or(JANUS_INVALID_HANDLE)?;
+        match &slot.value {
+            Some(value) if slot.generation == generation => Ok(value.clone()),
+            _ if (1..=slot.generation).contains(&generation) => Err(JANUS_STALE_HANDLE),
             _ => Err(JANUS_INVALID_HANDLE),
         }
     }
 
     /// How many objects there are.
     pub(crate) fn live(&self) -> usize {
-        self.lock().all.iter().filter(|place| place.value.is_some()).count()
+        self.lock().all.iter().filter(|slot| slot.value.is_some()).count()
     }
 
     /// Takes the object out. Its name is stale from here on.
     pub(crate) fn remove(&self, name: Name) -> Result<T, i32> {
         self.get(name)?;
         let (index, generation) = name.parts(self.kind)?;
-        let mut places = self.lock();
-        let place = &mut places.all[index];
+        let mut slots = self.lock();
+        let slot = &mut slots.all[index];
         // Another thread may have been faster.
-        let value = place.value.take_if(|_| place.generation == generation).ok_or(JANUS_STALE_HANDLE)?;
-        if place.generation < u32::MAX {
-            places.free.push(index);
+        let value = slot.value.take_if(|_| slot.generation == generation).ok_or(JANUS_STALE_HANDLE)?;
+        if slot.generation < u32::MAX {
+            slots.free.push(index);
         }
         Ok(value)
     }
@@ -145,7 +149,7 @@ mod tests {
         assert_eq!(channels.insert(7).map(|name| channels.get(name)), Ok(Ok(7)));
         assert_eq!(tasks.remove(first), Ok(1));
         let second = tasks.insert(2).unwrap();
-        assert_ne!(first, second, "the place is the same and the name is not");
+        assert_ne!(first, second, "the slot is the same and the name is not");
         assert_eq!(tasks.get(first), Err(JANUS_STALE_HANDLE));
         assert_eq!(tasks.remove(first), Err(JANUS_STALE_HANDLE));
         assert_eq!(tasks.get(second), Ok(2));

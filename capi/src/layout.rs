@@ -25,6 +25,22 @@ pub type janus_task = *mut Opaque;
 #[allow(non_camel_case_types)]
 pub type janus_channel = *mut Opaque;
 
+/// Where tasks call and others serve. Null is none.
+#[allow(non_camel_case_types)]
+pub type janus_endpoint = *mut Opaque;
+
+/// A call that a task has taken and not answered. Null is none.
+#[allow(non_camel_case_types)]
+pub type janus_call = *mut Opaque;
+
+/// CPU time in every period. Null is none.
+#[allow(non_camel_case_types)]
+pub type janus_context = *mut Opaque;
+
+/// A rate that tasks share. Null is none.
+#[allow(non_camel_case_types)]
+pub type janus_quota = *mut Opaque;
+
 /// What a task runs. A result below 0 is an error: it fails the task's nursery, and cancels its siblings.
 #[allow(non_camel_case_types)]
 pub type janus_task_fn = Option<unsafe extern "C-unwind" fn(arg: *mut c_void) -> i64>;
@@ -106,6 +122,8 @@ pub const JANUS_CAP_SPAWN: u32 = 1;
 pub const JANUS_CAP_BUDGET: u32 = 2;
 /// To make channels.
 pub const JANUS_CAP_CHANNEL: u32 = 4;
+/// To make scheduling contexts.
+pub const JANUS_CAP_CONTEXT: u32 = 16;
 /// None of the capabilities.
 pub const JANUS_CAPS_NONE: u32 = 8;
 
@@ -145,8 +163,12 @@ pub struct janus_scheduler_config {
     pub recharge_limit: janus_budget,
     /// What all tasks together may use; all zero for ample.
     pub root_pool: janus_pool,
+    /// How many scheduling contexts there can be at a time; 0 for none. Not together with tenants.
+    pub context_count: u32,
+    /// The CPU time that contexts may have in all, in millionths of a worker.
+    pub context_share_ppm: u32,
     /// 0.
-    pub reserved: [u64; 4],
+    pub reserved: [u64; 3],
 }
 
 /// A child that runs out draws on the nursery's pool, and fails when that is empty.
@@ -178,7 +200,7 @@ pub struct janus_nursery_options {
 /// How a task is spawned. All zero is the default.
 #[allow(non_camel_case_types)]
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct janus_spawn_options {
     /// Not 0: `budget` is the child's, and a bound.
     pub has_budget: u32,
@@ -196,8 +218,36 @@ pub struct janus_spawn_options {
     pub recharge_limit: janus_budget,
     /// Bytes of stack; 0 for the scheduler's.
     pub stack_size: usize,
+    /// The scheduling context that the child runs on; null for none.
+    pub context: janus_context,
+    /// The quota that the child shares; null for its spawner's.
+    pub quota: janus_quota,
+    /// With `JANUS_CAP_CONTEXT`: how many contexts the child may make.
+    pub context_count: u32,
+    /// With `JANUS_CAP_CONTEXT`: the CPU time that these may have in all, in millionths of a worker.
+    pub context_share_ppm: u32,
     /// 0.
     pub reserved: [u64; 2],
+}
+
+impl Default for janus_spawn_options {
+    fn default() -> Self {
+        Self {
+            has_budget: 0,
+            has_pool: 0,
+            caps: 0,
+            tenant: 0,
+            budget: janus_budget::default(),
+            pool: janus_pool::default(),
+            recharge_limit: janus_budget::default(),
+            stack_size: 0,
+            context: std::ptr::null_mut(),
+            quota: std::ptr::null_mut(),
+            context_count: 0,
+            context_share_ppm: 0,
+            reserved: [0; 2],
+        }
+    }
 }
 
 /// How a nursery ended.
@@ -230,3 +280,100 @@ pub const JANUS_TASK_CANCELLED: u32 = 5;
 
 /// Without a limit of time.
 pub const JANUS_FOREVER: u64 = u64::MAX;
+
+/// A task that has used its context up waits for the refill.
+pub const JANUS_DEPLETED_THROTTLE: u32 = 0;
+/// It goes on as a task without a context until the refill.
+pub const JANUS_DEPLETED_BEST_EFFORT: u32 = 1;
+/// Any worker.
+pub const JANUS_ANY_WORKER: u32 = 4294967295;
+
+/// CPU time that is asked for: so much in every period.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct janus_reservation {
+    /// CPU time per period.
+    pub budget_ns: u64,
+    /// The period.
+    pub period_ns: u64,
+    /// How soon after its release the budget is to be had; 0 for the end of the period.
+    pub deadline_ns: u64,
+    /// One of `JANUS_DEPLETED_`.
+    pub depleted: u32,
+    /// The worker where the time is set aside, or `JANUS_ANY_WORKER`.
+    pub worker: u32,
+    /// 0.
+    pub reserved: [u64; 2],
+}
+
+/// With nobody: it can be bound.
+pub const JANUS_PLACE_AT_REST: u32 = 0;
+/// With the task that it is bound to.
+pub const JANUS_PLACE_BOUND: u32 = 1;
+/// With a task that serves a call of the task that it is bound to.
+pub const JANUS_PLACE_LENT: u32 = 2;
+/// On its way to a task.
+pub const JANUS_PLACE_IN_FLIGHT: u32 = 3;
+
+/// What is known of a context.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct janus_context_info {
+    /// CPU time per period.
+    pub budget_ns: u64,
+    /// The period.
+    pub period_ns: u64,
+    /// How soon after its release the budget is to be had.
+    pub deadline_ns: u64,
+    /// How much can be used now in one go.
+    pub remaining_ns: u64,
+    /// CPU time used in all, up to the last event.
+    pub used_ns: u64,
+    /// The part of it that was used on loan.
+    pub used_on_loan_ns: u64,
+    /// The furthest that anybody ran past the budget.
+    pub overshoot_ns: u64,
+    /// How often it was used up.
+    pub depletions: u64,
+    /// How many releases were not done with by their deadline.
+    pub misses: u64,
+    /// The worker where its time is set aside.
+    pub worker: u32,
+    /// One of `JANUS_PLACE_`.
+    pub place: u32,
+}
+
+/// What has happened to a context since it was last asked.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct janus_context_notices {
+    /// How often its budget was used up.
+    pub depleted: u32,
+    /// How often a deadline passed.
+    pub late: u32,
+}
+
+/// A task that needs what its quota does not have now waits for it.
+pub const JANUS_EMPTY_THROTTLE: u32 = 0;
+/// It is refused.
+pub const JANUS_EMPTY_FAIL: u32 = 1;
+
+/// So much in every period. What is 0 is not limited.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct janus_rate {
+    /// The period, up to an hour.
+    pub period_ns: u64,
+    /// One of `JANUS_EMPTY_`.
+    pub when_empty: u32,
+    /// 0.
+    pub reserved: u32,
+    /// What may be used in a period.
+    pub limit: janus_pool,
+    /// What may be used at once; 0 for all of it.
+    pub burst: janus_pool,
+}

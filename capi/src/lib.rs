@@ -1,4 +1,4 @@
-//! The runtime for C: schedulers, nurseries, tasks, budgets and channels behind plain functions. `docs/capi.md` is the guide, and
+//! The runtime for C: schedulers, nurseries, tasks, budgets, channels, endpoints, contexts and quotas behind plain functions. `docs/capi.md` is the guide, and
 //! `include/mainspring.h` is made from these sources.
 //!
 //! Conserved at the boundary:
@@ -11,22 +11,37 @@
 mod budget;
 mod caller;
 mod channel;
+mod context;
+mod endpoint;
 mod handle;
 mod layout;
 mod nursery;
+mod quota;
 mod scheduler;
 mod status;
 mod task;
 
 pub use budget::*;
 pub use channel::*;
+pub use context::*;
+pub use endpoint::*;
 pub use layout::*;
 pub use nursery::*;
+pub use quota::*;
 pub use scheduler::*;
 pub use status::*;
 pub use task::*;
 
-/// How many schedulers, nurseries, tasks and channels have names now: what leaks is seen here.
-pub fn live_handles() -> [usize; 4] {
-    [scheduler::SCHEDULERS.live(), nursery::NURSERIES.live(), nursery::TASKS.live(), channel::CHANNELS.live()]
+/// How many schedulers, nurseries, tasks, channels, endpoints, open calls, contexts and quotas have names now: what leaks is seen here.
+pub fn live_handles() -> [usize; 8] {
+    [
+        scheduler::SCHEDULERS.live(),
+        nursery::NURSERIES.live(),
+        nursery::TASKS.live(),
+        channel::CHANNELS.live(),
+        endpoint::ENDPOINTS.live(),
+        endpoint::CALLS.live(),
+        context::CONTEXTS.live(),
+        quota::QUOTAS.live(),
+    ]
 }

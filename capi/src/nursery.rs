@@ -5,12 +5,14 @@
 #![allow(unsafe_code)]
 
 use crate::caller::{Caller, Faults, Nurseries, OwnerId, Work, call, status};
+use crate::context;
 use crate::handle::{Kind, Name, Table};
 use crate::layout::{
     JANUS_EXHAUSTED_CANCEL, JANUS_EXHAUSTED_FAIL, JANUS_EXHAUSTED_PARK, JANUS_EXHAUSTED_REFILL,
     janus_nursery, janus_nursery_options, janus_nursery_result, janus_pool, janus_spawn_options, janus_task,
     janus_task_fn,
 };
+use crate::quota::QUOTAS;
 use crate::scheduler::{Scheduler, current, reserved, select};
 use crate::status::{
     JANUS_INVALID_ARGUMENT, JANUS_NOT_INNERMOST, JANUS_NOT_OWNER, JANUS_NURSERY_NOT_ACTIVE, JANUS_OK,
@@ -51,7 +53,9 @@ unsafe impl Send for Movable {}
 pub(crate) struct Entry {
     owner: OwnerId,
     canceller: Canceller,
-    /// For a nursery of a thread.
+    /// Where its tasks run.
+    home: Arc<Scheduler>,
+    /// For a nursery of a thread: the same.
     scheduler: Option<Arc<Scheduler>>,
     faults: Faults,
     /// Held while its owner waits in it. A task that waits so keeps nobody else out: others do not get past the owner's number.
@@ -64,10 +68,15 @@ pub(crate) static NURSERIES: Table<Arc<Entry>> = Table::new(Kind::Nursery);
 pub(crate) static TASKS: Table<Arc<Entry>> = Table::new(Kind::Task);
 
 impl Entry {
-    pub(crate) fn new(owner: OwnerId, scheduler: Option<Arc<Scheduler>>, nursery: OpenNursery) -> Self {
+    /// Of a thread.
+    pub(crate) fn new(owner: OwnerId, scheduler: Arc<Scheduler>, nursery: OpenNursery) -> Self {
+        Self { scheduler: Some(scheduler.clone()), ..Self::of_task(owner, scheduler, nursery) }
+    }
+
+    fn of_task(owner: OwnerId, home: Arc<Scheduler>, nursery: OpenNursery) -> Self {
         let canceller = nursery.canceller();
         let stage = Mutex::new(Movable(Stage::Open(Open { nursery, tasks: HashMap::new() })));
-        Self { owner, canceller, scheduler, faults: Faults::default(), stage }
+        Self { owner, canceller, home, scheduler: None, faults: Faults::default(), stage }
     }
 
     pub(crate) fn faults(&self) -> Faults {
@@ -258,18 +267,19 @@ fn create(caller: &mut Caller<'_>, asked: &janus_nursery_options) -> Result<Name
     let owner = caller.id();
     let entry = match caller {
         Caller::Task(frame) => {
+            let home = frame.scheduler.clone();
             let cx = frame.running()?;
             cx.charge_alloc(NURSERY_BYTES)?;
             // SAFETY: the frame ends it before the task does, and `end` lets only the innermost one end.
             let open = unsafe { cx.open_nursery(options) }?;
-            Arc::new(Entry::new(owner, None, open))
+            Arc::new(Entry::of_task(owner, home, open))
         }
         Caller::Host(host) => {
             let scheduler = current(host.scheduler)?;
             let inside = scheduler.enter()?;
             // SAFETY: the thread, or the shutdown, ends it before the runtime goes.
             let open = unsafe { inside.runtime().open_nursery(options) }?;
-            let entry = Arc::new(Entry::new(owner, Some(scheduler.clone()), open));
+            let entry = Arc::new(Entry::new(owner, scheduler.clone(), open));
             if !scheduler.note(&entry) {
                 entry.end_by_shutdown();
                 return Err(JANUS_SHUT_DOWN.into());
@@ -320,19 +330,21 @@ pub unsafe extern "C" fn janus_nursery_create_with(options: *const janus_nursery
 /// The capabilities that a child asks for.
 fn child_caps(options: &janus_spawn_options) -> Result<Caps, Problem> {
     let all = Caps::root(u32::MAX, Budget::MAX, options.recharge_limit.into(), u32::MAX, u32::MAX);
-    select(all, options.caps)
+    select(all.with_contexts(options.context_count, options.context_share_ppm), options.caps)
 }
 
 fn start(
+    entry: &Entry,
     open: &Open,
-    faults: Faults,
     function: janus_task_fn,
     arg: *mut c_void,
     options: &janus_spawn_options,
 ) -> Result<Handle<'static, i64>, Problem> {
     reserved(&options.reserved)?;
     let function = function.ok_or(JANUS_INVALID_ARGUMENT)?;
-    let work = Work { function, arg, faults };
+    let work = Work { function, arg, faults: entry.faults(), scheduler: entry.home.clone() };
+    let context = (!options.context.is_null()).then(|| context::Entry::of(options.context)).transpose()?;
+    let quota = (!options.quota.is_null()).then(|| QUOTAS.get(Name::of(options.quota))).transpose()?;
     let nursery = open.nursery.nursery();
     let mut builder = nursery.builder();
     if options.has_budget != 0 {
@@ -350,6 +362,12 @@ fn start(
     if options.stack_size != 0 {
         builder = builder.stack_size(options.stack_size);
     }
+    if let Some(context) = &context {
+        builder = builder.context(context);
+    }
+    if let Some(quota) = &quota {
+        builder = builder.quota(quota);
+    }
     Ok(builder.spawn_try(move |cx| work.run(cx))?)
 }
 
@@ -365,7 +383,7 @@ fn spawn(
     caller.running()?;
     entry.with(|open| {
         let name = TASKS.insert(entry.clone())?;
-        let handle = Stop::catch(|| start(open, entry.faults(), function, arg, options));
+        let handle = Stop::catch(|| start(&entry, open, function, arg, options));
         match handle {
             Ok(Ok(handle)) => {
                 open.tasks.insert(name, handle);
@@ -430,9 +448,7 @@ pub unsafe extern "C" fn janus_scheduler_spawn(function: janus_task_fn, arg: *mu
         let entry = NURSERIES.get(innermost)?;
         caller.running()?;
         // Without a handle that anybody keeps.
-        entry.with(|open| {
-            start(open, entry.faults(), function, arg, &janus_spawn_options::default()).map(drop)
-        })
+        entry.with(|open| start(&entry, open, function, arg, &janus_spawn_options::default()).map(drop))
     })
 }
 

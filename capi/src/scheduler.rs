@@ -6,14 +6,14 @@
 use crate::caller::{Caller, Work, call, status};
 use crate::handle::{Kind, Name, Table};
 use crate::layout::{
-    JANUS_CAP_BUDGET, JANUS_CAP_CHANNEL, JANUS_CAP_SPAWN, JANUS_CAPS_NONE, JANUS_CAPS_OF_PROFILE,
-    JANUS_ORDER_FREE, JANUS_ORDER_SEEDED, JANUS_ORDER_SEEDED_DEADLOCK_FAILS, JANUS_PROFILE_CLUSTER,
-    JANUS_PROFILE_SERVICE, JANUS_PROFILE_SOVEREIGN, janus_budget, janus_pool, janus_scheduler,
-    janus_scheduler_config, janus_task_fn,
+    JANUS_CAP_BUDGET, JANUS_CAP_CHANNEL, JANUS_CAP_CONTEXT, JANUS_CAP_SPAWN, JANUS_CAPS_NONE,
+    JANUS_CAPS_OF_PROFILE, JANUS_ORDER_FREE, JANUS_ORDER_SEEDED, JANUS_ORDER_SEEDED_DEADLOCK_FAILS,
+    JANUS_PROFILE_CLUSTER, JANUS_PROFILE_SERVICE, JANUS_PROFILE_SOVEREIGN, janus_budget, janus_pool,
+    janus_scheduler, janus_scheduler_config, janus_task_fn,
 };
 use crate::nursery::Entry;
 use crate::status::{JANUS_IN_TASK, JANUS_INVALID_ARGUMENT, JANUS_SHUT_DOWN, Problem, TaskFault};
-use mainspring::{Budget, Caps, Config, Pool, Profile, Runtime, TaskError, Weight};
+use mainspring::{Budget, Caps, Config, FairTaskSettings, Pool, Profile, Runtime, TaskError, Weight};
 use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -79,7 +79,8 @@ fn profile(number: u32) -> Result<Profile, Problem> {
 
 /// The capabilities that `bits` name, out of `all`.
 pub(crate) fn select(all: Caps, bits: u32) -> Result<Caps, Problem> {
-    const KNOWN: u32 = JANUS_CAP_SPAWN | JANUS_CAP_BUDGET | JANUS_CAP_CHANNEL | JANUS_CAPS_NONE;
+    const KNOWN: u32 =
+        JANUS_CAP_SPAWN | JANUS_CAP_BUDGET | JANUS_CAP_CHANNEL | JANUS_CAP_CONTEXT | JANUS_CAPS_NONE;
     if bits & !KNOWN != 0 {
         return Err(Problem::new(JANUS_INVALID_ARGUMENT, format_args!("{bits:#x} are no capabilities")));
     }
@@ -92,6 +93,9 @@ pub(crate) fn select(all: Caps, bits: u32) -> Result<Caps, Problem> {
     }
     if bits & JANUS_CAP_CHANNEL == 0 {
         caps = caps.without_channel();
+    }
+    if bits & JANUS_CAP_CONTEXT == 0 {
+        caps = caps.without_context();
     }
     Ok(caps)
 }
@@ -123,8 +127,21 @@ fn build(config: &janus_scheduler_config) -> Result<Runtime, Problem> {
     }
     if config.caps != JANUS_CAPS_OF_PROFILE {
         let (child, limit) = (Budget::from(config.child_budget), Budget::from(config.recharge_limit));
-        built = built
-            .root_caps(select(Caps::root(config.task_limit, child, limit, u32::MAX, u32::MAX), config.caps)?);
+        built = built.root_caps(select(
+            granting(Caps::root(config.task_limit, child, limit, u32::MAX, u32::MAX), config),
+            config.caps,
+        )?);
+    } else if config.context_count != 0 {
+        built = built.root_caps(granting(profile(config.profile)?.implicit_caps(), config));
+    }
+    if config.context_count != 0 {
+        const MOST: u32 = 1 << 12;
+        if config.tenant_count != 0 || config.context_count > MOST {
+            let why = format_args!("at most {MOST} contexts, and no tenants beside them");
+            return Err(Problem::new(JANUS_INVALID_ARGUMENT, why));
+        }
+        let contexts = config.context_count as usize;
+        built = built.fair_by_task(FairTaskSettings { contexts, ..FairTaskSettings::default() });
     }
     if config.root_pool != janus_pool::default() {
         let pool = Pool::from(config.root_pool);
@@ -135,6 +152,11 @@ fn build(config: &janus_scheduler_config) -> Result<Runtime, Problem> {
         built = built.fair(&weights(config)?);
     }
     Ok(built.build()?)
+}
+
+/// Capabilities with the time that the config grants.
+fn granting(caps: Caps, config: &janus_scheduler_config) -> Caps {
+    caps.with_contexts(config.context_count, config.context_share_ppm)
 }
 
 fn weights(config: &janus_scheduler_config) -> Result<Vec<Weight>, Problem> {
@@ -189,7 +211,9 @@ pub extern "C" fn janus_scheduler_config_default() -> janus_scheduler_config {
         child_budget: janus_budget::default(),
         recharge_limit: janus_budget::default(),
         root_pool: janus_pool::default(),
-        reserved: [0; 4],
+        context_count: 0,
+        context_share_ppm: 0,
+        reserved: [0; 3],
     }
 }
 
@@ -260,7 +284,12 @@ pub unsafe extern "C" fn janus_scheduler_run(
             true => current(host.scheduler)?,
             false => SCHEDULERS.get(Name::of(scheduler))?,
         };
-        let ended = run(&scheduler, caller.id(), |faults| Work { function, arg, faults })?;
+        let ended = run(&scheduler, caller.id(), |faults| Work {
+            function,
+            arg,
+            faults,
+            scheduler: scheduler.clone(),
+        })?;
         let code = match &ended {
             Ok(value) => Some(*value),
             Err(TaskError::Failed(cause)) => cause.downcast_ref().map(|fault: &TaskFault| fault.code),
@@ -287,7 +316,7 @@ fn run(
     let inside = scheduler.enter()?;
     // SAFETY: the nursery is ended below on every way out, and `inside` keeps the runtime.
     let open = unsafe { inside.runtime().open_run() }?;
-    let entry = Arc::new(Entry::new(owner, Some(scheduler.clone()), open));
+    let entry = Arc::new(Entry::new(owner, scheduler.clone(), open));
     if !scheduler.note(&entry) {
         entry.end_by_shutdown();
         return Err(JANUS_SHUT_DOWN.into());

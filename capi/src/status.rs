@@ -1,8 +1,8 @@
 //! Statuses, and which of the runtime's errors is which.
 
 use mainspring::{
-    BudgetError, ChannelError, Component, ConfigError, NurseryError, RechargeError, Refusal, SpawnError,
-    TaskError,
+    BudgetError, CallRefusal, ChannelError, Component, ConfigError, ContextError, NurseryError, QuotaError,
+    RechargeError, Refusal, SpawnError, TaskError,
 };
 use std::ffi::{CStr, c_char};
 use std::fmt;
@@ -82,6 +82,18 @@ statuses! {
     JANUS_NEVER_GRANTED = 28, c"the task was never granted any of that component";
     /// A mistake of the library's.
     JANUS_INTERNAL = 29, c"a mistake in the library";
+    /// The task that took the call ended without an answer.
+    JANUS_SERVER_GONE = 30, c"the server ended without an answer: call again if that is safe";
+    /// Some deadline would not hold.
+    JANUS_NOT_ADMITTED = 31, c"some deadline would not hold: ask for less time, or a longer period";
+    /// The context was taken away for good.
+    JANUS_REVOKED = 32, c"the context was revoked: make another one";
+    /// Another task has it or waits for it, or the task has one already.
+    JANUS_IN_USE = 33, c"another task has the context or waits for it, or this task has one already: unbind that first";
+    /// The time is on another worker.
+    JANUS_ELSEWHERE = 34, c"the context's time is on another worker: make it in this task, or spawn a task on it";
+    /// The quota has less now.
+    JANUS_OVER_RATE = 35, c"the quota has not so much now: try again later, or ask for less";
 }
 
 /// What a status says, in English. The text is never null and lives as long as the library.
@@ -168,6 +180,46 @@ impl From<SpawnError> for Problem {
             SpawnError::Pool(_) => JANUS_POOL_EXHAUSTED,
             SpawnError::TaskLimit(_) | SpawnError::OverLimit(_) => JANUS_OVER_LIMIT,
             SpawnError::StackSize(_) | SpawnError::NoSuchTenant(_) => JANUS_INVALID_ARGUMENT,
+            SpawnError::OtherTenant(_) => JANUS_NOT_PERMITTED,
+            SpawnError::Context(error) => return error.into(),
+            SpawnError::Quota(error) => return error.into(),
+            SpawnError::Rate(_) => JANUS_OVER_RATE,
+            SpawnError::Ledger(_) => JANUS_OVER_LIMIT,
+            SpawnError::Thread(_) => JANUS_NO_MEMORY,
+            _ => JANUS_INTERNAL,
+        };
+        Self::new(status, error)
+    }
+}
+
+impl From<ContextError> for Problem {
+    fn from(error: ContextError) -> Self {
+        let status = match error {
+            // What a handle names is of another scheduler.
+            ContextError::OtherRuntime => JANUS_INVALID_HANDLE,
+            ContextError::NotPermitted | ContextError::NoContexts => JANUS_NOT_PERMITTED,
+            ContextError::NoWorker(_) | ContextError::Reservation(_) => JANUS_INVALID_ARGUMENT,
+            ContextError::ContextLimit { .. } | ContextError::ShareLimit { .. } | ContextError::Full(_) => {
+                JANUS_OVER_LIMIT
+            }
+            ContextError::NotAdmitted(_) => JANUS_NOT_ADMITTED,
+            ContextError::Revoked(_) => JANUS_REVOKED,
+            ContextError::Busy | ContextError::HasOne | ContextError::Awaited => JANUS_IN_USE,
+            ContextError::Elsewhere(_) => JANUS_ELSEWHERE,
+            _ => JANUS_INTERNAL,
+        };
+        Self::new(status, error)
+    }
+}
+
+impl From<QuotaError> for Problem {
+    fn from(error: QuotaError) -> Self {
+        let status = match error {
+            QuotaError::Period(_) | QuotaError::NoBurst(_) => JANUS_INVALID_ARGUMENT,
+            QuotaError::Exceeds { .. } => JANUS_OVER_LIMIT,
+            QuotaError::NotBelow => JANUS_NOT_PERMITTED,
+            QuotaError::HasChildren => JANUS_IN_USE,
+            QuotaError::OtherRuntime => JANUS_INVALID_HANDLE,
             _ => JANUS_INTERNAL,
         };
         Self::new(status, error)
@@ -179,6 +231,7 @@ impl From<BudgetError> for Problem {
         let status = match error {
             BudgetError::MemoryBudgetExhausted(_) => JANUS_MEMORY_BUDGET_EXHAUSTED,
             BudgetError::NeverGranted(_) => JANUS_NEVER_GRANTED,
+            BudgetError::OverRate { .. } => JANUS_OVER_RATE,
             _ => JANUS_NO_MEMORY,
         };
         Self::new(status, error)
@@ -215,6 +268,20 @@ impl From<Refusal> for Problem {
             Refusal::WouldBlock => JANUS_WOULD_BLOCK,
             Refusal::TimedOut => JANUS_TIMED_OUT,
             Refusal::Budget(error) => return error.into(),
+            _ => JANUS_INTERNAL,
+        };
+        Self::new(status, refusal)
+    }
+}
+
+impl From<CallRefusal> for Problem {
+    fn from(refusal: CallRefusal) -> Self {
+        let status = match refusal {
+            CallRefusal::Closed => JANUS_CLOSED,
+            CallRefusal::TimedOut => JANUS_TIMED_OUT,
+            CallRefusal::ServerGone => JANUS_SERVER_GONE,
+            CallRefusal::Chain => JANUS_OVER_LIMIT,
+            CallRefusal::OtherRuntime => JANUS_INVALID_HANDLE,
             _ => JANUS_INTERNAL,
         };
         Self::new(status, refusal)

@@ -1,6 +1,7 @@
 //! From user mode into the kernel and back: what each cause of an entry does.
 
 use crate::arch::{self, Trap};
+use crate::devices;
 use crate::measure::{self, Stretch};
 use crate::method::{self, Progress};
 use crate::object::inbox::{Inbox, Serving, Wait, Waiting};
@@ -31,13 +32,7 @@ pub fn system_call(number: u64, arguments: [u64; 3]) {
     match number {
         call::CAP_ENTER if arguments[0] & DIRECT != 0 => direct(here, thread, arguments[0], arguments[1]),
         call::CAP_ENTER => cap_enter(here, thread, arguments[0], arguments[1]),
-        call::EXIT => {
-            let code = arguments[1] as i64;
-            if arguments[0] == EXIT_PROCESS {
-                dispatch::end_process(thread.process(), code);
-            }
-            dispatch::exit_thread(thread, code, After::Exit);
-        }
+        call::EXIT => exit(thread, arguments[0] == EXIT_PROCESS, arguments[1] as i64),
         _ => refuse(thread, CapError::InvalidRequest),
     }
     dispatch::leave(here, After::Exit);
@@ -47,7 +42,7 @@ pub fn system_call(number: u64, arguments: [u64; 3]) {
 pub fn trap(trap: Trap) {
     measure::stretch_begins(match trap {
         Trap::Timer => Stretch::Timer,
-        Trap::Message | Trap::Spurious => Stretch::Message,
+        Trap::Message | Trap::Device(_) | Trap::Spurious => Stretch::Message,
         Trap::Fault { .. } => Stretch::Fault,
     });
     let here = mine();
@@ -64,6 +59,10 @@ pub fn trap(trap: Trap) {
         }
         Trap::Message => {
             dispatch::message(here);
+            after = After::Message;
+        }
+        Trap::Device(line) => {
+            devices::interrupted(line);
             after = After::Message;
         }
         Trap::Spurious => {}
@@ -107,6 +106,16 @@ fn tick(thread: &'static Thread) {
     idle::service();
 }
 
+/// The running thread ends, or its whole process.
+#[cold]
+fn exit(thread: &'static Thread, whole_process: bool, code: i64) {
+    if whole_process {
+        dispatch::end_process(thread.process(), code);
+    }
+    dispatch::exit_thread(thread, code, After::Exit);
+}
+
+#[cold]
 fn refuse(thread: &Thread, code: CapError) {
     thread.context.mine().answer(REFUSED | u64::from(code.number()));
 }
@@ -129,7 +138,7 @@ fn cap_enter(here: &'static PerCpu, thread: &'static Thread, min: u64, timeout: 
     if wants_to_wait {
         let deadline = if timeout == FOREVER { Nanos::MAX } else { arch::now() + Nanos::new(timeout) };
         inbox.waiting = Waiting::For(Wait { min, deadline });
-        return wait(here, thread, inbox, deadline, turn.target);
+        return wait(here, thread, inbox, deadline, turn.target, turn.lends);
     }
     drop(inbox);
     match outcome {
@@ -163,12 +172,12 @@ fn direct(here: &'static PerCpu, thread: &'static Thread, request: u64, call_id:
         return refuse(thread, CapError::InvalidRequest);
     };
     check::requested();
-    let (mut turn, seen) = (method::Turn::default(), visible::look(thread.process()));
+    let (mut turn, seen) = (method::Turn::default(), visible::look(thread));
     match method::direct(here, thread, request, call_id as u32, &mut turn) {
         Progress::HandedOver => {}
         Progress::Given => wait_in_registers(here, thread, &turn),
         Progress::Refused(code) => {
-            seen.refused(thread.process(), code, request);
+            seen.refused(thread, code, request);
             refuse(thread, code);
             go_on(here, thread, &turn);
         }
@@ -179,7 +188,7 @@ fn direct(here: &'static PerCpu, thread: &'static Thread, request: u64, call_id:
 fn wait_in_registers(here: &'static PerCpu, thread: &'static Thread, turn: &method::Turn) {
     let inbox = dispatch::settled(thread);
     if let Waiting::InRegisters { .. } = inbox.waiting {
-        return wait(here, thread, inbox, Nanos::MAX, turn.target);
+        return wait(here, thread, inbox, Nanos::MAX, turn.target, false);
     }
     // What it waits for has come in the meantime, from another CPU.
     drop(inbox);
@@ -207,8 +216,9 @@ fn wait(
     inbox: MutexGuard<'_, Inbox>,
     deadline: Nanos,
     target: Option<&'static Thread>,
+    lends: bool,
 ) {
-    if let Err(code) = dispatch::block(here, thread, inbox, deadline, target) {
+    if let Err(code) = dispatch::block(here, thread, inbox, deadline, target, lends) {
         if let Some(target) = target {
             wakeup::wake(target);
         }

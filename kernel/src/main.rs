@@ -8,6 +8,7 @@
 //! | `entry` | from user mode into the kernel and back |
 //! | `sched/` | the driver of `core/sched`: one `PerCpu` for each CPU |
 //! | `object/` | processes, threads, endpoints, park lists: tables of fixed size |
+//! | `devices.rs` | devices that programs drive, and their messages |
 //! | `method/` | requests from rings, and what each capability does |
 //!
 //! A CPU has one kernel stack. An entry from user mode saves the thread into its context, runs to its end without being
@@ -19,6 +20,7 @@ extern crate alloc;
 
 mod arch;
 mod boot;
+mod devices;
 mod entry;
 mod frames;
 mod log;

@@ -74,11 +74,11 @@ pub fn say_switches() {
 
 /// Says a switch, where that was asked for.
 #[inline(always)]
-pub fn switched(thread: impl fmt::Debug) {
+pub fn switched<T: fmt::Debug>(thread: impl FnOnce() -> T) {
     if ON {
         one(Counter::Switches);
         if SAYS_SWITCHES.load(Ordering::Relaxed) {
-            crate::say!("sched: cpu={} runs {thread:?}", cpu::index());
+            crate::say!("sched: cpu={} runs {:?}", cpu::index(), thread());
         }
     }
 }

@@ -6,7 +6,7 @@ use mainspring_abi::kernel::{
     CQ_ENTRIES, DIRECT_WORDS, DirectRequest, FOREVER, REFUSED, ReceivedCall, SQ_ENTRIES,
 };
 use mainspring_abi::ring::{CapCqe, CapError, CapSqe, CapSqeV2, RingAbi, op};
-use mainspring_ring::{Geometry, Push, Reap, Reaper, SharedMemory, Submitter};
+use mainspring_ring::{Geometry, Push, Reap, Reaper, SharedMemory, Submitter, Wakeup};
 
 /// Completions that came before the thread asked for them.
 const STASH: usize = 32;
@@ -63,6 +63,20 @@ impl Client {
         }
     }
 
+    /// Puts a request into a ring that the kernel polls: its ticket, and whether the poller sleeps and has to be woken by an
+    /// entry.
+    #[inline(always)]
+    pub fn submit_to_poller(&mut self, mut request: CapSqeV2) -> Result<(Ticket, bool), CapError> {
+        let ticket = self.next;
+        self.next += 1;
+        request.v1.user_data = ticket;
+        match self.submitter.push(&request) {
+            Push::Queued => Ok((Ticket(ticket), self.submitter.publish() == Wakeup::Needed)),
+            Push::Full => Err(CapError::Overloaded),
+            Push::Fault(fault) => Err(fault.code()),
+        }
+    }
+
     /// The completion of `ticket`, if it has come.
     #[inline(always)]
     pub fn take(&mut self, ticket: Ticket) -> Result<Option<CapCqe>, CapError> {
@@ -94,6 +108,17 @@ pub fn enter(min_complete: u32, timeout_ns: u64) -> Result<u32, CapError> {
     if answer & REFUSED == 0 { Ok(answer as u32) } else { Err(refusal(answer)) }
 }
 
+/// As [`enter`]. A ring that is about to be polled, or to be polled no longer, cannot be entered for a moment: this tries again.
+#[inline]
+pub fn enter_in_time(min_complete: u32, timeout_ns: u64) -> Result<u32, CapError> {
+    loop {
+        match enter(min_complete, timeout_ns) {
+            Err(CapError::Busy) => core::hint::spin_loop(),
+            answer => return answer,
+        }
+    }
+}
+
 #[cold]
 fn refusal(answer: u64) -> CapError {
     CapError::try_from(answer as u16).unwrap_or(CapError::InvalidRequest)
@@ -116,10 +141,33 @@ pub fn submit(request: CapSqeV2) -> Result<Ticket, CapError> {
     arch::with_client(|client| client.submit(request))
 }
 
+/// Puts a request into the calling thread's ring, which the kernel polls: its ticket, and whether the poller has to be woken by an
+/// [`enter`].
+#[inline]
+pub fn submit_to_poller(request: CapSqeV2) -> Result<(Ticket, bool), CapError> {
+    arch::with_client(|client| client.submit_to_poller(request))
+}
+
 /// The completion of `ticket`, if it has come.
 #[inline]
 pub fn poll(ticket: Ticket) -> Result<Option<CapCqe>, CapError> {
     arch::with_client(|client| client.take(ticket))
+}
+
+/// Whether the completion of some request can be taken.
+#[must_use]
+pub fn any_completed() -> bool {
+    // A ring that makes no sense is found out when it is read.
+    arch::with_client(|client| !client.stash.is_empty() || client.reaper.available() != Ok(0))
+}
+
+/// Waits until some request is completed, for `timeout_ns` at most. A completion that was met while another one was looked for
+/// counts: its owner has not taken it.
+pub fn wait_any(timeout_ns: u64) -> Result<(), CapError> {
+    if arch::with_client(|client| client.stash.is_empty()) {
+        enter(1, timeout_ns)?;
+    }
+    Ok(())
 }
 
 /// Waits for the completion of `ticket`.
@@ -128,7 +176,7 @@ pub fn wait(ticket: Ticket) -> Result<u32, CapError> {
         if let Some(cqe) = poll(ticket)? {
             return outcome(&cqe);
         }
-        enter(1, FOREVER)?;
+        enter_in_time(1, FOREVER)?;
     }
 }
 
@@ -138,7 +186,7 @@ pub fn wait_for(ticket: Ticket, timeout_ns: u64) -> Result<Option<u32>, CapError
         if let Some(cqe) = poll(ticket)? {
             return outcome(&cqe).map(Some);
         }
-        if enter(1, timeout_ns)? == 0 {
+        if enter_in_time(1, timeout_ns)? == 0 {
             return Ok(None);
         }
     }
@@ -198,28 +246,40 @@ pub fn call_with_answer_at(cap: u32, method: u16, params: &[u8], address: u64) -
     carry_out(request)
 }
 
-/// Submits a request and waits for its completion.
+/// Submits a request and waits for its completion. If the thread may not wait, the request is withdrawn: its buffers are the
+/// caller's again when this returns.
 #[inline(always)]
 pub fn carry_out(request: CapSqeV2) -> Result<u32, CapError> {
-    arch::with_client(|client| {
-        let ticket = client.submit(request)?;
+    let carried_out = arch::with_client(|client| {
+        let ticket = client.submit(request).map_err(|code| (code, None))?;
         loop {
-            enter(1, FOREVER)?;
-            if let Some(cqe) = client.take(ticket)? {
-                return outcome(&cqe);
+            enter_in_time(1, FOREVER).map_err(|code| (code, Some(ticket)))?;
+            if let Some(cqe) = client.take(ticket).map_err(|code| (code, None))? {
+                return outcome(&cqe).map_err(|code| (code, None));
             }
         }
-    })
+    });
+    match carried_out {
+        Err((code, Some(ticket))) => withdraw(ticket, code),
+        outcome => outcome.map_err(|(code, _)| code),
+    }
+}
+
+/// The thread may not wait for `ticket`, for the reason that `code` is: the request's outcome, if it has come meanwhile.
+#[cold]
+fn withdraw(ticket: Ticket, code: CapError) -> Result<u32, CapError> {
+    cancel(ticket).map_err(|_| code)
 }
 
 /// Calls a method and waits for it, for `timeout_ns` at most: then the call is withdrawn.
 pub fn call_for(request: CapSqeV2, timeout_ns: u64) -> Result<u32, CapError> {
     let ticket = submit(request)?;
-    match wait_for(ticket, timeout_ns)? {
-        Some(len) => Ok(len),
-        None => match cancel(ticket) {
+    match wait_for(ticket, timeout_ns) {
+        Ok(Some(len)) => Ok(len),
+        Ok(None) => match cancel(ticket) {
             Err(CapError::Cancelled) => Err(CapError::TimedOut),
             outcome => outcome,
         },
+        Err(code) => withdraw(ticket, code),
     }
 }

@@ -15,6 +15,7 @@ extern crate alloc;
 pub mod arch;
 pub mod caps;
 pub mod client;
+pub mod net;
 pub mod sync;
 
 use core::fmt::{Arguments, Write};

@@ -1041,6 +1041,397 @@ static void tenants(void) {
     CHECK(ratio >= 2.7 && ratio <= 3.3);
 }
 
+static janus_endpoint squares;
+static janus_call foreign;
+
+static int64_t serve_squares(void *arg) {
+    uint64_t word;
+    janus_call call;
+    for (int64_t i = 0; i < (int64_t)(intptr_t)arg; i++) {
+        STATUS(janus_endpoint_receive(squares, &word, &call, JANUS_FOREVER), JANUS_OK);
+        STATUS(janus_call_reply(call, word * word), JANUS_OK);
+        /* Once, and by nobody again. */
+        STATUS(janus_call_reply(call, 1), JANUS_STALE_HANDLE);
+        STATUS(janus_call_drop(call), JANUS_STALE_HANDLE);
+    }
+    return 0;
+}
+
+/* Takes a call and returns: its caller must not wait for ever. */
+static int64_t take_and_return(void *arg) {
+    uint64_t word;
+    (void)arg;
+    STATUS(janus_endpoint_receive(squares, &word, &foreign, JANUS_FOREVER), JANUS_OK);
+    return 0;
+}
+
+static int64_t take_and_drop(void *arg) {
+    uint64_t word;
+    janus_call call;
+    (void)arg;
+    STATUS(janus_endpoint_receive(squares, &word, &call, JANUS_FOREVER), JANUS_OK);
+    STATUS(janus_call_drop(call), JANUS_OK);
+    return 0;
+}
+
+/* Takes a call, lets another task try to answer it, and answers late. */
+static int64_t take_and_wait(void *arg) {
+    uint64_t word;
+    (void)arg;
+    STATUS(janus_endpoint_receive(squares, &word, &foreign, JANUS_FOREVER), JANUS_OK);
+    CHECK(janus_task_sleep(20000000) == JANUS_OK);
+    int32_t late = janus_call_reply(foreign, 7);
+    CHECK(late == JANUS_CLOSED || late == JANUS_OK);
+    return 0;
+}
+
+static int64_t answer_anothers(void *arg) {
+    (void)arg;
+    while (foreign == NULL) CHECK(janus_scheduler_yield() == JANUS_OK);
+    STATUS(janus_call_reply(foreign, 1), JANUS_NOT_OWNER);
+    STATUS(janus_call_drop(foreign), JANUS_NOT_OWNER);
+    return 0;
+}
+
+static int64_t call_all(void *arg) {
+    uint64_t answer = 0;
+    (void)arg;
+    squares = janus_endpoint_create();
+    CHECK(squares != NULL);
+    janus_nursery nursery = janus_nursery_create();
+    CHECK(janus_nursery_spawn(nursery, serve_squares, (void *)(intptr_t)50) != NULL);
+    for (uint64_t i = 0; i < 50; i++) {
+        STATUS(janus_endpoint_call(squares, i, &answer, JANUS_FOREVER), JANUS_OK);
+        CHECK(answer == i * i);
+    }
+    STATUS(janus_endpoint_call(squares, 1, NULL, JANUS_FOREVER), JANUS_INVALID_ARGUMENT);
+    STATUS(janus_endpoint_receive(squares, NULL, NULL, 0), JANUS_INVALID_ARGUMENT);
+    /* Nobody serves: time is over. */
+    STATUS(janus_endpoint_call(squares, 1, &answer, 1000000), JANUS_TIMED_OUT);
+    CHECK(janus_nursery_spawn(nursery, take_and_return, NULL) != NULL);
+    STATUS(janus_endpoint_call(squares, 1, &answer, JANUS_FOREVER), JANUS_SERVER_GONE);
+    STATUS(janus_call_reply(foreign, 1), JANUS_STALE_HANDLE);
+    CHECK(janus_nursery_spawn(nursery, take_and_drop, NULL) != NULL);
+    STATUS(janus_endpoint_call(squares, 1, &answer, JANUS_FOREVER), JANUS_SERVER_GONE);
+    foreign = NULL;
+    CHECK(janus_nursery_spawn(nursery, take_and_wait, NULL) != NULL);
+    CHECK(janus_nursery_spawn(nursery, answer_anothers, NULL) != NULL);
+    STATUS(janus_endpoint_call(squares, 1, &answer, 1000000), JANUS_TIMED_OUT);
+    CHECK(janus_nursery_await(nursery).status == JANUS_OK);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    /* Handles of other kinds, and what is gone. */
+    janus_channel channel = janus_channel_create(1);
+    STATUS(janus_endpoint_call((janus_endpoint)channel, 1, &answer, 0), JANUS_INVALID_HANDLE);
+    STATUS(janus_channel_send((janus_channel)squares, 1, 0), JANUS_INVALID_HANDLE);
+    STATUS(janus_call_reply((janus_call)squares, 1), JANUS_INVALID_HANDLE);
+    STATUS(janus_call_reply(NULL, 1), JANUS_INVALID_HANDLE);
+    STATUS(janus_endpoint_destroy(NULL), JANUS_INVALID_HANDLE);
+    STATUS(janus_channel_destroy(channel), JANUS_OK);
+    STATUS(janus_endpoint_destroy(squares), JANUS_OK);
+    STATUS(janus_endpoint_destroy(squares), JANUS_STALE_HANDLE);
+    STATUS(janus_endpoint_call(squares, 1, &answer, 0), JANUS_STALE_HANDLE);
+    return 0;
+}
+
+static int64_t call_for_ever(void *arg) {
+    uint64_t answer;
+    (void)arg;
+    STATUS(janus_endpoint_call(squares, 1, &answer, JANUS_FOREVER), JANUS_CLOSED);
+    return 0;
+}
+
+static int64_t close_below_a_caller(void *arg) {
+    (void)arg;
+    squares = janus_endpoint_create();
+    janus_nursery nursery = janus_nursery_create();
+    CHECK(janus_nursery_spawn(nursery, call_for_ever, NULL) != NULL);
+    for (int i = 0; i < 10; i++) CHECK(janus_scheduler_yield() == JANUS_OK);
+    STATUS(janus_endpoint_destroy(squares), JANUS_OK);
+    int32_t ended = janus_nursery_await(nursery).status;
+    CHECK(ended == JANUS_OK);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    return 0;
+}
+
+static void endpoints(void) {
+    uint64_t word;
+    janus_call call;
+    CHECK(run_root(with_caps(2), call_all, NULL) == 0);
+    janus_scheduler_config one = with_caps(1);
+    one.deterministic = JANUS_ORDER_SEEDED;
+    CHECK(run_root(one, close_below_a_caller, NULL) == 0);
+    /* A thread of the host's is no task. */
+    STATUS(janus_call_reply(NULL, 1), JANUS_INVALID_HANDLE);
+    janus_scheduler scheduler = started(1);
+    janus_nursery nursery = janus_nursery_create();
+    janus_endpoint ours = janus_endpoint_create();
+    CHECK(ours != NULL);
+    STATUS(janus_endpoint_call(ours, 1, &word, 0), JANUS_NOT_A_TASK);
+    STATUS(janus_endpoint_receive(ours, &word, &call, 0), JANUS_NOT_A_TASK);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+    /* It outlives its scheduler as a name, and no more. A new one is of the default scheduler. */
+    janus_endpoint other = janus_endpoint_create();
+    CHECK(other != NULL && other != ours);
+    STATUS(janus_endpoint_destroy(other), JANUS_OK);
+    STATUS(janus_endpoint_destroy(ours), JANUS_OK);
+    STATUS(janus_endpoint_destroy(ours), JANUS_STALE_HANDLE);
+}
+
+static janus_scheduler_config with_contexts(uint32_t workers) {
+    janus_scheduler_config config = with_caps(workers);
+    config.caps |= JANUS_CAP_CONTEXT;
+    config.context_count = 3;
+    config.context_share_ppm = 500000;
+    return config;
+}
+
+static janus_context reserve(uint64_t budget_ns, uint64_t period_ns) {
+    janus_reservation asked = {0};
+    asked.budget_ns = budget_ns;
+    asked.period_ns = period_ns;
+    asked.worker = JANUS_ANY_WORKER;
+    return janus_context_create(&asked);
+}
+
+static int64_t spin_until_told(void *arg) {
+    (void)arg;
+    while (janus_task_check() == JANUS_OK) {}
+    return 0;
+}
+
+static int64_t makes_none(void *arg) {
+    (void)arg;
+    CHECK(reserve(1 * MS, 100 * MS) == NULL);
+    CHECK(strstr(last(), "CapContext") != NULL);
+    janus_context_info info;
+    STATUS(janus_task_context(&info), JANUS_WOULD_BLOCK);
+    return 0;
+}
+
+static int64_t serve_on_loan(void *arg) {
+    uint64_t word;
+    janus_call call;
+    janus_context_info info;
+    (void)arg;
+    STATUS(janus_endpoint_receive(squares, &word, &call, JANUS_FOREVER), JANUS_OK);
+    STATUS(janus_task_context(&info), JANUS_OK);
+    STATUS(janus_call_reply(call, info.place == JANUS_PLACE_LENT ? info.budget_ns : 0), JANUS_OK);
+    STATUS(janus_task_context(&info), JANUS_WOULD_BLOCK);
+    return 0;
+}
+
+static int64_t use_contexts(void *arg) {
+    janus_context_info info;
+    janus_context_notices notices;
+    janus_spawn_options options = {0};
+    (void)arg;
+    /* What makes no sense, and what nobody granted. */
+    CHECK(janus_context_create(NULL) == NULL);
+    CHECK(reserve(20 * MS, 10 * MS) == NULL);
+    CHECK(reserve(0, 10 * MS) == NULL);
+    CHECK(reserve(9 * MS, 10 * MS) == NULL);
+    janus_reservation bad = {1 * MS, 10 * MS, 0, 7, JANUS_ANY_WORKER, {0, 0}};
+    CHECK(janus_context_create(&bad) == NULL);
+    bad = (janus_reservation){1 * MS, 10 * MS, 0, 0, 99, {0, 0}};
+    CHECK(janus_context_create(&bad) == NULL);
+    bad = (janus_reservation){1 * MS, 10 * MS, 0, 0, JANUS_ANY_WORKER, {1, 0}};
+    CHECK(janus_context_create(&bad) == NULL);
+
+    janus_context mine = reserve(2 * MS, 10 * MS);
+    CHECK(mine != NULL);
+    STATUS(janus_context_get_info(mine, &info), JANUS_OK);
+    CHECK(info.budget_ns == 2 * MS && info.period_ns == 10 * MS && info.place == JANUS_PLACE_AT_REST);
+    STATUS(janus_context_unbind(mine), JANUS_NOT_OWNER);
+    STATUS(janus_context_bind(mine), JANUS_OK);
+    STATUS(janus_context_bind(mine), JANUS_IN_USE);
+    STATUS(janus_task_context(&info), JANUS_OK);
+    CHECK(info.place == JANUS_PLACE_BOUND);
+    STATUS(janus_context_adjust(mine, 1 * MS, 10 * MS), JANUS_IN_TASK);
+
+    /* A server without a context serves on its caller's. */
+    squares = janus_endpoint_create();
+    janus_nursery nursery = janus_nursery_create();
+    CHECK(janus_nursery_spawn(nursery, serve_on_loan, NULL) != NULL);
+    uint64_t answer = 0;
+    STATUS(janus_endpoint_call(squares, 1, &answer, JANUS_FOREVER), JANUS_OK);
+    CHECK(answer == 2 * MS);
+    CHECK(janus_nursery_await(nursery).status == JANUS_OK);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    STATUS(janus_endpoint_destroy(squares), JANUS_OK);
+    STATUS(janus_context_unbind(mine), JANUS_OK);
+
+    /* A child that never ends is throttled, and whoever waits is told. */
+    nursery = janus_nursery_create();
+    options.context = mine;
+    CHECK(janus_nursery_spawn_with(nursery, spin_until_told, NULL, &options) != NULL);
+    CHECK(janus_nursery_spawn_with(nursery, spin_until_told, NULL, &options) == NULL);
+    STATUS(janus_context_wait(mine, &notices, JANUS_FOREVER), JANUS_OK);
+    CHECK(notices.depleted + notices.late > 0);
+    STATUS(janus_context_get_info(mine, &info), JANUS_OK);
+    CHECK(info.used_ns >= 1 * MS && info.depletions > 0);
+    options.context = NULL;
+    options.caps = JANUS_CAP_SPAWN;
+    CHECK(janus_nursery_spawn_with(nursery, makes_none, NULL, &options) != NULL);
+    STATUS(janus_nursery_cancel(nursery), JANUS_OK);
+    CHECK(janus_nursery_await(nursery).status == JANUS_CANCELLED);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+
+    /* As many as were granted, and a revoked one makes room. */
+    janus_context two = reserve(1 * MS, 100 * MS), three = reserve(1 * MS, 100 * MS);
+    CHECK(two != NULL && three != NULL && reserve(1 * MS, 100 * MS) == NULL);
+    STATUS(janus_context_revoke(two), JANUS_OK);
+    STATUS(janus_context_revoke(two), JANUS_REVOKED);
+    STATUS(janus_context_get_info(two, &info), JANUS_REVOKED);
+    STATUS(janus_context_bind(two), JANUS_REVOKED);
+    STATUS(janus_context_wait(two, &notices, 0), JANUS_REVOKED);
+    janus_context four = reserve(1 * MS, 100 * MS);
+    CHECK(four != NULL);
+    STATUS(janus_context_wait(four, &notices, 1 * MS), JANUS_TIMED_OUT);
+    STATUS(janus_context_wait(four, NULL, 0), JANUS_INVALID_ARGUMENT);
+    STATUS(janus_context_get_info(four, NULL), JANUS_INVALID_ARGUMENT);
+    /* A handle that is given back takes the time along, also from a task that has it. */
+    STATUS(janus_context_bind(four), JANUS_OK);
+    STATUS(janus_context_destroy(four), JANUS_OK);
+    STATUS(janus_task_context(&info), JANUS_WOULD_BLOCK);
+    STATUS(janus_context_destroy(four), JANUS_STALE_HANDLE);
+    STATUS(janus_context_unbind(four), JANUS_STALE_HANDLE);
+    STATUS(janus_context_destroy(three), JANUS_OK);
+    STATUS(janus_context_destroy(two), JANUS_OK);
+    STATUS(janus_context_destroy(mine), JANUS_OK);
+    return 0;
+}
+
+static void contexts(void) { CHECK(run_root(with_contexts(1), use_contexts, NULL) == 0); }
+
+static int64_t bind_anothers(void *arg) {
+    janus_context_notices notices;
+    STATUS(janus_context_bind(arg), JANUS_INVALID_HANDLE);
+    STATUS(janus_context_unbind(arg), JANUS_INVALID_HANDLE);
+    STATUS(janus_context_wait(arg, &notices, 0), JANUS_INVALID_HANDLE);
+    janus_nursery nursery = janus_nursery_create();
+    janus_spawn_options options = {0};
+    options.context = arg;
+    CHECK(janus_nursery_spawn_with(nursery, spin_until_told, NULL, &options) == NULL);
+    options.context = (janus_context)nursery;
+    CHECK(janus_nursery_spawn_with(nursery, spin_until_told, NULL, &options) == NULL);
+    options.context = NULL;
+    options.quota = arg;
+    CHECK(janus_nursery_spawn_with(nursery, spin_until_told, NULL, &options) == NULL);
+    STATUS(janus_context_get_info((janus_context)nursery, NULL), JANUS_INVALID_HANDLE);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    CHECK(reserve(1 * MS, 10 * MS) == NULL);
+    return 0;
+}
+
+static void *destroy_elsewhere(void *arg) {
+    STATUS(janus_context_revoke(arg), JANUS_OK);
+    STATUS(janus_context_destroy(arg), JANUS_OK);
+    return NULL;
+}
+
+static void foreign_contexts(void) {
+    janus_context_info info;
+    janus_context_notices notices;
+    /* Without a grant of the config there is no time. */
+    janus_scheduler plain = started(1);
+    CHECK(reserve(1 * MS, 10 * MS) == NULL);
+    uint32_t weight = 1;
+    janus_scheduler_config both = with_contexts(1);
+    both.tenant_count = 1;
+    both.tenant_weights = &weight;
+    CHECK(janus_scheduler_create(both) == NULL);
+    janus_scheduler scheduler = janus_scheduler_create(with_contexts(1));
+    CHECK(scheduler != NULL);
+    STATUS(janus_scheduler_enter(scheduler), JANUS_OK);
+    janus_context ours = reserve(2 * MS, 10 * MS), theirs = reserve(1 * MS, 10 * MS);
+    CHECK(ours != NULL && theirs != NULL);
+    STATUS(janus_context_get_info(NULL, &info), JANUS_INVALID_HANDLE);
+    STATUS(janus_context_get_info((janus_context)scheduler, &info), JANUS_INVALID_HANDLE);
+    STATUS(janus_context_bind(ours), JANUS_NOT_A_TASK);
+    STATUS(janus_context_unbind(ours), JANUS_NOT_A_TASK);
+    STATUS(janus_context_wait(ours, &notices, 0), JANUS_NOT_A_TASK);
+    STATUS(janus_task_context(&info), JANUS_NOT_A_TASK);
+    STATUS(janus_context_take_notices(ours, &notices), JANUS_OK);
+    STATUS(janus_context_adjust(ours, 3 * MS, 10 * MS), JANUS_OK);
+    STATUS(janus_context_get_info(ours, &info), JANUS_OK);
+    CHECK(info.budget_ns == 3 * MS);
+    STATUS(janus_context_adjust(ours, 9 * MS, 10 * MS), JANUS_OVER_LIMIT);
+    STATUS(janus_context_adjust(ours, 0, 10 * MS), JANUS_INVALID_ARGUMENT);
+    /* Tasks of another scheduler do not get it, and any thread of the process can take it away. */
+    int64_t result = -1;
+    STATUS(janus_scheduler_run(plain, bind_anothers, ours, &result), JANUS_OK);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, destroy_elsewhere, theirs) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    STATUS(janus_context_get_info(theirs, &info), JANUS_STALE_HANDLE);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+    STATUS(janus_context_get_info(ours, &info), JANUS_SHUT_DOWN);
+    STATUS(janus_context_revoke(ours), JANUS_SHUT_DOWN);
+    STATUS(janus_context_adjust(ours, 1 * MS, 10 * MS), JANUS_SHUT_DOWN);
+    STATUS(janus_context_take_notices(ours, &notices), JANUS_SHUT_DOWN);
+    STATUS(janus_context_destroy(ours), JANUS_OK);
+    STATUS(janus_context_destroy(ours), JANUS_STALE_HANDLE);
+    STATUS(janus_scheduler_shutdown(plain), JANUS_OK);
+}
+
+static int64_t charge_much(void *arg) {
+    for (uint64_t i = 0; i < (uint64_t)(uintptr_t)arg; i++)
+        if (janus_budget_charge(1000) != JANUS_OK) return -1;
+    return (int64_t)(janus_task_now() / MS);
+}
+
+static int64_t share_quota(void *arg) {
+    janus_rate rate = {0};
+    rate.limit.ops = 6000;
+    CHECK(janus_quota_create(&rate) == NULL); /* A task has what it was given. */
+    janus_quota part = janus_quota_share(arg, &rate), more = janus_quota_share(arg, &rate);
+    CHECK(part != NULL && more == NULL);
+    janus_nursery nursery = janus_nursery_create();
+    janus_spawn_options options = {0};
+    int64_t took = 0;
+    options.quota = part;
+    janus_task task = janus_nursery_spawn_with(nursery, charge_much, (void *)(uintptr_t)30, &options);
+    CHECK(task != NULL);
+    /* Its tasks keep it. */
+    STATUS(janus_quota_destroy(part), JANUS_OK);
+    STATUS(janus_task_join(task, &took), JANUS_OK);
+    STATUS(janus_nursery_destroy(nursery), JANUS_OK);
+    return took;
+}
+
+static void quotas(void) {
+    janus_scheduler_config config = with_caps(1);
+    /* Time is virtual there, so that waiting is exact. */
+    config.deterministic = JANUS_ORDER_SEEDED;
+    janus_scheduler scheduler = janus_scheduler_create(config);
+    CHECK(scheduler != NULL);
+    STATUS(janus_scheduler_enter(scheduler), JANUS_OK);
+    janus_rate rate = {0};
+    CHECK(janus_quota_create(NULL) == NULL && janus_quota_create(&rate) == NULL);
+    rate.period_ns = 10 * MS;
+    rate.limit.ops = 10000;
+    rate.when_empty = 9;
+    CHECK(janus_quota_create(&rate) == NULL);
+    rate.when_empty = JANUS_EMPTY_THROTTLE;
+    janus_quota quota = janus_quota_create(&rate);
+    CHECK(quota != NULL);
+    int64_t took = 0;
+    STATUS(janus_scheduler_run(scheduler, share_quota, quota, &took), JANUS_OK);
+    /* 30,000 ops at 6,000 in every 10 ms, the first of them at once. */
+    CHECK(took >= 35);
+    janus_pool left = {0};
+    uint64_t throttled = 0;
+    STATUS(janus_quota_left(quota, &left, &throttled), JANUS_OK);
+    CHECK(left.ops <= 10000);
+    STATUS(janus_quota_left(NULL, &left, NULL), JANUS_INVALID_HANDLE);
+    STATUS(janus_quota_left((janus_quota)scheduler, &left, NULL), JANUS_INVALID_HANDLE);
+    STATUS(janus_scheduler_shutdown(scheduler), JANUS_OK);
+    STATUS(janus_quota_left(quota, NULL, NULL), JANUS_OK);
+    STATUS(janus_quota_destroy(quota), JANUS_OK);
+    STATUS(janus_quota_destroy(quota), JANUS_STALE_HANDLE);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -1069,6 +1460,10 @@ static const struct {
     {"cancel", cancel},
     {"channels", channels},
     {"tenants", tenants},
+    {"endpoints", endpoints},
+    {"contexts", contexts},
+    {"foreign_contexts", foreign_contexts},
+    {"quotas", quotas},
 };
 
 int main(int argc, char **argv) {

@@ -144,6 +144,21 @@ fn tenants_share_by_weight() {
     run("tenants");
 }
 
+#[test]
+fn a_context_grants_time_is_lent_by_calls_and_ends_with_its_handle() {
+    run("contexts");
+}
+
+#[test]
+fn contexts_of_others_and_after_the_end_are_told() {
+    run("foreign_contexts");
+}
+
+#[test]
+fn a_quota_lets_its_tasks_wait_and_gives_no_more_than_it_has() {
+    run("quotas");
+}
+
 /// A case that no test runs would be none.
 #[test]
 fn every_case_is_run() {
@@ -152,4 +167,9 @@ fn every_case_is_run() {
     for case in listed.lines() {
         assert!(tests.contains(&format!("run(\"{case}\")")), "no test runs {case}");
     }
+}
+
+#[test]
+fn a_call_is_answered_once_by_the_task_that_took_it_or_ends() {
+    run("endpoints");
 }

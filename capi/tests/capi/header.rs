@@ -5,8 +5,8 @@
 use crate::build::{compile, here, made, said};
 use mainspring_abi::ring::{CapCqe, CapSqe, CapSqeV2, RingHeader, RuntimeBootInfo};
 use mainspring_capi::{
-    janus_budget, janus_nursery_options, janus_nursery_result, janus_pool, janus_scheduler_config,
-    janus_spawn_options,
+    janus_budget, janus_context_info, janus_context_notices, janus_nursery_options, janus_nursery_result,
+    janus_pool, janus_rate, janus_reservation, janus_scheduler_config, janus_spawn_options,
 };
 use quote::ToTokens;
 use std::fmt::Write;
@@ -15,8 +15,18 @@ use std::process::Command;
 use syn::{Attribute, Expr, FnArg, Item, ItemFn, Lit, Meta, Pat, ReturnType, Type};
 
 /// The files in the order of the header.
-const SOURCES: [&str; 7] =
-    ["layout.rs", "status.rs", "scheduler.rs", "nursery.rs", "task.rs", "budget.rs", "channel.rs"];
+const SOURCES: [&str; 10] = [
+    "layout.rs",
+    "status.rs",
+    "scheduler.rs",
+    "nursery.rs",
+    "task.rs",
+    "budget.rs",
+    "channel.rs",
+    "endpoint.rs",
+    "context.rs",
+    "quota.rs",
+];
 
 /// A structure of the header: its name, its size, and where its fields are.
 type Layout = (&'static str, usize, Vec<(&'static str, usize)>);
@@ -32,10 +42,16 @@ fn layouts() -> Vec<Layout> {
         janus_budget "janus_budget": ops memory spawn_count channel_ops syscalls;
         janus_pool "janus_pool": ops memory spawn_count channel_ops syscalls;
         janus_scheduler_config "janus_scheduler_config": worker_count profile deterministic caps deterministic_seed stack_size
-            task_limit tenant_count tenant_weights child_budget recharge_limit root_pool reserved;
+            task_limit tenant_count tenant_weights child_budget recharge_limit root_pool context_count context_share_ppm reserved;
         janus_nursery_options "janus_nursery_options": has_pool on_exhausted pool deadline_ns reserved;
-        janus_spawn_options "janus_spawn_options": has_budget has_pool caps tenant budget pool recharge_limit stack_size reserved;
+        janus_spawn_options "janus_spawn_options": has_budget has_pool caps tenant budget pool recharge_limit stack_size
+            context quota context_count context_share_ppm reserved;
         janus_nursery_result "janus_nursery_result": status reserved code task_id;
+        janus_reservation "janus_reservation": budget_ns period_ns deadline_ns depleted worker reserved;
+        janus_context_info "janus_context_info": budget_ns period_ns deadline_ns remaining_ns used_ns used_on_loan_ns overshoot_ns
+            depletions misses worker place;
+        janus_context_notices "janus_context_notices": depleted late;
+        janus_rate "janus_rate": period_ns when_empty reserved limit burst;
     }
 }
 

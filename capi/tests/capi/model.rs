@@ -10,7 +10,7 @@
 use mainspring_capi::*;
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -61,6 +61,17 @@ struct Channel {
     is_gone: bool,
 }
 
+#[derive(Debug)]
+struct Context {
+    scheduler: Address,
+    is_revoked: bool,
+    is_gone: bool,
+    bound_to: Option<usize>,
+}
+
+/// What a scheduler with contexts may have.
+const MOST_CONTEXTS: u32 = 2;
+
 struct World {
     rng: SplitMix64,
     log: Vec<String>,
@@ -72,6 +83,11 @@ struct World {
     nurseries: HashMap<Address, Nursery>,
     tasks: HashMap<Address, Task>,
     channels: HashMap<Address, Channel>,
+    contexts: HashMap<Address, Context>,
+    /// Schedulers that have contexts.
+    timed: HashSet<Address>,
+    /// The scheduler that the root task runs on; 0 for the default one.
+    home: Address,
     given: Vec<Address>,
     /// Open nurseries of the actor, the innermost last.
     open: Vec<Address>,
@@ -183,6 +199,10 @@ impl World {
         let mut config = janus_scheduler_config_default();
         config.worker_count = self.below(3) as u32;
         config.deterministic = u32::from(self.below(4) == 0);
+        let is_timed = config.deterministic == 0 && self.below(2) == 0;
+        if is_timed {
+            (config.context_count, config.context_share_ppm) = (MOST_CONTEXTS, 500_000);
+        }
         let few = self.schedulers.values().filter(|alive| **alive).count() < 3;
         let fits = config.worker_count > 0;
         if !few {
@@ -195,6 +215,9 @@ impl World {
         if made != 0 {
             assert!(self.schedulers.insert(made, true).is_none(), "a name that was used before");
             self.given.push(made);
+            if is_timed {
+                self.timed.insert(made);
+            }
             self.current.get_or_insert(made);
         }
     }
@@ -254,16 +277,20 @@ impl World {
             _ => self.scheduler(at),
         };
         let mut result = -1;
+        let home = if at == 0 { self.current.unwrap_or(0) } else { at };
+        let before = std::mem::replace(&mut self.home, home);
         let me: *mut World = self;
         // The thread's open nurseries wait while the root acts.
         let (open, actor) = (std::mem::take(&mut self.open), self.actor);
         // SAFETY: the root uses the world while this waits for it.
         let got = unsafe { janus_scheduler_run(handle(at), Some(root), me.cast(), &raw mut result) };
+        self.home = before;
         if wanted != JANUS_OK {
             self.open = open;
             return self.expect(&format!("run on {at:#x}"), got, &[wanted]);
         }
         let (id, left_open) = (self.actors, !self.open.is_empty());
+        self.contexts.values_mut().filter(|one| one.bound_to == Some(id)).for_each(|one| one.bound_to = None);
         for name in self.open.clone() {
             self.ended(name);
         }
@@ -621,6 +648,84 @@ impl World {
         self.expect(&format!("{what} {at:#x}"), got, &[wanted]);
     }
 
+    fn create_context(&mut self) {
+        let asked = janus_reservation {
+            budget_ns: 2_000_000,
+            period_ns: 10_000_000,
+            deadline_ns: 0,
+            depleted: JANUS_DEPLETED_BEST_EFFORT,
+            worker: JANUS_ANY_WORKER,
+            reserved: [0; 2],
+        };
+        let scheduler = if self.in_task() { self.home } else { self.current.unwrap_or(0) };
+        let live = self.contexts.values().filter(|one| one.scheduler == scheduler && !one.is_revoked).count();
+        let fits = self.timed.contains(&scheduler) && live < MOST_CONTEXTS as usize;
+        // SAFETY: it can be read.
+        let made = unsafe { janus_context_create(&raw const asked) }.addr();
+        self.note(&format!("create context on {scheduler:#x} -> {made:#x}"));
+        assert!(made == 0 || fits, "a context that nobody granted");
+        assert!(made != 0 || !fits || self.may_be_stopped(), "no context: {}", last_error());
+        if made != 0 {
+            let context = Context { scheduler, is_revoked: false, is_gone: false, bound_to: None };
+            assert!(self.contexts.insert(made, context).is_none(), "a name that was used before");
+            self.given.push(made);
+        }
+    }
+
+    fn use_context(&mut self) {
+        let (at, act) = (self.any_handle(), self.below(7));
+        let (mut info, mut notices) = (janus_context_info::default(), janus_context_notices::default());
+        let (what, got) = match act {
+            0 => ("bind", janus_context_bind(handle(at))),
+            1 => ("unbind", janus_context_unbind(handle(at))),
+            // SAFETY: what is asked for can be written to.
+            2 => ("info of", unsafe { janus_context_get_info(handle(at), &raw mut info) }),
+            3 => ("revoke", janus_context_revoke(handle(at))),
+            // SAFETY: as above.
+            4 => ("notices of", unsafe { janus_context_take_notices(handle(at), &raw mut notices) }),
+            // SAFETY: as above.
+            5 => ("wait for", unsafe { janus_context_wait(handle(at), &raw mut notices, 0) }),
+            _ => ("destroy", janus_context_destroy(handle(at))),
+        };
+        let (actor, in_task, home, stopped) = (self.actor, self.in_task(), self.home, self.may_be_stopped());
+        let is_alive = |scheduler: Address| self.schedulers.get(&scheduler) == Some(&true);
+        let has_one = self.contexts.values().any(|one| one.bound_to == Some(actor) && !one.is_revoked);
+        let known = self.contexts.get(&at).map(|one| (one.is_gone, is_alive(one.scheduler)));
+        let allowed: Vec<i32> = match (known, act) {
+            (None, _) => vec![JANUS_INVALID_HANDLE],
+            (Some((true, _)), _) => vec![JANUS_STALE_HANDLE],
+            (_, 6) => vec![JANUS_OK],
+            (_, 0 | 1 | 5) if !in_task => vec![JANUS_NOT_A_TASK],
+            (_, 0 | 1 | 5) if self.contexts[&at].scheduler != home => vec![JANUS_INVALID_HANDLE],
+            (Some((_, false)), _) => vec![JANUS_SHUT_DOWN],
+            _ if stopped && got == JANUS_CANCELLED && [0, 1, 5].contains(&act) => vec![JANUS_CANCELLED],
+            _ if self.contexts[&at].is_revoked => vec![JANUS_REVOKED],
+            (_, 0) if has_one || self.contexts[&at].bound_to.is_some() => vec![JANUS_IN_USE],
+            // Its time may be on the other worker.
+            (_, 0) => vec![JANUS_OK, JANUS_ELSEWHERE],
+            (_, 1) if self.contexts[&at].bound_to == Some(actor) => vec![JANUS_OK],
+            (_, 1) => vec![JANUS_NOT_OWNER],
+            // A task that runs on it may have used it up.
+            (_, 5) => vec![JANUS_TIMED_OUT, JANUS_OK],
+            _ => vec![JANUS_OK],
+        };
+        if let (JANUS_OK, Some(context)) = (got, self.contexts.get_mut(&at)) {
+            match act {
+                0 => context.bound_to = Some(actor),
+                1 => context.bound_to = None,
+                3 => (context.is_revoked, context.bound_to) = (true, None),
+                6 => (context.is_revoked, context.is_gone, context.bound_to) = (true, true, None),
+                _ => {}
+            }
+        }
+        self.expect(&format!("{what} {at:#x}"), got, &allowed);
+        if (got, act) == (JANUS_OK, 2) {
+            let bound = self.contexts[&at].bound_to.is_some();
+            let place = if bound { JANUS_PLACE_BOUND } else { JANUS_PLACE_AT_REST };
+            assert_eq!((info.budget_ns, info.place), (2_000_000, place), "{at:#x}");
+        }
+    }
+
     fn charge(&mut self) {
         let before = janus_budget_get_current();
         let ops = self.below(2000) as u32;
@@ -649,7 +754,7 @@ impl World {
     }
 
     fn act(&mut self) {
-        match self.below(24) {
+        match self.below(28) {
             0 => self.create_scheduler(),
             1 => self.enter_scheduler(),
             2 => {
@@ -668,6 +773,8 @@ impl World {
             20 => self.look_at_task(),
             21 => self.create_channel(),
             22 => self.use_channel(),
+            23 => self.create_context(),
+            24..27 => self.use_context(),
             _ => self.charge(),
         }
     }
@@ -685,6 +792,9 @@ impl World {
         }
         for (at, channel) in &self.channels {
             assert_eq!(janus_channel_destroy(handle(*at)) == JANUS_OK, !channel.is_gone);
+        }
+        for (at, context) in &self.contexts {
+            assert_eq!(janus_context_destroy(handle(*at)) == JANUS_OK, !context.is_gone);
         }
         assert_eq!(janus_scheduler_enter(handle(0)), JANUS_OK);
     }
@@ -716,6 +826,9 @@ fn sequence(seed: u64) {
         nurseries: HashMap::new(),
         tasks: HashMap::new(),
         channels: HashMap::new(),
+        contexts: HashMap::new(),
+        timed: HashSet::new(),
+        home: 0,
         given: Vec::new(),
         open: Vec::new(),
         never,

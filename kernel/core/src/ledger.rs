@@ -7,7 +7,7 @@
 //! Conserved:
 //!
 //! - A ledger's amount of each kind is the sum of the charges that exist for it, and never above the kind's limit.
-//! - Frames and threads come from a [`Pool`]: every ledger may always have [`Pool::guaranteed`] of them. What a ledger has
+//! - Frames, threads and processes come from a [`Pool`]: every ledger may always have [`Pool::guaranteed`] of them. What a ledger has
 //!   beyond that comes from the shared part of the pool, which is never overdrawn. So the frames charged in all are never more
 //!   than [`Pool::open`] was given, and no process can take what is guaranteed to another, one that does not exist yet
 //!   included.
@@ -16,8 +16,8 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Mutex;
 
-/// What is counted. Frames and threads come from pools; the others are places in tables that have room for every process's
-/// limit.
+/// What is counted. Frames, threads and processes come from pools; the others are places in tables that have room for every
+/// process's limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Pages of physical memory: the process's own, its page tables, its rings, and objects that it holds.
@@ -34,10 +34,12 @@ pub enum Kind {
     Sleeps,
     /// Memory objects held.
     Objects,
+    /// Places of the table of processes: charged to the ledger of a family, and to no process's.
+    Processes,
 }
 
 /// How many kinds there are.
-pub const KINDS: usize = 7;
+pub const KINDS: usize = 8;
 
 /// The most that one ledger may have of each kind, in the order of [`Kind`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,19 +120,22 @@ pub struct Pools {
     pub frames: Pool,
     /// Places of the table of threads.
     pub threads: Pool,
+    /// Places of the table of processes.
+    pub processes: Pool,
 }
 
 impl Pools {
     /// With nothing in them, until they are opened.
     #[must_use]
     pub const fn new() -> Self {
-        Self { frames: Pool::new(), threads: Pool::new() }
+        Self { frames: Pool::new(), threads: Pool::new(), processes: Pool::new() }
     }
 
     fn of(&self, kind: Kind) -> Option<&Pool> {
         match kind {
             Kind::Frames => Some(&self.frames),
             Kind::Threads => Some(&self.threads),
+            Kind::Processes => Some(&self.processes),
             _ => None,
         }
     }

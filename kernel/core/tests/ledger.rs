@@ -3,10 +3,10 @@
 use mainspring_kernel_core::ledger::{Charge, KINDS, Kind, Ledger, Limits, Pools, Refused};
 use proptest::prelude::*;
 
-const LIMITS: Limits = Limits([60, 30, 4, 8, 8, 4, 4]);
+const LIMITS: Limits = Limits([60, 30, 4, 8, 8, 4, 4, 4]);
 const LEDGERS: usize = 4;
 /// Kinds of which every ledger is guaranteed some.
-const POOLED: [usize; 2] = [Kind::Frames as usize, Kind::Threads as usize];
+const POOLED: [usize; 3] = [Kind::Frames as usize, Kind::Threads as usize, Kind::Processes as usize];
 const KIND: [Kind; KINDS] = [
     Kind::Frames,
     Kind::Mapped,
@@ -15,6 +15,7 @@ const KIND: [Kind; KINDS] = [
     Kind::EndpointPlaces,
     Kind::Sleeps,
     Kind::Objects,
+    Kind::Processes,
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -47,15 +48,21 @@ proptest! {
     fn a_ledger_is_the_sum_of_its_charges_and_no_pool_is_ever_overdrawn(
         frames in 0_u64..200,
         threads in 0_u64..12,
-        guaranteed in (0_u64..40, 0_u64..3),
+        processes in 0_u64..12,
+        guaranteed in (0_u64..40, 0_u64..3, 0_u64..3),
         steps in prop::collection::vec(step(), 0..200),
     ) {
         let pools = Pools::new();
         pools.frames.open(frames, LEDGERS as u64, guaranteed.0);
         pools.threads.open(threads, LEDGERS as u64, guaranteed.1);
-        let of = |kind: usize| if kind == POOLED[0] { &pools.frames } else { &pools.threads };
+        pools.processes.open(processes, LEDGERS as u64, guaranteed.2);
+        let of = |kind: usize| match kind {
+            _ if kind == POOLED[0] => &pools.frames,
+            _ if kind == POOLED[1] => &pools.threads,
+            _ => &pools.processes,
+        };
         let shared_at_first = POOLED.map(|kind| of(kind).shared());
-        for (all, kind) in [frames, threads].into_iter().zip(POOLED) {
+        for (all, kind) in [frames, threads, processes].into_iter().zip(POOLED) {
             prop_assert_eq!(of(kind).shared() + of(kind).guaranteed() * LEDGERS as u64, all);
         }
         let ledgers: Vec<_> = (0..LEDGERS).map(|_| Ledger::new(&pools, LIMITS)).collect();
@@ -126,7 +133,7 @@ proptest! {
                     }
                 }
             }
-            let mut beyond = [0; 2];
+            let mut beyond = [0; 3];
             for (at, ledger) in ledgers.iter().enumerate() {
                 for (number, kind) in KIND.iter().enumerate() {
                     let charged = charges.iter().map(|(on, of, one)| (*on, *of, one.amount()));

@@ -2,7 +2,7 @@
 
 use mainspring_abi::boot::{HEADER, MAGIC, MANIFEST, NAME, ROW};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::{env, fs, io};
 
 /// Why a machine could not be put together.
@@ -27,7 +27,11 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotBuilt { path } => write!(f, "{} is not there; run `make kernel` first", path.display()),
+            Self::NotBuilt { path } => write!(
+                f,
+                "{} is not there\nhelp: run `make kernel` in a checkout, or let MAINSPRING_KERNEL_DIR name the folder with the kernel",
+                tidy(path).display()
+            ),
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
             Self::LongName(name) => write!(f, "the name {name} has more than {NAME} bytes"),
         }
@@ -35,6 +39,20 @@ impl fmt::Display for BuildError {
 }
 
 impl std::error::Error for BuildError {}
+
+/// The path without `..`, as a person would write it.
+fn tidy(path: &Path) -> PathBuf {
+    let mut tidy = PathBuf::new();
+    for part in path.components() {
+        let goes_up = part == Component::ParentDir;
+        if !(goes_up && matches!(tidy.components().next_back(), Some(Component::Normal(_)))) {
+            tidy.push(part);
+        } else {
+            tidy.pop();
+        }
+    }
+    tidy
+}
 
 /// Where `make kernel` puts the kernel and the programs: `MAINSPRING_KERNEL_DIR`, or the build folder.
 #[must_use]

@@ -3,6 +3,7 @@
 pub mod baseline;
 pub mod fuzz;
 pub mod image;
+pub mod network;
 pub mod proof;
 pub mod qemu;
 pub mod trace;

@@ -12,7 +12,7 @@ use std::{fs, io};
 
 const HELP: &str = "\
 usage: kernel-proof [--checked | --measured] [--scales] [--verbose] [--cpus N] [--times N] [--logs DIR] NAME...
-       kernel-proof --fuzz [--checked] [--seed N] [--calls N] [--cpus N] [--times N] [--replay]
+       kernel-proof --fuzz [--checked] [--seed N] [--calls N] [--cpus N] [--times N] [--replay] [--card]
        kernel-proof --list
        kernel-proof --trace
 
@@ -22,7 +22,8 @@ With --trace it says what one endpoint round trip spends its instructions on.
 With --checked the kernel looks at its invariants at every turn (`make kernel-checked`).
 With --measured it counts everything that may take time (`make kernel-measured`).
 With --fuzz programs call everything with anything beside an honest neighbour; --replay counts
-instructions on one CPU, so that the whole run repeats. Without a seed there is a new one each time.
+instructions on one CPU, so that the whole run repeats; with --card there is a network card whose
+drivers are fuzzed, and the CPUs take turns. Without a seed there is a new one each time.
 With --scales it fails if every run of thread-scale that could be judged missed its limit.
 With --logs the raw serial output of each is kept, also of one that fails; that of
 thread-scale beside the same work on the host's own threads.";
@@ -56,8 +57,14 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Task, String> {
         proofs: Vec::new(),
     };
     let mut fuzzes = false;
-    let mut fuzz =
-        Fuzz { seed: Fuzz::any_seed(), calls: 20_000, cpus: 4, replay: false, build: Build::Plain };
+    let mut fuzz = Fuzz {
+        seed: Fuzz::any_seed(),
+        calls: 20_000,
+        cpus: 4,
+        replay: false,
+        card: false,
+        build: Build::Plain,
+    };
     let mut arguments = arguments.peekable();
     while let Some(word) = arguments.next() {
         if let "--seed" | "--calls" = word.as_str() {
@@ -79,6 +86,7 @@ fn parse(arguments: impl Iterator<Item = String>) -> Result<Task, String> {
             "--scales" => options.scales = true,
             "--fuzz" => fuzzes = true,
             "--replay" => fuzz.replay = true,
+            "--card" => fuzz.card = true,
             "--checked" => options.build = Build::Checked,
             "--measured" => options.build = Build::Measured,
             "--verbose" | "-v" => options.verbose = true,
@@ -173,8 +181,8 @@ fn run_fuzz(fuzz: Fuzz, options: &Options) -> ExitCode {
 }
 
 fn show_trace() -> ExitCode {
-    for (way, argument) in trace::WAYS {
-        let parts = match trace::run(argument) {
+    for (way, bench, argument) in trace::WAYS {
+        let parts = match trace::run(&bench, argument) {
             Ok(parts) => parts,
             Err(error) => {
                 eprintln!("kernel-proof: {error}");

@@ -1,9 +1,13 @@
 //! Proofs: a manifest, programs that try something in ring 3, and the lines that must come of it.
 
 use crate::image::{self, Build};
+use crate::network::{Complaint, Exercise, Network};
 use crate::qemu::{Machine, Run, RunError, SUCCESS};
 use mainspring_abi::frame::{CheckCounts, FrameError, Trailer};
 use std::fmt::Write;
+use std::io;
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// A proof.
@@ -49,11 +53,29 @@ const TAIL: usize = 40;
 
 impl Proof {
     /// Runs it on one machine.
-    pub fn run(&self, cpus: u32, build: Build, watch: impl FnMut(&str)) -> Result<Run, Failed> {
-        let machine = Machine { cpus, build, icount: self.icount, ..Machine::default() };
+    pub fn run(&self, cpus: u32, build: Build, mut watch: impl FnMut(&str)) -> Result<Run, Failed> {
+        let peer = Peer::of(self).map_err(RunError::Network)?;
+        let network = peer.as_ref().map(|peer| peer.network.clone());
+        let machine = Machine { cpus, build, icount: self.icount, network, ..Machine::default() };
         let image = image::build(&self.manifest(), self.programs, &[]).map_err(RunError::Build)?;
-        let run = machine.run(&image, Duration::from_secs(self.seconds), watch)?;
-        let complaint = self.complaint(&run).or_else(|| self.judge(build, run.trailer()));
+        let mut run = machine.run(&image, Duration::from_secs(self.seconds), |line| {
+            peer.iter().for_each(|peer| peer.heard(line));
+            watch(line);
+        })?;
+        let unmet = match peer.map_or(Ok(Vec::new()), Peer::found) {
+            Ok(lines) => {
+                lines.iter().for_each(|line| watch(line));
+                run.serial.extend(lines);
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        // A machine that ended badly says more than a host that could not reach it.
+        let ended_badly = run.code.filter(|code| *code != SUCCESS).and_then(|_| self.complaint(&run));
+        let complaint = ended_badly
+            .or(unmet)
+            .or_else(|| self.complaint(&run))
+            .or_else(|| self.judge(build, run.trailer()));
         match complaint {
             None => Ok(run),
             Some(what) => Err(Failed { what: self.explain(cpus, build, &run, &what), serial: run.serial }),
@@ -90,8 +112,9 @@ impl Proof {
         match (run.code, missing) {
             (None, Some(marker)) => Some(format!("{} s passed without the marker `{marker}`", self.seconds)),
             (None, None) => Some(format!("{} s passed and the machine did not end", self.seconds)),
-            (Some(SUCCESS), None) => None,
+            (Some(SUCCESS), None) => beyond_limit(&run.serial),
             (Some(SUCCESS), Some(marker)) => Some(format!("the marker `{marker}` is missing")),
+            (Some(code), _) if code < 0 => Some(format!("QEMU was ended by signal {}", -code)),
             (Some(code), _) => Some(format!("the machine ended with code {code}, not {SUCCESS}")),
         }
     }
@@ -111,8 +134,44 @@ impl Proof {
     }
 }
 
+/// What the host does beside a machine with a network card.
+struct Peer {
+    network: Network,
+    ready: Sender<()>,
+    exercise: JoinHandle<Result<Vec<String>, Complaint>>,
+}
+
+impl Peer {
+    /// A proof whose programs are granted a device has a card, and a peer.
+    fn of(proof: &Proof) -> io::Result<Option<Self>> {
+        if !proof.starts.iter().any(|(_, _, caps, _)| caps.contains("device:")) {
+            return Ok(None);
+        }
+        let network = Network::to(Exercise::TCP, Exercise::UDP)?;
+        let (ready, told) = mpsc::channel();
+        let exercise = Exercise::new(network.clone(), told);
+        let icount = proof.icount;
+        let run = move || if icount { exercise.bench() } else { exercise.run() };
+        Ok(Some(Self { network, ready, exercise: thread::spawn(run) }))
+    }
+
+    /// The machine has said `line`. The exercise begins when there is a network process, and runs beside the machine.
+    fn heard(&self, line: &str) {
+        if line.contains("net-proof: ready") {
+            // An exercise that has failed waits for nothing.
+            let _ = self.ready.send(());
+        }
+    }
+
+    /// What the exercise has found. The machine has ended.
+    fn found(self) -> Result<Vec<String>, Complaint> {
+        drop(self.ready);
+        self.exercise.join().unwrap_or_else(|_| Err(Complaint::new("the host's side panicked")))
+    }
+}
+
 /// Says so if the kernel did not come to its end, or lost memory on the way.
-fn lost_memory(trailer: Result<Trailer, FrameError>) -> Option<String> {
+pub(crate) fn lost_memory(trailer: Result<Trailer, FrameError>) -> Option<String> {
     match trailer {
         Err(error) => Some(error.to_string()),
         Ok(Trailer { frames_lost: 0, heap_lost: 0, .. }) => None,
@@ -134,16 +193,33 @@ fn unchecked(
 const ALL: &str = "console,timer,threads,control,processes,park,memory,policy,info";
 /// Two contexts: 2 ms of 20, and 1 ms of 10. Contexts that the program makes have a quarter of a CPU in all.
 const CONTEXTS: &str = "console,timer,threads,control,processes,park,info,call:d,serve:d,call:e,serve:e,call:k,serve:k,\
-     context:a=2000000/20000000,context:b=1000000/10000000,time:25";
+     context:a=2000000/20000000,context:b=1000000/10000000,time:26";
+
+/// A control loop that has 3 ms of 10, and a player that has 4 ms of 10.
+const INVERSION: &str = "console,timer,threads,control,park,policy,info,call:on,serve:on,call:off,serve:off,\
+     context:control=3000000/10000000:criticality=1:priority=1,context:player=4000000/10000000:criticality=1";
+const DEADLINES: &str = "console,timer,processes,park,info,call:ordered,serve:ordered,call:plain,serve:plain";
 
 /// A session with two contexts.
 const SESSION: &str = "console,timer,threads,control,park,info,session,call:d,serve:d,\
      context:a=2000000/20000000,context:b=1000000/10000000";
 /// One context that those of the storm are made from: a quarter of a CPU. They have a fifth of a CPU in all.
 const STORM: &str = "console,timer,threads,control,processes,park,memory,info,call:d,serve:d,call:e,serve:e,\
-     context:root=5000000/20000000,time:20";
+     context:root=5000000/20000000,time:21";
+
+/// Leases, a session that they end with, an endpoint that is told, and a context that pays.
+const LEASES: &str = "console,timer,threads,control,processes,park,memory,policy,info,leases,session,call:e,serve:e,\
+     context:a=2000000/20000000";
+
+/// An operator, which is the thread that recovers the machine, and what it gives to the policy service.
+const OPERATOR: &str =
+    "console,timer,threads,control,processes,park,info,policy-service,recovery,call:operator,serve:operator";
 
 const CONTAIN: &str = "console,timer,threads,control,processes,park,memory,policy,info,call:x,serve:x";
+
+/// A card, and two fifths of a CPU for what drives it.
+const NETWORK: &str = "console,timer,threads,control,processes,memory,info,device:1af4.1041,\
+     context:net=8000000/20000000,serve:net0,serve:net1,serve:net2,call:net2";
 
 /// All proofs.
 pub const PROOFS: &[Proof] = &[
@@ -236,6 +312,10 @@ pub const PROOFS: &[Proof] = &[
             "measure: park_timeout=ok",
             "measure: park_resume=ok",
             "measure: exit_with_parked_thread=ok",
+            "measure: accounts=ok",
+            "measure: own_policy=ok",
+            "measure: ticks_while_it_runs=ok",
+            "measure: boot_info=ok",
             "kernel: status=ok",
         ],
         icount: false,
@@ -369,7 +449,7 @@ pub const PROOFS: &[Proof] = &[
             "contain",
             CONTAIN,
             "cases stale_handle entry_flags faults refusals weights endpoint_share races exhaustion many_threads \
-             slots_change_hands thread_hogs sleep_quota late_answers direct_flags waits_outlive_handles",
+             slots_change_hands selectors thread_hogs sleep_quota late_answers direct_flags waits_outlive_handles",
         )],
         settings: "",
         programs: &["contain"],
@@ -384,6 +464,7 @@ pub const PROOFS: &[Proof] = &[
             "contain: exhaustion=ok",
             "contain: many_threads=ok",
             "contain: slots_change_hands=ok",
+            "contain: selectors=ok",
             "contain: thread_hogs=ok",
             "contain: sleep_quota=ok",
             "contain: late_answers=ok",
@@ -394,6 +475,25 @@ pub const PROOFS: &[Proof] = &[
         ],
         icount: false,
         seconds: 180,
+    },
+    Proof {
+        name: "families",
+        about: "however many processes a program and its descendants make, others have their guaranteed places",
+        cpus: &[1, 4],
+        starts: &[
+            ("serve", "contain", "console,timer,processes,info,serve:family", "neighbour"),
+            (
+                "start",
+                "contain",
+                "console,timer,processes,info,call:x,serve:x,call:family",
+                "cases process_hogs",
+            ),
+        ],
+        settings: "",
+        programs: &["contain"],
+        markers: &["contain: process_hogs=ok", "hard_path_allocations=0", "kernel: status=ok"],
+        icount: false,
+        seconds: 120,
     },
     Proof {
         name: "scheduling-context",
@@ -411,12 +511,21 @@ pub const PROOFS: &[Proof] = &[
             "scheduling-context: notification_wait=ok",
             "scheduling-context: notification_coalescing=ok",
             "scheduling-context: exit_returns=ok",
-            "scheduling-context: endpoint_donation=ok",
-            "scheduling-context: endpoint_return=ok",
+            "scheduling-context: killed_while_throttled=ok",
+            "scheduling-context: left_while_throttled=ok",
+            "scheduling-context: makers_end=ok",
+            "scheduling-context: hard_grants=ok",
+            "scheduling-context: endpoint_donation=ok endpoint_donation_server=",
+            "scheduling-context: endpoint_return=ok endpoint_donation_after=",
+            "scheduling-context: endpoint_donor_block=ok endpoint_donor_block_elapsed_ns=",
+            "scheduling-context: endpoint_donor_fast=ok endpoint_donor_fast_elapsed_ns=",
             "scheduling-context: endpoint_registers=ok",
-            "scheduling-context: endpoint_invalid_result=ok",
+            "scheduling-context: endpoint_asynchronous=ok",
+            "scheduling-context: endpoint_donated_notification=ok",
+            "scheduling-context: endpoint_exception_return=ok endpoint_exception_return_after=",
+            "scheduling-context: endpoint_invalid_result=ok endpoint_invalid_return=ok endpoint_invalid_return_after=",
             "scheduling-context: endpoint_nested=ok",
-            "scheduling-context: endpoint_nested_rejected=ok",
+            "scheduling-context: endpoint_nested_rejected=ok endpoint_nested_after=",
             "scheduling-context: endpoint_blocking_rejected=ok",
             "scheduling-context: endpoint_own_context=ok",
             "scheduling-context: endpoint_timeout=ok deadline_notification=ok",
@@ -424,8 +533,163 @@ pub const PROOFS: &[Proof] = &[
             "scheduling-context: endpoint_server_killed=ok",
             "scheduling-context: endpoint_caller_killed=ok",
             "scheduling-context: forged_ids=ok budget_exhausted=ok",
+            "scheduling-context: counters=ok",
             "scheduling-context: stale_notification=staleGeneration",
             "scheduling-context: revoke=ok revoke_notification=explicitRevoke",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 120,
+    },
+    Proof {
+        name: "scheduler-cpu-isolation-lease",
+        about: "CPUs to oneself: grant, info, preflight, every ending and who hears of it, no tick, exact accounts, rollback",
+        cpus: &[4],
+        starts: &[("start", "cpu-isolation-lease", LEASES, "")],
+        settings: "say idle",
+        programs: &["cpu-isolation-lease"],
+        markers: &[
+            "cpu-isolation: kernel-idle hlt",
+            "idle_path=cooperative-cpl0 nohz_active=true timer_source=lapic",
+            "cpu-isolation-lease: refusals=ok",
+            "cpu-isolation-lease: grant=ok info=ok preflight=ok revoke=ok",
+            "cpu-isolation-lease: accounts=exact",
+            "cpu-isolation-lease: tickless=ok ticks=0",
+            "cpu-isolation-lease: context=ok",
+            "cpu-isolation-lease: others_stay_away=ok",
+            "cpu-isolation-lease: sleepers_leave=ok",
+            "cpu-isolation-lease: bound_here=ok",
+            "cpu-isolation-lease: rollback=ok",
+            "cpu-isolation-lease: remote=ok",
+            "cpu-isolation-lease: storm=ok",
+            "cpu-isolation-lease: endings=ok",
+            "cpu-isolation-lease: all=ok",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 180,
+    },
+    Proof {
+        name: "scheduler-generic-sqpoll-nohz",
+        about: "rings that the kernel polls: start, wake, bounded service without a tick, who pays, stop, hostile rings",
+        cpus: &[4],
+        starts: &[(
+            "start",
+            "sqpoll-nohz",
+            "console,timer,threads,control,processes,park,memory,info,leases,context:a=2000000/20000000",
+            "",
+        )],
+        settings: "",
+        programs: &["sqpoll-nohz"],
+        markers: &[
+            "sqpoll-nohz: refusals=ok",
+            "sqpoll-nohz: served=ok",
+            "sqpoll-nohz: producer_wake=ok",
+            "sqpoll-nohz: tickless=ok",
+            "sqpoll-nohz: charged=ok",
+            "sqpoll-nohz: stop=ok",
+            "sqpoll-nohz: counters=ok",
+            "sqpoll-nohz: hostile=ok",
+            "sqpoll-nohz: all=ok",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 180,
+    },
+    Proof {
+        name: "realtime-island",
+        about: "realtime islands: refused as a whole, admitted with memory that is there, overrun, adjusted, shut down, ended",
+        cpus: &[2, 4],
+        starts: &[(
+            "start",
+            "realtime-island",
+            "console,timer,threads,control,processes,park,memory,info,islands:90,call:lent,serve:lent,call:slow,serve:slow,\
+             call:told,serve:told,context:rival=1500000/20000000:deadline=9000000:cpus=1",
+            "",
+        )],
+        settings: "endpoint slow donation=off\n",
+        programs: &["realtime-island"],
+        markers: &[
+            "realtime-island: refusals=ok",
+            "realtime-island: together=ok",
+            "realtime-island: memory=ok",
+            "realtime-island: admitted=ok",
+            "realtime-island: bound=ok overrun=ok",
+            "realtime-island: adjusted=ok",
+            "realtime-island: left=ok",
+            "realtime-island: shutdown=ok",
+            "realtime-island: process_exit=ok",
+            "realtime-island: all=ok",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 120,
+    },
+    Proof {
+        name: "policy",
+        about: "a policy service retunes a workload whose mix changes, is told other rules, and is started again",
+        cpus: &[1],
+        starts: &[("start", "policy-operator", OPERATOR, "")],
+        settings: "",
+        programs: &["policy", "policy-operator", "policy-victim"],
+        markers: &[
+            "policy: retuned=ok",
+            "policy: reload=ok",
+            "policy: restart=ok",
+            "policy: all=ok",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 180,
+    },
+    Proof {
+        name: "policy-hostile",
+        about: "policy services that crash, hang, are out of date, or ask for what they may not",
+        cpus: &[4],
+        starts: &[("start", "policy-operator", OPERATOR, "hostile")],
+        settings: "",
+        programs: &["policy", "policy-operator", "policy-victim"],
+        markers: &[
+            "policy-hostile: crash=ok",
+            "policy: lost reason=exited",
+            "policy-hostile: hang=ok",
+            "policy: lost reason=silent",
+            "policy-hostile: out_of_date=ok",
+            "policy-hostile: threads_end=ok",
+            "policy-hostile: bounds=ok",
+            "policy-hostile: all=ok",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 180,
+    },
+    Proof {
+        name: "inversion",
+        about: "a control loop meets its deadlines through a server without time of its own, because its calls lend theirs",
+        cpus: &[1],
+        starts: &[("start", "inversion", INVERSION, "")],
+        settings: "endpoint off donation=off",
+        programs: &["inversion"],
+        markers: &["inversion: donation_misses=0", "inversion: avoided=ok", "kernel: status=ok"],
+        icount: true,
+        seconds: 180,
+    },
+    Proof {
+        name: "deadlines",
+        about: "calls that wait at an endpoint: by deadline where that is allowed, and dropped when they are late",
+        cpus: &[1, 2, 4],
+        starts: &[("start", "deadlines", DEADLINES, "")],
+        settings: "endpoint ordered window=4",
+        programs: &["deadlines"],
+        markers: &[
+            "deadlines: order=ok",
+            "deadlines: late=ok",
             "hard_path_allocations=0",
             "kernel: status=ok",
         ],
@@ -478,6 +742,34 @@ pub const PROOFS: &[Proof] = &[
         markers: &["hostile-memory: attacks=21 memory=ok", "kernel: status=ok"],
         icount: false,
         seconds: 300,
+    },
+    Proof {
+        name: "network",
+        about: "a driver in ring 3: TCP from the host, a flood within its budget, no ticks for TCP's timers, a killed driver replaced",
+        cpus: &[1, 4],
+        starts: &[
+            ("start", "net-proof", NETWORK, crate::network::GUEST),
+            ("serve", "net-echo", "console,timer,threads,control,call:net0", "7"),
+            ("serve", "net-status", "console,timer,info,call:net1", ""),
+        ],
+        settings: "",
+        programs: &["net", "net-proof", "net-echo", "net-status"],
+        markers: &[
+            "net: up address=10.0.2.15/24",
+            "net-proof: refusals=ok",
+            "net-proof: one_driver=ok",
+            "network: echo connections=64 at once",
+            "network: status page, and wrong requests refused",
+            "network: idle second ticks=0",
+            "network: flood",
+            "net-proof: restarting",
+            "network: a driver that was killed is replaced",
+            "net-proof: ok",
+            "hard_path_allocations=0",
+            "kernel: status=ok",
+        ],
+        icount: false,
+        seconds: 400,
     },
 ];
 
@@ -540,6 +832,93 @@ pub const BENCH: Proof = Proof {
     seconds: 120,
 };
 
+/// The same with contexts: what they cost, and what they cost those who have none.
+pub const BENCH_DONATION: Proof = Proof {
+    name: "bench-donation",
+    about: "instructions of calls on the caller's time, of depletion and refill",
+    cpus: &[1],
+    starts: &[
+        ("serve", "echo", "console,serve:echo", ""),
+        ("serve", "echo", "console,serve:direct", "direct"),
+        ("start", "bench-donation", DONATION_CAPS, ""),
+    ],
+    settings: "",
+    programs: &["bench-donation", "echo"],
+    markers: &[
+        "bench: context_bind_and_unbind=",
+        "bench: endpoint_round_trip_beside_contexts=",
+        "bench: direct_round_trip_beside_contexts=",
+        "bench: endpoint_round_trip_donating=",
+        "bench: direct_round_trip_donating=",
+        "bench: refill_to_running=",
+        "bench: depletion_to_throttled=",
+        "bench: context_overshoot=",
+        "bench: donation=ok",
+        "kernel: status=ok",
+    ],
+    icount: true,
+    seconds: 120,
+};
+
+/// What a request that does nothing costs with a poller, and without one.
+pub const BENCH_SQPOLL: Proof = Proof {
+    name: "bench-sqpoll",
+    about: "instructions of a request that does nothing, entered and polled",
+    cpus: &[2],
+    starts: &[("start", "bench-sqpoll", "console,timer,threads,control,info,leases", "")],
+    settings: "",
+    programs: &["bench-sqpoll"],
+    markers: &["bench: nop_entered=", "bench: nop_polled=", "bench: sqpoll=ok", "kernel: status=ok"],
+    icount: true,
+    seconds: 120,
+};
+
+/// What a flood of packets costs a client of the network process.
+pub const BENCH_NETWORK: Proof = Proof {
+    name: "bench-network",
+    about: "how long calls to the network process take, with and without a flood",
+    cpus: &[1],
+    starts: &[
+        ("start", "net-proof", BENCH_NETWORK_CAPS, crate::network::GUEST),
+        ("serve", "net-echo", "console,timer,threads,control,call:net0", "7"),
+        ("serve", "net-status", "console,timer,info,call:net1", ""),
+        // The machine is never idle: the time that it counts would leap then, and the host's flood stay behind.
+        ("serve", "policy-victim", "console", ""),
+    ],
+    settings: "",
+    programs: &["net", "net-proof", "net-echo", "net-status", "policy-victim"],
+    markers: &[
+        "bench: network_call_p99=",
+        "bench: network_call_p99_flooded=",
+        "bench: network_call_p99_percent=",
+        "kernel: status=ok",
+    ],
+    icount: true,
+    seconds: 200,
+};
+
+/// The most that figures of the benchmarks may be: instructions, unless it says otherwise.
+const LIMITS: &[(&str, u64)] = &[
+    ("endpoint_round_trip", 2_500),
+    ("direct_round_trip", 1_400),
+    ("endpoint_round_trip_donating", 2_900),
+    ("direct_round_trip_donating", 1_700),
+    ("context_overshoot", 2_000),
+    // Per cent of what an entry costs, and of what it is without a flood.
+    ("nop_polled_percent", 60),
+    ("network_call_p99_percent", 200),
+];
+
+/// The first figure of a benchmark that is beyond its limit.
+fn beyond_limit(serial: &[String]) -> Option<String> {
+    let figures = serial.iter().filter_map(|line| line.strip_prefix("bench: ")?.split_once('='));
+    figures.into_iter().find_map(|(name, figure)| {
+        let (_, limit) = LIMITS.iter().find(|(limited, _)| *limited == name)?;
+        let figure = figure.trim().parse::<u64>().ok()?;
+        (figure > *limit).then(|| format!("{name} is {figure}, and may be {limit}"))
+    })
+}
+
 /// What `make bench-kernel` runs on the kernel that measures: for how long interrupts are off at most.
 pub const LONGEST: Proof = Proof {
     name: "bench-longest",
@@ -561,13 +940,24 @@ pub const LONGEST: Proof = Proof {
 /// Instructions for which interrupts may be off.
 const MOST_INSTRUCTIONS: u64 = 100_000;
 
-const LONGEST_CAPS: &str = "console,timer,threads,control,processes,park,memory,info,call:x,serve:x";
+const LONGEST_CAPS: &str = "console,timer,threads,control,processes,park,memory,info,call:x,serve:x,session,policy-service,islands:90,\
+     context:a=2000000/20000000,context:b=1000000/20000000,time:80";
+/// Seven tenths of the CPU, so that the round trips never use it up.
+const DONATION_CAPS: &str = "console,timer,threads,control,park,info,call:echo,call:direct,\
+     context:a=70000000/100000000,time:20";
+/// As for the proof, and a context for the client.
+const BENCH_NETWORK_CAPS: &str = "console,timer,threads,control,processes,memory,info,device:1af4.1041,\
+     context:net=8000000/20000000,context:victim=3000000/10000000,serve:net0,serve:net1,serve:net2,call:net2";
 const BENCH_CAPS: &str = "console,timer,threads,control,processes,park,policy,info,call:echo,call:direct";
 
 /// The proof called `name`.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Proof> {
-    PROOFS.iter().chain(MEASURED).chain([&BENCH, &LONGEST]).find(|proof| proof.name == name)
+    PROOFS
+        .iter()
+        .chain(MEASURED)
+        .chain([&BENCH, &BENCH_DONATION, &BENCH_SQPOLL, &BENCH_NETWORK, &LONGEST])
+        .find(|proof| proof.name == name)
 }
 
 #[cfg(test)]
@@ -591,6 +981,18 @@ mod tests {
         assert!(proof.complaint(&run(&["x one"], Some(SUCCESS))).is_some());
         assert!(proof.complaint(&run(&["one", "two"], Some(3))).is_some());
         assert!(proof.complaint(&run(&["one", "two"], None)).is_some());
+    }
+
+    #[test]
+    fn a_figure_beyond_its_limit_fails_the_bench() {
+        let proof = Proof { markers: &["bench: done=ok"], ..BENCH };
+        let told =
+            |figure| run(&[&format!("bench: direct_round_trip={figure}"), "bench: done=ok"], Some(SUCCESS));
+        assert_eq!(proof.complaint(&told(1_400)), None);
+        assert_eq!(
+            proof.complaint(&told(1_401)).as_deref(),
+            Some("direct_round_trip is 1401, and may be 1400")
+        );
     }
 
     #[test]

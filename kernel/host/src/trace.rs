@@ -2,7 +2,7 @@
 //! counted by the folder of the source line that it comes from.
 
 use crate::image;
-use crate::proof::BENCH;
+use crate::proof::{BENCH, BENCH_DONATION, Proof};
 use crate::qemu::{Machine, SUCCESS};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -34,11 +34,16 @@ const ASSEMBLY: &str = "entry and exit, in assembly";
 const OTHER: &str = "other";
 const USER: &str = "user library and programs, both sides";
 
-/// The ways of a round trip, and what the benchmark is told to do nothing but that.
-pub const WAYS: [(&str, &str); 2] = [("through the rings", "calls"), ("in registers", "direct")];
+/// The ways of a round trip, which benchmark goes it, and what that is told to do nothing but that.
+pub const WAYS: [(&str, Proof, &str); 4] = [
+    ("through the rings", BENCH, "calls"),
+    ("in registers", BENCH, "direct"),
+    ("through the rings, on the caller's context", BENCH_DONATION, "calls"),
+    ("in registers, on the caller's context", BENCH_DONATION, "direct"),
+];
 
 /// Instructions of one round trip, by where they come from.
-pub fn run(argument: &str) -> Result<Vec<(String, u64)>, String> {
+pub fn run(bench: &Proof, argument: &str) -> Result<Vec<(String, u64)>, String> {
     let folder = Folder::new()?;
     let plugin = folder.0.join("trace.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("trace/plugin.c");
@@ -48,8 +53,8 @@ pub fn run(argument: &str) -> Result<Vec<(String, u64)>, String> {
         .ok_or("the kernel has no syscall_entry")?;
     let out = folder.0.join("trace");
     // The program that is started last is the benchmark.
-    let manifest = format!("{} -- {argument}\n", BENCH.manifest().trim_end());
-    let image = image::build(&manifest, BENCH.programs, &[]).map_err(|error| error.to_string())?;
+    let manifest = format!("{} -- {argument}\n", bench.manifest().trim_end());
+    let image = image::build(&manifest, bench.programs, &[]).map_err(|error| error.to_string())?;
     let plugin = format!("{},mark={mark:x},from={FROM},to={TO},out={}", plugin.display(), out.display());
     let machine = Machine { cpus: 1, icount: true, plugin: Some(plugin), ..Machine::default() };
     let run = machine.run(&image, Duration::from_secs(120), |_| {}).map_err(|error| error.to_string())?;

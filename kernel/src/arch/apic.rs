@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_sched::ClockEvent;
 
-const BASE: u64 = 0xfee0_0000;
+pub(super) const BASE: u64 = 0xfee0_0000;
 const ID: u64 = 0x20;
 const EOI: u64 = 0xb0;
 const SPURIOUS: u64 = 0xf0;
@@ -34,6 +34,10 @@ const DIVIDE_BY_16: u32 = 3;
 pub const TIMER_VECTOR: u8 = 48;
 /// Another CPU asks for something: a look at the queue, or at pending flushes.
 pub const MESSAGE_VECTOR: u8 = 49;
+/// The first of the lines on which devices' messages come. The entry code notes vector 48 + n of a halted CPU in bit n.
+pub const DEVICE_VECTOR: u8 = 56;
+/// How many lines there are.
+pub const DEVICE_LINES: usize = 8;
 /// Nothing happened after all.
 pub const SPURIOUS_VECTOR: u8 = 255;
 /// Where the PIT arrives if it is the tick, see [`super::fallback`].

@@ -213,6 +213,7 @@ impl ContextCell {
         reason = "the owner word makes this CPU its only user, and handlers are not nested"
     )]
     #[inline]
+    #[track_caller]
     pub fn mine(&self) -> &mut Context {
         assert!(self.is_mine(), "another CPU's context");
         // SAFETY: this CPU is the owner, is not interrupted in the kernel, and makes no second reference while one
@@ -227,6 +228,7 @@ impl ContextCell {
 
     /// Lets go of it: the thread may run elsewhere from now on.
     #[inline]
+    #[track_caller]
     pub fn unbind(&self) {
         assert!(self.is_mine(), "another CPU's context");
         // Release: pairs with the acquire in `bind`.

@@ -141,6 +141,17 @@ pub(super) fn set_fs_base(base: u64) {
     FsBase::write(VirtAddr::new_truncate(base));
 }
 
+/// Clears the selectors that a thread can set and that the kernel does not keep with it. The FS base goes with its selector, and is to
+/// be set afterwards.
+pub fn clear_selectors() {
+    // SAFETY: nothing is addressed through DS, ES and FS in the kernel. The base that goes with GS is the user's at that moment, which
+    // is always 0. Interrupts are off, and what comes all the same never goes on (`traps.rs`).
+    unsafe {
+        asm!("mov ds, {0:e}", "mov es, {0:e}", "mov fs, {0:e}", "swapgs", "mov gs, {0:e}", "swapgs", in(reg) 0_u32,
+            options(nostack, preserves_flags));
+    }
+}
+
 /// The one place where entries from user mode are aimed: the processor's and the system call's together.
 pub(super) fn set_entry(context: &mut Context) {
     let end = core::ptr::from_mut(context) as u64 + FRAME_SIZE as u64;
@@ -191,6 +202,8 @@ pub struct Pending {
     pub timer: bool,
     /// A message of another CPU.
     pub message: bool,
+    /// Messages of devices, a bit for each line.
+    pub devices: u8,
 }
 
 /// Halts until an interrupt. Here and in [`take_interrupts`] the kernel can be interrupted; what came was only noted.
@@ -219,7 +232,8 @@ pub fn take_pending() -> Pending {
     if fallback_tick {
         fallback::pass_on();
     }
-    Pending { timer: bits & 1 != 0 || fallback_tick, message: bits & 2 != 0 }
+    let devices = (bits >> (apic::DEVICE_VECTOR - apic::TIMER_VECTOR)) as u8;
+    Pending { timer: bits & 1 != 0 || fallback_tick, message: bits & 2 != 0, devices }
 }
 
 /// Makes what CPU `number` will need: its stacks and its block. Done by the boot CPU, which has a heap to make it from.

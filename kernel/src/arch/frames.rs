@@ -64,6 +64,12 @@ impl Frame {
         u64::from(self.0) * PAGE as u64
     }
 
+    /// Where a device sees it. The holder of a reference keeps it there.
+    #[must_use]
+    pub fn device_address(&self) -> u64 {
+        self.address()
+    }
+
     /// Where the kernel sees it.
     pub(super) fn pointer(&self) -> *mut u8 {
         (DIRECT_MAP + self.address()) as *mut u8

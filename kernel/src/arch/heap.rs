@@ -1,8 +1,8 @@
 //! The kernel's heap, which is for what is made at boot alone.
 //!
 //! Conserved: once the heap is [closed](close), before the first program runs, nothing is allocated any more. So no program can
-//! make the heap grow, and no path of the kernel can fail for want of it. Making a scheduling context is the one exception: their
-//! number is bounded and charged, see [`open`]. A kernel that checks itself stops at the first other allocation; any other kernel
+//! make the heap grow, and no path of the kernel can fail for want of it. Scheduling contexts and the settings of the policy service
+//! are the exceptions: their number is bounded and charged, see [`open`]. A kernel that checks itself stops at the first other allocation; any other kernel
 //! counts them, and the run has failed.
 
 use super::{DIRECT_MAP, cpu};
@@ -15,7 +15,7 @@ use spin::Mutex;
 struct KernelHeap {
     heap: Mutex<Heap>,
     closed: AtomicBool,
-    /// The CPU that may allocate all the same, plus one; 0 if none may.
+    /// CPUs that may allocate all the same, bit by bit.
     open_for: AtomicU32,
     after_boot: AtomicU64,
 }
@@ -51,20 +51,24 @@ pub fn close() {
     HEAP.closed.store(true, Ordering::Relaxed);
 }
 
-/// While it lives, this CPU may allocate what was charged and set aside before: contexts, whose number is bounded. Whoever has it
-/// holds the lock of the table of contexts, so there is one at a time.
+/// While it lives, this CPU may allocate what was charged and set aside before, and whose number is bounded: contexts, and what a
+/// policy service has set.
 #[derive(Debug)]
-pub struct OpenHeap(u32);
+pub struct OpenHeap {
+    /// This CPU's bit, unless it was set before.
+    closes: u32,
+}
 
 /// Opens the heap for this CPU.
 #[must_use]
 pub fn open() -> OpenHeap {
-    OpenHeap(HEAP.open_for.swap(cpu::index() as u32 + 1, Ordering::Relaxed))
+    let bit = 1 << cpu::index();
+    OpenHeap { closes: bit & !HEAP.open_for.fetch_or(bit, Ordering::Relaxed) }
 }
 
 impl Drop for OpenHeap {
     fn drop(&mut self) {
-        HEAP.open_for.store(self.0, Ordering::Relaxed);
+        HEAP.open_for.fetch_and(!self.closes, Ordering::Relaxed);
     }
 }
 
@@ -72,7 +76,7 @@ impl Drop for OpenHeap {
 unsafe impl GlobalAlloc for KernelHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if self.closed.load(Ordering::Relaxed)
-            && self.open_for.load(Ordering::Relaxed) != cpu::index() as u32 + 1
+            && self.open_for.load(Ordering::Relaxed) >> cpu::index() & 1 == 0
         {
             self.after_boot.fetch_add(1, Ordering::Relaxed);
             if cfg!(debug_assertions) {

@@ -20,6 +20,7 @@ mod features;
 mod frames;
 mod heap;
 mod paging;
+pub mod pci;
 mod ports;
 mod ring_page;
 pub mod smp;
@@ -28,7 +29,7 @@ mod static_ref;
 mod timeline;
 mod traps;
 
-pub use apic::{LapicTimer, send_reschedule, sending_failed, timer_scale};
+pub use apic::{DEVICE_LINES, DEVICE_VECTOR, LapicTimer, send_reschedule, sending_failed, timer_scale};
 pub use boot_info::{BootInfo, physical_bytes};
 pub use calibrate::{TickSource, counts_per_ms};
 pub use clock::{
@@ -51,8 +52,17 @@ pub const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
 /// Where all physical memory below 4 GiB appears, not executable.
 pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
 
+/// From here on it has devices and no memory, and is not cached.
+const DEVICES_START: u64 = 0xc000_0000;
+
 /// How much of it there is.
 pub const DIRECT_MAP_SIZE: u64 = 4 << 30;
+
+/// Whether a device interrupts CPU `number`, and cannot be made to interrupt another.
+#[must_use]
+pub fn has_fixed_interrupt(number: usize) -> bool {
+    fallback::is_active() && number == 0
+}
 
 /// The kernel's first Rust: on the boot stack, with the first page tables.
 extern "C" fn start(start_info: u32) -> ! {

@@ -4,14 +4,14 @@
 //! of every address space is the kernel's, complete before the first process exists and never changed at its top level.
 
 use super::frames::{Frame, PAGE, kernel_end};
-use super::{DIRECT_MAP, DIRECT_MAP_SIZE, KERNEL_BASE};
+use super::{DEVICES_START, DIRECT_MAP, DIRECT_MAP_SIZE, KERNEL_BASE};
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_kernel_core::ledger::Refused;
 
 pub(super) const PRESENT: u64 = 1;
 pub(super) const WRITE: u64 = 1 << 1;
 pub(super) const USER: u64 = 1 << 2;
-const UNCACHED: u64 = 1 << 4 | 1 << 3;
+pub(super) const UNCACHED: u64 = 1 << 4 | 1 << 3;
 const LARGE: u64 = 1 << 7;
 const GLOBAL: u64 = 1 << 8;
 const NO_EXECUTE: u64 = 1 << 63;
@@ -178,7 +178,7 @@ pub(super) fn init() {
         kernel(DIRECT_MAP + at, 0, at | NO_EXECUTE | if fixed { 0 } else { WRITE });
     }
     for at in (split_end..DIRECT_MAP_SIZE).step_by(2 << 20) {
-        let device = if at >= 0xc000_0000 { UNCACHED } else { 0 };
+        let device = if at >= DEVICES_START { UNCACHED } else { 0 };
         kernel(DIRECT_MAP + at, 1, at | NO_EXECUTE | WRITE | LARGE | device);
     }
     // The tables of the stacks' region exist from now on, so that all address spaces share them.

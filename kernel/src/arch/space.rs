@@ -13,17 +13,17 @@
 //! then changes them all, which cannot fail. An operation that meets a claimed page is refused, so another can be done a few
 //! pages at a time with the address space unlocked in between.
 //!
-//! Conserved: an entry that is not 0 holds one reference to its page. A hidden page keeps its reference until the operation
+//! Conserved: an entry that is not 0 holds one reference to its page, unless the page is a device's. A hidden page keeps its reference until the operation
 //! that hid it knows that no CPU has a translation of it. A page of the process's own is in one entry alone. Every page and
 //! table of the space is charged before it is made. What the kernel remembers of an entry is what stands in the tables: it
 //! forgets all of it before any entry changes.
 
-use super::DIRECT_MAP;
 use super::frames::{Frame, PAGE};
 use super::paging::{
-    ADDRESS, Flags, MapError, PRESENT, SpaceRoot, USER, USER_END, WRITE, entry, kernel_table, walk,
+    ADDRESS, Flags, MapError, PRESENT, SpaceRoot, UNCACHED, USER, USER_END, WRITE, entry, kernel_table, walk,
 };
 use super::ring_page::RingMemory;
+use super::{DEVICES_START, DIRECT_MAP, DIRECT_MAP_SIZE};
 use mainspring_kernel_core::ledger::{Charge, Kind, Ledger, Refused};
 
 /// An operation in progress has the page.
@@ -34,6 +34,8 @@ const OBJECT: u64 = 1 << 10;
 const FIRST: u64 = 1 << 11;
 /// The page is a ring.
 const RING: u64 = 1 << 52;
+/// The page is a device's: it is no memory, and nobody has a reference to it.
+const DEVICE: u64 = 1 << 53;
 
 /// Whose page it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +45,11 @@ pub enum Owner {
     /// A memory object's, the first of a mapping or a further one.
     Object {
         /// Which.
+        first: bool,
+    },
+    /// A device's registers, mapped as an object is.
+    Device {
+        /// Whether it is the first page of the mapping.
         first: bool,
     },
     /// A thread's ring.
@@ -55,13 +62,14 @@ impl Owner {
             Self::Process => 0,
             Self::Object { first: false } => OBJECT,
             Self::Object { first: true } => OBJECT | FIRST,
+            Self::Device { first } => DEVICE | UNCACHED | Self::Object { first }.bits(),
             Self::Ring => RING,
         }
     }
 
     /// Whether the page itself is charged to the space that has it mapped. An object is charged to its holder.
     fn is_charged(self) -> bool {
-        !matches!(self, Self::Object { .. })
+        !matches!(self, Self::Object { .. } | Self::Device { .. })
     }
 }
 
@@ -221,19 +229,39 @@ impl AddressSpace {
         owner: Owner,
         reserve: &mut Reserve,
     ) -> Result<(), MapError> {
-        let slot = self.slot_made(address, reserve)?;
-        // SAFETY: the slot belongs to these tables.
-        unsafe {
-            if *slot != 0 {
-                return Err(MapError::Occupied);
-            }
-            *slot = frame.into_address() | CLAIMED | owner.bits();
-        }
+        let slot = self.slot_free(address, reserve)?;
+        // SAFETY: the slot belongs to these tables, and is empty: it has the reference from now on.
+        unsafe { *slot = frame.into_address() | CLAIMED | owner.bits() };
         let _of_another = self.mapped.merge(reserve.mapped.split(1));
         if owner.is_charged() {
             let _of_another = self.frames.merge(reserve.frames.split(1));
         }
         Ok(())
+    }
+
+    /// Puts a page of a device's registers at `address`, not yet to be seen.
+    pub fn claim_device(
+        &mut self,
+        address: u64,
+        registers: u64,
+        first: bool,
+        reserve: &mut Reserve,
+    ) -> Result<(), MapError> {
+        if !(DEVICES_START..DIRECT_MAP_SIZE).contains(&registers) {
+            return Err(MapError::Denied);
+        }
+        let slot = self.slot_free(address, reserve)?;
+        // SAFETY: the slot belongs to these tables, and is empty. What is there is no memory, so nobody has a reference.
+        unsafe { *slot = registers & ADDRESS | CLAIMED | Owner::Device { first }.bits() };
+        let _of_another = self.mapped.merge(reserve.mapped.split(1));
+        Ok(())
+    }
+
+    /// The entry of `address`, which is empty.
+    fn slot_free(&mut self, address: u64, reserve: &mut Reserve) -> Result<*mut u64, MapError> {
+        let slot = self.slot_made(address, reserve)?;
+        // SAFETY: the slot belongs to these tables.
+        if unsafe { *slot } != 0 { Err(MapError::Occupied) } else { Ok(slot) }
     }
 
     /// Shows programs the page at `address` that was claimed when it was free.
@@ -309,7 +337,7 @@ impl AddressSpace {
                 return;
             }
             *slot = 0;
-            (bits, Frame::from_address(bits & ADDRESS))
+            (bits, frame_of(bits))
         };
         drop(frame);
         self.mapped.shrink(1);
@@ -398,7 +426,7 @@ impl AddressSpace {
                         // SAFETY: as above; the reference leaves with its entry.
                         unsafe { *slot = 0 };
                         // SAFETY: as above.
-                        drop(unsafe { Frame::from_address(bits & ADDRESS) });
+                        drop(unsafe { frame_of(bits) });
                         self.gone[0] += 1;
                         return Some(looked_at);
                     }
@@ -426,7 +454,8 @@ impl AddressSpace {
         let seen = self.seen[page as usize % SEEN];
         let bits = if seen.page == page { seen.bits } else { self.look_up(page)? };
         let needed = PRESENT | USER | if write { WRITE } else { 0 };
-        (bits & needed == needed).then_some((bits & ADDRESS) + address % PAGE as u64)
+        // The kernel reads no registers for a program, and writes none.
+        (bits & (needed | DEVICE) == needed).then_some((bits & ADDRESS) + address % PAGE as u64)
     }
 
     #[inline(never)]
@@ -531,6 +560,16 @@ unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
             options(nostack, preserves_flags)
         );
     }
+}
+
+/// The reference that an entry had, unless it was a device's.
+///
+/// # Safety
+///
+/// `bits` was an entry of a process's page, and is none any more.
+unsafe fn frame_of(bits: u64) -> Option<Frame> {
+    // SAFETY: the caller vouches for the entry.
+    (bits & DEVICE == 0).then(|| unsafe { Frame::from_address(bits & ADDRESS) })
 }
 
 fn is_claimed_and_present(bits: u64) -> bool {

@@ -46,8 +46,15 @@ impl Timeline {
         let counts =
             count.cast_signed().wrapping_sub(self.origin.load(Ordering::Relaxed)).max(0).cast_unsigned();
         let time = ((u128::from(counts) * u128::from(self.scale.load(Ordering::Relaxed))) >> 32) as u64;
-        // Relaxed: the value alone matters, and a maximum is the same in any order.
-        self.latest.fetch_max(time, Ordering::Relaxed).max(time)
+        // As a maximum, but it mostly is one already. Relaxed: the value alone matters, and a maximum is the same in any order.
+        let mut latest = self.latest.load(Ordering::Relaxed);
+        while latest < time {
+            match self.latest.compare_exchange_weak(latest, time, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return time,
+                Err(now) => latest = now,
+            }
+        }
+        latest
     }
 
     /// A timer that was set for `due` has come, at this count. Whether the counter was so far behind that time had to be

@@ -5,7 +5,8 @@
 //! noted and acknowledged, nothing else. Any other fault there is a mistake of the kernel.
 
 use super::apic::{
-    self, EOI_ADDRESS, MESSAGE_VECTOR, PIC_SPURIOUS_VECTOR, PIT_VECTOR, SPURIOUS_VECTOR, TIMER_VECTOR,
+    self, DEVICE_LINES, DEVICE_VECTOR, EOI_ADDRESS, MESSAGE_VECTOR, PIC_SPURIOUS_VECTOR, PIT_VECTOR,
+    SPURIOUS_VECTOR, TIMER_VECTOR,
 };
 use super::context::{Context, FRAME_SIZE, SYSCALL};
 use super::{cpu, fallback, ports};
@@ -14,6 +15,9 @@ use spin::Once;
 use x86_64::VirtAddr;
 use x86_64::structures::idt::InterruptDescriptorTable;
 
+/// Behind the last line of devices.
+const DEVICE_VECTORS_END: u8 = DEVICE_VECTOR + DEVICE_LINES as u8;
+
 /// Why the kernel was entered from user mode, other than by a system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trap {
@@ -21,6 +25,8 @@ pub enum Trap {
     Timer,
     /// Another CPU's message.
     Message,
+    /// A device's message, by the line that it came on.
+    Device(u8),
     /// Nothing.
     Spurious,
     /// The thread did something that it may not.
@@ -110,6 +116,7 @@ trap_stub_\n:
     all_stubs 0, 32
     all_stubs 39, 39
     all_stubs 48, 49
+    all_stubs 56, 63
     all_stubs 255, 255
 
 trap_common:
@@ -287,6 +294,14 @@ stubs!(
     trap_stub_39,
     trap_stub_48,
     trap_stub_49,
+    trap_stub_56,
+    trap_stub_57,
+    trap_stub_58,
+    trap_stub_59,
+    trap_stub_60,
+    trap_stub_61,
+    trap_stub_62,
+    trap_stub_63,
     trap_stub_255,
     fatal_stub_2,
     fatal_stub_8,
@@ -326,6 +341,19 @@ fn build() -> InterruptDescriptorTable {
         idt[PIC_SPURIOUS_VECTOR].set_handler_addr(at(trap_stub_39));
         idt[TIMER_VECTOR].set_handler_addr(at(trap_stub_48));
         idt[MESSAGE_VECTOR].set_handler_addr(at(trap_stub_49));
+        let devices: [unsafe extern "C" fn(); DEVICE_LINES] = [
+            trap_stub_56,
+            trap_stub_57,
+            trap_stub_58,
+            trap_stub_59,
+            trap_stub_60,
+            trap_stub_61,
+            trap_stub_62,
+            trap_stub_63,
+        ];
+        for (vector, stub) in (DEVICE_VECTOR..).zip(devices) {
+            idt[vector].set_handler_addr(at(stub));
+        }
         idt[SPURIOUS_VECTOR].set_handler_addr(at(trap_stub_255));
     }
     idt
@@ -353,6 +381,10 @@ extern "C" fn on_trap(context: *const Context) -> *mut Context {
             Trap::Timer
         }
         SPURIOUS_VECTOR | PIC_SPURIOUS_VECTOR => Trap::Spurious,
+        vector @ DEVICE_VECTOR..DEVICE_VECTORS_END => {
+            apic::end_of_interrupt();
+            Trap::Device(vector - DEVICE_VECTOR)
+        }
         14 => Trap::Fault { vector: 14, error, address: fault_address() },
         vector => Trap::Fault { vector, error, address: 0 },
     };

@@ -5,30 +5,41 @@
 //! policy wfq                      or eevdf, the default
 //! quantum_ns 3000000
 //! tick_ns 10000000
+//! floor_ppm 50000                 what best effort keeps beside contexts, in millionths of a CPU
 //! timer pit                       or apic, the default
 //! say idle                        when a CPU first idles, and after what
 //! say switches                    each of them, if the kernel measures
 //! one_message_of 3                arrives, of those between CPUs; the others are lost, to show what that does
 //! record_bytes 4000000            per CPU; the flight record is written out at the end
+//! endpoint store donation=off     its calls lend nothing; `window=4`: the earliest deadline of so many clients goes first
 //! start smoke console,timer,info  a program and its capabilities; the machine waits for it and needs it to succeed
 //! serve echo console,serve:echo   as start, but nobody waits for it
 //! start run console data=plan -- any further text is the program's argument
 //! ```
 //!
 //! Capabilities: console timer threads control processes park memory policy info, and for an endpoint of any name
-//! `call:NAME` and `serve:NAME`. `context:NAME=BUDGET_NS/PERIOD_NS` is a scheduling context of the process's own. `time:PERCENT` lets
+//! `call:NAME` and `serve:NAME`. `context:NAME=BUDGET_NS/PERIOD_NS` is a scheduling context of the process's own; after a colon each
+//! may follow `deadline=NS`, `criticality=N`, `priority=N`, `refills=N`, `depth=N`, `cpus=BITS`, `overrun=` with `notify`, `fault` or
+//! `shutdown`, and `handler=ENDPOINT`, which is told of its faults. `time:PERCENT` lets
 //! the process make contexts from its own for so much of one CPU; without it, the process has the contexts that it was given.
-//! `session` begins a login session, which ends with the process.
+//! `device:1af4.1041` is the PCI device with this vendor and kind; a manifest that names a device that is not there makes no sense.
+//! `session` begins a login session, which ends with the process. `leases` lets the process lease CPUs, for computing and for rings that
+//! the kernel polls; `leases:any` in every mode. `policy-service` lets it be the policy service; `recovery` keeps that service from
+//! changing how the program's first thread is treated. `islands:PERCENT` lets it have realtime islands admitted, for so much of one CPU
+//! in all, those of the processes that it makes included.
 
+use crate::devices;
 use crate::object::caps::Object;
-use crate::object::endpoint::ENDPOINTS;
+use crate::object::endpoint::{ENDPOINTS, endpoint};
+use crate::sched::contexts;
 use crate::sched::per_cpu::Settings;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use mainspring_abi::kernel::STARTUP_CAPS;
 use mainspring_abi::{Nanos, Policy};
-use mainspring_sched::context::ContextSpec;
+use mainspring_sched::Floor;
+use mainspring_sched::context::{ContextSpec, Overrun};
 use spin::Mutex;
 
 /// What one line says.
@@ -48,8 +59,10 @@ pub struct Start<'a> {
     pub program: &'a str,
     /// Its capabilities.
     pub grants: heapless::Vec<(&'a str, Object), STARTUP_CAPS>,
-    /// Contexts of its own, with what it finds them under.
-    pub contexts: heapless::Vec<(&'a str, ContextSpec), STARTUP_CAPS>,
+    /// Contexts of its own, with what it finds them under, and the endpoint that is told of their faults.
+    pub contexts: heapless::Vec<(&'a str, ContextSpec, Option<u32>), STARTUP_CAPS>,
+    /// No policy applies to its first thread.
+    pub recovery: bool,
     /// It begins a session, which it finds as `session`.
     pub session: bool,
     /// What contexts that it makes may have of one CPU, in percent.
@@ -110,6 +123,10 @@ fn parse(line: &str) -> Option<Line<'_>> {
             let value = Nanos::new(number()?);
             set(alloc::boxed::Box::new(move |settings| settings.tick = value))
         }
+        "floor_ppm" => {
+            let floor = Floor::from_ppm(rest.trim().parse().ok()?).ok()?;
+            set(alloc::boxed::Box::new(move |settings| settings.floor = floor))
+        }
         "timer" => {
             let pit = match rest.trim() {
                 "apic" => false,
@@ -130,6 +147,10 @@ fn parse(line: &str) -> Option<Line<'_>> {
             let value = u32::try_from(number()?).ok()?;
             set(alloc::boxed::Box::new(move |settings| settings.one_message_of = value))
         }
+        "endpoint" => {
+            let (number, lends, window) = configured(rest)?;
+            set(alloc::boxed::Box::new(move |_| endpoint(number).lock().configure(lends, window)))
+        }
         "start" | "serve" => start(rest, word == "start").map(Line::Start),
         _ => None,
     }
@@ -140,6 +161,7 @@ fn start(text: &str, awaited: bool) -> Option<Start<'_>> {
     let mut words = head.split_whitespace();
     let program = words.next()?;
     let (mut grants, mut contexts, mut session) = (heapless::Vec::new(), heapless::Vec::new(), false);
+    let mut recovery = false;
     let mut spare_percent = 0;
     for name in words.next()?.split(',') {
         if let Some(percent) = name.strip_prefix("time:") {
@@ -147,8 +169,12 @@ fn start(text: &str, awaited: bool) -> Option<Start<'_>> {
             continue;
         }
         match name.strip_prefix("context:").and_then(|_| name.split_once('=')) {
-            Some((name, granted)) => contexts.push((name, context(granted)?)).ok()?,
+            Some((name, granted)) => {
+                let (spec, handler) = context(granted)?;
+                contexts.push((name, spec, handler)).ok()?;
+            }
             None if name == "session" => session = true,
+            None if name == "recovery" => recovery = true,
             None => grants.push((name, object(name)?)).ok()?,
         }
     }
@@ -156,13 +182,48 @@ fn start(text: &str, awaited: bool) -> Option<Start<'_>> {
         Some(word) => Some(word.strip_prefix("data=")?),
         None => None,
     };
-    Some(Start { program, grants, contexts, session, spare_percent, data, arguments, awaited })
+    Some(Start { program, grants, contexts, recovery, session, spare_percent, data, arguments, awaited })
 }
 
-/// A budget and a period, in nanoseconds: `2000000/10000000`.
-fn context(text: &str) -> Option<ContextSpec> {
-    let (budget, period) = text.split_once('/')?;
-    Some(ContextSpec::new(Nanos::new(budget.parse().ok()?), Nanos::new(period.parse().ok()?)))
+/// An endpoint's number, and how it is to pass calls on.
+fn configured(text: &str) -> Option<(u32, bool, u8)> {
+    let mut words = text.split_whitespace();
+    let number = endpoint_number(words.next()?)?;
+    let (mut lends, mut window) = (true, 1);
+    for word in words {
+        match word.split_once('=')? {
+            ("donation", "on") => lends = true,
+            ("donation", "off") => lends = false,
+            ("window", number) => window = number.parse().ok()?,
+            _ => return None,
+        }
+    }
+    Some((number, lends, window))
+}
+
+/// A budget and a period, in nanoseconds, and what differs from the usual: `2000000/10000000:deadline=8000000:criticality=1`.
+fn context(text: &str) -> Option<(ContextSpec, Option<u32>)> {
+    let mut parts = text.split(':');
+    let (budget, period) = parts.next()?.split_once('/')?;
+    let mut spec = ContextSpec::new(Nanos::new(budget.parse().ok()?), Nanos::new(period.parse().ok()?));
+    let mut handler = None;
+    for part in parts {
+        match part.split_once('=')? {
+            ("deadline", ns) => spec.deadline = Nanos::new(ns.parse().ok()?),
+            ("criticality", number) => spec.criticality = number.parse().ok()?,
+            ("priority", number) => spec.priority = number.parse().ok()?,
+            ("refills", number) => spec.refills = number.parse().ok()?,
+            ("depth", number) => spec.depth = number.parse().ok()?,
+            ("cpus", bits) => spec.cpus = contexts::cpus(bits.parse().ok()?),
+            ("overrun", "notify") => spec.overrun = Overrun::Notify,
+            ("overrun", "throttle") => spec.overrun = Overrun::Throttle,
+            ("overrun", "fault") => spec.overrun = Overrun::Fault,
+            ("overrun", "shutdown") => spec.overrun = Overrun::Shutdown,
+            ("handler", endpoint) => handler = Some(endpoint_number(endpoint)?),
+            _ => return None,
+        }
+    }
+    Some((spec, handler))
 }
 
 fn object(name: &str) -> Option<Object> {
@@ -176,9 +237,20 @@ fn object(name: &str) -> Option<Object> {
         "memory" => Object::VirtualMemory,
         "policy" => Object::SchedulingPolicy,
         "info" => Object::SystemInfo,
+        "leases" => Object::CpuIsolation { any_mode: false },
+        "policy-service" => Object::PolicyService,
+        "leases:any" => Object::CpuIsolation { any_mode: true },
         _ => match name.split_once(':')? {
             ("call", endpoint) => Object::EndpointCall(endpoint_number(endpoint)?),
             ("serve", endpoint) => Object::EndpointServe(endpoint_number(endpoint)?),
+            ("islands", percent) => {
+                Object::RealtimeIslands { percent: percent.parse().ok().filter(|percent| *percent <= 100)? }
+            }
+            ("device", id) => {
+                let (vendor, kind) = id.split_once('.')?;
+                let number = |text| u16::from_str_radix(text, 16).ok();
+                Object::Device(devices::find((number(vendor)?, number(kind)?))?)
+            }
             _ => return None,
         },
     })

@@ -5,15 +5,19 @@ mod manifest;
 
 use crate::arch::smp::{self, Started};
 use crate::arch::{self, BootInfo, ExitCode, TickSource, cpu, exit};
+use crate::devices;
 use crate::method::{InSession, PlannedProcess, Program, Share};
 use crate::object::process::{self, Process};
 use crate::object::{memory, thread};
-use crate::sched::{check, contexts, dispatch, idle, notify, per_cpu, record, wakeup};
+use crate::sched::{
+    check, contexts, dispatch, idle, islands, leases, notify, per_cpu, policy, record, wakeup,
+};
 use crate::{frames, measure};
 use core::fmt::Display;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use mainspring_abi::boot::{Image, MANIFEST};
 use mainspring_abi::frame::{Frame, Trailer};
+use mainspring_authority::boundary::Treatment;
 use manifest::{Line, Start};
 use spin::Once;
 
@@ -47,6 +51,7 @@ pub fn run(info: &BootInfo) -> ! {
     IMAGE.call_once(|| image);
     let text = image.find(MANIFEST).and_then(|bytes| core::str::from_utf8(bytes).ok());
     let text = text.unwrap_or_else(|| refuse("boot image", "no manifest in it"));
+    devices::init();
     let mut settings = per_cpu::Settings::default();
     for line in manifest::lines(text) {
         match line {
@@ -77,16 +82,23 @@ pub fn run(info: &BootInfo) -> ! {
         }
     }
     crate::say!("boot: cpus={} of {}", cpu::online(), cpus.len().max(1));
+    leases::init();
     open_others();
-    process::open_pools(arch::free_frames());
+    let starts = || {
+        manifest::lines(text)
+            .filter_map(|line| if let Ok(Line::Start(start)) = line { Some(start) } else { None })
+    };
+    process::open_pools(arch::free_frames(), starts().count() as u64);
     FREE_FRAMES.store(arch::free_frames(), Ordering::Relaxed);
     HEAP_USED.store(arch::allocations().used, Ordering::Relaxed);
-    contexts::init();
-    for line in manifest::lines(text) {
-        if let Ok(Line::Start(start)) = line {
-            begin(&image, &start);
-        }
+    contexts::init(settings.floor);
+    islands::init(settings.floor, contexts::OVERHEAD);
+    let mut recovery = None;
+    for (start, family) in starts().zip(0..) {
+        let started = begin(&image, &start, family);
+        recovery = recovery.or_else(|| started.threads().next().filter(|_| start.recovery));
     }
+    policy::init(cpu::online(), recovery.map(|(_, thread)| (thread, Treatment::default())));
     arch::close_heap();
     dispatch::start()
 }
@@ -131,7 +143,7 @@ pub fn run_secondary() -> ! {
     dispatch::start()
 }
 
-fn begin(image: &Image<'static>, start: &Start<'_>) {
+fn begin(image: &Image<'static>, start: &Start<'_>, family: u32) -> &'static Process {
     let elf = image
         .find(start.program)
         .unwrap_or_else(|| refuse(start.program, "no such program in the boot image"));
@@ -139,12 +151,11 @@ fn begin(image: &Image<'static>, start: &Start<'_>) {
     let (grants, contexts) = (&start.grants, &start.contexts);
     let session = if start.session { InSession::Begins } else { InSession::Of(None) };
     let (name, arguments, spare_percent) = (start.program, start.arguments, start.spare_percent);
-    let program = Program { name, elf, arguments, data, grants, contexts, session, spare_percent };
+    let program = Program { name, elf, arguments, data, grants, contexts, session, spare_percent, family };
     match PlannedProcess::decide(&program, Share::DEFAULT) {
         Ok(planned) => {
             AWAITED.fetch_add(u32::from(start.awaited), Ordering::Relaxed);
-            let started = planned.apply(start.awaited);
-            assert!(started.is_some(), "a process that is whole starts");
+            planned.apply(start.awaited).expect("a process that is whole starts").slot()
         }
         Err(code) => refuse(start.program, code),
     }
@@ -197,6 +208,8 @@ fn shut_down() -> ! {
         allocations.after_boot
     );
     let (checks, longest_interrupts_off) = (check::report(), measure::report());
+    policy::end();
+    islands::end();
     contexts::end();
     let (frames_lost, heap_lost) = lost_for_good();
     crate::say!("kernel: memory frames_lost={frames_lost} heap_lost={heap_lost}");

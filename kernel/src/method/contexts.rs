@@ -33,7 +33,8 @@ fn refused(why: CreateError) -> CapError {
     }
 }
 
-fn not_bound(why: BindError) -> CapError {
+/// Why a thread was not given a context, as programs are told.
+pub fn not_bound(why: BindError) -> CapError {
     match why {
         BindError::Context(_) => GONE,
         BindError::Busy(_) | BindError::HasOne(_) => CapError::Busy,
@@ -47,7 +48,7 @@ pub fn context(call: &mut Call<'_>, who: ContextRef) -> Result<Answer, CapError>
         Method::Create => create(call, who),
         Method::Info => info(call, who),
         Method::BindCallerThread => {
-            contexts::lock().bind(&mut Kernel, who, call.thread.name()).map_err(not_bound)?;
+            contexts::bind(who, call.thread).map_err(not_bound)?;
             Ok(Answer::Done(0))
         }
         Method::Unbind => {
@@ -70,18 +71,38 @@ pub fn context(call: &mut Call<'_>, who: ContextRef) -> Result<Answer, CapError>
             let _unbound = contexts::lock().release(&mut Kernel, who, call.thread.name());
             Ok(Answer::Done(0))
         }
+        Method::Adjust => {
+            let terms = with_params::<schema::context_adjust::Owned, _>(call, |params| {
+                let (budget, period) =
+                    (Nanos::new(params.get_budget_ns()), Nanos::new(params.get_period_ns()));
+                Ok((budget, period, deadline_within(params.get_deadline_ns(), period)))
+            })?;
+            contexts::adjust(who, terms).map_err(refused)?;
+            Ok(Answer::Done(0))
+        }
+    }
+}
+
+/// A deadline as it is asked for: 0 is the period.
+fn deadline_within(deadline_ns: u64, period: Nanos) -> Nanos {
+    if deadline_ns == 0 { period } else { Nanos::new(deadline_ns) }
+}
+
+/// What is to happen when a context is used up.
+pub fn overrun(policy: schema::OverrunPolicy) -> Overrun {
+    match policy {
+        schema::OverrunPolicy::Throttle => Overrun::Throttle,
+        schema::OverrunPolicy::Notify => Overrun::Notify,
+        schema::OverrunPolicy::Fault => Overrun::Fault,
+        schema::OverrunPolicy::Shutdown => Overrun::Shutdown,
     }
 }
 
 fn create(call: &Call<'_>, creator: ContextRef) -> Result<Answer, CapError> {
     let spec = with_params::<schema::context_create::Owned, _>(call, |params| {
         let (budget, period) = (Nanos::new(params.get_budget_ns()), Nanos::new(params.get_period_ns()));
-        let deadline =
-            if params.get_deadline_ns() == 0 { period } else { Nanos::new(params.get_deadline_ns()) };
-        let overrun = match params.get_overrun().map_err(|_| CapError::InvalidParameter)? {
-            schema::OverrunPolicy::Throttle => Overrun::Throttle,
-            schema::OverrunPolicy::Notify => Overrun::Notify,
-        };
+        let deadline = deadline_within(params.get_deadline_ns(), period);
+        let overrun = overrun(params.get_overrun().map_err(|_| CapError::InvalidParameter)?);
         let (priority, criticality) = (params.get_priority(), params.get_criticality());
         let depth = params.get_depth();
         Ok((
@@ -99,7 +120,7 @@ fn create(call: &Call<'_>, creator: ContextRef) -> Result<Answer, CapError> {
     let (spec, cpus) = spec?;
     let cap = NewCap::reserve(call.process())?;
     let told = with_result::<schema::handle::Owned>(call, |mut result| result.set_cap(cap.number()))?;
-    let made = contexts::create(creator, spec, cpus).map_err(refused)?;
+    let made = contexts::create(call.process(), creator, spec, cpus).map_err(refused)?;
     cap.fulfil(Object::SchedulingContext(made));
     Ok(told)
 }
@@ -119,6 +140,7 @@ fn info(call: &Call<'_>, who: ContextRef) -> Result<Answer, CapError> {
         result.set_remaining_ns(if stale { 0 } else { info.remaining.get() });
         result.set_stale(stale);
         result.set_used_ns(info.usage.used.get());
+        result.set_donated_ns(info.usage.donated.get());
         result.set_depletions(info.usage.depletions);
         result.set_misses(info.usage.misses);
         result.set_overshoot_max_ns(info.usage.overshoot_max.get());

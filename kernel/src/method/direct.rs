@@ -6,7 +6,7 @@
 //! anybody can see, and the same request through the ring says what is wrong with it or waits as long as it takes.
 
 use super::Turn;
-use super::endpoints::{HEAD, NotHanded, hand, hand_short};
+use super::endpoints::{HEAD, NotHanded, hand, hand_short, may_lend};
 use crate::object::caps::Object;
 use crate::object::endpoint::{Endpoint, endpoint};
 use crate::object::inbox::{Awaits, Short, Waiter, Waiting};
@@ -49,7 +49,13 @@ pub fn direct(
     // Somebody else may have the context once the thread sleeps.
     let words = thread.context.mine().words();
     let mut ends = endpoint(index).lock();
-    if let Some(next) = hand_over(here, thread, index, &mut ends, is_call, answered) {
+    // Twice, each for one kind: what is known before the switch need not be asked again after it.
+    let next = if is_call {
+        hand_over(here, thread, index, &mut ends, true, answered)
+    } else {
+        hand_over(here, thread, index, &mut ends, false, answered)
+    };
+    if let Some(next) = next {
         drop(ends);
         dispatch::take_over(here, next.thread, true);
         next.thread.context.mine().receive(request.len, next.call_id, 0, words);
@@ -103,7 +109,7 @@ fn hand_over(
         return None;
     }
     let awaits = if is_call { Awaits::Answer(index) } else { Awaits::Call(index) };
-    if !dispatch::switch_to(here, thread, other, awaits.kind()) {
+    if !dispatch::switch_to(here, thread, other, awaits.kind(), || ends.lends() || !is_call) {
         return None;
     }
     theirs.waiting = Waiting::Not;
@@ -153,7 +159,7 @@ fn give_to_partner(
         return Progress::Refused(CapError::NotDirect);
     };
     if is_call {
-        if let Err(code) = contexts::may_call(thread.name(), to.thread) {
+        if let Err(code) = may_lend(ends, thread.name(), to.thread) {
             return Progress::Refused(code);
         }
     } else {

@@ -7,15 +7,16 @@
 //! Whoever is in a queue of an endpoint that is locked is in its slot: a thread that ends leaves its queues before that.
 
 use super::{Answer, Call, Turn};
-use crate::object::endpoint::{Endpoint, endpoint};
+use crate::arch;
+use crate::object::endpoint::{Endpoint, Notice, endpoint};
 use crate::object::inbox::{Awaits, Posted, Short, Waiter, Waiting};
 use crate::object::thread;
-use crate::sched::contexts;
-use mainspring_abi::Nanos;
+use crate::sched::{contexts, dispatch, wakeup};
 use mainspring_abi::kernel::{DIRECT_WORDS, MAX_MESSAGE, ReceivedCall};
-use mainspring_abi::ring::{CapError, CapSqeV2};
+use mainspring_abi::ring::{CapError, CapSqeV2, QosFlags};
+use mainspring_abi::{Nanos, ThreadRef};
 use mainspring_driver::contexts::CallEnd;
-use mainspring_ring::deadline::propagate;
+use mainspring_ring::deadline::{is_late, propagate};
 
 pub(super) const HEAD: usize = size_of::<ReceivedCall>();
 /// Most messages are short, and a short buffer is sooner cleared.
@@ -90,12 +91,18 @@ fn short(awaits: Awaits, bytes: &[u8]) -> Option<Short> {
 /// Ends the waiting request `to`, which is at fault.
 fn fail(turn: &mut Turn, to: Waiter, code: CapError) {
     turn.ended_others = true;
-    contexts::return_loan(to.thread, CallEnd::DeliveryFailed);
+    let _it_is_over = end(turn, to, code, CallEnd::DeliveryFailed);
+}
+
+/// Ends the waiting request `to` with `code`. A caller has its context back before that.
+fn end(turn: &mut Turn, to: Waiter, code: CapError, how: CallEnd) -> Posted {
+    contexts::return_loan(to.thread, how);
     let thread = thread::slot(to.thread.index());
     let what = thread.inbox.lock().finish(to, Err(code));
     if what == Posted::Wake {
         turn.wake(thread);
     }
+    what
 }
 
 /// What stands before the message of `from`.
@@ -141,7 +148,7 @@ fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answe
             ends.add_caller(caller, client);
             return Ok(Answer::Pending);
         };
-        if let Err(code) = contexts::may_call(call.thread.name(), server.thread) {
+        if let Err(code) = may_lend(&ends, call.thread.name(), server.thread) {
             call.retract(caller);
             if opened {
                 ends.close(client, &process.ledger);
@@ -160,9 +167,61 @@ fn call_with(call: &mut Call<'_>, index: u32, buffer: &mut [u8]) -> Result<Answe
     }
 }
 
+/// Whoever receives at the endpoint `index` is told of `notice`: a thread that waits there, or the next one that comes. Nothing
+/// is locked.
+pub fn post_notice(index: u32, notice: Notice) {
+    let mut turn = Turn::default();
+    let bytes = notice_bytes(notice);
+    let mut ends = endpoint(index).lock();
+    loop {
+        let Some((server, _)) = ends.first_server() else {
+            ends.add_notice(notice);
+            break;
+        };
+        let handed = hand(&mut turn, server, &bytes);
+        ends.drop_server();
+        match handed {
+            Ok(()) => break,
+            Err(NotHanded::BadBuffer) => fail(&mut turn, server, CapError::BadAddress),
+            Err(NotHanded::Stale) => {}
+        }
+    }
+    drop(ends);
+    if let Some(target) = turn.target {
+        wakeup::wake(target);
+    }
+}
+
+/// A notice as it is received: as a call under the number 0.
+fn notice_bytes(notice: Notice) -> [u8; HEAD + size_of::<Notice>()] {
+    let mut bytes = [0; HEAD + size_of::<Notice>()];
+    let head = ReceivedCall { call_id: 0, len: size_of::<Notice>() as u32, deadline_ns: 0 };
+    bytes[..HEAD].copy_from_slice(&head.to_bytes());
+    for (bytes, word) in bytes[HEAD..].chunks_exact_mut(8).zip(notice) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+/// Writes the notice that waits longest into the buffer of the server that receives it; how much that was, or `None` if none
+/// waits. It goes on waiting.
+fn copy_notice(call: &Call<'_>, ends: &Endpoint) -> Result<Option<u32>, CapError> {
+    let Some(notice) = ends.first_notice() else { return Ok(None) };
+    let bytes = notice_bytes(notice);
+    if bytes.len() > call.request.v1.result_len as usize {
+        return Err(CapError::BadAddress);
+    }
+    call.process().write(call.request.v1.result_addr, &bytes)?;
+    Ok(Some(bytes.len() as u32))
+}
+
 pub fn receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     let by = call.process().index();
     let mut ends = endpoint(index).lock();
+    if let Some(len) = copy_notice(call, &ends)? {
+        ends.drop_notice();
+        return Ok(Answer::Done(len));
+    }
     let call_id = ends.next_call().ok_or(CapError::Overloaded)?;
     match copy_next(call, &mut ends, call_id)? {
         Some(len) => {
@@ -178,11 +237,11 @@ pub fn receive(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
 }
 
 /// Copies the message of the caller whose turn it is into the buffer of the server that receives it under `call_id`; how
-/// much that was, or `None` if nobody waits. The caller goes on waiting. One whose own request is at fault is told so, and the
-/// next one is tried.
+/// much that was, or `None` if nobody waits. The caller goes on waiting. One whose own request is at fault, or came too late to be
+/// of use, is told so, and the next one is tried.
 fn copy_next(call: &mut Call<'_>, ends: &mut Endpoint, call_id: u32) -> Result<Option<u32>, CapError> {
     while let Some(caller) = ends.next_caller() {
-        let may_call = contexts::may_call(caller.thread, call.thread.name()).map_err(Side::Caller);
+        let may_call = may_lend(ends, caller.thread, call.thread.name()).map_err(Side::Caller);
         match may_call.and_then(|()| copy_message(call, caller, call_id)) {
             Ok(len) => return Ok(Some(len)),
             Err(Side::Server(code)) => return Err(code),
@@ -198,9 +257,16 @@ fn copy_next(call: &mut Call<'_>, ends: &mut Endpoint, call_id: u32) -> Result<O
 /// The call whose message was copied is received under `call_id`, on the time of its caller if that one lends it.
 fn receive_next(call: &Call<'_>, ends: &mut Endpoint, call_id: u32) {
     let server = call.thread.name();
-    if let Some(caller) = ends.receive_next(call_id, call.process().index(), server) {
+    if let Some(caller) = ends.receive_next(call_id, call.process().index(), server)
+        && ends.lends()
+    {
         contexts::call_received(caller, server);
     }
+}
+
+/// Whether a call of `caller` may be given to `server`. It may not if the caller's context would be lent too often.
+pub(super) fn may_lend(ends: &Endpoint, caller: ThreadRef, server: ThreadRef) -> Result<(), CapError> {
+    if ends.lends() { contexts::may_call(caller, server) } else { Ok(()) }
 }
 
 /// Whose fault it is that a call could not be received.
@@ -216,6 +282,11 @@ fn copy_message(call: &Call<'_>, caller: Waiter, call_id: u32) -> Result<u32, Si
     let thread = thread::slot(caller.thread.index());
     let inbox = thread.inbox.lock();
     let from = &inbox.request(caller).ok_or(Side::Caller(CapError::PeerGone))?.request;
+    let drops = from.deadline_ns != 0 && from.qos().is_ok_and(|qos| qos.has(QosFlags::DROP_IF_LATE));
+    if drops && is_late(arch::now(), from.deadline_ns) {
+        dispatch::count_expired_request();
+        return Err(Side::Caller(CapError::DeadlineExpired));
+    }
     let whole = HEAD + from.v1.params_len as usize;
     let message = buffer.get_mut(..whole).ok_or(Side::Caller(CapError::BadAddress))?;
     thread.process().read(from.v1.params_addr, &mut message[HEAD..]).map_err(Side::Caller)?;
@@ -235,6 +306,12 @@ pub fn answer_and_receive(call: &mut Call<'_>, index: u32) -> Result<Answer, Cap
         let mut ends = endpoint(index).lock();
         let caller = ends.find_call(answered, call.process().index())?;
         call.may_wait()?;
+        if let Some(len) = copy_notice(call, &ends)? {
+            give_answer(call, &mut ends, caller, answer)?;
+            ends.end_call(answered);
+            ends.drop_notice();
+            return Ok(Answer::Done(len));
+        }
         let call_id = ends.call_after(answered);
         let next = match caller {
             Some(_) => copy_next(call, &mut ends, call_id)?,
@@ -261,6 +338,19 @@ pub fn answer(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
         ends.end_call(answered);
         Ok(Answer::Done(0))
     })
+}
+
+/// Answers a call with an exception. A call that was withdrawn is over, as with an answer.
+pub fn throw(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
+    let (answered, by) = (call.request.v1.call_id, call.process().index());
+    let mut ends = endpoint(index).lock();
+    let caller = ends.find_call(answered, by)?;
+    let told = caller.map(|caller| end(call.turn, caller, CapError::Exception, CallEnd::Exception));
+    ends.end_call(answered);
+    match told {
+        None | Some(Posted::Stale) => Err(CapError::Cancelled),
+        Some(_) => Ok(Answer::Done(0)),
+    }
 }
 
 /// Reads the answer that the request brings, and works with it.

@@ -2,18 +2,21 @@
 //! with the wait for the next call.
 //!
 //! Nothing here is new: it does what [`super::drain`] does with those requests, but knows beforehand what they are, and so
-//! looks at each object once.
+//! looks at each object once. A caller's context goes to its server, and back with the answer, where the thread that sends the
+//! message falls asleep: [`dispatch::block`] does that in one go, or the long way. Until then its partner sleeps.
 //!
 //! Conserved: either everything is as after `drain`, or nothing has changed that anybody can see and the caller takes the
 //! long way: a message may have been written into a buffer whose owner still waits for one.
 
 use super::Turn;
-use super::endpoints::{HEAD, SHORT, hand, head};
+use super::endpoints::{HEAD, SHORT, hand};
 use crate::object::caps::Object;
 use crate::object::endpoint::endpoint;
 use crate::object::inbox::{Awaits, Inbox, Waiter};
 use crate::object::thread::Thread;
+use crate::sched::dispatch;
 use mainspring_abi::Nanos;
+use mainspring_abi::kernel::ReceivedCall;
 use mainspring_abi::ring::{CapSqeV2, op};
 use mainspring_ring::CqPlace;
 
@@ -76,15 +79,20 @@ fn call(thread: &'static Thread, request: &CapSqeV2, turn: &mut Turn) -> Option<
     if !ends.may_call(client) {
         return None;
     }
+    let lends = dispatch::lends_to(thread, server.thread)?;
     process.read(request.v1.params_addr, &mut buffer[HEAD..whole]).ok()?;
     let caller = begin(thread, &mut thread.inbox.lock(), request, Awaits::Answer(index))?;
-    buffer[..HEAD].copy_from_slice(&head(call_id, request));
+    let head = ReceivedCall { call_id, len: request.v1.params_len, deadline_ns: 0 };
+    buffer[..HEAD].copy_from_slice(&head.to_bytes());
     if hand(turn, server, &buffer[..whole]).is_err() {
         retract(&mut thread.inbox.lock(), caller);
         return None;
     }
     // Nobody can answer before the endpoint is let go.
     ends.serve_first(caller, client);
+    if lends {
+        turn.lends = ends.lends();
+    }
     Some(())
 }
 

@@ -11,7 +11,9 @@ use super::new_cap::NewCap;
 use super::work::{Job, Step};
 use super::{Answer, Call};
 use crate::arch::{AddressSpace, Flags, Frame, MapError, Owner, PAGE, Reserve};
+use crate::devices;
 use crate::object::caps::Object;
+use crate::object::device::{DeviceId, Registers};
 use crate::object::memory::MemoryObject;
 use crate::object::process::{Process, refusal};
 use crate::sched::flush::{self, Flush};
@@ -127,13 +129,7 @@ fn create_object(call: &Call<'_>) -> Result<Answer, CapError> {
     let object = MemoryObject::new(&process.ledger, pages as usize)?;
     let cap = NewCap::reserve(process)?;
     let told = with_result::<handle::Owned>(call, |mut result| result.set_cap(cap.number()))?;
-    Ok(Answer::Work(Job::Object(ObjectJob {
-        object,
-        pages,
-        cap: Some(cap),
-        len: told.result(),
-        refused: None,
-    })))
+    Ok(Answer::Work(Job::Object(ObjectJob::new(object, pages, cap, told.result(), None))))
 }
 
 fn map_object(call: &Call<'_>) -> Result<Answer, CapError> {
@@ -141,12 +137,21 @@ fn map_object(call: &Call<'_>) -> Result<Answer, CapError> {
         Ok((params.get_cap(), flags_of(params.get_access())?))
     })?;
     let found = call.process().state.lock().caps.find(cap)?;
-    let Object::Memory(object) = found else { return Err(CapError::InvalidCapability) };
-    let pages = object.len() as u32;
+    let (what, pages) = match found {
+        Object::Memory(object) | Object::DmaMemory(object) => {
+            let pages = object.len() as u32;
+            (What::MapObject(object, access), pages)
+        }
+        Object::DeviceMemory(_) if access == Flags::Execute => return Err(CapError::Denied),
+        Object::DeviceMemory(bar) if bar.pages() <= u64::from(MOST) => {
+            (What::MapDevice(bar, access), bar.pages() as u32)
+        }
+        _ => return Err(CapError::InvalidCapability),
+    };
     let address = somewhere(call, u64::from(pages))?;
     let len = place_told(call, address, pages)?;
     let next_mapping = take_place(call, address, pages)?;
-    let job = PageJob::new(What::MapObject(object, access), address, pages, len);
+    let job = PageJob::new(what, address, pages, len);
     Ok(Answer::Work(Job::Pages(job.at_chosen_place(Some(next_mapping)))))
 }
 
@@ -164,12 +169,18 @@ pub struct ObjectJob {
     pages: u32,
     cap: Option<NewCap>,
     len: u32,
+    /// The device that keeps it, if it is for one.
+    device: Option<DeviceId>,
     /// Why it will not be made: what there is of it is given back first.
     refused: Option<CapError>,
 }
 
 impl ObjectJob {
-    pub fn step(&mut self) -> Step {
+    pub fn new(object: MemoryObject, pages: u32, cap: NewCap, len: u32, device: Option<DeviceId>) -> Self {
+        Self { object, pages, cap: Some(cap), len, device, refused: None }
+    }
+
+    pub fn step(&mut self, process: &Process) -> Step {
         if let Some(code) = self.refused {
             return if self.object.unfill(CHANGED) { Step::Done(Err(code)) } else { Step::More };
         }
@@ -179,11 +190,21 @@ impl ObjectJob {
             self.refused = filled.err();
             return Step::More;
         }
-        // The capability takes the charges with it.
+        // The capability takes the charges with it, or the device does, which keeps it for longer.
         let rest = self.object.clone();
         let object = core::mem::replace(&mut self.object, rest);
+        let made = match self.device {
+            None => Object::Memory(object),
+            Some(device) => match devices::keep(device, process, object) {
+                Ok(()) => Object::DmaMemory(self.object.clone()),
+                Err(object) => {
+                    (self.object, self.refused) = (object, Some(CapError::QuotaExceeded));
+                    return Step::More;
+                }
+            },
+        };
         if let Some(cap) = self.cap.take() {
-            cap.fulfil(Object::Memory(object));
+            cap.fulfil(made);
         }
         Step::Done(Ok(self.len))
     }
@@ -194,6 +215,7 @@ impl ObjectJob {
 enum What {
     Map(Flags),
     MapObject(MemoryObject, Flags),
+    MapDevice(Registers, Flags),
     Unmap,
     UnmapObject,
     Protect(Flags),
@@ -248,7 +270,7 @@ fn told(why: MapError) -> CapError {
 impl PageJob {
     fn new(what: What, address: u64, pages: u32, len: u32) -> Self {
         let phase = match what {
-            What::Map(_) | What::MapObject(..) => Phase::Survey,
+            What::Map(_) | What::MapObject(..) | What::MapDevice(..) => Phase::Survey,
             What::Unmap | What::UnmapObject | What::Protect(_) => Phase::Claim,
         };
         Self { what, address, pages, phase, next: 0, reserve: None, retracts: false, chosen: None, len }
@@ -344,6 +366,7 @@ impl PageJob {
                 if end == self.pages {
                     let owner = match self.what {
                         What::MapObject(..) => Owner::Object { first: true },
+                        What::MapDevice(..) => Owner::Device { first: true },
                         _ => Owner::Process,
                     };
                     match space.reserve(self.address, u64::from(self.pages), owner) {
@@ -373,14 +396,16 @@ impl PageJob {
                 for number in self.next..end {
                     let page = self.page(number);
                     match self.what {
-                        What::Map(access) | What::MapObject(_, access) => space.show(page, access),
+                        What::Map(access) | What::MapObject(_, access) | What::MapDevice(_, access) => {
+                            space.show(page, access);
+                        }
                         What::Unmap | What::UnmapObject => space.hide(page),
                         What::Protect(access) => space.protect(page, access),
                     }
                 }
                 if end == self.pages {
                     return Some(match self.what {
-                        What::Map(_) | What::MapObject(..) => Next::Done(Ok(self.len)),
+                        What::Map(_) | What::MapObject(..) | What::MapDevice(..) => Next::Done(Ok(self.len)),
                         _ => Next::Flush,
                     });
                 }
@@ -427,6 +452,13 @@ impl PageJob {
                     }
                     _ => Err(MapError::NoMemory),
                 },
+                What::MapDevice(bar, _) => {
+                    let registers = bar.address + u64::from(self.next) * PAGE as u64;
+                    match &mut self.reserve {
+                        Some(reserve) => space.claim_device(page, registers, first, reserve),
+                        None => Err(MapError::NoMemory),
+                    }
+                }
             };
             if let Err(why) = claimed {
                 self.let_go(why);

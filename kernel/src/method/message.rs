@@ -43,7 +43,23 @@ fn read_params<P: Owned, T, const WORDS: usize>(
 /// Writes a result of kind `R` where the request wants it.
 pub fn with_result<R: Owned>(call: &Call<'_>, fill: impl FnOnce(R::Builder<'_>)) -> Result<Answer, CapError> {
     // The longest result is that of `SystemInfo.cpu`.
-    let mut words = [const { capnp::word(0, 0, 0, 0, 0, 0, 0, 0) }; 2 * FEW];
+    write_result::<R, { 2 * FEW }>(call, fill)
+}
+
+/// As [`with_result`], for results with lists.
+pub fn with_long_result<R: Owned>(
+    call: &Call<'_>,
+    fill: impl FnOnce(R::Builder<'_>),
+) -> Result<Answer, CapError> {
+    write_result::<R, MANY>(call, fill)
+}
+
+#[inline]
+fn write_result<R: Owned, const WORDS: usize>(
+    call: &Call<'_>,
+    fill: impl FnOnce(R::Builder<'_>),
+) -> Result<Answer, CapError> {
+    let mut words = [const { capnp::word(0, 0, 0, 0, 0, 0, 0, 0) }; WORDS];
     let bytes = Word::words_to_bytes_mut(&mut words);
     let mut message = Builder::new(SingleSegmentAllocator::new(bytes));
     fill(message.init_root::<R::Builder<'_>>());

@@ -5,21 +5,28 @@
 //! ring's own is held while a method runs.
 
 mod contexts;
+mod devices;
 mod direct;
 mod endpoints;
 mod exchange;
+mod islands;
+mod leases;
 mod memory;
 mod message;
 mod new_cap;
+mod policy;
 mod processes;
 mod serve;
 mod system;
 mod threads;
 mod work;
 
+pub use contexts::not_bound;
 pub use direct::{Progress, direct};
+pub use endpoints::post_notice;
+pub use leases::wire_end;
 pub use processes::{InSession, PlannedProcess, Program};
-pub use serve::{Answer, Call, Turn, drain, drain_in_interrupt};
+pub use serve::{Answer, Call, Turn, drain, drain_in_interrupt, has_known_version, serve_polled};
 pub use threads::Share;
 pub use work::{Ending, Piece, Work, work_on};
 
@@ -37,6 +44,7 @@ fn invoke(call: &mut Call<'_>, object: Option<Object>) -> Result<Answer, CapErro
         (op::RECV, Object::EndpointServe(index)) => endpoints::receive(call, index),
         (op::RETURN, Object::EndpointServe(index)) => endpoints::answer(call, index),
         (op::RETURN_RECV, Object::EndpointServe(index)) => endpoints::answer_and_receive(call, index),
+        (op::THROW, Object::EndpointServe(index)) => endpoints::throw(call, index),
         (op::CALL, Object::Console) => system::console(call),
         (op::CALL, Object::Timer) => system::timer(call),
         (op::CALL, Object::SystemInfo) => system::info(call),
@@ -49,8 +57,16 @@ fn invoke(call: &mut Call<'_>, object: Option<Object>) -> Result<Answer, CapErro
         (op::CALL, Object::ProcessHandle(of)) => processes::handle(call, &of),
         (op::CALL, Object::VirtualMemory) => memory::virtual_memory(call),
         (op::CALL, Object::SchedulingContext(who)) => contexts::context(call, who),
+        (op::CALL, Object::RealtimeIslands { percent }) => islands::islands(call, percent),
+        (op::CALL, Object::RealtimeIsland(island, percent)) => islands::island(call, island, percent),
+        (op::CALL, Object::Device(device)) => devices::device(call, device),
+        (op::CALL, Object::DmaMemory(memory)) => devices::dma_memory(call, &memory),
+        (op::CALL, Object::Interrupt(line)) => devices::interrupt(call, line),
         (op::CALL, Object::UserSession(session)) => contexts::user_session(call, session),
-        (op::CALL | op::RECV | op::RETURN | op::RETURN_RECV, _) => Err(CapError::NoSuchMethod),
+        (op::CALL, Object::CpuIsolation { any_mode }) => leases::isolation(call, any_mode),
+        (op::CALL, Object::CpuIsolationLease(lease)) => leases::lease(call, lease),
+        (op::CALL, Object::PolicyService) => policy::service(call),
+        (op::CALL | op::RECV | op::RETURN | op::RETURN_RECV | op::THROW, _) => Err(CapError::NoSuchMethod),
         _ => Err(CapError::InvalidRequest),
     }
 }

@@ -38,12 +38,14 @@ pub struct Program<'a> {
     pub data: &'static [u8],
     /// Capabilities, and what it finds them under.
     pub grants: &'a [(&'a str, Object)],
-    /// Scheduling contexts of its own, and what it finds them under.
-    pub contexts: &'a [(&'a str, ContextSpec)],
+    /// Scheduling contexts of its own, what it finds them under, and the endpoints that are told of their faults.
+    pub contexts: &'a [(&'a str, ContextSpec, Option<u32>)],
     /// The session that it is in.
     pub session: InSession,
     /// What contexts that it makes may have of one CPU, in percent.
     pub spare_percent: u64,
+    /// The family that it is of, see [`process::allocate`].
+    pub family: u32,
 }
 
 /// Which session a process is in.
@@ -70,8 +72,8 @@ struct Draft {
 }
 
 impl Draft {
-    fn new(name: &str) -> Result<Self, CapError> {
-        let process = process::allocate()?;
+    fn new(name: &str, family: u32) -> Result<Self, CapError> {
+        let process = process::allocate(family)?;
         let name = name.get(..name.len().min(32)).unwrap_or("?");
         process.prepare(String::try_from(name).unwrap_or_default());
         let draft = Self { process, started: false };
@@ -136,7 +138,7 @@ impl PlannedProcess {
     /// with the program.
     pub fn begin(program: &Program<'_>, share: Share) -> Result<Self, CapError> {
         let entry = check(program.elf)?;
-        let draft = Draft::new(program.name)?;
+        let draft = Draft::new(program.name, program.family)?;
         tell(&draft, program)?;
         let new = NewThread { entry, argument: STARTUP, share, cpus: 0 };
         let thread = PlannedThread::decide(new, draft.ledger())?;
@@ -362,11 +364,14 @@ fn tell(draft: &Draft, program: &Program<'_>) -> Result<(), CapError> {
     page.write(16, &(count as u32).to_le_bytes());
     page.write(20, &(program.arguments.len() as u32).to_le_bytes());
     page.write(24, &(program.data.len() as u64).to_le_bytes());
-    let granted = program.contexts.iter().map(|(_, spec)| spec);
+    let granted = program.contexts.iter().map(|(_, spec, _)| spec);
     contexts::open_ledger(&draft.process, granted, program.spare_percent)
         .map_err(|_| CapError::QuotaExceeded)?;
-    let contexts = program.contexts.iter().map(|(name, spec)| {
+    let contexts = program.contexts.iter().map(|(name, spec, handler)| {
         let made = contexts::grant(&draft.process, spec.clone());
+        if let (Ok(who), Some(endpoint)) = (&made, handler) {
+            contexts::handle_faults(*who, *endpoint);
+        }
         made.map(|who| (*name, Object::SchedulingContext(who))).map_err(|_| CapError::RealtimeAdmissionDenied)
     });
     let grants = program.grants.iter().map(|(name, object)| Ok((*name, object.clone())));
@@ -437,6 +442,7 @@ fn decide_spawn(call: &Call<'_>, caller: &Process) -> Result<PlannedProcess, Cap
             contexts: &[],
             session,
             spare_percent: 0,
+            family: caller.family(),
         };
         PlannedProcess::begin(&program, Share::DEFAULT.within(Share::of_caller()))
     })

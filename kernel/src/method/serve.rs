@@ -7,18 +7,21 @@ use crate::object::caps::Object;
 use crate::object::inbox::{Awaits, Waiter, completion};
 use crate::object::process::Process;
 use crate::object::thread::{Queue, Thread};
-use crate::sched::{dispatch, visible, wakeup};
+use crate::sched::{dispatch, sqpoll, visible, wakeup};
 use mainspring_abi::Nanos;
 use mainspring_abi::ring::{CapError, CapSqeV2, negotiate, op, word};
 use mainspring_ring::deadline::{AtDispatch, Budget, MethodTraits, Previous, Verdict, at_dispatch, refused};
 use mainspring_ring::sync::Ordering;
-use mainspring_ring::{CqPlace, Next, Region, Service, SqOwner, SqRefusal};
+use mainspring_ring::{CqPlace, Next, Region, SQES_PER_PASS, Service, SqOwner, SqRefusal};
+use mainspring_sched::hint::unlikely;
 
 /// What the requests of one entry lead to besides their completions.
 #[derive(Default)]
 pub struct Turn {
     /// A thread that has what it waited for, and may be handed the CPU if the caller waits now.
     pub target: Option<&'static Thread>,
+    /// The target has received the caller's call, and goes on with the caller's context if that one waits for nothing else.
+    pub lends: bool,
     /// The caller lets others go first.
     pub yields: bool,
     /// Requests of others were at fault, and have ended.
@@ -40,6 +43,12 @@ impl Turn {
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failed
+    }
+
+    /// Whether one of the requests was as much as fits one stretch.
+    #[must_use]
+    pub fn is_heavy(&self) -> bool {
+        self.heavy
     }
 
     /// `thread` has what it waited for. The first such thread may be handed the CPU; others are woken.
@@ -114,21 +123,91 @@ pub fn drain(thread: &'static Thread, owner: SqOwner, limit: u32, turn: &mut Tur
     let queue = thread.queue.lock();
     let Some(queue) = &*queue else { return Err(CapError::RingClosed) };
     check_version(queue)?;
+    if unlikely(thread.is_polled()) {
+        match sqpoll::enter(thread, queue) {
+            sqpoll::Entry::Drain => {}
+            sqpoll::Entry::Busy => return Err(CapError::Busy),
+            sqpoll::Entry::Borrow => return serve_borrowed(thread, queue, turn),
+        }
+    }
     if queue.shows_nothing() {
         return Ok(());
     }
     let mut service = queue.serve(owner, limit).map_err(SqRefusal::code)?;
     let mut first = None;
-    if service.pending() == 1 && !dispatch::runs_on_context() {
-        let (request, seen) = (service.read(0), visible::look(thread.process()));
+    if service.pending() == 1 {
+        let (request, seen) = (service.read(0), visible::look(thread));
         if exchange::exchange(thread, &request, turn) {
             service.accept_read(1);
             return Ok(());
         }
-        seen.refused(thread.process(), CapError::NotDirect, request);
+        seen.refused(thread, CapError::NotDirect, request);
         first = Some(request);
     }
     serve_all(thread, service, first, turn)
+}
+
+/// The thread of a polled ring carries a few of its requests out on the poller's lease, if the poller is not at them. What is left
+/// is the poller's.
+#[cold]
+fn serve_borrowed(thread: &'static Thread, queue: &Queue, turn: &mut Turn) -> Result<(), CapError> {
+    if queue.shows_nothing() {
+        return Ok(());
+    }
+    match queue.begin_borrowed(SQES_PER_PASS) {
+        Ok(service) => serve_all(thread, service, None, turn),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Carries out a request that the poller of `thread`'s ring has accepted, on the poller's CPU. A method that needs the thread's
+/// own CPU is refused.
+pub fn serve_polled(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mut Turn) {
+    // It is for nothing, and nothing can be in its way.
+    if request.v1.op == op::NOP && is_plain(request) {
+        return thread.inbox.lock().post(place, &completion(request, Ok(0)));
+    }
+    let refusal = match find(thread, request) {
+        Ok(Some(object)) if !runs_on_any_cpu(&object) => Some(CapError::NotPolled),
+        _ if request.sched_ctx_id != 0 => Some(CapError::NotPolled),
+        _ => None,
+    };
+    match refusal {
+        Some(code) => thread.inbox.lock().post(place, &completion(request, Err(code))),
+        None => handle(thread, request, place, turn),
+    }
+}
+
+/// Whether a request of this object can be carried out by another CPU than that of the thread that asks.
+fn runs_on_any_cpu(object: &Object) -> bool {
+    match object {
+        Object::Console
+        | Object::Timer
+        | Object::ParkSpace
+        | Object::ThreadHandle(_)
+        | Object::ProcessHandle(_)
+        | Object::EndpointCall(_)
+        | Object::EndpointServe(_)
+        | Object::SystemInfo => true,
+        // They look at the thread that runs here, or go on in pieces before it goes on in user mode.
+        Object::ThreadSpawner
+        | Object::ThreadControl
+        | Object::ProcessSpawner
+        | Object::VirtualMemory
+        | Object::Memory(_)
+        | Object::SchedulingPolicy
+        | Object::SchedulingContext(_)
+        | Object::UserSession(_)
+        | Object::CpuIsolation { .. }
+        | Object::CpuIsolationLease(_)
+        | Object::RealtimeIslands { .. }
+        | Object::RealtimeIsland(..)
+        | Object::Device(_)
+        | Object::DeviceMemory(_)
+        | Object::DmaMemory(_)
+        | Object::Interrupt(_)
+        | Object::PolicyService => false,
+    }
 }
 
 /// Handles requests as they come, `first` before any other, until there are none or it is time for a pause.
@@ -213,6 +292,15 @@ fn is_heavy(object: &Object) -> bool {
         | Object::Memory(_)
         | Object::SchedulingContext(_)
         | Object::UserSession(_)
+        | Object::CpuIsolation { .. }
+        | Object::CpuIsolationLease(_)
+        | Object::PolicyService
+        | Object::RealtimeIslands { .. }
+        | Object::RealtimeIsland(..)
+        | Object::Device(_)
+        | Object::DeviceMemory(_)
+        | Object::DmaMemory(_)
+        | Object::Interrupt(_)
         | Object::SystemInfo => true,
         Object::Timer
         | Object::ThreadControl
@@ -230,7 +318,15 @@ fn makes_something(object: &Object) -> bool {
         | Object::VirtualMemory
         | Object::Memory(_)
         | Object::SchedulingContext(_)
-        | Object::UserSession(_) => true,
+        | Object::UserSession(_)
+        | Object::CpuIsolation { .. }
+        | Object::CpuIsolationLease(_)
+        | Object::PolicyService
+        | Object::RealtimeIslands { .. }
+        | Object::RealtimeIsland(..)
+        | Object::Device(_)
+        | Object::DeviceMemory(_)
+        | Object::DmaMemory(_) => true,
         Object::Console
         | Object::Timer
         | Object::ParkSpace
@@ -240,8 +336,14 @@ fn makes_something(object: &Object) -> bool {
         | Object::EndpointCall(_)
         | Object::EndpointServe(_)
         | Object::SchedulingPolicy
+        | Object::Interrupt(_)
         | Object::SystemInfo => false,
     }
+}
+
+/// Whether the submitter says of its entries what they are.
+pub fn has_known_version(queue: &Queue) -> bool {
+    check_version(queue).is_ok()
 }
 
 /// What the submitter says of its entries must be what they are read as. The kernel's own copy decides how they are read;
@@ -261,10 +363,13 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
     let object = find(thread, request);
     if let Verdict::Refuse(status, error) = judge(request, &object, turn.failed) {
         turn.failed = true;
+        if error == CapError::DeadlineExpired {
+            dispatch::count_expired_request();
+        }
         return thread.inbox.lock().post(place, &refused(request, status, error));
     }
     turn.heavy |= matches!(&object, Ok(Some(object)) if is_heavy(object));
-    let seen = visible::look(thread.process());
+    let seen = visible::look(thread);
     let mut call = Call { thread, request, turn, place: Some(place) };
     let outcome = match object.and_then(|object| invoke(&mut call, object)) {
         Ok(Answer::Pending) => {
@@ -286,18 +391,24 @@ fn handle(thread: &'static Thread, request: &CapSqeV2, place: CqPlace, turn: &mu
     if let Err(code) = outcome
         && !call.turn.ended_others
     {
-        seen.refused(thread.process(), code, request);
+        seen.refused(thread, code, request);
     }
     if let Some(place) = call.place.take() {
         thread.inbox.lock().post(place, &completion(request, outcome));
     }
 }
 
+/// Whether a request has neither a deadline nor flags, and names no context.
+#[inline(always)]
+fn is_plain(request: &CapSqeV2) -> bool {
+    let plain = request.v1.flags == 0 && request.sched_ctx_id == 0;
+    plain && request.deadline_ns == 0 && request.qos_flags == 0
+}
+
 /// Whether a request runs at all, by its deadline and flags. A request that has neither always does.
 #[inline]
 fn judge(request: &CapSqeV2, object: &Result<Option<Object>, CapError>, failed: bool) -> Verdict {
-    let plain = request.v1.flags == 0 && request.sched_ctx_id == 0;
-    if plain && request.deadline_ns == 0 && request.qos_flags == 0 {
+    if is_plain(request) {
         return Verdict::Run { late: false };
     }
     let previous = if failed { Previous::Failed } else { Previous::Completed };

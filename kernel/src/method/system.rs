@@ -1,10 +1,11 @@
 //! Console, Timer and SystemInfo.
 
-use super::message::{with_params, with_result};
+use super::message::{with_long_result, with_params, with_result};
 use super::{Answer, Call};
+use crate::devices;
 use crate::object::inbox::Awaits;
 use crate::object::{process, thread};
-use crate::sched::{per_cpu, per_cpus, wakeup};
+use crate::sched::{leases, per_cpu, per_cpus, wakeup};
 use crate::{arch, frames, log, measure};
 use mainspring_abi::frame::{Frame, MAX_NOTE};
 use mainspring_abi::ring::{ABI_VERSION_MAX, ABI_VERSION_MIN, CapError};
@@ -22,6 +23,38 @@ fn slot_number(call: &Call<'_>, most: usize) -> Result<u32, CapError> {
     if (slot as usize) < most { Ok(slot) } else { Err(CapError::InvalidParameter) }
 }
 
+fn telemetry(call: &Call<'_>) -> Result<Answer, CapError> {
+    let number = with_params::<cpu_number::Owned, _>(call, |params| Ok(params.get_cpu()))? as usize;
+    if number >= per_cpus().len() {
+        return Err(CapError::InvalidParameter);
+    }
+    let per_cpu = per_cpu(number);
+    let counters = per_cpu.lock().cpu().telemetry().clone();
+    with_long_result::<schema::cpu_telemetry::Owned>(call, |mut result| {
+        result.set_scheduler_tick_count(counters.ticks);
+        result.set_ticks_suppressed_idle(counters.ticks_suppressed_idle);
+        result.set_ticks_suppressed_lease(counters.ticks_suppressed_lease);
+        result.set_nohz_enter_idle(counters.nohz_enter_idle);
+        let mut kinds = result.reborrow().init_nohz_enter_lease(counters.nohz_enter_lease.len() as u32);
+        for (place, count) in (0..).zip(counters.nohz_enter_lease) {
+            kinds.set(place, count);
+        }
+        let mut reasons = result.reborrow().init_nohz_exit(counters.nohz_exits.len() as u32);
+        for (place, count) in (0..).zip(counters.nohz_exits) {
+            reasons.set(place, count);
+        }
+        result.set_oneshot_deadline_miss_count(counters.oneshot_deadline_misses);
+        result.set_deadline_expired_count(per_cpu.expired_requests());
+        result.set_budget_exhausted_count(counters.budgets_exhausted);
+        result.set_realtime_overrun_count(counters.realtime_overruns);
+        result.set_donation_depth_max(counters.donation_depth_max);
+        let (polled, sleeps) = per_cpu.polled();
+        result.set_sqpoll_busy_ns(polled.get());
+        result.set_sqpoll_sleep_count(sleeps);
+        result.set_housekeeping_offload_count(leases::offloads(per_cpu.id()));
+    })
+}
+
 fn thread_info(call: &Call<'_>) -> Result<Answer, CapError> {
     let thread = thread::slot(slot_number(call, thread::MAX_THREADS)?);
     let name = thread.name();
@@ -33,10 +66,12 @@ fn thread_info(call: &Call<'_>) -> Result<Answer, CapError> {
         Ok(State::Asleep(_)) => schema::ThreadState::Asleep,
         Err(_) => schema::ThreadState::Moving,
     };
-    let account =
-        core.cpu().entity(seat).map(|entity| (entity.weight().get(), entity.account().runtime().get()));
+    let account = core.cpu().entity(seat).map(|entity| {
+        let account = entity.account();
+        (entity.weight().get(), account.runtime().get(), account.last_started().get())
+    });
     drop(core);
-    let (weight, runtime) = account.unwrap_or((0, 0));
+    let (weight, runtime, started) = account.unwrap_or_default();
     let process = thread.process().index();
     if thread.name() != name {
         // What was read is of two occupants of the slot: the one that was asked about is gone.
@@ -48,6 +83,7 @@ fn thread_info(call: &Call<'_>) -> Result<Answer, CapError> {
         result.set_state(state);
         result.set_weight(weight);
         result.set_runtime_ns(runtime);
+        result.set_last_started_ns(started);
     })
 }
 
@@ -167,6 +203,7 @@ pub fn info(call: &Call<'_>) -> Result<Answer, CapError> {
             result.set_threads(thread::live());
             result.set_processes(process::live());
             result.set_pending_waits(wakeup::pending_waits());
+            result.set_device_interrupts(devices::interrupts());
         }),
         SystemInfoMethod::Cpu => {
             let number = with_params::<cpu_number::Owned, _>(call, |params| Ok(params.get_cpu()))? as usize;
@@ -200,6 +237,7 @@ pub fn info(call: &Call<'_>) -> Result<Answer, CapError> {
                 result.set_queued(queued);
             })
         }
+        SystemInfoMethod::Telemetry => telemetry(call),
         SystemInfoMethod::Thread => thread_info(call),
         SystemInfoMethod::BeginCase => begin_case(call),
         SystemInfoMethod::Process => process_info(call),

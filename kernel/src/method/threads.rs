@@ -9,14 +9,15 @@ use crate::object::hold::Hold;
 use crate::object::inbox::Awaits;
 use crate::object::process::{Process, THREADS, refusal};
 use crate::object::thread::{self, Thread};
-use crate::sched::{dispatch, mine, wakeup};
+use crate::sched::{dispatch, leases, mine, wakeup};
 use core::sync::atomic::Ordering;
 use mainspring_abi::kernel::{
     CQ_ENTRIES, MOST_WOKEN, RING_ARENA, RING_STRIDE, SQ_ENTRIES, STACK_BYTES, STACK_STRIDE, STACKS,
     THREAD_BLOCK,
 };
 use mainspring_abi::ring::{CapError, HEADER_WORDS, RingAbi};
-use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, ProcessId, Weight};
+use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
+use mainspring_driver::sqpoll::Poller;
 use mainspring_kernel_core::ledger::Ledger;
 use mainspring_ring::sync::Ordering as RingOrdering;
 use mainspring_ring::{Completer, Geometry, Region, SubmissionQueue};
@@ -220,16 +221,62 @@ impl PlannedThread {
     }
 }
 
+/// A poller that can be made: an entity of the core on these CPUs, with a slot and a place of a thread, and nothing else of one.
+pub struct PlannedPoller {
+    thread: Hold<Thread>,
+    place: RingAndStack,
+    affinity: Affinity,
+}
+
+impl PlannedPoller {
+    /// Whether `process` can have one more.
+    pub fn decide(process: &'static Process, cpus: CpuSet) -> Result<Self, CapError> {
+        let place = RingAndStack::reserve(process)?;
+        let thread = thread::allocate(&process.ledger)?;
+        let affinity = thread.bind_to(cpus);
+        Ok(Self { thread, place, affinity })
+    }
+
+    /// The name that it will have.
+    pub fn name(&self) -> ThreadRef {
+        self.thread.name()
+    }
+
+    /// Makes it, for the ring of `owner`.
+    pub fn apply(self, owner: &Thread) {
+        let Self { thread: held, mut place, affinity } = self;
+        place.taken = true;
+        let (thread, name, process) = (held.slot(), held.name(), place.process);
+        thread.root.store(owner.root.load(Ordering::Relaxed), Ordering::Relaxed);
+        thread.belongs_to.set(process);
+        thread.place.store(place.number, Ordering::Relaxed);
+        thread.inbox.lock().open_for_poller(name.generation());
+        let entity = Poller::new(name).entity(ProcessId::new(process.index()), affinity);
+        held.begin();
+        wakeup::start(entity);
+        if process.state.lock().ending.is_some() {
+            dispatch::kill(thread, name);
+        }
+    }
+}
+
 fn affinity(thread: &Thread, cpus: u64) -> Result<Affinity, CapError> {
     if cpus == 0 {
-        return Ok(Affinity::Any);
+        return Ok(thread.bind_to_none());
     }
     let online = arch::cpu::online();
     let set: CpuSet = (0..online.min(64))
         .filter(|cpu| cpus >> cpu & 1 == 1)
         .filter_map(|cpu| CpuId::new(cpu).ok())
         .collect();
-    if set == CpuSet::EMPTY { Err(CapError::InvalidParameter) } else { Ok(thread.bind_to(set)) }
+    if set == CpuSet::EMPTY {
+        return Err(CapError::InvalidParameter);
+    }
+    // It would be in the way of a lessee for as long as it lives.
+    if leases::has_all(set.folded()) {
+        return Err(CapError::Busy);
+    }
+    Ok(thread.bind_to(set))
 }
 
 fn class_of(class: WireClass) -> LatencyClass {
@@ -322,6 +369,11 @@ pub fn handle(call: &mut Call<'_>, of: &Hold<Thread>) -> Result<Answer, CapError
         ThreadHandleMethod::Detach => {
             let object = call.process().state.lock().caps.remove(call.request.v1.cap_id)?;
             drop(object);
+            Ok(Answer::Done(0))
+        }
+        ThreadHandleMethod::Kill => {
+            // One that has ended already stays so.
+            dispatch::kill(of, of.name());
             Ok(Answer::Done(0))
         }
     }

@@ -11,13 +11,14 @@ use super::memory::{ObjectJob, PageJob};
 use super::processes::SpawnJob;
 use super::serve::{Turn, drain};
 use crate::arch::{AddressSpace, cpu};
+use crate::devices;
 use crate::measure::{self, Stretch};
 use crate::object::inbox::{Serving, Waiting, completion};
 use crate::object::process::Process;
 use crate::object::thread::Thread;
 use crate::object::{endpoint, memory};
 use crate::sched::visible::{self, Seen};
-use crate::sched::{check, contexts, dispatch, wakeup};
+use crate::sched::{check, contexts, dispatch, sqpoll, wakeup};
 use mainspring_abi::kernel;
 use mainspring_abi::ring::{CapError, CapSqeV2};
 use mainspring_ring::{CqPlace, SqOwner};
@@ -58,7 +59,7 @@ impl Job {
         });
         match self {
             Self::Pages(job) => job.step(process),
-            Self::Object(job) => job.step(),
+            Self::Object(job) => job.step(process),
             Self::Spawn(job) => job.step(),
         }
     }
@@ -104,7 +105,7 @@ pub fn work_on(thread: &'static Thread) -> Piece {
                 if let Some(Work::Request(request, place, job, seen)) = work.take() {
                     drop(job);
                     if let Err(code) = outcome {
-                        seen.refused(thread.process(), code, request);
+                        seen.refused(thread, code, request);
                     }
                     let mut inbox = thread.inbox.lock();
                     inbox.post(place, &completion(&request, outcome));
@@ -197,6 +198,9 @@ impl Ending {
                 }
             }
             Phase::Tell => {
+                if !sqpoll::let_go(thread) {
+                    return Piece::Wait;
+                }
                 if !dispatch::kill_some(process) {
                     self.phase = Phase::Count;
                 }
@@ -212,6 +216,7 @@ impl Ending {
                 if process.state.lock().live > 1 {
                     return Piece::Wait;
                 }
+                devices::driver_ends(process);
                 self.phase = Phase::Orphans(0);
             }
             Phase::Orphans(number) => {

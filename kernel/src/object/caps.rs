@@ -2,6 +2,7 @@
 //!
 //! Conserved: a number that is set aside or means something is charged to the process's ledger, and no other is.
 
+use super::device::{DeviceId, LineId, Registers};
 use super::hold::Hold;
 use super::memory::MemoryObject;
 use super::process::{Process, refusal};
@@ -11,6 +12,7 @@ use mainspring_abi::ContextRef;
 use mainspring_abi::ring::CapError;
 use mainspring_driver::sessions::SessionRef;
 use mainspring_kernel_core::ledger::{Charge, Kind, Ledger};
+use mainspring_sched::lease::LeaseRef;
 
 /// Capabilities that a process can have.
 pub const CAPS: usize = 128;
@@ -50,6 +52,39 @@ pub enum Object {
     SchedulingContext(ContextRef),
     /// A login session, by its name.
     UserSession(SessionRef),
+    /// Leasing CPUs, in every mode or in those that need only the scheduler's consent.
+    CpuIsolation {
+        /// In every mode.
+        any_mode: bool,
+    },
+    /// A lease of CPUs, by its name.
+    CpuIsolationLease(LeaseRef),
+    /// A device, for the process that drives it.
+    Device(DeviceId),
+    /// Registers of a device, which its driver can map.
+    DeviceMemory(Registers),
+    /// Memory that a device can reach, which its driver can map.
+    DmaMemory(MemoryObject),
+    /// Messages of a device.
+    Interrupt(LineId),
+    /// Being the policy service.
+    PolicyService,
+    /// Having realtime islands admitted.
+    RealtimeIslands {
+        /// For so much of one CPU.
+        percent: u8,
+    },
+    /// A realtime island, by its name, and what its process may have of one CPU in islands, in percent.
+    RealtimeIsland(IslandName, u8),
+}
+
+/// A realtime island's name: its number, and how often it had been adjusted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IslandName {
+    /// Its number.
+    pub id: u32,
+    /// Counts its adjustments.
+    pub generation: u32,
 }
 
 impl Object {
@@ -72,13 +107,31 @@ impl Object {
             Self::SystemInfo => 13,
             Self::SchedulingContext(_) => 14,
             Self::UserSession(_) => 15,
+            Self::CpuIsolation { .. } => 16,
+            Self::CpuIsolationLease(_) => 17,
+            Self::Device(_) => 18,
+            Self::DeviceMemory(_) => 19,
+            Self::DmaMemory(_) => 20,
+            Self::Interrupt(_) => 21,
+            Self::PolicyService => 22,
+            Self::RealtimeIslands { .. } => 23,
+            Self::RealtimeIsland(..) => 24,
         }
     }
 
-    /// Whether a copy can be given to another process. Handles are of what one has made oneself.
+    /// Whether a copy can be given to another process. Handles are of what one has made oneself, and parts of a device are its
+    /// driver's.
     #[must_use]
     pub fn can_be_granted(&self) -> bool {
-        !matches!(self, Self::ThreadHandle(_) | Self::ProcessHandle(_))
+        !matches!(
+            self,
+            Self::ThreadHandle(_)
+                | Self::ProcessHandle(_)
+                | Self::DeviceMemory(_)
+                | Self::DmaMemory(_)
+                | Self::Interrupt(_)
+                | Self::RealtimeIsland(..)
+        )
     }
 }
 
@@ -167,6 +220,16 @@ impl Caps {
             .is_some_and(|object| matches!(object, Object::SchedulingContext(who) if *who == before))
         {
             self.slots[(cap & 0xffff) as usize].object = Some(Object::SchedulingContext(after));
+        }
+    }
+
+    /// `cap`, which is of the island `before`, is of `after` from now on. Nothing happens if it is not.
+    pub fn rename_island(&mut self, cap: u32, before: IslandName, after: IslandName) {
+        if let Some(Object::RealtimeIsland(island, percent)) = self.look(cap)
+            && *island == before
+        {
+            let renamed = Object::RealtimeIsland(after, *percent);
+            self.slots[(cap & 0xffff) as usize].object = Some(renamed);
         }
     }
 

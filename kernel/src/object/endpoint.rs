@@ -6,20 +6,27 @@
 //! - A client, which is a process, has at most [`SHARE`] calls at an endpoint: waiting, being served, or withdrawn and not
 //!   yet answered. There is room for the share of every process there can be, so no client uses another's share. A client's
 //!   ledger is charged for its share from its first call until it ends.
-//! - Callers are taken in turns: one of each client that waits, and each client's own in their order.
+//! - Callers are taken in turns: one of each client that waits, and each client's own in their order. Where the endpoint orders
+//!   by deadline, as many clients as its window has come together: one caller of each, the one that is due first first. So none
+//!   is passed by more than its neighbours in the window.
 //! - A server that waits has the number under which it receives its call. So a call to a server that waits is received, and
 //!   a server that receives more than it answers is the one that is refused.
 //! - A received call is answered once: the number that the server returns names a slot and its generation, and only the
 //!   process that received it can use it. A received call that its caller withdraws keeps its slot until the server answers,
 //!   so that the server is told and the number means nothing else meanwhile.
+//! - A notice of the kernel is received before any call, under the number 0, which no call has, and is not answered. As many wait
+//!   as there is room for; then the oldest is lost. Who is told also finds out by asking.
 //! - A process that has ended is in no endpoint: see [`Endpoint::forget`]. So here a process is its slot's number alone.
 
 use super::inbox::Waiter;
 use super::process::{self, MAX_PROCESSES};
+use super::thread;
 use crate::sched::visible::Digest;
 use heapless::Deque;
 use mainspring_abi::ThreadRef;
-use mainspring_abi::ring::CapError;
+use mainspring_abi::kernel::DIRECT_WORDS;
+use mainspring_abi::request::urgency;
+use mainspring_abi::ring::{CapError, QosFlags};
 use mainspring_kernel_core::ledger::{Kind, Ledger};
 use spin::Mutex;
 
@@ -29,6 +36,8 @@ pub const ENDPOINTS: usize = 32;
 pub const SHARE: usize = 16;
 /// How many calls the servers of an endpoint together can wait for or have received and not answered.
 const RECEIVED: usize = 64;
+/// How many notices can wait at an endpoint.
+const NOTICES: usize = 8;
 /// A call's number: its slot in the low bits, then which call of that slot. It comes again after 67 million calls.
 const SLOT_BITS: u32 = RECEIVED.trailing_zeros();
 /// In place of a client's calls: it has made none here, and has not been charged for its share.
@@ -128,6 +137,13 @@ pub struct Endpoint {
     /// Clients that have callers waiting, bit by bit, and whose turn it was last.
     waiting: u64,
     last: u32,
+    /// Whether a call lends its caller's context.
+    lends: bool,
+    /// Among how many clients the earliest deadline goes first; 1 for none.
+    window: u8,
+    /// The clients whose turns come together, bit by bit, and which of them was chosen.
+    batch: u64,
+    chosen: Option<u8>,
     /// A thread has waited here.
     used: bool,
     /// The calls of each client: waiting, being served, withdrawn; or [`CLOSED`]. The last one counts for clients
@@ -135,7 +151,11 @@ pub struct Endpoint {
     calls: [u8; MAX_PROCESSES + 1],
     received: [Slot; RECEIVED],
     callers: [Deque<Waiter, SHARE>; MAX_PROCESSES],
+    notices: Deque<Notice, NOTICES>,
 }
+
+/// What the kernel tells whoever receives.
+pub type Notice = [u64; DIRECT_WORDS];
 
 static ENDPOINTS_TABLE: [Mutex<Endpoint>; ENDPOINTS] = [const { Mutex::new(Endpoint::new()) }; ENDPOINTS];
 
@@ -143,6 +163,15 @@ static ENDPOINTS_TABLE: [Mutex<Endpoint>; ENDPOINTS] = [const { Mutex::new(Endpo
 #[must_use]
 pub fn endpoint(index: u32) -> &'static Mutex<Endpoint> {
     &ENDPOINTS_TABLE[index as usize]
+}
+
+/// When the call of `caller` is due, if it wants to be ordered by that.
+fn due(caller: Waiter) -> Option<u64> {
+    let wants = QosFlags::DEADLINE_ORDERED.with(QosFlags::REORDERABLE);
+    let inbox = thread::slot(caller.thread.index()).inbox.lock();
+    let request = inbox.request(caller).map(|op| op.request);
+    let ordered = request.filter(|request| request.qos().is_ok_and(|qos| qos.has(wants)));
+    ordered.map(|request| urgency(request.deadline_ns))
 }
 
 /// All of them.
@@ -158,10 +187,15 @@ impl Endpoint {
             servers: Servers { slots: [0; RECEIVED], first: 0, len: 0 },
             waiting: 0,
             last: MAX_PROCESSES as u32 - 1,
+            lends: true,
+            window: 1,
+            batch: 0,
+            chosen: None,
             used: false,
             calls: [CLOSED; MAX_PROCESSES + 1],
             received: [Slot::FREE; RECEIVED],
             callers: [const { Deque::new() }; MAX_PROCESSES],
+            notices: Deque::new(),
         }
     }
 
@@ -200,36 +234,101 @@ impl Endpoint {
         *calls = calls.wrapping_sub(1);
     }
 
-    /// Whether a caller waits.
+    /// Whether a caller or a notice waits.
     #[inline(always)]
     #[must_use]
     pub fn has_caller(&self) -> bool {
-        self.waiting != 0
+        self.waiting != 0 || !self.notices.is_empty()
     }
 
-    /// Whose turn it is of the clients that have callers waiting.
-    fn next_client(&self) -> Option<usize> {
-        if self.waiting == 0 {
-            return None;
+    /// The notice that waits longest. It goes on waiting.
+    #[must_use]
+    pub fn first_notice(&self) -> Option<Notice> {
+        self.notices.front().copied()
+    }
+
+    /// The notice that waits longest has been received.
+    pub fn drop_notice(&mut self) {
+        self.notices.pop_front();
+    }
+
+    /// A notice waits for whoever receives next.
+    pub fn add_notice(&mut self, notice: Notice) {
+        if self.notices.is_full() {
+            self.drop_notice();
         }
-        let ahead = self.waiting.rotate_right(self.last + 1).trailing_zeros();
-        Some((self.last + 1 + ahead) as usize % MAX_PROCESSES)
+        // There is room, as was just made.
+        let _ = self.notices.push_back(notice);
+        self.used = true;
+    }
+
+    /// What the boot manifest says of it: whether calls lend, and among how many clients the earliest deadline goes first.
+    pub fn configure(&mut self, lends: bool, window: u8) {
+        (self.lends, self.window) = (lends, window.clamp(1, MAX_PROCESSES as u8));
+    }
+
+    /// Whether a call lends its caller's context.
+    #[inline(always)]
+    #[must_use]
+    pub fn lends(&self) -> bool {
+        self.lends
+    }
+
+    /// Of the clients in `among`, the first whose turn comes after that of `last`.
+    fn turn_after(last: u32, among: u64) -> Option<u32> {
+        let ahead = among.rotate_right(last + 1).trailing_zeros();
+        (among != 0).then_some((last + 1 + ahead) % MAX_PROCESSES as u32)
+    }
+
+    /// Whose turn it is of the clients that have callers waiting. `urgency` says of a caller how soon it is due, if it may be moved.
+    fn next_client(&mut self, urgency: impl Fn(Waiter) -> Option<u64>) -> Option<usize> {
+        if self.window == 1 {
+            return Self::turn_after(self.last, self.waiting).map(|client| client as usize);
+        }
+        self.batch &= self.waiting;
+        if self.batch == 0 {
+            for _ in 0..self.window {
+                let next = Self::turn_after(self.last, self.waiting & !self.batch);
+                let Some(client) = next else { break };
+                self.batch |= 1 << client;
+                self.last = client;
+            }
+        }
+        let mut first: Option<(u64, u32)> = None;
+        let (mut left, mut at) = (self.batch, self.last);
+        while let Some(client) = Self::turn_after(at, left) {
+            left &= !(1 << client);
+            at = client;
+            match (self.callers[client as usize].front().and_then(|caller| urgency(*caller)), first) {
+                (Some(due), Some((earliest, _))) if due >= earliest => {}
+                (Some(due), _) => first = Some((due, client)),
+                // Nothing passes one that may not be moved.
+                (None, None) => return Some(client as usize),
+                (None, Some(_)) => break,
+            }
+        }
+        first.map(|(_, client)| client as usize)
     }
 
     /// The caller whose turn it is. It goes on waiting.
     #[must_use]
-    pub fn next_caller(&self) -> Option<Waiter> {
-        self.callers[self.next_client()?].front().copied()
+    pub fn next_caller(&mut self) -> Option<Waiter> {
+        let client = self.next_client(due)?;
+        self.chosen = Some(client as u8);
+        self.callers[client].front().copied()
     }
 
-    /// Takes out the caller whose turn it is, and whose it is.
+    /// Takes out the caller that [`Endpoint::next_caller`] found, and whose it is.
     fn take_caller(&mut self) -> Option<(Waiter, u8)> {
-        let client = self.next_client()?;
+        let client = usize::from(self.chosen.take()?);
         let caller = self.callers[client].pop_front()?;
+        self.batch &= !(1 << client);
         if self.callers[client].is_empty() {
             self.waiting &= !(1 << client);
         }
-        self.last = client as u32;
+        if self.window == 1 {
+            self.last = client as u32;
+        }
         Some((caller, client as u8))
     }
 
@@ -442,7 +541,7 @@ impl Endpoint {
         }
         digest.add(self.waiting);
         digest.add(u64::from(self.last));
-        digest.add(u64::from(self.servers.len));
+        digest.add(u64::from(self.servers.len) | (self.notices.len() as u64) << 8);
         for (calls, callers) in self.calls.iter().zip(&self.callers) {
             digest.add(u64::from(*calls) << 8 | callers.len() as u64);
         }

@@ -8,6 +8,7 @@
 
 use crate::arch::{self, Ring};
 use crate::object::ProcessRef;
+use crate::object::device::LineId;
 use heapless::Vec;
 use mainspring_abi::kernel::{DIRECT_WORDS, ReceivedCall};
 use mainspring_abi::ring::{CapCqe, CapError, CapSqeV2};
@@ -35,6 +36,8 @@ pub enum Awaits {
     Call(u32),
     /// Something to drain of this context, or its end.
     Notice(ContextRef),
+    /// A message of a device on this line.
+    Interrupt(LineId),
 }
 
 impl Awaits {
@@ -47,7 +50,7 @@ impl Awaits {
             Self::Thread(_) | Self::Process(_) => WaitKind::Join,
             Self::Answer(_) => WaitKind::Call,
             Self::Call(_) => WaitKind::Receive,
-            Self::Notice(_) => WaitKind::Park,
+            Self::Notice(_) | Self::Interrupt(_) => WaitKind::Park,
         }
     }
 }
@@ -137,6 +140,8 @@ pub enum Waiting {
     },
     /// It is in the middle of what it has to do before it waits or goes on.
     Serving(Serving),
+    /// It is none that ever goes on in user mode: it polls another's ring, see [`crate::sched::sqpoll`].
+    Polling,
     /// It was, and goes on with this answer when it has the CPU.
     Over(u64),
     /// It was, and goes on with this message in its registers.
@@ -172,7 +177,8 @@ pub struct Inbox {
     pub waiting: Waiting,
     ops: [Option<Op>; OPS],
     next_serial: u32,
-    /// How many operations have a deadline.
+    /// How many operations are in flight, and how many of them have a deadline.
+    in_flight: u8,
     timed: u8,
     /// What the latest operation waits for.
     latest: Option<Awaits>,
@@ -185,10 +191,21 @@ impl Inbox {
             Self { generation, completer: Some(completer), next_serial: self.next_serial, ..Self::default() };
     }
 
+    /// For a new occupant of the slot that polls another's ring.
+    pub fn open_for_poller(&mut self, generation: u32) {
+        *self =
+            Self { generation, waiting: Waiting::Polling, next_serial: self.next_serial, ..Self::default() };
+    }
+
+    /// Another CPU has posted something: if the thread waits and has enough now, its wait is over.
+    pub fn look(&mut self) -> Posted {
+        self.after_posting()
+    }
+
     /// The thread ends: what was in flight, for its objects to forget.
     pub fn close(&mut self, thread: ThreadRef) -> Vec<(Awaits, Waiter), { OPS + 1 }> {
         self.completer = None;
-        self.timed = 0;
+        (self.in_flight, self.timed) = (0, 0);
         let in_registers = self.give_up(thread);
         let ops = core::mem::take(&mut self.ops);
         let ended = ops.into_iter().zip(0..).filter_map(|(op, slot)| {
@@ -246,7 +263,12 @@ impl Inbox {
     /// How many operations are in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.ops.iter().flatten().count()
+        debug_assert_eq!(
+            usize::from(self.in_flight),
+            self.ops.iter().flatten().count(),
+            "one was miscounted"
+        );
+        usize::from(self.in_flight)
     }
 
     /// Puts an operation in flight; gives the place back when there are too many.
@@ -262,6 +284,7 @@ impl Inbox {
         let Some(slot) = self.ops.iter().position(Option::is_none) else { return Err(place) };
         self.next_serial = self.next_serial.wrapping_add(1);
         let serial = self.next_serial;
+        self.in_flight += 1;
         self.timed += u8::from(deadline != Nanos::MAX);
         self.latest = Some(awaits);
         self.ops[slot] = Some(Op { serial, awaits, request: *request, deadline, place });
@@ -271,6 +294,7 @@ impl Inbox {
     #[inline(always)]
     fn remove(&mut self, slot: usize) -> Option<Op> {
         let op = self.ops.get_mut(slot)?.take()?;
+        self.in_flight -= 1;
         self.timed -= u8::from(op.deadline != Nanos::MAX);
         Some(op)
     }

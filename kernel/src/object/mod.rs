@@ -7,6 +7,7 @@
 //! woken with an object's lock held.
 
 pub mod caps;
+pub mod device;
 pub mod endpoint;
 pub mod hold;
 pub mod inbox;

@@ -45,21 +45,39 @@ const LIMITS: Limits = Limits([
     (endpoint::ENDPOINTS * endpoint::SHARE) as u64,
     SLEEPS as u64,
     HELD as u64,
+    // Its own place is its family's.
+    0,
 ]);
 /// How many threads one may always have, whatever others do.
 const GUARANTEED_THREADS: u64 = 8;
 
-/// The frames and threads of the machine that processes can be charged for.
+/// How many processes a family may always have, whatever others do.
+const GUARANTEED_PROCESSES: u64 = 8;
+/// A family is charged for the places of its processes alone.
+const FAMILY_LIMITS: Limits = Limits([0, 0, 0, 0, 0, 0, 0, MAX_PROCESSES as u64]);
+
+/// The frames and threads of the machine that processes can be charged for, and the places that families can be.
 static POOLS: Pools = Pools::new();
+
+/// What families are charged for. A family is a program of the manifest, the processes that it has made, those that they have
+/// made, and so on: it is known by the place of that program in the manifest.
+static FAMILIES: [Ledger<'static>; MAX_PROCESSES] =
+    [const { Ledger::new(&POOLS, FAMILY_LIMITS) }; MAX_PROCESSES];
+
+fn family(number: u32) -> &'static Ledger<'static> {
+    &FAMILIES[number as usize % MAX_PROCESSES]
+}
 
 /// Frames that no process can be charged for: what the kernel needs for a moment.
 const KERNEL_FRAMES: u64 = 1024;
 
-/// Lets processes be charged for all but the kernel's of `free` frames, and for all threads that there can be.
-pub fn open_pools(free: u64) {
+/// Lets processes be charged for all but the kernel's of `free` frames, and for all threads that there can be, and so many families
+/// for all processes.
+pub fn open_pools(free: u64, families: u64) {
     let processes = MAX_PROCESSES as u64;
     POOLS.frames.open(free.saturating_sub(KERNEL_FRAMES), processes, GUARANTEED_FRAMES);
     POOLS.threads.open(thread::MAX_THREADS as u64, processes, GUARANTEED_THREADS);
+    POOLS.processes.open(processes, families, GUARANTEED_PROCESSES);
 }
 
 /// A refusal of the ledger, as it is told to programs.
@@ -111,6 +129,8 @@ pub struct Process {
     pub resident: AtomicU64,
     /// What the kernel holds for it.
     pub ledger: Ledger<'static>,
+    /// The family that its place is charged to.
+    family: AtomicU32,
     /// What its contexts are charged to, if it was granted any.
     pub resources: Mutex<Option<LedgerRef>>,
     /// The session that it is in, and whether the session ends with it. Nothing is locked by a CPU that has this.
@@ -136,6 +156,7 @@ pub fn init() {
             parks: Mutex::default(),
             resident: AtomicU64::new(0),
             ledger: Ledger::new(&POOLS, LIMITS),
+            family: AtomicU32::new(0),
             resources: Mutex::new(None),
             session: Mutex::new(None),
             essential: AtomicBool::new(false),
@@ -165,17 +186,22 @@ pub fn live() -> u32 {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// A slot for a new process, free again if the hold is dropped before the process [begins](Hold::begin).
-pub fn allocate() -> Result<Hold<Process>, CapError> {
+/// A slot for a new process of the family `number`, free again if the hold is dropped before the process [begins](Hold::begin).
+pub fn allocate(number: u32) -> Result<Hold<Process>, CapError> {
+    family(number).add(Kind::Processes, 1).map_err(|_| CapError::QuotaExceeded)?;
     let mut free = FREE.load(Ordering::Relaxed);
     while free != 0 {
         let bit = free & free.wrapping_neg();
         // Acquire: pairs with the release in `vacate`; the slot is as its last occupant left it.
         free = FREE.fetch_and(!bit, Ordering::Acquire);
         if free & bit != 0 {
-            return Ok(Hold::first(slot(bit.trailing_zeros())));
+            let slot = slot(bit.trailing_zeros());
+            slot.family.store(number, Ordering::Relaxed);
+            return Ok(Hold::first(slot));
         }
     }
+    // Slots that have run out of generations are still counted as places.
+    family(number).refund(Kind::Processes, 1);
     Err(CapError::QuotaExceeded)
 }
 
@@ -191,11 +217,14 @@ impl Slot for Process {
             "a process is gone and its ledger is not empty: {:?}",
             self.ledger
         );
+        let family = family(self.family());
         // Only the code that vacates a slot changes its generation.
         if let Some(next) = self.generation.load(Ordering::Relaxed).checked_add(1) {
             self.generation.store(next, Ordering::Release);
             FREE.fetch_or(1 << self.index, Ordering::Release);
         }
+        // Once the slot is free: a family that has been charged for a place finds one.
+        family.refund(Kind::Processes, 1);
     }
 }
 
@@ -228,6 +257,12 @@ impl Process {
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
+    }
+
+    /// The family that it is of, and that what it makes is of.
+    #[must_use]
+    pub fn family(&self) -> u32 {
+        self.family.load(Ordering::Relaxed)
     }
 
     /// Its present occupant.
@@ -348,6 +383,7 @@ impl Process {
         for kind in kinds {
             digest.add(self.ledger.amount(kind));
         }
+        digest.add(family(self.family()).amount(Kind::Processes));
     }
 
     /// What others can see of it.

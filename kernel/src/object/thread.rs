@@ -8,11 +8,12 @@ use super::inbox::{Inbox, Waiter};
 use super::process::{self, refusal};
 use crate::arch::{Context, ContextCell, Ring, StaticRef};
 use crate::method::Work;
+use crate::sched::sqpoll::Polling;
 use crate::sched::visible::Digest;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use heapless::Vec as Few;
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{CpuSet, ThreadRef};
@@ -55,6 +56,8 @@ pub struct Thread {
     pub place: AtomicU32,
     /// Which occupant is to end at the next opportunity: its generation plus one.
     killed: AtomicU64,
+    /// The generation whose occupant has begun to end, plus one.
+    leaving: AtomicU64,
     /// What it waits for.
     pub inbox: Mutex<Inbox>,
     /// Its ring.
@@ -67,6 +70,11 @@ pub struct Thread {
     charge: Mutex<Option<Charge<'static>>>,
     /// Room for the set of CPUs that its occupant may run on.
     cpus: Mutex<Arc<CpuSet>>,
+    /// Its occupant may run on those only.
+    is_bound: AtomicBool,
+    /// The poller of its ring. Taken after the ring's own lock.
+    pub polling: Mutex<Option<Polling>>,
+    is_polled: AtomicBool,
 }
 
 static THREADS: Once<Box<[Thread; MAX_THREADS]>> = Once::new();
@@ -86,12 +94,16 @@ pub fn init() {
             belongs_to: StaticRef::new(process::slot(0)),
             place: AtomicU32::new(0),
             killed: AtomicU64::new(0),
+            leaving: AtomicU64::new(0),
             inbox: Mutex::default(),
             queue: Mutex::new(None),
             work: Mutex::new(None),
             life: Mutex::default(),
             charge: Mutex::new(None),
             cpus: Mutex::new(Arc::new(CpuSet::EMPTY)),
+            is_bound: AtomicBool::new(false),
+            polling: Mutex::new(None),
+            is_polled: AtomicBool::new(false),
         };
         let table: Vec<_> = (0..MAX_THREADS as u32).map(make).collect();
         table.try_into().unwrap_or_else(|_| unreachable!("it has as many as were made"))
@@ -176,6 +188,17 @@ impl Thread {
         self.killed.load(Ordering::Acquire) == u64::from(self.name().generation()) + 1
     }
 
+    /// Its present occupant, which runs, has begun to end.
+    pub fn leave(&self) {
+        self.leaving.fetch_max(u64::from(self.name().generation()) + 1, Ordering::Release);
+    }
+
+    /// Whether its present occupant is to end, or has begun to.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.is_killed() || self.leaving.load(Ordering::Acquire) == u64::from(self.name().generation()) + 1
+    }
+
     /// Where it sits: the CPU and its seat there.
     #[must_use]
     pub fn home(&self) -> Option<(usize, Seat)> {
@@ -205,7 +228,36 @@ impl Thread {
         if let Some(room) = Arc::get_mut(&mut room) {
             *room = cpus;
         }
+        self.is_bound.store(true, Ordering::Relaxed);
         Affinity::Only(Arc::clone(&room))
+    }
+
+    /// Lets its occupant, which does not live yet, run on every CPU.
+    pub fn bind_to_none(&self) -> Affinity {
+        self.is_bound.store(false, Ordering::Relaxed);
+        Affinity::Any
+    }
+
+    /// Whether its ring has a poller, or had one a moment ago.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_polled(&self) -> bool {
+        self.is_polled.load(Ordering::Relaxed)
+    }
+
+    /// Its ring has a poller, or none.
+    pub fn set_polled(&self, is_polled: bool) {
+        self.is_polled.store(is_polled, Ordering::Relaxed);
+    }
+
+    /// Where its occupant may run by itself, whatever leases say.
+    #[must_use]
+    pub fn own_affinity(&self) -> Affinity {
+        if self.is_bound.load(Ordering::Relaxed) {
+            Affinity::Only(Arc::clone(&self.cpus.lock()))
+        } else {
+            Affinity::Any
+        }
     }
 
     /// Sets its first registers; no CPU runs it yet.

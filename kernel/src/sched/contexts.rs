@@ -12,25 +12,32 @@
 //! Conserved: a context belongs to one process and ends with it; no context outlives the machine's last process. None is in flight
 //! when the lock is given back.
 
+use super::dispatch;
+use super::islands;
+use super::leases;
 use super::machine::Kernel;
-use super::per_cpu::{PerCpu, mine, per_cpus};
+use super::per_cpu::{PerCpu, Untold, mine, per_cpus};
+use super::policy;
 use super::wakeup;
 use crate::arch;
+use crate::method::post_notice;
 use crate::object::inbox::Awaits;
 use crate::object::process::{MAX_PROCESSES, Process};
-use crate::object::thread;
+use crate::object::thread::{self, Thread};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
+use mainspring_abi::kernel::RELEASE_NS;
 use mainspring_abi::ring::CapError;
-use mainspring_abi::{ContextRef, Nanos, ProcessId, ThreadRef};
+use mainspring_abi::{ContextRef, CpuId, Nanos, ProcessId, ThreadRef};
 use mainspring_driver::contexts::{
-    AdmissionRules, CallEnd, ContextMachine, Contexts, CreateError, Delivery, Grant, HomeCpu, Lent, Logout,
-    share,
+    AdmissionRules, BindError, CallEnd, ContextMachine, Contexts, CreateError, Delivery, Effort, Grant,
+    HomeCpu, Lent, Logout, RevokeReason, share,
 };
 use mainspring_driver::ledgers::{Amounts, LedgerError, Ledgers, Profile, Resource};
 use mainspring_driver::sessions::{SessionError, SessionRef, Sessions};
 use mainspring_driver::{Machine, placement};
-use mainspring_sched::context::ContextSpec;
+use mainspring_sched::context::{ContextSpec, Overrun, SpecError};
+use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Affinity, Authority, Entity, Floor, Overran, WaitKind};
 use spin::{Mutex, MutexGuard, Once};
 
@@ -41,18 +48,26 @@ const CONTEXTS_EACH: u64 = 8;
 /// A hundredth of a CPU, in the unit of [`Resource::CpuShare`].
 const PERCENT: u64 = 10_000_000;
 /// What each release costs on top of its own work: two interrupts and decisions.
-const OVERHEAD: Nanos = Nanos::from_micros(10);
+pub const OVERHEAD: Nanos = Nanos::new(RELEASE_NS);
+/// The shortest period of a context that a process makes. Releases cost time that no ledger is charged for: at most a
+/// hundredth of a CPU for each context.
+const SHORTEST_PERIOD: Nanos = Nanos::from_millis(1);
+/// Looks of the admission test at a context, for one decision: it is taken with interrupts off.
+const EFFORT: Effort = Effort::new(600);
 
+/// The endpoints that are told when a context is used up and must not be.
+static HANDLERS: Mutex<heapless::Vec<(ContextRef, u32), CONTEXTS>> = Mutex::new(heapless::Vec::new());
 static EXIST: AtomicBool = AtomicBool::new(false);
 static TABLE: Once<Mutex<Contexts>> = Once::new();
 
 /// Makes the table.
-pub fn init() {
+pub fn init(floor: Floor) {
     TABLE.call_once(|| {
         let rules = AdmissionRules {
             cpus: per_cpus().iter().map(PerCpu::id).collect(),
-            floor: Floor::DEFAULT,
+            floor,
             overhead: OVERHEAD,
+            effort: EFFORT,
             ..AdmissionRules::default()
         };
         let sessions = Sessions::new(MAX_PROCESSES).expect("a session for each process fits in the heap");
@@ -67,17 +82,20 @@ pub fn lock() -> MutexGuard<'static, Contexts> {
     TABLE.get().expect("contexts exist before anything is scheduled").lock()
 }
 
+/// The table, if no other CPU has it: for a CPU that has a core locked.
+pub fn try_lock() -> Option<MutexGuard<'static, Contexts>> {
+    TABLE.get()?.try_lock()
+}
+
 /// Everything that contexts have of the heap is given back: the machine ends.
 pub fn end() {
     *lock() = Contexts::default();
 }
 
 impl ContextMachine for Kernel {
-    /// Throttling and going on as best effort, which are all that a context here can ask for, have happened already.
+    /// It is dealt with when nothing is locked, see [`tell_waiters`].
     fn overran(&mut self, overran: Overran) {
-        if let Some(waiter) = overran.waiter {
-            self.wake_waiter(overran.context, waiter);
-        }
+        mine().note_overran(overran);
     }
 
     fn session_of(&self, thread: ThreadRef) -> Option<SessionRef> {
@@ -94,8 +112,13 @@ impl ContextMachine for Kernel {
 /// Whether there has ever been a context: where there has not, no call asks for loans.
 #[inline(always)]
 pub fn exist() -> bool {
-    // Relaxed: set at boot, before the first program runs.
+    // Relaxed: a thread that has a context has seen it made.
     EXIST.load(Ordering::Relaxed)
+}
+
+/// There is about to be a context.
+pub fn begin() {
+    EXIST.store(true, Ordering::Relaxed);
 }
 
 /// Whether a call of `caller` may be given to `server`. It may not if the caller's context would be lent too often.
@@ -119,6 +142,10 @@ pub fn call_received(caller: ThreadRef, server: ThreadRef) {
 
 /// `caller`, which waits for a call that `server` has received, lends its context, if it has one and the server has none.
 pub fn lend(table: &mut Contexts, caller: ThreadRef, server: ThreadRef) {
+    // A thread that ends needs no time of others, and does not wait for any: see `let_go`.
+    if thread::find(server).is_none_or(Thread::is_leaving) {
+        return;
+    }
     // Where nothing is lent the server serves the call on what it has.
     if let Ok(Lent::InFlight(_)) = table.lend(&mut Kernel, caller, server) {
         // Another CPU carries the server over at this moment, and needs no lock that this one has.
@@ -151,15 +178,40 @@ pub fn call_in(thread: ThreadRef, end: CallEnd) {
     }
 }
 
-/// Whether the running thread of `here` may wait for `kind`. One that serves a call on a loan and waits for the next has not
+/// The thread whose context `thread` serves a call on.
+fn donor_of(thread: ThreadRef) -> Option<ThreadRef> {
+    // The slot of a thread that has ended may have another occupant.
+    let home = Kernel.home(thread).filter(|home| home.seat.thread() == thread)?;
+    Kernel.with_cpu(home.cpu, |cpu| cpu.cpu().entity(home.seat).ok()?.context()?.donors().last())
+}
+
+/// `thread`, which is marked as leaving, is to end, and has been woken if it waited: it ends as best effort, so that it need not wait
+/// for a refill. Its own context is at rest, and one that it has on loan is back with its caller.
+pub fn let_go(thread: ThreadRef) {
+    if !exist() {
+        return;
+    }
+    let mut table = lock();
+    if let Some(donor) = donor_of(thread) {
+        let _returned = table.end_call(&mut Kernel, donor, CallEnd::ServerGone);
+    } else {
+        let _unbound = table.unbind(&mut Kernel, thread);
+    }
+}
+
+/// Binds the context `who` to `thread`, which runs. One that is to end gets none.
+pub fn bind(who: ContextRef, thread: &Thread) -> Result<(), BindError> {
+    let mut table = lock();
+    if thread.is_leaving() {
+        return Err(BindError::NoThread(thread.name()));
+    }
+    table.bind(&mut Kernel, who, thread.name())
+}
+
+/// Whether the running thread `thread` may wait for `kind`. One that serves a call on a loan and waits for the next has not
 /// answered: the caller has its context back, and waits on.
-pub fn may_block(table: &mut Contexts, here: &PerCpu, kind: WaitKind) -> Result<(), CapError> {
-    let donor = {
-        let core = here.lock();
-        let context = core.cpu().current().and_then(|seat| core.cpu().entity(seat).ok()?.context());
-        context.and_then(|context| context.donors().last())
-    };
-    match (donor, kind) {
+pub fn may_block(table: &mut Contexts, thread: ThreadRef, kind: WaitKind) -> Result<(), CapError> {
+    match (donor_of(thread), kind) {
         (None, _) | (Some(_), WaitKind::Call) => Ok(()),
         (Some(donor), WaitKind::Receive) => {
             let _returned = table.end_call(&mut Kernel, donor, CallEnd::ServerGone);
@@ -181,9 +233,17 @@ fn tell(context: ContextRef, waiter: ThreadRef) {
 /// was told, and may go before the thread that was chosen.
 #[inline(always)]
 pub fn tell_waiters(here: &PerCpu) -> bool {
+    unlikely(here.has_untold()) && tell_all(here)
+}
+
+#[cold]
+fn tell_all(here: &PerCpu) -> bool {
     let mut told = false;
-    while let Some((context, waiter)) = here.take_untold() {
-        tell(context, waiter);
+    while let Some(untold) = here.take_untold() {
+        match untold {
+            Untold::Waiter(context, waiter) => tell(context, waiter),
+            Untold::UsedUp(context, holder, policy) => deal_with(context, holder, policy),
+        }
         told = true;
     }
     told
@@ -199,7 +259,8 @@ pub fn open_ledger<'s>(
     if granted.clone().next().is_none() {
         return Ok(());
     }
-    let cpu_share = granted.map(share).fold(spare_percent * PERCENT, u64::saturating_add);
+    let cpu_share =
+        granted.map(|spec| share(spec, OVERHEAD)).fold(spare_percent * PERCENT, u64::saturating_add);
     let limits =
         Amounts::UNLIMITED.with(Resource::Contexts, CONTEXTS_EACH).with(Resource::CpuShare, cpu_share);
     *process.resources.lock() = Some(lock().ledgers.open(&Profile { limits }, None)?);
@@ -214,13 +275,22 @@ pub fn grant(process: &Process, spec: ContextSpec) -> Result<ContextRef, CreateE
     let session = process.session.lock().map(|(session, _)| session);
     let grant = Grant { session, process: owner, ledger, home: HomeCpu::Admitted };
     let _charged = arch::open_heap();
-    EXIST.store(true, Ordering::Relaxed);
+    begin();
     table.grant(arch::now(), spec, grant)
 }
 
-/// Whoever has the context `creator` makes another one, for these CPUs, bit by bit, or for the creator's if there are none. What
-/// it takes of the heap is bounded by the number of contexts.
-pub fn create(creator: ContextRef, mut spec: ContextSpec, cpus: u64) -> Result<ContextRef, CreateError> {
+/// `process`, which has the context `creator`, makes another one, for these CPUs, bit by bit, or for the creator's if there are
+/// none. It ends with `process`, and is charged to the ledger of the process that `creator` was granted to. What it takes of the heap
+/// is bounded by the number of contexts.
+pub fn create(
+    process: &Process,
+    creator: ContextRef,
+    mut spec: ContextSpec,
+    cpus: u64,
+) -> Result<ContextRef, CreateError> {
+    if spec.period < SHORTEST_PERIOD {
+        return Err(CreateError::Spec(SpecError::BadPeriod(spec.period)));
+    }
     let mut table = lock();
     let _charged = arch::open_heap();
     if spec.depth == 0 {
@@ -229,10 +299,63 @@ pub fn create(creator: ContextRef, mut spec: ContextSpec, cpus: u64) -> Result<C
     spec.cpus = if cpus == 0 {
         table.spec(creator.id()).map_or(Affinity::Any, |held| held.cpus.clone())
     } else {
-        let asked = |cpu: &&PerCpu| cpu.id().index() < 64 && cpus >> cpu.id().index() & 1 == 1;
-        Affinity::Only(Arc::new(per_cpus().iter().filter(asked).map(PerCpu::id).collect()))
+        self::cpus(cpus)
     };
-    table.create(arch::now(), creator, spec)
+    table.create_for(arch::now(), creator, spec, Some(ProcessId::new(process.index())))
+}
+
+/// The context `who` grants something else from now on, if its ledger allows that and every deadline that was promised on its CPU
+/// still holds.
+pub fn adjust(who: ContextRef, terms: (Nanos, Nanos, Nanos)) -> Result<(), CreateError> {
+    let (_, period, _) = terms;
+    if period < SHORTEST_PERIOD {
+        return Err(CreateError::Spec(SpecError::BadPeriod(period)));
+    }
+    let mut table = lock();
+    let _charged = arch::open_heap();
+    table.adjust_if_admitted(&mut Kernel, arch::now(), who, terms)
+}
+
+/// `endpoint` is told when the context `who`, which was just granted, is used up and must not be. At boot.
+pub fn handle_faults(who: ContextRef, endpoint: u32) {
+    let noted = HANDLERS.lock().push((who, endpoint));
+    debug_assert!(noted.is_ok(), "more contexts have been granted than there can be");
+}
+
+/// The context `context`, which `holder` ran on, is used up, and its policy is not the core's to carry out. Nothing is locked.
+#[cold]
+fn deal_with(context: ContextRef, holder: ThreadRef, policy: Overrun) {
+    let policy = match islands::overran(context) {
+        None => policy,
+        Some(true) => Overrun::Fault,
+        Some(false) => return,
+    };
+    match policy {
+        Overrun::Throttle | Overrun::Notify => {}
+        Overrun::Fault => {
+            let handlers = HANDLERS.lock();
+            let handler = handlers.iter().find(|(who, _)| who.id() == context.id()).map(|(_, to)| *to);
+            drop(handlers);
+            match (handler, thread::find(holder)) {
+                (Some(endpoint), _) => {
+                    let (id, generation) = (u64::from(context.id()), u64::from(context.generation()));
+                    post_notice(endpoint, [id, generation, u64::from(holder.index()), arch::now().get()]);
+                }
+                (None, Some(thread)) => dispatch::kill(thread, holder),
+                (None, None) => {}
+            }
+        }
+        Overrun::Shutdown => {
+            // It may have been revoked meanwhile.
+            let _gone = lock().revoke(&mut Kernel, context, RevokeReason::IslandEnd);
+        }
+    }
+}
+
+/// The CPUs that these bits name, whether the machine has them or not.
+pub fn cpus(bits: u64) -> Affinity {
+    let named = (0..u64::BITS as usize).filter(|number| bits >> number & 1 == 1);
+    Affinity::Only(Arc::new(named.filter_map(|number| CpuId::new(number).ok()).collect()))
 }
 
 /// `entity`, which was not best effort, has ended, and the caller has had the table locked since before it left its CPU.
@@ -250,13 +373,17 @@ pub fn open_session(process: &Process) -> Result<SessionRef, SessionError> {
 /// The session ends, and its contexts with it.
 pub fn logout(session: SessionRef) -> Result<Logout, SessionError> {
     let ended = lock().logout(&mut Kernel, session)?;
+    leases::logged_out(session);
     let Logout { revoked, inflight_skipped } = ended;
     crate::say!("session: logout stale_marked={revoked} donation_inflight_skipped={inflight_skipped}");
     Ok(ended)
 }
 
-/// The process has ended, but for its last thread: its contexts are gone, and so is the session that it has opened.
+/// The process has ended, but for its last thread: its leases and contexts are gone, and so is the session that it has opened.
 pub fn process_ended(process: &Process) {
+    policy::process_ended(process);
+    islands::process_ended(process);
+    leases::process_ended(process);
     end_contexts(process);
     let session = process.session.lock().take();
     if let Some((session, true)) = session {
@@ -266,9 +393,14 @@ pub fn process_ended(process: &Process) {
 }
 
 fn end_contexts(process: &Process) {
-    let Some(ledger) = process.resources.lock().take() else { return };
+    if !exist() {
+        return;
+    }
+    let ledger = process.resources.lock().take();
     let mut table = lock();
     table.owner_exited(&mut Kernel, ProcessId::new(process.index()));
+    let Some(ledger) = ledger else { return };
+    table.ledger_closes(&mut Kernel, ledger);
     let closed = table.ledgers.close(ledger);
     debug_assert_eq!(closed, Ok(()), "a process has ended and still holds contexts");
 }

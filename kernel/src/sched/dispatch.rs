@@ -8,14 +8,18 @@ use super::check;
 use super::contexts;
 use super::flush::drain_flushes;
 use super::idle::{self, After};
+use super::leases;
 use super::machine::Kernel;
 use super::notify::notify;
-use super::per_cpu::{PerCpu, mine, per_cpu};
+use super::per_cpu::{Locked, PerCpu, mine, per_cpu};
+use super::policy;
+use super::sqpoll;
 use super::stretch;
 use super::visible;
 use super::wakeup::{self, take_permit};
 use crate::arch::cpu;
 use crate::arch::{self, LapicTimer};
+use crate::devices;
 use crate::measure::{self, Counter};
 use crate::method::Ending;
 use crate::object::inbox::{Awaits, Inbox, Serving, Short, Waiter, Waiting};
@@ -24,10 +28,15 @@ use crate::object::{endpoint, process};
 use core::sync::atomic::Ordering;
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{Nanos, ThreadRef, kernel};
-use mainspring_driver::placement;
+use mainspring_driver::contexts::Contexts;
+use mainspring_driver::{RecordedCpu, placement};
 use mainspring_kernel_core::ledger::Kind;
 use mainspring_ring::deadline::Budget;
-use mainspring_sched::{ClockEvent, Decision, Entity, Stop, Timeout, WaitKind, arm_oneshot};
+use mainspring_sched::flight::Log;
+use mainspring_sched::hint::{likely, unlikely};
+use mainspring_sched::{
+    Authority, ClockEvent, Decision, Entity, Seat, Stop, Timeout, WaitKind, WaitPermit, arm_oneshot,
+};
 use spin::MutexGuard;
 
 /// Threads that one look tells to end.
@@ -49,7 +58,7 @@ pub fn current(here: &PerCpu) -> &'static Thread {
 /// If it is not: somebody would be charged for another's time.
 pub fn check_current(here: &PerCpu, thread: &Thread) {
     let core = here.lock();
-    let running = core.cpu().current().and_then(|seat| core.cpu().entity(seat).ok()).map(Entity::thread);
+    let running = core.cpu().running().map(Entity::thread);
     assert_eq!(running, Some(thread.name()), "the core says that another thread runs");
 }
 
@@ -70,15 +79,38 @@ pub fn runs_on_context() -> bool {
     contexts::exist() && !mine().lock().runs_best_effort()
 }
 
+/// Whether `thread`, which runs here, can give its call to `server` without asking the table of contexts: it has no context, which
+/// is `Some(false)`, or one that may be lent to that one. `None` if the long way decides.
+#[inline(always)]
+#[must_use]
+pub fn lends_to(thread: &Thread, server: ThreadRef) -> Option<bool> {
+    if contexts::exist() { may_lend_to(thread.name(), server) } else { Some(false) }
+}
+
+#[inline(never)]
+fn may_lend_to(thread: ThreadRef, server: ThreadRef) -> Option<bool> {
+    let core = mine().lock();
+    match core.cpu().running()?.authority() {
+        Authority::BestEffort => Some(false),
+        Authority::Context(context) => context.may_lend(thread, server).is_ok().then_some(true),
+        Authority::Lent(_) => None,
+    }
+}
+
 /// The number of the context that the running thread of this CPU has, 0 if it has none, and whether it can be spent now.
 #[must_use]
 pub fn own_context() -> (u32, Budget) {
     let core = mine().lock();
-    let context = core.cpu().current().and_then(|seat| core.cpu().entity(seat).ok()?.context());
+    let context = core.cpu().running().and_then(Entity::context);
     let budget = |usable| if usable { Budget::Available } else { Budget::Depleted };
     context.map_or((0, Budget::Available), |context| {
         (context.who().id(), budget(context.is_usable(arch::now())))
     })
+}
+
+/// A request was not begun on this CPU because it was late.
+pub fn count_expired_request() {
+    mine().count_expired_request();
 }
 
 /// Whether an event asks for a decision. Nothing is locked: a thread that waited for what happened to a context is told first.
@@ -89,7 +121,8 @@ pub fn decision_wanted(here: &PerCpu) -> bool {
 }
 
 /// The running thread waits in `cap_enter` until `deadline`, for what its inbox says, and hands over to `target` if there is
-/// one. Its inbox stays locked until the core knows that it sleeps.
+/// one. It `lends` that one its context, if its call to it is all that it waits for. Its inbox stays locked until the core knows that
+/// it sleeps.
 #[inline(always)]
 pub fn block(
     here: &'static PerCpu,
@@ -97,11 +130,12 @@ pub fn block(
     inbox: MutexGuard<'_, Inbox>,
     deadline: Nanos,
     target: Option<&'static Thread>,
+    lends: bool,
 ) -> Result<(), CapError> {
     if let Some(target) = target
         && deadline == Nanos::MAX
         && !inbox.may_be_due()
-        && switch_to(here, thread, target, inbox.kind())
+        && switch_to(here, thread, target, inbox.kind(), || waits_alone(&inbox, lends))
     {
         drop(inbox);
         take_over(here, target, true);
@@ -167,10 +201,11 @@ fn block_on_context(
         (kind, _) => kind,
     };
     let mut table = contexts::lock();
-    let slept = contexts::may_block(&mut table, here, kind)
+    let slept = contexts::may_block(&mut table, name, kind)
         .and_then(|()| begin_to_wait(here, thread, kind, deadline.min(inbox.next_deadline())));
     if slept.is_ok()
         && let (Some(ends), Some((caller, _))) = (&ends, call)
+        && ends.lends()
         && let Some(server) = ends.server_of(caller)
     {
         contexts::lend(&mut table, name, server);
@@ -214,20 +249,82 @@ fn timeout(thread: &Thread, deadline: Nanos) -> Result<Option<Timeout>, CapError
     Ok(Some(Timeout { deadline, user_data: 0, permit }))
 }
 
+/// Whether a thread that waits for what its inbox says waits for the answer to a call for which it `lends`, or for its next call, and
+/// for nothing else.
+#[inline(always)]
+fn waits_alone(inbox: &Inbox, lends: bool) -> bool {
+    let kind = inbox.kind();
+    (kind == WaitKind::Call && lends || kind == WaitKind::Receive) && inbox.in_flight() == 1
+}
+
 /// `thread`, which runs, waits, and `target`, which has what it waited for, goes on in its place: in one go, if it sits
 /// here and nothing speaks against it. Whether it does; [`take_over`] is next then. The caller has the inbox of `thread`
-/// locked, so nobody finds out that it sleeps before that inbox says for what.
+/// locked, so nobody finds out that it sleeps before that inbox says for what. A thread that runs on a context hands that over too, if
+/// it `lends`: to the server of its call, or back to the caller that it answers.
 #[inline(always)]
-pub fn switch_to(here: &PerCpu, thread: &Thread, target: &Thread, kind: WaitKind) -> bool {
+pub fn switch_to(
+    here: &PerCpu,
+    thread: &Thread,
+    target: &Thread,
+    kind: WaitKind,
+    lends: impl FnOnce() -> bool,
+) -> bool {
     let Some((_, seat)) = target.home().filter(|(cpu, _)| *cpu == here.id().index()) else { return false };
+    if !leases::admits(seat.thread(), here.id()) {
+        return false;
+    }
     let mut core = here.lock();
     if thread.is_killed() {
         return false;
+    }
+    if unlikely(core.cpu().runs_on_context()) {
+        return lends() && switch_on_context(here, thread, core, seat, kind);
     }
     let Some(permit) = core.event(here, |cpu| cpu.switch_directly(seat, kind)) else { return false };
     // Nobody can find it asleep before the lock is given back.
     thread.context.unbind();
     drop(core);
+    measure::one(Counter::DirectSwitches);
+    wakeup::give_back(permit);
+    true
+}
+
+/// The same for `thread`, which runs on a context: it calls the one at `seat` on that, or answers the one at `seat`, which has lent it.
+#[inline(never)]
+fn switch_on_context(here: &PerCpu, thread: &Thread, core: Locked<'_>, seat: Seat, kind: WaitKind) -> bool {
+    match kind {
+        WaitKind::Call => call_on_context(here, thread, core, seat),
+        WaitKind::Receive => answer_on_context(here, thread, core, seat),
+        _ => false,
+    }
+}
+
+// Each is a function of its own: what is around it would push the CPU's state out of the registers.
+#[inline(never)]
+fn call_on_context(here: &PerCpu, thread: &Thread, core: Locked<'_>, seat: Seat) -> bool {
+    hand_context_over(here, thread, core, |table, cpu| table.call_directly(cpu, seat).then_some(None))
+}
+
+#[inline(never)]
+fn answer_on_context(here: &PerCpu, thread: &Thread, core: Locked<'_>, seat: Seat) -> bool {
+    hand_context_over(here, thread, core, |table, cpu| table.reply_directly(cpu, seat))
+}
+
+/// The table comes before the core, so it is only tried here.
+///
+/// A target that is told to end at this moment was marked before, and lets go of what it has after it has been woken: it still sleeps
+/// here, so what it gets is returned then.
+#[inline(always)]
+fn hand_context_over(
+    here: &PerCpu,
+    thread: &Thread,
+    mut core: Locked<'_>,
+    switch: impl FnOnce(&mut Contexts, RecordedCpu<'_, Option<Log>>) -> Option<Option<WaitPermit>>,
+) -> bool {
+    let Some(mut table) = contexts::try_lock() else { return false };
+    let Some(permit) = core.event(here, |cpu| switch(&mut table, cpu)) else { return false };
+    thread.context.unbind();
+    drop((core, table));
     measure::one(Counter::DirectSwitches);
     wakeup::give_back(permit);
     true
@@ -272,7 +369,12 @@ pub(super) fn carry_out(
             Decision::Run(run) => {
                 let thread = thread::slot(run.thread.index());
                 debug_assert_eq!(thread.name(), run.thread, "a decision for a thread that is gone");
-                take_over(here, thread, before != Some(run.thread));
+                let switched = before != Some(run.thread);
+                if switched {
+                    // Not where a call goes over to its server or back: these two tell each other what they like anyway.
+                    cpu::clear_selectors();
+                }
+                take_over(here, thread, switched);
                 let next = if passed < PASSED_AT_ONCE {
                     go_on(here, thread)
                 } else {
@@ -303,7 +405,10 @@ pub fn take_over(here: &PerCpu, thread: &'static Thread, switched: bool) {
     context.install(switched);
     if switched {
         visible::others_act();
-        measure::switched(thread.name());
+        measure::switched(|| thread.name());
+        if leases::is_leased(here.id()) {
+            here.unsettle();
+        }
         placement::share_leftovers(&mut Kernel, here.id());
     }
 }
@@ -329,7 +434,8 @@ pub(super) fn load_space(here: &PerCpu, root: u64, process: Option<&process::Pro
     here.loaded.store(root, Ordering::Relaxed);
     let after = process.map_or(0, |process| process.index() + 1);
     let before = here.loaded_process.swap(after, Ordering::Relaxed);
-    if before != 0 && before != after {
+    // Mostly another process was here, and is not any more.
+    if likely(before != 0) && likely(before != after) {
         process::slot(before - 1).resident.fetch_and(!bit, Ordering::AcqRel);
     }
     // All translations of user addresses went with the old tables.
@@ -346,7 +452,7 @@ pub fn go_on(here: &'static PerCpu, thread: &'static Thread) -> Option<Decision>
         Waiting::Has(Short { head, words }) => {
             thread.context.mine().receive(head.len, head.call_id, head.deadline_ns, words);
         }
-        Waiting::For(_) | Waiting::InRegisters { .. } | Waiting::Serving(_) => {
+        Waiting::For(_) | Waiting::InRegisters { .. } | Waiting::Serving(_) | Waiting::Polling => {
             return woken_early(here, thread, inbox);
         }
     }
@@ -362,9 +468,16 @@ fn woken_early(
     thread: &'static Thread,
     mut inbox: MutexGuard<'_, Inbox>,
 ) -> Option<Decision> {
-    if let Waiting::Serving(_) = inbox.waiting {
-        drop(inbox);
-        return stretch::go_on(here, thread);
+    match inbox.waiting {
+        Waiting::Serving(_) => {
+            drop(inbox);
+            return stretch::go_on(here, thread);
+        }
+        Waiting::Polling => {
+            drop(inbox);
+            return sqpoll::run(here, thread);
+        }
+        _ => {}
     }
     let answer = match still_waits(here, thread, &mut inbox) {
         Ok(decision) => return Some(decision),
@@ -427,6 +540,7 @@ fn withdraw(process: &process::Process, awaits: Awaits, waiter: Waiter) {
     match awaits {
         Awaits::Time => {}
         Awaits::Notice(context) => contexts::lock().stop_waiting(&mut Kernel, context, waiter.thread),
+        Awaits::Interrupt(line) => devices::stop_waiting(line, waiter.thread),
         Awaits::Park(_) => process.parks.lock().withdraw(waiter),
         Awaits::Thread(name) => thread::slot(name.index()).life.lock().joiners.retain(|one| *one != waiter),
         Awaits::Process(name) => process::slot(name.index).state.lock().waiters.retain(|one| *one != waiter),
@@ -470,6 +584,9 @@ pub(super) fn end(thread: &'static Thread, code: i64) -> Decision {
         contexts::thread_ended(table, entity);
     }
     drop((entity, table));
+    sqpoll::poller_ended(name);
+    leases::thread_ended(process, name);
+    policy::thread_ended(name);
     for joiner in thread.end(code) {
         wakeup::finish(joiner, Ok(code as u32));
     }
@@ -509,6 +626,10 @@ pub fn leave_space(thread: &Thread) {
 /// The running thread ends, and its process if it is the last one; another is installed when this returns.
 #[cold]
 pub fn exit_thread(thread: &'static Thread, code: i64, after: After) {
+    thread.leave();
+    if runs_on_context() {
+        contexts::let_go(thread.name());
+    }
     Ending::begin(thread, code);
     stretch::begin(mine(), thread, Serving::default(), after);
 }
@@ -534,10 +655,12 @@ pub fn kill_some(process: &process::Process) -> bool {
     told == KILLED_AT_ONCE
 }
 
-/// A thread is to end: it does so itself, the next time it would go on in user mode, which is made to be soon.
+/// A thread is to end: it does so itself, the next time it would go on in user mode, which is made to be soon. One that waits for a
+/// refill of its context goes on without it.
 pub fn kill(thread: &Thread, name: ThreadRef) {
     thread.kill(name);
     wakeup::wake(thread);
+    contexts::let_go(name);
     if let Some((cpu, _)) = thread.home()
         && cpu != cpu::index()
     {
@@ -553,6 +676,9 @@ pub fn timer(here: &'static PerCpu) {
         return;
     }
     here.armed.store(u64::MAX, Ordering::Relaxed);
+    if leases::any() && !leases::on_timer(here) {
+        return;
+    }
     let mut core = here.lock();
     let _outcome = core.event(here, |cpu| cpu.timer());
     let now = core.cpu.last();
@@ -570,19 +696,29 @@ pub fn timer(here: &'static PerCpu) {
 /// The last thing before user mode: nobody who was told to end goes on, and the timer is set.
 #[inline(always)]
 pub fn leave(here: &'static PerCpu, after: After) {
-    if current(here).is_killed() {
-        end_the_killed(here, after);
+    if unlikely(here.is_unsettled()) || current(here).is_killed() {
+        leave_unsettled(here, after);
+    } else {
+        drain_flushes(here);
+        arm(here);
     }
-    drain_flushes(here);
-    arm(here);
     check::leaving(here);
     measure::stretch_ends();
 }
 
+/// The same for a CPU that has leases to look after, or whose thread is to end.
 #[cold]
-fn end_the_killed(here: &'static PerCpu, after: After) {
+fn leave_unsettled(here: &'static PerCpu, after: After) {
+    if here.is_unsettled() {
+        leases::before_user_mode(here, after);
+    }
     while current(here).is_killed() {
         exit_thread(current(here), kernel::KILLED, after);
+    }
+    drain_flushes(here);
+    arm(here);
+    if here.is_unsettled() {
+        leases::look_again_soon(here);
     }
 }
 
@@ -590,8 +726,15 @@ fn end_the_killed(here: &'static PerCpu, after: After) {
 pub fn message(here: &'static PerCpu) {
     // AcqRel: pairs with `notify`; what the sender did before it is seen by the look that follows.
     here.message_pending.swap(false, Ordering::AcqRel);
-    here.lock().event(here, |cpu| cpu.reschedule_received());
     drain_flushes(here);
+    let reproved = leases::any() && leases::on_message(here);
+    let mut core = here.lock();
+    let cpu = core.cpu();
+    let work = cpu.queued() > 0 || cpu.reschedule_wanted() || cpu.current().is_none();
+    // A CPU that has proved its window again was only asked whether it still can.
+    if work || !reproved {
+        core.event(here, |cpu| cpu.reschedule_received());
+    }
 }
 
 /// Sets the timer to what the core needs, if that is not what it is set to.

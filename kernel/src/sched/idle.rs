@@ -9,9 +9,12 @@
 
 use super::check;
 use super::dispatch::{self, arm, load_space};
+use super::leases;
 use super::machine::Kernel;
 use super::per_cpu::{IDLE, PerCpu, mine, resched};
+use super::{policy, sqpoll};
 use crate::arch::{self, cpu};
+use crate::devices;
 use crate::measure::{self, Counter, Stretch};
 use crate::object::memory;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -71,6 +74,7 @@ pub fn idle(after: After) -> Decision {
     let mut ticked = false;
     loop {
         service();
+        leases::while_idle(here);
         if ticked {
             check::tick_served(here);
         }
@@ -88,12 +92,16 @@ pub fn idle(after: After) -> Decision {
         let tick = core.event(here, |cpu| cpu.enter_idle(&conditions));
         drop(core);
         arm(here);
+        if here.is_unsettled() {
+            leases::look_again_soon(here);
+        }
         count(here, after, tick);
         let before = check::halting(here);
         measure::stretch_ends();
         let pending = cpu::halt();
         measure::stretch_begins(Stretch::Idle);
         check::halted(here, before, pending);
+        devices::interrupted_all(pending.devices);
         if pending.message {
             dispatch::message(here);
         }
@@ -145,6 +153,22 @@ fn look_for_work(here: &'static PerCpu) -> Option<Decision> {
 /// that idles. Timed waits are not of it, they end in the timer interrupt itself.
 pub fn service() {
     check::serving();
+    let here = mine();
+    if leases::is_leased(here.id()) {
+        return leases::leave_passes(here);
+    }
+    pass();
+    let owed = here.take_owed_passes();
+    if owed != 0 {
+        pass();
+        leases::count_offloads(owed);
+    }
+}
+
+/// One piece of the machine's own work.
+fn pass() {
+    sqpoll::service();
+    policy::service();
     // Whoever gives up an object buries it. This is for one that ended in the hands of somebody who could not.
     let _more_next_time = memory::bury(BURIED);
 }

@@ -3,6 +3,7 @@
 //! Conserved: what others see of a core without its lock is brought up to date before the lock is given back; no CPU holds two
 //! of these locks (but [`super::record`]).
 
+use super::leases;
 use super::notify::notify;
 use super::per_cpu::{IDLE, mine, per_cpu, per_cpus};
 use super::wakeup::give_back;
@@ -10,8 +11,11 @@ use crate::measure::{self, Counter};
 use crate::object::thread;
 use core::sync::atomic::Ordering;
 use mainspring_abi::{CpuId, ThreadRef};
+use mainspring_driver::leases::wakes_elsewhere;
+use mainspring_driver::steal::choose_victim;
 use mainspring_driver::{CpuAccess, Home, Machine, Notified, Threads};
 use mainspring_sched::flight::Log;
+use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Offer, WaitPermit};
 
 /// All CPUs of the machine, as the CPU sees them that executes this.
@@ -54,6 +58,11 @@ impl Machine for Kernel {
     }
 
     fn notify_cpu(&mut self, cpu: CpuId) -> Notified {
+        if cpu == mine().id() {
+            // For its leases, which it looks after before it goes on.
+            mine().unsettle();
+            return Notified::Pending;
+        }
         measure::one(Counter::CpusTargeted);
         notify(per_cpu(cpu.index()))
     }
@@ -61,11 +70,13 @@ impl Machine for Kernel {
     #[inline(always)]
     fn any_cpu_idles(&self) -> bool {
         // SeqCst: after the offer, see `PerCpu::publish`.
-        IDLE.load(Ordering::SeqCst) != 0
+        let idle = IDLE.load(Ordering::SeqCst);
+        unlikely(idle != 0) && idle & !leases::leased() != 0
     }
 
     fn next_idle_cpu(&self, from: CpuId) -> Option<CpuId> {
-        let above = IDLE.load(Ordering::SeqCst).checked_shr(from.index() as u32).unwrap_or(0);
+        let open = IDLE.load(Ordering::SeqCst) & !leases::leased();
+        let above = open.checked_shr(from.index() as u32).unwrap_or(0);
         (above != 0).then(|| per_cpu(from.index() + above.trailing_zeros() as usize).id())
     }
 
@@ -103,6 +114,21 @@ impl Machine for Kernel {
             });
             measure::add(Counter::IdleEligible, eligible.count() as u64);
         }
+    }
+
+    #[inline(always)]
+    fn may_enter(&self, thread: ThreadRef, cpu: CpuId) -> bool {
+        leases::admits(thread, cpu)
+    }
+
+    #[inline(always)]
+    fn wakes_elsewhere(&mut self, thread: ThreadRef) -> bool {
+        unlikely(leases::any()) && wakes_elsewhere(self, thread)
+    }
+
+    /// A leased CPU takes nothing from others.
+    fn choose_victim(&mut self, thief: CpuId) -> Option<CpuId> {
+        if leases::is_leased(thief) { None } else { choose_victim(self, thief) }
     }
 
     fn rearm_timer(&mut self, cpu: CpuId) {

@@ -2,6 +2,7 @@
 
 use super::check::Checks;
 use super::contexts::CONTEXTS;
+use super::islands;
 use super::machine::{Kernel, ThreadTable};
 use crate::arch::cpu::{self, Held};
 use crate::arch::{self, StaticRef};
@@ -13,9 +14,10 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use mainspring_abi::{ContextRef, CpuId, Nanos, Policy, ThreadRef};
 use mainspring_driver::{CpuAccess, CpuCore, RecordedCpu};
+use mainspring_sched::context::Overrun;
 use mainspring_sched::flight::Log;
 use mainspring_sched::hint::unlikely;
-use mainspring_sched::{Authority, Config, Cpu, Decision, Offer, Stop};
+use mainspring_sched::{Authority, Config, Cpu, Decision, Floor, Offer, Overran, Stop};
 use spin::{Mutex, MutexGuard, Once};
 
 /// How the machine schedules, from the boot manifest.
@@ -27,6 +29,8 @@ pub struct Settings {
     pub quantum: Nanos,
     /// Period of the tick.
     pub tick: Nanos,
+    /// What best effort keeps beside contexts.
+    pub floor: Floor,
     /// How many threads there can be.
     pub seats: usize,
     /// Tick from the PIT even where the local APIC has a timer.
@@ -47,6 +51,7 @@ impl Default for Settings {
             policy: Policy::Eevdf,
             quantum: Nanos::from_millis(3),
             tick: Nanos::from_millis(10),
+            floor: Floor::DEFAULT,
             seats: thread::MAX_THREADS,
             pit: false,
             say_idle: false,
@@ -57,15 +62,24 @@ impl Default for Settings {
     }
 }
 
-/// Those who waited for a context each. A context has one of them at most.
-type Untold = heapless::Vec<(ContextRef, ThreadRef), CONTEXTS>;
+/// What is to be done about a context when nothing is locked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Untold {
+    /// The thread waited for something to happen to it.
+    Waiter(ContextRef, ThreadRef),
+    /// The thread has used it up, and this is what its owner wants to happen.
+    UsedUp(ContextRef, ThreadRef, Overrun),
+}
+
+/// A context has one of each at most.
+type UntoldList = heapless::Vec<Untold, { 2 * CONTEXTS }>;
 
 /// A scheduler CPU, and the record of its events.
 pub struct Core {
     pub(super) cpu: CpuCore,
     pub(super) log: Option<Log>,
     /// Who waited for what an event here did to a context, and has not been told.
-    pub(super) untold: Untold,
+    pub(super) untold: UntoldList,
 }
 
 impl Core {
@@ -77,8 +91,7 @@ impl Core {
 
     /// Whether the running thread has no context and has lent none.
     pub(super) fn runs_best_effort(&self) -> bool {
-        let running = self.cpu.current().and_then(|seat| self.cpu.entity(seat).ok());
-        running.is_none_or(|entity| *entity.authority() == Authority::BestEffort)
+        self.cpu.running().is_none_or(|entity| *entity.authority() == Authority::BestEffort)
     }
 
     /// The core at the present time. What others may see of it is brought up to date afterwards.
@@ -148,6 +161,15 @@ pub struct PerCpu {
     pub(super) placed_weight: AtomicU64,
     pub(super) checks: Checks,
     has_untold: AtomicBool,
+    /// Requests that were not begun here because they were late.
+    expired_requests: AtomicU64,
+    /// How long pollers have run here, in ns, and how often they fell asleep.
+    polled_ns: AtomicU64,
+    poller_sleeps: AtomicU64,
+    /// CPUs whose pass of the machine's own work is left to this one, bit by bit.
+    owed_passes: AtomicU64,
+    /// Threads here may have to leave because of a lease, or the tick may be able to stop: see [`super::leases`].
+    unsettled: AtomicBool,
     said_idle: AtomicU32,
     /// Whether the CPU schedules.
     pub(super) ready: AtomicBool,
@@ -185,15 +207,15 @@ pub fn init(cpus: usize, settings: &Settings) {
         let make = |number| {
             let id =
                 CpuId::new(number).expect("as many CPUs as the kernel can have are within the ABI's limit");
-            let config =
-                Config { quantum: settings.quantum, tick: settings.tick, ..Config::new(id, settings.policy) };
+            let Settings { quantum, tick, floor, policy, .. } = *settings;
+            let config = Config { quantum, tick, floor, ..Config::new(id, policy) };
             let mut cpu = Cpu::new(config);
             cpu.reserve(settings.seats).expect("seats for all threads fit in the heap");
             let log = (settings.record_bytes > 0).then(|| Log::new(settings.record_bytes));
             PerCpu {
                 id,
                 quantum: settings.quantum,
-                core: Mutex::new(Core { cpu: CpuCore::new(cpu), log, untold: Untold::new() }),
+                core: Mutex::new(Core { cpu: CpuCore::new(cpu), log, untold: UntoldList::new() }),
                 message_pending: AtomicBool::new(false),
                 offer_due_in: AtomicI64::new(Offer::NOTHING),
                 offer_reach: AtomicU64::new(0),
@@ -210,6 +232,11 @@ pub fn init(cpus: usize, settings: &Settings) {
                 placed_weight: AtomicU64::new(0),
                 checks: Checks::default(),
                 has_untold: AtomicBool::new(false),
+                expired_requests: AtomicU64::new(0),
+                polled_ns: AtomicU64::new(0),
+                poller_sleeps: AtomicU64::new(0),
+                owed_passes: AtomicU64::new(0),
+                unsettled: AtomicBool::new(false),
                 said_idle: AtomicU32::new(0),
                 ready: AtomicBool::new(false),
             }
@@ -266,13 +293,42 @@ impl PerCpu {
         Locked { core: self.core.lock(), _held: Held::new() }
     }
 
-    /// Takes out one who waited for what an event here did to a context. Whoever takes it tells it, with nothing locked.
-    #[inline]
-    pub(super) fn take_untold(&self) -> Option<(ContextRef, ThreadRef)> {
+    /// Whether another CPU has the core locked at the moment.
+    pub(super) fn is_taken(&self) -> bool {
+        self.core.is_locked()
+    }
+
+    /// Leases are looked after before this CPU, which asks, goes on in user mode or halts.
+    pub(super) fn unsettle(&self) {
+        self.unsettled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether leases are to be looked after.
+    #[inline(always)]
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.unsettled.load(Ordering::Relaxed)
+    }
+
+    /// The same, and they are not any more.
+    pub(super) fn take_unsettled(&self) -> bool {
+        self.unsettled.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether something waits to be done by this CPU itself: translations to forget, or threads to tell.
+    pub(super) fn has_deferred_work(&self) -> bool {
+        let asked = self.flush_asked.load(Ordering::Acquire);
+        asked > self.flush_done.load(Ordering::Acquire) || self.has_untold()
+    }
+
+    /// Whether something is to be done about a context when nothing is locked.
+    #[inline(always)]
+    pub(super) fn has_untold(&self) -> bool {
         // Relaxed: only events of this CPU's own thread set it, on this CPU.
-        if !self.has_untold.load(Ordering::Relaxed) {
-            return None;
-        }
+        self.has_untold.load(Ordering::Relaxed)
+    }
+
+    /// Takes out one thing that is to be done about a context. The caller does it, with nothing locked.
+    pub(super) fn take_untold(&self) -> Option<Untold> {
         let mut core = self.lock();
         let untold = core.untold.pop();
         self.has_untold.store(!core.untold.is_empty(), Ordering::Relaxed);
@@ -299,21 +355,43 @@ impl PerCpu {
 
     #[cold]
     fn note_overrun(&self, core: &mut Core) {
-        let overran = core.cpu.take_overrun();
-        if let Some((context, waiter)) = overran.and_then(|overran| Some((overran.context, overran.waiter?)))
-        {
-            self.push_untold(core, context, waiter);
+        if let Some(overran) = core.cpu.take_overrun() {
+            self.push_overran(core, overran);
+        }
+    }
+
+    /// `overran` is dealt with by the CPU that asks, when nothing is locked.
+    pub(super) fn note_overran(&self, overran: Overran) {
+        self.push_overran(&mut self.lock(), overran);
+    }
+
+    fn push_overran(
+        &self,
+        core: &mut Core,
+        Overran { context, waiter, policy, depleted, seat, .. }: Overran,
+    ) {
+        if let Some(waiter) = waiter {
+            self.push_untold(core, Untold::Waiter(context, waiter));
+        }
+        let used_up = Untold::UsedUp(context, seat.thread(), policy);
+        let acts = match policy {
+            Overrun::Fault | Overrun::Shutdown => true,
+            Overrun::Notify => islands::any(),
+            Overrun::Throttle => false,
+        };
+        if depleted && acts && !core.untold.contains(&used_up) {
+            self.push_untold(core, used_up);
         }
     }
 
     /// `waiter` waited for what happened to `context`, and is told by the CPU that asks, when nothing is locked.
     pub(super) fn note_untold(&self, context: ContextRef, waiter: ThreadRef) {
-        self.push_untold(&mut self.lock(), context, waiter);
+        self.push_untold(&mut self.lock(), Untold::Waiter(context, waiter));
     }
 
-    fn push_untold(&self, core: &mut Core, context: ContextRef, waiter: ThreadRef) {
+    fn push_untold(&self, core: &mut Core, untold: Untold) {
         // Nobody waits twice for one context, and there is a place for each context.
-        let noted = core.untold.push((context, waiter));
+        let noted = core.untold.push(untold);
         debug_assert!(noted.is_ok(), "more have been taken out than can wait");
         self.has_untold.store(true, Ordering::Relaxed);
     }
@@ -327,6 +405,50 @@ impl PerCpu {
         // SeqCst: see `dispatch::arm`. It also orders the offer before a waker's look at the idle CPUs, whose own look at
         // the offers comes after they have said that they idle: one of the two sees the other.
         self.next_timer.store(core.cpu.next_timer().get(), Ordering::SeqCst);
+    }
+
+    /// A request was not begun here because it was late.
+    pub fn count_expired_request(&self) {
+        self.expired_requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Requests that were not begun here because they were late.
+    #[must_use]
+    pub fn expired_requests(&self) -> u64 {
+        self.expired_requests.load(Ordering::Relaxed)
+    }
+
+    /// A poller has run here since `since`, and goes on from now.
+    pub(super) fn count_polled(&self, since: &mut Nanos) {
+        let now = arch::now();
+        self.polled_ns.fetch_add((now - *since).get(), Ordering::Relaxed);
+        *since = now;
+    }
+
+    /// A poller falls asleep here.
+    pub(super) fn count_poller_sleep(&self) {
+        self.poller_sleeps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How long pollers have run here, and how often they fell asleep.
+    #[must_use]
+    pub fn polled(&self) -> (Nanos, u64) {
+        (Nanos::new(self.polled_ns.load(Ordering::Relaxed)), self.poller_sleeps.load(Ordering::Relaxed))
+    }
+
+    /// Passes of these CPUs, bit by bit, are this one's to do.
+    pub(super) fn owe_passes(&self, of: u64) {
+        self.owed_passes.fetch_or(of, Ordering::Relaxed);
+    }
+
+    /// The CPUs whose pass is this one's to do, which takes them.
+    pub(super) fn take_owed_passes(&self) -> u64 {
+        // Looked at first, since that is cheaper than a write and there mostly is none.
+        if self.owed_passes.load(Ordering::Relaxed) == 0 {
+            0
+        } else {
+            self.owed_passes.swap(0, Ordering::Relaxed)
+        }
     }
 
     /// Reschedules that this CPU sent, and those it did not have to send.

@@ -12,6 +12,7 @@ use super::idle::{self, After};
 use super::per_cpu::PerCpu;
 use super::visible;
 use crate::arch::{self, cpu};
+use crate::devices;
 use crate::measure::{self, Stretch};
 use crate::method::{Piece, work_on};
 use crate::object::inbox::{Serving, Waiting};
@@ -74,8 +75,11 @@ fn take_interrupts(here: &'static PerCpu) {
     measure::stretch_ends();
     let pending = cpu::take_interrupts();
     measure::stretch_begins(Stretch::Requests);
-    if pending.message || pending.timer {
+    if pending.message || pending.timer || pending.devices != 0 {
         visible::others_act();
+    }
+    if pending.devices != 0 {
+        devices::interrupted_all(pending.devices);
     }
     if pending.message {
         dispatch::message(here);

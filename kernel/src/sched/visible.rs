@@ -5,10 +5,11 @@
 //! changed anything meanwhile: the kernel is not interrupted. On others there is nothing to compare with. Work that is done in
 //! pieces is compared if no interrupt and no other thread came between them.
 
-use super::{mine, per_cpus, wakeup};
+use super::{leases, mine, per_cpus, wakeup};
 use crate::arch;
+use crate::object::endpoint;
 use crate::object::process::{self, Process};
-use crate::object::{endpoint, thread};
+use crate::object::thread::{self, Thread};
 use core::fmt::Debug;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mainspring_abi::ring::CapError;
@@ -55,10 +56,11 @@ impl Digest {
 const ALL_OF: u64 = 10_000;
 const ONE_OF: u64 = 16;
 
-/// Looks at everything, before a request of a thread of `process`.
+/// Looks at everything, before a request of `thread`.
 #[inline(always)]
-pub fn look(process: &Process) -> Seen {
-    Seen((ON && is_due()).then(|| Before { digest: digest(process), others: OTHERS.load(Ordering::Relaxed) }))
+pub fn look(thread: &Thread) -> Seen {
+    let before = || Before { digest: digest(thread.process()), others: OTHERS.load(Ordering::Relaxed) };
+    Seen((ON && is_due()).then(before))
 }
 
 fn is_due() -> bool {
@@ -70,7 +72,7 @@ impl Seen {
     /// The request was refused with `code`. A call that its caller had withdrawn is over once the server has heard of it:
     /// that is an outcome and no refusal.
     #[inline(always)]
-    pub fn refused(self, process: &Process, code: CapError, request: impl Debug) {
+    pub fn refused(self, thread: &Thread, code: CapError, request: impl Debug) {
         if let Some(before) = self.0
             && code != CapError::Cancelled
             && before.others == OTHERS.load(Ordering::Relaxed)
@@ -78,7 +80,7 @@ impl Seen {
             COMPARED.fetch_add(1, Ordering::Relaxed);
             assert_eq!(
                 before.digest,
-                digest(process),
+                digest(thread.process()),
                 "a request was refused as {code:?} and has changed something: {request:?}"
             );
         }
@@ -101,6 +103,7 @@ fn digest(caller: &Process) -> u64 {
         u64::from(thread::live()),
         u64::from(process::live()),
         u64::from(wakeup::pending_waits()),
+        leases::live() as u64,
     ] {
         digest.add(number);
     }
@@ -115,8 +118,7 @@ fn digest(caller: &Process) -> u64 {
         endpoint.lock().digest(&mut digest);
     }
     let core = mine().lock();
-    let running = core.cpu().current().and_then(|seat| core.cpu().entity(seat).ok());
-    if let Some(entity) = running {
+    if let Some(entity) = core.cpu().running() {
         digest.add(u64::from(entity.weight().get()));
         digest.add(entity.class() as u64);
     }

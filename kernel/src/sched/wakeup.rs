@@ -1,6 +1,7 @@
 //! A thread becomes ready. Where it runs is decided by [`placement`]; this is who asks, and the quota of timed waits.
 
 use super::contexts;
+use super::leases;
 use super::machine::Kernel;
 use super::per_cpu::mine;
 use crate::object::inbox::{Posted, Waiter};
@@ -8,6 +9,7 @@ use crate::object::thread::{self, Thread};
 use mainspring_abi::ProcessId;
 use mainspring_abi::ring::CapError;
 use mainspring_driver::contexts::CallEnd;
+use mainspring_driver::leases::moves_on;
 use mainspring_driver::placement::Wake;
 use mainspring_driver::{Home, Machine, placement};
 use mainspring_sched::{Entity, Expired, WaitPermit, WaitQuota};
@@ -108,7 +110,7 @@ pub fn expire() {
         if away.is_some() {
             // It waits no longer for a call that is served on its context.
             contexts::call_in(thread, CallEnd::TimedOut);
-        } else {
+        } else if !(leases::any() && moves_on(&mut Kernel, thread)) {
             placement::kick(&mut Kernel, Home { cpu, seat }, woken.reschedule);
         }
     }

@@ -1,18 +1,10 @@
 //! Compiled functions, and how the interpreter calls them.
 #![allow(unsafe_code)]
 
-use crate::context::{self, Context, Host};
-use crate::emit::{Emitter, Site};
-use cranelift_codegen::settings::{self, Configurable};
-use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{FuncId, default_libcall_names};
-use mainspring_qtjir::{Fault, FaultKind, Native, NativeCall, Op, Pos, Program, Trap};
-use std::collections::HashMap;
+use crate::context::{self, Context, Entry, Exit, Host};
+use crate::stop::{Page, Polling};
+use mainspring_qtjir::{Fault, FaultKind, Interrupt, Native, NativeCall, Pos, Program, TaskState, Trap};
 use std::fmt;
-use std::panic::resume_unwind;
-
-/// A function with more values is interpreted: its frame could be larger than what is kept free of the stack.
-const MAX_VALUES: usize = 1024;
 
 /// How programs are compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +24,10 @@ pub enum Metering {
     Ops,
     /// As `Ops`, and the time between payments is looked at ([`take_longest_gap`](crate::take_longest_gap)).
     OpsGauged,
-    /// By a load on each way back of a loop, from a page that would be protected to stop the task. Only its cost can be measured:
-    /// nothing protects the page. The program has no checks ([`Program::compile_unmetered`]).
-    Poll,
+    /// By time: a load on each way back of a loop, from a page that is protected to stop the task. Code under it counts no ops; its
+    /// task gives way, waits for the refill of its scheduling context and is cancelled within a tick. A program without a runtime
+    /// ends at its time ([`Program::run_alone_until`]).
+    Time,
     /// Not at all, to measure against. The program has no checks ([`Program::compile_unmetered`]).
     None,
 }
@@ -69,113 +62,44 @@ impl fmt::Display for NativeError {
 
 impl std::error::Error for NativeError {}
 
-/// The entry of a function: its context, its arguments, and where its result goes. Gives its status.
-type Entry = unsafe extern "C" fn(*mut Context, *const u64, *mut u64) -> u64;
+/// An instruction at which generated code may end the task.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pos: Pos,
+    function: String,
+}
 
-struct Code {
+impl Site {
+    pub(crate) fn new(pos: Pos, function: String) -> Self {
+        Self { pos, function }
+    }
+
+    pub(crate) fn place(&self) -> (Pos, String) {
+        (self.pos, self.function.clone())
+    }
+}
+
+/// Code that can be called, and what it refers to by number.
+pub(crate) struct Code {
     /// The entries, by function.
-    entries: Vec<Option<Entry>>,
-    sites: Vec<Site>,
-    texts: Vec<String>,
-    errors: Vec<String>,
-    stack_bytes: usize,
-    /// Owns the memory of the code.
-    module: Option<JITModule>,
+    pub(crate) entries: Vec<Option<Entry>>,
+    pub(crate) sites: Vec<Site>,
+    pub(crate) texts: Vec<String>,
+    pub(crate) stack_bytes: usize,
+    /// Where code is that polls, if time is the meter.
+    pub(crate) polling: Option<Polling>,
+    /// Keeps the memory of the code, if it is not the program's own.
+    pub(crate) _memory: Option<Box<dyn Memory>>,
 }
 
-// SAFETY: the code is never written again, and the module is only used to free it.
-unsafe impl Send for Code {}
-// SAFETY: as above.
-unsafe impl Sync for Code {}
+/// The memory of code. It is freed when this is dropped.
+pub(crate) trait Memory: Send + Sync {}
 
-impl Drop for Code {
-    fn drop(&mut self) {
-        if let Some(module) = self.module.take() {
-            // SAFETY: the entries go with it, and a call borrows the code.
-            unsafe { module.free_memory() };
-        }
+impl Code {
+    /// The program, with functions that run as this code.
+    pub(crate) fn attach(self, program: Program) -> Program {
+        program.with_native(Box::new(self))
     }
-}
-
-/// Compiles what can be compiled of a program.
-pub fn compile(program: Program, options: Options) -> Result<Program, NativeError> {
-    let failed = |error: String| NativeError::Codegen(error);
-    let mut flags = settings::builder();
-    for (name, value) in [("opt_level", "speed"), ("is_pic", "false"), ("enable_verifier", "false")] {
-        flags.set(name, value).map_err(|error| failed(error.to_string()))?;
-    }
-    let isa = cranelift_native::builder().map_err(|why| NativeError::NoTarget(why.to_owned()))?;
-    let isa = isa.finish(settings::Flags::new(flags)).map_err(|error| failed(error.to_string()))?;
-    let mut builder = JITBuilder::with_isa(isa, default_libcall_names());
-    let pay = if options.metering == Metering::OpsGauged { context::pay_gauged } else { context::pay };
-    builder.symbol("pay", pay as *const u8);
-    builder.symbol("allocate", context::allocate as *const u8);
-    builder.symbol("print", context::print as *const u8);
-    let mut module = JITModule::new(builder);
-    let eligible = eligible(&program);
-    let mut emitter =
-        Emitter::new(&mut module, &program, options.metering).map_err(|error| failed(error.to_string()))?;
-    let mut ids: Vec<Option<FuncId>> = Vec::new();
-    for (at, function) in program.module().functions.iter().enumerate() {
-        ids.push(match eligible[at] {
-            true => Some(emitter.declare(function).map_err(|error| failed(error.to_string()))?),
-            false => None,
-        });
-    }
-    let mut entries = Vec::new();
-    for (at, id) in ids.iter().enumerate() {
-        entries.push(match id {
-            Some(id) => Some(emitter.define(at, *id).map_err(|error| failed(error.to_string()))?),
-            None => None,
-        });
-    }
-    let (sites, texts) = emitter.finish();
-    module.finalize_definitions().map_err(|error| failed(error.to_string()))?;
-    let entries = entries
-        .into_iter()
-        .map(|id| {
-            id.map(|id| {
-                let address = module.get_finalized_function(id);
-                // SAFETY: the emitter gave the function this signature, and the code lives as long as `Code`.
-                unsafe { std::mem::transmute::<*const u8, Entry>(address) }
-            })
-        })
-        .collect();
-    let errors = program.module().errors.clone();
-    let stack_bytes = options.stack_bytes;
-    let code = Code { entries, sites, texts, errors, stack_bytes, module: Some(module) };
-    Ok(program.with_native(Box::new(code)))
-}
-
-/// Which functions do without the scheduler, those that they call included.
-fn eligible(program: &Program) -> Vec<bool> {
-    let module = program.module();
-    let index = module.index();
-    let mut eligible: Vec<bool> = module
-        .functions
-        .iter()
-        .map(|function| {
-            let mut ops = function.blocks.iter().flat_map(|block| &block.instrs).map(|instr| &instr.op);
-            function.values.len() <= MAX_VALUES && ops.all(|op| !op.needs_scheduler())
-        })
-        .collect();
-    let mut callers: HashMap<usize, Vec<usize>> = HashMap::new();
-    for (at, function) in module.functions.iter().enumerate() {
-        for op in function.blocks.iter().flat_map(|block| &block.instrs).map(|instr| &instr.op) {
-            if let Op::Call(name, _) = op {
-                callers.entry(index[name.as_str()]).or_default().push(at);
-            }
-        }
-    }
-    let mut todo: Vec<usize> = (0..eligible.len()).filter(|at| !eligible[*at]).collect();
-    while let Some(at) = todo.pop() {
-        for caller in callers.remove(&at).unwrap_or_default() {
-            if std::mem::replace(&mut eligible[caller], false) {
-                todo.push(caller);
-            }
-        }
-    }
-    eligible
 }
 
 impl Native for Code {
@@ -183,35 +107,52 @@ impl Native for Code {
         self.entries.get(function).is_some_and(Option::is_some)
     }
 
-    fn call(&self, function: usize, call: NativeCall<'_, '_>) -> Result<(u64, i64), Fault> {
+    fn call(&self, function: usize, call: NativeCall<'_, '_, '_>) -> Result<(u64, i64), Interrupt> {
         let entry = self.entries[function].expect("it has the function");
-        let NativeCall { args, heap, account, pending, ops, looks, stack_words, output } = call;
-        let mut host =
-            Host { heap, account, ops, looks, output, texts: &self.texts, trap: None, payload: None };
-        // While generated code runs, what is pending is not part of the sum.
-        *host.ops -= *pending;
+        let NativeCall { args, task, stack_words, nest } = call;
+        let page = match self.polling {
+            Some(_) => Some(Page::take().ok_or_else(|| Interrupt::Fault(self.unstoppable()))?),
+            None => None,
+        };
         let here = std::ptr::from_ref(&args) as u64;
         let limit = here.saturating_sub(self.stack_bytes as u64);
-        let mut context = Context::new(&mut host, *pending, stack_words, limit);
+        let mut host = Host::new(task, nest, self, page);
+        let mut context = Context::new(&mut host, stack_words, limit);
         let mut result = 0;
-        // SAFETY: the arguments are as many words as the function has parameters, the context is valid, and so is the place for the
-        // result. Generated code neither unwinds nor keeps any of them.
-        let status = unsafe { entry(&raw mut context, args.as_ptr(), &raw mut result) };
-        *pending = context.pending;
-        *host.ops += context.pending;
-        if let Some(payload) = host.payload.take() {
-            resume_unwind(payload);
-        }
+        // SAFETY: the arguments are as many words as the function has parameters, and there is a place for its result.
+        let status = unsafe { Context::run(&raw mut context, entry, args.as_ptr(), &raw mut result) };
+        // Before a stop goes on: it gives the page back.
+        drop(host);
         match status {
-            0 => Ok((result, 0)),
-            2 => Ok((0, result as i64)),
-            _ => Err(self.fault(&context, host.trap.take())),
+            Ok(0) => Ok((result, 0)),
+            Ok(_) => Ok((0, result as i64)),
+            Err(Exit::Interrupt(interrupt)) => Err(interrupt),
+            Err(Exit::Trap(trap)) => Err(Interrupt::Trap(trap)),
+            Err(Exit::Stop(stop)) => stop.resume(),
         }
     }
 }
 
 impl Code {
-    fn fault(&self, context: &Context, of_host: Option<Trap>) -> Fault {
+    /// Code that could not be stopped is not called.
+    fn unstoppable(&self) -> Fault {
+        let why = "too many calls of compiled code at one time for the meter of time; run fewer tasks, or count ops";
+        let kind = FaultKind::Stopped { code: 0, why: why.to_owned() };
+        Fault { kind, pos: Pos::default(), function: String::new() }
+    }
+
+    /// A text that code prints.
+    pub(crate) fn text(&self, number: u64) -> &str {
+        self.texts.get(number as usize).map_or("", String::as_str)
+    }
+
+    /// Why code ended whose context says so. A trap gets its place.
+    pub(crate) fn exit(
+        &self,
+        context: &Context,
+        of_host: Option<Exit>,
+        task: &mut TaskState<'_, '_>,
+    ) -> Exit {
         let (pos, function) = self
             .sites
             .get(context.site as usize)
@@ -224,18 +165,18 @@ impl Code {
             context::TRAP_EMPTY => Trap::Empty,
             context::TRAP_RAISED => {
                 let code = one as i64;
-                let own = (code as usize).wrapping_sub(1 + mainspring_qtjir::ERRORS_OF_THE_LANGUAGE.len());
-                let known =
-                    mainspring_qtjir::ERRORS_OF_THE_LANGUAGE.get((code as usize).wrapping_sub(1)).copied();
-                let name = known
-                    .or_else(|| self.errors.get(own).map(String::as_str))
-                    .unwrap_or("Unknown")
-                    .to_owned();
-                return Fault { kind: FaultKind::Unhandled { code, name, cause: None }, pos, function };
+                let name = task.program().module().error_name(code).to_owned();
+                let cause = task.take_last_child().map(Box::new);
+                let kind = FaultKind::Unhandled { code, name, cause };
+                return Exit::Interrupt(Interrupt::Fault(Fault { kind, pos, function }));
             }
-            context::TRAP_HOST => of_host.unwrap_or(Trap::StackOverflow),
+            context::TRAP_HOST => match of_host {
+                Some(Exit::Trap(trap)) => trap,
+                Some(exit) => return exit,
+                None => Trap::StackOverflow,
+            },
             _ => Trap::StackOverflow,
         };
-        Fault { kind: FaultKind::Trap(trap), pos, function }
+        Exit::Interrupt(Interrupt::Fault(Fault { kind: FaultKind::Trap(trap), pos, function }))
     }
 }

@@ -2,7 +2,7 @@
 
 use mainspring::{Budget, Component, Config, Exhaustion, NurseryOptions, Pool, Profile, TaskError};
 use mainspring_janus::compile;
-use mainspring_janus::testing::random_program;
+use mainspring_janus::testing::{random_loops, random_program};
 use mainspring_native::{Metering, Options};
 use mainspring_qtjir::{Ended, Fault, FaultKind, Limits, Output, Program, Quiet, Trap, task_fault};
 use std::sync::Mutex;
@@ -62,6 +62,50 @@ fn random_programs_agree_on_results_traps_and_charges() {
     assert!(ended > 50 && trapped > 10, "{ended} ended, {trapped} trapped: the programs test too little");
 }
 
+/// Indices near the ends of slices, in loops: where checks are left out, and must not be.
+#[test]
+fn random_loops_agree_on_results_traps_and_charges() {
+    let (mut ended, mut trapped) = (0, 0);
+    for seed in 0..300 {
+        match agree(&random_loops(seed), seed, LIMITS) {
+            Ok(_) => ended += 1,
+            Err(_) => trapped += 1,
+        }
+    }
+    assert!(ended > 50 && trapped > 50, "{ended} ended, {trapped} trapped: the programs test too little");
+}
+
+/// A check that fails only in the last turn, or only for an argument that the compiler does not know, is made.
+#[test]
+fn a_check_that_can_fail_is_not_left_out() {
+    let cases = [
+        ("for i in 0..s.len + 1 { s[i] = 1 }", "index 1500 of a slice of 1500"),
+        ("for i in 0..n { s[i] = 1 }", "index 1500 of a slice of 1500"),
+        ("for i in 0..s.len { s[i + 1] = 1 }", "index 1500 of a slice of 1500"),
+        ("for i in 0..s.len { s[i - 1] = 1 }", "index -1 of a slice of 1500"),
+        ("for i in 0..s.len { t[i] = 1 }", "index 10 of a slice of 10"),
+        ("for i in 0..5 { for j in 0..5 { t[i * 2 + j] = 1 } }", "index 10 of a slice of 10"),
+        ("var i = 0\n while i <= t.len { t[i] = 1\n i = i + 1 }", "index 10 of a slice of 10"),
+        ("var i = t.len\n while i > 0 - 2 { i = i - 1\n t[i] = 1 }", "index -1 of a slice of 10"),
+        ("var i = 9223372036854775805\n while i > 0 { i = i + 1 }", "the result does not fit"),
+        (
+            "for i in n..n + 10 { if i < t.len { t[i] = 1 } else { t[i - n + 1] = 2 } }",
+            "index 10 of a slice of 10",
+        ),
+        ("var i = 0\n while i < t.len { i = i + 1\n t[i] = 1 }", "index 10 of a slice of 10"),
+        ("for i in 0..10 { let u = make([]i64, i)\n u[i / 2] = 1 }", "index 0 of a slice of 0"),
+        ("t[n * 6148914691236517206] = 1", "the result does not fit"),
+    ];
+    for (body, says) in cases {
+        let source = format!(
+            "{{.profile: core.}}\nfn work(s: []i64, n: i64) -> i64 {{ let t = make([]i64, 10)\n {body}\n return t[0] }}
+fn main(n: i64) -> i64 {{ return work(make([]i64, 1500), n) }}"
+        );
+        let fault = agree(&source, 2000, LIMITS).unwrap_err();
+        assert!(fault.to_string().contains(says), "{body}: {fault}");
+    }
+}
+
 /// What is measured against what gives the same results. Without checks nothing but memory and prints is charged.
 #[test]
 fn programs_without_checks_and_with_polls_give_the_same_results() {
@@ -70,10 +114,14 @@ fn programs_without_checks_and_with_polls_give_the_same_results() {
         let source = random_program(seed, false);
         let (interpreted, _) = both(&source);
         let Ok(wanted) = alone(&interpreted, seed, LIMITS).0 else { continue };
-        for metering in [Metering::None, Metering::Poll] {
-            let unmetered = Program::compile_unmetered(compile(&source).unwrap()).unwrap();
+        for metering in [Metering::None, Metering::Time] {
+            let module = compile(&source).unwrap();
+            let program = match metering {
+                Metering::None => Program::compile_unmetered(module),
+                _ => Program::compile(module),
+            };
             let options = Options { metering, ..DEEP };
-            let program = mainspring_native::compile(unmetered, options).unwrap();
+            let program = mainspring_native::compile(program.unwrap(), options).unwrap();
             let got = alone(&program, seed, LIMITS).0.unwrap();
             assert_eq!(got.value, wanted.value, "{metering:?}\n{source}");
             assert!(got.ops <= wanted.ops, "{metering:?}\n{source}");
@@ -183,6 +231,44 @@ fn random_programs_with_tasks_agree() {
         };
         assert_eq!(run(&interpreted), run(&compiled), "seed {seed}");
     }
+}
+
+/// The same program, seed and budgets: the same result, the same ops and the same order of every dispatch and steal, whether it is
+/// interpreted or compiled, on any number of workers. `MAINSPRING_PROGRAMS` says how many programs.
+#[test]
+fn interpreted_and_compiled_runs_have_one_trace() {
+    let programs = std::env::var("MAINSPRING_PROGRAMS").ok().and_then(|count| count.parse().ok());
+    let (mut with_tasks, mut steps) = (0, 0);
+    for seed in 0..programs.unwrap_or(24u64) {
+        let (interpreted, compiled) = both(&random_program(seed, true));
+        let run = |program: &Program, workers: usize| {
+            let config = Config::new(Profile::Service).workers(workers).stack_size(2 << 20);
+            let runtime = config.deterministic_seed(seed).fail_on_deadlock().build().unwrap();
+            let ended = match runtime.run(|cx| program.run_in_task("main", &[seed], cx, &Quiet)) {
+                Ok(ended) => ended,
+                Err(error) => Err(task_fault(&error)),
+            };
+            (ended, runtime.trace().unwrap())
+        };
+        let mut all_ops = None;
+        for workers in 1..=8 {
+            let (one, other) = (run(&interpreted, workers), run(&compiled, workers));
+            assert_eq!(one, other, "seed {seed}, {workers} workers");
+            // Where a task fails, its siblings are stopped wherever they are. Programs of even seeds do not.
+            if let Ok(ended) = one.0
+                && seed % 2 == 0
+            {
+                let first = *all_ops.get_or_insert(ended.all_ops);
+                assert_eq!(first, ended.all_ops, "seed {seed}, {workers} workers");
+                with_tasks += usize::from(ended.all_ops > ended.ops);
+            }
+            steps += one.1.1;
+        }
+    }
+    assert!(
+        with_tasks > 20 && steps > 1000,
+        "{with_tasks} runs had tasks, {steps} steps: the programs test too little"
+    );
 }
 
 /// How a hostile program ends that has a budget of its own beside a neighbour, which must not notice.

@@ -21,18 +21,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod calls;
 mod ir;
+pub mod launch;
+mod nests;
 pub mod pass;
 mod run;
 pub mod text;
 mod verify;
 
+pub use calls::reaching;
 pub use ir::{
     Binary, Block, BlockId, ERRORS_OF_THE_LANGUAGE, Function, Instr, MAX_TYPE_DEPTH, Module, Op, Pos,
     StructDef, Target, Tenancy, Terminator, Type, Unary, Value, error_code,
 };
+pub use nests::{escaping, open_at, over};
 pub use run::{
-    Account, Ended, FRAME_OVERHEAD_WORDS, Fault, FaultKind, Limits, Native, NativeCall, Output, Program,
-    Quiet, STACK_WORDS, TaskEnv, Trap, task_fault,
+    Account, Ended, FRAME_OVERHEAD_WORDS, Fault, FaultKind, Interrupt, Limits, Native, NativeCall, Nest,
+    Output, Program, Quiet, STACK_WORDS, TaskEnv, TaskState, Trap, binary, task_fault,
 };
 pub use verify::{Complaint, VerifyError, verify};

@@ -4,6 +4,7 @@
 // The kernel needs the same few functions, and neither has a library to take them from.
 #[path = "../../../kernel/src/arch/builtins.rs"]
 mod builtins;
+pub mod virtio;
 pub mod wild;
 
 use crate::client::Client;
@@ -110,7 +111,7 @@ pub fn with_client<T>(work: impl FnOnce(&mut Client) -> T) -> T {
     result
 }
 
-fn settle(block: *mut u8, ring: u64) {
+fn init_block(block: *mut u8, ring: u64) {
     let base = NonNull::new(ring as *mut u8).expect("the kernel maps a ring");
     // SAFETY: the kernel mapped the ring's page for this thread, and it stays while the thread lives.
     let memory = unsafe { SharedMemory::new(base, 4096) }.expect("a ring's page is large enough");
@@ -163,7 +164,7 @@ extern "C" fn _start(startup: *mut Startup, ring: u64, block: *mut u8) -> ! {
     STARTUP.store(startup, Ordering::Relaxed);
     // SAFETY: the memory is the heap's alone, and this runs once, before any other thread.
     unsafe { HEAP.0.lock().init(HEAP_MEMORY.0.get().cast(), HEAP_BYTES) };
-    settle(block, ring);
+    init_block(block, ring);
     // SAFETY: `program!` defines it with this signature.
     let code = unsafe { mainspring_main() };
     exit(mainspring_abi::kernel::EXIT_PROCESS, code)
@@ -171,7 +172,7 @@ extern "C" fn _start(startup: *mut Startup, ring: u64, block: *mut u8) -> ! {
 
 /// Where further threads begin: `argument` is a boxed closure.
 pub(crate) extern "C" fn thread_start(argument: *mut Job, ring: u64, block: *mut u8) -> ! {
-    settle(block, ring);
+    init_block(block, ring);
     // SAFETY: `spawn` made it from a box and gave it to this thread alone.
     let job = unsafe { alloc::boxed::Box::from_raw(argument) };
     exit(mainspring_abi::kernel::EXIT_THREAD, job())

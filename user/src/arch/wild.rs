@@ -241,6 +241,37 @@ pub fn registers_hold(seed: u64, rounds: u64) -> bool {
         && fs_before == fs_after
 }
 
+/// Loads what a thread may into the selectors that no instruction needs. FS is left alone: its base would go with it.
+pub fn set_selectors() {
+    // SAFETY: null selectors and the one of user data can be loaded, and nothing is addressed through them.
+    unsafe {
+        asm!("mov ds, {0:e}", "mov es, {1:e}", "mov gs, {0:e}", in(reg) 0x1b_u32, in(reg) 3_u32,
+            options(nomem, nostack, preserves_flags));
+    }
+}
+
+/// What DS, ES, FS and GS are.
+#[must_use]
+pub fn selectors() -> [u32; 4] {
+    let mut all = [0; 4];
+    let [ds, es, fs, gs] = &mut all;
+    // SAFETY: selectors are only read.
+    unsafe {
+        asm!(
+            "mov {0:e}, ds",
+            "mov {1:e}, es",
+            "mov {2:e}, fs",
+            "mov {3:e}, gs",
+            out(reg) * ds,
+            out(reg) * es,
+            out(reg) * fs,
+            out(reg) * gs,
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+    all
+}
+
 /// Whether no x87 register is in use, which is how every function of the ABI begins and ends.
 #[must_use]
 pub fn x87_is_empty() -> bool {

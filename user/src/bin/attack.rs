@@ -132,13 +132,13 @@ fn capabilities() -> i64 {
 /// Operations, methods, flags and parameters that make no sense.
 fn requests() -> i64 {
     let timer = caps::need("timer");
-    for bad in [6, 77, u16::MAX] {
+    for bad in [7, 77, u16::MAX] {
         let request = CapSqe { cap_id: timer, op: bad, ..CapSqe::default() };
         assert_eq!(ask(request), Err(CapError::InvalidRequest));
     }
     let nobody = CapSqe { op: op::CANCEL, params_addr: u64::MAX, ..CapSqe::default() };
     assert_eq!(ask(nobody), Err(CapError::NotFound), "there is no such request to withdraw");
-    for operation in [op::RECV, op::RETURN, op::RETURN_RECV] {
+    for operation in [op::RECV, op::RETURN, op::RETURN_RECV, op::THROW] {
         assert_eq!(
             ask(CapSqe { cap_id: timer, op: operation, ..CapSqe::default() }),
             Err(CapError::NoSuchMethod)

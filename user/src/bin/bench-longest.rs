@@ -7,10 +7,12 @@ extern crate alloc;
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use mainspring_abi::kernel::{MAPPINGS, MAX_MESSAGE, MOST_WOKEN, ReceivedCall, SQ_ENTRIES};
+use mainspring_abi::kernel::{ISLAND_NODES, MAPPINGS, MAX_MESSAGE, MOST_WOKEN, ReceivedCall, SQ_ENTRIES};
 use mainspring_abi::ring::CapSqeV2;
-use mainspring_user::caps::{self, ThreadOptions};
-use mainspring_user::schema::{Access, ParkSpaceMethod};
+use mainspring_user::caps::{
+    self, Context, Grant, IslandNode, IslandSpec, PolicyChange, Session, Thread, ThreadOptions,
+};
+use mainspring_user::schema::{Access, OverrunPolicy, ParkSpaceMethod};
 use mainspring_user::{CapError, client, say};
 
 mainspring_user::program!(main);
@@ -22,6 +24,10 @@ const MS: u64 = 1_000_000;
 const MOST: u32 = 8192;
 /// The longest line that the console takes at once.
 const LINE: usize = 256;
+/// The most changes in an update of the policy service.
+const CHANGES: u32 = 16;
+/// The most threads that a policy service may treat.
+const TREATED: u32 = 64;
 /// The most threads of a process.
 const THREADS: u32 = 128;
 const GRANTS: &[&str] = &["console", "timer", "threads", "control", "park", "memory", "info", "processes"];
@@ -43,6 +49,8 @@ fn main() -> i64 {
         "faults" => return faults(),
         _ => return 0,
     }
+    islands();
+    contexts();
     pages();
     objects();
     rings();
@@ -60,6 +68,8 @@ fn main() -> i64 {
         assert_eq!(child.wait(), Ok(-1014), "a page fault");
         child.detach().expect("a handle can be dropped");
     });
+    policy();
+    logout();
     say!("bench: longest=done");
     0
 }
@@ -90,6 +100,131 @@ fn objects() {
     case("object-create", || object = caps::create_object(MOST).expect("within the quota"));
     case("object-map", || at = caps::map_object(object, Access::Write).expect("the object is ours"));
     case("object-unmap", || caps::unmap_object(at).expect("it is mapped"));
+}
+
+/// Contexts that are hard to decide about, as many as there can be, refused at the end; then all are revoked at once.
+fn contexts() {
+    let from = Context(caps::need("context:a"));
+    let grant = |number: u64| {
+        let budget_ns = 40_000 - number;
+        let (period_ns, overrun) = (MS + 7 * number + 1, OverrunPolicy::Throttle);
+        // As urgent as a grant of this creator may be.
+        Grant { budget_ns, period_ns, deadline_ns: 10 * budget_ns, overrun, cpus: 0, depth: 1 }
+    };
+    let mut made = Vec::new();
+    case("context-create", || {
+        for number in 0..40 {
+            // Refused at the end.
+            made.extend(from.create(grant(number)));
+        }
+    });
+    let maker = caps::spawn(ThreadOptions::default(), move || {
+        from.bind().expect("it is free");
+        i64::from(from.revoke().is_err())
+    });
+    case("context-revoke", || assert_eq!(maker.expect("within the quota").join(), Ok(0)));
+    for one in made {
+        one.revoke().expect("it is there");
+        one.release().expect("it is this process's");
+    }
+}
+
+/// An island with as many nodes as there can be, each with a period and a deadline of its own, is admitted, adjusted, refused and left.
+fn islands() {
+    fn spec(nodes: &[IslandNode]) -> IslandSpec<'_> {
+        IslandSpec { period_ns: 20 * MS, nodes, ..IslandSpec::default() }
+    }
+    let of = |budget_ns: u64, deadline_ns: u64| -> [IslandNode; ISLAND_NODES] {
+        core::array::from_fn(|number| {
+            let number = number as u64;
+            let (period_ns, deadline_ns) = (MS + 7 * number + 1, deadline_ns - number);
+            IslandNode { budget_ns: budget_ns - number, period_ns, deadline_ns, cpus: 1 }
+        })
+    };
+    let admit = |nodes: &[IslandNode]| caps::admit_island("islands:90", &spec(nodes));
+    let mut island = None;
+    case("island-admit", || island = Some(admit(&of(90_000, 560_000)).expect("it fits")));
+    let island = island.expect("it fits");
+    case("island-adjust", || island.adjust(&spec(&of(90_000, 557_000))).expect("it fits"));
+    case("island-refused", || {
+        let refused = island.adjust(&spec(&of(160_000, 950_000)));
+        assert_eq!(refused, Err(CapError::RealtimeAdmissionDenied), "it is more than there is");
+    });
+    case("island-leave", || island.leave().expect("it is there"));
+}
+
+/// An update of the policy service with as many changes as it may have.
+fn policy() {
+    let changes: Vec<_> = (0..CHANGES).map(|key| PolicyChange::profile(key, 1024 + u64::from(key))).collect();
+    case("policy-update", || {
+        let status = caps::policy_start().expect("nobody else is");
+        caps::policy_submit(status.epoch + 1, &changes).expect("within what boot allows");
+    });
+    let threads = TreatedThreads::start();
+    let treat = |thread: &Thread| PolicyChange::treat(thread.slot(), own_process(thread), 100);
+    let changes: Vec<_> = threads.0.iter().map(treat).collect();
+    case("policy-treat", || {
+        for changes in changes.chunks(CHANGES as usize) {
+            let epoch = caps::policy_status().expect("this process is in charge").epoch;
+            caps::policy_submit(epoch + 1, changes).expect("within what boot allows");
+        }
+    });
+    case("policy-thread-ends", || threads.end());
+}
+
+fn own_process(thread: &Thread) -> u32 {
+    caps::thread_info(thread.slot(), |info| info.get_process()).expect("it lives")
+}
+
+/// As many threads as a policy service may treat.
+struct TreatedThreads(Vec<Thread>);
+
+static TREATED_END: AtomicU32 = AtomicU32::new(0);
+
+impl TreatedThreads {
+    fn start() -> Self {
+        let wait = || {
+            while TREATED_END.load(Ordering::Acquire) == 0 {
+                let _ = caps::park(TREATED_END.as_ptr() as u64, 0, 0);
+            }
+            0
+        };
+        let start = |_| caps::spawn(ThreadOptions::default(), wait).expect("within the quota");
+        Self((0..TREATED).map(start).collect())
+    }
+
+    fn end(self) {
+        TREATED_END.store(1, Ordering::Release);
+        // So many are woken at a time.
+        for _ in 0..TREATED {
+            let _ = caps::unpark(TREATED_END.as_ptr() as u64, u32::MAX);
+        }
+        for thread in self.0 {
+            assert_eq!(thread.join(), Ok(0));
+            thread.detach().expect("a handle can be dropped");
+        }
+    }
+}
+
+/// A session ends, with as many contexts as one process can have.
+fn logout() {
+    let from = Context(caps::need("context:b"));
+    let mut made = 0;
+    let grant = |number| Grant {
+        budget_ns: 10_000,
+        period_ns: 20 * MS + number,
+        deadline_ns: 0,
+        overrun: OverrunPolicy::Throttle,
+        cpus: 0,
+        depth: 1,
+    };
+    while from.create(grant(made)).is_ok() {
+        made += 1;
+    }
+    assert!(made > 4, "only {made} contexts were made");
+    let mut ended = (0, 0);
+    case("logout", || ended = Session(caps::need("session")).logout().expect("it is this process's"));
+    assert!(u64::from(ended.0) > made, "{ended:?}");
 }
 
 /// A ring full of requests: empty ones, and long lines.

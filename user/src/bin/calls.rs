@@ -161,6 +161,7 @@ fn abandoned((call, serve): (u32, u32)) {
 
 /// A process whose threads do nothing but call each other in registers is killed at all moments of that; the endpoint serves
 /// the next client.
+//= ARCH:inv.direct-ipc
 fn killed_at_any_moment((call, serve): (u32, u32)) {
     const ROUNDS: u64 = 30;
     for round in 0..ROUNDS {

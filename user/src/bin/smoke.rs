@@ -194,7 +194,7 @@ fn ring_fairness() {
 }
 
 /// What deadlines and flags of a request do to it.
-//= TICK:L4.drop-if-late TICK:L4.allow-late TICK:L4.no-blocking-path TICK:L4.query TICK:L4.sqe-v2
+//= TICK:L4.drop-if-late TICK:L4.allow-late TICK:L4.no-blocking-path TICK:L4.query TICK:L4.sqe-v2 TICK:verify.realtime
 fn request_deadlines() {
     assert_eq!(caps::ring_versions(), Ok((1, 2)));
     let ask = |qos: QosFlags, deadline_ns: u64| {
@@ -225,7 +225,7 @@ fn fs_base() {
 }
 
 /// Calls to a server in another address space, handed over directly.
-//= ARCH:direct-ipc TICK:L4.propagate
+//= ARCH:direct-ipc TICK:L4.propagate TICK:verify.sqpoll
 fn calls() {
     let echo = caps::need("call:echo");
     let before = caps::cpu_counters(0).expect("CPU 0 exists");

@@ -176,7 +176,7 @@ fn siblings(cpus: u32) {
 }
 
 /// One idle second: hardly any timer interrupt, and what sleeps still wakes on time.
-//= TICK:verify.idle TICK:nongoal.apic TICK:telemetry.evidence
+//= TICK:verify.idle TICK:nongoal.apic TICK:telemetry.evidence TICK:L1.idle-entry
 fn idle(cpus: u32) {
     caps::sleep(50 * MS).expect("within the quota");
     let began = caps::now();

@@ -124,7 +124,7 @@ fn quota() {
     say!("thread-lifecycle: quota=ok threads={count}");
 }
 
-//= ARCH:inv.exit-clean ARCH:inv.no-alloc
+//= ARCH:inv.exit-clean ARCH:inv.no-alloc TICK:verify.sqpoll
 fn churn() {
     let before = caps::usage().expect("usage can be read");
     for _ in 0..300 {

@@ -16,7 +16,7 @@ const THREADS: u32 = 8;
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 static REFUSED: AtomicU32 = AtomicU32::new(0);
 
-//= ARCH:timer.sleep ARCH:inv.sleep-bounded
+//= ARCH:timer.sleep ARCH:inv.sleep-bounded TICK:verify.sqpoll
 fn main() -> i64 {
     // So far away that none of them is due before all have been counted.
     let due = caps::now() + 600_000_000_000;

@@ -6,7 +6,7 @@ use mainspring_user::{caps, say};
 
 mainspring_user::program!(main);
 
-//= ARCH:timer.sleep TICK:L1.clocksource TICK:L1.deadline-waiter ARCH:x86.lapic
+//= ARCH:timer.sleep TICK:L1.clocksource TICK:L1.deadline-waiter ARCH:x86.lapic TICK:verify.sqpoll
 fn main() -> i64 {
     let mut last = caps::now();
     for _ in 0..200 {

@@ -30,8 +30,10 @@ pub struct ContextInfo {
     pub generation: u32,
     pub budget_ns: u64,
     pub period_ns: u64,
+    pub deadline_ns: u64,
     pub remaining_ns: u64,
     pub used_ns: u64,
+    pub donated_ns: u64,
     pub depletions: u64,
     pub misses: u64,
     pub overshoot_max_ns: u64,
@@ -50,6 +52,8 @@ pub struct Drained {
     pub reason: schema::ContextEnd,
     pub depleted: u32,
     pub missed: u32,
+    /// The last time that it was used up, it was on loan.
+    pub donated: bool,
 }
 
 impl Context {
@@ -82,8 +86,10 @@ impl Context {
             generation: info.get_generation(),
             budget_ns: info.get_budget_ns(),
             period_ns: info.get_period_ns(),
+            deadline_ns: info.get_deadline_ns(),
             remaining_ns: info.get_remaining_ns(),
             used_ns: info.get_used_ns(),
+            donated_ns: info.get_donated_ns(),
             depletions: info.get_depletions(),
             misses: info.get_misses(),
             overshoot_max_ns: info.get_overshoot_max_ns(),
@@ -115,6 +121,18 @@ impl Context {
         self.call(Method::Release).map(|_| ())
     }
 
+    /// It grants something else from now on.
+    pub fn adjust(self, budget_ns: u64, period_ns: u64, deadline_ns: u64) -> Result<(), CapError> {
+        with_params::<schema::context_adjust::Owned, _>(
+            |mut params| {
+                params.set_budget_ns(budget_ns);
+                params.set_period_ns(period_ns);
+                params.set_deadline_ns(deadline_ns);
+            },
+            |bytes| client::call(self.0, Method::Adjust as u16, bytes, &mut []).map(|_| ()),
+        )?
+    }
+
     /// Empties its cells.
     pub fn drain(self) -> Result<Drained, CapError> {
         let method = Method::DrainNotifications as u16;
@@ -125,6 +143,7 @@ impl Context {
                 reason: notices.get_reason().map_err(|_| CapError::InvalidParameter)?,
                 depleted: notices.get_depleted().map_err(refused)?.get_coalesced(),
                 missed: notices.get_deadline().map_err(refused)?.get_coalesced(),
+                donated: notices.get_depleted().map_err(refused)?.get_donated(),
             })
         })?
     }

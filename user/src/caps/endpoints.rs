@@ -46,6 +46,12 @@ pub fn return_request(cap: u32, call_id: u32, answer: &[u8]) -> CapSqeV2 {
     })
 }
 
+/// The request to answer a call with an exception.
+#[must_use]
+pub fn throw_request(cap: u32, call_id: u32) -> CapSqeV2 {
+    CapSqeV2::from_v1(CapSqe { cap_id: cap, op: op::THROW, call_id, ..CapSqe::default() })
+}
+
 /// Waits for a call; what stands before its message in `buffer`.
 pub fn receive(cap: u32, buffer: &mut [u8]) -> Result<ReceivedCall, CapError> {
     let _len = client::carry_out(receive_request(cap, buffer))?;

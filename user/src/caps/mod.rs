@@ -1,16 +1,24 @@
 //! Typed capabilities: each method of the kernel's interfaces as a function.
 
 mod contexts;
+mod devices;
 mod endpoints;
+mod islands;
+mod leases;
 mod memory;
+mod policy;
 mod processes;
 mod system;
 mod threads;
 mod time;
 
 pub use contexts::*;
+pub use devices::*;
 pub use endpoints::*;
+pub use islands::*;
+pub use leases::*;
 pub use memory::*;
+pub use policy::*;
 pub use processes::*;
 pub use system::*;
 pub use threads::*;
@@ -24,9 +32,10 @@ use mainspring_abi::kernel::cap_name;
 use mainspring_abi::ring::CapError;
 use mainspring_schema as schema;
 
-/// Room for the parameters of most methods, and for any result. A small buffer is sooner cleared.
+/// Room for the parameters of most methods, and for most results. A small buffer is sooner cleared.
 const PARAMS: usize = 16;
 const RESULT: usize = 32;
+const LONG: usize = 128;
 const ZERO: Word = capnp::word(0, 0, 0, 0, 0, 0, 0, 0);
 
 /// Builds the parameters of kind `P`, and works with their bytes.
@@ -60,7 +69,27 @@ fn call_for<R: Owned, T>(
     params: &[u8],
     read: impl FnOnce(R::Reader<'_>) -> T,
 ) -> Result<T, CapError> {
-    let mut words = [const { ZERO }; RESULT];
+    call_for_words::<R, T, RESULT>(cap, method, params, read)
+}
+
+/// The same for results with lists.
+fn call_for_long<R: Owned, T>(
+    cap: u32,
+    method: u16,
+    params: &[u8],
+    read: impl FnOnce(R::Reader<'_>) -> T,
+) -> Result<T, CapError> {
+    call_for_words::<R, T, LONG>(cap, method, params, read)
+}
+
+#[inline]
+fn call_for_words<R: Owned, T, const WORDS: usize>(
+    cap: u32,
+    method: u16,
+    params: &[u8],
+    read: impl FnOnce(R::Reader<'_>) -> T,
+) -> Result<T, CapError> {
+    let mut words = [const { ZERO }; WORDS];
     let bytes = Word::words_to_bytes_mut(&mut words);
     let len = client::call(cap, method, params, bytes)? as usize;
     let segments: [&[u8]; 1] = [bytes.get(..len).ok_or(CapError::InvalidParameter)?];

@@ -51,7 +51,7 @@ fn start_by<T>(
 ) -> Result<T, CapError> {
     let named = grants.iter().map(|name| (*name, find(name).unwrap_or(0)));
     let all = named.chain(others.iter().copied());
-    with_params_of::<schema::process_spawn::Owned, _, 96>(
+    with_params_of::<schema::process_spawn::Owned, _, 128>(
         |mut params| {
             params.set_program(program);
             params.set_arguments(arguments);

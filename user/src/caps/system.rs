@@ -1,6 +1,6 @@
 //! SystemInfo.
 
-use super::{call_for, need, with_params};
+use super::{call_for, call_for_long, need, with_params};
 use mainspring_abi::ring::CapError;
 use mainspring_schema as schema;
 
@@ -15,6 +15,7 @@ pub struct Usage {
     pub threads: u32,
     pub processes: u32,
     pub pending_waits: u32,
+    pub device_interrupts: u64,
 }
 
 /// What the machine has in use.
@@ -30,6 +31,7 @@ pub fn usage() -> Result<Usage, CapError> {
                 threads: 0,
                 processes: 0,
                 pending_waits: 0,
+                device_interrupts: 0,
             }
         })?;
     call_for::<schema::objects::Owned, _>(info, schema::SystemInfoMethod::Objects as u16, &[], |objects| {
@@ -37,6 +39,7 @@ pub fn usage() -> Result<Usage, CapError> {
         usage.threads = objects.get_threads();
         usage.processes = objects.get_processes();
         usage.pending_waits = objects.get_pending_waits();
+        usage.device_interrupts = objects.get_device_interrupts();
     })?;
     Ok(usage)
 }
@@ -143,4 +146,53 @@ impl Counted {
     pub fn of(&self, what: schema::Counter) -> u64 {
         self.0.get(what as usize).copied().unwrap_or(0)
     }
+}
+
+/// The counters of one CPU, by the names that reports have.
+#[derive(Clone, Debug, Default)]
+#[expect(missing_docs, reason = "the fields are the schema's")]
+pub struct Telemetry {
+    pub scheduler_tick_count: u64,
+    pub ticks_suppressed_idle: u64,
+    pub ticks_suppressed_lease: u64,
+    pub nohz_enter_idle: u64,
+    pub nohz_enter_lease: heapless::Vec<u64, 16>,
+    pub nohz_exit: heapless::Vec<u64, 32>,
+    pub oneshot_deadline_miss_count: u64,
+    pub deadline_expired_count: u64,
+    pub budget_exhausted_count: u64,
+    pub realtime_overrun_count: u64,
+    pub donation_depth_max: u64,
+    pub sqpoll_busy_ns: u64,
+    pub sqpoll_sleep_count: u64,
+    pub housekeeping_offload_count: u64,
+}
+
+/// Reads the counters of CPU `cpu`.
+pub fn telemetry(cpu: u32) -> Result<Telemetry, CapError> {
+    let method = schema::SystemInfoMethod::Telemetry as u16;
+    let refused = |_| CapError::InvalidParameter;
+    with_params::<schema::cpu_number::Owned, _>(
+        |mut params| params.set_cpu(cpu),
+        |bytes| {
+            call_for_long::<schema::cpu_telemetry::Owned, _>(need("info"), method, bytes, |told| {
+                Ok(Telemetry {
+                    scheduler_tick_count: told.get_scheduler_tick_count(),
+                    ticks_suppressed_idle: told.get_ticks_suppressed_idle(),
+                    ticks_suppressed_lease: told.get_ticks_suppressed_lease(),
+                    nohz_enter_idle: told.get_nohz_enter_idle(),
+                    nohz_enter_lease: told.get_nohz_enter_lease().map_err(refused)?.iter().collect(),
+                    nohz_exit: told.get_nohz_exit().map_err(refused)?.iter().collect(),
+                    oneshot_deadline_miss_count: told.get_oneshot_deadline_miss_count(),
+                    deadline_expired_count: told.get_deadline_expired_count(),
+                    budget_exhausted_count: told.get_budget_exhausted_count(),
+                    realtime_overrun_count: told.get_realtime_overrun_count(),
+                    donation_depth_max: told.get_donation_depth_max(),
+                    sqpoll_busy_ns: told.get_sqpoll_busy_ns(),
+                    sqpoll_sleep_count: told.get_sqpoll_sleep_count(),
+                    housekeeping_offload_count: told.get_housekeeping_offload_count(),
+                })
+            })
+        },
+    )??
 }

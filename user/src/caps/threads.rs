@@ -96,6 +96,12 @@ fn create_with<T>(
 }
 
 impl Thread {
+    /// A thread of which a capability is known, and not its slot.
+    #[must_use]
+    pub fn from_cap(cap: u32) -> Self {
+        Self { cap, slot: u32::MAX }
+    }
+
     /// Waits for its end; its exit code.
     pub fn join(&self) -> Result<i32, CapError> {
         client::call(self.cap, schema::ThreadHandleMethod::Join as u16, &[], &mut []).map(|code| code as i32)
@@ -113,6 +119,11 @@ impl Thread {
     /// Forgets it; it goes on.
     pub fn detach(self) -> Result<(), CapError> {
         client::call(self.cap, schema::ThreadHandleMethod::Detach as u16, &[], &mut []).map(|_| ())
+    }
+
+    /// Ends it, the next time that it would go on in user mode.
+    pub fn kill(&self) -> Result<(), CapError> {
+        client::call(self.cap, schema::ThreadHandleMethod::Kill as u16, &[], &mut []).map(|_| ())
     }
 
     /// Its place in the kernel's table, which is what the flight record calls it.
@@ -160,6 +171,49 @@ pub fn unpark(address: u64, count: u32) -> Result<u32, CapError> {
 pub fn set_weight(weight: u64) -> Result<u32, CapError> {
     let method = schema::SchedulingPolicyMethod::SetWeight as u16;
     call_with::<schema::set_weight::Owned>(need("policy"), method, |mut params| params.set_weight(weight))
+}
+
+/// CPU time that the calling thread has had, the interval in progress included.
+fn cpu_time() -> Result<u64, CapError> {
+    let account = account()?;
+    Ok(account.runtime_ns + super::now().saturating_sub(account.last_started_ns))
+}
+
+/// CPU time that the thread in this slot, which is the calling one, has had, the interval in progress included. A ring that the
+/// kernel polls can ask this, too.
+pub fn cpu_time_of(slot: u32) -> Result<u64, CapError> {
+    let (runtime, started) =
+        super::thread_info(slot, |info| (info.get_runtime_ns(), info.get_last_started_ns()))?;
+    Ok(runtime + super::now().saturating_sub(started))
+}
+
+/// Computes until the calling thread has had `ns` more of the CPU.
+pub fn compute(ns: u64) -> Result<(), CapError> {
+    compute_by(cpu_time, ns)
+}
+
+/// The same for the thread in this slot, which is the calling one and may have a ring that the kernel polls.
+pub fn compute_in(slot: u32, ns: u64) -> Result<(), CapError> {
+    compute_by(|| cpu_time_of(slot), ns)
+}
+
+fn compute_by(cpu_time: impl Fn() -> Result<u64, CapError>, ns: u64) -> Result<(), CapError> {
+    let end = cpu_time()? + ns;
+    loop {
+        let left = end.saturating_sub(cpu_time()?);
+        if left == 0 {
+            return Ok(());
+        }
+        // Somewhat less than what is left, and then a look at the clock.
+        arch::spin((left / 4).clamp(200, 100_000));
+    }
+}
+
+/// Sets the calling thread's latency class.
+pub fn set_latency_class(class: schema::LatencyClass) -> Result<u32, CapError> {
+    let method = schema::SchedulingPolicyMethod::SetLatencyClass as u16;
+    let set = |mut params: schema::set_latency_class::Builder<'_>| params.set_latency_class(class);
+    call_with::<schema::set_latency_class::Owned>(need("policy"), method, set)
 }
 
 /// The calling thread's account.

@@ -29,7 +29,7 @@ mod sched {
 
     /// There is nothing to compare: no check reads the digest.
     pub mod visible {
-        use crate::object::process::Process;
+        use crate::object::thread::Thread;
         use mainspring_abi::ring::CapError;
 
         pub struct Digest;
@@ -40,12 +40,12 @@ mod sched {
 
         pub struct Seen;
 
-        pub fn look(_: &Process) -> Seen {
+        pub fn look(_: &Thread) -> Seen {
             Seen
         }
 
         impl Seen {
-            pub fn refused(self, _: &Process, _: CapError, _: impl core::fmt::Debug) {}
+            pub fn refused(self, _: &Thread, _: CapError, _: impl core::fmt::Debug) {}
         }
     }
 
@@ -64,9 +64,36 @@ mod sched {
         pub fn return_loan(_: ThreadRef, _: CallEnd) {}
     }
 
+    /// No ring is polled.
+    pub mod sqpoll {
+        use crate::object::thread::{Queue, Thread};
+        use core::sync::atomic::AtomicU64;
+
+        pub struct Polling;
+
+        #[expect(dead_code, reason = "no ring is polled")]
+        pub enum Entry {
+            Drain,
+            Borrow,
+            Busy,
+        }
+
+        pub static KICKED: AtomicU64 = AtomicU64::new(0);
+
+        pub fn enter(_: &Thread, _: &Queue) -> Entry {
+            Entry::Drain
+        }
+    }
+
     pub mod dispatch {
         pub fn runs_on_context() -> bool {
             false
+        }
+
+        pub fn count_expired_request() {}
+
+        pub fn lends_to(_: &Thread, _: mainspring_abi::ThreadRef) -> Option<bool> {
+            Some(false)
         }
 
         pub fn own_context() -> (u32, mainspring_ring::deadline::Budget) {
@@ -194,7 +221,7 @@ impl World {
         // The same numbers in both processes, so that a capability of the wrong kind is one number away.
         let mut ends = (0, 0);
         let processes = ["callers", "servers"].map(|name| {
-            let process = process::allocate().expect("there is room");
+            let process = process::allocate(0).expect("there is room");
             let name = name.try_into().expect("a short name");
             let ledger = &process.slot().ledger;
             let space = AddressSpace::new(ledger).expect("it costs nothing here");
@@ -329,7 +356,7 @@ impl World {
 
     /// Everything that stays.
     fn look(&self) -> String {
-        let ends = endpoint(self.index).lock();
+        let mut ends = endpoint(self.index).lock();
         let server = ends.first_server().map(|(server, call)| (self.number(server.thread.index()), call));
         let caller = ends.next_caller().map(|caller| self.number(caller.thread.index()));
         let may_call = self.processes.map(|process| ends.may_call(process.index()));
@@ -395,7 +422,7 @@ static TABLES: Mutex<()> = Mutex::new(());
 fn the_short_cut_does_what_the_long_way_does() {
     let _alone = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     process::init();
-    process::open_pools(0);
+    process::open_pools(0, 1);
     thread::init();
     let before = method::short_cuts_taken();
     let seed = std::env::var("MAINSPRING_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -432,7 +459,7 @@ fn the_short_cut_does_what_the_long_way_does() {
 fn a_call_and_its_answer_take_the_short_cut() {
     let _alone = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
     process::init();
-    process::open_pools(0);
+    process::open_pools(0, 1);
     thread::init();
     let mut world = World::new(2, true);
     let ask = |op, call| Ask {

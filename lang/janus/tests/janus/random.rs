@@ -2,7 +2,7 @@
 
 use super::{run_on, runtime};
 use mainspring_janus::compile;
-use mainspring_janus::testing::random_program;
+use mainspring_janus::testing::{random_loops, random_program, random_tasks};
 use mainspring_qtjir::text::{parse, print};
 use mainspring_qtjir::{Ended, FaultKind, Limits, Program, Quiet};
 
@@ -12,8 +12,8 @@ const LIMITS: Limits = Limits { ops: 500_000, memory: 1 << 26, spawn_count: 0, c
 #[test]
 fn cheap_checks_charge_what_plain_checks_charge() {
     let (mut ended, mut stripped) = (0, 0);
-    for seed in 0..200 {
-        let source = random_program(seed, false);
+    for seed in 0..400 {
+        let source = if seed % 2 == 0 { random_program(seed, false) } else { random_loops(seed) };
         let module = compile(&source).unwrap_or_else(|mistakes| panic!("seed {seed}: {mistakes}\n{source}"));
         let text = print(&module);
         assert_eq!(print(&parse(&text).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{text}"))), text);
@@ -78,4 +78,23 @@ fn programs_with_tasks_charge_the_same_on_any_number_of_workers() {
         }
     }
     assert!(with_tasks > 10, "only {with_tasks} programs had tasks");
+}
+
+/// Programs of nurseries, channels and errors compile, and come to the same on any number of workers as long as nothing fails.
+#[test]
+fn programs_of_nurseries_and_channels_charge_the_same_on_any_number_of_workers() {
+    let mut tasks = 0;
+    for seed in (0..120).step_by(2) {
+        let source = random_tasks(seed);
+        let module = compile(&source).unwrap_or_else(|mistakes| panic!("seed {seed}: {mistakes}\n{source}"));
+        let program = Program::compile(module).unwrap();
+        let first = run_on(&runtime(1), &program, &[seed], &Quiet)
+            .unwrap_or_else(|fault| panic!("seed {seed}: {fault}\n{source}"));
+        for workers in [2, 8] {
+            let ended = run_on(&runtime(workers), &program, &[seed], &Quiet);
+            assert_eq!(ended.as_ref(), Ok(&first), "seed {seed}, {workers} workers\n{source}");
+        }
+        tasks += usize::from(first.all_ops > first.ops);
+    }
+    assert!(tasks > 40, "only {tasks} programs had tasks");
 }

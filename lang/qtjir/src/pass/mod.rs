@@ -2,29 +2,43 @@
 //!
 //! Conserved: the ops that a run is charged which ends without a trap. [`insert_checks`] charges one op for each turn of a loop
 //! and for each call. [`simplify`] moves these charges and never changes their sum: turns of loops that know their length are
-//! paid in strips before they run, and charges with nothing between them are added up.
+//! paid in strips before they run, small loops are charged for several turns at once, and charges with nothing between them are
+//! added up.
 
 mod checks;
 mod merge;
 mod strips;
+mod unroll;
 
 pub use checks::insert_checks;
 pub use merge::merge_charges;
 pub use strips::strip_mine;
+pub use unroll::unroll;
 
-use crate::ir::{Function, Module};
+use crate::ir::{Function, Module, Op};
 
-/// Makes checks cheap: counted loops pay in strips, and neighbouring charges are added up.
+/// Makes checks cheap: counted loops pay in strips, other small ones for several turns, and neighbouring charges are added up.
 pub fn simplify(module: &mut Module) {
     let interval = module.interval();
     for function in &mut module.functions {
         strip_mine(function, interval);
+        unroll(function);
         merge_charges(function);
     }
 }
 
+/// Takes all charges out. What is left has the loops that metered code has, but for the strips.
+pub fn remove_charges(module: &mut Module) {
+    for function in &mut module.functions {
+        unroll(function);
+        for block in &mut function.blocks {
+            block.instrs.retain(|instr| !matches!(instr.op, Op::BudgetDecrement(_) | Op::BudgetCheck));
+        }
+    }
+}
+
 /// The immediate dominator of each block. Blocks must all be reachable.
-pub(crate) fn dominators(function: &Function) -> Vec<usize> {
+pub fn dominators(function: &Function) -> Vec<usize> {
     let order = reverse_postorder(function);
     let mut rank = vec![usize::MAX; function.blocks.len()];
     for (at, &block) in order.iter().enumerate() {
@@ -58,7 +72,7 @@ pub(crate) fn dominators(function: &Function) -> Vec<usize> {
 }
 
 /// Whether every way to `block` leads through `above`.
-pub(crate) fn dominates(idom: &[usize], above: usize, mut block: usize) -> bool {
+pub fn dominates(idom: &[usize], above: usize, mut block: usize) -> bool {
     loop {
         if block == above {
             return true;

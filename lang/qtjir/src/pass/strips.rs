@@ -5,6 +5,7 @@
 //! was paid for its other turns.
 
 use super::checks::ways_back;
+use super::unroll::charged;
 use super::{dominates, dominators};
 use crate::ir::{Binary, Block, BlockId, Function, Instr, Op, Pos, Target, Terminator, Type, Value};
 use std::collections::{HashMap, HashSet};
@@ -70,13 +71,10 @@ fn counted(
 ) -> Option<Counted> {
     let (head, last) = (&function.blocks[header], &function.blocks[latch]);
     let Terminator::Jump(back) = &last.end else { return None };
-    let [.., one, pay, check] = last.instrs.as_slice() else { return None };
-    let paid =
-        one.op == Op::Int(1) && pay.op == Op::BudgetDecrement(one.results[0]) && check.op == Op::BudgetCheck;
     let Terminator::Branch(condition, inside, _) = &head.end else { return None };
     let (compare, constants) = head.instrs.split_last()?;
     let Op::Binary(Binary::Lt, index, bound) = compare.op else { return None };
-    if !paid || compare.results != [*condition] || *function.type_of(index) != Type::I64 {
+    if !charged(last) || compare.results != [*condition] || *function.type_of(index) != Type::I64 {
         return None;
     }
     let body = blocks_between(function, header, latch)?;

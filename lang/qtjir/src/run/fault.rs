@@ -27,6 +27,8 @@ pub enum Trap {
     StackOverflow,
     /// Nothing is left of this.
     Exhausted(Component),
+    /// The time that it was given is over.
+    OutOfTime,
     /// The budget refused a charge.
     Budget(BudgetError),
     /// A task could not be spawned.
@@ -53,6 +55,7 @@ impl fmt::Display for Trap {
             Self::Empty => f.write_str("this element was never set"),
             Self::StackOverflow => f.write_str("calls nest too deep"),
             Self::Exhausted(component) => write!(f, "ran out of {component}; give it a larger budget"),
+            Self::OutOfTime => f.write_str("ran out of time; give it more"),
             Self::Budget(error) => error.fmt(f),
             Self::Spawn(error) => error.fmt(f),
             Self::Channel(error) => error.fmt(f),
@@ -112,7 +115,9 @@ impl Fault {
         let named = |name| error_code(name).unwrap_or(0);
         match &self.kind {
             FaultKind::Trap(Trap::StackOverflow) => named("StackOverflow"),
-            FaultKind::Trap(Trap::Exhausted(_) | Trap::Budget(_)) => named("BudgetExhausted"),
+            FaultKind::Trap(Trap::Exhausted(_) | Trap::OutOfTime | Trap::Budget(_)) => {
+                named("BudgetExhausted")
+            }
             FaultKind::Trap(_) => named("Trapped"),
             FaultKind::Error { code, .. }
             | FaultKind::Unhandled { code, .. }

@@ -10,9 +10,13 @@ mod exec;
 mod fault;
 mod parcel;
 mod program;
+mod task;
 mod tasks;
 
 pub use account::{Account, Limits};
+pub use arith::binary;
 pub use exec::{FRAME_OVERHEAD_WORDS, STACK_WORDS};
 pub use fault::{Fault, FaultKind, Trap, task_fault};
 pub use program::{Ended, Native, NativeCall, Output, Program, Quiet, TaskEnv};
+pub use task::{Interrupt, TaskState};
+pub use tasks::Nest;

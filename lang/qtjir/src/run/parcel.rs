@@ -9,14 +9,14 @@ use std::collections::HashMap;
 
 /// Both sides of a channel.
 #[derive(Clone, Debug)]
-pub(super) struct Channel {
+pub struct Channel {
     pub(super) sender: Sender<Parcel>,
     pub(super) receiver: Receiver<Parcel>,
 }
 
 /// A copy of values and of all that they refer to.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Parcel {
+pub struct Parcel {
     pub(super) roots: Vec<u64>,
     /// Objects as in a heap: the length, and so many words. A reference is a place in here; zero is none.
     words: Vec<u64>,
@@ -28,11 +28,13 @@ pub(super) struct Parcel {
 pub(super) struct Heap {
     pub(super) words: Vec<u64>,
     pub(super) channels: Vec<Channel>,
+    /// Where the words were before there were more, if that is kept: generated code may still read lengths there, which never change.
+    outgrown: Option<Vec<Vec<u64>>>,
 }
 
 impl Default for Heap {
     fn default() -> Self {
-        Self { words: vec![0], channels: Vec::new() }
+        Self { words: vec![0], channels: Vec::new(), outgrown: None }
     }
 }
 
@@ -55,8 +57,26 @@ fn holds_references(module: &Module, of: &Type) -> bool {
 }
 
 impl Heap {
+    /// Keeps the places of the words that are given up from here on, or gives up those that were kept.
+    pub(super) fn keep_outgrown(&mut self, keep: bool) {
+        self.outgrown = keep.then(Vec::new);
+    }
+
+    /// Makes room for so many words more. What is kept is at most as much again as there is.
+    fn make_room(&mut self, more: usize) {
+        let wanted = self.words.len() + more;
+        if wanted <= self.words.capacity() {
+            return;
+        }
+        let Some(outgrown) = &mut self.outgrown else { return };
+        let mut larger = Vec::with_capacity(wanted.max(self.words.capacity() * 2));
+        larger.extend_from_slice(&self.words);
+        outgrown.push(std::mem::replace(&mut self.words, larger));
+    }
+
     /// A new object of zeros.
     pub(super) fn allocate(&mut self, len: usize) -> u64 {
+        self.make_room(len + 1);
         let at = self.words.len();
         self.words.push(len as u64);
         self.words.resize(at + 1 + len, 0);
@@ -145,6 +165,7 @@ impl Heap {
     pub(super) fn unpack(&mut self, module: &Module, parcel: Parcel, types: &[Type]) -> Vec<u64> {
         let Parcel { roots, words, channels } = parcel;
         let (base, first) = (self.words.len(), self.channels.len());
+        self.make_room(words.len());
         self.words.extend(words.iter().skip(1));
         self.channels.extend(channels);
         let moved = |word: u64, of: &Type| match of {

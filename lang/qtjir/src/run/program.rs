@@ -1,15 +1,20 @@
 //! A program that is ready to run.
 
 use super::account::{Account, Limits};
-use super::exec::{Interp, Returned};
+use super::exec::{FRAME_OVERHEAD_WORDS, Interp};
 use super::fault::{Fault, FaultKind, Trap};
+use super::task::{Interrupt, Returned, TaskState};
+use super::tasks::Nest;
+use crate::calls::reaching;
 use crate::ir::{Module, Op, Type, Value};
-use crate::pass::{insert_checks, simplify};
+use crate::nests::escaping;
+use crate::pass::{insert_checks, remove_charges, simplify};
 use crate::verify::{VerifyError, verify};
 use mainspring::Cx;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 /// Where a program prints.
 pub trait Output: Sync {
@@ -27,31 +32,23 @@ impl Output for Quiet {
 
 /// What compiled code gets for one call: the words of the arguments, and the task's state.
 #[allow(missing_debug_implementations)]
-pub struct NativeCall<'a, 'c> {
+pub struct NativeCall<'a, 'e, 'c> {
     /// One word for each parameter.
     pub args: &'a [u64],
-    /// The task's heap. An object is its length and so many words.
-    pub heap: &'a mut Vec<u64>,
-    /// What to charge.
-    pub account: &'a mut Account<'c>,
-    /// Ops that were counted and not paid for.
-    pub pending: &'a mut u64,
-    /// Ops that were charged in all, `pending` included.
-    pub ops: &'a mut u64,
-    /// How often the task looked up.
-    pub looks: &'a mut u64,
+    /// The task's state.
+    pub task: &'a mut TaskState<'e, 'c>,
     /// Words of stack that are left when the function has its frame.
     pub stack_words: usize,
-    /// Where to print.
-    pub output: &'a dyn Output,
+    /// The nurseries that the task has open.
+    pub nest: Option<&'a dyn Nest>,
 }
 
 /// Functions that run as machine code.
 pub trait Native: Send + Sync {
     /// Whether it has this function.
     fn has(&self, function: usize) -> bool;
-    /// Runs a function that it has: its value and the code of its error, or how it trapped and where.
-    fn call(&self, function: usize, call: NativeCall<'_, '_>) -> Result<(u64, i64), Fault>;
+    /// Runs a function that it has: its value and the code of its error, or why it did not come to its end. A trap comes with its place.
+    fn call(&self, function: usize, call: NativeCall<'_, '_, '_>) -> Result<(u64, i64), Interrupt>;
 }
 
 /// What all tasks of a run share.
@@ -82,14 +79,23 @@ pub struct Ended {
     pub all_ops: u64,
 }
 
+/// Where a nursery ends, and what is used of its inside after that.
+pub(super) struct NurseryEnd {
+    /// The block and the instruction.
+    pub(super) place: (usize, usize),
+    /// Zero if the nursery failed: its inside may not have come to them.
+    pub(super) escaping: Vec<Value>,
+}
+
 /// A verified module with its yield checks.
 pub struct Program {
     module: Module,
     pub(super) by_name: HashMap<String, usize>,
-    /// Where each nursery ends: by function and value, the block and the instruction.
-    pub(super) nursery_ends: HashMap<(usize, Value), (usize, usize)>,
+    /// Where each nursery ends, by function and value.
+    pub(super) nursery_ends: HashMap<(usize, Value), NurseryEnd>,
     /// Whether a function, or one that it calls or spawns, spawns.
     pub(super) spawns: Vec<bool>,
+    frame_words: Vec<usize>,
     pub(super) native: Option<Box<dyn Native>>,
 }
 
@@ -102,46 +108,56 @@ impl fmt::Debug for Program {
 impl Program {
     /// Verifies a module, inserts its checks and makes them cheap.
     pub fn compile(module: Module) -> Result<Self, VerifyError> {
-        Self::build(module, true)
+        Self::build(module, simplify)
     }
 
     /// As [`Program::compile`], with every check where it was inserted: what the passes must agree with.
     pub fn compile_plainly(module: Module) -> Result<Self, VerifyError> {
-        Self::build(module, false)
+        Self::build(module, |_| {})
     }
 
-    /// Verifies a module and inserts nothing: what checks are measured against. Such a program is charged for allocations, messages,
-    /// spawns and system calls, and never for loops and calls.
+    /// Verifies a module and charges for no loops and calls: what checks are measured against. Such a program is charged for
+    /// allocations, messages, spawns and system calls alone.
     pub fn compile_unmetered(module: Module) -> Result<Self, VerifyError> {
-        verify(&module)?;
-        Ok(Self::ready(module))
+        Self::build(module, remove_charges)
     }
 
-    fn build(mut module: Module, simplified: bool) -> Result<Self, VerifyError> {
+    fn build(mut module: Module, pass: impl FnOnce(&mut Module)) -> Result<Self, VerifyError> {
         verify(&module)?;
+        // How deep calls may nest is the program's affair, and not that of the passes.
+        let frame_words =
+            module.functions.iter().map(|function| function.values.len() + FRAME_OVERHEAD_WORDS);
+        let frame_words = frame_words.collect();
         module.functions.iter_mut().for_each(insert_checks);
-        if simplified {
-            simplify(&mut module);
-        }
+        pass(&mut module);
         // The passes conserve what the verifier establishes; generated code relies on it.
         verify(&module)?;
-        Ok(Self::ready(module))
+        Ok(Self::ready(module, frame_words))
     }
 
-    fn ready(module: Module) -> Self {
+    fn ready(module: Module, frame_words: Vec<usize>) -> Self {
         let by_name = module.index().into_iter().map(|(name, at)| (name.to_owned(), at)).collect();
         let mut nursery_ends = HashMap::new();
         for (function, body) in module.functions.iter().enumerate() {
+            let mut escaping = escaping(body);
             for (block, body) in body.blocks.iter().enumerate() {
                 for (at, instr) in body.instrs.iter().enumerate() {
                     if let Op::NurseryEnd(nursery) = instr.op {
-                        nursery_ends.insert((function, nursery), (block, at));
+                        let escaping = escaping.remove(&nursery).unwrap_or_default();
+                        let end = NurseryEnd { place: (block, at), escaping };
+                        nursery_ends.insert((function, nursery), end);
                     }
                 }
             }
         }
-        let spawns = spawning(&module, &by_name);
-        Self { module, by_name, nursery_ends, spawns, native: None }
+        let spawn = |op: &Op| matches!(op, Op::Spawn(..) | Op::TaskCreate(..) | Op::AsyncCall(..));
+        let spawns = reaching(&module, spawn, |_| true);
+        Self { module, by_name, nursery_ends, spawns, frame_words, native: None }
+    }
+
+    /// Words of stack that a frame of the function takes.
+    pub fn frame_words(&self, function: usize) -> usize {
+        self.frame_words[function]
     }
 
     /// Runs some functions as machine code.
@@ -149,6 +165,11 @@ impl Program {
     pub fn with_native(mut self, native: Box<dyn Native>) -> Self {
         self.native = Some(native);
         self
+    }
+
+    /// Whether the function runs as machine code.
+    pub fn is_native(&self, function: usize) -> bool {
+        self.native.as_ref().is_some_and(|native| native.has(function))
     }
 
     /// The module, with its checks.
@@ -164,7 +185,19 @@ impl Program {
         limits: Limits,
         output: &dyn Output,
     ) -> Result<Ended, Fault> {
-        self.run(name, args, Account::Alone(limits), output)
+        self.run_alone_until(name, args, limits, None, output)
+    }
+
+    /// As [`Program::run_alone`], and no longer than until then. Code that counts nothing is stopped too.
+    pub fn run_alone_until(
+        &self,
+        name: &str,
+        args: &[u64],
+        limits: Limits,
+        until: Option<Instant>,
+        output: &dyn Output,
+    ) -> Result<Ended, Fault> {
+        self.run(name, args, Account::Alone(limits, until), output)
     }
 
     /// Runs a function in a task of the runtime. If its budget ends, or it is cancelled, the runtime unwinds the task.
@@ -220,30 +253,8 @@ impl Program {
         Fault { kind, pos: function.pos, function: function.name.clone() }
     }
 
-    pub(super) fn trap(&self, function: usize, pos: crate::ir::Pos, trap: Trap) -> Fault {
+    /// A trap, with its place.
+    pub fn trap(&self, function: usize, pos: crate::ir::Pos, trap: Trap) -> Fault {
         Fault { kind: FaultKind::Trap(trap), pos, function: self.module.functions[function].name.clone() }
     }
-}
-
-/// Which functions spawn, those included that only call or spawn one that does.
-fn spawning(module: &Module, by_name: &HashMap<String, usize>) -> Vec<bool> {
-    let mut spawns = vec![false; module.functions.len()];
-    let mut callers: Vec<Vec<usize>> = vec![Vec::new(); module.functions.len()];
-    let mut todo = Vec::new();
-    for (at, function) in module.functions.iter().enumerate() {
-        for op in function.blocks.iter().flat_map(|block| &block.instrs).map(|instr| &instr.op) {
-            if let Some(&callee) = op.callee().and_then(|name| by_name.get(name)) {
-                callers[callee].push(at);
-            }
-            if matches!(op, Op::Spawn(..) | Op::TaskCreate(..) | Op::AsyncCall(..)) {
-                todo.push(at);
-            }
-        }
-    }
-    while let Some(at) = todo.pop() {
-        if !std::mem::replace(&mut spawns[at], true) {
-            todo.extend(&callers[at]);
-        }
-    }
-    spawns
 }

@@ -1,10 +1,11 @@
 //! An open nursery of a task, and the children in it.
 
 use super::account::Account;
-use super::exec::{Interp, Stop};
+use super::exec::Interp;
 use super::fault::{Fault, Trap, task_fault};
 use super::parcel::Parcel;
 use super::program::TaskEnv;
+use super::task::Interrupt;
 use crate::ir::Type;
 use mainspring::{
     Budget, Capacity, Caps, Cx, Handle, Nursery, NurseryError, Profile, Receiver, SpawnError, TaskError,
@@ -13,7 +14,8 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
 /// A task to be started.
-pub(super) struct Order {
+#[allow(missing_debug_implementations)]
+pub struct Order {
     pub(super) function: usize,
     pub(super) args: Parcel,
     /// The types of the arguments: which capabilities are among them.
@@ -23,9 +25,10 @@ pub(super) struct Order {
 }
 
 /// The nurseries that a task has open, from the innermost outwards. Handles name the nursery by its serial number.
-pub(super) trait Nest {
-    fn spawn(&self, cx: &Cx, order: Order) -> Result<u64, Stop>;
-    fn join(&self, cx: &Cx, handle: u64) -> Result<Result<Parcel, i64>, Stop>;
+#[allow(missing_docs)]
+pub trait Nest {
+    fn spawn(&self, cx: &Cx, order: Order) -> Result<u64, Interrupt>;
+    fn join(&self, cx: &Cx, handle: u64) -> Result<Result<Parcel, i64>, Interrupt>;
     fn recharge(&self, cx: &Cx, handle: u64, ops: u32) -> Result<(), Trap>;
     fn cancel(&self, nursery: u64) -> Result<(), Trap>;
 }
@@ -121,7 +124,7 @@ impl<'scope, 'env, 'o> TaskNest<'scope, 'env, 'o> {
 }
 
 impl Nest for TaskNest<'_, '_, '_> {
-    fn spawn(&self, cx: &Cx, order: Order) -> Result<u64, Stop> {
+    fn spawn(&self, cx: &Cx, order: Order) -> Result<u64, Interrupt> {
         let (program, function) = (self.env.program, order.function);
         let child = if order.is_async {
             let (sender, receiver) = cx.channel(Capacity::Bounded(1)).map_err(Trap::Channel)?;
@@ -138,15 +141,17 @@ impl Nest for TaskNest<'_, '_, '_> {
         };
         let child = child.map_err(|error| match error {
             // A child has failed, or the nursery was cancelled: the owner leaves it here, and not when it is told.
-            SpawnError::NurseryNotActive => Stop::ChildFailed(self.serial, task_fault(&TaskError::Cancelled)),
-            error => Stop::Trap(Trap::Spawn(error)),
+            SpawnError::NurseryNotActive => {
+                Interrupt::ChildFailed(self.serial, task_fault(&TaskError::Cancelled))
+            }
+            error => Interrupt::Trap(Trap::Spawn(error)),
         })?;
         let mut children = self.children.borrow_mut();
         children.push(Some(child));
         Ok(u64::from(self.serial) << 32 | (children.len() as u64 - 1))
     }
 
-    fn join(&self, cx: &Cx, handle: u64) -> Result<Result<Parcel, i64>, Stop> {
+    fn join(&self, cx: &Cx, handle: u64) -> Result<Result<Parcel, i64>, Interrupt> {
         if handle >> 32 != self.serial.into() {
             return self.outer.ok_or(Trap::StaleHandle)?.join(cx, handle);
         }
@@ -166,7 +171,7 @@ impl Nest for TaskNest<'_, '_, '_> {
             },
         };
         // The child's failure is its nursery's, which ends the owner's stay in it: here, and not when the owner is told.
-        Err(Stop::ChildFailed(self.serial, error))
+        Err(Interrupt::ChildFailed(self.serial, error))
     }
 
     fn recharge(&self, cx: &Cx, handle: u64, ops: u32) -> Result<(), Trap> {

@@ -31,9 +31,17 @@ fn run(program: &Program, name: &str, arg: i64) -> mainspring_qtjir::Ended {
 //= SCHED:3.3.1
 #[test]
 fn a_loop_pays_for_each_turn_and_looks_up_once_per_interval() {
+    let plain = Program::compile_plainly(parse(UNCOUNTED).unwrap()).unwrap();
+    let text = print(plain.module());
+    assert!(text.contains("Int 1\n  Budget_Decrement %6\n  Budget_Check\n  Jump b1(%5)"), "{text}");
+    // Eight turns are charged at once, and on a way out those that were made.
     let program = program(UNCOUNTED);
     let text = print(program.module());
-    assert!(text.contains("Int 1\n  Budget_Decrement %6\n  Budget_Check\n  Jump b1(%5)"), "{text}");
+    assert_eq!(
+        (text.matches("Budget_Check").count(), text.matches("Budget_Decrement").count()),
+        (1, 8),
+        "{text}"
+    );
     for (turns, looks) in [(0, 0), (1, 1), (1023, 1), (1024, 1), (1025, 2), (10_240, 10), (10_241, 11)] {
         let ended = run(&program, "down", turns);
         assert_eq!((ended.ops, ended.looks), (turns as u64, looks), "{turns} turns");

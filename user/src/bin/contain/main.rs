@@ -6,6 +6,7 @@
 
 extern crate alloc;
 
+mod families;
 mod messages;
 mod quotas;
 
@@ -13,6 +14,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use mainspring_abi::kernel::MAX_THREADS;
 use mainspring_abi::ring::{CapSqe, CapSqeV2, op};
+use mainspring_user::arch::wild;
 use mainspring_user::caps::{self, Process, Short, Thread, ThreadOptions};
 use mainspring_user::schema::{self, Access, LatencyClass};
 use mainspring_user::{CapError, arch, client, say};
@@ -33,6 +35,12 @@ fn main() -> i64 {
             let _ = caps::sleep(MS / 2);
             rest.parse().unwrap_or(0)
         }
+        "breed" => families::breed(),
+        "stay" => families::stay(),
+        "neighbour" => families::neighbour(),
+        "sleep" => loop {
+            let _ = caps::sleep(1000 * MS);
+        },
         "hog-threads" => quotas::hog_threads(),
         "guaranteed-threads" => quotas::have_guaranteed(),
         "answer-late" => messages::answer_late(),
@@ -56,8 +64,9 @@ fn main() -> i64 {
 
 /// The cases that are named, in their order.
 fn cases(named: &str) -> i64 {
-    // So that every CPU idles once, and a kernel that checks itself has looked at that too.
-    caps::sleep(100 * MS).expect("within the quota");
+    // So that a CPU idles, and a kernel that checks itself has looked at that too.
+    let idled = || caps::cpu_counters(0).is_ok_and(|counters| counters.nohz_enter_idle > 0);
+    assert!(caps::comes_true(20 * MS, idled), "the machine never idles");
     for name in named.split(' ') {
         match name {
             "stale_handle" => stale_handle(),
@@ -70,7 +79,9 @@ fn cases(named: &str) -> i64 {
             "exhaustion" => exhaustion(),
             "many_threads" => many_threads(),
             "slots_change_hands" => slots_change_hands(),
+            "selectors" => selectors(),
             "thread_hogs" => quotas::thread_hogs(),
+            "process_hogs" => families::process_hogs(),
             "sleep_quota" => quotas::sleep_quota(),
             "late_answers" => messages::late_answers(),
             "direct_flags" => messages::direct_flags(),
@@ -167,6 +178,45 @@ fn entry_flags() {
         for rounds in [1, 20_000_000] {
             assert_eq!(arch::enter_with_flags(flags, rounds), 0, "flags {flags:#x}");
         }
+    }
+}
+
+/// A thread that comes after another one by the scheduler's decision finds nothing of that one's in its selectors.
+fn selectors() {
+    const ROUNDS: u32 = 200;
+    static SET: AtomicU32 = AtomicU32::new(0);
+    static LOOKS: AtomicU32 = AtomicU32::new(0);
+    let pinned = ThreadOptions { cpus: 1, ..ThreadOptions::default() };
+    let sets = || {
+        while LOOKS.load(Ordering::Relaxed) < ROUNDS {
+            wild::set_selectors();
+            SET.fetch_add(1, Ordering::Relaxed);
+            caps::yield_now();
+        }
+        0
+    };
+    let looks = || {
+        let mut before = 0;
+        while LOOKS.load(Ordering::Relaxed) < ROUNDS {
+            caps::yield_now();
+            let found = wild::selectors();
+            if found != [0; 4] {
+                LOOKS.store(ROUNDS, Ordering::Relaxed);
+                return 1;
+            }
+            // Only a look after the other has set them counts.
+            let set = SET.load(Ordering::Relaxed);
+            LOOKS.fetch_add(u32::from(set != before), Ordering::Relaxed);
+            before = set;
+        }
+        0
+    };
+    let other = caps::spawn(pinned, sets).expect("within the quota");
+    let looking = caps::spawn(pinned, looks).expect("within the quota");
+    assert_eq!(looking.join(), Ok(0), "selectors of another thread");
+    assert_eq!(other.join(), Ok(0));
+    for thread in [other, looking] {
+        thread.detach().expect("a handle can be dropped");
     }
 }
 

@@ -1,13 +1,14 @@
 //! The boss: starts fuzzers, kills them, counts, and looks at what is left.
 
-use crate::child::Bent;
+use crate::child::{Bent, CARD, ISLANDS};
+use crate::methods::{Kind, Method};
 use crate::random::Random;
+use crate::settle::settle;
 use crate::shared;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
 use mainspring_abi::ring::CapError;
-use mainspring_user::caps::{self, Process, Usage};
-use mainspring_user::schema::Access;
+use mainspring_user::caps::{self, Context, Grant, Process, Usage};
+use mainspring_user::schema::{Access, OverrunPolicy};
 use mainspring_user::{arch, say};
 
 const MS: u64 = 1_000_000;
@@ -16,7 +17,7 @@ const PATIENCE_NS: u64 = 60_000 * MS;
 /// Processes that no other process may end, at a time.
 const WITNESSES: usize = 4;
 /// How often to look whether the machine has come to rest.
-const LOOKS: u32 = 300;
+const LOOKS: u32 = 1000;
 /// Fuzzers at a time, besides those that they start themselves.
 const AT_ONCE: usize = 4;
 /// What a fuzzer may be given.
@@ -31,26 +32,100 @@ const GRANTS: &[&str] = &[
     "call:public",
     "policy",
     "processes",
+    "leases",
+    ISLANDS,
+    "policy-service",
 ];
+
+/// One in so many processes drives the card.
+const DRIVER_EACH: u64 = 6;
+/// What each fuzzer gets of contexts at most.
+const CONTEXTS: [&str; 2] = ["context:a", "context:b"];
+
+/// A fuzzer, and the contexts that were made for it.
+struct Child {
+    process: Process,
+    contexts: Vec<Context>,
+}
+
+impl Child {
+    /// It is waited for, killed first if it is to be, and forgotten with what was made for it.
+    fn end(self, kill: bool) {
+        if kill {
+            self.process.kill().expect("a handle can kill");
+        }
+        let _ = self.process.wait();
+        self.process.detach().expect("a handle can be dropped");
+        for context in self.contexts {
+            // It may have been revoked by the fuzzer.
+            let _ = context.revoke();
+            context.release().expect("the capability is the boss's own");
+        }
+    }
+}
+
+/// A little of the boss's own time. It is used up soon, and what comes of that differs.
+fn context(random: &mut Random) -> Option<Context> {
+    let grant = Grant {
+        budget_ns: random.one_of(&[20_000, 200_000, 1_000_000]),
+        period_ns: random.one_of(&[2, 20, 60_000]) * MS,
+        deadline_ns: 0,
+        overrun: random.one_of(&[OverrunPolicy::Throttle, OverrunPolicy::Notify]),
+        cpus: 0,
+        depth: random.below(3) as u8,
+    };
+    Context(caps::find("context:root")?).create(grant).ok()
+}
+
+/// Lodgers begin a session each, and their fuzzers get that and its contexts; the lodger ends before, with or after them.
+pub fn lodge(seed: u64) -> i64 {
+    let mut random = Random::new(seed, 77);
+    let page = caps::create_object(1).expect("an object is within the quota");
+    let held = || CONTEXTS.into_iter().filter_map(|name| Some((name, caps::find(name)?)));
+    let mut children = Vec::new();
+    for number in 0..4 {
+        let own = Random::new(seed, number).word() >> 1 & !15 | random.one_of(&[0, 2, 4, 13]);
+        let mut others: Vec<_> = held().collect();
+        others.push(("pages", page));
+        if !random.once_in(3) {
+            others.extend(caps::find("session").map(|cap| ("session", cap)));
+        }
+        let grants: Vec<&str> = GRANTS.iter().copied().chain(["threads"]).collect();
+        if let Ok(child) = caps::start_with("fuzz", &alloc::format!("child {own} 1"), &grants, &others) {
+            children.push(child);
+        }
+        let _ = caps::sleep(random.below(40 * MS));
+    }
+    for child in children {
+        match random.below(3) {
+            0 => child.kill().expect("a handle can kill"),
+            1 => {
+                let _ = child.wait();
+            }
+            _ => {}
+        }
+    }
+    0
+}
 
 /// Fuzzes until `calls` have been made, and then asks whether anything is missing.
 pub fn run(seed: u64, calls: u64) -> i64 {
     let page_cap = caps::create_object(1).expect("an object is within the quota");
-    let page = caps::map_object(page_cap, Access::Write).expect("the object can be mapped");
+    shared::use_page(caps::map_object(page_cap, Access::Write).expect("the object can be mapped"));
     // What is made once for the first children is there before anything is counted.
     let warm = [(); AT_ONCE].map(|()| caps::start("fuzz", "", &[]));
     for child in warm.into_iter().flatten() {
         let _ = child.wait();
         child.detach().expect("a handle can be dropped");
     }
-    let before = quiet(None);
     let mut random = Random::new(seed, 0);
-    let mut children: Vec<Process> = Vec::with_capacity(AT_ONCE);
+    let before = quiet(None);
+    let mut children: Vec<Child> = Vec::with_capacity(AT_ONCE);
     let (mut started, mut killed, mut refused, mut number) = (0_u64, 0_u64, 0_u64, 0_u64);
     let (mut made, mut seen) = (0, 0);
     // A fuzzer may map the page once more and write nonsense into it: a leap is no count.
     let mut done = move || {
-        let now = arch::word(page + shared::CALLS).load(Ordering::Relaxed);
+        let now = shared::read(shared::CALLS);
         let more = now.wrapping_sub(seen);
         made += if more < 1 << 22 { more } else { 0 };
         seen = now;
@@ -84,12 +159,13 @@ pub fn run(seed: u64, calls: u64) -> i64 {
             // The one that waits longest, or any other: it may still run, or have ended long ago.
             let at = if random.once_in(2) { 0 } else { random.below(children.len() as u64) as usize };
             let child = children.swap_remove(at);
-            if random.once_in(2) {
-                child.kill().expect("a handle can kill");
-                killed += 1;
+            let kill = random.once_in(2);
+            killed += u64::from(kill);
+            if let Some(context) = child.contexts.first().filter(|_| random.once_in(4)) {
+                // Taken away from whoever has it at this moment.
+                let _ = context.revoke();
             }
-            let _ = child.wait();
-            child.detach().expect("a handle can be dropped");
+            child.end(kill);
         }
         let made = done();
         if made / (1 << 14) > said {
@@ -104,11 +180,9 @@ pub fn run(seed: u64, calls: u64) -> i64 {
             );
         }
     }
-    arch::word(page + shared::STOP).store(1, Ordering::Relaxed);
+    shared::stop();
     for child in children {
-        child.kill().expect("a handle can kill");
-        let _ = child.wait();
-        child.detach().expect("a handle can be dropped");
+        child.end(true);
     }
     for witness in witnesses.into_iter().flatten() {
         ended(&witness);
@@ -117,14 +191,14 @@ pub fn run(seed: u64, calls: u64) -> i64 {
     let after = quiet(Some(&before));
     // What a fuzzer printed may stand on a line without an end.
     caps::print(b"\n");
-    let said = |what| arch::word(page + what).load(Ordering::Relaxed);
-    let (theirs, carried_out) = (said(shared::STARTED), said(shared::DONE));
-    let (declined, bad) = (said(shared::REFUSED), said(shared::BAD_RING));
+    let (theirs, carried_out) = (shared::read(shared::STARTED), shared::read(shared::DONE));
+    let (declined, bad) = (shared::read(shared::REFUSED), shared::read(shared::BAD_RING));
     say!("fuzz: carried_out={carried_out} refused={declined} bad_rings={bad}");
     say!(
         "fuzz: seed={seed} calls={} processes={started}+{theirs} killed={killed} not_started={refused}",
         done()
     );
+    say_methods();
     neighbour(STOP);
     if after != before {
         say!("fuzz: LEAK before {before:?}");
@@ -133,6 +207,28 @@ pub fn run(seed: u64, calls: u64) -> i64 {
     }
     say!("fuzz: nothing_is_missing=ok");
     0
+}
+
+/// How often each method was asked for and carried out, and whether each was asked for at all that this boss's fuzzers can ask for:
+/// the card is not there in every machine, and sessions are the lodgers'.
+fn say_methods() {
+    let mut never = 0;
+    let has_card = caps::find(CARD).is_some();
+    for method in Method::all() {
+        let (asked, done) = shared::tally(method);
+        say!("fuzz: method={:?}.{} asked={asked} carried_out={done}", method.kind(), method.name());
+        let could_be = match method.kind() {
+            Kind::Session => false,
+            Kind::Device | Kind::Dma | Kind::Interrupt => has_card,
+            _ => true,
+        };
+        never += u32::from(asked == 0 && could_be);
+    }
+    if never == 0 {
+        say!("fuzz: every_method=ok");
+    } else {
+        say!("fuzz: methods_never_asked={never}");
+    }
 }
 
 /// Whether a witness ended by itself.
@@ -154,7 +250,14 @@ fn look_after(witness: Option<Process>) -> Option<Process> {
 }
 
 /// A fuzzer with a random subset of what the boss has.
-fn start(random: &mut Random, seed: u64, number: u64, page: u32) -> Result<Process, CapError> {
+fn start(random: &mut Random, seed: u64, number: u64, page: u32) -> Result<Child, CapError> {
+    let has_card = caps::find(CARD).is_some();
+    if has_card && number.is_multiple_of(DRIVER_EACH) {
+        let grants = ["timer", "memory", "console", CARD];
+        let arguments = alloc::format!("driver {}", seed.wrapping_add(number));
+        let process = caps::start_with("fuzz", &arguments, &grants, &[("pages", page)])?;
+        return Ok(Child { process, contexts: Vec::new() });
+    }
     // All that a process can be bent on, in turn, and several of them at a time.
     let own = Random::new(seed, number).word() >> 1 & !15 | ((seed + number / 4) % 16);
     let bent = Bent::of(own);
@@ -177,7 +280,25 @@ fn start(random: &mut Random, seed: u64, number: u64, page: u32) -> Result<Proce
     if random.once_in(8) {
         grants.push("console");
     }
-    caps::start_with("fuzz", &arguments, &grants, &[("pages", page)])
+    if has_card && random.once_in(4) {
+        // One that could map the card's registers could make it write any memory.
+        grants.retain(|name| *name != "memory");
+        grants.push(CARD);
+    }
+    let wanted = if bent == Bent::Lender { CONTEXTS.len() as u64 } else { random.below(3) };
+    let contexts: Vec<Context> = (0..wanted).filter_map(|_| context(random)).collect();
+    let mut others: Vec<(&str, u32)> = CONTEXTS.into_iter().zip(contexts.iter().map(|one| one.0)).collect();
+    others.push(("pages", page));
+    match caps::start_with("fuzz", &arguments, &grants, &others) {
+        Ok(process) => Ok(Child { process, contexts }),
+        Err(code) => {
+            for context in contexts {
+                context.revoke().expect("nobody else has it");
+                context.release().expect("it is this process's");
+            }
+            Err(code)
+        }
+    }
 }
 
 /// Tells the neighbour to rest.
@@ -203,23 +324,32 @@ fn neighbour(what: u32) -> u32 {
 /// What the machine has in use when only the boss does anything, and all ended processes are gone.
 fn quiet(before: Option<&Usage>) -> Usage {
     let rounds = neighbour(REST);
-    // What is being torn down comes back a piece at a time.
-    let mut last = caps::usage().expect("usage can be read");
-    let mut looks = 0;
-    let mut settled = false;
-    while looks < LOOKS && !settled {
-        looks += 1;
-        let _ = caps::sleep(10 * MS);
-        let now = caps::usage().expect("usage can be read");
-        // At first there are the boss and its neighbour.
-        let same = now == last && before.map_or(now.processes == 2, |before| now == *before);
-        last = now;
-        settled = same;
+    let usage = || caps::usage().expect("usage can be read");
+    // At first there are the boss and its neighbour.
+    let alone = wait_until(|| usage().processes == 2);
+    if let Err(what) = settle() {
+        say!("fuzz: LEAK {what}");
     }
-    if !settled {
+    // What is being torn down comes back a piece at a time.
+    let mut last = usage();
+    let settled = wait_until(|| {
+        let now = usage();
+        let same = now == last && before.is_none_or(|before| now == *before);
+        last = now;
+        same
+    });
+    if !alone || !settled {
         say!("fuzz: the machine does not come to rest");
     }
     say!("fuzz: neighbour_rounds={rounds}");
     neighbour(GO_ON);
     last
+}
+
+/// Looks until it is so, or often enough; whether it is.
+fn wait_until(mut so: impl FnMut() -> bool) -> bool {
+    (0..LOOKS).any(|_| {
+        let _ = caps::sleep(10 * MS);
+        so()
+    })
 }

@@ -1,6 +1,7 @@
 //! One process of the fuzzer: threads that submit requests, spoil rings, raise exceptions, and touch what they mapped.
 
-use crate::generate::{self, Gives, Kind};
+use crate::generate::{self, Gives, Place};
+use crate::methods::{Kind, Method};
 use crate::random::Random;
 use crate::shared;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -8,10 +9,7 @@ use mainspring_abi::kernel::{DIRECT, FOREVER, MAPPINGS, REFUSED, RING_ARENA, RIN
 use mainspring_abi::ring::{SLOTS_OFFSET, SQE_AFTER_PREVIOUS, op, word};
 use mainspring_user::arch::{self, wild};
 use mainspring_user::caps::{self, ThreadOptions};
-use mainspring_user::schema::Access;
 
-/// Where the page that is shared with the boss is mapped, or 0.
-static SHARED: AtomicU64 = AtomicU64::new(0);
 static SEED: AtomicU64 = AtomicU64::new(0);
 static DEPTH: AtomicU64 = AtomicU64::new(0);
 /// Threads of this process so far: each has a stream of numbers of its own.
@@ -42,7 +40,19 @@ const NAMES: &[(&str, Kind)] = &[
     ("call:free", Kind::Call),
     ("call:public", Kind::Call),
     ("serve:free", Kind::Serve),
+    ("context:a", Kind::Context),
+    ("context:b", Kind::Context),
+    ("session", Kind::Session),
+    ("leases", Kind::Leases),
+    (ISLANDS, Kind::Islands),
+    ("policy-service", Kind::PolicyService),
+    (CARD, Kind::Device),
 ];
+
+/// The authority to have islands admitted, for a twentieth of a CPU in each process.
+pub const ISLANDS: &str = "islands:5";
+/// The machine's network card.
+pub const CARD: &str = "device:1af4.1041";
 
 /// What a process is bent on, besides everything else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +73,8 @@ pub enum Bent {
     Timers,
     /// Handles passed on, given up and used all the same.
     Handles,
+    /// Calls on contexts that it binds, makes, uses up and revokes.
+    Lender,
 }
 
 impl Bent {
@@ -76,6 +88,7 @@ impl Bent {
             7 => Self::Storm,
             9 => Self::Timers,
             2 | 12 => Self::Handles,
+            4 | 13 => Self::Lender,
             _ => Self::Nothing,
         }
     }
@@ -106,23 +119,32 @@ pub fn run(seed: u64, depth: u64) -> i64 {
             generate::learn(*kind, cap, 0);
         }
     }
-    if let (Some(pages), true) = (caps::find("pages"), caps::find("memory").is_some())
-        && let Ok(at) = caps::map_object(pages, Access::Write)
-    {
-        SHARED.store(at, Ordering::Relaxed);
-    }
+    shared::attach();
     if caps::find("threads").is_some() {
         let end = arch::stamp() + LIFE / 4 + random.below(LIFE);
         let reaper = caps::spawn_raw(ThreadOptions::default(), wild::reaper_entry(), end);
         REAPED.store(u32::from(reaper.is_ok()), Ordering::Relaxed);
         for _ in 0..1 + random.below(4) {
             let argument = random.word();
-            let _ = caps::spawn_raw(ThreadOptions::default(), worker as *const () as u64, argument);
+            let made = caps::spawn_raw(ThreadOptions::default(), worker as *const () as u64, argument);
+            if let Ok(thread) = made {
+                learn_own(thread.slot(), random.below(8));
+            }
         }
     }
     // From here on the library's own view of this thread's ring is stale, and not used again.
     work(RING_ARENA);
     i64::from(random.once_in(2))
+}
+
+/// Remembers a thread of this process, and with it the process's own slot.
+fn learn_own(slot: u32, place: u64) {
+    generate::learn_slot(Kind::Thread, slot, place);
+    if caps::find("info").is_some()
+        && let Ok(process) = caps::thread_info(slot, |info| info.get_process())
+    {
+        generate::learn_own_process(process);
+    }
 }
 
 extern "C" fn worker(argument: u64, ring: u64, _block: u64) -> ! {
@@ -152,8 +174,7 @@ fn work(ring: u64) {
     let mut worker = Worker { random, ring, buffer, tail, now: 0 };
     for _ in 0..budget {
         worker.step();
-        let page = SHARED.load(Ordering::Relaxed);
-        if page != 0 && arch::word(page + shared::STOP).load(Ordering::Relaxed) != 0 {
+        if shared::read(shared::STOP) != 0 {
             break;
         }
     }
@@ -161,15 +182,7 @@ fn work(ring: u64) {
 
 /// Counts calls for the boss.
 fn count(calls: u64) {
-    count_as(shared::CALLS, calls);
-}
-
-/// Counts something for the boss.
-fn count_as(what: u64, more: u64) {
-    let page = SHARED.load(Ordering::Relaxed);
-    if page != 0 {
-        arch::word(page + what).fetch_add(more, Ordering::Relaxed);
-    }
+    shared::count(shared::CALLS, calls);
 }
 
 impl Worker {
@@ -242,6 +255,7 @@ impl Worker {
                 (Kind::Memory, 4, [object | 1 << 32, 0, 0], 30)
             }
             Bent::Storm => (Kind::Threads, 0, [wild::leaf_entry(), 0, 0], 30),
+            Bent::Lender => return self.lend(),
             Bent::Timers => (Kind::Timer, 1, [self.now + self.random.below(100_000), 0, 0], 16),
             Bent::Handles => {
                 // Started, granted to another process, given up, and used again.
@@ -263,7 +277,9 @@ impl Worker {
         }
         let params = BUFFERS.0[place].as_ptr() as u64;
         let result = BUFFERS.0[self.buffer + BUFFER_WORDS - 160].as_ptr() as u64;
+        let asks = Method::find(kind, method);
         for _ in 0..number {
+            asks.into_iter().for_each(shared::asked);
             let cap = if kind == Kind::Call {
                 generate::known(kind, PUBLIC)
             } else {
@@ -273,6 +289,46 @@ impl Worker {
             self.push([0, target, 0, params, (8 * words) | (1060 << 32), result, 0, 0]);
         }
         count(number);
+        self.enter();
+    }
+
+    /// A context is bound, made, revoked or used up; or a call is made that lends it, which ends in whatever way it does.
+    fn lend(&mut self) {
+        let method = match self.random.below(16) {
+            0..3 => 2,
+            3..5 => 0,
+            5 => self.random.one_of(&[3, 4, 5, 7]),
+            6 => return arch::spin(self.random.below(100_000)),
+            _ => {
+                let cap = match self.random.below(4) {
+                    0 => generate::cap(&mut self.random, Kind::Call),
+                    _ => generate::known(Kind::Call, PUBLIC),
+                };
+                let message = BUFFERS.0[self.buffer].as_ptr() as u64;
+                let result = BUFFERS.0[self.buffer + BUFFER_WORDS - 160].as_ptr() as u64;
+                let room = if self.random.once_in(8) { 2 } else { 1060 };
+                let target = u64::from(cap) | u64::from(op::CALL) << 32;
+                self.push([0, target, 0, message, 8 | (room << 32), result, 0, 0]);
+                count(1);
+                // It waits for the answer alone, and not for ever.
+                let _ = arch::cap_enter(1, 1 + self.random.below(3_000_000));
+                return self.reap();
+            }
+        };
+        let params = generate::context(&mut self.random);
+        let place = self.buffer + 2 * 132;
+        for (word, value) in BUFFERS.0[place..].iter().zip(params.words()) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        let cap = u64::from(generate::cap(&mut self.random, Kind::Context));
+        let target = cap | u64::from(op::CALL) << 32 | u64::from(method) << 48;
+        let asks = Method::find(Kind::Context, method);
+        asks.into_iter().for_each(shared::asked);
+        let tag = generate::tag(asks, 0);
+        let result = BUFFERS.0[self.buffer + BUFFER_WORDS - 160].as_ptr() as u64;
+        let lengths = (8 * params.words().len() as u64) | (256 << 32);
+        self.push([tag, target, 0, BUFFERS.0[place].as_ptr() as u64, lengths, result, 0, 0]);
+        count(1);
         self.enter();
     }
 
@@ -292,8 +348,10 @@ impl Worker {
         let target = cap | u64::from(op::CALL) << 32;
         let result = BUFFERS.0[self.buffer + BUFFER_WORDS - 160].as_ptr() as u64;
         let lengths = (8 * params.words().len() as u64) | (64 << 32);
+        let asks = Method::find(Kind::Processes, 0);
+        asks.into_iter().for_each(shared::asked);
         self.push([
-            Gives::Process as u64,
+            generate::tag(asks, 0),
             target,
             0,
             BUFFERS.0[place].as_ptr() as u64,
@@ -330,7 +388,7 @@ impl Worker {
         let answer = arch::cap_enter(min, timeout);
         self.reap();
         if answer & REFUSED != 0 {
-            count_as(shared::BAD_RING, 1);
+            shared::count(shared::BAD_RING, 1);
             self.heal();
         }
     }
@@ -351,7 +409,8 @@ impl Worker {
         let random = &mut self.random;
         let depth = if random.once_in(8) { DEPTH.load(Ordering::Relaxed) } else { 0 };
         let own = BUFFERS.0[self.buffer].as_ptr() as u64;
-        let request = generate::request(random, self.now, own, depth, worker as *const () as u64);
+        let made_from = Place { now: self.now, own, depth, entry: worker as *const () as u64 };
+        let request = generate::request(random, made_from);
         let at = self.buffer + place as usize * 132;
         for (word, value) in BUFFERS.0[at..].iter().zip(request.params.words()) {
             word.store(*value, Ordering::Relaxed);
@@ -380,7 +439,8 @@ impl Worker {
         let call_id = u64::from(generate::call_id(random));
         let (deadline, qos, context) = match random.below(30) {
             0 => (generate::time(random, self.now), random.below(64), 0),
-            1 => (generate::time(random, self.now), random.word() & 0xffff_ffff, random.below(4)),
+            1 => (generate::time(random, self.now), random.word() & 0xffff_ffff, random.below(100)),
+            3 => (0, 0, random.below(100)),
             2 => (generate::time(random, self.now), 0, 0),
             _ => (0, 0, 0),
         };
@@ -388,10 +448,16 @@ impl Worker {
             // Withdraws one of the last requests.
             0 => (op::CANCEL, 0, 0),
             1 => (op::NOP, 0, 0),
-            _ => (request.op, request.method, request.gives as u64 | place << 8),
+            _ => {
+                if let Some(method) = request.asks {
+                    shared::asked(method);
+                }
+                (request.op, request.method, generate::tag(request.asks, place))
+            }
         };
         if operation == op::CANCEL {
-            params_addr = Gives::Call as u64 | random.below(4) << 8;
+            let (kind, number) = random.one_of(generate::WAITING);
+            params_addr = generate::tag(Method::find(kind, number), random.below(4));
         }
         let words = [
             user_data,
@@ -428,7 +494,7 @@ impl Worker {
             let slot = (SLOTS_OFFSET + 32 * 64) / 4 + (head % 64) as usize * 4;
             let read = |at| arch::ring_word(self.ring, slot + at).load(Ordering::Relaxed);
             let (user_data, error) = (u64::from(read(0)), read(3) & 0xffff);
-            count_as(if error == 0 { shared::DONE } else { shared::REFUSED }, 1);
+            shared::count(if error == 0 { shared::DONE } else { shared::REFUSED }, 1);
             if error == 0 {
                 self.remember(user_data);
             }
@@ -438,34 +504,40 @@ impl Worker {
     }
 
     fn remember(&mut self, user_data: u64) {
-        let place = user_data >> 8 & 0xff;
+        let (Some(method), place) = generate::tagged(user_data) else { return };
+        shared::done(method);
         let result = self.buffer + BUFFER_WORDS - 160 * (1 + place as usize % 3);
-        let first = BUFFERS.0[result].load(Ordering::Relaxed);
-        let second = BUFFERS.0[result + 1].load(Ordering::Relaxed);
-        let random = &mut self.random;
-        match Gives::from_word(user_data) {
+        let [first, second, third] = [0, 1, 2].map(|word| BUFFERS.0[result + word].load(Ordering::Relaxed));
+        let place = self.random.below(8);
+        match Gives::by(method) {
             Gives::Nothing => {}
-            Gives::Thread => generate::learn(Kind::Thread, second as u32, random.below(8)),
-            Gives::Process => {
-                generate::learn(Kind::Process, second as u32, random.below(8));
-                count_as(shared::STARTED, 1);
+            Gives::Cap(kind) => generate::learn(kind, second as u32, place),
+            Gives::Handle(kind) => {
+                generate::learn(kind, second as u32, place);
+                generate::learn_slot(kind, (second >> 32) as u32, place);
+                if kind == Kind::Process {
+                    shared::count(shared::STARTED, 1);
+                }
             }
-            Gives::Object => generate::learn(Kind::Object, second as u32, random.below(8)),
-            Gives::Address => generate::learn_address(second, random.below(32)),
-            Gives::Call => generate::learn_call(first as u32, random.below(16)),
+            Gives::Address => generate::learn_address(second, self.random.below(32)),
+            Gives::Call => generate::learn_call(first as u32, self.random.below(16)),
+            Gives::Epoch => generate::learn_epoch(third),
         }
     }
 
     /// Withdraws what is in flight: else there is soon no room for anything that waits.
     fn withdraw(&mut self) {
-        for number in 0..24_u64 {
-            let named = (number % 6) | (number / 6) << 8;
-            let target = u64::from(op::CANCEL) << 32;
-            self.push([u64::MAX, target, 0, named, 0, 0, 0, 0]);
+        let first = self.random.below(4);
+        for place in [first, first ^ 1] {
+            for (kind, number) in generate::WAITING {
+                let named = generate::tag(Method::find(*kind, *number), place);
+                let target = u64::from(op::CANCEL) << 32;
+                self.push([u64::MAX << 32, target, 0, named, 0, 0, 0, 0]);
+            }
+            count(generate::WAITING.len() as u64);
+            let _ = arch::cap_enter(0, 0);
+            self.reap();
         }
-        count(24);
-        let _ = arch::cap_enter(0, 0);
-        self.reap();
     }
 
     /// A request in registers.

@@ -1,38 +1,32 @@
 //! Requests: right ones, nearly right ones, and ones that are not right at all.
 
+mod devices;
+mod islands;
+mod leases;
+mod policy;
+
+use crate::methods::{KINDS, Kind, Method};
 use crate::random::Random;
+use capnp::Word;
+use capnp::message::{Builder, SingleSegmentAllocator};
+use capnp::traits::Owned;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use mainspring_abi::kernel::{DATA, MAPPINGS, RING_ARENA, RING_STRIDE, STACK_STRIDE, STACKS, STARTUP};
 use mainspring_abi::ring::op;
 use mainspring_user::arch::wild;
+use mainspring_user::schema;
 
-/// What a capability is of, as far as the process knows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Kind {
-    Console,
-    Timer,
-    Threads,
-    Control,
-    Processes,
-    Park,
-    Memory,
-    Policy,
-    Info,
-    Call,
-    Serve,
-    Thread,
-    Process,
-    Object,
-}
+pub use policy::{learn_epoch, learn_own_process};
 
-const KINDS: usize = Kind::Object as usize + 1;
 const EACH: usize = 8;
 
 /// The capabilities that the process has or had, by kind: those that were given up are kept on purpose.
 static CAPS: [[AtomicU32; EACH]; KINDS] = [const { [const { AtomicU32::new(0) }; EACH] }; KINDS];
 /// Addresses that were mapped.
 static MAPPED: [AtomicU64; 32] = [const { AtomicU64::new(0) }; 32];
+/// Slots of threads and processes that this process has made.
+static THREAD_SLOTS: [AtomicU32; EACH] = [const { AtomicU32::new(u32::MAX) }; EACH];
+static PROCESS_SLOTS: [AtomicU32; EACH] = [const { AtomicU32::new(u32::MAX) }; EACH];
 /// Calls that were received.
 static RECEIVED: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
 
@@ -46,6 +40,12 @@ pub fn learn_address(address: u64, place: u64) {
     MAPPED[place as usize % MAPPED.len()].store(address, Ordering::Relaxed);
 }
 
+/// Remembers the slot of a thread or process that was made.
+pub fn learn_slot(kind: Kind, slot: u32, place: u64) {
+    let slots = if kind == Kind::Thread { &THREAD_SLOTS } else { &PROCESS_SLOTS };
+    slots[place as usize % EACH].store(slot, Ordering::Relaxed);
+}
+
 /// Remembers a received call.
 pub fn learn_call(call_id: u32, place: u64) {
     RECEIVED[place as usize % RECEIVED.len()].store(call_id, Ordering::Relaxed);
@@ -53,15 +53,17 @@ pub fn learn_call(call_id: u32, place: u64) {
 
 /// A mapped address, or one that was.
 pub fn mapped(random: &mut Random) -> u64 {
-    MAPPED[random.below(MAPPED.len() as u64) as usize].load(Ordering::Relaxed)
+    let start = random.below(MAPPED.len() as u64) as usize;
+    let (later, sooner) = (&MAPPED[start..], &MAPPED[..start]);
+    let all = later.iter().chain(sooner).map(|one| one.load(Ordering::Relaxed));
+    all.into_iter().find(|one| *one != 0).unwrap_or(0)
 }
 
 /// A capability of this kind, or one that was; sometimes one of another kind, of another generation, or a number
 /// that names none.
 pub fn cap(random: &mut Random, kind: Kind) -> u32 {
     let kind = if random.once_in(60) { random.below(KINDS as u64) as usize } else { kind as usize };
-    let known = CAPS[kind][random.below(EACH as u64) as usize].load(Ordering::Relaxed);
-    let known = if known == 0 { CAPS[kind][0].load(Ordering::Relaxed) } else { known };
+    let known = one_of(random, &CAPS[kind]);
     match random.below(160) {
         0 => known ^ 0x1_0000,
         1 => known.wrapping_add(0xffff_0000),
@@ -69,6 +71,14 @@ pub fn cap(random: &mut Random, kind: Kind) -> u32 {
         3 => random.word() as u32,
         _ => known,
     }
+}
+
+/// One of what was remembered, if there is anything.
+fn one_of(random: &mut Random, known: &[AtomicU32]) -> u32 {
+    let start = random.below(known.len() as u64) as usize;
+    let (later, sooner) = (&known[start..], &known[..start]);
+    let all = later.iter().chain(sooner).map(|one| one.load(Ordering::Relaxed));
+    all.into_iter().find(|one| *one != 0).unwrap_or(0)
 }
 
 /// The capability that was remembered in this place.
@@ -141,6 +151,7 @@ fn page(random: &mut Random) -> u64 {
         1 => MAPPINGS + (1 + random.below(64)) * 4096,
         2 => STACKS - random.below(4) * 4096,
         3 => address(random, MAPPINGS),
+        4..6 => mapped(random),
         _ => mapped(random) + random.below(4) * 4096,
     }
 }
@@ -178,6 +189,22 @@ impl Params {
         words[0] = (data.len() as u64) << 32 | pointers << 48;
         words[1..=data.len()].copy_from_slice(data);
         Self { words, len: data.len() + 1 }
+    }
+
+    /// Those of kind `P`; none if they are too long.
+    fn of<P: Owned>(fill: impl FnOnce(P::Builder<'_>)) -> Self {
+        let mut words = [const { capnp::word(0, 0, 0, 0, 0, 0, 0, 0) }; WORDS];
+        let mut message = Builder::new(SingleSegmentAllocator::new(Word::words_to_bytes_mut(&mut words)));
+        fill(message.init_root::<P::Builder<'_>>());
+        let segments = message.get_segments_for_output();
+        let mut params = Self::none();
+        if let [bytes] = segments[..] {
+            for (word, bytes) in params.words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                *word = u64::from_le_bytes(*bytes);
+                params.len += 1;
+            }
+        }
+        params
     }
 
     /// None at all.
@@ -227,24 +254,61 @@ impl Params {
 
 /// What a successful request gives back, for the process to remember.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
 pub enum Gives {
     Nothing,
-    Thread,
-    Process,
-    Object,
+    /// A capability of this kind, which stands first in the result.
+    Cap(Kind),
+    /// The same, and then a slot.
+    Handle(Kind),
     Address,
     Call,
+    Epoch,
 }
 
 impl Gives {
-    /// From the low byte of what came back with a completion.
-    pub fn from_word(word: u64) -> Self {
-        [Self::Nothing, Self::Thread, Self::Process, Self::Object, Self::Address, Self::Call]
-            .get((word & 0xff) as usize)
-            .copied()
-            .unwrap_or(Self::Nothing)
+    /// What a method gives.
+    pub fn by(method: Method) -> Self {
+        match (method.kind(), method.number()) {
+            (Kind::Threads, 0) => Self::Handle(Kind::Thread),
+            (Kind::Processes, 0) => Self::Handle(Kind::Process),
+            (Kind::Memory, 0 | 4) => Self::Address,
+            (Kind::Memory, 3) => Self::Cap(Kind::Object),
+            (Kind::Context, 0) => Self::Cap(Kind::Context),
+            (Kind::Leases, 0) => Self::Cap(Kind::Lease),
+            (Kind::Islands, 0) => Self::Cap(Kind::Island),
+            (Kind::Device, 2) => Self::Cap(Kind::DeviceMemory),
+            (Kind::Device, 3) => Self::Cap(Kind::Dma),
+            (Kind::Device, 4) => Self::Cap(Kind::Interrupt),
+            (Kind::PolicyService, 0 | 2 | 3) => Self::Epoch,
+            (Kind::Serve, 0 | 2) => Self::Call,
+            _ => Self::Nothing,
+        }
     }
+}
+
+/// The methods that wait for something.
+pub const WAITING: &[(Kind, u16)] = &[
+    (Kind::Timer, 1),
+    (Kind::Thread, 0),
+    (Kind::Park, 0),
+    (Kind::Process, 0),
+    (Kind::Context, 6),
+    (Kind::Interrupt, 0),
+    (Kind::Call, 0),
+    (Kind::Serve, 0),
+    (Kind::Serve, 2),
+];
+
+/// What stands in a request's `user_data`, so that its completion says which it was: the method, or 0 for one that nobody
+/// asks about, and where its result is.
+pub fn tag(method: Option<Method>, place: u64) -> u64 {
+    method.map_or(0, |method| method.index() as u64 + 1) | place << 8
+}
+
+/// What a [`tag`] says.
+pub fn tagged(user_data: u64) -> (Option<Method>, u64) {
+    let index = (user_data & 0xff) as usize;
+    (index.checked_sub(1).and_then(|index| Method::all().nth(index)), user_data >> 8 & 0xff)
 }
 
 /// A request before it gets its addresses.
@@ -257,82 +321,91 @@ pub struct Request {
     pub method: u16,
     /// Its parameters.
     pub params: Params,
-    /// What it gives.
-    pub gives: Gives,
+    /// What it is in the table, unless it is in none.
+    pub asks: Option<Method>,
 }
 
-/// A request; most often for something that the process has. `entry` is where a new thread of the fuzzer begins.
-pub fn request(random: &mut Random, now: u64, own: u64, depth: u64, entry: u64) -> Request {
-    let mut made = any_request(random, now, own, depth, entry);
+/// What requests are made from.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// The time.
+    pub now: u64,
+    /// Memory of the thread's own.
+    pub own: u64,
+    /// How deep copies may make copies.
+    pub depth: u64,
+    /// Where a new thread of the fuzzer begins.
+    pub entry: u64,
+}
+
+/// A request; most often for something that the process has.
+pub fn request(random: &mut Random, place: Place) -> Request {
+    let mut made = any_request(random, place);
     for _ in 0..4 {
         if CAPS[made.kind as usize].iter().any(|cap| cap.load(Ordering::Relaxed) != 0) {
             break;
         }
-        made = any_request(random, now, own, depth, entry);
+        made = any_request(random, place);
     }
     made
 }
 
+/// Kinds of what is asked for anything.
+const ASKED_ANYTHING: &[Kind] = &[
+    Kind::Console,
+    Kind::Timer,
+    Kind::Control,
+    Kind::Processes,
+    Kind::Park,
+    Kind::Memory,
+    Kind::Policy,
+    Kind::Info,
+    Kind::Call,
+    Kind::Serve,
+    Kind::Context,
+    Kind::Session,
+    Kind::Leases,
+    Kind::Lease,
+    Kind::Islands,
+    Kind::Island,
+    Kind::PolicyService,
+    Kind::Device,
+    Kind::DeviceMemory,
+    Kind::Dma,
+    Kind::Interrupt,
+];
+
 /// Any request.
-fn any_request(random: &mut Random, now: u64, own: u64, depth: u64, entry: u64) -> Request {
-    use Kind::*;
-    let with = Params::with;
-    let none = Params::none;
-    let plain = Gives::Nothing;
-    // Kind, method, parameters, what it gives.
-    let (kind, method, mut params, gives) = match random.below(100) {
-        0 => (Console, 0, none(), plain),
-        1 => (Console, 1, none(), plain),
-        2 => (Console, 2, with(&[edge(random), edge(random)], 0), plain),
-        3..5 => (Timer, 0, none(), plain),
-        5..10 => (Timer, 1, with(&[time(random, now)], 0), plain),
-        10..18 => (Threads, 0, thread(random, entry), Gives::Thread),
-        18 => (Control, 0, with(&[address(random, own)], 0), plain),
-        19..21 => (Control, 1, none(), plain),
-        21..24 => (Thread, 0, with(&[time(random, now)], 0), plain),
-        24..27 => (Thread, 1, none(), plain),
-        27..32 => {
-            let fields = [address(random, own) & !3, random.below(2), time(random, now)];
-            (Park, 0, with(&fields, 0), plain)
-        }
-        32..35 => (Park, 1, with(&[address(random, own) & !3, edge(random)], 0), plain),
-        35..37 if depth > 0 => (Processes, 0, process(random, depth, false), Gives::Process),
-        37..39 => (Process, 0, with(&[time(random, now)], 0), plain),
-        39 => (Process, 1, none(), plain),
-        40..43 => (Process, 2, none(), plain),
-        43..52 => {
-            let at = if random.once_in(3) { page(random) } else { 0 };
-            (Memory, 0, with(&[at, pages(random) | access(random) << 32], 0), Gives::Address)
-        }
-        52..58 => (Memory, 1, with(&[page(random), pages(random) | access(random) << 32], 0), plain),
-        58..63 => (Memory, 2, with(&[page(random), pages(random) | access(random) << 32], 0), plain),
-        63..66 => (Memory, 3, with(&[0, pages(random)], 0), Gives::Object),
-        66..70 => {
-            let object = u64::from(cap(random, Object));
-            (Memory, 4, with(&[object | access(random) << 32], 0), Gives::Address)
-        }
-        70..73 => (Memory, 5, with(&[page(random), 0], 0), plain),
-        73 => (Policy, 0, with(&[edge(random)], 0), plain),
-        74 => (Policy, 1, with(&[random.below(5)], 0), plain),
-        75 => (Policy, 2, none(), plain),
-        76..79 => (Info, random.below(3) as u16, none(), plain),
-        79..82 => (Info, 3 + random.below(3) as u16, with(&[edge(random) & 0xffff_ffff], 0), plain),
-        82 => {
-            let mut name = with(&[], 1);
-            name.text(1, b"case");
-            (Info, 6, name, plain)
-        }
-        83..93 => return endpoint(random),
-        93 => (random.one_of(&[Object, Thread, Process]), random.word() as u16, none(), plain),
-        _ => {
-            let kinds = [Console, Timer, Control, Processes, Park, Memory, Policy, Info, Call, Serve];
+fn any_request(random: &mut Random, place: Place) -> Request {
+    let (kind, method, mut params, asks) = match random.below(40) {
+        0 => {
             let fields = [edge(random), edge(random), edge(random), edge(random)];
-            let fields = &fields[..random.below(5) as usize];
-            (random.one_of(&kinds), random.below(9) as u16, with(fields, random.below(3)), plain)
+            let params = Params::with(&fields[..random.below(5) as usize], random.below(3));
+            (random.one_of(ASKED_ANYTHING), random.below(10) as u16, params, None)
+        }
+        1 => {
+            let kind = random.one_of(&[Kind::Object, Kind::Thread, Kind::Process]);
+            (kind, random.word() as u16, Params::none(), None)
+        }
+        _ => {
+            let mut method = Method::drawn(random.word());
+            // Copies are made only so deep, and a session ends once: so its end is rare.
+            let rare = match (method.kind(), method.number()) {
+                (Kind::Processes, _) => place.depth == 0,
+                (Kind::Session, 1) => !random.once_in(8),
+                _ => false,
+            };
+            if rare {
+                method = Method::find(Kind::Timer, 0).unwrap_or(method);
+            }
+            if matches!(method.kind(), Kind::Call | Kind::Serve) {
+                return endpoint(random, method);
+            }
+            (method.kind(), method.number(), parameters(random, method, place), Some(method))
         }
     };
     // A thread that begins nowhere stops its process: that is tried too, but not all the time.
-    if random.once_in(if kind == Threads { 2000 } else { 12 }) {
+    if random.once_in(if kind == Kind::Threads { 2000 } else { 12 }) {
         params.spoil(random);
     }
     let op = match random.below(200) {
@@ -341,11 +414,178 @@ fn any_request(random: &mut Random, now: u64, own: u64, depth: u64, entry: u64) 
         _ => op::CALL,
     };
     let method = if random.once_in(200) { random.word() as u16 } else { method };
-    Request { kind, op, method, params, gives }
+    Request { kind, op, method, params, asks }
 }
 
-/// A message, a receive, or an answer.
-fn endpoint(random: &mut Random) -> Request {
+/// The parameters of a method. Each interface's methods are all of the schema's: one that is new does not compile until it has
+/// parameters here.
+fn parameters(random: &mut Random, method: Method, place: Place) -> Params {
+    let Place { now, own, depth, entry } = place;
+    let (with, none) = (Params::with, Params::none);
+    let made = match method.kind() {
+        Kind::Console => method.in_schema().map(|method| match method {
+            schema::ConsoleMethod::Write | schema::ConsoleMethod::Read => none(),
+            schema::ConsoleMethod::Note => with(&[edge(random), edge(random)], 0),
+        }),
+        Kind::Timer => method.in_schema().map(|method| match method {
+            schema::TimerMethod::Now => none(),
+            schema::TimerMethod::Sleep => with(&[time(random, now)], 0),
+        }),
+        Kind::Threads => method.in_schema().map(|method| match method {
+            schema::ThreadSpawnerMethod::Create => thread(random, entry),
+        }),
+        Kind::Control => method.in_schema().map(|method| match method {
+            schema::ThreadControlMethod::SetFsBase => with(&[address(random, own)], 0),
+            schema::ThreadControlMethod::Yield => none(),
+        }),
+        Kind::Thread => method.in_schema().map(|method| match method {
+            schema::ThreadHandleMethod::Join => with(&[time(random, now)], 0),
+            schema::ThreadHandleMethod::Detach | schema::ThreadHandleMethod::Kill => none(),
+        }),
+        Kind::Park => method.in_schema().map(|method| match method {
+            schema::ParkSpaceMethod::Wait => {
+                with(&[address(random, own) & !3, random.below(2), time(random, now)], 0)
+            }
+            schema::ParkSpaceMethod::Wake => with(&[address(random, own) & !3, edge(random)], 0),
+        }),
+        Kind::Processes => method.in_schema().map(|method| match method {
+            schema::ProcessSpawnerMethod::Spawn => process(random, depth, false),
+        }),
+        Kind::Process => method.in_schema().map(|method| match method {
+            schema::ProcessHandleMethod::Wait => with(&[time(random, now)], 0),
+            schema::ProcessHandleMethod::Kill | schema::ProcessHandleMethod::Detach => none(),
+        }),
+        Kind::Memory => method.in_schema().map(|method| memory(random, method)),
+        Kind::Policy => method.in_schema().map(|method| match method {
+            schema::SchedulingPolicyMethod::SetWeight => with(&[edge(random)], 0),
+            schema::SchedulingPolicyMethod::SetLatencyClass => with(&[random.below(5)], 0),
+            schema::SchedulingPolicyMethod::Snapshot => none(),
+        }),
+        Kind::Info => method.in_schema().map(|method| info(random, method)),
+        Kind::Context => method.in_schema().map(|method| context_method(random, method, now)),
+        Kind::Session => method.in_schema().map(|method| match method {
+            schema::UserSessionMethod::Info | schema::UserSessionMethod::Logout => none(),
+        }),
+        Kind::Leases => method.in_schema().map(|method| match method {
+            schema::CpuIsolationMethod::Grant => leases::grant(random),
+        }),
+        Kind::Lease => method.in_schema().map(|method| match method {
+            schema::CpuIsolationLeaseMethod::Info
+            | schema::CpuIsolationLeaseMethod::Preflight
+            | schema::CpuIsolationLeaseMethod::Revoke
+            | schema::CpuIsolationLeaseMethod::Release
+            | schema::CpuIsolationLeaseMethod::Activate => none(),
+        }),
+        Kind::Islands => method.in_schema().map(|method| match method {
+            schema::RealtimeIslandsMethod::Admit => islands::spec(random),
+        }),
+        Kind::Island => method.in_schema().map(|method| islands::parameters(random, method)),
+        Kind::PolicyService => method.in_schema().map(|method| policy::parameters(random, method)),
+        Kind::Device => method.in_schema().map(|method| devices::parameters(random, method)),
+        Kind::Dma => method.in_schema().map(|method| match method {
+            schema::DmaMemoryMethod::Address => devices::page_number(random),
+        }),
+        Kind::Interrupt => method.in_schema().map(|method| match method {
+            schema::InterruptMethod::Wait => with(&[time(random, now)], 0),
+        }),
+        // Endpoints have operations, and objects have no methods.
+        Kind::Call | Kind::Serve | Kind::Object | Kind::DeviceMemory => None,
+    };
+    made.unwrap_or_else(none)
+}
+
+impl Method {
+    /// As the schema has it.
+    fn in_schema<M: TryFrom<u16>>(self) -> Option<M> {
+        M::try_from(self.number()).ok()
+    }
+}
+
+fn memory(random: &mut Random, method: schema::VirtualMemoryMethod) -> Params {
+    use schema::VirtualMemoryMethod as Of;
+    let with = Params::with;
+    match method {
+        Of::Map => {
+            let at = if random.once_in(3) { page(random) } else { 0 };
+            with(&[at, pages(random) | access(random) << 32], 0)
+        }
+        Of::Unmap | Of::Protect => with(&[page(random), pages(random) | access(random) << 32], 0),
+        Of::CreateObject => with(&[0, pages(random)], 0),
+        Of::MapObject => {
+            let object = u64::from(cap(random, Kind::Object));
+            with(&[object | access(random) << 32], 0)
+        }
+        Of::UnmapObject => with(&[page(random), 0], 0),
+    }
+}
+
+fn info(random: &mut Random, method: schema::SystemInfoMethod) -> Params {
+    use schema::SystemInfoMethod as Of;
+    match method {
+        Of::RingVersions | Of::Memory | Of::Objects => Params::none(),
+        Of::Cpu | Of::Telemetry => Params::with(&[small_or_edge(random, 8)], 0),
+        Of::Thread | Of::Process => Params::with(&[small_or_edge(random, 32)], 0),
+        Of::BeginCase => {
+            let mut name = Params::with(&[], 1);
+            name.text(1, b"case");
+            name
+        }
+    }
+}
+
+/// Mostly a number below `end`.
+fn small_or_edge(random: &mut Random, end: u64) -> u64 {
+    if random.once_in(4) { edge(random) & 0xffff_ffff } else { random.below(end) }
+}
+
+fn context_method(random: &mut Random, method: schema::SchedulingContextMethod, now: u64) -> Params {
+    use schema::SchedulingContextMethod as Of;
+    match method {
+        Of::Create => context(random),
+        Of::Wait => Params::with(&[time(random, now)], 0),
+        Of::Adjust => {
+            let (budget, period, deadline) = terms(random);
+            Params::with(&[budget, period, deadline], 0)
+        }
+        Of::Info | Of::BindCallerThread | Of::Unbind | Of::Revoke | Of::DrainNotifications | Of::Release => {
+            Params::none()
+        }
+    }
+}
+
+/// What a context is to grant: most often a little, sometimes nothing, everything, or what takes long to decide about.
+pub fn context(random: &mut Random) -> Params {
+    let (budget, period, deadline) = terms(random);
+    let mut small = |most: u64| if random.once_in(12) { random.word() & 0xff } else { random.below(most) };
+    let (priority, criticality, depth) = (small(2), small(2), small(4));
+    let overrun = if random.once_in(12) { random.below(9) } else { random.below(2) };
+    let cpus = if random.once_in(3) { edge(random) } else { 0 };
+    let packed = priority | criticality << 16 | depth << 24 | overrun << 32;
+    Params::with(&[budget, period, deadline, packed, cpus], 0)
+}
+
+/// A budget, a period and a deadline.
+fn terms(random: &mut Random) -> (u64, u64, u64) {
+    let (period, budget) = match random.below(8) {
+        0 => (edge(random), edge(random)),
+        // Short periods, and a utilization near one by what each release costs.
+        1 => (10_000 + random.below(1_100_000), 1 + random.below(20)),
+        // It is used up at once, and comes back after a minute.
+        2 => (60_000_000_000, 1 + random.below(2_000)),
+        // What can be made from a context that grants little itself.
+        3 | 4 => (20_000_000 + random.below(40_000_000), 1_000 + random.below(9_000)),
+        _ => (1_000_000 + random.below(40_000_000), 1_000 + random.below(400_000)),
+    };
+    let deadline = match random.below(8) {
+        0 => edge(random),
+        1 => budget.saturating_mul(1 + random.below(20)).min(period),
+        _ => 0,
+    };
+    (budget, period, deadline)
+}
+
+/// A message, a receive, an answer or an exception.
+fn endpoint(random: &mut Random, method: Method) -> Request {
     let len = match random.below(8) {
         0 => 128 + random.below(4),
         1 => random.below(132),
@@ -356,18 +596,17 @@ fn endpoint(random: &mut Random) -> Request {
     for at in 0..params.len.min(WORDS) {
         params.words[at] = random.word();
     }
-    let (kind, op, gives) = match random.below(8) {
-        0..4 => (Kind::Call, op::CALL, Gives::Nothing),
-        4..6 => (Kind::Serve, op::RECV, Gives::Call),
-        6 => (Kind::Serve, op::RETURN, Gives::Nothing),
-        _ => (Kind::Serve, op::RETURN_RECV, Gives::Call),
+    let operations: &[u16] = match method.kind() {
+        Kind::Call => &[op::CALL],
+        _ => &[op::RECV, op::RETURN, op::RETURN_RECV, op::THROW],
     };
-    Request { kind, op, method: 0, params, gives }
+    let op = operations[usize::from(method.number())];
+    Request { kind: method.kind(), op, method: 0, params, asks: Some(method) }
 }
 
 /// Which received call is answered.
 pub fn call_id(random: &mut Random) -> u32 {
-    let known = RECEIVED[random.below(RECEIVED.len() as u64) as usize].load(Ordering::Relaxed);
+    let known = one_of(random, &RECEIVED);
     match random.below(12) {
         0 => random.word() as u32,
         1 => known ^ 0x1_0000,
@@ -411,6 +650,8 @@ pub fn process(random: &mut Random, depth: u64, short: bool) -> Params {
         (b"handle", Kind::Process),
         (b"thread", Kind::Thread),
         (b"pages", Kind::Object),
+        (b"context:a", Kind::Context),
+        (b"session", Kind::Session),
     ];
     let mut params = Params::with(&[], 3);
     params.len = 4;
@@ -426,7 +667,7 @@ pub fn process(random: &mut Random, depth: u64, short: bool) -> Params {
     arguments[27] = b'0' + (depth - 1).min(9) as u8;
     params.text(2, if short { b"" } else { &arguments });
     // A copy without threads cannot see to its own end: all get those.
-    let mut chosen = [NAMES[0]; 12];
+    let mut chosen = [NAMES[0]; 14];
     let mut count = 1;
     for name in &NAMES[1..] {
         // A grant of a handle is refused: that is tried now and then.

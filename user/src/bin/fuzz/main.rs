@@ -1,6 +1,7 @@
 //! A fuzzer of the kernel from ring 3. `boss SEED CALLS`: starts copies of itself with random subsets of its capabilities,
 //! kills and replaces them until so many calls have been made, and then looks whether everything came back. `child SEED
-//! DEPTH`: calls everything with anything, from several threads.
+//! DEPTH`: calls everything with anything, from several threads. `driver SEED`: has the machine's card. `lodger SEED`: begins with
+//! a session of its own, which its fuzzers get.
 //!
 //! What a thread asks for depends on the seed, its process and its number alone. When its requests meet other threads'
 //! requests depends on the machine; on one CPU with counted instructions that repeats too.
@@ -11,8 +12,12 @@ extern crate alloc;
 
 mod boss;
 mod child;
+mod driver;
 mod generate;
+mod methods;
 mod random;
+mod settle;
+mod shared;
 
 use mainspring_user::{arch, caps};
 
@@ -25,6 +30,8 @@ fn main() -> i64 {
     match (role, number(), number()) {
         (Some("boss"), Some(seed), Some(calls)) => boss::run(seed, calls),
         (Some("child"), Some(seed), Some(depth)) => child::run(seed, depth),
+        (Some("driver"), Some(seed), None) => driver::run(seed),
+        (Some("lodger"), Some(seed), None) => boss::lodge(seed),
         (Some("witness"), _, _) => witness(),
         // A copy that was started with garbage for its arguments.
         _ => 0,
@@ -41,20 +48,4 @@ fn witness() -> i64 {
         let _ = arch::cap_enter(1, 100_000);
     }
     WITNESS
-}
-
-/// What the boss and its descendants share: words of one page.
-pub mod shared {
-    /// Calls made so far.
-    pub const CALLS: u64 = 0;
-    /// Not zero when every process is to end.
-    pub const STOP: u64 = 8;
-    /// Processes started by others than the boss.
-    pub const STARTED: u64 = 16;
-    /// Requests that were carried out, and those that were refused.
-    pub const DONE: u64 = 24;
-    /// See [`DONE`].
-    pub const REFUSED: u64 = 32;
-    /// Entries that were refused as a whole.
-    pub const BAD_RING: u64 = 40;
 }

@@ -3,6 +3,7 @@
 use super::{MS, SMALL, context, ended, info, on_its_cpu};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mainspring_user::caps::{self, Context, Grant, Process, Short, Thread, ThreadOptions};
+use mainspring_user::schema::OverrunPolicy;
 use mainspring_user::{CapError, arch, client, say};
 
 /// What a server does for a call, by its first byte.
@@ -12,9 +13,14 @@ const CALL_ON: u8 = b'n';
 const SLEEP: u8 = b's';
 const WAIT: u8 = b'w';
 const QUIT: u8 = b'q';
+const THROW: u8 = b't';
 
+/// More sleeps than a thread can have requests in flight.
+const SLEEPS: usize = 20;
 /// Lets a server go on that waits.
 static RELEASE: AtomicBool = AtomicBool::new(false);
+/// A server waits for that.
+static HELD: AtomicBool = AtomicBool::new(false);
 /// What a server burned after it had answered.
 static BURNED_AFTER: AtomicBool = AtomicBool::new(false);
 static SERVED_WITH: AtomicU64 = AtomicU64::new(0);
@@ -22,12 +28,16 @@ static SERVED_WITH: AtomicU64 = AtomicU64::new(0);
 pub fn cases(first: Context, second: Context) {
     let servers = [start_server("serve:d", first), start_server("serve:e", first)];
     donate_and_return(first);
+    donors(first);
     in_registers(first);
+    asynchronous(first);
+    exception(first);
     invalid_result(first);
     nested(first);
     blocking(first);
     own_context(first, second);
     timeout(first);
+    donated_notice(first);
     revoked(first);
     server_killed(first);
     caller_killed(first);
@@ -62,25 +72,35 @@ fn burn_on_loan(of: Context) -> u64 {
     0
 }
 
+/// A server on the CPU of its callers' context: elsewhere it would be lent nothing for a call that came before it waited.
 fn start_server(endpoint: &'static str, of: Context) -> Thread {
-    caps::spawn(ThreadOptions::default(), move || serve(caps::need(endpoint), of)).expect("within the quota")
+    on_its_cpu(of, move || serve(caps::need(endpoint), of))
 }
 
 fn serve(endpoint: u32, of: Context) -> i64 {
     let mut buffer = [0; 64];
     let mut received = caps::receive(endpoint, &mut buffer);
     loop {
-        let Ok(request) = received else {
+        let request = match received {
+            Ok(request) => request,
             // Its caller had withdrawn the call by the time of the answer.
-            received = caps::receive(endpoint, &mut buffer);
-            continue;
+            Err(CapError::Cancelled) => {
+                received = caps::receive(endpoint, &mut buffer);
+                continue;
+            }
+            Err(code) => panic!("a server could not answer: {code}"),
         };
         let what = buffer[16];
         let answer = match what {
-            BURN => burn_on_loan(of),
+            BURN | THROW => burn_on_loan(of),
             CALL_ON => call("call:e", BURN).unwrap_or_else(|error| u64::from(error.number()) << 32),
-            SLEEP => caps::sleep(MS).err().map_or(0, |error| u64::from(error.number())),
+            // More often than requests can be in flight: nothing is left of one that may not wait.
+            SLEEP => {
+                let slept = (0..SLEEPS).map(|_| caps::sleep(MS)).fold(Ok(()), Result::and);
+                slept.err().map_or(0, |error| u64::from(error.number()))
+            }
             WAIT => {
+                HELD.store(true, Ordering::Release);
                 while !RELEASE.load(Ordering::Acquire) {
                     arch::spin(1000);
                 }
@@ -89,6 +109,12 @@ fn serve(endpoint: u32, of: Context) -> i64 {
             _ => 0,
         };
         let answer = answer.to_le_bytes();
+        if what == THROW {
+            let thrown = caps::throw_request(endpoint, request.call_id);
+            client::wait(client::submit(thrown).expect("there is room")).expect("its caller waits");
+            received = caps::receive(endpoint, &mut buffer);
+            continue;
+        }
         if what == QUIT || what == ANSWER_AND_BURN {
             let answered = caps::return_request(endpoint, request.call_id, &answer);
             client::wait(client::submit(answered).expect("there is room")).expect("its caller waits");
@@ -119,6 +145,19 @@ fn call_waiting(endpoint: &str, what: u8) -> Result<u32, CapError> {
             outcome => return outcome.map(Short::to_number),
         }
     }
+}
+
+/// What `call` answers on `of`, which its caller holds. A caller whose budget ends between its call and its sleep lends nothing, and
+/// how fast the host is decides whether that happens: then it calls again.
+fn on_loan<T>(of: Context, mut call: impl FnMut() -> T) -> T {
+    for _ in 0..50 {
+        let before = info(of).depletions;
+        let answer = call();
+        if info(of).depletions == before {
+            return answer;
+        }
+    }
+    call()
 }
 
 /// Runs `job` on the context `of`, on its CPU; the thread has the context when the job is done.
@@ -164,6 +203,50 @@ fn donate_and_return(of: Context) {
     say!("scheduling-context: endpoint_return=ok endpoint_donation_after={after}");
 }
 
+/// Computes on `of`, has its server compute for it, and says how long that took and what it cost: both are charged, whether the server
+/// waited for the call or the call for the server.
+fn donor(of: Context) -> (u64, u64) {
+    static DONOR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+    on_context(of, move || {
+        let (began, before) = (caps::now(), used(of));
+        let mine = burn(of);
+        let served = on_loan(of, || call("call:d", BURN).expect("it is served"));
+        let spent = used(of) - before;
+        assert!(served > 0 && spent >= mine + served, "{spent} ns of {mine} ns and {served} ns");
+        DONOR[0].store(caps::now() - began, Ordering::Relaxed);
+        DONOR[1].store(spent, Ordering::Relaxed);
+        0
+    });
+    (DONOR[0].load(Ordering::Relaxed), DONOR[1].load(Ordering::Relaxed))
+}
+
+/// A caller whose server is with somebody else waits for it, and one whose server waits does not.
+//= ARCH:proof.donation ARCH:proof.donation-values
+fn donors(of: Context) {
+    RELEASE.store(false, Ordering::Relaxed);
+    HELD.store(false, Ordering::Relaxed);
+    let other = caps::spawn(ThreadOptions::default(), || i64::from(call("call:d", WAIT) != Ok(1)));
+    let other = other.expect("within the quota");
+    assert!(caps::comes_true(MS, || HELD.load(Ordering::Acquire)), "the server never began");
+    let release = caps::spawn(ThreadOptions::default(), move || {
+        // The caller has its context, and is about to call.
+        let bound = caps::comes_true(MS, || info(of).bound);
+        let slept = caps::sleep(5 * MS);
+        RELEASE.store(true, Ordering::Release);
+        i64::from(!bound || slept.is_err())
+    });
+    let release = release.expect("within the quota");
+    let (elapsed, after) = donor(of);
+    assert_eq!((ended(other), ended(release)), (0, 0));
+    say!(
+        "scheduling-context: endpoint_donor_block=ok endpoint_donor_block_elapsed_ns={elapsed} endpoint_donor_block_after={after}"
+    );
+    let (elapsed, after) = donor(of);
+    say!(
+        "scheduling-context: endpoint_donor_fast=ok endpoint_donor_fast_elapsed_ns={elapsed} endpoint_donor_fast_after={after}"
+    );
+}
+
 /// The same with the message in registers.
 fn in_registers(of: Context) {
     on_context(of, move || {
@@ -176,38 +259,86 @@ fn in_registers(of: Context) {
     say!("scheduling-context: endpoint_registers=ok");
 }
 
+/// A caller that does not wait for its call lends nothing: the call is served on the server's own time, and the caller goes on.
+//= TICK:L6.async
+fn asynchronous(of: Context) {
+    RELEASE.store(false, Ordering::Relaxed);
+    on_context(of, move || {
+        let mut answer = [0; 8];
+        let request = client::request(caps::need("call:d"), 0, &[WAIT], &mut answer);
+        let ticket = client::submit(request).expect("there is room");
+        for _ in 0..20 {
+            let _ = client::enter(0, 0);
+            assert!(!info(of).lent, "a caller that goes on has lent its context");
+            arch::spin(1000);
+        }
+        RELEASE.store(true, Ordering::Release);
+        while client::poll(ticket).is_ok_and(|answered| answered.is_none()) {
+            caps::yield_now();
+            let _ = client::enter(0, 0);
+        }
+        0
+    });
+    say!("scheduling-context: endpoint_asynchronous=ok");
+}
+
+/// A server that answers with an exception: the caller is told, and has its context back, less what the server spent.
+//= TICK:L6.return-first
+//= TICK:L6.partial-failure
+fn exception(of: Context) {
+    let before = info(of).used_ns;
+    on_context(of, move || {
+        for _ in 0..3 {
+            assert_eq!(call("call:d", THROW), Err(CapError::Exception));
+            let now = info(of);
+            assert!(now.bound && !now.lent && now.budget_enforced, "the caller goes on without its context");
+        }
+        0
+    });
+    let spent = info(of).used_ns - before;
+    assert!(spent > 0, "what a call spent that failed came back");
+    say!("scheduling-context: endpoint_exception_return=ok endpoint_exception_return_after={spent}");
+}
+
 /// An answer that the caller has no room for ends the call, and the loan with it.
 fn invalid_result(of: Context) {
+    let before = info(of).used_ns;
     on_context(of, move || {
         let refused = caps::call_endpoint(caps::need("call:d"), &[BURN], &mut [0; 2]);
         i64::from(refused != Err(CapError::BadAddress))
     });
-    say!("scheduling-context: endpoint_invalid_result=ok");
+    let spent = info(of).used_ns - before;
+    say!(
+        "scheduling-context: endpoint_invalid_result=ok endpoint_invalid_return=ok endpoint_invalid_return_after={spent}"
+    );
 }
 
 /// A server on its caller's time calls another one, which goes on with that time; as often as the context allows.
 //= TICK:L6.nested
 //= TICK:L6.depth
 fn nested(of: Context) {
+    let before = info(of).used_ns;
     on_context(of, move || {
-        let served = call("call:d", CALL_ON).expect("it is served");
+        let served = on_loan(of, || call("call:d", CALL_ON).expect("it is served"));
         i64::from(!(1..1 << 32).contains(&served))
     });
     say!("scheduling-context: endpoint_nested=ok");
     let shallow = of.create(Grant { depth: 1, ..SMALL }).expect("less than its creator has");
     on_context(shallow, move || {
-        let refused = call("call:d", CALL_ON).expect("the first of the two is served");
+        let refused = on_loan(shallow, || call("call:d", CALL_ON).expect("the first of the two is served"));
         i64::from(refused != u64::from(CapError::DonationRefused.number()) << 32)
     });
     shallow.revoke().expect("it is there");
-    say!("scheduling-context: endpoint_nested_rejected=ok");
+    let spent = info(of).used_ns - before;
+    assert!(spent > 0, "calls of a server on its caller's time cost nothing");
+    say!("scheduling-context: endpoint_nested_rejected=ok endpoint_nested_after={spent}");
 }
 
 /// A server on its caller's time may not sleep.
 //= TICK:L6.blocking
 fn blocking(of: Context) {
     on_context(of, move || {
-        let refused = call("call:d", SLEEP).expect("it is served");
+        let refused = on_loan(of, || call("call:d", SLEEP).expect("it is served"));
         i64::from(refused != u64::from(CapError::BorrowedTime.number()))
     });
     assert_eq!(call("call:d", SLEEP), Ok(0), "a server on its own time may sleep");
@@ -248,6 +379,44 @@ fn timeout(of: Context) {
     say!("scheduling-context: endpoint_timeout=ok deadline_notification=ok");
 }
 
+/// A context that is used up by a server says that it was on loan. A server that runs on another CPU when the caller falls asleep is
+/// lent nothing: then the caller calls once more.
+fn donated_notice(of: Context) {
+    let made =
+        of.create(Grant { overrun: OverrunPolicy::Notify, ..SMALL }).expect("less than its creator has");
+    let mut told = None;
+    for _ in 0..50 {
+        RELEASE.store(false, Ordering::Relaxed);
+        let caller = on_its_cpu(made, move || {
+            made.bind().expect("it is free");
+            assert_eq!(call("call:d", WAIT), Ok(1), "the call goes on");
+            made.unbind().expect("the caller has its context back");
+            0
+        });
+        let mut looks = 0;
+        let lent = || {
+            looks += 1;
+            info(made).lent || looks > 100
+        };
+        assert!(caps::comes_true(MS / 4, lent), "time stands still");
+        if info(made).lent {
+            let before = info(made).depletions;
+            assert!(caps::comes_true(MS, || info(made).depletions > before), "its server does not use it up");
+            told = Some(made.drain().expect("the context is there"));
+        }
+        RELEASE.store(true, Ordering::Release);
+        assert_eq!(ended(caller), 0);
+        if told.is_some() {
+            break;
+        }
+    }
+    let drained = told.expect("it was never lent");
+    assert!(drained.depleted > 0 && drained.donated, "{drained:?}");
+    made.revoke().expect("it is there");
+    RELEASE.store(false, Ordering::Relaxed);
+    say!("scheduling-context: endpoint_donated_notification=ok");
+}
+
 /// A context that is revoked while it is lent is gone for both; the call goes on.
 fn revoked(of: Context) {
     RELEASE.store(false, Ordering::Relaxed);
@@ -275,9 +444,15 @@ fn killed(process: Process) {
     process.detach().expect("a handle can be dropped");
 }
 
-/// The child: receives a call and never answers.
+/// The child: receives a call and never answers. It has its caller's time, and nothing else of it: no number of a capability
+/// means a context to it.
+//= TICK:L6.scope
 pub fn serve_for_ever() -> i64 {
     let _ = caps::receive(caps::need("serve:k"), &mut [0; 64]);
+    for number in 0..64 {
+        let any = Context(1 << 16 | number);
+        assert!(any.revoke().is_err(), "a server has its caller's capability");
+    }
     loop {
         arch::spin(1000);
     }

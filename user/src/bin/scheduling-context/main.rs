@@ -6,11 +6,12 @@
 extern crate alloc;
 
 mod donation;
+mod ends;
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use mainspring_abi::ring::CapSqeV2;
-use mainspring_user::caps::{self, Context, ContextInfo, Grant, Thread, ThreadOptions};
+use mainspring_abi::ring::{CapSqeV2, QosFlags};
+use mainspring_user::caps::{self, Context, ContextInfo, Grant, Telemetry, Thread, ThreadOptions};
 use mainspring_user::schema::{ContextEnd, DrainStatus, OverrunPolicy};
 use mainspring_user::{CapError, arch, client, say};
 
@@ -18,10 +19,14 @@ mainspring_user::program!(main);
 
 const MS: u64 = 1_000_000;
 
+//= ARCH:proof.context ARCH:proof.notify EVO:gate.context
 fn main() -> i64 {
     match caps::arguments() {
         "hold" => return hold(),
         "hold-a-copy" => return hold_a_copy(),
+        "wait-for-refill" => return ends::wait_for_refill(),
+        "leave-others-throttled" => return ends::leave_others_throttled(),
+        "make-contexts" => return ends::make_contexts(),
         "serve-for-ever" => return donation::serve_for_ever(),
         "call-until-killed" => return donation::call_until_killed(),
         _ => {}
@@ -33,9 +38,11 @@ fn main() -> i64 {
     deplete(first);
     notices(second);
     ends_with_its_thread(made);
+    ends::cases(first);
     donation::cases(first, second);
     named_in_requests(first);
     revoke(made);
+    counters();
     say!("scheduling-context: all=ok");
     0
 }
@@ -110,7 +117,7 @@ fn create(from: Context) -> Context {
     assert_eq!(refused, None, "what is revoked makes room");
     // Each of these is less than its creator has. All of them together are more than the process was given.
     let rest = [(); 4].map(|()| from.create(SMALL).expect("the process may make five of these"));
-    let more = from.create(Grant { budget_ns: MS / 100, ..SMALL });
+    let more = from.create(Grant { budget_ns: MS / 5, ..SMALL });
     assert_eq!(more, Err(CapError::QuotaExceeded), "time is minted");
     for made in rest {
         made.revoke().expect("it is there");
@@ -188,6 +195,9 @@ fn deplete(of: Context) {
         }
         let (ran, after) = (caps::now() - began, info(of));
         of.unbind().expect("it is bound");
+        // What was used has come back once as much time has passed, and a late one is paid for by the next.
+        let refilled = || info(of).remaining_ns == before.budget_ns;
+        assert!(caps::comes_true(MS, refilled), "the budget is never whole again");
         // Each period has one budget, and the time that the timer was late each time it was used up.
         let depletions = after.depletions - before.depletions;
         let most = (ran / after.period_ns + 2) * after.budget_ns + depletions * after.overshoot_max_ns;
@@ -196,8 +206,9 @@ fn deplete(of: Context) {
         assert!(depletions > 0, "it used five budgets, and none was used up");
         say!(
             "scheduling-context: depletion=ok dispatch_effect=budgetEnforced used_ns={used} in_ns={ran} \
-             throttled_ns={} overshoot_max_ns={}",
+             throttled_ns={} refilled_ns={} overshoot_max_ns={}",
             ran.saturating_sub(used),
+            info(of).remaining_ns,
             after.overshoot_max_ns
         );
         0
@@ -277,22 +288,28 @@ fn ends_with_its_thread(made: Context) {
 /// A request may repeat the context that pays for it, and never choose it: any other number is refused. One that names a context
 /// that is used up is answered so, also if the thread goes on as best effort.
 //= TICK:L5.no-mint
+//= EVO:S4.deadline-not-budget
 fn named_in_requests(of: Context) {
-    let ask = |id| {
-        let request = CapSqeV2 { sched_ctx_id: id, ..CapSqeV2::nop(0) };
+    let ask = |id, deadline_ns| {
+        let request = CapSqeV2 { sched_ctx_id: id, deadline_ns, ..CapSqeV2::nop(0) };
         client::wait(client::submit(request)?)
     };
     let made =
         of.create(Grant { overrun: OverrunPolicy::Notify, ..SMALL }).expect("less than its creator has");
     let (own, other) = (info(made).id, info(of).id);
-    assert_eq!(ask(own), Err(CapError::InvalidCapability), "the thread has no context");
+    assert_eq!(ask(own, 0), Err(CapError::InvalidCapability), "the thread has no context");
     let thread = on_its_cpu(made, move || {
         made.bind().expect("it is free");
         for forged in [other, own + 1, u32::MAX] {
-            assert_eq!(ask(forged), Err(CapError::InvalidCapability), "context {forged} is not the thread's");
+            assert_eq!(
+                ask(forged, 0),
+                Err(CapError::InvalidCapability),
+                "context {forged} is not the thread's"
+            );
         }
         for expected in [Ok(0), Err(CapError::BudgetExhausted), Ok(0)] {
-            while ask(own) != expected {
+            // A deadline brings no time, however near it is.
+            while (ask(own, 0), ask(own, caps::now() + MS)) != (expected, expected) {
                 arch::spin(1000);
             }
         }
@@ -356,4 +373,46 @@ fn revoke(made: Context) {
     assert_eq!((drained.status, drained.reason), (DrainStatus::Revoked, ContextEnd::ExplicitRevoke));
     say!("scheduling-context: stale_notification=staleGeneration");
     say!("scheduling-context: revoke=ok revoke_notification=explicitRevoke");
+}
+
+/// All that the cases have done is in the counters of the CPUs, each where it belongs.
+//= TICK:telemetry TICK:verify.realtime
+fn counters() {
+    // A request that is late and was to be dropped.
+    let late = CapSqeV2 { deadline_ns: 1, qos_flags: QosFlags::DROP_IF_LATE.bits(), ..CapSqeV2::nop(0) };
+    let before = sum(|of| of.deadline_expired_count);
+    assert_eq!(client::carry_out(late), Err(CapError::DeadlineExpired));
+    assert_eq!(sum(|of| of.deadline_expired_count), before + 1, "deadline_expired_count");
+    caps::sleep(30 * MS).expect("within the quota");
+    assert!(sum(|of| of.scheduler_tick_count) > 0, "scheduler_tick_count");
+    assert!(sum(|of| of.ticks_suppressed_idle) > 0, "ticks_suppressed");
+    assert!(sum(|of| of.nohz_enter_idle) > 0, "nohz_enter_count");
+    let (exits, reasons) = (sum(|of| of.nohz_exit.iter().sum()), sum(|of| of.nohz_exit.len() as u64));
+    assert!(exits > 0 && exits <= sum(|of| of.nohz_enter_idle), "nohz_exit_count: {exits}");
+    assert_eq!(reasons, 16 * sum(|_| 1), "nohz_exit_count has another list of reasons");
+    assert!(sum(|of| of.budget_exhausted_count) >= 10, "budget_exhausted_count");
+    assert!(sum(|of| of.oneshot_deadline_miss_count) > 0, "oneshot_deadline_miss_count");
+    let (overruns, exhausted) = (sum(|of| of.realtime_overrun_count), sum(|of| of.budget_exhausted_count));
+    assert!(overruns < exhausted * 1000, "realtime_overrun_count: {overruns}");
+    let deepest = (0..cpus()).map(|cpu| telemetry(cpu).donation_depth_max).max();
+    assert_eq!(deepest, Some(2), "donation_depth_max: a server called another one, and no further");
+    // No CPU is leased here.
+    let leases = sum(|of| of.ticks_suppressed_lease + of.nohz_enter_lease.iter().sum::<u64>());
+    assert_eq!(leases, 0, "ticks_suppressed{{mode=lease}}");
+    let polled = sum(|of| of.sqpoll_busy_ns + of.sqpoll_sleep_count);
+    assert_eq!(polled, 0, "sqpoll_busy_ns and sqpoll_sleep_count: no ring is polled here");
+    assert_eq!(sum(|of| of.housekeeping_offload_count), 0, "housekeeping_offload_count");
+    say!("scheduling-context: counters=ok");
+}
+
+fn cpus() -> u32 {
+    caps::usage().expect("usage can be read").cpus
+}
+
+fn telemetry(cpu: u32) -> Telemetry {
+    caps::telemetry(cpu).expect("the CPU is there")
+}
+
+fn sum(of: impl Fn(&Telemetry) -> u64) -> u64 {
+    (0..cpus()).map(|cpu| of(&telemetry(cpu))).sum()
 }

@@ -1,5 +1,11 @@
 //! Random programs and random damage, for tests: the same seed gives the same text.
 
+mod loops;
+mod tasks;
+
+pub use loops::random_loops;
+pub use tasks::random_tasks;
+
 /// A source of numbers. The same seed gives the same ones.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);

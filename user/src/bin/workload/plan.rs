@@ -1,0 +1,204 @@
+//! The plan as it was read: what each process of the workload is to do.
+//!
+//! Conserved: every process reads the same plan, and numbers what is in it alike.
+
+use crate::islands::Island;
+use crate::leases::Lease;
+use crate::rings::Ring;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use mainspring_abi::plan::{
+    CONTEXT_WORDS, HEADER_WORDS, LEASE_WORDS, MAGIC, NONE, Note, OPERATION_WORDS, RING_WORDS, TABLE_WORDS,
+};
+use mainspring_program::{Coded, Distribution, Step, SyncKind, SyncObjects, ThreadTarget, Words};
+use mainspring_random::Random;
+use mainspring_user::caps::ThreadOptions;
+use mainspring_user::schema::LatencyClass;
+use spin::{Mutex, Once};
+
+/// A thread table.
+pub struct Table {
+    pub process: u64,
+    pub first: usize,
+    pub instances: usize,
+    pub options: ThreadOptions,
+    pub start: Option<(u64, u64)>,
+    pub times: u64,
+    /// The context that its instances are bound to, each to its own.
+    pub context: Option<u64>,
+    pub steps: Vec<Step>,
+}
+
+impl Table {
+    /// Whether its instance is the poller of a ring, which is the kernel's.
+    pub fn polls(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Poll(_)))
+    }
+
+    /// The period of its first `every` step; 0 if it has none.
+    pub fn first_period(&self) -> u64 {
+        let period = |step: &Step| if let Step::Every(period) = step { Some(period.get()) } else { None };
+        self.steps.iter().find_map(period).unwrap_or(0)
+    }
+}
+
+/// What is done at a time, by the process that owns what it is done to.
+pub struct Operation {
+    pub process: u64,
+    pub at: u64,
+    pub what: [u64; OPERATION_WORDS - 2],
+}
+
+/// What others see of an instance.
+#[derive(Default)]
+pub struct Instance {
+    pub table: usize,
+    /// What it draws from, in all its lives; taken by the life under way.
+    pub random: Mutex<Option<Random>>,
+    /// 1 if an unpark waits for its park.
+    pub permit: AtomicU32,
+    /// 1 if what it waited for at an object has come.
+    pub let_go: AtomicU32,
+    /// Odd while it lives; counts its beginnings and ends.
+    pub lives: AtomicU32,
+    /// The slot of its thread, and a capability of it, in the life under way.
+    pub slot: AtomicU32,
+    pub handle: AtomicU32,
+    pub misses: AtomicU64,
+    pub timeouts: AtomicU64,
+    pub refusals: AtomicU64,
+    pub failures: AtomicU64,
+    /// What became of its jobs, told at the end: to tell it at once would take the time that is measured.
+    pub jobs: Mutex<Vec<Note>>,
+}
+
+/// The whole of it.
+pub struct Plan {
+    pub duration: u64,
+    pub seed: u64,
+    pub began: u64,
+    pub tables: Vec<Table>,
+    pub instances: Vec<Instance>,
+    /// Each context's process, and how many there are of it.
+    pub contexts: Vec<(u64, u64)>,
+    pub operations: Vec<Operation>,
+    pub leases: Vec<Lease>,
+    pub rings: Vec<Ring>,
+    pub islands: Vec<Island>,
+    pub distributions: Vec<Distribution>,
+    /// What threads wait at for each other, of all processes: a process uses its own.
+    pub sync: Mutex<SyncObjects>,
+    /// How many of them there are.
+    pub sync_count: usize,
+}
+
+static PLAN: Once<Plan> = Once::new();
+
+/// The plan, which was [set](set).
+pub fn plan() -> &'static Plan {
+    PLAN.get().expect("the plan is read first")
+}
+
+/// This is the plan.
+pub fn set(plan: Plan) {
+    PLAN.call_once(|| plan);
+}
+
+impl Plan {
+    /// The number of an instance of a table, where NONE is the first.
+    pub fn instance(&self, table: u64, instance: u64) -> usize {
+        self.tables[table as usize].first + if instance == NONE { 0 } else { instance as usize }
+    }
+
+    /// The instances that a step names.
+    pub fn targets(&self, ThreadTarget { thread, instance }: ThreadTarget) -> core::ops::Range<usize> {
+        self.instances_of(thread as u64, instance.map_or(NONE, u64::from))
+    }
+
+    /// The instances that an operation names.
+    pub fn instances_of(&self, table: u64, instance: u64) -> core::ops::Range<usize> {
+        let Table { first, instances, .. } = self.tables[table as usize];
+        if instance == NONE {
+            first..first + instances
+        } else {
+            first + instance as usize..first + instance as usize + 1
+        }
+    }
+}
+
+/// Reads a plan; `None` if the bytes are none.
+pub fn read(bytes: &[u8]) -> Option<Plan> {
+    let words: Vec<u64> =
+        bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or([0; 8]))).collect();
+    let mut words = Words::new(&words);
+    let [magic, duration, seed, tables, contexts, operations, leases, rings, islands] =
+        words.take::<HEADER_WORDS>()?;
+    if magic != MAGIC {
+        return None;
+    }
+    let mut plan = Plan {
+        duration,
+        seed,
+        began: 0,
+        tables: Vec::new(),
+        instances: Vec::new(),
+        contexts: Vec::new(),
+        operations: Vec::new(),
+        leases: Vec::new(),
+        rings: Vec::new(),
+        islands: Vec::new(),
+        distributions: Vec::new(),
+        sync: Mutex::new(SyncObjects::default()),
+        sync_count: 0,
+    };
+    for number in 0..tables as usize {
+        let (table, instances) = table(&mut words, plan.instances.len())?;
+        plan.tables.push(table);
+        plan.instances.extend((0..instances).map(|_| Instance { table: number, ..Instance::default() }));
+    }
+    for _ in 0..contexts {
+        let [process, instances] = words.take::<CONTEXT_WORDS>()?;
+        plan.contexts.push((process, instances));
+    }
+    for _ in 0..operations {
+        let [process, at, what @ ..] = words.take::<OPERATION_WORDS>()?;
+        plan.operations.push(Operation { process, at, what });
+    }
+    for _ in 0..leases {
+        plan.leases.push(Lease::new(words.take::<LEASE_WORDS>()?));
+    }
+    for _ in 0..rings {
+        plan.rings.push(Ring::new(words.take::<RING_WORDS>()?));
+    }
+    for _ in 0..islands {
+        plan.islands.push(Island::read(&mut words)?);
+    }
+    plan.distributions = Coded::read(&mut words)?;
+    let objects = Vec::<SyncKind>::read(&mut words)?;
+    plan.sync_count = objects.len();
+    plan.sync = Mutex::new(SyncObjects::new(objects, plan.instances.len()));
+    Some(plan)
+}
+
+/// A table whose first instance is number `first`, and how many instances it has.
+fn table(words: &mut Words<'_>, first: usize) -> Option<(Table, u64)> {
+    let [process, instances, weight, class, request_ns, cpus, earliest, latest, times, context] =
+        words.take::<TABLE_WORDS>()?;
+    let steps = Coded::read(words)?;
+    let class = match class {
+        0 => LatencyClass::Interactive,
+        1 => LatencyClass::Normal,
+        _ => LatencyClass::Batch,
+    };
+    let table = Table {
+        process,
+        first,
+        instances: instances as usize,
+        options: ThreadOptions { weight: weight as u32, class, request_ns, cpus },
+        start: (earliest != NONE).then_some((earliest, latest)),
+        times,
+        context: (context != NONE).then_some(context),
+        steps,
+    };
+    Some((table, instances))
+}
