@@ -1,0 +1,501 @@
+//! Actors of several nodes over a real server, and of one node without any.
+
+mod common;
+
+use common::model::Model;
+use common::{HANGS, Process, Server, identity, secret, until};
+use futures_util::StreamExt as _;
+use mainspring::{Cx, Pool, Profile, Runtime};
+use mainspring_cluster::grant::{Amount, Grant, Worthless, hex, now_ms};
+use mainspring_cluster::{
+    Actor, CallError, Config, DurableMailbox, Exported, Identity, Message, Node, Terms, Trusted, connect,
+    wire,
+};
+use std::collections::HashMap;
+use std::io::BufRead as _;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+/// Long enough for anything that does come.
+const LONG: Duration = Duration::from_secs(60);
+
+fn ops(ops: u64) -> Pool {
+    Pool { ops, spawn_count: 1, ..Pool::ZERO }
+}
+
+/// A runtime with one actor on it. The actor ends with the last address.
+fn actor(
+    room: u32,
+    handler: impl Fn(&mut u64, &Cx, Message) -> Vec<u8> + Send + Sync + 'static,
+) -> (Arc<Runtime>, Actor) {
+    let config = mainspring::Config::new(Profile::Cluster).workers(1);
+    let runtime = Arc::new(config.build().expect("a runtime"));
+    let (tx, rx) = mpsc::channel();
+    let serving = runtime.clone();
+    std::thread::spawn(move || {
+        serving.run(|cx| {
+            let (address, mailbox) = cx.mailbox(room, Pool::ZERO).expect("a mailbox");
+            tx.send(address).expect("the test waits");
+            mailbox.serve(cx, &mut 0, handler).expect("it serves");
+        })
+    });
+    (runtime, rx.recv().expect("the actor"))
+}
+
+/// Uses as many ops as it is told to.
+fn work(sum: &mut u64, cx: &Cx, message: Message) -> Vec<u8> {
+    let ops: u32 = String::from_utf8(message.payload).expect("text").parse().expect("a number");
+    cx.check_iterations(ops);
+    *sum += u64::from(ops);
+    sum.to_string().into_bytes()
+}
+
+fn trusting(names: &[&str], limit: Pool) -> Terms {
+    let trusted = names.iter().fold(Trusted::new(), |trusted, name| {
+        trusted.believe(*name, &identity(name).public(), limit).expect("a key")
+    });
+    Terms { trusted, grace: Duration::from_secs(1), ..Terms::default() }
+}
+
+async fn node(name: &str, server: &Server, runtime: &Arc<Runtime>, terms: Terms) -> Node {
+    let on = connect(&Config::new(server.url())).await.expect("the server");
+    Node::join(identity(name), runtime.clone(), terms, on).await.expect("a node")
+}
+
+/// A node that only sends.
+async fn sender(name: &str, server: &Server) -> (Arc<Runtime>, Node) {
+    let config = mainspring::Config::new(Profile::Cluster).workers(1);
+    let runtime = Arc::new(config.build().expect("a runtime"));
+    let node = node(name, server, &runtime, trusting(&["anna", "bert"], Pool::AMPLE)).await;
+    (runtime, node)
+}
+
+/// A node that serves `work`.
+async fn server_of_work(server: &Server, room: u32, limit: Pool) -> (Arc<Runtime>, Node, Exported) {
+    let (runtime, address) = actor(room, work);
+    let bert = node("bert", server, &runtime, trusting(&["anna"], limit)).await;
+    let exported = bert.export("work", address, room as usize).await.expect("it is exported");
+    (runtime, bert, exported)
+}
+
+async fn nothing_in_flight(node: &Node) {
+    let waited = tokio::time::timeout(HANGS, async {
+        while node.balance().grants_in_flight > 0 || node.unrecorded() > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    waited.await.expect("what is in flight comes to an end");
+}
+
+#[test]
+fn without_a_server_actors_of_one_process_are_reached_by_name() {
+    let (runtime, address) = actor(4, work);
+    let alone = Node::local(identity("anna"), runtime.clone());
+    let exported = futures_util::FutureExt::now_or_never(alone.export("work", address, 4));
+    let exported = exported.expect("it waits for no server").expect("it is exported");
+    let (reply, spent) = runtime
+        .run(|cx| {
+            cx.nursery(|n| {
+                let before = n.pool().ops;
+                let reply = alone.actor("work").ask(cx, b"100".to_vec(), ops(1_000), LONG);
+                assert_eq!(alone.actor("nobody").ask(cx, Vec::new(), ops(10), LONG), Err(CallError::NoActor));
+                (reply, before - n.pool().ops)
+            })
+        })
+        .expect("it runs")
+        .expect("the nursery ends");
+    assert_eq!(reply, Ok(b"100".to_vec()));
+    assert!((100..300).contains(&spent), "{spent}");
+    drop(exported);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sender_pays_for_what_is_used_on_another_node_and_has_the_rest_back() {
+    let server = Server::start();
+    let (_there, _bert, _work) = server_of_work(&server, 4, Pool::AMPLE).await;
+    let there_before = _there.root_pool();
+    let (here, anna) = sender("anna", &server).await;
+    let before = here.root_pool();
+    let reply = anna.actor("work").ask_outside(b"1000".to_vec(), ops(5_000), LONG).await;
+    assert_eq!(reply, Ok(b"1000".to_vec()));
+    let balance = anna.balance();
+    assert!(balance.is_conserved() && balance.grants_in_flight == 0, "{balance:?}");
+    assert_eq!(balance.sent.ops, 5_000);
+    assert!((1_000..1_200).contains(&balance.used.ops), "{balance:?}");
+    assert_eq!(here.root_pool().ops, before.ops - balance.used.ops);
+    assert_eq!(_there.root_pool(), there_before, "the other node neither paid nor gained");
+    let exhausted = anna.actor("work").ask_outside(b"1000000".to_vec(), ops(5_000), LONG).await;
+    assert_eq!(exhausted, Err(CallError::Exhausted(mainspring::Component::Ops)));
+    assert!(anna.balance().is_conserved());
+    // And from a task, whose own pool pays.
+    let task_anna = anna.clone();
+    let runtime = here.clone();
+    let spent = tokio::task::spawn_blocking(move || {
+        runtime.run(|cx| {
+            cx.nursery(|n| {
+                let before = n.pool().ops;
+                task_anna.actor("work").ask(cx, b"1000".to_vec(), ops(5_000), LONG).expect("a reply");
+                before - n.pool().ops
+            })
+        })
+    });
+    let spent = spent.await.expect("it runs").expect("it runs").expect("the nursery ends");
+    assert!((1_000..1_300).contains(&spent), "{spent}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_mailbox_makes_its_senders_wait_on_other_nodes_too() {
+    let server = Server::start();
+    let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
+    let begun = Arc::new(AtomicU64::new(0));
+    let (opened, counted) = (gate.clone(), begun.clone());
+    let (runtime, address) = actor(2, move |_, cx, _| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let opened = opened.clone();
+        let waited = cx.blocking(move || {
+            let mut open = opened.0.lock().expect("no panic");
+            while !*open {
+                open = opened.1.wait(open).expect("no panic");
+            }
+        });
+        waited.expect("it may block");
+        Vec::new()
+    });
+    let bert = node("bert", &server, &runtime, trusting(&["anna"], Pool::AMPLE)).await;
+    let _work = bert.export("work", address, 2).await.expect("it is exported");
+    let (_here, anna) = sender("anna", &server).await;
+    let grant = Pool { ops: 1_000, spawn_count: 1, syscalls: 10, ..Pool::ZERO };
+    let ask = |wait: Duration| {
+        let work = anna.actor("work");
+        tokio::spawn(async move { work.ask_outside(Vec::new(), grant, wait).await })
+    };
+    let taken = [ask(LONG), ask(LONG)];
+    until("both are taken", || begun.load(Ordering::Relaxed) >= 1 && anna.balance().grants_in_flight == 2);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(ask(Duration::from_millis(300)).await.expect("it ends"), Err(CallError::Busy));
+    nothing_but(&anna, 2).await;
+    let waiting = [ask(LONG), ask(LONG), ask(LONG)];
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(begun.load(Ordering::Relaxed) <= 2, "no more than there is room for");
+    *gate.0.lock().expect("no panic") = true;
+    gate.1.notify_all();
+    for reply in taken.into_iter().chain(waiting) {
+        assert_eq!(reply.await.expect("it ends"), Ok(Vec::new()));
+    }
+    assert_eq!(begun.load(Ordering::Relaxed), 5);
+    nothing_in_flight(&anna).await;
+    assert!(anna.balance().is_conserved());
+    assert!(anna.balance().lost.is_empty());
+}
+
+/// Waits until no more than `n` grants are in flight.
+async fn nothing_but(node: &Node, n: usize) {
+    let waited = tokio::time::timeout(HANGS, async {
+        while node.balance().grants_in_flight > n {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    waited.await.expect("it comes back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_cannot_be_made_changed_replayed_or_diverted() {
+    let server = Server::start();
+    let (there, _bert, _work) = server_of_work(&server, 4, Pool { spawn_count: 100, ..ops(10_000) }).await;
+    let before = there.root_pool();
+    let client = async_nats::connect(server.url()).await.expect("the server");
+    let anna = identity("anna");
+    let grant = |id: &str, amount: u64| Grant {
+        id: id.into(),
+        from: "anna".into(),
+        to: "work".into(),
+        amount: Amount::from(ops(amount)),
+        expires_ms: now_ms() + 30_000,
+        within: None,
+    };
+    let send = async |text: String, signature: String| {
+        let mut headers = async_nats::HeaderMap::new();
+        headers.insert(wire::GRANT, text.as_str());
+        headers.insert(wire::SIGNATURE, signature.as_str());
+        let reply = client
+            .request_with_headers(wire::actor_subject("work"), headers, "10".into())
+            .await
+            .expect("a reply");
+        let headers = reply.headers.expect("headers");
+        (headers.get("Mainspring-Status").expect("a status").as_str().to_owned(), text_of(&reply.payload))
+    };
+    let signed = anna.sign(&grant("goodgrant1", 1_000));
+    assert_eq!(send(signed.text.clone(), signed.signature.clone()).await, ("done".into(), "10".into()));
+    // Again, at once and after the node has started again: it was spent.
+    for _ in 0..3 {
+        assert_eq!(send(signed.text.clone(), signed.signature.clone()).await.0, "worthless spent");
+    }
+    let more = signed.text.replace("\"ops\":1000", "\"ops\":9000");
+    assert_ne!(more, signed.text);
+    assert_eq!(send(more, signed.signature.clone()).await.0, "worthless forged");
+    let impostor = Identity::new("anna", &[9; 32]).sign(&grant("badgrant01", 1_000));
+    assert_eq!(send(impostor.text, impostor.signature).await.0, "worthless forged");
+    let stranger = identity("otto").sign(&Grant { from: "otto".into(), ..grant("badgrant02", 1) });
+    assert_eq!(send(stranger.text, stranger.signature).await.0, "worthless unknown-signer");
+    let elsewhere = anna.sign(&Grant { to: "other".into(), ..grant("badgrant03", 1_000) });
+    assert_eq!(send(elsewhere.text, elsewhere.signature).await.0, "worthless not-for-this");
+    let old = anna.sign(&Grant { expires_ms: now_ms() - 1, ..grant("badgrant04", 1_000) });
+    assert_eq!(send(old.text, old.signature).await.0, "worthless expired");
+    let large = anna.sign(&grant("badgrant05", 10_001));
+    assert_eq!(send(large.text, large.signature).await.0, "worthless over-limit");
+    let garbage = send("{}".into(), "zz".into()).await;
+    assert_eq!(garbage.0, "worthless malformed");
+    assert_eq!(there.root_pool(), before, "nothing of this cost or brought the node anything");
+    // The next life of the node does not know what this one did, but the record does.
+    drop(_work);
+    let (again, _bert, _work) = server_of_work(&server, 4, Pool::AMPLE).await;
+    assert_eq!(send(signed.text.clone(), signed.signature.clone()).await.0, "worthless spent");
+    drop(again);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_between_two_lives_is_spent_once_and_by_that_life_alone() {
+    let server = Server::start();
+    let (there, bert, work) = server_of_work(&server, 4, Pool::AMPLE).await;
+    let (_here, anna) = sender("anna", &server).await;
+    let client = async_nats::connect(server.url()).await.expect("the server");
+    let mut seen = client.subscribe("mainspring.life.>").await.expect("the server");
+    client.flush().await.expect("the server");
+    for _ in 0..2 {
+        assert!(anna.actor("work").ask_outside(b"10".to_vec(), ops(1_000), LONG).await.is_ok());
+    }
+    let captured = tokio::time::timeout(HANGS, seen.next()).await.expect("the second names the life");
+    let captured = captured.expect("a message");
+    let before = there.root_pool();
+    let replay = async |subject: String, change: &dyn Fn(String) -> String| {
+        let mut headers = captured.headers.clone().expect("headers");
+        let grant = change(headers.get(wire::GRANT).expect("a grant").as_str().to_owned());
+        headers.insert(wire::GRANT, grant.as_str());
+        let reply = client.request_with_headers(subject, headers, "10".into()).await.expect("a reply");
+        reply.headers.expect("headers").get("Mainspring-Status").expect("a status").as_str().to_owned()
+    };
+    let to_life = || captured.subject.to_string();
+    let same = |grant: String| grant;
+    assert_eq!(replay(to_life(), &same).await, "worthless spent");
+    assert_eq!(replay(wire::actor_subject("work"), &same).await, "worthless spent");
+    let again = |grant: String| grant.replace("\"number\":1", "\"number\":9");
+    assert_eq!(replay(to_life(), &again).await, "worthless forged");
+    let unsigned = |grant: String| grant.split(",\"within\"").next().expect("a part").to_owned() + "}";
+    assert_eq!(replay(to_life(), &unsigned).await, "worthless malformed");
+    assert_eq!(there.root_pool(), before, "nothing of this cost or brought the node anything");
+    // The next life knows nothing of this one, and need not.
+    drop((work, bert));
+    let (_there, _bert, _work) = server_of_work(&server, 4, Pool::AMPLE).await;
+    assert_eq!(replay(wire::actor_subject("work"), &same).await, "worthless not-for-this");
+    // The sender finds the next life by itself, once nobody listens in any more.
+    drop(seen);
+    client.flush().await.expect("the server");
+    assert!(anna.actor("work").ask_outside(b"10".to_vec(), ops(1_000), LONG).await.is_ok());
+    nothing_in_flight(&anna).await;
+    let balance = anna.balance();
+    assert!(balance.is_conserved() && balance.lost.is_empty(), "{balance:?}");
+    assert_eq!(Model::at_rest(&server.url()).await, Model::said(&balance));
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_timeout_what_is_left_comes_back_when_it_is_known() {
+    let server = Server::start();
+    let slow = Arc::new(AtomicBool::new(true));
+    let is_slow = slow.clone();
+    let (there, address) = actor(8, move |_, cx, _| {
+        while is_slow.load(Ordering::Relaxed) {
+            cx.blocking(|| std::thread::sleep(Duration::from_millis(20))).expect("it may block");
+        }
+        Vec::new()
+    });
+    let bert = node("bert", &server, &there, trusting(&["anna"], Pool::AMPLE)).await;
+    let _work = bert.export("work", address, 8).await.expect("it is exported");
+    let (here, anna) = sender("anna", &server).await;
+    let before = here.root_pool();
+    let grant = Pool { ops: 100_000, spawn_count: 1, syscalls: 10_000, ..Pool::ZERO };
+    let work = anna.actor("work");
+    let (first, second) =
+        tokio::join!(work.ask_outside(Vec::new(), grant, Duration::from_millis(700)), async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            work.ask_outside(Vec::new(), grant, Duration::from_millis(400)).await
+        });
+    assert_eq!((first, second), (Err(CallError::TimedOut), Err(CallError::TimedOut)));
+    assert!(anna.balance().is_conserved(), "{:?}", anna.balance());
+    slow.store(false, Ordering::Relaxed);
+    nothing_in_flight(&anna).await;
+    let balance = anna.balance();
+    assert!(balance.is_conserved() && balance.lost.is_empty(), "{balance:?}");
+    assert_eq!(here.root_pool().ops, before.ops - balance.used.ops);
+    assert_eq!(
+        balance.used.spawn_count, 1,
+        "the second had not begun when nobody waited any more: {balance:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_to_nobody_ends_and_costs_nothing() {
+    let server = Server::start();
+    let (here, anna) = sender("anna", &server).await;
+    let before = here.root_pool();
+    let reply = anna.actor("nobody").ask_outside(Vec::new(), ops(10), Duration::from_millis(200)).await;
+    assert_eq!(reply, Err(CallError::NoActor));
+    nothing_in_flight(&anna).await;
+    assert_eq!(here.root_pool(), before);
+    assert_eq!(anna.actor("a.b").ask_unpaid(Vec::new(), LONG).await, Err(CallError::NoActor));
+    assert!(
+        anna.actor("work").ask_outside(Vec::new(), Pool { ops: u64::MAX, ..Pool::ZERO }, LONG).await.is_err()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_without_a_grant_are_paid_by_the_actors_node() {
+    let server = Server::start();
+    let (there, _bert, _work) = server_of_work(&server, 4, Pool::ZERO).await;
+    let (here, anna) = sender("anna", &server).await;
+    let (before, there_before) = (here.root_pool(), there.root_pool());
+    assert_eq!(anna.actor("work").ask_unpaid(b"1000".to_vec(), LONG).await, Ok(b"1000".to_vec()));
+    assert_eq!(here.root_pool(), before);
+    let used = there_before.ops - there.root_pool().ops;
+    assert!((1_000..1_200).contains(&used), "{used}");
+    let paid = anna.actor("work").ask_outside(b"1".to_vec(), ops(10), LONG).await;
+    assert_eq!(paid, Err(CallError::Worthless(Worthless::OverLimit)), "it believes nobody for anything");
+}
+
+/// A node in a process of its own, which can be killed.
+fn child(name: &str, server: &Server) -> Process {
+    let path = std::path::Path::new(env!("CARGO_BIN_EXE_mainspring-cluster"))
+        .with_file_name("examples")
+        .join("node");
+    let mut command = Command::new(path);
+    command.args([
+        name,
+        &hex(&secret(name)),
+        &server.url(),
+        "8",
+        &format!("anna={}", hex(&identity("anna").public())),
+    ]);
+    let mut process =
+        Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()));
+    let mut line = String::new();
+    let out = process.0.stdout.as_mut().expect("its output");
+    std::io::BufReader::new(out).read_line(&mut line).expect("it says that it is ready");
+    assert_eq!(line, "ready\n");
+    process
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_nodes_and_servers_neither_make_nor_lose_budget_unaccounted() {
+    let rounds: u32 =
+        std::env::var("MAINSPRING_CHAOS_ROUNDS").map_or(4, |text| text.parse().expect("a number"));
+    let mut server = Server::start();
+    let (here, anna) = sender("anna", &server).await;
+    let before = here.root_pool();
+    let mut nodes = vec![child("bert", &server), child("bert", &server)];
+    let (stop, replies) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let senders: Vec<_> = (0..6_u64)
+        .map(|n| {
+            let (work, stop, replies) = (anna.actor("work"), stop.clone(), replies.clone());
+            tokio::spawn(async move {
+                let mut turn = n;
+                let mut outcomes: HashMap<&str, u32> = HashMap::new();
+                while !stop.load(Ordering::Relaxed) {
+                    turn = turn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let (uses, has) = (turn >> 33 & 0xFFFF, turn >> 40 & 0xFFFF);
+                    let asked =
+                        work.ask_outside(uses.to_string().into(), ops(has + 1), Duration::from_secs(2)).await;
+                    let outcome = match asked {
+                        Ok(_) => "replied",
+                        Err(CallError::Exhausted(_)) => "exhausted",
+                        Err(CallError::TimedOut) => "timed out",
+                        Err(_) => "refused",
+                    };
+                    *outcomes.entry(outcome).or_default() += 1;
+                    replies.fetch_add(u64::from(outcome == "replied"), Ordering::Relaxed);
+                }
+                outcomes
+            })
+        })
+        .collect();
+    for round in 0..rounds {
+        let target = replies.load(Ordering::Relaxed) + 30;
+        until("calls go on", || replies.load(Ordering::Relaxed) >= target);
+        if round % 4 == 3 {
+            server.kill();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            server.restart();
+        } else {
+            nodes.remove(0).kill();
+            nodes.push(child("bert", &server));
+        }
+    }
+    let target = replies.load(Ordering::Relaxed) + 30;
+    until("calls go on", || replies.load(Ordering::Relaxed) >= target);
+    stop.store(true, Ordering::Relaxed);
+    let mut outcomes = Vec::new();
+    for sender in senders {
+        outcomes.push(sender.await.expect("it ends"));
+    }
+    nothing_in_flight(&anna).await;
+    let balance = anna.balance();
+    assert!(balance.is_conserved(), "{balance:?}");
+    let said = Model::said(&balance);
+    assert_eq!(here.root_pool().ops, before.ops - said.used - said.lost, "{outcomes:?}");
+    assert_eq!(Model::at_rest(&server.url()).await, said, "{outcomes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_durable_message_is_handled_again_after_a_crash_with_the_same_id() {
+    let mut server = Server::start();
+    let on = connect(&Config::new(server.url())).await.expect("the server");
+    let mail = DurableMailbox::open(&on, "log", 3).await.expect("a mailbox");
+    for id in ["one", "two", "three"] {
+        mail.tell(id, id.into(), LONG).await.expect("there is room");
+    }
+    mail.tell("three", "three".into(), LONG).await.expect("it is there already, once");
+    assert_eq!(mail.len().await.expect("the server"), 3);
+    let full = mail.tell("four", "four".into(), Duration::from_millis(300)).await;
+    assert_eq!(full, Err(CallError::Busy), "it has room for three");
+    // What the server has taken survives its end.
+    server.kill();
+    server.restart();
+    let handled = Arc::new(Mutex::new(Vec::new()));
+    let crash = Arc::new(AtomicBool::new(true));
+    let serve = async |crashes: bool| {
+        let (seen, crash) = (handled.clone(), crash.clone());
+        let (runtime, address) = actor(2, move |_, cx, message| {
+            seen.lock().expect("no panic").push(message.id.clone());
+            // Its node dies in the middle of the second, for all that the server knows.
+            while crashes && message.id == "two" && crash.load(Ordering::Relaxed) {
+                cx.blocking(|| std::thread::sleep(Duration::from_millis(20))).expect("it may block");
+            }
+            Vec::new()
+        });
+        let bert = node(
+            "bert",
+            &server,
+            &runtime,
+            Terms { unpaid: Pool { syscalls: 100_000, ..Terms::default().unpaid }, ..Terms::default() },
+        )
+        .await;
+        (mail.serve(&bert, address).await.expect("it serves"), bert)
+    };
+    let (first, _first_node) = serve(true).await;
+    until("the second is under way", || handled.lock().expect("no panic").iter().any(|id| id == "two"));
+    drop(first);
+    let (_second, _second_node) = serve(false).await;
+    until("all are handled", || handled.lock().expect("no panic").iter().any(|id| id == "three"));
+    let waited = tokio::time::timeout(HANGS, async {
+        while !mail.is_empty().await.unwrap_or(false) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    waited.await.expect("it is emptied");
+    crash.store(false, Ordering::Relaxed);
+    assert_eq!(*handled.lock().expect("no panic"), ["one", "two", "two", "three"]);
+}
