@@ -9,21 +9,27 @@ use crate::input;
 use crate::output::Output;
 use mainspring_abi::{CpuId, Nanos};
 use mainspring_report::{
-    AdmissionCpu, AdmissionReport, AdmissionTask, DecidingInterval, FirstMiss, IslandReport, MissTrace,
-    admission_json_to, admission_text,
+    AdmissionCpu, AdmissionProgram, AdmissionReport, AdmissionTask, DecidingInterval, FirstMiss,
+    IslandReport, MissTrace, admission_json_to, admission_text,
 };
 use mainspring_sim::RunError;
 use mainspring_sim::admission::{
-    Admission, CpuFound, Denial, Interval, IslandDenial, Part, Search, Standing, witness,
+    Admission, CpuFound, Denial, Excess, Interval, IslandDenial, Part, Search, Standing, excessive, witness,
 };
 use mainspring_workload::Workload;
 
 /// Judges a workload and says why.
 pub fn admit(args: &AdmitArgs, output: Output) -> Result<(), Failure> {
-    let workload = input::workload(&args.file).map_err(|error| Failure::Load(vec![error]))?;
+    let text = input::text(&args.file).map_err(|error| Failure::Load(vec![error]))?;
+    let mut settings = args.overrides.settings();
+    settings.extend(args.set.iter().cloned());
+    let (_, workload) = input::workload_of(&args.file, &text, &settings)?;
     let name = input::name(&args.file);
-    let report =
-        judge(&name, &workload).map_err(|error| Failure::Run { name: name.clone(), seed: 0, error })?;
+    let report = judge(&name, &workload, args.responses).map_err(|error| Failure::Run {
+        name: name.clone(),
+        seed: 0,
+        error,
+    })?;
     match args.report {
         ReportForm::Json => output.write(|stdout| admission_json_to(&report, stdout)),
         ReportForm::Text => {
@@ -38,7 +44,10 @@ pub fn admit(args: &AdmitArgs, output: Output) -> Result<(), Failure> {
     }
 }
 
-fn judge(name: &str, workload: &Workload) -> Result<AdmissionReport, RunError> {
+/// Of how many contexts the worst responses are shown without being asked for: each takes a search of its own.
+const SHOWN_RESPONSES: usize = 64;
+
+fn judge(name: &str, workload: &Workload, all_responses: bool) -> Result<AdmissionReport, RunError> {
     let admission = Admission::of_all(workload);
     let found = admission.found();
     let mut traces = Vec::new();
@@ -60,12 +69,28 @@ fn judge(name: &str, workload: &Workload) -> Result<AdmissionReport, RunError> {
         }
     }
     let islands = islands(workload, &admission);
-    let reasons = reasons(&admission, &found, &islands);
+    let excessive = excessive(workload);
+    let mut reasons = reasons(&admission, &found, &islands);
+    reasons.extend(excessive.iter().map(Excess::to_string));
     let cpus = found.iter().map(cpu_report).collect();
-    let tasks = tasks(workload, &admission);
+    let responses_left_out = admission.contexts().len() > SHOWN_RESPONSES && !all_responses;
+    let tasks = tasks(workload, &admission, !responses_left_out);
     let admitted = reasons.is_empty();
-    let reason = if admitted { "every deadline holds".to_owned() } else { reasons.join("; ") };
-    Ok(AdmissionReport { workload: name.to_owned(), admitted, reason, cpus, tasks, islands, traces })
+    let holds = "every deadline holds as long as each context stays within its budget";
+    let reason = if admitted { holds.to_owned() } else { reasons.join("; ") };
+    let programs = excessive.into_iter().map(program).collect();
+    let workload = name.to_owned();
+    Ok(AdmissionReport {
+        workload,
+        admitted,
+        reason,
+        cpus,
+        tasks,
+        responses_left_out,
+        programs,
+        islands,
+        traces,
+    })
 }
 
 /// What is on `cpu`, and the nodes of a refused island that might have come there.
@@ -119,7 +144,14 @@ fn deciding(interval: Interval) -> DecidingInterval {
     }
 }
 
-fn tasks(workload: &Workload, admission: &Admission) -> Vec<AdmissionTask> {
+fn program(excess: Excess) -> AdmissionProgram {
+    let Excess { thread, line, needs, every, budget, period } = excess;
+    let [needs_ns, every_ns, budget_ns, period_ns] = [needs, every, budget, period].map(Nanos::get);
+    AdmissionProgram { thread, line, needs_ns, every_ns, budget_ns, period_ns }
+}
+
+fn tasks(workload: &Workload, admission: &Admission, with_responses: bool) -> Vec<AdmissionTask> {
+    let responses = if with_responses { admission.responses() } else { Vec::new() };
     let task = |context: usize| {
         let asked = &admission.contexts()[context];
         AdmissionTask {
@@ -127,7 +159,7 @@ fn tasks(workload: &Workload, admission: &Admission) -> Vec<AdmissionTask> {
             cpu: admission.home(context).map(|cpu| cpu.index() as u32),
             budget_ns: asked.task.cost.get(),
             period_ns: asked.task.period.get(),
-            response_ns: admission.response(context).map(Nanos::get),
+            response_ns: responses.get(context).copied().flatten().map(Nanos::get),
             deadline_ns: asked.task.deadline.get(),
             criticality: asked.criticality,
             island: admission.island_of(context).map(|island| workload.islands[island].name.clone()),

@@ -8,7 +8,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use mainspring_abi::Nanos;
 use mainspring_workload::{DurationError, Setting, parse_duration};
+use std::ffi::OsString;
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -16,6 +18,7 @@ use std::path::PathBuf;
 const COMMON: &str = "Common options";
 const FILES: &str = "Files to write";
 const CHANGES: &str = "Changes to the file";
+const WORKERS: &str = "Workers on other machines";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +32,7 @@ Examples:
   mainspring replay tour.msr                             make the same decisions again
   mainspring explain tour.msr --thread editor --at 12.5ms
   mainspring sweep workloads/robot-control.toml --seeds 1..1000 --set machine.cpus=1,2,4
+  mainspring top tour.msr                                play it back, moment by moment
   mainspring admit workloads/audio-graph.toml            will every deadline hold?
   mainspring exec --budget 20ms/100ms -- make            a fifth of a CPU for any program
   mainspring ps                                          what is granted on this host?
@@ -46,10 +50,11 @@ Exit codes:
 const RUN_EXAMPLES: &str = "\
 Examples:
   mainspring run workloads/tour.toml --seed 7
-  mainspring run workloads/tour.toml --html tour.html --trace tour.json
+  mainspring run workloads/tour.toml --html tour.html --trace tour.perfetto-trace
   mainspring run workloads/tour.toml --report json --schedule > tour-report.json
   mainspring run workloads/tour.toml --policy wfq --cpus 4 --set thread.editor.weight=128
   mainspring run workloads/robot-control.toml --fail-on misses --junit robot.xml
+  mainspring run workloads/robot-control.toml --on linux --live --duration 60s
 
 Exit codes:
   0  all went well
@@ -62,6 +67,7 @@ Examples:
   mainspring sweep workloads/robot-control.toml --seeds 1..1000
   mainspring sweep workloads/robot-control.toml --seeds 1..100 --set machine.cpus=1,2,4
   mainspring sweep workloads/robot-control.toml --seeds 1..100000 --save robot.jsonl --plot robot.svg
+  mainspring sweep workloads/robot-control.toml --seeds 1..100000 --nats nats://127.0.0.1:4222 --records worst
 
 Exit codes:
   0  all went well
@@ -92,7 +98,7 @@ const REPORT_EXAMPLES: &str = "\
 Examples:
   mainspring run workloads/tour.toml --record tour.msr --quiet
   mainspring report tour.msr
-  mainspring report tour.msr --html tour.html --trace tour.json";
+  mainspring report tour.msr --html tour.html --trace tour.perfetto-trace";
 
 const DIFF_EXAMPLES: &str = "\
 Examples:
@@ -114,6 +120,32 @@ Examples:
   mainspring run workloads/robot-control.toml --record robot.msr
   mainspring explain robot.msr --miss 1";
 
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  perf sched record -- sleep 1                           records all CPUs for a second
+  mainspring import perf.data -o second.toml             and that second as a workload
+  mainspring import perf.data --compare                  Linux's schedule of it beside ours
+  mainspring import trace.txt --between 100ms 300ms --compare
+  mainspring import rt-app.json -o rt-app.toml
+
+The text of ftrace (/sys/kernel/tracing/trace with the events sched_switch and sched_waking), of `trace-cmd report` and of
+`perf script` is read as well; `-` is standard input.";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  mainspring man run | man -l -
+  mainspring man --dir ~/.local/share/man/man1";
+
+const TOP_EXAMPLES: &str = "\
+Examples:
+  mainspring run workloads/robot-control.toml --record robot.msr --quiet
+  mainspring top robot.msr                              play it back, with keys
+  mainspring top robot.msr --at 132ms --form text       that moment, as text
+  mainspring top robot.msr --form prometheus            the end, for Prometheus
+  mainspring run workloads/robot-control.toml --on linux --live --duration 60s
+                                                        tells a page, and a socket to give to `top`
+  mainspring top /run/user/1000/app.sock                a process that serves its runtime";
+
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   mainspring completions bash > ~/.local/share/bash-completion/completions/mainspring
@@ -123,7 +155,6 @@ Examples:
 /// CPU time as a capability: runs workload files on the scheduler and reports who got how much, when and why.
 #[derive(Debug, Parser)]
 #[command(name = "mainspring", version, after_help = EXAMPLES, max_term_width = 100)]
-#[command(disable_help_subcommand = true)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -166,6 +197,12 @@ pub enum Command {
     /// Say why a thread of a recorded run ran, or did not run, at some time.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+    /// Make a workload file of what a Linux machine did: perf.data, text of perf script or ftrace, rt-app JSON.
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import(ImportArgs),
+    /// Show what a recorded run, or a live runtime, does at each moment.
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArgs),
     /// Run any program and its children under a budget of CPU time, and report what they used.
     #[command(after_help = host::EXEC_EXAMPLES)]
     Exec(host::ExecArgs),
@@ -178,8 +215,20 @@ pub enum Command {
     /// Check, show and run programs of the Janus subset, in tasks with budgets.
     #[command(after_help = jan::EXAMPLES)]
     Jan(jan::JanArgs),
+    /// Make runs of sweeps for other machines, over a NATS server, until it is stopped.
+    #[command(disable_help_flag = true)]
+    Worker(ClusterArgs),
+    /// What needs a NATS server, done by `mainspring-cluster`.
+    #[command(disable_help_flag = true)]
+    Cluster(ClusterArgs),
+    /// Make runs of sweeps for a worker.
+    #[command(hide = true)]
+    SweepRunner,
     /// Boot the kernel under QEMU with a console to look around in.
     Boot(BootArgs),
+    /// Print the manual page of the program or of one command, or write them all into a folder.
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
     /// Print the completion script of a shell.
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArgs),
@@ -197,7 +246,7 @@ pub struct RunArgs {
     pub on: Machine,
 
     /// Where all chance comes from: the same file and seed make the same decisions.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed, allow_hyphen_values = true)]
     pub seed: u64,
 
     /// The report's form: a table for people, or JSON for programs.
@@ -208,11 +257,22 @@ pub struct RunArgs {
     #[arg(long)]
     pub schedule: bool,
 
+    /// On the kernel, with one CPU: let time count instructions, one for each nanosecond. A busy host then changes nothing, and
+    /// every run is the same.
+    #[arg(long)]
+    pub counted: bool,
+
     /// Check every event against independent books and an exact fluid schedule, and stop at the first that is wrong; on
     /// other machines than the simulator, in the record, once the run is over. Slow; debug builds always do it when they
     /// simulate.
     #[arg(long)]
     pub verify: bool,
+
+    /// With `--on linux`: show the run while it goes on, as a page on this host's own address and on a socket for `mainspring
+    /// top`. Both are told on standard error.
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true)]
+    #[arg(value_parser = loopback, default_missing_value = "127.0.0.1:0")]
+    pub live: Option<SocketAddr>,
 
     /// Show every thread instance and every CPU in the text report, however many there are.
     #[arg(long)]
@@ -233,7 +293,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
     pub junit: Option<PathBuf>,
 
-    /// Write the schedule as a trace that the Perfetto UI (ui.perfetto.dev) opens.
+    /// Write the schedule as a trace that the Perfetto UI (ui.perfetto.dev) opens: scheduler events for its tables and its
+    /// SQL, or, if the name ends in .json, intervals as Chrome's trace events.
     #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
     pub trace: Option<PathBuf>,
 
@@ -300,8 +361,18 @@ pub struct SweepArgs {
     pub fail_on: Option<FailOn>,
 
     /// How many runs at once; as many as there are cores if left out.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), conflicts_with = "nats")]
     pub jobs: Option<u16>,
+
+    /// Let workers make the runs (`mainspring worker --nats URL`, on any machine), over this NATS server: nats://HOST:PORT. Needs
+    /// `mainspring-cluster` beside this program or on the PATH.
+    #[arg(long, value_name = "URL", help_heading = WORKERS)]
+    pub nats: Option<String>,
+
+    /// A word for `mainspring-cluster`, such as --nats-option=--creds=FILE; `mainspring cluster dispatch --help` lists them. May be
+    /// repeated.
+    #[arg(long = "nats-option", value_name = "WORD", requires = "nats", allow_hyphen_values = true, help_heading = WORKERS)]
+    pub nats_options: Vec<String>,
 
     /// The form of the result: a table for people, or JSON for programs.
     #[arg(long, value_enum, value_name = "FORM", default_value_t = ReportForm::Text)]
@@ -311,9 +382,21 @@ pub struct SweepArgs {
     #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
     pub save: Option<PathBuf>,
 
+    /// Write the flight record of the worst run of each row into this folder.
+    #[arg(long, value_name = "DIR", value_parser = out_path(), help_heading = FILES)]
+    pub records: Option<PathBuf>,
+
     /// Write a plot (SVG) of the longest wait of each run.
     #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
     pub plot: Option<PathBuf>,
+}
+
+/// Words for `mainspring-cluster`.
+#[derive(Debug, Args)]
+pub struct ClusterArgs {
+    /// Words for `mainspring-cluster`; `--help` lists them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORD")]
+    pub words: Vec<OsString>,
 }
 
 /// `mainspring admit`.
@@ -325,6 +408,45 @@ pub struct AdmitArgs {
     /// The verdict's form: tables for people, or JSON for programs.
     #[arg(long, value_enum, value_name = "FORM", default_value_t = ReportForm::Text)]
     pub report: ReportForm,
+
+    #[command(flatten)]
+    pub overrides: Overrides,
+
+    /// Change a value of the file: `thread.NAME.weight=128`, `context.NAME.budget=2ms`. May be repeated.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Setting::parse, help_heading = CHANGES)]
+    pub set: Vec<Setting>,
+
+    /// Compute the worst response of every context, however many there are. Without it, of at most 64.
+    #[arg(long)]
+    pub responses: bool,
+}
+
+/// `mainspring import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// The recording, or `-` for standard input.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Where the workload goes; standard output without it.
+    #[arg(short, long, value_name = "OUT.toml", help_heading = FILES)]
+    pub output: Option<PathBuf>,
+
+    /// Run the workload in the simulator and show Linux's own schedule beside ours, in place of the workload.
+    #[arg(long)]
+    pub compare: bool,
+
+    /// Take only the part between two times since the beginning of the recording.
+    #[arg(long, num_args = 2, value_names = ["FROM", "TO"], value_parser = time)]
+    pub between: Option<Vec<Nanos>>,
+
+    /// How many threads `--compare` shows: those that used most CPU time.
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "compare")]
+    pub threads: usize,
+
+    /// The seed of the simulated run.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "compare")]
+    pub seed: u64,
 }
 
 /// `mainspring check`.
@@ -354,13 +476,52 @@ pub struct ReportArgs {
     #[arg(long)]
     pub expand: bool,
 
-    /// Write the schedule as a trace that the Perfetto UI (ui.perfetto.dev) opens.
+    /// Write the schedule as a trace that the Perfetto UI (ui.perfetto.dev) opens: scheduler events for its tables and its
+    /// SQL, or, if the name ends in .json, intervals as Chrome's trace events.
     #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
     pub trace: Option<PathBuf>,
 
     /// Write a web page with the timeline and the tables; it needs no network.
     #[arg(long, value_name = "OUT", value_parser = out_path(), help_heading = FILES)]
     pub html: Option<PathBuf>,
+}
+
+/// `mainspring top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// A flight record, or the Unix socket of a run with `--live` or of a process that serves its runtime.
+    #[arg(value_name = "FILE.msr|SOCKET")]
+    pub source: PathBuf,
+
+    /// Begin at this time of a record, and stand still.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub at: Option<Nanos>,
+
+    /// How fast a record is played: 1 is as fast as it was.
+    #[arg(long, value_name = "X", value_parser = speed, default_value = "0.1")]
+    pub speed: f64,
+
+    /// Print one frame in this form and end; into a pipe, that is what happens anyway.
+    #[arg(long, value_enum, value_name = "FORM")]
+    pub form: Option<TopForm>,
+}
+
+/// How one frame is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TopForm {
+    /// A table for people.
+    Text,
+    /// JSON for programs, in one line.
+    Json,
+    /// What Prometheus reads.
+    Prometheus,
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(speed) if (1e-6..=1_000.0).contains(&speed) => Ok(speed),
+        _ => Err("write a number from 0.000001 to 1000".to_owned()),
+    }
 }
 
 /// `mainspring diff`.
@@ -423,6 +584,22 @@ pub struct BootArgs {
     /// How many CPUs.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub cpus: u32,
+
+    /// With a network card: TCP echo, and a status page of the kernel's counters, at ports of the loopback interface.
+    #[arg(long)]
+    pub net: bool,
+}
+
+/// `mainspring man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// The command; the program itself without it.
+    #[arg(value_name = "COMMAND")]
+    pub command: Option<String>,
+
+    /// Write the page of the program and of every command into this folder.
+    #[arg(long, value_name = "DIR", conflicts_with = "command", help_heading = FILES)]
+    pub dir: Option<PathBuf>,
 }
 
 /// `mainspring completions`.
@@ -468,18 +645,24 @@ pub enum ColorWhen {
 #[derive(Debug)]
 enum BadValue {
     Time(DurationError),
+    Seed,
     Seeds,
     StandardOutput,
+    NotLoopback,
 }
 
 impl fmt::Display for BadValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Time(error) => write!(f, "{error}; {}", error.help()),
+            Self::Seed => f.write_str("a seed is a whole number from 0 on, such as 7"),
             Self::Seeds => f.write_str("write the first and the last seed, such as 1..1000"),
             Self::StandardOutput => {
                 f.write_str("standard output is for the report; name a file (`./-` for one of that name)")
             }
+            Self::NotLoopback => f.write_str(
+                "a run is shown on this host's own address: a port, 127.0.0.1:PORT or [::1]:PORT (from elsewhere, `ssh -L` leads there)",
+            ),
         }
     }
 }
@@ -490,6 +673,10 @@ fn time(text: &str) -> Result<Nanos, BadValue> {
     parse_duration(text).map_err(BadValue::Time)
 }
 
+fn seed(text: &str) -> Result<u64, BadValue> {
+    text.trim().parse().map_err(|_| BadValue::Seed)
+}
+
 fn seeds(text: &str) -> Result<Range<u64>, BadValue> {
     let (first, last) = text.split_once("..").ok_or(BadValue::Seeds)?;
     let number = |text: &str| text.trim().parse::<u64>().map_err(|_| BadValue::Seeds);
@@ -498,6 +685,12 @@ fn seeds(text: &str) -> Result<Range<u64>, BadValue> {
         Some(end) if first <= last => Ok(first..end),
         _ => Err(BadValue::Seeds),
     }
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, BadValue> {
+    let port = text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let address = port.or_else(|_| text.parse()).map_err(|_| BadValue::NotLoopback)?;
+    if address.ip().is_loopback() { Ok(address) } else { Err(BadValue::NotLoopback) }
 }
 
 fn out_path() -> impl TypedValueParser<Value = PathBuf> {

@@ -11,7 +11,13 @@ pub fn check(args: &CheckArgs, output: Output) -> Result<(), Failure> {
     let mut bad = Vec::new();
     for path in &args.files {
         match input::workload(path) {
-            Ok(workload) => output.line(format_args!("{}: {}", input::name(path), summary(&workload)))?,
+            Ok(workload) => {
+                let name = input::name(path);
+                output.line(format_args!("{name}: {}", summary(&workload)))?;
+                for warning in workload.warnings() {
+                    output.insist(format_args!("{name}: warning: {warning}"));
+                }
+            }
             Err(error) => bad.push(error),
         }
     }

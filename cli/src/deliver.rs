@@ -9,7 +9,7 @@ use crate::input;
 use crate::junit::junit;
 use crate::outfile::{OutFile, Target};
 use crate::output::Output;
-use mainspring_report::{Report, html, json_to, perfetto, text};
+use mainspring_report::{Report, html, json_to, perfetto, perfetto_trace, text};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -66,7 +66,10 @@ impl Files {
     /// Writes them all, and returns their paths. The record was written during the run.
     fn write(self, report: &Report) -> Result<Vec<PathBuf>, Failure> {
         let record = self.record.map(OutFile::finish);
-        let trace = self.trace.map(|file| file.write(|out| perfetto(report, out)));
+        let trace = self.trace.map(|file| {
+            let as_json = file.path().extension().is_some_and(|ending| ending == "json");
+            file.write(|out| if as_json { perfetto(report, out) } else { perfetto_trace(report, out) })
+        });
         let html = self.html.map(|file| file.write(|out| html(report, out)));
         let junit = self.junit.map(|file| file.write(|out| junit(report, &report.expectations, out)));
         [record, trace, html, junit].into_iter().flatten().collect()
@@ -77,7 +80,7 @@ impl Files {
 pub fn deliver(mut report: Report, files: Files, form: Form, output: Output) -> Result<(), Failure> {
     let written = files.write(&report)?;
     if !form.schedule {
-        (report.schedule, report.events, report.jobs) = (None, None, None);
+        (report.schedule, report.states, report.events, report.jobs) = (None, None, None, None);
     }
     // The report may fail (standard output is a full disk), and the files are there all the same.
     let printed = print(form, &report, output);

@@ -1,17 +1,20 @@
 //! Everything that can go wrong, and what the program's caller learns from it: a message that begins with the file
 //! concerned and ends with what to do, and an exit code.
 
+use crate::args::Machine;
 use crate::jan::JanError;
 use crate::machine_run::MachineError;
 use crate::refuse::Cannot;
 use mainspring_host::HostError;
+use mainspring_import::ImportError;
 use mainspring_record::explain::ExplainError;
 use mainspring_record::replay::ReplayError;
 use mainspring_report::Expected;
 use mainspring_sim::RunError;
 use mainspring_workload::{LoadError, SettingError};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 use std::{fmt, io};
 
 /// Why the program did not do what was asked.
@@ -76,6 +79,23 @@ pub enum Failure {
         /// How many.
         runs: u64,
     },
+    /// The program that talks to a NATS server does not start.
+    NoCluster {
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The program that talks to a NATS server has ended, and has said why.
+    Cluster {
+        /// How it ended.
+        status: ExitStatus,
+    },
+    /// A worker's run is not what this host's is.
+    WorkerFailed {
+        /// The seed.
+        seed: u64,
+        /// What the worker said.
+        why: String,
+    },
     /// There is nothing to admit.
     NothingPromised {
         /// The workload, as errors call it.
@@ -100,12 +120,38 @@ pub enum Failure {
         /// Why.
         error: MachineError,
     },
+    /// A run cannot be shown.
+    Live {
+        /// Where the page was to be.
+        address: SocketAddr,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// No thread can be started.
+    Thread(io::Error),
+    /// The machine has nothing to show while it runs.
+    NotLive {
+        /// Which machine.
+        machine: Machine,
+    },
     /// A program cannot be run under its grant, or grants cannot be listed.
     Host {
         /// The grant, as errors call it.
         name: String,
         /// Why.
         error: HostError,
+    },
+    /// There is no such command.
+    NoCommand {
+        /// As given.
+        name: String,
+    },
+    /// A recording cannot be imported.
+    Import {
+        /// The recording, as errors call it.
+        name: String,
+        /// Why.
+        error: ImportError,
     },
     /// A Janus program cannot be run, or failed.
     Jan(JanError),
@@ -199,7 +245,18 @@ impl fmt::Display for Failure {
                 })
             }
             Self::Differs => f.write_str("the two runs differ"),
+            Self::UnmetRuns { name, runs: 1 } => write!(f, "{name}: one run is not as expected"),
             Self::UnmetRuns { name, runs } => write!(f, "{name}: {runs} runs are not as expected"),
+            Self::NoCluster { cause } => write!(
+                f,
+                "mainspring-cluster: {cause}\nhelp: `make install-cluster` installs the program that talks to NATS servers; it must be \
+                 beside this one or on the PATH"
+            ),
+            Self::Cluster { status } => write!(f, "the sweep over NATS has ended early: {status}"),
+            Self::WorkerFailed { seed, why } => write!(
+                f,
+                "seed {seed}: a worker's run is not what it is here: {why}\nhelp: run the same version of mainspring on every host"
+            ),
             Self::NothingPromised { name } => write!(
                 f,
                 "{name}: nothing here has a context: nothing is promised\nhelp: add a [[context]] with a budget and a period"
@@ -210,9 +267,26 @@ impl fmt::Display for Failure {
             ),
             Self::Cannot { name, cannot } => cannot.describe(name, f),
             Self::Machine { name, error } => write!(f, "{name}: {error}"),
+            Self::Live { address, cause } => write!(
+                f,
+                "--live: {address}: {cause}\nhelp: give another port, or none: `--live` takes one that is free"
+            ),
+            Self::Thread(cause) => write!(f, "cannot start a thread: {cause}\nhelp: end other programs, or raise `ulimit -u`"),
+            Self::NotLive { machine: Machine::Sim } => f.write_str(
+                "--live: the simulator's time is not the time on the wall\nhelp: add `--on linux`, or write a record with \
+                 `--record OUT.msr` and play it back with `mainspring top OUT.msr`",
+            ),
+            Self::NotLive { .. } => f.write_str(
+                "--live: the kernel hands over its record when it stops, and nothing before\nhelp: add `--on linux`, or write a \
+                 record with `--record OUT.msr` and play it back with `mainspring top OUT.msr`",
+            ),
             // A refusal names the grant itself.
             Self::Host { error: error @ HostError::NotAdmitted(_), .. } => write!(f, "{error}"),
             Self::Host { name, error } => write!(f, "{name}: {error}"),
+            Self::NoCommand { name } => {
+                write!(f, "there is no command {name:?}\nhelp: `mainspring --help` lists the commands")
+            }
+            Self::Import { name, error } => write!(f, "{name}: {error}"),
             Self::Jan(error) => error.fmt(f),
             Self::Open { path, cause } => write!(
                 f,
@@ -249,19 +323,26 @@ impl std::error::Error for Failure {
         match self {
             Self::Load(errors) => errors.first().map(|error| error as _),
             Self::Taken { .. }
+            | Self::NoCommand { .. }
             | Self::NotAdmitted { .. }
             | Self::NothingPromised { .. }
             | Self::Unmet { .. }
             | Self::UnmetRuns { .. } => None,
-            Self::Differs => None,
+            Self::Differs | Self::NotLive { .. } | Self::Cluster { .. } | Self::WorkerFailed { .. } => None,
+            Self::NoCluster { cause } => Some(cause),
             Self::Setting { error, .. } => Some(error),
-            Self::Write { cause, .. } | Self::Print(cause) | Self::Open { cause, .. } => Some(cause),
+            Self::Write { cause, .. }
+            | Self::Print(cause)
+            | Self::Open { cause, .. }
+            | Self::Live { cause, .. }
+            | Self::Thread(cause) => Some(cause),
             Self::Run { error, .. } => Some(error),
             Self::Cannot { cannot, .. } => Some(cannot),
             Self::Machine { error, .. } => Some(error),
             Self::Host { error, .. } => Some(error),
             Self::Replay { error, .. } | Self::Verify { error, .. } => Some(error),
             Self::Explain { error, .. } => Some(error),
+            Self::Import { error, .. } => Some(error),
             Self::Jan(error) => Some(error),
         }
     }

@@ -4,11 +4,14 @@ use crate::failure::Failure;
 use crate::input;
 use crate::output::Output;
 use clap::{Args, Subcommand, ValueEnum};
-use mainspring::{Budget, Caps, Config, ConfigError, Pool, Profile};
-use mainspring_qtjir::{Ended, Fault, Module, Program, Type, VerifyError, task_fault, text};
+#[cfg(feature = "native")]
+use mainspring::Profile;
+use mainspring_qtjir::launch::{self, Grants, Launch, LaunchError};
+use mainspring_qtjir::{Module, Program, VerifyError, text};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{fmt, io};
 
 pub const EXAMPLES: &str = "\
@@ -16,6 +19,7 @@ Examples:
   mainspring jan run docs/examples/tree.jan        run it in budgeted tasks
   mainspring jan run --ops 1000 docs/examples/tree.jan
   mainspring jan run --native docs/examples/tree.jan  with machine code, if built for it
+  mainspring jan build docs/examples/tree.jan -o tree  an executable, if built for it
   mainspring jan check docs/examples/tree.jan      say what is wrong with it
   mainspring jan ir --checks docs/examples/tree.jan  show where it looks at its budget";
 
@@ -31,6 +35,8 @@ pub struct JanArgs {
 enum JanCommand {
     /// Run a program's `main`. What it and its tasks use is bounded.
     Run(RunArgs),
+    /// Turn a program into an executable, or an object file, that runs under the same bounds.
+    Build(BuildArgs),
     /// Check programs without running them, and list all that is wrong.
     Check {
         /// The source files.
@@ -41,9 +47,12 @@ enum JanCommand {
     Ir {
         /// The source file.
         file: PathBuf,
-        /// With the yield checks that are inserted before it runs.
+        /// With the yield checks where they are inserted.
         #[arg(long)]
         checks: bool,
+        /// As it runs: with its checks, after the passes that make them cheap.
+        #[arg(long)]
+        passes: bool,
     },
 }
 
@@ -69,12 +78,49 @@ struct RunArgs {
     /// Tasks that they may start.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     spawns: u64,
-    /// Run functions that start no tasks as machine code. The ops stay the same.
+    /// How long the program may take, in milliseconds. It is stopped then, wherever it is.
+    #[arg(long, value_name = "MS")]
+    time: Option<u64>,
+    /// Run functions as machine code, as a command with a code generator does anyway. The ops stay the same.
     #[arg(long)]
     native: bool,
+    /// Interpret all functions.
+    #[arg(long, conflicts_with_all = ["native", "meter"])]
+    interpret: bool,
+    /// What machine code is stopped by.
+    #[arg(long, value_enum, default_value_t = Meter::Ops)]
+    meter: Meter,
     /// Capabilities for a sovereign program.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "CAPABILITY")]
     grant: Vec<Grant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Meter {
+    /// Its ops, which are counted.
+    Ops,
+    /// Time: nothing is counted in loops and calls, and other tasks run when its quantum is over.
+    Time,
+}
+
+#[derive(Debug, Args)]
+// Without a code generator they are refused, whatever they are.
+#[cfg_attr(not(feature = "native"), allow(dead_code))]
+struct BuildArgs {
+    /// The source file.
+    file: PathBuf,
+    /// What to write.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Write an object file, and do not link it.
+    #[arg(long)]
+    object: bool,
+    /// What the executable is stopped by.
+    #[arg(long, value_enum, default_value_t = Meter::Ops)]
+    meter: Meter,
+    /// The library to link with; `libmainspring_jan.a` beside this command unless given.
+    #[arg(long, value_name = "FILE", conflicts_with = "object")]
+    library: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -96,16 +142,10 @@ pub enum JanError {
     Compile(String),
     /// It is too large to run.
     Verify(String, VerifyError),
-    /// It has no `main`.
-    NoMain(String),
-    /// Other arguments than `main` takes.
-    Arguments(String, String),
-    /// It cannot be run with these settings.
-    Config(ConfigError),
     /// It cannot be turned into machine code.
     Native(String),
-    /// It failed.
-    Fault(String, Fault),
+    /// It was not run, or failed.
+    Launch(String, LaunchError),
 }
 
 impl fmt::Display for JanError {
@@ -116,11 +156,10 @@ impl fmt::Display for JanError {
             }
             Self::Compile(text) => f.write_str(text.trim_end()),
             Self::Verify(name, error) => write!(f, "{name}:{error}"),
-            Self::NoMain(name) => write!(f, "{name}: there is no `main`\nhelp: add `fn main() {{ }}`"),
-            Self::Arguments(name, wanted) => write!(f, "{name}: `main` takes {wanted}"),
-            Self::Config(error) => error.fmt(f),
             Self::Native(why) => f.write_str(why),
-            Self::Fault(name, fault) => write!(f, "{name}:{fault}"),
+            Self::Launch(name, LaunchError::Fault(fault)) => write!(f, "{name}:{fault}"),
+            Self::Launch(_, LaunchError::Config(error)) => error.fmt(f),
+            Self::Launch(name, error) => write!(f, "{name}: {error}"),
         }
     }
 }
@@ -131,6 +170,7 @@ impl std::error::Error for JanError {}
 pub fn jan(args: &JanArgs, output: Output) -> Result<(), Failure> {
     match &args.command {
         JanCommand::Run(args) => run(args, output),
+        JanCommand::Build(args) => build(args, output).map_err(Failure::Jan),
         JanCommand::Check { files } => {
             let mut wrong = String::new();
             for path in files {
@@ -145,22 +185,40 @@ pub fn jan(args: &JanArgs, output: Output) -> Result<(), Failure> {
             }
             if wrong.is_empty() { Ok(()) } else { Err(Failure::Jan(JanError::Compile(wrong))) }
         }
-        JanCommand::Ir { file, checks } => {
+        JanCommand::Ir { file, checks, passes } => {
             let module = compile(file).map_err(Failure::Jan)?;
-            let shown =
-                if *checks { program(file, module).map_err(Failure::Jan)?.module().clone() } else { module };
+            let with_checks: Option<fn(Module) -> Result<Program, VerifyError>> = match (*passes, *checks) {
+                (true, _) => Some(Program::compile),
+                (false, true) => Some(Program::compile_plainly),
+                (false, false) => None,
+            };
+            let shown = match with_checks {
+                Some(with_checks) => {
+                    let verified = with_checks(module);
+                    let verified = verified.map_err(|error| JanError::Verify(input::name(file), error));
+                    verified.map_err(Failure::Jan)?.module().clone()
+                }
+                None => module,
+            };
             output.write(|out| out.write_all(text::print(&shown).as_bytes()))
         }
     }
 }
 
 fn compile(path: &Path) -> Result<Module, JanError> {
+    compiled(path, &source(path)?)
+}
+
+fn source(path: &Path) -> Result<String, JanError> {
     let bytes = read(path).map_err(|cause| JanError::Read(path.to_owned(), cause))?;
-    let name = input::name(path);
-    let source = String::from_utf8(bytes).map_err(|_| {
+    String::from_utf8(bytes).map_err(|_| {
         JanError::Read(path.to_owned(), io::Error::new(io::ErrorKind::InvalidData, "the file is not UTF-8"))
-    })?;
-    mainspring_janus::compile(&source).map_err(|mistakes| JanError::Compile(mistakes.render(&name, &source)))
+    })
+}
+
+fn compiled(path: &Path, source: &str) -> Result<Module, JanError> {
+    let wrong = |mistakes: mainspring_janus::Diagnostics| mistakes.render(&input::name(path), source);
+    mainspring_janus::compile(source).map_err(|mistakes| JanError::Compile(wrong(mistakes)))
 }
 
 /// The bytes of the file: one more than allowed tells too long from just fitting, and an endless pipe ends.
@@ -187,120 +245,132 @@ impl mainspring_qtjir::Output for Printer {
 fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     let module = compile(&args.file).map_err(Failure::Jan)?;
     let mut program = program(&args.file, module).map_err(Failure::Jan)?;
-    if args.native {
-        program = native(program).map_err(Failure::Jan)?;
+    let mut launch = args.launch();
+    if args.native || args.meter == Meter::Time || (HAS_NATIVE && !args.interpret) {
+        program = native(program, args).map_err(Failure::Jan)?;
+        launch.stack_bytes = Some(NATIVE_STACK_BYTES);
     }
-    let ended = execute(args, &program, &Printer(output)).map_err(Failure::Jan)?;
-    let result = program.module().function("main").map(|main| &main.result);
-    let value = ended.value.unwrap_or(0);
-    let returned = match result {
-        Some(Type::I64) => format!("returned {}, ", value as i64),
-        Some(Type::F64) => format!("returned {:?}, ", f64::from_bits(value)),
-        Some(Type::Bool) => format!("returned {}, ", value != 0),
-        _ => String::new(),
-    };
-    output.note(format_args!("{}: {returned}{} ops", input::name(&args.file), ended.all_ops));
+    let name = input::name(&args.file);
+    let ended = launch.run(&program, &args.args, &Printer(output));
+    let ended = ended.map_err(|error| Failure::Jan(JanError::Launch(name.clone(), error)))?;
+    output.note(format_args!("{name}: {}", launch::summary(&program, &ended)));
     Ok(())
+}
+
+/// Whether the command has a code generator.
+const HAS_NATIVE: bool = cfg!(feature = "native");
+/// Stack of a task whose functions are machine code: as deep as the interpreter goes, and what the host needs below.
+const NATIVE_STACK_BYTES: usize = 2 << 20;
+
+impl RunArgs {
+    fn launch(&self) -> Launch {
+        Launch {
+            ops: self.ops,
+            memory: self.memory,
+            spawns: self.spawns,
+            time: self.time.map(Duration::from_millis),
+            workers: self.workers,
+            seed: self.seed,
+            stack_bytes: None,
+            grants: Grants {
+                spawn: self.grant.contains(&Grant::Spawn),
+                budget: self.grant.contains(&Grant::Budget),
+                channel: self.grant.contains(&Grant::Channel),
+            },
+        }
+    }
+}
+
+#[cfg(feature = "native")]
+const NATIVE: mainspring_native::Options =
+    mainspring_native::Options { stack_bytes: 1 << 20, metering: mainspring_native::Metering::Ops };
+
+#[cfg(feature = "native")]
+impl Meter {
+    fn metering(self) -> mainspring_native::Metering {
+        match self {
+            Self::Ops => mainspring_native::Metering::Ops,
+            Self::Time => mainspring_native::Metering::Time,
+        }
+    }
 }
 
 /// The program with the functions as machine code that can be.
 #[cfg(feature = "native")]
-fn native(program: Program) -> Result<Program, JanError> {
-    let compiled = mainspring_native::compile(program, mainspring_native::Options::default());
-    compiled.map_err(|error| JanError::Native(error.to_string()))
+fn native(program: Program, args: &RunArgs) -> Result<Program, JanError> {
+    let counts_nothing = args.meter == Meter::Time;
+    if counts_nothing && args.seed.is_some() {
+        let why = "a seeded run counts ops, and has no time that could be over\nhelp: leave `--meter time` or `--seed` out";
+        return Err(JanError::Native(why.to_owned()));
+    }
+    if counts_nothing && args.time.is_none() && program.module().profile == Profile::Core {
+        let why = "a program of the core profile has no tasks, and nothing would stop it\nhelp: give it `--time MS`, or leave `--meter time` out";
+        return Err(JanError::Native(why.to_owned()));
+    }
+    let options = mainspring_native::Options { metering: args.meter.metering(), ..NATIVE };
+    mainspring_native::compile(program, options).map_err(|error| JanError::Native(error.to_string()))
 }
 
 #[cfg(not(feature = "native"))]
-fn native(_: Program) -> Result<Program, JanError> {
-    let why = "this command was built without a code generator\n\
-               help: build it with `cargo build --release --package mainspring-cli --features native`, or leave --native out";
-    Err(JanError::Native(why.to_owned()))
+const NO_NATIVE: &str = "this command was built without a code generator\n\
+     help: build it with `cargo build --release --package mainspring-cli --features native`, or run the program interpreted";
+
+#[cfg(not(feature = "native"))]
+fn native(_: Program, _: &RunArgs) -> Result<Program, JanError> {
+    Err(JanError::Native(NO_NATIVE.to_owned()))
 }
 
-fn execute(args: &RunArgs, program: &Program, printer: &Printer) -> Result<Ended, JanError> {
+#[cfg(not(feature = "native"))]
+fn build(_: &BuildArgs, _: Output) -> Result<(), JanError> {
+    Err(JanError::Native(NO_NATIVE.to_owned()))
+}
+
+/// The library that an executable is linked with, unless it is named: beside the command.
+#[cfg(feature = "native")]
+const LIBRARY: &str = "libmainspring_jan.a";
+
+#[cfg(feature = "native")]
+fn build(args: &BuildArgs, output: Output) -> Result<(), JanError> {
+    let failed = |what: &Path, cause: io::Error| JanError::Read(what.to_owned(), cause);
+    let source = source(&args.file)?;
+    let program = program(&args.file, compiled(&args.file, &source)?)?;
     let name = input::name(&args.file);
-    let words = words(&name, program.module(), &args.args)?;
-    let fault = |fault| JanError::Fault(name.clone(), fault);
-    let pool = Pool {
-        ops: args.ops,
-        memory: args.memory,
-        spawn_count: args.spawns,
-        channel_ops: 10_000_000,
-        syscalls: 1_000_000,
+    let options = mainspring_native::Options { metering: args.meter.metering(), ..NATIVE };
+    let object = mainspring_native::object(&program, &name, &source, options);
+    let object = object.map_err(|error| JanError::Native(error.to_string()))?;
+    let out = input::on_disk(&args.output);
+    if args.object {
+        std::fs::write(&out, object).map_err(|cause| failed(&args.output, cause))?;
+        output.note(format_args!("{}: written", args.output.display()));
+        return Ok(());
+    }
+    let library = match &args.library {
+        Some(library) => input::on_disk(library).to_path_buf(),
+        None => std::env::current_exe()
+            .map_err(|cause| failed(Path::new("mainspring"), cause))?
+            .with_file_name(LIBRARY),
     };
-    let module = program.module();
-    if module.profile == Profile::Core {
-        return program.run_alone("main", &words, pool.narrow(), printer).map_err(fault);
+    if !library.exists() {
+        let why = format!(
+            "{}: there is no such library\nhelp: build it with `cargo build --package mainspring-jan`, or name one with --library",
+            library.display()
+        );
+        return Err(JanError::Native(why));
     }
-    let mut config = Config::new(module.profile).root_pool(pool).yield_interval(module.interval());
-    if module.profile == Profile::Sovereign {
-        config = config.root_caps(granted(&args.grant));
+    let object_file = out.with_extension("jan.o");
+    std::fs::write(&object_file, object).map_err(|cause| failed(&object_file, cause))?;
+    let linker = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let linked = std::process::Command::new(&linker)
+        .arg("-o")
+        .args([out.as_os_str(), object_file.as_os_str(), library.as_os_str()])
+        .args(["-lpthread", "-ldl", "-lm"])
+        .output();
+    let _ = std::fs::remove_file(&object_file);
+    let linked = linked.map_err(|cause| failed(Path::new(&linker), cause))?;
+    if !linked.status.success() {
+        let said = String::from_utf8_lossy(&linked.stderr).into_owned();
+        return Err(JanError::Native(format!("{} failed:\n{}", linker.to_string_lossy(), said.trim_end())));
     }
-    if let Some(workers) = args.workers {
-        config = config.workers(workers);
-    }
-    if let Some(seed) = args.seed {
-        config = config.deterministic_seed(seed).fail_on_deadlock();
-    }
-    let runtime = config.build().map_err(JanError::Config)?;
-    match runtime.run(|cx| program.run_in_task("main", &words, cx, printer)) {
-        Ok(ended) => ended.map_err(fault),
-        Err(error) => Err(fault(task_fault(&error))),
-    }
-}
-
-fn granted(grants: &[Grant]) -> Caps {
-    let child = Profile::Service.child_budget();
-    let mut caps = Caps::root(
-        Profile::Service.task_limit(),
-        child,
-        Budget::MAX,
-        Profile::Service.channel_limit(),
-        u32::MAX,
-    );
-    if !grants.contains(&Grant::Spawn) {
-        caps = caps.without_spawn();
-    }
-    if !grants.contains(&Grant::Budget) {
-        caps = caps.without_budget();
-    }
-    if !grants.contains(&Grant::Channel) {
-        caps = caps.without_channel();
-    }
-    caps
-}
-
-/// The arguments of `main`. A capability is what was granted, and takes none.
-fn words(name: &str, module: &Module, args: &[String]) -> Result<Vec<u64>, JanError> {
-    let main = module.function("main").ok_or_else(|| JanError::NoMain(name.to_owned()))?;
-    let params = main.params();
-    let plain: Vec<String> = params
-        .iter()
-        .filter(|of| !matches!(of, Type::CapSpawn | Type::CapBudget))
-        .map(|of| text::type_text(module, of))
-        .collect();
-    let wrong = || {
-        let wanted = if plain.is_empty() { "no arguments".to_owned() } else { plain.join(", ") };
-        JanError::Arguments(name.to_owned(), wanted)
-    };
-    let mut rest = args.iter();
-    let words = params
-        .iter()
-        .map(|of| match of {
-            Type::CapSpawn | Type::CapBudget => Ok(0),
-            Type::I64 => rest
-                .next()
-                .and_then(|arg| arg.parse::<i64>().ok())
-                .map(|value| value as u64)
-                .ok_or_else(wrong),
-            Type::F64 => {
-                rest.next().and_then(|arg| arg.parse::<f64>().ok()).map(f64::to_bits).ok_or_else(wrong)
-            }
-            Type::Bool => {
-                rest.next().and_then(|arg| arg.parse::<bool>().ok()).map(u64::from).ok_or_else(wrong)
-            }
-            _ => Err(wrong()),
-        })
-        .collect::<Result<_, _>>()?;
-    if rest.next().is_some() { Err(wrong()) } else { Ok(words) }
+    output.note(format_args!("{}: written", args.output.display()));
+    Ok(())
 }

@@ -14,8 +14,11 @@ use mainspring_record::ReplayError;
 use mainspring_record::file::{Header, Recorder};
 use mainspring_record::jobs::{Jobs, number};
 use mainspring_record::report::RecordReport;
-use mainspring_record::verify::verify;
-use mainspring_report::{EndpointReport, Miss, Report, ThreadReport, told};
+use mainspring_record::verify::verify_told;
+use mainspring_report::{
+    ContextReport, EndpointReport, IslandReport, LeaseReport, Miss, Report, RingReport, SyncReport,
+    ThreadReport, told,
+};
 use mainspring_workload::Workload;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -39,6 +42,20 @@ pub struct MachineRun {
     pub jobs: Vec<Jobs>,
     /// What became of calls.
     pub endpoints: Vec<EndpointReport>,
+    /// What became of contexts, in the order of their numbers; empty if the machine does not tell.
+    pub contexts: Vec<ContextReport>,
+    /// What became of leases.
+    pub leases: Vec<LeaseReport>,
+    /// What became of islands.
+    pub islands: Vec<IslandReport>,
+    /// What became of rings.
+    pub rings: Vec<RingReport>,
+    /// What became of mutexes, semaphores, barriers and conditions.
+    pub sync: Vec<SyncReport>,
+    /// What the pollers of rings used, how often they slept, and how many entries were dropped.
+    pub polled: (u64, u64, u64),
+    /// Loans that logouts found in flight and left alone.
+    pub loans_left: u64,
     /// What should be known before the numbers are read.
     pub notices: Vec<String>,
 }
@@ -50,6 +67,10 @@ pub struct Counts {
     pub timeouts: u64,
     pub refusals: u64,
     pub failures: u64,
+    /// Calls that were answered after their deadline.
+    pub late: u64,
+    /// Calls that were not begun because they were late.
+    pub dropped: u64,
 }
 
 /// Why a machine did not run a workload.
@@ -98,18 +119,7 @@ pub fn report(
     out: Option<&mut dyn Write>,
 ) -> Result<Reported, Failure> {
     let name = input::name(&args.file);
-    let machine = &workload.machine;
-    let header = Header {
-        workload: name.clone(),
-        seed: args.seed,
-        cpus: machine.cpus,
-        seats: run.seats,
-        policy: machine.policy,
-        quantum: machine.quantum,
-        tick: machine.tick,
-        floor_ppm: machine.floor_ppm,
-        threads: run.threads,
-    };
+    let header = header(&name, workload, args.seed, run.seats, run.threads);
     // A replay spends the events, so they are read again for each.
     let log = || {
         join(&run.records)
@@ -122,6 +132,14 @@ pub fn report(
     add_counts(workload, &run.counts, &mut report);
     add_jobs(workload, run.jobs, args.schedule, &mut report);
     report.endpoints = run.endpoints;
+    report.contexts = run.contexts;
+    report.leases = run.leases;
+    report.islands = run.islands;
+    report.rings = run.rings;
+    report.sync = run.sync;
+    let telemetry = &mut report.telemetry;
+    (telemetry.sqpoll_busy_ns, telemetry.sqpoll_sleep_count, telemetry.deadline_expired_count) = run.polled;
+    telemetry.donation_inflight_skipped = run.loans_left;
     report.notices.extend(run.notices);
     if let Some(out) = out {
         Recorder::new(Box::new(out), &header)
@@ -130,8 +148,24 @@ pub fn report(
             .map_err(|cause| Failure::Write { path: args.record.clone().unwrap_or_default(), cause })?;
     }
     // The record is written by now, so that a fault can be reported with it.
-    let fault = if args.verify { verify(&header, log()?).err() } else { None };
+    let fault = if args.verify { verify_told(&header, log()?, Some(&report)).err() } else { None };
     Ok(Reported { report, fault })
+}
+
+/// What the record of a run begins with.
+pub fn header(name: &str, workload: &Workload, seed: u64, seats: usize, threads: Vec<String>) -> Header {
+    let machine = &workload.machine;
+    Header {
+        workload: name.to_owned(),
+        seed,
+        cpus: machine.cpus,
+        seats,
+        policy: machine.policy,
+        quantum: machine.quantum,
+        tick: machine.tick,
+        floor_ppm: machine.floor_ppm,
+        threads,
+    }
 }
 
 /// Adds what the instances counted, and rows for those that never lived. Threads of no instance come first.
@@ -144,9 +178,9 @@ fn add_counts(workload: &Workload, counts: &[Counts], report: &mut Report) {
     report.threads = others;
     for ((name, weight), counts) in instances(workload).zip(counts) {
         let lived = lived.remove(&name);
-        let Counts { misses, timeouts, refusals, failures } = *counts;
+        let Counts { misses, timeouts, refusals, failures, late, dropped } = *counts;
         let row = lived.unwrap_or_else(|| ThreadReport { name, weight, ..ThreadReport::default() });
-        report.threads.push(ThreadReport { misses, timeouts, refusals, failures, ..row });
+        report.threads.push(ThreadReport { misses, timeouts, refusals, failures, late, dropped, ..row });
     }
 }
 

@@ -7,6 +7,7 @@ mod admit;
 mod args;
 mod boot;
 mod check;
+mod cluster;
 mod completions;
 mod cpu_records;
 mod deliver;
@@ -15,11 +16,14 @@ mod expect;
 mod explain;
 mod failure;
 mod host;
+mod import;
 mod input;
 mod jan;
 mod junit;
 mod linux;
+mod live;
 mod machine_run;
+mod man;
 mod outfile;
 mod output;
 mod progress;
@@ -28,7 +32,9 @@ mod refuse;
 mod replay;
 mod report;
 mod run;
+mod signals;
 mod sweep;
+mod top;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -43,6 +49,10 @@ fn main() -> ExitCode {
     }
     let Cli { command, color, quiet } = Cli::parse();
     let output = Output::new(color, quiet);
+    // `exec` passes signals on to its program, and other programs that this one becomes must not begin with signals blocked.
+    if !matches!(command, Command::Exec(_) | Command::Worker(_) | Command::Cluster(_)) {
+        signals::watch();
+    }
     match execute(&command, output) {
         Ok(code) => code,
         Err(failure) => {
@@ -55,6 +65,9 @@ fn main() -> ExitCode {
 fn execute(command: &Command, output: Output) -> Result<ExitCode, Failure> {
     let done = match command {
         Command::Exec(args) => return host::exec::exec(args, output),
+        Command::Worker(args) => Err(cluster::become_worker(&args.words)),
+        Command::Cluster(args) => Err(cluster::become_it(args.words.iter().cloned())),
+        Command::SweepRunner => sweep::runner::run(),
         Command::Ps(args) => host::ps::ps(args, output),
         Command::Run(args) => run::run(args, output),
         Command::Sweep(args) => sweep::sweep(args, output),
@@ -64,9 +77,12 @@ fn execute(command: &Command, output: Output) -> Result<ExitCode, Failure> {
         Command::Diff(args) => diff::diff(args, output),
         Command::Replay(args) => replay::replay(args, output),
         Command::Explain(args) => explain::explain(args, output),
+        Command::Import(args) => import::import(args, output),
+        Command::Top(args) => top::top(args, output),
         Command::Doctor(args) => host::doctor::doctor(args, output),
         Command::Jan(args) => jan::jan(args, output),
         Command::Boot(args) => boot::boot(args, output),
+        Command::Man(args) => man::man(args, output),
         Command::Completions(args) => completions::completions(args, output),
     };
     done.map(|()| ExitCode::SUCCESS)

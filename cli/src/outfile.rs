@@ -9,9 +9,28 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
+use std::sync::{Mutex, PoisonError};
 
 /// How many names for a temporary file are tried; others come from runs of the same process id that were killed.
 const MAX_NAMES: u32 = 1_000;
+
+/// The temporary files there are, for a signal that ends the program.
+static TEMPORARIES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// The temporary files that have not taken their names.
+pub fn temporaries() -> Vec<PathBuf> {
+    TEMPORARIES.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Something else that a signal is to remove: a socket, and then its folder.
+pub fn remember(temporary: &Path) {
+    TEMPORARIES.lock().unwrap_or_else(PoisonError::into_inner).push(temporary.into());
+}
+
+/// It is gone, or has its name.
+pub fn forget(temporary: &Path) {
+    TEMPORARIES.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| other != temporary);
+}
 
 /// A path to write to, with links resolved, before anything has been touched.
 #[derive(Debug)]
@@ -89,6 +108,7 @@ fn beside(path: &Path, permissions: Option<&Permissions>) -> io::Result<(File, P
         let temporary = directory(path).join(format!(".mainspring-{}-{n}.tmp", process::id()));
         match File::create_new(&temporary) {
             Ok(file) => {
+                TEMPORARIES.lock().unwrap_or_else(PoisonError::into_inner).push(temporary.clone());
                 if let Some(permissions) = permissions {
                     // Not every file system has permissions to set; then there are none to keep.
                     let _ = file.set_permissions(permissions.clone());
@@ -119,6 +139,11 @@ struct Pending {
 }
 
 impl OutFile {
+    /// Its path, as the user gave it.
+    pub fn path(&self) -> &Path {
+        &self.given
+    }
+
     /// Where to write.
     pub fn writer(&mut self) -> &mut File {
         &mut self.file
@@ -150,6 +175,7 @@ impl Pending {
     fn rename(mut self) -> io::Result<()> {
         fs::rename(&self.temporary, &self.path)?;
         self.renamed = true;
+        forget(&self.temporary);
         Ok(())
     }
 }
@@ -159,6 +185,7 @@ impl Drop for Pending {
         if !self.renamed {
             // It may be gone already; there is nothing better to do about one that cannot be removed.
             let _ = fs::remove_file(&self.temporary);
+            forget(&self.temporary);
         }
     }
 }

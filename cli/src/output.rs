@@ -50,6 +50,7 @@ impl Output {
         let width = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
         TextStyle {
             columns: width.filter(|columns| *columns > 0).unwrap_or(plain.columns),
+            whole: !io::stdout().is_terminal(),
             colour: self.colour_stdout,
             unicode: locale_has_unicode(),
             expand,

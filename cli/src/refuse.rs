@@ -4,7 +4,7 @@
 use crate::args::Machine;
 use crate::qemu::plan;
 use mainspring_workload::{
-    Call, ContextSpec, EndpointSpec, Faults, Operation, Overrun, Step, ThreadSpec, Workload,
+    ContextSpec, EndpointSpec, Faults, Operation, Step, SyncKind, SyncSpec, ThreadSpec, Workload,
 };
 use std::fmt;
 
@@ -19,6 +19,8 @@ pub struct Cannot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
     Table(&'static str),
+    /// A key of `[machine]`.
+    MachineKey(&'static str),
     /// A key of a thread table.
     Key {
         thread: String,
@@ -29,6 +31,8 @@ enum What {
         context: String,
         key: &'static str,
     },
+    /// A mutex that lends weight.
+    Mutex(String),
     /// An operation of an `[[at]]` table, as the file has it.
     Operation(String),
     /// An endpoint that does more than pass calls on in the order in which they come.
@@ -41,6 +45,8 @@ enum What {
     CallOption {
         thread: String,
     },
+    /// Time that counts instructions.
+    Counted,
     TooMany {
         count: usize,
         of: &'static str,
@@ -76,21 +82,23 @@ impl fmt::Display for Cannot {
         };
         match &self.what {
             What::Table(name) => write!(f, "{host} has no counterpart of [{name}]")?,
+            What::MachineKey(key) => {
+                write!(f, "{host} has no counterpart of `{key}` in [machine]: its CPUs are real")?;
+            }
             What::Key { thread, key } => {
                 write!(f, "thread {thread:?}: {host} has no counterpart of `{key}`")?;
             }
             What::Context { context, key } => {
                 write!(f, "context {context:?}: {host} has no counterpart of this `{key}`")?;
             }
-            What::Operation(text) => write!(f, "{host} has no counterpart of the operation `{text}`")?,
-            What::Endpoint(name) if self.machine == Machine::Linux => write!(
+            What::Mutex(name) => write!(
                 f,
-                "endpoint {name:?}: {host} passes calls on in the order in which they come, and has no context of its own for \
-                 an endpoint"
+                "mutex {name:?}: {host} has no counterpart of `donation`: its threads set no weight but their own"
             )?,
+            What::Operation(text) => write!(f, "{host} has no counterpart of the operation `{text}`")?,
             What::Endpoint(name) => write!(
                 f,
-                "endpoint {name:?}: {host} passes calls on in the order in which they come, and lends nothing"
+                "endpoint {name:?}: {host} has no context of its own for an endpoint, and no path that refuses deadlines"
             )?,
             What::Step { thread, verb } => {
                 write!(f, "thread {thread:?}: {host} has no counterpart of the step `{verb}`")?;
@@ -98,6 +106,13 @@ impl fmt::Display for Cannot {
             What::CallOption { thread } => {
                 write!(f, "thread {thread:?}: on {host} a call has no `needs`, `deadline` or `drop`")?;
                 return write!(f, "\nhelp: run it with `{elsewhere}`, or leave only the timeout");
+            }
+            What::Counted => {
+                return write!(
+                    f,
+                    "time can count instructions only on the kernel with one CPU\n\
+                     help: run it with `--on qemu --cpus 1 --counted`, or without `--counted`"
+                );
             }
             What::TooMany { count, of, limit } => {
                 write!(f, "{count} {of}; {host} has room for {limit}")?;
@@ -120,18 +135,30 @@ pub fn on(machine: Machine, workload: &Workload) -> Result<(), Cannot> {
         if let Some(table) = table(machine, workload) {
             return refuse(What::Table(table), workload.places.table(table));
         }
-        if let Some((context, key)) = workload.contexts.iter().find_map(beyond_linux) {
+        let paced = [
+            (!workload.machine.speeds_ppm.is_empty(), "speeds"),
+            (workload.machine.smt_ppm.is_some(), "smt"),
+        ];
+        if let Some((_, key)) = paced.into_iter().find(|(asked, _)| *asked) {
+            return refuse(What::MachineKey(key), workload.places.table("machine"));
+        }
+        let beyond = workload.contexts.iter().find_map(beyond_kernel).filter(|_| machine == Machine::Qemu);
+        if let Some((context, key)) = beyond {
             let what = What::Context { context: context.name.clone(), key };
             return refuse(what, workload.places.table("context"));
         }
-        let operation = workload.operations.iter().find(|at| !is_for_linux(at.operation));
+        let lends = |spec: &&SyncSpec| spec.kind == SyncKind::Mutex { donation: true };
+        if let Some(mutex) = workload.sync.iter().find(lends).filter(|_| machine == Machine::Qemu) {
+            return refuse(What::Mutex(mutex.name.clone()), workload.places.table("mutex"));
+        }
+        let operation = workload.operations.iter().find(|at| !can_operate(machine, at.operation));
         if let Some(operation) = operation {
             return refuse(What::Operation(operation.text.clone()), workload.places.table("at"));
         }
         let differs = |endpoint: &&EndpointSpec| {
+            let EndpointSpec { donation, reorder, window, .. } = **endpoint;
             let plain = EndpointSpec::named(endpoint.name.clone());
-            let donation = if machine == Machine::Linux { endpoint.donation } else { plain.donation };
-            **endpoint != EndpointSpec { donation, ..plain }
+            machine == Machine::Qemu && **endpoint != EndpointSpec { donation, reorder, window, ..plain }
         };
         if let Some(endpoint) = workload.endpoints.iter().find(differs) {
             return refuse(What::Endpoint(endpoint.name.clone()), workload.places.table("endpoint"));
@@ -139,15 +166,16 @@ pub fn on(machine: Machine, workload: &Workload) -> Result<(), Cannot> {
     }
     for (number, spec) in workload.threads.iter().enumerate() {
         let keys = [
-            (machine == Machine::Qemu && spec.context.is_some(), "context"),
-            (machine != Machine::Sim && spec.session.is_some(), "session"),
+            (machine == Machine::Qemu && plan::second_session(workload) == Some(number), "session"),
             (machine != Machine::Linux && spec.budget.is_some(), "budget"),
         ];
         if let Some((_, key)) = keys.into_iter().find(|(refused, _)| *refused) {
             let what = What::Key { thread: spec.name.clone(), key };
             return refuse(what, workload.places.thread(number));
         }
-        let step = spec.program.iter().enumerate().find(|(_, step)| !can(machine, step));
+        let unpolled = machine == Machine::Qemu && !is_polled_by_kernel(workload, number);
+        let cannot = |step: &Step| !can(machine, step) || (unpolled && matches!(step, Step::Poll(_)));
+        let step = spec.program.iter().enumerate().find(|(_, step)| cannot(step));
         if let Some((at, step)) = step {
             let thread = spec.name.clone();
             let what = match step {
@@ -158,6 +186,12 @@ pub fn on(machine: Machine, workload: &Workload) -> Result<(), Cannot> {
         }
     }
     Ok(())
+}
+
+/// Refuses time that counts instructions where that cannot be.
+pub fn counted(machine: Machine, workload: &Workload) -> Result<(), Cannot> {
+    let can = machine == Machine::Qemu && workload.machine.cpus == 1;
+    if can { Ok(()) } else { Err(Cannot { machine, what: What::Counted, line: None }) }
 }
 
 fn too_many(machine: Machine, workload: &Workload) -> Option<What> {
@@ -173,62 +207,48 @@ fn too_many(machine: Machine, workload: &Workload) -> Option<What> {
     Some(What::TooMany { count, of, limit })
 }
 
-/// The key of a context that the Linux runtime has no counterpart of.
-fn beyond_linux(context: &ContextSpec) -> Option<(&ContextSpec, &'static str)> {
-    let keys = [
-        (!matches!(context.overrun, Overrun::Throttle | Overrun::Notify), "overrun"),
-        (context.timeout_endpoint.is_some(), "timeout_endpoint"),
-        (context.process.is_some(), "process"),
-    ];
-    keys.into_iter().find(|(beyond, _)| *beyond).map(|(_, key)| (context, key))
+/// The key of a context that the kernel has no counterpart of.
+fn beyond_kernel(context: &ContextSpec) -> Option<(&ContextSpec, &'static str)> {
+    context.process.is_some().then_some((context, "process"))
 }
 
-/// Whether the Linux runtime can do this at a time.
-fn is_for_linux(operation: Operation) -> bool {
-    matches!(operation, Operation::Revoke(_) | Operation::CloseEndpoint(_))
+/// Whether `machine` can do this at a time.
+fn can_operate(machine: Machine, operation: Operation) -> bool {
+    let policy = matches!(
+        operation,
+        Operation::PolicyDies
+            | Operation::PolicyStalls
+            | Operation::PolicyWeight { .. }
+            | Operation::PolicyProfile { .. }
+    );
+    machine != Machine::Qemu || !policy && !matches!(operation, Operation::CloseEndpoint(_))
 }
 
 /// The first table that asks for what `machine`, which is not the simulator, does not have.
 fn table(machine: Machine, workload: &Workload) -> Option<&'static str> {
-    let linux = machine == Machine::Linux;
     let tables = [
-        (linux || workload.contexts.is_empty(), "context"),
-        (workload.leases.is_empty(), "lease"),
-        (workload.islands.is_empty(), "island"),
-        (workload.rings.is_empty(), "ring"),
-        (linux || workload.operations.is_empty(), "at"),
-        (workload.sessions.is_empty(), "session"),
-        (workload.policy.is_none(), "policy"),
+        (workload.interrupts.is_empty(), "interrupt"),
+        (machine == Machine::Linux || workload.policy.is_none(), "policy"),
         (workload.network.is_none(), "network"),
         (workload.faults == Faults::default(), "faults"),
     ];
     tables.into_iter().find(|(absent, _)| !absent).map(|(_, table)| table)
 }
 
+/// Whether the kernel polls in the place of the table's thread: it does nothing else, and a lease of the mode kernel-sqpoll is its.
+fn is_polled_by_kernel(workload: &Workload, table: usize) -> bool {
+    let spec = &workload.threads[table];
+    match (plan::polled_by(workload, table).and_then(|lease| lease.ring), &spec.program[..]) {
+        (Some(leased), [Step::Poll(ring)]) => leased == *ring && spec.instances() == 1,
+        _ => false,
+    }
+}
+
 fn can(machine: Machine, step: &Step) -> bool {
     match machine {
         Machine::Sim => !matches!(step, Step::Alloc(_) | Step::Syscall),
-        Machine::Qemu => plan::words(step).is_some(),
-        Machine::Linux => match step {
-            Step::Call(call) => *call == Call::plain(call.endpoint, call.timeout),
-            Step::Run(_)
-            | Step::RunForever
-            | Step::Sleep(_)
-            | Step::Every(_)
-            | Step::Yield
-            | Step::Park { .. }
-            | Step::Unpark(_)
-            | Step::Recv { .. }
-            | Step::Reply
-            | Step::Throw
-            | Step::Spawn(_)
-            | Step::Join { .. }
-            | Step::Weight(_)
-            | Step::Alloc(_)
-            | Step::Syscall
-            | Step::Exit => true,
-            _ => false,
-        },
+        Machine::Qemu => plan::plays(step),
+        Machine::Linux => true,
     }
 }
 
@@ -248,22 +268,20 @@ mod tests {
     fn a_step_is_refused_by_its_line_and_with_the_machine_that_can() {
         let thread = "[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n";
         let context = "[[context]]\nname = \"c\"\nbudget = \"1ms\"\nperiod = \"10ms\"\n";
-        let cannot = refusal(&format!("{context}overrun = \"fault\"\n{thread}"));
-        let cannot = cannot.expect("faults are the simulator's");
-        assert_eq!(cannot.line, Some(1));
-        assert!(cannot.to_string().contains("--on sim"), "{cannot}");
         let at = "[[at]]\ntime = \"1ms\"\ndo = \"exit a\"\n";
-        let cannot = refusal(&format!("{context}{thread}{at}")).expect("ended from outside");
-        assert_eq!((cannot.line, cannot.what), (Some(8), What::Operation("exit a".into())));
-        let at = "[[at]]\ntime = \"1ms\"\ndo = \"revoke c\"\n";
-        assert_eq!(refusal(&format!("{context}{thread}{at}")), None);
-
-        let cannot = refusal(
-            "[[thread]]\nname = \"a\"\nprogram = [\n    \"run 1ms\",\n    \"call x deadline 2ms\",\n]\n\
+        assert_eq!(refusal(&format!("{context}overrun = \"fault\"\n{thread}{at}")), None);
+        let faults = "[faults]\nlost_reschedule = \"1%\"\n";
+        let speeds = "[machine]\nspeeds = [\"50%\"]\n";
+        let cannot = refusal(&format!("{thread}{speeds}")).expect("real CPUs are as fast as they are");
+        assert_eq!((cannot.line, &cannot.what), (Some(4), &What::MachineKey("speeds")));
+        let cannot = refusal(&format!("{thread}{faults}")).expect("faults are the simulator's");
+        assert_eq!((cannot.line, &cannot.what), (Some(4), &What::Table("faults")));
+        assert!(cannot.to_string().contains("--on sim"), "{cannot}");
+        let calls = parse(
+            "[[thread]]\nname = \"a\"\nprogram = [\n    \"run 1ms\",\n    \"call x needs 1ms deadline 2ms drop\",\n]\n\
              [[thread]]\nname = \"b\"\nprogram = [\"recv x\", \"reply\"]\n",
         );
-        let cannot = cannot.expect("no deadlines on Linux");
-        assert_eq!((cannot.line, cannot.what), (Some(5), What::CallOption { thread: "a".into() }));
+        assert_eq!(on(Machine::Linux, &calls), Ok(()));
     }
 
     #[test]
@@ -276,6 +294,17 @@ mod tests {
             assert!(cannot.to_string().contains("--on linux"), "{cannot}");
         }
         assert_eq!(on(Machine::Linux, &workload), Ok(()));
+    }
+
+    #[test]
+    fn time_counts_instructions_on_one_cpu_of_the_kernel_alone() {
+        let one = parse("[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n");
+        let two = parse("[machine]\ncpus = 2\n[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n");
+        assert_eq!(counted(Machine::Qemu, &one), Ok(()));
+        for (machine, workload) in [(Machine::Qemu, &two), (Machine::Sim, &one), (Machine::Linux, &one)] {
+            let cannot = counted(machine, workload).expect_err("no such clock there");
+            assert!(cannot.to_string().contains("--on qemu --cpus 1 --counted"), "{cannot}");
+        }
     }
 
     #[test]
@@ -308,9 +337,20 @@ mod tests {
         };
         let faults = format!("{thread}[faults]\nlost_reschedule = \"1%\"\n");
         assert_eq!(refused(&faults), (Some(4), What::Table("faults")));
-        let throw = "[[thread]]\nname = \"a\"\nprogram = [\n    \"recv x\",\n    \"throw\",\n]\n\
-             [[thread]]\nname = \"b\"\nprogram = [\"run 1ms\", \"call x\"]\n";
-        assert_eq!(refused(throw), (Some(5), What::Step { thread: "a".into(), verb: "throw" }));
+        let close = format!(
+            "{thread}[[thread]]\nname = \"b\"\nprogram = [\"recv x\", \"run 1ms\", \"reply\"]\n\
+             [[at]]\ntime = \"1ms\"\ndo = \"close x\"\n"
+        );
+        assert_eq!(refused(&close), (Some(7), What::Operation("close x".into())));
+        let ring = "[[ring]]\nname = \"r\"\nowner = \"a\"\nsqpoll = true\n";
+        let unleased = format!(
+            "{ring}[[thread]]\nname = \"a\"\nprogram = [\"submit r 1\", \"complete r 1\", \"sleep 1ms\"]\n\
+             [[thread]]\nname = \"p\"\nprogram = [\"poll r\"]\n"
+        );
+        let what = What::Step { thread: "p".into(), verb: "poll" };
+        assert_eq!(refused(&unleased), (Some(10), what), "the kernel polls under a lease alone");
+        let lends = format!("{thread}[[mutex]]\nname = \"m\"\ndonation = true\n");
+        assert_eq!(refused(&lends), (Some(4), What::Mutex("m".into())));
         let wide = format!("[machine]\ncpus = 17\n{thread}");
         assert_eq!(refused(&wide), (None, What::TooMany { count: 17, of: "CPUs", limit: 16 }));
         let many = "[[thread]]\nname = \"a\"\ncount = 101\nprogram = [\"yield\", \"run 1ms\"]\n";

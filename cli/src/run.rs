@@ -8,6 +8,7 @@ use crate::expect;
 use crate::failure::Failure;
 use crate::input;
 use crate::linux;
+use crate::live::Live;
 use crate::machine_run::{self, MachineError, Reported};
 use crate::outfile::OutFile;
 use crate::output::Output;
@@ -29,7 +30,9 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     let mut settings = args.overrides.settings();
     settings.extend(args.set.iter().cloned());
     let (_, workload) = input::workload_of(&args.file, &text, &settings)?;
+    let counted = if args.counted { refuse::counted(args.on, &workload) } else { Ok(()) };
     refuse::on(args.on, &workload)
+        .and(counted)
         .map_err(|cannot| Failure::Cannot { name: input::name(&args.file), cannot })?;
     let wanted = Wanted {
         record: args.record.as_ref(),
@@ -37,16 +40,38 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
         html: args.html.as_ref(),
         junit: args.junit.as_ref(),
     };
+    if args.live.is_some() && args.on != Machine::Linux {
+        return Err(Failure::NotLive { machine: args.on });
+    }
     let mut files = Files::open(&args.file, "the workload", wanted)?;
     let Reported { mut report, fault } = match args.on {
         Machine::Sim => {
             Reported { report: simulate(args, &workload, files.record.as_mut(), output)?, fault: None }
         }
         machine => {
+            let live = args.live.map(Live::start).transpose()?;
+            if let Some(live) = &live {
+                // Whoever asks for it wants to know, also with --quiet.
+                output.insist(format_args!(
+                    "live: {}\nlive: mainspring top {}",
+                    live.url(),
+                    live.socket().display()
+                ));
+            }
             let started = Instant::now();
             let run = match machine {
-                Machine::Qemu => qemu::run(&workload, args.seed, output).map_err(MachineError::Qemu),
-                _ => linux::run(&workload, args.seed, args.schedule, output).map_err(MachineError::Linux),
+                Machine::Qemu => {
+                    let how = qemu::How { list: args.schedule, counted: args.counted };
+                    qemu::run(&workload, args.seed, how, output).map_err(MachineError::Qemu)
+                }
+                _ => {
+                    let how = linux::How {
+                        name: input::name(&args.file),
+                        list: args.schedule,
+                        live: live.as_ref(),
+                    };
+                    linux::run(&workload, args.seed, &how, output).map_err(MachineError::Linux)
+                }
             };
             let run = run.map_err(|error| Failure::Machine { name: input::name(&args.file), error })?;
             let mut record = files.record.as_mut().map(|file| BufWriter::new(file.writer()));
@@ -54,6 +79,8 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
             machine_run::report(args, &workload, run, started, record)?
         }
     };
+    let warnings = workload.warnings();
+    report.notices.extend(warnings.iter().map(ToString::to_string));
     report.expectations = expect::check(&workload, &report);
     if args.fail_on == Some(FailOn::Misses) {
         let no_misses = expect::no_misses(&report);

@@ -1,7 +1,12 @@
 //! `mainspring sweep`: one workload with many seeds and settings, and which run was the worst.
 //!
+//! Runs are made by threads of this process, or by workers on other machines ([`remote`]).
+//!
 //! Conserved: a result is used again only for the same text of the workload, settings included, and the same seed. What is
 //! printed is a function of the results, whatever the order in which they came.
+
+mod remote;
+pub mod runner;
 
 use crate::args::{FailOn, ReportForm, SweepArgs};
 use crate::expect;
@@ -12,11 +17,12 @@ use crate::progress::Progress;
 use mainspring_report::{Report, instant};
 use mainspring_sim::Options;
 use mainspring_workload::{Setting, Workload};
+use remote::Remote;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -59,10 +65,10 @@ impl Result {
         }
     }
 
-    fn line(&self, setting: &Variant) -> Value {
+    fn line(&self, of: &str, settings: &str) -> Value {
         json!({
-            "of": setting.fingerprint,
-            "settings": setting.name,
+            "of": of,
+            "settings": settings,
             "seed": self.seed,
             "digest": self.digest,
             "unmet": self.unmet,
@@ -101,6 +107,7 @@ struct Variant {
     /// `machine.cpus=2`; empty if nothing varies.
     name: String,
     settings: Vec<Setting>,
+    text: String,
     workload: Workload,
     fingerprint: String,
 }
@@ -125,19 +132,37 @@ pub fn sweep(args: &SweepArgs, output: Output) -> std::result::Result<(), Failur
     let name = input::name(&args.file);
     let reused = variants.len() * results.first().map_or(0, Vec::len) - todo.len();
     let mut progress = Progress::new("running", todo.len() as u64, output);
-    run_all(args, &name, &variants, &todo, |place, result| {
+    let mut remote = match &args.nats {
+        Some(url) => Some(Remote::start(url, &args.nats_options, &name, args.fail_on, &variants)?),
+        None => None,
+    };
+    let done = |place: JobIndex, result: Result| {
         if let (Some(file), Some(path)) = (&mut save, &args.save) {
-            writeln!(file, "{}", result.line(&variants[place.0]))
+            let variant = &variants[place.0];
+            writeln!(file, "{}", result.line(&variant.fingerprint, &variant.name))
                 .map_err(|cause| Failure::Write { path: path.clone(), cause })?;
         }
         results[place.0][place.1] = Some(result);
         let done = results.iter().flatten().flatten().count() - reused;
         progress.at(done as u64, || format!("{done} of {} runs", todo.len()));
         Ok(())
-    })?;
+    };
+    match &mut remote {
+        Some(remote) => {
+            let again = |place: JobIndex| run_one(args, &name, &variants, place);
+            remote.run_all(&variants, &todo, args.seeds.start, again, done)?;
+        }
+        None => run_all(args, &name, &variants, &todo, done)?,
+    }
     drop(progress);
     let rows: Vec<(&Variant, Vec<Result>)> =
         variants.iter().zip(results.into_iter().map(|row| row.into_iter().flatten().collect())).collect();
+    if let Some(folder) = &args.records {
+        write_records(folder, &name, &rows, remote.as_mut(), output)?;
+    }
+    if let Some(remote) = remote {
+        remote.end()?;
+    }
     if let Some(path) = &args.plot {
         fs::write(path, plot(&name, &rows)).map_err(|cause| Failure::Write { path: path.clone(), cause })?;
         output.note(format_args!("wrote {}", path.display()));
@@ -180,7 +205,8 @@ fn variants(args: &SweepArgs) -> std::result::Result<Vec<Variant>, Failure> {
             let name = chosen.iter().map(Setting::to_string).collect::<Vec<_>>().join(" ");
             let settings: Vec<Setting> = common.iter().cloned().chain(chosen).collect();
             let (text, workload) = input::workload_of(&args.file, &text, &settings)?;
-            Ok(Variant { name, settings, workload, fingerprint: fingerprint(&text, args.fail_on) })
+            let fingerprint = fingerprint(&text, args.fail_on);
+            Ok(Variant { name, settings, text, workload, fingerprint })
         })
         .collect()
 }
@@ -234,32 +260,26 @@ fn open_to_append(path: &Path) -> std::result::Result<File, Failure> {
     Ok(file)
 }
 
-type Place = (usize, usize);
+type JobIndex = (usize, usize);
 
 /// Runs what is to be done on all cores, and hands every result over as it comes.
 fn run_all(
     args: &SweepArgs,
     name: &str,
     variants: &[Variant],
-    todo: &[Place],
-    mut done: impl FnMut(Place, Result) -> std::result::Result<(), Failure>,
+    todo: &[JobIndex],
+    mut done: impl FnMut(JobIndex, Result) -> std::result::Result<(), Failure>,
 ) -> std::result::Result<(), Failure> {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     let workers = args.jobs.map_or(cores, usize::from).min(todo.len().max(1));
     let next = AtomicUsize::new(0);
-    let first_seed = args.seeds.start;
     thread::scope(|scope| {
         let (sender, results) = mpsc::channel();
         for _ in 0..workers {
             let (sender, next) = (sender.clone(), &next);
             scope.spawn(move || {
                 while let Some(&place) = todo.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let variant = &variants[place.0];
-                    let seed = first_seed + place.1 as u64;
-                    let run =
-                        mainspring_sim::run(name, &variant.workload, Options { seed, ..Options::default() });
-                    let result = run.map(|report| Result::of(&variant.workload, args.fail_on, &report));
-                    let result = result.map_err(|error| Failure::Run { name: name.to_owned(), seed, error });
+                    let result = run_one(args, name, variants, place);
                     let failed = result.is_err();
                     // Nobody listens any more after the first failure.
                     if sender.send((place, result)).is_err() || failed {
@@ -272,6 +292,58 @@ fn run_all(
         drop(sender);
         results.into_iter().try_for_each(|(place, result)| done(place, result?))
     })
+}
+
+fn run_one(
+    args: &SweepArgs,
+    name: &str,
+    variants: &[Variant],
+    place: JobIndex,
+) -> std::result::Result<Result, Failure> {
+    let workload = &variants[place.0].workload;
+    let seed = args.seeds.start + place.1 as u64;
+    let run = mainspring_sim::run(name, workload, Options { seed, ..Options::default() });
+    let result = run.map(|report| Result::of(workload, args.fail_on, &report));
+    result.map_err(|error| Failure::Run { name: name.to_owned(), seed, error })
+}
+
+/// Writes the flight record of each row's worst run, made where the runs were.
+fn write_records(
+    folder: &Path,
+    name: &str,
+    rows: &[(&Variant, Vec<Result>)],
+    mut remote: Option<&mut Remote>,
+    output: Output,
+) -> std::result::Result<(), Failure> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |cause| Failure::Write { path, cause }
+    };
+    fs::create_dir_all(folder).map_err(failed(folder))?;
+    for (number, (variant, worst)) in
+        rows.iter().enumerate().filter_map(|(n, row)| Some((n + 1, (row.0, worst(&row.1)?))))
+    {
+        let path = folder.join(format!("worst-{number}-seed-{}.msr", worst.seed));
+        let digest = match &mut remote {
+            Some(remote) => remote.record(&variant.fingerprint, worst.seed, &path)?,
+            None => {
+                let mut file = BufWriter::new(File::create(&path).map_err(failed(&path))?);
+                let options =
+                    Options { seed: worst.seed, record: Some(Box::new(&mut file)), ..Options::default() };
+                let run = mainspring_sim::run(name, &variant.workload, options);
+                let error = |error| Failure::Run { name: name.to_owned(), seed: worst.seed, error };
+                let report = run.map_err(error)?;
+                file.flush().map_err(failed(&path))?;
+                report.digest
+            }
+        };
+        if digest != worst.digest {
+            let why = format!("its record has the digest {digest}, its result {}", worst.digest);
+            return Err(Failure::WorkerFailed { seed: worst.seed, why });
+        }
+        output.note(format_args!("wrote {}", path.display()));
+    }
+    Ok(())
 }
 
 fn worst(results: &[Result]) -> Option<&Result> {
@@ -287,7 +359,7 @@ fn summary((variant, results): &(&Variant, Vec<Result>)) -> Value {
         "failed": results.iter().filter(|result| result.unmet > 0).count(),
         "with_misses": results.iter().filter(|result| result.misses > 0).count(),
         "misses": results.iter().map(|result| result.misses).sum::<u64>(),
-        "worst": worst.map(|worst| worst.line(variant)),
+        "worst": worst.map(|worst| worst.line(&variant.fingerprint, &variant.name)),
     })
 }
 

@@ -58,6 +58,10 @@ pub enum Bench {
     Fib,
     /// Loops with and without `#[budgeted]`.
     Check,
+    /// Requests to a server on hyper, on two workers.
+    Http,
+    /// The same beside a handler that keeps its thread for 20 ms.
+    HttpOverstay,
     /// The timer of a victim, without an attack.
     HostileNone,
     /// Loops that never wait.
@@ -74,7 +78,7 @@ pub enum Bench {
 
 impl Bench {
     /// In the order of the table.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Yield,
         Self::Spawn,
         Self::PingPong,
@@ -84,6 +88,8 @@ impl Bench {
         Self::MemoryFuture,
         Self::MemoryUnstarted,
         Self::Check,
+        Self::Http,
+        Self::HttpOverstay,
         Self::HostileNone,
         Self::HostileSpin,
         Self::HostileFork,
@@ -104,6 +110,8 @@ impl Bench {
             Self::Skynet => "skynet",
             Self::Fib => "fib",
             Self::Check => "check",
+            Self::Http => "http",
+            Self::HttpOverstay => "http-overstay",
             Self::HostileNone => "hostile-none",
             Self::HostileSpin => "hostile-spin",
             Self::HostileFork => "hostile-fork",
@@ -122,6 +130,8 @@ impl Bench {
             Self::Memory | Self::MemoryFuture | Self::MemoryUnstarted => "bytes/task",
             Self::Skynet | Self::Fib => "ms",
             Self::Check => "% overhead",
+            Self::Http => "ns/request",
+            Self::HttpOverstay => "times quiet p99",
             _ => "us, p99 lateness",
         }
     }
@@ -135,6 +145,7 @@ impl Bench {
             Self::Memory => &[Mainspring, May, Go],
             Self::MemoryFuture => &[Mainspring, Tokio, Smol],
             Self::MemoryUnstarted | Self::Check => &[Mainspring],
+            Self::Http | Self::HttpOverstay => &[Mainspring, Tokio],
             Self::Skynet => &[Mainspring, MainspringMoving, Tokio, May, Smol, Rayon, Go],
             Self::Fib => &[Mainspring, MainspringMoving, Rayon],
             _ => &[Mainspring, MainspringMoving, Tokio, May, Go],

@@ -9,6 +9,7 @@ mod check;
 mod drive;
 mod gauge;
 mod go;
+mod http;
 mod loops;
 mod peers;
 mod report;
@@ -84,9 +85,13 @@ fn one(bench: Bench, peer: Peer, work: &Work) -> ExitCode {
         eprintln!("{} takes no part in {}", peer.name(), bench.name());
         return ExitCode::from(2);
     };
+    print_and_exit(figures)
+}
+
+/// Prints the figures of a measurement and ends the process: what still runs or waits must not keep it.
+fn print_and_exit(figures: bench::Figures) -> ! {
     let figures: serde_json::Map<_, _> =
         figures.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     println!("{}", serde_json::Value::Object(figures));
-    // Not by returning: what still runs or waits must not keep the process.
     std::process::exit(0)
 }

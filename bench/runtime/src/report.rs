@@ -1,7 +1,7 @@
 //! The table, and the same as JSON.
 
 use crate::bench::{Attack, Peer};
-use crate::drive::Results;
+use crate::drive::{PROCESSOR, Results};
 use crate::target::verdict;
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -22,7 +22,11 @@ fn full_name(results: &Results, figure: &str) -> String {
 }
 
 fn unit(results: &Results, figure: &str) -> &'static str {
-    if figure == "gap" { "us" } else { results.bench.unit() }
+    match figure {
+        "gap" | "p99" | "quiet-p99" => "us",
+        PROCESSOR => "ms, in all",
+        _ => results.bench.unit(),
+    }
 }
 
 /// For each peer, its median in the attack that hurts its victim most.

@@ -1,7 +1,7 @@
 //! What must be reached, and whether it was: from the figures of this run alone.
 
 use crate::bench::{Bench, Peer};
-use crate::drive::{Results, median};
+use crate::drive::{PROCESSOR, Results, median};
 
 /// A target and what became of it.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ enum Target {
     Times(f64, &'static [Peer]),
     /// At most this, in the benchmark's unit.
     Most(f64),
+    /// At most as much as this one, in its own figure and in this one beside it.
+    NoWorse(Peer, &'static str),
 }
 
 fn target(bench: Bench) -> Option<Target> {
@@ -30,6 +32,8 @@ fn target(bench: Bench) -> Option<Target> {
         Bench::Memory => Target::Most(4700.0),
         Bench::MemoryFuture | Bench::MemoryUnstarted => Target::Most(300.0),
         Bench::Check => Target::Most(2.0),
+        Bench::Http => Target::NoWorse(Tokio, "p99"),
+        Bench::HttpOverstay => Target::Most(3.0),
         _ => return None,
     })
 }
@@ -45,19 +49,30 @@ pub fn verdict(results: &Results) -> Option<Verdict> {
             },
             None => unknown("not measured"),
         },
-        Target::Times(most, peers) => match ratio_to_best(results, peers) {
-            Some((ratio, best)) => Verdict {
-                reached: Some(ratio <= most),
-                text: format!("{ratio:.3} times {}, of at most {most:.3}", best.name()),
+        Target::NoWorse(peer, beside) => match (ratio(results, peer, ""), ratio(results, peer, beside)) {
+            (Some(own), Some(other)) => Verdict {
+                reached: Some(own <= 1.0 && other <= 1.0),
+                text: format!("{own:.3} times {}, {beside} {other:.3} times, of at most 1", peer.name()),
             },
+            _ => unknown("no peer to compare with"),
+        },
+        Target::Times(most, peers) => match ratio_to_best(results, peers) {
+            Some((times, best)) => {
+                let processor = ratio(results, best, PROCESSOR);
+                let processor =
+                    processor.map_or(String::new(), |it| format!("; {it:.3} of its processor time"));
+                Verdict {
+                    reached: Some(times <= most),
+                    text: format!("{times:.3} times {}, of at most {most:.3}{processor}", best.name()),
+                }
+            }
             None => unknown("no peer to compare with"),
         },
     })
 }
 
-/// The median, over rounds, of our figure divided by the figure of the peer with the best median.
+/// Our figure divided by that of the peer with the best median, and which that is.
 fn ratio_to_best(results: &Results, peers: &[Peer]) -> Option<(f64, Peer)> {
-    let ours = results.row(Peer::Mainspring)?.figures.get("")?;
     let best = results
         .rows
         .iter()
@@ -65,7 +80,12 @@ fn ratio_to_best(results: &Results, peers: &[Peer]) -> Option<(f64, Peer)> {
         .filter_map(|row| Some((row, row.median("")?)))
         .min_by(|a, b| a.1.total_cmp(&b.1))?
         .0;
-    let theirs = best.figures.get("")?;
-    let ratio = median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs))?;
-    Some((ratio, best.peer))
+    Some((ratio(results, best.peer, "")?, best.peer))
+}
+
+/// The median, over rounds, of our figure of this name divided by the one of `peer`.
+fn ratio(results: &Results, peer: Peer, figure: &str) -> Option<f64> {
+    let ours = results.row(Peer::Mainspring)?.figures.get(figure)?;
+    let theirs = results.row(peer)?.figures.get(figure)?;
+    median(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs))
 }

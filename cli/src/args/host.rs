@@ -53,6 +53,10 @@ pub struct ExecArgs {
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     pub cpus: Option<Cpus>,
 
+    /// Keep other groups off the CPUs of --cpus, as far as the host's cgroups can. A CPU is left for the rest.
+    #[arg(long, requires = "cpus")]
+    pub exclusive: bool,
+
     /// The most memory that the program and its children may use: 512M, 2G.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
@@ -78,6 +82,14 @@ pub struct ExecArgs {
     /// Write the report to a file instead.
     #[arg(long, value_name = "OUT", value_parser = out_path())]
     pub output: Option<PathBuf>,
+
+    /// Write a record of the use that `mainspring report` reads. It has no decisions: they are the kernel's.
+    #[arg(long, value_name = "OUT", value_parser = out_path())]
+    pub record: Option<PathBuf>,
+
+    /// Write the report as a page that opens in a browser.
+    #[arg(long, value_name = "OUT", value_parser = out_path())]
+    pub html: Option<PathBuf>,
 
     /// The program and its arguments.
     #[arg(required = true, last = true, value_name = "CMD")]

@@ -7,18 +7,26 @@ use crate::args::ReportForm;
 use crate::args::host::ExecArgs;
 use crate::failure::Failure;
 use crate::output::Output;
+use mainspring_abi::{CpuId, Nanos, Policy};
 use mainspring_host::run::{self, Watch};
 use mainspring_host::{ExecReport, Request};
+use mainspring_record::Log;
+use mainspring_record::file::{Header, Recorder};
+use mainspring_record::report::RecordReport;
+use mainspring_report::{Report, html, told};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Runs a program under a grant, and exits as it did.
 pub fn exec(args: &ExecArgs, output: Output) -> Result<ExitCode, Failure> {
     let request = request(args);
     // Opened before the program runs: an hour of work must not end in a file that cannot be written.
     let file = args.output.as_deref().map(create).transpose()?;
+    let record = args.record.as_deref().map(create).transpose()?;
+    let page = args.html.as_deref().map(create).transpose()?;
     let mut live = Live::new();
     let wanted = live.is_wanted(args.stats, output);
     let (every, mut show) = (Live::EVERY, |sample: &run::Sample| live.show(sample));
@@ -27,6 +35,12 @@ pub fn exec(args: &ExecArgs, output: Output) -> Result<ExitCode, Failure> {
     live.clear();
     let outcome = ran.map_err(|error| Failure::Host { name: request.name.clone(), error })?;
     let report = ExecReport::from(&outcome);
+    if record.is_some() || page.is_some() {
+        let full = keep(&report, record, args.record.as_deref().unwrap_or(Path::new("")))?;
+        if let (Some(mut page), Some(path)) = (page, args.html.as_deref()) {
+            html(&full, &mut page).map_err(|cause| Failure::Write { path: path.to_owned(), cause })?;
+        }
+    }
     match (file, args.output.as_deref()) {
         (Some(file), Some(path)) => write(file, path, &report, args.report)?,
         _ => tell(&report, args.report, output),
@@ -43,9 +57,42 @@ fn request(args: &ExecArgs) -> Request {
         period: args.budget.period,
         deadline: args.deadline,
         cpus: args.cpus.as_ref().map(|cpus| *cpus.0),
+        exclusive: args.exclusive,
         memory_bytes: args.memory,
         best_effort: args.best_effort,
     }
+}
+
+/// The report in full, and a record of it if there is a file for one. No CPU of ours decided anything, so the record has no
+/// events: it has what the kernel counted, in the place of what machines tell besides.
+fn keep(report: &ExecReport, record: Option<File>, path: &Path) -> Result<Report, Failure> {
+    let bad =
+        |error: mainspring_record::ReplayError| Failure::Replay { name: report.context.name.clone(), error };
+    let header = Header {
+        workload: report.command.join(" "),
+        seed: 0,
+        cpus: 1,
+        seats: 1,
+        policy: Policy::default(),
+        quantum: Nanos::from_millis(3),
+        tick: Nanos::from_millis(10),
+        floor_ppm: 50_000,
+        threads: vec![report.context.name.clone()],
+    };
+    let wall = Nanos::new(report.wall_ns);
+    let silent = || {
+        let mut log = Log::default();
+        log.add(CpuId::BOOT, &[], 0, wall).map(|()| log).map_err(|error| bad(error.into()))
+    };
+    let replayed = RecordReport::of(&header, silent()?).map_err(bad)?;
+    let digest = replayed.digest();
+    let full = report.in_full(replayed.report("host", &header, Duration::from_nanos(report.wall_ns)));
+    if let Some(mut file) = record {
+        Recorder::new(Box::new(&mut file), &header)
+            .and_then(|recorder| recorder.close(wall, &digest, &told(&full)))
+            .map_err(|cause| Failure::Write { path: path.to_owned(), cause })?;
+    }
+    Ok(full)
 }
 
 fn create(path: &Path) -> Result<File, Failure> {

@@ -1,5 +1,6 @@
 //! Endpoints of a run, and what became of the calls through them.
 
+use mainspring::endpoint::{EndpointOptions, MethodTraits, OrderPolicy, Request};
 use mainspring::{Endpoint as Calls, Runtime};
 use mainspring_abi::Nanos;
 use mainspring_record::jobs::Responses;
@@ -12,6 +13,8 @@ use std::sync::Mutex;
 pub enum Answer {
     Reply,
     Failure,
+    /// It was too late to begin.
+    Late,
 }
 
 #[derive(Debug, Default)]
@@ -24,13 +27,26 @@ struct Counted {
 /// An endpoint.
 #[derive(Debug)]
 pub struct Endpoint {
-    pub calls: Calls<(), Answer>,
+    pub calls: Calls<Request, Answer>,
+    /// What it declares of its calls.
+    pub method: MethodTraits,
     counted: Mutex<Counted>,
 }
 
 impl Endpoint {
     pub fn new(runtime: &Runtime, spec: &EndpointSpec) -> Self {
-        Self { calls: runtime.endpoint(spec.donation), counted: Mutex::default() }
+        let method = MethodTraits { realtime_safe: spec.realtime_safe, reorder_safe: spec.reorder };
+        let options = EndpointOptions {
+            // A receiver that the endpoint gives a context needs none of the caller's.
+            donates: spec.donation && spec.context.is_none(),
+            order: match spec.reorder {
+                true => OrderPolicy::ByDeadline { window: spec.window.into() },
+                false => OrderPolicy::Submission,
+            },
+            method,
+            timing: |request| *request,
+        };
+        Self { calls: runtime.endpoint_with(options), method, counted: Mutex::default() }
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Counted) -> T) -> T {

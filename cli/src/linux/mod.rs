@@ -3,25 +3,35 @@
 //!
 //! The record of every worker's core comes out, and [`crate::machine_run`] reports it.
 
+mod calls;
 mod contexts;
+mod director;
 mod endpoint;
+mod follower;
+mod leases;
 mod player;
+mod policy;
+mod rings;
 mod stage;
+mod sync;
 
+use crate::live::Live;
 use crate::machine_run::{MachineRun, instances};
 use crate::output::Output;
 use crate::progress::Progress;
 use mainspring::context::Floor;
+use mainspring::policy::PolicyError;
 use mainspring::{
     Caps, Config, ConfigError, ContextError, Exhaustion, FairTaskSettings, NurseryError, NurseryOptions,
     Profile, Runtime, TaskError, WorkerRecord,
 };
-use mainspring_abi::CpuId;
 use mainspring_abi::frame::RecordHead;
+use mainspring_abi::{CpuId, Nanos};
 use mainspring_sched::flight::FORMAT;
 use mainspring_workload::{ContextSpec, Workload};
-use stage::Stage;
+use stage::{Accounts, Stage};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The most bytes of record that each worker keeps: some tens of millions of events.
@@ -36,6 +46,10 @@ pub enum LinuxError {
     Context(String, ContextError),
     /// A task ended as it must not.
     Task(NurseryError),
+    /// There can be no policy service.
+    Policy(PolicyError),
+    /// Entries of a ring were lost or came twice.
+    Ring(String),
 }
 
 impl fmt::Display for LinuxError {
@@ -43,20 +57,42 @@ impl fmt::Display for LinuxError {
         match self {
             Self::Start(error) => write!(f, "the runtime does not start: {error}"),
             Self::Context(name, error) => write!(f, "context {name:?}: {error}"),
+            Self::Policy(error) => write!(f, "[policy]: {error}"),
             Self::Task(error) => write!(f, "a task failed: {error}; please report it"),
+            Self::Ring(what) => write!(f, "{what}; please report it"),
         }
     }
 }
 
 impl std::error::Error for LinuxError {}
 
+/// How to run a workload.
+#[derive(Debug)]
+pub struct How<'l> {
+    /// The workload, as its report calls it.
+    pub name: String,
+    /// Every job is listed.
+    pub list: bool,
+    /// Where the run is shown while it goes on.
+    pub live: Option<&'l Live>,
+}
+
 /// Runs `workload` on workers of this host.
-/// With `list`, every job is listed.
-pub fn run(workload: &Workload, seed: u64, list: bool, output: Output) -> Result<MachineRun, LinuxError> {
+pub fn run(workload: &Workload, seed: u64, how: &How<'_>, output: Output) -> Result<MachineRun, LinuxError> {
     let runtime = start(workload)?;
-    let stage = Stage::new(workload, &runtime, seed, list)?;
-    let records = play(workload, &runtime, &stage, output)?;
-    stage.close_jobs(records.iter().map(|record| record.end).max().unwrap_or_default());
+    let stage = Stage::new(workload, &runtime, seed, how.list)?;
+    let over = AtomicBool::new(false);
+    let (records, accounts) = std::thread::scope(|scope| {
+        if let Some(live) = how.live {
+            let (stage, over) = (&stage, &over);
+            scope.spawn(move || follower::follow(&how.name, stage, live, over, output));
+        }
+        let played = play(workload, &runtime, &stage, output);
+        // Relaxed: the follower looks again and again, and the end of the scope waits for it.
+        over.store(true, Ordering::Relaxed);
+        played
+    })?;
+    stage.close_jobs(end_of(&records));
     let threads: Vec<String> = instances(workload).map(|(name, _)| name).collect();
     let head = |cpu, WorkerRecord { records, lost, end, .. }: &WorkerRecord| {
         let cpu = CpuId::new(cpu).expect("the workload names no CPU beyond the last");
@@ -70,6 +106,13 @@ pub fn run(workload: &Workload, seed: u64, list: bool, output: Output) -> Result
         counts: stage.counts(),
         jobs: stage.take_jobs(),
         endpoints: stage.endpoint_reports(),
+        contexts: accounts.contexts,
+        leases: accounts.leases,
+        islands: accounts.islands,
+        rings: accounts.rings,
+        sync: stage.sync.reports(workload),
+        polled: accounts.polled,
+        loans_left: stage.loans_left(),
         notices: stage.notices(),
     })
 }
@@ -87,6 +130,9 @@ fn start(workload: &Workload) -> Result<Runtime, LinuxError> {
         contexts,
         // A workload file has no larger floor than there can be.
         floor: Floor::from_ppm(machine.floor_ppm).unwrap_or_default(),
+        // A policy service needs a table of leases.
+        leases: workload.leases.len().max(usize::from(workload.policy.is_some())),
+        sessions: workload.sessions.len(),
     };
     // Admission decides what fits.
     let all = u32::try_from(machine.cpus).unwrap_or(u32::MAX).saturating_mul(1_000_000);
@@ -101,7 +147,7 @@ fn play(
     runtime: &Runtime,
     stage: &Stage<'_>,
     output: Output,
-) -> Result<Vec<WorkerRecord>, LinuxError> {
+) -> Result<(Vec<WorkerRecord>, Accounts), LinuxError> {
     let machine = &workload.machine;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     if machine.cpus > cores {
@@ -113,6 +159,7 @@ fn play(
     let duration = Duration::from_nanos(machine.duration.get());
     let mut progress = Progress::new("running", machine.duration.get(), output);
     let mut records = Vec::new();
+    let mut accounts = None;
     // Who has run out stands still, and is reported.
     let options = NurseryOptions::new().on_exhausted(Exhaustion::Park);
     let result = runtime.nursery(options, |nursery| {
@@ -120,13 +167,17 @@ fn play(
             progress.at(now.as_nanos() as u64, || format!("{} of {}", rounded(now), machine.duration));
         });
         records = runtime.close_record();
+        let end = end_of(&records);
         stage.look_at(&runtime.snapshot());
+        accounts = Some(stage.close_books(end));
         nursery.cancel();
     });
     drop(progress);
     match result {
         // The end of time is how a run ends.
-        Ok(()) | Err(NurseryError { error: TaskError::Cancelled, .. }) => Ok(records),
+        Ok(()) | Err(NurseryError { error: TaskError::Cancelled, .. }) => {
+            Ok((records, accounts.expect("they were closed at the end of time")?))
+        }
         Err(error) => Err(LinuxError::Task(error)),
     }
 }
@@ -137,6 +188,11 @@ fn moving(config: Config) -> Config {
     // SAFETY: the tasks of a run are those of this folder. They compute, sleep, park and count in atomics; nothing in them
     // uses a thread-local, holds a guard, opens a scope of threads or waits in a destructor.
     unsafe { config.migrate_started_tasks() }
+}
+
+/// When the records of a run end.
+fn end_of(records: &[WorkerRecord]) -> Nanos {
+    records.iter().map(|record| record.end).max().unwrap_or_default()
 }
 
 fn rounded(now: Duration) -> String {

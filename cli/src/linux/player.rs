@@ -1,13 +1,15 @@
 //! A task that plays one thread of a workload, step by step.
 
+use super::calls::Serving;
 use super::endpoint::Answer;
+use super::rings::{Leave, Without};
 use super::stage::{Life, Permit, Stage, duration};
-use mainspring::endpoint::Reply;
-use mainspring::{CallError, CallRefusal, Component, Cx, Parker, Refusal, WaitReason};
-use mainspring_abi::Nanos;
-use mainspring_random::{Random, Stream};
+use mainspring::{Component, Cx, WaitReason};
+use mainspring_abi::{Nanos, ThreadRef};
+use mainspring_random::Random;
 use mainspring_record::jobs::Jobs;
-use mainspring_workload::{Span, Step, ThreadTarget};
+use mainspring_ring::AccountingTarget;
+use mainspring_workload::{Batch, ContextTarget, Phases, Step, ThreadTarget};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,14 +17,17 @@ use std::time::{Duration, Instant};
 const CHUNK: Duration = Duration::from_micros(5);
 
 /// One life of an instance.
-struct Player<'s, 'w> {
-    stage: &'s Stage<'w>,
-    number: usize,
-    random: Random,
+pub struct Player<'s, 'w> {
+    pub stage: &'s Stage<'w>,
+    pub number: usize,
     /// The step that it is at.
     step: usize,
+    /// Where it is in the phases of its program.
+    phases: Phases,
     /// The calls that it has taken, the last one last.
-    serving: Vec<Reply<(), Answer>>,
+    pub serving: Vec<Serving>,
+    /// The context that it is bound to, if no call has lent it one.
+    bound: Option<usize>,
     /// What its `alloc` steps have taken.
     hoard: Vec<Vec<u8>>,
     /// What it spawned last, of each table.
@@ -30,48 +35,65 @@ struct Player<'s, 'w> {
 }
 
 /// The step was refused, and that has been counted.
-struct Refused;
+pub struct Refused;
+
+/// A life that is cut short from outside is over for the others too. One that the end of the run cuts short is not.
+struct Mortal<'s, 'w> {
+    stage: &'s Stage<'w>,
+    number: usize,
+}
+
+impl Drop for Mortal<'_, '_> {
+    fn drop(&mut self) {
+        if self.stage.is_killed(self.number) {
+            self.stage.end(self.number);
+        }
+    }
+}
 
 /// Whether the program goes on.
 #[derive(PartialEq, Eq)]
 enum Goes {
     On,
+    /// With another step than the next.
+    To(usize),
     Exit,
 }
 
-/// Plays instance `number` from its start to its end. Unwinds when the run is over.
-pub fn live(stage: &Stage<'_>, number: usize, cx: &Cx) {
+/// Plays instance `number` from its start to its end, on the context that it was started on. Unwinds when the run is over.
+pub fn live(stage: &Stage<'_>, number: usize, on: Option<usize>, cx: &Cx) {
     stage.set_task(number, cx.id().0);
+    let mortal = Mortal { stage, number };
     let spec = stage.spec(number);
     let mut player = Player {
         stage,
         number,
-        random: stage.instances[number]
-            .random
-            .lock()
-            .expect("no panic while it is held")
-            .take()
-            .unwrap_or_else(
-                // A life that was cut short kept its generator.
-                || Random::new(stage.seed, Stream::Thread(number)),
-            ),
         step: 0,
+        phases: Phases::new(),
         serving: Vec::new(),
+        bound: on,
         hoard: Vec::new(),
         spawned: vec![None; stage.workload.threads.len()],
     };
-    player.begin_job(cx, |jobs, now| {
+    player.begin_job(cx, 0, |jobs, now| {
         jobs.begin_life(now);
         jobs.start(now);
     });
     let mut rounds = 0;
     'life: while spec.times.is_none_or(|times| rounds < times) {
-        for (number, step) in spec.program.iter().enumerate() {
-            player.step = number;
+        player.step = 0;
+        while let Some(step) = spec.program.get(player.step) {
             cx.check();
+            player.fetch_context(cx);
+            if let Some(policy) = &stage.policy {
+                policy.heard(player.number);
+            }
             player.pay(cx, step);
-            if player.take(cx, step) == Goes::Exit {
-                break 'life;
+            let amount = stage.draw_amount(player.number, step);
+            match player.take(cx, step, amount) {
+                Goes::On => player.step += 1,
+                Goes::To(next) => player.step = next,
+                Goes::Exit => break 'life,
             }
         }
         rounds += 1;
@@ -79,25 +101,40 @@ pub fn live(stage: &Stage<'_>, number: usize, cx: &Cx) {
     player.end_jobs(cx);
     // Nobody else will answer these.
     player.serving.clear();
-    *player.me().random.lock().expect("no panic while it is held") = Some(player.random.clone());
+    std::mem::forget(mortal);
     stage.end(number);
 }
 
 impl Player<'_, '_> {
-    fn take(&mut self, cx: &Cx, step: &Step) -> Goes {
+    /// Takes a step, for which it has drawn `amount`: how long it lasts, or waits at most.
+    fn take(&mut self, cx: &Cx, step: &Step, amount: Option<Duration>) -> Goes {
         match step {
-            Step::Run(span) => compute(cx, duration(self.random.draw(*span))),
+            Step::Run(_) | Step::RunDrawn(_) => compute(cx, amount.unwrap_or_default()),
             Step::RunForever => compute(cx, Duration::MAX),
-            Step::Sleep(span) => {
-                let length = duration(self.random.draw(*span));
-                self.sleep(cx, length);
+            Step::Repeat { .. }
+            | Step::For { .. }
+            | Step::Either { .. }
+            | Step::Or { .. }
+            | Step::End { .. } => {
+                let program = &self.stage.spec(self.number).program;
+                let (phases, at) = (&mut self.phases, self.step);
+                let next = |random: &mut Random| phases.next(program, at, now(cx), random);
+                return Goes::To(self.stage.with_random(self.number, next));
             }
+            Step::Lock { .. }
+            | Step::Unlock(_)
+            | Step::Down { .. }
+            | Step::Up(_)
+            | Step::Barrier { .. }
+            | Step::Wait { .. }
+            | Step::Signal(_)
+            | Step::Broadcast(_) => self.sync_step(cx, step, amount),
+            Step::Sleep(_) | Step::SleepDrawn(_) => self.sleep(cx, amount.unwrap_or_default()),
             Step::Every(period) => self.every(cx, *period),
             Step::Yield => cx.yield_now(),
-            Step::Park { timeout } => {
-                let timeout = self.timeout(*timeout);
-                if let Ok(_permit) = self.permit(timeout) {
-                    let unparked = self.me().park.park(cx, timeout);
+            Step::Park { .. } => {
+                if let Ok(_permit) = self.permit(amount) {
+                    let unparked = self.me().park.park(cx, amount);
                     self.count_timeout(unparked);
                 }
             }
@@ -106,23 +143,51 @@ impl Player<'_, '_> {
                     self.stage.unpark(instance);
                 }
             }
-            Step::Call(call) => self.call(cx, call.endpoint, call.timeout),
-            Step::Recv { endpoint, timeout } => self.receive(cx, *endpoint, *timeout),
+            Step::Call(call) => self.call(cx, call, amount),
+            Step::Recv { endpoint, .. } => self.receive(cx, *endpoint, amount),
             Step::Reply => self.answer(cx, Answer::Reply),
             Step::Throw => self.answer(cx, Answer::Failure),
             Step::Spawn(table) => match self.stage.spawn(*table) {
                 Some(child) => self.spawned[*table] = Some(child),
                 None => self.stage.refuse(self.number),
             },
-            Step::Join { target, timeout } => self.join(cx, *target, *timeout),
+            Step::Join { target, .. } => self.join(cx, *target, amount),
             Step::Weight(weight) => {
                 cx.set_weight(*weight);
+                self.stage.note_weight(self.number, *weight);
             }
             Step::Alloc(bytes) => self.alloc(cx, *bytes),
             // A look at the file system, which the answer does not matter of.
             Step::Syscall => drop(std::fs::metadata("/")),
             Step::Exit => return Goes::Exit,
-            _ => unreachable!("refused before the run"),
+            Step::Bind(target) => self.bind(cx, *target),
+            Step::Unbind => {
+                let unbound = self.bound.is_some_and(|context| self.unbind(cx, context));
+                self.refuse_unless(unbound);
+            }
+            Step::Revoke(target) => {
+                for context in self.stage.contexts.named(*target) {
+                    self.refuse_unless(self.stage.contexts.revoke(context, now(cx)));
+                }
+            }
+            Step::Drain(target) => {
+                let context = self.own_instance(*target);
+                // One that was revoked has nothing to tell.
+                let _drained = self.stage.contexts.get(context).map(|context| context.notices());
+            }
+            Step::Lease(lease) => self.refuse_unless(self.stage.ask_for_lease(*lease)),
+            Step::Release(lease) => self.refuse_unless(self.stage.leases.release(*lease)),
+            Step::Submit { ring, entries, deadline, late } => {
+                let batch = Batch { entries: *entries, deadline: *deadline, late: *late };
+                self.on_ring(*ring, |ring| ring.submit(cx, &batch));
+            }
+            Step::Complete { ring, entries, .. } => {
+                if let Ok(_permit) = self.permit(amount) {
+                    let until = amount.map(|amount| cx.now() + amount);
+                    self.on_ring(*ring, |ring| ring.complete(cx, *entries, until));
+                }
+            }
+            Step::Poll(ring) => self.poll(cx, *ring),
         }
         Goes::On
     }
@@ -153,15 +218,11 @@ impl Player<'_, '_> {
         }
     }
 
-    fn me(&self) -> &super::stage::Instance {
+    pub fn me(&self) -> &super::stage::Instance {
         &self.stage.instances[self.number]
     }
 
-    fn timeout(&mut self, span: Option<Span>) -> Option<Duration> {
-        span.map(|span| duration(self.random.draw(span)))
-    }
-
-    fn count_timeout(&self, in_time: bool) {
+    pub fn count_timeout(&self, in_time: bool) {
         if !in_time {
             count(&self.me().timeouts);
         }
@@ -171,9 +232,9 @@ impl Player<'_, '_> {
         act(&mut self.me().jobs.lock().expect("no panic while it is held"))
     }
 
-    /// A job begins, as `act` says. Which period ends it is known from here on.
-    fn begin_job(&self, cx: &Cx, act: impl FnOnce(&mut Jobs, Nanos)) {
-        let next = self.stage.spec(self.number).next_period(self.step).unwrap_or_default();
+    /// A job begins before step `at`, as `act` says. Which period ends it is known from here on.
+    fn begin_job(&self, cx: &Cx, at: usize, act: impl FnOnce(&mut Jobs, Nanos)) {
+        let next = self.stage.spec(self.number).next_period(at, &self.phases, now(cx)).unwrap_or_default();
         self.me().next_period.store(next.get(), Ordering::Relaxed);
         self.jobs(|jobs| act(jobs, now(cx)));
     }
@@ -188,9 +249,8 @@ impl Player<'_, '_> {
 
     fn every(&mut self, cx: &Cx, period: Nanos) {
         let release = self.jobs(|jobs| jobs.finish(now(cx), period));
-        self.step += 1;
         self.sleep(cx, duration(release).saturating_sub(cx.now()));
-        self.begin_job(cx, Jobs::start);
+        self.begin_job(cx, self.step + 1, Jobs::start);
     }
 
     fn sleep(&self, cx: &Cx, length: Duration) {
@@ -202,7 +262,7 @@ impl Player<'_, '_> {
     }
 
     /// Leave to wait: a wait without a timeout needs none.
-    fn permit(&self, timeout: Option<Duration>) -> Result<Option<Permit<'_>>, Refused> {
+    pub fn permit(&self, timeout: Option<Duration>) -> Result<Option<Permit<'_>>, Refused> {
         match timeout {
             None => Ok(None),
             Some(_) => self.stage.permit(self.number).map(Some).ok_or(Refused),
@@ -210,7 +270,7 @@ impl Player<'_, '_> {
     }
 
     /// Waits until `arrived`, ringing counts as a hint. False if time is over first.
-    fn wait(
+    pub fn wait(
         &self,
         cx: &Cx,
         reason: WaitReason,
@@ -229,58 +289,90 @@ impl Player<'_, '_> {
         }
     }
 
-    fn call(&mut self, cx: &Cx, endpoint: usize, timeout: Option<Span>) {
-        let timeout = self.timeout(timeout);
-        let Ok(_permit) = self.permit(timeout) else { return };
-        let endpoint = &self.stage.endpoints[endpoint];
-        let made = now(cx);
-        endpoint.note_call();
-        let answer = match timeout {
-            Some(timeout) => endpoint.calls.call_timeout(cx, (), timeout),
-            None => endpoint.calls.call(cx, ()),
-        };
-        let ended = now(cx);
-        if answer.is_err() && ended >= self.stage.workload.machine.duration {
-            // The end of the run took the server away: the call is unanswered, and did not fail.
-            return;
-        }
-        endpoint.note_end(made, ended, matches!(answer, Ok(Answer::Reply)));
-        match answer {
-            Ok(Answer::Reply) => {}
-            Err(CallError { why: CallRefusal::TimedOut, .. }) => count(&self.me().timeouts),
-            Err(CallError { why: CallRefusal::Chain, .. }) => self.stage.refuse(self.number),
-            Ok(Answer::Failure) | Err(_) => count(&self.me().failures),
+    /// A step of the owner of a ring.
+    fn on_ring(&self, ring: usize, act: impl FnOnce(&super::rings::Ring) -> Result<(), Without>) {
+        let ring = &self.stage.rings[ring];
+        // Rings belong to one thread each.
+        let done = if ring.owner == self.number { act(ring) } else { Err(Without::Refused) };
+        match done {
+            Ok(()) => {}
+            Err(Without::Refused) => self.stage.refuse(self.number),
+            Err(Without::TimedOut) => count(&self.me().timeouts),
         }
     }
 
-    fn receive(&mut self, cx: &Cx, endpoint: usize, timeout: Option<Span>) {
-        let timeout = self.timeout(timeout);
-        // A server that goes on to the next request without an answer to the last has failed it, if it serves on a loan.
-        self.serving.pop_if(|last| last.is_on_loan());
-        let calls = &self.stage.endpoints[endpoint].calls;
-        let received = {
-            let Ok(_permit) = self.permit(timeout) else { return };
-            match timeout {
-                Some(timeout) => calls.receive_timeout(cx, timeout),
-                None => calls.receive(cx),
+    fn poll(&self, cx: &Cx, ring: usize) {
+        let (stage, number) = (self.stage, self.number);
+        let me = ThreadRef::new(number as u32, stage.life(number).map_or(0, Life::number));
+        while !stage.rings[ring].may_poll(number, me, |other| stage.instances[other].is_alive()) {
+            stage.refuse(number);
+            stage.rings[ring].wait_to_poll(cx);
+        }
+        stage.rings[ring].poll(cx, || match stage.leases.account(ring, number, &stage.contexts) {
+            None => Leave::Wait,
+            Some(Some(account)) => Leave::Poll(account),
+            Some(None) => {
+                let own = self.bound.and_then(|context| stage.contexts.get(context));
+                Leave::Poll(own.map_or(AccountingTarget::SchedulerLedger, |context| {
+                    AccountingTarget::SchedulingContext(context.number())
+                }))
             }
-        };
-        match received {
-            Ok(((), reply)) => self.serving.push(reply),
-            Err(Refusal::TimedOut) => self.count_timeout(false),
-            // Nobody will call any more.
-            Err(_) => _ = Parker::default().park(cx, None),
+        });
+    }
+
+    fn refuse_unless(&self, done: bool) {
+        if !done {
+            self.stage.refuse(self.number);
         }
     }
 
-    fn answer(&mut self, cx: &Cx, how: Answer) {
-        if let Some(reply) = self.serving.pop() {
-            reply.send(cx, how);
+    /// The context that a step of this instance names: its own, if the step does not say which.
+    fn own_instance(&self, target: ContextTarget) -> usize {
+        let all = self.stage.contexts.named(target);
+        let own = if target.instance.is_some() { 0 } else { self.stage.number_in_table(self.number) };
+        (all.start + own).min(all.end - 1)
+    }
+
+    /// Takes a context that no thread holds, in place of its own.
+    fn bind(&mut self, cx: &Cx, target: ContextTarget) {
+        let context = self.own_instance(target);
+        if let Some(own) = self.bound {
+            self.unbind(cx, own);
+        }
+        let bound = self.stage.contexts.get(context).is_some_and(|one| one.bind(cx).is_ok());
+        self.bound = bound.then_some(context);
+        self.refuse_unless(bound);
+    }
+
+    pub fn is_bound(&self) -> bool {
+        self.bound.is_some()
+    }
+
+    fn unbind(&mut self, cx: &Cx, context: usize) -> bool {
+        let unbound = self.stage.contexts.get(context).is_some_and(|one| one.unbind(cx).unwrap_or(false));
+        if unbound {
+            self.bound = None;
+        }
+        unbound
+    }
+
+    /// Takes the context that it was given while it lived, if any, or finds that its process's default has come to it.
+    fn fetch_context(&mut self, cx: &Cx) {
+        let (stage, spec) = (self.stage, self.stage.spec(self.number));
+        if self.bound.is_none() && self.serving.is_empty() && stage.contexts.has_default(spec.process) {
+            let held = cx.context().filter(|held| held.group.is_some());
+            self.bound = held.and_then(|held| stage.contexts.numbered(held.number));
+        }
+        if let Some(context) = self.stage.take_given(self.number)
+            && self.bound.is_none()
+        {
+            let bound = self.stage.contexts.get(context).is_some_and(|one| one.bind(cx).is_ok());
+            self.bound = bound.then_some(context);
+            self.refuse_unless(bound);
         }
     }
 
-    fn join(&mut self, cx: &Cx, target: ThreadTarget, timeout: Option<Span>) {
-        let timeout = self.timeout(timeout);
+    fn join(&mut self, cx: &Cx, target: ThreadTarget, timeout: Option<Duration>) {
         let Ok(_permit) = self.permit(timeout) else { return };
         let deadline = timeout.map(|timeout| cx.now() + timeout);
         let awaited: Vec<_> = match self.spawned[target.thread] {
@@ -299,16 +391,21 @@ impl Player<'_, '_> {
 }
 
 /// The time on the machine's clock, which its record is written by.
-fn now(cx: &Cx) -> Nanos {
-    Nanos::new(u64::try_from(cx.now().as_nanos()).unwrap_or(u64::MAX))
+pub fn now(cx: &Cx) -> Nanos {
+    nanos(cx.now())
 }
 
-fn count(counter: &AtomicU64) {
+/// A length of time as the machine has it.
+pub fn nanos(length: Duration) -> Nanos {
+    Nanos::new(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX))
+}
+
+pub fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Computes until the task has been charged with so much more CPU time.
-fn compute(cx: &Cx, time: Duration) {
+pub fn compute(cx: &Cx, time: Duration) {
     let used = || cx.cpu_time().unwrap_or_default();
     let end = used().saturating_add(time);
     loop {

@@ -4,27 +4,27 @@
 //! start it until it has ended, and whoever raises it to odd sees to it that it starts.
 
 use super::LinuxError;
-use super::contexts::Contexts;
+use super::contexts::{Contexts, Fault};
 use super::endpoint::Endpoint;
-use super::player;
+use super::leases::Leases;
+use super::policy::Policy;
+use super::rings::Ring;
+use super::sync::Objects;
 use crate::machine_run::{Counts, instances};
-use mainspring::{Budget, Cx, Nursery, Parker, Runtime, Schedule, Snapshot, SpawnError, TaskState};
+use mainspring::{Parker, Runtime, Session, Snapshot, TaskState};
 use mainspring_abi::{Nanos, ProcessId};
 use mainspring_random::{Random, Stream};
 use mainspring_record::jobs::Jobs;
-use mainspring_report::EndpointReport;
+use mainspring_report::{ContextReport, EndpointReport, IslandReport, LeaseReport, RingReport};
 use mainspring_sched::{WaitPermit, WaitQuota};
-use mainspring_workload::{Operation, Start, ThreadSpec, ThreadTarget, TimedOperation, Workload};
+use mainspring_workload::{Start, Step, ThreadSpec, ThreadTarget, Workload};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
-
-/// How often the one who starts the others looks at the time at least: for the progress bar.
-const LOOK: Duration = Duration::from_millis(50);
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// What others see of an instance.
 #[derive(Debug, Default)]
@@ -34,8 +34,8 @@ pub struct Instance {
     pub park: Parker,
     /// Any other wait of its own: for an answer, a call, an end. What has come is looked up where it would be.
     pub bell: Parker,
-    /// What it draws from, in all its lives; taken by the life under way.
-    pub random: Mutex<Option<Random>>,
+    /// What it draws from, in all its lives.
+    random: Mutex<Option<Random>>,
     /// Odd while it lives.
     lives: AtomicU32,
     joiners: Mutex<Vec<usize>>,
@@ -48,10 +48,16 @@ pub struct Instance {
     pub timeouts: AtomicU64,
     pub refusals: AtomicU64,
     pub failures: AtomicU64,
+    pub late: AtomicU64,
+    pub dropped: AtomicU64,
+    /// A context that it was given while it lives, and is to bind itself to, by number from 1 on; 0 for none.
+    given: AtomicUsize,
+    /// Its life is cut short from outside.
+    pub killed: AtomicBool,
 }
 
 impl Instance {
-    fn is_alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         !self.lives.load(Ordering::Acquire).is_multiple_of(2)
     }
 }
@@ -75,16 +81,51 @@ impl Drop for Permit<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life(u32);
 
+impl Life {
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// What the one who starts the others is asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Order {
+    /// To start an instance.
+    Start(usize),
+    /// To deal with a context that was used up.
+    Fault(Fault),
+}
+
+/// What became of all that was granted.
+#[derive(Debug)]
+pub struct Accounts {
+    pub contexts: Vec<ContextReport>,
+    pub leases: Vec<LeaseReport>,
+    pub islands: Vec<IslandReport>,
+    pub rings: Vec<RingReport>,
+    /// What the pollers of all rings used, how often they slept, and how many entries were dropped.
+    pub polled: (u64, u64, u64),
+}
+
 /// A run.
 pub struct Stage<'w> {
     pub workload: &'w Workload,
     pub seed: u64,
     pub instances: Vec<Instance>,
-    pub endpoints: Vec<Endpoint>,
-    contexts: Contexts,
+    pub endpoints: Arc<[Endpoint]>,
+    pub contexts: Contexts<'w>,
+    pub leases: Leases<'w>,
+    pub rings: Vec<Arc<Ring>>,
+    pub sync: Objects,
+    pub policy: Option<Policy>,
+    pub runtime: &'w Runtime,
+    pub sessions: Vec<Session>,
+    /// Loans that logouts left alone.
+    pub loans_left: AtomicU64,
+    pub told: Mutex<Vec<String>>,
     bases: Vec<usize>,
-    orders: Sender<usize>,
-    taken: Mutex<Receiver<usize>>,
+    orders: Sender<Order>,
+    pub taken: Mutex<Receiver<Order>>,
     quota: Mutex<WaitQuota>,
     exhausted: Mutex<Vec<String>>,
 }
@@ -92,7 +133,12 @@ pub struct Stage<'w> {
 impl<'w> Stage<'w> {
     /// A run of `workload`, before it begins.
     /// With `list`, each of its jobs is listed.
-    pub fn new(workload: &'w Workload, runtime: &Runtime, seed: u64, list: bool) -> Result<Self, LinuxError> {
+    pub fn new(
+        workload: &'w Workload,
+        runtime: &'w Runtime,
+        seed: u64,
+        list: bool,
+    ) -> Result<Self, LinuxError> {
         let mut bases = Vec::new();
         let mut instances = Vec::new();
         for (table, spec) in workload.threads.iter().enumerate() {
@@ -116,7 +162,19 @@ impl<'w> Stage<'w> {
             seed,
             instances,
             endpoints: workload.endpoints.iter().map(|spec| Endpoint::new(runtime, spec)).collect(),
-            contexts: Contexts::new(workload, runtime)?,
+            contexts: Contexts::new(workload, runtime, orders.clone())?,
+            leases: Leases::new(workload, runtime, &bases),
+            rings: workload
+                .rings
+                .iter()
+                .map(|spec| Arc::new(Ring::new(spec, of(&bases, spec.owner))))
+                .collect(),
+            sync: Objects::new(workload),
+            policy: Policy::new(workload, runtime, &bases)?,
+            runtime,
+            sessions: workload.sessions.iter().map_while(|_| runtime.open_session().ok()).collect(),
+            loans_left: AtomicU64::new(0),
+            told: Mutex::default(),
             bases,
             orders,
             taken: Mutex::new(taken),
@@ -139,101 +197,62 @@ impl<'w> Stage<'w> {
         }
     }
 
-    /// Starts instances when their time comes or others ask for it, until the run is over.
-    pub fn direct<'scope>(
-        &'scope self,
-        nursery: &Nursery<'scope, '_>,
-        duration: Duration,
-        mut progress: impl FnMut(Duration),
-    ) {
-        let began = Instant::now();
-        let orders = self.taken.lock().expect("no panic while it is held");
-        let mut starts = self.starts();
-        let mut operations: Vec<_> = self.workload.operations.iter().collect();
-        operations.sort_by_key(|operation| Reverse(operation.time));
-        loop {
-            let now = began.elapsed();
-            while operations.last().is_some_and(|next| duration_of(next) <= now) {
-                self.operate(operations.pop());
-            }
-            while let Some(&Reverse((at, instance))) = starts.peek()
-                && at <= now
-            {
-                starts.pop();
-                if self.begin(instance).is_some() {
-                    self.start(nursery, instance);
-                }
-            }
-            if now >= duration {
-                return;
-            }
-            progress(now);
-            let next = starts.peek().map_or(duration, |Reverse((at, _))| *at);
-            let next = operations.last().map_or(next, |operation| next.min(duration_of(operation)));
-            let wait = next.min(duration).saturating_sub(now).min(LOOK);
-            if let Ok(instance) = orders.recv_timeout(wait) {
-                self.start(nursery, instance);
-            }
-        }
+    /// Whether the present life of an instance was cut short from outside.
+    pub fn is_killed(&self, instance: usize) -> bool {
+        self.instances[instance].killed.load(Ordering::Acquire)
     }
 
-    /// Does what an `[[at]]` table says.
-    fn operate(&self, operation: Option<&TimedOperation>) {
-        match operation.map(|operation| operation.operation) {
-            Some(Operation::Revoke(target)) => self.contexts.revoke(self.workload, target),
-            Some(Operation::CloseEndpoint(endpoint)) => self.endpoints[endpoint].calls.close(),
-            Some(_) => unreachable!("refused before the run"),
-            None => {}
-        }
+    /// Asks for a lease; whether it was granted.
+    pub fn ask_for_lease(&self, lease: usize) -> bool {
+        let spec = self.spec(self.leases.thread(lease));
+        let session = spec.session.map(|session| self.sessions[session].name());
+        let owner = (spec.process as u32, session);
+        self.leases.ask(lease, owner, &self.contexts, &self.rings, &self.endpoints)
+    }
+
+    /// Which of its table's instances one is.
+    pub fn number_in_table(&self, instance: usize) -> usize {
+        instance - self.bases[self.instances[instance].table]
+    }
+
+    /// The context of its table that an instance is bound to from its start, if there is one.
+    pub fn due_to(&self, instance: usize) -> Option<usize> {
+        self.contexts.of(self.spec(instance).context?, self.number_in_table(instance))
+    }
+
+    /// The context that an instance was given and has not taken yet.
+    pub fn take_given(&self, instance: usize) -> Option<usize> {
+        let given = &self.instances[instance].given;
+        // Relaxed: a number, and nothing else hangs on it.
+        let taken = if given.load(Ordering::Relaxed) == 0 { 0 } else { given.swap(0, Ordering::Relaxed) };
+        taken.checked_sub(1)
+    }
+
+    pub fn give(&self, instance: usize, context: usize) {
+        self.instances[instance].given.store(context + 1, Ordering::Relaxed);
     }
 
     /// When each instance that starts by itself does.
-    fn starts(&self) -> BinaryHeap<Reverse<(Duration, usize)>> {
+    pub fn starts(&self) -> BinaryHeap<Reverse<(Duration, usize)>> {
         let mut starts = BinaryHeap::new();
         for (number, instance) in self.instances.iter().enumerate() {
-            let mut random = Random::new(self.seed, Stream::Thread(number));
             if let Start::At(span) = self.workload.threads[instance.table].start {
-                starts.push(Reverse((duration(random.draw(span)), number)));
+                let at = self.with_random(number, |random| random.draw(span));
+                starts.push(Reverse((duration(at), number)));
             }
-            *instance.random.lock().expect("no panic while it is held") = Some(random);
         }
         starts
     }
 
-    fn start<'scope>(&'scope self, nursery: &Nursery<'scope, '_>, instance: usize) {
-        let spec = self.spec(instance);
-        let schedule = Schedule {
-            thread: Some(instance),
-            process: spec.process as u32,
-            weight: spec.weight,
-            class: spec.latency,
-            request: spec.request,
-            workers: spec.cpus,
-        };
-        let limit = spec.budget.unwrap_or_default();
-        let budget = Budget {
-            ops: limit.ops.unwrap_or(u32::MAX),
-            memory: limit.memory.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
-            spawn_count: limit.spawns.unwrap_or(0),
-            channel_ops: limit.channel_ops.unwrap_or(0),
-            syscalls: limit.syscalls.unwrap_or(0),
-        };
-        let builder = || nursery.builder().budget(budget).schedule(schedule.clone());
-        let live = move |cx: &Cx| player::live(self, instance, cx);
-        let number = instance - self.bases[self.instances[instance].table];
-        let context = spec.context.and_then(|table| self.contexts.of(table, number));
-        let mut started = match context {
-            Some(context) => builder().context(context).start(live),
-            None => builder().start(live),
-        };
-        // One that was revoked, or whose CPU the thread may not use, leaves the thread without.
-        if let Err(SpawnError::Context(_)) = started {
-            started = builder().start(live);
-        }
-        if started.is_err() {
-            self.refuse(instance);
-            self.end(instance);
-        }
+    /// What an instance draws as it comes to `step`, in any of its lives.
+    pub fn draw_amount(&self, number: usize, step: &Step) -> Option<Duration> {
+        self.with_random(number, |random| self.workload.draw_amount(step, random)).map(duration)
+    }
+
+    /// Draws from the instance's own source of chance.
+    pub fn with_random<R>(&self, number: usize, draw: impl FnOnce(&mut Random) -> R) -> R {
+        let mut random = self.instances[number].random.lock().expect("no panic while it is held");
+        draw(random.get_or_insert_with(|| Random::new(self.seed, Stream::Thread(number))))
     }
 
     /// Begins a life of an instance that has none. Whoever gets it sees to its start.
@@ -251,7 +270,7 @@ impl<'w> Stage<'w> {
         let target = ThreadTarget { thread: table, instance: None };
         let (instance, life) = self.targets(target).find_map(|n| Some((n, self.begin(n)?)))?;
         // The receiver lives as long as the stage.
-        let _ = self.orders.send(instance);
+        let _ = self.orders.send(Order::Start(instance));
         Some((instance, life))
     }
 
@@ -265,6 +284,16 @@ impl<'w> Stage<'w> {
         };
         for joiner in joiners {
             self.instances[joiner].bell.unpark();
+        }
+        self.end_sync_of(instance);
+        if let Some(policy) = &self.policy {
+            policy.ended(instance);
+        }
+        self.rings.iter().for_each(|ring| ring.thread_ended(instance));
+        let process = self.spec(instance).process;
+        let lives = |other: &usize| self.spec(*other).process == process && self.instances[*other].is_alive();
+        if !self.workload.leases.is_empty() && !(0..self.instances.len()).any(|other| lives(&other)) {
+            self.runtime.end_process(process as u32);
         }
     }
 
@@ -330,7 +359,34 @@ impl<'w> Stage<'w> {
     /// What should be known before the numbers are read.
     pub fn notices(&self) -> Vec<String> {
         let exhausted = self.exhausted.lock().expect("no panic while it is held");
-        exhausted.iter().map(|name| format!("{name} has run out of its budget and stands still")).collect()
+        let exhausted =
+            exhausted.iter().map(|name| format!("{name} has run out of its budget and stands still"));
+        let told = self.told.lock().expect("no panic while it is held").clone();
+        let names: Vec<String> = instances(self.workload).map(|(name, _)| name).collect();
+        let policy = self.policy.iter().flat_map(|policy| policy.notices(&names));
+        let granted = self.contexts.notices().into_iter().chain(self.leases.notices());
+        exhausted.chain(told).chain(granted).chain(policy).chain(self.deadlocks()).collect()
+    }
+
+    /// Loans that logouts found in flight.
+    pub fn loans_left(&self) -> u64 {
+        self.loans_left.load(Ordering::Relaxed)
+    }
+
+    /// What became of all that was granted, at the end of time and before anybody is stopped for it.
+    pub fn close_books(&self, end: Nanos) -> Result<Accounts, LinuxError> {
+        let names: Vec<String> = instances(self.workload).map(|(name, _)| name).collect();
+        let rings = self.rings.iter().map(|ring| ring.report().map_err(LinuxError::Ring));
+        let counted = self.rings.iter().map(|ring| ring.counted());
+        Ok(Accounts {
+            contexts: self.contexts.reports(end),
+            leases: self.leases.reports(|instance| names[instance].clone()),
+            islands: self.contexts.island_reports(),
+            rings: rings.collect::<Result<_, _>>()?,
+            polled: counted.fold((0, 0, 0), |(busy, sleeps, dropped), (charged, slept, late)| {
+                (busy + charged.get(), sleeps + slept, dropped + late)
+            }),
+        })
     }
 
     /// The machine has stopped at `end`: closes the periods that are under way.
@@ -352,7 +408,7 @@ impl<'w> Stage<'w> {
 
     /// What became of the calls through each endpoint.
     pub fn endpoint_reports(&self) -> Vec<EndpointReport> {
-        let specs = self.workload.endpoints.iter().zip(&self.endpoints).enumerate();
+        let specs = self.workload.endpoints.iter().zip(self.endpoints.iter()).enumerate();
         let rows = specs.map(|(n, (spec, endpoint))| endpoint.report(&spec.name, self.workload.users_of(n)));
         rows.filter(|row| row.calls > 0).collect()
     }
@@ -365,14 +421,16 @@ impl<'w> Stage<'w> {
             timeouts: read(&this.timeouts),
             refusals: read(&this.refusals),
             failures: read(&this.failures),
+            late: read(&this.late),
+            dropped: read(&this.dropped),
         };
         self.instances.iter().map(counts).collect()
     }
 }
 
-/// When an operation is due.
-fn duration_of(operation: &TimedOperation) -> Duration {
-    duration(operation.time)
+/// The one instance that a table names.
+fn of(bases: &[usize], target: ThreadTarget) -> usize {
+    bases[target.thread] + target.instance.unwrap_or(0) as usize
 }
 
 /// A duration as the standard library has it.

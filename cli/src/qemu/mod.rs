@@ -6,8 +6,9 @@
 mod notes;
 pub mod plan;
 
-use crate::machine_run::{Counts, MachineRun, instances};
+use crate::machine_run::MachineRun;
 use crate::output::Output;
+use mainspring_abi::Nanos;
 use mainspring_abi::frame::{Frame, FrameError};
 use mainspring_abi::kernel::MAX_THREADS;
 use mainspring_abi::plan::Note;
@@ -21,6 +22,8 @@ use std::time::Duration;
 const RECORD_BYTES: usize = 6 << 20;
 /// How much slower than real time a run may be before it counts as stuck.
 const PATIENCE: u32 = 10;
+/// The same where each instruction is counted.
+const COUNTED_PATIENCE: u32 = 120;
 
 /// Why a workload could not be run on the kernel.
 #[derive(Debug)]
@@ -55,24 +58,53 @@ impl fmt::Display for QemuError {
 
 impl std::error::Error for QemuError {}
 
+/// How to run a workload.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// Each job is kept.
+    pub list: bool,
+    /// Time counts instructions.
+    pub counted: bool,
+}
+
 /// Runs `workload` on the kernel.
-pub fn run(workload: &Workload, seed: u64, output: Output) -> Result<MachineRun, QemuError> {
-    let run = boot(workload, &plan::encode(workload, seed), output)?;
-    let mut threads = Vec::new();
-    let mut counts = vec![Counts::default(); instances(workload).count()];
+pub fn run(workload: &Workload, seed: u64, how: How, output: Output) -> Result<MachineRun, QemuError> {
+    let run = boot(workload, &plan::encode(workload, seed), how.counted, output)?;
+    let mut notes = notes::Notes::new(workload, how.list);
     let mut records = Vec::new();
+    let mut end = Nanos::ZERO;
     for frame in run.frames().map_err(QemuError::Frames)? {
         match frame {
-            Frame::Record(head, bytes) => records.push((head, bytes.to_vec())),
+            Frame::Record(head, bytes) => {
+                end = end.max(head.end);
+                records.push((head, bytes.to_vec()));
+            }
             Frame::Note(_, bytes) => {
                 let note = Note::from_bytes(bytes).ok_or(QemuError::Note)?;
-                notes::take(note, workload, &mut threads, &mut counts).ok_or(QemuError::Note)?;
+                notes.take(note).ok_or(QemuError::Note)?;
             }
             Frame::End(_) => {}
         }
     }
+    notes.close(end);
+    let notes::Notes { mut threads, counts, jobs, contexts, leases, islands, rings, sync, polled, .. } =
+        notes;
     name_starters(&mut threads, plan::process_count(workload));
-    Ok(MachineRun { machine: "qemu", seats: MAX_THREADS, threads, records, counts, ..MachineRun::default() })
+    Ok(MachineRun {
+        machine: "qemu",
+        seats: MAX_THREADS,
+        threads,
+        records,
+        counts,
+        jobs,
+        contexts,
+        leases,
+        islands,
+        rings,
+        sync,
+        polled,
+        ..MachineRun::default()
+    })
 }
 
 /// Each process begins with a thread that starts the others, and these threads are the first that the kernel makes.
@@ -86,13 +118,15 @@ fn name_starters(names: &mut Vec<String>, processes: usize) {
 }
 
 /// Runs the kernel to its end.
-fn boot(workload: &Workload, plan: &[u8], output: Output) -> Result<Run, QemuError> {
-    let machine = Machine { cpus: workload.machine.cpus as u32, memory_mb: 768, ..Machine::default() };
+fn boot(workload: &Workload, plan: &[u8], counted: bool, output: Output) -> Result<Run, QemuError> {
+    let cpus = workload.machine.cpus as u32;
+    let machine = Machine { cpus, memory_mb: 768, icount: counted, ..Machine::default() };
     let manifest = plan::manifest(workload, RECORD_BYTES);
     let image = image::build(&manifest, &["workload"], &[("plan", plan)])
         .map_err(|error| QemuError::Machine(error.into()))?;
     let wanted = Duration::from_nanos(workload.machine.duration.get());
-    let deadline = wanted * PATIENCE + Duration::from_secs(30);
+    let patience = if counted { COUNTED_PATIENCE } else { PATIENCE };
+    let deadline = wanted * patience + Duration::from_secs(30);
     output.note(format_args!("booting the kernel on {} CPUs", workload.machine.cpus));
     let run = machine.run(&image, deadline, |_| {}).map_err(QemuError::Machine)?;
     let ended = match run.code {

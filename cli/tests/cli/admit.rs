@@ -28,7 +28,7 @@ fn what_holds_is_admitted_with_the_demand_that_decides_and_the_worst_responses()
     }
     let json = folder.run("admit w.toml --report json").ok().json();
     assert_eq!(json["admitted"], true);
-    assert_eq!(json["reason"], "every deadline holds");
+    assert_eq!(json["reason"], "every deadline holds as long as each context stays within its budget");
     let task = |n: usize, field: &str| json["tasks"][n][field].clone();
     assert_eq!((task(0, "name"), task(0, "cpu")), ("a".into(), 0.into()));
     assert_eq!([task(0, "response_ns"), task(1, "response_ns")], [3_600_000, 4_600_000]);
@@ -143,4 +143,61 @@ fn a_workload_without_contexts_is_promised_nothing() {
     let ran = folder.run("admit w.toml");
     assert_eq!(ran.code, Some(5), "{ran:?}");
     assert!(ran.stderr.contains("w.toml: nothing here has a context: nothing is promised"), "{}", ran.stderr);
+}
+
+/// `count` contexts, alike, whose deadlines are short: their density is above one.
+fn many(count: u64, cpus: u64, used_percent: u64) -> String {
+    let period_us = 100_000;
+    let budget_ns = period_us * 1_000 * cpus * used_percent / 100 / count;
+    let deadline_us = period_us * 99 / 100;
+    format!(
+        "[machine]\ncpus = {cpus}\nfloor = \"0%\"\nduration = \"1ms\"\n[[context]]\nname = \"c\"\n\
+         budget = \"{budget_ns}ns\"\nperiod = \"{period_us}us\"\ndeadline = \"{deadline_us}us\"\n\
+         [[thread]]\nname = \"t\"\ncount = {count}\ncontext = \"c\"\nprogram = [\"run {budget_ns}ns\", \"every {period_us}us\"]\n"
+    )
+}
+
+#[test]
+fn thousands_of_contexts_are_judged_and_worst_responses_only_if_asked_for() {
+    let folder = Folder::new("admit-many");
+    folder.write("w.toml", many(5_000, 1, 98));
+    let text = folder.run("admit w.toml").ok().stdout;
+    assert!(text.contains("(the worst responses of so many take long: --responses computes them)"), "{text}");
+    let json = folder.run("admit w.toml --report json").ok().json();
+    assert_eq!((&json["responses_left_out"], &json["tasks"][7]["response_ns"]), (&true.into(), &().into()));
+    folder.write("few.toml", many(100, 1, 98));
+    let json = folder.run("admit few.toml --report json --responses").ok().json();
+    assert_eq!(json["responses_left_out"], false);
+    assert_eq!(json["tasks"][0]["response_ns"], 98_000_000, "all come together, and one is last");
+    folder.write("over.toml", many(200, 1, 100));
+    let ran = folder.run("admit over.toml");
+    assert_eq!(ran.code, Some(3));
+    assert!(ran.stdout.contains("100ms due within 99ms of a common release, 99ms there"), "{}", ran.stdout);
+}
+
+#[test]
+fn two_cpus_that_are_asked_for_more_than_both_are_refused_as_proof() {
+    let folder = Folder::new("admit-two");
+    folder.write("w.toml", many(5, 2, 98).replace("0%", "5%"));
+    let ran = folder.run("admit w.toml --report json");
+    assert_eq!(ran.code, Some(3));
+    let json = ran.json();
+    let refused: Vec<_> =
+        json["cpus"].as_array().into_iter().flatten().filter(|cpu| cpu["admitted"] == false).collect();
+    assert!(!refused.is_empty() && refused.iter().all(|cpu| cpu["exact"] == true), "{json}");
+    assert!(!folder.run("admit w.toml").stdout.contains("sufficient only"));
+}
+
+#[test]
+fn a_program_that_needs_more_than_its_budget_is_refused_with_its_line() {
+    let folder = Folder::new("admit-program");
+    folder.write("w.toml", pair("2300us", ON_ZERO).replacen("run 1ms", "run 2500us", 1));
+    let ran = folder.run("admit w.toml");
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let why =
+        "refused: line 12: a runs at least 2.5ms in each 10ms, and its context grants 2.3ms in each 10ms";
+    assert!(ran.stdout.contains(why), "{}", ran.stdout);
+    let json = folder.run("admit w.toml --report json").json();
+    assert_eq!(json["programs"][0]["line"], 12);
+    assert_eq!(json["cpus"][0]["admitted"], true, "the budgets themselves fit");
 }

@@ -38,6 +38,7 @@ fn is_fixed(command: &str) -> bool {
         "mainspring boot",
         "-linux.msr",
         "-qemu.msr",
+        "--nats ",
     ];
     let starts = ["mainspring ", "sed ", "printf ", "for ", "head ", "wc "];
     starts.iter().any(|start| command.starts_with(start))
@@ -122,6 +123,38 @@ fn try_page(page: &str) -> usize {
         tried += 1;
     }
     tried
+}
+
+/// The lines that claim hard realtime. Pages and sources are looked at by `core/sched/tests/claims.rs`.
+fn claims(text: &str) -> Vec<String> {
+    let says = |line: &&str| {
+        let line = line.to_lowercase().replace(['-', '_'], " ");
+        let named = ["hard realtime", "hard real time", "hard rt"].iter().any(|words| line.contains(words));
+        named && !["no ", "not ", "never", "neither", "nothing"].iter().any(|word| line.contains(word))
+    };
+    text.lines().filter(says).map(str::to_owned).collect()
+}
+
+//= TICK:nongoal.hard-rt
+#[test]
+fn the_command_claims_no_hard_realtime() {
+    assert_eq!(claims("it is hard real-time\nit is not hard realtime").len(), 1, "the search finds a claim");
+    let folder = Folder::new("docs-claims");
+    let workload = |name: &str| root().join("workloads").join(name).display().to_string();
+    let (robot, audio) = (workload("robot-control.toml"), workload("audio-graph.toml"));
+    for args in [
+        vec!["--help"],
+        vec!["run", "--help"],
+        vec!["admit", "--help"],
+        vec!["man"],
+        vec!["admit", &audio],
+        vec!["admit", &robot],
+        vec!["run", &robot],
+        vec!["run", &audio, "--report", "json"],
+    ] {
+        let ran = Ran::of(&mut folder.command_with(&args)).ok();
+        assert_eq!(claims(&(ran.stdout + &ran.stderr)), [""; 0], "{args:?}");
+    }
 }
 
 //= OWN:docs.run

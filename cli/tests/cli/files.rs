@@ -14,6 +14,9 @@ fn files_are_written_and_named() {
     assert!(page.contains("editor"));
     let trace: serde_json::Value = serde_json::from_slice(&folder.read("w.json")).expect("JSON");
     assert!(trace["traceEvents"].as_array().is_some_and(|events| !events.is_empty()));
+    folder.run("run w.toml --trace w.perfetto-trace --quiet").ok();
+    // A packet of the trace: field 1, with a length.
+    assert_eq!(folder.read("w.perfetto-trace").first(), Some(&0x0a));
     assert_eq!(folder.run("run w.toml --html w.html --quiet").ok().stderr, "");
 }
 

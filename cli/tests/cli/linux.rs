@@ -276,18 +276,11 @@ fn what_linux_did_is_verified_and_so_is_its_record() {
 #[test]
 fn what_linux_cannot_do_is_refused_with_its_line_and_the_machine_that_can() {
     let folder = Folder::new("linux-refused");
-    folder.write(
-        "c.toml",
-        "[[context]]\nname = \"c\"\nbudget = \"1ms\"\nperiod = \"10ms\"\noverrun = \"fault\"\n\
-         [[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n",
-    );
-    folder.run("run c.toml --on linux").refused(&["c.toml:1: ", "overrun", "--on sim"]);
-    folder.write(
-        "d.toml",
-        "[[thread]]\nname = \"a\"\nprogram = [\n  \"run 1ms\",\n  \"call x deadline 1ms\",\n]\n\
-         [[thread]]\nname = \"b\"\nprogram = [\"recv x\", \"reply\"]\n",
-    );
-    folder.run("run d.toml --on linux --record d.msr").refused(&["d.toml:5: ", "deadline", "--on sim"]);
+    let thread = "[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n";
+    folder.write("c.toml", format!("{thread}[faults]\nlost_reschedule = \"1%\"\n"));
+    folder.run("run c.toml --on linux").refused(&["c.toml:4: ", "[faults]", "--on sim"]);
+    folder.write("d.toml", format!("{thread}[network]\nevery = \"1ms\"\n"));
+    folder.run("run d.toml --on linux --record d.msr").refused(&["d.toml:4: ", "[network]", "--on sim"]);
     assert_eq!(folder.list(), ["c.toml", "d.toml"], "nothing is left behind");
 }
 

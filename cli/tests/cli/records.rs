@@ -219,11 +219,11 @@ fn text_json_page_and_trace_come_from_a_record_alone() {
         assert!(again[field] == *value, "{field} is not the same");
     }
     let text = |name: &str| String::from_utf8(folder.read(name)).expect("text");
-    let intervals = |page: String| {
-        let (_, rest) = page.split_once("id=\"intervals\">").expect("the intervals");
+    let rows = |page: String| {
+        let (_, rest) = page.split_once("id=\"cpu-rows\">").expect("the rows of CPUs");
         rest.split_once('<').expect("their end").0.to_owned()
     };
-    assert_eq!(intervals(text("r.html")), intervals(text("live.html")));
+    assert_eq!(rows(text("r.html")), rows(text("live.html")));
     let runs = |trace: String| {
         trace.lines().filter(|line| line.contains("\"ph\":\"X\"")).map(str::to_owned).collect::<Vec<_>>()
     };

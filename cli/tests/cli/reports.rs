@@ -32,6 +32,30 @@ fn the_json_report_has_the_documented_keys() {
     assert_eq!(names, ["hog", "editor", "batch.0", "batch.1"]);
 }
 
+//= OWN:miss.truth
+#[test]
+fn a_thread_that_never_runs_misses_each_of_its_deadlines_at_that_time() {
+    let folder = Folder::new("reports-starved");
+    folder.write(
+        "w.toml",
+        "[machine]\nduration = \"55ms\"\nfloor = \"0%\"\n\
+         [[context]]\nname = \"all\"\nbudget = \"100ms\"\nperiod = \"100ms\"\n\
+         [[thread]]\nname = \"hog\"\ncontext = \"all\"\nprogram = [\"run forever\"]\n\
+         [[thread]]\nname = \"starved\"\nprogram = [\"run 1ms\", \"every 10ms\"]\n",
+    );
+    let json = folder.run("run w.toml --report json --record w.msr").ok().json();
+    let times = |json: &serde_json::Value| -> Vec<u64> {
+        let misses = json["misses"].as_array().expect("misses").iter();
+        misses.map(|miss| miss["time_ns"].as_u64().expect("a time") / 1_000_000).collect()
+    };
+    assert_eq!(times(&json), [10, 20, 30, 40, 50]);
+    assert_eq!(json["threads"][1]["runtime_ns"], 0);
+    assert_eq!(times(&folder.run("report w.msr --report json").ok().json()), [10, 20, 30, 40, 50]);
+    let text = folder.run("run w.toml").ok().stdout;
+    assert!(text.contains("missed periods: starved 5"), "{text}");
+    assert!(folder.run("explain w.msr --miss 2").ok().stdout.contains("due at 20ms"));
+}
+
 //= TICK:telemetry
 #[test]
 fn the_twelve_permanent_counters_are_in_the_json_report_by_name() {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a child gets: enough for what it does here, so that no figure contains a recharge that its peers do not have.
-const CHILD: Budget =
+pub(super) const CHILD: Budget =
     Budget { ops: u32::MAX, memory: 1 << 30, spawn_count: 0, channel_ops: u16::MAX, syscalls: u16::MAX };
 
 /// What a strike may use before it is ended.
@@ -44,7 +44,7 @@ pub fn measure(bench: Bench, work: &Work, started: Started) -> Option<f64> {
         Bench::Memory => stackful_memory(work.parked),
         Bench::MemoryFuture => future_memory(work.parked),
         Bench::MemoryUnstarted => unstarted_memory(work.parked),
-        Bench::Check => return None,
+        Bench::Check | Bench::Http | Bench::HttpOverstay => return None,
         _ => hostile(bench.attack()?, work.window, started),
     })
 }
@@ -53,17 +53,21 @@ pub(crate) fn runtime(workers: usize) -> Runtime {
     runtime_whose(workers, Started::Stay)
 }
 
-#[allow(unsafe_code)]
 fn runtime_whose(workers: usize, started: Started) -> Runtime {
-    let config = config(workers).max_stacks(1 << 16);
+    build_whose(config(workers).max_stacks(1 << 16), started)
+}
+
+#[allow(unsafe_code)]
+pub(super) fn build_whose(config: Config, started: Started) -> Runtime {
     build(match started {
         Started::Stay => config,
-        // SAFETY: the tasks of this file use no thread-local, no scope of threads and no guard across a yield point.
+        // SAFETY: the tasks of this file use no thread-local, no scope of threads and no guard across a yield point. Nor do those of
+        // the HTTP server: hyper is done with its thread-locals before a poll returns.
         Started::Move => unsafe { config.migrate_started_tasks() },
     })
 }
 
-fn config(workers: usize) -> Config {
+pub(super) fn config(workers: usize) -> Config {
     // No child gets more than this says, and a strike may spawn.
     let most = Budget { spawn_count: STRIKE.spawn_count, ..CHILD };
     let caps = Caps::root(u32::MAX, most, Budget::MAX, u32::MAX, u32::MAX);

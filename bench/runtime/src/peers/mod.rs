@@ -1,6 +1,8 @@
 //! The peers, each written as its own users would write it.
 
 mod corosensei;
+mod http_mainspring;
+mod http_tokio;
 mod mainspring;
 mod may;
 mod rayon;
@@ -8,16 +10,30 @@ mod smol;
 mod tokio;
 
 use crate::bench::{Bench, Figures, Peer, Work};
-use crate::check;
+use crate::{check, http};
 
 use self::mainspring::Started;
 pub(crate) use self::mainspring::runtime;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Measures one peer once, in this process. None if it takes no part.
 pub fn measure(bench: Bench, peer: Peer, work: &Work) -> Option<Figures> {
     if bench == Bench::Check && peer == Peer::Mainspring {
         return Some(check::measure(work));
+    }
+    let on_load = match bench {
+        Bench::Http => Some(http::quiet as fn(SocketAddr, Duration) -> Figures),
+        Bench::HttpOverstay => Some(http::beside_stalls as fn(SocketAddr, Duration) -> Figures),
+        _ => None,
+    };
+    if let Some(load) = on_load {
+        let measure = |address| load(address, work.window);
+        return match peer {
+            Peer::Mainspring => Some(http_mainspring::serve(measure)),
+            Peer::Tokio => Some(http_tokio::serve(measure)),
+            _ => None,
+        };
     }
     let value = match peer {
         Peer::Mainspring => mainspring::measure(bench, work, Started::Stay),

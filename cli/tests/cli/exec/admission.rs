@@ -85,6 +85,17 @@ fn ps_lists_what_is_granted_to_whom_and_what_is_used() {
 }
 
 #[test]
+fn no_name_of_a_grant_makes_up_a_line() {
+    let host = Host::new("forged");
+    let running = host.start(&["--name", "one\n2 0 two\u{1b}[31m"], "echo here; exec sleep 60");
+    let table = host.run(&["ps"]).ok().stdout;
+    assert_eq!(table.lines().count(), 2, "{table:?}");
+    assert!(table.contains("one?2 0 two?[31m"), "{table:?}");
+    running.signal("TERM");
+    running.wait();
+}
+
+#[test]
 fn a_registry_that_cannot_be_used_is_named() {
     let host = Host::new("registry");
     host.folder.write("run", "a file where the registry should be");
@@ -96,7 +107,7 @@ fn a_registry_that_cannot_be_used_is_named() {
 }
 
 /// The first CPU that this process may use.
-fn first_cpu(host: &Host) -> String {
+pub fn first_cpu(host: &Host) -> String {
     let ran = host.sh(&["--quiet"], "(grep Cpus_allowed_list /proc/self/status)");
     let list = ran.stdout.split_whitespace().last().expect("a list").to_owned();
     list.split([',', '-']).next().expect("a CPU").to_owned()

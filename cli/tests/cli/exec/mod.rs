@@ -4,10 +4,12 @@
 //! its traces must go; where it does not, the refusal must say what is missing. No test asserts how long anything takes.
 
 mod admission;
+mod attacks;
 mod crash;
 mod docs;
 mod limits;
 mod programs;
+mod records;
 mod rights;
 mod signals;
 

@@ -23,6 +23,14 @@ impl Unprivileged {
         let directory = env::temp_dir().join(format!("mainspring-cli-{}-{name}", std::process::id()));
         fs::create_dir_all(&directory).expect("a folder");
         fs::copy(env!("CARGO_BIN_EXE_mainspring"), directory.join("mainspring")).expect("a copy");
+        // A test beside this one that forks meanwhile may have the copy open for a moment.
+        let busy = || {
+            let tried = Command::new(directory.join("mainspring")).arg("--version").output();
+            tried.is_err_and(|error| error.kind() == std::io::ErrorKind::ExecutableFileBusy)
+        };
+        while busy() {
+            std::thread::yield_now();
+        }
         if root {
             std::os::unix::fs::chown(&directory, Some(65534), Some(65534)).expect("somebody else's");
         }

@@ -1,0 +1,150 @@
+//! The steps of a player that call and serve: what a call says of its timing, and on what it is served.
+
+use super::endpoint::Answer;
+use super::player::{Player, count, nanos, now};
+use super::stage::duration;
+use mainspring::endpoint::{Reply, Request};
+use mainspring::{CallError, CallRefusal, Cx, Parker, Refusal};
+use mainspring_abi::Nanos;
+use mainspring_abi::request::{AtDispatch, Budget, Previous, Verdict, at_completion, at_dispatch, propagate};
+use mainspring_abi::ring::{CompletionStatus, QosFlags};
+use mainspring_workload::{Call, Lateness};
+use std::time::Duration;
+
+/// A call that a player has taken.
+pub struct Serving {
+    pub reply: Reply<Request, Answer>,
+    pub timing: Request,
+    /// The endpoint's own context, which it serves on.
+    pub context: Option<usize>,
+}
+
+impl Player<'_, '_> {
+    /// What a call says of its timing. It is fresh until its own deadline, or until the deadline of the request that the
+    /// player serves, if that comes first. A call with a deadline takes only paths that are made for deadlines.
+    fn timing(&self, call: &Call, now: Nanos) -> Request {
+        let own = call.deadline.map(|deadline| (now + deadline).get());
+        let inherited = self.serving.last().map_or(0, |served| propagate(&served.timing).deadline_ns);
+        let deadline_ns = own.into_iter().chain((inherited != 0).then_some(inherited)).min().unwrap_or(0);
+        let lateness = match call.late {
+            Lateness::Drop => QosFlags::DROP_IF_LATE,
+            Lateness::Allow => QosFlags::ALLOW_LATE,
+        };
+        let order = QosFlags::DEADLINE_ORDERED.with(QosFlags::REORDERABLE);
+        let qos = lateness.with(QosFlags::PROPAGATE_DEADLINE).with(order);
+        let qos = if deadline_ns == 0 { qos } else { qos.with(QosFlags::NO_BLOCKING_PATH) };
+        Request { deadline_ns, qos, after_previous: false }
+    }
+
+    fn judge(&self, endpoint: usize, timing: &Request, now: Nanos, budget: Budget) -> Verdict {
+        let method = self.stage.endpoints[endpoint].method;
+        at_dispatch(timing, &AtDispatch { now, method, budget, previous: Previous::Completed })
+    }
+
+    pub fn call(&mut self, cx: &Cx, call: &Call, timeout: Option<Duration>) {
+        let made = now(cx);
+        let timing = self.timing(call, made);
+        let left = call.needs.and_then(|_| cx.context()).map(|context| nanos(context.remaining));
+        let dry = call.needs.zip(left).is_some_and(|(needs, left)| left < needs);
+        let budget = if dry { Budget::Depleted } else { Budget::Available };
+        if let Verdict::Refuse(..) = self.judge(call.endpoint, &timing, made, budget) {
+            return self.stage.refuse(self.number);
+        }
+        let drops = timing.qos.has(QosFlags::DROP_IF_LATE) && timing.deadline_ns != 0;
+        let dropped_at = drops.then(|| duration(Nanos::new(timing.deadline_ns) - made));
+        let timeout = timeout.into_iter().chain(dropped_at).min();
+        let Ok(_permit) = self.permit(timeout) else { return };
+        let endpoint = &self.stage.endpoints[call.endpoint];
+        endpoint.note_call();
+        let answer = match timeout {
+            Some(timeout) => endpoint.calls.call_timeout(cx, timing, timeout),
+            None => endpoint.calls.call(cx, timing),
+        };
+        let ended = now(cx);
+        if answer.is_err() && ended >= self.stage.workload.machine.duration {
+            // The end of the run took the server away: the call is unanswered, and did not fail.
+            return;
+        }
+        endpoint.note_end(made, ended, matches!(answer, Ok(Answer::Reply)));
+        let me = self.me();
+        match answer {
+            Ok(Answer::Reply) => {
+                if at_completion(&timing, ended, false) == CompletionStatus::CompletedLate {
+                    count(&me.late);
+                }
+            }
+            // It was in nobody's hands when it was too late for it.
+            Err(CallError { why: CallRefusal::TimedOut, request: Some(_) })
+                if drops && ended.get() >= timing.deadline_ns =>
+            {
+                count(&me.dropped);
+            }
+            Err(CallError { why: CallRefusal::TimedOut, .. }) => count(&me.timeouts),
+            Err(CallError { why: CallRefusal::Chain, .. }) => self.stage.refuse(self.number),
+            Ok(Answer::Late) => {
+                count(&me.dropped);
+                count(&me.failures);
+            }
+            Ok(Answer::Failure) | Err(_) => count(&me.failures),
+        }
+    }
+
+    pub fn receive(&mut self, cx: &Cx, endpoint: usize, timeout: Option<Duration>) {
+        // A server that goes on to the next request without an answer to the last has failed it, if it serves on a loan.
+        if let Some(Serving { context, .. }) =
+            self.serving.pop_if(|last| last.reply.is_on_loan() || last.context.is_some())
+        {
+            self.give_back(cx, context);
+        }
+        let calls = &self.stage.endpoints[endpoint].calls;
+        let until = timeout.map(|timeout| cx.now() + timeout);
+        loop {
+            let received = {
+                let Ok(_permit) = self.permit(timeout) else { return };
+                match until {
+                    Some(until) => calls.receive_timeout(cx, until.saturating_sub(cx.now())),
+                    None => calls.receive(cx),
+                }
+            };
+            match received {
+                Ok((timing, reply)) => {
+                    if let Verdict::Refuse(..) = self.judge(endpoint, &timing, now(cx), Budget::Available) {
+                        reply.send(cx, Answer::Late);
+                        continue;
+                    }
+                    let context = self.borrow_from(cx, endpoint);
+                    self.serving.push(Serving { reply, timing, context });
+                }
+                Err(Refusal::TimedOut) => self.count_timeout(false),
+                // Told of something else than a call.
+                Err(Refusal::Interrupted) => {}
+                // Nobody will call any more.
+                Err(_) => _ = Parker::default().park(cx, None),
+            }
+            return;
+        }
+    }
+
+    /// The endpoint's own context, if it has one that is free and the player has none: bound to the player.
+    fn borrow_from(&mut self, cx: &Cx, endpoint: usize) -> Option<usize> {
+        let target = self.stage.workload.endpoints[endpoint].context?;
+        let context = self.stage.contexts.named(target).start;
+        let free = cx.context().is_none() && !self.is_bound();
+        (free && self.stage.contexts.get(context)?.bind(cx).is_ok()).then_some(context)
+    }
+
+    /// Gives the context of an endpoint back.
+    fn give_back(&mut self, cx: &Cx, context: Option<usize>) {
+        if let Some(context) = context.and_then(|context| self.stage.contexts.get(context)) {
+            // One that was revoked meanwhile is gone.
+            let _unbound = context.unbind(cx);
+        }
+    }
+
+    pub fn answer(&mut self, cx: &Cx, how: Answer) {
+        if let Some(Serving { reply, context, .. }) = self.serving.pop() {
+            self.give_back(cx, context);
+            reply.send(cx, how);
+        }
+    }
+}
