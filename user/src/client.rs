@@ -16,6 +16,9 @@ const STASH: usize = 32;
 #[must_use = "its completion waits to be taken"]
 pub struct Ticket(u64);
 
+/// What a request came to: its result, or why it failed.
+pub type Outcome = Result<u32, CapError>;
+
 /// The ring client of one thread. It owns nothing that would have to be given back: a thread can end at any moment, and its
 /// block goes with its stack.
 pub struct Client {
@@ -180,11 +183,12 @@ pub fn wait(ticket: Ticket) -> Result<u32, CapError> {
     }
 }
 
-/// Waits for the completion of `ticket`, at most `timeout_ns` for each completion that comes meanwhile.
-pub fn wait_for(ticket: Ticket, timeout_ns: u64) -> Result<Option<u32>, CapError> {
+/// Waits for the completion of `ticket`, at most `timeout_ns` for each completion that comes meanwhile: the outcome of the request, or
+/// `None` if it has not come in time. An error of the wait itself leaves the request with the kernel.
+pub fn wait_for(ticket: Ticket, timeout_ns: u64) -> Result<Option<Outcome>, CapError> {
     loop {
         if let Some(cqe) = poll(ticket)? {
-            return outcome(&cqe).map(Some);
+            return Ok(Some(outcome(&cqe)));
         }
         if enter_in_time(1, timeout_ns)? == 0 {
             return Ok(None);
@@ -206,7 +210,7 @@ pub fn cancel(ticket: Ticket) -> Result<u32, CapError> {
 
 /// A completion as a result.
 #[inline]
-pub fn outcome(cqe: &CapCqe) -> Result<u32, CapError> {
+pub fn outcome(cqe: &CapCqe) -> Outcome {
     if cqe.error == 0 { Ok(cqe.result) } else { Err(failure(cqe)) }
 }
 
@@ -275,7 +279,7 @@ fn withdraw(ticket: Ticket, code: CapError) -> Result<u32, CapError> {
 pub fn call_for(request: CapSqeV2, timeout_ns: u64) -> Result<u32, CapError> {
     let ticket = submit(request)?;
     match wait_for(ticket, timeout_ns) {
-        Ok(Some(len)) => Ok(len),
+        Ok(Some(outcome)) => outcome,
         Ok(None) => match cancel(ticket) {
             Err(CapError::Cancelled) => Err(CapError::TimedOut),
             outcome => outcome,

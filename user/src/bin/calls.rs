@@ -266,6 +266,8 @@ fn withdrawn_before_it_was_received((call, serve): (u32, u32)) {
     assert_eq!(client::cancel(receive), Err(CapError::Cancelled));
     let late = caps::call_endpoint_for(call, b"anybody?", &mut answer, 5 * MS);
     assert_eq!(late, Err(CapError::TimedOut), "the receive has gone");
+    let refused = caps::call_endpoint_for(u32::MAX, b"anybody?", &mut answer, 5 * MS);
+    assert_eq!(refused, Err(CapError::InvalidCapability), "a call that fails before its time is over");
     say!("calls: withdrawn_before=ok");
 }
 

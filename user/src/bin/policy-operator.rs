@@ -74,10 +74,15 @@ struct Hogs {
 
 impl Hogs {
     fn start(count: u32) -> Self {
+        Self::start_on(ThreadOptions::default().cpus, count)
+    }
+
+    /// As many threads that may use these CPUs, bit by bit.
+    fn start_on(cpus: u64, count: u32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let threads = (0..count).map(|_| {
             let stop = stop.clone();
-            caps::spawn(ThreadOptions::default(), move || {
+            caps::spawn(ThreadOptions { cpus, ..ThreadOptions::default() }, move || {
                 while !stop.load(Ordering::Relaxed) {
                     arch::spin(10_000);
                 }
@@ -193,12 +198,12 @@ fn restarts(victim: &Process) {
     say!("policy: restart=ok");
 }
 
+/// Whether `victim` computes. What a lone thread has run is charged when it stops: a rival on its CPU makes it stop.
 fn gets_on(victim: &Process) -> bool {
     let slot = thread_of(victim).expect("it lives");
-    let look = || caps::thread_info(slot, |info| (info.get_runtime_ns(), info.get_cpu())).expect("it lives");
-    // What a lone thread has run is charged when it stops: a competitor makes it stop.
-    let (before, rival) = (look(), Hogs::start(1));
-    let ran = caps::comes_true(5 * MS, || look().0 > before.0 || look().1 == before.1);
+    let cpu = caps::thread_info(slot, |info| info.get_cpu()).expect("it lives");
+    let (before, rival) = (runtime(victim), Hogs::start_on(1 << cpu, 1));
+    let ran = caps::comes_true(5 * MS, || runtime(victim) > before);
     rival.end();
     ran
 }

@@ -130,7 +130,7 @@ fn main() -> i64 {
     let mut waiting = client::submit(caps::receive_request(operator, &mut buffer)).expect("there is room");
     loop {
         match client::wait_for(waiting, PERIOD_NS) {
-            Ok(Some(_)) => {
+            Ok(Some(Ok(_))) => {
                 let head = ReceivedCall::from_bytes(buffer.first_chunk().expect("a call has a head"));
                 let start = size_of::<ReceivedCall>();
                 let message = buffer.get(start..start + head.len as usize).unwrap_or(&[]);
@@ -144,7 +144,11 @@ fn main() -> i64 {
                 waiting =
                     client::submit(caps::receive_request(operator, &mut buffer)).expect("there is room");
             }
-            _ => service.retune(),
+            Ok(Some(Err(_))) | Err(_) => {
+                say!("policy: the operator's endpoint is closed");
+                return 1;
+            }
+            Ok(None) => service.retune(),
         }
         if caps::policy_heartbeat().is_err() {
             // Another instance is in charge: what it does is its own business.

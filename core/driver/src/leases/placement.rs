@@ -5,7 +5,7 @@
 
 use super::machine::{LeaseEvent, LeaseMachine};
 use crate::machine::{Home, Notified};
-use crate::placement::migrate;
+use crate::placement::{Wake, migrate, wake};
 use mainspring_abi::{CpuId, ThreadRef};
 use mainspring_sched::{Affinity, Authority, Seat, State, Via};
 
@@ -219,12 +219,20 @@ fn has_strays<M: LeaseMachine>(machine: &mut M, cpu: CpuId) -> bool {
     })
 }
 
-/// The running thread of `cpu`, which is this one, goes where it belongs, if that is elsewhere.
+/// The running thread of `cpu`, which is this one, goes where it belongs, if that is elsewhere. Returns whether it has stopped: then
+/// the CPU chooses another thread.
 fn move_current<M: LeaseMachine>(machine: &mut M, cpu: CpuId) -> bool {
     let Some(seat) = machine.with_cpu(cpu, |cpu| cpu.cpu().current()) else { return false };
     let thread = seat.thread();
     let Some(goes) = misplaced(machine, thread, Home { cpu, seat }) else { return false };
-    machine.stop_current(cpu) && relocate(machine, thread, goes)
+    if !machine.stop_current(cpu) {
+        return false;
+    }
+    if !relocate(machine, thread, goes) {
+        // Another CPU has changed where it belongs, or what it holds, since that was looked at. Nothing else wakes it.
+        let (Wake::Woken | Wake::NotAsleep) = wake(machine, thread);
+    }
+    true
 }
 
 /// The wait of `thread` is over, and a lease wants it to wake on another CPU than its home: it does; whether that is so. A

@@ -267,8 +267,8 @@ impl Player {
         let Some(deadline) = until else { return client::wait(ticket) };
         loop {
             let left = deadline.saturating_sub(caps::now());
-            if let Some(result) = client::wait_for(ticket, left.min(FOREVER - 1))? {
-                return Ok(result);
+            if let Some(outcome) = client::wait_for(ticket, left.min(FOREVER - 1))? {
+                return outcome;
             }
             if left == 0 {
                 return match client::cancel(ticket) {
