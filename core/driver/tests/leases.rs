@@ -4,13 +4,14 @@ mod machines;
 
 use machines::isolated::{FREE, Isolated, isolated};
 use machines::{cpu, entity, thread};
-use mainspring_abi::{CpuSet, Nanos, ProcessId};
+use mainspring_abi::{ContextRef, CpuSet, Nanos, ProcessId};
 use mainspring_driver::leases::{
-    GrantRefusal, GrantRequest, LeaseEvent, LeaseNotice, LeasedRing, Leases, RingId, TickDuties,
+    Attended, GrantRefusal, GrantRequest, LeaseEvent, LeaseNotice, LeasedRing, Leases, RingId, TickDuties,
     recheck_without_leases,
 };
 use mainspring_driver::placement::{hand_over, migrate, place, start, steal, wake};
 use mainspring_driver::{Home, Machine};
+use mainspring_sched::context::{Context, ContextSpec};
 use mainspring_sched::lease::{
     AccountingTarget, EndReason, Endpoint, LeaseRef, LeaseRequest, Mode, NamedRing, NotLive, Owner,
     RevocationPolicy, ServiceId, SessionId, TargetStanding,
@@ -112,6 +113,38 @@ fn every_ending_brings_the_tick_back_before_other_work_and_tells_the_endpoint_wh
         assert_eq!(machine.core(1).tick_mode(), TickMode::Periodic, "{reason:?}");
         assert!(machine.decided.iter().all(|(_, _, mode)| *mode == TickMode::Periodic), "{reason:?}");
     }
+}
+
+//= ARCH:inv.no-double-run ARCH:inv.migration
+#[test]
+fn a_cpu_whose_thread_was_moved_by_another_as_it_stopped_chooses_another() {
+    let (mut machine, mut leases) = running();
+    leases.grant(&mut machine, &compute(CPU_1, 0)).expect("nothing is wrong with it");
+    machine.when_stopped = Some(|machine| {
+        let only = Affinity::Only(Arc::new([cpu(2)].into_iter().collect()));
+        migrate(machine, thread(1), cpu(2), Some((Affinity::Any, only)), Via::Admit).expect("it sleeps");
+    });
+    assert_eq!(machine.evict(&mut leases, 1), Attended::ChooseNext, "its thread runs elsewhere");
+    assert_eq!((machine.running(1), home(&machine, 1).cpu), (None, cpu(2)));
+}
+
+//= ARCH:inv.queue-once
+#[test]
+fn a_thread_that_stopped_to_leave_a_leased_cpu_and_cannot_is_ready() {
+    let (mut machine, mut leases) = running();
+    leases.grant(&mut machine, &compute(CPU_1, 0)).expect("nothing is wrong with it");
+    machine.when_stopped = Some(|machine| {
+        let Home { cpu, seat } = home(machine, 1);
+        let spec = ContextSpec {
+            cpus: Affinity::Only(Arc::new([cpu].into_iter().collect())),
+            ..ContextSpec::new(ms(1), ms(10))
+        };
+        let context = Box::new(Context::new(ContextRef::new(1, 0), spec, machine.now));
+        machine.with_cpu(cpu, |cpu| cpu.event().bind(seat, context)).expect("it has none");
+    });
+    assert_eq!(machine.evict(&mut leases, 1), Attended::ChooseNext, "its thread has stopped");
+    let Home { cpu, seat } = home(&machine, 1);
+    assert_eq!(machine.core(cpu.index()).state(seat), Ok(State::Queued), "nothing else wakes it");
 }
 
 //= ARCH:lease.lifetime

@@ -32,6 +32,8 @@ pub struct Isolated {
     here: Option<CpuId>,
     pub isolation: Isolation,
     slots: Vec<RemoteSlot>,
+    /// What another CPU does as soon as the running thread of a CPU has stopped, once.
+    pub when_stopped: Option<fn(&mut Self)>,
     /// So many notifications from now on fail.
     pub failing: u64,
     /// CPUs that could not be told something and have had no interrupt since.
@@ -88,6 +90,7 @@ pub fn isolated(cpus: usize, threads: usize, capacity: usize) -> (Isolated, Leas
         here: None,
         isolation: Isolation::new(cpus, capacity).expect("a few leases"),
         slots: (0..cpus).map(|_| RemoteSlot::new()).collect(),
+        when_stopped: None,
         failing: 0,
         untold: vec![false; cpus],
         duties: vec![FREE; cpus],
@@ -156,6 +159,14 @@ impl Isolated {
             self.told[index] = false;
             self.interrupt(leases, index, false);
         }
+    }
+
+    /// CPU `index` is about to go on with its thread: threads leave that belong elsewhere.
+    pub fn evict(&mut self, leases: &mut Leases, index: usize) -> Attended {
+        self.here = Some(cpu(index));
+        let attended = leases.evict(self, cpu(index));
+        self.here = None;
+        attended
     }
 
     /// Lets time pass until `until`: every timer that is due fires at its time.
@@ -345,7 +356,11 @@ impl LeaseMachine for Isolated {
 
     fn stop_current(&mut self, cpu: CpuId) -> bool {
         assert_eq!(self.here, Some(cpu), "a thread is stopped by its own CPU only");
-        self.with_cpu(cpu, |cpu| cpu.event().block_current(WaitKind::Park, None))
+        let stopped = self.with_cpu(cpu, |cpu| cpu.event().block_current(WaitKind::Park, None));
+        if let Some(act) = self.when_stopped.take() {
+            act(self);
+        }
+        stopped
     }
 
     fn leased_changed(&mut self, _: CpuId) {}
