@@ -139,6 +139,11 @@ impl Machine<'_> {
         })
     }
 
+    /// How many calls no server began because their deadlines had passed.
+    pub(super) fn calls_expired(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.stats.dropped).sum()
+    }
+
     /// Nobody waits any more for the answer to the call that `thread` made last.
     pub(super) fn give_up_call(&mut self, thread: usize) {
         if let Some(Step::Call(call)) = self.script.step_before(self.threads[thread].pc) {
@@ -289,7 +294,7 @@ impl Machine<'_> {
                     return Done::Next;
                 }
                 Err(_) => {
-                    self.threads[caller].stats.refusals += 1;
+                    let _refused = self.refuse_call(caller, "donation");
                     self.end_call(Some(cpu), &request, CallEnd::DeliveryFailed);
                     continue;
                 }

@@ -216,7 +216,7 @@ impl Machine<'_> {
             reschedules_lost: self.sent.lost,
             sqpoll_busy_ns: self.poller_busy_ns(),
             sqpoll_sleep_count: self.poller_sleeps(),
-            deadline_expired_count: self.entries_expired(),
+            deadline_expired_count: self.entries_expired() + self.calls_expired(),
             housekeeping_offload_count: self.leases.offloads(),
             donation_inflight_skipped: self.contexts.inflight_skipped(),
             ..Telemetry::default()
