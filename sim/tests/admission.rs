@@ -194,7 +194,7 @@ fn look_at(seed: u64, seen: &mut Seen) -> Result<(), String> {
     Ok(())
 }
 
-//= EVO:S6.fail-closed
+//= EVO:S6.fail-closed EVO:gate.context TICK:verify.realtime
 #[test]
 fn what_is_accepted_never_misses_and_what_is_refused_has_a_witness_that_does() {
     let sweep = Sweep::of(0..SETS);

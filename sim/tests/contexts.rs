@@ -64,6 +64,7 @@ fn buttazzo_constant_bandwidth_server_beside_a_periodic_task() {
 }
 
 /// seL4 MCS: budget 10, period 100, at most 4 refills.
+//= EVO:gate.context
 #[test]
 fn sel4_sporadic_refills() {
     let workload = workload(

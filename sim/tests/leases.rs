@@ -193,6 +193,63 @@ fn another_thread_asks_from_its_own_cpu_and_the_target_decides() {
     assert_eq!(reasons(&report, "nohz-exit"), [(50 * MS, "record-cleared".to_owned())]);
 }
 
+/// A lease that is asked for from another CPU at 10 ms and given up `later` microseconds after that, while the message to its CPU
+/// takes 100 us.
+fn asked_and_given_up(later: u64, faults: &str) -> Report {
+    run(&format!(
+        r#"
+        [machine]
+        cpus = 3
+        duration = "200ms"
+        [costs]
+        ipi = "100us"
+        {faults}
+        [[lease]]
+        name = "far"
+        cpus = [2]
+        thread = "alone"
+        start = "step"
+        max_revocation = "5ms"
+        [[thread]]
+        name = "alone"
+        cpus = [2]
+        program = ["run forever"]
+        [[thread]]
+        name = "manager"
+        cpus = [0]
+        times = 1
+        program = ["run 10ms", "lease far", "run {later}us", "release far"]
+        "#
+    ))
+}
+
+//= ARCH:nohz.remote-ordering
+#[test]
+fn a_request_that_is_overtaken_by_its_rollback_leaves_the_tick_on_in_every_order() {
+    let mut entered = [0; 2];
+    for later in (1..300).step_by(7) {
+        for (lost, faults) in ["", "[faults]\nlost_reschedule = \"100%\""].iter().enumerate() {
+            let report = asked_and_given_up(later, faults);
+            let (enters, exits) =
+                (events(&report, "nohz-enter").count(), events(&report, "nohz-exit").count());
+            assert_eq!(enters, exits, "given up after {later} us: a window is open though there is no lease");
+            assert_eq!(lease(&report, "far").state, "lease-released");
+            if lost == 0 {
+                assert_eq!(
+                    enters,
+                    usize::from(later > 100),
+                    "{later} us: the target drains what is still asked for"
+                );
+            }
+            entered[lost] += enters;
+            // One every 10 ms while it is busy, but for what the window took.
+            let cpu = &report.cpus[2];
+            assert!(cpu.ticks + 2 >= cpu.busy_ns / (10 * MS), "given up after {later} us: {cpu:?}");
+        }
+    }
+    assert!(entered[0] > 20, "{entered:?}");
+}
+
 //= ARCH:lease.overlap
 #[test]
 fn what_cannot_be_is_refused_by_name_and_changes_nothing() {

@@ -4,8 +4,16 @@
 mod common;
 
 use common::{checked, thread, workload};
+use mainspring_abi::Nanos;
 use mainspring_record::check::Bound;
+use mainspring_record::watch::Watch;
 use mainspring_report::{ContextReport, Report};
+use mainspring_sched::context::NoticeKind;
+use mainspring_sched::flight::{EventRef, Outcome};
+use mainspring_sched::{Cpu, Seat};
+use mainspring_sim::Options;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 fn run(text: &str) -> Report {
     checked(&workload(text), 1, Bound::None).report
@@ -163,6 +171,61 @@ fn whether_anybody_listens_to_notices_changes_no_decision() {
     let (silent, drained) = (told(""), told("\"drain grant\","));
     assert!(context(&silent, "grant").depletions > 50, "there is something to tell");
     assert_eq!((&silent.digest, silent.decisions), (&drained.digest, drained.decisions));
+}
+
+/// How many depletions the notices of the only context tell of, each time that this changes: since the last drain, and ever.
+#[derive(Default)]
+struct Cell {
+    seat: Option<Seat>,
+    told: Rc<RefCell<Vec<Option<(u32, u32)>>>>,
+}
+
+impl Watch for Cell {
+    fn before(&mut self, _: Nanos, _: &Cpu, event: EventRef<'_>) {
+        if let EventRef::Bind(seat, _) = event {
+            self.seat = Some(seat);
+        }
+    }
+
+    fn after(&mut self, _: Nanos, cpu: &Cpu, _: Outcome) -> Result<(), String> {
+        let context = self.seat.and_then(|seat| cpu.entity(seat).ok()).and_then(|entity| entity.context());
+        let Some(context) = context else { return Ok(()) };
+        let notice = context.notices().peek(NoticeKind::BudgetDepleted);
+        let now = notice.map(|notice| (notice.coalesced, notice.sequence));
+        if self.told.borrow().last() != Some(&now) {
+            self.told.borrow_mut().push(now);
+        }
+        Ok(())
+    }
+}
+
+//= ARCH:notify.coalesce
+#[test]
+fn depletions_before_a_drain_are_one_notice_that_counts_them() {
+    let text = r#"
+        [machine]
+        duration = "30ms"
+        floor = "0%"
+        [[context]]
+        name = "grant"
+        budget = "1ms"
+        period = "4ms"
+        [[thread]]
+        name = "greedy"
+        context = "grant"
+        program = ["run forever"]
+        [[thread]]
+        name = "operator"
+        program = ["sleep 14ms", "drain grant", "sleep 1s"]
+    "#;
+    let cell = Cell::default();
+    let told = Rc::clone(&cell.told);
+    let options = Options { watch: Some(Box::new(cell)), ..Options::default() };
+    let report = mainspring_sim::run("notices", &workload(text), options).expect("it runs");
+    assert_eq!(context(&report, "grant").depletions, 8, "at 1 ms, 5 ms, and so on");
+    let four = [Some((1, 1)), Some((2, 2)), Some((3, 3)), Some((4, 4))];
+    let four_more = [Some((1, 5)), Some((2, 6)), Some((3, 7)), Some((4, 8))];
+    assert_eq!(told.take(), [&[None][..], &four, &[None], &four_more].concat());
 }
 
 //= TICK:L6.blocking
