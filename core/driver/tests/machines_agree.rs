@@ -120,6 +120,7 @@ proptest! {
 
     /// In whatever order the host takes the steps, the records replay, and no thread is lost. Of the messages between CPUs some
     /// are lost.
+    //= ARCH:inv.no-double-run
     #[test]
     fn cpus_that_run_at_once_lose_no_thread_and_their_records_replay(
         script in scripts(CPUS, THREADS, STEPS),
@@ -150,6 +151,7 @@ proptest! {
 
     /// Whatever fails: CPUs are asked in their order until one is told, a CPU that was not told is not marked, and if
     /// no CPU was told every CPU was asked.
+    //= OWN:driver.one
     #[test]
     fn a_failed_notification_is_followed_by_the_next(
         script in scripts(CPUS, THREADS, STEPS),

@@ -29,6 +29,7 @@ fn only(cpus: &[usize]) -> Affinity {
     Affinity::Only(Arc::new(cpus.iter().map(|index| cpu(*index)).collect()))
 }
 
+//= ARCH:place.local OWN:driver.one
 #[test]
 fn a_thread_starts_beside_its_creator_or_where_least_weight_was_placed() {
     let host = Host::new(3, 1);
@@ -46,7 +47,7 @@ fn a_thread_starts_beside_its_creator_or_where_least_weight_was_placed() {
     assert_eq!(elsewhere, Some(cpu(2)), "not its creator's");
 }
 
-//= ARCH:wake.scan ARCH:wake.policy
+//= ARCH:wake.scan ARCH:wake.policy OWN:driver.one
 #[test]
 fn a_woken_thread_is_ready_at_home_and_its_idle_home_is_told() {
     let host = Host::new(2, 1);
@@ -61,7 +62,7 @@ fn a_woken_thread_is_ready_at_home_and_its_idle_home_is_told() {
     assert_eq!(wake(&mut host.seen_from(None), thread(0)), Wake::NotAsleep, "it is awake");
 }
 
-//= ARCH:wake.scan
+//= ARCH:wake.scan OWN:driver.one
 #[test]
 fn a_cpu_that_cannot_be_told_is_passed_over_and_stays_untold() {
     let mut host = Host::new(4, 2);
@@ -84,6 +85,7 @@ fn an_idle_cpu_that_may_not_run_the_thread_is_not_disturbed() {
     assert_eq!((0..4).filter(|index| host.is_told(cpu(*index))).collect::<Vec<_>>(), [3]);
 }
 
+//= OWN:driver.one
 #[test]
 fn a_thread_that_is_handed_over_comes_here_and_goes_first() {
     let host = Host::new(2, 3);
@@ -116,7 +118,7 @@ fn the_most_overdue_offer_is_taken_and_ties_go_to_the_lower_cpu() {
     assert_eq!(steal(&mut machine, cpu(3), |_, stolen| stolen.thread.index()), Some(3));
 }
 
-//= EVO:S1.steal-bounded
+//= EVO:S1.steal-bounded ARCH:place.local OWN:driver.one
 #[test]
 fn a_thief_takes_what_it_may_run_and_chooses_before_anybody_takes_it_on() {
     let host = Host::new(3, 3);
@@ -135,6 +137,7 @@ fn a_thief_takes_what_it_may_run_and_chooses_before_anybody_takes_it_on() {
     assert_eq!(host.seen_from(None).home(thread(1)).map(|home| home.cpu), Some(cpu(2)));
 }
 
+//= OWN:driver.one
 #[test]
 fn what_is_left_over_is_offered_to_an_idle_cpu_that_may_run_it() {
     let host = Host::new(3, 3);
@@ -149,6 +152,7 @@ fn what_is_left_over_is_offered_to_an_idle_cpu_that_may_run_it() {
     assert_eq!((0..3).filter(|index| host.is_told(cpu(*index))).collect::<Vec<_>>(), [2]);
 }
 
+//= OWN:driver.one
 #[test]
 fn a_migrated_thread_is_ready_where_it_went_unless_it_may_not_go() {
     let host = Host::new(2, 1);
@@ -181,6 +185,7 @@ fn a_wake_follows_a_thread_that_has_moved_since_its_home_was_read() {
     assert_eq!(state, Ok(State::Queued));
 }
 
+//= OWN:driver.one
 #[test]
 fn a_thread_that_has_ended_sits_nowhere() {
     let host = Host::new(1, 2);
@@ -203,4 +208,25 @@ fn nobody_is_told_of_a_thread_that_is_not_queued_any_more() {
     assert_eq!(decide(&host, 0, Stop::Nothing), Some(0));
     kick(&mut host.seen_from(Some(cpu(0))), home, false);
     assert!((0..3).all(|index| !host.is_told(cpu(index))));
+}
+
+/// The clocks of CPUs are read apart from each other, and may differ.
+//= TICK:L1.clocksource
+#[test]
+fn no_event_of_a_cpu_is_before_its_last_and_no_thread_arrives_before_it_left() {
+    let mut machine = VirtualMachine::new(2, 2);
+    machine.now = Nanos::from_millis(5);
+    for index in 0..2 {
+        start(&mut machine, cpu(0), entity(index, None)).expect("a seat");
+    }
+    machine.with_cpu(cpu(0), |cpu| assert_ne!(cpu.event().resched(Stop::Nothing), Decision::Idle));
+    let time_of = |machine: &mut VirtualMachine, index| machine.with_cpu(cpu(index), |cpu| cpu.now());
+    machine.now = Nanos::from_millis(3);
+    assert_eq!(time_of(&mut machine, 0), Nanos::from_millis(5), "its time stands still");
+    assert_eq!(time_of(&mut machine, 1), Nanos::from_millis(3), "and is its own");
+    machine.with_cpu(cpu(0), |cpu| assert_ne!(cpu.event().resched(Stop::Yielded), Decision::Idle));
+    assert!(steal(&mut machine, cpu(1), |_, _| ()).is_some());
+    assert!(time_of(&mut machine, 1) > Nanos::from_millis(5), "the stolen thread left at 5 ms");
+    machine.now = Nanos::from_millis(9);
+    assert_eq!(time_of(&mut machine, 0), Nanos::from_millis(9), "without a tick in between");
 }

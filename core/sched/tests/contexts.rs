@@ -85,7 +85,7 @@ impl Bench {
     }
 }
 
-//= ARCH:ctx.throttle TICK:L5.enforce EVO:S4.eligible
+//= ARCH:ctx.throttle TICK:L5.enforce EVO:S4.eligible TICK:verify.realtime
 #[test]
 fn a_thread_runs_for_its_budget_and_waits_for_its_refill() {
     let mut bench = Bench::new();
@@ -118,6 +118,7 @@ fn an_interval_is_charged_to_the_context_or_to_the_share() {
 }
 
 /// Zircon: (period, capacity, start): A (10,5,0) and B (5,1,1) at time 0: A runs, and is preempted at 1.
+//= TICK:verify.realtime
 #[test]
 fn zircon_an_earlier_deadline_preempts() {
     let mut bench = Bench::new();
@@ -265,7 +266,7 @@ fn reply(bench: &mut Bench, from: Seat, to: Seat) {
     assert_eq!(bench.rig.start(), Some(to));
 }
 
-//= ARCH:donation.charge ARCH:donation.donor-block TICK:L6.return-first
+//= ARCH:donation.charge ARCH:donation.donor-block TICK:L6.return-first TICK:verify.realtime
 #[test]
 fn a_server_works_on_the_callers_time_and_gives_back_what_is_left() {
     let (mut bench, caller, server, who) = call_rig();

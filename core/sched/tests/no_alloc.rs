@@ -2,7 +2,7 @@
 
 mod rig;
 
-use mainspring_abi::{CpuSet, Policy, Weight};
+use mainspring_abi::{CpuSet, Nanos, Policy, Weight};
 use mainspring_sched::lease::{LeaseRequest, TargetStanding};
 use mainspring_sched::nohz::{Conditions, RemoteSlot};
 use mainspring_sched::{IdleConditions, NohzEntry, Stop, Via, WaitKind};
@@ -43,6 +43,31 @@ fn no_path_after_admission_allocates() {
         });
         assert_eq!(counted, 0, "{policy:?}");
     }
+}
+
+//= ARCH:measure.operator
+#[test]
+fn a_look_at_the_counters_and_queues_allocates_nothing_and_changes_nothing() {
+    let (mut home, mut other) = (Rig::on(0, Policy::Eevdf), Rig::on(1, Policy::Eevdf));
+    let seats: Vec<_> = (0..20).map(|_| home.admit(|_| {})).collect();
+    home.start();
+    for round in 0..100 {
+        step(&mut home, &mut other, &seats, round);
+    }
+    let before = format!("{:?}", home.cpu);
+    let (mut depths, mut runtime) = ((0, 0), Nanos::ZERO);
+    let counted = allocations(|| {
+        let cpu = &home.cpu;
+        depths = (cpu.queued() as u64, cpu.telemetry().queue_depth_max);
+        let mut slot = 0;
+        while let Some((seat, _)) = cpu.resident_from(slot) {
+            runtime += cpu.entity(seat).map_or(Nanos::ZERO, |entity| entity.account().runtime());
+            slot = seat.slot() + 1;
+        }
+    });
+    assert_eq!(counted, 0);
+    assert_eq!(format!("{:?}", home.cpu), before);
+    assert!(depths.0 <= depths.1 && depths.1 > 10 && !runtime.is_zero(), "{depths:?} {runtime}");
 }
 
 //= ARCH:inv.no-alloc

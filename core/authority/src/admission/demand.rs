@@ -254,7 +254,7 @@ mod tests {
         assert!(matches!(judge(&tasks), Verdict::Admitted { .. }));
     }
 
-    //= EVO:S6.fail-closed
+    //= EVO:S6.fail-closed TICK:verify.realtime
     #[test]
     fn more_work_than_time_is_refused() {
         assert_eq!(judge(&[task(5, 10, 10), task(6, 11, 11)]), Verdict::Denied(Denial::Overload));

@@ -70,13 +70,24 @@ impl Default for HintMap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProfileKey(pub u32);
 
-/// A template that an identity, session, account or service is given: how its threads begin. It holds no CPU time, so it
-/// cannot be spent; a [`super::ResourceLedger`] made from its quota can.
+/// A template that an identity, session, account or service is given: how its threads begin. It holds no CPU time. A
+/// [`super::ResourceLedger`] made from its quota can be charged:
+///
+/// ```
+/// # use mainspring_abi::Nanos;
+/// use mainspring_authority::boundary::ResourceLedger;
+/// fn spend(ledger: &mut ResourceLedger) {
+///     let _ = ledger.charge(Nanos::ZERO, Nanos::new(1));
+/// }
+/// ```
+///
+/// A profile cannot:
 ///
 /// ```compile_fail,E0599
-/// use mainspring_sched::boundary::ResourceProfile;
+/// # use mainspring_abi::Nanos;
+/// use mainspring_authority::boundary::ResourceProfile;
 /// fn spend(profile: &mut ResourceProfile) {
-///     profile.charge(mainspring_abi::Nanos::ZERO, mainspring_abi::Nanos::new(1));
+///     let _ = profile.charge(Nanos::ZERO, Nanos::new(1));
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

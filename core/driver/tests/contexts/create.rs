@@ -54,7 +54,7 @@ fn nothing_is_created_that_grants_more_than_its_creator_holds() {
     assert_ne!(created.id(), creator.id());
 }
 
-//= OWN:create.authority ARCH:ctx.generation ARCH:ctx.create-bind ARCH:ctx.ids
+//= OWN:create.authority ARCH:ctx.generation ARCH:ctx.create-bind ARCH:ctx.ids TICK:L5.no-mint
 #[test]
 fn a_stale_or_revoked_name_creates_binds_and_revokes_nothing() {
     let mut rig = Rig::new(1, 1);
