@@ -32,7 +32,9 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawException {
-    id: Spanned<String>,
+    id: Option<Spanned<String>>,
+    #[serde(default)]
+    ids: Vec<Spanned<String>>,
     part: Option<String>,
     reason: String,
 }
@@ -50,11 +52,15 @@ pub fn load(root: &Path, name: &str) -> Result<Vec<Exception>, Error> {
 /// Reads exceptions from text; `path` is for messages.
 pub fn parse(text: &str, path: &Path) -> Result<Vec<Exception>, Error> {
     let file: File = toml::from_str(text).map_err(|source| Error::Toml { path: path.to_owned(), source })?;
-    let exceptions = file.exception.into_iter().map(|raw| Exception {
-        line: line_of(text, raw.id.span().start),
-        id: raw.id.into_inner(),
-        part: raw.part,
-        reason: raw.reason.trim().to_owned(),
+    let exceptions = file.exception.into_iter().flat_map(|raw| {
+        let RawException { id, ids, part, reason } = raw;
+        let reason = reason.trim().to_owned();
+        id.into_iter().chain(ids).map(move |id| Exception {
+            line: line_of(text, id.span().start),
+            id: id.into_inner(),
+            part: part.clone(),
+            reason: reason.clone(),
+        })
     });
     Ok(exceptions.collect())
 }
@@ -71,6 +77,15 @@ mod tests {
             found,
             [Exception { id: "A:1".into(), part: None, reason: "needs a board".into(), line: 4 }]
         );
+    }
+
+    #[test]
+    fn rows_that_share_a_reason_share_an_entry() {
+        let text = "[[exception]]\nids = [\"A:1\",\n  \"A:2\"]\npart = \"core\"\nreason = \"one\"\n";
+        let found = parse(text, Path::new("e.toml")).unwrap();
+        let rows: Vec<_> = found.iter().map(|one| (one.id.as_str(), one.line, one.reason.as_str())).collect();
+        assert_eq!(rows, [("A:1", 2, "one"), ("A:2", 3, "one")]);
+        assert!(found.iter().all(|one| one.part.as_deref() == Some("core")));
     }
 
     #[test]
