@@ -85,7 +85,7 @@ impl Bench {
     }
 }
 
-//= ARCH:ctx.throttle TICK:L5.enforce EVO:S4.eligible TICK:verify.realtime
+//= ARCH:ctx.throttle TICK:L5.enforce EVO:S4.eligible TICK:verify.realtime TICK:telemetry
 #[test]
 fn a_thread_runs_for_its_budget_and_waits_for_its_refill() {
     let mut bench = Bench::new();
@@ -102,6 +102,18 @@ fn a_thread_runs_for_its_budget_and_waits_for_its_refill() {
     let context = bench.rig.cpu.entity(rt).expect("it sits there").context().expect("it holds one");
     assert_eq!((context.usage().overshoot_max, context.usage().misses), (Nanos::ZERO, 0));
     assert_eq!(context.notices().peek(NoticeKind::BudgetDepleted).map(|notice| notice.coalesced), Some(3));
+}
+
+//= TICK:telemetry
+#[test]
+fn a_deadline_that_passes_while_there_is_work_left_is_counted_once() {
+    let mut bench = Bench::new();
+    bench.budget(6, 10);
+    bench.budget(6, 10);
+    bench.timeline(10);
+    assert_eq!(bench.rig.cpu.telemetry().realtime_overruns, 0, "6 and 4 of the 12 are done");
+    bench.timeline(11);
+    assert_eq!(bench.rig.cpu.telemetry().realtime_overruns, 1, "of the second, at 10 ms");
 }
 
 //= EVO:S4.single-charge
@@ -310,7 +322,7 @@ fn a_loan_runs_dry_in_the_server_and_is_refilled_there() {
     assert_eq!(bench.rig.preempt(), Some(server));
 }
 
-//= TICK:L6.nested TICK:L6.depth TICK:L6.cycles
+//= TICK:L6.nested TICK:L6.depth TICK:L6.cycles TICK:telemetry
 #[test]
 fn a_loan_is_handed_on_as_deep_as_it_may_and_never_in_a_circle() {
     let (mut bench, caller, server, _) = call_rig();

@@ -85,7 +85,7 @@ fn tickless(wake_at: Nanos) -> NohzEntry {
     NohzEntry::Tickless { wake_at }
 }
 
-//= ARCH:nohz.activate ARCH:nohz.single-runnable ARCH:nohz.admit-compute
+//= ARCH:nohz.activate ARCH:nohz.single-runnable ARCH:nohz.admit-compute TICK:telemetry
 #[test]
 fn a_leased_thread_alone_on_its_cpu_goes_tickless_with_a_one_shot_armed() {
     let mut leased = Leased::new();
@@ -176,7 +176,7 @@ fn each_obstacle_alone_ends_the_window_before_anything_else_runs() {
     }
 }
 
-//= ARCH:nohz.recheck ARCH:nohz.armed-timer
+//= ARCH:nohz.recheck ARCH:nohz.armed-timer TICK:telemetry
 #[test]
 fn an_unchanged_window_is_armed_again_at_every_interrupt() {
     let mut leased = Leased::new();

@@ -55,7 +55,7 @@ fn one_thread_waits_for_a_notice_and_is_told_once() {
     assert!(rig.machine.overruns.iter().skip(2).all(|overran| overran.waiter.is_none()));
 }
 
-//= ARCH:notify.waiter ARCH:notify.drain
+//= ARCH:notify.waiter
 #[test]
 fn a_waiter_is_woken_when_the_context_ends() {
     for on_loan in [false, true] {
