@@ -9,11 +9,11 @@
 //! * when an island ends, its contexts are revoked and its leases end before what it reserved is free for others.
 
 use crate::contexts::{ContextMachine, Contexts, CreateError, Grant, HomeCpu, RevokeReason};
-use crate::leases::{GrantRefusal, GrantRequest, LeaseMachine, Leases};
+use crate::leases::{CpuGrant, GrantRefusal, LeaseMachine, Leases};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
-use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ThreadRef};
+use mainspring_abi::{ContextRef, Nanos, ThreadRef};
 use mainspring_authority::admission::{Banded, Task};
 use mainspring_authority::island::{
     self, IslandDenial, IslandError, IslandRef, NodeHome, OverrunAction, OverrunPolicy, PlainTask,
@@ -21,15 +21,7 @@ use mainspring_authority::island::{
 };
 use mainspring_sched::Affinity;
 use mainspring_sched::context::{ContextSpec, Overrun, SpecError};
-use mainspring_sched::lease::{
-    AccountingTarget, Endpoint, LeaseRef, LeaseRequest, Mode, NamedRing, Owner, RevocationPolicy,
-};
-
-/// How soon an island's lease of a CPU can be taken back.
-const REVOCATION_LATENCY: Nanos = Nanos::from_millis(1);
-
-/// The longest mask of CPUs, in bytes.
-const MASK_BYTES: usize = 512;
+use mainspring_sched::lease::{Endpoint, LeaseRef, Owner};
 
 /// What an island's owner hears of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -197,7 +189,14 @@ impl Islands {
         contexts.bind(machine, who, thread).map_err(NotBound::Context)?;
         let home = admitted.homes.iter().find(|home| home.node == node).map(|home| home.cpu);
         if let Some(cpu) = home.filter(|cpu| admitted.spec.isolated.contains(*cpu)) {
-            match lease(machine, leases, cpu, who, thread, held.owner) {
+            let asked = CpuGrant {
+                owner: held.owner,
+                lessee: thread,
+                target: who.into(),
+                lifetime: Nanos::ZERO,
+                replaces: None,
+            };
+            match leases.grant_cpu(machine, cpu, asked) {
                 Ok(lease) => held.leases.push(lease),
                 Err(refusal) => {
                     contexts.unbind(machine, thread);
@@ -342,41 +341,4 @@ fn context_of(spec: &RealtimeIslandSpec, home: NodeHome) -> ContextSpec {
         },
         ..ContextSpec::new(node.budget, period)
     }
-}
-
-fn lease<M: IslandMachine>(
-    machine: &mut M,
-    leases: &mut Leases,
-    cpu: CpuId,
-    context: ContextRef,
-    lessee: ThreadRef,
-    owner: Owner,
-) -> Result<LeaseRef, GrantRefusal> {
-    let mask: CpuSet = [cpu].into_iter().collect();
-    let mut bytes = [0; MASK_BYTES];
-    let length = mask.bytes().zip(&mut bytes).map(|(byte, place)| *place = byte).count();
-    let asked = GrantRequest {
-        request: LeaseRequest {
-            owner,
-            cpus: &bytes[..length],
-            housekeeping_exclusions: &[],
-            mode: Mode::Compute,
-            ring: NamedRing::None,
-            allow_irqs: false,
-            target: AccountingTarget::Context {
-                id: u64::from(context.id()),
-                generation: u64::from(context.generation()),
-            },
-            max_revocation_latency: REVOCATION_LATENCY,
-            revocation: RevocationPolicy::Silent,
-            lifetime: Nanos::ZERO,
-            replaces: None,
-        },
-        lessee,
-        caller: None,
-        ring: None,
-        tickless: true,
-        allow_busy_spin: false,
-    };
-    leases.grant(machine, &asked)
 }

@@ -6,7 +6,7 @@
 //! a thread that goes first; and if another CPU idles that may run the thread, one such CPU has been told, unless none can be.
 
 use crate::machine::{CpuAccess, Home, Left, Machine, Notified};
-use mainspring_abi::{CpuId, ThreadRef};
+use mainspring_abi::{CpuId, ThreadRef, Weight};
 use mainspring_sched::hint::unlikely;
 use mainspring_sched::{Affinity, Authority, Entity, Handoff, Offer, Refused, Removed, State, Via, Woken};
 
@@ -252,6 +252,32 @@ pub fn remove<M: Machine>(machine: &mut M, thread: ThreadRef) -> Option<Removed>
     let home = machine.home(thread)?;
     let _room = machine.make_room(home.cpu);
     machine.with_cpu(home.cpu, |cpu| cpu.end(home.seat))
+}
+
+/// How often a thread that is on its way from one CPU to another is looked for.
+pub(crate) const LOOKS: u32 = 10_000;
+
+/// Gives `thread` another weight, at once: one that is queued without a context is queued anew, with the credit that it has. Whether
+/// the thread was found.
+pub fn set_weight<M: Machine>(machine: &mut M, thread: ThreadRef, weight: Weight) -> bool {
+    for _ in 0..LOOKS {
+        let Some(home) = machine.home(thread) else { return false };
+        let set = machine.with_cpu(home.cpu, |cpu| {
+            let plain = cpu.cpu().entity(home.seat).ok()?.context().is_none();
+            let queued = plain && cpu.cpu().state(home.seat) == Ok(State::Queued);
+            let held = queued && cpu.event().hold(home.seat).is_ok();
+            cpu.event().set_weight(home.seat, weight).ok()?;
+            Some(if held { cpu.event().release(home.seat).ok() } else { None })
+        });
+        if let Some(requeued) = set {
+            if let Some(woken) = requeued {
+                kick(machine, home, woken.reschedule);
+            }
+            return true;
+        }
+        core::hint::spin_loop();
+    }
+    false
 }
 
 /// The thread at `home` has become ready there, and `wants` says whether that CPU should look at its queue for it: because it

@@ -10,25 +10,15 @@
 //! * when the service is lost, its leases that do not outlive it end, hints mean what the manifest says, and the recovery thread
 //!   has its treatment from the manifest.
 
-use crate::leases::{GrantRequest, LeaseMachine, Leases};
+use crate::leases::{CpuGrant, LeaseMachine, Leases};
+use crate::placement::LOOKS;
 use alloc::vec::Vec;
-use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
+use mainspring_abi::{CpuId, Nanos, ProcessId, ThreadRef};
 use mainspring_authority::boundary::{
     Answer, Boundary, Directive, HintMap, Instance, Lease, Manifest, NotServing, PlacedContext, Quota,
     Refusal, Treatment, Update,
 };
-use mainspring_sched::lease::{
-    AccountingTarget, LeaseRef, LeaseRequest, Mode, NamedRing, Owner, RevocationPolicy, ServiceId,
-};
-
-/// How soon a lease that the service granted can be taken back.
-const REVOCATION_LATENCY: Nanos = Nanos::from_millis(1);
-
-/// How often a thread that moves between two CPUs is looked for.
-const LOOKS: u32 = 10_000;
-
-/// The longest mask of CPUs, in bytes.
-const MASK_BYTES: usize = 512;
+use mainspring_sched::lease::{AccountingTarget, LeaseRef, Owner, ServiceId};
 
 /// What the policy service may set on a machine.
 pub trait PolicyMachine: LeaseMachine {
@@ -244,30 +234,14 @@ impl PolicyService {
         lease: Lease,
     ) -> bool {
         let Some((lessee, owner)) = machine.lessee_for(lease.holder, cpu) else { return false };
-        let mask: CpuSet = [cpu].into_iter().collect();
-        let mut bytes = [0; MASK_BYTES];
-        let length = mask.bytes().zip(&mut bytes).map(|(byte, place)| *place = byte).count();
-        let asked = GrantRequest {
-            request: LeaseRequest {
-                owner,
-                cpus: &bytes[..length],
-                housekeeping_exclusions: &[],
-                mode: Mode::Compute,
-                ring: NamedRing::None,
-                allow_irqs: false,
-                target: payer(machine, lessee),
-                max_revocation_latency: REVOCATION_LATENCY,
-                revocation: RevocationPolicy::Silent,
-                lifetime: lease.expires - machine.now(),
-                replaces: self.granted(cpu),
-            },
+        let asked = CpuGrant {
+            owner,
             lessee,
-            caller: None,
-            ring: None,
-            tickless: true,
-            allow_busy_spin: false,
+            target: payer(machine, lessee),
+            lifetime: lease.expires - machine.now(),
+            replaces: self.granted(cpu),
         };
-        let granted = leases.grant(machine, &asked);
+        let granted = leases.grant_cpu(machine, cpu, asked);
         self.leases.retain(|(leased, _)| *leased != cpu);
         self.leases.extend(granted.ok().map(|lease| (cpu, lease)));
         granted.is_ok()
@@ -293,8 +267,5 @@ fn payer<M: PolicyMachine>(machine: &mut M, thread: ThreadRef) -> AccountingTarg
         let entity = cpu.cpu().entity(home.seat).ok()?;
         entity.context().map(mainspring_sched::context::Context::who)
     });
-    who.map_or(AccountingTarget::Ledger, |who| AccountingTarget::Context {
-        id: u64::from(who.id()),
-        generation: u64::from(who.generation()),
-    })
+    who.map_or(AccountingTarget::Ledger, AccountingTarget::from)
 }

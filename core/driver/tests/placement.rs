@@ -5,10 +5,11 @@ mod machines;
 use machines::host::Host;
 use machines::virtual_machine::VirtualMachine;
 use machines::{cpu, entity, thread};
-use mainspring_abi::Nanos;
+use mainspring_abi::{Nanos, Weight};
 use mainspring_driver::Machine;
 use mainspring_driver::placement::{
-    Wake, exit_current, hand_over, kick, migrate, place, remove, share_leftovers, start, steal, wake,
+    Wake, exit_current, hand_over, kick, migrate, place, remove, set_weight, share_leftovers, start, steal,
+    wake,
 };
 use mainspring_sched::{Affinity, Decision, State, Stop, Via, WaitKind};
 use std::sync::Arc;
@@ -208,6 +209,31 @@ fn nobody_is_told_of_a_thread_that_is_not_queued_any_more() {
     assert_eq!(decide(&host, 0, Stop::Nothing), Some(0));
     kick(&mut host.seen_from(Some(cpu(0))), home, false);
     assert!((0..3).all(|index| !host.is_told(cpu(index))));
+}
+
+#[test]
+fn a_weight_counts_at_once_for_a_queued_thread_and_later_for_another() {
+    let chosen = |heavier: Option<u32>| {
+        let host = Host::new(1, 3);
+        for index in 0..3 {
+            start(&mut host.seen_from(Some(cpu(0))), cpu(0), entity(index, None)).expect("a seat");
+        }
+        assert_eq!(decide(&host, 0, Stop::Nothing), Some(0));
+        let weight = Weight::new(1024).expect("valid");
+        if let Some(index) = heavier {
+            assert!(set_weight(&mut host.seen_from(Some(cpu(0))), thread(index), weight));
+        }
+        let next = decide(&host, 0, WAITS);
+        let mut here = host.seen_from(Some(cpu(0)));
+        assert!(set_weight(&mut here, thread(0), weight), "one that waits");
+        let home = here.home(thread(0)).expect("it lives");
+        let asleep = here.with_cpu(cpu(0), |cpu| cpu.is_asleep(home.seat));
+        assert!(asleep, "it still waits");
+        assert!(remove(&mut here, thread(0)).is_some());
+        assert!(!set_weight(&mut here, thread(0), weight), "one that has ended");
+        next
+    };
+    assert_eq!((chosen(None), chosen(Some(2))), (Some(1), Some(2)), "its deadline is nearer now");
 }
 
 /// The clocks of CPUs are read apart from each other, and may differ.

@@ -228,8 +228,7 @@ impl Machine<'_> {
             Account::Context(context) => {
                 let grant = self.grants.named(self.workload, context).start;
                 // No context has the number 0.
-                let who = self.grants.list[grant].who.unwrap_or(ContextRef::new(0, 0));
-                AccountingTarget::Context { id: u64::from(who.id()), generation: u64::from(who.generation()) }
+                self.grants.list[grant].who.unwrap_or(ContextRef::new(0, 0)).into()
             }
         }
     }

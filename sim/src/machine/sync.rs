@@ -10,7 +10,7 @@ use mainspring_abi::{Nanos, Weight};
 use mainspring_driver::placement;
 use mainspring_program::{Came, GivenUp, SyncMachine, SyncObjects};
 use mainspring_report::SyncReport;
-use mainspring_sched::{State, WaitKind};
+use mainspring_sched::WaitKind;
 use mainspring_workload::Step;
 
 /// What an operation on the objects does to threads, from a CPU if a thread of that does it.
@@ -34,18 +34,9 @@ impl SyncMachine for OnThreads<'_, '_> {
     }
 
     fn set_weight(&mut self, thread: usize, weight: Weight) {
-        let machine = &mut *self.machine;
-        let Some(home) = machine.threads[thread].home else { return };
-        // A weight counts from the next time its thread is queued: one that waits for the CPU is queued anew, with its credit.
-        let cpu = home.cpu.index();
-        let queued = machine.cores[cpu].entity(home.seat).is_ok_and(|entity| entity.context().is_none())
-            && machine.cores[cpu].state(home.seat) == Ok(State::Queued);
-        let held = queued && machine.core(cpu).hold(home.seat).is_ok();
-        let set = machine.core(cpu).set_weight(home.seat, weight);
-        debug_assert!(set.is_ok(), "a living thread has a seat");
-        if held && let Ok(woken) = machine.core(cpu).release(home.seat) {
-            machine.touch(cpu);
-            placement::kick(machine, home, woken.reschedule);
+        if let Some(home) = self.machine.threads[thread].home {
+            let set = placement::set_weight(self.machine, home.seat.thread(), weight);
+            debug_assert!(set, "a living thread has a seat");
         }
     }
 }

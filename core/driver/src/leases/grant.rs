@@ -5,9 +5,11 @@ use super::machine::{LeaseEvent, LeaseMachine, RingId};
 use super::{Leases, LiveLease, allowed, placement};
 use crate::machine::Notified;
 use core::fmt;
-use mainspring_abi::{CpuSet, ThreadRef};
+use mainspring_abi::{CpuId, CpuSet, MAX_CPUS, Nanos, ThreadRef};
 use mainspring_sched::Affinity;
-use mainspring_sched::lease::{LeaseRef, LeaseRequest, Mode, NotLive, Refusal};
+use mainspring_sched::lease::{
+    AccountingTarget, LeaseRef, LeaseRequest, Mode, NamedRing, NotLive, Owner, Refusal, RevocationPolicy,
+};
 use mainspring_sched::nohz::{Eligibility, Kind, Parked};
 
 /// The ring that a lease is coupled to.
@@ -35,6 +37,27 @@ pub struct GrantRequest<'a> {
     /// Whether the lessee may spin while it has nothing to do.
     pub allow_busy_spin: bool,
 }
+
+/// A lease of one CPU that an island or a policy service asks for, and no thread itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CpuGrant {
+    /// The process and the session with which the lease ends.
+    pub owner: Owner,
+    /// The thread that gets the CPU to itself.
+    pub lessee: ThreadRef,
+    /// What pays for the thread's time.
+    pub target: AccountingTarget,
+    /// How long it lasts; zero is until it is taken back.
+    pub lifetime: Nanos,
+    /// The lease whose place it takes.
+    pub replaces: Option<LeaseRef>,
+}
+
+/// How soon such a lease can be taken back.
+const REVOCATION_LATENCY: Nanos = Nanos::from_millis(1);
+
+/// The longest mask of CPUs, in bytes.
+const MASK_BYTES: usize = MAX_CPUS / 8;
 
 /// What became of a request for a CPU without a tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,6 +127,40 @@ impl fmt::Display for GrantRefusal {
 impl core::error::Error for GrantRefusal {}
 
 impl Leases {
+    /// Grants `cpu` as `asked` says, for computing without a tick, or refuses.
+    pub(crate) fn grant_cpu<M: LeaseMachine>(
+        &mut self,
+        machine: &mut M,
+        cpu: CpuId,
+        asked: CpuGrant,
+    ) -> Result<LeaseRef, GrantRefusal> {
+        let CpuGrant { owner, lessee, target, lifetime, replaces } = asked;
+        let mask: CpuSet = [cpu].into_iter().collect();
+        let mut bytes = [0; MASK_BYTES];
+        let length = mask.bytes().zip(&mut bytes).map(|(byte, place)| *place = byte).count();
+        let asked = GrantRequest {
+            request: LeaseRequest {
+                owner,
+                cpus: &bytes[..length],
+                housekeeping_exclusions: &[],
+                mode: Mode::Compute,
+                ring: NamedRing::None,
+                allow_irqs: false,
+                target,
+                max_revocation_latency: REVOCATION_LATENCY,
+                revocation: RevocationPolicy::Silent,
+                lifetime,
+                replaces,
+            },
+            lessee,
+            caller: None,
+            ring: None,
+            tickless: true,
+            allow_busy_spin: false,
+        };
+        self.grant(machine, &asked)
+    }
+
     /// Grants what `asked` says, or refuses. Then the lessee comes to its CPUs and other threads leave them: a ready thread
     /// at once; a running thread at the next interrupt of its CPU, which is sent; a sleeper when it wakes. A sleeper cannot
     /// be moved earlier: its deadline is in the heap of the CPU on which it sleeps, and to take it out would end its wait.

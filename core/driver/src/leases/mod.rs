@@ -24,6 +24,7 @@ mod placement;
 mod preflight;
 mod tickless;
 
+pub(crate) use grant::CpuGrant;
 pub use grant::{Activate, GrantRefusal, GrantRequest, LeasedRing};
 pub use isolation::{Isolation, Lessee};
 pub use machine::{LeaseEvent, LeaseMachine, LeaseNotice, RingId, TickDuties};

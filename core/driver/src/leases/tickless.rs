@@ -35,10 +35,9 @@ fn is_tickless(cpu: &Cpu) -> bool {
 /// The target that the running thread of `cpu` is charged to.
 fn payer(cpu: &Cpu) -> AccountingTarget {
     let current = cpu.current().and_then(|seat| cpu.entity(seat).ok());
-    current.and_then(|entity| entity.context()).map_or(AccountingTarget::Ledger, |context| {
-        let who = context.who();
-        AccountingTarget::Context { id: u64::from(who.id()), generation: u64::from(who.generation()) }
-    })
+    current
+        .and_then(|entity| entity.context())
+        .map_or(AccountingTarget::Ledger, |context| context.who().into())
 }
 
 /// What is true on a CPU, but for what only the leases know.

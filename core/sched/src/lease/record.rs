@@ -1,7 +1,7 @@
 //! What a lease says.
 
 use crate::identity::Identity;
-use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId};
+use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ProcessId};
 
 /// What a [`LeaseRef`] names.
 #[derive(Debug)]
@@ -109,6 +109,12 @@ pub enum AccountingTarget {
     },
     /// The scheduler's ledger.
     Ledger,
+}
+
+impl From<ContextRef> for AccountingTarget {
+    fn from(who: ContextRef) -> Self {
+        Self::Context { id: u64::from(who.id()), generation: u64::from(who.generation()) }
+    }
 }
 
 /// What the keeper of the accounting targets says of one.
