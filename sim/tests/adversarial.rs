@@ -175,13 +175,13 @@ fn polite(policy: &str, bound: Bound) {
 
 //= EVO:gate.fairness
 #[test]
-fn who_has_let_others_go_first_gets_its_share_once_it_wants_it_under_eevdf() {
+fn a_thread_that_let_others_go_first_gets_its_share_once_it_wants_it_under_eevdf() {
     polite("eevdf", Bound::Quantum);
 }
 
 //= EVO:gate.fairness
 #[test]
-fn who_has_let_others_go_first_gets_its_share_once_it_wants_it_under_wfq() {
+fn a_thread_that_let_others_go_first_gets_its_share_once_it_wants_it_under_wfq() {
     polite("wfq", Bound::Wfq);
 }
 

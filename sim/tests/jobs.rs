@@ -52,7 +52,7 @@ fn watch(thread: &Periodic, ran: &[(u64, u64)]) -> Vec<Seen> {
                 while release < at {
                     release += thread.period;
                 }
-                // With no time to wait it has the CPU at that instant, whoever gets it next.
+                // With no time to wait it has the CPU at that instant, whichever thread gets it next.
                 let start = (release == at).then_some(at);
                 (job, done) = (Seen { release, start, finish: None }, 0);
             }

@@ -136,7 +136,7 @@ fn a_second_thread_that_can_be_nowhere_else_brings_the_tick_back_while_it_is_the
 
 //= TICK:L3.housekeeping ARCH:lease.overlap
 #[test]
-fn whoever_slept_on_a_leased_cpu_wakes_elsewhere_and_whoever_ran_there_leaves() {
+fn a_thread_that_slept_on_a_leased_cpu_wakes_elsewhere_and_one_that_ran_there_leaves() {
     let text = r#"
         [machine]
         cpus = 2

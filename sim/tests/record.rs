@@ -357,7 +357,7 @@ fn questions_that_have_no_answer_say_why() {
     assert!(matches!(after, ExplainError::AfterEnd { .. }), "{after:?}");
 }
 
-/// Whoever follows a run sees at each moment what its record shows of that moment when it is played back, however the record
+/// A follower of a run sees at each moment what its record shows of that moment when it is played back, however the record
 /// comes in.
 #[test]
 fn a_run_that_is_followed_shows_what_its_record_shows() {

@@ -259,7 +259,7 @@ fn on_borrowed_time_a_server_waits_for_nothing_but_calls_that_pass_it_on() {
 
 //= TICK:L6.async
 #[test]
-fn what_is_only_queued_for_somebody_lends_him_nothing() {
+fn what_is_only_queued_for_a_thread_lends_it_nothing() {
     let report = run(r#"
         [machine]
         cpus = 2

@@ -365,7 +365,7 @@ fn nobody_starts_wakes_is_handed_or_moves_to_a_leased_cpu_and_it_steals_from_nob
 
 //= TICK:L2.dynamic TICK:L3.housekeeping
 #[test]
-fn whoever_runs_on_a_cpu_that_is_leased_leaves_at_its_interrupt_and_the_lessee_comes() {
+fn the_thread_that_runs_on_a_leased_cpu_leaves_at_its_interrupt_and_the_lessee_comes() {
     let (mut machine, mut leases) = running();
     leases.grant(&mut machine, &compute(CPU_1, 0)).expect("nothing is wrong with it");
     assert!(machine.is_told(0) && machine.is_told(1), "one has to let the lessee go, the other its visitor");

@@ -458,7 +458,7 @@ fn consumed_once(one: Consume, other: Consume) {
         let timer = thread::spawn(move || other(&sq, SqOwner::Timer, theirs));
         let mut all = one(&ring.sq, SqOwner::Syscall, mine);
         all.extend(timer.join().expect("the timer does not panic"));
-        assert_eq!(all, [1, 2], "each once, in order, by whoever came first");
+        assert_eq!(all, [1, 2], "each once, in order, by the side that came first");
         assert_eq!(ring.shared_head(), 2);
     });
 }

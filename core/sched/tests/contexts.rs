@@ -201,7 +201,7 @@ fn what_contexts_use_is_nobodys_share() {
 }
 
 #[test]
-fn whoever_may_goes_on_without_its_context() {
+fn a_context_that_only_notifies_lets_its_thread_go_on_without_it() {
     let mut bench = Bench::new();
     bench.rig.thread(64);
     let (rt, _) = bench.grant(ContextSpec { overrun: Overrun::Notify, ..ContextSpec::new(ms(2), ms(20)) });

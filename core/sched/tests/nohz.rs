@@ -318,7 +318,7 @@ fn devices_that_are_served_everywhere_forbid_modes_that_depend_on_them() {
 
 //= ARCH:nohz.single-runnable TICK:L2.proof
 #[test]
-fn whoever_runs_must_be_alone_and_the_one_who_asks() {
+fn the_running_thread_must_be_alone_and_be_the_one_that_asks() {
     let mut leased = Leased::new();
     let second = leased.rig.thread(64);
     assert_eq!(leased.enter(), NohzEntry::Refused(Obstacle::SecondRunnable));

@@ -39,7 +39,7 @@ struct NamedIsland {
     live: Option<IslandRef>,
     was_admitted: bool,
     /// What became of it, in words.
-    told: String,
+    outcome: String,
 }
 
 impl Islands {
@@ -50,7 +50,7 @@ impl Islands {
         let named = |_| NamedIsland {
             live: None,
             was_admitted: false,
-            told: "it did not ask within the run".to_owned(),
+            outcome: "it did not ask within the run".to_owned(),
         };
         Self {
             admission: Admission::new(workload),
@@ -77,15 +77,15 @@ impl IslandMachine for Machine<'_> {
     fn post_island_notice(&mut self, endpoint: Endpoint, _: IslandRef, notice: IslandNotice) {
         if notice == IslandNotice::Left {
             let island = endpoint.0 as usize;
-            let (told, why) = (&self.islands.named[island].told, self.grants.why_revoked);
-            self.say_of_island(island, format!("{told}; {why} at {}", self.now));
+            let (outcome, why) = (&self.islands.named[island].outcome, self.grants.why_revoked);
+            self.note_island(island, format!("{outcome}; {why} at {}", self.now));
         }
     }
 }
 
 impl Machine<'_> {
     /// Says which plain contexts run though admission refuses them.
-    pub(super) fn tell_of_refusals(&mut self) {
+    pub(super) fn note_refused_contexts(&mut self) {
         let admission = &self.islands.admission;
         let mut notices: Vec<String> = admission
             .homeless()
@@ -129,14 +129,14 @@ impl Machine<'_> {
         match admitted {
             None => {}
             Some(Err(denial)) => {
-                self.say_of_island(island, format!("refused: {denial}"));
+                self.note_island(island, format!("refused: {denial}"));
                 let name = &self.workload.islands[island].name;
                 self.notices.push(format!("island {name} was refused and runs as best effort: {denial}"));
             }
             Some(Ok((live, contexts))) => {
                 let named = &mut self.islands.named[island];
                 (named.live, named.was_admitted) = (Some(live), true);
-                self.say_of_island(island, format!("admitted at {}", self.now));
+                self.note_island(island, format!("admitted at {}", self.now));
                 let nodes = self.islands.admission.nodes(island);
                 for (grant, who) in nodes.iter().zip(contexts) {
                     let Some(home) = self.contexts.home(who.id()) else { continue };
@@ -149,12 +149,12 @@ impl Machine<'_> {
     }
 
     /// Takes note of what became of an island, and lists it.
-    pub(super) fn say_of_island(&mut self, island: usize, what: String) {
+    pub(super) fn note_island(&mut self, island: usize, what: String) {
         self.log("island", |machine, event| {
             event.island = Some(machine.workload.islands[island].name.clone());
             event.reason = Some(what.clone());
         });
-        self.islands.named[island].told = what;
+        self.islands.named[island].outcome = what;
     }
 
     /// Binds a context to the thread that is due it and lives already.
@@ -263,7 +263,7 @@ impl Machine<'_> {
         let report = |(spec, island): (&mainspring_workload::IslandSpec, &NamedIsland)| IslandReport {
             name: spec.name.clone(),
             admitted: island.was_admitted,
-            reason: island.told.clone(),
+            reason: island.outcome.clone(),
         };
         self.workload.islands.iter().zip(&self.islands.named).map(report).collect()
     }

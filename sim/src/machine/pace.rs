@@ -60,7 +60,7 @@ impl Paces {
     }
 }
 
-/// Which node each thread's memory is in: that of the CPU where it ran last.
+/// Which node each thread's memory is in: the node of the CPU where it ran last.
 #[derive(Debug)]
 pub(super) struct Nodes {
     cpus_per_node: usize,

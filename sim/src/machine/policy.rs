@@ -69,7 +69,7 @@ impl Machine<'_> {
         let mut policy = self.policy.take()?;
         let result = self.with_leases(|leases, machine| act(&mut policy.service, leases, machine));
         self.policy = Some(policy);
-        self.tell_of_policy();
+        self.log_policy_decisions();
         result
     }
 
@@ -93,7 +93,7 @@ impl Machine<'_> {
         let now = self.now;
         let Some(policy) = self.policy.as_mut().filter(|policy| !policy.stalled) else { return };
         if policy.service.heard(now).is_ok() {
-            self.tell_of_policy();
+            self.log_policy_decisions();
         }
     }
 
@@ -160,7 +160,7 @@ impl Machine<'_> {
     }
 
     /// Lists what the boundary has decided since the last time.
-    fn tell_of_policy(&mut self) {
+    fn log_policy_decisions(&mut self) {
         let Some(policy) = &mut self.policy else { return };
         policy.at = policy.service.poll_at();
         let decided = policy.story.look(policy.service.boundary());

@@ -140,7 +140,7 @@ impl<'a> Machine<'a> {
         for cpu in 0..cpus {
             machine.placement.set(cpu, keyed(0, cpu));
         }
-        machine.tell_of_refusals();
+        machine.note_refused_contexts();
         machine.plan_starts();
         machine.plan_faults();
         machine.outside = machine.next_from_outside();

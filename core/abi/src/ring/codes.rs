@@ -111,7 +111,7 @@ codes! {
         /// A queue that the request needs is full.
         Overloaded = 24, "CAP_ERR_OVERLOADED", "a queue that it needs is full; try again later";
         /// The request, or the call that is being answered, was withdrawn by its caller.
-        Cancelled = 25, "CAP_ERR_CANCELLED", "it was withdrawn by whoever asked for it; there is nothing to do";
+        Cancelled = 25, "CAP_ERR_CANCELLED", "the side that asked for it withdrew it; there is nothing to do";
         /// A request in registers cannot be carried out at once; nothing has changed.
         NotDirect = 26, "CAP_ERR_NOT_DIRECT", "the other side does not wait for it now; send it through the ring";
         /// It would be more than the caller may have: an object that was mapped writable is to be mapped executable, or the other

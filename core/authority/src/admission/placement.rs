@@ -6,7 +6,7 @@
 //! each time they fit, and half as many when they do not, instead of one at a time. A CPU remembers where it refused tasks: a
 //! task that asks for no less is refused at once, and so is one whose work does not fit into an interval that was too full before.
 //!
-//! Conserved: the placement is that of offering each task to each CPU by itself, as long as the effort lasts. What was not
+//! Conserved: the placement is the same as if each task were offered to each CPU by itself, as long as the effort lasts. What was not
 //! decided within it is not placed.
 
 use super::bands::{Banded, CpuVerdict, Load, failure, judge_cpu_within, to_ppm};

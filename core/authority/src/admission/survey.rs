@@ -99,9 +99,9 @@ impl Survey {
 pub fn survey(candidates: &[Candidate], cpus: &CpuSet, floor: Floor, overhead: Nanos) -> Survey {
     let terms = Terms { floor, overhead };
     let mut places: Vec<CpuLoad> = cpus.iter().map(|cpu| CpuLoad::new(cpu, terms)).collect();
-    let (homeless, senseless) = place_all(candidates, &mut places, &mut { SEARCH });
+    let (unplaced, senseless) = place_all(candidates, &mut places, &mut { SEARCH });
     let mut refusals: Vec<Refusal> = senseless.into_iter().map(|task| Refusal::Malformed { task }).collect();
-    for index in homeless {
+    for index in unplaced {
         let allowed = places.iter_mut().filter(|place| candidates[index].cpus.contains(place.cpu));
         match allowed.min_by_key(|place| (place.utilization_ppm(), place.cpu)) {
             Some(place) => place.push(index, &candidates[index]),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn who_could_have_gone_elsewhere_makes_a_refusal_inexact() {
+    fn a_task_that_could_have_gone_elsewhere_makes_a_refusal_inexact() {
         let both = CpuSet::first(2);
         let tasks = [
             candidate("a", 0, [6, 10, 10], both),

@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_keeps_to_the_ledger_never_gets_more_than_its_windows(
+        fn threads_that_keep_to_the_ledger_never_get_more_than_its_windows(
             runtime in 1u64..50,
             wishes in prop::collection::vec((0u64..80, 1u64..80), 1..100),
         ) {

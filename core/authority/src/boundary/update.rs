@@ -346,17 +346,17 @@ fn grant(cpu: CpuId, lease: Lease, next: &mut Settings, manifest: &Manifest) -> 
 /// Gives every context that is new or asks for something else a home beside those that stay where they are.
 fn place_contexts(before: &Settings, next: &mut Settings, manifest: &Manifest) -> Result<(), Refusal> {
     let mut loads: BTreeMap<CpuId, Vec<Banded>> = manifest.cpus.iter().map(|cpu| (cpu, Vec::new())).collect();
-    let mut homeless = Vec::new();
+    let mut unplaced = Vec::new();
     for (id, placed) in &mut next.contexts {
         match before.contexts.get(id) {
             Some(old) if old.candidate == placed.candidate => {
                 placed.home = old.home;
                 loads.entry(old.home).or_default().push(banded(&old.candidate));
             }
-            _ => homeless.push(*id),
+            _ => unplaced.push(*id),
         }
     }
-    for id in homeless {
+    for id in unplaced {
         let Some(candidate) = next.contexts.get(&id).map(|placed| placed.candidate.clone()) else { continue };
         let mut last = None;
         let mut allowed = loads.iter_mut().filter(|(cpu, _)| candidate.cpus.contains(**cpu));

@@ -1,6 +1,6 @@
 //! Why an island is refused, and the checks that need no CPU.
 
-use super::book::{Book, entries, memory};
+use super::reservations::{Reservations, entries, memory};
 use super::spec::{Calls, HotPath, IrqWork, Locks, RealtimeIslandSpec, Residency, Shape};
 use crate::admission::CpuDenial;
 use alloc::collections::BTreeSet;
@@ -199,13 +199,13 @@ impl core::error::Error for IslandDenial {}
 /// Everything but CPU time, against what is free.
 pub(super) fn check_declaration(
     spec: &RealtimeIslandSpec,
-    book: &Book,
+    reservations: &Reservations,
     cpus: &CpuSet,
 ) -> Result<(), IslandDenial> {
     check_nodes(spec)?;
-    check_memory(spec, book)?;
-    check_devices(spec, book)?;
-    check_irqs(spec, book, cpus)
+    check_memory(spec, reservations)?;
+    check_devices(spec, reservations)?;
+    check_irqs(spec, reservations, cpus)
 }
 
 fn check_nodes(spec: &RealtimeIslandSpec) -> Result<(), IslandDenial> {
@@ -247,7 +247,7 @@ fn check_nodes(spec: &RealtimeIslandSpec) -> Result<(), IslandDenial> {
     Ok(())
 }
 
-fn check_memory(spec: &RealtimeIslandSpec, book: &Book) -> Result<(), IslandDenial> {
+fn check_memory(spec: &RealtimeIslandSpec, reservations: &Reservations) -> Result<(), IslandDenial> {
     for buffer in &spec.memory {
         if buffer.residency == Residency::Normal {
             return Err(IslandDenial::NotResident { memory: buffer.name.clone() });
@@ -257,24 +257,24 @@ fn check_memory(spec: &RealtimeIslandSpec, book: &Book) -> Result<(), IslandDeni
         }
     }
     let asked = memory(spec);
-    if asked > book.memory_free {
-        return Err(IslandDenial::Memory { asked, free: book.memory_free });
+    if asked > reservations.memory_free {
+        return Err(IslandDenial::Memory { asked, free: reservations.memory_free });
     }
     if let Some(ring) = spec.rings.iter().find(|ring| ring.entries == 0) {
         return Err(IslandDenial::EmptyRing { ring: ring.name.clone() });
     }
     let asked = entries(spec);
-    if asked > book.ring_entries_free {
-        return Err(IslandDenial::Rings { asked, free: book.ring_entries_free });
+    if asked > reservations.ring_entries_free {
+        return Err(IslandDenial::Rings { asked, free: reservations.ring_entries_free });
     }
     Ok(())
 }
 
-fn check_devices(spec: &RealtimeIslandSpec, book: &Book) -> Result<(), IslandDenial> {
+fn check_devices(spec: &RealtimeIslandSpec, reservations: &Reservations) -> Result<(), IslandDenial> {
     let mut seen = BTreeSet::new();
     for reservation in &spec.devices {
         let device = reservation.name.clone();
-        match book.devices.get(&device) {
+        match reservations.devices.get(&device) {
             None => return Err(IslandDenial::NoDevice { device }),
             Some(Some(_)) => return Err(IslandDenial::DeviceTaken { device }),
             Some(None) if !seen.insert(&reservation.name) => {
@@ -286,11 +286,15 @@ fn check_devices(spec: &RealtimeIslandSpec, book: &Book) -> Result<(), IslandDen
     Ok(())
 }
 
-fn check_irqs(spec: &RealtimeIslandSpec, book: &Book, cpus: &CpuSet) -> Result<(), IslandDenial> {
+fn check_irqs(
+    spec: &RealtimeIslandSpec,
+    reservations: &Reservations,
+    cpus: &CpuSet,
+) -> Result<(), IslandDenial> {
     let mut seen = BTreeSet::new();
     for irq in &spec.irqs {
         let line = irq.line;
-        match book.irqs.get(&line) {
+        match reservations.irqs.get(&line) {
             None => return Err(IslandDenial::NoIrq { line }),
             Some(Some(_)) => return Err(IslandDenial::IrqTaken { line }),
             Some(None) if !seen.insert(line) => return Err(IslandDenial::IrqTaken { line }),

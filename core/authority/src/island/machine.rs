@@ -1,7 +1,7 @@
 //! Admission, adjustment and end of islands on one machine.
 
-use super::book::{Book, Capacity};
 use super::check::{IslandDenial, check_declaration};
+use super::reservations::{Capacity, Reservations};
 use super::spec::{IrqWork, OverrunPolicy, RealtimeIslandSpec, Shape, ShutdownPolicy};
 use crate::admission::{Banded, CpuVerdict, Effort, Load, Task, judge_cpu_within};
 use alloc::collections::BTreeMap;
@@ -130,7 +130,7 @@ pub struct Machine {
     floor: Floor,
     overhead: Nanos,
     effort: Effort,
-    book: Book,
+    reservations: Reservations,
     plain: Vec<PlainTask>,
     islands: BTreeMap<u32, Admitted>,
     next_id: Option<u32>,
@@ -152,7 +152,7 @@ impl Machine {
             floor,
             overhead,
             effort: Effort::FULL,
-            book: Book::new(capacity),
+            reservations: Reservations::new(capacity),
             plain: Vec::new(),
             islands: BTreeMap::new(),
             next_id: Some(0),
@@ -167,8 +167,8 @@ impl Machine {
 
     /// Which resources are free, and who holds the others.
     #[must_use]
-    pub fn book(&self) -> &Book {
-        &self.book
+    pub fn reservations(&self) -> &Reservations {
+        &self.reservations
     }
 
     /// The island that `island` names.
@@ -217,7 +217,7 @@ impl Machine {
     /// Admits an island with all that it needs. On denial nothing is reserved.
     pub fn admit(&mut self, spec: RealtimeIslandSpec) -> Result<IslandRef, IslandDenial> {
         let id = self.next_id.ok_or(IslandDenial::OutOfIds)?;
-        check_declaration(&spec, &self.book, &self.cpus)?;
+        check_declaration(&spec, &self.reservations, &self.cpus)?;
         let plan = self.plan(&spec, None)?;
 
         self.next_id = id.checked_add(1);
@@ -235,12 +235,12 @@ impl Machine {
         }
         let generation =
             island.generation.checked_add(1).ok_or(IslandError::Denied(IslandDenial::OutOfIds))?;
-        let mut without = self.book.clone();
+        let mut without = self.reservations.clone();
         without.give_back(&present.spec);
         check_declaration(&spec, &without, &self.cpus).map_err(IslandError::Denied)?;
         let plan = self.plan(&spec, Some(island.id)).map_err(IslandError::Denied)?;
 
-        self.book = without;
+        self.reservations = without;
         let adjusted = IslandRef { id: island.id, generation };
         self.enter(spec, plan, adjusted);
         Ok(adjusted)
@@ -252,7 +252,7 @@ impl Machine {
             return Err(IslandError::Stale);
         }
         let left = self.islands.remove(&island.id).ok_or(IslandError::Stale)?;
-        self.book.give_back(&left.spec);
+        self.reservations.give_back(&left.spec);
         // What was found of the others holds beside less, too.
         Ok(left)
     }
@@ -291,7 +291,7 @@ impl Machine {
 
     /// Cannot fail: all of it was found free.
     fn enter(&mut self, spec: RealtimeIslandSpec, plan: Plan, island: IslandRef) {
-        self.book.take(&spec, island);
+        self.reservations.take(&spec, island);
         let Plan { homes, evidence } = plan;
         self.keep_evidence(&evidence);
         let generation = island.generation;

@@ -11,16 +11,16 @@
 //! Admission checks what is declared. It does not measure how long a node runs, what the machine's own paths cost, or
 //! how late its interrupts come; without such evidence none of this is hard realtime.
 
-mod book;
 mod check;
 mod machine;
+mod reservations;
 mod spec;
 
-pub use book::{Book, Capacity};
 pub use check::IslandDenial;
 pub use machine::{
     Admitted, Evidence, IslandError, IslandRef, Machine, NodeHome, OverrunAction, Phase, PlainTask,
 };
+pub use reservations::{Capacity, Reservations};
 pub use spec::{
     Calls, DeviceReservation, HotPath, IrqSpec, IrqWork, Locks, NodeBudget, NodeTerms, OverrunPolicy,
     PreallocSpec, RealtimeIslandSpec, Residency, RingSpec, Shape, ShutdownPolicy,

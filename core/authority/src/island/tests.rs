@@ -83,10 +83,10 @@ fn an_admitted_island_holds_all_that_it_asked_for_and_records_why() {
     assert_eq!(record.homes.len(), 3);
     assert!(!record.evidence.is_empty());
     assert!(record.evidence.iter().all(|cpu| cpu.verdict.is_admitted() && cpu.verdict.utilization_ppm > 0));
-    assert_eq!(machine.book().memory_free, 3 << 20);
-    assert_eq!(machine.book().ring_entries_free, 192);
-    assert_eq!(machine.book().devices["codec"], Some(island));
-    assert_eq!(machine.book().irqs[&5], Some(island));
+    assert_eq!(machine.reservations().memory_free, 3 << 20);
+    assert_eq!(machine.reservations().ring_entries_free, 192);
+    assert_eq!(machine.reservations().devices["codec"], Some(island));
+    assert_eq!(machine.reservations().irqs[&5], Some(island));
 }
 
 //= EVO:S6.fail-closed
@@ -127,14 +127,14 @@ fn each_thing_that_is_wrong_alone_refuses_the_whole_and_reserves_nothing() {
     ];
     for (wrong, denial) in cases {
         let mut machine = machine();
-        let before = machine.book().clone();
+        let before = machine.reservations().clone();
         let mut spec = audio();
         wrong(&mut spec);
         let found = machine.admit(spec).expect_err("something is wrong");
         assert_eq!(found, denial);
         assert_eq!(found.code(), CapError::RealtimeAdmissionDenied);
         assert!(!found.to_string().is_empty());
-        assert_eq!(*machine.book(), before);
+        assert_eq!(*machine.reservations(), before);
         assert_eq!(machine.islands().count(), 0);
     }
 }
@@ -215,20 +215,20 @@ fn an_isolated_cpu_has_one_island_and_the_last_cpu_is_nobodys() {
 fn a_refused_adjustment_leaves_all_as_it_was_and_an_accepted_one_makes_the_old_name_stale() {
     let mut machine = machine();
     let island = machine.admit(audio()).expect("it fits");
-    let (book, record) = (machine.book().clone(), machine.get(island).cloned());
+    let (reservations, record) = (machine.reservations().clone(), machine.get(island).cloned());
     let mut greedy = audio();
     greedy.memory[0].bytes = 5 << 20;
     let denial = IslandDenial::Memory { asked: 5 << 20, free: 4 << 20 };
     assert_eq!(machine.adjust(island, greedy), Err(IslandError::Denied(denial)), "its own is free to it");
-    assert_eq!((machine.book(), machine.get(island).cloned()), (&book, record));
+    assert_eq!((machine.reservations(), machine.get(island).cloned()), (&reservations, record));
     let mut larger = audio();
     larger.memory[0].bytes = 4 << 20;
     let adjusted = machine.adjust(island, larger.clone()).expect("what it held counts as free");
-    assert_eq!(machine.book().memory_free, 0);
+    assert_eq!(machine.reservations().memory_free, 0);
     assert_eq!(machine.adjust(island, larger), Err(IslandError::Stale));
     assert_eq!(machine.leave(island).expect_err("stale"), IslandError::Stale);
     assert!(machine.leave(adjusted).is_ok());
-    assert_eq!(machine.book().memory_free, 4 << 20);
+    assert_eq!(machine.reservations().memory_free, 4 << 20);
 }
 
 //= EVO:S6.record
@@ -236,10 +236,10 @@ fn a_refused_adjustment_leaves_all_as_it_was_and_an_accepted_one_makes_the_old_n
 fn an_overrun_shuts_the_island_down_and_it_holds_everything_until_it_has_left() {
     let mut machine = machine();
     let island = machine.admit(audio()).expect("it fits");
-    let book = machine.book().clone();
+    let reservations = machine.reservations().clone();
     let action = machine.overrun(island, 0).expect("it is there");
     assert_eq!(action, OverrunAction::Shutdown(ShutdownPolicy::FinishActivation));
-    assert_eq!(*machine.book(), book, "its threads may still use it");
+    assert_eq!(*machine.reservations(), reservations, "its threads may still use it");
     assert_eq!(machine.overrun(island, 0), Ok(OverrunAction::AlreadyStopping));
     assert_eq!(machine.adjust(island, audio()), Err(IslandError::Stopping));
     let denial = IslandDenial::DeviceTaken { device: "codec".to_string() };
@@ -292,16 +292,16 @@ fn audit(machine: &Machine) {
     let memory: u64 = all.iter().flat_map(|(_, island)| &island.spec.memory).map(|buffer| buffer.bytes).sum();
     let rings: u64 =
         all.iter().flat_map(|(_, island)| &island.spec.rings).map(|r| u64::from(r.entries)).sum();
-    assert_eq!(machine.book().memory_free + memory, capacity().memory_bytes);
-    assert_eq!(machine.book().ring_entries_free + rings, capacity().ring_entries);
-    for (device, holder) in &machine.book().devices {
+    assert_eq!(machine.reservations().memory_free + memory, capacity().memory_bytes);
+    assert_eq!(machine.reservations().ring_entries_free + rings, capacity().ring_entries);
+    for (device, holder) in &machine.reservations().devices {
         let claims = all.iter().filter(|(_, island)| island.spec.devices.iter().any(|d| d.name == *device));
         assert_eq!(
             claims.map(|(name, _)| *name).collect::<Vec<_>>(),
             holder.iter().copied().collect::<Vec<_>>()
         );
     }
-    for (line, holder) in &machine.book().irqs {
+    for (line, holder) in &machine.reservations().irqs {
         let claims = all.iter().filter(|(_, island)| island.spec.irqs.iter().any(|irq| irq.line == *line));
         assert_eq!(
             claims.map(|(name, _)| *name).collect::<Vec<_>>(),
@@ -328,7 +328,7 @@ proptest! {
         let mut machine = self::machine();
         let mut names: Vec<IslandRef> = Vec::new();
         for (what, which, spec) in steps {
-            let before = machine.book().clone();
+            let before = machine.reservations().clone();
             let some = (!names.is_empty()).then(|| names[which.index(names.len().max(1))]);
             let unchanged = match (what, some) {
                 (0..=2, _) | (_, None) => match machine.admit(spec) {
@@ -343,7 +343,7 @@ proptest! {
                 (_, Some(island)) => { let _ = machine.overrun(island, 0); true }
             };
             if unchanged {
-                prop_assert_eq!(&before, machine.book());
+                prop_assert_eq!(&before, machine.reservations());
             }
             audit(&machine);
         }
@@ -352,6 +352,6 @@ proptest! {
             prop_assert!(machine.leave(island).is_ok());
         }
         let fresh = self::machine();
-        prop_assert_eq!(machine.book(), fresh.book());
+        prop_assert_eq!(machine.reservations(), fresh.reservations());
     }
 }

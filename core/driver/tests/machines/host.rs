@@ -31,9 +31,9 @@ struct HostCpu {
 }
 
 pub struct Host {
-    /// Its lock comes before that of any CPU.
+    /// Its lock comes before any CPU's lock.
     pub contexts: Mutex<Contexts>,
-    /// Its lock comes before those of the three below and of any CPU, and is never taken with that of the contexts.
+    /// Its lock comes before the locks of the three below and of any CPU, and is never taken together with the lock of the contexts.
     pub leases: Mutex<Leases>,
     isolation: Mutex<Isolation>,
     slots: Vec<Mutex<RemoteSlot>>,

@@ -20,7 +20,7 @@ pub struct Capacity {
 
 /// Which resources are free, and who holds the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Book {
+pub struct Reservations {
     /// Memory that no island holds.
     pub memory_free: u64,
     /// Ring slots that no island holds.
@@ -31,7 +31,7 @@ pub struct Book {
     pub irqs: BTreeMap<u32, Option<IslandRef>>,
 }
 
-impl Book {
+impl Reservations {
     pub(super) fn new(capacity: &Capacity) -> Self {
         Self {
             memory_free: capacity.memory_bytes,
