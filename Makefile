@@ -380,7 +380,7 @@ kernel-measured: setup ## Build the kernel that counts everything that may take 
 	$(KERNEL_CARGO) build --quiet --profile measured --features measure --locked --package mainspring-kernel
 
 .PHONY: kernel-proofs
-kernel-proofs: setup-qemu kernel kernel-checked kernel-measured run-workload run-draws ## Run every proof of the kernel under QEMU
+kernel-proofs: setup-qemu kernel kernel-checked kernel-measured run-workload run-draws run-effects ## Run every proof of the kernel under QEMU
 	$(PROOF) --logs "$(OUT)/kernel-logs" $(KERNEL_PROOFS)
 	$(PROOF) --checked $(CHECKED_PROOFS)
 	$(PROOF) --fuzz --checked --logs "$(OUT)/kernel-logs" --seed 1 --cpus 4 --calls 15000
@@ -402,6 +402,15 @@ run-draws: setup-qemu kernel ## A workload with phases, distributions and locks 
 	export MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release"
 	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-draws.toml --quiet
 	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-draws.toml --on qemu --counted --verify
+
+.PHONY: run-effects
+run-effects: setup-qemu kernel ## Devices, a network, a policy service, lent weights and a closed endpoint have the same effect on both
+	mkdir -p "$(OUT)"
+	export MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release"
+	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-effects.toml --quiet
+	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-effects.toml --on qemu --counted --verify \
+	    --record "$(OUT)/kernel-effects.msr"
+	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-effects.msr"
 
 .PHONY: $(KERNEL_PROOFS:%=run-%)
 $(KERNEL_PROOFS:%=run-%): run-%: setup-qemu kernel $(if $(CHECKED),kernel-checked)

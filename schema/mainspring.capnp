@@ -15,6 +15,11 @@ enum TimerMethod {
 struct TimerNow   { timeNs @0 :UInt64; }
 struct TimerSleep { deadlineNs @0 :UInt64; }
 
+# The serving side of an endpoint, beside its operations. One that is closed takes no calls, and those that it has end as if the
+# server had: one call of `close` ends a few, and its completion's result says how many, 0 when there are none left. `open` lets it take
+# calls again.
+enum EndpointMethod { close @0; open @1; }
+
 enum LatencyClass { interactive @0; normal @1; batch @2; }
 
 # Makes threads of the calling process.
@@ -74,8 +79,14 @@ enum Access { read @0; write @1; execute @2; }
 struct MemoryRange { address @0 :UInt64; pages @1 :UInt32; access @2 :Access; }
 
 # The calling thread's own weight and latency class, and its account.
-enum SchedulingPolicyMethod { setWeight @0; setLatencyClass @1; snapshot @2; }   # SetWeight; SetLatencyClass; -> Snapshot
+enum SchedulingPolicyMethod {
+  setWeight       @0;   # SetWeight
+  setLatencyClass @1;   # SetLatencyClass
+  snapshot        @2;   # -> Snapshot
+  setWeightOf     @3;   # SetWeightOf: of another thread, by its handle; refused if that has ended
+}
 struct SetWeight       { weight @0 :UInt64; }
+struct SetWeightOf     { thread @0 :UInt32; weight @1 :UInt64; }
 struct SetLatencyClass { latencyClass @0 :LatencyClass; }
 struct Snapshot {
   version @0 :UInt16;
@@ -395,6 +406,10 @@ enum PolicyServiceMethod {
   heartbeat @1;   # it lives; refused but from the process that is in charge
   submit    @2;   # PolicyUpdate -> PolicyStatus
   status    @3;   # -> PolicyStatus
+  stop      @4;   # the calling process is in charge no more, as if it had ended; refused but from the process that is in charge
+  # The calling thread is the one that no update changes, and is treated from now on as it is treated now whenever the service is lost.
+  # Refused but from the program that the manifest names `recovery`, whose first thread it is until then.
+  recover   @5;
 }
 struct PolicyUpdate {
   # Above the last that was taken, from any process, by at most 2^32.
@@ -430,7 +445,14 @@ struct PolicyStatus {
   notGranted @7 :UInt32;
   # Why the last update was refused; empty if none was.
   refusal @8 :Text;
+  # How often the service was slow since boot, and when it first was.
+  slowTimes @9 :UInt32;
+  slowAtNs @10 :UInt64;
+  # When and why it was lost last.
+  lostAtNs @11 :UInt64;
+  lost @12 :PolicyLoss;
 }
+enum PolicyLoss { never @0; silent @1; exited @2; cutOff @3; }
 
 # The authority to have realtime islands admitted, for so much of one CPU as the manifest says.
 enum RealtimeIslandsMethod { admit @0; }   # IslandSpec -> IslandHandle; the island belongs to the calling process and ends with it

@@ -3,9 +3,7 @@
 
 use crate::args::Machine;
 use crate::qemu::plan;
-use mainspring_workload::{
-    ContextSpec, EndpointSpec, Faults, Operation, Step, SyncKind, SyncSpec, ThreadSpec, Workload,
-};
+use mainspring_workload::{ContextSpec, EndpointSpec, Faults, Step, ThreadSpec, Workload};
 use std::fmt;
 
 /// What of the workload cannot be done on a machine, and on which it can.
@@ -31,10 +29,6 @@ enum What {
         context: String,
         key: &'static str,
     },
-    /// A mutex that lends weight.
-    Mutex(String),
-    /// An operation of an `[[at]]` table, as the file has it.
-    Operation(String),
     /// An endpoint that does more than pass calls on in the order in which they come.
     Endpoint(String),
     Step {
@@ -91,11 +85,6 @@ impl fmt::Display for Cannot {
             What::Context { context, key } => {
                 write!(f, "context {context:?}: {host} has no counterpart of this `{key}`")?;
             }
-            What::Mutex(name) => write!(
-                f,
-                "mutex {name:?}: {host} has no counterpart of `donation`: its threads set no weight but their own"
-            )?,
-            What::Operation(text) => write!(f, "{host} has no counterpart of the operation `{text}`")?,
             What::Endpoint(name) => write!(
                 f,
                 "endpoint {name:?}: {host} has no context of its own for an endpoint, and no path that refuses deadlines"
@@ -146,14 +135,6 @@ pub fn on(machine: Machine, workload: &Workload) -> Result<(), Cannot> {
         if let Some((context, key)) = beyond {
             let what = What::Context { context: context.name.clone(), key };
             return refuse(what, workload.places.table("context"));
-        }
-        let lends = |spec: &&SyncSpec| spec.kind == SyncKind::Mutex { donation: true };
-        if let Some(mutex) = workload.sync.iter().find(lends).filter(|_| machine == Machine::Qemu) {
-            return refuse(What::Mutex(mutex.name.clone()), workload.places.table("mutex"));
-        }
-        let operation = workload.operations.iter().find(|at| !can_operate(machine, at.operation));
-        if let Some(operation) = operation {
-            return refuse(What::Operation(operation.text.clone()), workload.places.table("at"));
         }
         let differs = |endpoint: &&EndpointSpec| {
             let EndpointSpec { donation, reorder, window, .. } = **endpoint;
@@ -212,24 +193,11 @@ fn beyond_kernel(context: &ContextSpec) -> Option<(&ContextSpec, &'static str)> 
     context.process.is_some().then_some((context, "process"))
 }
 
-/// Whether `machine` can do this at a time.
-fn can_operate(machine: Machine, operation: Operation) -> bool {
-    let policy = matches!(
-        operation,
-        Operation::PolicyDies
-            | Operation::PolicyStalls
-            | Operation::PolicyWeight { .. }
-            | Operation::PolicyProfile { .. }
-    );
-    machine != Machine::Qemu || !policy && !matches!(operation, Operation::CloseEndpoint(_))
-}
-
 /// The first table that asks for what `machine`, which is not the simulator, does not have.
 fn table(machine: Machine, workload: &Workload) -> Option<&'static str> {
     let tables = [
-        (workload.interrupts.is_empty(), "interrupt"),
-        (machine == Machine::Linux || workload.policy.is_none(), "policy"),
-        (workload.network.is_none(), "network"),
+        (machine == Machine::Qemu || workload.interrupts.is_empty(), "interrupt"),
+        (machine == Machine::Qemu || workload.network.is_none(), "network"),
         (workload.faults == Faults::default(), "faults"),
     ];
     tables.into_iter().find(|(absent, _)| !absent).map(|(_, table)| table)
@@ -328,6 +296,17 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_has_devices_a_network_a_policy_service_and_mutexes_that_lend() {
+        let text = "[[interrupt]]\nname = \"nic\"\nevery = \"1ms\"\n[network]\nevery = \"1ms\"\n\
+             [policy]\nservice = \"a\"\n[[mutex]]\nname = \"m\"\ndonation = true\n\
+             [[thread]]\nname = \"a\"\nprogram = [\"lock m\", \"run 1ms\", \"unlock m\"]\n\
+             [[thread]]\nname = \"b\"\nprogram = [\"recv x\", \"run 1ms\", \"reply\"]\n\
+             [[at]]\ntime = \"1ms\"\ndo = \"close x\"\n\
+             [[at]]\ntime = \"2ms\"\ndo = \"policy stalls\"\n";
+        assert_eq!(on(Machine::Qemu, &parse(text)), Ok(()));
+    }
+
+    #[test]
     fn the_kernel_refuses_by_line_what_it_would_otherwise_pass_over() {
         let thread = "[[thread]]\nname = \"a\"\nprogram = [\"run 1ms\"]\n";
         let refused = |text: &str| {
@@ -337,11 +316,6 @@ mod tests {
         };
         let faults = format!("{thread}[faults]\nlost_reschedule = \"1%\"\n");
         assert_eq!(refused(&faults), (Some(4), What::Table("faults")));
-        let close = format!(
-            "{thread}[[thread]]\nname = \"b\"\nprogram = [\"recv x\", \"run 1ms\", \"reply\"]\n\
-             [[at]]\ntime = \"1ms\"\ndo = \"close x\"\n"
-        );
-        assert_eq!(refused(&close), (Some(7), What::Operation("close x".into())));
         let ring = "[[ring]]\nname = \"r\"\nowner = \"a\"\nsqpoll = true\n";
         let unleased = format!(
             "{ring}[[thread]]\nname = \"a\"\nprogram = [\"submit r 1\", \"complete r 1\", \"sleep 1ms\"]\n\
@@ -349,8 +323,6 @@ mod tests {
         );
         let what = What::Step { thread: "p".into(), verb: "poll" };
         assert_eq!(refused(&unleased), (Some(10), what), "the kernel polls under a lease alone");
-        let lends = format!("{thread}[[mutex]]\nname = \"m\"\ndonation = true\n");
-        assert_eq!(refused(&lends), (Some(4), What::Mutex("m".into())));
         let wide = format!("[machine]\ncpus = 17\n{thread}");
         assert_eq!(refused(&wide), (None, What::TooMany { count: 17, of: "CPUs", limit: 16 }));
         let many = "[[thread]]\nname = \"a\"\ncount = 101\nprogram = [\"yield\", \"run 1ms\"]\n";

@@ -2,7 +2,8 @@
 
 use crate::admission;
 use mainspring_abi::{CpuSet, Nanos, ThreadRef};
-use mainspring_authority::boundary::{Boundary, Decision, Epoch, Lost, Manifest, Refusal, Treatment};
+use mainspring_authority::boundary::{Boundary, Decision, Manifest, Refusal, Treatment};
+pub use mainspring_authority::boundary::{Epoch, Lost};
 use mainspring_workload::{ThreadTarget, Workload};
 
 /// How much longer than until it is slow a service is waited for.
@@ -48,12 +49,25 @@ pub struct Story {
     /// Decisions below this number have been told.
     told: u64,
     taken: u64,
-    slow: Vec<Nanos>,
+    /// How often it was slow, and when it first was.
+    slow: (usize, Nanos),
     lost: Option<(Nanos, Lost)>,
-    refused: Vec<(Nanos, Refusal)>,
+    refused: Vec<(Nanos, String)>,
 }
 
 impl Story {
+    /// The story of a service that another machine has told: updates taken and refused, how often it was slow and when it first was,
+    /// and when and why it was lost.
+    #[must_use]
+    pub fn told(
+        taken: u64,
+        refused: Vec<(Nanos, String)>,
+        slow: (usize, Nanos),
+        lost: Option<(Nanos, Lost)>,
+    ) -> Self {
+        Self { told: 0, taken, slow, lost, refused }
+    }
+
     /// Takes in what the boundary has decided since the last look: when, what, and why.
     pub fn look(&mut self, boundary: &Boundary) -> Vec<(Nanos, &'static str, String)> {
         let told = std::mem::replace(&mut self.told, boundary.log().written());
@@ -66,11 +80,14 @@ impl Story {
                     ("policy-take", format!("epoch {}, {} changes", epoch.0, changes.len()))
                 }
                 Decision::Refused(epoch, why) => {
-                    self.refused.push((record.at, why.clone()));
+                    self.refused.push((record.at, why.to_string()));
                     ("policy-refuse", format!("epoch {}: {why}", epoch.0))
                 }
                 Decision::Slow => {
-                    self.slow.push(record.at);
+                    if self.slow.0 == 0 {
+                        self.slow.1 = record.at;
+                    }
+                    self.slow.0 += 1;
                     ("policy-slow", "silent".to_owned())
                 }
                 Decision::HeardAgain => ("policy-heard", String::new()),
@@ -87,7 +104,7 @@ impl Story {
 
     /// Something was asked for in the name of a service that has not started.
     pub fn refused_before_start(&mut self, at: Nanos) {
-        self.refused.push((at, Refusal::NotInCharge));
+        self.refused.push((at, Refusal::NotInCharge.to_string()));
     }
 
     /// What a reader of a report should know.
@@ -102,8 +119,8 @@ impl Story {
         }
         let shown = self.refused.iter().take(SHOWN);
         notices.extend(shown.map(|(at, why)| format!("at {at} an update of {name} was refused: {why}")));
-        if let Some(first) = self.slow.first() {
-            let times = self.slow.len();
+        let (times, first) = self.slow;
+        if times > 0 {
             notices.push(format!(
                 "policy service {name} was slow {times} times, first at {first}; what it had set stood"
             ));

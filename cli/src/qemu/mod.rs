@@ -87,6 +87,7 @@ pub fn run(workload: &Workload, seed: u64, how: How, output: Output) -> Result<M
         }
     }
     notes.close(end);
+    let notices = notes.policy_notices();
     let notes::Notes { mut threads, counts, jobs, contexts, leases, islands, rings, sync, polled, .. } =
         notes;
     name_starters(&mut threads, plan::process_count(workload));
@@ -103,6 +104,7 @@ pub fn run(workload: &Workload, seed: u64, how: How, output: Output) -> Result<M
         rings,
         sync,
         polled,
+        notices,
         ..MachineRun::default()
     })
 }

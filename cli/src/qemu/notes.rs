@@ -4,12 +4,13 @@ use super::plan;
 use crate::machine_run::{Counts, instances};
 use mainspring_abi::Nanos;
 use mainspring_abi::kernel::MAX_THREADS;
-use mainspring_abi::plan::{Note, lease_state, place};
+use mainspring_abi::plan::{Note, lease_state, loss, place};
 use mainspring_abi::ring::CapError;
 use mainspring_program::SyncStats;
 use mainspring_record::jobs::Jobs;
 use mainspring_report::{ContextReport, IslandReport, LeaseReport, RingReport, SyncReport};
-use mainspring_workload::{Step, SyncSpec, Workload};
+use mainspring_sim::policy::{Epoch, Lost, Story};
+use mainspring_workload::{Step, SyncSpec, ThreadTarget, Workload};
 
 /// Everything that the programs of a run have said.
 pub struct Notes<'w> {
@@ -30,6 +31,11 @@ pub struct Notes<'w> {
     pub rings: Vec<RingReport>,
     /// What happened at each mutex, semaphore, barrier and condition.
     pub sync: Vec<SyncReport>,
+    /// What became of the policy service, but for its name: updates taken, the last epoch, how often and when it was slow, why and
+    /// when it was lost.
+    policy: Option<(Story, u64)>,
+    /// Updates that were refused: when, and why.
+    refused: Vec<(Nanos, Vec<u8>)>,
     /// How long pollers ran, how often they slept, and how many entries were dropped.
     pub polled: (u64, u64, u64),
     /// The context that each row is of, by its number on the kernel, which is 0 until it is known.
@@ -93,6 +99,8 @@ impl<'w> Notes<'w> {
             rings: workload.rings.iter().map(ring).collect(),
             sync: workload.sync.iter().map(unused).collect(),
             polled: (0, 0, 0),
+            policy: None,
+            refused: Vec::new(),
             threads: Vec::new(),
             counts: vec![Counts::default(); count],
             jobs: (0..count).map(|_| Jobs::new(list)).collect(),
@@ -108,7 +116,10 @@ impl<'w> Notes<'w> {
     pub fn take(&mut self, note: Note) -> Option<()> {
         match note {
             Note::Started { instance, slot } => {
-                let (name, _) = instances(self.workload).nth(instance as usize)?;
+                let drivers = self.workload.interrupts.iter().map(|device| format!("({})", device.name));
+                let network = self.workload.network.iter().map(|_| "(network)".to_owned());
+                let named = instances(self.workload).map(|(name, _)| name).chain(drivers).chain(network);
+                let name = { named }.nth(instance as usize)?;
                 let slot = Some(slot as usize).filter(|slot| *slot < MAX_THREADS)?;
                 if self.threads.len() <= slot {
                     self.threads.resize(slot + 1, String::from("(unknown)"));
@@ -190,6 +201,29 @@ impl<'w> Notes<'w> {
                 let stats = SyncStats { taken, waits, timeouts, waited_ns: waited, wait_max_ns: wait_max };
                 *self.sync.get_mut(object as usize)? = SyncReport::new(&spec.name, spec.kind, stats);
             }
+            Note::PolicyRefused { at, part, text } => {
+                self.workload.policy.as_ref()?;
+                if part == 0 {
+                    self.refused.push((Nanos::new(at), Vec::new()));
+                }
+                let (_, words) = self.refused.last_mut().filter(|(of, _)| of.get() == at)?;
+                words.extend(text.iter().copied().take_while(|byte| *byte != 0));
+            }
+            Note::Policy { taken, slow_times, slow_at, epoch, lost_at, lost } => {
+                self.workload.policy.as_ref()?;
+                let lost = match lost {
+                    loss::NEVER => None,
+                    loss::SILENT => Some(Lost::Silent),
+                    loss::EXITED => Some(Lost::Exited),
+                    loss::CUT_OFF => Some(Lost::CutOff),
+                    _ => return None,
+                };
+                let refused = std::mem::take(&mut self.refused).into_iter();
+                let refused = refused.map(|(at, why)| (at, String::from_utf8_lossy(&why).into_owned()));
+                let slow = (slow_times as usize, Nanos::new(slow_at));
+                let lost = lost.map(|why| (Nanos::new(lost_at), why));
+                self.policy = Some((Story::told(taken.into(), refused.collect(), slow, lost), epoch));
+            }
             Note::Ring { ring, polled, submitted, completed, dropped, late, wakeups } => {
                 let row = self.rings.get_mut(ring as usize)?;
                 (row.submitted, row.completed, row.dropped) = (submitted, completed, dropped);
@@ -199,6 +233,20 @@ impl<'w> Notes<'w> {
             }
         }
         Some(())
+    }
+
+    /// What a reader of the report should know of the policy service.
+    pub fn policy_notices(&self) -> Vec<String> {
+        let name = |target: ThreadTarget| {
+            let thread = &self.workload.threads[target.thread];
+            thread.instance_name(target.instance.unwrap_or(0) as usize)
+        };
+        match (&self.policy, &self.workload.policy) {
+            (Some((story, epoch)), Some(spec)) => {
+                story.notices(&name(spec.service), spec.recovery.map(name).as_deref(), Epoch(*epoch))
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// The run has ended at `end`: jobs that were due before and not done are missed.

@@ -7,8 +7,9 @@ use mainspring_abi::plan::{
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, Policy};
 use mainspring_program::Coded;
 use mainspring_workload::{
-    Account, Calls, ContextSpec, ContextTarget, IslandSpec, LeaseMode, LeaseSpec, LeaseStart, Locks,
-    Operation, Overrun, Residency, RingSpec, Start, Step, ThreadSpec, ThreadTarget, Workload,
+    Account, Calls, ContextSpec, ContextTarget, InterruptSpec, IslandSpec, LeaseMode, LeaseSpec, LeaseStart,
+    Locks, MAX_THREADS, Network, Operation, Overrun, Residency, RingSpec, Start, Step, ThreadSpec,
+    ThreadTarget, TimedOperation, Workload,
 };
 use std::fmt::Write;
 
@@ -28,6 +29,10 @@ const NODES: usize = ISLAND_NODES;
 const LEASES_EACH: usize = 8;
 /// Capabilities that a process begins with, beside those that every one has.
 const GRANTS: usize = 17;
+/// Changes that one update of the policy service may have.
+const CHANGES: usize = 16;
+/// Threads whose treatment the policy service may set.
+const TREATED: usize = 64;
 
 /// The boot manifest: how to schedule, and the program with its capabilities.
 pub fn manifest(workload: &Workload, record_bytes: usize) -> String {
@@ -42,6 +47,9 @@ pub fn manifest(workload: &Workload, record_bytes: usize) -> String {
         machine.tick.get(),
         machine.floor_ppm,
     );
+    if let Some(policy) = &workload.policy {
+        let _ = writeln!(manifest, "policy_slow_ns {}", policy.timeout.get().max(1));
+    }
     for (number, endpoint) in workload.endpoints.iter().enumerate() {
         let donation = if endpoint.donation { "on" } else { "off" };
         let window = if endpoint.reorder { endpoint.window } else { 1 };
@@ -132,6 +140,9 @@ struct Layout {
     contexts: Vec<usize>,
     /// By session. `None` if no table is in it.
     sessions: Vec<Option<usize>>,
+    /// By device, and of the network: who has the threads that it wakes, or leases its CPU, or the first.
+    devices: Vec<usize>,
+    network: usize,
 }
 
 impl Layout {
@@ -189,6 +200,28 @@ impl Layout {
                 }
             }
         }
+        // A driver on a CPU that is leased is made before that is asked for.
+        let lessor = |cpu: usize| {
+            let has = |lease: &&LeaseSpec| lease.cpus.iter().any(|leased| leased.index() == cpu);
+            workload.leases.iter().find(has).map(|lease| asker(workload, lease))
+        };
+        let driven =
+            |device: &InterruptSpec| device.wakes.map(|woken| woken.thread).or_else(|| lessor(device.cpu));
+        for device in &workload.interrupts {
+            if let (Some(woken), Some(asks)) = (device.wakes, lessor(device.cpu)) {
+                merge(asks, woken.thread);
+            }
+        }
+        // The service tells the kernel of threads by what its process knows of them.
+        if let Some(policy) = &workload.policy {
+            for at in &workload.operations {
+                if let Operation::PolicyWeight { thread, .. } | Operation::PolicyProfile { thread, .. } =
+                    at.operation
+                {
+                    merge(policy.service.thread, thread.thread);
+                }
+            }
+        }
         // Numbered without gaps, in the order of the tables.
         let mut met = Vec::new();
         for one in &mut threads {
@@ -200,7 +233,10 @@ impl Layout {
         }
         let contexts = of_context.into_iter().map(|table| table.map_or(0, |table| threads[table])).collect();
         let sessions = of_session.into_iter().map(|table| table.map(|table| threads[table])).collect();
-        Self { threads, contexts, sessions }
+        let of = |table: Option<usize>| table.map_or(0, |table| threads[table]);
+        let devices = workload.interrupts.iter().map(|device| of(driven(device))).collect();
+        let network = of(workload.network.as_ref().and_then(|network| lessor(network.cpu)));
+        Self { devices, network, threads, contexts, sessions }
     }
 
     fn count(&self) -> usize {
@@ -220,7 +256,12 @@ impl Layout {
             if calls || workload.leases.iter().any(hears) {
                 grants.push(format!("call:{endpoint}"));
             }
-            if uses(&|step| matches!(step, Step::Recv { endpoint: at, .. } if *at == endpoint)) {
+            let closes = |at: &TimedOperation| {
+                at.operation == Operation::CloseEndpoint(endpoint)
+                    && self.of_server(workload, endpoint) == process
+            };
+            let serves = uses(&|step| matches!(step, Step::Recv { endpoint: at, .. } if *at == endpoint));
+            if serves || workload.operations.iter().any(closes) {
                 grants.push(format!("serve:{endpoint}"));
             }
         }
@@ -248,11 +289,29 @@ impl Layout {
         if self.sessions.contains(&Some(process)) {
             grants.push("session".to_owned());
         }
+        if let Some(policy) = &workload.policy {
+            let of = |target: ThreadTarget| self.threads[target.thread] == process;
+            let recovers = policy.recovery.is_some_and(of);
+            if of(policy.service) || recovers {
+                grants.push("policy-service".to_owned());
+            }
+            if recovers {
+                grants.push("recovery".to_owned());
+            }
+        }
         grants
     }
 }
 
 impl Layout {
+    /// The process that closes an endpoint: the first that serves it, or the first of all.
+    fn of_server(&self, workload: &Workload, endpoint: usize) -> usize {
+        let serves = |spec: &ThreadSpec| {
+            spec.program.iter().any(|step| matches!(step, Step::Recv { endpoint: at, .. } if *at == endpoint))
+        };
+        workload.threads.iter().position(serves).map_or(0, |table| self.threads[table])
+    }
+
     /// The process that has an island: that of its nodes.
     fn of_island(&self, island: &IslandSpec) -> usize {
         island.nodes.first().map_or(0, |node| self.contexts[node.context])
@@ -318,12 +377,28 @@ pub fn second_session(workload: &Workload) -> Option<usize> {
 }
 
 /// What the workload takes of the kernel's tables: how many of what, and how many there are.
-pub fn needs(workload: &Workload) -> [(usize, &'static str, usize); 11] {
+pub fn needs(workload: &Workload) -> [(usize, &'static str, usize); 13] {
     let layout = Layout::of(workload);
     let mut instances = vec![0; layout.count()];
     for (spec, process) in workload.threads.iter().zip(&layout.threads) {
         instances[*process] += spec.instances();
     }
+    for process in layout.devices.iter().chain(workload.network.as_ref().map(|_| &layout.network)) {
+        instances[*process] += 1;
+    }
+    let treated = |at: &TimedOperation| match at.operation {
+        Operation::PolicyWeight { thread, .. } | Operation::PolicyProfile { thread, .. } => Some(thread),
+        _ => None,
+    };
+    let named = |target: ThreadTarget| match target.instance {
+        Some(_) => 1,
+        None => workload.threads[target.thread].instances(),
+    };
+    let mut treated: Vec<ThreadTarget> = workload.operations.iter().filter_map(treated).collect();
+    let changes = treated.iter().copied().map(named).max();
+    treated.sort_unstable_by_key(|target| (target.thread, target.instance));
+    treated.dedup();
+    let all_treated = treated.into_iter().map(named).sum();
     let mut contexts = vec![0; layout.count()];
     for (number, (spec, process)) in workload.contexts.iter().zip(&layout.contexts).enumerate() {
         let plain = |instance: &usize| island_of(workload, number, *instance).is_none();
@@ -349,6 +424,8 @@ pub fn needs(workload: &Workload) -> [(usize, &'static str, usize); 11] {
         (nodes.max().unwrap_or(0), "nodes in one island", NODES),
         (leases.into_iter().max().unwrap_or(0), "leases in one process", LEASES_EACH),
         (grants.unwrap_or(0), "endpoints and contexts that one process uses", GRANTS),
+        (changes.unwrap_or(0), "threads in one update of the policy service", CHANGES),
+        (all_treated, "threads that the policy service treats", TREATED),
     ]
 }
 
@@ -372,6 +449,7 @@ pub fn encode(workload: &Workload, seed: u64) -> Vec<u8> {
     for (spec, process) in workload.contexts.iter().zip(&layout.contexts) {
         words.extend([*process as u64, spec.instances() as u64]);
     }
+    let serves = workload.policy.as_ref().map_or(0, |policy| layout.threads[policy.service.thread]);
     for at in &workload.operations {
         let named = |ContextTarget { context, instance }: ContextTarget| {
             (layout.contexts[context], [context as u64, instance.map_or(NONE, u64::from)])
@@ -400,8 +478,19 @@ pub fn encode(workload: &Workload, seed: u64) -> Vec<u8> {
                 let process = layout.of_island(&workload.islands[island]);
                 (process, [operation::LEAVE, island as u64, 0, 0, 0])
             }
-            // Refused before the run.
-            _ => (0, [NONE; 5]),
+            Operation::CloseEndpoint(endpoint) => {
+                (layout.of_server(workload, endpoint), [operation::CLOSE, endpoint as u64, 0, 0, 0])
+            }
+            Operation::PolicyWeight { thread, weight, epoch } => {
+                let [table, instance] = target(thread);
+                (serves, [operation::POLICY_WEIGHT, table, instance, weight.get().into(), epoch])
+            }
+            Operation::PolicyProfile { thread, latency, epoch } => {
+                let [table, instance] = target(thread);
+                (serves, [operation::POLICY_CLASS, table, instance, class(latency), epoch])
+            }
+            Operation::PolicyStalls => (serves, [operation::POLICY_STALLS, 0, 0, 0, 0]),
+            Operation::PolicyDies => (serves, [operation::POLICY_DIES, 0, 0, 0, 0]),
         };
         words.extend([process as u64, at.time.get()]);
         words.extend(what);
@@ -415,15 +504,44 @@ pub fn encode(workload: &Workload, seed: u64) -> Vec<u8> {
     }
     workload.distributions.iter().map(|spec| spec.kind.clone()).collect::<Vec<_>>().write(&mut words);
     workload.sync.iter().map(|spec| spec.kind).collect::<Vec<_>>().write(&mut words);
+    words.push(workload.interrupts.len() as u64);
+    for (number, (spec, process)) in workload.interrupts.iter().zip(&layout.devices).enumerate() {
+        device(spec, *process, number, &mut words);
+    }
+    words.push(workload.network.is_some().into());
+    if let Some(Network { cpu, every, work, budget, clock }) = &workload.network {
+        words.extend([layout.network as u64, *cpu as u64, every.get(), work.get(), budget.get()]);
+        words.extend([u64::from(*clock), machine.tick.get()]);
+    }
+    words.push(workload.policy.is_some().into());
+    if let Some(policy) = &workload.policy {
+        words.push(serves as u64);
+        words.extend(target(policy.service));
+        words.extend(policy.recovery.map_or([NONE; 2], target));
+        words.push(policy.epoch);
+    }
     words.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
-fn table(spec: &ThreadSpec, process: usize, words: &mut Vec<u64>) {
-    let class = match spec.latency {
+/// The number of a latency class.
+fn class(class: LatencyClass) -> u64 {
+    match class {
         LatencyClass::Interactive => 0,
         LatencyClass::Normal => 1,
         LatencyClass::Batch => 2,
-    };
+    }
+}
+
+fn device(spec: &InterruptSpec, process: usize, number: usize, words: &mut Vec<u64>) {
+    words.extend([process as u64, spec.cpu as u64, spec.burst.into()]);
+    words.extend(spec.wakes.map_or([NONE; 2], target));
+    // Its draws are those of the simulator's device.
+    words.push((number + MAX_THREADS) as u64);
+    spec.every.write(words);
+    spec.work.write(words);
+}
+
+fn table(spec: &ThreadSpec, process: usize, words: &mut Vec<u64>) {
     let (earliest, latest) = match spec.start {
         Start::At(span) => (span.min.get(), span.max.get()),
         Start::Spawned => (NONE, NONE),
@@ -432,7 +550,7 @@ fn table(spec: &ThreadSpec, process: usize, words: &mut Vec<u64>) {
         process as u64,
         spec.instances() as u64,
         u64::from(spec.weight.get()),
-        class,
+        class(spec.latency),
         spec.request.map_or(0, Nanos::get),
         spec.cpus.as_ref().map_or(0, bits),
         earliest,
@@ -668,11 +786,76 @@ mod tests {
         assert_eq!(contexts(&workload), [(1, 0), (0, 0)], "in the order of the processes");
         let plan = read(&encode(&workload, 7));
         assert_eq!(plan[3..HEADER_WORDS], [2, 2, 2, 0, 0, 0]);
-        // No distribution and nothing to wait at stand last.
-        let end = plan.len() - 2;
-        assert_eq!(plan[end..], [0, 0]);
+        // No distribution, nothing to wait at, no device, no network and no policy service stand last.
+        let end = plan.len() - 5;
+        assert_eq!(plan[end..], [0; 5]);
         assert_eq!(plan[end - 14..end - 7], [1, 3_000_000, operation::REVOKE, 0, NONE, 0, 0]);
         assert_eq!(plan[end - 7..end], [0, 5_000_000, operation::LOGOUT, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_policy_service_has_those_that_it_treats_in_its_process_and_a_device_those_that_it_wakes() {
+        let workload = workload(
+            r#"
+            [[interrupt]]
+            name = "nic"
+            every = "1ms..3ms"
+            burst = 4
+            work = "15us"
+            wakes = "server"
+            [network]
+            every = "1ms"
+            work = "30us"
+            [policy]
+            service = "policyd"
+            recovery = "shell"
+            epoch = 5
+            timeout = "50ms"
+            [[thread]]
+            name = "policyd"
+            program = ["run 1ms", "every 20ms"]
+            [[thread]]
+            name = "server"
+            program = ["park", "run 1ms"]
+            [[thread]]
+            name = "hog"
+            program = ["run forever"]
+            [[thread]]
+            name = "shell"
+            program = ["recv orders", "reply"]
+            [[at]]
+            time = "1ms"
+            do = "policy weight hog 7 epoch 6"
+            [[at]]
+            time = "2ms"
+            do = "policy dies"
+            [[at]]
+            time = "3ms"
+            do = "close orders"
+            "#,
+        );
+        let layout = Layout::of(&workload);
+        assert_eq!(layout.threads, [0, 1, 0, 2]);
+        assert_eq!((&layout.devices[..], layout.network), (&[1][..], 0));
+        let manifest = manifest(&workload, 1000);
+        assert!(manifest.contains("policy_slow_ns 50000000\n"), "{manifest}");
+        assert!(manifest.contains("info,policy-service data=plan -- 0\n"), "{manifest}");
+        assert!(manifest.contains("info,serve:0,policy-service,recovery data=plan -- 2\n"), "{manifest}");
+        let plan = read(&encode(&workload, 7));
+        let policy = [1, 0, 0, NONE, 3, NONE, 5];
+        let network = [1, 0, 0, 1_000_000, 30_000, 50_000, 1, workload.machine.tick.get()];
+        let device = [1, 1, 0, 4, 1, NONE, MAX_THREADS as u64, 0, 1_000_000, 3_000_000, 0, 15_000, 15_000];
+        let tail: Vec<u64> = device.into_iter().chain(network).chain(policy).collect();
+        assert_eq!(plan[plan.len() - tail.len()..], tail);
+        let operations = &plan[plan.len() - tail.len() - 2 - 21..][..21];
+        assert_eq!(operations[..7], [0, 1_000_000, operation::POLICY_WEIGHT, 2, NONE, 7, 6]);
+        assert_eq!(operations[7..10], [0, 2_000_000, operation::POLICY_DIES]);
+        assert_eq!(operations[14..18], [2, 3_000_000, operation::CLOSE, 0]);
+        let many = "[policy]\nservice = \"s\"\n[[thread]]\nname = \"s\"\nprogram = [\"run 1ms\"]\n\
+             [[thread]]\nname = \"a\"\ncount = 17\nprogram = [\"run 1ms\"]\n\
+             [[at]]\ntime = \"1ms\"\ndo = \"policy weight a 2 epoch 2\"\n";
+        let many = mainspring_workload::parse("test.toml", many).expect("the test's workload is one");
+        assert!(needs(&many).contains(&(17, "threads in one update of the policy service", CHANGES)));
     }
 
     #[test]
@@ -743,7 +926,7 @@ mod tests {
         assert!(!manifest.contains("context:"), "the island's node is granted with the island: {manifest}");
         let plan = read(&encode(&workload, 7));
         assert_eq!(plan[3..HEADER_WORDS], [5, 1, 2, 1, 1, 1]);
-        let end = plan.len() - 2;
+        let end = plan.len() - 5;
         let island = [2, 0, 20_000_000, 20_000_000, 1, overrun::SHUTDOWN, 2, 1];
         assert_eq!(plan[end - NODE_WORDS - ISLAND_WORDS..end - NODE_WORDS], island);
         assert_eq!(plan[end - NODE_WORDS..end], [0, 0, 250_000, 1_000_000, 1_000_000, 0]);

@@ -14,6 +14,13 @@
 //! each island:    process, when it asks, period, deadline, CPU bits (0: all), one of `overrun`, pages of memory, how many nodes, then
 //!                 the nodes: context and instance, budget, period, deadline, CPU bits (0: all)
 //! then the distributions, and the mutexes, semaphores, barriers and conditions, as `core/program` writes them
+//! how many devices, then each:
+//!                 process, CPU, interrupts in a burst, threads that it wakes (a table and an instance, NONE: none), the number of its
+//!                 random stream; from burst to burst, and the work of an interrupt, as `core/program` writes them
+//! how many networks (0 or 1), then it:
+//!                 process, CPU, how often work arrives, how much, the longest poll, whether it tells its next deadline, tick in ns
+//! how many policy services (0 or 1), then it:
+//!                 process, thread (a table and an instance), recovery thread (the same, NONE: none), its first epoch
 //! ```
 //!
 //! Every process reads the whole plan and plays the tables that are its own, by the number that it is started with. It does the
@@ -23,7 +30,7 @@
 use crate::frame::MAX_NOTE;
 
 /// The first word.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"MSPLAN05");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"MSPLAN06");
 
 /// Absent.
 pub const NONE: u64 = u64::MAX;
@@ -75,6 +82,16 @@ pub mod operation {
     pub const REVOKE_LEASE: u64 = 4;
     /// Island.
     pub const LEAVE: u64 = 5;
+    /// Endpoint.
+    pub const CLOSE: u64 = 6;
+    /// Table and an instance of it, or NONE for all; weight; epoch.
+    pub const POLICY_WEIGHT: u64 = 7;
+    /// Table and an instance of it, or NONE for all; latency class; epoch.
+    pub const POLICY_CLASS: u64 = 8;
+    /// Nothing: the policy service is not heard of any more.
+    pub const POLICY_STALLS: u64 = 9;
+    /// Nothing: the policy service ends.
+    pub const POLICY_DIES: u64 = 10;
 }
 
 /// Words before the first table.
@@ -89,17 +106,26 @@ pub const OPERATION_WORDS: usize = 7;
 pub const LEASE_WORDS: usize = 13;
 /// Words of a ring.
 pub const RING_WORDS: usize = 3;
+/// Words of a device before what it draws.
+pub const DEVICE_WORDS: usize = 6;
+/// Words of a network.
+pub const NETWORK_WORDS: usize = 7;
+/// Words of a policy service.
+pub const POLICY_WORDS: usize = 6;
 /// Words of an island before its nodes.
 pub const ISLAND_WORDS: usize = 8;
 /// Words of a node.
 pub const NODE_WORDS: usize = 6;
+
+/// Bytes of a text that one note has.
+pub const TEXT: usize = 40;
 
 /// What a workload program says of itself: the contents of a note frame ([`crate::frame::Frame::Note`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Note {
     /// An instance began a life as the kernel's thread in this slot.
     Started {
-        /// Its number, counted over all tables.
+        /// Its number, counted over all tables. Devices follow them, and then the network.
         instance: u32,
         /// The slot.
         slot: u32,
@@ -212,6 +238,30 @@ pub enum Note {
         /// The longest of these waits.
         wait_max: u64,
     },
+    /// An update of the policy service was refused, at a time, and for a reason in words: those of its parts, one after the other.
+    PolicyRefused {
+        /// When.
+        at: u64,
+        /// Which part of the reason this is.
+        part: u32,
+        /// The words, and then zeroes.
+        text: [u8; TEXT],
+    },
+    /// How the policy service fared, at the end of the run.
+    Policy {
+        /// Updates with a change that were taken.
+        taken: u32,
+        /// How often it was slow.
+        slow_times: u32,
+        /// When it first was.
+        slow_at: u64,
+        /// The last epoch that was taken.
+        epoch: u64,
+        /// When it was lost last.
+        lost_at: u64,
+        /// Why: see [`loss`].
+        lost: u32,
+    },
     /// How an island fared, at the end of the run.
     Island {
         /// Which.
@@ -233,6 +283,18 @@ pub mod lease_state {
     pub const GRANTED: u32 = 0x100;
     /// The first of the refusals.
     pub const REFUSED: u32 = 0x1_0000;
+}
+
+/// Why the policy service was lost.
+pub mod loss {
+    /// It was not.
+    pub const NEVER: u32 = 0;
+    /// It was silent for too long.
+    pub const SILENT: u32 = 1;
+    /// It ended.
+    pub const EXITED: u32 = 2;
+    /// Too many of its updates in a row were refused.
+    pub const CUT_OFF: u32 = 3;
 }
 
 /// Where a context is.
@@ -263,6 +325,8 @@ const LEASE: u64 = 7;
 const RING: u64 = 8;
 const ISLAND: u64 = 9;
 const SYNC: u64 = 10;
+const POLICY_REFUSED: u64 = 11;
+const POLICY: u64 = 12;
 
 fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
@@ -304,6 +368,16 @@ impl Note {
             }
             Self::Sync { object, taken, waits, timeouts, waited, wait_max } => {
                 [SYNC, object.into(), taken, waits, timeouts, waited, wait_max, 0]
+            }
+            Self::PolicyRefused { at, part, text } => {
+                let mut words = [POLICY_REFUSED, part.into(), at, 0, 0, 0, 0, 0];
+                for (word, bytes) in words[3..].iter_mut().zip(text.as_chunks().0) {
+                    *word = u64::from_le_bytes(*bytes);
+                }
+                words
+            }
+            Self::Policy { taken, slow_times, slow_at, epoch, lost_at, lost } => {
+                [POLICY, pair(taken, slow_times), slow_at, epoch, lost_at, lost.into(), 0, 0]
             }
             Self::Island { island, refused, admitted, left } => {
                 [ISLAND, pair(island, refused), admitted, left, 0, 0, 0, 0]
@@ -368,6 +442,18 @@ impl Note {
             ISLAND => {
                 let (island, refused) = halves(who);
                 Self::Island { island, refused, admitted: a, left: b }
+            }
+            POLICY_REFUSED => {
+                let mut text = [0; TEXT];
+                for (bytes, word) in text.as_chunks_mut().0.iter_mut().zip(&words[3..]) {
+                    *bytes = word.to_le_bytes();
+                }
+                Self::PolicyRefused { at: a, part: instance, text }
+            }
+            POLICY => {
+                let (taken, slow_times) = halves(who);
+                let lost = u32::try_from(d).ok()?;
+                Self::Policy { taken, slow_times, slow_at: a, epoch: b, lost_at: c, lost }
             }
             _ => return None,
         };

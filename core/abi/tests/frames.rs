@@ -151,6 +151,15 @@ proptest! {
                 late: failures,
                 wakeups: misses,
             },
+            Note::PolicyRefused { at: misses, part: instance, text: std::array::from_fn(|at| (slot >> (at % 4 * 8)) as u8) },
+            Note::Policy {
+                taken: instance,
+                slow_times: slot,
+                slow_at: misses,
+                epoch: timeouts,
+                lost_at: refusals,
+                lost: slot,
+            },
             Note::Island { island: instance, refused: slot, admitted: misses, left: timeouts },
             Note::Context {
                 context: (instance, slot),

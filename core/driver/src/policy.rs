@@ -110,6 +110,11 @@ impl PolicyService {
         self.boundary.settings().treatment(thread)
     }
 
+    /// `thread` is the recovery thread from now on: see [`Boundary::set_recovery`].
+    pub fn set_recovery(&mut self, thread: ThreadRef, treatment: Treatment) {
+        self.boundary.set_recovery(thread, treatment);
+    }
+
     /// When [`PolicyService::poll`] must be called next.
     #[must_use]
     pub fn poll_at(&self) -> Nanos {

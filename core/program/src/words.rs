@@ -2,7 +2,7 @@
 //!
 //! Conserved: what was written is read back equal, and what was not written by this file is refused, never guessed at.
 
-use crate::{Call, ContextTarget, Distribution, Lateness, Span, Step, SyncKind, ThreadTarget, Way};
+use crate::{Call, ContextTarget, Distribution, Drawn, Lateness, Span, Step, SyncKind, ThreadTarget, Way};
 use alloc::vec::Vec;
 use mainspring_abi::{Nanos, Weight};
 
@@ -140,6 +140,7 @@ coded_enum!(SyncKind {
     3 Condition,
 });
 coded_enum!(Lateness { 0 Allow, 1 Drop });
+coded_enum!(Drawn { 0 Span(span), 1 Distribution(number) });
 coded_struct!(Call { endpoint, timeout, needs, deadline, late });
 coded_struct!(Span { min, max });
 coded_struct!(Way { below_ppm, first });

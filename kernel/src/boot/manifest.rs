@@ -10,6 +10,7 @@
 //! say idle                        when a CPU first idles, and after what
 //! say switches                    each of them, if the kernel measures
 //! one_message_of 3                arrives, of those between CPUs; the others are lost, to show what that does
+//! policy_slow_ns 500000000        a policy service that is silent for so long is slow, and for ten times as long lost
 //! record_bytes 4000000            per CPU; the flight record is written out at the end
 //! endpoint store donation=off     its calls lend nothing; `window=4`: the earliest deadline of so many clients goes first
 //! start smoke console,timer,info  a program and its capabilities; the machine waits for it and needs it to succeed
@@ -146,6 +147,10 @@ fn parse(line: &str) -> Option<Line<'_>> {
         "one_message_of" => {
             let value = u32::try_from(number()?).ok()?;
             set(alloc::boxed::Box::new(move |settings| settings.one_message_of = value))
+        }
+        "policy_slow_ns" => {
+            let value = Nanos::new(number()?);
+            set(alloc::boxed::Box::new(move |settings| settings.policy_slow_after = value))
         }
         "endpoint" => {
             let (number, lends, window) = configured(rest)?;

@@ -98,7 +98,11 @@ pub fn run(info: &BootInfo) -> ! {
         let started = begin(&image, &start, family);
         recovery = recovery.or_else(|| started.threads().next().filter(|_| start.recovery));
     }
-    policy::init(cpu::online(), recovery.map(|(_, thread)| (thread, Treatment::default())));
+    policy::init(
+        cpu::online(),
+        settings.policy_slow_after,
+        recovery.map(|(_, thread)| (thread, Treatment::default())),
+    );
     arch::close_heap();
     dispatch::start()
 }

@@ -17,6 +17,7 @@ use mainspring_abi::ring::{CapError, CapSqeV2, QosFlags};
 use mainspring_abi::{Nanos, ThreadRef};
 use mainspring_driver::contexts::CallEnd;
 use mainspring_ring::deadline::{is_late, propagate};
+use mainspring_schema::EndpointMethod;
 
 pub(super) const HEAD: usize = size_of::<ReceivedCall>();
 /// Most messages are short, and a short buffer is sooner cleared.
@@ -350,6 +351,31 @@ pub fn throw(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     match told {
         None | Some(Posted::Stale) => Err(CapError::Cancelled),
         Some(_) => Ok(Answer::Done(0)),
+    }
+}
+
+/// Calls that one request to close an endpoint ends.
+const ENDED_AT_ONCE: u32 = 4;
+
+/// The serving side's own methods.
+pub fn serving(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
+    match EndpointMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)? {
+        EndpointMethod::Close => {
+            let mut ends = endpoint(index).lock();
+            ends.set_shut(true);
+            let mut ended = 0;
+            while ended < ENDED_AT_ONCE
+                && let Some(caller) = ends.take_any_caller()
+            {
+                let _it_is_over = end(call.turn, caller, CapError::PeerGone, CallEnd::EndpointClosed);
+                ended += 1;
+            }
+            Ok(Answer::Done(ended))
+        }
+        EndpointMethod::Open => {
+            endpoint(index).lock().set_shut(false);
+            Ok(Answer::Done(0))
+        }
     }
 }
 

@@ -45,6 +45,7 @@ fn invoke(call: &mut Call<'_>, object: Option<Object>) -> Result<Answer, CapErro
         (op::RETURN, Object::EndpointServe(index)) => endpoints::answer(call, index),
         (op::RETURN_RECV, Object::EndpointServe(index)) => endpoints::answer_and_receive(call, index),
         (op::THROW, Object::EndpointServe(index)) => endpoints::throw(call, index),
+        (op::CALL, Object::EndpointServe(index)) => endpoints::serving(call, index),
         (op::CALL, Object::Console) => system::console(call),
         (op::CALL, Object::Timer) => system::timer(call),
         (op::CALL, Object::SystemInfo) => system::info(call),

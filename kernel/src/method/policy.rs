@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{CpuId, LatencyClass, Nanos, ProcessId, Weight};
 use mainspring_authority::boundary::{
-    Change, Epoch, OnLoss, ProfileKey, ResourceProfile, Service, Treatment, Update,
+    Change, Epoch, Lost, OnLoss, ProfileKey, ResourceProfile, Service, Treatment, Update,
 };
 use mainspring_schema as schema;
 use mainspring_schema::PolicyServiceMethod as Method;
@@ -23,6 +23,21 @@ pub fn service(call: &Call<'_>) -> Result<Answer, CapError> {
         }
         Method::Heartbeat => {
             if policy::heard(process) {
+                Ok(Answer::Done(0))
+            } else {
+                Err(CapError::Denied)
+            }
+        }
+        Method::Stop => {
+            if policy::stop(process) {
+                Ok(Answer::Done(0))
+            } else {
+                Err(CapError::Denied)
+            }
+        }
+        Method::Recover => {
+            let treatment = super::threads::Share::of_caller().treatment();
+            if policy::recover(process, call.thread.name(), treatment) {
                 Ok(Answer::Done(0))
             } else {
                 Err(CapError::Denied)
@@ -114,5 +129,14 @@ fn tell(call: &Call<'_>, status: &Status) -> Result<Answer, CapError> {
         result.set_leased(status.leased);
         result.set_not_granted(status.not_granted);
         result.set_refusal(status.refusal.as_str());
+        result.set_slow_times(status.slow_times);
+        result.set_slow_at_ns(status.slow_at.get());
+        result.set_lost_at_ns(status.lost.map_or(0, |(at, _)| at.get()));
+        result.set_lost(match status.lost.map(|(_, why)| why) {
+            None => schema::PolicyLoss::Never,
+            Some(Lost::Silent) => schema::PolicyLoss::Silent,
+            Some(Lost::Exited) => schema::PolicyLoss::Exited,
+            Some(Lost::CutOff) => schema::PolicyLoss::CutOff,
+        });
     })
 }

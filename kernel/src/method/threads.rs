@@ -9,6 +9,7 @@ use crate::object::hold::Hold;
 use crate::object::inbox::Awaits;
 use crate::object::process::{Process, THREADS, refusal};
 use crate::object::thread::{self, Thread};
+use crate::sched::machine::Kernel;
 use crate::sched::{dispatch, leases, mine, wakeup};
 use core::sync::atomic::Ordering;
 use mainspring_abi::kernel::{
@@ -17,6 +18,8 @@ use mainspring_abi::kernel::{
 };
 use mainspring_abi::ring::{CapError, HEADER_WORDS, RingAbi};
 use mainspring_abi::{CpuId, CpuSet, LatencyClass, Nanos, ProcessId, ThreadRef, Weight};
+use mainspring_authority::boundary::Treatment;
+use mainspring_driver::placement;
 use mainspring_driver::sqpoll::Poller;
 use mainspring_kernel_core::ledger::Ledger;
 use mainspring_ring::sync::Ordering as RingOrdering;
@@ -25,7 +28,7 @@ use mainspring_sched::{Affinity, Entity, MAX_REQUEST, PolicyCap, PolicyError, Sp
 use mainspring_schema::{
     LatencyClass as WireClass, ParkSpaceMethod, SchedulingPolicyMethod, ThreadControlMethod,
     ThreadHandleMethod, ThreadSpawnerMethod, deadline, handle, park_wait, park_wake, set_fs_base,
-    set_latency_class, set_weight, snapshot, thread_create,
+    set_latency_class, set_weight, set_weight_of, snapshot, thread_create,
 };
 
 /// What a new thread is to be.
@@ -58,6 +61,11 @@ impl Share {
             class: entity.class(),
             request: entity.own_request(),
         })
+    }
+
+    /// Its weight and class.
+    pub fn treatment(self) -> Treatment {
+        Treatment { weight: self.weight, class: self.class }
     }
 
     /// How urgent its class is.
@@ -425,6 +433,23 @@ pub fn policy(call: &Call<'_>) -> Result<Answer, CapError> {
             let weight = with_params::<set_weight::Owned, _>(call, |params| Ok(params.get_weight()))?;
             here.lock().event(here, |cpu| cpu.call_set_weight(&cap, weight)).map_err(refuse)?;
             Ok(Answer::Done(0))
+        }
+        SchedulingPolicyMethod::SetWeightOf => {
+            let (thread, weight) = with_params::<set_weight_of::Owned, _>(call, |params| {
+                let weight = Weight::new(params.get_weight()).map_err(|_| CapError::InvalidParameter)?;
+                Ok((params.get_thread(), weight))
+            })?;
+            let state = call.process().state.lock();
+            let Some(Object::ThreadHandle(of)) = state.caps.look(thread) else {
+                return Err(CapError::InvalidCapability);
+            };
+            let of = of.name();
+            drop(state);
+            if thread::find(of).is_some() && placement::set_weight(&mut Kernel, of, weight) {
+                Ok(Answer::Done(0))
+            } else {
+                Err(CapError::PeerGone)
+            }
         }
         SchedulingPolicyMethod::SetLatencyClass => {
             let class = with_params::<set_latency_class::Owned, _>(call, |params| {

@@ -16,6 +16,7 @@
 //!   so that the server is told and the number means nothing else meanwhile.
 //! - A notice of the kernel is received before any call, under the number 0, which no call has, and is not answered. As many wait
 //!   as there is room for; then the oldest is lost. Who is told also finds out by asking.
+//! - An endpoint that is closed takes no call: each client's count is out of its share. Calls that are there are ended, or go on.
 //! - A process that has ended is in no endpoint: see [`Endpoint::forget`]. So here a process is its slot's number alone.
 
 use super::inbox::Waiter;
@@ -42,10 +43,13 @@ const NOTICES: usize = 8;
 const SLOT_BITS: u32 = RECEIVED.trailing_zeros();
 /// In place of a client's calls: it has made none here, and has not been charged for its share.
 const CLOSED: u8 = u8::MAX;
+/// Added to the calls of each client while the endpoint is closed: more than its share.
+const SHUT: u8 = 0x40;
 /// In place of a client that has ended.
 const NOBODY: u8 = MAX_PROCESSES as u8;
 
 const _: () = assert!(RECEIVED.is_power_of_two() && RECEIVED <= 128 && MAX_PROCESSES <= u64::BITS as usize);
+const _: () = assert!(SHARE < SHUT as usize && SHARE as u8 + SHUT < CLOSED);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -146,6 +150,8 @@ pub struct Endpoint {
     chosen: Option<u8>,
     /// A thread has waited here.
     used: bool,
+    /// It takes no calls.
+    shut: bool,
     /// The calls of each client: waiting, being served, withdrawn; or [`CLOSED`]. The last one counts for clients
     /// that have ended.
     calls: [u8; MAX_PROCESSES + 1],
@@ -192,6 +198,7 @@ impl Endpoint {
             batch: 0,
             chosen: None,
             used: false,
+            shut: false,
             calls: [CLOSED; MAX_PROCESSES + 1],
             received: [Slot::FREE; RECEIVED],
             callers: [const { Deque::new() }; MAX_PROCESSES],
@@ -209,6 +216,9 @@ impl Endpoint {
     /// Lets the process `client` have its share here, if it has not called here before. Whether it had not.
     pub fn open(&mut self, client: u32, ledger: &Ledger<'_>) -> Result<bool, CapError> {
         let index = client as usize % MAX_PROCESSES;
+        if self.shut {
+            return Err(CapError::PeerGone);
+        }
         if self.calls[index] != CLOSED {
             return Ok(false);
         }
@@ -466,6 +476,33 @@ impl Endpoint {
         client
     }
 
+    /// It takes calls from now on, or none.
+    pub fn set_shut(&mut self, shut: bool) {
+        if self.shut != shut {
+            self.shut = shut;
+            for calls in self.calls[..MAX_PROCESSES].iter_mut().filter(|calls| **calls != CLOSED) {
+                *calls ^= SHUT;
+            }
+        }
+    }
+
+    /// One caller that waits here or is being served, and gets no answer. A server that has received its call is told when it answers.
+    pub fn take_any_caller(&mut self) -> Option<Waiter> {
+        for client in 0..MAX_PROCESSES {
+            if let Some(caller) = self.callers[client].pop_front() {
+                if self.callers[client].is_empty() {
+                    self.waiting &= !(1 << client);
+                }
+                self.batch &= self.waiting;
+                self.uncount(client as u8);
+                return Some(caller);
+            }
+        }
+        let served = self.received.iter_mut().find(|slot| slot.state == State::Served)?;
+        served.state = State::Withdrawn;
+        Some(core::mem::replace(&mut served.waiter, Waiter::NOBODY))
+    }
+
     /// One caller whose call the process `server` received and will not answer any more, since it has ended.
     pub fn take_orphan(&mut self, server: u32) -> Option<Waiter> {
         for index in 0..RECEIVED {
@@ -541,7 +578,8 @@ impl Endpoint {
         }
         digest.add(self.waiting);
         digest.add(u64::from(self.last));
-        digest.add(u64::from(self.servers.len) | (self.notices.len() as u64) << 8);
+        digest
+            .add(u64::from(self.servers.len) | (self.notices.len() as u64) << 8 | u64::from(self.shut) << 16);
         for (calls, callers) in self.calls.iter().zip(&self.callers) {
             digest.add(u64::from(*calls) << 8 | callers.len() as u64);
         }

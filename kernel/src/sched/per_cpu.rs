@@ -43,6 +43,8 @@ pub struct Settings {
     pub record_bytes: usize,
     /// Of so many messages between CPUs one arrives; 0 if all do.
     pub one_message_of: u32,
+    /// After how long a silence the policy service counts as slow.
+    pub policy_slow_after: Nanos,
 }
 
 impl Default for Settings {
@@ -58,6 +60,7 @@ impl Default for Settings {
             say_switches: false,
             record_bytes: 0,
             one_message_of: 0,
+            policy_slow_after: Nanos::from_millis(500),
         }
     }
 }

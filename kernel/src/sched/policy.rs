@@ -19,7 +19,7 @@ use heapless::String;
 use mainspring_abi::ring::CapError;
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
 use mainspring_authority::boundary::{
-    Change, HintMap, Manifest, PlacedContext, Quota, Service, TableBounds, Treatment, Update,
+    Change, Decision, HintMap, Lost, Manifest, PlacedContext, Quota, Service, TableBounds, Treatment, Update,
 };
 use mainspring_driver::leases::{LeaseMachine, Leases};
 use mainspring_driver::policy::{PolicyMachine, PolicyService, Submitted};
@@ -28,9 +28,10 @@ use spin::Mutex;
 
 /// Decisions that are remembered.
 const LOG: usize = 16;
-/// After how long a silence the service counts as slow, and as lost.
-const SLOW_AFTER: Nanos = Nanos::from_millis(500);
-const DEAD_AFTER: Nanos = Nanos::from_secs(5);
+/// How much longer than until it is slow a silent service is waited for before it counts as lost.
+const DEAD_AFTER: u64 = 10;
+/// No thread.
+const NOBODY: ThreadRef = ThreadRef::new(u32::MAX, u32::MAX);
 /// Changes in one update.
 pub const CHANGES: usize = 16;
 /// Threads whose treatment the service may set at a time.
@@ -41,6 +42,8 @@ static SERVICE: Mutex<Option<Known>> = Mutex::new(None);
 static POLL_AT: AtomicU64 = AtomicU64::new(u64::MAX);
 /// The process that is in charge, plus one.
 static IN_CHARGE: AtomicU32 = AtomicU32::new(0);
+/// The process that the manifest names `recovery`, plus one, while it lives.
+static RECOVERS: AtomicU32 = AtomicU32::new(0);
 
 /// The service, and what is told of it.
 struct Known {
@@ -49,6 +52,31 @@ struct Known {
     refused: u64,
     not_granted: u32,
     refusal: String<96>,
+    /// Decisions of the boundary below this number have been looked at.
+    looked_at: u64,
+    slow_times: u32,
+    slow_at: Nanos,
+    lost: Option<(Nanos, Lost)>,
+}
+
+impl Known {
+    /// Notes when the service was slow or lost.
+    fn look_at_log(&mut self) {
+        let log = self.service.boundary().log();
+        for record in log.iter().filter(|record| record.sequence >= self.looked_at) {
+            match record.decision {
+                Decision::Slow => {
+                    if self.slow_times == 0 {
+                        self.slow_at = record.at;
+                    }
+                    self.slow_times = self.slow_times.saturating_add(1);
+                }
+                Decision::Lost(why) => self.lost = Some((record.at, why)),
+                _ => {}
+            }
+        }
+        self.looked_at = log.written();
+    }
 }
 
 /// How the service is, for a process that asks.
@@ -62,16 +90,22 @@ pub struct Status {
     pub leased: u64,
     pub not_granted: u32,
     pub refusal: String<96>,
+    pub slow_times: u32,
+    pub slow_at: Nanos,
+    pub lost: Option<(Nanos, Lost)>,
 }
 
-/// Boot has started everything; `recovery` is the thread that no policy applies to, if there is one.
-pub fn init(cpus: usize, recovery: Option<(ThreadRef, Treatment)>) {
-    let (recovery, recovery_treatment) =
-        recovery.unwrap_or((ThreadRef::new(u32::MAX, u32::MAX), Treatment::default()));
+/// Boot has started everything; `recovery` is the thread that no policy applies to, if there is one. A service that is silent for
+/// `slow_after` counts as slow.
+pub fn init(cpus: usize, slow_after: Nanos, recovery: Option<(ThreadRef, Treatment)>) {
+    let (recovery, recovery_treatment) = recovery.unwrap_or((NOBODY, Treatment::default()));
+    if let Some(program) = thread::find(recovery) {
+        RECOVERS.store(program.process().index() + 1, Ordering::Relaxed);
+    }
     let manifest = Manifest {
         recovery_treatment,
-        slow_after: SLOW_AFTER,
-        dead_after: DEAD_AFTER,
+        slow_after,
+        dead_after: Nanos::new(slow_after.get().saturating_mul(DEAD_AFTER)),
         bounds: TableBounds { changes: CHANGES, profiles: 16, threads: THREADS, quotas: 0, contexts: 0 },
         ..Manifest::new(CpuSet::first(cpus), recovery)
     };
@@ -81,6 +115,10 @@ pub fn init(cpus: usize, recovery: Option<(ThreadRef, Treatment)>) {
         refused: 0,
         not_granted: 0,
         refusal: String::new(),
+        looked_at: 0,
+        slow_times: 0,
+        slow_at: Nanos::ZERO,
+        lost: None,
     });
 }
 
@@ -96,6 +134,7 @@ fn with_service<R>(act: impl FnOnce(&mut Known, &mut Leases, &mut Kernel) -> R) 
     let known = service.as_mut()?;
     let _bounded = arch::open_heap();
     let result = leases::with_leases(|leases, machine| act(known, leases, machine));
+    known.look_at_log();
     POLL_AT.store(known.service.poll_at().get(), Ordering::Relaxed);
     Some(result)
 }
@@ -112,6 +151,9 @@ fn status(known: &Known, process: &Process) -> Status {
         leased,
         not_granted: known.not_granted,
         refusal: known.refusal.clone(),
+        slow_times: known.slow_times,
+        slow_at: known.slow_at,
+        lost: known.lost,
     }
 }
 
@@ -142,6 +184,26 @@ pub fn heard(process: &Process) -> bool {
     let heard =
         with_service(|known, _, machine| is_in_charge(process) && known.service.heard(machine.now()).is_ok());
     heard == Some(true)
+}
+
+/// `process`, which is in charge, is so no more, as if it had ended; whether it was.
+pub fn stop(process: &Process) -> bool {
+    let stopped = with_service(|known, leases, machine| {
+        let in_charge = is_in_charge(process);
+        if in_charge {
+            known.service.exited(machine, leases);
+            IN_CHARGE.store(u32::MAX, Ordering::Relaxed);
+        }
+        in_charge
+    });
+    stopped == Some(true)
+}
+
+/// `thread`, which is treated as `treatment` says, is the recovery thread from now on, if `process` is the one that recovers; whether
+/// it is.
+pub fn recover(process: &Process, thread: ThreadRef, treatment: Treatment) -> bool {
+    let recovers = RECOVERS.load(Ordering::Relaxed) == process.index() + 1;
+    recovers && with_service(|known, _, _| known.service.set_recovery(thread, treatment)).is_some()
 }
 
 /// `process`, which is in charge, asks for changes. Whether they were made, and how the service is.
@@ -194,17 +256,22 @@ pub fn service() {
     }
 }
 
-/// A thread has ended: what was said of it is forgotten.
+/// A thread has ended: what was said of it is forgotten. Its slot's next occupant is not the recovery thread.
 pub fn thread_ended(thread: ThreadRef) {
-    if IN_CHARGE.load(Ordering::Relaxed) != 0
-        && let Some(known) = SERVICE.lock().as_mut()
-    {
+    let matters = IN_CHARGE.load(Ordering::Relaxed) != 0 || RECOVERS.load(Ordering::Relaxed) != 0;
+    if matters && let Some(known) = SERVICE.lock().as_mut() {
         known.service.thread_ended(thread);
+        if known.service.boundary().manifest().recovery == thread {
+            known.service.set_recovery(NOBODY, Treatment::default());
+        }
     }
 }
 
 /// A process has ended, but for its last thread.
 pub fn process_ended(process: &Process) {
+    // Its place may be another's soon.
+    let own = process.index() + 1;
+    let _other = RECOVERS.compare_exchange(own, 0, Ordering::Relaxed, Ordering::Relaxed);
     if IN_CHARGE.load(Ordering::Relaxed) == 0 {
         return;
     }

@@ -3,6 +3,7 @@
 use crate::client;
 use mainspring_abi::kernel::{DIRECT_WORDS, DirectRequest, ReceivedCall};
 use mainspring_abi::ring::{CapError, CapSqe, CapSqeV2, op};
+use mainspring_schema::EndpointMethod;
 
 /// Calls an endpoint and waits for the answer; its length.
 #[inline]
@@ -50,6 +51,22 @@ pub fn return_request(cap: u32, call_id: u32, answer: &[u8]) -> CapSqeV2 {
 #[must_use]
 pub fn throw_request(cap: u32, call_id: u32) -> CapSqeV2 {
     CapSqeV2::from_v1(CapSqe { cap_id: cap, op: op::THROW, call_id, ..CapSqe::default() })
+}
+
+/// Closes an endpoint, by its serving side: it takes no calls from now on, and those that it has end. How many those were.
+pub fn close_endpoint(cap: u32) -> Result<u32, CapError> {
+    let mut ended = 0;
+    loop {
+        match client::call(cap, EndpointMethod::Close as u16, &[], &mut [])? {
+            0 => return Ok(ended),
+            some => ended += some,
+        }
+    }
+}
+
+/// Lets an endpoint that was closed take calls again, by its serving side.
+pub fn open_endpoint(cap: u32) -> Result<(), CapError> {
+    client::call(cap, EndpointMethod::Open as u16, &[], &mut []).map(|_| ())
 }
 
 /// Waits for a call; what stands before its message in `buffer`.

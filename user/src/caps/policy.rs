@@ -75,6 +75,10 @@ pub struct PolicyStatus {
     pub refused: u64,
     pub leased: u64,
     pub not_granted: u32,
+    pub slow_times: u32,
+    pub slow_at_ns: u64,
+    pub lost_at_ns: u64,
+    pub lost: schema::PolicyLoss,
 }
 
 fn read(status: schema::policy_status::Reader<'_>) -> Result<PolicyStatus, CapError> {
@@ -87,6 +91,10 @@ fn read(status: schema::policy_status::Reader<'_>) -> Result<PolicyStatus, CapEr
         refused: status.get_refused(),
         leased: status.get_leased(),
         not_granted: status.get_not_granted(),
+        slow_times: status.get_slow_times(),
+        slow_at_ns: status.get_slow_at_ns(),
+        lost_at_ns: status.get_lost_at_ns(),
+        lost: status.get_lost().map_err(|_| CapError::InvalidParameter)?,
     })
 }
 
@@ -103,6 +111,27 @@ pub fn policy_status() -> Result<PolicyStatus, CapError> {
 /// The calling process, which is in charge, lives.
 pub fn policy_heartbeat() -> Result<(), CapError> {
     client::call(need("policy-service"), Method::Heartbeat as u16, &[], &mut []).map(|_| ())
+}
+
+/// The calling process, which is in charge, is so no more.
+pub fn policy_stop() -> Result<(), CapError> {
+    client::call(need("policy-service"), Method::Stop as u16, &[], &mut []).map(|_| ())
+}
+
+/// The calling thread, of the program that recovers, is the one that no update changes.
+pub fn policy_recover() -> Result<(), CapError> {
+    client::call(need("policy-service"), Method::Recover as u16, &[], &mut []).map(|_| ())
+}
+
+/// Why the last update was refused, in words; how many bytes of `text` those are.
+pub fn policy_refusal(text: &mut [u8]) -> Result<usize, CapError> {
+    let cap = need("policy-service");
+    call_for::<schema::policy_status::Owned, _>(cap, Method::Status as u16, &[], |status| {
+        let refusal = status.get_refusal().map_err(|_| CapError::InvalidParameter)?.as_bytes();
+        let len = refusal.len().min(text.len());
+        text[..len].copy_from_slice(&refusal[..len]);
+        Ok(len)
+    })?
 }
 
 /// Asks for changes: all are made, or none. [`CapError::Denied`] if they are refused.

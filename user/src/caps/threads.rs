@@ -173,6 +173,15 @@ pub fn set_weight(weight: u64) -> Result<u32, CapError> {
     call_with::<schema::set_weight::Owned>(need("policy"), method, |mut params| params.set_weight(weight))
 }
 
+/// Gives `thread`, of which this is a handle, another weight.
+pub fn set_weight_of(thread: &Thread, weight: u64) -> Result<u32, CapError> {
+    let method = schema::SchedulingPolicyMethod::SetWeightOf as u16;
+    call_with::<schema::set_weight_of::Owned>(need("policy"), method, |mut params| {
+        params.set_thread(thread.cap());
+        params.set_weight(weight);
+    })
+}
+
 /// CPU time that the calling thread has had, the interval in progress included.
 fn cpu_time() -> Result<u64, CapError> {
     let account = account()?;

@@ -1,6 +1,6 @@
 use super::{Drawn, ThreadTarget};
 
-/// `[[interrupt]]`: a device that interrupts a CPU. Only the simulator has devices.
+/// `[[interrupt]]`: a device that interrupts a CPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InterruptSpec {
     /// The name.

@@ -1,7 +1,7 @@
 //! The service's life, and the door that its updates come through.
 
 use super::log::{Decision, DecisionLog};
-use super::settings::{Lease, Manifest, OnLoss, Settings};
+use super::settings::{Lease, Manifest, OnLoss, Settings, Treatment};
 use super::update::{Directive, Epoch, Refusal, Update, decide};
 use alloc::vec::Vec;
 use core::fmt;
@@ -168,6 +168,13 @@ impl Boundary {
     #[must_use]
     pub const fn refused(&self) -> &[u64; Refusal::KINDS] {
         &self.refused
+    }
+
+    /// `thread` is the recovery thread from now on. Boot's word, or that of a program which boot trusts with it: never the service's.
+    pub fn set_recovery(&mut self, thread: ThreadRef, treatment: Treatment) {
+        // What was said of it before is void.
+        self.settings.threads.retain(|treated, _| treated.index() != thread.index());
+        (self.manifest.recovery, self.manifest.recovery_treatment) = (thread, treatment);
     }
 
     /// An instance starts. It is in charge from now on, and one that was in charge is no longer. What was set stands: the

@@ -40,6 +40,7 @@ const NAMES: &[(&str, Kind)] = &[
     ("call:free", Kind::Call),
     ("call:public", Kind::Call),
     ("serve:free", Kind::Serve),
+    ("serve:free", Kind::Endpoint),
     ("context:a", Kind::Context),
     ("context:b", Kind::Context),
     ("session", Kind::Session),

@@ -373,6 +373,7 @@ const ASKED_ANYTHING: &[Kind] = &[
     Kind::DeviceMemory,
     Kind::Dma,
     Kind::Interrupt,
+    Kind::Endpoint,
 ];
 
 /// Any request.
@@ -460,6 +461,9 @@ fn parameters(random: &mut Random, method: Method, place: Place) -> Params {
             schema::SchedulingPolicyMethod::SetWeight => with(&[edge(random)], 0),
             schema::SchedulingPolicyMethod::SetLatencyClass => with(&[random.below(5)], 0),
             schema::SchedulingPolicyMethod::Snapshot => none(),
+            schema::SchedulingPolicyMethod::SetWeightOf => {
+                with(&[u64::from(cap(random, Kind::Thread)), small_or_edge(random, 4096)], 0)
+            }
         }),
         Kind::Info => method.in_schema().map(|method| info(random, method)),
         Kind::Context => method.in_schema().map(|method| context_method(random, method, now)),
@@ -487,6 +491,9 @@ fn parameters(random: &mut Random, method: Method, place: Place) -> Params {
         }),
         Kind::Interrupt => method.in_schema().map(|method| match method {
             schema::InterruptMethod::Wait => with(&[time(random, now)], 0),
+        }),
+        Kind::Endpoint => method.in_schema().map(|method| match method {
+            schema::EndpointMethod::Close | schema::EndpointMethod::Open => none(),
         }),
         // Endpoints have operations, and objects have no methods.
         Kind::Call | Kind::Serve | Kind::Object | Kind::DeviceMemory => None,

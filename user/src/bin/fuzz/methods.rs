@@ -30,10 +30,12 @@ pub enum Kind {
     DeviceMemory,
     Dma,
     Interrupt,
+    /// The serving side of an endpoint, for its methods.
+    Endpoint,
 }
 
 /// How many kinds there are.
-pub const KINDS: usize = Kind::Interrupt as usize + 1;
+pub const KINDS: usize = Kind::Endpoint as usize + 1;
 
 /// Methods of one interface.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +75,11 @@ pub const INTERFACES: &[Interface] = &[
             ("unmapObject", 3),
         ],
     ),
-    interface(Kind::Policy, "SchedulingPolicy", &[("setWeight", 1), ("setLatencyClass", 1), ("snapshot", 1)]),
+    interface(
+        Kind::Policy,
+        "SchedulingPolicy",
+        &[("setWeight", 1), ("setLatencyClass", 1), ("snapshot", 1), ("setWeightOf", 2)],
+    ),
     interface(
         Kind::Info,
         "SystemInfo",
@@ -120,7 +126,7 @@ pub const INTERFACES: &[Interface] = &[
     interface(
         Kind::PolicyService,
         "PolicyService",
-        &[("start", 1), ("heartbeat", 1), ("submit", 4), ("status", 2)],
+        &[("start", 1), ("heartbeat", 1), ("submit", 4), ("status", 2), ("stop", 1), ("recover", 1)],
     ),
     interface(
         Kind::Device,
@@ -129,6 +135,8 @@ pub const INTERFACES: &[Interface] = &[
     ),
     interface(Kind::Dma, "DmaMemory", &[("address", 1)]),
     interface(Kind::Interrupt, "Interrupt", &[("wait", 2)]),
+    // More is opened than closed, so that there is something to call.
+    interface(Kind::Endpoint, "Endpoint", &[("close", 1), ("open", 3)]),
     interface(Kind::Call, "", &[("CALL", 5)]),
     interface(Kind::Serve, "", &[("RECV", 3), ("RETURN", 1), ("RETURN_RECV", 1), ("THROW", 1)]),
 ];

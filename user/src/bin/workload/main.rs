@@ -4,10 +4,12 @@
 
 extern crate alloc;
 
+mod devices;
 mod islands;
 mod leases;
 mod plan;
 mod player;
+mod policy;
 mod rings;
 mod sync;
 
@@ -40,6 +42,7 @@ fn main() -> i64 {
     read.began = caps::now();
     plan::set(read);
     let plan = plan();
+    devices::begin(plan, mine);
     for (at, due) in agenda(plan, mine) {
         if at > 0 {
             let _ = caps::sleep_until(plan.began + at);
@@ -122,6 +125,9 @@ fn tell_of_all(plan: &Plan, mine: u64) {
         }
     }
     sync::tell(plan, mine);
+    if let Some(policy) = plan.policy.as_ref().filter(|policy| policy.process == mine) {
+        policy::tell_of(policy);
+    }
     for (number, instance) in plan.instances.iter().enumerate() {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (misses, timeouts) = (read(&instance.misses), read(&instance.timeouts));
@@ -189,6 +195,15 @@ fn operate([what, a, b, c, d]: [u64; OPERATION_WORDS - 2]) {
         }),
         operation::LEAVE => plan().islands[a as usize].leave(),
         operation::EXIT => plan().instances_of(a, b).for_each(end),
+        operation::CLOSE => {
+            if let Err(code) = caps::close_endpoint(endpoint_cap("serve", a as usize)) {
+                say!("workload: closing an endpoint was refused: {code:?}");
+            }
+        }
+        operation::POLICY_WEIGHT => policy::treat(a, b, Some(c), None, d),
+        operation::POLICY_CLASS => policy::treat(a, b, None, Some(plan::class(c)), d),
+        operation::POLICY_STALLS => policy::stall(plan()),
+        operation::POLICY_DIES => policy::service(plan()).into_iter().for_each(end),
         // One that has ended before has nothing to take back.
         operation::REVOKE_LEASE => _ = plan().leases[a as usize].revoke(),
         _ => say!("workload: an operation that this program does not know"),
@@ -249,6 +264,10 @@ fn begin(number: usize, at: u64) -> bool {
     // Making a thread and saying which slot it got are one act, so that the lines are in order.
     let _quiet = QUIET.lock();
     let mut options = table.options;
+    if let Some((weight, class)) = instance.treated.get() {
+        (options.weight, options.class) = (weight, class);
+    }
+    instance.weight.store(options.weight, Ordering::Relaxed);
     if let Some(cpu) = table.context.and_then(|context| home(context, (number - table.first) as u64)) {
         options.cpus = 1 << cpu;
     }
@@ -303,6 +322,7 @@ fn end(number: usize) {
     let _code = handle.join();
     if !instance.lives.load(Ordering::Acquire).is_multiple_of(2) {
         sync::end(number);
+        policy::ended(number);
         let (instance_number, period) = (number as u32, plan().tables[instance.table].first_period());
         instance.jobs.lock().push(Note::Ended { instance: instance_number, at: caps::now(), period });
         instance.lives.fetch_add(1, Ordering::AcqRel);

@@ -2,17 +2,20 @@
 //!
 //! Conserved: every process reads the same plan, and numbers what is in it alike.
 
+use crate::devices::{Device, Network};
 use crate::islands::Island;
 use crate::leases::Lease;
+use crate::policy::{Policy, Treated};
 use crate::rings::Ring;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use mainspring_abi::plan::{
     CONTEXT_WORDS, HEADER_WORDS, LEASE_WORDS, MAGIC, NONE, Note, OPERATION_WORDS, RING_WORDS, TABLE_WORDS,
 };
 use mainspring_program::{Coded, Distribution, Step, SyncKind, SyncObjects, ThreadTarget, Words};
 use mainspring_random::Random;
-use mainspring_user::caps::ThreadOptions;
+use mainspring_user::CapError;
+use mainspring_user::caps::{self, ThreadOptions};
 use mainspring_user::schema::LatencyClass;
 use spin::{Mutex, Once};
 
@@ -64,6 +67,10 @@ pub struct Instance {
     /// The slot of its thread, and a capability of it, in the life under way.
     pub slot: AtomicU32,
     pub handle: AtomicU32,
+    /// What it weighs, with what it is lent.
+    pub weight: AtomicU32,
+    /// What the policy service has said of it.
+    pub treated: Treated,
     pub misses: AtomicU64,
     pub timeouts: AtomicU64,
     pub refusals: AtomicU64,
@@ -90,6 +97,9 @@ pub struct Plan {
     pub sync: Mutex<SyncObjects>,
     /// How many of them there are.
     pub sync_count: usize,
+    pub devices: Vec<Device>,
+    pub network: Option<Network>,
+    pub policy: Option<Policy>,
 }
 
 static PLAN: Once<Plan> = Once::new();
@@ -108,6 +118,16 @@ impl Plan {
     /// The number of an instance of a table, where NONE is the first.
     pub fn instance(&self, table: u64, instance: u64) -> usize {
         self.tables[table as usize].first + if instance == NONE { 0 } else { instance as usize }
+    }
+
+    /// Lets the instances that are named go on from their `park`, this one or the next.
+    pub fn unpark(&self, target: ThreadTarget) -> Result<(), CapError> {
+        for number in self.targets(target) {
+            let permit = &self.instances[number].permit;
+            permit.store(1, Ordering::Release);
+            caps::unpark(permit.as_ptr() as u64, 1)?;
+        }
+        Ok(())
     }
 
     /// The instances that a step names.
@@ -150,6 +170,9 @@ pub fn read(bytes: &[u8]) -> Option<Plan> {
         distributions: Vec::new(),
         sync: Mutex::new(SyncObjects::default()),
         sync_count: 0,
+        devices: Vec::new(),
+        network: None,
+        policy: None,
     };
     for number in 0..tables as usize {
         let (table, instances) = table(&mut words, plan.instances.len())?;
@@ -177,6 +200,16 @@ pub fn read(bytes: &[u8]) -> Option<Plan> {
     let objects = Vec::<SyncKind>::read(&mut words)?;
     plan.sync_count = objects.len();
     plan.sync = Mutex::new(SyncObjects::new(objects, plan.instances.len()));
+    let [devices] = words.take()?;
+    for _ in 0..devices {
+        plan.devices.push(Device::read(&mut words)?);
+    }
+    if words.take()? != [0] {
+        plan.network = Some(Network::read(&mut words)?);
+    }
+    if words.take()? != [0] {
+        plan.policy = Some(Policy::read(&mut words)?);
+    }
     Some(plan)
 }
 
@@ -185,11 +218,7 @@ fn table(words: &mut Words<'_>, first: usize) -> Option<(Table, u64)> {
     let [process, instances, weight, class, request_ns, cpus, earliest, latest, times, context] =
         words.take::<TABLE_WORDS>()?;
     let steps = Coded::read(words)?;
-    let class = match class {
-        0 => LatencyClass::Interactive,
-        1 => LatencyClass::Normal,
-        _ => LatencyClass::Batch,
-    };
+    let class = self::class(class);
     let table = Table {
         process,
         first,
@@ -201,4 +230,13 @@ fn table(words: &mut Words<'_>, first: usize) -> Option<(Table, u64)> {
         steps,
     };
     Some((table, instances))
+}
+
+/// A latency class by its number.
+pub fn class(number: u64) -> LatencyClass {
+    match number {
+        0 => LatencyClass::Interactive,
+        1 => LatencyClass::Normal,
+        _ => LatencyClass::Batch,
+    }
 }

@@ -3,8 +3,8 @@
 use crate::leases::{ask_for_own, is_due_to_ask, persist};
 use crate::plan::{Instance, Table, plan};
 use crate::rings::Outstanding;
-use crate::sync;
 use crate::{QUIET, begin, bind, context, contexts, endpoint_cap, stream};
+use crate::{policy, sync};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -61,6 +61,7 @@ pub fn live(number: usize, at: u64) -> i64 {
         instance.refusals.fetch_add(1, Ordering::Relaxed);
     }
     ask_for_own(number, caps::now());
+    policy::begins(number);
     let started = caps::now();
     let quiet = QUIET.lock();
     let mut player = Player {
@@ -97,6 +98,7 @@ pub fn live(number: usize, at: u64) -> i64 {
             if is_due_to_ask(number) {
                 ask_for_own(number, caps::now());
             }
+            policy::heard(number);
             let amount = player.draw(step);
             if let Err(code) = persist(|| player.take(step, amount)) {
                 let counter = match code {
@@ -113,6 +115,7 @@ pub fn live(number: usize, at: u64) -> i64 {
     player.note(Note::Ended { instance: number as u32, at: caps::now(), period: player.period });
     let quiet = QUIET.lock();
     sync::end(number);
+    policy::ended(number);
     *instance.random.lock() = Some(player.random);
     instance.lives.fetch_add(1, Ordering::AcqRel);
     drop(quiet);
@@ -176,14 +179,7 @@ impl Player {
                 Ok(())
             }
             Step::Park { .. } => self.park(until.unwrap_or(0)),
-            Step::Unpark(target) => {
-                for number in plan().targets(target) {
-                    let instance = &plan().instances[number];
-                    instance.permit.store(1, Ordering::Release);
-                    caps::unpark(instance.permit.as_ptr() as u64, 1)?;
-                }
-                Ok(())
-            }
+            Step::Unpark(target) => plan().unpark(target),
             Step::Call(ref call) => self.call(call, until),
             Step::Recv { endpoint, .. } => self.receive(endpoint, until),
             Step::Reply => self.reply(),
@@ -211,7 +207,7 @@ impl Player {
                 self.submit(ring, &Batch { entries, deadline, late })
             }
             Step::Complete { ring, entries, .. } => self.complete(ring, entries, until.unwrap_or(FOREVER)),
-            Step::Weight(weight) => caps::set_weight(weight.get().into()).map(|_| ()),
+            Step::Weight(weight) => sync::weigh(self.number, weight),
             Step::Lock { .. }
             | Step::Unlock(_)
             | Step::Down { .. }

@@ -26,12 +26,28 @@ impl SyncMachine for OnInstances {
         let _woken = caps::unpark(let_go.as_ptr() as u64, 1);
     }
 
-    /// A thread of the kernel sets no weight but its own: no mutex lends here, so nobody asks.
-    fn weight_of(&self, _instance: usize) -> Option<Weight> {
-        None
+    fn weight_of(&self, instance: usize) -> Option<Weight> {
+        let instance = &plan().instances[instance];
+        let lives = !instance.lives.load(Ordering::Acquire).is_multiple_of(2);
+        Weight::new(instance.weight.load(Ordering::Relaxed).into()).ok().filter(|_| lives)
     }
 
-    fn set_weight(&mut self, _instance: usize, _weight: Weight) {}
+    fn set_weight(&mut self, instance: usize, weight: Weight) {
+        let instance = &plan().instances[instance];
+        instance.weight.store(weight.get().into(), Ordering::Relaxed);
+        let handle = caps::Thread::from_cap(instance.handle.load(Ordering::Acquire));
+        // One that has ended meanwhile weighs nothing.
+        let _set = caps::set_weight_of(&handle, weight.get().into());
+    }
+}
+
+/// Instance `number`, whose thread calls, sets its own weight. While it is lent others', both count.
+pub fn weigh(number: usize, weight: Weight) -> Result<(), CapError> {
+    if with_objects(|objects| objects.set_own_weight(number, weight, &mut OnInstances)) {
+        return Ok(());
+    }
+    plan().instances[number].weight.store(weight.get().into(), Ordering::Relaxed);
+    caps::set_weight(weight.get().into()).map(|_| ())
 }
 
 fn with_objects<R>(operate: impl FnOnce(&mut SyncObjects) -> R) -> R {

@@ -26,9 +26,11 @@ pub fn learn_own_process(slot: u32) {
 /// The parameters of a method of the service.
 pub fn parameters(random: &mut Random, method: PolicyServiceMethod) -> Params {
     match method {
-        PolicyServiceMethod::Start | PolicyServiceMethod::Heartbeat | PolicyServiceMethod::Status => {
-            Params::none()
-        }
+        PolicyServiceMethod::Start
+        | PolicyServiceMethod::Heartbeat
+        | PolicyServiceMethod::Status
+        | PolicyServiceMethod::Stop
+        | PolicyServiceMethod::Recover => Params::none(),
         PolicyServiceMethod::Submit => update(random),
     }
 }
