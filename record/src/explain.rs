@@ -1,14 +1,18 @@
 //! Why a thread ran, or did not, at a given time: the record is replayed up to then, and the queue looked at.
 
 mod chain;
+mod history;
 mod spent;
 
+pub use history::{Doing, Loss};
 pub use spent::Spent;
 
 use crate::replay::{Replay, ReplayError};
 use chain::Scene;
-use mainspring_abi::{Nanos, Policy};
+use history::History;
+use mainspring_abi::{ContextRef, Nanos, Policy};
 use mainspring_report::{Miss, Report, instant};
+use mainspring_sched::flight::Event;
 use mainspring_sched::{Cpu, FRACTION_BITS, State, ThreadView, VirtualTime};
 use std::fmt;
 use std::io::Read;
@@ -99,6 +103,14 @@ pub struct Explanation {
     pub at: Nanos,
     /// Where it was, unless it did not live then.
     pub place: Option<ThreadState>,
+    /// Since when it was so.
+    pub since: Nanos,
+    /// What it did before that, if the run had begun.
+    pub before: Option<Doing>,
+    /// When that ended, and what it did then; `None` if it was so until the end of the run.
+    pub next: Option<(Nanos, Doing)>,
+    /// What became of the context that it no longer had, in words.
+    pub lost: Option<String>,
     /// From the thread to what it waits for, and what that waits for, in words.
     pub chain: Vec<String>,
 }
@@ -142,11 +154,12 @@ pub fn explain(input: impl Read, thread: &str, at: Nanos) -> Result<Explanation,
     let mut replay = Replay::new(input)?;
     let names = replay.header().threads.clone();
     let index = index_of(&names, thread)?;
+    let mut history = History::of(index);
     while let Some(next) = replay.peek_time()? {
         if next > at {
             break;
         }
-        let _ = replay.step()?;
+        let _ = replay.step_before(&mut history)?;
     }
     if let Some(end) = replay.ended_at()
         && at > end
@@ -154,22 +167,56 @@ pub fn explain(input: impl Read, thread: &str, at: Nanos) -> Result<Explanation,
         return Err(ExplainError::AfterEnd { end });
     }
     let policy = replay.header().policy;
-    replay.check_rest()?;
-    let told = replay.told();
-    let scene = Scene { cpus: &replay.replayer.cpus, names: &names, told: told.as_ref() };
-    let chain = scene.chain(index);
-    let held = |cpu: &Cpu| {
-        let threads = cpu.threads();
-        let view = threads.iter().find(|view| view.thread.index() == index)?;
-        Some(scene.context(view.context?.0))
-    };
-    let context = scene.cpus.iter().find_map(held);
+    let mut scene = Scene::of(&replay.replayer.cpus, &names, &history);
     let mut place =
         replay.replayer.cpus.iter_mut().find_map(|cpu| ThreadState::of(cpu, at, policy, index, &names));
+    let ((since, _), before, lost) = (history.last(), history.before_last(), history.lost());
+    let bound = |history: &History| lost.map_or(0, |(who, ..)| history.times_bound(who));
+    let bound_before = bound(&history);
+    let next = next_change(&mut replay, &mut history, at)?;
+    // A context that somebody gets again was not revoked.
+    let mut bound_again = bound(&history) > bound_before;
+    replay.look_through_rest(|event| {
+        if let (Event::Bind(_, context), Some((who, ..))) = (event, lost) {
+            bound_again |= context.who() == who;
+        }
+    })?;
+    scene.told = replay.told();
     if let Some(place) = &mut place {
-        place.context = context;
+        place.context = scene.context_of(index);
     }
-    Ok(Explanation { thread: thread.to_owned(), at, place, chain })
+    let lost = lost.map(|lost| words_of_loss(&scene, lost, bound_again));
+    let chain = scene.chain(index);
+    Ok(Explanation { thread: thread.to_owned(), at, place, since, before, next, lost, chain })
+}
+
+/// When the thread next did something else after `at`, and what: the last that it did at that instant.
+fn next_change<R: Read>(
+    replay: &mut Replay<R>,
+    history: &mut History,
+    at: Nanos,
+) -> Result<Option<(Nanos, Doing)>, ExplainError> {
+    while let Some(next) = replay.peek_time()? {
+        if history.changed_after(at).is_some_and(|(when, _)| when < next) {
+            break;
+        }
+        let _ = replay.step_before(history)?;
+    }
+    let (since, doing) = history.last();
+    Ok((since > at).then_some((since, doing)))
+}
+
+/// What became of a context that its thread no longer had.
+fn words_of_loss(scene: &Scene<'_>, lost: (ContextRef, Nanos, Loss), bound_again: bool) -> String {
+    let (who, when, how) = lost;
+    let (name, when) = (scene.context(who), instant(when.get()));
+    match how {
+        Loss::Lent(to) => format!("it had lent context {name} to {} at {when}", scene.name(to)),
+        Loss::Unbound if !bound_again && scene.is_revoked(who) => {
+            format!("its context {name} was revoked at {when}: it was best effort since")
+        }
+        Loss::Unbound => format!("it gave up context {name} at {when}: it was best effort since"),
+    }
 }
 
 /// How the thread named `thread` spent the time from `from` to `to`.
@@ -247,31 +294,51 @@ impl ThreadState {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.thread, instant(self.at.get()))?;
         let Some(place) = &self.place else {
-            return write!(
-                f,
-                "{} at {}: not alive; it had not started yet, or had ended",
-                self.thread,
-                instant(self.at.get())
-            );
+            return match (self.before, self.next) {
+                (Some(_), _) => writeln!(f, ": it had ended at {}", instant(self.since.get())),
+                (None, Some((when, _))) => writeln!(f, ": it started later, at {}", instant(when.get())),
+                (None, None) => writeln!(f, ": it never started"),
+            };
         };
-        write!(f, "{} at {} on CPU {}: ", self.thread, instant(self.at.get()), place.cpu)?;
+        write!(f, " on CPU {}: ", place.cpu)?;
         match place.view.view.state {
             State::Running => writeln!(f, "running")?,
             State::Queued => writeln!(f, "ready, waiting for the CPU")?,
             State::Direct => writeln!(f, "ready, next in line by direct handoff")?,
-            State::Held => writeln!(f, "held: it may not be chosen until it is released")?,
-            State::Throttled => writeln!(f, "throttled: its context is used up until the next refill")?,
+            State::Held => writeln!(f, "held: it could not be chosen until it was released")?,
+            State::Throttled => writeln!(f, "throttled: its context was used up until the next refill")?,
             State::Asleep(kind) => {
-                write!(f, "blocked ({})", format!("{kind:?}").to_lowercase())?;
+                write!(f, "blocked ({})", spent::wait(kind))?;
                 match place.view.view.deadline {
                     Some(deadline) => writeln!(f, " until {} at the latest", instant(deadline.get()))?,
-                    None => writeln!(f, " until somebody wakes it")?,
+                    None => writeln!(f, " until somebody woke it")?,
                 }
             }
         }
+        self.changes(f)?;
         place.fmt(f)?;
+        if let Some(lost) = &self.lost {
+            writeln!(f, "  {lost}")?;
+        }
         self.chain.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+impl Explanation {
+    /// The last and the next change.
+    fn changes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  since {}", instant(self.since.get()))?;
+        match self.before {
+            Some(Doing::Gone) | None => write!(f, ", its start")?,
+            Some(before) => write!(f, ", {before} before")?,
+        }
+        match self.next {
+            Some((when, Doing::Gone)) => writeln!(f, "; until {}, when it ended", instant(when.get())),
+            Some((when, next)) => writeln!(f, "; until {}, {next} then", instant(when.get())),
+            None => writeln!(f, "; until the end of the run"),
+        }
     }
 }
 
@@ -283,7 +350,7 @@ impl fmt::Display for ThreadState {
         self.context(f)?;
         self.tag(f)?;
         if let Some(running) = &self.running {
-            writeln!(f, "  {} runs there: {}", running.name, self.stand(running))?;
+            writeln!(f, "  {} ran there: {}", running.name, self.stand(running))?;
         }
         if let Some(since) = self.running_since {
             writeln!(
@@ -301,7 +368,7 @@ impl fmt::Display for ThreadState {
                 writeln!(f, "    and {} more", self.ahead_total - self.ahead.len())?;
             }
         } else if view.state == State::Queued {
-            writeln!(f, "  nobody is ahead of it: it is the next to be chosen")?;
+            writeln!(f, "  nobody was ahead of it: it was the next to be chosen")?;
         }
         Ok(())
     }
@@ -325,13 +392,13 @@ impl ThreadState {
         let due = distance(tag.deadline.since(self.clock));
         let start = tag.start.since(self.clock);
         match self.policy {
-            Policy::Wfq => writeln!(f, "  its request finishes {due} on the queue's virtual clock"),
+            Policy::Wfq => writeln!(f, "  its request was to finish {due} on the queue's virtual clock"),
             Policy::Eevdf if self.view.eligible => {
-                writeln!(f, "  eligible; its request is due {due} on the queue's virtual clock")
+                writeln!(f, "  eligible; its request was due {due} on the queue's virtual clock")
             }
             Policy::Eevdf => writeln!(
                 f,
-                "  not eligible: it has had its share for now; its request starts {} and is due {due} \
+                "  not eligible: it had had its share for now; its request was to start {} and was due {due} \
                  on the queue's virtual clock",
                 distance(start)
             ),

@@ -226,10 +226,19 @@ impl<R: Read> Replay<R> {
 
     /// Reads what is left, without replaying it: an answer comes from a whole record or not at all.
     pub(crate) fn check_rest(&mut self) -> Result<(), ReplayError> {
-        while !matches!(self.next, Some(Item::End(_))) {
+        self.look_through_rest(|_| {})
+    }
+
+    /// The same, and shows each event to `look`.
+    pub(crate) fn look_through_rest(&mut self, mut look: impl FnMut(&Event)) -> Result<(), ReplayError> {
+        loop {
+            match &self.next {
+                Some(Item::End(_)) => return Ok(()),
+                Some(Item::Record(entry)) => look(&entry.event),
+                None => {}
+            }
             self.next = Some(self.reader.next_item()?);
         }
-        Ok(())
     }
 
     /// What the machine tells of the run, once the end has been seen and if it does.
@@ -242,13 +251,21 @@ impl<R: Read> Replay<R> {
 
     /// Replays one event; at the end, what the end says.
     pub(crate) fn step(&mut self) -> Result<Option<Trailer>, ReplayError> {
+        self.step_before(&mut ())
+    }
+
+    /// The same, with an onlooker.
+    pub(crate) fn step_before(
+        &mut self,
+        onlooker: &mut impl Onlooker,
+    ) -> Result<Option<Trailer>, ReplayError> {
         let item = match self.next.take() {
             Some(item) => item,
             None => self.reader.next_item()?,
         };
         match item {
             Item::End(trailer) => Ok(Some(trailer)),
-            Item::Record(entry) => self.replayer.step(entry, &mut ()).map(|()| None),
+            Item::Record(entry) => self.replayer.step(entry, onlooker).map(|()| None),
         }
     }
 }

@@ -344,7 +344,7 @@ fn a_waiting_thread_is_explained_with_who_runs_instead() {
 fn a_thread_that_does_not_live_yet_is_said_to_be_dead_or_unborn() {
     assert!(explained("late", 4_000).place.is_none());
     let later = explained("late", 11_500).to_string();
-    assert!(later.contains("blocked (park) until somebody wakes it"), "{later}");
+    assert!(later.contains("blocked (park) until somebody woke it"), "{later}");
 }
 
 #[test]
