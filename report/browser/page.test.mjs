@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
-import { mkdirSync, readFileSync, statSync } from "node:fs";
+import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, before, describe, test } from "node:test";
 import { pathToFileURL } from "node:url";
@@ -139,6 +139,24 @@ test("the chain of waits is a picture that names each link", async () => {
   const steps = await page.$$eval("#explain .chain .step", (all) => all.map((step) => [...step.children].map((part) => part.textContent)));
   assert.deepEqual(steps, [["control", "blocked (call)", "calls store"], ["store", "ready", "waits for"], ["CPU 0", "runs hog.1"]]);
   await close();
+});
+
+test("of several endpoints the chain names the one that is waited at, or says that it does not know", async () => {
+  const thread = (name, ...program) => `[[thread]]\nname = "${name}"\nprogram = ${JSON.stringify(program)}\n`;
+  const file = `${PAGES}/several.toml`;
+  writeFileSync(file, `[machine]\nduration = "100ms"\n${thread("web", "run 1ms", "call db", "call log")}` +
+    thread("db", "recv db", "sleep 10ms", "reply") + thread("log", "recv log", "sleep 10ms", "reply") + thread("lost", "run 1ms", "call none", "call db") +
+    thread("none", "recv none", "park"));
+  mainspring("run", file, "--html", pageOf("several"), "--quiet");
+  const links = async (who, ms) => {
+    const { page, close } = await open("several", { hash: `#by=thread&thread=${who}&at=${ms}000000` });
+    const steps = await page.$$eval("#explain .chain .step", (all) => all.map((step) => [...step.children].map((part) => part.textContent)));
+    await close();
+    return steps;
+  };
+  assert.deepEqual(await links("web", 5), [["web", "blocked (call)", "calls db"], ["db", "sleeps"]]);
+  assert.deepEqual(await links("web", 15), [["web", "blocked (call)", "calls log"], ["log", "sleeps"]]);
+  assert.deepEqual((await links("lost", 50))[0], ["lost", "blocked (call)", "calls none or db"]);
 });
 
 test("the address brings the same view back", async () => {

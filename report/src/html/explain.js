@@ -96,9 +96,10 @@ function chainOf(thread, time) {
       if (other !== undefined) chain.push({ name: `CPU ${state.cpu}`, says: `runs ${other}`, kind: "cpu" });
       step.link = "waits for";
     } else if (state?.kind === CALL) {
-      const served = serverOf(name, time, seen);
+      const served = serverOf(name, time, state.by);
       step.link = served ? `calls ${served.endpoint}` : "calls an endpoint";
-      if (served?.server === undefined) chain.push({ name: served ? served.endpoint : "?", says: "nobody serves it", kind: "bad" });
+      if (served?.several) chain.push({ name: served.endpoint, says: "the run does not say which", kind: "call" });
+      else if (served?.server === undefined) chain.push({ name: served ? served.endpoint : "?", says: "nobody serves it", kind: "bad" });
       else at = served.server;
     } else if (state && isBlocked(state.kind) && state.kind !== SLEEP && state.by !== undefined) {
       step.link = `${KINDS[state.kind]}, ended by`;
@@ -112,18 +113,21 @@ function chainOf(thread, time) {
   return chain;
 }
 
-// The endpoint that a caller waits at, and a server of it that does not wait for requests.
-function serverOf(caller, time, seen) {
-  const table = tableOf(caller);
-  for (const endpoint of report.endpoints.filter((e) => e.callers.includes(table))) {
-    for (let thread = 0; thread < threadRows.count; thread++) {
-      if (!endpoint.servers.includes(tableOf(report.names[thread]))) continue;
-      const state = stateAt(thread, time);
-      if (state && state.kind !== RECEIVE) return { endpoint: endpoint.name, server: thread };
-    }
-    return { endpoint: endpoint.name };
+// The endpoint that a caller waits at, and who serves it: the thread `by` that ended the wait, if it is a server, else one that does
+// not wait for requests. A caller of several endpoints, whose wait no server ended, may be at any of them.
+function serverOf(caller, time, by) {
+  const calls = report.endpoints.filter((e) => e.callers.includes(tableOf(caller)));
+  const serves = (endpoint, thread) => endpoint.servers.includes(tableOf(report.names[thread]));
+  if (by !== undefined && by < threadRows.count) {
+    const answered = calls.find((endpoint) => serves(endpoint, by));
+    if (answered) return { endpoint: answered.name, server: by };
   }
-  return undefined;
+  if (calls.length > 1) return { endpoint: calls.map((e) => e.name).join(" or "), several: true };
+  for (let thread = 0; calls.length && thread < threadRows.count; thread++) {
+    const state = serves(calls[0], thread) ? stateAt(thread, time) : undefined;
+    if (state && state.kind !== RECEIVE) return { endpoint: calls[0].name, server: thread };
+  }
+  return calls.length ? { endpoint: calls[0].name } : undefined;
 }
 
 function shortState(state) {

@@ -6,8 +6,10 @@ function showFacts() {
   const facts = [
     ["policy", config.policy], ["quantum", instant(config.quantum_ns)], ["tick", instant(config.tick_ns)],
     ["duration", instant(report.duration_ns)], ["CPUs", count(report.totals.cpus)], ["threads", count(report.totals.threads)],
-    ["decisions", count(report.decisions)], ["decided in", duration(report.wall_ns)],
-    ["decisions/s", rate(report.decisions, report.wall_ns)], ["seed", report.seed], ["digest", report.digest, "mono"],
+    ["decisions", count(report.decisions)],
+    // A record does not have how long its run took.
+    ...(report.wall_ns ? [["decided in", duration(report.wall_ns)], ["decisions/s", rate(report.decisions, report.wall_ns)]] : []),
+    ["seed", report.seed], ["digest", report.digest, "mono"],
   ];
   for (const [name, value, kind] of facts) {
     byId("facts").append(element("div", {}, element("dt", {}, name), element("dd", { class: kind || "" }, value)));

@@ -18,18 +18,17 @@ pub(super) fn render(report: &Report, style: TextStyle) -> String {
         format!("tick {}", instant(config.tick_ns)),
         format!("seed {}", report.seed),
     ];
-    let got = [
+    let decisions = format!("{} decision{}", count(report.decisions), plural(report.decisions as usize));
+    // How long it took is known of a run, and not of its record.
+    let timed = report.wall_ns > 0;
+    let decisions = if timed { format!("{decisions} in {}", duration(report.wall_ns)) } else { decisions };
+    let mut got = vec![
         format!("{} on {} CPU{}", instant(report.duration_ns), report.cpus.len(), plural(report.cpus.len())),
         format!("{} thread{}", count(report.threads.len() as u64), plural(report.threads.len())),
-        format!(
-            "{} decision{} in {}",
-            count(report.decisions),
-            plural(report.decisions as usize),
-            duration(report.wall_ns)
-        ),
-        rate(report.decisions, report.wall_ns),
-        format!("digest {}", style.fit(&report.digest, 16)),
+        decisions,
     ];
+    got.extend(timed.then(|| rate(report.decisions, report.wall_ns)));
+    got.push(format!("digest {}", style.fit(&report.digest, 16)));
     for facts in [&asked[..], &got[..]] {
         style.wrap_items(&mut out, Tone::Plain, facts.iter().map(String::as_str), style.dot(), 0);
     }
