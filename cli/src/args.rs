@@ -7,6 +7,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use mainspring_abi::Nanos;
+use mainspring_report::instant;
 use mainspring_workload::{DurationError, Setting, parse_duration};
 use std::ffi::OsString;
 use std::fmt;
@@ -329,7 +330,7 @@ impl Overrides {
         let one =
             |key: &str, value: Option<String>| Some(Setting { key: format!("machine.{key}"), value: value? });
         [
-            one("duration", self.duration.map(|duration| format!("{}ns", duration.get()))),
+            one("duration", self.duration.map(|duration| instant(duration.get()))),
             one("cpus", self.cpus.map(|cpus| cpus.to_string())),
             one("policy", self.policy.clone()),
         ]
@@ -429,7 +430,7 @@ pub struct ImportArgs {
     pub file: PathBuf,
 
     /// Where the workload goes; standard output without it.
-    #[arg(short, long, value_name = "OUT.toml", help_heading = FILES)]
+    #[arg(short, long, value_name = "OUT.toml", value_parser = out_path(), help_heading = FILES)]
     pub output: Option<PathBuf>,
 
     /// Run the workload in the simulator and show Linux's own schedule beside ours, in place of the workload.

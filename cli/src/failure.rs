@@ -22,6 +22,8 @@ use std::{fmt, io};
 pub enum Failure {
     /// Workload files that are no workloads. Never empty.
     Load(Vec<LoadError>),
+    /// A workload that the settings of the command line make no workload. Never empty.
+    LoadSet(Vec<LoadError>),
     /// An output path names a file that has another part to play.
     Taken {
         /// The option that named it.
@@ -162,6 +164,20 @@ pub enum Failure {
         /// What the system said.
         cause: io::Error,
     },
+    /// A recording of Linux cannot be opened.
+    OpenRecording {
+        /// The path as given.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// A file is not one in which a sweep keeps its results.
+    NotResults {
+        /// The path as given.
+        path: PathBuf,
+        /// The first line that is no result.
+        line: usize,
+    },
     /// A flight record does not replay.
     Replay {
         /// The record, as errors call it.
@@ -207,13 +223,10 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Load(errors) => {
-                let mut gap = "";
-                errors.iter().try_for_each(|error| {
-                    write!(f, "{gap}{error}")?;
-                    gap = "\n\n";
-                    Ok(())
-                })
+            Self::Load(errors) => load_errors(errors, f),
+            Self::LoadSet(errors) => {
+                load_errors(errors, f)?;
+                f.write_str("\nnote: the line is as the command line sets it; the file itself is fine")
             }
             Self::Taken { option, path, by } => {
                 let path = path.display();
@@ -293,6 +306,17 @@ impl fmt::Display for Failure {
                 "{}: {cause}\nhelp: give the path of a flight record, which `mainspring run FILE --record OUT` writes",
                 path.display()
             ),
+            Self::OpenRecording { path, cause } => write!(
+                f,
+                "{}: {cause}\nhelp: give the path of a recording: `perf sched record` writes one",
+                path.display()
+            ),
+            Self::NotResults { path, line } => write!(
+                f,
+                "{}:{line}: is no result of a sweep, and --save appends to its file\nhelp: give --save a new path, or that of a \
+                 sweep's results",
+                path.display()
+            ),
             Self::Replay { name, error } | Self::Explain { name, error: ExplainError::Replay(error) }
                 if error.is_difference() =>
             {
@@ -308,6 +332,15 @@ impl fmt::Display for Failure {
     }
 }
 
+fn load_errors(errors: &[LoadError], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut gap = "";
+    errors.iter().try_for_each(|error| {
+        write!(f, "{gap}{error}")?;
+        gap = "\n\n";
+        Ok(())
+    })
+}
+
 fn write_help(cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::NotFound => "make its directory first",
@@ -321,12 +354,13 @@ fn write_help(cause: &io::Error) -> &'static str {
 impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Load(errors) => errors.first().map(|error| error as _),
+            Self::Load(errors) | Self::LoadSet(errors) => errors.first().map(|error| error as _),
             Self::Taken { .. }
             | Self::NoCommand { .. }
             | Self::NotAdmitted { .. }
             | Self::NothingPromised { .. }
             | Self::Unmet { .. }
+            | Self::NotResults { .. }
             | Self::UnmetRuns { .. } => None,
             Self::Differs | Self::NotLive { .. } | Self::Cluster { .. } | Self::WorkerFailed { .. } => None,
             Self::NoCluster { cause } => Some(cause),
@@ -334,6 +368,7 @@ impl std::error::Error for Failure {
             Self::Write { cause, .. }
             | Self::Print(cause)
             | Self::Open { cause, .. }
+            | Self::OpenRecording { cause, .. }
             | Self::Live { cause, .. }
             | Self::Thread(cause) => Some(cause),
             Self::Run { error, .. } => Some(error),

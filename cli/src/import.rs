@@ -21,7 +21,8 @@ const MOST_BYTES: u64 = 2 << 30;
 /// Makes a workload of a recording, or compares the two.
 pub fn import(args: &ImportArgs, output: Output) -> Result<(), Failure> {
     let name = input::name(&args.file);
-    let bytes = bytes(&args.file).map_err(|cause| Failure::Open { path: args.file.clone(), cause })?;
+    let bytes =
+        bytes(&args.file).map_err(|cause| Failure::OpenRecording { path: args.file.clone(), cause })?;
     let wrong = |error: ImportError| Failure::Import { name: name.clone(), error };
     if form(&bytes).map_err(wrong)? == Form::RtApp {
         let text = rt_app::to_workload(&bytes, &name).map_err(wrong)?;
@@ -36,7 +37,7 @@ pub fn import(args: &ImportArgs, output: Output) -> Result<(), Failure> {
     let mut recording = read(&bytes).map_err(wrong)?;
     drop(bytes);
     if let Some([from, to]) = args.between.as_deref() {
-        recording = recording.between(from.get(), to.get());
+        recording = recording.between(from.get(), to.get()).map_err(wrong)?;
     }
     let timelines = Timelines::of(&recording);
     let text = to_workload(&timelines, &name).map_err(wrong)?;
@@ -77,9 +78,22 @@ fn checked(name: &str, text: &str) -> Result<Workload, Failure> {
         .map_err(|errors| Failure::Load(vec![LoadError::Invalid(errors)]))
 }
 
+/// Where the workload goes, if not to standard output. A recording is not replaced by what is made of it.
+fn target(args: &ImportArgs) -> Result<Option<Target>, Failure> {
+    let Some(path) = &args.output else { return Ok(None) };
+    let target = Target::resolve(path)?;
+    let recording = input::on_disk(&args.file).canonicalize().ok();
+    if recording.is_some() && target.file() == recording.as_deref() {
+        return Err(Failure::Taken { option: "--output", path: path.clone(), by: "the recording" });
+    }
+    Ok(Some(target))
+}
+
 fn deliver(args: &ImportArgs, text: &str, output: Output) -> Result<(), Failure> {
-    let Some(path) = &args.output else { return output.write(|stdout| stdout.write_all(text.as_bytes())) };
-    Target::resolve(path)?.open()?.write(|file| file.write_all(text.as_bytes())).map(drop)
+    let Some(target) = target(args)? else { return output.write(|stdout| stdout.write_all(text.as_bytes())) };
+    let path = target.open()?.write(|file| file.write_all(text.as_bytes()))?;
+    output.note(format_args!("wrote {}", path.display()));
+    Ok(())
 }
 
 fn ours(report: &Report) -> Vec<Ours> {

@@ -38,10 +38,17 @@ pub fn workload(path: &Path) -> Result<Workload, LoadError> {
 
 /// Reads a workload with settings made; and its text then.
 pub fn workload_of(path: &Path, text: &str, settings: &[Setting]) -> Result<(String, Workload), Failure> {
-    let text = apply(text, settings).map_err(|error| Failure::Setting { name: name(path), error })?;
-    let workload =
-        parse(&name(path), &text).map_err(|errors| Failure::Load(vec![LoadError::Invalid(errors)]))?;
-    Ok((text, workload))
+    let set = apply(text, settings).map_err(|error| Failure::Setting { name: name(path), error })?;
+    let workload = parse(&name(path), &set).map_err(|errors| {
+        let errors = vec![LoadError::Invalid(errors)];
+        // A reader who looks for the line must know that the file has another one.
+        if set != text && parse(&name(path), text).is_ok() {
+            Failure::LoadSet(errors)
+        } else {
+            Failure::Load(errors)
+        }
+    })?;
+    Ok((set, workload))
 }
 
 /// The bytes of a flight record. Reading them shows how far it has come.

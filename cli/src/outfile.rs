@@ -106,9 +106,12 @@ fn beside(path: &Path, permissions: Option<&Permissions>) -> io::Result<(File, P
     let mut taken = io::ErrorKind::AlreadyExists.into();
     for n in 0..MAX_NAMES {
         let temporary = directory(path).join(format!(".mainspring-{}-{n}.tmp", process::id()));
+        // A signal between the two would find a file that nobody has listed.
+        let mut listed = TEMPORARIES.lock().unwrap_or_else(PoisonError::into_inner);
         match File::create_new(&temporary) {
             Ok(file) => {
-                TEMPORARIES.lock().unwrap_or_else(PoisonError::into_inner).push(temporary.clone());
+                listed.push(temporary.clone());
+                drop(listed);
                 if let Some(permissions) = permissions {
                     // Not every file system has permissions to set; then there are none to keep.
                     let _ = file.set_permissions(permissions.clone());

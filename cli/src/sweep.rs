@@ -12,6 +12,7 @@ use crate::args::{FailOn, ReportForm, SweepArgs};
 use crate::expect;
 use crate::failure::Failure;
 use crate::input;
+use crate::outfile::Target;
 use crate::output::Output;
 use crate::progress::Progress;
 use mainspring_report::{Report, instant};
@@ -116,6 +117,7 @@ struct Variant {
 pub fn sweep(args: &SweepArgs, output: Output) -> std::result::Result<(), Failure> {
     let variants = variants(args)?;
     let seeds = args.seeds.clone();
+    let plot_to = plot_target(args)?;
     let known = args.save.as_deref().map_or_else(|| Ok(HashMap::new()), saved)?;
     let mut save = args.save.as_deref().map(open_to_append).transpose()?;
     let mut results: Vec<Vec<Option<Result>>> = variants
@@ -163,8 +165,8 @@ pub fn sweep(args: &SweepArgs, output: Output) -> std::result::Result<(), Failur
     if let Some(remote) = remote {
         remote.end()?;
     }
-    if let Some(path) = &args.plot {
-        fs::write(path, plot(&name, &rows)).map_err(|cause| Failure::Write { path: path.clone(), cause })?;
+    if let Some(target) = plot_to {
+        let path = target.open()?.write(|file| file.write_all(plot(&name, &rows).as_bytes()))?;
         output.note(format_args!("wrote {}", path.display()));
     }
     match args.report {
@@ -176,6 +178,20 @@ pub fn sweep(args: &SweepArgs, output: Output) -> std::result::Result<(), Failur
     }
     let unmet: u64 = rows.iter().flat_map(|(_, results)| results).filter(|one| one.unmet > 0).count() as u64;
     if unmet == 0 { Ok(()) } else { Err(Failure::UnmetRuns { name, runs: unmet }) }
+}
+
+/// Where the plot goes. It replaces neither the workload nor the results.
+fn plot_target(args: &SweepArgs) -> std::result::Result<Option<Target>, Failure> {
+    let Some(path) = &args.plot else { return Ok(None) };
+    let target = Target::resolve(path)?;
+    let others = [(Some(&args.file), "the workload"), (args.save.as_ref(), "the file of --save")];
+    for (other, by) in others {
+        let other = other.and_then(|other| input::on_disk(other).canonicalize().ok());
+        if other.is_some() && target.file() == other.as_deref() {
+            return Err(Failure::Taken { option: "--plot", path: path.clone(), by });
+        }
+    }
+    Ok(Some(target))
 }
 
 fn key(variant: &Variant, seed: u64) -> (String, u64) {
@@ -239,15 +255,26 @@ fn fingerprint(text: &str, fail_on: Option<FailOn>) -> String {
     format!("{hash:016x}")
 }
 
-/// The results of a file, by workload and seed. A line that was cut off is no result.
+/// The results of a file, by workload and seed. A line that was cut off, when a sweep was stopped, is no result. A line that no
+/// sweep wrote means that the file is another one, to which nothing should be appended.
 fn saved(path: &Path) -> std::result::Result<HashMap<(String, u64), Result>, Failure> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(HashMap::new()),
         Err(cause) => return Err(Failure::Write { path: path.into(), cause }),
     };
-    let lines = text.lines().filter_map(|line| Result::read(&serde_json::from_str(line).ok()?));
-    Ok(lines.map(|(of, result)| ((of, result.seed), result)).collect())
+    let mut found = HashMap::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        match serde_json::from_str(line) {
+            Ok(value) => match Result::read(&value) {
+                Some((of, result)) => found.insert((of, result.seed), result),
+                None => return Err(Failure::NotResults { path: path.into(), line: number }),
+            },
+            Err(_) if line.is_empty() || line.starts_with('{') => None,
+            Err(_) => return Err(Failure::NotResults { path: path.into(), line: number }),
+        };
+    }
+    Ok(found)
 }
 
 fn open_to_append(path: &Path) -> std::result::Result<File, Failure> {
@@ -327,13 +354,16 @@ fn write_records(
         let digest = match &mut remote {
             Some(remote) => remote.record(&variant.fingerprint, worst.seed, &path)?,
             None => {
-                let mut file = BufWriter::new(File::create(&path).map_err(failed(&path))?);
+                let mut out = Target::resolve(&path)?.open()?;
+                let mut file = BufWriter::new(out.writer());
                 let options =
                     Options { seed: worst.seed, record: Some(Box::new(&mut file)), ..Options::default() };
                 let run = mainspring_sim::run(name, &variant.workload, options);
                 let error = |error| Failure::Run { name: name.to_owned(), seed: worst.seed, error };
                 let report = run.map_err(error)?;
                 file.flush().map_err(failed(&path))?;
+                drop(file);
+                out.finish()?;
                 report.digest
             }
         };
@@ -406,7 +436,11 @@ fn table(name: &str, reused: usize, rows: &[(&Variant, Vec<Result>)]) -> String 
     }
     let all = rows.iter().filter_map(|(variant, results)| Some((variant, worst(results)?)));
     if let Some((variant, worst)) = all.rev().max_by_key(|(_, result)| result.badness()) {
-        let set: String = variant.settings.iter().map(|setting| format!(" --set {setting}")).collect();
+        let set: String = variant
+            .settings
+            .iter()
+            .map(|setting| format!(" --set {}", quoted(&setting.to_string())))
+            .collect();
         let first =
             worst.first_miss_ns.map_or_else(String::new, |at| format!(", the first at {}", instant(at)));
         let longest = match worst.thread.as_str() {
@@ -415,11 +449,24 @@ fn table(name: &str, reused: usize, rows: &[(&Variant, Vec<Result>)]) -> String 
         };
         let _ = writeln!(
             text,
-            "\nthe worst: seed {}: {} misses{first}{longest}\n  mainspring run {name} --seed {}{set}",
-            worst.seed, worst.misses, worst.seed
+            "\nthe worst: seed {}: {} miss{}{first}{longest}\n  mainspring run {} --seed {}{set}",
+            worst.seed,
+            worst.misses,
+            if worst.misses == 1 { "" } else { "es" },
+            quoted(name),
+            worst.seed
         );
     }
     text
+}
+
+/// A word of a command line, for a shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "_-./=+:%@,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// A time with three digits.

@@ -25,6 +25,11 @@ impl fmt::Display for Position {
 pub enum ImportError {
     /// It has no event of the scheduler.
     NoEvents,
+    /// It has events, and none of them between the times that were asked for.
+    NoneBetween {
+        /// How long the recording is.
+        length_ns: u64,
+    },
     /// It is a file of trace-cmd.
     TraceDat,
     /// An event of the scheduler is not written as Linux writes it.
@@ -73,6 +78,12 @@ impl fmt::Display for ImportError {
             Self::NoEvents => f.write_str(
                 "no sched_switch event found\nhelp: record with `perf sched record`, or ftrace with the events sched_switch and \
                  sched_waking",
+            ),
+            Self::NoneBetween { length_ns } => write!(
+                f,
+                "--between: no thread ran then; the recording goes from 0ms to {}.{:06}ms",
+                length_ns / 1_000_000,
+                length_ns % 1_000_000
             ),
             Self::TraceDat => f.write_str(
                 "a file of trace-cmd is not read directly\nhelp: `trace-cmd report FILE > FILE.txt`, and import FILE.txt",

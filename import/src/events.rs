@@ -81,12 +81,16 @@ pub struct Recording {
 
 impl Recording {
     /// The part from `from` to `to` nanoseconds after its beginning.
-    #[must_use]
-    pub fn between(mut self, from: u64, to: u64) -> Self {
+    ///
+    /// # Errors
+    /// When nothing happened then.
+    pub fn between(mut self, from: u64, to: u64) -> Result<Self, ImportError> {
         let start = self.events.first().map_or(0, |event| event.at);
+        let length_ns = self.events.last().map_or(0, |event| event.at - start);
         let inside = |at: u64| (from..=to).contains(&(at - start));
         self.events.retain(|event| inside(event.at));
-        self
+        let switches = self.events.iter().any(|event| matches!(event.kind, Kind::Switch { .. }));
+        if switches { Ok(self) } else { Err(ImportError::NoneBetween { length_ns }) }
     }
 }
 

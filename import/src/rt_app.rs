@@ -242,8 +242,7 @@ struct Global {
 
 /// A name that a workload may have.
 fn plain(name: &str) -> String {
-    let plain: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).collect();
+    let plain: String = name.chars().map(|c| if c.is_alphanumeric() || c == '_' { c } else { '-' }).collect();
     if plain.is_empty() { "thread".to_owned() } else { plain }
 }
 

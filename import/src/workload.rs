@@ -34,11 +34,8 @@ pub(crate) fn weight(prio: i32) -> u32 {
 pub(crate) fn names(timelines: &Timelines) -> HashMap<u32, String> {
     let mut taken = HashSet::new();
     let name = |thread: &Thread| {
-        let plain: String = thread
-            .comm
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' })
-            .collect();
+        let plain: String =
+            thread.comm.chars().map(|c| if c.is_alphanumeric() || c == '_' { c } else { '-' }).collect();
         let plain = plain.trim_matches('-');
         let plain = if plain.is_empty() { "thread" } else { plain };
         format!("{plain}-{}", thread.tid)

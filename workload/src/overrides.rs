@@ -3,6 +3,7 @@
 //! A key is written as `machine.cpus`, or, of a table that has a name, as `context.camera.budget`. The result is a
 //! workload file like any other and is read as one, so a value that makes no sense is refused as in a file.
 
+use crate::suggest::nearest;
 use std::fmt;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
@@ -35,6 +36,8 @@ pub enum SettingError {
         kind: String,
         /// The name.
         name: String,
+        /// The name of such a table that was most likely meant.
+        meant: Option<String>,
     },
 }
 
@@ -49,7 +52,10 @@ impl fmt::Display for SettingError {
                 "{key:?} is no key of a workload\nhelp: write TABLE.KEY, such as machine.cpus, or TABLE.NAME.KEY, such as \
                  context.camera.budget"
             ),
-            Self::NoSuchTable { kind, name } => {
+            Self::NoSuchTable { kind, name, meant: Some(meant) } => {
+                write!(f, "no {kind} is named {name:?}\nhelp: did you mean {meant:?}?")
+            }
+            Self::NoSuchTable { kind, name, meant: None } => {
                 write!(f, "no {kind} is named {name:?}\nhelp: write the name of a [[{kind}]] of the file")
             }
         }
@@ -119,12 +125,18 @@ fn place(text: &str, setting: &Setting) -> Result<Option<(Range<usize>, String)>
         DeValue::Array(list) => {
             // A name may have dots in it, a key has none.
             let (name, key) = rest.rsplit_once('.').ok_or_else(bad)?;
-            let named = list.iter().find_map(|item| {
-                let table = item.get_ref().as_table()?;
-                (table.get("name")?.get_ref().as_str()? == name).then_some((table, item.span()))
-            });
-            let missing = || SettingError::NoSuchTable { kind: kind.to_owned(), name: name.to_owned() };
-            let (table, at) = named.ok_or_else(missing)?;
+            let tables = || {
+                list.iter().filter_map(|item| {
+                    let table = item.get_ref().as_table()?;
+                    Some((table.get("name")?.get_ref().as_str()?, table, item.span()))
+                })
+            };
+            let missing = || SettingError::NoSuchTable {
+                kind: kind.to_owned(),
+                name: name.to_owned(),
+                meant: nearest(name, tables().map(|(known, ..)| known)).map(str::to_owned),
+            };
+            let (_, table, at) = tables().find(|(known, ..)| *known == name).ok_or_else(missing)?;
             (table, key, at)
         }
         value => (value.as_table().ok_or_else(bad)?, rest, found.span()),
@@ -177,8 +189,13 @@ mod tests {
     fn what_names_nothing_is_refused() {
         assert_eq!(Setting::parse("cpus"), Err(SettingError::Malformed { text: "cpus".into() }));
         assert_eq!(set(FILE, &["cpus=2"]), Err(SettingError::BadKey { key: "cpus".into() }));
-        let gone = SettingError::NoSuchTable { kind: "thread".into(), name: "c".into() };
-        assert_eq!(set(FILE, &["thread.c.weight=2"]), Err(gone));
+        let gone = |name: &str, meant: Option<&str>| SettingError::NoSuchTable {
+            kind: "thread".into(),
+            name: name.into(),
+            meant: meant.map(str::to_owned),
+        };
+        assert_eq!(set(FILE, &["thread.other.weight=2"]), Err(gone("other", None)));
+        assert_eq!(set(FILE, &["thread.a.c.weight=2"]), Err(gone("a.c", Some("a.b"))));
         assert_eq!(set("no [toml", &["machine.cpus=2"]), Ok("no [toml".into()));
     }
 }

@@ -190,3 +190,39 @@ fn a_sweep_goes_on_where_it_was_stopped_and_fails_on_what_is_not_as_expected() {
     folder.run("sweep w.toml --seeds 9..1").refused(&["write the first and the last seed"]);
     folder.run("sweep w.toml --seeds 1..2 --set machine.cpus=1,0").refused(&["cpus 0 is out of range"]);
 }
+
+#[test]
+fn a_sweep_writes_over_nothing_that_is_not_its_own() {
+    let folder = folder("sweep-files", "");
+    let workload = folder.read("w.toml");
+    folder.run("sweep w.toml --seeds 1..2 --save w.toml").refused(&["w.toml:", "is no result of a sweep"]);
+    folder
+        .run("sweep w.toml --seeds 1..2 --plot w.toml")
+        .refused(&["is the workload, which --plot would overwrite"]);
+    assert_eq!(folder.read("w.toml"), workload);
+    folder.write("other.json", "{\"a\": 1}\n");
+    folder
+        .run("sweep w.toml --seeds 1..2 --save other.json")
+        .refused(&["other.json:1: is no result of a sweep"]);
+    folder.run("sweep w.toml --seeds 1..2 --save s.jsonl").ok();
+    folder
+        .run("sweep w.toml --seeds 1..2 --save s.jsonl --plot s.jsonl")
+        .refused(&["is the file of --save, which --plot would overwrite"]);
+}
+
+#[test]
+fn a_setting_that_does_not_fit_is_told_from_what_the_file_says() {
+    let folder = folder("settings", "");
+    let ran =
+        folder.run("run w.toml --cpus 0").refused(&["cpus 0 is out of range", "as the command line sets it"]);
+    assert!(ran.stderr.contains("the file itself is fine"), "{}", ran.stderr);
+    let text = String::from_utf8(folder.read("w.toml")).expect("text");
+    let name = text.split("name = \"").nth(1).and_then(|rest| rest.split('"').next()).expect("a name");
+    let slip = format!("{name}x");
+    folder
+        .run(&format!("run w.toml --set thread.{slip}.weight=3"))
+        .refused(&[&format!("no thread is named \"{slip}\""), &format!("did you mean \"{name}\"?")]);
+    folder.write("bad.toml", "[machine]\ncpus = 0\n");
+    let ran = folder.run("run bad.toml --duration 1ms").refused(&["cpus 0 is out of range"]);
+    assert!(!ran.stderr.contains("the command line"), "{}", ran.stderr);
+}

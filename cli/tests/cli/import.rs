@@ -83,3 +83,34 @@ fn an_rt_app_description_becomes_a_workload() {
     folder.run("admit app.toml").ok();
     folder.run("run app.toml --fail-on misses").ok();
 }
+
+#[test]
+fn names_keep_their_letters_and_what_cannot_be_imported_is_told_for_what_it_is() {
+    let folder = Folder::new("import-names");
+    let switch = |at: &str, prev: &str, state: &str, next: &str| {
+        format!(
+            "  {} [000] d..2. 100.{at}: sched_switch: prev_comm={} prev_pid={} prev_prio=120 prev_state={state} ==> \
+             next_comm={} next_pid={} next_prio=120\n",
+            prev,
+            prev.rsplit_once('-').expect("a pid").0,
+            prev.rsplit_once('-').expect("a pid").1,
+            next.rsplit_once('-').expect("a pid").0,
+            next.rsplit_once('-').expect("a pid").1,
+        )
+    };
+    let text = switch("000100", "bash-7", "S", "café-8") + &switch("004100", "café-8", "S", "swapper/0-0");
+    folder.write("trace.txt", &text);
+    let ran = folder.run("import trace.txt -o trace.toml").ok();
+    assert!(ran.stderr.contains("wrote trace.toml"), "{}", ran.stderr);
+    let made = String::from_utf8(folder.read("trace.toml")).expect("text");
+    assert!(made.contains("name = \"café-8\""), "{made}");
+    folder.run("run trace.toml").ok();
+    folder
+        .run("import trace.txt --between 5s 6s")
+        .refused(&["--between: no thread ran then", "from 0ms to 4.000000ms"]);
+    folder.run("import nothing.txt").refused(&["nothing.txt: ", "give the path of a recording"]);
+    folder
+        .run("import trace.txt -o trace.txt")
+        .refused(&["is the recording, which --output would overwrite"]);
+    assert_eq!(folder.read("trace.txt"), text.as_bytes());
+}
