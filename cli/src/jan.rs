@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 #[cfg(feature = "native")]
 use mainspring::Profile;
 use mainspring_qtjir::launch::{self, Grants, Launch, LaunchError};
-use mainspring_qtjir::{Module, Program, VerifyError, text};
+use mainspring_qtjir::{Module, Pos, Program, VerifyError, text};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -157,7 +157,9 @@ impl fmt::Display for JanError {
             Self::Compile(text) => f.write_str(text.trim_end()),
             Self::Verify(name, error) => write!(f, "{name}:{error}"),
             Self::Native(why) => f.write_str(why),
-            Self::Launch(name, LaunchError::Fault(fault)) => write!(f, "{name}:{fault}"),
+            Self::Launch(name, LaunchError::Fault(fault)) if fault.pos != Pos::default() => {
+                write!(f, "{name}:{fault}")
+            }
             Self::Launch(_, LaunchError::Config(error)) => error.fmt(f),
             Self::Launch(name, error) => write!(f, "{name}: {error}"),
         }
@@ -180,7 +182,8 @@ pub fn jan(args: &JanArgs, output: Output) -> Result<(), Failure> {
                         output.line(format_args!("{}: ok, {functions} functions", input::name(path)))?;
                     }
                     Err(JanError::Compile(text)) => wrong.push_str(&text),
-                    Err(other) => return Err(Failure::Jan(other)),
+                    // The other files are checked all the same.
+                    Err(other) => wrong.push_str(&format!("{other}\n")),
                 }
             }
             if wrong.is_empty() { Ok(()) } else { Err(Failure::Jan(JanError::Compile(wrong))) }

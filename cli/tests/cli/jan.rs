@@ -84,7 +84,7 @@ fn machine_code_gives_the_same_and_charges_the_same() {
 fn what_a_program_may_use_is_bounded() {
     let folder = Folder::new("jan-bounds");
     folder.write("spin.jan", "fn main() { while true { } }");
-    folder.run("jan run --ops 100000 spin.jan").refused(&["spin.jan:", "ran out of ops"]);
+    folder.run("jan run --ops 100000 spin.jan").refused(&["spin.jan: ran out of ops"]);
     folder.write("core.jan", "{.profile: core.}\nfn main() { while true { } }");
     folder.run("jan run --ops 100000 core.jan").refused(&["core.jan:2:13: ran out of ops"]);
     folder.write("bomb.jan", "fn main() { nursery { spawn main()\n spawn main() } }");
@@ -170,4 +170,84 @@ fn what_is_no_program_is_refused() {
     folder.run("jan run none.jan").refused(&["there is no `main`"]);
     folder.write("wrong.jan", "fn main() { x = 1 }\nfn f() { y = 1 }");
     folder.run("jan check wrong.jan").refused(&["wrong.jan:1:13: error:", "wrong.jan:2:10: error:"]);
+    folder.run("jan check wrong.jan gone.jan").refused(&["wrong.jan:1:13: error:", "gone.jan: "]);
+}
+
+/// A task of 50,500 ops that never ends is stopped where it first looks up after them, which the sum of ops shows.
+//= SCHED:4.3.1
+#[test]
+fn the_profile_of_a_file_decides_how_often_its_tasks_look_up() {
+    let folder = Folder::new("jan-interval");
+    let stopped_at = |header: &str, cap: &str| {
+        folder.write(
+            "spin.jan",
+            format!(
+                "{{.profile: {header}.}}\nfn spin() -> i64 {{ while true {{ }} }}\n\
+                 fn main({cap}) {{ nursery {{ spawn spin() with {{ ops: 50_500 }} }} catch |e| {{ }} }}"
+            ),
+        );
+        let ran = folder.run("jan run --interpret --grant spawn,budget spin.jan").ok();
+        let ops = ran.stderr.trim_end().trim_start_matches("spin.jan: ").trim_end_matches(" ops").to_owned();
+        ops.parse::<u64>().unwrap_or_else(|_| panic!("{}", ran.stderr))
+    };
+    let caps = "cap: CapSpawn, budget: CapBudget";
+    for (header, cap, interval) in [
+        ("service", "", 1_024),
+        ("cluster", caps, 512),
+        ("sovereign, interval: 4096", caps, 4_096),
+        ("sovereign, interval: 256", caps, 256),
+    ] {
+        let ops = stopped_at(header, cap);
+        let paid = 50_500_u64.next_multiple_of(interval);
+        // What `main` itself did are a few ops.
+        assert!((paid..paid + 10).contains(&ops), "{header}: {ops} ops, not {paid}");
+    }
+}
+
+/// How many threads a process has whose name begins with `mainspring-` and a number: those are workers.
+fn workers_of(process: u32) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    let is_worker = |name: &String| {
+        let number = name.trim_end().strip_prefix("mainspring-");
+        number.is_some_and(|number| number.bytes().all(|digit| digit.is_ascii_digit()))
+    };
+    names.filter(is_worker).count()
+}
+
+//= SCHED:6.2.1 SCHED:6.2.2
+#[test]
+fn there_is_a_worker_for_each_cpu_unless_their_number_is_given() {
+    let folder = Folder::new("jan-workers");
+    folder.write("spin.jan", "fn main() { while true { } }");
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    for (option, wanted) in [("", cpus), ("--workers 1", 1), ("--workers 5", 5)] {
+        let command = format!("jan run --interpret --ops 1000000000000 {option} spin.jan");
+        let mut child = folder.command(&command).spawn().unwrap();
+        // Workers start one after the other, and none is left over.
+        let mut seen = 0;
+        for _ in 0..3_000 {
+            seen = workers_of(child.id());
+            if seen >= wanted {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(seen, wanted, "{command}");
+    }
+}
+
+/// As many tasks at once as a service may have in one nursery, on more workers than there are CPUs.
+#[test]
+fn a_run_with_256_workers_ends() {
+    let folder = Folder::new("jan-256");
+    folder.write(
+        "wide.jan",
+        "fn turns(n: i64) { for i in 0..n { yield } }\n\
+         fn main() -> i64 { nursery { for i in 0..100 { spawn turns(i) } }\n return 512 }",
+    );
+    let ran = folder.run("jan run --interpret --workers 256 wide.jan").ok();
+    assert!(ran.stderr.starts_with("wide.jan: returned 512, "), "{}", ran.stderr);
 }

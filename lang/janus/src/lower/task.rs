@@ -151,6 +151,7 @@ impl FnLower<'_> {
             let Some(at) = AMOUNTS.iter().position(|known| *known == name.name) else {
                 let mistake =
                     Diagnostic::new(Code::UnknownName, name.pos, format!("a budget has no `{}`", name.name));
+                let mistake = mistake.help(format!("it has {}", AMOUNTS.join(", ")));
                 return Err(mistake.similar(&name.name, AMOUNTS.into_iter()));
             };
             amounts[at] = Some(self.value_of(amount, &Ty::Plain(Type::I64))?);

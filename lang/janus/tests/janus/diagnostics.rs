@@ -169,3 +169,13 @@ fn each_function_has_its_own_mistake() {
                  a.jan:3:10: error: there is no variable `y`\n    fn h() { y = 1 }\n             ^\n";
     assert_eq!(mistakes.render("a.jan", source), shown);
 }
+
+#[test]
+fn a_budget_says_what_it_has() {
+    let with = |amount: &str| {
+        format!("fn f() {{ }}\nfn main() {{ nursery {{ spawn f() with {{ {amount}: 1 }} }} }}")
+    };
+    assert!(says(&with("opps")).1.ends_with("; did you mean `ops`?"));
+    let all = "a budget has no `spawns`; it has ops, memory, spawn_count, channel_ops, syscalls";
+    assert!(says(&with("spawns")).1.ends_with(all), "{}", says(&with("spawns")).1);
+}
