@@ -294,13 +294,21 @@ impl Pool {
         }
     }
 
+    /// Whether it has at least `amount`.
+    #[inline]
+    pub(crate) fn covers(&self, amount: &Self) -> bool {
+        self.ops >= amount.ops
+            && self.memory >= amount.memory
+            && self.spawn_count >= amount.spawn_count
+            && self.channel_ops >= amount.channel_ops
+            && self.syscalls >= amount.syscalls
+    }
+
     /// Takes `amount` out, all of it or nothing.
+    #[inline]
     pub fn take(&mut self, amount: &Self) -> Result<(), Unpayable> {
-        for component in Component::ALL {
-            let (needed, available) = (amount.get(component), self.get(component));
-            if needed > available {
-                return Err(Unpayable { component, needed, available });
-            }
+        if !self.covers(amount) {
+            return Err(self.lacking(amount));
         }
         self.ops -= amount.ops;
         self.memory -= amount.memory;
@@ -308,6 +316,14 @@ impl Pool {
         self.channel_ops -= amount.channel_ops;
         self.syscalls -= amount.syscalls;
         Ok(())
+    }
+
+    /// The first component of which it has less than `amount`, which it does not cover.
+    #[cold]
+    fn lacking(&self, amount: &Self) -> Unpayable {
+        let lacks = |component: &Component| amount.get(*component) > self.get(*component);
+        let component = Component::ALL.into_iter().find(lacks).expect("it does not cover the amount");
+        Unpayable { component, needed: amount.get(component), available: self.get(component) }
     }
 
     /// Both together, or the first component whose sum no pool can hold.

@@ -19,7 +19,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 /// A call counts as so many ops towards the quantum: about what it takes.
-const CALL_OPS: u32 = 16;
+pub(crate) const CALL_OPS: u32 = 16;
 
 /// What calls without a context may add up to before they give way.
 const BLIND_LIMIT: u32 = 1 << 20;

@@ -80,9 +80,15 @@ impl Who<'_> {
     /// As [`Who::wait`], after [`Who::move_in`].
     #[inline]
     pub(crate) fn wait_at_home(&self, end: &WaitEnd, reason: WaitReason) -> Waited {
+        self.wait_until_at_home(|| end.is_over(), reason)
+    }
+
+    /// As [`Who::wait_until`], after [`Who::move_in`].
+    #[inline]
+    pub(crate) fn wait_until_at_home(&self, is_over: impl Fn() -> bool, reason: WaitReason) -> Waited {
         match self {
-            Self::Task(cx) => wait_as_task(cx, || end.is_over(), None, || cx.block_at_home(reason)),
-            Self::Thread(_) => self.wait(end, reason, None),
+            Self::Task(cx) => wait_as_task(cx, is_over, None, || cx.block_at_home(reason)),
+            Self::Thread(_) => self.wait_until(is_over, reason, None),
         }
     }
 

@@ -388,3 +388,165 @@ proptest! {
         prop_assert!(told.into_inner() <= handled, "told messages were handled");
     }
 }
+
+//= OWN:supervise
+#[test]
+fn each_message_has_its_own_grant_and_nothing_of_the_one_before() {
+    runtime(1)
+        .run(|cx| {
+            let (address, mailbox) = cx.mailbox::<u32, (Budget, u64, Pool)>(8, Pool::ZERO).unwrap();
+            let channels = cx.caps().channel().expect("the root has it").channels();
+            cx.nursery(|n| {
+                n.start(move |cx| {
+                    let handler = |(): &mut (), cx: &Cx, work: u32| {
+                        let had = cx.budget();
+                        cx.check_iterations(work);
+                        // As many channels as a task may make, by each message.
+                        for _ in 0..channels {
+                            cx.channel::<()>(mainspring::Capacity::Rendezvous).expect("it made none before");
+                        }
+                        let whole = Pool { spawn_count: 2, ..Pool::ZERO };
+                        let pool = cx.nursery_with(NurseryOptions::new().pool(whole), |n| n.pool());
+                        (had, cx.ops_used(), pool.unwrap_or(Pool::ZERO))
+                    };
+                    mailbox.serve(cx, &mut (), handler).unwrap();
+                })
+                .unwrap();
+                let wide = Pool { spawn_count: 3, syscalls: 7, memory: 100, ..grant(5_000) };
+                for round in 0..50_u32 {
+                    let rich = address.ask(cx, 100 + round, wide).unwrap();
+                    assert_eq!(
+                        rich.0,
+                        Budget { ops: 5_000, memory: 100, spawn_count: 2, channel_ops: 0, syscalls: 7 }
+                    );
+                    assert_eq!((rich.1, rich.2.spawn_count), (u64::from(100 + round), 2));
+                    let poor = address.ask(cx, 7, grant(10)).unwrap();
+                    assert_eq!(poor, (Budget { ops: 10, ..Budget::ZERO }, 7, Pool::ZERO), "after a rich one");
+                    assert_eq!(address.ask(cx, 11, grant(10)), Err(AskError::Exhausted(Component::Ops)));
+                }
+                address.close();
+            })
+            .unwrap();
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_message_that_is_cut_short_has_a_cleanup_of_its_own() {
+    let runtime = Config::new(Profile::Cluster).workers(1).deterministic_seed(1).build().unwrap();
+    let cleaned = AtomicU64::new(0);
+    runtime
+        .run(|cx| {
+            let (address, mailbox) = cx.mailbox::<u32, ()>(8, Pool::ZERO).unwrap();
+            cx.nursery(|n| {
+                n.start(|cx| {
+                    let handler = |(): &mut (), cx: &Cx, work| {
+                        let clean = |_: &Cx| {
+                            cleaned.fetch_add(1, Ordering::SeqCst);
+                        };
+                        cx.with_cleanup(|cx| cx.check_iterations(work), clean);
+                    };
+                    mailbox.serve(cx, &mut (), handler).unwrap();
+                })
+                .unwrap();
+                for _ in 0..20 {
+                    assert_eq!(address.ask(cx, 100, grant(10)), Err(AskError::Exhausted(Component::Ops)));
+                }
+                address.close();
+            })
+            .unwrap();
+        })
+        .unwrap();
+    assert_eq!(cleaned.into_inner(), 20);
+}
+
+#[test]
+fn an_actor_receives_on_its_own_budget_and_no_further() {
+    runtime(1)
+        .run(|cx| {
+            let (address, mailbox) = cx.mailbox::<(), ()>(8, Pool::ZERO).unwrap();
+            cx.nursery(|n| {
+                let budget = Budget { ops: 100, channel_ops: 5, ..Budget::ZERO };
+                let actor = n.builder().budget(budget).spawn(|cx| {
+                    let served = mailbox.serve(cx, &mut (), |(), _, ()| ());
+                    (served.is_err(), cx.ops_used())
+                });
+                for sent in 1..=5 {
+                    assert_eq!(address.ask(cx, (), grant(10)), Ok(()), "message {sent}");
+                }
+                // It has nothing left to receive with: it ends, as a task does that runs out.
+                drop(address);
+                let ended = actor.unwrap().join(cx);
+                assert!(!matches!(ended, Ok((false, _))), "{ended:?}");
+            })
+            .unwrap_or(());
+        })
+        .unwrap();
+}
+
+/// Eight tasks ask an actor at once, some of them for so short a time that it may not reply. How many ops all tasks here used.
+fn ask_from(runtime: &Runtime, origin: usize, address: &Address<(usize, u32), u32>) -> u64 {
+    let used = AtomicU64::new(0);
+    let asked = runtime.run(|cx| {
+        let ended = cx.nursery(|n| {
+            for client in 0..8_u32 {
+                let (address, used) = (address.clone(), &used);
+                let budget =
+                    Budget { ops: 1_000_000, spawn_count: 1_000, channel_ops: 1_000, ..Budget::ZERO };
+                let asks = n.builder().budget(budget).start(move |cx| {
+                    for turn in 1..300_u32 {
+                        let reply = if (turn + client).is_multiple_of(5) {
+                            let short = Duration::from_micros(u64::from(turn % 40));
+                            address.ask_timeout(cx, (origin, turn), grant(1_000), short)
+                        } else {
+                            address.ask(cx, (origin, turn), grant(1_000))
+                        };
+                        assert!(reply.is_err() || reply == Ok(turn), "another's reply: {reply:?}");
+                    }
+                    used.fetch_add(cx.ops_used(), Ordering::SeqCst);
+                });
+                asks.unwrap();
+            }
+        });
+        ended.unwrap();
+        cx.ops_used()
+    });
+    asked.unwrap() + used.into_inner()
+}
+
+//= OWN:budget.conserve
+#[test]
+fn tasks_of_two_runtimes_ask_one_actor_at_once_and_each_has_its_own_rest_back() {
+    let home = Config::new(Profile::Cluster).workers(2).build().unwrap();
+    let abroad = Config::new(Profile::Cluster).workers(2).build().unwrap();
+    let before = abroad.root_pool().ops;
+    // By messages, as their handlers see it.
+    let handled = [AtomicU64::new(0), AtomicU64::new(0)];
+    let (tx, rx) = std::sync::mpsc::channel();
+    let asked_abroad = std::thread::scope(|threads| {
+        let serving = threads.spawn(|| {
+            home.run(|cx| {
+                let (address, mailbox) = cx.mailbox::<(usize, u32), u32>(4, Pool::ZERO).unwrap();
+                tx.send(address).unwrap();
+                mailbox.serve(cx, &mut (), |(), cx, (origin, work)| {
+                    cx.check_iterations(work);
+                    handled[origin].fetch_add(cx.ops_used(), Ordering::SeqCst);
+                    work
+                })
+            })
+        });
+        let address = rx.recv().unwrap();
+        let (there, from) = (address.clone(), &abroad);
+        let there = threads.spawn(move || ask_from(from, 1, &there));
+        assert!(ask_from(&home, 0, &address) > 0);
+        let asked_abroad = there.join().unwrap();
+        address.close();
+        drop(address);
+        serving.join().unwrap().unwrap().unwrap();
+        asked_abroad
+    });
+    let [here, there] = handled.map(AtomicU64::into_inner);
+    assert!(here > 0 && there > 0);
+    // What a task that did not wait any more had left went to the root of its own runtime.
+    assert_eq!(before - abroad.root_pool().ops, asked_abroad + there);
+}

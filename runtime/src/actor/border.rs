@@ -152,7 +152,8 @@ impl Runtime {
             message: Some(message),
             grant,
             reply: Some(ReplyTo::Outside(Outside { told: Box::new(reply), cancelled })),
-            memory: self.inner().memory(),
+            shared: address.shared.clone(),
+            foreign: None,
         };
         address.sender.send_blocking_timeout(envelope, Duration::ZERO).map_err(|SendError { why, value }| {
             let (message, _) = value.unsent();

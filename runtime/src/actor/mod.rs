@@ -6,19 +6,21 @@
 //! sender of a message pays for it, exactly, and a message that uses up its grant ends alone.
 
 pub mod border;
-mod slot;
+mod replies;
+mod serve;
+
+pub use serve::ServeError;
 
 use crate::audit;
-use crate::budget::{Budget, Component, Pool, Unpayable};
+use crate::budget::{Component, Pool, Unpayable};
 use crate::calls;
 use crate::channel::{Capacity, ChannelError, Receiver, Refusal, SendError, Sender};
 use crate::cx::Cx;
-use crate::error::{SpawnError, TaskError};
-use crate::nursery::{Exhaustion, NurseryOptions, Source, give_back, prepaid, take_for_message};
+use crate::error::SpawnError;
+use crate::nursery::{Source, give_back, take_for_message};
 use crate::profile::Profile;
 use crate::runtime::Inner;
-use crate::wait::Who;
-use slot::Slot;
+use replies::{Replies, SlotId};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,29 +115,19 @@ impl<M> fmt::Display for Unsent<M> {
 
 impl<M> std::error::Error for Unsent<M> {}
 
+/// What the two sides of a mailbox share beside the messages.
+struct Shared<R> {
+    replies: Replies<R>,
+    /// The runtime that it was made in.
+    memory: Arc<Inner>,
+}
+
 /// Who gets a reply, and what is left of the grant.
 enum ReplyTo<R: Send> {
     /// A task that waits.
-    Task(Arc<Slot<R>>),
+    Task(SlotId),
     /// Somebody outside of the runtime.
     Outside(border::Outside<R>),
-}
-
-impl<R: Send> ReplyTo<R> {
-    /// Hands it over. What is left of the grant if nobody takes it.
-    fn fill(self, reply: Result<R, AskError>, left: Pool) -> Pool {
-        match self {
-            Self::Task(slot) => slot.fill(reply, left),
-            Self::Outside(outside) => outside.tell(reply, left),
-        }
-    }
-
-    fn is_abandoned(&self) -> bool {
-        match self {
-            Self::Task(slot) => slot.is_abandoned(),
-            Self::Outside(outside) => outside.is_cancelled(),
-        }
-    }
 }
 
 /// A message on its way. Whatever becomes of it, its grant goes somewhere.
@@ -143,7 +135,9 @@ struct Envelope<M, R: Send> {
     message: Option<M>,
     grant: Pool,
     reply: Option<ReplyTo<R>>,
-    memory: Arc<Inner>,
+    shared: Arc<Shared<R>>,
+    /// The runtime of the sender, if it is not the mailbox's.
+    foreign: Option<Arc<Inner>>,
 }
 
 impl<M, R: Send> Envelope<M, R> {
@@ -151,10 +145,20 @@ impl<M, R: Send> Envelope<M, R> {
     fn finish(&mut self, reply: Result<R, AskError>) {
         let left = std::mem::take(&mut self.grant);
         let unclaimed = match self.reply.take() {
-            Some(to) => to.fill(reply, left),
+            Some(ReplyTo::Task(slot)) => self.shared.replies.fill(slot, reply, left),
+            Some(ReplyTo::Outside(outside)) => outside.tell(reply, left),
             None => left,
         };
-        put_to_root(&self.memory, &unclaimed);
+        put_to_root(self.foreign.as_ref().unwrap_or(&self.shared.memory), &unclaimed);
+    }
+
+    /// Whether its sender has gone.
+    fn is_abandoned(&self) -> bool {
+        match &self.reply {
+            None => false,
+            Some(ReplyTo::Task(slot)) => self.shared.replies.is_abandoned(*slot),
+            Some(ReplyTo::Outside(outside)) => outside.is_cancelled(),
+        }
     }
 
     /// It was not sent.
@@ -187,6 +191,7 @@ pub struct Mailbox<M, R: Send> {
 /// Where messages are sent to. Clones are the same address. When the last goes, the actor gets what is left and then ends.
 pub struct Address<M, R: Send> {
     sender: Sender<Envelope<M, R>>,
+    shared: Arc<Shared<R>>,
     least: Pool,
 }
 
@@ -204,30 +209,9 @@ impl<M, R: Send> fmt::Debug for Address<M, R> {
 
 impl<M, R: Send> Clone for Address<M, R> {
     fn clone(&self) -> Self {
-        Self { sender: self.sender.clone(), least: self.least }
+        Self { sender: self.sender.clone(), shared: self.shared.clone(), least: self.least }
     }
 }
-
-/// Why an actor ended, if not because all its addresses are gone.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The handler panicked or ran out of stack. The state may be half changed: a supervisor starts a new one.
-    Handler(TaskError),
-    /// The actor's budget does not allow it to receive.
-    Receive(Refusal),
-}
-
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Handler(error) => write!(f, "the handler failed: {error}"),
-            Self::Receive(why) => write!(f, "the actor cannot receive: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for ServeError {}
 
 impl Cx {
     /// A mailbox for `room` messages, and its address. A full one makes its senders wait. A message whose grant is less than
@@ -265,7 +249,8 @@ impl Cx {
         }
         let (sender, receiver) =
             self.channel(Capacity::Bounded(room.max(1))).map_err(MailboxError::Channel)?;
-        Ok((Address { sender, least: most(&least, &LEAST) }, Mailbox { receiver }))
+        let shared = Arc::new(Shared { replies: Replies::new(), memory: self.rt().memory() });
+        Ok((Address { sender, shared, least: most(&least, &LEAST) }, Mailbox { receiver }))
     }
 }
 
@@ -282,22 +267,29 @@ fn most(a: &Pool, b: &Pool) -> Pool {
 /// A reply that its sender waits for. On every way out what came back goes where the grant came from.
 struct Waiting<'a, R: Send> {
     cx: &'a Cx,
-    slot: Arc<Slot<R>>,
+    replies: &'a Replies<R>,
+    slot: SlotId,
     source: Source,
+    /// The slot is the sender's.
+    is_open: bool,
 }
 
 impl<R: Send> Waiting<'_, R> {
-    /// The reply, if it is there.
-    fn take(&self) -> Option<Result<R, AskError>> {
-        let (reply, left) = self.slot.take()?;
+    fn wait(mut self, timeout: Option<Duration>) -> Result<R, AskError> {
+        let Some((reply, left)) = self.replies.wait(self.cx, self.slot, timeout) else {
+            return Err(if std::thread::panicking() { AskError::Unwinding } else { AskError::TimedOut });
+        };
+        self.is_open = false;
         give_back(self.cx, left, self.source);
-        Some(reply)
+        reply
     }
 }
 
 impl<R: Send> Drop for Waiting<'_, R> {
     fn drop(&mut self) {
-        if let Some((reply, left)) = self.slot.abandon() {
+        if self.is_open
+            && let Some((reply, left)) = self.replies.abandon(self.cx, self.slot)
+        {
             give_back(self.cx, left, self.source);
             drop(reply);
         }
@@ -308,12 +300,12 @@ impl<M: Send, R: Send> Address<M, R> {
     /// Sends a message that asks for nothing back. It waits for room. What the message leaves of its grant stays with the actor's
     /// nursery. Costs one op and one channel operation beside the grant.
     pub fn tell(&self, cx: &Cx, message: M, grant: Pool) -> Result<(), Unsent<M>> {
-        self.send(cx, message, grant, None, None).map(|_| ())
+        self.tell_until(cx, message, grant, None)
     }
 
     /// As [`Address::tell`], if there is room.
     pub fn try_tell(&self, cx: &Cx, message: M, grant: Pool) -> Result<(), Unsent<M>> {
-        self.send(cx, message, grant, None, Some(Duration::ZERO)).map(|_| ())
+        self.tell_until(cx, message, grant, Some(Duration::ZERO))
     }
 
     /// Sends a message and waits for its reply. What the message leaves of its grant is back by then, whatever came of it. The grant
@@ -329,40 +321,62 @@ impl<M: Send, R: Send> Address<M, R> {
     }
 
     fn ask_until(&self, cx: &Cx, message: M, grant: Pool, timeout: Option<Duration>) -> Result<R, AskError> {
-        let slot = Arc::new(Slot::new());
-        let waiting = self.send(cx, message, grant, Some(slot), timeout).map_err(|unsent| unsent.why)?;
-        let waiting = waiting.expect("a slot was given");
-        let waited = waiting.slot.wait(&Who::Task(cx), timeout);
-        waiting.take().unwrap_or(Err(if waited { AskError::Failed } else { AskError::TimedOut }))
+        let source = self.pay(cx, grant)?;
+        let slot = self.shared.replies.open(cx);
+        // From here on the grant is in the envelope or in the slot, and goes back by this if the task is stopped.
+        let mut waiting = Waiting { cx, replies: &self.shared.replies, slot, source, is_open: true };
+        if let Err(unsent) = self.send(cx, message, grant, source, Some(ReplyTo::Task(slot)), timeout) {
+            waiting.is_open = false;
+            self.shared.replies.take_back(cx, slot);
+            return Err(unsent.why);
+        }
+        waiting.wait(timeout)
     }
 
-    fn send<'a>(
+    fn tell_until(
         &self,
-        cx: &'a Cx,
+        cx: &Cx,
         message: M,
         grant: Pool,
-        slot: Option<Arc<Slot<R>>>,
         timeout: Option<Duration>,
-    ) -> Result<Option<Waiting<'a, R>>, Unsent<M>> {
-        calls::count(cx);
-        let mut enough = grant;
-        if let Err(unpayable) = enough.take(&self.least) {
-            return Err(Unsent { why: AskError::TooLittle(unpayable), message });
+    ) -> Result<(), Unsent<M>> {
+        match self.pay(cx, grant) {
+            Ok(source) => self.send(cx, message, grant, source, None, timeout),
+            Err(why) => Err(Unsent { why, message }),
         }
-        let source = match take_for_message(cx, grant) {
-            Ok(source) => source,
-            Err(unpayable) => return Err(Unsent { why: AskError::Unpayable(unpayable), message }),
-        };
-        // From here on the grant is in the envelope or in the slot, and goes back by this if the task is stopped.
-        let waiting = slot.clone().map(|slot| Waiting { cx, slot, source });
-        let memory = cx.rt().memory();
-        let envelope = Envelope { message: Some(message), grant, reply: slot.map(ReplyTo::Task), memory };
+    }
+
+    /// Takes the grant from the sender.
+    #[inline]
+    fn pay(&self, cx: &Cx, grant: Pool) -> Result<Source, AskError> {
+        calls::count(cx);
+        if !grant.covers(&self.least) {
+            let mut little = grant;
+            little.take(&self.least).map_err(AskError::TooLittle)?;
+        }
+        take_for_message(cx, grant).map_err(AskError::Unpayable)
+    }
+
+    #[inline]
+    fn send(
+        &self,
+        cx: &Cx,
+        message: M,
+        grant: Pool,
+        source: Source,
+        reply: Option<ReplyTo<R>>,
+        timeout: Option<Duration>,
+    ) -> Result<(), Unsent<M>> {
+        let shared = self.shared.clone();
+        let is_foreign = !std::ptr::eq(&raw const *shared.memory, cx.rt());
+        let foreign = is_foreign.then(|| cx.rt().memory());
+        let envelope = Envelope { message: Some(message), grant, reply, shared, foreign };
         let sent = match timeout {
             None => self.sender.send(cx, envelope),
             Some(Duration::ZERO) => self.sender.try_send(cx, envelope),
             Some(timeout) => self.sender.send_timeout(cx, envelope, timeout),
         };
-        sent.map(|()| waiting).map_err(|SendError { why, value }| {
+        sent.map_err(|SendError { why, value }| {
             let (message, grant) = value.unsent();
             give_back(cx, grant, source);
             Unsent { why: AskError::Refused(why), message }
@@ -373,81 +387,4 @@ impl<M: Send, R: Send> Address<M, R> {
     pub fn close(&self) {
         self.sender.close();
     }
-}
-
-impl<M: Send, R: Send> Mailbox<M, R> {
-    /// Handles messages, one after the other, until all addresses are gone. Each is handled by a task of its own with the message's
-    /// grant as its whole pool, and with at most the actor's capabilities.
-    ///
-    /// A message that uses up its grant is unwound there, and the actor goes on with the state as that has left it. A handler that
-    /// panics ends the actor.
-    pub fn serve<S: Send>(
-        &self,
-        cx: &Cx,
-        state: &mut S,
-        handler: impl Fn(&mut S, &Cx, M) -> R + Sync,
-    ) -> Result<(), ServeError> {
-        loop {
-            match self.receiver.recv(cx) {
-                Ok(envelope) => handle(cx, envelope, state, &handler)?,
-                Err(Refusal::Closed) => return Ok(()),
-                Err(why) => return Err(ServeError::Receive(why)),
-            }
-        }
-    }
-
-    /// Messages that wait.
-    pub fn len(&self) -> usize {
-        self.receiver.len()
-    }
-
-    /// Whether no message waits.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// Handles one message.
-fn handle<M: Send, R: Send, S: Send>(
-    cx: &Cx,
-    mut envelope: Envelope<M, R>,
-    state: &mut S,
-    handler: &(impl Fn(&mut S, &Cx, M) -> R + Sync),
-) -> Result<(), ServeError> {
-    if envelope.reply.as_ref().is_some_and(ReplyTo::is_abandoned) {
-        // Its sender has gone, and the envelope's end gives its grant back.
-        return Ok(());
-    }
-    let message = envelope.message.take().expect("it is handled once");
-    let options = NurseryOptions::new().on_exhausted(Exhaustion::Fail).isolate();
-    let ended = prepaid(cx, &mut envelope.grant, options, |n| {
-        let mut rest = n.pool();
-        let one_spawn = Pool { spawn_count: 1, ..Pool::ZERO };
-        rest.take(&one_spawn).map_err(|_| SpawnError::SpawnBudgetExhausted)?;
-        let most = cx.caps().spawn().ok_or(SpawnError::NotPermitted)?.child_budget();
-        // All of it is the budget, if it fits: so the handler can send a part of it on with a message of its own.
-        let budget: Budget = rest.narrow().min(most);
-        rest.take(&budget.into()).expect("no more than there is");
-        let child = n.builder().name("message").budget(budget);
-        let child = if rest == Pool::ZERO { child } else { child.pool(rest) };
-        Ok(child.spawn(|cx| handler(state, cx, message))?.join(cx))
-    });
-    let reply_to_nobody = envelope.reply.is_none();
-    if reply_to_nobody {
-        let left = std::mem::take(&mut envelope.grant);
-        cx.task().nursery().put_back(&left);
-    }
-    let (reply, error) = match ended {
-        Ok(Ok(Ok(reply))) => (Ok(reply), None),
-        Ok(Ok(Err(TaskError::BudgetExhausted(component)))) => (Err(AskError::Exhausted(component)), None),
-        Ok(Ok(Err(error))) => (Err(AskError::Failed), Some(error)),
-        Ok(Err(error)) => (Err(AskError::NotSpawned(error)), None),
-        Err(error) => (Err(AskError::Failed), Some(error.error)),
-    };
-    if reply_to_nobody {
-        drop(reply);
-    } else {
-        envelope.finish(reply);
-    }
-    error.map_or(Ok(()), |error| Err(ServeError::Handler(error)))
 }

@@ -273,6 +273,12 @@ impl<T> Receiver<T> {
         self.0.recv_in_task(cx)
     }
 
+    /// As [`Receiver::recv`]: another has paid for it.
+    #[inline(always)]
+    pub(crate) fn recv_prepaid(&self, cx: &Cx) -> Result<T, Refusal> {
+        self.0.recv_in_task(cx)
+    }
+
     /// As [`Receiver::recv`], for at most this long.
     pub fn recv_timeout(&self, cx: &Cx, timeout: Duration) -> Result<T, Refusal> {
         cx.charge(Component::ChannelOps).map_err(Refusal::Budget)?;

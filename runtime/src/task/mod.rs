@@ -339,6 +339,33 @@ impl Task {
         self.exhausted.store(self.exhausted.load(Ordering::Relaxed) & !now, Ordering::Relaxed);
     }
 
+    /// The budget is this from here on, as that of a new task is: only what is in it counts as granted. Says how much of `slice` it
+    /// begins with. The holder only.
+    #[inline]
+    pub(crate) fn begin_budget(&self, budget: Budget, slice: u32) -> u32 {
+        self.set_budget(budget, slice);
+        self.granted.reset(bits_of(budget) | BOUND);
+        self.exhausted
+            .store(self.exhausted.load(Ordering::Relaxed) & (STOPPED | HAS_QUOTA), Ordering::Relaxed);
+        self.ops_granted.store(budget.ops.into(), Ordering::Relaxed);
+        budget.ops.min(slice)
+    }
+
+    /// Takes all that is left of the budget. The holder only.
+    #[inline]
+    pub(crate) fn take_budget(&self) -> Budget {
+        let left = self.budget();
+        self.set_budget(Budget::ZERO, 0);
+        left
+    }
+
+    /// Whether it has rare fields. The task itself only, and only if no other thread gives it any.
+    #[inline]
+    pub(crate) fn has_ext(&self) -> bool {
+        // SAFETY: the caller says that no other thread writes the field.
+        unsafe { (*self.ext.get()).is_some() }
+    }
+
     /// Charges `n` ops if the slice has them, and says what is left of it.
     #[inline(always)]
     pub(crate) fn charge_slice(&self, n: u32) -> Option<u32> {
