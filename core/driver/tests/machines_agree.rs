@@ -13,7 +13,7 @@ use mainspring_record::verify::verify;
 use mainspring_sched::flight::Log;
 use mainspring_sched::{Authority, Entity, State};
 use proptest::prelude::*;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
 
 const CPUS: usize = 4;
 const THREADS: u32 = 24;
@@ -58,21 +58,25 @@ fn on_virtual_machine(script: &[Step]) -> Vec<Log> {
 
 /// Each CPU has a thread of the host, which takes the CPU's steps: each when all before it have been taken, if `in_turn`.
 fn on_host(host: &Host, script: &[Step], in_turn: bool) {
-    let turn = AtomicUsize::new(0);
+    let (turn, next) = (Mutex::new(0), Condvar::new());
     std::thread::scope(|scope| {
         for index in 0..CPUS {
-            let turn = &turn;
+            let (turn, next) = (&turn, &next);
             scope.spawn(move || {
                 let mut machine = host.seen_from(Some(cpu(index)));
                 for (number, step) in script.iter().enumerate().filter(|(_, step)| step.cpu == index) {
-                    while in_turn && turn.load(Ordering::Acquire) != number {
-                        std::thread::yield_now();
+                    if !in_turn {
+                        take(&mut machine, cpu(index), step.action);
+                        continue;
                     }
-                    if in_turn {
-                        host.set_time(time_of(number));
+                    let mut taken = turn.lock().expect("no step panics");
+                    while *taken != number {
+                        taken = next.wait(taken).expect("no step panics");
                     }
+                    host.set_time(time_of(number));
                     take(&mut machine, cpu(index), step.action);
-                    turn.fetch_add(1, Ordering::Release);
+                    *taken += 1;
+                    next.notify_all();
                 }
             });
         }
@@ -146,6 +150,8 @@ proptest! {
         prop_assert_eq!((in_flight, rest), (0, true), "nobody is left to have a context");
         let leases = host.seen_from(None).with_leases(|leases, _| leases.live_count());
         prop_assert_eq!(leases, 0, "nobody is left to have a CPU to itself");
+        let waits = host.seen_from(None).with_quota(|quota| quota.pending());
+        prop_assert_eq!(waits, 0, "every wait that ended gave its permit back");
         prop_assert!(replay(host.take_logs()) > 0);
     }
 
@@ -184,7 +190,7 @@ fn a_context_comes_back_after_the_end_of_the_server_that_had_it() {
         step(1, Action::Start { thread: 1, cpus: 0b10 }),
         step(1, Action::Wait),
         step(0, Action::Grant { thread: 0, home: 0 }),
-        step(0, Action::Call(1)),
+        step(0, Action::Call { server: 1, timeout: 0 }),
         step(1, Action::Look),
         step(1, Action::Exit),
         step(0, Action::EndCall { caller: 0, end: 0 }),

@@ -4,7 +4,7 @@
 
 use super::isolated::FREE;
 use super::script::Driven;
-use super::{context_home, contexts, core, leases};
+use super::{context_home, contexts, core, leases, quota};
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ThreadRef};
 use mainspring_driver::contexts::{ContextMachine, Contexts};
 use mainspring_driver::leases::{
@@ -14,7 +14,7 @@ use mainspring_driver::{CpuAccess, CpuCore, Home, Machine, Notified, Threads};
 use mainspring_sched::flight::Log;
 use mainspring_sched::lease::{AccountingTarget, Endpoint, TargetStanding};
 use mainspring_sched::nohz::{RemoteSlot, RingFacts};
-use mainspring_sched::{Affinity, Offer, Overran, WaitKind, WaitPermit};
+use mainspring_sched::{Affinity, Offer, Overran, WaitKind, WaitPermit, WaitQuota};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -40,6 +40,8 @@ pub struct Host {
     own: Vec<Mutex<Affinity>>,
     cpus: Vec<HostCpu>,
     homes: Homes,
+    /// A timed wait for each thread. Its lock is the last.
+    pub quota: Mutex<WaitQuota>,
     began: Instant,
     /// Where time stands, unless it is [`Nanos::MAX`]: then it passes by itself.
     stands_at: AtomicU64,
@@ -71,6 +73,7 @@ impl Host {
             own: (0..threads).map(|_| Mutex::new(Affinity::Any)).collect(),
             cpus: (0..cpus).map(make).collect(),
             homes: Homes((0..threads).map(|_| Mutex::new(None)).collect()),
+            quota: Mutex::new(quota(threads)),
             began: Instant::now(),
             stands_at: AtomicU64::new(u64::MAX),
             one_arrives_of: 1,
@@ -202,7 +205,7 @@ impl<'h> Machine for Seen<'h> {
     }
 
     fn wait_ended(&mut self, _: ThreadRef, permit: Option<WaitPermit>) {
-        assert_eq!(permit, None, "no wait of these tests is timed");
+        permit.into_iter().for_each(|permit| lock(&self.host.quota).give_back(permit));
         self.host.waits_ended.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -267,6 +270,10 @@ impl Driven for Seen<'_> {
 
     fn set_own_affinity(&mut self, thread: ThreadRef, affinity: Affinity) {
         *lock(&self.host.own[thread.index() as usize]) = affinity;
+    }
+
+    fn with_quota<R>(&mut self, act: impl FnOnce(&mut WaitQuota) -> R) -> R {
+        act(&mut lock(&self.host.quota))
     }
 
     fn with_contexts<R>(&mut self, act: impl FnOnce(&mut Contexts, &mut Self) -> R) -> R {

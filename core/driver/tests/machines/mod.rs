@@ -14,7 +14,7 @@ use mainspring_driver::ledgers::Ledgers;
 use mainspring_driver::sessions::Sessions;
 use mainspring_driver::{CpuCore, Home};
 use mainspring_sched::lease::Limits;
-use mainspring_sched::{Affinity, Authority, Config, Cpu, Entity, Spec};
+use mainspring_sched::{Affinity, Authority, Config, Cpu, Entity, Spec, WaitQuota};
 use std::sync::Arc;
 
 pub fn cpu(index: usize) -> CpuId {
@@ -44,6 +44,13 @@ pub fn leases(cpus: usize) -> (Leases, Isolation) {
     let (online, limits) = (CpuSet::first(cpus), Limits { capacity: 8, ..Limits::default() });
     let leases = Leases::new(online, online, limits).expect("a few leases");
     (leases, Isolation::new(cpus, 8).expect("a few leases"))
+}
+
+/// Timed waits for `threads`, which are all of one process.
+pub fn quota(threads: usize) -> WaitQuota {
+    // A thread may wait again before its last permit is back.
+    let limit = 2 * threads as u32;
+    WaitQuota::new(limit, limit, 1)
 }
 
 /// Where the context of the thread at `home` is spent, if it has one or has lent it.

@@ -2,16 +2,20 @@
 
 use super::{cpu, entity, thread};
 use mainspring_abi::{CpuId, CpuSet, Nanos, ProcessId, ThreadRef};
+use mainspring_driver::Home;
 use mainspring_driver::contexts::{
     CallEnd, ContextMachine, Contexts, Delivery, Grant, HomeCpu, Lent, RevokeReason, may_block,
 };
-use mainspring_driver::leases::{Attended, GrantRequest, LeaseMachine, Leases};
+use mainspring_driver::leases::{Attended, GrantRequest, LeaseMachine, Leases, moves_on};
 use mainspring_driver::placement::{
-    exit_current, hand_over, migrate, place, remove, share_leftovers, start, steal, wake,
+    exit_current, hand_over, kick, migrate, place, remove, share_leftovers, start, steal, wake,
 };
 use mainspring_sched::context::ContextSpec;
 use mainspring_sched::lease::{AccountingTarget, LeaseRequest, Mode, NamedRing, Owner, RevocationPolicy};
-use mainspring_sched::{Affinity, Decision, IdleConditions, Stop, TickMode, Via, WaitKind};
+use mainspring_sched::{
+    Affinity, Decision, Expired, IdleConditions, Stop, TickMode, Timeout, Via, WaitKind, WaitPermit,
+    WaitQuota,
+};
 use proptest::prelude::*;
 
 /// A machine whose CPUs take the steps of a script.
@@ -20,6 +24,8 @@ pub trait Driven: ContextMachine + LeaseMachine {
     fn with_leases<R>(&mut self, act: impl FnOnce(&mut Leases, &mut Self) -> R) -> R;
     /// `thread` may run where `affinity` says if no lease decides.
     fn set_own_affinity(&mut self, thread: ThreadRef, affinity: Affinity);
+    /// Exclusive access to the quota of timed waits.
+    fn with_quota<R>(&mut self, act: impl FnOnce(&mut WaitQuota) -> R) -> R;
     /// Exclusive access to the contexts. No CPU is held.
     fn with_contexts<R>(&mut self, act: impl FnOnce(&mut Contexts, &mut Self) -> R) -> R;
     /// `cpu` has nothing to run, or has.
@@ -40,6 +46,8 @@ pub enum Action {
     /// Hands over to a thread and waits.
     HandOver(u32),
     Wait,
+    /// Waits for so many microseconds, or until it is woken.
+    Sleep(u16),
     Yield,
     /// The running thread's turn is over.
     Preempt,
@@ -57,8 +65,11 @@ pub enum Action {
     },
     /// The running thread gives its context up.
     Unbind,
-    /// The running thread calls another, and lends it its context.
-    Call(u32),
+    /// The running thread calls another, and lends it its context; for so many microseconds at most, unless that is 0.
+    Call {
+        server: u32,
+        timeout: u16,
+    },
     /// The call of a thread ends, in the way with this number.
     EndCall {
         caller: u32,
@@ -97,6 +108,7 @@ pub fn scripts(cpus: usize, threads: u32, length: usize) -> impl Strategy<Value 
         4 => (0..threads).prop_map(Action::Wake),
         3 => (0..threads).prop_map(Action::HandOver),
         3 => Just(Action::Wait),
+        3 => (0..3_000_u16).prop_map(Action::Sleep),
         2 => Just(Action::Yield),
         2 => Just(Action::Preempt),
         1 => Just(Action::Exit),
@@ -104,7 +116,8 @@ pub fn scripts(cpus: usize, threads: u32, length: usize) -> impl Strategy<Value 
         1 => (0..threads).prop_map(Action::Kill),
         2 => (0..threads, 0..cpus).prop_map(|(thread, home)| Action::Grant { thread, home }),
         1 => Just(Action::Unbind),
-        4 => (0..threads).prop_map(Action::Call),
+        4 => (0..threads, 0..4_000_u16)
+            .prop_map(|(server, timeout)| Action::Call { server, timeout: timeout.saturating_sub(2_000) }),
         3 => (0..threads, 0..CallEnd::ALL.len()).prop_map(|(caller, end)| Action::EndCall { caller, end }),
         1 => (0..16_usize).prop_map(Action::Revoke),
         2 => (0..threads, 0..cpus, any::<bool>())
@@ -143,6 +156,12 @@ pub fn take<M: Driven>(machine: &mut M, here: CpuId, action: Action) {
                 decide(machine, here, WAITS);
             }
         }
+        Action::Sleep(micros) => {
+            if may_wait(machine, here, WaitKind::Sleep) {
+                let timeout = timeout(machine, here, micros);
+                decide(machine, here, Stop::Blocked(WaitKind::Sleep, Some(timeout)));
+            }
+        }
         Action::Yield => stop(machine, here, Stop::Yielded),
         Action::Preempt => stop(machine, here, Stop::Preempted),
         Action::Exit => {
@@ -167,6 +186,7 @@ pub fn take<M: Driven>(machine: &mut M, here: CpuId, action: Action) {
         Action::Kill(index) => {
             let killed = machine.with_contexts(|contexts, machine| {
                 let mut removed = remove(machine, thread(index))?;
+                give_back(machine, removed.permit.take());
                 contexts.thread_ended(machine, &mut removed.entity);
                 Some(removed.entity.thread())
             });
@@ -181,7 +201,7 @@ pub fn take<M: Driven>(machine: &mut M, here: CpuId, action: Action) {
                 machine.with_contexts(|contexts, machine| contexts.unbind(machine, seat.thread()));
             }
         }
-        Action::Call(server) => call(machine, here, thread(server)),
+        Action::Call { server, timeout } => call(machine, here, thread(server), timeout),
         Action::EndCall { caller, end } => machine.with_contexts(|contexts, machine| {
             let _what_came_back = contexts.end_call(machine, thread(caller), CallEnd::ALL[end]);
             let _whether_it_slept = wake(machine, thread(caller));
@@ -260,17 +280,48 @@ fn grant<M: Driven>(machine: &mut M, here: CpuId, index: u32, home: usize) {
 }
 
 /// The running thread waits for an answer of `server`, which serves it on the caller's context if that can be lent.
-fn call<M: Driven>(machine: &mut M, here: CpuId, server: ThreadRef) {
+fn call<M: Driven>(machine: &mut M, here: CpuId, server: ThreadRef, micros: u16) {
     let caller = machine.with_cpu(here, |cpu| cpu.cpu().current()).map(|seat| seat.thread());
     let Some(caller) = caller.filter(|caller| *caller != server) else { return };
+    let timeout = (micros != 0).then(|| timeout(machine, here, micros));
     machine.with_contexts(|contexts, machine| {
-        machine.with_cpu(here, |cpu| assert!(cpu.event().block_current(WaitKind::Call, None)));
+        machine.with_cpu(here, |cpu| assert!(cpu.event().block_current(WaitKind::Call, timeout)));
         let lent = contexts.lend(machine, caller, server);
         if !matches!(lent, Ok(Lent::Ready(_))) {
             let _whether_it_slept = wake(machine, server);
         }
     });
     decide(machine, here, Stop::Nothing);
+}
+
+/// The end of a wait that begins now, with leave for it.
+fn timeout<M: Driven>(machine: &mut M, here: CpuId, micros: u16) -> Timeout {
+    let permit = machine.with_quota(|quota| quota.take(ProcessId::new(0))).expect("a wait for each thread");
+    let now = machine.with_cpu(here, |cpu| cpu.now());
+    Timeout { deadline: now + Nanos::from_micros(micros.into()), user_data: 0, permit }
+}
+
+fn give_back<M: Driven>(machine: &mut M, permit: Option<WaitPermit>) {
+    if let Some(permit) = permit {
+        machine.with_quota(|quota| quota.give_back(permit));
+    }
+}
+
+/// Ends the timed waits of `here` that are due.
+fn expire<M: Driven>(machine: &mut M, here: CpuId) {
+    while let Some(expired) = machine.with_cpu(here, |cpu| cpu.event().expire()) {
+        let Expired { seat, woken, away, thread, .. } = expired;
+        give_back(machine, woken.permit);
+        if away.is_some() {
+            // Its context is away: it wakes when that is back.
+            machine.with_contexts(|contexts, machine| {
+                let _what_came_back = contexts.end_call(machine, thread, CallEnd::TimedOut);
+                let _whether_it_slept = wake(machine, thread);
+            });
+        } else if !(machine.with_isolation(|isolation| isolation.any()) && moves_on(machine, thread)) {
+            kick(machine, Home { cpu: here, seat }, woken.reschedule);
+        }
+    }
 }
 
 /// A context that was in flight to the running thread while that moved lands now.
@@ -350,6 +401,9 @@ fn look<M: Driven>(machine: &mut M, here: CpuId) {
                 cpu.event().reschedule_received();
             }
         });
+        if due {
+            expire(machine, here);
+        }
         if attended == Attended::ChooseNext {
             decide(machine, here, Stop::Nothing);
         }

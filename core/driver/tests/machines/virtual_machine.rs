@@ -3,7 +3,7 @@
 
 use super::isolated::FREE;
 use super::script::Driven;
-use super::{context_home, contexts, core, leases};
+use super::{context_home, contexts, core, leases, quota};
 use mainspring_abi::{ContextRef, CpuId, CpuSet, Nanos, ThreadRef};
 use mainspring_driver::contexts::{ContextMachine, Contexts};
 use mainspring_driver::leases::{
@@ -13,7 +13,7 @@ use mainspring_driver::{CpuAccess, CpuCore, Home, Machine, Notified, Threads};
 use mainspring_sched::flight::Log;
 use mainspring_sched::lease::{AccountingTarget, Endpoint, TargetStanding};
 use mainspring_sched::nohz::{RemoteSlot, RingFacts};
-use mainspring_sched::{Affinity, Offer, Overran, WaitKind, WaitPermit};
+use mainspring_sched::{Affinity, Offer, Overran, WaitKind, WaitPermit, WaitQuota};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -36,6 +36,8 @@ pub struct VirtualMachine {
     own: Vec<Affinity>,
     cpus: Vec<VirtualCpu>,
     homes: Homes,
+    /// A timed wait for each thread.
+    quota: WaitQuota,
     pub now: Nanos,
     /// The CPU whose step it is.
     pub here: Option<CpuId>,
@@ -74,6 +76,7 @@ impl VirtualMachine {
             own: vec![Affinity::Any; threads],
             cpus: (0..cpus).map(make).collect(),
             homes: Homes(vec![None; threads]),
+            quota: quota(threads),
             now: Nanos::ZERO,
             here: None,
             fails: vec![false],
@@ -161,7 +164,7 @@ impl Machine for VirtualMachine {
     }
 
     fn wait_ended(&mut self, _: ThreadRef, permit: Option<WaitPermit>) {
-        assert_eq!(permit, None, "no wait of these tests is timed");
+        permit.into_iter().for_each(|permit| self.quota.give_back(permit));
     }
 }
 
@@ -228,6 +231,10 @@ impl Driven for VirtualMachine {
 
     fn set_own_affinity(&mut self, thread: ThreadRef, affinity: Affinity) {
         self.own[thread.index() as usize] = affinity;
+    }
+
+    fn with_quota<R>(&mut self, act: impl FnOnce(&mut WaitQuota) -> R) -> R {
+        act(&mut self.quota)
     }
 
     fn with_contexts<R>(&mut self, act: impl FnOnce(&mut Contexts, &mut Self) -> R) -> R {
