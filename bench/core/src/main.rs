@@ -3,6 +3,7 @@
 //! Without arguments it runs itself under `valgrind --tool=callgrind` for each size, policy and mixture of weights,
 //! prints a table, and fails if a limit is missed. With `measure ...` it is the program being counted.
 
+mod admission;
 mod authority;
 mod load;
 mod valgrind;
@@ -43,6 +44,13 @@ fn main() -> ExitCode {
             }
             _ => usage(),
         },
+        ["measure", "admission", contexts] => match contexts.parse() {
+            Ok(contexts) => {
+                admission::measure(contexts);
+                ExitCode::SUCCESS
+            }
+            Err(_) => usage(),
+        },
         ["measure", path] => match Path::ALL.into_iter().find(|one| one.name() == *path) {
             Some(path) => {
                 authority::measure(path);
@@ -56,7 +64,8 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: mainspring-bench-core [measure eevdf|wfq mixed|equal|distinct THREADS | measure deplete|call|steps]"
+        "usage: mainspring-bench-core [measure eevdf|wfq mixed|equal|distinct THREADS | measure deplete|call|steps | \
+         measure admission CONTEXTS]"
     );
     ExitCode::from(2)
 }
@@ -85,6 +94,20 @@ fn table() -> Result<bool, valgrind::Error> {
         held &= judge(case, counts[AT_1_000][column], counts[AT_1_000_000][column]);
     }
     held &= paths(counts[AT_1_000][0])?;
+    held &= admissions()?;
+    Ok(held)
+}
+
+/// Counts and prints the admission of many contexts on one CPU.
+fn admissions() -> Result<bool, valgrind::Error> {
+    let mut held = true;
+    for (contexts, limit) in admission::LIMITS {
+        let count = valgrind::instructions("counted_admission", &["admission", &contexts.to_string()])?;
+        let within = count <= limit;
+        let verdict = if within { "holds" } else { "MISSED" };
+        println!("admission of {contexts} contexts on one CPU: {count} instructions (limit {limit}): {verdict}");
+        held &= within;
+    }
     Ok(held)
 }
 
