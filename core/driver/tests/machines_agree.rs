@@ -6,12 +6,12 @@ use machines::host::Host;
 use machines::script::{Action, Driven, Step, scripts, take};
 use machines::virtual_machine::VirtualMachine;
 use machines::{cpu, thread};
-use mainspring_abi::{Nanos, Policy};
-use mainspring_driver::{Machine, Notified};
+use mainspring_abi::{LatencyClass, Nanos, Policy, ProcessId, ThreadRef, Weight};
+use mainspring_driver::{Machine, Notified, placement};
 use mainspring_record::file::Header;
 use mainspring_record::verify::verify;
 use mainspring_sched::flight::Log;
-use mainspring_sched::{Authority, Entity, State};
+use mainspring_sched::{Affinity, Authority, Entity, Spec, State};
 use proptest::prelude::*;
 use std::sync::{Condvar, Mutex};
 
@@ -230,4 +230,28 @@ fn check_attempts(machine: &mut VirtualMachine, told: &[bool], index: u32) -> Re
         prop_assert!(asked || !should_know(machine, number), "CPU {} idles and was not asked", number);
     }
     Ok(())
+}
+
+/// A machine gives the number of a thread that has ended to another one, which may ask for more or less at a time.
+#[test]
+fn the_number_of_an_ended_thread_is_anothers_with_a_request_of_its_own() {
+    let mut machine = VirtualMachine::new(CPUS, THREADS as usize);
+    machine.here = Some(cpu(0));
+    for (generation, request) in [(0, Some(Nanos::from_millis(12))), (1, None)] {
+        let spec = Spec {
+            thread: ThreadRef::new(0, generation),
+            process: ProcessId::new(0),
+            weight: Weight::DEFAULT,
+            class: LatencyClass::Normal,
+            request,
+            affinity: Affinity::Any,
+        };
+        machine.now = machine.now + Nanos::from_millis(1);
+        let started = placement::start(&mut machine, cpu(0), Entity::new(spec));
+        assert!(started.is_ok());
+        take(&mut machine, cpu(0), Action::Look);
+        machine.now = machine.now + Nanos::from_millis(1);
+        take(&mut machine, cpu(0), Action::Exit);
+    }
+    assert!(replay(machine.take_logs()) > 0);
 }

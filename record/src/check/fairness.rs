@@ -11,7 +11,7 @@ use super::machine_model::MachineModel;
 use super::observation::{Arrival, Observation, ObservedEvent, StopKind};
 use super::reference::Preference;
 use super::{Number, Setting, ensure};
-use mainspring_abi::{LatencyClass, ThreadRef};
+use mainspring_abi::{LatencyClass, Nanos, ThreadRef};
 use mainspring_sched::flight::Outcome;
 use mainspring_sched::{Affinity, Cpu, Decision, Lag, State, Via};
 
@@ -50,6 +50,8 @@ pub(super) struct Tag<N> {
 pub(super) struct Competitor<N> {
     thread: ThreadRef,
     pub(super) class: LatencyClass,
+    /// The request length that it brought along.
+    pub(super) request: Option<Nanos>,
     pub(super) affinity: Affinity,
     /// As last set.
     pub(super) weight: u64,
@@ -294,7 +296,8 @@ impl<N: Number> Fairness<N> {
     }
 
     pub(super) fn request(&self, index: u32) -> u64 {
-        self.setting.request(index, self.competitor(index).class)
+        let competitor = self.competitor(index);
+        self.setting.request(index, competitor.request, competitor.class)
     }
 
     fn arrive(
@@ -324,6 +327,7 @@ impl<N: Number> Fairness<N> {
                 self.threads[index as usize] = Some(Competitor {
                     thread: arrival.thread,
                     class: arrival.class,
+                    request: arrival.request,
                     affinity: arrival.affinity.clone(),
                     weight,
                     greatest_weight: weight,

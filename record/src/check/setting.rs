@@ -18,7 +18,7 @@ pub struct Setting {
     pub tick: Nanos,
     /// What best effort keeps of each CPU, in parts per million.
     pub floor_ppm: u32,
-    /// The request of each thread, by index; `None` leaves it to the class.
+    /// The request of each thread, by index; `None` leaves it to the class. Of a recorded machine only their number counts.
     pub requests: Vec<Option<Nanos>>,
     /// Whether interrupts come when they are due.
     pub punctual: bool,
@@ -86,11 +86,13 @@ impl Setting {
         self.requests.len()
     }
 
-    /// What thread number `index` asks for at a time while it is of `class`.
+    /// What thread number `index` asks for at a time while it is of `class`. A recorded machine gives the number of a thread that has
+    /// ended to another, so what each has `brought` along counts there.
     #[must_use]
-    pub fn request(&self, index: u32, class: LatencyClass) -> u64 {
+    pub fn request(&self, index: u32, brought: Option<Nanos>, class: LatencyClass) -> u64 {
         let quantum = self.quantum.get();
-        match (self.requests.get(index as usize).copied().flatten(), class) {
+        let known = self.requests.get(index as usize).copied().flatten();
+        match (if self.one_clock { known } else { brought }, class) {
             (Some(request), _) => request.get(),
             (None, LatencyClass::Interactive) => (quantum / 4).max(1),
             (None, LatencyClass::Normal | LatencyClass::Batch) => quantum,
