@@ -380,7 +380,7 @@ kernel-measured: setup ## Build the kernel that counts everything that may take 
 	$(KERNEL_CARGO) build --quiet --profile measured --features measure --locked --package mainspring-kernel
 
 .PHONY: kernel-proofs
-kernel-proofs: setup-qemu kernel kernel-checked kernel-measured run-workload run-draws run-effects ## Run every proof of the kernel under QEMU
+kernel-proofs: setup-qemu kernel kernel-checked kernel-measured run-workload run-draws run-effects run-records ## Run every proof of the kernel under QEMU
 	$(PROOF) --logs "$(OUT)/kernel-logs" $(KERNEL_PROOFS)
 	$(PROOF) --checked $(CHECKED_PROOFS)
 	$(PROOF) --fuzz --checked --logs "$(OUT)/kernel-logs" --seed 1 --cpus 4 --calls 15000
@@ -403,6 +403,11 @@ run-draws: setup-qemu kernel ## A workload with phases, distributions and locks 
 	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-draws.toml --quiet
 	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-draws.toml --on qemu --counted --verify
 
+.PHONY: run-records
+run-records: setup-qemu kernel ## Workloads on the kernel, whose records are judged by independent checkers
+	$(CARGO) build --quiet --locked --package mainspring-cli
+	MAINSPRING_KERNEL_DIR="$(abspath $(OUT))/kernel/release" kernel/proofs/records.sh "$(OUT)/debug/mainspring"
+
 .PHONY: run-effects
 run-effects: setup-qemu kernel ## Devices, a network, a policy service, lent weights and a closed endpoint have the same effect on both
 	mkdir -p "$(OUT)"
@@ -411,6 +416,11 @@ run-effects: setup-qemu kernel ## Devices, a network, a policy service, lent wei
 	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/same-effects.toml --on qemu --counted --verify \
 	    --record "$(OUT)/kernel-effects.msr"
 	$(CARGO) run --quiet --locked --package mainspring-cli -- replay "$(OUT)/kernel-effects.msr"
+	$(CARGO) run --quiet --locked --package mainspring-cli -- run workloads/hostile-policy.toml --on qemu --counted --verify >"$(OUT)/kernel-policy.txt"
+	for told in '3 updates taken, the last epoch is 4; 3 refused' 'epoch 2 is not above 3' "the recovery thread is not the policy's" \
+	    "weight 65535 is outside of the manifest's bounds" 'was slow' 'was lost at .*: it ended'; do
+	    grep "^! .*policyd.*$$told" "$(OUT)/kernel-policy.txt" || { echo "run-effects: the policy service is not told of: $$told" >&2; exit 1; }
+	done
 
 .PHONY: $(KERNEL_PROOFS:%=run-%)
 $(KERNEL_PROOFS:%=run-%): run-%: setup-qemu kernel $(if $(CHECKED),kernel-checked)

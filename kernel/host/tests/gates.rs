@@ -1,6 +1,7 @@
 //! The gates that a change must pass: what `make` runs, read from the Makefile and from what `make -n` would do.
 #![allow(missing_docs, reason = "a test")]
 
+use mainspring_abi::ring::{CapSqe, CapSqeV2};
 use mainspring_machine::proof::{self, MEASURED, PROOFS};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -49,35 +50,6 @@ fn every_proof_is_run_by_make_and_each_name_is_a_proofs() {
     assert!(all.contains("--measured "), "nothing runs on the kernel that measures");
 }
 
-//= TICK:verify.gates
-#[test]
-fn the_base_gate_is_one_command_for_each_part_and_one_for_all() {
-    let alone = [
-        ("fmt-check", "fmt --all --check"),
-        ("unit", "test --locked --workspace"),
-        ("run-smoke", "--package mainspring-machine -- --verbose"),
-        ("run-spawn", "--package mainspring-machine -- --verbose"),
-    ];
-    for (target, command) in alone {
-        assert!(commands(target).contains(command), "make {target} does not run `{command}`");
-    }
-    let test = words("LINT_PHASES").into_iter().chain(words("TEST_PHASES")).collect::<BTreeSet<_>>();
-    for phase in ["fmt-check", "unit", "kernel-proofs"] {
-        assert!(test.contains(phase), "make test leaves out {phase}");
-    }
-    for name in ["smoke", "spawn"] {
-        assert!(words("KERNEL_PROOFS").contains(name), "make kernel-proofs leaves out {name}");
-    }
-    // The tests of the interfaces, of workload files and of the library are the workspace's, and no target leaves them
-    // out.
-    let left_out = words("NOT_TESTED");
-    assert!(left_out.iter().all(|package| package.starts_with("mainspring-bench-")), "{left_out:?}");
-    let workspace = fs::read_to_string(root().join("Cargo.toml")).expect("the workspace is there");
-    for member in ["core/abi", "core/sched", "core/ring", "schema", "cli", "workload"] {
-        assert!(workspace.contains(&format!("\"{member}\"")), "{member} is not tested");
-    }
-}
-
 /// Parks and ends of processes are in `measure`, rings and their fairness in `smoke`.
 //= EVO:gate.percpu
 #[test]
@@ -99,6 +71,55 @@ fn a_change_of_the_queues_has_to_pass_every_smoke_and_keeps_its_raw_logs() {
     assert!(commands("kernel-proofs").contains("--logs "), "raw output is not kept");
     let scale = commands("bench-scale");
     assert!(scale.contains("--logs ") && scale.contains("--times 5"), "one run is no evidence: {scale}");
+}
+
+/// Where a thread sits is changed by the driver, whose rules every machine shares, and by nothing of the kernel's own.
+//= OWN:driver.one
+#[test]
+fn threads_start_wake_move_and_end_by_the_drivers_rules() {
+    let mut sources = Vec::new();
+    kernel_sources(&root().join("kernel/src"), &mut sources);
+    let moves = ["accept", "wake", "hand_off", "remove", "give", "hold", "release"];
+    for (file, text) in &sources {
+        for name in moves {
+            for call in [format!("event().{name}("), format!("|cpu| cpu.{name}(")] {
+                assert!(!text.contains(&call), "{file} moves threads by itself: {call}");
+            }
+        }
+    }
+    let rules = ["place", "start", "wake", "kick", "steal", "hand_over", "share_leftovers", "set_weight"];
+    for rule in rules {
+        let call = format!("placement::{rule}(&mut Kernel");
+        assert!(sources.iter().any(|(_, text)| text.contains(&call)), "the kernel never calls {call}");
+    }
+    let exits = sources.iter().filter(|(_, text)| text.contains("cpu.exit_current()")).count();
+    assert_eq!(exits, 1, "a thread ends in one place");
+}
+
+/// All that a request says: what it asks for, its deadline, its flags, and the name of a context. Nothing of it is a budget, a period, a
+/// priority, a criticality or a set of CPUs.
+//= TICK:nongoal.sqe-policy
+#[test]
+fn a_request_of_the_kernel_carries_no_policy() {
+    // A field that is added does not compile until it stands here.
+    let CapSqeV2 { v1, deadline_ns: _, qos_flags: _, sched_ctx_id: _ } = CapSqeV2::nop(0);
+    let CapSqe {
+        user_data: _,
+        cap_id: _,
+        op: _,
+        method_id: _,
+        flags: _,
+        call_id: _,
+        params_addr: _,
+        params_len: _,
+        result_len: _,
+        result_addr: _,
+    } = v1;
+    let mut sources = Vec::new();
+    kernel_sources(&root().join("kernel/src"), &mut sources);
+    for (file, text) in &sources {
+        assert!(!text.contains("struct CapSqe"), "{file} has a request of its own");
+    }
 }
 
 /// The sources of the kernel, with their paths below `kernel/src`.

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use mainspring_abi::kernel::{DirectRequest, MAX_MESSAGE, ReceivedCall};
 use mainspring_abi::ring::op;
 use mainspring_user::caps::{self, Short, ThreadOptions};
+use mainspring_user::schema::ThreadState;
 use mainspring_user::{CapError, client, say};
 
 mainspring_user::program!(main);
@@ -31,11 +32,58 @@ fn main() -> i64 {
     crowd(ends);
     abandoned(ends);
     killed_at_any_moment(ends);
+    closed(ends);
     // The last one waits in registers when the process ends.
     let left = caps::spawn(ThreadOptions::default(), move || serve_in_registers(ends.1));
     let _left = left.expect("within the quota");
     assert_eq!(call_in_registers(ends.0, Short::number(7)), Ok(Short::number(8)));
     0
+}
+
+/// An endpoint is closed: the call that is being served and those that wait end, others are refused, and the server is told when it
+/// answers. Opened again, it takes calls as before.
+fn closed((call, serve): (u32, u32)) {
+    const CALLERS: u32 = 6;
+    let stage = Arc::new(AtomicU32::new(0));
+    let seen = stage.clone();
+    let server = caps::spawn(ThreadOptions::default(), move || {
+        let head = caps::receive(serve, &mut [0; HEAD + 8]).expect("a call comes");
+        seen.store(1, Ordering::Release);
+        while seen.load(Ordering::Acquire) == 1 {
+            let _ = caps::park(seen.as_ptr() as u64, 1, 0);
+        }
+        let answered = client::carry_out(caps::return_request(serve, head.call_id, b"late"));
+        assert_eq!(answered, Err(CapError::Cancelled), "nobody waits for it any more");
+        let head = caps::receive(serve, &mut [0; HEAD + 8]).expect("a call comes");
+        let answered = client::carry_out(caps::return_request(serve, head.call_id, b"yes"));
+        i64::from(answered != Ok(0))
+    });
+    let server = server.expect("within the quota");
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|_| {
+            let calls =
+                move || i64::from(caps::call_endpoint(call, b"x", &mut [0; 8]) != Err(CapError::PeerGone));
+            caps::spawn(ThreadOptions::default(), calls).expect("within the quota")
+        })
+        .collect();
+    let asleep =
+        |slot| caps::thread_info(slot, |info| info.get_state() == Ok(ThreadState::Asleep)) == Ok(true);
+    let there = || stage.load(Ordering::Acquire) == 1 && callers.iter().all(|caller| asleep(caller.slot()));
+    assert!(caps::comes_true(MS, there), "not everybody has called");
+    assert_eq!(caps::close_endpoint(serve), Ok(CALLERS), "one was being served, and the others waited");
+    for caller in &callers {
+        assert_eq!(caller.join(), Ok(0), "its call has ended otherwise");
+    }
+    for _ in 0..20 {
+        assert_eq!(caps::call_endpoint(call, b"x", &mut [0; 8]), Err(CapError::PeerGone));
+        assert_eq!(caps::call_direct(call, Short::number(1)), Err(CapError::PeerGone));
+    }
+    stage.store(2, Ordering::Release);
+    let _ = caps::unpark(stage.as_ptr() as u64, 1);
+    caps::open_endpoint(serve).expect("the serving side can");
+    assert_eq!(caps::call_endpoint(call, b"x", &mut [0; 8]), Ok(3), "it takes calls again");
+    assert_eq!(server.join(), Ok(0));
+    say!("calls: closed=ok");
 }
 
 /// A call in registers to a server that waits, sooner or later.

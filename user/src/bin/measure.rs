@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 use mainspring_abi::kernel::RING_ARENA;
 use mainspring_abi::ring::{CapCqe, CapSqeV2, word};
-use mainspring_user::caps::{self, ThreadOptions};
+use mainspring_user::caps::{self, Thread, ThreadOptions};
 use mainspring_user::{CapError, arch, say, schema};
 
 mainspring_user::program!(main);
@@ -65,6 +65,7 @@ fn main() -> i64 {
     own_policy();
     ticks_while_it_runs();
     begins_with_its_ring();
+    measures_nothing();
     0
 }
 
@@ -126,7 +127,7 @@ fn accounts() {
 }
 
 /// Weight and class are validated, are the calling thread's own, and are seen in its snapshot.
-//= ARCH:policycap.methods
+//= ARCH:policycap.methods ARCH:acct.thread-inputs
 fn own_policy() {
     let word = Arc::new(AtomicU32::new(0));
     let shared = word.clone();
@@ -138,6 +139,7 @@ fn own_policy() {
     let weight_of = |slot| caps::thread_info(slot, |info| info.get_weight()).expect("the thread lives");
     let own = |what: &str| caps::account().expect(what).weight;
     assert_eq!((own("a snapshot"), weight_of(other.slot())), (64, 64), "the weight of a new thread");
+    assert_eq!(caps::latency_class(), Ok(schema::LatencyClass::Normal), "the class of a new thread");
     for bad in [0, 65_536, u64::MAX] {
         assert_eq!(caps::set_weight(bad), Err(CapError::InvalidParameter), "a weight of {bad}");
     }
@@ -145,11 +147,21 @@ fn own_policy() {
     caps::set_weight(32).expect("a weight that there is");
     caps::set_latency_class(schema::LatencyClass::Batch).expect("a class that there is");
     assert_eq!((own("a snapshot"), weight_of(other.slot())), (32, 64), "another thread's weight was set");
+    assert_eq!(caps::latency_class(), Ok(schema::LatencyClass::Batch));
+    // Another's is set by its handle.
+    for bad in [0, 65_536] {
+        assert_eq!(caps::set_weight_of(&other, bad), Err(CapError::InvalidParameter), "a weight of {bad}");
+    }
+    caps::set_weight_of(&other, 200).expect("it lives");
+    assert_eq!((own("a snapshot"), weight_of(other.slot())), (32, 200), "the weight of one thread was set");
+    let nobody = Thread::from_cap(caps::need("timer"));
+    assert_eq!(caps::set_weight_of(&nobody, 3), Err(CapError::InvalidCapability), "a clock has no weight");
     caps::set_latency_class(schema::LatencyClass::Normal).expect("a class that there is");
     caps::set_weight(64).expect("a weight that there is");
     word.store(1, Ordering::Release);
     let _ = caps::unpark(word.as_ptr() as u64, 1);
     assert_eq!(other.join(), Ok(0));
+    assert_eq!(caps::set_weight_of(&other, 3), Err(CapError::PeerGone), "it has ended");
     say!("measure: own_policy=ok");
 }
 
@@ -176,6 +188,14 @@ fn ticks_while_it_runs() {
 
 fn counters(cpu: u32) -> caps::CpuCounters {
     caps::cpu_counters(cpu).expect("the CPU is there")
+}
+
+/// This kernel has nothing to measure with, and does all of the above without.
+//= ARCH:measure.gate
+fn measures_nothing() {
+    let refused = caps::begin_case("nothing").err();
+    assert_eq!(refused, Some(CapError::NoSuchMethod), "a kernel that is not built to measure counts a case");
+    say!("measure: measures_nothing=ok");
 }
 
 /// A process finds where its first ring is and how its entries are laid out.

@@ -78,6 +78,7 @@ fn main() -> i64 {
 
 /// Each condition is broken alone, and the whole is refused. Nothing is left of it: what was asked for can be had afterwards.
 //= TICK:L7.no-block
+//= TICK:L6.locks
 fn refusals() {
     let refused = |spec: IslandSpec<'_>| admit(&spec).map(|_| ()).expect_err("it is refused");
     let before = caps::usage().expect("usage can be read");

@@ -6,7 +6,7 @@ extern crate alloc;
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use mainspring_abi::ring::{CapSqeV2, CompletionStatus, QosFlags};
+use mainspring_abi::ring::{CapSqeV2, CompletionStatus, QosFlags, SQE_AFTER_PREVIOUS};
 use mainspring_user::caps::{self, Short, ThreadOptions};
 use mainspring_user::schema::{ConsoleMethod, SchedulingPolicyMethod};
 use mainspring_user::{CapError, arch, client, say};
@@ -149,7 +149,7 @@ fn selectors() {
 
 /// A thread that floods its ring gets its completions, and no more of the CPU than one that computes. Both enter the kernel
 /// by system calls and by interrupts in turns, each into its own context.
-//= ARCH:ring.per-thread ARCH:inv.kernel-stack
+//= ARCH:ring.per-thread ARCH:inv.kernel-stack ARCH:acct.thread-inputs
 fn ring_fairness() {
     let stop = Arc::new(AtomicBool::new(false));
     let runtimes = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
@@ -193,15 +193,18 @@ fn ring_fairness() {
     say!("smoke: ring_fairness=ok flood_ns={flood} compute_ns={compute}");
 }
 
-/// What deadlines and flags of a request do to it.
+/// What deadlines and flags of a request do to it. A deadline is a time of the clock, and no distance from now: a moment ago is late.
+//= TICK:L4.units TICK:L7.status
 //= TICK:L4.drop-if-late TICK:L4.allow-late TICK:L4.no-blocking-path TICK:L4.query TICK:L4.sqe-v2 TICK:verify.realtime
 fn request_deadlines() {
     assert_eq!(caps::ring_versions(), Ok((1, 2)));
-    let ask = |qos: QosFlags, deadline_ns: u64| {
-        let request = CapSqeV2 { deadline_ns, qos_flags: qos.bits(), ..CapSqeV2::nop(0) };
+    let submitted = |request: CapSqeV2| {
         let ticket = client::submit(request).expect("the ring has room");
         client::enter(1, u64::MAX).expect("an honest ring is served");
         client::poll(ticket).expect("the ring is sound").expect("it has completed")
+    };
+    let ask = |qos: QosFlags, deadline_ns: u64| {
+        submitted(CapSqeV2 { deadline_ns, qos_flags: qos.bits(), ..CapSqeV2::nop(0) })
     };
     let late = ask(QosFlags::DROP_IF_LATE, 1);
     assert_eq!(late.error(), Ok(Some(CapError::DeadlineExpired)));
@@ -210,8 +213,22 @@ fn request_deadlines() {
     assert_eq!((late.error(), late.status()), (Ok(None), Ok(CompletionStatus::CompletedLate)));
     let blocking = client::request(caps::need("console"), 0, b"never printed\n", &mut []);
     let blocking = CapSqeV2 { qos_flags: QosFlags::NO_BLOCKING_PATH.bits(), ..blocking };
-    let refused = client::wait(client::submit(blocking).expect("the ring has room"));
-    assert_eq!(refused, Err(CapError::RealtimeUnsafePath));
+    let refused = submitted(blocking);
+    assert_eq!(refused.error(), Ok(Some(CapError::RealtimeUnsafePath)));
+    assert_eq!(refused.status(), Ok(CompletionStatus::Dropped));
+    let late = ask(QosFlags::DROP_IF_LATE, caps::now() - 1);
+    assert_eq!(late.status(), Ok(CompletionStatus::NotStartedLate));
+    let timely = ask(QosFlags::DROP_IF_LATE, caps::now() + 3600 * 1000 * MS);
+    assert_eq!((timely.error(), timely.status()), (Ok(None), Ok(CompletionStatus::Completed)));
+    // The second depends on the first, which is too late.
+    let mut dependent = CapSqeV2::nop(0);
+    dependent.v1.flags = SQE_AFTER_PREVIOUS;
+    let first = CapSqeV2 { deadline_ns: 1, qos_flags: QosFlags::DROP_IF_LATE.bits(), ..CapSqeV2::nop(0) };
+    let tickets = [first, dependent].map(|request| client::submit(request).expect("the ring has room"));
+    client::enter(2, u64::MAX).expect("an honest ring is served");
+    let [_, cancelled] =
+        tickets.map(|ticket| client::poll(ticket).expect("the ring is sound").expect("it has completed"));
+    assert_eq!(cancelled.status(), Ok(CompletionStatus::DependencyCancelled));
     say!("smoke: deadlines=ok");
 }
 

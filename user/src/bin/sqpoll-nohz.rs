@@ -290,6 +290,8 @@ fn paid_by_a_context() {
 /// waits for an entry.
 //= ARCH:sqpoll.stop-accepted
 //= ARCH:nohz.rollback-sqpoll
+//= ARCH:sq.generation
+//= ARCH:cq.independent
 fn stops(cpu: u32) {
     for spin in [false, true] {
         let stop = Arc::new(AtomicU32::new(0));

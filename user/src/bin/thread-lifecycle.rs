@@ -95,13 +95,15 @@ fn mutex() {
     assert_eq!(*total.lock(), 800, "nobody's turn was lost");
 }
 
-//= ARCH:thread.ledger
+/// As many threads as there can be of one process, all of them bound to one CPU and made ready at once: its queue has room for all, and
+/// what cannot have room is refused when it is made.
+//= ARCH:thread.ledger ARCH:queue.reserve
 fn quota() {
     let word = Arc::new(AtomicU32::new(0));
     let mut threads = Vec::new();
     let refusal = loop {
         let word = word.clone();
-        let made = caps::spawn(ThreadOptions::default(), move || {
+        let made = caps::spawn(ThreadOptions { cpus: 1, ..ThreadOptions::default() }, move || {
             while word.load(Ordering::Acquire) == 0 {
                 let _ = caps::park(word.as_ptr() as u64, 0, 0);
             }
@@ -124,7 +126,7 @@ fn quota() {
     say!("thread-lifecycle: quota=ok threads={count}");
 }
 
-//= ARCH:inv.exit-clean ARCH:inv.no-alloc TICK:verify.sqpoll
+//= ARCH:inv.exit-clean ARCH:inv.no-alloc TICK:verify.sqpoll EVO:hot-path
 fn churn() {
     let before = caps::usage().expect("usage can be read");
     for _ in 0..300 {

@@ -225,6 +225,14 @@ pub fn set_latency_class(class: schema::LatencyClass) -> Result<u32, CapError> {
     call_with::<schema::set_latency_class::Owned>(need("policy"), method, set)
 }
 
+/// The calling thread's latency class.
+pub fn latency_class() -> Result<schema::LatencyClass, CapError> {
+    let method = schema::SchedulingPolicyMethod::Snapshot as u16;
+    call_for::<schema::snapshot::Owned, _>(need("policy"), method, &[], |account| {
+        account.get_latency_class().map_err(|_| CapError::InvalidParameter)
+    })?
+}
+
 /// The calling thread's account.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(missing_docs, reason = "the fields are the schema's")]

@@ -109,6 +109,7 @@ pub fn lodge(seed: u64) -> i64 {
 }
 
 /// Fuzzes until `calls` have been made, and then asks whether anything is missing.
+//= OWN:kernel.fuzz
 pub fn run(seed: u64, calls: u64) -> i64 {
     let page_cap = caps::create_object(1).expect("an object is within the quota");
     shared::use_page(caps::map_object(page_cap, Access::Write).expect("the object can be mapped"));

@@ -172,6 +172,7 @@ fn bind_and_rebind(first: Context, made: Context) {
 }
 
 /// A thread that never stops gets its budget in each period, beside one that has no context.
+//= ARCH:notify.passive
 //= ARCH:ctx.throttle
 //= TICK:L5.enforce
 //= EVO:S4.eligible
