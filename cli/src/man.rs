@@ -36,6 +36,8 @@ fn page(command: &clap::Command) -> Vec<u8> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let mut text = Vec::new();
     // Memory takes all that is written to it.
-    let _ = Man::new(command.clone().display_name(name)).render(&mut text);
+    let man = Man::new(command.clone().display_name(&name)).title(name.to_uppercase());
+    let man = man.source(concat!("mainspring ", env!("CARGO_PKG_VERSION"))).manual("Mainspring");
+    let _ = man.render(&mut text);
     text
 }

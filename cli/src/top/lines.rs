@@ -118,10 +118,11 @@ fn contexts(shown: &Shown<'_>) -> Vec<Line<'static>> {
 fn queues(frame: &Frame) -> impl Iterator<Item = Line<'static>> + '_ {
     frame.queues.iter().map(|queue| {
         Line::from(format!(
-            "queue {}: {} waiting, {} servers idle",
+            "queue {}: {} waiting, {} server{} idle",
             harmless(&queue.name),
             queue.waiting,
-            queue.servers_idle
+            queue.servers_idle,
+            if queue.servers_idle == 1 { "" } else { "s" }
         ))
     })
 }

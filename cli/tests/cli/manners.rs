@@ -45,6 +45,9 @@ fn there_are_manual_pages_and_help() {
     let folder = Folder::new("man");
     let page = folder.run("man run").ok().stdout;
     assert!(page.contains(".TH") && page.contains("\\-\\-record"), "{page}");
+    let version = env!("CARGO_PKG_VERSION");
+    let heading = format!(".TH MAINSPRING-RUN 1  \"mainspring {version}\" Mainspring\n");
+    assert!(page.contains(&heading), "{}", &page[..page.len().min(200)]);
     folder.run("man walk").refused(&["there is no command \"walk\""]);
     folder.run("man --dir .").ok();
     let pages = folder.list();
