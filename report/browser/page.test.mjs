@@ -156,7 +156,7 @@ test("of several endpoints the chain names the one that is waited at, or says th
   };
   assert.deepEqual(await links("web", 5), [["web", "blocked (call)", "calls db"], ["db", "sleeps"]]);
   assert.deepEqual(await links("web", 15), [["web", "blocked (call)", "calls log"], ["log", "sleeps"]]);
-  assert.deepEqual((await links("lost", 50))[0], ["lost", "blocked (call)", "calls none or db"]);
+  assert.deepEqual((await links("lost", 50))[0], ["lost", "blocked (call)", "calls db or none"]);
 });
 
 test("the address brings the same view back", async () => {
