@@ -13,6 +13,7 @@ use crate::cx::Cx;
 use crate::error::{ConfigError, SpawnError, TaskError};
 use crate::histogram::Histogram;
 use crate::io::driver::Driver;
+use crate::io::readiness::Sides;
 use crate::lease::Watch;
 use crate::nursery::core::NurseryCore;
 use crate::nursery::{Exhaustion, Handle, Nursery, NurseryError, NurseryOptions, host_nursery};
@@ -40,6 +41,7 @@ use crate::worker::victim::Victims;
 use mainspring_abi::Nanos;
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -301,6 +303,16 @@ impl Inner {
         }
     }
 
+    /// Makes epoll tell of a socket, until it is forgotten.
+    pub(crate) fn know_socket(&self, socket: &impl AsFd) -> std::io::Result<Arc<Sides>> {
+        let (sides, is_first) = self.io.readiness.add(socket)?;
+        if is_first {
+            // A worker that sleeps by now waits for its own bell alone.
+            self.idle_workers.published();
+        }
+        Ok(sides)
+    }
+
     /// A deadline, and the sleeper that has to know of it.
     pub(crate) fn add_timer(&self, due_ns: u64, fire: Fire) -> TimerKey {
         let (key, first) = self.timers.insert(due_ns, fire);
@@ -410,7 +422,7 @@ impl Runtime {
             .into_iter()
             .map(|(owner, stealer)| (owner, Share::new(stealer, only.clone().unwrap_or_default())))
             .unzip();
-        let io = Driver::new(config.io).map_err(ConfigError::IoUring)?;
+        let io = Driver::new(config.io, config.watchdog.is_some()).map_err(ConfigError::IoUring)?;
         let fair_tasks = config.fair_tasks.as_ref().map(|settings| {
             let time = config.root_caps.context().map_or(TimeLimits::NONE, CapContext::limits);
             FairTasks::new(workers, settings, time).ok_or(ConfigError::Threads(settings.threads))
@@ -452,6 +464,12 @@ impl Runtime {
             spans: Spans::if_wanted(),
             config,
         });
+        let me = inner.me.clone();
+        inner.idle_workers.set_outer_bell(Box::new(move || {
+            if let Some(inner) = me.upgrade() {
+                inner.io.readiness.ring();
+            }
+        }));
         let workers: Vec<Worker> = owners
             .into_iter()
             .enumerate()

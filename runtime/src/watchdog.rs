@@ -9,6 +9,7 @@
 
 use crate::calls;
 use crate::cx::TaskId;
+use crate::io::readiness::Events;
 use crate::protocol::watch::Watch;
 use crate::runtime::{Inner, Runtime, Share};
 use crate::spans;
@@ -18,7 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// How often the monitor looks while workers are busy and timers are set: a timer waits no longer for a worker to look up.
+/// How often the monitor looks while workers are busy, and timers are set or sockets are waited for: neither waits longer for a worker
+/// to look up.
 const LOOK_AT_TIMERS: Duration = Duration::from_millis(1);
 /// Looks in a row that find no busy worker, before the monitor sleeps for good.
 const IDLE_LOOKS: u32 = 16;
@@ -238,8 +240,10 @@ pub(crate) fn run(rt: &Inner, settings: Watchdog) {
     let mut still: Vec<Option<Still>> = vec![None; rt.shares.len()];
     let mut idle_looks = 0;
     let overstay_ns = u64::try_from(settings.overstay.as_nanos()).unwrap_or(u64::MAX);
+    let mut events = Events::default();
     while !watch.is_closed() {
         rt.tend_timers();
+        rt.io.readiness.look(&mut events);
         for (worker, still) in still.iter_mut().enumerate() {
             look(rt, settings, overstay_ns, worker, still);
         }
@@ -250,7 +254,8 @@ pub(crate) fn run(rt: &Inner, settings: Watchdog) {
             continue;
         }
         let pause = settings.overstay / 4;
-        watch.sleep(if rt.timers.has_entries() { pause.min(LOOK_AT_TIMERS) } else { pause });
+        let looks_on = rt.timers.has_entries() || rt.io.readiness.is_unattended();
+        watch.sleep(if looks_on { pause.min(LOOK_AT_TIMERS) } else { pause });
     }
 }
 

@@ -179,3 +179,22 @@ fn a_file_is_read_and_written_at_places() {
         .unwrap();
     });
 }
+
+/// What the program attempts may say that it would block although there is something: it wanted more of it.
+#[test]
+fn an_attempt_that_wants_more_than_it_finds_is_made_again() {
+    everywhere(|cx, _, _| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"a line\n").unwrap();
+        let reader = Ready::new(cx, reader).unwrap();
+        let mut line = Vec::new();
+        let read = reader.read_with(cx, |mut pipe| {
+            let mut byte = [0];
+            pipe.read_exact(&mut byte)?;
+            line.push(byte[0]);
+            if byte == *b"\n" { Ok(()) } else { Err(ErrorKind::WouldBlock.into()) }
+        });
+        read.unwrap();
+        assert_eq!(line, b"a line\n");
+    });
+}

@@ -101,8 +101,8 @@ impl<R, F: FnOnce(io::Result<()>) -> R> Arm<R> for PollArm<'_, F> {
         let word = who.word();
         match self.source.register(self.side, word) {
             Ok(ticket) => {
-                self.ticket.set(Some(ticket));
-                true
+                self.ticket.set(ticket);
+                ticket.is_some()
             }
             Err(error) => {
                 *self.error.borrow_mut() = Some(error);

@@ -1,4 +1,7 @@
 //! The operations of sockets and files as entries of io_uring. Each returns when the kernel is through with its buffers.
+//!
+//! What moves bytes through a socket is tried once before it is handed to the ring: what can be done at once needs neither the ring's
+//! lock, which all workers share, nor its thread, which each completion wakes.
 #![allow(unsafe_code)]
 
 use super::address::{RawAddress, stream_socket};
@@ -47,6 +50,25 @@ unsafe fn descriptor(ring: &Uring, cx: &Cx, alarm: &Alarm<'_>, entry: &squeue::E
     Ok(unsafe { OwnedFd::from_raw_fd(made as i32) })
 }
 
+/// Tries what does not wait, `None` if it would have to.
+fn at_once(attempt: impl Fn() -> isize) -> Option<io::Result<usize>> {
+    loop {
+        let moved = attempt();
+        if moved >= 0 {
+            return Some(Ok(moved as usize));
+        }
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            ErrorKind::WouldBlock => return None,
+            ErrorKind::Interrupted => {}
+            _ => return Some(Err(error)),
+        }
+    }
+}
+
+/// The flags of a send that does not wait.
+const SEND_AT_ONCE: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
 pub(super) fn accept(
     ring: &Uring,
     cx: &Cx,
@@ -90,6 +112,12 @@ pub(super) fn receive(
     socket: &impl AsFd,
     buffer: &mut [u8],
 ) -> io::Result<usize> {
+    let (to, most) = (buffer.as_mut_ptr().cast(), buffer.len().min(MOST));
+    // SAFETY: the buffer is borrowed, for writing.
+    let read = at_once(|| unsafe { libc::recv(fd(socket).0, to, most, libc::MSG_DONTWAIT) });
+    if let Some(read) = read {
+        return read;
+    }
     let entry = opcode::Recv::new(fd(socket), buffer.as_mut_ptr(), length(buffer.len())).build();
     // SAFETY: the buffer is borrowed, for writing, until this returns.
     unsafe { count(ring, cx, alarm, &entry) }
@@ -102,6 +130,12 @@ pub(super) fn send(
     socket: &impl AsFd,
     bytes: &[u8],
 ) -> io::Result<usize> {
+    let (from, most) = (bytes.as_ptr().cast(), bytes.len().min(MOST));
+    // SAFETY: the bytes are borrowed.
+    let sent = at_once(|| unsafe { libc::send(fd(socket).0, from, most, SEND_AT_ONCE) });
+    if let Some(sent) = sent {
+        return sent;
+    }
     let entry =
         opcode::Send::new(fd(socket), bytes.as_ptr(), length(bytes.len())).flags(libc::MSG_NOSIGNAL).build();
     // SAFETY: the bytes are borrowed until this returns.
@@ -120,6 +154,11 @@ pub(super) fn send_parts(
     // A slice for I/O is laid out as the kernel's, as the standard library promises.
     message.msg_iov = parts.as_ptr().cast_mut().cast();
     message.msg_iovlen = parts.len().min(libc::UIO_MAXIOV as usize);
+    // SAFETY: the message is in this frame, the parts are borrowed; the kernel only reads.
+    let sent = at_once(|| unsafe { libc::sendmsg(fd(socket).0, &raw const message, SEND_AT_ONCE) });
+    if let Some(sent) = sent {
+        return sent;
+    }
     let entry = opcode::SendMsg::new(fd(socket), &raw const message).flags(libc::MSG_NOSIGNAL as u32).build();
     // SAFETY: the message is in this frame, the parts are borrowed; the kernel only reads.
     unsafe { count(ring, cx, alarm, &entry) }
@@ -164,6 +203,12 @@ pub(super) fn receive_from(
     message.msg_namelen = from.len;
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
+    let place = &raw mut message;
+    // SAFETY: the message, its parts and the address are in this frame, the buffer is borrowed for writing.
+    let received = at_once(|| unsafe { libc::recvmsg(fd(socket).0, place, libc::MSG_DONTWAIT) });
+    if let Some(received) = received {
+        return Ok((received?, from.address()?));
+    }
     let entry = opcode::RecvMsg::new(fd(socket), &raw mut message).build();
     // SAFETY: the message, its parts and the address are in this frame, the buffer is borrowed for writing.
     let len = unsafe { count(ring, cx, alarm, &entry) }?;
@@ -186,6 +231,11 @@ pub(super) fn send_to(
     message.msg_namelen = to.len;
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
+    // SAFETY: the message, its parts and the address are in this frame, the bytes are borrowed; the kernel only reads.
+    let sent = at_once(|| unsafe { libc::sendmsg(fd(socket).0, &raw const message, SEND_AT_ONCE) });
+    if let Some(sent) = sent {
+        return sent;
+    }
     let entry = opcode::SendMsg::new(fd(socket), &raw const message).flags(libc::MSG_NOSIGNAL as u32).build();
     // SAFETY: the message, its parts and the address are in this frame, the bytes are borrowed; the kernel only reads.
     unsafe { count(ring, cx, alarm, &entry) }

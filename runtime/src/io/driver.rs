@@ -28,14 +28,15 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// Asks the kernel once per process what it allows. An error only if io_uring was asked for by name.
-    pub(crate) fn new(choice: IoDriver) -> io::Result<Self> {
+    /// `by_workers`: workers and the monitor ask epoll.
+    pub(crate) fn new(choice: IoDriver, by_workers: bool) -> io::Result<Self> {
         let wants_uring = match choice {
             IoDriver::Auto => uring::probe().is_ok(),
             IoDriver::Uring => uring::probe().map(|()| true)?,
             IoDriver::Epoll => false,
         };
         Ok(Self {
-            readiness: readiness::Driver::default(),
+            readiness: readiness::Driver::new(by_workers),
             wants_uring,
             uring: OnceLock::new(),
             making: Mutex::default(),

@@ -6,7 +6,7 @@
 //! Whichever driver tasks use, futures hear of their sockets by the readiness thread (epoll): a future may be dropped at any
 //! time, and a kernel that still writes to its buffer could not be waited for then.
 
-use super::readiness::Side;
+use super::readiness::{Side, Sides};
 use super::{no_network, refused_charge};
 use crate::budget::Component;
 use crate::calls;
@@ -47,6 +47,7 @@ use std::task::{Context, Poll};
 pub struct Async<S: AsFd> {
     socket: S,
     memory: Arc<Inner>,
+    sides: Arc<Sides>,
     /// Registrations of the `poll_` methods, one for each side.
     read: Mutex<Option<u64>>,
     write: Mutex<Option<u64>>,
@@ -60,6 +61,9 @@ impl<S: AsFd> fmt::Debug for Async<S> {
 
 /// A connected stream of the standard library.
 pub trait StreamSocket: AsFd + Send + Sync + Sized + sealed::Sealed {
+    /// Whether a read that does not fill its buffer leaves nothing. With Unix sockets a read ends where a descriptor was passed.
+    #[doc(hidden)]
+    const SHORT_READ_IS_ALL: bool;
     /// Another descriptor of the same socket.
     fn try_clone(&self) -> io::Result<Self>;
     /// Whether operations fail rather than wait.
@@ -79,8 +83,10 @@ mod sealed {
 }
 
 macro_rules! stream_socket {
-    ($($type:ty),*) => {
+    ($($type:ty: $short_read_is_all:expr),*) => {
         $(impl StreamSocket for $type {
+            const SHORT_READ_IS_ALL: bool = $short_read_is_all;
+
             fn try_clone(&self) -> io::Result<Self> {
                 <$type>::try_clone(self)
             }
@@ -104,7 +110,7 @@ macro_rules! stream_socket {
     };
 }
 
-stream_socket!(std::net::TcpStream, UnixStream);
+stream_socket!(std::net::TcpStream: true, UnixStream: false);
 
 impl<S: AsFd> Async<S> {
     /// Makes the runtime serve a socket for futures. It does not block its thread any more. Costs one op and one system call.
@@ -118,8 +124,8 @@ impl<S: AsFd> Async<S> {
             return Err(no_network());
         }
         super::address::set_nonblocking(&socket)?;
-        memory.io.readiness.add(&socket)?;
-        Ok(Self { socket, memory, read: Mutex::default(), write: Mutex::default() })
+        let sides = memory.know_socket(&socket)?;
+        Ok(Self { socket, memory, sides, read: Mutex::default(), write: Mutex::default() })
     }
 
     /// The socket, for its options.
@@ -127,32 +133,45 @@ impl<S: AsFd> Async<S> {
         &self.socket
     }
 
-    fn take_back(&self, side: Side, ticket: &mut Option<u64>) {
-        if let Some(ticket) = ticket.take() {
-            self.memory.io.readiness.unregister(&self.socket, side, ticket);
-        }
-    }
-
-    /// Tries; if that would block, the waker of `context` is told when to try again. `ticket` is the registration for that.
+    /// Tries if it may succeed; if that would block, the waker of `context` is told when to try again. `ticket` is the registration
+    /// for that.
     fn poll_io<T>(
         &self,
         side: Side,
         ticket: &mut Option<u64>,
         context: &Context<'_>,
-        mut attempt: impl FnMut(&S) -> io::Result<T>,
+        mut attempt: impl FnMut(&S) -> Attempt<T>,
     ) -> Poll<io::Result<T>> {
-        self.take_back(side, ticket);
-        charge_current()?;
+        if let Some(ticket) = ticket.take() {
+            let _ = self.sides.unregister_to_try(side, ticket);
+        }
         loop {
-            match attempt(&self.socket) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                result => return Poll::Ready(result),
+            let seen = self.sides.of(side).seen();
+            if seen.is_ready() {
+                charge_current()?;
+                match attempt(&self.socket) {
+                    Attempt::Done(Err(error)) if error.kind() == ErrorKind::WouldBlock => {
+                        self.sides.used_up(side, seen);
+                    }
+                    Attempt::Done(Err(error)) if error.kind() == ErrorKind::Interrupted => {}
+                    Attempt::Done(result) => {
+                        self.sides.pass_on(side);
+                        return Poll::Ready(result);
+                    }
+                    Attempt::FoundLittle(result) => {
+                        self.sides.of(side).found_little(seen);
+                        self.sides.pass_on(side);
+                        return Poll::Ready(Ok(result));
+                    }
+                }
+                continue;
             }
+            calls::count_poll();
             // What is ready by now is told at once: nothing is slept over.
-            let word = waiter::future_word(context.waker());
-            *ticket = Some(self.memory.io.readiness.register(&self.socket, side, word)?);
-            return Poll::Pending;
+            *ticket = self.sides.register(side, waiter::future_word(context.waker()));
+            if ticket.is_some() {
+                return Poll::Pending;
+            }
         }
     }
 
@@ -161,7 +180,7 @@ impl<S: AsFd> Async<S> {
         &self,
         side: Side,
         context: &Context<'_>,
-        attempt: impl FnMut(&S) -> io::Result<T>,
+        attempt: impl FnMut(&S) -> Attempt<T>,
     ) -> Poll<io::Result<T>> {
         let place = if side == Side::Read { &self.read } else { &self.write };
         let mut ticket = place.lock().expect("no panic while it is held").take();
@@ -170,13 +189,20 @@ impl<S: AsFd> Async<S> {
         polled
     }
 
-    fn operation<T, F: FnMut(&S) -> io::Result<T> + Unpin>(
+    fn operation<T, F: FnMut(&S) -> Attempt<T> + Unpin>(
         &self,
         side: Side,
         attempt: F,
     ) -> Operation<'_, S, F> {
         Operation { of: self, side, attempt, ticket: None }
     }
+}
+
+/// What came of an attempt.
+enum Attempt<T> {
+    Done(io::Result<T>),
+    /// Less than it could take: the next one would block.
+    FoundLittle(T),
 }
 
 /// An operation costs what one of a task does. A future that no task of a runtime polls costs nothing.
@@ -190,8 +216,9 @@ fn charge_current() -> io::Result<()> {
 impl<S: AsFd> Drop for Async<S> {
     fn drop(&mut self) {
         for (side, place) in [(Side::Read, &self.read), (Side::Write, &self.write)] {
-            let mut ticket = place.lock().expect("no panic while it is held").take();
-            self.take_back(side, &mut ticket);
+            if let Some(ticket) = place.lock().expect("no panic while it is held").take() {
+                self.sides.unregister(side, ticket);
+            }
         }
         self.memory.io.readiness.forget(&self.socket);
     }
@@ -211,7 +238,7 @@ struct Operation<'a, S: AsFd, F> {
     ticket: Option<u64>,
 }
 
-impl<T, S: AsFd, F: FnMut(&S) -> io::Result<T> + Unpin> Future for Operation<'_, S, F> {
+impl<T, S: AsFd, F: FnMut(&S) -> Attempt<T> + Unpin> Future for Operation<'_, S, F> {
     type Output = io::Result<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -222,19 +249,34 @@ impl<T, S: AsFd, F: FnMut(&S) -> io::Result<T> + Unpin> Future for Operation<'_,
 
 impl<S: AsFd, F> Drop for Operation<'_, S, F> {
     fn drop(&mut self) {
-        self.of.take_back(self.side, &mut self.ticket);
+        if let Some(ticket) = self.ticket.take() {
+            self.of.sides.unregister(self.side, ticket);
+        }
     }
+}
+
+/// A read that fills its buffer may leave something, and so may one that the kernel cuts off at 2 GiB.
+fn read_from<S: StreamSocket>(socket: &S, buffer: &mut [u8]) -> Attempt<usize> {
+    match socket.try_read(buffer) {
+        Ok(n) if S::SHORT_READ_IS_ALL && 0 < n && n < buffer.len().min(1 << 30) => Attempt::FoundLittle(n),
+        read => Attempt::Done(read),
+    }
+}
+
+/// One that is cut short may have been so for the number of its parts: the next one tells whether the socket is full.
+fn write_to<S: StreamSocket>(socket: &S, parts: &[IoSlice<'_>]) -> Attempt<usize> {
+    Attempt::Done(socket.try_write(parts))
 }
 
 impl<S: StreamSocket> Async<S> {
     /// Reads what there is, at least one byte; 0 at the end, and for an empty buffer. No byte is lost if it is dropped before.
     pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.operation(Side::Read, |socket: &S| socket.try_read(buffer)).await
+        self.operation(Side::Read, |socket: &S| read_from(socket, buffer)).await
     }
 
     /// Writes some of `bytes`: how many.
     pub async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.operation(Side::Write, |socket: &S| socket.try_write(&[IoSlice::new(bytes)])).await
+        self.operation(Side::Write, |socket: &S| write_to(socket, &[IoSlice::new(bytes)])).await
     }
 
     /// Writes all of `bytes`. If it is dropped before, some of them may be written.
@@ -250,12 +292,12 @@ impl<S: StreamSocket> Async<S> {
 
     /// As [`Async::read`], for code that polls. One task at a time is told when to try again.
     pub fn poll_read(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.poll_side(Side::Read, context, |socket| socket.try_read(buffer))
+        self.poll_side(Side::Read, context, |socket| read_from(socket, buffer))
     }
 
     /// Writes some of the parts, for code that polls. One task at a time is told when to try again.
     pub fn poll_write(&self, context: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.poll_side(Side::Write, context, |socket| socket.try_write(parts))
+        self.poll_side(Side::Write, context, |socket| write_to(socket, parts))
     }
 
     /// Ends the connection in one or both directions.
@@ -268,7 +310,9 @@ impl<S: StreamSocket> Async<S> {
 impl Async<std::net::TcpListener> {
     /// Waits for a connection. None is lost if it is dropped before.
     pub async fn accept(&self) -> io::Result<(Async<std::net::TcpStream>, SocketAddr)> {
-        let (socket, peer) = self.operation(Side::Read, std::net::TcpListener::accept).await?;
+        let (socket, peer) = self
+            .operation(Side::Read, |listener| Attempt::Done(std::net::TcpListener::accept(listener)))
+            .await?;
         Ok((Async::adopt(self.memory.clone(), socket)?, peer))
     }
 }
@@ -276,7 +320,8 @@ impl Async<std::net::TcpListener> {
 impl Async<UnixListener> {
     /// Waits for a connection. None is lost if it is dropped before.
     pub async fn accept(&self) -> io::Result<Async<UnixStream>> {
-        let (socket, _) = self.operation(Side::Read, UnixListener::accept).await?;
+        let (socket, _) =
+            self.operation(Side::Read, |listener| Attempt::Done(UnixListener::accept(listener))).await?;
         Async::adopt(self.memory.clone(), socket)
     }
 }

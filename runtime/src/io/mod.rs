@@ -12,10 +12,11 @@
 mod address;
 mod completion;
 pub(crate) mod driver;
+mod epoll;
 mod file;
 mod future;
 mod polled;
-mod readiness;
+pub(crate) mod readiness;
 mod ready;
 mod stream;
 mod unix;
@@ -27,6 +28,7 @@ pub use future::{Async, StreamSocket};
 pub use polled::Pollable;
 pub(crate) use polled::Polled;
 pub(crate) use readiness::Side;
+use readiness::Sides;
 pub use ready::{Ready, wait_child};
 pub use stream::{ByTask, Stream, TcpStream, UnixStream};
 pub use unix::{UnixDatagram, UnixListener};
@@ -36,6 +38,7 @@ use crate::budget::Component;
 use crate::calls;
 use crate::cx::Cx;
 use crate::error::BudgetError;
+use crate::runtime::Inner;
 use crate::task::WaitReason;
 use crate::time::Alarm;
 use crate::waiter::task_word;
@@ -44,6 +47,7 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use uring::Uring;
 
@@ -74,7 +78,11 @@ impl std::error::Error for OtherRuntime {}
 #[derive(Debug)]
 struct Source<S: AsFd> {
     socket: S,
-    memory: std::sync::Arc<crate::runtime::Inner>,
+    memory: Arc<Inner>,
+    /// What epoll told of it, if that was asked.
+    sides: OnceLock<Arc<Sides>>,
+    /// What is attempted on it may say that it would block although the socket is ready.
+    is_doubtful: bool,
 }
 
 impl<S: AsFd> Source<S> {
@@ -83,20 +91,31 @@ impl<S: AsFd> Source<S> {
             return Err(no_network());
         }
         let memory = cx.rt().memory();
-        if memory.io.uring()?.is_none() {
-            memory.io.readiness.add(&socket)?;
+        let is_tried = memory.io.uring()?.is_none();
+        let source = Self { socket, memory, sides: OnceLock::new(), is_doubtful: false };
+        if is_tried {
+            source.sides()?;
         }
-        Ok(Self { socket, memory })
+        Ok(source)
     }
 
-    /// As [`Source::new`], for operations that are tried under either driver.
+    /// As [`Source::new`], for operations of the program's own, which are tried under either driver.
     fn tried(cx: &Cx, socket: S) -> io::Result<Self> {
         if cx.rt().is_virtual() {
             return Err(no_network());
         }
-        let memory = cx.rt().memory();
-        memory.io.readiness.add(&socket)?;
-        Ok(Self { socket, memory })
+        let source = Self { socket, memory: cx.rt().memory(), sides: OnceLock::new(), is_doubtful: true };
+        source.sides()?;
+        Ok(source)
+    }
+
+    /// What epoll tells of it from now on.
+    fn sides(&self) -> io::Result<&Sides> {
+        if let Some(sides) = self.sides.get() {
+            return Ok(sides);
+        }
+        let added = self.memory.know_socket(&self.socket)?;
+        Ok(self.sides.get_or_init(|| added))
     }
 
     /// Begins an operation: the ring to hand it to, once it is paid for; `None` if it is to be tried.
@@ -117,11 +136,16 @@ impl<S: AsFd> Source<S> {
         side: Side,
         mut attempt: impl FnMut(&S) -> io::Result<T>,
     ) -> io::Result<T> {
+        let sides = self.sides()?;
         loop {
+            let seen = sides.of(side).seen();
             match attempt(&self.socket) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => sides.used_up(side, seen),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                result => return result,
+                result => {
+                    sides.pass_on(side);
+                    return result;
+                }
             }
             if std::thread::panicking() {
                 return Err(ErrorKind::WouldBlock.into());
@@ -129,20 +153,47 @@ impl<S: AsFd> Source<S> {
             if alarm.is_over() {
                 return Err(ErrorKind::TimedOut.into());
             }
-            let readiness = &self.memory.io.readiness;
-            let ticket = readiness.register(&self.socket, side, task_word(cx.task_ptr()))?;
+            if self.is_doubtful && self.polled().is_ready(side)? {
+                cx.yield_now();
+                continue;
+            }
+            let Some(ticket) = sides.register(side, task_word(cx.task_ptr())) else { continue };
+            // A task that is cancelled here has its turn passed on.
+            let in_line = InLine { sides, side, ticket };
             if !cx.must_stop() {
                 cx.block(WaitReason::Io);
             }
-            readiness.unregister(&self.socket, side, ticket);
             cx.acknowledge();
+            in_line.try_again();
         }
+    }
+}
+
+/// A registration of a task that may be cancelled.
+struct InLine<'a> {
+    sides: &'a Sides,
+    side: Side,
+    ticket: u64,
+}
+
+impl InLine<'_> {
+    fn try_again(self) {
+        let _ = self.sides.unregister_to_try(self.side, self.ticket);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.sides.unregister(self.side, self.ticket);
     }
 }
 
 impl<S: AsFd> Drop for Source<S> {
     fn drop(&mut self) {
-        self.memory.io.readiness.forget(&self.socket);
+        if self.sides.get().is_some() {
+            self.memory.io.readiness.forget(&self.socket);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! Conserved: an arm's registration with the driver is taken back when the select ends, or the driver has used it to wake the waiter.
 #![allow(unsafe_code)]
 
-use super::readiness::Side;
+use super::readiness::{Side, Sides};
 use super::{
     OtherRuntime, Ready, Source, Stream, StreamSocket, TcpListener, UdpSocket, UnixDatagram, UnixListener,
 };
@@ -11,12 +11,14 @@ use crate::runtime::Inner;
 use crate::waiter;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::{Arc, OnceLock};
 
-/// A descriptor, and the runtime that waits for it.
+/// A descriptor, what is known of it, and the runtime that waits for it.
 #[derive(Clone, Copy)]
 pub struct Polled<'a> {
     fd: BorrowedFd<'a>,
     rt: &'a Inner,
+    sides: &'a OnceLock<Arc<Sides>>,
 }
 
 /// What [`Select::readable`](crate::Select::readable) and [`Select::writable`](crate::Select::writable) wait for: the sockets of
@@ -31,8 +33,8 @@ mod sealed {
 }
 
 impl<S: AsFd> Source<S> {
-    fn polled(&self) -> Polled<'_> {
-        Polled { fd: self.socket.as_fd(), rt: &self.memory }
+    pub(super) fn polled(&self) -> Polled<'_> {
+        Polled { fd: self.socket.as_fd(), rt: &self.memory, sides: &self.sides }
     }
 }
 
@@ -60,6 +62,17 @@ pollable! {
 impl Polled<'_> {
     /// Whether that side is ready, or broken, which an attempt will tell. One system call.
     pub(crate) fn is_ready(&self, side: Side) -> io::Result<bool> {
+        let known = self.sides.get().map(|sides| (sides, sides.of(side).seen()));
+        let is_ready = self.is_ready_now(side)?;
+        if let Some((sides, seen)) = known
+            && !is_ready
+        {
+            sides.used_up(side, seen);
+        }
+        Ok(is_ready)
+    }
+
+    fn is_ready_now(&self, side: Side) -> io::Result<bool> {
         let events = match side {
             Side::Read => libc::POLLIN,
             Side::Write => libc::POLLOUT,
@@ -81,19 +94,26 @@ impl Polled<'_> {
         if same { Ok(()) } else { Err(io::Error::new(ErrorKind::InvalidInput, OtherRuntime)) }
     }
 
-    /// Registers a waiter. On an error its word is used up.
-    pub(crate) fn register(&self, side: Side, word: usize) -> io::Result<u64> {
-        let readiness = &self.rt.io.readiness;
-        readiness.add_unless_known(&self.fd).inspect_err(|_| waiter::take_back(word))?;
-        readiness.register(&self.fd, side, word)
+    /// Registers a waiter. `None` if another look is due. If there is no place in the line, its word is used up.
+    pub(crate) fn register(&self, side: Side, word: usize) -> io::Result<Option<u64>> {
+        let sides = match self.sides.get() {
+            Some(sides) => sides,
+            None => {
+                let added = self.rt.know_socket(&self.fd).inspect_err(|_| waiter::take_back(word))?;
+                self.sides.get_or_init(|| added)
+            }
+        };
+        Ok(sides.register(side, word))
     }
 
     /// Whether the driver has yet to use a registration.
     pub(crate) fn is_registered(&self, side: Side, ticket: u64) -> bool {
-        self.rt.io.readiness.is_registered(&self.fd, side, ticket)
+        self.sides.get().is_some_and(|sides| sides.of(side).is_registered(ticket))
     }
 
     pub(crate) fn unregister(&self, side: Side, ticket: u64) {
-        self.rt.io.readiness.unregister(&self.fd, side, ticket);
+        if let Some(sides) = self.sides.get() {
+            sides.unregister(side, ticket);
+        }
     }
 }

@@ -1,16 +1,22 @@
-//! Readiness of sockets: one thread that waits in the kernel for all of them, started with the first socket.
+//! Readiness of sockets: the kernel's epoll tells each change once, and what it told is kept for each side of a socket.
 //!
-//! Conserved: a task that registered for an event of a source is woken once, or takes the registration back. Of several that
-//! wait for the same side, one is woken at a time; as long as the side stays ready, the next one is.
+//! Conserved: a waiter that registered for a side is woken once, or takes the registration back. Of several that wait for the
+//! same side, one is woken at a time; as long as the side stays ready, the next one is (`protocol/ready_side.rs`).
+//!
+//! Who asks the kernel: one worker that has nothing to do waits outside (`protocol/sleep.rs`). While all of them are busy, they
+//! look now and then, and so does the monitor. A runtime without a monitor has a thread for it.
 
+pub(crate) use super::epoll::Events;
+use super::epoll::{Epoll, Event};
+use crate::protocol::ready_side::{ReadySide, Registered, Seen, TakenBack, Told};
 use crate::waiter;
-use polling::{Event, Events, Poller};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Which side of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,150 +25,210 @@ pub(crate) enum Side {
     Write,
 }
 
-/// The tasks that wait for one side of a source, first come first.
-type Line = BTreeMap<u64, usize>;
-
-/// The tasks that wait for the two sides of a source.
+/// What is known of a socket, and who waits for it.
 #[derive(Debug, Default)]
-struct Waiting {
-    read: Line,
-    write: Line,
-    next_ticket: u64,
+pub(crate) struct Sides {
+    read: ReadySide,
+    write: ReadySide,
 }
 
-impl Waiting {
-    fn side(&mut self, side: Side) -> &mut Line {
+impl Sides {
+    pub(super) fn of(&self, side: Side) -> &ReadySide {
         match side {
-            Side::Read => &mut self.read,
-            Side::Write => &mut self.write,
+            Side::Read => &self.read,
+            Side::Write => &self.write,
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.read.is_empty() && self.write.is_empty()
+    /// What the kernel told: who is to be woken is added to `woken`.
+    fn tell(&self, event: Event, woken: &mut Vec<usize>) {
+        let more = |more| if more { Told::ReadyForMore } else { Told::Ready };
+        if event.is_readable() {
+            woken.extend(self.read.tell(more(event.is_readable_for_more())));
+        }
+        if event.is_writable() {
+            woken.extend(self.write.tell(more(event.is_writable_for_more())));
+        }
     }
 
-    fn interest(&self, key: usize) -> Event {
-        Event::new(key, !self.read.is_empty(), !self.write.is_empty())
+    /// Gets in line, and what was known before the last look is out of date if it does not. A word that is not used is taken back.
+    pub(super) fn register(&self, side: Side, word: usize) -> Option<u64> {
+        match self.of(side).register(word) {
+            Registered::InLine(ticket) => Some(ticket),
+            Registered::Ready => {
+                waiter::take_back(word);
+                None
+            }
+        }
+    }
+
+    /// Takes a registration back of one that attempts next.
+    pub(super) fn unregister_to_try(&self, side: Side, ticket: u64) -> TakenBack {
+        let taken = self.of(side).unregister(ticket);
+        if let TakenBack::Word(word) = taken {
+            waiter::take_back(word);
+        }
+        taken
+    }
+
+    /// Takes a registration back of one that goes away. If it had its turn, the next one has it.
+    pub(super) fn unregister(&self, side: Side, ticket: u64) {
+        if self.unregister_to_try(side, ticket) == TakenBack::Woken {
+            self.pass_on(side);
+        }
+    }
+
+    /// One that attempted has succeeded, or does not attempt: the next one has a turn, if the side is ready.
+    pub(super) fn pass_on(&self, side: Side) {
+        if let Some(next) = self.of(side).next() {
+            waiter::wake(next);
+        }
+    }
+
+    /// An attempt that would have blocked, and what was known before it.
+    pub(super) fn used_up(&self, side: Side, seen: Seen) {
+        self.of(side).used_up(seen);
     }
 }
 
 /// The driver of a runtime.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Driver {
     running: OnceLock<Arc<Running>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Workers and the monitor ask the kernel. Else a thread does.
+    by_workers: bool,
 }
 
 #[derive(Debug)]
 struct Running {
-    poller: Poller,
-    sources: Mutex<HashMap<usize, Waiting>>,
+    epoll: Epoll,
+    /// By descriptor. A socket leaves it before its descriptor is closed, so a late event finds none, or that of another socket,
+    /// which then makes one attempt for nothing.
+    sockets: Mutex<HashMap<usize, Arc<Sides>>>,
+    /// A worker waits outside, or the thread does.
+    is_attended: AtomicBool,
     closed: AtomicBool,
 }
 
+/// The right to wait outside, which one worker has at a time.
+#[derive(Debug)]
+pub(crate) struct Attendant<'a>(&'a Running);
+
+impl Attendant<'_> {
+    /// Waits until the kernel tells something, the bell rings, or the time is over.
+    pub(crate) fn wait(&self, events: &mut Events, timeout: Option<Duration>) {
+        if let Err(error) = self.0.epoll.wait(events, timeout) {
+            tracing::warn!(target: "mainspring", %error, "epoll does not wait");
+        }
+        if events.has_bell() {
+            self.0.epoll.answer();
+        }
+    }
+}
+
+impl Drop for Attendant<'_> {
+    fn drop(&mut self) {
+        // SeqCst: a worker that falls asleep looks for this after a fence.
+        self.0.is_attended.store(false, Ordering::SeqCst);
+    }
+}
+
 impl Driver {
-    fn running(&self) -> io::Result<&Arc<Running>> {
-        if self.running.get().is_none() {
-            let mut thread = self.thread.lock().expect("no panic while it is held");
-            if self.running.get().is_none() {
-                let running = Arc::new(Running {
-                    poller: Poller::new()?,
-                    sources: Mutex::default(),
-                    closed: AtomicBool::new(false),
-                });
+    pub(crate) fn new(by_workers: bool) -> Self {
+        Self { running: OnceLock::new(), thread: Mutex::default(), by_workers }
+    }
+
+    /// True if this call has started it.
+    fn start(&self) -> io::Result<(&Arc<Running>, bool)> {
+        if let Some(running) = self.running.get() {
+            return Ok((running, false));
+        }
+        let mut thread = self.thread.lock().expect("no panic while it is held");
+        let is_first = self.running.get().is_none();
+        if is_first {
+            let running = Arc::new(Running {
+                epoll: Epoll::new()?,
+                sockets: Mutex::default(),
+                is_attended: AtomicBool::new(!self.by_workers),
+                closed: AtomicBool::new(false),
+            });
+            if !self.by_workers {
                 let theirs = running.clone();
-                *thread = Some(
-                    std::thread::Builder::new()
-                        .name("mainspring-io".to_owned())
-                        .spawn(move || theirs.wait_until_closed())?,
-                );
-                let _ = self.running.set(running);
+                let builder = std::thread::Builder::new().name("mainspring-io".to_owned());
+                *thread = Some(builder.spawn(move || theirs.wait_until_closed())?);
             }
+            let _ = self.running.set(running);
         }
-        Ok(self.running.get().expect("set above, or by another thread"))
+        Ok((self.running.get().expect("set above, or by another thread"), is_first))
     }
 
-    /// Makes a source known. It must be forgotten before it is closed.
-    #[allow(unsafe_code)]
-    pub(crate) fn add(&self, source: &impl AsFd) -> io::Result<()> {
-        let running = self.running()?;
-        let fd = source.as_fd();
-        let mut sources = running.sources.lock().expect("no panic while it is held");
-        // SAFETY: the source's owner calls `forget` before it closes the descriptor.
-        unsafe { running.poller.add(&fd, Event::none(key(fd))) }?;
-        sources.insert(key(fd), Waiting::default());
-        Ok(())
-    }
-
-    /// As [`Driver::add`], of a source that may be known. One that another driver serves is not.
-    pub(crate) fn add_unless_known(&self, source: &impl AsFd) -> io::Result<()> {
-        let known = key(source.as_fd());
-        let sources = &self.running()?.sources;
-        if sources.lock().expect("no panic while it is held").contains_key(&known) {
-            return Ok(());
-        }
-        match self.add(source) {
-            // Another task was faster.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            added => added,
+    /// Ends a wait outside.
+    pub(crate) fn ring(&self) {
+        if let Some(running) = self.running.get() {
+            running.epoll.ring();
         }
     }
 
-    /// Whether a registration has not been used yet.
-    pub(crate) fn is_registered(&self, source: &impl AsFd, side: Side, ticket: u64) -> bool {
-        let Some(running) = self.running.get() else { return false };
-        let mut sources = running.sources.lock().expect("no panic while it is held");
-        let waiting = sources.get_mut(&key(source.as_fd()));
-        waiting.is_some_and(|waiting| waiting.side(side).contains_key(&ticket))
+    /// The right to wait outside, if there is an outside and nobody waits there.
+    pub(crate) fn attend(&self) -> Option<Attendant<'_>> {
+        let running = self.running.get()?;
+        let was = running.is_attended.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed);
+        was.is_ok().then(|| Attendant(running))
     }
 
-    /// Forgets a source that is about to be closed.
-    pub(crate) fn forget(&self, source: &impl AsFd) {
+    /// Whether there is an outside, and nobody waits there.
+    pub(crate) fn is_unattended(&self) -> bool {
+        self.running.get().is_some_and(|running| !running.is_attended.load(Ordering::SeqCst))
+    }
+
+    /// Wakes those that waited for what was told.
+    pub(crate) fn tell(&self, events: &Events) {
+        if let Some(running) = self.running.get() {
+            running.tell(events);
+        }
+    }
+
+    /// A look without a wait, if nobody waits outside.
+    pub(crate) fn look(&self, events: &mut Events) {
         let Some(running) = self.running.get() else { return };
-        let fd = source.as_fd();
-        let mut sources = running.sources.lock().expect("no panic while it is held");
-        if sources.remove(&key(fd)).is_some() {
-            let _ = running.poller.delete(fd);
+        if !running.is_attended.load(Ordering::Relaxed)
+            && running.epoll.wait(events, Some(Duration::ZERO)).is_ok()
+        {
+            running.tell(events);
         }
     }
 
-    /// Registers a waiter, to be woken when the side may be ready: its place in the line. On an error its word is used up.
-    pub(crate) fn register(&self, source: &impl AsFd, side: Side, waiter: usize) -> io::Result<u64> {
-        self.enlist(source, side, waiter).inspect_err(|_| waiter::take_back(waiter))
+    /// Makes a socket known, if it is not. It must be forgotten before it is closed. True if it is the first of the runtime: then
+    /// a worker that sleeps has to wait outside.
+    pub(crate) fn add(&self, socket: &impl AsFd) -> io::Result<(Arc<Sides>, bool)> {
+        let (running, is_first) = self.start()?;
+        let fd = socket.as_fd();
+        let mut sockets = running.sockets.lock().expect("no panic while it is held");
+        if let Some(known) = sockets.get(&key(fd)) {
+            return Ok((known.clone(), is_first));
+        }
+        let sides = Arc::<Sides>::default();
+        running.epoll.add(fd, key(fd))?;
+        sockets.insert(key(fd), sides.clone());
+        Ok((sides, is_first))
     }
 
-    fn enlist(&self, source: &impl AsFd, side: Side, waiter: usize) -> io::Result<u64> {
-        let running = self.running()?;
-        let fd = source.as_fd();
-        let mut sources = running.sources.lock().expect("no panic while it is held");
-        let waiting = sources.get_mut(&key(fd)).ok_or(io::ErrorKind::NotFound)?;
-        let ticket = waiting.next_ticket;
-        waiting.next_ticket += 1;
-        waiting.side(side).insert(ticket, waiter);
-        running.poller.modify(fd, waiting.interest(key(fd))).inspect_err(|_| {
-            waiting.side(side).remove(&ticket);
-        })?;
-        Ok(ticket)
-    }
-
-    /// Takes a registration back, if it is still there.
-    pub(crate) fn unregister(&self, source: &impl AsFd, side: Side, ticket: u64) {
+    /// Forgets a socket that is about to be closed.
+    pub(crate) fn forget(&self, socket: &impl AsFd) {
         let Some(running) = self.running.get() else { return };
-        let mut sources = running.sources.lock().expect("no panic while it is held");
-        let word =
-            sources.get_mut(&key(source.as_fd())).and_then(|waiting| waiting.side(side).remove(&ticket));
-        drop(sources);
-        if let Some(word) = word {
-            waiter::take_back(word);
+        let fd = socket.as_fd();
+        let mut sockets = running.sockets.lock().expect("no panic while it is held");
+        if sockets.remove(&key(fd)).is_some() {
+            let _ = running.epoll.delete(fd);
         }
     }
 
-    /// Ends the thread, before the tasks that it could wake are gone.
+    /// Ends the thread, if there is one, before the tasks that it could wake are gone.
     pub(crate) fn close(&self) {
         if let Some(running) = self.running.get() {
             running.closed.store(true, Ordering::SeqCst);
-            let _ = running.poller.notify();
+            running.epoll.ring();
         }
         if let Some(thread) = self.thread.lock().expect("no panic while it is held").take() {
             let _ = thread.join();
@@ -172,53 +238,33 @@ impl Driver {
 
 impl Running {
     fn wait_until_closed(&self) {
-        let mut events = Events::new();
+        let mut events = Events::default();
         while !self.closed.load(Ordering::SeqCst) {
-            if let Err(error) = self.wait(&mut events) {
+            if let Err(error) = self.epoll.wait(&mut events, None) {
                 // No other thread would wake the tasks that wait here.
                 tracing::warn!(target: "mainspring", %error, "epoll does not wait");
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
+            self.tell(&events);
         }
     }
 
-    fn wait(&self, events: &mut Events) -> io::Result<()> {
-        events.clear();
-        self.poller.wait(events, None)?;
+    /// Wakes those that waited for what was told.
+    fn tell(&self, events: &Events) {
+        if events.is_empty() {
+            return;
+        }
         let mut woken = Vec::new();
         {
-            let mut sources = self.sources.lock().expect("no panic while it is held");
+            let sockets = self.sockets.lock().expect("no panic while it is held");
             for event in events.iter() {
-                let Some(waiting) = sources.get_mut(&event.key) else { continue };
-                if event.is_interrupt() || event.is_err().unwrap_or(false) {
-                    // An error or a hang-up is for all: their next attempt finds it.
-                    woken.extend(std::mem::take(&mut waiting.read).into_values());
-                    woken.extend(std::mem::take(&mut waiting.write).into_values());
-                }
-                if event.readable {
-                    woken.extend(waiting.read.pop_first().map(|(_, word)| word));
-                }
-                if event.writable {
-                    woken.extend(waiting.write.pop_first().map(|(_, word)| word));
-                }
-                // Events are one-shot: tasks that still wait are registered again, and hear of what the first one
-                // leaves.
-                if !waiting.is_empty() {
-                    let interest = waiting.interest(event.key);
-                    rearm(&self.poller, event.key, interest);
+                if let Some(sides) = sockets.get(&event.key) {
+                    sides.tell(event, &mut woken);
                 }
             }
         }
         woken.into_iter().for_each(waiter::wake);
-        Ok(())
     }
-}
-
-#[allow(unsafe_code)]
-fn rearm(poller: &Poller, key: usize, interest: Event) {
-    // SAFETY: a source leaves the map, under the lock that the caller holds, before its descriptor is closed.
-    let fd = unsafe { BorrowedFd::borrow_raw(key as i32) };
-    let _ = poller.modify(fd, interest);
 }
 
 fn key(fd: BorrowedFd<'_>) -> usize {

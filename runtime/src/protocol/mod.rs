@@ -14,6 +14,7 @@ pub mod join;
 pub mod lock;
 pub mod mail_flag;
 pub mod mutant;
+pub mod ready_side;
 pub mod roster;
 pub mod sleep;
 pub mod slot_refs;

@@ -58,6 +58,10 @@ mutants! {
     SleepWithoutLook,
     /// A worker takes its last look without a fence after it entered the list.
     SleepWithoutFence,
+    /// A worker waits outside though it has been woken.
+    OutsideWithoutLook,
+    /// A worker that waits outside is not called back.
+    OuterBellForgotten,
     /// The publisher looks at the sleepers without a fence after the work.
     PublishWithoutFence,
     /// A waker that pushes into an inbox looks at its worker without a fence.
@@ -102,6 +106,12 @@ mutants! {
     GrantRewritten,
     /// A change grants nothing to those that wait for it.
     LineUnserved,
+    /// An attempt that finds nothing forgets what was told since it began.
+    ClearWithoutCompare,
+    /// A waiter gets in line without a look whether the side has become ready.
+    RegisterWithoutLook,
+    /// A waiter that gives its turn up does not pass it on.
+    TurnLost,
     /// A thread that has run is given to other cores all the same.
     StaysNowhere,
 }

@@ -3,24 +3,38 @@
 //! Conserved: work that was published while a worker fell asleep is seen by that worker's last look, or a sleeper is
 //! woken for it. Each entry of the list of sleepers is woken at most once, and its worker leaves the list before it
 //! works again.
+//!
+//! A sleeper waits at its own bell, or outside: in a system call that also ends when something happens to a socket. The thread
+//! that wakes it finds out which under the lock of the bed, and ends the system call by the bell outside.
 
 use super::asymmetric;
 use super::mutant::{Mutant, broken};
 use super::prim::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering};
+use std::sync::OnceLock;
 use std::time::Duration;
+
+/// How a worker rests.
+#[derive(Debug)]
+struct Rest {
+    /// Set by the thread that wakes this worker, cleared by the worker.
+    woken: bool,
+    /// It waits outside, or is about to.
+    outside: bool,
+}
 
 /// One worker's place to sleep.
 #[derive(Debug)]
 struct Bed {
-    /// Set by the thread that wakes this worker, cleared by the worker.
-    woken: Mutex<bool>,
+    rest: Mutex<Rest>,
     bell: Condvar,
     /// Whether the worker is in the list. Written under the list's lock, read without it.
     listed: AtomicBool,
 }
 
+/// What ends a wait outside, now or when it begins.
+pub type OuterBell = Box<dyn Fn() + Send + Sync>;
+
 /// The workers that sleep or are about to.
-#[derive(Debug)]
 pub struct IdleWorkers {
     beds: Box<[Bed]>,
     asleep: Mutex<Vec<usize>>,
@@ -29,6 +43,14 @@ pub struct IdleWorkers {
     /// How many are awake and looking for work: while there is one, no sleeper needs to be woken.
     searching: AtomicUsize,
     closed: AtomicBool,
+    /// Of the one place outside. It is set before a worker waits there.
+    outer_bell: OnceLock<OuterBell>,
+}
+
+impl std::fmt::Debug for IdleWorkers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IdleWorkers").field("sleeping", &self.sleeping()).finish_non_exhaustive()
+    }
 }
 
 /// Proof that this worker is counted as searching. It is given up by value, on purpose.
@@ -50,7 +72,8 @@ pub enum Woke {
 
 impl Bed {
     fn new() -> Self {
-        Self { woken: Mutex::new(false), bell: Condvar::new(), listed: AtomicBool::new(false) }
+        let rest = Rest { woken: false, outside: false };
+        Self { rest: Mutex::new(rest), bell: Condvar::new(), listed: AtomicBool::new(false) }
     }
 }
 
@@ -65,7 +88,13 @@ impl IdleWorkers {
             sleeping: AtomicUsize::new(0),
             searching: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
+            outer_bell: OnceLock::new(),
         }
+    }
+
+    /// Says how a wait outside is ended. Once.
+    pub fn set_outer_bell(&self, bell: OuterBell) {
+        let _ = self.outer_bell.set(bell);
     }
 
     /// How many workers are asleep or falling asleep.
@@ -148,8 +177,15 @@ impl IdleWorkers {
     }
 
     fn ring(&self, index: usize) {
-        *self.beds[index].woken.lock().expect("no panic while it is held") = true;
-        self.beds[index].bell.notify_one();
+        let bed = &self.beds[index];
+        let mut rest = bed.rest.lock().expect("no panic while it is held");
+        rest.woken = true;
+        if rest.outside && !broken(Mutant::OuterBellForgotten) {
+            // Under the lock: once the worker is back, the bell is silent.
+            self.outer_bell.get().expect("set before a worker waits outside")();
+        }
+        drop(rest);
+        bed.bell.notify_one();
     }
 
     /// Sleeps until woken, for at most `timeout`. `last_look` says whether there is anything to do after all.
@@ -160,6 +196,72 @@ impl IdleWorkers {
         timeout: Option<Duration>,
         last_look: impl FnOnce() -> bool,
     ) -> Woke {
+        if let Some(woke) = self.lie_down(index, searching, last_look) {
+            return woke;
+        }
+        let bed = &self.beds[index];
+        let mut rest = bed.rest.lock().expect("no panic while it is held");
+        while !rest.woken {
+            match timeout {
+                None => rest = bed.bell.wait(rest).expect("no panic while it is held"),
+                Some(timeout) => {
+                    #[cfg(not(loom))]
+                    {
+                        rest = bed.bell.wait_timeout(rest, timeout).expect("no panic while it is held").0;
+                    }
+                    #[cfg(loom)]
+                    let _ = timeout;
+                    if !rest.woken {
+                        drop(rest);
+                        return self.get_up(index, false);
+                    }
+                }
+            }
+        }
+        rest.woken = false;
+        drop(rest);
+        self.woken()
+    }
+
+    /// As [`IdleWorkers::sleep`]: `wait` waits outside, until something happens there or the bell outside rings. One worker at a
+    /// time.
+    pub fn sleep_outside(
+        &self,
+        index: usize,
+        searching: Searching,
+        wait: impl FnOnce(),
+        last_look: impl FnOnce() -> bool,
+    ) -> Woke {
+        if let Some(woke) = self.lie_down(index, searching, last_look) {
+            return woke;
+        }
+        let bed = &self.beds[index];
+        {
+            let mut rest = bed.rest.lock().expect("no panic while it is held");
+            if rest.woken && !broken(Mutant::OutsideWithoutLook) {
+                rest.woken = false;
+                drop(rest);
+                return self.woken();
+            }
+            rest.outside = true;
+        }
+        wait();
+        let mut rest = bed.rest.lock().expect("no panic while it is held");
+        rest.outside = false;
+        if !std::mem::take(&mut rest.woken) {
+            drop(rest);
+            return self.get_up(index, false);
+        }
+        drop(rest);
+        self.woken()
+    }
+
+    fn woken(&self) -> Woke {
+        if self.closed.load(Ordering::SeqCst) { Woke::Closed } else { Woke::ForWork(Searching(())) }
+    }
+
+    /// Enters the list, and looks once more. How the sleep ended, if that was its end.
+    fn lie_down(&self, index: usize, searching: Searching, last_look: impl FnOnce() -> bool) -> Option<Woke> {
         let Searching(()) = searching;
         {
             let mut asleep = self.asleep.lock().expect("no panic while it is held");
@@ -173,33 +275,9 @@ impl IdleWorkers {
             asymmetric::heavy();
         }
         if self.closed.load(Ordering::SeqCst) {
-            return Woke::Closed;
+            return Some(Woke::Closed);
         }
-        if !broken(Mutant::SleepWithoutLook) && last_look() {
-            return self.get_up(index, true);
-        }
-        let bed = &self.beds[index];
-        let mut woken = bed.woken.lock().expect("no panic while it is held");
-        while !*woken {
-            match timeout {
-                None => woken = bed.bell.wait(woken).expect("no panic while it is held"),
-                Some(timeout) => {
-                    #[cfg(not(loom))]
-                    {
-                        woken = bed.bell.wait_timeout(woken, timeout).expect("no panic while it is held").0;
-                    }
-                    #[cfg(loom)]
-                    let _ = timeout;
-                    if !*woken {
-                        drop(woken);
-                        return self.get_up(index, false);
-                    }
-                }
-            }
-        }
-        *woken = false;
-        drop(woken);
-        if self.closed.load(Ordering::SeqCst) { Woke::Closed } else { Woke::ForWork(Searching(())) }
+        (!broken(Mutant::SleepWithoutLook) && last_look()).then(|| self.get_up(index, true))
     }
 
     /// Leaves the list, or takes the wake that came first.
@@ -218,13 +296,13 @@ impl IdleWorkers {
         }
         // Another thread took this worker off the list and counted it as searching: its bell will ring.
         let bed = &self.beds[index];
-        let mut woken = bed.woken.lock().expect("no panic while it is held");
-        while !*woken {
-            woken = bed.bell.wait(woken).expect("no panic while it is held");
+        let mut rest = bed.rest.lock().expect("no panic while it is held");
+        while !rest.woken {
+            rest = bed.bell.wait(rest).expect("no panic while it is held");
         }
-        *woken = false;
-        drop(woken);
-        if self.closed.load(Ordering::SeqCst) { Woke::Closed } else { Woke::ForWork(Searching(())) }
+        rest.woken = false;
+        drop(rest);
+        self.woken()
     }
 
     /// Whether the runtime shuts down.

@@ -130,6 +130,7 @@ impl Worker {
         rt.tend_timers();
         let share = self.my_share();
         let began = self.fair_now();
+        self.look_outside(began.get());
         rt.notify_contexts(&tasks.cores().attend_leases(self.index, began));
         let next = tasks.cores().next(self.index, share.may_steal(), began);
         rt.tell_untold(&tasks.cores().take_untold(self.index));

@@ -6,12 +6,15 @@ use super::finish::Lost;
 use super::{Back, Worker, set_current};
 use crate::fork::{is_job, task_of};
 use crate::protocol::deque::Steal;
-use crate::protocol::sleep::Woke;
+use crate::protocol::sleep::{Searching, Woke};
 use crate::task::{Runnable, TaskPtr};
+use std::time::Duration;
 
 /// Looks for work before the first sleep, about ten microseconds: to fall asleep and to be woken takes longer, and disturbs
 /// workers that run.
 const LOOKS: u32 = 64;
+/// How long a busy worker does not look at sockets after a look.
+const LOOK_OUTSIDE_NS: u64 = 50_000;
 /// How many tasks one successful steal takes at most.
 const STEAL_BATCH: usize = 32;
 
@@ -97,14 +100,14 @@ impl Worker {
             self.give_up_stacks();
             self.deque.withdraw();
             self.note_park();
-            let woke = rt.idle_workers.sleep(self.index, searching, timeout, || {
+            let woke = self.sleep(searching, timeout, || {
                 self.sees_work() || kept.is_some_and(|planned| rt.timers.earliest.is_before(planned))
             });
             self.wake_up();
             if kept.is_some() {
                 rt.timers.earliest.resign();
             }
-            searching = match woke {
+            searching = match self.tell_sleepers(woke) {
                 Woke::ForWork(searching) => {
                     back_off = BackOff::new();
                     searching
@@ -115,6 +118,51 @@ impl Worker {
                 }
                 Woke::Closed => return None,
             };
+        }
+    }
+
+    /// Sleeps at its own bell, or outside if no other worker does.
+    fn sleep(
+        &self,
+        searching: Searching,
+        timeout: Option<Duration>,
+        last_look: impl FnOnce() -> bool,
+    ) -> Woke {
+        let (rt, readiness) = (self.rt(), &self.rt().io.readiness);
+        let Some(attendant) = readiness.attend() else {
+            let last_look = || last_look() || readiness.is_unattended();
+            return rt.idle_workers.sleep(self.index, searching, timeout, last_look);
+        };
+        let mut events = self.events.take();
+        let wait = || attendant.wait(&mut events, timeout);
+        let woke = rt.idle_workers.sleep_outside(self.index, searching, wait, last_look);
+        self.events.set(events);
+        woke
+    }
+
+    /// Wakes those that waited for what the kernel told while the worker slept.
+    fn tell_sleepers(&self, woke: Woke) -> Woke {
+        let mut events = self.events.take();
+        let is_told = !events.is_empty();
+        self.rt().io.readiness.tell(&events);
+        events.clear();
+        self.events.set(events);
+        match woke {
+            Woke::TimedOut(searching) if is_told => Woke::ForWork(searching),
+            woke => woke,
+        }
+    }
+
+    /// A look outside, if the last one was some time ago.
+    #[inline]
+    pub(super) fn look_outside(&self, now_ns: u64) {
+        if now_ns >= self.next_look_outside_ns.get() {
+            self.next_look_outside_ns.set(now_ns + LOOK_OUTSIDE_NS);
+            // Not borrowed: what is woken may be the program's own code, which may give way here.
+            let mut events = self.events.take();
+            self.rt().io.readiness.look(&mut events);
+            events.clear();
+            self.events.set(events);
         }
     }
 

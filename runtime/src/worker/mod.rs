@@ -28,6 +28,7 @@ pub mod victim;
 pub(crate) use fair_tasks::handing_over;
 pub(crate) use turn::Back;
 
+use crate::io::readiness::Events;
 use crate::protocol::bias::SectionFlag;
 use crate::protocol::deque::Owner;
 use crate::protocol::roster::interrupt;
@@ -127,6 +128,9 @@ pub(crate) struct Worker {
     is_spare: bool,
     /// Tasks with frames that started here and have not ended.
     pub(crate) started: Cell<usize>,
+    /// What the kernel told of sockets.
+    events: Cell<Events>,
+    next_look_outside_ns: Cell<u64>,
     /// The task whose wake is sampled, and when that was.
     sampled_wake: Cell<(*const Task, u64)>,
 }
@@ -233,6 +237,8 @@ impl Worker {
             samples_wake: Cell::new(true),
             is_spare: index >= rt.config.worker_count(),
             started: Cell::new(0),
+            events: Cell::default(),
+            next_look_outside_ns: Cell::new(0),
             sampled_wake: Cell::new((null(), 0)),
         }
     }
@@ -550,6 +556,7 @@ impl Worker {
         if fired {
             self.rt().timers.fire_due();
         }
+        self.look_outside(now_ns);
         match &self.discipline {
             Discipline::WorkStealing => {}
             Discipline::FairTenants(tenants) => return self.tenant_turn_is_over(tenants),

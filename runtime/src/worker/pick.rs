@@ -114,6 +114,7 @@ impl Worker {
         }
         self.looks.set(self.looks.get().wrapping_add(1));
         self.rt().tend_timers();
+        self.look_outside(now_ns);
         self.share();
         // Of what was spawned here the newest goes first: a task that spawns and joins in a loop would keep an older one
         // waiting for ever.

@@ -110,6 +110,7 @@ impl Worker {
     pub(super) fn pick_of_tenants(&self, tenants: &TenantQueue, looks: bool) -> Option<Runnable> {
         if looks {
             self.rt().tend_timers();
+            self.look_outside(self.rt().timers.now_ns());
         }
         self.take_global(tenants);
         tenants.queue().next(self.fair_now())

@@ -15,6 +15,7 @@ mod fair_tasks;
 mod granted;
 mod hunger;
 mod inbox;
+mod ready_side;
 mod roster;
 mod sleep;
 mod slot_refs;

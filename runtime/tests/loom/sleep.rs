@@ -1,8 +1,8 @@
 //! Falling asleep against publishing work.
 
 use crate::{finds, model};
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use mainspring::protocol::mutant::Mutant;
 use mainspring::protocol::sleep::{IdleWorkers, Woke};
@@ -35,6 +35,64 @@ fn published_work_is_never_slept_over() {
         // A worker that slept over the work would be a deadlock, which loom reports.
         worker.join().unwrap();
     });
+}
+
+/// The bell outside, which stays rung until it is answered, as the kernel's does.
+#[derive(Default)]
+struct Outside {
+    rung: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Outside {
+    fn ring(&self) {
+        *self.rung.lock().unwrap() = true;
+        self.bell.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut rung = self.rung.lock().unwrap();
+        while !*rung {
+            rung = self.bell.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+#[test]
+fn published_work_is_not_slept_over_outside() {
+    model(|| {
+        let (idle_workers, outside) = (Arc::new(IdleWorkers::new(1)), Arc::new(Outside::default()));
+        let bell = outside.clone();
+        idle_workers.set_outer_bell(Box::new(move || bell.ring()));
+        let work = Arc::new(AtomicBool::new(false));
+        let worker = {
+            let (idle_workers, work) = (idle_workers.clone(), work.clone());
+            thread::spawn(move || {
+                let mut searching = idle_workers.search();
+                loop {
+                    if work.load(Ordering::Relaxed) {
+                        idle_workers.found(searching);
+                        return;
+                    }
+                    let look = || work.load(Ordering::Relaxed);
+                    searching = match idle_workers.sleep_outside(0, searching, || outside.wait(), look) {
+                        Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
+                        Woke::Closed => panic!("nobody closed it"),
+                    };
+                }
+            })
+        };
+        work.store(true, Ordering::Relaxed);
+        idle_workers.published();
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn the_model_finds_work_that_is_slept_over_outside() {
+    let faults = [Mutant::OutsideWithoutLook, Mutant::OuterBellForgotten, Mutant::SleepWithoutFence];
+    finds(&faults, "sleep::published_work_is_not_slept_over_outside");
 }
 
 #[test]

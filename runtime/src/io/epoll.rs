@@ -1,0 +1,172 @@
+//! The kernel's epoll: a set of descriptors, each of whose changes is told once, and a bell that ends a wait.
+#![allow(unsafe_code)]
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Events that one wait takes at most.
+const BATCH: usize = 256;
+/// The key of the bell. No descriptor has it.
+const BELL: u64 = u64::MAX;
+
+/// What the kernel has told.
+#[derive(Default)]
+pub(crate) struct Events {
+    list: Vec<libc::epoll_event>,
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Events({})", self.list.len())
+    }
+}
+
+/// What the kernel has told of one descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    pub(crate) key: usize,
+    flags: u32,
+}
+
+impl Event {
+    fn has(self, flags: i32) -> bool {
+        self.flags & flags as u32 != 0
+    }
+
+    /// A read may not block.
+    pub(crate) fn is_readable(self) -> bool {
+        self.has(libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLPRI | libc::EPOLLHUP | libc::EPOLLERR)
+    }
+
+    /// A read that finds little does not mean that the next one blocks: the other end is gone, or there are urgent bytes, at which
+    /// reads end.
+    pub(crate) fn is_readable_for_more(self) -> bool {
+        self.has(libc::EPOLLRDHUP | libc::EPOLLPRI | libc::EPOLLHUP | libc::EPOLLERR)
+    }
+
+    /// A write may not block.
+    pub(crate) fn is_writable(self) -> bool {
+        self.has(libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR)
+    }
+
+    /// As [`Event::is_readable_for_more`], of writes.
+    pub(crate) fn is_writable_for_more(self) -> bool {
+        self.has(libc::EPOLLHUP | libc::EPOLLERR)
+    }
+}
+
+impl Events {
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether the bell is among them.
+    pub(crate) fn has_bell(&self) -> bool {
+        self.list.iter().any(|event| event.u64 == BELL)
+    }
+
+    /// Those of descriptors.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Event> + '_ {
+        let told = self.list.iter().filter(|event| event.u64 != BELL);
+        told.map(|event| Event { key: event.u64 as usize, flags: event.events })
+    }
+}
+
+/// The set, and its bell.
+#[derive(Debug)]
+pub(crate) struct Epoll {
+    set: OwnedFd,
+    bell: OwnedFd,
+}
+
+impl Epoll {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: the calls take numbers only, and what they return has no other owner.
+        let (set, bell) = unsafe {
+            let set = OwnedFd::from_raw_fd(checked(libc::epoll_create1(libc::EPOLL_CLOEXEC))?);
+            let bell = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
+            (set, OwnedFd::from_raw_fd(checked(bell)?))
+        };
+        let epoll = Self { set, bell };
+        // It is told again and again until it is answered, so that no wait misses it.
+        epoll.control(libc::EPOLL_CTL_ADD, epoll.bell.as_raw_fd(), libc::EPOLLIN, BELL)?;
+        Ok(epoll)
+    }
+
+    fn control(&self, what: i32, fd: i32, flags: i32, key: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: flags as u32, u64: key };
+        // SAFETY: one record, which outlives the call.
+        checked(unsafe { libc::epoll_ctl(self.set.as_raw_fd(), what, fd, &raw mut event) }).map(drop)
+    }
+
+    /// Each change of the descriptor is told once from now on, under this key. What it is now is told, too.
+    pub(crate) fn add(&self, fd: BorrowedFd<'_>, key: usize) -> io::Result<()> {
+        let changes = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI | libc::EPOLLET;
+        self.control(libc::EPOLL_CTL_ADD, fd.as_raw_fd(), changes, key as u64)
+    }
+
+    pub(crate) fn delete(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, fd.as_raw_fd(), 0, 0)
+    }
+
+    /// Waits until something is told, the bell rings, or the time is over. Any number of threads may: each change is told to one.
+    pub(crate) fn wait(&self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        events.list.clear();
+        events.list.reserve(BATCH);
+        let told = match timeout {
+            None => self.take(events, -1),
+            Some(Duration::ZERO) => self.take(events, 0),
+            Some(timeout) => self.sleep(timeout).and_then(|()| self.take(events, 0)),
+        };
+        match told {
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            told => told,
+        }
+    }
+
+    fn take(&self, events: &mut Events, milliseconds: i32) -> io::Result<()> {
+        let (set, room) = (self.set.as_raw_fd(), events.list.spare_capacity_mut());
+        // SAFETY: there is room for so many records, which the kernel writes.
+        let told = unsafe {
+            libc::epoll_wait(set, room.as_mut_ptr().cast(), room.len().min(BATCH) as i32, milliseconds)
+        };
+        let told = checked(told)?;
+        // SAFETY: so many have been written.
+        unsafe { events.list.set_len(told as usize) };
+        Ok(())
+    }
+
+    /// A wait for less than a millisecond, which `epoll_wait` does not know.
+    fn sleep(&self, timeout: Duration) -> io::Result<()> {
+        let mut asked = libc::pollfd { fd: self.set.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let time = libc::timespec {
+            tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        };
+        // SAFETY: one record and the time, which outlive the call.
+        checked(unsafe { libc::ppoll(&raw mut asked, 1, &raw const time, std::ptr::null()) }).map(drop)
+    }
+
+    /// Ends a wait, now or when the next one begins.
+    pub(crate) fn ring(&self) {
+        let one = 1_u64;
+        // SAFETY: eight bytes, which outlive the call. It fails only when the bell has been rung often enough.
+        let _ = unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// The bell has been heard.
+    pub(crate) fn answer(&self) {
+        let mut rung = 0_u64;
+        // SAFETY: eight bytes, which outlive the call. It does not block.
+        let _ = unsafe { libc::read(self.bell.as_raw_fd(), (&raw mut rung).cast(), 8) };
+    }
+}
+
+fn checked(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
