@@ -1,6 +1,7 @@
 //! A waiter: a task, an ordinary thread, or a future. A word names any of them, so that records can hold it in an atomic.
 #![allow(unsafe_code)]
 
+use crate::callback;
 use crate::protocol::wait_end::{Outcome, WaitEnd};
 use crate::task::TaskPtr;
 use crate::task::state::Event;
@@ -46,7 +47,8 @@ pub(crate) fn future_word(waker: &Waker) -> usize {
 pub(crate) fn take_back(word: usize) {
     match word & KIND {
         0 => {}
-        FUTURE => drop(waker_of(word)),
+        // The last of its kind drops what the program put into it.
+        FUTURE => callback::call(|| drop(waker_of(word))),
         _ => ThreadWait::take_back(word),
     }
 }
@@ -108,7 +110,7 @@ pub(crate) fn wake(word: usize) {
         // SAFETY: the word came from `ThreadWait::word`, and this is its one use.
         unsafe { Arc::from_raw((word & !1) as *const ThreadWait) }.flag.set();
     } else if word & KIND == FUTURE {
-        waker_of(word).wake();
+        callback::call(|| waker_of(word).wake());
     } else {
         TaskPtr::from_word(word).wake(Event::Wake);
     }

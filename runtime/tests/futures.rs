@@ -1,12 +1,15 @@
 //! Futures at home: sockets, time, and children with budgets, names and authority.
 
 use mainspring::io::{Async, IoDriver, StreamSocket, TcpListener, TcpStream};
-use mainspring::{Budget, Component, Config, Profile, Runtime, SpawnError, TaskError};
-use std::future::poll_fn;
+use mainspring::{Budget, Component, Config, Cx, NurseryOptions, Profile, Runtime, SpawnError, TaskError};
+use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, IoSlice, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::pin::pin;
-use std::task::Poll;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 fn runtimes() -> impl Iterator<Item = Runtime> {
@@ -215,4 +218,129 @@ fn a_sleep_ends_when_its_time_has_come_also_in_virtual_time() {
             assert!(took.unwrap() >= Duration::from_secs(3600));
         })
         .unwrap();
+}
+
+/// A connection: the end of the runtime's futures, and a plain one.
+fn connected(cx: &Cx) -> (Async<std::net::TcpStream>, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let theirs = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    theirs.set_nodelay(true).unwrap();
+    (Async::new(cx, listener.accept().unwrap().0).unwrap(), theirs)
+}
+
+/// The kernel tells of the bytes and of the end at once, and a read that does not fill its buffer is followed by no other event.
+#[test]
+fn the_end_of_a_connection_is_found_behind_bytes_that_do_not_fill_the_buffer() {
+    for runtime in runtimes() {
+        runtime
+            .run(|cx| {
+                let (ours, mut theirs) = connected(cx);
+                theirs.write_all(b"last words").unwrap();
+                theirs.shutdown(std::net::Shutdown::Write).unwrap();
+                let mut buffer = [0; 64];
+                let read = cx.await_future(async {
+                    [ours.read(&mut buffer).await.unwrap(), ours.read(&mut buffer).await.unwrap()]
+                });
+                assert_eq!(read.unwrap(), [10, 0]);
+            })
+            .unwrap();
+    }
+}
+
+/// A read ends at urgent bytes, whatever there is behind them.
+#[test]
+fn bytes_behind_urgent_ones_are_read() {
+    for runtime in runtimes() {
+        runtime
+            .run(|cx| {
+                let (ours, mut theirs) = connected(cx);
+                theirs.write_all(b"ab").unwrap();
+                send_urgent(&theirs, b"!");
+                theirs.write_all(b"cd").unwrap();
+                // All of it is there before the first read.
+                let mut seen = [0; 64];
+                while ours.get_ref().peek(&mut seen).is_ok_and(|n| n < 2) {}
+                cx.sleep(Duration::from_millis(5));
+                let mut text = Vec::new();
+                cx.await_future(async {
+                    while !text.ends_with(b"cd") {
+                        let n = ours.read(&mut seen).await.unwrap();
+                        text.extend_from_slice(&seen[..n]);
+                    }
+                })
+                .unwrap();
+                assert!(text.starts_with(b"ab"), "{text:?}");
+            })
+            .unwrap();
+    }
+}
+
+#[allow(unsafe_code)]
+fn send_urgent(socket: &std::net::TcpStream, bytes: &[u8]) {
+    // SAFETY: the bytes and the descriptor are borrowed.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_OOB) };
+    assert_eq!(sent, bytes.len() as isize);
+}
+
+/// A waker of the program's own that panics when it is used, or dropped.
+struct Bomb {
+    on_wake: bool,
+}
+
+impl Wake for Bomb {
+    fn wake(self: Arc<Self>) {
+        assert!(!self.on_wake, "a waker panics");
+    }
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(self.on_wake || std::thread::panicking(), "a waker panics when it is dropped");
+    }
+}
+
+/// It is used by whichever thread finds that the time has come: a worker, in the middle of another task, or the monitor.
+#[test]
+fn a_waker_that_panics_harms_no_other_task_and_no_worker() {
+    let runtime = Config::new(Profile::Service).workers(2).build().unwrap();
+    for round in 0..40 {
+        let ended = AtomicBool::new(false);
+        let done = runtime.run(|cx| {
+            let ended = &ended;
+            cx.nursery_with(NurseryOptions::new().isolate(), |n| {
+                let others: Vec<_> = (0..2)
+                    .map(|_| {
+                        n.spawn(move |cx| {
+                            while !ended.load(Ordering::Relaxed) {
+                                cx.check_iterations(1);
+                                cx.look_up();
+                            }
+                        })
+                    })
+                    .collect();
+                let bombs = n.spawn(move |cx| {
+                    let waker = Waker::from(Arc::new(Bomb { on_wake: round % 2 == 0 }));
+                    let mut context = Context::from_waker(&waker);
+                    let mut due = Box::pin(cx.timer().sleep(Duration::from_micros(500)));
+                    assert!(due.as_mut().poll(&mut context).is_pending());
+                    let (ours, theirs) = UnixStream::pair().unwrap();
+                    let ours = Async::new(cx, ours).unwrap();
+                    assert!(ours.poll_read(&mut context, &mut [0; 4]).is_pending());
+                    // It is not the last of its kind: the registrations have theirs.
+                    drop(waker);
+                    (&theirs).write_all(b"x").unwrap();
+                    cx.sleep(Duration::from_millis(2));
+                });
+                // It may have dropped the last one itself.
+                let _ = bombs.unwrap().join(cx);
+                ended.store(true, Ordering::Relaxed);
+                for other in others {
+                    other.unwrap().join(cx).unwrap();
+                }
+            })
+        });
+        done.unwrap().unwrap();
+    }
+    let deaths: u64 = runtime.worker_stats().iter().map(|worker| worker.deaths).sum();
+    assert_eq!(deaths, 0, "a worker died");
 }
