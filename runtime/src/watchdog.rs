@@ -15,6 +15,8 @@ use crate::runtime::{Inner, Runtime, Share};
 use crate::spans;
 use crate::task::TaskPtr;
 use std::collections::VecDeque;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -149,8 +151,8 @@ struct Sample {
 struct Still {
     sample: Sample,
     since_ns: u64,
-    /// What its thread had used by then.
-    thread: Thread,
+    /// What its thread had used by then; `None` as long as it was seen once only.
+    thread: Option<Thread>,
     is_kept: bool,
 }
 
@@ -164,16 +166,38 @@ struct Thread {
     waited_ns: u64,
 }
 
-impl Thread {
+/// Where the kernel says it. Open, since a look must cost little.
+#[derive(Debug)]
+struct ThreadFiles {
+    times: File,
+    state: File,
+}
+
+impl ThreadFiles {
     fn of(number: u64) -> Option<Self> {
-        let read = |file| std::fs::read_to_string(format!("/proc/self/task/{number}/{file}")).ok();
-        let times = read("schedstat")?;
+        let open = |file| File::open(format!("/proc/self/task/{number}/{file}")).ok();
+        Some(Self { times: open("schedstat")?, state: open("stat")? })
+    }
+
+    fn read(&self) -> Option<Thread> {
+        let mut text = [0; 1024];
+        let length = self.times.read_at(&mut text, 0).ok()?;
+        let times = str::from_utf8(&text[..length]).ok()?;
         let mut times = times.split_whitespace().map_while(|time| time.parse().ok());
         let (ran_ns, waited_ns) = (times.next()?, times.next()?);
+        let length = self.state.read_at(&mut text, 0).ok()?;
         // The name, in brackets, may have anything in it.
-        let state = read("stat")?.rsplit(')').next()?.trim_start().chars().next()?;
-        Some(Self { is_runnable: state == 'R', ran_ns, waited_ns })
+        let behind_name = text[..length].rsplit(|byte| *byte == b')').next()?;
+        let state = behind_name.iter().find(|byte| !byte.is_ascii_whitespace())?;
+        Some(Thread { is_runnable: *state == b'R', ran_ns, waited_ns })
     }
+}
+
+/// What the monitor knows of a worker.
+#[derive(Debug, Default)]
+struct Watched {
+    still: Option<Still>,
+    files: Option<ThreadFiles>,
 }
 
 /// What the monitor makes of a look at a worker.
@@ -197,11 +221,10 @@ impl Still {
             return Judgement::Fine;
         }
         let passed = now_ns.saturating_sub(self.since_ns);
+        let before = self.thread.unwrap_or_default();
         let own = match thread {
-            Some(thread) if thread.is_runnable => {
-                thread.ran_ns.saturating_sub(self.thread.ran_ns).min(passed)
-            }
-            Some(thread) => passed.saturating_sub(thread.waited_ns.saturating_sub(self.thread.waited_ns)),
+            Some(thread) if thread.is_runnable => thread.ran_ns.saturating_sub(before.ran_ns).min(passed),
+            Some(thread) => passed.saturating_sub(thread.waited_ns.saturating_sub(before.waited_ns)),
             None => passed,
         };
         if self.is_kept {
@@ -237,15 +260,15 @@ impl Share {
 /// Watches the workers of a runtime until that shuts down.
 pub(crate) fn run(rt: &Inner, settings: Watchdog) {
     let watch = &rt.monitored.watch;
-    let mut still: Vec<Option<Still>> = vec![None; rt.shares.len()];
+    let mut watched: Vec<Watched> = rt.shares.iter().map(|_| Watched::default()).collect();
     let mut idle_looks = 0;
     let overstay_ns = u64::try_from(settings.overstay.as_nanos()).unwrap_or(u64::MAX);
     let mut events = Events::default();
     while !watch.is_closed() {
         rt.tend_timers();
         rt.io.readiness.look(&mut events);
-        for (worker, still) in still.iter_mut().enumerate() {
-            look(rt, settings, overstay_ns, worker, still);
+        for (worker, watched) in watched.iter_mut().enumerate() {
+            look(rt, settings, overstay_ns, worker, watched);
         }
         idle_looks = if watch.is_any_busy() { 0 } else { idle_looks + 1 };
         if idle_looks > IDLE_LOOKS {
@@ -259,19 +282,28 @@ pub(crate) fn run(rt: &Inner, settings: Watchdog) {
     }
 }
 
-fn look(rt: &Inner, settings: Watchdog, overstay_ns: u64, worker: usize, still: &mut Option<Still>) {
+fn look(rt: &Inner, settings: Watchdog, overstay_ns: u64, worker: usize, watched: &mut Watched) {
+    let Watched { still, files } = watched;
     let share = &rt.shares[worker];
     let now_ns = rt.timers.now_ns();
     let sample = if rt.monitored.watch.is_busy(worker) { share.sample() } else { None };
     let Some(sample) = sample else { return release(rt, still) };
-    let thread = || Thread::of(share.thread.load(Ordering::Relaxed));
     let Some(known) = still.as_mut().filter(|known| known.sample == sample) else {
         release(rt, still);
-        *still =
-            Some(Still { sample, since_ns: now_ns, thread: thread().unwrap_or_default(), is_kept: false });
+        *still = Some(Still { sample, since_ns: now_ns, thread: None, is_kept: false });
         return;
     };
-    match known.judge(sample, now_ns, thread(), overstay_ns) {
+    if files.is_none() {
+        *files = ThreadFiles::of(share.thread.load(Ordering::Relaxed));
+    }
+    let thread = files.as_ref().and_then(ThreadFiles::read);
+    if known.thread.is_none() {
+        // Only now: most tasks get on, and the kernel need not be asked for them.
+        known.since_ns = now_ns;
+        known.thread = Some(thread.unwrap_or_default());
+        return;
+    }
+    match known.judge(sample, now_ns, thread, overstay_ns) {
         Judgement::Fine => release(rt, still),
         Judgement::Still => {}
         Judgement::Overstays(own_ns) => {
@@ -355,7 +387,7 @@ mod tests {
 
     fn still() -> Still {
         let thread = Thread { is_runnable: true, ran_ns: 1000, waited_ns: 100 };
-        Still { sample: sample(3), since_ns: 0, thread, is_kept: false }
+        Still { sample: sample(3), since_ns: 0, thread: Some(thread), is_kept: false }
     }
 
     /// A thread that has run and waited for so long since.
@@ -391,7 +423,8 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_what_this_thread_has_used() {
-        let thread = Thread::of(this_thread()).expect("Linux has both files");
+        let thread =
+            ThreadFiles::of(this_thread()).and_then(|files| files.read()).expect("Linux has both files");
         assert!(thread.is_runnable);
     }
 }

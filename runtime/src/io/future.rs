@@ -16,7 +16,11 @@ use crate::waiter;
 use std::fmt;
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+#[cfg(feature = "hyper")]
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
+#[cfg(feature = "hyper")]
+use std::os::fd::AsRawFd;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::pin::Pin;
@@ -256,11 +260,25 @@ impl<S: AsFd, F> Drop for Operation<'_, S, F> {
 }
 
 /// A read that fills its buffer may leave something, and so may one that the kernel cuts off at 2 GiB.
-fn read_from<S: StreamSocket>(socket: &S, buffer: &mut [u8]) -> Attempt<usize> {
-    match socket.try_read(buffer) {
-        Ok(n) if S::SHORT_READ_IS_ALL && 0 < n && n < buffer.len().min(1 << 30) => Attempt::FoundLittle(n),
+fn was_read<S: StreamSocket>(read: io::Result<usize>, room: usize) -> Attempt<usize> {
+    match read {
+        Ok(n) if S::SHORT_READ_IS_ALL && 0 < n && n < room.min(1 << 30) => Attempt::FoundLittle(n),
         read => Attempt::Done(read),
     }
+}
+
+fn read_from<S: StreamSocket>(socket: &S, buffer: &mut [u8]) -> Attempt<usize> {
+    was_read::<S>(socket.try_read(buffer), buffer.len())
+}
+
+/// Reads into room that holds nothing yet.
+#[cfg(feature = "hyper")]
+#[allow(unsafe_code)]
+fn receive_into<S: StreamSocket>(socket: &S, room: &mut [MaybeUninit<u8>]) -> Attempt<usize> {
+    // SAFETY: the room is borrowed for writing. The socket does not block.
+    let read = unsafe { libc::recv(socket.as_fd().as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
+    let read = if read < 0 { Err(io::Error::last_os_error()) } else { Ok(read as usize) };
+    was_read::<S>(read, room.len())
 }
 
 /// One that is cut short may have been so for the number of its parts: the next one tells whether the socket is full.
@@ -373,14 +391,11 @@ mod for_futures_io {
 
 #[cfg(feature = "hyper")]
 mod for_hyper {
-    use super::{Async, StreamSocket};
+    use super::{Async, Side, StreamSocket, receive_into};
     use std::io::{self, IoSlice};
     use std::net::Shutdown;
     use std::pin::Pin;
     use std::task::{Context, Poll};
-
-    /// What one read takes at most: it is on the stack.
-    const PIECE: usize = 8 << 10;
 
     impl<S: StreamSocket> hyper::rt::Read for Async<S> {
         fn poll_read(
@@ -388,9 +403,17 @@ mod for_hyper {
             context: &mut Context<'_>,
             mut buffer: hyper::rt::ReadBufCursor<'_>,
         ) -> Poll<io::Result<()>> {
-            let mut piece = [0; PIECE];
-            let most = buffer.remaining().min(PIECE);
-            Async::poll_read(&self, context, &mut piece[..most]).map_ok(|n| buffer.put_slice(&piece[..n]))
+            #[allow(unsafe_code)]
+            // SAFETY: nothing is taken out of the room: bytes are only written into it.
+            let room = unsafe { buffer.as_mut() };
+            let read = self.poll_side(Side::Read, context, |socket| receive_into(socket, room));
+            read.map_ok(|n| {
+                #[allow(unsafe_code)]
+                // SAFETY: the kernel has written so many bytes.
+                unsafe {
+                    buffer.advance(n);
+                }
+            })
         }
     }
 

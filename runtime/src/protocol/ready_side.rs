@@ -77,7 +77,7 @@ pub struct ReadySide {
 impl Default for ReadySide {
     /// Ready: the first attempt tells.
     fn default() -> Self {
-        Self { state: AtomicU64::new(READY), waiting: AtomicUsize::new(0), line: Mutex::default() }
+        Self { state: AtomicU64::new(READY), waiting: AtomicUsize::new(0), line: Mutex::new(Line::default()) }
     }
 }
 

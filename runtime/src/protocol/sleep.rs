@@ -66,6 +66,8 @@ pub enum Woke {
     ForWork(Searching),
     /// The time was over.
     TimedOut(Searching),
+    /// Something may have happened outside. The worker is not counted as searching: those that publish meanwhile wake others.
+    Outside,
     /// The runtime shuts down.
     Closed,
 }
@@ -171,9 +173,13 @@ impl IdleWorkers {
     /// A worker has been taken off the list, under its lock. It is counted as searching on its behalf, so that the next
     /// publication does not wake another one meanwhile.
     fn delisted(&self, index: usize) {
+        self.unlist(index);
+        self.searching.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn unlist(&self, index: usize) {
         self.beds[index].listed.store(false, Ordering::Relaxed);
         self.sleeping.fetch_sub(1, Ordering::SeqCst);
-        self.searching.fetch_add(1, Ordering::SeqCst);
     }
 
     fn ring(&self, index: usize) {
@@ -248,12 +254,12 @@ impl IdleWorkers {
         wait();
         let mut rest = bed.rest.lock().expect("no panic while it is held");
         rest.outside = false;
-        if !std::mem::take(&mut rest.woken) {
+        if std::mem::take(&mut rest.woken) {
             drop(rest);
-            return self.get_up(index, false);
+            return self.woken();
         }
         drop(rest);
-        self.woken()
+        if self.leave_list(index, false) { Woke::Outside } else { self.take_wake(index) }
     }
 
     fn woken(&self) -> Woke {
@@ -282,19 +288,27 @@ impl IdleWorkers {
 
     /// Leaves the list, or takes the wake that came first.
     fn get_up(&self, index: usize, for_work: bool) -> Woke {
-        let listed = {
-            let mut asleep = self.asleep.lock().expect("no panic while it is held");
-            let position = asleep.iter().position(|&sleeper| sleeper == index);
-            if let Some(position) = position {
-                asleep.swap_remove(position);
-                self.delisted(index);
-            }
-            position.is_some()
-        };
-        if listed {
-            return if for_work { Woke::ForWork(Searching(())) } else { Woke::TimedOut(Searching(())) };
+        if !self.leave_list(index, true) {
+            return self.take_wake(index);
         }
-        // Another thread took this worker off the list and counted it as searching: its bell will ring.
+        if for_work { Woke::ForWork(Searching(())) } else { Woke::TimedOut(Searching(())) }
+    }
+
+    /// Leaves the list, to search or not. False if another thread took this worker off it.
+    fn leave_list(&self, index: usize, searches: bool) -> bool {
+        let mut asleep = self.asleep.lock().expect("no panic while it is held");
+        let Some(position) = asleep.iter().position(|&sleeper| sleeper == index) else { return false };
+        asleep.swap_remove(position);
+        if searches {
+            self.delisted(index);
+        } else {
+            self.unlist(index);
+        }
+        true
+    }
+
+    /// Another thread took this worker off the list and counted it as searching: its bell will ring.
+    fn take_wake(&self, index: usize) -> Woke {
         let bed = &self.beds[index];
         let mut rest = bed.rest.lock().expect("no panic while it is held");
         while !rest.woken {

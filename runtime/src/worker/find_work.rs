@@ -90,7 +90,8 @@ impl Worker {
                 back_off = BackOff::new();
                 continue;
             }
-            if back_off.is_fresh() && self.sees_work_soon() {
+            // What comes from outside is not seen by looking on.
+            if back_off.is_fresh() && !rt.io.readiness.is_unattended() && self.sees_work_soon() {
                 continue;
             }
             let kept = rt.timers.earliest.keep(self.index);
@@ -107,7 +108,8 @@ impl Worker {
             if kept.is_some() {
                 rt.timers.earliest.resign();
             }
-            searching = match self.tell_sleepers(woke) {
+            self.tell_sleepers();
+            searching = match woke {
                 Woke::ForWork(searching) => {
                     back_off = BackOff::new();
                     searching
@@ -115,6 +117,13 @@ impl Worker {
                 Woke::TimedOut(searching) => {
                     back_off.in_vain();
                     searching
+                }
+                Woke::Outside => {
+                    if let Some(task) = self.next_local() {
+                        return Some(task);
+                    }
+                    back_off.in_vain();
+                    rt.idle_workers.search()
                 }
                 Woke::Closed => return None,
             };
@@ -141,16 +150,12 @@ impl Worker {
     }
 
     /// Wakes those that waited for what the kernel told while the worker slept.
-    fn tell_sleepers(&self, woke: Woke) -> Woke {
+    fn tell_sleepers(&self) {
+        // Not borrowed: what is woken may be the program's own code, which may give way here.
         let mut events = self.events.take();
-        let is_told = !events.is_empty();
         self.rt().io.readiness.tell(&events);
         events.clear();
         self.events.set(events);
-        match woke {
-            Woke::TimedOut(searching) if is_told => Woke::ForWork(searching),
-            woke => woke,
-        }
     }
 
     /// A look outside, if the last one was some time ago.
@@ -158,7 +163,7 @@ impl Worker {
     pub(super) fn look_outside(&self, now_ns: u64) {
         if now_ns >= self.next_look_outside_ns.get() {
             self.next_look_outside_ns.set(now_ns + LOOK_OUTSIDE_NS);
-            // Not borrowed: what is woken may be the program's own code, which may give way here.
+            // Not borrowed: see `tell_sleepers`.
             let mut events = self.events.take();
             self.rt().io.readiness.look(&mut events);
             events.clear();

@@ -36,6 +36,7 @@ fn sleep_until_planned(earliest: &Earliest, idle_workers: &IdleWorkers, index: u
         }
         searching = match woke {
             Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
+            Woke::Outside => unreachable!("it sleeps at its own bell"),
             Woke::Closed => return,
         };
     }

@@ -123,6 +123,7 @@ fn a_thread_that_only_a_sleeping_worker_may_run_is_never_slept_over() {
                     fair_tasks.set_idle(1, false);
                     searching = match woke {
                         Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
+                        Woke::Outside => unreachable!("it sleeps at its own bell"),
                         Woke::Closed => panic!("nobody closed it"),
                     };
                 }
@@ -253,6 +254,7 @@ fn a_refill_that_comes_while_a_worker_falls_asleep_is_not_slept_over() {
             fair_tasks.wakes(0);
             searching = match woke {
                 Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
+                Woke::Outside => unreachable!("it sleeps at its own bell"),
                 Woke::Closed => panic!("nobody closed it"),
             };
         }

@@ -75,6 +75,7 @@ impl Worker {
             }
             searching = match self.idle_workers.sleep(0, searching, None, || !self.inbox.is_empty()) {
                 Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
+                Woke::Outside => unreachable!("it sleeps at its own bell"),
                 Woke::Closed => panic!("nobody closed it"),
             };
         }

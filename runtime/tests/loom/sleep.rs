@@ -25,6 +25,7 @@ fn published_work_is_never_slept_over() {
                     searching = match idle_workers.sleep(0, searching, None, || work.load(Ordering::Relaxed))
                     {
                         Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
+                        Woke::Outside => idle_workers.search(),
                         Woke::Closed => panic!("nobody closed it"),
                     };
                 }
@@ -78,6 +79,7 @@ fn published_work_is_not_slept_over_outside() {
                     let look = || work.load(Ordering::Relaxed);
                     searching = match idle_workers.sleep_outside(0, searching, || outside.wait(), look) {
                         Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
+                        Woke::Outside => idle_workers.search(),
                         Woke::Closed => panic!("nobody closed it"),
                     };
                 }
@@ -115,6 +117,7 @@ fn two_sleepers_and_one_piece_of_work_end_with_a_shutdown() {
                             .sleep(index, searching, None, || work.load(Ordering::Acquire) == 1)
                         {
                             Woke::ForWork(searching) | Woke::TimedOut(searching) => searching,
+                            Woke::Outside => unreachable!("it slept at its own bell"),
                             Woke::Closed => return,
                         };
                     }
