@@ -423,6 +423,7 @@ fn where_tasks_may_move_the_server_comes_to_the_context() {
 
 /// Random programs: callers with and without contexts call servers on all workers, which answer, drop, call on, or keep the caller
 /// waiting until its time is over. What is lent, and where each context is afterwards, is what the model says.
+//= OWN:context.one-place
 #[test]
 fn loans_are_where_a_model_says_under_random_programs() {
     for workers in 1..=4 {

@@ -436,6 +436,7 @@ enum Order {
 
 /// Random programs: tasks on all workers bind, unbind, use up and lose contexts, one order at a time, and every answer is the
 /// model's. Seeds are fixed; a failure names its own.
+//= OWN:context.one-place
 #[test]
 fn contexts_are_where_a_model_says_under_random_programs() {
     for workers in 1..=4 {

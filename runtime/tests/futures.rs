@@ -1,7 +1,9 @@
 //! Futures at home: sockets, time, and children with budgets, names and authority.
 
 use mainspring::io::{Async, IoDriver, StreamSocket, TcpListener, TcpStream};
-use mainspring::{Budget, Component, Config, Cx, NurseryOptions, Profile, Runtime, SpawnError, TaskError};
+use mainspring::{
+    Budget, Component, Config, Cx, NurseryOptions, Profile, Refusal, Runtime, SpawnError, TaskError,
+};
 use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, IoSlice, Write};
 use std::os::fd::AsRawFd;
@@ -343,4 +345,35 @@ fn a_waker_that_panics_harms_no_other_task_and_no_worker() {
     }
     let deaths: u64 = runtime.worker_stats().iter().map(|worker| worker.deaths).sum();
     assert_eq!(deaths, 0, "a worker died");
+}
+
+/// As a compiler lowers a call of an async function: a spawn, and a channel for the one value of its result.
+//= NURS:lowering.async
+#[test]
+fn a_call_that_is_a_spawn_and_a_channel_for_one_value_has_its_result_once() {
+    let runtime = Config::new(Profile::Service).workers(2).build().unwrap();
+    runtime
+        .run(|cx| {
+            cx.nursery_with(NurseryOptions::new().isolate(), |n| {
+                let call = |argument: u32| {
+                    let (result, awaited) = cx.oneshot().unwrap();
+                    n.start(move |cx| {
+                        cx.yield_now();
+                        assert_ne!(argument, 0, "the callee fails");
+                        result.send(cx, argument * 2).unwrap();
+                    })
+                    .unwrap();
+                    awaited
+                };
+                let calls = [1, 2, 3].map(call);
+                let mut failed = call(0);
+                assert_eq!(calls.map(|awaited| awaited.recv(cx)), [Ok(2), Ok(4), Ok(6)], "each its own");
+                assert_eq!(failed.recv_timeout(cx, Duration::from_secs(60)), Err(Refusal::Closed));
+                let mut last = call(21);
+                assert_eq!(last.recv_timeout(cx, Duration::from_secs(60)), Ok(42));
+                assert_eq!(last.try_recv(cx), Err(Refusal::Closed), "once");
+            })
+            .unwrap();
+        })
+        .unwrap();
 }

@@ -8,7 +8,7 @@ use mainspring::{
     Runtime, TaskError, Watchdog, Weight,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const OVERSTAY: Duration = Duration::from_millis(2);
 
@@ -73,6 +73,7 @@ fn a_task_that_overstays_is_reported_by_name_and_counted() {
     }
 }
 
+//= OWN:watchdog
 #[test]
 fn a_spare_worker_starts_what_has_not_started() {
     for tenants in [None, Some([Weight::DEFAULT; 2])] {
@@ -306,6 +307,56 @@ fn what_it_is_charged_with_is_the_whole_time() {
         noticed.store(true, Ordering::SeqCst);
         assert!(charged.join().unwrap().unwrap() >= overstay.time);
     });
+}
+
+/// The tenant of a task that overstays has had its turn for as long: the other tenant has what it is owed before that one goes on. It is
+/// owed as much, of which a busy host takes a part. Without the charge it would have one turn of 50 microseconds.
+//= OWN:watchdog
+#[test]
+fn the_tenant_of_a_task_that_overstays_is_charged() {
+    let runtime = watched(1, 0, false).fair(&[Weight::DEFAULT; 3]).build().unwrap();
+    let (noticed, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let ran_ns = AtomicU64::new(0);
+    let (kept, owed) = std::thread::scope(|threads| {
+        let turns = threads.spawn(|| {
+            runtime.run(|cx| {
+                let (noticed, done, ran_ns) = (&noticed, &done, &ran_ns);
+                cx.nursery(|n| {
+                    let hog = n.builder().tenant(1).spawn(move |cx| {
+                        while ran_ns.load(Ordering::SeqCst) == 0 {
+                            cx.yield_now();
+                        }
+                        let began = Instant::now();
+                        spin(noticed);
+                        while began.elapsed() < 5 * OVERSTAY {}
+                        let (kept, before) = (began.elapsed(), ran_ns.load(Ordering::SeqCst));
+                        cx.yield_now();
+                        let owed = Duration::from_nanos(ran_ns.load(Ordering::SeqCst) - before);
+                        done.store(true, Ordering::SeqCst);
+                        (kept, owed)
+                    });
+                    let other = n.builder().tenant(2).start(move |cx| {
+                        while !done.load(Ordering::SeqCst) {
+                            let began = Instant::now();
+                            while began.elapsed() < Duration::from_micros(50) {}
+                            ran_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::SeqCst);
+                            cx.yield_now();
+                        }
+                    });
+                    other.unwrap();
+                    hog.unwrap().join(cx).unwrap()
+                })
+                .unwrap()
+            })
+        });
+        first_overstay(&runtime);
+        noticed.store(true, Ordering::SeqCst);
+        turns.join().unwrap().unwrap()
+    });
+    assert!(
+        owed >= kept / 8,
+        "it kept its worker for {kept:?}, and the other tenant had {owed:?} before its next turn"
+    );
 }
 
 #[test]

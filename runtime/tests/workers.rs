@@ -1,6 +1,9 @@
 //! Victims, steals, the order of the queues, and what happens to tasks that are cancelled in a queue.
 
-use mainspring::{Budget, Capacity, Caps, Config, Profile, TaskError, VictimStrategy, Victims};
+use mainspring::{
+    Budget, Capacity, Caps, Config, Cx, NurseryOptions, Pool, Profile, Runtime, TaskError, VictimStrategy,
+    Victims,
+};
 use proptest::prelude::*;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -241,4 +244,74 @@ fn a_tree_of_tasks_is_explored_in_depth() {
     let inner = (0..DEPTH).map(|depth| FAN_OUT.pow(depth)).sum::<u32>();
     let most = open.1.load(Ordering::Relaxed) as u32;
     assert!(most < inner / 10, "{most} of {inner} inner nodes were under way at once");
+}
+
+const OPS: Budget = Budget { ops: 100, ..Budget::ZERO };
+
+/// What one worker runs once it is let go, when there is something in each place. The other one is kept, with two tasks in its deque.
+fn order_of_one_worker(runtime: &Runtime) -> Vec<&'static str> {
+    let (order, ready, kept) = (Mutex::new(Vec::new()), AtomicUsize::new(0), AtomicBool::new(true));
+    let free = AtomicUsize::new(usize::MAX);
+    let (order, ready, kept, free) = (&order, &ready, &kept, &free);
+    let spin = |until: &dyn Fn() -> bool| {
+        while !until() {
+            std::hint::spin_loop();
+        }
+    };
+    // Only what that worker runs.
+    let note = move |cx: &Cx, what| {
+        if cx.worker() == free.load(Ordering::SeqCst) {
+            order.lock().unwrap().push(what);
+        }
+    };
+    let pool = Pool { ops: 1000, spawn_count: 2, ..Pool::ZERO };
+    runtime
+        .nursery(NurseryOptions::new(), |n| {
+            n.start(move |cx| {
+                free.store(cx.worker(), Ordering::SeqCst);
+                ready.fetch_add(1, Ordering::SeqCst);
+                spin(&|| ready.load(Ordering::SeqCst) == 3);
+            })
+            .unwrap();
+            spin(&|| ready.load(Ordering::SeqCst) == 1);
+            let keeper = n.builder().pool(pool).start(move |cx| {
+                cx.nursery(|n| {
+                    for _ in 0..2 {
+                        n.builder().budget(OPS).start(move |cx| note(cx, "stolen")).unwrap();
+                    }
+                    ready.fetch_add(1, Ordering::SeqCst);
+                    spin(&|| !kept.load(Ordering::SeqCst));
+                })
+                .unwrap();
+            });
+            keeper.unwrap();
+            spin(&|| ready.load(Ordering::SeqCst) == 2);
+            for _ in 0..2 {
+                let global = n.builder().pool(pool).start(move |cx| {
+                    note(cx, "global");
+                    cx.nursery(|n| n.builder().budget(OPS).start(move |cx| note(cx, "local")))
+                        .unwrap()
+                        .unwrap();
+                });
+                global.unwrap();
+            }
+            ready.store(3, Ordering::SeqCst);
+            spin(&|| order.lock().unwrap().len() == 6);
+            kept.store(false, Ordering::SeqCst);
+        })
+        .unwrap();
+    order.lock().unwrap().clone()
+}
+
+//= SCHED:6.3.1a
+#[test]
+fn a_worker_takes_its_own_then_from_the_global_queue_and_then_steals() {
+    let runtime = Config::new(Profile::Service).workers(2).watchdog(None).build().unwrap();
+    let orders: Vec<_> = (0..40).map(|_| order_of_one_worker(&runtime)).collect();
+    // Every 64th pick looks at the global queue first, so that nothing waits there for ever.
+    let usual = ["global", "local", "global", "local", "stolen", "stolen"];
+    let kept = orders.iter().filter(|order| **order == usual).count();
+    assert!(kept >= 30, "{kept} of {}: {orders:?}", orders.len());
+    let steals_last = |order: &Vec<_>| order[3..].iter().filter(|what| **what == "stolen").count() == 2;
+    assert!(orders.iter().all(steals_last), "{orders:?}");
 }
