@@ -54,11 +54,15 @@ func main() {
 	case "skynet":
 		value = skynet(work[4])
 	default:
+		if attack := strings.TrimPrefix(bench, "deadline-"); attack != bench {
+			value = hostile(attack, window, hoard, jobs)
+			break
+		}
 		attack := strings.TrimPrefix(bench, "hostile-")
 		if attack == bench {
 			fail("go takes no part in " + bench)
 		}
-		value = hostile(attack, window, hoard)
+		value = hostile(attack, window, hoard, ticks)
 	}
 	fmt.Printf("{\"\": %f}\n", value)
 }
@@ -186,11 +190,10 @@ func skynet(leaves int) float64 {
 	return float64(time.Since(began).Nanoseconds()) / 1e6
 }
 
-func hostile(attack string, window time.Duration, hoard int) float64 {
-	var stop atomic.Bool
-	victim := make(chan float64)
+// The victim's ticks: the lateness that one in a hundred exceeds, in microseconds.
+func ticks(window time.Duration) func() float64 {
 	began := time.Now()
-	go func() {
+	return func() float64 {
 		var late []float64
 		for due := tick; due <= window; {
 			time.Sleep(time.Until(began.Add(due)))
@@ -198,9 +201,56 @@ func hostile(attack string, window time.Duration, hoard int) float64 {
 				late = append(late, float64((now-due).Nanoseconds())/1e3)
 			}
 		}
-		stop.Store(true)
 		sort.Float64s(late)
-		victim <- late[(len(late)*99+99)/100-1]
+		return late[(len(late)*99+99)/100-1]
+	}
+}
+
+var sink atomic.Uint64
+
+func steps(count int) {
+	sum := uint64(1)
+	for i := 0; i < count; i++ {
+		sum = sum*6364136223846793005 + 1
+	}
+	sink.Store(sum)
+}
+
+// The victim's jobs, half a millisecond of work every ten: how many in a hundred missed their deadlines.
+func jobs(window time.Duration) func() float64 {
+	const period, job, sample = 10 * time.Millisecond, 500 * time.Microsecond, 100_000
+	fastest := time.Hour
+	for i := 0; i < 20; i++ {
+		began := time.Now()
+		steps(sample)
+		if took := time.Since(began); took < fastest {
+			fastest = took
+		}
+	}
+	count := int(sample * int64(job) / (int64(fastest) + 1))
+	began := time.Now()
+	return func() float64 {
+		all, missed := 0, 0
+		for released := period; released <= window; released += period {
+			time.Sleep(time.Until(began.Add(released)))
+			steps(count)
+			all++
+			if time.Since(began) > released+period {
+				missed++
+			}
+		}
+		return 100 * float64(missed) / float64(all)
+	}
+}
+
+func hostile(attack string, window time.Duration, hoard int, duty func(time.Duration) func() float64) float64 {
+	var stop atomic.Bool
+	victim := make(chan float64)
+	run := duty(window)
+	go func() {
+		figure := run()
+		stop.Store(true)
+		victim <- figure
 	}()
 	if attack != "none" {
 		for i := 0; i < attackers; i++ {

@@ -1,5 +1,6 @@
 //! What is measured, with which peers, and how much of it.
 
+use crate::victim::Victim;
 use std::time::Duration;
 
 /// Figures of one measurement: the benchmark's own has the empty name, the others say what they are.
@@ -18,6 +19,8 @@ pub enum Peer {
     Rayon,
     Corosensei,
     Go,
+    /// Threads of the host: the victim under `SCHED_DEADLINE`, if that is allowed.
+    Thread,
 }
 
 impl Peer {
@@ -32,6 +35,7 @@ impl Peer {
             Self::Rayon => "rayon",
             Self::Corosensei => "corosensei",
             Self::Go => "go",
+            Self::Thread => "thread",
         }
     }
 }
@@ -74,11 +78,21 @@ pub enum Bench {
     HostileAlloc,
     /// System calls without end.
     HostileSyscall,
+    /// Jobs with deadlines and a millisecond of granted time in each ten, beside loops that never wait.
+    DeadlineSpin,
+    /// The same beside tasks that spawn without end.
+    DeadlineFork,
+    /// Beside senders that never wait.
+    DeadlineFlood,
+    /// Beside allocations without end.
+    DeadlineAlloc,
+    /// Beside system calls without end.
+    DeadlineSyscall,
 }
 
 impl Bench {
     /// In the order of the table.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 22] = [
         Self::Yield,
         Self::Spawn,
         Self::PingPong,
@@ -96,6 +110,11 @@ impl Bench {
         Self::HostileFlood,
         Self::HostileAlloc,
         Self::HostileSyscall,
+        Self::DeadlineSpin,
+        Self::DeadlineFork,
+        Self::DeadlineFlood,
+        Self::DeadlineAlloc,
+        Self::DeadlineSyscall,
     ];
 
     /// As in the JSON file and on the command line.
@@ -118,6 +137,11 @@ impl Bench {
             Self::HostileFlood => "hostile-flood",
             Self::HostileAlloc => "hostile-alloc",
             Self::HostileSyscall => "hostile-syscall",
+            Self::DeadlineSpin => "deadline-spin",
+            Self::DeadlineFork => "deadline-fork",
+            Self::DeadlineFlood => "deadline-flood",
+            Self::DeadlineAlloc => "deadline-alloc",
+            Self::DeadlineSyscall => "deadline-syscall",
         }
     }
 
@@ -132,13 +156,14 @@ impl Bench {
             Self::Check => "% overhead",
             Self::Http => "ns/request",
             Self::HttpOverstay => "times quiet p99",
+            _ if self.has_deadlines() => "% of deadlines missed",
             _ => "us, p99 lateness",
         }
     }
 
     /// The peers that take part, in the order of a round.
     pub fn peers(self) -> &'static [Peer] {
-        use Peer::{Corosensei, Go, Mainspring, MainspringMoving, May, Rayon, Smol, Tokio};
+        use Peer::{Corosensei, Go, Mainspring, MainspringMoving, May, Rayon, Smol, Thread, Tokio};
         match self {
             Self::Yield | Self::PingPong => &[Mainspring, MainspringMoving, Tokio, May, Smol, Corosensei, Go],
             Self::Spawn => &[Mainspring, MainspringMoving, Tokio, Smol, Rayon, Go],
@@ -148,6 +173,7 @@ impl Bench {
             Self::Http | Self::HttpOverstay => &[Mainspring, Tokio],
             Self::Skynet => &[Mainspring, MainspringMoving, Tokio, May, Smol, Rayon, Go],
             Self::Fib => &[Mainspring, MainspringMoving, Rayon],
+            _ if self.has_deadlines() => &[Mainspring, Tokio, May, Thread, Go],
             _ => &[Mainspring, MainspringMoving, Tokio, May, Go],
         }
     }
@@ -156,13 +182,30 @@ impl Bench {
     pub fn attack(self) -> Option<Attack> {
         Some(match self {
             Self::HostileNone => Attack::None,
-            Self::HostileSpin => Attack::Spin,
-            Self::HostileFork => Attack::Fork,
-            Self::HostileFlood => Attack::Flood,
-            Self::HostileAlloc => Attack::Alloc,
-            Self::HostileSyscall => Attack::Syscall,
+            Self::HostileSpin | Self::DeadlineSpin => Attack::Spin,
+            Self::HostileFork | Self::DeadlineFork => Attack::Fork,
+            Self::HostileFlood | Self::DeadlineFlood => Attack::Flood,
+            Self::HostileAlloc | Self::DeadlineAlloc => Attack::Alloc,
+            Self::HostileSyscall | Self::DeadlineSyscall => Attack::Syscall,
             _ => return None,
         })
+    }
+
+    /// Whether its victim has jobs with deadlines.
+    pub fn has_deadlines(self) -> bool {
+        let with = [
+            Self::DeadlineSpin,
+            Self::DeadlineFork,
+            Self::DeadlineFlood,
+            Self::DeadlineAlloc,
+            Self::DeadlineSyscall,
+        ];
+        with.contains(&self)
+    }
+
+    /// Its victim.
+    pub fn victim(self, window: Duration) -> Victim {
+        if self.has_deadlines() { Victim::with_jobs(window) } else { Victim::with_ticks(window) }
     }
 }
 

@@ -32,7 +32,10 @@ fn unit(results: &Results, figure: &str) -> &'static str {
 /// For each peer, its median in the attack that hurts its victim most.
 fn worst_attack(all: &[Results]) -> BTreeMap<Peer, f64> {
     let mut worst = BTreeMap::new();
-    for results in all.iter().filter(|results| results.bench.attack().is_some_and(|it| it != Attack::None)) {
+    let with_ticks = |results: &&Results| {
+        !results.bench.has_deadlines() && results.bench.attack().is_some_and(|it| it != Attack::None)
+    };
+    for results in all.iter().filter(with_ticks) {
         for row in &results.rows {
             if let Some(p99) = row.median("") {
                 let most = worst.entry(row.peer).or_insert(p99);

@@ -34,6 +34,7 @@ fn target(bench: Bench) -> Option<Target> {
         Bench::Check => Target::Most(2.0),
         Bench::Http => Target::NoWorse(Tokio, "p99"),
         Bench::HttpOverstay => Target::Most(3.0),
+        _ if bench.has_deadlines() => Target::Most(1.0),
         _ => return None,
     })
 }

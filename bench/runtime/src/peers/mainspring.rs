@@ -2,10 +2,11 @@
 
 use super::{leaf_sum, ms, ns_each, processor_timed, resident_bytes, timed};
 use crate::bench::{ATTACKERS, Attack, BLOCK, Bench, FAN_OUT, HOARD, Work, YIELDERS};
-use crate::victim::Victim;
+use crate::victim::{GRANT, PERIOD, Victim};
 use mainspring::io::UdpSocket;
 use mainspring::{
-    Budget, Capacity, Caps, Config, Cx, Exhaustion, NurseryOptions, Profile, Runtime, budgeted,
+    Budget, Capacity, Caps, Config, Cx, Exhaustion, FairTaskSettings, HostReservation, NurseryOptions,
+    Profile, Reservation, Runtime, budgeted,
 };
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -45,7 +46,7 @@ pub fn measure(bench: Bench, work: &Work, started: Started) -> Option<f64> {
         Bench::MemoryFuture => future_memory(work.parked),
         Bench::MemoryUnstarted => unstarted_memory(work.parked),
         Bench::Check | Bench::Http | Bench::HttpOverstay => return None,
-        _ => hostile(bench.attack()?, work.window, started),
+        _ => hostile(bench, bench.attack()?, work.window, started),
     })
 }
 
@@ -260,12 +261,26 @@ fn unstarted_memory(tasks: u32) -> f64 {
     bytes
 }
 
-/// A strike ends at its budget, and the attacker strikes again: the attack lasts as long as the window.
-fn hostile(attack: Attack, window: Duration, started: Started) -> f64 {
+/// Two workers that can grant time, and that the host grants time if it allows that.
+fn runtime_with_contexts() -> Runtime {
+    let settings = FairTaskSettings { threads: 1 << 14, contexts: 1, ..FairTaskSettings::default() };
+    let most = Budget { spawn_count: STRIKE.spawn_count, ..CHILD };
+    let caps = Caps::root(u32::MAX, most, Budget::MAX, u32::MAX, u32::MAX).with_contexts(1, 1_000_000);
+    let host = HostReservation::Deadline { budget: PERIOD * 9 / 10, period: PERIOD };
+    build(config(2).max_stacks(1 << 16).root_caps(caps).fair_by_task(settings).reserve(host))
+}
+
+/// A strike ends at its budget, and the attacker strikes again: the attack lasts as long as the window. A victim with deadlines has a
+/// context.
+fn hostile(bench: Bench, attack: Attack, window: Duration, started: Started) -> f64 {
     let stop = AtomicBool::new(false);
-    let p99 = runtime_whose(2, started).run(|cx| {
+    let runtime = if bench.has_deadlines() { runtime_with_contexts() } else { runtime_whose(2, started) };
+    let figure = runtime.run(|cx| {
         let stop = &stop;
-        let mut victim = Victim::new(window);
+        let context = bench
+            .has_deadlines()
+            .then(|| cx.create_context(Reservation::new(GRANT, PERIOD)).expect("there is time to grant"));
+        let mut victim: Victim = bench.victim(window);
         cx.nursery(|n| {
             if attack != Attack::None {
                 for _ in 0..ATTACKERS {
@@ -287,19 +302,24 @@ fn hostile(attack: Attack, window: Duration, started: Started) -> f64 {
                         .expect("the pool pays");
                 }
             }
-            let victim = n.spawn(move |cx| {
+            let child = n.builder();
+            let child = match &context {
+                Some(context) => child.context(context),
+                None => child,
+            };
+            let victim = child.spawn(move |cx| {
                 while let Some(due) = victim.next_due() {
                     cx.sleep(due.saturating_duration_since(Instant::now()));
                     victim.answer();
                 }
                 stop.store(true, Ordering::Relaxed);
-                victim.p99_us()
+                victim.figure()
             });
             victim.expect("the pool pays").join(cx).expect("no child fails")
         })
         .expect("no child fails")
     });
-    p99.expect("the task does not fail")
+    figure.expect("the task does not fail")
 }
 
 /// Goes on until its budget ends it.

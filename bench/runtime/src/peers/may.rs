@@ -23,7 +23,7 @@ pub fn measure(bench: Bench, work: &Work) -> Option<f64> {
         Bench::Memory => spawn(move || memory(work.parked)),
         _ => {
             let attack = bench.attack()?;
-            spawn(move || hostile(attack, work.window))
+            spawn(move || hostile(attack, work.window, bench.victim(work.window)))
         }
     };
     Some(value.join().expect("it does not panic"))
@@ -95,7 +95,7 @@ fn memory(tasks: u32) -> f64 {
     bytes
 }
 
-fn hostile(attack: Attack, window: Duration) -> f64 {
+fn hostile(attack: Attack, window: Duration, mut victim: Victim) -> f64 {
     let stop = Arc::new(AtomicBool::new(false));
     // A starved victim cannot end the attack.
     let end = stop.clone();
@@ -103,13 +103,12 @@ fn hostile(attack: Attack, window: Duration) -> f64 {
         std::thread::sleep(window);
         end.store(true, Ordering::Relaxed);
     });
-    let mut victim = Victim::new(window);
     let victim = spawn(move || {
         while let Some(due) = victim.next_due() {
             coroutine::sleep(due.saturating_duration_since(Instant::now()));
             victim.answer();
         }
-        victim.p99_us()
+        victim.figure()
     });
     if attack != Attack::None {
         for _ in 0..ATTACKERS {

@@ -7,6 +7,7 @@ mod mainspring;
 mod may;
 mod rayon;
 mod smol;
+mod thread;
 mod tokio;
 
 use crate::bench::{Bench, Figures, Peer, Work};
@@ -43,6 +44,7 @@ pub fn measure(bench: Bench, peer: Peer, work: &Work) -> Option<Figures> {
         Peer::Smol => smol::measure(bench, work),
         Peer::Rayon => rayon::measure(bench, work),
         Peer::Corosensei => corosensei::measure(bench, work),
+        Peer::Thread => thread::measure(bench, work),
         Peer::Go => None,
     };
     value.map(|value| vec![("", value)])

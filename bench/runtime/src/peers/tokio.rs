@@ -21,7 +21,7 @@ pub fn measure(bench: Bench, work: &Work) -> Option<f64> {
         Bench::Spawn => on_worker(spawn(work.spawns)),
         Bench::Skynet => on_worker(skynet(work.leaves)),
         Bench::MemoryFuture => on_worker(memory(work.parked)),
-        _ => on_worker(hostile(bench.attack()?, work.window)),
+        _ => on_worker(hostile(bench.attack()?, work.window, bench.victim(work.window))),
     })
 }
 
@@ -131,7 +131,7 @@ async fn memory(tasks: u32) -> f64 {
     (resident_bytes() - before) / f64::from(tasks)
 }
 
-async fn hostile(attack: Attack, window: Duration) -> f64 {
+async fn hostile(attack: Attack, window: Duration, mut victim: Victim) -> f64 {
     let stop = Arc::new(AtomicBool::new(false));
     // A starved victim cannot end the attack.
     let end = stop.clone();
@@ -139,13 +139,12 @@ async fn hostile(attack: Attack, window: Duration) -> f64 {
         std::thread::sleep(window);
         end.store(true, Ordering::Relaxed);
     });
-    let mut victim = Victim::new(window);
     let victim = tokio::spawn(async move {
         while let Some(due) = victim.next_due() {
             tokio::time::sleep_until(due.into()).await;
             victim.answer();
         }
-        victim.p99_us()
+        victim.figure()
     });
     if attack != Attack::None {
         for _ in 0..ATTACKERS {
