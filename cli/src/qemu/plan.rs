@@ -822,7 +822,7 @@ mod tests {
             program = ["run forever"]
             [[thread]]
             name = "shell"
-            program = ["recv orders", "reply"]
+            program = ["recv orders", "run 1us", "reply"]
             [[at]]
             time = "1ms"
             do = "policy weight hog 7 epoch 6"
