@@ -57,7 +57,7 @@ if [ "$(sum handoffs)" -ne 0 ]; then
     echo "records: a wake that is no call has handed the CPU over" >&2
     exit 1
 fi
-judged handoff-pingpong handoffs 100
+judged handoff-pingpong handoffs 1
 
 # An idle CPU does without its tick, with a one-shot for what is due next and after 100 ms at the latest; a CPU with a thread ticks.
 #= TICK:L1.states ARCH:tickless.bound

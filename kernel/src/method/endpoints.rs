@@ -357,7 +357,8 @@ pub fn throw(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
 /// Calls that one request to close an endpoint ends.
 const ENDED_AT_ONCE: u32 = 4;
 
-/// The serving side's own methods.
+/// The serving side's own methods. Apart from the others, which are called more often.
+#[inline(never)]
 pub fn serving(call: &mut Call<'_>, index: u32) -> Result<Answer, CapError> {
     match EndpointMethod::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)? {
         EndpointMethod::Close => {

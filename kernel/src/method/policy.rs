@@ -13,6 +13,7 @@ use mainspring_authority::boundary::{
 use mainspring_schema as schema;
 use mainspring_schema::PolicyServiceMethod as Method;
 
+#[inline(never)]
 pub fn service(call: &Call<'_>) -> Result<Answer, CapError> {
     let process = call.process();
     match Method::try_from(call.request.v1.method_id).map_err(|_| CapError::NoSuchMethod)? {

@@ -422,6 +422,26 @@ pub fn park(call: &mut Call<'_>) -> Result<Answer, CapError> {
     }
 }
 
+/// Sets the weight of a thread of which the caller has a handle. Apart from what is called more often.
+#[inline(never)]
+fn weigh_another(call: &Call<'_>) -> Result<Answer, CapError> {
+    let (thread, weight) = with_params::<set_weight_of::Owned, _>(call, |params| {
+        let weight = Weight::new(params.get_weight()).map_err(|_| CapError::InvalidParameter)?;
+        Ok((params.get_thread(), weight))
+    })?;
+    let state = call.process().state.lock();
+    let Some(Object::ThreadHandle(of)) = state.caps.look(thread) else {
+        return Err(CapError::InvalidCapability);
+    };
+    let of = of.name();
+    drop(state);
+    if thread::find(of).is_some() && placement::set_weight(&mut Kernel, of, weight) {
+        Ok(Answer::Done(0))
+    } else {
+        Err(CapError::PeerGone)
+    }
+}
+
 pub fn policy(call: &Call<'_>) -> Result<Answer, CapError> {
     let (here, cap) = (mine(), PolicyCap::of(call.thread.name()));
     let refuse = |error: PolicyError| match error {
@@ -434,23 +454,7 @@ pub fn policy(call: &Call<'_>) -> Result<Answer, CapError> {
             here.lock().event(here, |cpu| cpu.call_set_weight(&cap, weight)).map_err(refuse)?;
             Ok(Answer::Done(0))
         }
-        SchedulingPolicyMethod::SetWeightOf => {
-            let (thread, weight) = with_params::<set_weight_of::Owned, _>(call, |params| {
-                let weight = Weight::new(params.get_weight()).map_err(|_| CapError::InvalidParameter)?;
-                Ok((params.get_thread(), weight))
-            })?;
-            let state = call.process().state.lock();
-            let Some(Object::ThreadHandle(of)) = state.caps.look(thread) else {
-                return Err(CapError::InvalidCapability);
-            };
-            let of = of.name();
-            drop(state);
-            if thread::find(of).is_some() && placement::set_weight(&mut Kernel, of, weight) {
-                Ok(Answer::Done(0))
-            } else {
-                Err(CapError::PeerGone)
-            }
-        }
+        SchedulingPolicyMethod::SetWeightOf => weigh_another(call),
         SchedulingPolicyMethod::SetLatencyClass => {
             let class = with_params::<set_latency_class::Owned, _>(call, |params| {
                 params.get_latency_class().map(class_of).map_err(|_| CapError::InvalidParameter)

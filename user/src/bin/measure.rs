@@ -177,11 +177,13 @@ fn ticks_while_it_runs() {
         let idle = entered();
         caps::sleep(30 * MS).expect("within the quota");
         assert!(entered() > idle, "a CPU that idles keeps its tick");
-        let (before, end) = (ticks(), caps::now() + 40 * MS);
-        while caps::now() < end {
-            arch::spin(1000);
-        }
-        assert!(ticks() > before, "a CPU that runs a thread does not tick");
+        let before = ticks();
+        // The host may stop the CPU for any time, while its clock runs on: so it goes on until there is a tick.
+        let ticked = (0..100_000).any(|_| {
+            arch::spin(100_000);
+            ticks() > before
+        });
+        assert!(ticked, "a CPU that runs a thread does not tick");
     }
     say!("measure: ticks_while_it_runs=ok");
 }
