@@ -275,8 +275,8 @@ struct Waiting<'a, R: Send> {
 }
 
 impl<R: Send> Waiting<'_, R> {
-    fn wait(mut self, timeout: Option<Duration>) -> Result<R, AskError> {
-        let Some((reply, left)) = self.replies.wait(self.cx, self.slot, timeout) else {
+    fn wait(mut self, due_ns: Option<u64>, is_home: bool) -> Result<R, AskError> {
+        let Some((reply, left)) = self.replies.wait(self.cx, self.slot, due_ns, is_home) else {
             return Err(if std::thread::panicking() { AskError::Unwinding } else { AskError::TimedOut });
         };
         self.is_open = false;
@@ -321,6 +321,10 @@ impl<M: Send, R: Send> Address<M, R> {
     }
 
     fn ask_until(&self, cx: &Cx, message: M, grant: Pool, timeout: Option<Duration>) -> Result<R, AskError> {
+        let due_ns = timeout.map(|timeout| {
+            let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+            cx.rt().timers.now_ns().saturating_add(ns)
+        });
         let source = self.pay(cx, grant)?;
         let slot = self.shared.replies.open(cx);
         // From here on the grant is in the envelope or in the slot, and goes back by this if the task is stopped.
@@ -330,7 +334,13 @@ impl<M: Send, R: Send> Address<M, R> {
             self.shared.replies.take_back(cx, slot);
             return Err(unsent.why);
         }
-        waiting.wait(timeout)
+        waiting.wait(due_ns, self.is_home(cx))
+    }
+
+    /// Whether the mailbox is of the task's runtime.
+    #[inline]
+    fn is_home(&self, cx: &Cx) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.shared.memory), cx.rt())
     }
 
     fn tell_until(
@@ -368,8 +378,7 @@ impl<M: Send, R: Send> Address<M, R> {
         timeout: Option<Duration>,
     ) -> Result<(), Unsent<M>> {
         let shared = self.shared.clone();
-        let is_foreign = !std::ptr::eq(&raw const *shared.memory, cx.rt());
-        let foreign = is_foreign.then(|| cx.rt().memory());
+        let foreign = (!self.is_home(cx)).then(|| cx.rt().memory());
         let envelope = Envelope { message: Some(message), grant, reply, shared, foreign };
         let sent = match timeout {
             None => self.sender.send(cx, envelope),

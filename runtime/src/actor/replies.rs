@@ -8,10 +8,11 @@
 
 use super::AskError;
 use crate::budget::Pool;
-use crate::cx::Cx;
+use crate::cx::{Cx, TaskId};
 use crate::protocol::bias::{BiasedGuard, BiasedLock};
 use crate::task::state::Event;
 use crate::task::{TaskPtr, WaitReason};
+use crate::time::timers::{Fire, TimerKey};
 use crate::wait::{Waited, Who};
 use crate::worker::{self, Worker};
 use std::time::Duration;
@@ -33,9 +34,34 @@ enum Slot<R> {
     Abandoned,
 }
 
+/// How long a sender waits.
+enum Until {
+    /// Until there is a reply, or the timer that is set goes off at this time.
+    Alarm(Option<u64>),
+    Timeout(Duration),
+}
+
 struct Inside<R> {
     slots: Vec<Slot<R>>,
     free: Option<SlotId>,
+    alarm: Option<Alarm>,
+}
+
+/// A timer that stays after the call that it was for, so that the next call of the task need not set another. If it goes off early, the task
+/// looks at its own deadline.
+struct Alarm {
+    task: TaskPtr,
+    id: TaskId,
+    due_ns: u64,
+    key: TimerKey,
+    /// The task relies on it.
+    in_use: bool,
+}
+
+impl Alarm {
+    fn is_of(&self, cx: &Cx) -> bool {
+        self.task == cx.task_ptr() && self.id == cx.id()
+    }
 }
 
 // A task is named to be woken, from any thread. A reply moves between threads only if it is `Send`.
@@ -67,7 +93,7 @@ pub(super) struct Replies<R>(BiasedLock<Inside<R>>);
 
 impl<R: Send> Replies<R> {
     pub(super) fn new() -> Self {
-        Self(BiasedLock::new(Inside { slots: Vec::new(), free: None }))
+        Self(BiasedLock::new(Inside { slots: Vec::new(), free: None, alarm: None }))
     }
 
     fn lock<'a>(&'a self, here: Option<&'a Worker>) -> BiasedGuard<'a, Inside<R>> {
@@ -145,43 +171,105 @@ impl<R: Send> Replies<R> {
         }
     }
 
-    /// Waits for the reply, and takes it with what is left of its grant: the slot is free then. `None` if time was over, or the task must
-    /// not wait.
+    /// Waits for the reply until `due_ns`, and takes it with what is left of its grant: the slot is free then. `None` if time was over, or
+    /// the task must not wait. `is_home`: the task is of the mailbox's runtime.
     #[inline]
-    pub(super) fn wait(&self, cx: &Cx, id: SlotId, timeout: Option<Duration>) -> Option<Filled<R>> {
+    pub(super) fn wait(&self, cx: &Cx, id: SlotId, due_ns: Option<u64>, is_home: bool) -> Option<Filled<R>> {
         let task = cx.task();
-        if timeout.is_none()
-            && let Some(mut inside) = self.0.lock_at_home(task.worker().section_flag())
-            && matches!(inside.slots[id.0], Slot::Asked(_))
-            && cx.purse().is_none()
-            && !std::thread::panicking()
-        {
-            inside.slots[id.0] = Slot::Asked(Some(cx.task_ptr()));
-            if task.worker().hand_over(task, inside.section(), WaitReason::Call) {
-                inside.was_ended();
-                if let Some(filled) = self.take(cx, id) {
-                    return Some(filled);
+        let alarm_ns = due_ns.filter(|_| is_home).and_then(|due_ns| self.set_alarm(cx, due_ns));
+        if due_ns.is_none() || alarm_ns.is_some() {
+            if let Some(mut inside) = self.0.lock_at_home(task.worker().section_flag())
+                && matches!(inside.slots[id.0], Slot::Asked(_))
+                && cx.purse().is_none()
+                && !std::thread::panicking()
+            {
+                inside.slots[id.0] = Slot::Asked(Some(cx.task_ptr()));
+                if task.worker().hand_over(task, inside.section(), WaitReason::Call) {
+                    inside.was_ended();
                 }
             }
+            let mut filled = self.take(cx, id);
+            if filled.is_none() {
+                filled = self.wait_slowly(cx, id, Until::Alarm(alarm_ns));
+            }
+            if alarm_ns.is_some() {
+                self.let_alarm_go(cx);
+            }
+            if filled.is_some() || due_ns.is_none() {
+                return filled;
+            }
         }
-        self.wait_slowly(cx, id, timeout)
+        let left_ns = due_ns.unwrap_or(u64::MAX).saturating_sub(cx.rt().timers.now_ns());
+        self.wait_slowly(cx, id, Until::Timeout(Duration::from_nanos(left_ns)))
+    }
+
+    /// When a timer will wake the task, by `due_ns` at the latest. Sets one if there is none, unless another task relies on its own. Virtual
+    /// time goes on to the next timer that is there, so none may stay.
+    #[inline]
+    fn set_alarm(&self, cx: &Cx, due_ns: u64) -> Option<u64> {
+        let rt = cx.rt();
+        if rt.is_virtual() {
+            return None;
+        }
+        let before = {
+            let mut inside = self.lock(Some(cx.task().worker()));
+            match &mut inside.alarm {
+                Some(alarm)
+                    if alarm.is_of(cx) && alarm.due_ns <= due_ns && alarm.due_ns > rt.timers.now_ns() =>
+                {
+                    alarm.in_use = true;
+                    return Some(alarm.due_ns);
+                }
+                Some(alarm) if alarm.in_use => return None,
+                _ => inside.alarm.take(),
+            }
+        };
+        if let Some(alarm) = before {
+            rt.timers.remove(alarm.key);
+        }
+        let key = rt.add_timer(due_ns, Fire::Wake(cx.task_ptr()));
+        let mut inside = self.lock(Some(cx.task().worker()));
+        if inside.alarm.is_none() {
+            inside.alarm = Some(Alarm { task: cx.task_ptr(), id: cx.id(), due_ns, key, in_use: true });
+            return Some(due_ns);
+        }
+        // Another task has set its own meanwhile.
+        drop(inside);
+        rt.timers.remove(key);
+        None
+    }
+
+    /// The task does not rely on its timer any more, which stays.
+    #[inline]
+    fn let_alarm_go(&self, cx: &Cx) {
+        let mut inside = self.lock(Some(cx.task().worker()));
+        if let Some(alarm) = inside.alarm.as_mut().filter(|alarm| alarm.is_of(cx)) {
+            alarm.in_use = false;
+        }
     }
 
     #[inline(never)]
-    fn wait_slowly(&self, cx: &Cx, id: SlotId, timeout: Option<Duration>) -> Option<Filled<R>> {
+    fn wait_slowly(&self, cx: &Cx, id: SlotId, until: Until) -> Option<Filled<R>> {
         let who = Who::Task(cx);
         let at_home = {
             let mut inside = self.lock(who.worker());
             if let Slot::Asked(sender) = &mut inside.slots[id.0] {
                 *sender = Some(cx.task_ptr());
             }
-            inside.is_at_home() && timeout.is_none() && who.move_in()
+            inside.is_at_home() && matches!(until, Until::Alarm(_)) && who.move_in()
         };
-        let is_over = || matches!(self.lock(who.worker()).slots[id.0], Slot::Full(..));
-        let waited = if at_home {
-            who.wait_until_at_home(is_over, WaitReason::Call)
-        } else {
-            who.wait_until(is_over, WaitReason::Call, timeout)
+        let is_full = || matches!(self.lock(who.worker()).slots[id.0], Slot::Full(..));
+        let waited = match until {
+            Until::Timeout(timeout) => who.wait_until(is_full, WaitReason::Call, Some(timeout)),
+            Until::Alarm(alarm_ns) => {
+                let rings = || alarm_ns.is_some_and(|alarm_ns| cx.rt().timers.now_ns() >= alarm_ns);
+                let is_over = || is_full() || rings();
+                if at_home {
+                    who.wait_until_at_home(is_over, WaitReason::Call)
+                } else {
+                    who.wait_until(is_over, WaitReason::Call, None)
+                }
+            }
         };
         if waited == Waited::Stop {
             who.acknowledge();

@@ -135,7 +135,12 @@ impl<T> Chan<T> {
     /// As [`Chan::send`]. A receiver that waits on this worker, on a channel of its own, is handed the value and made ready in
     /// one section.
     #[inline(always)]
-    pub(super) fn send_from_task(&self, cx: &Cx, value: T) -> Result<(), SendError<T>> {
+    pub(super) fn send_from_task(
+        &self,
+        cx: &Cx,
+        value: T,
+        timeout: Option<Duration>,
+    ) -> Result<(), SendError<T>> {
         let worker = cx.task().worker();
         if let Some(mut inside) = self.inside.lock_at_home(worker.section_flag())
             && let Some(receiver) = inside.recv_line.first().and_then(|first| task_of(first.word))
@@ -150,7 +155,7 @@ impl<T> Chan<T> {
             worker.push_woken_at_home(receiver);
             return Ok(());
         }
-        self.send(&Who::Task(cx), value, None)
+        self.send(&Who::Task(cx), value, timeout)
     }
 
     #[inline(never)]

@@ -214,12 +214,12 @@ impl<T> Sender<T> {
     /// Sends, waiting for room or for the receiver. Costs one op and one channel operation.
     #[inline(always)]
     pub fn send(&self, cx: &Cx, value: T) -> Result<(), SendError<T>> {
-        self.charged(cx, value, |value| self.0.send_from_task(cx, value))
+        self.charged(cx, value, |value| self.0.send_from_task(cx, value, None))
     }
 
     /// As [`Sender::send`], for at most this long.
     pub fn send_timeout(&self, cx: &Cx, value: T, timeout: Duration) -> Result<(), SendError<T>> {
-        self.charged(cx, value, |value| self.0.send(&Who::Task(cx), value, Some(timeout)))
+        self.charged(cx, value, |value| self.0.send_from_task(cx, value, Some(timeout)))
     }
 
     /// Sends if that needs no waiting.
