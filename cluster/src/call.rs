@@ -6,7 +6,7 @@
 use crate::grant::{Amount, Grant, LONGEST_VALIDITY, Receipt, Signed, Trusted, Worthless, now_ms};
 use crate::ledger::Reason;
 use crate::node::{Net, Shared};
-use crate::session::{self, Asked, Kind, Outgoing, Standing, Within};
+use crate::session::{Asked, Kind, Outgoing, Standing, Within};
 use crate::spent::{Record, Settlement};
 use crate::wire::{self, Status};
 use async_nats::client::RequestErrorKind;
@@ -186,7 +186,7 @@ impl Sent {
         let mut headers = HeaderMap::new();
         wire::write_signed(&mut headers, wire::GRANT, &session.key.sign(Kind::Void, &asked));
         let request = Request::new().headers(headers).timeout(Some(LOOK));
-        let subject = wire::standing_subject(session::token(&session.life));
+        let subject = wire::standing_subject(&session.life);
         if let Ok(reply) = net.on.client.send_request(subject, request).await
             && let Some(signed) = wire::signed_in(reply.headers.as_ref(), wire::RECEIPT)
             && session.key.verify(Kind::Voided, &signed).is_ok()
@@ -214,21 +214,22 @@ impl Sent {
         }
     }
 
-    /// Has a record say what the receipt does. The other node does so, too, if it does not learn of it: one of the two lives on.
+    /// Whether the record of a signed grant says the same as its receipt: any node that is believed could sign one, but the record says who
+    /// has taken the grant. `None` if the server does not say.
+    async fn is_confirmed(&self, net: &Net, receipt: &Receipt) -> Option<bool> {
+        let settled = Record::Settled { by: receipt.by.clone(), rest: receipt.rest };
+        let recorded = net.spent.go_on(&receipt.id, &receipt.by, &settled).await;
+        recorded.ok().map(|recorded| recorded == settled)
+    }
+
+    /// Has a record say what the receipt does, with others. The other node does so, too, if it does not learn of it: one of the two lives
+    /// on.
     fn record(self, net: &Net, receipt: Receipt) {
         let Receipt { id, by, rest } = receipt;
         if let (Some(session), Some(within)) = (self.session, &self.grant.within) {
             let settled = Settlement { id, amount: self.grant.amount, by, rest };
-            return net.batches.add(settled, session, within.number);
+            net.batches.add(settled, session, within.number);
         }
-        let spent = net.spent.clone();
-        net.tokio.spawn(async move {
-            let settled = Record::Settled { by: by.clone(), rest };
-            let began = Instant::now();
-            while began.elapsed() < LONGEST_VALIDITY && spent.go_on(&id, &by, &settled).await.is_err() {
-                sleep(LOOK).await;
-            }
-        });
     }
 }
 
@@ -246,7 +247,7 @@ impl Route {
         let session = node.sessions.to(&known_as(name, generation))?;
         let subject = match generation {
             Some(generation) => wire::supervised_subject(name, generation),
-            None => wire::life_subject(session::token(&session.life), name),
+            None => wire::life_subject(&session.life, name),
         };
         Some(Self { session, subject, generation })
     }
@@ -392,23 +393,33 @@ async fn attempt(
             Err(home)
         }
         Ok(replied) => {
-            match replied.receipt.and_then(|signed| sent.receipt(&signed).ok()) {
-                Some(receipt) => {
-                    sent.settle(receipt.rest);
-                    if sent.session.is_none() {
-                        let key = known_as(name, replied.generation);
-                        node.sessions.learn(
-                            &node.identity,
-                            &node.terms.trusted,
-                            &node.life,
-                            &key,
-                            &receipt.by,
-                        );
-                    }
-                    sent.record(net, receipt);
-                }
+            let receipt = replied.receipt.and_then(|signed| sent.receipt(&signed).ok());
+            let confirmed = match &receipt {
+                None => Some(false),
+                Some(receipt) if sent.session.is_none() => sent.is_confirmed(net, receipt).await,
+                Some(_) => Some(true),
+            };
+            let Some(receipt) = receipt.filter(|_| confirmed == Some(true)) else {
                 // Refused before it was taken, or said by somebody who has no right to: the record knows.
-                None => resolve_soon(net, sent).await,
+                resolve_soon(net, sent).await;
+                if let Some(route) = &route {
+                    // If that life does not take what names it, the next message goes to whoever serves the name.
+                    node.sessions.forget(&known_as(name, route.generation), &route.session);
+                }
+                let is_believed = confirmed.is_none();
+                return Ok(if is_believed {
+                    replied.result
+                } else {
+                    replied.result.and(Err(CallError::Failed))
+                });
+            };
+            sent.settle(receipt.rest);
+            match &sent.session {
+                Some(_) => sent.record(net, receipt),
+                None => {
+                    let (key, me) = (known_as(name, replied.generation), &node.identity);
+                    node.sessions.learn(me, &node.terms.trusted, &node.life, &key, &receipt.by);
+                }
             }
             Ok(replied.result)
         }

@@ -54,6 +54,15 @@ pub struct Connection {
     pub replicas: usize,
 }
 
+impl Connection {
+    /// Returns when the server has done what this client asked of it before, as to subscribe: it answers in order. A flush of the client
+    /// only says that it was sent.
+    pub(crate) async fn caught_up(&self, doing: &'static str) -> Result<(), Error> {
+        let answered = self.client.request("$JS.API.INFO", "".into()).await;
+        answered.map(drop).map_err(|error| Error::nats(doing, error))
+    }
+}
+
 /// Connects, and checks the server. Fails at once if nobody answers.
 pub async fn connect(config: &Config) -> Result<Connection, Error> {
     let mut options = ConnectOptions::new().connection_timeout(CONNECT_PATIENCE).name("mainspring");

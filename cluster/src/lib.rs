@@ -10,6 +10,8 @@ pub mod directory;
 pub mod durable;
 pub mod error;
 pub mod grant;
+#[cfg(test)]
+mod hostile;
 pub mod ledger;
 pub mod lines;
 pub mod node;

@@ -12,7 +12,7 @@ use crate::directory::Directory;
 use crate::error::Error;
 use crate::grant::{Amount, Grant, Identity, Receipt, Signed, Trusted, Worthless};
 use crate::ledger::{Balance, Ledger};
-use crate::session::{self, Sessions};
+use crate::session::Sessions;
 use crate::spent::{Record, Spent};
 use crate::supervise::Fence;
 use crate::wire::{self, Status};
@@ -161,6 +161,9 @@ impl Node {
         terms: Terms,
         on: Connection,
     ) -> Result<Self, Error> {
+        if !wire::is_name(&identity.name) {
+            return Err(Error::Name { name: identity.name });
+        }
         let spent = Spent::open(&on).await?;
         let tokio = tokio::runtime::Handle::current();
         let client = on.client.clone();
@@ -176,10 +179,10 @@ impl Node {
     async fn serve_sessions(&self) -> Result<(), Error> {
         let Some(net) = &self.0.net else { return Ok(()) };
         let client = net.on.client.clone();
-        let subject = wire::standing_subject(session::token(&self.0.life));
+        let subject = wire::standing_subject(&self.0.life);
         let failed = |error| Error::nats("subscribing to questions", error);
         let mut asked = client.subscribe(subject).await.map_err(failed)?;
-        client.flush().await.map_err(|error| Error::nats("subscribing to questions", error))?;
+        net.on.caught_up("subscribing to questions").await?;
         let node = Arc::downgrade(&self.0);
         net.tokio.spawn(async move {
             while let Some(message) = asked.next().await {
@@ -293,12 +296,12 @@ impl Node {
         let failed = |error| Error::nats("subscribing to a mailbox", error);
         let messages = client.queue_subscribe(subject, "actor".into()).await.map_err(failed)?;
         // Those who know this life send to it alone.
-        let direct = wire::life_subject(session::token(&self.0.life), &name.replace('/', "."));
+        let direct = wire::life_subject(&self.0.life, &name.replace('/', "."));
         let direct = client.subscribe(direct).await.map_err(failed)?;
         let mut messages = futures_util::stream::select(messages, direct);
         let mut cancels = client.subscribe(wire::cancel_subject(name)).await.map_err(failed)?;
         // Until the server has both, a message would find nobody.
-        client.flush().await.map_err(|error| Error::nats("subscribing to a mailbox", error))?;
+        net.on.caught_up("subscribing to a mailbox").await?;
         exported.tasks.push(net.tokio.spawn({
             let served = served.clone();
             async move {
@@ -542,7 +545,7 @@ impl Served {
     ) {
         let (id, amount) = admitted.parts();
         let cancelled = Arc::new(AtomicBool::new(false));
-        let late = wire::deadline(headers).map(|late| Instant::now() + late);
+        let late = wire::deadline(headers).and_then(|late| Instant::now().checked_add(late));
         locked(&self.under_way).insert(id.clone(), UnderWay { cancelled: cancelled.clone(), late });
         let taken = Taken {
             served: self.clone(),

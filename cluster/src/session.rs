@@ -7,19 +7,27 @@
 //! and a record is needed only afterwards. Its sender takes it back only if the receiver says that it will never take it, or the server says
 //! that nobody got it. If neither is known when its time is over, it is lost.
 
-use crate::grant::{Amount, Grant, Identity, Signed, Trusted, Worthless, hex, now_ms, unhex};
+use crate::grant::{
+    Amount, Grant, Identity, LONGEST_VALIDITY, Signed, Trusted, Worthless, hex, now_ms, unhex,
+};
+use crate::wire::is_name;
 use hmac::{Hmac, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha512;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How many numbers below the highest may still be taken; and how many receipts wait for their record.
 const WINDOW: u64 = 4_096;
 
 /// How many lives of one node are known at once.
-const MOST_LIVES: usize = 64;
+const MOST_LIVES: usize = 1_024;
+
+/// How long a life is known after it has sent something: as long as the record of a grant is kept. By the host's monotonic clock, so
+/// that a step of the time of day makes no old grant new.
+const KNOWN_FOR: Duration = LONGEST_VALIDITY.saturating_mul(24);
 
 /// How long a receiver leaves the record to the sender, in milliseconds.
 const RECORDS_AFTER_MS: u64 = 2_000;
@@ -42,8 +50,13 @@ pub(crate) fn token(life: &str) -> &str {
     life.rsplit('#').next().unwrap_or_default()
 }
 
-fn node_of(life: &str) -> &str {
+pub(crate) fn node_of(life: &str) -> &str {
     life.split('#').next().unwrap_or_default()
+}
+
+/// Whether it is the name of a node and a token: both become parts of subjects.
+fn is_life(life: &str) -> bool {
+    life.split_once('#').is_some_and(|(node, token)| is_name(node) && is_name(token))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -183,8 +196,20 @@ struct Incoming {
     window: Window,
     voided: BTreeSet<u64>,
     pending: BTreeMap<u64, Pending>,
-    /// Until when its grants are valid: it is forgotten only afterwards.
-    until_ms: u64,
+    /// When it last took or voided a number. Until then it may be anybody's.
+    last: Option<Instant>,
+}
+
+impl Incoming {
+    /// Whether a number of it may still be asked for or sent again.
+    fn must_be_known(&self) -> bool {
+        self.last.is_some_and(|last| last.elapsed() < KNOWN_FOR) || !self.pending.is_empty()
+    }
+
+    /// What the window has left behind is never taken anyway.
+    fn forget_voided(&mut self) {
+        self.voided = self.voided.split_off(&self.window.highest.saturating_sub(WINDOW));
+    }
 }
 
 /// What a receiver says of a number.
@@ -233,6 +258,9 @@ impl Sessions {
     /// A signed receipt says who handled a message to this actor.
     pub(crate) fn learn(&self, me: &Identity, trusted: &Trusted, from: &str, actor: &str, by: &str) {
         let life = by.split('/').next().unwrap_or_default();
+        if !is_life(life) {
+            return;
+        }
         let mut known = locked(&self.outgoing);
         let session = match known.by_life.get(life) {
             Some(session) => session.clone(),
@@ -279,14 +307,13 @@ impl Sessions {
         if !incoming.contains_key(&within.from) {
             let node = node_of(&within.from);
             let key = Key::agree(me.0, trusted, node, &within.from, &within.to)?;
-            let now = now_ms();
-            incoming.retain(|_, life| life.until_ms > now || !life.pending.is_empty());
+            incoming.retain(|_, life| life.must_be_known());
             if incoming.keys().filter(|life| node_of(life) == node).count() >= MOST_LIVES {
                 return Err(Worthless::OverLimit);
             }
             // Until its first grant is believed, it may be anybody's: it is forgotten with the next.
             let (voided, pending) = (BTreeSet::new(), BTreeMap::new());
-            let life = Incoming { key, window: Window::default(), voided, pending, until_ms: 0 };
+            let life = Incoming { key, window: Window::default(), voided, pending, last: None };
             incoming.insert(within.from.clone(), life);
         }
         let life = incoming.get_mut(&within.from).ok_or(Worthless::Malformed)?;
@@ -318,15 +345,14 @@ impl Sessions {
         let within = grant.within.as_ref().ok_or(Worthless::Malformed)?;
         self.incoming(me, trusted, within, |life| {
             life.pending = life.pending.split_off(&within.recorded);
-            life.voided = life.voided.split_off(&life.window.highest.saturating_sub(WINDOW));
+            life.forget_voided();
             if life.pending.len() as u64 >= WINDOW {
                 return Err(Worthless::OverLimit);
             }
             if !life.window.take(within.number) {
                 return Err(Worthless::Spent);
             }
-            // With a grace: clocks differ.
-            life.until_ms = life.until_ms.max(grant.expires_ms + 60_000);
+            life.last = Some(Instant::now());
             Ok(())
         })
     }
@@ -374,6 +400,9 @@ impl Sessions {
                 Standing::Void
             } else if life.window.take(number) {
                 life.voided.insert(number);
+                life.forget_voided();
+                // It stays void, whoever comes next: its sender has it back by this.
+                life.last = Some(Instant::now());
                 Standing::Void
             } else {
                 Standing::Taken
@@ -493,6 +522,76 @@ mod tests {
         assert!(sends.to("sum").is_none());
         assert_eq!(learn("sum").within("anna#1").number, 2);
         assert_eq!(learn("other").within("anna#1").number, 3);
+    }
+
+    /// Asks what has become of a number, as its sender does.
+    fn ask(
+        takes: &Sessions,
+        session: &Outgoing,
+        trusted: &Trusted,
+        bert: &Identity,
+        within: &Within,
+    ) -> Standing {
+        let asked = Asked { id: "grant0001".into(), within: within.clone(), standing: None };
+        let signed = session.key.sign(Kind::Void, &asked);
+        let answer = takes.standing((bert, "bert#2"), trusted, &signed).expect("an answer");
+        serde_json::from_str::<Asked>(&answer.text).expect("an answer").standing.expect("a standing")
+    }
+
+    #[test]
+    fn what_is_void_stays_void_whoever_comes_next() {
+        let (anna, bert, trusted) = pair();
+        let (sends, takes) = (Sessions::default(), Sessions::default());
+        sends.learn(&anna, &trusted, "anna#1", "sum", "bert#2/0");
+        let session = sends.to("sum").expect("it was learnt");
+        // The first message was refused, and its sender has it back. Somebody has kept it.
+        let refused = grant(session.within("anna#1"));
+        let kept = session.key.sign(Kind::Grant, &refused);
+        let within = refused.within.clone().expect("within");
+        assert_eq!(ask(&takes, &session, &trusted, &bert, &within), Standing::Void);
+        // Anybody can send something that names a life of a node that is believed.
+        let me = (&bert, "bert#2");
+        for token in 0..2 * MOST_LIVES {
+            let from = format!("anna#{token}x");
+            let forged = grant(Within { from, to: "bert#2".into(), number: 1, recorded: 1 });
+            let signed = Signed { text: String::new(), signature: hex(&[0; 32]) };
+            assert_eq!(takes.verify(me, &trusted, &signed, &forged), Err(Worthless::Forged));
+        }
+        assert_eq!(takes.verify(me, &trusted, &kept, &refused), Ok(()));
+        assert_eq!(takes.take(me, &trusted, &refused), Err(Worthless::Spent), "its sender has it back");
+    }
+
+    #[test]
+    fn a_sender_that_voids_for_ever_fills_nothing() {
+        let (anna, bert, trusted) = pair();
+        let (sends, takes) = (Sessions::default(), Sessions::default());
+        sends.learn(&anna, &trusted, "anna#1", "sum", "bert#2/0");
+        let session = sends.to("sum").expect("it was learnt");
+        for number in 1..=3 * WINDOW {
+            let within = Within { from: "anna#1".into(), to: "bert#2".into(), number, recorded: 1 };
+            assert_eq!(ask(&takes, &session, &trusted, &bert, &within), Standing::Void);
+        }
+        let kept = locked(&takes.incoming)["anna#1"].voided.len() as u64;
+        assert!(kept <= WINDOW + 1, "{kept}");
+    }
+
+    #[test]
+    fn a_life_that_cannot_stand_in_a_subject_is_not_learnt() {
+        let (anna, _, trusted) = pair();
+        let sends = Sessions::default();
+        for by in [
+            "bert",
+            "bert#",
+            "bert#a.b/0",
+            "bert#>/0",
+            "bert#*/0",
+            "bert#a b/0",
+            "bert#1\r\nPUB x 0/0",
+            "#1/0",
+        ] {
+            sends.learn(&anna, &trusted, "anna#1", "sum", by);
+            assert!(sends.to("sum").is_none(), "{by:?}");
+        }
     }
 
     #[test]

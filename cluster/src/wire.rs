@@ -1,6 +1,7 @@
 //! How messages look on the server: subjects, headers and statuses.
 
 use crate::grant::{Signed, Worthless};
+use crate::session;
 use async_nats::HeaderMap;
 use mainspring::{AskError, Component};
 use std::time::Duration;
@@ -37,14 +38,14 @@ pub fn supervised_subject(name: &str, generation: u64) -> String {
     format!("mainspring.supervised.{}.{generation}", name.replace('/', "."))
 }
 
-/// Where messages for an actor of one life of a node go.
-pub(crate) fn life_subject(token: &str, name: &str) -> String {
-    format!("mainspring.life.{token}.{name}")
+/// Where messages for an actor of one life of a node go. The node's name is part of it, so that the server can allow it to that node alone.
+pub(crate) fn life_subject(life: &str, name: &str) -> String {
+    format!("mainspring.life.{}.{}.{name}", session::node_of(life), session::token(life))
 }
 
 /// Where one life of a node is asked what has become of a grant.
-pub(crate) fn standing_subject(token: &str) -> String {
-    format!("mainspring.standing.{token}")
+pub(crate) fn standing_subject(life: &str) -> String {
+    format!("mainspring.standing.{}.{}", session::node_of(life), session::token(life))
 }
 
 /// Where the ids of messages go that nobody waits for any more.

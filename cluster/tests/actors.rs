@@ -6,7 +6,8 @@ use common::model::Model;
 use common::{HANGS, Process, Server, identity, secret, until};
 use futures_util::StreamExt as _;
 use mainspring::{Cx, Pool, Profile, Runtime};
-use mainspring_cluster::grant::{Amount, Grant, Worthless, hex, now_ms};
+use mainspring_cluster::grant::{Amount, Grant, Receipt, Worthless, hex, now_ms};
+use mainspring_cluster::spent::{Record, Spent};
 use mainspring_cluster::{
     Actor, CallError, Config, DurableMailbox, Exported, Identity, Message, Node, Terms, Trusted, connect,
     wire,
@@ -262,7 +263,7 @@ async fn a_grant_between_two_lives_is_spent_once_and_by_that_life_alone() {
     let (_here, anna) = sender("anna", &server).await;
     let client = async_nats::connect(server.url()).await.expect("the server");
     let mut seen = client.subscribe("mainspring.life.>").await.expect("the server");
-    client.flush().await.expect("the server");
+    caught_up(&client).await;
     for _ in 0..2 {
         assert!(anna.actor("work").ask_outside(b"10".to_vec(), ops(1_000), LONG).await.is_ok());
     }
@@ -290,13 +291,136 @@ async fn a_grant_between_two_lives_is_spent_once_and_by_that_life_alone() {
     let (_there, _bert, _work) = server_of_work(&server, 4, Pool::AMPLE).await;
     assert_eq!(replay(wire::actor_subject("work"), &same).await, "worthless not-for-this");
     // The sender finds the next life by itself, once nobody listens in any more.
-    drop(seen);
-    client.flush().await.expect("the server");
+    seen.unsubscribe().await.expect("the server");
+    caught_up(&client).await;
     assert!(anna.actor("work").ask_outside(b"10".to_vec(), ops(1_000), LONG).await.is_ok());
     nothing_in_flight(&anna).await;
     let balance = anna.balance();
     assert!(balance.is_conserved() && balance.lost.is_empty(), "{balance:?}");
     assert_eq!(Model::at_rest(&server.url()).await, Model::said(&balance));
+}
+
+/// A node that is believed, and hostile: it replies to one message to `work` with a receipt that says what `forge` makes of the grant.
+async fn forging(
+    server: &Server,
+    queue: bool,
+    forge: impl AsyncFn(&Grant) -> Receipt + Send + 'static,
+) -> impl Future<Output = ()> {
+    let client = async_nats::connect(server.url()).await.expect("the server");
+    let subject = wire::actor_subject("work");
+    let mut seen = match queue {
+        true => client.queue_subscribe(subject, "actor".into()).await.expect("the server"),
+        false => client.subscribe(subject).await.expect("the server"),
+    };
+    caught_up(&client).await;
+    async move {
+        let message = tokio::time::timeout(HANGS, seen.next()).await.expect("a message").expect("a message");
+        let headers = message.headers.expect("headers");
+        let grant = headers.get(wire::GRANT).expect("a grant").as_str();
+        let signed = identity("otto").sign(&forge(&serde_json::from_str(grant).expect("a grant")).await);
+        let mut answer = async_nats::HeaderMap::new();
+        answer.insert("Mainspring-Status", "done");
+        answer.insert(wire::RECEIPT, signed.text.as_str());
+        answer.insert(wire::SIGNATURE, signed.signature.as_str());
+        let reply = message.reply.expect("a reply is asked for");
+        client.publish_with_headers(reply, answer, "forged".into()).await.expect("the server");
+        caught_up(&client).await;
+    }
+}
+
+/// A node that believes two others, and only sends.
+async fn believing_two(server: &Server) -> (Arc<Runtime>, Node) {
+    let config = mainspring::Config::new(Profile::Cluster).workers(1);
+    let runtime = Arc::new(config.build().expect("a runtime"));
+    let anna = node("anna", server, &runtime, trusting(&["anna", "bert", "otto"], Pool::AMPLE)).await;
+    (runtime, anna)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receipt_of_a_node_that_did_not_take_the_grant_brings_nothing_back() {
+    let server = Server::start();
+    let open = Arc::new(AtomicBool::new(false));
+    let is_open = open.clone();
+    let (there, address) = actor(4, move |sum, cx, message| {
+        while !is_open.load(Ordering::Relaxed) {
+            cx.blocking(|| std::thread::sleep(Duration::from_millis(20))).expect("it may block");
+        }
+        work(sum, cx, message)
+    });
+    let bert = node("bert", &server, &there, trusting(&["anna"], Pool::AMPLE)).await;
+    let _work = bert.export("work", address, 4).await.expect("it is exported");
+    let (here, anna) = believing_two(&server).await;
+    let before = here.root_pool().ops;
+    // Otto sees the message, and says first that all of it is left: bert would have used it for nothing.
+    let otto = forging(&server, false, async |grant: &Grant| Receipt {
+        id: grant.id.clone(),
+        by: "otto#1/0".into(),
+        rest: grant.amount,
+    });
+    let (otto, work) = (otto.await, anna.actor("work"));
+    let grant = Pool { syscalls: 10_000, ..ops(5_000) };
+    let (reply, ()) = tokio::join!(work.ask_outside(b"1000".to_vec(), grant, LONG), otto);
+    assert_eq!(reply, Err(CallError::Failed), "nobody who took the grant said this");
+    open.store(true, Ordering::Relaxed);
+    nothing_in_flight(&anna).await;
+    let balance = anna.balance();
+    assert!(balance.is_conserved() && balance.lost.is_empty(), "{balance:?}");
+    assert!((1_000..2_000).contains(&balance.used.ops), "{balance:?}");
+    assert_eq!(here.root_pool().ops, before - balance.used.ops);
+    assert_eq!(Model::at_rest(&server.url()).await, Model::said(&balance));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_says_it_is_another_life_does_not_keep_senders_from_an_actor() {
+    let server = Server::start();
+    let (_here, anna) = believing_two(&server).await;
+    // Otto serves the name once, takes the grant as it may, and says that it is a life of its own whose subject is bert's.
+    let on = connect(&Config::new(server.url())).await.expect("the server");
+    let records = Spent::open(&on).await.expect("the bucket");
+    let (told, token) = tokio::sync::oneshot::channel::<String>();
+    let token = tokio::sync::Mutex::new(Some(token));
+    let otto = forging(&server, true, async move |grant: &Grant| {
+        let token = token.lock().await.take().expect("once").await.expect("a token");
+        let by = format!("otto#{token}/0");
+        let taken = Record::Taken { by: by.clone() };
+        records.first(&grant.id, grant.amount, taken).await.expect("the server");
+        Receipt { id: grant.id.clone(), by, rest: grant.amount }
+    });
+    let (otto, work) = (otto.await, anna.actor("work"));
+    let client = async_nats::connect(server.url()).await.expect("the server");
+    let (reply, (), ()) = tokio::join!(work.ask_outside(b"10".to_vec(), ops(1_000), LONG), otto, async {
+        let _ = told.send("bertslife".into());
+    });
+    assert_eq!(reply, Ok(b"forged".to_vec()), "it was believed, and took it");
+    // Bert's life refuses what is not for it, as it does by itself.
+    let mut refused = client.subscribe("mainspring.life.>").await.expect("the server");
+    caught_up(&client).await;
+    tokio::spawn(async move {
+        while let Some(message) = refused.next().await {
+            let mut answer = async_nats::HeaderMap::new();
+            answer.insert("Mainspring-Status", "worthless not-for-this");
+            if let Some(reply) = message.reply {
+                let _ = client.publish_with_headers(reply, answer, "".into()).await;
+            }
+        }
+    });
+    let (_there, _bert, _work) = server_of_work(&server, 4, Pool::AMPLE).await;
+    let diverted = work.ask_outside(b"10".to_vec(), ops(1_000), Duration::from_secs(2)).await;
+    assert_eq!(diverted, Err(CallError::Worthless(Worthless::NotForThis)));
+    let next = work.ask_outside(b"10".to_vec(), ops(1_000), LONG).await;
+    assert_eq!(next, Ok(b"10".to_vec()), "the next message goes to whoever serves the name");
+    nothing_in_flight(&anna).await;
+    assert!(anna.balance().is_conserved());
+    assert_eq!(
+        anna.balance().lost.values().map(|lost| lost.ops).sum::<u64>(),
+        1_000,
+        "nobody can say what it became"
+    );
+}
+
+/// Returns when the server has done what the client asked of it before: it answers in order.
+async fn caught_up(client: &async_nats::Client) {
+    client.request("$JS.API.INFO", "".into()).await.expect("the server");
 }
 
 fn text_of(bytes: &[u8]) -> String {
