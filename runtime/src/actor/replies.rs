@@ -35,6 +35,7 @@ enum Slot<R> {
 }
 
 /// How long a sender waits.
+#[derive(Clone, Copy)]
 enum Until {
     /// Until there is a reply, or the timer that is set goes off at this time.
     Alarm(Option<u64>),
