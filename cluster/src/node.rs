@@ -76,13 +76,14 @@ pub(crate) struct Shared {
     pub(crate) net: Option<Net>,
     pub(crate) directory: Directory,
     pub(crate) sessions: Sessions,
-    local: Mutex<HashMap<String, Local>>,
+    local: Mutex<HashMap<String, Arc<Local>>>,
     attempts: AtomicU64,
     /// What each sender has with this node: taken, and not settled.
     held: Mutex<HashMap<String, Pool>>,
 }
 
 /// An actor of this process.
+#[derive(Debug)]
 struct Local {
     actor: Actor,
     /// Until when it may act, if a supervisor placed it.
@@ -116,12 +117,18 @@ impl std::fmt::Debug for Node {
 pub struct Exported {
     node: Node,
     name: String,
+    local: Arc<Local>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Exported {
     fn drop(&mut self) {
-        locked(&self.node.0.local).remove(&self.name);
+        let mut local = locked(&self.node.0.local);
+        // Another export of the name, as of the next generation, stays.
+        if local.get(&self.name).is_some_and(|there| Arc::ptr_eq(there, &self.local)) {
+            local.remove(&self.name);
+        }
+        drop(local);
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
@@ -277,8 +284,9 @@ impl Node {
         room: usize,
         fence: Option<Arc<Fence>>,
     ) -> Result<Exported, Error> {
-        locked(&self.0.local).insert(name.to_owned(), Local { actor: actor.clone(), fence: fence.clone() });
-        let mut exported = Exported { node: self.clone(), name: name.to_owned(), tasks: Vec::new() };
+        let local = Arc::new(Local { actor: actor.clone(), fence: fence.clone() });
+        locked(&self.0.local).insert(name.to_owned(), local.clone());
+        let mut exported = Exported { node: self.clone(), name: name.to_owned(), local, tasks: Vec::new() };
         let Some(net) = &self.0.net else { return Ok(exported) };
         let served = Arc::new(Served {
             node: self.0.clone(),
@@ -334,10 +342,10 @@ impl Node {
         Ok(exported)
     }
 
-    pub(crate) fn local_actor(shared: &Shared, name: &str) -> Option<Actor> {
-        let local = locked(&shared.local);
-        let Local { actor, fence } = local.get(name)?;
-        fence.as_ref().is_none_or(|fence| fence.may_act()).then(|| actor.clone())
+    /// The actor of this name, if it is of this process and may act.
+    fn local_actor(shared: &Shared, name: &str) -> Option<Arc<Local>> {
+        let local = locked(&shared.local).get(name)?.clone();
+        local.fence.as_ref().is_none_or(|fence| fence.may_act()).then_some(local)
     }
 }
 
@@ -676,10 +684,10 @@ impl Remote {
         grant: Pool,
         timeout: Duration,
     ) -> Result<Vec<u8>, CallError> {
-        if let Some(actor) = Node::local_actor(&self.node, &self.name) {
+        if let Some(local) = Node::local_actor(&self.node, &self.name) {
             self.may_ask()?;
             let message = Message { id: String::new(), payload };
-            return actor.ask_timeout(cx, message, grant, timeout).map_err(CallError::of);
+            return local.actor.ask_timeout(cx, message, grant, timeout).map_err(CallError::of);
         }
         let Some(net) = &self.node.net else { return Err(CallError::NoActor) };
         let headers = self.stamp()?;

@@ -112,6 +112,21 @@ fn without_a_server_actors_of_one_process_are_reached_by_name() {
     drop(exported);
 }
 
+#[test]
+fn the_end_of_an_export_leaves_a_later_one_of_the_name() {
+    let (runtime, address) = actor(4, work);
+    let alone = Node::local(identity("anna"), runtime.clone());
+    let export = |actor| {
+        let exported = futures_util::FutureExt::now_or_never(alone.export("work", actor, 4));
+        exported.expect("it waits for no server").expect("it is exported")
+    };
+    let (first, second) = (export(address.clone()), export(address));
+    drop(first);
+    assert!(alone.hosts("work"));
+    drop(second);
+    assert!(!alone.hosts("work"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sender_pays_for_what_is_used_on_another_node_and_has_the_rest_back() {
     let server = Server::start();
