@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 type Failed = Box<dyn std::error::Error>;
 
 const CALLS: usize = 2_000;
-const LOCAL_CALLS: usize = 50_000;
+/// Calls of a round in one process: so few that most rounds are not interrupted.
+const LOCAL_CALLS: u32 = 500;
+const LOCAL_ROUNDS: usize = 101;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The median, in microseconds.
@@ -83,42 +85,39 @@ fn main() -> Result<(), Failed> {
     println!("actor call across nodes, unpaid       {unpaid:9.1} us  {:7.2}", unpaid / bare);
     println!("actor call across nodes, with a grant {paid:9.1} us  {:7.2}", paid / bare);
     println!();
-    println!("                                            mean     ratio");
-    let channel = local.channel;
-    println!("channel round trip                    {channel:9.3} us");
-    for (what, time) in [
-        ("a task for each message over channels", local.spawning),
-        ("actor call by address", local.by_address),
-        ("actor call by name", local.by_name),
-        ("actor call by name, of another run", local.of_another_run),
-    ] {
-        println!("{what:37} {time:9.3} us  {:7.2}", time / channel);
+    for (column, what) in LOCAL.iter().enumerate() {
+        let of = |f: &dyn Fn(&[Duration; 5]) -> Duration| median(local.iter().map(f).collect());
+        let time = of(&|round| round[column]) / f64::from(LOCAL_CALLS);
+        // Of each round, since what the host does meanwhile hits its parts alike.
+        let ratio = |round: &[Duration; 5]| round[column].as_secs_f64() / round[0].as_secs_f64();
+        let ratio = of(&|round| Duration::from_secs_f64(ratio(round) * 1e-6));
+        println!("{what:37} {time:9.3} us  {ratio:7.2}");
     }
     Ok(())
 }
 
-/// Means, in microseconds.
-struct Local {
-    channel: f64,
-    spawning: f64,
-    by_address: f64,
-    by_name: f64,
-    of_another_run: f64,
-}
+/// What is measured in one process, in turns.
+const LOCAL: [&str; 5] = [
+    "channel round trip",
+    "a task for each message over channels",
+    "actor call by address",
+    "actor call by name",
+    "actor call by name, of another run",
+];
 
 /// What a round trip costs in one process: between two tasks over channels, and to actors.
 fn local(
     runtime: &Arc<mainspring::Runtime>,
     actor: mainspring_cluster::Actor,
     grant: Pool,
-) -> Result<Local, Failed> {
+) -> Result<Vec<[Duration; 5]>, Failed> {
     let alone = Node::local(Identity::generate("alone")?, runtime.clone());
     let export = |name, actor| alone.export(name, actor, 64).now_or_never().expect("it waits for no server");
     let _other = export("other", actor)?;
-    let each = |mut f: Box<dyn FnMut() + '_>| {
+    let each = |f: &dyn Fn()| {
         let began = Instant::now();
         (0..LOCAL_CALLS).for_each(|_| f());
-        began.elapsed().as_secs_f64() * 1e6 / LOCAL_CALLS as f64
+        began.elapsed()
     };
     let times = runtime.run(|cx| {
         cx.nursery(|n| {
@@ -155,25 +154,28 @@ fn local(
             let exported = export("echo", address.clone()).expect("it is exported");
             let (here, other) = (alone.actor("echo"), alone.actor("other"));
             let message = || Message { id: String::new(), payload: b"x".to_vec() };
-            let times = Local {
-                channel: each(Box::new(|| {
-                    to.send(cx, b"x".to_vec()).expect("it listens");
-                    replies.recv(cx).expect("a reply");
-                })),
-                spawning: each(Box::new(|| {
-                    to_spawner.send(cx, b"x".to_vec()).expect("it listens");
-                    spawner_replies.recv(cx).expect("a reply");
-                })),
-                by_address: each(Box::new(|| {
-                    address.ask(cx, message(), grant).expect("a reply");
-                })),
-                by_name: each(Box::new(|| {
-                    here.ask(cx, b"x".to_vec(), grant, PATIENCE).expect("a reply");
-                })),
-                of_another_run: each(Box::new(|| {
-                    other.ask(cx, b"x".to_vec(), grant, PATIENCE).expect("a reply");
-                })),
+            let round = || {
+                [
+                    each(&|| {
+                        to.send(cx, b"x".to_vec()).expect("it listens");
+                        replies.recv(cx).expect("a reply");
+                    }),
+                    each(&|| {
+                        to_spawner.send(cx, b"x".to_vec()).expect("it listens");
+                        spawner_replies.recv(cx).expect("a reply");
+                    }),
+                    each(&|| {
+                        address.ask(cx, message(), grant).expect("a reply");
+                    }),
+                    each(&|| {
+                        here.ask(cx, b"x".to_vec(), grant, PATIENCE).expect("a reply");
+                    }),
+                    each(&|| {
+                        other.ask(cx, b"x".to_vec(), grant, PATIENCE).expect("a reply");
+                    }),
+                ]
             };
+            let times = (0..LOCAL_ROUNDS).map(|_| round()).collect::<Vec<_>>();
             drop(exported);
             drop((to, to_spawner));
             address.close();
