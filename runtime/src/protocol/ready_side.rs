@@ -103,20 +103,20 @@ impl ReadySide {
 
     fn clear(&self, seen: Seen, bits: u64) -> bool {
         if broken(Mutant::ClearWithoutCompare) {
-            self.state.fetch_and(!bits, Ordering::SeqCst);
+            self.state.fetch_and(!bits, Ordering::AcqRel);
             return true;
         }
-        // SeqCst: see `register`.
-        self.state.compare_exchange(seen.0, seen.0 & !bits, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        // AcqRel: it is one of the changes that `register` and `tell` order.
+        self.state.compare_exchange(seen.0, seen.0 & !bits, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// The kernel has told something. The first of the line is to be woken, if there is one.
     #[must_use]
     pub fn tell(&self, told: Told) -> Option<usize> {
         let bits = if told == Told::ReadyForMore { READY | MORE } else { READY };
-        // SeqCst, and so is the read of the count: see `register`.
+        // AcqRel: see `register`.
         let add = |state: u64| Some((state | bits).wrapping_add(EVENT));
-        let _ = self.state.fetch_update(Ordering::SeqCst, Ordering::Relaxed, add);
+        let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, add);
         self.first()
     }
 
@@ -127,7 +127,7 @@ impl ReadySide {
     }
 
     fn first(&self) -> Option<usize> {
-        if self.waiting.load(Ordering::SeqCst) == 0 {
+        if self.waiting.load(Ordering::Acquire) == 0 {
             return None;
         }
         let mut line = self.line.lock().expect("no panic while it is held");
@@ -135,7 +135,7 @@ impl ReadySide {
             return None;
         }
         let next = line.words.pop_front().map(|(_, word)| word);
-        self.waiting.store(line.words.len(), Ordering::SeqCst);
+        self.waiting.store(line.words.len(), Ordering::Release);
         next
     }
 
@@ -145,12 +145,13 @@ impl ReadySide {
         let ticket = line.next_ticket;
         line.next_ticket += 1;
         line.words.push_back((ticket, word));
-        // SeqCst: the count is raised, then the state read. An event changes the state, then reads the count. One sees the other.
-        self.waiting.store(line.words.len(), Ordering::SeqCst);
-        let is_ready = Seen(self.state.load(Ordering::SeqCst)).is_ready();
+        self.waiting.store(line.words.len(), Ordering::Release);
+        // A read-modify-write, as an event's is: one of the two comes first. If it is this one, the event acquires the count from
+        // it; else this one sees the event.
+        let is_ready = Seen(self.state.fetch_or(0, Ordering::AcqRel)).is_ready();
         if is_ready && !broken(Mutant::RegisterWithoutLook) {
             line.words.pop_back();
-            self.waiting.store(line.words.len(), Ordering::SeqCst);
+            self.waiting.store(line.words.len(), Ordering::Release);
             return Registered::Ready;
         }
         Registered::InLine(ticket)
@@ -169,7 +170,7 @@ impl ReadySide {
             return TakenBack::Woken;
         };
         let (_, word) = line.words.remove(place).expect("just found");
-        self.waiting.store(line.words.len(), Ordering::SeqCst);
+        self.waiting.store(line.words.len(), Ordering::Release);
         TakenBack::Word(word)
     }
 }
