@@ -111,5 +111,4 @@ fn the_models_find_what_is_slept_over() {
     let faults = [Mutant::ClearWithoutCompare, Mutant::RegisterWithoutLook];
     finds(&faults, "ready_side::what_the_kernel_tells_once_is_not_slept_over");
     finds(&[Mutant::TurnLost], "ready_side::a_turn_that_is_given_up_goes_to_the_next");
-    finds(&[Mutant::TurnLost], "ready_side::one_event_for_two_datagrams_reaches_two_receivers");
 }
